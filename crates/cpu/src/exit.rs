@@ -1,0 +1,33 @@
+//! Why [`crate::Vcpu::run`] came back: the seam between the processor and the machine.
+
+/// One reason to leave the processor. Reads are answered with [`crate::Vcpu::complete_read`] before the
+/// next `run`; everything else needs no answer, except where it says so.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Exit {
+    /// `in` from an I/O port; `size` is 1, 2 or 4 bytes. Answer with the value.
+    IoRead { port: u16, size: u8 },
+    /// `out` to an I/O port; `size` is 1, 2 or 4 bytes.
+    IoWrite { port: u16, size: u8, value: u32 },
+    /// A load from guest-physical space where no memory is; at most 8 bytes. Answer with the value.
+    MmioRead { address: u64, size: u8 },
+    /// A store to guest-physical space where no memory is; at most 8 bytes.
+    MmioWrite { address: u64, size: u8, value: u64 },
+    /// `rdmsr` of a register that belongs to the platform (APIC, kvmclock, ...). Answer with the
+    /// value, or with [`crate::Vcpu::fail_msr`] for #GP.
+    MsrRead { index: u32 },
+    /// `wrmsr` of a register that belongs to the platform. Answer with [`crate::Vcpu::complete_write_msr`]
+    /// or, for #GP, [`crate::Vcpu::fail_msr`].
+    MsrWrite { index: u32, value: u64 },
+    /// `mov r64, cr8`: answer with bits 7:4 of the task-priority register.
+    TprRead,
+    /// `mov cr8, r64`: the new bits 7:4 of the task-priority register.
+    TprWrite { value: u8 },
+    /// `hlt` with nothing pending: resume when an interrupt is to be injected.
+    Halt,
+    /// The window that was asked for with [`crate::Vcpu::request_interrupt_window`] is open.
+    InterruptWindow,
+    /// [`crate::Kick::kick`] was called, or the budget given to `run` is used up.
+    Kicked,
+    /// Triple fault: the processor has shut down (SDM 3A 6.15, "shutdown").
+    Shutdown,
+}

@@ -1,0 +1,53 @@
+//! One virtual processor: its state, the memory it sees, and the calls that a machine makes on it.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
+
+use crate::exit::Exit;
+use crate::state::Registers;
+
+/// A range of guest-physical memory and where it is mapped in this process.
+#[derive(Debug, Clone, Copy)]
+pub struct RamRegion {
+    /// Guest-physical address of the first byte, page aligned.
+    pub guest: u64,
+    /// Bytes, a multiple of the page size.
+    pub size: u64,
+    /// Where the region is mapped, readable and writable, for as long as the processor lives.
+    pub host: *mut u8,
+}
+
+/// What distinguishes one processor from another.
+#[derive(Debug, Clone, Copy)]
+pub struct Config {
+    /// Initial APIC id, as CPUID reports it.
+    pub apic_id: u32,
+    /// Number of processors in the machine, for CPUID's topology leaves.
+    pub processors: u32,
+    /// Frequency of the time-stamp counter in kHz, announced through CPUID.
+    pub tsc_khz: u32,
+    /// Execute everything in the interpreter, one instruction at a time (slow; for comparison).
+    pub interpret_only: bool,
+}
+
+/// What can go wrong in the host, not in the guest.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The host processor lacks something that translated code needs.
+    #[error("this processor lacks {0}, which Bivouac needs")]
+    MissingFeature(&'static str),
+    /// A mapping, a signal handler or a timer could not be had.
+    #[error("cannot {action}: {source}")]
+    Host {
+        /// What was tried.
+        action: &'static str,
+        /// The operating system's answer.
+        source: std::io::Error,
+    },
+}
+
+/// Makes [`Vcpu::run`] return soon with [`Exit::Kicked`]; may be used from any thread.
+#[derive(Debug, Clone)]
+pub struct Kick {
+    requested: Arc<AtomicU32>,
+}
