@@ -3,6 +3,7 @@
 /// One reason to leave the processor. Reads are answered with [`crate::Vcpu::complete_read`] before the
 /// next `run`; everything else needs no answer, except where it says so.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs)] // The fields are explained with their variants.
 pub enum Exit {
     /// `in` from an I/O port; `size` is 1, 2 or 4 bytes. Answer with the value.
     IoRead { port: u16, size: u8 },

@@ -15,10 +15,22 @@
 //!    checked and, where needed, copied; nobody re-implements arithmetic.
 //! 4. *Guest misbehaviour is data*: an [`Exception`] delivered to the guest. A panic is our bug.
 
+mod address;
+mod context;
 pub mod exception;
 pub mod exit;
+mod interpret;
+mod memory;
+mod native;
+mod replay;
+mod run;
 pub mod state;
+mod system;
+mod translate;
+mod vcpu;
 
+pub use context::XSAVE_BYTES;
 pub use exception::{Exception, Trap, Vector};
 pub use exit::Exit;
 pub use state::{Registers, Segment, SegmentRegister, TableRegister};
+pub use vcpu::{Config, Error, Kick, RamRegion, Statistics, Vcpu};

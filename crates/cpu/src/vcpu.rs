@@ -1,10 +1,21 @@
 //! One virtual processor: its state, the memory it sees, and the calls that a machine makes on it.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 
+use iced_x86::InstructionInfoFactory;
+
+use crate::context::{Context, XSAVE_BYTES};
+use crate::exception::Trap;
 use crate::exit::Exit;
+use crate::memory::ram::Ram;
+use crate::memory::tlb::Tlb;
+use crate::memory::{Access, Linear, Privilege};
+use crate::native::signals::Registration;
+use crate::native::stub::Stubs;
+use crate::replay::Replay;
 use crate::state::Registers;
+use crate::translate::Translator;
 
 /// A range of guest-physical memory and where it is mapped in this process.
 #[derive(Debug, Clone, Copy)]
@@ -46,8 +57,292 @@ pub enum Error {
     },
 }
 
+/// Shared between a processor and those who kick it.
+#[derive(Debug, Default)]
+pub(crate) struct KickState {
+    pub(crate) requested: AtomicU32,
+    /// Thread that runs the processor, 0 when none does.
+    pub(crate) thread: AtomicI32,
+}
+
+impl KickState {
+    /// Take the request back, if there is one.
+    pub(crate) fn take(&self) -> bool {
+        self.requested.swap(0, Ordering::SeqCst) != 0
+    }
+
+    /// Make it again.
+    pub(crate) fn put_back(&self) {
+        self.requested.store(1, Ordering::SeqCst);
+    }
+
+    fn is_requested(&self) -> bool {
+        self.requested.load(Ordering::SeqCst) != 0
+    }
+}
+
 /// Makes [`Vcpu::run`] return soon with [`Exit::Kicked`]; may be used from any thread.
 #[derive(Debug, Clone)]
 pub struct Kick {
-    requested: Arc<AtomicU32>,
+    state: Arc<KickState>,
+}
+
+impl Kick {
+    /// Ask the processor to come back. A request made while it is not running is honoured at the
+    /// next [`Vcpu::run`].
+    pub fn kick(&self) {
+        if self.state.requested.swap(1, Ordering::SeqCst) != 0 {
+            return;
+        }
+        let thread = self.state.thread.load(Ordering::SeqCst);
+        // SAFETY: sending a signal to a thread of this process; if it has ended, the call fails.
+        unsafe {
+            if thread != 0 && thread != libc::gettid() {
+                let signal = crate::native::signals::kick_signal();
+                libc::syscall(libc::SYS_tgkill, libc::getpid(), thread, signal);
+            }
+        }
+    }
+}
+
+/// Counters of one processor since it was made.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Statistics {
+    /// Blocks translated.
+    pub blocks: u64,
+    /// Guest instructions in them.
+    pub block_instructions: u64,
+    /// Instructions executed by the interpreter.
+    pub interpreted: u64,
+    /// Times translated code was entered.
+    pub entries: u64,
+    /// TLB misses taken by translated code.
+    pub misses: u64,
+    /// Pages entered into the TLB.
+    pub tlb_fills: u64,
+    /// TLB flushes of any kind.
+    pub tlb_flushes: u64,
+    /// Jumps that were linked to their target.
+    pub links: u64,
+    /// Look-ups of indirect and page-crossing jumps that left translated code.
+    pub lookups: u64,
+    /// Blocks dropped because their bytes were written.
+    pub invalidated_blocks: u64,
+    /// Times the code cache was full.
+    pub cache_drops: u64,
+    /// Exceptions delivered to the guest.
+    pub exceptions: u64,
+    /// Interrupts delivered to the guest.
+    pub interrupts: u64,
+    /// Bytes of code cache in use.
+    pub cache_bytes: u64,
+}
+
+/// A virtual processor.
+pub struct Vcpu {
+    pub(crate) context: Box<Context>,
+    pub(crate) config: Config,
+    pub(crate) ram: Ram,
+    pub(crate) tlb: Tlb,
+    pub(crate) translator: Translator,
+    pub(crate) stubs: Stubs,
+    pub(crate) info_factory: InstructionInfoFactory,
+    pub(crate) replay: Replay,
+    pub(crate) kick: Arc<KickState>,
+    pub(crate) registration: Option<Registration>,
+    pub(crate) statistics: Statistics,
+    pub(crate) pending: Pending,
+    /// Semantic state of the instruction set that is not in the registers.
+    pub(crate) system: crate::system::SystemState,
+    /// Instructions that the interpreter has executed, by mnemonic, when counting is on.
+    pub(crate) interpreted: Option<std::collections::HashMap<iced_x86::Mnemonic, u64>>,
+}
+
+// SAFETY: the raw pointers inside are to memory owned by the processor or to guest RAM, which
+// outlives it; a processor is used by one thread at a time.
+unsafe impl Send for Vcpu {}
+
+/// Events that wait for the processor to take them.
+#[derive(Debug, Default)]
+pub(crate) struct Pending {
+    pub(crate) interrupt: Option<u8>,
+    pub(crate) nmi: bool,
+    pub(crate) want_window: bool,
+    /// `hlt` was executed and nothing has woken the processor since.
+    pub(crate) halted: bool,
+    /// An exception that interrupted translated code and is yet to be delivered.
+    pub(crate) shut_down: bool,
+}
+
+impl Vcpu {
+    /// A processor in the state after RESET.
+    ///
+    /// # Errors
+    ///
+    /// [`Error`] when the host cannot run translated code.
+    ///
+    /// # Safety
+    ///
+    /// Every region must be mapped, readable and writable, for as long as the processor lives, and
+    /// nothing in them may be relied upon: the guest changes it at will.
+    pub unsafe fn new(config: Config, ram: Vec<RamRegion>) -> Result<Self, Error> {
+        let components = crate::native::check_host()?;
+        let kick = Arc::new(KickState::default());
+        let leave = crate::native::leave_address();
+        let mut context = Context::new(components, leave, &raw const kick.requested);
+        let translator = Translator::new(&mut context)?;
+        let system = crate::system::SystemState::new(&config, components);
+        Ok(Self {
+            context,
+            config,
+            ram: Ram::new(ram),
+            tlb: Tlb::new(),
+            translator,
+            stubs: Stubs::default(),
+            info_factory: InstructionInfoFactory::new(),
+            replay: Replay::default(),
+            kick,
+            registration: None,
+            statistics: Statistics::default(),
+            pending: Pending::default(),
+            system,
+            interpreted: None,
+        })
+    }
+
+    /// The registers.
+    pub fn registers(&self) -> &Registers {
+        &self.context.regs
+    }
+
+    /// The registers, to be changed between runs. Everything cached from them is forgotten.
+    pub fn registers_mut(&mut self) -> &mut Registers {
+        self.flush_tlb(crate::memory::Flush::All);
+        &mut self.context.regs
+    }
+
+    /// The standard-format XSAVE image of x87 and vector state (SDM 1 13.4).
+    pub fn extended_state(&self) -> &[u8; XSAVE_BYTES] {
+        &self.context.xsave.0
+    }
+
+    /// The same, to be changed between runs.
+    pub fn extended_state_mut(&mut self) -> &mut [u8; XSAVE_BYTES] {
+        &mut self.context.xsave.0
+    }
+
+    /// Back to the state after RESET.
+    pub fn reset(&mut self) {
+        self.context.regs = Registers::reset();
+        self.context.xsave = crate::context::XsaveArea::initial();
+        self.replay = Replay::default();
+        self.pending = Pending::default();
+        self.system.reset();
+        self.flush_tlb(crate::memory::Flush::All);
+    }
+
+    /// Count executed instructions of the interpreter by mnemonic.
+    pub fn count_interpreted(&mut self) {
+        self.interpreted = Some(std::collections::HashMap::new());
+    }
+
+    /// The instructions that the interpreter executed most, most frequent first.
+    pub fn most_interpreted(&self) -> Vec<(String, u64)> {
+        let mut rows: Vec<_> = self
+            .interpreted
+            .iter()
+            .flatten()
+            .map(|(mnemonic, &count)| (format!("{mnemonic:?}").to_lowercase(), count))
+            .collect();
+        rows.sort_by_key(|row| std::cmp::Reverse(row.1));
+        rows
+    }
+
+    /// Something that makes [`Self::run`] return.
+    pub fn kick_handle(&self) -> Kick {
+        Kick { state: Arc::clone(&self.kick) }
+    }
+
+    /// Counters.
+    pub fn statistics(&self) -> Statistics {
+        Statistics { cache_bytes: self.translator.cache.used() as u64, ..self.statistics }
+    }
+
+    /// Answer an exit that asked for a value.
+    pub fn complete_read(&mut self, value: u64) {
+        self.replay.complete(value);
+    }
+
+    /// Say that the platform register was written.
+    pub fn complete_write_msr(&mut self) {
+        self.replay.complete(0);
+    }
+
+    /// Say that the platform register does not exist, or not with that value.
+    pub fn fail_msr(&mut self) {
+        self.replay.fail();
+    }
+
+    /// Whether an interrupt would be taken before the next instruction.
+    pub fn can_inject_interrupt(&self) -> bool {
+        let regs = &self.context.regs;
+        regs.interrupt_flag != 0
+            && regs.interrupt_shadow == 0
+            && self.pending.interrupt.is_none()
+            && !self.replay.has_question()
+    }
+
+    /// Have an external interrupt delivered at the next `run`; the caller has asked
+    /// [`Self::can_inject_interrupt`].
+    pub fn inject_interrupt(&mut self, vector: u8) {
+        self.pending.interrupt = Some(vector);
+    }
+
+    /// Have a non-maskable interrupt delivered as soon as none is being handled.
+    pub fn inject_nmi(&mut self) {
+        self.pending.nmi = true;
+    }
+
+    /// Ask for [`Exit::InterruptWindow`] when [`Self::can_inject_interrupt`] becomes true.
+    pub fn request_interrupt_window(&mut self, wanted: bool) {
+        self.pending.want_window = wanted;
+    }
+
+    // What instructions ask of the machine. All of it follows the replay protocol.
+
+    pub(crate) fn port_read(&mut self, port: u16, size: u8) -> Result<u32, Trap> {
+        self.replay.answer(Exit::IoRead { port, size }).map(|value| value as u32)
+    }
+
+    pub(crate) fn port_write(&mut self, port: u16, size: u8, value: u32) {
+        self.replay.queue(Exit::IoWrite { port, size, value });
+    }
+
+    pub(crate) fn platform_msr_read(&mut self, index: u32) -> Result<u64, Trap> {
+        self.replay.answer(Exit::MsrRead { index })
+    }
+
+    pub(crate) fn platform_msr_write(&mut self, index: u32, value: u64) -> Result<(), Trap> {
+        self.replay.answer(Exit::MsrWrite { index, value }).map(drop)
+    }
+
+    pub(crate) fn tpr_read(&mut self) -> Result<u64, Trap> {
+        self.replay.answer(Exit::TprRead)
+    }
+
+    pub(crate) fn tpr_write(&mut self, value: u8) {
+        self.replay.queue(Exit::TprWrite { value });
+    }
+
+    /// Tell the debug registers of a data access (SDM 3B 18.2).
+    pub(crate) fn watch(&mut self, at: Linear, size: usize, access: Access, by: Privilege) {
+        if self.context.regs.dr[7] & 0xff != 0 && by == Privilege::Current {
+            self.note_data_access(at, size, access);
+        }
+    }
+
+    /// Whether somebody wants the processor back.
+    pub(crate) fn is_kicked(&self) -> bool {
+        self.kick.is_requested()
+    }
 }

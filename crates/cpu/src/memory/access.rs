@@ -1,0 +1,385 @@
+//! Access to linear addresses from Rust: checked, split at pages, through the same software TLB
+//! that translated code uses.
+//!
+//! A write first makes sure that every page can be written, and only then changes a byte. A write
+//! into a page that has translations drops those that it overlaps.
+
+use super::paging::{Accessor, Translation, walk};
+use super::tlb::{Entry, View, index_of};
+use super::{Flush, Linear, PAGE_SIZE, Physical};
+use crate::exception::{Exception, Trap};
+use crate::exit::Exit;
+use crate::state::{cr0, cr4};
+use crate::vcpu::Vcpu;
+
+/// What is done to memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Access {
+    /// A data read.
+    Read,
+    /// A data write.
+    Write,
+    /// An instruction fetch.
+    Execute,
+}
+
+/// Whose rights count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Privilege {
+    /// Those of the current privilege level.
+    Current,
+    /// The processor's own accesses to descriptor tables, the TSS and interrupt stacks: supervisor
+    /// rights at any CPL ("implicit supervisor accesses", SDM 3A 4.6).
+    Supervisor,
+}
+
+/// Where a linear address leads.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Place {
+    /// RAM: the host address, and the guest-physical address.
+    Ram(*mut u8, Physical),
+    /// Nothing is there: a device, perhaps.
+    Device(Physical),
+}
+
+impl Vcpu {
+    fn accessor(&self, privilege: Privilege) -> Accessor {
+        let regs = &self.context.regs;
+        let user = privilege == Privilege::Current && regs.cpl == 3;
+        Accessor {
+            user,
+            smap_override: privilege == Privilege::Current && regs.alignment_flag != 0,
+        }
+    }
+
+    /// The number of the TLB set that translated code uses in the current mode.
+    pub(crate) fn current_set(&mut self) -> usize {
+        let accessor = self.accessor(Privilege::Current);
+        self.set_for(accessor)
+    }
+
+    fn set_for(&mut self, accessor: Accessor) -> usize {
+        let regs = &self.context.regs;
+        let view = if accessor.user {
+            View::User
+        } else if regs.cr4 & cr4::SMAP != 0 && accessor.smap_override {
+            View::KernelUserAccess
+        } else {
+            View::Kernel
+        };
+        let pcid = self.current_pcid();
+        let cr3 = if regs.cr0 & cr0::PG == 0 { 0 } else { regs.cr3 & !(1 << 63) };
+        self.tlb.activate(cr3, pcid, view)
+    }
+
+    /// The current PCID, 0 when they are off.
+    pub(crate) fn current_pcid(&self) -> u16 {
+        let regs = &self.context.regs;
+        if regs.cr4 & cr4::PCIDE != 0 { (regs.cr3 & 0xfff) as u16 } else { 0 }
+    }
+
+    /// Forget cached translations.
+    pub(crate) fn flush_tlb(&mut self, what: Flush) {
+        let current = self.current_pcid();
+        self.statistics.tlb_flushes += 1;
+        self.tlb.flush(what, current);
+    }
+
+    /// Where `at` leads for an access; fills the TLB.
+    pub(crate) fn translate_linear(
+        &mut self,
+        at: Linear,
+        access: Access,
+        privilege: Privilege,
+    ) -> Result<Place, Exception> {
+        let accessor = self.accessor(privilege);
+        if access == Access::Execute {
+            let found = walk(&self.ram, &self.context.regs, at, access, accessor)?;
+            return Ok(self.place(found.physical));
+        }
+        let number = self.set_for(accessor);
+        let found = walk(&self.ram, &self.context.regs, at, access, accessor)?;
+        let place = self.place(found.physical);
+        if let Place::Ram(host, physical) = place {
+            self.fill(number, at, host, physical, found);
+        }
+        Ok(place)
+    }
+
+    fn place(&self, physical: Physical) -> Place {
+        match self.ram.host(physical) {
+            Some(host) => Place::Ram(host, physical),
+            None => Place::Device(physical),
+        }
+    }
+
+    fn fill(
+        &mut self,
+        number: usize,
+        at: Linear,
+        host: *mut u8,
+        physical: Physical,
+        found: Translation,
+    ) {
+        let write = found.writable_now && !self.translator.page_has_code(physical);
+        if write {
+            self.ram.note_writer(physical, number, index_of(at));
+        }
+        let host = host.wrapping_sub(at.offset() as usize);
+        self.statistics.tlb_fills += 1;
+        let entry = Entry { host, read: true, write, global: found.global, size: found.size };
+        self.tlb.set(number).insert(at, entry);
+    }
+
+    /// Host address for an access that stays in a page, if the TLB has it.
+    #[inline]
+    fn cached(&mut self, at: Linear, access: Access, privilege: Privilege) -> Option<*mut u8> {
+        let accessor = self.accessor(privilege);
+        let number = self.set_for(accessor);
+        let index = index_of(at);
+        let set = self.tlb.set(number);
+        let tags = if access == Access::Write { &set.write } else { &set.read };
+        let offset = at.0.wrapping_add(tags[index]);
+        (offset < PAGE_SIZE).then(|| (set.host[index] + offset) as *mut u8)
+    }
+
+    /// Whether translated code would find `at` in the TLB.
+    pub(crate) fn is_cached(&mut self, at: Linear, access: Access) -> bool {
+        self.cached(at, access, Privilege::Current).is_some()
+    }
+
+    /// Where `at` leads, through the TLB where possible.
+    fn locate(
+        &mut self,
+        at: Linear,
+        access: Access,
+        privilege: Privilege,
+    ) -> Result<(Place, bool), Exception> {
+        if let Some(host) = self.cached(at, access, privilege) {
+            return Ok((Place::Ram(host, Physical(0)), true));
+        }
+        self.translate_linear(at, access, privilege).map(|place| (place, false))
+    }
+
+    /// Check that `size` bytes may be accessed.
+    ///
+    /// # Errors
+    ///
+    /// The page fault of the first byte that may not.
+    pub(crate) fn probe_linear(
+        &mut self,
+        at: Linear,
+        size: usize,
+        access: Access,
+        privilege: Privilege,
+    ) -> Result<(), Trap> {
+        for (at, _) in pieces(at, size) {
+            self.locate(at, access, privilege)?;
+        }
+        Ok(())
+    }
+
+    /// Read guest memory.
+    ///
+    /// # Errors
+    ///
+    /// A page fault; or an exit for device memory, which is answered and tried again.
+    pub(crate) fn read_linear(
+        &mut self,
+        at: Linear,
+        buffer: &mut [u8],
+        privilege: Privilege,
+    ) -> Result<(), Trap> {
+        let size = buffer.len();
+        let mut rest = buffer;
+        self.watch(at, size, Access::Read, privilege);
+        for (at, length) in pieces(at, size) {
+            let (piece, after) = rest.split_at_mut(length);
+            rest = after;
+            match self.locate(at, Access::Read, privilege)?.0 {
+                // SAFETY: `host` is RAM up to the end of its page, and the piece does not leave
+                // the page. The guest may race with us; the bytes are plain data.
+                Place::Ram(host, _) => unsafe {
+                    std::ptr::copy_nonoverlapping(host, piece.as_mut_ptr(), length);
+                },
+                Place::Device(physical) => self.read_device(physical, piece)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Write guest memory, all of it or nothing.
+    ///
+    /// # Errors
+    ///
+    /// A page fault. Writes to device memory are queued and leave after the instruction.
+    pub(crate) fn write_linear(
+        &mut self,
+        at: Linear,
+        data: &[u8],
+        privilege: Privilege,
+    ) -> Result<(), Trap> {
+        let several = at.offset() + data.len() as u64 > PAGE_SIZE;
+        if several {
+            self.probe_linear(at, data.len(), Access::Write, privilege)?;
+        }
+        self.watch(at, data.len(), Access::Write, privilege);
+        let mut rest = data;
+        for (at, length) in pieces(at, data.len()) {
+            let (piece, after) = rest.split_at(length);
+            rest = after;
+            match self.locate(at, Access::Write, privilege)? {
+                (Place::Ram(host, physical), from_tlb) => {
+                    if !from_tlb {
+                        self.invalidate_code(physical, length);
+                    }
+                    self.store(host, piece);
+                }
+                (Place::Device(physical), _) => self.write_device(physical, piece),
+            }
+        }
+        Ok(())
+    }
+
+    /// Store bytes that do not leave a page; aligned ones in one go, as the hardware does.
+    fn store(&mut self, host: *mut u8, piece: &[u8]) {
+        // SAFETY: `host` is writable RAM for the length of the piece; see `read_linear`.
+        unsafe {
+            match (piece.len(), host as usize % 8) {
+                (8, 0) => host.cast::<u64>().write_volatile(u64::from_le_bytes(
+                    piece.try_into().expect("eight bytes"),
+                )),
+                (4, 0 | 4) => host.cast::<u32>().write_volatile(u32::from_le_bytes(
+                    piece.try_into().expect("four bytes"),
+                )),
+                _ => std::ptr::copy_nonoverlapping(piece.as_ptr(), host, piece.len()),
+            }
+        }
+    }
+
+    /// Drop the translations that overlap bytes about to be written.
+    pub(crate) fn invalidate_code(&mut self, physical: Physical, length: usize) {
+        if self.translator.page_has_code(physical) {
+            self.translator.invalidate(physical, length, &mut self.tlb);
+        }
+    }
+
+    /// Read device memory through the replay log.
+    fn read_device(&mut self, physical: Physical, piece: &mut [u8]) -> Result<(), Trap> {
+        let mut done = 0;
+        while done < piece.len() {
+            let size = natural_size(physical.0 + done as u64, piece.len() - done);
+            let exit =
+                Exit::MmioRead { address: physical.0 + done as u64, size: size as u8 };
+            let value = self.replay.answer(exit)?;
+            piece[done..done + size].copy_from_slice(&value.to_le_bytes()[..size]);
+            done += size;
+        }
+        Ok(())
+    }
+
+    /// Queue stores to device memory.
+    fn write_device(&mut self, physical: Physical, piece: &[u8]) {
+        let mut done = 0;
+        while done < piece.len() {
+            let size = natural_size(physical.0 + done as u64, piece.len() - done);
+            let mut value = [0; 8];
+            value[..size].copy_from_slice(&piece[done..done + size]);
+            self.replay.queue(Exit::MmioWrite {
+                address: physical.0 + done as u64,
+                size: size as u8,
+                value: u64::from_le_bytes(value),
+            });
+            done += size;
+        }
+    }
+}
+
+/// The largest naturally aligned access of at most 8 bytes.
+fn natural_size(at: u64, left: usize) -> usize {
+    let mut size = 8;
+    while size > left || at % size as u64 != 0 {
+        size /= 2;
+    }
+    size
+}
+
+/// Cut a range at page boundaries.
+fn pieces(at: Linear, size: usize) -> impl Iterator<Item = (Linear, usize)> {
+    let mut next = at;
+    let mut left = size;
+    std::iter::from_fn(move || {
+        if left == 0 {
+            return None;
+        }
+        let length = left.min((PAGE_SIZE - next.offset()) as usize);
+        let piece = (next, length);
+        next = Linear(next.0.wrapping_add(length as u64));
+        left -= length;
+        Some(piece)
+    })
+}
+
+/// Reads and writes of one size.
+macro_rules! sized {
+    ($read:ident, $write:ident, $type:ty) => {
+        impl Vcpu {
+            #[doc = concat!("Read a `", stringify!($type), "`; errors as `read_linear`.")]
+            #[allow(dead_code)]
+            pub(crate) fn $read(&mut self, at: Linear, by: Privilege) -> Result<$type, Trap> {
+                let mut bytes = [0; size_of::<$type>()];
+                self.read_linear(at, &mut bytes, by)?;
+                Ok(<$type>::from_le_bytes(bytes))
+            }
+
+            #[doc = concat!("Write a `", stringify!($type), "`; errors as `write_linear`.")]
+            #[allow(dead_code)]
+            pub(crate) fn $write(
+                &mut self,
+                at: Linear,
+                value: $type,
+                by: Privilege,
+            ) -> Result<(), Trap> {
+                self.write_linear(at, &value.to_le_bytes(), by)
+            }
+        }
+    };
+}
+
+sized!(read_u8, write_u8, u8);
+sized!(read_u16, write_u16, u16);
+sized!(read_u32, write_u32, u32);
+sized!(read_u64, write_u64, u64);
+
+impl Vcpu {
+    /// Fetch up to 15 bytes at CS:RIP; fewer where the second page cannot be fetched.
+    ///
+    /// # Errors
+    ///
+    /// The fault of the first byte.
+    pub(crate) fn fetch(&mut self, bytes: &mut [u8; 15]) -> Result<usize, Trap> {
+        let start = self.code_linear(self.context.regs.rip)?;
+        let mut done = 0;
+        for (at, length) in pieces(start, bytes.len()) {
+            match self.translate_linear(at, Access::Execute, Privilege::Current) {
+                // SAFETY: as in `read_linear`.
+                Ok(Place::Ram(host, _)) => unsafe {
+                    std::ptr::copy_nonoverlapping(host, bytes[done..].as_mut_ptr(), length);
+                },
+                Ok(Place::Device(_)) if done == 0 => {
+                    return Err(Exception::general_protection(0).into());
+                }
+                Err(fault) if done == 0 => return Err(fault.into()),
+                _ => return Ok(done),
+            }
+            done += length;
+        }
+        Ok(done)
+    }
+
+    /// The linear address of an offset in the code segment.
+    pub(crate) fn code_linear(&self, rip: u64) -> Result<Linear, Exception> {
+        use crate::state::SegmentRegister::Cs;
+        self.segmented(Cs, rip, 1, Access::Execute)
+    }
+}

@@ -1,0 +1,50 @@
+//! Guest memory as the processor sees it: guest-physical ranges, page tables, the software TLB,
+//! and checked access to linear addresses.
+//!
+//! The software TLB is the one place where a linear address becomes a host address. Translated
+//! code looks entries up inline; everything else goes through [`access`]. An entry's existence is
+//! a promise: permission was checked for the mode its set belongs to, the accessed bit (and for a
+//! write tag the dirty bit) is set, and a page with a write tag has no translations.
+
+mod access;
+pub(crate) mod paging;
+pub(crate) mod ram;
+pub(crate) mod tlb;
+
+pub(crate) use access::{Access, Privilege};
+pub(crate) use tlb::Flush;
+
+/// Bytes in the smallest page.
+pub(crate) const PAGE_SIZE: u64 = 4096;
+
+/// A linear address: what segmentation yields and paging takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Linear(pub u64);
+
+impl Linear {
+    /// The first byte of the page.
+    pub(crate) fn page(self) -> Linear {
+        Linear(self.0 & !(PAGE_SIZE - 1))
+    }
+
+    /// Byte offset in the page.
+    pub(crate) fn offset(self) -> u64 {
+        self.0 & (PAGE_SIZE - 1)
+    }
+
+    /// Whether bits 63:47 are all equal (48-bit linear addresses, SDM 1 3.3.7.1).
+    pub(crate) fn is_canonical(self) -> bool {
+        (self.0 << 16) as i64 >> 16 == self.0 as i64
+    }
+}
+
+/// A guest-physical address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Physical(pub u64);
+
+impl Physical {
+    /// The first byte of the page.
+    pub(crate) fn page(self) -> Physical {
+        Physical(self.0 & !(PAGE_SIZE - 1))
+    }
+}

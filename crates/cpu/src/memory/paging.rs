@@ -1,0 +1,328 @@
+//! The page walk: linear to guest-physical, in every paging mode, with accessed and dirty bits and
+//! page-fault error codes as SDM 3A chapter 4 has them.
+//!
+//! The walk is a function of the registers and of memory; it caches nothing. Accessed bits are set
+//! on the way, atomically, because other processors use the same tables; the dirty bit is set by
+//! the last step of a write that is allowed.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use super::ram::Ram;
+use super::tlb::PageSize;
+use super::{Access, Linear, Physical};
+use crate::exception::Exception;
+use crate::state::{Registers, cr0, cr4, efer};
+
+/// Bits of a paging-structure entry (SDM 3A table 4-19).
+mod entry {
+    pub(super) const PRESENT: u64 = 1 << 0;
+    pub(super) const WRITABLE: u64 = 1 << 1;
+    pub(super) const USER: u64 = 1 << 2;
+    pub(super) const ACCESSED: u64 = 1 << 5;
+    pub(super) const DIRTY: u64 = 1 << 6;
+    pub(super) const LARGE: u64 = 1 << 7;
+    pub(super) const GLOBAL: u64 = 1 << 8;
+    pub(super) const NO_EXECUTE: u64 = 1 << 63;
+}
+
+/// Bits of the page-fault error code (SDM 3A 4.7).
+mod error {
+    pub(super) const PRESENT: u32 = 1 << 0;
+    pub(super) const WRITE: u32 = 1 << 1;
+    pub(super) const USER: u32 = 1 << 2;
+    pub(super) const RESERVED: u32 = 1 << 3;
+    pub(super) const FETCH: u32 = 1 << 4;
+}
+
+/// Physical-address width that CPUID announces.
+pub(crate) const PHYSICAL_BITS: u32 = 46;
+
+/// Bits 51:PHYSICAL_BITS of an entry, which must be zero.
+const RESERVED_ADDRESS: u64 = ((1 << 52) - 1) & !((1 << PHYSICAL_BITS) - 1);
+
+/// On whose behalf memory is accessed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Accessor {
+    /// The access is a user-mode access (CPL 3 and not an implicit supervisor access).
+    pub(crate) user: bool,
+    /// Explicit supervisor access with EFLAGS.AC set: SMAP does not apply.
+    pub(crate) smap_override: bool,
+}
+
+/// What a successful walk found.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Translation {
+    /// The guest-physical address.
+    pub(crate) physical: Physical,
+    /// Writing is allowed to this accessor, and the dirty bit is set.
+    pub(crate) writable_now: bool,
+    /// Every level allows user access.
+    pub(crate) user: bool,
+    /// The entry is global and CR4.PGE is set.
+    pub(crate) global: bool,
+    /// Size of the page.
+    pub(crate) size: PageSize,
+}
+
+/// One paging structure on the way.
+struct Level {
+    /// Right shift that brings the index to bit 0.
+    shift: u32,
+    /// Bits in the index.
+    bits: u32,
+    /// Whether bit 7 may make this the last level.
+    may_be_large: bool,
+}
+
+const fn level(shift: u32, bits: u32, may_be_large: bool) -> Level {
+    Level { shift, bits, may_be_large }
+}
+
+const LONG: [Level; 4] =
+    [level(39, 9, false), level(30, 9, true), level(21, 9, true), level(12, 9, false)];
+const PAE: [Level; 3] = [level(30, 2, false), level(21, 9, true), level(12, 9, false)];
+const CLASSIC: [Level; 2] = [level(22, 10, true), level(12, 10, false)];
+
+/// The walk's view of the mode.
+struct Mode {
+    levels: &'static [Level],
+    entry_bytes: u64,
+    long: bool,
+    no_execute: bool,
+    page_size_extensions: bool,
+}
+
+impl Mode {
+    fn of(regs: &Registers) -> Self {
+        let (levels, entry_bytes): (&'static [Level], u64) = if regs.efer & efer::LMA != 0 {
+            (&LONG, 8)
+        } else if regs.cr4 & cr4::PAE != 0 {
+            (&PAE, 8)
+        } else {
+            (&CLASSIC, 4)
+        };
+        Self {
+            levels,
+            entry_bytes,
+            long: regs.efer & efer::LMA != 0,
+            no_execute: regs.efer & efer::NXE != 0 && entry_bytes == 8,
+            page_size_extensions: entry_bytes == 8 || regs.cr4 & cr4::PSE != 0,
+        }
+    }
+
+    /// Address bits of CR3 (SDM 3A 4.3, 4.4.1, 4.5).
+    fn root(&self, cr3: u64) -> u64 {
+        match (self.entry_bytes, self.long) {
+            (4, _) => cr3 & 0xffff_f000,
+            (_, false) => cr3 & 0xffff_ffe0,
+            (_, true) => cr3 & ((1 << PHYSICAL_BITS) - 1) & !0xfff,
+        }
+    }
+
+    /// Whether `value`, an entry of level `depth`, has a reserved bit set.
+    fn is_reserved(&self, value: u64, depth: usize, last: bool) -> bool {
+        if self.entry_bytes == 4 {
+            // PSE-36 is not announced: bits 21:13 of a 4 MiB page are reserved.
+            return last && depth == 0 && value & 0x003f_e000 != 0;
+        }
+        let mut reserved = RESERVED_ADDRESS;
+        if !self.no_execute {
+            reserved |= entry::NO_EXECUTE;
+        }
+        if !self.long {
+            // Bits 62:52 are reserved with PAE paging (SDM 3A table 4-8 and on).
+            reserved |= 0x7ff0_0000_0000_0000;
+            if depth == 0 {
+                reserved |= 0x1e6 | entry::NO_EXECUTE;
+            }
+        }
+        if self.long && depth == 0 {
+            reserved |= entry::LARGE;
+        }
+        let shift = self.levels[depth].shift;
+        if last && shift > 12 {
+            reserved |= ((1u64 << shift) - 1) & !0x1fff;
+        }
+        value & reserved != 0
+    }
+}
+
+/// Read one entry; entries outside RAM read as not present.
+fn load(ram: &Ram, at: u64, bytes: u64) -> u64 {
+    let Some(host) = ram.host(Physical(at)) else { return 0 };
+    // SAFETY: `host` points into a live RAM mapping; entries are naturally aligned and so do not
+    // leave it; the guest may change them at any time, hence the atomic load.
+    unsafe {
+        if bytes == 8 {
+            (*host.cast::<AtomicU64>()).load(Ordering::Relaxed)
+        } else {
+            u64::from((*host.cast::<AtomicU32>()).load(Ordering::Relaxed))
+        }
+    }
+}
+
+/// Set `bits` in an entry, unless the guest has changed it since; then nothing happens, and the
+/// caller's walk is repeated.
+fn set_bits(ram: &Ram, at: u64, bytes: u64, old: u64, bits: u64) -> bool {
+    let Some(host) = ram.host(Physical(at)) else { return true };
+    // SAFETY: as in `load`.
+    unsafe {
+        if bytes == 8 {
+            let entry = &*host.cast::<AtomicU64>();
+            entry.compare_exchange(old, old | bits, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+        } else {
+            let entry = &*host.cast::<AtomicU32>();
+            let (old, new) = (old as u32, (old | bits) as u32);
+            entry.compare_exchange(old, new, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+        }
+    }
+}
+
+/// Rights gathered on the way down.
+struct Rights {
+    writable: bool,
+    user: bool,
+    no_execute: bool,
+}
+
+impl Rights {
+    /// Whether an access with these rights is forbidden (SDM 3A 4.6.1).
+    fn forbid(&self, regs: &Registers, access: Access, by: Accessor) -> bool {
+        match access {
+            _ if by.user && !self.user => true,
+            Access::Execute => {
+                let smep = !by.user && self.user && regs.cr4 & cr4::SMEP != 0;
+                smep || self.no_execute
+            }
+            Access::Read => self.smap_forbids(regs, by),
+            Access::Write => self.smap_forbids(regs, by) || !self.may_write(regs, by),
+        }
+    }
+
+    fn smap_forbids(&self, regs: &Registers, by: Accessor) -> bool {
+        !by.user && self.user && regs.cr4 & cr4::SMAP != 0 && !by.smap_override
+    }
+
+    fn may_write(&self, regs: &Registers, by: Accessor) -> bool {
+        self.writable || (!by.user && regs.cr0 & cr0::WP == 0)
+    }
+}
+
+fn error_code(regs: &Registers, access: Access, by: Accessor) -> u32 {
+    let mut code = 0;
+    if by.user {
+        code |= error::USER;
+    }
+    match access {
+        Access::Read => {}
+        Access::Write => code |= error::WRITE,
+        Access::Execute => {
+            let reported = regs.efer & efer::NXE != 0 && regs.cr4 & cr4::PAE != 0
+                || regs.cr4 & cr4::SMEP != 0;
+            if reported {
+                code |= error::FETCH;
+            }
+        }
+    }
+    code
+}
+
+/// Translate `at` for an access, setting accessed and dirty bits.
+///
+/// # Errors
+///
+/// #PF with the error code of SDM 3A 4.7.
+pub(crate) fn walk(
+    ram: &Ram,
+    regs: &Registers,
+    at: Linear,
+    access: Access,
+    by: Accessor,
+) -> Result<Translation, Exception> {
+    if regs.cr0 & cr0::PG == 0 {
+        return Ok(Translation {
+            physical: Physical(at.0 & 0xffff_ffff),
+            writable_now: true,
+            user: true,
+            global: false,
+            size: PageSize::Small,
+        });
+    }
+    // Another processor may change an entry between our look at it and our setting its accessed
+    // bit; then the walk starts over. The bound is never reached by an honest guest.
+    for _ in 0..1000 {
+        if let Some(done) = try_walk(ram, regs, at, access, by) {
+            return done;
+        }
+    }
+    Err(Exception::page_fault(at.0, error_code(regs, access, by)))
+}
+
+/// One attempt; `None` when an entry changed underneath.
+fn try_walk(
+    ram: &Ram,
+    regs: &Registers,
+    at: Linear,
+    access: Access,
+    by: Accessor,
+) -> Option<Result<Translation, Exception>> {
+    let mode = Mode::of(regs);
+    let code = error_code(regs, access, by);
+    let fault = |extra| Some(Err(Exception::page_fault(at.0, code | extra)));
+    let mut table = mode.root(regs.cr3);
+    let mut rights = Rights { writable: true, user: true, no_execute: false };
+    for (depth, level) in mode.levels.iter().enumerate() {
+        let index = (at.0 >> level.shift) & ((1 << level.bits) - 1);
+        let place = table + index * mode.entry_bytes;
+        let value = load(ram, place, mode.entry_bytes);
+        if value & entry::PRESENT == 0 {
+            return fault(0);
+        }
+        let large =
+            level.may_be_large && mode.page_size_extensions && value & entry::LARGE != 0;
+        let last = large || depth + 1 == mode.levels.len();
+        if mode.is_reserved(value, depth, last) {
+            return fault(error::PRESENT | error::RESERVED);
+        }
+        let pae_directory_pointer = !mode.long && mode.entry_bytes == 8 && depth == 0;
+        if !pae_directory_pointer {
+            rights.writable &= value & entry::WRITABLE != 0;
+            rights.user &= value & entry::USER != 0;
+            rights.no_execute |= mode.no_execute && value & entry::NO_EXECUTE != 0;
+        }
+        if !last {
+            if value & entry::ACCESSED == 0
+                && !pae_directory_pointer
+                && !set_bits(ram, place, mode.entry_bytes, value, entry::ACCESSED)
+            {
+                return None;
+            }
+            table = value & ((1 << PHYSICAL_BITS) - 1) & !0xfff;
+            continue;
+        }
+        if rights.forbid(regs, access, by) {
+            return fault(error::PRESENT);
+        }
+        let mut wanted = entry::ACCESSED;
+        if access == Access::Write {
+            wanted |= entry::DIRTY;
+        }
+        if value & wanted != wanted && !set_bits(ram, place, mode.entry_bytes, value, wanted) {
+            return None;
+        }
+        let page_mask = (1u64 << level.shift) - 1;
+        let dirty = (value | wanted) & entry::DIRTY != 0;
+        return Some(Ok(Translation {
+            physical: Physical(value & ((1 << PHYSICAL_BITS) - 1) & !page_mask & !0xfff | at.0 & page_mask),
+            writable_now: dirty && rights.may_write(regs, by) && !rights.smap_forbids(regs, by),
+            user: rights.user,
+            global: value & entry::GLOBAL != 0 && regs.cr4 & cr4::PGE != 0,
+            size: match level.shift {
+                12 => PageSize::Small,
+                30 => PageSize::Huge,
+                _ => PageSize::Large,
+            },
+        }));
+    }
+    fault(0)
+}

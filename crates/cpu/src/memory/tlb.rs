@@ -1,0 +1,401 @@
+//! The software TLB, laid out for translated code.
+//!
+//! The idea. A [`Set`] is what one privilege view of one address space has cached. Translated code
+//! holds a set's address in its GS base and looks up linear address `a` for an access of `n` bytes
+//! without touching the flags:
+//!
+//! ```text
+//! lea   s0, [a]
+//! pext  s1, s0, 0xfff000            ; index: bits 23:12
+//! mov   rcx, gs:[s1*8 + read]       ; minus the page's address, or a value that cannot match
+//! lea   s0, [s0 + rcx]              ; offset in the page, if this is the page
+//! lea   rcx, [s0 + n - 1]           ; offset of the last byte
+//! pext  rcx, rcx, ~0xfff            ; zero exactly if first and last byte are in the page
+//! jrcxz hit
+//! ```
+//!
+//! An access that crosses a page never hits. There are separate tags for reading and writing, so
+//! that dirty bits and pages with translations need no further check.
+//!
+//! The *jump cache* is the instruction side: linear address to translated block, valid under
+//! exactly the conditions under which an instruction-TLB entry would be, and flushed with it.
+//!
+//! Which set is active follows from CR3, CPL and SMAP ([`Tlb::activate`]): one set for the user's view and one for
+//! the kernel's view with AC set per PCID, and one for the kernel's view that all PCIDs share. The
+//! shared set's entries that are not global are dropped when the address space changes.
+
+use super::{Linear, PAGE_SIZE};
+
+/// Entries in each array of a set.
+pub(crate) const ENTRIES: usize = 4096;
+
+/// Address spaces that are kept (least recently used goes first).
+const SPACES: usize = 8;
+
+/// Index of the set that all address spaces share.
+const SHARED: usize = 2 * SPACES;
+
+/// One line of the jump cache.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub(crate) struct JumpEntry {
+    /// Minus the linear address of the block's first instruction.
+    pub(crate) negative_tag: u64,
+    /// Host address of the block's entry.
+    pub(crate) target: u64,
+}
+
+/// What one view of one address space has cached. Translated code knows this layout.
+#[repr(C, align(4096))]
+pub(crate) struct Set {
+    /// Minus the linear page address, where reading is allowed.
+    pub(crate) read: [u64; ENTRIES],
+    /// Minus the linear page address, where writing is allowed.
+    pub(crate) write: [u64; ENTRIES],
+    /// Host address of the page.
+    pub(crate) host: [u64; ENTRIES],
+    /// The jump cache.
+    pub(crate) jumps: [JumpEntry; ENTRIES],
+    /// Indices in use, for pages that are not global and for those that are.
+    filled: [Vec<u16>; 2],
+    /// Lines of the jump cache in use, likewise.
+    jumped: [Vec<u16>; 2],
+    /// A Bloom filter of the linear pages that the jump cache has entries in.
+    jump_pages: [u64; 16],
+    /// Bloom filters of the 2 MiB and 1 GiB regions of which parts were entered as 4 KiB pieces of
+    /// a larger page: `invlpg` anywhere in such a page drops all of it (SDM 3A 4.10.4.1).
+    large_regions: [u64; 16],
+    huge_regions: [u64; 16],
+}
+
+/// Size of the page that a TLB entry is a piece of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum PageSize {
+    /// 4 KiB.
+    Small,
+    /// 2 MiB or 4 MiB.
+    Large,
+    /// 1 GiB.
+    Huge,
+}
+
+/// What is entered for one page.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Entry {
+    /// Host address of the page.
+    pub(crate) host: *mut u8,
+    /// Whether a read tag may be given.
+    pub(crate) read: bool,
+    /// Whether a write tag may be given.
+    pub(crate) write: bool,
+    /// Whether the entry survives a change of address space.
+    pub(crate) global: bool,
+    /// The page it is a piece of.
+    pub(crate) size: PageSize,
+}
+
+fn set_bit(filter: &mut [u64; 16], number: u64) {
+    let (word, bit) = bloom_bit(number);
+    filter[word] |= bit;
+}
+
+fn bloom_bit(number: u64) -> (usize, u64) {
+    ((number >> 6) as usize & 15, 1 << (number & 63))
+}
+
+/// A tag for entry `index` that no address with that index can match.
+const fn no_tag(index: usize) -> u64 {
+    if index == 0 { (PAGE_SIZE as i64).wrapping_neg() as u64 } else { 0 }
+}
+
+/// The index of the TLB entry for an address: bits 23:12.
+pub(crate) fn index_of(at: Linear) -> usize {
+    (at.0 >> 12) as usize & (ENTRIES - 1)
+}
+
+/// The jump-cache line for an address. Translated code computes the same.
+pub(crate) fn jump_index_of(at: u64) -> usize {
+    at.rotate_right(12).wrapping_add(at) as usize & (ENTRIES - 1)
+}
+
+/// A jump-cache tag that matches nothing with line `index`.
+const fn no_jump(index: usize) -> u64 {
+    // Address 1 has line 1, address 0 line 0.
+    if index == 0 { (-1i64) as u64 } else { 0 }
+}
+
+impl Set {
+    fn new() -> Box<Set> {
+        let layout = std::alloc::Layout::new::<Set>();
+        // SAFETY: the layout is not empty; all-zero bytes are valid for the arrays, and the two
+        // pairs of vectors are written before a reference to the whole is made.
+        let mut set = unsafe {
+            let raw = std::alloc::alloc_zeroed(layout).cast::<Set>();
+            if raw.is_null() {
+                std::alloc::handle_alloc_error(layout);
+            }
+            std::ptr::addr_of_mut!((*raw).filled).write([Vec::new(), Vec::new()]);
+            std::ptr::addr_of_mut!((*raw).jumped).write([Vec::new(), Vec::new()]);
+            Box::from_raw(raw)
+        };
+        set.read[0] = no_tag(0);
+        set.write[0] = no_tag(0);
+        set.jumps[0].negative_tag = no_jump(0);
+        set
+    }
+
+    fn drop_entry(&mut self, index: usize) {
+        self.read[index] = no_tag(index);
+        self.write[index] = no_tag(index);
+    }
+
+    fn drop_entries(&mut self, global: bool) {
+        let mut indices = std::mem::take(&mut self.filled[usize::from(global)]);
+        for index in indices.drain(..) {
+            self.drop_entry(usize::from(index));
+        }
+        self.filled[usize::from(global)] = indices;
+        self.drop_jumps(global);
+    }
+
+    fn drop_jumps(&mut self, global: bool) {
+        let mut lines = std::mem::take(&mut self.jumped[usize::from(global)]);
+        for line in lines.drain(..) {
+            self.jumps[usize::from(line)].negative_tag = no_jump(usize::from(line));
+        }
+        self.jumped[usize::from(global)] = lines;
+        if self.jumped[0].is_empty() && self.jumped[1].is_empty() {
+            self.jump_pages = [0; 16];
+        }
+    }
+
+    fn drop_all(&mut self) {
+        self.drop_entries(false);
+        self.drop_entries(true);
+        self.large_regions = [0; 16];
+        self.huge_regions = [0; 16];
+    }
+
+    fn drop_page(&mut self, at: Linear) {
+        if self.may_be_in_larger_page(at) {
+            return self.drop_all();
+        }
+        let index = index_of(at);
+        let negative = at.page().0.wrapping_neg();
+        if self.read[index] == negative || self.write[index] == negative {
+            self.drop_entry(index);
+        }
+        if self.may_jump_to(at) || self.may_jump_to(Linear(at.0.wrapping_sub(PAGE_SIZE))) {
+            self.drop_jumps(false);
+            self.drop_jumps(true);
+        }
+    }
+
+    fn may_jump_to(&self, at: Linear) -> bool {
+        let (word, bit) = bloom_bit(at.0 >> 12);
+        self.jump_pages[word] & bit != 0
+    }
+
+    /// Whether a piece of a page larger than 4 KiB that contains `at` may be entered. A 4 MiB page
+    /// has two 2 MiB regions.
+    fn may_be_in_larger_page(&self, at: Linear) -> bool {
+        let (large, huge) = (bloom_bit(at.0 >> 22), bloom_bit(at.0 >> 30));
+        self.large_regions[large.0] & large.1 != 0 || self.huge_regions[huge.0] & huge.1 != 0
+    }
+
+    fn remember(list: &mut [Vec<u16>; 2], global: bool, index: usize) {
+        let list = &mut list[usize::from(global)];
+        if list.len() >= 4 * ENTRIES {
+            list.sort_unstable();
+            list.dedup();
+        }
+        list.push(index as u16);
+    }
+
+    /// Enter a page.
+    pub(crate) fn insert(&mut self, at: Linear, entry: Entry) {
+        let Entry { host, read, write, global, size } = entry;
+        let index = index_of(at);
+        match size {
+            PageSize::Small => {}
+            PageSize::Large => set_bit(&mut self.large_regions, at.0 >> 22),
+            PageSize::Huge => set_bit(&mut self.huge_regions, at.0 >> 30),
+        }
+        let negative = at.page().0.wrapping_neg();
+        self.host[index] = host as u64;
+        self.read[index] = if read { negative } else { no_tag(index) };
+        self.write[index] = if write { negative } else { no_tag(index) };
+        Self::remember(&mut self.filled, global, index);
+    }
+
+    /// Enter a block under its linear address.
+    pub(crate) fn insert_jump(&mut self, at: Linear, target: u64, global: bool) {
+        let line = jump_index_of(at.0);
+        self.jumps[line] = JumpEntry { negative_tag: at.0.wrapping_neg(), target };
+        set_bit(&mut self.jump_pages, at.0 >> 12);
+        Self::remember(&mut self.jumped, global, line);
+    }
+
+    /// Forget the block entered for `at`, if it is there.
+    pub(crate) fn remove_jump(&mut self, at: Linear) {
+        let line = jump_index_of(at.0);
+        if self.jumps[line].negative_tag == at.0.wrapping_neg() {
+            self.jumps[line].negative_tag = no_jump(line);
+        }
+    }
+
+    /// Take back the write tag of an entry that maps this host page.
+    fn revoke_write(&mut self, index: usize, host: *mut u8) {
+        if self.host[index] == host as u64 {
+            self.write[index] = no_tag(index);
+        }
+    }
+}
+
+/// What to forget (SDM 3A 4.10.4).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Flush {
+    /// Everything, global entries included.
+    All,
+    /// Everything that is not global, in every address space.
+    NonGlobal,
+    /// Entries of one PCID that are not global.
+    Pcid(u16),
+    /// One page, as `invlpg` does: in the current address space, and global entries for it.
+    Page(Linear),
+    /// One page in one PCID.
+    PagePcid(Linear, u16),
+    /// As `NonGlobal`: `invpcid` type 3.
+    AllPcids,
+}
+
+/// One address space that has sets.
+#[derive(Debug, Clone, Copy)]
+struct Space {
+    pcid: u16,
+    last_used: u64,
+}
+
+/// The view that the processor's mode selects.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum View {
+    /// CPL 3.
+    User,
+    /// CPL below 3, user pages not accessible (SMAP and AC clear), or SMAP off.
+    Kernel,
+    /// CPL below 3 with AC set while SMAP is on.
+    KernelUserAccess,
+}
+
+/// All sets of one processor.
+pub(crate) struct Tlb {
+    sets: Vec<Box<Set>>,
+    spaces: [Option<Space>; SPACES],
+    clock: u64,
+    /// CR3 (without the PCID-irrelevant bits) under which the shared set was filled.
+    shared_cr3: u64,
+}
+
+impl Tlb {
+    pub(crate) fn new() -> Self {
+        let sets = (0..=SHARED).map(|_| Set::new()).collect();
+        Self { sets, spaces: [None; SPACES], clock: 0, shared_cr3: 0 }
+    }
+
+    /// The number of the set for `view` of the address space `cr3`.
+    pub(crate) fn activate(&mut self, cr3: u64, pcid: u16, view: View) -> usize {
+        if view == View::Kernel {
+            if cr3 != self.shared_cr3 {
+                self.shared_cr3 = cr3;
+                self.sets[SHARED].drop_entries(false);
+            }
+            return SHARED;
+        }
+        let space = self.space(pcid);
+        2 * space + usize::from(view == View::KernelUserAccess)
+    }
+
+    fn space(&mut self, pcid: u16) -> usize {
+        self.clock += 1;
+        let mut oldest = (u64::MAX, 0);
+        for (number, space) in self.spaces.iter_mut().enumerate() {
+            match space {
+                Some(space) if space.pcid == pcid => {
+                    space.last_used = self.clock;
+                    return number;
+                }
+                Some(space) if space.last_used >= oldest.0 => {}
+                other => oldest = (other.map_or(0, |space| space.last_used), number),
+            }
+        }
+        let number = oldest.1;
+        self.sets[2 * number].drop_all();
+        self.sets[2 * number + 1].drop_all();
+        self.spaces[number] = Some(Space { pcid, last_used: self.clock });
+        number
+    }
+
+    pub(crate) fn set(&mut self, number: usize) -> &mut Set {
+        &mut self.sets[number]
+    }
+
+    /// Drop what `flush` names; `current` is the current PCID.
+    pub(crate) fn flush(&mut self, flush: Flush, current: u16) {
+        match flush {
+            Flush::All => self.sets.iter_mut().for_each(|set| set.drop_all()),
+            Flush::NonGlobal | Flush::AllPcids => {
+                self.sets.iter_mut().for_each(|set| set.drop_entries(false));
+            }
+            Flush::Pcid(pcid) => {
+                self.for_space(pcid, |set| set.drop_entries(false));
+                self.sets[SHARED].drop_entries(false);
+            }
+            Flush::Page(at) => {
+                let _ = current;
+                self.sets.iter_mut().for_each(|set| set.drop_page(at));
+            }
+            Flush::PagePcid(at, pcid) => {
+                self.for_space(pcid, |set| set.drop_page(at));
+                self.sets[SHARED].drop_page(at);
+            }
+        }
+    }
+
+    fn for_space(&mut self, pcid: u16, mut act: impl FnMut(&mut Set)) {
+        for number in 0..SPACES {
+            if self.spaces[number].is_some_and(|space| space.pcid == pcid) {
+                act(&mut self.sets[2 * number]);
+                act(&mut self.sets[2 * number + 1]);
+            }
+        }
+    }
+
+    /// Forget every block: the code cache was dropped, or blocks now mean something else.
+    pub(crate) fn drop_all_jumps(&mut self) {
+        for set in &mut self.sets {
+            set.drop_jumps(false);
+            set.drop_jumps(true);
+        }
+    }
+
+    /// Forget one linear address in every jump cache.
+    pub(crate) fn remove_jump(&mut self, at: Linear) {
+        self.sets.iter_mut().for_each(|set| set.remove_jump(at));
+    }
+
+    /// Take back write tags for the page mapped at `host`.
+    pub(crate) fn revoke_writes(&mut self, writer: super::ram::Writer, host: *mut u8) {
+        use super::ram::Writer;
+        match writer {
+            Writer::Nobody => {}
+            Writer::Entry { set, index } => self.sets[set].revoke_write(index, host),
+            Writer::Many => {
+                for set in &mut self.sets {
+                    for index in 0..ENTRIES {
+                        set.revoke_write(index, host);
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! Running things on the host's CPU with the guest's registers: the trampoline, the signals that
+//! come back from there, and stubs that execute one instruction.
+
+pub(crate) mod signals;
+pub(crate) mod stub;
+mod trampoline;
+
+use crate::context::{CARRIED_COMPONENTS, Context, Reason};
+use crate::state::rflags;
+use crate::vcpu::Error;
+
+/// Address of the trampoline's way out, for translated code to jump to.
+pub(crate) fn leave_address() -> u64 {
+    trampoline::bivouac_leave as *const () as u64
+}
+
+/// Run translated code at host address `target` until it comes back.
+///
+/// # Safety
+///
+/// `target` must be the start of a stub, the entry of a block, or a place in a block at which a
+/// guest instruction starts, in the code cache of this context; the calling thread must have been
+/// prepared with [`signals::prepare_thread`] for this context.
+pub(crate) unsafe fn enter(context: &mut Context, target: u64) -> Reason {
+    let native = context.regs.rflags() & rflags::NATIVE;
+    context.native_flags = native | rflags::FIXED;
+    // SAFETY: the caller vouches for the target; the trampoline preserves what the ABI asks for.
+    unsafe { trampoline::bivouac_enter(context, target) };
+    let flags = context.regs.rflags() & !rflags::NATIVE | context.native_flags & rflags::NATIVE;
+    context.regs.set_rflags(flags);
+    reason(context.reason)
+}
+
+fn reason(value: u32) -> Reason {
+    const ALL: [Reason; 9] = [
+        Reason::Done,
+        Reason::Fault,
+        Reason::Miss,
+        Reason::Unlinked,
+        Reason::Lookup,
+        Reason::Interpret,
+        Reason::Kicked,
+        Reason::Stale,
+        Reason::Mode,
+    ];
+    ALL[value as usize]
+}
+
+/// Check that the host can run translated code; the components of extended state that the guest
+/// can have.
+///
+/// # Errors
+///
+/// [`Error::MissingFeature`] names what is missing.
+pub(crate) fn check_host() -> Result<u64, Error> {
+    for (present, name) in [
+        (std::is_x86_feature_detected!("bmi2"), "BMI2 (Haswell, Excavator or newer)"),
+        (std::is_x86_feature_detected!("avx"), "AVX"),
+        (std::is_x86_feature_detected!("xsaveopt"), "XSAVEOPT"),
+        (has_fsgsbase(), "FSGSBASE for user mode (Linux 5.9 or newer)"),
+    ] {
+        if !present {
+            return Err(Error::MissingFeature(name));
+        }
+    }
+    // SAFETY: XSAVE is present, because AVX is, so XGETBV may be executed.
+    let enabled = unsafe { std::arch::x86_64::_xgetbv(0) };
+    Ok(enabled & CARRIED_COMPONENTS)
+}
+
+/// Whether the kernel allows `wrfsbase` in user mode: bit 1 of AT_HWCAP2.
+fn has_fsgsbase() -> bool {
+    // SAFETY: getauxval has no preconditions.
+    unsafe { libc::getauxval(libc::AT_HWCAP2) & 2 != 0 }
+}

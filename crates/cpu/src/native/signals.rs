@@ -1,0 +1,365 @@
+//! Signals that arrive while the host CPU runs guest code.
+//!
+//! The constraints:
+//!
+//! 1. In translated code RSP, FS and GS are not the host's. Handlers run on an alternate stack, use
+//!    no thread-local storage and call nothing but system calls.
+//! 2. A fault (SIGSEGV, SIGBUS, SIGFPE, SIGILL) in translated code is guest business: the handler
+//!    notes it in the [`Context`] and sends control to the trampoline's way out, with the registers
+//!    as they were. Which guest instruction it was, and where the guest values of the scratch
+//!    registers are, is worked out later, in ordinary Rust.
+//! 3. A kick sets a flag before it sends the signal. If the thread is in Rust, the flag is seen
+//!    before translated code is entered. If it is in the trampoline's window, the entry is
+//!    abandoned. If it is in translated code, the handler closes the *gates* of the block that was
+//!    interrupted: the places where control leaves it, each of which can be turned into a jump out
+//!    with one store. Control may be past a gate already, in the few instructions that jump to the
+//!    next block; therefore a timer repeats the signal until the processor has come back.
+//! 4. All other signals are blocked on a processor's thread: their handlers belong to somebody
+//!    else and would run on the guest's stack.
+//!
+//! The handlers find the context through a table of threads, by thread id.
+
+use std::io;
+use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU64, Ordering};
+use std::sync::{Arc, Once};
+
+use super::trampoline;
+use crate::context::{Context, Fault, Reason};
+use crate::translate::stopper::Stopper;
+use crate::vcpu::{Error, KickState};
+
+/// Processors that can run at once in one process.
+const MAX_THREADS: usize = 64;
+
+/// How long after a kick to try again, if the processor has not come back: 50 us.
+const RETRY_NANOSECONDS: i64 = 50_000;
+
+/// Stack for the handlers, beyond what the kernel's frame needs.
+const HANDLER_STACK_BYTES: usize = 64 << 10;
+
+struct Thread {
+    id: AtomicI32,
+    context: AtomicPtr<Context>,
+    timer: AtomicU64,
+}
+
+static THREADS: [Thread; MAX_THREADS] = [const {
+    Thread {
+        id: AtomicI32::new(0),
+        context: AtomicPtr::new(std::ptr::null_mut()),
+        timer: AtomicU64::new(0),
+    }
+}; MAX_THREADS];
+
+/// The signal that stops translated code.
+pub(crate) fn kick_signal() -> i32 {
+    libc::SIGRTMIN() + 5
+}
+
+/// Makes this thread the one that runs `context`; undone when dropped.
+pub(crate) struct Registration {
+    slot: &'static Thread,
+    timer: libc::timer_t,
+    stack: Vec<u8>,
+    old_stack: libc::stack_t,
+    old_mask: libc::sigset_t,
+    kick: Arc<KickState>,
+}
+
+fn host_error(action: &'static str) -> Error {
+    Error::Host { action, source: io::Error::last_os_error() }
+}
+
+/// Prepare the calling thread for running `context`.
+///
+/// # Errors
+///
+/// [`Error::Host`] when the kernel refuses a handler, an alternate stack or a timer, or when more
+/// than [`MAX_THREADS`] processors run.
+pub(crate) fn prepare_thread(
+    context: &mut Context,
+    kick: &Arc<KickState>,
+) -> Result<Registration, Error> {
+    install_handlers()?;
+    // SAFETY: gettid has no preconditions.
+    let thread = unsafe { libc::gettid() };
+    let slot = THREADS
+        .iter()
+        .find(|slot| {
+            slot.id.compare_exchange(0, -1, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        })
+        .ok_or(Error::Host {
+            action: "run more than 64 processors in one process",
+            source: io::ErrorKind::OutOfMemory.into(),
+        })?;
+    let timer = match retry_timer(thread) {
+        Ok(timer) => timer,
+        Err(error) => {
+            slot.id.store(0, Ordering::Release);
+            return Err(error);
+        }
+    };
+    let mut registration = Registration {
+        slot,
+        timer,
+        stack: vec![0; HANDLER_STACK_BYTES + minimum_signal_stack()],
+        // SAFETY: both are plain data for which zero is a valid value.
+        old_stack: unsafe { std::mem::zeroed() },
+        // SAFETY: as above.
+        old_mask: unsafe { std::mem::zeroed() },
+        kick: Arc::clone(kick),
+    };
+    registration.use_own_stack()?;
+    registration.block_other_signals();
+    slot.context.store(context, Ordering::Release);
+    slot.timer.store(timer as u64, Ordering::Release);
+    slot.id.store(thread, Ordering::Release);
+    kick.thread.store(thread, Ordering::SeqCst);
+    Ok(registration)
+}
+
+fn minimum_signal_stack() -> usize {
+    // AT_MINSIGSTKSZ (51) is not in the libc crate for all targets.
+    // SAFETY: getauxval has no preconditions.
+    unsafe { libc::getauxval(51) as usize }
+}
+
+/// A timer that sends the kick signal to `thread`.
+fn retry_timer(thread: i32) -> Result<libc::timer_t, Error> {
+    // SAFETY: sigevent is plain data; timer_create fills in `timer`.
+    unsafe {
+        let mut event: libc::sigevent = std::mem::zeroed();
+        event.sigev_notify = libc::SIGEV_THREAD_ID;
+        event.sigev_signo = kick_signal();
+        event.sigev_notify_thread_id = thread;
+        let mut timer: libc::timer_t = std::ptr::null_mut();
+        if libc::timer_create(libc::CLOCK_MONOTONIC, &mut event, &mut timer) != 0 {
+            return Err(host_error("create the processor's timer"));
+        }
+        Ok(timer)
+    }
+}
+
+impl Registration {
+    /// Whether the calling thread is the one that was prepared.
+    pub(crate) fn is_this_thread(&self) -> bool {
+        // SAFETY: gettid has no preconditions.
+        self.slot.id.load(Ordering::Relaxed) == unsafe { libc::gettid() }
+    }
+
+    fn use_own_stack(&mut self) -> Result<(), Error> {
+        let stack = libc::stack_t {
+            ss_sp: self.stack.as_mut_ptr().cast(),
+            ss_flags: 0,
+            ss_size: self.stack.len(),
+        };
+        // SAFETY: the stack lives until this registration is dropped, which disables it.
+        if unsafe { libc::sigaltstack(&stack, &mut self.old_stack) } != 0 {
+            return Err(host_error("set a signal stack"));
+        }
+        Ok(())
+    }
+
+    fn block_other_signals(&mut self) {
+        // SAFETY: the sets are initialized by the calls; failure is impossible with valid numbers.
+        unsafe {
+            let mut mask: libc::sigset_t = std::mem::zeroed();
+            libc::sigfillset(&mut mask);
+            for signal in FAULTS.into_iter().chain([kick_signal(), libc::SIGTRAP, libc::SIGABRT]) {
+                libc::sigdelset(&mut mask, signal);
+            }
+            libc::pthread_sigmask(libc::SIG_SETMASK, &mask, &mut self.old_mask);
+        }
+    }
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        self.kick.thread.store(0, Ordering::SeqCst);
+        self.slot.context.store(std::ptr::null_mut(), Ordering::Release);
+        // SAFETY: the timer is ours; the old stack and mask are what the kernel handed out. When
+        // the drop runs on another thread, its stack and mask are left alone.
+        unsafe {
+            libc::timer_delete(self.timer);
+            if self.is_this_thread() {
+                libc::sigaltstack(&self.old_stack, std::ptr::null_mut());
+                libc::pthread_sigmask(libc::SIG_SETMASK, &self.old_mask, std::ptr::null_mut());
+            } else {
+                // Another thread's alternate stack may still be in use: keep its memory.
+                std::mem::forget(std::mem::take(&mut self.stack));
+            }
+        }
+        self.slot.id.store(0, Ordering::Release);
+    }
+}
+
+const FAULTS: [i32; 4] = [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL];
+
+/// Handlers that were there before ours, in the order of [`FAULTS`].
+static PREVIOUS: [AtomicU64; 4] = [const { AtomicU64::new(0) }; 4];
+
+fn install_handlers() -> Result<(), Error> {
+    static ONCE: Once = Once::new();
+    let mut result = Ok(());
+    ONCE.call_once(|| {
+        for (number, signal) in FAULTS.into_iter().enumerate() {
+            match install(signal, on_fault as *const () as usize) {
+                Ok(old) => PREVIOUS[number].store(old as u64, Ordering::Relaxed),
+                Err(error) => result = Err(error),
+            }
+        }
+        if let Err(error) = install(kick_signal(), on_kick as *const () as usize) {
+            result = Err(error);
+        }
+    });
+    result
+}
+
+fn install(signal: i32, handler: usize) -> Result<usize, Error> {
+    // SAFETY: the handler has the signature that SA_SIGINFO asks for.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = handler;
+        action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_RESTART;
+        libc::sigfillset(&mut action.sa_mask);
+        let mut old: libc::sigaction = std::mem::zeroed();
+        if libc::sigaction(signal, &action, &mut old) != 0 {
+            return Err(host_error("install a signal handler"));
+        }
+        Ok(old.sa_sigaction)
+    }
+}
+
+/// The table's entry for the calling thread.
+fn this_thread() -> Option<&'static Thread> {
+    // SAFETY: a raw system call; libc's wrapper would do, but errno is thread-local.
+    let id = unsafe { raw_syscall(libc::SYS_gettid, 0, 0, 0, 0) } as i32;
+    THREADS.iter().find(|slot| slot.id.load(Ordering::Acquire) == id)
+}
+
+/// A system call that does not touch errno.
+///
+/// # Safety
+///
+/// As for the system call.
+unsafe fn raw_syscall(number: i64, a: u64, b: u64, c: u64, d: u64) -> i64 {
+    let result: i64;
+    // SAFETY: the caller vouches for the arguments; the kernel clobbers RCX and R11 only.
+    unsafe {
+        std::arch::asm!(
+            "syscall",
+            inlateout("rax") number => result,
+            in("rdi") a,
+            in("rsi") b,
+            in("rdx") c,
+            in("r10") d,
+            lateout("rcx") _,
+            lateout("r11") _,
+            options(nostack),
+        );
+    }
+    result
+}
+
+extern "C" fn on_fault(signal: i32, info: *mut libc::siginfo_t, frame: *mut libc::ucontext_t) {
+    // SAFETY: the kernel passes a valid frame.
+    let registers = unsafe { &mut (*frame).uc_mcontext.gregs };
+    let rip = registers[libc::REG_RIP as usize] as u64;
+    if let Some(thread) = this_thread() {
+        let context = thread.context.load(Ordering::Acquire);
+        // SAFETY: the context lives while it is registered; its owner is this very thread, which
+        // is not in Rust code when RIP is in the code cache.
+        if let Some(context) = unsafe { context.as_mut() } {
+            // A jump to an address that is not mapped cannot come from translated code: targets
+            // are taken from the jump cache.
+            if (context.cache_start..context.cache_end).contains(&rip) {
+                context.fault = Fault {
+                    rip,
+                    trap: registers[libc::REG_TRAPNO as usize] as u64,
+                    error: registers[libc::REG_ERR as usize] as u64,
+                    // SAFETY: the kernel passes a valid siginfo.
+                    address: unsafe { (*info).si_addr() } as u64,
+                };
+                context.reason = Reason::Fault as u32;
+                registers[libc::REG_RIP as usize] = super::leave_address() as i64;
+                return;
+            }
+        }
+    }
+    give_back(signal);
+}
+
+/// A fault that is not ours: let the previous handler (as a rule, the default action) have it when
+/// the instruction is executed again.
+fn give_back(signal: i32) {
+    let number = FAULTS.iter().position(|&fault| fault == signal).unwrap_or(0);
+    // SAFETY: plain data; a fault handler may be replaced from inside itself.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = PREVIOUS[number].load(Ordering::Relaxed) as usize;
+        if action.sa_sigaction > 1 {
+            action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
+        }
+        libc::sigaction(signal, &action, std::ptr::null_mut());
+    }
+}
+
+extern "C" fn on_kick(_signal: i32, _info: *mut libc::siginfo_t, frame: *mut libc::ucontext_t) {
+    let Some(thread) = this_thread() else { return };
+    let context = thread.context.load(Ordering::Acquire);
+    // SAFETY: the kernel passes a valid frame.
+    let registers = unsafe { &mut (*frame).uc_mcontext.gregs };
+    let rip = registers[libc::REG_RIP as usize] as u64;
+    let window = trampoline::bivouac_window_start as *const () as u64
+        ..trampoline::bivouac_window_end as *const () as u64;
+    if context.is_null() {
+        return;
+    }
+    // SAFETY: the context lives while it is registered. Only fields are read here that nobody
+    // changes while this thread is in the handler.
+    let (start, end, stopper, requested) = unsafe {
+        let kick = (*context).kick;
+        (
+            (*context).cache_start,
+            (*context).cache_end,
+            (*context).stopper as *mut Stopper,
+            (*kick).load(Ordering::SeqCst) != 0,
+        )
+    };
+    if !requested {
+        return;
+    }
+    if window.contains(&rip) {
+        registers[libc::REG_RDI as usize] = context as i64;
+        registers[libc::REG_RIP as usize] = trampoline::bivouac_abort as *const () as i64;
+    } else if (start..end).contains(&rip) {
+        // SAFETY: the stopper lives as long as the translator; while RIP is in the code cache no
+        // Rust code of this thread holds a reference to it.
+        if let Some(stopper) = unsafe { stopper.as_mut() } {
+            stopper.close_gates(rip);
+        }
+        try_again(thread.timer.load(Ordering::Acquire));
+    } else {
+        // In the trampoline's last instructions before Rust, or in Rust: the flag is enough, but
+        // on the way out of translated code nothing is lost by asking again.
+    }
+}
+
+/// Send the kick signal again in a while.
+fn try_again(timer: u64) {
+    let when = libc::itimerspec {
+        it_interval: libc::timespec { tv_sec: 0, tv_nsec: 0 },
+        it_value: libc::timespec { tv_sec: 0, tv_nsec: RETRY_NANOSECONDS },
+    };
+    // SAFETY: the kernel's timer ids are small integers, which is what glibc's timer_t holds for
+    // timers with SIGEV_THREAD_ID; a wrong id is refused.
+    unsafe {
+        raw_syscall(
+            libc::SYS_timer_settime,
+            timer,
+            0,
+            std::ptr::from_ref(&when) as u64,
+            0,
+        );
+    }
+}

@@ -1,0 +1,225 @@
+//! Executing one innocuous instruction on the host's CPU.
+//!
+//! A stub is the instruction with its memory operand, if it has one, replaced by the bounce buffer,
+//! followed by a jump to the trampoline's way out. Operand bytes are read from guest memory before
+//! and written back after, with all checks made first, so that an operand may cross pages, lie in
+//! device memory, or be anything else that translated code cannot handle. Stubs are kept by the
+//! bytes of the instruction.
+
+use std::collections::HashMap;
+
+use iced_x86::{
+    Code, Encoder, Instruction, InstructionInfoFactory, InstructionInfoOptions, MemorySize,
+    OpAccess, OpKind, Register,
+};
+
+use crate::context::{Reason, context_offset};
+use crate::exception::{Exception, Trap, Vector};
+use crate::memory::{Access, Linear, Privilege};
+use crate::translate::emit::Emitter;
+use crate::vcpu::Vcpu;
+
+/// Identifies a stub: the instruction as re-encoded, zero padded, and its length.
+type Key = ([u8; 24], u8);
+
+/// Stubs by instruction.
+#[derive(Default)]
+pub(crate) struct Stubs {
+    known: HashMap<Key, u64>,
+}
+
+impl Stubs {
+    /// Forget all stubs: the code cache was dropped.
+    pub(crate) fn clear(&mut self) {
+        self.known.clear();
+    }
+}
+
+/// How an instruction uses its memory operand.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct MemoryUse {
+    /// Bytes.
+    pub(crate) size: usize,
+    /// Whether the operand is read (also: written only in part or under a condition).
+    pub(crate) reads: bool,
+    /// Whether the operand is written.
+    pub(crate) writes: bool,
+}
+
+/// How `instruction` uses its one explicit memory operand, if it has one and it is accessed.
+pub(crate) fn memory_use(
+    factory: &mut InstructionInfoFactory,
+    instruction: &Instruction,
+) -> Option<MemoryUse> {
+    let operand = (0..instruction.op_count())
+        .find(|&operand| instruction.op_kind(operand) == OpKind::Memory)?;
+    let info = factory.info_options(instruction, InstructionInfoOptions::NO_REGISTER_USAGE);
+    let (reads, writes) = match info.op_access(operand) {
+        OpAccess::None | OpAccess::NoMemAccess => return None,
+        OpAccess::Read | OpAccess::CondRead => (true, false),
+        OpAccess::Write => (false, true),
+        OpAccess::CondWrite | OpAccess::ReadWrite | OpAccess::ReadCondWrite => (true, true),
+    };
+    let size = match instruction.memory_size() {
+        MemorySize::Unknown => return None,
+        size => size.size(),
+    };
+    Some(MemoryUse { size, reads, writes })
+}
+
+/// `bt`, `bts`, `btr`, `btc` with a register bit offset address memory beyond their operand
+/// (SDM 2A "BT"); with the offset taken into the address, what remains is the form with a constant.
+pub(crate) fn immediate_bit_form(code: Code) -> Option<Code> {
+    Some(match code {
+        Code::Bt_rm16_r16 => Code::Bt_rm16_imm8,
+        Code::Bt_rm32_r32 => Code::Bt_rm32_imm8,
+        Code::Bt_rm64_r64 => Code::Bt_rm64_imm8,
+        Code::Bts_rm16_r16 => Code::Bts_rm16_imm8,
+        Code::Bts_rm32_r32 => Code::Bts_rm32_imm8,
+        Code::Bts_rm64_r64 => Code::Bts_rm64_imm8,
+        Code::Btr_rm16_r16 => Code::Btr_rm16_imm8,
+        Code::Btr_rm32_r32 => Code::Btr_rm32_imm8,
+        Code::Btr_rm64_r64 => Code::Btr_rm64_imm8,
+        Code::Btc_rm16_r16 => Code::Btc_rm16_imm8,
+        Code::Btc_rm32_r32 => Code::Btc_rm32_imm8,
+        Code::Btc_rm64_r64 => Code::Btc_rm64_imm8,
+        _ => return None,
+    })
+}
+
+/// The instruction with its memory operand moved to `offset` in the context.
+fn on_context(instruction: &Instruction, offset: i32) -> Instruction {
+    let mut moved = *instruction;
+    moved.set_memory_base(Register::None);
+    moved.set_memory_index(Register::None);
+    moved.set_memory_index_scale(1);
+    moved.set_memory_displacement64(offset as u64);
+    moved.set_memory_displ_size(8);
+    moved.set_segment_prefix(Register::FS);
+    moved
+}
+
+impl Vcpu {
+    /// Run one innocuous instruction on the host's CPU with the guest's registers. RIP is not
+    /// touched.
+    ///
+    /// # Errors
+    ///
+    /// The exception the instruction raises; page faults and exits of its memory operand. Nothing
+    /// has changed then.
+    pub(crate) fn execute_native(&mut self, instruction: &Instruction) -> Result<(), Trap> {
+        let Some(operand) = memory_use(&mut self.info_factory, instruction) else {
+            return self.run_stub(instruction);
+        };
+        let mut instruction = *instruction;
+        let mut place = self.effective_address(&instruction);
+        if let Some(code) = immediate_bit_form(instruction.code()) {
+            let bits = 8 * operand.size as u64;
+            let index = self.bit_offset(&instruction);
+            place = place.wrapping_add(((index >> bits.trailing_zeros()) * operand.size as i64) as u64);
+            place = self.truncate_address(&instruction, place);
+            instruction.set_code(code);
+            instruction.set_op1_kind(OpKind::Immediate8);
+            instruction.set_immediate8((index as u64 & (bits - 1)) as u8);
+        }
+        let access = if operand.writes { Access::Write } else { Access::Read };
+        let segment = crate::address::segment_of(&instruction);
+        let linear = self.segmented(segment, place, operand.size as u32, access)?;
+        self.run_on_bounce(&instruction, linear, operand)
+    }
+
+    fn bit_offset(&self, instruction: &Instruction) -> i64 {
+        let register = instruction.op1_register();
+        let value = self.context.regs.gpr[register.full_register().number()];
+        match register.size() {
+            2 => i64::from(value as i16),
+            4 => i64::from(value as i32),
+            _ => value as i64,
+        }
+    }
+
+    fn run_on_bounce(
+        &mut self,
+        instruction: &Instruction,
+        linear: Linear,
+        operand: MemoryUse,
+    ) -> Result<(), Trap> {
+        let mut bytes = [0u8; 128];
+        let bytes = &mut bytes[..operand.size];
+        if operand.writes {
+            self.probe_linear(linear, operand.size, Access::Write, Privilege::Current)?;
+        }
+        if operand.reads {
+            self.read_linear(linear, bytes, Privilege::Current)?;
+        }
+        // Only whether the operand is aligned matters to the instruction, not where it is.
+        let aligned = !operand.size.is_power_of_two() || linear.0 % operand.size as u64 == 0;
+        let shift = usize::from(!aligned);
+        self.context.bounce.0[shift..shift + operand.size].copy_from_slice(bytes);
+        let offset = context_offset!(bounce) + shift as i32;
+        self.run_stub(&on_context(instruction, offset))?;
+        if operand.writes {
+            let mut result = [0u8; 128];
+            let result = &mut result[..operand.size];
+            result.copy_from_slice(&self.context.bounce.0[shift..shift + operand.size]);
+            self.write_linear(linear, result, Privilege::Current)?;
+        }
+        Ok(())
+    }
+
+    /// Run an instruction whose operands are registers, or in the context.
+    pub(crate) fn run_stub(&mut self, instruction: &Instruction) -> Result<(), Trap> {
+        let Some(target) = self.stub_for(instruction) else {
+            return Err(Exception::invalid_opcode().into());
+        };
+        // SAFETY: `target` is a stub in this context's code cache; `run` has prepared the thread.
+        let mut reason = unsafe { super::enter(&mut self.context, target) };
+        if reason == Reason::Kicked {
+            // The request is noted and will be honoured; this instruction comes first.
+            let requested = self.kick.take();
+            // SAFETY: as above.
+            reason = unsafe { super::enter(&mut self.context, target) };
+            if reason == Reason::Kicked {
+                // Kicked again in between: the instruction has not run, and runs on return.
+                return Err(Trap::Exit(crate::exit::Exit::Kicked));
+            }
+            if requested {
+                self.kick.put_back();
+            }
+        }
+        match reason {
+            Reason::Fault => Err(self.stub_fault().into()),
+            _ => Ok(()),
+        }
+    }
+
+    /// The exception that the host raised for a stub.
+    fn stub_fault(&self) -> Exception {
+        match self.context.fault.trap {
+            0 => Exception::plain(Vector::DivideError),
+            6 => Exception::invalid_opcode(),
+            16 => Exception::plain(Vector::FloatingPoint),
+            17 => Exception::with_error(Vector::AlignmentCheck, 0),
+            19 => Exception::plain(Vector::SimdFloatingPoint),
+            _ => Exception::general_protection(0),
+        }
+    }
+
+    fn stub_for(&mut self, instruction: &Instruction) -> Option<u64> {
+        let mut encoder = Encoder::new(64);
+        let length = encoder.encode(instruction, 0).ok()?;
+        let mut key: Key = ([0; 24], length as u8);
+        key.0[..length].copy_from_slice(&encoder.take_buffer());
+        if let Some(&known) = self.stubs.known.get(&key) {
+            return Some(known);
+        }
+        self.translator.make_room(&mut self.stubs, &mut self.tlb);
+        let mut emitter = Emitter::new(self.translator.cache.next());
+        emitter.raw(&key.0[..length]);
+        emitter.set_field32(context_offset!(reason), Reason::Done as u32);
+        emitter.jump_field(context_offset!(leave));
+        let target = self.translator.cache.append(emitter.bytes());
+        self.stubs.known.insert(key, target);
+        Some(target)
+    }
+}

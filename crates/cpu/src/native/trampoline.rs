@@ -1,0 +1,144 @@
+//! The way from Rust into translated code and back, in assembly.
+//!
+//! Going in, everything that belongs to the guest is put into the host's registers: extended
+//! state, flags, all sixteen general-purpose registers (RSP included), with FS at the context and
+//! GS at the TLB set. Coming back, the same in reverse; translated code arrives at `leave` with the
+//! guest's registers all in place.
+//!
+//! A kick must not be lost between the last look at the request flag and the jump into the block:
+//! the signal handler treats the instructions between `window_start` and `window_end` as a place
+//! from which nothing has happened yet, and sends control to `abort`.
+
+use std::mem::offset_of;
+
+use crate::context::{Context, XsaveArea};
+use crate::state::Registers;
+
+const _: () = assert!(offset_of!(Context, regs) == 0 && offset_of!(Registers, gpr) == 0);
+const _: () = assert!(offset_of!(Context, xsave) % 64 == 0 && size_of::<XsaveArea>() == 4096);
+
+unsafe extern "C" {
+    /// Run translated code at `target` until it leaves; the reason is in the context.
+    pub(super) fn bivouac_enter(context: *mut Context, target: u64);
+    /// Where translated code goes to come back. Not to be called.
+    pub(super) fn bivouac_leave();
+    /// Where the signal handler sends a thread that was in the window. Not to be called.
+    pub(super) fn bivouac_abort();
+    /// First instruction after the request flag was read.
+    pub(super) fn bivouac_window_start();
+    /// The end of the jump into translated code.
+    pub(super) fn bivouac_window_end();
+}
+
+std::arch::global_asm!(
+    ".pushsection .text.bivouac_trampoline,\"ax\",@progbits",
+    ".global bivouac_enter",
+    ".global bivouac_leave",
+    ".global bivouac_abort",
+    ".global bivouac_window_start",
+    ".global bivouac_window_end",
+    ".p2align 6",
+    "bivouac_enter:",
+    "push rbp",
+    "push rbx",
+    "push r12",
+    "push r13",
+    "push r14",
+    "push r15",
+    "mov [rdi + {host_rsp}], rsp",
+    "rdfsbase rax",
+    "mov [rdi + {host_fs}], rax",
+    "rdgsbase rax",
+    "mov [rdi + {host_gs}], rax",
+    "stmxcsr [rdi + {host_mxcsr}]",
+    "mov [rdi + {jump_target}], rsi",
+    "mov rax, [rdi + {kick}]",
+    "cmp dword ptr [rax], 0",
+    "bivouac_window_start:",
+    "jne bivouac_abort",
+    "wrfsbase rdi",
+    "mov rax, [rdi + {set}]",
+    "wrgsbase rax",
+    "mov eax, [rdi + {xsave_mask}]",
+    "mov edx, [rdi + {xsave_mask} + 4]",
+    "xrstor64 [rdi + {xsave}]",
+    "push qword ptr [rdi + {native_flags}]",
+    "popfq",
+    "mov rax, fs:[0]",
+    "mov rcx, fs:[8]",
+    "mov rdx, fs:[16]",
+    "mov rbx, fs:[24]",
+    "mov rsp, fs:[32]",
+    "mov rbp, fs:[40]",
+    "mov rsi, fs:[48]",
+    "mov rdi, fs:[56]",
+    "mov r8, fs:[64]",
+    "mov r9, fs:[72]",
+    "mov r10, fs:[80]",
+    "mov r11, fs:[88]",
+    "mov r12, fs:[96]",
+    "mov r13, fs:[104]",
+    "mov r14, fs:[112]",
+    "mov r15, fs:[120]",
+    "jmp qword ptr fs:[{jump_target}]",
+    "bivouac_window_end:",
+    ".p2align 6",
+    "bivouac_leave:",
+    "mov fs:[0], rax",
+    "mov fs:[8], rcx",
+    "mov fs:[16], rdx",
+    "mov fs:[24], rbx",
+    "mov fs:[32], rsp",
+    "mov fs:[40], rbp",
+    "mov fs:[48], rsi",
+    "mov fs:[56], rdi",
+    "mov fs:[64], r8",
+    "mov fs:[72], r9",
+    "mov fs:[80], r10",
+    "mov fs:[88], r11",
+    "mov fs:[96], r12",
+    "mov fs:[104], r13",
+    "mov fs:[112], r14",
+    "mov fs:[120], r15",
+    "mov rsp, fs:[{host_rsp}]",
+    "pushfq",
+    "pop rax",
+    "mov fs:[{native_flags}], rax",
+    "cld",
+    "mov rdi, fs:[{itself}]",
+    "mov eax, [rdi + {xsave_mask}]",
+    "mov edx, [rdi + {xsave_mask} + 4]",
+    "xsaveopt64 [rdi + {xsave}]",
+    "vzeroupper",
+    "jmp 2f",
+    "bivouac_abort:",
+    "mov dword ptr [rdi + {reason}], {kicked}",
+    "mov rsp, [rdi + {host_rsp}]",
+    "2:",
+    "ldmxcsr [rdi + {host_mxcsr}]",
+    "mov rax, [rdi + {host_fs}]",
+    "wrfsbase rax",
+    "mov rax, [rdi + {host_gs}]",
+    "wrgsbase rax",
+    "pop r15",
+    "pop r14",
+    "pop r13",
+    "pop r12",
+    "pop rbx",
+    "pop rbp",
+    "ret",
+    ".popsection",
+    host_rsp = const offset_of!(Context, host_rsp),
+    host_fs = const offset_of!(Context, host_fs),
+    host_gs = const offset_of!(Context, host_gs),
+    host_mxcsr = const offset_of!(Context, host_mxcsr),
+    jump_target = const offset_of!(Context, jump_target),
+    kick = const offset_of!(Context, kick),
+    set = const offset_of!(Context, set),
+    xsave_mask = const offset_of!(Context, xsave_mask),
+    xsave = const offset_of!(Context, xsave),
+    native_flags = const offset_of!(Context, native_flags),
+    itself = const offset_of!(Context, itself),
+    reason = const offset_of!(Context, reason),
+    kicked = const crate::context::Reason::Kicked as u32,
+);

@@ -1,0 +1,98 @@
+//! Answers to exits in the middle of an instruction.
+//!
+//! An instruction that needs a value from outside (a port, device memory, a platform register) is
+//! abandoned with an exit and executed again from its start when the answer is there; answers
+//! already given are replayed in order. What an instruction sends outside is queued and leaves
+//! when it has completed; what an abandoned attempt queued is taken back.
+
+use std::collections::VecDeque;
+
+use crate::exception::{Exception, Trap};
+use crate::exit::Exit;
+
+/// Answers one instruction may need before the guest is doing something absurd.
+const MAX_ANSWERS: usize = 4096;
+
+/// One answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Answer {
+    Value(u64),
+    Fault,
+}
+
+/// The log of one instruction.
+#[derive(Debug, Default)]
+pub(crate) struct Replay {
+    answers: Vec<Answer>,
+    next: usize,
+    queued: VecDeque<Exit>,
+    /// An exit that asked a question has been returned, and is not answered yet.
+    asked: bool,
+}
+
+impl Replay {
+    /// Whether an exit has been returned in the middle of an instruction that is to go on.
+    pub(crate) fn has_question(&self) -> bool {
+        self.asked || !self.answers.is_empty()
+    }
+
+    /// Start, or start again, an instruction.
+    pub(crate) fn begin(&mut self) {
+        self.next = 0;
+    }
+
+    /// The instruction has completed, or faulted: forget its answers.
+    pub(crate) fn end(&mut self) {
+        self.answers.clear();
+        self.next = 0;
+    }
+
+    /// The attempt was abandoned: take back what it wanted to send.
+    pub(crate) fn abandon(&mut self) {
+        self.queued.clear();
+    }
+
+    /// The answer to `question`: from the log, or by leaving with it.
+    ///
+    /// # Errors
+    ///
+    /// The exit itself when there is no answer yet; #GP when the machine said so.
+    pub(crate) fn answer(&mut self, question: Exit) -> Result<u64, Trap> {
+        let Some(&answer) = self.answers.get(self.next) else {
+            self.asked = true;
+            return Err(Trap::Exit(question));
+        };
+        self.next += 1;
+        match answer {
+            Answer::Value(value) => Ok(value),
+            Answer::Fault => Err(Exception::general_protection(0).into()),
+        }
+    }
+
+    /// Send `exit` when the instruction has completed.
+    pub(crate) fn queue(&mut self, exit: Exit) {
+        self.queued.push_back(exit);
+    }
+
+    /// The next thing to send.
+    pub(crate) fn take_queued(&mut self) -> Option<Exit> {
+        self.queued.pop_front()
+    }
+
+    fn push(&mut self, answer: Answer) {
+        if self.asked && self.answers.len() < MAX_ANSWERS {
+            self.answers.push(answer);
+        }
+        self.asked = false;
+    }
+
+    /// The machine's answer.
+    pub(crate) fn complete(&mut self, value: u64) {
+        self.push(Answer::Value(value));
+    }
+
+    /// The machine's refusal.
+    pub(crate) fn fail(&mut self) {
+        self.push(Answer::Fault);
+    }
+}

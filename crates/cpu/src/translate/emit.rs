@@ -1,0 +1,232 @@
+//! Writing host code: a thin layer of named operations over iced's encoder.
+
+use iced_x86::{Code, Encoder, Instruction, MemoryOperand, Register};
+
+/// Host code under construction, and where it will live.
+pub(crate) struct Emitter {
+    encoder: Encoder,
+    bytes: Vec<u8>,
+    base: u64,
+}
+
+/// The general-purpose register with an encoding number.
+pub(crate) fn gpr64(number: usize) -> Register {
+    const ALL: [Register; 16] = [
+        Register::RAX,
+        Register::RCX,
+        Register::RDX,
+        Register::RBX,
+        Register::RSP,
+        Register::RBP,
+        Register::RSI,
+        Register::RDI,
+        Register::R8,
+        Register::R9,
+        Register::R10,
+        Register::R11,
+        Register::R12,
+        Register::R13,
+        Register::R14,
+        Register::R15,
+    ];
+    ALL[number]
+}
+
+/// The 32-bit half of a 64-bit general-purpose register.
+pub(crate) fn gpr32(register: Register) -> Register {
+    const ALL: [Register; 16] = [
+        Register::EAX,
+        Register::ECX,
+        Register::EDX,
+        Register::EBX,
+        Register::ESP,
+        Register::EBP,
+        Register::ESI,
+        Register::EDI,
+        Register::R8D,
+        Register::R9D,
+        Register::R10D,
+        Register::R11D,
+        Register::R12D,
+        Register::R13D,
+        Register::R14D,
+        Register::R15D,
+    ];
+    ALL[register.full_register().number()]
+}
+
+/// `fs:[offset]`: a field of the context.
+pub(crate) fn field(offset: i32) -> MemoryOperand {
+    MemoryOperand::new(Register::None, Register::None, 1, i64::from(offset), 8, false, Register::FS)
+}
+
+/// `gs:[base + displacement]`, `gs:[index*8 + displacement]`: a part of the TLB set.
+pub(crate) fn in_set(base: Register, index: Register, displacement: i32) -> MemoryOperand {
+    let scale = if index == Register::None { 1 } else { 8 };
+    let size = if base == Register::None && index == Register::None { 8 } else { 4 };
+    MemoryOperand::new(base, index, scale, i64::from(displacement), size, false, Register::GS)
+}
+
+/// `[base + index + displacement]`.
+pub(crate) fn at(base: Register, index: Register, displacement: i32) -> MemoryOperand {
+    let size = u32::from(displacement != 0);
+    let size = if size == 0 { 0 } else { 4 };
+    MemoryOperand::new(base, index, 1, i64::from(displacement), size, false, Register::None)
+}
+
+impl Emitter {
+    /// Start at host address `base`.
+    pub(crate) fn new(base: u64) -> Self {
+        Self { encoder: Encoder::new(64), bytes: Vec::with_capacity(1024), base }
+    }
+
+    /// Start again at another address, keeping the buffers.
+    pub(crate) fn restart(&mut self, base: u64) {
+        self.bytes.clear();
+        self.base = base;
+    }
+
+    /// Host address of the next byte.
+    pub(crate) fn here(&self) -> u64 {
+        self.base + self.bytes.len() as u64
+    }
+
+    /// The code so far.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// Append bytes as they are.
+    pub(crate) fn raw(&mut self, bytes: &[u8]) {
+        self.bytes.extend_from_slice(bytes);
+    }
+
+    /// Append one instruction; `false` (and nothing appended) when it has no encoding.
+    pub(crate) fn try_instruction(&mut self, instruction: &Instruction) -> bool {
+        let here = self.here();
+        let done = self.encoder.encode(instruction, here).is_ok();
+        let mut buffer = self.encoder.take_buffer();
+        if done {
+            self.bytes.extend_from_slice(&buffer);
+        }
+        buffer.clear();
+        self.encoder.set_buffer(buffer);
+        done
+    }
+
+    /// Append one instruction of ours.
+    pub(crate) fn instruction(&mut self, instruction: &Instruction) {
+        assert!(self.try_instruction(instruction), "cannot encode {instruction:?}");
+    }
+
+    fn with_memory(&mut self, code: Code, register: Register, memory: MemoryOperand) {
+        let built = Instruction::with2(code, register, memory);
+        self.instruction(&built.expect("operands fit the code"));
+    }
+
+    /// `mov register, memory` (64 bits).
+    pub(crate) fn load(&mut self, register: Register, memory: MemoryOperand) {
+        self.with_memory(Code::Mov_r64_rm64, register, memory);
+    }
+
+    /// `mov memory, register` (64 bits).
+    pub(crate) fn store(&mut self, memory: MemoryOperand, register: Register) {
+        let built = Instruction::with2(Code::Mov_rm64_r64, memory, register);
+        self.instruction(&built.expect("operands fit the code"));
+    }
+
+    /// `mov register, register` (64 bits).
+    pub(crate) fn copy(&mut self, to: Register, from: Register) {
+        let built = Instruction::with2(Code::Mov_r64_rm64, to, from);
+        self.instruction(&built.expect("operands fit the code"));
+    }
+
+    /// `lea register, [memory]` (64 bits).
+    pub(crate) fn lea(&mut self, register: Register, memory: MemoryOperand) {
+        self.with_memory(Code::Lea_r64_m, register, memory);
+    }
+
+    /// A constant into a register, in the shortest form that leaves the flags alone.
+    pub(crate) fn constant(&mut self, register: Register, value: u64) {
+        let built = if u32::try_from(value).is_ok() {
+            Instruction::with2(Code::Mov_r32_imm32, gpr32(register), value as u32)
+        } else if i64::from(value as i32) == value as i64 {
+            Instruction::with2(Code::Mov_rm64_imm32, register, value as i32)
+        } else {
+            Instruction::with2(Code::Mov_r64_imm64, register, value)
+        };
+        self.instruction(&built.expect("operands fit the code"));
+    }
+
+    /// `mov dword fs:[offset], value`.
+    pub(crate) fn set_field32(&mut self, offset: i32, value: u32) {
+        let built = Instruction::with2(Code::Mov_rm32_imm32, field(offset), value);
+        self.instruction(&built.expect("operands fit the code"));
+    }
+
+    /// `mov byte fs:[offset], value`.
+    pub(crate) fn set_field8(&mut self, offset: i32, value: u8) {
+        let built = Instruction::with2(Code::Mov_rm8_imm8, field(offset), u32::from(value));
+        self.instruction(&built.expect("operands fit the code"));
+    }
+
+    /// A 64-bit constant into a field, by way of no register.
+    pub(crate) fn set_field64(&mut self, offset: i32, value: u64) {
+        if i64::from(value as i32) == value as i64 {
+            let built = Instruction::with2(Code::Mov_rm64_imm32, field(offset), value as i32);
+            self.instruction(&built.expect("operands fit the code"));
+        } else {
+            self.set_field32(offset, value as u32);
+            self.set_field32(offset + 4, (value >> 32) as u32);
+        }
+    }
+
+    /// `pext to, from, fs:[mask]`.
+    pub(crate) fn extract(&mut self, to: Register, from: Register, mask: i32) {
+        let built = Instruction::with3(Code::VEX_Pext_r64_r64_rm64, to, from, field(mask));
+        self.instruction(&built.expect("operands fit the code"));
+    }
+
+    /// `pdep to, from, fs:[mask]`.
+    pub(crate) fn deposit(&mut self, to: Register, from: Register, mask: i32) {
+        let built = Instruction::with3(Code::VEX_Pdep_r64_r64_rm64, to, from, field(mask));
+        self.instruction(&built.expect("operands fit the code"));
+    }
+
+    /// `rorx to, from, count`.
+    pub(crate) fn rotate(&mut self, to: Register, from: Register, count: u32) {
+        let built = Instruction::with3(Code::VEX_Rorx_r64_rm64_imm8, to, from, count);
+        self.instruction(&built.expect("operands fit the code"));
+    }
+
+    /// `jmp rel32` to a host address; the address of the displacement.
+    pub(crate) fn jump(&mut self, target: u64) -> u64 {
+        let at = self.here() + 1;
+        self.raw(&[0xe9]);
+        self.raw(&displacement(at, target).to_le_bytes());
+        at
+    }
+
+    /// `jmp fs:[offset]`.
+    pub(crate) fn jump_field(&mut self, offset: i32) {
+        let built = Instruction::with1(Code::Jmp_rm64, field(offset));
+        self.instruction(&built.expect("operands fit the code"));
+    }
+
+    /// `jrcxz` over a `jmp rel32` to a place not known yet; the address of the displacement.
+    pub(crate) fn jump_unless_rcx_zero(&mut self) -> u64 {
+        self.raw(&[0xe3, 5, 0xe9, 0, 0, 0, 0]);
+        self.here() - 4
+    }
+
+    /// Set the displacement at host address `at`, in this piece of code, to reach `target`.
+    pub(crate) fn patch(&mut self, at: u64, target: u64) {
+        let offset = (at - self.base) as usize;
+        self.bytes[offset..offset + 4].copy_from_slice(&displacement(at, target).to_le_bytes());
+    }
+}
+
+/// The rel32 of a jump whose displacement is at `at`.
+pub(crate) fn displacement(at: u64, target: u64) -> i32 {
+    target.wrapping_sub(at + 4) as i32
+}

@@ -1,0 +1,92 @@
+//! An access of translated code that the software TLB did not have.
+
+use iced_x86::{Code, Decoder, DecoderOptions, Instruction, Mnemonic};
+
+use crate::memory::{Access, Linear, Physical, Privilege};
+use crate::run::Resume;
+use crate::native::stub::memory_use;
+use crate::state::SegmentRegister;
+use crate::vcpu::Vcpu;
+
+/// What an instruction accesses first: where, how many bytes, and how.
+type Wanted = (Linear, usize, Access);
+
+impl Vcpu {
+    /// Fill the TLB and repeat the instruction; or, where that is not enough (devices, operands
+    /// that cross pages, pages with code, faults), interpret it.
+    pub(crate) fn serve_miss(&mut self) -> Resume {
+        self.statistics.misses += 1;
+        let mark = self.translator.marks[self.context.detail as usize];
+        let block = &self.translator.blocks[mark.block as usize];
+        let (key, straddles) = (block.key, block.second.is_some());
+        self.context.regs.rip = key.linear.wrapping_add(u64::from(mark.guest));
+        let restart = self.translator.cache.start() + u64::from(mark.host);
+        if straddles || !self.fill_for(key.physical + u64::from(mark.guest)) {
+            return Resume::Dispatch(self.interpret());
+        }
+        Resume::At(restart)
+    }
+
+    /// Fill the TLB for what the instruction at `physical` accesses; false if that is not enough.
+    fn fill_for(&mut self, physical: u64) -> bool {
+        let Some(host) = self.ram.host(Physical(physical)) else { return false };
+        let left = 4096 - (physical & 4095) as usize;
+        // SAFETY: RAM up to the end of the page; the bytes are copied before they are looked at.
+        let bytes = unsafe {
+            let mut bytes = [0u8; 15];
+            std::ptr::copy_nonoverlapping(host, bytes.as_mut_ptr(), left.min(15));
+            bytes
+        };
+        let rip = self.context.regs.rip;
+        let instruction =
+            Decoder::with_ip(64, &bytes[..left.min(15)], rip, DecoderOptions::NONE).decode();
+        if instruction.is_invalid() {
+            return false;
+        }
+        let mut filled = false;
+        for (at, size, access) in self.accesses(&instruction).into_iter().flatten() {
+            if !at.is_canonical() || at.offset() as usize + size > 4096 {
+                return false;
+            }
+            if self.is_cached(at, access) {
+                continue;
+            }
+            if self.translate_linear(at, access, Privilege::Current).is_err()
+                || !self.is_cached(at, access)
+            {
+                return false;
+            }
+            filled = true;
+        }
+        filled
+    }
+
+    /// The accesses of an instruction that has a translation, in the order of its look-ups.
+    fn accesses(&mut self, instruction: &Instruction) -> [Option<Wanted>; 2] {
+        let rsp = self.context.regs.gpr[4];
+        let push = Some((Linear(rsp.wrapping_sub(8)), 8, Access::Write));
+        match instruction.mnemonic() {
+            Mnemonic::Push => [push, None],
+            Mnemonic::Call if instruction.code() == Code::Call_rel32_64 => [push, None],
+            Mnemonic::Call => [self.explicit(instruction), push],
+            Mnemonic::Pop | Mnemonic::Ret => [Some((Linear(rsp), 8, Access::Read)), None],
+            Mnemonic::Leave => {
+                [Some((Linear(self.context.regs.gpr[5]), 8, Access::Read)), None]
+            }
+            _ => [self.explicit(instruction), None],
+        }
+    }
+
+    fn explicit(&mut self, instruction: &Instruction) -> Option<Wanted> {
+        let usage = memory_use(&mut self.info_factory, instruction)?;
+        let offset = self.effective_address(instruction);
+        let base = match crate::address::segment_of(instruction) {
+            segment @ (SegmentRegister::Fs | SegmentRegister::Gs) => {
+                self.context.regs.segment(segment).base
+            }
+            _ => 0,
+        };
+        let access = if usage.writes { Access::Write } else { Access::Read };
+        Some((Linear(base.wrapping_add(offset)), usage.size, access))
+    }
+}

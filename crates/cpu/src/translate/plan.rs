@@ -1,0 +1,264 @@
+//! What becomes of each guest instruction, and which registers a run leaves free.
+
+use iced_x86::{
+    ConditionCode, CpuidFeature, FlowControl, Instruction, InstructionInfoFactory, Mnemonic,
+    OpKind, Register,
+};
+
+use super::Mode;
+use crate::interpret::{Class, classify};
+use crate::native::stub::{MemoryUse, immediate_bit_form, memory_use};
+
+/// How an instruction is translated.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Action {
+    /// Its bytes, as they are.
+    Copy,
+    /// Nothing: a hint.
+    Skip,
+    /// With its memory operand looked up.
+    Memory(MemoryUse),
+    /// `lea` of an address known now: the register and the value.
+    Constant(Register, u64),
+    /// `push` of a 64-bit register.
+    Push(Register),
+    /// `push` of a constant.
+    PushConstant(i32),
+    /// `pop` into a 64-bit register.
+    Pop(Register),
+    /// `leave`.
+    Leave,
+    /// A conditional jump: condition code as encoded, and target.
+    Branch(u8, u64),
+    /// An unconditional jump to a known address.
+    Jump(u64),
+    /// A call of a known address.
+    Call(u64),
+    /// An indirect jump through the instruction's operand.
+    JumpIndirect,
+    /// An indirect call through the instruction's operand.
+    CallIndirect,
+    /// A near return that drops so many more bytes.
+    Return(u16),
+    /// Left to the interpreter.
+    Interpret,
+}
+
+impl Action {
+    /// Whether nothing of the block can come after it.
+    pub(super) fn ends_block(&self) -> bool {
+        matches!(
+            self,
+            Action::Jump(_)
+                | Action::Call(_)
+                | Action::JumpIndirect
+                | Action::CallIndirect
+                | Action::Return(_)
+                | Action::Interpret
+        )
+    }
+
+    /// Whether a TLB or jump-cache look-up is needed, and with it scratch registers.
+    pub(super) fn needs_scratch(&self) -> bool {
+        matches!(
+            self,
+            Action::Memory(_)
+                | Action::Push(_)
+                | Action::PushConstant(_)
+                | Action::Pop(_)
+                | Action::Leave
+                | Action::Call(_)
+                | Action::JumpIndirect
+                | Action::CallIndirect
+                | Action::Return(_)
+        )
+    }
+}
+
+/// Decide what becomes of one instruction.
+pub(super) fn plan(
+    factory: &mut InstructionInfoFactory,
+    instruction: &Instruction,
+    mode: Mode,
+) -> Action {
+    if instruction.has_lock_prefix() && !instruction.op_code().can_use_lock_prefix() {
+        return Action::Interpret;
+    }
+    if let Some(action) = stack_or_flow(instruction) {
+        return action;
+    }
+    if classify(instruction) != Class::Native || (!mode.vectors && !is_integer(instruction)) {
+        return Action::Interpret;
+    }
+    let Some(operand) = memory_operand(instruction) else { return Action::Copy };
+    if instruction.op_kind(operand) != OpKind::Memory {
+        return Action::Interpret;
+    }
+    if matches!(instruction.mnemonic(), Mnemonic::Lea) {
+        return address_only(instruction);
+    }
+    let Some(usage) = memory_use(factory, instruction) else {
+        return if is_hint(instruction) { Action::Skip } else { Action::Interpret };
+    };
+    let odd = immediate_bit_form(instruction.code()).is_some()
+        || instruction.memory_index().is_xmm()
+        || instruction.memory_index().is_ymm()
+        || instruction.memory_index().is_zmm()
+        || uses_high_byte(instruction)
+        || usage.size == 0;
+    if odd { Action::Interpret } else { Action::Memory(usage) }
+}
+
+fn memory_operand(instruction: &Instruction) -> Option<u32> {
+    (0..instruction.op_count()).find(|&operand| {
+        !matches!(
+            instruction.op_kind(operand),
+            OpKind::Register
+                | OpKind::Immediate8
+                | OpKind::Immediate8_2nd
+                | OpKind::Immediate16
+                | OpKind::Immediate32
+                | OpKind::Immediate64
+                | OpKind::Immediate8to16
+                | OpKind::Immediate8to32
+                | OpKind::Immediate8to64
+                | OpKind::Immediate32to64
+        )
+    })
+}
+
+fn is_hint(instruction: &Instruction) -> bool {
+    matches!(
+        instruction.mnemonic(),
+        Mnemonic::Nop
+            | Mnemonic::Prefetchnta
+            | Mnemonic::Prefetcht0
+            | Mnemonic::Prefetcht1
+            | Mnemonic::Prefetcht2
+            | Mnemonic::Prefetchw
+            | Mnemonic::Prefetch
+    )
+}
+
+fn address_only(instruction: &Instruction) -> Action {
+    if !instruction.is_ip_rel_memory_operand() {
+        return Action::Copy;
+    }
+    let value = instruction.memory_displacement64();
+    match instruction.op0_register().size() {
+        8 if instruction.memory_base() == Register::RIP => {
+            Action::Constant(instruction.op0_register(), value)
+        }
+        4 => Action::Constant(instruction.op0_register().full_register(), value & 0xffff_ffff),
+        _ => Action::Interpret,
+    }
+}
+
+/// A high-byte register cannot stand beside the scratch registers, which need a REX prefix.
+fn uses_high_byte(instruction: &Instruction) -> bool {
+    (0..instruction.op_count()).any(|operand| {
+        instruction.op_kind(operand) == OpKind::Register
+            && (Register::AH..=Register::BH).contains(&instruction.op_register(operand))
+    })
+}
+
+/// Whether an instruction works on general-purpose registers only, so that no control bit can
+/// make it fault.
+fn is_integer(instruction: &Instruction) -> bool {
+    instruction.cpuid_features().iter().all(|feature| {
+        matches!(
+            feature,
+            CpuidFeature::INTEL8086
+                | CpuidFeature::INTEL8086_ONLY
+                | CpuidFeature::INTEL186
+                | CpuidFeature::INTEL286
+                | CpuidFeature::INTEL386
+                | CpuidFeature::INTEL486
+                | CpuidFeature::X64
+                | CpuidFeature::CMOV
+                | CpuidFeature::CX8
+                | CpuidFeature::CMPXCHG16B
+                | CpuidFeature::MULTIBYTENOP
+                | CpuidFeature::PAUSE
+                | CpuidFeature::POPCNT
+                | CpuidFeature::LZCNT
+                | CpuidFeature::BMI1
+                | CpuidFeature::BMI2
+                | CpuidFeature::ADX
+                | CpuidFeature::MOVBE
+                | CpuidFeature::RDRAND
+                | CpuidFeature::RDSEED
+                | CpuidFeature::CLFSH
+                | CpuidFeature::CLFLUSHOPT
+                | CpuidFeature::CLWB
+                | CpuidFeature::CET_IBT
+                | CpuidFeature::CET_SS
+        )
+    })
+}
+
+/// Stack and control-flow instructions that have a translation of their own.
+fn stack_or_flow(instruction: &Instruction) -> Option<Action> {
+    use iced_x86::Code;
+    let operand_size_is_odd = |size: usize| instruction.op0_register().size() != size;
+    Some(match instruction.flow_control() {
+        FlowControl::Next => match instruction.code() {
+            Code::Push_r64 | Code::Push_rm64 if instruction.op0_kind() == OpKind::Register => {
+                Action::Push(instruction.op0_register())
+            }
+            Code::Pushq_imm8 | Code::Pushq_imm32 => {
+                Action::PushConstant(instruction.immediate(0) as i32)
+            }
+            Code::Pop_r64 | Code::Pop_rm64 if instruction.op0_kind() == OpKind::Register => {
+                Action::Pop(instruction.op0_register())
+            }
+            Code::Leaveq => Action::Leave,
+            _ => return None,
+        },
+        FlowControl::ConditionalBranch => {
+            let condition = instruction.condition_code();
+            let near = instruction.is_jcc_short_or_near()
+                && instruction.op0_kind() == OpKind::NearBranch64
+                && condition != ConditionCode::None;
+            if !near {
+                return Some(Action::Interpret);
+            }
+            Action::Branch(condition as u8 - 1, instruction.near_branch_target())
+        }
+        FlowControl::UnconditionalBranch
+            if instruction.op0_kind() == OpKind::NearBranch64
+                && instruction.is_jmp_short_or_near() =>
+        {
+            Action::Jump(instruction.near_branch_target())
+        }
+        FlowControl::Call if instruction.code() == Code::Call_rel32_64 => {
+            Action::Call(instruction.near_branch_target())
+        }
+        FlowControl::IndirectBranch if instruction.code() == Code::Jmp_rm64 => {
+            let register = instruction.op0_kind() == OpKind::Register;
+            if register && operand_size_is_odd(8) {
+                return Some(Action::Interpret);
+            }
+            Action::JumpIndirect
+        }
+        FlowControl::IndirectCall if instruction.code() == Code::Call_rm64 => Action::CallIndirect,
+        FlowControl::Return => match instruction.code() {
+            Code::Retnq => Action::Return(0),
+            Code::Retnq_imm16 => Action::Return(instruction.immediate16()),
+            _ => Action::Interpret,
+        },
+        _ => Action::Interpret,
+    })
+}
+
+/// General-purpose registers that an instruction reads or writes, as a bit set by number.
+pub(super) fn registers_used(
+    factory: &mut InstructionInfoFactory,
+    instruction: &Instruction,
+) -> u16 {
+    let info = factory.info(instruction);
+    info.used_registers()
+        .iter()
+        .filter(|used| used.register().is_gpr())
+        .fold(0, |set, used| set | 1 << used.register().full_register().number())
+}
