@@ -1,1 +1,15 @@
-//! Placeholder
+//! What we ask of Linux.
+//!
+//! This crate imports none of ours. It is one of the two that may contain `unsafe`: it maps the
+//! guest's memory, and a mapping is something that no type can check. Each `unsafe` block is short
+//! and says what makes it sound.
+//!
+//! - [`memory`]: a guest's physical memory, one sealed `memfd` mapped region by region.
+//! - [`available`]: how much memory the host could still give us, by its own account and by that of
+//!   the control groups that we are in.
+
+pub mod available;
+pub mod memory;
+
+pub use available::Available;
+pub use memory::{Error, GuestMemory, RawRegion};

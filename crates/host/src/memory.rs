@@ -1,0 +1,310 @@
+//! A guest's physical memory: one `memfd`, mapped region by region.
+//!
+//! 1. The file is sealed against growing, shrinking and further sealing before anybody else can see
+//!    it: no one who is handed the descriptor can pull pages from under us (SIGBUS).
+//! 2. A region starts in the file at an offset that is congruent to its guest-physical address
+//!    modulo 2 MiB; then the kernel aligns the mapping alike, and a huge page of the host can back a
+//!    huge page of the guest.
+//! 3. Nothing is reserved (`MAP_NORESERVE`): pages come into being when the guest touches them. A
+//!    guest that wants more than the host can give at all is refused before it starts, because the
+//!    alternative is the out-of-memory killer at a time of its choosing.
+//! 4. Whoever holds a clone of the [`GuestMemoryMmap`] holds the mappings: they go away with the
+//!    last one.
+
+use std::fs::File;
+use std::io;
+use std::sync::Arc;
+
+use rustix::fs::{MemfdFlags, SealFlags};
+use rustix::mm::{Advice, MapFlags, ProtFlags};
+use vm_memory::{
+    FileOffset, GuestAddress, GuestMemory as _, GuestMemoryMmap, GuestMemoryRegion as _,
+    GuestRegionMmap, MmapRegion,
+};
+
+use crate::available::Available;
+
+/// What a huge page of the host is aligned to.
+const HUGE_PAGE_BYTES: u64 = 2 << 20;
+
+/// The unit of mapping.
+const PAGE_BYTES: u64 = 4096;
+
+/// Most regions that a machine may have.
+const MAX_REGIONS: usize = 64;
+
+/// Why a guest cannot have its memory.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The host, or a control group, has less.
+    #[error(
+        "the machine wants {} MiB of memory but {} MiB are available (limited by {limited_by}); \
+         give a smaller --mem",
+        wanted >> 20, available >> 20
+    )]
+    TooLittle {
+        /// Bytes asked for.
+        wanted: u64,
+        /// Bytes that there are.
+        available: u64,
+        /// Who says so.
+        limited_by: String,
+    },
+    /// The list of regions makes no sense.
+    #[error("memory region {start:#x} of {size:#x} bytes {complaint}")]
+    Region {
+        /// Guest-physical address.
+        start: u64,
+        /// Bytes.
+        size: u64,
+        /// What is wrong with it.
+        complaint: &'static str,
+    },
+    /// Linux refused something.
+    #[error("cannot {action} for the machine's memory: {source}")]
+    Host {
+        /// What was tried.
+        action: &'static str,
+        /// The operating system's answer.
+        source: io::Error,
+    },
+}
+
+/// A region as the processor wants it: numbers and a pointer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RawRegion {
+    /// Guest-physical address of the first byte.
+    pub guest: u64,
+    /// Bytes.
+    pub size: u64,
+    /// Where it is mapped, readable and writable; valid as long as the [`GuestMemory`] or a clone of
+    /// its [`GuestMemoryMmap`] is.
+    pub host: *mut u8,
+    /// Where it starts in the file.
+    pub file_offset: u64,
+}
+
+/// A guest's physical memory.
+#[derive(Debug, Clone)]
+pub struct GuestMemory {
+    file: Arc<File>,
+    map: GuestMemoryMmap,
+}
+
+impl GuestMemory {
+    /// Memory at the given guest-physical ranges: (start, bytes), in rising order, page aligned.
+    ///
+    /// # Errors
+    ///
+    /// [`Error`] when the host lacks the memory or will not map it.
+    pub fn new(ranges: &[(u64, u64)]) -> Result<Self, Error> {
+        Self::new_within(ranges, &Available::now())
+    }
+
+    fn new_within(ranges: &[(u64, u64)], available: &Available) -> Result<Self, Error> {
+        let wanted = check_ranges(ranges)?;
+        if wanted > available.bytes {
+            let (available, limited_by) = (available.bytes, available.limited_by.clone());
+            return Err(Error::TooLittle { wanted, available, limited_by });
+        }
+        let (offsets, length) = place(ranges);
+        let file = Arc::new(sealed_file(length)?);
+        let regions = ranges.iter().zip(offsets);
+        let regions: Result<Vec<_>, _> =
+            regions.map(|(&range, offset)| map_region(&file, range, offset)).collect();
+        let map = GuestMemoryMmap::from_regions(regions?)
+            .map_err(|error| host("arrange the regions", io::Error::other(error)))?;
+        Ok(Self { file, map })
+    }
+
+    /// The memory for devices and loaders. Clones share it.
+    pub fn map(&self) -> &GuestMemoryMmap {
+        &self.map
+    }
+
+    /// The memory for the processor, in rising order.
+    pub fn regions(&self) -> Vec<RawRegion> {
+        self.map
+            .iter()
+            .map(|region| RawRegion {
+                guest: region.start_addr().0,
+                size: region.len(),
+                host: region.as_ptr(),
+                file_offset: region.file_offset().map_or(0, |offset| offset.start()),
+            })
+            .collect()
+    }
+
+    /// The file, to be shared with other processes.
+    pub fn file(&self) -> &Arc<File> {
+        &self.file
+    }
+
+    /// Bytes of guest memory.
+    pub fn size(&self) -> u64 {
+        self.map.iter().map(vm_memory::GuestMemoryRegion::len).sum()
+    }
+}
+
+fn host(action: &'static str, source: impl Into<io::Error>) -> Error {
+    Error::Host { action, source: source.into() }
+}
+
+/// Check order, alignment and overlap; returns the sum of the sizes.
+fn check_ranges(ranges: &[(u64, u64)]) -> Result<u64, Error> {
+    let mut end = 0_u64;
+    let mut sum = 0_u64;
+    if ranges.is_empty() || ranges.len() > MAX_REGIONS {
+        let complaint = "is none, or one of too many";
+        return Err(Error::Region { start: 0, size: 0, complaint });
+    }
+    for &(start, size) in ranges {
+        let complain = |complaint| Error::Region { start, size, complaint };
+        if size == 0 || start % PAGE_BYTES != 0 || size % PAGE_BYTES != 0 {
+            return Err(complain("is empty or not page aligned"));
+        }
+        if start < end {
+            return Err(complain("overlaps the one before or is out of order"));
+        }
+        end = start.checked_add(size).ok_or(complain("reaches beyond the address space"))?;
+        sum += size;
+    }
+    Ok(sum)
+}
+
+/// Offset in the file for each range, and the file's length.
+fn place(ranges: &[(u64, u64)]) -> (Vec<u64>, u64) {
+    let mut length = 0_u64;
+    let mut offsets = Vec::with_capacity(ranges.len());
+    for &(start, size) in ranges {
+        let phase = start % HUGE_PAGE_BYTES;
+        let base = length - length % HUGE_PAGE_BYTES;
+        let offset = if base + phase >= length { base } else { base + HUGE_PAGE_BYTES } + phase;
+        offsets.push(offset);
+        length = offset + size;
+    }
+    (offsets, length)
+}
+
+fn sealed_file(length: u64) -> Result<File, Error> {
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    let file: File = rustix::fs::memfd_create("bivouac-guest", flags)
+        .map_err(|error| host("create a memory file", error))?
+        .into();
+    file.set_len(length).map_err(|error| host("size the memory file", error))?;
+    let seals = SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL;
+    rustix::fs::fcntl_add_seals(&file, seals)
+        .map_err(|error| host("seal the memory file", error))?;
+    Ok(file)
+}
+
+fn map_region(
+    file: &Arc<File>,
+    (start, size): (u64, u64),
+    offset: u64,
+) -> Result<GuestRegionMmap, Error> {
+    let bytes = usize::try_from(size).map_err(io::Error::other);
+    let bytes = bytes.map_err(|error| host("map a region", error))?;
+    let protection = (ProtFlags::READ | ProtFlags::WRITE).bits().cast_signed();
+    let flags = (MapFlags::SHARED | MapFlags::NORESERVE).bits().cast_signed();
+    let place = FileOffset::from_arc(Arc::clone(file), offset);
+    let region = MmapRegion::build(Some(place), bytes, protection, flags)
+        .map_err(|error| host("map a region", io::Error::other(error)))?;
+    for advice in [Advice::LinuxHugepage, Advice::LinuxDontFork] {
+        // SAFETY: the range is exactly the mapping that `region` owns, and neither advice changes
+        // what it contains. A kernel without huge pages refuses the advice, which loses nothing.
+        let _ = unsafe { rustix::mm::madvise(region.as_ptr().cast(), bytes, advice) };
+    }
+    GuestRegionMmap::new(region, GuestAddress(start)).ok_or(Error::Region {
+        start,
+        size,
+        complaint: "reaches beyond the address space",
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use vm_memory::Bytes;
+
+    const LAYOUT: [(u64, u64); 3] =
+        [(0, 0xa_0000), (0x10_0000, 0x70_0000), (0x1_0000_0000, 0x40_0000)];
+
+    #[test]
+    fn regions_are_where_they_were_asked_for() {
+        let memory = GuestMemory::new(&LAYOUT).unwrap();
+        let regions = memory.regions();
+        let got: Vec<_> = regions.iter().map(|region| (region.guest, region.size)).collect();
+        assert_eq!(got, LAYOUT);
+        assert_eq!(memory.size(), 0xa_0000 + 0x70_0000 + 0x40_0000);
+        for region in regions {
+            assert_eq!(region.file_offset % HUGE_PAGE_BYTES, region.guest % HUGE_PAGE_BYTES);
+        }
+    }
+
+    #[test]
+    fn regions_do_not_share_bytes_of_the_file() {
+        let (offsets, length) = place(&LAYOUT);
+        let mut end = 0;
+        for (offset, (_, size)) in offsets.iter().zip(LAYOUT) {
+            assert!(*offset >= end);
+            end = offset + size;
+        }
+        assert_eq!(end, length);
+    }
+
+    #[test]
+    fn what_is_written_is_seen_through_the_file_and_the_pointer() {
+        use std::os::unix::fs::FileExt;
+        let memory = GuestMemory::new(&LAYOUT).unwrap();
+        memory.map().write_obj(0x1234_5678_u32, GuestAddress(0x1_0000_0010)).unwrap();
+        let region = memory.regions()[2];
+        let mut bytes = [0; 4];
+        memory.file().read_exact_at(&mut bytes, region.file_offset + 0x10).unwrap();
+        assert_eq!(u32::from_le_bytes(bytes), 0x1234_5678);
+        // SAFETY: offset 0x10 is inside the region, which `memory` keeps mapped.
+        let seen = unsafe { region.host.add(0x10).cast::<u32>().read() };
+        assert_eq!(seen, 0x1234_5678);
+    }
+
+    #[test]
+    fn the_file_cannot_be_resized() {
+        let memory = GuestMemory::new(&LAYOUT).unwrap();
+        assert!(memory.file().set_len(4096).is_err());
+        assert!(memory.file().set_len(1 << 30).is_err());
+    }
+
+    #[test]
+    fn memory_that_the_host_lacks_is_refused() {
+        let available = Available { bytes: 3 << 20, limited_by: "control group /x".to_owned() };
+        let error = GuestMemory::new_within(&[(0, 4 << 20)], &available).unwrap_err();
+        let expected = "the machine wants 4 MiB of memory but 3 MiB are available \
+                        (limited by control group /x); give a smaller --mem";
+        assert_eq!(error.to_string(), expected);
+        assert!(matches!(GuestMemory::new(&[(0, 1 << 46)]), Err(Error::TooLittle { .. })));
+    }
+
+    #[test]
+    fn bad_regions_are_refused() {
+        for ranges in [
+            &[][..],
+            &[(0, 0)],
+            &[(1, 4096)],
+            &[(0, 100)],
+            &[(0, 8192), (4096, 4096)],
+            &[(8192, 4096), (0, 4096)],
+            &[(u64::MAX - 4095, 8192)],
+        ] {
+            assert!(matches!(GuestMemory::new(ranges), Err(Error::Region { .. })), "{ranges:?}");
+        }
+    }
+
+    #[test]
+    fn mappings_outlive_the_owner_while_a_clone_is_held() {
+        let memory = GuestMemory::new(&LAYOUT).unwrap();
+        let map = memory.map().clone();
+        drop(memory);
+        map.write_obj(7_u8, GuestAddress(0)).unwrap();
+        assert_eq!(map.read_obj::<u8>(GuestAddress(0)).unwrap(), 7);
+    }
+}
