@@ -1,0 +1,175 @@
+//! Starting the command: with three pipes, or as the leader of a session on a terminal.
+//!
+//! A session needs `setsid` and a controlling terminal between fork and exec. Instead of running
+//! code of ours in a forked child, which no safe Rust can, init starts itself once more under the
+//! name [`SESSION_NAME`]; that process does both and then becomes the command.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, ExitCode, Stdio};
+
+use protocol::Order;
+use rustix::pty::{OpenptFlags, grantpt, ioctl_tiocgptpeer, openpt, unlockpt};
+use rustix::termios::{Winsize, tcsetwinsize};
+
+/// The name by which init knows that it is to become the leader of a session.
+pub const SESSION_NAME: &str = "biv-session";
+
+/// Status of a command that was found and could not be run, as shells have it.
+const STATUS_NOT_EXECUTABLE: u8 = 126;
+/// Status of a command that was not found.
+const STATUS_NOT_FOUND: u8 = 127;
+
+/// A running command and this end of its streams.
+pub struct Running {
+    /// Its process, which is also the leader of its process group.
+    pub pid: u32,
+    /// Where its standard input is written.
+    pub stdin: OwnedFd,
+    /// Where its output is read.
+    pub stdout: OwnedFd,
+    /// Where its errors are read; a terminal has no such thing.
+    pub stderr: Option<OwnedFd>,
+    /// The terminal, if it has one.
+    pub terminal: Option<OwnedFd>,
+}
+
+/// A command that did not start: the status to report and the line to print.
+#[derive(Debug, thiserror::Error)]
+#[error("biv: {name}: {reason}")]
+pub struct NotStarted {
+    /// 126 or 127.
+    pub status: u8,
+    name: String,
+    reason: io::Error,
+}
+
+impl NotStarted {
+    fn new(name: &OsStr, reason: io::Error) -> NotStarted {
+        let status = match reason.kind() {
+            io::ErrorKind::NotFound => STATUS_NOT_FOUND,
+            _ => STATUS_NOT_EXECUTABLE,
+        };
+        NotStarted { status, name: name.to_string_lossy().into_owned(), reason }
+    }
+}
+
+/// Starts what `order` says.
+pub fn start(order: &Order) -> Result<Running, NotStarted> {
+    let name = OsStr::from_bytes(&order.arguments[0]);
+    let started = match order.terminal {
+        Some(size) => start_on_terminal(order, size),
+        None => start_on_pipes(order),
+    };
+    started.map_err(|error| NotStarted::new(name, error))
+}
+
+fn configure<'a>(command: &'a mut Command, order: &Order) -> &'a mut Command {
+    command.env_clear();
+    for item in &order.environment {
+        let at = item.iter().position(|&byte| byte == b'=').unwrap_or(item.len());
+        let (name, value) = item.split_at(at);
+        if !name.is_empty() {
+            let value = value.strip_prefix(b"=").unwrap_or(value);
+            command.env(OsStr::from_bytes(name), OsStr::from_bytes(value));
+        }
+    }
+    command.current_dir(OsStr::from_bytes(&order.directory))
+}
+
+fn start_on_pipes(order: &Order) -> io::Result<Running> {
+    let mut command = Command::new(OsStr::from_bytes(&order.arguments[0]));
+    configure(&mut command, order)
+        .args(order.arguments[1..].iter().map(|argument| OsStr::from_bytes(argument)))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .process_group(0);
+    let mut child = command.spawn()?;
+    let missing = || io::Error::other("a stream of the command is missing");
+    Ok(Running {
+        pid: child.id(),
+        stdin: child.stdin.take().ok_or_else(missing)?.into(),
+        stdout: child.stdout.take().ok_or_else(missing)?.into(),
+        stderr: Some(child.stderr.take().ok_or_else(missing)?.into()),
+        terminal: None,
+    })
+}
+
+fn start_on_terminal(order: &Order, (rows, columns): (u16, u16)) -> io::Result<Running> {
+    let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)?;
+    grantpt(&master)?;
+    unlockpt(&master)?;
+    set_size(&master, rows, columns)?;
+    let terminal =
+        ioctl_tiocgptpeer(&master, OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)?;
+    let mut command = Command::new("/proc/self/exe");
+    configure(&mut command, order)
+        .arg0(SESSION_NAME)
+        .args(order.arguments.iter().map(|argument| OsStr::from_bytes(argument)))
+        .stdin(terminal.try_clone()?)
+        .stdout(terminal.try_clone()?)
+        .stderr(terminal);
+    let child: Child = command.spawn()?;
+    Ok(Running {
+        pid: child.id(),
+        stdin: master.try_clone()?,
+        stdout: master.try_clone()?,
+        stderr: None,
+        terminal: Some(master),
+    })
+}
+
+/// Tells the terminal its size; the kernel tells its foreground processes.
+pub fn set_size(terminal: &OwnedFd, rows: u16, columns: u16) -> io::Result<()> {
+    let size = Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
+    Ok(tcsetwinsize(terminal, size)?)
+}
+
+/// What init does under the name [`SESSION_NAME`]: leads a session on its standard input and
+/// becomes the command. Returns only if it cannot.
+pub fn run_session(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
+    let Some(name) = arguments.next() else {
+        return ExitCode::from(STATUS_NOT_FOUND);
+    };
+    let led = rustix::process::setsid()
+        .and_then(|_| rustix::process::ioctl_tiocsctty(rustix::stdio::stdin()));
+    let error = match led {
+        Ok(()) => Command::new(&name).args(arguments).exec(),
+        Err(error) => error.into(),
+    };
+    let failure = NotStarted::new(&name, error);
+    eprintln!("{failure}");
+    ExitCode::from(failure.status)
+}
+
+/// A shell on the console, for a machine that nobody gives orders.
+pub fn console_shell() -> io::Result<()> {
+    let console = File::options().read(true).write(true).open("/dev/console")?;
+    let order = Order {
+        environment: [
+            &b"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"[..],
+            b"HOME=/root",
+            b"TERM=linux",
+        ]
+        .map(<[u8]>::to_vec)
+        .to_vec(),
+        directory: b"/".to_vec(),
+        ..Order::default()
+    };
+    let shell = OsString::from_vec(b"/bin/sh".to_vec());
+    let mut command = Command::new("/proc/self/exe");
+    configure(&mut command, &order)
+        .arg0(SESSION_NAME)
+        .arg(&shell)
+        .stdin(console.try_clone()?)
+        .stdout(console.try_clone()?)
+        .stderr(console);
+    let child = command.spawn()?;
+    crate::reaper::Reaper::start(child.id())?.end()?;
+    Ok(())
+}

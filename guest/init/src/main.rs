@@ -1,0 +1,49 @@
+//! The first process in a guest of `biv`: prepares the system, runs what the host orders, reports
+//! how it ended and switches the machine off.
+//!
+//! What it is not: a service manager. It runs one command, or, where nobody gives orders, a shell
+//! on the console.
+//!
+//! What rules it:
+//!
+//! 1. *The channel is its own.* Orders and streams go over the serial line that the kernel command
+//!    line names (`biv.channel=ttyS1`), never over the console.
+//! 2. *It always ends the machine.* Whatever goes wrong is said on the console, and then the power
+//!    goes off; a guest whose init hangs or exits would look like a hung `biv`.
+//! 3. *It is the parent of orphans*, and reaps them.
+
+#![forbid(unsafe_code)]
+
+mod command;
+mod reaper;
+mod service;
+mod system;
+
+use std::process::ExitCode;
+
+/// The kernel parameter that names the channel's device.
+const CHANNEL_PARAMETER: &str = "biv.channel=";
+
+fn main() -> ExitCode {
+    let mut arguments = std::env::args_os();
+    if arguments.next().is_some_and(|name| name == command::SESSION_NAME) {
+        return command::run_session(arguments);
+    }
+    if std::process::id() != 1 {
+        eprintln!("init: this is the first process of a guest of biv; it runs nowhere else");
+        return ExitCode::from(125);
+    }
+    let trouble = system::prepare();
+    for line in &trouble {
+        eprintln!("init: {line}");
+    }
+    let outcome = match system::kernel_parameter(CHANNEL_PARAMETER) {
+        Some(device) => service::run(&device),
+        None => command::console_shell(),
+    };
+    if let Err(error) = outcome {
+        eprintln!("init: {error}");
+    }
+    system::power_off();
+    ExitCode::FAILURE
+}

@@ -1,0 +1,115 @@
+//! What a Linux user space finds prepared: file systems, devices, the loopback interface, a name;
+//! and the end of it all.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use rustix::mount::{MountFlags, mount};
+use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, send, socket_with};
+use rustix::system::{RebootCommand, reboot};
+
+/// Type, place and options of what is mounted, in order.
+const MOUNTS: &[(&str, &str, &std::ffi::CStr)] = &[
+    ("proc", "/proc", c""),
+    ("sysfs", "/sys", c""),
+    ("devtmpfs", "/dev", c"mode=0755"),
+    ("devpts", "/dev/pts", c"mode=0620,gid=5,ptmxmode=0666"),
+    ("tmpfs", "/dev/shm", c"mode=1777"),
+    ("tmpfs", "/run", c"mode=0755"),
+    ("tmpfs", "/tmp", c"mode=1777"),
+    ("cgroup2", "/sys/fs/cgroup", c""),
+];
+
+/// Links that programs expect in `/dev`.
+const LINKS: &[(&str, &str)] = &[
+    ("/proc/self/fd", "/dev/fd"),
+    ("/proc/self/fd/0", "/dev/stdin"),
+    ("/proc/self/fd/1", "/dev/stdout"),
+    ("/proc/self/fd/2", "/dev/stderr"),
+    ("pts/ptmx", "/dev/ptmx"),
+];
+
+/// Prepares the system; returns what could not be done, for the console. None of it is fatal: a
+/// command that needs what is missing will say so itself.
+pub fn prepare() -> Vec<String> {
+    let mut trouble = Vec::new();
+    let mut note = |what: &str, result: io::Result<()>| {
+        if let Err(error) = result {
+            trouble.push(format!("{what}: {error}"));
+        }
+    };
+    for (kind, place, options) in MOUNTS {
+        note(place, mount_one(kind, place, options));
+    }
+    for (target, link) in LINKS {
+        if fs::symlink_metadata(link).is_err() {
+            note(link, std::os::unix::fs::symlink(target, link));
+        }
+    }
+    note("loopback", raise_loopback());
+    if let Ok(name) = fs::read_to_string("/etc/hostname") {
+        note("hostname", lift(rustix::system::sethostname(name.trim().as_bytes())));
+    }
+    trouble
+}
+
+fn lift(result: rustix::io::Result<()>) -> io::Result<()> {
+    result.map_err(io::Error::from)
+}
+
+fn mount_one(kind: &str, place: &str, options: &std::ffi::CStr) -> io::Result<()> {
+    // What is in the image at this place may be kept by its owner on purpose: only /dev must be
+    // the kernel's, since the channel's device is in it.
+    if !Path::new(place).is_dir() {
+        fs::create_dir_all(place)?;
+    }
+    let flags = match kind {
+        "devtmpfs" => MountFlags::NOSUID,
+        "devpts" => MountFlags::NOSUID | MountFlags::NOEXEC,
+        "tmpfs" => MountFlags::NOSUID | MountFlags::NODEV,
+        _ => MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC,
+    };
+    match mount(kind, place, kind, flags, options) {
+        // The kernel may have mounted devtmpfs itself, and may lack cgroups.
+        Err(rustix::io::Errno::BUSY) => Ok(()),
+        Err(rustix::io::Errno::NODEV | rustix::io::Errno::NOENT) if kind == "cgroup2" => Ok(()),
+        other => lift(other),
+    }
+}
+
+/// Sets `lo` up by one netlink message, RTM_NEWLINK for interface 1 (rtnetlink(7)).
+fn raise_loopback() -> io::Result<()> {
+    const RTM_NEWLINK: u16 = 16;
+    const NLM_F_REQUEST: u16 = 1;
+    const IFF_UP: u32 = 1;
+    const LOOPBACK_INDEX: i32 = 1;
+    let mut message = Vec::with_capacity(32);
+    message.extend_from_slice(&32u32.to_ne_bytes());
+    message.extend_from_slice(&RTM_NEWLINK.to_ne_bytes());
+    message.extend_from_slice(&NLM_F_REQUEST.to_ne_bytes());
+    message.extend_from_slice(&[0; 8]); // sequence number, port
+    message.extend_from_slice(&[0; 4]); // family, padding, device type
+    message.extend_from_slice(&LOOPBACK_INDEX.to_ne_bytes());
+    message.extend_from_slice(&IFF_UP.to_ne_bytes());
+    message.extend_from_slice(&IFF_UP.to_ne_bytes());
+    // No protocol is protocol 0, NETLINK_ROUTE.
+    let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, None)?;
+    send(&socket, &message, SendFlags::empty())?;
+    Ok(())
+}
+
+/// The rest of the first word of the kernel command line that begins with `name`.
+pub fn kernel_parameter(name: &str) -> Option<String> {
+    let line = fs::read_to_string("/proc/cmdline").ok()?;
+    line.split_ascii_whitespace().find_map(|word| word.strip_prefix(name)).map(str::to_owned)
+}
+
+/// Writes back what is written, and switches the machine off. Returns only if the kernel refuses.
+pub fn power_off() {
+    rustix::fs::sync();
+    if let Err(error) = reboot(RebootCommand::PowerOff) {
+        eprintln!("init: cannot switch the machine off: {error}");
+        let _ = reboot(RebootCommand::Restart);
+    }
+}

@@ -1,0 +1,147 @@
+//! Runs every test program in a machine and reads what it says on its serial port.
+//!
+//! By default the machine is `biv`. With `BIVOUAC_ORACLE=tcg` in the environment it is QEMU's TCG,
+//! a second opinion on what the programs expect; where TCG is known to differ from the manuals,
+//! `tcg-deviations.txt` names the check and the section of the manual.
+
+#![forbid(unsafe_code)]
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::{env, fs};
+
+/// How long one program may take before the machine is ended.
+const TIMEOUT_SECONDS: u32 = 60;
+
+/// What `timeout` of coreutils exits with when it had to end the machine.
+const TIMED_OUT: i32 = 124;
+
+/// Exit status of a machine whose guest wrote 0 to the debug-exit port: `(value << 1) | 1`.
+const ALL_PASSED: i32 = 1;
+
+/// Who executes the programs.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Machine {
+    Bivouac,
+    Tcg,
+}
+
+impl Machine {
+    fn chosen() -> Self {
+        match env::var("BIVOUAC_ORACLE").as_deref() {
+            Ok("tcg") => Self::Tcg,
+            Ok("") | Err(_) => Self::Bivouac,
+            Ok(other) => panic!("BIVOUAC_ORACLE={other}: only `tcg` is known"),
+        }
+    }
+
+    fn boot(self, image: &str) -> Output {
+        let mut command = Command::new("timeout");
+        command.arg(TIMEOUT_SECONDS.to_string());
+        match self {
+            Self::Bivouac => command
+                .arg(bivouac())
+                .args(["run", "--kernel", image, "--mem", "256M", "--debug-exit"])
+                .args(["--no-reboot", "--append", COMMAND_LINE, "--initrd", MODULE]),
+            Self::Tcg => command
+                .args(["qemu-system-x86_64", "-accel", "tcg", "-cpu", "max", "-m", "256M"])
+                .args(["-device", "isa-debug-exit,iobase=0xf4,iosize=4", "-serial", "stdio"])
+                .args(["-display", "none", "-no-reboot", "-net", "none", "-kernel", image])
+                .args(["-append", COMMAND_LINE, "-initrd", MODULE]),
+        };
+        command.stdin(Stdio::null()).output().expect("`timeout` and the machine can be started")
+    }
+}
+
+/// What `long/boot.c` expects to be handed.
+const COMMAND_LINE: &str = "colour=green size=7";
+/// The file that it expects as its module.
+const MODULE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/programs/module.txt");
+
+/// The command, built beside this test, or named by `BIVOUAC_BINARY`.
+fn bivouac() -> PathBuf {
+    if let Some(binary) = env::var_os("BIVOUAC_BINARY") {
+        return binary.into();
+    }
+    let test = env::current_exe().expect("a test has a path");
+    let profile = test.parent().and_then(Path::parent).expect("tests are in PROFILE/deps");
+    let binary = profile.join("biv");
+    static BUILD: std::sync::Once = std::sync::Once::new();
+    BUILD.call_once(|| {
+        let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+        cargo.args(["build", "--quiet", "--package", "biv", "--bin", "biv", "--target-dir"]);
+        cargo.arg(profile.parent().expect("a profile is in a target directory"));
+        if !cfg!(debug_assertions) {
+            cargo.arg("--release");
+        }
+        let status = cargo.status().expect("cargo can be started");
+        assert!(status.success(), "cannot build biv");
+    });
+    binary
+}
+
+/// Checks that the machine in use is known to get wrong, as `KIND/PROGRAM/CHECK`.
+fn deviations(machine: Machine, program: &str) -> Vec<String> {
+    let file = match machine {
+        Machine::Tcg => "tcg-deviations.txt",
+        Machine::Bivouac => "deviations.txt",
+    };
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(file);
+    let text = fs::read_to_string(&path).expect("the list of deviations can be read");
+    text.lines()
+        .filter_map(|line| line.split(" # ").next()?.trim().strip_prefix(program))
+        .filter_map(|line| Some(line.strip_prefix('/')?.to_owned()))
+        .collect()
+}
+
+/// Boot `image` and require that every check passes, save the known deviations.
+fn check(kind: &str, name: &str, image: &str) {
+    let machine = Machine::chosen();
+    let output = machine.boot(image);
+    let text = String::from_utf8_lossy(&output.stdout);
+    let status = output.status.code();
+    let context = || format!("{text}{}{:?}", String::from_utf8_lossy(&output.stderr), output.status);
+    assert_ne!(status, Some(TIMED_OUT), "{kind}/{name} hangs:\n{}", context());
+    let known = deviations(machine, &format!("{kind}/{name}"));
+    let failures: Vec<&str> = text
+        .lines()
+        .filter_map(|line| line.trim_end().strip_prefix("FAIL "))
+        .filter(|line| !known.iter().any(|check| line.starts_with(&format!("{check}:"))))
+        .collect();
+    assert!(failures.is_empty(), "{kind}/{name}: {failures:#?}\n{}", context());
+    if kind == "shutdown" {
+        assert!(text.contains("ok ready"), "{name} did not start:\n{}", context());
+        assert!(!text.contains("survived"), "{name} should have shut down:\n{}", context());
+        check_shutdown(machine, status, &context());
+        return;
+    }
+    assert!(text.contains("\nend: "), "{kind}/{name} did not end:\n{}", context());
+    assert!(text.lines().any(|line| line.starts_with("ok ")), "no check ran:\n{}", context());
+    if known.is_empty() {
+        assert_eq!(status, Some(ALL_PASSED), "{kind}/{name}:\n{}", context());
+    }
+}
+
+/// A triple fault ends QEMU quietly under `-no-reboot`; Bivouac says so and exits with a failure.
+fn check_shutdown(machine: Machine, status: Option<i32>, context: &str) {
+    match machine {
+        Machine::Tcg => assert_eq!(status, Some(0), "{context}"),
+        Machine::Bivouac => {
+            assert!(status.is_some_and(|status| status > ALL_PASSED), "{context}");
+            assert!(context.contains("triple fault"), "no message:\n{context}");
+        }
+    }
+}
+
+macro_rules! program {
+    ($kind:ident, $name:ident, $image:literal) => {
+        mod $name {
+            #[test]
+            fn $kind() {
+                super::check(stringify!($kind), stringify!($name), $image);
+            }
+        }
+    };
+}
+
+include!(concat!(env!("OUT_DIR"), "/programs.rs"));

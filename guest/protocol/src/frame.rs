@@ -1,0 +1,265 @@
+//! Frames: kind (1 byte), sequence number (1 byte), payload length (2 bytes, little-endian),
+//! payload. The sequence number counts frames from zero, modulo 256, in each direction.
+
+use crate::{HEADER_BYTES, MAGIC, NOISE_MAX_BYTES, PAYLOAD_MAX_BYTES, VERSION};
+
+/// One message. The direction is part of the meaning; each end refuses what only it may say.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Frame {
+    /// Guest: the first frame; the line is raw and the host may speak.
+    Hello {
+        /// The [`VERSION`] that the guest speaks.
+        version: u16,
+    },
+    /// Host: the next part of an encoded [`crate::Order`].
+    Order(Vec<u8>),
+    /// Host: the order is complete; run it.
+    Start,
+    /// Guest: the command is running.
+    Started,
+    /// Host: bytes for the command's standard input.
+    Stdin(Vec<u8>),
+    /// Host: the end of standard input.
+    StdinEnd,
+    /// Host: send this signal to the command's process group.
+    Signal(u8),
+    /// Host: the terminal has this size now.
+    WindowSize {
+        /// Lines.
+        rows: u16,
+        /// Characters in a line.
+        columns: u16,
+    },
+    /// Guest: bytes from the command's standard output (or from its terminal).
+    Stdout(Vec<u8>),
+    /// Guest: bytes from the command's standard error.
+    Stderr(Vec<u8>),
+    /// Guest: the command ended with this status.
+    Exited(u8),
+    /// Guest: the command was ended by this signal.
+    Signaled(u8),
+    /// Either: so many bytes of the other's frames have been dealt with.
+    Credit(u32),
+}
+
+/// Why bytes are not a conversation.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// [`NOISE_MAX_BYTES`] went by without [`MAGIC`].
+    #[error("no greeting on the guest channel, only noise; is this guest's init from this biv?")]
+    NoGreeting,
+    /// A frame kind that is not in the protocol.
+    #[error("unknown frame kind {0:#04x} on the guest channel")]
+    Kind(u8),
+    /// A gap in the sequence: bytes were lost.
+    #[error("guest channel lost data: frame {found} where {expected} was due")]
+    Sequence {
+        /// The number that was due.
+        expected: u8,
+        /// The number that came.
+        found: u8,
+    },
+    /// A payload that its kind cannot have.
+    #[error("frame kind {kind:#04x} on the guest channel with {length} bytes of payload")]
+    Length {
+        /// The frame's kind byte.
+        kind: u8,
+        /// The length that it claims.
+        length: usize,
+    },
+    /// The other end speaks another version.
+    #[error("guest init speaks version {0} of the channel protocol, biv speaks {VERSION}")]
+    Version(u16),
+}
+
+impl Frame {
+    /// The kind byte. The host's kinds are below 0x80, the guest's above, `Credit` is both.
+    fn kind(&self) -> u8 {
+        match self {
+            Frame::Credit(_) => 0x00,
+            Frame::Order(_) => 0x01,
+            Frame::Start => 0x02,
+            Frame::Stdin(_) => 0x03,
+            Frame::StdinEnd => 0x04,
+            Frame::Signal(_) => 0x05,
+            Frame::WindowSize { .. } => 0x06,
+            Frame::Hello { .. } => 0x80,
+            Frame::Started => 0x81,
+            Frame::Stdout(_) => 0x82,
+            Frame::Stderr(_) => 0x83,
+            Frame::Exited(_) => 0x84,
+            Frame::Signaled(_) => 0x85,
+        }
+    }
+
+    fn put_payload(&self, out: &mut Vec<u8>) {
+        match self {
+            Frame::Hello { version } => out.extend_from_slice(&version.to_le_bytes()),
+            Frame::Order(bytes)
+            | Frame::Stdin(bytes)
+            | Frame::Stdout(bytes)
+            | Frame::Stderr(bytes) => out.extend_from_slice(bytes),
+            Frame::Start | Frame::Started | Frame::StdinEnd => {}
+            Frame::Signal(byte) | Frame::Exited(byte) | Frame::Signaled(byte) => out.push(*byte),
+            Frame::WindowSize { rows, columns } => {
+                out.extend_from_slice(&rows.to_le_bytes());
+                out.extend_from_slice(&columns.to_le_bytes());
+            }
+            Frame::Credit(bytes) => out.extend_from_slice(&bytes.to_le_bytes()),
+        }
+    }
+
+    fn decode(kind: u8, payload: &[u8]) -> Result<Frame, Error> {
+        let wrong = || Error::Length { kind, length: payload.len() };
+        let byte = || match payload {
+            [byte] => Ok(*byte),
+            _ => Err(wrong()),
+        };
+        let empty = |frame| if payload.is_empty() { Ok(frame) } else { Err(wrong()) };
+        match kind {
+            0x00 => Ok(Frame::Credit(u32::from_le_bytes(payload.try_into().map_err(|_| wrong())?))),
+            0x01 => Ok(Frame::Order(payload.to_vec())),
+            0x02 => empty(Frame::Start),
+            0x03 => Ok(Frame::Stdin(payload.to_vec())),
+            0x04 => empty(Frame::StdinEnd),
+            0x05 => byte().map(Frame::Signal),
+            0x06 => match payload {
+                [r0, r1, c0, c1] => Ok(Frame::WindowSize {
+                    rows: u16::from_le_bytes([*r0, *r1]),
+                    columns: u16::from_le_bytes([*c0, *c1]),
+                }),
+                _ => Err(wrong()),
+            },
+            0x80 => match payload {
+                [low, high] => Ok(Frame::Hello { version: u16::from_le_bytes([*low, *high]) }),
+                _ => Err(wrong()),
+            },
+            0x81 => empty(Frame::Started),
+            0x82 => Ok(Frame::Stdout(payload.to_vec())),
+            0x83 => Ok(Frame::Stderr(payload.to_vec())),
+            0x84 => byte().map(Frame::Exited),
+            0x85 => byte().map(Frame::Signaled),
+            _ => Err(Error::Kind(kind)),
+        }
+    }
+
+    /// Bytes on the line: what a [`crate::Window`] is charged.
+    #[must_use]
+    pub fn wire_bytes(&self) -> u32 {
+        let payload = match self {
+            Frame::Order(bytes)
+            | Frame::Stdin(bytes)
+            | Frame::Stdout(bytes)
+            | Frame::Stderr(bytes) => bytes.len(),
+            Frame::Start | Frame::Started | Frame::StdinEnd => 0,
+            Frame::Signal(_) | Frame::Exited(_) | Frame::Signaled(_) => 1,
+            Frame::Hello { .. } => 2,
+            Frame::WindowSize { .. } | Frame::Credit(_) => 4,
+        };
+        u32::try_from(HEADER_BYTES + payload).unwrap_or(u32::MAX)
+    }
+}
+
+/// What the guest sends first: the magic bytes and its [`Frame::Hello`].
+pub fn hello(encoder: &mut Encoder, out: &mut Vec<u8>) {
+    out.extend_from_slice(&MAGIC);
+    encoder.put(&Frame::Hello { version: VERSION }, out);
+}
+
+/// Turns frames into bytes and numbers them.
+#[derive(Debug, Default)]
+pub struct Encoder {
+    sequence: u8,
+}
+
+impl Encoder {
+    /// Appends `frame` to `out`.
+    ///
+    /// # Panics
+    ///
+    /// If the payload is longer than [`PAYLOAD_MAX_BYTES`]: the caller cuts data into frames.
+    pub fn put(&mut self, frame: &Frame, out: &mut Vec<u8>) {
+        let start = out.len();
+        out.extend_from_slice(&[frame.kind(), self.sequence, 0, 0]);
+        frame.put_payload(out);
+        let length = out.len() - start - HEADER_BYTES;
+        assert!(length <= PAYLOAD_MAX_BYTES, "frame payload of {length} bytes");
+        let length = (length as u16).to_le_bytes();
+        out[start + 2..start + HEADER_BYTES].copy_from_slice(&length);
+        self.sequence = self.sequence.wrapping_add(1);
+    }
+}
+
+/// Turns bytes into frames. Holds at most one incomplete frame beyond what was last fed.
+#[derive(Debug, Default)]
+pub struct Decoder {
+    buffer: Vec<u8>,
+    sequence: u8,
+    /// How much noise may still precede [`MAGIC`]; `None` once it was seen or is not expected.
+    noise_left: Option<usize>,
+}
+
+impl Decoder {
+    /// For the guest: the host sends frames from the start.
+    #[must_use]
+    pub fn new() -> Decoder {
+        Decoder::default()
+    }
+
+    /// For the host: frames begin after [`MAGIC`].
+    #[must_use]
+    pub fn after_greeting() -> Decoder {
+        Decoder { noise_left: Some(NOISE_MAX_BYTES), ..Decoder::default() }
+    }
+
+    /// Takes bytes from the line. Call [`Decoder::next_frame`] until it has no more.
+    pub fn feed(&mut self, bytes: &[u8]) {
+        self.buffer.extend_from_slice(bytes);
+    }
+
+    /// The next complete frame, if there is one. After an error the conversation is over.
+    pub fn next_frame(&mut self) -> Result<Option<Frame>, Error> {
+        if !self.skip_noise()? {
+            return Ok(None);
+        }
+        let Some(&[kind, sequence, low, high]) = self.buffer.first_chunk::<HEADER_BYTES>() else {
+            return Ok(None);
+        };
+        if sequence != self.sequence {
+            return Err(Error::Sequence { expected: self.sequence, found: sequence });
+        }
+        let length = usize::from(u16::from_le_bytes([low, high]));
+        if length > PAYLOAD_MAX_BYTES {
+            return Err(Error::Length { kind, length });
+        }
+        let end = HEADER_BYTES + length;
+        if self.buffer.len() < end {
+            return Ok(None);
+        }
+        let frame = Frame::decode(kind, &self.buffer[HEADER_BYTES..end])?;
+        if let Frame::Hello { version } = frame
+            && version != VERSION
+        {
+            return Err(Error::Version(version));
+        }
+        self.buffer.drain(..end);
+        self.sequence = self.sequence.wrapping_add(1);
+        Ok(Some(frame))
+    }
+
+    /// Drops what precedes [`MAGIC`], and says whether frames may be read.
+    fn skip_noise(&mut self) -> Result<bool, Error> {
+        let Some(left) = self.noise_left else {
+            return Ok(true);
+        };
+        if let Some(at) = self.buffer.windows(MAGIC.len()).position(|window| window == MAGIC) {
+            self.buffer.drain(..at + MAGIC.len());
+            self.noise_left = None;
+            return Ok(true);
+        }
+        let noise = self.buffer.len().saturating_sub(MAGIC.len() - 1);
+        self.buffer.drain(..noise);
+        self.noise_left = Some(left.checked_sub(noise).ok_or(Error::NoGreeting)?);
+        Ok(false)
+    }
+}

@@ -1,0 +1,64 @@
+//! The conversation between `biv` on the host and its init in the guest, over a serial line.
+//!
+//! What it is: a versioned protocol of length-prefixed frames, the same code on both ends. What it
+//! is not: it reads and writes no file; both ends hand it bytes and take bytes from it.
+//!
+//! A conversation runs like this (`>` is from the guest, `<` from the host):
+//!
+//! ```text
+//! > MAGIC Hello{version}            the line is in raw mode now; the host may speak
+//! < Order{bytes} ... Start          what to run, in as many parts as it takes
+//! > Started
+//! < Stdin{bytes} StdinEnd Signal{n} WindowSize{r,c}
+//! > Stdout{bytes} Stderr{bytes}
+//! > Exited{status}                  or Signaled{n}; then the guest powers off
+//! ```
+//!
+//! What rules it:
+//!
+//! 1. *Nobody is trusted.* The guest may have been taken over and the line may be noisy: decoding
+//!    any bytes ends in a [`Frame`] or an [`Error`], never in a panic and never in more memory than
+//!    [`limits`](crate) allow.
+//! 2. *Nothing is lost.* A serial line drops what finds no room. Each end therefore sends no more
+//!    than a window of bytes that the other has not acknowledged by a [`Frame::Credit`]; see
+//!    [`Window`]. Frames carry a sequence number, so that a loss would be noticed.
+//! 3. *Data never holds up control.* Part of the host's window is kept back for signals and sizes,
+//!    so that a command that does not read its standard input can still be interrupted.
+
+#![forbid(unsafe_code)]
+
+mod frame;
+mod order;
+mod window;
+
+pub use frame::{Decoder, Encoder, Error, Frame, hello};
+pub use order::{Order, OrderError};
+pub use window::{Receipts, Window};
+
+/// The version that this code speaks. Both ends come from one build, so no other is accepted.
+pub const VERSION: u16 = 1;
+
+/// What the guest sends before its first frame. Whatever is on the line before it is noise.
+pub const MAGIC: [u8; 8] = *b"\x02BIVOUAC";
+
+/// Noise that the host accepts in front of [`MAGIC`].
+pub const NOISE_MAX_BYTES: usize = 64 * 1024;
+
+/// Kind, sequence number and payload length of a frame.
+pub const HEADER_BYTES: usize = 4;
+
+/// The largest payload of one frame.
+pub const PAYLOAD_MAX_BYTES: usize = 4096;
+
+/// The largest encoded [`Order`]; Linux refuses more than about 2 MiB of arguments anyway.
+pub const ORDER_MAX_BYTES: usize = 2 * 1024 * 1024;
+
+/// Bytes on their way to the guest that it has not acknowledged. The guest's terminal layer holds
+/// 64 KiB for a line whose reader is late, and each byte counts against it once.
+pub const WINDOW_TO_GUEST_BYTES: u32 = 16 * 1024;
+
+/// Bytes on their way to the host that it has not acknowledged.
+pub const WINDOW_TO_HOST_BYTES: u32 = 64 * 1024;
+
+/// What [`Frame::Stdin`] must leave of the window to the guest, for signals and sizes.
+pub const CONTROL_RESERVE_BYTES: u32 = 1024;
