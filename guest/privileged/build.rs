@@ -71,6 +71,7 @@ fn build() -> io::Result<()> {
     {
         let folder = out.join(kind);
         fs::create_dir_all(&folder)?;
+        writeln!(list, "mod {kind} {{").ok();
         let harness = build_harness(&folder, width)?;
         for source in sources(&Path::new("programs").join(kind))? {
             let name = source.file_stem().unwrap_or_default().to_string_lossy().into_owned();
@@ -88,6 +89,7 @@ fn build() -> io::Result<()> {
                 }
             }
         }
+        list.push_str("}\n");
     }
     fs::write(out.join("programs.rs"), list)
 }

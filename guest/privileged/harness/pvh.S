@@ -6,7 +6,7 @@
         .asciz  "Xen"
         .balign 4
 1:
-#ifdef PVH_32
+#if defined(PVH_32) || defined(__i386__)
         .long   entry
 #else
         .quad   entry

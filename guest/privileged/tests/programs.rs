@@ -135,11 +135,9 @@ fn check_shutdown(machine: Machine, status: Option<i32>, context: &str) {
 
 macro_rules! program {
     ($kind:ident, $name:ident, $image:literal) => {
-        mod $name {
-            #[test]
-            fn $kind() {
-                super::check(stringify!($kind), stringify!($name), $image);
-            }
+        #[test]
+        fn $name() {
+            super::check(stringify!($kind), stringify!($name), $image);
         }
     };
 }
