@@ -4,7 +4,7 @@
 use std::mem::offset_of;
 use std::sync::atomic::AtomicU32;
 
-use crate::state::Registers;
+use crate::state::{Registers, rflags};
 
 /// Bytes reserved for the XSAVE image: x87, SSE, AVX and AVX-512 in the standard format need 2,696.
 pub const XSAVE_BYTES: usize = 4096;
@@ -94,6 +94,24 @@ pub(crate) struct Context {
     pub(crate) jump_line_mask: u64,
     /// The active TLB set.
     pub(crate) set: u64,
+    /// The sets for CPL 0 with AC clear and with AC set.
+    pub(crate) kernel_set: u64,
+    pub(crate) access_set: u64,
+    /// Masks of RFLAGS: what the host's register holds, the rest without IF and AC, IF, AC, and
+    /// what only the interpreter may change.
+    pub(crate) native_mask: u64,
+    pub(crate) system_mask: u64,
+    pub(crate) interrupt_mask: u64,
+    pub(crate) alignment_mask: u64,
+    pub(crate) delicate_mask: u64,
+    /// The end of [`Self::stack`].
+    pub(crate) stack_top: u64,
+    /// Free for use within one instruction's translation.
+    pub(crate) temporary: u64,
+    /// The machine waits for interrupts to be enabled, 0 or 1.
+    pub(crate) window_wanted: u8,
+    /// A stack for moving the flags.
+    pub(crate) stack: [u64; 8],
     /// This structure.
     pub(crate) itself: u64,
     /// Address of the trampoline's way out.
@@ -139,6 +157,18 @@ impl Context {
             jump_index_mask: 0xfff,
             jump_line_mask: 0xfff0,
             set: 0,
+            kernel_set: 0,
+            access_set: 0,
+            native_mask: rflags::NATIVE,
+            system_mask: rflags::DEFINED & !(rflags::NATIVE | rflags::IF | rflags::AC)
+                | rflags::FIXED,
+            interrupt_mask: rflags::IF,
+            alignment_mask: rflags::AC,
+            delicate_mask: crate::translate::inline::DELICATE_FLAGS,
+            stack_top: 0,
+            temporary: 0,
+            window_wanted: 0,
+            stack: [0; 8],
             itself: 0,
             leave,
             host_rsp: 0,
@@ -154,6 +184,7 @@ impl Context {
             bounce: Bounce([0; BOUNCE_BYTES]),
             xsave: XsaveArea::initial(),
         });
+        context.stack_top = context.stack.as_ptr_range().end as u64;
         context.itself = std::ptr::from_mut(&mut *context) as u64;
         context
     }

@@ -64,8 +64,8 @@ impl Vcpu {
             self.statistics.interrupts += 1;
             return self.delivered(|cpu| cpu.deliver_interrupt(vector));
         }
-        if open && self.pending.want_window {
-            self.pending.want_window = false;
+        if open && self.context.window_wanted != 0 {
+            self.context.window_wanted = 0;
             return Some(Exit::InterruptWindow);
         }
         self.pending.halted.then_some(Exit::Halt)
@@ -171,8 +171,7 @@ impl Vcpu {
             Err(trap) => return self.take_trap(trap),
         };
         loop {
-            let number = self.current_set();
-            self.context.set = std::ptr::from_mut(self.tlb.set(number)) as u64;
+            self.select_sets();
             self.statistics.entries += 1;
             // SAFETY: `target` is a block's entry, or a restart point in one.
             let reason = unsafe { crate::native::enter(&mut self.context, target) };

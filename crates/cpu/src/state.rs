@@ -246,6 +246,9 @@ pub struct Registers {
     pub misc_enable: u64,
 }
 
+/// Where the bits of RFLAGS other than IF and AC are kept.
+pub(crate) const FLAGS_OFFSET: i32 = std::mem::offset_of!(Registers, flags) as i32;
+
 impl Registers {
     /// State after RESET or INIT (SDM 3A table 9-1): real mode at f000:fff0.
     pub fn reset() -> Self {

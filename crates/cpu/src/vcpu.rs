@@ -167,7 +167,6 @@ unsafe impl Send for Vcpu {}
 pub(crate) struct Pending {
     pub(crate) interrupt: Option<u8>,
     pub(crate) nmi: bool,
-    pub(crate) want_window: bool,
     /// `hlt` was executed and nothing has woken the processor since.
     pub(crate) halted: bool,
     /// An exception that interrupted translated code and is yet to be delivered.
@@ -237,6 +236,7 @@ impl Vcpu {
         self.context.xsave = crate::context::XsaveArea::initial();
         self.replay = Replay::default();
         self.pending = Pending::default();
+        self.context.window_wanted = 0;
         self.system.reset();
         self.flush_tlb(crate::memory::Flush::All);
     }
@@ -305,7 +305,7 @@ impl Vcpu {
 
     /// Ask for [`Exit::InterruptWindow`] when [`Self::can_inject_interrupt`] becomes true.
     pub fn request_interrupt_window(&mut self, wanted: bool) {
-        self.pending.want_window = wanted;
+        self.context.window_wanted = u8::from(wanted);
     }
 
     // What instructions ask of the machine. All of it follows the replay protocol.

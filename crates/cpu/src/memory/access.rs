@@ -58,6 +58,23 @@ impl Vcpu {
         self.set_for(accessor)
     }
 
+    /// Tell translated code which sets to use.
+    pub(crate) fn select_sets(&mut self) {
+        let number = self.current_set();
+        self.context.set = self.set_address(number);
+        if self.context.regs.cpl != 3 {
+            let (clear, set) = (false, true);
+            let kernel = self.set_for(Accessor { user: false, smap_override: clear });
+            let access = self.set_for(Accessor { user: false, smap_override: set });
+            self.context.kernel_set = self.set_address(kernel);
+            self.context.access_set = self.set_address(access);
+        }
+    }
+
+    fn set_address(&mut self, number: usize) -> u64 {
+        std::ptr::from_mut(self.tlb.set(number)) as u64
+    }
+
     fn set_for(&mut self, accessor: Accessor) -> usize {
         let regs = &self.context.regs;
         let view = if accessor.user {

@@ -87,6 +87,26 @@ pub(crate) fn immediate_bit_form(code: Code) -> Option<Code> {
     })
 }
 
+/// The form of an instruction that 64-bit mode can encode, for those of 16-bit and 32-bit code
+/// whose short opcodes mean something else there (SDM 2A 2.2.1.2).
+fn encodable(code: Code) -> Code {
+    match code {
+        Code::Inc_r16 => Code::Inc_rm16,
+        Code::Inc_r32 => Code::Inc_rm32,
+        Code::Dec_r16 => Code::Dec_rm16,
+        Code::Dec_r32 => Code::Dec_rm32,
+        Code::Add_rm8_imm8_82 => Code::Add_rm8_imm8,
+        Code::Or_rm8_imm8_82 => Code::Or_rm8_imm8,
+        Code::Adc_rm8_imm8_82 => Code::Adc_rm8_imm8,
+        Code::Sbb_rm8_imm8_82 => Code::Sbb_rm8_imm8,
+        Code::And_rm8_imm8_82 => Code::And_rm8_imm8,
+        Code::Sub_rm8_imm8_82 => Code::Sub_rm8_imm8,
+        Code::Xor_rm8_imm8_82 => Code::Xor_rm8_imm8,
+        Code::Cmp_rm8_imm8_82 => Code::Cmp_rm8_imm8,
+        code => crate::translate::without_moffs(code).unwrap_or(code),
+    }
+}
+
 /// The instruction with its memory operand moved to `offset` in the context.
 fn on_context(instruction: &Instruction, offset: i32) -> Instruction {
     let mut moved = *instruction;
@@ -108,10 +128,11 @@ impl Vcpu {
     /// The exception the instruction raises; page faults and exits of its memory operand. Nothing
     /// has changed then.
     pub(crate) fn execute_native(&mut self, instruction: &Instruction) -> Result<(), Trap> {
-        let Some(operand) = memory_use(&mut self.info_factory, instruction) else {
-            return self.run_stub(instruction);
-        };
         let mut instruction = *instruction;
+        instruction.set_code(encodable(instruction.code()));
+        let Some(operand) = memory_use(&mut self.info_factory, &instruction) else {
+            return self.run_stub(&instruction);
+        };
         let mut place = self.effective_address(&instruction);
         if let Some(code) = immediate_bit_form(instruction.code()) {
             let bits = 8 * operand.size as u64;

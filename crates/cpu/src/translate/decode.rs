@@ -7,6 +7,7 @@
 use iced_x86::{Decoder, DecoderError, DecoderOptions, Instruction};
 
 use super::Key;
+use super::inline::Inline;
 use super::plan::{self, Action};
 use crate::exception::Trap;
 use crate::memory::{Linear, PAGE_SIZE, Physical};
@@ -102,6 +103,12 @@ impl Vcpu {
             }
         }
         run.bytes = source;
+        // `sti` holds interrupts off for one more instruction, which must be in the same block.
+        if let Some(last) = run.instructions.last_mut()
+            && matches!(last.action, Action::Inline(Inline::EnableInterrupts))
+        {
+            last.action = Action::Interpret;
+        }
         run
     }
 
@@ -118,6 +125,9 @@ impl Vcpu {
         if decoder.last_error() == DecoderError::None {
             run.second = Some(self.walk_for_fetch(next)?.physical);
             action = plan::plan(&mut self.info_factory, &instruction, key.mode);
+            if matches!(action, Action::Inline(_)) {
+                action = Action::Interpret;
+            }
             run.registers = plan::registers_used(&mut self.info_factory, &instruction);
         }
         run.instructions.push(Planned { instruction, action, delta: 0 });

@@ -55,6 +55,29 @@ pub(crate) fn gpr32(register: Register) -> Register {
     ALL[register.full_register().number()]
 }
 
+/// The low byte of a 64-bit general-purpose register.
+fn gpr8(register: Register) -> Register {
+    const ALL: [Register; 16] = [
+        Register::AL,
+        Register::CL,
+        Register::DL,
+        Register::BL,
+        Register::SPL,
+        Register::BPL,
+        Register::SIL,
+        Register::DIL,
+        Register::R8L,
+        Register::R9L,
+        Register::R10L,
+        Register::R11L,
+        Register::R12L,
+        Register::R13L,
+        Register::R14L,
+        Register::R15L,
+    ];
+    ALL[register.number()]
+}
+
 /// `fs:[offset]`: a field of the context.
 pub(crate) fn field(offset: i32) -> MemoryOperand {
     MemoryOperand::new(Register::None, Register::None, 1, i64::from(offset), 8, false, Register::FS)
@@ -63,14 +86,14 @@ pub(crate) fn field(offset: i32) -> MemoryOperand {
 /// `gs:[base + displacement]`, `gs:[index*8 + displacement]`: a part of the TLB set.
 pub(crate) fn in_set(base: Register, index: Register, displacement: i32) -> MemoryOperand {
     let scale = if index == Register::None { 1 } else { 8 };
-    let size = if base == Register::None && index == Register::None { 8 } else { 4 };
+    let size = if base == Register::None { 8 } else { 1 };
     MemoryOperand::new(base, index, scale, i64::from(displacement), size, false, Register::GS)
 }
 
 /// `[base + index + displacement]`.
 pub(crate) fn at(base: Register, index: Register, displacement: i32) -> MemoryOperand {
+    // Any size but 0 lets the encoder choose between 8 and 32 bits.
     let size = u32::from(displacement != 0);
-    let size = if size == 0 { 0 } else { 4 };
     MemoryOperand::new(base, index, 1, i64::from(displacement), size, false, Register::None)
 }
 
@@ -155,6 +178,34 @@ impl Emitter {
         } else {
             Instruction::with2(Code::Mov_r64_imm64, register, value)
         };
+        self.instruction(&built.expect("operands fit the code"));
+    }
+
+    /// `mov register, register` (32 bits, upper half cleared).
+    pub(crate) fn copy32(&mut self, to: Register, from: Register) {
+        let built = Instruction::with2(Code::Mov_r32_rm32, to, from);
+        self.instruction(&built.expect("operands fit the code"));
+    }
+
+    /// `mov register, memory` (32 bits, upper half cleared).
+    pub(crate) fn load32(&mut self, to: Register, memory: MemoryOperand) {
+        self.with_memory(Code::Mov_r32_rm32, to, memory);
+    }
+
+    /// `movzx register, byte memory`.
+    pub(crate) fn load_byte(&mut self, to: Register, memory: MemoryOperand) {
+        self.with_memory(Code::Movzx_r32_rm8, gpr32(to), memory);
+    }
+
+    /// `mov byte memory, register`.
+    pub(crate) fn store_byte(&mut self, memory: MemoryOperand, from: Register) {
+        let built = Instruction::with2(Code::Mov_rm8_r8, memory, gpr8(from));
+        self.instruction(&built.expect("operands fit the code"));
+    }
+
+    /// `wrgsbase register`.
+    pub(crate) fn set_gs_base(&mut self, from: Register) {
+        let built = Instruction::with1(Code::Wrgsbase_r64, from);
         self.instruction(&built.expect("operands fit the code"));
     }
 

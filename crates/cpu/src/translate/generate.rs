@@ -37,11 +37,14 @@ enum Later {
     Taken { at: u64, target: u64 },
     /// A look-up missed: displacement to patch, mark.
     Miss { at: u64, mark: u32 },
+    /// An instruction turned out to need the interpreter: displacement to patch, its address.
+    /// RCX is in s2.
+    Delicate { at: u64, rip: u64 },
 }
 
 /// A block under construction.
-struct Builder<'a> {
-    out: &'a mut Emitter,
+pub(super) struct Builder<'a> {
+    pub(super) out: &'a mut Emitter,
     key: Key,
     block: u32,
     scratch: Option<[Register; 3]>,
@@ -125,13 +128,13 @@ fn is_linkable(key: Key, target: u64) -> bool {
         && key.physical & (PAGE_SIZE - 1) <= PAGE_SIZE - MAX_INSTRUCTION
 }
 
-const SPILL: i32 = context_offset!(spill);
+pub(super) const SPILL: i32 = context_offset!(spill);
 
 fn set_offset(array: usize) -> i32 {
     array as i32
 }
 
-fn segment_base(register: Register) -> i32 {
+pub(super) fn segment_base(register: Register) -> i32 {
     let number = if register == Register::FS { 4 } else { 5 };
     (std::mem::offset_of!(crate::context::Context, regs)
         + std::mem::offset_of!(Registers, segments)
@@ -200,6 +203,7 @@ impl Builder<'_> {
                 self.out.lea(Register::RSP, at(Register::RBP, Register::None, 8));
                 self.out.load(Register::RBP, place);
             }
+            Action::Inline(kind) => self.inline(kind, instruction, mark),
             Action::Branch(condition, target) => {
                 self.out.raw(&[0x0f, 0x80 | condition, 0, 0, 0, 0]);
                 let displacement = self.out.here() - 4;
@@ -248,12 +252,12 @@ impl Builder<'_> {
         }
     }
 
-    fn s(&self) -> [Register; 3] {
+    pub(super) fn s(&self) -> [Register; 3] {
         self.scratch.expect("actions with look-ups get scratch registers")
     }
 
     /// `rsp += bytes`, flags untouched.
-    fn adjust_stack(&mut self, bytes: i32) {
+    pub(super) fn adjust_stack(&mut self, bytes: i32) {
         self.out.lea(Register::RSP, stack(bytes));
     }
 
@@ -278,7 +282,7 @@ impl Builder<'_> {
     }
 
     /// The operand that a look-up has found.
-    fn found(&self) -> MemoryOperand {
+    pub(super) fn found(&self) -> MemoryOperand {
         let [s0, s1, _] = self.s();
         at(s1, s0, 0)
     }
@@ -341,7 +345,7 @@ impl Builder<'_> {
     }
 
     /// Look up an address that is an operand of registers only.
-    fn look_up(&mut self, address: MemoryOperand, size: usize, write: bool, mark: u32) {
+    pub(super) fn look_up(&mut self, address: MemoryOperand, size: usize, write: bool, mark: u32) {
         let [s0, ..] = self.s();
         self.out.lea(s0, address);
         self.look_up_in_s0(size, write, mark);
@@ -403,6 +407,11 @@ impl Builder<'_> {
         self.reload();
         self.out.set_field64(register_offset!(rip), rip);
         self.way_out(Reason::Interpret);
+    }
+
+    /// The jump whose displacement is at `at` leads to the interpreter.
+    pub(super) fn delicate(&mut self, at: u64, rip: u64) {
+        self.later.push(Later::Delicate { at, rip });
     }
 
     /// Leave the block for a known address.
@@ -518,13 +527,19 @@ impl Builder<'_> {
                     self.out.set_field32(context_offset!(detail), mark);
                     self.way_out(Reason::Miss);
                 }
+                Later::Delicate { at, rip } => {
+                    self.out.patch(at, here);
+                    let [_, _, s2] = self.s();
+                    self.out.copy(Register::RCX, s2);
+                    self.interpret(rip);
+                }
             }
         }
     }
 }
 
 /// `[rsp + displacement]`.
-fn stack(displacement: i32) -> MemoryOperand {
+pub(super) fn stack(displacement: i32) -> MemoryOperand {
     at(Register::RSP, Register::None, displacement)
 }
 

@@ -66,10 +66,10 @@ impl Vcpu {
         let rsp = self.context.regs.gpr[4];
         let push = Some((Linear(rsp.wrapping_sub(8)), 8, Access::Write));
         match instruction.mnemonic() {
-            Mnemonic::Push => [push, None],
+            Mnemonic::Push | Mnemonic::Pushfq => [push, None],
             Mnemonic::Call if instruction.code() == Code::Call_rel32_64 => [push, None],
             Mnemonic::Call => [self.explicit(instruction), push],
-            Mnemonic::Pop | Mnemonic::Ret => [Some((Linear(rsp), 8, Access::Read)), None],
+            Mnemonic::Pop | Mnemonic::Popfq | Mnemonic::Ret => [Some((Linear(rsp), 8, Access::Read)), None],
             Mnemonic::Leave => {
                 [Some((Linear(self.context.regs.gpr[5]), 8, Access::Read)), None]
             }

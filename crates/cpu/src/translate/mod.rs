@@ -25,6 +25,7 @@ pub(crate) mod cache;
 pub(crate) mod decode;
 pub(crate) mod emit;
 mod generate;
+pub(crate) mod inline;
 pub(crate) mod miss;
 mod plan;
 pub(crate) mod stopper;
@@ -41,6 +42,7 @@ use crate::native::stub::Stubs;
 use crate::vcpu::{Error, Vcpu};
 use cache::CodeCache;
 use emit::{Emitter, displacement};
+pub(crate) use generate::without_moffs;
 use stopper::{NOP, Stopper};
 
 /// Room that must be free before a block is translated.
@@ -64,6 +66,10 @@ pub(crate) struct Mode {
     pub(crate) cpl: u8,
     /// x87, SSE and AVX instructions can run without further ado.
     pub(crate) vectors: bool,
+    /// CR4.SMAP.
+    pub(crate) smap: bool,
+    /// CR4.TSD.
+    pub(crate) time_stamp_disabled: bool,
 }
 
 /// A place where a guest instruction starts in host code.
@@ -127,7 +133,7 @@ pub(crate) struct Translator {
     gates: Vec<Gate>,
     stopper: Box<Stopper>,
     /// Mode bits under which the jump caches were filled.
-    jump_mode: (bool, bool),
+    jump_mode: Mode,
 }
 
 impl Translator {
@@ -153,7 +159,7 @@ impl Translator {
             marks: Vec::new(),
             gates: Vec::new(),
             stopper,
-            jump_mode: (false, false),
+            jump_mode: Mode::default(),
         })
     }
 
@@ -305,7 +311,12 @@ impl Vcpu {
         let vectors = regs.cr0 & (cr0::EM | cr0::TS) == 0
             && regs.cr4 & (cr4::OSFXSR | cr4::OSXSAVE) == cr4::OSFXSR | cr4::OSXSAVE
             && regs.xcr0 == self.context.xsave_mask;
-        Mode { cpl: regs.cpl, vectors }
+        Mode {
+            cpl: regs.cpl,
+            vectors,
+            smap: regs.cr4 & cr4::SMAP != 0,
+            time_stamp_disabled: regs.cr4 & cr4::TSD != 0,
+        }
     }
 
     /// The host address of the block for RIP, translated if need be and entered into the jump
@@ -319,7 +330,8 @@ impl Vcpu {
         let found = self.translate_fetch(linear)?;
         let Some((physical, global)) = found else { return Ok(None) };
         let mode = self.translation_mode();
-        let jump_mode = (mode.vectors, matches!(mode.cpl, 1 | 2));
+        // Privilege levels 0 and 3 have sets of their own.
+        let jump_mode = Mode { cpl: if mode.cpl == 3 { 0 } else { mode.cpl }, ..mode };
         if jump_mode != self.translator.jump_mode {
             self.translator.jump_mode = jump_mode;
             self.tlb.drop_all_jumps();

@@ -6,6 +6,7 @@ use iced_x86::{
 };
 
 use super::Mode;
+use super::inline::{Inline, inline};
 use crate::interpret::{Class, classify};
 use crate::native::stub::{MemoryUse, immediate_bit_form, memory_use};
 
@@ -40,6 +41,8 @@ pub(super) enum Action {
     CallIndirect,
     /// A near return that drops so many more bytes.
     Return(u16),
+    /// A sensitive instruction that the block does itself.
+    Inline(Inline),
     /// Left to the interpreter.
     Interpret,
 }
@@ -63,6 +66,7 @@ impl Action {
         matches!(
             self,
             Action::Memory(_)
+                | Action::Inline(_)
                 | Action::Push(_)
                 | Action::PushConstant(_)
                 | Action::Pop(_)
@@ -86,6 +90,9 @@ pub(super) fn plan(
     }
     if let Some(action) = stack_or_flow(instruction) {
         return action;
+    }
+    if let Some(kind) = inline(instruction, mode) {
+        return Action::Inline(kind);
     }
     if classify(instruction) != Class::Native || (!mode.vectors && !is_integer(instruction)) {
         return Action::Interpret;

@@ -1,0 +1,217 @@
+//! Sensitive instructions that a block does itself, on the context, instead of leaving.
+//!
+//! All of them keep the host's flags (invariant 2): masks are taken with `pext` and `pdep`, sums
+//! with `lea`, tests with `jrcxz`. Where an instruction may have a consequence that needs a look at
+//! the whole machine (interrupts become possible, TF, IOPL, AC change), the block tests for it
+//! first and, if so, leaves the instruction to the interpreter.
+
+use iced_x86::{Code, Instruction, Register};
+
+use super::Mode;
+use super::emit::{at, field, gpr32};
+use super::generate::{Builder, stack};
+use crate::context::{context_offset, register_offset};
+use crate::state::rflags;
+
+/// A sensitive instruction with a translation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Inline {
+    /// `cli` at CPL 0.
+    DisableInterrupts,
+    /// `sti` at CPL 0.
+    EnableInterrupts,
+    /// `stac` or `clac` at CPL 0.
+    SetAccess(bool),
+    /// `swapgs` at CPL 0.
+    SwapGs,
+    /// `pushfq`.
+    PushFlags,
+    /// `popfq` at CPL 0.
+    PopFlags,
+    /// `rdtsc`, or `rdtscp`.
+    TimeStamp { with_processor: bool },
+    /// `mov r64, crN` at CPL 0: destination and the field's offset.
+    ReadControl(Register, i32),
+}
+
+/// Bits of RFLAGS whose change needs the interpreter.
+pub(crate) const DELICATE_FLAGS: u64 = rflags::TF
+    | rflags::IOPL
+    | rflags::NT
+    | rflags::RF
+    | rflags::VM
+    | rflags::AC
+    | rflags::VIF
+    | rflags::VIP
+    | rflags::ID;
+
+/// The inline translation of an instruction, if it has one in this mode.
+pub(super) fn inline(instruction: &Instruction, mode: Mode) -> Option<Inline> {
+    if instruction.has_lock_prefix() {
+        return None;
+    }
+    let kernel = mode.cpl == 0;
+    Some(match instruction.code() {
+        Code::Cli if kernel => Inline::DisableInterrupts,
+        Code::Sti if kernel => Inline::EnableInterrupts,
+        Code::Stac if kernel && mode.smap => Inline::SetAccess(true),
+        Code::Clac if kernel && mode.smap => Inline::SetAccess(false),
+        Code::Swapgs if kernel => Inline::SwapGs,
+        Code::Pushfq => Inline::PushFlags,
+        Code::Popfq if kernel => Inline::PopFlags,
+        Code::Rdtsc if kernel || !mode.time_stamp_disabled => {
+            Inline::TimeStamp { with_processor: false }
+        }
+        Code::Rdtscp if kernel || !mode.time_stamp_disabled => {
+            Inline::TimeStamp { with_processor: true }
+        }
+        Code::Mov_r64_cr if kernel => {
+            let offset = match instruction.op1_register() {
+                Register::CR0 => register_offset!(cr0),
+                Register::CR2 => register_offset!(cr2),
+                Register::CR3 => register_offset!(cr3),
+                Register::CR4 => register_offset!(cr4),
+                _ => return None,
+            };
+            Inline::ReadControl(instruction.op0_register(), offset)
+        }
+        _ => return None,
+    })
+}
+
+const TEMPORARY: i32 = context_offset!(temporary);
+
+impl Builder<'_> {
+    /// Write the translation of a sensitive instruction.
+    pub(super) fn inline(&mut self, kind: Inline, instruction: &Instruction, mark: u32) {
+        let [s0, s1, _] = self.s();
+        match kind {
+            Inline::DisableInterrupts => {
+                self.out.set_field8(register_offset!(interrupt_flag), 0);
+            }
+            Inline::EnableInterrupts => self.enable_interrupts(instruction),
+            Inline::SetAccess(allowed) => {
+                self.out.set_field8(register_offset!(alignment_flag), u8::from(allowed));
+                let offset = if allowed {
+                    context_offset!(access_set)
+                } else {
+                    context_offset!(kernel_set)
+                };
+                self.out.load(s0, field(offset));
+                self.out.set_gs_base(s0);
+            }
+            Inline::SwapGs => {
+                let base = super::generate::segment_base(Register::GS);
+                self.out.load(s0, field(base));
+                self.out.load(s1, field(register_offset!(kernel_gs_base)));
+                self.out.store(field(base), s1);
+                self.out.store(field(register_offset!(kernel_gs_base)), s0);
+            }
+            Inline::PushFlags => self.push_flags(mark),
+            Inline::PopFlags => self.pop_flags(instruction, mark),
+            Inline::TimeStamp { with_processor } => self.time_stamp(with_processor),
+            Inline::ReadControl(register, offset) => self.out.load(register, field(offset)),
+        }
+    }
+
+    /// Leave the instruction to the interpreter unless RCX, whose guest value is in s2, is zero.
+    fn interpret_unless_rcx_zero(&mut self, instruction: &Instruction) {
+        let displacement = self.out.jump_unless_rcx_zero();
+        self.delicate(displacement, instruction.ip());
+    }
+
+    fn enable_interrupts(&mut self, instruction: &Instruction) {
+        let [_, _, s2] = self.s();
+        self.out.copy(s2, Register::RCX);
+        self.out.load_byte(Register::RCX, field(context_offset!(window_wanted)));
+        self.interpret_unless_rcx_zero(instruction);
+        self.out.copy(Register::RCX, s2);
+        self.out.set_field8(register_offset!(interrupt_flag), 1);
+    }
+
+    /// RFLAGS is the host's status bits, the delicate bits, and IF and AC from their bytes. The
+    /// host's bits are read on the context's own small stack.
+    fn push_flags(&mut self, mark: u32) {
+        let [s0, s1, s2] = self.s();
+        self.out.store(field(TEMPORARY), Register::RSP);
+        self.out.load(Register::RSP, field(context_offset!(stack_top)));
+        self.out.raw(&[0x9c]);
+        self.out.instruction(
+            &Instruction::with1(Code::Pop_r64, s0).expect("operands fit the code"),
+        );
+        self.out.load(Register::RSP, field(TEMPORARY));
+        self.masked(s0, context_offset!(native_mask));
+        self.out.load(s1, field(context_offset!(regs) + crate::state::FLAGS_OFFSET));
+        self.masked(s1, context_offset!(system_mask));
+        self.out.lea(s0, at(s0, s1, 0));
+        for (byte, mask) in [
+            (register_offset!(interrupt_flag), context_offset!(interrupt_mask)),
+            (register_offset!(alignment_flag), context_offset!(alignment_mask)),
+        ] {
+            self.out.load_byte(s1, field(byte));
+            self.out.deposit(s1, s1, mask);
+            self.out.lea(s0, at(s0, s1, 0));
+        }
+        self.out.store(field(TEMPORARY), s0);
+        self.look_up(stack(-8), 8, true, mark);
+        let place = self.found();
+        self.out.load(s2, field(TEMPORARY));
+        self.out.store(place, s2);
+        self.adjust_stack(-8);
+    }
+
+    /// `register &= mask`, flags untouched.
+    fn masked(&mut self, register: Register, mask: i32) {
+        self.out.extract(register, register, mask);
+        self.out.deposit(register, register, mask);
+    }
+
+    fn pop_flags(&mut self, instruction: &Instruction, mark: u32) {
+        let [s0, s1, s2] = self.s();
+        self.look_up(stack(0), 8, false, mark);
+        let place = self.found();
+        self.out.load(s0, place);
+        self.out.copy(s2, Register::RCX);
+        // Anything delicate in the new value or the old one, or somebody waiting for IF?
+        self.out.extract(Register::RCX, s0, context_offset!(delicate_mask));
+        self.out.load(s1, field(context_offset!(regs) + crate::state::FLAGS_OFFSET));
+        self.out.extract(s1, s1, context_offset!(delicate_mask));
+        self.out.lea(Register::RCX, at(Register::RCX, s1, 0));
+        for byte in [register_offset!(alignment_flag), context_offset!(window_wanted)] {
+            self.out.load_byte(s1, field(byte));
+            self.out.lea(Register::RCX, at(Register::RCX, s1, 0));
+        }
+        self.interpret_unless_rcx_zero(instruction);
+        self.out.copy(Register::RCX, s2);
+        self.out.extract(s1, s0, context_offset!(interrupt_mask));
+        self.out.store_byte(field(register_offset!(interrupt_flag)), s1);
+        self.adjust_stack(8);
+        self.out.store(field(TEMPORARY), Register::RSP);
+        self.out.load(Register::RSP, field(context_offset!(stack_top)));
+        self.out.instruction(
+            &Instruction::with1(Code::Push_r64, s0).expect("operands fit the code"),
+        );
+        self.out.raw(&[0x9d]);
+        self.out.load(Register::RSP, field(TEMPORARY));
+    }
+
+    /// The host's time stamp plus the guest's offset, in EDX:EAX.
+    fn time_stamp(&mut self, with_processor: bool) {
+        let [s0, s1, _] = self.s();
+        if with_processor {
+            // `rdtscp` waits for earlier loads (SDM 2B "RDTSCP"): lfence; rdtsc.
+            self.out.raw(&[0x0f, 0xae, 0xe8]);
+        }
+        self.out.raw(&[0x0f, 0x31]);
+        self.out.rotate(s0, Register::RDX, 32);
+        self.out.lea(s0, at(s0, Register::RAX, 0));
+        self.out.load(s1, field(register_offset!(tsc_offset)));
+        self.out.lea(s0, at(s0, s1, 0));
+        self.out.copy32(Register::EAX, gpr32(s0));
+        self.out.rotate(Register::RDX, s0, 32);
+        self.out.copy32(Register::EDX, Register::EDX);
+        if with_processor {
+            self.out.load32(Register::ECX, field(register_offset!(tsc_aux)));
+        }
+    }
+}
