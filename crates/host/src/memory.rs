@@ -18,7 +18,7 @@ use std::sync::Arc;
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 use vm_memory::{
-    FileOffset, GuestAddress, GuestMemory as _, GuestMemoryMmap, GuestMemoryRegion as _,
+    FileOffset, GuestAddress, GuestMemoryBackend as _, GuestMemoryMmap, GuestMemoryRegion as _,
     GuestRegionMmap, MmapRegion,
 };
 
