@@ -76,7 +76,7 @@ static bool report(bool good, const char *name, va_list list)
 	}
 	if (!good)
 		failed++;
-	print(good ? "ok " : "FAIL ");
+	print(good ? "ok " : grouped ? "wrong " : "FAIL ");
 	print_list(name, list);
 	return true;
 }

@@ -84,6 +84,8 @@ enter_snippet:
         movl    current + EDX, %edx
         movl    current + ECX, %ecx
         movl    current + EAX, %eax
+        .globl  enter_iret
+enter_iret:
         iretl
 
         .globl  leave_snippet

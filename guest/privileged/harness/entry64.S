@@ -87,6 +87,8 @@ enter_snippet:
         rep movsq
         RESTORE
         addq    $16, %rsp
+        .globl  enter_iret
+enter_iret:
         iretq
 
         .globl  leave_snippet

@@ -115,6 +115,8 @@ bool log_and_resume(struct event *event);
 struct event kernel_state(const void *code);
 struct event user_state(const void *code);
 const struct event *run(const struct event *start);
+/* The `iret` that enters a snippet: the RIP of an event when the start itself is at fault. */
+extern char enter_iret[];
 const struct event *run_kernel(const void *code, word rdi, word rsi);
 const struct event *run_user(const void *code, word rdi, word rsi);
 #ifdef __x86_64__
