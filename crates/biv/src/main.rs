@@ -1,1 +1,58 @@
-fn main() {}
+//! The program `biv`: reads the command line and calls the verb.
+
+#![forbid(unsafe_code)]
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use biv::cli::{Cli, Verb};
+use biv::{completions, doctor, man, run, status};
+use clap::Parser;
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let result = match &cli.verb {
+        Verb::Run(arguments) => {
+            start_log(arguments.verbose);
+            // A machine may still have threads that run; nothing of theirs is waited for.
+            match run::run(arguments) {
+                Ok(status) => return ExitCode::from(status),
+                Err(error) => Err(error.to_string()),
+            }
+        }
+        Verb::Doctor(arguments) => unless_closed(doctor::doctor(arguments)),
+        Verb::Completions(arguments) => unless_closed(completions::completions(arguments)),
+        Verb::Man(arguments) => unless_closed(man::man(arguments)),
+    };
+    match result {
+        Ok(()) => ExitCode::from(status::SUCCESS),
+        Err(message) => {
+            // Standard error may be closed; the status still tells.
+            let _ = writeln!(io::stderr(), "biv: {message}");
+            ExitCode::from(status::FAILURE)
+        }
+    }
+}
+
+/// A reader that has seen enough is no failure.
+fn unless_closed(result: io::Result<()>) -> Result<(), String> {
+    match result {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.to_string()),
+        _ => Ok(()),
+    }
+}
+
+fn start_log(verbose: u8) {
+    let level = match verbose {
+        0 => tracing::Level::ERROR,
+        1 => tracing::Level::INFO,
+        2 => tracing::Level::DEBUG,
+        _ => tracing::Level::TRACE,
+    };
+    tracing_subscriber::fmt()
+        .with_writer(io::stderr)
+        .with_max_level(level)
+        .with_target(false)
+        .without_time()
+        .init();
+}

@@ -1,0 +1,177 @@
+//! The command line, from which the help, the man pages and the completions are made.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
+
+use crate::{size, status};
+
+/// Run virtual machines anywhere a Linux process can run.
+///
+/// Bivouac boots an unmodified x86-64 kernel in an ordinary process: no hardware virtualization,
+/// no kernel module, no root. Where hardware KVM is at hand, use that instead.
+#[derive(Debug, Parser)]
+#[command(name = "biv", version, propagate_version = true, after_help = status::HELP)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub verb: Verb,
+}
+
+/// The verbs.
+#[derive(Debug, Subcommand)]
+pub enum Verb {
+    /// Boot a machine and run a command in it, or an interactive shell
+    Run(Box<Run>),
+    /// Say what this host offers and what Bivouac uses of it
+    Doctor(Doctor),
+    /// Print a completion script for a shell
+    Completions(Completions),
+    /// Print the man page, or write one for each verb into a directory
+    Man(Man),
+}
+
+/// Boot a machine and run a command in it, or an interactive shell.
+///
+/// The default guest is Debian's kernel for cloud machines and a static busybox; both are
+/// downloaded once, by apt, into $XDG_CACHE_HOME/bivouac. The guest disappears with the command;
+/// nothing is kept. With --initrd and no COMMAND, and with a --kernel that is an ELF file and
+/// neither --root nor COMMAND, it is a plain machine: its serial console is on standard input and
+/// output.
+///
+/// On a terminal, Ctrl-] three times within a second ends the machine.
+#[derive(Debug, Args)]
+#[command(after_help = status::HELP)]
+pub struct Run {
+    /// Boot this kernel: a bzImage, or an ELF file with a PVH note or a Multiboot header
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub kernel: Option<PathBuf>,
+
+    /// Load this initial RAM disk (for Multiboot kernels: a module)
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "root")]
+    pub initrd: Option<PathBuf>,
+
+    /// Add STRING to the kernel's command line
+    #[arg(long, value_name = "STRING", allow_hyphen_values = true)]
+    pub append: Option<OsString>,
+
+    /// Give the machine SIZE of memory, such as 512M or 8G
+    #[arg(long, value_name = "SIZE", default_value = "1G", value_parser = size::parse)]
+    pub mem: u64,
+
+    /// Use the contents of DIR as the guest's file system, in memory
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub root: Option<PathBuf>,
+
+    /// End the machine after SECONDS, with status 124
+    #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
+    pub timeout: Option<std::time::Duration>,
+
+    /// Write the guest's serial console to FILE
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub console: Option<PathBuf>,
+
+    /// End when the guest reboots, instead of rebooting it
+    #[arg(long)]
+    pub no_reboot: bool,
+
+    /// Give the machine a port at 0xf4 by which it ends with status (VALUE << 1) | 1
+    #[arg(long)]
+    pub debug_exit: bool,
+
+    /// Run COMMAND on a terminal of its own in the guest
+    #[arg(short, long)]
+    pub tty: bool,
+
+    /// Interpret every instruction instead of translating (slow; to find faults in the engine)
+    #[arg(long, hide_short_help = true)]
+    pub interpret: bool,
+
+    /// Say on standard error, at the end, what the engine did
+    #[arg(long, hide_short_help = true)]
+    pub stats: bool,
+
+    /// Say more: the kernel's messages and Bivouac's own (-vv: its details)
+    #[arg(short, long, action = clap::ArgAction::Count)]
+    pub verbose: u8,
+
+    /// What to run in the guest, and its arguments
+    #[arg(last = true, value_name = "COMMAND", value_hint = ValueHint::CommandWithArguments)]
+    pub command: Vec<OsString>,
+}
+
+/// Say what this host offers and what Bivouac uses of it.
+#[derive(Debug, Args)]
+pub struct Doctor {
+    /// How to print it
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    pub format: Format,
+}
+
+/// Forms of a report.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// For people
+    Text,
+    /// For programs
+    Json,
+}
+
+/// Print a completion script for a shell.
+#[derive(Debug, Args)]
+pub struct Completions {
+    /// The shell
+    pub shell: clap_complete::Shell,
+}
+
+/// Print the man page, or write one for each verb into a directory.
+#[derive(Debug, Args)]
+pub struct Man {
+    /// Write biv.1, biv-run.1 and so on here
+    #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub directory: Option<PathBuf>,
+}
+
+fn parse_seconds(text: &str) -> Result<std::time::Duration, String> {
+    let seconds: f64 = text.parse().map_err(|_| "not a number of seconds".to_owned())?;
+    match std::time::Duration::try_from_secs_f64(seconds) {
+        Ok(duration) if !duration.is_zero() => Ok(duration),
+        _ => Err("not a time that could expire".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_definition_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn a_command_keeps_its_options() {
+        let cli = Cli::try_parse_from(["biv", "run", "--mem", "2G", "--", "ls", "-l", "--", "-x"]);
+        let Verb::Run(run) = cli.unwrap().verb else { panic!("not run") };
+        assert_eq!(run.mem, 2 << 30);
+        assert_eq!(run.command, ["ls", "-l", "--", "-x"]);
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused() {
+        let check = |arguments: &[&str]| {
+            let line = ["biv", "run"].iter().chain(arguments);
+            let error = Cli::try_parse_from(line).expect_err("accepted");
+            assert_eq!(error.exit_code(), i32::from(status::USAGE), "{arguments:?}");
+        };
+        check(&["--mem", "lots"]);
+        check(&["--timeout", "0"]);
+        check(&["--timeout", "-1"]);
+        check(&["--timeout", "nan"]);
+        check(&["--initrd", "a", "--root", "b"]);
+        check(&["ls"]);
+        check(&["--no-such-option"]);
+    }
+}

@@ -1,0 +1,148 @@
+//! The guest's first file system: an uncompressed cpio archive in memory, packed for each run.
+//!
+//! Our init is at [`INIT`] in all of them, a place that no distribution uses, so that a directory
+//! that has an init of its own keeps it.
+
+use std::fs::File;
+use std::io::{self, BufWriter, Seek, Write};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{MemfdFlags, memfd_create};
+
+use self::cpio::{Archive, Metadata, mode};
+
+pub mod cpio;
+pub mod tree;
+
+/// The guest's init, as built by `build.rs`.
+const INIT_PROGRAM: &[u8] = include_bytes!(env!("BIV_GUEST_INIT"));
+
+/// Where it is in the guest; a kernel is told by `rdinit=`.
+pub const INIT: &str = "/.bivouac/init";
+
+/// Directories of the default guest, with their permissions.
+const DIRECTORIES: &[(&str, u32)] = &[
+    ("bin", 0o755),
+    ("dev", 0o755),
+    ("etc", 0o755),
+    ("home", 0o755),
+    ("mnt", 0o755),
+    ("proc", 0o555),
+    ("root", 0o700),
+    ("run", 0o755),
+    ("sbin", 0o755),
+    ("sys", 0o555),
+    ("tmp", 0o1777),
+    ("usr", 0o755),
+    ("usr/bin", 0o755),
+    ("usr/sbin", 0o755),
+    ("var", 0o755),
+    ("var/tmp", 0o1777),
+];
+
+/// Files of the default guest.
+const FILES: &[(&str, &str)] = &[
+    ("etc/group", "root:x:0:\ntty:x:5:\nnogroup:x:65534:\n"),
+    ("etc/hostname", "bivouac\n"),
+    ("etc/hosts", "127.0.0.1\tlocalhost bivouac\n::1\tlocalhost\n"),
+    (
+        "etc/passwd",
+        "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/nonexistent:/bin/false\n",
+    ),
+    ("etc/profile", "export PS1='bivouac:\\w# '\n"),
+    ("etc/shells", "/bin/sh\n"),
+];
+
+/// Why there is no archive.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The memory for it.
+    #[error("cannot hold the guest's initramfs in memory: {0}")]
+    Memory(#[from] io::Error),
+    /// The user's directory.
+    #[error(transparent)]
+    Tree(#[from] tree::Error),
+    /// A file that goes into it.
+    #[error("cannot read {path}: {error}", path = path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        error: io::Error,
+    },
+}
+
+/// A busybox and the paths under which it is to be found, such as `/bin/ls`.
+#[derive(Debug, Clone)]
+pub struct Busybox {
+    /// The program on the host.
+    pub program: PathBuf,
+    /// One path a line, as `busybox --list-full` prints them.
+    pub applets: String,
+}
+
+/// The default guest: busybox and a few files.
+pub fn default_guest(busybox: &Busybox) -> Result<File, Error> {
+    build(|archive| {
+        for (name, permissions) in DIRECTORIES {
+            archive.add(name.as_bytes(), Metadata::new(mode::DIRECTORY | permissions), &[])?;
+        }
+        for (name, contents) in FILES {
+            archive.add(name.as_bytes(), Metadata::new(mode::FILE | 0o644), contents.as_bytes())?;
+        }
+        let program = std::fs::read(&busybox.program)
+            .map_err(|error| Error::Read { path: busybox.program.clone(), error })?;
+        archive.add(b"bin/busybox", Metadata::new(mode::FILE | 0o755), &program)?;
+        for applet in busybox.applets.lines() {
+            let name = applet.trim_start_matches('/');
+            if !name.is_empty() && name != "bin/busybox" {
+                let link = Metadata::new(mode::LINK | 0o777);
+                archive.add(name.as_bytes(), link, b"/bin/busybox")?;
+            }
+        }
+        Ok(())
+    })
+}
+
+/// A guest whose files are those of `root`.
+pub fn from_directory(root: &Path) -> Result<File, Error> {
+    build(|archive| Ok(tree::pack(archive, root)?))
+}
+
+/// `initrd` with our init added. Linux unpacks archives that follow each other, compressed or not,
+/// as one (buffer-format.rst).
+pub fn with_init(initrd: &Path) -> Result<File, Error> {
+    let at = |error| Error::Read { path: initrd.to_owned(), error };
+    let mut source = File::open(initrd).map_err(at)?;
+    let mut out = memory_file()?;
+    let length = io::copy(&mut source, &mut out).map_err(at)?;
+    let padding = length.next_multiple_of(4) - length;
+    out.write_all(&[0; 4][..padding as usize])?;
+    append(out, |_| Ok(()))
+}
+
+type Writer = Archive<BufWriter<File>>;
+
+fn build(fill: impl FnOnce(&mut Writer) -> Result<(), Error>) -> Result<File, Error> {
+    append(memory_file()?, fill)
+}
+
+fn append(out: File, fill: impl FnOnce(&mut Writer) -> Result<(), Error>) -> Result<File, Error> {
+    let mut archive = Archive::new(BufWriter::with_capacity(256 * 1024, out));
+    fill(&mut archive)?;
+    let directory = INIT.trim_start_matches('/').trim_end_matches("/init");
+    archive.add(directory.as_bytes(), Metadata::new(mode::DIRECTORY | 0o755), &[])?;
+    let init = INIT.trim_start_matches('/');
+    archive.add(init.as_bytes(), Metadata::new(mode::FILE | 0o755), INIT_PROGRAM)?;
+    // The kernel's own archive has a console too, but not every kernel's.
+    let console = Metadata { device: (5, 1), ..Metadata::new(mode::CHARACTER_DEVICE | 0o600) };
+    archive.add(b"dev", Metadata::new(mode::DIRECTORY | 0o755), &[])?;
+    archive.add(b"dev/console", console, &[])?;
+    let mut out = archive.finish()?.into_inner().map_err(io::IntoInnerError::into_error)?;
+    out.rewind()?;
+    Ok(out)
+}
+
+fn memory_file() -> io::Result<File> {
+    Ok(File::from(memfd_create("biv-initramfs", MemfdFlags::CLOEXEC)?))
+}

@@ -1,0 +1,28 @@
+//! The command `biv`: virtual machines in an ordinary process, without hardware virtualization.
+//!
+//! What it is: the command line, one file per verb, and what a verb needs of the host: a default
+//! guest, an initramfs, the terminal, the conversation with the guest's init. What it is not: a
+//! machine; that is built and run by `vmm`.
+//!
+//! What rules it:
+//!
+//! 1. *The command in the guest looks like a command on the host*: its streams are kept apart and
+//!    8-bit clean, its exit status is ours ([`status`]).
+//! 2. *The terminal is restored in every case* ([`terminal`]).
+//! 3. *The host's system state is never touched*: what is downloaded goes to the user's cache
+//!    directory, by the ordinary package client with private state ([`provision`]).
+//! 4. *`/dev/kvm` is never opened.*
+
+#![forbid(unsafe_code)]
+
+pub mod cli;
+pub mod completions;
+pub mod doctor;
+pub mod initramfs;
+pub mod man;
+pub mod provision;
+pub mod run;
+pub mod session;
+pub mod size;
+pub mod status;
+pub mod terminal;

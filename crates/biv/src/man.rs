@@ -1,0 +1,22 @@
+//! `biv man [DIR]`.
+
+use std::io::{self, Write};
+
+use clap::CommandFactory;
+
+use crate::cli::{Cli, Man};
+
+/// Prints biv(1), or writes it and a page for each verb into a directory.
+pub fn man(arguments: &Man) -> io::Result<()> {
+    match &arguments.directory {
+        Some(directory) => {
+            std::fs::create_dir_all(directory)?;
+            clap_mangen::generate_to(Cli::command(), directory)
+        }
+        None => {
+            let mut page = Vec::new();
+            clap_mangen::Man::new(Cli::command()).render(&mut page)?;
+            io::stdout().write_all(&page)
+        }
+    }
+}

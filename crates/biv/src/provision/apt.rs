@@ -1,0 +1,283 @@
+//! The host's apt, made to work for an ordinary user: its sources, keys and transport settings are
+//! used, its state is not.
+//!
+//! apt's configuration may contain commands to run (images of container engines empty the system's
+//! package cache after each update, for instance). Therefore apt is given a configuration of its
+//! own, made from what `apt-config dump` says about sources, keys and transport, and no other.
+
+use std::fs;
+use std::io::{self, BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use super::progress::Progress;
+
+/// Packages that depend on the current kernel package, best first: Debian's for virtual machines,
+/// Debian's for all machines, Ubuntu's for virtual machines.
+const KERNEL_PACKAGES: &[&str] =
+    &["linux-image-cloud-amd64", "linux-image-amd64", "linux-image-virtual"];
+
+/// What is taken over from the host's configuration.
+const KEPT_SETTINGS: &[&str] = &[
+    "Acquire::",
+    "Dir::Etc::sourcelist ",
+    "Dir::Etc::sourceparts ",
+    "Dir::Etc::trusted ",
+    "Dir::Etc::trustedparts ",
+    "Dir::Etc::netrc ",
+    "Dir::Etc::netrcparts ",
+];
+
+/// Why apt did not deliver.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// There is no apt here.
+    #[error("this host has no {0} to download it with")]
+    NoApt(&'static str),
+    /// It could not be run or given its files.
+    #[error("{what}: {error}")]
+    Io {
+        /// A program or a file.
+        what: String,
+        /// What is wrong with it.
+        error: io::Error,
+    },
+    /// None of the sources has the package.
+    #[error("apt's sources on this host have no package {0}")]
+    NoPackage(String),
+    /// It said why.
+    #[error("apt could not download {package}: {reason}")]
+    Download {
+        /// What was wanted.
+        package: String,
+        /// Its first complaint.
+        reason: String,
+    },
+}
+
+/// apt with private state.
+#[derive(Debug)]
+pub struct Apt {
+    directory: PathBuf,
+    configuration: PathBuf,
+}
+
+impl Apt {
+    /// Prepares private directories and a configuration under `work`.
+    pub fn prepare(work: &Path) -> Result<Apt, Error> {
+        let directory = work.join("apt");
+        for below in ["state/lists/partial", "cache/archives/partial", "log", "download"] {
+            let path = directory.join(below);
+            fs::create_dir_all(&path).map_err(at(&path))?;
+        }
+        let status = directory.join("state/status");
+        fs::write(&status, "").map_err(at(&status))?;
+        let host = run(Command::new("apt-config").arg("dump"), "apt-config")?;
+        let configuration = directory.join("apt.conf");
+        let text = private_configuration(&host.stdout, &directory);
+        fs::write(&configuration, text).map_err(at(&configuration))?;
+        Ok(Apt { directory, configuration })
+    }
+
+    /// Fetches the lists of packages. Sources that fail are left out; whether one is missed shows
+    /// later.
+    pub fn update(&self, progress: &Progress) -> Result<(), Error> {
+        progress.say("reading the lists of packages");
+        let complaint = self.follow(self.command("apt-get").arg("update"), progress)?;
+        if let Some(complaint) = complaint {
+            tracing::warn!("apt-get update: {complaint}");
+        }
+        Ok(())
+    }
+
+    /// The name of the package that contains the current kernel.
+    pub fn kernel_package(&self) -> Result<String, Error> {
+        for package in KERNEL_PACKAGES {
+            let mut show = self.command("apt-cache");
+            let shown = run(show.args(["show", "--no-all-versions", package]), "apt-cache")?;
+            if let Some(kernel) = dependency_on_kernel(&shown.stdout) {
+                return Ok(kernel);
+            }
+        }
+        Err(Error::NoPackage(KERNEL_PACKAGES[0].to_owned()))
+    }
+
+    /// Downloads a package; apt checks that it is what the signed lists say.
+    pub fn download(&self, package: &str, progress: &Progress) -> Result<PathBuf, Error> {
+        progress.say(&format!("downloading {package}"));
+        let directory = self.directory.join("download");
+        let mut download = self.command("apt-get");
+        download.args(["download", package]).current_dir(&directory);
+        let complaint = self.follow(&mut download, progress)?;
+        let prefix = format!("{package}_");
+        let entries = fs::read_dir(&directory).map_err(at(&directory))?;
+        let file = entries
+            .filter_map(|entry| Some(entry.ok()?.path()))
+            .find(|path| path.file_name().is_some_and(|name| starts_with(name, &prefix)));
+        match (complaint, file) {
+            (None, Some(file)) => Ok(file),
+            (Some(reason), _) if reason.contains("Unable to locate package") => {
+                Err(Error::NoPackage(package.to_owned()))
+            }
+            (reason, _) => Err(Error::Download {
+                package: package.to_owned(),
+                reason: reason.unwrap_or_else(|| "it left no file".to_owned()),
+            }),
+        }
+    }
+
+    fn command(&self, program: &str) -> Command {
+        let mut command = Command::new(program);
+        command
+            .env("APT_CONFIG", &self.configuration)
+            .env("LC_ALL", "C")
+            .env("DEBIAN_FRONTEND", "noninteractive")
+            .stdin(Stdio::null());
+        command
+    }
+
+    /// Runs apt-get and shows its progress; returns its first complaint if it failed.
+    fn follow(&self, command: &mut Command, progress: &Progress) -> Result<Option<String>, Error> {
+        let mut child = command
+            .args(["-q", "-o", "APT::Status-Fd=1"])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .map_err(|error| spawn_error("apt-get", error))?;
+        let complaints = child.stderr.take().map(|mut stream| {
+            std::thread::spawn(move || {
+                let mut text = Vec::new();
+                // What cannot be read is lost; the status still tells.
+                let _ = stream.read_to_end(&mut text);
+                text
+            })
+        });
+        if let Some(stream) = child.stdout.take() {
+            for line in BufReader::new(stream).lines().map_while(Result::ok) {
+                if let Some(percent) = download_percent(&line) {
+                    progress.set(percent);
+                }
+            }
+        }
+        let status = child.wait().map_err(|error| spawn_error("apt-get", error))?;
+        if status.success() {
+            return Ok(None);
+        }
+        let complaints = complaints.and_then(|thread| thread.join().ok()).unwrap_or_default();
+        let complaint = first_complaint(&complaints);
+        Ok(Some(complaint.unwrap_or_else(|| format!("apt-get failed ({status})"))))
+    }
+}
+
+fn starts_with(name: &std::ffi::OsStr, prefix: &str) -> bool {
+    name.as_encoded_bytes().starts_with(prefix.as_bytes())
+}
+
+fn at(path: &Path) -> impl FnOnce(io::Error) -> Error {
+    let what = path.display().to_string();
+    move |error| Error::Io { what, error }
+}
+
+fn spawn_error(program: &'static str, error: io::Error) -> Error {
+    match error.kind() {
+        io::ErrorKind::NotFound => Error::NoApt(program),
+        _ => Error::Io { what: program.to_owned(), error },
+    }
+}
+
+fn run(command: &mut Command, program: &'static str) -> Result<std::process::Output, Error> {
+    command.stdin(Stdio::null()).output().map_err(|error| spawn_error(program, error))
+}
+
+/// A configuration with the host's sources and transport, and state below `directory`.
+fn private_configuration(host: &[u8], directory: &Path) -> String {
+    let mut text = String::new();
+    for line in String::from_utf8_lossy(host).lines() {
+        if KEPT_SETTINGS.iter().any(|setting| line.starts_with(setting)) {
+            text.push_str(line);
+            text.push('\n');
+        }
+    }
+    let directory = directory.display();
+    text.push_str(&format!(
+        "Dir::Etc::main \"/dev/null\";\n\
+         Dir::Etc::parts \"/dev/null\";\n\
+         Dir::State \"{directory}/state\";\n\
+         Dir::State::status \"{directory}/state/status\";\n\
+         Dir::Cache \"{directory}/cache\";\n\
+         Dir::Log \"{directory}/log\";\n\
+         APT::Architecture \"amd64\";\n\
+         APT::Sandbox::User \"root\";\n\
+         APT::Install-Recommends \"false\";\n\
+         APT::Get::AllowUnauthenticated \"false\";\n\
+         Acquire::AllowInsecureRepositories \"false\";\n\
+         Acquire::Languages \"none\";\n\
+         Acquire::Retries \"2\";\n\
+         Acquire::http::Timeout \"30\";\n\
+         Acquire::https::Timeout \"30\";\n"
+    ));
+    text
+}
+
+/// The kernel that the newest `Depends:` of `apt-cache show` names.
+fn dependency_on_kernel(shown: &[u8]) -> Option<String> {
+    let shown = String::from_utf8_lossy(shown);
+    let depends = shown.lines().find_map(|line| line.strip_prefix("Depends:"))?;
+    let mut names = depends.split([',', '|']).filter_map(|item| item.split_whitespace().next());
+    let is_name = |name: &str| {
+        name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte))
+    };
+    names.find(|name| name.starts_with("linux-image-") && is_name(name)).map(str::to_owned)
+}
+
+/// The percentage in `dlstatus:ITEM:PERCENT:TEXT` (apt's README.progress-reporting).
+fn download_percent(line: &str) -> Option<f64> {
+    line.strip_prefix("dlstatus:")?.split(':').nth(1)?.parse().ok()
+}
+
+/// The first line with which apt says that something failed.
+fn first_complaint(text: &[u8]) -> Option<String> {
+    let text = String::from_utf8_lossy(text);
+    let line = text
+        .lines()
+        .find(|line| line.starts_with("E: "))
+        .or_else(|| text.lines().find(|line| !line.trim().is_empty()))?;
+    Some(line.trim_start_matches("E: ").trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernel_is_found_behind_its_meta_package() {
+        let shown = b"Package: linux-image-cloud-amd64\nSource: linux-signed-amd64\n\
+            Depends: linux-image-6.1.0-37-cloud-amd64 (= 6.1.140-1)\nSection: kernel\n";
+        let found = dependency_on_kernel(shown);
+        assert_eq!(found.as_deref(), Some("linux-image-6.1.0-37-cloud-amd64"));
+        let ubuntu = b"Depends: linux-image-6.8.0-60-generic, linux-modules-extra\n";
+        assert_eq!(dependency_on_kernel(ubuntu).as_deref(), Some("linux-image-6.8.0-60-generic"));
+        assert_eq!(dependency_on_kernel(b""), None);
+        assert_eq!(dependency_on_kernel(b"Depends: linux-image-$(reboot)\n"), None);
+    }
+
+    #[test]
+    fn hooks_of_the_host_are_not_taken_over() {
+        let host = b"Acquire::http::Proxy \"http://proxy:3128\";\n\
+            APT::Update::Post-Invoke:: \"rm -f /var/cache/apt/archives/*.deb\";\n\
+            DPkg::Post-Invoke:: \"rm -f /var/cache/apt/archives/*.deb\";\n\
+            Dir::State \"var/lib/apt\";\n";
+        let text = private_configuration(host, Path::new("/tmp/x"));
+        assert!(text.starts_with("Acquire::http::Proxy \"http://proxy:3128\";\nDir::Etc::main"));
+        assert!(!text.contains("Invoke"));
+        assert!(text.contains("Dir::State \"/tmp/x/state\";\n"));
+    }
+
+    #[test]
+    fn progress_and_complaints_are_understood() {
+        assert_eq!(download_percent("dlstatus:1:20.45:Retrieving file 1 of 2"), Some(20.45));
+        assert_eq!(download_percent("Get:1 http://deb.debian.org"), None);
+        let text = b"W: odd\nE: Failed to fetch x  Connection refused\nE: second\n";
+        assert_eq!(first_complaint(text).as_deref(), Some("Failed to fetch x  Connection refused"));
+    }
+}

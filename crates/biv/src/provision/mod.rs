@@ -1,0 +1,239 @@
+//! The default guest: Debian's kernel for cloud machines and a static busybox, fetched once through
+//! the host's own package client and kept in the user's cache directory.
+//!
+//! What it is not: an image store. Two parts, each a directory under `$XDG_CACHE_HOME/bivouac`.
+//!
+//! What rules it:
+//!
+//! 1. *Nothing of the host's system state is read for writing*: apt works on lists, state and cache
+//!    of its own ([`apt`]), so it needs no privilege, and nothing is installed.
+//! 2. *All or nothing*: a part is unpacked beside its place and renamed into it, under a lock.
+//! 3. *Who authenticates is apt*, with the keys that the host trusts.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, flock};
+
+use crate::initramfs::Busybox;
+
+pub mod apt;
+mod package;
+mod progress;
+
+/// A part of the default guest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Part {
+    /// The kernel.
+    Kernel,
+    /// The user space.
+    Busybox,
+}
+
+/// Where the parts are once they are there.
+#[derive(Debug, Clone)]
+pub struct Guest {
+    cache: PathBuf,
+}
+
+/// Why there is no default guest.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The directory to keep it in.
+    #[error(
+        "cannot use the cache directory {path}: {error}; set XDG_CACHE_HOME to one that can be \
+         written, or give your own guest with --kernel FILE and --initrd FILE or --root DIR",
+        path = path.display()
+    )]
+    Cache {
+        /// The file or directory.
+        path: PathBuf,
+        /// What is wrong with it.
+        error: io::Error,
+    },
+    /// No home.
+    #[error(
+        "no place for the default guest: neither XDG_CACHE_HOME nor HOME is set; set one, or give \
+         your own guest with --kernel FILE and --initrd FILE or --root DIR"
+    )]
+    NoHome,
+    /// The download.
+    #[error(
+        "cannot get the default guest: {0}; give your own with --kernel FILE and --initrd FILE or \
+         --root DIR"
+    )]
+    Apt(#[from] apt::Error),
+    /// What was downloaded.
+    #[error(
+        "cannot unpack the default guest: {0}; give your own with --kernel FILE and --initrd FILE \
+         or --root DIR"
+    )]
+    Package(#[from] package::Error),
+}
+
+impl Part {
+    fn directory(self) -> &'static str {
+        match self {
+            Part::Kernel => "kernel",
+            Part::Busybox => "busybox",
+        }
+    }
+
+    /// The file without which the part is not there.
+    fn main_file(self) -> &'static str {
+        match self {
+            Part::Kernel => "vmlinuz",
+            Part::Busybox => "busybox",
+        }
+    }
+}
+
+impl Guest {
+    /// The default guest in the user's cache; the parts that are `needed` are fetched if they are
+    /// not there.
+    pub fn provide(needed: &[Part]) -> Result<Guest, Error> {
+        let guest = Guest { cache: cache_directory()? };
+        guest.provide_here(needed)?;
+        Ok(guest)
+    }
+
+    fn provide_here(&self, needed: &[Part]) -> Result<(), Error> {
+        if self.missing(needed).is_empty() {
+            return Ok(());
+        }
+        let at = |path: &Path| {
+            let path = path.to_owned();
+            move |error| Error::Cache { path, error }
+        };
+        fs::create_dir_all(&self.cache).map_err(at(&self.cache))?;
+        let lock_path = self.cache.join("lock");
+        let lock = File::options()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(&lock_path)
+            .map_err(at(&lock_path))?;
+        flock(&lock, FlockOperation::LockExclusive)
+            .map_err(|error| at(&lock_path)(error.into()))?;
+        // Another process may have fetched them while we waited.
+        let missing = self.missing(needed);
+        if missing.is_empty() {
+            return Ok(());
+        }
+        let work = self.cache.join("work");
+        remove(&work).map_err(at(&work))?;
+        fs::create_dir_all(&work).map_err(at(&work))?;
+        let result = self.fetch(&missing, &work);
+        let _ = remove(&work);
+        result
+    }
+
+    fn fetch(&self, missing: &[Part], work: &Path) -> Result<(), Error> {
+        let progress = progress::Progress::start();
+        let apt = apt::Apt::prepare(work)?;
+        apt.update(&progress)?;
+        for &part in missing {
+            let package = match part {
+                Part::Kernel => apt.kernel_package()?,
+                Part::Busybox => "busybox-static".to_owned(),
+            };
+            let file = apt.download(&package, &progress)?;
+            progress.say(&format!("unpacking {package}"));
+            let fresh = work.join(part.directory());
+            let at = |error| Error::Cache { path: fresh.clone(), error };
+            fs::create_dir(&fresh).map_err(at)?;
+            match part {
+                Part::Kernel => package::unpack_kernel(&file, &fresh)?,
+                Part::Busybox => package::unpack_busybox(&file, &fresh)?,
+            }
+            fs::write(
+                fresh.join("package"),
+                file.file_name().unwrap_or_default().as_encoded_bytes(),
+            )
+            .map_err(at)?;
+            let place = self.cache.join(part.directory());
+            remove(&place)
+                .and_then(|()| fs::rename(&fresh, &place))
+                .map_err(|error| Error::Cache { path: place.clone(), error })?;
+        }
+        Ok(())
+    }
+
+    fn missing(&self, needed: &[Part]) -> Vec<Part> {
+        needed.iter().copied().filter(|part| !self.path(*part).is_file()).collect()
+    }
+
+    fn path(&self, part: Part) -> PathBuf {
+        self.cache.join(part.directory()).join(part.main_file())
+    }
+
+    /// The kernel's bzImage.
+    #[must_use]
+    pub fn kernel(&self) -> PathBuf {
+        self.path(Part::Kernel)
+    }
+
+    /// The user space.
+    pub fn busybox(&self) -> Result<Busybox, Error> {
+        let path = self.cache.join(Part::Busybox.directory()).join(package::APPLETS);
+        let applets = fs::read_to_string(&path).map_err(|error| Error::Cache { path, error })?;
+        Ok(Busybox { program: self.path(Part::Busybox), applets })
+    }
+}
+
+/// `$XDG_CACHE_HOME/bivouac`, or `~/.cache/bivouac` (XDG Base Directory Specification: a relative
+/// path is to be ignored).
+pub fn cache_directory() -> Result<PathBuf, Error> {
+    let absolute = |name| {
+        let path = PathBuf::from(std::env::var_os(name)?);
+        path.is_absolute().then_some(path)
+    };
+    absolute("XDG_CACHE_HOME")
+        .or_else(|| absolute("HOME").map(|home| home.join(".cache")))
+        .map(|cache| cache.join("bivouac"))
+        .ok_or(Error::NoHome)
+}
+
+fn remove(path: &Path) -> io::Result<()> {
+    match fs::remove_dir_all(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn guest(name: &str) -> Guest {
+        let cache =
+            std::env::temp_dir().join(format!("biv-provision-{name}-{}", std::process::id()));
+        let _ = remove(&cache);
+        Guest { cache }
+    }
+
+    #[test]
+    fn what_is_there_is_not_fetched() {
+        let guest = guest("there");
+        for part in [Part::Kernel, Part::Busybox] {
+            fs::create_dir_all(guest.cache.join(part.directory())).unwrap();
+            fs::write(guest.path(part), "").unwrap();
+        }
+        fs::write(guest.cache.join("busybox").join(package::APPLETS), "/bin/ls\n").unwrap();
+        guest.provide_here(&[Part::Kernel, Part::Busybox]).unwrap();
+        assert_eq!(guest.busybox().unwrap().applets, "/bin/ls\n");
+        assert!(!guest.cache.join("lock").exists(), "a full cache may be read-only");
+        remove(&guest.cache).unwrap();
+    }
+
+    #[test]
+    fn a_cache_that_cannot_be_written_is_an_error_that_helps() {
+        let guest = Guest { cache: PathBuf::from("/proc/no/such/place") };
+        let error = guest.provide_here(&[Part::Kernel]).unwrap_err().to_string();
+        for word in ["/proc/no/such/place", "--kernel", "--initrd", "--root", "XDG_CACHE_HOME"] {
+            assert!(error.contains(word), "{error:?} does not name {word}");
+        }
+        assert!(!error.contains('\n'));
+    }
+}

@@ -1,0 +1,107 @@
+//! Unpacks what is needed of a Debian package: `dpkg-deb`, which comes with apt, turns it into a
+//! tar stream, of which single files are taken.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// The file beside busybox that lists its applets.
+pub const APPLETS: &str = "applets";
+
+/// Why a package is of no use.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Reading or writing failed.
+    #[error("{path}: {error}", path = path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        error: io::Error,
+    },
+    /// The file that we came for is not in it.
+    #[error("{package} contains no {wanted}", package = .package.display())]
+    Missing {
+        /// The package.
+        package: PathBuf,
+        /// The file.
+        wanted: &'static str,
+    },
+    /// dpkg-deb or the new busybox failed.
+    #[error("{program} failed ({status})")]
+    Program {
+        /// Which.
+        program: &'static str,
+        /// How.
+        status: std::process::ExitStatus,
+    },
+}
+
+/// Takes `vmlinuz` from a kernel package.
+pub fn unpack_kernel(package: &Path, into: &Path) -> Result<(), Error> {
+    extract(package, "boot/vmlinuz-", &into.join("vmlinuz"))
+}
+
+/// Takes `busybox` from its package and asks it for its applets.
+pub fn unpack_busybox(package: &Path, into: &Path) -> Result<(), Error> {
+    let program = into.join("busybox");
+    // Its place moved from /bin to /usr/bin when Debian merged the two.
+    extract(package, "bin/busybox", &program)?;
+    let at = |path: &Path| {
+        let path = path.to_owned();
+        move |error| Error::Io { path, error }
+    };
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).map_err(at(&program))?;
+    let listing = Command::new(&program)
+        .arg("--list-full")
+        .stdin(Stdio::null())
+        .stderr(Stdio::null())
+        .output()
+        .map_err(at(&program))?;
+    if !listing.status.success() {
+        return Err(Error::Program { program: "busybox", status: listing.status });
+    }
+    let applets = into.join(APPLETS);
+    fs::write(&applets, listing.stdout).map_err(at(&applets))
+}
+
+/// Copies the first regular file whose path contains `wanted` after `./` or `./usr/`.
+fn extract(package: &Path, wanted: &'static str, to: &Path) -> Result<(), Error> {
+    let at = |error| Error::Io { path: package.to_owned(), error };
+    let mut dpkg = Command::new("dpkg-deb")
+        .arg("--fsys-tarfile")
+        .arg(package)
+        .stdin(Stdio::null())
+        .stderr(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .map_err(at)?;
+    let stream = dpkg.stdout.take().ok_or_else(|| at(io::ErrorKind::BrokenPipe.into()))?;
+    let found = copy_entry(stream, wanted, to);
+    // The rest of the archive is of no interest; dpkg-deb ends on the closed pipe.
+    let status = dpkg.wait().map_err(at)?;
+    match found {
+        Ok(true) => Ok(()),
+        Ok(false) if status.success() => {
+            Err(Error::Missing { package: package.to_owned(), wanted })
+        }
+        Ok(false) => Err(Error::Program { program: "dpkg-deb", status }),
+        Err(error) => Err(at(error)),
+    }
+}
+
+fn copy_entry(stream: impl io::Read, wanted: &str, to: &Path) -> io::Result<bool> {
+    for entry in tar::Archive::new(stream).entries()? {
+        let mut entry = entry?;
+        let path = entry.path_bytes().into_owned();
+        let path = path.strip_prefix(b"./").unwrap_or(&path);
+        let path = path.strip_prefix(b"usr/").unwrap_or(path);
+        if entry.header().entry_type().is_file() && path.starts_with(wanted.as_bytes()) {
+            io::copy(&mut entry, &mut File::create(to)?)?;
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}

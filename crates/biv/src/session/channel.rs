@@ -1,0 +1,245 @@
+//! The host's end of the channel to the guest's init; [`protocol`] says how it speaks.
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+
+use protocol::{
+    CONTROL_RESERVE_BYTES, Decoder, Encoder, Frame, Order, PAYLOAD_MAX_BYTES, Receipts,
+    WINDOW_TO_GUEST_BYTES, WINDOW_TO_HOST_BYTES, Window,
+};
+use rustix::event::PollFlags;
+
+use super::console::{is_gone, receive_some, send_some};
+use super::{Ending, Error, Link, Outputs};
+
+/// How far the conversation is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// The guest has not spoken yet.
+    Greeting,
+    /// It has, and is being told what to do.
+    Ordering,
+    /// The command runs.
+    Running,
+    /// It has ended.
+    Ended(Ending),
+}
+
+/// The channel.
+#[derive(Debug)]
+pub struct Channel {
+    line: UnixStream,
+    encoder: Encoder,
+    decoder: Decoder,
+    outgoing: VecDeque<u8>,
+    window: Window,
+    receipts: Receipts,
+    stage: Stage,
+    /// What is still to be sent of the order.
+    order: VecDeque<u8>,
+    /// Sizes and signals that came before the command was running, or found no window. Of each
+    /// kind the last one counts.
+    resize: Option<(u16, u16)>,
+    signals: VecDeque<u8>,
+    /// The end of input is to be sent when there is room.
+    end_of_input: bool,
+}
+
+/// Signals that wait for room in the window; more are dropped.
+const SIGNALS_MAX: usize = 16;
+
+impl Channel {
+    /// A channel over `line`, which will send `order` once the guest is up.
+    pub fn new(line: UnixStream, order: &Order) -> Result<Channel, Error> {
+        line.set_nonblocking(true)?;
+        Ok(Channel {
+            line,
+            encoder: Encoder::default(),
+            decoder: Decoder::after_greeting(),
+            outgoing: VecDeque::new(),
+            window: Window::new(WINDOW_TO_GUEST_BYTES),
+            receipts: Receipts::new(WINDOW_TO_HOST_BYTES),
+            stage: Stage::Greeting,
+            order: order.encode()?.into(),
+            resize: None,
+            signals: VecDeque::new(),
+            end_of_input: false,
+        })
+    }
+
+    /// Whether the guest's init has spoken.
+    #[must_use]
+    pub fn is_greeted(&self) -> bool {
+        self.stage != Stage::Greeting
+    }
+
+    /// Queues `frame` if the window has room for it.
+    fn send(&mut self, frame: &Frame) -> bool {
+        let fits = matches!(frame, Frame::Credit(_)) || self.window.take(frame.wire_bytes());
+        if fits {
+            let mut bytes = Vec::new();
+            self.encoder.put(frame, &mut bytes);
+            self.outgoing.extend(bytes);
+        }
+        fits
+    }
+
+    fn acknowledge(&mut self, bytes: u32) {
+        if let Some(credit) = self.receipts.add(bytes) {
+            self.send(&Frame::Credit(credit));
+        }
+    }
+
+    /// Sends what has been waiting for its time or for room.
+    fn advance(&mut self) {
+        while self.stage == Stage::Ordering {
+            let room = self.window.payload_room(0).min(self.order.len());
+            if !self.order.is_empty() && room == 0 {
+                return;
+            }
+            if room > 0 {
+                let part = self.order.drain(..room).collect();
+                self.send(&Frame::Order(part));
+            } else if !self.send(&Frame::Start) {
+                return;
+            } else {
+                self.stage = Stage::Running;
+            }
+        }
+        if self.stage != Stage::Running {
+            return;
+        }
+        while let Some(&number) = self.signals.front() {
+            if !self.send(&Frame::Signal(number)) {
+                return;
+            }
+            self.signals.pop_front();
+        }
+        if let Some((rows, columns)) = self.resize
+            && self.send(&Frame::WindowSize { rows, columns })
+        {
+            self.resize = None;
+        }
+        if self.end_of_input && self.send(&Frame::StdinEnd) {
+            self.end_of_input = false;
+        }
+    }
+
+    fn hear(&mut self, frame: Frame, outputs: &mut Outputs) -> Result<(), Error> {
+        let bytes = frame.wire_bytes();
+        match (frame, self.stage) {
+            (Frame::Hello { .. }, Stage::Greeting) => {
+                self.stage = Stage::Ordering;
+                tracing::debug!("the guest's init is up");
+                return Ok(());
+            }
+            (Frame::Credit(credit), _) => {
+                self.window.give_back(credit);
+                return Ok(());
+            }
+            (Frame::Stdout(data), Stage::Running) => {
+                outputs.stdout.queue(&data);
+                self.acknowledge(bytes - data.len() as u32);
+                return Ok(());
+            }
+            (Frame::Stderr(data), Stage::Running) => {
+                outputs.stderr.queue(&data);
+                self.acknowledge(bytes - data.len() as u32);
+                return Ok(());
+            }
+            (Frame::Started, Stage::Running) => {}
+            (Frame::Exited(status), Stage::Running) => {
+                self.stage = Stage::Ended(Ending::Exited(status));
+            }
+            (Frame::Signaled(signal), Stage::Running) => {
+                self.stage = Stage::Ended(Ending::Signaled(signal));
+            }
+            _ => return Err(Error::OutOfTurn),
+        }
+        self.acknowledge(bytes);
+        Ok(())
+    }
+}
+
+impl Link for Channel {
+    const HAS_COMMAND: bool = true;
+
+    fn descriptor(&self) -> BorrowedFd<'_> {
+        self.line.as_fd()
+    }
+
+    fn interest(&self) -> PollFlags {
+        if self.outgoing.is_empty() { PollFlags::IN } else { PollFlags::IN | PollFlags::OUT }
+    }
+
+    fn exchange(&mut self, outputs: &mut Outputs) -> Result<bool, Error> {
+        let mut buffer = [0; 4 * PAYLOAD_MAX_BYTES];
+        let received = receive_some(&mut self.line, &mut buffer)?;
+        if let Some(count) = received {
+            self.decoder.feed(&buffer[..count]);
+            while let Some(frame) = self.decoder.next_frame()? {
+                self.hear(frame, outputs)?;
+            }
+        }
+        // A guest that sent more than its window is not following the protocol.
+        if outputs.stdout.pending() + outputs.stderr.pending() > 2 * WINDOW_TO_HOST_BYTES as usize {
+            return Err(Error::OutOfTurn);
+        }
+        self.advance();
+        match send_some(&mut self.line, &mut self.outgoing) {
+            Err(error) if is_gone(&error) => self.outgoing.clear(),
+            other => other?,
+        }
+        Ok(received != Some(0))
+    }
+
+    fn room(&self) -> usize {
+        match self.stage {
+            Stage::Running => self.window.payload_room(CONTROL_RESERVE_BYTES),
+            _ => 0,
+        }
+    }
+
+    fn input(&mut self, bytes: &[u8]) {
+        self.send(&Frame::Stdin(bytes.to_vec()));
+    }
+
+    fn end_of_input(&mut self) {
+        self.end_of_input = true;
+        self.advance();
+    }
+
+    fn signal(&mut self, number: u8) -> bool {
+        if self.stage != Stage::Running {
+            return false;
+        }
+        if self.signals.len() < SIGNALS_MAX {
+            self.signals.push_back(number);
+        }
+        self.advance();
+        true
+    }
+
+    fn resize(&mut self, rows: u16, columns: u16) {
+        self.resize = Some((rows, columns));
+        self.advance();
+    }
+
+    fn delivered(&mut self, bytes: usize) {
+        self.acknowledge(u32::try_from(bytes).unwrap_or(u32::MAX));
+    }
+
+    fn ending(&self) -> Option<Ending> {
+        match self.stage {
+            Stage::Ended(ending) => Some(ending),
+            _ => None,
+        }
+    }
+}
+
+/// Two connected ends of a line: ours and the machine's.
+pub fn line() -> io::Result<(UnixStream, UnixStream)> {
+    UnixStream::pair()
+}

@@ -1,0 +1,90 @@
+//! One of the user's output streams: what could not be written yet, and whether anybody listens.
+//!
+//! The stream may be shared with other programs, so it is not made non-blocking. It is written
+//! only when it has been polled ready, and then at most PIPE_BUF bytes, which a ready pipe takes
+//! without blocking (pipe(7)).
+
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+
+use super::Error;
+
+/// What a pipe that is ready for writing takes without blocking.
+const PIECE_BYTES: usize = 4096;
+
+/// A queue in front of a descriptor.
+#[derive(Debug)]
+pub struct Output {
+    name: &'static str,
+    descriptor: BorrowedFd<'static>,
+    queue: VecDeque<u8>,
+    closed: bool,
+}
+
+impl Output {
+    /// Nothing is queued.
+    pub fn new(name: &'static str, descriptor: BorrowedFd<'static>) -> Output {
+        Output { name, descriptor, queue: VecDeque::new(), closed: false }
+    }
+
+    /// Queues bytes. The caller limits how many.
+    pub fn queue(&mut self, bytes: &[u8]) {
+        self.queue.extend(bytes);
+    }
+
+    /// How many bytes wait.
+    #[must_use]
+    pub fn pending(&self) -> usize {
+        self.queue.len()
+    }
+
+    /// Whether any do.
+    #[must_use]
+    pub fn is_pending(&self) -> bool {
+        !self.queue.is_empty()
+    }
+
+    /// Whether the reader has gone; what is queued is then dropped.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.closed
+    }
+
+    /// Writes what goes without blocking; returns how many bytes are dealt with.
+    pub fn give(&mut self) -> Result<usize, Error> {
+        let mut given = 0;
+        while self.is_pending() && !self.closed && self.is_ready() {
+            let (front, _) = self.queue.as_slices();
+            match rustix::io::write(self.descriptor, &front[..front.len().min(PIECE_BYTES)]) {
+                Ok(count) => {
+                    self.queue.drain(..count);
+                    given += count;
+                }
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => break,
+                // EIO is a terminal that has gone.
+                Err(Errno::PIPE | Errno::IO) => self.closed = true,
+                Err(error) => return Err(Error::Output { name: self.name, error: error.into() }),
+            }
+        }
+        if self.closed {
+            given += std::mem::take(&mut self.queue).len();
+        }
+        Ok(given)
+    }
+
+    fn is_ready(&self) -> bool {
+        let mut fds = [PollFd::from_borrowed_fd(self.descriptor, PollFlags::OUT)];
+        let none = Timespec { tv_sec: 0, tv_nsec: 0 };
+        matches!(poll(&mut fds, Some(&none)), Ok(count) if count > 0)
+    }
+}
+
+impl AsFd for Output {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.descriptor
+    }
+}

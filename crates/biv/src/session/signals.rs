@@ -1,0 +1,44 @@
+//! Signals as something to read, instead of something that interrupts.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+
+/// What ends `biv`, is passed on, or tells of a new window size.
+const SIGNALS: [Signal; 5] =
+    [Signal::SIGHUP, Signal::SIGINT, Signal::SIGQUIT, Signal::SIGTERM, Signal::SIGWINCH];
+
+/// The signals that a session handles, blocked for this thread and those that it starts later.
+#[derive(Debug)]
+pub struct Signals {
+    descriptor: SignalFd,
+}
+
+impl Signals {
+    /// Blocks them. To be called before any other thread is started.
+    pub fn block() -> io::Result<Signals> {
+        let mut set = SigSet::empty();
+        for signal in SIGNALS {
+            set.add(signal);
+        }
+        set.thread_block()?;
+        let flags = SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC;
+        Ok(Signals { descriptor: SignalFd::with_flags(&set, flags)? })
+    }
+
+    /// The next signal that has come, if any has.
+    pub fn take(&mut self) -> io::Result<Option<Signal>> {
+        let Some(information) = self.descriptor.read_signal()? else {
+            return Ok(None);
+        };
+        Ok(Signal::try_from(information.ssi_signo as i32).ok())
+    }
+}
+
+impl AsFd for Signals {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.descriptor.as_fd()
+    }
+}

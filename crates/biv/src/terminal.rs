@@ -1,0 +1,125 @@
+//! The user's terminal: raw while a guest has it, restored in every case.
+//!
+//! "Every case" is: the guard is dropped, a thread panics (the hook runs before the message is
+//! printed), or a signal ends `biv` (signals are read by the session's loop, which then drops the
+//! guard). Only SIGKILL leaves a terminal raw.
+
+use std::io::{self, IsTerminal};
+use std::sync::{Mutex, Once, PoisonError};
+use std::time::{Duration, Instant};
+
+use rustix::stdio::{stdin, stdout};
+use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
+
+/// What the terminal is to be set to, while it is raw.
+static RESTORE: Mutex<Option<Termios>> = Mutex::new(None);
+
+/// A terminal in raw mode; cooked again when this is dropped.
+#[derive(Debug)]
+pub struct Raw(());
+
+impl Raw {
+    /// Puts the terminal on standard input into raw mode.
+    pub fn enter() -> io::Result<Raw> {
+        static HOOK: Once = Once::new();
+        HOOK.call_once(|| {
+            let next = std::panic::take_hook();
+            std::panic::set_hook(Box::new(move |panic| {
+                restore();
+                next(panic);
+            }));
+        });
+        let cooked = tcgetattr(stdin())?;
+        let mut raw = cooked.clone();
+        raw.make_raw();
+        *RESTORE.lock().unwrap_or_else(PoisonError::into_inner) = Some(cooked);
+        if let Err(error) = tcsetattr(stdin(), OptionalActions::Now, &raw) {
+            restore();
+            return Err(error.into());
+        }
+        Ok(Raw(()))
+    }
+}
+
+impl Drop for Raw {
+    fn drop(&mut self) {
+        restore();
+    }
+}
+
+/// Makes the terminal what it was, if it is raw.
+fn restore() {
+    let cooked = RESTORE.lock().unwrap_or_else(PoisonError::into_inner).take();
+    if let Some(cooked) = cooked {
+        // There is nobody left to tell if it fails: the terminal has gone.
+        let _ = tcsetattr(stdin(), OptionalActions::Now, &cooked);
+    }
+}
+
+/// Whether a person sits at both standard input and standard output.
+#[must_use]
+pub fn is_interactive() -> bool {
+    io::stdin().is_terminal() && io::stdout().is_terminal()
+}
+
+/// Rows and columns of the terminal.
+#[must_use]
+pub fn size() -> (u16, u16) {
+    match tcgetwinsize(stdout()).or_else(|_| tcgetwinsize(stdin())) {
+        Ok(size) if size.ws_row > 0 && size.ws_col > 0 => (size.ws_row, size.ws_col),
+        _ => (24, 80),
+    }
+}
+
+/// Watches what is typed for the key that ends the machine: Ctrl-] three times within a second.
+#[derive(Debug, Default)]
+pub struct Escape {
+    presses: u8,
+    first: Option<Instant>,
+}
+
+impl Escape {
+    const KEY: u8 = 0x1d;
+    const PRESSES: u8 = 3;
+    const WITHIN: Duration = Duration::from_secs(1);
+
+    /// Takes what was typed at `now`; says whether it completes the escape. The key itself is
+    /// passed on too, for the guest may have a use for it.
+    pub fn typed(&mut self, bytes: &[u8], now: Instant) -> bool {
+        for &byte in bytes {
+            let expired = self.first.is_none_or(|first| now - first > Self::WITHIN);
+            match (byte == Self::KEY, expired) {
+                (true, true) => (self.presses, self.first) = (1, Some(now)),
+                (true, false) => self.presses += 1,
+                (false, _) => (self.presses, self.first) = (0, None),
+            }
+            if self.presses == Self::PRESSES {
+                return true;
+            }
+        }
+        false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn three_presses_within_a_second_escape() {
+        let start = Instant::now();
+        let check = |typed: &[(&[u8], u64)], expected: bool| {
+            let mut escape = Escape::default();
+            let found = typed.iter().any(|(bytes, milliseconds)| {
+                escape.typed(bytes, start + Duration::from_millis(*milliseconds))
+            });
+            assert_eq!(found, expected, "{typed:?}");
+        };
+        check(&[(b"\x1d\x1d\x1d", 0)], true);
+        check(&[(b"\x1d", 0), (b"\x1d", 400), (b"\x1d", 900)], true);
+        check(&[(b"\x1d", 0), (b"\x1d", 400), (b"\x1d", 1100)], false);
+        check(&[(b"\x1d\x1d", 0)], false);
+        check(&[(b"\x1d\x1dx\x1d", 0)], false);
+        check(&[(b"ls\n", 0), (b"\x1d", 5000), (b"\x1d\x1d", 5001)], true);
+    }
+}
