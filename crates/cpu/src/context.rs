@@ -49,10 +49,21 @@ pub(crate) enum Reason {
     Interpret = 5,
     /// The processor was kicked before translated code was entered, or at a block's end.
     Kicked = 6,
-    /// The block's code has been dropped.
-    Stale = 7,
-    /// The processor's mode has changed (`stac`, `clac`, ...): select the TLB set again.
-    Mode = 8,
+}
+
+impl Reason {
+    /// For people.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Reason::Done => "stub",
+            Reason::Fault => "host fault",
+            Reason::Miss => "TLB miss",
+            Reason::Unlinked => "unlinked jump",
+            Reason::Lookup => "jump cache miss",
+            Reason::Interpret => "to be interpreted",
+            Reason::Kicked => "kicked",
+        }
+    }
 }
 
 /// A host fault in translated code, as the signal frame reports it.

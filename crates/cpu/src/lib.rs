@@ -19,6 +19,7 @@ mod address;
 mod context;
 pub mod exception;
 pub mod exit;
+pub mod history;
 mod interpret;
 mod memory;
 mod native;

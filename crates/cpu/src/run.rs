@@ -7,6 +7,7 @@
 use crate::context::Reason;
 use crate::exception::{Exception, Trap, Vector};
 use crate::exit::Exit;
+use crate::history::Happened;
 use crate::state::{CodeSize, rflags};
 use crate::vcpu::{Error, Vcpu};
 
@@ -62,6 +63,8 @@ impl Vcpu {
         if open && let Some(vector) = self.pending.interrupt.take() {
             self.pending.halted = false;
             self.statistics.interrupts += 1;
+            let rip = self.context.regs.rip;
+            self.history.note(Happened::Interrupt { rip, vector });
             return self.delivered(|cpu| cpu.deliver_interrupt(vector));
         }
         if open && self.context.window_wanted != 0 {
@@ -146,6 +149,12 @@ impl Vcpu {
     /// Deliver an exception; the exit, if that shuts the processor down.
     pub(crate) fn raise(&mut self, exception: Exception) -> Option<Exit> {
         self.statistics.exceptions += 1;
+        self.history.note(Happened::Exception {
+            rip: self.context.regs.rip,
+            vector: exception.vector as u8,
+            error: exception.error.unwrap_or(0),
+            payload: exception.payload,
+        });
         if tracing::enabled!(tracing::Level::TRACE) {
             let regs = &self.context.regs;
             tracing::trace!(?exception, rip = format_args!("{:#x}", regs.rip), cpl = regs.cpl);
@@ -178,12 +187,14 @@ impl Vcpu {
             if self.translator.stopper_has_closed() {
                 self.translator.reopen_gates();
             }
+            let left = Happened::Left { rip: self.context.regs.rip, why: reason.name() };
+            self.history.note(left);
             match reason {
                 Reason::Miss => match self.serve_miss() {
                     Resume::At(again) => target = again,
                     Resume::Dispatch(exit) => return exit,
                 },
-                Reason::Unlinked | Reason::Lookup | Reason::Mode => {
+                Reason::Unlinked | Reason::Lookup => {
                     if self.is_kicked() {
                         return None;
                     }
@@ -194,7 +205,7 @@ impl Vcpu {
                 }
                 Reason::Interpret => return self.interpret(),
                 Reason::Fault => return self.serve_fault(),
-                Reason::Kicked | Reason::Stale | Reason::Done => return None,
+                Reason::Kicked | Reason::Done => return None,
             }
         }
     }

@@ -152,6 +152,7 @@ pub struct Vcpu {
     pub(crate) registration: Option<Registration>,
     pub(crate) statistics: Statistics,
     pub(crate) pending: Pending,
+    pub(crate) history: crate::history::History,
     /// Semantic state of the instruction set that is not in the registers.
     pub(crate) system: crate::system::SystemState,
     /// Instructions that the interpreter has executed, by mnemonic, when counting is on.
@@ -204,6 +205,7 @@ impl Vcpu {
             registration: None,
             statistics: Statistics::default(),
             pending: Pending::default(),
+            history: crate::history::History::default(),
             system,
             interpreted: None,
         })
@@ -261,6 +263,11 @@ impl Vcpu {
     /// Something that makes [`Self::run`] return.
     pub fn kick_handle(&self) -> Kick {
         Kick { state: Arc::clone(&self.kick) }
+    }
+
+    /// What the processor did last.
+    pub fn history(&self) -> &crate::history::History {
+        &self.history
     }
 
     /// Counters.

@@ -32,7 +32,7 @@ pub(crate) unsafe fn enter(context: &mut Context, target: u64) -> Reason {
 }
 
 fn reason(value: u32) -> Reason {
-    const ALL: [Reason; 9] = [
+    const ALL: [Reason; 7] = [
         Reason::Done,
         Reason::Fault,
         Reason::Miss,
@@ -40,8 +40,6 @@ fn reason(value: u32) -> Reason {
         Reason::Lookup,
         Reason::Interpret,
         Reason::Kicked,
-        Reason::Stale,
-        Reason::Mode,
     ];
     ALL[value as usize]
 }
