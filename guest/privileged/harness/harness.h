@@ -243,6 +243,8 @@ bool has_pcid(void);
 bool has_invpcid(void);
 bool has_1g_pages(void);
 bool is_intel(void);
+/* For what TCG would not survive; everything else belongs into tcg-deviations.txt. */
+bool is_tcg(void);
 void *memset(void *to, int value, size_t size);
 void *memcpy(void *to, const void *from, size_t size);
 

@@ -85,7 +85,7 @@ void set_up_machine(void)
 {
 	set_up_tables();
 	load_idt();
-	asm volatile("ltr %w0" ::"r"(TSS_SELECTOR));
+	asm volatile("lldt %w0; ltr %w1" ::"r"(0), "r"(TSS_SELECTOR));
 	out8(0x21, 0xff);
 	out8(0xa1, 0xff);
 }
@@ -192,3 +192,4 @@ bool has_pcid(void) { return cpuid(1, 0).ecx >> 17 & 1; }
 bool has_invpcid(void) { return cpuid(7, 0).ebx >> 10 & 1; }
 bool has_1g_pages(void) { return cpuid(0x80000001, 0).edx >> 26 & 1; }
 bool is_intel(void) { return cpuid(0, 0).ebx == 0x756e6547; }
+bool is_tcg(void) { return cpuid(0x40000000, 0).ebx == 0x54474354; }

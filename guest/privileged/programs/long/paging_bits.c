@@ -300,7 +300,7 @@ static void implicit_gdt(void)
 {
 	enum { SELECTOR = 0x1003 };
 	word address = HIGH_BASE + (20ul << 30);
-	walk_of(address, FRAME, 1);
+	map_at(address, FRAME, 1, P_P | P_W);
 	struct walk second = walk_of(address + 4096, OTHER, 1);
 	struct table_register old, moved = {0x1fff, address};
 	memcpy((void *)FRAME, gdt, sizeof(gdt));
