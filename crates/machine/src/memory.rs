@@ -1,0 +1,35 @@
+//! The guest's physical memory, as devices that read and write it by address see it.
+
+use vm_memory::{Bytes, GuestAddress, GuestMemoryBackend, GuestMemoryMmap};
+
+/// No RAM at the address that the guest gave, or not that much.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("there is no memory at the guest-physical address that was given")]
+pub struct NoMemory;
+
+/// Guest memory. Whoever implements it also drops the translations of code that is overwritten.
+pub trait Memory: Send + Sync {
+    /// Fill `bytes` from `address` on.
+    ///
+    /// # Errors
+    ///
+    /// [`NoMemory`] when the range is not all RAM; `bytes` is then unspecified.
+    fn read(&self, address: GuestAddress, bytes: &mut [u8]) -> Result<(), NoMemory>;
+
+    /// Store `bytes` from `address` on.
+    ///
+    /// # Errors
+    ///
+    /// [`NoMemory`] when the range is not all RAM; part of it may have been written.
+    fn write(&self, address: GuestAddress, bytes: &[u8]) -> Result<(), NoMemory>;
+}
+
+impl Memory for GuestMemoryMmap {
+    fn read(&self, address: GuestAddress, bytes: &mut [u8]) -> Result<(), NoMemory> {
+        self.read_slice(bytes, address).map_err(|_| NoMemory)
+    }
+
+    fn write(&self, address: GuestAddress, bytes: &[u8]) -> Result<(), NoMemory> {
+        self.write_slice(bytes, address).map_err(|_| NoMemory)
+    }
+}
