@@ -20,7 +20,10 @@ fn main() -> ExitCode {
                 Err(error) => Err(error.to_string()),
             }
         }
-        Verb::Doctor(arguments) => unless_closed(doctor::doctor(arguments)),
+        Verb::Doctor(arguments) => match doctor::doctor(arguments) {
+            Ok(status) => return ExitCode::from(status),
+            Err(error) => Err(error.to_string()),
+        },
         Verb::Completions(arguments) => unless_closed(completions::completions(arguments)),
         Verb::Man(arguments) => unless_closed(man::man(arguments)),
     };

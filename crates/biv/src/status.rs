@@ -3,6 +3,8 @@
 /// A machine that was told to by `--debug-exit`, a command in the guest: their own status.
 /// What follows is `biv`'s.
 pub const SUCCESS: u8 = 0;
+/// `biv doctor`: no machine can run on this host.
+pub const UNFIT: u8 = 1;
 /// The command line makes no sense (as clap and most programs have it).
 pub const USAGE: u8 = 2;
 /// The guest ended without saying how its command ended: it panicked, rebooted or switched itself
@@ -30,6 +32,7 @@ pub const HELP: &str = "\
 Exit status:
   N        the status of COMMAND; 128+S if signal S ended it
   0        a plain machine powered off (or rebooted, with --no-reboot)
+  1        biv doctor: no machine can run on this host
   2        the command line makes no sense
   122      the guest ended without reporting a status (panic, reboot, power-off)
   123      the guest's processor shut down on a triple fault

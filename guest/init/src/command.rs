@@ -40,19 +40,20 @@ pub struct Running {
 
 /// A command that did not start: the status to report and the line to print.
 #[derive(Debug, thiserror::Error)]
-#[error("biv: {name}: {reason}")]
+#[error("biv: {name}: {reason} in the guest")]
 pub struct NotStarted {
     /// 126 or 127.
     pub status: u8,
     name: String,
-    reason: io::Error,
+    reason: String,
 }
 
 impl NotStarted {
     fn new(name: &OsStr, reason: io::Error) -> NotStarted {
-        let status = match reason.kind() {
-            io::ErrorKind::NotFound => STATUS_NOT_FOUND,
-            _ => STATUS_NOT_EXECUTABLE,
+        let (status, reason) = match reason.kind() {
+            io::ErrorKind::NotFound => (STATUS_NOT_FOUND, "command not found".to_owned()),
+            io::ErrorKind::PermissionDenied => (STATUS_NOT_EXECUTABLE, "cannot execute".to_owned()),
+            _ => (STATUS_NOT_EXECUTABLE, format!("cannot execute ({reason})")),
         };
         NotStarted { status, name: name.to_string_lossy().into_owned(), reason }
     }

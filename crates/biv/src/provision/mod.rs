@@ -174,6 +174,14 @@ impl Guest {
         self.path(Part::Kernel)
     }
 
+    /// The packages that the parts in `cache` came from.
+    #[must_use]
+    pub fn packages(cache: &Path) -> Vec<String> {
+        let name =
+            |part: Part| fs::read_to_string(cache.join(part.directory()).join("package")).ok();
+        [Part::Kernel, Part::Busybox].into_iter().filter_map(name).collect()
+    }
+
     /// The user space.
     pub fn busybox(&self) -> Result<Busybox, Error> {
         let path = self.cache.join(Part::Busybox.directory()).join(package::APPLETS);

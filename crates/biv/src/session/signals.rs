@@ -28,6 +28,12 @@ impl Signals {
         Ok(Signals { descriptor: SignalFd::with_flags(&set, flags)? })
     }
 
+    /// Whether this host can do it; blocks nothing.
+    pub fn probe() -> io::Result<()> {
+        SignalFd::with_flags(&SigSet::empty(), SfdFlags::SFD_CLOEXEC)?;
+        Ok(())
+    }
+
     /// The next signal that has come, if any has.
     pub fn take(&mut self) -> io::Result<Option<Signal>> {
         let Some(information) = self.descriptor.read_signal()? else {

@@ -1,0 +1,114 @@
+//! What confines this process, and whether it leaves what a machine needs.
+
+use rustix::fs::{MemfdFlags, memfd_create};
+
+use super::{Finding, read_line};
+
+const TOPIC: &str = "isolation";
+
+pub fn examine() -> Vec<Finding> {
+    let own = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mut findings = vec![seccomp(&own), privileges(&own)];
+    findings.push(namespaces());
+    findings.extend(system_calls());
+    findings
+}
+
+fn field<'a>(status: &'a str, name: &str) -> Option<&'a str> {
+    let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
+    Some(line.trim())
+}
+
+fn seccomp(status: &str) -> Finding {
+    match field(status, "Seccomp") {
+        Some("0") => Finding::good(TOPIC, "seccomp", "no filter on this process"),
+        Some("1") => Finding::missing(TOPIC, "seccomp", "strict mode")
+            .because("only read, write and exit are left"),
+        Some("2") => {
+            let count = field(status, "Seccomp_filters").unwrap_or("some");
+            Finding::good(TOPIC, "seccomp", format!("filters on this process: {count}"))
+                .because("what a machine needs is tried below")
+        }
+        _ => Finding::note(TOPIC, "seccomp", "not offered by this kernel"),
+    }
+}
+
+fn privileges(status: &str) -> Finding {
+    let user = rustix::process::geteuid();
+    let capabilities = field(status, "CapEff")
+        .and_then(|bits| u64::from_str_radix(bits, 16).ok())
+        .map_or(0, u64::count_ones);
+    Finding::good(
+        TOPIC,
+        "privileges",
+        format!("user {}, {capabilities} capabilities (none needed)", user.as_raw()),
+    )
+}
+
+/// Read from settings rather than tried: a process of several threads cannot enter one.
+fn namespaces() -> Finding {
+    let maximum = read_line("/proc/sys/user/max_user_namespaces");
+    let denied = read_line("/proc/sys/kernel/unprivileged_userns_clone") == "0"
+        || read_line("/proc/sys/kernel/apparmor_restrict_unprivileged_userns") == "1";
+    let found = match (maximum.as_str(), denied) {
+        ("" | "0", _) => "not available",
+        (_, true) => "restricted for ordinary users",
+        _ => "available",
+    };
+    Finding::good(TOPIC, "user namespaces", format!("{found} (not needed by this version)"))
+}
+
+/// Tries what machines are made of, and that filters and hardened kernels are known to refuse.
+fn system_calls() -> Vec<Finding> {
+    let memory = memfd_create("biv-doctor", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING);
+    let guest = host::GuestMemory::new(&[(0, 2 << 20)]);
+    let executable = executable_mapping();
+    let signals = crate::session::Signals::probe();
+    vec![
+        tried("memfd_create", memory.map(drop), "guest memory is such a file"),
+        tried("guest memory", guest.map(drop), "a sealed memfd, mapped"),
+        tried("executable memory", executable, "translated code is written, then executed"),
+        tried("signalfd", signals, "signals are read while a machine runs"),
+    ]
+}
+
+/// Maps a page that may be written and executed, and unmaps it again.
+fn executable_mapping() -> std::io::Result<()> {
+    use vm_memory::mmap::MmapRegion;
+    const PROT_READ_WRITE_EXEC: i32 = 0b111;
+    const MAP_PRIVATE_ANONYMOUS: i32 = 0x22;
+    MmapRegion::<()>::build(None, 4096, PROT_READ_WRITE_EXEC, MAP_PRIVATE_ANONYMOUS)
+        .map(drop)
+        .map_err(std::io::Error::other)
+}
+
+fn tried<E: std::fmt::Display>(name: &str, result: Result<(), E>, why: &str) -> Finding {
+    match result {
+        Ok(()) => Finding::good(TOPIC, name, "works"),
+        Err(error) => {
+            Finding::missing(TOPIC, name, error.to_string()).because(&format!("needed: {why}"))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::doctor::Verdict;
+
+    #[test]
+    fn seccomp_modes() {
+        let check = |status, verdict| assert_eq!(seccomp(status).verdict, verdict);
+        check("Name:\tbiv\nSeccomp:\t0\nSeccomp_filters:\t0\n", Verdict::Good);
+        check("Seccomp:\t1\n", Verdict::Missing);
+        check("Seccomp:\t2\nSeccomp_filters:\t1\n", Verdict::Good);
+        check("Name:\tbiv\n", Verdict::Note);
+        assert!(seccomp("Seccomp:\t2\nSeccomp_filters:\t3\n").found.ends_with('3'));
+    }
+
+    #[test]
+    fn what_fails_is_missing() {
+        let finding = tried("x", Err("refused"), "y");
+        assert_eq!((finding.verdict, finding.found.as_str()), (Verdict::Missing, "refused"));
+    }
+}
