@@ -108,6 +108,8 @@ pub(crate) struct Context {
     /// The sets for CPL 0 with AC clear and with AC set.
     pub(crate) kernel_set: u64,
     pub(crate) access_set: u64,
+    /// The set for CPL 3.
+    pub(crate) user_set: u64,
     /// Masks of RFLAGS: what the host's register holds, the rest without IF and AC, IF, AC, and
     /// what only the interpreter may change.
     pub(crate) native_mask: u64,
@@ -115,8 +117,15 @@ pub(crate) struct Context {
     pub(crate) interrupt_mask: u64,
     pub(crate) alignment_mask: u64,
     pub(crate) delicate_mask: u64,
+    /// Flags kept in [`Registers`] that survive a system call, and bits 63:47 of an address.
+    pub(crate) after_system_call: u64,
+    pub(crate) upper_mask: u64,
     /// The end of [`Self::stack`].
     pub(crate) stack_top: u64,
+    /// `pext` mask of the bits of a count that no run in one page can have, and a place for the
+    /// offset meanwhile.
+    pub(crate) count_mask: u64,
+    pub(crate) count: u64,
     /// Free for use within one instruction's translation.
     pub(crate) temporary: u64,
     /// The machine waits for interrupts to be enabled, 0 or 1.
@@ -170,13 +179,18 @@ impl Context {
             set: 0,
             kernel_set: 0,
             access_set: 0,
+            user_set: 0,
             native_mask: rflags::NATIVE,
             system_mask: rflags::DEFINED & !(rflags::NATIVE | rflags::IF | rflags::AC)
                 | rflags::FIXED,
             interrupt_mask: rflags::IF,
             alignment_mask: rflags::AC,
             delicate_mask: crate::translate::inline::DELICATE_FLAGS,
+            after_system_call: 0,
+            upper_mask: !0 << 47,
             stack_top: 0,
+            count_mask: !0x1fff,
+            count: 0,
             temporary: 0,
             window_wanted: 0,
             stack: [0; 8],

@@ -43,8 +43,7 @@ impl Vcpu {
             return Ok(());
         }
         self.registration = None;
-        let registration =
-            crate::native::signals::prepare_thread(&mut self.context, &self.kick)?;
+        let registration = crate::native::signals::prepare_thread(&mut self.context, &self.kick)?;
         self.registration = Some(registration);
         Ok(())
     }
@@ -97,7 +96,7 @@ impl Vcpu {
         let regs = &self.context.regs;
         !self.config.interpret_only
             && regs.code_size() == CodeSize::Bits64
-            && regs.rflags() & (rflags::TF | rflags::RF) == 0
+            && regs.rflags() & (rflags::TF | rflags::RF | rflags::DF) == 0
             && regs.interrupt_shadow == 0
             && regs.dr[7] & 0xff == 0
             && !self.replay.has_question()

@@ -316,8 +316,7 @@ impl Registers {
 
     /// Set all of RFLAGS; undefined bits are dropped.
     pub fn set_rflags(&mut self, value: u64) {
-        self.flags =
-            value & (rflags::DEFINED & !(rflags::IF | rflags::AC)) | rflags::FIXED;
+        self.flags = value & (rflags::DEFINED & !(rflags::IF | rflags::AC)) | rflags::FIXED;
         self.interrupt_flag = u8::from(value & rflags::IF != 0);
         self.alignment_flag = u8::from(value & rflags::AC != 0);
     }

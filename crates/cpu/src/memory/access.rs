@@ -9,7 +9,7 @@ use super::tlb::{Entry, View, index_of};
 use super::{Flush, Linear, PAGE_SIZE, Physical};
 use crate::exception::{Exception, Trap};
 use crate::exit::Exit;
-use crate::state::{cr0, cr4};
+use crate::state::{cr0, cr4, rflags};
 use crate::vcpu::Vcpu;
 
 /// What is done to memory.
@@ -62,13 +62,14 @@ impl Vcpu {
     pub(crate) fn select_sets(&mut self) {
         let number = self.current_set();
         self.context.set = self.set_address(number);
-        if self.context.regs.cpl != 3 {
-            let (clear, set) = (false, true);
-            let kernel = self.set_for(Accessor { user: false, smap_override: clear });
-            let access = self.set_for(Accessor { user: false, smap_override: set });
-            self.context.kernel_set = self.set_address(kernel);
-            self.context.access_set = self.set_address(access);
-        }
+        let set_of = |user, smap_override| Accessor { user, smap_override };
+        let kernel = self.set_for(set_of(false, false));
+        let access = self.set_for(set_of(false, true));
+        let user = self.set_for(set_of(true, false));
+        self.context.kernel_set = self.set_address(kernel);
+        self.context.access_set = self.set_address(access);
+        self.context.user_set = self.set_address(user);
+        self.context.after_system_call = !self.context.regs.sfmask & !rflags::RF | rflags::FIXED;
     }
 
     fn set_address(&mut self, number: usize) -> u64 {
@@ -178,6 +179,20 @@ impl Vcpu {
         self.translate_linear(at, access, privilege).map(|place| (place, false))
     }
 
+    /// Whether an access to one byte reaches RAM, and not a device.
+    ///
+    /// # Errors
+    ///
+    /// The page fault of the access.
+    pub(crate) fn reaches_memory(
+        &mut self,
+        at: Linear,
+        access: Access,
+        privilege: Privilege,
+    ) -> Result<bool, Exception> {
+        Ok(matches!(self.locate(at, access, privilege)?.0, Place::Ram(..)))
+    }
+
     /// Check that `size` bytes may be accessed.
     ///
     /// # Errors
@@ -263,12 +278,12 @@ impl Vcpu {
         // SAFETY: `host` is writable RAM for the length of the piece; see `read_linear`.
         unsafe {
             match (piece.len(), host as usize % 8) {
-                (8, 0) => host.cast::<u64>().write_volatile(u64::from_le_bytes(
-                    piece.try_into().expect("eight bytes"),
-                )),
-                (4, 0 | 4) => host.cast::<u32>().write_volatile(u32::from_le_bytes(
-                    piece.try_into().expect("four bytes"),
-                )),
+                (8, 0) => host
+                    .cast::<u64>()
+                    .write_volatile(u64::from_le_bytes(piece.try_into().expect("eight bytes"))),
+                (4, 0 | 4) => host
+                    .cast::<u32>()
+                    .write_volatile(u32::from_le_bytes(piece.try_into().expect("four bytes"))),
                 _ => std::ptr::copy_nonoverlapping(piece.as_ptr(), host, piece.len()),
             }
         }
@@ -286,8 +301,7 @@ impl Vcpu {
         let mut done = 0;
         while done < piece.len() {
             let size = natural_size(physical.0 + done as u64, piece.len() - done);
-            let exit =
-                Exit::MmioRead { address: physical.0 + done as u64, size: size as u8 };
+            let exit = Exit::MmioRead { address: physical.0 + done as u64, size: size as u8 };
             let value = self.replay.answer(exit)?;
             piece[done..done + size].copy_from_slice(&value.to_le_bytes()[..size]);
             done += size;

@@ -217,8 +217,8 @@ fn error_code(regs: &Registers, access: Access, by: Accessor) -> u32 {
         Access::Read => {}
         Access::Write => code |= error::WRITE,
         Access::Execute => {
-            let reported = regs.efer & efer::NXE != 0 && regs.cr4 & cr4::PAE != 0
-                || regs.cr4 & cr4::SMEP != 0;
+            let reported =
+                regs.efer & efer::NXE != 0 && regs.cr4 & cr4::PAE != 0 || regs.cr4 & cr4::SMEP != 0;
             if reported {
                 code |= error::FETCH;
             }
@@ -278,8 +278,7 @@ fn try_walk(
         if value & entry::PRESENT == 0 {
             return fault(0);
         }
-        let large =
-            level.may_be_large && mode.page_size_extensions && value & entry::LARGE != 0;
+        let large = level.may_be_large && mode.page_size_extensions && value & entry::LARGE != 0;
         let last = large || depth + 1 == mode.levels.len();
         if mode.is_reserved(value, depth, last) {
             return fault(error::PRESENT | error::RESERVED);
@@ -313,7 +312,9 @@ fn try_walk(
         let page_mask = (1u64 << level.shift) - 1;
         let dirty = (value | wanted) & entry::DIRTY != 0;
         return Some(Ok(Translation {
-            physical: Physical(value & ((1 << PHYSICAL_BITS) - 1) & !page_mask & !0xfff | at.0 & page_mask),
+            physical: Physical(
+                value & ((1 << PHYSICAL_BITS) - 1) & !page_mask & !0xfff | at.0 & page_mask,
+            ),
             writable_now: dirty && rights.may_write(regs, by) && !rights.smap_forbids(regs, by),
             user: rights.user,
             global: value & entry::GLOBAL != 0 && regs.cr4 & cr4::PGE != 0,

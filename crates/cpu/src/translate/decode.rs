@@ -44,9 +44,7 @@ pub(super) struct Run {
 impl Run {
     /// Length of the guest code in bytes.
     pub(super) fn length(&self) -> u16 {
-        self.instructions
-            .last()
-            .map_or(0, |last| last.delta + last.instruction.len() as u16)
+        self.instructions.last().map_or(0, |last| last.delta + last.instruction.len() as u16)
     }
 }
 

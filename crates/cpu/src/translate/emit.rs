@@ -97,6 +97,16 @@ pub(crate) fn at(base: Register, index: Register, displacement: i32) -> MemoryOp
     MemoryOperand::new(base, index, 1, i64::from(displacement), size, false, Register::None)
 }
 
+/// `[base + index*scale + displacement]`.
+pub(crate) fn scaled(
+    base: Register,
+    index: Register,
+    scale: u32,
+    displacement: i32,
+) -> MemoryOperand {
+    MemoryOperand::new(base, index, scale, i64::from(displacement), 1, false, Register::None)
+}
+
 impl Emitter {
     /// Start at host address `base`.
     pub(crate) fn new(base: u64) -> Self {
@@ -267,6 +277,12 @@ impl Emitter {
     /// `jrcxz` over a `jmp rel32` to a place not known yet; the address of the displacement.
     pub(crate) fn jump_unless_rcx_zero(&mut self) -> u64 {
         self.raw(&[0xe3, 5, 0xe9, 0, 0, 0, 0]);
+        self.here() - 4
+    }
+
+    /// `jrcxz` over a jump over a jump: to a place not known yet; the address of the displacement.
+    pub(crate) fn jump_if_rcx_zero(&mut self) -> u64 {
+        self.raw(&[0xe3, 2, 0xeb, 5, 0xe9, 0, 0, 0, 0]);
         self.here() - 4
     }
 

@@ -55,6 +55,8 @@ pub(super) struct Builder<'a> {
     marks: Vec<Mark>,
     first_mark: u32,
     cache_start: u64,
+    /// IA32_STAR.
+    pub(super) star: u64,
 }
 
 impl Vcpu {
@@ -76,6 +78,7 @@ impl Vcpu {
             marks: Vec::new(),
             first_mark: translator.marks.len() as u32,
             cache_start,
+            star: self.context.regs.star,
         };
         let warm = builder.build(run);
         let Builder { closings, gates, marks, scratch, block, first_mark, .. } = builder;
@@ -110,6 +113,7 @@ fn choose_scratch(key: Key, run: &Run) -> Option<[Register; 3]> {
         || run.instructions.last().is_some_and(|last| match last.action {
             Action::Jump(target) => !is_linkable(key, target),
             Action::Interpret => false,
+            Action::SystemCall | Action::SystemReturn => true,
             _ => !is_linkable(key, last.instruction.next_ip()),
         });
     if !needed {
@@ -203,6 +207,7 @@ impl Builder<'_> {
                 self.out.lea(Register::RSP, at(Register::RBP, Register::None, 8));
                 self.out.load(Register::RBP, place);
             }
+            Action::Repeat(repeated) => self.repeat(repeated, bytes, mark),
             Action::Inline(kind) => self.inline(kind, instruction, mark),
             Action::Branch(condition, target) => {
                 self.out.raw(&[0x0f, 0x80 | condition, 0, 0, 0, 0]);
@@ -240,6 +245,8 @@ impl Builder<'_> {
                 self.out.load(s0, field(context_offset!(jump_target)));
                 self.leave_indirect();
             }
+            Action::SystemCall => self.system_call(instruction),
+            Action::SystemReturn => self.system_return(instruction),
             Action::Return(extra) => {
                 let [s0, ..] = self.s();
                 self.look_up(stack(0), 8, false, mark);
@@ -288,7 +295,13 @@ impl Builder<'_> {
     }
 
     /// An instruction with an explicit memory operand; false if the operand cannot be replaced.
-    fn on_memory(&mut self, instruction: &Instruction, size: usize, write: bool, mark: u32) -> bool {
+    fn on_memory(
+        &mut self,
+        instruction: &Instruction,
+        size: usize,
+        write: bool,
+        mark: u32,
+    ) -> bool {
         let [s0, s1, _] = self.s();
         let mut moved = *instruction;
         moved.set_segment_prefix(Register::None);
@@ -355,11 +368,8 @@ impl Builder<'_> {
     /// host address. Leaves everything else alone.
     fn look_up_in_s0(&mut self, size: usize, write: bool, mark: u32) {
         let [s0, s1, s2] = self.s();
-        let tags = if write {
-            std::mem::offset_of!(Set, write)
-        } else {
-            std::mem::offset_of!(Set, read)
-        };
+        let tags =
+            if write { std::mem::offset_of!(Set, write) } else { std::mem::offset_of!(Set, read) };
         self.out.extract(s1, s0, context_offset!(page_index_mask));
         self.out.copy(s2, Register::RCX);
         self.out.load(Register::RCX, in_set(Register::None, s1, set_offset(tags)));
@@ -370,11 +380,16 @@ impl Builder<'_> {
         } else {
             self.out.extract(Register::RCX, s0, context_offset!(page_number_mask));
         }
-        let displacement = self.out.jump_unless_rcx_zero();
-        self.later.push(Later::Miss { at: displacement, mark });
+        self.miss_unless_rcx_zero(mark);
         self.out.copy(Register::RCX, s2);
         let host = set_offset(std::mem::offset_of!(Set, host));
         self.out.load(s1, in_set(Register::None, s1, host));
+    }
+
+    /// The access misses unless RCX, whose guest value is in s2, is zero.
+    pub(super) fn miss_unless_rcx_zero(&mut self, mark: u32) {
+        let displacement = self.out.jump_unless_rcx_zero();
+        self.later.push(Later::Miss { at: displacement, mark });
     }
 
     /// The target of an indirect jump or call into s0.
@@ -457,8 +472,8 @@ impl Builder<'_> {
 
     fn leave_by_jump_cache(&mut self, target: u64) {
         let [s0, _, s2] = self.s();
-        let line = std::mem::offset_of!(Set, jumps)
-            + jump_index_of(target) * size_of::<JumpEntry>();
+        let line =
+            std::mem::offset_of!(Set, jumps) + jump_index_of(target) * size_of::<JumpEntry>();
         let entry = set_offset(line);
         let gate = self.open_gate();
         self.out.copy(s2, Register::RCX);
@@ -485,7 +500,7 @@ impl Builder<'_> {
     }
 
     /// Leave the block for the address in s0.
-    fn leave_indirect(&mut self) {
+    pub(super) fn leave_indirect(&mut self) {
         let [s0, s1, s2] = self.s();
         self.out.store(field(register_offset!(rip)), s0);
         let gate = self.open_gate();

@@ -34,8 +34,9 @@ pub(super) enum Inline {
     ReadControl(Register, i32),
 }
 
-/// Bits of RFLAGS whose change needs the interpreter.
+/// Bits of RFLAGS whose change needs the interpreter, or that keep translated code from running.
 pub(crate) const DELICATE_FLAGS: u64 = rflags::TF
+    | rflags::DF
     | rflags::IOPL
     | rflags::NT
     | rflags::RF
@@ -92,11 +93,8 @@ impl Builder<'_> {
             Inline::EnableInterrupts => self.enable_interrupts(instruction),
             Inline::SetAccess(allowed) => {
                 self.out.set_field8(register_offset!(alignment_flag), u8::from(allowed));
-                let offset = if allowed {
-                    context_offset!(access_set)
-                } else {
-                    context_offset!(kernel_set)
-                };
+                let offset =
+                    if allowed { context_offset!(access_set) } else { context_offset!(kernel_set) };
                 self.out.load(s0, field(offset));
                 self.out.set_gs_base(s0);
             }
@@ -115,7 +113,7 @@ impl Builder<'_> {
     }
 
     /// Leave the instruction to the interpreter unless RCX, whose guest value is in s2, is zero.
-    fn interpret_unless_rcx_zero(&mut self, instruction: &Instruction) {
+    pub(super) fn interpret_unless_rcx_zero(&mut self, instruction: &Instruction) {
         let displacement = self.out.jump_unless_rcx_zero();
         self.delicate(displacement, instruction.ip());
     }
@@ -129,16 +127,15 @@ impl Builder<'_> {
         self.out.set_field8(register_offset!(interrupt_flag), 1);
     }
 
-    /// RFLAGS is the host's status bits, the delicate bits, and IF and AC from their bytes. The
+    /// RFLAGS into s0: the host's status bits, the delicate bits, and IF and AC from their bytes. The
     /// host's bits are read on the context's own small stack.
-    fn push_flags(&mut self, mark: u32) {
-        let [s0, s1, s2] = self.s();
+    pub(super) fn compose_flags(&mut self) {
+        let [s0, s1, _] = self.s();
         self.out.store(field(TEMPORARY), Register::RSP);
         self.out.load(Register::RSP, field(context_offset!(stack_top)));
         self.out.raw(&[0x9c]);
-        self.out.instruction(
-            &Instruction::with1(Code::Pop_r64, s0).expect("operands fit the code"),
-        );
+        self.out
+            .instruction(&Instruction::with1(Code::Pop_r64, s0).expect("operands fit the code"));
         self.out.load(Register::RSP, field(TEMPORARY));
         self.masked(s0, context_offset!(native_mask));
         self.out.load(s1, field(context_offset!(regs) + crate::state::FLAGS_OFFSET));
@@ -152,6 +149,11 @@ impl Builder<'_> {
             self.out.deposit(s1, s1, mask);
             self.out.lea(s0, at(s0, s1, 0));
         }
+    }
+
+    fn push_flags(&mut self, mark: u32) {
+        let [s0, _, s2] = self.s();
+        self.compose_flags();
         self.out.store(field(TEMPORARY), s0);
         self.look_up(stack(-8), 8, true, mark);
         let place = self.found();
@@ -161,7 +163,7 @@ impl Builder<'_> {
     }
 
     /// `register &= mask`, flags untouched.
-    fn masked(&mut self, register: Register, mask: i32) {
+    pub(super) fn masked(&mut self, register: Register, mask: i32) {
         self.out.extract(register, register, mask);
         self.out.deposit(register, register, mask);
     }
@@ -186,11 +188,18 @@ impl Builder<'_> {
         self.out.extract(s1, s0, context_offset!(interrupt_mask));
         self.out.store_byte(field(register_offset!(interrupt_flag)), s1);
         self.adjust_stack(8);
+        self.load_native_flags(s0);
+    }
+
+    /// The host's flags from the bits of `from` that it carries; s1 is lost.
+    pub(super) fn load_native_flags(&mut self, from: Register) {
+        let [_, s1, _] = self.s();
+        self.out.copy(s1, from);
+        self.masked(s1, context_offset!(native_mask));
         self.out.store(field(TEMPORARY), Register::RSP);
         self.out.load(Register::RSP, field(context_offset!(stack_top)));
-        self.out.instruction(
-            &Instruction::with1(Code::Push_r64, s0).expect("operands fit the code"),
-        );
+        self.out
+            .instruction(&Instruction::with1(Code::Push_r64, s1).expect("operands fit the code"));
         self.out.raw(&[0x9d]);
         self.out.load(Register::RSP, field(TEMPORARY));
     }

@@ -3,10 +3,12 @@
 use iced_x86::{Code, Decoder, DecoderOptions, Instruction, Mnemonic};
 
 use crate::memory::{Access, Linear, Physical, Privilege};
-use crate::run::Resume;
 use crate::native::stub::memory_use;
+use crate::run::Resume;
 use crate::state::SegmentRegister;
 use crate::vcpu::Vcpu;
+
+use super::string::{Repeated, repeated};
 
 /// What an instruction accesses first: where, how many bytes, and how.
 type Wanted = (Linear, usize, Access);
@@ -63,18 +65,31 @@ impl Vcpu {
 
     /// The accesses of an instruction that has a translation, in the order of its look-ups.
     fn accesses(&mut self, instruction: &Instruction) -> [Option<Wanted>; 2] {
+        if let Some(repeated) = repeated(instruction) {
+            return self.repeated_accesses(repeated);
+        }
         let rsp = self.context.regs.gpr[4];
         let push = Some((Linear(rsp.wrapping_sub(8)), 8, Access::Write));
         match instruction.mnemonic() {
             Mnemonic::Push | Mnemonic::Pushfq => [push, None],
             Mnemonic::Call if instruction.code() == Code::Call_rel32_64 => [push, None],
             Mnemonic::Call => [self.explicit(instruction), push],
-            Mnemonic::Pop | Mnemonic::Popfq | Mnemonic::Ret => [Some((Linear(rsp), 8, Access::Read)), None],
-            Mnemonic::Leave => {
-                [Some((Linear(self.context.regs.gpr[5]), 8, Access::Read)), None]
+            Mnemonic::Pop | Mnemonic::Popfq | Mnemonic::Ret => {
+                [Some((Linear(rsp), 8, Access::Read)), None]
             }
+            Mnemonic::Leave => [Some((Linear(self.context.regs.gpr[5]), 8, Access::Read)), None],
             _ => [self.explicit(instruction), None],
         }
+    }
+
+    /// Runs that leave their page are for the interpreter.
+    fn repeated_accesses(&self, repeated: Repeated) -> [Option<Wanted>; 2] {
+        let gpr = &self.context.regs.gpr;
+        // Anything beyond a page will be refused as an access that crosses pages.
+        let bytes = gpr[1].saturating_mul(u64::from(repeated.size)).min(2 * 4096) as usize;
+        let to = Some((Linear(gpr[7]), bytes, Access::Write));
+        let from = Some((Linear(gpr[6]), bytes, Access::Read));
+        [to, if repeated.copies { from } else { None }]
     }
 
     fn explicit(&mut self, instruction: &Instruction) -> Option<Wanted> {

@@ -29,6 +29,8 @@ pub(crate) mod inline;
 pub(crate) mod miss;
 mod plan;
 pub(crate) mod stopper;
+pub(crate) mod string;
+mod syscall;
 
 use std::collections::HashMap;
 
@@ -68,6 +70,10 @@ pub(crate) struct Mode {
     pub(crate) vectors: bool,
     /// CR4.SMAP.
     pub(crate) smap: bool,
+    /// EFER.SCE is set, and IA32_FMASK and IA32_STAR are as `syscall` wants them.
+    pub(crate) fast_system_calls: bool,
+    /// IA32_STAR, if that is so.
+    pub(crate) star: u64,
     /// CR4.TSD.
     pub(crate) time_stamp_disabled: bool,
 }
@@ -306,14 +312,18 @@ impl Block {
 impl Vcpu {
     /// The mode bits that translations assume.
     pub(crate) fn translation_mode(&self) -> Mode {
-        use crate::state::{cr0, cr4};
+        use crate::state::{cr0, cr4, efer};
         let regs = &self.context.regs;
         let vectors = regs.cr0 & (cr0::EM | cr0::TS) == 0
             && regs.cr4 & (cr4::OSFXSR | cr4::OSXSAVE) == cr4::OSFXSR | cr4::OSXSAVE
             && regs.xcr0 == self.context.xsave_mask;
+        let fast_system_calls = regs.efer & efer::SCE != 0
+            && regs.sfmask & syscall::CLEARED_FLAGS == syscall::CLEARED_FLAGS;
         Mode {
             cpl: regs.cpl,
             vectors,
+            fast_system_calls,
+            star: if fast_system_calls { regs.star } else { 0 },
             smap: regs.cr4 & cr4::SMAP != 0,
             time_stamp_disabled: regs.cr4 & cr4::TSD != 0,
         }
@@ -430,5 +440,4 @@ impl Vcpu {
         }
         true
     }
-
 }

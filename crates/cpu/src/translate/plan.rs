@@ -1,12 +1,13 @@
 //! What becomes of each guest instruction, and which registers a run leaves free.
 
 use iced_x86::{
-    ConditionCode, CpuidFeature, FlowControl, Instruction, InstructionInfoFactory, Mnemonic,
+    Code, ConditionCode, CpuidFeature, FlowControl, Instruction, InstructionInfoFactory, Mnemonic,
     OpKind, Register,
 };
 
 use super::Mode;
 use super::inline::{Inline, inline};
+use super::string::{Repeated, repeated};
 use crate::interpret::{Class, classify};
 use crate::native::stub::{MemoryUse, immediate_bit_form, memory_use};
 
@@ -43,6 +44,12 @@ pub(super) enum Action {
     Return(u16),
     /// A sensitive instruction that the block does itself.
     Inline(Inline),
+    /// `rep movs` or `rep stos`.
+    Repeat(Repeated),
+    /// `syscall` from CPL 3.
+    SystemCall,
+    /// `sysretq` from CPL 0.
+    SystemReturn,
     /// Left to the interpreter.
     Interpret,
 }
@@ -57,6 +64,8 @@ impl Action {
                 | Action::JumpIndirect
                 | Action::CallIndirect
                 | Action::Return(_)
+                | Action::SystemCall
+                | Action::SystemReturn
                 | Action::Interpret
         )
     }
@@ -67,6 +76,7 @@ impl Action {
             self,
             Action::Memory(_)
                 | Action::Inline(_)
+                | Action::Repeat(_)
                 | Action::Push(_)
                 | Action::PushConstant(_)
                 | Action::Pop(_)
@@ -88,11 +98,23 @@ pub(super) fn plan(
     if instruction.has_lock_prefix() && !instruction.op_code().can_use_lock_prefix() {
         return Action::Interpret;
     }
+    match instruction.code() {
+        Code::Syscall if mode.fast_system_calls && mode.cpl == 3 => return Action::SystemCall,
+        Code::Sysretq if mode.fast_system_calls && mode.cpl == 0 => return Action::SystemReturn,
+        _ => {}
+    }
     if let Some(action) = stack_or_flow(instruction) {
         return action;
     }
+    if let Some(repeated) = repeated(instruction) {
+        return Action::Repeat(repeated);
+    }
     if let Some(kind) = inline(instruction, mode) {
         return Action::Inline(kind);
+    }
+    // Translated code never has DF set.
+    if instruction.mnemonic() == Mnemonic::Std {
+        return Action::Interpret;
     }
     if classify(instruction) != Class::Native || (!mode.vectors && !is_integer(instruction)) {
         return Action::Interpret;
@@ -206,7 +228,6 @@ fn is_integer(instruction: &Instruction) -> bool {
 
 /// Stack and control-flow instructions that have a translation of their own.
 fn stack_or_flow(instruction: &Instruction) -> Option<Action> {
-    use iced_x86::Code;
     let operand_size_is_odd = |size: usize| instruction.op0_register().size() != size;
     Some(match instruction.flow_control() {
         FlowControl::Next => match instruction.code() {
