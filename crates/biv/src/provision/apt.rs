@@ -17,6 +17,9 @@ use super::progress::Progress;
 const KERNEL_PACKAGES: &[&str] =
     &["linux-image-cloud-amd64", "linux-image-amd64", "linux-image-virtual"];
 
+/// What is not: which lists to fetch is our business.
+const DROPPED_SETTINGS: &[&str] = &["Acquire::IndexTargets", "Acquire::Languages"];
+
 /// What is taken over from the host's configuration.
 const KEPT_SETTINGS: &[&str] = &[
     "Acquire::",
@@ -45,6 +48,9 @@ pub enum Error {
     /// None of the sources has the package.
     #[error("apt's sources on this host have no package {0}")]
     NoPackage(String),
+    /// The sources could not be read, and so had no package either.
+    #[error("apt could not read the lists of packages: {0}")]
+    Update(String),
     /// It said why.
     #[error("apt could not download {package}: {reason}")]
     Download {
@@ -60,6 +66,8 @@ pub enum Error {
 pub struct Apt {
     directory: PathBuf,
     configuration: PathBuf,
+    /// What was wrong with the sources when their lists were read.
+    complaint: Option<String>,
 }
 
 impl Apt {
@@ -76,18 +84,27 @@ impl Apt {
         let configuration = directory.join("apt.conf");
         let text = private_configuration(&host.stdout, &directory);
         fs::write(&configuration, text).map_err(at(&configuration))?;
-        Ok(Apt { directory, configuration })
+        Ok(Apt { directory, configuration, complaint: None })
     }
 
     /// Fetches the lists of packages. Sources that fail are left out; whether one is missed shows
     /// later.
-    pub fn update(&self, progress: &Progress) -> Result<(), Error> {
+    pub fn update(&mut self, progress: &Progress) -> Result<(), Error> {
         progress.say("reading the lists of packages");
-        let complaint = self.follow(self.command("apt-get").arg("update"), progress)?;
-        if let Some(complaint) = complaint {
-            tracing::warn!("apt-get update: {complaint}");
+        let mut update = self.command("apt-get");
+        update.args(["update", "-o", "APT::Update::Error-Mode=any"]);
+        self.complaint = self.follow(&mut update, progress)?;
+        if let Some(complaint) = &self.complaint {
+            tracing::info!("apt-get update: {complaint}");
         }
         Ok(())
+    }
+
+    fn no_package(&self, name: &str) -> Error {
+        match &self.complaint {
+            Some(complaint) => Error::Update(complaint.clone()),
+            None => Error::NoPackage(name.to_owned()),
+        }
     }
 
     /// The name of the package that contains the current kernel.
@@ -99,7 +116,7 @@ impl Apt {
                 return Ok(kernel);
             }
         }
-        Err(Error::NoPackage(KERNEL_PACKAGES[0].to_owned()))
+        Err(self.no_package(KERNEL_PACKAGES[0]))
     }
 
     /// Downloads a package; apt checks that it is what the signed lists say.
@@ -117,7 +134,7 @@ impl Apt {
         match (complaint, file) {
             (None, Some(file)) => Ok(file),
             (Some(reason), _) if reason.contains("Unable to locate package") => {
-                Err(Error::NoPackage(package.to_owned()))
+                Err(self.no_package(package))
             }
             (reason, _) => Err(Error::Download {
                 package: package.to_owned(),
@@ -193,7 +210,8 @@ fn run(command: &mut Command, program: &'static str) -> Result<std::process::Out
 fn private_configuration(host: &[u8], directory: &Path) -> String {
     let mut text = String::new();
     for line in String::from_utf8_lossy(host).lines() {
-        if KEPT_SETTINGS.iter().any(|setting| line.starts_with(setting)) {
+        let matches = |settings: &[&str]| settings.iter().any(|name| line.starts_with(name));
+        if matches(KEPT_SETTINGS) && !matches(DROPPED_SETTINGS) {
             text.push_str(line);
             text.push('\n');
         }
@@ -265,6 +283,7 @@ mod tests {
     fn hooks_of_the_host_are_not_taken_over() {
         let host = b"Acquire::http::Proxy \"http://proxy:3128\";\n\
             APT::Update::Post-Invoke:: \"rm -f /var/cache/apt/archives/*.deb\";\n\
+            Acquire::IndexTargets::deb::Contents-deb::MetaKey \"x\";\n\
             DPkg::Post-Invoke:: \"rm -f /var/cache/apt/archives/*.deb\";\n\
             Dir::State \"var/lib/apt\";\n";
         let text = private_configuration(host, Path::new("/tmp/x"));

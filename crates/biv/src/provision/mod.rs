@@ -131,7 +131,7 @@ impl Guest {
 
     fn fetch(&self, missing: &[Part], work: &Path) -> Result<(), Error> {
         let progress = progress::Progress::start();
-        let apt = apt::Apt::prepare(work)?;
+        let mut apt = apt::Apt::prepare(work)?;
         apt.update(&progress)?;
         for &part in missing {
             let package = match part {
