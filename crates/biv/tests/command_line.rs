@@ -1,0 +1,170 @@
+//! `biv` as a user meets it: what it prints, where, and with which status.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+/// A run of `biv` with an empty environment, so that no cache of the user's is used.
+fn biv(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_biv"));
+    command.args(arguments).env_clear().stdin(Stdio::null());
+    command
+}
+
+#[track_caller]
+fn output(command: &mut Command) -> Output {
+    command.output().expect("biv can be started")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).expect("text")
+}
+
+/// It fails with `status` and one line that contains `words`.
+#[track_caller]
+fn check_failure(command: &mut Command, status: i32, words: &[&str]) {
+    let output = output(command);
+    let message = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(status), "{message}");
+    assert!(output.stdout.is_empty(), "nothing on standard output");
+    assert_eq!(message.lines().count(), 1, "one line: {message:?}");
+    assert!(message.starts_with("biv: "), "{message:?}");
+    for word in words {
+        assert!(message.contains(word), "{message:?} does not say {word:?}");
+    }
+}
+
+#[test]
+fn version_and_help() {
+    let version = output(&mut biv(&["--version"]));
+    assert_eq!(text(&version.stdout), format!("biv {}\n", env!("CARGO_PKG_VERSION")));
+    let help = text(&output(&mut biv(&["run", "--help"])).stdout);
+    let options = [
+        "--kernel",
+        "--initrd",
+        "--append",
+        "--mem",
+        "--root",
+        "--timeout",
+        "--console",
+        "--no-reboot",
+        "--debug-exit",
+        "--tty",
+        "--verbose",
+        "Ctrl-]",
+        "Exit status:",
+    ];
+    for option in options {
+        assert!(help.contains(option), "the help does not say {option}");
+    }
+}
+
+#[test]
+fn what_makes_no_sense_is_a_usage_error() {
+    for arguments in [&[][..], &["walk"], &["run", "--mem", "x"], &["run", "--timeout", "0"]] {
+        let output = output(&mut biv(arguments));
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+        assert!(!output.stderr.is_empty() && output.stdout.is_empty());
+    }
+}
+
+#[test]
+fn files_that_are_not_there_are_named() {
+    check_failure(&mut biv(&["run", "--kernel", "/no/kernel"]), 125, &["/no/kernel", "No such"]);
+    check_failure(&mut biv(&["run", "--kernel", "/"]), 125, &["/: ", "directory"]);
+    let own = env!("CARGO_BIN_EXE_biv");
+    check_failure(
+        &mut biv(&["run", "--kernel", own, "--initrd", "/no/initrd"]),
+        125,
+        &["/no/initrd"],
+    );
+    check_failure(&mut biv(&["run", "--kernel", own, "--root", "/no/root"]), 125, &["/no/root"]);
+}
+
+#[test]
+fn a_host_without_apt_or_cache_names_the_way_round() {
+    let options = ["--kernel", "--initrd", "--root"];
+    check_failure(&mut biv(&["run"]), 125, &options);
+    check_failure(biv(&["run"]).env("HOME", "/proc/nowhere"), 125, &options);
+    let home = std::env::temp_dir().join(format!("biv-no-apt-{}", std::process::id()));
+    fs::create_dir_all(&home).unwrap();
+    let mut without_apt = biv(&["run", "--", "true"]);
+    check_failure(without_apt.env("HOME", &home).env("PATH", "/nonexistent"), 125, &options);
+    fs::remove_dir_all(&home).unwrap();
+}
+
+#[test]
+fn man_pages_and_completions() {
+    let page = text(&output(&mut biv(&["man"])).stdout);
+    assert!(page.contains(".TH biv 1") && page.contains("Exit status"), "{page}");
+    let directory = std::env::temp_dir().join(format!("biv-man-{}", std::process::id()));
+    let written = output(&mut biv(&["man", directory.to_str().unwrap()]));
+    assert!(written.status.success());
+    for name in ["biv.1", "biv-run.1", "biv-doctor.1"] {
+        assert!(directory.join(name).is_file(), "no {name}");
+    }
+    fs::remove_dir_all(&directory).unwrap();
+    for (shell, word) in [
+        ("bash", "complete -F _biv"),
+        ("zsh", "#compdef biv"),
+        ("fish", "complete -c biv"),
+        ("elvish", "edit:completion"),
+        ("powershell", "Register-ArgumentCompleter"),
+    ] {
+        let script = text(&output(&mut biv(&["completions", shell])).stdout);
+        assert!(script.contains(word) && script.contains("doctor"), "{shell}");
+    }
+}
+
+#[test]
+fn the_doctor_reports_to_people_and_to_programs() {
+    let report = output(&mut biv(&["doctor"]));
+    let people = text(&report.stdout);
+    for word in
+        ["BMI2", "FSGSBASE", "vm.max_map_count", "ASLR", "huge pages", "seccomp", "/dev/kvm"]
+    {
+        assert!(people.contains(word), "{people}");
+    }
+    let programs = output(&mut biv(&["doctor", "--format", "json"]));
+    let value: serde_json::Value = serde_json::from_slice(&programs.stdout).expect("JSON");
+    assert_eq!(value["fit"], report.status.success());
+    let findings = value["findings"].as_array().expect("findings");
+    let kvm = findings.iter().find(|finding| finding["name"] == "/dev/kvm").expect("/dev/kvm");
+    let is_there = Path::new("/dev/kvm").exists();
+    assert_eq!(kvm["found"].as_str().unwrap().starts_with("there"), is_there);
+}
+
+/// Runs `biv ARGUMENTS` in a shell that closes or breaks some of its streams.
+fn with_streams(arguments: &str, redirections: &str) -> Output {
+    let script = format!("exec {} {arguments} {redirections}", env!("CARGO_BIN_EXE_biv"));
+    Command::new("/bin/sh").args(["-c", &script]).output().expect("a shell")
+}
+
+#[test]
+fn closed_streams_do_no_harm() {
+    assert!(with_streams("doctor", "<&- >&- 2>&-").status.code().is_some_and(|code| code < 2));
+    let failed = with_streams("run --kernel /no/kernel", "<&- >&- 2>&-");
+    assert_eq!(failed.status.code(), Some(125));
+    let full = with_streams("man", ">/dev/full");
+    assert_eq!(full.status.code(), Some(125));
+    assert!(text(&full.stderr).contains("No space left"));
+}
+
+#[test]
+fn a_reader_that_has_seen_enough_is_no_failure() {
+    let script = format!("{} completions bash | true; echo $?", env!("CARGO_BIN_EXE_biv"));
+    let output = Command::new("/bin/sh").args(["-c", &script]).output().expect("a shell");
+    assert!(output.stderr.is_empty(), "{}", text(&output.stderr));
+}
+
+#[test]
+fn nothing_is_written_without_a_cause() {
+    let home = std::env::temp_dir().join(format!("biv-home-{}", std::process::id()));
+    fs::create_dir_all(&home).unwrap();
+    output(biv(&["doctor"]).env("HOME", &home));
+    output(biv(&["run", "--kernel", "/no/kernel"]).env("HOME", &home));
+    let left: Vec<PathBuf> =
+        fs::read_dir(&home).unwrap().map(|entry| entry.unwrap().path()).collect();
+    fs::remove_dir_all(&home).unwrap();
+    assert_eq!(left, Vec::<PathBuf>::new());
+}
