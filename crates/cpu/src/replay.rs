@@ -36,6 +36,16 @@ impl Replay {
         self.asked || !self.answers.is_empty()
     }
 
+    /// Whether this attempt has used an answer, or has something to send.
+    pub(crate) fn is_used(&self) -> bool {
+        self.next > 0 || !self.queued.is_empty()
+    }
+
+    /// Take back a question: the instruction has decided to stop before the access that asks it.
+    pub(crate) fn withdraw(&mut self) {
+        self.asked = false;
+    }
+
     /// Start, or start again, an instruction.
     pub(crate) fn begin(&mut self) {
         self.next = 0;

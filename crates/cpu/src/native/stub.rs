@@ -108,7 +108,7 @@ fn encodable(code: Code) -> Code {
 }
 
 /// The instruction with its memory operand moved to `offset` in the context.
-fn on_context(instruction: &Instruction, offset: i32) -> Instruction {
+pub(crate) fn on_context(instruction: &Instruction, offset: i32) -> Instruction {
     let mut moved = *instruction;
     moved.set_memory_base(Register::None);
     moved.set_memory_index(Register::None);
@@ -137,7 +137,8 @@ impl Vcpu {
         if let Some(code) = immediate_bit_form(instruction.code()) {
             let bits = 8 * operand.size as u64;
             let index = self.bit_offset(&instruction);
-            place = place.wrapping_add(((index >> bits.trailing_zeros()) * operand.size as i64) as u64);
+            place =
+                place.wrapping_add(((index >> bits.trailing_zeros()) * operand.size as i64) as u64);
             place = self.truncate_address(&instruction, place);
             instruction.set_code(code);
             instruction.set_op1_kind(OpKind::Immediate8);

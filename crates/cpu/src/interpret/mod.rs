@@ -1,0 +1,213 @@
+//! The interpreter: one guest instruction at a time, in any mode of the processor.
+//!
+//! It is the authority on what an instruction means. The translator copies what [`classify`] calls
+//! native and leaves the rest to [`Vcpu::step`]. What it is not: an arithmetic unit. Innocuous
+//! instructions run on the host's CPU ([`Vcpu::execute_native`]); here is only what depends on, or
+//! changes, the state of the processor beyond registers, flags and one explicit memory operand.
+//!
+//! What rules it:
+//!
+//! 1. *All or nothing.* An instruction that does not complete leaves no trace in the registers:
+//!    [`Vcpu::step`] keeps a copy and puts it back. Handlers check before they write memory.
+//! 2. *Default deny.* What has no handler, or whose CPUID feature is not announced, is #UD.
+//! 3. *Events belong to boundaries.* Shadows, RF, single-step and data breakpoints are dealt with
+//!    in [`Vcpu::step`] and nowhere else (SDM 3A 6.8, 6.9; 3B 18.3).
+
+mod classify;
+mod control;
+mod far;
+mod features;
+mod iret;
+mod legacy;
+mod masked;
+mod operand;
+mod port;
+mod sensitive;
+mod stack;
+mod string;
+mod syscall;
+#[cfg(test)]
+mod tests;
+mod vector;
+
+pub(crate) use classify::{Class, classify};
+pub(crate) use features::announces;
+pub(crate) use operand::{gp0, merge, operand_size, ud};
+
+use iced_x86::{Decoder, DecoderError, DecoderOptions, Instruction, Mnemonic};
+
+use crate::exception::{Exception, Trap};
+use crate::exit::Exit;
+use crate::memory::{Access, Linear, Privilege};
+use crate::state::{CodeSize, SegmentRegister, rflags};
+use crate::vcpu::Vcpu;
+
+/// What carries out an instruction. RIP is already that of the next instruction.
+type Handler = fn(&mut Vcpu, &Instruction) -> Result<(), Trap>;
+
+/// Longest instruction (SDM 2A 2.3.11).
+const MAX_INSTRUCTION_BYTES: usize = 15;
+
+/// The handler of an instruction that is not run natively.
+fn handler(instruction: &Instruction) -> Option<Handler> {
+    control::handler(instruction)
+        .or_else(|| stack::handler(instruction))
+        .or_else(|| string::handler(instruction))
+        .or_else(|| sensitive::handler(instruction))
+        .or_else(|| crate::system::handler(instruction))
+        .or_else(|| legacy::handler(instruction))
+        .or_else(|| vector::handler(instruction))
+        .or_else(|| masked::handler(instruction))
+}
+
+impl Vcpu {
+    /// Execute one instruction, with the traps that follow it.
+    ///
+    /// # Errors
+    ///
+    /// The exception to deliver or the exit to take. Nothing has changed then, except that after
+    /// [`Exit::Halt`] and [`Exit::Shutdown`] the instruction is complete.
+    pub(crate) fn step(&mut self) -> Result<(), Trap> {
+        let before = self.context.regs;
+        self.system.begin_instruction();
+        let result = self.execute_one();
+        match result {
+            Ok(()) | Err(Trap::Exit(Exit::Halt | Exit::Shutdown)) => {}
+            Err(_) => self.context.regs = before,
+        }
+        result
+    }
+
+    fn execute_one(&mut self) -> Result<(), Trap> {
+        let regs = &mut self.context.regs;
+        let flags = regs.rflags();
+        if regs.dr[7] & 0xff != 0 && flags & rflags::RF == 0 {
+            self.check_instruction_breakpoint()?;
+        }
+        let instruction = self.fetch_instruction()?;
+        self.count(&instruction);
+        self.check_available(&instruction)?;
+        let next = self.truncate_rip(instruction.next_ip());
+        let regs = &mut self.context.regs;
+        regs.interrupt_shadow = 0;
+        regs.debug_shadow = 0;
+        regs.rip = next;
+        self.execute(&instruction)?;
+        self.finish(&instruction, flags)
+    }
+
+    fn execute(&mut self, instruction: &Instruction) -> Result<(), Trap> {
+        if let Some(handler) = handler(instruction) {
+            return handler(self, instruction);
+        }
+        if classify(instruction) != Class::Native {
+            return Err(Exception::invalid_opcode().into());
+        }
+        self.check_alignment(instruction)?;
+        self.execute_native(instruction)
+    }
+
+    /// RIP as the code size has it.
+    pub(super) fn truncate_rip(&self, rip: u64) -> u64 {
+        match self.context.regs.code_size() {
+            CodeSize::Bits64 => rip,
+            CodeSize::Bits32 => rip & 0xffff_ffff,
+            CodeSize::Bits16 if self.context.regs.real_or_v86() => rip & 0xffff,
+            CodeSize::Bits16 => rip & 0xffff_ffff,
+        }
+    }
+
+    /// Fetch and decode the instruction at CS:RIP.
+    fn fetch_instruction(&mut self) -> Result<Instruction, Trap> {
+        let mut bytes = [0; MAX_INSTRUCTION_BYTES];
+        let length = self.fetch(&mut bytes)?;
+        let rip = self.context.regs.rip;
+        let bits = match self.context.regs.code_size() {
+            CodeSize::Bits64 => 64,
+            CodeSize::Bits32 => 32,
+            CodeSize::Bits16 => 16,
+        };
+        let mut decoder = Decoder::with_ip(bits, &bytes[..length], rip, DecoderOptions::NONE);
+        let instruction = decoder.decode();
+        if instruction.is_invalid() {
+            return Err(self.undecodable(decoder.last_error(), length));
+        }
+        self.segmented(SegmentRegister::Cs, rip, instruction.len() as u32, Access::Execute)?;
+        Ok(instruction)
+    }
+
+    /// Why `length` fetched bytes are not an instruction.
+    fn undecodable(&mut self, error: DecoderError, length: usize) -> Trap {
+        if error != DecoderError::NoMoreBytes {
+            return Exception::invalid_opcode().into();
+        }
+        if length == MAX_INSTRUCTION_BYTES {
+            return Exception::general_protection(0).into();
+        }
+        // The bytes ended where the page does: the fault is that of the next page.
+        let next = self.context.regs.rip.wrapping_add(length as u64);
+        let fault = self
+            .segmented(SegmentRegister::Cs, next, 1, Access::Execute)
+            .map_err(Trap::from)
+            .and_then(|at: Linear| self.probe_linear(at, 1, Access::Execute, Privilege::Current));
+        fault.err().unwrap_or(Exception::general_protection(0).into())
+    }
+
+    fn count(&mut self, instruction: &Instruction) {
+        if let Some(counts) = &mut self.interpreted {
+            *counts.entry(instruction.mnemonic()).or_insert(0) += 1;
+        }
+    }
+
+    /// What happens between an instruction that has completed and the next one.
+    fn finish(&mut self, instruction: &Instruction, flags_before: u64) -> Result<(), Trap> {
+        if !self.system.repeating() && !loads_resume_flag(instruction.mnemonic()) {
+            let flags = self.context.regs.rflags();
+            if flags & rflags::RF != 0 {
+                self.context.regs.set_rflags(flags & !rflags::RF);
+            }
+        }
+        if self.context.regs.debug_shadow != 0 {
+            self.system.defer_debug_traps();
+            return Ok(());
+        }
+        let single_step =
+            flags_before & rflags::TF != 0 && !swallows_trap_flag(instruction.mnemonic());
+        self.deliver_debug_traps(single_step)
+    }
+
+    /// #AC for a misaligned explicit operand at CPL 3 (SDM 3A table 6-7). Vector operands have
+    /// alignment rules of their own, which the host's CPU checks.
+    fn check_alignment(&mut self, instruction: &Instruction) -> Result<(), Trap> {
+        if !self.alignment_is_checked() {
+            return Ok(());
+        }
+        let Some(operand) = crate::native::stub::memory_use(&mut self.info_factory, instruction)
+        else {
+            return Ok(());
+        };
+        let wanted = match operand.size {
+            2 => 2,
+            4 => 4,
+            8 | 10 => 8,
+            14 => 2,
+            28 | 94 | 108 => 4,
+            _ => return Ok(()),
+        };
+        let at = self.operand_linear(instruction, operand.size as u32, Access::Read)?;
+        self.require_alignment(at, wanted)
+    }
+}
+
+/// Instructions that load RF themselves, or leave it to the interrupted context.
+fn loads_resume_flag(mnemonic: Mnemonic) -> bool {
+    use Mnemonic::{Iret, Iretd, Iretq, Sysret, Sysretq};
+    matches!(mnemonic, Iret | Iretd | Iretq | Sysret | Sysretq)
+}
+
+/// Instructions that clear TF on the way into a handler, so that no single-step trap follows them
+/// (SDM 3B 18.3.1.4).
+fn swallows_trap_flag(mnemonic: Mnemonic) -> bool {
+    use Mnemonic::{Int, Int1, Int3, Into, Syscall, Sysenter};
+    matches!(mnemonic, Int | Int1 | Int3 | Into | Syscall | Sysenter)
+}

@@ -1,0 +1,166 @@
+//! Instructions that depend on privilege or on the machine but change no control register: flags,
+//! time, identification, halting, caches.
+
+use iced_x86::{Instruction, Mnemonic, OpKind};
+
+use super::Handler;
+use super::operand::{gp0, truncate};
+use crate::exception::Trap;
+use crate::exit::Exit;
+use crate::memory::{Access, Privilege};
+use crate::state::{cr4, rflags};
+use crate::vcpu::Vcpu;
+
+/// The handler of a sensitive instruction.
+pub(super) fn handler(instruction: &Instruction) -> Option<Handler> {
+    Some(match instruction.mnemonic() {
+        Mnemonic::In | Mnemonic::Out => Vcpu::port_instruction,
+        Mnemonic::Cli | Mnemonic::Sti => Vcpu::change_interrupt_flag,
+        Mnemonic::Stac | Mnemonic::Clac => Vcpu::change_alignment_flag,
+        Mnemonic::Hlt => Vcpu::halt,
+        Mnemonic::Cpuid => Vcpu::identify,
+        Mnemonic::Rdtsc => Vcpu::read_time_stamp,
+        Mnemonic::Rdtscp => Vcpu::read_time_stamp_and_processor,
+        Mnemonic::Rdpid => Vcpu::read_processor,
+        Mnemonic::Rdpmc => Vcpu::read_performance_counter,
+        Mnemonic::Nop
+        | Mnemonic::Pause
+        | Mnemonic::Endbr32
+        | Mnemonic::Endbr64
+        | Mnemonic::Reservednop => Vcpu::no_operation,
+        Mnemonic::Prefetchnta
+        | Mnemonic::Prefetcht0
+        | Mnemonic::Prefetcht1
+        | Mnemonic::Prefetcht2
+        | Mnemonic::Prefetch
+        | Mnemonic::Prefetchw
+        | Mnemonic::Prefetchwt1 => Vcpu::no_operation,
+        Mnemonic::Lea => Vcpu::load_effective_address,
+        Mnemonic::Clflush | Mnemonic::Clflushopt | Mnemonic::Clwb => Vcpu::flush_line,
+        Mnemonic::Wbinvd | Mnemonic::Wbnoinvd | Mnemonic::Invd => Vcpu::flush_caches,
+        _ => return None,
+    })
+}
+
+impl Vcpu {
+    fn no_operation(&mut self, _: &Instruction) -> Result<(), Trap> {
+        Ok(())
+    }
+
+    /// `lea`: here because 16-bit addresses have no encoding on the host.
+    fn load_effective_address(&mut self, instruction: &Instruction) -> Result<(), Trap> {
+        let offset = self.effective_address(instruction);
+        self.set_register(instruction.op0_register(), offset);
+        Ok(())
+    }
+
+    /// `cli`, `sti` (SDM 2A "CLI", 2B "STI").
+    fn change_interrupt_flag(&mut self, instruction: &Instruction) -> Result<(), Trap> {
+        let regs = &self.context.regs;
+        let iopl = (regs.rflags() & rflags::IOPL) >> 12;
+        if regs.protected() && u64::from(regs.cpl) > iopl {
+            return Err(gp0());
+        }
+        let regs = &mut self.context.regs;
+        if instruction.mnemonic() == Mnemonic::Cli {
+            regs.interrupt_flag = 0;
+        } else if regs.interrupt_flag == 0 {
+            regs.interrupt_flag = 1;
+            regs.interrupt_shadow = 1;
+        }
+        Ok(())
+    }
+
+    /// `clac`, `stac`.
+    fn change_alignment_flag(&mut self, instruction: &Instruction) -> Result<(), Trap> {
+        if self.context.regs.cpl != 0 || self.context.regs.real_or_v86() {
+            return Err(super::operand::ud());
+        }
+        self.context.regs.alignment_flag = u8::from(instruction.mnemonic() == Mnemonic::Stac);
+        Ok(())
+    }
+
+    fn halt(&mut self, _: &Instruction) -> Result<(), Trap> {
+        self.require_ring_0()?;
+        Err(Exit::Halt.into())
+    }
+
+    fn identify(&mut self, _: &Instruction) -> Result<(), Trap> {
+        let gpr = &self.context.regs.gpr;
+        let [eax, ebx, ecx, edx] = self.cpuid(gpr[0] as u32, gpr[1] as u32);
+        let gpr = &mut self.context.regs.gpr;
+        (gpr[0], gpr[3]) = (u64::from(eax), u64::from(ebx));
+        (gpr[1], gpr[2]) = (u64::from(ecx), u64::from(edx));
+        Ok(())
+    }
+
+    /// #GP(0) where CR4.TSD keeps the time from user mode.
+    fn check_time_stamp(&self) -> Result<(), Trap> {
+        let regs = &self.context.regs;
+        if regs.cr4 & cr4::TSD != 0 && regs.cpl > 0 && regs.protected() {
+            return Err(gp0());
+        }
+        Ok(())
+    }
+
+    fn read_time_stamp(&mut self, _: &Instruction) -> Result<(), Trap> {
+        self.check_time_stamp()?;
+        let now = self.time_stamp();
+        let gpr = &mut self.context.regs.gpr;
+        (gpr[0], gpr[2]) = (now & 0xffff_ffff, now >> 32);
+        Ok(())
+    }
+
+    fn read_time_stamp_and_processor(&mut self, instruction: &Instruction) -> Result<(), Trap> {
+        self.read_time_stamp(instruction)?;
+        self.context.regs.gpr[1] = self.context.regs.tsc_aux & 0xffff_ffff;
+        Ok(())
+    }
+
+    fn read_processor(&mut self, instruction: &Instruction) -> Result<(), Trap> {
+        let value = self.context.regs.tsc_aux & 0xffff_ffff;
+        self.set_register(instruction.op0_register(), value);
+        Ok(())
+    }
+
+    /// There are no performance counters, hence no valid number of one.
+    fn read_performance_counter(&mut self, _: &Instruction) -> Result<(), Trap> {
+        Err(gp0())
+    }
+
+    /// `clflush` and its kin: the line must be readable; nothing else can be seen of it.
+    fn flush_line(&mut self, instruction: &Instruction) -> Result<(), Trap> {
+        if instruction.op0_kind() != OpKind::Memory {
+            return Err(super::operand::ud());
+        }
+        let at = self.operand_linear(instruction, 1, Access::Read)?;
+        self.probe_linear(at, 1, Access::Read, Privilege::Current)
+    }
+
+    /// `wbinvd`, `invd`: guest memory is coherent.
+    fn flush_caches(&mut self, _: &Instruction) -> Result<(), Trap> {
+        self.require_ring_0()
+    }
+
+    /// The guest's time-stamp counter.
+    pub(crate) fn time_stamp(&self) -> u64 {
+        crate::system::host_time_stamp().wrapping_add(self.context.regs.tsc_offset)
+    }
+
+    /// `xlatb`.
+    pub(super) fn translate_byte(&mut self, instruction: &Instruction) -> Result<(), Trap> {
+        let width = match instruction.memory_base() {
+            iced_x86::Register::BX => 2,
+            iced_x86::Register::EBX => 4,
+            _ => 8,
+        };
+        let gpr = &self.context.regs.gpr;
+        let offset = truncate(gpr[3].wrapping_add(gpr[0] & 0xff), width);
+        let segment = crate::address::segment_of(instruction);
+        let at = self.segmented(segment, offset, 1, Access::Read)?;
+        let value = self.read_u8(at, Privilege::Current)?;
+        let slot = &mut self.context.regs.gpr[0];
+        *slot = *slot & !0xff | u64::from(value);
+        Ok(())
+    }
+}

@@ -1,0 +1,379 @@
+//! String instructions, with their repeat prefixes (SDM 1 7.3.9, 2B "REP").
+//!
+//! A repeated instruction may be interrupted between two elements. It does a bounded amount of
+//! work per call of [`Vcpu::step`] and, if there is more to do, leaves RIP at itself, with RCX,
+//! RSI and RDI saying how far it came. A fault in the middle is not reported until the next call
+//! finds it at the first element: then everything before it is already accounted for. `movs` and
+//! `stos` go page by page where both sides are RAM.
+
+use iced_x86::{Code, Instruction, OpKind};
+
+use super::Handler;
+use super::operand::{merge, truncate};
+use crate::address::segment_of;
+use crate::exception::Trap;
+use crate::memory::{Access, Linear, PAGE_SIZE, Privilege};
+use crate::state::{SegmentRegister, rflags};
+use crate::vcpu::Vcpu;
+
+/// Elements done one at a time before a repeated instruction lets others have a turn.
+const MAX_ELEMENTS: usize = 4096;
+
+/// Pages done at once, likewise.
+const MAX_PAGES: usize = 16;
+
+const RCX: usize = 1;
+const RDX: usize = 2;
+const RSI: usize = 6;
+const RDI: usize = 7;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Operation {
+    Move,
+    Store,
+    Load,
+    Compare,
+    Scan,
+    Input,
+    Output,
+}
+
+/// A decoded string instruction.
+#[derive(Debug, Clone, Copy)]
+struct StringInstruction {
+    operation: Operation,
+    /// Bytes per element.
+    size: usize,
+    /// Bytes of RSI, RDI and RCX that count.
+    width: usize,
+    /// Segment of the source.
+    segment: SegmentRegister,
+    /// Whether there is a repeat prefix, and the ZF that `cmps` and `scas` go on with.
+    repeat: Option<bool>,
+}
+
+fn operation(code: Code) -> Option<(Operation, usize)> {
+    Some(match code {
+        Code::Movsb_m8_m8 => (Operation::Move, 1),
+        Code::Movsw_m16_m16 => (Operation::Move, 2),
+        Code::Movsd_m32_m32 => (Operation::Move, 4),
+        Code::Movsq_m64_m64 => (Operation::Move, 8),
+        Code::Stosb_m8_AL => (Operation::Store, 1),
+        Code::Stosw_m16_AX => (Operation::Store, 2),
+        Code::Stosd_m32_EAX => (Operation::Store, 4),
+        Code::Stosq_m64_RAX => (Operation::Store, 8),
+        Code::Lodsb_AL_m8 => (Operation::Load, 1),
+        Code::Lodsw_AX_m16 => (Operation::Load, 2),
+        Code::Lodsd_EAX_m32 => (Operation::Load, 4),
+        Code::Lodsq_RAX_m64 => (Operation::Load, 8),
+        Code::Cmpsb_m8_m8 => (Operation::Compare, 1),
+        Code::Cmpsw_m16_m16 => (Operation::Compare, 2),
+        Code::Cmpsd_m32_m32 => (Operation::Compare, 4),
+        Code::Cmpsq_m64_m64 => (Operation::Compare, 8),
+        Code::Scasb_AL_m8 => (Operation::Scan, 1),
+        Code::Scasw_AX_m16 => (Operation::Scan, 2),
+        Code::Scasd_EAX_m32 => (Operation::Scan, 4),
+        Code::Scasq_RAX_m64 => (Operation::Scan, 8),
+        Code::Insb_m8_DX => (Operation::Input, 1),
+        Code::Insw_m16_DX => (Operation::Input, 2),
+        Code::Insd_m32_DX => (Operation::Input, 4),
+        Code::Outsb_DX_m8 => (Operation::Output, 1),
+        Code::Outsw_DX_m16 => (Operation::Output, 2),
+        Code::Outsd_DX_m32 => (Operation::Output, 4),
+        _ => return None,
+    })
+}
+
+/// The handler of a string instruction.
+pub(super) fn handler(instruction: &Instruction) -> Option<Handler> {
+    operation(instruction.code()).map(|_| Vcpu::string_instruction as Handler)
+}
+
+impl StringInstruction {
+    fn decode(instruction: &Instruction) -> Option<Self> {
+        let (operation, size) = operation(instruction.code())?;
+        let width = (0..instruction.op_count())
+            .find_map(|operand| match instruction.op_kind(operand) {
+                OpKind::MemorySegSI | OpKind::MemoryESDI => Some(2),
+                OpKind::MemorySegESI | OpKind::MemoryESEDI => Some(4),
+                OpKind::MemorySegRSI | OpKind::MemoryESRDI => Some(8),
+                _ => None,
+            })
+            .unwrap_or(8);
+        let repeat = if instruction.has_repne_prefix() {
+            Some(false)
+        } else if instruction.has_rep_prefix() {
+            Some(true)
+        } else {
+            None
+        };
+        let segment = segment_of(instruction);
+        Some(Self { operation, size, width, segment, repeat })
+    }
+
+    fn reads_source(&self) -> bool {
+        use Operation::{Compare, Load, Move, Output};
+        matches!(self.operation, Move | Load | Compare | Output)
+    }
+
+    fn uses_destination(&self) -> bool {
+        !matches!(self.operation, Operation::Load | Operation::Output)
+    }
+}
+
+/// The status flags of `a - b` (SDM 2A "CMP").
+fn compare_flags(a: u64, b: u64, size: usize) -> u64 {
+    let bits = 8 * size as u32;
+    let sign = 1u64 << (bits - 1);
+    let result = truncate(a.wrapping_sub(b), size);
+    let mut flags = 0;
+    let mut set = |condition: bool, flag: u64| {
+        if condition {
+            flags |= flag;
+        }
+    };
+    set(a < b, rflags::CF);
+    set((result as u8).count_ones() % 2 == 0, rflags::PF);
+    set((a ^ b ^ result) & 0x10 != 0, rflags::AF);
+    set(result == 0, rflags::ZF);
+    set(result & sign != 0, rflags::SF);
+    set((a ^ b) & (a ^ result) & sign != 0, rflags::OF);
+    flags
+}
+
+impl Vcpu {
+    fn string_instruction(&mut self, instruction: &Instruction) -> Result<(), Trap> {
+        let Some(string) = StringInstruction::decode(instruction) else {
+            return Err(super::operand::ud());
+        };
+        if matches!(string.operation, Operation::Input | Operation::Output) {
+            let port = self.context.regs.gpr[RDX] as u16;
+            self.check_port(port, string.size as u8)?;
+        }
+        if string.repeat.is_none() {
+            return self.element(&string).map(drop);
+        }
+        if truncate(self.context.regs.gpr[RCX], string.width) == 0 {
+            if string.width == 4 {
+                self.clear_upper_halves(&string);
+            }
+            return Ok(());
+        }
+        let more = self.repeat(&string)?;
+        if more {
+            let length = instruction.len() as u64;
+            let back = self.context.regs.rip.wrapping_sub(length);
+            self.context.regs.rip = self.truncate_rip(back);
+            self.system.set_repeating();
+        }
+        Ok(())
+    }
+
+    /// With 32-bit addresses in 64-bit mode, RCX is written back even when it is zero.
+    fn clear_upper_halves(&mut self, _: &StringInstruction) {
+        self.context.regs.gpr[RCX] &= 0xffff_ffff;
+    }
+
+    /// Some of the elements; whether there are more.
+    fn repeat(&mut self, string: &StringInstruction) -> Result<bool, Trap> {
+        let stepping =
+            self.context.regs.rflags() & rflags::TF != 0 || self.context.regs.dr[7] & 0xff != 0;
+        if !stepping && self.repeat_pages(string)? {
+            return Ok(truncate(self.context.regs.gpr[RCX], string.width) != 0);
+        }
+        let most = if stepping { 1 } else { MAX_ELEMENTS };
+        for done in 0..most {
+            let going_on = match self.element(string) {
+                Ok(going_on) => going_on,
+                Err(_) if done > 0 => {
+                    // The next call finds the same trap at its first element.
+                    self.replay.withdraw();
+                    return Ok(true);
+                }
+                Err(trap) => return Err(trap),
+            };
+            let left = self.count_down(string, 1);
+            if left == 0 || !going_on {
+                return Ok(false);
+            }
+            if self.replay.is_used() {
+                break;
+            }
+        }
+        Ok(true)
+    }
+
+    /// Count `elements` off RCX; how many are left.
+    fn count_down(&mut self, string: &StringInstruction, elements: u64) -> u64 {
+        let counter = &mut self.context.regs.gpr[RCX];
+        let left = truncate(counter.wrapping_sub(elements), string.width);
+        *counter = merge(*counter, left, string.width);
+        left
+    }
+
+    fn advance_index(&mut self, register: usize, string: &StringInstruction, elements: u64) {
+        let bytes = elements * string.size as u64;
+        let backward = self.context.regs.rflags() & rflags::DF != 0;
+        let slot = &mut self.context.regs.gpr[register];
+        let moved = if backward { slot.wrapping_sub(bytes) } else { slot.wrapping_add(bytes) };
+        *slot = merge(*slot, moved, string.width);
+    }
+
+    fn advance_indices(&mut self, string: &StringInstruction, elements: u64) {
+        if string.reads_source() {
+            self.advance_index(RSI, string, elements);
+        }
+        if string.uses_destination() {
+            self.advance_index(RDI, string, elements);
+        }
+    }
+
+    fn source(&self, string: &StringInstruction, bytes: usize) -> Result<Linear, Trap> {
+        let offset = truncate(self.context.regs.gpr[RSI], string.width);
+        Ok(self.segmented(string.segment, offset, bytes as u32, Access::Read)?)
+    }
+
+    fn destination(
+        &self,
+        string: &StringInstruction,
+        bytes: usize,
+        access: Access,
+    ) -> Result<Linear, Trap> {
+        let offset = truncate(self.context.regs.gpr[RDI], string.width);
+        Ok(self.segmented(SegmentRegister::Es, offset, bytes as u32, access)?)
+    }
+
+    /// One element; whether a repeated `cmps` or `scas` goes on.
+    fn element(&mut self, string: &StringInstruction) -> Result<bool, Trap> {
+        let size = string.size;
+        let by = Privilege::Current;
+        match string.operation {
+            Operation::Move => {
+                let from = self.source(string, size)?;
+                let to = self.destination(string, size, Access::Write)?;
+                let value = self.read_sized(from, size, by)?;
+                self.write_sized(to, value, size, by)?;
+            }
+            Operation::Store => {
+                let to = self.destination(string, size, Access::Write)?;
+                self.write_sized(to, self.context.regs.gpr[0], size, by)?;
+            }
+            Operation::Load => {
+                let from = self.source(string, size)?;
+                let value = self.read_sized(from, size, by)?;
+                let slot = &mut self.context.regs.gpr[0];
+                *slot = merge(*slot, value, size);
+            }
+            Operation::Compare | Operation::Scan => return self.compare_element(string),
+            Operation::Input => {
+                let to = self.destination(string, size, Access::Write)?;
+                self.probe_linear(to, size, Access::Write, by)?;
+                let value = self.port_read(self.context.regs.gpr[RDX] as u16, size as u8)?;
+                self.write_sized(to, u64::from(value), size, by)?;
+            }
+            Operation::Output => {
+                let from = self.source(string, size)?;
+                let value = self.read_sized(from, size, by)?;
+                let port = self.context.regs.gpr[RDX] as u16;
+                self.port_write(port, size as u8, value as u32);
+            }
+        }
+        self.advance_indices(string, 1);
+        Ok(true)
+    }
+
+    fn compare_element(&mut self, string: &StringInstruction) -> Result<bool, Trap> {
+        let size = string.size;
+        let first = if string.operation == Operation::Scan {
+            truncate(self.context.regs.gpr[0], size)
+        } else {
+            let from = self.source(string, size)?;
+            self.read_sized(from, size, Privilege::Current)?
+        };
+        let to = self.destination(string, size, Access::Read)?;
+        let second = self.read_sized(to, size, Privilege::Current)?;
+        self.advance_indices(string, 1);
+        let flags = compare_flags(first, second, size);
+        let regs = &mut self.context.regs;
+        regs.set_rflags(regs.rflags() & !rflags::STATUS | flags);
+        Ok(string.repeat.is_none_or(|wanted| (flags & rflags::ZF != 0) == wanted))
+    }
+
+    /// `rep movs` and `rep stos` forward through RAM, a page or less at a time; whether anything
+    /// was done.
+    fn repeat_pages(&mut self, string: &StringInstruction) -> Result<bool, Trap> {
+        let suitable = matches!(string.operation, Operation::Move | Operation::Store);
+        if !suitable || self.context.regs.rflags() & rflags::DF != 0 {
+            return Ok(false);
+        }
+        for done in 0..MAX_PAGES {
+            let elements = self.copy_piece(string);
+            if elements == 0 {
+                return Ok(done > 0);
+            }
+            self.advance_indices(string, elements);
+            if self.count_down(string, elements) == 0 || self.is_kicked() {
+                return Ok(true);
+            }
+        }
+        Ok(true)
+    }
+
+    /// As many elements as fit before the next page boundary on either side; 0 when the piece is
+    /// not plain RAM or not accessible: then the slow path finds out what is the matter.
+    fn copy_piece(&mut self, string: &StringInstruction) -> u64 {
+        let count = truncate(self.context.regs.gpr[RCX], string.width);
+        self.try_copy_piece(string, count).unwrap_or(0)
+    }
+
+    fn try_copy_piece(&mut self, string: &StringInstruction, count: u64) -> Option<u64> {
+        let by = Privilege::Current;
+        let size = string.size as u64;
+        let to = self.destination(string, 1, Access::Write).ok()?;
+        let mut bytes = (PAGE_SIZE - to.offset()).min(count.saturating_mul(size));
+        if string.operation == Operation::Move {
+            let from = self.source(string, 1).ok()?;
+            bytes = bytes.min(PAGE_SIZE - from.offset());
+            let ahead = to.0.wrapping_sub(from.0);
+            if ahead < bytes {
+                // The destination overlaps what is still to be read: what was just written is
+                // copied again, a piece of the distance at a time.
+                bytes = ahead;
+            }
+        }
+        let elements = bytes / size;
+        let bytes = (elements * size) as usize;
+        if elements == 0 || self.wraps(string, bytes) || self.alignment_is_checked() {
+            return None;
+        }
+        let to = self.destination(string, bytes, Access::Write).ok()?;
+        let mut buffer = [0; PAGE_SIZE as usize];
+        let piece = &mut buffer[..bytes];
+        if string.operation == Operation::Move {
+            let from = self.source(string, bytes).ok()?;
+            if !self.reaches_memory(from, Access::Read, by).ok()? {
+                return None;
+            }
+            self.read_linear(from, piece, by).ok()?;
+        } else {
+            let pattern = self.context.regs.gpr[0].to_le_bytes();
+            for element in piece.chunks_exact_mut(string.size) {
+                element.copy_from_slice(&pattern[..string.size]);
+            }
+        }
+        if !self.reaches_memory(to, Access::Write, by).ok()? {
+            return None;
+        }
+        self.write_linear(to, piece, by).ok()?;
+        Some(elements)
+    }
+
+    /// Whether an index register would wrap around in the next `bytes`.
+    fn wraps(&self, string: &StringInstruction, bytes: usize) -> bool {
+        let top = truncate(u64::MAX, string.width);
+        let gpr = &self.context.regs.gpr;
+        let room = |register: usize| top - truncate(gpr[register], string.width);
+        let bytes = bytes as u64;
+        room(RDI) < bytes || string.reads_source() && room(RSI) < bytes
+    }
+}

@@ -1,0 +1,151 @@
+//! The system side of the processor: control, debug and model-specific registers, descriptors,
+//! event delivery, task switches, identification (SDM 3A, 4).
+//!
+//! Everything here happens rarely, one instruction or one event at a time, and is written to be
+//! checked against the manual.
+
+mod control;
+pub(crate) mod cpuid;
+mod debug;
+mod deliver;
+pub(crate) mod descriptor;
+mod msr;
+mod segment;
+mod task;
+
+pub(crate) use deliver::{Event, Source};
+pub(crate) use segment::{flat, null_segment};
+pub(crate) use task::Cause;
+
+use iced_x86::{Instruction, Mnemonic, OpKind};
+
+use crate::exception::Trap;
+use crate::vcpu::{Config, Vcpu};
+use cpuid::Identity;
+
+type Handler = fn(&mut Vcpu, &Instruction) -> Result<(), Trap>;
+
+/// State of the system side that is not in [`crate::Registers`].
+#[derive(Debug)]
+pub(crate) struct SystemState {
+    identity: Identity,
+    msrs: msr::Storage,
+    debug: debug::DebugState,
+    /// The current instruction is a repeated one that has more to do.
+    repeating: bool,
+}
+
+impl SystemState {
+    /// State after RESET of a processor that can carry these components of extended state.
+    pub(crate) fn new(config: &Config, components: u64) -> Self {
+        Self {
+            identity: Identity::new(config, components),
+            msrs: msr::Storage::default(),
+            debug: debug::DebugState::default(),
+            repeating: false,
+        }
+    }
+
+    /// Back to the state after RESET.
+    pub(crate) fn reset(&mut self) {
+        self.msrs = msr::Storage::default();
+        self.debug = debug::DebugState::default();
+        self.repeating = false;
+    }
+
+    /// An instruction begins: forget what the last one left behind.
+    pub(crate) fn begin_instruction(&mut self) {
+        self.repeating = false;
+        self.debug.begin_instruction();
+    }
+
+    /// Hold debug traps back until after the next instruction (SDM 3A 6.8.3).
+    pub(crate) fn defer_debug_traps(&mut self) {
+        self.debug.defer();
+    }
+
+    /// The current instruction has been interrupted by a turn of somebody else.
+    pub(crate) fn set_repeating(&mut self) {
+        self.repeating = true;
+    }
+
+    /// Whether the current instruction has more to do.
+    pub(crate) fn repeating(&self) -> bool {
+        self.repeating
+    }
+
+    /// Whether the announced vendor is AMD (or Hygon).
+    pub(crate) fn is_amd(&self) -> bool {
+        self.identity.is_amd()
+    }
+
+    /// Components of extended state that XCR0 may have.
+    pub(crate) fn components(&self) -> u64 {
+        self.identity.components()
+    }
+}
+
+/// The host's time-stamp counter.
+pub(crate) fn host_time_stamp() -> u64 {
+    // SAFETY: every x86-64 processor has RDTSC, and Linux lets user mode execute it unless a
+    // process asks otherwise for itself.
+    unsafe { std::arch::x86_64::_rdtsc() }
+}
+
+/// The handler of a system instruction.
+pub(crate) fn handler(instruction: &Instruction) -> Option<Handler> {
+    Some(match instruction.mnemonic() {
+        Mnemonic::Mov => return move_handler(instruction),
+        Mnemonic::Les | Mnemonic::Lds | Mnemonic::Lfs | Mnemonic::Lgs | Mnemonic::Lss => {
+            Vcpu::load_far_pointer
+        }
+        Mnemonic::Lgdt | Mnemonic::Lidt => Vcpu::load_table,
+        Mnemonic::Sgdt | Mnemonic::Sidt => Vcpu::store_table,
+        Mnemonic::Sldt | Mnemonic::Str => Vcpu::store_system_selector,
+        Mnemonic::Lldt => Vcpu::load_local_table,
+        Mnemonic::Ltr => Vcpu::load_task_register,
+        Mnemonic::Lar => Vcpu::load_access_rights,
+        Mnemonic::Lsl => Vcpu::load_segment_limit,
+        Mnemonic::Verr | Mnemonic::Verw => Vcpu::verify_segment,
+        Mnemonic::Arpl => Vcpu::adjust_rpl,
+        Mnemonic::Smsw => Vcpu::store_machine_status,
+        Mnemonic::Lmsw => Vcpu::load_machine_status,
+        Mnemonic::Clts => Vcpu::clear_task_switched,
+        Mnemonic::Invlpg => Vcpu::invalidate_page,
+        Mnemonic::Invpcid => Vcpu::invalidate_pcid,
+        Mnemonic::Swapgs => Vcpu::swap_gs,
+        Mnemonic::Rdmsr => Vcpu::read_msr_instruction,
+        Mnemonic::Wrmsr => Vcpu::write_msr_instruction,
+        Mnemonic::Rdfsbase | Mnemonic::Rdgsbase => Vcpu::read_segment_base,
+        Mnemonic::Wrfsbase | Mnemonic::Wrgsbase => Vcpu::write_segment_base,
+        Mnemonic::Xgetbv => Vcpu::get_extended_control,
+        Mnemonic::Xsetbv => Vcpu::set_extended_control,
+        _ => return None,
+    })
+}
+
+/// `mov` to and from segment, control and debug registers.
+fn move_handler(instruction: &Instruction) -> Option<Handler> {
+    let register = |operand| match instruction.op_kind(operand) {
+        OpKind::Register => instruction.op_register(operand),
+        _ => iced_x86::Register::None,
+    };
+    let (to, from) = (register(0), register(1));
+    Some(if to.is_segment_register() {
+        Vcpu::move_to_segment
+    } else if from.is_segment_register() {
+        Vcpu::store_segment
+    } else if to.is_cr() {
+        Vcpu::move_to_control
+    } else if from.is_cr() {
+        Vcpu::move_from_control
+    } else if to.is_dr() {
+        Vcpu::move_to_debug
+    } else if from.is_dr() {
+        Vcpu::move_from_debug
+    } else if to.is_tr() || from.is_tr() {
+        Vcpu::no_such_register
+    } else {
+        return None;
+    })
+}
