@@ -321,8 +321,14 @@ impl Session {
             Err(rustix::io::Errno::PIPE | rustix::io::Errno::IO) => self.stdin = None,
             Err(error) => return Err(error.into()),
         }
-        if self.ended && self.pending.is_empty() && self.terminal.is_none() {
-            self.stdin = None;
+        if self.ended && self.pending.is_empty() {
+            if self.terminal.is_some() {
+                // A terminal has no end; this key says so to who reads it (termios(3), VEOF).
+                self.pending.push_back(0x04);
+                self.ended = false;
+            } else {
+                self.stdin = None;
+            }
         }
         Ok(())
     }

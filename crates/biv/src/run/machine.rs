@@ -7,7 +7,12 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
 use std::thread::JoinHandle;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
 use crate::cli::Run;
+
+/// How long a guest may take to switch itself off after its command has ended.
+const FINISH_PATIENCE_SECONDS: i64 = 10;
 
 /// Why there is no machine.
 #[derive(Debug, thiserror::Error)]
@@ -129,9 +134,16 @@ impl Machine {
         self.ended.try_clone()
     }
 
-    /// Waits for the end if its traces are wanted.
+    /// Waits for the end if its traces are wanted, but not forever: the guest may not come to it.
     pub fn finish(self) -> Result<(), Error> {
-        if self.wait { self.outcome().map(drop) } else { Ok(()) }
+        if !self.wait {
+            return Ok(());
+        }
+        let patience = Timespec { tv_sec: FINISH_PATIENCE_SECONDS, tv_nsec: 0 };
+        match poll(&mut [PollFd::new(&self.ended, PollFlags::IN)], Some(&patience)) {
+            Ok(count) if count > 0 => self.outcome().map(drop),
+            _ => Ok(()),
+        }
     }
 
     /// Waits for the end and says how it came.

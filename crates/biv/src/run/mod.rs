@@ -95,7 +95,8 @@ pub fn run(arguments: &Run) -> Result<u8, Error> {
         launch.reboot = false;
         let machine = Machine::start(launch)?;
         let link = Channel::new(ours, &order)?;
-        converse(link, machine, deadline, order.terminal.is_some(), signals)
+        let raw = order.terminal.is_some() && session::stdin_is_terminal();
+        converse(link, machine, deadline, raw, signals)
     }
 }
 

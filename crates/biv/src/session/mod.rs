@@ -6,6 +6,7 @@
 //! Signals are blocked and read from a descriptor, so no handler runs anywhere: the processor's
 //! threads run with registers of the guest, on which no ordinary handler could live.
 
+use std::collections::VecDeque;
 use std::io::{self, IsTerminal};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
@@ -28,8 +29,9 @@ pub use signals::Signals;
 /// How much is read from standard input at once.
 const INPUT_PIECE_BYTES: usize = 4096;
 
-/// How long output that nobody reads may hold up the end.
-const FLUSH_PATIENCE: Duration = Duration::from_secs(5);
+/// What a person may type ahead while the guest takes nothing; what goes beyond is dropped, but
+/// still watched for the key that ends the machine.
+const TYPED_AHEAD_MAX_BYTES: usize = 64 * 1024;
 
 /// Two SIGINTs within this time end the machine; a single one is the command's.
 const INTERRUPT_TWICE: Duration = Duration::from_secs(1);
@@ -152,6 +154,8 @@ impl<L: Link> Session<L> {
             outputs: Outputs::default(),
             stdin_open: true,
             escape: Escape::default(),
+            typed: VecDeque::new(),
+            input_ended: false,
             interrupted: None,
             link_open: true,
         };
@@ -166,6 +170,10 @@ struct Running<L> {
     outputs: Outputs,
     stdin_open: bool,
     escape: Escape,
+    /// Input that was read before the link had room for it.
+    typed: VecDeque<u8>,
+    /// The link knows that there is no more input.
+    input_ended: bool,
     interrupted: Option<Instant>,
     link_open: bool,
 }
@@ -184,11 +192,11 @@ enum Source {
 impl<L: Link> Running<L> {
     fn run(&mut self) -> Result<Ending, Error> {
         loop {
-            let Some(ready) = self.wait(self.session.deadline)? else {
+            let Some(ready) = self.wait()? else {
                 return Ok(Ending::TimedOut);
             };
             if let Some(ending) = self.step(&ready)? {
-                return self.finish(ending);
+                return Ok(ending);
             }
         }
     }
@@ -208,21 +216,24 @@ impl<L: Link> Running<L> {
         {
             return Ok(Some(ending));
         }
-        self.give_output(ready)?;
-        if let Some(ending) = self.session.link.ending() {
+        self.pass_input();
+        if let Some(ending) = self.give_output()? {
             return Ok(Some(ending));
         }
-        let ended = ready.contains(&Source::Machine) || !self.link_open;
-        // What the machine wrote before it ended is still to be read.
-        if ended && self.link_open {
-            self.drain_link()?;
-            return Ok(Some(self.session.link.ending().unwrap_or(Ending::MachineEnded)));
+        if let Some(ending) = self.session.link.ending() {
+            return self.flush(ending).map(Some);
         }
-        Ok(ended.then_some(Ending::MachineEnded))
+        if !ready.contains(&Source::Machine) {
+            return Ok(None);
+        }
+        // What the machine wrote before it ended is still to be read.
+        self.drain_link()?;
+        let ending = self.session.link.ending().unwrap_or(Ending::MachineEnded);
+        self.flush(ending).map(Some)
     }
 
-    /// Waits for something to do; `None` when `until` has come first.
-    fn wait(&self, until: Option<Instant>) -> Result<Option<Vec<Source>>, Error> {
+    /// Waits for something to do; `None` when time is up first.
+    fn wait(&self) -> Result<Option<Vec<Source>>, Error> {
         let link = &self.session.link;
         let stdin = rustix::stdio::stdin();
         let mut watched: Vec<(Source, BorrowedFd<'_>, PollFlags)> = vec![
@@ -232,7 +243,8 @@ impl<L: Link> Running<L> {
         if self.link_open {
             watched.push((Source::Link, link.descriptor(), link.interest()));
         }
-        if self.stdin_open && link.room() > 0 {
+        // A person is always listened to; a file or a pipe waits until there is room for it.
+        if self.stdin_open && (self.session.raw || (link.room() > 0 && self.typed.is_empty())) {
             watched.push((Source::Stdin, stdin, PollFlags::IN));
         }
         for (source, output) in
@@ -244,9 +256,7 @@ impl<L: Link> Running<L> {
         }
         let mut fds: Vec<PollFd<'_>> =
             watched.iter().map(|(_, fd, flags)| PollFd::from_borrowed_fd(*fd, *flags)).collect();
-        let left = until.map(|until| until.saturating_duration_since(Instant::now()));
-        let left = left.and_then(|left| Timespec::try_from(left).ok());
-        match poll(&mut fds, left.as_ref()) {
+        match poll(&mut fds, self.time_left().as_ref()) {
             Ok(0) => return Ok(None),
             Ok(_) => {}
             Err(Errno::INTR) => return Ok(Some(Vec::new())),
@@ -254,6 +264,11 @@ impl<L: Link> Running<L> {
         }
         let ready = fds.iter().zip(&watched).filter(|(fd, _)| !fd.revents().is_empty());
         Ok(Some(ready.map(|(_, (source, ..))| *source).collect()))
+    }
+
+    fn time_left(&self) -> Option<Timespec> {
+        let left = self.session.deadline?.saturating_duration_since(Instant::now());
+        Timespec::try_from(left).ok()
     }
 
     fn take_signals(&mut self) -> Result<Option<Ending>, Error> {
@@ -278,105 +293,85 @@ impl<L: Link> Running<L> {
 
     fn take_input(&mut self) -> Option<Ending> {
         let mut buffer = [0; INPUT_PIECE_BYTES];
-        let room = self.session.link.room().min(buffer.len());
-        match rustix::io::read(rustix::stdio::stdin(), &mut buffer[..room]) {
+        match rustix::io::read(rustix::stdio::stdin(), &mut buffer) {
             Err(Errno::INTR | Errno::AGAIN) => {}
             // Standard input that cannot be read is one that has nothing in it.
-            Ok(0) | Err(_) => {
-                self.stdin_open = false;
-                self.session.link.end_of_input();
-            }
+            Ok(0) | Err(_) => self.stdin_open = false,
             Ok(count) => {
                 let typed = &buffer[..count];
                 if self.session.raw && self.escape.typed(typed, Instant::now()) {
                     return Some(Ending::Escaped);
                 }
-                self.session.link.input(typed);
+                let room = TYPED_AHEAD_MAX_BYTES.saturating_sub(self.typed.len());
+                self.typed.extend(&typed[..count.min(room)]);
             }
         }
         None
     }
 
-    fn give_output(&mut self, ready: &[Source]) -> Result<(), Error> {
-        for (source, output) in
-            [(Source::Stdout, &mut self.outputs.stdout), (Source::Stderr, &mut self.outputs.stderr)]
-        {
-            if !ready.contains(&source) && !output.is_closed() {
-                continue;
-            }
+    /// Hands on what was read, as far as there is room for it, and then its end.
+    fn pass_input(&mut self) {
+        let link = &mut self.session.link;
+        while !self.typed.is_empty() && link.room() > 0 {
+            let count = link.room().min(self.typed.len());
+            let piece: Vec<u8> = self.typed.drain(..count).collect();
+            link.input(&piece);
+        }
+        if !self.stdin_open && self.typed.is_empty() && !self.input_ended {
+            self.input_ended = true;
+            link.end_of_input();
+        }
+    }
+
+    /// Writes what goes. Whoever writes to a pipe that nobody reads is ended by SIGPIPE: the
+    /// command if there is one, else `biv`.
+    fn give_output(&mut self) -> Result<Option<Ending>, Error> {
+        const SIGPIPE: u8 = Signal::SIGPIPE as u8;
+        for output in [&mut self.outputs.stdout, &mut self.outputs.stderr] {
             let was_closed = output.is_closed();
             let delivered = output.give()?;
             self.session.link.delivered(delivered);
-            if output.is_closed() && !was_closed {
-                // As if the command had written to the pipe itself.
-                self.session.link.signal(Signal::SIGPIPE as u8);
+            if output.is_closed() && !was_closed && !self.session.link.signal(SIGPIPE) {
+                return Ok(Some(Ending::Killed(SIGPIPE)));
             }
         }
-        Ok(())
+        Ok(None)
     }
 
     /// Takes what is on the link already; the machine writes nothing any more.
     fn drain_link(&mut self) -> Result<(), Error> {
-        loop {
+        while self.link_open {
             let interest = PollFlags::IN;
             let mut fds = [PollFd::from_borrowed_fd(self.session.link.descriptor(), interest)];
             let none = Timespec { tv_sec: 0, tv_nsec: 0 };
             if poll(&mut fds, Some(&none))? == 0 {
                 return Ok(());
             }
-            if !self.session.link.exchange(&mut self.outputs)? {
-                self.link_open = false;
-                return Ok(());
-            }
-            self.flush()?;
+            self.link_open = self.session.link.exchange(&mut self.outputs)?;
         }
+        Ok(())
     }
 
-    /// Writes what is still to be written, and returns `ending`, or what came in between.
-    fn finish(&mut self, ending: Ending) -> Result<Ending, Error> {
-        match ending {
-            Ending::Exited(_) | Ending::Signaled(_) | Ending::MachineEnded => self.flush()?,
-            Ending::TimedOut | Ending::Escaped | Ending::Killed(_) => {
-                // What can be written at once is; nothing is waited for.
-                let ready = [Source::Stdout, Source::Stderr];
-                let ready: Vec<_> = self
-                    .wait(Some(Instant::now()))?
-                    .unwrap_or_default()
-                    .into_iter()
-                    .filter(|source| ready.contains(source))
-                    .collect();
-                self.give_output(&ready)?;
-            }
-        }
-        Ok(ending)
-    }
-
-    fn flush(&mut self) -> Result<(), Error> {
-        let mut patience = Instant::now() + FLUSH_PATIENCE;
+    /// Writes all that is still to be written, however long its reader takes, and returns `ending`
+    /// or what came in between.
+    fn flush(&mut self, ending: Ending) -> Result<Ending, Error> {
         loop {
-            let (out, err) = (&mut self.outputs.stdout, &mut self.outputs.stderr);
-            let mut fds = Vec::new();
-            for output in [&*out, &*err] {
-                if output.is_pending() {
-                    fds.push(PollFd::from_borrowed_fd(output.as_fd(), PollFlags::OUT));
-                }
-            }
+            self.give_output()?;
+            let pending = [&self.outputs.stdout, &self.outputs.stderr];
+            let pending = pending.into_iter().filter(|output| output.is_pending());
+            let mut fds: Vec<PollFd<'_>> =
+                pending.map(|output| PollFd::new(output, PollFlags::OUT)).collect();
             if fds.is_empty() {
-                return Ok(());
+                return Ok(ending);
             }
             fds.push(PollFd::new(&self.session.signals, PollFlags::IN));
-            let left = patience.saturating_duration_since(Instant::now());
-            match poll(&mut fds, Timespec::try_from(left).ok().as_ref()) {
-                Ok(0) => return Ok(()),
+            match poll(&mut fds, self.time_left().as_ref()) {
+                Ok(0) => return Ok(Ending::TimedOut),
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(error) => return Err(error.into()),
             }
-            if fds.last().is_some_and(|signals| !signals.revents().is_empty()) {
-                return Ok(());
-            }
-            let delivered = out.give()? + err.give()?;
-            if delivered > 0 {
-                patience = Instant::now() + FLUSH_PATIENCE;
+            if let Some(killed) = self.take_signals()? {
+                return Ok(killed);
             }
         }
     }
