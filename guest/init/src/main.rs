@@ -18,6 +18,8 @@ mod command;
 mod reaper;
 mod service;
 mod system;
+#[cfg(test)]
+mod tests;
 
 use std::process::ExitCode;
 

@@ -1,8 +1,8 @@
 //! Collects every process that ends, as the first process must, and passes on how each ended.
 //!
-//! A thread of its own waits; the main loop polls a pipe. The thread is started once a command
-//! runs, and init ends the machine when that command does, so there is always a child to wait for
-//! while anybody listens.
+//! A thread of its own waits; the main loop polls a socket. The thread is started once a command
+//! runs, and init switches the machine off when that command ends, so there is always a child to
+//! wait for while anybody listens.
 
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -67,9 +67,8 @@ fn reap(watched: u32, mut report: UnixStream) {
             (None, Some(signal)) => [1, signal as u8],
             (None, None) => continue,
         };
-        // The main loop has gone only if the machine is being switched off.
-        if report.write_all(&line).is_err() {
-            return;
-        }
+        // Nobody but init is left to care about what ends now; and it has only to switch off.
+        let _ = report.write_all(&line);
+        return;
     }
 }

@@ -9,6 +9,7 @@ use std::collections::VecDeque;
 
 use std::io;
 use std::os::fd::OwnedFd;
+use std::path::Path;
 
 use protocol::{
     Decoder, Encoder, Frame, ORDER_MAX_BYTES, Order, PAYLOAD_MAX_BYTES, Receipts,
@@ -47,11 +48,12 @@ impl From<rustix::io::Errno> for Error {
 
 /// Serves the host over `/dev/DEVICE` until the command has ended and all is said.
 pub fn run(device: &str) -> io::Result<()> {
-    serve(device).map_err(io::Error::other)
+    serve(&Path::new("/dev").join(device)).map_err(io::Error::other)
 }
 
-fn serve(device: &str) -> Result<(), Error> {
-    let mut line = Line::open(device)?;
+/// Serves the host over the line at `path`.
+pub fn serve(path: &Path) -> Result<(), Error> {
+    let mut line = Line::open(path)?;
     let order = line.receive_order()?;
     match command::start(&order) {
         Ok(running) => {
@@ -78,9 +80,9 @@ struct Line {
 }
 
 impl Line {
-    fn open(name: &str) -> Result<Line, Error> {
+    fn open(path: &Path) -> Result<Line, Error> {
         let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let device = open(format!("/dev/{name}"), flags, Mode::empty())?;
+        let device = open(path, flags, Mode::empty())?;
         let mut terminal = tcgetattr(&device)?;
         terminal.make_raw();
         terminal.control_modes |= ControlModes::CLOCAL | ControlModes::CREAD;
