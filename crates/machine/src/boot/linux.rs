@@ -145,11 +145,11 @@ pub fn load(mut loader: Loader, mut kernel: Kernel) -> Result<Loaded, Error> {
             place_initrd(&mut loader, &mut params)?;
         }
     }
-    let physical_offset = address.wrapping_sub(layout.linked);
+    let physical_offset = address.wrapping_sub(layout.linked).cast_signed();
     write_image(&loader, &kernel, physical_offset)?;
 
     let range = Range { start: address, end: address + layout.room };
-    let rip = kernel.image.entry.wrapping_add(physical_offset);
+    let rip = kernel.image.entry.wrapping_add_signed(physical_offset);
     let mut entry = tables::enter_long(&mut loader, rip, range)?;
     let zero_page = loader.space.take_table(size_of::<boot_params>(), PAGE_BYTES)?;
     loader.write_object(zero_page, &*params)?;
@@ -280,10 +280,10 @@ fn place_initrd(loader: &mut Loader, params: &mut boot_params) -> Result<(), Err
 
 /// The kernel clears its own `.bss` (arch/x86/kernel/head64.c, `clear_bss`); touching it here would
 /// only cost time.
-fn write_image(loader: &Loader, kernel: &Kernel, physical_offset: u64) -> Result<(), Error> {
+fn write_image(loader: &Loader, kernel: &Kernel, physical_offset: i64) -> Result<(), Error> {
     for segment in &kernel.image.segments {
         let bytes = &kernel.file[segment.offset..segment.offset + segment.file_bytes];
-        loader.write(segment.physical.wrapping_add(physical_offset), bytes)?;
+        loader.write(segment.physical.wrapping_add_signed(physical_offset), bytes)?;
     }
     Ok(())
 }

@@ -161,9 +161,9 @@ pub struct Loaded {
     pub protocol: Protocol,
     /// Where the kernel is in physical memory.
     pub kernel: Range,
-    /// How far it is from where it was linked, in physical memory.
-    pub physical_offset: u64,
-    /// The same in virtual memory.
+    /// How far it is above where it was linked, in physical memory.
+    pub physical_offset: i64,
+    /// The same in virtual memory, where it only moves up.
     pub linear_offset: u64,
 }
 

@@ -130,4 +130,4 @@ fn one_line(error: &std::io::Error) -> String {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

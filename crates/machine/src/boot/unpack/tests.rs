@@ -74,6 +74,8 @@ fn pack_lz4(data: &[u8]) -> Vec<u8> {
     packed
 }
 
+type Sum = fn(&[u8]) -> u32;
+
 const ADLER32_UNPACKED_AND_PACKED: u32 = 3;
 
 fn pack_lzo(data: &[u8], flags: u32) -> Vec<u8> {
@@ -89,8 +91,7 @@ fn pack_lzo(data: &[u8], flags: u32) -> Vec<u8> {
         let block = if block.len() < plain.len() { &block[..] } else { plain };
         packed.extend_from_slice(&(plain.len() as u32).to_be_bytes());
         packed.extend_from_slice(&(block.len() as u32).to_be_bytes());
-        let sums: [(u32, fn(&[u8]) -> u32); 2] =
-            [(1, adler2::adler32_slice), (1 << 8, crc32fast::hash)];
+        let sums: [(u32, Sum); 2] = [(1, adler2::adler32_slice), (1 << 8, crc32fast::hash)];
         for (flag, sum) in sums {
             if flags & flag != 0 {
                 packed.extend_from_slice(&sum(plain).to_be_bytes());
