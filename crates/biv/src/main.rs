@@ -8,6 +8,8 @@ use std::process::ExitCode;
 use biv::cli::{Cli, Verb};
 use biv::{completions, doctor, man, run, status};
 use clap::Parser;
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::prelude::*;
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
@@ -45,17 +47,19 @@ fn unless_closed(result: io::Result<()>) -> Result<(), String> {
     }
 }
 
+/// What is said on standard error: by `-v`, or part by part as `RUST_LOG` has it.
 fn start_log(verbose: u8) {
     let level = match verbose {
-        0 => tracing::Level::ERROR,
-        1 => tracing::Level::INFO,
-        2 => tracing::Level::DEBUG,
-        _ => tracing::Level::TRACE,
+        0 => LevelFilter::ERROR,
+        1 => LevelFilter::INFO,
+        2 => LevelFilter::DEBUG,
+        _ => LevelFilter::TRACE,
     };
-    tracing_subscriber::fmt()
+    let parts = std::env::var("RUST_LOG").ok().and_then(|text| text.parse::<Targets>().ok());
+    let lines = tracing_subscriber::fmt::layer()
         .with_writer(io::stderr)
-        .with_max_level(level)
         .with_target(false)
         .without_time()
-        .init();
+        .with_filter(parts.unwrap_or_else(|| Targets::new().with_default(level)));
+    tracing_subscriber::registry().with(lines).init();
 }
