@@ -1,0 +1,203 @@
+//! Getting the default guest, with an apt that does as the test says: no network is needed.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+/// A home directory and a search path with nothing but our own tools in front of the usual ones.
+struct Host {
+    home: PathBuf,
+}
+
+/// Says which kernel package the meta package stands for.
+const APT_CACHE: &str = "case \"$*\" in *cloud*) echo 'Package: linux-image-cloud-amd64'; \
+    echo 'Depends: linux-image-6.1.0-1-cloud-amd64 (= 6.1.1-1)';; esac";
+
+/// Logs each call; leaves a "package" for each download.
+const APT_GET: &str = r#"echo "$*" >> "$HOME/calls"
+test -n "$APT_CONFIG" && cp "$APT_CONFIG" "$HOME/apt.conf"
+case "$1" in
+update) echo 'dlstatus:1:50.0:Retrieving' ;;
+download) sleep 0.2; echo package > "$2_1.0_amd64.deb" ;;
+esac"#;
+
+/// Prints the files of both packages, whichever is asked for.
+const DPKG_DEB: &str = r#"cd "$HOME/files" && tar c ."#;
+
+impl Host {
+    fn new(name: &str) -> Host {
+        let home = std::env::temp_dir().join(format!("biv-apt-{name}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&home);
+        let host = Host { home };
+        fs::create_dir_all(host.home.join("tools")).unwrap();
+        fs::create_dir_all(host.home.join("files/boot")).unwrap();
+        fs::create_dir_all(host.home.join("files/bin")).unwrap();
+        fs::write(host.home.join("files/boot/vmlinuz-6.1.0-1-cloud-amd64"), "a kernel").unwrap();
+        host.script("files/bin/busybox", "test \"$1\" = --list-full && echo bin/ls");
+        host.script("tools/apt-config", "echo 'Acquire::http::Proxy \"http://proxy\";'");
+        host.script("tools/apt-cache", APT_CACHE);
+        host.script("tools/apt-get", APT_GET);
+        host.script("tools/dpkg-deb", DPKG_DEB);
+        host
+    }
+
+    fn script(&self, name: &str, text: &str) {
+        let path = self.home.join(name);
+        fs::write(&path, format!("#!/bin/sh\n{text}\n")).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+
+    /// `biv run`, which gets the guest and then finds that its kernel is none.
+    fn command(&self) -> Command {
+        let path = std::env::var("PATH").unwrap_or_default();
+        let mut biv = Command::new(env!("CARGO_BIN_EXE_biv"));
+        biv.args(["run", "--", "true"]).env_clear().stdin(Stdio::null());
+        biv.env("HOME", &self.home);
+        biv.env("PATH", format!("{}:{path}", self.home.join("tools").display()));
+        biv
+    }
+
+    fn run(&self) -> String {
+        message(&self.command().output().unwrap())
+    }
+
+    fn cache(&self) -> PathBuf {
+        self.home.join(".cache/bivouac")
+    }
+
+    fn calls(&self) -> Vec<String> {
+        let calls = fs::read_to_string(self.home.join("calls")).unwrap_or_default();
+        calls.lines().map(str::to_owned).collect()
+    }
+
+    /// The parts that are there, complete.
+    fn parts(&self) -> Vec<&'static str> {
+        let files = ["kernel/vmlinuz", "busybox/busybox"];
+        files.into_iter().filter(|file| self.cache().join(file).is_file()).collect()
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.home);
+    }
+}
+
+#[track_caller]
+fn message(output: &Output) -> String {
+    assert_eq!(output.status.code(), Some(125));
+    let message = String::from_utf8(output.stderr.clone()).unwrap();
+    assert_eq!(message.lines().count(), 1, "{message}");
+    message
+}
+
+/// The guest could not be had, for a reason that says `words`; nothing half-done is left.
+#[track_caller]
+fn check_refusal(host: &Host, words: &[&str]) {
+    let message = host.run();
+    for word in words.iter().chain(&["default guest", "--kernel", "--initrd", "--root"]) {
+        assert!(message.contains(word), "{message:?} does not say {word:?}");
+    }
+    assert!(!host.cache().join("work").exists(), "work is left over");
+}
+
+#[test]
+fn both_parts_come_once() {
+    let host = Host::new("once");
+    let first = host.run();
+    assert!(!first.contains("default guest"), "{first}");
+    assert_eq!(host.parts(), ["kernel/vmlinuz", "busybox/busybox"]);
+    let kernel = fs::read(host.cache().join("kernel/vmlinuz")).unwrap();
+    assert_eq!(kernel, b"a kernel");
+    let applets = fs::read_to_string(host.cache().join("busybox/applets")).unwrap();
+    assert_eq!(applets, "bin/ls\n");
+    assert!(!host.cache().join("work").exists());
+    let calls = host.calls().len();
+    host.run();
+    assert_eq!(host.calls().len(), calls, "the second run needs no apt");
+}
+
+#[test]
+fn apt_is_given_state_of_its_own() {
+    let host = Host::new("state");
+    host.run();
+    let configuration = fs::read_to_string(host.home.join("apt.conf")).unwrap();
+    assert!(configuration.starts_with("Acquire::http::Proxy \"http://proxy\";\n"));
+    for setting in ["Dir::State ", "Dir::State::status ", "Dir::Cache ", "Dir::Log "] {
+        let line = configuration.lines().find(|line| line.starts_with(setting)).unwrap();
+        assert!(line.contains(host.cache().to_str().unwrap()), "{line}");
+    }
+}
+
+#[test]
+fn one_process_fetches_for_all() {
+    let host = Host::new("many");
+    let children: Vec<_> = (0..4)
+        .map(|_| host.command().stderr(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap())
+        .collect();
+    for child in children {
+        let message = message(&child.wait_with_output().unwrap());
+        assert!(!message.contains("default guest"), "{message}");
+    }
+    let downloads = host.calls().iter().filter(|call| call.starts_with("download")).count();
+    assert_eq!(downloads, 2, "{:?}", host.calls());
+}
+
+#[test]
+fn what_an_interrupted_run_left_is_no_hindrance() {
+    let host = Host::new("killed");
+    let mut child = host.command().stderr(Stdio::null()).spawn().unwrap();
+    while !host.cache().join("work/apt/download").exists() {
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert_eq!(host.parts(), [""; 0]);
+    let message = host.run();
+    assert!(!message.contains("default guest"), "{message}");
+    assert_eq!(host.parts().len(), 2);
+}
+
+#[test]
+fn a_failing_download_says_what_apt_said() {
+    let host = Host::new("failing");
+    let fail = "test \"$1\" = download || exit 0\necho 'E: Failed to fetch x  404' >&2; exit 100";
+    host.script("tools/apt-get", fail);
+    check_refusal(&host, &["Failed to fetch x  404", "linux-image-6.1.0-1-cloud-amd64"]);
+}
+
+#[test]
+fn a_missing_network_is_not_taken_for_a_missing_package() {
+    let host = Host::new("offline");
+    host.script("tools/apt-cache", "true");
+    check_refusal(&host, &["apt's sources", "linux-image-cloud-amd64"]);
+    host.script(
+        "tools/apt-get",
+        "echo 'E: Failed to fetch http://x  Cannot resolve' >&2; exit 100",
+    );
+    check_refusal(&host, &["Cannot resolve"]);
+}
+
+#[test]
+fn a_package_without_the_file_is_refused() {
+    let host = Host::new("empty");
+    fs::remove_dir_all(host.home.join("files/boot")).unwrap();
+    check_refusal(&host, &["boot/vmlinuz-"]);
+    host.script("tools/dpkg-deb", "echo garbage; exit 2");
+    check_refusal(&host, &["unpack"]);
+}
+
+#[test]
+fn a_directory_that_cannot_be_written_is_named() {
+    let host = Host::new("unwritable");
+    fs::write(host.home.join(".cache"), "a file in the way").unwrap();
+    check_cache_message(&host.run(), &host.cache());
+}
+
+#[track_caller]
+fn check_cache_message(message: &str, cache: &Path) {
+    for word in [cache.to_str().unwrap(), "XDG_CACHE_HOME", "--kernel", "--root"] {
+        assert!(message.contains(word), "{message:?} does not say {word:?}");
+    }
+}
