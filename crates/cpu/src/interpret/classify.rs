@@ -22,7 +22,7 @@ pub(crate) fn classify(instruction: &Instruction) -> Class {
         || instruction.is_vsib()
         || has_masked_memory(instruction)
         || has_system_operand(instruction)
-        || is_sensitive(instruction.mnemonic())
+        || super::handler(instruction).is_some() && !is_harmless(instruction.mnemonic())
         || !super::announces(instruction);
     if special { Class::Special } else { Class::Native }
 }
@@ -46,28 +46,19 @@ fn has_system_operand(instruction: &Instruction) -> bool {
     })
 }
 
-/// Instructions that neither iced's tables nor their operands give away.
-fn is_sensitive(mnemonic: Mnemonic) -> bool {
+/// Instructions that have a handler but would run as well on the host's CPU.
+fn is_harmless(mnemonic: Mnemonic) -> bool {
     use Mnemonic as M;
-    match mnemonic {
-        M::Cpuid | M::Rdtsc | M::Rdtscp | M::Rdpid | M::Rdpmc | M::Rdpru => true,
-        M::In | M::Out | M::Cli | M::Sti | M::Stac | M::Clac | M::Hlt => true,
-        M::Sgdt | M::Sidt | M::Sldt | M::Str | M::Smsw | M::Lmsw | M::Clts => true,
-        M::Lar | M::Lsl | M::Verr | M::Verw | M::Arpl | M::Bound | M::Xlatb => true,
-        M::Lds | M::Les | M::Lfs | M::Lgs | M::Lss | M::Swapgs => true,
-        M::Rdfsbase | M::Rdgsbase | M::Wrfsbase | M::Wrgsbase => true,
-        M::Xgetbv | M::Xsetbv | M::Fxsave | M::Fxsave64 | M::Fxrstor | M::Fxrstor64 => true,
-        M::Xsave | M::Xsave64 | M::Xsavec | M::Xsavec64 | M::Xsaveopt | M::Xsaveopt64 => true,
-        M::Xrstor | M::Xrstor64 | M::Xsaves | M::Xsaves64 | M::Xrstors | M::Xrstors64 => true,
-        M::Maskmovq | M::Maskmovdqu | M::Vmaskmovdqu => true,
-        M::Vmaskmovps | M::Vmaskmovpd | M::Vpmaskmovd | M::Vpmaskmovq => true,
-        M::Clflush | M::Clflushopt | M::Clwb | M::Clzero | M::Cldemote => true,
-        M::Daa | M::Das | M::Aaa | M::Aas | M::Aam | M::Aad | M::Salc => true,
-        M::Monitor | M::Mwait | M::Monitorx | M::Mwaitx | M::Umonitor | M::Umwait => true,
-        M::Tpause | M::Movdir64b | M::Enqcmd | M::Enqcmds | M::Ptwrite => true,
-        M::Rdpkru | M::Wrpkru | M::Xtest | M::Xend | M::Xabort | M::Serialize => true,
-        M::Vmcall | M::Vmmcall | M::Vmfunc | M::Getsec | M::Rsm | M::Enclu => true,
-        M::Invlpg | M::Invpcid | M::Wbinvd | M::Wbnoinvd | M::Invd => true,
-        _ => false,
-    }
+    let hint = matches!(
+        mnemonic,
+        M::Prefetchnta
+            | M::Prefetcht0
+            | M::Prefetcht1
+            | M::Prefetcht2
+            | M::Prefetch
+            | M::Prefetchw
+            | M::Prefetchwt1
+    );
+    let nothing = matches!(mnemonic, M::Nop | M::Pause | M::Endbr32 | M::Endbr64 | M::Reservednop);
+    hint || nothing || mnemonic == M::Lea
 }

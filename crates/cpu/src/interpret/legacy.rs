@@ -33,7 +33,7 @@ fn byte_flags(value: u8) -> u64 {
     if value == 0 {
         flags |= rflags::ZF;
     }
-    if value.count_ones() % 2 == 0 {
+    if value.count_ones().is_multiple_of(2) {
         flags |= rflags::PF;
     }
     flags

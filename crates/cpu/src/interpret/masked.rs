@@ -60,15 +60,60 @@ fn signs(bytes: &[u8; 64], size: usize, count: usize) -> u64 {
 /// Packed elements: as many as the mask has bits.
 fn is_compressed(mnemonic: Mnemonic) -> bool {
     use Mnemonic as M;
-    match mnemonic {
-        M::Vpcompressb | M::Vpcompressw | M::Vpcompressd | M::Vpcompressq => true,
-        M::Vpexpandb | M::Vpexpandw | M::Vpexpandd | M::Vpexpandq => true,
-        M::Vcompressps | M::Vcompresspd | M::Vexpandps | M::Vexpandpd => true,
-        _ => false,
-    }
+    let compresses = matches!(
+        mnemonic,
+        M::Vpcompressb
+            | M::Vpcompressw
+            | M::Vpcompressd
+            | M::Vpcompressq
+            | M::Vcompressps
+            | M::Vcompresspd
+    );
+    let expands = matches!(
+        mnemonic,
+        M::Vpexpandb | M::Vpexpandw | M::Vpexpandd | M::Vpexpandq | M::Vexpandps | M::Vexpandpd
+    );
+    compresses || expands
 }
 
-/// Instructions whose memory elements correspond to mask bits one to one, or are scalars.
+/// Instructions that put one memory operand into several places of a register, or into one of
+/// several: bits of the mask do not correspond to its elements.
+fn is_spread(mnemonic: Mnemonic) -> bool {
+    use Mnemonic as M;
+    let broadcasts = matches!(
+        mnemonic,
+        M::Vbroadcastss
+            | M::Vbroadcastsd
+            | M::Vpbroadcastb
+            | M::Vpbroadcastw
+            | M::Vpbroadcastd
+            | M::Vpbroadcastq
+            | M::Vbroadcastf32x2
+            | M::Vbroadcastf32x4
+            | M::Vbroadcastf32x8
+            | M::Vbroadcastf64x2
+            | M::Vbroadcastf64x4
+            | M::Vbroadcasti32x2
+            | M::Vbroadcasti32x4
+            | M::Vbroadcasti32x8
+            | M::Vbroadcasti64x2
+            | M::Vbroadcasti64x4
+    );
+    let inserts = matches!(
+        mnemonic,
+        M::Vinsertf32x4
+            | M::Vinsertf32x8
+            | M::Vinsertf64x2
+            | M::Vinsertf64x4
+            | M::Vinserti32x4
+            | M::Vinserti32x8
+            | M::Vinserti64x2
+            | M::Vinserti64x4
+    );
+    broadcasts || inserts
+}
+
+/// Whether memory elements correspond to bits of the mask one to one, or there is one of each.
 fn is_one_to_one(instruction: &Instruction, elements: usize) -> bool {
     let register = instruction.op0_register();
     let vector = instruction.op0_kind() == OpKind::Register && register.is_vector_register();
@@ -76,11 +121,9 @@ fn is_one_to_one(instruction: &Instruction, elements: usize) -> bool {
         return true;
     }
     let scalar = elements == 1 && register.is_xmm();
-    let broadcast = format!("{:?}", instruction.mnemonic()).contains("broadcast");
-    let inserts = format!("{:?}", instruction.mnemonic()).starts_with("Vinsert");
     let size = instruction.memory_size().element_size();
-    let full = matches!(register.size() / elements, bytes if bytes >= size && bytes <= 8);
-    !broadcast && !inserts && (scalar || full)
+    let full = (size..=8).contains(&(register.size() / elements));
+    !is_spread(instruction.mnemonic()) && (scalar || full)
 }
 
 impl Vcpu {
@@ -162,7 +205,7 @@ impl Vcpu {
         }
         // Only whether the operand is aligned matters to the instruction, not where it is.
         let length = instruction.memory_size().size();
-        let aligned = self.effective_address(instruction) % length.max(1) as u64 == 0;
+        let aligned = self.effective_address(instruction).is_multiple_of(length.max(1) as u64);
         let shift = usize::from(!aligned);
         self.context.bounce.0[shift..shift + 64].copy_from_slice(&bytes);
         let offset = context_offset!(bounce) + shift as i32;

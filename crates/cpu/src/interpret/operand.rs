@@ -136,7 +136,7 @@ impl Vcpu {
 
     /// #AC unless `at` is a multiple of `size`.
     pub(super) fn require_alignment(&self, at: Linear, size: u64) -> Result<(), Trap> {
-        if at.0 % size != 0 {
+        if !at.0.is_multiple_of(size) {
             return Err(Exception::with_error(Vector::AlignmentCheck, 0).into());
         }
         Ok(())

@@ -133,7 +133,7 @@ fn compare_flags(a: u64, b: u64, size: usize) -> u64 {
         }
     };
     set(a < b, rflags::CF);
-    set((result as u8).count_ones() % 2 == 0, rflags::PF);
+    set((result as u8).count_ones().is_multiple_of(2), rflags::PF);
     set((a ^ b ^ result) & 0x10 != 0, rflags::AF);
     set(result == 0, rflags::ZF);
     set(result & sign != 0, rflags::SF);

@@ -430,7 +430,7 @@ impl Identity {
             0x8000_0007 => [0, 0, 0, 1 << 8],
             0x8000_0008 => {
                 let size = PHYSICAL_BITS | 48 << 8;
-                let cores = self.processors - 1 | self.core_bits() << 12;
+                let cores = (self.processors - 1) | self.core_bits() << 12;
                 if amd { [size, AMD_NOT_VULNERABLE, cores, 0] } else { [size, 0, 0, 0] }
             }
             0x8000_0019 | 0x8000_001a if amd => answer,

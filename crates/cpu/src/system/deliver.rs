@@ -75,7 +75,7 @@ const DOUBLE_FAULT: Event =
 
 /// An exception about a gate in the IDT.
 fn gate_fault(vector: Vector, number: u8) -> Trap {
-    Exception::with_error(vector, u32::from(number) * 8 | IDT).into()
+    Exception::with_error(vector, (u32::from(number) * 8) | IDT).into()
 }
 
 /// A gate of interrupt or trap type, checked.

@@ -1,0 +1,292 @@
+//! 64-bit programs: stack, control flow, strings, segments, system registers.
+
+use iced_x86::code_asm::*;
+
+use super::{check_long, place, selector};
+use crate::state::rflags;
+
+fn nothing(_: &mut super::Machine) {}
+
+#[test]
+fn calls_push_return_addresses_and_returns_release_parameters() {
+    check_long(
+        nothing,
+        |a| {
+            let mut function = a.create_label();
+            a.push(7)?;
+            a.push(8)?;
+            a.call(function)?;
+            a.mov(rbx, rsp)?;
+            a.hlt()?;
+            a.set_label(&mut function)?;
+            a.mov(rax, qword_ptr(rsp + 8))?;
+            a.add(rax, qword_ptr(rsp + 16))?;
+            a.ret_1(16)
+        },
+        |machine| {
+            assert_eq!(machine.regs().gpr[0], 15);
+            assert_eq!(machine.regs().gpr[3], place::STACK);
+        },
+    );
+}
+
+#[test]
+fn enter_and_leave_make_and_drop_a_frame() {
+    check_long(
+        nothing,
+        |a| {
+            a.mov(rbp, 0x1234u64)?;
+            a.enter(32, 0)?;
+            a.mov(rax, rbp)?;
+            a.mov(rcx, rsp)?;
+            a.leave()?;
+            a.hlt()
+        },
+        |machine| {
+            let gpr = machine.regs().gpr;
+            assert_eq!((gpr[0], gpr[1]), (place::STACK - 8, place::STACK - 40));
+            assert_eq!((gpr[5], gpr[4]), (0x1234, place::STACK));
+        },
+    );
+}
+
+#[test]
+fn loops_count_and_test() {
+    check_long(
+        nothing,
+        |a| {
+            let mut again = a.create_label();
+            let mut out = a.create_label();
+            a.xor(eax, eax)?;
+            a.mov(ecx, 5)?;
+            a.set_label(&mut again)?;
+            a.add(eax, ecx)?;
+            a.loop_(again)?;
+            a.jrcxz(out)?;
+            a.ud2()?;
+            a.set_label(&mut out)?;
+            a.hlt()
+        },
+        |machine| assert_eq!((machine.regs().gpr[0], machine.regs().gpr[1]), (15, 0)),
+    );
+}
+
+#[test]
+fn repeated_moves_cross_pages() {
+    let bytes: Vec<u8> = (0..10_000u32).map(|n| (n * 7 + n / 256) as u8).collect();
+    check_long(
+        |machine| machine.write(place::DATA + 3, &bytes),
+        |a| {
+            a.mov(rsi, place::DATA + 3)?;
+            a.mov(rdi, place::DATA + 0x8ffd)?;
+            a.mov(ecx, 10_000)?;
+            a.rep().movsb()?;
+            a.hlt()
+        },
+        |machine| {
+            assert_eq!(machine.read::<10_000>(place::DATA + 0x8ffd)[..], bytes[..]);
+            let gpr = machine.regs().gpr;
+            assert_eq!(gpr[1], 0);
+            assert_eq!(gpr[6], place::DATA + 3 + 10_000);
+            assert_eq!(gpr[7], place::DATA + 0x8ffd + 10_000);
+        },
+    );
+}
+
+#[test]
+fn overlapping_moves_repeat_what_they_wrote() {
+    check_long(
+        |machine| machine.write(place::DATA, b"abc"),
+        |a| {
+            a.mov(rsi, place::DATA)?;
+            a.mov(rdi, place::DATA + 3)?;
+            a.mov(ecx, 9)?;
+            a.rep().movsb()?;
+            a.hlt()
+        },
+        |machine| assert_eq!(&machine.read::<12>(place::DATA), b"abcabcabcabc"),
+    );
+}
+
+#[test]
+fn backward_moves_and_stores() {
+    check_long(
+        |machine| machine.write(place::DATA, b"12345678"),
+        |a| {
+            a.std()?;
+            a.mov(rsi, place::DATA + 7)?;
+            a.mov(rdi, place::DATA + 9)?;
+            a.mov(ecx, 8)?;
+            a.rep().movsb()?;
+            a.cld()?;
+            a.mov(al, 0x2a)?;
+            a.mov(rdi, place::DATA)?;
+            a.mov(ecx, 2)?;
+            a.rep().stosb()?;
+            a.hlt()
+        },
+        |machine| assert_eq!(&machine.read::<10>(place::DATA), b"**12345678"),
+    );
+}
+
+#[test]
+fn scans_and_comparisons_stop_where_they_should() {
+    check_long(
+        |machine| {
+            machine.write(place::DATA, b"hello, world\0");
+            machine.write(place::DATA + 0x100, b"hello, there\0");
+        },
+        |a| {
+            a.mov(rdi, place::DATA)?;
+            a.xor(eax, eax)?;
+            a.mov(rcx, -1i64)?;
+            a.repne().scasb()?;
+            a.mov(rbx, rdi)?;
+            a.mov(rsi, place::DATA)?;
+            a.mov(rdi, place::DATA + 0x100)?;
+            a.mov(ecx, 13)?;
+            a.repe().cmpsb()?;
+            a.mov(rdx, rsi)?;
+            a.hlt()
+        },
+        |machine| {
+            let gpr = machine.regs().gpr;
+            assert_eq!(gpr[3], place::DATA + 13);
+            assert_eq!((gpr[2], gpr[1]), (place::DATA + 8, 5));
+            let flags = machine.regs().rflags();
+            // 'w' - 't' is positive.
+            assert_eq!(flags & (rflags::ZF | rflags::CF | rflags::SF), 0);
+        },
+    );
+}
+
+#[test]
+fn a_fault_in_a_repeated_store_leaves_the_registers_where_it_happened() {
+    check_long(
+        nothing,
+        |a| {
+            a.mov(rdi, place::HOLE - 16)?;
+            a.mov(ecx, 10)?;
+            a.mov(rax, 0x0101_0101_0101_0101u64)?;
+            a.rep().stosq()?;
+            a.hlt()
+        },
+        |machine| {
+            assert_eq!(machine.read::<1>(place::DATA)[0], 14);
+            assert_eq!(machine.read_u64(place::DATA + 8), 2);
+            let regs = *machine.regs();
+            assert_eq!(regs.cr2, place::HOLE);
+            assert_eq!((regs.gpr[1], regs.gpr[7]), (8, place::HOLE));
+            assert_eq!(machine.read_u64(place::HOLE - 8), 0x0101_0101_0101_0101);
+        },
+    );
+}
+
+#[test]
+fn segment_registers_and_bases() {
+    check_long(
+        |machine| machine.write_u64(place::DATA + 0x20, 99),
+        |a| {
+            a.mov(eax, 0)?;
+            a.mov(gs, eax)?;
+            a.mov(ecx, 0xc000_0101u32)?;
+            a.mov(eax, place::DATA as u32)?;
+            a.xor(edx, edx)?;
+            a.wrmsr()?;
+            a.mov(rbx, qword_ptr(0x20).gs())?;
+            a.mov(rsi, 0x1111u64)?;
+            a.wrfsbase(rsi)?;
+            a.swapgs()?;
+            a.rdgsbase(rdi)?;
+            a.swapgs()?;
+            a.rdgsbase(rbp)?;
+            a.mov(eax, u32::from(selector::USER_DATA))?;
+            a.mov(es, eax)?;
+            a.mov(r8d, es)?;
+            a.hlt()
+        },
+        |machine| {
+            let regs = *machine.regs();
+            assert_eq!(regs.gpr[3], 99);
+            assert_eq!((regs.gpr[7], regs.gpr[5]), (0, place::DATA));
+            assert_eq!(regs.segments[4].base, 0x1111);
+            assert_eq!(regs.gpr[8], u64::from(selector::USER_DATA));
+        },
+    );
+}
+
+#[test]
+fn unknown_registers_fault_and_known_ones_hold_values() {
+    check_long(
+        nothing,
+        |a| {
+            a.mov(ecx, 0xc000_0082u32)?;
+            a.mov(eax, 0x1234_5678)?;
+            a.mov(edx, 0xffff_ffffu32)?;
+            a.wrmsr()?;
+            a.xor(eax, eax)?;
+            a.rdmsr()?;
+            a.mov(ebx, eax)?;
+            a.mov(ecx, 0x1234_5678)?;
+            a.rdmsr()?;
+            a.hlt()
+        },
+        |machine| {
+            assert_eq!(machine.regs().gpr[3], 0x1234_5678);
+            assert_eq!(machine.regs().lstar, 0xffff_ffff_1234_5678);
+            assert_eq!(machine.read::<1>(place::DATA)[0], 13);
+        },
+    );
+}
+
+#[test]
+fn the_time_stamp_counter_can_be_set() {
+    check_long(
+        nothing,
+        |a| {
+            a.mov(ecx, 0x10)?;
+            a.xor(eax, eax)?;
+            a.mov(edx, 0x100)?;
+            a.wrmsr()?;
+            a.rdtsc()?;
+            a.hlt()
+        },
+        |machine| assert_eq!(machine.regs().gpr[2], 0x100),
+    );
+}
+
+#[test]
+fn control_register_changes_are_checked() {
+    // Clearing PAE in long mode is #GP.
+    check_long(
+        nothing,
+        |a| {
+            a.mov(rax, cr4)?;
+            a.and(al, !0x20i32)?;
+            a.mov(cr4, rax)?;
+            a.hlt()
+        },
+        |machine| assert_eq!(machine.read::<1>(place::DATA)[0], 13),
+    );
+}
+
+#[test]
+fn flags_move_through_the_stack() {
+    check_long(
+        nothing,
+        |a| {
+            a.push(0x246 | 0xcd7)?;
+            a.popfq()?;
+            a.pushfq()?;
+            a.pop(rax)?;
+            a.cld()?;
+            a.cli()?;
+            a.hlt()
+        },
+        |machine| {
+            let flags = machine.regs().gpr[0];
+            let wanted = rflags::STATUS | rflags::IF | rflags::DF;
+            assert_eq!(flags & (wanted | rflags::TF), wanted);
+        },
+    );
+}
