@@ -59,10 +59,11 @@ fn lift(result: rustix::io::Result<()>) -> io::Result<()> {
 }
 
 fn mount_one(kind: &str, place: &str, options: &std::ffi::CStr) -> io::Result<()> {
-    // What is in the image at this place may be kept by its owner on purpose: only /dev must be
-    // the kernel's, since the channel's device is in it.
     if !Path::new(place).is_dir() {
         fs::create_dir_all(place)?;
+    } else if kind == "tmpfs" && fs::read_dir(place)?.next().is_some() {
+        // The image brought files to this place, which a mount would hide.
+        return Ok(());
     }
     let flags = match kind {
         "devtmpfs" => MountFlags::NOSUID,
