@@ -17,11 +17,16 @@ pub struct Signals {
 }
 
 impl Signals {
-    /// Blocks them. To be called before any other thread is started.
+    /// Blocks them. To be called before any other thread is started. What `biv` was started to
+    /// ignore (by nohup(1), say) stays ignored; a blocked signal would be delivered nevertheless.
     pub fn block() -> io::Result<Signals> {
+        let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+        let ignored = ignored(&status);
         let mut set = SigSet::empty();
         for signal in SIGNALS {
-            set.add(signal);
+            if ignored & (1 << (signal as u32 - 1)) == 0 {
+                set.add(signal);
+            }
         }
         set.thread_block()?;
         let flags = SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC;
@@ -46,5 +51,22 @@ impl Signals {
 impl AsFd for Signals {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.descriptor.as_fd()
+    }
+}
+
+/// The mask of ignored signals in `/proc/PID/status`; bit 0 is signal 1 (proc(5)).
+fn ignored(status: &str) -> u64 {
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ignored_signals_are_read() {
+        assert_eq!(ignored("Name:\tbiv\nSigIgn:\t0000000000001001\n"), 0x1001);
+        assert_eq!(ignored("Name:\tbiv\n"), 0);
     }
 }
