@@ -87,8 +87,7 @@ impl Vcpu {
             _ => 0,
         };
         let scaled = index.wrapping_mul(u64::from(instruction.memory_index_scale()));
-        let offset =
-            base.wrapping_add(scaled).wrapping_add(instruction.memory_displacement64());
+        let offset = base.wrapping_add(scaled).wrapping_add(instruction.memory_displacement64());
         self.truncate_address(instruction, offset)
     }
 
@@ -143,7 +142,11 @@ impl Vcpu {
             };
             let first = Linear(base.wrapping_add(offset));
             let last = Linear(first.0.wrapping_add(u64::from(size.max(1)) - 1));
-            return if first.is_canonical() && last.is_canonical() { Ok(first) } else { Err(fault) };
+            return if first.is_canonical() && last.is_canonical() {
+                Ok(first)
+            } else {
+                Err(fault)
+            };
         }
         self.check_segment(which, offset, size, access).ok_or(fault)?;
         Ok(Linear(segment.base.wrapping_add(offset) & 0xffff_ffff))

@@ -126,6 +126,9 @@ pub(crate) struct Context {
     /// offset meanwhile.
     pub(crate) count_mask: u64,
     pub(crate) count: u64,
+    /// `pext` masks that round a distance down to words of four and eight bytes.
+    pub(crate) word4_mask: u64,
+    pub(crate) word8_mask: u64,
     /// Free for use within one instruction's translation.
     pub(crate) temporary: u64,
     /// The machine waits for interrupts to be enabled, 0 or 1.
@@ -191,6 +194,8 @@ impl Context {
             stack_top: 0,
             count_mask: !0x1fff,
             count: 0,
+            word4_mask: !3,
+            word8_mask: !7,
             temporary: 0,
             window_wanted: 0,
             stack: [0; 8],

@@ -35,3 +35,10 @@ pub use exception::{Exception, Trap, Vector};
 pub use exit::Exit;
 pub use state::{Registers, Segment, SegmentRegister, TableRegister};
 pub use vcpu::{Config, Error, Kick, RamRegion, Statistics, Vcpu};
+
+/// The host's time-stamp counter.
+pub fn time_stamp() -> u64 {
+    // SAFETY: RDTSC is there on every x86-64 processor; where the kernel forbids it (PR_SET_TSC),
+    // so it forbids it to the guest's code, and the process ends.
+    unsafe { std::arch::x86_64::_rdtsc() }
+}

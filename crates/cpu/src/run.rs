@@ -186,6 +186,7 @@ impl Vcpu {
             if self.translator.stopper_has_closed() {
                 self.translator.reopen_gates();
             }
+            self.arrive(reason);
             let left = Happened::Left { rip: self.context.regs.rip, why: reason.name() };
             self.history.note(left);
             match reason {
@@ -209,6 +210,18 @@ impl Vcpu {
         }
     }
 
+    /// Put RIP right for the reasons that leave it to a number.
+    fn arrive(&mut self, reason: Reason) {
+        let detail = self.context.detail;
+        match reason {
+            Reason::Miss | Reason::Interpret => {
+                self.context.regs.rip = self.translator.mark_address(detail);
+            }
+            Reason::Unlinked => self.context.regs.rip = self.translator.gate_target(detail),
+            _ => {}
+        }
+    }
+
     /// Link a jump, or enter its target into the jump cache; where to go on.
     fn follow(&mut self, reason: Reason) -> Option<u64> {
         if !self.may_translate() {
@@ -217,10 +230,12 @@ impl Vcpu {
         let gate = self.context.detail;
         let generation = self.translator.generation;
         let target = self.find_block().ok()??;
-        if reason == Reason::Unlinked && generation == self.translator.generation {
+        let linked = reason == Reason::Unlinked
+            && generation == self.translator.generation
+            && self.translator.link(gate, target);
+        if linked {
             self.statistics.links += 1;
-            self.translator.link(gate, target);
-        } else if reason == Reason::Lookup {
+        } else {
             self.statistics.lookups += 1;
         }
         Some(target)

@@ -292,7 +292,8 @@ impl Vcpu {
     /// Drop the translations that overlap bytes about to be written.
     pub(crate) fn invalidate_code(&mut self, physical: Physical, length: usize) {
         if self.translator.page_has_code(physical) {
-            self.translator.invalidate(physical, length, &mut self.tlb);
+            let dropped = self.translator.invalidate(physical, length, &mut self.tlb);
+            self.statistics.invalidated_blocks += dropped;
         }
     }
 

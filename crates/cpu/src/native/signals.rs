@@ -58,6 +58,8 @@ pub(crate) fn kick_signal() -> i32 {
 
 /// Makes this thread the one that runs `context`; undone when dropped.
 pub(crate) struct Registration {
+    /// The thread that was prepared.
+    owner: std::thread::ThreadId,
     slot: &'static Thread,
     timer: libc::timer_t,
     stack: Vec<u8>,
@@ -85,9 +87,7 @@ pub(crate) fn prepare_thread(
     let thread = unsafe { libc::gettid() };
     let slot = THREADS
         .iter()
-        .find(|slot| {
-            slot.id.compare_exchange(0, -1, Ordering::AcqRel, Ordering::Relaxed).is_ok()
-        })
+        .find(|slot| slot.id.compare_exchange(0, -1, Ordering::AcqRel, Ordering::Relaxed).is_ok())
         .ok_or(Error::Host {
             action: "run more than 64 processors in one process",
             source: io::ErrorKind::OutOfMemory.into(),
@@ -100,6 +100,7 @@ pub(crate) fn prepare_thread(
         }
     };
     let mut registration = Registration {
+        owner: std::thread::current().id(),
         slot,
         timer,
         stack: vec![0; HANDLER_STACK_BYTES + minimum_signal_stack()],
@@ -143,8 +144,7 @@ fn retry_timer(thread: i32) -> Result<libc::timer_t, Error> {
 impl Registration {
     /// Whether the calling thread is the one that was prepared.
     pub(crate) fn is_this_thread(&self) -> bool {
-        // SAFETY: gettid has no preconditions.
-        self.slot.id.load(Ordering::Relaxed) == unsafe { libc::gettid() }
+        self.owner == std::thread::current().id()
     }
 
     fn use_own_stack(&mut self) -> Result<(), Error> {
@@ -354,12 +354,6 @@ fn try_again(timer: u64) {
     // SAFETY: the kernel's timer ids are small integers, which is what glibc's timer_t holds for
     // timers with SIGEV_THREAD_ID; a wrong id is refused.
     unsafe {
-        raw_syscall(
-            libc::SYS_timer_settime,
-            timer,
-            0,
-            std::ptr::from_ref(&when) as u64,
-            0,
-        );
+        raw_syscall(libc::SYS_timer_settime, timer, 0, std::ptr::from_ref(&when) as u64, 0);
     }
 }

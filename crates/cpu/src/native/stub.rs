@@ -6,12 +6,11 @@
 //! device memory, or be anything else that translated code cannot handle. Stubs are kept by the
 //! bytes of the instruction.
 
-use std::collections::HashMap;
-
 use iced_x86::{
     Code, Encoder, Instruction, InstructionInfoFactory, InstructionInfoOptions, MemorySize,
     OpAccess, OpKind, Register,
 };
+use rustc_hash::FxHashMap;
 
 use crate::context::{Reason, context_offset};
 use crate::exception::{Exception, Trap, Vector};
@@ -25,7 +24,7 @@ type Key = ([u8; 24], u8);
 /// Stubs by instruction.
 #[derive(Default)]
 pub(crate) struct Stubs {
-    known: HashMap<Key, u64>,
+    known: FxHashMap<Key, u64>,
 }
 
 impl Stubs {
@@ -150,7 +149,8 @@ impl Vcpu {
         self.run_on_bounce(&instruction, linear, operand)
     }
 
-    fn bit_offset(&self, instruction: &Instruction) -> i64 {
+    /// The signed bit number in the register operand of `bt` and its kin.
+    pub(crate) fn bit_offset(&self, instruction: &Instruction) -> i64 {
         let register = instruction.op1_register();
         let value = self.context.regs.gpr[register.full_register().number()];
         match register.size() {

@@ -213,6 +213,30 @@ impl Emitter {
         self.instruction(&built.expect("operands fit the code"));
     }
 
+    /// `movsxd to, from` (32 to 64 bits).
+    pub(crate) fn sign_extend32(&mut self, to: Register, from: Register) {
+        let built = Instruction::with2(Code::Movsxd_r64_rm32, to, from);
+        self.instruction(&built.expect("operands fit the code"));
+    }
+
+    /// `sarx register, register, count`.
+    pub(crate) fn shift_right_arithmetic(&mut self, register: Register, count: Register) {
+        let built = Instruction::with3(Code::VEX_Sarx_r64_rm64_r64, register, register, count);
+        self.instruction(&built.expect("operands fit the code"));
+    }
+
+    /// `sum -= term`, flags untouched; `term` is lost.
+    pub(crate) fn negate_into_sum(&mut self, sum: Register, term: Register) {
+        let not = Instruction::with1(Code::Not_rm64, term);
+        self.instruction(&not.expect("operands fit the code"));
+        self.lea(sum, at(sum, term, 1));
+    }
+
+    /// `movzx register, word memory`.
+    pub(crate) fn load_word(&mut self, to: Register, memory: MemoryOperand) {
+        self.with_memory(Code::Movzx_r32_rm16, gpr32(to), memory);
+    }
+
     /// `wrgsbase register`.
     pub(crate) fn set_gs_base(&mut self, from: Register) {
         let built = Instruction::with1(Code::Wrgsbase_r64, from);

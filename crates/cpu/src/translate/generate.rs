@@ -18,10 +18,12 @@ use super::decode::{Planned, Run};
 use super::emit::{at, field, gpr64, in_set};
 use super::plan::Action;
 use super::stopper::{Closing, NOP};
+use super::thunk::Thunks;
 use super::{Block, Emitter, Gate, Key, Mark};
-use crate::context::{Reason, context_offset, register_offset};
+use crate::context::{context_offset, register_offset};
 use crate::memory::tlb::{JumpEntry, Set, jump_index_of};
 use crate::memory::{Linear, PAGE_SIZE};
+use crate::native::stub::immediate_bit_form;
 use crate::state::{Registers, Segment};
 use crate::vcpu::Vcpu;
 
@@ -37,9 +39,8 @@ enum Later {
     Taken { at: u64, target: u64 },
     /// A look-up missed: displacement to patch, mark.
     Miss { at: u64, mark: u32 },
-    /// An instruction turned out to need the interpreter: displacement to patch, its address.
-    /// RCX is in s2.
-    Delicate { at: u64, rip: u64 },
+    /// An instruction turned out to need the interpreter: displacement to patch, mark.
+    Delicate { at: u64, mark: u32 },
 }
 
 /// A block under construction.
@@ -48,6 +49,9 @@ pub(super) struct Builder<'a> {
     key: Key,
     block: u32,
     scratch: Option<[Register; 3]>,
+    /// Ways out with the scratch registers spilled, and with none.
+    thunks: Thunks,
+    bare: Thunks,
     later: Vec<Later>,
     closings: Vec<Closing>,
     gates: Vec<Gate>,
@@ -63,6 +67,9 @@ impl Vcpu {
     /// Write the block for `run` into the code cache; its number.
     pub(super) fn generate(&mut self, key: Key, run: &Run) -> u32 {
         let translator = &mut self.translator;
+        let scratch = choose_scratch(key, run);
+        let thunks = translator.thunks(scratch);
+        let bare = translator.thunks(None);
         let base = translator.cache.next();
         let cache_start = translator.cache.start();
         translator.emitter.restart(base);
@@ -70,7 +77,9 @@ impl Vcpu {
             out: &mut translator.emitter,
             key,
             block: translator.blocks.len() as u32,
-            scratch: choose_scratch(key, run),
+            scratch,
+            thunks,
+            bare,
             later: Vec::new(),
             closings: Vec::new(),
             gates: Vec::new(),
@@ -138,6 +147,15 @@ fn set_offset(array: usize) -> i32 {
     array as i32
 }
 
+/// Where a segment register's selector is.
+pub(super) fn selector_offset(number: usize) -> i32 {
+    (std::mem::offset_of!(crate::context::Context, regs)
+        + std::mem::offset_of!(Registers, segments)
+        + number * size_of::<Segment>()
+        + std::mem::offset_of!(Segment, selector)) as i32
+}
+
+/// Where the base of FS or GS is.
 pub(super) fn segment_base(register: Register) -> i32 {
     let number = if register == Register::FS { 4 } else { 5 };
     (std::mem::offset_of!(crate::context::Context, regs)
@@ -185,7 +203,7 @@ impl Builder<'_> {
             Action::Constant(register, value) => self.out.constant(register, value),
             Action::Memory(usage) => {
                 if !self.on_memory(instruction, usage.size, usage.writes, mark) {
-                    self.interpret(instruction.ip());
+                    self.interpret(mark);
                     return false;
                 }
             }
@@ -208,7 +226,7 @@ impl Builder<'_> {
                 self.out.load(Register::RBP, place);
             }
             Action::Repeat(repeated) => self.repeat(repeated, bytes, mark),
-            Action::Inline(kind) => self.inline(kind, instruction, mark),
+            Action::Inline(kind) => self.inline(kind, mark),
             Action::Branch(condition, target) => {
                 self.out.raw(&[0x0f, 0x80 | condition, 0, 0, 0, 0]);
                 let displacement = self.out.here() - 4;
@@ -246,7 +264,7 @@ impl Builder<'_> {
                 self.leave_indirect();
             }
             Action::SystemCall => self.system_call(instruction),
-            Action::SystemReturn => self.system_return(instruction),
+            Action::SystemReturn => self.system_return(mark),
             Action::Return(extra) => {
                 let [s0, ..] = self.s();
                 self.look_up(stack(0), 8, false, mark);
@@ -255,7 +273,7 @@ impl Builder<'_> {
                 self.adjust_stack(8 + i32::from(extra));
                 self.leave_indirect();
             }
-            _ => self.interpret(instruction.ip()),
+            _ => self.interpret(mark),
         }
     }
 
@@ -318,9 +336,45 @@ impl Builder<'_> {
             return false;
         }
         self.operand_address(instruction);
-        self.look_up_in_s0(size, write, mark);
-        self.out.instruction(&moved);
+        if immediate_bit_form(instruction.code()).is_some() {
+            self.bit_operand(&moved, size, write, mark);
+        } else {
+            self.look_up_in_s0(size, write, mark);
+            self.out.instruction(&moved);
+        }
         true
+    }
+
+    /// `bt` and its kin with a bit offset in a register, which reach beyond their operand: look up
+    /// the word that holds the bit, and let the instruction find it from where it would start.
+    fn bit_operand(&mut self, moved: &Instruction, size: usize, write: bool, mark: u32) {
+        let [s0, s1, s2] = self.s();
+        self.word_of_bit(moved.op1_register(), size);
+        self.out.lea(s0, at(s0, s1, 0));
+        self.look_up_in_s0(size, write, mark);
+        self.out.store(field(context_offset!(temporary)), s1);
+        self.word_of_bit(moved.op1_register(), size);
+        self.out.copy(s2, s1);
+        self.out.load(s1, field(context_offset!(temporary)));
+        self.out.negate_into_sum(s0, s2);
+        self.out.instruction(moved);
+    }
+
+    /// Into s1 the distance in bytes of the word of `size` bytes that holds the bit numbered by
+    /// `register`; s2 is lost.
+    fn word_of_bit(&mut self, register: Register, size: usize) {
+        let [_, s1, s2] = self.s();
+        let number = register.full_register();
+        if size == 4 {
+            self.out.sign_extend32(s1, register);
+        } else {
+            self.out.copy(s1, number);
+        }
+        self.out.constant(s2, 3);
+        self.out.shift_right_arithmetic(s1, s2);
+        let mask =
+            if size == 4 { context_offset!(word4_mask) } else { context_offset!(word8_mask) };
+        self.masked(s1, mask);
     }
 
     /// The linear address of an instruction's operand into s0.
@@ -411,22 +465,20 @@ impl Builder<'_> {
         }
     }
 
-    /// Go out to Rust.
-    fn way_out(&mut self, reason: Reason) {
-        self.out.set_field32(context_offset!(reason), reason as u32);
-        self.out.jump_field(context_offset!(leave));
+    /// Go out to Rust through a thunk, with a number that says more.
+    fn way_out(&mut self, thunk: u64, detail: u32) {
+        self.out.set_field32(context_offset!(detail), detail);
+        self.out.jump(thunk);
     }
 
-    /// Have the interpreter execute the instruction at `rip`.
-    fn interpret(&mut self, rip: u64) {
-        self.reload();
-        self.out.set_field64(register_offset!(rip), rip);
-        self.way_out(Reason::Interpret);
+    /// Have the interpreter execute the instruction at `mark`.
+    fn interpret(&mut self, mark: u32) {
+        self.way_out(self.thunks.interpret.plain, mark);
     }
 
     /// The jump whose displacement is at `at` leads to the interpreter.
-    pub(super) fn delicate(&mut self, at: u64, rip: u64) {
-        self.later.push(Later::Delicate { at, rip });
+    pub(super) fn delicate(&mut self, at: u64, mark: u32) {
+        self.later.push(Later::Delicate { at, mark });
     }
 
     /// Leave the block for a known address.
@@ -439,7 +491,6 @@ impl Builder<'_> {
     }
 
     fn leave_by_link(&mut self, target: u64) {
-        let number = self.first_gate + self.gates.len() as u32;
         let mut warm = 0;
         if self.scratch.is_some() {
             warm = self.out.jump(self.out.here() + 5);
@@ -449,10 +500,14 @@ impl Builder<'_> {
         let cold = self.out.jump(self.out.here() + 5);
         let out = self.out.here();
         self.closings.push(Closing::Jump { at: cold, displacement: 0 });
-        self.gates.push(Gate { block: self.block, warm, cold, out });
-        self.out.set_field64(register_offset!(rip), target);
-        self.out.set_field32(context_offset!(detail), number);
-        self.way_out(Reason::Unlinked);
+        let number = self.gate(target, warm, cold, out);
+        self.way_out(self.bare.unlinked.plain, number);
+    }
+
+    /// Add a gate; its number.
+    fn gate(&mut self, target: u64, warm: u64, cold: u64, out: u64) -> u32 {
+        self.gates.push(Gate { block: self.block, target, warm, cold, out });
+        self.first_gate + self.gates.len() as u32 - 1
     }
 
     /// A five-byte `nop` that the signal handler can turn into a jump; the index of its closing,
@@ -465,8 +520,12 @@ impl Builder<'_> {
     }
 
     /// Say that a closed gate leads here.
-    fn finish_gate(&mut self, (at, index): (u64, usize)) {
-        let displacement = super::emit::displacement(at + 1, self.out.here());
+    fn finish_gate(&mut self, gate: (u64, usize)) {
+        self.finish_gate_at(gate, self.out.here());
+    }
+
+    fn finish_gate_at(&mut self, (at, index): (u64, usize), target: u64) {
+        let displacement = super::emit::displacement(at + 1, target);
         self.closings[index] = Closing::Nop { at, displacement };
     }
 
@@ -494,9 +553,8 @@ impl Builder<'_> {
         self.out.patch(miss, here);
         self.out.copy(Register::RCX, s2);
         self.finish_gate(gate);
-        self.reload();
-        self.out.set_field64(register_offset!(rip), target);
-        self.way_out(Reason::Lookup);
+        let number = self.gate(target, 0, 0, 0);
+        self.way_out(self.thunks.unlinked.plain, number);
     }
 
     /// Leave the block for the address in s0.
@@ -518,12 +576,8 @@ impl Builder<'_> {
         self.out.store(field(context_offset!(jump_target)), s1);
         self.reload();
         self.out.jump_field(context_offset!(jump_target));
-        let here = self.out.here();
-        self.out.patch(miss, here);
-        self.out.copy(Register::RCX, s2);
-        self.finish_gate(gate);
-        self.reload();
-        self.way_out(Reason::Lookup);
+        self.out.patch(miss, self.thunks.lookup.with_rcx);
+        self.finish_gate_at(gate, self.thunks.lookup.plain);
     }
 
     fn write_later(&mut self) {
@@ -536,17 +590,11 @@ impl Builder<'_> {
                 }
                 Later::Miss { at, mark } => {
                     self.out.patch(at, here);
-                    let [_, _, s2] = self.s();
-                    self.out.copy(Register::RCX, s2);
-                    self.reload();
-                    self.out.set_field32(context_offset!(detail), mark);
-                    self.way_out(Reason::Miss);
+                    self.way_out(self.thunks.miss.with_rcx, mark);
                 }
-                Later::Delicate { at, rip } => {
+                Later::Delicate { at, mark } => {
                     self.out.patch(at, here);
-                    let [_, _, s2] = self.s();
-                    self.out.copy(Register::RCX, s2);
-                    self.interpret(rip);
+                    self.way_out(self.thunks.interpret.with_rcx, mark);
                 }
             }
         }

@@ -5,7 +5,7 @@
 //! the whole machine (interrupts become possible, TF, IOPL, AC change), the block tests for it
 //! first and, if so, leaves the instruction to the interpreter.
 
-use iced_x86::{Code, Instruction, Register};
+use iced_x86::{Code, Instruction, OpKind, Register};
 
 use super::Mode;
 use super::emit::{at, field, gpr32};
@@ -30,6 +30,8 @@ pub(super) enum Inline {
     PopFlags,
     /// `rdtsc`, or `rdtscp`.
     TimeStamp { with_processor: bool },
+    /// `mov r32, sreg`: destination and the selector's offset.
+    ReadSelector(Register, i32),
     /// `mov r64, crN` at CPL 0: destination and the field's offset.
     ReadControl(Register, i32),
 }
@@ -66,6 +68,15 @@ pub(super) fn inline(instruction: &Instruction, mode: Mode) -> Option<Inline> {
         Code::Rdtscp if kernel || !mode.time_stamp_disabled => {
             Inline::TimeStamp { with_processor: true }
         }
+        Code::Mov_r32m16_Sreg | Code::Mov_r64m16_Sreg
+            if instruction.op0_kind() == OpKind::Register =>
+        {
+            let number = crate::address::segment_register(instruction.op1_register()) as usize;
+            Inline::ReadSelector(
+                instruction.op0_register().full_register(),
+                super::generate::selector_offset(number),
+            )
+        }
         Code::Mov_r64_cr if kernel => {
             let offset = match instruction.op1_register() {
                 Register::CR0 => register_offset!(cr0),
@@ -84,13 +95,13 @@ const TEMPORARY: i32 = context_offset!(temporary);
 
 impl Builder<'_> {
     /// Write the translation of a sensitive instruction.
-    pub(super) fn inline(&mut self, kind: Inline, instruction: &Instruction, mark: u32) {
+    pub(super) fn inline(&mut self, kind: Inline, mark: u32) {
         let [s0, s1, _] = self.s();
         match kind {
             Inline::DisableInterrupts => {
                 self.out.set_field8(register_offset!(interrupt_flag), 0);
             }
-            Inline::EnableInterrupts => self.enable_interrupts(instruction),
+            Inline::EnableInterrupts => self.enable_interrupts(mark),
             Inline::SetAccess(allowed) => {
                 self.out.set_field8(register_offset!(alignment_flag), u8::from(allowed));
                 let offset =
@@ -106,23 +117,26 @@ impl Builder<'_> {
                 self.out.store(field(register_offset!(kernel_gs_base)), s0);
             }
             Inline::PushFlags => self.push_flags(mark),
-            Inline::PopFlags => self.pop_flags(instruction, mark),
+            Inline::PopFlags => self.pop_flags(mark),
             Inline::TimeStamp { with_processor } => self.time_stamp(with_processor),
+            Inline::ReadSelector(register, offset) => {
+                self.out.load_word(register, field(offset));
+            }
             Inline::ReadControl(register, offset) => self.out.load(register, field(offset)),
         }
     }
 
     /// Leave the instruction to the interpreter unless RCX, whose guest value is in s2, is zero.
-    pub(super) fn interpret_unless_rcx_zero(&mut self, instruction: &Instruction) {
+    pub(super) fn interpret_unless_rcx_zero(&mut self, mark: u32) {
         let displacement = self.out.jump_unless_rcx_zero();
-        self.delicate(displacement, instruction.ip());
+        self.delicate(displacement, mark);
     }
 
-    fn enable_interrupts(&mut self, instruction: &Instruction) {
+    fn enable_interrupts(&mut self, mark: u32) {
         let [_, _, s2] = self.s();
         self.out.copy(s2, Register::RCX);
         self.out.load_byte(Register::RCX, field(context_offset!(window_wanted)));
-        self.interpret_unless_rcx_zero(instruction);
+        self.interpret_unless_rcx_zero(mark);
         self.out.copy(Register::RCX, s2);
         self.out.set_field8(register_offset!(interrupt_flag), 1);
     }
@@ -168,7 +182,7 @@ impl Builder<'_> {
         self.out.deposit(register, register, mask);
     }
 
-    fn pop_flags(&mut self, instruction: &Instruction, mark: u32) {
+    fn pop_flags(&mut self, mark: u32) {
         let [s0, s1, s2] = self.s();
         self.look_up(stack(0), 8, false, mark);
         let place = self.found();
@@ -183,7 +197,7 @@ impl Builder<'_> {
             self.out.load_byte(s1, field(byte));
             self.out.lea(Register::RCX, at(Register::RCX, s1, 0));
         }
-        self.interpret_unless_rcx_zero(instruction);
+        self.interpret_unless_rcx_zero(mark);
         self.out.copy(Register::RCX, s2);
         self.out.extract(s1, s0, context_offset!(interrupt_mask));
         self.out.store_byte(field(register_offset!(interrupt_flag)), s1);

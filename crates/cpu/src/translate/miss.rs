@@ -3,7 +3,7 @@
 use iced_x86::{Code, Decoder, DecoderOptions, Instruction, Mnemonic};
 
 use crate::memory::{Access, Linear, Physical, Privilege};
-use crate::native::stub::memory_use;
+use crate::native::stub::{immediate_bit_form, memory_use};
 use crate::run::Resume;
 use crate::state::SegmentRegister;
 use crate::vcpu::Vcpu;
@@ -45,22 +45,19 @@ impl Vcpu {
         if instruction.is_invalid() {
             return false;
         }
-        let mut filled = false;
-        for (at, size, access) in self.accesses(&instruction).into_iter().flatten() {
+        let wanted = self.accesses(&instruction);
+        for (at, size, access) in wanted.into_iter().flatten() {
             if !at.is_canonical() || at.offset() as usize + size > 4096 {
                 return false;
             }
-            if self.is_cached(at, access) {
-                continue;
-            }
-            if self.translate_linear(at, access, Privilege::Current).is_err()
-                || !self.is_cached(at, access)
+            if !self.is_cached(at, access)
+                && self.translate_linear(at, access, Privilege::Current).is_err()
             {
                 return false;
             }
-            filled = true;
         }
-        filled
+        // Two pages may want the same entry; and a page may not be given a tag at all.
+        wanted.into_iter().flatten().all(|(at, _, access)| self.is_cached(at, access))
     }
 
     /// The accesses of an instruction that has a translation, in the order of its look-ups.
@@ -94,7 +91,11 @@ impl Vcpu {
 
     fn explicit(&mut self, instruction: &Instruction) -> Option<Wanted> {
         let usage = memory_use(&mut self.info_factory, instruction)?;
-        let offset = self.effective_address(instruction);
+        let mut offset = self.effective_address(instruction);
+        if immediate_bit_form(instruction.code()).is_some() {
+            let word = self.bit_offset(instruction) >> (8 * usage.size).trailing_zeros();
+            offset = offset.wrapping_add((word * usage.size as i64) as u64);
+        }
         let base = match crate::address::segment_of(instruction) {
             segment @ (SegmentRegister::Fs | SegmentRegister::Gs) => {
                 self.context.regs.segment(segment).base

@@ -31,10 +31,10 @@ mod plan;
 pub(crate) mod stopper;
 pub(crate) mod string;
 mod syscall;
-
-use std::collections::HashMap;
+mod thunk;
 
 use iced_x86::Register;
+use rustc_hash::FxHashMap;
 
 use crate::context::Context;
 use crate::exception::Trap;
@@ -46,6 +46,7 @@ use cache::CodeCache;
 use emit::{Emitter, displacement};
 pub(crate) use generate::without_moffs;
 use stopper::{NOP, Stopper};
+use thunk::Thunks;
 
 /// Room that must be free before a block is translated.
 const MAX_BLOCK_BYTES: usize = 64 << 10;
@@ -88,13 +89,16 @@ pub(crate) struct Mark {
     guest: u16,
 }
 
-/// A direct jump to a block of the same page.
+/// A direct jump out of a block.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Gate {
     block: u32,
+    /// Linear address of the guest instruction it leads to.
+    target: u64,
     /// Displacement of the jump that keeps the scratch registers spilled, 0 if there is none.
     warm: u64,
-    /// Displacement of the jump after they have been reloaded.
+    /// Displacement of the jump after they have been reloaded; 0 if the target is not in the same
+    /// page and the jump goes through the jump cache.
     cold: u64,
     /// Where `cold` leads when not linked.
     out: u64,
@@ -131,13 +135,14 @@ pub(crate) struct Translator {
     pub(crate) generation: u64,
     emitter: Emitter,
     blocks: Vec<Block>,
-    known: HashMap<Key, u32>,
-    pages: HashMap<u64, Page>,
+    known: FxHashMap<Key, u32>,
+    pages: FxHashMap<u64, Page>,
     /// One bit per guest-physical page: it has blocks.
     code_pages: Vec<u64>,
     marks: Vec<Mark>,
     gates: Vec<Gate>,
     stopper: Box<Stopper>,
+    thunks: FxHashMap<Option<[Register; 3]>, Thunks>,
     /// Mode bits under which the jump caches were filled.
     jump_mode: Mode,
 }
@@ -159,12 +164,13 @@ impl Translator {
             cache,
             generation: 0,
             blocks: Vec::new(),
-            known: HashMap::new(),
-            pages: HashMap::new(),
+            known: FxHashMap::default(),
+            pages: FxHashMap::default(),
             code_pages: Vec::new(),
             marks: Vec::new(),
             gates: Vec::new(),
             stopper,
+            thunks: FxHashMap::default(),
             jump_mode: Mode::default(),
         })
     }
@@ -185,6 +191,7 @@ impl Translator {
         self.marks.clear();
         self.gates.clear();
         self.stopper.clear();
+        self.thunks.clear();
     }
 
     /// Whether any byte of this guest page has been translated.
@@ -259,14 +266,28 @@ impl Translator {
         }
     }
 
+    /// The guest address that a gate leads to.
+    pub(crate) fn gate_target(&self, number: u32) -> u64 {
+        self.gates[number as usize].target
+    }
+
+    /// The guest address of a mark.
+    pub(crate) fn mark_address(&self, number: u32) -> u64 {
+        let mark = self.marks[number as usize];
+        self.blocks[mark.block as usize].key.linear.wrapping_add(u64::from(mark.guest))
+    }
+
     /// Let the gate lead to the block at `target`, if that is sound (invariant 4).
-    pub(crate) fn link(&mut self, number: u32, target: u64) {
-        let Some(gate) = self.gates.get(number as usize).copied() else { return };
-        let Some(to) = self.block_at(target) else { return };
+    pub(crate) fn link(&mut self, number: u32, target: u64) -> bool {
+        let Some(gate) = self.gates.get(number as usize).copied() else { return false };
+        let Some(to) = self.block_at(target) else { return false };
+        if gate.cold == 0 {
+            return false;
+        }
         let (from, block) = (&self.blocks[gate.block as usize], &self.blocks[to as usize]);
         let same_page = Physical(from.key.physical).page() == Physical(block.key.physical).page();
         if !from.alive || !same_page || block.second.is_some() || from.key.mode != block.key.mode {
-            return;
+            return false;
         }
         if gate.warm != 0 && from.scratch == block.scratch {
             self.cache.patch(gate.warm, displacement(gate.warm, block.warm));
@@ -274,6 +295,7 @@ impl Translator {
             self.cache.patch(gate.cold, displacement(gate.cold, block.cold));
         }
         self.blocks[to as usize].incoming.push(number);
+        true
     }
 
     /// The block whose code contains host address `at`.

@@ -112,6 +112,9 @@ pub(super) fn plan(
     if let Some(kind) = inline(instruction, mode) {
         return Action::Inline(kind);
     }
+    if is_hint(instruction) {
+        return Action::Skip;
+    }
     // Translated code never has DF set.
     if instruction.mnemonic() == Mnemonic::Std {
         return Action::Interpret;
@@ -127,9 +130,9 @@ pub(super) fn plan(
         return address_only(instruction);
     }
     let Some(usage) = memory_use(factory, instruction) else {
-        return if is_hint(instruction) { Action::Skip } else { Action::Interpret };
+        return Action::Interpret;
     };
-    let odd = immediate_bit_form(instruction.code()).is_some()
+    let odd = (immediate_bit_form(instruction.code()).is_some() && usage.size < 4)
         || instruction.memory_index().is_xmm()
         || instruction.memory_index().is_ymm()
         || instruction.memory_index().is_zmm()
@@ -166,6 +169,8 @@ fn is_hint(instruction: &Instruction) -> bool {
             | Mnemonic::Prefetcht2
             | Mnemonic::Prefetchw
             | Mnemonic::Prefetch
+            | Mnemonic::Endbr64
+            | Mnemonic::Endbr32
     )
 }
 

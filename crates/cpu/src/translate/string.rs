@@ -71,21 +71,14 @@ impl Builder<'_> {
         self.out.copy(Register::RDI, s1);
         self.out.raw(bytes);
         if repeated.copies {
-            self.advance(Register::RSI, s0);
+            self.out.negate_into_sum(Register::RSI, s0);
             self.out.lea(Register::RSI, at(Register::RSI, s2, 0));
         }
-        self.advance(Register::RDI, s1);
+        self.out.negate_into_sum(Register::RDI, s1);
         self.out.load(s1, field(DESTINATION));
         self.out.lea(Register::RDI, at(Register::RDI, s1, 0));
         let here = self.out.here();
         self.out.patch(skip, here);
-    }
-
-    /// `pointer -= start`, flags untouched; `start` is lost.
-    fn advance(&mut self, pointer: Register, start: Register) {
-        let not = Instruction::with1(Code::Not_rm64, start);
-        self.out.instruction(&not.expect("operands fit the code"));
-        self.out.lea(pointer, at(pointer, start, 1));
     }
 
     /// Look up RCX elements at `pointer`, all of which must be in one page: s0 becomes the offset

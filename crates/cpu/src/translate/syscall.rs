@@ -57,7 +57,7 @@ impl Builder<'_> {
     }
 
     /// `sysretq` from CPL 0.
-    pub(super) fn system_return(&mut self, instruction: &Instruction) {
+    pub(super) fn system_return(&mut self, mark: u32) {
         let [s0, s1, s2] = self.s();
         self.out.copy(s2, Register::RCX);
         self.out.extract(s0, Register::R11, context_offset!(delicate_mask));
@@ -65,7 +65,7 @@ impl Builder<'_> {
         self.out.lea(s0, at(s0, s1, 0));
         self.out.load_byte(s1, field(context_offset!(window_wanted)));
         self.out.lea(Register::RCX, at(s0, s1, 0));
-        self.interpret_unless_rcx_zero(instruction);
+        self.interpret_unless_rcx_zero(mark);
         self.out.copy(Register::RCX, s2);
         self.out.set_field64(context_offset!(regs) + crate::state::FLAGS_OFFSET, rflags::FIXED);
         self.out.extract(s1, Register::R11, context_offset!(interrupt_mask));
