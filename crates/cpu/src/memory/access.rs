@@ -33,6 +33,15 @@ pub(crate) enum Privilege {
     Supervisor,
 }
 
+/// The TLB sets of the current address space, and what they were chosen for.
+#[derive(Debug, Default)]
+pub(crate) struct Views {
+    /// CR3, CR4.PCIDE and SMAP, CR0.PG.
+    mode: Option<(u64, u64, u64)>,
+    /// For CPL 3, for lower CPLs with AC clear, and with AC set.
+    sets: [usize; 3],
+}
+
 /// Where a linear address leads.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Place {
@@ -61,14 +70,11 @@ impl Vcpu {
     /// Tell translated code which sets to use.
     pub(crate) fn select_sets(&mut self) {
         let number = self.current_set();
+        let [user, kernel, access] = self.views.sets;
         self.context.set = self.set_address(number);
-        let set_of = |user, smap_override| Accessor { user, smap_override };
-        let kernel = self.set_for(set_of(false, false));
-        let access = self.set_for(set_of(false, true));
-        let user = self.set_for(set_of(true, false));
+        self.context.user_set = self.set_address(user);
         self.context.kernel_set = self.set_address(kernel);
         self.context.access_set = self.set_address(access);
-        self.context.user_set = self.set_address(user);
         self.context.after_system_call = !self.context.regs.sfmask & !rflags::RF | rflags::FIXED;
     }
 
@@ -76,18 +82,34 @@ impl Vcpu {
         std::ptr::from_mut(self.tlb.set(number)) as u64
     }
 
+    #[inline]
     fn set_for(&mut self, accessor: Accessor) -> usize {
         let regs = &self.context.regs;
-        let view = if accessor.user {
-            View::User
-        } else if regs.cr4 & cr4::SMAP != 0 && accessor.smap_override {
-            View::KernelUserAccess
-        } else {
-            View::Kernel
-        };
+        let mode = (regs.cr3, regs.cr4 & (cr4::PCIDE | cr4::SMAP), regs.cr0 & cr0::PG);
+        if self.views.mode != Some(mode) {
+            self.find_views(mode);
+        }
+        let [user, kernel, access] = self.views.sets;
+        match accessor {
+            Accessor { user: true, .. } => user,
+            Accessor { smap_override: true, .. } => access,
+            _ => kernel,
+        }
+    }
+
+    /// The sets for the current address space.
+    fn find_views(&mut self, mode: (u64, u64, u64)) {
+        let regs = &self.context.regs;
         let pcid = self.current_pcid();
-        let cr3 = if regs.cr0 & cr0::PG == 0 { 0 } else { regs.cr3 & !(1 << 63) };
-        self.tlb.activate(cr3, pcid, view)
+        let cr3 = if regs.cr0 & cr0::PG == 0 { 0 } else { regs.cr3 };
+        let user = self.tlb.activate(cr3, pcid, View::User);
+        let kernel = self.tlb.activate(cr3, pcid, View::Kernel);
+        let access = if mode.1 & cr4::SMAP != 0 {
+            self.tlb.activate(cr3, pcid, View::KernelUserAccess)
+        } else {
+            kernel
+        };
+        self.views = Views { mode: Some(mode), sets: [user, kernel, access] };
     }
 
     /// The current PCID, 0 when they are off.

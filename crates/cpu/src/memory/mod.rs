@@ -11,7 +11,7 @@ pub(crate) mod paging;
 pub(crate) mod ram;
 pub(crate) mod tlb;
 
-pub(crate) use access::{Access, Privilege};
+pub(crate) use access::{Access, Privilege, Views};
 pub(crate) use tlb::Flush;
 
 /// Bytes in the smallest page.
