@@ -1,7 +1,7 @@
 //! What we ask of Linux.
 //!
-//! This crate imports none of ours. It is one of the two that may contain `unsafe`: it maps the
-//! guest's memory, and a mapping is something that no type can check. Each `unsafe` block is short
+//! This crate imports none of ours. It is one of the two that may contain `unsafe`: it maps
+//! memory, and a mapping is something that no type can check. Each `unsafe` block is short
 //! and says what makes it sound.
 //!
 //! - [`memory`]: a guest's physical memory, one sealed `memfd` mapped region by region.
@@ -9,7 +9,9 @@
 //!   the control groups that we are in.
 
 pub mod available;
+pub mod buffer;
 pub mod memory;
 
 pub use available::Available;
+pub use buffer::Buffer;
 pub use memory::{Error, GuestMemory, RawRegion};

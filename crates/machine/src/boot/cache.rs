@@ -9,18 +9,59 @@
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
+use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
+
+use host::Buffer;
 
 use super::bytes::{array_at, u64_at};
 use super::error::Error;
 use super::limits::{MAX_CACHED_KERNELS, STALE_SECONDS};
 
-const MAGIC: [u8; 8] = *b"bivkern1";
-const HEADER_BYTES: usize = 48;
+const MAGIC: [u8; 8] = *b"bivkern2";
+/// What follows the kernel in an entry: magic, length, hash. At the end, so that it can be cut off.
+const TRAILER_BYTES: usize = 48;
 const EXTENSION: &str = "kernel";
 const UNFINISHED: &str = "part";
+
+/// An unpacked kernel, wherever its bytes are.
+#[derive(Debug)]
+pub enum Unpacked<'a> {
+    /// It was never packed.
+    Borrowed(&'a [u8]),
+    /// Just unpacked.
+    Owned(Vec<u8>),
+    /// From the cache.
+    Cached(Buffer),
+}
+
+impl Unpacked<'_> {
+    /// The bytes, to be changed; a copy if they are somebody else's.
+    pub fn to_mut(&mut self) -> &mut [u8] {
+        if let Self::Borrowed(bytes) = self {
+            *self = Self::Owned(bytes.to_vec());
+        }
+        match self {
+            Self::Borrowed(_) => &mut [],
+            Self::Owned(bytes) => bytes,
+            Self::Cached(bytes) => bytes,
+        }
+    }
+}
+
+impl Deref for Unpacked<'_> {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Self::Borrowed(bytes) => bytes,
+            Self::Owned(bytes) => bytes,
+            Self::Cached(bytes) => bytes,
+        }
+    }
+}
 
 /// The cache in one directory, which is made when it is first needed.
 #[derive(Debug, Clone)]
@@ -43,12 +84,12 @@ impl Cache {
         &self,
         packed: &[u8],
         unpack: impl FnOnce() -> Result<Vec<u8>, Error>,
-    ) -> Result<Vec<u8>, Error> {
+    ) -> Result<Unpacked<'static>, Error> {
         let name = blake3::hash(packed).to_hex();
         let path = self.directory.join(name.as_str()).with_extension(EXTENSION);
-        match fs::read(&path) {
+        match Buffer::read(&path) {
             Ok(entry) => match content(entry) {
-                Some(kernel) => return Ok(kernel),
+                Some(kernel) => return Ok(Unpacked::Cached(kernel)),
                 None => tracing::warn!("{} is damaged and is made anew", path.display()),
             },
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
@@ -56,7 +97,7 @@ impl Cache {
         }
         let kernel = unpack()?;
         self.store(&path, &kernel)?;
-        Ok(kernel)
+        Ok(Unpacked::Owned(kernel))
     }
 
     fn store(&self, path: &Path, kernel: &[u8]) -> Result<(), Error> {
@@ -106,24 +147,22 @@ impl Cache {
 
 fn write(path: &Path, kernel: &[u8]) -> io::Result<()> {
     let mut file = File::options().write(true).create_new(true).open(path)?;
+    file.write_all(kernel)?;
     file.write_all(&MAGIC)?;
     file.write_all(&(kernel.len() as u64).to_le_bytes())?;
-    file.write_all(blake3::hash(kernel).as_bytes())?;
-    file.write_all(kernel)
+    file.write_all(blake3::hash(kernel).as_bytes())
 }
 
 /// The kernel in an entry, if the entry is intact.
-fn content(mut entry: Vec<u8>) -> Option<Vec<u8>> {
-    let length = u64_at(&entry, 8)?;
-    let hash: [u8; 32] = array_at(&entry, 16)?;
-    let body = entry.get(HEADER_BYTES..)?;
-    let intact = array_at(&entry, 0) == Some(MAGIC)
-        && length == body.len() as u64
+fn content(mut entry: Buffer) -> Option<Buffer> {
+    let length = entry.len().checked_sub(TRAILER_BYTES)?;
+    let (body, trailer) = entry.split_at(length);
+    let hash: [u8; 32] = array_at(trailer, 16)?;
+    let intact = array_at(trailer, 0) == Some(MAGIC)
+        && u64_at(trailer, 8) == Some(length as u64)
         && blake3::hash(body) == hash;
-    intact.then(|| {
-        entry.drain(..HEADER_BYTES);
-        entry
-    })
+    entry.truncate(length);
+    intact.then_some(entry)
 }
 
 #[cfg(test)]
@@ -161,9 +200,9 @@ mod tests {
         let directory = Directory::new("once");
         let cache = Cache::new(&directory.0);
         let unpack = || Ok(b"unpacked".to_vec());
-        assert_eq!(cache.get_or_unpack(b"packed", unpack).unwrap(), b"unpacked");
-        assert_eq!(cache.get_or_unpack(b"packed", never).unwrap(), b"unpacked");
-        assert_eq!(cache.get_or_unpack(b"other", || Ok(vec![7])).unwrap(), [7]);
+        assert_eq!(cache.get_or_unpack(b"packed", unpack).unwrap()[..], *b"unpacked");
+        assert_eq!(cache.get_or_unpack(b"packed", never).unwrap()[..], *b"unpacked");
+        assert_eq!(cache.get_or_unpack(b"other", || Ok(vec![7])).unwrap()[..], [7]);
         assert_eq!(directory.entries().len(), 2);
     }
 
@@ -180,6 +219,7 @@ mod tests {
             bad[at] ^= 1;
             bad
         };
+        // The kernel, then magic, length and hash.
         for bad in [
             vec![],
             good[..40].to_vec(),
@@ -187,10 +227,10 @@ mod tests {
             damage(0),
             damage(9),
             damage(20),
-            damage(50),
+            damage(55),
         ] {
             fs::write(&path, bad).unwrap();
-            assert_eq!(cache.get_or_unpack(b"packed", unpack).unwrap(), b"unpacked");
+            assert_eq!(cache.get_or_unpack(b"packed", unpack).unwrap()[..], *b"unpacked");
             assert_eq!(fs::read(&path).unwrap(), good);
         }
     }

@@ -15,13 +15,12 @@
 //! None of this happens with `nokaslr`, without randomness, or if the kernel has no relocations.
 //! Otherwise it goes where it was linked, or if memory is short, where it fits.
 
-use std::borrow::Cow;
-
 use linux_loader::bootparam::{
     KASLR_FLAG, LOADED_HIGH, SETUP_RNG_SEED, XLF_CAN_BE_LOADED_ABOVE_4G, boot_e820_entry,
     boot_params, setup_header,
 };
 
+use super::cache::Unpacked;
 use super::elf::Image;
 use super::entry::gpr;
 use super::error::Error;
@@ -57,7 +56,7 @@ const UNDEFINED_LOADER: u8 = 0xff;
 /// An unpacked kernel.
 pub struct Kernel<'a> {
     /// The ELF file, and the relocation table behind it.
-    pub file: Cow<'a, [u8]>,
+    pub file: Unpacked<'a>,
     /// Its headers.
     pub image: Image,
     /// The setup header of the bzImage that it came from.
@@ -125,13 +124,13 @@ pub fn load(mut loader: Loader, mut kernel: Kernel) -> Result<Loaded, Error> {
     let mut params = Box::new(boot_params { hdr: header, ..boot_params::default() });
     params.hdr.loadflags &= !KASLR_FLAG;
     let mut linear_offset = 0;
-    let address;
+    let (address, initrd);
     match (loader.request.randomness, table) {
         (Some(random), Some(table))
             if layout.relocatable && !has_word(loader.request.command_line, "nokaslr") =>
         {
             place_tables(&mut loader, &mut params)?;
-            place_initrd(&mut loader, &mut params)?;
+            initrd = place_initrd(&mut loader, &mut params)?;
             address = choose_address(&mut loader, &layout, random.physical)?;
             linear_offset = layout.linear_offset(kernel.file.len() as u64, random.linear);
             if linear_offset != 0 {
@@ -142,20 +141,27 @@ pub fn load(mut loader: Loader, mut kernel: Kernel) -> Result<Loaded, Error> {
         _ => {
             address = linked_address(&mut loader, &layout)?;
             place_tables(&mut loader, &mut params)?;
-            place_initrd(&mut loader, &mut params)?;
+            initrd = place_initrd(&mut loader, &mut params)?;
         }
     }
     let physical_offset = address.wrapping_sub(layout.linked).cast_signed();
     write_image(&loader, &kernel, physical_offset)?;
 
-    let range = Range { start: address, end: address + layout.room };
+    let range = Range { start: address, end: address + layout.span };
     let rip = kernel.image.entry.wrapping_add_signed(physical_offset);
     let mut entry = tables::enter_long(&mut loader, rip, range)?;
     let zero_page = loader.space.take_table(size_of::<boot_params>(), PAGE_BYTES)?;
     loader.write_object(zero_page, &*params)?;
     entry.gprs[gpr::RSI] = zero_page;
     entry.gprs[gpr::RSP] = loader.space.take_table(PAGE_BYTES as usize, PAGE_BYTES)? + PAGE_BYTES;
-    Ok(Loaded { entry, protocol: Protocol::Linux64, kernel: range, physical_offset, linear_offset })
+    Ok(Loaded {
+        entry,
+        protocol: Protocol::Linux64,
+        kernel: range,
+        initrd,
+        physical_offset,
+        linear_offset,
+    })
 }
 
 /// The header of a kernel that came without one: an ELF file says nothing about itself.
@@ -246,12 +252,12 @@ fn place_tables(loader: &mut Loader, params: &mut boot_params) -> Result<(), Err
 
 /// Place the initrd as high as the kernel allows. Several are joined, aligned to 4 bytes, which
 /// Linux unpacks one after the other (Documentation/driver-api/early-userspace/buffer-format.rst).
-fn place_initrd(loader: &mut Loader, params: &mut boot_params) -> Result<(), Error> {
+fn place_initrd(loader: &mut Loader, params: &mut boot_params) -> Result<Option<Range>, Error> {
     let modules = loader.modules()?;
     let aligned = |module: &super::Module| (module.data.len() as u64).next_multiple_of(4);
     let size: u64 = modules.iter().map(aligned).sum();
     if size == 0 {
-        return Ok(());
+        return Ok(None);
     }
     let header = params.hdr;
     let limit = match header.initrd_addr_max {
@@ -275,7 +281,7 @@ fn place_initrd(loader: &mut Loader, params: &mut boot_params) -> Result<(), Err
     params.ext_ramdisk_image = (address >> 32) as u32;
     params.hdr.ramdisk_size = size as u32;
     params.ext_ramdisk_size = (size >> 32) as u32;
-    Ok(())
+    Ok(Some(Range { start: address, end: at }))
 }
 
 /// The kernel clears its own `.bss` (arch/x86/kernel/head64.c, `clear_bss`); touching it here would

@@ -46,8 +46,6 @@ mod unpack;
 #[cfg(test)]
 mod tests;
 
-use std::borrow::Cow;
-
 use vm_memory::{GuestAddress, GuestMemoryMmap};
 
 pub use cache::Cache;
@@ -57,6 +55,7 @@ pub use modules::{ModuleFile, split_modules};
 pub use space::Range;
 
 use bzimage::BzImage;
+use cache::Unpacked;
 use elf::Image;
 use linux::Kernel;
 use loader::Loader;
@@ -159,8 +158,10 @@ pub struct Loaded {
     pub entry: Entry,
     /// The protocol that was used.
     pub protocol: Protocol,
-    /// Where the kernel is in physical memory.
+    /// Where the kernel is in physical memory, its zeros included.
     pub kernel: Range,
+    /// Where the initrd is, if Linux got one.
+    pub initrd: Option<Range>,
     /// How far it is above where it was linked, in physical memory.
     pub physical_offset: i64,
     /// The same in virtual memory, where it only moves up.
@@ -208,13 +209,10 @@ pub fn load(memory: &GuestMemoryMmap, request: &Request) -> Result<Loaded, Error
         let unpack = || bzimage.verify().and_then(|()| unpack::unpack(bzimage.payload));
         let file = match request.cache {
             Some(cache) => cache.get_or_unpack(file, unpack)?,
-            None => unpack()?,
+            None => Unpacked::Owned(unpack()?),
         };
         let image = Image::parse(&file)?;
-        return linux::load(
-            loader,
-            Kernel { file: Cow::Owned(file), image, header: Some(bzimage.header) },
-        );
+        return linux::load(loader, Kernel { file, image, header: Some(bzimage.header) });
     }
     if let Some(header) = multiboot::find_header(file) {
         return multiboot::load(loader, &header);
@@ -222,6 +220,6 @@ pub fn load(memory: &GuestMemoryMmap, request: &Request) -> Result<Loaded, Error
     let image = Image::parse(file)?;
     match elf_protocol(&image) {
         Protocol::Pvh => pvh::load(loader, &image),
-        _ => linux::load(loader, Kernel { file: Cow::Borrowed(file), image, header: None }),
+        _ => linux::load(loader, Kernel { file: Unpacked::Borrowed(file), image, header: None }),
     }
 }

@@ -96,6 +96,7 @@ pub fn load(mut loader: Loader, header: &Header) -> Result<Loaded, Error> {
         entry,
         protocol: Protocol::Multiboot,
         kernel,
+        initrd: None,
         physical_offset: 0,
         linear_offset: 0,
     })

@@ -58,7 +58,14 @@ pub fn load(mut loader: Loader, image: &Image) -> Result<Loaded, Error> {
     let info = loader.place(info.as_slice(), 16)?;
     let mut entry = tables::enter_protected(&mut loader, rip)?;
     entry.gprs[gpr::RBX] = info;
-    Ok(Loaded { entry, protocol: Protocol::Pvh, kernel, physical_offset: 0, linear_offset: 0 })
+    Ok(Loaded {
+        entry,
+        protocol: Protocol::Pvh,
+        kernel,
+        initrd: None,
+        physical_offset: 0,
+        linear_offset: 0,
+    })
 }
 
 fn place_all<T: ByteValued>(loader: &mut Loader, items: &[T]) -> Result<u64, Error> {
