@@ -1,7 +1,34 @@
-//! What a computer is: its memory map, its interrupt controllers and timers, and how it boots.
+//! What a computer is: its memory map, its buses, its interrupt controllers and timers, its ACPI
+//! tables, and how it boots.
 //!
-//! This crate knows no host: time, randomness, memory and files are handed to it.
+//! What it is not: it knows no host. Time, randomness, memory and files are handed to it. It knows
+//! no processor either: [`Platform`] is asked what the processor cannot answer itself.
+//!
+//! What rules it:
+//!
+//! 1. *Nothing runs by itself.* Timers say when they next have something to do and are told that
+//!    time has passed; no thread and no callback is in here but the one that wakes a processor.
+//! 2. *One owner.* A [`Platform`] is used by one thread at a time, without locks. Devices on other
+//!    threads reach it through [`interrupts::Line`], which is a bit in a shared word.
+//! 3. *Every register write of a guest is an ordinary event*: nothing panics, overflows or takes
+//!    time that the guest can choose.
 
 #![forbid(unsafe_code)]
 
+pub mod acpi;
 pub mod boot;
+pub mod bus;
+pub mod interrupts;
+pub mod layout;
+pub mod limits;
+pub mod memory;
+pub mod paravirtual;
+pub mod platform;
+mod power;
+pub mod request;
+pub mod time;
+mod timers;
+
+pub use interrupts::{Fault, Line, StartUp, Wake};
+pub use platform::{Config, Error, Platform};
+pub use request::{Request, Requests};

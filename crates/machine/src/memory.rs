@@ -1,6 +1,6 @@
 //! The guest's physical memory, as devices that read and write it by address see it.
 
-use vm_memory::{Bytes, GuestAddress, GuestMemoryBackend, GuestMemoryMmap};
+use vm_memory::{Bytes, GuestAddress, GuestMemoryMmap};
 
 /// No RAM at the address that the guest gave, or not that much.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

@@ -1,0 +1,115 @@
+use super::{Config, Error, Tables, build};
+use crate::layout::{ACPI_TABLES, HIGH_MEMORY};
+
+const CONFIG: Config = Config { processors: 2, com1: true, com2: true, fw_cfg: true };
+
+fn sum(bytes: &[u8]) -> u8 {
+    bytes.iter().fold(0, |sum, byte| sum.wrapping_add(*byte))
+}
+
+/// The table at an address.
+fn at(tables: &Tables, address: u64) -> &[u8] {
+    let piece = tables.pieces.iter().find(|(start, _)| start.0 == address);
+    &piece.expect("a table starts there").1
+}
+
+fn long(bytes: &[u8], offset: usize) -> u32 {
+    u32::from_le_bytes(bytes[offset..offset + 4].try_into().unwrap())
+}
+
+fn quad(bytes: &[u8], offset: usize) -> u64 {
+    u64::from_le_bytes(bytes[offset..offset + 8].try_into().unwrap())
+}
+
+/// The table with a signature, found as a kernel finds it.
+fn found<'a>(tables: &'a Tables, signature: &[u8; 4]) -> &'a [u8] {
+    let xsdt = at(tables, quad(at(tables, tables.rsdp.0), 24));
+    let entries = xsdt[36..].chunks(8).map(|entry| at(tables, quad(entry, 0)));
+    entries.into_iter().find(|table| &table[..4] == signature).expect("it is in the XSDT")
+}
+
+#[test]
+fn the_rsdp_is_where_it_is_searched_for() {
+    let tables = build(&CONFIG).unwrap();
+    assert_eq!(tables.rsdp, ACPI_TABLES);
+    let rsdp = at(&tables, tables.rsdp.0);
+    assert_eq!(&rsdp[..8], b"RSD PTR ");
+    assert_eq!((sum(&rsdp[..20]), sum(rsdp), rsdp[15]), (0, 0, 2));
+}
+
+#[test]
+fn every_table_has_its_length_and_checksum() {
+    let tables = build(&CONFIG).unwrap();
+    let fadt = found(&tables, b"FACP");
+    let dsdt = at(&tables, quad(fadt, 140));
+    for table in [found(&tables, b"APIC"), fadt, dsdt] {
+        assert_eq!(long(table, 4) as usize, table.len());
+        assert_eq!(sum(table), 0);
+    }
+    assert_eq!(&dsdt[..4], b"DSDT");
+    assert_eq!(long(fadt, 40), quad(fadt, 140) as u32);
+    assert_eq!(&at(&tables, long(fadt, 36).into())[..4], b"FACS");
+}
+
+#[test]
+fn tables_do_not_overlap_and_stay_in_their_range() {
+    let tables = build(&CONFIG).unwrap();
+    for pair in tables.pieces.windows(2) {
+        assert!(pair[0].0.0 + pair[0].1.len() as u64 <= pair[1].0.0);
+        assert_eq!(pair[1].0.0 % 64, 0);
+    }
+    let (last, bytes) = tables.pieces.last().unwrap();
+    assert!(last.0 + bytes.len() as u64 <= HIGH_MEMORY.0);
+}
+
+#[test]
+fn the_fixed_hardware_is_where_the_platform_has_it() {
+    let tables = build(&CONFIG).unwrap();
+    let fadt = found(&tables, b"FACP");
+    assert_eq!(long(fadt, 48), 0, "no SMI command port: ACPI is always on");
+    assert_eq!((long(fadt, 56), long(fadt, 64), long(fadt, 76)), (0x600, 0x604, 0x608));
+    assert_eq!((quad(fadt, 120), fadt[128]), (0xcf9, 6));
+    let flags = long(fadt, 112);
+    assert_eq!(flags & 1 << 20, 0, "not hardware-reduced");
+    assert_ne!(flags & 1 << 10, 0, "the reset register is there");
+}
+
+#[test]
+fn the_madt_lists_processors_and_overrides() {
+    let tables = build(&CONFIG).unwrap();
+    let mut rest = &found(&tables, b"APIC")[44..];
+    let mut entries = Vec::new();
+    while !rest.is_empty() {
+        let (entry, more) = rest.split_at(rest[1].into());
+        entries.push(entry);
+        rest = more;
+    }
+    let expected: [&[u8]; 6] = [
+        &[0, 8, 0, 0, 1, 0, 0, 0],
+        &[0, 8, 1, 1, 1, 0, 0, 0],
+        &[1, 12, 0, 0, 0, 0, 0xc0, 0xfe, 0, 0, 0, 0],
+        &[2, 10, 0, 0, 2, 0, 0, 0, 0, 0],
+        &[2, 10, 0, 9, 9, 0, 0, 0, 0x0d, 0],
+        &[4, 6, 0xff, 0, 0, 1],
+    ];
+    assert_eq!(entries, expected);
+}
+
+#[test]
+fn devices_appear_as_configured() {
+    let names = |config| {
+        let tables = build(&config).unwrap();
+        let fadt = found(&tables, b"FACP").to_vec();
+        let dsdt = at(&tables, quad(&fadt, 140)).to_vec();
+        [b"COM1", b"COM2", b"FWCF", b"_S5_"].map(|name| dsdt.windows(4).any(|at| at == name))
+    };
+    assert_eq!(names(CONFIG), [true; 4]);
+    let bare = Config { com1: false, com2: false, fw_cfg: false, ..CONFIG };
+    assert_eq!(names(bare), [false, false, false, true]);
+}
+
+#[test]
+fn too_many_processors_are_refused() {
+    let config = Config { processors: 20_000, ..CONFIG };
+    assert!(matches!(build(&config), Err(Error::TooLarge { .. })));
+}

@@ -1,0 +1,339 @@
+//! The local APIC of one processor, in xAPIC mode (a page of MMIO) and x2APIC mode (MSRs)
+//! (SDM 3A chapter 11).
+//!
+//! It reaches nobody: what leaves it is an [`Effect`] that the caller carries out.
+//!
+//! Known differences: there is no interrupt behind the thermal and performance-counter entries of
+//! the LVT, and arbitration priority and remote read are zero, as on every processor since the
+//! Pentium 4.
+
+mod bits;
+mod command;
+mod registers;
+#[cfg(test)]
+mod tests;
+mod timer;
+mod vectors;
+
+use bits::{Base, Errors, Lvt, Spurious, lvt};
+pub use timer::FREQUENCY;
+use timer::Timer;
+use vectors::Vectors;
+
+use super::message::{DeliveryMode, Message};
+use crate::layout::LOCAL_APIC;
+use crate::time::{Clock, Hertz, Nanoseconds};
+
+/// What an access to a register does beyond the APIC itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Effect {
+    /// Nothing.
+    None,
+    /// A level-triggered interrupt has ended: tell the I/O APIC.
+    End(u8),
+    /// Send this.
+    Send(Message),
+}
+
+/// The instruction is to fault with #GP(0).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Fault;
+
+/// What a processor that waits to be started is told (SDM 3A 9.4).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StartUp {
+    /// INIT: reset, then wait.
+    Init,
+    /// Start in real mode at this page.
+    At(u8),
+}
+
+/// A local APIC.
+#[derive(Debug)]
+pub struct LocalApic {
+    id: u32,
+    base: Base,
+    task_priority: u8,
+    logical: u32,
+    format: u32,
+    spurious: Spurious,
+    request: Vectors,
+    in_service: Vectors,
+    trigger: Vectors,
+    /// Errors since the register was last written, and what a read shows.
+    errors: Errors,
+    shown_errors: Errors,
+    command: u64,
+    lvt: [Lvt; lvt::ENTRIES],
+    timer: Timer,
+    non_maskable: bool,
+    /// An ExtINT message has come from the I/O APIC.
+    external: bool,
+    init: bool,
+    start_page: Option<u8>,
+}
+
+impl LocalApic {
+    /// The APIC of processor `id`, of which 0 is the bootstrap processor.
+    pub fn new(id: u32, tsc: Hertz) -> Self {
+        let bootstrap = if id == 0 { Base::BOOTSTRAP } else { Base::empty() };
+        let mut apic = Self {
+            id,
+            base: Base::from_bits_truncate(LOCAL_APIC.0) | Base::ENABLED | bootstrap,
+            task_priority: 0,
+            logical: 0,
+            format: 0,
+            spurious: Spurious::empty(),
+            request: Vectors::default(),
+            in_service: Vectors::default(),
+            trigger: Vectors::default(),
+            errors: Errors::empty(),
+            shown_errors: Errors::empty(),
+            command: 0,
+            lvt: [Lvt::MASKED; lvt::ENTRIES],
+            timer: Timer::new(tsc),
+            non_maskable: false,
+            external: false,
+            init: false,
+            start_page: None,
+        };
+        apic.initialize();
+        apic
+    }
+
+    /// As after power-on (SDM 3A 11.4.7.1).
+    pub fn reset(&mut self) {
+        *self = Self::new(self.id, self.timer.tsc());
+    }
+
+    /// As after INIT: all but the id and the base (SDM 3A 11.4.7.3). LINT0 of the bootstrap
+    /// processor takes the 8259's interrupts, as firmware leaves it (virtual wire mode, MP 3.6.2.2):
+    /// there is no firmware here that could do it.
+    fn initialize(&mut self) {
+        self.task_priority = 0;
+        self.logical = 0;
+        self.format = u32::MAX;
+        self.spurious = Spurious::VECTOR;
+        self.request = Vectors::default();
+        self.in_service = Vectors::default();
+        self.trigger = Vectors::default();
+        self.errors = Errors::empty();
+        self.shown_errors = Errors::empty();
+        self.command = 0;
+        self.lvt = [Lvt::MASKED; lvt::ENTRIES];
+        if self.base.contains(Base::BOOTSTRAP) {
+            self.lvt[lvt::LINT0] = Lvt::DELIVERY_MODE;
+        }
+        self.timer.reset();
+        self.external = false;
+    }
+
+    /// Add to the processor's time-stamp counter, which TSC deadlines are compared with.
+    pub fn set_tsc_offset(&mut self, offset: u64) {
+        self.timer.tsc_offset = offset;
+    }
+
+    // What the processor asks.
+
+    /// The vector that is to be delivered now.
+    #[inline]
+    pub fn pending(&self) -> Option<u8> {
+        let vector = self.request.highest()?;
+        (vector & 0xf0 > self.processor_priority() & 0xf0).then_some(vector)
+    }
+
+    /// Deliver what [`Self::pending`] says: it is in service from now on.
+    #[inline]
+    pub fn acknowledge(&mut self) -> Option<u8> {
+        let vector = self.pending()?;
+        self.request.remove(vector);
+        self.in_service.insert(vector);
+        Some(vector)
+    }
+
+    /// Whether INTR of the 8259 pair, when it is `asserted`, interrupts this processor.
+    #[inline]
+    pub fn takes_external(&self, asserted: bool) -> bool {
+        self.external || asserted && self.lint0_is_external()
+    }
+
+    /// The vector was asked of the 8259 pair.
+    pub fn external_acknowledged(&mut self) {
+        self.external = false;
+    }
+
+    /// A non-maskable interrupt, once.
+    pub fn take_non_maskable(&mut self) -> bool {
+        std::mem::take(&mut self.non_maskable)
+    }
+
+    /// Whether one is there.
+    pub fn has_non_maskable(&self) -> bool {
+        self.non_maskable
+    }
+
+    /// INIT and then the start-up message, each once.
+    pub fn take_start_up(&mut self) -> Option<StartUp> {
+        if std::mem::take(&mut self.init) {
+            return Some(StartUp::Init);
+        }
+        self.start_page.take().map(StartUp::At)
+    }
+
+    /// CR8.
+    pub fn task_priority_class(&self) -> u8 {
+        self.task_priority >> 4
+    }
+
+    /// CR8: bits 3:0 become bits 7:4 of the register (SDM 3A 11.8.6).
+    pub fn set_task_priority_class(&mut self, class: u8) {
+        self.task_priority = class << 4;
+    }
+
+    /// SDM 3A 11.8.3.1.
+    #[inline]
+    fn processor_priority(&self) -> u8 {
+        let served = self.in_service.highest().unwrap_or(0) & 0xf0;
+        if self.task_priority & 0xf0 >= served { self.task_priority } else { served }
+    }
+
+    // What comes in.
+
+    /// Take a message that is addressed to this processor.
+    pub fn accept(&mut self, message: &Message) {
+        if !self.base.contains(Base::ENABLED) {
+            return;
+        }
+        match message.mode {
+            DeliveryMode::Fixed | DeliveryMode::LowestPriority => {
+                self.accept_vector(message.vector, message.level);
+            }
+            DeliveryMode::NonMaskable => self.non_maskable = true,
+            DeliveryMode::External => self.external = true,
+            DeliveryMode::Init => {
+                self.initialize();
+                self.init = true;
+                self.start_page = None;
+            }
+            DeliveryMode::StartUp => self.start_page = Some(message.vector),
+            DeliveryMode::SystemManagement | DeliveryMode::Reserved => {}
+        }
+    }
+
+    /// INTR of the 8259 pair rises, on LINT0. In ExtINT mode it is the level that counts.
+    pub fn lint0_rises(&mut self) {
+        self.local_interrupt(lvt::LINT0);
+    }
+
+    /// NMI of the chip set, on LINT1.
+    pub fn lint1_rises(&mut self) {
+        self.local_interrupt(lvt::LINT1);
+    }
+
+    /// Whether `address` names this APIC physically; the I/O APIC knows 8 bits only.
+    pub fn has_id(&self, address: u32) -> bool {
+        self.id == address
+    }
+
+    /// Whether `address` names this APIC logically (SDM 3A 11.6.2.2, 11.12.10.1).
+    pub fn matches_logical(&self, address: u32) -> bool {
+        if self.base.contains(Base::X2APIC) {
+            let own = self.x2apic_logical_id();
+            return own >> 16 == address >> 16 && own & address & 0xffff != 0;
+        }
+        let own = self.logical >> 24;
+        if self.format >> 28 == 0xf {
+            return own & address & 0xff != 0;
+        }
+        let same_cluster = own >> 4 == address >> 4 & 0xf || address >> 4 & 0xf == 0xf;
+        same_cluster && own & address & 0xf != 0
+    }
+
+    /// What arbitration for a lowest-priority message goes by (SDM 3A 11.6.2.4); a processor whose
+    /// APIC is off does not take part.
+    pub fn arbitration(&self) -> Option<u8> {
+        let on = self.base.contains(Base::ENABLED) && self.spurious.contains(Spurious::ENABLED);
+        on.then(|| self.processor_priority())
+    }
+
+    // Time.
+
+    /// When the timer has something to do.
+    #[inline]
+    pub fn next_deadline(&self) -> Nanoseconds {
+        self.timer.deadline()
+    }
+
+    /// Time has passed; whether an interrupt came of it.
+    #[inline]
+    pub fn advance(&mut self, now: Nanoseconds) -> bool {
+        self.timer.expire(now) && self.local_interrupt(lvt::TIMER)
+    }
+
+    /// IA32_TSC_DEADLINE.
+    pub fn tsc_deadline(&mut self, clock: &dyn Clock) -> u64 {
+        self.advance(clock.now());
+        self.timer.tsc_deadline()
+    }
+
+    /// IA32_TSC_DEADLINE: arms the timer.
+    pub fn set_tsc_deadline(&mut self, value: u64, clock: &dyn Clock) {
+        self.timer.set_tsc_deadline(value, clock);
+    }
+
+    // Inside.
+
+    fn lint0_is_external(&self) -> bool {
+        let entry = self.lvt[lvt::LINT0];
+        let external = entry & (Lvt::MASKED | Lvt::DELIVERY_MODE) == Lvt::DELIVERY_MODE;
+        !self.base.contains(Base::ENABLED) || external
+    }
+
+    /// The source of an LVT entry has something; whether an interrupt came of it.
+    fn local_interrupt(&mut self, which: usize) -> bool {
+        let entry = self.lvt[which];
+        if entry.contains(Lvt::MASKED) || !self.base.contains(Base::ENABLED) {
+            return false;
+        }
+        match DeliveryMode::from_register(entry.bits()) {
+            DeliveryMode::Fixed => self.accept_vector(entry.vector(), false),
+            DeliveryMode::NonMaskable => self.non_maskable = true,
+            _ => return false,
+        }
+        true
+    }
+
+    fn accept_vector(&mut self, vector: u8, level: bool) {
+        if !self.spurious.contains(Spurious::ENABLED) {
+            return;
+        }
+        if vector < 16 {
+            return self.report(Errors::RECEIVED_ILLEGAL_VECTOR);
+        }
+        self.request.insert(vector);
+        if level {
+            self.trigger.insert(vector);
+        } else {
+            self.trigger.remove(vector);
+        }
+    }
+
+    /// Note an error and interrupt for it, unless that interrupt's vector is itself the error.
+    fn report(&mut self, error: Errors) {
+        self.errors |= error;
+        let entry = self.lvt[lvt::ERROR];
+        if entry.vector() >= 16 {
+            self.local_interrupt(lvt::ERROR);
+        }
+    }
+
+    fn end_of_interrupt(&mut self) -> Effect {
+        let Some(vector) = self.in_service.highest() else { return Effect::None };
+        self.in_service.remove(vector);
+        if self.trigger.contains(vector) { Effect::End(vector) } else { Effect::None }
+    }
+
+    fn x2apic_logical_id(&self) -> u32 {
+        self.id >> 4 << 16 | 1 << (self.id & 15)
+    }
+}
