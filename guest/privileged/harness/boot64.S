@@ -57,9 +57,10 @@ start32:
         .code64
 start64:
         movl    $KERNEL_DS, %eax
+        movl    %eax, %ss
+        movl    $USER_DS, %eax
         movl    %eax, %ds
         movl    %eax, %es
-        movl    %eax, %ss
         xorl    %eax, %eax
         movl    %eax, %fs
         movl    %eax, %gs

@@ -93,11 +93,11 @@ enter_iret:
 
         .globl  leave_snippet
 leave_snippet:
-        movl    $KERNEL_DS, %eax
+        movl    $USER_DS, %eax                  /* 32-bit user code needs them */
         movl    %eax, %ds
         movl    %eax, %es
         movq    main_rsp, %rdx
-        pushq   %rax
+        pushq   $KERNEL_DS
         pushq   %rdx
         pushq   $2
         pushq   $KERNEL_CS

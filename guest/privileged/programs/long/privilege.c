@@ -82,11 +82,11 @@ static void iret_state(void)
 	run(&start);
 	check(last.vector, GP, "iretq to a non-canonical RIP");
 	start = user_state(nothing);
-	start.rflags = ~(F_TF | F_NT | F_RF | 7ul << 17) | F_AC;
+	start.rflags = ~(F_TF | F_NT | F_RF | 15ul << 17) | F_AC;
 	run(&start);
 	check(last.rflags, 0x243ed7, "iretq loads every flag but the reserved");
 	start = user_state(read_segments);
-	asm volatile("mov %0, %%fs; mov %1, %%gs" ::"r"(KERNEL_DS), "r"(USER_DS));
+	asm volatile("mov %0, %%ds; mov %0, %%es; mov %0, %%fs; mov %1, %%gs" ::"r"(KERNEL_DS), "r"(USER_DS));
 	run(&start);
 	check(last.rax, 0, "iretq to ring 3 clears DS of DPL 0");
 	check(last.rbx, 0, "iretq to ring 3 clears ES of DPL 0");
@@ -232,10 +232,12 @@ static void call_gates(void)
 	tss.rsp[0] = 0x800000000000;
 	struct event start = user_state(far_call);
 	start.rdi = USER(&pointer);
-	set_gate(SS, (word)vector_stubs + 16 * SS, KERNEL_CS, GATE_INTERRUPT, 1);
+	for (unsigned vector = DF; vector <= GP; vector++)
+		set_gate(vector, (word)vector_stubs + 16 * vector, KERNEL_CS, GATE_INTERRUPT, 1);
 	run(&start);
 	check(last.vector, SS, "call gate: non-canonical RSP in the TSS");
-	set_gate(SS, (word)vector_stubs + 16 * SS, KERNEL_CS, GATE_INTERRUPT, 0);
+	for (unsigned vector = DF; vector <= GP; vector++)
+		set_gate(vector, (word)vector_stubs + 16 * vector, KERNEL_CS, GATE_INTERRUPT, 0);
 	tss.rsp[0] = stack_pointer;
 }
 
