@@ -245,6 +245,11 @@ impl Vcpu {
         self.flush_tlb(crate::memory::Flush::All);
     }
 
+    /// Forget all translations: memory was changed behind the processor's back.
+    pub fn forget_code(&mut self) {
+        self.translator.clear(&mut self.stubs, &mut self.tlb);
+    }
+
     /// Count executed instructions of the interpreter by mnemonic.
     pub fn count_interpreted(&mut self) {
         self.interpreted = Some(std::collections::HashMap::new());

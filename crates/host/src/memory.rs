@@ -135,6 +135,31 @@ impl GuestMemory {
             .collect()
     }
 
+    /// Make `size` bytes from guest-physical address `guest` zero again, giving their memory back
+    /// to the host. Ranges that are not memory are left alone.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Host`] when Linux will not punch the hole.
+    pub fn discard(&self, guest: u64, size: u64) -> Result<(), Error> {
+        for region in self.regions() {
+            let start = guest.max(region.guest);
+            let end = guest.saturating_add(size).min(region.guest + region.size);
+            if start < end {
+                let offset = region.file_offset + (start - region.guest);
+                rustix::fs::fallocate(
+                    &*self.file,
+                    rustix::fs::FallocateFlags::PUNCH_HOLE
+                        | rustix::fs::FallocateFlags::KEEP_SIZE,
+                    offset,
+                    end - start,
+                )
+                .map_err(|errno| host("discard pages", errno))?;
+            }
+        }
+        Ok(())
+    }
+
     /// The file, to be shared with other processes.
     pub fn file(&self) -> &Arc<File> {
         &self.file

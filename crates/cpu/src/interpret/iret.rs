@@ -151,10 +151,8 @@ impl Vcpu {
             let pointer = self.pop(to.size)?;
             stack = Some((pointer, self.pop(to.size)? as u16));
         }
-        let mut changed = self.changeable_flags(to.size);
-        if old_cpl == 0 && to.size > 2 {
-            changed |= rflags::VIF | rflags::VIP;
-        }
+        // Without VME, which is not announced, VIF and VIP are reserved.
+        let changed = self.changeable_flags(to.size);
         let regs = &mut self.context.regs;
         *regs.segment_mut(SegmentRegister::Cs) = descriptor.segment(to.selector);
         regs.cpl = level;

@@ -130,19 +130,19 @@ impl Vcpu {
         let mut decoder = Decoder::with_ip(bits, &bytes[..length], rip, DecoderOptions::NONE);
         let instruction = decoder.decode();
         if instruction.is_invalid() {
-            return Err(self.undecodable(decoder.last_error(), length));
+            return Err(self.undecodable(decoder.last_error(), length, decoder.position() == length));
         }
         self.segmented(SegmentRegister::Cs, rip, instruction.len() as u32, Access::Execute)?;
         Ok(instruction)
     }
 
-    /// Why `length` fetched bytes are not an instruction.
-    fn undecodable(&mut self, error: DecoderError, length: usize) -> Trap {
+    /// Why `length` fetched bytes are not an instruction; `at_end` when all of them were looked at.
+    fn undecodable(&mut self, error: DecoderError, length: usize, at_end: bool) -> Trap {
+        if length == MAX_INSTRUCTION_BYTES && at_end {
+            return Exception::general_protection(0).into();
+        }
         if error != DecoderError::NoMoreBytes {
             return Exception::invalid_opcode().into();
-        }
-        if length == MAX_INSTRUCTION_BYTES {
-            return Exception::general_protection(0).into();
         }
         // The bytes ended where the page does: the fault is that of the next page.
         let next = self.context.regs.rip.wrapping_add(length as u64);

@@ -148,7 +148,7 @@ impl Mode {
 }
 
 /// Read one entry; entries outside RAM read as not present.
-fn load(ram: &Ram, at: u64, bytes: u64) -> u64 {
+pub(crate) fn load(ram: &Ram, at: u64, bytes: u64) -> u64 {
     let Some(host) = ram.host(Physical(at)) else { return 0 };
     // SAFETY: `host` points into a live RAM mapping; entries are naturally aligned and so do not
     // leave it; the guest may change them at any time, hence the atomic load.

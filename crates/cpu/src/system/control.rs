@@ -5,7 +5,7 @@ use iced_x86::{Instruction, Mnemonic, OpKind, Register};
 
 use crate::exception::Trap;
 use crate::interpret::{gp0, ud};
-use crate::memory::paging::PHYSICAL_BITS;
+use crate::memory::paging::{PHYSICAL_BITS, load};
 use crate::memory::{Access, Flush, Linear, Privilege};
 use crate::state::{Attributes, SegmentRegister, cr0, cr4, efer};
 use crate::vcpu::Vcpu;
@@ -42,6 +42,9 @@ const CR4_DEFINED: u64 = cr4::TSD
 
 /// Bits of CR4 that change how memory is accessed.
 const CR4_PAGING: u64 = cr4::PSE | cr4::PAE | cr4::PGE | cr4::PCIDE | cr4::SMEP | cr4::SMAP;
+
+/// Reserved bits of a page-directory-pointer entry, but for the address (SDM 3A table 4-8).
+const POINTER_RESERVED: u64 = 0x1e6;
 
 /// Do not flush: bit 63 of a value moved to CR3 when PCIDs are on (SDM 3A 4.10.4.1).
 const KEEP_TLB: u64 = 1 << 63;
@@ -111,6 +114,10 @@ impl Vcpu {
         if changed & cr0::PG != 0 {
             self.switch_paging(paging)?;
         }
+        let (cr3, cr4) = (self.context.regs.cr3, self.context.regs.cr4);
+        if changed & (cr0::PG | cr0::CD | cr0::NW) != 0 {
+            self.check_directory_pointers(value, cr3, cr4)?;
+        }
         self.context.regs.cr0 = value;
         if changed & !(cr0::MP | cr0::NE | cr0::CD | cr0::NW) != 0 {
             self.flush_tlb(Flush::All);
@@ -141,6 +148,24 @@ impl Vcpu {
         Ok(())
     }
 
+    /// With PAE paging the four page-directory-pointer entries are checked when they are loaded
+    /// (SDM 3A 4.4.1).
+    ///
+    /// # Errors
+    ///
+    /// #GP(0) when an entry that is present has a reserved bit set.
+    fn check_directory_pointers(&self, cr0: u64, cr3: u64, cr4: u64) -> Result<(), Trap> {
+        let paging = cr0 & cr0::PG != 0 && cr4 & cr4::PAE != 0;
+        if !paging || self.context.regs.long_mode() {
+            return Ok(());
+        }
+        let table = cr3 & 0xffff_ffe0;
+        let good = (0..4).map(|index| load(&self.ram, table + 8 * index, 8)).all(|entry| {
+            entry & 1 == 0 || entry & POINTER_RESERVED == 0 && entry >> PHYSICAL_BITS == 0
+        });
+        if good { Ok(()) } else { Err(gp0()) }
+    }
+
     /// Set CR3 and flush as SDM 3A 4.10.4.1 says.
     pub(crate) fn set_cr3(&mut self, value: u64) -> Result<(), Trap> {
         let regs = &mut self.context.regs;
@@ -150,7 +175,9 @@ impl Vcpu {
         if regs.long_mode() && value >> PHYSICAL_BITS != 0 {
             return Err(gp0());
         }
-        regs.cr3 = value;
+        let (cr0, cr4) = (regs.cr0, regs.cr4);
+        self.check_directory_pointers(cr0, value, cr4)?;
+        self.context.regs.cr3 = value;
         if !keep {
             let pcid = self.current_pcid();
             self.flush_tlb(Flush::Pcid(pcid));
@@ -170,7 +197,11 @@ impl Vcpu {
         if impossible {
             return Err(gp0());
         }
-        regs.cr4 = value;
+        let (cr0, cr3) = (regs.cr0, regs.cr3);
+        if changed & (cr4::PAE | cr4::PGE | cr4::PSE | cr4::SMEP) != 0 {
+            self.check_directory_pointers(cr0, cr3, value)?;
+        }
+        self.context.regs.cr4 = value;
         if changed & (CR4_PAGING | cr4::OSFXSR | cr4::OSXSAVE) != 0 {
             self.flush_tlb(Flush::All);
         }

@@ -4,13 +4,13 @@
 //! that exception is delivered in its place, or the two become a double fault, or the processor
 //! shuts down (SDM 3A table 6-5).
 
-use super::descriptor::{Descriptor, gp, is_null, kind, np, ts};
+use super::descriptor::{Descriptor, gp, is_null, kind, np, ss, ts};
 use super::segment::{flat, null_segment};
 use crate::exception::{Exception, Trap, Vector};
 use crate::exit::Exit;
 use crate::interpret::gp0;
 use crate::memory::{Linear, Privilege};
-use crate::state::{Attributes, Segment, SegmentRegister, rflags};
+use crate::state::{Attributes, Segment, SegmentRegister, cr4, rflags};
 use crate::vcpu::Vcpu;
 
 /// Bit 0 of a selector error code: the event was external to the program.
@@ -138,6 +138,10 @@ impl Vcpu {
     fn event_of(&mut self, exception: Exception) -> Event {
         let mut source = Source::Fault;
         match exception.vector {
+            // Unmasked SIMD exceptions need CR4.OSXMMEXCPT (SDM 3A 2.5).
+            Vector::SimdFloatingPoint if self.context.regs.cr4 & cr4::OSXMMEXCPT == 0 => {
+                return self.event_of(Exception::invalid_opcode());
+            }
             Vector::PageFault => self.context.regs.cr2 = exception.payload,
             Vector::Debug => {
                 self.record_debug_event(exception.payload);
@@ -301,13 +305,18 @@ impl Vcpu {
         self.push_frame(&frame[..length], 8)
     }
 
-    /// A field of the 64-bit TSS.
+    /// A stack pointer in the 64-bit TSS, which must be canonical (SDM 2A "INT n", "CALL").
     fn task_field64(&mut self, offset: u32) -> Result<u64, Trap> {
         let tr = self.context.regs.tr;
         if offset + 7 > tr.limit {
             return Err(ts(tr.selector));
         }
-        self.read_u64(Linear(tr.base.wrapping_add(u64::from(offset))), Privilege::Supervisor)
+        let at = Linear(tr.base.wrapping_add(u64::from(offset)));
+        let pointer = self.read_u64(at, Privilege::Supervisor)?;
+        if !Linear(pointer).is_canonical() {
+            return Err(ss(0));
+        }
+        Ok(pointer)
     }
 
     /// The stack for a privilege level, from the TSS of legacy modes (SDM 3A 7.2.1).
@@ -414,7 +423,7 @@ impl Vcpu {
 fn on_stack(trap: Trap, stack: &Segment) -> Trap {
     match trap {
         Trap::Exception(exception) if exception.vector == Vector::StackFault => {
-            super::descriptor::ss(stack.selector)
+            ss(stack.selector)
         }
         other => other,
     }

@@ -180,6 +180,11 @@ impl Translator {
         if self.cache.has_room(MAX_BLOCK_BYTES) {
             return;
         }
+        self.clear(stubs, tlb);
+    }
+
+    /// Drop everything.
+    pub(crate) fn clear(&mut self, stubs: &mut Stubs, tlb: &mut Tlb) {
         stubs.clear();
         tlb.drop_all_jumps();
         self.cache.clear();
