@@ -130,7 +130,11 @@ impl Vcpu {
         let mut decoder = Decoder::with_ip(bits, &bytes[..length], rip, DecoderOptions::NONE);
         let instruction = decoder.decode();
         if instruction.is_invalid() {
-            return Err(self.undecodable(decoder.last_error(), length, decoder.position() == length));
+            return Err(self.undecodable(
+                decoder.last_error(),
+                length,
+                decoder.position() == length,
+            ));
         }
         self.segmented(SegmentRegister::Cs, rip, instruction.len() as u32, Access::Execute)?;
         Ok(instruction)

@@ -422,9 +422,7 @@ impl Vcpu {
 /// A fault on a new stack has its selector as error code.
 fn on_stack(trap: Trap, stack: &Segment) -> Trap {
     match trap {
-        Trap::Exception(exception) if exception.vector == Vector::StackFault => {
-            ss(stack.selector)
-        }
+        Trap::Exception(exception) if exception.vector == Vector::StackFault => ss(stack.selector),
         other => other,
     }
 }
