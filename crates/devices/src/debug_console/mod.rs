@@ -1,0 +1,36 @@
+//! The port 0xe9 of Bochs and QEMU's `isa-debugcon`: every byte written is a character.
+
+mod bits;
+#[cfg(test)]
+mod tests;
+
+use std::io::Write;
+
+use machine::bus::{PortDevice, Size};
+
+/// The port; register it with [`machine::bus::Width::Byte`].
+pub struct DebugConsole {
+    output: Box<dyn Write + Send>,
+}
+
+impl DebugConsole {
+    /// A port whose characters go there. What cannot be written is lost.
+    pub fn new(output: Box<dyn Write + Send>) -> Self {
+        Self { output }
+    }
+}
+
+impl PortDevice for DebugConsole {
+    fn read(&mut self, _offset: u16, _size: Size) -> u32 {
+        bits::PRESENT
+    }
+
+    fn write(&mut self, _offset: u16, _size: Size, value: u32) {
+        let written = self.output.write_all(&[value as u8]).and_then(|()| self.output.flush());
+        if let Err(error) = written {
+            tracing::debug!(%error, "the debug console lost a character");
+        }
+    }
+
+    fn reset(&mut self) {}
+}
