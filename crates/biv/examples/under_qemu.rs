@@ -3,6 +3,8 @@
 //!
 //! `cargo run --example under_qemu -- [--tty] COMMAND ARG...`
 
+use std::fs::File;
+use std::io::Write;
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -12,6 +14,7 @@ use biv::provision::{Guest, Part};
 use biv::session::channel::Channel;
 use biv::session::{Ending, Session, Signals};
 use biv::{initramfs, status, terminal};
+use rustix::fs::{MemfdFlags, memfd_create};
 
 type Failure = Box<dyn std::error::Error>;
 
@@ -28,7 +31,8 @@ fn main() -> Result<ExitCode, Failure> {
         terminal: on_terminal.then(terminal::size),
     };
     let guest = Guest::provide(&[Part::Kernel, Part::Busybox])?;
-    let initrd = initramfs::default_guest(&guest.busybox()?)?;
+    let initrd = File::from(memfd_create("initrd", MemfdFlags::CLOEXEC)?);
+    (&initrd).write_all(&initramfs::default_guest(&guest.busybox()?)?)?;
     let signals = Signals::block()?;
     let path = std::env::temp_dir().join(format!("biv-qemu-{}", std::process::id()));
     let listener = UnixListener::bind(&path)?;

@@ -48,13 +48,13 @@ pub struct Run {
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub kernel: Option<PathBuf>,
 
-    /// Load this initial RAM disk (for Multiboot kernels: a module)
+    /// Load this initial RAM disk (for Multiboot kernels: modules, as "FILE ARG...,FILE ARG...")
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "root")]
     pub initrd: Option<PathBuf>,
 
     /// Add STRING to the kernel's command line
     #[arg(long, value_name = "STRING", allow_hyphen_values = true)]
-    pub append: Option<OsString>,
+    pub append: Option<String>,
 
     /// Give the machine SIZE of memory, such as 512M or 8G
     #[arg(long, value_name = "SIZE", default_value = "1G", value_parser = size::parse)]

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs::{self, File};
-use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
@@ -62,12 +61,6 @@ fn read(mut archive: &[u8]) -> BTreeMap<Vec<u8>, Entry> {
     }
 }
 
-fn contents(mut file: File) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    file.read_to_end(&mut bytes).unwrap();
-    bytes
-}
-
 /// A directory that goes away again.
 struct Scratch(PathBuf);
 
@@ -87,7 +80,7 @@ impl Drop for Scratch {
 }
 
 fn pack(root: &Path) -> BTreeMap<Vec<u8>, Entry> {
-    read(&contents(initramfs::from_directory(root).unwrap()))
+    read(&initramfs::from_directory(root).unwrap())
 }
 
 #[test]
@@ -120,7 +113,7 @@ fn directories_come_before_what_is_in_them() {
     let scratch = Scratch::new("order");
     fs::create_dir_all(scratch.0.join("a/b/c")).unwrap();
     fs::write(scratch.0.join("a/b/c/d"), b"x").unwrap();
-    let archive = contents(initramfs::from_directory(&scratch.0).unwrap());
+    let archive = initramfs::from_directory(&scratch.0).unwrap();
     let find = |name: &[u8]| {
         let name = [name, b"\0"].concat();
         archive.windows(name.len()).position(|window| window == name).unwrap()
@@ -159,7 +152,7 @@ fn the_default_guest_has_its_applets() {
     let program = scratch.0.join("busybox");
     fs::write(&program, b"busybox!").unwrap();
     let busybox = Busybox { program, applets: "/bin/busybox\nbin/ls\nusr/bin/id\n".to_owned() };
-    let entries = read(&contents(initramfs::default_guest(&busybox).unwrap()));
+    let entries = read(&initramfs::default_guest(&busybox).unwrap());
     assert_eq!(entries[&b"bin/busybox"[..]].contents, b"busybox!");
     for applet in [&b"bin/ls"[..], b"usr/bin/id"] {
         assert_eq!(entries[applet].contents, b"/bin/busybox");
@@ -173,7 +166,7 @@ fn our_init_follows_a_given_archive() {
     let scratch = Scratch::new("given");
     let given = scratch.0.join("initrd");
     fs::write(&given, b"07").unwrap();
-    let archive = contents(initramfs::with_init(&given).unwrap());
+    let archive = initramfs::with_init(&given).unwrap();
     assert_eq!(&archive[..4], b"07\0\0");
     assert!(read(&archive[4..]).contains_key(INIT.trim_start_matches('/').as_bytes()));
 }

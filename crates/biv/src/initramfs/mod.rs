@@ -3,11 +3,8 @@
 //! Our init is at [`INIT`] in all of them, a place that no distribution uses, so that a directory
 //! that has an init of its own keeps it.
 
-use std::fs::File;
-use std::io::{self, BufWriter, Seek, Write};
+use std::io;
 use std::path::{Path, PathBuf};
-
-use rustix::fs::{MemfdFlags, memfd_create};
 
 use self::cpio::{Archive, Metadata, mode};
 
@@ -56,9 +53,9 @@ const FILES: &[(&str, &str)] = &[
 /// Why there is no archive.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The memory for it.
-    #[error("cannot hold the guest's initramfs in memory: {0}")]
-    Memory(#[from] io::Error),
+    /// A file does not fit the format.
+    #[error("cannot pack the guest's initramfs: {0}")]
+    Format(#[from] io::Error),
     /// The user's directory.
     #[error(transparent)]
     Tree(#[from] tree::Error),
@@ -82,54 +79,47 @@ pub struct Busybox {
 }
 
 /// The default guest: busybox and a few files.
-pub fn default_guest(busybox: &Busybox) -> Result<File, Error> {
-    build(|archive| {
-        for (name, permissions) in DIRECTORIES {
-            archive.add(name.as_bytes(), Metadata::new(mode::DIRECTORY | permissions), &[])?;
+pub fn default_guest(busybox: &Busybox) -> Result<Vec<u8>, Error> {
+    let mut archive = Archive::new(Vec::new());
+    for (name, permissions) in DIRECTORIES {
+        archive.add(name.as_bytes(), Metadata::new(mode::DIRECTORY | permissions), &[])?;
+    }
+    for (name, contents) in FILES {
+        archive.add(name.as_bytes(), Metadata::new(mode::FILE | 0o644), contents.as_bytes())?;
+    }
+    let program = read(&busybox.program)?;
+    archive.add(b"bin/busybox", Metadata::new(mode::FILE | 0o755), &program)?;
+    for applet in busybox.applets.lines() {
+        let name = applet.trim_start_matches('/');
+        if !name.is_empty() && name != "bin/busybox" {
+            let link = Metadata::new(mode::LINK | 0o777);
+            archive.add(name.as_bytes(), link, b"/bin/busybox")?;
         }
-        for (name, contents) in FILES {
-            archive.add(name.as_bytes(), Metadata::new(mode::FILE | 0o644), contents.as_bytes())?;
-        }
-        let program = std::fs::read(&busybox.program)
-            .map_err(|error| Error::Read { path: busybox.program.clone(), error })?;
-        archive.add(b"bin/busybox", Metadata::new(mode::FILE | 0o755), &program)?;
-        for applet in busybox.applets.lines() {
-            let name = applet.trim_start_matches('/');
-            if !name.is_empty() && name != "bin/busybox" {
-                let link = Metadata::new(mode::LINK | 0o777);
-                archive.add(name.as_bytes(), link, b"/bin/busybox")?;
-            }
-        }
-        Ok(())
-    })
+    }
+    add_init(archive)
 }
 
 /// A guest whose files are those of `root`.
-pub fn from_directory(root: &Path) -> Result<File, Error> {
-    build(|archive| Ok(tree::pack(archive, root)?))
+pub fn from_directory(root: &Path) -> Result<Vec<u8>, Error> {
+    let mut archive = Archive::new(Vec::new());
+    tree::pack(&mut archive, root)?;
+    add_init(archive)
 }
 
 /// `initrd` with our init added. Linux unpacks archives that follow each other, compressed or not,
 /// as one (buffer-format.rst).
-pub fn with_init(initrd: &Path) -> Result<File, Error> {
-    let at = |error| Error::Read { path: initrd.to_owned(), error };
-    let mut source = File::open(initrd).map_err(at)?;
-    let mut out = memory_file()?;
-    let length = io::copy(&mut source, &mut out).map_err(at)?;
-    let padding = length.next_multiple_of(4) - length;
-    out.write_all(&[0; 4][..padding as usize])?;
-    append(out, |_| Ok(()))
+pub fn with_init(initrd: &Path) -> Result<Vec<u8>, Error> {
+    let mut bytes = read(initrd)?;
+    bytes.resize(bytes.len().next_multiple_of(4), 0);
+    bytes.extend(add_init(Archive::new(Vec::new()))?);
+    Ok(bytes)
 }
 
-type Writer = Archive<BufWriter<File>>;
-
-fn build(fill: impl FnOnce(&mut Writer) -> Result<(), Error>) -> Result<File, Error> {
-    append(memory_file()?, fill)
+fn read(path: &Path) -> Result<Vec<u8>, Error> {
+    std::fs::read(path).map_err(|error| Error::Read { path: path.to_owned(), error })
 }
 
-fn append(out: File, fill: impl FnOnce(&mut Writer) -> Result<(), Error>) -> Result<File, Error> {
-    let mut archive = Archive::new(BufWriter::with_capacity(256 * 1024, out));
-    fill(&mut archive)?;
+fn add_init(mut archive: Archive<Vec<u8>>) -> Result<Vec<u8>, Error> {
     let directory = INIT.trim_start_matches('/').trim_end_matches("/init");
     archive.add(directory.as_bytes(), Metadata::new(mode::DIRECTORY | 0o755), &[])?;
     let init = INIT.trim_start_matches('/');
@@ -138,11 +128,5 @@ fn append(out: File, fill: impl FnOnce(&mut Writer) -> Result<(), Error>) -> Res
     let console = Metadata { device: (5, 1), ..Metadata::new(mode::CHARACTER_DEVICE | 0o600) };
     archive.add(b"dev", Metadata::new(mode::DIRECTORY | 0o755), &[])?;
     archive.add(b"dev/console", console, &[])?;
-    let mut out = archive.finish()?.into_inner().map_err(io::IntoInnerError::into_error)?;
-    out.rewind()?;
-    Ok(out)
-}
-
-fn memory_file() -> io::Result<File> {
-    Ok(File::from(memfd_create("biv-initramfs", MemfdFlags::CLOEXEC)?))
+    Ok(archive.finish()?)
 }

@@ -91,8 +91,11 @@ impl Part {
 
 impl Guest {
     /// The default guest in the user's cache; the parts that are `needed` are fetched if they are
-    /// not there.
+    /// not there. Where nothing is needed, nothing is asked for, not even a cache.
     pub fn provide(needed: &[Part]) -> Result<Guest, Error> {
+        if needed.is_empty() {
+            return Ok(Guest { cache: PathBuf::new() });
+        }
         let guest = Guest { cache: cache_directory()? };
         guest.provide_here(needed)?;
         Ok(guest)

@@ -1,15 +1,12 @@
 //! Starts the machine in a thread and tells how it ended: the seam to `vmm`.
 
-use std::ffi::OsStr;
 use std::fs::File;
-use std::io;
-use std::os::unix::ffi::OsStrExt;
+use std::io::{self, Write};
 use std::os::unix::net::UnixStream;
 use std::thread::JoinHandle;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-
-use crate::cli::Run;
+use vmm::{Configuration, Line, Outcome};
 
 /// How long a guest may take to switch itself off after its command has ended.
 const FINISH_PATIENCE_SECONDS: i64 = 10;
@@ -18,8 +15,8 @@ const FINISH_PATIENCE_SECONDS: i64 = 10;
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// It could not be built, or it failed.
-    #[error("{0}")]
-    Machine(String),
+    #[error(transparent)]
+    Machine(#[from] vmm::Error),
     /// Its thread.
     #[error("cannot start the machine: {0}")]
     Thread(#[from] io::Error),
@@ -28,83 +25,33 @@ pub enum Error {
     Panicked,
 }
 
-/// How a machine ended by itself.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outcome {
-    /// Power-off.
-    PoweredOff,
-    /// A reset that was not followed by a boot.
-    Reset,
-    /// The processor shut down.
-    TripleFault,
-    /// The port of `--debug-exit`, with the status.
-    DebugExit(u8),
+/// A line to and from the session.
+pub fn line(end: UnixStream) -> io::Result<Line> {
+    Ok(Line { input: Some(end.try_clone()?.into()), output: Some(Box::new(end)) })
 }
 
-/// Where the serial console goes.
-#[derive(Debug)]
-pub enum Console {
-    /// Nobody reads it.
-    Nowhere,
-    /// For the user's eyes, beside the command's output.
-    StandardError,
-    /// Kept.
-    File(File),
-    /// Both ways, to the session.
-    Line(UnixStream),
+/// The same, with a copy of what the guest sends.
+pub fn line_with_copy(end: UnixStream, copy: File) -> io::Result<Line> {
+    let input = Some(end.try_clone()?.into());
+    Ok(Line { input, output: Some(Box::new(Tee { line: end, copy })) })
 }
 
-/// All that is needed to start a machine.
-#[derive(Debug)]
-pub struct Launch {
-    /// The kernel's image.
-    pub kernel: File,
-    /// The initial RAM disk.
-    pub initrd: Option<File>,
-    /// The kernel's command line.
-    pub words: Vec<u8>,
-    /// Bytes of memory.
-    pub memory: u64,
-    /// The first serial port.
-    pub console: Console,
-    /// Where a copy of what it sends goes.
-    pub console_copy: Option<File>,
-    /// The second serial port.
-    pub channel: Option<UnixStream>,
-    /// Whether a reset boots again.
-    pub reboot: bool,
-    /// Whether there is a debug-exit port.
-    pub debug_exit: bool,
-    /// Whether to interpret only.
-    pub interpret: bool,
-    /// Whether to print what the engine did.
-    pub stats: bool,
+/// Writes everything twice.
+struct Tee {
+    line: UnixStream,
+    copy: File,
 }
 
-impl Launch {
-    /// What the options say; console, channel and command line are the caller's.
-    pub fn new(arguments: &Run, kernel: File, initrd: Option<File>) -> Launch {
-        Launch {
-            kernel,
-            initrd,
-            words: Vec::new(),
-            memory: arguments.mem,
-            console: Console::Nowhere,
-            console_copy: None,
-            channel: None,
-            reboot: !arguments.no_reboot,
-            debug_exit: arguments.debug_exit,
-            interpret: arguments.interpret,
-            stats: arguments.stats,
-        }
+impl Write for Tee {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let count = self.line.write(bytes)?;
+        self.copy.write_all(&bytes[..count])?;
+        Ok(count)
     }
 
-    /// Sets the kernel's command line: `words`, then what `--append` says, which therefore wins.
-    pub fn command_line(&mut self, words: &[&str], arguments: &Run) {
-        let append = arguments.append.as_deref().unwrap_or(OsStr::new("")).as_bytes();
-        let words = words.iter().map(|word| word.as_bytes()).chain([append]);
-        let words: Vec<&[u8]> = words.filter(|word| !word.is_empty()).collect();
-        self.words = words.join(&b' ');
+    fn flush(&mut self) -> io::Result<()> {
+        self.line.flush()?;
+        self.copy.flush()
     }
 }
 
@@ -118,13 +65,14 @@ pub struct Machine {
 
 impl Machine {
     /// Builds it and lets it run. Signals must be blocked by now.
-    pub fn start(launch: Launch) -> Result<Machine, Error> {
+    ///
+    /// With `wait`, [`Machine::finish`] waits for its end.
+    pub fn start(configuration: Configuration, wait: bool, stats: bool) -> Result<Machine, Error> {
         let (ended, guard) = UnixStream::pair()?;
-        let wait = launch.stats || matches!(launch.console, Console::File(_));
         let thread = std::thread::Builder::new().name("machine".into()).spawn(move || {
             // Its end is seen when this closes, also after a panic.
             let _guard = guard;
-            run(launch)
+            run(configuration, stats)
         })?;
         Ok(Machine { thread, ended, wait })
     }
@@ -152,7 +100,12 @@ impl Machine {
     }
 }
 
-fn run(launch: Launch) -> Result<Outcome, Error> {
-    drop(launch);
-    Err(Error::Machine("no engine".into()))
+fn run(configuration: Configuration, stats: bool) -> Result<Outcome, Error> {
+    let mut machine = vmm::Machine::new(configuration)?;
+    let outcome = machine.run()?;
+    if stats {
+        // Standard error may be closed.
+        let _ = writeln!(io::stderr(), "{:#?}", machine.processor().statistics());
+    }
+    Ok(outcome)
 }

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use protocol::Order;
+use vmm::{Configuration, Module, Outcome};
 
 use crate::cli::Run;
 use crate::initramfs;
@@ -17,10 +18,14 @@ use crate::session::console::Console;
 use crate::session::{self, Ending, Session, Signals, channel};
 use crate::{status, terminal};
 
-mod kind;
 mod machine;
+mod modules;
 
-use self::machine::{Launch, Machine, Outcome};
+use self::machine::Machine;
+
+/// An ELF file is a test kernel, a small operating system or a vmlinux; it gets no user space of
+/// ours unless that is asked for.
+const ELF_MAGIC: &[u8] = b"\x7fELF";
 
 /// The search path of commands in the guest.
 const PATH: &[u8] = b"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -65,39 +70,43 @@ pub fn run(arguments: &Run) -> Result<u8, Error> {
     let signals = Signals::block()?;
     let deadline = arguments.timeout.and_then(|timeout| Instant::now().checked_add(timeout));
     let (ours, theirs) = channel::line()?;
-    let mut launch = Launch::new(arguments, guest.kernel, guest.initrd);
-    if guest.is_plain {
-        launch.command_line(&["console=ttyS0"], arguments);
-        launch.console = machine::Console::Line(theirs);
-        if let Some(path) = &arguments.console {
-            launch.console_copy = Some(create(path)?);
-        }
-        let machine = Machine::start(launch)?;
-        let link = Console::new(ours)?;
-        let raw = terminal::is_interactive();
-        converse(link, machine, deadline, raw, signals)
+    let is_plain = guest.is_plain;
+    let mut configuration = guest.configuration(arguments);
+    let copy = arguments.console.as_deref().map(create).transpose()?;
+    let wait = arguments.stats || copy.is_some();
+    if is_plain {
+        configuration.command_line = command_line(&["console=ttyS0"], arguments);
+        configuration.reboot = !arguments.no_reboot;
+        configuration.console = match copy {
+            Some(copy) => machine::line_with_copy(theirs, copy)?,
+            None => machine::line(theirs)?,
+        };
+        let machine = Machine::start(configuration, wait, arguments.stats)?;
+        converse(Console::new(ours)?, machine, deadline, terminal::is_interactive(), signals)
     } else {
         let order = order(arguments);
         let rdinit = format!("rdinit={}", initramfs::INIT);
-        let quiet =
-            if arguments.verbose == 0 && arguments.console.is_none() { "quiet" } else { "" };
-        launch.command_line(
-            &["console=ttyS0", quiet, "panic=-1", &rdinit, "biv.channel=ttyS1"],
-            arguments,
-        );
-        launch.console = match &arguments.console {
-            Some(path) => machine::Console::File(create(path)?),
-            None if arguments.verbose > 0 => machine::Console::StandardError,
-            None => machine::Console::Nowhere,
+        let quiet = if arguments.verbose == 0 && copy.is_none() { "quiet" } else { "" };
+        // A panic resets the guest at once, and its command is lost with it.
+        let words = ["console=ttyS0", quiet, "panic=-1", &rdinit, "biv.channel=ttyS1"];
+        configuration.command_line = command_line(&words, arguments);
+        configuration.console.output = match copy {
+            Some(copy) => Some(Box::new(copy)),
+            None if arguments.verbose > 0 => Some(Box::new(io::stderr())),
+            None => None,
         };
-        launch.channel = Some(theirs);
-        // A panic restarts the guest at once (panic=-1), and its command is lost with it.
-        launch.reboot = false;
-        let machine = Machine::start(launch)?;
-        let link = Channel::new(ours, &order)?;
+        configuration.channel = machine::line(theirs)?;
         let raw = order.terminal.is_some() && session::stdin_is_terminal();
-        converse(link, machine, deadline, raw, signals)
+        let machine = Machine::start(configuration, wait, arguments.stats)?;
+        converse(Channel::new(ours, &order)?, machine, deadline, raw, signals)
     }
+}
+
+/// The kernel's command line: `words`, then what `--append` says, which therefore wins.
+fn command_line(words: &[&str], arguments: &Run) -> String {
+    let append = arguments.append.as_deref().unwrap_or_default();
+    let words = words.iter().copied().chain([append]).filter(|word| !word.is_empty());
+    words.collect::<Vec<_>>().join(" ")
 }
 
 fn converse<L: session::Link>(
@@ -135,8 +144,9 @@ fn converse<L: session::Link>(
 fn judge(outcome: Outcome, has_command: bool) -> u8 {
     match outcome {
         Outcome::DebugExit(value) => value,
-        Outcome::TripleFault => {
-            say("the guest's processor shut down (triple fault)");
+        Outcome::TripleFault(state) => {
+            tracing::info!("{state}");
+            say("the guest's processor shut down (triple fault); -v shows its state");
             status::TRIPLE_FAULT
         }
         Outcome::PoweredOff | Outcome::Reset if !has_command => status::SUCCESS,
@@ -148,6 +158,7 @@ fn judge(outcome: Outcome, has_command: bool) -> u8 {
             say("the guest panicked or rebooted before its command ended; -v shows its console");
             status::GUEST_LOST
         }
+        Outcome::Stopped => status::FAILURE,
     }
 }
 
@@ -159,54 +170,66 @@ fn say(message: &str) {
 
 /// The kernel and the initial RAM disk, and what kind of guest they make.
 struct GuestFiles {
-    kernel: File,
-    initrd: Option<File>,
+    kernel: Vec<u8>,
+    kernel_path: PathBuf,
+    modules: Vec<Module>,
     is_plain: bool,
 }
 
 impl GuestFiles {
     fn find(arguments: &Run) -> Result<GuestFiles, Error> {
         let wants_init = !arguments.command.is_empty() || arguments.root.is_some();
-        let kernel = arguments.kernel.as_deref().map(open).transpose()?;
-        let is_plain = !wants_init
-            && (arguments.initrd.is_some() || kernel.as_ref().is_some_and(kind::is_elf));
+        let given = arguments.kernel.as_deref().map(read).transpose()?;
+        let is_elf = given.as_ref().is_some_and(|kernel| kernel.starts_with(ELF_MAGIC));
+        let is_plain = !wants_init && (arguments.initrd.is_some() || is_elf);
+        let needs_busybox = !is_plain && arguments.initrd.is_none() && arguments.root.is_none();
+        // What the user named is looked at before anything is downloaded.
+        let mut modules = match (&arguments.initrd, &arguments.root) {
+            (Some(initrd), _) if is_plain && is_elf => modules::read_list(initrd)?,
+            (Some(initrd), _) if is_plain => vec![module(read(initrd)?)],
+            (Some(initrd), _) => vec![module(initramfs::with_init(initrd)?)],
+            (None, Some(root)) => vec![module(initramfs::from_directory(root)?)],
+            (None, None) => Vec::new(),
+        };
         let mut needed = Vec::new();
-        if kernel.is_none() {
+        if given.is_none() {
             needed.push(Part::Kernel);
         }
-        let needs_busybox = !is_plain && arguments.initrd.is_none() && arguments.root.is_none();
         if needs_busybox {
             needed.push(Part::Busybox);
         }
-        if let Some(initrd) = &arguments.initrd {
-            open(initrd)?;
+        let guest = Guest::provide(&needed)?;
+        if needs_busybox {
+            modules.push(module(initramfs::default_guest(&guest.busybox()?)?));
         }
-        let guest = if needed.is_empty() { None } else { Some(Guest::provide(&needed)?) };
-        let initrd = match (&arguments.initrd, &arguments.root, &guest) {
-            (Some(initrd), _, _) if is_plain => Some(open(initrd)?),
-            (Some(initrd), _, _) => Some(initramfs::with_init(initrd)?),
-            (None, Some(root), _) => Some(initramfs::from_directory(root)?),
-            (None, None, Some(guest)) if needs_busybox => {
-                Some(initramfs::default_guest(&guest.busybox()?)?)
-            }
-            _ => None,
-        };
-        let kernel = match (kernel, guest) {
-            (Some(kernel), _) => kernel,
-            (None, Some(guest)) => open(&guest.kernel())?,
-            (None, None) => return Err(io::Error::from(io::ErrorKind::NotFound).into()),
-        };
-        Ok(GuestFiles { kernel, initrd, is_plain })
+        let kernel_path = arguments.kernel.clone().unwrap_or_else(|| guest.kernel());
+        let kernel = given.map_or_else(|| read(&kernel_path), Ok)?;
+        Ok(GuestFiles { kernel, kernel_path, modules, is_plain })
+    }
+
+    /// A machine of these; command line, console, channel and reboot policy are the caller's.
+    fn configuration(self, arguments: &Run) -> Configuration {
+        Configuration {
+            kernel: self.kernel,
+            kernel_name: self.kernel_path.to_string_lossy().into_owned(),
+            modules: self.modules,
+            memory: arguments.mem,
+            debug_exit: arguments.debug_exit,
+            interpret: arguments.interpret,
+            // Without a place to keep it, the kernel is unpacked each time.
+            cache: provision::cache_directory().ok().map(|cache| cache.join("unpacked")),
+            count_interpreted: arguments.stats,
+            ..Configuration::default()
+        }
     }
 }
 
-fn open(path: &Path) -> Result<File, Error> {
-    let at = |error| Error::Open { path: path.to_owned(), error };
-    let file = File::open(path).map_err(at)?;
-    if file.metadata().map_err(at)?.is_dir() {
-        return Err(at(io::ErrorKind::IsADirectory.into()));
-    }
-    Ok(file)
+fn module(data: Vec<u8>) -> Module {
+    Module { data, command_line: String::new() }
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, Error> {
+    std::fs::read(path).map_err(|error| Error::Open { path: path.to_owned(), error })
 }
 
 fn create(path: &Path) -> Result<File, Error> {
