@@ -26,7 +26,7 @@ impl Platform {
     /// `in`: `size` is 1, 2 or 4.
     #[inline]
     pub fn port_read(&mut self, port: u16, size: u8) -> u32 {
-        let Some(size) = Size::from_bytes(size) else { return u32::MAX };
+        let Some(size) = port_size(size) else { return u32::MAX };
         let mask = size.mask() as u32;
         let value = match self.ports.find(port).copied() {
             None => mask,
@@ -39,7 +39,7 @@ impl Platform {
     /// `out`: `size` is 1, 2 or 4.
     #[inline]
     pub fn port_write(&mut self, port: u16, size: u8, value: u32) {
-        let Some(size) = Size::from_bytes(size) else { return };
+        let Some(size) = port_size(size) else { return };
         let value = value & size.mask() as u32;
         match self.ports.find(port).copied() {
             None => {}
@@ -162,4 +162,10 @@ impl Platform {
         self.interrupts.pic_changed();
         result
     }
+}
+
+/// `in` and `out` move 1, 2 or 4 bytes.
+#[inline]
+fn port_size(bytes: u8) -> Option<Size> {
+    Size::from_bytes(bytes).filter(|size| *size <= Size::Dword)
 }

@@ -1,1 +1,408 @@
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
+use proptest::prelude::*;
+use vm_memory::{Bytes, GuestAddress, GuestMemoryMmap};
+
+use super::{Config, Error, Platform, Surroundings};
+use crate::bus::{self, MmioDevice, PortDevice, Size, Width};
+use crate::interrupts::{DeliveryMode, Destination, Fault, Message, StartUp, Wake};
+use crate::layout::irq;
+use crate::request::Request;
+use crate::time::{Clock, Hertz, ManualClock, Nanoseconds};
+
+const LOCAL: u64 = 0xfee0_0000;
+const IO: u64 = 0xfec0_0000;
+
+/// One bit per processor that was woken.
+#[derive(Default)]
+struct Woken(AtomicU64);
+
+impl Wake for Woken {
+    fn wake(&self, processor: usize) {
+        self.0.fetch_or(1 << processor, Ordering::Relaxed);
+    }
+}
+
+struct Bench {
+    platform: Platform,
+    clock: Arc<ManualClock>,
+    memory: Arc<GuestMemoryMmap>,
+    woken: Arc<Woken>,
+}
+
+impl Bench {
+    fn new(processors: usize) -> Self {
+        let clock = Arc::new(ManualClock::new(Hertz(1_000_000_000), Duration::ZERO));
+        let memory = GuestMemoryMmap::from_ranges(&[(GuestAddress(0), 0x4000)]).unwrap();
+        let (memory, woken) = (Arc::new(memory), Arc::new(Woken::default()));
+        let config = Config { processors, tsc: Hertz(1_000_000_000), memory_bytes: 6 << 30 };
+        let surroundings = Surroundings {
+            clock: Arc::clone(&clock) as _,
+            memory: Arc::clone(&memory) as _,
+            wake: Arc::clone(&woken) as _,
+        };
+        let platform = Platform::new(config, surroundings).unwrap();
+        Self { platform, clock, memory, woken }
+    }
+
+    fn local(&mut self, processor: usize, offset: u64, value: u32) {
+        let at = GuestAddress(LOCAL + offset);
+        self.platform.mmio_write(processor, at, 4, value.into());
+    }
+
+    /// Enable the local APIC; route `input` through the I/O APIC; mask the 8259s.
+    fn route(&mut self, input: u8, low: u32) {
+        self.local(0, 0xf0, 0x1ff);
+        self.platform.port_write(0x21, 1, 0xff);
+        self.platform.port_write(0xa1, 1, 0xff);
+        for (register, value) in [(0x11 + 2 * input, 0), (0x10 + 2 * input, low)] {
+            self.platform.mmio_write(0, GuestAddress(IO), 4, register.into());
+            self.platform.mmio_write(0, GuestAddress(IO + 0x10), 4, value.into());
+        }
+    }
+
+    /// As a PC's firmware leaves the 8259s.
+    fn initialize_pic(&mut self) {
+        for (chip, base, wiring) in [(0x20, 8, 4), (0xa0, 0x70, 2)] {
+            self.platform.port_write(chip, 1, 0x11);
+            for word in [base, wiring, 1, 0] {
+                self.platform.port_write(chip + 1, 1, word);
+            }
+        }
+    }
+
+    fn pass(&mut self, time: Nanoseconds) {
+        self.clock.advance(time);
+        self.platform.advance(self.clock.now());
+    }
+
+    fn take_woken(&self) -> u64 {
+        self.woken.0.swap(0, Ordering::Relaxed)
+    }
+}
+
+#[test]
+fn a_machine_has_a_sensible_number_of_processors() {
+    let bench = Bench::new(1);
+    for processors in [0, 256] {
+        let surroundings = Surroundings {
+            clock: Arc::clone(&bench.clock) as _,
+            memory: Arc::clone(&bench.memory) as _,
+            wake: Arc::clone(&bench.woken) as _,
+        };
+        let config = Config { processors, tsc: Hertz(1), memory_bytes: 0 };
+        assert!(matches!(Platform::new(config, surroundings), Err(Error::Processors(_))));
+    }
+}
+
+#[test]
+fn what_nobody_decodes_reads_as_ones() {
+    let mut bench = Bench::new(1);
+    let platform = &mut bench.platform;
+    assert_eq!([1, 2, 4].map(|size| platform.port_read(0x300, size)), [0xff, 0xffff, u32::MAX]);
+    assert_eq!(platform.port_read(0x300, 3), u32::MAX);
+    assert_eq!(platform.mmio_read(0, GuestAddress(0xd000_0000), 8), u64::MAX);
+    platform.port_write(0x300, 4, 1);
+    platform.port_write(0xcf8, 4, 0x8000_0600);
+    assert_eq!(platform.take_request(), None, "0xcf9 is not reached by a wider access before it");
+    platform.mmio_write(0, GuestAddress(0xd000_0000), 8, 1);
+}
+
+#[test]
+fn a_wide_access_to_byte_wide_chips_is_made_of_bytes() {
+    let mut bench = Bench::new(1);
+    bench.platform.port_write(0x70, 2, 0x5a0f);
+    assert_eq!(bench.platform.port_read(0x71, 1), 0x5a);
+    assert_eq!(bench.platform.port_read(0x71, 2), 0xff5a);
+    assert_eq!(bench.platform.port_read(0xffff, 4), u32::MAX);
+}
+
+#[test]
+fn a_timer_interrupts_through_the_8259s_in_virtual_wire_mode() {
+    let mut bench = Bench::new(1);
+    bench.initialize_pic();
+    for (port, value) in [(0x43, 0x34), (0x40, 0xa9), (0x40, 0x04)] {
+        bench.platform.port_write(port, 1, value);
+    }
+    let deadline = bench.platform.next_deadline().unwrap();
+    assert!((999_000..1_001_000).contains(&deadline.0));
+    assert!(!bench.platform.has_interrupt(0));
+    bench.pass(deadline);
+    assert!(bench.platform.has_interrupt(0));
+    assert_eq!(bench.platform.acknowledge(0), Some(8));
+    assert_eq!(bench.platform.acknowledge(0), None);
+    assert!(bench.platform.next_deadline().unwrap() > deadline);
+}
+
+#[test]
+fn the_timer_is_wired_to_pin_2_of_the_io_apic() {
+    let mut bench = Bench::new(1);
+    bench.route(2, 0x30);
+    for (port, value) in [(0x43, 0x34), (0x40, 0xa9), (0x40, 0x04)] {
+        bench.platform.port_write(port, 1, value);
+    }
+    bench.pass(Nanoseconds(1_100_000));
+    assert_eq!(bench.platform.acknowledge(0), Some(0x30));
+}
+
+#[test]
+fn a_line_of_another_thread_wakes_and_interrupts() {
+    let mut bench = Bench::new(1);
+    bench.route(4, 0x34);
+    let line = bench.platform.line(irq::COM1);
+    std::thread::spawn(move || line.pulse_and_wake()).join().unwrap();
+    assert_eq!(bench.take_woken(), 1);
+    assert_eq!(bench.platform.acknowledge(0), Some(0x34));
+    bench.local(0, 0xb0, 0);
+    assert_eq!(bench.platform.acknowledge(0), None);
+}
+
+#[test]
+fn a_level_interrupts_until_the_device_is_served() {
+    let mut bench = Bench::new(1);
+    bench.route(9, 0x39 | 1 << 15);
+    bench.platform.port_write(0x602, 2, 0x0100);
+    bench.platform.press_power_button();
+    for _ in 0..2 {
+        assert_eq!(bench.platform.acknowledge(0), Some(0x39));
+        assert_eq!(bench.platform.acknowledge(0), None);
+        bench.local(0, 0xb0, 0);
+    }
+    assert_eq!(bench.platform.acknowledge(0), Some(0x39));
+    bench.platform.port_write(0x600, 2, 0x0100);
+    bench.local(0, 0xb0, 0);
+    assert_eq!(bench.platform.acknowledge(0), None);
+}
+
+#[test]
+fn the_tsc_deadline_msr_arms_a_timer() {
+    let mut bench = Bench::new(1);
+    bench.local(0, 0xf0, 0x1ff);
+    bench.local(0, 0x320, 2 << 17 | 0xec);
+    bench.platform.msr_write(0, 0x6e0, 5_000).unwrap();
+    assert_eq!(bench.platform.next_deadline(), Some(Nanoseconds(5_000)));
+    bench.pass(Nanoseconds(4_999));
+    assert!(!bench.platform.has_interrupt(0));
+    bench.pass(Nanoseconds(1));
+    assert_eq!(bench.platform.acknowledge(0), Some(0xec));
+    assert_eq!(bench.platform.next_deadline(), None);
+}
+
+#[test]
+fn a_processor_starts_another() {
+    let mut bench = Bench::new(3);
+    for processor in 0..3 {
+        bench.local(processor, 0xf0, 0x1ff);
+    }
+    bench.local(0, 0x310, 1 << 24);
+    bench.local(0, 0x300, 0xc500);
+    bench.local(0, 0x300, 0x0608);
+    assert_eq!(bench.take_woken(), 0b010);
+    let taken: Vec<_> = std::iter::from_fn(|| bench.platform.take_start_up(1)).collect();
+    assert_eq!(taken, [StartUp::Init, StartUp::At(8)]);
+    assert_eq!(bench.platform.take_start_up(2), None);
+}
+
+#[test]
+fn a_broadcast_wakes_the_others() {
+    let mut bench = Bench::new(3);
+    for processor in 0..3 {
+        bench.local(processor, 0xf0, 0x1ff);
+    }
+    bench.take_woken();
+    bench.local(1, 0x300, 0xc_0044);
+    assert_eq!(bench.take_woken(), 0b101);
+    assert_eq!([0, 1, 2].map(|p| bench.platform.acknowledge(p)), [Some(0x44), None, Some(0x44)]);
+    bench.local(1, 0x310, 2 << 24);
+    bench.local(1, 0x300, 0x0400);
+    assert_eq!([0, 1, 2].map(|p| bench.platform.take_nmi(p)), [false, false, true]);
+}
+
+#[test]
+fn the_lowest_priority_message_goes_to_who_does_the_least() {
+    let mut bench = Bench::new(2);
+    for processor in 0..2 {
+        bench.local(processor, 0xf0, 0x1ff);
+        bench.local(processor, 0xd0, 1 << (24 + processor));
+    }
+    bench.platform.tpr_write(0, 5);
+    let message = Message {
+        destination: Destination::Logical(3),
+        mode: DeliveryMode::LowestPriority,
+        vector: 0x80,
+        level: false,
+    };
+    bench.platform.send_message(&message);
+    assert_eq!([0, 1].map(|p| bench.platform.acknowledge(p)), [None, Some(0x80)]);
+    bench.platform.send_message(&message);
+    assert_eq!([0, 1].map(|p| bench.platform.acknowledge(p)), [Some(0x80), None]);
+}
+
+#[test]
+fn platform_registers_are_dispatched_and_others_fault() {
+    let mut bench = Bench::new(1);
+    assert_eq!(bench.platform.msr_read(0, 0x1b), Ok(0xfee0_0900));
+    bench.platform.msr_write(0, 0x1b, 0xfee0_0d00).unwrap();
+    assert_eq!(bench.platform.msr_read(0, 0x803), Ok(0x0005_0014));
+    assert_eq!(bench.platform.mmio_read(0, GuestAddress(LOCAL + 0x30), 4), 0xffff_ffff);
+    bench.platform.msr_write(0, 0x4b56_4d01, 0x1001).unwrap();
+    assert_eq!(bench.memory.read_obj::<u32>(GuestAddress(0x1000)).unwrap(), 2);
+    assert_eq!(bench.platform.msr_read(0, 0x4b56_4d02), Err(Fault));
+    assert_eq!(bench.platform.msr_write(0, 0x10, 0), Err(Fault));
+    assert_eq!(bench.platform.msr_read(1, 0x1b), Err(Fault));
+    for index in [0x1b, 0x6e0, 0x800, 0x8ff, 0x11, 0x12, 0x4b56_4d00] {
+        assert!(Platform::has_msr(index));
+    }
+    assert!(!Platform::has_msr(0x10) && !Platform::has_msr(0x900));
+}
+
+#[test]
+fn cr8_is_the_task_priority() {
+    let mut bench = Bench::new(1);
+    bench.platform.tpr_write(0, 0xf9);
+    assert_eq!(bench.platform.tpr_read(0), 9);
+    assert_eq!(bench.platform.mmio_read(0, GuestAddress(LOCAL + 0x80), 4), 0x90);
+}
+
+#[test]
+fn the_apic_takes_aligned_words_and_gives_any_part() {
+    let mut bench = Bench::new(1);
+    let at = |offset| GuestAddress(LOCAL + offset);
+    bench.platform.mmio_write(0, at(0x80), 1, 0x50);
+    bench.platform.mmio_write(0, at(0x82), 4, 0x50);
+    assert_eq!(bench.platform.tpr_read(0), 0);
+    bench.platform.mmio_write(0, at(0x80), 8, 0x50);
+    assert_eq!(bench.platform.tpr_read(0), 5);
+    assert_eq!(bench.platform.mmio_read(0, at(0x30), 1), 0x14);
+    assert_eq!(bench.platform.mmio_read(0, at(0x32), 2), 0x05);
+}
+
+/// Remembers what was written; shared with the test.
+#[derive(Clone, Default)]
+struct Recorder(Arc<Mutex<Vec<(u64, Size, u64)>>>);
+
+impl PortDevice for Recorder {
+    fn read(&mut self, offset: u16, _size: Size) -> u32 {
+        0xaaaa_0000 | u32::from(offset)
+    }
+
+    fn write(&mut self, offset: u16, size: Size, value: u32) {
+        self.0.lock().unwrap().push((offset.into(), size, value.into()));
+    }
+
+    fn reset(&mut self) {
+        self.0.lock().unwrap().clear();
+    }
+}
+
+impl MmioDevice for Recorder {
+    fn read(&mut self, offset: u64, _size: Size) -> u64 {
+        offset
+    }
+
+    fn write(&mut self, offset: u64, size: Size, value: u64) {
+        self.0.lock().unwrap().push((offset, size, value));
+    }
+
+    fn reset(&mut self) {
+        self.0.lock().unwrap().clear();
+    }
+}
+
+#[test]
+fn devices_plug_into_both_buses() {
+    let mut bench = Bench::new(1);
+    let (ports, mmio) = (Recorder::default(), Recorder::default());
+    let platform = &mut bench.platform;
+    platform.add_port_device("p", 0x400, 4, Width::Any, Box::new(ports.clone())).unwrap();
+    platform.add_port_device("b", 0x404, 2, Width::Byte, Box::new(ports.clone())).unwrap();
+    let start = GuestAddress(0xd000_0000);
+    platform.add_mmio_device("m", start, 0x1000, Box::new(mmio.clone())).unwrap();
+    platform.port_write(0x402, 2, 0x1_2345);
+    platform.port_write(0x404, 4, 0x0403_0201);
+    platform.mmio_write(0, GuestAddress(0xd000_0008), 8, 7);
+    assert_eq!(platform.port_read(0x401, 2), 1);
+    assert_eq!(platform.mmio_read(0, GuestAddress(0xd000_0ff0), 4), 0xff0);
+    let written = [(2, Size::Word, 0x2345), (0, Size::Byte, 1), (1, Size::Byte, 2)];
+    assert_eq!(*ports.0.lock().unwrap(), written);
+    assert_eq!(*mmio.0.lock().unwrap(), [(8, Size::Qword, 7)]);
+    platform.reset();
+    assert!(ports.0.lock().unwrap().is_empty() && mmio.0.lock().unwrap().is_empty());
+}
+
+#[test]
+fn devices_cannot_take_the_platforms_own_places() {
+    let mut bench = Bench::new(1);
+    let device = || Box::new(Recorder::default());
+    let error = bench.platform.add_port_device("x", 0x6f, 2, Width::Any, device()).unwrap_err();
+    assert_eq!(error, bus::Error::Taken { name: "x", address: 0x70, other: "RTC" });
+    let start = GuestAddress(0xfebf_f000);
+    let error = bench.platform.add_mmio_device("x", start, 0x1001, device()).unwrap_err();
+    assert_eq!(error, bus::Error::Taken { name: "x", address: IO, other: "I/O APIC" });
+}
+
+#[test]
+fn the_clocks_memory_tells_sizes() {
+    let mut bench = Bench::new(1);
+    let mut byte = |at| {
+        bench.platform.port_write(0x70, 1, at);
+        bench.platform.port_read(0x71, 1)
+    };
+    assert_eq!((byte(0x16) << 8 | byte(0x15)), 640);
+    assert_eq!((byte(0x31) << 8 | byte(0x30)), 0xffff);
+    assert_eq!((byte(0x35) << 8 | byte(0x34)) as u64 * 0x1_0000 + (16 << 20), 3 << 30);
+    assert_eq!((byte(0x5d) << 16 | byte(0x5c) << 8 | byte(0x5b)) as u64 * 0x1_0000, 3 << 30);
+}
+
+#[test]
+fn reset_is_as_power_on() {
+    let mut bench = Bench::new(1);
+    bench.route(4, 0x34);
+    bench.platform.msr_write(0, 0x1b, 0xfee0_0d00).unwrap();
+    bench.platform.line(4).set(true);
+    bench.platform.port_write(0x64, 1, 0xfe);
+    assert_eq!(bench.platform.take_request(), Some(Request::Reset));
+    bench.platform.port_write(0xcf9, 1, 0x06);
+    bench.platform.reset();
+    assert_eq!(bench.platform.take_request(), None);
+    assert_eq!(bench.platform.msr_read(0, 0x1b), Ok(0xfee0_0900));
+    assert!(!bench.platform.has_interrupt(0));
+    assert_eq!(bench.platform.next_deadline(), None);
+    bench.route(4, 0x34);
+    assert!(!bench.platform.has_interrupt(0), "the line was high already");
+    bench.platform.line(4).set(false);
+    bench.platform.line(4).set(true);
+    assert_eq!(bench.platform.acknowledge(0), Some(0x34));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+    #[test]
+    fn nothing_that_a_guest_does_breaks_it(steps in prop::collection::vec(any::<(u8, u16, u32, u8)>(), 0..400)) {
+        let mut bench = Bench::new(2);
+        let ports = [0x20u16, 0x40, 0x60, 0x70, 0x92, 0xa0, 0x4d0, 0x600, 0xcf8, 0xfffc];
+        for (what, at, value, more) in steps {
+            let processor = usize::from(more & 1);
+            let size = 1 << (more >> 1 & 3);
+            let port = ports[usize::from(at >> 8) % ports.len()] + (at & 0xf).min(3);
+            let page = if more & 0x80 == 0 { LOCAL } else { IO };
+            let address = GuestAddress(page + u64::from(at & 0xfff));
+            let platform = &mut bench.platform;
+            match what % 8 {
+                0 => drop(platform.port_read(port, size)),
+                1 | 2 => platform.port_write(port, size, value),
+                3 => drop(platform.mmio_read(processor, address, size)),
+                4 => platform.mmio_write(processor, address, size, value.into()),
+                5 => drop(platform.msr_write(processor, 0x800 + u32::from(at & 0x7f), value.into())),
+                6 => drop(platform.acknowledge(processor)),
+                _ => bench.pass(Nanoseconds(u64::from(value) << (more & 15))),
+            }
+            let now = bench.clock.now();
+            bench.platform.advance(now);
+            prop_assert!(bench.platform.next_deadline().is_none_or(|deadline| deadline > now));
+            bench.platform.take_request();
+        }
+    }
+}

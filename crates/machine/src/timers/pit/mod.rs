@@ -62,7 +62,7 @@ impl Pit {
         let mut value = self.speaker;
         value.set(ControlB::GATE, self.channels[2].gate());
         value.set(ControlB::OUTPUT, self.channels[2].output(now));
-        value.set(ControlB::REFRESH, now.0 / REFRESH_NANOSECONDS & 1 != 0);
+        value.set(ControlB::REFRESH, (now.0 / REFRESH_NANOSECONDS) & 1 != 0);
         value.bits()
     }
 
