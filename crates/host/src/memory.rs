@@ -15,7 +15,7 @@ use std::fs::File;
 use std::io;
 use std::sync::Arc;
 
-use rustix::fs::{MemfdFlags, SealFlags};
+use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 use vm_memory::{
     FileOffset, GuestAddress, GuestMemoryBackend as _, GuestMemoryMmap, GuestMemoryRegion as _,
@@ -147,14 +147,9 @@ impl GuestMemory {
             let end = guest.saturating_add(size).min(region.guest + region.size);
             if start < end {
                 let offset = region.file_offset + (start - region.guest);
-                rustix::fs::fallocate(
-                    &*self.file,
-                    rustix::fs::FallocateFlags::PUNCH_HOLE
-                        | rustix::fs::FallocateFlags::KEEP_SIZE,
-                    offset,
-                    end - start,
-                )
-                .map_err(|errno| host("discard pages", errno))?;
+                let mode = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+                rustix::fs::fallocate(&*self.file, mode, offset, end - start)
+                    .map_err(|errno| host("discard pages", errno))?;
             }
         }
         Ok(())
@@ -322,6 +317,18 @@ mod tests {
         ] {
             assert!(matches!(GuestMemory::new(ranges), Err(Error::Region { .. })), "{ranges:?}");
         }
+    }
+
+    #[test]
+    fn what_is_discarded_is_zero_and_nothing_else() {
+        let memory = GuestMemory::new(&LAYOUT).unwrap();
+        for address in [0x9_f000, 0x10_0000, 0x10_1000, 0x1_0000_0000] {
+            memory.map().write_obj(7_u8, GuestAddress(address)).unwrap();
+        }
+        memory.discard(0x9_0000, 0x7_1000).unwrap();
+        memory.discard(1 << 50, 4096).unwrap();
+        let read = |address| memory.map().read_obj::<u8>(GuestAddress(address)).unwrap();
+        assert_eq!([0x9_f000, 0x10_0000, 0x10_1000, 0x1_0000_0000].map(read), [0, 0, 7, 7]);
     }
 
     #[test]
