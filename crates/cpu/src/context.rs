@@ -4,6 +4,7 @@
 use std::mem::offset_of;
 use std::sync::atomic::AtomicU32;
 
+use crate::memory::tlb::LINES;
 use crate::state::{Registers, rflags};
 
 /// Bytes reserved for the XSAVE image: x87, SSE, AVX and AVX-512 in the standard format need 2,696.
@@ -99,7 +100,7 @@ pub(crate) struct Context {
     pub(crate) page_index_mask: u64,
     /// `pext` mask that selects the page number.
     pub(crate) page_number_mask: u64,
-    /// `pext` mask that selects the low twelve bits.
+    /// `pext` mask that selects the line of the jump cache.
     pub(crate) jump_index_mask: u64,
     /// Shift count of a byte offset in an array of 16-byte lines, as a `pdep` mask.
     pub(crate) jump_line_mask: u64,
@@ -177,8 +178,8 @@ impl Context {
             detail: 0,
             page_index_mask: 0x00ff_f000,
             page_number_mask: !0xfff,
-            jump_index_mask: 0xfff,
-            jump_line_mask: 0xfff0,
+            jump_index_mask: LINES as u64 - 1,
+            jump_line_mask: (LINES as u64 - 1) << 4,
             set: 0,
             kernel_set: 0,
             access_set: 0,

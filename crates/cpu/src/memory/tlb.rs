@@ -24,10 +24,18 @@
 //! the kernel's view with AC set per PCID, and one for the kernel's view that all PCIDs share. The
 //! shared set's entries that are not global are dropped when the address space changes.
 
+use rustc_hash::FxHashSet;
+
 use super::{Linear, PAGE_SIZE};
 
 /// Entries in each array of a set.
 pub(crate) const ENTRIES: usize = 4096;
+
+/// Lines of a set's jump cache. A kernel that forks and executes has some ten thousand blocks in use.
+pub(crate) const LINES: usize = 32768;
+
+/// Words in the filter of pages that the jump cache has entries in.
+const BLOOM_WORDS: usize = 1024;
 
 /// Address spaces that are kept (least recently used goes first).
 const SPACES: usize = 8;
@@ -55,17 +63,17 @@ pub(crate) struct Set {
     /// Host address of the page.
     pub(crate) host: [u64; ENTRIES],
     /// The jump cache.
-    pub(crate) jumps: [JumpEntry; ENTRIES],
+    pub(crate) jumps: [JumpEntry; LINES],
     /// Indices in use, for pages that are not global and for those that are.
     filled: [Vec<u16>; 2],
     /// Lines of the jump cache in use, likewise.
     jumped: [Vec<u16>; 2],
     /// A Bloom filter of the linear pages that the jump cache has entries in.
-    jump_pages: [u64; 16],
-    /// Bloom filters of the 2 MiB and 1 GiB regions of which parts were entered as 4 KiB pieces of
-    /// a larger page: `invlpg` anywhere in such a page drops all of it (SDM 3A 4.10.4.1).
-    large_regions: [u64; 16],
-    huge_regions: [u64; 16],
+    jump_pages: [u64; BLOOM_WORDS],
+    /// Regions of 4 MiB and of 1 GiB of which parts were entered as 4 KiB pieces of a larger page:
+    /// `invlpg` anywhere in such a page drops all of it (SDM 3A 4.10.4.1).
+    large_regions: FxHashSet<u64>,
+    huge_regions: FxHashSet<u64>,
 }
 
 /// Size of the page that a TLB entry is a piece of.
@@ -94,13 +102,13 @@ pub(crate) struct Entry {
     pub(crate) size: PageSize,
 }
 
-fn set_bit(filter: &mut [u64; 16], number: u64) {
+fn set_bit(filter: &mut [u64; BLOOM_WORDS], number: u64) {
     let (word, bit) = bloom_bit(number);
     filter[word] |= bit;
 }
 
 fn bloom_bit(number: u64) -> (usize, u64) {
-    ((number >> 6) as usize & 15, 1 << (number & 63))
+    ((number >> 6) as usize & (BLOOM_WORDS - 1), 1 << (number & 63))
 }
 
 /// A tag for entry `index` that no address with that index can match.
@@ -115,7 +123,7 @@ pub(crate) fn index_of(at: Linear) -> usize {
 
 /// The jump-cache line for an address. Translated code computes the same.
 pub(crate) fn jump_index_of(at: u64) -> usize {
-    at.rotate_right(12).wrapping_add(at) as usize & (ENTRIES - 1)
+    at.rotate_right(12).wrapping_add(at) as usize & (LINES - 1)
 }
 
 /// A jump-cache tag that matches nothing with line `index`.
@@ -127,8 +135,8 @@ const fn no_jump(index: usize) -> u64 {
 impl Set {
     fn new() -> Box<Set> {
         let layout = std::alloc::Layout::new::<Set>();
-        // SAFETY: the layout is not empty; all-zero bytes are valid for the arrays, and the two
-        // pairs of vectors are written before a reference to the whole is made.
+        // SAFETY: the layout is not empty; all-zero bytes are valid for the arrays, and the
+        // collections are written before a reference to the whole is made.
         let mut set = unsafe {
             let raw = std::alloc::alloc_zeroed(layout).cast::<Set>();
             if raw.is_null() {
@@ -136,6 +144,8 @@ impl Set {
             }
             std::ptr::addr_of_mut!((*raw).filled).write([Vec::new(), Vec::new()]);
             std::ptr::addr_of_mut!((*raw).jumped).write([Vec::new(), Vec::new()]);
+            std::ptr::addr_of_mut!((*raw).large_regions).write(FxHashSet::default());
+            std::ptr::addr_of_mut!((*raw).huge_regions).write(FxHashSet::default());
             Box::from_raw(raw)
         };
         set.read[0] = no_tag(0);
@@ -165,15 +175,15 @@ impl Set {
         }
         self.jumped[usize::from(global)] = lines;
         if self.jumped[0].is_empty() && self.jumped[1].is_empty() {
-            self.jump_pages = [0; 16];
+            self.jump_pages = [0; BLOOM_WORDS];
         }
     }
 
     fn drop_all(&mut self) {
         self.drop_entries(false);
         self.drop_entries(true);
-        self.large_regions = [0; 16];
-        self.huge_regions = [0; 16];
+        self.large_regions.clear();
+        self.huge_regions.clear();
     }
 
     fn drop_page(&mut self, at: Linear) {
@@ -185,9 +195,19 @@ impl Set {
         if self.read[index] == negative || self.write[index] == negative {
             self.drop_entry(index);
         }
-        if self.may_jump_to(at) || self.may_jump_to(Linear(at.0.wrapping_sub(PAGE_SIZE))) {
-            self.drop_jumps(false);
-            self.drop_jumps(true);
+        // A block at the end of the page before may reach into this one.
+        for page in [at.page().0, at.page().0.wrapping_sub(PAGE_SIZE)] {
+            if self.may_jump_to(Linear(page)) {
+                self.drop_jumps_to(page);
+            }
+        }
+    }
+
+    fn drop_jumps_to(&mut self, page: u64) {
+        for (line, entry) in self.jumps.iter_mut().enumerate() {
+            if entry.negative_tag.wrapping_neg().wrapping_sub(page) < PAGE_SIZE {
+                entry.negative_tag = no_jump(line);
+            }
         }
     }
 
@@ -199,8 +219,7 @@ impl Set {
     /// Whether a piece of a page larger than 4 KiB that contains `at` may be entered. A 4 MiB page
     /// has two 2 MiB regions.
     fn may_be_in_larger_page(&self, at: Linear) -> bool {
-        let (large, huge) = (bloom_bit(at.0 >> 22), bloom_bit(at.0 >> 30));
-        self.large_regions[large.0] & large.1 != 0 || self.huge_regions[huge.0] & huge.1 != 0
+        self.large_regions.contains(&(at.0 >> 22)) || self.huge_regions.contains(&(at.0 >> 30))
     }
 
     fn remember(list: &mut [Vec<u16>; 2], global: bool, index: usize) {
@@ -218,8 +237,8 @@ impl Set {
         let index = index_of(at);
         match size {
             PageSize::Small => {}
-            PageSize::Large => set_bit(&mut self.large_regions, at.0 >> 22),
-            PageSize::Huge => set_bit(&mut self.huge_regions, at.0 >> 30),
+            PageSize::Large => _ = self.large_regions.insert(at.0 >> 22),
+            PageSize::Huge => _ = self.huge_regions.insert(at.0 >> 30),
         }
         let negative = at.page().0.wrapping_neg();
         self.host[index] = host as u64;
