@@ -26,7 +26,9 @@ impl HostClock {
         let scale = (1_000_000u128 << 32) / u128::from(khz.max(1));
         Self {
             start_tsc: cpu::time_stamp(),
-            start_wall: SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default(),
+            start_wall: SystemTime::now()
+                .duration_since(SystemTime::UNIX_EPOCH)
+                .unwrap_or_default(),
             scale: scale as u64,
             khz,
         }

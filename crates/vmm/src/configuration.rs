@@ -89,7 +89,9 @@ pub enum Error {
     #[error("cannot describe the machine to its kernel: {0}")]
     Tables(String),
     /// Too little memory for anything.
-    #[error("{0} bytes of memory are too little: a machine needs at least {1}; ask for more with --mem")]
+    #[error(
+        "{0} bytes of memory are too little: a machine needs at least {1}; ask for more with --mem"
+    )]
     TooLittleMemory(u64, u64),
     /// A thread, a timer or an event descriptor.
     #[error("cannot set up the machine: {0}")]

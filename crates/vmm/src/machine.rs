@@ -15,7 +15,7 @@ use crate::alarm::{Alarm, Waker};
 use crate::clock::HostClock;
 use crate::configuration::{Configuration, Error, Outcome};
 use crate::convert;
-use crate::line::Reader;
+use crate::line::{Collector, FLUSH_AFTER, Lines};
 
 /// The least memory with which anything boots: the first mebibyte and room for a small kernel.
 const MINIMUM_MEMORY: u64 = 2 << 20;
@@ -57,7 +57,9 @@ pub struct Machine {
     waker: Waker,
     alarm: Alarm,
     stop: Arc<AtomicBool>,
-    readers: Vec<Reader>,
+    lines: Lines,
+    /// When waiting output is to be passed on at the latest.
+    flush_at: Option<Nanoseconds>,
     configuration: Configuration,
 }
 
@@ -82,7 +84,7 @@ impl Machine {
         let cpu = new_processor(&configuration, &memory, &clock)?;
         let waker = Waker::new(cpu.kick_handle())?;
         let mut platform = new_platform(&configuration, &memory, &clock, &waker)?;
-        let readers = crate::line::plug_in(&mut platform, &mut configuration, &waker)?;
+        let lines = crate::line::plug_in(&mut platform, &mut configuration, &memory)?;
         Ok(Self {
             alarm: Alarm::new(cpu.kick_handle())?,
             cpu,
@@ -91,7 +93,8 @@ impl Machine {
             clock,
             waker,
             stop: Arc::new(AtomicBool::new(false)),
-            readers,
+            lines,
+            flush_at: None,
             configuration,
         })
     }
@@ -134,13 +137,9 @@ impl Machine {
 
     /// Load the kernel and put the processor at its entry.
     fn boot(&mut self) -> Result<(), Error> {
-        let tables = acpi::build(&acpi::Config {
-            processors: 1,
-            com1: true,
-            com2: true,
-            fw_cfg: true,
-        })
-        .map_err(|error| Error::Tables(error.to_string()))?;
+        let tables =
+            acpi::build(&acpi::Config { processors: 1, com1: true, com2: true, fw_cfg: true })
+                .map_err(|error| Error::Tables(error.to_string()))?;
         for (address, bytes) in &tables.pieces {
             self.memory
                 .map()
@@ -157,10 +156,7 @@ impl Machine {
         let modules: Vec<_> = configuration
             .modules
             .iter()
-            .map(|module| boot::Module {
-                data: &module.data,
-                command_line: &module.command_line,
-            })
+            .map(|module| boot::Module { data: &module.data, command_line: &module.command_line })
             .collect();
         let cache = configuration.cache.as_ref().map(Cache::new);
         let request = boot::Request {
@@ -181,7 +177,7 @@ impl Machine {
         let mut until_look = 0;
         loop {
             if until_look == 0 {
-                self.platform.advance(self.clock.now());
+                self.look();
                 until_look = EXITS_PER_LOOK;
             }
             until_look -= 1;
@@ -198,6 +194,26 @@ impl Machine {
                 return Ok(outcome);
             }
         }
+    }
+
+    /// Do what time has made due.
+    fn look(&mut self) {
+        let now = self.clock.now();
+        self.platform.advance(now);
+        match self.flush_at {
+            Some(due) if due <= now => self.flush(),
+            Some(_) => {}
+            None if self.lines.collectors.iter().any(Collector::is_waiting) => {
+                self.flush_at = Some(now.after(FLUSH_AFTER));
+            }
+            None => {}
+        }
+    }
+
+    /// Pass on what the guest has sent over its serial lines.
+    fn flush(&mut self) {
+        self.flush_at = None;
+        self.lines.collectors.iter().for_each(Collector::flush);
     }
 
     fn take_requests(&mut self) -> Option<Outcome> {
@@ -230,7 +246,8 @@ impl Machine {
     }
 
     fn set_alarm(&mut self) {
-        if let Some(deadline) = self.platform.next_deadline() {
+        let deadlines = [self.platform.next_deadline(), self.flush_at];
+        if let Some(deadline) = deadlines.into_iter().flatten().min() {
             self.alarm.set(deadline, self.clock.now());
         }
     }
@@ -279,6 +296,7 @@ impl Machine {
 
     /// Sleep until there is something to do.
     fn sleep(&mut self) {
+        self.flush();
         let now = self.clock.now();
         self.platform.advance(now);
         if self.platform.has_interrupt(PROCESSOR) {
@@ -310,7 +328,8 @@ impl Machine {
 
 impl Drop for Machine {
     fn drop(&mut self) {
-        for reader in &mut self.readers {
+        self.flush();
+        for reader in &mut self.lines.readers {
             reader.stop();
         }
     }
@@ -364,7 +383,8 @@ fn randomness() -> Result<Randomness, Error> {
     let mut bytes = [0; 48];
     let mut filled = 0;
     while filled < bytes.len() {
-        filled += rustix::rand::getrandom(&mut bytes[filled..], rustix::rand::GetRandomFlags::empty())?;
+        filled +=
+            rustix::rand::getrandom(&mut bytes[filled..], rustix::rand::GetRandomFlags::empty())?;
     }
     let word = |at: usize| u64::from_le_bytes(std::array::from_fn(|n| bytes[at + n]));
     Ok(Randomness {
