@@ -75,11 +75,11 @@ enum { DE, DB, NMI, BP, OF, BR, UD, NM, DF, CSO, TS, NP, SS, GP, PF, MF = 16, AC
 /* Registers as the vector stubs push them, and the frame of the processor above. */
 struct event {
 #ifdef __x86_64__
-	u64 r15, r14, r13, r12, r11, r10, r9, r8, rbp, rdi, rsi, rdx, rcx, rbx, rax;
-	u64 vector, error, rip, cs, rflags, rsp, ss;
+    u64 r15, r14, r13, r12, r11, r10, r9, r8, rbp, rdi, rsi, rdx, rcx, rbx, rax;
+    u64 vector, error, rip, cs, rflags, rsp, ss;
 #else
-	u32 rdi, rsi, rbp, unused, rbx, rdx, rcx, rax;
-	u32 vector, error, rip, cs, rflags, rsp, ss;
+    u32 rdi, rsi, rbp, unused, rbx, rdx, rcx, rax;
+    u32 vector, error, rip, cs, rflags, rsp, ss;
 #endif
 };
 
@@ -100,13 +100,13 @@ bool log_and_resume(struct event *event);
 
 /* A snippet: `NAME` starts it, `NAME_at` is the instruction that matters, `NAME_after` the next
  * one, and then it is done. Snippets must not refer to absolute addresses. */
-#define SNIPPET(name, before, at, after)                                                         \
-	asm(".pushsection .text\n" #name ":\n" before "\n" #name "_at:\n" at "\n" #name "_after:\n"  \
-	    after "\nint $0x81\n.popsection\n");                                                     \
-	extern char name[], name##_at[], name##_after[]
+#define SNIPPET(name, before, at, after)                                            \
+    asm(".pushsection .text\n" #name ":\n" before "\n" #name "_at:\n" at "\n" #name \
+        "_after:\n" after "\nint $0x81\n.popsection\n");                            \
+    extern char name[], name##_at[], name##_after[]
 
-#define SNIPPET32(name, before, at, after)                                                       \
-	SNIPPET(name, ".code32\n" before, at, after "\nint $0x81\n.code64\n")
+#define SNIPPET32(name, before, at, after) \
+    SNIPPET(name, ".code32\n" before, at, after "\nint $0x81\n.code64\n")
 
 /* Addresses of a snippet or an object as user code sees it. */
 #define USER(address) ((word)(address) + USER_ALIAS)
@@ -126,7 +126,8 @@ const struct event *run_compat(const void *code, word rdi, word rsi);
 extern u8 snippet_stack[16384], user_stack[16384], ring0_stack[16384], ist_stack[7][4096];
 #define STACK_END(stack) ((word)(stack) + sizeof(stack))
 
-/* Checks. Each prints `ok NAME` or `FAIL NAME: expected .. got ..`. Names are formatted: %s %x %d. */
+/* Checks. Each prints `ok NAME` or `FAIL NAME: expected .. got ..`. Names are formatted: %s %x %d.
+ */
 void check(word got, word expected, const char *name, ...);
 void check_event(unsigned vector, word error, word rip, const char *name, ...);
 void check_done(const char *name, ...);
@@ -139,20 +140,20 @@ void finish(void) __attribute__((noreturn));
 
 /* Descriptor tables. */
 struct tss64 {
-	u32 reserved0;
-	u64 rsp[3];
-	u64 reserved1;
-	u64 ist[7];
-	u64 reserved2;
-	u16 reserved3;
-	u16 io_map;
-	u8 io_bits[8193];
+    u32 reserved0;
+    u64 rsp[3];
+    u64 reserved1;
+    u64 ist[7];
+    u64 reserved2;
+    u16 reserved3;
+    u16 io_map;
+    u8 io_bits[8193];
 } __attribute__((packed));
 struct tss32 {
-	u32 link, esp0, ss0, esp1, ss1, esp2, ss2, cr3, eip, eflags;
-	u32 eax, ecx, edx, ebx, esp, ebp, esi, edi;
-	u32 es, cs, ss, ds, fs, gs, ldt;
-	u16 trap, io_map;
+    u32 link, esp0, ss0, esp1, ss1, esp2, ss2, cr3, eip, eflags;
+    u32 eax, ecx, edx, ebx, esp, ebp, esi, edi;
+    u32 es, cs, ss, ds, fs, gs, ldt;
+    u16 trap, io_map;
 };
 extern u64 gdt[66];
 void load_idt(void);
@@ -178,17 +179,17 @@ extern u64 pml4[512], pdpt_low[512], pd_kernel[512], pd_user[512];
 #endif
 
 /* Instructions. */
-#define REGISTER_ACCESS(name)                                                                    \
-	static inline word read_##name(void)                                                         \
-	{                                                                                            \
-		word value;                                                                              \
-		asm volatile("mov %%" #name ", %0" : "=r"(value)::"memory");                            \
-		return value;                                                                            \
-	}                                                                                            \
-	static inline void write_##name(word value)                                                  \
-	{                                                                                            \
-		asm volatile("mov %0, %%" #name ::"r"(value) : "memory");                              \
-	}
+#define REGISTER_ACCESS(name)                                        \
+    static inline word read_##name(void)                             \
+    {                                                                \
+        word value;                                                  \
+        asm volatile("mov %%" #name ", %0" : "=r"(value)::"memory"); \
+        return value;                                                \
+    }                                                                \
+    static inline void write_##name(word value)                      \
+    {                                                                \
+        asm volatile("mov %0, %%" #name ::"r"(value) : "memory");    \
+    }
 REGISTER_ACCESS(cr0)
 REGISTER_ACCESS(cr2)
 REGISTER_ACCESS(cr3)
@@ -200,41 +201,49 @@ REGISTER_ACCESS(dr3)
 REGISTER_ACCESS(dr6)
 REGISTER_ACCESS(dr7)
 
-static inline void out8(u16 port, u8 value) { asm volatile("outb %0, %1" ::"a"(value), "Nd"(port)); }
-static inline void out32(u16 port, u32 value) { asm volatile("outl %0, %1" ::"a"(value), "Nd"(port)); }
+static inline void out8(u16 port, u8 value)
+{
+    asm volatile("outb %0, %1" ::"a"(value), "Nd"(port));
+}
+static inline void out32(u16 port, u32 value)
+{
+    asm volatile("outl %0, %1" ::"a"(value), "Nd"(port));
+}
 static inline u8 in8(u16 port)
 {
-	u8 value;
-	asm volatile("inb %1, %0" : "=a"(value) : "Nd"(port));
-	return value;
+    u8 value;
+    asm volatile("inb %1, %0" : "=a"(value) : "Nd"(port));
+    return value;
 }
 static inline u64 rdmsr(u32 index)
 {
-	u32 low, high;
-	asm volatile("rdmsr" : "=a"(low), "=d"(high) : "c"(index));
-	return low | (u64)high << 32;
+    u32 low, high;
+    asm volatile("rdmsr" : "=a"(low), "=d"(high) : "c"(index));
+    return low | (u64)high << 32;
 }
 static inline void wrmsr(u32 index, u64 value)
 {
-	asm volatile("wrmsr" ::"c"(index), "a"((u32)value), "d"((u32)(value >> 32)) : "memory");
+    asm volatile("wrmsr" ::"c"(index), "a"((u32)value), "d"((u32)(value >> 32)) : "memory");
 }
 static inline u64 rdtsc(void)
 {
-	u32 low, high;
-	asm volatile("rdtsc" : "=a"(low), "=d"(high)::"memory");
-	return low | (u64)high << 32;
+    u32 low, high;
+    asm volatile("rdtsc" : "=a"(low), "=d"(high)::"memory");
+    return low | (u64)high << 32;
 }
 static inline void invlpg(word address) { asm volatile("invlpg (%0)" ::"r"(address) : "memory"); }
 static inline void flush_tlb(void) { write_cr3(read_cr3()); }
 
 struct cpuid {
-	u32 eax, ebx, ecx, edx;
+    u32 eax, ebx, ecx, edx;
 };
 static inline struct cpuid cpuid(u32 leaf, u32 subleaf)
 {
-	struct cpuid r;
-	asm volatile("cpuid" : "=a"(r.eax), "=b"(r.ebx), "=c"(r.ecx), "=d"(r.edx) : "a"(leaf), "c"(subleaf));
-	return r;
+    struct cpuid r;
+    asm volatile("cpuid"
+                 : "=a"(r.eax), "=b"(r.ebx), "=c"(r.ecx), "=d"(r.edx)
+                 : "a"(leaf), "c"(subleaf));
+    return r;
 }
 bool has_smep(void);
 bool has_smap(void);

@@ -18,171 +18,174 @@ void leave_snippet(void) __attribute__((noreturn));
 
 u64 descriptor(u32 base, u32 limit, unsigned attributes)
 {
-	return (limit & 0xffff) | (u64)(base & 0xffffff) << 16 | (u64)(attributes & 0xf0ff) << 40 |
-	       (u64)(limit & 0xf0000) << 32 | (u64)(base >> 24) << 56;
+    return (limit & 0xffff) | (u64)(base & 0xffffff) << 16 | (u64)(attributes & 0xf0ff) << 40 |
+           (u64)(limit & 0xf0000) << 32 | (u64)(base >> 24) << 56;
 }
 
 #ifdef __x86_64__
 struct gate {
-	u16 low, selector, attributes, middle;
-	u32 high, reserved;
+    u16 low, selector, attributes, middle;
+    u32 high, reserved;
 };
 static struct gate idt[256] __attribute__((aligned(16)));
 struct tss64 tss __attribute__((aligned(16)));
 
 void set_gate(unsigned vector, word handler, unsigned selector, unsigned attributes, unsigned ist)
 {
-	idt[vector] = (struct gate){handler, selector, attributes | ist, handler >> 16, handler >> 32, 0};
+    idt[vector] =
+        (struct gate){handler, selector, attributes | ist, handler >> 16, handler >> 32, 0};
 }
 
 static void set_up_tables(void)
 {
-	for (unsigned v = 0; v < 256; v++) {
-		bool user = v == BP || v == OF || v == 0x80 || v == DONE;
-		set_gate(v, (word)vector_stubs + 16 * v, KERNEL_CS, GATE_INTERRUPT | (user ? GATE_DPL3 : 0), 0);
-	}
-	tss.rsp[0] = STACK_END(ring0_stack);
-	for (unsigned i = 0; i < 7; i++)
-		tss.ist[i] = STACK_END(ist_stack[i]);
-	tss.io_map = sizeof(tss);
-	gdt[TSS_SELECTOR / 8] = descriptor((word)&tss, 0x67, 0x89);
+    for (unsigned v = 0; v < 256; v++) {
+        bool user = v == BP || v == OF || v == 0x80 || v == DONE;
+        set_gate(v, (word)vector_stubs + 16 * v, KERNEL_CS, GATE_INTERRUPT | (user ? GATE_DPL3 : 0),
+                 0);
+    }
+    tss.rsp[0] = STACK_END(ring0_stack);
+    for (unsigned i = 0; i < 7; i++)
+        tss.ist[i] = STACK_END(ist_stack[i]);
+    tss.io_map = sizeof(tss);
+    gdt[TSS_SELECTOR / 8] = descriptor((word)&tss, 0x67, 0x89);
 }
 #else
 struct gate {
-	u16 low, selector, attributes, high;
+    u16 low, selector, attributes, high;
 };
 static struct gate idt[256] __attribute__((aligned(8)));
 struct tss32 tss __attribute__((aligned(128)));
 
 void set_gate(unsigned vector, word handler, unsigned selector, unsigned attributes)
 {
-	idt[vector] = (struct gate){handler, selector, attributes, handler >> 16};
+    idt[vector] = (struct gate){handler, selector, attributes, handler >> 16};
 }
 
 static void set_up_tables(void)
 {
-	for (unsigned v = 0; v < 256; v++) {
-		bool user = v == BP || v == OF || v == 0x80 || v == DONE;
-		set_gate(v, (word)vector_stubs + 16 * v, KERNEL_CS, GATE_INTERRUPT | (user ? GATE_DPL3 : 0));
-	}
-	tss.esp0 = STACK_END(ring0_stack);
-	tss.ss0 = KERNEL_DS;
-	tss.io_map = sizeof(tss);
-	gdt[TSS_SELECTOR / 8] = descriptor((word)&tss, sizeof(tss) - 1, 0x89);
+    for (unsigned v = 0; v < 256; v++) {
+        bool user = v == BP || v == OF || v == 0x80 || v == DONE;
+        set_gate(v, (word)vector_stubs + 16 * v, KERNEL_CS,
+                 GATE_INTERRUPT | (user ? GATE_DPL3 : 0));
+    }
+    tss.esp0 = STACK_END(ring0_stack);
+    tss.ss0 = KERNEL_DS;
+    tss.io_map = sizeof(tss);
+    gdt[TSS_SELECTOR / 8] = descriptor((word)&tss, sizeof(tss) - 1, 0x89);
 }
 #endif
 
 void load_idt(void)
 {
-	struct {
-		u16 limit;
-		word base;
-	} __attribute__((packed)) pointer = {sizeof(idt) - 1, (word)idt};
-	asm volatile("lidt %0" ::"m"(pointer));
+    struct {
+        u16 limit;
+        word base;
+    } __attribute__((packed)) pointer = {sizeof(idt) - 1, (word)idt};
+    asm volatile("lidt %0" ::"m"(pointer));
 }
 
 void set_up_machine(void)
 {
-	set_up_tables();
-	load_idt();
-	asm volatile("lldt %w0; ltr %w1" ::"r"(0), "r"(TSS_SELECTOR));
-	out8(0x21, 0xff);
-	out8(0xa1, 0xff);
+    set_up_tables();
+    load_idt();
+    asm volatile("lldt %w0; ltr %w1" ::"r"(0), "r"(TSS_SELECTOR));
+    out8(0x21, 0xff);
+    out8(0xa1, 0xff);
 }
 
 void handle_event(struct event *event)
 {
-	hook hook = hooks[event->vector & 0xff];
-	if (hook && hook(event))
-		return;
-	last = *event;
+    hook hook = hooks[event->vector & 0xff];
+    if (hook && hook(event))
+        return;
+    last = *event;
 #ifndef __x86_64__
-	if (!(event->cs & 3)) {
-		/* Nothing but EFLAGS, CS and EIP has been pushed. */
-		last.rsp = (word)&event->rsp;
-		asm volatile("mov %%ss, %0" : "=r"(last.ss));
-	}
+    if (!(event->cs & 3)) {
+        /* Nothing but EFLAGS, CS and EIP has been pushed. */
+        last.rsp = (word)&event->rsp;
+        asm volatile("mov %%ss, %0" : "=r"(last.ss));
+    }
 #endif
-	last_cr2 = read_cr2();
-	last_frame = (word)event;
-	if (!inside_snippet) {
-		print("FAIL harness: vector %d error %x at %x, cr2 %x\n", (unsigned)event->vector,
-		      (word)event->error, (word)event->rip, last_cr2);
-		out32(0xf4, 2);
-	}
-	inside_snippet = false;
-	leave_snippet();
+    last_cr2 = read_cr2();
+    last_frame = (word)event;
+    if (!inside_snippet) {
+        print("FAIL harness: vector %d error %x at %x, cr2 %x\n", (unsigned)event->vector,
+              (word)event->error, (word)event->rip, last_cr2);
+        out32(0xf4, 2);
+    }
+    inside_snippet = false;
+    leave_snippet();
 }
 
 bool log_and_resume(struct event *event)
 {
-	if (event_count < sizeof(event_log) / sizeof(event_log[0]))
-		event_log[event_count++] = *event;
-	return true;
+    if (event_count < sizeof(event_log) / sizeof(event_log[0]))
+        event_log[event_count++] = *event;
+    return true;
 }
 
 struct event kernel_state(const void *code)
 {
-	return (struct event){.rip = (word)code,
-	                      .cs = KERNEL_CS,
-	                      .rflags = 2,
-	                      .rsp = STACK_END(snippet_stack) - 1024,
-	                      .ss = KERNEL_DS};
+    return (struct event){.rip = (word)code,
+                          .cs = KERNEL_CS,
+                          .rflags = 2,
+                          .rsp = STACK_END(snippet_stack) - 1024,
+                          .ss = KERNEL_DS};
 }
 
 struct event user_state(const void *code)
 {
-	struct event start = kernel_state(code);
-	start.rip = USER(code);
-	start.rsp = USER(STACK_END(user_stack) - 1024);
-	start.ss = USER_DS;
+    struct event start = kernel_state(code);
+    start.rip = USER(code);
+    start.rsp = USER(STACK_END(user_stack) - 1024);
+    start.ss = USER_DS;
 #ifdef __x86_64__
-	start.cs = USER_CS64;
+    start.cs = USER_CS64;
 #else
-	start.cs = USER_CS32;
+    start.cs = USER_CS32;
 #endif
-	return start;
+    return start;
 }
 
 #ifdef __x86_64__
 struct event compat_state(const void *code)
 {
-	struct event start = user_state(code);
-	start.cs = USER_CS32;
-	return start;
+    struct event start = user_state(code);
+    start.cs = USER_CS32;
+    return start;
 }
 
 const struct event *run_compat(const void *code, word rdi, word rsi)
 {
-	struct event start = compat_state(code);
-	start.rdi = rdi;
-	start.rsi = rsi;
-	return run(&start);
+    struct event start = compat_state(code);
+    start.rdi = rdi;
+    start.rsi = rsi;
+    return run(&start);
 }
 #endif
 
 const struct event *run(const struct event *start)
 {
-	inside_snippet = true;
-	event_count = 0;
-	enter_snippet(start);
-	return &last;
+    inside_snippet = true;
+    event_count = 0;
+    enter_snippet(start);
+    return &last;
 }
 
 const struct event *run_kernel(const void *code, word rdi, word rsi)
 {
-	struct event start = kernel_state(code);
-	start.rdi = rdi;
-	start.rsi = rsi;
-	return run(&start);
+    struct event start = kernel_state(code);
+    start.rdi = rdi;
+    start.rsi = rsi;
+    return run(&start);
 }
 
 const struct event *run_user(const void *code, word rdi, word rsi)
 {
-	struct event start = user_state(code);
-	start.rdi = rdi;
-	start.rsi = rsi;
-	return run(&start);
+    struct event start = user_state(code);
+    start.rdi = rdi;
+    start.rsi = rsi;
+    return run(&start);
 }
 
 bool has_smep(void) { return cpuid(7, 0).ebx >> 7 & 1; }

@@ -29,35 +29,35 @@
 /* The entries that translate one address, highest level first: entry[4] is that of the PML4. A
  * large page ends at level 2 or 3. */
 struct walk {
-	u64 *entry[5];
-	unsigned leaf;
+    u64 *entry[5];
+    unsigned leaf;
 };
 
 /* A zeroed page of table memory. */
 static inline u64 *new_table(void)
 {
-	static unsigned used;
-	if (used == 400)
-		print("FAIL harness: page tables are used up\n");
-	memset(page_pool[used], 0, 4096);
-	return (u64 *)page_pool[used++];
+    static unsigned used;
+    if (used == 400)
+        print("FAIL harness: page tables are used up\n");
+    memset(page_pool[used], 0, 4096);
+    return (u64 *)page_pool[used++];
 }
 
 /* Make the tables for `address` down to `leaf` (1: 4 KiB, 2: 2 MiB, 3: 1 GiB) and map `frame`. */
 static inline struct walk map_at(word address, u64 frame, unsigned leaf, u64 bits)
 {
-	struct walk walk = {.leaf = leaf};
-	u64 *table = pml4;
-	for (unsigned level = 4; level >= leaf; level--) {
-		walk.entry[level] = &table[address >> (12 + 9 * (level - 1)) & 511];
-		if (level == leaf)
-			*walk.entry[level] = frame | bits | (leaf > 1 ? P_PS : 0);
-		else if (!(*walk.entry[level] & P_P))
-			*walk.entry[level] = (word)new_table() | P_ALL;
-		table = (u64 *)(*walk.entry[level] & P_FRAME);
-	}
-	invlpg(address);
-	return walk;
+    struct walk walk = {.leaf = leaf};
+    u64 *table = pml4;
+    for (unsigned level = 4; level >= leaf; level--) {
+        walk.entry[level] = &table[address >> (12 + 9 * (level - 1)) & 511];
+        if (level == leaf)
+            *walk.entry[level] = frame | bits | (leaf > 1 ? P_PS : 0);
+        else if (!(*walk.entry[level] & P_P))
+            *walk.entry[level] = (word)new_table() | P_ALL;
+        table = (u64 *)(*walk.entry[level] & P_FRAME);
+    }
+    invlpg(address);
+    return walk;
 }
 
 #endif

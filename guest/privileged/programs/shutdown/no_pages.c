@@ -4,9 +4,9 @@
 
 int main(void)
 {
-	check(1, 1, "ready");
-	memset(page_pool, 0, sizeof(page_pool));
-	write_cr3((word)page_pool);
-	print("survived\n");
-	return 0;
+    check(1, 1, "ready");
+    memset(page_pool, 0, sizeof(page_pool));
+    write_cr3((word)page_pool);
+    print("survived\n");
+    return 0;
 }
