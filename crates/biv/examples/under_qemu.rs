@@ -12,7 +12,7 @@ use std::process::{Command, ExitCode, Stdio};
 
 use biv::provision::{Guest, Part};
 use biv::session::channel::Channel;
-use biv::session::{Ending, Session, Signals};
+use biv::session::{Ending, Line, Session, Signals};
 use biv::{initramfs, status, terminal};
 use rustix::fs::{MemfdFlags, memfd_create};
 
@@ -56,6 +56,7 @@ fn main() -> Result<ExitCode, Failure> {
         drop(guard);
         status
     });
+    let line = Line::of(line.try_clone()?.into(), line.into());
     let link = Channel::new(line, &order)?;
     let session = Session { link, machine: ended, deadline: None, raw: on_terminal, signals };
     let ending = session.run()?;

@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 
 use biv::session::channel::Channel;
-use biv::session::{Ending, Error, Link, Output, Outputs};
+use biv::session::{Ending, Error, Line, Link, Output, Outputs};
 use protocol::{
     CONTROL_RESERVE_BYTES, Decoder, Encoder, Frame, Order, WINDOW_TO_GUEST_BYTES,
     WINDOW_TO_HOST_BYTES, hello,
@@ -32,7 +32,8 @@ impl Guest {
             line,
             encoder: Encoder::default(),
             decoder: Decoder::new(),
-            channel: Channel::new(ours, order).unwrap(),
+            channel: Channel::new(Line::of(ours.try_clone().unwrap().into(), ours.into()), order)
+                .unwrap(),
             outputs: Outputs::default(),
         }
     }
@@ -203,7 +204,8 @@ fn a_guest_that_goes_away_is_noticed() {
 #[test]
 fn nonsense_ends_the_conversation() {
     type Say = fn(&mut Guest) -> Result<bool, Error>;
-    let cases: [(Say, fn(&Error) -> bool); 5] = [
+    type Expected = fn(&Error) -> bool;
+    let cases: [(Say, Expected); 5] = [
         (|guest| guest.say(&Frame::Start), |error| matches!(error, Error::OutOfTurn)),
         (
             |guest| guest.say(&Frame::Hello { version: 1 }),

@@ -8,6 +8,8 @@ use std::thread::JoinHandle;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use vmm::{Configuration, Line, Outcome};
 
+use crate::session;
+
 /// How long a guest may take to switch itself off after its command has ended.
 const FINISH_PATIENCE_SECONDS: i64 = 10;
 
@@ -26,19 +28,20 @@ pub enum Error {
 }
 
 /// A line to and from the session.
-pub fn line(end: UnixStream) -> io::Result<Line> {
-    Ok(Line { input: Some(end.try_clone()?.into()), output: Some(Box::new(end)) })
+pub fn line(end: session::Line) -> Line {
+    let (input, output) = end.into_parts();
+    Line { input: Some(input), output: Some(Box::new(output)) }
 }
 
 /// The same, with a copy of what the guest sends.
-pub fn line_with_copy(end: UnixStream, copy: File) -> io::Result<Line> {
-    let input = Some(end.try_clone()?.into());
-    Ok(Line { input, output: Some(Box::new(Tee { line: end, copy })) })
+pub fn line_with_copy(end: session::Line, copy: File) -> Line {
+    let (input, line) = end.into_parts();
+    Line { input: Some(input), output: Some(Box::new(Tee { line, copy })) }
 }
 
 /// Writes everything twice.
 struct Tee {
-    line: UnixStream,
+    line: File,
     copy: File,
 }
 

@@ -15,7 +15,7 @@ use crate::initramfs;
 use crate::provision::{self, Guest, Part};
 use crate::session::channel::Channel;
 use crate::session::console::Console;
-use crate::session::{self, Ending, Session, Signals, channel};
+use crate::session::{self, Ending, Session, Signals};
 use crate::{status, terminal};
 
 mod machine;
@@ -69,7 +69,7 @@ pub fn run(arguments: &Run) -> Result<u8, Error> {
     let guest = GuestFiles::find(arguments)?;
     let signals = Signals::block()?;
     let deadline = arguments.timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-    let (ours, theirs) = channel::line()?;
+    let (ours, theirs) = session::Line::pair()?;
     let is_plain = guest.is_plain;
     let mut configuration = guest.configuration(arguments);
     let copy = arguments.console.as_deref().map(create).transpose()?;
@@ -78,8 +78,8 @@ pub fn run(arguments: &Run) -> Result<u8, Error> {
         configuration.command_line = command_line(&["console=ttyS0"], arguments);
         configuration.reboot = !arguments.no_reboot;
         configuration.console = match copy {
-            Some(copy) => machine::line_with_copy(theirs, copy)?,
-            None => machine::line(theirs)?,
+            Some(copy) => machine::line_with_copy(theirs, copy),
+            None => machine::line(theirs),
         };
         let machine = Machine::start(configuration, wait, arguments.stats)?;
         converse(Console::new(ours)?, machine, deadline, terminal::is_interactive(), signals)
@@ -95,7 +95,7 @@ pub fn run(arguments: &Run) -> Result<u8, Error> {
             None if arguments.verbose > 0 => Some(Box::new(io::stderr())),
             None => None,
         };
-        configuration.channel = machine::line(theirs)?;
+        configuration.channel = machine::line(theirs);
         let raw = order.terminal.is_some() && session::stdin_is_terminal();
         let machine = Machine::start(configuration, wait, arguments.stats)?;
         converse(Channel::new(ours, &order)?, machine, deadline, raw, signals)

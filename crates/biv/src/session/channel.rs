@@ -1,18 +1,14 @@
 //! The host's end of the channel to the guest's init; [`protocol`] says how it speaks.
 
 use std::collections::VecDeque;
-use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::net::UnixStream;
+use std::os::fd::BorrowedFd;
 
 use protocol::{
     CONTROL_RESERVE_BYTES, Decoder, Encoder, Frame, Order, PAYLOAD_MAX_BYTES, Receipts,
     WINDOW_TO_GUEST_BYTES, WINDOW_TO_HOST_BYTES, Window,
 };
-use rustix::event::PollFlags;
 
-use super::console::{is_gone, receive_some, send_some};
-use super::{Ending, Error, Link, Outputs};
+use super::{Ending, Error, Line, Link, Outputs};
 
 /// How far the conversation is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,7 +26,7 @@ enum Stage {
 /// The channel.
 #[derive(Debug)]
 pub struct Channel {
-    line: UnixStream,
+    line: Line,
     encoder: Encoder,
     decoder: Decoder,
     outgoing: VecDeque<u8>,
@@ -52,8 +48,8 @@ const SIGNALS_MAX: usize = 16;
 
 impl Channel {
     /// A channel over `line`, which will send `order` once the guest is up.
-    pub fn new(line: UnixStream, order: &Order) -> Result<Channel, Error> {
-        line.set_nonblocking(true)?;
+    pub fn new(line: Line, order: &Order) -> Result<Channel, Error> {
+        line.set_nonblocking()?;
         Ok(Channel {
             line,
             encoder: Encoder::default(),
@@ -166,17 +162,17 @@ impl Channel {
 impl Link for Channel {
     const HAS_COMMAND: bool = true;
 
-    fn descriptor(&self) -> BorrowedFd<'_> {
-        self.line.as_fd()
+    fn input_end(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.line.from())
     }
 
-    fn interest(&self) -> PollFlags {
-        if self.outgoing.is_empty() { PollFlags::IN } else { PollFlags::IN | PollFlags::OUT }
+    fn output_end(&self) -> Option<BorrowedFd<'_>> {
+        (!self.outgoing.is_empty()).then_some(self.line.to())
     }
 
     fn exchange(&mut self, outputs: &mut Outputs) -> Result<bool, Error> {
         let mut buffer = [0; 4 * PAYLOAD_MAX_BYTES];
-        let received = receive_some(&mut self.line, &mut buffer)?;
+        let received = self.line.receive(&mut buffer)?;
         if let Some(count) = received {
             self.decoder.feed(&buffer[..count]);
             while let Some(frame) = self.decoder.next_frame()? {
@@ -188,10 +184,7 @@ impl Link for Channel {
             return Err(Error::OutOfTurn);
         }
         self.advance();
-        match send_some(&mut self.line, &mut self.outgoing) {
-            Err(error) if is_gone(&error) => self.outgoing.clear(),
-            other => other?,
-        }
+        self.line.send(&mut self.outgoing)?;
         Ok(received != Some(0))
     }
 
@@ -237,9 +230,4 @@ impl Link for Channel {
             _ => None,
         }
     }
-}
-
-/// Two connected ends of a line: ours and the machine's.
-pub fn line() -> io::Result<(UnixStream, UnixStream)> {
-    UnixStream::pair()
 }

@@ -20,9 +20,11 @@ use crate::terminal::{self, Escape, Raw};
 
 pub mod channel;
 pub mod console;
+mod line;
 mod output;
 mod signals;
 
+pub use line::Line;
 pub use output::Output;
 pub use signals::Signals;
 
@@ -91,11 +93,11 @@ impl From<Errno> for Error {
 pub trait Link {
     /// Whether a command runs at the other end, whose status is wanted.
     const HAS_COMMAND: bool;
-    /// What to poll, and for what.
-    fn descriptor(&self) -> BorrowedFd<'_>;
-    /// What to wait for on it.
-    fn interest(&self) -> PollFlags;
-    /// Called when the descriptor is ready: sends and receives. `false` if the other end has gone.
+    /// What to poll for what the other end sends, if it may send now.
+    fn input_end(&self) -> Option<BorrowedFd<'_>>;
+    /// What to poll for room, if there is something to send.
+    fn output_end(&self) -> Option<BorrowedFd<'_>>;
+    /// Called when either is ready: sends and receives. `false` if the other end has gone.
     fn exchange(&mut self, outputs: &mut Outputs) -> Result<bool, Error>;
     /// How many bytes of input it takes now.
     fn room(&self) -> usize;
@@ -227,9 +229,7 @@ impl<L: Link> Running<L> {
             return Ok(None);
         }
         // What the machine wrote before it ended is still to be read.
-        self.drain_link()?;
-        let ending = self.session.link.ending().unwrap_or(Ending::MachineEnded);
-        self.flush(ending).map(Some)
+        self.drain_link().map(Some)
     }
 
     /// Waits for something to do; `None` when time is up first.
@@ -240,8 +240,11 @@ impl<L: Link> Running<L> {
             (Source::Signals, self.session.signals.as_fd(), PollFlags::IN),
             (Source::Machine, self.session.machine.as_fd(), PollFlags::IN),
         ];
-        if self.link_open {
-            watched.push((Source::Link, link.descriptor(), link.interest()));
+        if let Some(end) = link.input_end().filter(|_| self.link_open) {
+            watched.push((Source::Link, end, PollFlags::IN));
+        }
+        if let Some(end) = link.output_end().filter(|_| self.link_open) {
+            watched.push((Source::Link, end, PollFlags::OUT));
         }
         // A person is always listened to; a file or a pipe waits until there is room for it.
         if self.stdin_open && (self.session.raw || (link.room() > 0 && self.typed.is_empty())) {
@@ -338,18 +341,24 @@ impl<L: Link> Running<L> {
         Ok(None)
     }
 
-    /// Takes what is on the link already; the machine writes nothing any more.
-    fn drain_link(&mut self) -> Result<(), Error> {
+    /// Takes what is on the link already, and gives it to the user; the machine writes nothing any
+    /// more. Returns the ending, or what came in between.
+    fn drain_link(&mut self) -> Result<Ending, Error> {
         while self.link_open {
-            let interest = PollFlags::IN;
-            let mut fds = [PollFd::from_borrowed_fd(self.session.link.descriptor(), interest)];
+            let ending = self.flush(Ending::MachineEnded)?;
+            if ending != Ending::MachineEnded {
+                return Ok(ending);
+            }
+            // After the flush there is room for more.
+            let Some(end) = self.session.link.input_end() else { break };
+            let mut fds = [PollFd::from_borrowed_fd(end, PollFlags::IN)];
             let none = Timespec { tv_sec: 0, tv_nsec: 0 };
             if poll(&mut fds, Some(&none))? == 0 {
-                return Ok(());
+                break;
             }
             self.link_open = self.session.link.exchange(&mut self.outputs)?;
         }
-        Ok(())
+        self.flush(self.session.link.ending().unwrap_or(Ending::MachineEnded))
     }
 
     /// Writes all that is still to be written, however long its reader takes, and returns `ending`
