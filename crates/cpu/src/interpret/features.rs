@@ -35,9 +35,24 @@ fn announced() -> &'static Announced {
     })
 }
 
+/// Instructions whose opcodes are no-operations where their feature is missing, so that programs
+/// execute them without asking: shadow-stack reads, bounds checks, cache-line demotion (SDM 2B
+/// "RDSSPD", 1 appendix E).
+pub(super) fn is_no_operation_without_feature(mnemonic: Mnemonic) -> bool {
+    use Mnemonic as M;
+    let bounds = matches!(
+        mnemonic,
+        M::Bndcl | M::Bndcn | M::Bndcu | M::Bndldx | M::Bndmk | M::Bndmov | M::Bndstx
+    );
+    bounds || matches!(mnemonic, M::Rdsspd | M::Rdsspq | M::Cldemote)
+}
+
 /// Whether everything that an instruction needs is announced.
 pub(crate) fn announces(instruction: &Instruction) -> bool {
     let set = announced();
+    if is_no_operation_without_feature(instruction.mnemonic()) {
+        return true;
+    }
     instruction.cpuid_features().iter().all(|&feature| set.0[feature as usize])
 }
 

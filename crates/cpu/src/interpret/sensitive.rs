@@ -13,6 +13,9 @@ use crate::vcpu::Vcpu;
 
 /// The handler of a sensitive instruction.
 pub(super) fn handler(instruction: &Instruction) -> Option<Handler> {
+    if super::features::is_no_operation_without_feature(instruction.mnemonic()) {
+        return Some(Vcpu::no_operation);
+    }
     Some(match instruction.mnemonic() {
         Mnemonic::In | Mnemonic::Out => Vcpu::port_instruction,
         Mnemonic::Cli | Mnemonic::Sti => Vcpu::change_interrupt_flag,

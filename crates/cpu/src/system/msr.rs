@@ -61,6 +61,9 @@ const EFER_AUTOMATIC_IBRS: u64 = 1 << 21;
 /// Eight variable ranges, fixed ranges, write-combining.
 const MTRR_CAP_VALUE: u64 = 0x508;
 
+/// IA32_MTRR_DEF_TYPE: MTRRs enabled, fixed ranges not, default type write-back.
+const MTRR_WRITE_BACK: u64 = 0x806;
+
 /// TscFreqSel: the TSC runs at the P0 frequency (APM 2 and family PPRs).
 const HARDWARE_CONFIGURATION_VALUE: u64 = 1 << 24;
 
@@ -92,7 +95,9 @@ pub(super) struct Storage {
 
 impl Storage {
     fn get(&self, index: u32) -> u64 {
-        self.values.get(&index).copied().unwrap_or(0)
+        // There is no firmware to set memory types up: they are on, and all is write-back.
+        let initial = if index == number::MTRR_DEF_TYPE { MTRR_WRITE_BACK } else { 0 };
+        self.values.get(&index).copied().unwrap_or(initial)
     }
 }
 
