@@ -1,0 +1,171 @@
+//! What the targets that drive devices share: a platform with everything plugged in, and a guest that
+//! does what the input says.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use devices::serial::{Input, Place};
+use devices::{DebugExit, FwCfg, Serial};
+use libfuzzer_sys::arbitrary::{self, Arbitrary};
+use machine::time::{Clock, Hertz, ManualClock, Nanoseconds};
+use machine::{Platform, Wake, platform};
+use vm_memory::{GuestAddress, GuestMemoryMmap};
+
+const TSC: Hertz = Hertz(2_500_000_000);
+const MEMORY_BYTES: u64 = 64 << 10;
+const LOCAL_APIC: u64 = 0xfee0_0000;
+const IO_APIC: u64 = 0xfec0_0000;
+const PROCESSORS: usize = 2;
+
+/// A range of ports that a device decodes.
+pub type Ports = std::ops::Range<u16>;
+
+/// What a guest, a device's other end, or time does.
+#[derive(Debug, Clone, Arbitrary)]
+pub enum Step {
+    PortRead { port: u16, size: u8 },
+    PortWrite { port: u16, size: u8, value: u32 },
+    LocalRead { offset: u16, size: u8 },
+    LocalWrite { offset: u16, size: u8, value: u32 },
+    IoRead { offset: u8, size: u8 },
+    IoWrite { offset: u8, size: u8, value: u32 },
+    MsrRead { index: u8 },
+    MsrWrite { index: u8, value: u64 },
+    Acknowledge,
+    TaskPriority { class: u8 },
+    Line { input: u8, level: bool },
+    Receive { bytes: Vec<u8> },
+    Store { address: u16, value: u64 },
+    Pass { nanoseconds: u64 },
+    PowerButton,
+    OtherProcessor,
+    Reset,
+}
+
+struct Nobody;
+
+impl Wake for Nobody {
+    fn wake(&self, _processor: usize) {}
+}
+
+struct Bench {
+    platform: Platform,
+    clock: Arc<ManualClock>,
+    memory: Arc<GuestMemoryMmap>,
+    com1: Input,
+    processor: usize,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let clock = Arc::new(ManualClock::new(TSC, Duration::from_secs(1_800_000_000)));
+        let ranges = [(GuestAddress(0), MEMORY_BYTES as usize)];
+        let memory = Arc::new(GuestMemoryMmap::from_ranges(&ranges).expect("some memory"));
+        let config =
+            platform::Config { processors: PROCESSORS, tsc: TSC, memory_bytes: MEMORY_BYTES };
+        let surroundings = platform::Surroundings {
+            clock: Arc::clone(&clock) as _,
+            memory: Arc::clone(&memory) as _,
+            wake: Arc::new(Nobody),
+        };
+        let mut platform = Platform::new(config, surroundings).expect("a sensible configuration");
+        let output = Box::new(std::io::sink());
+        let com1 = Serial::plug_into(&mut platform, Place::Com1, output).expect("its ports");
+        DebugExit::plug_into(&mut platform).expect("its ports");
+        let fw_cfg = FwCfg::new(Arc::clone(&memory) as _, 1, MEMORY_BYTES);
+        fw_cfg.plug_into(&mut platform).expect("its ports");
+        Self { platform, clock, memory, com1, processor: 0 }
+    }
+
+    fn take(&mut self, step: Step, within: Option<&Ports>) {
+        let (platform, processor) = (&mut self.platform, self.processor);
+        let place = |port: u16| match within {
+            Some(ports) => ports.start + port % (ports.end - ports.start),
+            None => port,
+        };
+        let local = |offset: u16| GuestAddress(LOCAL_APIC + u64::from(offset & 0xfff));
+        let io = |offset: u8| GuestAddress(IO_APIC + u64::from(offset & 0x7f));
+        match step {
+            Step::PortRead { port, size } => drop(platform.port_read(place(port), size)),
+            Step::PortWrite { port, size, value } => platform.port_write(place(port), size, value),
+            Step::LocalRead { offset, size } => {
+                platform.mmio_read(processor, local(offset), size);
+            }
+            Step::LocalWrite { offset, size, value } => {
+                platform.mmio_write(processor, local(offset), size, value.into());
+            }
+            Step::IoRead { offset, size } => drop(platform.mmio_read(processor, io(offset), size)),
+            Step::IoWrite { offset, size, value } => {
+                platform.mmio_write(processor, io(offset), size, value.into());
+            }
+            Step::MsrRead { index } => drop(platform.msr_read(processor, msr(index))),
+            Step::MsrWrite { index, value } => {
+                let _ = platform.msr_write(processor, msr(index), value);
+            }
+            step => self.take_rest(step),
+        }
+    }
+
+    fn take_rest(&mut self, step: Step) {
+        let (platform, processor) = (&mut self.platform, self.processor);
+        match step {
+            Step::Acknowledge => {
+                let waiting = platform.has_interrupt(processor);
+                assert_eq!(platform.acknowledge(processor).is_some(), waiting);
+                platform.take_nmi(processor);
+                platform.take_start_up(processor);
+            }
+            Step::TaskPriority { class } => {
+                platform.tpr_write(processor, class);
+                assert_eq!(platform.tpr_read(processor), class & 0xf);
+            }
+            Step::Line { input, level } => platform.line(input).set_and_wake(level),
+            Step::Receive { bytes } => drop(self.com1.offer(&bytes)),
+            Step::Store { address, value } => {
+                let _ =
+                    vm_memory::Bytes::write_obj(&*self.memory, value, GuestAddress(address.into()));
+            }
+            Step::Pass { nanoseconds } => self.clock.advance(Nanoseconds(nanoseconds >> 12)),
+            Step::PowerButton => platform.press_power_button(),
+            Step::OtherProcessor => self.processor = (processor + 1) % PROCESSORS,
+            Step::Reset => platform.reset(),
+            _ => {}
+        }
+    }
+
+    /// What must hold whatever the guest does.
+    fn check(&mut self) {
+        let now = self.clock.now();
+        self.platform.advance(now);
+        assert!(self.platform.next_deadline().is_none_or(|deadline| deadline > now));
+        self.platform.take_request();
+    }
+}
+
+/// The platform's registers and some beside them.
+fn msr(index: u8) -> u32 {
+    match index {
+        0..=0xf7 => 0x800 + u32::from(index),
+        0xf8 => 0x1b,
+        0xf9 => 0x6e0,
+        0xfa => 0x11,
+        0xfb => 0x12,
+        0xfc => 0x4b56_4d00,
+        0xfd => 0x4b56_4d01,
+        0xfe => 0x4b56_4d02,
+        0xff => 0x10,
+    }
+}
+
+/// Take all steps; port accesses go to `within`, or anywhere.
+pub fn drive(steps: Vec<Step>, within: Option<Ports>) {
+    let mut bench = Bench::new();
+    for step in steps {
+        // An instant so late that adding to it saturates is beyond what a machine lives to see.
+        if bench.clock.now().0 > 1 << 60 {
+            return;
+        }
+        bench.take(step, within.as_ref());
+        bench.check();
+    }
+}
