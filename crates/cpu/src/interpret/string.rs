@@ -154,9 +154,7 @@ impl Vcpu {
             return self.element(&string).map(drop);
         }
         if truncate(self.context.regs.gpr[RCX], string.width) == 0 {
-            if string.width == 4 {
-                self.clear_upper_halves(&string);
-            }
+            self.end_without_elements(&string);
             return Ok(());
         }
         let more = self.repeat(&string)?;
@@ -169,9 +167,21 @@ impl Vcpu {
         Ok(())
     }
 
-    /// With 32-bit addresses in 64-bit mode, RCX is written back even when it is zero.
-    fn clear_upper_halves(&mut self, _: &StringInstruction) {
-        self.context.regs.gpr[RCX] &= 0xffff_ffff;
+    /// Nothing to do. Intel's processors clear the upper halves of what 32-bit addressing would
+    /// have changed even then; AMD's do not.
+    fn end_without_elements(&mut self, string: &StringInstruction) {
+        if string.width != 4 || self.system.is_amd() {
+            return;
+        }
+        let moves = string.operation == Operation::Move;
+        let gpr = &mut self.context.regs.gpr;
+        gpr[RCX] = 0;
+        if moves {
+            gpr[RSI] &= 0xffff_ffff;
+        }
+        if moves || string.operation == Operation::Store {
+            gpr[RDI] &= 0xffff_ffff;
+        }
     }
 
     /// Some of the elements; whether there are more.

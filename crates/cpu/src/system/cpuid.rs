@@ -92,7 +92,9 @@ const FORCED_EXTENDED_EDX: u32 = bits(&[11, 20, 26, 27, 29]);
 const MIRRORED_EXTENDED_EDX: u32 = 0x0181_f3ff;
 const MMX_EXTENSIONS: u32 = 1 << 22;
 
-/// AMD leaf 0x80000008 EBX: SSB_NO, BTC_NO.
+/// AMD leaf 0x80000008 EBX, from the host: error pointers are always saved and restored.
+const AMD_ALLOWED: u32 = bits(&[2]);
+/// The same leaf: SSB_NO, BTC_NO.
 const AMD_NOT_VULNERABLE: u32 = bits(&[26, 29]);
 /// AMD leaf 0x80000021 EAX: no nested data breakpoints, LFENCE serializes, null selectors clear the
 /// base, automatic IBRS, SRSO_NO, SRSO_USER_KERNEL_NO.
@@ -431,7 +433,8 @@ impl Identity {
             0x8000_0008 => {
                 let size = PHYSICAL_BITS | 48 << 8;
                 let cores = (self.processors - 1) | self.core_bits() << 12;
-                if amd { [size, AMD_NOT_VULNERABLE, cores, 0] } else { [size, 0, 0, 0] }
+                let features = AMD_NOT_VULNERABLE | answer[EBX] & AMD_ALLOWED;
+                if amd { [size, features, cores, 0] } else { [size, 0, 0, 0] }
             }
             0x8000_0019 | 0x8000_001a if amd => answer,
             0x8000_001d if amd => self.cache(leaf, subleaf),
