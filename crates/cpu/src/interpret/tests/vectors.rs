@@ -206,3 +206,90 @@ fn identification_is_consistent() {
         },
     );
 }
+
+#[test]
+fn compressed_elements_are_as_many_as_the_mask_has_bits() {
+    if !std::is_x86_feature_detected!("avx512f") {
+        return;
+    }
+    check_long(
+        |machine| machine.write(place::DATA + 0x40, &pattern()),
+        |a| {
+            a.mov(eax, 0x8001)?;
+            a.kmovw(k2, eax)?;
+            a.vmovdqu32(zmm1, zmmword_ptr(place::DATA + 0x40))?;
+            a.vpcompressd(zmmword_ptr(place::HOLE - 8).k2(), zmm1)?;
+            a.vpxord(zmm3, zmm3, zmm3)?;
+            a.vpexpandd(zmm3.k2(), zmmword_ptr(place::HOLE - 8))?;
+            a.vmovdqu32(zmmword_ptr(place::DATA + 0x80), zmm3)?;
+            a.hlt()
+        },
+        |machine| {
+            let first = machine.read::<4>(place::DATA + 0x40);
+            let last = machine.read::<4>(place::DATA + 0x7c);
+            assert_eq!(machine.read::<4>(place::HOLE - 8), first);
+            assert_eq!(machine.read::<4>(place::HOLE - 4), last);
+            let expanded = machine.read::<64>(place::DATA + 0x80);
+            assert_eq!((&expanded[..4], &expanded[60..]), (&first[..], &last[..]));
+            assert!(expanded[4..60].iter().all(|&byte| byte == 0));
+        },
+    );
+}
+
+#[test]
+fn broadcasts_need_one_element_and_only_if_the_mask_has_a_bit() {
+    if !std::is_x86_feature_detected!("avx512f") {
+        return;
+    }
+    check_long(
+        |machine| machine.write(place::HOLE - 4, &7u32.to_le_bytes()),
+        |a| {
+            a.vpxord(zmm1, zmm1, zmm1)?;
+            a.xor(eax, eax)?;
+            a.kmovw(k1, eax)?;
+            // Nothing is read: this does not fault.
+            a.vpaddd(zmm2.k1().z(), zmm1, dword_bcst(place::HOLE))?;
+            a.mov(eax, 0x10)?;
+            a.kmovw(k1, eax)?;
+            a.vpaddd(zmm2.k1().z(), zmm1, dword_bcst(place::HOLE - 4))?;
+            a.vmovdqu32(zmmword_ptr(place::DATA + 0x40), zmm2)?;
+            a.hlt()
+        },
+        |machine| {
+            let sum = machine.read::<64>(place::DATA + 0x40);
+            assert_eq!(sum[16], 7);
+            assert_eq!(sum.iter().filter(|&&byte| byte != 0).count(), 1);
+        },
+    );
+}
+
+#[test]
+fn scatters_store_in_order_and_clear_their_mask() {
+    if !std::is_x86_feature_detected!("avx512f") {
+        return;
+    }
+    check_long(
+        |machine| {
+            let indices = [5u32, 2, 5, 9].map(u32::to_le_bytes).concat();
+            machine.write(place::DATA + 0x40, &indices.repeat(4));
+            let values: Vec<u8> = (1..17u32).flat_map(u32::to_le_bytes).collect();
+            machine.write(place::DATA + 0x80, &values);
+        },
+        |a| {
+            a.mov(eax, 0x7)?;
+            a.kmovw(k1, eax)?;
+            a.vmovdqu32(zmm1, zmmword_ptr(place::DATA + 0x40))?;
+            a.vmovdqu32(zmm2, zmmword_ptr(place::DATA + 0x80))?;
+            a.mov(rbx, place::DATA + 0x200)?;
+            a.vpscatterdd(zmmword_ptr(rbx + zmm1 * 4).k1(), zmm2)?;
+            a.kmovw(ecx, k1)?;
+            a.hlt()
+        },
+        |machine| {
+            assert_eq!(machine.read_u32(place::DATA + 0x200 + 20), 3);
+            assert_eq!(machine.read_u32(place::DATA + 0x200 + 8), 2);
+            assert_eq!(machine.read_u32(place::DATA + 0x200 + 36), 0);
+            assert_eq!(machine.regs().gpr[1], 0);
+        },
+    );
+}
