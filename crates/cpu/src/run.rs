@@ -121,6 +121,23 @@ impl Vcpu {
         }
     }
 
+    /// The instruction that a block has left to the interpreter. It need not be fetched again: a
+    /// block whose bytes have changed is gone.
+    fn interpret_left(&mut self) -> Option<Exit> {
+        let Some(instruction) = self.translator.left_instruction(self.context.detail) else {
+            return self.interpret();
+        };
+        self.statistics.interpreted += 1;
+        self.replay.begin();
+        match self.step_decoded(&instruction) {
+            Ok(()) => {
+                self.replay.end();
+                None
+            }
+            Err(trap) => self.take_trap(trap),
+        }
+    }
+
     /// Deal with an instruction that did not complete.
     pub(crate) fn take_trap(&mut self, trap: Trap) -> Option<Exit> {
         match trap {
@@ -203,7 +220,7 @@ impl Vcpu {
                         None => return None,
                     }
                 }
-                Reason::Interpret => return self.interpret(),
+                Reason::Interpret => return self.interpret_left(),
                 Reason::Fault => return self.serve_fault(),
                 Reason::Kicked | Reason::Done => return None,
             }

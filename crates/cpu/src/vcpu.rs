@@ -248,6 +248,7 @@ impl Vcpu {
     /// Forget all translations: memory was changed behind the processor's back.
     pub fn forget_code(&mut self) {
         self.translator.clear(&mut self.stubs, &mut self.tlb);
+        self.ram.forget_present();
     }
 
     /// Count executed instructions of the interpreter by mnemonic.

@@ -68,9 +68,23 @@ impl Vcpu {
     /// The exception to deliver or the exit to take. Nothing has changed then, except that after
     /// [`Exit::Halt`] and [`Exit::Shutdown`] the instruction is complete.
     pub(crate) fn step(&mut self) -> Result<(), Trap> {
+        self.attempt(Self::execute_one)
+    }
+
+    /// Execute one instruction that has been fetched and decoded at RIP already, with no
+    /// breakpoint set.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::step`].
+    pub(crate) fn step_decoded(&mut self, instruction: &Instruction) -> Result<(), Trap> {
+        self.attempt(|cpu| cpu.execute_decoded(instruction))
+    }
+
+    fn attempt(&mut self, act: impl FnOnce(&mut Self) -> Result<(), Trap>) -> Result<(), Trap> {
         let before = self.context.regs;
         self.system.begin_instruction();
-        let result = self.execute_one();
+        let result = act(self);
         match result {
             Ok(()) | Err(Trap::Exit(Exit::Halt | Exit::Shutdown)) => {}
             Err(_) => self.context.regs = before,
@@ -85,15 +99,20 @@ impl Vcpu {
             self.check_instruction_breakpoint()?;
         }
         let instruction = self.fetch_instruction()?;
-        self.count(&instruction);
-        self.check_available(&instruction)?;
+        self.execute_decoded(&instruction)
+    }
+
+    fn execute_decoded(&mut self, instruction: &Instruction) -> Result<(), Trap> {
+        let flags = self.context.regs.rflags();
+        self.count(instruction);
+        self.check_available(instruction)?;
         let next = self.truncate_rip(instruction.next_ip());
         let regs = &mut self.context.regs;
         regs.interrupt_shadow = 0;
         regs.debug_shadow = 0;
         regs.rip = next;
-        self.execute(&instruction)?;
-        self.finish(&instruction, flags)
+        self.execute(instruction)?;
+        self.finish(instruction, flags)
     }
 
     fn execute(&mut self, instruction: &Instruction) -> Result<(), Trap> {

@@ -162,6 +162,7 @@ impl Vcpu {
         found: Translation,
     ) {
         let write = found.writable_now && !self.translator.page_has_code(physical);
+        self.ram.make_present(physical);
         if write {
             self.ram.note_writer(physical, number, index_of(at));
         }

@@ -26,20 +26,41 @@ pub(crate) enum Writer {
     Many,
 }
 
+/// Bytes that are asked of the host at once. A first touch costs the host an exception and several
+/// microseconds for each page; asked for together, a page costs a fraction of that.
+const CHUNK_BYTES: u64 = 64 << 10;
+
 /// The guest's RAM.
 #[derive(Debug)]
 pub(crate) struct Ram {
     regions: Vec<(RamRegion, Vec<Page>)>,
+    /// One flag per chunk of each region: it has been asked for.
+    present: Vec<Vec<bool>>,
 }
 
 // SAFETY: the host pointers are to mappings that outlive the processor and are shared memory by
 // nature; all accesses through them are raw.
 unsafe impl Send for Ram {}
 
+/// Ask the host for the chunk at `offset`. A refusal is no harm: the pages come one by one then.
+fn populate(region: &RamRegion, offset: u64) {
+    /// Linux 5.14; not in the libc crate for all targets.
+    const MADV_POPULATE_WRITE: i32 = 23;
+    let length = CHUNK_BYTES.min(region.size - offset) as usize;
+    let start = region.host.wrapping_add(offset as usize);
+    // SAFETY: the range is inside a mapping that outlives the processor; populating it changes no
+    // byte of it.
+    unsafe { libc::madvise(start.cast(), length, MADV_POPULATE_WRITE) };
+}
+
 impl Ram {
     /// Take over `regions`, which must not overlap.
     pub(crate) fn new(mut regions: Vec<RamRegion>) -> Self {
         regions.sort_by_key(|region| region.guest);
+        let present = regions
+            .iter()
+            .map(|region| vec![false; region.size.div_ceil(CHUNK_BYTES) as usize])
+            .collect();
         let regions = regions
             .into_iter()
             .map(|region| {
@@ -47,7 +68,7 @@ impl Ram {
                 (region, pages)
             })
             .collect();
-        Self { regions }
+        Self { regions, present }
     }
 
     /// Host address of a guest-physical byte, if it is RAM.
@@ -60,6 +81,27 @@ impl Ram {
             }
         }
         None
+    }
+
+    /// Have the host provide the memory around `at`, if that was not done yet.
+    #[inline]
+    pub(crate) fn make_present(&mut self, at: Physical) {
+        for ((region, _), present) in self.regions.iter().zip(&mut self.present) {
+            let offset = at.0.wrapping_sub(region.guest);
+            if offset < region.size {
+                let chunk = &mut present[(offset / CHUNK_BYTES) as usize];
+                if !*chunk {
+                    *chunk = true;
+                    populate(region, offset / CHUNK_BYTES * CHUNK_BYTES);
+                }
+                return;
+            }
+        }
+    }
+
+    /// Memory was given back to the host: it will have to be asked for again.
+    pub(crate) fn forget_present(&mut self) {
+        self.present.iter_mut().for_each(|chunks| chunks.fill(false));
     }
 
     fn page_mut(&mut self, at: Physical) -> Option<&mut Page> {

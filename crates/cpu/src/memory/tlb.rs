@@ -255,6 +255,12 @@ impl Set {
         Self::remember(&mut self.jumped, global, line);
     }
 
+    /// The block entered for `at`, if there is one.
+    pub(crate) fn jump_to(&self, at: Linear) -> Option<u64> {
+        let entry = self.jumps[jump_index_of(at.0)];
+        (entry.negative_tag == at.0.wrapping_neg()).then_some(entry.target)
+    }
+
     /// Forget the block entered for `at`, if it is there.
     pub(crate) fn remove_jump(&mut self, at: Linear) {
         let line = jump_index_of(at.0);

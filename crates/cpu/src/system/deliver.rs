@@ -90,6 +90,13 @@ struct Gate {
     stack: u8,
 }
 
+/// What an IDT entry leads to.
+enum Entry {
+    Handler(Gate),
+    /// A task, by the selector of its TSS.
+    Task(u16),
+}
+
 impl Vcpu {
     /// Deliver an exception that the instruction at RIP has raised.
     ///
@@ -204,7 +211,7 @@ impl Vcpu {
     }
 
     /// Look up and check the gate for an event.
-    fn checked_gate(&mut self, event: Event) -> Result<Result<Gate, u16>, Trap> {
+    fn checked_gate(&mut self, event: Event) -> Result<Entry, Trap> {
         let fault = |vector| gate_fault(vector, event.vector);
         let long = self.context.regs.long_mode();
         let gate = self.read_gate(event.vector)?.ok_or(fault(Vector::GeneralProtection))?;
@@ -221,10 +228,10 @@ impl Vcpu {
             return Err(fault(Vector::SegmentNotPresent));
         }
         if task {
-            return Ok(Err(gate.gate_selector()));
+            return Ok(Entry::Task(gate.gate_selector()));
         }
         let offset = gate.gate_offset();
-        Ok(Ok(Gate {
+        Ok(Entry::Handler(Gate {
             selector: gate.gate_selector(),
             offset: if narrow { offset & 0xffff } else { offset },
             size: if long {
@@ -275,7 +282,7 @@ impl Vcpu {
 
     /// IA-32e mode (SDM 3A 6.14).
     fn deliver_long(&mut self, event: Event) -> Result<(), Trap> {
-        let Ok(gate) = self.checked_gate(event)? else { return Err(gp0()) };
+        let Entry::Handler(gate) = self.checked_gate(event)? else { return Err(gp0()) };
         let descriptor = self.handler_segment(&gate)?;
         let old = self.context.regs;
         let inner = !descriptor.is_conforming() && descriptor.dpl() < old.cpl;
@@ -347,8 +354,8 @@ impl Vcpu {
     /// Protected mode and virtual-8086 mode (SDM 3A 6.12, 3B 21.3).
     fn deliver_protected(&mut self, event: Event) -> Result<(), Trap> {
         let gate = match self.checked_gate(event)? {
-            Ok(gate) => gate,
-            Err(selector) => return self.deliver_through_task(selector, event),
+            Entry::Handler(gate) => gate,
+            Entry::Task(selector) => return self.deliver_through_task(selector, event),
         };
         let descriptor = self.handler_segment(&gate)?;
         let regs = &self.context.regs;

@@ -58,6 +58,8 @@ pub(super) struct Builder<'a> {
     first_gate: u32,
     marks: Vec<Mark>,
     first_mark: u32,
+    /// Instructions that are left to the interpreter, by mark.
+    left: Vec<(u32, Instruction)>,
     cache_start: u64,
     /// IA32_STAR.
     pub(super) star: u64,
@@ -85,12 +87,16 @@ impl Vcpu {
             gates: Vec::new(),
             first_gate: translator.gates.len() as u32,
             marks: Vec::new(),
+            left: Vec::new(),
             first_mark: translator.marks.len() as u32,
             cache_start,
             star: self.context.regs.star,
         };
         let warm = builder.build(run);
-        let Builder { closings, gates, marks, scratch, block, first_mark, .. } = builder;
+        let Builder { closings, gates, marks, left, scratch, block, first_mark, .. } = builder;
+        if run.second.is_none() {
+            translator.left.extend(left);
+        }
         translator.gates.extend_from_slice(&gates);
         translator.marks.extend_from_slice(&marks);
         let start = translator.cache.append(translator.emitter.bytes());
@@ -210,6 +216,18 @@ impl Builder<'_> {
             Action::Push(register) => self.push(mark, |builder, place| {
                 builder.out.store(place, register);
             }),
+            Action::PushMemory => {
+                let [s0, _, s2] = self.s();
+                self.operand_address(instruction);
+                self.look_up_in_s0(8, false, mark);
+                let place = self.found();
+                self.out.load(s0, place);
+                self.out.store(field(context_offset!(temporary)), s0);
+                self.push(mark, |builder, place| {
+                    builder.out.load(s2, field(context_offset!(temporary)));
+                    builder.out.store(place, s2);
+                });
+            }
             Action::PushConstant(value) => self.push(mark, |builder, place| {
                 builder.store_constant(place, value as u64);
             }),
@@ -273,7 +291,12 @@ impl Builder<'_> {
                 self.adjust_stack(8 + i32::from(extra));
                 self.leave_indirect();
             }
-            _ => self.interpret(mark),
+            _ => {
+                if !instruction.is_invalid() {
+                    self.left.push((mark, *instruction));
+                }
+                self.interpret(mark);
+            }
         }
     }
 

@@ -1,6 +1,6 @@
 //! An access of translated code that the software TLB did not have.
 
-use iced_x86::{Code, Decoder, DecoderOptions, Instruction, Mnemonic};
+use iced_x86::{Code, Decoder, DecoderOptions, Instruction, Mnemonic, OpKind};
 
 use crate::memory::{Access, Linear, Physical, Privilege};
 use crate::native::stub::{immediate_bit_form, memory_use};
@@ -68,6 +68,9 @@ impl Vcpu {
         let rsp = self.context.regs.gpr[4];
         let push = Some((Linear(rsp.wrapping_sub(8)), 8, Access::Write));
         match instruction.mnemonic() {
+            Mnemonic::Push if instruction.op0_kind() == OpKind::Memory => {
+                [self.explicit(instruction), push]
+            }
             Mnemonic::Push | Mnemonic::Pushfq => [push, None],
             Mnemonic::Call if instruction.code() == Code::Call_rel32_64 => [push, None],
             Mnemonic::Call => [self.explicit(instruction), push],

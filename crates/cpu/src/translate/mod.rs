@@ -33,7 +33,7 @@ pub(crate) mod string;
 mod syscall;
 mod thunk;
 
-use iced_x86::Register;
+use iced_x86::{Instruction, Register};
 use rustc_hash::FxHashMap;
 
 use crate::context::Context;
@@ -143,6 +143,8 @@ pub(crate) struct Translator {
     gates: Vec<Gate>,
     stopper: Box<Stopper>,
     thunks: FxHashMap<Option<[Register; 3]>, Thunks>,
+    /// Instructions that blocks leave to the interpreter, by mark.
+    left: FxHashMap<u32, Instruction>,
     /// Mode bits under which the jump caches were filled.
     jump_mode: Mode,
 }
@@ -171,6 +173,7 @@ impl Translator {
             gates: Vec::new(),
             stopper,
             thunks: FxHashMap::default(),
+            left: FxHashMap::default(),
             jump_mode: Mode::default(),
         })
     }
@@ -197,6 +200,7 @@ impl Translator {
         self.gates.clear();
         self.stopper.clear();
         self.thunks.clear();
+        self.left.clear();
     }
 
     /// Whether any byte of this guest page has been translated.
@@ -282,13 +286,18 @@ impl Translator {
         self.blocks[mark.block as usize].key.linear.wrapping_add(u64::from(mark.guest))
     }
 
+    /// The instruction that the block left to the interpreter at a mark.
+    pub(crate) fn left_instruction(&self, mark: u32) -> Option<Instruction> {
+        self.left.get(&mark).copied()
+    }
+
     /// Let the gate lead to the block at `target`, if that is sound (invariant 4).
     pub(crate) fn link(&mut self, number: u32, target: u64) -> bool {
         let Some(gate) = self.gates.get(number as usize).copied() else { return false };
-        let Some(to) = self.block_at(target) else { return false };
         if gate.cold == 0 {
             return false;
         }
+        let Some(to) = self.block_at(target) else { return false };
         let (from, block) = (&self.blocks[gate.block as usize], &self.blocks[to as usize]);
         let same_page = Physical(from.key.physical).page() == Physical(block.key.physical).page();
         if !from.alive || !same_page || block.second.is_some() || from.key.mode != block.key.mode {
@@ -364,15 +373,18 @@ impl Vcpu {
     /// The fault of the instruction fetch.
     pub(crate) fn find_block(&mut self) -> Result<Option<u64>, Trap> {
         let linear = self.code_linear(self.context.regs.rip)?;
-        let found = self.translate_fetch(linear)?;
-        let Some((physical, global)) = found else { return Ok(None) };
         let mode = self.translation_mode();
         // Privilege levels 0 and 3 have sets of their own.
         let jump_mode = Mode { cpl: if mode.cpl == 3 { 0 } else { mode.cpl }, ..mode };
+        let set = self.current_set();
         if jump_mode != self.translator.jump_mode {
             self.translator.jump_mode = jump_mode;
             self.tlb.drop_all_jumps();
+        } else if let Some(known) = self.tlb.set(set).jump_to(linear) {
+            return Ok(Some(known));
         }
+        let found = self.translate_fetch(linear)?;
+        let Some((physical, global)) = found else { return Ok(None) };
         let key = Key { physical: physical.0, linear: linear.0, mode };
         let number = match self.translator.known.get(&key).copied() {
             Some(number) if self.second_page_matches(number)? => number,
@@ -383,7 +395,6 @@ impl Vcpu {
             None => self.translate(key)?,
         };
         let target = self.translator.blocks[number as usize].cold;
-        let set = self.current_set();
         self.tlb.set(set).insert_jump(linear, target, global);
         Ok(Some(target))
     }

@@ -24,6 +24,8 @@ pub(super) enum Action {
     Constant(Register, u64),
     /// `push` of a 64-bit register.
     Push(Register),
+    /// `push` of a 64-bit memory operand.
+    PushMemory,
     /// `push` of a constant.
     PushConstant(i32),
     /// `pop` into a 64-bit register.
@@ -78,6 +80,7 @@ impl Action {
                 | Action::Inline(_)
                 | Action::Repeat(_)
                 | Action::Push(_)
+                | Action::PushMemory
                 | Action::PushConstant(_)
                 | Action::Pop(_)
                 | Action::Leave
@@ -241,6 +244,7 @@ fn stack_or_flow(instruction: &Instruction) -> Option<Action> {
             Code::Push_r64 | Code::Push_rm64 if instruction.op0_kind() == OpKind::Register => {
                 Action::Push(instruction.op0_register())
             }
+            Code::Push_rm64 => Action::PushMemory,
             Code::Pushq_imm8 | Code::Pushq_imm32 => {
                 Action::PushConstant(instruction.immediate(0) as i32)
             }
