@@ -75,6 +75,8 @@ bitflags! {
         const ACTIVE_LOW = 1 << 13;
         const LEVEL = 1 << 15;
         const MASKED = 1 << 16;
+        /// Delivery status and remote IRR: a write does not change them.
+        const READ_ONLY = 1 << 12 | 1 << 14;
         const TIMER_MODE = 3 << 17;
     }
 

@@ -222,7 +222,10 @@ fn writable_in_x2apic(at: u32) -> Result<u64, Fault> {
         offset::TASK_PRIORITY | offset::SELF_INTERRUPT => 0xff,
         offset::SPURIOUS => Spurious::all().bits().into(),
         offset::COMMAND_LOW => 0xffff_ffff_0000_0000 | u64::from(Command::all().bits()),
-        offset::LVT_TIMER..=offset::LVT_ERROR => Lvt::writable(lvt_index(at)).bits().into(),
+        // Linux sets the read-only bits when it shuts down (`disconnect_bsp_APIC`).
+        offset::LVT_TIMER..=offset::LVT_ERROR => {
+            (Lvt::writable(lvt_index(at)) | Lvt::READ_ONLY).bits().into()
+        }
         offset::INITIAL_COUNT => 0xffff_ffff,
         offset::DIVIDE => 0b1011,
         _ => return Err(Fault),

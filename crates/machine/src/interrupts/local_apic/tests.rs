@@ -341,6 +341,14 @@ fn x2apic_refuses_reserved_bits_and_registers() {
 }
 
 #[test]
+fn x2apic_ignores_what_is_written_to_read_only_bits() {
+    let (mut apic, clock) = (in_x2apic_mode(0), clock());
+    apic.write_msr(0x80f, 0x1ff, &clock).unwrap();
+    assert_eq!(apic.write_msr(0x835, 0x5700, &clock), Ok(Effect::None));
+    assert_eq!(apic.read_msr(0x835, &clock), Ok(0x700));
+}
+
+#[test]
 fn the_base_register_allows_what_the_manual_does() {
     let (enable, extend) = (1 << 11, 1 << 10);
     let mut apic = LocalApic::new(0, TSC);
