@@ -1,7 +1,6 @@
 //! What translated code can reach through its FS base: the guest's registers and everything that
 //! blocks, stubs and the trampoline share with Rust.
 
-use std::mem::offset_of;
 use std::sync::atomic::AtomicU32;
 
 use crate::memory::tlb::LINES;
@@ -219,11 +218,6 @@ impl Context {
         context.itself = std::ptr::from_mut(&mut *context) as u64;
         context
     }
-}
-
-/// Offset of a general-purpose register's slot from the FS base.
-pub(crate) fn gpr_offset(number: usize) -> i32 {
-    (offset_of!(Context, regs) + offset_of!(Registers, gpr) + 8 * number) as i32
 }
 
 /// Offset of a field of the registers.

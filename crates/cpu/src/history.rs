@@ -8,6 +8,7 @@ const ENTRIES: usize = 64;
 
 /// One thing that happened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs)] // The fields are what their names say.
 pub enum Happened {
     /// Translated code came back at this instruction.
     Left { rip: u64, why: &'static str },

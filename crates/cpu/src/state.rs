@@ -310,8 +310,8 @@ impl Registers {
     /// RFLAGS, put together.
     pub fn rflags(&self) -> u64 {
         self.flags
-            | u64::from(self.interrupt_flag) * rflags::IF
-            | u64::from(self.alignment_flag) * rflags::AC
+            | (u64::from(self.interrupt_flag) * rflags::IF)
+            | (u64::from(self.alignment_flag) * rflags::AC)
     }
 
     /// Set all of RFLAGS; undefined bits are dropped.

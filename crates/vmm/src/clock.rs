@@ -49,7 +49,7 @@ impl Default for HostClock {
 impl Clock for HostClock {
     fn now(&self) -> Nanoseconds {
         let ticks = cpu::time_stamp().wrapping_sub(self.start_tsc);
-        Nanoseconds((u128::from(ticks) * u128::from(self.scale) >> 32) as u64)
+        Nanoseconds(((u128::from(ticks) * u128::from(self.scale)) >> 32) as u64)
     }
 
     fn tsc(&self) -> u64 {

@@ -200,13 +200,15 @@ impl Machine {
     fn look(&mut self) {
         let now = self.clock.now();
         self.platform.advance(now);
-        match self.flush_at {
-            Some(due) if due <= now => self.flush(),
-            Some(_) => {}
-            None if self.lines.collectors.iter().any(Collector::is_waiting) => {
-                self.flush_at = Some(now.after(FLUSH_AFTER));
-            }
-            None => {}
+        if self.flush_at.is_some_and(|due| due <= now) {
+            self.flush();
+        }
+    }
+
+    /// See to it that what the guest has just sent is passed on, even if this was its last exit.
+    fn expect_flush(&mut self) {
+        if self.flush_at.is_none() && self.lines.collectors.iter().any(Collector::is_waiting) {
+            self.flush_at = Some(self.clock.now().after(FLUSH_AFTER));
         }
     }
 
@@ -224,7 +226,7 @@ impl Machine {
             Request::PowerOff => Outcome::PoweredOff,
             Request::Reset => Outcome::Reset,
             // The status of a process has eight bits.
-            Request::DebugExit(value) => Outcome::DebugExit((value << 1 | 1) as u8),
+            Request::DebugExit(value) => Outcome::DebugExit(((value << 1) | 1) as u8),
         })
     }
 
@@ -260,7 +262,10 @@ impl Machine {
                 let value = platform.port_read(port, size);
                 self.cpu.complete_read(u64::from(value));
             }
-            Exit::IoWrite { port, size, value } => platform.port_write(port, size, value),
+            Exit::IoWrite { port, size, value } => {
+                platform.port_write(port, size, value);
+                self.expect_flush();
+            }
             Exit::MmioRead { address, size } => {
                 let value = platform.mmio_read(PROCESSOR, GuestAddress(address), size);
                 self.cpu.complete_read(value);

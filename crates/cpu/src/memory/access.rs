@@ -120,9 +120,8 @@ impl Vcpu {
 
     /// Forget cached translations.
     pub(crate) fn flush_tlb(&mut self, what: Flush) {
-        let current = self.current_pcid();
         self.statistics.tlb_flushes += 1;
-        self.tlb.flush(what, current);
+        self.tlb.flush(what);
     }
 
     /// Where `at` leads for an access; fills the TLB.
@@ -353,7 +352,7 @@ impl Vcpu {
 /// The largest naturally aligned access of at most 8 bytes.
 fn natural_size(at: u64, left: usize) -> usize {
     let mut size = 8;
-    while size > left || at % size as u64 != 0 {
+    while size > left || !at.is_multiple_of(size as u64) {
         size /= 2;
     }
     size

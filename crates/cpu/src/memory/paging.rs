@@ -56,8 +56,6 @@ pub(crate) struct Translation {
     pub(crate) physical: Physical,
     /// Writing is allowed to this accessor, and the dirty bit is set.
     pub(crate) writable_now: bool,
-    /// Every level allows user access.
-    pub(crate) user: bool,
     /// The entry is global and CR4.PGE is set.
     pub(crate) global: bool,
     /// Size of the page.
@@ -243,7 +241,6 @@ pub(crate) fn walk(
         return Ok(Translation {
             physical: Physical(at.0 & 0xffff_ffff),
             writable_now: true,
-            user: true,
             global: false,
             size: PageSize::Small,
         });
@@ -316,7 +313,6 @@ fn try_walk(
                 value & ((1 << PHYSICAL_BITS) - 1) & !page_mask & !0xfff | at.0 & page_mask,
             ),
             writable_now: dirty && rights.may_write(regs, by) && !rights.smap_forbids(regs, by),
-            user: rights.user,
             global: value & entry::GLOBAL != 0 && regs.cr4 & cr4::PGE != 0,
             size: match level.shift {
                 12 => PageSize::Small,

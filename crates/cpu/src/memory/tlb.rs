@@ -282,15 +282,13 @@ impl Set {
 pub(crate) enum Flush {
     /// Everything, global entries included.
     All,
-    /// Everything that is not global, in every address space.
-    NonGlobal,
     /// Entries of one PCID that are not global.
     Pcid(u16),
     /// One page, as `invlpg` does: in the current address space, and global entries for it.
     Page(Linear),
     /// One page in one PCID.
     PagePcid(Linear, u16),
-    /// As `NonGlobal`: `invpcid` type 3.
+    /// Everything that is not global, in every address space: `invpcid` type 3.
     AllPcids,
 }
 
@@ -364,11 +362,11 @@ impl Tlb {
         &mut self.sets[number]
     }
 
-    /// Drop what `flush` names; `current` is the current PCID.
-    pub(crate) fn flush(&mut self, flush: Flush, current: u16) {
+    /// Drop what `flush` names.
+    pub(crate) fn flush(&mut self, flush: Flush) {
         match flush {
             Flush::All => self.sets.iter_mut().for_each(|set| set.drop_all()),
-            Flush::NonGlobal | Flush::AllPcids => {
+            Flush::AllPcids => {
                 self.sets.iter_mut().for_each(|set| set.drop_entries(false));
             }
             Flush::Pcid(pcid) => {
@@ -376,7 +374,6 @@ impl Tlb {
                 self.sets[SHARED].drop_entries(false);
             }
             Flush::Page(at) => {
-                let _ = current;
                 self.sets.iter_mut().for_each(|set| set.drop_page(at));
             }
             Flush::PagePcid(at, pcid) => {

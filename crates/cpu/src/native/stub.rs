@@ -175,7 +175,8 @@ impl Vcpu {
             self.read_linear(linear, bytes, Privilege::Current)?;
         }
         // Only whether the operand is aligned matters to the instruction, not where it is.
-        let aligned = !operand.size.is_power_of_two() || linear.0 % operand.size as u64 == 0;
+        let aligned =
+            !operand.size.is_power_of_two() || linear.0.is_multiple_of(operand.size as u64);
         let shift = usize::from(!aligned);
         self.context.bounce.0[shift..shift + operand.size].copy_from_slice(bytes);
         let offset = context_offset!(bounce) + shift as i32;
