@@ -35,8 +35,10 @@ const INPUT_PIECE_BYTES: usize = 4096;
 /// still watched for the key that ends the machine.
 const TYPED_AHEAD_MAX_BYTES: usize = 64 * 1024;
 
-/// Two SIGINTs within this time end the machine; a single one is the command's.
-const INTERRUPT_TWICE: Duration = Duration::from_secs(1);
+/// Two SIGINTs within this time end the machine; a single one is the command's. What comes closer
+/// together than anybody presses keys is one: timeout(1), for instance, signals process and group.
+const INTERRUPT_TWICE: std::ops::Range<Duration> =
+    Duration::from_millis(50)..Duration::from_secs(1);
 
 /// How a session ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -282,8 +284,8 @@ impl<L: Link> Running<L> {
                     self.session.link.resize(rows, columns);
                 }
                 Signal::SIGINT => {
-                    let again = self.interrupted.is_some_and(|at| at.elapsed() < INTERRUPT_TWICE);
-                    self.interrupted = Some(Instant::now());
+                    let last = self.interrupted.replace(Instant::now());
+                    let again = last.is_some_and(|last| INTERRUPT_TWICE.contains(&last.elapsed()));
                     if again || !self.session.link.signal(signal as u8) {
                         return Ok(Some(Ending::Killed(signal as u8)));
                     }
