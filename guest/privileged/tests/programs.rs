@@ -11,7 +11,7 @@ use std::process::{Command, Output, Stdio};
 use std::{env, fs};
 
 /// How long one program may take before the machine is ended.
-const TIMEOUT_SECONDS: u32 = 60;
+const TIMEOUT_SECONDS: u32 = 180;
 
 /// What `timeout` of coreutils exits with when it had to end the machine.
 const TIMED_OUT: i32 = 124;
@@ -108,7 +108,8 @@ fn check(kind: &str, name: &str, image: &str) {
     let output = machine.boot(image);
     let text = String::from_utf8_lossy(&output.stdout);
     let status = output.status.code();
-    let context = || format!("{text}{}{:?}", String::from_utf8_lossy(&output.stderr), output.status);
+    let context =
+        || format!("{text}{}{:?}", String::from_utf8_lossy(&output.stderr), output.status);
     assert_ne!(status, Some(TIMED_OUT), "{kind}/{name} hangs:\n{}", context());
     let known = deviations(machine, &format!("{kind}/{name}"));
     let failures: Vec<&str> = text

@@ -112,11 +112,19 @@ static void try_rights(word base, unsigned leaf, unsigned access)
     u64 frame = access == FETCH ? CODE_FRAME : DATA_FRAME;
     word address = base + 0x40000000ul * (access == FETCH) + (leaf == 3 ? frame : 0);
     struct walk walk = map_at(address, leaf == 3 ? 0 : frame, leaf, P_ALL);
+    /* All combinations in the modes that systems run in, else those with at most two rights gone.
+     */
+    bool is_full = mode == 0 || mode == (M_WP | M_NXE) || mode == MODES - 1;
     unsigned combinations = 1;
     for (unsigned level = 4; level >= leaf; level--)
         combinations *= RIGHTS;
     for (unsigned c = 0; c < combinations; c++) {
-        unsigned rest = c, digits = 0;
+        unsigned rest = c, digits = 0, missing = 0;
+        for (; rest; rest /= RIGHTS)
+            missing += rest % RIGHTS != 0;
+        if (missing > (is_full ? 4 : 2))
+            continue;
+        rest = c;
         for (unsigned level = 4; level >= leaf; level--, rest /= RIGHTS) {
             u64 entry = *walk.entry[level];
             *walk.entry[level] = (entry & ~(P_ALL | P_NX)) | rights[rest % RIGHTS];
