@@ -157,6 +157,13 @@ impl AtTerminal {
     }
 }
 
+impl Drop for AtTerminal {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
 #[test]
 fn keys_reach_the_guest_as_they_are() {
     let kernel = Kernel::new("keys", kernels::ECHO);
@@ -193,4 +200,12 @@ fn signals_end_it_and_the_terminal_is_restored() {
 fn the_terminal_is_restored_after_every_other_end() {
     let kernel = Kernel::new("restored", kernels::HANG);
     AtTerminal::start(&kernel, &["--timeout", "1"]).check_end(124);
+}
+
+#[test]
+fn a_terminal_that_goes_away_ends_the_machine() {
+    let kernel = Kernel::new("hangup", kernels::HANG);
+    let mut biv = AtTerminal::start(&kernel, &[]);
+    biv.terminal = File::open("/dev/null").unwrap();
+    assert_eq!(wait(&mut biv.child).code(), Some(129));
 }

@@ -300,6 +300,10 @@ impl<L: Link> Running<L> {
         let mut buffer = [0; INPUT_PIECE_BYTES];
         match rustix::io::read(rustix::stdio::stdin(), &mut buffer) {
             Err(Errno::INTR | Errno::AGAIN) => {}
+            // A raw terminal has no end: it has gone.
+            Ok(0) | Err(_) if self.session.raw => {
+                return Some(Ending::Killed(Signal::SIGHUP as u8));
+            }
             // Standard input that cannot be read is one that has nothing in it.
             Ok(0) | Err(_) => self.stdin_open = false,
             Ok(count) => {
