@@ -9,6 +9,9 @@ pub const MAX_PROCESSORS: usize = 255;
 /// is the same): a guest cannot keep its own processor from running by a period of a nanosecond.
 pub const MIN_TIMER_PERIOD_NANOSECONDS: Nanoseconds = Nanoseconds(100_000);
 
+/// A periodic timer that is later than this forgets the periods it has missed.
+pub const MAX_TIMER_BACKLOG_NANOSECONDS: Nanoseconds = Nanoseconds(1_000_000_000);
+
 /// Devices on either bus.
 pub const MAX_BUS_DEVICES: usize = 250;
 

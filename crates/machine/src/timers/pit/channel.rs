@@ -4,7 +4,7 @@
 //! output rises, is computed.
 
 use super::bits::{Access, FREQUENCY, Mode};
-use crate::limits::MIN_TIMER_PERIOD_NANOSECONDS;
+use crate::limits::{MAX_TIMER_BACKLOG_NANOSECONDS, MIN_TIMER_PERIOD_NANOSECONDS};
 use crate::time::Nanoseconds;
 
 /// A counter.
@@ -25,6 +25,8 @@ pub struct Channel {
     high_is_next: bool,
     latched_count: Option<u16>,
     latched_status: Option<u8>,
+    /// Periods since then that have interrupted.
+    periods: u64,
     /// When the output rises next, on a channel whose output interrupts.
     deadline: Nanoseconds,
 }
@@ -43,6 +45,7 @@ impl Channel {
             high_is_next: false,
             latched_count: None,
             latched_status: None,
+            periods: 0,
             deadline: Nanoseconds::NEVER,
         }
     }
@@ -56,19 +59,21 @@ impl Channel {
         if now < self.deadline {
             return false;
         }
-        self.deadline = if self.mode.is_periodic() {
-            let period = FREQUENCY.time_of(self.count.into());
-            let passed = self.ticks(now) / u64::from(self.count) + 1;
-            let exact = self.started.after(FREQUENCY.time_of(passed * u64::from(self.count)));
-            if period < MIN_TIMER_PERIOD_NANOSECONDS {
-                now.after(MIN_TIMER_PERIOD_NANOSECONDS)
-            } else {
-                exact
-            }
-        } else {
-            Nanoseconds::NEVER
-        };
+        self.deadline =
+            if self.mode.is_periodic() { self.next_period(now) } else { Nanoseconds::NEVER };
         true
+    }
+
+    /// Kernels count these interrupts, so periods that have passed unseen are made up for, a little
+    /// apart from each other; not if the machine stood still for long.
+    fn next_period(&mut self, now: Nanoseconds) -> Nanoseconds {
+        let count = u64::from(self.count);
+        self.periods += 1;
+        let end = |periods: u64| self.started.after(FREQUENCY.time_of((periods + 1) * count));
+        if now.since(end(self.periods)) > MAX_TIMER_BACKLOG_NANOSECONDS {
+            self.periods = self.ticks(now) / count;
+        }
+        end(self.periods).max(now.after(MIN_TIMER_PERIOD_NANOSECONDS))
     }
 
     /// A control word for this channel that sets its mode.
@@ -175,6 +180,7 @@ impl Channel {
 
     fn start(&mut self, now: Nanoseconds) {
         self.started = now;
+        self.periods = 0;
         self.stopped = (!self.gate).then_some(now);
         self.rearm();
     }

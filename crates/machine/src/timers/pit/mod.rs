@@ -1,8 +1,6 @@
 //! The 8254 interval timer: channel 0 interrupts, channel 1 (memory refresh) only counts, channel
 //! 2 has a gate and an output that software sees in system control port B and by which kernels
 //! calibrate their faster clocks.
-//!
-//! Known difference: when the machine is late, periods that have passed unseen interrupt once.
 
 mod bits;
 mod channel;

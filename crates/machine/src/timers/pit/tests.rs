@@ -45,12 +45,28 @@ fn the_rate_generator_interrupts_without_drift() {
 }
 
 #[test]
-fn missed_periods_interrupt_once() {
+fn missed_periods_are_made_up_for() {
     let mut pit = Pit::default();
     load(&mut pit, 0, 2, 1000);
-    assert!(pit.advance(after(10_500)));
-    assert!(!pit.advance(after(10_500)));
-    assert_eq!(pit.next_deadline(), after(11_000));
+    let mut now = after(10_500);
+    for _ in 0..11 {
+        assert!(pit.advance(now));
+        assert!(!pit.advance(now), "not all at once");
+        now = pit.next_deadline();
+    }
+    assert_eq!(now, after(12_000), "what passed meanwhile was made up for, too");
+}
+
+#[test]
+fn a_machine_that_stood_still_for_long_starts_anew() {
+    let mut pit = Pit::default();
+    load(&mut pit, 0, 2, 1000);
+    let now = START.after(Nanoseconds(3_600_000_000_000));
+    assert!(pit.advance(now));
+    assert!(pit.next_deadline().since(now) > Nanoseconds(0));
+    assert!(pit.advance(pit.next_deadline()));
+    let late = now.after(Nanoseconds(5_000_000));
+    assert!(pit.next_deadline() < late);
 }
 
 #[test]
