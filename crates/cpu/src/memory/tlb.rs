@@ -224,7 +224,9 @@ impl Set {
 
     fn remember(list: &mut [Vec<u16>; 2], global: bool, index: usize) {
         let list = &mut list[usize::from(global)];
-        if list.len() >= 4 * ENTRIES {
+        // Only when the list would have to grow, so that many distinct indices do not make every
+        // call sort.
+        if list.len() == list.capacity() && list.len() >= 4 * ENTRIES {
             list.sort_unstable();
             list.dedup();
         }
