@@ -28,8 +28,9 @@ pub struct Rtc {
     offset: i64,
     /// The guest is setting the time, and it stands still.
     setting: Option<Civil>,
-    /// The last second whose end was acted upon, as the wall clock has it.
+    /// The second that was shown, and the periods that had ended, when the flags were last set.
     last_update: i64,
+    last_period: u64,
     next_update: Nanoseconds,
     next_periodic: Nanoseconds,
 }
@@ -45,7 +46,8 @@ impl Default for Rtc {
             flags: Flags::empty(),
             offset: 0,
             setting: None,
-            last_update: 0,
+            last_update: i64::MAX,
+            last_period: 0,
             next_update: Nanoseconds::NEVER,
             next_periodic: Nanoseconds::NEVER,
         }
@@ -77,15 +79,8 @@ impl Rtc {
 
     /// Time has passed.
     pub fn advance(&mut self, clock: &dyn Clock) {
-        let now = clock.now();
-        if now >= self.next_periodic {
-            self.raise(Flags::PERIODIC);
-            self.schedule_periodic(now);
-        }
-        if now >= self.next_update {
-            self.update(clock);
-            self.schedule_update(clock);
-        }
+        self.settle(clock);
+        self.schedule(clock);
     }
 
     /// `in` from 0x70 (which cannot be read) and 0x71.
@@ -96,7 +91,10 @@ impl Rtc {
         match self.index {
             index::A => self.memory[usize::from(index::A)] | self.updating(clock),
             index::B => self.control.bits(),
-            index::C => std::mem::replace(&mut self.flags, Flags::empty()).bits(),
+            index::C => {
+                self.settle(clock);
+                std::mem::replace(&mut self.flags, Flags::empty()).bits()
+            }
             index::D => D_VALID,
             index::SECONDS_ALARM | index::MINUTES_ALARM | index::HOURS_ALARM => self.remembered(),
             index::SECONDS..=index::YEAR | index::CENTURY => self.read_time(clock),
@@ -112,8 +110,10 @@ impl Rtc {
         }
         match self.index {
             index::A => {
+                self.settle(clock);
                 self.memory[usize::from(index::A)] = value & !A_UPDATING;
-                self.schedule_periodic(clock.now());
+                self.last_period = self.periods(clock.now());
+                self.schedule(clock);
             }
             index::B => self.set_control(Control::from_bits_retain(value), clock),
             index::C | index::D => {}
@@ -146,6 +146,7 @@ impl Rtc {
     }
 
     fn set_control(&mut self, value: Control, clock: &dyn Clock) {
+        self.settle(clock);
         let was_set = self.control.contains(Control::SET);
         match (was_set, value.contains(Control::SET)) {
             (false, true) => self.setting = Some(self.shown(clock)),
@@ -158,15 +159,26 @@ impl Rtc {
         }
         self.control = value;
         self.raise(Flags::empty());
-        self.schedule_periodic(clock.now());
-        self.last_update = self.seconds(clock);
-        self.schedule_update(clock);
+        self.schedule(clock);
+    }
+
+    /// Set the flags of what has happened since the last time, whether it interrupts or not.
+    fn settle(&mut self, clock: &dyn Clock) {
+        let periods = self.periods(clock.now());
+        if periods != self.last_period {
+            self.last_period = periods;
+            self.raise(Flags::PERIODIC);
+        }
+        if self.setting.is_none() {
+            self.update(clock);
+        }
     }
 
     /// The end of one second, or of several that were missed.
     fn update(&mut self, clock: &dyn Clock) {
         let seconds = self.seconds(clock);
-        let missed = (seconds - self.last_update).clamp(0, MAX_MISSED_ALARM_SECONDS as i64);
+        let missed = seconds.saturating_sub(self.last_update);
+        let missed = missed.clamp(0, MAX_MISSED_ALARM_SECONDS as i64);
         if missed > 0 {
             self.raise(Flags::UPDATE);
         }
@@ -176,11 +188,18 @@ impl Rtc {
         self.last_update = seconds;
     }
 
-    /// The wall clock's time until its second changes.
-    fn schedule_update(&mut self, clock: &dyn Clock) {
-        let wanted = Control::UPDATE_INTERRUPT | Control::ALARM_INTERRUPT;
-        let runs = !self.control.contains(Control::SET);
-        self.next_update = if runs && self.control.intersects(wanted) {
+    /// When the next enabled interrupt can come: at the end of a period, or of a second.
+    fn schedule(&mut self, clock: &dyn Clock) {
+        let periodic = self.control.contains(Control::PERIODIC_INTERRUPT);
+        self.next_periodic = match self.period() {
+            Some(period) if periodic => {
+                Nanoseconds((clock.now().0 / period).saturating_add(1).saturating_mul(period))
+            }
+            _ => Nanoseconds::NEVER,
+        };
+        let secondly = Control::UPDATE_INTERRUPT | Control::ALARM_INTERRUPT;
+        let wanted = self.control.intersects(secondly) && self.setting.is_none();
+        self.next_update = if wanted {
             let left = Nanoseconds::SECOND.0 - u64::from(clock.wall().subsec_nanos());
             clock.now().after(Nanoseconds(left))
         } else {
@@ -188,19 +207,20 @@ impl Rtc {
         };
     }
 
-    /// Rates 1 and 2 are those of 8 and 9 (data sheet, table 5).
-    fn schedule_periodic(&mut self, now: Nanoseconds) {
+    /// Nanoseconds of a period, if there are any. Rates 1 and 2 are those of 8 and 9 (data sheet,
+    /// table 5).
+    fn period(&self) -> Option<u64> {
         let rate = match self.memory[usize::from(index::A)] & 0xf {
-            rate @ 1..=2 => u32::from(rate) + 7,
-            rate => u32::from(rate),
+            0 => return None,
+            rate @ 1..=2 => rate + 7,
+            rate => rate,
         };
-        let wanted = rate != 0 && self.control.contains(Control::PERIODIC_INTERRUPT);
-        self.next_periodic = if wanted {
-            let period = (Nanoseconds::SECOND.0 << (rate - 1)) >> 15;
-            Nanoseconds((now.0 / period).saturating_add(1).saturating_mul(period))
-        } else {
-            Nanoseconds::NEVER
-        };
+        Some((Nanoseconds::SECOND.0 << (rate - 1)) >> 15)
+    }
+
+    /// Periods until now, from whenever.
+    fn periods(&self, now: Nanoseconds) -> u64 {
+        self.period().map_or(0, |period| now.0 / period)
     }
 
     fn updating(&self, clock: &dyn Clock) -> u8 {

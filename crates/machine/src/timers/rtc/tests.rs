@@ -97,6 +97,7 @@ fn it_sleeps_while_no_interrupt_is_wanted() {
 fn every_update_interrupts_until_the_flags_are_read() {
     let (mut rtc, clock) = (Rtc::default(), clock());
     write(&mut rtc, index::SECONDS_ALARM, 0x30, &clock);
+    write(&mut rtc, index::A, 0x20, &clock);
     write(&mut rtc, index::B, 0x12, &clock);
     for _ in 0..3 {
         clock.advance(seconds(1));
@@ -105,6 +106,18 @@ fn every_update_interrupts_until_the_flags_are_read() {
         assert_eq!(read(&mut rtc, index::C, &clock), 0x90);
         assert!(!rtc.interrupts());
     }
+}
+
+#[test]
+fn flags_can_be_polled_without_interrupts() {
+    let (mut rtc, clock) = (Rtc::default(), clock());
+    read(&mut rtc, index::C, &clock);
+    assert_eq!(read(&mut rtc, index::C, &clock), 0);
+    clock.advance(Nanoseconds(2_000_000));
+    assert_eq!(read(&mut rtc, index::C, &clock), 0x40);
+    clock.advance(seconds(1));
+    assert_eq!(read(&mut rtc, index::C, &clock), 0x50);
+    assert!(!rtc.interrupts());
 }
 
 #[test]

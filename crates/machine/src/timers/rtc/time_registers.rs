@@ -21,6 +21,7 @@ impl Rtc {
     pub(super) fn set_time(&mut self, civil: Civil, clock: &dyn Clock) {
         let wall = i64::try_from(clock.wall().as_secs()).unwrap_or(i64::MAX);
         self.offset = civil.to_seconds().saturating_sub(wall);
+        self.last_update = self.seconds(clock);
     }
 
     pub(super) fn read_time(&self, clock: &dyn Clock) -> u8 {
