@@ -7,7 +7,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use cpu::Kick;
 use machine::time::Nanoseconds;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
@@ -15,10 +14,12 @@ use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime,
 };
 
+use crate::processor::Kick;
+
 /// Makes the processor look at the machine again, whether it computes or sleeps; from any thread.
 #[derive(Debug, Clone)]
 pub struct Waker {
-    kick: Kick,
+    kick: Arc<dyn Kick>,
     event: Arc<OwnedFd>,
 }
 
@@ -28,7 +29,7 @@ impl Waker {
     /// # Errors
     ///
     /// The host's refusal of an event descriptor.
-    pub fn new(kick: Kick) -> Result<Self, Errno> {
+    pub fn new(kick: Arc<dyn Kick>) -> Result<Self, Errno> {
         let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         Ok(Self { kick, event: Arc::new(event) })
     }
@@ -55,13 +56,24 @@ impl Waker {
 }
 
 /// A timer that kicks the processor.
+///
+/// That it has gone off is said by the thread that kicks, not inferred from the clock: the machine's
+/// clock and the host's timers run apart by some parts in a million, and a machine that believed an
+/// alarm to be still ahead that has come a little early would wait for it in vain.
 #[derive(Debug)]
 pub struct Alarm {
     timer: Arc<OwnedFd>,
-    stop: Arc<AtomicBool>,
+    shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
     /// When it is set to go off; never, if not set.
     armed: Nanoseconds,
+}
+
+/// Between the alarm and its thread.
+#[derive(Debug, Default)]
+struct Shared {
+    stop: AtomicBool,
+    gone_off: AtomicBool,
 }
 
 impl Alarm {
@@ -70,26 +82,28 @@ impl Alarm {
     /// # Errors
     ///
     /// The host's refusal of a timer or a thread.
-    pub fn new(kick: Kick) -> std::io::Result<Self> {
+    pub fn new(kick: Arc<dyn Kick>) -> std::io::Result<Self> {
         let timer = Arc::new(timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC)?);
-        let stop = Arc::new(AtomicBool::new(false));
-        let (its_timer, its_stop) = (Arc::clone(&timer), Arc::clone(&stop));
+        let shared = Arc::new(Shared::default());
+        let (its_timer, its_shared) = (Arc::clone(&timer), Arc::clone(&shared));
         let thread = std::thread::Builder::new().name("alarm".into()).spawn(move || {
             let mut expirations = [0; 8];
             while rustix::io::read(&its_timer, &mut expirations).is_ok() {
-                if its_stop.load(Ordering::Acquire) {
+                if its_shared.stop.load(Ordering::Acquire) {
                     return;
                 }
+                its_shared.gone_off.store(true, Ordering::Release);
                 kick.kick();
             }
         })?;
-        Ok(Self { timer, stop, thread: Some(thread), armed: Nanoseconds::NEVER })
+        Ok(Self { timer, shared, thread: Some(thread), armed: Nanoseconds::NEVER })
     }
 
     /// See to it that the processor is kicked at `deadline` at the latest. Costs nothing when it
     /// already would be.
     pub fn set(&mut self, deadline: Nanoseconds, now: Nanoseconds) {
-        if self.armed <= now {
+        let gone_off = &self.shared.gone_off;
+        if gone_off.load(Ordering::Relaxed) && gone_off.swap(false, Ordering::Acquire) {
             self.armed = Nanoseconds::NEVER;
         }
         if deadline < self.armed {
@@ -113,7 +127,7 @@ impl Alarm {
 
 impl Drop for Alarm {
     fn drop(&mut self) {
-        self.stop.store(true, Ordering::Release);
+        self.shared.stop.store(true, Ordering::Release);
         self.settime(1);
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();

@@ -9,6 +9,9 @@ use machine::time::{Clock, Nanoseconds};
 /// How long the time-stamp counter is compared with the monotonic clock.
 const CALIBRATION: Duration = Duration::from_millis(5);
 
+/// Readings of both clocks of which the tightest counts.
+const READINGS: usize = 8;
+
 /// The host's time.
 #[derive(Debug, Clone, Copy)]
 pub struct HostClock {
@@ -65,12 +68,58 @@ impl Clock for HostClock {
 fn tsc_khz() -> u32 {
     static KHZ: OnceLock<u32> = OnceLock::new();
     *KHZ.get_or_init(|| {
-        let (start, ticks) = (Instant::now(), cpu::time_stamp());
-        while start.elapsed() < CALIBRATION {
-            std::hint::spin_loop();
-        }
-        let (elapsed, ticks) = (start.elapsed(), cpu::time_stamp().wrapping_sub(ticks));
-        let khz = u128::from(ticks) * 1_000_000 / elapsed.as_nanos().max(1);
-        u32::try_from(khz).unwrap_or(u32::MAX).max(1)
+        let (start, first) = simultaneous();
+        std::thread::sleep(CALIBRATION);
+        let (end, last) = simultaneous();
+        khz_of(last.wrapping_sub(first), end.duration_since(start))
     })
+}
+
+/// Kilohertz of a counter that has counted `ticks` in `elapsed`.
+fn khz_of(ticks: u64, elapsed: Duration) -> u32 {
+    let khz = u128::from(ticks) * 1_000_000 / elapsed.as_nanos().max(1);
+    u32::try_from(khz).unwrap_or(u32::MAX).max(1)
+}
+
+/// Both clocks at the same time: the reading that took least of several, so that being scheduled
+/// away in the middle of one does not count.
+fn simultaneous() -> (Instant, u64) {
+    let readings = (0..READINGS).map(|_| {
+        let before = cpu::time_stamp();
+        let now = Instant::now();
+        let took = cpu::time_stamp().wrapping_sub(before);
+        (took, now, before.wrapping_add(took / 2))
+    });
+    let (_, now, ticks) = readings.min_by_key(|reading| reading.0).expect("there are readings");
+    (now, ticks)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_frequency_is_ticks_per_millisecond() {
+        assert_eq!(khz_of(3_000_000, Duration::from_millis(1)), 3_000_000);
+        assert_eq!(khz_of(0, Duration::ZERO), 1);
+        assert_eq!(khz_of(u64::MAX, Duration::from_nanos(1)), u32::MAX);
+    }
+
+    #[test]
+    fn the_clock_goes_as_the_hosts_does() {
+        let clock = HostClock::new();
+        let (start, begin) = (Instant::now(), clock.now());
+        std::thread::sleep(Duration::from_millis(50));
+        let (passed, host) = (clock.now().since(begin).0, start.elapsed().as_nanos() as u64);
+        // The second reading of ours is inside the host's span; being scheduled away between the
+        // readings is all that may part them.
+        assert!(passed.abs_diff(host) < 20_000_000, "{passed} ns against {host} ns");
+    }
+
+    #[test]
+    fn the_wall_clock_is_the_hosts() {
+        let host = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
+        let ours = HostClock::new().wall();
+        assert!(ours.abs_diff(host) < Duration::from_secs(1), "{ours:?} against {host:?}");
+    }
 }

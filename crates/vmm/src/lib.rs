@@ -17,8 +17,11 @@ mod configuration;
 mod convert;
 mod line;
 mod machine;
+mod processor;
+mod run;
 
 pub use alarm::Waker;
 pub use clock::HostClock;
 pub use configuration::{Configuration, Error, Line, Module, Outcome};
 pub use machine::{Machine, Stop};
+pub use processor::{Kick, Processor};

@@ -1,0 +1,127 @@
+//! What a machine needs of a processor: the contract behind which another engine (hardware
+//! virtualization, a scripted fake in tests) can stand.
+//!
+//! One pass of the run loop is: [`Processor::inject_nmi`], [`Processor::inject_interrupt`] or
+//! [`Processor::request_interrupt_window`], then [`Processor::run`], then exactly one answer if the
+//! exit asks for one.
+
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use cpu::{Exit, Vcpu};
+
+/// Makes a processor's [`Processor::run`] return soon; from any thread.
+pub trait Kick: Debug + Send + Sync {
+    /// Ask the processor to come back, from its next `run` if it is not running.
+    fn kick(&self);
+}
+
+impl Kick for cpu::Kick {
+    fn kick(&self) {
+        cpu::Kick::kick(self);
+    }
+}
+
+/// Runs guest code until something happens that it cannot do itself.
+pub trait Processor {
+    /// Run until an exit.
+    ///
+    /// # Errors
+    ///
+    /// The host's refusal to run guest code.
+    fn run(&mut self) -> Result<Exit, cpu::Error>;
+
+    /// Answer an exit that asked for a value.
+    fn complete_read(&mut self, value: u64);
+
+    /// Say that the platform register was written.
+    fn complete_write_msr(&mut self);
+
+    /// Say that the platform register does not exist, or not with that value.
+    fn fail_msr(&mut self);
+
+    /// Whether RFLAGS.IF is set: while it is not, no interrupt ends a halt (SDM 2A, "HLT").
+    fn has_interrupts_enabled(&self) -> bool;
+
+    /// Whether an interrupt would be taken before the next instruction.
+    fn can_inject_interrupt(&self) -> bool;
+
+    /// Have an interrupt delivered; only when [`Self::can_inject_interrupt`].
+    fn inject_interrupt(&mut self, vector: u8);
+
+    /// Have a non-maskable interrupt delivered as soon as none is being handled.
+    fn inject_nmi(&mut self);
+
+    /// Ask for [`Exit::InterruptWindow`] when an interrupt can be injected, or no longer.
+    fn request_interrupt_window(&mut self, wanted: bool);
+
+    /// What the guest has added to its time-stamp counter.
+    fn tsc_offset(&self) -> u64;
+
+    /// The state that a shutdown leaves behind, for people.
+    fn describe(&self) -> String;
+
+    /// Something that makes [`Self::run`] return.
+    fn kick_handle(&self) -> Arc<dyn Kick>;
+}
+
+impl Processor for Vcpu {
+    fn run(&mut self) -> Result<Exit, cpu::Error> {
+        Vcpu::run(self)
+    }
+
+    fn complete_read(&mut self, value: u64) {
+        Vcpu::complete_read(self, value);
+    }
+
+    fn complete_write_msr(&mut self) {
+        Vcpu::complete_write_msr(self);
+    }
+
+    fn fail_msr(&mut self) {
+        Vcpu::fail_msr(self);
+    }
+
+    fn has_interrupts_enabled(&self) -> bool {
+        self.registers().interrupt_flag != 0
+    }
+
+    fn can_inject_interrupt(&self) -> bool {
+        Vcpu::can_inject_interrupt(self)
+    }
+
+    fn inject_interrupt(&mut self, vector: u8) {
+        Vcpu::inject_interrupt(self, vector);
+    }
+
+    fn inject_nmi(&mut self) {
+        Vcpu::inject_nmi(self);
+    }
+
+    fn request_interrupt_window(&mut self, wanted: bool) {
+        Vcpu::request_interrupt_window(self, wanted);
+    }
+
+    fn tsc_offset(&self) -> u64 {
+        self.registers().tsc_offset
+    }
+
+    fn describe(&self) -> String {
+        let regs = self.registers();
+        format!(
+            "rip={:#x} rsp={:#x} cr0={:#x} cr2={:#x} cr3={:#x} cr4={:#x} cpl={}\n{}",
+            regs.rip,
+            regs.gpr[4],
+            regs.cr0,
+            regs.cr2,
+            regs.cr3,
+            regs.cr4,
+            regs.cpl,
+            self.history()
+        )
+    }
+
+    fn kick_handle(&self) -> Arc<dyn Kick> {
+        Arc::new(Vcpu::kick_handle(self))
+    }
+}

@@ -1,0 +1,377 @@
+//! The run loop against a processor that follows a script.
+
+use std::collections::VecDeque;
+use std::io::{self, Write};
+use std::os::fd::OwnedFd;
+use std::sync::Mutex;
+use std::sync::atomic::AtomicU32;
+use std::time::Instant;
+
+use machine::time::Hertz;
+use machine::{Platform, platform};
+
+use super::*;
+use crate::clock::HostClock;
+use crate::configuration::Configuration;
+use crate::processor::Kick;
+
+/// Memory enough for the platform's tables.
+const MEMORY_BYTES: u64 = 4 << 20;
+
+/// Longer than any test may take, shorter than anybody waits.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// One thing that the guest does.
+enum Step {
+    /// Leave with this exit.
+    Exit(Exit),
+    /// Compute until somebody has kicked since the last such step.
+    Compute,
+    /// `sti` or `cli`.
+    Interrupts(bool),
+    /// Halt until an interrupt is delivered, however often it is woken for nothing.
+    HaltUntilInterrupt,
+}
+
+/// What the machine said to the processor.
+#[derive(Debug, PartialEq, Eq)]
+enum Said {
+    Read(u64),
+    MsrWritten,
+    MsrFailed,
+    Interrupt(u8),
+}
+
+#[derive(Debug, Default)]
+struct FakeKick {
+    kicked: AtomicBool,
+    count: AtomicU32,
+}
+
+impl Kick for FakeKick {
+    fn kick(&self) {
+        self.count.fetch_add(1, Ordering::SeqCst);
+        self.kicked.store(true, Ordering::SeqCst);
+    }
+}
+
+/// A processor that does what it was told; at the end of its script, it shuts down.
+#[derive(Default)]
+struct Fake {
+    script: VecDeque<Step>,
+    said: Vec<Said>,
+    enabled: bool,
+    window_wanted: bool,
+    windows: u32,
+    halts: u32,
+    interrupted: bool,
+    kicks: u32,
+    kick: Arc<FakeKick>,
+}
+
+impl Fake {
+    fn step(&mut self) -> Option<Exit> {
+        match self.script.pop_front() {
+            None => Some(Exit::Shutdown),
+            Some(Step::Exit(exit)) => Some(exit),
+            Some(Step::Compute) => {
+                let start = Instant::now();
+                while self.kick.count.load(Ordering::SeqCst) == self.kicks {
+                    assert!(start.elapsed() < PATIENCE, "nobody kicked");
+                    std::thread::yield_now();
+                }
+                self.kicks = self.kick.count.load(Ordering::SeqCst);
+                None
+            }
+            Some(Step::Interrupts(enabled)) => {
+                self.enabled = enabled;
+                None
+            }
+            Some(Step::HaltUntilInterrupt) => {
+                if std::mem::take(&mut self.interrupted) {
+                    return None;
+                }
+                self.halts += 1;
+                self.script.push_front(Step::HaltUntilInterrupt);
+                Some(Exit::Halt)
+            }
+        }
+    }
+}
+
+impl Processor for Fake {
+    fn run(&mut self) -> Result<Exit, cpu::Error> {
+        loop {
+            if self.kick.kicked.swap(false, Ordering::SeqCst) {
+                return Ok(Exit::Kicked);
+            }
+            if self.enabled && std::mem::take(&mut self.window_wanted) {
+                self.windows += 1;
+                return Ok(Exit::InterruptWindow);
+            }
+            if let Some(exit) = self.step() {
+                return Ok(exit);
+            }
+        }
+    }
+
+    fn complete_read(&mut self, value: u64) {
+        self.said.push(Said::Read(value));
+    }
+
+    fn complete_write_msr(&mut self) {
+        self.said.push(Said::MsrWritten);
+    }
+
+    fn fail_msr(&mut self) {
+        self.said.push(Said::MsrFailed);
+    }
+
+    fn has_interrupts_enabled(&self) -> bool {
+        self.enabled
+    }
+
+    fn can_inject_interrupt(&self) -> bool {
+        self.enabled
+    }
+
+    fn inject_interrupt(&mut self, vector: u8) {
+        assert!(self.enabled, "an interrupt while they are disabled");
+        self.interrupted = true;
+        self.said.push(Said::Interrupt(vector));
+    }
+
+    fn inject_nmi(&mut self) {}
+
+    fn request_interrupt_window(&mut self, wanted: bool) {
+        self.window_wanted = wanted;
+    }
+
+    fn tsc_offset(&self) -> u64 {
+        0
+    }
+
+    fn describe(&self) -> String {
+        "end of script".to_owned()
+    }
+
+    fn kick_handle(&self) -> Arc<dyn Kick> {
+        Arc::clone(&self.kick) as Arc<dyn Kick>
+    }
+}
+
+/// Where a test finds what the guest has sent.
+#[derive(Clone, Default)]
+struct Console(Arc<Mutex<Vec<u8>>>);
+
+impl Console {
+    fn text(&self) -> String {
+        String::from_utf8_lossy(&self.0.lock().unwrap()).into_owned()
+    }
+}
+
+impl Write for Console {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+struct Bench {
+    runner: Runner<Fake>,
+    console: Console,
+}
+
+fn machine(script: impl IntoIterator<Item = Step>) -> Bench {
+    machine_with_input(script, None)
+}
+
+fn machine_with_input(script: impl IntoIterator<Item = Step>, input: Option<OwnedFd>) -> Bench {
+    let cpu = Fake { script: script.into_iter().collect(), ..Fake::default() };
+    let clock = Arc::new(HostClock::new());
+    let memory = host::GuestMemory::new(&[(0, MEMORY_BYTES)]).unwrap();
+    let waker = Waker::new(cpu.kick_handle()).unwrap();
+    let config = platform::Config {
+        processors: 1,
+        tsc: Hertz(u64::from(clock.tsc_khz()) * 1000),
+        memory_bytes: MEMORY_BYTES,
+    };
+    let surroundings = platform::Surroundings {
+        clock: Arc::clone(&clock) as Arc<dyn Clock>,
+        memory: Arc::new(memory.map().clone()),
+        wake: Arc::new(waker.clone()),
+    };
+    let mut platform = Platform::new(config, surroundings).unwrap();
+    let console = Console::default();
+    let mut configuration =
+        Configuration { memory: MEMORY_BYTES, debug_exit: true, ..Configuration::default() };
+    configuration.console.input = input;
+    configuration.console.output = Some(Box::new(console.clone()));
+    let lines = crate::line::plug_in(&mut platform, &mut configuration, &memory).unwrap();
+    Bench { runner: Runner::new(cpu, platform, lines, clock, waker).unwrap(), console }
+}
+
+fn write(port: u16, value: u32) -> Step {
+    Step::Exit(Exit::IoWrite { port, size: 1, value })
+}
+
+fn wrmsr(index: u32, value: u64) -> Step {
+    Step::Exit(Exit::MsrWrite { index, value })
+}
+
+/// The local APIC in x2APIC mode, enabled, with its timer at `vector` in one-shot mode, to go off
+/// after `ticks` (SDM 3A 12.12.1).
+fn timer(vector: u8, ticks: u64) -> Vec<Step> {
+    vec![
+        wrmsr(0x1b, 0xfee0_0d00),
+        wrmsr(0x80f, 0x1ff),
+        wrmsr(0x832, u64::from(vector)),
+        wrmsr(0x83e, 0b1011),
+        wrmsr(0x838, ticks),
+    ]
+}
+
+fn check(script: Vec<Step>, outcome: &Outcome, said: &[Said]) {
+    let mut bench = machine(script);
+    assert_eq!(bench.runner.run().unwrap(), *outcome);
+    assert_eq!(bench.runner.cpu.said, said);
+}
+
+fn end_of_script() -> Outcome {
+    Outcome::TripleFault("end of script".to_owned())
+}
+
+#[test]
+fn a_shutdown_is_a_triple_fault_with_the_processors_state() {
+    check(vec![], &end_of_script(), &[]);
+}
+
+#[test]
+fn reads_are_answered_once() {
+    // Nothing is at port 0x999 or below the I/O APIC: reads of nothing give ones.
+    let port = Step::Exit(Exit::IoRead { port: 0x999, size: 1 });
+    let mmio = Step::Exit(Exit::MmioRead { address: 0xd000_0000, size: 4 });
+    check(vec![port, mmio], &end_of_script(), &[Said::Read(0xff), Said::Read(0xffff_ffff)]);
+}
+
+#[test]
+fn registers_that_do_not_exist_fail() {
+    let read = Step::Exit(Exit::MsrRead { index: 0x1234_5678 });
+    check(
+        vec![read, wrmsr(0x1234_5678, 0), wrmsr(0x1b, 0xfee0_0d00)],
+        &end_of_script(),
+        &[Said::MsrFailed, Said::MsrFailed, Said::MsrWritten],
+    );
+}
+
+#[test]
+fn the_debug_exit_port_gives_the_status() {
+    check(vec![write(0xf4, 0x10)], &Outcome::DebugExit(0x21), &[]);
+}
+
+#[test]
+fn the_reset_port_resets() {
+    check(vec![write(0xcf9, 0x06)], &Outcome::Reset, &[]);
+}
+
+#[test]
+fn what_the_guest_sends_arrives_though_it_never_exits_again() {
+    let mut bench = machine([write(0x3f8, 'h'.into()), write(0x3f8, 'i'.into()), Step::Compute]);
+    let console = bench.console.clone();
+    // The alarm that passes the bytes on is what ends the computation.
+    bench.runner.cpu.script.push_back(Step::Exit(Exit::Kicked));
+    bench.runner.cpu.script.push_back(write(0xf4, 0));
+    bench.runner.run().unwrap();
+    assert_eq!(console.text(), "hi");
+}
+
+#[test]
+fn a_timer_interrupts_a_guest_that_computes() {
+    let mut script = timer(0x40, 10_000);
+    script.extend([Step::Interrupts(true), Step::Compute]);
+    let mut bench = machine(script);
+    bench.runner.run().unwrap();
+    assert_eq!(bench.runner.cpu.said.last(), Some(&Said::Interrupt(0x40)));
+}
+
+#[test]
+fn a_timer_wakes_a_guest_that_sleeps_and_only_then() {
+    let mut script = timer(0x41, 30_000_000);
+    script.extend([Step::Interrupts(true), Step::HaltUntilInterrupt]);
+    let mut bench = machine(script);
+    let start = Instant::now();
+    assert_eq!(bench.runner.run().unwrap(), end_of_script());
+    assert!(start.elapsed() >= Duration::from_millis(30), "{:?}", start.elapsed());
+    assert_eq!(bench.runner.cpu.said.last(), Some(&Said::Interrupt(0x41)));
+    assert!(bench.runner.cpu.halts <= 5, "woken {} times", bench.runner.cpu.halts);
+}
+
+#[test]
+fn an_interrupt_waits_for_its_window() {
+    let mut script = timer(0x42, 1);
+    script.extend([Step::Compute, Step::Interrupts(true), Step::HaltUntilInterrupt]);
+    let mut bench = machine(script);
+    bench.runner.run().unwrap();
+    assert_eq!(bench.runner.cpu.said.last(), Some(&Said::Interrupt(0x42)));
+    assert_eq!(bench.runner.cpu.windows, 1);
+}
+
+#[test]
+fn a_halt_for_ever_costs_nothing_and_can_be_stopped() {
+    // An interrupt is pending all the time, but the guest does not take any: `cli; hlt`.
+    let mut script = timer(0x43, 1);
+    script.extend([Step::Compute, Step::HaltUntilInterrupt]);
+    let mut bench = machine(script);
+    let (stop, waker) = bench.runner.stop_request();
+    let other = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(100));
+        stop.store(true, Ordering::Release);
+        waker.wake();
+    });
+    assert_eq!(bench.runner.run().unwrap(), Outcome::Stopped);
+    other.join().unwrap();
+    assert!(bench.runner.cpu.halts <= 5, "woken {} times", bench.runner.cpu.halts);
+}
+
+#[test]
+fn a_guest_that_computes_for_ever_can_be_stopped() {
+    let mut bench = machine([Step::Compute]);
+    let (stop, waker) = bench.runner.stop_request();
+    let other = std::thread::spawn(move || {
+        stop.store(true, Ordering::Release);
+        waker.wake();
+    });
+    assert_eq!(bench.runner.run().unwrap(), Outcome::Stopped);
+    other.join().unwrap();
+}
+
+#[test]
+fn input_wakes_a_guest_that_sleeps() {
+    let (from, mut to) = io::pipe().unwrap();
+    // The guest's driver: the I/O APIC's input 4 to vector 0x44, FIFOs and the receive interrupt on.
+    let redirect = |register: u64, value: u64| {
+        [(0xfec0_0000, register), (0xfec0_0010, value)]
+            .map(|(address, value)| Step::Exit(Exit::MmioWrite { address, size: 4, value }))
+    };
+    let mut script = timer(0x45, 0);
+    script.extend(redirect(0x10 + 2 * 4 + 1, 0));
+    script.extend(redirect(0x10 + 2 * 4, 0x44));
+    script.extend([write(0x3fa, 0x07), write(0x3fc, 0x0b), write(0x3f9, 0x01)]);
+    script.extend([Step::Interrupts(true), Step::HaltUntilInterrupt]);
+    script.push(Step::Exit(Exit::IoRead { port: 0x3f8, size: 1 }));
+    let mut bench = machine_with_input(script, Some(from.into()));
+    let typist = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(50));
+        to.write_all(b"x").unwrap();
+        to
+    });
+    assert_eq!(bench.runner.run().unwrap(), end_of_script());
+    let said = &bench.runner.cpu.said;
+    assert_eq!(said[said.len() - 2..], [Said::Interrupt(0x44), Said::Read('x'.into())]);
+    typist.join().unwrap();
+    bench.runner.lines.readers.iter_mut().for_each(crate::line::Reader::stop);
+}
