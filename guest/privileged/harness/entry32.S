@@ -62,12 +62,19 @@ enter_snippet:
         movl    $current, %edi
         movl    $15, %ecx
         rep movsl
-        testb   $3, current + CS
+        testl   $0x20000, current + EFLAGS      /* VM: the data segments come from the frame */
+        jz      3f
+        pushl   $0
+        pushl   $0
+        pushl   $0
+        pushl   $0
+        jmp     4f
+3:      testb   $3, current + CS
         jz      1f
         movl    $USER_DS, %eax
         movl    %eax, %ds
         movl    %eax, %es
-        pushl   current + SS
+4:      pushl   current + SS
         pushl   current + ESP
         jmp     2f
 1:      movl    current + SS, %eax

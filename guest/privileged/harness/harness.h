@@ -30,6 +30,7 @@ enum { DE, DB, NMI, BP, OF, BR, UD, NM, DF, CSO, TS, NP, SS, GP, PF, MF = 16, AC
 #define F_IOPL (3ul << 12)
 #define F_NT (1ul << 14)
 #define F_RF (1ul << 16)
+#define F_VM (1ul << 17)
 #define F_AC (1ul << 18)
 #define CR0_MP (1ul << 1)
 #define CR0_EM (1ul << 2)

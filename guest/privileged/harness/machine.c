@@ -100,7 +100,7 @@ void handle_event(struct event *event)
         return;
     last = *event;
 #ifndef __x86_64__
-    if (!(event->cs & 3)) {
+    if (!(event->cs & 3) && !(event->rflags & F_VM)) {
         /* Nothing but EFLAGS, CS and EIP has been pushed. */
         last.rsp = (word)&event->rsp;
         asm volatile("mov %%ss, %0" : "=r"(last.ss));
