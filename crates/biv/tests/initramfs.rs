@@ -159,6 +159,7 @@ fn the_default_guest_has_its_applets() {
         assert_eq!(entries[applet].mode, 0o120_777);
     }
     assert_eq!(entries[&b"tmp"[..]].mode, 0o041_777);
+    assert_eq!(entries[&b"."[..]].mode, 0o040_755);
 }
 
 #[test]

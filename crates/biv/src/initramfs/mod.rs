@@ -19,6 +19,7 @@ pub const INIT: &str = "/.bivouac/init";
 
 /// Directories of the default guest, with their permissions.
 const DIRECTORIES: &[(&str, u32)] = &[
+    (".", 0o755),
     ("bin", 0o755),
     ("dev", 0o755),
     ("etc", 0o755),

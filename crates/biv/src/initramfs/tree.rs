@@ -38,6 +38,7 @@ pub fn pack<W: Write>(archive: &mut Archive<W>, root: &Path) -> Result<(), Error
         return Err(Error::NotDirectory(root.to_owned()));
     }
     let mut packer = Packer { archive, device: metadata.dev(), inodes: HashMap::new() };
+    packer.archive.add(b".", translate(&metadata), &[]).map_err(at)?;
     // Directories that are still to be read: deepest last, so that the order is that of `find`.
     let mut directories = vec![(root.to_owned(), Vec::new())];
     while let Some((path, name)) = directories.pop() {
