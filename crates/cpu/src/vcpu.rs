@@ -158,6 +158,8 @@ pub struct Vcpu {
     pub(crate) system: crate::system::SystemState,
     /// Instructions that the interpreter has executed, by mnemonic, when counting is on.
     pub(crate) interpreted: Option<std::collections::HashMap<iced_x86::Mnemonic, u64>>,
+    /// What keeps the memory mapped, where that is ours to do; dropped last.
+    memory: Option<host::GuestMemory>,
 }
 
 // SAFETY: the raw pointers inside are to memory owned by the processor or to guest RAM, which
@@ -210,7 +212,25 @@ impl Vcpu {
             history: crate::history::History::default(),
             system,
             interpreted: None,
+            memory: None,
         })
+    }
+
+    /// The same in a guest's memory, which stays mapped as long as the processor lives.
+    ///
+    /// # Errors
+    ///
+    /// [`Error`] when the host cannot run translated code.
+    pub fn in_memory(config: Config, memory: &host::GuestMemory) -> Result<Self, Error> {
+        let regions = memory.regions().into_iter();
+        let regions = regions
+            .map(|region| RamRegion { guest: region.guest, size: region.size, host: region.host })
+            .collect();
+        // SAFETY: the regions are mapped as long as a clone of `memory` is, which the processor
+        // keeps; everybody else reaches them through `vm-memory`, which relies on nothing in them.
+        let mut cpu = unsafe { Self::new(config, regions) }?;
+        cpu.memory = Some(memory.clone());
+        Ok(cpu)
     }
 
     /// The registers.

@@ -57,9 +57,9 @@ impl Waker {
 
 /// A timer that kicks the processor.
 ///
-/// That it has gone off is said by the thread that kicks, not inferred from the clock: the machine's
-/// clock and the host's timers run apart by some parts in a million, and a machine that believed an
-/// alarm to be still ahead that has come a little early would wait for it in vain.
+/// That it has gone off is said by the thread that kicks, not inferred from the clock: the
+/// machine's clock and the host's timers run apart by some parts in a million, and a machine that
+/// believed an alarm to be still ahead that has come a little early would wait for it in vain.
 #[derive(Debug)]
 pub struct Alarm {
     timer: Arc<OwnedFd>,

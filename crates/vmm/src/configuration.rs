@@ -90,9 +90,26 @@ pub enum Error {
     Tables(String),
     /// Too little memory for anything.
     #[error(
-        "{0} bytes of memory are too little: a machine needs at least {1}; ask for more with --mem"
+        "a machine needs at least {} MiB of memory, not {wanted} bytes; give a larger --mem",
+        least >> 20
     )]
-    TooLittleMemory(u64, u64),
+    TooLittleMemory {
+        /// Bytes asked for.
+        wanted: u64,
+        /// Bytes needed.
+        least: u64,
+    },
+    /// More memory than a machine can have.
+    #[error(
+        "a machine has at most {} GiB of memory, not {}; give a smaller --mem",
+        most >> 30, wanted >> 30
+    )]
+    TooMuchMemory {
+        /// Bytes asked for.
+        wanted: u64,
+        /// Bytes possible.
+        most: u64,
+    },
     /// A thread, a timer or an event descriptor.
     #[error("cannot set up the machine: {0}")]
     Host(#[from] std::io::Error),

@@ -11,6 +11,8 @@
 //! 2. *Nobody polls.* Whoever has something for the processor (a deadline, a key, a stop) kicks it.
 //! 3. *A reset is a new boot*: memory is cleared, the kernel is loaded again.
 
+#![forbid(unsafe_code)]
+
 mod alarm;
 mod clock;
 mod configuration;

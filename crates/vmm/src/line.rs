@@ -9,6 +9,7 @@ use std::io::{self, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use devices::serial::{Input, Place};
 use devices::{DebugExit, FwCfg, Serial};
@@ -23,6 +24,9 @@ pub(crate) const FLUSH_AFTER: Nanoseconds = Nanoseconds(1_000_000);
 
 /// Bytes that are passed on at once, whatever the time.
 const MAX_COLLECTED_BYTES: usize = 16 << 10;
+
+/// How long a sink is left alone that takes nothing just now.
+const FULL_SINK_PAUSE: Duration = Duration::from_millis(1);
 
 /// Bytes read at once for the guest.
 const MAX_READ_BYTES: usize = 4096;
@@ -65,12 +69,28 @@ impl Collected {
             return;
         }
         if let Some(sink) = &mut self.sink
-            && sink.write_all(&self.bytes).and_then(|()| sink.flush()).is_err()
+            && write_patiently(sink, &self.bytes).is_err()
         {
             self.sink = None;
         }
         self.bytes.clear();
     }
+}
+
+/// Write everything, also to a terminal that somebody else has made non-blocking.
+fn write_patiently(sink: &mut dyn Write, mut bytes: &[u8]) -> io::Result<()> {
+    while !bytes.is_empty() {
+        match sink.write(bytes) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(count) => bytes = &bytes[count..],
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                std::thread::sleep(FULL_SINK_PAUSE);
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    sink.flush()
 }
 
 impl Write for Collector {
@@ -188,4 +208,74 @@ fn plug_in_line(
         lines.readers.push(Reader::start(source, input)?);
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Takes three bytes at a time, and refuses every other call.
+    #[derive(Default)]
+    struct Reluctant {
+        taken: Arc<Mutex<Vec<u8>>>,
+        calls: u32,
+    }
+
+    impl Write for Reluctant {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.calls += 1;
+            match self.calls % 4 {
+                1 => Err(io::ErrorKind::WouldBlock.into()),
+                3 => Err(io::ErrorKind::Interrupted.into()),
+                _ => {
+                    let count = bytes.len().min(3);
+                    self.taken.lock().unwrap().extend_from_slice(&bytes[..count]);
+                    Ok(count)
+                }
+            }
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn nothing_is_lost_on_a_sink_that_takes_little() {
+        let taken = Arc::new(Mutex::new(Vec::new()));
+        let sink = Reluctant { taken: Arc::clone(&taken), calls: 0 };
+        let mut collector = Collector::new(Some(Box::new(sink)));
+        collector.write_all(b"Linux version 6.1").unwrap();
+        assert!(collector.is_waiting());
+        assert!(taken.lock().unwrap().is_empty());
+        Collector::flush(&collector);
+        assert!(!collector.is_waiting());
+        assert_eq!(*taken.lock().unwrap(), b"Linux version 6.1");
+    }
+
+    #[test]
+    fn much_is_passed_on_without_being_asked() {
+        let (mut from, to) = io::pipe().unwrap();
+        let mut collector = Collector::new(Some(Box::new(to)));
+        collector.write_all(&vec![b'x'; MAX_COLLECTED_BYTES - 1]).unwrap();
+        assert!(collector.is_waiting());
+        collector.write_all(b"y").unwrap();
+        assert!(!collector.is_waiting());
+        drop(collector);
+        let mut got = Vec::new();
+        std::io::Read::read_to_end(&mut from, &mut got).unwrap();
+        assert_eq!(got.len(), MAX_COLLECTED_BYTES);
+    }
+
+    #[test]
+    fn a_guest_outlives_whoever_reads_its_console() {
+        let (from, to) = io::pipe().unwrap();
+        drop(from);
+        let mut collector = Collector::new(Some(Box::new(to)));
+        for _ in 0..3 {
+            collector.write_all(b"is anybody there?").unwrap();
+            Collector::flush(&collector);
+            assert!(!collector.is_waiting());
+        }
+    }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use cpu::{RamRegion, Vcpu};
+use cpu::Vcpu;
 use host::GuestMemory;
 use machine::boot::{self, Cache, Randomness};
 use machine::time::{Clock, Hertz};
@@ -19,6 +19,9 @@ use crate::run::Runner;
 
 /// The least memory with which anything boots: the first mebibyte and room for a small kernel.
 const MINIMUM_MEMORY: u64 = 2 << 20;
+
+/// The most, far below what physical addresses can name.
+const MAXIMUM_MEMORY: u64 = 16 << 40;
 
 impl Wake for Waker {
     fn wake(&self, _processor: usize) {
@@ -43,7 +46,6 @@ impl Stop {
 
 /// A virtual machine.
 pub struct Machine {
-    // The processor comes first, because it must be dropped before the memory it runs in.
     runner: Runner<Vcpu>,
     memory: GuestMemory,
     configuration: Configuration,
@@ -56,8 +58,12 @@ impl Machine {
     ///
     /// [`Error`] when the host cannot provide for it. The kernel is looked at by `run`.
     pub fn new(mut configuration: Configuration) -> Result<Self, Error> {
-        if configuration.memory < MINIMUM_MEMORY {
-            return Err(Error::TooLittleMemory(configuration.memory, MINIMUM_MEMORY));
+        let wanted = configuration.memory;
+        if wanted < MINIMUM_MEMORY {
+            return Err(Error::TooLittleMemory { wanted, least: MINIMUM_MEMORY });
+        }
+        if wanted > MAXIMUM_MEMORY {
+            return Err(Error::TooMuchMemory { wanted, most: MAXIMUM_MEMORY });
         }
         let page = 4096;
         configuration.memory = configuration.memory.div_ceil(page) * page;
@@ -164,19 +170,13 @@ fn new_processor(
     memory: &GuestMemory,
     clock: &HostClock,
 ) -> Result<Vcpu, Error> {
-    let regions = memory.regions().into_iter();
-    let regions = regions
-        .map(|region| RamRegion { guest: region.guest, size: region.size, host: region.host })
-        .collect();
     let config = cpu::Config {
         apic_id: 0,
         processors: 1,
         tsc_khz: clock.tsc_khz(),
         interpret_only: configuration.interpret,
     };
-    // SAFETY: the regions stay mapped as long as `memory` lives, which the machine drops after the
-    // processor; they are the guest's, and nobody relies on what is in them.
-    let mut cpu = unsafe { Vcpu::new(config, regions) }?;
+    let mut cpu = Vcpu::in_memory(config, memory)?;
     if configuration.count_interpreted {
         cpu.count_interpreted();
     }
@@ -216,4 +216,35 @@ fn randomness() -> Result<Randomness, Error> {
         linear: word(8),
         seed: std::array::from_fn(|n| bytes[16 + n]),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Building a machine with so much memory fails, in words that help.
+    fn check(memory: u64, expected: &str) {
+        let configuration = Configuration { memory, ..Configuration::default() };
+        let error = Machine::new(configuration).err().expect("no machine").to_string();
+        assert!(error.contains(expected) && error.contains("--mem"), "{error}");
+        assert!(!error.contains('\n'), "{error}");
+    }
+
+    #[test]
+    fn memory_has_limits() {
+        check(0, "at least 2 MiB");
+        check(1, "at least 2 MiB of memory, not 1 bytes");
+        check((2 << 20) - 1, "at least 2 MiB");
+        check(4 << 40, "are available");
+        check((16 << 40) + 1, "at most 16384 GiB");
+        check(u64::MAX, "at most 16384 GiB");
+    }
+
+    #[test]
+    fn what_is_no_kernel_is_refused_when_it_is_to_run() {
+        let kernel = b"This is no kernel.".to_vec();
+        let configuration = Configuration { kernel, memory: 64 << 20, ..Configuration::default() };
+        let error = Machine::new(configuration).unwrap().run().unwrap_err();
+        assert!(matches!(error, Error::Boot(_)), "{error}");
+    }
 }
