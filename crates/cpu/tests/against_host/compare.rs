@@ -1,0 +1,128 @@
+//! What must agree, and how a disagreement is told.
+
+use std::fmt::Write;
+
+use iced_x86::{Decoder, DecoderOptions, Formatter, GasFormatter};
+
+use super::case::{Case, Outcome, components};
+use super::layout;
+
+const NAMES: [&str; 16] = [
+    "rax", "rcx", "rdx", "rbx", "rsp", "rbp", "rsi", "rdi", "r8", "r9", "r10", "r11", "r12", "r13",
+    "r14", "r15",
+];
+
+/// Lower-half addresses end here; of others, Linux conceals whether they are mapped
+/// (arch/x86/mm/fault.c, `sanitize_error_code`).
+const TASK_SIZE_MAX: u64 = 0x7fff_ffff_f000;
+
+/// The differences, one a line; empty when there are none.
+pub fn differences(native: &Outcome, engine: &Outcome) -> String {
+    let mut text = String::new();
+    let mut differ = |name: &str, native: u64, engine: u64| {
+        if native != engine {
+            let _ = writeln!(text, "    {name}: host {native:#x}, engine {engine:#x}");
+        }
+    };
+    differ("vector", native.vector.into(), engine.vector.into());
+    differ("rip", native.rip, engine.rip);
+    for (index, name) in NAMES.iter().enumerate() {
+        differ(name, native.gpr[index], engine.gpr[index]);
+    }
+    differ("rflags", native.rflags, engine.rflags);
+    if native.vector != engine.vector {
+        return text;
+    }
+    if native.vector == 14 {
+        differ("cr2", native.cr2, engine.cr2);
+        let concealed = u32::from(native.cr2 >= TASK_SIZE_MAX);
+        differ("error", (native.error | concealed).into(), (engine.error | concealed).into());
+    } else {
+        differ("error", native.error.into(), engine.error.into());
+    }
+    differ("fs base", native.fs_base, engine.fs_base);
+    differ("gs base", native.gs_base, engine.gs_base);
+    for (index, name) in ["es", "cs", "ss", "ds", "fs", "gs"].iter().enumerate() {
+        differ(name, native.selectors[index].into(), engine.selectors[index].into());
+    }
+    extended(&mut text, native, engine);
+    for ((native, engine), page) in native.memory.iter().zip(&engine.memory).zip(layout::writable())
+    {
+        bytes(&mut text, "memory", layout::page(page), native, engine);
+    }
+    text
+}
+
+/// Compare x87 and vector state. FOP, FIP and FDP (bytes 6 to 23) are exempt: AMD's processors save
+/// them only with an exception pending, and to Linux they are those of the signal frame.
+fn extended(text: &mut String, native: &Outcome, engine: &Outcome) {
+    let (native, engine) = (normal(&native.xsave), normal(&engine.xsave));
+    for (name, from, to) in [("x87", 0, 5), ("mxcsr", 24, 28), ("st", 32, 160), ("xmm", 160, 416)] {
+        bytes(text, name, from as u64, &native[from..to], &engine[from..to]);
+    }
+    for (component, from, length) in components() {
+        let range = from..from + length;
+        let name = format!("component {component}");
+        bytes(text, &name, from as u64, &native[range.clone()], &engine[range]);
+    }
+}
+
+/// The image with components in their initial state written out (SDM 1 13.6).
+fn normal(image: &[u8]) -> Vec<u8> {
+    let mut image = image.to_vec();
+    let held = u64::from_le_bytes(std::array::from_fn(|index| image[512 + index]));
+    if held & 1 == 0 {
+        image[..24].fill(0);
+        image[0..2].copy_from_slice(&[0x7f, 3]);
+        image[32..160].fill(0);
+    }
+    if held & 2 == 0 {
+        image[160..416].fill(0);
+    }
+    for (component, offset, length) in components() {
+        if held >> component & 1 == 0 {
+            image[offset..offset + length].fill(0);
+        }
+    }
+    image
+}
+
+fn bytes(text: &mut String, name: &str, start: u64, native: &[u8], engine: &[u8]) {
+    let Some(first) = native.iter().zip(engine).position(|(one, other)| one != other) else {
+        return;
+    };
+    let at = first & !7;
+    let end = (at + 16).min(native.len());
+    let (native, engine) = (&native[at..end], &engine[at..end]);
+    let place = start + at as u64;
+    let _ = writeln!(text, "    {name} at {place:#x}: host {native:02x?}, engine {engine:02x?}");
+}
+
+/// The case as text: its bytes, what they mean, and the state that it starts from.
+pub fn describe(case: &Case, at: u64) -> String {
+    let code = &case.code[..case.length as usize];
+    let mut text = String::new();
+    let mut decoder = Decoder::with_ip(case.bits, code, at, DecoderOptions::NONE);
+    let mut formatter = GasFormatter::new();
+    while decoder.can_decode() {
+        let instruction = decoder.decode();
+        let mut line = String::new();
+        formatter.format(&instruction, &mut line);
+        let from = (instruction.ip() - at) as usize;
+        let bytes = &code[from..from + instruction.len()];
+        let _ = writeln!(text, "  {:#x}: {bytes:02x?} {line}", instruction.ip());
+    }
+    let _ = writeln!(text, "    from gpr {:x?}", case.gpr);
+    let _ = writeln!(
+        text,
+        "    rflags {:#x} fs {:#x} gs {:#x} fcw {:02x?} fsw {:02x?} mxcsr {:02x?} xmm0.. {:02x?}",
+        case.rflags,
+        case.fs_base,
+        case.gs_base,
+        &case.xsave[0..2],
+        &case.xsave[2..4],
+        &case.xsave[24..28],
+        &case.xsave[160..208],
+    );
+    text
+}
