@@ -160,21 +160,22 @@ static u64 calibrate(void)
 
 static bool about(u64 one, u64 other) { return one > other - other / 4 && one < other + other / 4; }
 
-static void power_management_timer(u64 frequency)
+/* A host that is busy stops the guest for a while now and then, between any two instructions: a
+ * measurement counts when it comes out right within some attempts. */
+enum { ATTEMPTS = 20 };
+
+static bool acpi_timer_agrees(u16 port)
 {
-    if (!fixed_table)
-        return;
-    u16 port = ((const struct fixed *)fixed_table)->pm_timer;
+    u64 frequency = calibrate();
     u32 first = in32(port);
     for (u64 end = rdtsc() + frequency / 20; rdtsc() < end;)
         ;
     u32 ticks = (in32(port) - first) & 0xffffff;
-    check(about(ticks, 3579545 / 20), true, "the ACPI timer agrees with the PIT");
+    return about(ticks, 3579545 / 20);
 }
 
-static void local_timer(u64 frequency)
+static bool apic_timer_is_even(u64 frequency)
 {
-    apic_enable();
     u64 counts[2];
     for (unsigned i = 0; i < 2; i++) {
         apic_timer(0x50, LVT_MASKED, 0xffffffff);
@@ -183,7 +184,19 @@ static void local_timer(u64 frequency)
         counts[i] = 0xffffffff - apic_read(APIC_TIMER_CURRENT);
         apic_timer_off();
     }
-    check(about(counts[1], counts[0] * 2), true, "the APIC's timer runs evenly");
+    return about(counts[1], counts[0] * 2);
+}
+
+static void timers_agree(u64 frequency)
+{
+    bool is_acpi_right = !fixed_table, is_apic_right = false;
+    apic_enable();
+    for (unsigned i = 0; i < ATTEMPTS && !is_acpi_right; i++)
+        is_acpi_right = acpi_timer_agrees(((const struct fixed *)fixed_table)->pm_timer);
+    for (unsigned i = 0; i < ATTEMPTS && !is_apic_right; i++)
+        is_apic_right = apic_timer_is_even(frequency);
+    check(is_acpi_right, true, "the ACPI timer agrees with the PIT");
+    check(is_apic_right, true, "the APIC's timer runs evenly");
 }
 
 struct time_info {
@@ -194,7 +207,7 @@ struct time_info {
     u8 flags, padding2[2];
 };
 
-static void paravirtual_clock(u64 frequency)
+static void paravirtual_clock(void)
 {
     static volatile struct time_info info __attribute__((aligned(32)));
     struct cpuid id = cpuid(0x40000000, 0);
@@ -207,7 +220,10 @@ static void paravirtual_clock(u64 frequency)
     check(info.multiplier != 0, true, "kvmclock: multiplier");
     u64 computed = (1000000000ull << 32) / info.multiplier;
     computed = info.shift < 0 ? computed << -info.shift : computed >> info.shift;
-    check(about(computed, frequency), true, "kvmclock agrees with the PIT");
+    bool is_right = false;
+    for (unsigned i = 0; i < ATTEMPTS && !is_right; i++)
+        is_right = about(computed, calibrate());
+    check(is_right, true, "kvmclock agrees with the PIT");
     check(info.tsc <= rdtsc(), true, "kvmclock: its time stamp is not of the future");
     wrmsr(0x4b564d01, 0);
 }
@@ -219,8 +235,7 @@ int main(void)
     configuration();
     u64 frequency = calibrate();
     check(frequency > 100000000 && frequency < 10000000000, true, "frequency of the TSC");
-    power_management_timer(frequency);
-    local_timer(frequency);
-    paravirtual_clock(frequency);
+    timers_agree(frequency);
+    paravirtual_clock();
     return 0;
 }

@@ -90,13 +90,16 @@ static void periodic(void)
     apic_timer_off();
     hooks[VECTOR] = tick;
     /* Twice the count takes about twice the time. */
-    u64 times[2];
-    for (unsigned i = 0; i < 2; i++) {
+    u64 times[2] = {~0ul, ~0ul};
+    for (unsigned i = 0; i < 16; i++) {
+        /* The least of eight: a busy host stops the guest for a while now and then. */
         ticks = 0;
         u64 start = rdtsc();
-        apic_timer(VECTOR, 0, 2000000 << i);
+        apic_timer(VECTOR, 0, 2000000 << (i & 1));
         let_in(1);
-        times[i] = rdtsc() - start;
+        u64 time = rdtsc() - start;
+        if (time < times[i & 1])
+            times[i & 1] = time;
     }
     check(times[1] > times[0] + times[0] / 4, true, "a longer count takes longer");
     for (unsigned divide = 0; divide < 8; divide++) {
@@ -180,6 +183,13 @@ static void pit_by_ioapic(void)
           "the redirection entry reads back");
 }
 
+static u32 latched_count(void)
+{
+    out8(0x43, 0);
+    u32 count = in8(0x40);
+    return count | in8(0x40) << 8;
+}
+
 static void pit_by_pic(void)
 {
     for (unsigned i = 0; i < 16; i++)
@@ -198,15 +208,15 @@ static void pit_by_pic(void)
     asm volatile("sti; nop; cli" ::: "memory");
     check(ticks, before, "a masked line does not");
     apic_write(APIC_LVT_LINT0, LVT_MASKED | 0x700);
-    pit_start(0, 0xffff);
-    out8(0x43, 0);
-    u32 first = in8(0x40);
-    first |= in8(0x40) << 8;
-    for (volatile unsigned i = 0; i < 100000; i++)
-        ;
-    out8(0x43, 0);
-    u32 second = in8(0x40);
-    second |= in8(0x40) << 8;
+    u32 first, second;
+    unsigned attempts = 0;
+    do {
+        pit_start(0, 0xffff);
+        first = latched_count();
+        for (volatile unsigned i = 0; i < 100000; i++)
+            ;
+        second = latched_count();
+    } while (second >= first && ++attempts < 10);
     check(second < first, true, "the latched count of the PIT goes down");
     /* Channel 2 as a stop watch, as kernels calibrate. */
     out8(0x61, (in8(0x61) & ~2) | 1);
