@@ -113,6 +113,80 @@ fn is_spread(mnemonic: Mnemonic) -> bool {
     broadcasts || inserts
 }
 
+/// Instructions whose result elements come from other elements of the memory operand. Faults of
+/// their operand are not suppressed (SDM 2A table 2-49 and on, exception types "NF").
+fn is_shuffling(mnemonic: Mnemonic) -> bool {
+    use Mnemonic as M;
+    let permutes = matches!(
+        mnemonic,
+        M::Vpermb
+            | M::Vpermw
+            | M::Vpermd
+            | M::Vpermq
+            | M::Vpermps
+            | M::Vpermpd
+            | M::Vpermi2b
+            | M::Vpermi2w
+            | M::Vpermi2d
+            | M::Vpermi2q
+            | M::Vpermi2ps
+            | M::Vpermi2pd
+            | M::Vpermt2b
+            | M::Vpermt2w
+            | M::Vpermt2d
+            | M::Vpermt2q
+            | M::Vpermt2ps
+            | M::Vpermt2pd
+            | M::Vpermilps
+            | M::Vpermilpd
+            | M::Valignd
+            | M::Valignq
+            | M::Vpalignr
+    );
+    let shuffles = matches!(
+        mnemonic,
+        M::Vpshufb
+            | M::Vpshufd
+            | M::Vpshufhw
+            | M::Vpshuflw
+            | M::Vshufps
+            | M::Vshufpd
+            | M::Vshuff32x4
+            | M::Vshuff64x2
+            | M::Vshufi32x4
+            | M::Vshufi64x2
+            | M::Vmovddup
+            | M::Vmovshdup
+            | M::Vmovsldup
+            | M::Vpmultishiftqb
+            | M::Vdbpsadbw
+            | M::Vpconflictd
+            | M::Vpconflictq
+            | M::Vpmaddwd
+            | M::Vpmaddubsw
+    );
+    let packs = matches!(
+        mnemonic,
+        M::Vpacksswb
+            | M::Vpackssdw
+            | M::Vpackuswb
+            | M::Vpackusdw
+            | M::Vpunpcklbw
+            | M::Vpunpcklwd
+            | M::Vpunpckldq
+            | M::Vpunpcklqdq
+            | M::Vpunpckhbw
+            | M::Vpunpckhwd
+            | M::Vpunpckhdq
+            | M::Vpunpckhqdq
+            | M::Vunpcklps
+            | M::Vunpcklpd
+            | M::Vunpckhps
+            | M::Vunpckhpd
+    );
+    permutes || shuffles || packs
+}
+
 /// Whether memory elements correspond to bits of the mask one to one, or there is one of each.
 fn is_one_to_one(instruction: &Instruction, elements: usize) -> bool {
     let register = instruction.op0_register();
@@ -124,6 +198,17 @@ fn is_one_to_one(instruction: &Instruction, elements: usize) -> bool {
     let size = instruction.memory_size().element_size();
     let full = (size..=8).contains(&(register.size() / elements));
     !is_spread(instruction.mnemonic()) && (scalar || full)
+}
+
+/// Bytes in the widest vector register among the operands.
+fn widest_vector(instruction: &Instruction) -> usize {
+    (0..instruction.op_count())
+        .filter(|&operand| instruction.op_kind(operand) == OpKind::Register)
+        .map(|operand| instruction.op_register(operand))
+        .filter(|register| register.is_vector_register())
+        .map(|register| register.size())
+        .max()
+        .unwrap_or(0)
 }
 
 impl Vcpu {
@@ -140,9 +225,32 @@ impl Vcpu {
             mask & all
         } else {
             // One element serves many bits of the mask; which ones matters only to a fault.
-            if mask == 0 { 0 } else { all }
+            let lanes = widest_vector(instruction) / size;
+            if mask & low_bits(lanes) == 0 { 0 } else { all }
         };
         Elements { size, active }
+    }
+
+    /// Read a masked operand: all of it where that is possible, for what the mask leaves out does
+    /// not matter then; otherwise the elements in use.
+    fn read_masked(&mut self, instruction: &Instruction, bytes: &mut [u8; 64]) -> Result<(), Trap> {
+        let elements = self.active_elements(instruction);
+        let size = instruction.memory_size().size();
+        if is_compressed(instruction.mnemonic()) {
+            return self.read_elements(instruction, elements, bytes);
+        }
+        let Err(trap) = self.read_whole(instruction, &mut bytes[..size]) else { return Ok(()) };
+        if is_shuffling(instruction.mnemonic()) {
+            return Err(trap);
+        }
+        self.replay.withdraw();
+        bytes.fill(0);
+        self.read_elements(instruction, elements, bytes)
+    }
+
+    fn read_whole(&mut self, instruction: &Instruction, bytes: &mut [u8]) -> Result<(), Trap> {
+        let at = self.operand_linear(instruction, bytes.len() as u32, Access::Read)?;
+        self.read_linear(at, bytes, Privilege::Current)
     }
 
     fn read_elements(
@@ -201,7 +309,7 @@ impl Vcpu {
         if stores {
             self.write_probe(instruction, elements)?;
         } else {
-            self.read_elements(instruction, elements, &mut bytes)?;
+            self.read_masked(instruction, &mut bytes)?;
         }
         // Only whether the operand is aligned matters to the instruction, not where it is.
         let length = instruction.memory_size().size();

@@ -293,3 +293,27 @@ fn scatters_store_in_order_and_clear_their_mask() {
         },
     );
 }
+
+#[test]
+fn permutations_take_elements_that_the_mask_leaves_out() {
+    if !std::is_x86_feature_detected!("avx512f") {
+        return;
+    }
+    check_long(
+        |machine| machine.write(place::DATA + 0x40, &pattern()),
+        |a| {
+            // Element 0 of the result is element 15 of memory.
+            a.mov(eax, 15)?;
+            a.vmovd(xmm1, eax)?;
+            a.mov(eax, 1)?;
+            a.kmovw(k1, eax)?;
+            a.vpermd(zmm2.k1().z(), zmm1, zmmword_ptr(place::DATA + 0x40))?;
+            a.vmovd(ecx, xmm2)?;
+            a.hlt()
+        },
+        |machine| {
+            let last = machine.read_u32(place::DATA + 0x7c);
+            assert_eq!(machine.regs().gpr[1], u64::from(last));
+        },
+    );
+}
