@@ -107,8 +107,13 @@ fn run(configuration: Configuration, stats: bool) -> Result<Outcome, Error> {
     let mut machine = vmm::Machine::new(configuration)?;
     let outcome = machine.run()?;
     if stats {
+        let processor = machine.processor();
+        let mut text = format!("{:#?}\n", processor.statistics());
+        for (form, count) in processor.most_interpreted() {
+            text.push_str(&format!("{count:>12} {form}\n"));
+        }
         // Standard error may be closed.
-        let _ = writeln!(io::stderr(), "{:#?}", machine.processor().statistics());
+        let _ = io::stderr().write_all(text.as_bytes());
     }
     Ok(outcome)
 }
