@@ -10,6 +10,8 @@ use std::process::{Command, Stdio};
 
 use rustix::fs::inotify::{self, CreateFlags, Reader, WatchFlags};
 
+mod kernels;
+
 /// The names of what is opened in `/dev`.
 struct Watch(OwnedFd);
 
@@ -56,4 +58,10 @@ fn no_other_verb_opens_it() {
     check(&["completions", "bash"]);
     check(&["run"]);
     check(&["run", "--kernel", "/etc/passwd", "--initrd", "/etc/passwd"]);
+}
+
+#[test]
+fn a_running_machine_does_not_open_it() {
+    let kernel = kernels::Kernel::new("kvm", kernels::RESET);
+    check(&["run", "--mem", "64M", "--no-reboot", "--kernel", kernel.0.to_str().unwrap()]);
 }

@@ -1,5 +1,8 @@
 //! Kernels of a few instructions, as Multiboot 1 ELF files (Multiboot Specification 0.6.96, 3.1).
 
+// Not every test that has kernels has all of them.
+#![allow(dead_code)]
+
 use std::fs;
 use std::path::PathBuf;
 
