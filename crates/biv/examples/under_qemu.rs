@@ -15,6 +15,7 @@ use biv::session::channel::Channel;
 use biv::session::{Ending, Line, Session, Signals};
 use biv::{initramfs, status, terminal};
 use rustix::fs::{MemfdFlags, memfd_create};
+use rustix::process::{Pid, Signal, kill_process};
 
 type Failure = Box<dyn std::error::Error>;
 
@@ -51,6 +52,7 @@ fn main() -> Result<ExitCode, Failure> {
         .spawn()?;
     let (line, _) = listener.accept()?;
     std::fs::remove_file(&path)?;
+    let pid = Pid::from_raw(qemu.id() as i32).ok_or("QEMU has no number")?;
     let watcher = std::thread::spawn(move || {
         let status = qemu.wait();
         drop(guard);
@@ -60,9 +62,10 @@ fn main() -> Result<ExitCode, Failure> {
     let link = Channel::new(line, &order)?;
     let session = Session { link, machine: ended, deadline: None, raw: on_terminal, signals };
     let ending = session.run()?;
-    if !matches!(ending, Ending::Killed(_) | Ending::Escaped) {
-        watcher.join().map_err(|_| "the watcher panicked")??;
+    if matches!(ending, Ending::Killed(_) | Ending::Escaped) {
+        kill_process(pid, Signal::KILL)?;
     }
+    watcher.join().map_err(|_| "the watcher panicked")??;
     Ok(ExitCode::from(match ending {
         Ending::Exited(status) => status,
         Ending::Signaled(signal) | Ending::Killed(signal) => status::of_signal(signal),
