@@ -5,6 +5,7 @@ use std::fmt::Write;
 use iced_x86::{Decoder, DecoderOptions, Formatter, GasFormatter};
 
 use super::case::{Case, Outcome, components};
+use super::known::Leniency;
 use super::layout;
 
 const NAMES: [&str; 16] = [
@@ -17,8 +18,11 @@ const NAMES: [&str; 16] = [
 const TASK_SIZE_MAX: u64 = 0x7fff_ffff_f000;
 
 /// The differences, one a line; empty when there are none.
-pub fn differences(native: &Outcome, engine: &Outcome) -> String {
+pub fn differences(native: &Outcome, engine: &Outcome, allowed: &Leniency) -> String {
     let mut text = String::new();
+    if allowed.everything {
+        return text;
+    }
     let mut differ = |name: &str, native: u64, engine: u64| {
         if native != engine {
             let _ = writeln!(text, "    {name}: host {native:#x}, engine {engine:#x}");
@@ -29,12 +33,13 @@ pub fn differences(native: &Outcome, engine: &Outcome) -> String {
     for (index, name) in NAMES.iter().enumerate() {
         differ(name, native.gpr[index], engine.gpr[index]);
     }
-    differ("rflags", native.rflags, engine.rflags);
-    if native.vector != engine.vector {
+    differ("rflags", native.rflags & !allowed.flags, engine.rflags & !allowed.flags);
+    if native.vector != engine.vector || allowed.partial {
         return text;
     }
     if native.vector == 14 {
-        differ("cr2", native.cr2, engine.cr2);
+        let part = if allowed.page_only { !0xfff } else { !0 };
+        differ("cr2", native.cr2 & part, engine.cr2 & part);
         let concealed = u32::from(native.cr2 >= TASK_SIZE_MAX);
         differ("error", (native.error | concealed).into(), (engine.error | concealed).into());
     } else {
@@ -43,7 +48,7 @@ pub fn differences(native: &Outcome, engine: &Outcome) -> String {
     differ("fs base", native.fs_base, engine.fs_base);
     differ("gs base", native.gs_base, engine.gs_base);
     for (index, name) in ["es", "cs", "ss", "ds", "fs", "gs"].iter().enumerate() {
-        differ(name, native.selectors[index].into(), engine.selectors[index].into());
+        differ(name, selector(native, index), selector(engine, index));
     }
     extended(&mut text, native, engine);
     for ((native, engine), page) in native.memory.iter().zip(&engine.memory).zip(layout::writable())
@@ -51,6 +56,12 @@ pub fn differences(native: &Outcome, engine: &Outcome) -> String {
         bytes(&mut text, "memory", layout::page(page), native, engine);
     }
     text
+}
+
+/// A selector; returning from an exception clears null ones on some processors.
+fn selector(outcome: &Outcome, index: usize) -> u64 {
+    let selector = outcome.selectors[index];
+    if selector < 4 { 0 } else { selector.into() }
 }
 
 /// Compare x87 and vector state. FOP, FIP and FDP (bytes 6 to 23) are exempt: AMD's processors save
@@ -75,6 +86,15 @@ fn normal(image: &[u8]) -> Vec<u8> {
         image[..24].fill(0);
         image[0..2].copy_from_slice(&[0x7f, 3]);
         image[32..160].fill(0);
+    }
+    // Reserved bits, and those of FSW that follow from others (SDM 1 8.1.3, 8.1.5).
+    image[0] = image[0] & 0x3f | 0x40;
+    image[1] &= 0x1f;
+    let pending = image[2] & !image[0] & 0x3f != 0;
+    image[2] = image[2] & 0x7f | u8::from(pending) << 7;
+    image[3] = image[3] & 0x7f | u8::from(pending) << 7;
+    for register in 0..8 {
+        image[32 + register * 16 + 10..48 + register * 16].fill(0);
     }
     if held & 2 == 0 {
         image[160..416].fill(0);

@@ -209,6 +209,8 @@ impl Engine {
             self.write(GDT + index * 8, descriptor);
         }
         self.write(TSS + 4, KERNEL + STACK_TOP);
+        // No permission map: ports are forbidden.
+        self.fill(TSS + 0x66, &[0xff, 0xff]);
         for vector in 0..256 {
             let handler = HANDLERS + vector * 16;
             // out 0x80, al; jmp back to it

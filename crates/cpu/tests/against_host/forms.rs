@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use iced_x86::{Code, Mnemonic};
+use iced_x86::Code;
 
 use super::case::Case;
 use super::compare;
 use super::conditions;
 use super::engine::Engine;
 use super::form::{Freedom, Maker, encode};
+use super::known;
 use super::layout;
 use super::native::Native;
 use super::random::Random;
@@ -17,29 +18,6 @@ use super::random::Random;
 const ROUNDS: u64 = 6;
 /// Disagreements that are printed in full.
 const SHOWN: usize = 40;
-
-/// Why a form is not compared.
-fn exempt(code: Code) -> Option<&'static str> {
-    use Mnemonic as M;
-    Some(match code.mnemonic() {
-        M::Rdtsc | M::Rdtscp | M::Rdrand | M::Rdseed => "differs each time it is executed",
-        M::Cpuid | M::Rdpid | M::Xgetbv => "tells what the machine is",
-        M::Rdpmc | M::Rdpru => "counts",
-        M::Syscall | M::Sysenter | M::Sysexit | M::Sysret | M::Sysexitq | M::Sysretq => {
-            "calls the host's kernel"
-        }
-        M::Int if code == Code::Int_imm8 => "calls the host's kernel",
-        M::Sgdt | M::Sidt | M::Sldt | M::Smsw | M::Str => "Linux emulates it for programs",
-        M::Lar | M::Lsl | M::Verr | M::Verw => "reads the host's descriptor table",
-        M::Xsave | M::Xsave64 | M::Xsaveopt | M::Xsaveopt64 | M::Xsavec | M::Xsavec64 => {
-            "tells which components are in use"
-        }
-        M::Monitorx | M::Mwaitx | M::Umonitor | M::Umwait | M::Tpause => "waits",
-        M::Vmcall | M::Vmmcall | M::Vmgexit => "calls the host's hypervisor",
-        _ if code == Code::INVALID => "not an instruction",
-        _ => return None,
-    })
-}
 
 /// Code, and how often it disagrees, and the first time that it did.
 type Failures = BTreeMap<String, (usize, String)>;
@@ -83,7 +61,7 @@ fn compare_forms(bits: u32, interpret_only: bool) {
         if !info.is_instruction() || !in_mode || !name.contains(&only) {
             continue;
         }
-        if let Some(reason) = exempt(code) {
+        if let Some(reason) = known::exempt(code, bits) {
             unmade.entry(reason).or_default().push(name);
             continue;
         }
@@ -117,7 +95,10 @@ fn run(
 ) {
     let expected = native.run(cases);
     engine.run(cases, |index, outcome| {
-        let difference = compare::differences(&expected[index], outcome);
+        let difference = {
+            let allowed = known::leniency(codes[index], &expected[index], outcome);
+            compare::differences(&expected[index], outcome, &allowed)
+        };
         if !difference.is_empty() {
             let entry = failures.entry(format!("{:?}", codes[index]));
             let entry = entry.or_insert_with(|| {

@@ -13,6 +13,7 @@ mod conditions;
 mod engine;
 mod form;
 mod forms;
+mod known;
 mod layout;
 mod native;
 mod random;

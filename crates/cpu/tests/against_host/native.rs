@@ -4,7 +4,7 @@
 //! signal handler reads the outcome of the last case out of its frame, writes the next case into
 //! it, and returns: `rt_sigreturn` loads general-purpose, x87 and vector registers and the code
 //! segment, so that even 32-bit code is entered this way. Only segment selectors and the bases of
-//! FS and GS are not in the frame; `oracle_handler` takes care of them, and of giving Rust the
+//! FS and GS are not in the frame, nor NT and ID, which `rt_sigreturn` keeps as they are; `oracle_handler` takes care of them, and of giving Rust the
 //! host's own. Every case ends with a signal, at the latest by the `int3` that follows its code.
 
 use std::arch::global_asm;
@@ -54,6 +54,8 @@ global_asm!(
     "call {next}",
     "add rsp, 8",
     "lea r8, [rip + {switch}]",
+    "push 0x202",
+    "popfq",
     "mov ds, word ptr [r8 + 24]",
     "mov es, word ptr [r8 + 26]",
     "mov fs, word ptr [r8 + 28]",
