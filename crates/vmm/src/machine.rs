@@ -92,7 +92,8 @@ impl Machine {
         &self.runner.cpu
     }
 
-    /// Boot, and run until the machine ends.
+    /// Boot, and run until the machine ends. One that is not to boot again does this once: what it
+    /// has booted from is forgotten, because it is in the guest's memory now.
     ///
     /// # Errors
     ///
@@ -100,11 +101,19 @@ impl Machine {
     pub fn run(&mut self) -> Result<Outcome, Error> {
         loop {
             self.boot()?;
+            if !self.configuration.reboot {
+                self.forget_files();
+            }
             match self.runner.run()? {
                 Outcome::Reset if self.configuration.reboot => self.clear()?,
                 outcome => return Ok(outcome),
             }
         }
+    }
+
+    fn forget_files(&mut self) {
+        self.configuration.kernel = Vec::new();
+        self.configuration.modules = Vec::new();
     }
 
     /// Everything as after power-on.
