@@ -59,6 +59,6 @@ fn is_harmless(mnemonic: Mnemonic) -> bool {
             | M::Prefetchw
             | M::Prefetchwt1
     );
-    let nothing = matches!(mnemonic, M::Nop | M::Pause | M::Endbr32 | M::Endbr64 | M::Reservednop);
+    let nothing = matches!(mnemonic, M::Nop | M::Pause | M::Endbr32 | M::Endbr64);
     hint || nothing || mnemonic == M::Lea
 }

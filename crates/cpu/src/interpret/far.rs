@@ -43,6 +43,8 @@ impl Vcpu {
         let size = match instruction.code() {
             Code::Jmp_m1616 | Code::Call_m1616 => 2,
             Code::Jmp_m1632 | Code::Call_m1632 => 4,
+            // AMD's processors have no far pointers with 64-bit offsets (APM 3 "JMP (Far)").
+            _ if self.system.is_amd() => 4,
             _ => 8,
         };
         let (offset, selector) = self.read_far_pointer(instruction, size)?;

@@ -187,6 +187,24 @@ fn is_shuffling(mnemonic: Mnemonic) -> bool {
     permutes || shuffles || packs
 }
 
+/// A shift of all elements by one count in memory, whose faults are not suppressed either.
+fn has_shift_count(instruction: &Instruction) -> bool {
+    use Mnemonic as M;
+    let shifts = matches!(
+        instruction.mnemonic(),
+        M::Vpsllw
+            | M::Vpslld
+            | M::Vpsllq
+            | M::Vpsrlw
+            | M::Vpsrld
+            | M::Vpsrlq
+            | M::Vpsraw
+            | M::Vpsrad
+            | M::Vpsraq
+    );
+    shifts && instruction.op2_kind() == OpKind::Memory
+}
+
 /// Whether memory elements correspond to bits of the mask one to one, or there is one of each.
 fn is_one_to_one(instruction: &Instruction, elements: usize) -> bool {
     let register = instruction.op0_register();
@@ -240,7 +258,7 @@ impl Vcpu {
             return self.read_elements(instruction, elements, bytes);
         }
         let Err(trap) = self.read_whole(instruction, &mut bytes[..size]) else { return Ok(()) };
-        if is_shuffling(instruction.mnemonic()) {
+        if is_shuffling(instruction.mnemonic()) || has_shift_count(instruction) {
             return Err(trap);
         }
         self.replay.withdraw();
@@ -440,20 +458,46 @@ impl Vcpu {
             self.mask_register(mask.number()) & low_bits(count)
         };
         let mut result = self.vector_register(destination.number());
-        result[count * size..].fill(0);
         for element in (Elements { size, active }).iter() {
-            let place = self.indexed_offset(instruction, &index, element);
-            let at = self.segmented(segment_of(instruction), place, size as u32, Access::Read)?;
             let slot = &mut result[element * size..(element + 1) * size];
-            self.read_linear(at, slot, Privilege::Current)?;
+            if let Err(trap) = self.gather_element(instruction, &index, element, slot) {
+                if matches!(trap, Trap::Exception(_)) && active & low_bits(element) != 0 {
+                    self.set_vector_register(destination.number(), &result);
+                    self.clear_mask(mask, element, size);
+                }
+                return Err(trap);
+            }
         }
+        result[count * size..].fill(0);
         self.set_vector_register(destination.number(), &result);
-        if by_vector {
-            self.set_vector_register(mask.number(), &[0; 64]);
-        } else {
-            self.set_mask_register(mask.number(), 0);
-        }
+        self.clear_mask(mask, 64, size);
         Ok(())
+    }
+
+    fn gather_element(
+        &mut self,
+        instruction: &Instruction,
+        index: &[u8; 64],
+        element: usize,
+        slot: &mut [u8],
+    ) -> Result<(), Trap> {
+        let place = self.indexed_offset(instruction, index, element);
+        let segment = segment_of(instruction);
+        let at = self.segmented(segment, place, slot.len() as u32, Access::Read)?;
+        self.read_linear(at, slot, Privilege::Current)
+    }
+
+    /// A gather or scatter that faults keeps what it has done, and takes those elements out of its
+    /// mask (SDM 2C "VPGATHERDD"). `done` elements, or all of 64.
+    fn clear_mask(&mut self, mask: Register, done: usize, size: usize) {
+        if mask.is_k() {
+            let rest = self.mask_register(mask.number()) & !low_bits(done);
+            self.set_mask_register(mask.number(), rest);
+            return;
+        }
+        let mut bytes = self.vector_register(mask.number());
+        bytes[..(done * size).min(64)].fill(0);
+        self.set_vector_register(mask.number(), &bytes);
     }
 
     /// `vpscatterdd` and its kin.
@@ -464,20 +508,27 @@ impl Vcpu {
         let index = self.vector_register(instruction.memory_index().number());
         let bytes = self.vector_register(source.number());
         let active = self.mask_register(mask.number()) & low_bits(count);
-        for probing in [true, false] {
-            for element in (Elements { size, active }).iter() {
-                let place = self.indexed_offset(instruction, &index, element);
-                let segment = segment_of(instruction);
-                let at = self.segmented(segment, place, size as u32, Access::Write)?;
-                if probing {
-                    self.probe_linear(at, size, Access::Write, Privilege::Current)?;
-                } else {
-                    let value = &bytes[element * size..(element + 1) * size];
-                    self.write_linear(at, value, Privilege::Current)?;
-                }
+        for element in (Elements { size, active }).iter() {
+            let value = &bytes[element * size..(element + 1) * size];
+            if let Err(trap) = self.scatter_element(instruction, &index, element, value) {
+                self.clear_mask(mask, element, size);
+                return Err(trap);
             }
         }
-        self.set_mask_register(mask.number(), 0);
+        self.clear_mask(mask, 64, size);
         Ok(())
+    }
+
+    fn scatter_element(
+        &mut self,
+        instruction: &Instruction,
+        index: &[u8; 64],
+        element: usize,
+        value: &[u8],
+    ) -> Result<(), Trap> {
+        let place = self.indexed_offset(instruction, index, element);
+        let segment = segment_of(instruction);
+        let at = self.segmented(segment, place, value.len() as u32, Access::Write)?;
+        self.write_linear(at, value, Privilege::Current)
     }
 }

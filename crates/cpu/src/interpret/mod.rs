@@ -32,7 +32,7 @@ mod vector;
 
 pub(crate) use classify::{Class, classify};
 pub(crate) use features::announces;
-pub(crate) use operand::{gp0, merge, operand_size, ud};
+pub(crate) use operand::{gp0, merge, ud};
 
 use iced_x86::{Decoder, DecoderError, DecoderOptions, Instruction, Mnemonic};
 

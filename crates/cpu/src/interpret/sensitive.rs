@@ -1,7 +1,7 @@
 //! Instructions that depend on privilege or on the machine but change no control register: flags,
 //! time, identification, halting, caches.
 
-use iced_x86::{Instruction, Mnemonic, OpKind};
+use iced_x86::{Code, Instruction, Mnemonic, OpKind};
 
 use super::Handler;
 use super::operand::{gp0, truncate};
@@ -46,7 +46,17 @@ pub(super) fn handler(instruction: &Instruction) -> Option<Handler> {
 }
 
 impl Vcpu {
-    fn no_operation(&mut self, _: &Instruction) -> Result<(), Trap> {
+    fn no_operation(&mut self, instruction: &Instruction) -> Result<(), Trap> {
+        // AMD's prefetch group has no register form (APM 3 "PREFETCH").
+        let prefetch = matches!(
+            instruction.code(),
+            Code::Reservednop_rm16_r16_0F0D
+                | Code::Reservednop_rm32_r32_0F0D
+                | Code::Reservednop_rm64_r64_0F0D
+        );
+        if prefetch && instruction.op0_kind() == OpKind::Register && self.system.is_amd() {
+            return Err(super::operand::ud());
+        }
         Ok(())
     }
 

@@ -279,6 +279,7 @@ impl Vcpu {
         for (number, place, length) in places {
             if saved >> number & 1 != 0 {
                 let bytes = self.context.xsave.0[Self::region(number)].to_vec();
+                let length = self.visible_bytes(number, length);
                 self.write_linear(offset(at, place), &bytes[..length], Privilege::Current)?;
             }
         }
@@ -334,13 +335,13 @@ impl Vcpu {
         let mut parts = Vec::new();
         for (number, place, length) in places {
             if loaded >> number & 1 != 0 {
-                let mut bytes = vec![0; length];
+                let mut bytes = vec![0; self.visible_bytes(number, length)];
                 self.operand_linear(instruction, (place + length) as u32, Access::Read)?;
                 self.read_linear(offset(at, place), &mut bytes, Privilege::Current)?;
                 parts.push((number, bytes));
             }
         }
-        self.set_in_use(self.components_in_use() & !requested | loaded);
+        self.forget_components(requested, loaded);
         if loaded & X87 != 0 {
             self.load_x87(&legacy, has_wide_pointers(instruction));
         }
@@ -352,10 +353,42 @@ impl Vcpu {
             self.set_mxcsr(mxcsr);
         }
         for (number, bytes) in parts {
-            self.context.xsave.0[Self::region(number)].copy_from_slice(&bytes);
+            let start = Self::region(number).start;
+            self.context.xsave.0[start..start + bytes.len()].copy_from_slice(&bytes);
         }
         self.settle(requested);
         Ok(())
+    }
+
+    /// How much of a component the mode has: outside 64-bit mode only the registers 0 to 7
+    /// (SDM 1 13.5).
+    fn visible_bytes(&self, number: u32, length: usize) -> usize {
+        match number {
+            _ if self.in_64_bit_mode() => length,
+            1 | YMM_HIGH | ZMM_HIGH => length / 2,
+            ZMM_16 => 0,
+            _ => length,
+        }
+    }
+
+    /// Make XINUSE what it is after a restore of the `requested` components, of which only the
+    /// `loaded` ones are in memory. What the mode cannot see stays.
+    fn forget_components(&mut self, requested: u64, loaded: u64) {
+        let before = self.components_in_use();
+        self.settle(requested);
+        let mut after = before & !requested | loaded;
+        if !self.in_64_bit_mode() {
+            let initialized = before & requested & !loaded;
+            for number in [1, YMM_HIGH, ZMM_HIGH, ZMM_16] {
+                if initialized >> number & 1 != 0 {
+                    let region = Self::region(number);
+                    let length = self.visible_bytes(number, region.len());
+                    self.context.xsave.0[region][..length].fill(0);
+                    after |= 1 << number;
+                }
+            }
+        }
+        self.set_in_use(after);
     }
 
     /// #GP(0) for a header that no save can have written.

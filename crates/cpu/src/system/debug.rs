@@ -152,7 +152,6 @@ impl Vcpu {
     }
 
     fn check_debug_access(&self) -> Result<(), Trap> {
-        self.require_ring_0()?;
         if self.context.regs.dr[7] & GENERAL_DETECT != 0 {
             let payload = ACCESS_DETECTED;
             return Err(Exception { vector: Vector::Debug, error: None, payload }.into());
@@ -162,6 +161,7 @@ impl Vcpu {
 
     /// `mov r, dr`.
     pub(super) fn move_from_debug(&mut self, instruction: &Instruction) -> Result<(), Trap> {
+        self.require_ring_0()?;
         let number = self.debug_register(instruction.op1_register().number())?;
         self.check_debug_access()?;
         let value = self.context.regs.dr[number];
@@ -171,6 +171,7 @@ impl Vcpu {
 
     /// `mov dr, r`.
     pub(super) fn move_to_debug(&mut self, instruction: &Instruction) -> Result<(), Trap> {
+        self.require_ring_0()?;
         let number = self.debug_register(instruction.op0_register().number())?;
         self.check_debug_access()?;
         let value = self.register_value(instruction.op1_register());

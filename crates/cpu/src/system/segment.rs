@@ -5,7 +5,7 @@ use iced_x86::{Code, Instruction, Mnemonic, OpKind, Register};
 use super::descriptor::{Descriptor, gp, is_null, kind, np, rpl, ss};
 use crate::address::segment_register;
 use crate::exception::Trap;
-use crate::interpret::{gp0, operand_size, ud};
+use crate::interpret::{gp0, ud};
 use crate::memory::{Access, Linear, Privilege};
 use crate::state::{Attributes, Segment, SegmentRegister, cr4, rflags};
 use crate::vcpu::Vcpu;
@@ -151,10 +151,14 @@ impl Vcpu {
             Mnemonic::Lfs => SegmentRegister::Fs,
             _ => SegmentRegister::Gs,
         };
-        let size = operand_size(instruction, 0);
-        let (offset, selector) = self.read_far_pointer(instruction, size)?;
+        let mut register = instruction.op0_register();
+        if register.size() == 8 && self.system.is_amd() {
+            // AMD's processors have no far pointers with 64-bit offsets (APM 3 "LFS").
+            register = Register::EAX + register.number() as u32;
+        }
+        let (offset, selector) = self.read_far_pointer(instruction, register.size())?;
         self.load_segment(which, selector)?;
-        self.set_register(instruction.op0_register(), offset);
+        self.set_register(register, offset);
         Ok(())
     }
 
