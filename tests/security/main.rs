@@ -49,7 +49,7 @@ fn bad_input_is_refused_in_one_line() {
 fn a_truncated_kernel_is_refused() {
     let kernel = whole_machine::kernels::debian("bookworm", "linux-image-cloud-amd64");
     let whole = std::fs::read(kernel).expect("the kernel can be read");
-    for length in [4096, whole.len() / 2 & !4095, whole.len() - 4096] {
+    for length in [4096, (whole.len() / 2) & !4095, whole.len() - 4096] {
         let part = scratch(&format!("truncated-{length}"), &whole[..length]);
         check_refusal(&["run", "--kernel", &part], &[]);
         let _ = std::fs::remove_file(part);

@@ -7,9 +7,19 @@ use crate::memory::{Access, Linear};
 use crate::state::{Attributes, CodeSize, SegmentRegister};
 use crate::vcpu::Vcpu;
 
-/// The segment that an instruction's memory operand uses.
+/// The segment that an instruction's memory operand uses. 64-bit mode ignores prefixes for any but
+/// FS and GS (SDM 2A 2.1.1, APM 3 1.2.4), so that one for DS does not turn #SS into #GP.
 pub(crate) fn segment_of(instruction: &Instruction) -> SegmentRegister {
-    segment_register(instruction.memory_segment())
+    let segment = segment_register(instruction.memory_segment());
+    if instruction.code_size() != iced_x86::CodeSize::Code64
+        || matches!(segment, SegmentRegister::Fs | SegmentRegister::Gs)
+    {
+        return segment;
+    }
+    match instruction.memory_base() {
+        Register::RSP | Register::ESP | Register::RBP | Register::EBP => SegmentRegister::Ss,
+        _ => SegmentRegister::Ds,
+    }
 }
 
 /// iced's name of a segment register as ours.

@@ -111,9 +111,15 @@ fn bloom_bit(number: u64) -> (usize, u64) {
     ((number >> 6) as usize & (BLOOM_WORDS - 1), 1 << (number & 63))
 }
 
-/// A tag for entry `index` that no address with that index can match.
+/// A tag for entry `index` that no access starting at an address with that index can match, not
+/// even one that runs on into the next page: 0 would match the start of page 0, and what wraps into
+/// it from the last page.
 const fn no_tag(index: usize) -> u64 {
-    if index == 0 { (PAGE_SIZE as i64).wrapping_neg() as u64 } else { 0 }
+    if index == 0 || index == ENTRIES - 1 {
+        (2 * PAGE_SIZE as i64).wrapping_neg() as u64
+    } else {
+        0
+    }
 }
 
 /// The index of the TLB entry for an address: bits 23:12.
@@ -148,8 +154,9 @@ impl Set {
             std::ptr::addr_of_mut!((*raw).huge_regions).write(FxHashSet::default());
             Box::from_raw(raw)
         };
-        set.read[0] = no_tag(0);
-        set.write[0] = no_tag(0);
+        for index in [0, ENTRIES - 1] {
+            set.drop_entry(index);
+        }
         set.jumps[0].negative_tag = no_jump(0);
         set
     }

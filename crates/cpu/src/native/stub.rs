@@ -8,7 +8,7 @@
 
 use iced_x86::{
     Code, Encoder, Instruction, InstructionInfoFactory, InstructionInfoOptions, MemorySize,
-    OpAccess, OpKind, Register,
+    Mnemonic, OpAccess, OpKind, Register,
 };
 use rustc_hash::FxHashMap;
 
@@ -56,7 +56,9 @@ pub(crate) fn memory_use(
     let (reads, writes) = match info.op_access(operand) {
         OpAccess::None | OpAccess::NoMemAccess => return None,
         OpAccess::Read | OpAccess::CondRead => (true, false),
-        OpAccess::Write => (false, true),
+        // Nothing is stored when an unmasked x87 exception becomes pending (SDM 1 8.5).
+        OpAccess::Write if stores_from_x87(instruction.mnemonic()) => (true, true),
+        OpAccess::Write => (may_leave_unwritten(instruction.mnemonic()), true),
         OpAccess::CondWrite | OpAccess::ReadWrite | OpAccess::ReadCondWrite => (true, true),
     };
     let size = match instruction.memory_size() {
@@ -64,6 +66,19 @@ pub(crate) fn memory_use(
         size => size.size(),
     };
     Some(MemoryUse { size, reads, writes })
+}
+
+/// x87 stores write nothing when an exception is unmasked, and raise it with the instruction after
+/// (SDM 1 8.5, 8.7): what the operand held must be there to be left.
+fn may_leave_unwritten(mnemonic: Mnemonic) -> bool {
+    use Mnemonic as M;
+    matches!(mnemonic, M::Fst | M::Fstp | M::Fist | M::Fistp | M::Fisttp | M::Fbstp)
+}
+
+/// x87 stores that can leave their operand as it is.
+fn stores_from_x87(mnemonic: Mnemonic) -> bool {
+    use Mnemonic::{Fbstp, Fist, Fistp, Fisttp, Fst, Fstp};
+    matches!(mnemonic, Fst | Fstp | Fist | Fistp | Fisttp | Fbstp)
 }
 
 /// `bt`, `bts`, `btr`, `btc` with a register bit offset address memory beyond their operand

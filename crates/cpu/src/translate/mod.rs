@@ -67,8 +67,8 @@ pub(crate) struct Key {
 pub(crate) struct Mode {
     /// Current privilege level.
     pub(crate) cpl: u8,
-    /// x87, SSE and AVX instructions can run without further ado.
-    pub(crate) vectors: bool,
+    /// Which x87 and vector instructions can run without further ado.
+    pub(crate) vectors: Vectors,
     /// CR4.SMAP.
     pub(crate) smap: bool,
     /// EFER.SCE is set, and IA32_FMASK and IA32_STAR are as `syscall` wants them.
@@ -77,6 +77,20 @@ pub(crate) struct Mode {
     pub(crate) star: u64,
     /// CR4.TSD.
     pub(crate) time_stamp_disabled: bool,
+}
+
+/// What CR0, CR4 and XCR0 have enabled, each level with those before it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub(crate) enum Vectors {
+    /// Nothing: such instructions fault, or need a closer look.
+    #[default]
+    None,
+    /// x87, MMX and SSE.
+    Legacy,
+    /// AVX.
+    Avx,
+    /// Everything that the host has.
+    All,
 }
 
 /// A place where a guest instruction starts in host code.
@@ -350,9 +364,15 @@ impl Vcpu {
     pub(crate) fn translation_mode(&self) -> Mode {
         use crate::state::{cr0, cr4, efer};
         let regs = &self.context.regs;
-        let vectors = regs.cr0 & (cr0::EM | cr0::TS) == 0
-            && regs.cr4 & (cr4::OSFXSR | cr4::OSXSAVE) == cr4::OSFXSR | cr4::OSXSAVE
-            && regs.xcr0 == self.context.xsave_mask;
+        let vectors = if regs.cr0 & (cr0::EM | cr0::TS) != 0 || regs.cr4 & cr4::OSFXSR == 0 {
+            Vectors::None
+        } else if regs.cr4 & cr4::OSXSAVE == 0 || regs.xcr0 & 6 != 6 {
+            Vectors::Legacy
+        } else if regs.xcr0 == self.context.xsave_mask {
+            Vectors::All
+        } else {
+            Vectors::Avx
+        };
         let fast_system_calls = regs.efer & efer::SCE != 0
             && regs.sfmask & syscall::CLEARED_FLAGS == syscall::CLEARED_FLAGS;
         Mode {

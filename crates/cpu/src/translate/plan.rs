@@ -1,13 +1,13 @@
 //! What becomes of each guest instruction, and which registers a run leaves free.
 
 use iced_x86::{
-    Code, ConditionCode, CpuidFeature, FlowControl, Instruction, InstructionInfoFactory, Mnemonic,
-    OpKind, Register,
+    Code, ConditionCode, CpuidFeature, EncodingKind, FlowControl, Instruction,
+    InstructionInfoFactory, Mnemonic, OpKind, Register,
 };
 
-use super::Mode;
 use super::inline::{Inline, inline};
 use super::string::{Repeated, repeated};
+use super::{Mode, Vectors};
 use crate::interpret::{Class, classify};
 use crate::native::stub::{MemoryUse, immediate_bit_form, memory_use};
 
@@ -122,7 +122,7 @@ pub(super) fn plan(
     if instruction.mnemonic() == Mnemonic::Std {
         return Action::Interpret;
     }
-    if classify(instruction) != Class::Native || (!mode.vectors && !is_integer(instruction)) {
+    if classify(instruction) != Class::Native || needed_vectors(instruction) > mode.vectors {
         return Action::Interpret;
     }
     let Some(operand) = memory_operand(instruction) else { return Action::Copy };
@@ -197,6 +197,23 @@ fn uses_high_byte(instruction: &Instruction) -> bool {
         instruction.op_kind(operand) == OpKind::Register
             && (Register::AH..=Register::BH).contains(&instruction.op_register(operand))
     })
+}
+
+/// What must be enabled for an instruction to run.
+fn needed_vectors(instruction: &Instruction) -> Vectors {
+    if is_integer(instruction) {
+        return Vectors::None;
+    }
+    match instruction.encoding() {
+        EncodingKind::Legacy => Vectors::Legacy,
+        // Opmask instructions are VEX encoded.
+        EncodingKind::VEX
+            if !instruction.op0_register().is_k() && !instruction.op1_register().is_k() =>
+        {
+            Vectors::Avx
+        }
+        _ => Vectors::All,
+    }
 }
 
 /// Whether an instruction works on general-purpose registers only, so that no control bit can
