@@ -240,10 +240,13 @@ impl Engine {
         regs.gdtr = TableRegister { base: KERNEL + GDT, limit: 127 };
         regs.idtr = TableRegister { base: KERNEL + IDT, limit: 4095 };
         let attributes = |bits| Attributes::from_bits_retain(bits);
-        regs.tr =
-            Segment { base: KERNEL + TSS, limit: 0x67, selector: 0x40, attributes: attributes(0x8b) };
-        regs.ldtr =
-            Segment { base: 0, limit: 0, selector: 0, attributes: Attributes::UNUSABLE };
+        regs.tr = Segment {
+            base: KERNEL + TSS,
+            limit: 0x67,
+            selector: 0x40,
+            attributes: attributes(0x8b),
+        };
+        regs.ldtr = Segment { base: 0, limit: 0, selector: 0, attributes: Attributes::UNUSABLE };
     }
 
     fn fill(&mut self, at: u64, bytes: &[u8]) {

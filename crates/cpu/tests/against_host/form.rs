@@ -365,10 +365,20 @@ impl Maker<'_> {
             K::r16_or_mem | K::r16_reg | K::r16_reg_mem | K::r16_rm | K::r16_opcode => {
                 (Register::AX, 16)
             }
-            K::r32_or_mem | K::r32_or_mem_mpx | K::r32_reg | K::r32_reg_mem | K::r32_rm
-            | K::r32_opcode | K::r32_vvvv => (Register::EAX, 16),
-            K::r64_or_mem | K::r64_or_mem_mpx | K::r64_reg | K::r64_reg_mem | K::r64_rm
-            | K::r64_opcode | K::r64_vvvv => (Register::RAX, 16),
+            K::r32_or_mem
+            | K::r32_or_mem_mpx
+            | K::r32_reg
+            | K::r32_reg_mem
+            | K::r32_rm
+            | K::r32_opcode
+            | K::r32_vvvv => (Register::EAX, 16),
+            K::r64_or_mem
+            | K::r64_or_mem_mpx
+            | K::r64_reg
+            | K::r64_reg_mem
+            | K::r64_rm
+            | K::r64_opcode
+            | K::r64_vvvv => (Register::RAX, 16),
             K::mm_or_mem | K::mm_reg | K::mm_rm => (Register::MM0, 8),
             K::xmm_or_mem | K::xmm_reg | K::xmm_rm | K::xmm_vvvv | K::xmm_is4 | K::xmm_is5 => {
                 (Register::XMM0, 32)

@@ -41,8 +41,14 @@ pub fn exempt(code: Code, bits: u32) -> Option<&'static str> {
         M::Vmload | M::Vmrun | M::Vmsave | M::Clgi | M::Stgi | M::Skinit | M::Invlpga => {
             "the engine does not announce SVM"
         }
-        M::Clzero | M::Movdiri | M::Movdir64b | M::Pvalidate | M::Xsaves | M::Xsaves64
-        | M::Xrstors | M::Xrstors64 => "the engine does not announce it",
+        M::Clzero
+        | M::Movdiri
+        | M::Movdir64b
+        | M::Pvalidate
+        | M::Xsaves
+        | M::Xsaves64
+        | M::Xrstors
+        | M::Xrstors64 => "the engine does not announce it",
         M::Int1 => "the host's hypervisor reports another RIP than hardware",
         M::Prefetch | M::Reservednop if format!("{code:?}").ends_with("0F0D") => {
             "#UD with AMD, a no-operation with Intel"
@@ -75,9 +81,26 @@ pub fn leniency(code: Code, native: &Outcome, engine: &Outcome) -> Leniency {
         M::Popa | M::Popad if faulted => allowed.everything = true,
         // Which of several accesses is made, and checked, first.
         M::Retf if faulted => allowed.everything = engine.vector >= 12 && engine.vector <= 14,
-        M::Fnsave | M::Fxsave | M::Fxsave64 | M::Fxrstor | M::Fxrstor64 | M::Iret | M::Iretd
-        | M::Iretq | M::Pusha | M::Pushad | M::Fnstenv | M::Fldenv | M::Frstor | M::Xrstor
-        | M::Xrstor64 | M::Enter => allowed.page_only = true,
+        M::Fnsave
+        | M::Fxsave
+        | M::Fxsave64
+        | M::Fxrstor
+        | M::Fxrstor64
+        | M::Iret
+        | M::Iretd
+        | M::Iretq
+        | M::Pusha
+        | M::Pushad
+        | M::Fnstenv
+        | M::Fldenv
+        | M::Frstor
+        | M::Xrstor
+        | M::Xrstor64
+        | M::Enter => allowed.page_only = true,
+        // Translated jumps find out at their target.
+        M::Call | M::Jmp | M::Ret if native.vector == GENERAL_PROTECTION => {
+            allowed.everything = engine.vector == GENERAL_PROTECTION;
+        }
         M::Aaa | M::Aas => allowed.flags = 0x8c4,
         M::Aad | M::Aam => allowed.flags = 0x811,
         M::Daa | M::Das => allowed.flags = 0x800,
@@ -87,7 +110,8 @@ pub fn leniency(code: Code, native: &Outcome, engine: &Outcome) -> Leniency {
         // Whether an element that the mask leaves out suppresses the fault of an operand that is
         // no vector of such elements varies among processors; the result does not.
         allowed.page_only = true;
-        allowed.everything |= native.vector == PAGE_FAULT && engine.vector == 3;
+        allowed.everything |= native.vector == PAGE_FAULT
+            && (engine.vector == 3 || engine.vector == PAGE_FAULT && native.cr2 != engine.cr2);
         allowed.everything |= engine.vector == PAGE_FAULT && native.vector == 3;
     }
     // Misaligned and absent at the same time: the engine looks for the page first.

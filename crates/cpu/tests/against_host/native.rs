@@ -119,11 +119,7 @@ const FRAME_ORDER: [i32; 16] = [
 ];
 
 /// The body of the signal handler: take down the outcome, set up the next case.
-unsafe extern "C" fn next(
-    signal: i32,
-    _: *const libc::siginfo_t,
-    context: *mut libc::ucontext_t,
-) {
+unsafe extern "C" fn next(signal: i32, _: *const libc::siginfo_t, context: *mut libc::ucontext_t) {
     // SAFETY: only the child's one thread comes here; the kernel vouches for the frame.
     let (child, frame) = unsafe { (&mut *addr_of_mut!(CHILD), &mut *context) };
     if signal == libc::SIGALRM && child.timed != child.current {
@@ -146,12 +142,7 @@ unsafe extern "C" fn next(
 }
 
 /// Take the outcome out of the signal frame and out of memory.
-unsafe fn record(
-    child: &Child,
-    signal: i32,
-    frame: &libc::ucontext_t,
-    outcome: &mut Outcome,
-) {
+unsafe fn record(child: &Child, signal: i32, frame: &libc::ucontext_t, outcome: &mut Outcome) {
     let gregs = &frame.uc_mcontext.gregs;
     for (value, &place) in outcome.gpr.iter_mut().zip(&FRAME_ORDER) {
         *value = gregs[place as usize] as u64;
@@ -308,10 +299,8 @@ fn shared(bytes: usize) -> *mut u8 {
 }
 
 unsafe fn map_at(address: u64, bytes: usize) -> *mut u8 {
-    let flags = libc::MAP_PRIVATE
-        | libc::MAP_ANONYMOUS
-        | libc::MAP_FIXED_NOREPLACE
-        | libc::MAP_POPULATE;
+    let flags =
+        libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE | libc::MAP_POPULATE;
     // SAFETY: the kernel refuses an address that is taken.
     unsafe {
         let at = libc::mmap(address as *mut libc::c_void, bytes, 3, flags, -1, 0);
@@ -356,11 +345,8 @@ unsafe fn install_handler() {
     // SAFETY: plain system calls; the stack is never unmapped.
     unsafe {
         (*addr_of_mut!(SWITCH)).host_fs = fs_base();
-        let stack = libc::stack_t {
-            ss_sp: shared(STACK_BYTES).cast(),
-            ss_flags: 0,
-            ss_size: STACK_BYTES,
-        };
+        let stack =
+            libc::stack_t { ss_sp: shared(STACK_BYTES).cast(), ss_flags: 0, ss_size: STACK_BYTES };
         libc::sigaltstack(&raw const stack, null_mut());
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = oracle_handler as *const () as usize;
