@@ -3,7 +3,7 @@
 
 use std::sync::atomic::AtomicU32;
 
-use crate::memory::tlb::LINES;
+use crate::memory::tlb::{JumpEntry, LINES};
 use crate::state::{Registers, rflags};
 
 /// Bytes reserved for the XSAVE image: x87, SSE, AVX and AVX-512 in the standard format need 2,696.
@@ -101,7 +101,7 @@ pub(crate) struct Context {
     pub(crate) page_number_mask: u64,
     /// `pext` mask that selects the line of the jump cache.
     pub(crate) jump_index_mask: u64,
-    /// Shift count of a byte offset in an array of 16-byte lines, as a `pdep` mask.
+    /// `pdep` mask that turns the line's number into its byte offset.
     pub(crate) jump_line_mask: u64,
     /// The active TLB set.
     pub(crate) set: u64,
@@ -178,7 +178,7 @@ impl Context {
             page_index_mask: 0x00ff_f000,
             page_number_mask: !0xfff,
             jump_index_mask: LINES as u64 - 1,
-            jump_line_mask: (LINES as u64 - 1) << 4,
+            jump_line_mask: (LINES as u64 - 1) * size_of::<JumpEntry>() as u64,
             set: 0,
             kernel_set: 0,
             access_set: 0,

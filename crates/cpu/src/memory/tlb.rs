@@ -49,8 +49,12 @@ const SHARED: usize = 2 * SPACES;
 pub(crate) struct JumpEntry {
     /// Minus the linear address of the block's first instruction.
     pub(crate) negative_tag: u64,
-    /// Host address of the block's entry.
+    /// Host address of the block's cold entry.
     pub(crate) target: u64,
+    /// Host address of its entry with the canonical scratch registers spilled.
+    pub(crate) canonical: u64,
+    /// Makes the size a power of two.
+    padding: u64,
 }
 
 /// What one view of one address space has cached. Translated code knows this layout.
@@ -257,9 +261,10 @@ impl Set {
     }
 
     /// Enter a block under its linear address.
-    pub(crate) fn insert_jump(&mut self, at: Linear, target: u64, global: bool) {
+    pub(crate) fn insert_jump(&mut self, at: Linear, target: u64, canonical: u64, global: bool) {
         let line = jump_index_of(at.0);
-        self.jumps[line] = JumpEntry { negative_tag: at.0.wrapping_neg(), target };
+        self.jumps[line] =
+            JumpEntry { negative_tag: at.0.wrapping_neg(), target, canonical, padding: 0 };
         set_bit(&mut self.jump_pages, at.0 >> 12);
         Self::remember(&mut self.jumped, global, line);
     }

@@ -30,6 +30,10 @@ use crate::vcpu::Vcpu;
 /// Scratch registers in order of preference: those that compilers use least come first.
 const PREFERENCE: [usize; 14] = [15, 14, 13, 12, 11, 10, 9, 8, 3, 5, 7, 6, 2, 0];
 
+/// The scratch registers of a block that can choose freely. Between blocks that have these, jumps
+/// through the jump cache leave them spilled.
+const CANONICAL: [Register; 3] = [Register::R15, Register::R14, Register::R13];
+
 /// Longest instruction; a jump target closer to the end of its page may straddle it.
 const MAX_INSTRUCTION: u64 = 15;
 
@@ -93,6 +97,7 @@ impl Vcpu {
             star: self.context.regs.star,
         };
         let warm = builder.build(run);
+        let canonical = builder.canonical_entry(base, warm);
         let Builder { closings, gates, marks, left, scratch, block, first_mark, .. } = builder;
         if run.second.is_none() {
             translator.left.extend(left);
@@ -109,6 +114,7 @@ impl Vcpu {
             cold: start,
             warm,
             end,
+            canonical,
             scratch,
             marks: first_mark..first_mark + marks.len() as u32,
             incoming: Vec::new(),
@@ -190,6 +196,21 @@ impl Builder<'_> {
         }
         self.write_later();
         warm
+    }
+
+    /// The entry for when the canonical scratch registers are spilled.
+    fn canonical_entry(&mut self, cold: u64, warm: u64) -> u64 {
+        if self.is_canonical() {
+            return warm;
+        }
+        let entry = self.out.here();
+        self.reload_registers(Some(CANONICAL));
+        self.out.jump(cold);
+        entry
+    }
+
+    fn is_canonical(&self) -> bool {
+        self.scratch == Some(CANONICAL)
     }
 
     /// Remember that a guest instruction starts here.
@@ -483,7 +504,11 @@ impl Builder<'_> {
     }
 
     fn reload(&mut self) {
-        for (slot, register) in self.scratch.into_iter().flatten().enumerate() {
+        self.reload_registers(self.scratch);
+    }
+
+    fn reload_registers(&mut self, registers: Option<[Register; 3]>) {
+        for (slot, register) in registers.into_iter().flatten().enumerate() {
             self.out.load(register, field(SPILL + 8 * slot as i32));
         }
     }
@@ -568,9 +593,14 @@ impl Builder<'_> {
         }
         let miss = self.out.jump_unless_rcx_zero();
         self.out.copy(Register::RCX, s2);
-        self.reload();
-        let built =
-            Instruction::with1(Code::Jmp_rm64, in_set(Register::None, Register::None, entry + 8));
+        let field = if self.is_canonical() {
+            std::mem::offset_of!(JumpEntry, canonical)
+        } else {
+            self.reload();
+            std::mem::offset_of!(JumpEntry, target)
+        };
+        let place = in_set(Register::None, Register::None, entry + field as i32);
+        let built = Instruction::with1(Code::Jmp_rm64, place);
         self.out.instruction(&built.expect("operands fit the code"));
         let here = self.out.here();
         self.out.patch(miss, here);
@@ -595,10 +625,17 @@ impl Builder<'_> {
         self.out.lea(Register::RCX, at(Register::RCX, s0, 0));
         let miss = self.out.jump_unless_rcx_zero();
         self.out.copy(Register::RCX, s2);
-        self.out.load(s1, in_set(s1, Register::None, jumps + 8));
-        self.out.store(field(context_offset!(jump_target)), s1);
-        self.reload();
-        self.out.jump_field(context_offset!(jump_target));
+        if self.is_canonical() {
+            let canonical = jumps + std::mem::offset_of!(JumpEntry, canonical) as i32;
+            let built = Instruction::with1(Code::Jmp_rm64, in_set(s1, Register::None, canonical));
+            self.out.instruction(&built.expect("operands fit the code"));
+        } else {
+            let target = jumps + std::mem::offset_of!(JumpEntry, target) as i32;
+            self.out.load(s1, in_set(s1, Register::None, target));
+            self.out.store(field(context_offset!(jump_target)), s1);
+            self.reload();
+            self.out.jump_field(context_offset!(jump_target));
+        }
         self.out.patch(miss, self.thunks.lookup.with_rcx);
         self.finish_gate_at(gate, self.thunks.lookup.plain);
     }

@@ -130,6 +130,8 @@ pub(crate) struct Block {
     cold: u64,
     warm: u64,
     end: u64,
+    /// Entry for when the canonical scratch registers are spilled, whatever the block's own are.
+    canonical: u64,
     scratch: Option<[Register; 3]>,
     marks: std::ops::Range<u32>,
     incoming: Vec<u32>,
@@ -414,8 +416,9 @@ impl Vcpu {
             }
             None => self.translate(key)?,
         };
-        let target = self.translator.blocks[number as usize].cold;
-        self.tlb.set(set).insert_jump(linear, target, global);
+        let block = &self.translator.blocks[number as usize];
+        let (target, canonical) = (block.cold, block.canonical);
+        self.tlb.set(set).insert_jump(linear, target, canonical, global);
         Ok(Some(target))
     }
 
