@@ -104,6 +104,88 @@ fn a_machine_runs_inside_a_user_namespace() {
     check_ran(&command.output().expect("`timeout` can be started"), "in bubblewrap");
 }
 
+/// System calls that the default profiles of container engines refuse (moby's
+/// profiles/seccomp/default.json: what is not on its list without capabilities), by number.
+const REFUSED_CALLS: [(&str, u32); 40] = [
+    ("acct", 163),
+    ("add_key", 248),
+    ("bpf", 321),
+    ("clock_adjtime", 305),
+    ("clock_settime", 227),
+    ("delete_module", 176),
+    ("fanotify_init", 300),
+    ("finit_module", 313),
+    ("fsconfig", 431),
+    ("fsmount", 432),
+    ("fsopen", 430),
+    ("get_mempolicy", 239),
+    ("init_module", 175),
+    ("io_uring_enter", 426),
+    ("io_uring_register", 427),
+    ("io_uring_setup", 425),
+    ("ioperm", 173),
+    ("iopl", 172),
+    ("kcmp", 312),
+    ("kexec_load", 246),
+    ("keyctl", 250),
+    ("lookup_dcookie", 212),
+    ("mbind", 237),
+    ("mount", 165),
+    ("mount_setattr", 442),
+    ("move_mount", 429),
+    ("move_pages", 279),
+    ("open_by_handle_at", 304),
+    ("perf_event_open", 298),
+    ("personality", 135),
+    ("pivot_root", 155),
+    ("quotactl", 179),
+    ("reboot", 169),
+    ("request_key", 249),
+    ("set_mempolicy", 238),
+    ("setns", 308),
+    ("swapon", 167),
+    ("umount2", 166),
+    ("unshare", 272),
+    ("userfaultfd", 323),
+];
+
+/// A classic BPF program that refuses these calls with EPERM (seccomp(2)).
+fn refusing_filter() -> Vec<u8> {
+    const LOAD_NUMBER: (u16, u8, u8, u32) = (0x20, 0, 0, 0);
+    const ALLOW: (u16, u8, u8, u32) = (0x06, 0, 0, 0x7fff_0000);
+    const REFUSE: (u16, u8, u8, u32) = (0x06, 0, 0, 0x0005_0001);
+    let left = |index: usize| (REFUSED_CALLS.len() - index) as u8;
+    let tests = REFUSED_CALLS.iter().enumerate();
+    let tests = tests.map(|(index, &(_, number))| (0x15, left(index), 0, number));
+    [LOAD_NUMBER]
+        .into_iter()
+        .chain(tests)
+        .chain([ALLOW, REFUSE])
+        .flat_map(|(code, yes, no, value): (u16, u8, u8, u32)| {
+            let code = code.to_le_bytes();
+            let value = value.to_le_bytes();
+            [code[0], code[1], yes, no, value[0], value[1], value[2], value[3]]
+        })
+        .collect()
+}
+
+#[test]
+fn a_machine_runs_under_the_filter_of_a_container_engine() {
+    check_ran(&in_machine(&[], &["echo", "here"]), "outside");
+    let filter = scratch("filter", &refusing_filter());
+    let run = |script: &str| {
+        let line = format!(
+            "exec timeout 120 bwrap --bind / / --dev-bind /dev /dev --seccomp 9 {script} 9<{filter}"
+        );
+        Command::new("sh").args(["-c", &line]).output().expect("`sh` can be started")
+    };
+    // The filter is in force: a new user namespace is refused.
+    assert_ne!(run("unshare --user true").status.code(), Some(0), "the filter does nothing");
+    let binary = bivouac();
+    check_ran(&run(&format!("{} run -- echo here", binary.display())), "under the filter");
+    let _ = std::fs::remove_file(filter);
+}
+
 #[test]
 fn a_killed_machine_leaves_no_process_behind() {
     for signal in ["TERM", "HUP", "KILL"] {
