@@ -74,7 +74,8 @@ fn compare_forms(bits: u32, interpret_only: bool) {
             }
             if cases.len() == layout::BATCH {
                 run(&mut native, &mut engine, &cases, &codes, &mut failures);
-                (cases.clear(), codes.clear());
+                cases.clear();
+                codes.clear();
             }
         }
         count = (count.0 + made, count.1 + usize::from(made != 0));

@@ -76,11 +76,19 @@ pub fn leniency(code: Code, native: &Outcome, engine: &Outcome) -> Leniency {
             allowed.partial = true;
             allowed.everything = native.vector != engine.vector;
         }
+        M::Maskmovdqu | M::Vmaskmovdqu if native.vector != engine.vector => {
+            allowed.everything = true;
+        }
+        // A selector of the host's own, a write that is not needed, and two faults at once.
+        M::Pop | M::Arpl | M::Call if native.vector != engine.vector => {
+            allowed.everything = matches!(engine.vector, 12..=14);
+        }
         M::Maskmovq | M::Maskmovdqu | M::Vmaskmovdqu if faulted => allowed.partial = true,
         // The host's microcode loads some registers before it faults.
         M::Popa | M::Popad if faulted => allowed.everything = true,
         // Which of several accesses is made, and checked, first.
         M::Retf if faulted => allowed.everything = engine.vector >= 12 && engine.vector <= 14,
+        M::Call if code.is_call_far() => allowed.page_only = true,
         M::Fnsave
         | M::Fxsave
         | M::Fxsave64
