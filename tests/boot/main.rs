@@ -81,11 +81,11 @@ fn time_passes_at_the_right_speed() {
 #[test]
 fn a_guest_that_powers_off_reboots_or_panics_is_told_apart() {
     let cases = [
-        ("poweroff -f", vec!["--no-reboot"], "the guest"),
-        ("reboot -f", vec!["--no-reboot"], ""),
-        ("echo c > /proc/sysrq-trigger", vec!["--no-reboot", "--append", "panic=-1"], ""),
+        ("poweroff -f", vec!["--no-reboot"]),
+        ("reboot -f", vec!["--no-reboot"]),
+        ("echo c > /proc/sysrq-trigger", vec!["--no-reboot", "--append", "panic=-1"]),
     ];
-    for (script, options, _) in cases {
+    for (script, options) in cases {
         let output = in_machine(&options, &["sh", "-c", script]);
         let code = output.status.code();
         assert!(code.is_some_and(|code| code != 0 && code != 124), "{script}: {code:?}");
@@ -128,13 +128,12 @@ fn the_newer_generic_kernel_boots() {
 fn boots_in_a_row_leave_nothing_behind() {
     let boots = std::env::var("BIVOUAC_BOOTS").ok().and_then(|n| n.parse().ok()).unwrap_or(5);
     let leftovers = || {
-        let temporary = std::fs::read_dir(std::env::temp_dir()).map_or(0, |entries| {
+        std::fs::read_dir(std::env::temp_dir()).map_or(0, |entries| {
             entries
                 .filter_map(Result::ok)
                 .filter(|entry| entry.file_name().to_string_lossy().contains("biv"))
                 .count()
-        });
-        temporary
+        })
     };
     let before = leftovers();
     for boot in 0..boots {
