@@ -1,0 +1,59 @@
+//! The decoder, the translator and the interpreter, given any code at all at CPL 3: the processor
+//! must come back, and must neither panic nor hang.
+
+#![no_main]
+
+use std::sync::{LazyLock, Mutex};
+
+use cpu::state::Attributes;
+use cpu::{Config, Vcpu};
+use host::GuestMemory;
+use libfuzzer_sys::fuzz_target;
+use vm_memory::{Bytes, GuestAddress};
+
+/// Page tables that map 4 MiB to itself, for users too.
+const TABLES: u64 = 0x10_0000;
+const CODE: u64 = 0x2000;
+const STACK: u64 = 0x8000;
+const MAX_CODE_BYTES: usize = 2048;
+
+static GUEST: LazyLock<(GuestMemory, Mutex<Vcpu>)> = LazyLock::new(|| {
+    let memory = GuestMemory::new(&[(0, 4 << 20)]).expect("4 MiB of memory");
+    let config = Config { apic_id: 0, processors: 1, tsc_khz: 1_000_000, interpret_only: false };
+    let cpu = Vcpu::in_memory(config, &memory).expect("this host can translate");
+    (memory, Mutex::new(cpu))
+});
+
+fuzz_target!(|code: &[u8]| {
+    let (memory, cpu) = &*GUEST;
+    let mut cpu = cpu.lock().expect("no panic has got this far");
+    let map = memory.map();
+    let code = &code[..code.len().min(MAX_CODE_BYTES)];
+    for (at, entry) in [
+        (TABLES, TABLES + 0x1007),
+        (TABLES + 0x1000, TABLES + 0x2007),
+        (TABLES + 0x2000, 0x87),
+        (TABLES + 0x2008, 0x20_0087),
+    ] {
+        map.write_obj(entry, GuestAddress(at)).expect("the tables are in memory");
+    }
+    map.write_slice(code, GuestAddress(CODE)).expect("the code is in memory");
+    cpu.reset();
+    cpu.forget_code();
+    let regs = cpu.registers_mut();
+    (regs.cr0, regs.cr3, regs.cr4, regs.efer) = (0x8001_0033, TABLES, 0x4_0620, 0x501);
+    (regs.rip, regs.cpl, regs.idtr.limit, regs.gpr[4]) = (CODE, 3, 0, STACK);
+    regs.segments[1].base = 0;
+    regs.segments[1].attributes = Attributes::from_bits_retain(0xa0fb);
+    regs.segments[2].attributes = Attributes::from_bits_retain(0xc0f3);
+    // With no IDT every exception is a triple fault. What runs for ever is kicked.
+    let kick = cpu.kick_handle();
+    let alarm = std::thread::spawn(move || {
+        std::thread::park_timeout(std::time::Duration::from_millis(2));
+        kick.kick();
+    });
+    let exit = cpu.run().expect("the host does not fail");
+    alarm.thread().unpark();
+    alarm.join().expect("the alarm does not panic");
+    std::hint::black_box(exit);
+});
