@@ -97,10 +97,12 @@ fn a_machine_runs_inside_a_user_namespace() {
     command.args(["120", "bwrap", "--unshare-all", "--ro-bind", "/", "/", "--tmpfs", "/tmp"]);
     command.args(["--proc", "/proc", "--dev", "/dev", "--die-with-parent", "--new-session"]);
     let binary = bivouac();
-    if binary.starts_with("/tmp") {
-        command.arg("--ro-bind").arg(&binary).arg(&binary);
+    // The new /tmp must not hide the command or the cache.
+    let home = std::env::var_os("HOME").map(std::path::PathBuf::from);
+    for hidden in home.iter().chain([&binary]).filter(|path| path.starts_with("/tmp")) {
+        command.arg("--ro-bind").arg(hidden).arg(hidden);
     }
-    command.arg(binary).args(["run", "--", "echo", "here"]);
+    command.arg(&binary).args(["run", "--", "echo", "here"]);
     check_ran(&command.output().expect("`timeout` can be started"), "in bubblewrap");
 }
 
