@@ -374,20 +374,25 @@ fn pieces(at: Linear, size: usize) -> impl Iterator<Item = (Linear, usize)> {
     })
 }
 
-/// Reads and writes of one size.
-macro_rules! sized {
-    ($read:ident, $write:ident, $type:ty) => {
+/// A read of one size.
+macro_rules! reader {
+    ($read:ident, $type:ty) => {
         impl Vcpu {
             #[doc = concat!("Read a `", stringify!($type), "`; errors as `read_linear`.")]
-            #[allow(dead_code)]
             pub(crate) fn $read(&mut self, at: Linear, by: Privilege) -> Result<$type, Trap> {
                 let mut bytes = [0; size_of::<$type>()];
                 self.read_linear(at, &mut bytes, by)?;
                 Ok(<$type>::from_le_bytes(bytes))
             }
+        }
+    };
+}
 
+/// A write of one size.
+macro_rules! writer {
+    ($write:ident, $type:ty) => {
+        impl Vcpu {
             #[doc = concat!("Write a `", stringify!($type), "`; errors as `write_linear`.")]
-            #[allow(dead_code)]
             pub(crate) fn $write(
                 &mut self,
                 at: Linear,
@@ -400,10 +405,12 @@ macro_rules! sized {
     };
 }
 
-sized!(read_u8, write_u8, u8);
-sized!(read_u16, write_u16, u16);
-sized!(read_u32, write_u32, u32);
-sized!(read_u64, write_u64, u64);
+reader!(read_u8, u8);
+reader!(read_u16, u16);
+reader!(read_u32, u32);
+reader!(read_u64, u64);
+writer!(write_u8, u8);
+writer!(write_u16, u16);
 
 impl Vcpu {
     /// Fetch up to 15 bytes at CS:RIP; fewer where the second page cannot be fetched.
