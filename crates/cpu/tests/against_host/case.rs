@@ -89,6 +89,11 @@ pub fn usable() -> u64 {
     enabled & COMPONENTS
 }
 
+/// XCR0.
+///
+/// # Safety
+///
+/// The processor and the kernel must have XSAVE enabled.
 #[target_feature(enable = "xsave")]
 unsafe fn xgetbv() -> u64 {
     // SAFETY: the caller has XSAVE.

@@ -142,6 +142,10 @@ unsafe extern "C" fn next(signal: i32, _: *const libc::siginfo_t, context: *mut 
 }
 
 /// Take the outcome out of the signal frame and out of memory.
+///
+/// # Safety
+///
+/// Only in the child, on the frame that the kernel handed to the handler.
 unsafe fn record(child: &Child, signal: i32, frame: &libc::ucontext_t, outcome: &mut Outcome) {
     let gregs = &frame.uc_mcontext.gregs;
     for (value, &place) in outcome.gpr.iter_mut().zip(&FRAME_ORDER) {
@@ -175,6 +179,10 @@ unsafe fn record(child: &Child, signal: i32, frame: &libc::ucontext_t, outcome: 
 }
 
 /// Write the current case into the signal frame and into memory.
+///
+/// # Safety
+///
+/// Only in the child, on the frame that the kernel handed to the handler.
 unsafe fn load(child: &Child, frame: &mut libc::ucontext_t) {
     // SAFETY: `current` is below `count`.
     let case = unsafe { &*child.cases.add(child.current) };
@@ -255,6 +263,10 @@ impl Native {
     }
 
     /// The child: never returns, allocates nothing.
+    ///
+    /// # Safety
+    ///
+    /// Only in a process that has just been forked, which has nothing to lose.
     unsafe fn be_child(&self, count: usize) -> ! {
         // SAFETY: nothing else is mapped at these addresses, or the child says so and ends.
         unsafe {
@@ -298,6 +310,11 @@ fn shared(bytes: usize) -> *mut u8 {
     at.cast()
 }
 
+/// Map anonymous memory at a fixed address.
+///
+/// # Safety
+///
+/// Only in the child, whose own mappings there may be replaced.
 unsafe fn map_at(address: u64, bytes: usize) -> *mut u8 {
     let flags =
         libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE | libc::MAP_POPULATE;
@@ -311,6 +328,11 @@ unsafe fn map_at(address: u64, bytes: usize) -> *mut u8 {
     }
 }
 
+/// Put the code of all cases where they expect it.
+///
+/// # Safety
+///
+/// As for [`map_at`].
 unsafe fn map_code(cases: &[Case]) {
     // SAFETY: slots lie inside the mapping.
     unsafe {
@@ -324,6 +346,11 @@ unsafe fn map_code(cases: &[Case]) {
     }
 }
 
+/// Put the data pages where the cases expect them.
+///
+/// # Safety
+///
+/// As for [`map_at`].
 unsafe fn map_data(contents: &[u8]) {
     for (index, &kind) in PAGES.iter().enumerate() {
         if kind == Kind::Absent {
@@ -340,6 +367,11 @@ unsafe fn map_data(contents: &[u8]) {
     }
 }
 
+/// Catch every signal that a case can raise.
+///
+/// # Safety
+///
+/// Only in the child: it takes over the signals of the process.
 unsafe fn install_handler() {
     const STACK_BYTES: usize = 256 << 10;
     // SAFETY: plain system calls; the stack is never unmapped.
