@@ -21,7 +21,7 @@ pub fn debian(suite: &str, meta_package: &str) -> PathBuf {
 }
 
 /// Beside the test's own executable, in the target directory.
-fn cache_directory() -> PathBuf {
+pub(crate) fn cache_directory() -> PathBuf {
     let test = std::env::current_exe().expect("a test has a path");
     test.ancestors().nth(3).expect("tests are in TARGET/PROFILE/deps").join("test-kernels")
 }
@@ -68,7 +68,7 @@ fn fetch(home: &Path, suite: &str, meta_package: &str, done: &Path) {
 }
 
 /// Where the host's apt gets Debian from.
-fn site() -> String {
+pub(crate) fn site() -> String {
     let targets = Command::new("apt-get")
         .args(["indextargets", "--format", "$(SITE) $(RELEASE) $(COMPONENT)"])
         .output()

@@ -5,11 +5,17 @@
 
 #![forbid(unsafe_code)]
 
+pub mod in_process;
 pub mod kernels;
+pub mod modes;
+pub mod oracle;
+pub mod processes;
+pub mod pseudo_terminal;
+pub mod root;
 
 use std::env;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
 use std::sync::Once;
 
 /// How long one machine may take before it is ended.
@@ -18,18 +24,25 @@ pub const PATIENCE_SECONDS: &str = "120";
 /// The command, built beside this test.
 pub fn bivouac() -> PathBuf {
     static BUILD: Once = Once::new();
+    BUILD.call_once(|| build(&["--bin", "biv"]));
+    profile().join("biv")
+}
+
+/// Where this test's profile is built.
+fn profile() -> PathBuf {
     let test = env::current_exe().expect("a test has a path");
-    let profile = test.parent().and_then(Path::parent).expect("tests are in PROFILE/deps");
-    BUILD.call_once(|| {
-        let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-        cargo.args(["build", "--quiet", "--package", "biv", "--bin", "biv", "--target-dir"]);
-        cargo.arg(profile.parent().expect("a profile is in a target directory"));
-        if !cfg!(debug_assertions) {
-            cargo.arg("--release");
-        }
-        assert!(cargo.status().expect("cargo can be started").success(), "cannot build biv");
-    });
-    profile.join("biv")
+    test.ancestors().nth(2).expect("tests are in PROFILE/deps").to_owned()
+}
+
+/// Build a part of the command's package as this test was built.
+fn build(what: &[&str]) {
+    let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo.args(["build", "--quiet", "--package", "biv"]).args(what).arg("--target-dir");
+    cargo.arg(profile().parent().expect("a profile is in a target directory"));
+    if !cfg!(debug_assertions) {
+        cargo.arg("--release");
+    }
+    assert!(cargo.status().expect("cargo can be started").success(), "cannot build {what:?}");
 }
 
 /// `biv` with these arguments, ended when it takes too long.
@@ -39,21 +52,7 @@ pub fn biv(arguments: &[&str]) -> Command {
     command
 }
 
-/// Run a command in a fresh default machine.
-pub fn in_machine(options: &[&str], command: &[&str]) -> Output {
-    let arguments = [&["run"], options, &["--"], command].concat();
-    biv(&arguments).output().expect("`timeout` can be started")
-}
-
 /// Bytes as text, for messages and comparisons.
 pub fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
-}
-
-/// Run a shell script in a fresh default machine; it must succeed, and its output is returned.
-pub fn shell(options: &[&str], script: &str) -> String {
-    let output = in_machine(options, &["sh", "-c", script]);
-    let said = text(&output.stderr);
-    assert_eq!(output.status.code(), Some(0), "{script}\n{said}{}", text(&output.stdout));
-    text(&output.stdout)
 }

@@ -1,46 +1,54 @@
-//! The project's measuring instrument: the same kernel, initramfs and programs under `biv` and
-//! under QEMU's TCG, and the same programs on the host, interleaved, with medians and ratios.
+//! The project's measuring instrument: the same programs on the host, under `biv`, QEMU's TCG,
+//! User-Mode Linux and gVisor, interleaved round by round.
 //!
 //! ```text
-//! cargo run --release -p bench [-- --quick] [--rounds N] [--out DIRECTORY]
+//! cargo run --release -p bench -- [--quick] [--against host,tcg,uml,gvisor] [--only NAME,...]
+//!     [--rounds N] [--variants NAME,...|all] [--pin] [--out DIRECTORY]
 //! ```
+//!
+//! What it is not: a test. Nothing here runs in continuous integration but the tests of its own
+//! arithmetic.
+//!
+//! What rules it:
+//!
+//! 1. *One machine, one run.* Every promise is a ratio of two numbers of the same run; rounds
+//!    alternate between the systems, so that a disturbance of the host meets all of them.
+//! 2. *The same bytes.* One static runner (`guest/`), one file system, one kernel for all machines
+//!    that take it.
+//! 3. *Nothing is dropped silently.* What crashes is tried once more and then reported as crashed.
+//! 4. *Medians, with minimum and maximum.*
+//! 5. *Each number is one file* in `numbers/`, its promise one line in `promises.rs`, each way to
+//!    run `biv` one line in `variants.rs`.
 
 #![forbid(unsafe_code)]
 
+mod files;
+mod number;
+mod numbers;
+mod options;
+mod processes;
+mod promises;
 mod report;
-mod run;
+mod results;
+mod root;
+mod round;
+mod systems;
+mod variants;
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 
-use run::{Guest, Round, System};
-
-/// What the user asked for.
-struct Options {
-    rounds: usize,
-    scale: u32,
-    out: PathBuf,
-}
-
-fn options() -> Result<Options, String> {
-    let mut options = Options { rounds: 5, scale: 4, out: PathBuf::from("target/bench") };
-    let mut arguments = std::env::args().skip(1);
-    while let Some(argument) = arguments.next() {
-        match argument.as_str() {
-            "--quick" => (options.rounds, options.scale) = (1, 1),
-            "--rounds" => {
-                let number = arguments.next().and_then(|number| number.parse().ok());
-                options.rounds = number.filter(|&n| n > 0).ok_or("--rounds takes a number")?;
-            }
-            "--out" => options.out = arguments.next().ok_or("--out takes a directory")?.into(),
-            other => return Err(format!("unknown option {other}; see the head of src/main.rs")),
-        }
-    }
-    Ok(options)
-}
+use options::Options;
+use results::Results;
 
 fn main() -> ExitCode {
-    match measure() {
+    let options = match Options::parse(std::env::args().skip(1)) {
+        Ok(options) => options,
+        Err(error) => {
+            eprintln!("bench: {error}\n{}", options::USAGE);
+            return ExitCode::from(2);
+        }
+    };
+    match measure(&options) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("bench: {error}");
@@ -49,20 +57,18 @@ fn main() -> ExitCode {
     }
 }
 
-fn measure() -> Result<(), String> {
-    let options = options()?;
-    let guest = Guest::prepare(options.scale)?;
-    let systems: Vec<System> = System::all().into_iter().filter(System::is_installed).collect();
-    let mut rounds: Vec<(System, Round)> = Vec::new();
-    for number in 1..=options.rounds {
-        for &system in &systems {
-            eprintln!("round {number} of {}: {}", options.rounds, system.name());
-            match guest.run(system) {
-                Ok(round) => rounds.push((system, round)),
-                // TCG of QEMU 7.2 sometimes breaks its guest; the round is left out.
-                Err(error) => eprintln!("  left out: {error}"),
-            }
+fn measure(options: &Options) -> Result<(), Box<dyn std::error::Error>> {
+    let files = files::Files::prepare(options)?;
+    let systems = systems::installed(options, &files);
+    let mut results = Results::new(systems);
+    let rounds = options.programs.rounds.max(options.applications.rounds);
+    for number in 1..=rounds {
+        for system in 0..results.systems.len() {
+            round::measure(number, system, options, &files, &mut results);
         }
+        // A run that is broken off leaves what it had.
+        report::write_samples(&results, &options.out)?;
     }
-    report::write(&rounds, &options.out)
+    report::write(&results, options)?;
+    Ok(())
 }

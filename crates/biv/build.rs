@@ -4,6 +4,10 @@
 //! own under `OUT_DIR`: static linking is a matter of `RUSTFLAGS`, which hold for a whole build.
 //! The explicit target keeps those flags from build scripts. glibc's static library comes with the
 //! C compiler's `libc6-dev`.
+//!
+//! The program itself is linked at a fixed address, 4 MiB: the guest kernel's addresses that share
+//! their place with its pages and its heap (`cpu`'s mirror of kernel memory) are then in the range
+//! that Linux leaves to hypervisors, and not in that of its `vmalloc`.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -18,6 +22,7 @@ fn main() {
     for source in SOURCES {
         println!("cargo::rerun-if-changed={}", workspace.join(source).display());
     }
+    println!("cargo::rustc-link-arg-bins=-no-pie");
     let target = PathBuf::from(variable("OUT_DIR")).join("guest");
     match build(&workspace, &target) {
         Ok(()) => {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use devices::serial::{Input, Place};
-use devices::{DebugExit, FwCfg, Serial};
+use devices::{DebugConsole, DebugExit, FwCfg, Post, Serial};
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use machine::time::{Clock, Hertz, ManualClock, Nanoseconds};
 use machine::{Platform, Wake, platform};
@@ -72,13 +72,15 @@ impl Bench {
         let output = Box::new(std::io::sink());
         let com1 = Serial::plug_into(&mut platform, Place::Com1, output).expect("its ports");
         DebugExit::plug_into(&mut platform).expect("its ports");
+        DebugConsole::plug_into(&mut platform, Box::new(std::io::sink())).expect("its port");
+        Post::plug_into(&mut platform).expect("its port");
         let fw_cfg = FwCfg::new(Arc::clone(&memory) as _, 1, MEMORY_BYTES);
         fw_cfg.plug_into(&mut platform).expect("its ports");
         Self { platform, clock, memory, com1, processor: 0 }
     }
 
     fn take(&mut self, step: Step, within: Option<&Ports>) {
-        let (platform, processor) = (&mut self.platform, self.processor);
+        let mut socket = self.platform.socket(self.processor);
         let place = |port: u16| match within {
             Some(ports) => ports.start + port % (ports.end - ports.start),
             None => port,
@@ -86,38 +88,43 @@ impl Bench {
         let local = |offset: u16| GuestAddress(LOCAL_APIC + u64::from(offset & 0xfff));
         let io = |offset: u8| GuestAddress(IO_APIC + u64::from(offset & 0x7f));
         match step {
-            Step::PortRead { port, size } => drop(platform.port_read(place(port), size)),
-            Step::PortWrite { port, size, value } => platform.port_write(place(port), size, value),
+            Step::PortRead { port, size } => drop(socket.port_read(place(port), size)),
+            Step::PortWrite { port, size, value } => socket.port_write(place(port), size, value),
             Step::LocalRead { offset, size } => {
-                platform.mmio_read(processor, local(offset), size);
+                socket.mmio_read(local(offset), size);
             }
             Step::LocalWrite { offset, size, value } => {
-                platform.mmio_write(processor, local(offset), size, value.into());
+                socket.mmio_write(local(offset), size, value.into());
             }
-            Step::IoRead { offset, size } => drop(platform.mmio_read(processor, io(offset), size)),
+            Step::IoRead { offset, size } => drop(socket.mmio_read(io(offset), size)),
             Step::IoWrite { offset, size, value } => {
-                platform.mmio_write(processor, io(offset), size, value.into());
+                socket.mmio_write(io(offset), size, value.into());
             }
-            Step::MsrRead { index } => drop(platform.msr_read(processor, msr(index))),
+            Step::MsrRead { index } => drop(socket.msr_read(msr(index))),
             Step::MsrWrite { index, value } => {
-                let _ = platform.msr_write(processor, msr(index), value);
+                let _ = socket.msr_write(msr(index), value);
             }
-            step => self.take_rest(step),
+            step => {
+                drop(socket);
+                self.take_rest(step);
+            }
         }
     }
 
     fn take_rest(&mut self, step: Step) {
-        let (platform, processor) = (&mut self.platform, self.processor);
+        let (platform, processor) = (&self.platform, self.processor);
         match step {
             Step::Acknowledge => {
-                let waiting = platform.has_interrupt(processor);
-                assert_eq!(platform.acknowledge(processor).is_some(), waiting);
-                platform.take_nmi(processor);
-                platform.take_start_up(processor);
+                let mut socket = platform.socket(processor);
+                let waiting = socket.has_interrupt();
+                assert_eq!(socket.acknowledge().is_some(), waiting);
+                socket.take_nmi();
+                socket.take_start_up();
             }
             Step::TaskPriority { class } => {
-                platform.tpr_write(processor, class);
-                assert_eq!(platform.tpr_read(processor), class & 0xf);
+                let mut socket = platform.socket(processor);
+                socket.tpr_write(class);
+                assert_eq!(socket.tpr_read(), class & 0xf);
             }
             Step::Line { input, level } => platform.line(input).set_and_wake(level),
             Step::Receive { bytes } => drop(self.com1.offer(&bytes)),
@@ -136,8 +143,11 @@ impl Bench {
     /// What must hold whatever the guest does.
     fn check(&mut self) {
         let now = self.clock.now();
-        self.platform.advance(now);
-        assert!(self.platform.next_deadline().is_none_or(|deadline| deadline > now));
+        for processor in 0..PROCESSORS {
+            let mut socket = self.platform.socket(processor);
+            socket.advance(now);
+            assert!(socket.next_deadline().is_none_or(|deadline| deadline > now));
+        }
         self.platform.take_request();
     }
 }
@@ -145,14 +155,15 @@ impl Bench {
 /// The platform's registers and some beside them.
 fn msr(index: u8) -> u32 {
     match index {
-        0..=0xf7 => 0x800 + u32::from(index),
+        0..=0xf6 => 0x800 + u32::from(index),
         0xf8 => 0x1b,
         0xf9 => 0x6e0,
         0xfa => 0x11,
         0xfb => 0x12,
         0xfc => 0x4b56_4d00,
         0xfd => 0x4b56_4d01,
-        0xfe => 0x4b56_4d02,
+        0xf7 => 0x4b56_4d03,
+        0xfe => 0x4b56_4d04,
         0xff => 0x10,
     }
 }

@@ -2,9 +2,14 @@
 
 #![forbid(unsafe_code)]
 
-use std::process::{Command, Output};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
 
-use whole_machine::{biv, bivouac, in_machine, text};
+use biv::provision::{self, Guest, Part};
+use vmm::{Configuration, Contents};
+use whole_machine::modes::Mode;
+use whole_machine::{biv, bivouac, in_each_mode, in_process, text};
 
 /// A failure: a status that is neither success nor a panic's nor a time-out's, and one line.
 fn check_refusal(arguments: &[&str], words: &[&str]) {
@@ -32,9 +37,9 @@ fn bad_input_is_refused_in_one_line() {
     let text_file = scratch("not-a-kernel", b"This is not a kernel.\n");
     let empty = scratch("empty", b"");
     check_refusal(&["run", "--kernel", "/nowhere/kernel"], &["/nowhere/kernel"]);
-    check_refusal(&["run", "--kernel", &text_file], &["kernel"]);
-    check_refusal(&["run", "--kernel", &empty], &["kernel"]);
-    check_refusal(&["run", "--kernel", "/dev/null"], &[]);
+    check_refusal(&["run", "--kernel", &text_file], &[&text_file, "not a kernel"]);
+    check_refusal(&["run", "--kernel", &empty], &[&empty]);
+    check_refusal(&["run", "--kernel", "/dev/null"], &["/dev/null"]);
     check_refusal(&["run", "--mem", "1", "--", "true"], &["mem"]);
     check_refusal(&["run", "--mem", "1M", "--", "true"], &["mem"]);
     check_refusal(&["run", "--mem", "16M", "--", "true"], &["memory"]);
@@ -56,15 +61,40 @@ fn a_truncated_kernel_is_refused() {
     }
 }
 
+/// Between the places where a kernel is cut and damaged, unless `BIVOUAC_KERNEL_STEP` says
+/// otherwise.
+const KERNEL_STEP: usize = 16 << 12;
+
+/// A distribution's kernel, cut or damaged at many places: one clear error, and no machine.
+#[test]
+fn a_real_kernel_is_refused_wherever_it_is_cut_or_damaged() {
+    let kernel = whole_machine::kernels::debian("bookworm", "linux-image-cloud-amd64");
+    let mut whole = std::fs::read(kernel).expect("the kernel can be read");
+    let step = std::env::var("BIVOUAC_KERNEL_STEP").ok().and_then(|step| step.parse().ok());
+    for at in (0..whole.len()).step_by(step.unwrap_or(KERNEL_STEP)) {
+        check_kernel_refused(&whole[..at], &format!("cut at {at}"));
+        whole[at] ^= 0x10;
+        check_kernel_refused(&whole, &format!("damaged at {at}"));
+        whole[at] ^= 0x10;
+    }
+}
+
+fn check_kernel_refused(kernel: &[u8], what: &str) {
+    let (configuration, ends) = in_process::tiny(tiny_kernels::RESET);
+    let configuration = Configuration { kernel: Contents::new(kernel.to_vec()), ..configuration };
+    let error = in_process::run(configuration, ends).expect_err(what).to_string();
+    assert!(error.contains("kernel") && !error.contains('\n'), "{what}: {error}");
+}
+
 /// Success, and the output of `echo`.
 fn check_ran(output: &Output, how: &str) {
     assert_eq!(text(&output.stdout), "here\n", "{how}: {}", text(&output.stderr));
     assert_eq!(output.status.code(), Some(0), "{how}");
 }
 
-#[test]
-fn an_ordinary_user_without_capabilities_can_run_a_machine() {
-    let home = std::env::temp_dir().join(format!("whole-machine-home-{}", std::process::id()));
+fn an_ordinary_user_without_capabilities_can_run_a_machine(mode: Mode) {
+    let name = format!("whole-machine-home-{}-{}", std::process::id(), mode.options().concat());
+    let home = std::env::temp_dir().join(name);
     let _ = std::fs::remove_dir_all(&home);
     std::fs::create_dir_all(&home).expect("the temporary directory can be written");
     let binary = home.join("biv");
@@ -77,7 +107,7 @@ fn an_ordinary_user_without_capabilities_can_run_a_machine() {
         command.args(["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]);
         command.args(["--inh-caps=-all", "--bounding-set=-all", "--no-new-privs"]);
     }
-    command.arg(&binary).args(["run", "--", "echo", "here"]);
+    command.arg(&binary).arg("run").args(mode.options()).args(["--", "echo", "here"]);
     command.env("HOME", &home).env("XDG_CACHE_HOME", home.join("cache")).current_dir("/");
     let output = command.output().expect("`timeout` can be started");
     let _ = std::fs::remove_dir_all(&home);
@@ -89,10 +119,9 @@ fn is_root() -> bool {
     text(&output.stdout).trim() == "0"
 }
 
-#[test]
-fn a_machine_runs_inside_a_user_namespace() {
+fn a_machine_runs_inside_a_user_namespace(mode: Mode) {
     // The default guest is in the cache after this, which the sandbox can read but not fetch.
-    check_ran(&in_machine(&[], &["echo", "here"]), "outside");
+    check_ran(&mode.in_machine(&[], &["echo", "here"]), "outside");
     let mut command = Command::new("timeout");
     command.args(["120", "bwrap", "--unshare-all", "--ro-bind", "/", "/", "--tmpfs", "/tmp"]);
     command.args(["--proc", "/proc", "--dev", "/dev", "--die-with-parent", "--new-session"]);
@@ -102,7 +131,7 @@ fn a_machine_runs_inside_a_user_namespace() {
     for hidden in home.iter().chain([&binary]).filter(|path| path.starts_with("/tmp")) {
         command.arg("--ro-bind").arg(hidden).arg(hidden);
     }
-    command.arg(&binary).args(["run", "--", "echo", "here"]);
+    command.arg(&binary).arg("run").args(mode.options()).args(["--", "echo", "here"]);
     check_ran(&command.output().expect("`timeout` can be started"), "in bubblewrap");
 }
 
@@ -152,13 +181,13 @@ const REFUSED_CALLS: [(&str, u32); 40] = [
 ];
 
 /// A classic BPF program that refuses these calls with EPERM (seccomp(2)).
-fn refusing_filter() -> Vec<u8> {
+fn filter_refusing(calls: &[u32]) -> Vec<u8> {
     const LOAD_NUMBER: (u16, u8, u8, u32) = (0x20, 0, 0, 0);
     const ALLOW: (u16, u8, u8, u32) = (0x06, 0, 0, 0x7fff_0000);
     const REFUSE: (u16, u8, u8, u32) = (0x06, 0, 0, 0x0005_0001);
-    let left = |index: usize| (REFUSED_CALLS.len() - index) as u8;
-    let tests = REFUSED_CALLS.iter().enumerate();
-    let tests = tests.map(|(index, &(_, number))| (0x15, left(index), 0, number));
+    let left = |index: usize| (calls.len() - index) as u8;
+    let tests = calls.iter().enumerate();
+    let tests = tests.map(|(index, &number)| (0x15, left(index), 0, number));
     [LOAD_NUMBER]
         .into_iter()
         .chain(tests)
@@ -171,47 +200,143 @@ fn refusing_filter() -> Vec<u8> {
         .collect()
 }
 
-#[test]
-fn a_machine_runs_under_the_filter_of_a_container_engine() {
-    check_ran(&in_machine(&[], &["echo", "here"]), "outside");
-    let filter = scratch("filter", &refusing_filter());
-    let run = |script: &str| {
-        let line = format!(
-            "exec timeout 120 bwrap --bind / / --dev-bind /dev /dev --seccomp 9 {script} 9<{filter}"
-        );
-        Command::new("sh").args(["-c", &line]).output().expect("`sh` can be started")
-    };
+/// Run a command line under the filter that is in a file.
+fn under_filter(filter: &str, line: &str) -> Output {
+    let bwrap = "bwrap --bind / / --dev-bind /dev /dev --seccomp 9";
+    let line = format!("exec timeout 120 {bwrap} {line} 9<{filter}");
+    Command::new("sh").args(["-c", &line]).output().expect("`sh` can be started")
+}
+
+fn a_machine_runs_under_the_filter_of_a_container_engine(mode: Mode) {
+    check_ran(&mode.in_machine(&[], &["echo", "here"]), "outside");
+    let filter = scratch(
+        &mode.options().concat(),
+        &filter_refusing(&REFUSED_CALLS.map(|(_, number)| number)),
+    );
+    let run = |script: &str| under_filter(&filter, script);
     // The filter is in force: a new user namespace is refused.
     assert_ne!(run("unshare --user true").status.code(), Some(0), "the filter does nothing");
     let binary = bivouac();
-    check_ran(&run(&format!("{} run -- echo here", binary.display())), "under the filter");
+    let line = format!("{} run {} -- echo here", binary.display(), mode.options().join(" "));
+    check_ran(&run(&line), "under the filter");
     let _ = std::fs::remove_file(filter);
 }
 
+/// A home for one run of `biv`, with the default guest in its cache, and what is there.
+struct Home(PathBuf);
+
+impl Home {
+    fn new(name: &str) -> Home {
+        let home =
+            std::env::temp_dir().join(format!("whole-machine-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&home);
+        for directory in ["cache/bivouac", "temporary", "runtime"] {
+            std::fs::create_dir_all(home.join(directory)).expect("a writable directory");
+        }
+        Guest::provide(&[Part::Kernel, Part::Busybox]).expect("the default guest");
+        let cache = provision::cache_directory().expect("a cache");
+        for part in ["kernel", "busybox"] {
+            let link = home.join("cache/bivouac").join(part);
+            std::os::unix::fs::symlink(cache.join(part), link).expect("a writable directory");
+        }
+        Home(home)
+    }
+
+    fn run(&self) -> Command {
+        let mut command = Command::new(bivouac());
+        command.args(["run", "--", "sleep", "60"]).env("HOME", &self.0);
+        command.env("XDG_CACHE_HOME", self.0.join("cache"));
+        command.env("TMPDIR", self.0.join("temporary"));
+        command.env("XDG_RUNTIME_DIR", self.0.join("runtime"));
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        command
+    }
+
+    /// All files but those of the default guest, and of a kernel that was unpacked to its end.
+    fn files(&self) -> Vec<PathBuf> {
+        let find = Command::new("find").arg(&self.0).args(["-type", "f", "-print"]).output();
+        let found = text(&find.expect("`find` can be started").stdout);
+        let files = found.lines().map(PathBuf::from);
+        files.filter(|file| file.extension().is_none_or(|kind| kind != "kernel")).collect()
+    }
+}
+
+impl Drop for Home {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Processes with this one as parent, or with `home` in their environment.
+fn processes(parent: u32, home: &Path) -> Vec<String> {
+    let home = home.to_str().expect("a plain name");
+    let entries = std::fs::read_dir("/proc").expect("/proc is mounted").filter_map(Result::ok);
+    let is_left = |path: &PathBuf| {
+        let read = |name| std::fs::read(path.join(name)).unwrap_or_default();
+        let status = text(&read("status"));
+        status.lines().any(|line| line == format!("PPid:\t{parent}"))
+            || text(&read("environ")).contains(home)
+    };
+    let left = entries.map(|entry| entry.path()).filter(is_left);
+    left.map(|path| path.display().to_string()).collect()
+}
+
+/// At any moment of a boot: while the kernel is unpacked, while it starts, while a command runs.
 #[test]
-fn a_killed_machine_leaves_no_process_behind() {
-    for signal in ["TERM", "HUP", "KILL"] {
-        let mut child = Command::new(bivouac())
-            .args(["run", "--", "sleep", "60"])
-            .stdin(std::process::Stdio::null())
-            .stdout(std::process::Stdio::null())
-            .stderr(std::process::Stdio::null())
-            .spawn()
-            .expect("biv can be started");
-        std::thread::sleep(std::time::Duration::from_secs(3));
-        let id = child.id().to_string();
-        let status = Command::new("kill").args(["-s", signal, &id]).status();
+fn a_killed_machine_leaves_nothing_behind() {
+    let cases = [("KILL", 20), ("KILL", 60), ("KILL", 150), ("KILL", 400), ("KILL", 3000)];
+    for (signal, milliseconds) in cases.into_iter().chain([("TERM", 100), ("HUP", 3000)]) {
+        let home = Home::new(&format!("{signal}-{milliseconds}"));
+        let mut child = home.run().spawn().expect("biv can be started");
+        std::thread::sleep(Duration::from_millis(milliseconds));
+        assert!(
+            !processes(u32::MAX, &home.0).is_empty(),
+            "the machine does not run, or is not seen"
+        );
+        let id = child.id();
+        let status = Command::new("kill").args(["-s", signal, &id.to_string()]).status();
         assert!(status.is_ok_and(|status| status.success()), "cannot send SIG{signal}");
-        let ended = (0..200).any(|_| {
-            std::thread::sleep(std::time::Duration::from_millis(50));
+        let ended = (0..400).any(|_| {
+            std::thread::sleep(Duration::from_millis(50));
             child.try_wait().is_ok_and(|status| status.is_some())
         });
         if !ended {
             let _ = child.kill();
             let _ = child.wait();
         }
-        assert!(ended, "SIG{signal} did not end the machine");
-        let children = Command::new("pgrep").args(["-P", &id]).output().expect("`pgrep` is there");
-        assert_eq!(text(&children.stdout), "", "SIG{signal} left processes behind");
+        let case = format!("SIG{signal} after {milliseconds} ms");
+        assert!(ended, "{case} did not end the machine");
+        assert_eq!(processes(id, &home.0), Vec::<String>::new(), "{case}");
+        assert_eq!(home.files(), Vec::<PathBuf>::new(), "{case}");
     }
 }
+
+#[test]
+fn where_direct_execution_is_impossible_that_is_said_or_made_up_for() {
+    const SECCOMP: u32 = 317;
+    Guest::provide(&[Part::Kernel, Part::Busybox]).expect("the default guest");
+    let filter = scratch("no-seccomp", &filter_refusing(&[SECCOMP]));
+    let run = |how: &str, more: &str| {
+        let binary = bivouac();
+        let line = format!("{} run --no-seccomp {how} {more} -- echo here", binary.display());
+        under_filter(&filter, &line)
+    };
+    let auto = run("--user-exec auto", "-v");
+    check_ran(&auto, "translated");
+    let said = text(&auto.stderr);
+    assert!(said.contains("all user code is translated: "), "{said}");
+    let direct = run("--user-exec direct", "");
+    let said = text(&direct.stderr);
+    assert_eq!((direct.status.code(), said.lines().count()), (Some(125), 1), "{said}");
+    assert!(said.contains("cannot run user code directly: ") && said.contains("auto"), "{said}");
+    let doctor = under_filter(&filter, &format!("{} doctor", bivouac().display()));
+    let said = text(&doctor.stdout);
+    assert!(said.contains("- direct execution") && said.contains("not possible"), "{said}");
+    let _ = std::fs::remove_file(filter);
+}
+
+in_each_mode!(
+    an_ordinary_user_without_capabilities_can_run_a_machine,
+    a_machine_runs_inside_a_user_namespace,
+    a_machine_runs_under_the_filter_of_a_container_engine,
+);

@@ -35,7 +35,7 @@ pub enum Verb {
 /// Boot a machine and run a command in it, or an interactive shell.
 ///
 /// The default guest is Debian's kernel for cloud machines and a static busybox; both are
-/// downloaded once, by apt, into $XDG_CACHE_HOME/bivouac. The guest disappears with the command;
+/// downloaded once, by apt, into $XDG_CACHE_HOME/bivouac (--refresh: again). The guest disappears with the command;
 /// nothing is kept. With --initrd and no COMMAND, and with a --kernel that is an ELF file and
 /// neither --root nor COMMAND, it is a plain machine: its serial console is on standard input and
 /// output.
@@ -56,9 +56,18 @@ pub struct Run {
     #[arg(long, value_name = "STRING", allow_hyphen_values = true)]
     pub append: Option<String>,
 
+    /// Fetch what is used of the default guest again, for a newer one
+    #[arg(long)]
+    pub refresh: bool,
+
     /// Give the machine SIZE of memory, such as 512M or 8G
     #[arg(long, value_name = "SIZE", default_value = "1G", value_parser = size::parse)]
     pub mem: u64,
+
+    /// Give the machine N processors, 1 to 16
+    #[arg(long, value_name = "N", default_value = "1",
+        value_parser = clap::value_parser!(u8).range(1..=vmm::MAX_PROCESSORS as i64))]
+    pub cpus: u8,
 
     /// Use the contents of DIR as the guest's file system, in memory
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
@@ -72,6 +81,10 @@ pub struct Run {
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub console: Option<PathBuf>,
 
+    /// Give the machine a debug console at port 0xe9, and write what is sent there to FILE
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub debug_console: Option<PathBuf>,
+
     /// End when the guest reboots, instead of rebooting it
     #[arg(long)]
     pub no_reboot: bool,
@@ -84,6 +97,10 @@ pub struct Run {
     #[arg(short, long)]
     pub tty: bool,
 
+    /// Execute the guest's user code this way
+    #[arg(long, value_name = "HOW", value_enum, default_value_t, conflicts_with = "interpret")]
+    pub user_exec: UserExec,
+
     /// Interpret every instruction instead of translating (slow; to find faults in the engine)
     #[arg(long, hide_short_help = true)]
     pub interpret: bool,
@@ -92,6 +109,11 @@ pub struct Run {
     #[arg(long, hide_short_help = true)]
     pub stats: bool,
 
+    /// Let the machine's process make any system call (to debug Bivouac; not for guests that you
+    /// do not trust)
+    #[arg(long, hide_short_help = true)]
+    pub no_seccomp: bool,
+
     /// Say more: the kernel's messages and Bivouac's own (-vv: its details)
     #[arg(short, long, action = clap::ArgAction::Count)]
     pub verbose: u8,
@@ -99,6 +121,28 @@ pub struct Run {
     /// What to run in the guest, and its arguments
     #[arg(last = true, value_name = "COMMAND", value_hint = ValueHint::CommandWithArguments)]
     pub command: Vec<OsString>,
+}
+
+/// How user code is executed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub enum UserExec {
+    /// Translated, always
+    Translate,
+    /// Natively, in helper processes; an error where that is impossible
+    Direct,
+    /// As suits each thread: natively if it computes, translated if it often calls its kernel
+    #[default]
+    Auto,
+}
+
+impl From<UserExec> for vmm::UserExecution {
+    fn from(how: UserExec) -> Self {
+        match how {
+            UserExec::Translate => Self::Translate,
+            UserExec::Direct => Self::Direct,
+            UserExec::Auto => Self::Auto,
+        }
+    }
 }
 
 /// Say what this host offers and what Bivouac uses of it.
@@ -168,6 +212,11 @@ mod tests {
         };
         check(&["--mem", "lots"]);
         check(&["--timeout", "0"]);
+        check(&["--cpus", "0"]);
+        check(&["--cpus", "17"]);
+        check(&["--cpus", "two"]);
+        check(&["--user-exec", "fast"]);
+        check(&["--user-exec", "direct", "--interpret"]);
         check(&["--timeout", "-1"]);
         check(&["--timeout", "nan"]);
         check(&["--initrd", "a", "--root", "b"]);

@@ -10,8 +10,14 @@ use crate::cli::{Cli, Man};
 pub fn man(arguments: &Man) -> io::Result<()> {
     match &arguments.directory {
         Some(directory) => {
-            std::fs::create_dir_all(directory)?;
-            clap_mangen::generate_to(Cli::command(), directory)
+            let write = || {
+                std::fs::create_dir_all(directory)?;
+                clap_mangen::generate_to(Cli::command(), directory)
+            };
+            write().map_err(|error| {
+                let place = directory.display();
+                io::Error::new(error.kind(), format!("cannot write pages to {place}: {error}"))
+            })
         }
         None => {
             let mut page = Vec::new();

@@ -49,6 +49,7 @@ fn version_and_help() {
         "--console",
         "--no-reboot",
         "--debug-exit",
+        "--debug-console",
         "--tty",
         "--verbose",
         "Ctrl-]",
@@ -104,6 +105,8 @@ fn man_pages_and_completions() {
         assert!(directory.join(name).is_file(), "no {name}");
     }
     fs::remove_dir_all(&directory).unwrap();
+    let place = "/dev/null/pages";
+    check_failure(&mut biv(&["man", place]), 125, &["pages", place]);
     for (shell, word) in [
         ("bash", "complete -F _biv"),
         ("zsh", "#compdef biv"),

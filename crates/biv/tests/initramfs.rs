@@ -10,6 +10,9 @@ use std::path::{Path, PathBuf};
 use biv::initramfs::cpio::{Archive, Metadata};
 use biv::initramfs::{self, Busybox, INIT};
 
+/// What the machine has that they are packed for.
+const MEMORY: u64 = 64 << 20;
+
 /// One entry of an archive.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Entry {
@@ -80,7 +83,7 @@ impl Drop for Scratch {
 }
 
 fn pack(root: &Path) -> BTreeMap<Vec<u8>, Entry> {
-    read(&initramfs::from_directory(root).unwrap())
+    read(&initramfs::from_directory(root, MEMORY).unwrap())
 }
 
 #[test]
@@ -113,7 +116,7 @@ fn directories_come_before_what_is_in_them() {
     let scratch = Scratch::new("order");
     fs::create_dir_all(scratch.0.join("a/b/c")).unwrap();
     fs::write(scratch.0.join("a/b/c/d"), b"x").unwrap();
-    let archive = initramfs::from_directory(&scratch.0).unwrap();
+    let archive = initramfs::from_directory(&scratch.0, MEMORY).unwrap();
     let find = |name: &[u8]| {
         let name = [name, b"\0"].concat();
         archive.windows(name.len()).position(|window| window == name).unwrap()
@@ -163,20 +166,32 @@ fn the_default_guest_has_its_applets() {
 }
 
 #[test]
-fn our_init_follows_a_given_archive() {
-    let scratch = Scratch::new("given");
-    let given = scratch.0.join("initrd");
-    fs::write(&given, b"07").unwrap();
-    let archive = initramfs::with_init(&given).unwrap();
-    assert_eq!(&archive[..4], b"07\0\0");
-    assert!(read(&archive[4..]).contains_key(INIT.trim_start_matches('/').as_bytes()));
+fn our_init_can_follow_another_archive() {
+    let archive = initramfs::only_init().unwrap();
+    let entries = read(&archive);
+    assert!(entries.contains_key(INIT.trim_start_matches('/').as_bytes()));
+    assert_eq!(archive.len() % 4, 0, "what follows is aligned");
+    assert!(entries.len() < 5, "nothing of the other's is replaced: {:?}", entries.keys());
+}
+
+#[test]
+fn a_directory_that_does_not_fit_into_memory_is_refused() {
+    let scratch = Scratch::new("large");
+    let large = scratch.0.join("large");
+    File::create(&large).unwrap().set_len(3 << 20).unwrap();
+    // It is there twice while the guest unpacks it.
+    let error = initramfs::from_directory(&scratch.0, 4 << 20).unwrap_err().to_string();
+    for word in ["large", "--mem", "2 MiB"] {
+        assert!(error.contains(word), "{error:?} does not say {word:?}");
+    }
+    assert!(initramfs::from_directory(&scratch.0, MEMORY).is_ok());
 }
 
 #[test]
 fn what_cannot_be_packed_is_named() {
     let scratch = Scratch::new("refused");
     let check = |root: &Path, words: &[&str]| {
-        let error = initramfs::from_directory(root).unwrap_err().to_string();
+        let error = initramfs::from_directory(root, MEMORY).unwrap_err().to_string();
         for word in words {
             assert!(error.contains(word), "{error:?} does not say {word:?}");
         }

@@ -10,8 +10,7 @@ use std::process::{Command, Stdio};
 
 use rustix::fs::inotify::{self, CreateFlags, Reader, WatchFlags};
 
-mod kernels;
-
+use tiny_kernels as kernels;
 /// The names of what is opened in `/dev`.
 struct Watch(OwnedFd);
 

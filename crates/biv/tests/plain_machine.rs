@@ -9,9 +9,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use rustix::pty::{OpenptFlags, grantpt, ioctl_tiocgptpeer, openpt, unlockpt};
 use rustix::termios::{LocalModes, tcgetattr};
 
-mod kernels;
-
-use kernels::Kernel;
+use tiny_kernels::{self as kernels, Kernel};
 
 /// Longer than any of this takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -95,6 +93,93 @@ fn without_the_option_there_is_no_debug_exit() {
         .unwrap();
     child.stdin.take().unwrap().write_all(b"q").unwrap();
     assert_eq!(wait(&mut child).code(), Some(124));
+}
+
+#[test]
+fn the_debug_console_and_the_post_port_are_there() {
+    let kernel = Kernel::new("debug", kernels::DEBUG_PORTS);
+    let file = std::env::temp_dir().join(format!("biv-debug-{}", std::process::id()));
+    let mut with = biv(&kernel, &["--debug-exit", "--debug-console"]);
+    let mut child = with.arg(&file).stdin(Stdio::null()).spawn().unwrap();
+    assert_eq!(wait(&mut child).code(), Some(0x2a << 1 | 1));
+    let said = std::fs::read(&file).unwrap();
+    std::fs::remove_file(&file).unwrap();
+    assert_eq!(said, b"hi");
+    // Without the option the guest finds no debug console.
+    let mut child = biv(&kernel, &["--debug-exit"]).stdin(Stdio::null()).spawn().unwrap();
+    assert_eq!(wait(&mut child).code(), Some(0x2a << 1 | 1));
+}
+
+#[test]
+fn a_debug_console_that_cannot_be_written_is_refused() {
+    let kernel = Kernel::new("no-debug", kernels::DEBUG_PORTS);
+    let child = biv(&kernel, &["--debug-console", "/no/such/place"])
+        .stdin(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn();
+    let output = child.unwrap().wait_with_output().unwrap();
+    let message = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(125), "{message}");
+    assert!(message.contains("/no/such/place") && message.lines().count() == 1, "{message}");
+}
+
+/// More than the guest takes: what it does not is kept back, not lost and not hoarded.
+#[test]
+fn a_flood_of_input_reaches_the_guest_in_order() {
+    let kernel = Kernel::new("flood", kernels::ECHO);
+    let mut child = biv(&kernel, &["--debug-exit"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // The kernel ends at a `q`.
+    let byte = |n: u32| match (n.wrapping_mul(2_654_435_761) >> 24) as u8 {
+        b'q' => b'Q',
+        other => other,
+    };
+    let mut sent: Vec<u8> = (0..500_000).map(byte).collect();
+    sent.push(b'q');
+    let (mut stdin, copy) = (child.stdin.take().unwrap(), sent.clone());
+    let writer = std::thread::spawn(move || stdin.write_all(&copy));
+    let mut received = Vec::new();
+    child.stdout.take().unwrap().read_to_end(&mut received).unwrap();
+    writer.join().unwrap().unwrap();
+    assert_eq!(wait(&mut child).code(), Some(5 << 1 | 1));
+    assert!(received[1..] == sent, "{} of {} bytes came back", received.len(), sent.len());
+}
+
+/// A guest that takes no input leaves it with whoever sends it, and a user who takes no output
+/// holds the guest up: neither makes `biv` grow.
+#[test]
+fn floods_that_nobody_takes_use_no_memory() {
+    let check = |name: &str, code: &[u8], output_bytes: u64| {
+        let kernel = Kernel::new(name, code);
+        let flood = Command::new("yes").stdout(Stdio::piped()).spawn();
+        let mut flood = flood.expect("`yes` of coreutils");
+        let input = flood.stdout.take().unwrap();
+        let mut child = biv(&kernel, &[]).stdin(input).stdout(Stdio::piped()).spawn().unwrap();
+        let mut stdout = child.stdout.take().unwrap();
+        // Read until it is in its stride, and then no more.
+        let read = std::io::copy(&mut (&mut stdout).take(output_bytes), &mut std::io::sink());
+        assert_eq!(read.unwrap(), output_bytes, "{name}");
+        let before = resident_bytes(&child);
+        std::thread::sleep(Duration::from_millis(1500));
+        let after = resident_bytes(&child);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        flood.kill().unwrap();
+        flood.wait().unwrap();
+        let grown = after.saturating_sub(before);
+        assert!(grown < 4 << 20, "{name}: grew from {before} to {after} bytes");
+    };
+    check("flood-in", kernels::HANG, 1);
+    check("flood-both", kernels::BABBLE, 1 << 20);
+}
+
+/// What a process has in memory: the second field of `/proc/PID/statm`, in pages (proc(5)).
+fn resident_bytes(child: &Child) -> u64 {
+    let statm = std::fs::read_to_string(format!("/proc/{}/statm", child.id())).unwrap();
+    statm.split(' ').nth(1).unwrap().parse::<u64>().unwrap() * 4096
 }
 
 #[test]

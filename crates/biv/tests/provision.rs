@@ -50,9 +50,13 @@ impl Host {
 
     /// `biv run`, which gets the guest and then finds that its kernel is none.
     fn command(&self) -> Command {
+        self.command_with(&[])
+    }
+
+    fn command_with(&self, options: &[&str]) -> Command {
         let path = std::env::var("PATH").unwrap_or_default();
         let mut biv = Command::new(env!("CARGO_BIN_EXE_biv"));
-        biv.args(["run", "--", "true"]).env_clear().stdin(Stdio::null());
+        biv.arg("run").args(options).args(["--", "true"]).env_clear().stdin(Stdio::null());
         biv.env("HOME", &self.home);
         biv.env("PATH", format!("{}:{path}", self.home.join("tools").display()));
         biv
@@ -116,6 +120,25 @@ fn both_parts_come_once() {
     let calls = host.calls().len();
     host.run();
     assert_eq!(host.calls().len(), calls, "the second run needs no apt");
+}
+
+#[test]
+fn a_refresh_replaces_what_is_there() {
+    let host = Host::new("refresh");
+    host.run();
+    fs::write(host.home.join("files/boot/vmlinuz-6.1.0-1-cloud-amd64"), "a newer kernel").unwrap();
+    let kernel = || fs::read(host.cache().join("kernel/vmlinuz")).unwrap();
+    let refresh = || message(&host.command_with(&["--refresh"]).output().unwrap());
+    let answer = refresh();
+    assert!(!answer.contains("default guest"), "{answer}");
+    assert_eq!(kernel(), b"a newer kernel");
+    assert!(!host.cache().join("work").exists());
+    // What cannot be fetched stays.
+    host.script("tools/apt-get", "echo 'E: no network' >&2; exit 1");
+    let answer = refresh();
+    assert!(answer.contains("default guest"), "{answer}");
+    assert_eq!(kernel(), b"a newer kernel");
+    assert_eq!(host.parts(), ["kernel/vmlinuz", "busybox/busybox"]);
 }
 
 #[test]

@@ -1,16 +1,21 @@
 //! What translated code can reach through its FS base: the guest's registers and everything that
 //! blocks, stubs and the trampoline share with Rust.
 
+use std::ffi::c_void;
 use std::sync::atomic::AtomicU32;
 
-use crate::memory::tlb::{JumpEntry, LINES};
+use crate::memory::tlb::{INDEX_BITS, JumpEntry, LINES};
 use crate::state::{Registers, rflags};
+use crate::translate::spans::MAX_SPANS;
 
 /// Bytes reserved for the XSAVE image: x87, SSE, AVX and AVX-512 in the standard format need 2,696.
 pub const XSAVE_BYTES: usize = 4096;
 
 /// Room for one memory operand (at most 108 bytes, `fnsave`) at any alignment.
 const BOUNCE_BYTES: usize = 192;
+
+/// Gates that can be closed before they must be opened again.
+const MAX_CLOSED: usize = 64;
 
 /// Extended state components that Bivouac can carry: x87, SSE, AVX, opmask, ZMM_Hi256, Hi16_ZMM
 /// (SDM 1 13.1).
@@ -32,6 +37,9 @@ impl XsaveArea {
 }
 
 /// Why translated code came back to Rust.
+/// No mark: the processor went on to the next instruction.
+pub(crate) const NOT_COMPUTED: u32 = u32::MAX;
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub(crate) enum Reason {
@@ -43,7 +51,8 @@ pub(crate) enum Reason {
     Miss = 2,
     /// A direct jump is not linked yet; `detail` is the gate.
     Unlinked = 3,
-    /// The jump cache had no entry for RIP.
+    /// The jump cache had no entry for RIP. Where that is not canonical, `detail` is the mark of the
+    /// instruction that computed it, or [`NOT_COMPUTED`].
     Lookup = 4,
     /// The next instruction is for the interpreter.
     Interpret = 5,
@@ -103,8 +112,10 @@ pub(crate) struct Context {
     pub(crate) jump_index_mask: u64,
     /// `pdep` mask that turns the line's number into its byte offset.
     pub(crate) jump_line_mask: u64,
-    /// The active TLB set.
+    /// The active TLB set; translated code has it in GS, or uses this while GS is at the mirror.
     pub(crate) set: u64,
+    /// GS base on the way into translated code.
+    pub(crate) gs_base: u64,
     /// The sets for CPL 0 with AC clear and with AC set.
     pub(crate) kernel_set: u64,
     pub(crate) access_set: u64,
@@ -129,17 +140,39 @@ pub(crate) struct Context {
     /// `pext` masks that round a distance down to words of four and eight bytes.
     pub(crate) word4_mask: u64,
     pub(crate) word8_mask: u64,
+    /// Host addresses of the current block's spans.
+    pub(crate) spans: [u64; MAX_SPANS],
     /// Free for use within one instruction's translation.
     pub(crate) temporary: u64,
+    /// What an `iretq` has read: its frame, and two descriptors.
+    pub(crate) frame: [u64; 7],
+    /// `pext` masks of what `iretq` leaves to the interpreter, and of RF.
+    pub(crate) return_mask: u64,
+    pub(crate) resume_mask: u64,
+    /// Something that only Rust changes asks for the interpreter at `iretq` (translate/interrupt.rs).
+    pub(crate) return_obstacle: u8,
+    /// RF, 0 or 1, of an `iretq` whose target has not been found yet.
+    pub(crate) resume_pending: u8,
     /// The machine waits for interrupts to be enabled, 0 or 1.
     pub(crate) window_wanted: u8,
+    /// Address of the page that user code is executed in (translate/mod.rs, invariant 6).
+    pub(crate) code_page: u64,
+    /// A return to user code is for the run loop, which may run it directly (user/mod.rs), 0 or 1.
+    pub(crate) direct_wanted: u8,
+    /// Times that `syscall` was executed.
+    pub(crate) system_calls: u64,
     /// A stack for moving the flags.
     pub(crate) stack: [u64; 8],
     /// This structure.
     pub(crate) itself: u64,
     /// Address of the trampoline's way out.
     pub(crate) leave: u64,
-    /// The host's stack pointer, FS and GS base and MXCSR while translated code runs.
+    /// Whether the trampoline is to load the guest's x87 and vector state, and whether the host's
+    /// registers hold something else (native/trampoline.rs), 0 or 1.
+    pub(crate) vectors_wanted: u8,
+    pub(crate) vectors_absent: u8,
+    /// The host's stack pointer while translated code runs; its FS and GS base and MXCSR while the
+    /// processor runs.
     pub(crate) host_rsp: u64,
     pub(crate) host_fs: u64,
     pub(crate) host_gs: u64,
@@ -153,8 +186,15 @@ pub(crate) struct Context {
     /// First and last+1 address of the code cache.
     pub(crate) cache_start: u64,
     pub(crate) cache_end: u64,
-    /// What the signal handler needs to stop translated code; owned by the translator.
-    pub(crate) stopper: u64,
+    /// The same for this processor's stubs.
+    pub(crate) stubs_start: u64,
+    pub(crate) stubs_end: u64,
+    /// The [`Stopper`](crate::translate::stopper::Stopper), with which the signal handler stops
+    /// translated code; the package keeps it.
+    pub(crate) stopper: *const c_void,
+    /// Gates that the signal handler has closed and that must be opened again.
+    closed: [u64; MAX_CLOSED],
+    closed_count: usize,
     /// A memory operand that cannot be used in place.
     pub(crate) bounce: Bounce,
     /// x87 and vector state.
@@ -175,11 +215,12 @@ impl Context {
             jump_target: 0,
             reason: 0,
             detail: 0,
-            page_index_mask: 0x00ff_f000,
+            page_index_mask: ((1 << INDEX_BITS) - 1) << 12,
             page_number_mask: !0xfff,
             jump_index_mask: LINES as u64 - 1,
             jump_line_mask: (LINES as u64 - 1) * size_of::<JumpEntry>() as u64,
             set: 0,
+            gs_base: 0,
             kernel_set: 0,
             access_set: 0,
             user_set: 0,
@@ -196,11 +237,22 @@ impl Context {
             count: 0,
             word4_mask: !3,
             word8_mask: !7,
+            spans: [0; MAX_SPANS],
             temporary: 0,
+            frame: [0; 7],
+            return_mask: crate::translate::inline::DELICATE_FLAGS & !rflags::RF,
+            resume_mask: rflags::RF,
+            return_obstacle: 0,
+            resume_pending: 0,
             window_wanted: 0,
+            code_page: 0,
+            direct_wanted: 0,
+            system_calls: 0,
             stack: [0; 8],
             itself: 0,
             leave,
+            vectors_wanted: 0,
+            vectors_absent: 1,
             host_rsp: 0,
             host_fs: 0,
             host_gs: 0,
@@ -210,13 +262,40 @@ impl Context {
             fault: Fault::default(),
             cache_start: 0,
             cache_end: 0,
-            stopper: 0,
+            stubs_start: 0,
+            stubs_end: 0,
+            stopper: std::ptr::null(),
+            closed: [0; MAX_CLOSED],
+            closed_count: 0,
             bounce: Bounce([0; BOUNCE_BYTES]),
             xsave: XsaveArea::initial(),
         });
         context.stack_top = context.stack.as_ptr_range().end as u64;
         context.itself = std::ptr::from_mut(&mut *context) as u64;
         context
+    }
+}
+
+impl Context {
+    /// Remember that the signal handler closes the gate at `at`; false if it must not, because
+    /// there are too many.
+    pub(crate) fn note_closed(&mut self, at: u64) -> bool {
+        let Some(slot) = self.closed.get_mut(self.closed_count) else { return false };
+        *slot = at;
+        self.closed_count += 1;
+        true
+    }
+
+    /// Gates to be opened again; forgets them.
+    pub(crate) fn take_closed(&mut self) -> &[u64] {
+        let count = std::mem::take(&mut self.closed_count);
+        &self.closed[..count]
+    }
+
+    /// Whether host address `rip` is in translated code or in a stub.
+    pub(crate) fn runs_guest_at(&self, rip: u64) -> bool {
+        (self.cache_start..self.cache_end).contains(&rip)
+            || (self.stubs_start..self.stubs_end).contains(&rip)
     }
 }
 

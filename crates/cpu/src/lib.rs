@@ -23,17 +23,22 @@ pub mod history;
 mod interpret;
 mod memory;
 mod native;
+mod package;
 mod replay;
 mod run;
+mod start;
 pub mod state;
 mod system;
 mod translate;
+mod user;
 mod vcpu;
 
 pub use context::XSAVE_BYTES;
 pub use exception::{Exception, Trap, Vector};
 pub use exit::Exit;
+pub use package::Package;
 pub use state::{Registers, Segment, SegmentRegister, TableRegister};
+pub use user::{UserExecution, stop_cycles};
 pub use vcpu::{Config, Error, Kick, RamRegion, Statistics, Vcpu};
 
 /// The host's time-stamp counter.

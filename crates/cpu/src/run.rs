@@ -4,11 +4,15 @@
 //! order of SDM 3A table 6-2: what the last instruction left to do, then NMI, then interrupts, then
 //! the next instruction, translated where the mode allows it and interpreted where not.
 
-use crate::context::Reason;
+use iced_x86::FlowControl;
+
+use crate::context::{NOT_COMPUTED, Reason};
 use crate::exception::{Exception, Trap, Vector};
 use crate::exit::Exit;
 use crate::history::Happened;
+use crate::memory::{Access, Linear};
 use crate::state::{CodeSize, rflags};
+use crate::system::host_time_stamp;
 use crate::vcpu::{Error, Vcpu};
 
 impl Vcpu {
@@ -19,21 +23,32 @@ impl Vcpu {
     /// [`Error::Host`] when the thread cannot be prepared for running guest code.
     pub fn run(&mut self) -> Result<Exit, Error> {
         self.bind_thread()?;
+        self.become_busy();
+        crate::native::note_host(&mut self.context);
+        self.left_at = host_time_stamp();
+        let exit = self.run_busy();
+        crate::native::restore_host(&self.context);
+        self.kick.set_busy(false);
+        Ok(exit)
+    }
+
+    fn run_busy(&mut self) -> Exit {
         loop {
             if let Some(exit) = self.replay.take_queued() {
-                return Ok(exit);
+                return exit;
             }
             if self.pending.shut_down {
-                return Ok(Exit::Shutdown);
+                return Exit::Shutdown;
             }
             if self.kick.take() {
-                return Ok(Exit::Kicked);
+                return Exit::Kicked;
             }
+            self.checkpoint();
             if let Some(exit) = self.take_events() {
-                return Ok(exit);
+                return exit;
             }
             if let Some(exit) = self.advance() {
-                return Ok(exit);
+                return exit;
             }
         }
     }
@@ -61,6 +76,7 @@ impl Vcpu {
         let open = self.context.regs.interrupt_flag != 0 && !self.in_shadow();
         if open && let Some(vector) = self.pending.interrupt.take() {
             self.pending.halted = false;
+            self.consider_direct();
             self.statistics.interrupts += 1;
             let rip = self.context.regs.rip;
             self.history.note(Happened::Interrupt { rip, vector });
@@ -87,6 +103,9 @@ impl Vcpu {
 
     /// Execute one block, one chain of blocks, or one instruction.
     fn advance(&mut self) -> Option<Exit> {
+        if self.wants_direct() {
+            return self.run_direct();
+        }
         if self.may_translate() { self.run_translated() } else { self.interpret() }
     }
 
@@ -96,7 +115,7 @@ impl Vcpu {
         let regs = &self.context.regs;
         !self.config.interpret_only
             && regs.code_size() == CodeSize::Bits64
-            && regs.rflags() & (rflags::TF | rflags::RF | rflags::DF) == 0
+            && regs.rflags() & (rflags::TF | rflags::DF) == 0
             && regs.interrupt_shadow == 0
             && regs.dr[7] & 0xff == 0
             && !self.replay.has_question()
@@ -124,9 +143,11 @@ impl Vcpu {
     /// The instruction that a block has left to the interpreter. It need not be fetched again: a
     /// block whose bytes have changed is gone.
     fn interpret_left(&mut self) -> Option<Exit> {
-        let Some(instruction) = self.translator.left_instruction(self.context.detail) else {
-            return self.interpret();
+        let left = {
+            let (mark, page) = (self.context.detail, self.context.code_page);
+            self.package.translator().left_instruction(mark, page)
         };
+        let Some(instruction) = left else { return self.interpret() };
         self.statistics.interpreted += 1;
         self.replay.begin();
         match self.step_decoded(&instruction) {
@@ -143,6 +164,7 @@ impl Vcpu {
         match trap {
             Trap::Exit(Exit::Halt) => {
                 self.replay.end();
+                self.forget_tick();
                 self.pending.halted = true;
                 Some(Exit::Halt)
             }
@@ -195,22 +217,35 @@ impl Vcpu {
             Ok(target) => target?,
             Err(trap) => return self.take_trap(trap),
         };
+        let mut vectors = false;
         loop {
+            self.note_help();
             self.select_sets();
+            self.heed_dropped_jumps();
+            self.context.code_page = crate::memory::Linear(self.context.regs.rip).page().0;
+            self.note_return_obstacles();
             self.statistics.entries += 1;
-            // SAFETY: `target` is a block's entry, or a restart point in one.
-            let reason = unsafe { crate::native::enter(&mut self.context, target) };
-            if self.translator.stopper_has_closed() {
-                self.translator.reopen_gates();
-            }
+            let start = self.context.regs.rip;
+            let resumes = self.context.regs.take_resume_flag();
+            // SAFETY: `target` is a block's entry, or a restart point in one, whose needs are known.
+            let reason = unsafe { crate::native::enter(&mut self.context, target, vectors) };
+            self.left_at = host_time_stamp();
+            vectors = false;
+            self.reopen_gates();
             self.arrive(reason);
+            let went_on = matches!(reason, Reason::Unlinked | Reason::Lookup);
+            let stayed = resumes && !went_on && self.context.regs.rip == start;
+            if std::mem::take(&mut self.context.resume_pending) != 0 || stayed {
+                self.context.regs.put_resume_flag_back();
+            }
             let left = Happened::Left { rip: self.context.regs.rip, why: reason.name() };
             self.history.note(left);
             match reason {
                 Reason::Miss => match self.serve_miss() {
-                    Resume::At(again) => target = again,
+                    Resume::At(again) => (target, vectors) = again,
                     Resume::Dispatch(exit) => return exit,
                 },
+                Reason::Lookup if self.is_refused() => return self.refuse_jump(),
                 Reason::Unlinked | Reason::Lookup => {
                     if self.is_kicked() {
                         return None;
@@ -221,35 +256,83 @@ impl Vcpu {
                     }
                 }
                 Reason::Interpret => return self.interpret_left(),
-                Reason::Fault => return self.serve_fault(),
+                Reason::Fault => match self.serve_fault() {
+                    Resume::At(again) => (target, vectors) = again,
+                    Resume::Dispatch(exit) => return exit,
+                },
                 Reason::Kicked | Reason::Done => return None,
             }
         }
     }
 
+    /// Translated code is about to run: if it is the user's, what has happened since it was left
+    /// was help.
+    fn note_help(&mut self) {
+        if self.context.regs.cpl == 3 {
+            self.helped_cycles += host_time_stamp().wrapping_sub(self.left_at);
+        }
+    }
+
     /// Put RIP right for the reasons that leave it to a number.
     fn arrive(&mut self, reason: Reason) {
-        let detail = self.context.detail;
+        let (detail, page) = (self.context.detail, self.context.code_page);
         match reason {
             Reason::Miss | Reason::Interpret => {
-                self.context.regs.rip = self.translator.mark_address(detail);
+                self.context.regs.rip = self.package.translator().mark_address(detail, page);
             }
-            Reason::Unlinked => self.context.regs.rip = self.translator.gate_target(detail),
+            Reason::Unlinked => {
+                self.context.regs.rip = self.package.translator().gate_target(detail, page);
+            }
             _ => {}
         }
     }
 
+    /// Whether the jump cache was asked for an address that is not canonical, by a jump.
+    fn is_refused(&self) -> bool {
+        self.context.detail != NOT_COMPUTED && !Linear(self.context.regs.rip).is_canonical()
+    }
+
+    /// An indirect jump, call or return leads to an address that is not canonical: it has not
+    /// happened, and faults (SDM 2A "CALL", "JMP", 2B "RET"). If another processor has changed it
+    /// in the meantime, it has happened, and its target faults.
+    fn refuse_jump(&mut self) -> Option<Exit> {
+        let (mark, page) = (self.context.detail, self.context.code_page);
+        let jump = self.package.translator().mark_address(mark, page);
+        let target = std::mem::replace(&mut self.context.regs.rip, jump);
+        let undone = self.fetch_instruction().ok().and_then(|instruction| {
+            let released = match instruction.op_count() {
+                0 => 0,
+                _ => u64::from(instruction.immediate16()),
+            };
+            match instruction.flow_control() {
+                FlowControl::Return => Some((8 + released).wrapping_neg()),
+                FlowControl::IndirectCall => Some(8),
+                FlowControl::IndirectBranch => Some(0),
+                _ => None,
+            }
+        });
+        let Some(undone) = undone else {
+            self.context.regs.rip = target;
+            return self.interpret();
+        };
+        let rsp = &mut self.context.regs.gpr[4];
+        *rsp = rsp.wrapping_add(undone);
+        self.interpret()
+    }
+
     /// Link a jump, or enter its target into the jump cache; where to go on.
     fn follow(&mut self, reason: Reason) -> Option<u64> {
-        if !self.may_translate() {
+        if !self.may_translate() || self.wants_direct() {
             return None;
         }
         let gate = self.context.detail;
-        let generation = self.translator.generation;
-        let target = self.find_block().ok()??;
+        let generation = self.generation;
+        let plain = reason == Reason::Unlinked && self.package.translator().gate_is_plain(gate);
+        let found = if plain { self.find_plain_block() } else { self.find_block() };
+        let target = found.ok()??;
         let linked = reason == Reason::Unlinked
-            && generation == self.translator.generation
-            && self.translator.link(gate, target);
+            && generation == self.generation
+            && self.package.translator().link(gate, target);
         if linked {
             self.statistics.links += 1;
         } else {
@@ -258,30 +341,54 @@ impl Vcpu {
         Some(target)
     }
 
-    /// A signal arrived in translated code: the host CPU refused a guest instruction.
-    fn serve_fault(&mut self) -> Option<Exit> {
+    /// A signal arrived in translated code: the host CPU refused a guest instruction, or the mirror
+    /// lacks what the guest kernel wants.
+    fn serve_fault(&mut self) -> Resume {
         let fault = self.context.fault;
         if !self.restore_at(fault.rip) {
             tracing::error!(?fault, "host fault outside any guest instruction");
             self.pending.shut_down = true;
-            return Some(Exit::Shutdown);
+            return Resume::Dispatch(Some(Exit::Shutdown));
         }
         let exception = match fault.trap {
             0 => Exception::plain(Vector::DivideError),
             6 => Exception::invalid_opcode(),
             16 => Exception::plain(Vector::FloatingPoint),
             19 => Exception::plain(Vector::SimdFloatingPoint),
+            13 | 14 if self.context.regs.cpl != 3 => return self.serve_mirror_fault(fault),
             // Anything else depends on the operand: the interpreter knows how to say it.
-            _ => return self.interpret(),
+            _ => return Resume::Dispatch(self.interpret()),
         };
-        self.raise(exception)
+        Resume::Dispatch(self.raise(exception))
+    }
+
+    /// A page fault in the mirror; or a general-protection fault, which is what an address beyond
+    /// the mirror becomes (a user's, as a rule).
+    fn serve_mirror_fault(&mut self, fault: crate::context::Fault) -> Resume {
+        /// Error code of a page fault: the access was a write (SDM 3A 4.7).
+        const WRITE: u64 = 1 << 1;
+        self.statistics.mirror_faults += 1;
+        let access = if fault.error & WRITE != 0 { Access::Write } else { Access::Read };
+        let package = std::sync::Arc::clone(&self.package);
+        let found = package.translator().instruction_at(fault.rip);
+        let Some((physical, start)) = found else {
+            return Resume::Dispatch(self.interpret());
+        };
+        if fault.trap == 14 && self.fill_mirror(fault.address, access) {
+            return Resume::At(start);
+        }
+        if package.mirror.is_some() {
+            package.translator().except(physical, &package);
+            self.statistics.mirror_exceptions += 1;
+        }
+        Resume::Dispatch(self.interpret())
     }
 }
 
 /// How to go on after a miss.
 pub(crate) enum Resume {
-    /// In translated code, at this host address.
-    At(u64),
+    /// In translated code, at this host address, with x87 and vector state loaded or not.
+    At((u64, bool)),
     /// In the run loop.
     Dispatch(Option<Exit>),
 }

@@ -321,6 +321,19 @@ impl Registers {
         self.alignment_flag = u8::from(value & rflags::AC != 0);
     }
 
+    /// Clear RF, which has no effect while no breakpoint is set, and which the next instruction
+    /// clears (SDM 3B 18.3.1.1); whether it was set.
+    pub(crate) fn take_resume_flag(&mut self) -> bool {
+        let was_set = self.flags & rflags::RF != 0;
+        self.flags &= !rflags::RF;
+        was_set
+    }
+
+    /// The next instruction has not been executed yet.
+    pub(crate) fn put_resume_flag_back(&mut self) {
+        self.flags |= rflags::RF;
+    }
+
     /// A segment register.
     pub fn segment(&self, which: SegmentRegister) -> &Segment {
         &self.segments[which as usize]

@@ -1,7 +1,7 @@
 //! One virtual processor: its state, the memory it sees, and the calls that a machine makes on it.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 
 use iced_x86::InstructionInfoFactory;
 
@@ -13,9 +13,10 @@ use crate::memory::tlb::Tlb;
 use crate::memory::{Access, Linear, Privilege};
 use crate::native::signals::Registration;
 use crate::native::stub::Stubs;
+use crate::package::Package;
 use crate::replay::Replay;
 use crate::state::Registers;
-use crate::translate::Translator;
+use crate::translate::Mode;
 
 /// A range of guest-physical memory and where it is mapped in this process.
 #[derive(Debug, Clone, Copy)]
@@ -47,6 +48,12 @@ pub enum Error {
     /// The host processor lacks something that translated code needs.
     #[error("this processor lacks {0}, which Bivouac needs")]
     MissingFeature(&'static str),
+    /// More processors than a package holds.
+    #[error("a machine has at most {0} processors")]
+    TooManyProcessors(usize),
+    /// User code cannot be run directly, and must not be translated.
+    #[error("cannot run user code directly: {0}; --user-exec auto translates it instead")]
+    Direct(#[from] direct::Error),
     /// A mapping, a signal handler or a timer could not be had.
     #[error("cannot {action}: {source}")]
     Host {
@@ -63,21 +70,82 @@ pub(crate) struct KickState {
     pub(crate) requested: AtomicU32,
     /// Thread that runs the processor, 0 when none does.
     pub(crate) thread: AtomicI32,
+    /// The processor is in [`Vcpu::run`] (package.rs).
+    busy: AtomicBool,
+    /// Stops a helper process that the processor waits for (user/mod.rs).
+    pub(crate) direct: direct::Kick,
 }
 
-impl KickState {
-    /// Take the request back, if there is one.
-    pub(crate) fn take(&self) -> bool {
-        self.requested.swap(0, Ordering::SeqCst) != 0
-    }
+/// Somebody wants [`Vcpu::run`] to return.
+const RETURN: u32 = 1;
 
-    /// Make it again.
-    pub(crate) fn put_back(&self) {
-        self.requested.store(1, Ordering::SeqCst);
+/// Another processor wants to be alone.
+const WAIT: u32 = 2;
+
+/// The processor is to come to the head of its run loop.
+const LOOK: u32 = 4;
+
+impl KickState {
+    /// Take the request to return back, if there is one.
+    pub(crate) fn take(&self) -> bool {
+        self.requested.load(Ordering::SeqCst) & RETURN != 0
+            && self.requested.fetch_and(!RETURN, Ordering::SeqCst) & RETURN != 0
     }
 
     fn is_requested(&self) -> bool {
         self.requested.load(Ordering::SeqCst) != 0
+    }
+
+    /// Whether another processor wants to be alone.
+    #[inline]
+    pub(crate) fn must_wait(&self) -> bool {
+        self.requested.load(Ordering::SeqCst) & WAIT != 0
+    }
+
+    /// Have the processor wait before it goes on.
+    pub(crate) fn ask_to_wait(&self) {
+        self.request(WAIT);
+    }
+
+    /// Have the processor come to the head of its run loop, where it sees what has changed.
+    pub(crate) fn ask_to_look(&self) {
+        self.request(LOOK);
+    }
+
+    /// It is there.
+    #[inline]
+    pub(crate) fn has_looked(&self) {
+        if self.requested.load(Ordering::SeqCst) & LOOK != 0 {
+            self.requested.fetch_and(!LOOK, Ordering::SeqCst);
+        }
+    }
+
+    /// Undo [`Self::ask_to_wait`].
+    pub(crate) fn let_go(&self) {
+        self.requested.fetch_and(!WAIT, Ordering::SeqCst);
+    }
+
+    pub(crate) fn is_busy(&self) -> bool {
+        self.busy.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn set_busy(&self, busy: bool) {
+        self.busy.store(busy, Ordering::SeqCst);
+    }
+
+    fn request(&self, what: u32) {
+        if self.requested.fetch_or(what, Ordering::SeqCst) & what != 0 {
+            return;
+        }
+        self.direct.kick();
+        let thread = self.thread.load(Ordering::SeqCst);
+        // SAFETY: sending a signal to a thread of this process; if it has ended, the call fails.
+        unsafe {
+            if thread != 0 && thread != libc::gettid() {
+                let signal = crate::native::signals::kick_signal();
+                libc::syscall(libc::SYS_tgkill, libc::getpid(), thread, signal);
+            }
+        }
     }
 }
 
@@ -91,17 +159,7 @@ impl Kick {
     /// Ask the processor to come back. A request made while it is not running is honoured at the
     /// next [`Vcpu::run`].
     pub fn kick(&self) {
-        if self.state.requested.swap(1, Ordering::SeqCst) != 0 {
-            return;
-        }
-        let thread = self.state.thread.load(Ordering::SeqCst);
-        // SAFETY: sending a signal to a thread of this process; if it has ended, the call fails.
-        unsafe {
-            if thread != 0 && thread != libc::gettid() {
-                let signal = crate::native::signals::kick_signal();
-                libc::syscall(libc::SYS_tgkill, libc::getpid(), thread, signal);
-            }
-        }
+        self.state.request(RETURN);
     }
 }
 
@@ -130,10 +188,36 @@ pub struct Statistics {
     pub invalidated_blocks: u64,
     /// Times the code cache was full.
     pub cache_drops: u64,
+    /// Host faults in kernel code that reaches memory through the host's MMU.
+    pub mirror_faults: u64,
+    /// Kernel instructions translated again with a look-up because of one.
+    pub mirror_exceptions: u64,
     /// Exceptions delivered to the guest.
     pub exceptions: u64,
     /// Interrupts delivered to the guest.
     pub interrupts: u64,
+    /// System calls of 64-bit user code.
+    pub system_calls: u64,
+    /// Runs of user code in helper processes, and cycles of the time-stamp counter in them.
+    pub direct_runs: u64,
+    /// See [`Self::direct_runs`].
+    pub direct_cycles: u64,
+    /// Runs that ended because the guest's kernel, or the interpreter, was needed.
+    pub direct_entries: u64,
+    /// Runs that ended because something was not mapped in the helper.
+    pub direct_misses: u64,
+    /// Runs that ended at a page that must not run directly.
+    pub direct_held: u64,
+    /// Helper processes made.
+    pub direct_spaces: u64,
+    /// Pages mapped in them.
+    pub direct_pages: u64,
+    /// Times that the pages of a helper were compared with the page tables.
+    pub direct_flushes: u64,
+    /// Times that a thread began to run directly because it computes.
+    pub direct_promotions: u64,
+    /// Times that it went back to be translated because it enters its kernel often.
+    pub direct_demotions: u64,
     /// Bytes of code cache in use.
     pub cache_bytes: u64,
 }
@@ -142,10 +226,18 @@ pub struct Statistics {
 pub struct Vcpu {
     pub(crate) context: Box<Context>,
     pub(crate) config: Config,
-    pub(crate) ram: Ram,
+    pub(crate) package: Arc<Package>,
+    /// This processor's number in the package.
+    pub(crate) member: usize,
+    /// The generation of the code cache that the jump caches belong to.
+    pub(crate) generation: u64,
+    /// The last order to forget them that was heeded.
+    pub(crate) dropped_jumps: u64,
+    pub(crate) ram: Arc<Ram>,
     pub(crate) tlb: Tlb,
     pub(crate) views: crate::memory::Views,
-    pub(crate) translator: Translator,
+    /// Mode bits under which the jump caches were filled.
+    pub(crate) jump_mode: Mode,
     pub(crate) stubs: Stubs,
     pub(crate) info_factory: InstructionInfoFactory,
     pub(crate) replay: Replay,
@@ -156,10 +248,14 @@ pub struct Vcpu {
     pub(crate) history: crate::history::History,
     /// Semantic state of the instruction set that is not in the registers.
     pub(crate) system: crate::system::SystemState,
+    /// Cycles of the time-stamp counter for which translated user code waited to be helped, and when
+    /// translated code was left last.
+    pub(crate) helped_cycles: u64,
+    pub(crate) left_at: u64,
+    /// Direct execution of user code, if there is any.
+    pub(crate) user: Option<Box<crate::user::UserCode>>,
     /// Instructions that the interpreter has executed, by mnemonic, when counting is on.
     pub(crate) interpreted: Option<std::collections::HashMap<iced_x86::Mnemonic, u64>>,
-    /// What keeps the memory mapped, where that is ours to do; dropped last.
-    memory: Option<host::GuestMemory>,
 }
 
 // SAFETY: the raw pointers inside are to memory owned by the processor or to guest RAM, which
@@ -178,7 +274,7 @@ pub(crate) struct Pending {
 }
 
 impl Vcpu {
-    /// A processor in the state after RESET.
+    /// A processor of its own package, in the state after RESET.
     ///
     /// # Errors
     ///
@@ -186,34 +282,10 @@ impl Vcpu {
     ///
     /// # Safety
     ///
-    /// Every region must be mapped, readable and writable, for as long as the processor lives, and
-    /// nothing in them may be relied upon: the guest changes it at will.
+    /// As for [`Package::new`].
     pub unsafe fn new(config: Config, ram: Vec<RamRegion>) -> Result<Self, Error> {
-        let components = crate::native::check_host()?;
-        let kick = Arc::new(KickState::default());
-        let leave = crate::native::leave_address();
-        let mut context = Context::new(components, leave, &raw const kick.requested);
-        let translator = Translator::new(&mut context)?;
-        let system = crate::system::SystemState::new(&config, components);
-        Ok(Self {
-            context,
-            config,
-            ram: Ram::new(ram),
-            tlb: Tlb::new(),
-            views: crate::memory::Views::default(),
-            translator,
-            stubs: Stubs::default(),
-            info_factory: InstructionInfoFactory::new(),
-            replay: Replay::default(),
-            kick,
-            registration: None,
-            statistics: Statistics::default(),
-            pending: Pending::default(),
-            history: crate::history::History::default(),
-            system,
-            interpreted: None,
-            memory: None,
-        })
+        // SAFETY: the caller vouches for the regions.
+        Self::in_package(config, &unsafe { Package::new(ram) }?)
     }
 
     /// The same in a guest's memory, which stays mapped as long as the processor lives.
@@ -222,14 +294,53 @@ impl Vcpu {
     ///
     /// [`Error`] when the host cannot run translated code.
     pub fn in_memory(config: Config, memory: &host::GuestMemory) -> Result<Self, Error> {
-        let regions = memory.regions().into_iter();
-        let regions = regions
-            .map(|region| RamRegion { guest: region.guest, size: region.size, host: region.host })
-            .collect();
-        // SAFETY: the regions are mapped as long as a clone of `memory` is, which the processor
-        // keeps; everybody else reaches them through `vm-memory`, which relies on nothing in them.
-        let mut cpu = unsafe { Self::new(config, regions) }?;
-        cpu.memory = Some(memory.clone());
+        Self::in_package(config, &Package::in_memory(memory)?)
+    }
+
+    /// A processor that shares memory and translations with the others of `package`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error`] when the host cannot run translated code, or the package is full.
+    pub fn in_package(config: Config, package: &Arc<Package>) -> Result<Self, Error> {
+        let components = crate::native::check_host()?;
+        let kick = Arc::new(KickState::default());
+        let leave = crate::native::leave_address();
+        let mut context = Context::new(components, leave, &raw const kick.requested);
+        context.stopper = (&raw const package.stopper).cast();
+        (context.cache_start, context.cache_end) = package.translator().cache.bounds();
+        let stubs = Stubs::new(&mut context)?;
+        let system = crate::system::SystemState::new(&config, components);
+        let tlb = Tlb::new();
+        let user = package.plan.as_ref().map(|plan| Box::new(crate::user::UserCode::new(plan)));
+        let writable = user.as_ref().map(|user| user.spaces.writable());
+        let member = package.join(&kick, tlb.shared(), writable)?;
+        let mut cpu = Self {
+            context,
+            config,
+            package: Arc::clone(package),
+            member,
+            generation: package.generation(),
+            dropped_jumps: 0,
+            ram: Arc::clone(&package.ram),
+            tlb,
+            views: crate::memory::Views::default(),
+            jump_mode: Mode::default(),
+            stubs,
+            info_factory: InstructionInfoFactory::new(),
+            replay: Replay::default(),
+            kick,
+            registration: None,
+            statistics: Statistics::default(),
+            pending: Pending::default(),
+            history: crate::history::History::default(),
+            system,
+            helped_cycles: 0,
+            left_at: 0,
+            user,
+            interpreted: None,
+        };
+        cpu.note_direct_wanted();
         Ok(cpu)
     }
 
@@ -262,12 +373,15 @@ impl Vcpu {
         self.pending = Pending::default();
         self.context.window_wanted = 0;
         self.system.reset();
+        if let Some(user) = &mut self.user {
+            user.spaces.discard_all();
+        }
         self.flush_tlb(crate::memory::Flush::All);
     }
 
     /// Forget all translations: memory was changed behind the processor's back.
     pub fn forget_code(&mut self) {
-        self.translator.clear(&mut self.stubs, &mut self.tlb);
+        self.drop_blocks();
         self.ram.forget_present();
     }
 
@@ -300,7 +414,13 @@ impl Vcpu {
 
     /// Counters.
     pub fn statistics(&self) -> Statistics {
-        Statistics { cache_bytes: self.translator.cache.used() as u64, ..self.statistics }
+        let mut statistics = self.statistics;
+        statistics.cache_bytes = self.package.translator().cache.used() as u64;
+        statistics.system_calls = self.context.system_calls;
+        if let Some(user) = &self.user {
+            user.count_in(&mut statistics);
+        }
+        statistics
     }
 
     /// Answer an exit that asked for a value.
@@ -359,6 +479,10 @@ impl Vcpu {
 
     pub(crate) fn platform_msr_write(&mut self, index: u32, value: u64) -> Result<(), Trap> {
         self.replay.answer(Exit::MsrWrite { index, value }).map(drop)
+    }
+
+    pub(crate) fn hypercall(&mut self, number: u64, arguments: [u64; 4]) -> Result<u64, Trap> {
+        self.replay.answer(Exit::Hypercall { number, arguments })
     }
 
     pub(crate) fn tpr_read(&mut self) -> Result<u64, Trap> {

@@ -14,8 +14,8 @@ use rustix::mm::{Advice, MapFlags, ProtFlags};
 /// What a huge page is aligned to.
 const HUGE_PAGE_BYTES: usize = 2 << 20;
 
-/// Most that is read from something that does not know its length.
-const MAX_STREAM_BYTES: u64 = 1 << 30;
+/// Most that is read from something that does not know its length, whatever the caller would take.
+pub const MAX_STREAM_BYTES: u64 = 1 << 30;
 
 /// Bytes of its own, zero at first.
 #[derive(Debug)]
@@ -54,33 +54,67 @@ impl Buffer {
         Ok(Self { mapping, mapped, start, length })
     }
 
-    /// A whole file. What does not know its length (a pipe, a device, a file in `/proc`) is read to
-    /// its end, up to a limit.
+    /// A whole file of at most `limit` bytes. What does not know its length (a pipe, a device, a
+    /// file in `/proc`) is read to its end, up to [`MAX_STREAM_BYTES`].
     ///
     /// # Errors
     ///
-    /// What Linux says, that the file became shorter meanwhile, or that there is no end in sight.
-    pub fn read(path: &Path) -> io::Result<Self> {
-        let mut file = File::open(path)?;
+    /// What Linux says, that the file became shorter meanwhile, or
+    /// [`io::ErrorKind::FileTooLarge`]; a file that says how long it is has not been read then.
+    pub fn read(path: &Path, limit: u64) -> io::Result<Self> {
+        let file = File::open(path)?;
         let metadata = file.metadata()?;
         if metadata.is_file() && metadata.len() > 0 {
-            let mut buffer = Self::new(usize::try_from(metadata.len()).map_err(io::Error::other)?)?;
-            file.read_exact(&mut buffer)?;
-            return Ok(buffer);
+            return Self::read_file(file, metadata.len(), limit);
         }
-        let mut bytes = Vec::new();
-        file.take(MAX_STREAM_BYTES + 1).read_to_end(&mut bytes)?;
-        if bytes.len() as u64 > MAX_STREAM_BYTES {
-            return Err(io::Error::new(io::ErrorKind::FileTooLarge, "it does not end"));
+        Self::read_stream(file, limit.min(MAX_STREAM_BYTES))
+    }
+
+    fn read_file(mut file: File, length: u64, limit: u64) -> io::Result<Self> {
+        if length > limit {
+            return Err(too_large(limit));
         }
-        let mut buffer = Self::new(bytes.len())?;
-        buffer.copy_from_slice(&bytes);
+        let mut buffer = Self::new(usize::try_from(length).map_err(io::Error::other)?)?;
+        file.read_exact(&mut buffer)?;
         Ok(buffer)
+    }
+
+    /// Address space for all that may come is cheap; memory is used for what comes.
+    fn read_stream(mut stream: File, limit: u64) -> io::Result<Self> {
+        let room = usize::try_from(limit + 1).map_err(io::Error::other)?;
+        let mut buffer = Self::new(room)?;
+        let mut filled = 0;
+        while filled < room {
+            match stream.read(&mut buffer[filled..]) {
+                Ok(0) => {
+                    buffer.truncate(filled);
+                    return Ok(buffer);
+                }
+                Ok(count) => filled += count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Err(too_large(limit))
     }
 
     /// Forget what is beyond `length`.
     pub fn truncate(&mut self, length: usize) {
         self.length = self.length.min(length);
+    }
+}
+
+fn too_large(limit: u64) -> io::Error {
+    let text = match limit >> 20 {
+        0 => format!("it has more than {limit} bytes"),
+        mib => format!("it has more than {mib} MiB"),
+    };
+    io::Error::new(io::ErrorKind::FileTooLarge, text)
+}
+
+impl AsRef<[u8]> for Buffer {
+    fn as_ref(&self) -> &[u8] {
+        self
     }
 }
 
@@ -140,10 +174,30 @@ mod tests {
         let path = std::env::temp_dir().join(format!("bivouac-{}-buffer", std::process::id()));
         let bytes: Vec<u8> = (0..100_000_u32).map(|index| index as u8).collect();
         std::fs::write(&path, &bytes).unwrap();
-        assert!(*Buffer::read(&path).unwrap() == bytes);
+        assert!(*Buffer::read(&path, u64::MAX).unwrap() == bytes);
+        assert!(*Buffer::read(&path, 100_000).unwrap() == bytes);
+        check_too_large(&path, 99_999);
         std::fs::remove_file(&path).unwrap();
-        assert!(Buffer::read(&path).is_err());
-        assert!(Buffer::read(Path::new("/dev/null")).unwrap().is_empty());
-        assert!(!Buffer::read(Path::new("/proc/self/status")).unwrap().is_empty());
+        assert!(Buffer::read(&path, u64::MAX).is_err());
+        assert!(Buffer::read(Path::new("/dev/null"), 0).unwrap().is_empty());
+        assert!(!Buffer::read(Path::new("/proc/self/status"), 1 << 20).unwrap().is_empty());
+    }
+
+    #[track_caller]
+    fn check_too_large(path: &Path, limit: u64) {
+        let error = Buffer::read(path, limit).expect_err("it was read");
+        assert_eq!(error.kind(), io::ErrorKind::FileTooLarge, "{error}");
+    }
+
+    #[test]
+    fn what_is_too_large_is_not_read() {
+        let path = std::env::temp_dir().join(format!("bivouac-{}-hole", std::process::id()));
+        let file = File::create(&path).unwrap();
+        // More than any host has; nothing of it is stored.
+        file.set_len(1 << 42).unwrap();
+        check_too_large(&path, 1 << 41);
+        std::fs::remove_file(&path).unwrap();
+        check_too_large(Path::new("/dev/zero"), 5 << 20);
+        check_too_large(Path::new("/proc/self/status"), 10);
     }
 }

@@ -1,15 +1,18 @@
 //! What we ask of Linux.
 //!
 //! This crate imports none of ours. It is one of the two that may contain `unsafe`: it maps
-//! memory, and a mapping is something that no type can check. Each `unsafe` block is short
+//! memory, and a mapping is something that no type can check; it talks to the kernel where no safe
+//! crate does. Each `unsafe` block is short
 //! and says what makes it sound.
 //!
 //! - [`memory`]: a guest's physical memory, one sealed `memfd` mapped region by region.
 //! - [`available`]: how much memory the host could still give us, by its own account and by that of
 //!   the control groups that we are in.
+//! - [`confine`]: what a running machine's process may still ask of the kernel.
 
 pub mod available;
 pub mod buffer;
+pub mod confine;
 pub mod memory;
 
 pub use available::Available;

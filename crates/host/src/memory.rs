@@ -135,6 +135,17 @@ impl GuestMemory {
             .collect()
     }
 
+    /// Where `length` bytes at guest-physical address `guest` are in the file, if they are there
+    /// together.
+    pub fn file_offset(&self, guest: u64, length: u64) -> Option<u64> {
+        self.map.iter().find_map(|region| {
+            let at = guest.wrapping_sub(region.start_addr().0);
+            let inside = at < region.len() && length <= region.len() - at;
+            let start = region.file_offset().map_or(0, |offset| offset.start());
+            inside.then(|| start + at)
+        })
+    }
+
     /// Make `size` bytes from guest-physical address `guest` zero again, giving their memory back
     /// to the host. Ranges that are not memory are left alone.
     ///

@@ -8,8 +8,10 @@
 //!
 //! 1. *Nothing runs by itself.* Timers say when they next have something to do and are told that
 //!    time has passed; no thread and no callback is in here but the one that wakes a processor.
-//! 2. *One owner.* A [`Platform`] is used by one thread at a time, without locks. Devices on other
-//!    threads reach it through [`interrupts::Line`], which is a bit in a shared word.
+//! 2. *What concerns one processor costs no lock.* Each processor's thread owns its
+//!    [`platform::Socket`]; processors and devices reach each other through mailboxes and
+//!    [`interrupts::Line`]s, which are bits in shared words. The chip set is locked for an access;
+//!    [`platform`] has the order of locks.
 //! 3. *Every register write of a guest is an ordinary event*: nothing panics, overflows or takes
 //!    time that the guest can choose.
 
@@ -30,5 +32,5 @@ pub mod time;
 mod timers;
 
 pub use interrupts::{Fault, Line, StartUp, Wake};
-pub use platform::{Config, Error, Platform};
+pub use platform::{Config, Error, Platform, Socket};
 pub use request::{Request, Requests};

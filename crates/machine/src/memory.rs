@@ -1,6 +1,8 @@
 //! The guest's physical memory, as devices that read and write it by address see it.
 
-use vm_memory::{Bytes, GuestAddress, GuestMemoryMmap};
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use vm_memory::{Bytes, GuestAddress, GuestMemoryBackend, GuestMemoryMmap, VolatileMemory};
 
 /// No RAM at the address that the guest gave, or not that much.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -22,6 +24,13 @@ pub trait Memory: Send + Sync {
     ///
     /// [`NoMemory`] when the range is not all RAM; part of it may have been written.
     fn write(&self, address: GuestAddress, bytes: &[u8]) -> Result<(), NoMemory>;
+
+    /// Exchange one byte, in one step as other processors see it.
+    ///
+    /// # Errors
+    ///
+    /// [`NoMemory`] when there is no RAM.
+    fn swap_byte(&self, address: GuestAddress, value: u8) -> Result<u8, NoMemory>;
 }
 
 impl Memory for GuestMemoryMmap {
@@ -31,5 +40,11 @@ impl Memory for GuestMemoryMmap {
 
     fn write(&self, address: GuestAddress, bytes: &[u8]) -> Result<(), NoMemory> {
         self.write_slice(bytes, address).map_err(|_| NoMemory)
+    }
+
+    fn swap_byte(&self, address: GuestAddress, value: u8) -> Result<u8, NoMemory> {
+        let slice = self.get_slice(address, 1).map_err(|_| NoMemory)?;
+        let byte = slice.get_atomic_ref::<AtomicU8>(0).map_err(|_| NoMemory)?;
+        Ok(byte.swap(value, Ordering::SeqCst))
     }
 }

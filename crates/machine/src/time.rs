@@ -70,6 +70,8 @@ pub trait Clock: Send + Sync {
     fn now(&self) -> Nanoseconds;
     /// The time-stamp counter as the guest reads it when it has not moved it.
     fn tsc(&self) -> u64;
+    /// How fast the time-stamp counter counts, as well as it is known by now.
+    fn tsc_frequency(&self) -> Hertz;
     /// Time since 1970-01-01T00:00:00Z.
     fn wall(&self) -> Duration;
 }
@@ -101,6 +103,10 @@ impl Clock for ManualClock {
 
     fn tsc(&self) -> u64 {
         self.tsc.ticks_in(self.now())
+    }
+
+    fn tsc_frequency(&self) -> Hertz {
+        self.tsc
     }
 
     fn wall(&self) -> Duration {

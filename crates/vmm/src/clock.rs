@@ -4,7 +4,7 @@
 use std::sync::OnceLock;
 use std::time::{Duration, Instant, SystemTime};
 
-use machine::time::{Clock, Nanoseconds};
+use machine::time::{Clock, Hertz, Nanoseconds};
 
 /// How long the time-stamp counter is compared with the monotonic clock.
 const CALIBRATION: Duration = Duration::from_millis(5);
@@ -16,6 +16,7 @@ const READINGS: usize = 8;
 #[derive(Debug, Clone, Copy)]
 pub struct HostClock {
     start_tsc: u64,
+    start: Instant,
     start_wall: Duration,
     /// Nanoseconds per tick, as a fraction of 2^32.
     scale: u64,
@@ -27,8 +28,10 @@ impl HostClock {
     pub fn new() -> Self {
         let khz = tsc_khz();
         let scale = (1_000_000u128 << 32) / u128::from(khz.max(1));
+        let (start, start_tsc) = simultaneous();
         Self {
-            start_tsc: cpu::time_stamp(),
+            start_tsc,
+            start,
             start_wall: SystemTime::now()
                 .duration_since(SystemTime::UNIX_EPOCH)
                 .unwrap_or_default(),
@@ -57,6 +60,19 @@ impl Clock for HostClock {
 
     fn tsc(&self) -> u64 {
         cpu::time_stamp()
+    }
+
+    /// Measured since the clock was started, if that is longer ago than the calibration took: the
+    /// longer, the better.
+    fn tsc_frequency(&self) -> Hertz {
+        let (now, tsc) = simultaneous();
+        let passed = now.duration_since(self.start);
+        if passed < CALIBRATION {
+            return Hertz(u64::from(self.khz) * 1000);
+        }
+        let ticks = u128::from(tsc.wrapping_sub(self.start_tsc));
+        let hertz = ticks * 1_000_000_000 / passed.as_nanos();
+        Hertz(u64::try_from(hertz).unwrap_or(u64::MAX).max(1))
     }
 
     fn wall(&self) -> Duration {
@@ -114,6 +130,20 @@ mod tests {
         // The second reading of ours is inside the host's span; being scheduled away between the
         // readings is all that may part them.
         assert!(passed.abs_diff(host) < 20_000_000, "{passed} ns against {host} ns");
+    }
+
+    #[test]
+    fn the_frequency_is_known_better_with_time() {
+        let clock = HostClock::new();
+        std::thread::sleep(Duration::from_millis(50));
+        let (start, tsc) = simultaneous();
+        let measured = clock.tsc_frequency().0;
+        std::thread::sleep(Duration::from_millis(100));
+        let (end, later) = simultaneous();
+        let exact = u64::from(khz_of(later.wrapping_sub(tsc), end.duration_since(start))) * 1000;
+        // A hundred parts in a million, where five milliseconds alone can be off by several times that
+        // on a busy host.
+        assert!(measured.abs_diff(exact) < exact / 10_000, "{measured} Hz against {exact} Hz");
     }
 
     #[test]

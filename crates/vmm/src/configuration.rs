@@ -2,14 +2,50 @@
 
 use std::fmt;
 use std::io::Write;
+use std::ops::Deref;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
+use std::sync::Arc;
+
+/// The bytes of a file, wherever they are. Clones share them.
+#[derive(Clone)]
+pub struct Contents(Arc<dyn AsRef<[u8]> + Send + Sync>);
+
+impl Contents {
+    /// These bytes: a `Vec<u8>`, a [`host::Buffer`], a static slice.
+    pub fn new(bytes: impl AsRef<[u8]> + Send + Sync + 'static) -> Self {
+        Self(Arc::new(bytes))
+    }
+}
+
+impl Default for Contents {
+    fn default() -> Self {
+        Self::new([])
+    }
+}
+
+impl Deref for Contents {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        (*self.0).as_ref()
+    }
+}
+
+impl fmt::Debug for Contents {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{} bytes", self.len())
+    }
+}
+
+/// The most processors that a machine can have.
+pub const MAX_PROCESSORS: usize = 16;
 
 /// A file that the kernel gets: the initrd, or a Multiboot module.
 #[derive(Debug, Clone, Default)]
 pub struct Module {
     /// Its bytes.
-    pub data: Vec<u8>,
+    pub data: Contents,
     /// Its own command line, if the protocol has such.
     pub command_line: String,
 }
@@ -29,11 +65,20 @@ impl fmt::Debug for Line {
     }
 }
 
+/// Where the characters of a port go.
+pub struct Sink(pub Box<dyn Write + Send>);
+
+impl fmt::Debug for Sink {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("Sink")
+    }
+}
+
 /// Everything that makes one machine.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Configuration {
     /// The kernel file's bytes.
-    pub kernel: Vec<u8>,
+    pub kernel: Contents,
     /// Its name, which Multiboot kernels see.
     pub kernel_name: String,
     /// The initrd, or modules.
@@ -42,20 +87,51 @@ pub struct Configuration {
     pub command_line: String,
     /// Bytes of memory.
     pub memory: u64,
+    /// Processors, 1 to [`MAX_PROCESSORS`].
+    pub processors: usize,
     /// The first serial port.
     pub console: Line,
     /// The second serial port, the channel to the guest's init.
     pub channel: Line,
     /// Boot again when the guest resets the machine.
     pub reboot: bool,
+    /// Offer the debug console at port 0xe9, whose characters go there.
+    pub debug_console: Option<Sink>,
     /// Offer the debug-exit port at 0xf4.
     pub debug_exit: bool,
-    /// Execute everything in the interpreter.
+    /// Execute everything in the interpreter, user code included.
     pub interpret: bool,
+    /// How the guest's user code is executed.
+    pub user_execution: cpu::UserExecution,
     /// Directory where unpacked kernels are kept.
     pub cache: Option<PathBuf>,
     /// Count what the interpreter executes.
     pub count_interpreted: bool,
+    /// Confine this process for good before the guest starts (see [`host::confine`]).
+    pub confine: bool,
+}
+
+impl Default for Configuration {
+    fn default() -> Self {
+        Self {
+            kernel: Contents::default(),
+            kernel_name: String::new(),
+            modules: Vec::new(),
+            command_line: String::new(),
+            memory: 0,
+            processors: 1,
+            console: Line::default(),
+            channel: Line::default(),
+            reboot: false,
+            debug_console: None,
+            debug_exit: false,
+            interpret: false,
+            user_execution: cpu::UserExecution::default(),
+            cache: None,
+            count_interpreted: false,
+            confine: false,
+        }
+    }
 }
 
 /// How a machine ended.
@@ -88,6 +164,9 @@ pub enum Error {
     /// The firmware tables do not fit.
     #[error("cannot describe the machine to its kernel: {0}")]
     Tables(String),
+    /// The process cannot be confined.
+    #[error(transparent)]
+    Confine(#[from] host::confine::Error),
     /// Too little memory for anything.
     #[error(
         "a machine needs at least {} MiB of memory, not {wanted} bytes; give a larger --mem",
@@ -110,6 +189,12 @@ pub enum Error {
         /// Bytes possible.
         most: u64,
     },
+    /// None, or too many.
+    #[error("a machine has 1 to {MAX_PROCESSORS} processors, not {0}; change --cpus")]
+    Processors(usize),
+    /// A fault of ours on a processor's thread.
+    #[error("the thread of processor {0} panicked; please report this with the message above")]
+    Panicked(usize),
     /// A thread, a timer or an event descriptor.
     #[error("cannot set up the machine: {0}")]
     Host(#[from] std::io::Error),

@@ -1,29 +1,45 @@
 //! One virtual machine, from one configuration: the place where the processor, the machine and its
 //! devices meet.
 //!
-//! What it is not: a command line, a control plane, a device. It owns the processor's thread (the
-//! caller's), an alarm and a reader per serial line, and leaves none of them behind.
+//! What it is not: a command line, a control plane, a device. It owns a thread for each processor
+//! (the first one's is the caller's), one for alarms and a reader per serial line, and leaves none of
+//! them behind.
 //!
 //! What rules it:
 //!
 //! 1. *The processor returns, the machine answers.* [`machine`](Machine) dispatches each exit; the
 //!    engine never calls a device.
-//! 2. *Nobody polls.* Whoever has something for the processor (a deadline, a key, a stop) kicks it.
-//! 3. *A reset is a new boot*: memory is cleared, the kernel is loaded again.
+//! 2. *Nobody polls.* Whoever has something for a processor (a deadline, a key, another processor's
+//!    message, a stop) wakes it. An idle processor may watch for a moment before it sleeps, if there
+//!    is a core for it ([`idle`]).
+//! 3. *A processor's exits cost no lock* but the chip set's, for those that use it. Locks are taken in
+//!    the order that [`machine::platform`] gives; a collector of serial output after all of them.
+//! 4. *A reset is a new boot*: memory is cleared, the kernel is loaded again.
 
 #![forbid(unsafe_code)]
 
+mod activity;
 mod alarm;
 mod clock;
 mod configuration;
+mod control;
 mod convert;
+mod helpers;
+mod idle;
 mod line;
 mod machine;
 mod processor;
 mod run;
+mod stolen;
+mod waker;
 
-pub use alarm::Waker;
+pub use ::cpu::{Statistics, UserExecution, Vcpu};
+pub use ::machine::boot::{ModuleFile, split_modules};
+pub use activity::Activity;
 pub use clock::HostClock;
-pub use configuration::{Configuration, Error, Line, Module, Outcome};
+pub use configuration::{
+    Configuration, Contents, Error, Line, MAX_PROCESSORS, Module, Outcome, Sink,
+};
+pub use helpers::cost_of_a_stop;
 pub use machine::{Machine, Stop};
 pub use processor::{Kick, Processor};

@@ -12,12 +12,12 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use devices::serial::{Input, Place};
-use devices::{DebugExit, FwCfg, Serial};
+use devices::{DebugConsole, DebugExit, FwCfg, Post, Serial};
 use machine::Platform;
 use machine::time::Nanoseconds;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 
-use crate::configuration::{Configuration, Error, Line};
+use crate::configuration::{Configuration, Error, Line, Sink};
 
 /// How long a byte may wait for others.
 pub(crate) const FLUSH_AFTER: Nanoseconds = Nanoseconds(1_000_000);
@@ -184,14 +184,28 @@ pub(crate) fn plug_in(
     for (place, line) in [(Place::Com1, console), (Place::Com2, channel)] {
         plug_in_line(platform, place, line, &mut lines)?;
     }
-    let plugged =
-        FwCfg::new(Arc::new(memory.map().clone()), 1, configuration.memory)
-            .plug_into(platform)
-            .and_then(|()| {
-                if configuration.debug_exit { DebugExit::plug_into(platform) } else { Ok(()) }
-            });
-    plugged.map_err(|error| Error::Tables(error.to_string()))?;
+    plug_in_ports(platform, configuration, memory, &mut lines)
+        .map_err(|error| Error::Tables(error.to_string()))?;
     Ok(lines)
+}
+
+fn plug_in_ports(
+    platform: &mut Platform,
+    configuration: &mut Configuration,
+    memory: &host::GuestMemory,
+    lines: &mut Lines,
+) -> Result<(), machine::bus::Error> {
+    Post::plug_into(platform)?;
+    FwCfg::new(Arc::new(memory.map().clone()), 1, configuration.memory).plug_into(platform)?;
+    if configuration.debug_exit {
+        DebugExit::plug_into(platform)?;
+    }
+    if let Some(Sink(output)) = configuration.debug_console.take() {
+        let collector = Collector::new(Some(output));
+        DebugConsole::plug_into(platform, Box::new(collector.clone()))?;
+        lines.collectors.push(collector);
+    }
+    Ok(())
 }
 
 fn plug_in_line(

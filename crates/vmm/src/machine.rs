@@ -1,21 +1,22 @@
 //! The life of one machine: built, booted, run until it ends, booted again if it asks for that.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
-use cpu::Vcpu;
+use cpu::{UserExecution, Vcpu};
 use host::GuestMemory;
 use machine::boot::{self, Cache, Randomness};
 use machine::time::{Clock, Hertz};
-use machine::{Platform, Wake, acpi, layout, platform};
+use machine::{Platform, acpi, layout, platform};
 use vm_memory::{Bytes, GuestAddress};
 
-use crate::alarm::Waker;
+use crate::activity::Activity;
 use crate::clock::HostClock;
-use crate::configuration::{Configuration, Error, Outcome};
-use crate::convert;
+use crate::configuration::{Configuration, Contents, Error, MAX_PROCESSORS, Outcome};
+use crate::control::Control;
 use crate::processor::Processor;
-use crate::run::Runner;
+use crate::run::{Runner, Wakers};
+use crate::waker::Waker;
+use crate::{convert, helpers};
 
 /// The least memory with which anything boots: the first mebibyte and room for a small kernel.
 const MINIMUM_MEMORY: u64 = 2 << 20;
@@ -23,24 +24,16 @@ const MINIMUM_MEMORY: u64 = 2 << 20;
 /// The most, far below what physical addresses can name.
 const MAXIMUM_MEMORY: u64 = 16 << 40;
 
-impl Wake for Waker {
-    fn wake(&self, _processor: usize) {
-        Waker::wake(self);
-    }
-}
-
 /// Ends a machine from another thread.
 #[derive(Debug, Clone)]
 pub struct Stop {
-    requested: Arc<AtomicBool>,
-    waker: Waker,
+    control: Control,
 }
 
 impl Stop {
     /// Make [`Machine::run`] return [`Outcome::Stopped`] soon.
     pub fn stop(&self) {
-        self.requested.store(true, Ordering::Release);
-        self.waker.wake();
+        self.control.stop();
     }
 }
 
@@ -49,6 +42,8 @@ pub struct Machine {
     runner: Runner<Vcpu>,
     memory: GuestMemory,
     configuration: Configuration,
+    /// The time-stamp counter when it was ready.
+    began: u64,
 }
 
 impl Machine {
@@ -65,6 +60,9 @@ impl Machine {
         if wanted > MAXIMUM_MEMORY {
             return Err(Error::TooMuchMemory { wanted, most: MAXIMUM_MEMORY });
         }
+        if !(1..=MAX_PROCESSORS).contains(&configuration.processors) {
+            return Err(Error::Processors(configuration.processors));
+        }
         let page = 4096;
         configuration.memory = configuration.memory.div_ceil(page) * page;
         let ranges: Vec<_> = layout::ram_regions(configuration.memory)
@@ -73,23 +71,33 @@ impl Machine {
             .collect();
         let memory = GuestMemory::new(&ranges)?;
         let clock = Arc::new(HostClock::new());
-        let cpu = new_processor(&configuration, &memory, &clock)?;
-        let waker = Waker::new(Processor::kick_handle(&cpu))?;
-        let mut platform = new_platform(&configuration, &memory, &clock, &waker)?;
+        let cpus = new_processors(&configuration, &memory, &clock)?;
+        let wakers: Vec<_> =
+            cpus.iter().map(|cpu| Waker::new(Processor::kick_handle(cpu))).collect();
+        let mut platform = new_platform(&configuration, &memory, &clock, &wakers)?;
         let lines = crate::line::plug_in(&mut platform, &mut configuration, &memory)?;
-        let runner = Runner::new(cpu, platform, lines, clock, waker)?;
-        Ok(Self { runner, memory, configuration })
+        let runner = Runner::new(cpus, platform, lines, clock, wakers)?;
+        Ok(Self { runner, memory, configuration, began: cpu::time_stamp() })
     }
 
     /// Something that ends the machine.
     pub fn stop_handle(&self) -> Stop {
-        let (requested, waker) = self.runner.stop_request();
-        Stop { requested, waker }
+        Stop { control: self.runner.control() }
     }
 
-    /// The processor, for statistics.
-    pub fn processor(&self) -> &Vcpu {
-        &self.runner.cpu
+    /// The processors, for statistics.
+    pub fn processors(&self) -> &[Vcpu] {
+        &self.runner.cpus
+    }
+
+    /// Cycles of the time-stamp counter since it was built.
+    pub fn age_cycles(&self) -> u64 {
+        cpu::time_stamp().wrapping_sub(self.began)
+    }
+
+    /// What the processors' threads have done.
+    pub fn activity(&self) -> &[Activity] {
+        &self.runner.activity
     }
 
     /// Boot, and run until the machine ends. One that is not to boot again does this once: what it
@@ -101,6 +109,7 @@ impl Machine {
     pub fn run(&mut self) -> Result<Outcome, Error> {
         loop {
             self.boot()?;
+            self.confine()?;
             if !self.configuration.reboot {
                 self.forget_files();
             }
@@ -111,26 +120,37 @@ impl Machine {
         }
     }
 
+    /// From here on, what the guest could make of us can do nothing but be this machine.
+    fn confine(&mut self) -> Result<(), Error> {
+        if self.configuration.confine {
+            host::confine::confine()?;
+            // There are no files any more: a kernel that is to boot again is unpacked again.
+            self.configuration.cache = None;
+        }
+        Ok(())
+    }
+
     fn forget_files(&mut self) {
-        self.configuration.kernel = Vec::new();
+        self.configuration.kernel = Contents::default();
         self.configuration.modules = Vec::new();
     }
 
     /// Everything as after power-on.
     fn clear(&mut self) -> Result<(), Error> {
-        self.runner.cpu.reset();
+        self.runner.cpus.iter_mut().for_each(Vcpu::reset);
         self.runner.platform.reset();
         for (start, size) in layout::ram_regions(self.configuration.memory) {
             self.memory.discard(start.0, size)?;
         }
-        self.runner.cpu.forget_code();
+        self.runner.cpus.iter_mut().for_each(Vcpu::forget_code);
         Ok(())
     }
 
     /// Load the kernel and put the processor at its entry.
     fn boot(&mut self) -> Result<(), Error> {
+        let processors = self.configuration.processors;
         let tables =
-            acpi::build(&acpi::Config { processors: 1, com1: true, com2: true, fw_cfg: true })
+            acpi::build(&acpi::Config { processors, com1: true, com2: true, fw_cfg: true })
                 .map_err(|error| Error::Tables(error.to_string()))?;
         for (address, bytes) in &tables.pieces {
             self.memory
@@ -139,7 +159,7 @@ impl Machine {
                 .map_err(|error| Error::Tables(error.to_string()))?;
         }
         let entry = self.load(tables.rsdp)?;
-        convert::enter(self.runner.cpu.registers_mut(), &entry);
+        convert::enter(self.runner.cpus[0].registers_mut(), &entry);
         Ok(())
     }
 
@@ -174,39 +194,48 @@ impl Drop for Machine {
     }
 }
 
-fn new_processor(
+fn new_processors(
     configuration: &Configuration,
     memory: &GuestMemory,
     clock: &HostClock,
-) -> Result<Vcpu, Error> {
-    let config = cpu::Config {
-        apic_id: 0,
-        processors: 1,
-        tsc_khz: clock.tsc_khz(),
-        interpret_only: configuration.interpret,
+) -> Result<Vec<Vcpu>, Error> {
+    let execution = match configuration.interpret {
+        true => UserExecution::Translate,
+        false => configuration.user_execution,
     };
-    let mut cpu = Vcpu::in_memory(config, memory)?;
-    if configuration.count_interpreted {
-        cpu.count_interpreted();
-    }
-    Ok(cpu)
+    let package = helpers::package(memory, execution)?;
+    let processors = configuration.processors as u32;
+    let new_processor = |apic_id| {
+        let config = cpu::Config {
+            apic_id,
+            processors,
+            tsc_khz: clock.tsc_khz(),
+            interpret_only: configuration.interpret,
+        };
+        let mut cpu = Vcpu::in_package(config, &package)?;
+        if configuration.count_interpreted {
+            cpu.count_interpreted();
+        }
+        Ok(cpu)
+    };
+    (0..processors).map(new_processor).collect()
 }
 
 fn new_platform(
     configuration: &Configuration,
     memory: &GuestMemory,
     clock: &Arc<HostClock>,
-    waker: &Waker,
+    wakers: &[Waker],
 ) -> Result<Platform, Error> {
     let config = platform::Config {
-        processors: 1,
+        processors: configuration.processors,
         tsc: Hertz(u64::from(clock.tsc_khz()) * 1000),
         memory_bytes: configuration.memory,
     };
     let surroundings = platform::Surroundings {
         clock: Arc::clone(clock) as Arc<dyn Clock>,
         memory: Arc::new(memory.map().clone()),
-        wake: Arc::new(waker.clone()),
+        wake: Arc::new(Wakers(wakers.to_vec())),
     };
     Platform::new(config, surroundings).map_err(|error| Error::Tables(error.to_string()))
 }
@@ -250,8 +279,18 @@ mod tests {
     }
 
     #[test]
+    fn processors_have_limits() {
+        for processors in [0, MAX_PROCESSORS + 1, usize::MAX] {
+            let memory = 64 << 20;
+            let configuration = Configuration { memory, processors, ..Configuration::default() };
+            let error = Machine::new(configuration).err().expect("no machine").to_string();
+            assert!(error.contains("1 to 16") && error.contains("--cpus"), "{error}");
+        }
+    }
+
+    #[test]
     fn what_is_no_kernel_is_refused_when_it_is_to_run() {
-        let kernel = b"This is no kernel.".to_vec();
+        let kernel = Contents::new(b"This is no kernel.");
         let configuration = Configuration { kernel, memory: 64 << 20, ..Configuration::default() };
         let error = Machine::new(configuration).unwrap().run().unwrap_err();
         assert!(matches!(error, Error::Boot(_)), "{error}");

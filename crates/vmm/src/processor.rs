@@ -7,6 +7,7 @@
 
 use std::fmt::Debug;
 use std::sync::Arc;
+use std::time::Duration;
 
 use cpu::{Exit, Vcpu};
 
@@ -23,7 +24,7 @@ impl Kick for cpu::Kick {
 }
 
 /// Runs guest code until something happens that it cannot do itself.
-pub trait Processor {
+pub trait Processor: Send {
     /// Run until an exit.
     ///
     /// # Errors
@@ -57,6 +58,25 @@ pub trait Processor {
 
     /// What the guest has added to its time-stamp counter.
     fn tsc_offset(&self) -> u64;
+
+    /// Take INIT.
+    fn initialize(&mut self);
+
+    /// Take a start-up message: go on in real mode at the start of this page.
+    fn start_at(&mut self, page: u8);
+
+    /// End a halt without an interrupt.
+    fn end_halt(&mut self);
+
+    /// Forget all address translations.
+    fn forget_addresses(&mut self);
+
+    /// The calling thread will not run the processor again, or not soon.
+    fn leave_thread(&mut self);
+
+    /// Time of the host's cores that was spent on guest code outside the thread that runs the
+    /// processor.
+    fn computed_elsewhere(&mut self) -> Duration;
 
     /// The state that a shutdown leaves behind, for people.
     fn describe(&self) -> String;
@@ -104,6 +124,30 @@ impl Processor for Vcpu {
 
     fn tsc_offset(&self) -> u64 {
         self.registers().tsc_offset
+    }
+
+    fn initialize(&mut self) {
+        Vcpu::initialize(self);
+    }
+
+    fn start_at(&mut self, page: u8) {
+        Vcpu::start_at(self, page);
+    }
+
+    fn end_halt(&mut self) {
+        Vcpu::end_halt(self);
+    }
+
+    fn forget_addresses(&mut self) {
+        Vcpu::forget_addresses(self);
+    }
+
+    fn leave_thread(&mut self) {
+        Vcpu::leave_thread(self);
+    }
+
+    fn computed_elsewhere(&mut self) -> Duration {
+        Vcpu::helpers_time(self)
     }
 
     fn describe(&self) -> String {

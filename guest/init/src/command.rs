@@ -5,10 +5,9 @@
 //! name [`SESSION_NAME`]; that process does both and then becomes the command.
 
 use std::ffi::{OsStr, OsString};
-use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitCode, Stdio};
 
@@ -146,31 +145,4 @@ pub fn run_session(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let failure = NotStarted::new(&name, error);
     eprintln!("{failure}");
     ExitCode::from(failure.status)
-}
-
-/// A shell on the console, for a machine that nobody gives orders.
-pub fn console_shell() -> io::Result<()> {
-    let console = File::options().read(true).write(true).open("/dev/console")?;
-    let order = Order {
-        environment: [
-            &b"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"[..],
-            b"HOME=/root",
-            b"TERM=linux",
-        ]
-        .map(<[u8]>::to_vec)
-        .to_vec(),
-        directory: b"/".to_vec(),
-        ..Order::default()
-    };
-    let shell = OsString::from_vec(b"/bin/sh".to_vec());
-    let mut command = Command::new("/proc/self/exe");
-    configure(&mut command, &order)
-        .arg0(SESSION_NAME)
-        .arg(&shell)
-        .stdin(console.try_clone()?)
-        .stdout(console.try_clone()?)
-        .stderr(console);
-    let child = command.spawn()?;
-    crate::reaper::Reaper::start(child.id())?.end()?;
-    Ok(())
 }

@@ -1,8 +1,7 @@
 //! The first process in a guest of `biv`: prepares the system, runs what the host orders, reports
 //! how it ended and switches the machine off.
 //!
-//! What it is not: a service manager. It runs one command, or, where nobody gives orders, a shell
-//! on the console.
+//! What it is not: a service manager. It runs one command, and where nobody gives orders, none.
 //!
 //! What rules it:
 //!
@@ -26,6 +25,10 @@ use std::process::ExitCode;
 /// The kernel parameter that names the channel's device.
 const CHANNEL_PARAMETER: &str = "biv.channel=";
 
+/// What it says where it was not `biv` who chose it.
+const NO_CHANNEL: &str =
+    "the kernel's command line names no channel (biv.channel=DEVICE), so there is nothing to do";
+
 fn main() -> ExitCode {
     let mut arguments = std::env::args_os();
     if arguments.next().is_some_and(|name| name == command::SESSION_NAME) {
@@ -41,7 +44,7 @@ fn main() -> ExitCode {
     }
     let outcome = match system::kernel_parameter(CHANNEL_PARAMETER) {
         Some(device) => service::run(&device),
-        None => command::console_shell(),
+        None => Err(std::io::Error::other(NO_CHANNEL)),
     };
     if let Err(error) = outcome {
         eprintln!("init: {error}");

@@ -75,13 +75,13 @@ start64:
         .globl  gdt, gdt_pointer
 gdt:
         .quad   0
-        .quad   0x00af9b000000ffff              /* 08 kernel code, 64 bits */
-        .quad   0x00cf93000000ffff              /* 10 kernel data */
-        .quad   0x00cffb000000ffff              /* 18 user code, 32 bits */
-        .quad   0x00cff3000000ffff              /* 20 user data */
-        .quad   0x00affb000000ffff              /* 28 user code, 64 bits */
-        .quad   0x00cff3000000ffff              /* 30 user data, for sysexit */
-        .quad   0x00cf9b000000ffff              /* 38 kernel code, 32 bits */
+        .quad   0x00cf9b000000ffff              /* 08 kernel code, 32 bits */
+        .quad   0x00af9b000000ffff              /* 10 kernel code, 64 bits */
+        .quad   0x00cf93000000ffff              /* 18 kernel data */
+        .quad   0x00cffb000000ffff              /* 20 user code, 32 bits */
+        .quad   0x00cff3000000ffff              /* 28 user data */
+        .quad   0x00affb000000ffff              /* 30 user code, 64 bits */
+        .quad   0x00cff3000000ffff              /* 38 user data, for sysexit */
         .quad   0x00009b000000ffff              /* 40 kernel code, 16 bits */
         .quad   0x000093000000ffff              /* 48 kernel data, 16 bits */
         .fill   56, 8, 0                        /* 50 TSS, 60 LDT, then free */

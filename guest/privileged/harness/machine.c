@@ -75,6 +75,42 @@ static void set_up_tables(void)
 }
 #endif
 
+/* What user code is started with beyond `kernel_state`. */
+static word user_flags;
+
+#ifdef __x86_64__
+/* With these words on a Multiboot command line, programs start as on Linux: user code with
+ * interrupts enabled, and all extended state and the instructions for segment bases switched on. */
+static const char as_linux_has_it[] = "user=linux";
+
+static bool is_wanted(const char *words)
+{
+    const struct {
+        u32 flags, memory_lower, memory_upper, boot_device, command_line;
+    } *info = (void *)boot_info;
+    if (boot_kind != 1 || !(info->flags & 4))
+        return false;
+    for (const char *at = (char *)(word)info->command_line; *at; at++) {
+        unsigned length = 0;
+        while (words[length] && at[length] == words[length])
+            length++;
+        if (!words[length])
+            return true;
+    }
+    return false;
+}
+
+static void set_up_user_code(void)
+{
+    if (!is_wanted(as_linux_has_it))
+        return;
+    struct cpuid states = cpuid(13, 0);
+    write_cr4(read_cr4() | CR4_FSGSBASE | CR4_OSXSAVE);
+    asm volatile("xsetbv" ::"a"(states.eax), "d"(states.edx), "c"(0));
+    user_flags = F_IF;
+}
+#endif
+
 void load_idt(void)
 {
     struct {
@@ -91,6 +127,9 @@ void set_up_machine(void)
     asm volatile("lldt %w0; ltr %w1" ::"r"(0), "r"(TSS_SELECTOR));
     out8(0x21, 0xff);
     out8(0xa1, 0xff);
+#ifdef __x86_64__
+    set_up_user_code();
+#endif
 }
 
 void handle_event(struct event *event)
@@ -139,6 +178,7 @@ struct event user_state(const void *code)
     start.rip = USER(code);
     start.rsp = USER(STACK_END(user_stack) - 1024);
     start.ss = USER_DS;
+    start.rflags |= user_flags;
 #ifdef __x86_64__
     start.cs = USER_CS64;
 #else

@@ -3,9 +3,14 @@
 use std::path::Path;
 
 use super::Finding;
-use crate::provision;
+use crate::provision::{self, Guest};
 
 const TOPIC: &str = "guest";
+
+const SECONDS_PER_DAY: u64 = 24 * 60 * 60;
+
+/// Debian has released a new kernel by then.
+const OLD_DAYS: u64 = 90;
 
 pub fn examine() -> Vec<Finding> {
     let apt = if in_search_path("apt-get") && in_search_path("dpkg-deb") {
@@ -16,13 +21,26 @@ pub fn examine() -> Vec<Finding> {
     };
     let cache = match provision::cache_directory() {
         Err(error) => Finding::note(TOPIC, "cache", error.to_string()),
-        Ok(path) => {
-            let packages = provision::Guest::packages(&path);
-            let found = if packages.is_empty() { "empty".to_owned() } else { packages.join(", ") };
-            Finding::good(TOPIC, "cache", format!("{}: {found}", path.display()))
-        }
+        Ok(path) => cached(&path),
     };
     vec![apt, cache]
+}
+
+/// What is in the cache, and since when.
+fn cached(path: &Path) -> Finding {
+    let packages = Guest::packages(path);
+    let place = path.display();
+    let Some(age) = Guest::age(path) else {
+        return Finding::good(TOPIC, "cache", format!("{place}: empty"));
+    };
+    let days = age.as_secs() / SECONDS_PER_DAY;
+    let since = if days == 1 { "1 day old".to_owned() } else { format!("{days} days old") };
+    let found = format!("{place}: {}, {since}", packages.join(", "));
+    if days < OLD_DAYS {
+        Finding::good(TOPIC, "cache", found)
+    } else {
+        Finding::note(TOPIC, "cache", found).because("`biv run --refresh` fetches it again")
+    }
 }
 
 fn in_search_path(program: &str) -> bool {

@@ -11,6 +11,7 @@ pub fn examine() -> Vec<Finding> {
     let mut findings = vec![seccomp(&own), privileges(&own)];
     findings.push(namespaces());
     findings.extend(system_calls());
+    findings.push(direct(vmm::cost_of_a_stop()));
     findings
 }
 
@@ -69,7 +70,31 @@ fn system_calls() -> Vec<Finding> {
         tried("guest memory", guest.map(drop), "a sealed memfd, mapped"),
         tried("executable memory", executable, "translated code is written, then executed"),
         tried("signalfd", signals, "signals are read while a machine runs"),
+        confinement(host::confine::probe()),
     ]
+}
+
+/// Whether a machine's process can be confined; without, machines run if they are told to.
+fn confinement(result: std::io::Result<()>) -> Finding {
+    match result {
+        Ok(()) => Finding::good(TOPIC, "seccomp filters", "work")
+            .because("a running machine's process opens no file, starts no process"),
+        Err(error) => Finding::note(TOPIC, "seccomp filters", error.to_string())
+            .because("machines run with --no-seccomp only, and are not confined then"),
+    }
+}
+
+/// Whether user code can run natively, in processes of its own, and what leaving it costs.
+fn direct(result: Result<std::time::Duration, vmm::Error>) -> Finding {
+    const NAME: &str = "direct execution";
+    match result {
+        Ok(stop) => {
+            let microseconds = stop.as_nanos() as f64 / 1000.0;
+            Finding::good(TOPIC, NAME, format!("works, {microseconds:.1} us for a stop"))
+                .because("user code that computes runs natively; a stop is a call into its kernel")
+        }
+        Err(error) => Finding::note(TOPIC, NAME, "not possible").because(&error.to_string()),
+    }
 }
 
 /// Maps a page that may be written and executed, and unmaps it again.
@@ -104,6 +129,17 @@ mod tests {
         check("Seccomp:\t2\nSeccomp_filters:\t1\n", Verdict::Good);
         check("Name:\tbiv\n", Verdict::Note);
         assert!(seccomp("Seccomp:\t2\nSeccomp_filters:\t3\n").found.ends_with('3'));
+    }
+
+    #[test]
+    fn without_direct_execution_machines_run_all_the_same() {
+        let works = direct(Ok(std::time::Duration::from_nanos(7840)));
+        assert_eq!(
+            (works.verdict, works.found.as_str()),
+            (Verdict::Good, "works, 7.8 us for a stop")
+        );
+        let refused = std::io::Error::from_raw_os_error(1);
+        assert_eq!(direct(Err(refused.into())).verdict, Verdict::Note);
     }
 
     #[test]

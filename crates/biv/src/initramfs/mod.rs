@@ -3,7 +3,7 @@
 //! Our init is at [`INIT`] in all of them, a place that no distribution uses, so that a directory
 //! that has an init of its own keeps it.
 
-use std::io;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use self::cpio::{Archive, Metadata, mode};
@@ -100,27 +100,49 @@ pub fn default_guest(busybox: &Busybox) -> Result<Vec<u8>, Error> {
     add_init(archive)
 }
 
-/// A guest whose files are those of `root`.
-pub fn from_directory(root: &Path) -> Result<Vec<u8>, Error> {
-    let mut archive = Archive::new(Vec::new());
+/// A guest whose files are those of `root`, for a machine with so many bytes of memory. The kernel
+/// frees the archive when all of it is unpacked, so that both are there at once.
+pub fn from_directory(root: &Path, memory: u64) -> Result<Vec<u8>, Error> {
+    let mut archive = Archive::new(Bounded { bytes: Vec::new(), limit: memory / 2 });
     tree::pack(&mut archive, root)?;
-    add_init(archive)
+    Ok(add_init(archive)?.bytes)
 }
 
-/// `initrd` with our init added. Linux unpacks archives that follow each other, compressed or not,
-/// as one (buffer-format.rst).
-pub fn with_init(initrd: &Path) -> Result<Vec<u8>, Error> {
-    let mut bytes = read(initrd)?;
-    bytes.resize(bytes.len().next_multiple_of(4), 0);
-    bytes.extend(add_init(Archive::new(Vec::new()))?);
-    Ok(bytes)
+/// Nothing but our init, to go after a user's own archive. Linux unpacks archives that follow each
+/// other, compressed or not, as one (buffer-format.rst).
+pub fn only_init() -> Result<Vec<u8>, Error> {
+    add_init(Archive::new(Vec::new()))
+}
+
+/// Bytes in memory, up to a limit.
+struct Bounded {
+    bytes: Vec<u8>,
+    limit: u64,
+}
+
+impl Write for Bounded {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if (self.bytes.len() + bytes.len()) as u64 > self.limit {
+            let text = format!(
+                "with it the directory has more than {} MiB, half of the machine's memory, which \
+                 holds it twice while it boots; give a larger --mem or a smaller directory",
+                self.limit >> 20
+            );
+            return Err(io::Error::new(io::ErrorKind::FileTooLarge, text));
+        }
+        self.bytes.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, Error> {
     std::fs::read(path).map_err(|error| Error::Read { path: path.to_owned(), error })
 }
 
-fn add_init(mut archive: Archive<Vec<u8>>) -> Result<Vec<u8>, Error> {
+fn add_init<W: Write>(mut archive: Archive<W>) -> Result<W, Error> {
     let directory = INIT.trim_start_matches('/').trim_end_matches("/init");
     archive.add(directory.as_bytes(), Metadata::new(mode::DIRECTORY | 0o755), &[])?;
     let init = INIT.trim_start_matches('/');

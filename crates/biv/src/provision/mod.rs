@@ -7,14 +7,16 @@
 //!
 //! 1. *Nothing of the host's system state is read for writing*: apt works on lists, state and cache
 //!    of its own ([`apt`]), so it needs no privilege, and nothing is installed.
-//! 2. *All or nothing*: a part is unpacked beside its place and renamed into it, under a lock.
+//! 2. *All or nothing*: a part is unpacked beside its place and renamed into it, under a lock. What
+//!    is there is never fetched again unless the user says so (`--refresh`).
 //! 3. *Who authenticates is apt*, with the keys that the host trusts.
 
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{CWD, FlockOperation, RenameFlags, flock, renameat_with};
 
 use crate::initramfs::Busybox;
 
@@ -101,10 +103,27 @@ impl Guest {
         Ok(guest)
     }
 
+    /// The same, with all that is `needed` fetched anew. What was there stays until it is replaced,
+    /// and for good if it cannot be.
+    pub fn renew(needed: &[Part]) -> Result<Guest, Error> {
+        if needed.is_empty() {
+            return Guest::provide(needed);
+        }
+        let guest = Guest { cache: cache_directory()? };
+        guest.fetch_locked(|| needed.to_vec())?;
+        Ok(guest)
+    }
+
     fn provide_here(&self, needed: &[Part]) -> Result<(), Error> {
         if self.missing(needed).is_empty() {
             return Ok(());
         }
+        // Another process may have fetched them while we waited.
+        self.fetch_locked(|| self.missing(needed))
+    }
+
+    /// Fetch what is `wanted` when nobody else fetches.
+    fn fetch_locked(&self, wanted: impl FnOnce() -> Vec<Part>) -> Result<(), Error> {
         let at = |path: &Path| {
             let path = path.to_owned();
             move |error| Error::Cache { path, error }
@@ -119,24 +138,23 @@ impl Guest {
             .map_err(at(&lock_path))?;
         flock(&lock, FlockOperation::LockExclusive)
             .map_err(|error| at(&lock_path)(error.into()))?;
-        // Another process may have fetched them while we waited.
-        let missing = self.missing(needed);
-        if missing.is_empty() {
+        let wanted = wanted();
+        if wanted.is_empty() {
             return Ok(());
         }
         let work = self.cache.join("work");
         remove(&work).map_err(at(&work))?;
         fs::create_dir_all(&work).map_err(at(&work))?;
-        let result = self.fetch(&missing, &work);
+        let result = self.fetch(&wanted, &work);
         let _ = remove(&work);
         result
     }
 
-    fn fetch(&self, missing: &[Part], work: &Path) -> Result<(), Error> {
+    fn fetch(&self, wanted: &[Part], work: &Path) -> Result<(), Error> {
         let progress = progress::Progress::start();
         let mut apt = apt::Apt::prepare(work)?;
         apt.update(&progress)?;
-        for &part in missing {
+        for &part in wanted {
             let package = match part {
                 Part::Kernel => apt.kernel_package()?,
                 Part::Busybox => "busybox-static".to_owned(),
@@ -156,9 +174,7 @@ impl Guest {
             )
             .map_err(at)?;
             let place = self.cache.join(part.directory());
-            remove(&place)
-                .and_then(|()| fs::rename(&fresh, &place))
-                .map_err(|error| Error::Cache { path: place.clone(), error })?;
+            replace(&fresh, &place).map_err(|error| Error::Cache { path: place.clone(), error })?;
         }
         Ok(())
     }
@@ -185,6 +201,16 @@ impl Guest {
         [Part::Kernel, Part::Busybox].into_iter().filter_map(name).collect()
     }
 
+    /// How long the oldest of the parts in `cache` has been there; `None` for those that are not.
+    #[must_use]
+    pub fn age(cache: &Path) -> Option<Duration> {
+        let age = |part: Part| {
+            let written = fs::metadata(cache.join(part.directory()).join("package")).ok()?;
+            written.modified().ok()?.elapsed().ok()
+        };
+        [Part::Kernel, Part::Busybox].into_iter().filter_map(age).max()
+    }
+
     /// The user space.
     pub fn busybox(&self) -> Result<Busybox, Error> {
         let path = self.cache.join(Part::Busybox.directory()).join(package::APPLETS);
@@ -204,6 +230,15 @@ pub fn cache_directory() -> Result<PathBuf, Error> {
         .or_else(|| absolute("HOME").map(|home| home.join(".cache")))
         .map(|cache| cache.join("bivouac"))
         .ok_or(Error::NoHome)
+}
+
+/// Put a directory in the place of another, or where there is none: no process finds neither.
+fn replace(fresh: &Path, place: &Path) -> io::Result<()> {
+    match renameat_with(CWD, fresh, CWD, place, RenameFlags::EXCHANGE) {
+        Ok(()) => remove(fresh),
+        // Nothing is there, or the file system cannot exchange.
+        Err(_) => remove(place).and_then(|()| fs::rename(fresh, place)),
+    }
 }
 
 fn remove(path: &Path) -> io::Result<()> {

@@ -8,6 +8,7 @@ use std::thread::JoinHandle;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use vmm::{Configuration, Line, Outcome};
 
+use super::statistics;
 use crate::session;
 
 /// How long a guest may take to switch itself off after its command has ended.
@@ -107,11 +108,8 @@ fn run(configuration: Configuration, stats: bool) -> Result<Outcome, Error> {
     let mut machine = vmm::Machine::new(configuration)?;
     let outcome = machine.run()?;
     if stats {
-        let processor = machine.processor();
-        let mut text = format!("{:#?}\n", processor.statistics());
-        for (form, count) in processor.most_interpreted() {
-            text.push_str(&format!("{count:>12} {form}\n"));
-        }
+        let text =
+            statistics::describe(machine.processors(), machine.activity(), machine.age_cycles());
         // Standard error may be closed.
         let _ = io::stderr().write_all(text.as_bytes());
     }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use protocol::Order;
-use vmm::{Configuration, Module, Outcome};
+use vmm::{Configuration, Contents, Module, Outcome, Sink};
 
 use crate::cli::Run;
 use crate::initramfs;
@@ -18,8 +18,9 @@ use crate::session::console::Console;
 use crate::session::{self, Ending, Session, Signals};
 use crate::{status, terminal};
 
+mod files;
 mod machine;
-mod modules;
+mod statistics;
 
 use self::machine::Machine;
 
@@ -44,6 +45,16 @@ pub enum Error {
         /// What is wrong with it.
         error: io::Error,
     },
+    /// A file that the user named, of which there is more than could be of use.
+    #[error("cannot use {path}: {error}, which is too much for {whom}", path = path.display())]
+    TooLarge {
+        /// Which.
+        path: PathBuf,
+        /// How large it is.
+        error: io::Error,
+        /// For what it is too large, and what to do.
+        whom: String,
+    },
     /// The default guest.
     #[error(transparent)]
     Provision(#[from] provision::Error),
@@ -56,6 +67,14 @@ pub enum Error {
     /// The machine.
     #[error(transparent)]
     Machine(#[from] machine::Error),
+    /// The kernel, or how it is to be started.
+    #[error("cannot boot {path}: {error}", path = path.display())]
+    Kernel {
+        /// Which.
+        path: PathBuf,
+        /// What is wrong with it.
+        error: vmm::Error,
+    },
     /// The order to the guest.
     #[error(transparent)]
     Order(#[from] protocol::OrderError),
@@ -67,13 +86,25 @@ pub enum Error {
 /// Does what `biv run` says; returns the exit status.
 pub fn run(arguments: &Run) -> Result<u8, Error> {
     let guest = GuestFiles::find(arguments)?;
+    let path = guest.kernel_path.clone();
+    run_guest(guest, arguments).map_err(|error| match error {
+        Error::Machine(machine::Error::Machine(error @ vmm::Error::Boot(_))) => {
+            Error::Kernel { path, error }
+        }
+        error => error,
+    })
+}
+
+fn run_guest(guest: GuestFiles, arguments: &Run) -> Result<u8, Error> {
     let signals = Signals::block()?;
     let deadline = arguments.timeout.and_then(|timeout| Instant::now().checked_add(timeout));
     let (ours, theirs) = session::Line::pair()?;
     let is_plain = guest.is_plain;
     let mut configuration = guest.configuration(arguments);
     let copy = arguments.console.as_deref().map(create).transpose()?;
-    let wait = arguments.stats || copy.is_some();
+    let debug = arguments.debug_console.as_deref().map(create).transpose()?;
+    let wait = arguments.stats || copy.is_some() || debug.is_some();
+    configuration.debug_console = debug.map(|file| Sink(Box::new(file)));
     if is_plain {
         configuration.command_line = command_line(&["console=ttyS0"], arguments);
         configuration.reboot = !arguments.no_reboot;
@@ -170,7 +201,7 @@ fn say(message: &str) {
 
 /// The kernel and the initial RAM disk, and what kind of guest they make.
 struct GuestFiles {
-    kernel: Vec<u8>,
+    kernel: Contents,
     kernel_path: PathBuf,
     modules: Vec<Module>,
     is_plain: bool,
@@ -179,16 +210,18 @@ struct GuestFiles {
 impl GuestFiles {
     fn find(arguments: &Run) -> Result<GuestFiles, Error> {
         let wants_init = !arguments.command.is_empty() || arguments.root.is_some();
-        let given = arguments.kernel.as_deref().map(read).transpose()?;
+        let given = arguments.kernel.as_deref().map(files::read_kernel).transpose()?;
         let is_elf = given.as_ref().is_some_and(|kernel| kernel.starts_with(ELF_MAGIC));
         let is_plain = !wants_init && (arguments.initrd.is_some() || is_elf);
         let needs_busybox = !is_plain && arguments.initrd.is_none() && arguments.root.is_none();
         // What the user named is looked at before anything is downloaded.
+        let memory = arguments.mem;
+        let initrd = |path: &Path| files::read_module(path, memory, String::new());
         let mut modules = match (&arguments.initrd, &arguments.root) {
-            (Some(initrd), _) if is_plain && is_elf => modules::read_list(initrd)?,
-            (Some(initrd), _) if is_plain => vec![module(read(initrd)?)],
-            (Some(initrd), _) => vec![module(initramfs::with_init(initrd)?)],
-            (None, Some(root)) => vec![module(initramfs::from_directory(root)?)],
+            (Some(list), _) if is_plain && is_elf => files::read_modules(list, memory)?,
+            (Some(path), _) if is_plain => vec![initrd(path)?],
+            (Some(path), _) => vec![initrd(path)?, module(initramfs::only_init()?)],
+            (None, Some(root)) => vec![module(initramfs::from_directory(root, memory)?)],
             (None, None) => Vec::new(),
         };
         let mut needed = Vec::new();
@@ -198,12 +231,13 @@ impl GuestFiles {
         if needs_busybox {
             needed.push(Part::Busybox);
         }
-        let guest = Guest::provide(&needed)?;
+        let guest =
+            if arguments.refresh { Guest::renew(&needed) } else { Guest::provide(&needed) }?;
         if needs_busybox {
             modules.push(module(initramfs::default_guest(&guest.busybox()?)?));
         }
         let kernel_path = arguments.kernel.clone().unwrap_or_else(|| guest.kernel());
-        let kernel = given.map_or_else(|| read(&kernel_path), Ok)?;
+        let kernel = given.map_or_else(|| files::read_kernel(&kernel_path), Ok)?;
         Ok(GuestFiles { kernel, kernel_path, modules, is_plain })
     }
 
@@ -214,22 +248,21 @@ impl GuestFiles {
             kernel_name: self.kernel_path.to_string_lossy().into_owned(),
             modules: self.modules,
             memory: arguments.mem,
+            processors: arguments.cpus.into(),
             debug_exit: arguments.debug_exit,
             interpret: arguments.interpret,
+            user_execution: arguments.user_exec.into(),
             // Without a place to keep it, the kernel is unpacked each time.
             cache: provision::cache_directory().ok().map(|cache| cache.join("unpacked")),
             count_interpreted: arguments.stats,
+            confine: !arguments.no_seccomp,
             ..Configuration::default()
         }
     }
 }
 
 fn module(data: Vec<u8>) -> Module {
-    Module { data, command_line: String::new() }
-}
-
-fn read(path: &Path) -> Result<Vec<u8>, Error> {
-    std::fs::read(path).map_err(|error| Error::Open { path: path.to_owned(), error })
+    Module { data: Contents::new(data), command_line: String::new() }
 }
 
 fn create(path: &Path) -> Result<File, Error> {

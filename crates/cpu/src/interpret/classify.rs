@@ -14,21 +14,25 @@ pub(crate) enum Class {
 
 /// The class of a valid instruction. What is not known to be innocuous is special.
 pub(crate) fn classify(instruction: &Instruction) -> Class {
+    if has_masked_memory(instruction) { Class::Special } else { classify_unmasked(instruction) }
+}
+
+/// The same where all of a masked operand in memory is known to be accessible.
+pub(crate) fn classify_unmasked(instruction: &Instruction) -> Class {
     let special = instruction.is_invalid()
         || instruction.flow_control() != FlowControl::Next
         || instruction.is_privileged()
         || instruction.is_string_instruction()
         || instruction.is_stack_instruction()
         || instruction.is_vsib()
-        || has_masked_memory(instruction)
         || has_system_operand(instruction)
-        || super::handler(instruction).is_some() && !is_harmless(instruction.mnemonic())
+        || super::special_handler(instruction).is_some() && !is_harmless(instruction.mnemonic())
         || !super::announces(instruction);
     if special { Class::Special } else { Class::Native }
 }
 
 /// A masked vector operand in memory: elements that the mask leaves out do not fault.
-pub(super) fn has_masked_memory(instruction: &Instruction) -> bool {
+pub(crate) fn has_masked_memory(instruction: &Instruction) -> bool {
     instruction.has_op_mask()
         && (0..instruction.op_count()).any(|operand| instruction.op_kind(operand) == OpKind::Memory)
 }
@@ -60,5 +64,7 @@ fn is_harmless(mnemonic: Mnemonic) -> bool {
             | M::Prefetchwt1
     );
     let nothing = matches!(mnemonic, M::Nop | M::Pause | M::Endbr32 | M::Endbr64);
-    hint || nothing || mnemonic == M::Lea
+    // Special outside 64-bit mode, where nothing is translated.
+    let clearing = matches!(mnemonic, M::Vzeroall | M::Vzeroupper);
+    hint || nothing || clearing || mnemonic == M::Lea
 }

@@ -124,6 +124,7 @@ impl Vcpu {
         let target = self.near_target(instruction)?;
         let size = instruction.stack_pointer_increment().unsigned_abs() as usize;
         let back = self.context.regs.rip;
+        self.probe_push(size)?;
         self.jump_to(target)?;
         self.push(back, size)
     }

@@ -232,6 +232,17 @@ impl Vcpu {
         Ok(parameters)
     }
 
+    /// An offset and a selector from the stack; a fault is that of the selector, if it has one.
+    fn pop_far_pointer(&mut self, size: usize) -> Result<(u64, u16), Trap> {
+        let start = self.context.regs.gpr[4];
+        self.adjust_stack(size as u64);
+        let selector = self.pop(size)? as u16;
+        let end = std::mem::replace(&mut self.context.regs.gpr[4], start);
+        let offset = self.pop(size)?;
+        self.context.regs.gpr[4] = end;
+        Ok((offset, selector))
+    }
+
     /// `retf`, `retf n`.
     pub(super) fn return_far(&mut self, instruction: &Instruction) -> Result<(), Trap> {
         let released = match instruction.op_count() {
@@ -243,8 +254,8 @@ impl Vcpu {
             Code::Retfd | Code::Retfd_imm16 => 4,
             _ => 8,
         };
-        let offset = self.pop(size)?;
-        let selector = self.pop(size)? as u16;
+        // The selector is read first, and the outer stack before the selector is looked at.
+        let (offset, selector) = self.pop_far_pointer(size)?;
         if self.context.regs.real_or_v86() {
             let segment = self.paragraph(SegmentRegister::Cs, selector);
             *self.context.regs.segment_mut(SegmentRegister::Cs) = segment;

@@ -50,7 +50,9 @@ pub(super) fn is_no_operation_without_feature(mnemonic: Mnemonic) -> bool {
 /// Whether everything that an instruction needs is announced.
 pub(crate) fn announces(instruction: &Instruction) -> bool {
     let set = announced();
-    if is_no_operation_without_feature(instruction.mnemonic()) {
+    // A hypervisor is announced, and with it calls to it.
+    let hypercall = matches!(instruction.mnemonic(), Mnemonic::Vmcall | Mnemonic::Vmmcall);
+    if hypercall || is_no_operation_without_feature(instruction.mnemonic()) {
         return true;
     }
     instruction.cpuid_features().iter().all(|&feature| set.0[feature as usize])

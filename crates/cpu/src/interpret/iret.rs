@@ -140,17 +140,17 @@ impl Vcpu {
     /// Return to a code segment, to this or an outer privilege level. The stack pointer is behind
     /// the items popped so far.
     pub(super) fn return_to(&mut self, to: Destination) -> Result<(), Trap> {
-        let descriptor = self.return_segment(to.selector)?;
         let regs = &self.context.regs;
         let (old_cpl, level) = (regs.cpl, rpl(to.selector));
         let from_64 = self.in_64_bit_mode();
         let outer = level > old_cpl;
         self.adjust_stack(to.released);
         let mut stack = None;
-        if outer || to.flags.is_some() && from_64 {
+        if level != old_cpl || to.flags.is_some() && from_64 {
             let pointer = self.pop(to.size)?;
             stack = Some((pointer, self.pop(to.size)? as u16));
         }
+        let descriptor = self.return_segment(to.selector)?;
         // Without VME, which is not announced, VIF and VIP are reserved.
         let changed = self.changeable_flags(to.size);
         let regs = &mut self.context.regs;

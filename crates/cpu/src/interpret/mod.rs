@@ -13,10 +13,12 @@
 //! 3. *Events belong to boundaries.* Shadows, RF, single-step and data breakpoints are dealt with
 //!    in [`Vcpu::step`] and nowhere else (SDM 3A 6.8, 6.9; 3B 18.3).
 
+mod alignment;
 mod classify;
 mod control;
 mod far;
 mod features;
+mod gather;
 mod iret;
 mod legacy;
 mod masked;
@@ -25,21 +27,24 @@ mod port;
 mod sensitive;
 mod stack;
 mod string;
+mod suppression;
 mod syscall;
 #[cfg(test)]
 mod tests;
 mod vector;
 
-pub(crate) use classify::{Class, classify};
+use classify::classify;
+pub(crate) use classify::{Class, classify_unmasked, has_masked_memory};
 pub(crate) use features::announces;
 pub(crate) use operand::{gp0, merge, ud};
 
-use iced_x86::{Decoder, DecoderError, DecoderOptions, Instruction, Mnemonic};
+use iced_x86::{Decoder, DecoderError, Instruction, Mnemonic};
 
 use crate::exception::{Exception, Trap};
 use crate::exit::Exit;
 use crate::memory::{Access, Linear, Privilege};
 use crate::state::{CodeSize, SegmentRegister, rflags};
+use crate::system::cpuid::decoder_options;
 use crate::vcpu::Vcpu;
 
 /// What carries out an instruction. RIP is already that of the next instruction.
@@ -50,6 +55,12 @@ const MAX_INSTRUCTION_BYTES: usize = 15;
 
 /// The handler of an instruction that is not run natively.
 fn handler(instruction: &Instruction) -> Option<Handler> {
+    let masked = || has_masked_memory(instruction).then_some(Vcpu::masked_operand as Handler);
+    special_handler(instruction).or_else(masked)
+}
+
+/// The handler of an instruction that is not for the host's CPU, whatever its operands are.
+fn special_handler(instruction: &Instruction) -> Option<Handler> {
     control::handler(instruction)
         .or_else(|| stack::handler(instruction))
         .or_else(|| string::handler(instruction))
@@ -95,7 +106,8 @@ impl Vcpu {
     fn execute_one(&mut self) -> Result<(), Trap> {
         let regs = &mut self.context.regs;
         let flags = regs.rflags();
-        if regs.dr[7] & 0xff != 0 && flags & rflags::RF == 0 {
+        // The instruction after a load of SS is executed as if RF were set (SDM 3B 18.3.1.1).
+        if regs.dr[7] & 0xff != 0 && flags & rflags::RF == 0 && regs.debug_shadow == 0 {
             self.check_instruction_breakpoint()?;
         }
         let instruction = self.fetch_instruction()?;
@@ -137,7 +149,7 @@ impl Vcpu {
     }
 
     /// Fetch and decode the instruction at CS:RIP.
-    fn fetch_instruction(&mut self) -> Result<Instruction, Trap> {
+    pub(crate) fn fetch_instruction(&mut self) -> Result<Instruction, Trap> {
         let mut bytes = [0; MAX_INSTRUCTION_BYTES];
         let length = self.fetch(&mut bytes)?;
         let rip = self.context.regs.rip;
@@ -146,7 +158,7 @@ impl Vcpu {
             CodeSize::Bits32 => 32,
             CodeSize::Bits16 => 16,
         };
-        let mut decoder = Decoder::with_ip(bits, &bytes[..length], rip, DecoderOptions::NONE);
+        let mut decoder = Decoder::with_ip(bits, &bytes[..length], rip, decoder_options());
         let instruction = decoder.decode();
         if instruction.is_invalid() {
             return Err(self.undecodable(
@@ -197,28 +209,6 @@ impl Vcpu {
         let single_step =
             flags_before & rflags::TF != 0 && !swallows_trap_flag(instruction.mnemonic());
         self.deliver_debug_traps(single_step)
-    }
-
-    /// #AC for a misaligned explicit operand at CPL 3 (SDM 3A table 6-7). Vector operands have
-    /// alignment rules of their own, which the host's CPU checks.
-    fn check_alignment(&mut self, instruction: &Instruction) -> Result<(), Trap> {
-        if !self.alignment_is_checked() {
-            return Ok(());
-        }
-        let Some(operand) = crate::native::stub::memory_use(&mut self.info_factory, instruction)
-        else {
-            return Ok(());
-        };
-        let wanted = match operand.size {
-            2 => 2,
-            4 => 4,
-            8 | 10 => 8,
-            14 => 2,
-            28 | 94 | 108 => 4,
-            _ => return Ok(()),
-        };
-        let at = self.operand_linear(instruction, operand.size as u32, Access::Read)?;
-        self.require_alignment(at, wanted)
     }
 }
 

@@ -22,6 +22,7 @@ pub(super) fn handler(instruction: &Instruction) -> Option<Handler> {
         Mnemonic::Stac | Mnemonic::Clac => Vcpu::change_alignment_flag,
         Mnemonic::Hlt => Vcpu::halt,
         Mnemonic::Cpuid => Vcpu::identify,
+        Mnemonic::Vmcall | Mnemonic::Vmmcall => Vcpu::call_hypervisor,
         Mnemonic::Rdtsc => Vcpu::read_time_stamp,
         Mnemonic::Rdtscp => Vcpu::read_time_stamp_and_processor,
         Mnemonic::Rdpid => Vcpu::read_processor,
@@ -45,7 +46,24 @@ pub(super) fn handler(instruction: &Instruction) -> Option<Handler> {
     })
 }
 
+/// What KVM answers to a call from CPL 3: `-KVM_EPERM`.
+const NOT_PERMITTED: u64 = -1i64 as u64;
+
 impl Vcpu {
+    /// `vmcall` and `vmmcall`: either is taken on every vendor's processors.
+    fn call_hypervisor(&mut self, _: &Instruction) -> Result<(), Trap> {
+        let [rax, rcx, rdx, rbx, _, _, rsi, ..] = self.context.regs.gpr;
+        let width = if self.in_64_bit_mode() { 8 } else { 4 };
+        let [number, b, c, d, s] = [rax, rbx, rcx, rdx, rsi].map(|value| truncate(value, width));
+        let result = if self.context.regs.cpl == 0 {
+            self.hypercall(number, [b, c, d, s])?
+        } else {
+            NOT_PERMITTED
+        };
+        self.context.regs.gpr[0] = truncate(result, width);
+        Ok(())
+    }
+
     fn no_operation(&mut self, instruction: &Instruction) -> Result<(), Trap> {
         // AMD's prefetch group has no register form (APM 3 "PREFETCH").
         let prefetch = matches!(

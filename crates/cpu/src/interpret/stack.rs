@@ -73,6 +73,17 @@ impl Vcpu {
         Ok(())
     }
 
+    /// The faults of a push, without the push.
+    pub(super) fn probe_push(&mut self, size: usize) -> Result<(), Trap> {
+        let width = self.stack_address_size();
+        let pointer = truncate(self.stack_pointer().wrapping_sub(size as u64), width);
+        let at = self.segmented(SegmentRegister::Ss, pointer, size as u32, Access::Write)?;
+        if self.alignment_is_checked() {
+            self.require_alignment(at, size as u64)?;
+        }
+        self.probe_linear(at, size, Access::Write, Privilege::Current)
+    }
+
     /// Push several values, the first one first, all or none.
     pub(crate) fn push_frame(&mut self, values: &[u64], size: usize) -> Result<(), Trap> {
         let total = values.len() * size;

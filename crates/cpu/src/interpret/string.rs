@@ -52,6 +52,21 @@ struct StringInstruction {
     repeat: Option<bool>,
 }
 
+/// Fill `piece` with elements of `size` bytes.
+fn fill(piece: &mut [u8], value: u64, size: usize) {
+    let value = truncate(value, size);
+    let pattern = match size {
+        1 => value * 0x0101_0101_0101_0101,
+        2 => value * 0x0001_0001_0001_0001,
+        4 => value * 0x0000_0001_0000_0001,
+        _ => value,
+    };
+    let mut words = piece.chunks_exact_mut(8);
+    words.by_ref().for_each(|word| word.copy_from_slice(&pattern.to_le_bytes()));
+    let rest = words.into_remainder();
+    rest.copy_from_slice(&pattern.to_le_bytes()[..rest.len()]);
+}
+
 fn operation(code: Code) -> Option<(Operation, usize)> {
     Some(match code {
         Code::Movsb_m8_m8 => (Operation::Move, 1),
@@ -260,8 +275,8 @@ impl Vcpu {
         match string.operation {
             Operation::Move => {
                 let from = self.source(string, size)?;
-                let to = self.destination(string, size, Access::Write)?;
                 let value = self.read_sized(from, size, by)?;
+                let to = self.destination(string, size, Access::Write)?;
                 self.write_sized(to, value, size, by)?;
             }
             Operation::Store => {
@@ -366,10 +381,7 @@ impl Vcpu {
             }
             self.read_linear(from, piece, by).ok()?;
         } else {
-            let pattern = self.context.regs.gpr[0].to_le_bytes();
-            for element in piece.chunks_exact_mut(string.size) {
-                element.copy_from_slice(&pattern[..string.size]);
-            }
+            fill(piece, self.context.regs.gpr[0], string.size);
         }
         if !self.reaches_memory(to, Access::Write, by).ok()? {
             return None;

@@ -33,7 +33,7 @@ impl Vcpu {
     }
 
     /// `syscall`.
-    pub(super) fn syscall(&mut self, _: &Instruction) -> Result<(), Trap> {
+    pub(crate) fn syscall(&mut self, _: &Instruction) -> Result<(), Trap> {
         let amd = self.system.is_amd();
         let regs = &self.context.regs;
         let long = regs.long_mode();
@@ -71,8 +71,8 @@ impl Vcpu {
         let (target, selector) = (regs.gpr[1], (regs.star >> 48) as u16);
         let stack = selector.wrapping_add(8);
         if instruction.code() == Code::Sysretq {
-            // Intel checks here; AMD faults on the fetch at CPL 3, which is kinder to nobody.
-            if !Linear(target).is_canonical() {
+            // AMD's processors find out when they fetch, at CPL 3 (APM 3 "SYSRET").
+            if !amd && !Linear(target).is_canonical() {
                 return Err(gp0());
             }
             self.enter_flat(selector.wrapping_add(16), CODE_64, stack, 3);

@@ -56,6 +56,7 @@ pub(super) fn handler(instruction: &Instruction) -> Option<Handler> {
         | Mnemonic::Xsavec
         | Mnemonic::Xsavec64 => Vcpu::xsave,
         Mnemonic::Xrstor | Mnemonic::Xrstor64 => Vcpu::xrstor,
+        Mnemonic::Vzeroall | Mnemonic::Vzeroupper => Vcpu::clear_vectors,
         _ => return None,
     })
 }
@@ -101,7 +102,7 @@ impl Vcpu {
         self.context.xsave.0[LEGACY_END..LEGACY_END + 8].copy_from_slice(&components.to_le_bytes());
     }
 
-    fn mxcsr(&self) -> u32 {
+    pub(super) fn mxcsr(&self) -> u32 {
         u32_at(&self.context.xsave.0, MXCSR)
     }
 
@@ -191,6 +192,16 @@ impl Vcpu {
         Ok(at)
     }
 
+    /// Check that all of an area may be accessed. AMD's processors look at its first and its last
+    /// byte.
+    fn probe_area(&mut self, at: Linear, size: usize, access: Access) -> Result<(), Trap> {
+        if self.system.is_amd() {
+            self.probe_linear(at, 1, access, Privilege::Current)?;
+            self.probe_linear(offset(at, size - 1), 1, access, Privilege::Current)?;
+        }
+        self.probe_linear(at, size, access, Privilege::Current)
+    }
+
     /// The end of the XMM registers that the mode has.
     fn xmm_end(&self) -> usize {
         if self.in_64_bit_mode() { XMM_END } else { XMM_8 }
@@ -205,7 +216,7 @@ impl Vcpu {
         let mut bytes = [0; XMM_END];
         bytes[ST..end].copy_from_slice(&self.context.xsave.0[ST..end]);
         bytes[..ST].copy_from_slice(&self.legacy_header(has_wide_pointers(instruction)));
-        self.probe_linear(at, LEGACY_END, Access::Write, Privilege::Current)?;
+        self.probe_area(at, LEGACY_END, Access::Write)?;
         self.write_linear(at, &bytes[..end], Privilege::Current)
     }
 
@@ -214,6 +225,7 @@ impl Vcpu {
         self.check_fxsr()?;
         let at = self.area_operand(instruction, LEGACY_END, 16, Access::Read)?;
         let mut bytes = [0; LEGACY_END];
+        self.probe_area(at, LEGACY_END, Access::Read)?;
         self.read_linear(at, &mut bytes, Privilege::Current)?;
         let mxcsr = checked_mxcsr(&bytes)?;
         self.use_component(0);
@@ -265,7 +277,7 @@ impl Vcpu {
         let size = places.last().map_or(XSAVE_HEADER_END, |last| last.1 + last.2);
         let size = size.max(XSAVE_HEADER_END);
         let at = self.area_operand(instruction, size, 64, Access::Write)?;
-        self.probe_linear(at, size, Access::Write, Privilege::Current)?;
+        self.probe_area(at, size, Access::Write)?;
         let mut header = [0; 64];
         if compacting {
             header[..8].copy_from_slice(&(requested & in_use).to_le_bytes());
@@ -283,7 +295,7 @@ impl Vcpu {
                 self.write_linear(offset(at, place), &bytes[..length], Privilege::Current)?;
             }
         }
-        let header_length = if compacting { 64 } else { 8 };
+        let header_length = if compacting { 16 } else { 8 };
         let place = offset(at, LEGACY_END);
         self.write_linear(place, &header[..header_length], Privilege::Current)
     }
@@ -402,6 +414,21 @@ impl Vcpu {
             state & !xcr0 == 0 && format == 0 && zero(528..536)
         };
         if good { Ok(()) } else { Err(gp0()) }
+    }
+
+    /// `vzeroall`, `vzeroupper`: outside 64-bit mode only of the registers that the mode has.
+    fn clear_vectors(&mut self, instruction: &Instruction) -> Result<(), Trap> {
+        if self.in_64_bit_mode() {
+            return self.execute_native(instruction);
+        }
+        for number in 0..8 {
+            let mut bytes = [0; 64];
+            if instruction.mnemonic() == Mnemonic::Vzeroupper {
+                bytes[..16].copy_from_slice(&self.vector_register(number)[..16]);
+            }
+            self.set_vector_register(number, &bytes);
+        }
+        Ok(())
     }
 
     /// The 64 bytes of a vector register.

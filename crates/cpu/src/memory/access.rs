@@ -4,6 +4,8 @@
 //! A write first makes sure that every page can be written, and only then changes a byte. A write
 //! into a page that has translations drops those that it overlaps.
 
+use std::sync::atomic::Ordering;
+
 use super::paging::{Accessor, Translation, walk};
 use super::tlb::{Entry, View, index_of};
 use super::{Flush, Linear, PAGE_SIZE, Physical};
@@ -75,11 +77,13 @@ impl Vcpu {
         self.context.user_set = self.set_address(user);
         self.context.kernel_set = self.set_address(kernel);
         self.context.access_set = self.set_address(access);
+        let mirrored = self.context.regs.cpl != 3 && self.uses_mirror();
+        self.context.gs_base = if mirrored { super::mirror::BASE } else { self.context.set };
         self.context.after_system_call = !self.context.regs.sfmask & !rflags::RF | rflags::FIXED;
     }
 
     fn set_address(&mut self, number: usize) -> u64 {
-        std::ptr::from_mut(self.tlb.set(number)) as u64
+        self.tlb.set(number).address()
     }
 
     #[inline]
@@ -122,6 +126,37 @@ impl Vcpu {
     pub(crate) fn flush_tlb(&mut self, what: Flush) {
         self.statistics.tlb_flushes += 1;
         self.tlb.flush(what);
+        self.flush_spaces(what);
+        let Some(mirror) = &self.package.mirror else { return };
+        match what {
+            Flush::All if self.uses_mirror() => mirror.flush_all(self.context.regs.cr3, &self.ram),
+            Flush::All => mirror.clear(),
+            Flush::Pcid(_) | Flush::AllPcids => mirror.flush_local(),
+            Flush::Page(at) | Flush::PagePcid(at, _) => mirror.flush_page(at),
+        }
+    }
+
+    /// Whether translated kernel code reaches memory through the mirror in the current mode.
+    pub(crate) fn uses_mirror(&self) -> bool {
+        let regs = &self.context.regs;
+        self.package.mirror.is_some() && regs.cr0 & cr0::PG != 0 && regs.long_mode()
+    }
+
+    /// Enter what translated kernel code missed at host address `address` into the mirror; whether
+    /// the access can be repeated.
+    pub(crate) fn fill_mirror(&mut self, address: u64, access: Access) -> bool {
+        let at = super::mirror::linear_of(address);
+        let (package, ram) = (&self.package, &self.ram);
+        let Some(mirror) = &package.mirror else { return false };
+        let regs = &self.context.regs;
+        let by = Accessor { user: false, smap_override: false };
+        let walk = || {
+            let found = walk(ram, regs, at, access, by)?;
+            ram.make_present(found.physical);
+            Ok::<_, Exception>(found)
+        };
+        let entered = mirror.enter(at, access, package.has_one_member(), ram, walk);
+        entered == Ok(super::mirror::Entered::Mapped)
     }
 
     /// Where `at` leads for an access; fills the TLB.
@@ -160,15 +195,20 @@ impl Vcpu {
         physical: Physical,
         found: Translation,
     ) {
-        let write = found.writable_now && !self.translator.page_has_code(physical);
+        let index = index_of(at);
+        let write = found.writable_now && !self.ram.has_code(physical);
         self.ram.make_present(physical);
         if write {
-            self.ram.note_writer(physical, number, index_of(at));
+            self.ram.note_writer(physical, self.member, index);
         }
         let host = host.wrapping_sub(at.offset() as usize);
         self.statistics.tlb_fills += 1;
         let entry = Entry { host, read: true, write, global: found.global, size: found.size };
         self.tlb.set(number).insert(at, entry);
+        // Another processor may have begun to translate the page since (memory/ram.rs).
+        if write && self.ram.has_code(physical) {
+            self.tlb.set(number).revoke(index);
+        }
     }
 
     /// Host address for an access that stays in a page, if the TLB has it.
@@ -177,10 +217,11 @@ impl Vcpu {
         let accessor = self.accessor(privilege);
         let number = self.set_for(accessor);
         let index = index_of(at);
-        let set = self.tlb.set(number);
-        let tags = if access == Access::Write { &set.write } else { &set.read };
-        let offset = at.0.wrapping_add(tags[index]);
-        (offset < PAGE_SIZE).then(|| (set.host[index] + offset) as *mut u8)
+        let entries = self.tlb.set(number).entries();
+        let tags = if access == Access::Write { &entries.write } else { &entries.read };
+        let offset = at.0.wrapping_add(tags[index].load(Ordering::Relaxed));
+        let host = entries.host[index].load(Ordering::Relaxed);
+        (offset < PAGE_SIZE).then(|| (host + offset) as *mut u8)
     }
 
     /// Whether translated code would find `at` in the TLB.
@@ -283,11 +324,9 @@ impl Vcpu {
             let (piece, after) = rest.split_at(length);
             rest = after;
             match self.locate(at, Access::Write, privilege)? {
-                (Place::Ram(host, physical), from_tlb) => {
-                    if !from_tlb {
-                        self.invalidate_code(physical, length);
-                    }
-                    self.store(host, piece);
+                (Place::Ram(host, _), true) => store(host, piece),
+                (Place::Ram(host, physical), false) => {
+                    self.write_beside_code(physical, length, || store(host, piece));
                 }
                 (Place::Device(physical), _) => self.write_device(physical, piece),
             }
@@ -295,28 +334,21 @@ impl Vcpu {
         Ok(())
     }
 
-    /// Store bytes that do not leave a page; aligned ones in one go, as the hardware does.
-    fn store(&mut self, host: *mut u8, piece: &[u8]) {
-        // SAFETY: `host` is writable RAM for the length of the piece; see `read_linear`.
-        unsafe {
-            match (piece.len(), host as usize % 8) {
-                (8, 0) => host
-                    .cast::<u64>()
-                    .write_volatile(u64::from_le_bytes(piece.try_into().expect("eight bytes"))),
-                (4, 0 | 4) => host
-                    .cast::<u32>()
-                    .write_volatile(u32::from_le_bytes(piece.try_into().expect("four bytes"))),
-                _ => std::ptr::copy_nonoverlapping(piece.as_ptr(), host, piece.len()),
-            }
+    /// Drop the translations that overlap `length` bytes at `physical`, which do not leave the
+    /// page, and write the bytes, before anybody can translate them again.
+    pub(crate) fn write_beside_code<T>(
+        &mut self,
+        physical: Physical,
+        length: usize,
+        write: impl FnOnce() -> T,
+    ) -> T {
+        if !self.ram.has_code(physical) {
+            return write();
         }
-    }
-
-    /// Drop the translations that overlap bytes about to be written.
-    pub(crate) fn invalidate_code(&mut self, physical: Physical, length: usize) {
-        if self.translator.page_has_code(physical) {
-            let dropped = self.translator.invalidate(physical, length, &mut self.tlb);
-            self.statistics.invalidated_blocks += dropped;
-        }
+        let mut translator = self.package.translator();
+        let dropped = translator.invalidate(physical, length, &self.package);
+        self.statistics.invalidated_blocks += dropped;
+        write()
     }
 
     /// Read device memory through the replay log.
@@ -345,6 +377,23 @@ impl Vcpu {
                 value: u64::from_le_bytes(value),
             });
             done += size;
+        }
+    }
+}
+
+/// Store bytes that do not leave a page; aligned ones in one go, as the hardware does. `host` is
+/// writable RAM for the length of the piece.
+fn store(host: *mut u8, piece: &[u8]) {
+    // SAFETY: the callers have found `host` in RAM; see `read_linear`.
+    unsafe {
+        match (piece.len(), host as usize % 8) {
+            (8, 0) => host
+                .cast::<u64>()
+                .write_volatile(u64::from_le_bytes(piece.try_into().expect("eight bytes"))),
+            (4, 0 | 4) => host
+                .cast::<u32>()
+                .write_volatile(u32::from_le_bytes(piece.try_into().expect("four bytes"))),
+            _ => std::ptr::copy_nonoverlapping(piece.as_ptr(), host, piece.len()),
         }
     }
 }

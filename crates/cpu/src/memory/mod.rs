@@ -7,11 +7,13 @@
 //! write tag the dirty bit) is set, and a page with a write tag has no translations.
 
 mod access;
+pub(crate) mod mirror;
 pub(crate) mod paging;
 pub(crate) mod ram;
 pub(crate) mod tlb;
+pub(crate) mod zeroed;
 
-pub(crate) use access::{Access, Privilege, Views};
+pub(crate) use access::{Access, Place, Privilege, Views};
 pub(crate) use tlb::Flush;
 
 /// Bytes in the smallest page.

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use super::ram::Ram;
 use super::tlb::PageSize;
-use super::{Access, Linear, Physical};
+use super::{Access, Linear, PAGE_SIZE, Physical};
 use crate::exception::Exception;
 use crate::state::{Registers, cr0, cr4, efer};
 
@@ -322,4 +322,148 @@ fn try_walk(
         }));
     }
     fault(0)
+}
+
+/// What the page tables at `cr3` say of `at` in long mode, for a supervisor's access, setting no bits;
+/// `None` if the page is absent, a user's, or its accessed bit is clear. The physical address is that
+/// of the page (for 1 GiB pages: of 2 MiB in it).
+pub(crate) fn peek(ram: &Ram, cr3: u64, at: Linear) -> Option<Translation> {
+    const ADDRESS: u64 = (1 << PHYSICAL_BITS) - 1;
+    let mut table = cr3 & ADDRESS & !0xfff;
+    let (mut writable, mut user) = (true, true);
+    for (depth, level) in LONG.iter().enumerate() {
+        let index = (at.0 >> level.shift) & ((1 << level.bits) - 1);
+        let value = load(ram, table + 8 * index, 8);
+        if value & entry::PRESENT == 0
+            || value & entry::ACCESSED == 0
+            || value & RESERVED_ADDRESS != 0
+        {
+            return None;
+        }
+        writable &= value & entry::WRITABLE != 0;
+        user &= value & entry::USER != 0;
+        let large = level.may_be_large && value & entry::LARGE != 0;
+        table = value & ADDRESS & !0xfff;
+        if !large && depth + 1 < LONG.len() {
+            continue;
+        }
+        let (size, unit) = if large { (PageSize::Large, 2 << 20) } else { (PageSize::Small, 4096) };
+        let page = (1u64 << level.shift) - 1;
+        let physical = table & !page | at.0 & page & !(unit - 1);
+        return (!user).then_some(Translation {
+            physical: Physical(physical),
+            writable_now: writable && value & entry::DIRTY != 0,
+            global: value & entry::GLOBAL != 0,
+            size,
+        });
+    }
+    None
+}
+
+/// A page of user memory, as the page tables have it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct UserPage {
+    /// Address of the 4 KiB.
+    pub(crate) linear: Linear,
+    pub(crate) physical: Physical,
+    /// User code may write it, and its dirty bit is set.
+    pub(crate) writable_now: bool,
+    pub(crate) executable: bool,
+    /// It is a piece of a larger page.
+    pub(crate) is_piece: bool,
+}
+
+/// What the page tables at `cr3` say in long mode of the 2 MiB around `at`, for user code, setting no
+/// bits: pages that are present, a user's, and accessed, in ascending order.
+pub(crate) fn user_pages(ram: &Ram, cr3: u64, at: Linear, mut found: impl FnMut(UserPage)) {
+    let start = at.0 & !(LARGE_BYTES - 1);
+    let Some((rights, entry)) = user_directory_entry(ram, cr3, start) else { return };
+    let pages = (0..512u64).map(|index| (index, start + index * PAGE_SIZE));
+    if entry.large {
+        let first = entry.table;
+        pages.for_each(|(index, linear)| {
+            found(rights.page(linear, first + index * PAGE_SIZE, entry.dirty, true));
+        });
+        return;
+    }
+    for (index, linear) in pages {
+        let value = load(ram, entry.table + 8 * index, 8);
+        if let Some(rights) = rights.and(value) {
+            found(rights.page(linear, value & ENTRY_ADDRESS, value & entry::DIRTY != 0, false));
+        }
+    }
+}
+
+/// The same for one page.
+pub(crate) fn user_page(ram: &Ram, cr3: u64, at: Linear) -> Option<UserPage> {
+    let (rights, entry) = user_directory_entry(ram, cr3, at.0)?;
+    let linear = at.page().0;
+    if entry.large {
+        let physical = entry.table + (linear & (LARGE_BYTES - 1));
+        return Some(rights.page(linear, physical, entry.dirty, true));
+    }
+    let value = load(ram, entry.table + 8 * (linear >> 12 & 511), 8);
+    let rights = rights.and(value)?;
+    Some(rights.page(linear, value & ENTRY_ADDRESS, value & entry::DIRTY != 0, false))
+}
+
+const LARGE_BYTES: u64 = 2 << 20;
+
+/// Bits 51:12 of an entry, as far as there is physical memory.
+const ENTRY_ADDRESS: u64 = ((1 << PHYSICAL_BITS) - 1) & !0xfff;
+
+/// What user code may do with a page beside reading it.
+#[derive(Debug, Clone, Copy)]
+struct UserRights {
+    writable: bool,
+    executable: bool,
+}
+
+impl UserRights {
+    /// With what one more entry says; `None` if user code may not get past it.
+    fn and(self, value: u64) -> Option<Self> {
+        const NEEDED: u64 = entry::PRESENT | entry::USER | entry::ACCESSED;
+        (value & NEEDED == NEEDED && value & RESERVED_ADDRESS == 0).then_some(Self {
+            writable: self.writable && value & entry::WRITABLE != 0,
+            executable: self.executable && value & entry::NO_EXECUTE == 0,
+        })
+    }
+
+    fn page(self, linear: u64, physical: u64, dirty: bool, is_piece: bool) -> UserPage {
+        UserPage {
+            linear: Linear(linear),
+            physical: Physical(physical),
+            writable_now: self.writable && dirty,
+            executable: self.executable,
+            is_piece,
+        }
+    }
+}
+
+/// Where the walk for a 2 MiB region ends: at a table of pages, or in a large page.
+struct DirectoryEntry {
+    /// Physical address of the table, or of the region.
+    table: u64,
+    large: bool,
+    dirty: bool,
+}
+
+fn user_directory_entry(ram: &Ram, cr3: u64, at: u64) -> Option<(UserRights, DirectoryEntry)> {
+    let mut rights = UserRights { writable: true, executable: true };
+    let mut table = cr3 & ENTRY_ADDRESS;
+    for level in &LONG[..3] {
+        let value = load(ram, table + 8 * (at >> level.shift & 511), 8);
+        rights = rights.and(value)?;
+        table = value & ENTRY_ADDRESS;
+        if level.may_be_large && value & entry::LARGE != 0 {
+            // Of a 1 GiB page the 2 MiB that `at` is in; bit 12 of a large page's entry is PAT.
+            let page = (1u64 << level.shift) - 1;
+            let table = table & !page | at & page & !(LARGE_BYTES - 1);
+            return Some((
+                rights,
+                DirectoryEntry { table, large: true, dirty: value & entry::DIRTY != 0 },
+            ));
+        }
+    }
+    Some((rights, DirectoryEntry { table, large: false, dirty: false }))
 }

@@ -1,46 +1,102 @@
-//! Guest-physical memory: which addresses are RAM, where they are mapped, and which pages hold
-//! code that has been translated.
+//! Guest-physical memory: which addresses are RAM, where they are mapped, which pages hold code
+//! that has been translated, and where write tags for a page may be found. Shared by all
+//! processors of a machine; everything in it is atomic.
+//!
+//! A page either has code or has write tags. Two processors may try for both at once, so each side
+//! announces itself before it looks at the other: who gives a tag notes it, stores it, and then asks
+//! whether the page has code (and takes the tag back if so); who translates marks the page and then
+//! looks for tags. At least one of the two sees the other (`SeqCst` throughout).
 
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use super::tlb::{ENTRIES, INDEX_BITS};
 use super::{PAGE_SIZE, Physical};
 use crate::vcpu::RamRegion;
-
-/// What is remembered of one page of RAM.
-#[derive(Debug, Clone, Copy, Default)]
-struct Page {
-    /// Where a write tag for this page was last put: 0 nowhere, [`MANY`] in more than one place,
-    /// else one more than `set << 12 | index`.
-    writer: u32,
-}
-
-/// More than one TLB entry may let translated code write this page.
-const MANY: u32 = u32::MAX;
-
-/// Who may hold a write tag for a page.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Writer {
-    /// No TLB entry.
-    Nobody,
-    /// Only this entry of this set.
-    Entry { set: usize, index: usize },
-    /// Any number of entries.
-    Many,
-}
 
 /// Bytes that are asked of the host at once. A first touch costs the host an exception and several
 /// microseconds for each page; asked for together, a page costs a fraction of that.
 const CHUNK_BYTES: u64 = 64 << 10;
 
+/// Processors of one machine, at most: one bit each in [`Writers`].
+pub(crate) const MAX_MEMBERS: usize = 16;
+
+/// TLB indices remembered for one page.
+const MAX_INDICES: u64 = 3;
+
+/// Where write tags for a page may be: in any set of these processors, at these indices.
+///
+/// Bits 15:0 are the processors; bits 17:16 the number of indices; bit 18 says that there were more
+/// of them; bits 33:20, 47:34 and 61:48 are the indices.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Writers(u64);
+
+impl Writers {
+    const OVERFLOW: u64 = 1 << 18;
+
+    /// The first bit of an index.
+    fn place(slot: u64) -> u64 {
+        20 + u64::from(INDEX_BITS) * slot
+    }
+
+    fn with(self, member: usize, index: usize) -> Self {
+        let mut bits = self.0 | 1 << member;
+        if bits & Self::OVERFLOW == 0 && !self.indices().any(|known| known == index) {
+            let count = bits >> 16 & 3;
+            if count == MAX_INDICES {
+                bits |= Self::OVERFLOW;
+            } else {
+                bits += 1 << 16;
+                bits |= (index as u64) << Self::place(count);
+            }
+        }
+        Self(bits)
+    }
+
+    /// Whether processor `member` may have a tag.
+    pub(crate) fn includes(self, member: usize) -> bool {
+        self.0 >> member & 1 != 0
+    }
+
+    /// Whether no processor can have a tag.
+    pub(crate) fn is_empty(self) -> bool {
+        self.0 & 0xffff == 0
+    }
+
+    /// Whether tags may be at other indices than [`Self::indices`].
+    pub(crate) fn anywhere(self) -> bool {
+        self.0 & Self::OVERFLOW != 0
+    }
+
+    /// The indices.
+    pub(crate) fn indices(self) -> impl Iterator<Item = usize> {
+        (0..self.0 >> 16 & 3)
+            .map(move |slot| (self.0 >> Self::place(slot)) as usize & (ENTRIES - 1))
+    }
+}
+
+/// A region and what is remembered of it.
+#[derive(Debug)]
+struct Region {
+    place: RamRegion,
+    /// One flag per chunk: it has been asked for.
+    present: Box<[AtomicBool]>,
+    /// [`Writers`], one per page.
+    writers: Box<[AtomicU64]>,
+    /// One bit per page: it has translations.
+    code: Box<[AtomicU64]>,
+}
+
 /// The guest's RAM.
 #[derive(Debug)]
 pub(crate) struct Ram {
-    regions: Vec<(RamRegion, Vec<Page>)>,
-    /// One flag per chunk of each region: it has been asked for.
-    present: Vec<Vec<bool>>,
+    regions: Box<[Region]>,
 }
 
-// SAFETY: the host pointers are to mappings that outlive the processor and are shared memory by
-// nature; all accesses through them are raw.
+// SAFETY: the host pointers are to mappings that outlive the processors and are shared memory by
+// nature; all accesses through them are raw. The rest is atomic.
 unsafe impl Send for Ram {}
+// SAFETY: as above.
+unsafe impl Sync for Ram {}
 
 /// Ask the host for the chunk at `offset`. A refusal is no harm: the pages come one by one then.
 fn populate(region: &RamRegion, offset: u64) {
@@ -53,84 +109,133 @@ fn populate(region: &RamRegion, offset: u64) {
     unsafe { libc::madvise(start.cast(), length, MADV_POPULATE_WRITE) };
 }
 
+/// Zeroes that cost memory only where they are touched.
+fn zeroes(count: u64) -> Box<[AtomicU64]> {
+    let plain = vec![0u64; count as usize].into_boxed_slice();
+    let raw = Box::into_raw(plain);
+    // SAFETY: AtomicU64 has the size, alignment and validity of u64.
+    unsafe { Box::from_raw(raw as *mut [AtomicU64]) }
+}
+
+impl Region {
+    fn new(place: RamRegion) -> Self {
+        let pages = place.size / PAGE_SIZE;
+        let chunks = place.size.div_ceil(CHUNK_BYTES);
+        Self {
+            place,
+            present: (0..chunks).map(|_| AtomicBool::new(false)).collect(),
+            writers: zeroes(pages),
+            code: zeroes(pages.div_ceil(64)),
+        }
+    }
+}
+
 impl Ram {
     /// Take over `regions`, which must not overlap.
     pub(crate) fn new(mut regions: Vec<RamRegion>) -> Self {
         regions.sort_by_key(|region| region.guest);
-        let present = regions
-            .iter()
-            .map(|region| vec![false; region.size.div_ceil(CHUNK_BYTES) as usize])
-            .collect();
-        let regions = regions
-            .into_iter()
-            .map(|region| {
-                let pages = vec![Page::default(); (region.size / PAGE_SIZE) as usize];
-                (region, pages)
-            })
-            .collect();
-        Self { regions, present }
+        Self { regions: regions.into_iter().map(Region::new).collect() }
+    }
+
+    /// The region of a guest-physical byte, and the byte's offset in it.
+    #[inline]
+    fn find(&self, at: Physical) -> Option<(&Region, u64)> {
+        self.regions.iter().find_map(|region| {
+            let offset = at.0.wrapping_sub(region.place.guest);
+            (offset < region.place.size).then_some((region, offset))
+        })
     }
 
     /// Host address of a guest-physical byte, if it is RAM.
     #[inline]
     pub(crate) fn host(&self, at: Physical) -> Option<*mut u8> {
-        for (region, _) in &self.regions {
-            let offset = at.0.wrapping_sub(region.guest);
-            if offset < region.size {
-                return Some(region.host.wrapping_add(offset as usize));
-            }
-        }
-        None
+        self.find(at).map(|(region, offset)| region.place.host.wrapping_add(offset as usize))
     }
 
     /// Have the host provide the memory around `at`, if that was not done yet.
     #[inline]
-    pub(crate) fn make_present(&mut self, at: Physical) {
-        for ((region, _), present) in self.regions.iter().zip(&mut self.present) {
-            let offset = at.0.wrapping_sub(region.guest);
-            if offset < region.size {
-                let chunk = &mut present[(offset / CHUNK_BYTES) as usize];
-                if !*chunk {
-                    *chunk = true;
-                    populate(region, offset / CHUNK_BYTES * CHUNK_BYTES);
-                }
-                return;
-            }
+    pub(crate) fn make_present(&self, at: Physical) {
+        let Some((region, offset)) = self.find(at) else { return };
+        let chunk = &region.present[(offset / CHUNK_BYTES) as usize];
+        if !chunk.load(Ordering::Relaxed) {
+            chunk.store(true, Ordering::Relaxed);
+            populate(&region.place, offset / CHUNK_BYTES * CHUNK_BYTES);
         }
     }
 
     /// Memory was given back to the host: it will have to be asked for again.
-    pub(crate) fn forget_present(&mut self) {
-        self.present.iter_mut().for_each(|chunks| chunks.fill(false));
+    pub(crate) fn forget_present(&self) {
+        let chunks = self.regions.iter().flat_map(|region| &region.present);
+        chunks.for_each(|chunk| chunk.store(false, Ordering::Relaxed));
     }
 
-    fn page_mut(&mut self, at: Physical) -> Option<&mut Page> {
-        for (region, pages) in &mut self.regions {
-            let offset = at.0.wrapping_sub(region.guest);
-            if offset < region.size {
-                return pages.get_mut((offset / PAGE_SIZE) as usize);
+    /// Announce that a write tag for the page of `at` is about to be put into the TLB of processor
+    /// `member`.
+    pub(crate) fn note_writer(&self, at: Physical, member: usize, index: usize) {
+        let Some((region, offset)) = self.find(at) else { return };
+        let slot = &region.writers[(offset / PAGE_SIZE) as usize];
+        let mut old = slot.load(Ordering::Relaxed);
+        loop {
+            let new = Writers(old).with(member, index).0;
+            // Always a locked store: it orders the note before the look at the page's code.
+            match slot.compare_exchange_weak(old, new, Ordering::SeqCst, Ordering::Relaxed) {
+                Ok(_) => return,
+                Err(now) => old = now,
             }
-        }
-        None
-    }
-
-    /// Remember that a write tag for the page of `at` was put into the TLB.
-    pub(crate) fn note_writer(&mut self, at: Physical, set: usize, index: usize) {
-        if let Some(page) = self.page_mut(at) {
-            let code = (set as u32) << 12 | index as u32;
-            page.writer = if page.writer == 0 || page.writer == code + 1 { code + 1 } else { MANY };
         }
     }
 
     /// Who may hold a write tag for this page; forgets it, because the caller removes them.
-    pub(crate) fn take_writer(&mut self, at: Physical) -> Writer {
-        match self.page_mut(at).map(|page| std::mem::take(&mut page.writer)) {
-            None | Some(0) => Writer::Nobody,
-            Some(MANY) => Writer::Many,
-            Some(code) => Writer::Entry {
-                set: ((code - 1) >> 12) as usize,
-                index: ((code - 1) & 0xfff) as usize,
-            },
+    pub(crate) fn take_writers(&self, at: Physical) -> Writers {
+        let Some((region, offset)) = self.find(at) else { return Writers(0) };
+        Writers(region.writers[(offset / PAGE_SIZE) as usize].swap(0, Ordering::SeqCst))
+    }
+
+    /// Whether any byte of the page of `at` has been translated.
+    #[inline]
+    pub(crate) fn has_code(&self, at: Physical) -> bool {
+        self.find(at).is_some_and(|(region, offset)| {
+            let page = offset / PAGE_SIZE;
+            region.code[(page / 64) as usize].load(Ordering::SeqCst) >> (page % 64) & 1 != 0
+        })
+    }
+
+    /// Say whether the page of `at` has translations.
+    pub(crate) fn set_code(&self, at: Physical, has: bool) {
+        let Some((region, offset)) = self.find(at) else { return };
+        let page = offset / PAGE_SIZE;
+        let word = &region.code[(page / 64) as usize];
+        if has {
+            word.fetch_or(1 << (page % 64), Ordering::SeqCst);
+        } else {
+            word.fetch_and(!(1 << (page % 64)), Ordering::SeqCst);
         }
+    }
+
+    /// No page has translations any more.
+    pub(crate) fn clear_code(&self) {
+        let words = self.regions.iter().flat_map(|region| &region.code);
+        for word in words {
+            if word.load(Ordering::Relaxed) != 0 {
+                word.store(0, Ordering::SeqCst);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn writers_are_remembered_until_there_are_too_many() {
+        let none = Writers(0);
+        assert!(none.is_empty());
+        let two = none.with(3, 7).with(15, ENTRIES - 1).with(3, 7);
+        assert!(two.includes(3) && two.includes(15) && !two.includes(0) && !two.anywhere());
+        assert_eq!(two.indices().collect::<Vec<_>>(), [7, ENTRIES - 1]);
+        let full = two.with(0, 0);
+        assert!(!full.anywhere());
+        assert!(full.with(0, 1).anywhere());
     }
 }

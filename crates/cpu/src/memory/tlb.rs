@@ -6,7 +6,7 @@
 //!
 //! ```text
 //! lea   s0, [a]
-//! pext  s1, s0, 0xfff000            ; index: bits 23:12
+//! pext  s1, s0, 0x3fff000           ; index: bits 25:12
 //! mov   rcx, gs:[s1*8 + read]       ; minus the page's address, or a value that cannot match
 //! lea   s0, [s0 + rcx]              ; offset in the page, if this is the page
 //! lea   rcx, [s0 + n - 1]           ; offset of the last byte
@@ -18,18 +18,27 @@
 //! that dirty bits and pages with translations need no further check.
 //!
 //! The *jump cache* is the instruction side: linear address to translated block, valid under
-//! exactly the conditions under which an instruction-TLB entry would be, and flushed with it.
+//! exactly the conditions under which an instruction-TLB entry would be, and flushed with it. An
+//! address has two lines: blocks look at the first inline, and at the second out of line.
 //!
 //! Which set is active follows from CR3, CPL and SMAP ([`Tlb::activate`]): one set for the user's view and one for
 //! the kernel's view with AC set per PCID, and one for the kernel's view that all PCIDs share. The
 //! shared set's entries that are not global are dropped when the address space changes.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use rustc_hash::FxHashSet;
 
+use super::zeroed::{Zero, Zeroed};
 use super::{Linear, PAGE_SIZE};
 
-/// Entries in each array of a set.
-pub(crate) const ENTRIES: usize = 4096;
+/// Entries in each array of a set. A page has one place, so that two pages that are in use at once can
+/// be in each other's way: among a hundred there is such a pair in one of four programs.
+pub(crate) const ENTRIES: usize = 1 << INDEX_BITS;
+
+/// Bits of a linear address that choose the entry.
+pub(crate) const INDEX_BITS: u32 = 14;
 
 /// Lines of a set's jump cache. A kernel that forks and executes has some ten thousand blocks in use.
 pub(crate) const LINES: usize = 32768;
@@ -44,34 +53,45 @@ const SPACES: usize = 8;
 const SHARED: usize = 2 * SPACES;
 
 /// One line of the jump cache.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 #[repr(C)]
 pub(crate) struct JumpEntry {
     /// Minus the linear address of the block's first instruction.
-    pub(crate) negative_tag: u64,
+    pub(crate) negative_tag: AtomicU64,
     /// Host address of the block's cold entry.
-    pub(crate) target: u64,
+    pub(crate) target: AtomicU64,
     /// Host address of its entry with the canonical scratch registers spilled.
-    pub(crate) canonical: u64,
-    /// Makes the size a power of two.
-    padding: u64,
+    pub(crate) canonical: AtomicU64,
+    /// Linear address of the page that the block is executed in.
+    pub(crate) page: AtomicU64,
 }
 
-/// What one view of one address space has cached. Translated code knows this layout.
-#[repr(C, align(4096))]
-pub(crate) struct Set {
+/// The part of a set that translated code looks at, and knows the layout of. Other processors take
+/// tags back here while it is in use; only the owner puts them in.
+#[repr(C)]
+pub(crate) struct Entries {
     /// Minus the linear page address, where reading is allowed.
-    pub(crate) read: [u64; ENTRIES],
+    pub(crate) read: [AtomicU64; ENTRIES],
     /// Minus the linear page address, where writing is allowed.
-    pub(crate) write: [u64; ENTRIES],
+    pub(crate) write: [AtomicU64; ENTRIES],
     /// Host address of the page.
-    pub(crate) host: [u64; ENTRIES],
+    pub(crate) host: [AtomicU64; ENTRIES],
     /// The jump cache.
     pub(crate) jumps: [JumpEntry; LINES],
+}
+
+// SAFETY: integers in cells, and padding that is one.
+unsafe impl Zero for Entries {}
+
+/// What one view of one address space has cached.
+pub(crate) struct Set {
+    entries: Arc<Zeroed<Entries>>,
     /// Indices in use, for pages that are not global and for those that are.
     filled: [Vec<u16>; 2],
     /// Lines of the jump cache in use, likewise.
     jumped: [Vec<u16>; 2],
+    /// Which of two occupied lines is replaced next.
+    turn: bool,
     /// A Bloom filter of the linear pages that the jump cache has entries in.
     jump_pages: [u64; BLOOM_WORDS],
     /// Regions of 4 MiB and of 1 GiB of which parts were entered as 4 KiB pieces of a larger page:
@@ -126,7 +146,7 @@ const fn no_tag(index: usize) -> u64 {
     }
 }
 
-/// The index of the TLB entry for an address: bits 23:12.
+/// The index of the TLB entry for an address: bits 25:12.
 pub(crate) fn index_of(at: Linear) -> usize {
     (at.0 >> 12) as usize & (ENTRIES - 1)
 }
@@ -136,44 +156,91 @@ pub(crate) fn jump_index_of(at: u64) -> usize {
     at.rotate_right(12).wrapping_add(at) as usize & (LINES - 1)
 }
 
+/// The second line for an address, for when another one has the first. Likewise.
+pub(crate) fn second_jump_index_of(at: u64) -> usize {
+    at.rotate_right(7).wrapping_add(at << 1) as usize & (LINES - 1)
+}
+
 /// A jump-cache tag that matches nothing with line `index`.
 const fn no_jump(index: usize) -> u64 {
-    // Address 1 has line 1, address 0 line 0.
+    // Address 0 has line 0, twice; address 1 has lines 1 and 2.
     if index == 0 { (-1i64) as u64 } else { 0 }
 }
 
-impl Set {
-    fn new() -> Box<Set> {
-        let layout = std::alloc::Layout::new::<Set>();
-        // SAFETY: the layout is not empty; all-zero bytes are valid for the arrays, and the
-        // collections are written before a reference to the whole is made.
-        let mut set = unsafe {
-            let raw = std::alloc::alloc_zeroed(layout).cast::<Set>();
-            if raw.is_null() {
-                std::alloc::handle_alloc_error(layout);
-            }
-            std::ptr::addr_of_mut!((*raw).filled).write([Vec::new(), Vec::new()]);
-            std::ptr::addr_of_mut!((*raw).jumped).write([Vec::new(), Vec::new()]);
-            std::ptr::addr_of_mut!((*raw).large_regions).write(FxHashSet::default());
-            std::ptr::addr_of_mut!((*raw).huge_regions).write(FxHashSet::default());
-            Box::from_raw(raw)
-        };
+fn lines_of(at: Linear) -> [usize; 2] {
+    [jump_index_of(at.0), second_jump_index_of(at.0)]
+}
+
+impl Entries {
+    fn new() -> Arc<Zeroed<Entries>> {
+        let entries = Arc::new(Zeroed::<Entries>::new());
         for index in [0, ENTRIES - 1] {
-            set.drop_entry(index);
+            entries.drop_entry(index);
         }
-        set.jumps[0].negative_tag = no_jump(0);
-        set
+        entries.drop_jump(0);
+        entries
     }
 
-    fn drop_entry(&mut self, index: usize) {
-        self.read[index] = no_tag(index);
-        self.write[index] = no_tag(index);
+    fn drop_entry(&self, index: usize) {
+        self.read[index].store(no_tag(index), Ordering::Relaxed);
+        self.write[index].store(no_tag(index), Ordering::Relaxed);
+    }
+
+    fn drop_jump(&self, line: usize) {
+        self.jumps[line].negative_tag.store(no_jump(line), Ordering::Relaxed);
+    }
+
+    /// Forget the block entered for `at`, if it is there. May be called by any processor that keeps
+    /// blocks from being entered meanwhile.
+    pub(crate) fn remove_jump(&self, at: Linear) {
+        for line in lines_of(at) {
+            if self.jumps[line].negative_tag.load(Ordering::Relaxed) == at.0.wrapping_neg() {
+                self.drop_jump(line);
+            }
+        }
+    }
+
+    /// Whether entry `index` has a write tag for the page mapped at `host`.
+    pub(crate) fn may_write(&self, index: usize, host: *mut u8) -> bool {
+        self.host[index].load(Ordering::SeqCst) == host as u64
+            && self.write[index].load(Ordering::SeqCst) != no_tag(index)
+    }
+
+    /// Take back the write tag of an entry that maps this host page.
+    pub(crate) fn revoke_write(&self, index: usize, host: *mut u8) {
+        if self.host[index].load(Ordering::SeqCst) == host as u64 {
+            self.write[index].store(no_tag(index), Ordering::SeqCst);
+        }
+    }
+}
+
+impl Set {
+    fn new() -> Set {
+        Set {
+            entries: Entries::new(),
+            filled: [Vec::new(), Vec::new()],
+            jumped: [Vec::new(), Vec::new()],
+            turn: false,
+            jump_pages: [0; BLOOM_WORDS],
+            large_regions: FxHashSet::default(),
+            huge_regions: FxHashSet::default(),
+        }
+    }
+
+    /// The part that translated code sees.
+    pub(crate) fn entries(&self) -> &Entries {
+        &self.entries
+    }
+
+    /// Where translated code finds it.
+    pub(crate) fn address(&self) -> u64 {
+        self.entries.address()
     }
 
     fn drop_entries(&mut self, global: bool) {
         let mut indices = std::mem::take(&mut self.filled[usize::from(global)]);
         for index in indices.drain(..) {
-            self.drop_entry(usize::from(index));
+            self.entries.drop_entry(usize::from(index));
         }
         self.filled[usize::from(global)] = indices;
         self.drop_jumps(global);
@@ -182,7 +249,7 @@ impl Set {
     fn drop_jumps(&mut self, global: bool) {
         let mut lines = std::mem::take(&mut self.jumped[usize::from(global)]);
         for line in lines.drain(..) {
-            self.jumps[usize::from(line)].negative_tag = no_jump(usize::from(line));
+            self.entries.drop_jump(usize::from(line));
         }
         self.jumped[usize::from(global)] = lines;
         if self.jumped[0].is_empty() && self.jumped[1].is_empty() {
@@ -203,8 +270,10 @@ impl Set {
         }
         let index = index_of(at);
         let negative = at.page().0.wrapping_neg();
-        if self.read[index] == negative || self.write[index] == negative {
-            self.drop_entry(index);
+        let entries = &self.entries;
+        let tags = [&entries.read[index], &entries.write[index]];
+        if tags.iter().any(|tag| tag.load(Ordering::Relaxed) == negative) {
+            entries.drop_entry(index);
         }
         // A block at the end of the page before may reach into this one.
         for page in [at.page().0, at.page().0.wrapping_sub(PAGE_SIZE)] {
@@ -215,9 +284,10 @@ impl Set {
     }
 
     fn drop_jumps_to(&mut self, page: u64) {
-        for (line, entry) in self.jumps.iter_mut().enumerate() {
-            if entry.negative_tag.wrapping_neg().wrapping_sub(page) < PAGE_SIZE {
-                entry.negative_tag = no_jump(line);
+        for (line, entry) in self.entries.jumps.iter().enumerate() {
+            let tag = entry.negative_tag.load(Ordering::Relaxed);
+            if tag.wrapping_neg().wrapping_sub(page) < PAGE_SIZE {
+                self.entries.drop_jump(line);
             }
         }
     }
@@ -254,40 +324,49 @@ impl Set {
             PageSize::Huge => _ = self.huge_regions.insert(at.0 >> 30),
         }
         let negative = at.page().0.wrapping_neg();
-        self.host[index] = host as u64;
-        self.read[index] = if read { negative } else { no_tag(index) };
-        self.write[index] = if write { negative } else { no_tag(index) };
+        let entries = &self.entries;
+        let tag = |given: bool| if given { negative } else { no_tag(index) };
+        entries.write[index].store(no_tag(index), Ordering::Relaxed);
+        entries.host[index].store(host as u64, Ordering::SeqCst);
+        entries.read[index].store(tag(read), Ordering::Relaxed);
+        entries.write[index].store(tag(write), Ordering::SeqCst);
         Self::remember(&mut self.filled, global, index);
     }
 
     /// Enter a block under its linear address.
     pub(crate) fn insert_jump(&mut self, at: Linear, target: u64, canonical: u64, global: bool) {
-        let line = jump_index_of(at.0);
-        self.jumps[line] =
-            JumpEntry { negative_tag: at.0.wrapping_neg(), target, canonical, padding: 0 };
+        let line = self.line_for(at);
+        let entry = &self.entries.jumps[line];
+        entry.target.store(target, Ordering::Relaxed);
+        entry.canonical.store(canonical, Ordering::Relaxed);
+        entry.page.store(at.page().0, Ordering::Relaxed);
+        entry.negative_tag.store(at.0.wrapping_neg(), Ordering::Relaxed);
         set_bit(&mut self.jump_pages, at.0 >> 12);
         Self::remember(&mut self.jumped, global, line);
     }
 
     /// The block entered for `at`, if there is one.
     pub(crate) fn jump_to(&self, at: Linear) -> Option<u64> {
-        let entry = self.jumps[jump_index_of(at.0)];
-        (entry.negative_tag == at.0.wrapping_neg()).then_some(entry.target)
+        let tag = at.0.wrapping_neg();
+        let mut entries = lines_of(at).into_iter().map(|line| &self.entries.jumps[line]);
+        let hit = entries.find(|entry| entry.negative_tag.load(Ordering::Relaxed) == tag);
+        hit.map(|entry| entry.target.load(Ordering::Relaxed))
     }
 
-    /// Forget the block entered for `at`, if it is there.
-    pub(crate) fn remove_jump(&mut self, at: Linear) {
-        let line = jump_index_of(at.0);
-        if self.jumps[line].negative_tag == at.0.wrapping_neg() {
-            self.jumps[line].negative_tag = no_jump(line);
-        }
+    /// Where to enter a block for `at`: a line that is free, else either of the two in turn.
+    fn line_for(&mut self, at: Linear) -> usize {
+        let lines = lines_of(at);
+        let free = lines.into_iter().find(|&line| {
+            let tag = self.entries.jumps[line].negative_tag.load(Ordering::Relaxed);
+            tag == no_jump(line) || tag == at.0.wrapping_neg()
+        });
+        self.turn = !self.turn;
+        free.unwrap_or(lines[usize::from(self.turn)])
     }
 
-    /// Take back the write tag of an entry that maps this host page.
-    fn revoke_write(&mut self, index: usize, host: *mut u8) {
-        if self.host[index] == host as u64 {
-            self.write[index] = no_tag(index);
-        }
+    /// Take back the write tag that entry `index` may have.
+    pub(crate) fn revoke(&self, index: usize) {
+        self.entries.write[index].store(no_tag(index), Ordering::SeqCst);
     }
 }
 
@@ -326,7 +405,7 @@ pub(crate) enum View {
 
 /// All sets of one processor.
 pub(crate) struct Tlb {
-    sets: Vec<Box<Set>>,
+    sets: Vec<Set>,
     spaces: [Option<Space>; SPACES],
     clock: u64,
     /// CR3 (without the PCID-irrelevant bits) under which the shared set was filled.
@@ -414,24 +493,8 @@ impl Tlb {
         }
     }
 
-    /// Forget one linear address in every jump cache.
-    pub(crate) fn remove_jump(&mut self, at: Linear) {
-        self.sets.iter_mut().for_each(|set| set.remove_jump(at));
-    }
-
-    /// Take back write tags for the page mapped at `host`.
-    pub(crate) fn revoke_writes(&mut self, writer: super::ram::Writer, host: *mut u8) {
-        use super::ram::Writer;
-        match writer {
-            Writer::Nobody => {}
-            Writer::Entry { set, index } => self.sets[set].revoke_write(index, host),
-            Writer::Many => {
-                for set in &mut self.sets {
-                    for index in 0..ENTRIES {
-                        set.revoke_write(index, host);
-                    }
-                }
-            }
-        }
+    /// The parts of all sets that translated code sees.
+    pub(crate) fn shared(&self) -> Vec<Arc<Zeroed<Entries>>> {
+        self.sets.iter().map(|set| Arc::clone(&set.entries)).collect()
     }
 }

@@ -1,6 +1,7 @@
 //! Running things on the host's CPU with the guest's registers: the trampoline, the signals that
 //! come back from there, and stubs that execute one instruction.
 
+mod locked;
 pub(crate) mod signals;
 pub(crate) mod stub;
 mod trampoline;
@@ -14,14 +15,45 @@ pub(crate) fn leave_address() -> u64 {
     trampoline::bivouac_leave as *const () as u64
 }
 
-/// Run translated code at host address `target` until it comes back.
+/// Remember what belongs to the calling thread and is changed while the processor runs.
+pub(crate) fn note_host(context: &mut Context) {
+    // SAFETY: reading the bases and MXCSR has no effect; FSGSBASE has been checked for.
+    unsafe {
+        std::arch::asm!(
+            "rdfsbase {0}",
+            "mov [{3}], {0}",
+            "rdgsbase {0}",
+            "mov [{2}], {0}",
+            "stmxcsr [{1}]",
+            out(reg) _,
+            in(reg) &raw mut context.host_mxcsr,
+            in(reg) &raw mut context.host_gs,
+            in(reg) &raw mut context.host_fs,
+            options(nostack, preserves_flags),
+        );
+    }
+}
+
+/// Put the host's GS base back.
+pub(crate) fn restore_host(context: &Context) {
+    // SAFETY: this is the base that the thread had in `note_host`.
+    unsafe {
+        let base = context.host_gs;
+        std::arch::asm!("wrgsbase {}", in(reg) base, options(nostack, preserves_flags));
+    }
+}
+
+/// Run translated code at host address `target` until it comes back; with the guest's x87 and
+/// vector state in the host's registers from the start, if `vectors` says so.
 ///
 /// # Safety
 ///
 /// `target` must be the start of a stub, the entry of a block, or a place in a block at which a
-/// guest instruction starts, in the code cache of this context; the calling thread must have been
-/// prepared with [`signals::prepare_thread`] for this context.
-pub(crate) unsafe fn enter(context: &mut Context, target: u64) -> Reason {
+/// guest instruction starts, in the code cache of this context; in a stub, or in the middle of a
+/// block, that touches extended state `vectors` must be set. The calling thread must have been
+/// prepared with [`signals::prepare_thread`] for this context, and noted with [`note_host`].
+pub(crate) unsafe fn enter(context: &mut Context, target: u64, vectors: bool) -> Reason {
+    context.vectors_wanted = u8::from(vectors);
     let native = context.regs.rflags() & rflags::NATIVE;
     context.native_flags = native | rflags::FIXED;
     // SAFETY: the caller vouches for the target; the trampoline preserves what the ABI asks for.

@@ -17,7 +17,7 @@
 //! 4. All other signals are blocked on a processor's thread: their handlers belong to somebody
 //!    else and would run on the guest's stack.
 //!
-//! The handlers find the context through a table of threads, by thread id.
+//! The handlers find the context through FS, and believe it only if a table of threads has it.
 
 use std::io;
 use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU64, Ordering};
@@ -165,7 +165,9 @@ impl Registration {
         unsafe {
             let mut mask: libc::sigset_t = std::mem::zeroed();
             libc::sigfillset(&mut mask);
-            for signal in FAULTS.into_iter().chain([kick_signal(), libc::SIGTRAP, libc::SIGABRT]) {
+            // The handler of SIGSYS, which tells of a refused system call, is fit for any state.
+            let open = [kick_signal(), libc::SIGTRAP, libc::SIGABRT, libc::SIGSYS];
+            for signal in FAULTS.into_iter().chain(open) {
                 libc::sigdelset(&mut mask, signal);
             }
             libc::pthread_sigmask(libc::SIG_SETMASK, &mask, &mut self.old_mask);
@@ -230,11 +232,23 @@ fn install(signal: i32, handler: usize) -> Result<usize, Error> {
     }
 }
 
-/// The table's entry for the calling thread.
-fn this_thread() -> Option<&'static Thread> {
+/// The table's entry for the calling thread that runs the context at `context`.
+fn find(context: *const Context) -> Option<&'static Thread> {
     // SAFETY: a raw system call; libc's wrapper would do, but errno is thread-local.
     let id = unsafe { raw_syscall(libc::SYS_gettid, 0, 0, 0, 0) } as i32;
-    THREADS.iter().find(|slot| slot.id.load(Ordering::Acquire) == id)
+    THREADS.iter().find(|slot| {
+        slot.id.load(Ordering::Acquire) == id
+            && slot.context.load(Ordering::Acquire).cast_const() == context
+    })
+}
+
+/// The FS base of the code that was interrupted: in translated code, its context.
+fn interrupted_fs() -> *mut Context {
+    let base: u64;
+    // SAFETY: `check_host` has seen that FSGSBASE is enabled; the kernel leaves FS alone when it
+    // calls a handler.
+    unsafe { std::arch::asm!("rdfsbase {}", out(reg) base, options(nomem, nostack)) };
+    base as *mut Context
 }
 
 /// A system call that does not touch errno.
@@ -265,25 +279,24 @@ extern "C" fn on_fault(signal: i32, info: *mut libc::siginfo_t, frame: *mut libc
     // SAFETY: the kernel passes a valid frame.
     let registers = unsafe { &mut (*frame).uc_mcontext.gregs };
     let rip = registers[libc::REG_RIP as usize] as u64;
-    if let Some(thread) = this_thread() {
-        let context = thread.context.load(Ordering::Acquire);
+    let context = interrupted_fs();
+    if find(context).is_some() {
         // SAFETY: the context lives while it is registered; its owner is this very thread, which
         // is not in Rust code when RIP is in the code cache.
-        if let Some(context) = unsafe { context.as_mut() } {
-            // A jump to an address that is not mapped cannot come from translated code: targets
-            // are taken from the jump cache.
-            if (context.cache_start..context.cache_end).contains(&rip) {
-                context.fault = Fault {
-                    rip,
-                    trap: registers[libc::REG_TRAPNO as usize] as u64,
-                    error: registers[libc::REG_ERR as usize] as u64,
-                    // SAFETY: the kernel passes a valid siginfo.
-                    address: unsafe { (*info).si_addr() } as u64,
-                };
-                context.reason = Reason::Fault as u32;
-                registers[libc::REG_RIP as usize] = super::leave_address() as i64;
-                return;
-            }
+        let context = unsafe { &mut *context };
+        // A jump to an address that is not mapped cannot come from translated code: targets
+        // are taken from the jump cache.
+        if context.runs_guest_at(rip) {
+            context.fault = Fault {
+                rip,
+                trap: registers[libc::REG_TRAPNO as usize] as u64,
+                error: registers[libc::REG_ERR as usize] as u64,
+                // SAFETY: the kernel passes a valid siginfo.
+                address: unsafe { (*info).si_addr() } as u64,
+            };
+            context.reason = Reason::Fault as u32;
+            registers[libc::REG_RIP as usize] = super::leave_address() as i64;
+            return;
         }
     }
     give_back(signal);
@@ -305,44 +318,48 @@ fn give_back(signal: i32) {
 }
 
 extern "C" fn on_kick(_signal: i32, _info: *mut libc::siginfo_t, frame: *mut libc::ucontext_t) {
-    let Some(thread) = this_thread() else { return };
-    let context = thread.context.load(Ordering::Acquire);
     // SAFETY: the kernel passes a valid frame.
     let registers = unsafe { &mut (*frame).uc_mcontext.gregs };
     let rip = registers[libc::REG_RIP as usize] as u64;
     let window = trampoline::bivouac_window_start as *const () as u64
         ..trampoline::bivouac_window_end as *const () as u64;
-    if context.is_null() {
-        return;
-    }
-    // SAFETY: the context lives while it is registered. Only fields are read here that nobody
-    // changes while this thread is in the handler.
-    let (start, end, stopper, requested) = unsafe {
-        let kick = (*context).kick;
-        (
-            (*context).cache_start,
-            (*context).cache_end,
-            (*context).stopper as *mut Stopper,
-            (*kick).load(Ordering::SeqCst) != 0,
-        )
-    };
-    if !requested {
-        return;
-    }
     if window.contains(&rip) {
-        registers[libc::REG_RDI as usize] = context as i64;
-        registers[libc::REG_RIP as usize] = trampoline::bivouac_abort as *const () as i64;
-    } else if (start..end).contains(&rip) {
-        // SAFETY: the stopper lives as long as the translator; while RIP is in the code cache no
-        // Rust code of this thread holds a reference to it.
-        if let Some(stopper) = unsafe { stopper.as_mut() } {
-            stopper.close_gates(rip);
+        // FS may be the host's still; until it is the context, RDI is.
+        let in_register = registers[libc::REG_RDI as usize] as *mut Context;
+        let context = [interrupted_fs(), in_register].into_iter().find(|&it| find(it).is_some());
+        // SAFETY: the context lives while it is registered.
+        if let Some(context) = context
+            && unsafe { is_requested(context) }
+        {
+            registers[libc::REG_RDI as usize] = context as i64;
+            registers[libc::REG_RIP as usize] = trampoline::bivouac_abort as *const () as i64;
         }
-        try_again(thread.timer.load(Ordering::Acquire));
-    } else {
-        // In the trampoline's last instructions before Rust, or in Rust: the flag is enough, but
-        // on the way out of translated code nothing is lost by asking again.
+        return;
     }
+    let context = interrupted_fs();
+    let Some(thread) = find(context) else { return };
+    // SAFETY: the context lives while it is registered. Control was in code that runs with FS at
+    // the context; if that is the code cache, no Rust code of this thread holds a reference to the
+    // context or the stopper, which lives as long as the processor.
+    unsafe {
+        if (*context).runs_guest_at(rip) && is_requested(context) {
+            if let Some(stopper) = (*context).stopper.cast::<Stopper>().as_ref() {
+                stopper.close_gates(rip, &mut *context);
+            }
+            try_again(thread.timer.load(Ordering::Acquire));
+        }
+    }
+    // Elsewhere (the trampoline's last instructions before Rust) the flag is enough.
+}
+
+/// Whether somebody asks the processor to come back.
+///
+/// # Safety
+///
+/// `context` must be a registered context of this thread.
+unsafe fn is_requested(context: *const Context) -> bool {
+    // SAFETY: the caller vouches for the context, whose kick flag lives as long as it does.
+    unsafe { (*(*context).kick).load(Ordering::SeqCst) != 0 }
 }
 
 /// Send the kick signal again in a while.

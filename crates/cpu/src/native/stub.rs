@@ -6,31 +6,51 @@
 //! device memory, or be anything else that translated code cannot handle. Stubs are kept by the
 //! bytes of the instruction.
 
+use std::sync::atomic::AtomicU32;
+
 use iced_x86::{
     Code, Encoder, Instruction, InstructionInfoFactory, InstructionInfoOptions, MemorySize,
     Mnemonic, OpAccess, OpKind, Register,
 };
 use rustc_hash::FxHashMap;
 
-use crate::context::{Reason, context_offset};
+use crate::context::{Context, Reason, context_offset};
 use crate::exception::{Exception, Trap, Vector};
 use crate::memory::{Access, Linear, Privilege};
+use crate::system::cpuid::announces_amd;
+use crate::translate::cache::CodeCache;
 use crate::translate::emit::Emitter;
-use crate::vcpu::Vcpu;
+use crate::vcpu::{Error, Vcpu};
 
 /// Identifies a stub: the instruction as re-encoded, zero padded, and its length.
 type Key = ([u8; 24], u8);
 
-/// Stubs by instruction.
-#[derive(Default)]
+/// Longest stub.
+const MAX_STUB_BYTES: usize = 64;
+
+/// The kick flag that a stub runs under.
+static NO_KICK: AtomicU32 = AtomicU32::new(0);
+
+/// Bytes of address space for one processor's stubs.
+const STUB_BYTES: usize = 1 << 20;
+
+/// Stubs by instruction. They are few, and each processor has its own.
 pub(crate) struct Stubs {
+    cache: CodeCache,
     known: FxHashMap<Key, u64>,
 }
 
 impl Stubs {
-    /// Forget all stubs: the code cache was dropped.
-    pub(crate) fn clear(&mut self) {
-        self.known.clear();
+    /// No stubs yet, in a place that `context` is told.
+    ///
+    /// # Errors
+    ///
+    /// As [`CodeCache::new`].
+    pub(crate) fn new(context: &mut Context) -> Result<Self, Error> {
+        let cache = CodeCache::new(STUB_BYTES)?;
+        context.stubs_start = cache.start();
+        context.stubs_end = cache.end();
+        Ok(Self { cache, known: FxHashMap::default() })
     }
 }
 
@@ -63,6 +83,8 @@ pub(crate) fn memory_use(
     };
     let size = match instruction.memory_size() {
         MemorySize::Unknown => return None,
+        // AMD's processors read what they would with any other operand size.
+        _ if instruction.code() == Code::Movsxd_r16_rm16 && announces_amd() => 4,
         size => size.size(),
     };
     Some(MemoryUse { size, reads, writes })
@@ -181,6 +203,11 @@ impl Vcpu {
         linear: Linear,
         operand: MemoryUse,
     ) -> Result<(), Trap> {
+        if let Some(place) = self.locked_operand(instruction, linear, operand)? {
+            let moved = on_context(instruction, context_offset!(bounce));
+            self.watch(linear, operand.size, Access::Write, Privilege::Current);
+            return self.run_locked(&moved, place, operand.size);
+        }
         let mut bytes = [0u8; 128];
         let bytes = &mut bytes[..operand.size];
         if operand.writes {
@@ -210,21 +237,12 @@ impl Vcpu {
         let Some(target) = self.stub_for(instruction) else {
             return Err(Exception::invalid_opcode().into());
         };
+        let vectors = crate::translate::touches_vectors(instruction);
+        // A kick is for the run loop, which will see it: the instruction comes first.
+        let kick = std::mem::replace(&mut self.context.kick, &raw const NO_KICK);
         // SAFETY: `target` is a stub in this context's code cache; `run` has prepared the thread.
-        let mut reason = unsafe { super::enter(&mut self.context, target) };
-        if reason == Reason::Kicked {
-            // The request is noted and will be honoured; this instruction comes first.
-            let requested = self.kick.take();
-            // SAFETY: as above.
-            reason = unsafe { super::enter(&mut self.context, target) };
-            if reason == Reason::Kicked {
-                // Kicked again in between: the instruction has not run, and runs on return.
-                return Err(Trap::Exit(crate::exit::Exit::Kicked));
-            }
-            if requested {
-                self.kick.put_back();
-            }
-        }
+        let reason = unsafe { super::enter(&mut self.context, target, vectors) };
+        self.context.kick = kick;
         match reason {
             Reason::Fault => Err(self.stub_fault().into()),
             _ => Ok(()),
@@ -251,12 +269,15 @@ impl Vcpu {
         if let Some(&known) = self.stubs.known.get(&key) {
             return Some(known);
         }
-        self.translator.make_room(&mut self.stubs, &mut self.tlb);
-        let mut emitter = Emitter::new(self.translator.cache.next());
+        if !self.stubs.cache.has_room(MAX_STUB_BYTES) {
+            self.stubs.cache.clear();
+            self.stubs.known.clear();
+        }
+        let mut emitter = Emitter::new(self.stubs.cache.next());
         emitter.raw(&key.0[..length]);
         emitter.set_field32(context_offset!(reason), Reason::Done as u32);
         emitter.jump_field(context_offset!(leave));
-        let target = self.translator.cache.append(emitter.bytes());
+        let target = self.stubs.cache.append(emitter.bytes());
         self.stubs.known.insert(key, target);
         Some(target)
     }

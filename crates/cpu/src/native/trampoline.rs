@@ -1,9 +1,26 @@
 //! The way from Rust into translated code and back, in assembly.
 //!
-//! Going in, everything that belongs to the guest is put into the host's registers: extended
-//! state, flags, all sixteen general-purpose registers (RSP included), with FS at the context and
-//! GS at the TLB set. Coming back, the same in reverse; translated code arrives at `leave` with the
-//! guest's registers all in place.
+//! Going in, everything that belongs to the guest is put into the host's registers: flags, all
+//! sixteen general-purpose registers (RSP included), with FS at the context and GS at the TLB set or
+//! the mirror. Coming back, the same in reverse; translated code arrives at `leave` with the guest's
+//! registers all in place.
+//!
+//! *Extended state is loaded late.* XRSTOR and XSAVEOPT cost more than everything else here
+//! together, and kernels hardly ever touch x87 or vector registers. So these are loaded when they
+//! are needed, and saved only if they were loaded:
+//!
+//! 1. In Rust, the image in the context is what the guest has, and `vectors_absent` is 1.
+//! 2. In translated code, `vectors_absent` says where the guest's extended state is: 0, in the
+//!    host's registers; 1, in the image, while the registers hold what Rust left there.
+//! 3. A block with an instruction that touches extended state looks at `vectors_absent` at its
+//!    entry, and loads the image if need be (translate/generate.rs, translate/thunk.rs). Jumps from
+//!    such a block to another one skip the look.
+//! 4. `enter` loads the image if `vectors_wanted` says so: for a stub, and for a place in the middle
+//!    of a block of 3, whose look lies behind.
+//! 5. `leave` saves the registers if they were loaded.
+//!
+//! The host's FS base and MXCSR are put back on the way out; its GS base, which nothing in this
+//! process uses, when [`Vcpu::run`](crate::vcpu::Vcpu::run) returns.
 //!
 //! A kick must not be lost between the last look at the request flag and the jump into the block:
 //! the signal handler treats the instructions between `window_start` and `window_end` as a place
@@ -46,22 +63,21 @@ std::arch::global_asm!(
     "push r14",
     "push r15",
     "mov [rdi + {host_rsp}], rsp",
-    "rdfsbase rax",
-    "mov [rdi + {host_fs}], rax",
-    "rdgsbase rax",
-    "mov [rdi + {host_gs}], rax",
-    "stmxcsr [rdi + {host_mxcsr}]",
     "mov [rdi + {jump_target}], rsi",
     "mov rax, [rdi + {kick}]",
     "cmp dword ptr [rax], 0",
     "bivouac_window_start:",
     "jne bivouac_abort",
     "wrfsbase rdi",
-    "mov rax, [rdi + {set}]",
+    "mov rax, [rdi + {gs_base}]",
     "wrgsbase rax",
+    "cmp byte ptr [rdi + {vectors_wanted}], 0",
+    "je 1f",
     "mov eax, [rdi + {xsave_mask}]",
     "mov edx, [rdi + {xsave_mask} + 4]",
     "xrstor64 [rdi + {xsave}]",
+    "mov byte ptr [rdi + {vectors_absent}], 0",
+    "1:",
     "push qword ptr [rdi + {native_flags}]",
     "popfq",
     "mov rax, fs:[0]",
@@ -106,20 +122,18 @@ std::arch::global_asm!(
     "mov fs:[{native_flags}], rax",
     "cld",
     "mov rdi, fs:[{itself}]",
+    "cmp byte ptr [rdi + {vectors_absent}], 0",
+    "jne 3f",
     "mov eax, [rdi + {xsave_mask}]",
     "mov edx, [rdi + {xsave_mask} + 4]",
     "xsaveopt64 [rdi + {xsave}]",
-    "vzeroupper",
-    "jmp 2f",
-    "bivouac_abort:",
-    "mov dword ptr [rdi + {reason}], {kicked}",
-    "mov rsp, [rdi + {host_rsp}]",
     "2:",
+    "mov byte ptr [rdi + {vectors_absent}], 1",
+    "vzeroupper",
     "ldmxcsr [rdi + {host_mxcsr}]",
+    "3:",
     "mov rax, [rdi + {host_fs}]",
     "wrfsbase rax",
-    "mov rax, [rdi + {host_gs}]",
-    "wrgsbase rax",
     "pop r15",
     "pop r14",
     "pop r13",
@@ -127,16 +141,21 @@ std::arch::global_asm!(
     "pop rbx",
     "pop rbp",
     "ret",
+    "bivouac_abort:",
+    "mov dword ptr [rdi + {reason}], {kicked}",
+    "mov rsp, [rdi + {host_rsp}]",
+    "jmp 2b",
     ".popsection",
     host_rsp = const offset_of!(Context, host_rsp),
     host_fs = const offset_of!(Context, host_fs),
-    host_gs = const offset_of!(Context, host_gs),
     host_mxcsr = const offset_of!(Context, host_mxcsr),
     jump_target = const offset_of!(Context, jump_target),
     kick = const offset_of!(Context, kick),
-    set = const offset_of!(Context, set),
+    gs_base = const offset_of!(Context, gs_base),
     xsave_mask = const offset_of!(Context, xsave_mask),
     xsave = const offset_of!(Context, xsave),
+    vectors_wanted = const offset_of!(Context, vectors_wanted),
+    vectors_absent = const offset_of!(Context, vectors_absent),
     native_flags = const offset_of!(Context, native_flags),
     itself = const offset_of!(Context, itself),
     reason = const offset_of!(Context, reason),

@@ -12,7 +12,7 @@ use std::arch::x86_64::__cpuid_count;
 use std::collections::HashMap;
 use std::sync::OnceLock;
 
-use iced_x86::CpuidFeature;
+use iced_x86::{CpuidFeature, DecoderOptions};
 
 use crate::memory::paging::PHYSICAL_BITS;
 use crate::state::cr4;
@@ -37,8 +37,10 @@ const HYPERVISOR_FEATURES: u32 = 0x4000_0001;
 const HYPERVISOR_TIMING: u32 = 0x4000_0010;
 const HYPERVISOR_SIGNATURE: [u32; 3] = [0x4b4d_564b, 0x564b_4d56, 0x0000_004d];
 
-/// KVM_FEATURE_NOP_IO_DELAY, KVM_FEATURE_CLOCKSOURCE2 and KVM_FEATURE_CLOCKSOURCE_STABLE_BIT.
-const KVM_FEATURES: u32 = 1 << 1 | 1 << 3 | 1 << 24;
+/// What the machine around the processor offers (Linux, Documentation/virt/kvm/x86/cpuid.rst):
+/// CLOCKSOURCE, NOP_IO_DELAY, CLOCKSOURCE2, STEAL_TIME, PV_EOI, PV_UNHALT, PV_TLB_FLUSH, PV_SEND_IPI,
+/// PV_SCHED_YIELD, CLOCKSOURCE_STABLE_BIT.
+const KVM_FEATURES: u32 = bits(&[0, 1, 3, 5, 6, 7, 9, 11, 13, 24]);
 
 const fn bits(numbers: &[u32]) -> u32 {
     let mut mask = 0;
@@ -85,7 +87,10 @@ const FORCED_D_1_EAX: u32 = bits(&[0, 1, 2]);
 
 /// LAHF, ABM, SSE4A, misaligned SSE, PREFETCHW.
 const ALLOWED_EXTENDED_ECX: u32 = bits(&[0, 5, 6, 7, 8]);
-const TOPOLOGY_EXTENSIONS: u32 = 1 << 22;
+/// CmpLegacy: what leaf 1 calls logical processors are cores.
+const CORES_NOT_THREADS: u32 = 1 << 1;
+/// AMD: `lock mov cr0` is `mov cr8`, topology extensions.
+const FORCED_EXTENDED_ECX_AMD: u32 = bits(&[4, 22]);
 /// SYSCALL, NX, 1 GiB pages, RDTSCP, long mode.
 const FORCED_EXTENDED_EDX: u32 = bits(&[11, 20, 26, 27, 29]);
 /// AMD repeats leaf 1 EDX here, and has the MMX extensions.
@@ -191,12 +196,24 @@ fn filtered(leaf: u32, subleaf: u32) -> Leaf {
             let mut more = ecx & ALLOWED_EXTENDED_ECX;
             if host.amd {
                 features |= filtered(1, 0)[EDX] & MIRRORED_EXTENDED_EDX | edx & MMX_EXTENSIONS;
-                more |= TOPOLOGY_EXTENSIONS;
+                more |= FORCED_EXTENDED_ECX_AMD;
             }
             [eax, ebx, more, features]
         }
         _ => [eax, ebx, ecx, edx],
     }
+}
+
+/// How the announced vendor's processors decode what the vendors decode differently: AMD's take
+/// operand-size prefixes on near branches, have no far pointers with 64-bit offsets, and reach CR8
+/// by `lock mov cr0` (APM 3 "Near Branches in 64-Bit Mode", "LFS", "MOV CRn").
+pub(crate) fn decoder_options() -> u32 {
+    if announces_amd() { DecoderOptions::AMD } else { DecoderOptions::NONE }
+}
+
+/// Whether the announced vendor is AMD, or one that builds after its manuals.
+pub(crate) fn announces_amd() -> bool {
+    host().amd
 }
 
 /// Whether the announced processor has one of iced's features.
@@ -426,7 +443,13 @@ impl Identity {
         let answer = host().leaf(leaf, 0);
         match leaf {
             0x8000_0000 => [highest, answer[EBX], answer[ECX], answer[EDX]],
-            0x8000_0001 => filtered(leaf, 0),
+            0x8000_0001 => {
+                let mut features = filtered(leaf, 0);
+                if amd && self.processors > 1 {
+                    features[ECX] |= CORES_NOT_THREADS;
+                }
+                features
+            }
             0x8000_0002..=0x8000_0006 => answer,
             // The time-stamp counter never stops and never changes its rate.
             0x8000_0007 => [0, 0, 0, 1 << 8],

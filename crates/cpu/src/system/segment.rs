@@ -353,7 +353,9 @@ impl Vcpu {
         };
         let found = self.visible_descriptor(selector, kinds)?;
         if let Some(descriptor) = found {
-            let rights = descriptor.low >> 32 & 0x00f0_ff00;
+            // Bits 19:16 are undefined with Intel; AMD's processors give those of the limit.
+            let mask = if self.system.is_amd() { 0x00ff_ff00 } else { 0x00f0_ff00 };
+            let rights = descriptor.low >> 32 & mask;
             self.set_register(instruction.op0_register(), rights);
         }
         self.set_zero_flag(found.is_some());
@@ -397,10 +399,12 @@ impl Vcpu {
         let source = self.register_value(instruction.op1_register()) as u16;
         let raised = rpl(destination) < rpl(source);
         let value = if raised { destination & !3 | source & 3 } else { destination };
-        if instruction.op0_kind() == OpKind::Memory {
+        if !raised {
+            // Nothing is stored, and the operand need not be writable.
+        } else if instruction.op0_kind() == OpKind::Memory {
             let at = self.operand_linear(instruction, 2, Access::Write)?;
             self.write_u16(at, value, Privilege::Current)?;
-        } else if raised {
+        } else {
             let register = Register::AX + instruction.op0_register().number() as u32;
             self.set_register(register, u64::from(value));
         }

@@ -2,15 +2,21 @@
 //! dropped whole.
 
 use std::io;
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
 use crate::vcpu::Error;
 
-/// Bytes of address space for translated code.
-pub(crate) const CACHE_BYTES: usize = 64 << 20;
+/// Bytes of address space for translated code. A compiler has some 50 MiB in use, and a cache that is
+/// dropped again and again is the slowest there is.
+pub(crate) const CACHE_BYTES: usize = 256 << 20;
+
+/// A large page.
+const LARGE_BYTES: usize = 2 << 20;
 
 /// An executable mapping that is filled from the start.
 pub(crate) struct CodeCache {
     start: *mut u8,
+    bytes: usize,
     used: usize,
 }
 
@@ -18,28 +24,41 @@ pub(crate) struct CodeCache {
 unsafe impl Send for CodeCache {}
 
 impl CodeCache {
-    /// Reserve the address space; pages are taken as they are written.
+    /// Reserve `bytes` of address space, a multiple of [`LARGE_BYTES`]; pages are taken as they are
+    /// written, large ones where the host has them: translated code is several times as long as what
+    /// it is made from, and a processor has few entries for pages of code.
     ///
     /// # Errors
     ///
     /// [`Error::Host`] when the kernel does not allow memory that is writable and executable.
-    pub(crate) fn new() -> Result<Self, Error> {
+    pub(crate) fn new(bytes: usize) -> Result<Self, Error> {
         // SAFETY: a fresh anonymous mapping.
-        let start = unsafe {
+        let whole = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
-                CACHE_BYTES,
+                bytes + LARGE_BYTES,
                 libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC,
                 libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
                 -1,
                 0,
             )
         };
-        if start == libc::MAP_FAILED {
+        if whole == libc::MAP_FAILED {
             let source = io::Error::last_os_error();
             return Err(Error::Host { action: "map writable and executable memory", source });
         }
-        Ok(Self { start: start.cast(), used: 0 })
+        let before = whole.cast::<u8>().align_offset(LARGE_BYTES);
+        let start = whole.wrapping_byte_add(before);
+        // SAFETY: what is beside the aligned part belongs to the new mapping, and nobody uses it. A
+        // host without large pages refuses the advice, which does no harm.
+        unsafe {
+            if before != 0 {
+                libc::munmap(whole, before);
+            }
+            libc::munmap(start.wrapping_byte_add(bytes), LARGE_BYTES - before);
+            libc::madvise(start, bytes, libc::MADV_HUGEPAGE);
+        }
+        Ok(Self { start: start.cast(), bytes, used: 0 })
     }
 
     /// Address of the first byte.
@@ -49,7 +68,12 @@ impl CodeCache {
 
     /// Address after the last byte of the reservation.
     pub(crate) fn end(&self) -> u64 {
-        self.start as u64 + CACHE_BYTES as u64
+        self.start as u64 + self.bytes as u64
+    }
+
+    /// Both.
+    pub(crate) fn bounds(&self) -> (u64, u64) {
+        (self.start(), self.end())
     }
 
     /// Where the next piece of code will be put.
@@ -64,7 +88,7 @@ impl CodeCache {
 
     /// Whether `bytes` more fit.
     pub(crate) fn has_room(&self, bytes: usize) -> bool {
-        self.used + bytes + 64 <= CACHE_BYTES
+        self.used + bytes + 64 <= self.bytes
     }
 
     /// Append code; the caller has asked [`Self::has_room`].
@@ -79,17 +103,11 @@ impl CodeCache {
         at
     }
 
-    /// Overwrite four bytes of code in place: the displacement of a jump.
+    /// Let the jump whose displacement is at `at` lead elsewhere.
     pub(crate) fn patch(&mut self, at: u64, displacement: i32) {
-        self.patch_bytes(at, &displacement.to_le_bytes());
-    }
-
-    /// Overwrite a few bytes of code in place.
-    pub(crate) fn patch_bytes(&mut self, at: u64, bytes: &[u8]) {
-        let last = at + bytes.len() as u64;
-        assert!(at >= self.start() && last <= self.next(), "patch outside the code cache");
-        // SAFETY: the range is inside the mapping (asserted).
-        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), at as *mut u8, bytes.len()) }
+        assert!(at >= self.start() && at + 4 <= self.next(), "patch outside the code cache");
+        // SAFETY: the place is a displacement in the code cache (asserted).
+        unsafe { patch_displacement(at, displacement) };
     }
 
     /// Drop everything.
@@ -98,9 +116,43 @@ impl CodeCache {
     }
 }
 
+/// Overwrite the displacement of a jump that a processor may be executing. It is aligned, so that
+/// every processor fetches either the old one or the new one.
+///
+/// # Safety
+///
+/// `at` must be the four-byte aligned displacement of a jump in a code cache.
+pub(super) unsafe fn patch_displacement(at: u64, displacement: i32) {
+    debug_assert!(at.is_multiple_of(4), "displacement at {at:#x} is not aligned");
+    // SAFETY: the caller vouches for the place; the mapping is writable.
+    unsafe { (*(at as *const AtomicI32)).store(displacement, Ordering::SeqCst) };
+}
+
+/// Overwrite a five-byte instruction that a processor may be executing. It lies in one aligned
+/// word, so that every processor fetches either the old one or the new one.
+///
+/// # Safety
+///
+/// `at` must be a five-byte instruction in a code cache that does not cross a multiple of eight.
+pub(super) unsafe fn patch_five(at: u64, bytes: [u8; 5]) {
+    let shift = at % 8 * 8;
+    debug_assert!(shift <= 24, "instruction at {at:#x} crosses a word");
+    let mut new = [0; 8];
+    new[..5].copy_from_slice(&bytes);
+    let (new, mask) = (u64::from_le_bytes(new) << shift, 0xff_ffff_ffff << shift);
+    // SAFETY: the caller vouches for the place; the mapping is writable.
+    let word = unsafe { &*((at & !7) as *const AtomicU64) };
+    let mut old = word.load(Ordering::SeqCst);
+    while let Err(now) =
+        word.compare_exchange(old, old & !mask | new, Ordering::SeqCst, Ordering::SeqCst)
+    {
+        old = now;
+    }
+}
+
 impl Drop for CodeCache {
     fn drop(&mut self) {
         // SAFETY: the mapping is ours, and nobody runs code in it any more.
-        unsafe { libc::munmap(self.start.cast(), CACHE_BYTES) };
+        unsafe { libc::munmap(self.start.cast(), self.bytes) };
     }
 }

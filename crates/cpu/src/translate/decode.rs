@@ -4,13 +4,16 @@
 //! any other change of control, with an instruction for the interpreter, at a bound, or where
 //! three registers would no longer be free for look-ups.
 
-use iced_x86::{Decoder, DecoderError, DecoderOptions, Instruction};
+use iced_x86::{Decoder, DecoderError, Instruction};
+use rustc_hash::FxHashSet;
 
-use super::Key;
 use super::inline::Inline;
 use super::plan::{self, Action};
+use super::spans::{self, SpanUse};
+use super::{Key, Translator};
 use crate::exception::Trap;
 use crate::memory::{Linear, PAGE_SIZE, Physical};
+use crate::system::cpuid::decoder_options;
 use crate::vcpu::Vcpu;
 
 /// Guest instructions in one block.
@@ -28,6 +31,10 @@ pub(super) struct Planned {
     pub(super) action: Action,
     /// Distance from the run's start, in bytes.
     pub(super) delta: u16,
+    /// Memory is accessed through the mirror (memory/mirror.rs).
+    pub(super) native: bool,
+    /// The access is part of a span (spans.rs).
+    pub(super) span: Option<SpanUse>,
 }
 
 /// Guest code to be translated as one block.
@@ -39,12 +46,42 @@ pub(super) struct Run {
     pub(super) second: Option<Physical>,
     /// General-purpose registers in use, by number.
     pub(super) registers: u16,
+    /// Whether x87 or vector state is in use.
+    pub(super) vectors: bool,
 }
 
 impl Run {
+    fn new(bytes: Vec<u8>) -> Self {
+        Self { instructions: Vec::new(), bytes, second: None, registers: 0, vectors: false }
+    }
+
     /// Length of the guest code in bytes.
     pub(super) fn length(&self) -> u16 {
         self.instructions.last().map_or(0, |last| last.delta + last.instruction.len() as u16)
+    }
+}
+
+/// Which instructions of a run access memory through the mirror: those of the kernel, except where
+/// it has opened user memory, and those that have been found to reach something else.
+struct Mirrored {
+    on: bool,
+    user_access: bool,
+    exceptions: FxHashSet<u64>,
+}
+
+impl Mirrored {
+    fn new(key: Key, translator: &Translator) -> Self {
+        let on = key.mode.native && key.mode.cpl == 0;
+        let exceptions =
+            if on { translator.exceptions_in(key.physical) } else { FxHashSet::default() };
+        Self { on, user_access: false, exceptions }
+    }
+
+    fn next(&mut self, action: &Action, physical: u64) -> bool {
+        if let Action::Inline(Inline::SetAccess(open)) = action {
+            self.user_access = *open;
+        }
+        self.on && !self.user_access && !self.exceptions.contains(&physical)
     }
 }
 
@@ -72,10 +109,11 @@ impl Vcpu {
     }
 
     fn decode_in_page(&mut self, key: Key, bytes: Vec<u8>) -> Run {
-        let mut run = Run { instructions: Vec::new(), bytes, second: None, registers: 0 };
+        let mut run = Run::new(bytes);
         let mut branches = 0;
+        let mut mirrored = Mirrored::new(key, &self.package.translator());
         let source = std::mem::take(&mut run.bytes);
-        let mut decoder = Decoder::with_ip(64, &source, key.linear, DecoderOptions::NONE);
+        let mut decoder = Decoder::with_ip(64, &source, key.linear, decoder_options());
         let mut instruction = Instruction::default();
         while run.instructions.len() < MAX_INSTRUCTIONS && decoder.can_decode() {
             let delta = decoder.position() as u16;
@@ -94,13 +132,18 @@ impl Vcpu {
                 break;
             }
             run.registers = registers;
-            run.instructions.push(Planned { instruction, action, delta });
+            let native = mirrored.next(&action, key.physical + u64::from(delta));
+            run.vectors |= action.is_copied() && plan::touches_vectors(&instruction);
+            run.instructions.push(Planned { instruction, action, delta, native, span: None });
             branches += usize::from(matches!(action, Action::Branch(..)));
             if action.ends_block() || branches == MAX_BRANCHES {
                 break;
             }
         }
         run.bytes = source;
+        if !mirrored.on && !key.plain {
+            spans::find(&mut self.info_factory, &mut run.instructions);
+        }
         // `sti` holds interrupts off for one more instruction, which must be in the same block.
         if let Some(last) = run.instructions.last_mut()
             && matches!(last.action, Action::Inline(Inline::EnableInterrupts))
@@ -113,11 +156,9 @@ impl Vcpu {
     fn decode_straddling(&mut self, key: Key) -> Result<Run, Trap> {
         let mut bytes = [0; 15];
         let available = self.fetch(&mut bytes)?;
-        let next = Linear(Linear(key.linear).page().0.wrapping_add(PAGE_SIZE));
-        let mut run =
-            Run { instructions: Vec::new(), bytes: bytes.to_vec(), second: None, registers: 0 };
-        let mut decoder =
-            Decoder::with_ip(64, &bytes[..available], key.linear, DecoderOptions::NONE);
+        let next = Linear(Linear(self.context.regs.rip).page().0.wrapping_add(PAGE_SIZE));
+        let mut run = Run::new(bytes.to_vec());
+        let mut decoder = Decoder::with_ip(64, &bytes[..available], key.linear, decoder_options());
         let instruction = decoder.decode();
         let mut action = Action::Interpret;
         if decoder.last_error() == DecoderError::None {
@@ -128,7 +169,8 @@ impl Vcpu {
             }
             run.registers = plan::registers_used(&mut self.info_factory, &instruction);
         }
-        run.instructions.push(Planned { instruction, action, delta: 0 });
+        run.vectors = action.is_copied() && plan::touches_vectors(&instruction);
+        run.instructions.push(Planned { instruction, action, delta: 0, native: false, span: None });
         Ok(run)
     }
 }

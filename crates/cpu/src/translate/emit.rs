@@ -55,6 +55,29 @@ pub(crate) fn gpr32(register: Register) -> Register {
     ALL[register.full_register().number()]
 }
 
+/// The low word of a 64-bit general-purpose register.
+fn gpr16(register: Register) -> Register {
+    const ALL: [Register; 16] = [
+        Register::AX,
+        Register::CX,
+        Register::DX,
+        Register::BX,
+        Register::SP,
+        Register::BP,
+        Register::SI,
+        Register::DI,
+        Register::R8W,
+        Register::R9W,
+        Register::R10W,
+        Register::R11W,
+        Register::R12W,
+        Register::R13W,
+        Register::R14W,
+        Register::R15W,
+    ];
+    ALL[register.number()]
+}
+
 /// The low byte of a 64-bit general-purpose register.
 fn gpr8(register: Register) -> Register {
     const ALL: [Register; 16] = [
@@ -213,9 +236,26 @@ impl Emitter {
         self.instruction(&built.expect("operands fit the code"));
     }
 
+    /// `mov register, word memory`, for a 16-bit register.
+    pub(crate) fn load_low_word(&mut self, to: Register, memory: MemoryOperand) {
+        self.with_memory(Code::Mov_r16_rm16, to, memory);
+    }
+
+    /// `mov word memory, register`.
+    pub(crate) fn store_word(&mut self, memory: MemoryOperand, from: Register) {
+        let built = Instruction::with2(Code::Mov_rm16_r16, memory, gpr16(from));
+        self.instruction(&built.expect("operands fit the code"));
+    }
+
     /// `movsxd to, from` (32 to 64 bits).
     pub(crate) fn sign_extend32(&mut self, to: Register, from: Register) {
         let built = Instruction::with2(Code::Movsxd_r64_rm32, to, from);
+        self.instruction(&built.expect("operands fit the code"));
+    }
+
+    /// `shlx to, from, count`.
+    pub(crate) fn shift_left(&mut self, to: Register, from: Register, count: Register) {
+        let built = Instruction::with3(Code::VEX_Shlx_r64_rm64_r64, to, from, count);
         self.instruction(&built.expect("operands fit the code"));
     }
 
@@ -225,10 +265,15 @@ impl Emitter {
         self.instruction(&built.expect("operands fit the code"));
     }
 
+    /// `not register`, flags untouched.
+    pub(crate) fn complement(&mut self, register: Register) {
+        let built = Instruction::with1(Code::Not_rm64, register);
+        self.instruction(&built.expect("operands fit the code"));
+    }
+
     /// `sum -= term`, flags untouched; `term` is lost.
     pub(crate) fn negate_into_sum(&mut self, sum: Register, term: Register) {
-        let not = Instruction::with1(Code::Not_rm64, term);
-        self.instruction(&not.expect("operands fit the code"));
+        self.complement(term);
         self.lea(sum, at(sum, term, 1));
     }
 
@@ -290,6 +335,27 @@ impl Emitter {
         self.raw(&[0xe9]);
         self.raw(&displacement(at, target).to_le_bytes());
         at
+    }
+
+    /// Make the displacement of a `jmp rel32` that follows four-byte aligned, so that it can be
+    /// patched while it is executed.
+    pub(crate) fn align_displacement(&mut self) {
+        self.pad(((3 + 4 - self.here() % 4) % 4) as usize);
+    }
+
+    /// Make five bytes that follow lie in one aligned word of eight.
+    pub(crate) fn align_five(&mut self) {
+        let offset = self.here() % 8;
+        if offset > 3 {
+            self.pad(8 - offset as usize);
+        }
+    }
+
+    /// Up to four bytes that do nothing (SDM 2B "NOP").
+    fn pad(&mut self, bytes: usize) {
+        const NOPS: [&[u8]; 5] =
+            [&[], &[0x90], &[0x66, 0x90], &[0x0f, 0x1f, 0x00], &[0x0f, 0x1f, 0x40, 0x00]];
+        self.raw(NOPS[bytes]);
     }
 
     /// `jmp fs:[offset]`.

@@ -32,8 +32,14 @@ pub(super) enum Inline {
     TimeStamp { with_processor: bool },
     /// `mov r32, sreg`: destination and the selector's offset.
     ReadSelector(Register, i32),
+    /// `mov r16, sreg`, which leaves the rest of the register alone: likewise.
+    ReadSelectorLow(Register, i32),
     /// `mov r64, crN` at CPL 0: destination and the field's offset.
     ReadControl(Register, i32),
+    /// `rdfsbase` or `rdgsbase`: destination and the base's offset.
+    ReadBase(Register, i32),
+    /// `wrfsbase` or `wrgsbase`: the base's offset and the source.
+    WriteBase(i32, Register),
 }
 
 /// Bits of RFLAGS whose change needs the interpreter, or that keep translated code from running.
@@ -77,6 +83,11 @@ pub(super) fn inline(instruction: &Instruction, mode: Mode) -> Option<Inline> {
                 super::generate::selector_offset(number),
             )
         }
+        Code::Mov_rm16_Sreg if instruction.op0_kind() == OpKind::Register => {
+            let number = crate::address::segment_register(instruction.op1_register()) as usize;
+            let offset = super::generate::selector_offset(number);
+            Inline::ReadSelectorLow(instruction.op0_register(), offset)
+        }
         Code::Mov_r64_cr if kernel => {
             let offset = match instruction.op1_register() {
                 Register::CR0 => register_offset!(cr0),
@@ -87,6 +98,19 @@ pub(super) fn inline(instruction: &Instruction, mode: Mode) -> Option<Inline> {
             };
             Inline::ReadControl(instruction.op0_register(), offset)
         }
+        code if mode.segment_bases => return segment_base(code, instruction.op0_register()),
+        _ => return None,
+    })
+}
+
+/// `rdfsbase` and its kin (SDM 2B "RDFSBASE/RDGSBASE").
+fn segment_base(code: Code, register: Register) -> Option<Inline> {
+    let [fs, gs] = [Register::FS, Register::GS].map(super::reach::segment_base);
+    Some(match code {
+        Code::Rdfsbase_r32 | Code::Rdfsbase_r64 => Inline::ReadBase(register, fs),
+        Code::Rdgsbase_r32 | Code::Rdgsbase_r64 => Inline::ReadBase(register, gs),
+        Code::Wrfsbase_r32 | Code::Wrfsbase_r64 => Inline::WriteBase(fs, register),
+        Code::Wrgsbase_r32 | Code::Wrgsbase_r64 => Inline::WriteBase(gs, register),
         _ => return None,
     })
 }
@@ -106,11 +130,10 @@ impl Builder<'_> {
                 self.out.set_field8(register_offset!(alignment_flag), u8::from(allowed));
                 let offset =
                     if allowed { context_offset!(access_set) } else { context_offset!(kernel_set) };
-                self.out.load(s0, field(offset));
-                self.out.set_gs_base(s0);
+                self.use_set(true, offset);
             }
             Inline::SwapGs => {
-                let base = super::generate::segment_base(Register::GS);
+                let base = super::reach::segment_base(Register::GS);
                 self.out.load(s0, field(base));
                 self.out.load(s1, field(register_offset!(kernel_gs_base)));
                 self.out.store(field(base), s1);
@@ -122,8 +145,36 @@ impl Builder<'_> {
             Inline::ReadSelector(register, offset) => {
                 self.out.load_word(register, field(offset));
             }
+            Inline::ReadSelectorLow(register, offset) => {
+                self.out.load_low_word(register, field(offset));
+            }
             Inline::ReadControl(register, offset) => self.out.load(register, field(offset)),
+            Inline::ReadBase(register, offset) if register.size() == 4 => {
+                self.out.load32(register, field(offset));
+            }
+            Inline::ReadBase(register, offset) => self.out.load(register, field(offset)),
+            Inline::WriteBase(offset, register) => self.write_base(offset, register, mark),
         }
+    }
+
+    /// A base must be canonical: the interpreter knows what to say of one that is not.
+    fn write_base(&mut self, offset: i32, register: Register, mark: u32) {
+        let [s0, s1, s2] = self.s();
+        if register.size() == 4 {
+            self.out.copy32(gpr32(s0), register);
+            self.out.store(field(offset), s0);
+            return;
+        }
+        self.out.copy(s2, Register::RCX);
+        self.out.constant(s1, 64 - 48);
+        self.out.shift_left(s0, register, s1);
+        self.out.shift_right_arithmetic(s0, s1);
+        self.out.copy(s1, register);
+        self.out.negate_into_sum(s0, s1);
+        self.out.copy(Register::RCX, s0);
+        self.interpret_unless_rcx_zero(mark);
+        self.out.copy(Register::RCX, s2);
+        self.out.store(field(offset), register);
     }
 
     /// Leave the instruction to the interpreter unless RCX, whose guest value is in s2, is zero.
@@ -169,8 +220,7 @@ impl Builder<'_> {
         let [s0, _, s2] = self.s();
         self.compose_flags();
         self.out.store(field(TEMPORARY), s0);
-        self.look_up(stack(-8), 8, true, mark);
-        let place = self.found();
+        let place = self.reach(stack(-8), 8, true, mark);
         self.out.load(s2, field(TEMPORARY));
         self.out.store(place, s2);
         self.adjust_stack(-8);
@@ -184,8 +234,7 @@ impl Builder<'_> {
 
     fn pop_flags(&mut self, mark: u32) {
         let [s0, s1, s2] = self.s();
-        self.look_up(stack(0), 8, false, mark);
-        let place = self.found();
+        let place = self.reach(stack(0), 8, false, mark);
         self.out.load(s0, place);
         self.out.copy(s2, Register::RCX);
         // Anything delicate in the new value or the old one, or somebody waiting for IF?

@@ -1,11 +1,13 @@
 //! An access of translated code that the software TLB did not have.
 
-use iced_x86::{Code, Decoder, DecoderOptions, Instruction, Mnemonic, OpKind};
+use iced_x86::{Code, Decoder, Instruction, Mnemonic, OpKind};
 
+use crate::interpret::has_masked_memory;
 use crate::memory::{Access, Linear, Physical, Privilege};
 use crate::native::stub::{immediate_bit_form, memory_use};
 use crate::run::Resume;
 use crate::state::SegmentRegister;
+use crate::system::cpuid::decoder_options;
 use crate::vcpu::Vcpu;
 
 use super::string::{Repeated, repeated};
@@ -18,15 +20,17 @@ impl Vcpu {
     /// that cross pages, pages with code, faults), interpret it.
     pub(crate) fn serve_miss(&mut self) -> Resume {
         self.statistics.misses += 1;
-        let mark = self.translator.marks[self.context.detail as usize];
-        let block = &self.translator.blocks[mark.block as usize];
-        let (key, straddles) = (block.key, block.second.is_some());
-        self.context.regs.rip = key.linear.wrapping_add(u64::from(mark.guest));
-        let restart = self.translator.cache.start() + u64::from(mark.host);
+        let translator = self.package.translator();
+        let mark = translator.marks[self.context.detail as usize];
+        let block = &translator.blocks[mark.block as usize];
+        let (key, straddles, vectors) = (block.key, block.second.is_some(), block.live.is_some());
+        drop(translator);
+        self.context.regs.rip = key.linear_of(mark, self.context.code_page);
+        let restart = self.context.cache_start + u64::from(mark.host);
         if straddles || !self.fill_for(key.physical + u64::from(mark.guest)) {
             return Resume::Dispatch(self.interpret());
         }
-        Resume::At(restart)
+        Resume::At((restart, vectors))
     }
 
     /// Fill the TLB for what the instruction at `physical` accesses; false if that is not enough.
@@ -41,13 +45,18 @@ impl Vcpu {
         };
         let rip = self.context.regs.rip;
         let instruction =
-            Decoder::with_ip(64, &bytes[..left.min(15)], rip, DecoderOptions::NONE).decode();
+            Decoder::with_ip(64, &bytes[..left.min(15)], rip, decoder_options()).decode();
         if instruction.is_invalid() {
             return false;
         }
         let wanted = self.accesses(&instruction);
+        // A store that its mask keeps from the page must not make it dirty.
+        let masked = has_masked_memory(&instruction);
         for (at, size, access) in wanted.into_iter().flatten() {
             if !at.is_canonical() || at.offset() as usize + size > 4096 {
+                return false;
+            }
+            if masked && access == Access::Write && !self.is_cached(at, access) {
                 return false;
             }
             if !self.is_cached(at, access)
@@ -78,6 +87,7 @@ impl Vcpu {
                 [Some((Linear(rsp), 8, Access::Read)), None]
             }
             Mnemonic::Leave => [Some((Linear(self.context.regs.gpr[5]), 8, Access::Read)), None],
+            Mnemonic::Iretq => self.return_accesses(),
             _ => [self.explicit(instruction), None],
         }
     }

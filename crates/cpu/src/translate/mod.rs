@@ -20,46 +20,96 @@
 //!    go through the jump cache, which is flushed with the TLB. So no change of the page tables can
 //!    make a link wrong.
 //! 5. A page with blocks has no write tag in any TLB set.
+//! 6. User code is *relocatable*: programs and libraries are mapped elsewhere each time, from pages
+//!    that stay. A relocatable block knows its offset in the page only; the page's linear address
+//!    is in the context, where every jump through the jump cache puts it (links stay in the page),
+//!    and is added wherever an address becomes visible. The same block is found for any address.
 
 pub(crate) mod cache;
 pub(crate) mod decode;
 pub(crate) mod emit;
 mod generate;
 pub(crate) mod inline;
+mod interrupt;
+mod leave;
 pub(crate) mod miss;
 mod plan;
+mod reach;
+pub(crate) mod spans;
 pub(crate) mod stopper;
 pub(crate) mod string;
 mod syscall;
 mod thunk;
 
-use iced_x86::{Instruction, Register};
-use rustc_hash::FxHashMap;
+use std::sync::Arc;
 
-use crate::context::Context;
+use iced_x86::{Instruction, OpKind, Register};
+use rustc_hash::{FxHashMap, FxHashSet};
+
 use crate::exception::Trap;
-use crate::memory::tlb::Tlb;
 use crate::memory::{Access, Linear, PAGE_SIZE, Physical};
-use crate::native::stub::Stubs;
+use crate::package::Package;
 use crate::vcpu::{Error, Vcpu};
-use cache::CodeCache;
+use cache::{CACHE_BYTES, CodeCache};
+use decode::Run;
 use emit::{Emitter, displacement};
-pub(crate) use generate::without_moffs;
-use stopper::{NOP, Stopper};
-use thunk::Thunks;
+pub(crate) use plan::touches_vectors;
+pub(crate) use reach::without_moffs;
+use stopper::NOP;
+use thunk::{ThunkKey, Thunks};
 
 /// Room that must be free before a block is translated.
 const MAX_BLOCK_BYTES: usize = 64 << 10;
 
+/// Gates that one block can have.
+const MAX_CLOSINGS: usize = 64;
+
+/// Times that a block is tried to be translated before its first instruction is interpreted.
+const MAX_ATTEMPTS: usize = 8;
+
+/// Linear addresses of one page that are remembered.
+const MAX_LINEARS: usize = 12;
+
 /// Writes to a page beside its translated code until all of its translations are dropped.
 const MAX_NEAR_WRITES: u32 = 32;
 
-/// What a translation depends on besides its bytes.
+/// What a translation depends on besides its bytes. `linear` is the offset in the page if the
+/// translation is relocatable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Key {
     physical: u64,
     linear: u64,
     mode: Mode,
+    /// Every access is looked up by itself (spans.rs).
+    plain: bool,
+}
+
+/// User code below this address is relocatable: no direct jump leaves the lower half of the address
+/// space from there.
+const RELOCATABLE_END: u64 = 0x7fff_7000_0000;
+
+impl Key {
+    fn new(physical: Physical, linear: Linear, mode: Mode, plain: bool) -> Self {
+        let relocatable = mode.cpl == 3 && linear.0 < RELOCATABLE_END;
+        let linear = if relocatable { linear.offset() } else { linear.0 };
+        Self { physical: physical.0, linear, mode, plain }
+    }
+
+    /// Whether the block may be executed at any linear address. (What is mapped at address zero is
+    /// no exception.)
+    fn is_relocatable(&self) -> bool {
+        self.mode.cpl == 3 && self.linear < PAGE_SIZE
+    }
+
+    /// An address that is relative to the page if the block is relocatable.
+    fn relocated(&self, address: u64, code_page: u64) -> u64 {
+        if self.is_relocatable() { address.wrapping_add(code_page) } else { address }
+    }
+
+    /// The guest address of a mark of the block.
+    pub(super) fn linear_of(&self, mark: Mark, code_page: u64) -> u64 {
+        self.relocated(self.linear.wrapping_add(u64::from(mark.guest)), code_page)
+    }
 }
 
 /// The mode bits that a translation assumes.
@@ -77,6 +127,10 @@ pub(crate) struct Mode {
     pub(crate) star: u64,
     /// CR4.TSD.
     pub(crate) time_stamp_disabled: bool,
+    /// The kernel's memory is reached through the mirror.
+    pub(crate) native: bool,
+    /// CR4.FSGSBASE.
+    pub(crate) segment_bases: bool,
 }
 
 /// What CR0, CR4 and XCR0 have enabled, each level with those before it.
@@ -116,6 +170,8 @@ pub(crate) struct Gate {
     cold: u64,
     /// Where `cold` leads when not linked.
     out: u64,
+    /// Leads to a plain block.
+    plain: bool,
 }
 
 /// One translated block.
@@ -132,6 +188,9 @@ pub(crate) struct Block {
     end: u64,
     /// Entry for when the canonical scratch registers are spilled, whatever the block's own are.
     canonical: u64,
+    /// Entry for when the scratch registers are spilled and x87 and vector state is loaded, if the
+    /// block touches it.
+    live: Option<u64>,
     scratch: Option<[Register; 3]>,
     marks: std::ops::Range<u32>,
     incoming: Vec<u32>,
@@ -142,104 +201,103 @@ pub(crate) struct Block {
 #[derive(Debug, Default)]
 struct Page {
     blocks: Vec<u32>,
+    /// Linear addresses of the page at which relocatable blocks have been entered into a jump cache.
+    linears: Vec<u64>,
     near_writes: u32,
 }
 
-/// Everything translated for one processor.
+/// Everything translated for one machine.
 pub(crate) struct Translator {
     pub(crate) cache: CodeCache,
-    pub(crate) generation: u64,
     emitter: Emitter,
     blocks: Vec<Block>,
     known: FxHashMap<Key, u32>,
     pages: FxHashMap<u64, Page>,
-    /// One bit per guest-physical page: it has blocks.
-    code_pages: Vec<u64>,
     marks: Vec<Mark>,
     gates: Vec<Gate>,
-    stopper: Box<Stopper>,
-    thunks: FxHashMap<Option<[Register; 3]>, Thunks>,
+    thunks: FxHashMap<ThunkKey, Thunks>,
+    /// The thunk that loads x87 and vector state.
+    load_vectors: Option<u64>,
     /// Instructions that blocks leave to the interpreter, by mark.
     left: FxHashMap<u32, Instruction>,
-    /// Mode bits under which the jump caches were filled.
-    jump_mode: Mode,
+    /// Physical addresses of kernel instructions that reach what the mirror does not have, by page.
+    exceptions: FxHashMap<u64, FxHashSet<u64>>,
 }
 
 impl Translator {
-    /// An empty translator, made known to `context`.
+    /// An empty translator.
     ///
     /// # Errors
     ///
     /// As [`CodeCache::new`].
-    pub(crate) fn new(context: &mut Context) -> Result<Self, Error> {
-        let cache = CodeCache::new()?;
-        let mut stopper = Stopper::new();
-        context.cache_start = cache.start();
-        context.cache_end = cache.end();
-        context.stopper = std::ptr::from_mut(&mut *stopper) as u64;
+    pub(crate) fn new() -> Result<Self, Error> {
+        let cache = CodeCache::new(CACHE_BYTES)?;
         Ok(Self {
             emitter: Emitter::new(cache.start()),
             cache,
-            generation: 0,
             blocks: Vec::new(),
             known: FxHashMap::default(),
             pages: FxHashMap::default(),
-            code_pages: Vec::new(),
             marks: Vec::new(),
             gates: Vec::new(),
-            stopper,
             thunks: FxHashMap::default(),
+            load_vectors: None,
             left: FxHashMap::default(),
-            jump_mode: Mode::default(),
+            exceptions: FxHashMap::default(),
         })
     }
 
-    /// Make sure that the next block or stub fits, dropping everything if need be.
-    pub(crate) fn make_room(&mut self, stubs: &mut Stubs, tlb: &mut Tlb) {
-        if self.cache.has_room(MAX_BLOCK_BYTES) {
-            return;
-        }
-        self.clear(stubs, tlb);
-    }
-
     /// Drop everything.
-    pub(crate) fn clear(&mut self, stubs: &mut Stubs, tlb: &mut Tlb) {
-        stubs.clear();
-        tlb.drop_all_jumps();
+    pub(crate) fn clear(&mut self) {
         self.cache.clear();
-        self.generation += 1;
         self.blocks.clear();
         self.known.clear();
         self.pages.clear();
-        self.code_pages.fill(0);
         self.marks.clear();
         self.gates.clear();
-        self.stopper.clear();
         self.thunks.clear();
+        self.load_vectors = None;
         self.left.clear();
+        self.exceptions.clear();
     }
 
-    /// Whether any byte of this guest page has been translated.
-    #[inline]
-    pub(crate) fn page_has_code(&self, at: Physical) -> bool {
-        let page = at.0 / PAGE_SIZE;
-        self.code_pages.get((page / 64) as usize).is_some_and(|word| word >> (page % 64) & 1 != 0)
+    /// The instructions of a page that are not to use the mirror.
+    fn exceptions_in(&self, physical: u64) -> FxHashSet<u64> {
+        self.exceptions.get(&Physical(physical).page().0).cloned().unwrap_or_default()
     }
 
-    fn set_page_has_code(&mut self, at: Physical, has: bool) {
-        let page = at.0 / PAGE_SIZE;
-        let word = (page / 64) as usize;
-        if word >= self.code_pages.len() {
-            self.code_pages.resize(word + 1, 0);
+    /// Have the instruction at `at` look its memory up from now on.
+    pub(crate) fn except(&mut self, at: Physical, package: &Package) {
+        self.exceptions.entry(at.page().0).or_default().insert(at.0);
+        let blocks = self.pages.get(&at.page().0).map(|page| page.blocks.clone());
+        for number in blocks.unwrap_or_default() {
+            if self.blocks[number as usize].overlaps(&(at.0..at.0 + 1)) {
+                self.kill(number, package);
+            }
         }
-        self.code_pages[word] &= !(1 << (page % 64));
-        self.code_pages[word] |= u64::from(has) << (page % 64);
+    }
+
+    /// The guest-physical address of the instruction whose host code contains `host`, and where
+    /// that starts, with x87 and vector state loaded or not.
+    pub(crate) fn instruction_at(&self, host: u64) -> Option<(Physical, (u64, bool))> {
+        let block = &self.blocks[self.block_at(host)? as usize];
+        let marks = &self.marks[block.marks.start as usize..block.marks.end as usize];
+        let offset = (host - self.cache.start()) as u32;
+        let after = marks.partition_point(|mark| mark.host <= offset);
+        let mark = marks[after.checked_sub(1)?];
+        let start = self.cache.start() + u64::from(mark.host);
+        let physical = Physical(block.key.physical + u64::from(mark.guest));
+        Some((physical, (start, block.live.is_some())))
     }
 
     /// Drop the blocks that overlap `length` bytes about to be written at `at`, which do not leave
     /// the page. A page that is written again and again beside its code loses all blocks.
-    pub(crate) fn invalidate(&mut self, at: Physical, length: usize, tlb: &mut Tlb) -> u64 {
-        let Some(page) = self.pages.get_mut(&at.page().0) else { return 0 };
+    pub(crate) fn invalidate(&mut self, at: Physical, length: usize, package: &Package) -> u64 {
+        let Some(page) = self.pages.get_mut(&at.page().0) else {
+            // Marked by a processor that has not translated anything there yet, and will look again.
+            package.ram.set_code(at, false);
+            return 0;
+        };
         page.near_writes += 1;
         let all = page.near_writes > MAX_NEAR_WRITES;
         let written = at.0..at.0 + length as u64;
@@ -250,12 +308,12 @@ impl Translator {
             .filter(|&number| all || self.blocks[number as usize].overlaps(&written))
             .collect();
         for &number in &doomed {
-            self.kill(number, tlb);
+            self.kill(number, package);
         }
         doomed.len() as u64
     }
 
-    fn kill(&mut self, number: u32, tlb: &mut Tlb) {
+    fn kill(&mut self, number: u32, package: &Package) {
         let block = &mut self.blocks[number as usize];
         if !block.alive {
             return;
@@ -265,21 +323,47 @@ impl Translator {
         let second = block.second;
         let incoming = std::mem::take(&mut block.incoming);
         self.known.remove(&key);
-        tlb.remove_jump(Linear(key.linear));
+        self.remove_jumps(key, package);
         for gate in incoming {
             self.unlink(gate);
         }
         for page in [Some(Physical(key.physical).page()), second].into_iter().flatten() {
-            self.forget_in_page(page, number);
+            self.forget_in_page(page, number, package);
         }
     }
 
-    fn forget_in_page(&mut self, at: Physical, number: u32) {
+    /// Strike a block's lines from the jump caches.
+    fn remove_jumps(&self, key: Key, package: &Package) {
+        if !key.is_relocatable() {
+            return package.remove_jump(Linear(key.linear));
+        }
+        let page = self.pages.get(&Physical(key.physical).page().0);
+        let linears = page.map_or(&[][..], |page| &page.linears);
+        if linears.len() == MAX_LINEARS {
+            return package.remove_all_jumps();
+        }
+        linears.iter().for_each(|linear| package.remove_jump(Linear(linear + key.linear)));
+    }
+
+    /// A block is about to be entered into a jump cache at `linear`.
+    fn note_linear(&mut self, key: Key, linear: Linear) {
+        if !key.is_relocatable() {
+            return;
+        }
+        if let Some(page) = self.pages.get_mut(&Physical(key.physical).page().0) {
+            let linear = linear.page().0;
+            if page.linears.len() < MAX_LINEARS && !page.linears.contains(&linear) {
+                page.linears.push(linear);
+            }
+        }
+    }
+
+    fn forget_in_page(&mut self, at: Physical, number: u32, package: &Package) {
         let Some(page) = self.pages.get_mut(&at.0) else { return };
         page.blocks.retain(|&other| other != number);
         if page.blocks.is_empty() {
             self.pages.remove(&at.0);
-            self.set_page_has_code(at, false);
+            package.ram.set_code(at, false);
         }
     }
 
@@ -291,20 +375,31 @@ impl Translator {
         }
     }
 
-    /// The guest address that a gate leads to.
-    pub(crate) fn gate_target(&self, number: u32) -> u64 {
-        self.gates[number as usize].target
+    /// Whether a gate leads to a plain block.
+    pub(crate) fn gate_is_plain(&self, number: u32) -> bool {
+        self.gates[number as usize].plain
     }
 
-    /// The guest address of a mark.
-    pub(crate) fn mark_address(&self, number: u32) -> u64 {
+    /// The guest address that a gate leads to, in this page if it is relocatable.
+    pub(crate) fn gate_target(&self, number: u32, code_page: u64) -> u64 {
+        let gate = self.gates[number as usize];
+        self.blocks[gate.block as usize].key.relocated(gate.target, code_page)
+    }
+
+    /// The guest address of a mark, in this page if it is relocatable.
+    pub(crate) fn mark_address(&self, number: u32, code_page: u64) -> u64 {
         let mark = self.marks[number as usize];
-        self.blocks[mark.block as usize].key.linear.wrapping_add(u64::from(mark.guest))
+        self.blocks[mark.block as usize].key.linear_of(mark, code_page)
     }
 
-    /// The instruction that the block left to the interpreter at a mark.
-    pub(crate) fn left_instruction(&self, mark: u32) -> Option<Instruction> {
-        self.left.get(&mark).copied()
+    /// The instruction that the block left to the interpreter at a mark, as it is in this page.
+    pub(crate) fn left_instruction(&self, mark: u32, code_page: u64) -> Option<Instruction> {
+        let mut instruction = *self.left.get(&mark)?;
+        let block = self.marks[mark as usize].block;
+        if self.blocks[block as usize].key.is_relocatable() {
+            relocate(&mut instruction, code_page);
+        }
+        Some(instruction)
     }
 
     /// Let the gate lead to the block at `target`, if that is sound (invariant 4).
@@ -320,11 +415,16 @@ impl Translator {
             return false;
         }
         if gate.warm != 0 && from.scratch == block.scratch {
-            self.cache.patch(gate.warm, displacement(gate.warm, block.warm));
+            let loaded = from.live.and(block.live);
+            let entry = loaded.unwrap_or(block.warm);
+            self.cache.patch(gate.warm, displacement(gate.warm, entry));
         } else {
             self.cache.patch(gate.cold, displacement(gate.cold, block.cold));
         }
-        self.blocks[to as usize].incoming.push(number);
+        let incoming = &mut self.blocks[to as usize].incoming;
+        if !incoming.contains(&number) {
+            incoming.push(number);
+        }
         true
     }
 
@@ -334,17 +434,25 @@ impl Translator {
         let number = after.checked_sub(1)?;
         (at < self.blocks[number].end).then_some(number as u32)
     }
+}
 
-    /// Whether the signal handler has closed gates.
-    pub(crate) fn stopper_has_closed(&self) -> bool {
-        self.stopper.has_closed()
+/// Move a decoded instruction, and what it says relative to itself.
+fn relocate(instruction: &mut Instruction, by: u64) {
+    instruction.set_ip(instruction.ip().wrapping_add(by));
+    if instruction.is_ip_rel_memory_operand() {
+        let operand = instruction.memory_displacement64().wrapping_add(by);
+        let narrow = instruction.memory_base() == Register::EIP;
+        let operand = if narrow { operand & 0xffff_ffff } else { operand };
+        instruction.set_memory_displacement64(operand);
     }
-
-    /// Open again what the signal handler has closed. Jumps that it closed count as not linked.
-    pub(crate) fn reopen_gates(&mut self) {
-        for at in self.stopper.take_closed() {
-            self.cache.patch_bytes(at, &NOP);
+    match instruction.op0_kind() {
+        OpKind::NearBranch64 => {
+            instruction.set_near_branch64(instruction.near_branch64().wrapping_add(by));
         }
+        OpKind::NearBranch16 => {
+            instruction.set_near_branch16(instruction.near_branch16().wrapping_add(by as u16));
+        }
+        _ => {}
     }
 }
 
@@ -384,6 +492,8 @@ impl Vcpu {
             star: if fast_system_calls { regs.star } else { 0 },
             smap: regs.cr4 & cr4::SMAP != 0,
             time_stamp_disabled: regs.cr4 & cr4::TSD != 0,
+            native: self.uses_mirror(),
+            segment_bases: regs.cr4 & cr4::FSGSBASE != 0,
         }
     }
 
@@ -394,32 +504,63 @@ impl Vcpu {
     ///
     /// The fault of the instruction fetch.
     pub(crate) fn find_block(&mut self) -> Result<Option<u64>, Trap> {
+        self.find_block_of_kind(false)
+    }
+
+    /// The same for a plain block, which the jump cache does not have.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::find_block`].
+    pub(crate) fn find_plain_block(&mut self) -> Result<Option<u64>, Trap> {
+        self.find_block_of_kind(true)
+    }
+
+    fn find_block_of_kind(&mut self, plain: bool) -> Result<Option<u64>, Trap> {
         let linear = self.code_linear(self.context.regs.rip)?;
         let mode = self.translation_mode();
         // Privilege levels 0 and 3 have sets of their own.
         let jump_mode = Mode { cpl: if mode.cpl == 3 { 0 } else { mode.cpl }, ..mode };
         let set = self.current_set();
-        if jump_mode != self.translator.jump_mode {
-            self.translator.jump_mode = jump_mode;
+        self.heed_dropped_jumps();
+        if jump_mode != self.jump_mode {
+            self.jump_mode = jump_mode;
             self.tlb.drop_all_jumps();
-        } else if let Some(known) = self.tlb.set(set).jump_to(linear) {
+        } else if !plain && let Some(known) = self.tlb.set(set).jump_to(linear) {
             return Ok(Some(known));
         }
         let found = self.translate_fetch(linear)?;
         let Some((physical, global)) = found else { return Ok(None) };
-        let key = Key { physical: physical.0, linear: linear.0, mode };
-        let number = match self.translator.known.get(&key).copied() {
-            Some(number) if self.second_page_matches(number)? => number,
-            Some(number) => {
-                self.translator.kill(number, &mut self.tlb);
-                self.translate(key)?
+        let key = Key::new(physical, linear, mode, plain);
+        // Another processor may write the page each time it was protected: that has an end.
+        for _ in 0..MAX_ATTEMPTS {
+            if let Some(target) = self.known_block(key, set, global)? {
+                return Ok(Some(target));
             }
-            None => self.translate(key)?,
-        };
-        let block = &self.translator.blocks[number as usize];
-        let (target, canonical) = (block.cold, block.canonical);
-        self.tlb.set(set).insert_jump(linear, target, canonical, global);
-        Ok(Some(target))
+            if let Some(target) = self.translate(key, set, global)? {
+                return Ok(Some(target));
+            }
+        }
+        self.step()?;
+        Ok(None)
+    }
+
+    /// The block for `key` if it has been translated, entered into the jump cache.
+    fn known_block(&mut self, key: Key, set: usize, global: bool) -> Result<Option<u64>, Trap> {
+        let package = Arc::clone(&self.package);
+        let mut translator = package.translator();
+        let Some(&number) = translator.known.get(&key) else { return Ok(None) };
+        if !self.second_page_matches(&translator.blocks[number as usize])? {
+            translator.kill(number, &package);
+            return Ok(None);
+        }
+        let linear = Linear(self.context.regs.rip);
+        translator.note_linear(key, linear);
+        let block = &translator.blocks[number as usize];
+        if !key.plain {
+            self.tlb.set(set).insert_jump(linear, block.cold, block.canonical, global);
+        }
+        Ok(Some(block.cold))
     }
 
     /// Where an instruction is fetched from; `None` after interpreting code in device memory.
@@ -433,15 +574,15 @@ impl Vcpu {
         Ok(Some((found.physical, found.global)))
     }
 
-    fn second_page_matches(&mut self, number: u32) -> Result<bool, Trap> {
-        let Some(second) = self.translator.blocks[number as usize].second else { return Ok(true) };
+    fn second_page_matches(&self, block: &Block) -> Result<bool, Trap> {
+        let Some(second) = block.second else { return Ok(true) };
         let linear = Linear(self.context.regs.rip).page();
         let next = Linear(linear.0.wrapping_add(PAGE_SIZE));
         Ok(self.walk_for_fetch(next)?.physical == second)
     }
 
     fn walk_for_fetch(
-        &mut self,
+        &self,
         at: Linear,
     ) -> Result<crate::memory::paging::Translation, crate::exception::Exception> {
         use crate::memory::paging::{Accessor, walk};
@@ -450,41 +591,77 @@ impl Vcpu {
         walk(&self.ram, regs, at, Access::Execute, by)
     }
 
-    /// Translate the block at `key` and make it known.
-    fn translate(&mut self, key: Key) -> Result<u32, Trap> {
-        self.translator.make_room(&mut self.stubs, &mut self.tlb);
+    /// Translate the block at `key` and enter it into the jump cache; `None` if there is something
+    /// to be done first, which has been done.
+    fn translate(&mut self, key: Key, set: usize, global: bool) -> Result<Option<u64>, Trap> {
+        let package = Arc::clone(&self.package);
         let run = self.decode_run(key)?;
-        for page in [Some(Physical(key.physical).page()), run.second].into_iter().flatten() {
+        let pages = [Some(Physical(key.physical).page()), run.second];
+        let pages = || pages.into_iter().flatten();
+        if let Some(page) = pages().find(|&page| !self.ram.has_code(page)) {
+            // Bytes that were read before this are not to be trusted.
             self.protect(page);
+            return Ok(None);
         }
-        let number = self.generate(key, &run);
+        let mut translator = package.translator();
+        if !translator.cache.has_room(MAX_BLOCK_BYTES) || !package.stopper.has_room(MAX_CLOSINGS) {
+            drop(translator);
+            self.drop_blocks();
+            return Ok(None);
+        }
+        // Under the lock: nobody drops translations of these pages, or has done so and written,
+        // since the bytes were read.
+        if pages().any(|page| !self.ram.has_code(page)) || !self.still_reads(key, &run) {
+            return Ok(None);
+        }
+        let number = self.generate(&mut translator, key, &run);
         self.statistics.blocks += 1;
         self.statistics.block_instructions += run.instructions.len() as u64;
-        self.translator.known.insert(key, number);
-        for page in [Some(Physical(key.physical).page()), run.second].into_iter().flatten() {
-            let entry = self.translator.pages.entry(page.0).or_default();
+        translator.known.insert(key, number);
+        for page in pages() {
+            let entry = translator.pages.entry(page.0).or_default();
             entry.blocks.push(number);
             entry.near_writes = 0;
         }
-        Ok(number)
+        let linear = Linear(self.context.regs.rip);
+        translator.note_linear(key, linear);
+        let block = &translator.blocks[number as usize];
+        if !key.plain {
+            self.tlb.set(set).insert_jump(linear, block.cold, block.canonical, global);
+        }
+        Ok(Some(block.cold))
     }
 
-    /// Take back every write tag for a page that is about to have blocks.
-    fn protect(&mut self, page: Physical) {
-        if self.translator.page_has_code(page) {
-            return;
-        }
-        self.translator.set_page_has_code(page, true);
-        let writer = self.ram.take_writer(page);
-        if let Some(host) = self.ram.host(page) {
-            self.tlb.revoke_writes(writer, host);
-        }
+    /// Whether guest memory still holds the bytes of `run`.
+    fn still_reads(&self, key: Key, run: &Run) -> bool {
+        let length = usize::from(run.length()).min(run.bytes.len());
+        let first = length.min((PAGE_SIZE - (key.physical & (PAGE_SIZE - 1))) as usize);
+        let reads = |at: Physical, bytes: &[u8]| {
+            let Some(host) = self.ram.host(at) else { return bytes.is_empty() };
+            // SAFETY: RAM for the length of the piece, which does not leave its page; the guest
+            // may race with us, and the bytes are plain data.
+            bytes
+                .iter()
+                .enumerate()
+                .all(|(offset, &byte)| unsafe { host.wrapping_add(offset).read_volatile() == byte })
+        };
+        reads(Physical(key.physical), &run.bytes[..first])
+            && run.second.is_none_or(|second| reads(second, &run.bytes[first..length]))
     }
 
     /// Put the registers back to the start of the guest instruction whose host code contains
     /// `host`; false if there is none.
+    /// Open again what the signal handler has closed. Jumps that it closed count as not linked.
+    pub(crate) fn reopen_gates(&mut self) {
+        for &at in self.context.take_closed() {
+            // SAFETY: the handler has noted a gate of the code cache; nothing has dropped it since,
+            // because this processor was busy (package.rs).
+            unsafe { cache::patch_five(at, NOP) };
+        }
+    }
+
     pub(crate) fn restore_at(&mut self, host: u64) -> bool {
-        let translator = &self.translator;
+        let translator = self.package.translator();
         let Some(number) = translator.block_at(host) else { return false };
         let block = &translator.blocks[number as usize];
         let range = block.marks.start as usize..block.marks.end as usize;
@@ -495,7 +672,7 @@ impl Vcpu {
             return false;
         };
         let regs = &mut self.context.regs;
-        regs.rip = block.key.linear.wrapping_add(u64::from(mark.guest));
+        regs.rip = block.key.linear_of(*mark, self.context.code_page);
         for (slot, register) in block.scratch.into_iter().flatten().enumerate() {
             regs.gpr[register.number()] = self.context.spill[slot];
         }

@@ -8,7 +8,8 @@ use iced_x86::{
 use super::inline::{Inline, inline};
 use super::string::{Repeated, repeated};
 use super::{Mode, Vectors};
-use crate::interpret::{Class, classify};
+use crate::interpret::{Class, classify_unmasked};
+use crate::memory::Linear;
 use crate::native::stub::{MemoryUse, immediate_bit_form, memory_use};
 
 /// How an instruction is translated.
@@ -20,8 +21,8 @@ pub(super) enum Action {
     Skip,
     /// With its memory operand looked up.
     Memory(MemoryUse),
-    /// `lea` of an address known now: the register and the value.
-    Constant(Register, u64),
+    /// Put a linear address, relative to the block's page if that is not known, into a register.
+    Address(Register, u64),
     /// `push` of a 64-bit register.
     Push(Register),
     /// `push` of a 64-bit memory operand.
@@ -46,12 +47,16 @@ pub(super) enum Action {
     Return(u16),
     /// A sensitive instruction that the block does itself.
     Inline(Inline),
+    /// `mov` of a segment register, whose selector is there, to memory.
+    StoreSelector(i32),
     /// `rep movs` or `rep stos`.
     Repeat(Repeated),
     /// `syscall` from CPL 3.
     SystemCall,
     /// `sysretq` from CPL 0.
     SystemReturn,
+    /// `iretq` from CPL 0.
+    InterruptReturn,
     /// Left to the interpreter.
     Interpret,
 }
@@ -68,8 +73,14 @@ impl Action {
                 | Action::Return(_)
                 | Action::SystemCall
                 | Action::SystemReturn
+                | Action::InterruptReturn
                 | Action::Interpret
         )
+    }
+
+    /// Whether the host executes the instruction itself.
+    pub(super) fn is_copied(&self) -> bool {
+        matches!(self, Action::Copy | Action::Memory(_))
     }
 
     /// Whether a TLB or jump-cache look-up is needed, and with it scratch registers.
@@ -78,6 +89,7 @@ impl Action {
             self,
             Action::Memory(_)
                 | Action::Inline(_)
+                | Action::StoreSelector(_)
                 | Action::Repeat(_)
                 | Action::Push(_)
                 | Action::PushMemory
@@ -92,18 +104,25 @@ impl Action {
     }
 }
 
+/// An operand relative to EIP, which wraps at 4 GiB wherever the code is.
+fn is_relative_to_eip(instruction: &Instruction) -> bool {
+    instruction.is_ip_rel_memory_operand() && instruction.memory_base() == Register::EIP
+}
+
 /// Decide what becomes of one instruction.
 pub(super) fn plan(
     factory: &mut InstructionInfoFactory,
     instruction: &Instruction,
     mode: Mode,
 ) -> Action {
-    if instruction.has_lock_prefix() && !instruction.op_code().can_use_lock_prefix() {
+    let bad_lock = instruction.has_lock_prefix() && !instruction.op_code().can_use_lock_prefix();
+    if bad_lock || is_relative_to_eip(instruction) {
         return Action::Interpret;
     }
     match instruction.code() {
         Code::Syscall if mode.fast_system_calls && mode.cpl == 3 => return Action::SystemCall,
         Code::Sysretq if mode.fast_system_calls && mode.cpl == 0 => return Action::SystemReturn,
+        Code::Iretq if mode.fast_system_calls && mode.cpl == 0 => return Action::InterruptReturn,
         _ => {}
     }
     if let Some(action) = stack_or_flow(instruction) {
@@ -111,6 +130,9 @@ pub(super) fn plan(
     }
     if let Some(repeated) = repeated(instruction) {
         return Action::Repeat(repeated);
+    }
+    if let Some(selector) = stored_selector(instruction) {
+        return Action::StoreSelector(selector);
     }
     if let Some(kind) = inline(instruction, mode) {
         return Action::Inline(kind);
@@ -122,7 +144,10 @@ pub(super) fn plan(
     if instruction.mnemonic() == Mnemonic::Std {
         return Action::Interpret;
     }
-    if classify(instruction) != Class::Native || needed_vectors(instruction) > mode.vectors {
+    // A look-up is for all of a masked operand. Where it misses, the interpreter sees which elements
+    // count (miss.rs).
+    if classify_unmasked(instruction) != Class::Native || needed_vectors(instruction) > mode.vectors
+    {
         return Action::Interpret;
     }
     let Some(operand) = memory_operand(instruction) else { return Action::Copy };
@@ -162,6 +187,19 @@ fn memory_operand(instruction: &Instruction) -> Option<u32> {
     })
 }
 
+/// Where the selector is that a `mov` stores in memory.
+fn stored_selector(instruction: &Instruction) -> Option<i32> {
+    let stores = matches!(
+        instruction.code(),
+        Code::Mov_rm16_Sreg | Code::Mov_r32m16_Sreg | Code::Mov_r64m16_Sreg
+    );
+    if !stores || instruction.op0_kind() != OpKind::Memory || instruction.has_lock_prefix() {
+        return None;
+    }
+    let number = crate::address::segment_register(instruction.op1_register()) as usize;
+    Some(super::generate::selector_offset(number))
+}
+
 fn is_hint(instruction: &Instruction) -> bool {
     matches!(
         instruction.mnemonic(),
@@ -184,9 +222,8 @@ fn address_only(instruction: &Instruction) -> Action {
     let value = instruction.memory_displacement64();
     match instruction.op0_register().size() {
         8 if instruction.memory_base() == Register::RIP => {
-            Action::Constant(instruction.op0_register(), value)
+            Action::Address(instruction.op0_register(), value)
         }
-        4 => Action::Constant(instruction.op0_register().full_register(), value & 0xffff_ffff),
         _ => Action::Interpret,
     }
 }
@@ -253,6 +290,15 @@ fn is_integer(instruction: &Instruction) -> bool {
         })
 }
 
+/// Whether an instruction that is copied reads or changes x87 or vector state.
+pub(crate) fn touches_vectors(instruction: &Instruction) -> bool {
+    let only_memory = matches!(
+        instruction.mnemonic(),
+        Mnemonic::Lfence | Mnemonic::Sfence | Mnemonic::Mfence | Mnemonic::Movnti | Mnemonic::Crc32
+    );
+    !only_memory && !is_integer(instruction)
+}
+
 /// Stack and control-flow instructions that have a translation of their own.
 fn stack_or_flow(instruction: &Instruction) -> Option<Action> {
     let operand_size_is_odd = |size: usize| instruction.op0_register().size() != size;
@@ -271,6 +317,7 @@ fn stack_or_flow(instruction: &Instruction) -> Option<Action> {
             Code::Leaveq => Action::Leave,
             _ => return None,
         },
+        _ if leads_nowhere(instruction) => Action::Interpret,
         FlowControl::ConditionalBranch => {
             let condition = instruction.condition_code();
             let near = instruction.is_jcc_short_or_near()
@@ -305,6 +352,12 @@ fn stack_or_flow(instruction: &Instruction) -> Option<Action> {
         },
         _ => Action::Interpret,
     })
+}
+
+/// A direct near branch to an address that is not canonical, which faults.
+fn leads_nowhere(instruction: &Instruction) -> bool {
+    let near = instruction.op0_kind() == OpKind::NearBranch64;
+    near && !Linear(instruction.near_branch_target()).is_canonical()
 }
 
 /// General-purpose registers that an instruction reads or writes, as a bit set by number.

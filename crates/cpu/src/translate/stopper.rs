@@ -3,7 +3,18 @@
 //! A *gate* is a place where control leaves a block. Open, it lets control through to the next
 //! block (or, not linked yet, out to Rust); closed, it leads out to Rust with precise state. The
 //! handler closes all gates of the block it interrupted. It allocates nothing and touches only the
-//! tables here, which nobody changes while translated code runs, and the code itself.
+//! tables here and the code itself.
+//!
+//! The tables are shared by all processors, and one of them may add a block while the handler runs
+//! on another's thread: they never move, they grow at the end only, and the count is stored last.
+//! Another processor that runs through a closed gate comes out to Rust and goes on; whoever opens
+//! it again may open it too early for a third, whose kick is repeated until it has been heard.
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use super::cache::{patch_displacement, patch_five};
+use crate::context::Context;
+use crate::memory::zeroed::Zeroed;
 
 /// A place that can be closed, and how.
 #[derive(Debug, Clone, Copy)]
@@ -17,92 +28,117 @@ pub(crate) enum Closing {
 /// The five-byte `nop` (SDM 2B "NOP").
 pub(crate) const NOP: [u8; 5] = [0x0f, 0x1f, 0x44, 0x00, 0x00];
 
-/// One block's share of the code cache.
-#[derive(Debug, Clone, Copy)]
-struct Span {
-    start: u64,
-    end: u64,
-    first: u32,
-    count: u32,
-}
+/// Blocks in the tables.
+const MAX_SPANS: usize = 1 << 20;
 
-/// Gates that can be closed before they must be opened again.
-const MAX_CLOSED: usize = 64;
+/// Places in the tables.
+const MAX_CLOSINGS: usize = 1 << 23;
+
+/// Marks a `nop` in a packed closing.
+const IS_NOP: u64 = 1 << 31;
 
 /// The handler's tables.
 pub(crate) struct Stopper {
-    spans: Vec<Span>,
-    closings: Vec<Closing>,
-    closed: [u64; MAX_CLOSED],
-    closed_count: usize,
+    /// First host address of the code cache; the tables hold offsets from it.
+    start: u64,
+    /// Two words for each block: start and end; first closing and number of closings.
+    spans: Zeroed<[AtomicU64; 2 * MAX_SPANS]>,
+    span_count: AtomicUsize,
+    /// One word for each: displacement, kind, place.
+    closings: Zeroed<[AtomicU64; MAX_CLOSINGS]>,
+    closing_count: AtomicUsize,
+}
+
+fn pair(high: u64, low: u64) -> u64 {
+    high << 32 | low
 }
 
 impl Stopper {
-    pub(crate) fn new() -> Box<Self> {
-        Box::new(Self {
-            spans: Vec::new(),
-            closings: Vec::new(),
-            closed: [0; MAX_CLOSED],
-            closed_count: 0,
-        })
-    }
-
-    /// Add a block, which lies after all others.
-    pub(crate) fn add(&mut self, start: u64, end: u64, closings: &[Closing]) {
-        let first = self.closings.len() as u32;
-        self.closings.extend_from_slice(closings);
-        self.spans.push(Span { start, end, first, count: closings.len() as u32 });
-    }
-
-    /// Forget everything: the code cache was dropped.
-    pub(crate) fn clear(&mut self) {
-        self.spans.clear();
-        self.closings.clear();
-        self.closed_count = 0;
-    }
-
-    /// Close the gates of the block that contains host address `rip`. Async-signal-safe.
-    pub(crate) fn close_gates(&mut self, rip: u64) {
-        let after = self.spans.partition_point(|span| span.start <= rip);
-        let Some(span) = after.checked_sub(1).and_then(|index| self.spans.get(index)) else {
-            return;
-        };
-        if rip >= span.end {
-            return;
+    /// Tables for the code cache at `start`.
+    pub(crate) fn new(start: u64) -> Self {
+        Self {
+            start,
+            spans: Zeroed::new(),
+            span_count: AtomicUsize::new(0),
+            closings: Zeroed::new(),
+            closing_count: AtomicUsize::new(0),
         }
-        let range = span.first as usize..(span.first + span.count) as usize;
-        for closing in self.closings.get(range).unwrap_or(&[]) {
-            // SAFETY: the addresses are in the code cache, of code that this thread is executing
-            // or about to; the processor sees its own stores to code (SDM 3A 11.6) after the
-            // return from the signal handler.
-            unsafe {
-                match *closing {
-                    Closing::Jump { at, displacement } => {
-                        (at as *mut i32).write_unaligned(displacement);
-                    }
-                    Closing::Nop { at, displacement } => {
-                        if self.closed_count == MAX_CLOSED {
-                            continue;
-                        }
-                        self.closed[self.closed_count] = at;
-                        self.closed_count += 1;
-                        (at as *mut u8).write(0xe9);
-                        ((at + 1) as *mut i32).write_unaligned(displacement);
-                    }
-                }
+    }
+
+    /// Whether another block fits, however many places it has (at most `closings`).
+    pub(crate) fn has_room(&self, closings: usize) -> bool {
+        self.span_count.load(Ordering::Relaxed) < MAX_SPANS
+            && self.closing_count.load(Ordering::Relaxed) + closings <= MAX_CLOSINGS
+    }
+
+    fn pack(&self, closing: Closing) -> u64 {
+        match closing {
+            Closing::Jump { at, displacement } => {
+                pair(u64::from(displacement as u32), at - self.start)
+            }
+            Closing::Nop { at, displacement } => {
+                pair(u64::from(displacement as u32), at - self.start) | IS_NOP
             }
         }
     }
 
-    /// Whether there is something for [`Self::take_closed`].
-    pub(crate) fn has_closed(&self) -> bool {
-        self.closed_count != 0
+    /// Add a block, which lies after all others. One thread at a time, and only with room.
+    pub(crate) fn add(&self, start: u64, end: u64, closings: &[Closing]) {
+        let first = self.closing_count.load(Ordering::Relaxed);
+        for (slot, &closing) in self.closings[first..].iter().zip(closings) {
+            slot.store(self.pack(closing), Ordering::Relaxed);
+        }
+        self.closing_count.store(first + closings.len(), Ordering::Relaxed);
+        let number = self.span_count.load(Ordering::Relaxed);
+        let words =
+            [pair(start - self.start, end - self.start), pair(first as u64, closings.len() as u64)];
+        for (slot, word) in self.spans[2 * number..].iter().zip(words) {
+            slot.store(word, Ordering::Relaxed);
+        }
+        self.span_count.store(number + 1, Ordering::Release);
     }
 
-    /// The `nop`s that were closed, to be put back.
-    pub(crate) fn take_closed(&mut self) -> Vec<u64> {
-        let closed = self.closed[..self.closed_count].to_vec();
-        self.closed_count = 0;
-        closed
+    /// Forget everything: the code cache was dropped. Nobody is in translated code.
+    pub(crate) fn clear(&self) {
+        self.span_count.store(0, Ordering::Release);
+        self.closing_count.store(0, Ordering::Relaxed);
+    }
+
+    /// The closings of the block that contains an offset in the code cache.
+    fn closings_at(&self, offset: u64) -> &[AtomicU64] {
+        let (mut low, mut high) = (0, self.span_count.load(Ordering::Acquire));
+        while low < high {
+            let middle = usize::midpoint(low, high);
+            if self.spans[2 * middle].load(Ordering::Relaxed) >> 32 <= offset {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        let Some(number) = low.checked_sub(1) else { return &[] };
+        if offset >= self.spans[2 * number].load(Ordering::Relaxed) & 0xffff_ffff {
+            return &[];
+        }
+        let place = self.spans[2 * number + 1].load(Ordering::Relaxed);
+        let (first, count) = ((place >> 32) as usize, (place & 0xffff_ffff) as usize);
+        self.closings.get(first..first + count).unwrap_or(&[])
+    }
+
+    /// Close the gates of the block that contains host address `rip`, and note in `context` which
+    /// must be opened again. Async-signal-safe.
+    pub(crate) fn close_gates(&self, rip: u64, context: &mut Context) {
+        for closing in self.closings_at(rip.wrapping_sub(self.start)) {
+            let word = closing.load(Ordering::Relaxed);
+            let displacement = (word >> 32) as i32;
+            let at = self.start + (word & (IS_NOP - 1));
+            if word & IS_NOP == 0 {
+                // SAFETY: the tables hold displacements of jumps in the code cache.
+                unsafe { patch_displacement(at, displacement) };
+            } else if context.note_closed(at) {
+                let [a, b, c, d] = displacement.to_le_bytes();
+                // SAFETY: the tables hold five-byte instructions in the code cache.
+                unsafe { patch_five(at, [0xe9, a, b, c, d]) };
+            }
+        }
     }
 }

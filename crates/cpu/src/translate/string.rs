@@ -8,10 +8,10 @@
 
 use iced_x86::{Code, Instruction, Register};
 
-use super::emit::{at, field, in_set};
+use super::emit::{at, field};
 use super::generate::Builder;
 use crate::context::context_offset;
-use crate::memory::tlb::Set;
+use crate::memory::tlb::Entries;
 
 /// A repeated string instruction with a translation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -85,15 +85,19 @@ impl Builder<'_> {
     /// in the page, s1 the page's host address.
     fn look_up_run(&mut self, pointer: Register, size: u32, write: bool, mark: u32) {
         let [s0, s1, s2] = self.s();
-        let tags =
-            if write { std::mem::offset_of!(Set, write) } else { std::mem::offset_of!(Set, read) }
-                as i32;
+        let tags = if write {
+            std::mem::offset_of!(Entries, write)
+        } else {
+            std::mem::offset_of!(Entries, read)
+        } as i32;
         self.out.copy(s0, pointer);
         self.out.extract(s1, s0, context_offset!(page_index_mask));
         self.out.copy(s2, Register::RCX);
-        self.out.load(Register::RCX, in_set(Register::None, s1, tags));
+        let tag = self.indexed(Register::RCX, s1, tags);
+        self.out.load(Register::RCX, tag);
         self.out.lea(s0, at(s0, Register::RCX, 0));
-        self.out.load(s1, in_set(Register::None, s1, std::mem::offset_of!(Set, host) as i32));
+        let host = self.indexed(Register::RCX, s1, std::mem::offset_of!(Entries, host) as i32);
+        self.out.load(s1, host);
         // The last byte's page number, plus the part of the count that is beyond any page: zero
         // only if both are.
         let end = super::emit::scaled(s0, s2, size, -1);

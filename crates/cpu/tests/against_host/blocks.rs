@@ -7,12 +7,12 @@ use iced_x86::{Code, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, Op
 use super::case::{Case, Outcome};
 use super::compare;
 use super::conditions;
-use super::engine::Engine;
+use super::engine::{self, Engine, Setting};
 use super::form::{Freedom, Maker, encode};
 use super::known;
 use super::layout;
 use super::native::Native;
-use super::random::Random;
+use super::random::{Random, seed};
 
 /// Batches, unless `BIVOUAC_INSTRUCTION_ROUNDS` says otherwise.
 const ROUNDS: u64 = 6;
@@ -36,7 +36,7 @@ enum Piece {
 }
 
 /// Forms that fit into a block.
-fn fitting() -> Vec<Code> {
+fn fitting(setting: Setting) -> Vec<Code> {
     use Mnemonic as M;
     let fits = |code: &Code| {
         let info = code.op_code();
@@ -76,6 +76,12 @@ fn fitting() -> Vec<Code> {
                 | M::Fnstenv
                 | M::Fxsave
                 | M::Fxsave64
+                | M::Xsave
+                | M::Xsave64
+                | M::Xsavec
+                | M::Xsavec64
+                | M::Xsaveopt
+                | M::Xsaveopt64
                 | M::Maskmovdqu
                 | M::Vmaskmovdqu
                 | M::Hlt
@@ -93,7 +99,7 @@ fn fitting() -> Vec<Code> {
             && !info.is_input_output()
             && !name.starts_with("mov_sreg")
             && !matches!(*code, Code::Popw_FS | Code::Popq_FS | Code::Popw_GS | Code::Popq_GS)
-            && known::exempt(*code, 64).is_none()
+            && known::exempt(*code, setting).is_none()
             && !(control || odd || vector || name.contains("scatter") || name.contains("reserved"))
     };
     Code::values().filter(fits).collect()
@@ -119,7 +125,8 @@ impl Writer<'_> {
             4 => Piece::Loop,
             _ => loop {
                 let code = self.random.pick(self.codes);
-                let code = if self.random.one_in(2) { simple(self.random) } else { code };
+                let code =
+                    if self.random.one_in(2) { simple(self.random, self.codes) } else { code };
                 let freedom = Freedom { bases: PINNED, values: false };
                 let mut maker = Maker { random: self.random, case, freedom, target: 0 };
                 let instruction = maker.make(code);
@@ -146,8 +153,8 @@ impl Writer<'_> {
 }
 
 /// The instructions that programs consist of.
-fn simple(random: &mut Random) -> Code {
-    random.pick(&[
+fn simple(random: &mut Random, codes: &[Code]) -> Code {
+    let code = random.pick(&[
         Code::Add_r64_rm64,
         Code::Add_rm32_r32,
         Code::Adc_r64_rm64,
@@ -178,7 +185,8 @@ fn simple(random: &mut Random) -> Code {
         Code::Xadd_rm64_r64,
         Code::Cmpxchg_rm64_r64,
         Code::Bts_rm64_r64,
-    ])
+    ]);
+    if codes.contains(&code) { code } else { Code::Mov_rm64_r64 }
 }
 
 /// The bytes of the block at `at`; `None` when they do not fit.
@@ -285,12 +293,12 @@ impl Bench {
     }
 }
 
-fn compare_blocks(interpret_only: bool) {
-    let mut random = Random::new(1000);
+fn compare_blocks(setting: Setting) {
+    let mut random = Random::new(seed(), "blocks", 0);
     let data = conditions::data(&mut random);
-    let engine = Engine::new(&data, interpret_only);
+    let engine = Engine::new(&data, setting);
     let mut bench = Bench { native: Native::new(&data), engine };
-    let codes = fitting();
+    let codes = fitting(setting);
     let rounds = std::env::var("BIVOUAC_INSTRUCTION_ROUNDS").ok();
     let mut failures = Vec::new();
     for _ in 0..rounds.and_then(|text| text.parse().ok()).unwrap_or(ROUNDS) {
@@ -326,15 +334,33 @@ fn compare_blocks(interpret_only: bool) {
             }
         }
     }
+    bench.engine.check_way();
     assert!(failures.is_empty(), "{} blocks disagree:\n{}", failures.len(), failures.join("\n"));
 }
 
 #[test]
 fn blocks_translated() {
-    compare_blocks(false);
+    compare_blocks(Setting::User);
 }
 
 #[test]
 fn blocks_interpreted() {
-    compare_blocks(true);
+    compare_blocks(Setting::UserInterpreted);
+}
+
+#[test]
+fn blocks_run_directly() {
+    if engine::has_helpers() {
+        compare_blocks(Setting::UserDirect);
+    }
+}
+
+#[test]
+fn blocks_in_the_kernel() {
+    compare_blocks(Setting::Kernel);
+}
+
+#[test]
+fn blocks_in_the_kernel_on_user_memory() {
+    compare_blocks(Setting::KernelOnUser);
 }

@@ -1,7 +1,7 @@
 //! One experiment: the state before, and the state after as either side reports it. Plain data,
 //! because it passes between processes in shared memory.
 
-use super::layout::{PAGE, SLOT_BYTES};
+use super::layout::{PAGE, SLOT_BYTES, WRITABLE};
 
 /// Bytes of the XSAVE image with AVX-512, rounded up.
 pub const XSAVE: usize = 2752;
@@ -55,7 +55,7 @@ pub struct Outcome {
     /// Nonzero when this was filled in.
     pub done: u32,
     /// The writable pages.
-    pub memory: [[u8; PAGE]; 3],
+    pub memory: [[u8; PAGE]; WRITABLE],
 }
 
 impl Case {

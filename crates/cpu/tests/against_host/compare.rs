@@ -2,9 +2,10 @@
 
 use std::fmt::Write;
 
-use iced_x86::{Decoder, DecoderOptions, Formatter, GasFormatter};
+use iced_x86::{Decoder, Formatter, GasFormatter};
 
 use super::case::{Case, Outcome, components};
+use super::form::decoder_options;
 use super::known::Leniency;
 use super::layout;
 
@@ -51,11 +52,26 @@ pub fn differences(native: &Outcome, engine: &Outcome, allowed: &Leniency) -> St
         differ(name, selector(native, index), selector(engine, index));
     }
     extended(&mut text, native, engine);
+    let stack = native.gpr[4];
     for ((native, engine), page) in native.memory.iter().zip(&engine.memory).zip(layout::writable())
     {
-        bytes(&mut text, "memory", layout::page(page), native, engine);
+        let mut expected = *native;
+        if allowed.pushed {
+            leave_out_below(&mut expected, engine, layout::page(page), stack);
+        }
+        bytes(&mut text, "memory", layout::page(page), &expected, engine);
     }
     text
+}
+
+/// Take the eight bytes below the stack pointer from the engine, as far as they are in this page.
+fn leave_out_below(expected: &mut [u8], engine: &[u8], page: u64, stack: u64) {
+    for address in stack.wrapping_sub(8)..stack {
+        let offset = address.wrapping_sub(page) as usize;
+        if let Some(byte) = expected.get_mut(offset) {
+            *byte = engine[offset];
+        }
+    }
 }
 
 /// A selector; returning from an exception clears null ones on some processors.
@@ -122,7 +138,7 @@ fn bytes(text: &mut String, name: &str, start: u64, native: &[u8], engine: &[u8]
 pub fn describe(case: &Case, at: u64) -> String {
     let code = &case.code[..case.length as usize];
     let mut text = String::new();
-    let mut decoder = Decoder::with_ip(case.bits, code, at, DecoderOptions::NONE);
+    let mut decoder = Decoder::with_ip(case.bits, code, at, decoder_options());
     let mut formatter = GasFormatter::new();
     while decoder.can_decode() {
         let instruction = decoder.decode();

@@ -57,8 +57,8 @@ pub fn address(random: &mut Random, size: u64) -> u64 {
     let page = match random.below(12) {
         0 => random.below(PAGES.len() as u64) as usize,
         1 => random.pick(&[4, 6]),
-        2 => random.pick(&[2, 3]),
-        _ => random.pick(&[1, 2, 1, 2, 5]),
+        2 => random.pick(&[2, 3, 7]),
+        _ => random.pick(&[1, 2, 1, 2, 5, 8]),
     };
     let within = match random.below(6) {
         0 => PAGE as u64 - 1 - random.below(size.max(2)),

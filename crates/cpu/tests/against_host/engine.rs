@@ -7,13 +7,16 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use cpu::state::{Attributes, cr0, cr4, efer};
-use cpu::{Config, Exit, RamRegion, Segment, SegmentRegister, TableRegister, Vcpu};
+use cpu::{Config, Exit, Package, Segment, SegmentRegister, TableRegister, UserExecution, Vcpu};
 
 use super::case::{Case, NEVER_ENDED, Outcome, usable};
 use super::layout::{self, CODE, CODE_PAGES, DATA, Kind, PAGE, PAGES, SLOT_BYTES};
 use super::native::xsave_bytes;
 
 const RAM_BYTES: usize = 4 << 20;
+/// Selectors at CPL 0, of the same table.
+const KERNEL_CODE: u16 = 0x10;
+const KERNEL_DATA: u16 = 0x18;
 /// The first 2 MiB of memory as the guest's kernel sees them.
 const KERNEL: u64 = 0xffff_8000_0000_0000;
 
@@ -33,11 +36,16 @@ const STACK_TOP: u64 = 0xf000;
 const CODE_FRAMES: u64 = 0x10_0000;
 const DATA_FRAMES: u64 = 0x20_0000;
 
-/// Present, writable, user, accessed, dirty.
-const USER_WRITABLE: u64 = 0x67;
-/// Present, user, accessed, dirty.
-const USER_READ: u64 = 0x65;
+/// Present, writable, accessed, dirty.
+const WRITABLE: u64 = 0x63;
+/// Present, accessed, dirty.
+const READ: u64 = 0x61;
+/// The same as an upper level has it: user as well.
+const TABLE: u64 = 0x67;
 const NO_EXECUTE: u64 = 1 << 63;
+
+/// Where Linux keeps the number of the processor: as the limit, which is not compared.
+const CPU_NODE: u64 = 0x0040_f500_0000_0000;
 
 /// A descriptor table like Linux's, as far as programs can tell.
 const DESCRIPTORS: [u64; 16] = [
@@ -56,12 +64,64 @@ const DESCRIPTORS: [u64; 16] = [
     0,
     0,
     0,
-    0,
+    CPU_NODE,
 ];
+
+/// In which capacity the guest machine runs the cases. The host runs them as a user program; what
+/// else must be different in the guest is turned back by [`Engine::record`], so that one outcome
+/// is right for all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Setting {
+    /// CPL 3; the closed page is a supervisor's.
+    User,
+    /// CPL 3, without the translator; the closed page has a reserved bit set in its entry.
+    UserInterpreted,
+    /// CPL 3, by the host, in a helper process; the closed page is a supervisor's.
+    UserDirect,
+    /// CPL 0 on supervisor pages, with SMEP and SMAP; the closed page is a user's.
+    Kernel,
+    /// CPL 0 on user pages that RFLAGS.AC opens to it; the closed page has a reserved bit set.
+    KernelOnUser,
+}
+
+impl Setting {
+    fn cpl(self) -> u8 {
+        if matches!(self, Self::Kernel | Self::KernelOnUser) { 0 } else { 3 }
+    }
+
+    /// The page-table entry of a data page, without its address.
+    fn entry(self, kind: Kind) -> u64 {
+        /// A bit that is reserved in the entry of a 4 KiB page: address bit 51.
+        const RESERVED: u64 = 1 << 51;
+        let user = u64::from(self != Self::Kernel) << 2;
+        match (kind, self) {
+            (Kind::Absent, _) => 0,
+            (Kind::Writable, _) => WRITABLE | user | NO_EXECUTE,
+            (Kind::ReadOnly, _) => READ | user | NO_EXECUTE,
+            (Kind::Closed, Self::User | Self::UserDirect) => WRITABLE | NO_EXECUTE,
+            (Kind::Closed, Self::Kernel) => WRITABLE | 4 | NO_EXECUTE,
+            (Kind::Closed, _) => WRITABLE | user | NO_EXECUTE | RESERVED,
+        }
+    }
+
+    /// What differs in the error code of a page fault at `address` from that of a user program that
+    /// finds nothing there: P, U and RSVD (SDM 3A 4.7).
+    fn error_bits(self, address: u64) -> u32 {
+        let user = if self.cpl() == 3 { 0 } else { 4 };
+        let closed = layout::kind_of(address) == Some(Kind::Closed);
+        match self {
+            _ if !closed => user,
+            Self::User | Self::UserDirect | Self::Kernel => user | 1,
+            Self::UserInterpreted | Self::KernelOnUser => user | 9,
+        }
+    }
+}
 
 /// The guest machine.
 pub struct Engine {
+    setting: Setting,
     vcpu: Vcpu,
+    _memory: host::GuestMemory,
     ram: *mut u8,
     data: Vec<u8>,
     watchdog: Arc<Watchdog>,
@@ -77,17 +137,14 @@ struct Watchdog {
 
 impl Engine {
     /// A machine whose data area starts with these bytes.
-    pub fn new(data: &[u8], interpret_only: bool) -> Self {
-        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-        // SAFETY: a new mapping.
-        let ram = unsafe { libc::mmap(std::ptr::null_mut(), RAM_BYTES, 3, flags, -1, 0) };
-        assert!(ram != libc::MAP_FAILED, "no memory for the guest");
-        let ram = ram.cast::<u8>();
+    pub fn new(data: &[u8], setting: Setting) -> Self {
+        let memory = host::GuestMemory::new(&[(0, RAM_BYTES as u64)]).expect("there is memory");
+        let ram = memory.regions()[0].host;
+        let interpret_only = setting == Setting::UserInterpreted;
         let config = Config { apic_id: 0, processors: 1, tsc_khz: 2_000_000, interpret_only };
-        let region = RamRegion { guest: 0, size: RAM_BYTES as u64, host: ram };
-        // SAFETY: the mapping lives until the machine is dropped.
-        let vcpu = unsafe { Vcpu::new(config, vec![region]) }.expect("this host runs the engine");
-        let mut engine = Self { vcpu, ram, data: data.to_vec(), watchdog: Arc::default() };
+        let vcpu = Vcpu::in_package(config, &package(&memory, setting)).expect("there is room");
+        let (data, watchdog) = (data.to_vec(), Arc::default());
+        let mut engine = Self { setting, vcpu, _memory: memory, ram, data, watchdog };
         engine.set_up_tables();
         engine.set_up_registers();
         let (kick, watchdog) = (engine.vcpu.kick_handle(), Arc::clone(&engine.watchdog));
@@ -113,6 +170,17 @@ impl Engine {
         self.data = data;
     }
 
+    /// Make sure that the cases were executed as they were to be.
+    pub fn check_way(&self) {
+        let cases = self.watchdog.cases.load(Ordering::Relaxed) / 2;
+        let runs = self.vcpu.statistics().direct_runs;
+        if self.setting == Setting::UserDirect {
+            assert!(runs > cases / 2, "{runs} direct runs for {cases} cases");
+        } else {
+            assert_eq!(runs, 0);
+        }
+    }
+
     fn run_one(&mut self, index: usize, case: &Case, outcome: &mut Outcome) {
         self.watchdog.cases.fetch_add(1, Ordering::Relaxed);
         if case.poke.address != 0 {
@@ -128,20 +196,28 @@ impl Engine {
         let state = self.vcpu.extended_state_mut();
         state[..xsave_bytes()].copy_from_slice(&case.xsave[..xsave_bytes()]);
         state[512..520].copy_from_slice(&usable().to_le_bytes());
+        let (setting, cpl) = (self.setting, self.setting.cpl());
         let regs = self.vcpu.registers_mut();
         regs.gpr = case.gpr;
         regs.rip = layout::slot(index);
         regs.set_rflags(case.rflags | 1 << 9);
-        regs.cpl = 3;
+        regs.cpl = cpl;
+        if setting == Setting::KernelOnUser {
+            regs.alignment_flag = 1;
+        }
         regs.cr2 = 0;
         regs.interrupt_shadow = 0;
         let wide = case.bits == 64;
         let data = if wide { 0 } else { layout::USER_DATA };
-        let code = if wide { layout::USER_CODE_64 } else { layout::USER_CODE_32 };
+        let (code, stack) = match cpl {
+            0 => (KERNEL_CODE, KERNEL_DATA),
+            _ if wide => (layout::USER_CODE_64, layout::USER_DATA),
+            _ => (layout::USER_CODE_32, layout::USER_DATA),
+        };
         for (which, selector, base) in [
             (SegmentRegister::Es, data, 0),
             (SegmentRegister::Cs, code, 0),
-            (SegmentRegister::Ss, layout::USER_DATA, 0),
+            (SegmentRegister::Ss, stack, 0),
             (SegmentRegister::Ds, data, 0),
             (SegmentRegister::Fs, 0, case.fs_base),
             (SegmentRegister::Gs, 0, case.gs_base),
@@ -174,6 +250,7 @@ impl Engine {
         outcome.selectors = std::array::from_fn(|index| regs.segments[index].selector);
         outcome.selectors[1] = self.read(frame + 8) as u16;
         outcome.selectors[2] = self.read(frame + 32) as u16;
+        self.turn_back(outcome);
         outcome.fs_base = regs.segment(SegmentRegister::Fs).base;
         outcome.gs_base = regs.segment(SegmentRegister::Gs).base;
         let length = xsave_bytes();
@@ -185,30 +262,45 @@ impl Engine {
         }
     }
 
+    /// Take out what is different because of the setting, and is not in the host's outcome.
+    fn turn_back(&self, outcome: &mut Outcome) {
+        if outcome.vector == 14 {
+            outcome.error ^= self.setting.error_bits(outcome.cr2);
+        }
+        if self.setting.cpl() == 0 {
+            outcome.selectors[1] ^= KERNEL_CODE ^ layout::USER_CODE_64;
+            outcome.selectors[2] ^= KERNEL_DATA ^ layout::USER_DATA;
+        }
+        if self.setting == Setting::KernelOnUser {
+            outcome.rflags ^= 1 << 18;
+        }
+    }
+
     fn set_up_tables(&mut self) {
-        self.write(PML4, PDPT_USER | USER_WRITABLE);
+        self.write(PML4, PDPT_USER | TABLE);
         self.write(PML4 + 256 * 8, PDPT_KERNEL | 0x23);
         self.write(PDPT_KERNEL, PD_KERNEL | 0x23);
         self.write(PD_KERNEL, 0xe3);
-        self.write(PDPT_USER, PD_USER | USER_WRITABLE);
-        self.write(PD_USER + (CODE >> 21) * 8, PT_CODE | USER_WRITABLE);
-        self.write(PD_USER + (DATA >> 21) * 8, PT_DATA | USER_WRITABLE);
+        self.write(PDPT_USER, PD_USER | TABLE);
+        self.write(PD_USER + (CODE >> 21) * 8, PT_CODE | TABLE);
+        self.write(PD_USER + (DATA >> 21) * 8, PT_DATA | TABLE);
+        // SMEP keeps CPL 0 from executing user pages.
+        let code = if self.setting.cpl() == 3 { READ | 4 } else { READ };
         for index in 0..CODE_PAGES as u64 {
-            self.write(PT_CODE + index * 8, (CODE_FRAMES + (index << 12)) | USER_READ);
+            self.write(PT_CODE + index * 8, (CODE_FRAMES + (index << 12)) | code);
         }
         for (index, kind) in (0..).zip(PAGES) {
-            let frame = DATA_FRAMES + (index << 12);
-            let entry = match kind {
-                Kind::Absent => 0,
-                Kind::Writable => frame | USER_WRITABLE | NO_EXECUTE,
-                Kind::ReadOnly => frame | USER_READ | NO_EXECUTE,
-            };
+            let mut entry = self.setting.entry(kind);
+            if entry != 0 {
+                entry |= DATA_FRAMES + (index << 12);
+            }
             self.write(PT_DATA + index * 8, entry);
         }
         for (index, descriptor) in (0..).zip(DESCRIPTORS) {
             self.write(GDT + index * 8, descriptor);
         }
-        self.write(TSS + 4, KERNEL + STACK_TOP);
+        // All handlers are on a stack of their own, so that CPL 0 can be interrupted with any RSP.
+        self.write(TSS + 0x24, KERNEL + STACK_TOP);
         // No permission map: ports are forbidden.
         self.fill(TSS + 0x66, &[0xff, 0xff]);
         for vector in 0..256 {
@@ -217,7 +309,7 @@ impl Engine {
             self.fill(handler, &[0xe6, 0x80, 0xeb, 0xfc]);
             let address = KERNEL + handler;
             let dpl = if matches!(vector, 3 | 4) { 3 << 45 } else { 0 };
-            let low = (address & 0xffff) | 0x10 << 16 | 0x8e << 40 | dpl;
+            let low = (address & 0xffff) | 0x10 << 16 | 1 << 32 | 0x8e << 40 | dpl;
             self.write(IDT + vector * 16, low | (address >> 16 & 0xffff) << 48);
             self.write(IDT + vector * 16 + 8, address >> 32);
         }
@@ -234,6 +326,8 @@ impl Engine {
             | cr4::OSXMMEXCPT
             | cr4::OSXSAVE
             | cr4::UMIP
+            | cr4::SMEP
+            | cr4::SMAP
             | cr4::FSGSBASE;
         regs.efer = efer::SCE | efer::LME | efer::LMA | efer::NXE;
         regs.xcr0 = usable();
@@ -271,9 +365,26 @@ impl Engine {
     }
 }
 
+/// Whether user code can be run directly here; says why not.
+pub fn has_helpers() -> bool {
+    let memory = host::GuestMemory::new(&[(0, RAM_BYTES as u64)]).expect("there is memory");
+    let started = direct::Helpers::start(&memory);
+    if let Err(error) = &started {
+        println!("left out, because user code cannot be run directly here: {error}");
+    }
+    started.is_ok()
+}
+
+fn package(memory: &host::GuestMemory, setting: Setting) -> Arc<Package> {
+    if setting != Setting::UserDirect {
+        return Package::in_memory(memory).expect("this host runs the engine");
+    }
+    let helpers = direct::Helpers::start(memory).expect("this host runs helpers");
+    Package::with_helpers(memory, &helpers, UserExecution::Direct).expect("this host runs helpers")
+}
+
 impl Drop for Engine {
     fn drop(&mut self) {
-        // The memory stays mapped: the processor is dropped after this.
         self.watchdog.over.store(true, Ordering::Relaxed);
     }
 }
@@ -299,6 +410,8 @@ fn segment(selector: u16, base: u64) -> Segment {
         layout::USER_CODE_64 => 0xa0fb,
         layout::USER_CODE_32 => 0xc0fb,
         layout::USER_DATA => 0xc0f3,
+        KERNEL_CODE => 0xa09b,
+        KERNEL_DATA => 0xc093,
         _ => Attributes::UNUSABLE.bits(),
     };
     let limit = if selector == 0 { 0 } else { u32::MAX };

@@ -1,8 +1,8 @@
 //! Instructions of every form: operands are made up from what iced's tables say of the form.
 
 use iced_x86::{
-    Code, Decoder, DecoderOptions, Encoder, Instruction, MemorySize, OpCodeInfo, OpCodeOperandKind,
-    OpKind, Register, RoundingControl,
+    Code, Decoder, DecoderOptions, Encoder, Instruction, MemorySize, Mnemonic, OpCodeInfo,
+    OpCodeOperandKind, OpKind, Register, RoundingControl,
 };
 
 use super::case::Case;
@@ -28,12 +28,24 @@ pub struct Maker<'a> {
     pub target: u64,
 }
 
+/// How this host's vendor decodes what the vendors decode differently.
+pub fn decoder_options() -> u32 {
+    if host_is_amd() { DecoderOptions::AMD } else { DecoderOptions::NONE }
+}
+
+/// Whether this is a processor of AMD's, or one that is built after its manuals.
+pub fn host_is_amd() -> bool {
+    let vendor = std::arch::x86_64::__cpuid(0).ebx;
+    // "Auth" and "Hygo".
+    matches!(vendor, 0x6874_7541 | 0x6f67_7948)
+}
+
 /// The bytes of `instruction` at `at`, if they mean what was meant.
 pub fn encode(instruction: &Instruction, bits: u32, at: u64) -> Option<Vec<u8>> {
     let mut encoder = Encoder::new(bits);
     encoder.encode(instruction, at).ok()?;
     let bytes = encoder.take_buffer();
-    let mut decoder = Decoder::with_ip(bits, &bytes, at, DecoderOptions::NONE);
+    let mut decoder = Decoder::with_ip(bits, &bytes, at, decoder_options());
     let back = decoder.decode();
     (back.code() == instruction.code() && back.len() == bytes.len()).then_some(bytes)
 }
@@ -48,7 +60,24 @@ impl Maker<'_> {
             self.operand(&mut instruction, operand, info);
         }
         self.decorate(&mut instruction, info);
+        self.choose_selector(&instruction);
         instruction
+    }
+
+    /// Instructions that look at a descriptor: mostly one that is there.
+    fn choose_selector(&mut self, instruction: &Instruction) {
+        use Mnemonic::{Lar, Lsl, Verr, Verw};
+        let source = match instruction.mnemonic() {
+            Lar | Lsl => 1,
+            Verr | Verw => 0,
+            _ => return,
+        };
+        let register = instruction.op_register(source).full_register();
+        if self.freedom.values && register.is_gpr64() && !self.random.one_in(4) {
+            // The limit of Linux's last segment is the number of the processor.
+            let selectors = if instruction.mnemonic() == Lsl { 120 } else { 128 };
+            self.case.gpr[register.number()] = self.random.below(selectors);
+        }
     }
 
     fn decorate(&mut self, instruction: &mut Instruction, info: &OpCodeInfo) {

@@ -1,4 +1,7 @@
-//! One instruction at a time: every form.
+//! One instruction at a time: every form, in every setting.
+//!
+//! What a case is made of follows from the seed, the form, and the number of the case of that form,
+//! so that a case that disagrees can be named in `regressions.txt` and made again.
 
 use std::collections::BTreeMap;
 
@@ -7,20 +10,30 @@ use iced_x86::Code;
 use super::case::Case;
 use super::compare;
 use super::conditions;
-use super::engine::Engine;
+use super::engine::{self, Engine, Setting};
 use super::form::{Freedom, Maker, encode};
 use super::known;
 use super::layout;
 use super::native::Native;
-use super::random::Random;
+use super::random::{Random, seed};
 
 /// Cases of each form, unless `BIVOUAC_INSTRUCTION_ROUNDS` says otherwise.
 const ROUNDS: u64 = 6;
 /// Disagreements that are printed in full.
 const SHOWN: usize = 40;
+/// Cases that once disagreed.
+const REGRESSIONS: &str = include_str!("regressions.txt");
 
 /// Code, and how often it disagrees, and the first time that it did.
 type Failures = BTreeMap<String, (usize, String)>;
+
+/// What a case is made from.
+#[derive(Debug, Clone, Copy)]
+struct Recipe {
+    code: Code,
+    seed: u64,
+    round: u64,
+}
 
 fn rounds() -> u64 {
     let text = std::env::var("BIVOUAC_INSTRUCTION_ROUNDS").ok();
@@ -28,13 +41,15 @@ fn rounds() -> u64 {
 }
 
 /// Try to make a case of the form for slot `index`.
-fn make(random: &mut Random, code: Code, bits: u32, index: usize) -> Option<Case> {
+fn make(recipe: Recipe, bits: u32, index: usize) -> Option<Case> {
+    let number = recipe.round * 64 + u64::from(bits);
+    let random = &mut Random::new(recipe.seed, &format!("{:?}", recipe.code), number);
     for _ in 0..20 {
         let mut case = conditions::case(random, bits);
         let at = layout::slot(index);
         let target = at + 20 + random.below(90);
         let freedom = Freedom { bases: u16::MAX, values: true };
-        let instruction = Maker { random, case: &mut case, freedom, target }.make(code);
+        let instruction = Maker { random, case: &mut case, freedom, target }.make(recipe.code);
         if let Some(bytes) = encode(&instruction, bits, at) {
             case.code[..bytes.len()].copy_from_slice(&bytes);
             case.length = bytes.len() as u32;
@@ -44,13 +59,107 @@ fn make(random: &mut Random, code: Code, bits: u32, index: usize) -> Option<Case
     None
 }
 
-fn compare_forms(bits: u32, interpret_only: bool) {
-    let mut random = Random::new(u64::from(bits));
-    let data = conditions::data(&mut random);
-    let mut native = Native::new(&data);
-    let mut engine = Engine::new(&data, interpret_only);
-    let (mut cases, mut codes) = (Vec::new(), Vec::new());
-    let mut failures = Failures::new();
+/// Both sides, what is to be run on them, and what came of it.
+struct Bench {
+    setting: Setting,
+    native: Native,
+    engine: Engine,
+    cases: Vec<Case>,
+    recipes: Vec<Recipe>,
+    failures: Failures,
+}
+
+impl Bench {
+    fn new(setting: Setting, seed: u64) -> Self {
+        let data = conditions::data(&mut Random::new(seed, "data", 0));
+        Self {
+            setting,
+            native: Native::new(&data),
+            engine: Engine::new(&data, setting),
+            cases: Vec::new(),
+            recipes: Vec::new(),
+            failures: Failures::new(),
+        }
+    }
+
+    /// Whether there is such a case; it is run when the batch is full.
+    fn add(&mut self, recipe: Recipe, bits: u32) -> bool {
+        let Some(case) = make(recipe, bits, self.cases.len()) else { return false };
+        self.cases.push(case);
+        self.recipes.push(recipe);
+        if self.cases.len() == layout::BATCH {
+            self.run();
+        }
+        true
+    }
+
+    fn run(&mut self) {
+        let Self { setting, native, engine, cases, recipes, failures } = self;
+        let expected = native.run(cases);
+        engine.run(cases, |index, outcome| {
+            let Recipe { code, seed, round } = recipes[index];
+            let allowed = known::leniency(code, &expected[index], outcome);
+            let difference = compare::differences(&expected[index], outcome, &allowed);
+            if difference.is_empty() {
+                return;
+            }
+            let entry = failures.entry(format!("{code:?}")).or_insert_with(|| {
+                let case = compare::describe(&cases[index], layout::slot(index));
+                let (bits, vector) = (cases[index].bits, expected[index].vector);
+                let name = format!("    regressions.txt: {bits} {code:?} {seed:#x} {round}\n");
+                let end = format!("    {setting:?}; the host ended with vector {vector}\n");
+                (0, format!("{case}{name}{end}{difference}"))
+            });
+            entry.0 += 1;
+        });
+        cases.clear();
+        recipes.clear();
+    }
+
+    fn report(&self) {
+        for (name, (times, text)) in self.failures.iter().take(SHOWN) {
+            println!("{name} disagrees {times} times, first:\n{text}");
+        }
+        let names: Vec<_> =
+            self.failures.iter().map(|(name, row)| format!("{name}({})", row.0)).collect();
+        assert!(names.is_empty(), "{} forms disagree: {}", names.len(), names.join(" "));
+    }
+}
+
+/// The cases of `regressions.txt` for this size of code.
+fn regressions(bits: u32) -> impl Iterator<Item = Recipe> {
+    let rows = REGRESSIONS.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
+    rows.filter_map(move |row| {
+        let fields: Vec<&str> = row.split_whitespace().collect();
+        let [size, name, seed, round] = fields[..] else { panic!("regressions.txt: `{row}`") };
+        let code = Code::values().find(|code| format!("{code:?}") == name);
+        let code = code.unwrap_or_else(|| panic!("regressions.txt: there is no {name}"));
+        let seed = u64::from_str_radix(seed.trim_start_matches("0x"), 16);
+        let seed = seed.expect("regressions.txt: a seed is hexadecimal");
+        let round = round.parse().expect("regressions.txt: the fourth field is a number");
+        (size.parse() == Ok(bits)).then_some(Recipe { code, seed, round })
+    })
+}
+
+/// Run what has failed before. Each case needs the memory that its seed makes.
+fn compare_regressions(bits: u32, setting: Setting) {
+    let mut by_seed: BTreeMap<u64, Vec<Recipe>> = BTreeMap::new();
+    let wanted = regressions(bits).filter(|recipe| known::exempt(recipe.code, setting).is_none());
+    wanted.for_each(|recipe| by_seed.entry(recipe.seed).or_default().push(recipe));
+    for (seed, recipes) in by_seed {
+        let mut bench = Bench::new(setting, seed);
+        for recipe in recipes {
+            assert!(bench.add(recipe, bits), "regressions.txt: {recipe:?} cannot be made");
+        }
+        bench.run();
+        bench.report();
+    }
+}
+
+fn compare_forms(bits: u32, setting: Setting) {
+    compare_regressions(bits, setting);
+    let seed = seed();
+    let mut bench = Bench::new(setting, seed);
     let mut unmade: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     let mut count = (0, 0);
     let only = std::env::var("BIVOUAC_INSTRUCTION").unwrap_or_default();
@@ -61,80 +170,54 @@ fn compare_forms(bits: u32, interpret_only: bool) {
         if !info.is_instruction() || !in_mode || !name.contains(&only) {
             continue;
         }
-        if let Some(reason) = known::exempt(code, bits) {
+        if let Some(reason) = known::exempt(code, setting) {
             unmade.entry(reason).or_default().push(name);
             continue;
         }
-        let mut made = 0;
-        for _ in 0..rounds() {
-            if let Some(case) = make(&mut random, code, bits, cases.len()) {
-                cases.push(case);
-                codes.push(code);
-                made += 1;
-            }
-            if cases.len() == layout::BATCH {
-                run(&mut native, &mut engine, &cases, &codes, &mut failures);
-                cases.clear();
-                codes.clear();
-            }
-        }
+        let recipe = |round| Recipe { code, seed, round };
+        let made = (0..rounds()).filter(|&round| bench.add(recipe(round), bits)).count();
         count = (count.0 + made, count.1 + usize::from(made != 0));
         if made == 0 {
             unmade.entry("no encoding of its own").or_default().push(name);
         }
     }
-    run(&mut native, &mut engine, &cases, &codes, &mut failures);
-    report(&unmade, &failures, count);
-}
-
-fn run(
-    native: &mut Native,
-    engine: &mut Engine,
-    cases: &[Case],
-    codes: &[Code],
-    failures: &mut Failures,
-) {
-    let expected = native.run(cases);
-    engine.run(cases, |index, outcome| {
-        let difference = {
-            let allowed = known::leniency(codes[index], &expected[index], outcome);
-            compare::differences(&expected[index], outcome, &allowed)
-        };
-        if !difference.is_empty() {
-            let entry = failures.entry(format!("{:?}", codes[index]));
-            let entry = entry.or_insert_with(|| {
-                let case = compare::describe(&cases[index], layout::slot(index));
-                let vector = expected[index].vector;
-                (0, format!("{case}    the host ended with vector {vector}\n{difference}"))
-            });
-            entry.0 += 1;
-        }
-    });
-}
-
-fn report(unmade: &BTreeMap<&str, Vec<String>>, failures: &Failures, count: (usize, usize)) {
+    bench.run();
+    bench.engine.check_way();
     for (reason, names) in unmade {
         println!("not compared, {reason}: {}", names.join(" "));
     }
     println!("{} cases of {} forms", count.0, count.1);
-    for (name, (times, text)) in failures.iter().take(SHOWN) {
-        println!("{name} disagrees {times} times, first:\n{text}");
-    }
-    let names: Vec<_> = failures.iter().map(|(name, row)| format!("{name}({})", row.0)).collect();
-    assert!(failures.is_empty(), "{} forms disagree: {}", failures.len(), names.join(" "));
+    bench.report();
 }
 
 #[test]
 fn forms_of_64_bit_mode_translated() {
-    compare_forms(64, false);
+    compare_forms(64, Setting::User);
 }
 
 #[test]
 fn forms_of_64_bit_mode_interpreted() {
-    compare_forms(64, true);
+    compare_forms(64, Setting::UserInterpreted);
+}
+
+#[test]
+fn forms_of_64_bit_mode_run_directly() {
+    if engine::has_helpers() {
+        compare_forms(64, Setting::UserDirect);
+    }
+}
+
+#[test]
+fn forms_in_the_kernel() {
+    compare_forms(64, Setting::Kernel);
+}
+
+#[test]
+fn forms_in_the_kernel_on_user_memory() {
+    compare_forms(64, Setting::KernelOnUser);
 }
 
 #[test]
 fn forms_of_compatibility_mode() {
-    compare_forms(32, false);
+    compare_forms(32, Setting::User);
 }

@@ -1,8 +1,10 @@
 //! Disagreements that are known and allowed, each for a reason.
 
-use iced_x86::{Code, Mnemonic};
+use iced_x86::{Code, Mnemonic, OpCodeOperandKind};
 
 use super::case::Outcome;
+use super::engine::Setting;
+use super::form::host_is_amd;
 
 const GENERAL_PROTECTION: u32 = 13;
 const PAGE_FAULT: u32 = 14;
@@ -14,6 +16,8 @@ pub struct Leniency {
     pub partial: bool,
     /// Of CR2, only the page.
     pub page_only: bool,
+    /// The eight bytes below the stack pointer do not matter.
+    pub pushed: bool,
     /// Flags that the manual leaves undefined.
     pub flags: u64,
     /// The case is not compared any further.
@@ -21,8 +25,11 @@ pub struct Leniency {
 }
 
 /// Forms that are not executed at all, and why.
-pub fn exempt(code: Code, bits: u32) -> Option<&'static str> {
+pub fn exempt(code: Code, setting: Setting) -> Option<&'static str> {
     use Mnemonic as M;
+    if matches!(setting, Setting::Kernel | Setting::KernelOnUser) && depends_on_privilege(code) {
+        return Some("means something else at CPL 0");
+    }
     Some(match code.mnemonic() {
         M::Rdtsc | M::Rdtscp | M::Rdrand | M::Rdseed => "differs each time it is executed",
         M::Cpuid | M::Rdpid | M::Xgetbv => "tells what the machine is",
@@ -32,10 +39,6 @@ pub fn exempt(code: Code, bits: u32) -> Option<&'static str> {
         }
         M::Int if code == Code::Int_imm8 => "calls the host's kernel",
         M::Sgdt | M::Sidt | M::Sldt | M::Smsw | M::Str => "Linux emulates it for programs",
-        M::Lar | M::Lsl | M::Verr | M::Verw => "reads the host's descriptor table",
-        M::Xsave | M::Xsave64 | M::Xsaveopt | M::Xsaveopt64 | M::Xsavec | M::Xsavec64 => {
-            "tells which components are in use"
-        }
         M::Monitorx | M::Mwaitx | M::Umonitor | M::Umwait | M::Tpause => "waits",
         M::Vmcall | M::Vmmcall | M::Vmgexit => "calls the host's hypervisor",
         M::Vmload | M::Vmrun | M::Vmsave | M::Clgi | M::Stgi | M::Skinit | M::Invlpga => {
@@ -50,18 +53,46 @@ pub fn exempt(code: Code, bits: u32) -> Option<&'static str> {
         | M::Xrstors
         | M::Xrstors64 => "the engine does not announce it",
         M::Int1 => "the host's hypervisor reports another RIP than hardware",
-        M::Prefetch | M::Reservednop if format!("{code:?}").ends_with("0F0D") => {
-            "#UD with AMD, a no-operation with Intel"
-        }
-        M::Call | M::Jmp | M::Lfs | M::Lgs | M::Lss if format!("{code:?}").ends_with("m1664") => {
-            "AMD ignores REX.W: 16:32"
-        }
-        M::Vzeroall | M::Vzeroupper | M::Xrstor if bits == 32 => {
-            "outside 64-bit mode it leaves the registers that only 64-bit mode can name"
-        }
         _ if code == Code::INVALID => "not an instruction",
         _ => return None,
     })
+}
+
+/// Forms that CPL 0 executes and CPL 3 does not, or that show the level.
+fn depends_on_privilege(code: Code) -> bool {
+    use Mnemonic as M;
+    let info = code.op_code();
+    let segment = (0..info.op_count()).any(|operand| {
+        use OpCodeOperandKind as K;
+        let kind = info.op_kind(operand);
+        matches!(kind, K::seg_reg | K::es | K::cs | K::ss | K::ds | K::fs | K::gs)
+    });
+    let mnemonic = matches!(
+        code.mnemonic(),
+        M::Popf
+            | M::Popfd
+            | M::Popfq
+            | M::Pushf
+            | M::Pushfd
+            | M::Pushfq
+            | M::Iret
+            | M::Iretd
+            | M::Iretq
+            | M::Retf
+            | M::Cli
+            | M::Sti
+            | M::Stac
+            | M::Clac
+            | M::Lss
+            | M::Lfs
+            | M::Lgs
+            | M::Lar
+            | M::Lsl
+            | M::Verr
+            | M::Verw
+    );
+    let far = code.is_jmp_far_indirect() || code.is_call_far_indirect();
+    segment || mnemonic || far || info.is_privileged() || info.is_input_output()
 }
 
 /// What is allowed to differ in this outcome.
@@ -69,27 +100,26 @@ pub fn leniency(code: Code, native: &Outcome, engine: &Outcome) -> Leniency {
     use Mnemonic as M;
     let name = format!("{code:?}").to_lowercase();
     let faulted = matches!(native.vector, 12..=PAGE_FAULT);
+    let alike = native.vector == engine.vector && native.rip == engine.rip;
     let mut allowed = Leniency::default();
     match code.mnemonic() {
-        // Hardware may have moved some elements before one faults (SDM 1 15.6.4).
+        // Hardware may have moved some elements before one faults, and the rest of the destination
+        // is what it likes (SDM 1 15.6.4, 2C "VPGATHERDD").
         _ if faulted && (name.contains("gather") || name.contains("scatter")) => {
-            allowed.partial = true;
-            allowed.everything = native.vector != engine.vector;
+            allowed.partial = alike;
         }
-        M::Maskmovdqu | M::Vmaskmovdqu if native.vector != engine.vector => {
-            allowed.everything = true;
+        // With nothing to store, a fault of the operand is the processor's choice (SDM 2B
+        // "MASKMOVDQU"); one that has happened may have left the x87 stack as `maskmovq` wants it.
+        M::Maskmovdqu | M::Vmaskmovdqu | M::Maskmovq if native.vector != engine.vector => {
+            allowed.everything = native.vector == PAGE_FAULT || engine.vector == PAGE_FAULT;
         }
-        // A selector of the host's own, a write that is not needed, and two faults at once.
-        M::Pop | M::Arpl | M::Call if native.vector != engine.vector => {
-            allowed.everything = matches!(engine.vector, 12..=14);
-        }
-        M::Maskmovq | M::Maskmovdqu | M::Vmaskmovdqu if faulted => allowed.partial = true,
+        M::Maskmovq if faulted => allowed.partial = alike,
         // The host's microcode loads some registers before it faults.
-        M::Popa | M::Popad if faulted => allowed.everything = true,
-        // Which of several accesses is made, and checked, first.
-        M::Retf if faulted => allowed.everything = engine.vector >= 12 && engine.vector <= 14,
-        M::Call if code.is_call_far() => allowed.page_only = true,
-        M::Fnsave
+        M::Popa | M::Popad if faulted => allowed.everything = alike,
+        // Several accesses, or one that is made in parts: any address of the operand may be the
+        // one that is reported.
+        M::Retf
+        | M::Fnsave
         | M::Fxsave
         | M::Fxsave64
         | M::Fxrstor
@@ -105,26 +135,34 @@ pub fn leniency(code: Code, native: &Outcome, engine: &Outcome) -> Leniency {
         | M::Xrstor
         | M::Xrstor64
         | M::Enter => allowed.page_only = true,
-        // Translated jumps find out at their target.
-        M::Call | M::Jmp | M::Ret if native.vector == GENERAL_PROTECTION => {
-            allowed.everything = engine.vector == GENERAL_PROTECTION;
-        }
+        M::Call if code.is_call_far() => allowed.page_only = true,
+        // Translated calls find out that their target is not canonical when they have pushed.
+        M::Call => allowed.pushed = native.vector == GENERAL_PROTECTION,
         M::Aaa | M::Aas => allowed.flags = 0x8c4,
         M::Aad | M::Aam => allowed.flags = 0x811,
         M::Daa | M::Das => allowed.flags = 0x800,
         _ => {}
     }
-    if code.op_code().can_use_op_mask_register() {
-        // Whether an element that the mask leaves out suppresses the fault of an operand that is
-        // no vector of such elements varies among processors; the result does not.
-        allowed.page_only = true;
-        allowed.everything |= native.vector == PAGE_FAULT
-            && (engine.vector == 3 || engine.vector == PAGE_FAULT && native.cr2 != engine.cr2);
-        allowed.everything |= engine.vector == PAGE_FAULT && native.vector == 3;
+    if !host_is_amd() {
+        choices(code, native, engine, &mut allowed);
     }
-    // Misaligned and absent at the same time: the engine looks for the page first.
-    allowed.everything |= native.vector == GENERAL_PROTECTION
-        && engine.vector == PAGE_FAULT
-        && native.rip == engine.rip;
     allowed
+}
+
+/// What the manuals leave to the processor, and the engine does as AMD's do: the order of two
+/// faults at once, which byte of an operand is reported, and whether an element that the mask leaves
+/// out suppresses the fault of an operand that is no vector of such elements.
+fn choices(code: Code, native: &Outcome, engine: &Outcome, allowed: &mut Leniency) {
+    use Mnemonic as M;
+    allowed.page_only = true;
+    let (host, ours) = (native.vector, engine.vector);
+    let twice = matches!(code.mnemonic(), M::Pop | M::Arpl | M::Call | M::Retf);
+    allowed.everything |= twice && host != ours && matches!(ours, 12..=PAGE_FAULT);
+    if code.op_code().can_use_op_mask_register() {
+        let suppressed = (host == PAGE_FAULT) != (ours == PAGE_FAULT) && (host == 3 || ours == 3);
+        allowed.everything |= suppressed;
+    }
+    let both = (host == GENERAL_PROTECTION && ours == PAGE_FAULT)
+        || (host == PAGE_FAULT && ours == GENERAL_PROTECTION);
+    allowed.everything |= both && native.rip == engine.rip;
 }

@@ -20,10 +20,13 @@ pub enum Kind {
     Absent,
     Writable,
     ReadOnly,
+    /// Mapped, and not for this program: natively without rights, in the guest as
+    /// [`super::engine::Setting`] has it.
+    Closed,
 }
 
 /// The data area: every pair of neighbours that an operand can straddle is there.
-pub const PAGES: [Kind; 8] = [
+pub const PAGES: [Kind; 10] = [
     Kind::Absent,
     Kind::Writable,
     Kind::Writable,
@@ -31,8 +34,13 @@ pub const PAGES: [Kind; 8] = [
     Kind::ReadOnly,
     Kind::Writable,
     Kind::ReadOnly,
+    Kind::Closed,
+    Kind::Writable,
     Kind::Absent,
 ];
+
+/// Number of writable pages.
+pub const WRITABLE: usize = 4;
 
 /// Selectors as Linux has them (arch/x86/include/asm/segment.h), which the guest copies.
 pub const USER_CODE_32: u16 = 0x23;
@@ -47,6 +55,11 @@ pub fn slot(index: usize) -> u64 {
 /// Address of page `index` of the data area.
 pub fn page(index: usize) -> u64 {
     DATA + (index * PAGE) as u64
+}
+
+/// What the data area has at `address`, if it is there.
+pub fn kind_of(address: u64) -> Option<Kind> {
+    PAGES.get(address.checked_sub(DATA)? as usize / PAGE).copied()
 }
 
 /// Indices of the writable pages.

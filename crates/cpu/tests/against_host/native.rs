@@ -360,9 +360,12 @@ unsafe fn map_data(contents: &[u8]) {
         unsafe {
             let page = map_at(layout::page(index), PAGE);
             std::ptr::copy_nonoverlapping(contents.as_ptr().add(index * PAGE), page, PAGE);
-            if kind == Kind::ReadOnly {
-                libc::mprotect(page.cast(), PAGE, libc::PROT_READ);
-            }
+            let rights = match kind {
+                Kind::ReadOnly => libc::PROT_READ,
+                Kind::Closed => libc::PROT_NONE,
+                _ => continue,
+            };
+            libc::mprotect(page.cast(), PAGE, rights);
         }
     }
 }

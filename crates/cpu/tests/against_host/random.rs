@@ -1,14 +1,23 @@
 //! Deterministic randomness: what `BIVOUAC_SEED` says, or the same numbers every time.
 
+/// The seed to use where no other is asked for.
+pub fn seed() -> u64 {
+    let seed = std::env::var("BIVOUAC_SEED").ok().and_then(|text| text.parse().ok());
+    seed.unwrap_or(0x0b1f_0ac5)
+}
+
 /// A generator of numbers (SplitMix64).
 pub struct Random(u64);
 
 impl Random {
-    /// A generator for one purpose, numbered `stream`.
-    pub fn new(stream: u64) -> Self {
-        let seed = std::env::var("BIVOUAC_SEED").ok().and_then(|text| text.parse().ok());
-        let mut random = Self(seed.unwrap_or(0x0b1f_0ac5_u64));
-        random.0 ^= random.next().wrapping_add(stream.wrapping_mul(0x2545_f491_4f6c_dd1d));
+    /// A generator for one purpose, which `name` and `number` tell from all others: what one case is
+    /// made of does not depend on which others are made.
+    pub fn new(seed: u64, name: &str, number: u64) -> Self {
+        let start = (0xcbf2_9ce4_8422_2325, 0x0000_0100_0000_01b3);
+        let hash =
+            name.bytes().fold(start.0, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(start.1));
+        let mut random = Self(seed ^ hash);
+        random.0 ^= random.next().wrapping_add(number.wrapping_mul(0x2545_f491_4f6c_dd1d));
         random
     }
 

@@ -6,9 +6,10 @@ mod tests;
 
 use std::io::Write;
 
-use machine::bus::{PortDevice, Size};
+use machine::bus::{PortDevice, Size, Width};
+use machine::{Platform, bus, layout};
 
-/// The port; register it with [`machine::bus::Width::Byte`].
+/// The port.
 pub struct DebugConsole {
     output: Box<dyn Write + Send>,
 }
@@ -17,6 +18,20 @@ impl DebugConsole {
     /// A port whose characters go there. What cannot be written is lost.
     pub fn new(output: Box<dyn Write + Send>) -> Self {
         Self { output }
+    }
+
+    /// Plug one in where kernels expect it.
+    ///
+    /// # Errors
+    ///
+    /// [`bus::Error`] when something else is there.
+    pub fn plug_into(
+        platform: &mut Platform,
+        output: Box<dyn Write + Send>,
+    ) -> Result<(), bus::Error> {
+        let device = Box::new(Self::new(output));
+        let first = layout::port::DEBUG_CONSOLE;
+        platform.add_port_device("debug console", first, bits::PORTS, Width::Byte, device)
     }
 }
 

@@ -5,12 +5,25 @@ mod bits;
 #[cfg(test)]
 mod tests;
 
-use machine::bus::{PortDevice, Size};
+use machine::bus::{PortDevice, Size, Width};
+use machine::{Platform, bus, layout};
 
-/// The port; register it with [`machine::bus::Width::Byte`].
+/// The port.
 #[derive(Debug, Default)]
 pub struct Post {
     code: u8,
+}
+
+impl Post {
+    /// Plug one in.
+    ///
+    /// # Errors
+    ///
+    /// [`bus::Error`] when something else is there.
+    pub fn plug_into(platform: &mut Platform) -> Result<(), bus::Error> {
+        let device = Box::new(Self::default());
+        platform.add_port_device("POST", layout::port::POST, bits::PORTS, Width::Byte, device)
+    }
 }
 
 impl PortDevice for Post {

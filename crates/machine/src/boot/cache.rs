@@ -2,23 +2,28 @@
 //!
 //! An entry is named after the hash of the *packed* file, so a changed file never finds a stale
 //! entry, and carries the length and the hash of its own content, so a damaged entry is noticed and
-//! made anew. Entries appear by renaming a finished file: several machines may start at once. The
-//! oldest entries beyond a small number are dropped.
+//! made anew. Entries appear under their names when they are finished: several machines may start at
+//! once, and one that is killed leaves nothing behind where the file system has files without names.
+//! Beyond a number of entries and of bytes ([`super::limits`]), those that were not used for longest are
+//! dropped; when an entry was used is its file's modification time.
 //!
 //! Whoever can write the directory can replace kernels; it belongs to the user who runs the machine.
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::ops::Deref;
+use std::os::fd::AsRawFd as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
 use host::Buffer;
+use rustix::fs::{AtFlags, CWD, Mode, OFlags};
+use rustix::io::Errno;
 
 use super::bytes::{array_at, u64_at};
 use super::error::Error;
-use super::limits::{MAX_CACHED_KERNELS, STALE_SECONDS};
+use super::limits::{MAX_CACHED_BYTES, MAX_CACHED_KERNELS, MAX_UNPACKED_BYTES, STALE_SECONDS};
 
 const MAGIC: [u8; 8] = *b"bivkern2";
 /// What follows the kernel in an entry: magic, length, hash. At the end, so that it can be cut off.
@@ -87,12 +92,18 @@ impl Cache {
     ) -> Result<Unpacked<'static>, Error> {
         let name = blake3::hash(packed).to_hex();
         let path = self.directory.join(name.as_str()).with_extension(EXTENSION);
-        match Buffer::read(&path) {
+        match Buffer::read(&path, MAX_UNPACKED_BYTES + TRAILER_BYTES as u64) {
             Ok(entry) => match content(entry) {
-                Some(kernel) => return Ok(Unpacked::Cached(kernel)),
+                Some(kernel) => {
+                    mark_used(&path);
+                    return Ok(Unpacked::Cached(kernel));
+                }
                 None => tracing::warn!("{} is damaged and is made anew", path.display()),
             },
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) if error.kind() == io::ErrorKind::FileTooLarge => {
+                tracing::warn!("{} is damaged and is made anew", path.display());
+            }
             Err(source) => return Err(Error::Cache { action: "read", path, source }),
         }
         let kernel = unpack()?;
@@ -108,45 +119,97 @@ impl Cache {
             path: directory.clone(),
             source,
         })?;
-        self.tidy(path);
+        self.tidy(path, (kernel.len() + TRAILER_BYTES) as u64);
+        match store_nameless(directory, path, kernel) {
+            Ok(()) => return Ok(()),
+            Err(error) => tracing::debug!(%error, "no file without a name in the kernel cache"),
+        }
         let unique = (std::process::id(), COUNTER.fetch_add(1, Ordering::Relaxed));
         let unfinished = path.with_extension(format!("{}-{}.{UNFINISHED}", unique.0, unique.1));
-        let result = write(&unfinished, kernel).and_then(|()| fs::rename(&unfinished, path));
-        result.map_err(|source| {
+        store_named(&unfinished, path, kernel).map_err(|source| {
             let _ = fs::remove_file(&unfinished);
             Error::Cache { action: "write to", path: directory.clone(), source }
         })
     }
 
-    /// Remove leftovers of processes that were killed, and the oldest entries if there are many.
-    /// Failure is no harm: the next one tries again.
-    fn tidy(&self, keep: &Path) {
+    /// Remove leftovers of processes that were killed, and make room for `keep`, which is to have
+    /// so many bytes. Failure is no harm: the next one tries again.
+    fn tidy(&self, keep: &Path, bytes: u64) {
         let Ok(files) = fs::read_dir(&self.directory) else { return };
         let mut entries = Vec::new();
         for file in files.flatten() {
             let path = file.path();
-            let changed = file.metadata().and_then(|metadata| metadata.modified());
-            let changed = changed.unwrap_or(SystemTime::UNIX_EPOCH);
+            let Ok(metadata) = file.metadata() else { continue };
+            let changed = metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH);
             let age = SystemTime::now().duration_since(changed).unwrap_or_default();
             let extension = path.extension().and_then(|extension| extension.to_str());
             match extension {
                 Some(UNFINISHED) if age > Duration::from_secs(STALE_SECONDS) => {
                     let _ = fs::remove_file(&path);
                 }
-                Some(EXTENSION) if path != keep => entries.push((changed, path)),
+                Some(EXTENSION) if path != keep => {
+                    entries.push(Entry { used: changed, bytes: metadata.len(), path });
+                }
                 _ => {}
             }
         }
-        entries.sort();
-        let excess = (entries.len() + 1).saturating_sub(MAX_CACHED_KERNELS);
-        for (_, path) in entries.iter().take(excess) {
-            let _ = fs::remove_file(path);
+        for entry in to_drop(entries, bytes) {
+            let _ = fs::remove_file(entry.path);
         }
     }
 }
 
-fn write(path: &Path, kernel: &[u8]) -> io::Result<()> {
-    let mut file = File::options().write(true).create_new(true).open(path)?;
+/// What is known of an entry without reading it; the order is that of last use.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Entry {
+    used: SystemTime,
+    bytes: u64,
+    path: PathBuf,
+}
+
+/// Which of `entries` have to go so that another one, of so many bytes, is within the limits.
+fn to_drop(mut entries: Vec<Entry>, bytes: u64) -> Vec<Entry> {
+    entries.sort();
+    let (mut count, mut total) = (1, bytes);
+    // From the one that was used last; none that is older than one that goes may stay.
+    let kept = entries.iter().rev().take_while(|entry| {
+        (count, total) = (count + 1, total.saturating_add(entry.bytes));
+        count <= MAX_CACHED_KERNELS && total <= MAX_CACHED_BYTES
+    });
+    let dropped = entries.len() - kept.count();
+    entries.truncate(dropped);
+    entries
+}
+
+/// A cache that cannot be written is used as it is.
+fn mark_used(path: &Path) {
+    let file = File::options().append(true).open(path);
+    if let Err(error) = file.and_then(|file| file.set_modified(SystemTime::now())) {
+        tracing::debug!(%error, "cannot mark {} as used", path.display());
+    }
+}
+
+/// Write a file that gets its name when it is finished (open(2), O_TMPFILE).
+fn store_nameless(directory: &Path, path: &Path, kernel: &[u8]) -> io::Result<()> {
+    let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
+    let mut file = File::from(rustix::fs::open(directory, flags, Mode::from_raw_mode(0o644))?);
+    write(&mut file, kernel)?;
+    // A damaged entry gives way. One that appears now is another process's, and as good as ours.
+    let _ = fs::remove_file(path);
+    let source = format!("/proc/self/fd/{}", file.as_raw_fd());
+    match rustix::fs::linkat(CWD, source, CWD, path, AtFlags::SYMLINK_FOLLOW) {
+        Ok(()) | Err(Errno::EXIST) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn store_named(unfinished: &Path, path: &Path, kernel: &[u8]) -> io::Result<()> {
+    let mut file = File::options().write(true).create_new(true).open(unfinished)?;
+    write(&mut file, kernel)?;
+    fs::rename(unfinished, path)
+}
+
+fn write(file: &mut File, kernel: &[u8]) -> io::Result<()> {
     file.write_all(kernel)?;
     file.write_all(&MAGIC)?;
     file.write_all(&(kernel.len() as u64).to_le_bytes())?;
@@ -236,6 +299,22 @@ mod tests {
     }
 
     #[test]
+    fn both_ways_to_store_an_entry_make_the_same_file() {
+        let directory = Directory::new("ways");
+        fs::create_dir_all(&directory.0).unwrap();
+        let [nameless, named] = ["nameless", "named"].map(|name| directory.0.join(name));
+        store_named(&directory.0.join("x.part"), &named, b"kernel").unwrap();
+        let written = fs::read(&named).unwrap();
+        assert_eq!(directory.entries(), [named]);
+        // Not every file system has files without names; what is there gives way.
+        fs::write(&nameless, "damaged").unwrap();
+        match store_nameless(&directory.0, &nameless, b"kernel") {
+            Ok(()) => assert_eq!(fs::read(&nameless).unwrap(), written),
+            Err(error) => println!("files without names are not tested here: {error}"),
+        }
+    }
+
+    #[test]
     fn a_failure_to_unpack_leaves_nothing_behind() {
         let directory = Directory::new("failure");
         let cache = Cache::new(&directory.0);
@@ -244,13 +323,60 @@ mod tests {
     }
 
     #[test]
-    fn old_entries_are_dropped() {
+    fn what_was_not_used_for_longest_is_dropped() {
         let directory = Directory::new("old");
         let cache = Cache::new(&directory.0);
-        for index in 0..MAX_CACHED_KERNELS as u8 + 5 {
-            cache.get_or_unpack(&[index], || Ok(vec![index])).unwrap();
+        let fill = |index: u8| cache.get_or_unpack(&[index], || Ok(vec![index])).unwrap();
+        let most = MAX_CACHED_KERNELS as u8;
+        (0..most).for_each(|index| drop(fill(index)));
+        // All of them long ago, and in the order of their making.
+        for index in 0..most {
+            let name = blake3::hash(&[index]).to_hex();
+            let path = directory.0.join(name.as_str()).with_extension(EXTENSION);
+            let then = SystemTime::now() - Duration::from_secs(1000 - u64::from(index));
+            File::options().append(true).open(path).unwrap().set_modified(then).unwrap();
         }
+        assert_eq!(cache.get_or_unpack(&[0], never).unwrap()[..], [0]);
+        fill(most);
+        fill(most + 1);
         assert_eq!(directory.entries().len(), MAX_CACHED_KERNELS);
+        // The first was used since; the second and the third had to go.
+        for index in (0..most + 2).filter(|index| ![1, 2].contains(index)) {
+            assert_eq!(cache.get_or_unpack(&[index], never).unwrap()[..], [index]);
+        }
+    }
+
+    #[test]
+    fn entries_are_limited_in_number_and_in_bytes() {
+        let check = |sizes: &[u64], new: u64, dropped: usize| {
+            let entry = |(age, bytes): (usize, &u64)| Entry {
+                used: SystemTime::UNIX_EPOCH + Duration::from_secs(age as u64),
+                bytes: *bytes,
+                path: PathBuf::from(age.to_string()),
+            };
+            let entries: Vec<Entry> = sizes.iter().enumerate().map(entry).collect();
+            let expected = entries[..dropped].to_vec();
+            assert_eq!(to_drop(entries, new), expected, "{sizes:?} and {new}");
+        };
+        check(&[], MAX_CACHED_BYTES + 1, 0);
+        check(&[1; MAX_CACHED_KERNELS - 1], 1, 0);
+        check(&[1; MAX_CACHED_KERNELS + 3], 1, 4);
+        check(&[MAX_CACHED_BYTES / 2; 4], MAX_CACHED_BYTES / 4, 3);
+        check(&[5, MAX_CACHED_BYTES, 7], 1, 2);
+        check(&[1, 1], MAX_CACHED_BYTES, 2);
+        check(&[u64::MAX, 1], 1, 1);
+    }
+
+    #[test]
+    fn an_entry_that_is_too_large_is_made_anew() {
+        let directory = Directory::new("huge");
+        let cache = Cache::new(&directory.0);
+        cache.get_or_unpack(b"packed", || Ok(b"unpacked".to_vec())).unwrap();
+        let path = directory.entries().pop().unwrap();
+        File::options().append(true).open(&path).unwrap().set_len(1 << 42).unwrap();
+        let again = cache.get_or_unpack(b"packed", || Ok(b"unpacked".to_vec())).unwrap();
+        assert_eq!(again[..], *b"unpacked");
+        assert!(path.metadata().unwrap().len() < 100);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Interrupt lines: how a device on any thread says that it wants attention.
 //!
-//! The interrupt controllers belong to one thread; a line is a bit in a word that everybody may
-//! write and that this thread looks at. Nothing is locked. The word has two halves:
+//! The interrupt controllers are locked; a line is not. It is a bit in a word that everybody may
+//! write and that processors look at before they run the guest. The word has two halves:
 //!
 //! ```text
 //!  63              32 31               0
@@ -13,7 +13,7 @@
 //! costs one load and one comparison.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// Inputs that there are: the pins of the I/O APIC.
 pub const INPUTS: u8 = 24;
@@ -27,6 +27,8 @@ pub trait Wake: Send + Sync {
 /// The word, and who is to be woken.
 pub(crate) struct Board {
     state: AtomicU64,
+    /// The levels that the controllers know; they alone write it.
+    seen: AtomicU32,
     wake: Arc<dyn Wake>,
 }
 
@@ -44,35 +46,38 @@ pub(crate) struct Change {
 /// The end of the lines where the controllers are.
 pub(crate) struct Inputs {
     board: Arc<Board>,
-    seen: u32,
+}
+
+impl Board {
+    /// Whether there is something that the controllers have not seen.
+    #[inline]
+    pub fn has_changes(&self) -> bool {
+        let seen = self.seen.load(Ordering::Acquire);
+        self.state.load(Ordering::Acquire) != u64::from(seen)
+    }
 }
 
 impl Inputs {
     pub fn new(wake: Arc<dyn Wake>) -> Self {
-        Self { board: Arc::new(Board { state: AtomicU64::new(0), wake }), seen: 0 }
+        let (state, seen) = (AtomicU64::new(0), AtomicU32::new(0));
+        Self { board: Arc::new(Board { state, seen, wake }) }
     }
 
-    /// The device's end of input `number`; lines beyond the last are not connected.
-    pub fn line(&self, number: u8) -> Line {
-        let bit = if number < INPUTS { 1 << number } else { 0 };
-        Line { board: Arc::clone(&self.board), bit }
+    /// Where the lines' levels are.
+    pub fn board(&self) -> &Arc<Board> {
+        &self.board
     }
 
     /// What is new, if anything is.
     #[inline]
     pub fn take_changes(&mut self) -> Option<Change> {
-        if self.board.state.load(Ordering::Acquire) == u64::from(self.seen) {
+        if !self.board.has_changes() {
             return None;
         }
         let state = self.board.state.fetch_and(u64::from(u32::MAX), Ordering::AcqRel);
         let (level, risen) = (state as u32, (state >> 32) as u32);
-        let changed = risen | (level ^ self.seen);
-        self.seen = level;
+        let changed = risen | (level ^ self.board.seen.swap(level, Ordering::AcqRel));
         Some(Change { level, changed, risen })
-    }
-
-    pub fn wake(&self, processor: usize) {
-        self.board.wake.wake(processor);
     }
 }
 
@@ -84,6 +89,12 @@ pub struct Line {
 }
 
 impl Line {
+    /// The device's end of input `number`; lines beyond the last are not connected.
+    pub(crate) fn new(board: &Arc<Board>, number: u8) -> Self {
+        let bit = if number < INPUTS { 1 << number } else { 0 };
+        Self { board: Arc::clone(board), bit }
+    }
+
     /// Drive the line, from within a call by the machine: it looks at the lines afterwards.
     pub fn set(&self, level: bool) {
         self.change(level);
@@ -147,7 +158,7 @@ mod tests {
     #[test]
     fn a_level_is_reported_once() {
         let mut inputs = Inputs::new(Arc::new(Counter::default()));
-        let line = inputs.line(4);
+        let line = Line::new(inputs.board(), 4);
         line.set(true);
         assert_eq!(inputs.take_changes(), changes(1 << 4, 1 << 4, 1 << 4));
         assert_eq!(inputs.take_changes(), None);
@@ -160,7 +171,7 @@ mod tests {
     #[test]
     fn an_edge_survives_the_fall_of_the_line() {
         let mut inputs = Inputs::new(Arc::new(Counter::default()));
-        inputs.line(9).pulse();
+        Line::new(inputs.board(), 9).pulse();
         assert_eq!(inputs.take_changes(), changes(0, 1 << 9, 1 << 9));
         assert_eq!(inputs.take_changes(), None);
     }
@@ -168,7 +179,7 @@ mod tests {
     #[test]
     fn a_second_edge_of_a_high_line_is_seen() {
         let mut inputs = Inputs::new(Arc::new(Counter::default()));
-        let line = inputs.line(3);
+        let line = Line::new(inputs.board(), 3);
         line.set(true);
         inputs.take_changes();
         line.set(false);
@@ -180,7 +191,7 @@ mod tests {
     fn waking_happens_on_a_change_only() {
         let counter = Arc::new(Counter::default());
         let inputs = Inputs::new(Arc::clone(&counter) as Arc<dyn Wake>);
-        let line = inputs.line(1);
+        let line = Line::new(inputs.board(), 1);
         line.set(true);
         line.set_and_wake(true);
         assert_eq!(counter.0.load(Ordering::Relaxed), 0);
@@ -192,15 +203,15 @@ mod tests {
     #[test]
     fn a_line_beyond_the_last_input_is_not_connected() {
         let mut inputs = Inputs::new(Arc::new(Counter::default()));
-        inputs.line(24).set(true);
-        inputs.line(255).pulse();
+        Line::new(inputs.board(), 24).set(true);
+        Line::new(inputs.board(), 255).pulse();
         assert_eq!(inputs.take_changes(), None);
     }
 
     #[test]
     fn no_edge_is_lost_between_threads() {
         let mut inputs = Inputs::new(Arc::new(Counter::default()));
-        let line = inputs.line(7);
+        let line = Line::new(inputs.board(), 7);
         let device = std::thread::spawn(move || {
             for _ in 0..10_000 {
                 line.pulse();
@@ -211,7 +222,7 @@ mod tests {
         }
         device.join().unwrap();
         let _ = inputs.take_changes();
-        inputs.line(7).pulse();
+        Line::new(inputs.board(), 7).pulse();
         assert_eq!(inputs.take_changes(), changes(0, 1 << 7, 1 << 7));
     }
 }

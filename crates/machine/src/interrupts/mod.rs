@@ -1,61 +1,51 @@
-//! The interrupt controllers, wired together: lines to the 8259 pair and the I/O APIC, those to
-//! the local APICs, and local APICs to each other.
+//! The interrupt controllers: lines to the 8259 pair and the I/O APIC, those to the local APICs,
+//! and local APICs to each other.
 //!
 //! ```text
-//! devices --lines--> 8259 pair --INTR--> LINT0 -.
-//!                \-> I/O APIC --messages--------> local APIC --> processor
+//! devices --lines--> 8259 pair --INTR--> LINT0 -----.
+//!                \-> I/O APIC --messages--> router --> mailbox -> local APIC --> processor
 //!                                 local APIC --'
 //! ```
+//!
+//! The 8259 pair and the I/O APIC are the [`Controllers`], which are locked with the rest of the
+//! chip set. A local APIC belongs to its processor's thread. Between them are the [`Router`] and the
+//! mailboxes, which anybody may use at any time.
 
 mod io_apic;
 pub mod lines;
 mod local_apic;
+mod mailbox;
 mod message;
 mod pic;
+mod router;
+mod vectors;
 
 use std::sync::Arc;
 
 pub use io_apic::IoApic;
-use lines::Inputs;
+pub(crate) use lines::{Board, Inputs};
 pub use lines::{Line, Wake};
 pub use local_apic::{Effect, FREQUENCY as LOCAL_TIMER_FREQUENCY, Fault, LocalApic, StartUp};
 pub use message::{DeliveryMode, Destination, Message};
 pub use pic::Pic;
+pub(crate) use router::Router;
 
 use crate::layout::irq;
-use crate::time::{Hertz, Nanoseconds};
 
-/// All of them.
-pub struct Interrupts {
+/// The controllers that lines lead to.
+pub(crate) struct Controllers {
     inputs: Inputs,
     pic: Pic,
     io_apic: IoApic,
-    local: Vec<LocalApic>,
-    /// INTR of the 8259 pair as it was last seen.
-    intr: bool,
-    /// Who was last given a lowest-priority message.
-    favoured: usize,
-    /// One bit per processor (modulo 64) that was sent something.
-    notified: u64,
+    router: Arc<Router>,
+    /// The processor on whose thread this is used, where it is one's.
+    pub user: Option<usize>,
 }
 
-impl Interrupts {
-    /// Controllers for so many processors.
-    pub fn new(processors: usize, tsc: Hertz, wake: Arc<dyn Wake>) -> Self {
-        Self {
-            inputs: Inputs::new(wake),
-            pic: Pic::default(),
-            io_apic: IoApic::default(),
-            local: (0..processors as u32).map(|id| LocalApic::new(id, tsc)).collect(),
-            intr: false,
-            favoured: 0,
-            notified: 0,
-        }
-    }
-
-    /// The device's end of interrupt input `number`.
-    pub fn line(&self, number: u8) -> Line {
-        self.inputs.line(number)
+impl Controllers {
+    /// Controllers that send through `router`.
+    pub fn new(router: Arc<Router>, inputs: Inputs) -> Self {
+        Self { inputs, pic: Pic::default(), io_apic: IoApic::default(), router, user: None }
     }
 
     /// As after power-on; devices keep driving their lines.
@@ -63,15 +53,13 @@ impl Interrupts {
         self.synchronize();
         self.pic = Pic::default();
         self.io_apic.reset();
-        self.local.iter_mut().for_each(LocalApic::reset);
-        self.intr = false;
-        self.notified = 0;
+        self.pic_changed();
     }
 
     /// Look at the lines; cheap when nothing has changed.
     #[inline]
     pub fn synchronize(&mut self) {
-        if let Some(change) = self.inputs.take_changes() {
+        while let Some(change) = self.inputs.take_changes() {
             self.apply(change);
         }
     }
@@ -99,12 +87,7 @@ impl Interrupts {
 
     /// Tell the processors what INTR does now.
     pub fn pic_changed(&mut self) {
-        let intr = self.pic.is_requesting();
-        if intr && !self.intr {
-            self.local.iter_mut().for_each(LocalApic::lint0_rises);
-            self.notified |= 1;
-        }
-        self.intr = intr;
+        self.router.set_intr(self.pic.is_requesting(), self.user);
     }
 
     /// Load from the I/O APIC.
@@ -120,93 +103,23 @@ impl Interrupts {
         }
     }
 
-    /// The local APIC of a processor; what it returns is for [`Self::carry_out`].
-    #[inline]
-    pub fn local(&mut self, processor: usize) -> Option<&mut LocalApic> {
-        self.local.get_mut(processor)
-    }
-
-    /// Do what an access to a local APIC asks for.
-    #[inline]
-    pub fn carry_out(&mut self, effect: Effect) {
-        match effect {
-            Effect::None => {}
-            Effect::Send(message) => self.send(&message),
-            Effect::End(vector) => {
-                let mut messages = self.io_apic.end_of_interrupt(vector);
-                while let Some(message) = self.io_apic.next_message(&mut messages) {
-                    self.send(&message);
-                }
-            }
+    /// A level-triggered interrupt has ended at some processor.
+    pub fn end_of_interrupt(&mut self, vector: u8) {
+        let mut messages = self.io_apic.end_of_interrupt(vector);
+        while let Some(message) = self.io_apic.next_message(&mut messages) {
+            self.send(&message);
         }
     }
 
-    /// Deliver a message, also from a device that signals by messages.
-    pub fn send(&mut self, message: &Message) {
-        if message.mode == DeliveryMode::LowestPriority {
-            if let Some(processor) = self.lowest_priority(message.destination) {
-                self.deliver(processor, message);
-            }
-            return;
-        }
-        for processor in 0..self.local.len() {
-            if self.is_addressed(processor, message.destination) {
-                self.deliver(processor, message);
-            }
-        }
+    /// The interrupt acknowledge cycle of the 8259 pair.
+    pub fn acknowledge_pic(&mut self) -> u8 {
+        let vector = self.pic.acknowledge();
+        self.pic_changed();
+        vector
     }
 
-    /// What is to be delivered to a processor: first what the 8259 pair has, whose vector is not
-    /// known before it is acknowledged.
-    #[inline]
-    pub fn pending(&mut self, processor: usize) -> Option<Pending> {
-        self.synchronize();
-        let local = self.local.get(processor)?;
-        if local.takes_external(self.intr) {
-            return Some(Pending::External);
-        }
-        local.pending().map(Pending::Vector)
-    }
-
-    /// The interrupt acknowledge cycle.
-    #[inline]
-    pub fn acknowledge(&mut self, processor: usize) -> Option<u8> {
-        match self.pending(processor)? {
-            Pending::Vector(_) => self.local.get_mut(processor)?.acknowledge(),
-            Pending::External => {
-                self.local.get_mut(processor)?.external_acknowledged();
-                let vector = self.pic.acknowledge();
-                self.pic_changed();
-                Some(vector)
-            }
-        }
-    }
-
-    /// When the first timer of a local APIC expires.
-    #[inline]
-    pub fn next_deadline(&self) -> Nanoseconds {
-        self.local.iter().map(LocalApic::next_deadline).min().unwrap_or(Nanoseconds::NEVER)
-    }
-
-    /// Time has passed.
-    pub fn advance(&mut self, now: Nanoseconds) {
-        for (processor, local) in self.local.iter_mut().enumerate() {
-            if local.advance(now) {
-                self.notified |= 1 << (processor & 63);
-            }
-        }
-    }
-
-    /// Wake the processors that were sent something, but not `current`, which is about to look.
-    #[inline]
-    pub fn wake_others(&mut self, current: usize) {
-        let notified = std::mem::take(&mut self.notified);
-        if self.local.len() > 1 && notified & !(1 << (current & 63)) != 0 {
-            let others = (0..self.local.len()).filter(|&processor| processor != current);
-            others
-                .filter(|processor| notified & 1 << (processor & 63) != 0)
-                .for_each(|processor| self.inputs.wake(processor));
-        }
+    fn send(&self, message: &Message) {
+        self.router.send(message, self.user);
     }
 
     fn apply(&mut self, change: lines::Change) {
@@ -223,39 +136,4 @@ impl Interrupts {
             }
         }
     }
-
-    fn deliver(&mut self, processor: usize, message: &Message) {
-        self.local[processor].accept(message);
-        self.notified |= 1 << (processor & 63);
-    }
-
-    fn is_addressed(&self, processor: usize, destination: Destination) -> bool {
-        match destination {
-            Destination::All => true,
-            Destination::AllBut(sender) => processor != sender,
-            Destination::Processor(only) => processor == only,
-            Destination::Physical(id) => self.local[processor].has_id(id),
-            Destination::Logical(address) => self.local[processor].matches_logical(address),
-        }
-    }
-
-    /// Among equals they take turns.
-    fn lowest_priority(&mut self, destination: Destination) -> Option<usize> {
-        let count = self.local.len();
-        let turns = (1..=count).map(|step| (self.favoured + step) % count);
-        let addressed = turns.filter(|&processor| self.is_addressed(processor, destination));
-        let ranked = addressed.filter_map(|p| Some((self.local[p].arbitration()?, p)));
-        let chosen = ranked.min_by_key(|&(priority, _)| priority)?.1;
-        self.favoured = chosen;
-        Some(chosen)
-    }
-}
-
-/// What waits for a processor.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Pending {
-    /// A vector of the local APIC.
-    Vector(u8),
-    /// Something of the 8259 pair.
-    External,
 }

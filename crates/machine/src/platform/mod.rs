@@ -1,45 +1,57 @@
 //! The machine without its processors: everything that a processor reaches by leaving its own
 //! registers and memory.
 //!
-//! A processor's loop, in outline:
+//! Each processor's thread takes its [`Socket`]. Its loop, in outline:
 //!
 //! ```text
 //! loop {
-//!     if platform.next_deadline() has come { platform.advance(); }
+//!     if socket.next_deadline() has come { socket.advance(now); }
 //!     if let Some(request) = platform.take_request() { ... }
-//!     if platform.pending_interrupt(0) {
-//!         if the processor can take one { inject(platform.acknowledge(0)) }
+//!     if socket.waits_for_start_up() { sleep until woken; continue }
+//!     if socket.has_interrupt() {
+//!         if the processor can take one { inject(socket.acknowledge()) }
 //!         else { ask it to come back when it can }
 //!     }
-//!     match run the processor {
-//!         IoRead { port, size } => answer(platform.port_read(port, size)),
+//!     socket.enter();
+//!     exit = run the processor;
+//!     socket.leave();
+//!     match exit {
+//!         IoRead { port, size } => answer(socket.port_read(port, size)),
 //!         Halt => sleep until next_deadline() or woken,
 //!         ...
 //!     }
 //! }
 //! ```
+//!
+//! # Locks
+//!
+//! In this order: a processor's own part (held by its thread as long as it runs), then the chip
+//! set, then what a device locks for itself. The paravirtual clock is locked last, and nothing under
+//! it. Messages between processors, interrupt lines and [`Requests`] need no lock.
 
-mod memory_mapped;
-mod model_specific;
+mod chipset;
 mod ports;
+mod socket;
 #[cfg(test)]
 mod tests;
 
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use vm_memory::GuestAddress;
 
-use crate::bus::{self, Mmio, MmioDevice, PortDevice, Ports, Width};
-use crate::interrupts::{Interrupts, Line, Message, StartUp, Wake};
-use crate::layout::{APIC_BYTES, DEVICE_HOLE, HIGH_MEMORY, IO_APIC, irq};
+use crate::bus::{self, MmioDevice, PortDevice, Width};
+use crate::interrupts::{Board, Controllers, Inputs, Line, LocalApic, Message, Router, Wake};
+use crate::layout::{APIC_BYTES, IO_APIC};
 use crate::limits::MAX_PROCESSORS;
 use crate::memory::Memory;
-use crate::paravirtual::ParavirtualClock;
-use crate::power::{Keyboard, Power};
+use crate::paravirtual::{self, MachineClock};
 use crate::request::{Request, Requests};
 use crate::time::{Clock, Hertz, Nanoseconds};
-use crate::timers::{Pit, Rtc};
+use chipset::Chipset;
 use ports::Target;
+use socket::Local;
+pub use socket::Socket;
 
 /// What distinguishes one platform from another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -77,21 +89,17 @@ pub struct Surroundings {
 
 /// Everything but processors, memory and what is plugged in.
 pub struct Platform {
-    config: Config,
-    clock: Arc<dyn Clock>,
-    memory: Arc<dyn Memory>,
-    interrupts: Interrupts,
-    ports: Ports<Target>,
-    port_devices: Vec<Box<dyn PortDevice>>,
-    mmio: Mmio,
-    pit: Pit,
-    rtc: Rtc,
-    power: Power,
-    keyboard: Keyboard,
-    paravirtual_clock: ParavirtualClock,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) memory: Arc<dyn Memory>,
+    pub(crate) paravirtual_clock: Mutex<MachineClock>,
+    tsc: Hertz,
+    router: Arc<Router>,
+    board: Arc<Board>,
+    locals: Vec<Mutex<Local>>,
+    chipset: Mutex<Chipset>,
+    /// When the first of the chip set's timers has something to do.
+    deadline: AtomicU64,
     requests: Requests,
-    /// When the first of all timers has something to do.
-    deadline: Nanoseconds,
 }
 
 impl Platform {
@@ -106,25 +114,48 @@ impl Platform {
         }
         let Surroundings { clock, memory, wake } = surroundings;
         let (requests, now) = (Requests::default(), clock.now());
-        let mut platform = Self {
-            config,
-            interrupts: Interrupts::new(config.processors, config.tsc, wake),
-            ports: Ports::default(),
-            port_devices: Vec::new(),
-            mmio: Mmio::default(),
-            pit: Pit::default(),
-            rtc: Rtc::default(),
-            power: Power::new(requests.clone(), now),
-            keyboard: Keyboard::new(requests.clone()),
-            paravirtual_clock: ParavirtualClock::new(config.processors, config.tsc, now),
+        let router = Arc::new(Router::new(config.processors, Arc::clone(&wake)));
+        let inputs = Inputs::new(wake);
+        let board = Arc::clone(inputs.board());
+        let controllers = Controllers::new(Arc::clone(&router), inputs);
+        let mut chipset = Chipset::new(Arc::clone(&clock), controllers, requests.clone());
+        chipset.claim_own_ports()?;
+        chipset.describe_memory(&config);
+        let local = |processor| Local {
+            apic: LocalApic::new(Arc::clone(router.mailbox(processor)), config.tsc),
+            paravirtual: paravirtual::Processor::default(),
+        };
+        Ok(Self {
+            paravirtual_clock: Mutex::new(MachineClock::new(now)),
+            tsc: config.tsc,
+            board,
+            locals: (0..config.processors).map(|number| Mutex::new(local(number))).collect(),
+            deadline: AtomicU64::new(chipset.next_deadline().0),
+            chipset: Mutex::new(chipset),
+            router,
             requests,
-            deadline: Nanoseconds::NEVER,
             clock,
             memory,
-        };
-        platform.claim_own_ports()?;
-        platform.describe_memory();
-        Ok(platform)
+        })
+    }
+
+    /// How many processors there are.
+    pub fn processors(&self) -> usize {
+        self.locals.len()
+    }
+
+    /// Frequency of the guest's time-stamp counter.
+    pub fn tsc(&self) -> Hertz {
+        self.tsc
+    }
+
+    /// The place of a processor. It blocks while another thread has it.
+    ///
+    /// # Panics
+    ///
+    /// When there is no such processor.
+    pub fn socket(&self, processor: usize) -> Socket<'_> {
+        Socket { platform: self, number: processor, local: lock(&self.locals[processor]) }
     }
 
     /// Plug in a device that is reached through `count` ports from `first` on.
@@ -140,9 +171,10 @@ impl Platform {
         width: Width,
         device: Box<dyn PortDevice>,
     ) -> Result<(), bus::Error> {
-        let target = Target::Plugged(self.port_devices.len() as u8);
-        self.ports.claim(name, first, count, width, target)?;
-        self.port_devices.push(device);
+        let mut chipset = lock(&self.chipset);
+        let target = Target::Plugged(chipset.port_devices.len() as u8);
+        chipset.ports.claim(name, first, count, width, target)?;
+        chipset.port_devices.push(device);
         Ok(())
     }
 
@@ -162,12 +194,12 @@ impl Platform {
         if start.0 < IO_APIC.0 + APIC_BYTES && end > IO_APIC.0 {
             return Err(bus::Error::Taken { name, address: IO_APIC.0, other: "I/O APIC" });
         }
-        self.mmio.register(name, start, size, device)
+        lock(&self.chipset).mmio.register(name, start, size, device)
     }
 
-    /// The device's end of an interrupt input (see [`irq`]).
+    /// The device's end of an interrupt input (see [`crate::layout::irq`]).
     pub fn line(&self, input: u8) -> Line {
-        self.interrupts.line(input)
+        Line::new(&self.board, input)
     }
 
     /// Where devices leave what the guest asks for.
@@ -177,147 +209,68 @@ impl Platform {
 
     /// What the guest has asked for, once.
     #[inline]
-    pub fn take_request(&mut self) -> Option<Request> {
+    pub fn take_request(&self) -> Option<Request> {
         self.requests.take()
     }
 
-    /// Everything as after power-on; devices stay plugged in, the clock keeps the time.
-    pub fn reset(&mut self) {
-        let now = self.clock.now();
-        self.port_devices.iter_mut().for_each(|device| device.reset());
-        self.mmio.reset();
-        self.pit = Pit::default();
-        self.rtc.reset();
-        self.power = Power::new(self.requests.clone(), now);
-        self.keyboard = Keyboard::new(self.requests.clone());
-        self.paravirtual_clock.reset(now);
+    /// Everything as after power-on; devices stay plugged in, the clock keeps the time. No thread
+    /// may have a [`Socket`].
+    pub fn reset(&self) {
+        *lock(&self.paravirtual_clock) = MachineClock::new(self.clock.now());
+        for local in &self.locals {
+            let mut local = lock(local);
+            local.apic.reset();
+            local.paravirtual = paravirtual::Processor::default();
+        }
+        self.with_chipset(None, Chipset::reset);
         self.requests.take();
-        self.drive_own_lines();
-        self.interrupts.reset();
-        self.reschedule();
     }
 
-    // Interrupts, as the processor's loop sees them.
-
-    /// Whether an interrupt is to be delivered, if the processor can take one.
-    #[inline]
-    pub fn has_interrupt(&mut self, processor: usize) -> bool {
-        self.interrupts.pending(processor).is_some()
-    }
-
-    /// The interrupt acknowledge cycle: the vector to deliver, which is in service from now on.
-    #[inline]
-    pub fn acknowledge(&mut self, processor: usize) -> Option<u8> {
-        self.interrupts.acknowledge(processor)
-    }
-
-    /// A non-maskable interrupt to deliver, once.
-    #[inline]
-    pub fn take_nmi(&mut self, processor: usize) -> bool {
-        self.interrupts.local(processor).is_some_and(|local| local.take_non_maskable())
-    }
-
-    /// INIT and the start-up message, each once.
-    pub fn take_start_up(&mut self, processor: usize) -> Option<StartUp> {
-        self.interrupts.local(processor)?.take_start_up()
-    }
-
-    /// Deliver an interrupt message of a device.
-    pub fn send_message(&mut self, message: &Message) {
-        self.interrupts.send(message);
-        self.interrupts.wake_others(usize::MAX);
-    }
-
-    /// CR8.
-    #[inline]
-    pub fn tpr_read(&mut self, processor: usize) -> u8 {
-        self.interrupts.local(processor).map_or(0, |local| local.task_priority_class())
-    }
-
-    /// CR8: bits 3:0 of `class` count.
-    #[inline]
-    pub fn tpr_write(&mut self, processor: usize, class: u8) {
-        if let Some(local) = self.interrupts.local(processor) {
-            local.set_task_priority_class(class & 0xf);
-        }
-    }
-
-    // Time.
-
-    /// When [`Self::advance`] next has something to do.
-    #[inline]
-    pub fn next_deadline(&self) -> Option<Nanoseconds> {
-        self.deadline.as_deadline()
-    }
-
-    /// Do what is due at `now`; cheap when nothing is.
-    #[inline]
-    pub fn advance(&mut self, now: Nanoseconds) {
-        if now >= self.deadline {
-            self.expire(now);
-        }
-    }
-
-    /// What the guest has added to a processor's time-stamp counter (IA32_TSC, IA32_TSC_ADJUST).
-    pub fn set_tsc_offset(&mut self, processor: usize, offset: u64) {
-        if let Some(local) = self.interrupts.local(processor) {
-            local.set_tsc_offset(offset);
-        }
+    /// Deliver an interrupt message of a device, from any thread.
+    pub fn send_message(&self, message: &Message) {
+        self.router.send(message, None);
     }
 
     /// Push the power button: a guest that handles it shuts down.
-    pub fn press_power_button(&mut self) {
-        self.power.press_button();
-        self.drive_own_lines();
+    pub fn press_power_button(&self) {
+        self.with_chipset(None, |chipset| {
+            chipset.power.press_button();
+            chipset.drive_own_lines();
+        });
     }
 
-    fn expire(&mut self, now: Nanoseconds) {
-        self.interrupts.advance(now);
-        if self.pit.advance(now) {
-            self.interrupts.pulse_input(irq::PIT);
-        }
-        if now >= self.rtc.next_deadline() {
-            self.rtc.advance(&*self.clock);
-        }
-        if now >= self.power.next_deadline() {
-            self.power.advance(now);
-        }
-        self.drive_own_lines();
-        self.reschedule();
-        self.interrupts.wake_others(0);
+    /// Whether a model-specific register is one of the platform's.
+    pub const fn has_msr(index: u32) -> bool {
+        socket::has_msr(index)
     }
 
-    /// The clock's and the power block's lines follow their state.
-    fn drive_own_lines(&mut self) {
-        self.interrupts.set_input(irq::RTC, self.rtc.interrupts());
-        self.interrupts.set_input(irq::SCI, self.power.interrupts());
-    }
-
-    /// To be called whenever a timer was armed.
+    /// When the chip set next has something to do.
     #[inline]
-    fn reschedule(&mut self) {
-        let chips = self.pit.next_deadline().min(self.rtc.next_deadline());
-        let power = self.power.next_deadline();
-        self.deadline = self.interrupts.next_deadline().min(chips).min(power);
+    fn deadline(&self) -> Nanoseconds {
+        Nanoseconds(self.deadline.load(Ordering::Acquire))
     }
 
-    /// The sizes that firmware leaves in the clock's memory (QEMU, hw/i386/pc.c).
-    fn describe_memory(&mut self) {
-        let low = self.config.memory_bytes.min(DEVICE_HOLE.0);
-        let high = self.config.memory_bytes - low;
-        let conventional = [0x15, 0x16];
-        let extended = [0x17, 0x18, 0x30, 0x31];
-        let above_16m = [0x34, 0x35];
-        let above_4g = [0x5b, 0x5c, 0x5d];
-        let kib = (low.saturating_sub(HIGH_MEMORY.0) >> 10).min(0xffff) as u16;
-        let chunks = (low.saturating_sub(16 << 20) >> 16).min(0xffff) as u16;
-        let bytes = |value: u64| (0..8).map(move |n| (value >> (8 * n)) as u8);
-        let kib_twice = u64::from(kib) << 16 | u64::from(kib);
-        let all = conventional.into_iter().zip(bytes(640));
-        let all = all.chain(extended.into_iter().zip(bytes(kib_twice)));
-        let all = all.chain(above_16m.into_iter().zip(bytes(chunks.into())));
-        for (at, value) in all.chain(above_4g.into_iter().zip(bytes(high >> 16))) {
-            self.rtc.set_memory(at, value);
+    /// Use the chip set, on the thread of the processor `user` if it is one's.
+    #[inline]
+    fn with_chipset<R>(&self, user: Option<usize>, act: impl FnOnce(&mut Chipset) -> R) -> R {
+        let mut chipset = lock(&self.chipset);
+        chipset.controllers.user = user;
+        let result = act(&mut chipset);
+        chipset.controllers.synchronize();
+        let (old, new) = (self.deadline(), chipset.next_deadline());
+        if old != new {
+            self.deadline.store(new.0, Ordering::Release);
         }
+        drop(chipset);
+        if new < old && user != Some(0) {
+            // It is the first processor that looks after these timers.
+            self.router.wake(0);
+        }
+        result
     }
+}
+
+/// A poisoned lock means that a device panicked; what it protects is whole.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,6 +1,6 @@
 //! The port bus of the platform: its own devices and those that are plugged in.
 
-use super::Platform;
+use super::chipset::Chipset;
 use crate::bus::{self, Route, Size, Width};
 use crate::interrupts::Pic;
 use crate::layout::port;
@@ -22,7 +22,7 @@ pub(super) enum Target {
     Plugged(u8),
 }
 
-impl Platform {
+impl Chipset {
     /// `in`: `size` is 1, 2 or 4.
     #[inline]
     pub fn port_read(&mut self, port: u16, size: u8) -> u32 {
@@ -103,7 +103,7 @@ impl Platform {
             }
             Target::Power => return self.power.read(offset, size, clock),
             Target::Pic(chip) => self.with_pic(|pic| pic.read(chip.into(), offset)),
-            Target::PicLevelControl => self.interrupts.pic().read_level_control(offset.into()),
+            Target::PicLevelControl => self.controllers.pic().read_level_control(offset.into()),
             Target::Pit => self.pit.read(offset, clock.now()),
             Target::ControlB => self.pit.read_control_b(clock.now()),
             Target::KeyboardData => self.keyboard.read_data(),
@@ -133,23 +133,18 @@ impl Platform {
             Target::PicLevelControl => {
                 self.with_pic(|pic| pic.write_level_control(offset.into(), byte));
             }
-            Target::Pit => {
-                self.pit.write(offset, byte, clock.now());
-                self.reschedule();
-            }
+            Target::Pit => self.pit.write(offset, byte, clock.now()),
             Target::ControlB => self.pit.write_control_b(byte, clock.now()),
             Target::KeyboardData => self.keyboard.write_data(byte),
             Target::KeyboardCommand => self.keyboard.write_command(byte),
             Target::Rtc => {
                 self.rtc.write(offset, byte, clock);
                 self.drive_own_lines();
-                self.reschedule();
             }
             Target::ControlA => self.power.write_control_a(byte),
             Target::Power => {
                 self.power.write(offset, size, value, clock);
                 self.drive_own_lines();
-                self.reschedule();
             }
             Target::ResetControl => self.power.write_reset_control(byte),
         }
@@ -157,9 +152,9 @@ impl Platform {
 
     /// What is done to the 8259 pair can change what it asks of the processors.
     fn with_pic<R>(&mut self, act: impl FnOnce(&mut Pic) -> R) -> R {
-        self.interrupts.synchronize();
-        let result = act(self.interrupts.pic());
-        self.interrupts.pic_changed();
+        self.controllers.synchronize();
+        let result = act(self.controllers.pic());
+        self.controllers.pic_changed();
         result
     }
 }

@@ -49,33 +49,33 @@ impl Bench {
 
     fn local(&mut self, processor: usize, offset: u64, value: u32) {
         let at = GuestAddress(LOCAL + offset);
-        self.platform.mmio_write(processor, at, 4, value.into());
+        self.platform.socket(processor).mmio_write(at, 4, value.into());
     }
 
     /// Enable the local APIC; route `input` through the I/O APIC; mask the 8259s.
     fn route(&mut self, input: u8, low: u32) {
         self.local(0, 0xf0, 0x1ff);
-        self.platform.port_write(0x21, 1, 0xff);
-        self.platform.port_write(0xa1, 1, 0xff);
+        self.platform.socket(0).port_write(0x21, 1, 0xff);
+        self.platform.socket(0).port_write(0xa1, 1, 0xff);
         for (register, value) in [(0x11 + 2 * input, 0), (0x10 + 2 * input, low)] {
-            self.platform.mmio_write(0, GuestAddress(IO), 4, register.into());
-            self.platform.mmio_write(0, GuestAddress(IO + 0x10), 4, value.into());
+            self.platform.socket(0).mmio_write(GuestAddress(IO), 4, register.into());
+            self.platform.socket(0).mmio_write(GuestAddress(IO + 0x10), 4, value.into());
         }
     }
 
     /// As a PC's firmware leaves the 8259s.
     fn initialize_pic(&mut self) {
         for (chip, base, wiring) in [(0x20, 8, 4), (0xa0, 0x70, 2)] {
-            self.platform.port_write(chip, 1, 0x11);
+            self.platform.socket(0).port_write(chip, 1, 0x11);
             for word in [base, wiring, 1, 0] {
-                self.platform.port_write(chip + 1, 1, word);
+                self.platform.socket(0).port_write(chip + 1, 1, word);
             }
         }
     }
 
     fn pass(&mut self, time: Nanoseconds) {
         self.clock.advance(time);
-        self.platform.advance(self.clock.now());
+        self.platform.socket(0).advance(self.clock.now());
     }
 
     fn take_woken(&self) -> u64 {
@@ -101,22 +101,25 @@ fn a_machine_has_a_sensible_number_of_processors() {
 fn what_nobody_decodes_reads_as_ones() {
     let mut bench = Bench::new(1);
     let platform = &mut bench.platform;
-    assert_eq!([1, 2, 4].map(|size| platform.port_read(0x300, size)), [0xff, 0xffff, u32::MAX]);
-    assert_eq!(platform.port_read(0x300, 3), u32::MAX);
-    assert_eq!(platform.mmio_read(0, GuestAddress(0xd000_0000), 8), u64::MAX);
-    platform.port_write(0x300, 4, 1);
-    platform.port_write(0xcf8, 4, 0x8000_0600);
+    assert_eq!(
+        [1, 2, 4].map(|size| platform.socket(0).port_read(0x300, size)),
+        [0xff, 0xffff, u32::MAX]
+    );
+    assert_eq!(platform.socket(0).port_read(0x300, 3), u32::MAX);
+    assert_eq!(platform.socket(0).mmio_read(GuestAddress(0xd000_0000), 8), u64::MAX);
+    platform.socket(0).port_write(0x300, 4, 1);
+    platform.socket(0).port_write(0xcf8, 4, 0x8000_0600);
     assert_eq!(platform.take_request(), None, "0xcf9 is not reached by a wider access before it");
-    platform.mmio_write(0, GuestAddress(0xd000_0000), 8, 1);
+    platform.socket(0).mmio_write(GuestAddress(0xd000_0000), 8, 1);
 }
 
 #[test]
 fn a_wide_access_to_byte_wide_chips_is_made_of_bytes() {
-    let mut bench = Bench::new(1);
-    bench.platform.port_write(0x70, 2, 0x5a0f);
-    assert_eq!(bench.platform.port_read(0x71, 1), 0x5a);
-    assert_eq!(bench.platform.port_read(0x71, 2), 0xff5a);
-    assert_eq!(bench.platform.port_read(0xffff, 4), u32::MAX);
+    let bench = Bench::new(1);
+    bench.platform.socket(0).port_write(0x70, 2, 0x5a0f);
+    assert_eq!(bench.platform.socket(0).port_read(0x71, 1), 0x5a);
+    assert_eq!(bench.platform.socket(0).port_read(0x71, 2), 0xff5a);
+    assert_eq!(bench.platform.socket(0).port_read(0xffff, 4), u32::MAX);
 }
 
 #[test]
@@ -124,16 +127,16 @@ fn a_timer_interrupts_through_the_8259s_in_virtual_wire_mode() {
     let mut bench = Bench::new(1);
     bench.initialize_pic();
     for (port, value) in [(0x43, 0x34), (0x40, 0xa9), (0x40, 0x04)] {
-        bench.platform.port_write(port, 1, value);
+        bench.platform.socket(0).port_write(port, 1, value);
     }
-    let deadline = bench.platform.next_deadline().unwrap();
+    let deadline = bench.platform.socket(0).next_deadline().unwrap();
     assert!((999_000..1_001_000).contains(&deadline.0));
-    assert!(!bench.platform.has_interrupt(0));
+    assert!(!bench.platform.socket(0).has_interrupt());
     bench.pass(deadline);
-    assert!(bench.platform.has_interrupt(0));
-    assert_eq!(bench.platform.acknowledge(0), Some(8));
-    assert_eq!(bench.platform.acknowledge(0), None);
-    assert!(bench.platform.next_deadline().unwrap() > deadline);
+    assert!(bench.platform.socket(0).has_interrupt());
+    assert_eq!(bench.platform.socket(0).acknowledge(), Some(8));
+    assert_eq!(bench.platform.socket(0).acknowledge(), None);
+    assert!(bench.platform.socket(0).next_deadline().unwrap() > deadline);
 }
 
 #[test]
@@ -141,10 +144,10 @@ fn the_timer_is_wired_to_pin_2_of_the_io_apic() {
     let mut bench = Bench::new(1);
     bench.route(2, 0x30);
     for (port, value) in [(0x43, 0x34), (0x40, 0xa9), (0x40, 0x04)] {
-        bench.platform.port_write(port, 1, value);
+        bench.platform.socket(0).port_write(port, 1, value);
     }
     bench.pass(Nanoseconds(1_100_000));
-    assert_eq!(bench.platform.acknowledge(0), Some(0x30));
+    assert_eq!(bench.platform.socket(0).acknowledge(), Some(0x30));
 }
 
 #[test]
@@ -154,26 +157,26 @@ fn a_line_of_another_thread_wakes_and_interrupts() {
     let line = bench.platform.line(irq::COM1);
     std::thread::spawn(move || line.pulse_and_wake()).join().unwrap();
     assert_eq!(bench.take_woken(), 1);
-    assert_eq!(bench.platform.acknowledge(0), Some(0x34));
+    assert_eq!(bench.platform.socket(0).acknowledge(), Some(0x34));
     bench.local(0, 0xb0, 0);
-    assert_eq!(bench.platform.acknowledge(0), None);
+    assert_eq!(bench.platform.socket(0).acknowledge(), None);
 }
 
 #[test]
 fn a_level_interrupts_until_the_device_is_served() {
     let mut bench = Bench::new(1);
     bench.route(9, 0x39 | 1 << 15);
-    bench.platform.port_write(0x602, 2, 0x0100);
+    bench.platform.socket(0).port_write(0x602, 2, 0x0100);
     bench.platform.press_power_button();
     for _ in 0..2 {
-        assert_eq!(bench.platform.acknowledge(0), Some(0x39));
-        assert_eq!(bench.platform.acknowledge(0), None);
+        assert_eq!(bench.platform.socket(0).acknowledge(), Some(0x39));
+        assert_eq!(bench.platform.socket(0).acknowledge(), None);
         bench.local(0, 0xb0, 0);
     }
-    assert_eq!(bench.platform.acknowledge(0), Some(0x39));
-    bench.platform.port_write(0x600, 2, 0x0100);
+    assert_eq!(bench.platform.socket(0).acknowledge(), Some(0x39));
+    bench.platform.socket(0).port_write(0x600, 2, 0x0100);
     bench.local(0, 0xb0, 0);
-    assert_eq!(bench.platform.acknowledge(0), None);
+    assert_eq!(bench.platform.socket(0).acknowledge(), None);
 }
 
 #[test]
@@ -181,13 +184,13 @@ fn the_tsc_deadline_msr_arms_a_timer() {
     let mut bench = Bench::new(1);
     bench.local(0, 0xf0, 0x1ff);
     bench.local(0, 0x320, 2 << 17 | 0xec);
-    bench.platform.msr_write(0, 0x6e0, 5_000).unwrap();
-    assert_eq!(bench.platform.next_deadline(), Some(Nanoseconds(5_000)));
+    bench.platform.socket(0).msr_write(0x6e0, 5_000).unwrap();
+    assert_eq!(bench.platform.socket(0).next_deadline(), Some(Nanoseconds(5_000)));
     bench.pass(Nanoseconds(4_999));
-    assert!(!bench.platform.has_interrupt(0));
+    assert!(!bench.platform.socket(0).has_interrupt());
     bench.pass(Nanoseconds(1));
-    assert_eq!(bench.platform.acknowledge(0), Some(0xec));
-    assert_eq!(bench.platform.next_deadline(), None);
+    assert_eq!(bench.platform.socket(0).acknowledge(), Some(0xec));
+    assert_eq!(bench.platform.socket(0).next_deadline(), None);
 }
 
 #[test]
@@ -200,9 +203,9 @@ fn a_processor_starts_another() {
     bench.local(0, 0x300, 0xc500);
     bench.local(0, 0x300, 0x0608);
     assert_eq!(bench.take_woken(), 0b010);
-    let taken: Vec<_> = std::iter::from_fn(|| bench.platform.take_start_up(1)).collect();
+    let taken: Vec<_> = std::iter::from_fn(|| bench.platform.socket(1).take_start_up()).collect();
     assert_eq!(taken, [StartUp::Init, StartUp::At(8)]);
-    assert_eq!(bench.platform.take_start_up(2), None);
+    assert_eq!(bench.platform.socket(2).take_start_up(), None);
 }
 
 #[test]
@@ -214,10 +217,13 @@ fn a_broadcast_wakes_the_others() {
     bench.take_woken();
     bench.local(1, 0x300, 0xc_0044);
     assert_eq!(bench.take_woken(), 0b101);
-    assert_eq!([0, 1, 2].map(|p| bench.platform.acknowledge(p)), [Some(0x44), None, Some(0x44)]);
+    assert_eq!(
+        [0, 1, 2].map(|p| bench.platform.socket(p).acknowledge()),
+        [Some(0x44), None, Some(0x44)]
+    );
     bench.local(1, 0x310, 2 << 24);
     bench.local(1, 0x300, 0x0400);
-    assert_eq!([0, 1, 2].map(|p| bench.platform.take_nmi(p)), [false, false, true]);
+    assert_eq!([0, 1, 2].map(|p| bench.platform.socket(p).take_nmi()), [false, false, true]);
 }
 
 #[test]
@@ -227,7 +233,7 @@ fn the_lowest_priority_message_goes_to_who_does_the_least() {
         bench.local(processor, 0xf0, 0x1ff);
         bench.local(processor, 0xd0, 1 << (24 + processor));
     }
-    bench.platform.tpr_write(0, 5);
+    bench.platform.socket(0).tpr_write(5);
     let message = Message {
         destination: Destination::Logical(3),
         mode: DeliveryMode::LowestPriority,
@@ -235,48 +241,156 @@ fn the_lowest_priority_message_goes_to_who_does_the_least() {
         level: false,
     };
     bench.platform.send_message(&message);
-    assert_eq!([0, 1].map(|p| bench.platform.acknowledge(p)), [None, Some(0x80)]);
+    assert_eq!([0, 1].map(|p| bench.platform.socket(p).acknowledge()), [None, Some(0x80)]);
     bench.platform.send_message(&message);
-    assert_eq!([0, 1].map(|p| bench.platform.acknowledge(p)), [Some(0x80), None]);
+    assert_eq!([0, 1].map(|p| bench.platform.socket(p).acknowledge()), [Some(0x80), None]);
 }
 
 #[test]
 fn platform_registers_are_dispatched_and_others_fault() {
-    let mut bench = Bench::new(1);
-    assert_eq!(bench.platform.msr_read(0, 0x1b), Ok(0xfee0_0900));
-    bench.platform.msr_write(0, 0x1b, 0xfee0_0d00).unwrap();
-    assert_eq!(bench.platform.msr_read(0, 0x803), Ok(0x0005_0014));
-    assert_eq!(bench.platform.mmio_read(0, GuestAddress(LOCAL + 0x30), 4), 0xffff_ffff);
-    bench.platform.msr_write(0, 0x4b56_4d01, 0x1001).unwrap();
+    let bench = Bench::new(1);
+    assert_eq!(bench.platform.socket(0).msr_read(0x1b), Ok(0xfee0_0900));
+    bench.platform.socket(0).msr_write(0x1b, 0xfee0_0d00).unwrap();
+    assert_eq!(bench.platform.socket(0).msr_read(0x803), Ok(0x0005_0014));
+    assert_eq!(bench.platform.socket(0).mmio_read(GuestAddress(LOCAL + 0x30), 4), 0xffff_ffff);
+    bench.platform.socket(0).msr_write(0x4b56_4d01, 0x1001).unwrap();
     assert_eq!(bench.memory.read_obj::<u32>(GuestAddress(0x1000)).unwrap(), 2);
-    assert_eq!(bench.platform.msr_read(0, 0x4b56_4d02), Err(Fault));
-    assert_eq!(bench.platform.msr_write(0, 0x10, 0), Err(Fault));
-    assert_eq!(bench.platform.msr_read(1, 0x1b), Err(Fault));
-    for index in [0x1b, 0x6e0, 0x800, 0x8ff, 0x11, 0x12, 0x4b56_4d00] {
+    assert_eq!(bench.platform.socket(0).msr_read(0x4b56_4d02), Err(Fault));
+    assert_eq!(bench.platform.socket(0).msr_write(0x10, 0), Err(Fault));
+    for index in [0x1b, 0x6e0, 0x800, 0x8ff, 0x11, 0x12, 0x4b56_4d00, 0x4b56_4d03, 0x4b56_4d04] {
         assert!(Platform::has_msr(index));
     }
     assert!(!Platform::has_msr(0x10) && !Platform::has_msr(0x900));
 }
 
 #[test]
+fn processors_but_the_first_wait_to_be_started() {
+    let mut bench = Bench::new(2);
+    assert!(!bench.platform.socket(0).waits_for_start_up());
+    assert!(bench.platform.socket(1).waits_for_start_up());
+    bench.local(0, 0x310, 1 << 24);
+    bench.local(0, 0x300, 0x0608);
+    assert_eq!(bench.platform.socket(1).take_start_up(), Some(StartUp::At(8)));
+    assert!(!bench.platform.socket(1).waits_for_start_up());
+    bench.local(0, 0x300, 0x0609);
+    assert_eq!(bench.platform.socket(1).take_start_up(), None, "it is at work");
+    bench.platform.reset();
+    assert!(bench.platform.socket(1).waits_for_start_up());
+}
+
+#[test]
+fn only_the_first_of_many_messages_wakes_a_processor() {
+    let mut bench = Bench::new(2);
+    bench.local(1, 0xf0, 0x1ff);
+    bench.local(0, 0x310, 1 << 24);
+    bench.local(0, 0x300, 0x4041);
+    assert_eq!(bench.take_woken(), 0b10);
+    bench.local(0, 0x300, 0x4042);
+    assert_eq!(bench.take_woken(), 0, "it has not looked yet");
+    assert_eq!(bench.platform.socket(1).acknowledge(), Some(0x42));
+    bench.local(0, 0x300, 0x4051);
+    assert_eq!(bench.take_woken(), 0b10);
+}
+
+#[test]
+fn an_interrupt_of_a_device_goes_to_any_processor() {
+    let mut bench = Bench::new(3);
+    bench.route(4, 0x34);
+    bench.local(2, 0xf0, 0x1ff);
+    bench.local(2, 0xd0, 4 << 24);
+    // Physical destination 2, then logical destination 4, then lowest priority among all.
+    for (low, high) in [(0x34, 2 << 24), (0x834, 4 << 24), (0x934, 6 << 24)] {
+        for (register, value) in [(0x19, high), (0x18, low)] {
+            let mut socket = bench.platform.socket(0);
+            socket.mmio_write(GuestAddress(IO), 4, register);
+            socket.mmio_write(GuestAddress(IO + 0x10), 4, value);
+        }
+        bench.take_woken();
+        bench.platform.line(irq::COM1).pulse_and_wake();
+        assert!(!bench.platform.socket(0).has_interrupt());
+        assert_eq!(bench.take_woken() & 0b100, 0b100);
+        assert_eq!(bench.platform.socket(2).acknowledge(), Some(0x34));
+        bench.local(2, 0xb0, 0);
+    }
+}
+
+#[test]
+fn any_processor_may_end_a_level() {
+    let mut bench = Bench::new(2);
+    bench.route(9, 0x39 | 1 << 15);
+    bench.local(1, 0xf0, 0x1ff);
+    for (register, value) in [(0x23, 1 << 24), (0x22, 0x39 | 1 << 15)] {
+        bench.platform.socket(0).mmio_write(GuestAddress(IO), 4, register);
+        bench.platform.socket(0).mmio_write(GuestAddress(IO + 0x10), 4, value);
+    }
+    bench.platform.socket(0).port_write(0x602, 2, 0x0100);
+    bench.platform.press_power_button();
+    for _ in 0..2 {
+        assert_eq!(bench.platform.socket(1).acknowledge(), Some(0x39));
+        assert_eq!(bench.platform.socket(1).acknowledge(), None);
+        bench.local(1, 0xb0, 0);
+    }
+}
+
+#[test]
+fn the_first_processor_is_woken_for_a_timer_that_another_sets() {
+    let bench = Bench::new(2);
+    bench.take_woken();
+    for (port, value) in [(0x43, 0x34), (0x40, 0xa9), (0x40, 0x04)] {
+        bench.platform.socket(1).port_write(port, 1, value);
+    }
+    assert_eq!(bench.take_woken(), 1);
+    assert!(bench.platform.socket(0).next_deadline().is_some());
+    assert_eq!(bench.platform.socket(1).next_deadline(), None);
+}
+
+#[test]
+fn threads_send_each_other_interrupts_and_none_is_lost() {
+    const ROUNDS: u32 = 2_000;
+    let mut bench = Bench::new(2);
+    for processor in 0..2 {
+        bench.local(processor, 0xf0, 0x1ff);
+        bench.local(processor, 0x310, (1 - processor as u32) << 24);
+    }
+    let platform = &bench.platform;
+    // Each waits for the other's interrupt before it sends the next.
+    let play = |processor: usize| {
+        let mut socket = platform.socket(processor);
+        for round in 0..ROUNDS {
+            if processor == 1 || round > 0 {
+                while socket.acknowledge().is_none() {
+                    std::thread::yield_now();
+                }
+                socket.mmio_write(GuestAddress(LOCAL + 0xb0), 4, 0);
+            }
+            socket.mmio_write(GuestAddress(LOCAL + 0x300), 4, 0x4041);
+        }
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(|| play(0));
+        scope.spawn(|| play(1));
+    });
+}
+
+#[test]
 fn cr8_is_the_task_priority() {
-    let mut bench = Bench::new(1);
-    bench.platform.tpr_write(0, 0xf9);
-    assert_eq!(bench.platform.tpr_read(0), 9);
-    assert_eq!(bench.platform.mmio_read(0, GuestAddress(LOCAL + 0x80), 4), 0x90);
+    let bench = Bench::new(1);
+    bench.platform.socket(0).tpr_write(0xf9);
+    assert_eq!(bench.platform.socket(0).tpr_read(), 9);
+    assert_eq!(bench.platform.socket(0).mmio_read(GuestAddress(LOCAL + 0x80), 4), 0x90);
 }
 
 #[test]
 fn the_apic_takes_aligned_words_and_gives_any_part() {
-    let mut bench = Bench::new(1);
+    let bench = Bench::new(1);
     let at = |offset| GuestAddress(LOCAL + offset);
-    bench.platform.mmio_write(0, at(0x80), 1, 0x50);
-    bench.platform.mmio_write(0, at(0x82), 4, 0x50);
-    assert_eq!(bench.platform.tpr_read(0), 0);
-    bench.platform.mmio_write(0, at(0x80), 8, 0x50);
-    assert_eq!(bench.platform.tpr_read(0), 5);
-    assert_eq!(bench.platform.mmio_read(0, at(0x30), 1), 0x14);
-    assert_eq!(bench.platform.mmio_read(0, at(0x32), 2), 0x05);
+    bench.platform.socket(0).mmio_write(at(0x80), 1, 0x50);
+    bench.platform.socket(0).mmio_write(at(0x82), 4, 0x50);
+    assert_eq!(bench.platform.socket(0).tpr_read(), 0);
+    bench.platform.socket(0).mmio_write(at(0x80), 8, 0x50);
+    assert_eq!(bench.platform.socket(0).tpr_read(), 5);
+    assert_eq!(bench.platform.socket(0).mmio_read(at(0x30), 1), 0x14);
+    assert_eq!(bench.platform.socket(0).mmio_read(at(0x32), 2), 0x05);
 }
 
 /// Remembers what was written; shared with the test.
@@ -320,11 +434,11 @@ fn devices_plug_into_both_buses() {
     platform.add_port_device("b", 0x404, 2, Width::Byte, Box::new(ports.clone())).unwrap();
     let start = GuestAddress(0xd000_0000);
     platform.add_mmio_device("m", start, 0x1000, Box::new(mmio.clone())).unwrap();
-    platform.port_write(0x402, 2, 0x1_2345);
-    platform.port_write(0x404, 4, 0x0403_0201);
-    platform.mmio_write(0, GuestAddress(0xd000_0008), 8, 7);
-    assert_eq!(platform.port_read(0x401, 2), 1);
-    assert_eq!(platform.mmio_read(0, GuestAddress(0xd000_0ff0), 4), 0xff0);
+    platform.socket(0).port_write(0x402, 2, 0x1_2345);
+    platform.socket(0).port_write(0x404, 4, 0x0403_0201);
+    platform.socket(0).mmio_write(GuestAddress(0xd000_0008), 8, 7);
+    assert_eq!(platform.socket(0).port_read(0x401, 2), 1);
+    assert_eq!(platform.socket(0).mmio_read(GuestAddress(0xd000_0ff0), 4), 0xff0);
     let written = [(2, Size::Word, 0x2345), (0, Size::Byte, 1), (1, Size::Byte, 2)];
     assert_eq!(*ports.0.lock().unwrap(), written);
     assert_eq!(*mmio.0.lock().unwrap(), [(8, Size::Qword, 7)]);
@@ -345,10 +459,10 @@ fn devices_cannot_take_the_platforms_own_places() {
 
 #[test]
 fn the_clocks_memory_tells_sizes() {
-    let mut bench = Bench::new(1);
-    let mut byte = |at| {
-        bench.platform.port_write(0x70, 1, at);
-        bench.platform.port_read(0x71, 1)
+    let bench = Bench::new(1);
+    let byte = |at| {
+        bench.platform.socket(0).port_write(0x70, 1, at);
+        bench.platform.socket(0).port_read(0x71, 1)
     };
     assert_eq!((byte(0x16) << 8 | byte(0x15)), 640);
     assert_eq!((byte(0x31) << 8 | byte(0x30)), 0xffff);
@@ -360,21 +474,21 @@ fn the_clocks_memory_tells_sizes() {
 fn reset_is_as_power_on() {
     let mut bench = Bench::new(1);
     bench.route(4, 0x34);
-    bench.platform.msr_write(0, 0x1b, 0xfee0_0d00).unwrap();
+    bench.platform.socket(0).msr_write(0x1b, 0xfee0_0d00).unwrap();
     bench.platform.line(4).set(true);
-    bench.platform.port_write(0x64, 1, 0xfe);
+    bench.platform.socket(0).port_write(0x64, 1, 0xfe);
     assert_eq!(bench.platform.take_request(), Some(Request::Reset));
-    bench.platform.port_write(0xcf9, 1, 0x06);
+    bench.platform.socket(0).port_write(0xcf9, 1, 0x06);
     bench.platform.reset();
     assert_eq!(bench.platform.take_request(), None);
-    assert_eq!(bench.platform.msr_read(0, 0x1b), Ok(0xfee0_0900));
-    assert!(!bench.platform.has_interrupt(0));
-    assert_eq!(bench.platform.next_deadline(), None);
+    assert_eq!(bench.platform.socket(0).msr_read(0x1b), Ok(0xfee0_0900));
+    assert!(!bench.platform.socket(0).has_interrupt());
+    assert_eq!(bench.platform.socket(0).next_deadline(), None);
     bench.route(4, 0x34);
-    assert!(!bench.platform.has_interrupt(0), "the line was high already");
+    assert!(!bench.platform.socket(0).has_interrupt(), "the line was high already");
     bench.platform.line(4).set(false);
     bench.platform.line(4).set(true);
-    assert_eq!(bench.platform.acknowledge(0), Some(0x34));
+    assert_eq!(bench.platform.socket(0).acknowledge(), Some(0x34));
 }
 
 proptest! {
@@ -391,17 +505,17 @@ proptest! {
             let address = GuestAddress(page + u64::from(at & 0xfff));
             let platform = &mut bench.platform;
             match what % 8 {
-                0 => drop(platform.port_read(port, size)),
-                1 | 2 => platform.port_write(port, size, value),
-                3 => drop(platform.mmio_read(processor, address, size)),
-                4 => platform.mmio_write(processor, address, size, value.into()),
-                5 => drop(platform.msr_write(processor, 0x800 + u32::from(at & 0x7f), value.into())),
-                6 => drop(platform.acknowledge(processor)),
+                0 => drop(platform.socket(0).port_read(port, size)),
+                1 | 2 => platform.socket(0).port_write(port, size, value),
+                3 => drop(platform.socket(processor).mmio_read(address, size)),
+                4 => platform.socket(processor).mmio_write(address, size, value.into()),
+                5 => drop(platform.socket(processor).msr_write(0x800 + u32::from(at & 0x7f), value.into())),
+                6 => drop(platform.socket(processor).acknowledge()),
                 _ => bench.pass(Nanoseconds(u64::from(value) << (more & 15))),
             }
             let now = bench.clock.now();
-            bench.platform.advance(now);
-            prop_assert!(bench.platform.next_deadline().is_none_or(|deadline| deadline > now));
+            bench.platform.socket(0).advance(now);
+            prop_assert!(bench.platform.socket(0).next_deadline().is_none_or(|deadline| deadline > now));
             bench.platform.take_request();
         }
     }

@@ -1,19 +1,22 @@
-//! The run loop against a processor that follows a script.
+//! The run loop against processors that follow scripts.
 
 use std::collections::VecDeque;
 use std::io::{self, Write};
 use std::os::fd::OwnedFd;
 use std::sync::Mutex;
-use std::sync::atomic::AtomicU32;
-use std::time::Instant;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::{Duration, Instant};
 
+use cpu::Exit;
+use machine::platform;
 use machine::time::Hertz;
-use machine::{Platform, platform};
 
 use super::*;
 use crate::clock::HostClock;
 use crate::configuration::Configuration;
 use crate::processor::Kick;
+
+mod of_several;
 
 /// Memory enough for the platform's tables.
 const MEMORY_BYTES: u64 = 4 << 20;
@@ -27,10 +30,18 @@ enum Step {
     Exit(Exit),
     /// Compute until somebody has kicked since the last such step.
     Compute,
+    /// Compute until an interrupt is delivered.
+    ComputeUntilInterrupt,
     /// `sti` or `cli`.
     Interrupts(bool),
     /// Halt until an interrupt is delivered, however often it is woken for nothing.
     HaltUntilInterrupt,
+    /// Halt until the halt is ended without an interrupt.
+    HaltUntilEnd,
+    /// The host refuses to run guest code.
+    Fail,
+    /// We have made a mistake.
+    Panic,
 }
 
 /// What the machine said to the processor.
@@ -40,6 +51,11 @@ enum Said {
     MsrWritten,
     MsrFailed,
     Interrupt(u8),
+    NonMaskable,
+    Initialized,
+    StartedAt(u8),
+    HaltEnded,
+    AddressesForgotten,
 }
 
 #[derive(Debug, Default)]
@@ -50,8 +66,8 @@ struct FakeKick {
 
 impl Kick for FakeKick {
     fn kick(&self) {
-        self.count.fetch_add(1, Ordering::SeqCst);
         self.kicked.store(true, Ordering::SeqCst);
+        self.count.fetch_add(1, Ordering::SeqCst);
     }
 }
 
@@ -65,6 +81,8 @@ struct Fake {
     windows: u32,
     halts: u32,
     interrupted: bool,
+    halt_ended: bool,
+    thread: Option<std::thread::ThreadId>,
     kicks: u32,
     kick: Arc<FakeKick>,
 }
@@ -83,6 +101,18 @@ impl Fake {
                 self.kicks = self.kick.count.load(Ordering::SeqCst);
                 None
             }
+            Some(Step::ComputeUntilInterrupt) => {
+                if std::mem::take(&mut self.interrupted) {
+                    return None;
+                }
+                let start = Instant::now();
+                while !self.kick.kicked.load(Ordering::SeqCst) {
+                    assert!(start.elapsed() < PATIENCE, "nobody kicked");
+                    std::thread::yield_now();
+                }
+                self.script.push_front(Step::ComputeUntilInterrupt);
+                None
+            }
             Some(Step::Interrupts(enabled)) => {
                 self.enabled = enabled;
                 None
@@ -95,6 +125,15 @@ impl Fake {
                 self.script.push_front(Step::HaltUntilInterrupt);
                 Some(Exit::Halt)
             }
+            Some(Step::HaltUntilEnd) => {
+                if std::mem::take(&mut self.halt_ended) {
+                    return None;
+                }
+                self.halts += 1;
+                self.script.push_front(Step::HaltUntilEnd);
+                Some(Exit::Halt)
+            }
+            Some(Step::Fail | Step::Panic) => unreachable!("they do not come so far"),
         }
     }
 }
@@ -108,6 +147,12 @@ impl Processor for Fake {
             if self.enabled && std::mem::take(&mut self.window_wanted) {
                 self.windows += 1;
                 return Ok(Exit::InterruptWindow);
+            }
+            self.thread = Some(std::thread::current().id());
+            match self.script.front() {
+                Some(Step::Fail) => return Err(cpu::Error::MissingFeature("patience")),
+                Some(Step::Panic) => panic!("a mistake that a test makes"),
+                _ => {}
             }
             if let Some(exit) = self.step() {
                 return Ok(exit);
@@ -141,7 +186,9 @@ impl Processor for Fake {
         self.said.push(Said::Interrupt(vector));
     }
 
-    fn inject_nmi(&mut self) {}
+    fn inject_nmi(&mut self) {
+        self.said.push(Said::NonMaskable);
+    }
 
     fn request_interrupt_window(&mut self, wanted: bool) {
         self.window_wanted = wanted;
@@ -149,6 +196,29 @@ impl Processor for Fake {
 
     fn tsc_offset(&self) -> u64 {
         0
+    }
+
+    fn initialize(&mut self) {
+        self.said.push(Said::Initialized);
+    }
+
+    fn start_at(&mut self, page: u8) {
+        self.said.push(Said::StartedAt(page));
+    }
+
+    fn end_halt(&mut self) {
+        self.halt_ended = true;
+        self.said.push(Said::HaltEnded);
+    }
+
+    fn forget_addresses(&mut self) {
+        self.said.push(Said::AddressesForgotten);
+    }
+
+    fn leave_thread(&mut self) {}
+
+    fn computed_elsewhere(&mut self) -> Duration {
+        Duration::ZERO
     }
 
     fn describe(&self) -> String {
@@ -184,35 +254,49 @@ impl Write for Console {
 struct Bench {
     runner: Runner<Fake>,
     console: Console,
+    memory: host::GuestMemory,
+}
+
+impl Bench {
+    /// The first processor.
+    fn cpu(&mut self) -> &mut Fake {
+        &mut self.runner.cpus[0]
+    }
 }
 
 fn machine(script: impl IntoIterator<Item = Step>) -> Bench {
-    machine_with_input(script, None)
+    build(vec![script.into_iter().collect()], None)
 }
 
-fn machine_with_input(script: impl IntoIterator<Item = Step>, input: Option<OwnedFd>) -> Bench {
-    let cpu = Fake { script: script.into_iter().collect(), ..Fake::default() };
+/// One script for each processor.
+fn build(scripts: Vec<VecDeque<Step>>, input: Option<OwnedFd>) -> Bench {
+    let cpus: Vec<_> =
+        scripts.into_iter().map(|script| Fake { script, ..Fake::default() }).collect();
     let clock = Arc::new(HostClock::new());
     let memory = host::GuestMemory::new(&[(0, MEMORY_BYTES)]).unwrap();
-    let waker = Waker::new(cpu.kick_handle()).unwrap();
+    let wakers: Vec<_> = cpus.iter().map(|cpu| Waker::new(cpu.kick_handle())).collect();
     let config = platform::Config {
-        processors: 1,
+        processors: cpus.len(),
         tsc: Hertz(u64::from(clock.tsc_khz()) * 1000),
         memory_bytes: MEMORY_BYTES,
     };
     let surroundings = platform::Surroundings {
         clock: Arc::clone(&clock) as Arc<dyn Clock>,
         memory: Arc::new(memory.map().clone()),
-        wake: Arc::new(waker.clone()),
+        wake: Arc::new(Wakers(wakers.clone())),
     };
     let mut platform = Platform::new(config, surroundings).unwrap();
     let console = Console::default();
-    let mut configuration =
-        Configuration { memory: MEMORY_BYTES, debug_exit: true, ..Configuration::default() };
+    let mut configuration = Configuration {
+        memory: MEMORY_BYTES,
+        processors: cpus.len(),
+        debug_exit: true,
+        ..Configuration::default()
+    };
     configuration.console.input = input;
     configuration.console.output = Some(Box::new(console.clone()));
     let lines = crate::line::plug_in(&mut platform, &mut configuration, &memory).unwrap();
-    Bench { runner: Runner::new(cpu, platform, lines, clock, waker).unwrap(), console }
+    Bench { runner: Runner::new(cpus, platform, lines, clock, wakers).unwrap(), console, memory }
 }
 
 fn write(port: u16, value: u32) -> Step {
@@ -238,7 +322,7 @@ fn timer(vector: u8, ticks: u64) -> Vec<Step> {
 fn check(script: Vec<Step>, outcome: &Outcome, said: &[Said]) {
     let mut bench = machine(script);
     assert_eq!(bench.runner.run().unwrap(), *outcome);
-    assert_eq!(bench.runner.cpu.said, said);
+    assert_eq!(bench.cpu().said, said);
 }
 
 fn end_of_script() -> Outcome {
@@ -283,8 +367,8 @@ fn what_the_guest_sends_arrives_though_it_never_exits_again() {
     let mut bench = machine([write(0x3f8, 'h'.into()), write(0x3f8, 'i'.into()), Step::Compute]);
     let console = bench.console.clone();
     // The alarm that passes the bytes on is what ends the computation.
-    bench.runner.cpu.script.push_back(Step::Exit(Exit::Kicked));
-    bench.runner.cpu.script.push_back(write(0xf4, 0));
+    bench.cpu().script.push_back(Step::Exit(Exit::Kicked));
+    bench.cpu().script.push_back(write(0xf4, 0));
     bench.runner.run().unwrap();
     assert_eq!(console.text(), "hi");
 }
@@ -295,7 +379,7 @@ fn a_timer_interrupts_a_guest_that_computes() {
     script.extend([Step::Interrupts(true), Step::Compute]);
     let mut bench = machine(script);
     bench.runner.run().unwrap();
-    assert_eq!(bench.runner.cpu.said.last(), Some(&Said::Interrupt(0x40)));
+    assert_eq!(bench.cpu().said.last(), Some(&Said::Interrupt(0x40)));
 }
 
 #[test]
@@ -306,8 +390,9 @@ fn a_timer_wakes_a_guest_that_sleeps_and_only_then() {
     let start = Instant::now();
     assert_eq!(bench.runner.run().unwrap(), end_of_script());
     assert!(start.elapsed() >= Duration::from_millis(30), "{:?}", start.elapsed());
-    assert_eq!(bench.runner.cpu.said.last(), Some(&Said::Interrupt(0x41)));
-    assert!(bench.runner.cpu.halts <= 5, "woken {} times", bench.runner.cpu.halts);
+    assert_eq!(bench.cpu().said.last(), Some(&Said::Interrupt(0x41)));
+    let halts = bench.cpu().halts;
+    assert!(halts <= 5, "woken {halts} times");
 }
 
 #[test]
@@ -316,8 +401,8 @@ fn an_interrupt_waits_for_its_window() {
     script.extend([Step::Compute, Step::Interrupts(true), Step::HaltUntilInterrupt]);
     let mut bench = machine(script);
     bench.runner.run().unwrap();
-    assert_eq!(bench.runner.cpu.said.last(), Some(&Said::Interrupt(0x42)));
-    assert_eq!(bench.runner.cpu.windows, 1);
+    assert_eq!(bench.cpu().said.last(), Some(&Said::Interrupt(0x42)));
+    assert_eq!(bench.cpu().windows, 1);
 }
 
 #[test]
@@ -326,24 +411,23 @@ fn a_halt_for_ever_costs_nothing_and_can_be_stopped() {
     let mut script = timer(0x43, 1);
     script.extend([Step::Compute, Step::HaltUntilInterrupt]);
     let mut bench = machine(script);
-    let (stop, waker) = bench.runner.stop_request();
+    let control = bench.runner.control();
     let other = std::thread::spawn(move || {
         std::thread::sleep(Duration::from_millis(100));
-        stop.store(true, Ordering::Release);
-        waker.wake();
+        control.stop();
     });
     assert_eq!(bench.runner.run().unwrap(), Outcome::Stopped);
     other.join().unwrap();
-    assert!(bench.runner.cpu.halts <= 5, "woken {} times", bench.runner.cpu.halts);
+    let halts = bench.cpu().halts;
+    assert!(halts <= 5, "woken {halts} times");
 }
 
 #[test]
 fn a_guest_that_computes_for_ever_can_be_stopped() {
     let mut bench = machine([Step::Compute]);
-    let (stop, waker) = bench.runner.stop_request();
+    let control = bench.runner.control();
     let other = std::thread::spawn(move || {
-        stop.store(true, Ordering::Release);
-        waker.wake();
+        control.stop();
     });
     assert_eq!(bench.runner.run().unwrap(), Outcome::Stopped);
     other.join().unwrap();
@@ -363,14 +447,14 @@ fn input_wakes_a_guest_that_sleeps() {
     script.extend([write(0x3fa, 0x07), write(0x3fc, 0x0b), write(0x3f9, 0x01)]);
     script.extend([Step::Interrupts(true), Step::HaltUntilInterrupt]);
     script.push(Step::Exit(Exit::IoRead { port: 0x3f8, size: 1 }));
-    let mut bench = machine_with_input(script, Some(from.into()));
+    let mut bench = build(vec![script.into()], Some(from.into()));
     let typist = std::thread::spawn(move || {
         std::thread::sleep(Duration::from_millis(50));
         to.write_all(b"x").unwrap();
         to
     });
     assert_eq!(bench.runner.run().unwrap(), end_of_script());
-    let said = &bench.runner.cpu.said;
+    let said = &bench.runner.cpus[0].said;
     assert_eq!(said[said.len() - 2..], [Said::Interrupt(0x44), Said::Read('x'.into())]);
     typist.join().unwrap();
     bench.runner.lines.readers.iter_mut().for_each(crate::line::Reader::stop);

@@ -146,7 +146,7 @@ static struct event seeded(const void *code)
     start.rax = 0x1111111111111111, start.rbx = 0x2222222222222222, start.rcx = 0x3333333333333333;
     start.rdx = 0x80, start.rbp = 0x5555555555555555, start.r8 = 0x6666666666666666;
     start.r12 = 0x7777777777777777, start.rsi = (word)&far_target;
-    start.rflags = 2 | F_CF | F_ZF | 0x894;
+    start.rflags |= F_CF | F_ZF | 0x894;
     return start;
 }
 

@@ -141,6 +141,10 @@ static void fx_areas(void)
 
 static void extended(void)
 {
+    if (read_cr4() & CR4_OSXSAVE) {
+        run_kernel(set_xcr, 0, 1);
+        write_cr4(read_cr4() & ~CR4_OSXSAVE);
+    }
     run_kernel(get_xcr, 0, 0);
     check_event(UD, 0, (word)get_xcr_at, "xgetbv without OSXSAVE");
     run_kernel(save_x, (word)area, 3);

@@ -19,7 +19,7 @@ SNIPPET(iret_flags,
 static struct event with_iopl(const void *code, unsigned iopl, word rdi)
 {
     struct event start = user_state(code);
-    start.rflags |= (word)iopl << 12;
+    start.rflags = 2 | (word)iopl << 12;
     start.rdi = rdi;
     return start;
 }

@@ -7,8 +7,8 @@ SNIPPET(read_segments, "mov %ds, %eax; mov %es, %ebx; mov %fs, %ecx; mov %gs, %e
 SNIPPET(far_jump, "nop", "ljmpl *(%rdi)", "");
 SNIPPET(far_call, "nop", "lcall *(%rdi)", "");
 SNIPPET(return_far, "push %rsi; push %rdi", "lretq", "");
-SNIPPET(return_far_outer, "push $0x23; push %rdx; push %rsi; push %rdi", "lretq", "");
-SNIPPET(return_far_pop, "push $0x23; push %rdx; push $1; push $2; push %rsi; push %rdi",
+SNIPPET(return_far_outer, "push $0x2b; push %rdx; push %rsi; push %rdi", "lretq", "");
+SNIPPET(return_far_pop, "push $0x2b; push %rdx; push $1; push $2; push %rsi; push %rdi",
         "lretq $16", "");
 SNIPPET(iret_same, "mov %rsp, %rax; push %rdx; push %rax; pushfq; push %rsi; push %rdi", "iretq",
         "");

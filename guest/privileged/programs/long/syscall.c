@@ -56,7 +56,7 @@ static void syscalls(void)
     check(last.rax, 0x55, "execution goes on after syscall");
     check(last.cs, USER_CS64, "sysretq: CS");
     check(last.ss, USER_DS, "sysretq: SS");
-    check(last.rflags, 2 | F_CF | F_DF, "sysretq: RFLAGS");
+    check(last.rflags, start.rflags, "sysretq: RFLAGS");
     wrmsr(MSR_EFER, rdmsr(MSR_EFER) & ~EFER_SCE);
     run_user(call_system, 0, 0);
     check_event(UD, 0, USER(call_system_at), "syscall without SCE");
@@ -83,6 +83,8 @@ static void sysrets(void)
     check(last.vector, GP, "sysretq to a non-canonical RCX");
     if (is_intel())
         check_event(GP, 0, (word)return_64_at, "sysretq to a non-canonical RCX faults in ring 0");
+    else
+        check(last.cs, USER_CS64, "sysretq to a non-canonical RCX faults in ring 3");
     start = kernel_state(return_32);
     start.rcx = USER(landing_32) | 0xff00000000;
     start.r11 = 2;
@@ -122,7 +124,7 @@ static void sysenters(void)
     run(&start);
     check_event(DONE, 0, USER(landing_after) + 2, "sysexit to 64-bit mode");
     check(last.cs, USER_CS64, "sysexit: CS");
-    check(last.ss, 0x33, "sysexit: SS");
+    check(last.ss, 0x3b, "sysexit: SS");
     check(last.rsp, start.rcx, "sysexit: RSP");
     start.rdx = NONCANONICAL;
     run(&start);
@@ -173,9 +175,11 @@ static void fsgsbase(void)
         skip("rdfsbase", "no FSGSBASE");
         return;
     }
+    word cr4 = read_cr4();
+    write_cr4(cr4 & ~CR4_FSGSBASE);
     run_user(read_fs_base, 0, 0);
     check_event(UD, 0, USER(read_fs_base_at), "rdfsbase without CR4.FSGSBASE");
-    write_cr4(read_cr4() | CR4_FSGSBASE);
+    write_cr4(cr4 | CR4_FSGSBASE);
     run_user(write_fs_base, 0x12345678abc, 0);
     check(last.rax, 0x12345678abc, "wrfsbase in ring 3");
     run_user(write_gs_base, 0xffffffff81234567, 0);
@@ -184,7 +188,7 @@ static void fsgsbase(void)
     check(last.rax, 0x81234567, "wrfsbase of 32 bits");
     run_user(write_fs_base, NONCANONICAL, 0);
     check_event(GP, 0, USER(write_fs_base_at), "wrfsbase of a non-canonical address");
-    write_cr4(read_cr4() & ~CR4_FSGSBASE);
+    write_cr4(cr4);
 }
 
 int main(void)

@@ -92,8 +92,8 @@ static void periodic(void)
     hooks[VECTOR] = tick;
     /* Twice the count takes about twice the time. */
     u64 times[2] = {~0ul, ~0ul};
-    for (unsigned i = 0; i < 16; i++) {
-        /* The least of eight: a busy host stops the guest for a while now and then. */
+    for (unsigned i = 0; i < 48; i++) {
+        /* The least of many: a busy host stops the guest for a while now and then. */
         ticks = 0;
         u64 start = rdtsc();
         apic_timer(VECTOR, 0, 2000000 << (i & 1));

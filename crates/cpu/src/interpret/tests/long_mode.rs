@@ -3,6 +3,7 @@
 use iced_x86::code_asm::*;
 
 use super::{check_long, place, selector};
+use crate::exit::Exit;
 use crate::state::rflags;
 
 fn nothing(_: &mut super::Machine) {}
@@ -289,4 +290,143 @@ fn flags_move_through_the_stack() {
             assert_eq!(flags & (wanted | rflags::TF), wanted);
         },
     );
+}
+
+#[test]
+fn calls_to_the_hypervisor_leave_and_are_answered() {
+    for interpret_only in [true, false] {
+        let mut machine = super::long_mode(interpret_only);
+        machine.assemble(64, place::CODE, |a| {
+            a.mov(eax, 5)?;
+            a.mov(ebx, 1)?;
+            a.mov(ecx, 2)?;
+            a.mov(edx, 3)?;
+            a.mov(esi, 4)?;
+            a.vmcall()?;
+            a.vmmcall()?;
+            a.hlt()
+        });
+        let call = |number| Exit::Hypercall { number, arguments: [1, 2, 3, 4] };
+        assert_eq!(machine.exit(), call(5));
+        machine.cpu.complete_read(6);
+        assert_eq!(machine.exit(), call(6));
+        machine.cpu.complete_read(u64::MAX);
+        machine.run();
+        assert_eq!(machine.regs().gpr[0], u64::MAX);
+    }
+}
+
+#[test]
+fn near_branches_to_addresses_that_are_not_canonical_fault_where_they_are() {
+    type Program = fn(&mut CodeAssembler) -> Result<(), iced_x86::IcedError>;
+    let programs: [(Program, u64, u64); 5] = [
+        (|a| a.jmp(rax), 0, 10),
+        (|a| a.jmp(qword_ptr(place::DATA + 0x20)), 0, 10),
+        (|a| a.call(rax), 0, 10),
+        (
+            |a| {
+                a.push(rax)?;
+                a.ret()
+            },
+            8,
+            11,
+        ),
+        (
+            |a| {
+                a.push(rax)?;
+                a.ret_1(24)
+            },
+            8,
+            11,
+        ),
+    ];
+    for (program, pushed, place) in programs {
+        check_long(
+            |machine| machine.write_u64(place::DATA + 0x20, 1 << 47),
+            |a| {
+                a.mov(rax, 1u64 << 47)?;
+                program(a)
+            },
+            |machine| {
+                assert_eq!(machine.read_u64(place::DATA) & 0xff, 13);
+                let frame = machine.regs().gpr[4];
+                assert_eq!(machine.read_u64(frame), place::CODE + place);
+                assert_eq!(machine.read_u64(frame + 24), place::STACK - pushed);
+            },
+        );
+    }
+}
+
+#[test]
+fn a_direct_jump_out_of_the_canonical_addresses_faults_where_it_is() {
+    let end = (1u64 << 47) - 0x1000;
+    for (bytes, place) in [
+        // `jmp`, `call`, `jc` (taken) over the end; and on to what comes after the end.
+        (&[0xe9, 0, 0x10, 0, 0][..], 0xf00),
+        (&[0xe8, 0, 0x10, 0, 0], 0xf00),
+        (&[0x0f, 0x82, 0, 0x10, 0, 0], 0xf00),
+        (&[0x90, 0x90], 0xffe),
+    ] {
+        check_long(
+            |machine| {
+                // The page before the end is the one at DATA.
+                machine.write_u64(place::PAGES + 8 * 255, place::PAGES + 0x1007);
+                machine.write_u64(place::PAGES + 0x1000 + 8 * 511, place::PAGES + 0x2007);
+                machine.write_u64(place::PAGES + 0x2000 + 8 * 511, place::PAGES + 0x3003);
+                machine.write_u64(place::PAGES + 0x3000 + 8 * 511, place::DATA & !0xfff | 3);
+                machine.write(place::DATA & !0xfff | place, bytes);
+            },
+            |a| {
+                a.mov(rax, end + place)?;
+                a.stc()?;
+                a.jmp(rax)
+            },
+            |machine| {
+                assert_eq!(machine.read_u64(place::DATA) & 0xff, 13);
+                let frame = machine.regs().gpr[4];
+                let falls_through = bytes[0] == 0x90;
+                let expected = if falls_through { 1 << 47 } else { end + place };
+                assert_eq!(machine.read_u64(frame), expected, "{bytes:x?}");
+                assert_eq!(machine.read_u64(frame + 24), place::STACK);
+            },
+        );
+    }
+}
+
+/// An operand that begins in the last page and ends in the first. The last is not there, and an
+/// empty entry of the TLB, which still knows the page that it was for, must not be taken for it.
+#[test]
+fn an_access_that_wraps_around_the_end_of_the_addresses_faults() {
+    type Access = fn(&mut CodeAssembler, i64) -> Result<(), iced_x86::IcedError>;
+    let accesses: [(Access, i64, u64); 6] = [
+        (|a, at| a.mov(ax, word_ptr(at)), 2, 0),
+        (|a, at| a.mov(eax, dword_ptr(at)), 4, 0),
+        (|a, at| a.mov(rax, qword_ptr(at)), 8, 0),
+        (|a, at| a.mov(qword_ptr(at), rax), 8, 2),
+        (|a, at| a.movdqu(xmm0, xmmword_ptr(at)), 16, 0),
+        (|a, at| a.movdqu(xmmword_ptr(at), xmm0), 16, 2),
+    ];
+    /// The page of the same entry.
+    const PAGE: u64 = ((crate::memory::tlb::ENTRIES - 1) as u64) << 12;
+    for (access, size, error) in accesses {
+        for before in 1..=size {
+            check_long(
+                |machine| {
+                    machine.write_u64(place::PAGES + 0x2000 + 8 * (PAGE >> 21), 0x20_0083);
+                },
+                |a| {
+                    a.mov(rcx, qword_ptr(PAGE))?;
+                    a.mov(qword_ptr(PAGE), rcx)?;
+                    a.invlpg(byte_ptr(PAGE))?;
+                    access(a, -before)
+                },
+                |machine| {
+                    assert_eq!(machine.read::<1>(place::DATA)[0], 14, "{size} at -{before}");
+                    assert_eq!(machine.read_u64(place::DATA + 8), error, "{size} at -{before}");
+                    let address = machine.regs().cr2.wrapping_neg();
+                    assert_eq!(address, before as u64, "{size} at -{before}");
+                },
+            );
+        }
+    }
 }

@@ -1,16 +1,22 @@
-//! Small programs on a small machine, run by the interpreter alone and by the translator, which
-//! must agree.
+//! Small programs on a small machine, run by the interpreter alone, by the translator, and with user
+//! code in helper processes, which must agree.
 
 mod classes;
 mod events;
 mod legacy_modes;
 mod long_mode;
+mod mirror;
+mod relocation;
+mod returns;
+mod several;
 mod vectors;
 
 use iced_x86::code_asm::CodeAssembler;
 
 use crate::exit::Exit;
+use crate::package::Package;
 use crate::state::{Attributes, Registers, Segment, SegmentRegister, cr0, cr4, efer};
+use crate::user::UserExecution;
 use crate::vcpu::{Config, RamRegion, Vcpu};
 
 /// Bytes of RAM.
@@ -34,30 +40,34 @@ pub(super) mod place {
     pub(in super::super) const HOLE: u64 = 0x40_0000;
 }
 
-/// Selectors of the test GDT.
+/// Selectors of the test GDT. Those of user code are Linux's, without which it cannot run directly.
 pub(super) mod selector {
     pub(in super::super) const CODE_64: u16 = 0x08;
     pub(in super::super) const DATA: u16 = 0x10;
-    pub(in super::super) const USER_CODE_32: u16 = 0x1b;
-    pub(in super::super) const USER_DATA: u16 = 0x23;
-    pub(in super::super) const USER_CODE_64: u16 = 0x2b;
-    pub(in super::super) const TSS: u16 = 0x30;
+    pub(in super::super) const USER_CODE_32: u16 = 0x23;
+    pub(in super::super) const USER_DATA: u16 = 0x2b;
+    pub(in super::super) const USER_CODE_64: u16 = 0x33;
     pub(in super::super) const CODE_32: u16 = 0x40;
     pub(in super::super) const SECOND_TSS: u16 = 0x50;
     pub(in super::super) const CALL_GATE: u16 = 0x58;
     pub(in super::super) const DATA_16: u16 = 0x60;
+    pub(in super::super) const TSS: u16 = 0x70;
 }
 
 /// A processor with a little memory.
 pub(super) struct Machine {
     pub(super) cpu: Vcpu,
     ram: *mut u8,
+    /// The memory that the host's MMU can map again, where there is such.
+    memory: Option<host::GuestMemory>,
 }
 
 impl Drop for Machine {
     fn drop(&mut self) {
-        // SAFETY: allocated below with this layout, and not used after the processor.
-        unsafe { std::alloc::dealloc(self.ram, layout()) };
+        if self.memory.is_none() {
+            // SAFETY: allocated below with this layout, and not used after the processor.
+            unsafe { std::alloc::dealloc(self.ram, layout()) };
+        }
     }
 }
 
@@ -73,8 +83,39 @@ impl Machine {
             let config = Config { apic_id: 0, processors: 1, tsc_khz: 1_000_000, interpret_only };
             let region = RamRegion { guest: 0, size: RAM_BYTES as u64, host: ram };
             let cpu = Vcpu::new(config, vec![region]).expect("this host can run guests");
-            Self { cpu, ram }
+            Self { cpu, ram, memory: None }
         }
+    }
+
+    /// In memory that can have a mirror.
+    fn in_memory() -> Self {
+        let memory = host::GuestMemory::new(&[(0, RAM_BYTES as u64)]).expect("a little memory");
+        let config =
+            Config { apic_id: 0, processors: 1, tsc_khz: 1_000_000, interpret_only: false };
+        let cpu = Vcpu::in_memory(config, &memory).expect("this host can run guests");
+        Self { cpu, ram: memory.regions()[0].host, memory: Some(memory) }
+    }
+
+    /// With helper processes, in which all user code runs that can.
+    fn with_helpers() -> Self {
+        let memory = host::GuestMemory::new(&[(0, RAM_BYTES as u64)]).expect("a little memory");
+        let helpers = direct::Helpers::start(&memory).expect("this host runs helpers");
+        let package = Package::with_helpers(&memory, &helpers, UserExecution::Direct);
+        let config =
+            Config { apic_id: 0, processors: 1, tsc_khz: 1_000_000, interpret_only: false };
+        let cpu = Vcpu::in_package(config, &package.expect("this host runs helpers"));
+        let cpu = cpu.expect("this host can run guests");
+        Self { cpu, ram: memory.regions()[0].host, memory: Some(memory) }
+    }
+
+    /// Another processor of the same machine, in the same state but for its entry point and stack.
+    pub(super) fn another(&self, entry: u64, stack: u64) -> Vcpu {
+        let config = Config { apic_id: 1, ..self.cpu.config };
+        let mut cpu = Vcpu::in_package(config, &self.cpu.package).expect("the package has room");
+        cpu.context.regs = self.cpu.context.regs;
+        cpu.context.regs.rip = entry;
+        cpu.context.regs.gpr[4] = stack;
+        cpu
     }
 
     pub(super) fn write(&mut self, at: u64, bytes: &[u8]) {
@@ -174,7 +215,7 @@ impl Machine {
 }
 
 /// Descriptors of the test GDT.
-fn descriptors() -> [u64; 14] {
+fn descriptors() -> [u64; 16] {
     let tss = |base: u64| 0x0000_8900_0000_0fff | (base & 0xff_ffff) << 16;
     let gate = 0x0000_ec00_0000_0000
         | u64::from(selector::CODE_32) << 16
@@ -184,16 +225,18 @@ fn descriptors() -> [u64; 14] {
         0,
         0x00af_9b00_0000_ffff,
         0x00cf_9300_0000_ffff,
+        0,
         0x00cf_fb00_0000_ffff,
         0x00cf_f300_0000_ffff,
         0x00af_fb00_0000_ffff,
-        tss(place::TSS),
         0,
         0x00cf_9b00_0000_ffff,
         0x0000_9b00_0000_ffff,
         tss(place::TSS + 0x800),
         gate,
         0x0000_9300_0000_ffff,
+        0,
+        tss(place::TSS),
         0,
     ]
 }
@@ -203,7 +246,7 @@ fn load_descriptors(machine: &mut Machine) {
         machine.write_u64(place::GDT + 8 * index as u64, descriptor);
     }
     let regs = machine.regs();
-    (regs.gdtr.base, regs.gdtr.limit) = (place::GDT, 8 * 14 - 1);
+    (regs.gdtr.base, regs.gdtr.limit) = (place::GDT, 8 * 16 - 1);
     (regs.idtr.base, regs.idtr.limit) = (place::IDT, 0xfff);
 }
 
@@ -221,7 +264,10 @@ pub(super) fn segment(selector: u16) -> Segment {
 /// In 64-bit mode at CPL 0, the first 4 MiB mapped to themselves: supervisor pages, except for the
 /// second 2 MiB, which the user may use.
 pub(super) fn long_mode(interpret_only: bool) -> Machine {
-    let mut machine = Machine::new(interpret_only);
+    enter_long_mode(Machine::new(interpret_only))
+}
+
+fn enter_long_mode(mut machine: Machine) -> Machine {
     load_descriptors(&mut machine);
     machine.write_u64(place::PAGES, place::PAGES + 0x1007);
     machine.write_u64(place::PAGES + 0x1000, place::PAGES + 0x2007);
@@ -284,14 +330,14 @@ pub(super) fn real_mode() -> Machine {
     machine
 }
 
-/// Run a 64-bit program, which ends with `hlt`, in both ways; look at what it leaves.
+/// Run a 64-bit program, which ends with `hlt`, in all ways; look at what it leaves.
 pub(super) fn check_long(
     prepare: impl Fn(&mut Machine),
     program: impl Fn(&mut CodeAssembler) -> Result<(), iced_x86::IcedError>,
     verify: impl Fn(&mut Machine),
 ) {
-    for interpret_only in [true, false] {
-        let mut machine = long_mode(interpret_only);
+    let machines = [|| Machine::new(true), || Machine::new(false), Machine::with_helpers];
+    for mut machine in machines.map(|new| enter_long_mode(new())) {
         machine.assemble(64, place::CODE, &program);
         prepare(&mut machine);
         machine.run();

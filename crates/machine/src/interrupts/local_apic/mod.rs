@@ -1,7 +1,9 @@
 //! The local APIC of one processor, in xAPIC mode (a page of MMIO) and x2APIC mode (MSRs)
 //! (SDM 3A chapter 11).
 //!
-//! It reaches nobody: what leaves it is an [`Effect`] that the caller carries out.
+//! It belongs to its processor's thread. It reaches nobody: what leaves it is an [`Effect`] that the
+//! caller carries out; what comes in waits in a [`Mailbox`] until the owner looks
+//! ([`LocalApic::absorb`]).
 //!
 //! Known differences: there is no interrupt behind the thermal and performance-counter entries of
 //! the LVT, and arbitration priority and remote read are zero, as on every processor since the
@@ -13,14 +15,16 @@ mod registers;
 #[cfg(test)]
 mod tests;
 mod timer;
-mod vectors;
+
+use std::sync::Arc;
 
 use bits::{Base, Errors, Lvt, Spurious, lvt};
 pub use timer::FREQUENCY;
 use timer::Timer;
-use vectors::Vectors;
 
+use super::mailbox::{Face, Mailbox, Signals};
 use super::message::{DeliveryMode, Message};
+use super::vectors::Vectors;
 use crate::layout::LOCAL_APIC;
 use crate::time::{Clock, Hertz, Nanoseconds};
 
@@ -52,6 +56,7 @@ pub enum StartUp {
 #[derive(Debug)]
 pub struct LocalApic {
     id: u32,
+    mailbox: Arc<Mailbox>,
     base: Base,
     task_priority: u8,
     logical: u32,
@@ -71,14 +76,19 @@ pub struct LocalApic {
     external: bool,
     init: bool,
     start_page: Option<u8>,
+    /// The processor waits for a start-up message (SDM 3A 9.4.1).
+    waits: bool,
 }
 
 impl LocalApic {
     /// The APIC of processor `id`, of which 0 is the bootstrap processor.
-    pub fn new(id: u32, tsc: Hertz) -> Self {
+    pub fn new(mailbox: Arc<Mailbox>, tsc: Hertz) -> Self {
+        let id = mailbox.id();
         let bootstrap = if id == 0 { Base::BOOTSTRAP } else { Base::empty() };
+        mailbox.clear();
         let mut apic = Self {
             id,
+            mailbox,
             base: Base::from_bits_truncate(LOCAL_APIC.0) | Base::ENABLED | bootstrap,
             task_priority: 0,
             logical: 0,
@@ -96,6 +106,7 @@ impl LocalApic {
             external: false,
             init: false,
             start_page: None,
+            waits: id != 0,
         };
         apic.initialize();
         apic
@@ -103,7 +114,7 @@ impl LocalApic {
 
     /// As after power-on (SDM 3A 11.4.7.1).
     pub fn reset(&mut self) {
-        *self = Self::new(self.id, self.timer.tsc());
+        *self = Self::new(Arc::clone(&self.mailbox), self.timer.tsc());
     }
 
     /// As after INIT: all but the id and the base (SDM 3A 11.4.7.3). LINT0 of the bootstrap
@@ -126,6 +137,20 @@ impl LocalApic {
         }
         self.timer.reset();
         self.external = false;
+        self.publish();
+    }
+
+    /// Tell senders how this APIC is to be addressed.
+    #[inline]
+    fn publish(&self) {
+        let mut face = Face::empty();
+        face.set(Face::ENABLED, self.base.contains(Base::ENABLED));
+        face.set(Face::ACCEPTS_VECTORS, self.spurious.contains(Spurious::ENABLED));
+        face.set(Face::X2APIC, self.base.contains(Base::X2APIC));
+        face.set(Face::FLAT, self.format >> 28 == 0xf);
+        let lint0_open = !self.lvt[lvt::LINT0].contains(Lvt::MASKED);
+        face.set(Face::LINT0_OPEN, lint0_open || !self.base.contains(Base::ENABLED));
+        self.mailbox.show(face.with(self.processor_priority(), (self.logical >> 24) as u8));
     }
 
     /// Add to the processor's time-stamp counter, which TSC deadlines are compared with.
@@ -148,6 +173,7 @@ impl LocalApic {
         let vector = self.pending()?;
         self.request.remove(vector);
         self.in_service.insert(vector);
+        self.publish();
         Some(vector)
     }
 
@@ -167,17 +193,34 @@ impl LocalApic {
         std::mem::take(&mut self.non_maskable)
     }
 
-    /// Whether one is there.
-    pub fn has_non_maskable(&self) -> bool {
-        self.non_maskable
-    }
-
-    /// INIT and then the start-up message, each once.
+    /// INIT and then the start-up message, each once. A start-up message that finds the processor
+    /// at work is ignored (SDM 3A 9.4.1).
     pub fn take_start_up(&mut self) -> Option<StartUp> {
         if std::mem::take(&mut self.init) {
             return Some(StartUp::Init);
         }
-        self.start_page.take().map(StartUp::At)
+        let page = self.start_page.take()?;
+        std::mem::take(&mut self.waits).then_some(StartUp::At(page))
+    }
+
+    /// Whether the processor waits for a start-up message and does nothing else.
+    #[inline]
+    pub fn waits_for_start_up(&self) -> bool {
+        self.waits
+    }
+
+    /// Whether another processor has ended a halt of this one, once.
+    #[inline]
+    pub fn take_unhalt(&mut self) -> bool {
+        self.mailbox.take_unhalt()
+    }
+
+    /// The vector whose end the guest may note in memory: it needs no broadcast, and nothing waits
+    /// for it.
+    #[inline]
+    pub fn silent_end(&self) -> Option<u8> {
+        let vector = self.in_service.highest()?;
+        (self.request.is_empty() && !self.trigger.contains(vector)).then_some(vector)
     }
 
     /// CR8.
@@ -188,6 +231,7 @@ impl LocalApic {
     /// CR8: bits 3:0 become bits 7:4 of the register (SDM 3A 11.8.6).
     pub fn set_task_priority_class(&mut self, class: u8) {
         self.task_priority = class << 4;
+        self.publish();
     }
 
     /// SDM 3A 11.8.3.1.
@@ -199,61 +243,41 @@ impl LocalApic {
 
     // What comes in.
 
-    /// Take a message that is addressed to this processor.
-    pub fn accept(&mut self, message: &Message) {
-        if !self.base.contains(Base::ENABLED) {
-            return;
-        }
-        match message.mode {
-            DeliveryMode::Fixed | DeliveryMode::LowestPriority => {
-                self.accept_vector(message.vector, message.level);
-            }
-            DeliveryMode::NonMaskable => self.non_maskable = true,
-            DeliveryMode::External => self.external = true,
-            DeliveryMode::Init => {
-                self.initialize();
-                self.init = true;
-                self.start_page = None;
-            }
-            DeliveryMode::StartUp => self.start_page = Some(message.vector),
-            DeliveryMode::SystemManagement | DeliveryMode::Reserved => {}
+    /// Take what others have left; cheap when that is nothing.
+    #[inline]
+    pub fn absorb(&mut self) {
+        if self.mailbox.take_attention() {
+            self.take_mail();
         }
     }
 
-    /// INTR of the 8259 pair rises, on LINT0. In ExtINT mode it is the level that counts.
-    pub fn lint0_rises(&mut self) {
-        self.local_interrupt(lvt::LINT0);
+    fn take_mail(&mut self) {
+        let signals = self.mailbox.take_signals();
+        let mailbox = Arc::clone(&self.mailbox);
+        mailbox.move_vectors(&mut self.request, &mut self.trigger);
+        if signals.contains(Signals::INIT) {
+            self.initialize();
+            self.non_maskable = false;
+            self.init = true;
+            self.start_page = None;
+            self.waits = !self.base.contains(Base::BOOTSTRAP);
+        }
+        if signals.contains(Signals::START_UP) {
+            self.start_page.get_or_insert((signals.bits() >> 8) as u8);
+        }
+        self.non_maskable |= signals.contains(Signals::NON_MASKABLE);
+        self.external |= signals.contains(Signals::EXTERNAL);
+        if signals.contains(Signals::ILLEGAL_VECTOR) {
+            self.report(Errors::RECEIVED_ILLEGAL_VECTOR);
+        }
+        if signals.contains(Signals::LINT0) {
+            self.local_interrupt(lvt::LINT0);
+        }
     }
 
     /// NMI of the chip set, on LINT1.
     pub fn lint1_rises(&mut self) {
         self.local_interrupt(lvt::LINT1);
-    }
-
-    /// Whether `address` names this APIC physically; the I/O APIC knows 8 bits only.
-    pub fn has_id(&self, address: u32) -> bool {
-        self.id == address
-    }
-
-    /// Whether `address` names this APIC logically (SDM 3A 11.6.2.2, 11.12.10.1).
-    pub fn matches_logical(&self, address: u32) -> bool {
-        if self.base.contains(Base::X2APIC) {
-            let own = self.x2apic_logical_id();
-            return own >> 16 == address >> 16 && own & address & 0xffff != 0;
-        }
-        let own = self.logical >> 24;
-        if self.format >> 28 == 0xf {
-            return own & address & 0xff != 0;
-        }
-        let same_cluster = own >> 4 == address >> 4 & 0xf || address >> 4 & 0xf == 0xf;
-        same_cluster && own & address & 0xf != 0
-    }
-
-    /// What arbitration for a lowest-priority message goes by (SDM 3A 11.6.2.4); a processor whose
-    /// APIC is off does not take part.
-    pub fn arbitration(&self) -> Option<u8> {
-        let on = self.base.contains(Base::ENABLED) && self.spurious.contains(Spurious::ENABLED);
-        on.then(|| self.processor_priority())
     }
 
     // Time.
@@ -327,13 +351,12 @@ impl LocalApic {
         }
     }
 
-    fn end_of_interrupt(&mut self) -> Effect {
+    /// The interrupt in service with the highest priority has ended.
+    #[inline]
+    pub fn end_of_interrupt(&mut self) -> Effect {
         let Some(vector) = self.in_service.highest() else { return Effect::None };
         self.in_service.remove(vector);
+        self.publish();
         if self.trigger.contains(vector) { Effect::End(vector) } else { Effect::None }
-    }
-
-    fn x2apic_logical_id(&self) -> u32 {
-        self.id >> 4 << 16 | 1 << (self.id & 15)
     }
 }

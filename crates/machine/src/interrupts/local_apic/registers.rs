@@ -3,6 +3,7 @@
 use super::bits::{Base, Command, Errors, Lvt, Spurious, VERSION, lvt, offset};
 use super::timer::Mode;
 use super::{Effect, Fault, LocalApic};
+use crate::interrupts::mailbox::x2apic_logical_id;
 use crate::time::Clock;
 
 /// Where the x2APIC's MSRs start (SDM 3A table 11-6).
@@ -51,6 +52,7 @@ impl LocalApic {
                 }
             }
         }
+        self.publish();
         Effect::None
     }
 
@@ -65,7 +67,7 @@ impl LocalApic {
         }
         let value = match index.wrapping_sub(FIRST_MSR).wrapping_shl(4) {
             offset::ID => self.id,
-            offset::LOGICAL_DESTINATION => self.x2apic_logical_id(),
+            offset::LOGICAL_DESTINATION => x2apic_logical_id(self.id),
             offset::COMMAND_LOW => return Ok(self.command),
             at => self.read_common(at, clock).ok_or(Fault)?,
         };
@@ -99,7 +101,10 @@ impl LocalApic {
                 self.command = value;
                 self.send_command()
             }
-            at if self.write_common(at, low, clock) => Effect::None,
+            at if self.write_common(at, low, clock) => {
+                self.publish();
+                Effect::None
+            }
             _ => return Err(Fault),
         })
     }
@@ -125,6 +130,7 @@ impl LocalApic {
             _ => {}
         }
         self.base = new & !Base::BOOTSTRAP | self.base & Base::BOOTSTRAP;
+        self.publish();
         Ok(())
     }
 

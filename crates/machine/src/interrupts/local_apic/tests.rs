@@ -1,9 +1,11 @@
+use std::sync::Arc;
 use std::time::Duration;
 
 use proptest::prelude::*;
 
 use super::bits::offset;
 use super::{Effect, Fault, LocalApic, StartUp};
+use crate::interrupts::mailbox::Mailbox;
 use crate::interrupts::message::{DeliveryMode, Destination, Message};
 use crate::time::{Clock, Hertz, ManualClock, Nanoseconds};
 
@@ -22,13 +24,23 @@ fn clock() -> ManualClock {
 
 /// Enabled by software, as a kernel does it.
 fn enabled() -> LocalApic {
-    let mut apic = LocalApic::new(0, TSC);
+    let mut apic = new_apic(0);
     write(&mut apic, offset::SPURIOUS, 0x1ff);
     apic
 }
 
+fn new_apic(id: u32) -> LocalApic {
+    LocalApic::new(Arc::new(Mailbox::new(id)), TSC)
+}
+
+/// A message comes, and the processor looks.
+fn receive(apic: &mut LocalApic, message: &Message) {
+    apic.mailbox.accept(message);
+    apic.absorb();
+}
+
 fn in_x2apic_mode(id: u32) -> LocalApic {
-    let mut apic = LocalApic::new(id, TSC);
+    let mut apic = new_apic(id);
     apic.set_base(X2APIC).unwrap();
     apic
 }
@@ -46,17 +58,17 @@ fn message(vector: u8, level: bool) -> Message {
 }
 
 fn accept(apic: &mut LocalApic, vectors: &[u8]) {
-    vectors.iter().for_each(|&vector| apic.accept(&message(vector, false)));
+    vectors.iter().for_each(|&vector| receive(apic, &message(vector, false)));
 }
 
 #[test]
 fn it_starts_as_firmware_leaves_it() {
-    let mut apic = LocalApic::new(0, TSC);
+    let mut apic = new_apic(0);
     assert_eq!(apic.base(), XAPIC);
     assert_eq!(read(&mut apic, offset::VERSION), 0x0005_0014);
     assert_eq!(read(&mut apic, offset::SPURIOUS), 0xff);
     assert!(apic.takes_external(true), "LINT0 is in virtual wire mode");
-    let mut second = LocalApic::new(1, TSC);
+    let mut second = new_apic(1);
     assert_eq!(second.base(), 0xfee0_0800);
     assert_eq!(read(&mut second, offset::ID), 1 << 24);
     assert!(!second.takes_external(true));
@@ -64,7 +76,7 @@ fn it_starts_as_firmware_leaves_it() {
 
 #[test]
 fn nothing_is_accepted_while_it_is_off() {
-    let mut apic = LocalApic::new(0, TSC);
+    let mut apic = new_apic(0);
     accept(&mut apic, &[0x40]);
     assert_eq!(apic.pending(), None);
 }
@@ -99,7 +111,7 @@ fn the_task_priority_holds_back_its_class_and_lower() {
 #[test]
 fn registers_show_what_is_requested_and_served() {
     let mut apic = enabled();
-    apic.accept(&message(0x45, true));
+    receive(&mut apic, &message(0x45, true));
     assert_eq!(read(&mut apic, offset::REQUEST + 0x20), 1 << 5);
     assert_eq!(read(&mut apic, offset::TRIGGER_MODE + 0x20), 1 << 5);
     apic.acknowledge();
@@ -110,8 +122,8 @@ fn registers_show_what_is_requested_and_served() {
 #[test]
 fn only_the_end_of_a_level_is_told() {
     let mut apic = enabled();
-    apic.accept(&message(0x45, true));
-    apic.accept(&message(0x55, false));
+    receive(&mut apic, &message(0x45, true));
+    receive(&mut apic, &message(0x55, false));
     apic.acknowledge();
     assert_eq!(write(&mut apic, offset::END_OF_INTERRUPT, 0), Effect::None);
     apic.acknowledge();
@@ -268,15 +280,55 @@ fn commands_go_where_they_say() {
 
 #[test]
 fn init_and_start_up_are_each_taken_once() {
-    let mut apic = LocalApic::new(1, TSC);
+    let mut apic = new_apic(1);
     write(&mut apic, offset::SPURIOUS, 0x1ff);
     let mut take = |mode, vector| {
-        apic.accept(&Message { mode, ..message(vector, false) });
+        receive(&mut apic, &Message { mode, ..message(vector, false) });
         [apic.take_start_up(), apic.take_start_up()]
     };
     assert_eq!(take(DeliveryMode::Init, 0), [Some(StartUp::Init), None]);
     assert_eq!(take(DeliveryMode::StartUp, 0x99), [Some(StartUp::At(0x99)), None]);
+    assert_eq!(take(DeliveryMode::StartUp, 0x98), [None, None], "it is at work");
     assert_eq!(read(&mut apic, offset::SPURIOUS), 0xff, "INIT resets it");
+}
+
+#[test]
+fn only_application_processors_wait_to_be_started() {
+    let mut first = new_apic(0);
+    assert!(!first.waits_for_start_up() && new_apic(1).waits_for_start_up());
+    receive(&mut first, &Message { mode: DeliveryMode::Init, ..message(0, false) });
+    assert_eq!(first.take_start_up(), Some(StartUp::Init));
+    assert!(!first.waits_for_start_up(), "the bootstrap processor starts at the reset vector");
+}
+
+#[test]
+fn init_forgets_what_was_on_its_way() {
+    let mut apic = new_apic(1);
+    write(&mut apic, offset::SPURIOUS, 0x1ff);
+    for (mode, vector) in
+        [(DeliveryMode::Fixed, 0x40), (DeliveryMode::NonMaskable, 0), (DeliveryMode::Init, 0)]
+    {
+        apic.mailbox.accept(&Message { mode, ..message(vector, false) });
+    }
+    apic.absorb();
+    assert_eq!((apic.pending(), apic.take_non_maskable()), (None, false));
+    assert_eq!(apic.take_start_up(), Some(StartUp::Init));
+    assert!(apic.waits_for_start_up());
+}
+
+#[test]
+fn an_end_is_silent_if_nobody_waits_for_it() {
+    let mut apic = enabled();
+    assert_eq!(apic.silent_end(), None);
+    accept(&mut apic, &[0x41]);
+    apic.acknowledge();
+    assert_eq!(apic.silent_end(), Some(0x41));
+    accept(&mut apic, &[0x31]);
+    assert_eq!(apic.silent_end(), None, "0x31 waits");
+    let mut apic = enabled();
+    receive(&mut apic, &message(0x45, true));
+    apic.acknowledge();
+    assert_eq!(apic.silent_end(), None, "the I/O APIC waits");
 }
 
 #[test]
@@ -284,19 +336,23 @@ fn logical_addresses_are_flat_or_clustered() {
     let mut apic = enabled();
     write(&mut apic, offset::LOGICAL_DESTINATION, 0x2400_0000);
     assert!(
-        apic.matches_logical(0x04) && apic.matches_logical(0xff) && !apic.matches_logical(0x43)
+        apic.mailbox.matches_logical(0x04)
+            && apic.mailbox.matches_logical(0xff)
+            && !apic.mailbox.matches_logical(0x43)
     );
     write(&mut apic, offset::DESTINATION_FORMAT, 0x0fff_ffff);
-    assert!(apic.matches_logical(0x24) && apic.matches_logical(0xf4));
-    assert!(!apic.matches_logical(0x14) && !apic.matches_logical(0x23));
+    assert!(apic.mailbox.matches_logical(0x24) && apic.mailbox.matches_logical(0xf4));
+    assert!(!apic.mailbox.matches_logical(0x14) && !apic.mailbox.matches_logical(0x23));
     let apic = in_x2apic_mode(0x25);
-    assert!(apic.matches_logical(0x0002_0020) && !apic.matches_logical(0x0001_0020));
-    assert!(!apic.matches_logical(0x0002_0040));
+    assert!(
+        apic.mailbox.matches_logical(0x0002_0020) && !apic.mailbox.matches_logical(0x0001_0020)
+    );
+    assert!(!apic.mailbox.matches_logical(0x0002_0040));
 }
 
 #[test]
 fn x2apic_registers_are_msrs_and_not_memory() {
-    let (mut apic, clock) = (LocalApic::new(0, TSC), clock());
+    let (mut apic, clock) = (new_apic(0), clock());
     assert!(apic.is_at(0xfee0_0080));
     assert_eq!(apic.read_msr(0x802, &clock), Err(Fault));
     apic.set_base(X2APIC).unwrap();
@@ -351,7 +407,7 @@ fn x2apic_ignores_what_is_written_to_read_only_bits() {
 #[test]
 fn the_base_register_allows_what_the_manual_does() {
     let (enable, extend) = (1 << 11, 1 << 10);
-    let mut apic = LocalApic::new(0, TSC);
+    let mut apic = new_apic(0);
     assert_eq!(apic.set_base(0xfee0_0000 | extend), Err(Fault), "extended but not enabled");
     assert_eq!(apic.set_base(XAPIC | 1), Err(Fault), "reserved");
     assert_eq!(apic.set_base(X2APIC), Ok(()));
@@ -371,7 +427,8 @@ fn the_external_interrupt_follows_lint0() {
     write(&mut apic, 0x350, 0x700 | MASKED);
     assert!(!apic.takes_external(true));
     write(&mut apic, 0x350, 0x41);
-    apic.lint0_rises();
+    apic.mailbox.raise_lint0();
+    apic.absorb();
     assert_eq!(apic.acknowledge(), Some(0x41), "a fixed interrupt through the same pin");
     write(&mut apic, 0x360, 0x400);
     apic.lint1_rises();
@@ -392,7 +449,7 @@ proptest! {
                 3 => clock.advance(Nanoseconds(u64::from(value) << (shift % 20))),
                 4 => apic.set_tsc_deadline(u64::from(value) << (shift & 31), &clock),
                 5 => drop(apic.set_base(u64::from(value & 0xd00) | 0xfee0_0000)),
-                6 => apic.accept(&message(at as u8, shift & 1 != 0)),
+                6 => receive(&mut apic, &message(at as u8, shift & 1 != 0)),
                 _ => drop(apic.write_mmio(u32::from(at) & 0xff0, value, &clock)),
             }
             apic.advance(clock.now());

@@ -1,0 +1,25 @@
+//! Lua, as Debian's source package has it, built by gcc and make: short-lived processes that
+//! compute, fault pages in, and read and write files. With `--quick`, some of its files.
+
+use crate::number::{Number, Script, Unit, Work};
+
+/// See the head of this file.
+pub const NUMBER: Number = Number {
+    name: "build",
+    title: "building Lua with gcc and make",
+    unit: Unit::SECONDS,
+    work: Work::Script(Script { prepare: PREPARE, run: RUN, processors: 1 }),
+};
+
+const PREPARE: &str = r#"
+mkdir /tmp/build
+cp -r /usr/src/lua/src /tmp/build/
+"#;
+
+const RUN: &str = r#"
+cd /tmp/build/src
+targets=all
+[ "$bench_scale" -ge 100 ] || targets="lapi.o lcode.o ldo.o lgc.o lparser.o lstrlib.o lvm.o"
+make -s MYCFLAGS='-std=gnu99 -DLUA_USE_LINUX' MYLIBS='-Wl,-E -ldl' $targets >../log 2>&1 ||
+    { tail -5 ../log; exit 1; }
+"#;

@@ -1,0 +1,38 @@
+//! Comma-separated values, for other programs. Only what went wrong in words may have a comma.
+
+use std::fmt::Write;
+
+use crate::results::{Outcome, Results};
+
+/// Every measurement; what went wrong in words.
+pub fn samples(results: &Results) -> String {
+    let mut csv = String::from("round,system,number,unit,value\n");
+    for sample in &results.samples {
+        let (unit, system) = (sample.number.unit, &results.systems[sample.system].name);
+        let value = match &sample.outcome {
+            Outcome::Value(value) => (value / unit.divisor).to_string(),
+            Outcome::Unsupported => "unsupported".into(),
+            Outcome::Failed(why) => format!("failed: {}", why.replace([',', '\n'], ";")),
+        };
+        let name = sample.number.name;
+        let _ = writeln!(csv, "{},{system},{name},{},{value}", sample.round, unit.name);
+    }
+    csv
+}
+
+/// Medians with minimum and maximum.
+pub fn spreads(results: &Results) -> String {
+    let mut csv = String::from("number,system,unit,median,min,max\n");
+    for number in results.numbers() {
+        for (index, system) in results.systems.iter().enumerate() {
+            if let Some(spread) = results.spread(index, number) {
+                let unit = number.unit;
+                let [median, min, max] =
+                    [spread.median, spread.min, spread.max].map(|value| value / unit.divisor);
+                let (name, system, unit) = (number.name, &system.name, unit.name);
+                let _ = writeln!(csv, "{name},{system},{unit},{median},{min},{max}");
+            }
+        }
+    }
+    csv
+}

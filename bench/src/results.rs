@@ -1,0 +1,145 @@
+//! What was measured, and the arithmetic on it.
+
+use crate::number::Number;
+use crate::systems::{Family, System};
+
+/// What one attempt gave.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Outcome {
+    /// Nanoseconds, bytes or a rate.
+    Value(f64),
+    /// The system has no such thing.
+    Unsupported,
+    /// It broke, twice; how.
+    Failed(String),
+}
+
+/// One number of one system in one round.
+#[derive(Debug)]
+pub struct Sample {
+    /// Counted from 1.
+    pub round: usize,
+    /// Index into [`Results::systems`].
+    pub system: usize,
+    /// What.
+    pub number: &'static Number,
+    /// How much.
+    pub outcome: Outcome,
+}
+
+/// Everything.
+#[derive(Debug)]
+pub struct Results {
+    /// Who was measured, `biv` as users get it first.
+    pub systems: Vec<System>,
+    /// What came out.
+    pub samples: Vec<Sample>,
+    /// What a reader should know.
+    pub remarks: Vec<String>,
+}
+
+/// The middle, the smallest and the largest.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Spread {
+    /// Half are smaller.
+    pub median: f64,
+    /// The smallest.
+    pub min: f64,
+    /// The largest.
+    pub max: f64,
+}
+
+impl Spread {
+    /// Of some values, if there are any.
+    pub fn of(mut values: Vec<f64>) -> Option<Spread> {
+        values.sort_by(f64::total_cmp);
+        let (min, max, middle) = (*values.first()?, *values.last()?, values.len() / 2);
+        let upper = values[middle];
+        let median = if values.len() % 2 == 1 { upper } else { (values[middle - 1] + upper) / 2.0 };
+        Some(Spread { median, min, max })
+    }
+}
+
+/// For factors: their product's root.
+pub fn geometric_mean(factors: &[f64]) -> Option<f64> {
+    let sum: f64 = factors.iter().map(|factor| factor.ln()).sum();
+    (!factors.is_empty()).then(|| (sum / factors.len() as f64).exp())
+}
+
+impl Results {
+    /// Nothing yet.
+    pub fn new(systems: Vec<System>) -> Results {
+        Results { systems, samples: Vec::new(), remarks: Vec::new() }
+    }
+
+    /// What one system reached.
+    pub fn spread(&self, system: usize, number: &Number) -> Option<Spread> {
+        let of_both = |sample: &&Sample| sample.system == system && sample.number == number;
+        let values =
+            self.samples.iter().filter(of_both).filter_map(|sample| match sample.outcome {
+                Outcome::Value(value) => Some(value),
+                Outcome::Unsupported | Outcome::Failed(_) => None,
+            });
+        Spread::of(values.collect())
+    }
+
+    /// What a family's best member reached: for `biv`, what users get.
+    pub fn best(&self, family: Family, number: &Number) -> Option<Spread> {
+        let members = self.members(family);
+        let members =
+            if family == Family::Biv { &members[..members.len().min(1)] } else { &members };
+        let spreads = members.iter().filter_map(|&system| self.spread(system, number));
+        spreads.reduce(|one, other| {
+            let better = number.unit.speed(one.median, other.median) >= 1.0;
+            if better { one } else { other }
+        })
+    }
+
+    /// The systems of a family.
+    pub fn members(&self, family: Family) -> Vec<usize> {
+        let is_member = |&system: &usize| self.systems[system].family == family;
+        (0..self.systems.len()).filter(is_member).collect()
+    }
+
+    /// Numbers that were tried at all, in the order of the table.
+    pub fn numbers(&self) -> Vec<&'static Number> {
+        let tried = |number: &&Number| self.samples.iter().any(|sample| sample.number == *number);
+        crate::numbers::ALL.into_iter().filter(|number| tried(number)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::numbers;
+
+    #[test]
+    fn the_middle_of_an_even_count_lies_between() {
+        assert_eq!(Spread::of(vec![]), None);
+        let spread = Spread::of(vec![4.0, 1.0, 3.0, 2.0]).unwrap();
+        assert_eq!(spread, Spread { median: 2.5, min: 1.0, max: 4.0 });
+        assert_eq!(Spread::of(vec![9.0, 1.0, 3.0]).unwrap().median, 3.0);
+    }
+
+    #[test]
+    fn means_of_factors_are_geometric() {
+        assert_eq!(geometric_mean(&[]), None);
+        assert!((geometric_mean(&[0.5, 2.0]).unwrap() - 1.0).abs() < 1e-12);
+    }
+
+    #[test]
+    fn the_best_of_a_family_is_the_fastest_but_for_our_own() {
+        let system = |family| System { name: String::new(), family, options: Vec::new() };
+        let families = [Family::Biv, Family::Biv, Family::Tcg, Family::Tcg];
+        let mut results = Results::new(families.map(system).into());
+        let number = numbers::ALL[0];
+        for (system, value) in [2.0, 1.0, 6.0, 5.0].into_iter().enumerate() {
+            let outcome = Outcome::Value(value);
+            results.samples.push(Sample { round: 1, system, number, outcome });
+        }
+        let best = |family| results.best(family, number).map(|spread| spread.median);
+        assert_eq!(best(Family::Biv), Some(2.0));
+        assert_eq!(best(Family::Tcg), Some(5.0));
+        assert_eq!(best(Family::Uml), None);
+    }
+}

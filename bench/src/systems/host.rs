@@ -1,0 +1,32 @@
+//! The same file systems on the host itself: in namespaces of their own, so that the same programs
+//! are found, and with a network that is as empty as a guest's.
+
+use std::path::Path;
+use std::process::Command;
+
+use super::{Family, RUNNER, Settings, System};
+use crate::files::Files;
+
+/// If bubblewrap can make namespaces here.
+pub fn systems() -> Result<Vec<System>, String> {
+    super::need("bwrap", &["--version"], "bubblewrap")?;
+    super::need("bwrap", &["--ro-bind", "/", "/", "--unshare-net", "true"], "bubblewrap")
+        .map_err(|_| "bwrap may not make namespaces here".to_owned())?;
+    Ok(vec![System::new(Family::Host, "host", &[])])
+}
+
+/// `bwrap` with the directory as its root.
+pub fn command(files: &Files, settings: &Settings, start: impl Fn(&Path) -> Command) -> Command {
+    let mut command = start(Path::new("bwrap"));
+    command.arg("--ro-bind").arg(files.directory(settings.shape.root)).arg("/");
+    command.arg("--ro-bind").arg(files.bench()).arg("/bench");
+    command.args(["--dev", "/dev", "--proc", "/proc", "--tmpfs", "/tmp", "--tmpfs", "/run"]);
+    command.args(["--tmpfs", "/var", "--unshare-net", "--unshare-pid", "--unshare-ipc"]);
+    command.args(["--die-with-parent", "--clearenv"]);
+    command.args(["--setenv", "PATH", "/usr/sbin:/usr/bin:/sbin:/bin"]);
+    for (name, value) in &settings.variables {
+        command.args(["--setenv", name, value]);
+    }
+    command.args(["--", RUNNER]);
+    command
+}

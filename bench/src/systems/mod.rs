@@ -1,0 +1,185 @@
+//! Who is measured. One file each: how it is started with the runner in it.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::process::{Command, Stdio};
+
+use crate::files::Files;
+use crate::number::Shape;
+use crate::options::{Amount, Options};
+
+mod biv;
+mod gvisor;
+mod host;
+mod tcg;
+mod uml;
+
+/// Systems that are one for the reader.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Family {
+    /// This project.
+    Biv,
+    /// No machine at all.
+    Host,
+    /// QEMU's translator.
+    Tcg,
+    /// Linux as a process.
+    Uml,
+    /// Google's kernel in Go.
+    Gvisor,
+}
+
+impl Family {
+    /// Whom we are compared with.
+    pub const PEERS: [Family; 4] = [Family::Host, Family::Tcg, Family::Uml, Family::Gvisor];
+
+    /// For the command line and the tables.
+    pub fn name(self) -> &'static str {
+        match self {
+            Family::Biv => "biv",
+            Family::Host => "host",
+            Family::Tcg => "tcg",
+            Family::Uml => "uml",
+            Family::Gvisor => "gvisor",
+        }
+    }
+
+    /// Whether there is something to launch, with memory of its own.
+    pub fn boots(self) -> bool {
+        self != Family::Host
+    }
+
+    /// Whether its processes stay on one CPU while they are given one: the host, because it is what
+    /// one virtual CPU is compared with; User-Mode Linux and gVisor, because they are faster so. A
+    /// machine has threads beside its virtual CPU's, which are its own affair.
+    fn is_pinned(self) -> bool {
+        matches!(self, Family::Host | Family::Uml | Family::Gvisor)
+    }
+}
+
+/// One configuration of a family.
+#[derive(Debug, Clone, PartialEq)]
+pub struct System {
+    /// For the tables.
+    pub name: String,
+    /// Whose.
+    pub family: Family,
+    /// What distinguishes it from others of its family.
+    pub options: Vec<String>,
+}
+
+/// What a run is to do.
+#[derive(Debug)]
+pub struct Settings {
+    /// In what machine.
+    pub shape: Shape,
+    /// Even what need not be on one CPU.
+    pin: bool,
+    /// For the runner.
+    variables: BTreeMap<&'static str, String>,
+}
+
+impl Settings {
+    /// To measure `names`.
+    pub fn new(shape: Shape, amount: Amount, names: &[&str], pin: bool) -> Settings {
+        let variables = BTreeMap::from([
+            ("bench_only", names.join(",")),
+            ("bench_milliseconds", amount.milliseconds.to_string()),
+            ("bench_repeat", amount.repeat.to_string()),
+            ("bench_scale", amount.scale.to_string()),
+        ]);
+        Settings { shape, pin, variables }
+    }
+
+    /// As parameters of a kernel, which hands them to init.
+    fn kernel_parameters(&self, others: &str) -> String {
+        let variables = self.variables.iter().map(|(name, value)| format!(" {name}={value}"));
+        format!("{others} bench_machine=1 rdinit={RUNNER}{}", variables.collect::<String>())
+    }
+}
+
+/// Where the runner is in every file system.
+pub const RUNNER: &str = "/bench/runner";
+
+impl System {
+    fn new(family: Family, name: &str, options: &[&str]) -> System {
+        let options = options.iter().map(|&option| option.into()).collect();
+        System { name: name.into(), family, options }
+    }
+
+    /// How to start it.
+    pub fn command(&self, files: &Files, settings: &Settings) -> io::Result<Command> {
+        let one_cpu = settings.shape.processors == 1 && (settings.pin || self.family.is_pinned());
+        let start = |program: &std::path::Path| match files.cpu.as_ref().filter(|_| one_cpu) {
+            None => Command::new(program),
+            Some(cpu) => {
+                let mut command = Command::new("taskset");
+                command.args(["-c", cpu]).arg(program);
+                command
+            }
+        };
+        Ok(match self.family {
+            Family::Biv => biv::command(self, files, settings, start),
+            Family::Host => host::command(files, settings, start),
+            Family::Tcg => tcg::command(self, files, settings, start),
+            Family::Uml => uml::command(files, settings, start),
+            Family::Gvisor => gvisor::command(self, files, settings, start)?,
+        })
+    }
+}
+
+/// What was asked for and is there; what is not there is said.
+pub fn installed(options: &Options, files: &Files) -> Vec<System> {
+    let mut systems = biv::systems(options, files);
+    for family in &options.against {
+        let found = match family {
+            Family::Biv => Ok(Vec::new()),
+            Family::Host => host::systems(),
+            Family::Tcg => tcg::systems(),
+            Family::Uml => uml::systems(),
+            Family::Gvisor => gvisor::systems(),
+        };
+        match found {
+            Ok(found) => systems.extend(found),
+            Err(why) => eprintln!("{} is left out: {why}", family.name()),
+        }
+    }
+    systems
+}
+
+/// What a program prints, if it is there and content.
+fn output(program: &str, arguments: &[&str]) -> Option<String> {
+    let output = Command::new(program).args(arguments).stdin(Stdio::null()).output().ok()?;
+    output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// All that a program says, whatever it thinks of being asked.
+fn help(program: &str, arguments: &[&str]) -> String {
+    let output = Command::new(program).args(arguments).stdin(Stdio::null()).output();
+    output.map_or(String::new(), |output| {
+        [output.stdout, output.stderr]
+            .map(|text| String::from_utf8_lossy(&text).into_owned())
+            .concat()
+    })
+}
+
+/// `output` for programs that are only needed to be there.
+fn need(program: &str, arguments: &[&str], package: &str) -> Result<String, String> {
+    output(program, arguments).ok_or(format!("no {program} here; install {package}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::number::Root;
+
+    #[test]
+    fn the_kernel_hands_the_settings_to_the_runner() {
+        let shape = Shape { root: Root::Programs, processors: 1 };
+        let amount = Amount { rounds: 1, milliseconds: 7, repeat: 3, scale: 25 };
+        let settings = Settings::new(shape, amount, &["stat", "avx"], false);
+        let line = settings.kernel_parameters("quiet");
+        assert!(line.starts_with("quiet bench_machine=1 rdinit=/bench/runner "));
+        assert!(line.contains(" bench_only=stat,avx ") && line.contains(" bench_milliseconds=7 "));
+    }
+}

@@ -1,0 +1,119 @@
+//! The files that the user names for the guest, read into memory: never more than there is.
+//!
+//! What goes into the guest's memory as it is, an initrd or a module, cannot be larger than that;
+//! a kernel can (an ELF file has much that is not loaded), but not without limit.
+
+use std::io;
+use std::path::Path;
+
+use host::{Available, Buffer};
+use vmm::{Contents, Module};
+
+use super::Error;
+
+/// Largest kernel file. One that carries all its debug information has less than 1 GiB.
+const MAX_KERNEL_BYTES: u64 = 4 << 30;
+
+/// Reads a kernel.
+pub fn read_kernel(path: &Path) -> Result<Contents, Error> {
+    let limit = Limit { bytes: MAX_KERNEL_BYTES, whom: "a kernel".to_owned() };
+    read(path, limit)
+}
+
+/// Reads an initrd or a module for a machine with so many bytes of memory.
+pub fn read_module(path: &Path, memory: u64, command_line: String) -> Result<Module, Error> {
+    let whom = "the machine's memory; give a larger --mem".to_owned();
+    Ok(Module { data: read(path, Limit { bytes: memory, whom })?, command_line })
+}
+
+/// Reads Multiboot modules as `--initrd` names them: `FILE ARG...,FILE ARG...`, as QEMU has it. A
+/// list that is the path of a file is that file.
+pub fn read_modules(list: &Path, memory: u64) -> Result<Vec<Module>, Error> {
+    let text = list.to_string_lossy();
+    if list.is_file() {
+        return Ok(vec![read_module(list, memory, text.into_owned())?]);
+    }
+    let named = vmm::split_modules(&text);
+    if named.is_empty() {
+        return Err(Error::Open { path: list.to_owned(), error: io::ErrorKind::NotFound.into() });
+    }
+    let mut left = memory;
+    let mut modules = Vec::new();
+    for file in named {
+        let module = read_module(Path::new(&file.path), left, file.command_line)?;
+        left -= module.data.len() as u64;
+        modules.push(module);
+    }
+    Ok(modules)
+}
+
+/// How much may be read, and for what more is too much.
+struct Limit {
+    bytes: u64,
+    whom: String,
+}
+
+fn read(path: &Path, limit: Limit) -> Result<Contents, Error> {
+    let available = Available::now();
+    let limit = if available.bytes < limit.bytes {
+        let whom = format!("this host ({} sets the limit)", available.limited_by);
+        Limit { bytes: available.bytes, whom }
+    } else {
+        limit
+    };
+    Buffer::read(path, limit.bytes).map(Contents::new).map_err(|error| {
+        let path = path.to_owned();
+        match error.kind() {
+            io::ErrorKind::FileTooLarge => Error::TooLarge { path, error, whom: limit.whom },
+            _ => Error::Open { path, error },
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn modules(list: &str) -> Result<Vec<Module>, Error> {
+        read_modules(Path::new(list), 1 << 20)
+    }
+
+    #[test]
+    fn a_list_has_files_and_their_arguments() {
+        let list = modules("/proc/self/comm one two,/proc/self/cmdline").unwrap();
+        let lines: Vec<_> = list.iter().map(|module| module.command_line.as_str()).collect();
+        assert_eq!(lines, ["/proc/self/comm one two", "/proc/self/cmdline"]);
+        assert!(list.iter().all(|module| !module.data.is_empty()));
+    }
+
+    #[test]
+    fn a_doubled_comma_is_one_in_a_name() {
+        let path = std::env::temp_dir().join(format!("biv,{}", std::process::id()));
+        std::fs::write(&path, "contents").unwrap();
+        let name = path.to_str().unwrap().replace(',', ",,");
+        let list = modules(&format!("/proc/self/comm,{name} a,,b"));
+        std::fs::remove_file(&path).unwrap();
+        let list = list.unwrap();
+        assert_eq!(list[1].data[..], *b"contents");
+        assert_eq!(list[1].command_line, format!("{} a,b", path.display()));
+    }
+
+    #[test]
+    fn a_module_that_is_not_there_is_named() {
+        for (list, name) in [("/proc/self/comm,/no/such", "/no/such:"), (",", ",:")] {
+            let error = modules(list).unwrap_err().to_string();
+            assert!(error.contains(name), "{error}");
+        }
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused() {
+        let error = read_modules(Path::new("/proc/self/comm"), 2).unwrap_err().to_string();
+        assert!(error.contains("/proc/self/comm") && error.contains("--mem"), "{error}");
+        // Each of them fits, both together do not.
+        let length = std::fs::read("/proc/self/comm").unwrap().len() as u64;
+        let both = Path::new("/proc/self/comm,/proc/self/comm");
+        assert!(read_modules(both, 2 * length).is_ok());
+        assert!(read_modules(both, 2 * length - 1).is_err());
+    }
+}

@@ -1,0 +1,171 @@
+//! What the engine did, for `--stats`: a table with a column for each processor and, if there are
+//! several, one for their sum, of the engine and of the threads; then what the interpreter was used for.
+
+use vmm::{Activity, Statistics, Vcpu};
+
+/// The most common instructions that were interpreted.
+const MAX_FORMS: usize = 20;
+
+/// A row of the table: its name and its counter.
+type Row<T> = (&'static str, fn(&T) -> u64);
+
+/// The rows, under their headings.
+const GROUPS: [(&str, &[Row<Statistics>]); 4] = [
+    (
+        "events",
+        &[
+            ("system calls", |s| s.system_calls),
+            ("exceptions", |s| s.exceptions),
+            ("interrupts", |s| s.interrupts),
+            ("interpreted instructions", |s| s.interpreted),
+        ],
+    ),
+    (
+        "translated code",
+        &[
+            ("blocks", |s| s.blocks),
+            ("instructions in them", |s| s.block_instructions),
+            ("blocks dropped (written)", |s| s.invalidated_blocks),
+            ("times the cache was full", |s| s.cache_drops),
+            ("entries", |s| s.entries),
+            ("links", |s| s.links),
+            ("jump look-ups", |s| s.lookups),
+        ],
+    ),
+    (
+        "memory",
+        &[
+            ("TLB misses", |s| s.misses),
+            ("TLB fills", |s| s.tlb_fills),
+            ("TLB flushes", |s| s.tlb_flushes),
+            ("mirror faults", |s| s.mirror_faults),
+            ("mirror exceptions", |s| s.mirror_exceptions),
+        ],
+    ),
+    (
+        "user code run directly",
+        &[
+            ("cycles", |s| s.direct_cycles),
+            ("runs", |s| s.direct_runs),
+            ("ended in the kernel", |s| s.direct_entries),
+            ("ended at a missing page", |s| s.direct_misses),
+            ("ended at a forbidden page", |s| s.direct_held),
+            ("threads promoted", |s| s.direct_promotions),
+            ("threads demoted", |s| s.direct_demotions),
+            ("address spaces made", |s| s.direct_spaces),
+            ("pages mapped", |s| s.direct_pages),
+            ("flushes", |s| s.direct_flushes),
+        ],
+    ),
+];
+
+/// The same of the processors' threads.
+const THREADS: (&str, &[Row<Activity>]) = (
+    "threads",
+    &[
+        ("exits", |a| a.exits),
+        ("kicks", |a| a.kicks),
+        ("interrupts injected", |a| a.interrupts),
+        ("halts", |a| a.halts),
+        ("halts watched away", |a| a.watched_halts),
+        ("calls to end a halt", |a| a.calls_to_end_halts),
+        ("calls to interrupt many", |a| a.calls_to_interrupt),
+        ("calls to yield", |a| a.calls_to_yield),
+        ("flushes on waking", |a| a.flushes_on_waking),
+        ("stolen milliseconds", |a| a.stolen.as_millis() as u64),
+    ],
+);
+
+/// Everything, after a machine that has lived for so many cycles.
+pub fn describe(processors: &[Vcpu], activity: &[Activity], age: u64) -> String {
+    let all: Vec<Statistics> = processors.iter().map(Vcpu::statistics).collect();
+    let mut text = table(&all, age);
+    text.push_str(&group(&THREADS, activity));
+    for (number, processor) in processors.iter().enumerate() {
+        let forms = processor.most_interpreted();
+        if !forms.is_empty() {
+            text.push_str(&format!("interpreted by processor {number}\n"));
+        }
+        for (form, count) in forms.iter().take(MAX_FORMS) {
+            text.push_str(&line(form, &[grouped(*count)]));
+        }
+    }
+    text
+}
+
+fn table(all: &[Statistics], age: u64) -> String {
+    let with_sum = all.len() > 1;
+    let mut heads: Vec<String> = (0..all.len()).map(|number| format!("cpu {number}")).collect();
+    heads.extend(with_sum.then(|| "sum".to_owned()));
+    let mut text = line("", &heads);
+    GROUPS.iter().for_each(|rows| text.push_str(&group(rows, all)));
+    let direct = all.iter().map(|statistics| statistics.direct_cycles);
+    let lived = age.saturating_mul(all.len() as u64);
+    let sum = with_sum.then(|| share(direct.clone().sum(), lived));
+    let cells: Vec<String> = direct.map(|cycles| share(cycles, age)).chain(sum).collect();
+    text.push_str(&line("share of all time", &cells));
+    let cache = all.iter().map(|statistics| statistics.cache_bytes).max().unwrap_or_default();
+    text.push_str(&format!("code cache, of all processors\n{}", line("bytes", &[grouped(cache)])));
+    text
+}
+
+fn group<T>((heading, rows): &(&str, &[Row<T>]), all: &[T]) -> String {
+    let mut text = format!("{heading}\n");
+    for (name, counter) in *rows {
+        let values = all.iter().map(counter);
+        let sum = (all.len() > 1).then(|| all.iter().map(counter).sum());
+        let cells: Vec<String> = values.chain(sum).map(grouped).collect();
+        text.push_str(&line(name, &cells));
+    }
+    text
+}
+
+fn line(name: &str, cells: &[String]) -> String {
+    let cells: String = cells.iter().map(|cell| format!(" {cell:>18}")).collect();
+    format!("  {name:<26}{cells}\n")
+}
+
+/// A number as people read it: 1,234,567.
+fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+fn share(part: u64, whole: u64) -> String {
+    format!("{:.1}%", part as f64 * 100.0 / whole.max(1) as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_grouped() {
+        let check = |number, expected: &str| assert_eq!(grouped(number), expected);
+        check(0, "0");
+        check(999, "999");
+        check(1000, "1,000");
+        check(u64::MAX, "18,446,744,073,709,551,615");
+    }
+
+    #[test]
+    fn several_processors_are_added_up() {
+        let one = Statistics { direct_cycles: 500, direct_runs: 3, ..Statistics::default() };
+        let other = Statistics { direct_cycles: 250, direct_runs: 2000, ..Statistics::default() };
+        let text = table(&[one, other], 1000);
+        let row = |name: &str| {
+            let line = text.lines().find(|line| line.trim_start().starts_with(name));
+            line.unwrap_or_else(|| panic!("no {name}: {text}")).split_whitespace().rev().take(3)
+        };
+        assert_eq!(row("runs").collect::<Vec<_>>(), ["2,003", "2,000", "3"]);
+        assert_eq!(row("share of all time").collect::<Vec<_>>(), ["37.5%", "25.0%", "50.0%"]);
+        assert!(!table(&[one], 1000).contains("sum"));
+    }
+}

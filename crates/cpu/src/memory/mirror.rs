@@ -1,0 +1,420 @@
+//! The guest kernel's half of the linear address space, mapped by the host's MMU.
+//!
+//! A Linux process owns addresses below 2^47, and a 64-bit kernel lives above 0xffff_8000_0000_0000.
+//! With the GS base at [`BASE`], `gs:[g]` for a kernel address `g` reaches host address `g + BASE`
+//! (modulo 2^64), which is in the lower half for all of the kernel's half but its first 2 TiB, where
+//! Linux has its guard hole. Translated kernel code therefore reaches memory with no check at all.
+//!
+//! The mirror is a TLB, and keeps a TLB's promises:
+//!
+//! 1. *Filled on a miss.* An access to what is not mapped is a host fault; the guest's page tables
+//!    are walked, accessed and dirty bits set, and the page is mapped: 2 MiB at a time where the
+//!    guest's page is that large, and writable only if the dirty bit is set.
+//! 2. *Never wider than the guest's rights.* What the walk refuses is the guest's own page fault.
+//! 3. *Flushed when the guest flushes.* After a flush of everything each mapping is compared with
+//!    the page tables as they are now, and only what differs is dropped: a kernel flushes often and
+//!    changes little.
+//! 4. *Pages with translations are mapped read-only* (memory/ram.rs). A store to one is a host
+//!    fault; the instruction is then translated again, with a look-up.
+//! 5. Pages that are not global belong to one address space; they are dropped when CR3 is loaded,
+//!    and where several processors share the mirror they are not entered at all. A global page is
+//!    taken to be the same for all processors, as a kernel that shares its page tables has it.
+//!
+//! What cannot be mapped (devices, the first 2 TiB, where the host has something of its own) is
+//! reached by looking it up, as user memory is.
+
+use std::os::fd::AsRawFd;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use rustc_hash::FxHashMap;
+
+use super::paging::{Translation, peek};
+use super::ram::Ram;
+use super::tlb::PageSize;
+use super::{Access, Linear, PAGE_SIZE, Physical};
+
+/// GS base of translated kernel code.
+pub(crate) const BASE: u64 = 0x7e00_0000_0000;
+
+/// First linear address that has a place in the lower half.
+const FIRST: u64 = 0u64.wrapping_sub(BASE);
+
+const LARGE: u64 = 2 << 20;
+
+/// Pages that are entered into the host's page tables at once.
+const CHUNK_BYTES: u64 = 64 << 10;
+
+/// A page, of either size, that is mapped.
+#[derive(Debug, Clone, Copy)]
+struct Mapped {
+    physical: u64,
+    writable: bool,
+}
+
+/// Everything mapped in 2 MiB of linear addresses.
+#[derive(Debug, Default)]
+struct Region {
+    large: Option<Mapped>,
+    /// By linear page number.
+    small: FxHashMap<u64, Mapped>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// By linear address divided by 2 MiB.
+    regions: FxHashMap<u64, Region>,
+    /// Linear page numbers by physical page number.
+    small_aliases: FxHashMap<u64, Vec<u64>>,
+    /// Linear addresses divided by 2 MiB, by physical address divided by 2 MiB.
+    large_aliases: FxHashMap<u64, Vec<u64>>,
+    /// Linear pages that are not global.
+    local: Vec<Linear>,
+}
+
+/// What came of a miss.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Entered {
+    /// The access can be repeated.
+    Mapped,
+    /// The page cannot be mapped for this access.
+    Refused,
+}
+
+/// Counters since the mirror was made.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    /// Pages of 4 KiB and of 2 MiB mapped.
+    pub(crate) small: AtomicU64,
+    pub(crate) large: AtomicU64,
+    /// Pages dropped or made read-only.
+    pub(crate) dropped: AtomicU64,
+}
+
+/// The mirror of one machine.
+#[derive(Debug)]
+pub(crate) struct Mirror {
+    memory: host::GuestMemory,
+    state: Mutex<State>,
+    pub(crate) counters: Counters,
+}
+
+/// Host address of a kernel address that has a place in the mirror.
+fn host_of(at: Linear) -> *mut libc::c_void {
+    at.0.wrapping_add(BASE) as *mut libc::c_void
+}
+
+/// The kernel address at a host address where translated code faulted.
+pub(crate) fn linear_of(host: u64) -> Linear {
+    Linear(host.wrapping_sub(BASE))
+}
+
+fn protection(writable: bool) -> i32 {
+    if writable { libc::PROT_READ | libc::PROT_WRITE } else { libc::PROT_READ }
+}
+
+/// The addresses of the mirror are taken: a process has one.
+static TAKEN: AtomicBool = AtomicBool::new(false);
+
+impl Mirror {
+    /// An empty mirror of a guest's memory; none if the process has one already, or if it is switched
+    /// off (`BIVOUAC_MIRROR=off`, for measuring).
+    pub(crate) fn claim(memory: &host::GuestMemory) -> Option<Self> {
+        let off = std::env::var_os("BIVOUAC_MIRROR").is_some_and(|value| value == "off");
+        if off || TAKEN.swap(true, Ordering::SeqCst) {
+            return None;
+        }
+        Some(Self {
+            memory: memory.clone(),
+            state: Mutex::default(),
+            counters: Counters::default(),
+        })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Map the page of `at`, which `walk` finds under the lock, for an access.
+    ///
+    /// # Errors
+    ///
+    /// What `walk` returns.
+    pub(crate) fn enter<E>(
+        &self,
+        at: Linear,
+        access: Access,
+        alone: bool,
+        ram: &Ram,
+        walk: impl FnOnce() -> Result<Translation, E>,
+    ) -> Result<Entered, E> {
+        let mut state = self.state();
+        let found = walk()?;
+        if at.0 < FIRST || !(found.global || alone) {
+            return Ok(Entered::Refused);
+        }
+        Ok(self.map(&mut state, at, access, found, ram))
+    }
+
+    fn map(
+        &self,
+        state: &mut State,
+        at: Linear,
+        access: Access,
+        found: Translation,
+        ram: &Ram,
+    ) -> Entered {
+        let writable = found.writable_now && !ram.has_code(found.physical);
+        let known = state.regions.get(&(at.0 / LARGE));
+        let here = known.and_then(|region| region.at(at));
+        if let Some(mapped) = here {
+            return match access {
+                Access::Write if writable && mapped.writable => self.unprotect(at, found, ram),
+                Access::Write if writable => self.widen(state, at, found, ram),
+                Access::Write => Entered::Refused,
+                _ => Entered::Mapped,
+            };
+        }
+        let empty = known.is_none_or(Region::is_empty);
+        if found.size != PageSize::Small && empty && self.map_large(state, at, found, ram) {
+            return Entered::Mapped;
+        }
+        if access == Access::Write && !writable {
+            return Entered::Refused;
+        }
+        self.map_small(state, at, found, writable, ram)
+    }
+
+    /// Make a page writable again that was read-only because it had translations.
+    fn unprotect(&self, at: Linear, found: Translation, ram: &Ram) -> Entered {
+        let done = protect(at.page(), PAGE_SIZE, true);
+        self.keep_code_safe(at, found, ram);
+        if done { Entered::Mapped } else { Entered::Refused }
+    }
+
+    /// Make a page writable whose dirty bit was not set before.
+    fn widen(&self, state: &mut State, at: Linear, found: Translation, ram: &Ram) -> Entered {
+        self.drop_page(state, at);
+        self.map_small(state, at, found, true, ram)
+    }
+
+    fn map_large(&self, state: &mut State, at: Linear, found: Translation, ram: &Ram) -> bool {
+        let base = found.physical.0 & !(LARGE - 1);
+        let start = Linear(at.0 & !(LARGE - 1));
+        let Some(offset) = self.memory.file_offset(base, LARGE) else { return false };
+        if !self.map_file(start, LARGE, offset, found.writable_now) {
+            return false;
+        }
+        self.counters.large.fetch_add(1, Ordering::Relaxed);
+        let mapped = Mapped { physical: base, writable: found.writable_now };
+        state.regions.entry(start.0 / LARGE).or_default().large = Some(mapped);
+        state.large_aliases.entry(base / LARGE).or_default().push(start.0 / LARGE);
+        if !found.global {
+            state.local.push(start);
+        }
+        if found.writable_now {
+            let pages = (0..LARGE / PAGE_SIZE).map(|page| page * PAGE_SIZE);
+            for page in pages.filter(|page| ram.has_code(Physical(base + page))) {
+                if !protect(Linear(start.0 + page), PAGE_SIZE, false) {
+                    self.drop_page(state, start);
+                    return false;
+                }
+            }
+        }
+        populate(at, found.writable_now);
+        true
+    }
+
+    fn map_small(
+        &self,
+        state: &mut State,
+        at: Linear,
+        found: Translation,
+        writable: bool,
+        ram: &Ram,
+    ) -> Entered {
+        let (page, physical) = (at.page(), found.physical.page().0);
+        let Some(offset) = self.memory.file_offset(physical, PAGE_SIZE) else {
+            return Entered::Refused;
+        };
+        if !self.map_file(page, PAGE_SIZE, offset, writable) {
+            return Entered::Refused;
+        }
+        self.counters.small.fetch_add(1, Ordering::Relaxed);
+        let number = page.0 / PAGE_SIZE;
+        let region = state.regions.entry(page.0 / LARGE).or_default();
+        region.small.insert(number, Mapped { physical, writable });
+        state.small_aliases.entry(physical / PAGE_SIZE).or_default().push(number);
+        if !found.global {
+            state.local.push(page);
+        }
+        if writable {
+            self.keep_code_safe(at, found, ram);
+        }
+        Entered::Mapped
+    }
+
+    /// A page may have got translations while it was being mapped writable.
+    fn keep_code_safe(&self, at: Linear, found: Translation, ram: &Ram) {
+        if ram.has_code(found.physical) {
+            protect(at.page(), PAGE_SIZE, false);
+        }
+    }
+
+    fn map_file(&self, at: Linear, length: u64, offset: u64, writable: bool) -> bool {
+        let flags = libc::MAP_SHARED | libc::MAP_NORESERVE | libc::MAP_FIXED_NOREPLACE;
+        let file = self.memory.file().as_raw_fd();
+        let host = host_of(at);
+        // SAFETY: the range is below 2^47 and free (MAP_FIXED_NOREPLACE); it becomes an alias of
+        // guest memory, in which nothing is relied upon.
+        let got = unsafe {
+            libc::mmap(host, length as usize, protection(writable), flags, file, offset as i64)
+        };
+        if got != libc::MAP_FAILED && got != host {
+            // A kernel without MAP_FIXED_NOREPLACE takes the address as a hint.
+            // SAFETY: just mapped, and unknown to anybody.
+            unsafe { libc::munmap(got, length as usize) };
+        }
+        got == host
+    }
+
+    /// Make every mapping of a page read-only, because it is about to have translations.
+    pub(crate) fn write_protect(&self, page: Physical) {
+        let mut state = self.state();
+        let small = state.small_aliases.get(&(page.0 / PAGE_SIZE)).cloned().unwrap_or_default();
+        let large = state.large_aliases.get(&(page.0 / LARGE)).cloned().unwrap_or_default();
+        let small = small.into_iter().map(|number| Linear(number * PAGE_SIZE));
+        let large = large.into_iter().map(|number| Linear(number * LARGE + page.0 % LARGE));
+        for at in small.chain(large) {
+            if !protect(at.page(), PAGE_SIZE, false) {
+                // The host has no room for another mapping: have fewer.
+                self.drop_everything(&mut state);
+                return;
+            }
+        }
+    }
+
+    /// Drop the page of `at`, or the large page that it is in.
+    fn drop_page(&self, state: &mut State, at: Linear) {
+        let Some(region) = state.regions.get_mut(&(at.0 / LARGE)) else { return };
+        let number = at.0 / PAGE_SIZE;
+        if let Some(mapped) = region.small.remove(&number) {
+            forget(&mut state.small_aliases, mapped.physical / PAGE_SIZE, number);
+            unmap(at.page(), PAGE_SIZE);
+        } else if let Some(mapped) = region.large.take() {
+            forget(&mut state.large_aliases, mapped.physical / LARGE, at.0 / LARGE);
+            unmap(Linear(at.0 & !(LARGE - 1)), LARGE);
+        } else {
+            return;
+        }
+        self.counters.dropped.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn drop_everything(&self, state: &mut State) {
+        let mut numbers: Vec<u64> = state.regions.keys().copied().collect();
+        numbers.sort_unstable();
+        for run in numbers.chunk_by(|a, b| a + 1 == *b) {
+            unmap(Linear(run[0] * LARGE), run.len() as u64 * LARGE);
+        }
+        *state = State::default();
+    }
+
+    /// `invlpg`.
+    pub(crate) fn flush_page(&self, at: Linear) {
+        if at.0 >= FIRST {
+            self.drop_page(&mut self.state(), at);
+        }
+    }
+
+    /// CR3 was loaded.
+    pub(crate) fn flush_local(&self) {
+        let mut state = self.state();
+        for at in std::mem::take(&mut state.local) {
+            self.drop_page(&mut state, at);
+        }
+    }
+
+    /// Everything was flushed, under this CR3: drop what the page tables no longer say.
+    pub(crate) fn flush_all(&self, cr3: u64, ram: &Ram) {
+        let mut state = self.state();
+        let mut stale = Vec::new();
+        for (&number, region) in &state.regions {
+            let large = region.large.map(|mapped| (Linear(number * LARGE), mapped, true));
+            let small = region.small.iter();
+            let small = small.map(|(&page, &mapped)| (Linear(page * PAGE_SIZE), mapped, false));
+            for (at, mapped, is_large) in large.into_iter().chain(small) {
+                if !mapped.is_still(at, is_large, cr3, ram) {
+                    stale.push(at);
+                }
+            }
+        }
+        for at in stale {
+            self.drop_page(&mut state, at);
+        }
+    }
+
+    /// Drop everything.
+    pub(crate) fn clear(&self) {
+        self.drop_everything(&mut self.state());
+    }
+}
+
+impl Drop for Mirror {
+    fn drop(&mut self) {
+        self.clear();
+        TAKEN.store(false, Ordering::SeqCst);
+    }
+}
+
+impl Region {
+    fn at(&self, at: Linear) -> Option<Mapped> {
+        self.large.or_else(|| self.small.get(&(at.0 / PAGE_SIZE)).copied())
+    }
+
+    fn is_empty(&self) -> bool {
+        self.large.is_none() && self.small.is_empty()
+    }
+}
+
+impl Mapped {
+    /// Whether the page tables still say what this mapping says.
+    fn is_still(&self, at: Linear, is_large: bool, cr3: u64, ram: &Ram) -> bool {
+        peek(ram, cr3, at).is_some_and(|now| {
+            now.physical.0 == self.physical
+                && (now.writable_now || !self.writable)
+                && (now.size != PageSize::Small || !is_large)
+        })
+    }
+}
+
+fn forget(aliases: &mut FxHashMap<u64, Vec<u64>>, physical: u64, linear: u64) {
+    if let Some(known) = aliases.get_mut(&physical) {
+        known.retain(|&number| number != linear);
+        if known.is_empty() {
+            aliases.remove(&physical);
+        }
+    }
+}
+
+/// Change the protection of pages of the mirror.
+fn protect(at: Linear, length: u64, writable: bool) -> bool {
+    // SAFETY: the range is part of the mirror, which only guest code uses.
+    unsafe { libc::mprotect(host_of(at), length as usize, protection(writable)) == 0 }
+}
+
+fn unmap(at: Linear, length: u64) {
+    // SAFETY: as above. Should the host have no room to split a mapping, the pages stay as they
+    // were; the caller has forgotten them, and mapping them anew fails, which is dealt with.
+    unsafe { libc::munmap(host_of(at), length as usize) };
+}
+
+/// Enter the pages around `at` into the host's page tables. A refusal is no harm.
+fn populate(at: Linear, writable: bool) {
+    /// Linux 5.14; not in the libc crate for all targets.
+    const MADV_POPULATE_READ: i32 = 22;
+    const MADV_POPULATE_WRITE: i32 = 23;
+    let advice = if writable { MADV_POPULATE_WRITE } else { MADV_POPULATE_READ };
+    let start = Linear(at.0 & !(CHUNK_BYTES - 1));
+    // SAFETY: part of a mapping of the mirror; no byte changes.
+    unsafe { libc::madvise(host_of(start), CHUNK_BYTES as usize, advice) };
+}

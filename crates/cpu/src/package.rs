@@ -1,0 +1,325 @@
+//! What the processors of one machine share: guest memory and the translations of it.
+//!
+//! The constraints, and how they are met:
+//!
+//! 1. *One code cache.* Blocks are position independent of the processor that runs them: everything
+//!    that belongs to a processor is reached through FS and GS. Everything about blocks that is not
+//!    host code is in the [`Translator`], behind a lock that is never held while guest code runs.
+//! 2. *Code may be executed while it is patched.* Only displacements of jumps and five-byte `nop`s
+//!    are, each in one aligned store (translate/cache.rs).
+//! 3. *A block that is dropped is not entered again.* Who drops it holds the lock; it leaves the
+//!    table of known blocks, the jumps to it are unlinked, and its line is struck from the jump
+//!    cache of every processor. Its host code stays as it is: a processor that is on the way into
+//!    it executes the old bytes once more, as a processor may whose instruction fetch was ahead
+//!    (SDM 3A 10.1.3).
+//! 4. *A page with translations is not writable by translated code, on any processor* (memory/ram.rs).
+//!    Taking a write tag back from another processor is not enough: it may be between its look-up
+//!    and its store. Therefore it is also waited for.
+//! 5. *The cache is dropped whole, when nobody uses it.*
+//!
+//! Waiting for the others (4, 5) is done by [`Vcpu::alone`]. A processor is *busy* while it is in
+//! [`Vcpu::run`]; at the head of every pass of the run loop, where it holds neither a host address
+//! of guest memory nor one of a block, it looks whether somebody wants to be alone, and waits if so.
+//! Locks are taken in this order: `world`, then `translator`. Nobody waits for `world` while busy.
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use crate::memory::mirror::Mirror;
+use crate::memory::ram::{MAX_MEMBERS, Ram, Writers};
+use crate::memory::tlb::Entries;
+use crate::memory::zeroed::Zeroed;
+use crate::memory::{Linear, Physical};
+use crate::translate::Translator;
+use crate::translate::stopper::Stopper;
+use crate::user::spaces::Writable;
+use crate::user::{Plan, UserExecution};
+use crate::vcpu::{Error, KickState, RamRegion, Vcpu};
+
+/// A processor, as the others see it.
+struct Member {
+    kick: Arc<KickState>,
+    entries: Vec<Arc<Zeroed<Entries>>>,
+    /// What its helper processes can write.
+    writable: Option<Arc<Writable>>,
+}
+
+/// What the processors of one machine share.
+pub struct Package {
+    pub(crate) ram: Arc<Ram>,
+    pub(crate) stopper: Stopper,
+    /// The kernel's half of the linear address space, unless it is switched off.
+    pub(crate) mirror: Option<Mirror>,
+    /// How user code is run directly, if it may be.
+    pub(crate) plan: Option<Arc<Plan>>,
+    translator: Mutex<Translator>,
+    /// Held by the processor that is alone.
+    world: Mutex<()>,
+    /// How often the code cache was dropped.
+    generation: AtomicU64,
+    /// How often all lines of all jump caches had to go.
+    dropped_jumps: AtomicU64,
+    members: [OnceLock<Member>; MAX_MEMBERS],
+    member_count: AtomicUsize,
+    /// What keeps the memory mapped, where that is ours to do.
+    _memory: Option<host::GuestMemory>,
+}
+
+impl Package {
+    /// A package without processors, in a guest's memory, which stays mapped as long as it lives.
+    ///
+    /// # Errors
+    ///
+    /// [`Error`] when the host refuses executable memory.
+    pub fn in_memory(memory: &host::GuestMemory) -> Result<Arc<Self>, Error> {
+        Self::build(regions_of(memory), Some(memory), None)
+    }
+
+    /// The same with helper processes to run user code directly. `helpers` were started for this
+    /// memory, in which no guest is running yet. Where they turn out to be of no use, user code is
+    /// translated, unless it must not be: see `execution`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::in_memory`]; [`Error::Direct`] if direct execution is asked for and impossible.
+    pub fn with_helpers(
+        memory: &host::GuestMemory,
+        helpers: &Arc<direct::Helpers>,
+        execution: UserExecution,
+    ) -> Result<Arc<Self>, Error> {
+        let plan = match (execution, Plan::new(execution, helpers, memory)) {
+            (UserExecution::Translate, _) => None,
+            (_, Ok(plan)) => Some(Arc::new(plan)),
+            (UserExecution::Direct, Err(error)) => return Err(error.into()),
+            (UserExecution::Auto, Err(error)) => {
+                tracing::info!("all user code is translated: {error}");
+                None
+            }
+        };
+        Self::build(regions_of(memory), Some(memory), plan)
+    }
+
+    /// The same in memory that the caller keeps mapped.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::in_memory`].
+    ///
+    /// # Safety
+    ///
+    /// Every region must be mapped, readable and writable, for as long as the package lives, and
+    /// nothing in them may be relied upon: the guest changes it at will.
+    pub unsafe fn new(regions: Vec<RamRegion>) -> Result<Arc<Self>, Error> {
+        Self::build(regions, None, None)
+    }
+
+    fn build(
+        regions: Vec<RamRegion>,
+        memory: Option<&host::GuestMemory>,
+        plan: Option<Arc<Plan>>,
+    ) -> Result<Arc<Self>, Error> {
+        let translator = Translator::new()?;
+        Ok(Arc::new(Self {
+            ram: Arc::new(Ram::new(regions)),
+            stopper: Stopper::new(translator.cache.start()),
+            plan,
+            translator: Mutex::new(translator),
+            world: Mutex::new(()),
+            generation: AtomicU64::new(0),
+            dropped_jumps: AtomicU64::new(0),
+            members: [const { OnceLock::new() }; MAX_MEMBERS],
+            member_count: AtomicUsize::new(0),
+            mirror: memory.and_then(Mirror::claim),
+            _memory: memory.cloned(),
+        }))
+    }
+
+    /// Take in another processor; its number.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::TooManyProcessors`].
+    pub(crate) fn join(
+        &self,
+        kick: &Arc<KickState>,
+        entries: Vec<Arc<Zeroed<Entries>>>,
+        writable: Option<Arc<Writable>>,
+    ) -> Result<usize, Error> {
+        let number = self.member_count.fetch_add(1, Ordering::SeqCst);
+        let slot = self.members.get(number).ok_or(Error::TooManyProcessors(MAX_MEMBERS))?;
+        let taken = slot.set(Member { kick: Arc::clone(kick), entries, writable }).is_err();
+        assert!(!taken, "each number is given once");
+        Ok(number)
+    }
+
+    /// Whether there is only one processor.
+    pub(crate) fn has_one_member(&self) -> bool {
+        self.member_count.load(Ordering::SeqCst) == 1
+    }
+
+    fn members(&self) -> impl Iterator<Item = (usize, &Member)> {
+        let filled = self.members.iter().enumerate();
+        filled.filter_map(|(number, slot)| slot.get().map(|member| (number, member)))
+    }
+
+    /// Everything known about blocks. A panic elsewhere does not make it wrong: what it holds is
+    /// changed in steps that leave it usable.
+    pub(crate) fn translator(&self) -> MutexGuard<'_, Translator> {
+        self.translator.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn world(&self) -> MutexGuard<'_, ()> {
+        self.world.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Forget one linear address in every jump cache; the caller holds the translator.
+    pub(crate) fn remove_jump(&self, at: Linear) {
+        let sets = self.members().flat_map(|(_, member)| &member.entries);
+        sets.for_each(|entries| entries.remove_jump(at));
+    }
+
+    /// Have every processor forget all of its jump caches: ours before it executes anything, the
+    /// others soon, as rule 3 has it.
+    pub(crate) fn remove_all_jumps(&self) {
+        self.dropped_jumps.fetch_add(1, Ordering::SeqCst);
+        self.members().for_each(|(_, member)| member.kick.ask_to_look());
+    }
+
+    /// How often the code cache was dropped.
+    pub(crate) fn generation(&self) -> u64 {
+        self.generation.load(Ordering::SeqCst)
+    }
+
+    /// Drop all blocks. The caller is alone.
+    fn drop_blocks(&self) {
+        self.translator().clear();
+        self.stopper.clear();
+        self.ram.clear_code();
+        self.generation.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+fn regions_of(memory: &host::GuestMemory) -> Vec<RamRegion> {
+    let regions = memory.regions().into_iter();
+    regions
+        .map(|region| RamRegion { guest: region.guest, size: region.size, host: region.host })
+        .collect()
+}
+
+impl Member {
+    /// Take back its write tags, and its helpers' mappings, for a page, which is at `host`; whether
+    /// there were any.
+    fn revoke(&self, writers: Writers, page: Physical, host: *mut u8) -> bool {
+        let mut any = false;
+        let mut revoke = |entries: &Entries, index| {
+            if entries.may_write(index, host) {
+                entries.revoke_write(index, host);
+                any = true;
+            }
+        };
+        for entries in &self.entries {
+            if writers.anywhere() {
+                (0..crate::memory::tlb::ENTRIES).for_each(|index| revoke(entries, index));
+            } else {
+                writers.indices().for_each(|index| revoke(entries, index));
+            }
+        }
+        any | self.writable.as_ref().is_some_and(|writable| writable.strike(page))
+    }
+}
+
+impl Vcpu {
+    /// Mark the processor busy, once nobody wants to be alone.
+    pub(crate) fn become_busy(&mut self) {
+        loop {
+            self.kick.set_busy(true);
+            if !self.kick.must_wait() {
+                break;
+            }
+            self.kick.set_busy(false);
+            drop(self.package.world());
+        }
+        let generation = self.package.generation();
+        if generation != self.generation {
+            self.generation = generation;
+            self.tlb.drop_all_jumps();
+        }
+    }
+
+    /// Let somebody be alone who wants to.
+    #[inline]
+    pub(crate) fn checkpoint(&mut self) {
+        self.kick.has_looked();
+        if self.kick.must_wait() {
+            self.kick.set_busy(false);
+            self.become_busy();
+        }
+    }
+
+    /// Run `act` while no other processor runs. The caller holds no host address of guest memory or
+    /// of a block, and no lock.
+    pub(crate) fn alone<T>(&mut self, act: impl FnOnce(&mut Self) -> T) -> T {
+        let was_busy = self.kick.is_busy();
+        self.kick.set_busy(false);
+        let package = Arc::clone(&self.package);
+        let world = package.world();
+        let others = || package.members().filter(|&(number, _)| number != self.member);
+        others().for_each(|(_, other)| other.kick.ask_to_wait());
+        for (_, other) in others() {
+            while other.kick.is_busy() {
+                std::thread::yield_now();
+            }
+        }
+        let result = act(self);
+        let others = package.members().filter(|&(number, _)| number != self.member);
+        others.for_each(|(_, other)| other.kick.let_go());
+        drop(world);
+        if was_busy {
+            self.become_busy();
+        }
+        result
+    }
+
+    /// Forget the jump caches if somebody has asked for it.
+    #[inline]
+    pub(crate) fn heed_dropped_jumps(&mut self) {
+        let dropped = self.package.dropped_jumps.load(Ordering::SeqCst);
+        if dropped != self.dropped_jumps {
+            self.dropped_jumps = dropped;
+            self.tlb.drop_all_jumps();
+        }
+    }
+
+    /// Drop all translations, of every processor.
+    pub(crate) fn drop_blocks(&mut self) {
+        self.statistics.cache_drops += 1;
+        self.alone(|cpu| cpu.package.drop_blocks());
+        self.tlb.drop_all_jumps();
+        self.generation = self.package.generation();
+    }
+
+    /// Make sure that no translated code can write a page, and mark it as having translations. As
+    /// [`Self::alone`] for what the caller may hold.
+    pub(crate) fn protect(&mut self, page: Physical) {
+        self.ram.set_code(page, true);
+        let writers = self.ram.take_writers(page);
+        let Some(host) = self.ram.host(page) else { return };
+        if let Some(mirror) = &self.package.mirror {
+            mirror.write_protect(page);
+        }
+        if writers.is_empty() {
+            return;
+        }
+        let package = Arc::clone(&self.package);
+        let mut others = false;
+        for (number, member) in package.members() {
+            if writers.includes(number) && member.revoke(writers, page, host) {
+                others |= number != self.member;
+            }
+        }
+        if others {
+            // They may be about to store what they have looked up.
+            self.alone(|_| ());
+        }
+    }
+}

@@ -1,0 +1,245 @@
+//! Spans: one look-up for several accesses.
+//!
+//! Code works on stack frames and structures: within a block, most accesses go to a few places a few
+//! bytes apart, named by a base register that does not change meanwhile. Such accesses form a *span*.
+//! The first of them looks up the whole range and keeps the host address of its start; the others
+//! use that, at the cost of one load.
+//!
+//! ```text
+//! push rbx            lea   s0, [rsp - 32] ; look up 40 bytes for writing
+//!                     ...                  ; s0 = host address
+//!                     mov   fs:[span], s0
+//!                     mov   [s0 + 24], rbx
+//! mov  [rsp+8], rax   mov   s0, fs:[span]
+//!                     mov   [s0 + 16], rax
+//! ```
+//!
+//! The rules:
+//!
+//! 1. A look-up has no effect that a guest could see, so it may cover bytes that are never accessed
+//!    because the block is left before. It asks for the strongest right that any access needs.
+//! 2. If it misses (the span crosses a page, the rights differ within it, the TLB does not have it)
+//!    nothing has been decided: the rest is done by a *plain* block, translated from the same
+//!    instruction without spans, which deals with every access by itself and so fills the TLB.
+//! 3. A span's host address is used only until control leaves the block, for Rust too, except for
+//!    a miss that is served and resumed: nothing takes a page away in between (package.rs).
+//!
+//! Kernel code that reaches memory through the mirror needs no spans.
+
+use iced_x86::{Instruction, InstructionInfoFactory, MemoryOperand, OpAccess, OpKind, Register};
+use rustc_hash::FxHashMap;
+
+use super::decode::Planned;
+use super::emit::{at, field};
+use super::generate::Builder;
+use super::plan::Action;
+use super::string::Repeated;
+use crate::context::context_offset;
+use crate::native::stub::immediate_bit_form;
+
+/// Spans of one block.
+pub(crate) const MAX_SPANS: usize = 6;
+
+/// Bytes of one span.
+const MAX_SPAN_BYTES: i64 = 512;
+
+/// An access that is part of a span.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct SpanUse {
+    /// Where the host address is kept.
+    pub(super) slot: usize,
+    /// Distance of the access from the start of the span.
+    pub(super) offset: i32,
+    /// For the first access, what is looked up.
+    pub(super) first: Option<Lookup>,
+}
+
+/// The look-up of a span.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Lookup {
+    pub(super) base: Register,
+    /// Distance of the span's start from the base register at the first access.
+    pub(super) displacement: i32,
+    pub(super) size: usize,
+    pub(super) write: bool,
+}
+
+/// One access by base and displacement.
+struct Reference {
+    /// Base register and how often it had been changed.
+    base: (Register, u32),
+    /// Distance from the base register at the block's start or its last change.
+    at: i64,
+    size: usize,
+    write: bool,
+    /// How far the base register has moved since by known steps.
+    moved: i64,
+}
+
+/// What is known of registers on the way through a block.
+#[derive(Default)]
+struct Bases {
+    changes: FxHashMap<Register, u32>,
+    stack_moved: i64,
+}
+
+impl Bases {
+    fn reference(&self, base: Register, displacement: i64, size: usize, write: bool) -> Reference {
+        let changes = self.changes.get(&base).copied().unwrap_or(0);
+        let moved = if base == Register::RSP { self.stack_moved } else { 0 };
+        Reference { base: (base, changes), at: displacement + moved, size, write, moved }
+    }
+
+    /// The access of an instruction, if it has one that a span can cover.
+    fn reference_of(&self, planned: &Planned) -> Option<Reference> {
+        let instruction = &planned.instruction;
+        let stack = |displacement, write| self.reference(Register::RSP, displacement, 8, write);
+        match planned.action {
+            Action::Push(_) | Action::PushConstant(_) | Action::Call(_) => Some(stack(-8, true)),
+            Action::CallIndirect if instruction.op0_kind() == OpKind::Register => {
+                Some(stack(-8, true))
+            }
+            Action::Pop(_) | Action::Return(_) => Some(stack(0, false)),
+            Action::Memory(usage) => {
+                let base = instruction.memory_base();
+                let simple = base.is_gpr64()
+                    && instruction.memory_index() == Register::None
+                    && !matches!(instruction.memory_segment(), Register::FS | Register::GS)
+                    && immediate_bit_form(instruction.code()).is_none();
+                let displacement = instruction.memory_displacement64() as i64;
+                simple.then(|| self.reference(base, displacement, usage.size, usage.writes))
+            }
+            _ => None,
+        }
+    }
+
+    /// Take note of what an instruction does to registers.
+    fn pass(&mut self, factory: &mut InstructionInfoFactory, planned: &Planned) {
+        let instruction = &planned.instruction;
+        let step = match planned.action {
+            Action::Push(_) | Action::PushConstant(_) | Action::PushMemory => Some(-8),
+            Action::Pop(register) if register != Register::RSP => Some(8),
+            _ => stack_step(instruction),
+        };
+        for used in factory.info(instruction).used_registers() {
+            let changes = !matches!(
+                used.access(),
+                OpAccess::None | OpAccess::Read | OpAccess::CondRead | OpAccess::NoMemAccess
+            );
+            let register = used.register();
+            if changes && register.is_gpr() && !(step.is_some() && register == Register::RSP) {
+                *self.changes.entry(register.full_register()).or_insert(0) += 1;
+            }
+        }
+        if let Action::Repeat(Repeated { .. }) = planned.action {
+            for register in [Register::RDI, Register::RSI, Register::RCX] {
+                *self.changes.entry(register).or_insert(0) += 1;
+            }
+        }
+        self.stack_moved += step.unwrap_or(0);
+    }
+}
+
+/// By how much an instruction moves RSP, if it does so by a constant and does nothing else to it.
+fn stack_step(instruction: &Instruction) -> Option<i64> {
+    use iced_x86::Code;
+    if instruction.op_count() < 2 || instruction.op0_register() != Register::RSP {
+        return None;
+    }
+    match instruction.code() {
+        Code::Add_rm64_imm8 | Code::Add_rm64_imm32 => Some(instruction.immediate(1) as i64),
+        Code::Sub_rm64_imm8 | Code::Sub_rm64_imm32 => {
+            Some((instruction.immediate(1) as i64).wrapping_neg())
+        }
+        Code::Lea_r64_m
+            if instruction.memory_base() == Register::RSP
+                && instruction.memory_index() == Register::None =>
+        {
+            Some(instruction.memory_displacement64() as i64)
+        }
+        _ => None,
+    }
+}
+
+/// A span under construction.
+struct Span {
+    low: i64,
+    high: i64,
+    write: bool,
+    members: Vec<(usize, Reference)>,
+}
+
+/// Find the spans of a run, and say so with its instructions.
+pub(super) fn find(factory: &mut InstructionInfoFactory, run: &mut [Planned]) {
+    let mut bases = Bases::default();
+    let mut open: FxHashMap<(Register, u32), usize> = FxHashMap::default();
+    let mut spans: Vec<Span> = Vec::new();
+    for (index, planned) in run.iter().enumerate() {
+        if let Some(reference) = bases.reference_of(planned) {
+            let (low, high) = (reference.at, reference.at + reference.size as i64);
+            let known = open.get(&reference.base).copied().filter(|&number| {
+                let span = &spans[number];
+                span.high.max(high) - span.low.min(low) <= MAX_SPAN_BYTES
+            });
+            let number = known.unwrap_or(spans.len());
+            if known.is_none() {
+                open.insert(reference.base, number);
+                spans.push(Span { low, high, write: false, members: Vec::new() });
+            }
+            let span = &mut spans[number];
+            (span.low, span.high) = (span.low.min(low), span.high.max(high));
+            span.write |= reference.write;
+            span.members.push((index, reference));
+        }
+        bases.pass(factory, planned);
+    }
+    let worth_it = spans.into_iter().filter(|span| span.members.len() > 1);
+    for (slot, span) in worth_it.take(MAX_SPANS).enumerate() {
+        for (place, (index, reference)) in span.members.iter().enumerate() {
+            let first = (place == 0).then(|| Lookup {
+                base: reference.base.0,
+                displacement: (span.low - reference.moved) as i32,
+                size: (span.high - span.low) as usize,
+                write: span.write,
+            });
+            let offset = (reference.at - span.low) as i32;
+            run[*index].span = Some(SpanUse { slot, offset, first });
+        }
+    }
+}
+
+impl Builder<'_> {
+    /// The operand of an access that is part of a span.
+    pub(super) fn in_span(&mut self, span: SpanUse, mark: u32) -> MemoryOperand {
+        let [s0, s1, _] = self.s();
+        let kept = field(context_offset!(spans) + 8 * span.slot as i32);
+        if let Some(Lookup { base, displacement, size, write }) = span.first {
+            self.look_up(at(base, Register::None, displacement), size, write, mark);
+            self.out.lea(s0, at(s1, s0, 0));
+            self.out.store(kept, s0);
+        } else {
+            self.out.load(s0, kept);
+        }
+        at(s0, Register::None, span.offset)
+    }
+
+    /// An instruction with an explicit memory operand that is part of a span; false if the operand
+    /// cannot be replaced.
+    pub(super) fn on_span(&mut self, instruction: &Instruction, span: SpanUse, mark: u32) -> bool {
+        let [s0, ..] = self.s();
+        let mut moved = *instruction;
+        moved.set_segment_prefix(Register::None);
+        moved.set_memory_base(s0);
+        moved.set_memory_index(Register::None);
+        moved.set_memory_index_scale(1);
+        moved.set_memory_displacement64(i64::from(span.offset) as u64);
+        moved.set_memory_displ_size(u32::from(span.offset != 0));
+        let mut probe = iced_x86::Encoder::new(64);
+        if probe.encode(&moved, self.out.here()).is_err() {
+            return false;
+        }
+        self.in_span(span, mark);
+        self.out.instruction(&moved);
+        true
+    }
+}

@@ -1,0 +1,512 @@
+//! Guest user code: translated, or run directly in a helper process.
+//!
+//! The idea. User code computes, and calls its kernel. Translated code calls the kernel for nothing,
+//! because kernel and user code are blocks of the same cache, but reaches memory through a look-up;
+//! a helper process (crate `direct`) computes at the host's own speed, but stopping it costs
+//! microseconds. So each thread of the guest runs the way that suits what it does (choice.rs), and
+//! may change at any instruction, because both ways keep the same registers.
+//!
+//! What keeps it exact:
+//!
+//! 1. *Direct execution is a part of the run loop's pass.* It starts at an instruction boundary with
+//!    precise state and ends at one. What it cannot do, the interpreter does at that boundary: a
+//!    fault in a helper says where, and the interpreter says what.
+//! 2. *Only what a helper can be exact in is run by it* ([`Vcpu::may_run_directly`]): flat 64-bit
+//!    code, with all of the host's extended state switched on, and nothing that needs a look at
+//!    every instruction.
+//! 3. *A space is a TLB* (spaces.rs), and the guest's kernel decides what is in it.
+//! 4. *Instructions that would tell about the host* are never executable in a helper (page.rs).
+//! 5. *A return to user code must come to the run loop* while some thread of the address space is
+//!    direct: `sysretq` and `iretq` in translated code look at a flag for this.
+
+mod calibrate;
+mod choice;
+mod page;
+pub(crate) mod spaces;
+
+use std::sync::Arc;
+
+use direct::{Helpers, Stop};
+
+use crate::exception::{Exception, Vector};
+use crate::exit::Exit;
+use crate::history::Happened;
+use crate::memory::paging::{Accessor, walk};
+use crate::memory::{Access, Flush, Linear, Privilege};
+use crate::state::{CodeSize, SegmentRegister, cr4, efer, rflags};
+use crate::system::{flat, host_time_stamp, null_segment};
+use crate::translate::Vectors;
+use crate::vcpu::{Statistics, Vcpu};
+pub use calibrate::stop_cycles;
+use choice::{Cause, Choice, Moment, ThreadKey};
+use spaces::{Filled, Guest, Spaces, root_of};
+
+/// How guest user code is executed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum UserExecution {
+    /// Translated, always.
+    Translate,
+    /// Directly, wherever that is possible.
+    Direct,
+    /// As suits each thread.
+    #[default]
+    Auto,
+}
+
+/// What a package needs to run user code directly.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    execution: UserExecution,
+    helpers: Arc<Helpers>,
+    memory: host::GuestMemory,
+    /// Cycles that stopping a helper and running it again costs here.
+    stop: u64,
+}
+
+/// Faults at one address before the interpreter has a look.
+const MAX_REPEATS: u32 = 4;
+
+/// How many stops' worth a thread is translated that has come to a forbidden page.
+const HOLD: u64 = 3;
+
+/// CS and SS of user code, as helpers have them.
+const USER_CODE: u16 = 0x33;
+const USER_DATA: u16 = 0x2b;
+
+/// Accessed, readable code at CPL 3, present, G, D.
+const CODE_32: u16 = 0xc09b;
+
+/// One processor's direct execution.
+#[derive(Debug)]
+pub(crate) struct UserCode {
+    plan: Arc<Plan>,
+    pub(crate) spaces: Spaces,
+    choice: Choice,
+    /// Time-stamp counter before which everything is translated.
+    hold_until: u64,
+    /// The last fault that was mended by mapping something, and how often in a row.
+    last_fault: (u64, u64, u32),
+    /// The guest's own page fault that a direct run ended with: once its kernel has mapped the page,
+    /// it is mapped in the helper before the program runs again.
+    own_fault: Option<(ThreadKey, Linear, Access)>,
+    counters: Counters,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Counters {
+    runs: u64,
+    cycles: u64,
+    entries: u64,
+    misses: u64,
+    held: u64,
+}
+
+impl Plan {
+    /// Find out what the host charges.
+    ///
+    /// # Errors
+    ///
+    /// [`direct::Error`] when there can be no helper; user code is to be translated then.
+    pub(crate) fn new(
+        execution: UserExecution,
+        helpers: &Arc<Helpers>,
+        memory: &host::GuestMemory,
+    ) -> Result<Self, direct::Error> {
+        let stop = stop_cycles(helpers, memory)?;
+        tracing::debug!(stop, "cycles for a stop of directly executed code");
+        Ok(Self { execution, helpers: Arc::clone(helpers), memory: memory.clone(), stop })
+    }
+}
+
+impl UserCode {
+    pub(crate) fn new(plan: &Arc<Plan>) -> Self {
+        Self {
+            spaces: Spaces::new(Arc::clone(&plan.helpers)),
+            choice: Choice::new(plan.stop),
+            plan: Arc::clone(plan),
+            hold_until: 0,
+            last_fault: (0, 0, 0),
+            own_fault: None,
+            counters: Counters::default(),
+        }
+    }
+
+    fn is_always(&self) -> bool {
+        self.plan.execution == UserExecution::Direct
+    }
+
+    fn chooses(&self, key: ThreadKey) -> bool {
+        if self.is_always() { !self.choice.is_banned(key) } else { self.choice.is_direct(key) }
+    }
+
+    /// Whether returns to user code with these page tables have to come to the run loop.
+    pub(crate) fn is_wanted(&self, cr3: u64) -> bool {
+        self.is_always() || self.choice.any_direct(root_of(cr3))
+    }
+
+    pub(crate) fn count_in(&self, statistics: &mut Statistics) {
+        statistics.direct_runs = self.counters.runs;
+        statistics.direct_cycles = self.counters.cycles;
+        statistics.direct_entries = self.counters.entries;
+        statistics.direct_misses = self.counters.misses;
+        statistics.direct_held = self.counters.held;
+        statistics.direct_spaces = self.spaces.counters.spaces;
+        statistics.direct_pages = self.spaces.counters.pages;
+        statistics.direct_flushes = self.spaces.counters.flushes;
+        statistics.direct_promotions = self.choice.promotions;
+        statistics.direct_demotions = self.choice.demotions;
+    }
+}
+
+impl Vcpu {
+    fn thread_key(&self) -> ThreadKey {
+        let regs = &self.context.regs;
+        let fs_base = regs.segment(SegmentRegister::Fs).base;
+        ThreadKey { root: root_of(regs.cr3), fs_base }
+    }
+
+    /// Whether the next instruction is user code that is to run directly.
+    pub(crate) fn wants_direct(&self) -> bool {
+        if self.context.direct_wanted == 0 || self.context.regs.cpl != 3 {
+            return false;
+        }
+        self.user.as_ref().is_some_and(|user| {
+            user.chooses(self.thread_key())
+                && self.may_run_directly()
+                && (user.hold_until == 0 || user.hold_until <= host_time_stamp())
+        })
+    }
+
+    /// Whether a helper would be exact.
+    fn may_run_directly(&self) -> bool {
+        let regs = &self.context.regs;
+        let flags = regs.rflags();
+        let segments = [(SegmentRegister::Cs, USER_CODE), (SegmentRegister::Ss, USER_DATA)];
+        regs.long_mode()
+            && regs.code_size() == CodeSize::Bits64
+            && flags & (rflags::TF | rflags::VM | rflags::IOPL) == 0
+            && flags & rflags::IF != 0
+            && regs.interrupt_shadow == 0
+            && regs.dr[7] & 0xff == 0
+            && regs.tsc_offset == 0
+            && regs.efer & efer::NXE != 0
+            && regs.cr4 & (cr4::FSGSBASE | cr4::TSD) == cr4::FSGSBASE
+            && segments.iter().all(|&(which, wanted)| regs.segment(which).selector == wanted)
+            && self.translation_mode().vectors == Vectors::All
+            && !self.replay.has_question()
+    }
+
+    /// An interrupt is about to be delivered: if user code was running, it may be of the kind that
+    /// should run directly.
+    pub(crate) fn consider_direct(&mut self) {
+        let key = self.thread_key();
+        let in_user_code = self.context.regs.cpl == 3;
+        let now = Moment {
+            time: host_time_stamp(),
+            entries: self.context.system_calls + self.statistics.exceptions,
+            lost: self.helped_cycles,
+        };
+        let Some(user) = &mut self.user else { return };
+        if user.plan.execution != UserExecution::Auto {
+            return;
+        }
+        if !in_user_code || user.choice.is_direct(key) {
+            user.choice.forget_tick();
+        } else if user.choice.tick(key, now) {
+            self.context.direct_wanted = 1;
+        }
+    }
+
+    /// The processor is about to be idle, which is nobody's computing.
+    pub(crate) fn forget_tick(&mut self) {
+        if let Some(user) = &mut self.user {
+            user.choice.forget_tick();
+        }
+    }
+
+    /// CR3 was loaded, or threads have changed their ways.
+    pub(crate) fn note_direct_wanted(&mut self) {
+        let cr3 = self.context.regs.cr3;
+        let wanted = self.user.as_ref().is_some_and(|user| user.is_wanted(cr3));
+        self.context.direct_wanted = u8::from(wanted);
+    }
+
+    /// Forget what helpers have mapped, as far as the guest's flush asks for it.
+    pub(crate) fn flush_spaces(&mut self, what: Flush) {
+        let pcid = self.current_pcid();
+        if let Some(user) = &mut self.user {
+            user.spaces.flush(what, pcid);
+        }
+    }
+
+    /// Run user code directly until it stops.
+    pub(crate) fn run_direct(&mut self) -> Option<Exit> {
+        let key = self.thread_key();
+        let mut user = self.user.take()?;
+        let began = host_time_stamp();
+        let stopped = self.run_in_space(&mut user);
+        self.left_at = host_time_stamp();
+        let cycles = self.left_at.wrapping_sub(began);
+        user.counters.runs += 1;
+        user.counters.cycles += cycles;
+        let (space, stop) = match stopped {
+            Ok(stopped) => stopped,
+            Err(error) => {
+                tracing::warn!(%error, "a guest program is translated");
+                user.choice.ban(key);
+                self.user = Some(user);
+                self.note_direct_wanted();
+                return None;
+            }
+        };
+        self.history.note(Happened::Left { rip: self.context.regs.rip, why: "stopped" });
+        let cause = match stop {
+            Stop::Kicked => Cause::Kick,
+            Stop::Exception { vector: 14, .. } => Cause::Miss,
+            _ => Cause::Entry,
+        };
+        user.counters.entries += u64::from(cause == Cause::Entry);
+        let stays = user.is_always() || user.choice.stopped(key, cycles, cause);
+        self.user = Some(user);
+        if !stays {
+            self.note_direct_wanted();
+        }
+        self.serve_stop(key, space, stop)
+    }
+
+    /// One run: the number of the space, and why it ended.
+    fn run_in_space(&mut self, user: &mut UserCode) -> Result<(usize, Stop), direct::Error> {
+        let guest = self.guest(&user.plan.memory);
+        let space = user.spaces.select(&guest, self.current_pcid())?;
+        if let Some((key, at, access)) = user.own_fault.take()
+            && key == self.thread_key()
+        {
+            user.spaces.fill(space, &guest, at, access)?;
+        }
+        let mut frame = self.frame();
+        let before = frame;
+        let extended = &mut self.context.xsave.0;
+        let stop = user.spaces.space(space).run(&mut frame, extended, &self.kick.direct);
+        if !matches!(stop, Stop::Unsupported | Stop::Refused | Stop::Died) {
+            self.take_frame(&frame, &before);
+        }
+        Ok((space, stop))
+    }
+
+    fn guest<'a>(&'a self, memory: &'a host::GuestMemory) -> Guest<'a> {
+        Guest { ram: &self.ram, memory, member: self.member, cr3: self.context.regs.cr3 }
+    }
+
+    fn frame(&self) -> direct::Registers {
+        use SegmentRegister::{Cs, Ds, Es, Fs, Gs, Ss};
+        let regs = &self.context.regs;
+        let selector = |which| regs.segment(which).selector;
+        direct::Registers {
+            general: regs.gpr,
+            rip: regs.rip,
+            rflags: regs.rflags(),
+            fs_base: regs.segment(Fs).base,
+            gs_base: regs.segment(Gs).base,
+            cs: selector(Cs),
+            ss: selector(Ss),
+            selectors: [selector(Ds), selector(Es), selector(Fs), selector(Gs)],
+        }
+    }
+
+    fn take_frame(&mut self, frame: &direct::Registers, before: &direct::Registers) {
+        use SegmentRegister::{Cs, Ds, Es, Fs, Gs};
+        let regs = &mut self.context.regs;
+        (regs.gpr, regs.rip) = (frame.general, frame.rip);
+        // RF is the host's, which has faulted; what the guest is to see of it is said on delivery.
+        regs.set_rflags(frame.rflags & !rflags::RF);
+        if frame.cs != before.cs {
+            *regs.segment_mut(Cs) = flat(frame.cs, CODE_32);
+        }
+        let selectors =
+            [Ds, Es, Fs, Gs].into_iter().zip(frame.selectors.into_iter().zip(before.selectors));
+        for (which, (now, then)) in selectors {
+            // What the program has loaded is a selector that its own tables have too, or it is as
+            // if it had loaded the null selector.
+            if now != then && self.load_segment(which, now).is_err() {
+                *self.context.regs.segment_mut(which) = null_segment(0);
+            }
+        }
+        let regs = &mut self.context.regs;
+        regs.segment_mut(Fs).base = frame.fs_base;
+        regs.segment_mut(Gs).base = frame.gs_base;
+    }
+
+    fn serve_stop(&mut self, key: ThreadKey, space: usize, stop: Stop) -> Option<Exit> {
+        match stop {
+            Stop::Kicked => None,
+            Stop::SystemCall => self.enter_kernel(),
+            Stop::LegacyCall => self.interpret_behind(2),
+            Stop::Exception { vector: 14, error, address, .. } => {
+                self.serve_space_fault(key, space, Linear(address), error)
+            }
+            Stop::Exception { vector: 1, single_step: true, .. } => {
+                /// DR6.BS.
+                const SINGLE_STEP: u64 = 1 << 14;
+                let exception = Exception::plain(Vector::Debug);
+                self.raise(Exception { payload: SINGLE_STEP, ..exception })
+            }
+            Stop::Exception { vector: 1, .. } => self.interpret_int1(),
+            Stop::Exception { vector: 3, .. } => self.interpret_breakpoint(),
+            // `int 4`: nothing else raises #OF in 64-bit code.
+            Stop::Exception { vector: 4, .. } => self.interpret_behind(2),
+            // The interpreter knows what the instruction does, and what it raises.
+            Stop::Exception { .. } | Stop::NoMemory => self.interpret(),
+            Stop::Unsupported => {
+                self.hold();
+                None
+            }
+            Stop::Refused => {
+                let emptied = self.user.as_mut().map(|user| user.spaces.empty(space));
+                if let Some(Err(error)) = emptied {
+                    self.give_up(key, space, &error);
+                }
+                None
+            }
+            Stop::Died => {
+                tracing::warn!("the helper of a guest program has died; the program faults");
+                self.give_up(key, space, &"it has died");
+                self.raise(Exception::general_protection(0))
+            }
+        }
+    }
+
+    /// Translate a thread from now on.
+    fn give_up(&mut self, key: ThreadKey, space: usize, why: &dyn std::fmt::Display) {
+        tracing::debug!(%why, "no more direct execution for a thread");
+        if let Some(user) = &mut self.user {
+            user.spaces.discard(space);
+            user.choice.ban(key);
+        }
+        self.note_direct_wanted();
+    }
+
+    /// Translate everything for a while.
+    fn hold(&mut self) {
+        if let Some(user) = &mut self.user {
+            user.counters.held += 1;
+            user.hold_until = host_time_stamp().wrapping_add(HOLD * user.plan.stop);
+        }
+    }
+
+    /// `syscall`, which the helper has executed as far as a helper can.
+    fn enter_kernel(&mut self) -> Option<Exit> {
+        if self.context.regs.efer & efer::SCE == 0 {
+            return self.interpret_behind(2);
+        }
+        self.context.system_calls += 1;
+        self.replay.begin();
+        match self.syscall(&iced_x86::Instruction::default()) {
+            Ok(()) => {
+                self.replay.end();
+                None
+            }
+            Err(trap) => self.take_trap(trap),
+        }
+    }
+
+    /// Interpret an instruction that the helper has left behind it.
+    fn interpret_behind(&mut self, bytes: u64) -> Option<Exit> {
+        self.context.regs.rip = self.context.regs.rip.wrapping_sub(bytes);
+        self.interpret()
+    }
+
+    /// `int3`, in either encoding.
+    fn interpret_breakpoint(&mut self) -> Option<Exit> {
+        /// The instruction that is one byte long.
+        const INT3: u8 = 0xcc;
+        let short = self.code_byte(self.context.regs.rip.wrapping_sub(1)) == Some(INT3);
+        self.interpret_behind(if short { 1 } else { 2 })
+    }
+
+    /// `int1`. A processor has it behind it; under some hypervisors it is said to be still ahead.
+    fn interpret_int1(&mut self) -> Option<Exit> {
+        /// The instruction.
+        const INT1: u8 = 0xf1;
+        let rip = self.context.regs.rip;
+        let behind = self.code_byte(rip.wrapping_sub(1)) == Some(INT1);
+        match self.code_byte(rip) {
+            _ if behind => self.interpret_behind(1),
+            Some(INT1) => self.interpret(),
+            _ => self.raise(Exception::plain(Vector::Debug)),
+        }
+    }
+
+    fn code_byte(&mut self, at: u64) -> Option<u8> {
+        let mut byte = [0];
+        self.read_linear(Linear(at), &mut byte, Privilege::Current).ok()?;
+        Some(byte[0])
+    }
+
+    /// A page fault in a helper: map what the guest allows, or let the guest have its fault.
+    fn serve_space_fault(
+        &mut self,
+        key: ThreadKey,
+        space: usize,
+        at: Linear,
+        error: u16,
+    ) -> Option<Exit> {
+        const WRITE: u16 = 1 << 1;
+        const FETCH: u16 = 1 << 4;
+        let access = match error {
+            _ if error & FETCH != 0 => Access::Execute,
+            _ if error & WRITE != 0 => Access::Write,
+            _ => Access::Read,
+        };
+        let by = Accessor { user: true, smap_override: false };
+        let found = match walk(&self.ram, &self.context.regs, at, access, by) {
+            Ok(found) => found,
+            Err(exception) => {
+                if let Some(user) = &mut self.user {
+                    user.own_fault = Some((key, at, access));
+                }
+                return self.raise(exception);
+            }
+        };
+        if self.ram.host(found.physical).is_none() || self.is_repeated_fault(at) {
+            return self.interpret();
+        }
+        if access == Access::Write && self.ram.has_code(found.physical) {
+            let page = found.physical.page();
+            let mut translator = self.package.translator();
+            let dropped =
+                translator.invalidate(page, crate::memory::PAGE_SIZE as usize, &self.package);
+            self.statistics.invalidated_blocks += dropped;
+        }
+        let mut user = self.user.take()?;
+        user.counters.misses += 1;
+        let plan = Arc::clone(&user.plan);
+        let filled = user.spaces.fill(space, &self.guest(&plan.memory), at, access);
+        self.user = Some(user);
+        match filled {
+            Ok(Filled::Mapped) => None,
+            Ok(Filled::Forbidden) => {
+                self.hold();
+                let user = self.user.as_mut()?;
+                if !user.is_always() && !user.choice.stopped(key, 0, Cause::Entry) {
+                    self.note_direct_wanted();
+                }
+                None
+            }
+            Ok(Filled::Refused) => self.interpret(),
+            Err(error) => {
+                self.give_up(key, space, &error);
+                None
+            }
+        }
+    }
+
+    /// Whether this very fault has been mended several times in a row, to no avail.
+    fn is_repeated_fault(&mut self, at: Linear) -> bool {
+        let rip = self.context.regs.rip;
+        let Some(user) = &mut self.user else { return false };
+        let (last_rip, last_at, count) = user.last_fault;
+        let count = if (last_rip, last_at) == (rip, at.0) { count + 1 } else { 0 };
+        user.last_fault = (rip, at.0, count);
+        count >= MAX_REPEATS
+    }
+}

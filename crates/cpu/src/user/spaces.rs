@@ -1,0 +1,466 @@
+//! The guest's address spaces, as far as helpers have them mapped.
+//!
+//! A [`Space`](direct::Space) is a TLB of one processor for one address space, and keeps a TLB's
+//! promises, as memory/mirror.rs does for the kernel's half:
+//!
+//! 1. *Filled on a miss*, with the 2 MiB around it: everything there that the guest's page tables
+//!    allow user code already. Writable is only what has its dirty bit set; a page whose accessed bit
+//!    is clear is not mapped.
+//! 2. *Flushed when the guest flushes.* A single page is dropped at once. After anything larger the
+//!    space is *stale*: before it runs again each of its pages is compared with the page tables, and
+//!    what they no longer say is dropped.
+//! 3. *Pages with translations are mapped read-only.* A page that is about to get some is struck
+//!    from [`Writable`], by whichever processor translates; the owner of the mapping makes it
+//!    read-only before it runs a helper again, and until it has left the one that it runs, the
+//!    other waits (package.rs).
+//!
+//! A space belongs to a root of page tables, and remembers the PCID under which it was last used: a
+//! flush names a PCID, and a root that comes with another PCID finds nothing cached.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use direct::{Error, Helpers, Protection, Space, TimeStamp};
+use rustc_hash::FxHashMap;
+
+use super::page::Forbidden;
+use crate::memory::paging::{UserPage, user_page, user_pages};
+use crate::memory::ram::Ram;
+use crate::memory::tlb::index_of;
+use crate::memory::{Access, Flush, Linear, PAGE_SIZE, Physical};
+
+/// Spaces of one processor; the one that has not been used for longest goes first.
+const MAX_SPACES: usize = 24;
+
+/// Mappings of one space before it starts anew: Linux allows a process 65,530 as a rule.
+const MAX_MAPPINGS: usize = 50_000;
+
+/// A page that is mapped.
+#[derive(Debug, Clone, Copy)]
+struct Mapped {
+    physical: u64,
+    write: bool,
+    execute: bool,
+    is_piece: bool,
+}
+
+/// What a helper has mapped, and for whom.
+#[derive(Debug)]
+struct UserSpace {
+    root: u64,
+    pcid: u16,
+    space: Space,
+    /// By linear page number.
+    pages: FxHashMap<u64, Mapped>,
+    /// Mappings made since it was empty.
+    mappings: usize,
+    stale: bool,
+    used: u64,
+    /// What its helper has had of a core, and when we last asked.
+    time: Duration,
+    asked: u64,
+}
+
+/// A page in a space.
+type Alias = (usize, u64);
+
+/// The pages that helpers of one processor have writable. Other processors strike them out.
+#[derive(Debug, Default)]
+pub(crate) struct Writable {
+    lists: Mutex<Lists>,
+    struck: AtomicBool,
+}
+
+#[derive(Debug, Default)]
+struct Lists {
+    /// By physical page number.
+    pages: FxHashMap<u64, Vec<Alias>>,
+    /// Still writable, though they must not be.
+    struck: Vec<Alias>,
+}
+
+impl Writable {
+    fn lists(&self) -> MutexGuard<'_, Lists> {
+        self.lists.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A page is about to have translations. Whether a helper had it writable.
+    pub(crate) fn strike(&self, page: Physical) -> bool {
+        let mut lists = self.lists();
+        let Some(aliases) = lists.pages.remove(&(page.0 / PAGE_SIZE)) else { return false };
+        lists.struck.extend(aliases);
+        self.struck.store(true, Ordering::SeqCst);
+        true
+    }
+
+    fn take_struck(&self) -> Vec<Alias> {
+        if !self.struck.swap(false, Ordering::SeqCst) {
+            return Vec::new();
+        }
+        std::mem::take(&mut self.lists().struck)
+    }
+}
+
+impl Lists {
+    fn add(&mut self, physical: u64, alias: Alias) {
+        let aliases = self.pages.entry(physical / PAGE_SIZE).or_default();
+        if !aliases.contains(&alias) {
+            aliases.push(alias);
+        }
+    }
+
+    fn remove(&mut self, physical: u64, alias: Alias) {
+        if let Some(aliases) = self.pages.get_mut(&(physical / PAGE_SIZE)) {
+            aliases.retain(|&known| known != alias);
+            if aliases.is_empty() {
+                self.pages.remove(&(physical / PAGE_SIZE));
+            }
+        }
+    }
+}
+
+/// What came of a miss.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Filled {
+    /// The access can be repeated.
+    Mapped,
+    /// The page must not be executed natively.
+    Forbidden,
+    /// It cannot be mapped for the access.
+    Refused,
+}
+
+/// Counters since the processor was made.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Counters {
+    pub(crate) spaces: u64,
+    pub(crate) pages: u64,
+    pub(crate) flushes: u64,
+}
+
+/// What guest memory is, as far as mapping it goes.
+pub(crate) struct Guest<'a> {
+    pub(crate) ram: &'a Ram,
+    pub(crate) memory: &'a host::GuestMemory,
+    /// The processor's number in its package.
+    pub(crate) member: usize,
+    pub(crate) cr3: u64,
+}
+
+/// The spaces of one processor.
+#[derive(Debug)]
+pub(crate) struct Spaces {
+    helpers: Arc<Helpers>,
+    forbidden: Forbidden,
+    slots: Vec<Option<UserSpace>>,
+    writable: Arc<Writable>,
+    clock: u64,
+    /// What the helpers of spaces that are gone have had of a core.
+    past_time: Duration,
+    pub(crate) counters: Counters,
+}
+
+impl Spaces {
+    pub(crate) fn new(helpers: Arc<Helpers>) -> Self {
+        let forbidden = Forbidden { cpuid: !helpers.cpuid_faults() };
+        Self {
+            helpers,
+            forbidden,
+            slots: (0..MAX_SPACES).map(|_| None).collect(),
+            writable: Arc::default(),
+            clock: 0,
+            past_time: Duration::ZERO,
+            counters: Counters::default(),
+        }
+    }
+
+    /// For the other processors.
+    pub(crate) fn writable(&self) -> Arc<Writable> {
+        Arc::clone(&self.writable)
+    }
+
+    /// The number of the space for a CR3, ready to run.
+    ///
+    /// # Errors
+    ///
+    /// [`Error`] when there can be no helper.
+    pub(crate) fn select(&mut self, guest: &Guest<'_>, pcid: u16) -> Result<usize, Error> {
+        let root = root_of(guest.cr3);
+        self.clock += 1;
+        self.settle_struck();
+        let known =
+            self.slots.iter().position(|slot| slot.as_ref().is_some_and(|it| it.root == root));
+        let number = match known {
+            Some(number) => number,
+            None => self.make(root, pcid)?,
+        };
+        let clock = self.clock;
+        let it = self.slots[number].as_mut().expect("it was found, or made");
+        it.used = clock;
+        let moved = std::mem::replace(&mut it.pcid, pcid) != pcid;
+        if std::mem::take(&mut it.stale) || moved {
+            self.counters.flushes += 1;
+            self.compare(number, guest)?;
+        }
+        Ok(number)
+    }
+
+    /// The helper of a space.
+    pub(crate) fn space(&mut self, number: usize) -> &mut Space {
+        &mut self.slots[number].as_mut().expect("the number comes from `select`").space
+    }
+
+    fn make(&mut self, root: u64, pcid: u16) -> Result<usize, Error> {
+        let free = self.slots.iter().position(Option::is_none);
+        let number = free.unwrap_or_else(|| {
+            let oldest = self.slots.iter().enumerate();
+            let oldest = oldest.min_by_key(|(_, slot)| slot.as_ref().map(|it| it.used));
+            oldest.map_or(0, |(number, _)| number)
+        });
+        self.discard(number);
+        let space = self.helpers.space(TimeStamp::Native)?;
+        self.counters.spaces += 1;
+        self.slots[number] = Some(UserSpace::new(root, pcid, space));
+        Ok(number)
+    }
+
+    /// End a helper.
+    pub(crate) fn discard(&mut self, number: usize) {
+        if let Some(mut it) = self.slots[number].take() {
+            self.past_time += it.ask_time(self.clock);
+            drop(it);
+            self.forget_aliases(number);
+        }
+    }
+
+    /// End all helpers.
+    pub(crate) fn discard_all(&mut self) {
+        (0..MAX_SPACES).for_each(|number| self.discard(number));
+    }
+
+    /// What helpers have had of the host's cores.
+    pub(crate) fn time(&mut self) -> Duration {
+        let clock = self.clock;
+        let present = self.slots.iter_mut().flatten().map(|it| it.ask_time(clock));
+        present.sum::<Duration>() + self.past_time
+    }
+
+    fn forget_aliases(&self, number: usize) {
+        let mut lists = self.writable.lists();
+        lists.struck.retain(|alias| alias.0 != number);
+        lists.pages.retain(|_, aliases| {
+            aliases.retain(|alias| alias.0 != number);
+            !aliases.is_empty()
+        });
+    }
+
+    /// Unmap everything of a space: what is mapped is not known, or it is too much.
+    ///
+    /// # Errors
+    ///
+    /// As of [`Self::select`].
+    pub(crate) fn empty(&mut self, number: usize) -> Result<(), Error> {
+        self.forget_aliases(number);
+        let it = self.slots[number].as_mut().expect("the number comes from `select`");
+        it.pages.clear();
+        it.mappings = 0;
+        it.space.unmap_all()
+    }
+
+    /// Take write access away where another processor, or ours, has translated something.
+    fn settle_struck(&mut self) {
+        for (number, page) in self.writable.take_struck() {
+            let Some(it) = self.slots[number].as_mut() else { continue };
+            let Some(mapped) = it.pages.get_mut(&page) else { continue };
+            mapped.write = false;
+            let protection = Protection { write: false, execute: mapped.execute };
+            if it.space.protect(page * PAGE_SIZE, PAGE_SIZE, protection).is_err() {
+                self.discard(number);
+            }
+        }
+    }
+
+    /// Map what is around `at`, for an access that the page tables allow.
+    ///
+    /// # Errors
+    ///
+    /// As of [`Self::select`]; [`Error::Range`] for an address that no helper can have.
+    pub(crate) fn fill(
+        &mut self,
+        number: usize,
+        guest: &Guest<'_>,
+        at: Linear,
+        access: Access,
+    ) -> Result<Filled, Error> {
+        let Some(_) = user_page(guest.ram, guest.cr3, at) else { return Ok(Filled::Refused) };
+        if self.slots[number].as_ref().is_some_and(|it| it.mappings > MAX_MAPPINGS) {
+            self.empty(number)?;
+        }
+        let mut wanted = Vec::with_capacity(512);
+        let it = self.slots[number].as_mut().expect("the number comes from `select`");
+        let mut lists = self.writable.lists();
+        user_pages(guest.ram, guest.cr3, at, |page| {
+            let mapped = guest.wanted(&page, &it.pages, self.forbidden, page.linear == at.page());
+            let Some(mapped) = mapped else { return };
+            let number_of_page = page.linear.0 / PAGE_SIZE;
+            if mapped.write {
+                guest.ram.note_writer(page.physical, guest.member, index_of(page.linear));
+                lists.add(page.physical.0, (number, number_of_page));
+            }
+            wanted.push((page.linear.0, mapped));
+        });
+        // A page may have got translations since we looked; who translates has not seen our entry
+        // in the lists then (memory/ram.rs).
+        for (linear, mapped) in wanted.iter_mut().filter(|(_, mapped)| mapped.write) {
+            if guest.ram.has_code(Physical(mapped.physical)) {
+                mapped.write = false;
+                lists.remove(mapped.physical, (number, *linear / PAGE_SIZE));
+            }
+        }
+        drop(lists);
+        self.counters.pages += wanted.len() as u64;
+        it.map(&wanted, guest.memory)?;
+        Ok(match (access, it.pages.get(&(at.0 / PAGE_SIZE))) {
+            (Access::Execute, Some(mapped)) if !mapped.execute => Filled::Forbidden,
+            (Access::Write, Some(mapped)) if !mapped.write => Filled::Refused,
+            (_, Some(_)) => Filled::Mapped,
+            (_, None) => Filled::Refused,
+        })
+    }
+
+    /// Compare all pages with the page tables.
+    fn compare(&mut self, number: usize, guest: &Guest<'_>) -> Result<(), Error> {
+        let it = self.slots[number].as_mut().expect("the caller knows it");
+        let is_gone = |(&page, mapped): (&u64, &Mapped)| {
+            let now = user_page(guest.ram, guest.cr3, Linear(page * PAGE_SIZE));
+            (!now.is_some_and(|now| mapped.is_still(&now))).then_some(page)
+        };
+        let mut gone: Vec<u64> = it.pages.iter().filter_map(is_gone).collect();
+        gone.sort_unstable();
+        let mut lists = self.writable.lists();
+        for page in &gone {
+            if let Some(mapped) = it.pages.remove(page) {
+                lists.remove(mapped.physical, (number, *page));
+            }
+        }
+        drop(lists);
+        for run in gone.chunk_by(|a, b| a + 1 == *b) {
+            it.space.unmap(run[0] * PAGE_SIZE, run.len() as u64 * PAGE_SIZE)?;
+        }
+        Ok(())
+    }
+
+    /// The guest has flushed.
+    pub(crate) fn flush(&mut self, what: Flush, pcid: u16) {
+        for number in 0..MAX_SPACES {
+            let Some(it) = self.slots[number].as_mut() else { continue };
+            match what {
+                Flush::All | Flush::AllPcids => it.stale = true,
+                Flush::Pcid(pcid) => it.stale |= it.pcid == pcid,
+                Flush::Page(at) if it.pcid == pcid => self.flush_page(number, at),
+                Flush::PagePcid(at, pcid) if it.pcid == pcid => self.flush_page(number, at),
+                Flush::Page(_) | Flush::PagePcid(..) => {}
+            }
+        }
+    }
+
+    fn flush_page(&mut self, number: usize, at: Linear) {
+        let it = self.slots[number].as_mut().expect("the caller knows it");
+        let page = at.0 / PAGE_SIZE;
+        let Some(mapped) = it.pages.get(&page) else { return };
+        if mapped.is_piece {
+            // All of the large page goes (SDM 3A 4.10.4.1).
+            it.stale = true;
+            return;
+        }
+        self.writable.lists().remove(mapped.physical, (number, page));
+        it.pages.remove(&page);
+        if it.space.unmap(page * PAGE_SIZE, PAGE_SIZE).is_err() {
+            self.discard(number);
+        }
+    }
+}
+
+impl Guest<'_> {
+    /// How a page is to be mapped; `None` if it is so already, or not memory.
+    fn wanted(
+        &self,
+        page: &UserPage,
+        known: &FxHashMap<u64, Mapped>,
+        forbidden: Forbidden,
+        missed: bool,
+    ) -> Option<Mapped> {
+        let physical = page.physical;
+        let write = page.writable_now && !self.ram.has_code(physical);
+        let before = known.get(&(page.linear.0 / PAGE_SIZE));
+        let before = before.filter(|before| before.physical == physical.0);
+        if let Some(before) = before
+            && !missed
+            && (before.write || !write)
+        {
+            return None;
+        }
+        let host = self.ram.host(physical)?;
+        self.ram.make_present(physical);
+        let execute = page.executable && {
+            // SAFETY: a page of RAM, which outlives the processor. The guest may change it
+            // meanwhile; then what is found is as good as what would have been found later.
+            let bytes = unsafe { std::slice::from_raw_parts(host, PAGE_SIZE as usize) };
+            !forbidden.is_in(bytes)
+        };
+        Some(Mapped { physical: physical.0, write, execute, is_piece: page.is_piece })
+    }
+}
+
+impl UserSpace {
+    fn new(root: u64, pcid: u16, space: Space) -> Self {
+        let (pages, time) = (FxHashMap::default(), Duration::ZERO);
+        Self { root, pcid, space, pages, mappings: 0, stale: false, used: 0, time, asked: 0 }
+    }
+
+    /// What its helper has had of a core. The host is asked only if it has run since the last time.
+    fn ask_time(&mut self, clock: u64) -> Duration {
+        if self.used >= self.asked {
+            self.asked = clock + 1;
+            // A helper that is gone tells no more.
+            self.time = self.space.time().unwrap_or(self.time);
+        }
+        self.time
+    }
+
+    /// Map pages, in as few pieces as possible.
+    fn map(&mut self, wanted: &[(u64, Mapped)], memory: &host::GuestMemory) -> Result<(), Error> {
+        let goes_on = |(at, a): &(u64, Mapped), (next, b): &(u64, Mapped)| {
+            at + PAGE_SIZE == *next
+                && a.physical + PAGE_SIZE == b.physical
+                && (a.write, a.execute) == (b.write, b.execute)
+        };
+        for run in wanted.chunk_by(goes_on) {
+            let (linear, first) = run[0];
+            let length = run.len() as u64 * PAGE_SIZE;
+            let Some(offset) = memory.file_offset(first.physical, length) else { continue };
+            let protection = Protection { write: first.write, execute: first.execute };
+            self.space.map(linear, length, offset, protection, true)?;
+            self.mappings += 1;
+            self.pages.extend(run.iter().map(|&(at, mapped)| (at / PAGE_SIZE, mapped)));
+        }
+        Ok(())
+    }
+}
+
+impl Mapped {
+    /// Whether the page tables still allow what this mapping allows.
+    fn is_still(&self, now: &UserPage) -> bool {
+        now.physical.0 == self.physical
+            && (now.writable_now || !self.write)
+            && (now.executable || !self.execute)
+            && now.is_piece == self.is_piece
+    }
+}
+
+/// The address of the page tables in a CR3.
+pub(crate) fn root_of(cr3: u64) -> u64 {
+    cr3 & !0xfff
+}

@@ -1,0 +1,266 @@
+//! Confines a running machine's process to what it still needs.
+//!
+//! A guest kernel that breaks out of the translator owns this process. From then on it must find
+//! nothing in it: no way to open a file, to start a process, to reach the network, or to signal or
+//! read another process. A seccomp filter (seccomp(2)) sees to it:
+//!
+//! 1. It holds for all threads, those that run already and those to come, and cannot be taken off.
+//! 2. What is not in [`table`] is not executed. The attempt is a SIGSYS, whose handler says what was
+//!    tried and ends the process; where the signal is blocked or its handler gone, the kernel ends it.
+//! 3. It gives no speculative-execution mitigation of its own (`SECCOMP_FILTER_FLAG_SPEC_ALLOW`):
+//!    kernels before 5.16 would otherwise switch off store bypassing for guest code, which shares
+//!    this process with nobody.
+
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use seccompiler::{
+    BpfProgram, SeccompAction, SeccompCmpArgLen as Length, SeccompCmpOp as Compare,
+    SeccompCondition, SeccompFilter, SeccompRule, TargetArch,
+};
+
+mod table;
+
+use table::{ABSENT, ALLOWED, Condition};
+
+/// The status of a process that tried something else: that of one ended by SIGSYS, as shells say.
+const REFUSED_STATUS: i32 = 128 + libc::SIGSYS;
+
+/// Why the process could not be confined.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The table is no filter: our fault.
+    #[error("cannot make the system-call filter: {0}")]
+    Filter(#[from] seccompiler::BackendError),
+    /// The host does not let us.
+    #[error(
+        "cannot confine the machine's process with seccomp: {0}; with --no-seccomp it runs \
+         unconfined"
+    )]
+    Install(#[source] io::Error),
+    /// A thread has a filter that is not ours (seccomp(2), `SECCOMP_FILTER_FLAG_TSYNC`).
+    #[error("cannot confine thread {0}, which has a filter of its own")]
+    Thread(i64),
+}
+
+/// Whether the process has been confined.
+static CONFINED: AtomicBool = AtomicBool::new(false);
+
+/// Confine this process, with all of its threads, for the rest of its life.
+///
+/// To be called when everything is open. Calling it again does nothing.
+///
+/// # Errors
+///
+/// [`Error`] when the host refuses; then some of it may be in force.
+pub fn confine() -> Result<(), Error> {
+    if CONFINED.swap(true, Ordering::SeqCst) {
+        return Ok(());
+    }
+    report_refusals()?;
+    let (absent, refused) = programs()?;
+    // SAFETY: a number and flags; nothing is given up that this process uses.
+    if unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) } != 0 {
+        return Err(Error::Install(io::Error::last_os_error()));
+    }
+    install(&absent)?;
+    install(&refused)
+}
+
+/// Whether this kernel, and what confines us already, offer such filters.
+///
+/// # Errors
+///
+/// The kernel's answer.
+pub fn probe() -> io::Result<()> {
+    let action = libc::SECCOMP_RET_TRAP;
+    // SAFETY: the call reads the action and changes nothing.
+    let result = unsafe {
+        libc::syscall(libc::SYS_seccomp, libc::SECCOMP_GET_ACTION_AVAIL, 0, &raw const action)
+    };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// The two filters: what is said to be absent, and what is refused. The kernel runs both and takes
+/// the stricter answer.
+fn programs() -> Result<(BpfProgram, BpfProgram), Error> {
+    let absent = ABSENT.iter().map(|&call| (call, Vec::new())).collect();
+    let absent = SeccompFilter::new(
+        absent,
+        SeccompAction::Allow,
+        SeccompAction::Errno(libc::ENOSYS as u32),
+        TargetArch::x86_64,
+    )?;
+    let mut allowed = std::collections::BTreeMap::new();
+    for &(call, condition) in ALLOWED {
+        allowed.insert(call, rules(condition)?);
+    }
+    allowed.extend(ABSENT.iter().map(|&call| (call, Vec::new())));
+    let (otherwise, here) = (SeccompAction::Trap, SeccompAction::Allow);
+    let refused = SeccompFilter::new(allowed, otherwise, here, TargetArch::x86_64)?;
+    Ok((absent.try_into()?, refused.try_into()?))
+}
+
+/// The alternatives of a condition; none for a call that is always allowed.
+fn rules(condition: Condition) -> Result<Vec<SeccompRule>, seccompiler::BackendError> {
+    let test = |argument, length, operator, value| {
+        SeccompCondition::new(argument, length, operator, value)
+    };
+    let equal = |argument, value| test(argument, Length::Dword, Compare::Eq, value);
+    match condition {
+        Condition::Any => Ok(Vec::new()),
+        Condition::OwnProcess(argument) => {
+            let own = u64::from(std::process::id());
+            Ok(vec![SeccompRule::new(vec![equal(argument, own)?])?])
+        }
+        Condition::OneOf(argument, values) => values
+            .iter()
+            .map(|&value| SeccompRule::new(vec![equal(argument, u64::from(value))?]))
+            .collect(),
+        Condition::NoneOf(argument, values) => {
+            let tests = values
+                .iter()
+                .map(|&value| test(argument, Length::Dword, Compare::Ne, u64::from(value)))
+                .collect::<Result<_, _>>()?;
+            Ok(vec![SeccompRule::new(tests)?])
+        }
+        Condition::Bits(argument, set, clear) => {
+            let compare = Compare::MaskedEq(set | clear);
+            Ok(vec![SeccompRule::new(vec![test(argument, Length::Qword, compare, set)?])?])
+        }
+        Condition::Zero(argument) => {
+            Ok(vec![SeccompRule::new(vec![test(argument, Length::Qword, Compare::Eq, 0)?])?])
+        }
+    }
+}
+
+/// Put one filter on all threads.
+fn install(program: &BpfProgram) -> Result<(), Error> {
+    let description = libc::sock_fprog {
+        len: program.len() as u16,
+        // The kernel's `struct sock_filter` has the layout of seccompiler's.
+        filter: program.as_ptr().cast_mut().cast(),
+    };
+    let flags = libc::SECCOMP_FILTER_FLAG_TSYNC | libc::SECCOMP_FILTER_FLAG_SPEC_ALLOW;
+    // SAFETY: the description and the program that it names are read during the call.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_seccomp,
+            libc::SECCOMP_SET_MODE_FILTER,
+            flags,
+            &raw const description,
+        )
+    };
+    match result {
+        0 => Ok(()),
+        -1 => Err(Error::Install(io::Error::last_os_error())),
+        thread => Err(Error::Thread(thread)),
+    }
+}
+
+/// Have [`on_refusal`] called for refused calls.
+fn report_refusals() -> Result<(), Error> {
+    // SAFETY: the handler has the signature that SA_SIGINFO asks for; zero is a valid mask.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = on_refusal as *const () as usize;
+        action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
+        if libc::sigaction(libc::SIGSYS, &action, std::ptr::null_mut()) != 0 {
+            return Err(Error::Install(io::Error::last_os_error()));
+        }
+    }
+    Ok(())
+}
+
+/// Says which call was refused, and ends the process.
+///
+/// FS may be the guest's, and whoever made the call may own this process: no thread-local storage
+/// (errno is), no lock, no allocation.
+extern "C" fn on_refusal(_: i32, information: *const libc::siginfo_t, _: *mut libc::c_void) {
+    // The number of the call (sigaction(2), `si_syscall`): after three words of header, an address.
+    const NUMBER_OFFSET: usize = 24;
+    // SAFETY: the kernel passes a siginfo_t, which has 128 bytes.
+    let number = unsafe { information.cast::<u8>().add(NUMBER_OFFSET).cast::<i32>().read() };
+    let mut line = [0; 192];
+    let length = describe(number, &mut line);
+    // SAFETY: writes a local buffer, then ends the process.
+    unsafe {
+        bare_call(libc::SYS_write, 2, line.as_ptr() as u64, length as u64);
+        bare_call(libc::SYS_exit_group, REFUSED_STATUS as u64, 0, 0);
+    }
+}
+
+/// The message, in `line`; returns its length.
+fn describe(number: i32, line: &mut [u8; 192]) -> usize {
+    const BEFORE: &[u8] = b"biv: the machine's process tried system call ";
+    const AFTER: &[u8] = b", which no machine needs, and was ended (--no-seccomp lets it)\n";
+    let mut digits = [b'0'; 10];
+    let (mut left, mut first) = (number.unsigned_abs(), digits.len());
+    while left > 0 || first == digits.len() {
+        first -= 1;
+        digits[first] += (left % 10) as u8;
+        left /= 10;
+    }
+    let mut length = 0;
+    for piece in [BEFORE, &digits[first..], AFTER] {
+        line[length..length + piece.len()].copy_from_slice(piece);
+        length += piece.len();
+    }
+    length
+}
+
+/// A system call that touches no errno.
+///
+/// # Safety
+///
+/// As for the system call.
+unsafe fn bare_call(number: i64, first: u64, second: u64, third: u64) {
+    // SAFETY: the caller vouches for the call; the kernel changes RAX, RCX and R11 only.
+    unsafe {
+        std::arch::asm!(
+            "syscall",
+            inlateout("rax") number => _,
+            in("rdi") first,
+            in("rsi") second,
+            in("rdx") third,
+            lateout("rcx") _,
+            lateout("r11") _,
+            options(nostack),
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_message_names_the_call() {
+        let check = |number, expected: &str| {
+            let mut line = [0; 192];
+            let length = describe(number, &mut line);
+            let said = std::str::from_utf8(&line[..length]).unwrap();
+            assert!(said.contains(&format!("call {expected},")) && said.ends_with('\n'), "{said}");
+        };
+        check(0, "0");
+        check(59, "59");
+        check(i32::MAX, "2147483647");
+    }
+
+    #[test]
+    fn no_call_is_in_the_table_twice() {
+        let calls = ALLOWED.iter().map(|&(call, _)| call).chain(ABSENT.iter().copied());
+        let mut calls: Vec<_> = calls.collect();
+        let count = calls.len();
+        calls.sort_unstable();
+        calls.dedup();
+        assert_eq!(calls.len(), count);
+    }
+
+    #[test]
+    fn the_filters_are_within_the_kernels_limit() {
+        let (absent, refused) = programs().unwrap();
+        // BPF_MAXINSNS (linux/bpf_common.h).
+        assert!(absent.len() < 4096 && refused.len() < 4096, "{}", refused.len());
+    }
+}

@@ -1,0 +1,233 @@
+//! A confined process tries what it must not, one attempt to a process, and what it may.
+//!
+//! Each attempt is made by this test program, started again.
+
+use std::ffi::CString;
+use std::process::{Command, Output};
+use std::sync::mpsc;
+
+use libc::c_long;
+
+/// Names the attempt to the program that is started again.
+const ATTEMPT: &str = "CONFINED_ATTEMPT";
+
+/// What a process that got through with its attempt says.
+const THROUGH: &str = "the attempt was carried out";
+
+/// What ends a process that tries something forbidden.
+const REFUSED_STATUS: i32 = 128 + libc::SIGSYS;
+
+/// A system call with these arguments.
+fn call(number: c_long, arguments: [u64; 6]) {
+    let [a, b, c, d, e, f] = arguments;
+    // SAFETY: every call here has arguments that are numbers, null, or strings that live; none
+    // changes memory of this program.
+    let result = unsafe { libc::syscall(number, a, b, c, d, e, f) };
+    println!("system call {number} returned {result}");
+}
+
+fn none() -> [u64; 6] {
+    [0; 6]
+}
+
+fn with_path(number: c_long) {
+    let path = CString::new("/tmp/confined-process-was-here").expect("no zero byte inside");
+    let path = path.as_ptr() as u64;
+    call(number, [path, path, 0o777, 0, 0, 0]);
+}
+
+/// A call through an entry of the kernel that a 64-bit process does not use: `getpid` of i386.
+fn call_of_32_bits() {
+    let result: u64;
+    // SAFETY: getpid has no arguments; the entry preserves all other registers but R8 to R11.
+    unsafe {
+        std::arch::asm!(
+            "int 0x80",
+            inlateout("rax") 20u64 => result,
+            lateout("r8") _, lateout("r9") _, lateout("r10") _, lateout("r11") _,
+        );
+    }
+    println!("int 0x80 returned {result}");
+}
+
+/// A name, and something that must not be possible.
+type Attempt = (&'static str, Box<dyn Fn()>);
+
+/// Everything that must not be possible.
+fn forbidden() -> Vec<Attempt> {
+    let by_number = [
+        ("socket", libc::SYS_socket),
+        ("connect", libc::SYS_connect),
+        ("bind", libc::SYS_bind),
+        ("unshare", libc::SYS_unshare),
+        ("setns", libc::SYS_setns),
+        ("mount", libc::SYS_mount),
+        ("chroot", libc::SYS_chroot),
+        ("bpf", libc::SYS_bpf),
+        ("seccomp", libc::SYS_seccomp),
+        ("io_uring_setup", libc::SYS_io_uring_setup),
+        ("userfaultfd", libc::SYS_userfaultfd),
+        ("perf_event_open", libc::SYS_perf_event_open),
+        ("keyctl", libc::SYS_keyctl),
+        ("personality", libc::SYS_personality),
+        ("setuid", libc::SYS_setuid),
+        ("setrlimit", libc::SYS_setrlimit),
+        ("open_by_handle_at", libc::SYS_open_by_handle_at),
+        ("shmget", libc::SYS_shmget),
+        ("sched_setaffinity", libc::SYS_sched_setaffinity),
+        ("rt_sigqueueinfo", libc::SYS_rt_sigqueueinfo),
+        ("pidfd_getfd", libc::SYS_pidfd_getfd),
+        ("execveat", libc::SYS_execveat),
+        ("fork", libc::SYS_fork),
+        ("vfork", libc::SYS_vfork),
+        ("no call at all", 0xfff),
+        ("a call of x32", libc::SYS_getpid | 0x4000_0000),
+    ];
+    let of_files = [
+        ("execve", libc::SYS_execve),
+        ("creat", libc::SYS_creat),
+        ("unlink", libc::SYS_unlink),
+        ("rename", libc::SYS_rename),
+        ("mkdir", libc::SYS_mkdir),
+        ("symlink", libc::SYS_symlink),
+        ("chmod", libc::SYS_chmod),
+        ("truncate", libc::SYS_truncate),
+    ];
+    let mut list: Vec<Attempt> = vec![("a call of i386", Box::new(call_of_32_bits))];
+    for (name, number) in by_number {
+        list.push((name, Box::new(move || call(number, none()))));
+    }
+    for (name, number) in of_files {
+        list.push((name, Box::new(move || with_path(number))));
+    }
+    list.extend(with_arguments());
+    list
+}
+
+/// Calls that are allowed with other arguments, or that are aimed at the process that started us.
+fn with_arguments() -> Vec<Attempt> {
+    let parent = u64::from(std::os::unix::process::parent_id());
+    let attach = u64::from(libc::PTRACE_ATTACH);
+    let user_namespace = (libc::CLONE_NEWUSER | libc::SIGCHLD) as u64;
+    let (dumpable, owner) = (libc::PR_SET_DUMPABLE as u64, libc::F_SETOWN as u64);
+    let refusals = libc::SIGSYS as u64;
+    let list: [(_, _, [u64; 6]); 13] = [
+        ("clone as fork does", libc::SYS_clone, [libc::SIGCHLD as u64, 0, 0, 0, 0, 0]),
+        ("clone into a user namespace", libc::SYS_clone, [user_namespace, 0, 0, 0, 0, 0]),
+        ("kill the parent", libc::SYS_kill, [parent, 0, 0, 0, 0, 0]),
+        ("tgkill the parent", libc::SYS_tgkill, [parent, parent, 0, 0, 0, 0]),
+        ("ptrace the parent", libc::SYS_ptrace, [attach, parent, 0, 0, 0, 0]),
+        ("read the parent's memory", libc::SYS_process_vm_readv, [parent, 0, 0, 0, 0, 0]),
+        ("write the parent's memory", libc::SYS_process_vm_writev, [parent, 0, 0, 0, 0, 0]),
+        ("take hold of the parent", libc::SYS_pidfd_open, [parent, 0, 0, 0, 0, 0]),
+        ("type into the terminal", libc::SYS_ioctl, [0, libc::TIOCSTI, 0, 0, 0, 0]),
+        ("send to an address", libc::SYS_sendto, [1, 0, 0, 0, 0x1000, 16]),
+        ("become dumpable", libc::SYS_prctl, [dumpable, 1, 0, 0, 0, 0]),
+        ("own a descriptor's signals", libc::SYS_fcntl, [0, owner, parent, 0, 0, 0]),
+        ("hide refused calls", libc::SYS_rt_sigaction, [refusals, 0, 0, 8, 0, 0]),
+    ];
+    list.into_iter()
+        .map(|(name, number, arguments)| -> Attempt {
+            (name, Box::new(move || call(number, arguments)))
+        })
+        .collect()
+}
+
+/// Start this program again for one attempt.
+fn attempt(name: &str, thread: &str) -> Output {
+    let own = std::env::current_exe().expect("a test has a path");
+    let arguments = ["--exact", "makes_the_attempt", "--ignored", "--nocapture"];
+    let mut command = Command::new(own);
+    command.args(arguments).env(ATTEMPT, name).env("CONFINED_THREAD", thread);
+    command.stdin(std::process::Stdio::null()).output().expect("this program can be started")
+}
+
+#[test]
+#[ignore = "is started by the others"]
+fn makes_the_attempt() {
+    let name = std::env::var(ATTEMPT).expect("the attempt has a name");
+    let act = move || match name.as_str() {
+        "what machines do" => what_machines_do(),
+        _ => {
+            let mut all = forbidden().into_iter();
+            let (_, act) = all.find(|(known, _)| *known == name).expect("a known attempt");
+            act();
+        }
+    };
+    if std::env::var("CONFINED_THREAD").is_ok_and(|thread| thread == "earlier") {
+        // The filter must also hold for a thread that was there before.
+        let (go, wait) = mpsc::channel::<()>();
+        let thread = std::thread::spawn(move || {
+            wait.recv().expect("the sender lives");
+            act();
+        });
+        host::confine::confine().expect("this host can confine processes");
+        go.send(()).expect("the receiver lives");
+        thread.join().expect("no panic");
+    } else {
+        host::confine::confine().expect("this host can confine processes");
+        act();
+    }
+    println!("{THROUGH}");
+}
+
+fn check_refused(name: &str, thread: &str) {
+    let output = attempt(name, thread);
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let complaint = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!said.contains(THROUGH) && !said.contains("returned"), "{name}: {said}");
+    use std::os::unix::process::ExitStatusExt;
+    // The kernel itself ends a process that enters it by a foreign door.
+    let by_kernel = name == "a call of i386" && output.status.signal() == Some(libc::SIGSYS);
+    assert!(by_kernel || output.status.code() == Some(REFUSED_STATUS), "{name}: {complaint}");
+    assert!(by_kernel || complaint.contains("biv: the machine's process tried"), "{name}");
+}
+
+#[test]
+fn what_is_forbidden_ends_the_process() {
+    for (name, _) in forbidden() {
+        check_refused(name, "own");
+    }
+}
+
+#[test]
+fn threads_that_were_there_before_are_confined_too() {
+    for name in ["execve", "socket", "fork", "unlink"] {
+        check_refused(name, "earlier");
+    }
+}
+
+/// Threads, memory, time, signals to oneself, descriptors; and files are simply not there.
+fn what_machines_do() {
+    let sum = std::thread::spawn(|| vec![1u8; 8 << 20].iter().map(|&byte| u64::from(byte)).sum());
+    assert_eq!(sum.join().ok(), Some(8u64 << 20));
+    std::thread::sleep(std::time::Duration::from_millis(1));
+    let memory = host::GuestMemory::new(&[(0, 4 << 20)]).map(|memory| memory.discard(0, 2 << 20));
+    // How much memory there is cannot be read any more; that it is asked for must not be the end.
+    println!("{}", memory.is_ok());
+    // SAFETY: a signal to this very thread whose default is to be ignored.
+    let sent =
+        unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), libc::gettid(), libc::SIGWINCH) };
+    assert_eq!(sent, 0);
+    let refusal = std::fs::File::open("/etc/passwd").expect_err("a file could be opened");
+    assert_eq!(refusal.raw_os_error(), Some(libc::ENOSYS));
+    // A panic, which looks for the symbols of its backtrace.
+    let panicked = std::thread::spawn(|| panic!("on purpose")).join();
+    assert!(panicked.is_err());
+}
+
+#[test]
+fn what_machines_do_is_allowed() {
+    for backtrace in ["0", "full"] {
+        let own = std::env::current_exe().expect("a test has a path");
+        let output = Command::new(own)
+            .args(["--exact", "makes_the_attempt", "--ignored", "--nocapture"])
+            .env(ATTEMPT, "what machines do")
+            .env("RUST_BACKTRACE", backtrace)
+            .output()
+            .expect("this program can be started");
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        let complaint = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() && said.contains(THROUGH), "{said}\n{complaint}");
+    }
+}

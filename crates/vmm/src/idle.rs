@@ -1,0 +1,185 @@
+//! What a processor's thread does when its guest has nothing to do.
+//!
+//! To sleep and to be woken costs the host several microseconds on each side. A guest whose
+//! processors talk to each other halts for less than that, again and again; then it is better to
+//! watch for a moment. How long is found by trying, as KVM does (Linux,
+//! Documentation/virt/kvm/halt-polling.rst): longer if a halt was a little longer than the watch,
+//! not at all if it was much longer, which it is on an idle machine. And a thread watches only while
+//! every processor that is awake can have a core of its own: it must not take the core of the one
+//! that it waits for.
+
+use std::num::NonZeroU64;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use machine::time::{Clock, Nanoseconds};
+
+use crate::waker::Waker;
+
+/// The longest watch: what sleeping and waking cost, several times over.
+const MOST_WATCH_NANOSECONDS: u64 = 100_000;
+
+/// The shortest.
+const LEAST_WATCH_NANOSECONDS: u64 = 10_000;
+
+/// Sleep ends this much before a deadline, and the rest is watched away: what the host needs to
+/// wake a thread.
+const WAKE_UP_NANOSECONDS: u64 = 20_000;
+
+/// Looks at the waker between two looks at the clock.
+const LOOKS: u32 = 16;
+
+/// How many of a machine's processors are awake, and how many cores there are for them.
+#[derive(Debug)]
+pub(crate) struct Occupancy {
+    awake: AtomicUsize,
+    cores: usize,
+}
+
+impl Occupancy {
+    /// Nobody is awake yet.
+    pub(crate) fn new() -> Arc<Self> {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        Arc::new(Self { awake: AtomicUsize::new(0), cores })
+    }
+
+    /// A processor's thread starts.
+    pub(crate) fn enter(&self) {
+        self.awake.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A processor's thread ends.
+    pub(crate) fn leave(&self) {
+        self.awake.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    fn has_room(&self) -> bool {
+        self.awake.load(Ordering::Relaxed) <= self.cores
+    }
+}
+
+/// The idle time of one processor.
+#[derive(Debug)]
+pub(crate) struct Idle {
+    occupancy: Arc<Occupancy>,
+    /// How long to watch before the next sleep.
+    watch: u64,
+    /// When this wait began.
+    start: Nanoseconds,
+}
+
+impl Idle {
+    /// On the thread that calls this.
+    pub(crate) fn new(occupancy: Arc<Occupancy>) -> Self {
+        // No later than asked for; the default is 50 microseconds (prctl(2), PR_SET_TIMERSLACK).
+        let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
+        Self { occupancy, watch: 0, start: Nanoseconds::default() }
+    }
+
+    /// Whether every processor that is awake can have a core.
+    pub(crate) fn has_room(&self) -> bool {
+        self.occupancy.has_room()
+    }
+
+    /// Watch for a moment, if that is worth it; whether the wait is over: somebody has woken the
+    /// processor, or `deadline` has come.
+    pub(crate) fn watch(
+        &mut self,
+        waker: &Waker,
+        clock: &dyn Clock,
+        deadline: Option<Nanoseconds>,
+    ) -> bool {
+        let now = clock.now();
+        self.start = now;
+        let end = deadline.unwrap_or(Nanoseconds::NEVER);
+        if end <= now || waker.is_notified() {
+            return true;
+        }
+        // A deadline too near to sleep until is watched for.
+        let near = end.since(now).0 <= WAKE_UP_NANOSECONDS;
+        let watched = if near { end } else { now.after(Nanoseconds(self.watch)).min(end) };
+        self.occupancy.has_room() && (watch(waker, clock, watched) || watched == end)
+    }
+
+    /// Sleep until somebody wakes the processor, until `deadline` at the latest; how long there was
+    /// nothing to do.
+    pub(crate) fn sleep(
+        &mut self,
+        waker: &Waker,
+        clock: &dyn Clock,
+        deadline: Option<Nanoseconds>,
+    ) -> Duration {
+        let left = deadline.map(|end| end.since(clock.now()).0);
+        self.occupancy.leave();
+        let span = left.map(|left| Duration::from_nanos(left.saturating_sub(WAKE_UP_NANOSECONDS)));
+        let slept = waker.sleep(span);
+        self.occupancy.enter();
+        let now = clock.now();
+        self.learn(now.since(self.start).0);
+        if let Some(end) = deadline
+            && end.since(now).0 <= WAKE_UP_NANOSECONDS
+            && self.occupancy.has_room()
+        {
+            watch(waker, clock, end);
+        }
+        slept
+    }
+
+    /// What would have been the right time to watch for a halt that took `took`?
+    fn learn(&mut self, took: u64) {
+        self.watch = match took {
+            _ if took > MOST_WATCH_NANOSECONDS => 0,
+            _ if took > self.watch => {
+                (self.watch * 2).clamp(LEAST_WATCH_NANOSECONDS, MOST_WATCH_NANOSECONDS)
+            }
+            _ => self.watch,
+        };
+    }
+}
+
+/// Watch until somebody wakes the processor, which is said, or until `end`.
+fn watch(waker: &Waker, clock: &dyn Clock, end: Nanoseconds) -> bool {
+    while clock.now() < end {
+        for _ in 0..LOOKS {
+            if waker.is_notified() {
+                return true;
+            }
+            std::hint::spin_loop();
+        }
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The watch after halts that took so many microseconds.
+    fn check(halts: &[u64], expected: u64) {
+        let mut idle = Idle::new(Occupancy::new());
+        halts.iter().for_each(|halt| idle.learn(halt * 1000));
+        assert_eq!(idle.watch, expected * 1000, "{halts:?}");
+    }
+
+    #[test]
+    fn the_watch_grows_while_halts_are_short_and_ends_with_a_long_one() {
+        check(&[], 0);
+        check(&[30], 10);
+        check(&[30, 30], 20);
+        check(&[30, 30, 30, 30], 40);
+        check(&[90, 90, 90, 90, 90, 90], 100);
+        check(&[90, 90, 4000], 0);
+        check(&[4000, 4000], 0);
+    }
+
+    #[test]
+    fn nobody_watches_on_the_core_of_another() {
+        let occupancy = Occupancy::new();
+        assert!(occupancy.has_room());
+        (0..=occupancy.cores).for_each(|_| occupancy.enter());
+        assert!(!occupancy.has_room());
+        occupancy.leave();
+        assert!(occupancy.has_room());
+    }
+}

@@ -1,0 +1,157 @@
+//! All processors of one machine at work: a thread for each, the first one's being the caller's.
+//!
+//! Any of them can end the machine, and so can somebody outside; then all return. A processor whose
+//! thread fails or panics ends the machine too, and its error is what [`Runner::run`] returns.
+
+mod worker;
+
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+use std::thread;
+
+use machine::time::Clock;
+use machine::{Platform, Wake};
+
+use crate::activity::Activity;
+use crate::alarm::{Alarm, Alarms};
+use crate::configuration::{Error, Outcome};
+use crate::control::{Control, Guard};
+use crate::idle::{Idle, Occupancy};
+use crate::line::{Collector, Lines};
+use crate::processor::Processor;
+use crate::stolen::Stolen;
+use crate::waker::Waker;
+use worker::Worker;
+
+/// How the platform reaches the threads.
+pub(crate) struct Wakers(pub(crate) Vec<Waker>);
+
+impl Wake for Wakers {
+    fn wake(&self, processor: usize) {
+        if let Some(waker) = self.0.get(processor) {
+            waker.wake();
+        }
+    }
+}
+
+/// The processors of a machine in their platform.
+pub(crate) struct Runner<P> {
+    pub(crate) cpus: Vec<P>,
+    pub(crate) activity: Vec<Activity>,
+    pub(crate) platform: Platform,
+    pub(crate) lines: Lines,
+    clock: Arc<dyn Clock>,
+    control: Control,
+    alarms: Vec<Alarm>,
+    occupancy: Arc<Occupancy>,
+    _alarm_thread: Alarms,
+}
+
+impl<P: Processor> Runner<P> {
+    /// Processors that have not started. `wakers` are those that the platform has.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Host`] when there is no thread or timer for the alarms.
+    pub(crate) fn new(
+        cpus: Vec<P>,
+        platform: Platform,
+        lines: Lines,
+        clock: Arc<dyn Clock>,
+        wakers: Vec<Waker>,
+    ) -> Result<Self, Error> {
+        let (alarm_thread, alarms) = Alarms::new(&wakers)?;
+        let (control, occupancy) = (Control::new(wakers), Occupancy::new());
+        let _alarm_thread = alarm_thread;
+        let activity = vec![Activity::default(); cpus.len()];
+        Ok(Self {
+            cpus,
+            activity,
+            platform,
+            lines,
+            clock,
+            control,
+            alarms,
+            occupancy,
+            _alarm_thread,
+        })
+    }
+
+    /// What makes [`Self::run`] return [`Outcome::Stopped`].
+    pub(crate) fn control(&self) -> Control {
+        self.control.clone()
+    }
+
+    /// Run until the machine ends or resets. Everything that the guest has sent is passed on then.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Processor`] when the host fails, [`Error::Panicked`] when we do.
+    pub(crate) fn run(&mut self) -> Result<Outcome, Error> {
+        let (platform, control) = (&self.platform, &self.control);
+        let (clock, collectors) = (&*self.clock, &*self.lines.collectors);
+        let occupancy = &self.occupancy;
+        let run = |processor: usize, cpu: &mut P, alarm: &mut Alarm, activity: &mut Activity| {
+            let _guard = Guard { control, processor };
+            let waker = control.waker(processor);
+            let requests = &platform.requests();
+            occupancy.enter();
+            let stolen = Stolen::of_this_thread(cpu.computed_elsewhere());
+            let mut worker = Worker {
+                cpu,
+                socket: platform.socket(processor),
+                requests,
+                alarm,
+                control,
+                waker,
+                clock,
+                collectors,
+                idle: Idle::new(Arc::clone(occupancy)),
+                stolen,
+                activity,
+                flush_at: None,
+            };
+            let result = worker.run();
+            worker.cpu.leave_thread();
+            occupancy.leave();
+            match result {
+                Ok(None) => {}
+                Ok(Some(outcome)) => control.end(Ok(outcome)),
+                Err(error) => control.end(Err(error)),
+            }
+        };
+        let run = &run;
+        thread::scope(|scope| {
+            let parts = self.cpus.iter_mut().zip(&mut self.alarms).zip(&mut self.activity);
+            let mut all = parts.enumerate();
+            let first = all.next();
+            let mut threads = Vec::new();
+            for (processor, ((cpu, alarm), activity)) in all {
+                let thread = thread::Builder::new().name(format!("processor {processor}"));
+                let started = thread.spawn_scoped(scope, move || {
+                    run(processor, cpu, alarm, activity);
+                });
+                match started {
+                    Ok(thread) => threads.push(thread),
+                    Err(error) => control.end(Err(error.into())),
+                }
+            }
+            if let Some((processor, ((cpu, alarm), activity))) = first {
+                run(processor, cpu, alarm, activity);
+            }
+            for thread in threads {
+                // What it panicked with has been said, and its guard has ended the machine.
+                let _ = thread.join();
+            }
+        });
+        self.flush();
+        self.control.take_result()
+    }
+
+    /// Pass on what the guest has sent over its serial lines.
+    pub(crate) fn flush(&mut self) {
+        self.lines.collectors.iter().for_each(Collector::flush);
+    }
+}

@@ -1,0 +1,260 @@
+//! What one processor and its socket say to each other until the machine ends.
+//!
+//! 1. Interrupts are offered before every run, in the manner of KVM: injected when the processor
+//!    can take one, otherwise it is asked to say when it can.
+//! 2. Time is looked at when the alarm says that something is due, when the processor is idle, and
+//!    every [`EXITS_PER_LOOK`] exits; never in between.
+//! 3. A halted processor costs nothing: its thread sleeps until the next deadline or until another
+//!    thread has something for it. With interrupts disabled, only a non-maskable interrupt, another
+//!    processor's kick or the end of the machine can end the halt.
+
+use std::time::Duration;
+
+use cpu::Exit;
+use machine::paravirtual::{Call, Done};
+use machine::time::{Clock, Nanoseconds};
+use machine::{Request, Socket, StartUp};
+use vm_memory::GuestAddress;
+
+use crate::activity::Activity;
+use crate::alarm::Alarm;
+use crate::configuration::{Error, Outcome};
+use crate::control::Control;
+use crate::idle::Idle;
+use crate::line::{Collector, FLUSH_AFTER};
+use crate::processor::Processor;
+use crate::stolen::Stolen;
+use crate::waker::Waker;
+
+/// Exits after which the clock is looked at, whatever they were.
+const EXITS_PER_LOOK: u32 = 64;
+
+/// One processor at work, on its thread.
+pub(super) struct Worker<'a, P> {
+    pub(super) cpu: &'a mut P,
+    pub(super) socket: Socket<'a>,
+    pub(super) requests: &'a machine::Requests,
+    pub(super) alarm: &'a mut Alarm,
+    pub(super) control: &'a Control,
+    pub(super) waker: &'a Waker,
+    pub(super) clock: &'a dyn Clock,
+    pub(super) collectors: &'a [Collector],
+    pub(super) idle: Idle,
+    pub(super) stolen: Stolen,
+    pub(super) activity: &'a mut Activity,
+    /// When output that this processor has made is to be passed on at the latest.
+    pub(super) flush_at: Option<Nanoseconds>,
+}
+
+impl<P: Processor> Worker<'_, P> {
+    /// Run until this processor ends the machine, or until the machine has ended.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Processor`] when the host fails.
+    pub(super) fn run(&mut self) -> Result<Option<Outcome>, Error> {
+        let mut until_look = 0;
+        loop {
+            if until_look == 0 {
+                self.look();
+                until_look = EXITS_PER_LOOK;
+            }
+            until_look -= 1;
+            if self.control.is_over() {
+                return Ok(None);
+            }
+            if let Some(outcome) = self.take_request() {
+                return Ok(Some(outcome));
+            }
+            if !self.is_started() {
+                self.flush();
+                self.alarm.unset();
+                self.sleep(None);
+                continue;
+            }
+            self.offer_interrupts();
+            self.set_alarm();
+            self.socket.enter();
+            let exit = self.cpu.run()?;
+            self.socket.leave();
+            self.activity.exits += 1;
+            if matches!(exit, Exit::Kicked | Exit::Halt | Exit::InterruptWindow) {
+                until_look = 0;
+            }
+            if let Some(outcome) = self.answer(exit) {
+                return Ok(Some(outcome));
+            }
+        }
+    }
+
+    /// Do what time has made due.
+    fn look(&mut self) {
+        let now = self.clock.now();
+        self.socket.advance(now);
+        if self.flush_at.is_some_and(|due| due <= now) {
+            self.flush();
+        }
+        if self.socket.counts_stolen_time()
+            && let Some(total) = self.stolen.look(now, || self.cpu.computed_elsewhere())
+        {
+            self.socket.set_stolen_time(total);
+            self.activity.stolen = Duration::from_nanos(total.0);
+        }
+    }
+
+    /// See to it that what the guest has just sent is passed on, even if this was its last exit.
+    fn expect_flush(&mut self) {
+        if self.flush_at.is_none() && self.collectors.iter().any(Collector::is_waiting) {
+            self.flush_at = Some(self.clock.now().after(FLUSH_AFTER));
+        }
+    }
+
+    /// Pass on what the guest has sent over its serial lines.
+    fn flush(&mut self) {
+        if self.flush_at.take().is_some() {
+            self.collectors.iter().for_each(Collector::flush);
+        }
+    }
+
+    fn take_request(&mut self) -> Option<Outcome> {
+        self.requests.take().map(|request| match request {
+            Request::PowerOff => Outcome::PoweredOff,
+            Request::Reset => Outcome::Reset,
+            // The status of a process has eight bits.
+            Request::DebugExit(value) => Outcome::DebugExit((value << 1 | 1) as u8),
+        })
+    }
+
+    /// Take INIT and start-up messages; whether the processor is to run.
+    #[inline]
+    fn is_started(&mut self) -> bool {
+        while let Some(message) = self.socket.take_start_up() {
+            match message {
+                StartUp::Init => self.cpu.initialize(),
+                StartUp::At(page) => self.cpu.start_at(page),
+            }
+        }
+        !self.socket.waits_for_start_up()
+    }
+
+    /// Hand pending interrupts to the processor, or ask it to say when it can take them.
+    fn offer_interrupts(&mut self) {
+        if self.socket.take_nmi() {
+            self.cpu.inject_nmi();
+        }
+        let mut waiting = self.socket.has_interrupt();
+        if waiting && self.cpu.can_inject_interrupt() {
+            if let Some(vector) = self.socket.acknowledge() {
+                self.cpu.inject_interrupt(vector);
+                self.activity.interrupts += 1;
+            }
+            waiting = self.socket.has_interrupt();
+        }
+        self.cpu.request_interrupt_window(waiting);
+    }
+
+    fn set_alarm(&mut self) {
+        let deadlines = [self.socket.next_deadline(), self.flush_at];
+        if let Some(deadline) = deadlines.into_iter().flatten().min() {
+            self.alarm.set(deadline, || self.clock.now());
+        }
+    }
+
+    /// Carry out what the processor could not do itself.
+    fn answer(&mut self, exit: Exit) -> Option<Outcome> {
+        match exit {
+            Exit::IoRead { port, size } => {
+                let value = self.socket.port_read(port, size);
+                self.cpu.complete_read(u64::from(value));
+            }
+            Exit::IoWrite { port, size, value } => {
+                self.socket.port_write(port, size, value);
+                self.expect_flush();
+            }
+            Exit::MmioRead { address, size } => {
+                let value = self.socket.mmio_read(GuestAddress(address), size);
+                self.cpu.complete_read(value);
+            }
+            Exit::MmioWrite { address, size, value } => {
+                self.socket.mmio_write(GuestAddress(address), size, value);
+            }
+            Exit::MsrRead { index } => self.read_msr(index),
+            Exit::MsrWrite { index, value } => self.write_msr(index, value),
+            Exit::TprRead => {
+                let class = self.socket.tpr_read();
+                self.cpu.complete_read(u64::from(class));
+            }
+            Exit::TprWrite { value } => self.socket.tpr_write(value),
+            Exit::Hypercall { number, arguments } => self.call(&Call { number, arguments }),
+            Exit::Halt => self.halt(),
+            Exit::Kicked => {
+                self.activity.kicks += 1;
+                self.waker.looks();
+            }
+            Exit::InterruptWindow => {}
+            Exit::Shutdown => return Some(Outcome::TripleFault(self.cpu.describe())),
+        }
+        None
+    }
+
+    /// Both timers that an MSR can set count in the guest's time-stamp counter.
+    fn read_msr(&mut self, index: u32) {
+        self.socket.set_tsc_offset(self.cpu.tsc_offset());
+        match self.socket.msr_read(index) {
+            Ok(value) => self.cpu.complete_read(value),
+            Err(_) => self.cpu.fail_msr(),
+        }
+    }
+
+    fn write_msr(&mut self, index: u32, value: u64) {
+        self.socket.set_tsc_offset(self.cpu.tsc_offset());
+        match self.socket.msr_write(index, value) {
+            Ok(()) => self.cpu.complete_write_msr(),
+            Err(_) => self.cpu.fail_msr(),
+        }
+    }
+
+    fn call(&mut self, call: &Call) {
+        let answer = self.socket.hypercall(call);
+        self.cpu.complete_read(answer.value);
+        match answer.done {
+            Done::Nothing => {}
+            Done::EndedHalt => self.activity.calls_to_end_halts += 1,
+            Done::Interrupted => self.activity.calls_to_interrupt += 1,
+            Done::Yielded => self.activity.calls_to_yield += 1,
+        }
+        if answer.done == Done::Yielded && !self.idle.has_room() {
+            std::thread::yield_now();
+        }
+    }
+
+    fn sleep(&mut self, deadline: Option<Nanoseconds>) {
+        let slept = self.idle.sleep(self.waker, self.clock, deadline);
+        self.stolen.slept(slept);
+    }
+
+    /// Wait until there is something to do.
+    fn halt(&mut self) {
+        self.activity.halts += 1;
+        self.flush();
+        self.socket.advance(self.clock.now());
+        if self.socket.take_unhalt() {
+            return self.cpu.end_halt();
+        }
+        if self.cpu.has_interrupts_enabled() && self.socket.has_interrupt() {
+            return;
+        }
+        let deadline = self.socket.next_deadline();
+        if self.idle.watch(self.waker, self.clock, deadline) {
+            self.activity.watched_halts += 1;
+            return self.waker.looks();
+        }
+        self.alarm.unset();
+        self.socket.fall_asleep();
+        self.sleep(deadline);
+        if self.socket.wake_up() {
+            self.activity.flushes_on_waking += 1;
+            self.cpu.forget_addresses();
+        }
+    }
+}

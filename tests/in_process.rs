@@ -1,0 +1,140 @@
+//! Machines in the test's own process: built, run and dropped through `vmm`, without the command.
+
+use std::io::{self, PipeWriter, Read, Write};
+use std::path::PathBuf;
+use std::thread::JoinHandle;
+
+use biv::initramfs;
+use biv::provision::{Guest, Part};
+use vmm::{Configuration, Contents, Error, Line, Machine, Module, Outcome};
+
+use crate::modes::Mode;
+
+/// Memory of these machines.
+const MEMORY_BYTES: u64 = 256 << 20;
+
+/// What Linux boots from, read once and shared by all machines.
+#[derive(Debug, Clone)]
+pub struct Files {
+    kernel: Contents,
+    initramfs: Contents,
+    cache: Option<PathBuf>,
+    mode: Mode,
+}
+
+/// How a machine ended, and what it had said.
+#[derive(Debug)]
+pub struct Booted {
+    /// How.
+    pub outcome: Outcome,
+    /// Its serial console.
+    pub console: String,
+}
+
+impl Files {
+    /// The default guest; its kernel is unpacked at each boot.
+    ///
+    /// # Panics
+    ///
+    /// If the host cannot provide it.
+    pub fn default_guest() -> Files {
+        let guest = Guest::provide(&[Part::Kernel, Part::Busybox]).expect("the default guest");
+        let busybox = guest.busybox().expect("its busybox");
+        let kernel = std::fs::read(guest.kernel()).expect("its kernel");
+        let initramfs = initramfs::default_guest(&busybox).expect("its initramfs");
+        let (kernel, initramfs) = (Contents::new(kernel), Contents::new(initramfs));
+        Files { kernel, initramfs, cache: None, mode: Mode::ALL[0] }
+    }
+
+    /// The same, with unpacked kernels kept in `directory`.
+    pub fn cached_in(self, directory: PathBuf) -> Files {
+        Files { cache: Some(directory), ..self }
+    }
+
+    /// The same, executed in this mode.
+    pub fn in_mode(self, mode: Mode) -> Files {
+        Files { mode, ..self }
+    }
+
+    /// A machine that boots these, and the ends of its lines.
+    pub fn configuration(&self, words: &str) -> (Configuration, Ends) {
+        let initrd = Module { data: self.initramfs.clone(), command_line: String::new() };
+        let (configuration, ends) = lines();
+        let configuration = Configuration {
+            kernel: self.kernel.clone(),
+            modules: vec![initrd],
+            command_line: format!("console=ttyS0 quiet panic=-1 {words}"),
+            cache: self.cache.clone(),
+            ..configuration
+        };
+        (self.mode.apply(configuration), ends)
+    }
+
+    /// Boot with `words` on the command line and run to the end.
+    ///
+    /// # Panics
+    ///
+    /// If there is no machine.
+    pub fn boot(&self, words: &str) -> Booted {
+        let (configuration, ends) = self.configuration(words);
+        run(configuration, ends).expect("the machine runs")
+    }
+}
+
+/// A machine for a kernel of a few instructions.
+pub fn tiny(code: &[u8]) -> (Configuration, Ends) {
+    let (configuration, ends) = lines();
+    let kernel = Contents::new(tiny_kernels::image(code));
+    (Configuration { kernel, ..configuration }, ends)
+}
+
+/// The outer ends of a machine's lines. As long as they are there, nobody hangs up.
+#[derive(Debug)]
+pub struct Ends {
+    console: io::PipeReader,
+    inputs: [PipeWriter; 2],
+}
+
+impl Ends {
+    /// Nobody is interested in what the machine says; the thread ends with the machine.
+    pub fn discard(self) -> JoinHandle<()> {
+        let Ends { mut console, inputs } = self;
+        std::thread::spawn(move || {
+            // Until it ends, one way or the other.
+            let _ = io::copy(&mut console, &mut io::sink());
+            drop(inputs);
+        })
+    }
+}
+
+fn lines() -> (Configuration, Ends) {
+    let (console, output) = io::pipe().expect("a pipe");
+    let (console_input, keys) = io::pipe().expect("a pipe");
+    let (channel_input, frames) = io::pipe().expect("a pipe");
+    let configuration = Configuration {
+        memory: MEMORY_BYTES,
+        console: Line { input: Some(console_input.into()), output: Some(Box::new(output)) },
+        channel: Line { input: Some(channel_input.into()), output: Some(Box::new(io::sink())) },
+        ..Configuration::default()
+    };
+    (configuration, Ends { console, inputs: [keys, frames] })
+}
+
+/// Build it, run it, drop it.
+///
+/// # Errors
+///
+/// Those of [`Machine`].
+pub fn run(configuration: Configuration, ends: Ends) -> Result<Booted, Error> {
+    let Ends { mut console, inputs: [mut keys, frames] } = ends;
+    let reader = std::thread::spawn(move || {
+        let mut said = Vec::new();
+        console.read_to_end(&mut said).map(|_| said)
+    });
+    // Input that nobody takes, so that its reader has to be stopped with the line half full.
+    keys.write_all(&[b'x'; 4096]).expect("a pipe takes a page");
+    let outcome = Machine::new(configuration).and_then(|mut machine| machine.run());
+    let said = reader.join().expect("no panic").expect("a pipe can be read");
+    drop((keys, frames));
+    Ok(Booted { outcome: outcome?, console: String::from_utf8_lossy(&said).into_owned() })
+}

@@ -1,0 +1,53 @@
+//! Processes of the host, as `/proc` shows them.
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+/// Have processes whose parents end become children of this one, so that none gets out of sight.
+pub fn adopt_orphans() {
+    let own = rustix::process::getpid();
+    rustix::process::set_child_subreaper(Some(own)).expect("Linux lets everybody do this");
+}
+
+/// What is asked of a process's entry.
+struct Entry {
+    process: u32,
+    parent: u32,
+    /// Whether it still runs, and is not just waiting for its parent to take notice.
+    lives: bool,
+}
+
+fn entry(process: u32) -> Option<Entry> {
+    let line = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+    // The name, in parentheses, may hold anything.
+    let mut words = line.rsplit(") ").next()?.split(' ');
+    let (state, parent) = (words.next()?, words.next()?.parse().ok()?);
+    Some(Entry { process, parent, lives: !matches!(state, "Z" | "X") })
+}
+
+/// Every living process that descends from this one.
+pub fn descendants() -> Vec<u32> {
+    let names = fs::read_dir("/proc").expect("there is a /proc").filter_map(Result::ok);
+    let numbers = names.filter_map(|name| name.file_name().to_str()?.parse().ok());
+    let all: Vec<Entry> = numbers.filter_map(entry).filter(|entry| entry.lives).collect();
+    let mut found = vec![std::process::id()];
+    let mut next = 0;
+    while let Some(&parent) = found.get(next) {
+        found.extend(all.iter().filter(|one| one.parent == parent).map(|one| one.process));
+        next += 1;
+    }
+    found.split_off(1)
+}
+
+/// Those of `processes` that are still alive after `patience`.
+pub fn survivors(processes: &[u32], patience: Duration) -> Vec<u32> {
+    let start = Instant::now();
+    loop {
+        let lives = |process: &&u32| entry(**process).is_some_and(|entry| entry.lives);
+        let left: Vec<u32> = processes.iter().filter(lives).copied().collect();
+        if left.is_empty() || start.elapsed() > patience {
+            return left;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}

@@ -1,0 +1,232 @@
+//! stress-ng in the guest, with its own verification: the guest's kernel and programs do everything
+//! they know to the processor and its memory, and notice what comes out wrong.
+//!
+//! A selection runs by default, for about three minutes on two cores. In the environment:
+//!
+//! - `BIVOUAC_STRESS=all` runs every stressor of the classes that need no disk, of which those left
+//!   out are printed with their reasons; `BIVOUAC_STRESS=NAME,NAME` runs these.
+//! - `BIVOUAC_STRESS_SECONDS=N` gives each so long.
+//! - `BIVOUAC_RUN_OPTIONS="--cpus 4"` passes options to `biv run`.
+//! - `BIVOUAC_ORACLE=tcg` runs them under QEMU's TCG instead, for a second opinion.
+
+#![forbid(unsafe_code)]
+
+use std::collections::BTreeSet;
+use std::env;
+use std::process::Output;
+
+use whole_machine::{oracle, root, text};
+
+mod selection;
+
+use selection::{AS_USER, CLASSES, EXCLUDED, OPTIONS, SELECTED};
+
+/// Runs in the guest.
+const SCRIPT: &str = include_str!("guest.sh");
+
+/// Stressors that share one machine; what one leaves behind another has to bear.
+const PER_MACHINE: usize = 13;
+
+/// How long a stressor may take beyond what it is given: some tidy up slowly.
+const PATIENCE_SECONDS: u64 = 45;
+
+/// stress-ng's status for "this system does not have what I need".
+const NO_RESOURCE: &str = "3";
+
+/// What a kernel says when it has noticed that something is wrong.
+const COMPLAINTS: [&str; 8] = [
+    "BUG:",
+    "Oops",
+    "WARNING:",
+    "Call Trace",
+    "soft lockup",
+    "general protection fault",
+    "rcu: INFO",
+    "clocksource: timekeeping watchdog",
+];
+
+/// How one stressor ended.
+struct Outcome {
+    name: String,
+    status: String,
+    seconds: f64,
+    log: Vec<String>,
+}
+
+impl Outcome {
+    /// Why it did nothing, in its own words.
+    fn skipped(&self) -> Option<&str> {
+        let line = self.log.iter().find(|line| {
+            line.contains("skipp") || line.contains("not available") || line.contains("early")
+        })?;
+        Some(line.rsplit("] ").next().unwrap_or(line))
+    }
+
+    fn has_failed(&self) -> bool {
+        self.status != "0" && self.status != NO_RESOURCE
+    }
+}
+
+/// Run `names` in one machine. What the guest's kernel says goes to the second string.
+fn run(names: &[String], seconds: u64) -> (Output, String) {
+    let limit = seconds + PATIENCE_SECONDS;
+    let (each, most) = (seconds.to_string(), limit.to_string());
+    let command = ["/bin/busybox", "sh", "-c", SCRIPT, "stress", &each, &most];
+    let words: Vec<String> = command.iter().map(ToString::to_string).chain(how(names)).collect();
+    let patience = limit * names.len() as u64 + 60;
+    oracle::run_in(&root::debian(), 2048, patience, &words)
+}
+
+/// The stressors as the script wants them.
+fn how(names: &[String]) -> impl Iterator<Item = String> {
+    names.iter().map(|name| {
+        let user = if AS_USER.contains(&name.as_str()) { "@user" } else { "" };
+        let options = OPTIONS.iter().filter(|(known, _)| known == name);
+        let options: String = options.map(|(_, options)| format!(",{options}")).collect();
+        format!("{name}{user}{options}")
+    })
+}
+
+fn outcomes(said: &str) -> Vec<Outcome> {
+    let mut all = Vec::new();
+    let mut log = Vec::new();
+    for line in said.lines() {
+        let mut words = line.splitn(3, ' ');
+        match (words.next(), words.next(), words.next()) {
+            (Some("LOG"), Some(_), Some(rest)) => log.push(rest.to_owned()),
+            (Some("RESULT"), Some(name), Some(rest)) => {
+                let mut numbers = rest.split(' ');
+                let status = numbers.next().unwrap_or_default().to_owned();
+                let times: Vec<f64> = numbers.filter_map(|time| time.parse().ok()).collect();
+                let seconds = times.last().unwrap_or(&0.0) - times.first().unwrap_or(&0.0);
+                let log = std::mem::take(&mut log);
+                all.push(Outcome { name: name.to_owned(), status, seconds, log });
+            }
+            _ => {}
+        }
+    }
+    all
+}
+
+/// Run these in machines one after the other, and say what has gone wrong.
+fn failures(names: &[String], seconds: u64) -> Vec<String> {
+    let mut failures = Vec::new();
+    for part in names.chunks(PER_MACHINE) {
+        let (output, console) = run(part, seconds);
+        let said = text(&output.stdout);
+        let outcomes = outcomes(&said);
+        for outcome in &outcomes {
+            let (name, status, taken) = (&outcome.name, &outcome.status, outcome.seconds);
+            let skipped = outcome.skipped().map_or(String::new(), |why| format!(": {why}"));
+            println!("{name:16} status {status} {taken:6.1} s{skipped}");
+            if outcome.has_failed() {
+                failures.push(format!("{name}: status {status}\n{}", outcome.log.join("\n")));
+            }
+        }
+        if !said.ends_with("DONE\n") {
+            let lost = part.get(outcomes.len()).map_or("the end", String::as_str);
+            let status = output.status;
+            failures.push(format!(
+                "the machine was lost at {lost}: {status}\n{}\n{}",
+                text(&output.stderr),
+                last_lines(&console, 40)
+            ));
+        }
+        for line in console.lines().filter(|line| is_complaint(line)) {
+            failures.push(format!("the kernel says, in {part:?}: {line}"));
+        }
+    }
+    failures
+}
+
+fn is_complaint(line: &str) -> bool {
+    COMPLAINTS.iter().any(|complaint| line.contains(complaint))
+}
+
+fn last_lines(text: &str, count: usize) -> String {
+    let lines: Vec<_> = text.lines().collect();
+    lines[lines.len().saturating_sub(count)..].join("\n")
+}
+
+/// Every stressor of the classes, from stress-ng itself, so that none is forgotten.
+fn all_stressors() -> BTreeSet<String> {
+    let mut script = String::from("for c in");
+    CLASSES.iter().for_each(|class| script.push_str(&format!(" {class}")));
+    script.push_str("; do stress-ng --class $c? 2>&1; done");
+    let words = ["/bin/busybox", "sh", "-c", &script].map(str::to_owned);
+    let (output, _) = oracle::run_in(&root::debian(), 512, 120, &words);
+    let said = text(&output.stdout);
+    let listed: BTreeSet<_> = said
+        .lines()
+        .filter_map(|line| line.split_once("stressors: "))
+        .flat_map(|(_, names)| names.split(' ').map(str::to_owned))
+        .filter(|name| !name.is_empty())
+        .collect();
+    assert!(listed.len() > 200, "only {} stressors: {said}", listed.len());
+    listed
+}
+
+fn check_all(wanted: &[String], seconds: u64) {
+    let failures = failures(wanted, seconds);
+    assert!(failures.is_empty(), "{} failures:\n{}", failures.len(), failures.join("\n\n"));
+}
+
+fn seconds(default: u64) -> u64 {
+    env::var("BIVOUAC_STRESS_SECONDS").ok().and_then(|n| n.parse().ok()).unwrap_or(default)
+}
+
+/// What the environment asks for instead of the selection.
+fn asked_for() -> Option<Vec<String>> {
+    let asked = env::var("BIVOUAC_STRESS").ok()?;
+    if asked != "all" {
+        return Some(asked.split(',').map(str::to_owned).collect());
+    }
+    let all = all_stressors();
+    for (name, reason) in EXCLUDED {
+        assert!(all.contains(name), "{name} is excluded and does not exist");
+        println!("{name:16} left out: {reason}");
+    }
+    Some(all.into_iter().filter(|name| !EXCLUDED.iter().any(|(out, _)| out == name)).collect())
+}
+
+/// Two of these run at once, on two cores.
+fn half(names: Vec<String>, which: usize) -> Vec<String> {
+    names.into_iter().enumerate().filter(|(n, _)| n % 2 == which).map(|(_, name)| name).collect()
+}
+
+fn stress(which: usize) {
+    match asked_for() {
+        Some(names) => check_all(&half(names, which), seconds(2)),
+        None => check_all(&half(SELECTED.map(str::to_owned).to_vec(), which), seconds(1)),
+    }
+}
+
+#[test]
+fn every_other_stressor_succeeds() {
+    stress(0);
+}
+
+#[test]
+fn the_stressors_in_between_succeed() {
+    stress(1);
+}
+
+#[test]
+fn what_is_selected_exists_and_is_not_excluded() {
+    let all = all_stressors();
+    for name in SELECTED {
+        assert!(all.contains(name), "stress-ng has no {name}");
+        assert!(!EXCLUDED.iter().any(|(out, _)| *out == name), "{name} is excluded too");
+    }
+}
+
+#[test]
+fn a_failure_is_seen() {
+    let said = "LOG a stress-ng: fail: [1] a: wrong\nRESULT a 2 1.00 3.50\nRESULT b 3 3.5 3.6\n";
+    let outcomes = outcomes(said);
+    assert_eq!(outcomes.len(), 2);
+    assert!(outcomes[0].has_failed() && !outcomes[1].has_failed());
+    assert_eq!((outcomes[0].seconds, outcomes[0].log.len()), (2.5, 1));
+    assert!(is_complaint("[    5.0] BUG: unable to handle page fault for address: 1"));
+    assert!(!is_complaint("[    0.0] Booting Linux"));
+}

@@ -1,0 +1,140 @@
+//! The user's terminal: given to the guest while it runs, and exactly as it was afterwards, however
+//! it ends.
+
+#![forbid(unsafe_code)]
+
+use std::process::Command;
+use std::time::Duration;
+
+use biv::terminal::Raw;
+use rustix::process::Signal;
+use tiny_kernels::Kernel;
+use whole_machine::modes::Mode;
+use whole_machine::pseudo_terminal::AtTerminal;
+use whole_machine::{bivouac, in_each_mode};
+
+/// The default guest's shell, ready for a command.
+fn shell(mode: Mode) -> AtTerminal {
+    let at = AtTerminal::start(&mut mode.run(&[]));
+    at.expect("bivouac:");
+    assert!(at.is_raw());
+    at
+}
+
+fn a_shell_that_ends_leaves_the_terminal_as_it_was(mode: Mode) {
+    let mut at = shell(mode);
+    at.press("exit 7\r");
+    at.check_end(7);
+}
+
+fn the_shell_has_job_control_and_knows_the_windows_size(mode: Mode) {
+    let mut at = shell(mode);
+    at.press("stty size\r");
+    at.expect("24 80");
+    at.resize(50, 132);
+    // The new size may come after the next command.
+    at.press("until stty size | grep '50 132'; do sleep 0.1; done\r");
+    at.expect("\n50 132");
+    at.press("sleep 1000; echo $((6*7))-interrupted\r");
+    std::thread::sleep(Duration::from_millis(500));
+    at.press("\x03");
+    at.press("echo $((6*7))-alive\r");
+    at.expect("42-alive");
+    assert!(!at.shown().contains("42-interrupted"), "{}", at.shown());
+    at.press("exit 3\r");
+    at.check_end(3);
+}
+
+fn a_guest_that_crashes_leaves_the_terminal_as_it_was(mode: Mode) {
+    for keys in ["echo c > /proc/sysrq-trigger\r", "reboot -f\r", "poweroff -f\r"] {
+        let mut at = shell(mode);
+        at.press(keys);
+        at.check_end(122);
+    }
+}
+
+#[test]
+fn a_triple_fault_leaves_the_terminal_as_it_was() {
+    let kernel = Kernel::new("terminal-triple", tiny_kernels::TRIPLE_FAULT);
+    AtTerminal::start(Command::new(bivouac()).args(["run", "--kernel"]).arg(&kernel.0))
+        .check_end(123);
+}
+
+fn signals_leave_the_terminal_as_it_was(mode: Mode) {
+    for signal in [Signal::TERM, Signal::HUP, Signal::QUIT] {
+        let at = shell(mode);
+        at.signal(signal);
+        at.check_end(128 + signal.as_raw());
+    }
+}
+
+/// While the kernel starts there is no shell yet, but the terminal is the guest's already.
+fn signals_during_the_boot_leave_the_terminal_as_it_was(mode: Mode) {
+    for milliseconds in [0, 50, 400] {
+        let at = AtTerminal::start(&mut mode.run(&[]));
+        at.wait_for("raw terminal", || at.is_raw());
+        std::thread::sleep(Duration::from_millis(milliseconds));
+        at.signal(Signal::TERM);
+        at.check_end(143);
+    }
+}
+
+fn a_time_out_leaves_the_terminal_as_it_was(mode: Mode) {
+    let at = AtTerminal::start(&mut mode.run(&["--timeout", "2"]));
+    at.wait_for("raw terminal", || at.is_raw());
+    at.check_end(124);
+}
+
+fn the_key_leaves_the_terminal_as_it_was(mode: Mode) {
+    let mut at = shell(mode);
+    at.press("\x1d\x1d\x1d");
+    at.check_end(130);
+}
+
+/// How the inner process of the next test knows where it is to panic.
+const PANIC_IN: &str = "BIVOUAC_PANIC_IN";
+
+/// This test's program is started once more, at a terminal, which it makes raw before it panics.
+#[test]
+fn a_panic_leaves_the_terminal_as_it_was() {
+    match std::env::var(PANIC_IN).as_deref() {
+        Ok("main") => {
+            let _raw = Raw::enter().expect("a terminal");
+            wait_for_a_key();
+            panic!("on purpose");
+        }
+        Ok("thread") => {
+            let _raw = Raw::enter().expect("a terminal");
+            wait_for_a_key();
+            let ended = std::thread::spawn(|| panic!("on purpose")).join();
+            // Without a chance for the guard: only the panic's hook can have restored it.
+            std::process::exit(if ended.is_err() { 101 } else { 1 });
+        }
+        _ => ["main", "thread"].into_iter().for_each(check_panic),
+    }
+}
+
+fn check_panic(place: &str) {
+    let mut inner = Command::new(std::env::current_exe().expect("a test has a path"));
+    inner.args(["--exact", "a_panic_leaves_the_terminal_as_it_was", "--nocapture"]);
+    let mut at = AtTerminal::start(inner.env(PANIC_IN, place));
+    at.wait_for("raw terminal", || at.is_raw());
+    at.press("x");
+    at.expect("on purpose");
+    at.check_end(101);
+}
+
+fn wait_for_a_key() {
+    let mut key = [0];
+    std::io::Read::read_exact(&mut std::io::stdin(), &mut key).expect("a key");
+}
+
+in_each_mode!(
+    a_shell_that_ends_leaves_the_terminal_as_it_was,
+    the_shell_has_job_control_and_knows_the_windows_size,
+    a_guest_that_crashes_leaves_the_terminal_as_it_was,
+    signals_leave_the_terminal_as_it_was,
+    signals_during_the_boot_leave_the_terminal_as_it_was,
+    a_time_out_leaves_the_terminal_as_it_was,
+    the_key_leaves_the_terminal_as_it_was,
+);
