@@ -132,15 +132,27 @@ fn failures(names: &[String], seconds: u64) -> Vec<String> {
                 last_lines(&console, 40)
             ));
         }
-        for line in console.lines().filter(|line| is_complaint(line)) {
-            failures.push(format!("the kernel says, in {part:?}: {line}"));
+        if let Some(complaint) = complaint(&console) {
+            failures.push(format!("the kernel says, in {part:?}:\n{complaint}"));
         }
     }
     failures
 }
 
-fn is_complaint(line: &str) -> bool {
-    COMPLAINTS.iter().any(|complaint| line.contains(complaint))
+/// The kernel's first complaint, with what it says before and after. A stressor that takes all the
+/// memory there is and is ended for it is none, though the kernel shows a call trace then too.
+fn complaint(console: &str) -> Option<String> {
+    let lines: Vec<_> = console.lines().collect();
+    let is_out_of_memory = |at: usize| {
+        let before = &lines[at.saturating_sub(4)..at];
+        before.iter().any(|line| line.contains("invoked oom-killer"))
+    };
+    let complains = |at: &usize| {
+        COMPLAINTS.iter().any(|complaint| lines[*at].contains(complaint)) && !is_out_of_memory(*at)
+    };
+    let first = (0..lines.len()).find(complains)?;
+    let (from, to) = (first.saturating_sub(10), (first + 50).min(lines.len()));
+    Some(lines[from..to].join("\n"))
 }
 
 fn last_lines(text: &str, count: usize) -> String {
@@ -227,6 +239,9 @@ fn a_failure_is_seen() {
     assert_eq!(outcomes.len(), 2);
     assert!(outcomes[0].has_failed() && !outcomes[1].has_failed());
     assert_eq!((outcomes[0].seconds, outcomes[0].log.len()), (2.5, 1));
-    assert!(is_complaint("[    5.0] BUG: unable to handle page fault for address: 1"));
-    assert!(!is_complaint("[    0.0] Booting Linux"));
+    assert!(complaint("[    5.0] BUG: unable to handle page fault for address: 1").is_some());
+    assert!(complaint("[    0.0] Booting Linux").is_none());
+    let out_of_memory = "[ 9.1] a invoked oom-killer: order=0\n[ 9.2] CPU: 0\n[ 9.3] Call Trace:\n";
+    assert!(complaint(out_of_memory).is_none());
+    assert!(complaint(&format!("{out_of_memory}\n\n\n[ 9.9] Call Trace:")).is_some());
 }
