@@ -45,9 +45,11 @@ impl Mode {
         }
     }
 
-    /// `biv run` with these options, to which arguments can be added; nobody ends it.
+    /// `biv run` with these options, to which arguments can be added; nobody ends it. No signal is
+    /// ignored, though who runs the tests may have it so, as nohup(1) does.
     pub fn run(self, options: &[&str]) -> Command {
-        let mut command = Command::new(bivouac());
+        let mut command = Command::new("env");
+        command.arg("--default-signal").arg(bivouac());
         command.arg("run").args(self.options()).args(options);
         command
     }

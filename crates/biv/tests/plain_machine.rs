@@ -14,8 +14,10 @@ use tiny_kernels::{self as kernels, Kernel};
 /// Longer than any of this takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// Started by env(1), because who runs the tests may have it ignore signals, as nohup(1) does.
 fn biv(kernel: &Kernel, arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_biv"));
+    let mut command = Command::new("env");
+    command.args(["--default-signal", env!("CARGO_BIN_EXE_biv")]);
     command.args(["run", "--mem", "64M", "--kernel"]).arg(&kernel.0).args(arguments);
     command
 }
