@@ -1,23 +1,31 @@
-//! Builds the program that machines with several processors run: static, because it is all there is
-//! in their file system.
+//! Builds the programs that guests of some tests run: static, because each is all there is in its
+//! file system.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 fn main() {
-    println!("cargo::rerun-if-changed=several/guest.c");
+    build("several", "probe");
+    build("soak", "soak");
+}
+
+/// Make `TEST/guest.c` the one file of a directory, named in the environment as `TEST_ROOT`.
+fn build(test: &str, program: &str) {
+    let source = Path::new(test).join("guest.c");
+    println!("cargo::rerun-if-changed={}", source.display());
     let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
-    let root = out.join("several");
+    let root = out.join(test);
     std::fs::create_dir_all(&root).expect("cargo's directory can be written");
     let compiler = std::env::var("CC").unwrap_or_else(|_| "cc".into());
     let status = Command::new(&compiler)
         .args(["-O2", "-static", "-pthread", "-Wall", "-Wextra", "-o"])
-        .arg(root.join("probe"))
-        .arg("several/guest.c")
+        .arg(root.join(program))
+        .arg(&source)
         .status();
     assert!(
         status.is_ok_and(|status| status.success()),
-        "{compiler} cannot build several/guest.c; it needs glibc's libc.a (libc6-dev)"
+        "{compiler} cannot build {}; it needs glibc's libc.a (libc6-dev)",
+        source.display()
     );
-    println!("cargo::rustc-env=SEVERAL_ROOT={}", root.display());
+    println!("cargo::rustc-env={}_ROOT={}", test.to_uppercase(), root.display());
 }

@@ -1,8 +1,10 @@
 //! Machines in the test's own process: built, run and dropped through `vmm`, without the command.
 
 use std::io::{self, PipeWriter, Read, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc;
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use biv::initramfs;
 use biv::provision::{Guest, Part};
@@ -49,6 +51,16 @@ impl Files {
     /// The same, with unpacked kernels kept in `directory`.
     pub fn cached_in(self, directory: PathBuf) -> Files {
         Files { cache: Some(directory), ..self }
+    }
+
+    /// The same with the files of a directory instead of the default guest's.
+    ///
+    /// # Panics
+    ///
+    /// If they cannot be read.
+    pub fn holding(self, directory: &Path) -> Files {
+        let initramfs = initramfs::from_directory(directory, MEMORY_BYTES).expect("its files");
+        Files { initramfs: Contents::new(initramfs), ..self }
     }
 
     /// The same, executed in this mode.
@@ -126,6 +138,39 @@ fn lines() -> (Configuration, Ends) {
 ///
 /// Those of [`Machine`].
 pub fn run(configuration: Configuration, ends: Ends) -> Result<Booted, Error> {
+    run_with(configuration, ends, Machine::run)
+}
+
+/// The same; it is stopped when it takes longer than this.
+///
+/// # Errors
+///
+/// Those of [`Machine`].
+pub fn run_within(
+    limit: Duration,
+    configuration: Configuration,
+    ends: Ends,
+) -> Result<Booted, Error> {
+    run_with(configuration, ends, |machine| {
+        let stop = machine.stop_handle();
+        let (ended, end) = mpsc::channel::<()>();
+        let watchdog = std::thread::spawn(move || {
+            if end.recv_timeout(limit) == Err(mpsc::RecvTimeoutError::Timeout) {
+                stop.stop();
+            }
+        });
+        let outcome = machine.run();
+        drop(ended);
+        watchdog.join().expect("no panic");
+        outcome
+    })
+}
+
+fn run_with(
+    configuration: Configuration,
+    ends: Ends,
+    act: impl FnOnce(&mut Machine) -> Result<Outcome, Error>,
+) -> Result<Booted, Error> {
     let Ends { mut console, inputs: [mut keys, frames] } = ends;
     let reader = std::thread::spawn(move || {
         let mut said = Vec::new();
@@ -133,7 +178,7 @@ pub fn run(configuration: Configuration, ends: Ends) -> Result<Booted, Error> {
     });
     // Input that nobody takes, so that its reader has to be stopped with the line half full.
     keys.write_all(&[b'x'; 4096]).expect("a pipe takes a page");
-    let outcome = Machine::new(configuration).and_then(|mut machine| machine.run());
+    let outcome = Machine::new(configuration).and_then(|mut machine| act(&mut machine));
     let said = reader.join().expect("no panic").expect("a pipe can be read");
     drop((keys, frames));
     Ok(Booted { outcome: outcome?, console: String::from_utf8_lossy(&said).into_owned() })

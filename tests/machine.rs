@@ -5,6 +5,8 @@
 
 #![forbid(unsafe_code)]
 
+pub mod census;
+pub mod complaints;
 pub mod in_process;
 pub mod kernels;
 pub mod modes;

@@ -1,5 +1,5 @@
 //! Many machines, one after the other in one process, leave nothing behind: no descriptor, thread,
-//! process, mapping, memory or file.
+//! process, mapping, memory or file. They take turns among the modes of execution.
 //!
 //! The machines run in a process of their own, this test's program started once more, so that
 //! nothing else of a test run is counted and the directories for temporary files can be made its own.
@@ -8,15 +8,13 @@
 
 #![forbid(unsafe_code)]
 
-mod census;
-
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use census::Census;
 use vmm::{Configuration, Contents, Machine, Outcome};
+use whole_machine::census::{ALLOCATOR, Census};
 use whole_machine::in_process::{self, Files};
 use whole_machine::modes::Mode;
 
@@ -30,16 +28,6 @@ const WARM_UP_ROUNDS: usize = 12;
 /// Resident memory may differ by this between two moments of one process, whatever lies between:
 /// the allocator does not return to the same state.
 const MEMORY_SLACK_KIB: u64 = 1 << 10;
-
-/// What makes the allocator give back what is freed, so that what is left can be seen (mallopt(3)).
-const ALLOCATOR: [(&str, &str); 3] = [
-    ("MALLOC_ARENA_MAX", "1"),
-    ("MALLOC_MMAP_THRESHOLD_", "131072"),
-    ("MALLOC_TRIM_THRESHOLD_", "131072"),
-];
-
-/// The same for mappings: heaps that the allocator makes for threads.
-const MAPPINGS_SLACK: usize = 2;
 
 /// Where the inner process keeps its files, and how it knows that it is the inner one.
 const SCRATCH: &str = "BIVOUAC_LEAKS_SCRATCH";
@@ -93,24 +81,10 @@ fn count(boots: usize, scratch: &Path) {
             println!("{} boots: {}", round + 1, Census::take());
         }
     }
-    let fits = |now: &Census| {
-        now.descriptors == before.descriptors
-            && now.threads == before.threads
-            && now.children == before.children
-            && now.shared == before.shared
-            && now.mappings <= before.mappings + MAPPINGS_SLACK
-            && now.resident_kib <= before.resident_kib + MEMORY_SLACK_KIB
-    };
-    // A thread that has been joined is in /proc for a moment longer.
-    let after = (0..20).map(|_| {
-        std::thread::sleep(Duration::from_millis(50));
-        Census::take()
-    });
-    let after = after.into_iter().reduce(|best, next| if fits(&best) { best } else { next });
-    let after = after.expect("there was a census");
+    let after = Census::settled(&before, MEMORY_SLACK_KIB);
     println!("{boots} boots of Linux and as many other machines");
     println!("before: {before}\nafter:  {after}");
-    assert!(fits(&after), "before: {before:#?}\nafter: {after:#?}");
+    assert!(after.fits(&before, MEMORY_SLACK_KIB), "before: {before:#?}\nafter: {after:#?}");
     prove_that_it_counts(&after);
 }
 

@@ -15,6 +15,7 @@ use std::collections::BTreeSet;
 use std::env;
 use std::process::Output;
 
+use whole_machine::complaints::complaint;
 use whole_machine::{oracle, root, text};
 
 mod selection;
@@ -32,18 +33,6 @@ const PATIENCE_SECONDS: u64 = 45;
 
 /// stress-ng's status for "this system does not have what I need".
 const NO_RESOURCE: &str = "3";
-
-/// What a kernel says when it has noticed that something is wrong.
-const COMPLAINTS: [&str; 8] = [
-    "BUG:",
-    "Oops",
-    "WARNING:",
-    "Call Trace",
-    "soft lockup",
-    "general protection fault",
-    "rcu: INFO",
-    "clocksource: timekeeping watchdog",
-];
 
 /// How one stressor ended.
 struct Outcome {
@@ -139,22 +128,6 @@ fn failures(names: &[String], seconds: u64) -> Vec<String> {
     failures
 }
 
-/// The kernel's first complaint, with what it says before and after. A stressor that takes all the
-/// memory there is and is ended for it is none, though the kernel shows a call trace then too.
-fn complaint(console: &str) -> Option<String> {
-    let lines: Vec<_> = console.lines().collect();
-    let is_out_of_memory = |at: usize| {
-        let before = &lines[at.saturating_sub(4)..at];
-        before.iter().any(|line| line.contains("invoked oom-killer"))
-    };
-    let complains = |at: &usize| {
-        COMPLAINTS.iter().any(|complaint| lines[*at].contains(complaint)) && !is_out_of_memory(*at)
-    };
-    let first = (0..lines.len()).find(complains)?;
-    let (from, to) = (first.saturating_sub(10), (first + 50).min(lines.len()));
-    Some(lines[from..to].join("\n"))
-}
-
 fn last_lines(text: &str, count: usize) -> String {
     let lines: Vec<_> = text.lines().collect();
     lines[lines.len().saturating_sub(count)..].join("\n")
@@ -239,9 +212,4 @@ fn a_failure_is_seen() {
     assert_eq!(outcomes.len(), 2);
     assert!(outcomes[0].has_failed() && !outcomes[1].has_failed());
     assert_eq!((outcomes[0].seconds, outcomes[0].log.len()), (2.5, 1));
-    assert!(complaint("[    5.0] BUG: unable to handle page fault for address: 1").is_some());
-    assert!(complaint("[    0.0] Booting Linux").is_none());
-    let out_of_memory = "[ 9.1] a invoked oom-killer: order=0\n[ 9.2] CPU: 0\n[ 9.3] Call Trace:\n";
-    assert!(complaint(out_of_memory).is_none());
-    assert!(complaint(&format!("{out_of_memory}\n\n\n[ 9.9] Call Trace:")).is_some());
 }

@@ -3,7 +3,17 @@
 use std::collections::BTreeSet;
 use std::fmt;
 use std::fs;
-use std::path::Path;
+use std::time::Duration;
+
+/// What makes the allocator give back what is freed, so that what is left can be seen (mallopt(3)).
+pub const ALLOCATOR: [(&str, &str); 3] = [
+    ("MALLOC_ARENA_MAX", "1"),
+    ("MALLOC_MMAP_THRESHOLD_", "131072"),
+    ("MALLOC_TRIM_THRESHOLD_", "131072"),
+];
+
+/// Mappings that may come beside what is counted: heaps that the allocator makes for threads.
+const MAPPINGS_SLACK: usize = 2;
 
 /// Counted at one moment.
 #[derive(Debug, Clone)]
@@ -32,11 +42,32 @@ impl Census {
             children: children(),
             mappings: maps.lines().count(),
             resident_kib: resident_kib(),
-            shared: super::names(Path::new("/dev/shm"))
-                .into_iter()
-                .filter(|name| name.contains("biv"))
-                .collect(),
+            shared: names("/dev/shm").filter(|name| name.contains("biv")).collect(),
         }
+    }
+
+    /// Whether there is no more than `before`, save so much memory.
+    pub fn fits(&self, before: &Census, memory_slack_kib: u64) -> bool {
+        self.descriptors == before.descriptors
+            && self.threads == before.threads
+            && self.children == before.children
+            && self.shared == before.shared
+            && self.mappings <= before.mappings + MAPPINGS_SLACK
+            && self.resident_kib <= before.resident_kib + memory_slack_kib
+    }
+
+    /// Count until it fits, for a second: a thread that has been joined is in /proc for a moment
+    /// longer, and a process that is gone may still be waited for.
+    pub fn settled(before: &Census, memory_slack_kib: u64) -> Census {
+        let mut now = Census::take();
+        for _ in 0..20 {
+            if now.fits(before, memory_slack_kib) {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(50));
+            now = Census::take();
+        }
+        now
     }
 }
 
@@ -52,6 +83,12 @@ impl fmt::Display for Census {
             self.resident_kib
         )
     }
+}
+
+/// What is in a directory.
+fn names(directory: &str) -> impl Iterator<Item = String> {
+    let entries = fs::read_dir(directory).into_iter().flatten().filter_map(Result::ok);
+    entries.map(|entry| entry.file_name().to_string_lossy().into_owned())
 }
 
 fn descriptors() -> BTreeSet<(u32, String)> {
