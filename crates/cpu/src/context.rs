@@ -61,6 +61,17 @@ pub(crate) enum Reason {
 }
 
 impl Reason {
+    /// The name of the code by which a block leaves for this reason.
+    pub(crate) fn way_out(self) -> &'static str {
+        match self {
+            Reason::Unlinked => "leave_unlinked",
+            Reason::Lookup => "leave_lookup",
+            Reason::Interpret => "leave_interpret",
+            Reason::Miss => "leave_miss",
+            Reason::Done | Reason::Fault | Reason::Kicked => "leave",
+        }
+    }
+
     /// For people.
     pub(crate) fn name(self) -> &'static str {
         match self {

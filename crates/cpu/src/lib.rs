@@ -20,6 +20,7 @@ mod context;
 pub mod exception;
 pub mod exit;
 pub mod history;
+pub mod inspect;
 mod interpret;
 mod memory;
 mod native;

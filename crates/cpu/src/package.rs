@@ -25,6 +25,7 @@
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
+use crate::inspect::{Inspection, Tracer};
 use crate::memory::mirror::Mirror;
 use crate::memory::ram::{MAX_MEMBERS, Ram, Writers};
 use crate::memory::tlb::Entries;
@@ -44,6 +45,13 @@ struct Member {
     writable: Option<Arc<Writable>>,
 }
 
+/// What each processor has of an [`Inspection`].
+#[derive(Clone, Default)]
+struct Watch {
+    tracer: Option<Arc<dyn Tracer>>,
+    history_entries: usize,
+}
+
 /// What the processors of one machine share.
 pub struct Package {
     pub(crate) ram: Arc<Ram>,
@@ -61,6 +69,8 @@ pub struct Package {
     dropped_jumps: AtomicU64,
     members: [OnceLock<Member>; MAX_MEMBERS],
     member_count: AtomicUsize,
+    /// What a processor that joins is told of an inspection.
+    watch: OnceLock<Watch>,
     /// What keeps the memory mapped, where that is ours to do.
     _memory: Option<host::GuestMemory>,
 }
@@ -129,9 +139,33 @@ impl Package {
             dropped_jumps: AtomicU64::new(0),
             members: [const { OnceLock::new() }; MAX_MEMBERS],
             member_count: AtomicUsize::new(0),
+            watch: OnceLock::new(),
             mirror: memory.and_then(Mirror::claim),
             _memory: memory.cloned(),
         }))
+    }
+
+    /// Have the processors that join from now on looked into. Once for each package, and before
+    /// anything is translated; a second call does nothing.
+    pub fn inspect(&self, inspection: Inspection) {
+        let tracer = inspection.tracer.clone();
+        let watch = Watch { tracer, history_entries: inspection.history_entries };
+        if self.watch.set(watch).is_ok() && inspection.concerns_blocks() {
+            self.translator().inspection = Some(Box::new(inspection));
+        }
+    }
+
+    /// Tell whoever looks at host code of a place that is filled later.
+    pub(crate) fn tell_of_place(&self, bounds: (u64, u64), name: &'static str) {
+        if let Some(inspection) = &mut self.translator().inspection {
+            inspection.tell_of_place(bounds, name);
+        }
+    }
+
+    /// Who traces a processor, and how much of the past it remembers.
+    pub(crate) fn inspection(&self) -> (Option<Arc<dyn Tracer>>, usize) {
+        let Watch { tracer, history_entries } = self.watch.get().cloned().unwrap_or_default();
+        (tracer, history_entries)
     }
 
     /// Take in another processor; its number.

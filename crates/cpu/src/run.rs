@@ -27,6 +27,7 @@ impl Vcpu {
         crate::native::note_host(&mut self.context);
         self.left_at = host_time_stamp();
         let exit = self.run_busy();
+        self.note(Happened::exit(self.context.regs.rip, &exit));
         crate::native::restore_host(&self.context);
         self.kick.set_busy(false);
         Ok(exit)
@@ -79,7 +80,7 @@ impl Vcpu {
             self.consider_direct();
             self.statistics.interrupts += 1;
             let rip = self.context.regs.rip;
-            self.history.note(Happened::Interrupt { rip, vector });
+            self.note(Happened::Interrupt { rip, vector });
             return self.delivered(|cpu| cpu.deliver_interrupt(vector));
         }
         if open && self.context.window_wanted != 0 {
@@ -129,6 +130,7 @@ impl Vcpu {
 
     /// One instruction.
     pub(crate) fn interpret(&mut self) -> Option<Exit> {
+        self.note_interpreted();
         self.statistics.interpreted += 1;
         self.replay.begin();
         match self.step() {
@@ -143,11 +145,16 @@ impl Vcpu {
     /// The instruction that a block has left to the interpreter. It need not be fetched again: a
     /// block whose bytes have changed is gone.
     fn interpret_left(&mut self) -> Option<Exit> {
-        let left = {
+        let (left, held) = {
             let (mark, page) = (self.context.detail, self.context.code_page);
-            self.package.translator().left_instruction(mark, page)
+            let translator = self.package.translator();
+            (translator.left_instruction(mark, page), translator.held_end(mark, page))
         };
+        if let Some(end) = held {
+            return self.interpret_until(end);
+        }
         let Some(instruction) = left else { return self.interpret() };
+        self.note_interpreted();
         self.statistics.interpreted += 1;
         self.replay.begin();
         match self.step_decoded(&instruction) {
@@ -157,6 +164,25 @@ impl Vcpu {
             }
             Err(trap) => self.take_trap(trap),
         }
+    }
+
+    /// A block that is to be interpreted: go on as long as it goes straight on, and no further than
+    /// its end. Events wait until then, as they would if it were translated.
+    fn interpret_until(&mut self, end: u64) -> Option<Exit> {
+        /// Repetitions of a string instruction are single steps.
+        const MAX_STEPS: usize = 4096;
+        for _ in 0..MAX_STEPS {
+            let before = self.context.regs.rip;
+            let exit = self.interpret();
+            let after = self.context.regs.rip;
+            // Linear code wraps at the end of the address space.
+            let left = end.wrapping_sub(after);
+            let goes_on = left != 0 && left <= end.wrapping_sub(before);
+            if exit.is_some() || !goes_on || !self.may_translate() {
+                return exit;
+            }
+        }
+        None
     }
 
     /// Deal with an instruction that did not complete.
@@ -187,7 +213,7 @@ impl Vcpu {
     /// Deliver an exception; the exit, if that shuts the processor down.
     pub(crate) fn raise(&mut self, exception: Exception) -> Option<Exit> {
         self.statistics.exceptions += 1;
-        self.history.note(Happened::Exception {
+        self.note(Happened::Exception {
             rip: self.context.regs.rip,
             vector: exception.vector as u8,
             error: exception.error.unwrap_or(0),
@@ -217,6 +243,7 @@ impl Vcpu {
             Ok(target) => target?,
             Err(trap) => return self.take_trap(trap),
         };
+        self.note_block();
         let mut vectors = false;
         loop {
             self.note_help();
@@ -239,7 +266,7 @@ impl Vcpu {
                 self.context.regs.put_resume_flag_back();
             }
             let left = Happened::Left { rip: self.context.regs.rip, why: reason.name() };
-            self.history.note(left);
+            self.note(left);
             match reason {
                 Reason::Miss => match self.serve_miss() {
                     Resume::At(again) => (target, vectors) = again,
@@ -251,7 +278,10 @@ impl Vcpu {
                         return None;
                     }
                     match self.follow(reason) {
-                        Some(next) => target = next,
+                        Some(next) => {
+                            target = next;
+                            self.note_block();
+                        }
                         None => return None,
                     }
                 }
@@ -331,6 +361,7 @@ impl Vcpu {
         let found = if plain { self.find_plain_block() } else { self.find_block() };
         let target = found.ok()??;
         let linked = reason == Reason::Unlinked
+            && !self.is_traced()
             && generation == self.generation
             && self.package.translator().link(gate, target);
         if linked {

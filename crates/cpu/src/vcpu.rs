@@ -246,6 +246,8 @@ pub struct Vcpu {
     pub(crate) statistics: Statistics,
     pub(crate) pending: Pending,
     pub(crate) history: crate::history::History,
+    /// Who follows what the processor does (inspect.rs).
+    pub(crate) tracer: Option<Arc<dyn crate::inspect::Tracer>>,
     /// Semantic state of the instruction set that is not in the registers.
     pub(crate) system: crate::system::SystemState,
     /// Cycles of the time-stamp counter for which translated user code waited to be helped, and when
@@ -310,10 +312,12 @@ impl Vcpu {
         context.stopper = (&raw const package.stopper).cast();
         (context.cache_start, context.cache_end) = package.translator().cache.bounds();
         let stubs = Stubs::new(&mut context)?;
+        package.tell_of_place((context.stubs_start, context.stubs_end), "stubs");
         let system = crate::system::SystemState::new(&config, components);
         let tlb = Tlb::new();
         let user = package.plan.as_ref().map(|plan| Box::new(crate::user::UserCode::new(plan)));
         let writable = user.as_ref().map(|user| user.spaces.writable());
+        let (tracer, history_entries) = package.inspection();
         let member = package.join(&kick, tlb.shared(), writable)?;
         let mut cpu = Self {
             context,
@@ -333,7 +337,8 @@ impl Vcpu {
             registration: None,
             statistics: Statistics::default(),
             pending: Pending::default(),
-            history: crate::history::History::default(),
+            history: crate::history::History::new(history_entries),
+            tracer,
             system,
             helped_cycles: 0,
             left_at: 0,
@@ -425,6 +430,7 @@ impl Vcpu {
 
     /// Answer an exit that asked for a value.
     pub fn complete_read(&mut self, value: u64) {
+        self.history.answer(value);
         self.replay.complete(value);
     }
 

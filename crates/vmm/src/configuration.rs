@@ -74,6 +74,28 @@ impl fmt::Debug for Sink {
     }
 }
 
+/// Who is told what a processor does, when somebody has asked ([`crate::Questions`]): the processor's
+/// number and its state, in lines. Called on the processors' threads.
+#[derive(Clone, Default)]
+pub struct Reporter(pub Option<Arc<Report>>);
+
+/// See [`Reporter`].
+pub type Report = dyn Fn(usize, &str) + Send + Sync;
+
+impl Reporter {
+    pub(crate) fn say(&self, processor: usize, state: &str) {
+        if let Some(report) = &self.0 {
+            report(processor, state);
+        }
+    }
+}
+
+impl fmt::Debug for Reporter {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("Reporter")
+    }
+}
+
 /// Everything that makes one machine.
 #[derive(Debug)]
 pub struct Configuration {
@@ -107,6 +129,10 @@ pub struct Configuration {
     pub cache: Option<PathBuf>,
     /// Count what the interpreter executes.
     pub count_interpreted: bool,
+    /// What is looked at, and changed, in the engine.
+    pub inspection: cpu::inspect::Inspection,
+    /// Who is told what the processors do.
+    pub reporter: Reporter,
     /// Confine this process for good before the guest starts (see [`host::confine`]).
     pub confine: bool,
 }
@@ -129,6 +155,8 @@ impl Default for Configuration {
             user_execution: cpu::UserExecution::default(),
             cache: None,
             count_interpreted: false,
+            inspection: cpu::inspect::Inspection::default(),
+            reporter: Reporter::default(),
             confine: false,
         }
     }

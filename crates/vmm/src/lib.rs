@@ -33,13 +33,14 @@ mod run;
 mod stolen;
 mod waker;
 
-pub use ::cpu::{Statistics, UserExecution, Vcpu};
+pub use ::cpu::{Registers, Statistics, UserExecution, Vcpu};
+pub use ::cpu::{history, inspect};
 pub use ::machine::boot::{ModuleFile, split_modules};
 pub use activity::Activity;
 pub use clock::HostClock;
 pub use configuration::{
-    Configuration, Contents, Error, Line, MAX_PROCESSORS, Module, Outcome, Sink,
+    Configuration, Contents, Error, Line, MAX_PROCESSORS, Module, Outcome, Report, Reporter, Sink,
 };
 pub use helpers::cost_of_a_stop;
-pub use machine::{Machine, Stop};
+pub use machine::{Machine, Questions, Stop};
 pub use processor::{Kick, Processor};

@@ -37,6 +37,19 @@ impl Stop {
     }
 }
 
+/// Asks a machine from another thread what it is doing.
+#[derive(Debug, Clone)]
+pub struct Questions {
+    control: Control,
+}
+
+impl Questions {
+    /// Have every processor tell the machine's [`crate::Reporter`], soon.
+    pub fn ask(&self) {
+        self.control.ask_for_reports();
+    }
+}
+
 /// A virtual machine.
 pub struct Machine {
     runner: Runner<Vcpu>,
@@ -71,18 +84,25 @@ impl Machine {
             .collect();
         let memory = GuestMemory::new(&ranges)?;
         let clock = Arc::new(HostClock::new());
-        let cpus = new_processors(&configuration, &memory, &clock)?;
+        let inspection = std::mem::take(&mut configuration.inspection);
+        let cpus = new_processors(&configuration, inspection, &memory, &clock)?;
         let wakers: Vec<_> =
             cpus.iter().map(|cpu| Waker::new(Processor::kick_handle(cpu))).collect();
         let mut platform = new_platform(&configuration, &memory, &clock, &wakers)?;
         let lines = crate::line::plug_in(&mut platform, &mut configuration, &memory)?;
-        let runner = Runner::new(cpus, platform, lines, clock, wakers)?;
+        let mut runner = Runner::new(cpus, platform, lines, clock, wakers)?;
+        runner.reporter = configuration.reporter.clone();
         Ok(Self { runner, memory, configuration, began: cpu::time_stamp() })
     }
 
     /// Something that ends the machine.
     pub fn stop_handle(&self) -> Stop {
         Stop { control: self.runner.control() }
+    }
+
+    /// Something that asks what the machine is doing.
+    pub fn questions(&self) -> Questions {
+        Questions { control: self.runner.control() }
     }
 
     /// The processors, for statistics.
@@ -196,6 +216,7 @@ impl Drop for Machine {
 
 fn new_processors(
     configuration: &Configuration,
+    inspection: cpu::inspect::Inspection,
     memory: &GuestMemory,
     clock: &HostClock,
 ) -> Result<Vec<Vcpu>, Error> {
@@ -204,6 +225,7 @@ fn new_processors(
         false => configuration.user_execution,
     };
     let package = helpers::package(memory, execution)?;
+    package.inspect(inspection);
     let processors = configuration.processors as u32;
     let new_processor = |apic_id| {
         let config = cpu::Config {

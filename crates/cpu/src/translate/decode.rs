@@ -48,16 +48,39 @@ pub(super) struct Run {
     pub(super) registers: u16,
     /// Whether x87 or vector state is in use.
     pub(super) vectors: bool,
+    /// All of it is for the interpreter ([`Run::hold`]); its length in bytes.
+    pub(super) held: Option<u16>,
 }
 
 impl Run {
     fn new(bytes: Vec<u8>) -> Self {
-        Self { instructions: Vec::new(), bytes, second: None, registers: 0, vectors: false }
+        let instructions = Vec::new();
+        Self { instructions, bytes, second: None, registers: 0, vectors: false, held: None }
     }
 
     /// Length of the guest code in bytes.
     pub(super) fn length(&self) -> u16 {
-        self.instructions.last().map_or(0, |last| last.delta + last.instruction.len() as u16)
+        let end = |last: &Planned| last.delta + last.instruction.len() as u16;
+        self.held.unwrap_or_else(|| self.instructions.last().map_or(0, end))
+    }
+
+    /// Leave all of it to the interpreter, which is called at its start (run.rs).
+    pub(super) fn hold(&mut self) {
+        self.held = Some(self.length());
+        self.vectors = false;
+        self.instructions.truncate(1);
+        for first in &mut self.instructions {
+            first.action = Action::Interpret;
+            first.span = None;
+        }
+    }
+
+    /// Make a fault of translation: leave an instruction out.
+    pub(super) fn spoil(&mut self) {
+        let copied = |planned: &&mut Planned| matches!(planned.action, Action::Copy);
+        if let Some(planned) = self.instructions.iter_mut().find(copied) {
+            planned.action = Action::Skip;
+        }
     }
 }
 

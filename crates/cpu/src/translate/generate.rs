@@ -136,6 +136,7 @@ impl Vcpu {
             canonical,
             live,
             scratch,
+            held: run.held.is_some(),
             marks: first_mark..first_mark + marks.len() as u32,
             incoming: Vec::new(),
             alive: true,

@@ -40,6 +40,7 @@ pub(crate) mod stopper;
 pub(crate) mod string;
 mod syscall;
 mod thunk;
+mod watched;
 
 use std::sync::Arc;
 
@@ -47,6 +48,7 @@ use iced_x86::{Instruction, OpKind, Register};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::exception::Trap;
+use crate::inspect::Inspection;
 use crate::memory::{Access, Linear, PAGE_SIZE, Physical};
 use crate::package::Package;
 use crate::vcpu::{Error, Vcpu};
@@ -192,6 +194,8 @@ pub(crate) struct Block {
     /// block touches it.
     live: Option<u64>,
     scratch: Option<[Register; 3]>,
+    /// All of it is for the interpreter, because an inspection says so.
+    held: bool,
     marks: std::ops::Range<u32>,
     incoming: Vec<u32>,
     alive: bool,
@@ -222,6 +226,8 @@ pub(crate) struct Translator {
     left: FxHashMap<u32, Instruction>,
     /// Physical addresses of kernel instructions that reach what the mirror does not have, by page.
     exceptions: FxHashMap<u64, FxHashSet<u64>>,
+    /// Who looks at blocks, or wants them done otherwise.
+    pub(crate) inspection: Option<Box<Inspection>>,
 }
 
 impl Translator {
@@ -244,6 +250,7 @@ impl Translator {
             load_vectors: None,
             left: FxHashMap::default(),
             exceptions: FxHashMap::default(),
+            inspection: None,
         })
     }
 
@@ -259,6 +266,7 @@ impl Translator {
         self.load_vectors = None;
         self.left.clear();
         self.exceptions.clear();
+        self.tell_of_drop();
     }
 
     /// The instructions of a page that are not to use the mirror.
@@ -557,7 +565,7 @@ impl Vcpu {
         let linear = Linear(self.context.regs.rip);
         translator.note_linear(key, linear);
         let block = &translator.blocks[number as usize];
-        if !key.plain {
+        if !key.plain && !self.is_traced() {
             self.tlb.set(set).insert_jump(linear, block.cold, block.canonical, global);
         }
         Ok(Some(block.cold))
@@ -595,7 +603,7 @@ impl Vcpu {
     /// to be done first, which has been done.
     fn translate(&mut self, key: Key, set: usize, global: bool) -> Result<Option<u64>, Trap> {
         let package = Arc::clone(&self.package);
-        let run = self.decode_run(key)?;
+        let mut run = self.decode_run(key)?;
         let pages = [Some(Physical(key.physical).page()), run.second];
         let pages = || pages.into_iter().flatten();
         if let Some(page) = pages().find(|&page| !self.ram.has_code(page)) {
@@ -614,7 +622,12 @@ impl Vcpu {
         if pages().any(|page| !self.ram.has_code(page)) || !self.still_reads(key, &run) {
             return Ok(None);
         }
+        let id = translator.inspect(key, &mut run);
         let number = self.generate(&mut translator, key, &run);
+        let linear = Linear(self.context.regs.rip);
+        if let Some(id) = id {
+            translator.tell_of_block(number, id, linear, &run);
+        }
         self.statistics.blocks += 1;
         self.statistics.block_instructions += run.instructions.len() as u64;
         translator.known.insert(key, number);
@@ -623,10 +636,9 @@ impl Vcpu {
             entry.blocks.push(number);
             entry.near_writes = 0;
         }
-        let linear = Linear(self.context.regs.rip);
         translator.note_linear(key, linear);
         let block = &translator.blocks[number as usize];
-        if !key.plain {
+        if !key.plain && !self.is_traced() {
             self.tlb.set(set).insert_jump(linear, block.cold, block.canonical, global);
         }
         Ok(Some(block.cold))

@@ -79,7 +79,7 @@ impl Translator {
             out.load(register, field(place));
         }
         out.jump_field(context_offset!(jump_target));
-        self.cache.append(out.bytes());
+        self.append_own("load_vectors", out.bytes());
         self.load_vectors = Some(start);
         start
     }
@@ -94,7 +94,7 @@ impl Translator {
         reload(&mut out, scratch.into_iter().flatten());
         out.set_field32(context_offset!(reason), reason as u32);
         out.jump_field(context_offset!(leave));
-        self.cache.append(out.bytes());
+        self.append_own(reason.way_out(), out.bytes());
         Thunk { plain, with_rcx }
     }
 
@@ -136,7 +136,7 @@ impl Translator {
             out.jump_field(context_offset!(jump_target));
         }
         out.patch(miss, lookup.with_rcx);
-        self.cache.append(out.bytes());
+        self.append_own("second_look", out.bytes());
         start
     }
 }

@@ -259,7 +259,7 @@ impl Vcpu {
                 return None;
             }
         };
-        self.history.note(Happened::Left { rip: self.context.regs.rip, why: "stopped" });
+        self.note(Happened::Left { rip: self.context.regs.rip, why: "stopped" });
         let cause = match stop {
             Stop::Kicked => Cause::Kick,
             Stop::Exception { vector: 14, .. } => Cause::Miss,

@@ -16,7 +16,7 @@ use machine::{Platform, Wake};
 
 use crate::activity::Activity;
 use crate::alarm::{Alarm, Alarms};
-use crate::configuration::{Error, Outcome};
+use crate::configuration::{Error, Outcome, Reporter};
 use crate::control::{Control, Guard};
 use crate::idle::{Idle, Occupancy};
 use crate::line::{Collector, Lines};
@@ -42,6 +42,7 @@ pub(crate) struct Runner<P> {
     pub(crate) activity: Vec<Activity>,
     pub(crate) platform: Platform,
     pub(crate) lines: Lines,
+    pub(crate) reporter: Reporter,
     clock: Arc<dyn Clock>,
     control: Control,
     alarms: Vec<Alarm>,
@@ -71,6 +72,7 @@ impl<P: Processor> Runner<P> {
             activity,
             platform,
             lines,
+            reporter: Reporter::default(),
             clock,
             control,
             alarms,
@@ -92,7 +94,7 @@ impl<P: Processor> Runner<P> {
     pub(crate) fn run(&mut self) -> Result<Outcome, Error> {
         let (platform, control) = (&self.platform, &self.control);
         let (clock, collectors) = (&*self.clock, &*self.lines.collectors);
-        let occupancy = &self.occupancy;
+        let (occupancy, reporter) = (&self.occupancy, &self.reporter);
         let run = |processor: usize, cpu: &mut P, alarm: &mut Alarm, activity: &mut Activity| {
             let _guard = Guard { control, processor };
             let waker = control.waker(processor);
@@ -101,6 +103,8 @@ impl<P: Processor> Runner<P> {
             let stolen = Stolen::of_this_thread(cpu.computed_elsewhere());
             let mut worker = Worker {
                 cpu,
+                processor,
+                reporter,
                 socket: platform.socket(processor),
                 requests,
                 alarm,

@@ -18,7 +18,7 @@ use vm_memory::GuestAddress;
 
 use crate::activity::Activity;
 use crate::alarm::Alarm;
-use crate::configuration::{Error, Outcome};
+use crate::configuration::{Error, Outcome, Reporter};
 use crate::control::Control;
 use crate::idle::Idle;
 use crate::line::{Collector, FLUSH_AFTER};
@@ -32,6 +32,8 @@ const EXITS_PER_LOOK: u32 = 64;
 /// One processor at work, on its thread.
 pub(super) struct Worker<'a, P> {
     pub(super) cpu: &'a mut P,
+    pub(super) processor: usize,
+    pub(super) reporter: &'a Reporter,
     pub(super) socket: Socket<'a>,
     pub(super) requests: &'a machine::Requests,
     pub(super) alarm: &'a mut Alarm,
@@ -60,8 +62,11 @@ impl<P: Processor> Worker<'_, P> {
                 until_look = EXITS_PER_LOOK;
             }
             until_look -= 1;
-            if self.control.is_over() {
-                return Ok(None);
+            if self.control.has_orders() {
+                if self.control.is_over() {
+                    return Ok(None);
+                }
+                self.report();
             }
             if let Some(outcome) = self.take_request() {
                 return Ok(Some(outcome));
@@ -84,6 +89,14 @@ impl<P: Processor> Worker<'_, P> {
             if let Some(outcome) = self.answer(exit) {
                 return Ok(Some(outcome));
             }
+        }
+    }
+
+    /// Say what the processor does, if somebody wants to know.
+    #[cold]
+    fn report(&mut self) {
+        if self.control.take_report(self.processor) {
+            self.reporter.say(self.processor, &self.cpu.describe());
         }
     }
 

@@ -1,0 +1,312 @@
+//! Looking into the engine: for those who debug it, and for profilers.
+//!
+//! Whoever builds a machine may hand over an [`Inspection`]. Three things can be seen: what host code
+//! there is ([`CodeWatcher`]), what the processor does ([`Tracer`]), and what it did last
+//! ([`crate::history`]). Two can be changed: which blocks are interpreted instead of translated
+//! ([`BlockRanges`]), and which one is translated wrongly on purpose, to try the tools themselves.
+//!
+//! What rules it:
+//!
+//! 1. *Nothing of it is on the path of translated code.* All questions are asked where a block is
+//!    made, where translated code has been left anyway, or before an instruction is interpreted.
+//! 2. *A trace sees every block*, because while somebody traces, no block is linked to another and
+//!    none is entered into the jump cache: each comes back to Rust. What is executed is the same.
+//! 3. *A block is known by what it is made of* ([`BlockId`]): its bytes, its place in its page and its
+//!    privilege level, not its address. So it has the same name in the next run, wherever the guest's
+//!    kernel puts its pages; if it contains no addresses, also wherever the kernel puts itself.
+
+use std::fmt;
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+
+use crate::history::Happened;
+use crate::vcpu::Vcpu;
+
+/// What is to be looked at, and changed, in the processors of one machine.
+#[derive(Default)]
+pub struct Inspection {
+    /// Who is told what host code there is.
+    pub watchers: Vec<Box<dyn CodeWatcher>>,
+    /// Who is told what the processors do.
+    pub tracer: Option<Arc<dyn Tracer>>,
+    /// How much of the past each processor remembers; rounded up, and never very little.
+    pub history_entries: usize,
+    /// Blocks that are interpreted.
+    pub interpreted: BlockRanges,
+    /// A block that is translated wrongly: its first instruction that would be copied is left out.
+    pub planted_fault: Option<BlockId>,
+}
+
+impl fmt::Debug for Inspection {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("Inspection")
+            .field("watchers", &self.watchers.len())
+            .field("tracer", &self.tracer.is_some())
+            .field("history_entries", &self.history_entries)
+            .field("interpreted", &self.interpreted)
+            .field("planted_fault", &self.planted_fault)
+            .finish()
+    }
+}
+
+impl Inspection {
+    /// Whether anybody asks about blocks.
+    pub(crate) fn concerns_blocks(&self) -> bool {
+        !self.watchers.is_empty() || !self.interpreted.0.is_empty() || self.planted_fault.is_some()
+    }
+
+    /// Tell of code that is there.
+    pub(crate) fn tell(&mut self, start: u64, bytes: &[u8], origin: Origin<'_>) {
+        self.tell_all(&HostCode { start, size: bytes.len() as u64, bytes, origin });
+    }
+
+    /// Tell of a place that the engine will fill, and keep.
+    pub(crate) fn tell_of_place(&mut self, (start, end): (u64, u64), name: &'static str) {
+        let origin = Origin::Place(name);
+        self.tell_all(&HostCode { start, size: end - start, bytes: &[], origin });
+    }
+
+    fn tell_all(&mut self, code: &HostCode<'_>) {
+        self.watchers.iter_mut().for_each(|watcher| watcher.added(code));
+    }
+}
+
+/// Somebody who wants to know what the code cache holds.
+///
+/// Called while a lock is held that every processor needs: it must not call the engine.
+pub trait CodeWatcher: Send {
+    /// There is new host code.
+    fn added(&mut self, code: &HostCode<'_>);
+
+    /// All host code has been dropped; what comes will use its addresses again.
+    fn dropped(&mut self);
+}
+
+/// A piece of host code.
+#[derive(Debug, Clone, Copy)]
+pub struct HostCode<'a> {
+    /// Host address of its first byte.
+    pub start: u64,
+    /// Its length.
+    pub size: u64,
+    /// The code, before any jump in it has been linked; empty for a place.
+    pub bytes: &'a [u8],
+    /// What it is.
+    pub origin: Origin<'a>,
+}
+
+/// Where host code comes from.
+#[derive(Debug, Clone, Copy)]
+pub enum Origin<'a> {
+    /// It is a translation.
+    Block(GuestCode<'a>),
+    /// It is the engine's own, of this name.
+    Engine(&'static str),
+    /// It is a place of this name that the engine fills and empties as it likes; it stays when code
+    /// is dropped.
+    Place(&'static str),
+}
+
+/// What a block is made from.
+#[derive(Debug, Clone, Copy)]
+pub struct GuestCode<'a> {
+    /// The block's name.
+    pub id: BlockId,
+    /// Its linear address when it was translated; the same translation may run at others.
+    pub linear: u64,
+    /// Its guest-physical address.
+    pub physical: u64,
+    /// Its privilege level.
+    pub cpl: u8,
+    /// The guest's code.
+    pub bytes: &'a [u8],
+    /// It is left to the interpreter, because somebody wanted that.
+    pub interpreted: bool,
+}
+
+/// The name of a block, from what it is made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct BlockId(pub u64);
+
+impl BlockId {
+    pub(crate) fn new(offset_in_page: u64, cpl: u8, bytes: &[u8]) -> Self {
+        // FNV-1a: no secret is kept by it, and it is the same in every version of this program.
+        const PRIME: u64 = 0x0000_0100_0000_01b3;
+        let head = [offset_in_page as u8, (offset_in_page >> 8) as u8, cpl];
+        let hash = head.iter().chain(bytes).fold(0xcbf2_9ce4_8422_2325, |hash: u64, &byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(PRIME)
+        });
+        Self(hash)
+    }
+}
+
+impl fmt::Display for BlockId {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{:016x}", self.0)
+    }
+}
+
+impl std::str::FromStr for BlockId {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let value = u64::from_str_radix(text, 16);
+        value.map(Self).map_err(|_| format!("{text:?} is not the name of a block"))
+    }
+}
+
+/// Ranges of names of blocks, as `FIRST-LAST,FIRST-LAST` or single names.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct BlockRanges(pub Vec<RangeInclusive<u64>>);
+
+impl BlockRanges {
+    /// Whether a block is in one of them.
+    pub fn contains(&self, id: BlockId) -> bool {
+        self.0.iter().any(|range| range.contains(&id.0))
+    }
+}
+
+impl fmt::Display for BlockRanges {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (number, range) in self.0.iter().enumerate() {
+            let comma = if number > 0 { "," } else { "" };
+            write!(out, "{comma}{}-{}", BlockId(*range.start()), BlockId(*range.end()))?;
+        }
+        Ok(())
+    }
+}
+
+impl std::str::FromStr for BlockRanges {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let range = |text: &str| {
+            let (first, last) = text.split_once('-').unwrap_or((text, text));
+            let (first, last): (BlockId, BlockId) = (first.parse()?, last.parse()?);
+            if first > last {
+                return Err(format!("{text:?} ends before it begins"));
+            }
+            Ok(first.0..=last.0)
+        };
+        text.split(',').map(range).collect::<Result<_, _>>().map(Self)
+    }
+}
+
+/// Somebody who wants to know what the processors do, step by step.
+pub trait Tracer: Send + Sync {
+    /// This is about to happen, or has happened: see [`Happened`]. `false` if there is nothing more
+    /// that is wanted from this processor; it goes on at full speed then.
+    fn trace(&self, cpu: &Vcpu, happened: &Happened) -> bool;
+}
+
+impl Vcpu {
+    /// Note that something happened, for the history and for whoever traces.
+    #[inline]
+    pub(crate) fn note(&mut self, happened: Happened) {
+        self.history.note(happened);
+        if self.is_traced() {
+            self.trace(happened);
+        }
+    }
+
+    /// A block is about to be entered.
+    #[inline]
+    pub(crate) fn note_block(&mut self) {
+        if self.is_traced() {
+            self.trace(Happened::Block { rip: self.context.regs.rip });
+        }
+    }
+
+    /// An instruction is about to be interpreted; not one that has only been waiting for an answer.
+    #[inline]
+    pub(crate) fn note_interpreted(&mut self) {
+        if self.is_traced() && !self.replay.has_question() {
+            self.trace(Happened::Interpreted { rip: self.context.regs.rip });
+        }
+    }
+
+    /// Whether somebody follows every block.
+    #[inline]
+    pub(crate) fn is_traced(&self) -> bool {
+        self.tracer.is_some()
+    }
+
+    #[cold]
+    fn trace(&mut self, happened: Happened) {
+        let Some(tracer) = self.tracer.take() else { return };
+        if tracer.trace(self, &happened) {
+            self.tracer = Some(tracer);
+        }
+    }
+
+    /// This processor's number in its package.
+    pub fn number(&self) -> usize {
+        self.member
+    }
+
+    /// Guest-physical memory, as much of `bytes` as lies in RAM; the rest is left alone.
+    pub fn read_physical(&self, at: u64, bytes: &mut [u8]) {
+        for (offset, byte) in bytes.iter_mut().enumerate() {
+            let at = crate::memory::Physical(at.wrapping_add(offset as u64));
+            if let Some(host) = self.ram.host(at) {
+                // SAFETY: a byte of RAM; the guest may race with us, and it is plain data.
+                *byte = unsafe { host.read_volatile() };
+            }
+        }
+    }
+}
+
+/// The instructions in `bytes`, one per line, as code of 64-bit mode at `address`.
+pub fn disassemble(bytes: &[u8], address: u64) -> String {
+    use iced_x86::{Decoder, DecoderOptions, Formatter, GasFormatter, Instruction};
+    let mut decoder = Decoder::with_ip(64, bytes, address, DecoderOptions::NONE);
+    let (mut formatter, mut instruction) = (GasFormatter::new(), Instruction::default());
+    let (mut text, mut line) = (String::new(), String::new());
+    while decoder.can_decode() {
+        let start = decoder.position();
+        decoder.decode_out(&mut instruction);
+        line.clear();
+        formatter.format(&instruction, &mut line);
+        let hex: String =
+            bytes[start..decoder.position()].iter().map(|byte| format!("{byte:02x}")).collect();
+        text.push_str(&format!("  {:#018x}  {hex:<30}  {line}\n", instruction.ip()));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_block_is_known_by_what_it_is_made_of() {
+        let id = BlockId::new(0x123, 0, b"code");
+        assert_eq!(id, BlockId::new(0x123, 0, b"code"));
+        for other in [(0x124, 0, &b"code"[..]), (0x123, 3, b"code"), (0x123, 0, b"cede")] {
+            assert_ne!(id, BlockId::new(other.0, other.1, other.2));
+        }
+        assert_eq!(id.to_string().parse(), Ok(id));
+    }
+
+    #[test]
+    fn ranges_are_read_as_they_are_written() {
+        let ranges: BlockRanges = "1-ff,200,fffffffffffffff0-ffffffffffffffff".parse().unwrap();
+        let inside = [1, 0x80, 0xff, 0x200, u64::MAX];
+        let outside = [0, 0x100, 0x1ff, 0x201, u64::MAX - 16];
+        assert!(inside.into_iter().all(|id| ranges.contains(BlockId(id))));
+        assert!(!outside.into_iter().any(|id| ranges.contains(BlockId(id))));
+        assert_eq!(ranges.to_string().parse(), Ok(ranges));
+        for wrong in ["", "-", "2-1", "x", "1,,2", "1-"] {
+            assert!(wrong.parse::<BlockRanges>().is_err(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn code_is_printed_instruction_by_instruction() {
+        let text = disassemble(&[0x90, 0xeb, 0xfd], 0x1000);
+        let lines: Vec<_> = text.lines().collect();
+        assert!(lines[0].contains("0x0000000000001000") && lines[0].ends_with("nop"), "{text}");
+        assert!(lines[1].contains("ebfd") && lines[1].contains("jmp"), "{text}");
+        assert_eq!(lines.len(), 2, "{text}");
+    }
+}

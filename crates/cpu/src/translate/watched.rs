@@ -1,0 +1,60 @@
+//! What an inspection sees of blocks, and what it has done with them (inspect.rs).
+
+use super::decode::Run;
+use super::{Key, Translator};
+use crate::inspect::{BlockId, GuestCode, Origin};
+use crate::memory::{Linear, PAGE_SIZE};
+
+impl Translator {
+    /// Add host code of the engine's own to the cache.
+    pub(super) fn append_own(&mut self, name: &'static str, code: &[u8]) {
+        let start = self.cache.append(code);
+        if let Some(inspection) = &mut self.inspection {
+            inspection.tell(start, code, Origin::Engine(name));
+        }
+    }
+
+    /// Do with a run what an inspection wants done with it; what its block will be.
+    pub(super) fn inspect(&self, key: Key, run: &mut Run) -> Option<BlockId> {
+        let inspection = self.inspection.as_ref()?;
+        let bytes = &run.bytes[..usize::from(run.length()).min(run.bytes.len())];
+        let id = BlockId::new(key.linear & (PAGE_SIZE - 1), key.mode.cpl, bytes);
+        if inspection.interpreted.contains(id) {
+            run.hold();
+        } else if inspection.planted_fault == Some(id) {
+            run.spoil();
+        }
+        Some(id)
+    }
+
+    /// Tell of a block at `linear`.
+    pub(super) fn tell_of_block(&mut self, number: u32, id: BlockId, linear: Linear, run: &Run) {
+        let block = &self.blocks[number as usize];
+        let guest = GuestCode {
+            id,
+            linear: linear.0,
+            physical: block.key.physical,
+            cpl: block.key.mode.cpl,
+            bytes: &run.bytes[..usize::from(run.length()).min(run.bytes.len())],
+            interpreted: block.held,
+        };
+        let start = block.cold;
+        if let Some(inspection) = &mut self.inspection {
+            inspection.tell(start, self.emitter.bytes(), Origin::Block(guest));
+        }
+    }
+
+    /// Tell that all code has been dropped.
+    pub(super) fn tell_of_drop(&mut self) {
+        if let Some(inspection) = &mut self.inspection {
+            inspection.watchers.iter_mut().for_each(|watcher| watcher.dropped());
+        }
+    }
+
+    /// The end of the block at a mark, in this page, if all of it is to be interpreted.
+    pub(crate) fn held_end(&self, mark: u32, code_page: u64) -> Option<u64> {
+        let block = &self.blocks[self.marks[mark as usize].block as usize];
+        let end = block.key.linear.wrapping_add(u64::from(block.length));
+        block.held.then(|| block.key.relocated(end, code_page))
+    }
+}
