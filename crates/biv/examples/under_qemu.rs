@@ -127,7 +127,8 @@ fn main() -> Result<ExitCode, Failure> {
     });
     let line = Line::of(line.try_clone()?.into(), line.into());
     let link = Channel::new(line, &order)?;
-    let session = Session { link, machine: ended, deadline: None, raw: on_terminal, signals };
+    let session =
+        Session { link, machine: ended, deadline: None, raw: on_terminal, signals, report: None };
     let ending = session.run()?;
     if matches!(ending, Ending::Killed(_) | Ending::Escaped) {
         kill_process(pid, Signal::KILL)?;

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 
-use crate::{size, status};
+use crate::{inspect, size, status};
 
 /// Run virtual machines anywhere a Linux process can run.
 ///
@@ -26,6 +26,8 @@ pub enum Verb {
     Run(Box<Run>),
     /// Say what this host offers and what Bivouac uses of it
     Doctor(Doctor),
+    /// Find faults of Bivouac itself
+    Debug(Debug),
     /// Print a completion script for a shell
     Completions(Completions),
     /// Print the man page, or write one for each verb into a directory
@@ -114,6 +116,10 @@ pub struct Run {
     #[arg(long, hide_short_help = true)]
     pub no_seccomp: bool,
 
+    /// What is to be seen of the engine.
+    #[command(flatten)]
+    pub inspect: inspect::Options,
+
     /// Say more: the kernel's messages and Bivouac's own (-vv: its details)
     #[arg(short, long, action = clap::ArgAction::Count)]
     pub verbose: u8,
@@ -135,6 +141,16 @@ pub enum UserExec {
     Auto,
 }
 
+impl Run {
+    /// How user code is executed. Who traces blocks wants to see it, unless told otherwise.
+    pub(crate) fn user_execution(&self) -> vmm::UserExecution {
+        match (self.user_exec, &self.inspect.trace_blocks) {
+            (UserExec::Auto, Some(_)) => vmm::UserExecution::Translate,
+            (how, _) => how.into(),
+        }
+    }
+}
+
 impl From<UserExec> for vmm::UserExecution {
     fn from(how: UserExec) -> Self {
         match how {
@@ -151,6 +167,43 @@ pub struct Doctor {
     /// How to print it
     #[arg(long, value_enum, default_value_t = Format::Text)]
     pub format: Format,
+}
+
+/// Find faults of Bivouac itself.
+#[derive(Debug, Args)]
+pub struct Debug {
+    /// How
+    #[command(subcommand)]
+    pub tool: DebugTool,
+}
+
+/// The tools.
+#[derive(Debug, Subcommand)]
+pub enum DebugTool {
+    /// Find the block that is translated wrongly
+    Bisect(Bisect),
+}
+
+/// Find the block that is translated wrongly.
+///
+/// COMMAND is run many times, each time with other blocks of the guest's code interpreted instead of
+/// translated, until it is known which have to be for it to succeed. It must run `biv run`, once, and
+/// come to its end (--timeout), and it must fail the same way each time. Its input is empty, and what
+/// it says is not shown.
+#[derive(Debug, Args)]
+pub struct Bisect {
+    /// The exit status of COMMAND that is success
+    #[arg(long, value_name = "STATUS", default_value = "0")]
+    pub success: u8,
+
+    /// Give up after N runs
+    #[arg(long, value_name = "N", default_value = "200")]
+    pub runs: usize,
+
+    /// What to run, and its arguments
+    #[arg(last = true, required = true, value_name = "COMMAND",
+        value_hint = ValueHint::CommandWithArguments)]
+    pub command: Vec<OsString>,
 }
 
 /// Forms of a report.

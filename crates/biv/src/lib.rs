@@ -17,8 +17,10 @@
 
 pub mod cli;
 pub mod completions;
+pub mod debug;
 pub mod doctor;
 pub mod initramfs;
+pub mod inspect;
 pub mod man;
 pub mod provision;
 pub mod run;

@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use biv::cli::{Cli, Verb};
-use biv::{completions, doctor, man, run, status};
+use biv::{completions, debug, doctor, man, run, status};
 use clap::Parser;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::prelude::*;
@@ -23,6 +23,10 @@ fn main() -> ExitCode {
             }
         }
         Verb::Doctor(arguments) => match doctor::doctor(arguments) {
+            Ok(status) => return ExitCode::from(status),
+            Err(error) => Err(error.to_string()),
+        },
+        Verb::Debug(arguments) => match debug::debug(&arguments.tool) {
             Ok(status) => return ExitCode::from(status),
             Err(error) => Err(error.to_string()),
         },

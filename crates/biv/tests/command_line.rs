@@ -52,6 +52,10 @@ fn version_and_help() {
         "--debug-console",
         "--tty",
         "--verbose",
+        "--perf-map",
+        "--symbols",
+        "--history",
+        "--trace-blocks",
         "Ctrl-]",
         "Exit status:",
     ];

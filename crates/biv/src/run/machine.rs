@@ -9,6 +9,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use vmm::{Configuration, Line, Outcome};
 
 use super::statistics;
+use crate::inspect::Teller;
 use crate::session;
 
 /// How long a guest may take to switch itself off after its command has ended.
@@ -59,26 +60,55 @@ impl Write for Tee {
     }
 }
 
+/// What is to be told of a machine besides its end.
+#[derive(Clone, Default)]
+pub struct Telling {
+    /// What the engine did.
+    pub stats: bool,
+    /// What the processors did last.
+    pub history: Option<Teller>,
+}
+
 /// A machine in its thread.
-#[derive(Debug)]
 pub struct Machine {
     thread: JoinHandle<Result<Outcome, Error>>,
     ended: UnixStream,
     wait: bool,
+    history: Option<Teller>,
+    processors: usize,
 }
 
 impl Machine {
     /// Builds it and lets it run. Signals must be blocked by now.
     ///
     /// With `wait`, [`Machine::finish`] waits for its end.
-    pub fn start(configuration: Configuration, wait: bool, stats: bool) -> Result<Machine, Error> {
+    pub fn start(
+        configuration: Configuration,
+        wait: bool,
+        telling: Telling,
+    ) -> Result<Machine, Error> {
+        let processors = configuration.processors;
+        let history = telling.history.clone();
         let (ended, guard) = UnixStream::pair()?;
         let thread = std::thread::Builder::new().name("machine".into()).spawn(move || {
             // Its end is seen when this closes, also after a panic.
             let _guard = guard;
-            run(configuration, stats)
+            run(configuration, &telling)
         })?;
-        Ok(Machine { thread, ended, wait })
+        Ok(Machine { thread, ended, wait, history, processors })
+    }
+
+    /// What asks for the history while it runs, if there is one.
+    pub fn question(&self) -> Option<Box<dyn Fn()>> {
+        let teller = self.history.clone()?;
+        Some(Box::new(move || teller.ask()))
+    }
+
+    /// Has the history told before time is up for good.
+    pub fn tell_history(&self) {
+        if let Some(teller) = &self.history {
+            teller.ask_and_wait(self.processors);
+        }
     }
 
     /// What becomes readable when the machine has ended.
@@ -104,10 +134,16 @@ impl Machine {
     }
 }
 
-fn run(configuration: Configuration, stats: bool) -> Result<Outcome, Error> {
+fn run(configuration: Configuration, telling: &Telling) -> Result<Outcome, Error> {
     let mut machine = vmm::Machine::new(configuration)?;
+    if let Some(teller) = &telling.history {
+        teller.attend(machine.questions());
+    }
     let outcome = machine.run()?;
-    if stats {
+    if let (Some(teller), Outcome::TripleFault(_) | Outcome::Reset) = (&telling.history, &outcome) {
+        teller.tell_of(machine.processors());
+    }
+    if telling.stats {
         let text =
             statistics::describe(machine.processors(), machine.activity(), machine.age_cycles());
         // Standard error may be closed.

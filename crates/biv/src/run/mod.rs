@@ -12,6 +12,7 @@ use vmm::{Configuration, Contents, Module, Outcome, Sink};
 
 use crate::cli::Run;
 use crate::initramfs;
+use crate::inspect;
 use crate::provision::{self, Guest, Part};
 use crate::session::channel::Channel;
 use crate::session::console::Console;
@@ -22,7 +23,7 @@ mod files;
 mod machine;
 mod statistics;
 
-use self::machine::Machine;
+use self::machine::{Machine, Telling};
 
 /// An ELF file is a test kernel, a small operating system or a vmlinux; it gets no user space of
 /// ours unless that is asked for.
@@ -61,6 +62,9 @@ pub enum Error {
     /// The guest's first file system.
     #[error(transparent)]
     Initramfs(#[from] initramfs::Error),
+    /// What is to be seen of the engine.
+    #[error(transparent)]
+    Inspect(#[from] inspect::Error),
     /// Streams and signals.
     #[error(transparent)]
     Session(#[from] session::Error),
@@ -96,11 +100,17 @@ pub fn run(arguments: &Run) -> Result<u8, Error> {
 }
 
 fn run_guest(guest: GuestFiles, arguments: &Run) -> Result<u8, Error> {
-    let signals = Signals::block()?;
+    let has_history = arguments.inspect.history.is_some();
+    let signals = if has_history { Signals::block_with_question() } else { Signals::block() }?;
     let deadline = arguments.timeout.and_then(|timeout| Instant::now().checked_add(timeout));
     let (ours, theirs) = session::Line::pair()?;
     let is_plain = guest.is_plain;
     let mut configuration = guest.configuration(arguments);
+    let inspect::Prepared { inspection, teller } =
+        inspect::prepare(&arguments.inspect, &configuration.kernel)?;
+    configuration.inspection = inspection;
+    configuration.reporter = teller.as_ref().map(inspect::Teller::reporter).unwrap_or_default();
+    let telling = Telling { stats: arguments.stats, history: teller };
     let copy = arguments.console.as_deref().map(create).transpose()?;
     let debug = arguments.debug_console.as_deref().map(create).transpose()?;
     let wait = arguments.stats || copy.is_some() || debug.is_some();
@@ -112,7 +122,7 @@ fn run_guest(guest: GuestFiles, arguments: &Run) -> Result<u8, Error> {
             Some(copy) => machine::line_with_copy(theirs, copy),
             None => machine::line(theirs),
         };
-        let machine = Machine::start(configuration, wait, arguments.stats)?;
+        let machine = Machine::start(configuration, wait, telling)?;
         converse(Console::new(ours)?, machine, deadline, terminal::is_interactive(), signals)
     } else {
         let order = order(arguments);
@@ -128,7 +138,7 @@ fn run_guest(guest: GuestFiles, arguments: &Run) -> Result<u8, Error> {
         };
         configuration.channel = machine::line(theirs);
         let raw = order.terminal.is_some() && session::stdin_is_terminal();
-        let machine = Machine::start(configuration, wait, arguments.stats)?;
+        let machine = Machine::start(configuration, wait, telling)?;
         converse(Channel::new(ours, &order)?, machine, deadline, raw, signals)
     }
 }
@@ -148,7 +158,8 @@ fn converse<L: session::Link>(
     signals: Signals,
 ) -> Result<u8, Error> {
     let ended = machine.ended()?;
-    let session = Session { link, machine: ended, deadline, raw, signals };
+    let session =
+        Session { link, machine: ended, deadline, raw, signals, report: machine.question() };
     let ending = session.run()?;
     match ending {
         Ending::Exited(status) => {
@@ -162,6 +173,7 @@ fn converse<L: session::Link>(
             Ok(status::of_signal(signal))
         }
         Ending::TimedOut => {
+            machine.tell_history();
             say("the machine was ended by --timeout");
             Ok(status::TIMEOUT)
         }
@@ -251,7 +263,7 @@ impl GuestFiles {
             processors: arguments.cpus.into(),
             debug_exit: arguments.debug_exit,
             interpret: arguments.interpret,
-            user_execution: arguments.user_exec.into(),
+            user_execution: arguments.user_execution(),
             // Without a place to keep it, the kernel is unpacked each time.
             cache: provision::cache_directory().ok().map(|cache| cache.join("unpacked")),
             count_interpreted: arguments.stats,

@@ -147,6 +147,8 @@ pub struct Session<L> {
     pub raw: bool,
     /// The signals, blocked since before the machine's threads were started.
     pub signals: Signals,
+    /// What SIGUSR1 asks for, if [`Signals::block_with_question`] has it.
+    pub report: Option<Box<dyn Fn()>>,
 }
 
 impl<L: Link> Session<L> {
@@ -288,6 +290,11 @@ impl<L: Link> Running<L> {
                     let again = last.is_some_and(|last| INTERRUPT_TWICE.contains(&last.elapsed()));
                     if again || !self.session.link.signal(signal as u8) {
                         return Ok(Some(Ending::Killed(signal as u8)));
+                    }
+                }
+                signals::QUESTION => {
+                    if let Some(report) = &self.session.report {
+                        report();
                     }
                 }
                 other => return Ok(Some(Ending::Killed(other as u8))),

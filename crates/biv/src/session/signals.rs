@@ -10,6 +10,9 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 const SIGNALS: [Signal; 5] =
     [Signal::SIGHUP, Signal::SIGINT, Signal::SIGQUIT, Signal::SIGTERM, Signal::SIGWINCH];
 
+/// What asks for a report, of a session that gives one.
+pub(super) const QUESTION: Signal = Signal::SIGUSR1;
+
 /// The signals that a session handles, blocked for this thread and those that it starts later.
 #[derive(Debug)]
 pub struct Signals {
@@ -20,10 +23,19 @@ impl Signals {
     /// Blocks them. To be called before any other thread is started. What `biv` was started to
     /// ignore (by nohup(1), say) stays ignored; a blocked signal would be delivered nevertheless.
     pub fn block() -> io::Result<Signals> {
+        Self::block_all(&SIGNALS)
+    }
+
+    /// The same, with the signal that asks for a report ([`super::Session::report`]).
+    pub fn block_with_question() -> io::Result<Signals> {
+        Self::block_all(&[&SIGNALS[..], &[QUESTION]].concat())
+    }
+
+    fn block_all(signals: &[Signal]) -> io::Result<Signals> {
         let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
         let ignored = ignored(&status);
         let mut set = SigSet::empty();
-        for signal in SIGNALS {
+        for &signal in signals {
             if ignored & (1 << (signal as u32 - 1)) == 0 {
                 set.add(signal);
             }

@@ -1,0 +1,151 @@
+//! `biv debug`: tools that run `biv` to find faults of `biv`. docs/debugging.md explains them.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use vmm::inspect::{BlockId, BlockRanges};
+
+use crate::cli::{Bisect, DebugTool};
+use crate::inspect::{BLOCK, INTERPRET_BLOCKS, LIST_BLOCKS};
+use crate::status;
+
+mod narrow;
+
+use narrow::{Narrowing, Verdict};
+
+/// Why nothing was found.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The command that is looked into.
+    #[error("cannot start {command}: {error}", command = command.display())]
+    Start {
+        /// Which.
+        command: OsString,
+        /// What is wrong with it.
+        error: io::Error,
+    },
+    /// The list of blocks.
+    #[error("cannot use the list of blocks {path}: {error}", path = path.display())]
+    List {
+        /// Where it is.
+        path: PathBuf,
+        /// What is wrong with it.
+        error: io::Error,
+    },
+    /// It does nothing wrong.
+    #[error("the command succeeds when everything is translated: there is nothing to find")]
+    Succeeds,
+    /// It is not the translator's fault, or the command runs no `biv`.
+    #[error("the command fails when all blocks are interpreted, too: no block is at fault")]
+    Fails,
+    /// It runs no `biv`, or that one translates nothing.
+    #[error("the command has translated no block; does it run `biv run`?")]
+    NoBlocks,
+    /// It is not the same each time.
+    #[error("the command does not fail the same way each time; no more runs after {0}")]
+    TooManyRuns(usize),
+}
+
+/// Does what `biv debug` says; returns the exit status.
+pub fn debug(tool: &DebugTool) -> Result<u8, Error> {
+    match tool {
+        DebugTool::Bisect(arguments) => bisect(arguments),
+    }
+}
+
+/// A command that is run again and again.
+struct Subject<'a> {
+    words: &'a [OsString],
+    success: i32,
+    list: PathBuf,
+}
+
+impl Subject<'_> {
+    /// Runs it with these blocks interpreted; whether it succeeds.
+    fn run(&self, interpreted: &BlockRanges, list: &str) -> Result<bool, Error> {
+        let (name, words) = self.words.split_first().expect("clap wants a word");
+        let mut command = Command::new(name);
+        command.args(words).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        command.env(INTERPRET_BLOCKS, interpreted.to_string()).env(LIST_BLOCKS, list);
+        let status = command.status();
+        let status = status.map_err(|error| Error::Start { command: name.clone(), error })?;
+        Ok(status.code() == Some(self.success))
+    }
+
+    fn read_list(&self) -> Result<String, Error> {
+        fs::read_to_string(&self.list)
+            .map_err(|error| Error::List { path: self.list.clone(), error })
+    }
+
+    /// Runs it with everything translated; the names of its blocks, in order.
+    fn blocks(&self) -> Result<Vec<BlockId>, Error> {
+        let _ = fs::remove_file(&self.list);
+        if self.run(&BlockRanges::default(), &self.list.to_string_lossy())? {
+            return Err(Error::Succeeds);
+        }
+        if !self.list.exists() {
+            return Err(Error::NoBlocks);
+        }
+        let text = self.read_list()?;
+        let names = text.lines().filter_map(|line| line.strip_prefix(BLOCK));
+        let mut blocks: Vec<BlockId> =
+            names.filter_map(|rest| rest.split(' ').next()?.parse().ok()).collect();
+        blocks.sort_unstable();
+        blocks.dedup();
+        if blocks.is_empty() { Err(Error::NoBlocks) } else { Ok(blocks) }
+    }
+
+    /// What `--list-blocks` shows of the guilty: each once.
+    fn show(&self, guilty: &BlockRanges) -> Result<String, Error> {
+        self.run(&BlockRanges::default(), &format!("{},show={guilty}", self.list.display()))?;
+        let text = self.read_list()?;
+        let mut shown: Vec<&str> = Vec::new();
+        let mut report = String::new();
+        for block in text.split(BLOCK).skip(1) {
+            let name = block.split(' ').next().unwrap_or_default();
+            if !shown.contains(&name) {
+                shown.push(name);
+                report.push_str(BLOCK);
+                report.push_str(block);
+            }
+        }
+        Ok(report)
+    }
+}
+
+impl Drop for Subject<'_> {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.list);
+    }
+}
+
+fn bisect(arguments: &Bisect) -> Result<u8, Error> {
+    let name = format!("biv-blocks-{}", std::process::id());
+    let list = std::env::temp_dir().join(name);
+    let subject = Subject { words: &arguments.command, success: arguments.success.into(), list };
+    let blocks = subject.blocks()?;
+    say(&format!("the command fails; it has translated {} blocks", blocks.len()));
+    let test = |interpreted: &BlockRanges, count: usize| {
+        let succeeds = subject.run(interpreted, "")?;
+        let verdict = if succeeds { "succeeds" } else { "fails" };
+        say(&format!("{verdict} with {count} of the blocks interpreted"));
+        Ok(if succeeds { Verdict::Succeeds } else { Verdict::Fails })
+    };
+    let mut narrowing = Narrowing::new(&blocks, arguments.runs, test);
+    let guilty = narrowing.narrow()?;
+    let ranges = BlockRanges(guilty.iter().map(|id| id.0..=id.0).collect());
+    let report = subject.show(&ranges)?;
+    let what = if guilty.len() == 1 { "block is" } else { "blocks together are" };
+    say(&format!("this {what} at fault; with --interpret-blocks {ranges} the command succeeds"));
+    // Whoever reads it may have seen enough.
+    let _ = io::stdout().write_all(report.as_bytes());
+    Ok(status::SUCCESS)
+}
+
+fn say(message: &str) {
+    // Standard error may be closed.
+    let _ = writeln!(io::stderr(), "biv: {message}");
+}
