@@ -186,7 +186,8 @@ fn a_mapping_that_has_changed_is_seen_by_no_processor() {
     for processors in ["2", "4"] {
         for execution in EXECUTIONS {
             let found = find(processors, execution, &["mappings", "1000"]);
-            assert!(found["replaced"] > 10 && found["looks"] > 100, "{found:?}");
+            // However little of the host's time the processors get.
+            assert!(found["replaced"] > 1 && found["looks"] > 10, "{found:?}");
             assert_eq!(found["stale"], 0);
         }
     }
