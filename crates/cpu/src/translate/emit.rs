@@ -79,7 +79,7 @@ fn gpr16(register: Register) -> Register {
 }
 
 /// The low byte of a 64-bit general-purpose register.
-fn gpr8(register: Register) -> Register {
+pub(crate) fn gpr8(register: Register) -> Register {
     const ALL: [Register; 16] = [
         Register::AL,
         Register::CL,

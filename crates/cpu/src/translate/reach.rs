@@ -2,9 +2,9 @@
 //! (memory/mirror.rs), through a span's look-up (spans.rs), or by a look-up of its own
 //! (memory/tlb.rs).
 
-use iced_x86::{Code, Instruction, MemoryOperand, Register};
+use iced_x86::{Code, Instruction, MemoryOperand, Mnemonic, OpKind, Register};
 
-use super::emit::{at, field, in_set};
+use super::emit::{at, field, gpr8, in_set};
 use super::generate::{Builder, Later};
 use crate::context::context_offset;
 use crate::memory::mirror::BASE;
@@ -132,7 +132,7 @@ impl Builder<'_> {
             return self.on_span(instruction, span, mark);
         }
         let [s0, s1, _] = self.s();
-        let mut moved = *instruction;
+        let (mut moved, high) = self.without_high_byte(instruction);
         moved.set_segment_prefix(Register::None);
         moved.set_memory_base(s1);
         moved.set_memory_index(s0);
@@ -151,9 +151,44 @@ impl Builder<'_> {
             self.bit_operand(&moved, size, write, mark);
         } else {
             self.look_up_in_s0(size, write, mark);
+            self.load_high_byte(high);
             self.out.instruction(&moved);
         }
         true
+    }
+
+    /// An instruction of which the operand in memory will be named by scratch registers, as a rule
+    /// those with a REX prefix; AH to DH cannot be named beside one. Where such a register is only
+    /// read, s2 takes its place, to be filled by [`Self::load_high_byte`].
+    pub(super) fn without_high_byte(
+        &self,
+        instruction: &Instruction,
+    ) -> (Instruction, Option<Register>) {
+        use Mnemonic::{Adc, Add, And, Cmp, Mov, Or, Sbb, Sub, Test, Xor};
+        let is_high = |operand: &u32| {
+            let (kind, register) =
+                (instruction.op_kind(*operand), instruction.op_register(*operand));
+            kind == OpKind::Register
+                && matches!(register, Register::AH | Register::CH | Register::DH | Register::BH)
+        };
+        let reads = match instruction.mnemonic() {
+            Cmp | Test => 0..2,
+            Mov | Add | Or | Adc | Sbb | And | Sub | Xor => 1..2,
+            _ => 0..0,
+        };
+        let mut moved = *instruction;
+        let Some(operand) = reads.into_iter().find(is_high) else { return (moved, None) };
+        let [_, _, s2] = self.s();
+        moved.set_op_register(operand, gpr8(s2));
+        (moved, Some(instruction.op_register(operand)))
+    }
+
+    /// What [`Self::without_high_byte`] has taken out, into s2.
+    pub(super) fn load_high_byte(&mut self, high: Option<Register>) {
+        let [_, _, s2] = self.s();
+        if let Some(register) = high {
+            self.out.rotate(s2, register.full_register(), 8);
+        }
     }
 
     /// `bt` and its kin with a bit offset in a register, which reach beyond their operand: look up

@@ -227,7 +227,7 @@ impl Builder<'_> {
     /// cannot be replaced.
     pub(super) fn on_span(&mut self, instruction: &Instruction, span: SpanUse, mark: u32) -> bool {
         let [s0, ..] = self.s();
-        let mut moved = *instruction;
+        let (mut moved, high) = self.without_high_byte(instruction);
         moved.set_segment_prefix(Register::None);
         moved.set_memory_base(s0);
         moved.set_memory_index(Register::None);
@@ -239,6 +239,7 @@ impl Builder<'_> {
             return false;
         }
         self.in_span(span, mark);
+        self.load_high_byte(high);
         self.out.instruction(&moved);
         true
     }

@@ -266,7 +266,9 @@ impl Vcpu {
             _ => Cause::Entry,
         };
         user.counters.entries += u64::from(cause == Cause::Entry);
-        let stays = user.is_always() || user.choice.stopped(key, cycles, cause);
+        // What the program has had, without what it costs to let it go and to stop it.
+        let ran = cycles.saturating_sub(user.plan.stop);
+        let stays = user.is_always() || user.choice.stopped(key, ran, cause);
         self.user = Some(user);
         if !stays {
             self.note_direct_wanted();
