@@ -4,7 +4,8 @@
 use std::ffi::c_void;
 use std::sync::atomic::AtomicU32;
 
-use crate::memory::tlb::{INDEX_BITS, JumpEntry, LINES};
+use crate::memory::physical_jumps;
+use crate::memory::tlb::{FETCHES, INDEX_BITS, JumpEntry, LINES};
 use crate::state::{Registers, rflags};
 use crate::translate::spans::MAX_SPANS;
 
@@ -123,6 +124,14 @@ pub(crate) struct Context {
     pub(crate) jump_index_mask: u64,
     /// `pdep` mask that turns the line's number into its byte offset.
     pub(crate) jump_line_mask: u64,
+    /// The same for fetch entries, and for the lines of the processor's blocks by physical address,
+    /// which are at `physical_jumps`; which of the next finds there are for Rust, a bit for each.
+    pub(crate) fetch_index_mask: u64,
+    pub(crate) physical_index_mask: u64,
+    pub(crate) physical_line_mask: u64,
+    pub(crate) physical_jumps: u64,
+    pub(crate) sample: u64,
+    pub(crate) sample_mask: u64,
     /// The active TLB set; translated code has it in GS, or uses this while GS is at the mirror.
     pub(crate) set: u64,
     /// GS base on the way into translated code.
@@ -230,6 +239,13 @@ impl Context {
             page_number_mask: !0xfff,
             jump_index_mask: LINES as u64 - 1,
             jump_line_mask: (LINES as u64 - 1) * size_of::<JumpEntry>() as u64,
+            fetch_index_mask: (FETCHES as u64 - 1) << 12,
+            physical_index_mask: physical_jumps::LINES as u64 - 1,
+            physical_line_mask: (physical_jumps::LINES as u64 - 1)
+                * size_of::<physical_jumps::Line>() as u64,
+            physical_jumps: 0,
+            sample: physical_jumps::SAMPLE,
+            sample_mask: 1,
             set: 0,
             gs_base: 0,
             kernel_set: 0,

@@ -8,8 +8,8 @@
 //! 2. *Code may be executed while it is patched.* Only displacements of jumps and five-byte `nop`s
 //!    are, each in one aligned store (translate/cache.rs).
 //! 3. *A block that is dropped is not entered again.* Who drops it holds the lock; it leaves the
-//!    table of known blocks, the jumps to it are unlinked, and its line is struck from the jump
-//!    cache of every processor. Its host code stays as it is: a processor that is on the way into
+//!    table of known blocks, the jumps to it are unlinked, and its lines are struck from the jump
+//!    caches of every processor. Its host code stays as it is: a processor that is on the way into
 //!    it executes the old bytes once more, as a processor may whose instruction fetch was ahead
 //!    (SDM 3A 10.1.3).
 //! 4. *A page with translations is not writable by translated code, on any processor* (memory/ram.rs).
@@ -27,9 +27,9 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crate::inspect::{Inspection, Tracer};
 use crate::memory::mirror::Mirror;
+use crate::memory::physical_jumps;
 use crate::memory::ram::{MAX_MEMBERS, Ram, Writers};
-use crate::memory::tlb::Entries;
-use crate::memory::zeroed::Zeroed;
+use crate::memory::tlb::{Entries, Shared};
 use crate::memory::{Linear, Physical};
 use crate::translate::Translator;
 use crate::translate::stopper::Stopper;
@@ -40,7 +40,7 @@ use crate::vcpu::{Error, KickState, RamRegion, Vcpu};
 /// A processor, as the others see it.
 struct Member {
     kick: Arc<KickState>,
-    entries: Vec<Arc<Zeroed<Entries>>>,
+    tlb: Shared,
     /// What its helper processes can write.
     writable: Option<Arc<Writable>>,
 }
@@ -176,12 +176,12 @@ impl Package {
     pub(crate) fn join(
         &self,
         kick: &Arc<KickState>,
-        entries: Vec<Arc<Zeroed<Entries>>>,
+        tlb: Shared,
         writable: Option<Arc<Writable>>,
     ) -> Result<usize, Error> {
         let number = self.member_count.fetch_add(1, Ordering::SeqCst);
         let slot = self.members.get(number).ok_or(Error::TooManyProcessors(MAX_MEMBERS))?;
-        let taken = slot.set(Member { kick: Arc::clone(kick), entries, writable }).is_err();
+        let taken = slot.set(Member { kick: Arc::clone(kick), tlb, writable }).is_err();
         assert!(!taken, "each number is given once");
         Ok(number)
     }
@@ -208,8 +208,13 @@ impl Package {
 
     /// Forget one linear address in every jump cache; the caller holds the translator.
     pub(crate) fn remove_jump(&self, at: Linear) {
-        let sets = self.members().flat_map(|(_, member)| &member.entries);
+        let sets = self.members().flat_map(|(_, member)| &member.tlb.entries);
         sets.for_each(|entries| entries.remove_jump(at));
+    }
+
+    /// Forget the block of user code at a physical address; likewise.
+    pub(crate) fn remove_physical_jump(&self, at: Physical) {
+        self.members().for_each(|(_, member)| physical_jumps::remove(&member.tlb.blocks, at));
     }
 
     /// Have every processor forget all of its jump caches: ours before it executes anything, the
@@ -251,7 +256,7 @@ impl Member {
                 any = true;
             }
         };
-        for entries in &self.entries {
+        for entries in &self.tlb.entries {
             if writers.anywhere() {
                 (0..crate::memory::tlb::ENTRIES).for_each(|index| revoke(entries, index));
             } else {
@@ -276,7 +281,7 @@ impl Vcpu {
         let generation = self.package.generation();
         if generation != self.generation {
             self.generation = generation;
-            self.tlb.drop_all_jumps();
+            self.tlb.drop_all_blocks();
         }
     }
 
@@ -328,7 +333,7 @@ impl Vcpu {
     pub(crate) fn drop_blocks(&mut self) {
         self.statistics.cache_drops += 1;
         self.alone(|cpu| cpu.package.drop_blocks());
-        self.tlb.drop_all_jumps();
+        self.tlb.drop_all_blocks();
         self.generation = self.package.generation();
     }
 

@@ -315,6 +315,7 @@ impl Vcpu {
         package.tell_of_place((context.stubs_start, context.stubs_end), "stubs");
         let system = crate::system::SystemState::new(&config, components);
         let tlb = Tlb::new();
+        context.physical_jumps = tlb.physical_jumps.address();
         let user = package.plan.as_ref().map(|plan| Box::new(crate::user::UserCode::new(plan)));
         let writable = user.as_ref().map(|user| user.spaces.writable());
         let (tracer, history_entries) = package.inspection();

@@ -19,7 +19,9 @@
 //!
 //! The *jump cache* is the instruction side: linear address to translated block, valid under
 //! exactly the conditions under which an instruction-TLB entry would be, and flushed with it. An
-//! address has two lines: blocks look at the first inline, and at the second out of line.
+//! address has two lines: blocks look at the first inline, and at the second out of line. User code
+//! that finds neither looks for the block by its physical address (physical_jumps.rs), to which the
+//! *fetch entries* lead: linear page to physical page, for pages that user code may execute.
 //!
 //! Which set is active follows from CR3, CPL and SMAP ([`Tlb::activate`]): one set for the user's view and one for
 //! the kernel's view with AC set per PCID, and one for the kernel's view that all PCIDs share. The
@@ -30,8 +32,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustc_hash::FxHashSet;
 
+use super::physical_jumps::{PhysicalJumps, Table};
 use super::zeroed::{Zero, Zeroed};
-use super::{Linear, PAGE_SIZE};
+use super::{Linear, PAGE_SIZE, Physical};
 
 /// Entries in each array of a set. A page has one place, so that two pages that are in use at once can
 /// be in each other's way: among a hundred there is such a pair in one of four programs.
@@ -42,6 +45,9 @@ pub(crate) const INDEX_BITS: u32 = 14;
 
 /// Lines of a set's jump cache. A kernel that forks and executes has some ten thousand blocks in use.
 pub(crate) const LINES: usize = 32768;
+
+/// Fetch entries of a set: bits 23:12 of the address choose one.
+pub(crate) const FETCHES: usize = 4096;
 
 /// Words in the filter of pages that the jump cache has entries in.
 const BLOOM_WORDS: usize = 1024;
@@ -66,6 +72,16 @@ pub(crate) struct JumpEntry {
     pub(crate) page: AtomicU64,
 }
 
+/// A page that user code may be executed in.
+#[derive(Debug)]
+#[repr(C)]
+pub(crate) struct FetchEntry {
+    /// Minus the linear page address.
+    pub(crate) negative_page: AtomicU64,
+    /// The physical page address minus the linear one.
+    pub(crate) distance: AtomicU64,
+}
+
 /// The part of a set that translated code looks at, and knows the layout of. Other processors take
 /// tags back here while it is in use; only the owner puts them in.
 #[repr(C)]
@@ -78,6 +94,8 @@ pub(crate) struct Entries {
     pub(crate) host: [AtomicU64; ENTRIES],
     /// The jump cache.
     pub(crate) jumps: [JumpEntry; LINES],
+    /// Where to look for blocks that it does not have.
+    pub(crate) fetches: [FetchEntry; FETCHES],
 }
 
 // SAFETY: integers in cells, and padding that is one.
@@ -90,6 +108,8 @@ pub(crate) struct Set {
     filled: [Vec<u16>; 2],
     /// Lines of the jump cache in use, likewise.
     jumped: [Vec<u16>; 2],
+    /// Fetch entries in use.
+    fetched: Vec<u16>,
     /// Which of two occupied lines is replaced next.
     turn: bool,
     /// A Bloom filter of the linear pages that the jump cache has entries in.
@@ -167,6 +187,10 @@ const fn no_jump(index: usize) -> u64 {
     if index == 0 { (-1i64) as u64 } else { 0 }
 }
 
+fn fetch_index_of(at: Linear) -> usize {
+    (at.0 >> 12) as usize & (FETCHES - 1)
+}
+
 fn lines_of(at: Linear) -> [usize; 2] {
     [jump_index_of(at.0), second_jump_index_of(at.0)]
 }
@@ -178,6 +202,7 @@ impl Entries {
             entries.drop_entry(index);
         }
         entries.drop_jump(0);
+        entries.drop_fetch(0);
         entries
     }
 
@@ -188,6 +213,12 @@ impl Entries {
 
     fn drop_jump(&self, line: usize) {
         self.jumps[line].negative_tag.store(no_jump(line), Ordering::Relaxed);
+    }
+
+    fn drop_fetch(&self, index: usize) {
+        // 0 would match page 0.
+        let none = if index == 0 { no_tag(0) } else { 0 };
+        self.fetches[index].negative_page.store(none, Ordering::Relaxed);
     }
 
     /// Forget the block entered for `at`, if it is there. May be called by any processor that keeps
@@ -220,6 +251,7 @@ impl Set {
             entries: Entries::new(),
             filled: [Vec::new(), Vec::new()],
             jumped: [Vec::new(), Vec::new()],
+            fetched: Vec::new(),
             turn: false,
             jump_pages: [0; BLOOM_WORDS],
             large_regions: FxHashSet::default(),
@@ -247,6 +279,9 @@ impl Set {
     }
 
     fn drop_jumps(&mut self, global: bool) {
+        for index in self.fetched.drain(..) {
+            self.entries.drop_fetch(usize::from(index));
+        }
         let mut lines = std::mem::take(&mut self.jumped[usize::from(global)]);
         for line in lines.drain(..) {
             self.entries.drop_jump(usize::from(line));
@@ -274,6 +309,10 @@ impl Set {
         let tags = [&entries.read[index], &entries.write[index]];
         if tags.iter().any(|tag| tag.load(Ordering::Relaxed) == negative) {
             entries.drop_entry(index);
+        }
+        let fetch = &entries.fetches[fetch_index_of(at)];
+        if fetch.negative_page.load(Ordering::Relaxed) == negative {
+            entries.drop_fetch(fetch_index_of(at));
         }
         // A block at the end of the page before may reach into this one.
         for page in [at.page().0, at.page().0.wrapping_sub(PAGE_SIZE)] {
@@ -345,6 +384,20 @@ impl Set {
         Self::remember(&mut self.jumped, global, line);
     }
 
+    /// Enter a page that user code is executed in. Nothing at physical address 0 can be found there.
+    pub(crate) fn insert_fetch(&mut self, at: Linear, to: Physical) {
+        let (linear, physical) = (at.page().0, to.page().0);
+        let index = fetch_index_of(at);
+        let entry = &self.entries.fetches[index];
+        let tag = linear.wrapping_neg();
+        if physical == 0 || entry.negative_page.load(Ordering::Relaxed) == tag {
+            return;
+        }
+        entry.distance.store(physical.wrapping_sub(linear), Ordering::Relaxed);
+        entry.negative_page.store(tag, Ordering::Relaxed);
+        self.fetched.push(index as u16);
+    }
+
     /// The block entered for `at`, if there is one.
     pub(crate) fn jump_to(&self, at: Linear) -> Option<u64> {
         let tag = at.0.wrapping_neg();
@@ -368,6 +421,14 @@ impl Set {
     pub(crate) fn revoke(&self, index: usize) {
         self.entries.write[index].store(no_tag(index), Ordering::SeqCst);
     }
+}
+
+/// What other processors have to reach of a processor's TLB.
+pub(crate) struct Shared {
+    /// Its sets.
+    pub(crate) entries: Vec<Arc<Zeroed<Entries>>>,
+    /// Its blocks by physical address.
+    pub(crate) blocks: Arc<Table>,
 }
 
 /// What to forget (SDM 3A 4.10.4).
@@ -408,6 +469,8 @@ pub(crate) struct Tlb {
     sets: Vec<Set>,
     spaces: [Option<Space>; SPACES],
     clock: u64,
+    /// Blocks by physical address, for the user's view of any address space.
+    pub(crate) physical_jumps: PhysicalJumps,
     /// CR3 (without the PCID-irrelevant bits) under which the shared set was filled.
     shared_cr3: u64,
 }
@@ -415,7 +478,8 @@ pub(crate) struct Tlb {
 impl Tlb {
     pub(crate) fn new() -> Self {
         let sets = (0..=SHARED).map(|_| Set::new()).collect();
-        Self { sets, spaces: [None; SPACES], clock: 0, shared_cr3: 0 }
+        let physical_jumps = PhysicalJumps::new();
+        Self { sets, spaces: [None; SPACES], clock: 0, physical_jumps, shared_cr3: 0 }
     }
 
     /// The number of the set for `view` of the address space `cr3`.
@@ -486,6 +550,12 @@ impl Tlb {
     }
 
     /// Forget every block: the code cache was dropped, or blocks now mean something else.
+    pub(crate) fn drop_all_blocks(&mut self) {
+        self.physical_jumps.clear();
+        self.drop_all_jumps();
+    }
+
+    /// Empty the jump caches.
     pub(crate) fn drop_all_jumps(&mut self) {
         for set in &mut self.sets {
             set.drop_jumps(false);
@@ -493,8 +563,9 @@ impl Tlb {
         }
     }
 
-    /// The parts of all sets that translated code sees.
-    pub(crate) fn shared(&self) -> Vec<Arc<Zeroed<Entries>>> {
-        self.sets.iter().map(|set| Arc::clone(&set.entries)).collect()
+    /// The parts of it that translated code sees.
+    pub(crate) fn shared(&self) -> Shared {
+        let entries = self.sets.iter().map(|set| Arc::clone(&set.entries)).collect();
+        Shared { entries, blocks: self.physical_jumps.table() }
     }
 }

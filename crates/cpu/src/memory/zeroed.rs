@@ -45,6 +45,15 @@ impl<T: Zero> Zeroed<T> {
         Self { place: place.cast() }
     }
 
+    /// Make it zeroes again, and give its memory back.
+    pub(crate) fn clear(&self) {
+        let place = self.place.cast_mut().cast();
+        // SAFETY: the mapping is private and anonymous, so that its bytes become zero (madvise(2)),
+        // which is a valid value that shared references may come to see.
+        let result = unsafe { libc::madvise(place, size_of::<T>(), libc::MADV_DONTNEED) };
+        assert_eq!(result, 0, "the range is mapped");
+    }
+
     /// Where it is.
     pub(crate) fn address(&self) -> u64 {
         self.place as u64

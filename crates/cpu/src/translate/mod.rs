@@ -345,6 +345,7 @@ impl Translator {
         if !key.is_relocatable() {
             return package.remove_jump(Linear(key.linear));
         }
+        package.remove_physical_jump(Physical(key.physical));
         let page = self.pages.get(&Physical(key.physical).page().0);
         let linears = page.map_or(&[][..], |page| &page.linears);
         if linears.len() == MAX_LINEARS {
@@ -562,13 +563,31 @@ impl Vcpu {
             translator.kill(number, &package);
             return Ok(None);
         }
+        Ok(Some(self.enter_in_caches(&mut translator, number, set, global)))
+    }
+
+    /// Put a block for RIP where jumps find it; its address.
+    fn enter_in_caches(
+        &mut self,
+        translator: &mut Translator,
+        number: u32,
+        set: usize,
+        global: bool,
+    ) -> u64 {
         let linear = Linear(self.context.regs.rip);
+        let key = translator.blocks[number as usize].key;
         translator.note_linear(key, linear);
         let block = &translator.blocks[number as usize];
-        if !key.plain && !self.is_traced() {
-            self.tlb.set(set).insert_jump(linear, block.cold, block.canonical, global);
+        if key.plain || self.is_traced() {
+            return block.cold;
         }
-        Ok(Some(block.cold))
+        self.tlb.set(set).insert_jump(linear, block.cold, block.canonical, global);
+        if key.is_relocatable() && block.second.is_none() {
+            let physical = Physical(key.physical);
+            self.tlb.set(set).insert_fetch(linear, physical);
+            self.tlb.physical_jumps.insert(physical, block.cold, block.canonical);
+        }
+        block.cold
     }
 
     /// Where an instruction is fetched from; `None` after interpreting code in device memory.
@@ -636,12 +655,7 @@ impl Vcpu {
             entry.blocks.push(number);
             entry.near_writes = 0;
         }
-        translator.note_linear(key, linear);
-        let block = &translator.blocks[number as usize];
-        if !key.plain && !self.is_traced() {
-            self.tlb.set(set).insert_jump(linear, block.cold, block.canonical, global);
-        }
-        Ok(Some(block.cold))
+        Ok(Some(self.enter_in_caches(&mut translator, number, set, global)))
     }
 
     /// Whether guest memory still holds the bytes of `run`.

@@ -1,13 +1,16 @@
 //! The common ends of ways out of blocks: reload the scratch registers, say why, leave. One of each
 //! kind for every choice of scratch registers, so that a way out is two instructions in the block.
 
-use iced_x86::{Code, Instruction, Register};
+use std::mem::offset_of;
+
+use iced_x86::{Code, Instruction, MemoryOperand, Register};
 
 use super::Translator;
 use super::emit::{Emitter, at, field, in_set, scaled};
 use super::generate::{CANONICAL, SPILL};
 use crate::context::{Reason, context_offset, register_offset};
-use crate::memory::tlb::{Entries, JumpEntry};
+use crate::memory::physical_jumps::Line;
+use crate::memory::tlb::{Entries, FetchEntry, JumpEntry};
 
 /// What a thunk depends on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -25,7 +28,8 @@ pub(super) struct Thunks {
     pub(super) lookup: Thunk,
     pub(super) interpret: Thunk,
     pub(super) miss: Thunk,
-    /// Look at the second line of the jump cache for the address in s0, with the guest's RCX in s2.
+    /// Look at the second line of the jump cache for the address in s0, with the guest's RCX in s2;
+    /// then, from user code, for a block by its physical address.
     pub(super) second: u64,
 }
 
@@ -98,9 +102,9 @@ impl Translator {
         Thunk { plain, with_rcx }
     }
 
-    /// The second look at the jump cache.
+    /// The second look at the jump cache, and a third look elsewhere.
     fn second(&mut self, scratch: [Register; 3], kernel: bool, lookup: Thunk) -> u64 {
-        let [s0, s1, s2] = scratch;
+        let [s0, s1, _] = scratch;
         let mut out = Emitter::new(self.cache.next());
         let start = out.here();
         out.store(field(register_offset!(rip)), s0);
@@ -113,32 +117,89 @@ impl Translator {
             out.lea(s1, at(s1, Register::RCX, 0));
         }
         let line = |offset: usize| {
-            let offset = (std::mem::offset_of!(Entries, jumps) + offset) as i32;
+            let offset = (offset_of!(Entries, jumps) + offset) as i32;
             if kernel { at(s1, Register::None, offset) } else { in_set(s1, Register::None, offset) }
         };
-        out.load(Register::RCX, line(std::mem::offset_of!(JumpEntry, negative_tag)));
+        out.load(Register::RCX, line(offset_of!(JumpEntry, negative_tag)));
         out.lea(Register::RCX, at(Register::RCX, s0, 0));
         let miss = out.jump_unless_rcx_zero();
         if !kernel {
-            out.load(Register::RCX, line(std::mem::offset_of!(JumpEntry, page)));
+            out.load(Register::RCX, line(offset_of!(JumpEntry, page)));
             out.store(field(context_offset!(code_page)), Register::RCX);
         }
-        out.copy(Register::RCX, s2);
-        out.set_field8(context_offset!(resume_pending), 0);
-        if scratch == CANONICAL {
-            let target = line(std::mem::offset_of!(JumpEntry, canonical));
-            let jump = Instruction::with1(Code::Jmp_rm64, target);
-            out.instruction(&jump.expect("operands fit the code"));
-        } else {
-            out.load(s1, line(std::mem::offset_of!(JumpEntry, target)));
-            out.store(field(context_offset!(jump_target)), s1);
-            reload(&mut out, scratch);
-            out.jump_field(context_offset!(jump_target));
+        let entries = (offset_of!(JumpEntry, target), offset_of!(JumpEntry, canonical));
+        enter(&mut out, scratch, line(entries.0), line(entries.1));
+        let here = out.here();
+        out.patch(miss, if kernel { lookup.with_rcx } else { here });
+        if !kernel {
+            by_physical_address(&mut out, scratch, lookup);
         }
-        out.patch(miss, lookup.with_rcx);
         self.append_own("second_look", out.bytes());
         start
     }
+}
+
+/// Look for the block at the address in s0, and in RIP, by its physical address
+/// (memory/physical_jumps.rs), with the guest's RCX in s2.
+fn by_physical_address(out: &mut Emitter, scratch: [Register; 3], lookup: Thunk) {
+    let [s0, s1, _] = scratch;
+    let fetch =
+        |offset: usize| in_set(Register::None, s1, (offset_of!(Entries, fetches) + offset) as i32);
+    out.extract(s1, s0, context_offset!(fetch_index_mask));
+    // A fetch entry is two words.
+    out.lea(s1, at(s1, s1, 0));
+    out.load(Register::RCX, fetch(offset_of!(FetchEntry, negative_page)));
+    out.lea(Register::RCX, at(Register::RCX, s0, 0));
+    out.extract(Register::RCX, Register::RCX, context_offset!(page_number_mask));
+    let elsewhere = out.jump_unless_rcx_zero();
+    out.load(Register::RCX, fetch(offset_of!(FetchEntry, distance)));
+    out.lea(s0, at(s0, Register::RCX, 0));
+    out.rotate(s1, s0, 12);
+    out.lea(s1, at(s1, s0, 0));
+    out.extract(s1, s1, context_offset!(physical_index_mask));
+    out.deposit(s1, s1, context_offset!(physical_line_mask));
+    out.load(Register::RCX, field(context_offset!(physical_jumps)));
+    out.lea(s1, at(s1, Register::RCX, 0));
+    let line = |offset: usize| at(s1, Register::None, offset as i32);
+    out.load(Register::RCX, line(offset_of!(Line, negative_tag)));
+    out.lea(Register::RCX, at(Register::RCX, s0, 0));
+    let unknown = out.jump_unless_rcx_zero();
+    // One find in so many is Rust's, which puts it into the jump cache.
+    out.load(Register::RCX, field(context_offset!(sample)));
+    out.rotate(Register::RCX, Register::RCX, 1);
+    out.store(field(context_offset!(sample)), Register::RCX);
+    out.extract(Register::RCX, Register::RCX, context_offset!(sample_mask));
+    let sampled = out.jump_unless_rcx_zero();
+    out.load(s0, field(register_offset!(rip)));
+    out.extract(s0, s0, context_offset!(page_number_mask));
+    out.deposit(s0, s0, context_offset!(page_number_mask));
+    out.store(field(context_offset!(code_page)), s0);
+    let entries = (offset_of!(Line, target), offset_of!(Line, canonical));
+    enter(out, scratch, line(entries.0), line(entries.1));
+    for miss in [elsewhere, unknown, sampled] {
+        out.patch(miss, lookup.with_rcx);
+    }
+}
+
+/// Enter the block that has been found; `target` and `canonical` are where its entries are, through
+/// s1. The guest's RCX is in s2.
+fn enter(
+    out: &mut Emitter,
+    scratch: [Register; 3],
+    target: MemoryOperand,
+    canonical: MemoryOperand,
+) {
+    let [_, s1, s2] = scratch;
+    out.copy(Register::RCX, s2);
+    out.set_field8(context_offset!(resume_pending), 0);
+    if scratch == CANONICAL {
+        let jump = Instruction::with1(Code::Jmp_rm64, canonical);
+        return out.instruction(&jump.expect("operands fit the code"));
+    }
+    out.load(s1, target);
+    out.store(field(context_offset!(jump_target)), s1);
+    reload(out, scratch);
+    out.jump_field(context_offset!(jump_target));
 }
 
 /// Give scratch registers their guest values back.

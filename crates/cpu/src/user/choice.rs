@@ -15,7 +15,10 @@
 //! again when their average falls below the break-even. So that nobody flaps, each thread that was
 //! mistaken for one that computes has to show twice as many good ticks the next time.
 //!
-//! A thread is told by its address space and FS base, which every thread library has as its own.
+//! A thread is told by its address space and FS base, which every thread library has as its own. An
+//! address space is told by where its page tables are, where those of another process will be once it
+//! is gone. So who was direct and has not been seen for some time is translated, as everybody is at
+//! first.
 
 use rustc_hash::FxHashMap;
 
@@ -38,6 +41,9 @@ const MISS_WEIGHT: u64 = 64;
 
 /// A thread that stays direct for so many stops' worth was chosen well.
 const PROVEN: u64 = 100_000;
+
+/// How many stops' worth a direct thread is remembered as one while it does not run.
+const ABSENCE: u64 = 12_500;
 
 /// Threads that are remembered. Those of dead processes are forgotten with the rest.
 const MAX_THREADS: usize = 4096;
@@ -67,6 +73,8 @@ struct Thread {
     needed: u32,
     /// Cycles since it became direct.
     total: u64,
+    /// Time-stamp counter when it last ran directly, or became direct.
+    seen: u64,
 }
 
 /// What a processor has done until a moment.
@@ -111,6 +119,8 @@ pub(crate) struct Choice {
     /// Cycles that a stop costs.
     stop: u64,
     threads: FxHashMap<ThreadKey, Thread>,
+    /// Those that are direct.
+    direct: Vec<ThreadKey>,
     /// The last tick.
     last: Option<Moment>,
     /// Threads that became direct, and that ceased to be.
@@ -122,7 +132,8 @@ impl Choice {
     /// Nothing is known yet, except what a stop costs.
     pub(crate) fn new(stop: u64) -> Self {
         let threads = FxHashMap::default();
-        Self { stop: stop.max(1), threads, last: None, promotions: 0, demotions: 0 }
+        let (stop, direct) = (stop.max(1), Vec::new());
+        Self { stop, threads, direct, last: None, promotions: 0, demotions: 0 }
     }
 
     /// Whether a thread is to run directly.
@@ -135,14 +146,23 @@ impl Choice {
         self.threads.get(&key).is_some_and(|thread| thread.banned)
     }
 
-    /// Whether any thread of an address space runs directly.
-    pub(crate) fn any_direct(&self, root: u64) -> bool {
-        self.threads.iter().any(|(key, thread)| key.root == root && thread.direct)
+    /// Whether any thread of an address space runs directly; `now` is the time-stamp counter.
+    pub(crate) fn any_direct(&mut self, root: u64, now: u64) -> bool {
+        let (threads, absence) = (&mut self.threads, ABSENCE * self.stop);
+        self.direct.retain(|key| {
+            let Some(thread) = threads.get_mut(key) else { return false };
+            if now.wrapping_sub(thread.seen) >= absence {
+                (thread.direct, thread.good) = (false, 0);
+            }
+            thread.direct
+        });
+        self.direct.iter().any(|key| key.root == root)
     }
 
     fn thread(&mut self, key: ThreadKey) -> &mut Thread {
         if self.threads.len() >= MAX_THREADS && !self.threads.contains_key(&key) {
             self.threads.clear();
+            self.direct.clear();
         }
         self.threads.entry(key).or_insert(Thread {
             direct: false,
@@ -153,6 +173,7 @@ impl Choice {
             good: 0,
             needed: GOOD_TICKS,
             total: 0,
+            seen: 0,
         })
     }
 
@@ -170,14 +191,18 @@ impl Choice {
         if thread.good < thread.needed {
             return false;
         }
-        *thread = Thread { direct: true, average, break_even, running: 0, total: 0, ..*thread };
+        let seen = now.time;
+        *thread =
+            Thread { direct: true, average, break_even, running: 0, total: 0, seen, ..*thread };
+        self.direct.push(key);
         self.promotions += 1;
         true
     }
 
-    /// A thread has run directly for so many cycles. Whether it stays direct.
-    pub(crate) fn stopped(&mut self, key: ThreadKey, cycles: u64, cause: Cause) -> bool {
+    /// A thread has run directly for so many cycles, until `now`. Whether it stays direct.
+    pub(crate) fn stopped(&mut self, key: ThreadKey, cycles: u64, now: u64, cause: Cause) -> bool {
         let thread = self.thread(key);
+        thread.seen = now;
         thread.running += cycles;
         thread.total += cycles;
         let weight = match cause {
@@ -247,7 +272,7 @@ mod tests {
         let mut time = 1_000_000_000;
         choice.forget_tick();
         assert_eq!(tick_until_direct(&mut choice, &mut time), GOOD_TICKS + 1);
-        assert!(choice.any_direct(THREAD.root) && !choice.any_direct(0x2000));
+        assert!(choice.any_direct(THREAD.root, time) && !choice.any_direct(0x2000, time));
     }
 
     #[test]
@@ -268,15 +293,28 @@ mod tests {
         let mut choice = Choice::new(STOP);
         let mut time = 0;
         let first = tick_until_direct(&mut choice, &mut time);
-        assert!(choice.stopped(THREAD, 1, Cause::Kick));
-        let stops = (1..1000).find(|_| !choice.stopped(THREAD, STOP, Cause::Entry));
+        assert!(choice.stopped(THREAD, 1, time, Cause::Kick));
+        let stops = (1..1000).find(|_| !choice.stopped(THREAD, STOP, time, Cause::Entry));
         assert!(stops.is_some_and(|stops| stops > 8));
         assert!(!choice.is_direct(THREAD));
         assert!(tick_until_direct(&mut choice, &mut time) > first);
         // Long runs keep it.
         for _ in 0..1000 {
-            assert!(choice.stopped(THREAD, 100 * STOP, Cause::Entry));
+            assert!(choice.stopped(THREAD, 100 * STOP, time, Cause::Entry));
         }
+    }
+
+    #[test]
+    fn who_has_not_been_seen_for_long_is_direct_no_more() {
+        let mut choice = Choice::new(STOP);
+        let mut time = 0;
+        tick_until_direct(&mut choice, &mut time);
+        assert!(choice.any_direct(THREAD.root, time + (ABSENCE - 1) * STOP));
+        time += ABSENCE * STOP;
+        assert!(!choice.any_direct(THREAD.root, time) && !choice.is_direct(THREAD));
+        // It becomes direct again as it did at first.
+        choice.forget_tick();
+        assert_eq!(tick_until_direct(&mut choice, &mut time), GOOD_TICKS + 1);
     }
 
     #[test]

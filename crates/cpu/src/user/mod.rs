@@ -140,8 +140,8 @@ impl UserCode {
     }
 
     /// Whether returns to user code with these page tables have to come to the run loop.
-    pub(crate) fn is_wanted(&self, cr3: u64) -> bool {
-        self.is_always() || self.choice.any_direct(root_of(cr3))
+    pub(crate) fn is_wanted(&mut self, cr3: u64) -> bool {
+        self.is_always() || self.choice.any_direct(root_of(cr3), host_time_stamp())
     }
 
     pub(crate) fn count_in(&self, statistics: &mut Statistics) {
@@ -227,7 +227,7 @@ impl Vcpu {
     /// CR3 was loaded, or threads have changed their ways.
     pub(crate) fn note_direct_wanted(&mut self) {
         let cr3 = self.context.regs.cr3;
-        let wanted = self.user.as_ref().is_some_and(|user| user.is_wanted(cr3));
+        let wanted = self.user.as_mut().is_some_and(|user| user.is_wanted(cr3));
         self.context.direct_wanted = u8::from(wanted);
     }
 
@@ -268,7 +268,7 @@ impl Vcpu {
         user.counters.entries += u64::from(cause == Cause::Entry);
         // What the program has had, without what it costs to let it go and to stop it.
         let ran = cycles.saturating_sub(user.plan.stop);
-        let stays = user.is_always() || user.choice.stopped(key, ran, cause);
+        let stays = user.is_always() || user.choice.stopped(key, ran, self.left_at, cause);
         self.user = Some(user);
         if !stays {
             self.note_direct_wanted();
@@ -488,8 +488,9 @@ impl Vcpu {
             Ok(Filled::Mapped) => None,
             Ok(Filled::Forbidden) => {
                 self.hold();
+                let now = self.left_at;
                 let user = self.user.as_mut()?;
-                if !user.is_always() && !user.choice.stopped(key, 0, Cause::Entry) {
+                if !user.is_always() && !user.choice.stopped(key, 0, now, Cause::Entry) {
                     self.note_direct_wanted();
                 }
                 None
