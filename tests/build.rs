@@ -1,10 +1,12 @@
 //! Builds the programs that guests of some tests run: static, because each is all there is in its
-//! file system.
+//! file system. Links the tests where `biv` is linked (crates/biv/build.rs), for the machines that are
+//! in their own process.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 fn main() {
+    println!("cargo::rustc-link-arg-tests=-Wl,--no-pie,--image-base=0x7e1000000000");
     build("several", "probe");
     build("soak", "soak");
 }

@@ -5,13 +5,16 @@
 //! The explicit target keeps those flags from build scripts. glibc's static library comes with the
 //! C compiler's `libc6-dev`.
 //!
-//! The program itself is linked at a fixed address, 4 MiB: the guest kernel's addresses that share
-//! their place with its pages and its heap (`cpu`'s mirror of kernel memory) are then in the range
-//! that Linux leaves to hypervisors, and not in that of its `vmalloc`.
+//! The program itself is linked at a fixed address above 0x7e00_0000_0000: what is below belongs to the
+//! guest kernel's memory (`cpu`'s mirror), and nothing of ours may be within its reach.
 
 use std::env;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+
+/// Above the mirror, with room for a heap; shared libraries come much later (crates/cpu/build.rs and
+/// tests/build.rs have the same for tests).
+const IMAGE_BASE: u64 = 0x7e10_0000_0000;
 
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 const SOURCES: &[&str] = &["guest/init", "guest/protocol", "Cargo.toml", "Cargo.lock"];
@@ -22,7 +25,7 @@ fn main() {
     for source in SOURCES {
         println!("cargo::rerun-if-changed={}", workspace.join(source).display());
     }
-    println!("cargo::rustc-link-arg-bins=-no-pie");
+    println!("cargo::rustc-link-arg-bins=-Wl,--no-pie,--image-base={IMAGE_BASE:#x}");
     let target = PathBuf::from(variable("OUT_DIR")).join("guest");
     match build(&workspace, &target) {
         Ok(()) => {

@@ -8,11 +8,13 @@
 //! - [`memory`]: a guest's physical memory, one sealed `memfd` mapped region by region.
 //! - [`available`]: how much memory the host could still give us, by its own account and by that of
 //!   the control groups that we are in.
+//! - [`layout`]: where this process has its memory.
 //! - [`confine`]: what a running machine's process may still ask of the kernel.
 
 pub mod available;
 pub mod buffer;
 pub mod confine;
+pub mod layout;
 pub mod memory;
 
 pub use available::Available;

@@ -20,8 +20,11 @@
 //!    and where several processors share the mirror they are not entered at all. A global page is
 //!    taken to be the same for all processors, as a kernel that shares its page tables has it.
 //!
-//! What cannot be mapped (devices, the first 2 TiB, where the host has something of its own) is
-//! reached by looking it up, as user memory is.
+//! What cannot be mapped (devices, the first 2 TiB) is reached by looking it up, as user memory is.
+//!
+//! All addresses below [`BASE`] are the mirror's: whatever else were there, a guest's kernel could read
+//! and write by naming it. So `biv` is linked above it (crates/biv/build.rs), the host maps from the
+//! top of the address space downwards, and a process that has anything there goes without a mirror.
 
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -36,6 +39,9 @@ use super::{Access, Linear, PAGE_SIZE, Physical};
 
 /// GS base of translated kernel code.
 pub(crate) const BASE: u64 = 0x7e00_0000_0000;
+
+/// Above [`BASE`], for what the host maps when the machine runs: it goes downwards from what is there.
+const HEADROOM_BYTES: u64 = 64 << 30;
 
 /// First linear address that has a place in the lower half.
 const FIRST: u64 = 0u64.wrapping_sub(BASE);
@@ -117,11 +123,18 @@ fn protection(writable: bool) -> i32 {
 static TAKEN: AtomicBool = AtomicBool::new(false);
 
 impl Mirror {
-    /// An empty mirror of a guest's memory; none if the process has one already, or if it is switched
-    /// off (`BIVOUAC_MIRROR=off`, for measuring).
+    /// An empty mirror of a guest's memory; none if the process has one already, if it has anything
+    /// else where the mirror would be, or if it is switched off (`BIVOUAC_MIRROR=off`, for measuring).
     pub(crate) fn claim(memory: &host::GuestMemory) -> Option<Self> {
         let off = std::env::var_os("BIVOUAC_MIRROR").is_some_and(|value| value == "off");
         if off || TAKEN.swap(true, Ordering::SeqCst) {
+            return None;
+        }
+        let lowest = host::layout::lowest_address();
+        if lowest.is_none_or(|lowest| lowest < BASE + HEADROOM_BYTES) {
+            let lowest = lowest.unwrap_or(0);
+            tracing::info!("kernel memory is looked up: this process has something at {lowest:#x}");
+            TAKEN.store(false, Ordering::SeqCst);
             return None;
         }
         Some(Self {
