@@ -51,3 +51,16 @@ pub fn survivors(processes: &[u32], patience: Duration) -> Vec<u32> {
         std::thread::sleep(Duration::from_millis(10));
     }
 }
+
+/// The threads of `processes` that have no system-call filter, or that could get privileges
+/// (proc(5), `status`). A thread that ends meanwhile has neither any more.
+pub fn unconfined(processes: &[u32]) -> Vec<String> {
+    let threads = processes.iter().flat_map(|process| {
+        fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().filter_map(Result::ok)
+    });
+    let status = |thread: fs::DirEntry| fs::read_to_string(thread.path().join("status")).ok();
+    let is_confined = |status: &String| {
+        ["Seccomp:\t2", "NoNewPrivs:\t1"].iter().all(|line| status.lines().any(|l| l == *line))
+    };
+    threads.filter_map(status).filter(|status| !is_confined(status)).collect()
+}

@@ -2,7 +2,8 @@
 //!
 //! `programs/long` start in 64-bit mode, `programs/protected` in 32-bit protected mode without
 //! paging, and `programs/shutdown` are 64-bit programs that end in a triple fault. Every C file in
-//! one of these becomes a Multiboot image; `long/boot.c` becomes PVH images as well.
+//! one of these becomes a Multiboot image; `long/boot.c` becomes PVH images as well. `programs/hostile`
+//! start in 64-bit mode too; a test of their own runs them.
 
 #![forbid(unsafe_code)]
 
@@ -91,7 +92,24 @@ fn build() -> io::Result<()> {
         }
         list.push_str("}\n");
     }
-    fs::write(out.join("programs.rs"), list)
+    fs::write(out.join("programs.rs"), list)?;
+    build_hostile(&out.join("hostile"))
+}
+
+/// The programs that mean harm, by name, with the harness of the others.
+fn build_hostile(folder: &Path) -> io::Result<()> {
+    fs::create_dir_all(folder)?;
+    let harness = build_harness(folder, Width::Bits64)?;
+    let mut list = String::from("[\n");
+    for source in sources(Path::new("programs/hostile"))? {
+        let name = source.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        let (object, image) = (folder.join(format!("{name}.o")), folder.join(&name));
+        compile(Width::Bits64, &[], &source, &object)?;
+        link(Width::Bits64, folder, "multiboot", &harness, &object, &image)?;
+        writeln!(list, "({name:?}, {:?}),", image.display()).ok();
+    }
+    list.push_str("]\n");
+    fs::write(folder.join("list.rs"), list)
 }
 
 /// The C files of a folder, sorted.

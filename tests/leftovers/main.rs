@@ -1,5 +1,5 @@
-//! However a machine ends, none of its processes is left. A program of its own, because it looks at
-//! all processes that descend from it.
+//! Each process of a machine is confined, and however the machine ends, none is left. A program of its
+//! own, because it looks at all processes that descend from it.
 
 #![forbid(unsafe_code)]
 
@@ -10,7 +10,7 @@ use std::time::Duration;
 use vmm::UserExecution;
 use whole_machine::bivouac;
 use whole_machine::modes::Mode;
-use whole_machine::processes::{adopt_orphans, descendants, survivors};
+use whole_machine::processes::{adopt_orphans, descendants, survivors, unconfined};
 
 /// How a machine with helpers comes to its end.
 enum End {
@@ -25,6 +25,7 @@ enum End {
 fn check_all_gone(mode: Mode, end: &End, how: &str) {
     let before = survivors(&descendants(), Duration::from_secs(10));
     assert!(before.is_empty(), "before {how}, there is {before:?}");
+    assert!(!unconfined(&[std::process::id()]).is_empty(), "this test is not confined");
     let mut child = mode
         .run(&["--", "sh", "-c", "sleep 100 & echo up; read line"])
         .stdin(Stdio::piped())
@@ -36,6 +37,7 @@ fn check_all_gone(mode: Mode, end: &End, how: &str) {
     let read = child.stdout.take().expect("piped").read_exact(&mut said);
     assert!(read.is_ok() && said == *b"up\n", "the machine does not start");
     let all = descendants();
+    let unconfined = unconfined(&all);
     match end {
         End::Command => drop(child.stdin.take()),
         End::Signal(signal) => {
@@ -50,6 +52,7 @@ fn check_all_gone(mode: Mode, end: &End, how: &str) {
     let _ = child.wait();
     let direct = mode.execution == UserExecution::Direct;
     assert!(!direct || all.len() > 4, "there are no helpers: {all:?}");
+    assert_eq!(unconfined, Vec::<String>::new(), "{mode:?}: not confined");
     assert!(ended, "{how} did not end the machine");
     assert!(left.is_empty(), "{how} left processes behind: {left:?}");
 }
