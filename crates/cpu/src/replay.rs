@@ -84,6 +84,11 @@ impl Replay {
         self.queued.push_back(exit);
     }
 
+    /// Whether there is something to send.
+    pub(crate) fn has_queued(&self) -> bool {
+        !self.queued.is_empty()
+    }
+
     /// The next thing to send.
     pub(crate) fn take_queued(&mut self) -> Option<Exit> {
         self.queued.pop_front()

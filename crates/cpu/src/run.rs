@@ -167,18 +167,22 @@ impl Vcpu {
     }
 
     /// A block that is to be interpreted: go on as long as it goes straight on, and no further than
-    /// its end. Events wait until then, as they would if it were translated.
+    /// its end. Interrupts wait until then, as they would if it were translated, unless somebody
+    /// calls the processor away, or an instruction lets them in.
     fn interpret_until(&mut self, end: u64) -> Option<Exit> {
         /// Repetitions of a string instruction are single steps.
         const MAX_STEPS: usize = 4096;
         for _ in 0..MAX_STEPS {
-            let before = self.context.regs.rip;
+            let (before, open) = (self.context.regs.rip, self.context.regs.interrupt_flag);
             let exit = self.interpret();
             let after = self.context.regs.rip;
             // Linear code wraps at the end of the address space.
             let left = end.wrapping_sub(after);
-            let goes_on = left != 0 && left <= end.wrapping_sub(before);
-            if exit.is_some() || !goes_on || !self.may_translate() {
+            let straight = left != 0 && left <= end.wrapping_sub(before);
+            let waits = self.replay.has_queued()
+                || self.is_kicked()
+                || self.context.regs.interrupt_flag != open;
+            if exit.is_some() || !straight || waits || !self.may_translate() {
                 return exit;
             }
         }

@@ -359,6 +359,15 @@ impl Registers {
         !self.protected() || self.flags & rflags::VM != 0
     }
 
+    /// The size of code at CS:RIP in bits: 16, 32 or 64.
+    pub fn code_bits(&self) -> u32 {
+        match self.code_size() {
+            CodeSize::Bits16 => 16,
+            CodeSize::Bits32 => 32,
+            CodeSize::Bits64 => 64,
+        }
+    }
+
     /// How instructions at CS:RIP are decoded.
     pub fn code_size(&self) -> CodeSize {
         let attributes = self.segment(SegmentRegister::Cs).attributes;

@@ -37,7 +37,7 @@ impl Machine {
         }
     }
 
-    fn boot(self, mode: Mode, image: &str) -> Output {
+    fn boot(self, mode: Mode, image: &str, options: &[&str]) -> Output {
         let mut command = Command::new("timeout");
         command.arg(TIMEOUT_SECONDS.to_string());
         match self {
@@ -45,6 +45,7 @@ impl Machine {
                 .arg(bivouac())
                 .args(["run", "--kernel", image, "--mem", "256M", "--debug-exit"])
                 .args(mode.options())
+                .args(options)
                 .args(["--no-reboot", "--append", DIRECT_COMMAND_LINE, "--initrd", MODULE]),
             Self::Tcg => command
                 .args(["qemu-system-x86_64", "-accel", "tcg", "-cpu", "max", "-m", "256M"])
@@ -110,13 +111,18 @@ fn is_check(line: &str, check: &str) -> bool {
 
 /// Boot `image` and require that every check passes, save the known deviations.
 fn check(mode: Mode, kind: &str, name: &str, image: &str) {
+    check_with(mode, kind, name, image, &[]);
+}
+
+/// The same with more options for `biv run`.
+fn check_with(mode: Mode, kind: &str, name: &str, image: &str, options: &[&str]) {
     let machine = Machine::chosen();
     let first = Mode { execution: UserExecution::Translate, processors: 1 };
     if machine == Machine::Tcg && mode != first {
         println!("TCG has one mode");
         return;
     }
-    let output = machine.boot(mode, image);
+    let output = machine.boot(mode, image, options);
     let text = String::from_utf8_lossy(&output.stdout);
     let status = output.status.code();
     let context =
@@ -153,10 +159,28 @@ fn check_shutdown(machine: Machine, status: Option<i32>, context: &str) {
     }
 }
 
+/// Blocks that are left to the interpreter (docs/debugging.md) are no different, least of all in when
+/// interrupts come and what devices see.
+#[test]
+fn blocks_that_are_interpreted_do_the_same() {
+    let mode = Mode { execution: UserExecution::Translate, processors: 1 };
+    let programs = [
+        ("interrupts", long::interrupts::IMAGE),
+        ("loops", long::loops::IMAGE),
+        ("smc", long::smc::IMAGE),
+    ];
+    for (name, image) in programs {
+        check_with(mode, "long", name, image, &["--interpret-blocks", "0-ffffffffffffffff"]);
+    }
+}
+
 macro_rules! program {
     ($kind:ident, $name:ident, $image:literal) => {
-        mod $name {
+        pub mod $name {
             use whole_machine::modes::Mode;
+
+            #[allow(dead_code)] // Few are asked for by name.
+            pub const IMAGE: &str = $image;
 
             fn passes(mode: Mode) {
                 crate::check(mode, stringify!($kind), stringify!($name), $image);

@@ -153,11 +153,7 @@ impl Vcpu {
         let mut bytes = [0; MAX_INSTRUCTION_BYTES];
         let length = self.fetch(&mut bytes)?;
         let rip = self.context.regs.rip;
-        let bits = match self.context.regs.code_size() {
-            CodeSize::Bits64 => 64,
-            CodeSize::Bits32 => 32,
-            CodeSize::Bits16 => 16,
-        };
+        let bits = self.context.regs.code_bits();
         let mut decoder = Decoder::with_ip(bits, &bytes[..length], rip, decoder_options());
         let instruction = decoder.decode();
         if instruction.is_invalid() {
