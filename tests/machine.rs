@@ -18,7 +18,7 @@ pub mod root;
 use std::env;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
-use std::sync::Once;
+use std::sync::{Mutex, Once, PoisonError};
 
 /// How long one machine may take before it is ended.
 pub const PATIENCE_SECONDS: &str = "120";
@@ -28,6 +28,17 @@ pub fn bivouac() -> PathBuf {
     static BUILD: Once = Once::new();
     BUILD.call_once(|| build(&["--bin", "biv"]));
     profile().join("biv")
+}
+
+/// An example of the command's package, built beside this test.
+pub fn example(name: &str) -> PathBuf {
+    static BUILT: Mutex<Vec<String>> = Mutex::new(Vec::new());
+    let mut built = BUILT.lock().unwrap_or_else(PoisonError::into_inner);
+    if !built.iter().any(|known| known == name) {
+        build(&["--example", name]);
+        built.push(name.to_owned());
+    }
+    profile().join("examples").join(name)
 }
 
 /// Where this test's profile is built.

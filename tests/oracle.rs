@@ -4,12 +4,11 @@
 use std::env;
 use std::ffi::OsStr;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Output, Stdio};
-use std::sync::Once;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::{bivouac, build};
+use crate::{bivouac, example};
 
 /// Whether QEMU is to run the machines.
 pub fn is_tcg() -> bool {
@@ -26,7 +25,7 @@ pub fn run_in(root: &Path, mebibytes: u32, seconds: u64, words: &[String]) -> (O
     let mut command = Command::new("timeout");
     command.args(["-s", "KILL"]).arg(seconds.to_string());
     if is_tcg() {
-        command.arg(under_qemu()).arg("--root").arg(root);
+        command.arg(example("under_qemu")).arg("--root").arg(root);
         command.args(["--mem", &mebibytes.to_string()]).args(words);
         command.env("UNDER_QEMU_CONSOLE", &console);
     } else {
@@ -40,12 +39,4 @@ pub fn run_in(root: &Path, mebibytes: u32, seconds: u64, words: &[String]) -> (O
     let said = fs::read(&console).unwrap_or_default();
     let _ = fs::remove_file(&console);
     (output, String::from_utf8_lossy(&said).into_owned())
-}
-
-/// The example that starts QEMU, built beside this test.
-fn under_qemu() -> PathBuf {
-    static BUILD: Once = Once::new();
-    BUILD.call_once(|| build(&["--example", "under_qemu"]));
-    let command = bivouac();
-    command.with_file_name("examples").join("under_qemu")
 }
