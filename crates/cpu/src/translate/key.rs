@@ -1,0 +1,109 @@
+//! What a translation depends on besides the bytes that it is made from: where they are, and the modes
+//! of the processor that it assumes.
+
+use super::{Mark, syscall};
+use crate::memory::{Linear, PAGE_SIZE, Physical};
+use crate::vcpu::Vcpu;
+
+/// What a translation depends on besides its bytes. `linear` is the offset in the page if the
+/// translation is relocatable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Key {
+    pub(super) physical: u64,
+    pub(super) linear: u64,
+    pub(super) mode: Mode,
+    /// Every access is looked up by itself (spans.rs).
+    pub(super) plain: bool,
+}
+
+/// User code below this address is relocatable: no direct jump leaves the lower half of the address
+/// space from there.
+const RELOCATABLE_END: u64 = 0x7fff_7000_0000;
+
+impl Key {
+    pub(super) fn new(physical: Physical, linear: Linear, mode: Mode, plain: bool) -> Self {
+        let relocatable = mode.cpl == 3 && linear.0 < RELOCATABLE_END;
+        let linear = if relocatable { linear.offset() } else { linear.0 };
+        Self { physical: physical.0, linear, mode, plain }
+    }
+
+    /// Whether the block may be executed at any linear address. (What is mapped at address zero is
+    /// no exception.)
+    pub(super) fn is_relocatable(&self) -> bool {
+        self.mode.cpl == 3 && self.linear < PAGE_SIZE
+    }
+
+    /// An address that is relative to the page if the block is relocatable.
+    pub(super) fn relocated(&self, address: u64, code_page: u64) -> u64 {
+        if self.is_relocatable() { address.wrapping_add(code_page) } else { address }
+    }
+
+    /// The guest address of a mark of the block.
+    pub(super) fn linear_of(&self, mark: Mark, code_page: u64) -> u64 {
+        self.relocated(self.linear.wrapping_add(u64::from(mark.guest)), code_page)
+    }
+}
+
+/// The mode bits that a translation assumes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub(crate) struct Mode {
+    /// Current privilege level.
+    pub(crate) cpl: u8,
+    /// Which x87 and vector instructions can run without further ado.
+    pub(crate) vectors: Vectors,
+    /// CR4.SMAP.
+    pub(crate) smap: bool,
+    /// EFER.SCE is set, and IA32_FMASK and IA32_STAR are as `syscall` wants them.
+    pub(crate) fast_system_calls: bool,
+    /// IA32_STAR, if that is so.
+    pub(crate) star: u64,
+    /// CR4.TSD.
+    pub(crate) time_stamp_disabled: bool,
+    /// The kernel's memory is reached through the mirror.
+    pub(crate) native: bool,
+    /// CR4.FSGSBASE.
+    pub(crate) segment_bases: bool,
+}
+
+/// What CR0, CR4 and XCR0 have enabled, each level with those before it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub(crate) enum Vectors {
+    /// Nothing: such instructions fault, or need a closer look.
+    #[default]
+    None,
+    /// x87, MMX and SSE.
+    Legacy,
+    /// AVX.
+    Avx,
+    /// Everything that the host has.
+    All,
+}
+
+impl Vcpu {
+    /// The mode bits that translations assume.
+    pub(crate) fn translation_mode(&self) -> Mode {
+        use crate::state::{cr0, cr4, efer};
+        let regs = &self.context.regs;
+        let vectors = if regs.cr0 & (cr0::EM | cr0::TS) != 0 || regs.cr4 & cr4::OSFXSR == 0 {
+            Vectors::None
+        } else if regs.cr4 & cr4::OSXSAVE == 0 || regs.xcr0 & 6 != 6 {
+            Vectors::Legacy
+        } else if regs.xcr0 == self.context.xsave_mask {
+            Vectors::All
+        } else {
+            Vectors::Avx
+        };
+        let fast_system_calls = regs.efer & efer::SCE != 0
+            && regs.sfmask & syscall::CLEARED_FLAGS == syscall::CLEARED_FLAGS;
+        Mode {
+            cpl: regs.cpl,
+            vectors,
+            fast_system_calls,
+            star: if fast_system_calls { regs.star } else { 0 },
+            smap: regs.cr4 & cr4::SMAP != 0,
+            time_stamp_disabled: regs.cr4 & cr4::TSD != 0,
+            native: self.uses_mirror(),
+            segment_bases: regs.cr4 & cr4::FSGSBASE != 0,
+        }
+    }
+}
