@@ -33,7 +33,7 @@ use crate::memory::tlb::{Entries, Shared};
 use crate::memory::{Linear, Physical};
 use crate::translate::Translator;
 use crate::translate::stopper::Stopper;
-use crate::user::spaces::Writable;
+use crate::user::spaces::Removable;
 use crate::user::{Plan, UserExecution};
 use crate::vcpu::{Error, KickState, RamRegion, Vcpu};
 
@@ -42,7 +42,7 @@ struct Member {
     kick: Arc<KickState>,
     tlb: Shared,
     /// What its helper processes can write.
-    writable: Option<Arc<Writable>>,
+    removable: Option<Arc<Removable>>,
 }
 
 /// What each processor has of an [`Inspection`].
@@ -177,11 +177,11 @@ impl Package {
         &self,
         kick: &Arc<KickState>,
         tlb: Shared,
-        writable: Option<Arc<Writable>>,
+        removable: Option<Arc<Removable>>,
     ) -> Result<usize, Error> {
         let number = self.member_count.fetch_add(1, Ordering::SeqCst);
         let slot = self.members.get(number).ok_or(Error::TooManyProcessors(MAX_MEMBERS))?;
-        let taken = slot.set(Member { kick: Arc::clone(kick), tlb, writable }).is_err();
+        let taken = slot.set(Member { kick: Arc::clone(kick), tlb, removable }).is_err();
         assert!(!taken, "each number is given once");
         Ok(number)
     }
@@ -217,6 +217,19 @@ impl Package {
         self.members().for_each(|(_, member)| physical_jumps::remove(&member.tlb.blocks, at));
     }
 
+    /// A page is about to be written, or has lost its last translation: nobody executes a copy of it
+    /// from here on, as rule 3 has it. The caller holds the translator.
+    pub(crate) fn drop_copy(&self, page: Physical) {
+        if !self.plan.as_ref().is_some_and(|plan| plan.copies.drop_copy(page)) {
+            return;
+        }
+        for (_, member) in self.members() {
+            if member.removable.as_ref().is_some_and(|removable| removable.strike_copy(page)) {
+                member.kick.ask_to_look();
+            }
+        }
+    }
+
     /// Have every processor forget all of its jump caches: ours before it executes anything, the
     /// others soon, as rule 3 has it.
     pub(crate) fn remove_all_jumps(&self) {
@@ -234,6 +247,11 @@ impl Package {
         self.translator().clear();
         self.stopper.clear();
         self.ram.clear_code();
+        if let Some(plan) = &self.plan {
+            plan.copies.drop_all();
+            let all = self.members().filter_map(|(_, member)| member.removable.as_ref());
+            all.for_each(|removable| removable.strike_copies());
+        }
         self.generation.fetch_add(1, Ordering::SeqCst);
     }
 }
@@ -263,7 +281,7 @@ impl Member {
                 writers.indices().for_each(|index| revoke(entries, index));
             }
         }
-        any | self.writable.as_ref().is_some_and(|writable| writable.strike(page))
+        any | self.removable.as_ref().is_some_and(|removable| removable.strike(page))
     }
 }
 

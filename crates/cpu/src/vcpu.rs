@@ -317,9 +317,9 @@ impl Vcpu {
         let tlb = Tlb::new();
         context.physical_jumps = tlb.physical_jumps.address();
         let user = package.plan.as_ref().map(|plan| Box::new(crate::user::UserCode::new(plan)));
-        let writable = user.as_ref().map(|user| user.spaces.writable());
+        let removable = user.as_ref().map(|user| user.spaces.removable());
         let (tracer, history_entries) = package.inspection();
-        let member = package.join(&kick, tlb.shared(), writable)?;
+        let member = package.join(&kick, tlb.shared(), removable)?;
         let mut cpu = Self {
             context,
             config,

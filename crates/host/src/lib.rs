@@ -19,4 +19,4 @@ pub mod memory;
 
 pub use available::Available;
 pub use buffer::Buffer;
-pub use memory::{Error, GuestMemory, RawRegion};
+pub use memory::{Error, GuestMemory, RawRegion, SPARE_PAGES};

@@ -8,7 +8,9 @@
 //! 3. Nothing is reserved (`MAP_NORESERVE`): pages come into being when the guest touches them. A
 //!    guest that wants more than the host can give at all is refused before it starts, because the
 //!    alternative is the out-of-memory killer at a time of its choosing.
-//! 4. Whoever holds a clone of the [`GuestMemoryMmap`] holds the mappings: they go away with the
+//! 4. Behind the regions the file has some *spare* pages, which are nobody's memory: what helper
+//!    processes are to see in place of a page of the guest's is put there.
+//! 5. Whoever holds a clone of the [`GuestMemoryMmap`] holds the mappings: they go away with the
 //!    last one.
 
 use std::fs::File;
@@ -29,6 +31,9 @@ const HUGE_PAGE_BYTES: u64 = 2 << 20;
 
 /// The unit of mapping.
 const PAGE_BYTES: u64 = 4096;
+
+/// Pages of the file behind the guest's memory.
+pub const SPARE_PAGES: usize = 1024;
 
 /// Most regions that a machine may have.
 const MAX_REGIONS: usize = 64;
@@ -89,6 +94,8 @@ pub struct RawRegion {
 pub struct GuestMemory {
     file: Arc<File>,
     map: GuestMemoryMmap,
+    /// Where the spare pages start in the file.
+    spare: u64,
 }
 
 impl GuestMemory {
@@ -108,13 +115,34 @@ impl GuestMemory {
             return Err(Error::TooLittle { wanted, available, limited_by });
         }
         let (offsets, length) = place(ranges);
-        let file = Arc::new(sealed_file(length)?);
+        let file = Arc::new(sealed_file(length + SPARE_PAGES as u64 * PAGE_BYTES)?);
         let regions = ranges.iter().zip(offsets);
         let regions: Result<Vec<_>, _> =
             regions.map(|(&range, offset)| map_region(&file, range, offset)).collect();
         let map = GuestMemoryMmap::from_regions(regions?)
             .map_err(|error| host("arrange the regions", io::Error::other(error)))?;
-        Ok(Self { file, map })
+        Ok(Self { file, map, spare: length })
+    }
+
+    /// Where a spare page is in the file.
+    ///
+    /// # Panics
+    ///
+    /// If there are not so many.
+    pub fn spare_offset(&self, page: usize) -> u64 {
+        assert!(page < SPARE_PAGES, "spare page {page}");
+        self.spare + page as u64 * PAGE_BYTES
+    }
+
+    /// Fill a spare page.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Host`] when there is no memory for it.
+    pub fn write_spare(&self, page: usize, bytes: &[u8; PAGE_BYTES as usize]) -> Result<(), Error> {
+        use std::os::unix::fs::FileExt;
+        let written = self.file.write_all_at(bytes, self.spare_offset(page));
+        written.map_err(|error| host("fill a spare page", error))
     }
 
     /// The memory for devices and loaders. Clones share it.
@@ -296,6 +324,18 @@ mod tests {
         // SAFETY: offset 0x10 is inside the region, which `memory` keeps mapped.
         let seen = unsafe { region.host.add(0x10).cast::<u32>().read() };
         assert_eq!(seen, 0x1234_5678);
+    }
+
+    #[test]
+    fn spare_pages_are_in_the_file_and_nowhere_else() {
+        let memory = GuestMemory::new(&LAYOUT).unwrap();
+        for page in [0, SPARE_PAGES - 1] {
+            memory.write_spare(page, &[7; 4096]).unwrap();
+            let offset = memory.spare_offset(page);
+            let inside = |region: &RawRegion| offset < region.file_offset + region.size;
+            assert!(!memory.regions().iter().any(inside));
+            assert!(offset + 4096 <= memory.file().metadata().unwrap().len());
+        }
     }
 
     #[test]

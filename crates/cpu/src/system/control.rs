@@ -178,7 +178,7 @@ impl Vcpu {
         let (cr0, cr4) = (regs.cr0, regs.cr4);
         self.check_directory_pointers(cr0, value, cr4)?;
         self.context.regs.cr3 = value;
-        self.note_direct_wanted();
+        self.switch_spaces();
         if !keep {
             let pcid = self.current_pcid();
             self.flush_tlb(Flush::Pcid(pcid));

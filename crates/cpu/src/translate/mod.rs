@@ -226,6 +226,19 @@ impl Translator {
         Some((physical, (start, block.live.is_some())))
     }
 
+    /// Offsets in a page at which instructions start that have been translated.
+    pub(crate) fn instruction_starts(&self, page: Physical) -> Vec<usize> {
+        let numbers = self.pages.get(&page.0).map_or(&[][..], |page| &page.blocks);
+        let blocks = numbers.iter().map(|&number| &self.blocks[number as usize]);
+        let of_page = blocks.filter(|block| Physical(block.key.physical).page() == page);
+        let starts = of_page.flat_map(|block| {
+            let offset = block.key.physical - page.0;
+            let marks = &self.marks[block.marks.start as usize..block.marks.end as usize];
+            marks.iter().map(move |mark| offset as usize + usize::from(mark.guest))
+        });
+        starts.collect()
+    }
+
     /// Drop the blocks that overlap `length` bytes about to be written at `at`, which do not leave
     /// the page. A page that is written again and again beside its code loses all blocks.
     pub(crate) fn invalidate(&mut self, at: Physical, length: usize, package: &Package) -> u64 {
@@ -236,6 +249,7 @@ impl Translator {
         };
         page.near_writes += 1;
         let all = page.near_writes > MAX_NEAR_WRITES;
+        package.drop_copy(at.page());
         let written = at.0..at.0 + length as u64;
         let doomed: Vec<u32> = page
             .blocks
@@ -300,6 +314,7 @@ impl Translator {
         page.blocks.retain(|&other| other != number);
         if page.blocks.is_empty() {
             self.pages.remove(&at.0);
+            package.drop_copy(at);
             package.ram.set_code(at, false);
         }
     }

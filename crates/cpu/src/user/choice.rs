@@ -10,8 +10,8 @@
 //!
 //! A stop's cost is measured on the host at start-up (calibrate.rs). Of a translated thread we look
 //! at every interrupt that comes in user code, the guest's own clock tick mostly: whoever is running
-//! then is taken to have run since the tick before, and becomes direct if its runs were
-//! [`PROMOTE`] times the break-even. Of a direct thread the runs are known exactly; it is translated
+//! then is taken to have run since the tick before, or since the address space was switched, and
+//! becomes direct if its runs were [`PROMOTE`] times the break-even. Of a direct thread the runs are known exactly; it is translated
 //! again when their average falls below the break-even. So that nobody flaps, each thread that was
 //! mistaken for one that computes has to show twice as many good ticks the next time.
 //!
@@ -28,8 +28,12 @@ const PROMOTE: u64 = 2;
 /// One in how many cycles translated code loses in itself.
 const LOST_IN_CODE: u64 = 4;
 
-/// Good ticks that make a thread direct, at first and at most.
-const GOOD_TICKS: u32 = 2;
+/// How many stops' worth a tick has to look back.
+const LEAST_TICK: u64 = 100;
+
+/// Good ticks that make a thread direct, at first and at most. One is enough: to be wrong costs some
+/// ten stops and a helper, a tenth of what a tick more of translated code costs who is right.
+const GOOD_TICKS: u32 = 1;
 const MAX_GOOD_TICKS: u32 = 256;
 
 /// A run's share in the average.
@@ -181,6 +185,10 @@ impl Choice {
     /// from here on.
     pub(crate) fn tick(&mut self, key: ThreadKey, now: Moment) -> bool {
         let Some(before) = self.last.replace(now) else { return false };
+        if now.time.wrapping_sub(before.time) < LEAST_TICK * self.stop {
+            self.last = Some(before);
+            return false;
+        }
         let (average, break_even) = now.since(before, self.stop);
         let thread = self.thread(key);
         if thread.banned || average < break_even.saturating_mul(PROMOTE) {
@@ -233,6 +241,11 @@ impl Choice {
     pub(crate) fn ban(&mut self, key: ThreadKey) {
         let thread = self.thread(key);
         (thread.direct, thread.banned) = (false, true);
+    }
+
+    /// Another address space runs from now on.
+    pub(crate) fn switched(&mut self, now: Moment) {
+        self.last = Some(now);
     }
 
     /// The last tick is too long ago to say anything: the processor was idle, or ran directly.
@@ -297,6 +310,7 @@ mod tests {
         let stops = (1..1000).find(|_| !choice.stopped(THREAD, STOP, time, Cause::Entry));
         assert!(stops.is_some_and(|stops| stops > 8));
         assert!(!choice.is_direct(THREAD));
+        choice.forget_tick();
         assert!(tick_until_direct(&mut choice, &mut time) > first);
         // Long runs keep it.
         for _ in 0..1000 {

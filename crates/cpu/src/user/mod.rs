@@ -21,6 +21,7 @@
 
 mod calibrate;
 mod choice;
+pub(crate) mod copies;
 mod page;
 pub(crate) mod spaces;
 
@@ -39,6 +40,7 @@ use crate::translate::Vectors;
 use crate::vcpu::{Statistics, Vcpu};
 pub use calibrate::stop_cycles;
 use choice::{Cause, Choice, Moment, ThreadKey};
+use copies::Copies;
 use spaces::{Filled, Guest, Spaces, root_of};
 
 /// How guest user code is executed.
@@ -59,6 +61,8 @@ pub(crate) struct Plan {
     execution: UserExecution,
     helpers: Arc<Helpers>,
     memory: host::GuestMemory,
+    /// What helpers execute in place of some pages.
+    pub(crate) copies: Copies,
     /// Cycles that stopping a helper and running it again costs here.
     stop: u64,
 }
@@ -114,7 +118,8 @@ impl Plan {
     ) -> Result<Self, direct::Error> {
         let stop = stop_cycles(helpers, memory)?;
         tracing::debug!(stop, "cycles for a stop of directly executed code");
-        Ok(Self { execution, helpers: Arc::clone(helpers), memory: memory.clone(), stop })
+        let (helpers, memory, copies) = (Arc::clone(helpers), memory.clone(), Copies::default());
+        Ok(Self { execution, helpers, memory, copies, stop })
     }
 }
 
@@ -201,11 +206,7 @@ impl Vcpu {
     pub(crate) fn consider_direct(&mut self) {
         let key = self.thread_key();
         let in_user_code = self.context.regs.cpl == 3;
-        let now = Moment {
-            time: host_time_stamp(),
-            entries: self.context.system_calls + self.statistics.exceptions,
-            lost: self.helped_cycles,
-        };
+        let now = self.moment();
         let Some(user) = &mut self.user else { return };
         if user.plan.execution != UserExecution::Auto {
             return;
@@ -217,6 +218,23 @@ impl Vcpu {
         }
     }
 
+    fn moment(&self) -> Moment {
+        Moment {
+            time: host_time_stamp(),
+            entries: self.context.system_calls + self.statistics.exceptions,
+            lost: self.helped_cycles,
+        }
+    }
+
+    /// CR3 was loaded.
+    pub(crate) fn switch_spaces(&mut self) {
+        let now = self.moment();
+        if let Some(user) = &mut self.user {
+            user.choice.switched(now);
+        }
+        self.note_direct_wanted();
+    }
+
     /// The processor is about to be idle, which is nobody's computing.
     pub(crate) fn forget_tick(&mut self) {
         if let Some(user) = &mut self.user {
@@ -224,7 +242,7 @@ impl Vcpu {
         }
     }
 
-    /// CR3 was loaded, or threads have changed their ways.
+    /// Another address space is current, or threads have changed their ways.
     pub(crate) fn note_direct_wanted(&mut self) {
         let cr3 = self.context.regs.cr3;
         let wanted = self.user.as_mut().is_some_and(|user| user.is_wanted(cr3));
@@ -278,7 +296,8 @@ impl Vcpu {
 
     /// One run: the number of the space, and why it ended.
     fn run_in_space(&mut self, user: &mut UserCode) -> Result<(usize, Stop), direct::Error> {
-        let guest = self.guest(&user.plan.memory);
+        let plan = Arc::clone(&user.plan);
+        let guest = self.guest(&plan);
         let space = user.spaces.select(&guest, self.current_pcid())?;
         if let Some((key, at, access)) = user.own_fault.take()
             && key == self.thread_key()
@@ -295,8 +314,9 @@ impl Vcpu {
         Ok((space, stop))
     }
 
-    fn guest<'a>(&'a self, memory: &'a host::GuestMemory) -> Guest<'a> {
-        Guest { ram: &self.ram, memory, member: self.member, cr3: self.context.regs.cr3 }
+    fn guest<'a>(&'a self, plan: &'a Plan) -> Guest<'a> {
+        let Plan { memory, copies, .. } = plan;
+        Guest { ram: &self.ram, memory, copies, member: self.member, cr3: self.context.regs.cr3 }
     }
 
     fn frame(&self) -> direct::Registers {
@@ -482,7 +502,16 @@ impl Vcpu {
         let mut user = self.user.take()?;
         user.counters.misses += 1;
         let plan = Arc::clone(&user.plan);
-        let filled = user.spaces.fill(space, &self.guest(&plan.memory), at, access);
+        let filled = match user.spaces.fill(space, &self.guest(&plan), at, access) {
+            Ok(Filled::Forbidden) => {
+                let (forbidden, page) = (user.spaces.forbidden(), found.physical.page());
+                let translator = self.package.translator();
+                plan.copies.make(&translator, &self.ram, &plan.memory, forbidden, page);
+                drop(translator);
+                user.spaces.fill(space, &self.guest(&plan), at, access)
+            }
+            filled => filled,
+        };
         self.user = Some(user);
         match filled {
             Ok(Filled::Mapped) => None,

@@ -11,15 +11,26 @@
 //! surrounds the bytes is decoded, from several places before them: decoding falls into step with the
 //! code after a few instructions. A page is taken as harmless where most attempts step over the bytes.
 //!
+//! Where the translator knows how the program runs through such a page, a helper can have a copy of it
+//! instead, in which these instructions fault ([`Forbidden::defused`], copies.rs).
+//!
 //! Who jumps into the middle of an instruction, has one of these cross the end of a page, or writes
 //! it into a page that is executable at the same time, learns the truth about the host's processor,
 //! and nothing more.
 
-use iced_x86::{Decoder, DecoderOptions, Instruction, Mnemonic};
+use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic};
+
+use crate::memory::PAGE_SIZE;
+
+const PAGE_BYTES: usize = PAGE_SIZE as usize;
 
 /// Bytes before a suspicious place from which on it is decoded, and places where that begins.
 const LEAD_BYTES: usize = 64;
 const ATTEMPTS: usize = 15;
+
+/// What takes the place of a forbidden instruction's opcode in a copy of its page, after prefixes
+/// that mean nothing to it: HLT, which faults in user code.
+const HLT: u8 = 0xf4;
 
 /// What to look for beside what every host lets through.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,6 +79,70 @@ impl Forbidden {
         false
     }
 
+    /// A copy of a page in which every forbidden instruction faults, if it is certain where they are.
+    /// `starts` are offsets at which instructions are known to start, because the program has come
+    /// there; from these, direct control flow is followed through the page. There is no copy if
+    /// anything in the page seems to be forbidden that is not reached so: what is taken for an
+    /// instruction might be data.
+    pub(crate) fn defused(
+        self,
+        page: &[u8; PAGE_BYTES],
+        starts: impl IntoIterator<Item = usize>,
+    ) -> Option<Box<[u8; PAGE_BYTES]>> {
+        let reached = self.reached(page, starts);
+        let mut copy = Box::new(*page);
+        for at in memchr::memchr_iter(0x0f, page) {
+            match reached[at] {
+                _ if !self.may_be(&page[at + 1..]) => {}
+                Reached::Forbidden => copy[at] = HLT,
+                Reached::Harmless => {}
+                Reached::Not if self.is_at(page, at) => return None,
+                Reached::Not => {}
+            }
+        }
+        Some(copy)
+    }
+
+    /// Which bytes belong to instructions that are reached.
+    fn reached(
+        self,
+        page: &[u8; PAGE_BYTES],
+        starts: impl IntoIterator<Item = usize>,
+    ) -> Box<[Reached; PAGE_BYTES]> {
+        let mut reached = Box::new([Reached::Not; PAGE_BYTES]);
+        let mut seen = Box::new([false; PAGE_BYTES]);
+        let mut open: Vec<usize> = starts.into_iter().collect();
+        let mut instruction = Instruction::default();
+        while let Some(start) = open.pop() {
+            if start >= PAGE_BYTES || std::mem::replace(&mut seen[start], true) {
+                continue;
+            }
+            let mut decoder =
+                Decoder::with_ip(64, &page[start..], start as u64, DecoderOptions::NONE);
+            decoder.decode_out(&mut instruction);
+            if instruction.is_invalid() {
+                continue;
+            }
+            let kind = match self.is(instruction.mnemonic()) {
+                true => Reached::Forbidden,
+                false => Reached::Harmless,
+            };
+            let bytes = start..start + instruction.len();
+            reached[bytes.clone()].fill(kind);
+            use FlowControl::{
+                Call, ConditionalBranch, IndirectBranch, Return, UnconditionalBranch,
+            };
+            let flow = instruction.flow_control();
+            if matches!(flow, Call | ConditionalBranch | UnconditionalBranch) {
+                open.push(usize::try_from(instruction.near_branch_target()).unwrap_or(PAGE_BYTES));
+            }
+            if !matches!(flow, UnconditionalBranch | IndirectBranch | Return) {
+                open.push(bytes.end);
+            }
+        }
+        reached
+    }
+
     fn is(self, mnemonic: Mnemonic) -> bool {
         match mnemonic {
             Mnemonic::Cpuid => self.cpuid,
@@ -78,9 +153,60 @@ impl Forbidden {
     }
 }
 
+/// What is known of a byte of a page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Reached {
+    Not,
+    /// It belongs to an instruction that may run natively.
+    Harmless,
+    /// To one that must not.
+    Forbidden,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Code at an offset of an otherwise empty page.
+    fn page_of(code: &[u8], at: usize) -> [u8; PAGE_BYTES] {
+        let mut page = [0x90; PAGE_BYTES];
+        page[at..at + code.len()].copy_from_slice(code);
+        page
+    }
+
+    #[test]
+    fn what_is_reached_is_defused() {
+        // xor eax, eax; cpuid; rdpid rcx; jmp +2; (2 bytes); rdtscp; ret
+        let code = [
+            0x31, 0xc0, 0x0f, 0xa2, 0xf3, 0x0f, 0xc7, 0xf9, 0xeb, 0x02, 0x0f, 0x0b, 0x0f, 0x01,
+            0xf9, 0xc3,
+        ];
+        let page = page_of(&code, 0x100);
+        let copy = EVERYTHING.defused(&page, [0x100]).expect("all of it is reached");
+        let changed: Vec<usize> = (0..PAGE_BYTES).filter(|&at| copy[at] != page[at]).collect();
+        assert_eq!(changed, [0x102, 0x105, 0x10c]);
+        assert!(changed.iter().all(|&at| copy[at] == HLT));
+    }
+
+    #[test]
+    fn what_is_not_reached_is_not_touched() {
+        // ret; cpuid
+        let page = page_of(&[0xc3, 0x0f, 0xa2], 0x100);
+        assert!(EVERYTHING.defused(&page, [0x100]).is_none());
+        assert!(EVERYTHING.defused(&page, []).is_none());
+        assert!(EVERYTHING.defused(&page, [0x100, 0x101]).is_some());
+        let none = Forbidden { cpuid: false };
+        assert_eq!(*none.defused(&page, []).expect("nothing is forbidden"), page);
+    }
+
+    #[test]
+    fn bytes_of_harmless_instructions_stay_as_they_are() {
+        // mov eax, 0x90a20f90, at the beginning of a page, where decoding has nothing to go by
+        let page = page_of(&[0xb8, 0x90, 0x0f, 0xa2, 0x90], 0);
+        assert!(EVERYTHING.is_in(&page));
+        assert_eq!(*EVERYTHING.defused(&page, [0]).expect("it is known"), page);
+        assert!(EVERYTHING.defused(&page, []).is_none());
+    }
 
     const EVERYTHING: Forbidden = Forbidden { cpuid: true };
 

@@ -4,15 +4,17 @@
 //! promises, as memory/mirror.rs does for the kernel's half:
 //!
 //! 1. *Filled on a miss*, with the 2 MiB around it: everything there that the guest's page tables
-//!    allow user code already. Writable is only what has its dirty bit set; a page whose accessed bit
+//!    allow user code already. Removable is only what has its dirty bit set; a page whose accessed bit
 //!    is clear is not mapped.
 //! 2. *Flushed when the guest flushes.* A single page is dropped at once. After anything larger the
 //!    space is *stale*: before it runs again each of its pages is compared with the page tables, and
 //!    what they no longer say is dropped.
 //! 3. *Pages with translations are mapped read-only.* A page that is about to get some is struck
-//!    from [`Writable`], by whichever processor translates; the owner of the mapping makes it
+//!    from [`Removable`], by whichever processor translates; the owner of the mapping makes it
 //!    read-only before it runs a helper again, and until it has left the one that it runs, the
 //!    other waits (package.rs).
+//! 4. *A page with forbidden instructions is not executable* (page.rs), but a copy of it may be mapped
+//!    in its place (copies.rs), which is struck when the page is written.
 //!
 //! A space belongs to a root of page tables, and remembers the PCID under which it was last used: a
 //! flush names a PCID, and a root that comes with another PCID finds nothing cached.
@@ -25,6 +27,7 @@ use std::time::Duration;
 use direct::{Error, Helpers, Protection, Space, TimeStamp};
 use rustc_hash::FxHashMap;
 
+use super::copies::Copies;
 use super::page::Forbidden;
 use crate::memory::paging::{UserPage, user_page, user_pages};
 use crate::memory::ram::Ram;
@@ -44,6 +47,8 @@ struct Mapped {
     write: bool,
     execute: bool,
     is_piece: bool,
+    /// The spare page that is mapped in its place.
+    copy: Option<usize>,
 }
 
 /// What a helper has mapped, and for whom.
@@ -66,22 +71,28 @@ struct UserSpace {
 /// A page in a space.
 type Alias = (usize, u64);
 
-/// The pages that helpers of one processor have writable. Other processors strike them out.
+/// What helpers of one processor have mapped that must go when a page gets translations, or loses
+/// them: pages that are writable, and copies. Other processors strike it out.
 #[derive(Debug, Default)]
-pub(crate) struct Writable {
+pub(crate) struct Removable {
     lists: Mutex<Lists>,
     struck: AtomicBool,
 }
 
 #[derive(Debug, Default)]
 struct Lists {
-    /// By physical page number.
-    pages: FxHashMap<u64, Vec<Alias>>,
-    /// Still writable, though they must not be.
+    /// Writable pages, by physical page number.
+    pages: Aliases,
+    /// Copies, by that of the page that is copied.
+    copies: Aliases,
+    /// Still writable, or copies that are still mapped, though they must not be.
     struck: Vec<Alias>,
 }
 
-impl Writable {
+/// Where pages are mapped.
+type Aliases = FxHashMap<u64, Vec<Alias>>;
+
+impl Removable {
     fn lists(&self) -> MutexGuard<'_, Lists> {
         self.lists.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -95,6 +106,23 @@ impl Writable {
         true
     }
 
+    /// A page is about to be written, or will no longer be watched. Whether a helper had its copy.
+    pub(crate) fn strike_copy(&self, page: Physical) -> bool {
+        let mut lists = self.lists();
+        let Some(aliases) = lists.copies.remove(&(page.0 / PAGE_SIZE)) else { return false };
+        lists.struck.extend(aliases);
+        self.struck.store(true, Ordering::SeqCst);
+        true
+    }
+
+    /// No page is watched any longer.
+    pub(crate) fn strike_copies(&self) {
+        let mut lists = self.lists();
+        let aliases: Vec<Alias> = lists.copies.drain().flat_map(|(_, aliases)| aliases).collect();
+        lists.struck.extend(aliases);
+        self.struck.store(true, Ordering::SeqCst);
+    }
+
     fn take_struck(&self) -> Vec<Alias> {
         if !self.struck.swap(false, Ordering::SeqCst) {
             return Vec::new();
@@ -103,21 +131,27 @@ impl Writable {
     }
 }
 
-impl Lists {
-    fn add(&mut self, physical: u64, alias: Alias) {
-        let aliases = self.pages.entry(physical / PAGE_SIZE).or_default();
-        if !aliases.contains(&alias) {
-            aliases.push(alias);
+fn add(aliases: &mut Aliases, physical: u64, alias: Alias) {
+    let aliases = aliases.entry(physical / PAGE_SIZE).or_default();
+    if !aliases.contains(&alias) {
+        aliases.push(alias);
+    }
+}
+
+fn remove(aliases: &mut Aliases, physical: u64, alias: Alias) {
+    if let Some(places) = aliases.get_mut(&(physical / PAGE_SIZE)) {
+        places.retain(|&known| known != alias);
+        if places.is_empty() {
+            aliases.remove(&(physical / PAGE_SIZE));
         }
     }
+}
 
-    fn remove(&mut self, physical: u64, alias: Alias) {
-        if let Some(aliases) = self.pages.get_mut(&(physical / PAGE_SIZE)) {
-            aliases.retain(|&known| known != alias);
-            if aliases.is_empty() {
-                self.pages.remove(&(physical / PAGE_SIZE));
-            }
-        }
+impl Lists {
+    /// A page is mapped no longer.
+    fn remove(&mut self, mapped: &Mapped, alias: Alias) {
+        let aliases = if mapped.copy.is_some() { &mut self.copies } else { &mut self.pages };
+        remove(aliases, mapped.physical, alias);
     }
 }
 
@@ -144,6 +178,7 @@ pub(crate) struct Counters {
 pub(crate) struct Guest<'a> {
     pub(crate) ram: &'a Ram,
     pub(crate) memory: &'a host::GuestMemory,
+    pub(crate) copies: &'a Copies,
     /// The processor's number in its package.
     pub(crate) member: usize,
     pub(crate) cr3: u64,
@@ -155,7 +190,7 @@ pub(crate) struct Spaces {
     helpers: Arc<Helpers>,
     forbidden: Forbidden,
     slots: Vec<Option<UserSpace>>,
-    writable: Arc<Writable>,
+    removable: Arc<Removable>,
     clock: u64,
     /// What the helpers of spaces that are gone have had of a core.
     past_time: Duration,
@@ -169,16 +204,21 @@ impl Spaces {
             helpers,
             forbidden,
             slots: (0..MAX_SPACES).map(|_| None).collect(),
-            writable: Arc::default(),
+            removable: Arc::default(),
             clock: 0,
             past_time: Duration::ZERO,
             counters: Counters::default(),
         }
     }
 
+    /// What must not run in helpers.
+    pub(crate) fn forbidden(&self) -> Forbidden {
+        self.forbidden
+    }
+
     /// For the other processors.
-    pub(crate) fn writable(&self) -> Arc<Writable> {
-        Arc::clone(&self.writable)
+    pub(crate) fn removable(&self) -> Arc<Removable> {
+        Arc::clone(&self.removable)
     }
 
     /// The number of the space for a CR3, ready to run.
@@ -248,12 +288,15 @@ impl Spaces {
     }
 
     fn forget_aliases(&self, number: usize) {
-        let mut lists = self.writable.lists();
+        let mut lists = self.removable.lists();
         lists.struck.retain(|alias| alias.0 != number);
-        lists.pages.retain(|_, aliases| {
-            aliases.retain(|alias| alias.0 != number);
-            !aliases.is_empty()
-        });
+        let Lists { pages, copies, .. } = &mut *lists;
+        for aliases in [pages, copies] {
+            aliases.retain(|_, places| {
+                places.retain(|alias| alias.0 != number);
+                !places.is_empty()
+            });
+        }
     }
 
     /// Unmap everything of a space: what is mapped is not known, or it is too much.
@@ -269,11 +312,19 @@ impl Spaces {
         it.space.unmap_all()
     }
 
-    /// Take write access away where another processor, or ours, has translated something.
+    /// Take write access away where another processor, or ours, has translated something, and copies
+    /// of what has changed.
     fn settle_struck(&mut self) {
-        for (number, page) in self.writable.take_struck() {
+        for (number, page) in self.removable.take_struck() {
             let Some(it) = self.slots[number].as_mut() else { continue };
             let Some(mapped) = it.pages.get_mut(&page) else { continue };
+            if mapped.copy.is_some() {
+                it.pages.remove(&page);
+                if it.space.unmap(page * PAGE_SIZE, PAGE_SIZE).is_err() {
+                    self.discard(number);
+                }
+                continue;
+            }
             mapped.write = false;
             let protection = Protection { write: false, execute: mapped.execute };
             if it.space.protect(page * PAGE_SIZE, PAGE_SIZE, protection).is_err() {
@@ -300,14 +351,17 @@ impl Spaces {
         }
         let mut wanted = Vec::with_capacity(512);
         let it = self.slots[number].as_mut().expect("the number comes from `select`");
-        let mut lists = self.writable.lists();
+        let mut lists = self.removable.lists();
         user_pages(guest.ram, guest.cr3, at, |page| {
             let mapped = guest.wanted(&page, &it.pages, self.forbidden, page.linear == at.page());
             let Some(mapped) = mapped else { return };
-            let number_of_page = page.linear.0 / PAGE_SIZE;
+            let alias = (number, page.linear.0 / PAGE_SIZE);
             if mapped.write {
                 guest.ram.note_writer(page.physical, guest.member, index_of(page.linear));
-                lists.add(page.physical.0, (number, number_of_page));
+                add(&mut lists.pages, page.physical.0, alias);
+            }
+            if mapped.copy.is_some() {
+                add(&mut lists.copies, page.physical.0, alias);
             }
             wanted.push((page.linear.0, mapped));
         });
@@ -316,9 +370,18 @@ impl Spaces {
         for (linear, mapped) in wanted.iter_mut().filter(|(_, mapped)| mapped.write) {
             if guest.ram.has_code(Physical(mapped.physical)) {
                 mapped.write = false;
-                lists.remove(mapped.physical, (number, *linear / PAGE_SIZE));
+                remove(&mut lists.pages, mapped.physical, (number, *linear / PAGE_SIZE));
             }
         }
+        // Likewise a copy may have been dropped.
+        wanted.retain(|(linear, mapped)| {
+            let stays = mapped.copy.is_none()
+                || guest.copies.find(Physical(mapped.physical)) == mapped.copy;
+            if !stays {
+                remove(&mut lists.copies, mapped.physical, (number, *linear / PAGE_SIZE));
+            }
+            stays
+        });
         drop(lists);
         self.counters.pages += wanted.len() as u64;
         it.map(&wanted, guest.memory)?;
@@ -339,10 +402,10 @@ impl Spaces {
         };
         let mut gone: Vec<u64> = it.pages.iter().filter_map(is_gone).collect();
         gone.sort_unstable();
-        let mut lists = self.writable.lists();
+        let mut lists = self.removable.lists();
         for page in &gone {
             if let Some(mapped) = it.pages.remove(page) {
-                lists.remove(mapped.physical, (number, *page));
+                lists.remove(&mapped, (number, *page));
             }
         }
         drop(lists);
@@ -369,13 +432,13 @@ impl Spaces {
     fn flush_page(&mut self, number: usize, at: Linear) {
         let it = self.slots[number].as_mut().expect("the caller knows it");
         let page = at.0 / PAGE_SIZE;
-        let Some(mapped) = it.pages.get(&page) else { return };
+        let Some(&mapped) = it.pages.get(&page) else { return };
         if mapped.is_piece {
             // All of the large page goes (SDM 3A 4.10.4.1).
             it.stale = true;
             return;
         }
-        self.writable.lists().remove(mapped.physical, (number, page));
+        self.removable.lists().remove(&mapped, (number, page));
         it.pages.remove(&page);
         if it.space.unmap(page * PAGE_SIZE, PAGE_SIZE).is_err() {
             self.discard(number);
@@ -394,6 +457,20 @@ impl Guest<'_> {
     ) -> Option<Mapped> {
         let physical = page.physical;
         let write = page.writable_now && !self.ram.has_code(physical);
+        let copy = if page.executable { self.copies.find(physical) } else { None };
+        if copy.is_some() {
+            let is_new = known.get(&(page.linear.0 / PAGE_SIZE)).is_none_or(|before| {
+                before.physical != physical.0 || before.copy != copy || missed
+            });
+            let (physical, is_piece) = (physical.0, page.is_piece);
+            return is_new.then_some(Mapped {
+                physical,
+                write: false,
+                execute: true,
+                is_piece,
+                copy,
+            });
+        }
         let before = known.get(&(page.linear.0 / PAGE_SIZE));
         let before = before.filter(|before| before.physical == physical.0);
         if let Some(before) = before
@@ -410,7 +487,8 @@ impl Guest<'_> {
             let bytes = unsafe { std::slice::from_raw_parts(host, PAGE_SIZE as usize) };
             !forbidden.is_in(bytes)
         };
-        Some(Mapped { physical: physical.0, write, execute, is_piece: page.is_piece })
+        let copy = None;
+        Some(Mapped { physical: physical.0, write, execute, is_piece: page.is_piece, copy })
     }
 }
 
@@ -436,11 +514,17 @@ impl UserSpace {
             at + PAGE_SIZE == *next
                 && a.physical + PAGE_SIZE == b.physical
                 && (a.write, a.execute) == (b.write, b.execute)
+                && a.copy.is_none()
+                && b.copy.is_none()
         };
         for run in wanted.chunk_by(goes_on) {
             let (linear, first) = run[0];
             let length = run.len() as u64 * PAGE_SIZE;
-            let Some(offset) = memory.file_offset(first.physical, length) else { continue };
+            let place = match first.copy {
+                Some(spare) => Some(memory.spare_offset(spare)),
+                None => memory.file_offset(first.physical, length),
+            };
+            let Some(offset) = place else { continue };
             let protection = Protection { write: first.write, execute: first.execute };
             self.space.map(linear, length, offset, protection, true)?;
             self.mappings += 1;

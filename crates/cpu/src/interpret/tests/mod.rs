@@ -2,6 +2,7 @@
 //! code in helper processes, which must agree.
 
 mod classes;
+mod copies;
 mod events;
 mod legacy_modes;
 mod long_mode;
