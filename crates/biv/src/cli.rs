@@ -196,6 +196,10 @@ pub struct Bisect {
     #[arg(long, value_name = "STATUS", default_value = "0")]
     pub success: u8,
 
+    /// Translate the blocks in FILE always: the list (--list-blocks) of a run that succeeds
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub except: Option<PathBuf>,
+
     /// Give up after N runs
     #[arg(long, value_name = "N", default_value = "200")]
     pub runs: usize,

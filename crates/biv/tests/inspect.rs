@@ -249,6 +249,21 @@ fn the_block_at_fault_is_found() {
 }
 
 #[test]
+fn a_block_that_is_excepted_is_not_looked_into() {
+    let kernel = Kernel::new("except", kernels::LONG_MODE);
+    let list = Scratch::new("except");
+    check_status(&biv(&kernel, &["--list-blocks", list.name()]).output().unwrap(), RIGHT);
+    let subject = biv(&kernel, &[]);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_biv"));
+    command.args(["debug", "bisect", "--success", "0", "--except", list.name(), "--"]);
+    command.arg(subject.get_program()).args(subject.get_args()).stdin(Stdio::null());
+    let output = command.output().unwrap();
+    check_status(&output, 125);
+    let said = text(&output.stderr);
+    assert!(said.contains("0 of its") && said.contains("--except"), "{said}");
+}
+
+#[test]
 fn a_command_without_a_fault_is_not_searched() {
     let kernel = Kernel::new("innocent", kernels::LONG_MODE);
     let subject = biv(&kernel, &[]);
@@ -263,7 +278,7 @@ fn a_command_without_a_fault_is_not_searched() {
     let words = [subject.get_program()].into_iter().chain(subject.get_args());
     let words: Vec<_> = words.map(|word| word.to_str().unwrap()).collect();
     check("1", &words, "nothing to find");
-    check("0", &words, "when all blocks are interpreted");
+    check("0", &words, "are interpreted, too");
     check("0", &["false"], "no block");
     check("0", &["/no/such/command"], "/no/such/command");
 }

@@ -52,7 +52,7 @@ impl fmt::Debug for Inspection {
 impl Inspection {
     /// Whether anybody asks about blocks.
     pub(crate) fn concerns_blocks(&self) -> bool {
-        !self.watchers.is_empty() || !self.interpreted.0.is_empty() || self.planted_fault.is_some()
+        !self.watchers.is_empty() || !self.interpreted.is_empty() || self.planted_fault.is_some()
     }
 
     /// Tell of code that is there.
@@ -155,20 +155,45 @@ impl std::str::FromStr for BlockId {
     }
 }
 
-/// Ranges of names of blocks, as `FIRST-LAST,FIRST-LAST` or single names.
+/// Ranges of names of blocks, as `FIRST-LAST,FIRST-LAST` or single names. There may be many.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct BlockRanges(pub Vec<RangeInclusive<u64>>);
+pub struct BlockRanges {
+    /// In order, and apart from each other.
+    sorted: Vec<RangeInclusive<u64>>,
+}
 
 impl BlockRanges {
+    /// These, in whatever order.
+    pub fn new(mut ranges: Vec<RangeInclusive<u64>>) -> Self {
+        ranges.retain(|range| !range.is_empty());
+        ranges.sort_by_key(|range| *range.start());
+        let mut sorted: Vec<RangeInclusive<u64>> = Vec::new();
+        for range in ranges {
+            match sorted.last_mut() {
+                Some(last) if last.end() >= range.start() => {
+                    *last = *last.start()..=*last.end().max(range.end());
+                }
+                _ => sorted.push(range),
+            }
+        }
+        Self { sorted }
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.sorted.is_empty()
+    }
+
     /// Whether a block is in one of them.
     pub fn contains(&self, id: BlockId) -> bool {
-        self.0.iter().any(|range| range.contains(&id.0))
+        let after = self.sorted.partition_point(|range| *range.start() <= id.0);
+        after > 0 && self.sorted[after - 1].contains(&id.0)
     }
 }
 
 impl fmt::Display for BlockRanges {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (number, range) in self.0.iter().enumerate() {
+        for (number, range) in self.sorted.iter().enumerate() {
             let comma = if number > 0 { "," } else { "" };
             write!(out, "{comma}{}-{}", BlockId(*range.start()), BlockId(*range.end()))?;
         }
@@ -188,7 +213,7 @@ impl std::str::FromStr for BlockRanges {
             }
             Ok(first.0..=last.0)
         };
-        text.split(',').map(range).collect::<Result<_, _>>().map(Self)
+        text.split(',').map(range).collect::<Result<_, _>>().map(Self::new)
     }
 }
 
@@ -299,6 +324,13 @@ mod tests {
         for wrong in ["", "-", "2-1", "x", "1,,2", "1-"] {
             assert!(wrong.parse::<BlockRanges>().is_err(), "{wrong:?}");
         }
+    }
+
+    #[test]
+    fn ranges_that_touch_are_one() {
+        let ranges: BlockRanges = "30-40,1-8,5-20,20-22,35-36".parse().unwrap();
+        assert_eq!(ranges, BlockRanges::new(vec![1..=0x22, 0x30..=0x40]));
+        assert!(BlockRanges::default().is_empty() && !BlockRanges::default().contains(BlockId(0)));
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use vmm::inspect::{BlockId, BlockRanges};
 
 use crate::cli::{Bisect, DebugTool};
-use crate::inspect::{BLOCK, INTERPRET_BLOCKS, LIST_BLOCKS};
+use crate::inspect::{BLOCK, INTERPRET_BLOCKS, LIST_BLOCKS, names};
 use crate::status;
 
 mod narrow;
@@ -38,8 +38,11 @@ pub enum Error {
     /// It does nothing wrong.
     #[error("the command succeeds when everything is translated: there is nothing to find")]
     Succeeds,
-    /// It is not the translator's fault, or the command runs no `biv`.
-    #[error("the command fails when all blocks are interpreted, too: no block is at fault")]
+    /// It is not the translator's fault, or that of a block that was left out.
+    #[error(
+        "the command fails when all blocks (but those of --except) are interpreted, too: none of \
+         them is at fault"
+    )]
     Fails,
     /// It runs no `biv`, or that one translates nothing.
     #[error("the command has translated no block; does it run `biv run`?")]
@@ -60,7 +63,9 @@ pub fn debug(tool: &DebugTool) -> Result<u8, Error> {
 struct Subject<'a> {
     words: &'a [OsString],
     success: i32,
+    /// Where it lists its blocks, and where it finds those that are to be interpreted.
     list: PathBuf,
+    selection: PathBuf,
 }
 
 impl Subject<'_> {
@@ -69,7 +74,14 @@ impl Subject<'_> {
         let (name, words) = self.words.split_first().expect("clap wants a word");
         let mut command = Command::new(name);
         command.args(words).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        command.env(INTERPRET_BLOCKS, interpreted.to_string()).env(LIST_BLOCKS, list);
+        if interpreted.is_empty() {
+            command.env_remove(INTERPRET_BLOCKS);
+        } else {
+            fs::write(&self.selection, interpreted.to_string())
+                .map_err(|error| Error::List { path: self.selection.clone(), error })?;
+            command.env(INTERPRET_BLOCKS, format!("@{}", self.selection.display()));
+        }
+        command.env(LIST_BLOCKS, list);
         let status = command.status();
         let status = status.map_err(|error| Error::Start { command: name.clone(), error })?;
         Ok(status.code() == Some(self.success))
@@ -89,12 +101,7 @@ impl Subject<'_> {
         if !self.list.exists() {
             return Err(Error::NoBlocks);
         }
-        let text = self.read_list()?;
-        let names = text.lines().filter_map(|line| line.strip_prefix(BLOCK));
-        let mut blocks: Vec<BlockId> =
-            names.filter_map(|rest| rest.split(' ').next()?.parse().ok()).collect();
-        blocks.sort_unstable();
-        blocks.dedup();
+        let blocks = names(&self.read_list()?);
         if blocks.is_empty() { Err(Error::NoBlocks) } else { Ok(blocks) }
     }
 
@@ -119,24 +126,41 @@ impl Subject<'_> {
 impl Drop for Subject<'_> {
     fn drop(&mut self) {
         let _ = fs::remove_file(&self.list);
+        let _ = fs::remove_file(&self.selection);
     }
 }
 
 fn bisect(arguments: &Bisect) -> Result<u8, Error> {
-    let name = format!("biv-blocks-{}", std::process::id());
-    let list = std::env::temp_dir().join(name);
-    let subject = Subject { words: &arguments.command, success: arguments.success.into(), list };
-    let blocks = subject.blocks()?;
-    say(&format!("the command fails; it has translated {} blocks", blocks.len()));
+    let scratch = |name| std::env::temp_dir().join(format!("biv-{name}-{}", std::process::id()));
+    let subject = Subject {
+        words: &arguments.command,
+        success: arguments.success.into(),
+        list: scratch("blocks"),
+        selection: scratch("interpreted"),
+    };
+    let innocent = match &arguments.except {
+        Some(path) => {
+            let list = fs::read_to_string(path);
+            names(&list.map_err(|error| Error::List { path: path.clone(), error })?)
+        }
+        None => Vec::new(),
+    };
+    let mut blocks = subject.blocks()?;
+    let all = blocks.len();
+    blocks.retain(|block| innocent.binary_search(block).is_err());
+    say(&format!("the command fails; {} of its {all} blocks are looked into", blocks.len()));
+    if blocks.is_empty() {
+        return Err(Error::Fails);
+    }
     let test = |interpreted: &BlockRanges, count: usize| {
         let succeeds = subject.run(interpreted, "")?;
         let verdict = if succeeds { "succeeds" } else { "fails" };
         say(&format!("{verdict} with {count} of the blocks interpreted"));
         Ok(if succeeds { Verdict::Succeeds } else { Verdict::Fails })
     };
-    let mut narrowing = Narrowing::new(&blocks, arguments.runs, test);
+    let mut narrowing = Narrowing::new(&blocks, &innocent, arguments.runs, test);
     let guilty = narrowing.narrow()?;
-    let ranges = BlockRanges(guilty.iter().map(|id| id.0..=id.0).collect());
+    let ranges = BlockRanges::new(guilty.iter().map(|id| id.0..=id.0).collect());
     let report = subject.show(&ranges)?;
     let what = if guilty.len() == 1 { "block is" } else { "blocks together are" };
     say(&format!("this {what} at fault; with --interpret-blocks {ranges} the command succeeds"));

@@ -10,7 +10,7 @@
 //! Names of blocks are spread over all 64 bits. What is interpreted is therefore not a list of names
 //! but ranges that cover all of them, so that blocks that only appear in later runs belong somewhere.
 
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 
 use vmm::inspect::{BlockId, BlockRanges};
 
@@ -26,6 +26,7 @@ pub(super) enum Verdict {
 /// The blocks, and who runs the command with some of them interpreted (and is told how many).
 pub(super) struct Narrowing<'a, T> {
     blocks: &'a [BlockId],
+    innocent: &'a [BlockId],
     runs_left: usize,
     runs: usize,
     test: T,
@@ -35,9 +36,15 @@ impl<'a, T> Narrowing<'a, T>
 where
     T: FnMut(&BlockRanges, usize) -> Result<Verdict, Error>,
 {
-    /// `blocks` are sorted, and at least one.
-    pub(super) fn new(blocks: &'a [BlockId], runs: usize, test: T) -> Self {
-        Self { blocks, runs_left: runs, runs, test }
+    /// `blocks` are sorted, and at least one; `innocent` are sorted, and others: they are translated
+    /// always.
+    pub(super) fn new(
+        blocks: &'a [BlockId],
+        innocent: &'a [BlockId],
+        runs: usize,
+        test: T,
+    ) -> Self {
+        Self { blocks, innocent, runs_left: runs, runs, test }
     }
 
     /// The blocks that have to be interpreted.
@@ -72,15 +79,28 @@ where
     fn run(&mut self, interpreted: &[Range<usize>]) -> Result<Verdict, Error> {
         self.runs_left = self.runs_left.checked_sub(1).ok_or(Error::TooManyRuns(self.runs))?;
         let count = interpreted.iter().map(ExactSizeIterator::len).sum();
-        let ranges = interpreted.iter().map(|some| self.cover(some)).collect();
-        (self.test)(&BlockRanges(ranges), count)
+        let ranges = interpreted.iter().flat_map(|some| self.cover(some)).collect();
+        (self.test)(&BlockRanges::new(ranges), count)
     }
 
-    /// All names from the first of some blocks up to the next block.
-    fn cover(&self, some: &Range<usize>) -> std::ops::RangeInclusive<u64> {
+    /// All names from the first of some blocks up to the next block, but those of the innocent.
+    fn cover(&self, some: &Range<usize>) -> Vec<RangeInclusive<u64>> {
         let first = if some.start == 0 { 0 } else { self.blocks[some.start].0 };
         let last = self.blocks.get(some.end).map_or(u64::MAX, |next| next.0 - 1);
-        first..=last
+        let from = self.innocent.partition_point(|id| id.0 < first);
+        let to = self.innocent.partition_point(|id| id.0 <= last);
+        let (mut ranges, mut next) = (Vec::new(), first);
+        for id in &self.innocent[from..to] {
+            if id.0 > next {
+                ranges.push(next..=id.0 - 1);
+            }
+            let Some(after) = id.0.checked_add(1) else { return ranges };
+            next = after;
+        }
+        if next <= last {
+            ranges.push(next..=last);
+        }
+        ranges
     }
 }
 
@@ -98,7 +118,7 @@ mod tests {
             let all = expected.iter().all(|&id| interpreted.contains(id));
             Ok(if all { Verdict::Succeeds } else { Verdict::Fails })
         };
-        let found = Narrowing::new(&blocks, 1000, test).narrow().unwrap();
+        let found = Narrowing::new(&blocks, &[], 1000, test).narrow().unwrap();
         assert_eq!(found, expected, "of {count}");
         let bound = 2 + 2 * guilty.len().max(1) * (count.ilog2() as usize + 2);
         assert!(runs <= bound, "{runs} runs for {guilty:?} of {count}");
@@ -120,8 +140,21 @@ mod tests {
     fn who_is_innocent_is_not_accused() {
         let blocks = [BlockId(1), BlockId(2)];
         let failing = |_: &BlockRanges, _| Ok(Verdict::Fails);
-        let result = Narrowing::new(&blocks, 10, failing).narrow();
+        let result = Narrowing::new(&blocks, &[], 10, failing).narrow();
         assert!(matches!(result, Err(Error::Fails)), "{result:?}");
+    }
+
+    #[test]
+    fn the_innocent_are_left_alone() {
+        let blocks: Vec<_> = (0..100).map(|number| BlockId(number * 10)).collect();
+        let innocent = [1, 5, 6, 505, 999, u64::MAX].map(BlockId);
+        let test = |interpreted: &BlockRanges, _: usize| {
+            assert!(!innocent.iter().any(|&id| interpreted.contains(id)), "{interpreted}");
+            let guilty = interpreted.contains(BlockId(500)) && interpreted.contains(BlockId(509));
+            Ok(if guilty { Verdict::Succeeds } else { Verdict::Fails })
+        };
+        let found = Narrowing::new(&blocks, &innocent, 100, test).narrow().unwrap();
+        assert_eq!(found, [BlockId(500)]);
     }
 
     #[test]
@@ -132,7 +165,7 @@ mod tests {
             runs += 1;
             Ok(if runs == 1 { Verdict::Succeeds } else { Verdict::Fails })
         };
-        let result = Narrowing::new(&blocks, 50, fickle).narrow();
+        let result = Narrowing::new(&blocks, &[], 50, fickle).narrow();
         assert!(matches!(result, Err(Error::TooManyRuns(50))), "{result:?}");
         assert_eq!(runs, 50);
     }

@@ -5,13 +5,23 @@ use std::fs::File;
 use std::io::Write;
 use std::sync::Arc;
 
-use vmm::inspect::{BlockRanges, CodeWatcher, GuestCode, HostCode, Origin, disassemble};
+use vmm::inspect::{BlockId, BlockRanges, CodeWatcher, GuestCode, HostCode, Origin, disassemble};
 
 use super::options::ListOrder;
 use super::{Error, Symbols, create};
 
 /// The file does not grow beyond this.
 const MAX_FILE_BYTES: usize = 256 << 20;
+
+/// The names of the blocks in a list, sorted, each once.
+pub(crate) fn names(list: &str) -> Vec<BlockId> {
+    let lines = list.lines().filter_map(|line| line.strip_prefix(BLOCK));
+    let mut names: Vec<BlockId> =
+        lines.filter_map(|rest| rest.split(' ').next()?.parse().ok()).collect();
+    names.sort_unstable();
+    names.dedup();
+    names
+}
 
 /// The word that a block's line begins with; its name is the next one.
 pub(crate) const BLOCK: &str = "block ";
@@ -54,7 +64,7 @@ impl CodeWatcher for BlockList {
             text.push_str(&disassemble(guest.bytes, guest.linear));
             text.push_str(" the host's code:\n");
             text.push_str(&disassemble(code.bytes, code.start));
-        } else if !self.show.0.is_empty() {
+        } else if !self.show.is_empty() {
             return;
         }
         if self.written + text.len() <= MAX_FILE_BYTES {

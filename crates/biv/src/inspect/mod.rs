@@ -22,7 +22,7 @@ mod perf_map;
 mod symbols;
 mod trace;
 
-pub(crate) use blocks::BLOCK;
+pub(crate) use blocks::{BLOCK, names};
 pub use options::Options;
 pub(crate) use options::{INTERPRET_BLOCKS, LIST_BLOCKS};
 pub use symbols::Symbols;

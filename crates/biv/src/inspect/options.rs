@@ -41,9 +41,9 @@ pub struct Options {
         help_heading = HEADING)]
     pub trace_blocks: Option<TraceOrder>,
 
-    /// Interpret the blocks with these names instead of translating them
-    #[arg(long, value_name = "FIRST-LAST,...", hide = true)]
-    pub interpret_blocks: Option<BlockRanges>,
+    /// Interpret the blocks with these names, or those in FILE, instead of translating them
+    #[arg(long, value_name = "FIRST-LAST,...|@FILE", hide = true)]
+    pub interpret_blocks: Option<Selection>,
 
     /// Write the name of each block that is translated to FILE, and all of those in the ranges
     #[arg(long, value_name = "FILE[,show=FIRST-LAST]", hide = true)]
@@ -58,9 +58,8 @@ impl Options {
     /// Which blocks are interpreted.
     pub(super) fn interpreted(&self) -> Result<BlockRanges, Error> {
         let given = self.interpret_blocks.clone();
-        Ok(given
-            .map_or_else(|| variable(INTERPRET_BLOCKS), |given| Ok(Some(given)))?
-            .unwrap_or_default())
+        let given = given.map_or_else(|| variable(INTERPRET_BLOCKS), |given| Ok(Some(given)))?;
+        Ok(given.unwrap_or_default().0)
     }
 
     /// The list of blocks that is wanted.
@@ -75,6 +74,20 @@ fn variable<T: FromStr<Err = String>>(name: &'static str) -> Result<Option<T>, E
     };
     let read = text.to_string_lossy().parse();
     read.map(Some).map_err(|reason| Error::Variable { name, reason })
+}
+
+/// Blocks as they are named on a command line, or in a file: a command line is short.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Selection(pub BlockRanges);
+
+impl FromStr for Selection {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let Some(path) = text.strip_prefix('@') else { return text.parse().map(Self) };
+        let ranges = std::fs::read_to_string(path).map_err(|error| format!("{path}: {error}"))?;
+        ranges.trim().parse().map(Self)
+    }
 }
 
 /// What is to be traced, and where to.
@@ -155,7 +168,7 @@ mod tests {
     fn a_list_is_ordered() {
         let order: ListOrder = "a,show=1-2,5".parse().unwrap();
         assert_eq!(order.path, PathBuf::from("a"));
-        assert_eq!(order.show, BlockRanges(vec![1..=2, 5..=5]));
+        assert_eq!(order.show, BlockRanges::new(vec![1..=2, 5..=5]));
         assert_eq!("b".parse::<ListOrder>().unwrap().show, BlockRanges::default());
         assert!("a,show=x".parse::<ListOrder>().is_err() && "".parse::<ListOrder>().is_err());
     }
