@@ -2,6 +2,7 @@
 
 use iced_x86::{Code, Decoder, Instruction, Mnemonic, OpKind};
 
+use crate::exception::Exception;
 use crate::interpret::has_masked_memory;
 use crate::memory::{Access, Linear, Physical, Privilege};
 use crate::native::stub::{immediate_bit_form, memory_use};
@@ -10,6 +11,7 @@ use crate::state::SegmentRegister;
 use crate::system::cpuid::decoder_options;
 use crate::vcpu::Vcpu;
 
+use super::plan::touches_vectors;
 use super::string::{Repeated, repeated};
 
 /// What an instruction accesses first: where, how many bytes, and how.
@@ -27,15 +29,23 @@ impl Vcpu {
         drop(translator);
         self.context.regs.rip = key.linear_of(mark, self.context.code_page);
         let restart = self.context.cache_start + u64::from(mark.host);
-        if straddles || !self.fill_for(key.physical + u64::from(mark.guest)) {
+        if straddles {
             return Resume::Dispatch(self.interpret());
         }
-        Resume::At((restart, vectors))
+        match self.fill_for(key.physical + u64::from(mark.guest)) {
+            Ok(true) => Resume::At((restart, vectors)),
+            Ok(false) => Resume::Dispatch(self.interpret()),
+            Err(fault) => Resume::Dispatch(self.raise(fault)),
+        }
     }
 
     /// Fill the TLB for what the instruction at `physical` accesses; false if that is not enough.
-    fn fill_for(&mut self, physical: u64) -> bool {
-        let Some(host) = self.ram.host(Physical(physical)) else { return false };
+    ///
+    /// # Errors
+    ///
+    /// The instruction's page fault, where it is certain that this is what it raises.
+    fn fill_for(&mut self, physical: u64) -> Result<bool, Exception> {
+        let Some(host) = self.ram.host(Physical(physical)) else { return Ok(false) };
         let left = 4096 - (physical & 4095) as usize;
         // SAFETY: RAM up to the end of the page; the bytes are copied before they are looked at.
         let bytes = unsafe {
@@ -47,26 +57,35 @@ impl Vcpu {
         let instruction =
             Decoder::with_ip(64, &bytes[..left.min(15)], rip, decoder_options()).decode();
         if instruction.is_invalid() {
-            return false;
+            return Ok(false);
         }
         let wanted = self.accesses(&instruction);
+        // One access, which no alignment check goes before and no part of the work.
+        let is_simple = wanted[1].is_none()
+            && instruction.mnemonic() != Mnemonic::Iretq
+            && !touches_vectors(&instruction)
+            && !instruction.has_rep_prefix()
+            && !instruction.has_repne_prefix();
         // A store that its mask keeps from the page must not make it dirty.
         let masked = has_masked_memory(&instruction);
         for (at, size, access) in wanted.into_iter().flatten() {
             if !at.is_canonical() || at.offset() as usize + size > 4096 {
-                return false;
+                return Ok(false);
             }
-            if masked && access == Access::Write && !self.is_cached(at, access) {
-                return false;
+            if self.is_cached(at, access) {
+                continue;
             }
-            if !self.is_cached(at, access)
-                && self.translate_linear(at, access, Privilege::Current).is_err()
-            {
-                return false;
+            if masked && access == Access::Write {
+                return Ok(false);
+            }
+            match self.translate_linear(at, access, Privilege::Current) {
+                Ok(_) => {}
+                Err(fault) if is_simple => return Err(fault),
+                Err(_) => return Ok(false),
             }
         }
         // Two pages may want the same entry; and a page may not be given a tag at all.
-        wanted.into_iter().flatten().all(|(at, _, access)| self.is_cached(at, access))
+        Ok(wanted.into_iter().flatten().all(|(at, _, access)| self.is_cached(at, access)))
     }
 
     /// The accesses of an instruction that has a translation, in the order of its look-ups.
