@@ -180,7 +180,8 @@ impl Vcpu {
         Ok(())
     }
 
-    /// Segment registers that the outer level may not use become null (SDM 3A 5.8.6).
+    /// Segment registers that the outer level may not use become null (SDM 3A 5.8.6), and a null
+    /// selector loses its RPL, which user code on AMD's and Intel's processors can see.
     fn drop_inner_segments(&mut self, level: u8) {
         use SegmentRegister::{Ds, Es, Fs, Gs};
         for which in [Es, Ds, Fs, Gs] {
@@ -188,7 +189,9 @@ impl Vcpu {
             let attributes = segment.attributes;
             let conforming = attributes.contains(Attributes::CODE | Attributes::EXPAND_DOWN);
             let usable = !attributes.contains(Attributes::UNUSABLE);
-            if usable && !conforming && segment.dpl() < level {
+            if !usable {
+                segment.selector = 0;
+            } else if !conforming && segment.dpl() < level {
                 *segment = null_segment(0);
             }
         }

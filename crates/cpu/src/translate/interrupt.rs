@@ -205,7 +205,8 @@ impl Vcpu {
         let regs = &self.context.regs;
         let inner = [Es, Ds, Fs, Gs].into_iter().any(|which| {
             let segment = regs.segment(which);
-            !segment.attributes.contains(Attributes::UNUSABLE) && segment.dpl() < 3
+            let is_null = segment.attributes.contains(Attributes::UNUSABLE);
+            if is_null { segment.selector != 0 } else { segment.dpl() < 3 }
         });
         let short = descriptors(regs.star).1 > u64::from(regs.gdtr.limit);
         self.context.return_obstacle = u8::from(inner || short || regs.nmi_blocked != 0);

@@ -25,8 +25,23 @@ SNIPPET(load_gdt, "nop", "lgdt (%rdi)", "");
 SNIPPET(load_fs_value, "mov %edi, %fs", "mov %fs:(%rsi), %rax", "");
 SNIPPET(adjust, "nop", ".byte 0x63, 0xc7", "");
 
+SNIPPET(null_over_return, "mov %edi, %ds; mov %edi, %es; mov %edi, %fs; mov %edi, %gs; int3",
+        "mov %ds, %eax; mov %es, %ecx; mov %fs, %edx; mov %gs, %ebx", "");
+
 #define S FREE_SELECTOR
 static bool user;
+
+/* An `iret` to an outer level clears what null selectors have of an RPL. */
+static void null_selectors(void)
+{
+    hooks[BP] = log_and_resume;
+    for (unsigned rpl = 0; rpl < 4; rpl++) {
+        run_user(null_over_return, rpl, 0);
+        check_done("null selectors with RPL %d and an interrupt", rpl);
+        check(last.rax | last.rcx | last.rdx | last.rbx, 0, "null selectors with RPL %d", rpl);
+    }
+    hooks[BP] = NULL;
+}
 
 static void set(unsigned attributes) { gdt[S / 8] = descriptor(0, 0xfffff, attributes); }
 
@@ -267,6 +282,7 @@ static void no_segmentation(void)
 
 int main(void)
 {
+    null_selectors();
     for (unsigned i = 0; i < 2; i++) {
         user = i;
         data_segments();
