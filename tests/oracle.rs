@@ -8,6 +8,7 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use crate::modes::Mode;
 use crate::{bivouac, example};
 
 /// Whether QEMU is to run the machines.
@@ -16,8 +17,15 @@ pub fn is_tcg() -> bool {
 }
 
 /// Run `words` in a machine whose files are those of `root`; returns what it said, and what the
-/// guest's kernel said. It is ended after so many seconds.
-pub fn run_in(root: &Path, mebibytes: u32, seconds: u64, words: &[String]) -> (Output, String) {
+/// guest's kernel said. It is ended after so many seconds. Under `biv` it executes in `mode`, or as
+/// `BIVOUAC_RUN_OPTIONS` says.
+pub fn run_in(
+    root: &Path,
+    mebibytes: u32,
+    seconds: u64,
+    mode: Mode,
+    words: &[String],
+) -> (Output, String) {
     static NUMBER: AtomicU32 = AtomicU32::new(0);
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
     let name = format!("whole-machine-{}-console-{number}", std::process::id());
@@ -29,8 +37,8 @@ pub fn run_in(root: &Path, mebibytes: u32, seconds: u64, words: &[String]) -> (O
         command.args(["--mem", &mebibytes.to_string()]).args(words);
         command.env("UNDER_QEMU_CONSOLE", &console);
     } else {
-        let (memory, no_options) = (format!("{mebibytes}M"), String::new());
-        let options = env::var("BIVOUAC_RUN_OPTIONS").unwrap_or(no_options);
+        let memory = format!("{mebibytes}M");
+        let options = env::var("BIVOUAC_RUN_OPTIONS").unwrap_or(mode.options().join(" "));
         command.arg(bivouac()).arg("run").arg("--root").arg(root).args(["--mem", &memory]);
         command.arg("--console").arg(&console).args(options.split_whitespace());
         command.arg("--").args(words.iter().map(OsStr::new));

@@ -1,12 +1,13 @@
 //! stress-ng in the guest, with its own verification: the guest's kernel and programs do everything
 //! they know to the processor and its memory, and notice what comes out wrong.
 //!
-//! A selection runs by default, for about three minutes on two cores. In the environment:
+//! A selection runs by default, for about three minutes on two cores, in machines that take turns among
+//! the modes of execution. In the environment:
 //!
 //! - `BIVOUAC_STRESS=all` runs every stressor of the classes that need no disk, of which those left
 //!   out are printed with their reasons; `BIVOUAC_STRESS=NAME,NAME` runs these.
 //! - `BIVOUAC_STRESS_SECONDS=N` gives each so long.
-//! - `BIVOUAC_RUN_OPTIONS="--cpus 4"` passes options to `biv run`.
+//! - `BIVOUAC_RUN_OPTIONS="--user-exec direct --cpus 4"` has all machines run so.
 //! - `BIVOUAC_ORACLE=tcg` runs them under QEMU's TCG instead, for a second opinion.
 
 #![forbid(unsafe_code)]
@@ -16,6 +17,7 @@ use std::env;
 use std::process::Output;
 
 use whole_machine::complaints::complaint;
+use whole_machine::modes::Mode;
 use whole_machine::{oracle, root, text};
 
 mod selection;
@@ -57,13 +59,13 @@ impl Outcome {
 }
 
 /// Run `names` in one machine. What the guest's kernel says goes to the second string.
-fn run(names: &[String], seconds: u64) -> (Output, String) {
+fn run(names: &[String], seconds: u64, mode: Mode) -> (Output, String) {
     let limit = seconds + PATIENCE_SECONDS;
     let (each, most) = (seconds.to_string(), limit.to_string());
     let command = ["/bin/busybox", "sh", "-c", SCRIPT, "stress", &each, &most];
     let words: Vec<String> = command.iter().map(ToString::to_string).chain(how(names)).collect();
     let patience = limit * names.len() as u64 + 60;
-    oracle::run_in(&root::debian(), 2048, patience, &words)
+    oracle::run_in(&root::debian(), 2048, patience, mode, &words)
 }
 
 /// The stressors as the script wants them.
@@ -97,11 +99,11 @@ fn outcomes(said: &str) -> Vec<Outcome> {
     all
 }
 
-/// Run these in machines one after the other, and say what has gone wrong.
-fn failures(names: &[String], seconds: u64) -> Vec<String> {
+/// Run these in machines one after the other, in the modes in turn, and say what has gone wrong.
+fn failures(names: &[String], seconds: u64, modes: impl Iterator<Item = Mode>) -> Vec<String> {
     let mut failures = Vec::new();
-    for part in names.chunks(PER_MACHINE) {
-        let (output, console) = run(part, seconds);
+    for (part, mode) in names.chunks(PER_MACHINE).zip(modes) {
+        let (output, console) = run(part, seconds, mode);
         let said = text(&output.stdout);
         let outcomes = outcomes(&said);
         for outcome in &outcomes {
@@ -109,20 +111,21 @@ fn failures(names: &[String], seconds: u64) -> Vec<String> {
             let skipped = outcome.skipped().map_or(String::new(), |why| format!(": {why}"));
             println!("{name:16} status {status} {taken:6.1} s{skipped}");
             if outcome.has_failed() {
-                failures.push(format!("{name}: status {status}\n{}", outcome.log.join("\n")));
+                failures
+                    .push(format!("{name}, {mode:?}: status {status}\n{}", outcome.log.join("\n")));
             }
         }
         if !said.ends_with("DONE\n") {
             let lost = part.get(outcomes.len()).map_or("the end", String::as_str);
             let status = output.status;
             failures.push(format!(
-                "the machine was lost at {lost}: {status}\n{}\n{}",
+                "the machine ({mode:?}) was lost at {lost}: {status}\n{}\n{}",
                 text(&output.stderr),
                 last_lines(&console, 40)
             ));
         }
         if let Some(complaint) = complaint(&console) {
-            failures.push(format!("the kernel says, in {part:?}:\n{complaint}"));
+            failures.push(format!("the kernel says, in {part:?}, {mode:?}:\n{complaint}"));
         }
     }
     failures
@@ -139,7 +142,7 @@ fn all_stressors() -> BTreeSet<String> {
     CLASSES.iter().for_each(|class| script.push_str(&format!(" {class}")));
     script.push_str("; do stress-ng --class $c? 2>&1; done");
     let words = ["/bin/busybox", "sh", "-c", &script].map(str::to_owned);
-    let (output, _) = oracle::run_in(&root::debian(), 512, 120, &words);
+    let (output, _) = oracle::run_in(&root::debian(), 512, 120, Mode::ALL[0], &words);
     let said = text(&output.stdout);
     let listed: BTreeSet<_> = said
         .lines()
@@ -151,8 +154,8 @@ fn all_stressors() -> BTreeSet<String> {
     listed
 }
 
-fn check_all(wanted: &[String], seconds: u64) {
-    let failures = failures(wanted, seconds);
+fn check_all(wanted: &[String], seconds: u64, modes: impl Iterator<Item = Mode>) {
+    let failures = failures(wanted, seconds, modes);
     assert!(failures.is_empty(), "{} failures:\n{}", failures.len(), failures.join("\n\n"));
 }
 
@@ -174,15 +177,16 @@ fn asked_for() -> Option<Vec<String>> {
     Some(all.into_iter().filter(|name| !EXCLUDED.iter().any(|(out, _)| out == name)).collect())
 }
 
-/// Two of these run at once, on two cores.
-fn half(names: Vec<String>, which: usize) -> Vec<String> {
-    names.into_iter().enumerate().filter(|(n, _)| n % 2 == which).map(|(_, name)| name).collect()
+/// Every other of these: two tests run at once, on two cores.
+fn half<T: Clone>(all: &[T], which: usize) -> Vec<T> {
+    all.iter().skip(which).step_by(2).cloned().collect()
 }
 
 fn stress(which: usize) {
+    let modes = half(&Mode::ALL, which).into_iter().cycle();
     match asked_for() {
-        Some(names) => check_all(&half(names, which), seconds(2)),
-        None => check_all(&half(SELECTED.map(str::to_owned).to_vec(), which), seconds(1)),
+        Some(names) => check_all(&half(&names, which), seconds(2), modes),
+        None => check_all(&half(&SELECTED.map(str::to_owned), which), seconds(1), modes),
     }
 }
 
