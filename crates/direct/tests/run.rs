@@ -220,6 +220,7 @@ fn what_cannot_be_mapped_is_refused() {
     let guest = Guest::new();
     let mut space = guest.space();
     let map = |linear, bytes, offset| (linear, bytes, offset);
+    let end = MEMORY_BYTES + 4096 * host::SPARE_PAGES as u64;
     let refused = [
         map(RESERVED.start, 4096, 0),
         map(RESERVED.end - 4096, 8192, 0),
@@ -228,8 +229,8 @@ fn what_cannot_be_mapped_is_refused() {
         map(4096, 1, 0),
         map(4096, 0, 0),
         map(4096, 4096, 1),
-        map(4096, 4096, MEMORY_BYTES),
-        map(4096, 8192, MEMORY_BYTES - 4096),
+        map(4096, 4096, end),
+        map(4096, 8192, end - 4096),
         map(4096, 4096, u64::MAX - 4095),
         map(0x7fff_ffff_f000, 4096, 0),
         map(u64::MAX - 4095, 4096, 0),
