@@ -3,12 +3,12 @@
 #![forbid(unsafe_code)]
 
 use std::io::Write;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 use vmm::Outcome;
 use whole_machine::in_process::Files;
 use whole_machine::modes::Mode;
-use whole_machine::{in_each_mode, kernels, text};
+use whole_machine::{bivouac, in_each_mode, kernels, text};
 
 fn a_command_runs_and_its_output_comes_back(mode: Mode) {
     let said = mode.shell(&[], "uname -s; id -u; echo $PATH; pwd");
@@ -120,6 +120,22 @@ fn an_init_without_orders_says_so_and_ends_the_machine(mode: Mode) {
     let booted = files.boot(&format!("rdinit={}", biv::initramfs::INIT));
     assert_eq!(booted.outcome, Outcome::PoweredOff, "{}", booted.console);
     assert!(booted.console.contains("init: the kernel's command line names no channel"));
+}
+
+/// Libraries start at a third of the address space then, where the kernel's memory is to be.
+#[test]
+fn a_stack_without_limit_does_not_keep_the_kernel_from_its_memory() {
+    let script = "ulimit -s unlimited && exec \"$@\"";
+    let output = Command::new("timeout")
+        .args(["60", "sh", "-c", script, "sh"])
+        .arg(bivouac())
+        .args(["run", "-v", "--", "echo", "up"])
+        .stdin(Stdio::null())
+        .output()
+        .expect("`timeout` can be started");
+    let said = text(&output.stderr);
+    assert_eq!(text(&output.stdout), "up\n", "{said}");
+    assert!(!said.contains("kernel memory is looked up"), "{said}");
 }
 
 in_each_mode!(

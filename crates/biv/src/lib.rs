@@ -21,6 +21,7 @@ pub mod debug;
 pub mod doctor;
 pub mod initramfs;
 pub mod inspect;
+pub mod layout;
 pub mod man;
 pub mod provision;
 pub mod run;

@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use biv::cli::{Cli, Verb};
-use biv::{completions, debug, doctor, man, run, status};
+use biv::{completions, debug, doctor, layout, man, run, status};
 use clap::Parser;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::prelude::*;
@@ -16,6 +16,7 @@ fn main() -> ExitCode {
     let result = match &cli.verb {
         Verb::Run(arguments) => {
             start_log(arguments.verbose);
+            layout::settle();
             // A machine may still have threads that run; nothing of theirs is waited for.
             match run::run(arguments) {
                 Ok(status) => return ExitCode::from(status),

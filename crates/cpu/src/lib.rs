@@ -37,6 +37,7 @@ mod vcpu;
 pub use context::XSAVE_BYTES;
 pub use exception::{Exception, Trap, Vector};
 pub use exit::Exit;
+pub use memory::mirror::has_room as has_room_for_kernel;
 pub use package::Package;
 pub use state::{Registers, Segment, SegmentRegister, TableRegister};
 pub use user::{UserExecution, stop_cycles};

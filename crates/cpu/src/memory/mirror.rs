@@ -122,6 +122,11 @@ fn protection(writable: bool) -> i32 {
 /// The addresses of the mirror are taken: a process has one.
 static TAKEN: AtomicBool = AtomicBool::new(false);
 
+/// Whether this process lies where it leaves room for a mirror.
+pub fn has_room() -> bool {
+    host::layout::lowest_address().is_some_and(|lowest| lowest >= BASE + HEADROOM_BYTES)
+}
+
 impl Mirror {
     /// An empty mirror of a guest's memory; none if the process has one already, if it has anything
     /// else where the mirror would be, or if it is switched off (`BIVOUAC_MIRROR=off`, for measuring).
@@ -130,9 +135,8 @@ impl Mirror {
         if off || TAKEN.swap(true, Ordering::SeqCst) {
             return None;
         }
-        let lowest = host::layout::lowest_address();
-        if lowest.is_none_or(|lowest| lowest < BASE + HEADROOM_BYTES) {
-            let lowest = lowest.unwrap_or(0);
+        if !has_room() {
+            let lowest = host::layout::lowest_address().unwrap_or(0);
             tracing::info!("kernel memory is looked up: this process has something at {lowest:#x}");
             TAKEN.store(false, Ordering::SeqCst);
             return None;
