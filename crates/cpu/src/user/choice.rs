@@ -31,9 +31,9 @@ const LOST_IN_CODE: u64 = 4;
 /// How many stops' worth a tick has to look back.
 const LEAST_TICK: u64 = 100;
 
-/// Good ticks that make a thread direct, at first and at most. One is enough: to be wrong costs some
-/// ten stops and a helper, a tenth of what a tick more of translated code costs who is right.
-const GOOD_TICKS: u32 = 1;
+/// Good ticks that make a thread direct, at first and at most. With one, short-lived processes are
+/// met by a tick now and then, have a helper made and are gone.
+const GOOD_TICKS: u32 = 2;
 const MAX_GOOD_TICKS: u32 = 256;
 
 /// A run's share in the average.

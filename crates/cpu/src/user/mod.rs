@@ -70,6 +70,10 @@ pub(crate) struct Plan {
 /// Faults at one address before the interpreter has a look.
 const MAX_REPEATS: u32 = 4;
 
+/// How many stops' worth an exception, as a rule a page fault, costs a thread that runs directly: there
+/// is something to be mapped afterwards.
+const FAULT_STOPS: u64 = 3;
+
 /// How many stops' worth a thread is translated that has come to a forbidden page.
 const HOLD: u64 = 3;
 
@@ -221,7 +225,7 @@ impl Vcpu {
     fn moment(&self) -> Moment {
         Moment {
             time: host_time_stamp(),
-            entries: self.context.system_calls + self.statistics.exceptions,
+            entries: self.context.system_calls + FAULT_STOPS * self.statistics.exceptions,
             lost: self.helped_cycles,
         }
     }
