@@ -21,7 +21,7 @@ pub fn debian(suite: &str, meta_package: &str) -> PathBuf {
 }
 
 /// Beside the test's own executable, in the target directory.
-pub(crate) fn cache_directory() -> PathBuf {
+pub fn cache_directory() -> PathBuf {
     let test = std::env::current_exe().expect("a test has a path");
     test.ancestors().nth(3).expect("tests are in TARGET/PROFILE/deps").join("test-kernels")
 }

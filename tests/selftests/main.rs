@@ -1,0 +1,148 @@
+//! The Linux kernel's own self-tests, as far as they are about the processor: x86, timers, futexes,
+//! `membarrier`, restartable sequences. They run in the guest, in three modes, and leave there what
+//! they leave under QEMU's TCG or better.
+//!
+//! The first run downloads Debian's `linux-source-6.1` (140 MB) and builds the programs, as any user;
+//! then a mode takes some two minutes. So they run only if `BIVOUAC_SELFTESTS` is set: `all`, or
+//! names of programs. `BIVOUAC_MODES` leaves modes out; with `BIVOUAC_ORACLE=tcg` QEMU runs them.
+
+#![forbid(unsafe_code)]
+
+use std::env;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use whole_machine::modes::{Mode, UserExecution};
+use whole_machine::{kernels, oracle, root, text};
+
+/// How the programs are built, and how they are run in the guest.
+const BUILD: &str = include_str!("build.sh");
+const GUEST: &str = include_str!("guest.sh");
+
+/// Programs that are not run.
+const EXCLUDED: [(&str, &str); 24] = [
+    ("adjtick", "takes minutes, and sets the clock"),
+    ("alarmtimer-suspend", "suspends the machine"),
+    ("change_skew", "takes minutes, and sets the clock"),
+    ("clocksource-switch", "takes minutes"),
+    ("freq-step", "sets the clock"),
+    ("inconsistency-check", "takes minutes"),
+    ("leap-a-day", "sets the clock"),
+    ("leapcrash", "sets the clock"),
+    ("mov_ss_trap_32", "hardly ever ends (QUIRKS.md); on silicon it loops at MOV SS; ICEBP"),
+    ("mov_ss_trap_64", "likewise"),
+    ("nsleep-lat", "takes minutes"),
+    ("raw_skew", "takes minutes"),
+    ("rseq_basic_percpu_ops_test", "takes minutes"),
+    ("rseq_param_test", "wants parameters"),
+    ("rtcpie", "there is no periodic interrupt of the RTC"),
+    ("set-2038", "sets the clock"),
+    ("set-tai", "sets the clock"),
+    ("set-timer-lat", "takes minutes"),
+    ("set-tz", "sets the clock"),
+    ("skew_consistency", "takes minutes, and sets the clock"),
+    ("unwind_vdso_32", "wants glibc's unwinder in 32 bits"),
+    ("vdso_restorer_32", "likewise"),
+    ("test_mremap_vdso_32", "wants a vdso that glibc has not mapped"),
+    ("test_mremap_vdso_64", "likewise"),
+];
+
+/// Statuses other than 0: of ours, and of TCG.
+const EXPECTED: [(&str, &str, &str); 4] = [
+    // There is no AMX here, nor on most hosts.
+    ("amx_64", "1", "1"),
+    ("sigreturn_32", "0", "1"),
+    ("sysret_ss_attrs_64", "0", "137"),
+    ("test_syscall_vdso_32", "0", "137"),
+];
+
+/// How long each may take, in seconds; `threadtest` takes half of it.
+const LIMIT_SECONDS: u64 = 60;
+
+const MODES: [Mode; 3] = [
+    Mode { execution: UserExecution::Translate, processors: 1 },
+    Mode { execution: UserExecution::Direct, processors: 4 },
+    Mode { execution: UserExecution::Auto, processors: 4 },
+];
+
+/// A guest's root with the programs in `/tests`, made once.
+fn root_with_programs() -> PathBuf {
+    let home = kernels::cache_directory();
+    let done = home.join("root-selftests");
+    if done.exists() {
+        return done;
+    }
+    let (fresh, work) = (home.join("root-selftests.new"), home.join("selftests.new"));
+    let script = format!(
+        "rm -rf \"$2\" \"$3\" && cp -a \"$1\" \"$2\" && sh -c '{}' build \"$3\" \"$2/tests\" && \
+         rm -rf \"$3\" && mv \"$2\" \"$4\"",
+        BUILD.replace('\'', "'\\''")
+    );
+    let made = Command::new("sh")
+        .args(["-c", &script, "make"])
+        .args([&root::debian(), &fresh, &work, &done])
+        .output()
+        .expect("`sh` can be started");
+    assert!(made.status.success(), "{}{}", text(&made.stdout), text(&made.stderr));
+    done
+}
+
+/// The programs that are there and not left out.
+fn programs(root: &Path) -> Vec<String> {
+    let files = fs::read_dir(root.join("tests")).expect("it was made").filter_map(Result::ok);
+    let mut names: Vec<String> =
+        files.filter_map(|file| file.file_name().into_string().ok()).collect();
+    names.sort_unstable();
+    assert!(names.len() > 60, "only {} programs were built", names.len());
+    names.retain(|name| !EXCLUDED.iter().any(|(out, _)| out == name));
+    names
+}
+
+fn expected(name: &str) -> &'static str {
+    let known = EXPECTED.iter().find(|(one, ..)| *one == name);
+    known.map_or("0", |(_, ours, tcg)| if oracle::is_tcg() { tcg } else { ours })
+}
+
+/// Run programs in one machine; what is not as it should be.
+fn failures(root: &Path, names: &[String], mode: Mode) -> Vec<String> {
+    let limit = LIMIT_SECONDS.to_string();
+    let command = ["/bin/busybox", "sh", "-c", GUEST, "selftests", &limit];
+    let words: Vec<String> =
+        command.iter().map(ToString::to_string).chain(names.iter().cloned()).collect();
+    let patience = LIMIT_SECONDS * names.len() as u64 + 60;
+    let (output, _) = oracle::run_in(root, 2048, patience, mode, &words);
+    let said = text(&output.stdout);
+    names
+        .iter()
+        .filter_map(|name| {
+            let result =
+                said.lines().find_map(|line| line.strip_prefix(&format!("RESULT {name} ")));
+            let status = result.and_then(|rest| rest.split(' ').next()).unwrap_or("no result");
+            println!("{mode:?} {name}: {status}");
+            let log = || {
+                let prefix = format!("LOG {name} ");
+                let lines = said.lines().filter_map(|line| line.strip_prefix(&prefix));
+                lines.collect::<Vec<_>>().join("\n")
+            };
+            (status != expected(name)).then(|| format!("{mode:?} {name}: {status}\n{}", log()))
+        })
+        .collect()
+}
+
+#[test]
+fn the_kernels_own_tests_succeed() {
+    let Ok(asked) = env::var("BIVOUAC_SELFTESTS") else {
+        println!("left out: BIVOUAC_SELFTESTS is not set; it takes some minutes, and a download");
+        return;
+    };
+    let root = root_with_programs();
+    let mut names = programs(&root);
+    EXCLUDED.iter().for_each(|(name, reason)| println!("{name}: left out, {reason}"));
+    if asked != "all" {
+        names = asked.split(',').map(str::to_owned).collect();
+    }
+    let modes = MODES.into_iter().filter(|mode| !mode.is_unwanted());
+    let wrong: Vec<String> = modes.flat_map(|mode| failures(&root, &names, mode)).collect();
+    assert!(wrong.is_empty(), "{} failures:\n{}", wrong.len(), wrong.join("\n\n"));
+}
