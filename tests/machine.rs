@@ -69,3 +69,15 @@ pub fn biv(arguments: &[&str]) -> Command {
 pub fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
+
+/// The sum of a counter over all processors, from what `--stats` says: the last column.
+///
+/// # Panics
+///
+/// If there is no such counter.
+pub fn counted(stats: &str, counter: &str) -> u64 {
+    let row = stats.lines().find(|line| line.trim_start().starts_with(counter));
+    let row = row.unwrap_or_else(|| panic!("no {counter}: {stats}"));
+    let sum = row.split_whitespace().last().expect("there is a name").replace(',', "");
+    sum.parse().expect("a number")
+}

@@ -13,7 +13,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use whole_machine::{PATIENCE_SECONDS, biv, bivouac, kernels, text};
+use whole_machine::{PATIENCE_SECONDS, biv, bivouac, counted, kernels, text};
 
 /// A file system with nothing but the program.
 const ROOT: &str = env!("SEVERAL_ROOT");
@@ -57,14 +57,6 @@ fn find(processors: &str, execution: &str, part: &[&str]) -> HashMap<String, u64
     let output =
         biv(&probe(processors, &options, part)).output().expect("`timeout` can be started");
     findings(&output)
-}
-
-/// The sum of a counter over all processors, from what `--stats` says: the last column.
-fn counted(stats: &str, counter: &str) -> u64 {
-    let row = stats.lines().find(|line| line.trim_start().starts_with(counter));
-    let row = row.unwrap_or_else(|| panic!("no {counter}: {stats}"));
-    let sum = row.split_whitespace().last().expect("there is a name").replace(',', "");
-    sum.parse().expect("a number")
 }
 
 #[test]

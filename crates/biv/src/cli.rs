@@ -34,6 +34,9 @@ pub enum Verb {
     Man(Man),
 }
 
+/// Where the help puts what is for measuring.
+const MEASURING: &str = "Measuring Bivouac";
+
 /// Boot a machine and run a command in it, or an interactive shell.
 ///
 /// The default guest is Debian's kernel for cloud machines and a static busybox; both are
@@ -115,6 +118,13 @@ pub struct Run {
     /// do not trust)
     #[arg(long, hide_short_help = true)]
     pub no_seccomp: bool,
+
+    /// Do without these techniques, which make guest code fast, to measure what each is worth:
+    /// mirror, links, handover, relocation, physical-jumps, spans, strings, inline, entries, batches,
+    /// premap, copies, or all (slow; docs/measuring.md explains them)
+    #[arg(long, value_name = "LIST", value_parser = vmm::Techniques::all_without,
+        conflicts_with = "interpret", hide_short_help = true, help_heading = MEASURING)]
+    pub without: Option<vmm::Techniques>,
 
     /// What is to be seen of the engine.
     #[command(flatten)]
@@ -274,6 +284,9 @@ mod tests {
         check(&["--cpus", "two"]);
         check(&["--user-exec", "fast"]);
         check(&["--user-exec", "direct", "--interpret"]);
+        check(&["--without", "mirrors"]);
+        check(&["--without", ""]);
+        check(&["--without", "mirror", "--interpret"]);
         check(&["--timeout", "-1"]);
         check(&["--timeout", "nan"]);
         check(&["--initrd", "a", "--root", "b"]);

@@ -30,6 +30,7 @@ mod run;
 mod start;
 pub mod state;
 mod system;
+mod techniques;
 mod translate;
 mod user;
 mod vcpu;
@@ -40,6 +41,7 @@ pub use exit::Exit;
 pub use memory::mirror::has_room as has_room_for_kernel;
 pub use package::Package;
 pub use state::{Registers, Segment, SegmentRegister, TableRegister};
+pub use techniques::{Technique, Techniques, Unknown as UnknownTechnique};
 pub use user::{UserExecution, stop_cycles};
 pub use vcpu::{Config, Error, Kick, RamRegion, Statistics, Vcpu};
 

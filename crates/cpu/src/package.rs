@@ -31,6 +31,7 @@ use crate::memory::physical_jumps;
 use crate::memory::ram::{MAX_MEMBERS, Ram, Writers};
 use crate::memory::tlb::{Entries, Shared};
 use crate::memory::{Linear, Physical};
+use crate::techniques::{Technique, Techniques};
 use crate::translate::Translator;
 use crate::translate::stopper::Stopper;
 use crate::user::spaces::Removable;
@@ -60,6 +61,8 @@ pub struct Package {
     pub(crate) mirror: Option<Mirror>,
     /// How user code is run directly, if it may be.
     pub(crate) plan: Option<Arc<Plan>>,
+    /// What blocks and helpers may make use of.
+    pub(crate) techniques: Techniques,
     translator: Mutex<Translator>,
     /// Held by the processor that is alone.
     world: Mutex<()>,
@@ -82,7 +85,7 @@ impl Package {
     ///
     /// [`Error`] when the host refuses executable memory.
     pub fn in_memory(memory: &host::GuestMemory) -> Result<Arc<Self>, Error> {
-        Self::build(regions_of(memory), Some(memory), None)
+        Self::with_techniques(memory, None, Techniques::ALL)
     }
 
     /// The same with helper processes to run user code directly. `helpers` were started for this
@@ -97,16 +100,31 @@ impl Package {
         helpers: &Arc<direct::Helpers>,
         execution: UserExecution,
     ) -> Result<Arc<Self>, Error> {
-        let plan = match (execution, Plan::new(execution, helpers, memory)) {
-            (UserExecution::Translate, _) => None,
-            (_, Ok(plan)) => Some(Arc::new(plan)),
-            (UserExecution::Direct, Err(error)) => return Err(error.into()),
-            (UserExecution::Auto, Err(error)) => {
-                tracing::info!("all user code is translated: {error}");
-                None
-            }
+        Self::with_techniques(memory, Some((helpers, execution)), Techniques::ALL)
+    }
+
+    /// The same, with helper processes or without, and without some techniques.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::with_helpers`].
+    pub fn with_techniques(
+        memory: &host::GuestMemory,
+        direct: Option<(&Arc<direct::Helpers>, UserExecution)>,
+        techniques: Techniques,
+    ) -> Result<Arc<Self>, Error> {
+        let plan = match direct {
+            None | Some((_, UserExecution::Translate)) => None,
+            Some((helpers, execution)) => match Plan::new(execution, helpers, memory) {
+                Ok(plan) => Some(Arc::new(plan)),
+                Err(error) if execution == UserExecution::Direct => return Err(error.into()),
+                Err(error) => {
+                    tracing::info!("all user code is translated: {error}");
+                    None
+                }
+            },
         };
-        Self::build(regions_of(memory), Some(memory), plan)
+        Self::build(regions_of(memory), Some(memory), plan, techniques)
     }
 
     /// The same in memory that the caller keeps mapped.
@@ -120,19 +138,22 @@ impl Package {
     /// Every region must be mapped, readable and writable, for as long as the package lives, and
     /// nothing in them may be relied upon: the guest changes it at will.
     pub unsafe fn new(regions: Vec<RamRegion>) -> Result<Arc<Self>, Error> {
-        Self::build(regions, None, None)
+        Self::build(regions, None, None, Techniques::ALL)
     }
 
     fn build(
         regions: Vec<RamRegion>,
         memory: Option<&host::GuestMemory>,
         plan: Option<Arc<Plan>>,
+        techniques: Techniques,
     ) -> Result<Arc<Self>, Error> {
         let translator = Translator::new()?;
+        let mirrored = memory.filter(|_| techniques.has(Technique::Mirror));
         Ok(Arc::new(Self {
             ram: Arc::new(Ram::new(regions)),
             stopper: Stopper::new(translator.cache.start()),
             plan,
+            techniques,
             translator: Mutex::new(translator),
             world: Mutex::new(()),
             generation: AtomicU64::new(0),
@@ -140,7 +161,7 @@ impl Package {
             members: [const { OnceLock::new() }; MAX_MEMBERS],
             member_count: AtomicUsize::new(0),
             watch: OnceLock::new(),
-            mirror: memory.and_then(Mirror::claim),
+            mirror: mirrored.and_then(Mirror::claim),
             _memory: memory.cloned(),
         }))
     }

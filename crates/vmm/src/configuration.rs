@@ -125,6 +125,8 @@ pub struct Configuration {
     pub interpret: bool,
     /// How the guest's user code is executed.
     pub user_execution: cpu::UserExecution,
+    /// What makes it fast, all of it unless that is to be measured.
+    pub techniques: cpu::Techniques,
     /// Directory where unpacked kernels are kept.
     pub cache: Option<PathBuf>,
     /// Count what the interpreter executes.
@@ -153,6 +155,7 @@ impl Default for Configuration {
             debug_exit: false,
             interpret: false,
             user_execution: cpu::UserExecution::default(),
+            techniques: cpu::Techniques::ALL,
             cache: None,
             count_interpreted: false,
             inspection: cpu::inspect::Inspection::default(),

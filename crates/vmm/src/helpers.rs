@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use cpu::{Package, UserExecution};
+use cpu::{Package, Techniques, UserExecution};
 use direct::Helpers;
 use host::GuestMemory;
 
@@ -23,16 +23,20 @@ use crate::configuration::Error;
 pub(crate) fn package(
     memory: &GuestMemory,
     execution: UserExecution,
+    techniques: Techniques,
 ) -> Result<Arc<Package>, Error> {
+    let translated = || Package::with_techniques(memory, None, techniques);
     if execution == UserExecution::Translate {
-        return Ok(Package::in_memory(memory)?);
+        return Ok(translated()?);
     }
     match Helpers::start(memory) {
-        Ok(helpers) => Ok(Package::with_helpers(memory, &helpers, execution)?),
+        Ok(helpers) => {
+            Ok(Package::with_techniques(memory, Some((&helpers, execution)), techniques)?)
+        }
         Err(error) if execution == UserExecution::Direct => Err(cpu::Error::from(error).into()),
         Err(error) => {
             tracing::info!("all user code is translated: {error}");
-            Ok(Package::in_memory(memory)?)
+            Ok(translated()?)
         }
     }
 }

@@ -33,7 +33,9 @@ mod run;
 mod stolen;
 mod waker;
 
-pub use ::cpu::{Registers, Statistics, UserExecution, Vcpu, has_room_for_kernel};
+pub use ::cpu::{
+    Registers, Statistics, Technique, Techniques, UserExecution, Vcpu, has_room_for_kernel,
+};
 pub use ::cpu::{history, inspect};
 pub use ::machine::boot::{ModuleFile, split_modules};
 pub use activity::Activity;

@@ -224,7 +224,7 @@ fn new_processors(
         true => UserExecution::Translate,
         false => configuration.user_execution,
     };
-    let package = helpers::package(memory, execution)?;
+    let package = helpers::package(memory, execution, configuration.techniques)?;
     package.inspect(inspection);
     let processors = configuration.processors as u32;
     let new_processor = |apic_id| {

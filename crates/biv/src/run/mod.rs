@@ -264,6 +264,7 @@ impl GuestFiles {
             debug_exit: arguments.debug_exit,
             interpret: arguments.interpret,
             user_execution: arguments.user_execution(),
+            techniques: arguments.without.unwrap_or_default(),
             // Without a place to keep it, the kernel is unpacked each time.
             cache: provision::cache_directory().ok().map(|cache| cache.join("unpacked")),
             count_interpreted: arguments.stats,

@@ -128,11 +128,10 @@ pub fn has_room() -> bool {
 }
 
 impl Mirror {
-    /// An empty mirror of a guest's memory; none if the process has one already, if it has anything
-    /// else where the mirror would be, or if it is switched off (`BIVOUAC_MIRROR=off`, for measuring).
+    /// An empty mirror of a guest's memory; none if the process has one already, or if it has anything
+    /// else where the mirror would be.
     pub(crate) fn claim(memory: &host::GuestMemory) -> Option<Self> {
-        let off = std::env::var_os("BIVOUAC_MIRROR").is_some_and(|value| value == "off");
-        if off || TAKEN.swap(true, Ordering::SeqCst) {
+        if TAKEN.swap(true, Ordering::SeqCst) {
             return None;
         }
         if !has_room() {

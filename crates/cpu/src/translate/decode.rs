@@ -14,6 +14,7 @@ use super::{Key, Translator};
 use crate::exception::Trap;
 use crate::memory::{Linear, PAGE_SIZE, Physical};
 use crate::system::cpuid::decoder_options;
+use crate::techniques::Technique;
 use crate::vcpu::Vcpu;
 
 /// Guest instructions in one block.
@@ -134,6 +135,7 @@ impl Vcpu {
     fn decode_in_page(&mut self, key: Key, bytes: Vec<u8>) -> Run {
         let mut run = Run::new(bytes);
         let mut branches = 0;
+        let techniques = self.package.techniques;
         let mut mirrored = Mirrored::new(key, &self.package.translator());
         let source = std::mem::take(&mut run.bytes);
         let mut decoder = Decoder::with_ip(64, &source, key.linear, decoder_options());
@@ -147,7 +149,7 @@ impl Vcpu {
             let action = if instruction.is_invalid() {
                 Action::Interpret
             } else {
-                plan::plan(&mut self.info_factory, &instruction, key.mode)
+                plan::plan(&mut self.info_factory, &instruction, key.mode).by(techniques)
             };
             let used = plan::registers_used(&mut self.info_factory, &instruction);
             let registers = run.registers | used;
@@ -164,7 +166,7 @@ impl Vcpu {
             }
         }
         run.bytes = source;
-        if !mirrored.on && !key.plain {
+        if !mirrored.on && !key.plain && techniques.has(Technique::Spans) {
             spans::find(&mut self.info_factory, &mut run.instructions);
         }
         // `sti` holds interrupts off for one more instruction, which must be in the same block.
@@ -187,6 +189,7 @@ impl Vcpu {
         if decoder.last_error() == DecoderError::None {
             run.second = Some(self.walk_for_fetch(next)?.physical);
             action = plan::plan(&mut self.info_factory, &instruction, key.mode);
+            action = action.by(self.package.techniques);
             if matches!(action, Action::Inline(_)) {
                 action = Action::Interpret;
             }

@@ -24,6 +24,7 @@ use super::{Block, Emitter, Gate, Key, Mark, Translator};
 use crate::context::context_offset;
 use crate::memory::{Linear, PAGE_SIZE};
 use crate::state::{Registers, Segment};
+use crate::techniques::{Technique, Techniques};
 use crate::vcpu::Vcpu;
 
 /// Scratch registers in order of preference: those that compilers use least come first.
@@ -57,6 +58,7 @@ pub(super) enum Later {
 pub(super) struct Builder<'a> {
     pub(super) out: &'a mut Emitter,
     pub(super) key: Key,
+    pub(super) techniques: Techniques,
     pub(super) block: u32,
     pub(super) scratch: Option<[Register; 3]>,
     /// Ways out with the scratch registers spilled (with GS at the TLB set, and at the mirror), and
@@ -87,7 +89,8 @@ pub(super) struct Builder<'a> {
 impl Vcpu {
     /// Write the block for `run` into the code cache, which has room; its number.
     pub(super) fn generate(&self, translator: &mut Translator, key: Key, run: &Run) -> u32 {
-        let scratch = choose_scratch(key, run);
+        let techniques = self.package.techniques;
+        let scratch = choose_scratch(key, run, techniques);
         let thunks = [false, true].map(|kernel| translator.thunks(ThunkKey { scratch, kernel }));
         let bare = translator.thunks(ThunkKey { scratch: None, kernel: false });
         let load_vectors = translator.load_vectors();
@@ -97,6 +100,7 @@ impl Vcpu {
         let mut builder = Builder {
             out: &mut translator.emitter,
             key,
+            techniques,
             block: translator.blocks.len() as u32,
             scratch,
             thunks,
@@ -146,18 +150,19 @@ impl Vcpu {
 }
 
 /// Three registers that the run does not use, if it needs any.
-fn choose_scratch(key: Key, run: &Run) -> Option<[Register; 3]> {
+fn choose_scratch(key: Key, run: &Run, techniques: Techniques) -> Option<[Register; 3]> {
+    let is_linkable = |target| is_linkable(key, target, techniques);
     let needed = run.vectors
         || run.instructions.iter().any(|planned| planned.action.needs_scratch())
         || run.instructions.iter().any(|planned| match planned.action {
-            Action::Branch(_, target) => !is_linkable(key, target),
+            Action::Branch(_, target) => !is_linkable(target),
             _ => false,
         })
         || run.instructions.last().is_some_and(|last| match last.action {
-            Action::Jump(target) => !is_linkable(key, target),
+            Action::Jump(target) => !is_linkable(target),
             Action::Interpret => false,
             Action::SystemCall | Action::SystemReturn | Action::InterruptReturn => true,
-            _ => !is_linkable(key, last.instruction.next_ip()),
+            _ => !is_linkable(last.instruction.next_ip()),
         });
     if !needed {
         return None;
@@ -168,9 +173,10 @@ fn choose_scratch(key: Key, run: &Run) -> Option<[Register; 3]> {
 }
 
 /// Whether a direct link may lead to `target`: same page, and no instruction there can straddle.
-pub(super) fn is_linkable(key: Key, target: u64) -> bool {
+pub(super) fn is_linkable(key: Key, target: u64, techniques: Techniques) -> bool {
     let target = Linear(target);
-    target.page() == Linear(key.linear).page()
+    techniques.has(Technique::Links)
+        && target.page() == Linear(key.linear).page()
         && target.offset() <= PAGE_SIZE - MAX_INSTRUCTION
         && key.physical & (PAGE_SIZE - 1) <= PAGE_SIZE - MAX_INSTRUCTION
 }
@@ -232,7 +238,12 @@ impl Builder<'_> {
     }
 
     pub(super) fn is_canonical(&self) -> bool {
-        self.scratch == Some(CANONICAL)
+        self.scratch == Some(CANONICAL) && self.hands_over()
+    }
+
+    /// Whether other blocks are entered with scratch registers spilled.
+    pub(super) fn hands_over(&self) -> bool {
+        self.techniques.has(Technique::Handover)
     }
 
     /// Remember that a guest instruction starts here.

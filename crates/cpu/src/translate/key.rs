@@ -21,8 +21,14 @@ pub(crate) struct Key {
 const RELOCATABLE_END: u64 = 0x7fff_7000_0000;
 
 impl Key {
-    pub(super) fn new(physical: Physical, linear: Linear, mode: Mode, plain: bool) -> Self {
-        let relocatable = mode.cpl == 3 && linear.0 < RELOCATABLE_END;
+    /// What lies at an address in some mode; not relocatable, unless it may be.
+    pub(super) fn new(
+        physical: Physical,
+        linear: Linear,
+        mode: Mode,
+        (plain, may_relocate): (bool, bool),
+    ) -> Self {
+        let relocatable = may_relocate && mode.cpl == 3 && linear.0 < RELOCATABLE_END;
         let linear = if relocatable { linear.offset() } else { linear.0 };
         Self { physical: physical.0, linear, mode, plain }
     }

@@ -46,7 +46,7 @@ impl Builder<'_> {
 
     /// Leave the block for a known address.
     pub(super) fn leave_to(&mut self, target: u64) {
-        if is_linkable(self.key, target) {
+        if is_linkable(self.key, target, self.techniques) {
             self.leave_by_link(target);
         } else {
             self.leave_by_jump_cache(target);
@@ -56,9 +56,11 @@ impl Builder<'_> {
     pub(super) fn leave_by_link(&mut self, target: u64) {
         let mut warm = 0;
         if self.scratch.is_some() {
-            self.out.align_displacement();
-            warm = self.out.jump(self.out.here() + 5);
-            self.closings.push(Closing::Jump { at: warm, displacement: 0 });
+            if self.hands_over() {
+                self.out.align_displacement();
+                warm = self.out.jump(self.out.here() + 5);
+                self.closings.push(Closing::Jump { at: warm, displacement: 0 });
+            }
             self.reload();
         }
         self.out.align_displacement();

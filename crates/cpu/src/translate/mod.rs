@@ -52,6 +52,7 @@ use crate::exception::Trap;
 use crate::inspect::Inspection;
 use crate::memory::{Access, Linear, PAGE_SIZE, Physical};
 use crate::package::Package;
+use crate::techniques::Technique;
 use crate::vcpu::{Error, Vcpu};
 use cache::{CACHE_BYTES, CodeCache};
 use decode::Run;
@@ -456,7 +457,8 @@ impl Vcpu {
         }
         let found = self.translate_fetch(linear)?;
         let Some((physical, global)) = found else { return Ok(None) };
-        let key = Key::new(physical, linear, mode, plain);
+        let may_relocate = self.package.techniques.has(Technique::Relocation);
+        let key = Key::new(physical, linear, mode, (plain, may_relocate));
         // Another processor may write the page each time it was protected: that has an end.
         for _ in 0..MAX_ATTEMPTS {
             if let Some(target) = self.known_block(key, set, global)? {
@@ -501,7 +503,9 @@ impl Vcpu {
         if key.is_relocatable() && block.second.is_none() {
             let physical = Physical(key.physical);
             self.tlb.set(set).insert_fetch(linear, physical);
-            self.tlb.physical_jumps.insert(physical, block.cold, block.canonical);
+            if self.package.techniques.has(Technique::PhysicalJumps) {
+                self.tlb.physical_jumps.insert(physical, block.cold, block.canonical);
+            }
         }
         block.cold
     }

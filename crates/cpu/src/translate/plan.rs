@@ -11,6 +11,7 @@ use super::{Mode, Vectors};
 use crate::interpret::{Class, classify_unmasked};
 use crate::memory::Linear;
 use crate::native::stub::{MemoryUse, immediate_bit_form, memory_use};
+use crate::techniques::{Technique, Techniques};
 
 /// How an instruction is translated.
 #[derive(Debug, Clone, Copy)]
@@ -76,6 +77,20 @@ impl Action {
                 | Action::InterruptReturn
                 | Action::Interpret
         )
+    }
+
+    /// The same where some techniques are not used.
+    pub(super) fn by(self, techniques: Techniques) -> Self {
+        let needed = match self {
+            Action::Inline(Inline::SetAccess(_)) => return self,
+            Action::Inline(_) => Technique::Inline,
+            Action::Repeat(_) => Technique::Strings,
+            Action::SystemCall | Action::SystemReturn | Action::InterruptReturn => {
+                Technique::Entries
+            }
+            _ => return self,
+        };
+        if techniques.has(needed) { self } else { Action::Interpret }
     }
 
     /// Whether the host executes the instruction itself.

@@ -36,6 +36,7 @@ use crate::memory::paging::{Accessor, walk};
 use crate::memory::{Access, Flush, Linear, Privilege};
 use crate::state::{CodeSize, SegmentRegister, cr4, efer, rflags};
 use crate::system::{flat, host_time_stamp, null_segment};
+use crate::techniques::Technique;
 use crate::translate::Vectors;
 use crate::vcpu::{Statistics, Vcpu};
 pub use calibrate::stop_cycles;
@@ -320,7 +321,9 @@ impl Vcpu {
 
     fn guest<'a>(&'a self, plan: &'a Plan) -> Guest<'a> {
         let Plan { memory, copies, .. } = plan;
-        Guest { ram: &self.ram, memory, copies, member: self.member, cr3: self.context.regs.cr3 }
+        let batches = self.package.techniques.has(Technique::Batches);
+        let cr3 = self.context.regs.cr3;
+        Guest { ram: &self.ram, memory, copies, member: self.member, cr3, batches }
     }
 
     fn frame(&self) -> direct::Registers {
@@ -487,7 +490,8 @@ impl Vcpu {
         let found = match walk(&self.ram, &self.context.regs, at, access, by) {
             Ok(found) => found,
             Err(exception) => {
-                if let Some(user) = &mut self.user {
+                let premap = self.package.techniques.has(Technique::Premap);
+                if let Some(user) = self.user.as_mut().filter(|_| premap) {
                     user.own_fault = Some((key, at, access));
                 }
                 return self.raise(exception);
@@ -507,7 +511,7 @@ impl Vcpu {
         user.counters.misses += 1;
         let plan = Arc::clone(&user.plan);
         let filled = match user.spaces.fill(space, &self.guest(&plan), at, access) {
-            Ok(Filled::Forbidden) => {
+            Ok(Filled::Forbidden) if self.package.techniques.has(Technique::Copies) => {
                 let (forbidden, page) = (user.spaces.forbidden(), found.physical.page());
                 let translator = self.package.translator();
                 plan.copies.make(&translator, &self.ram, &plan.memory, forbidden, page);

@@ -182,6 +182,8 @@ pub(crate) struct Guest<'a> {
     /// The processor's number in its package.
     pub(crate) member: usize,
     pub(crate) cr3: u64,
+    /// What surrounds a page is mapped with it.
+    pub(crate) batches: bool,
 }
 
 /// The spaces of one processor.
@@ -345,14 +347,14 @@ impl Spaces {
         at: Linear,
         access: Access,
     ) -> Result<Filled, Error> {
-        let Some(_) = user_page(guest.ram, guest.cr3, at) else { return Ok(Filled::Refused) };
+        let Some(missed) = user_page(guest.ram, guest.cr3, at) else { return Ok(Filled::Refused) };
         if self.slots[number].as_ref().is_some_and(|it| it.mappings > MAX_MAPPINGS) {
             self.empty(number)?;
         }
         let mut wanted = Vec::with_capacity(512);
         let it = self.slots[number].as_mut().expect("the number comes from `select`");
         let mut lists = self.removable.lists();
-        user_pages(guest.ram, guest.cr3, at, |page| {
+        let mut want = |page: UserPage| {
             let mapped = guest.wanted(&page, &it.pages, self.forbidden, page.linear == at.page());
             let Some(mapped) = mapped else { return };
             let alias = (number, page.linear.0 / PAGE_SIZE);
@@ -364,7 +366,11 @@ impl Spaces {
                 add(&mut lists.copies, page.physical.0, alias);
             }
             wanted.push((page.linear.0, mapped));
-        });
+        };
+        match guest.batches {
+            true => user_pages(guest.ram, guest.cr3, at, want),
+            false => want(missed),
+        }
         // A page may have got translations since we looked; who translates has not seen our entry
         // in the lists then (memory/ram.rs).
         for (linear, mapped) in wanted.iter_mut().filter(|(_, mapped)| mapped.write) {
