@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! cargo run --release -p bench -- [--quick] [--against host,tcg,uml,gvisor] [--only NAME,...]
-//!     [--rounds N] [--variants NAME,...|all] [--pin] [--out DIRECTORY]
+//!     [--ladder] [--rounds N] [--variants NAME,...|all] [--pin] [--out DIRECTORY]
 //! ```
 //!
 //! What it is not: a test. Nothing here runs in continuous integration but the tests of its own
@@ -59,8 +59,9 @@ fn main() -> ExitCode {
 
 fn measure(options: &Options) -> Result<(), Box<dyn std::error::Error>> {
     let files = files::Files::prepare(options)?;
-    let systems = systems::installed(options, &files);
+    let (systems, absent) = systems::installed(options, &files);
     let mut results = Results::new(systems);
+    results.remarks = absent;
     let rounds = options.programs.rounds.max(options.applications.rounds);
     for number in 1..=rounds {
         for system in 0..results.systems.len() {

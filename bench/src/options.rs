@@ -10,11 +10,12 @@ use crate::variants::{self, Variant};
 /// For those who asked for something else.
 pub const USAGE: &str = "\
 usage: bench [OPTION]...
-  --quick            less of everything: ten minutes for host and tcg instead of an hour for all
+  --quick            less of everything: five minutes for host and tcg instead of hours for all
+  --ladder           what each technique of biv is worth, and nothing else: twenty minutes
   --against LIST     systems to compare with: host, tcg, uml, gvisor (default: all)
   --only LIST        only numbers whose names contain one of these words
   --rounds N         rounds (default: 5 of the programs, 3 of the applications; 3 and 1 if quick)
-  --variants LIST    ways to run biv, by name, or all (default: all, or the first if quick)
+  --variants LIST    ways to run biv, by name, or all (default: all, or only the first if quick)
   --pin              keep every one-processor system on one CPU, not only those that profit
   --out DIRECTORY    where tables, CSV, charts and logs go (default: target/bench)
   --list             print the names of numbers and variants, and end";
@@ -53,6 +54,7 @@ pub struct Options {
 
 const FULL: Amount = Amount { rounds: 5, milliseconds: 40, repeat: 5, scale: 100 };
 const QUICK: Amount = Amount { rounds: 3, milliseconds: 10, repeat: 3, scale: 25 };
+const LADDER: Amount = Amount { rounds: 3, scale: 25, ..FULL };
 
 impl Options {
     /// Understand the command line.
@@ -66,14 +68,16 @@ impl Options {
             pin: false,
             out: PathBuf::from("target/bench"),
         };
-        let (mut quick, mut rounds, mut chosen) = (false, None, None);
+        let (mut quick, mut ladder, mut rounds) = (false, false, None);
+        let (mut chosen, mut against, mut only) = (None, None, None);
         while let Some(argument) = arguments.next() {
             let mut value = || arguments.next().ok_or(format!("{argument} needs a value"));
             match argument.as_str() {
                 "--quick" => quick = true,
                 "--pin" => options.pin = true,
-                "--against" => options.against = families(&value()?)?,
-                "--only" => options.numbers = matching(&value()?)?,
+                "--ladder" => ladder = true,
+                "--against" => against = Some(families(&value()?)?),
+                "--only" => only = Some(matching(&value()?)?),
                 "--variants" => chosen = Some(value()?),
                 "--out" => options.out = value()?.into(),
                 "--rounds" => {
@@ -84,13 +88,20 @@ impl Options {
                 other => return Err(format!("unknown option {other}")),
             }
         }
+        if ladder {
+            (options.programs, options.applications) = (LADDER, LADDER);
+            (options.against, options.numbers) = (Vec::new(), numbers::LADDER.to_vec());
+        }
         if quick {
             (options.programs, options.applications) = (QUICK, Amount { rounds: 1, ..QUICK });
         }
+        options.against = against.unwrap_or(options.against);
+        options.numbers = only.unwrap_or(options.numbers);
         if let Some(rounds) = rounds {
             (options.programs.rounds, options.applications.rounds) = (rounds, rounds);
         }
-        let chosen = chosen.unwrap_or_else(|| if quick { "default" } else { "all" }.into());
+        let all = ladder || !quick;
+        let chosen = chosen.unwrap_or_else(|| if all { "all" } else { "default" }.into());
         options.variants = variants::named(&chosen)?;
         Ok(options)
     }
@@ -140,7 +151,8 @@ fn listing() -> String {
     }
     text.push_str("ways to run biv:\n");
     for variant in variants::ALL {
-        text.push_str(&format!("  {:<18} {}\n", variant.name, variant.options.join(" ")));
+        let (options, parameters) = (variant.options.join(" "), variant.parameters);
+        text.push_str(&format!("  {:<18} {options}{parameters}\n", variant.name));
     }
     text
 }
@@ -161,6 +173,17 @@ mod tests {
         assert_eq!(options.against, [Family::Host]);
         assert_eq!((options.programs.rounds, options.applications.scale), (7, 25));
         assert!(options.needs(Root::Programs) && !options.needs(Root::Applications));
+    }
+
+    #[test]
+    fn the_ladder_is_about_nobody_else() {
+        let options = parse("--ladder").unwrap();
+        assert!(options.against.is_empty() && options.variants.len() == variants::ALL.len());
+        assert_eq!(options.numbers.len(), numbers::LADDER.len());
+        let options = parse("--ladder --quick --only fork --against tcg").unwrap();
+        assert_eq!((options.against.len(), options.numbers.len()), (1, 2));
+        assert_eq!((options.programs.rounds, options.variants.len()), (3, variants::ALL.len()));
+        assert_eq!(parse("--quick").unwrap().variants.len(), 1);
     }
 
     #[test]

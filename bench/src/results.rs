@@ -8,8 +8,8 @@ use crate::systems::{Family, System};
 pub enum Outcome {
     /// Nanoseconds, bytes or a rate.
     Value(f64),
-    /// The system has no such thing.
-    Unsupported,
+    /// The system has no such thing; why.
+    Absent(String),
     /// It broke, twice; how.
     Failed(String),
 }
@@ -78,9 +78,36 @@ impl Results {
         let values =
             self.samples.iter().filter(of_both).filter_map(|sample| match sample.outcome {
                 Outcome::Value(value) => Some(value),
-                Outcome::Unsupported | Outcome::Failed(_) => None,
+                Outcome::Absent(_) | Outcome::Failed(_) => None,
             });
         Spread::of(values.collect())
+    }
+
+    /// How many times as long it takes on one system as on another, or how many times as little is
+    /// done: of each round, in which they were measured soon after each other.
+    pub fn factor(&self, system: usize, base: usize, number: &Number) -> Option<Spread> {
+        let in_round = |system: usize, round: usize| {
+            self.samples.iter().find_map(|sample| match sample.outcome {
+                Outcome::Value(value)
+                    if (sample.system, sample.round) == (system, round)
+                        && sample.number == number =>
+                {
+                    Some(value)
+                }
+                _ => None,
+            })
+        };
+        let rounds = 1..=self.samples.iter().map(|sample| sample.round).max()?;
+        let factor =
+            |round| Some(number.unit.speed(in_round(base, round)?, in_round(system, round)?));
+        Spread::of(rounds.filter_map(factor).collect())
+    }
+
+    /// What a way to run `biv` is compared with.
+    pub fn base(&self, system: usize) -> Option<usize> {
+        let base = self.systems[system].variant?.base;
+        let is_base = |other: &System| other.variant.is_some_and(|variant| variant.name == base);
+        self.systems.iter().position(is_base).filter(|&base| base != system)
     }
 
     /// What a family's best member reached: for `biv`, what users get.
@@ -99,6 +126,21 @@ impl Results {
     pub fn members(&self, family: Family) -> Vec<usize> {
         let is_member = |&system: &usize| self.systems[system].family == family;
         (0..self.systems.len()).filter(is_member).collect()
+    }
+
+    /// Why there are no values, each reason once.
+    pub fn absences(&self) -> Vec<String> {
+        let mut lines: Vec<String> = Vec::new();
+        for sample in &self.samples {
+            if let Outcome::Absent(why) = &sample.outcome {
+                let name = &self.systems[sample.system].name;
+                let line = format!("{name}: {} is absent: {why}", sample.number.name);
+                if !lines.contains(&line) {
+                    lines.push(line);
+                }
+            }
+        }
+        lines
     }
 
     /// Numbers that were tried at all, in the order of the table.
@@ -128,8 +170,29 @@ mod tests {
     }
 
     #[test]
+    fn factors_are_of_the_same_round() {
+        let systems = [Family::Biv, Family::Host].map(|family| System::new(family, "", &[]));
+        let mut results = Results::new(systems.into());
+        let number = numbers::ALL[0];
+        let mut add = |round, system, outcome| {
+            results.samples.push(Sample { round, system, number, outcome });
+        };
+        for (round, base, other) in [(1, 10.0, 20.0), (2, 100.0, 100.0), (3, 10.0, 15.0)] {
+            add(round, 0, Outcome::Value(base));
+            add(round, 1, Outcome::Value(other));
+        }
+        add(4, 0, Outcome::Value(1.0));
+        add(4, 1, Outcome::Absent("too young".into()));
+        add(5, 1, Outcome::Absent("too young".into()));
+        let expected = Spread { median: 1.5, min: 1.0, max: 2.0 };
+        assert_eq!(results.factor(1, 0, number), Some(expected));
+        assert_eq!(results.factor(1, 0, numbers::ALL[1]), None);
+        assert_eq!(results.absences().len(), 1);
+    }
+
+    #[test]
     fn the_best_of_a_family_is_the_fastest_but_for_our_own() {
-        let system = |family| System { name: String::new(), family, options: Vec::new() };
+        let system = |family| System::new(family, "", &[]);
         let families = [Family::Biv, Family::Biv, Family::Tcg, Family::Tcg];
         let mut results = Results::new(families.map(system).into());
         let number = numbers::ALL[0];

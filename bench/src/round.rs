@@ -81,18 +81,19 @@ pub fn measure(
         if round > options.amount(shape.root).rounds {
             continue;
         }
-        let of_shape = |number: &&&Number| number.work.shape() == shape;
+        let who = results.systems[system].clone();
+        let of_shape = |number: &&&Number| number.work.shape() == shape && who.measures(number);
         let numbers: Vec<_> = options.numbers.iter().filter(of_shape).copied().collect();
         if numbers.is_empty() {
             continue;
         }
-        let who = results.systems[system].clone();
         eprintln!("round {round}: {}, {:?}, {} CPU", who.name, shape.root, shape.processors);
         let run = Run { system: &who, shape, options, files, round };
         let (outcomes, remarks) = run.with_retries(&numbers);
         results.remarks.extend(remarks);
         for number in numbers {
-            let outcome = outcomes.get(number.name).cloned().unwrap_or(Outcome::Unsupported);
+            let missing = || Outcome::Absent("it was not tried".into());
+            let outcome = outcomes.get(number.name).cloned().unwrap_or_else(missing);
             results.samples.push(Sample { round, system, number, outcome });
         }
     }
@@ -161,7 +162,12 @@ impl Run<'_> {
         // Not every system starts anything, and not every one can be looked into.
         if transcript.trouble.is_none() {
             for number in numbers.iter().filter(|number| number.work == Work::Outside) {
-                transcript.outcomes.entry(number.name.into()).or_insert(Outcome::Unsupported);
+                let why = match self.system.family.boots() {
+                    true => "it cannot be looked into",
+                    false => "it is no machine",
+                };
+                let absent = Outcome::Absent(why.into());
+                transcript.outcomes.entry(number.name.into()).or_insert(absent);
             }
         }
         transcript
@@ -216,7 +222,10 @@ impl Run<'_> {
                     patience = number.map_or(patience, |number| number.work.patience_seconds());
                 }
                 Some(Line::Value(name, value)) => keep(name, Outcome::Value(value)),
-                Some(Line::Unsupported(name)) => keep(name, Outcome::Unsupported),
+                Some(Line::Unsupported(name)) => {
+                    let why = "its processor lacks what the program needs";
+                    keep(name, Outcome::Absent(why.into()));
+                }
                 Some(Line::Failed(_) | Line::Init) | None => {}
                 Some(Line::Idle) => {
                     let memory = self.shape.memory_mib();

@@ -73,6 +73,20 @@ pub const ALL: [&Number; 33] = [
     &memory::NUMBER,
 ];
 
+/// What shows the worth of techniques (variants.rs): computing, entries into the kernel, page faults,
+/// processes, and programs that do everything.
+pub const LADDER: [&Number; 9] = [
+    &sha256::NUMBER,
+    &nbody::NUMBER,
+    &null_syscall::NUMBER,
+    &anonymous_fault::NUMBER,
+    &fork_exec::NUMBER,
+    &true_loop::NUMBER,
+    &build::NUMBER,
+    &sqlite::NUMBER,
+    &launch::NUMBER,
+];
+
 #[cfg(test)]
 mod tests {
     use super::ALL;

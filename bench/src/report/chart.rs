@@ -43,9 +43,10 @@ pub fn against_host(results: &Results) -> String {
     )
 }
 
-/// Every variant's speed, relative to what users get.
+/// Every mode's speed, relative to what users get.
 pub fn variants(results: &Results) -> String {
-    let members = results.members(Family::Biv);
+    let mut members = results.members(Family::Biv);
+    members.retain(|&member| results.systems[member].is_whole());
     let (Some(&first), others) = (members.first(), members.get(1..).unwrap_or_default()) else {
         return draw("", &[], &[]);
     };
@@ -57,7 +58,7 @@ pub fn variants(results: &Results) -> String {
     });
     let names: Vec<&str> =
         others.iter().map(|&other| results.systems[other].name.as_str()).collect();
-    draw("Speed of each variant, as a fraction of biv's", &names, &groups.collect::<Vec<_>>())
+    draw("Speed of each mode, as a fraction of biv's", &names, &groups.collect::<Vec<_>>())
 }
 
 fn draw(title: &str, series: &[&str], groups: &[Group]) -> String {

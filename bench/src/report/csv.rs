@@ -11,7 +11,7 @@ pub fn samples(results: &Results) -> String {
         let (unit, system) = (sample.number.unit, &results.systems[sample.system].name);
         let value = match &sample.outcome {
             Outcome::Value(value) => (value / unit.divisor).to_string(),
-            Outcome::Unsupported => "unsupported".into(),
+            Outcome::Absent(why) => format!("absent: {}", why.replace([',', '\n'], ";")),
             Outcome::Failed(why) => format!("failed: {}", why.replace([',', '\n'], ";")),
         };
         let name = sample.number.name;

@@ -1,69 +1,107 @@
-//! The ladder: what each technique is worth, by what `biv` reaches without it.
+//! The ladder: what each technique is worth, by how much longer work takes without it.
 
-use crate::results::{Results, Spread, geometric_mean};
-use crate::systems::Family;
+use crate::number::Number;
+use crate::numbers;
+use crate::results::{Results, Spread};
 
 use super::table::{amount, markdown};
 
-/// Every variant beside `biv` as users get it, with the factor between them; nothing where only
-/// that was measured.
+/// What is known of one technique: what was left out, from what, and a factor for each number.
+pub struct Rung {
+    /// The variant.
+    pub name: &'static str,
+    /// What it is compared with.
+    pub base: &'static str,
+    /// In the order of [`numbers`].
+    pub factors: Vec<Option<Spread>>,
+}
+
+/// What the ladder is about and has been measured.
+pub fn numbers(results: &Results) -> Vec<&'static Number> {
+    let measured = results.numbers();
+    numbers::LADDER.into_iter().filter(|number| measured.contains(number)).collect()
+}
+
+/// All rungs, if anything but modes was measured.
+pub fn rungs(results: &Results) -> Option<Vec<Rung>> {
+    let rung = |system: usize| {
+        let (variant, base) = (results.systems[system].variant?, results.base(system)?);
+        let factor = |number: &Number| results.factor(system, base, number);
+        let factors = numbers(results).into_iter().map(factor).collect();
+        Some(Rung { name: variant.name, base: variant.base, factors })
+    };
+    results.systems.iter().any(|system| !system.is_whole()).then_some(())?;
+    Some((0..results.systems.len()).filter_map(rung).collect())
+}
+
+/// Two tables: what is reached with everything, and the factors.
 pub fn table(results: &Results) -> Option<String> {
-    let members = results.members(Family::Biv);
-    let (&first, others) = members.split_first()?;
-    if others.is_empty() {
-        return None;
-    }
-    let mut head = vec!["work".to_owned(), "unit".to_owned(), "biv".to_owned()];
-    head.extend(others.iter().map(|&other| results.systems[other].name.clone()));
-    let mut rows = vec![head];
-    let mut factors = vec![Vec::new(); others.len()];
-    for number in results.numbers() {
-        let shown = |spread: Option<Spread>| {
-            spread.map_or("-".to_owned(), |spread| amount(spread.median / number.unit.divisor))
+    let rungs = rungs(results)?;
+    let numbers = numbers(results);
+    let names = || numbers.iter().map(|number| number.name.to_owned());
+    let mut rows = vec![vec!["with everything".to_owned()]];
+    rows[0].extend(names());
+    let is_base = |system: &usize| {
+        rungs.iter().any(|rung| {
+            results.systems[*system].variant.is_some_and(|variant| variant.name == rung.base)
+        })
+    };
+    for system in (0..results.systems.len()).filter(is_base) {
+        let reached = |number: &&Number| {
+            let Some(spread) = results.spread(system, number) else { return "-".to_owned() };
+            format!("{} {}", amount(spread.median / number.unit.divisor), number.unit.name)
         };
-        let own = results.spread(first, number);
-        let mut row = vec![number.title.to_owned(), number.unit.name.to_owned(), shown(own)];
-        for (&other, factors) in others.iter().zip(&mut factors) {
-            let other = results.spread(other, number);
-            let mut cell = shown(other);
-            if let (Some(own), Some(other)) = (own, other) {
-                // How many times as long it takes, or as little it does.
-                let factor = number.unit.speed(own.median, other.median);
-                factors.push(factor);
-                cell.push_str(&format!(" (x {factor:.2})"));
-            }
-            row.push(cell);
-        }
+        let mut row = vec![results.systems[system].name.clone()];
+        row.extend(numbers.iter().map(reached));
         rows.push(row);
     }
-    let mut last = vec!["geometric mean".to_owned(), String::new(), String::new()];
-    let mean = |factors: &Vec<f64>| {
-        geometric_mean(factors).map_or("-".to_owned(), |mean| format!("(x {mean:.2})"))
-    };
-    last.extend(factors.iter().map(mean));
-    rows.push(last);
-    Some(markdown(&rows))
+    let mut factors = vec![vec!["variant".to_owned(), "against".to_owned()]];
+    factors[0].extend(names());
+    for rung in &rungs {
+        let mut row = vec![rung.name.to_owned(), rung.base.to_owned()];
+        row.extend(rung.factors.iter().map(|factor| factor.map_or("-".to_owned(), shown)));
+        factors.push(row);
+    }
+    Some(format!("{}\n{}", markdown(&rows), markdown(&factors)))
+}
+
+fn shown(Spread { median, min, max }: Spread) -> String {
+    format!("{median:.2} ({min:.2}..{max:.2})")
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use super::*;
     use crate::results::{Outcome, Sample};
-    use crate::systems::System;
+    use crate::systems::{Family, System};
+    use crate::variants;
+
+    /// `biv`, which takes 10, and without links, which takes as long as said.
+    pub fn without_links(times: &[f64]) -> Results {
+        let system =
+            |variant| System { variant: Some(variant), ..System::new(Family::Biv, "biv", &[]) };
+        let chosen = variants::named("no-links").unwrap();
+        let mut results = Results::new(chosen.into_iter().map(system).collect());
+        let number = numbers::LADDER[0];
+        for (index, &time) in times.iter().enumerate() {
+            for (system, value) in [10.0, time].into_iter().enumerate() {
+                let outcome = Outcome::Value(value);
+                results.samples.push(Sample { round: index + 1, system, number, outcome });
+            }
+        }
+        results
+    }
 
     #[test]
-    fn a_variant_that_takes_twice_as_long_is_worth_two() {
-        let system =
-            |name: &str| System { name: name.into(), family: Family::Biv, options: Vec::new() };
-        let mut results = Results::new(vec![system("biv"), system("biv direct")]);
-        let number = crate::numbers::ALL[0];
-        for (system, value) in [3000.0, 6000.0].into_iter().enumerate() {
-            let outcome = Outcome::Value(value);
-            results.samples.push(Sample { round: 1, system, number, outcome });
-        }
-        let table = table(&results).unwrap();
-        assert!(table.contains("6.00 (x 2.00)"), "{table}");
-        assert!(table.lines().last().unwrap().contains("(x 2.00)"));
+    fn a_rung_says_how_much_longer_it_takes() {
+        let table = table(&without_links(&[20.0, 15.0, 25.0])).unwrap();
+        let line = table.lines().last().unwrap();
+        assert!(line.contains("no-links") && line.contains("| 2.00 (1.50..2.50) |"), "{table}");
+    }
+
+    #[test]
+    fn modes_alone_are_no_ladder() {
+        let mut results = without_links(&[20.0]);
         results.systems.pop();
         results.samples.pop();
         assert_eq!(super::table(&results), None);

@@ -10,7 +10,9 @@ use crate::results::Results;
 mod chart;
 mod csv;
 mod ladder;
+mod ladder_chart;
 mod table;
+mod variants;
 
 /// Every single measurement, as `samples.csv`.
 pub fn write_samples(results: &Results, directory: &Path) -> io::Result<()> {
@@ -21,14 +23,19 @@ pub fn write_samples(results: &Results, directory: &Path) -> io::Result<()> {
 /// Print the tables; write them to `bench.md`, the medians to `bench.csv`, the charts beside them.
 pub fn write(results: &Results, options: &Options) -> io::Result<()> {
     let mut text = table::promises(results);
-    let ladder = ladder::table(results);
-    if let Some(ladder) = &ladder {
-        text.push_str("\nEach variant against biv as users get it:\n\n");
-        text.push_str(ladder);
+    let modes = variants::table(results);
+    if let Some(modes) = &modes {
+        text.push_str("\nEach mode against biv as users get it:\n\n");
+        text.push_str(modes);
     }
-    if !results.remarks.is_empty() {
+    if let Some(ladder) = ladder::table(results) {
+        text.push_str("\nThe ladder: how many times as long it takes without a technique.\n\n");
+        text.push_str(&ladder);
+    }
+    let remarks = [results.remarks.clone(), results.absences()].concat();
+    if !remarks.is_empty() {
         text.push_str("\nRemarks:\n\n");
-        for remark in &results.remarks {
+        for remark in &remarks {
             text.push_str(&format!("- {remark}\n"));
         }
     }
@@ -38,8 +45,11 @@ pub fn write(results: &Results, options: &Options) -> io::Result<()> {
     fs::write(out.join("bench.md"), text)?;
     fs::write(out.join("bench.csv"), csv::spreads(results))?;
     fs::write(out.join("bench.svg"), chart::against_host(results))?;
-    if ladder.is_some() {
-        fs::write(out.join("ladder.svg"), chart::variants(results))?;
+    if modes.is_some() {
+        fs::write(out.join("modes.svg"), chart::variants(results))?;
+    }
+    if let Some(rungs) = ladder::rungs(results) {
+        fs::write(out.join("ladder.svg"), ladder_chart::draw(&ladder::numbers(results), &rungs))?;
     }
     eprintln!("written to {}", out.display());
     Ok(())

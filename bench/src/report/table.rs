@@ -72,14 +72,16 @@ pub fn promises(results: &Results) -> String {
 
 fn cell(results: &Results, family: Family, number: &Number) -> String {
     let Some(Spread { median, min, max }) = results.best(family, number) else {
-        let failed = |member: usize| {
-            results.samples.iter().any(|sample| {
-                let here = sample.system == member && sample.number == number;
-                here && matches!(sample.outcome, Outcome::Failed(_))
-            })
-        };
-        let crashed = results.members(family).into_iter().any(failed);
-        return if crashed { "crashed" } else { "-" }.into();
+        let members = results.members(family);
+        let of_them = results
+            .samples
+            .iter()
+            .filter(|sample| members.contains(&sample.system) && sample.number == number);
+        let words = of_them.map(|sample| match sample.outcome {
+            Outcome::Failed(_) => "crashed",
+            _ => "absent",
+        });
+        return words.max().unwrap_or("-").into();
     };
     let [median, min, max] = [median, min, max].map(|value| amount(value / number.unit.divisor));
     if family == Family::Biv { format!("{median} ({min}..{max})") } else { median }
@@ -135,8 +137,7 @@ mod tests {
 
     #[test]
     fn a_miss_and_a_better_peer_are_shown() {
-        let system =
-            |family: Family| System { name: family.name().into(), family, options: Vec::new() };
+        let system = |family: Family| System::new(family, family.name(), &[]);
         let families = [Family::Biv, Family::Host, Family::Tcg, Family::Uml];
         let mut results = Results::new(families.map(system).into());
         let is_stat = |number: &&Number| number.name == "stat";

@@ -7,22 +7,22 @@ use super::{Family, Settings, System};
 use crate::files::Files;
 use crate::options::Options;
 
-/// One for each variant, the first as users get it.
-pub fn systems(options: &Options, files: &Files) -> Vec<System> {
+/// One for each variant, the first as users get it; and why any is not there.
+pub fn systems(options: &Options, files: &Files) -> (Vec<System>, Vec<String>) {
     let help = super::help(&files.biv.display().to_string(), &["run", "--help"]);
-    let mut systems = Vec::new();
-    for (index, variant) in options.variants.iter().enumerate() {
+    let (mut systems, mut absent) = (Vec::new(), Vec::new());
+    for (index, &variant) in options.variants.iter().enumerate() {
         let long = |option: &&&str| option.starts_with("--");
+        let name = if index == 0 { "biv".to_owned() } else { format!("biv {}", variant.name) };
         match variant.options.iter().filter(long).find(|option| !knows(&help, option)) {
-            Some(option) => eprintln!("{} is left out: this biv has no {option}", variant.name),
-            None if index == 0 => systems.push(System::new(Family::Biv, "biv", variant.options)),
+            Some(option) => absent.push(format!("{name} is absent: this biv has no {option}")),
             None => {
-                let name = format!("biv {}", variant.name);
-                systems.push(System::new(Family::Biv, &name, variant.options));
+                let system = System::new(Family::Biv, &name, variant.options);
+                systems.push(System { variant: Some(variant), ..system });
             }
         }
     }
-    systems
+    (systems, absent)
 }
 
 /// Whether a help text describes an option.
@@ -49,7 +49,9 @@ pub fn command(
         .arg(&files.kernel)
         .arg("--initrd")
         .arg(files.archive(settings.shape.root));
-    command.args(["--append", &settings.kernel_parameters("console=ttyS0 quiet panic=-1")]);
+    let own = system.variant.map_or("", |variant| variant.parameters);
+    let parameters = format!("console=ttyS0 quiet panic=-1 {own}");
+    command.args(["--append", &settings.kernel_parameters(parameters.trim_end())]);
     command
 }
 

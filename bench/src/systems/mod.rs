@@ -5,8 +5,10 @@ use std::io;
 use std::process::{Command, Stdio};
 
 use crate::files::Files;
-use crate::number::Shape;
+use crate::number::{Number, Shape};
+use crate::numbers;
 use crate::options::{Amount, Options};
+use crate::variants::Variant;
 
 mod biv;
 mod gvisor;
@@ -50,8 +52,9 @@ impl Family {
     }
 
     /// Whether its processes stay on one CPU while they are given one: the host, because it is what
-    /// one virtual CPU is compared with; User-Mode Linux and gVisor, because they are faster so. A
-    /// machine has threads beside its virtual CPU's, which are its own affair.
+    /// one virtual CPU is compared with; User-Mode Linux and gVisor, because they are faster so. (The
+    /// former has one CPU, and stays on one, whatever it is given.) A machine has threads beside its
+    /// virtual CPU's, which are its own affair.
     fn is_pinned(self) -> bool {
         matches!(self, Family::Host | Family::Uml | Family::Gvisor)
     }
@@ -66,6 +69,8 @@ pub struct System {
     pub family: Family,
     /// What distinguishes it from others of its family.
     pub options: Vec<String>,
+    /// The way to run `biv`, if that is what it is.
+    pub variant: Option<&'static Variant>,
 }
 
 /// What a run is to do.
@@ -102,14 +107,25 @@ impl Settings {
 pub const RUNNER: &str = "/bench/runner";
 
 impl System {
-    fn new(family: Family, name: &str, options: &[&str]) -> System {
+    pub(crate) fn new(family: Family, name: &str, options: &[&str]) -> System {
         let options = options.iter().map(|&option| option.into()).collect();
-        System { name: name.into(), family, options }
+        System { name: name.into(), family, options, variant: None }
+    }
+
+    /// Whether everything is measured in it, and not only what the ladder is about.
+    pub fn is_whole(&self) -> bool {
+        self.variant.is_none_or(|variant| !variant.rung)
+    }
+
+    /// Whether a number is measured in it.
+    pub fn measures(&self, number: &Number) -> bool {
+        self.is_whole() || numbers::LADDER.contains(&number)
     }
 
     /// How to start it.
     pub fn command(&self, files: &Files, settings: &Settings) -> io::Result<Command> {
-        let one_cpu = settings.shape.processors == 1 && (settings.pin || self.family.is_pinned());
+        let one_cpu = (settings.shape.processors == 1 && (settings.pin || self.family.is_pinned()))
+            || self.family == Family::Uml;
         let start = |program: &std::path::Path| match files.cpu.as_ref().filter(|_| one_cpu) {
             None => Command::new(program),
             Some(cpu) => {
@@ -128,9 +144,9 @@ impl System {
     }
 }
 
-/// What was asked for and is there; what is not there is said.
-pub fn installed(options: &Options, files: &Files) -> Vec<System> {
-    let mut systems = biv::systems(options, files);
+/// What was asked for and is there, and why anything is not.
+pub fn installed(options: &Options, files: &Files) -> (Vec<System>, Vec<String>) {
+    let (mut systems, mut absent) = biv::systems(options, files);
     for family in &options.against {
         let found = match family {
             Family::Biv => Ok(Vec::new()),
@@ -141,10 +157,11 @@ pub fn installed(options: &Options, files: &Files) -> Vec<System> {
         };
         match found {
             Ok(found) => systems.extend(found),
-            Err(why) => eprintln!("{} is left out: {why}", family.name()),
+            Err(why) => absent.push(format!("{} is absent: {why}", family.name())),
         }
     }
-    systems
+    absent.iter().for_each(|line| eprintln!("{line}"));
+    (systems, absent)
 }
 
 /// What a program prints, if it is there and content.
