@@ -22,7 +22,7 @@
 //! of guest memory nor one of a block, it looks whether somebody wants to be alone, and waits if so.
 //! Locks are taken in this order: `world`, then `translator`. Nobody waits for `world` while busy.
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crate::inspect::{Inspection, Tracer};
@@ -59,6 +59,8 @@ pub struct Package {
     pub(crate) stopper: Stopper,
     /// The kernel's half of the linear address space, unless it is switched off.
     pub(crate) mirror: Option<Mirror>,
+    /// There has been user code while SMAP was off ([`Vcpu::is_user_open`]).
+    pub(crate) has_users: AtomicBool,
     /// How user code is run directly, if it may be.
     pub(crate) plan: Option<Arc<Plan>>,
     /// What blocks and helpers may make use of.
@@ -152,6 +154,7 @@ impl Package {
         Ok(Arc::new(Self {
             ram: Arc::new(Ram::new(regions)),
             stopper: Stopper::new(translator.cache.start()),
+            has_users: AtomicBool::new(false),
             plan,
             techniques,
             translator: Mutex::new(translator),

@@ -142,6 +142,25 @@ impl Vcpu {
         self.package.mirror.is_some() && regs.cr0 & cr0::PG != 0 && regs.long_mode()
     }
 
+    /// Whether the kernel may mean memory of its users: with SMAP, if it says so by EFLAGS.AC; without,
+    /// always, once there are users. (What it means otherwise is above all of theirs, or nothing.)
+    pub(crate) fn is_user_open(&self) -> bool {
+        let regs = &self.context.regs;
+        if regs.cr4 & cr4::SMAP == 0 {
+            return self.package.has_users.load(Ordering::Relaxed);
+        }
+        regs.cpl == 0 && regs.alignment_flag != 0
+    }
+
+    /// Take note of user code in a machine whose kernel does without SMAP.
+    pub(crate) fn note_users(&self) {
+        let regs = &self.context.regs;
+        let has_users = &self.package.has_users;
+        if regs.cpl == 3 && regs.cr4 & cr4::SMAP == 0 && !has_users.load(Ordering::Relaxed) {
+            has_users.store(true, Ordering::Relaxed);
+        }
+    }
+
     /// Enter what translated kernel code missed at host address `address` into the mirror; whether
     /// the access can be repeated.
     pub(crate) fn fill_mirror(&mut self, address: u64, access: Access) -> bool {

@@ -25,6 +25,15 @@
 //! All addresses below [`BASE`] are the mirror's: whatever else were there, a guest's kernel could read
 //! and write by naming it. So `biv` is linked above it (crates/biv/build.rs), the host maps from the
 //! top of the address space downwards, and a process that has anything there goes without a mirror.
+//!
+//! What is above [`BASE`], which is this process, would be reached by linear addresses from 0 to 2 TiB,
+//! which are users'. So where a kernel may mean memory of its users ([`Vcpu::is_user_open`]) all is looked
+//! up but its stack and its variables. A kernel that names such an address anywhere else does what SMAP
+//! forbids, and is not stopped: it reads and writes this process. A program under an honest kernel cannot
+//! have it do so; a hostile kernel owns this process and gains nothing by it (ARCHITECTURE.md, A guest that
+//! breaks out).
+//!
+//! [`Vcpu::is_user_open`]: crate::vcpu::Vcpu::is_user_open
 
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -4,7 +4,7 @@
 //! any other change of control, with an instruction for the interpreter, at a bound, or where
 //! three registers would no longer be free for look-ups.
 
-use iced_x86::{Decoder, DecoderError, Instruction};
+use iced_x86::{Decoder, DecoderError, Instruction, OpKind, Register};
 use rustc_hash::FxHashSet;
 
 use super::inline::Inline;
@@ -98,14 +98,33 @@ impl Mirrored {
         let on = key.mode.native && key.mode.cpl == 0;
         let exceptions =
             if on { translator.exceptions_in(key.physical) } else { FxHashSet::default() };
-        Self { on, user_access: false, exceptions }
+        Self { on, user_access: key.mode.user_open, exceptions }
     }
 
-    fn next(&mut self, action: &Action, physical: u64) -> bool {
-        if let Action::Inline(Inline::SetAccess(open)) = action {
-            self.user_access = *open;
+    fn next(&mut self, planned: &Planned, physical: u64) -> bool {
+        if let Action::Inline(Inline::SetAccess(open)) = planned.action {
+            self.user_access = open;
         }
-        self.on && !self.user_access && !self.exceptions.contains(&physical)
+        self.on
+            && (!self.user_access || is_kernels_own(planned))
+            && !self.exceptions.contains(&physical)
+    }
+}
+
+/// Whether an instruction accesses only what is the kernel's at all times: its stack, its variables,
+/// and those of the processor.
+fn is_kernels_own(planned: &Planned) -> bool {
+    let instruction = &planned.instruction;
+    match planned.action {
+        Action::Push(_) | Action::PushConstant(_) | Action::Pop(_) => true,
+        Action::Call(_) | Action::Return(_) | Action::InterruptReturn => true,
+        Action::CallIndirect if instruction.op0_kind() == OpKind::Register => true,
+        Action::Memory(_) => {
+            let named = matches!(instruction.memory_base(), Register::None | Register::RIP);
+            let on_stack = instruction.memory_base() == Register::RSP;
+            (named || on_stack) && instruction.memory_index() == Register::None
+        }
+        _ => false,
     }
 }
 
@@ -157,9 +176,10 @@ impl Vcpu {
                 break;
             }
             run.registers = registers;
-            let native = mirrored.next(&action, key.physical + u64::from(delta));
+            let mut planned = Planned { instruction, action, delta, native: false, span: None };
+            planned.native = mirrored.next(&planned, key.physical + u64::from(delta));
             run.vectors |= action.is_copied() && plan::touches_vectors(&instruction);
-            run.instructions.push(Planned { instruction, action, delta, native, span: None });
+            run.instructions.push(planned);
             branches += usize::from(matches!(action, Action::Branch(..)));
             if action.ends_block() || branches == MAX_BRANCHES {
                 break;

@@ -40,7 +40,7 @@ const MAX_INSTRUCTION: u64 = 15;
 /// What is to be written after the straight line.
 pub(super) enum Later {
     /// The taken side of a conditional jump: displacement to patch, target.
-    Taken { at: u64, target: u64 },
+    Taken { at: u64, target: u64, user_open: bool },
     /// A look-up missed: displacement to patch, mark.
     Miss { at: u64, mark: u32 },
     /// The look-up of a span missed: displacement to patch, mark.
@@ -80,6 +80,8 @@ pub(super) struct Builder<'a> {
     pub(super) star: u64,
     /// GS is at the mirror (memory/mirror.rs), not at the TLB set.
     pub(super) kernel: bool,
+    /// [`super::Mode::user_open`] after the instructions so far.
+    pub(super) user_open: bool,
     /// The instruction at hand accesses memory through the mirror.
     pub(super) native: bool,
     /// The span that it is part of.
@@ -116,6 +118,7 @@ impl Vcpu {
             cache_start,
             star: self.context.regs.star,
             kernel: key.mode.native && key.mode.cpl == 0,
+            user_open: key.mode.user_open,
             native: false,
             span: None,
         };
@@ -311,7 +314,8 @@ impl Builder<'_> {
             Action::Branch(condition, target) => {
                 self.out.raw(&[0x0f, 0x80 | condition, 0, 0, 0, 0]);
                 let displacement = self.out.here() - 4;
-                self.later.push(Later::Taken { at: displacement, target });
+                let user_open = self.user_open;
+                self.later.push(Later::Taken { at: displacement, target, user_open });
             }
             _ => {
                 self.last(planned, mark);
@@ -434,8 +438,9 @@ impl Builder<'_> {
         for later in std::mem::take(&mut self.later) {
             let here = self.out.here();
             match later {
-                Later::Taken { at, target } => {
+                Later::Taken { at, target, user_open } => {
                     self.out.patch(at, here);
+                    self.user_open = user_open;
                     self.leave_to(target);
                 }
                 Later::Miss { at, mark } => {

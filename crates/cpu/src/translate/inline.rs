@@ -131,6 +131,7 @@ impl Builder<'_> {
                 let offset =
                     if allowed { context_offset!(access_set) } else { context_offset!(kernel_set) };
                 self.use_set(true, offset);
+                self.user_open = allowed && self.key.mode.native;
             }
             Inline::SwapGs => {
                 let base = super::reach::segment_base(Register::GS);

@@ -67,8 +67,19 @@ pub(crate) struct Mode {
     pub(crate) time_stamp_disabled: bool,
     /// The kernel's memory is reached through the mirror.
     pub(crate) native: bool,
+    /// But not here, where the kernel may mean memory of its users ([`Vcpu::is_user_open`]).
+    pub(crate) user_open: bool,
     /// CR4.FSGSBASE.
     pub(crate) segment_bases: bool,
+}
+
+impl Mode {
+    /// What of a mode the lines of jump caches have in common: privilege levels 0 and 3 have sets of
+    /// their own, as have EFLAGS.AC clear and set under SMAP.
+    pub(super) fn of_jumps(self) -> Mode {
+        let cpl = if self.cpl == 3 { 0 } else { self.cpl };
+        Mode { cpl, user_open: self.user_open && !self.smap, ..self }
+    }
 }
 
 /// What CR0, CR4 and XCR0 have enabled, each level with those before it.
@@ -109,6 +120,7 @@ impl Vcpu {
             smap: regs.cr4 & cr4::SMAP != 0,
             time_stamp_disabled: regs.cr4 & cr4::TSD != 0,
             native: self.uses_mirror(),
+            user_open: self.uses_mirror() && self.is_user_open(),
             segment_bases: regs.cr4 & cr4::FSGSBASE != 0,
         }
     }

@@ -90,7 +90,8 @@ impl Builder<'_> {
 
     /// Add a gate; its number.
     pub(super) fn gate(&mut self, target: u64, warm: u64, cold: u64, out: u64) -> u32 {
-        self.gates.push(Gate { block: self.block, target, warm, cold, out, plain: false });
+        let (block, user_open) = (self.block, self.user_open);
+        self.gates.push(Gate { block, target, warm, cold, out, plain: false, user_open });
         self.first_gate + self.gates.len() as u32 - 1
     }
 

@@ -103,6 +103,8 @@ pub(crate) struct Gate {
     out: u64,
     /// Leads to a plain block.
     plain: bool,
+    /// [`Mode::user_open`] where it leads to.
+    user_open: bool,
 }
 
 /// One translated block.
@@ -364,7 +366,8 @@ impl Translator {
         let Some(to) = self.block_at(target) else { return false };
         let (from, block) = (&self.blocks[gate.block as usize], &self.blocks[to as usize]);
         let same_page = Physical(from.key.physical).page() == Physical(block.key.physical).page();
-        if !from.alive || !same_page || block.second.is_some() || from.key.mode != block.key.mode {
+        let mode = Mode { user_open: gate.user_open, ..from.key.mode };
+        if !from.alive || !same_page || block.second.is_some() || mode != block.key.mode {
             return false;
         }
         if gate.warm != 0 && from.scratch == block.scratch {
@@ -444,9 +447,9 @@ impl Vcpu {
 
     fn find_block_of_kind(&mut self, plain: bool) -> Result<Option<u64>, Trap> {
         let linear = self.code_linear(self.context.regs.rip)?;
+        self.note_users();
         let mode = self.translation_mode();
-        // Privilege levels 0 and 3 have sets of their own.
-        let jump_mode = Mode { cpl: if mode.cpl == 3 { 0 } else { mode.cpl }, ..mode };
+        let jump_mode = mode.of_jumps();
         let set = self.current_set();
         self.heed_dropped_jumps();
         if jump_mode != self.jump_mode {
