@@ -10,14 +10,32 @@ static DOWNLOAD: Mutex<()> = Mutex::new(());
 
 /// The kernel image of the newest package whose name matches `pattern` in `suite`, for example
 /// `linux-image-6.12.*-cloud-amd64` in `bookworm-backports`.
+///
+/// # Panics
+///
+/// If apt cannot get it.
 pub fn debian(suite: &str, meta_package: &str) -> PathBuf {
     let _one = DOWNLOAD.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    let home = cache_directory();
-    let done = home.join(format!("{suite}-{meta_package}"));
+    let done = cache_directory().join(format!("{suite}-{meta_package}"));
     if !done.exists() {
-        fetch(&home, suite, meta_package, &done);
+        let fetched = fetch(suite, meta_package, &done);
+        fetched.unwrap_or_else(|reason| panic!("{meta_package} of {suite}: {reason}"));
     }
     done
+}
+
+/// A directory with such a kernel as `vmlinuz` and what its modules are built with in `headers`.
+///
+/// # Errors
+///
+/// Why apt cannot get them.
+pub fn debian_with_headers(suite: &str, meta_package: &str) -> Result<PathBuf, String> {
+    let _one = DOWNLOAD.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let done = cache_directory().join(format!("{suite}-{meta_package}-headers"));
+    if !done.exists() {
+        fetch_with_headers(suite, meta_package, &done)?;
+    }
+    Ok(done)
 }
 
 /// Beside the test's own executable, in the target directory.
@@ -26,45 +44,116 @@ pub fn cache_directory() -> PathBuf {
     test.ancestors().nth(3).expect("tests are in TARGET/PROFILE/deps").join("test-kernels")
 }
 
-fn fetch(home: &Path, suite: &str, meta_package: &str, done: &Path) {
-    let work = home.join(format!("work-{suite}-{meta_package}"));
-    for below in ["state/lists/partial", "cache/archives/partial", "files"] {
-        fs::create_dir_all(work.join(below)).expect("the target directory can be written");
+/// apt with the packages of one suite and state of its own, which goes with it.
+struct Apt {
+    work: PathBuf,
+}
+
+impl Apt {
+    fn new(name: &str, suite: &str) -> Result<Apt, String> {
+        let apt = Apt { work: cache_directory().join(format!("work-{name}")) };
+        for below in ["state/lists/partial", "cache/archives/partial", "files"] {
+            fs::create_dir_all(apt.work.join(below)).map_err(|error| error.to_string())?;
+        }
+        let line = format!("deb {} {suite} main\n", site());
+        fs::write(apt.list(), line).map_err(|error| error.to_string())?;
+        apt.run("apt-get", &["-q", "update"])?;
+        Ok(apt)
     }
-    let list = work.join("sources.list");
-    fs::write(&list, format!("deb {} {suite} main\n", site())).expect("a file can be written");
-    let apt = |program: &str, arguments: &[&str]| {
+
+    fn list(&self) -> PathBuf {
+        self.work.join("sources.list")
+    }
+
+    fn run(&self, program: &str, arguments: &[&str]) -> Result<String, String> {
         let mut command = Command::new(program);
-        command.args(["-o", &format!("Dir::State={}", work.join("state").display())]);
-        command.args(["-o", &format!("Dir::Cache={}", work.join("cache").display())]);
-        command.args(["-o", &format!("Dir::Etc::sourcelist={}", list.display())]);
+        command.args(["-o", &format!("Dir::State={}", self.work.join("state").display())]);
+        command.args(["-o", &format!("Dir::Cache={}", self.work.join("cache").display())]);
+        command.args(["-o", &format!("Dir::Etc::sourcelist={}", self.list().display())]);
         command.args(["-o", "Dir::Etc::sourceparts=-", "-o", "APT::Sandbox::User=root"]);
-        let output = command.args(arguments).current_dir(work.join("files")).output();
-        let output = output.expect("apt can be started");
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(output.status.success(), "{program} {arguments:?}: {said}");
-        String::from_utf8_lossy(&output.stdout).into_owned()
-    };
-    apt("apt-get", &["-q", "update"]);
-    let depends = apt("apt-cache", &["depends", "--no-recommends", meta_package]);
-    let package = depends
-        .lines()
-        .filter_map(|line| line.trim().strip_prefix("Depends: "))
-        .find(|name| name.starts_with("linux-image-"))
-        .unwrap_or_else(|| panic!("{meta_package} depends on no kernel: {depends}"))
-        .to_owned();
-    apt("apt-get", &["-q", "download", &package]);
-    let files = work.join("files");
-    let unpack = format!("dpkg-deb --fsys-tarfile {package}_*.deb | tar -x ./boot");
-    let status = Command::new("sh").args(["-c", &unpack]).current_dir(&files).status();
-    assert!(status.is_ok_and(|status| status.success()), "cannot unpack {package}");
-    let image = fs::read_dir(files.join("boot"))
-        .expect("the package has a /boot")
-        .filter_map(Result::ok)
-        .find(|entry| entry.file_name().to_string_lossy().starts_with("vmlinuz"))
-        .expect("the package has a kernel");
-    fs::rename(image.path(), done).expect("the target directory can be written");
-    let _ = fs::remove_dir_all(&work);
+        succeed(command.args(arguments).current_dir(self.files()))
+    }
+
+    fn files(&self) -> PathBuf {
+        self.work.join("files")
+    }
+
+    /// The kernel's package on which the meta package depends.
+    fn kernel_package(&self, meta_package: &str) -> Result<String, String> {
+        let depends = self.run("apt-cache", &["depends", "--no-recommends", meta_package])?;
+        let mut names = depends.lines().filter_map(|line| line.trim().strip_prefix("Depends: "));
+        let name = names.find(|name| name.starts_with("linux-image-"));
+        name.map(str::to_owned).ok_or(format!("{meta_package} depends on no kernel: {depends}"))
+    }
+
+    /// Download a package and unpack what `paths` names.
+    fn unpack(&self, package: &str, paths: &str) -> Result<(), String> {
+        self.run("apt-get", &["-q", "download", package])?;
+        let unpack = format!("dpkg-deb --fsys-tarfile {package}_*.deb | tar -x {paths}");
+        succeed(Command::new("sh").args(["-c", &unpack]).current_dir(self.files())).map(|_| ())
+    }
+
+    /// The image among what has been unpacked.
+    fn image(&self) -> Result<PathBuf, String> {
+        let boot = fs::read_dir(self.files().join("boot")).map_err(|error| error.to_string())?;
+        let mut images = boot.filter_map(Result::ok).filter(|entry| {
+            let name = entry.file_name();
+            name.to_string_lossy().starts_with("vmlinuz")
+        });
+        images.next().map(|entry| entry.path()).ok_or("the package has no kernel".to_owned())
+    }
+}
+
+impl Drop for Apt {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.work);
+    }
+}
+
+/// What a command says, or what it complains about.
+fn succeed(command: &mut Command) -> Result<String, String> {
+    let output = command.output().map_err(|error| format!("{command:?}: {error}"))?;
+    if output.status.success() {
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+    }
+    Err(format!("{command:?}: {}", String::from_utf8_lossy(&output.stderr)))
+}
+
+fn fetch(suite: &str, meta_package: &str, done: &Path) -> Result<(), String> {
+    let apt = Apt::new(&format!("{suite}-{meta_package}"), suite)?;
+    apt.unpack(&apt.kernel_package(meta_package)?, "./boot")?;
+    fs::rename(apt.image()?, done).map_err(|error| error.to_string())
+}
+
+fn fetch_with_headers(suite: &str, meta_package: &str, done: &Path) -> Result<(), String> {
+    let apt = Apt::new(&format!("{suite}-{meta_package}-headers"), suite)?;
+    let package = apt.kernel_package(meta_package)?;
+    // linux-image-6.1.0-50-cloud-amd64
+    let release = package.trim_start_matches("linux-image-");
+    let parts: Vec<&str> = release.splitn(3, '-').collect();
+    let [version, build, _] = parts[..] else { return Err(format!("what is {package}?")) };
+    let series: Vec<&str> = version.split('.').take(2).collect();
+    apt.unpack(&package, "./boot")?;
+    for headers in [
+        format!("linux-headers-{release}"),
+        format!("linux-headers-{version}-{build}-common"),
+        format!("linux-kbuild-{}", series.join(".")),
+    ] {
+        apt.unpack(&headers, "./usr")?;
+    }
+    let io = |error: std::io::Error| error.to_string();
+    let fresh = apt.work.join("fresh");
+    fs::create_dir(&fresh).map_err(io)?;
+    fs::rename(apt.image()?, fresh.join("vmlinuz")).map_err(io)?;
+    fs::rename(apt.files().join("usr"), fresh.join("usr")).map_err(io)?;
+    // Wherever it is, the directory can be moved.
+    let (usual, beside) = ("/usr/src", "$(dir $(lastword $(MAKEFILE_LIST)))..");
+    let makefile = fresh.join("usr/src").join(format!("linux-headers-{release}/Makefile"));
+    let text = fs::read_to_string(&makefile).map_err(io)?;
+    fs::write(&makefile, text.replace(usual, beside)).map_err(io)?;
+    let headers = format!("usr/src/linux-headers-{release}");
+    std::os::unix::fs::symlink(headers, fresh.join("headers")).map_err(io)?;
+    fs::rename(&fresh, done).map_err(io)
 }
 
 /// Where the host's apt gets Debian from.

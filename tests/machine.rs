@@ -7,6 +7,7 @@
 
 pub mod census;
 pub mod complaints;
+pub mod endings;
 pub mod in_process;
 pub mod kernels;
 pub mod modes;

@@ -12,6 +12,7 @@ use std::env;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
+use whole_machine::endings::is_an_end_of_the_guests;
 use whole_machine::modes::Mode;
 use whole_machine::processes::{adopt_orphans, descendants, survivors};
 use whole_machine::{bivouac, text};
@@ -27,22 +28,6 @@ const PATIENCE_SECONDS: u64 = 120;
 
 /// What is shown of what a program says: some say the same for ever.
 const MESSAGE_BYTES: usize = 1000;
-
-/// What `timeout` exits with when it had to kill `biv`.
-const KILLED: i32 = 137;
-
-/// Whether a machine has ended as one may whose kernel does harm (`biv help run`): quietly, by
-/// power-off or by debug-exit with whatever value; or gone, by a triple fault or by `--timeout`, and
-/// that is said. A crash is a signal; a panic and a refused system call are never quiet.
-fn is_an_end_of_the_guests(status: Option<i32>, complaint: &str) -> bool {
-    match status {
-        None | Some(KILLED) => false,
-        Some(122..=124) if !complaint.is_empty() => {
-            complaint.lines().all(|line| line.starts_with("biv: the "))
-        }
-        Some(_) => complaint.is_empty(),
-    }
-}
 
 fn number(name: &str, default: u64) -> u64 {
     env::var(name).ok().and_then(|number| number.parse().ok()).unwrap_or(default)

@@ -1,0 +1,93 @@
+/* What the attacks execute, as data: it is copied to where it runs. RDI and RSI are chosen, RCX is small.
+ * A snippet that comes to its end returns. */
+#define SNIPPET(name, ...) .globl name, name##_end; name: __VA_ARGS__; ret; name##_end:
+
+.section .rodata, "a"
+
+SNIPPET(load, mov (%rdi), %rax)
+SNIPPET(load_vector, movups (%rdi), %xmm0)
+SNIPPET(walk, mov $256, %ecx; 1: mov (%rdi), %rax; add $8, %rdi; loop 1b)
+SNIPPET(store, mov %rsi, (%rdi))
+SNIPPET(store_byte, movb $0x41, (%rdi))
+SNIPPET(store_vector, movups %xmm0, (%rdi))
+SNIPPET(exchange, xchg %rsi, (%rdi))
+SNIPPET(add, lock addq $1, (%rdi))
+SNIPPET(exchange_16, lock cmpxchg16b (%rdi))
+SNIPPET(save, fxsave64 (%rdi))
+SNIPPET(save_x, or $-1, %eax; or $-1, %edx; xsave64 (%rdi))
+SNIPPET(fill, mov %esi, %eax; rep stosb)
+SNIPPET(fill_far, mov $0x200000, %ecx; rep stosq)
+SNIPPET(fill_down, std; rep stosq; cld)
+SNIPPET(copy_there, mov %rsp, %rsi; rep movsq)
+SNIPPET(copy_here, xchg %rdi, %rsi; lea -2048(%rsp), %rdi; rep movsb)
+SNIPPET(stack, mov %rdi, %rsp; push %rsi; pop %rax)
+SNIPPET(stack_call, mov %rdi, %rsp; call 1f; 1: nop)
+SNIPPET(jump, jmp *%rdi)
+SNIPPET(call_it, call *%rdi)
+SNIPPET(call_there, call *(%rdi))
+SNIPPET(flush, invlpg (%rdi); clflush (%rdi))
+SNIPPET(compare, cmpsq)
+
+/* The address is a sum that passes the end of the address space, or the gap in its middle. */
+SNIPPET(sum_index, mov %rdi, %rax; sar $3, %rax; mov %rsi, (,%rax,8))
+SNIPPET(sum_down, mov $0x7fffffff, %eax; sub %rax, %rdi; mov %rsi, 0x7fffffff(%rdi))
+SNIPPET(sum_up, mov $0x80000000, %eax; add %rax, %rdi; mov %rsi, -0x80000000(%rdi))
+SNIPPET(sum_both, mov %rdi, %rax; neg %rax; lea (%rdi,%rdi), %rdx; mov %rsi, (%rax,%rdx))
+SNIPPET(sum_short, mov %esi, (%edi))
+SNIPPET(lowest, mov %rsi, -1)
+SNIPPET(highest, mov %rsi, -9; movups %xmm0, -8)
+
+/* The same through GS and FS, whose bases are the attacker's. */
+SNIPPET(through_gs, wrgsbase %rdi; mov %rsi, %gs:0; mov %gs:8, %rax)
+SNIPPET(through_gs_index, wrgsbase %rdi; mov %rax, %gs:(%rsi))
+SNIPPET(through_gs_back, mov %rdi, %rax; sub %rsi, %rax; wrgsbase %rsi; mov %rdx, %gs:(%rax))
+SNIPPET(through_fs, wrfsbase %rdi; mov %rsi, %fs:0)
+SNIPPET(through_fs_back, mov %rdi, %rax; sub %rsi, %rax; wrfsbase %rsi; mov %rdx, %fs:(%rax))
+SNIPPET(swap, swapgs; mov %gs:(%rdi), %rax; mov %rsi, %gs:(%rdi); swapgs)
+SNIPPET(read_bases, rdgsbase %rax; mov (%rax), %rax; rdfsbase %rax; mov (%rax), %rax)
+
+SNIPPET(write_msr, mov %edi, %ecx; mov %esi, %eax; mov %rsi, %rdx; shr $32, %rdx; wrmsr; mov %gs:0, %rax)
+SNIPPET(read_msr, mov %edi, %ecx; rdmsr)
+SNIPPET(set_cr0, mov %rdi, %cr0; mov %rsi, (%rsp); nop)
+SNIPPET(set_cr3, mov %rdi, %cr3; mov (%rsi), %rax)
+SNIPPET(set_cr4, mov %rdi, %cr4; mov %rsi, -8(%rsp))
+SNIPPET(set_cr8, mov %rdi, %cr8)
+SNIPPET(set_debug, mov %rsi, %dr0; mov %rsi, %dr3; mov %rdi, %dr7; mov (%rsi), %rax)
+SNIPPET(set_flags, push %rdi; popfq; nop; nop)
+SNIPPET(set_states, mov %edi, %eax; mov %esi, %edx; xor %ecx, %ecx; xsetbv)
+SNIPPET(set_selectors, mov %di, %fs; mov %si, %es; mov %di, %ds; mov (%rsi), %rax)
+SNIPPET(set_gs, mov %di, %gs; mov %gs:0, %rax)
+SNIPPET(set_stack_selector, mov %di, %ss; push %rax; pop %rax)
+SNIPPET(set_task, ltr %di)
+SNIPPET(set_local, lldt %di)
+SNIPPET(set_idt, push %rdi; push %rsi; lidt 6(%rsp); ud2)
+SNIPPET(set_gdt, push %rdi; push %rsi; lgdt 6(%rsp); mov %si, %es)
+SNIPPET(return_system, mov %rdi, %rcx; mov %rsi, %r11; sysretq)
+SNIPPET(exit_system, mov %rdi, %rcx; mov %rsi, %rdx; sysexitq)
+SNIPPET(enter_system, syscall)
+SNIPPET(enter_other, sysenter)
+SNIPPET(flush_other, push %rsi; push %rdi; invpcid (%rsp), %rdi)
+SNIPPET(any_interrupt, int $0x81)
+SNIPPET(stand_still, 1: pause; jmp 1b)
+
+/* SS, RSP, RFLAGS, CS, RIP from the page at RDI. */
+SNIPPET(any_return, lea (%rdi), %rsp; iretq)
+SNIPPET(far_return, lea (%rdi), %rsp; lretq)
+SNIPPET(far_jump, ljmp *(%rdi))
+
+SNIPPET(in_1, mov %edi, %edx; in %dx, %al)
+SNIPPET(in_2, mov %edi, %edx; in %dx, %ax)
+SNIPPET(in_4, mov %edi, %edx; in %dx, %eax)
+SNIPPET(out_1, mov %edi, %edx; mov %esi, %eax; out %al, %dx)
+SNIPPET(out_2, mov %edi, %edx; mov %esi, %eax; out %ax, %dx)
+SNIPPET(out_4, mov %edi, %edx; mov %esi, %eax; out %eax, %dx)
+SNIPPET(in_many, mov %edi, %edx; lea -512(%rsp), %rdi; rep insl)
+SNIPPET(out_many, mov %edi, %edx; mov %rsp, %rsi; rep outsw)
+SNIPPET(in_there, mov %edi, %edx; mov %rsi, %rdi; rep insb)
+
+/* Counts in the instruction that it executes next, RCX times; then the same through another address
+ * of its page, RSI bytes away. */
+SNIPPET(rewrite_next, 1: incl 3f+1(%rip); 3: mov $0, %eax; loop 1b)
+SNIPPET(rewrite_alias, lea 3f+1(%rip), %rdx; add %rsi, %rdx; 1: incl (%rdx); 3: mov $0, %eax; loop 1b)
+SNIPPET(rewrite_jump, 1: xorb $4, 3f+1(%rip); 3: jmp 4f; nop; nop; nop; nop; 4: nop; nop; nop; nop; loop 1b)
+SNIPPET(rewrite_all, lea 1f(%rip), %rdi; mov $0x90, %al; mov $64, %ecx; rep stosb; 1: .fill 64, 1, 0x90)
