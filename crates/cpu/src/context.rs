@@ -153,10 +153,13 @@ pub(crate) struct Context {
     pub(crate) upper_mask: u64,
     /// The end of [`Self::stack`].
     pub(crate) stack_top: u64,
-    /// `pext` mask of the bits of a count that no run in one page can have, and a place for the
-    /// offset meanwhile.
+    /// `pext` mask of the bits that no sensible count of a string instruction has; host minus guest
+    /// address of its destination and its source, elements in the piece at hand and after it
+    /// (translate/string.rs).
     pub(crate) count_mask: u64,
-    pub(crate) count: u64,
+    pub(crate) distances: [u64; 2],
+    pub(crate) piece: u64,
+    pub(crate) left: u64,
     /// `pext` masks that round a distance down to words of four and eight bytes.
     pub(crate) word4_mask: u64,
     pub(crate) word8_mask: u64,
@@ -260,8 +263,10 @@ impl Context {
             after_system_call: 0,
             upper_mask: !0 << 47,
             stack_top: 0,
-            count_mask: !0x1fff,
-            count: 0,
+            count_mask: !0x7fff_ffff,
+            distances: [0; 2],
+            piece: 0,
+            left: 0,
             word4_mask: !3,
             word8_mask: !7,
             spans: [0; MAX_SPANS],

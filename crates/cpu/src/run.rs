@@ -386,12 +386,15 @@ impl Vcpu {
             self.pending.shut_down = true;
             return Resume::Dispatch(Some(Exit::Shutdown));
         }
+        let repeats = self.leave_piece(fault.rip);
         let exception = match fault.trap {
             0 => Exception::plain(Vector::DivideError),
             6 => Exception::invalid_opcode(),
             16 => Exception::plain(Vector::FloatingPoint),
             19 => Exception::plain(Vector::SimdFloatingPoint),
-            13 | 14 if self.context.regs.cpl != 3 => return self.serve_mirror_fault(fault),
+            13 | 14 if self.context.regs.cpl != 3 => {
+                return self.serve_mirror_fault(fault, repeats);
+            }
             // Anything else depends on the operand: the interpreter knows how to say it.
             _ => return Resume::Dispatch(self.interpret()),
         };
@@ -399,8 +402,9 @@ impl Vcpu {
     }
 
     /// A page fault in the mirror; or a general-protection fault, which is what an address beyond
-    /// the mirror becomes (a user's, as a rule).
-    fn serve_mirror_fault(&mut self, fault: crate::context::Fault) -> Resume {
+    /// the mirror becomes (a user's, as a rule). `repeats` says that it was a string instruction's,
+    /// which tells its user's memory from the kernel's by itself.
+    fn serve_mirror_fault(&mut self, fault: crate::context::Fault, repeats: bool) -> Resume {
         /// Error code of a page fault: the access was a write (SDM 3A 4.7).
         const WRITE: u64 = 1 << 1;
         self.statistics.mirror_faults += 1;
@@ -413,7 +417,7 @@ impl Vcpu {
         if fault.trap == 14 && self.fill_mirror(fault.address, access) {
             return Resume::At(start);
         }
-        if package.mirror.is_some() {
+        if package.mirror.is_some() && !repeats {
             package.translator().except(physical, &package);
             self.statistics.mirror_exceptions += 1;
         }

@@ -110,6 +110,15 @@ impl CodeCache {
         unsafe { patch_displacement(at, displacement) };
     }
 
+    /// Three bytes of code, all of which must have been written.
+    pub(crate) fn code_at(&self, at: u64) -> Option<[u8; 3]> {
+        let inside = at >= self.start() && at.checked_add(3)? <= self.next();
+        // SAFETY: code that has been written lies there, and nobody else writes to it under the
+        // translator's lock but the signal handlers, whose gates are not in the way of a value that
+        // is only looked at.
+        inside.then(|| unsafe { (at as *const [u8; 3]).read_unaligned() })
+    }
+
     /// Drop everything.
     pub(crate) fn clear(&mut self) {
         self.used = 0;

@@ -119,6 +119,8 @@ fn is_kernels_own(planned: &Planned) -> bool {
         Action::Push(_) | Action::PushConstant(_) | Action::Pop(_) => true,
         Action::Call(_) | Action::Return(_) | Action::InterruptReturn => true,
         Action::CallIndirect if instruction.op0_kind() == OpKind::Register => true,
+        // A string instruction sees for itself whose memory it is (string.rs).
+        Action::Repeat(_) => true,
         Action::Memory(_) => {
             let named = matches!(instruction.memory_base(), Register::None | Register::RIP);
             let on_stack = instruction.memory_base() == Register::RSP;

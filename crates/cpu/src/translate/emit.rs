@@ -259,9 +259,9 @@ impl Emitter {
         self.instruction(&built.expect("operands fit the code"));
     }
 
-    /// `sarx register, register, count`.
-    pub(crate) fn shift_right_arithmetic(&mut self, register: Register, count: Register) {
-        let built = Instruction::with3(Code::VEX_Sarx_r64_rm64_r64, register, register, count);
+    /// `sarx to, from, count`.
+    pub(crate) fn shift_right_arithmetic(&mut self, to: Register, from: Register, count: Register) {
+        let built = Instruction::with3(Code::VEX_Sarx_r64_rm64_r64, to, from, count);
         self.instruction(&built.expect("operands fit the code"));
     }
 
@@ -314,6 +314,12 @@ impl Emitter {
     /// `pext to, from, fs:[mask]`.
     pub(crate) fn extract(&mut self, to: Register, from: Register, mask: i32) {
         let built = Instruction::with3(Code::VEX_Pext_r64_r64_rm64, to, from, field(mask));
+        self.instruction(&built.expect("operands fit the code"));
+    }
+
+    /// `pext to, from, mask`.
+    pub(crate) fn extract_by(&mut self, to: Register, from: Register, mask: Register) {
+        let built = Instruction::with3(Code::VEX_Pext_r64_r64_rm64, to, from, mask);
         self.instruction(&built.expect("operands fit the code"));
     }
 

@@ -169,7 +169,7 @@ impl Builder<'_> {
         self.out.copy(s2, Register::RCX);
         self.out.constant(s1, 64 - 48);
         self.out.shift_left(s0, register, s1);
-        self.out.shift_right_arithmetic(s0, s1);
+        self.out.shift_right_arithmetic(s0, s0, s1);
         self.out.copy(s1, register);
         self.out.negate_into_sum(s0, s1);
         self.out.copy(Register::RCX, s0);

@@ -4,7 +4,7 @@ use iced_x86::{Code, Decoder, Instruction, Mnemonic, OpKind};
 
 use crate::exception::Exception;
 use crate::interpret::has_masked_memory;
-use crate::memory::{Access, Linear, Physical, Privilege};
+use crate::memory::{Access, Linear, PAGE_SIZE, Physical, Privilege};
 use crate::native::stub::{immediate_bit_form, memory_use};
 use crate::run::Resume;
 use crate::state::SegmentRegister;
@@ -111,14 +111,19 @@ impl Vcpu {
         }
     }
 
-    /// Runs that leave their page are for the interpreter.
+    /// Where a repeated instruction goes on, as far as that is in one page.
     fn repeated_accesses(&self, repeated: Repeated) -> [Option<Wanted>; 2] {
         let gpr = &self.context.regs.gpr;
-        // Anything beyond a page will be refused as an access that crosses pages.
-        let bytes = gpr[1].saturating_mul(u64::from(repeated.size)).min(2 * 4096) as usize;
-        let to = Some((Linear(gpr[7]), bytes, Access::Write));
-        let from = Some((Linear(gpr[6]), bytes, Access::Read));
-        [to, if repeated.copies { from } else { None }]
+        let piece = |at: u64| {
+            let left = (PAGE_SIZE - Linear(at).offset()) as usize;
+            let size = repeated.size as usize;
+            let wanted = usize::try_from(gpr[1]).unwrap_or(left).saturating_mul(size);
+            // An element beyond the page will be refused as an access that crosses pages.
+            (Linear(at), wanted.min(left.max(size)))
+        };
+        let (to, from) = (piece(gpr[7]), piece(gpr[6]));
+        let from = repeated.copies.then_some((from.0, from.1, Access::Read));
+        [Some((to.0, to.1, Access::Write)), from]
     }
 
     fn explicit(&mut self, instruction: &Instruction) -> Option<Wanted> {

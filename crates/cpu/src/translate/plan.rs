@@ -179,7 +179,6 @@ pub(super) fn plan(
         || instruction.memory_index().is_xmm()
         || instruction.memory_index().is_ymm()
         || instruction.memory_index().is_zmm()
-        || uses_high_byte(instruction)
         || usage.size == 0;
     if odd { Action::Interpret } else { Action::Memory(usage) }
 }
@@ -241,14 +240,6 @@ fn address_only(instruction: &Instruction) -> Action {
         }
         _ => Action::Interpret,
     }
-}
-
-/// A high-byte register cannot stand beside the scratch registers, which need a REX prefix.
-fn uses_high_byte(instruction: &Instruction) -> bool {
-    (0..instruction.op_count()).any(|operand| {
-        instruction.op_kind(operand) == OpKind::Register
-            && (Register::AH..=Register::BH).contains(&instruction.op_register(operand))
-    })
 }
 
 /// What must be enabled for an instruction to run.

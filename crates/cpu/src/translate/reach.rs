@@ -217,7 +217,7 @@ impl Builder<'_> {
             self.out.copy(s1, number);
         }
         self.out.constant(s2, 3);
-        self.out.shift_right_arithmetic(s1, s2);
+        self.out.shift_right_arithmetic(s1, s1, s2);
         let mask =
             if size == 4 { context_offset!(word4_mask) } else { context_offset!(word8_mask) };
         self.masked(s1, mask);
@@ -324,12 +324,6 @@ impl Builder<'_> {
             self.out.set_gs_base(s0);
         }
         self.kernel = native;
-    }
-
-    /// The access misses unless RCX, whose guest value is in s2, is zero.
-    pub(super) fn miss_unless_rcx_zero(&mut self, mark: u32) {
-        let displacement = self.out.jump_unless_rcx_zero();
-        self.later.push(Later::Miss { at: displacement, mark });
     }
 }
 

@@ -70,7 +70,7 @@ impl Translator {
         let mut out = Emitter::new(self.cache.next());
         let start = out.here();
         let kept =
-            [(Register::RAX, context_offset!(temporary)), (Register::RDX, context_offset!(count))];
+            [(Register::RAX, context_offset!(temporary)), (Register::RDX, context_offset!(left))];
         for (register, place) in kept {
             out.store(field(place), register);
         }
