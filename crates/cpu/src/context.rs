@@ -101,6 +101,19 @@ pub(crate) struct Fault {
     pub(crate) address: u64,
 }
 
+/// Where a call will return to (translate/returns.rs).
+#[derive(Debug, Clone, Copy, Default)]
+#[repr(C)]
+pub(crate) struct Landing {
+    /// Minus the guest's linear address.
+    pub(crate) negative_address: u64,
+    /// Where translated code goes on there.
+    pub(crate) target: u64,
+}
+
+/// The latest calls: as many as a byte that counts quarters of a [`Landing`] can tell apart.
+pub(crate) type Ring = [Landing; 256 / (size_of::<Landing>() / 4)];
+
 /// The block of memory at translated code's FS base.
 #[repr(C, align(64))]
 pub(crate) struct Context {
@@ -188,8 +201,12 @@ pub(crate) struct Context {
     pub(crate) stack: [u64; 8],
     /// This structure.
     pub(crate) itself: u64,
-    /// Address of the trampoline's way out.
+    /// Address of the trampoline's way out, and of the one for when it is not known where RIP leads.
     pub(crate) leave: u64,
+    pub(crate) leave_unknown: u64,
+    /// Where the calls of CPL 0 and of CPL 3 return to, and the numbers of the latest.
+    pub(crate) rings: [Ring; 2],
+    pub(crate) ring_tops: [u8; 2],
     /// Whether the trampoline is to load the guest's x87 and vector state, and whether the host's
     /// registers hold something else (native/trampoline.rs), 0 or 1.
     pub(crate) vectors_wanted: u8,
@@ -230,7 +247,7 @@ pub(crate) struct Bounce(pub(crate) [u8; BOUNCE_BYTES]);
 
 impl Context {
     /// A context in the state after RESET.
-    pub(crate) fn new(xsave_mask: u64, leave: u64, kick: *const AtomicU32) -> Box<Self> {
+    pub(crate) fn new(xsave_mask: u64, kick: *const AtomicU32) -> Box<Self> {
         let mut context = Box::new(Self {
             regs: Registers::reset(),
             native_flags: 2,
@@ -282,7 +299,10 @@ impl Context {
             system_calls: 0,
             stack: [0; 8],
             itself: 0,
-            leave,
+            leave: crate::native::leave_address(),
+            leave_unknown: crate::native::leave_unknown_address(),
+            rings: [[Landing::default(); _]; 2],
+            ring_tops: [0; 2],
             vectors_wanted: 0,
             vectors_absent: 1,
             host_rsp: 0,
@@ -304,6 +324,7 @@ impl Context {
         });
         context.stack_top = context.stack.as_ptr_range().end as u64;
         context.itself = std::ptr::from_mut(&mut *context) as u64;
+        context.forget_returns();
         context
     }
 }

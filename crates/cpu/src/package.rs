@@ -324,6 +324,7 @@ impl Vcpu {
         if generation != self.generation {
             self.generation = generation;
             self.tlb.drop_all_blocks();
+            self.context.forget_returns();
         }
     }
 
@@ -368,6 +369,7 @@ impl Vcpu {
         if dropped != self.dropped_jumps {
             self.dropped_jumps = dropped;
             self.tlb.drop_all_jumps();
+            self.context.forget_returns();
         }
     }
 
@@ -376,6 +378,7 @@ impl Vcpu {
         self.statistics.cache_drops += 1;
         self.alone(|cpu| cpu.package.drop_blocks());
         self.tlb.drop_all_blocks();
+        self.context.forget_returns();
         self.generation = self.package.generation();
     }
 

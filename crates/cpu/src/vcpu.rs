@@ -307,8 +307,7 @@ impl Vcpu {
     pub fn in_package(config: Config, package: &Arc<Package>) -> Result<Self, Error> {
         let components = crate::native::check_host()?;
         let kick = Arc::new(KickState::default());
-        let leave = crate::native::leave_address();
-        let mut context = Context::new(components, leave, &raw const kick.requested);
+        let mut context = Context::new(components, &raw const kick.requested);
         context.stopper = (&raw const package.stopper).cast();
         (context.cache_start, context.cache_end) = package.translator().cache.bounds();
         let stubs = Stubs::new(&mut context)?;

@@ -103,6 +103,7 @@ impl Vcpu {
 
     /// The sets for the current address space.
     fn find_views(&mut self, mode: (u64, u64, u64)) {
+        self.context.forget_returns();
         let regs = &self.context.regs;
         let pcid = self.current_pcid();
         let cr3 = if regs.cr0 & cr0::PG == 0 { 0 } else { regs.cr3 };
@@ -125,6 +126,7 @@ impl Vcpu {
     /// Forget cached translations.
     pub(crate) fn flush_tlb(&mut self, what: Flush) {
         self.statistics.tlb_flushes += 1;
+        self.context.forget_returns();
         self.tlb.flush(what);
         self.flush_spaces(what);
         let Some(mirror) = &self.package.mirror else { return };

@@ -15,6 +15,11 @@ pub(crate) fn leave_address() -> u64 {
     trampoline::bivouac_leave as *const () as u64
 }
 
+/// The same for when RIP is right and nobody knows where that leads ([`Reason::Lookup`]).
+pub(crate) fn leave_unknown_address() -> u64 {
+    trampoline::bivouac_leave_unknown as *const () as u64
+}
+
 /// Remember what belongs to the calling thread and is changed while the processor runs.
 pub(crate) fn note_host(context: &mut Context) {
     // SAFETY: reading the bases and MXCSR has no effect; FSGSBASE has been checked for.

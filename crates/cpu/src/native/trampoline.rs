@@ -39,6 +39,8 @@ unsafe extern "C" {
     pub(super) fn bivouac_enter(context: *mut Context, target: u64);
     /// Where translated code goes to come back. Not to be called.
     pub(super) fn bivouac_leave();
+    /// Where it goes to have somebody find the block for RIP. Not to be called.
+    pub(super) fn bivouac_leave_unknown();
     /// Where the signal handler sends a thread that was in the window. Not to be called.
     pub(super) fn bivouac_abort();
     /// First instruction after the request flag was read.
@@ -51,6 +53,7 @@ std::arch::global_asm!(
     ".pushsection .text.bivouac_trampoline,\"ax\",@progbits",
     ".global bivouac_enter",
     ".global bivouac_leave",
+    ".global bivouac_leave_unknown",
     ".global bivouac_abort",
     ".global bivouac_window_start",
     ".global bivouac_window_end",
@@ -99,6 +102,8 @@ std::arch::global_asm!(
     "jmp qword ptr fs:[{jump_target}]",
     "bivouac_window_end:",
     ".p2align 6",
+    "bivouac_leave_unknown:",
+    "mov dword ptr fs:[{reason}], {lookup}",
     "bivouac_leave:",
     "mov fs:[0], rax",
     "mov fs:[8], rcx",
@@ -159,5 +164,6 @@ std::arch::global_asm!(
     native_flags = const offset_of!(Context, native_flags),
     itself = const offset_of!(Context, itself),
     reason = const offset_of!(Context, reason),
+    lookup = const crate::context::Reason::Lookup as u32,
     kicked = const crate::context::Reason::Kicked as u32,
 );

@@ -230,6 +230,20 @@ impl Emitter {
         self.with_memory(Code::Movzx_r32_rm8, gpr32(to), memory);
     }
 
+    /// `movzx register, low byte of register`.
+    pub(crate) fn zero_extend_byte(&mut self, to: Register, from: Register) {
+        let built = Instruction::with2(Code::Movzx_r32_rm8, gpr32(to), gpr8(from));
+        self.instruction(&built.expect("operands fit the code"));
+    }
+
+    /// `lea register, [rip + ...]` of a place in this piece of code that is not known yet; the
+    /// address of the displacement.
+    pub(crate) fn address_of_code(&mut self, register: Register) -> u64 {
+        let number = register.number() as u8;
+        self.raw(&[0x48 | (number >> 3) << 2, 0x8d, 0x05 | (number & 7) << 3, 0, 0, 0, 0]);
+        self.here() - 4
+    }
+
     /// `mov byte memory, register`.
     pub(crate) fn store_byte(&mut self, memory: MemoryOperand, from: Register) {
         let built = Instruction::with2(Code::Mov_rm8_r8, memory, gpr8(from));

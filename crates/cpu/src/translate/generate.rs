@@ -52,6 +52,10 @@ pub(super) enum Later {
     /// The jump cache lacks a computed address, or its use is closed: displacement to patch, gate,
     /// mark.
     Computed { at: u64, gate: (u64, usize), mark: u32 },
+    /// A return is not the one expected, or its use is closed: likewise.
+    Returned { at: u64, gate: (u64, usize), mark: u32 },
+    /// Where a return goes on: displacement to patch, address.
+    Landing { at: u64, back: u64 },
 }
 
 /// A block under construction.
@@ -333,6 +337,7 @@ impl Builder<'_> {
             Action::Call(target) => {
                 let back = instruction.next_ip();
                 self.push(mark, |builder, place| builder.store_address(place, back));
+                self.note_return(back);
                 self.leave_to(target);
             }
             Action::JumpIndirect => {
@@ -345,6 +350,7 @@ impl Builder<'_> {
                 self.load_target(instruction, mark);
                 self.out.store(field(context_offset!(jump_target)), s0);
                 self.push(mark, |builder, place| builder.store_address(place, back));
+                self.note_return(back);
                 self.out.load(s0, field(context_offset!(jump_target)));
                 self.leave_computed(mark);
             }
@@ -356,7 +362,7 @@ impl Builder<'_> {
                 let place = self.reach(stack(0), 8, false, mark);
                 self.out.load(s0, place);
                 self.adjust_stack(8 + i32::from(extra));
-                self.leave_computed(mark);
+                self.leave_returned(mark);
             }
             _ => {
                 if !instruction.is_invalid() {
@@ -468,6 +474,16 @@ impl Builder<'_> {
                     self.way_out(self.thunks().second, mark);
                     self.finish_gate(gate);
                     self.way_out(self.thunks().lookup.plain, mark);
+                }
+                Later::Returned { at, gate, mark } => {
+                    self.out.patch(at, here);
+                    self.way_out(self.thunks().first, mark);
+                    self.finish_gate(gate);
+                    self.way_out(self.thunks().lookup.plain, mark);
+                }
+                Later::Landing { at, back } => {
+                    self.out.patch(at, here);
+                    self.link_cold(back, false);
                 }
             }
         }

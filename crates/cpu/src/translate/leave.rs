@@ -79,12 +79,17 @@ impl Builder<'_> {
         let target = self.key.linear.wrapping_add(u64::from(delta));
         self.out.copy(Register::RCX, s2);
         self.reload();
+        self.link_cold(target, true);
+    }
+
+    /// A link for when the scratch registers have their guest values; to a plain block, or not.
+    pub(super) fn link_cold(&mut self, target: u64, plain: bool) {
         self.out.align_displacement();
         let cold = self.out.jump(self.out.here() + 5);
         let out = self.out.here();
         self.closings.push(Closing::Jump { at: cold, displacement: 0 });
         let number = self.gate(target, 0, cold, out);
-        self.gates.last_mut().expect("just added").plain = true;
+        self.gates.last_mut().expect("just added").plain = plain;
         self.way_out(self.bare.unlinked.plain, number);
     }
 
@@ -193,20 +198,9 @@ impl Builder<'_> {
         let [s0, s1, s2] = self.s();
         self.out.store(field(register_offset!(rip)), s0);
         let gate = self.open_gate();
-        self.out.rotate(s1, s0, 12);
-        self.out.lea(s1, at(s1, s0, 0));
-        self.out.extract(s1, s1, context_offset!(jump_index_mask));
-        self.out.deposit(s1, s1, context_offset!(jump_line_mask));
         self.out.copy(s2, Register::RCX);
         let jumps = set_offset(std::mem::offset_of!(Entries, jumps));
-        if self.kernel {
-            self.out.load(Register::RCX, field(context_offset!(set)));
-            self.out.lea(s1, at(s1, Register::RCX, 0));
-        }
-        let tag = self.of_line(s1, jumps);
-        self.out.load(Register::RCX, tag);
-        self.out.lea(Register::RCX, at(Register::RCX, s0, 0));
-        let miss = self.out.jump_unless_rcx_zero();
+        let miss = look_at_first_line(self.out, [s0, s1, s2], self.kernel);
         if !self.kernel {
             self.note_page(self.of_line(s1, jumps + std::mem::offset_of!(JumpEntry, page) as i32));
         }
@@ -250,4 +244,27 @@ impl Builder<'_> {
             in_set(register, Register::None, offset)
         }
     }
+}
+
+/// Have s1 lead to the first line of the jump cache for the address in s0, and see whether it is that
+/// address's: the displacement of the jump if not. RCX is lost.
+pub(super) fn look_at_first_line(
+    out: &mut super::Emitter,
+    [s0, s1, _]: [Register; 3],
+    kernel: bool,
+) -> u64 {
+    out.rotate(s1, s0, 12);
+    out.lea(s1, at(s1, s0, 0));
+    out.extract(s1, s1, context_offset!(jump_index_mask));
+    out.deposit(s1, s1, context_offset!(jump_line_mask));
+    let jumps = set_offset(std::mem::offset_of!(Entries, jumps));
+    if kernel {
+        out.load(Register::RCX, field(context_offset!(set)));
+        out.lea(s1, at(s1, Register::RCX, 0));
+    }
+    let tag =
+        if kernel { at(s1, Register::None, jumps) } else { in_set(s1, Register::None, jumps) };
+    out.load(Register::RCX, tag);
+    out.lea(Register::RCX, at(Register::RCX, s0, 0));
+    out.jump_unless_rcx_zero()
 }

@@ -36,6 +36,7 @@ mod leave;
 pub(crate) mod miss;
 mod plan;
 mod reach;
+mod returns;
 pub(crate) mod spans;
 pub(crate) mod stopper;
 pub(crate) mod string;
@@ -455,6 +456,7 @@ impl Vcpu {
         if jump_mode != self.jump_mode {
             self.jump_mode = jump_mode;
             self.tlb.drop_all_jumps();
+            self.context.forget_returns();
         } else if !plain && let Some(known) = self.tlb.set(set).jump_to(linear) {
             return Ok(Some(known));
         }

@@ -8,6 +8,7 @@ use iced_x86::{Code, Instruction, MemoryOperand, Register};
 use super::Translator;
 use super::emit::{Emitter, at, field, in_set, scaled};
 use super::generate::{CANONICAL, SPILL};
+use super::leave::look_at_first_line;
 use crate::context::{Reason, context_offset, register_offset};
 use crate::memory::physical_jumps::Line;
 use crate::memory::tlb::{Entries, FetchEntry, JumpEntry};
@@ -28,8 +29,9 @@ pub(super) struct Thunks {
     pub(super) lookup: Thunk,
     pub(super) interpret: Thunk,
     pub(super) miss: Thunk,
-    /// Look at the second line of the jump cache for the address in s0, with the guest's RCX in s2;
-    /// then, from user code, for a block by its physical address.
+    /// Look at the first line of the jump cache for the address in s0, with the guest's RCX in s2;
+    /// then at the second; then, from user code, for a block by its physical address.
+    pub(super) first: u64,
     pub(super) second: u64,
 }
 
@@ -50,12 +52,14 @@ impl Translator {
         }
         let scratch = key.scratch;
         let lookup = self.thunk(scratch, Reason::Lookup);
+        let second = scratch.map_or(0, |scratch| self.second(scratch, key.kernel, lookup));
         let thunks = Thunks {
             unlinked: self.thunk(scratch, Reason::Unlinked),
             lookup,
             interpret: self.thunk(scratch, Reason::Interpret),
             miss: self.thunk(scratch, Reason::Miss),
-            second: scratch.map_or(0, |scratch| self.second(scratch, key.kernel, lookup)),
+            first: scratch.map_or(0, |scratch| self.first(scratch, key.kernel, second)),
+            second,
         };
         self.thunks.insert(key, thunks);
         thunks
@@ -102,6 +106,17 @@ impl Translator {
         Thunk { plain, with_rcx }
     }
 
+    /// The first look at the jump cache, for those who expected not to need it.
+    fn first(&mut self, scratch: [Register; 3], kernel: bool, second: u64) -> u64 {
+        let mut out = Emitter::new(self.cache.next());
+        let start = out.here();
+        let miss = look_at_first_line(&mut out, scratch, kernel);
+        out.patch(miss, second);
+        enter_line(&mut out, scratch, kernel);
+        self.append_own("first_look", out.bytes());
+        start
+    }
+
     /// The second look at the jump cache, and a third look elsewhere.
     fn second(&mut self, scratch: [Register; 3], kernel: bool, lookup: Thunk) -> u64 {
         let [s0, s1, _] = scratch;
@@ -116,19 +131,10 @@ impl Translator {
             out.load(Register::RCX, field(context_offset!(set)));
             out.lea(s1, at(s1, Register::RCX, 0));
         }
-        let line = |offset: usize| {
-            let offset = (offset_of!(Entries, jumps) + offset) as i32;
-            if kernel { at(s1, Register::None, offset) } else { in_set(s1, Register::None, offset) }
-        };
-        out.load(Register::RCX, line(offset_of!(JumpEntry, negative_tag)));
+        out.load(Register::RCX, of_line(s1, kernel, offset_of!(JumpEntry, negative_tag)));
         out.lea(Register::RCX, at(Register::RCX, s0, 0));
         let miss = out.jump_unless_rcx_zero();
-        if !kernel {
-            out.load(Register::RCX, line(offset_of!(JumpEntry, page)));
-            out.store(field(context_offset!(code_page)), Register::RCX);
-        }
-        let entries = (offset_of!(JumpEntry, target), offset_of!(JumpEntry, canonical));
-        enter(&mut out, scratch, line(entries.0), line(entries.1));
+        enter_line(&mut out, scratch, kernel);
         let here = out.here();
         out.patch(miss, if kernel { lookup.with_rcx } else { here });
         if !kernel {
@@ -137,6 +143,23 @@ impl Translator {
         self.append_own("second_look", out.bytes());
         start
     }
+}
+
+/// A field of the line of the jump cache that s1 leads to.
+fn of_line(s1: Register, kernel: bool, offset: usize) -> MemoryOperand {
+    let offset = (offset_of!(Entries, jumps) + offset) as i32;
+    if kernel { at(s1, Register::None, offset) } else { in_set(s1, Register::None, offset) }
+}
+
+/// Enter the block whose line in the jump cache s1 leads to.
+fn enter_line(out: &mut Emitter, scratch: [Register; 3], kernel: bool) {
+    let [_, s1, _] = scratch;
+    if !kernel {
+        out.load(Register::RCX, of_line(s1, kernel, offset_of!(JumpEntry, page)));
+        out.store(field(context_offset!(code_page)), Register::RCX);
+    }
+    let line = |offset: usize| of_line(s1, kernel, offset);
+    enter(out, scratch, line(offset_of!(JumpEntry, target)), line(offset_of!(JumpEntry, canonical)));
 }
 
 /// Look for the block at the address in s0, and in RIP, by its physical address
