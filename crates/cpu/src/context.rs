@@ -204,9 +204,9 @@ pub(crate) struct Context {
     /// Address of the trampoline's way out, and of the one for when it is not known where RIP leads.
     pub(crate) leave: u64,
     pub(crate) leave_unknown: u64,
-    /// Where the calls of CPL 0 and of CPL 3 return to, and the numbers of the latest.
-    pub(crate) rings: [Ring; 2],
-    pub(crate) ring_tops: [u8; 2],
+    /// Where calls return to, and the numbers of the latest.
+    pub(crate) rings: [Ring; 3],
+    pub(crate) ring_tops: [u8; 3],
     /// Whether the trampoline is to load the guest's x87 and vector state, and whether the host's
     /// registers hold something else (native/trampoline.rs), 0 or 1.
     pub(crate) vectors_wanted: u8,
@@ -301,8 +301,8 @@ impl Context {
             itself: 0,
             leave: crate::native::leave_address(),
             leave_unknown: crate::native::leave_unknown_address(),
-            rings: [[Landing::default(); _]; 2],
-            ring_tops: [0; 2],
+            rings: [[Landing::default(); _]; 3],
+            ring_tops: [0; 3],
             vectors_wanted: 0,
             vectors_absent: 1,
             host_rsp: 0,

@@ -368,13 +368,18 @@ impl Vcpu {
         let linked = reason == Reason::Unlinked
             && !self.is_traced()
             && generation == self.generation
-            && self.package.translator().link(gate, target);
+            && self.link(gate, target);
         if linked {
             self.statistics.links += 1;
         } else {
             self.statistics.lookups += 1;
         }
         Some(target)
+    }
+
+    fn link(&self, gate: u32, target: u64) -> bool {
+        let page = self.far_page(gate);
+        self.package.translator().link(gate, target, page)
     }
 
     /// A signal arrived in translated code: the host CPU refused a guest instruction, or the mirror

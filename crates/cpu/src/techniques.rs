@@ -18,6 +18,11 @@ pub enum Technique {
     Mirror,
     /// Jumps within a page are linked to their targets; without, they go through the jump cache.
     Links,
+    /// So are jumps to other pages in the kernel (translate/far.rs).
+    FarLinks,
+    /// Calls say where they will return to (translate/returns.rs); without, returns go through the
+    /// jump cache.
+    Returns,
     /// Blocks hand over to each other with scratch registers spilled; without, each reloads them.
     Handover,
     /// Translations of user code fit any address (translate/mod.rs, invariant 6); without, a program
@@ -47,9 +52,11 @@ pub enum Technique {
 
 impl Technique {
     /// All of them, with their names.
-    pub const ALL: [(Technique, &str); 12] = [
+    pub const ALL: [(Technique, &str); 14] = [
         (Technique::Mirror, "mirror"),
         (Technique::Links, "links"),
+        (Technique::FarLinks, "far-links"),
+        (Technique::Returns, "returns"),
         (Technique::Handover, "handover"),
         (Technique::Relocation, "relocation"),
         (Technique::PhysicalJumps, "physical-jumps"),

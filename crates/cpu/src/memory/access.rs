@@ -129,6 +129,7 @@ impl Vcpu {
         self.context.forget_returns();
         self.tlb.flush(what);
         self.flush_spaces(what);
+        self.flush_far_gates(what);
         let Some(mirror) = &self.package.mirror else { return };
         match what {
             Flush::All if self.uses_mirror() => mirror.flush_all(self.context.regs.cr3, &self.ram),

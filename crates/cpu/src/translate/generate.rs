@@ -55,7 +55,7 @@ pub(super) enum Later {
     /// A return is not the one expected, or its use is closed: likewise.
     Returned { at: u64, gate: (u64, usize), mark: u32 },
     /// Where a return goes on: displacement to patch, address.
-    Landing { at: u64, back: u64 },
+    Landing { at: u64, back: u64, user_open: bool },
 }
 
 /// A block under construction.
@@ -481,8 +481,9 @@ impl Builder<'_> {
                     self.finish_gate(gate);
                     self.way_out(self.thunks().lookup.plain, mark);
                 }
-                Later::Landing { at, back } => {
+                Later::Landing { at, back, user_open } => {
                     self.out.patch(at, here);
+                    self.user_open = user_open;
                     self.link_cold(back, false);
                 }
             }

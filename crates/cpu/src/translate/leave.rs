@@ -48,6 +48,8 @@ impl Builder<'_> {
     pub(super) fn leave_to(&mut self, target: u64) {
         if is_linkable(self.key, target, self.techniques) {
             self.leave_by_link(target);
+        } else if self.may_be_far(target) {
+            self.leave_by_far_gate(target);
         } else {
             self.leave_by_jump_cache(target);
         }
@@ -96,7 +98,8 @@ impl Builder<'_> {
     /// Add a gate; its number.
     pub(super) fn gate(&mut self, target: u64, warm: u64, cold: u64, out: u64) -> u32 {
         let (block, user_open) = (self.block, self.user_open);
-        self.gates.push(Gate { block, target, warm, cold, out, plain: false, user_open });
+        let (plain, far) = (false, None);
+        self.gates.push(Gate { block, target, warm, cold, out, plain, user_open, far });
         self.first_gate + self.gates.len() as u32 - 1
     }
 

@@ -114,10 +114,14 @@ impl Vcpu {
     /// Where a repeated instruction goes on, as far as that is in one page.
     fn repeated_accesses(&self, repeated: Repeated) -> [Option<Wanted>; 2] {
         let gpr = &self.context.regs.gpr;
+        if gpr[1] & self.context.count_mask != 0 {
+            // So many are not for the translation.
+            return [Some((Linear(gpr[7]), usize::MAX / 2, Access::Write)), None];
+        }
         let piece = |at: u64| {
             let left = (PAGE_SIZE - Linear(at).offset()) as usize;
             let size = repeated.size as usize;
-            let wanted = usize::try_from(gpr[1]).unwrap_or(left).saturating_mul(size);
+            let wanted = gpr[1] as usize * size;
             // An element beyond the page will be refused as an access that crosses pages.
             (Linear(at), wanted.min(left.max(size)))
         };

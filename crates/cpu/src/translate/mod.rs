@@ -28,6 +28,7 @@
 pub(crate) mod cache;
 pub(crate) mod decode;
 pub(crate) mod emit;
+mod far;
 mod generate;
 pub(crate) mod inline;
 mod interrupt;
@@ -106,6 +107,8 @@ pub(crate) struct Gate {
     plain: bool,
     /// [`Mode::user_open`] where it leads to.
     user_open: bool,
+    /// Leads to another page (far.rs).
+    far: Option<far::FarGate>,
 }
 
 /// One translated block.
@@ -151,6 +154,7 @@ pub(crate) struct Translator {
     pages: FxHashMap<u64, Page>,
     marks: Vec<Mark>,
     gates: Vec<Gate>,
+    far: far::Far,
     thunks: FxHashMap<ThunkKey, Thunks>,
     /// The thunk that loads x87 and vector state.
     load_vectors: Option<u64>,
@@ -178,6 +182,7 @@ impl Translator {
             pages: FxHashMap::default(),
             marks: Vec::new(),
             gates: Vec::new(),
+            far: far::Far::default(),
             thunks: FxHashMap::default(),
             load_vectors: None,
             left: FxHashMap::default(),
@@ -194,6 +199,7 @@ impl Translator {
         self.pages.clear();
         self.marks.clear();
         self.gates.clear();
+        self.far.clear();
         self.thunks.clear();
         self.load_vectors = None;
         self.left.clear();
@@ -326,8 +332,10 @@ impl Translator {
     fn unlink(&mut self, number: u32) {
         let gate = self.gates[number as usize];
         self.cache.patch(gate.cold, displacement(gate.cold, gate.out));
-        if gate.warm != 0 {
-            self.cache.patch(gate.warm, 0);
+        match gate.far {
+            Some(far) => self.cache.patch(gate.warm, displacement(gate.warm, far.warm_out)),
+            None if gate.warm != 0 => self.cache.patch(gate.warm, 0),
+            None => {}
         }
     }
 
@@ -358,25 +366,39 @@ impl Translator {
         Some(instruction)
     }
 
-    /// Let the gate lead to the block at `target`, if that is sound (invariant 4).
-    pub(crate) fn link(&mut self, number: u32, target: u64) -> bool {
+    /// Let the gate lead to the block at `target`, if that is sound (invariant 4). `page` is where
+    /// [`Vcpu::far_page`] has found it.
+    pub(crate) fn link(&mut self, number: u32, target: u64, page: Option<Physical>) -> bool {
         let Some(gate) = self.gates.get(number as usize).copied() else { return false };
         if gate.cold == 0 {
             return false;
         }
         let Some(to) = self.block_at(target) else { return false };
         let (from, block) = (&self.blocks[gate.block as usize], &self.blocks[to as usize]);
-        let same_page = Physical(from.key.physical).page() == Physical(block.key.physical).page();
+        let place = Physical(block.key.physical);
+        let same_page = Physical(from.key.physical).page() == place.page();
         let mode = Mode { user_open: gate.user_open, ..from.key.mode };
-        if !from.alive || !same_page || block.second.is_some() || mode != block.key.mode {
+        let fits = from.alive && block.second.is_none() && mode == block.key.mode;
+        let admitted = match gate.far {
+            None => fits && same_page,
+            Some(_) => {
+                let page = page.filter(|_| fits && block.key.linear == gate.target);
+                self.admit_far(number, page, place)
+            }
+        };
+        if !admitted {
             return false;
         }
+        let (from, block) = (&self.blocks[gate.block as usize], &self.blocks[to as usize]);
         if gate.warm != 0 && from.scratch == block.scratch {
             let loaded = from.live.and(block.live);
             let entry = loaded.unwrap_or(block.warm);
             self.cache.patch(gate.warm, displacement(gate.warm, entry));
         } else {
             self.cache.patch(gate.cold, displacement(gate.cold, block.cold));
+            if let Some(far) = gate.far {
+                self.cache.patch(gate.warm, displacement(gate.warm, far.reload));
+            }
         }
         let incoming = &mut self.blocks[to as usize].incoming;
         if !incoming.contains(&number) {

@@ -19,26 +19,24 @@
 //! line of the jump cache says; so it is forgotten when those are ([`Context::forget_returns`]): at
 //! every flush, change of the address space, and change of what blocks mean. Dropping the block that a
 //! landing leads to unlinks it, as any jump. Code at CPL 0 and code at CPL 3 have rings of their own,
-//! so that a user's return can never be taken for the kernel's.
+//! so that a user's return can never be taken for the kernel's; and so has the kernel's code that may
+//! access its users' memory, which is translated otherwise ([`super::Mode::user_open`]).
 
 use iced_x86::{MemoryOperand, Register};
 
 use super::emit::{at, field};
 use super::generate::{Builder, Later, is_linkable};
-use crate::context::{Context, Landing, context_offset, register_offset};
+use crate::context::{Context, Landing, Ring, context_offset, register_offset};
+use crate::techniques::Technique;
 
-/// Which of the rings a privilege level has.
-fn ring_of(cpl: u8) -> usize {
-    usize::from(cpl == 3)
-}
-
-fn top_offset(cpl: u8) -> i32 {
-    context_offset!(ring_tops) + ring_of(cpl) as i32
+/// Where the number of a ring's latest entry is.
+fn top_of(ring: usize) -> i32 {
+    context_offset!(ring_tops) + ring as i32
 }
 
 /// The negated address (0) or the landing (8) of the entry that a register has the number of.
-fn entry(cpl: u8, number: Register, part: usize) -> MemoryOperand {
-    let ring = context_offset!(rings) + (ring_of(cpl) * size_of::<crate::context::Ring>()) as i32;
+fn entry(ring: usize, number: Register, part: usize) -> MemoryOperand {
+    let ring = context_offset!(rings) + (ring * size_of::<Ring>()) as i32;
     let place = i64::from(ring + part as i32);
     // A number counts quarters of an entry, so that it wraps where its byte does.
     MemoryOperand::new(Register::None, number, 4, place, 4, false, Register::FS)
@@ -51,16 +49,22 @@ const TARGET: usize = std::mem::offset_of!(Landing, target);
 const STEP: i32 = (size_of::<Landing>() / 4) as i32;
 
 impl Builder<'_> {
+    /// Which of the rings is for the code at hand.
+    fn ring(&self) -> usize {
+        if self.key.mode.cpl == 3 { 2 } else { usize::from(self.user_open) }
+    }
+
     /// A call has pushed `back`. Uses s0 and s1.
     pub(super) fn note_return(&mut self, back: u64) {
-        if !is_linkable(self.key, back) {
+        let wanted = self.techniques.has(Technique::Returns);
+        if !wanted || !is_linkable(self.key, back, self.techniques) {
             return;
         }
         let [s0, s1, _] = self.s();
-        let cpl = self.key.mode.cpl;
-        self.out.load_byte(s0, field(top_offset(cpl)));
+        let ring = self.ring();
+        self.out.load_byte(s0, field(top_of(ring)));
         self.out.lea(s0, at(s0, Register::None, STEP));
-        self.out.store_byte(field(top_offset(cpl)), s0);
+        self.out.store_byte(field(top_of(ring)), s0);
         self.out.zero_extend_byte(s0, s0);
         if self.key.is_relocatable() {
             self.address(s1, back);
@@ -69,21 +73,25 @@ impl Builder<'_> {
         } else {
             self.out.constant(s1, back.wrapping_neg());
         }
-        self.out.store(entry(cpl, s0, ADDRESS), s1);
+        self.out.store(entry(ring, s0, ADDRESS), s1);
         let landing = self.out.address_of_code(s1);
-        self.out.store(entry(cpl, s0, TARGET), s1);
-        self.later.push(Later::Landing { at: landing, back });
+        self.out.store(entry(ring, s0, TARGET), s1);
+        let user_open = self.user_open;
+        self.later.push(Later::Landing { at: landing, back, user_open });
     }
 
     /// Leave the block for the address in s0, which a return at `mark` has popped.
     pub(super) fn leave_returned(&mut self, mark: u32) {
+        if !self.techniques.has(Technique::Returns) {
+            return self.leave_computed(mark);
+        }
         let [s0, s1, s2] = self.s();
-        let cpl = self.key.mode.cpl;
+        let ring = self.ring();
         self.out.store(field(register_offset!(rip)), s0);
         let gate = self.open_gate();
-        self.out.load_byte(s1, field(top_offset(cpl)));
+        self.out.load_byte(s1, field(top_of(ring)));
         self.out.copy(s2, Register::RCX);
-        self.out.load(Register::RCX, entry(cpl, s1, ADDRESS));
+        self.out.load(Register::RCX, entry(ring, s1, ADDRESS));
         self.out.lea(Register::RCX, at(Register::RCX, s0, 0));
         let other = self.out.jump_unless_rcx_zero();
         self.out.copy(Register::RCX, s2);
@@ -94,8 +102,8 @@ impl Builder<'_> {
             self.out.store(field(context_offset!(code_page)), s0);
         }
         self.out.lea(s0, at(s1, Register::None, -STEP));
-        self.out.store_byte(field(top_offset(cpl)), s0);
-        self.out.load(s1, entry(cpl, s1, TARGET));
+        self.out.store_byte(field(top_of(ring)), s0);
+        self.out.load(s1, entry(ring, s1, TARGET));
         self.out.store(field(context_offset!(jump_target)), s1);
         self.reload();
         self.out.jump_field(context_offset!(jump_target));

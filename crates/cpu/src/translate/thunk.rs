@@ -159,7 +159,12 @@ fn enter_line(out: &mut Emitter, scratch: [Register; 3], kernel: bool) {
         out.store(field(context_offset!(code_page)), Register::RCX);
     }
     let line = |offset: usize| of_line(s1, kernel, offset);
-    enter(out, scratch, line(offset_of!(JumpEntry, target)), line(offset_of!(JumpEntry, canonical)));
+    enter(
+        out,
+        scratch,
+        line(offset_of!(JumpEntry, target)),
+        line(offset_of!(JumpEntry, canonical)),
+    );
 }
 
 /// Look for the block at the address in s0, and in RIP, by its physical address

@@ -1,0 +1,182 @@
+//! Links from page to page, within the kernel.
+//!
+//! A direct jump or call to another page may not be linked as one within its page is: what is mapped
+//! there can change (invariant 4 in mod.rs). User code therefore goes through the jump cache. A
+//! kernel's own code is different: its pages are global and stay for as long as the kernel runs, most
+//! of its calls leave their page, and the jump cache's lines are too many to stay near the processor.
+//!
+//! So a *far* gate is linked, if the target's page is global, and the page is remembered with the gates
+//! that lead there. It is a promise like one of the TLB's, and kept in the same way:
+//!
+//! 1. What the page tables said when the gate was linked holds until the guest flushes it.
+//! 2. After a flush that may concern the page (`invlpg` near it, or of everything) the page tables are
+//!    looked at again. If they say something else, or nothing, the gates are unlinked before the
+//!    processor executes anything. A kernel flushes often, and changes the place of its code hardly ever.
+//! 3. A global page is taken to be the same for all processors, as for the mirror (memory/mirror.rs),
+//!    rule 5.
+//!
+//! A far gate has three states: not linked (out to Rust, which links it if it can), linked, and
+//! *refused*: it goes through the jump cache.
+
+use iced_x86::Register;
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use super::emit::{displacement, field};
+use super::generate::Builder;
+use super::stopper::Closing;
+use super::{Gate, Translator};
+use crate::context::register_offset;
+use crate::memory::paging::{Accessor, walk};
+use crate::memory::tlb::{Flush, PageSize};
+use crate::memory::{Access, Linear, Physical};
+use crate::techniques::Technique;
+use crate::vcpu::Vcpu;
+
+/// No page that far gates lead to is larger, in bytes.
+const REGION: u64 = 2 << 20;
+
+/// Pages that far gates lead to.
+#[derive(Debug, Default)]
+pub(super) struct Far {
+    pages: FxHashMap<u64, FarPage>,
+    /// Regions in which they are.
+    regions: FxHashSet<u64>,
+}
+
+#[derive(Debug)]
+struct FarPage {
+    physical: Physical,
+    gates: FxHashSet<u32>,
+}
+
+impl Far {
+    pub(super) fn clear(&mut self) {
+        self.pages.clear();
+        self.regions.clear();
+    }
+
+    /// Remember that a gate leads to a page; false if gates lead there that know it at another place.
+    fn note(&mut self, linear: Linear, physical: Physical, gate: u32) -> bool {
+        let page = linear.page().0;
+        let known = self
+            .pages
+            .entry(page)
+            .or_insert_with(|| FarPage { physical: physical.page(), gates: FxHashSet::default() });
+        self.regions.insert(page / REGION);
+        known.physical == physical.page() && {
+            known.gates.insert(gate);
+            true
+        }
+    }
+}
+
+impl Builder<'_> {
+    /// Whether a direct jump to an address outside the page gets a far gate.
+    pub(super) fn may_be_far(&self, target: u64) -> bool {
+        let mode = self.key.mode;
+        let wanted = self.techniques.has(Technique::FarLinks);
+        wanted && mode.cpl == 0 && mode.native && Linear(target).is_canonical() && target >> 63 != 0
+    }
+
+    /// Leave the block for a known address in another page of the kernel's.
+    pub(super) fn leave_by_far_gate(&mut self, target: u64) {
+        let [s0, _, s2] = self.s();
+        self.out.align_displacement();
+        let warm = self.out.jump(0);
+        self.reload();
+        self.out.align_displacement();
+        let cold = self.out.jump(self.out.here() + 5);
+        let cold_out = self.out.here();
+        let number = self.first_gate + self.gates.len() as u32;
+        self.way_out(self.bare.unlinked.plain, number);
+        let warm_out = self.out.here();
+        self.out.patch(warm, warm_out);
+        self.way_out(self.thunks().unlinked.plain, number);
+        let refused = self.out.here();
+        self.out.constant(s0, target);
+        self.out.store(field(register_offset!(rip)), s0);
+        self.out.copy(s2, Register::RCX);
+        self.out.jump(self.thunks().first);
+        let closed = displacement(warm, warm_out);
+        self.closings.push(Closing::Jump { at: warm, displacement: closed });
+        self.closings.push(Closing::Jump { at: cold, displacement: 0 });
+        let reload = warm + 4;
+        let far = Some(FarGate { warm_out, reload, refused });
+        let (block, user_open) = (self.block, self.user_open);
+        let (out, plain) = (cold_out, false);
+        self.gates.push(Gate { block, target, warm, cold, out, plain, user_open, far });
+    }
+}
+
+/// Where the first jump of a far gate may lead, besides to a block with the same scratch registers.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct FarGate {
+    /// Out to Rust.
+    pub(super) warm_out: u64,
+    /// To a block with other scratch registers.
+    pub(super) reload: u64,
+    /// Through the jump cache.
+    pub(super) refused: u64,
+}
+
+impl Vcpu {
+    /// Where the target of a far gate is, if that is a page that the gate may be linked to; `None`
+    /// as well if the gate is not far.
+    pub(crate) fn far_page(&self, gate: u32) -> Option<Physical> {
+        let target = self.package.translator().far_target(gate)?;
+        let found = self.walk_kernel_fetch(target)?;
+        Some(found)
+    }
+
+    fn walk_kernel_fetch(&self, at: Linear) -> Option<Physical> {
+        let by = Accessor { user: false, smap_override: false };
+        let found = walk(&self.ram, &self.context.regs, at, Access::Execute, by).ok()?;
+        let fits = found.global && found.size != PageSize::Huge;
+        fits.then(|| found.physical.page())
+    }
+
+    /// The guest has flushed: unlink what no longer leads where it did.
+    pub(crate) fn flush_far_gates(&self, what: Flush) {
+        let near = match what {
+            Flush::All => None,
+            Flush::Page(at) | Flush::PagePcid(at, _) => Some(at.0 / REGION),
+            Flush::Pcid(_) | Flush::AllPcids => return,
+        };
+        let mut translator = self.package.translator();
+        if near.is_some_and(|region| !translator.far.regions.contains(&region)) {
+            return;
+        }
+        let stale: Vec<u64> = {
+            let pages = translator.far.pages.iter();
+            let concerned =
+                pages.filter(|(page, _)| near.is_none_or(|near| near == *page / REGION));
+            let changed = concerned.filter(|(page, known)| {
+                self.walk_kernel_fetch(Linear(**page)) != Some(known.physical)
+            });
+            changed.map(|(&page, _)| page).collect()
+        };
+        for page in stale {
+            let gates = translator.far.pages.remove(&page).map(|known| known.gates);
+            gates.into_iter().flatten().for_each(|gate| translator.unlink(gate));
+        }
+    }
+}
+
+impl Translator {
+    fn far_target(&self, number: u32) -> Option<Linear> {
+        let gate = self.gates.get(number as usize)?;
+        gate.far.map(|_| Linear(gate.target))
+    }
+
+    /// Whether a far gate may lead to `physical`, which is remembered. If not, it goes through the
+    /// jump cache from here on.
+    pub(super) fn admit_far(&mut self, number: u32, found: Option<Physical>, to: Physical) -> bool {
+        let gate = self.gates[number as usize];
+        let Some(FarGate { refused, .. }) = gate.far else { return false };
+        let admitted = found == Some(to.page()) && self.far.note(Linear(gate.target), to, number);
+        if !admitted {
+            self.cache.patch(gate.warm, displacement(gate.warm, refused));
+        }
+        admitted
+    }
+}
