@@ -16,9 +16,10 @@
 //!    can fault except the copied one itself. So at any miss or fault the state is that of the
 //!    instruction's start.
 //! 4. A block lies in one guest page, except that a block may consist of one instruction that
-//!    straddles two. Direct links lead only to blocks of the same physical page; all other jumps
-//!    go through the jump cache, which is flushed with the TLB. So no change of the page tables can
-//!    make a link wrong.
+//!    straddles two. Direct links lead only to blocks of the same physical page, or to global pages of
+//!    the kernel, which are looked at again when it flushes ([`far`]); all other jumps go through the
+//!    jump cache, or the rings of [`returns`], which are flushed with the TLB. So no change of the page
+//!    tables can make a link wrong.
 //! 5. A page with blocks has no write tag in any TLB set.
 //! 6. User code is *relocatable*: programs and libraries are mapped elsewhere each time, from pages
 //!    that stay. A relocatable block knows its offset in the page only; the page's linear address
