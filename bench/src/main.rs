@@ -57,6 +57,13 @@ fn main() -> ExitCode {
     }
 }
 
+/// All systems, in each round from another one on: what disturbs the host by the clock, or whenever a round
+/// begins, does not meet the same one each time.
+fn order(systems: usize, round: usize, rounds: usize) -> impl Iterator<Item = usize> {
+    let first = systems * (round - 1) / rounds;
+    (first..systems).chain(0..first)
+}
+
 fn measure(options: &Options) -> Result<(), Box<dyn std::error::Error>> {
     let files = files::Files::prepare(options)?;
     let (systems, absent) = systems::installed(options, &files);
@@ -64,7 +71,7 @@ fn measure(options: &Options) -> Result<(), Box<dyn std::error::Error>> {
     results.remarks = absent;
     let rounds = options.programs.rounds.max(options.applications.rounds);
     for number in 1..=rounds {
-        for system in 0..results.systems.len() {
+        for system in order(results.systems.len(), number, rounds) {
             round::measure(number, system, options, &files, &mut results);
         }
         // A run that is broken off leaves what it had.
@@ -72,4 +79,15 @@ fn measure(options: &Options) -> Result<(), Box<dyn std::error::Error>> {
     }
     report::write(&results, options)?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn each_round_begins_with_another_system() {
+        let order = |round| super::order(7, round, 3).collect::<Vec<_>>();
+        assert_eq!(order(1), [0, 1, 2, 3, 4, 5, 6]);
+        assert_eq!(order(2), [2, 3, 4, 5, 6, 0, 1]);
+        assert_eq!(order(3), [4, 5, 6, 0, 1, 2, 3]);
+    }
 }

@@ -49,6 +49,15 @@ pub struct Spread {
     pub max: f64,
 }
 
+/// How many times as long something takes.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Factor {
+    /// The factor itself.
+    pub spread: Spread,
+    /// Every value of the one is on the same side of every value of the other.
+    pub is_certain: bool,
+}
+
 impl Spread {
     /// Of some values, if there are any.
     pub fn of(mut values: Vec<f64>) -> Option<Spread> {
@@ -84,23 +93,13 @@ impl Results {
     }
 
     /// How many times as long it takes on one system as on another, or how many times as little is
-    /// done: of each round, in which they were measured soon after each other.
-    pub fn factor(&self, system: usize, base: usize, number: &Number) -> Option<Spread> {
-        let in_round = |system: usize, round: usize| {
-            self.samples.iter().find_map(|sample| match sample.outcome {
-                Outcome::Value(value)
-                    if (sample.system, sample.round) == (system, round)
-                        && sample.number == number =>
-                {
-                    Some(value)
-                }
-                _ => None,
-            })
-        };
-        let rounds = 1..=self.samples.iter().map(|sample| sample.round).max()?;
-        let factor =
-            |round| Some(number.unit.speed(in_round(base, round)?, in_round(system, round)?));
-        Spread::of(rounds.filter_map(factor).collect())
+    /// done: each value of the one against the median of the other.
+    pub fn factor(&self, system: usize, base: usize, number: &Number) -> Option<Factor> {
+        let (own, base) = (self.spread(system, number)?, self.spread(base, number)?);
+        let factor = |value| number.unit.speed(base.median, value);
+        let spread = Spread::of([own.min, own.median, own.max].map(factor).into())?;
+        let is_certain = own.min > base.max || own.max < base.min;
+        Some(Factor { spread, is_certain })
     }
 
     /// What a way to run `biv` is compared with.
@@ -170,24 +169,38 @@ mod tests {
     }
 
     #[test]
-    fn factors_are_of_the_same_round() {
-        let systems = [Family::Biv, Family::Host].map(|family| System::new(family, "", &[]));
-        let mut results = Results::new(systems.into());
-        let number = numbers::ALL[0];
-        let mut add = |round, system, outcome| {
-            results.samples.push(Sample { round, system, number, outcome });
+    fn a_factor_is_certain_if_the_values_are_apart() {
+        let check = |number: &'static Number, own: [f64; 3], expected: Option<Factor>| {
+            let systems = [Family::Biv, Family::Host].map(|family| System::new(family, "", &[]));
+            let mut results = Results::new(systems.into());
+            for (round, values) in [9.0, 20.0, 10.0].into_iter().zip(own).enumerate() {
+                for (system, value) in [values.0, values.1].into_iter().enumerate() {
+                    let outcome = Outcome::Value(value);
+                    results.samples.push(Sample { round, system, number, outcome });
+                }
+            }
+            assert_eq!(results.factor(1, 0, number), expected, "{own:?}");
+            assert_eq!(results.factor(1, 0, numbers::LADDER[1]), None);
         };
-        for (round, base, other) in [(1, 10.0, 20.0), (2, 100.0, 100.0), (3, 10.0, 15.0)] {
-            add(round, 0, Outcome::Value(base));
-            add(round, 1, Outcome::Value(other));
+        let factor = |min, median, max, is_certain| {
+            Some(Factor { spread: Spread { median, min, max }, is_certain })
+        };
+        let time = numbers::LADDER[0];
+        check(time, [30.0, 21.0, 25.0], factor(2.1, 2.5, 3.0, true));
+        check(time, [30.0, 19.0, 25.0], factor(1.9, 2.5, 3.0, false));
+        check(time, [5.0, 4.0, 6.0], factor(0.4, 0.5, 0.6, true));
+        let rate = numbers::ALL.into_iter().find(|number| number.unit.rate).unwrap();
+        check(rate, [5.0, 4.0, 8.0], factor(1.25, 2.0, 2.5, true));
+    }
+
+    #[test]
+    fn every_reason_is_said_once() {
+        let mut results = Results::new(vec![System::new(Family::Host, "host", &[])]);
+        for round in [1, 2] {
+            let outcome = Outcome::Absent("it is no machine".into());
+            results.samples.push(Sample { round, system: 0, number: numbers::LADDER[8], outcome });
         }
-        add(4, 0, Outcome::Value(1.0));
-        add(4, 1, Outcome::Absent("too young".into()));
-        add(5, 1, Outcome::Absent("too young".into()));
-        let expected = Spread { median: 1.5, min: 1.0, max: 2.0 };
-        assert_eq!(results.factor(1, 0, number), Some(expected));
-        assert_eq!(results.factor(1, 0, numbers::ALL[1]), None);
-        assert_eq!(results.absences().len(), 1);
+        assert_eq!(results.absences(), ["host: launch is absent: it is no machine"]);
     }
 
     #[test]

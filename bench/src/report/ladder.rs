@@ -2,7 +2,7 @@
 
 use crate::number::Number;
 use crate::numbers;
-use crate::results::{Results, Spread};
+use crate::results::{Factor, Results, Spread};
 
 use super::table::{amount, markdown};
 
@@ -13,7 +13,7 @@ pub struct Rung {
     /// What it is compared with.
     pub base: &'static str,
     /// In the order of [`numbers`].
-    pub factors: Vec<Option<Spread>>,
+    pub factors: Vec<Option<Factor>>,
 }
 
 /// What the ladder is about and has been measured.
@@ -65,8 +65,10 @@ pub fn table(results: &Results) -> Option<String> {
     Some(format!("{}\n{}", markdown(&rows), markdown(&factors)))
 }
 
-fn shown(Spread { median, min, max }: Spread) -> String {
-    format!("{median:.2} ({min:.2}..{max:.2})")
+/// In brackets what may be chance.
+fn shown(Factor { spread: Spread { median, min, max }, is_certain }: Factor) -> String {
+    let text = format!("{median:.2} ({min:.2}..{max:.2})");
+    if is_certain { text } else { format!("[{text}]") }
 }
 
 #[cfg(test)]

@@ -1,11 +1,11 @@
 //! The ladder as a picture: a row for each technique, a column for each work, in each a bar that says
 //! how much longer that work takes without that technique. Scales are logarithmic, and a line through
-//! each bar goes from the smallest to the largest factor of any round.
+//! each bar goes from the smallest to the largest factor.
 
 use std::fmt::Write;
 
 use crate::number::Number;
-use crate::results::Spread;
+use crate::results::{Factor, Spread};
 
 use super::ladder::Rung;
 
@@ -37,7 +37,8 @@ pub fn draw(numbers: &[&Number], rungs: &[Rung]) -> String {
          <text x=\"8\" y=\"20\" font-size=\"15\">Time without a technique, as a multiple of the time \
          with it</text>\n\
          <text x=\"8\" y=\"38\" font-size=\"11\" fill=\"#555\">Logarithmic; lines: smallest to largest \
-         of all rounds; grey: these lie on both sides of 1; orange: faster without</text>\n"
+         of all rounds; grey: may be chance; orange: faster without. direct-...: against direct, all \
+         others against biv as users get it</text>\n"
     );
     for (index, number) in numbers.iter().enumerate() {
         let x = column(index);
@@ -73,11 +74,12 @@ fn along(factor: f64) -> f64 {
     (factor.log2().clamp(LEAST, MOST) - LEAST) / (MOST - LEAST) * SCALE
 }
 
-fn bar(svg: &mut String, x: f64, y: f64, Spread { median, min, max }: Spread) {
-    let colour = match (min > 1.0, max < 1.0) {
-        (true, _) => SLOWER,
-        (_, true) => FASTER,
-        _ => UNCERTAIN,
+fn bar(svg: &mut String, x: f64, y: f64, Factor { spread, is_certain }: Factor) {
+    let Spread { median, min, max } = spread;
+    let colour = match (is_certain, median > 1.0) {
+        (true, true) => SLOWER,
+        (true, false) => FASTER,
+        (false, _) => UNCERTAIN,
     };
     let [one, to, from_min, to_max] = [1.0, median, min, max].map(along);
     let (start, length) = (one.min(to), (to - one).abs());
@@ -91,7 +93,7 @@ fn bar(svg: &mut String, x: f64, y: f64, Spread { median, min, max }: Spread) {
         y + 2.0,
         x + from_min,
         x + to_max,
-        x + to.max(to_max) + 4.0,
+        x + one.max(to_max) + 4.0,
         y + 12.0
     );
 }
