@@ -21,7 +21,7 @@ const BUILD: &str = include_str!("build.sh");
 const GUEST: &str = include_str!("guest.sh");
 
 /// Programs that are not run.
-const EXCLUDED: [(&str, &str); 19] = [
+const EXCLUDED: [(&str, &str); 17] = [
     ("adjtick", "takes minutes, and sets the clock"),
     ("alarmtimer-suspend", "suspends the machine"),
     ("change_skew", "takes minutes, and sets the clock"),
@@ -30,8 +30,6 @@ const EXCLUDED: [(&str, &str); 19] = [
     ("inconsistency-check", "takes minutes"),
     ("leap-a-day", "sets the clock"),
     ("leapcrash", "sets the clock"),
-    ("mov_ss_trap_32", "hardly ever ends (QUIRKS.md); on silicon it loops at MOV SS; ICEBP"),
-    ("mov_ss_trap_64", "likewise"),
     ("nsleep-lat", "takes minutes"),
     ("raw_skew", "takes minutes"),
     ("rseq_basic_percpu_ops_test", "takes minutes"),

@@ -37,6 +37,7 @@ impl Vcpu {
             Mnemonic::Int3 => 3,
             Mnemonic::Int1 => {
                 source = Source::Other;
+                self.report_deferred_hits();
                 1
             }
             _ if flags & rflags::OF == 0 => return Ok(()),

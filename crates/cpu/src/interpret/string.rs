@@ -4,7 +4,7 @@
 //! work per call of [`Vcpu::step`] and, if there is more to do, leaves RIP at itself, with RCX,
 //! RSI and RDI saying how far it came. A fault in the middle is not reported until the next call
 //! finds it at the first element: then everything before it is already accounted for. `movs` and
-//! `stos` go page by page where both sides are RAM.
+//! `stos` go page by page where both sides are RAM without breakpoints.
 
 use iced_x86::{Code, Instruction, OpKind};
 
@@ -201,8 +201,7 @@ impl Vcpu {
 
     /// Some of the elements; whether there are more.
     fn repeat(&mut self, string: &StringInstruction) -> Result<bool, Trap> {
-        let stepping =
-            self.context.regs.rflags() & rflags::TF != 0 || self.context.regs.dr[7] & 0xff != 0;
+        let stepping = self.context.regs.rflags() & rflags::TF != 0;
         if !stepping && self.repeat_pages(string)? {
             return Ok(truncate(self.context.regs.gpr[RCX], string.width) != 0);
         }
@@ -221,7 +220,8 @@ impl Vcpu {
             if left == 0 || !going_on {
                 return Ok(false);
             }
-            if self.replay.is_used() {
+            // A data breakpoint is reported after the element that has hit it (SDM 3B 18.2.4).
+            if self.replay.is_used() || self.has_hit_breakpoint() {
                 break;
             }
         }
@@ -376,14 +376,14 @@ impl Vcpu {
         let piece = &mut buffer[..bytes];
         if string.operation == Operation::Move {
             let from = self.source(string, bytes).ok()?;
-            if !self.reaches_memory(from, Access::Read, by).ok()? {
+            if self.is_watched(from, bytes) || !self.reaches_memory(from, Access::Read, by).ok()? {
                 return None;
             }
             self.read_linear(from, piece, by).ok()?;
         } else {
             fill(piece, self.context.regs.gpr[0], string.size);
         }
-        if !self.reaches_memory(to, Access::Write, by).ok()? {
+        if self.is_watched(to, bytes) || !self.reaches_memory(to, Access::Write, by).ok()? {
             return None;
         }
         self.write_linear(to, piece, by).ok()?;

@@ -97,6 +97,22 @@ impl Vcpu {
         }
     }
 
+    /// Whether a data breakpoint lies in these bytes.
+    pub(crate) fn is_watched(&self, at: Linear, size: usize) -> bool {
+        let regs = &self.context.regs;
+        let last = at.0.wrapping_add(size as u64);
+        enabled_breakpoints(regs.dr[7]).any(|(number, watch, length)| {
+            let start = regs.dr[number] & !(length - 1);
+            let is_data = matches!(watch, Watch::Write | Watch::ReadWrite);
+            is_data && at.0 < start.wrapping_add(length) && start < last
+        })
+    }
+
+    /// Whether the instruction at hand has hit a breakpoint so far.
+    pub(crate) fn has_hit_breakpoint(&self) -> bool {
+        self.system.debug.hits != 0
+    }
+
     /// Compare a port access with the breakpoints (CR4.DE).
     pub(crate) fn note_port_access(&mut self, port: u16, size: u8) {
         let regs = &self.context.regs;
@@ -126,6 +142,15 @@ impl Vcpu {
         self.statistics.exceptions += 1;
         let vector = Vector::Debug as u8;
         self.deliver_event(Event { vector, error: None, source: Source::Other })
+    }
+
+    /// `int1` after a load of SS is the debug exception that the hits of that load have waited for (SDM
+    /// 3A 6.8.3): there is one, which says so, and not another on top of it, on the same stack.
+    pub(crate) fn report_deferred_hits(&mut self) {
+        let hits = std::mem::take(&mut self.system.debug.hits);
+        if hits != 0 {
+            self.record_debug_event(hits);
+        }
     }
 
     /// The trap of a task switch to a TSS whose T flag is set.

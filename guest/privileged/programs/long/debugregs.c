@@ -20,6 +20,7 @@ SNIPPET(write_dr7_s, "nop", "mov %rdi, %dr7", "");
 SNIPPET(read_dr4, "nop", ".byte 0x0f, 0x21, 0xe0", "");
 SNIPPET(read_dr5, "nop", ".byte 0x0f, 0x21, 0xe8", "");
 SNIPPET(stack_from_memory, "nop", "mov (%rdi), %ss", "nop; nop");
+SNIPPET(stack_then_icebp, "mov (%rdi), %ss", ".byte 0xf1", "nop");
 SNIPPET(icebp, "nop", ".byte 0xf1", "");
 SNIPPET(spin, "mov $100, %ecx", "1: dec %ecx; jnz 1b", "");
 
@@ -137,6 +138,10 @@ static void data_breakpoints(bool user)
     check(last.rip == (word)copy_at + base, true, "rep movsb over a breakpoint: RIP, user %d",
           user);
     check(last.rcx <= 11, true, "rep movsb over a breakpoint: RCX, user %d", user);
+    write_dr2((word)data + 16 + base);
+    go(copy, (word)data + base, user, enable(2, WRITE, LENGTH_1));
+    check_done("rep movsb up to a breakpoint, user %d", user);
+    check(last.rcx, 0, "rep movsb up to a breakpoint: RCX, user %d", user);
 }
 
 static void ports(void)
@@ -223,6 +228,10 @@ static void held_off(void)
         check_event(DB, 0, (word)stack_from_memory_after + 1 + base,
                     "mov ss holds its trap off, user %d", user);
         check(seen_dr6, DR6_CLEAR | 1, "mov ss holds its trap off: DR6, user %d", user);
+        /* One exception, not a second one on the stack of the first. */
+        go(stack_then_icebp, (word)data + base, user, enable(0, READ_WRITE, LENGTH_2));
+        check_event(DB, 0, (word)stack_then_icebp_after + base, "mov ss and int1, user %d", user);
+        check(seen_dr6, DR6_CLEAR | 1, "mov ss and int1: DR6, user %d", user);
     }
 }
 

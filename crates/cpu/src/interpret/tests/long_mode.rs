@@ -94,6 +94,29 @@ fn repeated_moves_cross_pages() {
     );
 }
 
+/// Which would take half a second for each MiB, one at a time.
+#[test]
+fn repetitions_far_from_a_breakpoint_are_done_at_once() {
+    check_long(
+        |machine| {
+            let regs = machine.regs();
+            regs.dr[0] = place::DATA + 20_000;
+            regs.dr[7] = 0x1_0401; // DR0, writes
+        },
+        |a| {
+            a.mov(rdi, place::DATA)?;
+            a.mov(ecx, 10_000)?;
+            a.rep().stosb()?;
+            a.hlt()
+        },
+        |machine| {
+            assert_eq!(machine.regs().gpr[1], 0);
+            let steps = machine.cpu.statistics.interpreted;
+            assert!((4..100).contains(&steps), "{steps} steps");
+        },
+    );
+}
+
 #[test]
 fn overlapping_moves_repeat_what_they_wrote() {
     check_long(
