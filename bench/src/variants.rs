@@ -41,7 +41,7 @@ const fn direct_rung(name: &'static str, options: &'static [&'static str]) -> Va
 }
 
 /// All of them.
-pub const ALL: [Variant; 17] = [
+pub const ALL: [Variant; 19] = [
     mode(DEFAULT, &[]),
     mode("translate", &["--user-exec", "translate"]),
     mode("direct", &["--user-exec", "direct"]),
@@ -54,6 +54,8 @@ pub const ALL: [Variant; 17] = [
     rung("no-strings", &["--without", "strings"]),
     rung("no-spans", &["--without", "spans"]),
     rung("no-links", &["--without", "links"]),
+    rung("no-far-links", &["--without", "far-links"]),
+    rung("no-returns", &["--without", "returns"]),
     rung("no-handover", &["--without", "handover"]),
     rung("no-relocation", &["--without", "relocation"]),
     rung("no-physical-jumps", &["--without", "physical-jumps"]),

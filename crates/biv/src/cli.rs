@@ -120,8 +120,8 @@ pub struct Run {
     pub no_seccomp: bool,
 
     /// Do without these techniques, which make guest code fast, to measure what each is worth:
-    /// mirror, links, handover, relocation, physical-jumps, spans, strings, inline, entries, batches,
-    /// premap, copies, or all (slow; docs/measuring.md explains them)
+    /// mirror, links, far-links, returns, handover, relocation, physical-jumps, spans, strings, inline,
+    /// entries, batches, premap, copies, or all (slow; docs/measuring.md explains them)
     #[arg(long, value_name = "LIST", value_parser = vmm::Techniques::all_without,
         conflicts_with = "interpret", hide_short_help = true, help_heading = MEASURING)]
     pub without: Option<vmm::Techniques>,
@@ -260,6 +260,17 @@ mod tests {
     #[test]
     fn the_definition_is_consistent() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn the_help_names_every_technique() {
+        let mut command = Cli::command();
+        let run = command.find_subcommand_mut("run").expect("there is `run`");
+        let help = run.render_long_help().to_string();
+        for (_, name) in vmm::Technique::ALL {
+            let names = help.split([' ', ',', '\n']).any(|word| word == name);
+            assert!(names, "the help does not name {name}");
+        }
     }
 
     #[test]
