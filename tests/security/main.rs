@@ -40,6 +40,8 @@ fn bad_input_is_refused_in_one_line() {
     check_refusal(&["run", "--kernel", &text_file], &[&text_file, "not a kernel"]);
     check_refusal(&["run", "--kernel", &empty], &[&empty]);
     check_refusal(&["run", "--kernel", "/dev/null"], &["/dev/null"]);
+    check_refusal(&["run", "--kernel", "/"], &["/:", "a directory"]);
+    check_refusal(&["run", "--initrd", "/dev/zero", "--", "true"], &["/dev/zero", "a device"]);
     check_refusal(&["run", "--mem", "1", "--", "true"], &["mem"]);
     check_refusal(&["run", "--mem", "1M", "--", "true"], &["mem"]);
     check_refusal(&["run", "--mem", "16M", "--", "true"], &["memory"]);
@@ -48,6 +50,28 @@ fn bad_input_is_refused_in_one_line() {
     for path in [text_file, empty] {
         let _ = std::fs::remove_file(path);
     }
+}
+
+/// Nobody writes to it: who opens it waits for ever, and `--timeout` has not begun.
+#[test]
+fn a_pipe_is_refused_and_not_waited_for() {
+    let pipe = scratch("pipe", b"");
+    let made = Command::new("sh").args(["-c", "rm \"$1\" && mkfifo \"$1\"", "sh", &pipe]).status();
+    assert!(made.is_ok_and(|status| status.success()), "cannot make a pipe");
+    let kernel = whole_machine::kernels::debian("bookworm", "linux-image-cloud-amd64");
+    let kernel = kernel.to_str().expect("the target directory has a plain name");
+    let said = [pipe.as_str(), "it is a pipe, not a regular file"];
+    let timeout = ["run", "--timeout", "5"];
+    for words in [
+        &["--kernel", &pipe][..],
+        &["--kernel", kernel, "--initrd", &pipe],
+        &["--initrd", &pipe, "--", "true"],
+        &["--kernel", kernel, "--initrd", &pipe, "--", "true"],
+        &["--kernel", kernel, "--history", "9", "--symbols", &pipe, "--", "true"],
+    ] {
+        check_refusal(&[&timeout, words].concat(), &said);
+    }
+    let _ = std::fs::remove_file(pipe);
 }
 
 #[test]

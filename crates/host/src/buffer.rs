@@ -3,9 +3,10 @@
 //! Filling fresh memory costs a page fault for every 4 KiB; for a kernel of 50 MiB that takes longer
 //! than reading it. A [`Buffer`] asks for huge pages, so that there is one fault for every 2 MiB.
 
-use std::fs::File;
+use std::fs::{File, FileType, OpenOptions};
 use std::io::{self, Read as _};
 use std::ops::{Deref, DerefMut};
+use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _};
 use std::path::Path;
 use std::ptr::NonNull;
 
@@ -14,7 +15,7 @@ use rustix::mm::{Advice, MapFlags, ProtFlags};
 /// What a huge page is aligned to.
 const HUGE_PAGE_BYTES: usize = 2 << 20;
 
-/// Most that is read from something that does not know its length, whatever the caller would take.
+/// Most that is read from a file that does not know its length, whatever the caller would take.
 pub const MAX_STREAM_BYTES: u64 = 1 << 30;
 
 /// Bytes of its own, zero at first.
@@ -54,20 +55,19 @@ impl Buffer {
         Ok(Self { mapping, mapped, start, length })
     }
 
-    /// A whole file of at most `limit` bytes. What does not know its length (a pipe, a device, a
-    /// file in `/proc`) is read to its end, up to [`MAX_STREAM_BYTES`].
+    /// A whole file of at most `limit` bytes. What does not know its length (a file in `/proc`) is
+    /// read to its end, up to [`MAX_STREAM_BYTES`].
     ///
     /// # Errors
     ///
-    /// What Linux says, that the file became shorter meanwhile, or
+    /// As [`open_regular`]; that the file became shorter meanwhile, or
     /// [`io::ErrorKind::FileTooLarge`]; a file that says how long it is has not been read then.
     pub fn read(path: &Path, limit: u64) -> io::Result<Self> {
-        let file = File::open(path)?;
-        let metadata = file.metadata()?;
-        if metadata.is_file() && metadata.len() > 0 {
-            return Self::read_file(file, metadata.len(), limit);
+        let file = open_regular(path)?;
+        match file.metadata()?.len() {
+            0 => Self::read_stream(file, limit.min(MAX_STREAM_BYTES)),
+            length => Self::read_file(file, length, limit),
         }
-        Self::read_stream(file, limit.min(MAX_STREAM_BYTES))
     }
 
     fn read_file(mut file: File, length: u64, limit: u64) -> io::Result<Self> {
@@ -101,6 +101,31 @@ impl Buffer {
     /// Forget what is beyond `length`.
     pub fn truncate(&mut self, length: usize) {
         self.length = self.length.min(length);
+    }
+}
+
+/// Opens a file for reading that is one: a pipe may have us wait for ever, and a device may have no end.
+///
+/// # Errors
+///
+/// What Linux says, or [`io::ErrorKind::InvalidInput`].
+pub fn open_regular(path: &Path) -> io::Result<File> {
+    // Without it, opening a pipe waits for somebody to write.
+    let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
+    let kind = file.metadata()?.file_type();
+    if kind.is_file() {
+        return Ok(file);
+    }
+    let text = format!("it is {}, not a regular file", name_of(kind));
+    Err(io::Error::new(io::ErrorKind::InvalidInput, text))
+}
+
+fn name_of(kind: FileType) -> &'static str {
+    match kind {
+        _ if kind.is_dir() => "a directory",
+        _ if kind.is_fifo() => "a pipe",
+        _ if kind.is_socket() => "a socket",
+        _ => "a device",
     }
 }
 
@@ -170,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn files_and_other_things_are_read() {
+    fn files_are_read() {
         let path = std::env::temp_dir().join(format!("bivouac-{}-buffer", std::process::id()));
         let bytes: Vec<u8> = (0..100_000_u32).map(|index| index as u8).collect();
         std::fs::write(&path, &bytes).unwrap();
@@ -179,8 +204,23 @@ mod tests {
         check_too_large(&path, 99_999);
         std::fs::remove_file(&path).unwrap();
         assert!(Buffer::read(&path, u64::MAX).is_err());
-        assert!(Buffer::read(Path::new("/dev/null"), 0).unwrap().is_empty());
         assert!(!Buffer::read(Path::new("/proc/self/status"), 1 << 20).unwrap().is_empty());
+    }
+
+    #[test]
+    fn what_is_no_file_is_refused_at_once() {
+        let path = std::env::temp_dir().join(format!("bivouac-{}-pipe", std::process::id()));
+        let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+        rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+        let pipe = Buffer::read(&path, 1 << 20);
+        std::fs::remove_file(&path).unwrap();
+        let others = ["/dev/zero", "/dev/null", "/"].map(|path| Buffer::read(Path::new(path), 0));
+        let names = ["a pipe", "a device", "a device", "a directory"];
+        for (read, name) in [pipe].into_iter().chain(others).zip(names) {
+            let error = read.expect_err("it was read");
+            assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
+            assert_eq!(error.to_string(), format!("it is {name}, not a regular file"));
+        }
     }
 
     #[track_caller]
@@ -197,7 +237,6 @@ mod tests {
         file.set_len(1 << 42).unwrap();
         check_too_large(&path, 1 << 41);
         std::fs::remove_file(&path).unwrap();
-        check_too_large(Path::new("/dev/zero"), 5 << 20);
         check_too_large(Path::new("/proc/self/status"), 10);
     }
 }

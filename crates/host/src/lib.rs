@@ -18,5 +18,5 @@ pub mod layout;
 pub mod memory;
 
 pub use available::Available;
-pub use buffer::Buffer;
+pub use buffer::{Buffer, open_regular};
 pub use memory::{Error, GuestMemory, RawRegion, SPARE_PAGES};

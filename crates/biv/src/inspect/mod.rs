@@ -8,7 +8,7 @@
 //! 3. *Every file has a bound.*
 
 use std::fs::File;
-use std::io::{self, Write};
+use std::io::{self, Read as _, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -105,7 +105,9 @@ fn find_symbols(options: &Options, kernel: &Contents) -> Result<Symbols, Error> 
         return Ok(Symbols::parse(kernel).unwrap_or_default());
     };
     let failure = |reason| Error::Symbols { path: path.clone(), reason };
-    let bytes = std::fs::read(path).map_err(|error| failure(error.to_string()))?;
+    let mut bytes = Vec::new();
+    let read = host::open_regular(path).and_then(|mut file| file.read_to_end(&mut bytes));
+    read.map_err(|error| failure(error.to_string()))?;
     Symbols::parse(&bytes).map_err(failure)
 }
 
