@@ -327,8 +327,8 @@ extern "C" fn on_kick(_signal: i32, _info: *mut libc::siginfo_t, frame: *mut lib
         // FS may be the host's still; until it is the context, RDI is.
         let in_register = registers[libc::REG_RDI as usize] as *mut Context;
         let context = [interrupted_fs(), in_register].into_iter().find(|&it| find(it).is_some());
-        // SAFETY: the context lives while it is registered.
         if let Some(context) = context
+            // SAFETY: the context lives while it is registered.
             && unsafe { is_requested(context) }
         {
             registers[libc::REG_RDI as usize] = context as i64;
