@@ -68,16 +68,20 @@ static int ascending(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* Find out how often to call in the time that one repetition is to take; then repeat. */
+/* Call until caches are warm, find out how often to call in the time that one repetition is to take,
+ * and repeat. */
 static void measure(const struct program *program) {
-    enum { MOST = 64 };
+    enum { MOST = 64, WARM = 5 };
     double wanted = setting("bench_milliseconds", 20) * 1e6, took, samples[MOST];
     long repeat = setting("bench_repeat", 5), n = 1;
-    for (took = program->run(n); took < wanted / 4; took = program->run(n)) {
-        if (took < 0) {
+    double start = now();
+    for (int calls = 0; calls < WARM || (calls < MOST && now() - start < wanted / 4); calls++) {
+        if (program->run(1) < 0) {
             say("unsupported", program->name);
             return;
         }
+    }
+    for (took = program->run(n); took < wanted / 4; took = program->run(n)) {
         double factor = took > 0 ? wanted / 3 / took : 16;
         n = n * (factor > 16 ? 16 : factor < 2 ? 2 : factor);
     }

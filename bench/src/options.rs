@@ -52,7 +52,7 @@ pub struct Options {
     pub out: PathBuf,
 }
 
-const FULL: Amount = Amount { rounds: 5, milliseconds: 40, repeat: 5, scale: 100 };
+const FULL: Amount = Amount { rounds: 5, milliseconds: 100, repeat: 5, scale: 100 };
 /// Programs for as long as ever: which way suits a thread is found out as it runs.
 const QUICK: Amount = Amount { rounds: 3, scale: 25, ..FULL };
 const LADDER: Amount = QUICK;
