@@ -15,8 +15,9 @@
 //! 3. A global page is taken to be the same for all processors, as for the mirror (memory/mirror.rs),
 //!    rule 5.
 //!
-//! A far gate has three states: not linked (out to Rust, which links it if it can), linked, and
-//! *refused*: it goes through the jump cache.
+//! A far gate has three states: not linked, linked, and *refused*. Where it is not linked it goes through
+//! the jump cache, and once in sixteen times out to Rust, which links it if it can, or refuses: most of a
+//! kernel's code runs once, while it boots. A refused gate goes through the jump cache for good.
 
 use iced_x86::Register;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -25,7 +26,7 @@ use super::emit::{displacement, field};
 use super::generate::Builder;
 use super::stopper::Closing;
 use super::{Gate, Translator};
-use crate::context::register_offset;
+use crate::context::{context_offset, register_offset};
 use crate::memory::paging::{Accessor, walk};
 use crate::memory::tlb::{Flush, PageSize};
 use crate::memory::{Access, Linear, Physical};
@@ -89,30 +90,41 @@ impl Builder<'_> {
         let cold_out = self.out.here();
         let number = self.first_gate + self.gates.len() as u32;
         self.way_out(self.bare.unlinked.plain, number);
-        let warm_out = self.out.here();
-        self.out.patch(warm, warm_out);
-        self.way_out(self.thunks().unlinked.plain, number);
-        let refused = self.out.here();
+        let unlinked = self.out.here();
+        self.out.patch(warm, unlinked);
+        self.out.copy(s2, Register::RCX);
+        self.out.load(Register::RCX, field(context_offset!(sample)));
+        self.out.rotate(Register::RCX, Register::RCX, 1);
+        self.out.store(field(context_offset!(sample)), Register::RCX);
+        self.out.extract(Register::RCX, Register::RCX, context_offset!(sample_mask));
+        let sampled = self.out.jump_unless_rcx_zero();
+        let looks = self.out.here();
         self.out.constant(s0, target);
         self.out.store(field(register_offset!(rip)), s0);
-        self.out.copy(s2, Register::RCX);
         self.out.jump(self.thunks().first);
-        let closed = displacement(warm, warm_out);
+        let here = self.out.here();
+        self.out.patch(sampled, here);
+        self.way_out(self.thunks().unlinked.with_rcx, number);
+        let refused = self.out.here();
+        self.out.copy(s2, Register::RCX);
+        self.out.jump(looks);
+        let closed = displacement(warm, self.out.here());
+        self.way_out(self.thunks().unlinked.plain, number);
         self.closings.push(Closing::Jump { at: warm, displacement: closed });
         self.closings.push(Closing::Jump { at: cold, displacement: 0 });
         let reload = warm + 4;
-        let far = Some(FarGate { warm_out, reload, refused });
+        let far = Some(FarGate { unlinked, reload, refused });
         let (block, user_open) = (self.block, self.user_open);
-        let (out, plain) = (cold_out, false);
-        self.gates.push(Gate { block, target, warm, cold, out, plain, user_open, far });
+        let (out, plain, to) = (cold_out, false, None);
+        self.gates.push(Gate { block, target, warm, cold, out, plain, user_open, far, to });
     }
 }
 
 /// Where the first jump of a far gate may lead, besides to a block with the same scratch registers.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct FarGate {
-    /// Out to Rust.
-    pub(super) warm_out: u64,
+    /// Through the jump cache, or out to Rust.
+    pub(super) unlinked: u64,
     /// To a block with other scratch registers.
     pub(super) reload: u64,
     /// Through the jump cache.

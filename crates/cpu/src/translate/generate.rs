@@ -53,7 +53,7 @@ pub(super) enum Later {
     /// mark.
     Computed { at: u64, gate: (u64, usize), mark: u32 },
     /// A return is not the one expected, or its use is closed: likewise.
-    Returned { at: u64, gate: (u64, usize), mark: u32 },
+    Returned { at: u64, gate: (u64, usize), mark: u32, user_open: bool },
     /// Where a return goes on: displacement to patch, address.
     Landing { at: u64, back: u64, user_open: bool },
 }
@@ -475,8 +475,11 @@ impl Builder<'_> {
                     self.finish_gate(gate);
                     self.way_out(self.thunks().lookup.plain, mark);
                 }
-                Later::Returned { at, gate, mark } => {
+                Later::Returned { at, gate, mark, user_open } => {
+                    let [_, s1, _] = self.s();
                     self.out.patch(at, here);
+                    self.user_open = user_open;
+                    self.take_top(s1, s1);
                     self.way_out(self.thunks().first, mark);
                     self.finish_gate(gate);
                     self.way_out(self.thunks().lookup.plain, mark);

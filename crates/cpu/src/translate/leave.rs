@@ -98,8 +98,8 @@ impl Builder<'_> {
     /// Add a gate; its number.
     pub(super) fn gate(&mut self, target: u64, warm: u64, cold: u64, out: u64) -> u32 {
         let (block, user_open) = (self.block, self.user_open);
-        let (plain, far) = (false, None);
-        self.gates.push(Gate { block, target, warm, cold, out, plain, user_open, far });
+        let (plain, far, to) = (false, None, None);
+        self.gates.push(Gate { block, target, warm, cold, out, plain, user_open, far, to });
         self.first_gate + self.gates.len() as u32 - 1
     }
 

@@ -110,6 +110,8 @@ pub(crate) struct Gate {
     user_open: bool,
     /// Leads to another page (far.rs).
     far: Option<far::FarGate>,
+    /// The block that it was linked to last, which knows.
+    to: Option<u32>,
 }
 
 /// One translated block.
@@ -334,7 +336,7 @@ impl Translator {
         let gate = self.gates[number as usize];
         self.cache.patch(gate.cold, displacement(gate.cold, gate.out));
         match gate.far {
-            Some(far) => self.cache.patch(gate.warm, displacement(gate.warm, far.warm_out)),
+            Some(far) => self.cache.patch(gate.warm, displacement(gate.warm, far.unlinked)),
             None if gate.warm != 0 => self.cache.patch(gate.warm, 0),
             None => {}
         }
@@ -401,9 +403,9 @@ impl Translator {
                 self.cache.patch(gate.warm, displacement(gate.warm, far.reload));
             }
         }
-        let incoming = &mut self.blocks[to as usize].incoming;
-        if !incoming.contains(&number) {
-            incoming.push(number);
+        // A block that is popular has thousands.
+        if self.gates[number as usize].to.replace(to) != Some(to) {
+            self.blocks[to as usize].incoming.push(number);
         }
         true
     }

@@ -5,7 +5,8 @@
 //! calls. So a call notes, in a ring of its privilege level that is a part of the [`Context`], where it
 //! will come back to: the guest's address, negated, and the host address of a *landing*, which is a
 //! link like that of a jump. A return whose address is the one on top goes there; any other is looked
-//! up as before, and leaves the ring alone.
+//! up as before. Both take the top away: a call whose return address is replaced, as a retpoline's is,
+//! must not be in the way of those before it.
 //!
 //! ```text
 //! call: push ...                          ret:  s0 = pop ...
@@ -80,6 +81,12 @@ impl Builder<'_> {
         self.later.push(Later::Landing { at: landing, back, user_open });
     }
 
+    /// The ring's latest entry, whose number is in `number`, is no longer that. Uses `register`.
+    pub(super) fn take_top(&mut self, register: Register, number: Register) {
+        self.out.lea(register, at(number, Register::None, -STEP));
+        self.out.store_byte(field(top_of(self.ring())), register);
+    }
+
     /// Leave the block for the address in s0, which a return at `mark` has popped.
     pub(super) fn leave_returned(&mut self, mark: u32) {
         if !self.techniques.has(Technique::Returns) {
@@ -101,13 +108,13 @@ impl Builder<'_> {
             self.out.deposit(s0, s0, page);
             self.out.store(field(context_offset!(code_page)), s0);
         }
-        self.out.lea(s0, at(s1, Register::None, -STEP));
-        self.out.store_byte(field(top_of(ring)), s0);
+        self.take_top(s0, s1);
         self.out.load(s1, entry(ring, s1, TARGET));
         self.out.store(field(context_offset!(jump_target)), s1);
         self.reload();
         self.out.jump_field(context_offset!(jump_target));
-        self.later.push(Later::Returned { at: other, gate, mark });
+        let user_open = self.user_open;
+        self.later.push(Later::Returned { at: other, gate, mark, user_open });
     }
 }
 
