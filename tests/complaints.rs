@@ -1,7 +1,7 @@
 //! Whether the guest's kernel has noticed that something is wrong.
 
 /// What it says then.
-const COMPLAINTS: [&str; 8] = [
+const COMPLAINTS: [&str; 9] = [
     "BUG:",
     "Oops",
     "WARNING:",
@@ -10,6 +10,7 @@ const COMPLAINTS: [&str; 8] = [
     "general protection fault",
     "rcu: INFO",
     "clocksource: timekeeping watchdog",
+    "PCI: Fatal",
 ];
 
 /// The kernel's first complaint, with what it says before and after. A program that takes all the

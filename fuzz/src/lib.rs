@@ -29,6 +29,8 @@ pub enum Step {
     LocalWrite { offset: u16, size: u8, value: u32 },
     IoRead { offset: u8, size: u8 },
     IoWrite { offset: u8, size: u8, value: u32 },
+    PciRead { at: u32, size: u8 },
+    PciWrite { at: u32, size: u8, value: u64 },
     MsrRead { index: u8 },
     MsrWrite { index: u8, value: u64 },
     Acknowledge,
@@ -100,6 +102,8 @@ impl Bench {
             Step::IoWrite { offset, size, value } => {
                 socket.mmio_write(io(offset), size, value.into());
             }
+            Step::PciRead { at, size } => drop(socket.mmio_read(pci(at), size)),
+            Step::PciWrite { at, size, value } => socket.mmio_write(pci(at), size, value),
             Step::MsrRead { index } => drop(socket.msr_read(msr(index))),
             Step::MsrWrite { index, value } => {
                 let _ = socket.msr_write(msr(index), value);
@@ -150,6 +154,16 @@ impl Bench {
         }
         self.platform.take_request();
     }
+}
+
+/// Configuration space of the first functions, or the start of the window.
+fn pci(at: u32) -> GuestAddress {
+    let within = u64::from(at & 0xf_ffff);
+    GuestAddress(if at >> 31 == 0 {
+        0xe000_0000 + (within & 0x1_ffff)
+    } else {
+        0xd000_0000 + within
+    })
 }
 
 /// The platform's registers and some beside them.

@@ -6,7 +6,8 @@
 //!  000a_0000 .. 000e_0000   video memory and option ROMs of a real PC (reserved, backed by RAM)
 //!  000e_0000 .. 0010_0000   ACPI tables, the RSDP first (reserved)
 //!  0010_0000 .. c000_0000   RAM, as much as there is
-//!  c000_0000 .. 1_0000_0000 devices: I/O APIC at fec0_0000, local APIC at fee0_0000
+//!  c000_0000 .. 1_0000_0000 devices: memory of PCI functions at d000_0000, their configuration
+//!                           at e000_0000, I/O APIC at fec0_0000, local APIC at fee0_0000
 //!  1_0000_0000 ..           the rest of RAM
 //! ```
 //!
@@ -26,6 +27,14 @@ pub const HIGH_MEMORY: GuestAddress = GuestAddress(0x10_0000);
 pub const DEVICE_HOLE: GuestAddress = GuestAddress(0xc000_0000);
 /// Where RAM resumes.
 pub const ABOVE_4G: GuestAddress = GuestAddress(1 << 32);
+/// Where PCI functions decode memory.
+pub const PCI_WINDOW: GuestAddress = GuestAddress(0xd000_0000);
+/// Bytes of it.
+pub const PCI_WINDOW_BYTES: u64 = 0x1000_0000;
+/// Configuration space of the PCI bus (ECAM).
+pub const PCI_CONFIGURATION: GuestAddress = GuestAddress(0xe000_0000);
+/// Bytes of it: one bus.
+pub const PCI_CONFIGURATION_BYTES: u64 = 1 << 20;
 /// I/O APIC (82093AA, 3.0).
 pub const IO_APIC: GuestAddress = GuestAddress(0xfec0_0000);
 /// Local APIC after reset (SDM 3A 11.4.1).
@@ -54,7 +63,9 @@ pub mod port {
     /// PM1a event block; control at +4 and timer at +8, where QEMU has them, so that kernels
     /// which power off with `out 0x604, 0x2000` do.
     pub const POWER: u16 = 0x600;
+    pub const PCI_ADDRESS: u16 = 0xcf8;
     pub const RESET: u16 = 0xcf9;
+    pub const PCI_DATA: u16 = 0xcfc;
 }
 
 /// Interrupt inputs: the number is that of the ISA interrupt and, but for the PIT's, of the pin of
@@ -111,6 +122,11 @@ pub fn memory_map(bytes: u64) -> Vec<Range> {
         (EXTENDED_BIOS_DATA, VIDEO_MEMORY, Kind::Reserved),
         (ACPI_TABLES, HIGH_MEMORY, Kind::Reserved),
         (HIGH_MEMORY, GuestAddress(bytes.min(DEVICE_HOLE.0)), Kind::Ram),
+        (
+            PCI_CONFIGURATION,
+            GuestAddress(PCI_CONFIGURATION.0 + PCI_CONFIGURATION_BYTES),
+            Kind::Reserved,
+        ),
         (IO_APIC, GuestAddress(IO_APIC.0 + APIC_BYTES), Kind::Reserved),
         (LOCAL_APIC, GuestAddress(LOCAL_APIC.0 + APIC_BYTES), Kind::Reserved),
         (ABOVE_4G, GuestAddress(ABOVE_4G.0 + bytes.saturating_sub(DEVICE_HOLE.0)), Kind::Ram),

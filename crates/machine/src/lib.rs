@@ -25,6 +25,7 @@ pub mod layout;
 pub mod limits;
 pub mod memory;
 pub mod paravirtual;
+pub mod pci;
 pub mod platform;
 mod power;
 pub mod request;

@@ -15,5 +15,11 @@ pub const MAX_TIMER_BACKLOG_NANOSECONDS: Nanoseconds = Nanoseconds(1_000_000_000
 /// Devices on either bus.
 pub const MAX_BUS_DEVICES: usize = 250;
 
+/// Functions on the PCI bus besides its host bridge.
+pub const MAX_PCI_FUNCTIONS: usize = 31;
+
+/// Interrupt messages of one PCI function.
+pub const MAX_MSI_X_VECTORS: usize = 64;
+
 /// Seconds for which the clock looks for a missed alarm after it was not asked for long.
 pub const MAX_MISSED_ALARM_SECONDS: u64 = 64;

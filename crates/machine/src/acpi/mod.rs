@@ -6,6 +6,7 @@
 mod fixed;
 mod interrupts;
 mod namespace;
+mod pci;
 #[cfg(test)]
 mod tests;
 
@@ -72,8 +73,9 @@ pub fn build(config: &Config) -> Result<Tables, Error> {
     let dsdt = placer.place_bytes(namespace::dsdt(config));
     let fadt = placer.place(&fixed::fadt(facs, dsdt));
     let madt = placer.place_bytes(interrupts::madt(config));
+    let mcfg = placer.place(&pci::mcfg());
     let mut xsdt = XSDT::new(OEM_ID, OEM_TABLE_ID, OEM_REVISION);
-    for table in [fadt, madt] {
+    for table in [fadt, madt, mcfg] {
         xsdt.add_entry(table.0);
     }
     let xsdt = placer.place(&xsdt);

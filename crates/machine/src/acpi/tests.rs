@@ -101,11 +101,20 @@ fn devices_appear_as_configured() {
         let tables = build(&config).unwrap();
         let fadt = found(&tables, b"FACP").to_vec();
         let dsdt = at(&tables, quad(&fadt, 140)).to_vec();
-        [b"COM1", b"COM2", b"FWCF", b"_S5_"].map(|name| dsdt.windows(4).any(|at| at == name))
+        [b"COM1", b"COM2", b"FWCF", b"_S5_", b"PCI0"]
+            .map(|name| dsdt.windows(4).any(|at| at == name))
     };
-    assert_eq!(names(CONFIG), [true; 4]);
+    assert_eq!(names(CONFIG), [true; 5]);
     let bare = Config { com1: false, com2: false, fw_cfg: false, ..CONFIG };
-    assert_eq!(names(bare), [false, false, false, true]);
+    assert_eq!(names(bare), [false, false, false, true, true]);
+}
+
+#[test]
+fn the_mcfg_names_the_configuration_space_of_one_bus() {
+    let tables = build(&CONFIG).unwrap();
+    let mcfg = found(&tables, b"MCFG");
+    assert_eq!((mcfg.len(), sum(mcfg)), (60, 0));
+    assert_eq!((quad(mcfg, 44), &mcfg[52..56]), (0xe000_0000, &[0; 4][..]));
 }
 
 #[test]

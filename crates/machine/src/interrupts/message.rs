@@ -53,6 +53,9 @@ pub enum Destination {
     Processor(usize),
 }
 
+/// Writes of interrupt messages go to addresses that begin so (SDM 3A 11.11.1).
+const MESSAGE_ADDRESS: u64 = 0xfee;
+
 /// An interrupt on its way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Message {
@@ -64,4 +67,23 @@ pub struct Message {
     pub vector: u8,
     /// The source is level triggered: the end of the interrupt is to be broadcast.
     pub level: bool,
+}
+
+impl Message {
+    /// What a device says that writes `data` to `address` (SDM 3A 11.11); nothing if that is no
+    /// address of local APICs. Such an interrupt is an edge, whatever its trigger mode says: no line
+    /// holds it.
+    pub fn from_memory_write(address: u64, data: u32) -> Option<Self> {
+        if address >> 20 != MESSAGE_ADDRESS {
+            return None;
+        }
+        let (id, is_logical) = ((address >> 12 & 0xff) as u32, address & 1 << 2 != 0);
+        let destination = match (is_logical, id) {
+            (_, 0xff) => Destination::All,
+            (true, id) => Destination::Logical(id),
+            (false, id) => Destination::Physical(id),
+        };
+        let mode = DeliveryMode::from_register(data);
+        Some(Self { destination, mode, vector: data as u8, level: false })
+    }
 }

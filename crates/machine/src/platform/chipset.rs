@@ -10,6 +10,7 @@ use super::ports::Target;
 use crate::bus::{Mmio, PortDevice, Ports, Size};
 use crate::interrupts::Controllers;
 use crate::layout::{APIC_BYTES, DEVICE_HOLE, HIGH_MEMORY, IO_APIC, irq};
+use crate::pci::Root;
 use crate::power::{Keyboard, Power};
 use crate::request::Requests;
 use crate::time::{Clock, Nanoseconds};
@@ -22,6 +23,7 @@ pub(super) struct Chipset {
     pub ports: Ports<Target>,
     pub port_devices: Vec<Box<dyn PortDevice>>,
     pub mmio: Mmio,
+    pub pci: Root,
     pub pit: Pit,
     pub rtc: Rtc,
     pub power: Power,
@@ -39,6 +41,7 @@ impl Chipset {
             ports: Ports::default(),
             port_devices: Vec::new(),
             mmio: Mmio::default(),
+            pci: Root::default(),
             pit: Pit::default(),
             rtc: Rtc::default(),
             power: Power::new(requests.clone(), now),
@@ -52,6 +55,7 @@ impl Chipset {
         let now = self.clock.now();
         self.port_devices.iter_mut().for_each(|device| device.reset());
         self.mmio.reset();
+        self.pci.reset();
         self.pit = Pit::default();
         self.rtc.reset();
         self.power = Power::new(self.requests.clone(), now);
@@ -90,6 +94,9 @@ impl Chipset {
     /// A load that is not the local APIC's.
     pub fn mmio_read(&mut self, address: GuestAddress, size: Size) -> u64 {
         let within = address.0 & (APIC_BYTES - 1);
+        if Root::is_at(address) {
+            return self.pci.read(address, size) & size.mask();
+        }
         if address.0 - within != IO_APIC.0 {
             return self.mmio.read(address, size);
         }
@@ -100,7 +107,9 @@ impl Chipset {
     /// A store that is not the local APIC's.
     pub fn mmio_write(&mut self, address: GuestAddress, size: Size, value: u64) {
         let within = address.0 & (APIC_BYTES - 1);
-        if address.0 - within != IO_APIC.0 {
+        if Root::is_at(address) {
+            self.pci.write(address, size, value & size.mask());
+        } else if address.0 - within != IO_APIC.0 {
             self.mmio.write(address, size, value);
         } else if is_whole(within, size) {
             self.controllers.synchronize();

@@ -46,6 +46,7 @@ use crate::layout::{APIC_BYTES, IO_APIC};
 use crate::limits::MAX_PROCESSORS;
 use crate::memory::Memory;
 use crate::paravirtual::{self, MachineClock};
+use crate::pci::{self, MessageSender};
 use crate::request::{Request, Requests};
 use crate::time::{Clock, Hertz, Nanoseconds};
 use chipset::Chipset;
@@ -194,7 +195,25 @@ impl Platform {
         if start.0 < IO_APIC.0 + APIC_BYTES && end > IO_APIC.0 {
             return Err(bus::Error::Taken { name, address: IO_APIC.0, other: "I/O APIC" });
         }
+        let last = GuestAddress(end.saturating_sub(1));
+        if [start, last].into_iter().any(pci::Root::is_at) {
+            return Err(bus::Error::Taken { name, address: start.0, other: "PCI bus" });
+        }
         lock(&self.chipset).mmio.register(name, start, size, device)
+    }
+
+    /// Plug a function into the PCI bus; the number of its slot.
+    ///
+    /// # Errors
+    ///
+    /// [`pci::Error`] when there is no room for it.
+    pub fn add_pci_function(&mut self, function: Box<dyn pci::Function>) -> Result<u8, pci::Error> {
+        lock(&self.chipset).pci.plug_in(function)
+    }
+
+    /// What delivers the interrupt messages of devices.
+    pub fn message_sender(&self) -> MessageSender {
+        MessageSender::new(&self.router)
     }
 
     /// The device's end of an interrupt input (see [`crate::layout::irq`]).

@@ -19,6 +19,8 @@ pub(super) enum Target {
     ControlA,
     Power,
     ResetControl,
+    PciAddress,
+    PciData,
     Plugged(u8),
 }
 
@@ -64,6 +66,8 @@ impl Chipset {
         for (name, first, count, target) in bytes {
             self.ports.claim(name, first, count, Width::Byte, target)?;
         }
+        self.ports.claim("PCI address", port::PCI_ADDRESS, 1, Width::Any, Target::PciAddress)?;
+        self.ports.claim("PCI data", port::PCI_DATA, 4, Width::Any, Target::PciData)?;
         let power = power::offset::END;
         self.ports.claim("power management", port::POWER, power, Width::Any, Target::Power)
     }
@@ -101,6 +105,8 @@ impl Chipset {
                 let device = self.port_devices.get_mut(usize::from(index));
                 return device.map_or(u32::MAX, |device| device.read(offset, size));
             }
+            Target::PciAddress => return self.pci.read_mechanism(size),
+            Target::PciData => return self.pci.read_data(offset, size),
             Target::Power => return self.power.read(offset, size, clock),
             Target::Pic(chip) => self.with_pic(|pic| pic.read(chip.into(), offset)),
             Target::PicLevelControl => self.controllers.pic().read_level_control(offset.into()),
@@ -129,6 +135,8 @@ impl Chipset {
                     device.write(offset, size, value);
                 }
             }
+            Target::PciAddress => self.pci.write_mechanism(size, value),
+            Target::PciData => self.pci.write_data(offset, size, value),
             Target::Pic(chip) => self.with_pic(|pic| pic.write(chip.into(), offset, byte)),
             Target::PicLevelControl => {
                 self.with_pic(|pic| pic.write_level_control(offset.into(), byte));

@@ -432,13 +432,13 @@ fn devices_plug_into_both_buses() {
     let platform = &mut bench.platform;
     platform.add_port_device("p", 0x400, 4, Width::Any, Box::new(ports.clone())).unwrap();
     platform.add_port_device("b", 0x404, 2, Width::Byte, Box::new(ports.clone())).unwrap();
-    let start = GuestAddress(0xd000_0000);
+    let start = GuestAddress(0xc800_0000);
     platform.add_mmio_device("m", start, 0x1000, Box::new(mmio.clone())).unwrap();
     platform.socket(0).port_write(0x402, 2, 0x1_2345);
     platform.socket(0).port_write(0x404, 4, 0x0403_0201);
-    platform.socket(0).mmio_write(GuestAddress(0xd000_0008), 8, 7);
+    platform.socket(0).mmio_write(GuestAddress(0xc800_0008), 8, 7);
     assert_eq!(platform.socket(0).port_read(0x401, 2), 1);
-    assert_eq!(platform.socket(0).mmio_read(GuestAddress(0xd000_0ff0), 4), 0xff0);
+    assert_eq!(platform.socket(0).mmio_read(GuestAddress(0xc800_0ff0), 4), 0xff0);
     let written = [(2, Size::Word, 0x2345), (0, Size::Byte, 1), (1, Size::Byte, 2)];
     assert_eq!(*ports.0.lock().unwrap(), written);
     assert_eq!(*mmio.0.lock().unwrap(), [(8, Size::Qword, 7)]);

@@ -1,0 +1,208 @@
+//! One PCI root bus: configuration space through ECAM and through ports 0xcf8 and 0xcfc, functions
+//! with base addresses in one window, interrupts as messages.
+//!
+//! 1. *There is no firmware*: functions are where the machine puts them, and decode memory from the
+//!    start. A guest may move them within the window.
+//! 2. *Interrupts are messages* ([`Vectors`]). No function has an interrupt pin, so none needs
+//!    routing, and a device's thread interrupts a processor without the chip set.
+//! 3. *Every slot has one function*, the first is the host bridge.
+//! 4. What nobody decodes reads as ones, and writes to it are lost.
+
+mod bits;
+mod configuration;
+mod host_bridge;
+#[cfg(test)]
+mod tests;
+mod vectors;
+
+use vm_memory::GuestAddress;
+
+pub use bits::{BARS, capability};
+use bits::{CONFIGURATION_BYTES, Mechanism};
+pub use configuration::{Configuration, Identity};
+pub use vectors::{MessageSender, Vectors};
+
+use crate::bus::Size;
+use crate::layout::{PCI_CONFIGURATION, PCI_CONFIGURATION_BYTES, PCI_WINDOW, PCI_WINDOW_BYTES};
+use crate::limits::MAX_PCI_FUNCTIONS;
+use host_bridge::HostBridge;
+
+/// Why a function cannot be plugged in.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// See [`MAX_PCI_FUNCTIONS`].
+    #[error("the PCI bus is full with {MAX_PCI_FUNCTIONS} devices; remove one")]
+    Full,
+    /// The window has no room for its memory.
+    #[error("there is no room for another {0} bytes of PCI devices' registers; remove a device")]
+    NoRoom(u64),
+}
+
+/// What is in a slot.
+pub trait Function: Send {
+    /// Its configuration space.
+    fn configuration(&mut self) -> &mut Configuration;
+
+    /// A load from its configuration space.
+    fn read_configuration(&mut self, offset: usize, size: Size) -> u32 {
+        self.configuration().read(offset, size)
+    }
+
+    /// A store to its configuration space.
+    fn write_configuration(&mut self, offset: usize, size: Size, value: u32) {
+        self.configuration().write(offset, size, value);
+    }
+
+    /// A load from the memory behind a base address.
+    fn read(&mut self, bar: usize, offset: u64, size: Size) -> u64;
+
+    /// A store to it.
+    fn write(&mut self, bar: usize, offset: u64, size: Size, value: u64);
+
+    /// As after power-on, but for its configuration space, which is the bus's to reset.
+    fn reset(&mut self);
+}
+
+/// The root bus.
+pub(crate) struct Root {
+    functions: Vec<Box<dyn Function>>,
+    mechanism: Mechanism,
+    /// Where the window is free.
+    free: u64,
+}
+
+impl Default for Root {
+    fn default() -> Self {
+        let functions: Vec<Box<dyn Function>> = vec![Box::new(HostBridge::default())];
+        Self { functions, mechanism: Mechanism(0), free: PCI_WINDOW.0 }
+    }
+}
+
+impl Root {
+    /// Plug in a function; the number of its slot.
+    pub fn plug_in(&mut self, mut function: Box<dyn Function>) -> Result<u8, Error> {
+        if self.functions.len() > MAX_PCI_FUNCTIONS {
+            return Err(Error::Full);
+        }
+        let mut free = self.free;
+        for (bar, size) in function.configuration().sizes() {
+            let at = free.next_multiple_of(size);
+            free = at.saturating_add(size);
+            if free > PCI_WINDOW.0 + PCI_WINDOW_BYTES {
+                return Err(Error::NoRoom(size));
+            }
+            function.configuration().place(bar, at);
+        }
+        self.free = free;
+        let slot = self.functions.len() as u8;
+        self.functions.push(function);
+        Ok(slot)
+    }
+
+    /// Everything as after power-on.
+    pub fn reset(&mut self) {
+        self.mechanism = Mechanism(0);
+        for function in &mut self.functions {
+            function.configuration().reset();
+            function.reset();
+        }
+    }
+
+    /// Whether an address is the bus's.
+    pub fn is_at(address: GuestAddress) -> bool {
+        let within = |start: GuestAddress, size| address.0.wrapping_sub(start.0) < size;
+        within(PCI_CONFIGURATION, PCI_CONFIGURATION_BYTES) || within(PCI_WINDOW, PCI_WINDOW_BYTES)
+    }
+
+    /// A load from one of the bus's addresses.
+    pub fn read(&mut self, address: GuestAddress, size: Size) -> u64 {
+        if let Some((target, register)) = Self::in_configuration(address) {
+            return self.read_configuration(target, register, size);
+        }
+        let Some((function, bar, offset)) = self.decoder(address.0) else { return u64::MAX };
+        match function.configuration().vectors_at(bar) {
+            Some(vectors) => vectors.read(offset, size),
+            None => function.read(bar, offset, size),
+        }
+    }
+
+    /// A store to one of the bus's addresses.
+    pub fn write(&mut self, address: GuestAddress, size: Size, value: u64) {
+        if let Some((target, register)) = Self::in_configuration(address) {
+            return self.write_configuration(target, register, size, value);
+        }
+        let Some((function, bar, offset)) = self.decoder(address.0) else { return };
+        match function.configuration().vectors_at(bar) {
+            Some(vectors) => vectors.write(offset, size, value),
+            None => function.write(bar, offset, size, value),
+        }
+    }
+
+    /// Port 0xcf8.
+    pub fn read_mechanism(&self, size: Size) -> u32 {
+        if size == Size::Dword { self.mechanism.0 } else { u32::MAX }
+    }
+
+    /// Port 0xcf8: only whole.
+    pub fn write_mechanism(&mut self, size: Size, value: u32) {
+        if size == Size::Dword {
+            self.mechanism = Mechanism::written(value);
+        }
+    }
+
+    /// Ports 0xcfc to 0xcff.
+    pub fn read_data(&mut self, offset: u16, size: Size) -> u32 {
+        let Some((target, register)) = self.mechanism.target() else { return u32::MAX };
+        self.read_configuration(target, register + u64::from(offset), size) as u32
+    }
+
+    /// Likewise.
+    pub fn write_data(&mut self, offset: u16, size: Size, value: u32) {
+        if let Some((target, register)) = self.mechanism.target() {
+            self.write_configuration(target, register + u64::from(offset), size, value.into());
+        }
+    }
+
+    /// The function and register that an address of ECAM is (PCI Express Base 7.2.2).
+    fn in_configuration(address: GuestAddress) -> Option<(u32, u64)> {
+        let at = address.0.wrapping_sub(PCI_CONFIGURATION.0);
+        (at < PCI_CONFIGURATION_BYTES).then_some(((at >> 12) as u32, at & 0xfff))
+    }
+
+    /// Bus, device and function as one number; only functions 0 of bus 0 are there. A register may not
+    /// leave its 4 bytes.
+    fn function(
+        &mut self,
+        target: u32,
+        register: u64,
+        size: Size,
+    ) -> Option<&mut Box<dyn Function>> {
+        let whole = (register & 3) + u64::from(size.bytes()) <= 4;
+        if target & 7 != 0 || register >= CONFIGURATION_BYTES as u64 || !whole {
+            return None;
+        }
+        self.functions.get_mut((target >> 3) as usize)
+    }
+
+    fn read_configuration(&mut self, target: u32, register: u64, size: Size) -> u64 {
+        match self.function(target, register, size) {
+            Some(function) => function.read_configuration(register as usize, size).into(),
+            None => u64::MAX,
+        }
+    }
+
+    fn write_configuration(&mut self, target: u32, register: u64, size: Size, value: u64) {
+        if let Some(function) = self.function(target, register, size) {
+            function.write_configuration(register as usize, size, value as u32);
+        }
+    }
+
+    /// Who decodes an address of the window: the first of them, if a guest has put two in one place.
+    fn decoder(&mut self, address: u64) -> Option<(&mut Box<dyn Function>, usize, u64)> {
+        self.functions.iter_mut().find_map(|function| {
+            let (bar, offset) = function.configuration().decode(address)?;
+            Some((function, bar, offset))
+        })
+    }
+}

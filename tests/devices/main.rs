@@ -1,0 +1,25 @@
+//! Devices as the guest's own drivers see them.
+
+#![forbid(unsafe_code)]
+
+use whole_machine::complaints::complaint;
+use whole_machine::in_each_mode;
+use whole_machine::modes::Mode;
+
+fn the_kernel_finds_its_pci_bus_and_has_nothing_to_complain_of(mode: Mode) {
+    let script = "cat /sys/bus/pci/devices/0000:00:00.0/class; dmesg";
+    let said = mode.shell(&[], script);
+    assert!(said.starts_with("0x060000\n"), "{said}");
+    assert_eq!(complaint(&said), None, "{said}");
+    for line in
+        ["PCI: MMCONFIG", "PCI: Using configuration type 1", "PCI host bridge to bus 0000:00"]
+    {
+        assert!(said.contains(line), "{line}: {said}");
+    }
+    for line in said.lines().filter(|line| line.contains("pci") || line.contains("PCI")) {
+        let bad = ["Bug", "fail", "conflict", "can't", "error"];
+        assert!(!bad.iter().any(|word| line.contains(word)), "{line}");
+    }
+}
+
+in_each_mode!(the_kernel_finds_its_pci_bus_and_has_nothing_to_complain_of);
