@@ -106,7 +106,7 @@ impl Vectors {
 
     /// Aligned stores of 4 or 8 bytes; others are undefined, and lost.
     pub(super) fn write(&self, at: u64, size: Size, value: u64) {
-        if size < Size::Dword || at % u64::from(size.bytes()) != 0 {
+        if size < Size::Dword || !at.is_multiple_of(u64::from(size.bytes())) {
             return;
         }
         let mut table = self.table();
