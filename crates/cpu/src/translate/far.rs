@@ -19,14 +19,12 @@
 //! the jump cache, and once in sixteen times out to Rust, which links it if it can, or refuses: most of a
 //! kernel's code runs once, while it boots. A refused gate goes through the jump cache for good.
 
-use iced_x86::Register;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::emit::{displacement, field};
+use super::Translator;
+use super::emit::displacement;
 use super::generate::Builder;
 use super::stopper::Closing;
-use super::{Gate, Translator};
-use crate::context::{context_offset, register_offset};
 use crate::memory::paging::{Accessor, walk};
 use crate::memory::tlb::{Flush, PageSize};
 use crate::memory::{Access, Linear, Physical};
@@ -81,54 +79,39 @@ impl Builder<'_> {
 
     /// Leave the block for a known address in another page of the kernel's.
     pub(super) fn leave_by_far_gate(&mut self, target: u64) {
-        let [s0, _, s2] = self.s();
+        let [s0, ..] = self.s();
         self.out.align_displacement();
         let warm = self.out.jump(0);
         self.reload();
         self.out.align_displacement();
         let cold = self.out.jump(self.out.here() + 5);
-        let cold_out = self.out.here();
-        let number = self.first_gate + self.gates.len() as u32;
+        self.closings.push(Closing::Jump { at: cold, displacement: 0 });
+        let out = self.out.here();
+        let number = self.gate(target, warm, cold, out);
         self.way_out(self.bare.unlinked.plain, number);
+        let closed = displacement(warm, self.out.here());
+        self.closings.push(Closing::Jump { at: warm, displacement: closed });
+        self.way_out(self.thunks().unlinked.plain, number);
         let unlinked = self.out.here();
         self.out.patch(warm, unlinked);
-        self.out.copy(s2, Register::RCX);
-        self.out.load(Register::RCX, field(context_offset!(sample)));
-        self.out.rotate(Register::RCX, Register::RCX, 1);
-        self.out.store(field(context_offset!(sample)), Register::RCX);
-        self.out.extract(Register::RCX, Register::RCX, context_offset!(sample_mask));
-        let sampled = self.out.jump_unless_rcx_zero();
-        let looks = self.out.here();
         self.out.constant(s0, target);
-        self.out.store(field(register_offset!(rip)), s0);
-        self.out.jump(self.thunks().first);
-        let here = self.out.here();
-        self.out.patch(sampled, here);
-        self.way_out(self.thunks().unlinked.with_rcx, number);
+        self.way_out(self.thunks().far, number);
         let refused = self.out.here();
-        self.out.copy(s2, Register::RCX);
-        self.out.jump(looks);
-        let closed = displacement(warm, self.out.here());
-        self.way_out(self.thunks().unlinked.plain, number);
-        self.closings.push(Closing::Jump { at: warm, displacement: closed });
-        self.closings.push(Closing::Jump { at: cold, displacement: 0 });
-        let reload = warm + 4;
-        let far = Some(FarGate { unlinked, reload, refused });
-        let (block, user_open) = (self.block, self.user_open);
-        let (out, plain, to) = (cold_out, false, None);
-        self.gates.push(Gate { block, target, warm, cold, out, plain, user_open, far, to });
+        self.out.constant(s0, target);
+        self.out.jump(self.thunks().refused);
+        let far = FarGate { unlinked: self.offset(unlinked), refused: self.offset(refused) };
+        self.gates.last_mut().expect("just added").far = Some(far);
     }
 }
 
-/// Where the first jump of a far gate may lead, besides to a block with the same scratch registers.
+/// Where the first jump of a far gate may lead, besides to blocks: offsets in the code cache. To a block
+/// with other scratch registers it leads over the instructions that follow it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct FarGate {
     /// Through the jump cache, or out to Rust.
-    pub(super) unlinked: u64,
-    /// To a block with other scratch registers.
-    pub(super) reload: u64,
+    pub(super) unlinked: u32,
     /// Through the jump cache.
-    pub(super) refused: u64,
+    pub(super) refused: u32,
 }
 
 impl Vcpu {
@@ -187,7 +170,7 @@ impl Translator {
         let Some(FarGate { refused, .. }) = gate.far else { return false };
         let admitted = found == Some(to.page()) && self.far.note(Linear(gate.target), to, number);
         if !admitted {
-            self.cache.patch(gate.warm, displacement(gate.warm, refused));
+            self.direct(gate.warm, self.cache.start() + u64::from(refused));
         }
         admitted
     }

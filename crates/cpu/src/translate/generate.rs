@@ -79,7 +79,7 @@ pub(super) struct Builder<'a> {
     pub(super) first_mark: u32,
     /// Instructions that are left to the interpreter, by mark.
     left: Vec<(u32, Instruction)>,
-    cache_start: u64,
+    pub(super) cache_start: u64,
     /// IA32_STAR.
     pub(super) star: u64,
     /// GS is at the mirror (memory/mirror.rs), not at the TLB set.

@@ -98,9 +98,15 @@ impl Builder<'_> {
     /// Add a gate; its number.
     pub(super) fn gate(&mut self, target: u64, warm: u64, cold: u64, out: u64) -> u32 {
         let (block, user_open) = (self.block, self.user_open);
+        let [warm, cold, out] = [warm, cold, out].map(|place| self.offset(place));
         let (plain, far, to) = (false, None, None);
         self.gates.push(Gate { block, target, warm, cold, out, plain, user_open, far, to });
         self.first_gate + self.gates.len() as u32 - 1
+    }
+
+    /// The offset in the code cache of a place that is not its start; 0 for none.
+    pub(super) fn offset(&self, place: u64) -> u32 {
+        if place == 0 { 0 } else { (place - self.cache_start) as u32 }
     }
 
     /// A five-byte `nop` that the signal handler can turn into a jump; the index of its closing,

@@ -97,13 +97,14 @@ pub(crate) struct Gate {
     block: u32,
     /// Linear address of the guest instruction it leads to.
     target: u64,
-    /// Displacement of the jump that keeps the scratch registers spilled, 0 if there is none.
-    warm: u64,
+    /// Offsets in the code cache. Displacement of the jump that keeps the scratch registers spilled, 0
+    /// if there is none.
+    warm: u32,
     /// Displacement of the jump after they have been reloaded; 0 if the target is not in the same
     /// page and the jump goes through the jump cache.
-    cold: u64,
+    cold: u32,
     /// Where `cold` leads when not linked.
-    out: u64,
+    out: u32,
     /// Leads to a plain block.
     plain: bool,
     /// [`Mode::user_open`] where it leads to.
@@ -334,12 +335,24 @@ impl Translator {
 
     fn unlink(&mut self, number: u32) {
         let gate = self.gates[number as usize];
-        self.cache.patch(gate.cold, displacement(gate.cold, gate.out));
+        let start = self.cache.start();
+        self.direct(gate.cold, start + u64::from(gate.out));
         match gate.far {
-            Some(far) => self.cache.patch(gate.warm, displacement(gate.warm, far.unlinked)),
-            None if gate.warm != 0 => self.cache.patch(gate.warm, 0),
+            Some(far) => self.direct(gate.warm, start + u64::from(far.unlinked)),
+            None if gate.warm != 0 => self.direct_past(gate.warm),
             None => {}
         }
+    }
+
+    /// Have the jump whose displacement is at this offset in the code cache lead to a host address.
+    fn direct(&mut self, at: u32, target: u64) {
+        let at = self.cache.start() + u64::from(at);
+        self.cache.patch(at, displacement(at, target));
+    }
+
+    /// Have it lead to what follows it.
+    fn direct_past(&mut self, at: u32) {
+        self.cache.patch(self.cache.start() + u64::from(at), 0);
     }
 
     /// Whether a gate leads to a plain block.
@@ -396,11 +409,12 @@ impl Translator {
         if gate.warm != 0 && from.scratch == block.scratch {
             let loaded = from.live.and(block.live);
             let entry = loaded.unwrap_or(block.warm);
-            self.cache.patch(gate.warm, displacement(gate.warm, entry));
+            self.direct(gate.warm, entry);
         } else {
-            self.cache.patch(gate.cold, displacement(gate.cold, block.cold));
-            if let Some(far) = gate.far {
-                self.cache.patch(gate.warm, displacement(gate.warm, far.reload));
+            let entry = block.cold;
+            self.direct(gate.cold, entry);
+            if gate.far.is_some() {
+                self.direct_past(gate.warm);
             }
         }
         // A block that is popular has thousands.

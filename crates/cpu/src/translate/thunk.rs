@@ -33,6 +33,10 @@ pub(super) struct Thunks {
     /// then at the second; then, from user code, for a block by its physical address.
     pub(super) first: u64,
     pub(super) second: u64,
+    /// For the address in s0: the same looks, but once in sixteen times out to Rust to be linked; and
+    /// the same always (far.rs).
+    pub(super) far: u64,
+    pub(super) refused: u64,
 }
 
 /// One way out.
@@ -53,12 +57,16 @@ impl Translator {
         let scratch = key.scratch;
         let lookup = self.thunk(scratch, Reason::Lookup);
         let second = scratch.map_or(0, |scratch| self.second(scratch, key.kernel, lookup));
+        let first = scratch.map_or(0, |scratch| self.first(scratch, key.kernel, second));
+        let unlinked = self.thunk(scratch, Reason::Unlinked);
         let thunks = Thunks {
-            unlinked: self.thunk(scratch, Reason::Unlinked),
+            unlinked,
             lookup,
             interpret: self.thunk(scratch, Reason::Interpret),
             miss: self.thunk(scratch, Reason::Miss),
-            first: scratch.map_or(0, |scratch| self.first(scratch, key.kernel, second)),
+            first,
+            far: scratch.map_or(0, |scratch| self.far(scratch, first, Some(unlinked))),
+            refused: scratch.map_or(0, |scratch| self.far(scratch, first, None)),
             second,
         };
         self.thunks.insert(key, thunks);
@@ -104,6 +112,23 @@ impl Translator {
         out.jump_field(context_offset!(leave));
         self.append_own(reason.way_out(), out.bytes());
         Thunk { plain, with_rcx }
+    }
+
+    /// Begin to look for the address in s0, or ask Rust to link the gate in the detail instead, if
+    /// there is somebody to ask and it is time.
+    fn far(&mut self, scratch: [Register; 3], first: u64, ask: Option<Thunk>) -> u64 {
+        let [s0, _, s2] = scratch;
+        let mut out = Emitter::new(self.cache.next());
+        let start = out.here();
+        out.store(field(register_offset!(rip)), s0);
+        out.copy(s2, Register::RCX);
+        if let Some(ask) = ask {
+            let sampled = sample(&mut out);
+            out.patch(sampled, ask.with_rcx);
+        }
+        out.jump(first);
+        self.append_own("far", out.bytes());
+        start
     }
 
     /// The first look at the jump cache, for those who expected not to need it.
@@ -167,6 +192,15 @@ fn enter_line(out: &mut Emitter, scratch: [Register; 3], kernel: bool) {
     );
 }
 
+/// The displacement of a jump that is taken once in sixteen times. RCX is lost.
+fn sample(out: &mut Emitter) -> u64 {
+    out.load(Register::RCX, field(context_offset!(sample)));
+    out.rotate(Register::RCX, Register::RCX, 1);
+    out.store(field(context_offset!(sample)), Register::RCX);
+    out.extract(Register::RCX, Register::RCX, context_offset!(sample_mask));
+    out.jump_unless_rcx_zero()
+}
+
 /// Look for the block at the address in s0, and in RIP, by its physical address
 /// (memory/physical_jumps.rs), with the guest's RCX in s2.
 fn by_physical_address(out: &mut Emitter, scratch: [Register; 3], lookup: Thunk) {
@@ -193,11 +227,7 @@ fn by_physical_address(out: &mut Emitter, scratch: [Register; 3], lookup: Thunk)
     out.lea(Register::RCX, at(Register::RCX, s0, 0));
     let unknown = out.jump_unless_rcx_zero();
     // One find in so many is Rust's, which puts it into the jump cache.
-    out.load(Register::RCX, field(context_offset!(sample)));
-    out.rotate(Register::RCX, Register::RCX, 1);
-    out.store(field(context_offset!(sample)), Register::RCX);
-    out.extract(Register::RCX, Register::RCX, context_offset!(sample_mask));
-    let sampled = out.jump_unless_rcx_zero();
+    let sampled = sample(out);
     out.load(s0, field(register_offset!(rip)));
     out.extract(s0, s0, context_offset!(page_number_mask));
     out.deposit(s0, s0, context_offset!(page_number_mask));
