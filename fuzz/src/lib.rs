@@ -2,9 +2,12 @@
 //! does what the input says.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use devices::serial::{Input, Place};
+use devices::virtio::entropy::Entropy;
+use devices::virtio::{Doorbell, Shared, Transport};
 use devices::{DebugConsole, DebugExit, FwCfg, Post, Serial};
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use machine::time::{Clock, Hertz, ManualClock, Nanoseconds};
@@ -31,6 +34,7 @@ pub enum Step {
     IoWrite { offset: u8, size: u8, value: u32 },
     PciRead { at: u32, size: u8 },
     PciWrite { at: u32, size: u8, value: u64 },
+    Serve,
     MsrRead { index: u8 },
     MsrWrite { index: u8, value: u64 },
     Acknowledge,
@@ -50,11 +54,23 @@ impl Wake for Nobody {
     fn wake(&self, _processor: usize) {}
 }
 
+/// A doorbell that is answered when a step says so.
+#[derive(Default)]
+struct Rung(AtomicU64);
+
+impl Doorbell for Rung {
+    fn ring(&self, queue: usize) {
+        self.0.fetch_or(1 << queue, Ordering::SeqCst);
+    }
+}
+
 struct Bench {
     platform: Platform,
     clock: Arc<ManualClock>,
     memory: Arc<GuestMemoryMmap>,
     com1: Input,
+    virtio: Arc<Shared>,
+    rung: Arc<Rung>,
     processor: usize,
 }
 
@@ -78,7 +94,13 @@ impl Bench {
         Post::plug_into(&mut platform).expect("its port");
         let fw_cfg = FwCfg::new(Arc::clone(&memory) as _, 1, MEMORY_BYTES);
         fw_cfg.plug_into(&mut platform).expect("its ports");
-        Self { platform, clock, memory, com1, processor: 0 }
+        let rung = Arc::new(Rung::default());
+        let entropy = Box::new(Entropy::new(Box::new(|_| true)));
+        let (its_memory, its_rung) = (Arc::clone(&memory) as _, Arc::clone(&rung) as _);
+        let transport = Transport::new(entropy, its_memory, its_rung, platform.message_sender());
+        let virtio = transport.shared();
+        transport.plug_into(&mut platform).expect("a slot");
+        Self { platform, clock, memory, com1, virtio, rung, processor: 0 }
     }
 
     fn take(&mut self, step: Step, within: Option<&Ports>) {
@@ -137,6 +159,7 @@ impl Bench {
                     vm_memory::Bytes::write_obj(&*self.memory, value, GuestAddress(address.into()));
             }
             Step::Pass { nanoseconds } => self.clock.advance(Nanoseconds(nanoseconds >> 12)),
+            Step::Serve => self.virtio.serve(self.rung.0.swap(0, Ordering::SeqCst)),
             Step::PowerButton => platform.press_power_button(),
             Step::OtherProcessor => self.processor = (processor + 1) % PROCESSORS,
             Step::Reset => platform.reset(),

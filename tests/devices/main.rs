@@ -22,4 +22,18 @@ fn the_kernel_finds_its_pci_bus_and_has_nothing_to_complain_of(mode: Mode) {
     }
 }
 
-in_each_mode!(the_kernel_finds_its_pci_bus_and_has_nothing_to_complain_of);
+fn the_guest_gets_randomness_from_the_host(mode: Mode) {
+    let script = "cat /sys/class/misc/hw_random/rng_current; \
+        dd if=/dev/hwrng bs=1000 count=3 2>/dev/null | sort -u | wc -c; dmesg";
+    let said = mode.shell(&["--entropy"], script);
+    let mut lines = said.lines();
+    assert_eq!(lines.next(), Some("virtio_rng.0"), "{said}");
+    let bytes: usize = lines.next().and_then(|line| line.trim().parse().ok()).unwrap_or(0);
+    assert!(bytes >= 2900, "{said}");
+    assert_eq!(complaint(&said), None, "{said}");
+}
+
+in_each_mode!(
+    the_kernel_finds_its_pci_bus_and_has_nothing_to_complain_of,
+    the_guest_gets_randomness_from_the_host,
+);

@@ -78,6 +78,10 @@ pub struct Run {
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub root: Option<PathBuf>,
 
+    /// Give the machine an entropy device (virtio), which gives the host's randomness
+    #[arg(long)]
+    pub entropy: bool,
+
     /// End the machine after SECONDS, with status 124
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
     pub timeout: Option<std::time::Duration>,

@@ -22,7 +22,7 @@
 //! of guest memory nor one of a block, it looks whether somebody wants to be alone, and waits if so.
 //! Locks are taken in this order: `world`, then `translator`. Nobody waits for `world` while busy.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crate::inspect::{Inspection, Tracer};
@@ -264,6 +264,35 @@ impl Package {
     /// How often the code cache was dropped.
     pub(crate) fn generation(&self) -> u64 {
         self.generation.load(Ordering::SeqCst)
+    }
+
+    /// A device has written `length` bytes at a guest-physical address, from any thread and through a
+    /// mapping of its own; it has not told the guest yet. Translations of what was there are dropped.
+    ///
+    /// *After* the write, not before it: what is dropped before could be translated again from the old
+    /// bytes. That nothing survives which was translated from old bytes:
+    ///
+    /// 1. Who translates marks the page, then compares the bytes that it has decoded with memory,
+    ///    under the translator's lock, and enters the block under it (translate/mod.rs).
+    /// 2. We write, pass a full fence, and then look at the mark. If it is not there, it is set after
+    ///    our write can be seen, and the comparison sees the new bytes. If it is there, we take the
+    ///    lock: a block that is entered before us is dropped here, and a comparison after us sees the
+    ///    new bytes.
+    ///
+    /// Until then processors may execute old translations, as they may execute old bytes until a
+    /// device says that it is done; once it does, rule 3 holds. A copy of the page (user/copies.rs)
+    /// goes with its translations.
+    pub fn note_written(&self, at: u64, length: u64) {
+        fence(Ordering::SeqCst);
+        let end = at.saturating_add(length);
+        let mut at = at;
+        while at < end {
+            let next = ((at | (crate::memory::PAGE_SIZE - 1)).saturating_add(1)).min(end);
+            if self.ram.has_code(Physical(at)) {
+                self.translator().invalidate(Physical(at), (next - at) as usize, self);
+            }
+            at = next;
+        }
     }
 
     /// Drop all blocks. The caller is alone.

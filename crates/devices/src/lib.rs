@@ -18,6 +18,7 @@ pub mod fw_cfg;
 pub mod limits;
 pub mod post;
 pub mod serial;
+pub mod virtio;
 
 pub use debug_console::DebugConsole;
 pub use debug_exit::DebugExit;

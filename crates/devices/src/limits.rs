@@ -12,3 +12,6 @@ pub const MAX_FW_CFG_DMA_BYTES: u32 = 16 << 20;
 /// Reads of the line status without anything between them after which a guest is taken to wait for
 /// input by polling.
 pub const POLLS_BEFORE_INPUT: u32 = 16;
+
+/// Random bytes for one request.
+pub const MAX_ENTROPY_BYTES: usize = 4096;

@@ -25,6 +25,20 @@ pub trait Memory: Send + Sync {
     /// [`NoMemory`] when the range is not all RAM; part of it may have been written.
     fn write(&self, address: GuestAddress, bytes: &[u8]) -> Result<(), NoMemory>;
 
+    /// Load two bytes at an even address, in one step; what is read after it is as new.
+    ///
+    /// # Errors
+    ///
+    /// [`NoMemory`] when there is no RAM, or the address is odd.
+    fn load(&self, address: GuestAddress) -> Result<u16, NoMemory>;
+
+    /// Store two bytes at an even address, in one step, after what was written before.
+    ///
+    /// # Errors
+    ///
+    /// [`NoMemory`] when there is no RAM, or the address is odd.
+    fn store(&self, address: GuestAddress, value: u16) -> Result<(), NoMemory>;
+
     /// Exchange one byte, in one step as other processors see it.
     ///
     /// # Errors
@@ -40,6 +54,14 @@ impl Memory for GuestMemoryMmap {
 
     fn write(&self, address: GuestAddress, bytes: &[u8]) -> Result<(), NoMemory> {
         self.write_slice(bytes, address).map_err(|_| NoMemory)
+    }
+
+    fn load(&self, address: GuestAddress) -> Result<u16, NoMemory> {
+        Bytes::load(self, address, Ordering::Acquire).map_err(|_| NoMemory)
+    }
+
+    fn store(&self, address: GuestAddress, value: u16) -> Result<(), NoMemory> {
+        Bytes::store(self, value, address, Ordering::Release).map_err(|_| NoMemory)
     }
 
     fn swap_byte(&self, address: GuestAddress, value: u8) -> Result<u8, NoMemory> {

@@ -115,6 +115,8 @@ pub struct Configuration {
     pub console: Line,
     /// The second serial port, the channel to the guest's init.
     pub channel: Line,
+    /// Offer a virtio entropy device, which gives the host's randomness.
+    pub entropy: bool,
     /// Boot again when the guest resets the machine.
     pub reboot: bool,
     /// Offer the debug console at port 0xe9, whose characters go there.
@@ -150,6 +152,7 @@ impl Default for Configuration {
             processors: 1,
             console: Line::default(),
             channel: Line::default(),
+            entropy: false,
             reboot: false,
             debug_console: None,
             debug_exit: false,

@@ -2,7 +2,8 @@
 //! devices meet.
 //!
 //! What it is not: a command line, a control plane, a device. It owns a thread for each processor
-//! (the first one's is the caller's), one for alarms and a reader per serial line, and leaves none of
+//! (the first one's is the caller's), one for alarms, one for each virtio device and a reader per serial
+//! line, and leaves none of
 //! them behind.
 //!
 //! What rules it:
@@ -24,13 +25,16 @@ mod clock;
 mod configuration;
 mod control;
 mod convert;
+mod device_memory;
 mod helpers;
 mod idle;
+mod io_thread;
 mod line;
 mod machine;
 mod processor;
 mod run;
 mod stolen;
+mod virtio;
 mod waker;
 
 pub use ::cpu::{

@@ -18,6 +18,7 @@ use machine::time::Nanoseconds;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 
 use crate::configuration::{Configuration, Error, Line, Sink};
+use crate::device_memory::DeviceMemory;
 
 /// How long a byte may wait for others.
 pub(crate) const FLUSH_AFTER: Nanoseconds = Nanoseconds(1_000_000);
@@ -176,7 +177,7 @@ pub(crate) struct Lines {
 pub(crate) fn plug_in(
     platform: &mut Platform,
     configuration: &mut Configuration,
-    memory: &host::GuestMemory,
+    memory: &DeviceMemory,
 ) -> Result<Lines, Error> {
     let mut lines = Lines { readers: Vec::new(), collectors: Vec::new() };
     let console = std::mem::take(&mut configuration.console);
@@ -192,11 +193,11 @@ pub(crate) fn plug_in(
 fn plug_in_ports(
     platform: &mut Platform,
     configuration: &mut Configuration,
-    memory: &host::GuestMemory,
+    memory: &DeviceMemory,
     lines: &mut Lines,
 ) -> Result<(), machine::bus::Error> {
     Post::plug_into(platform)?;
-    FwCfg::new(Arc::new(memory.map().clone()), 1, configuration.memory).plug_into(platform)?;
+    FwCfg::new(Arc::new(memory.clone()), 1, configuration.memory).plug_into(platform)?;
     if configuration.debug_exit {
         DebugExit::plug_into(platform)?;
     }

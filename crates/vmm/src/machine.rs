@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use cpu::{UserExecution, Vcpu};
+use cpu::{Package, UserExecution, Vcpu};
 use host::GuestMemory;
 use machine::boot::{self, Cache, Randomness};
 use machine::time::{Clock, Hertz};
@@ -13,6 +13,8 @@ use crate::activity::Activity;
 use crate::clock::HostClock;
 use crate::configuration::{Configuration, Contents, Error, MAX_PROCESSORS, Outcome};
 use crate::control::Control;
+use crate::device_memory::DeviceMemory;
+use crate::io_thread::IoThread;
 use crate::processor::Processor;
 use crate::run::{Runner, Wakers};
 use crate::waker::Waker;
@@ -52,6 +54,8 @@ impl Questions {
 
 /// A virtual machine.
 pub struct Machine {
+    /// The devices' threads, which end before what they use.
+    _devices: Vec<IoThread>,
     runner: Runner<Vcpu>,
     memory: GuestMemory,
     configuration: Configuration,
@@ -85,14 +89,23 @@ impl Machine {
         let memory = GuestMemory::new(&ranges)?;
         let clock = Arc::new(HostClock::new());
         let inspection = std::mem::take(&mut configuration.inspection);
-        let cpus = new_processors(&configuration, inspection, &memory, &clock)?;
+        let execution = match configuration.interpret {
+            true => UserExecution::Translate,
+            false => configuration.user_execution,
+        };
+        let package = helpers::package(&memory, execution, configuration.techniques)?;
+        package.inspect(inspection);
+        let device_memory = DeviceMemory::new(&memory, &package);
+        let cpus = new_processors(&configuration, &package, &clock)?;
         let wakers: Vec<_> =
             cpus.iter().map(|cpu| Waker::new(Processor::kick_handle(cpu))).collect();
-        let mut platform = new_platform(&configuration, &memory, &clock, &wakers)?;
-        let lines = crate::line::plug_in(&mut platform, &mut configuration, &memory)?;
+        let mut platform = new_platform(&configuration, &device_memory, &clock, &wakers)?;
+        let lines = crate::line::plug_in(&mut platform, &mut configuration, &device_memory)?;
+        let devices = crate::virtio::plug_in(&mut platform, &mut configuration, &device_memory)?;
         let mut runner = Runner::new(cpus, platform, lines, clock, wakers)?;
         runner.reporter = configuration.reporter.clone();
-        Ok(Self { runner, memory, configuration, began: cpu::time_stamp() })
+        let began = cpu::time_stamp();
+        Ok(Self { _devices: devices, runner, memory, configuration, began })
     }
 
     /// Something that ends the machine.
@@ -216,16 +229,9 @@ impl Drop for Machine {
 
 fn new_processors(
     configuration: &Configuration,
-    inspection: cpu::inspect::Inspection,
-    memory: &GuestMemory,
+    package: &Arc<Package>,
     clock: &HostClock,
 ) -> Result<Vec<Vcpu>, Error> {
-    let execution = match configuration.interpret {
-        true => UserExecution::Translate,
-        false => configuration.user_execution,
-    };
-    let package = helpers::package(memory, execution, configuration.techniques)?;
-    package.inspect(inspection);
     let processors = configuration.processors as u32;
     let new_processor = |apic_id| {
         let config = cpu::Config {
@@ -234,7 +240,7 @@ fn new_processors(
             tsc_khz: clock.tsc_khz(),
             interpret_only: configuration.interpret,
         };
-        let mut cpu = Vcpu::in_package(config, &package)?;
+        let mut cpu = Vcpu::in_package(config, package)?;
         if configuration.count_interpreted {
             cpu.count_interpreted();
         }
@@ -245,7 +251,7 @@ fn new_processors(
 
 fn new_platform(
     configuration: &Configuration,
-    memory: &GuestMemory,
+    memory: &DeviceMemory,
     clock: &Arc<HostClock>,
     wakers: &[Waker],
 ) -> Result<Platform, Error> {
@@ -256,7 +262,7 @@ fn new_platform(
     };
     let surroundings = platform::Surroundings {
         clock: Arc::clone(clock) as Arc<dyn Clock>,
-        memory: Arc::new(memory.map().clone()),
+        memory: Arc::new(memory.clone()),
         wake: Arc::new(Wakers(wakers.to_vec())),
     };
     Platform::new(config, surroundings).map_err(|error| Error::Tables(error.to_string()))
@@ -265,17 +271,23 @@ fn new_platform(
 /// Random numbers for one boot.
 fn randomness() -> Result<Randomness, Error> {
     let mut bytes = [0; 48];
-    let mut filled = 0;
-    while filled < bytes.len() {
-        filled +=
-            rustix::rand::getrandom(&mut bytes[filled..], rustix::rand::GetRandomFlags::empty())?;
-    }
+    fill(&mut bytes)?;
     let word = |at: usize| u64::from_le_bytes(std::array::from_fn(|n| bytes[at + n]));
     Ok(Randomness {
         physical: word(0),
         linear: word(8),
         seed: std::array::from_fn(|n| bytes[16 + n]),
     })
+}
+
+/// Fill with random bytes.
+pub(crate) fn fill(bytes: &mut [u8]) -> Result<(), Error> {
+    let mut filled = 0;
+    while filled < bytes.len() {
+        filled +=
+            rustix::rand::getrandom(&mut bytes[filled..], rustix::rand::GetRandomFlags::empty())?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]

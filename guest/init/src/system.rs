@@ -47,6 +47,7 @@ pub fn prepare() -> Vec<String> {
             note(link, std::os::unix::fs::symlink(target, link));
         }
     }
+    note("drivers", load_drivers());
     note("loopback", raise_loopback());
     if let Ok(name) = fs::read_to_string("/etc/hostname") {
         note("hostname", lift(rustix::system::sethostname(name.trim().as_bytes())));
@@ -77,6 +78,22 @@ fn mount_one(kind: &str, place: &str, options: &std::ffi::CStr) -> io::Result<()
         Err(rustix::io::Errno::NODEV | rustix::io::Errno::NOENT) if kind == "cgroup2" => Ok(()),
         other => lift(other),
     }
+}
+
+/// Loads what the host has put there, in the order of its names. One that is there already, or built
+/// in, is no trouble.
+fn load_drivers() -> io::Result<()> {
+    let Ok(directory) = fs::read_dir("/.bivouac/drivers") else { return Ok(()) };
+    let mut paths: Vec<_> = directory.filter_map(|entry| Some(entry.ok()?.path())).collect();
+    paths.sort();
+    for path in paths {
+        let module = fs::read(&path)?;
+        match rustix::system::init_module(&module, c"") {
+            Err(rustix::io::Errno::EXIST) => {}
+            other => lift(other)?,
+        }
+    }
+    Ok(())
 }
 
 /// Sets `lo` up by one netlink message, RTM_NEWLINK for interface 1 (rtnetlink(7)).

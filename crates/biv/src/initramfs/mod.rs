@@ -17,6 +17,9 @@ const INIT_PROGRAM: &[u8] = include_bytes!(env!("BIV_GUEST_INIT"));
 /// Where it is in the guest; a kernel is told by `rdinit=`.
 pub const INIT: &str = "/.bivouac/init";
 
+/// Where it finds modules to load.
+const DRIVERS: &str = "/.bivouac/drivers";
+
 /// Directories of the default guest, with their permissions.
 const DIRECTORIES: &[(&str, u32)] = &[
     (".", 0o755),
@@ -112,6 +115,18 @@ pub fn from_directory(root: &Path, memory: u64) -> Result<Vec<u8>, Error> {
 /// other, compressed or not, as one (buffer-format.rst).
 pub fn only_init() -> Result<Vec<u8>, Error> {
     add_init(Archive::new(Vec::new()))
+}
+
+/// Drivers, by name, for our init to load in this order, to go after an archive that has it.
+pub fn only_drivers(drivers: &[(&str, PathBuf)]) -> Result<Vec<u8>, Error> {
+    let mut archive = Archive::new(Vec::new());
+    let directory = DRIVERS.trim_start_matches('/');
+    archive.add(directory.as_bytes(), Metadata::new(mode::DIRECTORY | 0o755), &[])?;
+    for (number, (name, path)) in drivers.iter().enumerate() {
+        let place = format!("{directory}/{number:02}-{name}.ko");
+        archive.add(place.as_bytes(), Metadata::new(mode::FILE | 0o644), &read(path)?)?;
+    }
+    Ok(archive.finish()?)
 }
 
 /// Bytes in memory, up to a limit.

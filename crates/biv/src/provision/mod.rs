@@ -24,6 +24,10 @@ pub mod apt;
 mod package;
 mod progress;
 
+/// What every virtio device needs, in the order in which it is loaded.
+pub const VIRTIO: &[&str] =
+    &["virtio_ring", "virtio", "virtio_pci_legacy_dev", "virtio_pci_modern_dev", "virtio_pci"];
+
 /// A part of the default guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Part {
@@ -31,6 +35,8 @@ pub enum Part {
     Kernel,
     /// The user space.
     Busybox,
+    /// The kernel's drivers, of the same package, which a machine with virtio devices needs.
+    Drivers,
 }
 
 /// Where the parts are once they are there.
@@ -77,7 +83,7 @@ pub enum Error {
 impl Part {
     fn directory(self) -> &'static str {
         match self {
-            Part::Kernel => "kernel",
+            Part::Kernel | Part::Drivers => "kernel",
             Part::Busybox => "busybox",
         }
     }
@@ -87,6 +93,7 @@ impl Part {
         match self {
             Part::Kernel => "vmlinuz",
             Part::Busybox => "busybox",
+            Part::Drivers => package::DRIVERS,
         }
     }
 }
@@ -154,9 +161,10 @@ impl Guest {
         let progress = progress::Progress::start();
         let mut apt = apt::Apt::prepare(work)?;
         apt.update(&progress)?;
-        for &part in wanted {
+        let has_kernel = wanted.contains(&Part::Kernel);
+        for &part in wanted.iter().filter(|&&part| part != Part::Drivers || !has_kernel) {
             let package = match part {
-                Part::Kernel => apt.kernel_package()?,
+                Part::Kernel | Part::Drivers => apt.kernel_package()?,
                 Part::Busybox => "busybox-static".to_owned(),
             };
             let file = apt.download(&package, &progress)?;
@@ -165,7 +173,7 @@ impl Guest {
             let at = |error| Error::Cache { path: fresh.clone(), error };
             fs::create_dir(&fresh).map_err(at)?;
             match part {
-                Part::Kernel => package::unpack_kernel(&file, &fresh)?,
+                Part::Kernel | Part::Drivers => package::unpack_kernel(&file, &fresh)?,
                 Part::Busybox => package::unpack_busybox(&file, &fresh)?,
             }
             fs::write(
@@ -180,7 +188,7 @@ impl Guest {
     }
 
     fn missing(&self, needed: &[Part]) -> Vec<Part> {
-        needed.iter().copied().filter(|part| !self.path(*part).is_file()).collect()
+        needed.iter().copied().filter(|part| !self.path(*part).exists()).collect()
     }
 
     fn path(&self, part: Part) -> PathBuf {
@@ -209,6 +217,19 @@ impl Guest {
             written.modified().ok()?.elapsed().ok()
         };
         [Part::Kernel, Part::Busybox].into_iter().filter_map(age).max()
+    }
+
+    /// Modules of the kernel, by name.
+    pub fn drivers<'a>(&self, names: &[&'a str]) -> Result<Vec<(&'a str, PathBuf)>, Error> {
+        let directory = self.cache.join(Part::Kernel.directory()).join(package::DRIVERS);
+        let find = |&name: &&'a str| {
+            let path = directory.join(format!("{name}.ko"));
+            match path.is_file() {
+                true => Ok((name, path)),
+                false => Err(Error::Cache { path, error: io::ErrorKind::NotFound.into() }),
+            }
+        };
+        names.iter().map(find).collect()
     }
 
     /// The user space.

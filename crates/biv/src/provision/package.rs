@@ -10,6 +10,31 @@ use std::process::{Command, Stdio};
 /// The file beside busybox that lists its applets.
 pub const APPLETS: &str = "applets";
 
+/// The directory beside the kernel that has drivers.
+pub const DRIVERS: &str = "drivers";
+
+/// Which. A kernel that has one built in has no module of it.
+const DRIVER_NAMES: [&str; 18] = [
+    "fuse",
+    "failover",
+    "net_failover",
+    "virtio",
+    "virtio-rng",
+    "virtio_balloon",
+    "virtio_blk",
+    "virtio_console",
+    "virtio_net",
+    "virtio_pci",
+    "virtio_pci_legacy_dev",
+    "virtio_pci_modern_dev",
+    "virtio_ring",
+    "virtiofs",
+    "vmw_vsock_virtio_transport",
+    "vmw_vsock_virtio_transport_common",
+    "vsock",
+    "vsock_diag",
+];
+
 /// Why a package is of no use.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -39,9 +64,21 @@ pub enum Error {
     },
 }
 
-/// Takes `vmlinuz` from a kernel package.
+/// Takes `vmlinuz` and the drivers of virtio devices from a kernel package.
 pub fn unpack_kernel(package: &Path, into: &Path) -> Result<(), Error> {
-    extract(package, "boot/vmlinuz-", &into.join("vmlinuz"))
+    extract(package, "boot/vmlinuz-", &into.join("vmlinuz"))?;
+    let drivers = into.join(DRIVERS);
+    fs::create_dir(&drivers).map_err(|error| Error::Io { path: drivers.clone(), error })?;
+    each_entry(package, |path, entry| {
+        let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or_default();
+        let name = String::from_utf8_lossy(name);
+        let is_wanted = name.strip_suffix(".ko").is_some_and(|name| DRIVER_NAMES.contains(&name));
+        if is_wanted && path.starts_with(b"lib/modules/") {
+            io::copy(entry, &mut File::create(drivers.join(&*name))?)?;
+        }
+        Ok(false)
+    })
+    .map(|_| ())
 }
 
 /// Takes `busybox` from its package and asks it for its applets.
@@ -69,6 +106,22 @@ pub fn unpack_busybox(package: &Path, into: &Path) -> Result<(), Error> {
 
 /// Copies the first regular file whose path contains `wanted` after `./` or `./usr/`.
 fn extract(package: &Path, wanted: &'static str, to: &Path) -> Result<(), Error> {
+    let found = each_entry(package, |path, entry| {
+        let is_it = path.starts_with(wanted.as_bytes());
+        if is_it {
+            io::copy(entry, &mut File::create(to)?)?;
+        }
+        Ok(is_it)
+    })?;
+    if found { Ok(()) } else { Err(Error::Missing { package: package.to_owned(), wanted }) }
+}
+
+/// Has `look` see the regular files, with their paths after `./` or `./usr/`, until it has found what it
+/// looks for; whether it has.
+fn each_entry(
+    package: &Path,
+    look: impl FnMut(&[u8], &mut dyn io::Read) -> io::Result<bool>,
+) -> Result<bool, Error> {
     let at = |error| Error::Io { path: package.to_owned(), error };
     let mut dpkg = Command::new("dpkg-deb")
         .arg("--fsys-tarfile")
@@ -79,27 +132,27 @@ fn extract(package: &Path, wanted: &'static str, to: &Path) -> Result<(), Error>
         .spawn()
         .map_err(at)?;
     let stream = dpkg.stdout.take().ok_or_else(|| at(io::ErrorKind::BrokenPipe.into()))?;
-    let found = copy_entry(stream, wanted, to);
+    let found = look_at_entries(stream, look);
     // The rest of the archive is of no interest; dpkg-deb ends on the closed pipe.
     let status = dpkg.wait().map_err(at)?;
     match found {
-        Ok(true) => Ok(()),
-        Ok(false) if status.success() => {
-            Err(Error::Missing { package: package.to_owned(), wanted })
-        }
+        Ok(true) => Ok(true),
+        Ok(false) if status.success() => Ok(false),
         Ok(false) => Err(Error::Program { program: "dpkg-deb", status }),
         Err(error) => Err(at(error)),
     }
 }
 
-fn copy_entry(stream: impl io::Read, wanted: &str, to: &Path) -> io::Result<bool> {
+fn look_at_entries(
+    stream: impl io::Read,
+    mut look: impl FnMut(&[u8], &mut dyn io::Read) -> io::Result<bool>,
+) -> io::Result<bool> {
     for entry in tar::Archive::new(stream).entries()? {
         let mut entry = entry?;
         let path = entry.path_bytes().into_owned();
         let path = path.strip_prefix(b"./").unwrap_or(&path);
         let path = path.strip_prefix(b"usr/").unwrap_or(path);
-        if entry.header().entry_type().is_file() && path.starts_with(wanted.as_bytes()) {
-            io::copy(&mut entry, &mut File::create(to)?)?;
+        if entry.header().entry_type().is_file() && look(path, &mut entry)? {
             return Ok(true);
         }
     }

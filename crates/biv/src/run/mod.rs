@@ -240,6 +240,10 @@ impl GuestFiles {
         if given.is_none() {
             needed.push(Part::Kernel);
         }
+        let drivers = if is_plain || given.is_some() { Vec::new() } else { drivers(arguments) };
+        if !drivers.is_empty() {
+            needed.push(Part::Drivers);
+        }
         if needs_busybox {
             needed.push(Part::Busybox);
         }
@@ -247,6 +251,9 @@ impl GuestFiles {
             if arguments.refresh { Guest::renew(&needed) } else { Guest::provide(&needed) }?;
         if needs_busybox {
             modules.push(module(initramfs::default_guest(&guest.busybox()?)?));
+        }
+        if !drivers.is_empty() {
+            modules.push(module(initramfs::only_drivers(&guest.drivers(&drivers)?)?));
         }
         let kernel_path = arguments.kernel.clone().unwrap_or_else(|| guest.kernel());
         let kernel = given.map_or_else(|| files::read_kernel(&kernel_path), Ok)?;
@@ -261,6 +268,7 @@ impl GuestFiles {
             modules: self.modules,
             memory: arguments.mem,
             processors: arguments.cpus.into(),
+            entropy: arguments.entropy,
             debug_exit: arguments.debug_exit,
             interpret: arguments.interpret,
             user_execution: arguments.user_execution(),
@@ -272,6 +280,16 @@ impl GuestFiles {
             ..Configuration::default()
         }
     }
+}
+
+/// The modules that the default kernel needs for the machine's devices, in the order in which they are
+/// to be loaded.
+fn drivers(arguments: &Run) -> Vec<&'static str> {
+    let mut names = Vec::new();
+    if arguments.entropy {
+        names.push("virtio-rng");
+    }
+    if names.is_empty() { names } else { [provision::VIRTIO, &names].concat() }
 }
 
 fn module(data: Vec<u8>) -> Module {

@@ -84,7 +84,8 @@ impl Copies {
         }
         let Some(host) = ram.host(page).filter(|_| ram.has_code(page)) else { return };
         let mut bytes = [0; PAGE_SIZE as usize];
-        // SAFETY: a page of RAM; nobody writes it while it has translations and we hold them.
+        // SAFETY: a page of RAM. No processor writes it while it has translations and we hold them; a
+        // device that does drops the copy after that (package.rs), whatever has been copied.
         unsafe { std::ptr::copy_nonoverlapping(host, bytes.as_mut_ptr(), bytes.len()) };
         let (spare, count) = (state.used, starts.len());
         let copy = forbidden.defused(&bytes, starts).filter(|_| spare < host::SPARE_PAGES);

@@ -295,7 +295,9 @@ fn build(scripts: Vec<VecDeque<Step>>, input: Option<OwnedFd>) -> Bench {
     };
     configuration.console.input = input;
     configuration.console.output = Some(Box::new(console.clone()));
-    let lines = crate::line::plug_in(&mut platform, &mut configuration, &memory).unwrap();
+    let package = cpu::Package::in_memory(&memory).unwrap();
+    let device_memory = crate::device_memory::DeviceMemory::new(&memory, &package);
+    let lines = crate::line::plug_in(&mut platform, &mut configuration, &device_memory).unwrap();
     Bench { runner: Runner::new(cpus, platform, lines, clock, wakers).unwrap(), console, memory }
 }
 

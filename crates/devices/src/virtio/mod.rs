@@ -1,0 +1,95 @@
+//! Virtio 1.2 devices on the PCI bus, without what came before version 1.
+//!
+//! The parts, and who runs them:
+//!
+//! ```text
+//!  guest's driver ── registers ──> Transport      a processor's thread, under the chip set's lock
+//!        │                             │
+//!        │                          Doorbell ──> the device's own thread ──> Shared::serve
+//!        └────── rings in memory ──────────────────────────────────────────> Queue, Device
+//! ```
+//!
+//! 1. *A processor's thread never waits for a device.* It rings the doorbell and goes on. What it and
+//!    the device's thread share is atomic, but for the engine (device and queues), which the device's
+//!    thread has locked as long as it serves. A reset that finds it locked is carried out when the
+//!    guest, which waits for the status to be zero, reads it again (2.1.2, 4.1.4.3.1).
+//! 2. *Everything in guest memory is an allegation*, and may change while we look: a descriptor is
+//!    read once, and then checked. A queue that makes no sense stops the device until it is reset
+//!    (`DEVICE_NEEDS_RESET`); nobody else is hurt.
+//! 3. *Work is done in batches*: a device takes what there is, answers all of it, and interrupts once,
+//!    if the driver wants it (event index). While it works it does not want to be notified.
+//! 4. *Data is not copied* where the host can move it itself: a back-end is given [`Segment`]s of
+//!    guest memory. Whoever writes them says so to the processors before the used ring is published,
+//!    as [`Memory`](machine::memory::Memory) does for what is written through it.
+//!
+//! The ring is ours and not the `virtio-queue` crate's, because that writes to memory by itself, where
+//! code could be translated from, and trusts lengths that we want checked as the chain is read.
+
+pub mod entropy;
+mod queue;
+#[cfg(test)]
+mod rig;
+mod transport;
+
+use machine::memory::{Memory, NoMemory};
+use vm_memory::GuestAddress;
+
+pub use queue::{Broken, Chain, Segment};
+pub use transport::{Serving, Shared, Transport};
+
+/// What a device is to the bus.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Kind {
+    /// The virtio device type (5).
+    pub number: u16,
+    /// The PCI class.
+    pub class: u32,
+}
+
+/// A device behind the transport.
+pub trait Device: Send {
+    /// What it is.
+    fn kind(&self) -> Kind;
+
+    /// Its own features, of those below 24.
+    fn features(&self) -> u64;
+
+    /// The most descriptors of each of its queues, powers of two.
+    fn queue_sizes(&self) -> &[u16];
+
+    /// Its configuration space, which does not change.
+    fn configuration(&self) -> Vec<u8> {
+        Vec::new()
+    }
+
+    /// The driver is ready, and has accepted these features.
+    fn activate(&mut self, features: u64);
+
+    /// Do what there is to do in a queue. Called on the device's thread.
+    ///
+    /// # Errors
+    ///
+    /// [`Broken`] when the driver has broken the rules; the device stops.
+    fn serve(&mut self, queue: usize, serving: &mut Serving<'_>) -> Result<(), Broken>;
+
+    /// As before [`Self::activate`].
+    fn reset(&mut self);
+}
+
+/// Brings a device's thread to call [`Shared::serve`]; from any thread, without waiting.
+pub trait Doorbell: Send + Sync {
+    /// There is something in a queue.
+    fn ring(&self, queue: usize);
+}
+
+/// Fill guest memory at `segments` with `bytes`; how many there was room for.
+fn scatter(memory: &dyn Memory, segments: &[Segment], mut bytes: &[u8]) -> Result<u32, NoMemory> {
+    let mut done = 0;
+    for segment in segments {
+        let (now, rest) = bytes.split_at(bytes.len().min(segment.length as usize));
+        memory.write(GuestAddress(segment.address), now)?;
+        done += now.len() as u32;
+        bytes = rest;
+    }
+    Ok(done)
+}

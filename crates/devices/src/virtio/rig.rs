@@ -1,0 +1,176 @@
+//! A driver for tests, as plain or as wrong as they want it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use machine::bus::Size;
+use machine::pci::{Function, MessageSender};
+use machine::time::{Hertz, ManualClock};
+use machine::{Platform, Wake, platform};
+use vm_memory::{Bytes, GuestAddress, GuestMemoryMmap};
+
+use super::{Device, Doorbell, Shared, Transport};
+
+pub const MEMORY_BYTES: usize = 0x2_0000;
+pub const DESCRIPTORS: u64 = 0x1000;
+pub const AVAILABLE: u64 = 0x3000;
+pub const USED: u64 = 0x4000;
+/// Descriptors of its queue.
+pub const SIZE: u16 = 16;
+
+pub const NEXT: u16 = 1;
+pub const WRITE: u16 = 2;
+pub const INDIRECT: u16 = 4;
+
+pub const VERSION_1: u64 = 1 << 32;
+pub const EVENT_INDEX: u64 = 1 << 29;
+
+const NOTIFY: u64 = 0x3000;
+
+struct Nobody;
+
+impl Wake for Nobody {
+    fn wake(&self, _: usize) {}
+}
+
+/// What delivers messages to a processor that never looks.
+pub fn sender() -> MessageSender {
+    let memory = GuestMemoryMmap::from_ranges(&[(GuestAddress(0), 0x1000)]).unwrap();
+    let config = platform::Config { processors: 1, tsc: Hertz(1_000_000_000), memory_bytes: 0 };
+    let surroundings = platform::Surroundings {
+        clock: Arc::new(ManualClock::new(Hertz(1_000_000_000), Duration::ZERO)),
+        memory: Arc::new(memory),
+        wake: Arc::new(Nobody),
+    };
+    Platform::new(config, surroundings).unwrap().message_sender()
+}
+
+#[derive(Default)]
+struct Bell(AtomicU64);
+
+impl Doorbell for Bell {
+    fn ring(&self, queue: usize) {
+        self.0.fetch_or(1 << queue, Ordering::SeqCst);
+    }
+}
+
+pub struct Rig {
+    pub memory: Arc<GuestMemoryMmap>,
+    pub transport: Transport,
+    pub shared: Arc<Shared>,
+    bell: Arc<Bell>,
+    /// Entries of the available ring that were filled.
+    offered: u16,
+    /// Entries of the used ring that were looked at.
+    seen: u16,
+}
+
+impl Rig {
+    pub fn new(device: impl Device + 'static) -> Self {
+        let memory = GuestMemoryMmap::from_ranges(&[(GuestAddress(0), MEMORY_BYTES)]).unwrap();
+        let (memory, bell) = (Arc::new(memory), Arc::new(Bell::default()));
+        let (its_memory, its_bell) = (Arc::clone(&memory) as _, Arc::clone(&bell) as _);
+        let transport = Transport::new(Box::new(device), its_memory, its_bell, sender());
+        let shared = transport.shared();
+        Self { memory, transport, shared, bell, offered: 0, seen: 0 }
+    }
+
+    pub fn set(&mut self, at: u64, size: Size, value: u64) {
+        self.transport.write(0, at, size, value);
+    }
+
+    pub fn get(&mut self, at: u64, size: Size) -> u64 {
+        self.transport.read(0, at, size)
+    }
+
+    pub fn status(&mut self) -> u64 {
+        self.get(0x14, Size::Byte)
+    }
+
+    /// Everything up to DRIVER_OK, with one queue.
+    pub fn start(mut self, features: u64) -> Self {
+        for (select, part) in [(0, features & 0xffff_ffff), (1, features >> 32)] {
+            self.set(8, Size::Dword, select);
+            self.set(12, Size::Dword, part);
+        }
+        self.set(0x14, Size::Byte, 3);
+        self.set(0x14, Size::Byte, 11);
+        self.set(0x18, Size::Word, SIZE.into());
+        for (at, address) in [(0x20, DESCRIPTORS), (0x28, AVAILABLE), (0x30, USED)] {
+            self.set(at, Size::Dword, address);
+            self.set(at + 4, Size::Dword, 0);
+        }
+        self.set(0x1c, Size::Word, 1);
+        self.set(0x14, Size::Byte, 15);
+        assert_eq!(self.status(), 15);
+        self
+    }
+
+    pub fn started(device: impl Device + 'static) -> Self {
+        Self::new(device).start(VERSION_1)
+    }
+
+    pub fn descriptor(
+        &self,
+        table: u64,
+        at: u64,
+        address: u64,
+        length: u32,
+        flags: u16,
+        next: u16,
+    ) {
+        let bytes = [&address.to_le_bytes()[..], &length.to_le_bytes(), &flags.to_le_bytes()];
+        let bytes = [&bytes.concat()[..], &next.to_le_bytes()].concat();
+        self.memory.write_slice(&bytes, GuestAddress(table + 16 * at)).unwrap();
+    }
+
+    /// Put descriptors into the table from `first` on, chained.
+    pub fn chain(&self, first: u16, parts: &[(u64, u32, u16)]) {
+        for (at, &(address, length, flags)) in (first..).zip(parts) {
+            let more = if usize::from(at - first) + 1 < parts.len() { NEXT } else { 0 };
+            self.descriptor(DESCRIPTORS, at.into(), address, length, flags | more, at + 1);
+        }
+    }
+
+    /// Offer the chain that starts there, without saying so.
+    pub fn offer(&mut self, head: u16) {
+        let entry = AVAILABLE + 4 + 2 * u64::from(self.offered % SIZE);
+        self.word(entry, head);
+        self.offered = self.offered.wrapping_add(1);
+    }
+
+    pub fn word(&self, at: u64, value: u16) {
+        self.memory.write_obj(value, GuestAddress(at)).unwrap();
+    }
+
+    pub fn load(&self, at: u64) -> u16 {
+        self.memory.read_obj(GuestAddress(at)).unwrap()
+    }
+
+    /// Move the index of the available ring, ring the bell, and have the device serve.
+    pub fn kick(&mut self) {
+        self.word(AVAILABLE + 2, self.offered);
+        self.set(NOTIFY, Size::Word, 0);
+        self.serve();
+    }
+
+    pub fn serve(&mut self) {
+        self.shared.serve(self.bell.0.swap(0, Ordering::SeqCst));
+    }
+
+    /// What the device has used since this was last asked: heads and lengths.
+    pub fn used(&mut self) -> Vec<(u32, u32)> {
+        let index = self.load(USED + 2);
+        let count = index.wrapping_sub(self.seen);
+        assert!(count <= SIZE, "{count} used");
+        let entry = |n: u16| {
+            let at = USED + 4 + 8 * u64::from(n % SIZE);
+            let [head, length]: [u32; 2] = self.memory.read_obj(GuestAddress(at)).unwrap();
+            (head, length)
+        };
+        let entries = (0..count).map(|n| entry(self.seen.wrapping_add(n))).collect();
+        self.seen = index;
+        entries
+    }
+}

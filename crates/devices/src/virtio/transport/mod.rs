@@ -1,0 +1,177 @@
+//! The registers of a virtio device on the PCI bus (virtio 1.2, 4.1).
+
+mod bits;
+mod common;
+mod shared;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use machine::Platform;
+use machine::bus::Size;
+use machine::memory::Memory;
+use machine::pci::{self, Configuration, Function, Identity, MessageSender, Vectors, capability};
+
+use bits::{
+    FIRST_DEVICE, MESSAGES, MESSAGES_BYTES, NOTIFY_MULTIPLIER, REGISTERS, REGISTERS_BYTES,
+    REVISION, SUBSYSTEM, VENDOR, access, structure,
+};
+use common::Negotiation;
+pub use shared::{Serving, Shared};
+
+use super::{Device, Doorbell};
+
+/// A device's registers; [`Shared`] is the rest of it.
+pub struct Transport {
+    configuration: Configuration,
+    /// Where the capability for access without memory is.
+    access: usize,
+    device_configuration: Vec<u8>,
+    negotiation: Negotiation,
+    doorbell: Arc<dyn Doorbell>,
+    shared: Arc<Shared>,
+}
+
+impl Transport {
+    /// The registers of `device`, whose thread listens to `doorbell` and calls [`Shared::serve`].
+    pub fn new(
+        device: Box<dyn Device>,
+        memory: Arc<dyn Memory>,
+        doorbell: Arc<dyn Doorbell>,
+        sender: MessageSender,
+    ) -> Self {
+        let kind = device.kind();
+        let identity = Identity {
+            vendor: VENDOR,
+            device: FIRST_DEVICE + kind.number,
+            class: kind.class,
+            revision: REVISION,
+            subsystem: (VENDOR, SUBSYSTEM),
+        };
+        let mut configuration = Configuration::new(identity)
+            .with_memory(REGISTERS, REGISTERS_BYTES)
+            .with_memory(MESSAGES, MESSAGES_BYTES);
+        // One for each queue, one for changes of the configuration.
+        let vectors = Vectors::new(device.queue_sizes().len() as u16 + 1, sender);
+        configuration.add_vectors(vectors.clone(), MESSAGES);
+        let access = add_structures(&mut configuration);
+        let negotiation = Negotiation::new(device.features(), device.queue_sizes());
+        let device_configuration = device.configuration();
+        let shared = Arc::new(Shared::new(device, memory, vectors));
+        Self { configuration, access, device_configuration, negotiation, doorbell, shared }
+    }
+
+    /// What the device's thread is to serve.
+    pub fn shared(&self) -> Arc<Shared> {
+        Arc::clone(&self.shared)
+    }
+
+    /// Plug it in; the number of its slot.
+    ///
+    /// # Errors
+    ///
+    /// [`pci::Error`] when the bus has no room.
+    pub fn plug_into(self, platform: &mut Platform) -> Result<u8, pci::Error> {
+        platform.add_pci_function(Box::new(self))
+    }
+
+    fn read_register(&mut self, at: u64, size: Size) -> u64 {
+        if let Some(at) = within(structure::COMMON, at) {
+            return self.negotiation.read(at, size, &self.shared);
+        }
+        if within(structure::ISR, at).is_some() {
+            return self.shared.take_isr().into();
+        }
+        let Some(at) = within(structure::DEVICE, at) else { return 0 };
+        let bytes = self.device_configuration.get(at as usize..).unwrap_or(&[]);
+        let bytes = &bytes[..bytes.len().min(size.bytes().into())];
+        bytes.iter().rev().fold(0, |value, byte| value << 8 | u64::from(*byte))
+    }
+
+    fn write_register(&mut self, at: u64, size: Size, value: u64) {
+        if let Some(at) = within(structure::COMMON, at) {
+            self.negotiation.write(at, size, value, &self.shared);
+        } else if let Some(at) = within(structure::NOTIFY, at) {
+            let queue = (at / u64::from(NOTIFY_MULTIPLIER)) as usize;
+            if queue < self.negotiation.queues() {
+                self.doorbell.ring(queue);
+            }
+        }
+    }
+
+    /// The register that the capability for access names, if `at` is its data.
+    fn named(&self, at: usize, size: Size) -> Option<u64> {
+        let read = |at: usize, size| self.configuration.read(self.access + at, size);
+        let is_data = at == self.access + access::DATA;
+        let is_ours = read(access::BAR, Size::Byte) as usize == REGISTERS;
+        let fits = read(access::LENGTH, Size::Dword) == u32::from(size.bytes());
+        let register = u64::from(read(access::OFFSET, Size::Dword));
+        let aligned = register.is_multiple_of(u64::from(size.bytes()));
+        (is_data && is_ours && fits && aligned && register < REGISTERS_BYTES).then_some(register)
+    }
+}
+
+/// How far into a structure an offset is.
+fn within((_, start, bytes): (u8, u64, u64), at: u64) -> Option<u64> {
+    let within = at.wrapping_sub(start);
+    (within < bytes).then_some(within)
+}
+
+/// Say where everything is (4.1.4); where the capability for access is.
+fn add_structures(configuration: &mut Configuration) -> usize {
+    let body = |kind: u8, offset: u64, bytes: u64, more: &[u8]| {
+        let length = 16 + more.len() as u8;
+        let mut body = vec![length, kind, REGISTERS as u8, 0, 0, 0];
+        body.extend((offset as u32).to_le_bytes());
+        body.extend((bytes as u32).to_le_bytes());
+        body.extend(more);
+        body
+    };
+    for (kind, offset, bytes) in [structure::COMMON, structure::ISR, structure::DEVICE] {
+        configuration.add_capability(capability::VENDOR, &body(kind, offset, bytes, &[]));
+    }
+    let (kind, offset, bytes) = structure::NOTIFY;
+    let multiplier = NOTIFY_MULTIPLIER.to_le_bytes();
+    configuration.add_capability(capability::VENDOR, &body(kind, offset, bytes, &multiplier));
+    let access_body = body(structure::CONFIGURATION_ACCESS, 0, 0, &[0; 4]);
+    let at = configuration.add_capability(capability::VENDOR, &access_body);
+    configuration.allow_writes(at + access::BAR, &[0xff]);
+    configuration.allow_writes(at + access::OFFSET, &[0xff; 8]);
+    at
+}
+
+impl Function for Transport {
+    fn configuration(&mut self) -> &mut Configuration {
+        &mut self.configuration
+    }
+
+    fn read_configuration(&mut self, offset: usize, size: Size) -> u32 {
+        match self.named(offset, size) {
+            Some(register) => self.read_register(register, size) as u32,
+            None => self.configuration.read(offset, size),
+        }
+    }
+
+    fn write_configuration(&mut self, offset: usize, size: Size, value: u32) {
+        match self.named(offset, size) {
+            Some(register) => self.write_register(register, size, value.into()),
+            None => self.configuration.write(offset, size, value),
+        }
+    }
+
+    fn read(&mut self, bar: usize, offset: u64, size: Size) -> u64 {
+        if bar == REGISTERS { self.read_register(offset, size) } else { u64::MAX }
+    }
+
+    fn write(&mut self, bar: usize, offset: u64, size: Size, value: u64) {
+        if bar == REGISTERS {
+            self.write_register(offset, size, value);
+        }
+    }
+
+    fn reset(&mut self) {
+        self.shared.reset();
+        self.negotiation.reset();
+    }
+}

@@ -1,0 +1,244 @@
+//! What the processors' threads and the device's own share.
+
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+
+use machine::memory::Memory;
+use machine::pci::Vectors;
+
+use super::bits::{Features, Isr, NO_VECTOR, Status};
+use crate::virtio::queue::{Queue, Settings};
+use crate::virtio::{Broken, Chain, Device};
+
+/// The device and its queues. Who holds it may write guest memory.
+struct Engine {
+    device: Box<dyn Device>,
+    queues: Vec<Queue>,
+}
+
+/// What the processors' threads and the device's own share. Lock order: the chip set's lock, then the
+/// engine, then the table of messages.
+pub struct Shared {
+    memory: Arc<dyn Memory>,
+    engine: Mutex<Engine>,
+    status: AtomicU8,
+    isr: AtomicU8,
+    /// The driver wants a reset, which is not done yet: no queue gives anything any more.
+    stopping: AtomicBool,
+    vectors: Vectors,
+    configuration_vector: AtomicU16,
+    queue_vectors: Vec<AtomicU16>,
+}
+
+impl Shared {
+    pub(super) fn new(device: Box<dyn Device>, memory: Arc<dyn Memory>, vectors: Vectors) -> Self {
+        let queue_vectors = device.queue_sizes().iter().map(|_| AtomicU16::new(NO_VECTOR));
+        Self {
+            memory,
+            status: AtomicU8::new(0),
+            isr: AtomicU8::new(0),
+            stopping: AtomicBool::new(false),
+            vectors,
+            configuration_vector: AtomicU16::new(NO_VECTOR),
+            queue_vectors: queue_vectors.collect(),
+            engine: Mutex::new(Engine { device, queues: Vec::new() }),
+        }
+    }
+
+    /// Do what there is to do in these queues, a bit for each. For the device's thread; it returns
+    /// when there is nothing left, or when the device is stopped.
+    pub fn serve(&self, queues: u64) {
+        let mut engine = self.engine();
+        let Engine { device, queues: all } = &mut *engine;
+        for (number, queue) in all.iter_mut().enumerate() {
+            if queues >> number & 1 == 0 || !self.is_running() {
+                continue;
+            }
+            let mut serving = Serving { queue, number, shared: self };
+            let served = serving.begin().and_then(|()| device.serve(number, &mut serving));
+            if let Err(error) = served.and_then(|()| serving.publish()) {
+                tracing::warn!("a virtio device stops: {error}");
+                self.break_down();
+            }
+        }
+    }
+
+    fn is_running(&self) -> bool {
+        let status = self.status();
+        status.contains(Status::DRIVER_OK)
+            && !status.contains(Status::NEEDS_RESET)
+            && !self.stopping.load(Ordering::SeqCst)
+    }
+
+    /// The driver has broken the rules (2.1.2).
+    fn break_down(&self) {
+        self.add_status(Status::NEEDS_RESET);
+        self.isr.fetch_or(Isr::CONFIGURATION.bits(), Ordering::SeqCst);
+        self.vectors.trigger(self.configuration_vector());
+    }
+
+    fn interrupt(&self, queue: usize) {
+        self.isr.fetch_or(Isr::QUEUE.bits(), Ordering::SeqCst);
+        self.vectors.trigger(self.queue_vector(queue));
+    }
+
+    /// The driver is ready.
+    pub(super) fn activate(&self, settings: &[Settings], features: u64) {
+        let mut engine = self.engine();
+        let event_index = features & Features::EVENT_INDEX.bits() != 0;
+        let queues = settings
+            .iter()
+            .map(|&settings| Queue::new(Arc::clone(&self.memory), settings, event_index));
+        engine.queues = queues.collect();
+        engine.device.activate(features);
+        drop(engine);
+        self.add_status(Status::DRIVER_OK);
+    }
+
+    /// The driver wants a reset; whether it is done. If not, [`Self::goes_on_stopping`] does it.
+    pub(super) fn stop(&self) -> bool {
+        self.stopping.store(true, Ordering::SeqCst);
+        !self.goes_on_stopping()
+    }
+
+    /// Whether a reset is waiting for the device's thread; it is carried out if that is at rest.
+    pub(super) fn goes_on_stopping(&self) -> bool {
+        if !self.stopping.load(Ordering::SeqCst) {
+            return false;
+        }
+        match self.engine.try_lock() {
+            Err(TryLockError::WouldBlock) => return true,
+            Ok(engine) => self.clear(engine),
+            Err(TryLockError::Poisoned(poisoned)) => self.clear(poisoned.into_inner()),
+        }
+        false
+    }
+
+    /// Reset, after what the device is doing. Not for a processor's thread.
+    pub(super) fn reset(&self) {
+        self.stopping.store(true, Ordering::SeqCst);
+        self.clear(self.engine());
+    }
+
+    fn clear(&self, mut engine: MutexGuard<'_, Engine>) {
+        engine.queues.clear();
+        engine.device.reset();
+        self.status.store(0, Ordering::SeqCst);
+        self.isr.store(0, Ordering::SeqCst);
+        self.set_configuration_vector(NO_VECTOR);
+        (0..self.queue_vectors.len()).for_each(|queue| self.set_queue_vector(queue, NO_VECTOR));
+        self.stopping.store(false, Ordering::SeqCst);
+    }
+
+    pub(super) fn status(&self) -> Status {
+        Status::from_bits_retain(self.status.load(Ordering::SeqCst))
+    }
+
+    pub(super) fn add_status(&self, status: Status) {
+        self.status.fetch_or(status.bits(), Ordering::SeqCst);
+    }
+
+    /// Why it has interrupted, once.
+    pub(super) fn take_isr(&self) -> u8 {
+        self.isr.swap(0, Ordering::SeqCst)
+    }
+
+    pub(super) fn configuration_vector(&self) -> u16 {
+        self.configuration_vector.load(Ordering::SeqCst)
+    }
+
+    pub(super) fn set_configuration_vector(&self, vector: u16) {
+        self.configuration_vector.store(self.usable(vector), Ordering::SeqCst);
+    }
+
+    pub(super) fn queue_vector(&self, queue: usize) -> u16 {
+        self.queue_vectors.get(queue).map_or(NO_VECTOR, |vector| vector.load(Ordering::SeqCst))
+    }
+
+    pub(super) fn set_queue_vector(&self, queue: usize, vector: u16) {
+        if let Some(place) = self.queue_vectors.get(queue) {
+            place.store(self.usable(vector), Ordering::SeqCst);
+        }
+    }
+
+    /// A message that is not there cannot be chosen (4.1.5.1.2.1).
+    fn usable(&self, vector: u16) -> u16 {
+        if vector < self.vectors.count() { vector } else { NO_VECTOR }
+    }
+
+    fn engine(&self) -> MutexGuard<'_, Engine> {
+        self.engine.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A queue that is being served.
+pub struct Serving<'a> {
+    queue: &'a mut Queue,
+    number: usize,
+    shared: &'a Shared,
+}
+
+impl Serving<'_> {
+    fn begin(&mut self) -> Result<(), Broken> {
+        self.queue.disarm()
+    }
+
+    /// Guest memory.
+    pub fn memory(&self) -> &dyn Memory {
+        self.queue.memory()
+    }
+
+    /// Take the next chain; false if there is none now. What was finished is published before the
+    /// queue is left to rest.
+    ///
+    /// # Errors
+    ///
+    /// [`Broken`] when the queue makes no sense.
+    pub fn pop(&mut self, chain: &mut Chain) -> Result<bool, Broken> {
+        if self.take(chain)? {
+            return Ok(true);
+        }
+        self.publish()?;
+        while self.is_wanted() && self.queue.arm()? {
+            self.queue.disarm()?;
+            if self.take(chain)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Take the next chain if there is one at hand, to look at several together.
+    ///
+    /// # Errors
+    ///
+    /// [`Broken`] when the queue makes no sense.
+    pub fn take(&mut self, chain: &mut Chain) -> Result<bool, Broken> {
+        Ok(self.is_wanted() && self.queue.pop(chain)?)
+    }
+
+    /// Say that a chain is done, and how many bytes of it were written.
+    ///
+    /// # Errors
+    ///
+    /// [`Broken`] when there is no ring to say it in.
+    pub fn finish(&mut self, head: u16, length: u32) -> Result<(), Broken> {
+        self.queue.put_used(head, length)
+    }
+
+    /// Let the driver see what is done, and interrupt it if it wants that.
+    ///
+    /// # Errors
+    ///
+    /// [`Broken`] when there is no ring.
+    pub fn publish(&mut self) -> Result<(), Broken> {
+        if self.queue.publish()? {
+            self.shared.interrupt(self.number);
+        }
+        Ok(())
+    }
+
+    fn is_wanted(&self) -> bool {
+        !self.shared.stopping.load(Ordering::SeqCst)
+    }
+}

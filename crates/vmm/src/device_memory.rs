@@ -1,0 +1,56 @@
+//! Guest memory as devices write it: through a mapping that stays writable whatever the processors'
+//! have protected, with the translations of what is overwritten dropped afterwards
+//! ([`cpu::Package::note_written`] has the argument; any thread may).
+
+use std::sync::Arc;
+
+use cpu::Package;
+use machine::memory::{Memory, NoMemory};
+use vm_memory::{GuestAddress, GuestMemoryMmap};
+
+/// See above. Clones are the same memory.
+#[derive(Clone)]
+pub(crate) struct DeviceMemory {
+    map: GuestMemoryMmap,
+    package: Arc<Package>,
+}
+
+impl DeviceMemory {
+    pub(crate) fn new(memory: &host::GuestMemory, package: &Arc<Package>) -> Self {
+        Self { map: memory.map().clone(), package: Arc::clone(package) }
+    }
+
+    /// So many bytes were written, and the guest has not been told.
+    fn note_written(&self, address: u64, length: u64) {
+        self.package.note_written(address, length);
+    }
+}
+
+impl Memory for DeviceMemory {
+    fn read(&self, address: GuestAddress, bytes: &mut [u8]) -> Result<(), NoMemory> {
+        self.map.read(address, bytes)
+    }
+
+    fn write(&self, address: GuestAddress, bytes: &[u8]) -> Result<(), NoMemory> {
+        // Part of it may have been written if it fails.
+        let written = self.map.write(address, bytes);
+        self.note_written(address.0, bytes.len() as u64);
+        written
+    }
+
+    fn load(&self, address: GuestAddress) -> Result<u16, NoMemory> {
+        Memory::load(&self.map, address)
+    }
+
+    fn store(&self, address: GuestAddress, value: u16) -> Result<(), NoMemory> {
+        Memory::store(&self.map, address, value)?;
+        self.note_written(address.0, 2);
+        Ok(())
+    }
+
+    fn swap_byte(&self, address: GuestAddress, value: u8) -> Result<u8, NoMemory> {
+        let old = self.map.swap_byte(address, value)?;
+        self.note_written(address.0, 1);
+        Ok(old)
+    }
+}
