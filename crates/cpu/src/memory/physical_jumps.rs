@@ -24,7 +24,7 @@ use super::Physical;
 use super::zeroed::{Zero, Zeroed};
 
 /// Lines of the table.
-pub(crate) const LINES: usize = 1 << 17;
+pub(crate) const LINES: usize = 1 << 16;
 
 /// A bit for each of 64 finds in turn: set, if it is to be looked up by Rust all the same.
 pub(crate) const SAMPLE: u64 = 0x0001_0001_0001_0001;

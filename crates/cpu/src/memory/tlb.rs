@@ -43,8 +43,9 @@ pub(crate) const ENTRIES: usize = 1 << INDEX_BITS;
 /// Bits of a linear address that choose the entry.
 pub(crate) const INDEX_BITS: u32 = 14;
 
-/// Lines of a set's jump cache. A kernel that forks and executes has some ten thousand blocks in use.
-pub(crate) const LINES: usize = 32768;
+/// Lines of a set's jump cache. A kernel that forks and executes has some ten thousand blocks in use, to most
+/// of which links and returns lead without it.
+pub(crate) const LINES: usize = 16384;
 
 /// Fetch entries of a set: bits 23:12 of the address choose one.
 pub(crate) const FETCHES: usize = 4096;
