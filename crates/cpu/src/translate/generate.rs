@@ -20,7 +20,7 @@ use super::plan::Action;
 use super::spans::SpanUse;
 use super::stopper::Closing;
 use super::thunk::{ThunkKey, Thunks};
-use super::{Block, Emitter, Gate, Key, Mark, Translator};
+use super::{Block, Emitter, Gate, Key, Mark, NONE, Translator};
 use crate::context::context_offset;
 use crate::memory::{Linear, PAGE_SIZE};
 use crate::state::{Registers, Segment};
@@ -149,7 +149,7 @@ impl Vcpu {
             scratch,
             held: run.held.is_some(),
             marks: first_mark..first_mark + marks.len() as u32,
-            incoming: Vec::new(),
+            incoming: NONE,
             alive: true,
         });
         block

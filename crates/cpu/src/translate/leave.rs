@@ -2,12 +2,12 @@
 
 use iced_x86::{Code, Instruction, MemoryOperand, Register};
 
-use super::Gate;
 use super::emit::{at, field, in_set};
 use super::generate::{Builder, Later, SPILL, is_linkable};
 use super::reach::set_offset;
 use super::stopper::{Closing, NOP};
 use super::thunk::Thunks;
+use super::{Gate, NONE};
 use crate::context::{NOT_COMPUTED, context_offset, register_offset};
 use crate::memory::Linear;
 use crate::memory::tlb::{Entries, JumpEntry, jump_index_of};
@@ -99,8 +99,8 @@ impl Builder<'_> {
     pub(super) fn gate(&mut self, target: u64, warm: u64, cold: u64, out: u64) -> u32 {
         let (block, user_open) = (self.block, self.user_open);
         let [warm, cold, out] = [warm, cold, out].map(|place| self.offset(place));
-        let (plain, far, to) = (false, None, None);
-        self.gates.push(Gate { block, target, warm, cold, out, plain, user_open, far, to });
+        let (plain, far, to, next) = (false, None, NONE, NONE);
+        self.gates.push(Gate { block, target, warm, cold, out, plain, user_open, far, to, next });
         self.first_gate + self.gates.len() as u32 - 1
     }
 

@@ -83,6 +83,7 @@ const MAX_NEAR_WRITES: u32 = 32;
 
 /// A place where a guest instruction starts in host code.
 #[derive(Debug, Clone, Copy)]
+#[repr(Rust, packed(2))]
 pub(crate) struct Mark {
     /// Offset in the code cache.
     host: u32,
@@ -90,6 +91,9 @@ pub(crate) struct Mark {
     /// Distance from the block's first instruction, in bytes.
     guest: u16,
 }
+
+/// No block, no gate.
+const NONE: u32 = u32::MAX;
 
 /// A direct jump out of a block.
 #[derive(Debug, Clone, Copy)]
@@ -111,8 +115,9 @@ pub(crate) struct Gate {
     user_open: bool,
     /// Leads to another page (far.rs).
     far: Option<far::FarGate>,
-    /// The block that it was linked to last, which knows.
-    to: Option<u32>,
+    /// The block that it is linked to, or was before it was closed; and the next gate that is.
+    to: u32,
+    next: u32,
 }
 
 /// One translated block.
@@ -136,7 +141,8 @@ pub(crate) struct Block {
     /// All of it is for the interpreter, because an inspection says so.
     held: bool,
     marks: std::ops::Range<u32>,
-    incoming: Vec<u32>,
+    /// The first gate that is linked to it, or [`NONE`].
+    incoming: u32,
     alive: bool,
 }
 
@@ -285,11 +291,14 @@ impl Translator {
         block.alive = false;
         let key = block.key;
         let second = block.second;
-        let incoming = std::mem::take(&mut block.incoming);
+        let mut incoming = std::mem::replace(&mut block.incoming, NONE);
         self.known.remove(&key);
         self.remove_jumps(key, package);
-        for gate in incoming {
-            self.unlink(gate);
+        while incoming != NONE {
+            self.unlink(incoming);
+            let gate = &mut self.gates[incoming as usize];
+            gate.to = NONE;
+            incoming = std::mem::replace(&mut gate.next, NONE);
         }
         for page in [Some(Physical(key.physical).page()), second].into_iter().flatten() {
             self.forget_in_page(page, number, package);
@@ -341,6 +350,25 @@ impl Translator {
             Some(far) => self.direct(gate.warm, start + u64::from(far.unlinked)),
             None if gate.warm != 0 => self.direct_past(gate.warm),
             None => {}
+        }
+    }
+
+    /// Take a gate from the list of the block that it was linked to.
+    fn leave_incoming(&mut self, number: u32) {
+        let Gate { to, next, .. } = self.gates[number as usize];
+        if to == NONE {
+            return;
+        }
+        let (mut before, mut at) = (NONE, self.blocks[to as usize].incoming);
+        while at != number {
+            if at == NONE {
+                return;
+            }
+            (before, at) = (at, self.gates[at as usize].next);
+        }
+        match before {
+            NONE => self.blocks[to as usize].incoming = next,
+            _ => self.gates[before as usize].next = next,
         }
     }
 
@@ -417,9 +445,11 @@ impl Translator {
                 self.direct_past(gate.warm);
             }
         }
-        // A block that is popular has thousands.
-        if self.gates[number as usize].to.replace(to) != Some(to) {
-            self.blocks[to as usize].incoming.push(number);
+        if gate.to != to {
+            self.leave_incoming(number);
+            let first = std::mem::replace(&mut self.blocks[to as usize].incoming, number);
+            let gate = &mut self.gates[number as usize];
+            (gate.to, gate.next) = (to, first);
         }
         true
     }
