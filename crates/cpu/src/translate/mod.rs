@@ -35,6 +35,7 @@ pub(crate) mod inline;
 mod interrupt;
 mod key;
 mod leave;
+mod links;
 pub(crate) mod miss;
 mod plan;
 mod reach;
@@ -59,8 +60,9 @@ use crate::techniques::Technique;
 use crate::vcpu::{Error, Vcpu};
 use cache::{CACHE_BYTES, CodeCache};
 use decode::Run;
-use emit::{Emitter, displacement};
+use emit::Emitter;
 pub(crate) use key::{Key, Mode, Vectors};
+use links::{Gate, NONE};
 pub(crate) use plan::touches_vectors;
 pub(crate) use reach::without_moffs;
 use stopper::NOP;
@@ -90,34 +92,6 @@ pub(crate) struct Mark {
     block: u32,
     /// Distance from the block's first instruction, in bytes.
     guest: u16,
-}
-
-/// No block, no gate.
-const NONE: u32 = u32::MAX;
-
-/// A direct jump out of a block.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Gate {
-    block: u32,
-    /// Linear address of the guest instruction it leads to.
-    target: u64,
-    /// Offsets in the code cache. Displacement of the jump that keeps the scratch registers spilled, 0
-    /// if there is none.
-    warm: u32,
-    /// Displacement of the jump after they have been reloaded; 0 if the target is not in the same
-    /// page and the jump goes through the jump cache.
-    cold: u32,
-    /// Where `cold` leads when not linked.
-    out: u32,
-    /// Leads to a plain block.
-    plain: bool,
-    /// [`Mode::user_open`] where it leads to.
-    user_open: bool,
-    /// Leads to another page (far.rs).
-    far: Option<far::FarGate>,
-    /// The block that it is linked to, or was before it was closed; and the next gate that is.
-    to: u32,
-    next: u32,
 }
 
 /// One translated block.
@@ -291,15 +265,10 @@ impl Translator {
         block.alive = false;
         let key = block.key;
         let second = block.second;
-        let mut incoming = std::mem::replace(&mut block.incoming, NONE);
+        let incoming = std::mem::replace(&mut block.incoming, NONE);
         self.known.remove(&key);
         self.remove_jumps(key, package);
-        while incoming != NONE {
-            self.unlink(incoming);
-            let gate = &mut self.gates[incoming as usize];
-            gate.to = NONE;
-            incoming = std::mem::replace(&mut gate.next, NONE);
-        }
+        self.unlink_all(incoming);
         for page in [Some(Physical(key.physical).page()), second].into_iter().flatten() {
             self.forget_in_page(page, number, package);
         }
@@ -342,58 +311,6 @@ impl Translator {
         }
     }
 
-    fn unlink(&mut self, number: u32) {
-        let gate = self.gates[number as usize];
-        let start = self.cache.start();
-        self.direct(gate.cold, start + u64::from(gate.out));
-        match gate.far {
-            Some(far) => self.direct(gate.warm, start + u64::from(far.unlinked)),
-            None if gate.warm != 0 => self.direct_past(gate.warm),
-            None => {}
-        }
-    }
-
-    /// Take a gate from the list of the block that it was linked to.
-    fn leave_incoming(&mut self, number: u32) {
-        let Gate { to, next, .. } = self.gates[number as usize];
-        if to == NONE {
-            return;
-        }
-        let (mut before, mut at) = (NONE, self.blocks[to as usize].incoming);
-        while at != number {
-            if at == NONE {
-                return;
-            }
-            (before, at) = (at, self.gates[at as usize].next);
-        }
-        match before {
-            NONE => self.blocks[to as usize].incoming = next,
-            _ => self.gates[before as usize].next = next,
-        }
-    }
-
-    /// Have the jump whose displacement is at this offset in the code cache lead to a host address.
-    fn direct(&mut self, at: u32, target: u64) {
-        let at = self.cache.start() + u64::from(at);
-        self.cache.patch(at, displacement(at, target));
-    }
-
-    /// Have it lead to what follows it.
-    fn direct_past(&mut self, at: u32) {
-        self.cache.patch(self.cache.start() + u64::from(at), 0);
-    }
-
-    /// Whether a gate leads to a plain block.
-    pub(crate) fn gate_is_plain(&self, number: u32) -> bool {
-        self.gates[number as usize].plain
-    }
-
-    /// The guest address that a gate leads to, in this page if it is relocatable.
-    pub(crate) fn gate_target(&self, number: u32, code_page: u64) -> u64 {
-        let gate = self.gates[number as usize];
-        self.blocks[gate.block as usize].key.relocated(gate.target, code_page)
-    }
-
     /// The guest address of a mark, in this page if it is relocatable.
     pub(crate) fn mark_address(&self, number: u32, code_page: u64) -> u64 {
         let mark = self.marks[number as usize];
@@ -408,50 +325,6 @@ impl Translator {
             relocate(&mut instruction, code_page);
         }
         Some(instruction)
-    }
-
-    /// Let the gate lead to the block at `target`, if that is sound (invariant 4). `page` is where
-    /// [`Vcpu::far_page`] has found it.
-    pub(crate) fn link(&mut self, number: u32, target: u64, page: Option<Physical>) -> bool {
-        let Some(gate) = self.gates.get(number as usize).copied() else { return false };
-        if gate.cold == 0 {
-            return false;
-        }
-        let Some(to) = self.block_at(target) else { return false };
-        let (from, block) = (&self.blocks[gate.block as usize], &self.blocks[to as usize]);
-        let place = Physical(block.key.physical);
-        let same_page = Physical(from.key.physical).page() == place.page();
-        let mode = Mode { user_open: gate.user_open, ..from.key.mode };
-        let fits = from.alive && block.second.is_none() && mode == block.key.mode;
-        let admitted = match gate.far {
-            None => fits && same_page,
-            Some(_) => {
-                let page = page.filter(|_| fits && block.key.linear == gate.target);
-                self.admit_far(number, page, place)
-            }
-        };
-        if !admitted {
-            return false;
-        }
-        let (from, block) = (&self.blocks[gate.block as usize], &self.blocks[to as usize]);
-        if gate.warm != 0 && from.scratch == block.scratch {
-            let loaded = from.live.and(block.live);
-            let entry = loaded.unwrap_or(block.warm);
-            self.direct(gate.warm, entry);
-        } else {
-            let entry = block.cold;
-            self.direct(gate.cold, entry);
-            if gate.far.is_some() {
-                self.direct_past(gate.warm);
-            }
-        }
-        if gate.to != to {
-            self.leave_incoming(number);
-            let first = std::mem::replace(&mut self.blocks[to as usize].incoming, number);
-            let gate = &mut self.gates[number as usize];
-            (gate.to, gate.next) = (to, first);
-        }
-        true
     }
 
     /// The block whose code contains host address `at`.
