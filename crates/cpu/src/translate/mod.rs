@@ -542,8 +542,6 @@ impl Vcpu {
             && run.second.is_none_or(|second| reads(second, &run.bytes[first..length]))
     }
 
-    /// Put the registers back to the start of the guest instruction whose host code contains
-    /// `host`; false if there is none.
     /// Open again what the signal handler has closed. Jumps that it closed count as not linked.
     pub(crate) fn reopen_gates(&mut self) {
         for &at in self.context.take_closed() {
@@ -553,6 +551,8 @@ impl Vcpu {
         }
     }
 
+    /// Put the registers back to the start of the guest instruction whose host code contains
+    /// `host`; false if there is none.
     pub(crate) fn restore_at(&mut self, host: u64) -> bool {
         let translator = self.package.translator();
         let Some(number) = translator.block_at(host) else { return false };
