@@ -397,7 +397,7 @@ impl Vcpu {
         self.heed_dropped_jumps();
         if jump_mode != self.jump_mode {
             self.jump_mode = jump_mode;
-            self.tlb.drop_all_jumps();
+            self.tlb.drop_all_blocks();
             self.context.forget_returns();
         } else if !plain && let Some(known) = self.tlb.set(set).jump_to(linear) {
             return Ok(Some(known));

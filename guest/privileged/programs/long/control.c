@@ -22,6 +22,12 @@ SNIPPET(push_8, "mov %rdi, %rsp", "push %rax", "");
 SNIPPET(string_4, "mov %rdi, %rsi; cld", "lodsl", "");
 SNIPPET(x87_8, "nop", "fldl (%rdi)", "fstp %st(0)");
 
+/* A page of code of its own, that others jump to: what is known of it must not outlive its mode. */
+asm(".pushsection .text; .p2align 12; nothing_there: int $0x81;"
+    ".p2align 6; time_there: rdtsc; int $0x81; .p2align 12; .popsection");
+extern char nothing_there[], time_there[];
+SNIPPET(jump_there, "nop", "jmp *%rdi", "");
+
 static void refuse(const void *code, const void *at, word value, const char *name)
 {
     run_kernel(code, value, 0);
@@ -163,6 +169,19 @@ static void time_stamps(void)
     check_event(GP, 0, USER(read_time_and_cpu_at), "rdtscp in ring 3 with TSD");
     run_kernel(read_time, 0, 0);
     check_done("rdtsc in ring 0 with TSD");
+    write_cr4(cr4);
+    begin_group();
+    for (unsigned i = 0; i < 8; i++) {
+        run_user(jump_there, USER(nothing_there), 0);
+        check(last.vector, DONE, "a jump to another page");
+        run_user(jump_there, USER(time_there), 0);
+        if (i & 1)
+            check_event(GP, 0, USER(time_there), "rdtsc there with TSD");
+        else
+            check(last.vector, DONE, "rdtsc there without TSD");
+        write_cr4(read_cr4() ^ CR4_TSD);
+    }
+    end_group("TSD comes and goes");
     write_cr4(cr4);
     run_user(read_counter, 0, 0);
     check_event(GP, 0, USER(read_counter_at), "rdpmc in ring 3 without PCE");
