@@ -352,8 +352,7 @@ impl Vcpu {
         let generation = self.package.generation();
         if generation != self.generation {
             self.generation = generation;
-            self.tlb.drop_all_blocks();
-            self.context.forget_returns();
+            self.forget_blocks();
         }
     }
 
@@ -397,17 +396,27 @@ impl Vcpu {
         let dropped = self.package.dropped_jumps.load(Ordering::SeqCst);
         if dropped != self.dropped_jumps {
             self.dropped_jumps = dropped;
-            self.tlb.drop_all_jumps();
-            self.context.forget_returns();
+            self.forget_jumps();
         }
+    }
+
+    /// Forget where jumps and returns lead.
+    fn forget_jumps(&mut self) {
+        self.tlb.drop_all_jumps();
+        self.context.forget_returns();
+    }
+
+    /// Forget every block: the code cache was dropped, or blocks now mean something else.
+    pub(crate) fn forget_blocks(&mut self) {
+        self.tlb.physical_jumps.clear();
+        self.forget_jumps();
     }
 
     /// Drop all translations, of every processor.
     pub(crate) fn drop_blocks(&mut self) {
         self.statistics.cache_drops += 1;
         self.alone(|cpu| cpu.package.drop_blocks());
-        self.tlb.drop_all_blocks();
-        self.context.forget_returns();
+        self.forget_blocks();
         self.generation = self.package.generation();
     }
 

@@ -550,12 +550,6 @@ impl Tlb {
         }
     }
 
-    /// Forget every block: the code cache was dropped, or blocks now mean something else.
-    pub(crate) fn drop_all_blocks(&mut self) {
-        self.physical_jumps.clear();
-        self.drop_all_jumps();
-    }
-
     /// Empty the jump caches.
     pub(crate) fn drop_all_jumps(&mut self) {
         for set in &mut self.sets {

@@ -119,8 +119,7 @@ impl Vcpu {
     /// as well if the gate is not far.
     pub(crate) fn far_page(&self, gate: u32) -> Option<Physical> {
         let target = self.package.translator().far_target(gate)?;
-        let found = self.walk_kernel_fetch(target)?;
-        Some(found)
+        self.walk_kernel_fetch(target)
     }
 
     fn walk_kernel_fetch(&self, at: Linear) -> Option<Physical> {

@@ -40,7 +40,7 @@ const MAX_INSTRUCTION: u64 = 15;
 /// What is to be written after the straight line.
 pub(super) enum Later {
     /// The taken side of a conditional jump: displacement to patch, target.
-    Taken { at: u64, target: u64, user_open: bool },
+    Taken { at: u64, target: u64 },
     /// A look-up missed: displacement to patch, mark.
     Miss { at: u64, mark: u32 },
     /// The look-up of a span missed: displacement to patch, mark.
@@ -53,9 +53,9 @@ pub(super) enum Later {
     /// mark.
     Computed { at: u64, gate: (u64, usize), mark: u32 },
     /// A return is not the one expected, or its use is closed: likewise.
-    Returned { at: u64, gate: (u64, usize), mark: u32, user_open: bool },
+    Returned { at: u64, gate: (u64, usize), mark: u32 },
     /// Where a return goes on: displacement to patch, address.
-    Landing { at: u64, back: u64, user_open: bool },
+    Landing { at: u64, back: u64 },
 }
 
 /// A block under construction.
@@ -71,7 +71,8 @@ pub(super) struct Builder<'a> {
     pub(super) bare: Thunks,
     /// The thunk that loads x87 and vector state.
     load_vectors: u64,
-    pub(super) later: Vec<Later>,
+    /// What is to be written later, with [`Self::user_open`] there.
+    later: Vec<(Later, bool)>,
     pub(super) closings: Vec<Closing>,
     pub(super) gates: Vec<Gate>,
     pub(super) first_gate: u32,
@@ -229,7 +230,7 @@ impl Builder<'_> {
         let absent = self.out.jump_unless_rcx_zero();
         self.out.copy(Register::RCX, s2);
         let live = self.out.here();
-        self.later.push(Later::Vectors { at: absent, live });
+        self.postpone(Later::Vectors { at: absent, live });
         live
     }
 
@@ -318,8 +319,7 @@ impl Builder<'_> {
             Action::Branch(condition, target) => {
                 self.out.raw(&[0x0f, 0x80 | condition, 0, 0, 0, 0]);
                 let displacement = self.out.here() - 4;
-                let user_open = self.user_open;
-                self.later.push(Later::Taken { at: displacement, target, user_open });
+                self.postpone(Later::Taken { at: displacement, target });
             }
             _ => {
                 self.last(planned, mark);
@@ -438,15 +438,20 @@ impl Builder<'_> {
         }
     }
 
+    /// Have something written after the straight line.
+    pub(super) fn postpone(&mut self, later: Later) {
+        self.later.push((later, self.user_open));
+    }
+
     fn write_later(&mut self) {
         // All of them come from before the last instruction, which may have changed GS.
         self.kernel = self.key.mode.native && self.key.mode.cpl == 0;
-        for later in std::mem::take(&mut self.later) {
+        for (later, user_open) in std::mem::take(&mut self.later) {
             let here = self.out.here();
+            self.user_open = user_open;
             match later {
-                Later::Taken { at, target, user_open } => {
+                Later::Taken { at, target } => {
                     self.out.patch(at, here);
-                    self.user_open = user_open;
                     self.leave_to(target);
                 }
                 Later::Miss { at, mark } => {
@@ -475,18 +480,16 @@ impl Builder<'_> {
                     self.finish_gate(gate);
                     self.way_out(self.thunks().lookup.plain, mark);
                 }
-                Later::Returned { at, gate, mark, user_open } => {
+                Later::Returned { at, gate, mark } => {
                     let [_, s1, _] = self.s();
                     self.out.patch(at, here);
-                    self.user_open = user_open;
                     self.take_top(s1, s1);
                     self.way_out(self.thunks().first, mark);
                     self.finish_gate(gate);
                     self.way_out(self.thunks().lookup.plain, mark);
                 }
-                Later::Landing { at, back, user_open } => {
+                Later::Landing { at, back } => {
                     self.out.patch(at, here);
-                    self.user_open = user_open;
                     self.link_cold(back, false);
                 }
             }

@@ -26,7 +26,8 @@ impl Key {
         physical: Physical,
         linear: Linear,
         mode: Mode,
-        (plain, may_relocate): (bool, bool),
+        plain: bool,
+        may_relocate: bool,
     ) -> Self {
         let relocatable = may_relocate && mode.cpl == 3 && linear.0 < RELOCATABLE_END;
         let linear = if relocatable { linear.offset() } else { linear.0 };

@@ -2,7 +2,7 @@
 
 use iced_x86::{Code, Instruction, MemoryOperand, Register};
 
-use super::emit::{at, field, in_set};
+use super::emit::{at, field, in_set, scaled};
 use super::generate::{Builder, Later, SPILL, is_linkable};
 use super::reach::set_offset;
 use super::stopper::{Closing, NOP};
@@ -41,7 +41,7 @@ impl Builder<'_> {
 
     /// The jump whose displacement is at `at` leads to the interpreter.
     pub(super) fn delicate(&mut self, at: u64, mark: u32) {
-        self.later.push(Later::Delicate { at, mark });
+        self.postpone(Later::Delicate { at, mark });
     }
 
     /// Leave the block for a known address.
@@ -198,7 +198,7 @@ impl Builder<'_> {
     /// out not to be canonical where the jump cache does not have it (run.rs).
     pub(super) fn leave_computed(&mut self, mark: u32) {
         let (at, gate) = self.jump_by_cache(|_| {});
-        self.later.push(Later::Computed { at, gate, mark });
+        self.postpone(Later::Computed { at, gate, mark });
     }
 
     /// Jump to the address in s0 if the first line of the jump cache has it; the displacement of the
@@ -208,20 +208,19 @@ impl Builder<'_> {
         self.out.store(field(register_offset!(rip)), s0);
         let gate = self.open_gate();
         self.out.copy(s2, Register::RCX);
-        let jumps = set_offset(std::mem::offset_of!(Entries, jumps));
-        let miss = look_at_first_line(self.out, [s0, s1, s2], self.kernel);
-        if !self.kernel {
-            self.note_page(self.of_line(s1, jumps + std::mem::offset_of!(JumpEntry, page) as i32));
+        let kernel = self.kernel;
+        let miss = look_at_first_line(self.out, [s0, s1, s2], kernel);
+        if !kernel {
+            self.note_page(of_line(s1, kernel, std::mem::offset_of!(JumpEntry, page)));
         }
         self.out.copy(Register::RCX, s2);
         arrive(self);
         if self.is_canonical() {
-            let canonical = jumps + std::mem::offset_of!(JumpEntry, canonical) as i32;
-            let built = Instruction::with1(Code::Jmp_rm64, self.of_line(s1, canonical));
+            let canonical = of_line(s1, kernel, std::mem::offset_of!(JumpEntry, canonical));
+            let built = Instruction::with1(Code::Jmp_rm64, canonical);
             self.out.instruction(&built.expect("operands fit the code"));
         } else {
-            let target = jumps + std::mem::offset_of!(JumpEntry, target) as i32;
-            let target = self.of_line(s1, target);
+            let target = of_line(s1, kernel, std::mem::offset_of!(JumpEntry, target));
             self.out.load(s1, target);
             self.out.store(field(context_offset!(jump_target)), s1);
             self.reload();
@@ -244,14 +243,15 @@ impl Builder<'_> {
         self.out.load(pointer, field(context_offset!(set)));
         at(pointer, Register::None, offset)
     }
+}
 
-    /// A field of the line that `register` leads to.
-    pub(super) fn of_line(&self, register: Register, offset: i32) -> MemoryOperand {
-        if self.kernel {
-            at(register, Register::None, offset)
-        } else {
-            in_set(register, Register::None, offset)
-        }
+/// A field of the line of the jump cache that `register` leads to.
+pub(super) fn of_line(register: Register, kernel: bool, part: usize) -> MemoryOperand {
+    let offset = set_offset(std::mem::offset_of!(Entries, jumps) + part);
+    if kernel {
+        at(register, Register::None, offset)
+    } else {
+        in_set(register, Register::None, offset)
     }
 }
 
@@ -259,21 +259,36 @@ impl Builder<'_> {
 /// address's: the displacement of the jump if not. RCX is lost.
 pub(super) fn look_at_first_line(
     out: &mut super::Emitter,
-    [s0, s1, _]: [Register; 3],
+    scratch: [Register; 3],
     kernel: bool,
 ) -> u64 {
+    let [s0, s1, _] = scratch;
     out.rotate(s1, s0, 12);
     out.lea(s1, at(s1, s0, 0));
+    look_at_line(out, scratch, kernel)
+}
+
+/// The same for the second line.
+pub(super) fn look_at_second_line(
+    out: &mut super::Emitter,
+    scratch: [Register; 3],
+    kernel: bool,
+) -> u64 {
+    let [s0, s1, _] = scratch;
+    out.rotate(s1, s0, 7);
+    out.lea(s1, scaled(s1, s0, 2, 0));
+    look_at_line(out, scratch, kernel)
+}
+
+/// The same for the line whose number is the low bits of s1.
+fn look_at_line(out: &mut super::Emitter, [s0, s1, _]: [Register; 3], kernel: bool) -> u64 {
     out.extract(s1, s1, context_offset!(jump_index_mask));
     out.deposit(s1, s1, context_offset!(jump_line_mask));
-    let jumps = set_offset(std::mem::offset_of!(Entries, jumps));
     if kernel {
         out.load(Register::RCX, field(context_offset!(set)));
         out.lea(s1, at(s1, Register::RCX, 0));
     }
-    let tag =
-        if kernel { at(s1, Register::None, jumps) } else { in_set(s1, Register::None, jumps) };
-    out.load(Register::RCX, tag);
+    out.load(Register::RCX, of_line(s1, kernel, std::mem::offset_of!(JumpEntry, negative_tag)));
     out.lea(Register::RCX, at(Register::RCX, s0, 0));
     out.jump_unless_rcx_zero()
 }

@@ -397,15 +397,14 @@ impl Vcpu {
         self.heed_dropped_jumps();
         if jump_mode != self.jump_mode {
             self.jump_mode = jump_mode;
-            self.tlb.drop_all_blocks();
-            self.context.forget_returns();
+            self.forget_blocks();
         } else if !plain && let Some(known) = self.tlb.set(set).jump_to(linear) {
             return Ok(Some(known));
         }
         let found = self.translate_fetch(linear)?;
         let Some((physical, global)) = found else { return Ok(None) };
         let may_relocate = self.package.techniques.has(Technique::Relocation);
-        let key = Key::new(physical, linear, mode, (plain, may_relocate));
+        let key = Key::new(physical, linear, mode, plain, may_relocate);
         // Another processor may write the page each time it was protected: that has an end.
         for _ in 0..MAX_ATTEMPTS {
             if let Some(target) = self.known_block(key, set, global)? {

@@ -285,7 +285,7 @@ impl Builder<'_> {
             self.out.extract(Register::RCX, s0, context_offset!(page_number_mask));
         }
         let displacement = self.out.jump_unless_rcx_zero();
-        self.later.push(if self.span.is_some() {
+        self.postpone(if self.span.is_some() {
             Later::Plain { at: displacement, mark }
         } else {
             Later::Miss { at: displacement, mark }

@@ -77,8 +77,7 @@ impl Builder<'_> {
         self.out.store(entry(ring, s0, ADDRESS), s1);
         let landing = self.out.address_of_code(s1);
         self.out.store(entry(ring, s0, TARGET), s1);
-        let user_open = self.user_open;
-        self.later.push(Later::Landing { at: landing, back, user_open });
+        self.postpone(Later::Landing { at: landing, back });
     }
 
     /// The ring's latest entry, whose number is in `number`, is no longer that. Uses `register`.
@@ -113,8 +112,7 @@ impl Builder<'_> {
         self.out.store(field(context_offset!(jump_target)), s1);
         self.reload();
         self.out.jump_field(context_offset!(jump_target));
-        let user_open = self.user_open;
-        self.later.push(Later::Returned { at: other, gate, mark, user_open });
+        self.postpone(Later::Returned { at: other, gate, mark });
     }
 }
 

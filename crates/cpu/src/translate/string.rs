@@ -132,9 +132,8 @@ impl Builder<'_> {
         }
         let [s0, s1, _] = self.s();
         self.out.constant(s1, 63);
-        self.out.shift_right_arithmetic(s0, pointer, s1);
-        self.out.complement(s0);
-        self.out.copy(Register::RCX, s0);
+        self.out.shift_right_arithmetic(Register::RCX, pointer, s1);
+        self.out.complement(Register::RCX);
         let user = self.out.jump_unless_rcx_zero();
         self.out.constant(s0, BASE);
         self.out.store(field(distance), s0);
@@ -201,7 +200,7 @@ impl Builder<'_> {
     /// The access misses unless RCX, whose guest value is in s2, is zero.
     fn miss_unless_rcx_zero(&mut self, mark: u32) {
         let displacement = self.out.jump_unless_rcx_zero();
-        self.later.push(Later::Miss { at: displacement, mark });
+        self.postpone(Later::Miss { at: displacement, mark });
     }
 }
 

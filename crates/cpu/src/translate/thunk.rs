@@ -6,9 +6,9 @@ use std::mem::offset_of;
 use iced_x86::{Code, Instruction, MemoryOperand, Register};
 
 use super::Translator;
-use super::emit::{Emitter, at, field, in_set, scaled};
+use super::emit::{Emitter, at, field, in_set};
 use super::generate::{CANONICAL, SPILL};
-use super::leave::look_at_first_line;
+use super::leave::{look_at_first_line, look_at_second_line, of_line};
 use crate::context::{Reason, context_offset, register_offset};
 use crate::memory::physical_jumps::Line;
 use crate::memory::tlb::{Entries, FetchEntry, JumpEntry};
@@ -144,21 +144,11 @@ impl Translator {
 
     /// The second look at the jump cache, and a third look elsewhere.
     fn second(&mut self, scratch: [Register; 3], kernel: bool, lookup: Thunk) -> u64 {
-        let [s0, s1, _] = scratch;
+        let [s0, ..] = scratch;
         let mut out = Emitter::new(self.cache.next());
         let start = out.here();
         out.store(field(register_offset!(rip)), s0);
-        out.rotate(s1, s0, 7);
-        out.lea(s1, scaled(s1, s0, 2, 0));
-        out.extract(s1, s1, context_offset!(jump_index_mask));
-        out.deposit(s1, s1, context_offset!(jump_line_mask));
-        if kernel {
-            out.load(Register::RCX, field(context_offset!(set)));
-            out.lea(s1, at(s1, Register::RCX, 0));
-        }
-        out.load(Register::RCX, of_line(s1, kernel, offset_of!(JumpEntry, negative_tag)));
-        out.lea(Register::RCX, at(Register::RCX, s0, 0));
-        let miss = out.jump_unless_rcx_zero();
+        let miss = look_at_second_line(&mut out, scratch, kernel);
         enter_line(&mut out, scratch, kernel);
         let here = out.here();
         out.patch(miss, if kernel { lookup.with_rcx } else { here });
@@ -168,12 +158,6 @@ impl Translator {
         self.append_own("second_look", out.bytes());
         start
     }
-}
-
-/// A field of the line of the jump cache that s1 leads to.
-fn of_line(s1: Register, kernel: bool, offset: usize) -> MemoryOperand {
-    let offset = (offset_of!(Entries, jumps) + offset) as i32;
-    if kernel { at(s1, Register::None, offset) } else { in_set(s1, Register::None, offset) }
 }
 
 /// Enter the block whose line in the jump cache s1 leads to.
