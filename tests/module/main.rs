@@ -54,6 +54,10 @@ const LETHAL: [(&str, u64); 7] = [
 /// Attacks on the process itself, after which anything may have become of it.
 const PROCESS: [(&str, u64); 2] = [("process", 40_000), ("wrap", 2000)];
 
+/// Attacks that jump anywhere in the kernel, also to where the module says what it has reached: of them
+/// only what the host sees is evidence.
+const WILD: [&str; 2] = ["jumps", "everything"];
+
 /// Rounds of each attack that is survived.
 const ROUNDS: u64 = 1000;
 
@@ -109,11 +113,14 @@ impl Drop for Place {
 /// Build the module into the guest's root; returns the kernel that it is for.
 fn build_module(place: &Place) -> Result<PathBuf, String> {
     let kernel = kernels::debian_with_headers("bookworm", "linux-image-cloud-amd64")?;
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("module/source");
-    for entry in fs::read_dir(source).map_err(|error| error.to_string())? {
-        let entry = entry.map_err(|error| error.to_string())?;
-        fs::copy(entry.path(), place.at("source").join(entry.file_name()))
-            .map_err(|error| error.to_string())?;
+    let tests = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut sources = vec![tests.join("../guest/privileged/harness/odd.h")];
+    for entry in fs::read_dir(tests.join("module/source")).map_err(|error| error.to_string())? {
+        sources.push(entry.map_err(|error| error.to_string())?.path());
+    }
+    for source in sources {
+        let name = source.file_name().unwrap_or_default();
+        fs::copy(&source, place.at("source").join(name)).map_err(|error| error.to_string())?;
     }
     let make = Command::new("make")
         .arg("-C")
@@ -235,7 +242,8 @@ impl Scene {
         let what = format!("{attack}, seed {seed}, {mode:?}: {}", output.status);
         let complaint = text(&output.stderr);
         println!("{what} {}", complaint.trim_end());
-        assert!(!console.contains("REACHED"), "{what}\n{complaint}\n{console}");
+        let reached = console.contains("REACHED") && !WILD.contains(&attack);
+        assert!(!reached, "{what}\n{complaint}\n{console}");
         self.check_host(&what);
         is_an_end_of_the_guests(output.status.code(), &complaint)
     }

@@ -7,39 +7,17 @@
 #include "apic.h"
 #include "paging.h"
 
+static inline u64 any(void);
+static inline u64 chance(u64 below);
+#include "odd.h"
+
 enum { GIVE_UP = 0x50 };
 
 static u64 random_state;
 
-static inline u64 random(void)
-{
-    random_state ^= random_state << 13;
-    random_state ^= random_state >> 7;
-    random_state ^= random_state << 17;
-    return random_state * 0x2545f4914f6cdd1d >> 3;
-}
-
-/* A number that an attacker would try: few bits, many bits, the edges of what there is. */
-static inline u64 odd_number(void)
-{
-    u64 bit = 1ull << random() % 64;
-    switch (random() % 8) {
-    case 0:
-        return bit;
-    case 1:
-        return bit - 1;
-    case 2:
-        return -bit;
-    case 3:
-        return random() % 256;
-    case 4:
-        return -(random() % 8192);
-    case 5:
-        return bit | random() % 4096;
-    default:
-        return random() << 3 ^ random();
-    }
-}
+static inline u64 random(void) { return next_random(&random_state) >> 3; }
+static inline u64 any(void) { return random() << 3 ^ random(); }
+static inline u64 chance(u64 below) { return random() % below; }
 
 /* NAME=NUMBER on the Multiboot command line. */
 static inline u64 argument(const char *name)

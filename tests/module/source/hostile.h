@@ -4,6 +4,10 @@
 
 #include <linux/types.h>
 
+u64 any(void);
+u64 chance(u64 below);
+#include "odd.h"
+
 /* Code as data (snippets.S). */
 #define SNIPPET(name) extern const char name[], name##_end[]
 struct snippet {
@@ -27,10 +31,7 @@ extern const struct attack MEMORY_ATTACKS[], PROCESSOR_ATTACKS[]; /* up to one w
 /* Whether an attack may do what a kernel cannot survive. */
 extern bool lethal;
 
-u64 any(void);            /* a random number */
-u64 chance(u64 below);    /* a random number below this */
-u64 odd_number(void);     /* one that an attacker would try */
-u64 anywhere(void);       /* an address that an attacker would try */
+u64 anywhere(void); /* an address that an attacker would try */
 
 /* Run a snippet with RDI and RSI in a fence; the vector that ended it, or RETURNED. */
 u64 fenced(struct snippet snippet, u64 rdi, u64 rsi);

@@ -23,36 +23,12 @@ static u64 random_state;
 
 u64 any(void)
 {
-    random_state ^= random_state << 13;
-    random_state ^= random_state >> 7;
-    random_state ^= random_state << 17;
-    return random_state * 0x2545f4914f6cdd1d;
+    return next_random(&random_state);
 }
 
 u64 chance(u64 below)
 {
     return (any() >> 3) % below;
-}
-
-u64 odd_number(void)
-{
-    u64 bit = 1ull << chance(64);
-    switch (chance(8)) {
-    case 0:
-        return bit;
-    case 1:
-        return bit - 1;
-    case 2:
-        return -bit;
-    case 3:
-        return chance(256);
-    case 4:
-        return -chance(8192);
-    case 5:
-        return bit | chance(4096);
-    default:
-        return any();
-    }
 }
 
 void reached(const char *what, u64 address)

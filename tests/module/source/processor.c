@@ -39,11 +39,7 @@ static bool is_vital(u32 msr)
 
 static u32 any_msr(void)
 {
-    static const u32 known[] = {0x10,       0x1b,       0x3a,       0x3b,       0x174,
-                                0x175,      0x176,      0x1d9,      0x277,      0x2ff,
-                                0x6e0,      0xc0000080, 0xc0000081, 0xc0000082, 0xc0000083,
-                                0xc0000084, 0xc0000100, 0xc0000101, 0xc0000102, 0xc0000103,
-                                0x808,      0x80b,      0x80f,      0x830,      0x838,
+    static const u32 known[] = {ODD_MSRS,   0x808,      0x80b,      0x80f,      0x830,      0x838,
                                 0x4b564d00, 0x4b564d01, 0x4b564d02, 0x4b564d03, 0x4b564d04};
     u32 msr = chance(4) ? ANY(known) : chance(0x2000) + (any() & 1 ? 0xc0000000 : 0);
     return lethal || !is_vital(msr) ? msr : 0xc0000100 + chance(3);

@@ -66,19 +66,31 @@ pub enum Error {
 
 /// Takes `vmlinuz` and the drivers of virtio devices from a kernel package.
 pub fn unpack_kernel(package: &Path, into: &Path) -> Result<(), Error> {
-    extract(package, "boot/vmlinuz-", &into.join("vmlinuz"))?;
+    const IMAGE: &str = "boot/vmlinuz-";
     let drivers = into.join(DRIVERS);
     fs::create_dir(&drivers).map_err(|error| Error::Io { path: drivers.clone(), error })?;
+    let mut found = false;
     each_entry(package, |path, entry| {
-        let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or_default();
-        let name = String::from_utf8_lossy(name);
-        let is_wanted = name.strip_suffix(".ko").is_some_and(|name| DRIVER_NAMES.contains(&name));
-        if is_wanted && path.starts_with(b"lib/modules/") {
-            io::copy(entry, &mut File::create(drivers.join(&*name))?)?;
+        if path.starts_with(IMAGE.as_bytes()) {
+            found = true;
+            copy(entry, &into.join("vmlinuz"))?;
+        } else if let Some(name) = driver_name(path) {
+            copy(entry, &drivers.join(name))?;
         }
         Ok(false)
-    })
-    .map(|_| ())
+    })?;
+    if found { Ok(()) } else { Err(Error::Missing { package: package.to_owned(), wanted: IMAGE }) }
+}
+
+/// The file name of a driver that we want, if this is one's path.
+fn driver_name(path: &[u8]) -> Option<&str> {
+    let path = std::str::from_utf8(path).ok()?.strip_prefix("lib/modules/")?;
+    let file = path.rsplit('/').next()?;
+    DRIVER_NAMES.contains(&file.strip_suffix(".ko")?).then_some(file)
+}
+
+fn copy(entry: &mut dyn io::Read, to: &Path) -> io::Result<()> {
+    io::copy(entry, &mut File::create(to)?).map(|_| ())
 }
 
 /// Takes `busybox` from its package and asks it for its applets.
@@ -109,7 +121,7 @@ fn extract(package: &Path, wanted: &'static str, to: &Path) -> Result<(), Error>
     let found = each_entry(package, |path, entry| {
         let is_it = path.starts_with(wanted.as_bytes());
         if is_it {
-            io::copy(entry, &mut File::create(to)?)?;
+            copy(entry, to)?;
         }
         Ok(is_it)
     })?;

@@ -38,12 +38,9 @@ static char *const WAYS[] = {
 
 static u32 msr(void)
 {
-    static const u32 known[] = {0x10,       0x1b,       0x3a,       0x3b,       0x174,
-                                0x175,      0x176,      0x1d9,      0x277,      0x2ff,
-                                0x6e0,      0xc0000080, 0xc0000081, 0xc0000082, 0xc0000083,
-                                0xc0000084, 0xc0000100, 0xc0000101, 0xc0000102, 0xc0000103,
-                                0x11,       0x12,       0x4b564d00, 0x4b564d01, 0x4b564d02,
-                                0x4b564d03, 0x4b564d04, 0x4b564d05, 0xda0,      0x1d9};
+    static const u32 known[] = {ODD_MSRS,   0x11,       0x12,       0x4b564d00, 0x4b564d01,
+                                0x4b564d02, 0x4b564d03, 0x4b564d04, 0x4b564d05, 0xda0,
+                                0x1d9};
     switch (random() % 4) {
     case 0:
         return random() % 0x2000;

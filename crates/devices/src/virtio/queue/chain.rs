@@ -59,6 +59,7 @@ impl Chain {
         let size = u32::from(settings.size);
         let mut table = Table { address: settings.descriptors, entries: size, is_indirect: false };
         let mut at = u32::from(head);
+        let mut total = 0u64;
         // No chain is longer than the queue (2.7.5.2): one that is leads in a circle.
         for _ in 0..size {
             let descriptor = table.read(memory, at)?;
@@ -68,6 +69,10 @@ impl Chain {
                 continue;
             }
             self.add(&descriptor)?;
+            total += u64::from(descriptor.segment.length);
+            if total > u32::MAX.into() {
+                return Err(Broken::TooLong);
+            }
             if descriptor.flags & NEXT == 0 {
                 return Ok(());
             }
@@ -86,8 +91,7 @@ impl Chain {
         } else {
             return Err(Broken::Order);
         }
-        let total = Self::bytes(&self.readable) + Self::bytes(&self.writable);
-        if total > u32::MAX.into() { Err(Broken::TooLong) } else { Ok(()) }
+        Ok(())
     }
 }
 
