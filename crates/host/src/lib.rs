@@ -9,6 +9,7 @@
 //! - [`available`]: how much memory the host could still give us, by its own account and by that of
 //!   the control groups that we are in.
 //! - [`layout`]: where this process has its memory.
+//! - [`vectored`]: files read into guest memory and written from it.
 //! - [`confine`]: what a running machine's process may still ask of the kernel.
 
 pub mod available;
@@ -16,6 +17,7 @@ pub mod buffer;
 pub mod confine;
 pub mod layout;
 pub mod memory;
+pub mod vectored;
 
 pub use available::Available;
 pub use buffer::{Buffer, open_regular};

@@ -72,6 +72,12 @@ pub trait Device: Send {
     /// [`Broken`] when the driver has broken the rules; the device stops.
     fn serve(&mut self, queue: usize, serving: &mut Serving<'_>) -> Result<(), Broken>;
 
+    /// Whether nobody is at work for it outside of [`Self::serve`]. Only then it is reset; whoever
+    /// finishes such work calls [`Shared::serve`] or [`Shared::settle`].
+    fn is_idle(&mut self) -> bool {
+        true
+    }
+
     /// As before [`Self::activate`].
     fn reset(&mut self);
 }

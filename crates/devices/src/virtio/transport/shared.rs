@@ -1,7 +1,8 @@
 //! What the processors' threads and the device's own share.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::time::Duration;
 
 use machine::memory::Memory;
 use machine::pci::Vectors;
@@ -9,6 +10,9 @@ use machine::pci::Vectors;
 use super::bits::{Features, Isr, NO_VECTOR, Status};
 use crate::virtio::queue::{Queue, Settings};
 use crate::virtio::{Broken, Chain, Device};
+
+/// How long a reset of the machine waits before it asks the device again whether it is idle.
+const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
 /// The device and its queues. Who holds it may write guest memory.
 struct Engine {
@@ -21,6 +25,8 @@ struct Engine {
 pub struct Shared {
     memory: Arc<dyn Memory>,
     engine: Mutex<Engine>,
+    /// The device may have become idle.
+    settled: Condvar,
     status: AtomicU8,
     isr: AtomicU8,
     /// The driver wants a reset, which is not done yet: no queue gives anything any more.
@@ -41,6 +47,7 @@ impl Shared {
             vectors,
             configuration_vector: AtomicU16::new(NO_VECTOR),
             queue_vectors: queue_vectors.collect(),
+            settled: Condvar::new(),
             engine: Mutex::new(Engine { device, queues: Vec::new() }),
         }
     }
@@ -106,18 +113,34 @@ impl Shared {
         if !self.stopping.load(Ordering::SeqCst) {
             return false;
         }
-        match self.engine.try_lock() {
+        let mut engine = match self.engine.try_lock() {
             Err(TryLockError::WouldBlock) => return true,
-            Ok(engine) => self.clear(engine),
-            Err(TryLockError::Poisoned(poisoned)) => self.clear(poisoned.into_inner()),
+            Ok(engine) => engine,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+        };
+        let is_idle = engine.device.is_idle();
+        if is_idle {
+            self.clear(engine);
         }
-        false
+        !is_idle
     }
 
     /// Reset, after what the device is doing. Not for a processor's thread.
     pub(super) fn reset(&self) {
         self.stopping.store(true, Ordering::SeqCst);
-        self.clear(self.engine());
+        loop {
+            let mut engine = self.engine();
+            if engine.device.is_idle() {
+                return self.clear(engine);
+            }
+            let settled = self.settled.wait_timeout(engine, LOOK_AGAIN);
+            drop(settled.unwrap_or_else(PoisonError::into_inner));
+        }
+    }
+
+    /// Work outside of [`Device::serve`] has come to an end: who waits for that looks again.
+    pub fn settle(&self) {
+        self.settled.notify_all();
     }
 
     fn clear(&self, mut engine: MutexGuard<'_, Engine>) {
