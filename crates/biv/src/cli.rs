@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 
+use crate::network::{Net, Published};
 use crate::{inspect, size, status};
 
 /// Run virtual machines anywhere a Linux process can run.
@@ -81,6 +82,15 @@ pub struct Run {
     /// Give the machine an entropy device (virtio), which gives the host's randomness
     #[arg(long)]
     pub entropy: bool,
+
+    /// Connect the machine: none; user, to what you may reach, without any privilege; user,backend=passt or user,backend=builtin to choose who does that; tap:NAME, to
+    /// an interface of the host's
+    #[arg(long, value_name = "NETWORK")]
+    pub net: Option<Net>,
+
+    /// Lead a port of the host's to one of the guest's: [IP:]HOSTPORT:GUESTPORT[/udp]
+    #[arg(short, long, value_name = "PORTS")]
+    pub publish: Vec<Published>,
 
     /// End the machine after SECONDS, with status 124
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
@@ -303,6 +313,10 @@ mod tests {
         check(&["--without", ""]);
         check(&["--without", "mirror", "--interpret"]);
         check(&["--timeout", "-1"]);
+        check(&["--net", "bridge"]);
+        check(&["--net", "tap:"]);
+        check(&["--publish", "80"]);
+        check(&["--publish", "80:80/icmp"]);
         check(&["--timeout", "nan"]);
         check(&["--initrd", "a", "--root", "b"]);
         check(&["ls"]);

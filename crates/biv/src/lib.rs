@@ -23,6 +23,7 @@ pub mod initramfs;
 pub mod inspect;
 pub mod layout;
 pub mod man;
+pub mod network;
 pub mod provision;
 pub mod run;
 pub mod session;

@@ -10,6 +10,8 @@
 //!   the control groups that we are in.
 //! - [`layout`]: where this process has its memory.
 //! - [`vectored`]: files read into guest memory and written from it.
+//! - [`message`]: the same with a socket, beside bytes of our own.
+//! - [`tap`]: network interfaces whose other end we are.
 //! - [`confine`]: what a running machine's process may still ask of the kernel.
 
 pub mod available;
@@ -17,6 +19,8 @@ pub mod buffer;
 pub mod confine;
 pub mod layout;
 pub mod memory;
+pub mod message;
+pub mod tap;
 pub mod vectored;
 
 pub use available::Available;

@@ -38,6 +38,11 @@ impl<'a> Pieces<'a> {
         Ok(pieces)
     }
 
+    /// What the pieces are, for system calls that take more than one such list.
+    pub(crate) fn vectors(&self) -> &[libc::iovec] {
+        &self.vectors
+    }
+
     fn add(&mut self, memory: &GuestMemoryMmap, address: u64, length: usize) -> io::Result<()> {
         let (mut at, mut left) = (address, length);
         while left > 0 {

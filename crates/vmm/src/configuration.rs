@@ -96,6 +96,20 @@ impl fmt::Debug for Reporter {
     }
 }
 
+/// What is still to be done before the machine starts and its process is confined: what takes its time,
+/// and can take it while the kernel is loaded.
+#[derive(Default)]
+pub struct Preparation(pub Option<Box<Prepare>>);
+
+/// See [`Preparation`]; the error is for the user.
+pub type Prepare = dyn FnOnce() -> Result<(), String> + Send;
+
+impl fmt::Debug for Preparation {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("Preparation")
+    }
+}
+
 /// Everything that makes one machine.
 #[derive(Debug)]
 pub struct Configuration {
@@ -117,6 +131,10 @@ pub struct Configuration {
     pub channel: Line,
     /// Offer a virtio entropy device, which gives the host's randomness.
     pub entropy: bool,
+    /// Offer a virtio network card.
+    pub network: Option<crate::Network>,
+    /// What is to be done before it starts.
+    pub preparation: Preparation,
     /// Boot again when the guest resets the machine.
     pub reboot: bool,
     /// Offer the debug console at port 0xe9, whose characters go there.
@@ -153,6 +171,8 @@ impl Default for Configuration {
             console: Line::default(),
             channel: Line::default(),
             entropy: false,
+            network: None,
+            preparation: Preparation::default(),
             reboot: false,
             debug_console: None,
             debug_exit: false,
@@ -201,6 +221,9 @@ pub enum Error {
     /// The process cannot be confined.
     #[error(transparent)]
     Confine(#[from] host::confine::Error),
+    /// What was to be done before it starts.
+    #[error("{0}")]
+    Preparation(String),
     /// Too little memory for anything.
     #[error(
         "a machine needs at least {} MiB of memory, not {wanted} bytes; give a larger --mem",

@@ -20,8 +20,13 @@ impl DeviceMemory {
         Self { map: memory.map().clone(), package: Arc::clone(package) }
     }
 
+    /// The mapping, for the host's kernel; who lets it write there calls [`Self::note_written`].
+    pub(crate) fn map(&self) -> &GuestMemoryMmap {
+        &self.map
+    }
+
     /// So many bytes were written, and the guest has not been told.
-    fn note_written(&self, address: u64, length: u64) {
+    pub(crate) fn note_written(&self, address: u64, length: u64) {
         self.package.note_written(address, length);
     }
 }

@@ -1,38 +1,140 @@
 //! A thread for each device that does I/O: the guest computes while it works. The doorbell is a word
 //! with a bit for each queue; a thread that works finds new bits by itself, one that sleeps is called.
+//!
+//! A thread may have descriptors to wait for besides ([`Source`]), each when somebody has asked for it,
+//! once. It then sleeps in poll(2), and is called through an event descriptor.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::io;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::{JoinHandle, Thread};
 
 use devices::virtio::{Doorbell, Shared};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
 /// The thread is to end.
 const END: u64 = 1 << 63;
 
+/// A descriptor that a device's thread waits for.
+pub(crate) struct Source {
+    file: OwnedFd,
+    /// What is waited for.
+    wanted: AtomicU16,
+    /// The queues to serve when it can be read, and when it can be written.
+    queues: [usize; 2],
+}
+
+impl Source {
+    /// A descriptor whose input is for the first queue and whose output is the second one's.
+    pub(crate) fn new(file: OwnedFd, queues: [usize; 2]) -> Self {
+        Self { file, wanted: AtomicU16::new(0), queues }
+    }
+
+    pub(crate) fn file(&self) -> BorrowedFd<'_> {
+        std::os::fd::AsFd::as_fd(&self.file)
+    }
+
+    /// Have the queue served when the descriptor is ready for this, once. For the device's thread.
+    pub(crate) fn call_when(&self, ready: PollFlags) {
+        self.wanted.fetch_or(ready.bits(), Ordering::SeqCst);
+    }
+
+    fn wanted(&self) -> PollFlags {
+        PollFlags::from_bits_truncate(self.wanted.load(Ordering::SeqCst))
+    }
+
+    /// The queues to serve, as bits, now that it is ready for this.
+    fn take(&self, ready: PollFlags) -> u64 {
+        if ready.is_empty() {
+            return 0;
+        }
+        let gone = ready.intersects(PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL);
+        let taken = if gone { self.wanted() } else { ready & self.wanted() };
+        self.wanted.fetch_and(!taken.bits(), Ordering::SeqCst);
+        let [input, output] = self.queues;
+        let bit = |flag, queue: usize| u64::from(taken.contains(flag)) << queue;
+        bit(PollFlags::IN, input) | bit(PollFlags::OUT, output)
+    }
+}
+
+/// How a thread sleeps.
+enum Bed {
+    /// Until it is unparked.
+    Parked(OnceLock<Thread>),
+    /// Until one of these is ready, or it is called.
+    Polling { sources: Arc<[Source]>, call: OwnedFd, sleeps: AtomicBool },
+}
+
 /// What the processors' threads ring.
-#[derive(Default)]
 pub(crate) struct Bell {
     wanted: AtomicU64,
-    sleeper: OnceLock<Thread>,
+    bed: Bed,
+}
+
+impl Default for Bell {
+    fn default() -> Self {
+        Self { wanted: AtomicU64::new(0), bed: Bed::Parked(OnceLock::new()) }
+    }
 }
 
 impl Bell {
-    fn raise(&self, bit: u64) {
-        if self.wanted.fetch_or(bit, Ordering::SeqCst) == 0
-            && let Some(sleeper) = self.sleeper.get()
-        {
-            sleeper.unpark();
+    /// A bell for a thread that waits for these, too.
+    pub(crate) fn with_sources(sources: &Arc<[Source]>) -> io::Result<Self> {
+        let call = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let (sources, sleeps) = (Arc::clone(sources), AtomicBool::new(false));
+        Ok(Self { wanted: AtomicU64::new(0), bed: Bed::Polling { sources, call, sleeps } })
+    }
+
+    fn raise(&self, bits: u64) {
+        let before = self.wanted.fetch_or(bits, Ordering::SeqCst);
+        match &self.bed {
+            Bed::Parked(sleeper) if before == 0 => {
+                sleeper.get().into_iter().for_each(Thread::unpark);
+            }
+            Bed::Polling { call, sleeps, .. } if sleeps.swap(false, Ordering::SeqCst) => {
+                // It counts far; a full one has called already.
+                let _ = rustix::io::write(call, &1u64.to_ne_bytes());
+            }
+            _ => {}
         }
     }
 
     fn wait(&self) -> u64 {
         loop {
+            if let Bed::Polling { sources, call, sleeps } = &self.bed {
+                self.poll(sources, call, sleeps);
+            }
             match self.wanted.swap(0, Ordering::SeqCst) {
-                0 => std::thread::park(),
+                0 if matches!(self.bed, Bed::Parked(_)) => std::thread::park(),
+                0 => {}
                 wanted => return wanted,
             }
         }
+    }
+
+    /// Look at the sources that are wanted; and wait for them if there is nothing else to do.
+    fn poll(&self, sources: &[Source], call: &OwnedFd, sleeps: &AtomicBool) {
+        sleeps.store(true, Ordering::SeqCst);
+        let has_work = self.wanted.load(Ordering::SeqCst) != 0;
+        let wanted = |source: &&Source| !source.wanted().is_empty();
+        let waiting: Vec<&Source> = sources.iter().filter(wanted).collect();
+        if !(has_work && waiting.is_empty()) {
+            let mut fds = vec![PollFd::new(call, PollFlags::IN)];
+            fds.extend(waiting.iter().map(|s| PollFd::from_borrowed_fd(s.file(), s.wanted())));
+            let now = Timespec::default();
+            // What fails (a signal) is tried again.
+            let ready = poll(&mut fds, has_work.then_some(&now)).unwrap_or(0);
+            if ready > 0 {
+                if !fds[0].revents().is_empty() {
+                    let _ = rustix::io::read(call, &mut [0; 8]);
+                }
+                let queues = waiting.iter().zip(&fds[1..]);
+                let bits = queues.fold(0, |all, (source, fd)| all | source.take(fd.revents()));
+                self.wanted.fetch_or(bits, Ordering::SeqCst);
+            }
+        }
+        sleeps.store(false, Ordering::SeqCst);
     }
 }
 
@@ -54,11 +156,7 @@ impl IoThread {
     /// # Errors
     ///
     /// The host has no thread.
-    pub(crate) fn start(
-        name: &str,
-        bell: Arc<Bell>,
-        device: Arc<Shared>,
-    ) -> Result<Self, std::io::Error> {
+    pub(crate) fn start(name: &str, bell: Arc<Bell>, device: Arc<Shared>) -> io::Result<Self> {
         let its_bell = Arc::clone(&bell);
         let thread = std::thread::Builder::new().name(name.to_owned()).spawn(move || {
             loop {
@@ -70,8 +168,10 @@ impl IoThread {
             }
         })?;
         // Who has rung before this is heard now.
-        let _ = bell.sleeper.set(thread.thread().clone());
-        thread.thread().unpark();
+        if let Bed::Parked(sleeper) = &bell.bed {
+            let _ = sleeper.set(thread.thread().clone());
+            thread.thread().unpark();
+        }
         Ok(Self { bell, thread: Some(thread) })
     }
 }

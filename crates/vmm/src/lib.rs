@@ -31,6 +31,7 @@ mod idle;
 mod io_thread;
 mod line;
 mod machine;
+mod network;
 mod processor;
 mod run;
 mod stolen;
@@ -45,8 +46,10 @@ pub use ::machine::boot::{ModuleFile, split_modules};
 pub use activity::Activity;
 pub use clock::HostClock;
 pub use configuration::{
-    Configuration, Contents, Error, Line, MAX_PROCESSORS, Module, Outcome, Report, Reporter, Sink,
+    Configuration, Contents, Error, Line, MAX_PROCESSORS, Module, Outcome, Preparation, Report,
+    Reporter, Sink,
 };
 pub use helpers::cost_of_a_stop;
 pub use machine::{Machine, Questions, Stop};
+pub use network::{CableEnd, Network};
 pub use processor::{Kick, Processor};

@@ -142,6 +142,9 @@ impl Machine {
     pub fn run(&mut self) -> Result<Outcome, Error> {
         loop {
             self.boot()?;
+            if let Some(prepare) = self.configuration.preparation.0.take() {
+                prepare().map_err(Error::Preparation)?;
+            }
             self.confine()?;
             if !self.configuration.reboot {
                 self.forget_files();

@@ -25,6 +25,11 @@ pub(crate) fn plug_in(
         let device = Entropy::new(Box::new(|bytes| crate::machine::fill(bytes).is_ok()));
         threads.push(plug_in_one(platform, "entropy", Box::new(device), memory)?);
     }
+    if let Some(network) = configuration.network.take() {
+        let (device, sources) = crate::network::card(network, memory);
+        let bell = Bell::with_sources(&sources)?;
+        threads.push(plug_in_with(platform, "network", Box::new(device), memory, bell)?);
+    }
     Ok(threads)
 }
 
@@ -34,7 +39,18 @@ fn plug_in_one(
     device: Box<dyn Device>,
     memory: &DeviceMemory,
 ) -> Result<IoThread, Error> {
-    let bell = Arc::new(Bell::default());
+    plug_in_with(platform, name, device, memory, Bell::default())
+}
+
+/// The same, with a thread that is called as `bell` has it.
+fn plug_in_with(
+    platform: &mut Platform,
+    name: &str,
+    device: Box<dyn Device>,
+    memory: &DeviceMemory,
+    bell: Bell,
+) -> Result<IoThread, Error> {
+    let bell = Arc::new(bell);
     let (its_memory, sender) = (Arc::new(memory.clone()), platform.message_sender());
     let transport = Transport::new(device, its_memory, Arc::clone(&bell) as _, sender);
     let shared = transport.shared();

@@ -14,6 +14,7 @@
 #![forbid(unsafe_code)]
 
 mod command;
+mod network;
 mod reaper;
 mod service;
 mod system;

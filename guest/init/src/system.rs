@@ -1,4 +1,4 @@
-//! What a Linux user space finds prepared: file systems, devices, the loopback interface, a name;
+//! What a Linux user space finds prepared: file systems, devices, the network, a name;
 //! and the end of it all.
 
 use std::fs;
@@ -6,7 +6,6 @@ use std::io;
 use std::path::Path;
 
 use rustix::mount::{MountFlags, mount};
-use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, send, socket_with};
 use rustix::system::{RebootCommand, reboot};
 
 /// Type, place and options of what is mounted, in order.
@@ -48,7 +47,7 @@ pub fn prepare() -> Vec<String> {
         }
     }
     note("drivers", load_drivers());
-    note("loopback", raise_loopback());
+    note("network", crate::network::bring_up());
     if let Ok(name) = fs::read_to_string("/etc/hostname") {
         note("hostname", lift(rustix::system::sethostname(name.trim().as_bytes())));
     }
@@ -93,27 +92,6 @@ fn load_drivers() -> io::Result<()> {
             other => lift(other)?,
         }
     }
-    Ok(())
-}
-
-/// Sets `lo` up by one netlink message, RTM_NEWLINK for interface 1 (rtnetlink(7)).
-fn raise_loopback() -> io::Result<()> {
-    const RTM_NEWLINK: u16 = 16;
-    const NLM_F_REQUEST: u16 = 1;
-    const IFF_UP: u32 = 1;
-    const LOOPBACK_INDEX: i32 = 1;
-    let mut message = Vec::with_capacity(32);
-    message.extend_from_slice(&32u32.to_ne_bytes());
-    message.extend_from_slice(&RTM_NEWLINK.to_ne_bytes());
-    message.extend_from_slice(&NLM_F_REQUEST.to_ne_bytes());
-    message.extend_from_slice(&[0; 8]); // sequence number, port
-    message.extend_from_slice(&[0; 4]); // family, padding, device type
-    message.extend_from_slice(&LOOPBACK_INDEX.to_ne_bytes());
-    message.extend_from_slice(&IFF_UP.to_ne_bytes());
-    message.extend_from_slice(&IFF_UP.to_ne_bytes());
-    // No protocol is protocol 0, NETLINK_ROUTE.
-    let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, None)?;
-    send(&socket, &message, SendFlags::empty())?;
     Ok(())
 }
 

@@ -13,6 +13,7 @@ use vmm::{Configuration, Contents, Module, Outcome, Sink};
 use crate::cli::Run;
 use crate::initramfs;
 use crate::inspect;
+use crate::network::{self, Net};
 use crate::provision::{self, Guest, Part};
 use crate::session::channel::Channel;
 use crate::session::console::Console;
@@ -62,6 +63,9 @@ pub enum Error {
     /// The guest's first file system.
     #[error(transparent)]
     Initramfs(#[from] initramfs::Error),
+    /// The network.
+    #[error(transparent)]
+    Network(#[from] network::Error),
     /// What is to be seen of the engine.
     #[error(transparent)]
     Inspect(#[from] inspect::Error),
@@ -89,9 +93,11 @@ pub enum Error {
 
 /// Does what `biv run` says; returns the exit status.
 pub fn run(arguments: &Run) -> Result<u8, Error> {
+    // It starts while we read the guest's files.
+    let network = network::start(&net(arguments), &arguments.publish, arguments.cpus.into())?;
     let guest = GuestFiles::find(arguments)?;
     let path = guest.kernel_path.clone();
-    run_guest(guest, arguments).map_err(|error| match error {
+    run_guest(guest, network, arguments).map_err(|error| match error {
         Error::Machine(machine::Error::Machine(error @ vmm::Error::Boot(_))) => {
             Error::Kernel { path, error }
         }
@@ -99,7 +105,11 @@ pub fn run(arguments: &Run) -> Result<u8, Error> {
     })
 }
 
-fn run_guest(guest: GuestFiles, arguments: &Run) -> Result<u8, Error> {
+fn run_guest(
+    guest: GuestFiles,
+    network: Option<network::Starting>,
+    arguments: &Run,
+) -> Result<u8, Error> {
     let has_history = arguments.inspect.history.is_some();
     let signals = if has_history { Signals::block_with_question() } else { Signals::block() }?;
     let deadline = arguments.timeout.and_then(|timeout| Instant::now().checked_add(timeout));
@@ -115,6 +125,10 @@ fn run_guest(guest: GuestFiles, arguments: &Run) -> Result<u8, Error> {
     let debug = arguments.debug_console.as_deref().map(create).transpose()?;
     let wait = arguments.stats || copy.is_some() || debug.is_some();
     configuration.debug_console = debug.map(|file| Sink(Box::new(file)));
+    let parameter = network.as_ref().map(|network| network.parameter().to_owned());
+    if let Some(network) = network {
+        network.connect(&mut configuration);
+    }
     if is_plain {
         configuration.command_line = command_line(&["console=ttyS0"], arguments);
         configuration.reboot = !arguments.no_reboot;
@@ -129,7 +143,8 @@ fn run_guest(guest: GuestFiles, arguments: &Run) -> Result<u8, Error> {
         let rdinit = format!("rdinit={}", initramfs::INIT);
         let quiet = if arguments.verbose == 0 && copy.is_none() { "quiet" } else { "" };
         // A panic resets the guest at once, and its command is lost with it.
-        let words = ["console=ttyS0", quiet, "panic=-1", &rdinit, "biv.channel=ttyS1"];
+        let parameter = parameter.as_deref().unwrap_or_default();
+        let words = ["console=ttyS0", quiet, "panic=-1", &rdinit, "biv.channel=ttyS1", parameter];
         configuration.command_line = command_line(&words, arguments);
         configuration.console.output = match copy {
             Some(copy) => Some(Box::new(copy)),
@@ -219,6 +234,11 @@ struct GuestFiles {
     is_plain: bool,
 }
 
+/// What the machine is connected to, said or not.
+fn net(arguments: &Run) -> Net {
+    arguments.net.clone().unwrap_or(Net::None)
+}
+
 impl GuestFiles {
     fn find(arguments: &Run) -> Result<GuestFiles, Error> {
         let wants_init = !arguments.command.is_empty() || arguments.root.is_some();
@@ -288,6 +308,9 @@ fn drivers(arguments: &Run) -> Vec<&'static str> {
     let mut names = Vec::new();
     if arguments.entropy {
         names.push("virtio-rng");
+    }
+    if net(arguments) != Net::None {
+        names.extend(["failover", "net_failover", "virtio_net"]);
     }
     if names.is_empty() { names } else { [provision::VIRTIO, &names].concat() }
 }

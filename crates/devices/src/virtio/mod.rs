@@ -26,6 +26,7 @@
 //! code could be translated from, and trusts lengths that we want checked as the chain is read.
 
 pub mod entropy;
+pub mod network;
 mod queue;
 #[cfg(test)]
 mod rig;
@@ -51,13 +52,13 @@ pub trait Device: Send {
     /// What it is.
     fn kind(&self) -> Kind;
 
-    /// Its own features, of those below 24.
+    /// Its own features, of those below 24 and above 49.
     fn features(&self) -> u64;
 
     /// The most descriptors of each of its queues, powers of two.
     fn queue_sizes(&self) -> &[u16];
 
-    /// Its configuration space, which does not change.
+    /// Its configuration space; [`Serving::configure`] changes it.
     fn configuration(&self) -> Vec<u8> {
         Vec::new()
     }

@@ -150,8 +150,13 @@ impl Rig {
 
     /// Move the index of the available ring, ring the bell, and have the device serve.
     pub fn kick(&mut self) {
+        self.kick_queue(0);
+    }
+
+    /// The same, if the queue that was started is another.
+    pub fn kick_queue(&mut self, queue: u64) {
         self.word(AVAILABLE + 2, self.offered);
-        self.set(NOTIFY, Size::Word, 0);
+        self.set(NOTIFY + 4 * queue, Size::Word, queue);
         self.serve();
     }
 

@@ -28,7 +28,8 @@ pub(super) enum Condition {
 
 use Condition::{Any, Bits, NoneOf, OneOf, OwnProcess, Zero};
 
-/// `ioctl` requests: on a terminal, and none that type into it (TIOCSTI) or take it over; on the
+/// `ioctl` requests: on a terminal, and none that type into it (TIOCSTI) or take it over; on a queue of a
+/// TAP interface, what may be left together and whether it is used; on the
 /// notifications of helpers, to receive one, to answer it, and to say how they are woken (seccomp_unotify(2)).
 const REQUESTS: &[u32] = &[
     libc::TCGETS as u32,
@@ -44,6 +45,8 @@ const REQUESTS: &[u32] = &[
     libc::FIONREAD as u32,
     libc::FIONBIO as u32,
     libc::FIOCLEX as u32,
+    libc::TUNSETOFFLOAD as u32,
+    libc::TUNSETQUEUE as u32,
     0xc050_2100,
     0xc018_2101,
     0x4008_2104,

@@ -86,6 +86,10 @@ impl Queue {
         &*self.memory
     }
 
+    pub fn size(&self) -> u16 {
+        self.settings.size
+    }
+
     /// Take the next chain; false if there is none.
     pub fn pop(&mut self, chain: &mut Chain) -> Result<bool, Broken> {
         if !self.settings.enabled || self.next == self.seen && !self.look()? {

@@ -47,6 +47,7 @@ pub mod common {
     pub const CONFIGURATION_VECTOR: u64 = 0x10;
     pub const QUEUES: u64 = 0x12;
     pub const STATUS: u64 = 0x14;
+    pub const GENERATION: u64 = 0x15;
     pub const QUEUE_SELECT: u64 = 0x16;
     pub const QUEUE_SIZE: u64 = 0x18;
     pub const QUEUE_VECTOR: u64 = 0x1a;

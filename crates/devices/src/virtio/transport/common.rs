@@ -65,6 +65,7 @@ impl Negotiation {
             (common::CONFIGURATION_VECTOR, Size::Word) => shared.configuration_vector().into(),
             (common::QUEUES, Size::Word) => self.queues.len() as u64,
             (common::STATUS, Size::Byte) => self.status(shared),
+            (common::GENERATION, Size::Byte) => shared.generation().into(),
             (common::QUEUE_SELECT, Size::Word) => self.queue_select.into(),
             (common::QUEUE_SIZE, Size::Word) => queue.size.into(),
             (common::QUEUE_VECTOR, Size::Word) => {
@@ -81,7 +82,6 @@ impl Negotiation {
                 };
                 if at & 4 == 0 { address } else { address >> 32 }
             }
-            // The configuration does not change: its generation stays 0.
             _ => 0,
         }
     }

@@ -27,7 +27,6 @@ pub struct Transport {
     configuration: Configuration,
     /// Where the capability for access without memory is.
     access: usize,
-    device_configuration: Vec<u8>,
     negotiation: Negotiation,
     doorbell: Arc<dyn Doorbell>,
     shared: Arc<Shared>,
@@ -57,9 +56,8 @@ impl Transport {
         configuration.add_vectors(vectors.clone(), MESSAGES);
         let access = add_structures(&mut configuration);
         let negotiation = Negotiation::new(device.features(), device.queue_sizes());
-        let device_configuration = device.configuration();
         let shared = Arc::new(Shared::new(device, memory, vectors));
-        Self { configuration, access, device_configuration, negotiation, doorbell, shared }
+        Self { configuration, access, negotiation, doorbell, shared }
     }
 
     /// What the device's thread is to serve.
@@ -84,9 +82,7 @@ impl Transport {
             return self.shared.take_isr().into();
         }
         let Some(at) = within(structure::DEVICE, at) else { return 0 };
-        let bytes = self.device_configuration.get(at as usize..).unwrap_or(&[]);
-        let bytes = &bytes[..bytes.len().min(size.bytes().into())];
-        bytes.iter().rev().fold(0, |value, byte| value << 8 | u64::from(*byte))
+        self.shared.read_configuration(at as usize, size)
     }
 
     fn write_register(&mut self, at: u64, size: Size, value: u64) {

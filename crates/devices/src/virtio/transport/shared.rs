@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
+use machine::bus::Size;
 use machine::memory::Memory;
 use machine::pci::Vectors;
 
@@ -20,13 +21,20 @@ struct Engine {
     queues: Vec<Queue>,
 }
 
+/// The device's configuration space, and how often it has changed.
+struct Space {
+    bytes: Vec<u8>,
+    generation: u8,
+}
+
 /// What the processors' threads and the device's own share. Lock order: the chip set's lock, then the
-/// engine, then the table of messages.
+/// engine, then the configuration space or the table of messages.
 pub struct Shared {
     memory: Arc<dyn Memory>,
     engine: Mutex<Engine>,
     /// The device may have become idle.
     settled: Condvar,
+    space: Mutex<Space>,
     status: AtomicU8,
     isr: AtomicU8,
     /// The driver wants a reset, which is not done yet: no queue gives anything any more.
@@ -39,8 +47,10 @@ pub struct Shared {
 impl Shared {
     pub(super) fn new(device: Box<dyn Device>, memory: Arc<dyn Memory>, vectors: Vectors) -> Self {
         let queue_vectors = device.queue_sizes().iter().map(|_| AtomicU16::new(NO_VECTOR));
+        let space = Mutex::new(Space { bytes: device.configuration(), generation: 0 });
         Self {
             memory,
+            space,
             status: AtomicU8::new(0),
             isr: AtomicU8::new(0),
             stopping: AtomicBool::new(false),
@@ -80,8 +90,26 @@ impl Shared {
     /// The driver has broken the rules (2.1.2).
     fn break_down(&self) {
         self.add_status(Status::NEEDS_RESET);
+        self.tell_of_change();
+    }
+
+    fn tell_of_change(&self) {
         self.isr.fetch_or(Isr::CONFIGURATION.bits(), Ordering::SeqCst);
         self.vectors.trigger(self.configuration_vector());
+    }
+
+    fn space(&self) -> MutexGuard<'_, Space> {
+        self.space.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn generation(&self) -> u8 {
+        self.space().generation
+    }
+
+    pub(super) fn read_configuration(&self, at: usize, size: Size) -> u64 {
+        let space = self.space();
+        let bytes = space.bytes.get(at..).unwrap_or(&[]).iter().take(size.bytes().into());
+        bytes.rev().fold(0, |value, byte| value << 8 | u64::from(*byte))
     }
 
     fn interrupt(&self, queue: usize) {
@@ -259,6 +287,24 @@ impl Serving<'_> {
             self.shared.interrupt(self.number);
         }
         Ok(())
+    }
+
+    /// The queue's descriptors.
+    pub fn size(&self) -> u16 {
+        self.queue.size()
+    }
+
+    /// Change the configuration space, and tell the driver if that is a change.
+    pub fn configure(&mut self, at: usize, bytes: &[u8]) {
+        let mut space = self.shared.space();
+        let Some(place) = space.bytes.get_mut(at..at + bytes.len()) else { return };
+        if place == bytes {
+            return;
+        }
+        place.copy_from_slice(bytes);
+        space.generation = space.generation.wrapping_add(1);
+        drop(space);
+        self.shared.tell_of_change();
     }
 
     fn is_wanted(&self) -> bool {

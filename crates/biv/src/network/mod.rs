@@ -1,0 +1,167 @@
+//! What a guest's network card leads to: `--net` and `--publish`.
+//!
+//! Everything is opened, bound and started here, before the machine's process is confined. A network of the
+//! user's own is made by another process, behind a socket: [`passt`], or one of our own ([`builtin`]).
+
+mod builtin;
+mod options;
+mod passt;
+mod tap;
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, UdpSocket};
+use std::os::fd::OwnedFd;
+
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair, sockopt};
+use vmm::{CableEnd, Configuration, Network, Preparation};
+
+pub use options::{Backend, Net, Published};
+
+/// The guest's address and those of its network, as QEMU's users know them.
+pub const GUEST: Ipv4Addr = Ipv4Addr::new(10, 0, 2, 15);
+/// Its gateway, which also stands for the host's loopback interface.
+pub const GATEWAY: Ipv4Addr = Ipv4Addr::new(10, 0, 2, 2);
+/// Who answers its questions for names.
+pub const NAMESERVER: Ipv4Addr = Ipv4Addr::new(10, 0, 2, 3);
+/// Bits of the network's prefix.
+pub const PREFIX_BITS: u8 = 24;
+
+/// The card's address in a network of the user's own, where there is nobody else.
+pub const CARD: [u8; 6] = [0x52, 0x54, 0x00, 0x12, 0x34, 0x56];
+
+/// What is asked of the socket's buffers; the host gives what it allows.
+const BUFFER_BYTES: usize = 4 << 20;
+
+/// Why there is no network.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// There is nothing to publish from.
+    #[error("--publish needs a network of the user's own; give --net user")]
+    Publish,
+    /// A port of the host's.
+    #[error("cannot publish port {0}: {1}; choose another port or address")]
+    Port(Published, #[source] io::Error),
+    /// passt was asked for.
+    #[error(
+        "cannot start passt: {0}; --net user,backend=builtin does without, --net none without a network"
+    )]
+    Passt(String),
+    /// Our own.
+    #[error("cannot start the network's process: {0}; --net none does without")]
+    Builtin(#[source] io::Error),
+    /// An interface of the host's.
+    #[error("cannot use the interface {0}: {1}")]
+    Tap(String, #[source] host::tap::Error),
+    /// A socket, or a random number.
+    #[error("cannot set up the network: {0}")]
+    Host(#[from] io::Error),
+}
+
+/// A network that may still be starting.
+pub struct Starting {
+    network: Network,
+    /// For the guest's init.
+    parameter: String,
+    /// What is to be waited for.
+    rest: Option<Rest>,
+}
+
+/// passt, of which it is not known yet whether it starts; and what another needs in its place.
+struct Rest {
+    passt: passt::Starting,
+    end: OwnedFd,
+    published: Vec<Published>,
+    is_passt_wanted: bool,
+}
+
+/// Starts the network that `net` names, for a machine with so many processors.
+pub fn start(
+    net: &Net,
+    published: &[Published],
+    processors: usize,
+) -> Result<Option<Starting>, Error> {
+    if !published.is_empty() && !matches!(net, Net::User(_)) {
+        return Err(Error::Publish);
+    }
+    match net {
+        Net::None => Ok(None),
+        Net::Tap(name) => {
+            let cable = CableEnd::Tap(tap::open(name, processors)?);
+            let network = Network { cable, address: tap::random_address()? };
+            let parameter = "biv.network=dhcp".to_owned();
+            Ok(Some(Starting { network, parameter, rest: None }))
+        }
+        Net::User(backend) => start_user(*backend, published).map(Some),
+    }
+}
+
+fn start_user(backend: Option<Backend>, published: &[Published]) -> Result<Starting, Error> {
+    published.iter().try_for_each(try_port)?;
+    let (ours, theirs) = pair()?;
+    let passt = match backend {
+        Some(Backend::Builtin) => None,
+        _ => passt::start(&theirs, published),
+    };
+    if passt.is_none() {
+        if backend == Some(Backend::Passt) {
+            return Err(Error::Passt("there is no such program on PATH".to_owned()));
+        }
+        builtin::start(&theirs, published).map_err(Error::Builtin)?;
+    }
+    let is_passt_wanted = backend == Some(Backend::Passt);
+    let published = published.to_vec();
+    Ok(Starting {
+        network: Network { cable: CableEnd::Stream(ours), address: CARD },
+        parameter: format!("biv.network={GUEST}/{PREFIX_BITS},{GATEWAY},{NAMESERVER}"),
+        rest: passt.map(|passt| Rest { passt, end: theirs, published, is_passt_wanted }),
+    })
+}
+
+impl Starting {
+    /// What the guest's init is told, a word of the kernel's command line.
+    pub fn parameter(&self) -> &str {
+        &self.parameter
+    }
+
+    /// Gives the machine its card, which waits, before it starts, until the network has started.
+    pub fn connect(self, configuration: &mut Configuration) {
+        configuration.network = Some(self.network);
+        if let Some(rest) = self.rest {
+            let wait = move || rest.wait().map_err(|error| error.to_string());
+            configuration.preparation = Preparation(Some(Box::new(wait)));
+        }
+    }
+}
+
+impl Rest {
+    fn wait(self) -> Result<(), Error> {
+        match self.passt.finish() {
+            Ok(()) => Ok(()),
+            Err(why) if self.is_passt_wanted => Err(Error::Passt(why)),
+            Err(why) => {
+                tracing::info!("passt does not start ({why}); our own network takes its place");
+                builtin::start(&self.end, &self.published).map_err(Error::Builtin)
+            }
+        }
+    }
+}
+
+/// Both ends of a cable.
+fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
+    let ends = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    for end in [&ends.0, &ends.1] {
+        sockopt::set_socket_send_buffer_size(end, BUFFER_BYTES)?;
+    }
+    Ok(ends)
+}
+
+/// Whether a port can be had, for an error that names it. Whoever uses it binds it again.
+fn try_port(published: &Published) -> Result<(), Error> {
+    let address =
+        SocketAddrV4::new(published.address.unwrap_or(Ipv4Addr::UNSPECIFIED), published.host);
+    let bound = match published.is_udp {
+        true => UdpSocket::bind(address).map(drop),
+        false => TcpListener::bind(address).map(drop),
+    };
+    bound.map_err(|error| Error::Port(*published, error))
+}

@@ -1,0 +1,129 @@
+//! A cable to a TAP interface of the host's. The kernel takes and gives frames with their headers, so that
+//! checksums and segmentation are left to whoever has the hardware for it. It also chooses the queue for
+//! what comes in: that of the processor which last sent something of the same flow.
+
+use std::io::ErrorKind;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+
+use devices::virtio::Segment;
+use devices::virtio::network::{Cable, Fault, Features, Frame, HEADER_BYTES, Way};
+use host::tap::{offload, set_offloads, use_queue};
+use rustix::event::PollFlags;
+use rustix::io::Errno;
+
+use super::{note_written, pieces};
+use crate::device_memory::DeviceMemory;
+use crate::io_thread::Source;
+
+/// Room for any frame, with its header.
+const MOST_BYTES: u64 = HEADER_BYTES as u64 + 65535 + 18;
+
+/// Datagrams that are left together, which Linux has since 6.2.
+const DATAGRAMS: Features =
+    Features::GUEST_USO4.union(Features::GUEST_USO6).union(Features::HOST_USO);
+
+/// The cable.
+pub(super) struct Tap {
+    memory: DeviceMemory,
+    sources: Arc<[Source]>,
+    features: Features,
+}
+
+impl Tap {
+    pub(super) fn new(memory: DeviceMemory, sources: Arc<[Source]>) -> Self {
+        let mut it = Self { memory, sources, features: Features::HOST | Features::GUEST };
+        if it.offer(it.features).is_err() {
+            it.features -= DATAGRAMS;
+        }
+        it
+    }
+
+    fn offer(&self, features: Features) -> std::io::Result<()> {
+        let offloads = offloads(features);
+        self.sources.iter().try_for_each(|source| set_offloads(source.file(), offloads))
+    }
+
+    fn file(&self, pair: usize) -> BorrowedFd<'_> {
+        self.sources[pair.min(self.sources.len() - 1)].file()
+    }
+}
+
+impl Cable for Tap {
+    fn features(&self) -> Features {
+        self.features
+    }
+
+    fn set_features(&mut self, features: Features) {
+        if let Err(error) = self.offer(features) {
+            tracing::warn!("a tap interface does not take its offloads: {error}");
+        }
+    }
+
+    fn set_pairs(&mut self, pairs: usize) {
+        if self.sources.len() == 1 {
+            return;
+        }
+        for (number, source) in self.sources.iter().enumerate() {
+            // It fails where it is so already.
+            let _ = use_queue(source.file(), number < pairs);
+        }
+    }
+
+    fn next_bytes(&mut self, _: usize) -> Result<Option<u64>, Fault> {
+        Ok(Some(MOST_BYTES))
+    }
+
+    fn receive(&mut self, pair: usize, room: &[Segment]) -> Result<Option<u64>, Fault> {
+        let read = pieces(&self.memory, room)?.read(self.file(pair));
+        match read {
+            Ok(count) => {
+                note_written(&self.memory, room, count as u64);
+                Ok(Some(count as u64))
+            }
+            Err(error) if is_gone(&error) => Err(Fault::Pulled),
+            Err(_) => Ok(None),
+        }
+    }
+
+    fn send(&mut self, pair: usize, frames: &[Frame]) -> Result<usize, Fault> {
+        for (number, frame) in frames.iter().enumerate() {
+            match pieces(&self.memory, &frame.segments)?.write(self.file(pair)) {
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(number),
+                Err(error) if is_gone(&error) => return Err(Fault::Pulled),
+                // A header that makes no sense, an interface that is down: it is lost.
+                _ => {}
+            }
+        }
+        Ok(frames.len())
+    }
+
+    fn call_when_ready(&mut self, pair: usize, way: Way) {
+        self.sources[pair.min(self.sources.len() - 1)].call_when(match way {
+            Way::In => PollFlags::IN,
+            Way::Out => PollFlags::OUT,
+        });
+    }
+
+    fn reset(&mut self) {}
+}
+
+/// The interface was removed.
+fn is_gone(error: &std::io::Error) -> bool {
+    error.raw_os_error() == Some(Errno::BADFD.raw_os_error())
+}
+
+fn offloads(features: Features) -> u32 {
+    if !features.contains(Features::GUEST_CHECKSUM) {
+        return 0;
+    }
+    let all = [
+        (Features::GUEST_TSO4, offload::TSO4),
+        (Features::GUEST_TSO6, offload::TSO6),
+        (Features::GUEST_ECN, offload::ECN),
+        (Features::GUEST_USO4, offload::USO4),
+        (Features::GUEST_USO6, offload::USO6),
+    ];
+    let has = |(feature, _): &&(Features, u32)| features.contains(*feature);
+    all.iter().filter(has).fold(offload::CHECKSUM, |all, (_, bit)| all | bit)
+}

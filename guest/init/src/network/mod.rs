@@ -1,0 +1,150 @@
+//! The guest's network: the loopback interface, and the one that the machine has.
+//!
+//! The kernel's command line says how the latter is set up: `biv.network=ADDRESS/BITS,GATEWAY,NAMESERVER`
+//! where the host knows that, so that nobody has to wait; `biv.network=dhcp` where a network does.
+
+mod dhcp;
+mod netlink;
+
+use std::fs;
+use std::io;
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use netlink::Conversation;
+
+/// The kernel parameter.
+const PARAMETER: &str = "biv.network=";
+
+/// The interface `lo`.
+const LOOPBACK_INDEX: u32 = 1;
+
+/// Where what the network has said is kept.
+const NAMESERVERS: &str = "/run/biv/resolv.conf";
+
+/// What programs read.
+const RESOLV_CONF: &str = "/etc/resolv.conf";
+
+/// How long the command waits for a DHCP server; after that the network comes when it comes.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// How an interface is to be set up.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Settings {
+    address: Ipv4Addr,
+    prefix_bits: u8,
+    gateway: Option<Ipv4Addr>,
+    nameservers: Vec<Ipv4Addr>,
+    mtu: Option<u16>,
+}
+
+/// Set up what there is.
+pub fn bring_up() -> io::Result<()> {
+    let mut netlink = Conversation::start()?;
+    netlink.raise(LOOPBACK_INDEX)?;
+    let Some(how) = crate::system::kernel_parameter(PARAMETER) else { return Ok(()) };
+    // A kernel without the driver has no interface.
+    let Some((index, address)) = interface()? else { return Ok(()) };
+    netlink.raise(index)?;
+    if how == "dhcp" {
+        return dhcp::start(index, address, PATIENCE);
+    }
+    let settings = parse(&how).ok_or_else(|| io::Error::other(format!("what is {how}?")))?;
+    apply(&mut netlink, index, &settings)
+}
+
+fn parse(text: &str) -> Option<Settings> {
+    let mut parts = text.split(',');
+    let (address, bits) = parts.next()?.split_once('/')?;
+    let gateway = parts.next()?.parse().ok();
+    let nameservers: Result<_, _> = parts.map(str::parse).collect();
+    Some(Settings {
+        address: address.parse().ok()?,
+        prefix_bits: bits.parse().ok().filter(|bits| *bits <= 32)?,
+        gateway,
+        nameservers: nameservers.ok()?,
+        mtu: None,
+    })
+}
+
+fn apply(netlink: &mut Conversation, index: u32, settings: &Settings) -> io::Result<()> {
+    if let Some(mtu) = settings.mtu {
+        netlink.set_mtu(index, mtu)?;
+    }
+    netlink.add_address(index, settings.address, settings.prefix_bits)?;
+    if let Some(gateway) = settings.gateway {
+        netlink.add_route(index, gateway)?;
+    }
+    name_servers(&settings.nameservers)
+}
+
+/// The first interface that is a device: its number and its Ethernet address.
+fn interface() -> io::Result<Option<(u32, [u8; 6])>> {
+    let mut paths: Vec<PathBuf> =
+        fs::read_dir("/sys/class/net")?.filter_map(|entry| Some(entry.ok()?.path())).collect();
+    paths.sort();
+    let Some(path) = paths.iter().find(|path| path.join("device").exists()) else {
+        return Ok(None);
+    };
+    let read = |name| fs::read_to_string(path.join(name));
+    let index = read("ifindex")?.trim().parse().map_err(io::Error::other)?;
+    let mut address = [0; 6];
+    for (byte, digits) in address.iter_mut().zip(read("address")?.trim().split(':')) {
+        *byte = u8::from_str_radix(digits, 16).map_err(io::Error::other)?;
+    }
+    Ok(Some((index, address)))
+}
+
+/// Tell programs who knows names. The root may be read-only, or the host's own: what is there is covered,
+/// not written.
+fn name_servers(servers: &[Ipv4Addr]) -> io::Result<()> {
+    if servers.is_empty() {
+        return Ok(());
+    }
+    let text: String = servers.iter().map(|server| format!("nameserver {server}\n")).collect();
+    let ours = Path::new(NAMESERVERS);
+    let is_covered = ours.exists();
+    fs::create_dir_all("/run/biv")?;
+    fs::write(ours, text)?;
+    if is_covered {
+        return Ok(());
+    }
+    if !Path::new(RESOLV_CONF).exists() {
+        make_place(Path::new(RESOLV_CONF))?;
+    }
+    Ok(rustix::mount::mount_bind(ours, RESOLV_CONF)?)
+}
+
+/// An empty file to be covered: where a link leads, if it is one that leads nowhere.
+fn make_place(path: &Path) -> io::Result<()> {
+    let place = match fs::read_link(path) {
+        Ok(target) => path.parent().unwrap_or(Path::new("/")).join(target),
+        Err(_) => path.to_owned(),
+    };
+    if let Some(directory) = place.parent() {
+        fs::create_dir_all(directory)?;
+    }
+    fs::write(place, "")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_parameter_says_everything() {
+        let settings = parse("10.0.2.15/24,10.0.2.2,10.0.2.3,1.1.1.1").unwrap();
+        let expected = Settings {
+            address: Ipv4Addr::new(10, 0, 2, 15),
+            prefix_bits: 24,
+            gateway: Some(Ipv4Addr::new(10, 0, 2, 2)),
+            nameservers: vec![Ipv4Addr::new(10, 0, 2, 3), Ipv4Addr::new(1, 1, 1, 1)],
+            mtu: None,
+        };
+        assert_eq!(settings, expected);
+        for wrong in ["", "10.0.2.15", "10.0.2.15/33,", "10.0.2/24,", "10.0.2.15/24,,x"] {
+            assert_eq!(parse(wrong), None, "{wrong}");
+        }
+    }
+}
