@@ -60,8 +60,9 @@ impl Chain {
         let mut table = Table { address: settings.descriptors, entries: size, is_indirect: false };
         let mut at = u32::from(head);
         let mut total = 0u64;
-        // No chain is longer than the queue (2.7.5.2): one that is leads in a circle.
-        for _ in 0..size {
+        // No chain is longer than the queue (2.7.5.2): one that is leads in a circle. What refers to a
+        // table is not counted.
+        for _ in 0..=size {
             let descriptor = table.read(memory, at)?;
             if descriptor.flags & INDIRECT != 0 {
                 table = table.below(&descriptor, size)?;

@@ -81,6 +81,19 @@ fn an_indirect_table_continues_the_chain() {
     assert_eq!(rig.used(), [(0, 5)]);
 }
 
+#[test]
+fn a_table_may_have_as_many_descriptors_as_the_queue() {
+    let mut rig = Rig::started(Sink::default());
+    for at in 0..SIZE {
+        let more = if at + 1 < SIZE { NEXT } else { 0 };
+        rig.descriptor(0x9000, at.into(), 0x6000, 1, WRITE | more, at + 1);
+    }
+    rig.chain(0, &[(0x9000, 16 * u32::from(SIZE), INDIRECT)]);
+    rig.offer(0);
+    rig.kick();
+    assert_eq!((rig.used(), rig.status()), (vec![(0, SIZE.into())], 15));
+}
+
 /// The device stops, says so, and uses nothing more until it is reset.
 fn check_broken(build: impl FnOnce(&mut Rig)) {
     let mut rig = Rig::started(Sink::default());
