@@ -6,13 +6,18 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use devices::serial::{Input, Place};
+use devices::virtio::block::Block;
 use devices::virtio::entropy::Entropy;
-use devices::virtio::{Doorbell, Shared, Transport};
+use devices::virtio::{Device, Doorbell, Shared, Transport};
 use devices::{DebugConsole, DebugExit, FwCfg, Post, Serial};
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use machine::time::{Clock, Hertz, ManualClock, Nanoseconds};
 use machine::{Platform, Wake, platform};
 use vm_memory::{GuestAddress, GuestMemoryMmap};
+
+use disk::Disk;
+
+mod disk;
 
 const TSC: Hertz = Hertz(2_500_000_000);
 const MEMORY_BYTES: u64 = 64 << 10;
@@ -35,6 +40,7 @@ pub enum Step {
     PciRead { at: u32, size: u8 },
     PciWrite { at: u32, size: u8, value: u64 },
     Serve,
+    FinishJob { last: bool },
     MsrRead { index: u8 },
     MsrWrite { index: u8, value: u64 },
     Acknowledge,
@@ -69,8 +75,8 @@ struct Bench {
     clock: Arc<ManualClock>,
     memory: Arc<GuestMemoryMmap>,
     com1: Input,
-    virtio: Arc<Shared>,
-    rung: Arc<Rung>,
+    virtio: Vec<(Arc<Shared>, Arc<Rung>)>,
+    disk: Disk,
     processor: usize,
 }
 
@@ -94,13 +100,21 @@ impl Bench {
         Post::plug_into(&mut platform).expect("its port");
         let fw_cfg = FwCfg::new(Arc::clone(&memory) as _, 1, MEMORY_BYTES);
         fw_cfg.plug_into(&mut platform).expect("its ports");
-        let rung = Arc::new(Rung::default());
-        let entropy = Box::new(Entropy::new(Box::new(|_| true)));
-        let (its_memory, its_rung) = (Arc::clone(&memory) as _, Arc::clone(&rung) as _);
-        let transport = Transport::new(entropy, its_memory, its_rung, platform.message_sender());
-        let virtio = transport.shared();
-        transport.plug_into(&mut platform).expect("a slot");
-        Self { platform, clock, memory, com1, virtio, rung, processor: 0 }
+        let disk = Disk::default();
+        let devices: [Box<dyn Device>; 2] = [
+            Box::new(Entropy::new(Box::new(|_| true))),
+            Box::new(Block::new(Box::new(disk.clone()))),
+        ];
+        let virtio = devices.map(|device| {
+            let rung = Arc::new(Rung::default());
+            let (its_memory, its_rung) = (Arc::clone(&memory) as _, Arc::clone(&rung) as _);
+            let transport = Transport::new(device, its_memory, its_rung, platform.message_sender());
+            let shared = transport.shared();
+            transport.plug_into(&mut platform).expect("a slot");
+            (shared, rung)
+        });
+        let virtio = virtio.into();
+        Self { platform, clock, memory, com1, virtio, disk, processor: 0 }
     }
 
     fn take(&mut self, step: Step, within: Option<&Ports>) {
@@ -159,12 +173,26 @@ impl Bench {
                     vm_memory::Bytes::write_obj(&*self.memory, value, GuestAddress(address.into()));
             }
             Step::Pass { nanoseconds } => self.clock.advance(Nanoseconds(nanoseconds >> 12)),
-            Step::Serve => self.virtio.serve(self.rung.0.swap(0, Ordering::SeqCst)),
+            Step::Serve => self.serve(),
+            Step::FinishJob { last } => {
+                self.disk.finish(&*self.memory, last);
+                self.virtio.iter().for_each(|(_, rung)| rung.ring(0));
+            }
             Step::PowerButton => platform.press_power_button(),
             Step::OtherProcessor => self.processor = (processor + 1) % PROCESSORS,
-            Step::Reset => platform.reset(),
+            Step::Reset => {
+                // A reset of the machine waits for what is under way.
+                while self.disk.finish(&*self.memory, false) {}
+                platform.reset();
+            }
             _ => {}
         }
+    }
+
+    fn serve(&self) {
+        self.virtio
+            .iter()
+            .for_each(|(device, rung)| device.serve(rung.0.swap(0, Ordering::SeqCst)));
     }
 
     /// What must hold whatever the guest does.

@@ -15,3 +15,18 @@ pub const POLLS_BEFORE_INPUT: u32 = 16;
 
 /// Random bytes for one request.
 pub const MAX_ENTROPY_BYTES: usize = 4096;
+
+/// Requests that a block device looks at together.
+pub const MAX_BLOCK_BATCH: usize = 64;
+
+/// Requests that a block device has under way, which is what its queue holds.
+pub const MAX_BLOCK_REQUESTS: usize = 256;
+
+/// Pieces of guest memory that one transfer of a block device has.
+pub const MAX_BLOCK_SEGMENTS: usize = 512;
+
+/// Bytes of several requests that are one transfer: more would keep one thread busy that could be two's.
+pub const MAX_BLOCK_TRANSFER_BYTES: u64 = 1 << 20;
+
+/// Bytes that one discard or write-zeroes request names.
+pub const MAX_BLOCK_DISCARD_BYTES: u64 = 1 << 30;

@@ -25,6 +25,7 @@
 //! The ring is ours and not the `virtio-queue` crate's, because that writes to memory by itself, where
 //! code could be translated from, and trusts lengths that we want checked as the chain is read.
 
+pub mod block;
 pub mod entropy;
 pub mod network;
 mod queue;

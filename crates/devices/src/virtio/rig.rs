@@ -107,6 +107,12 @@ impl Rig {
         self
     }
 
+    /// Forget what was offered and used, as a driver does that starts anew.
+    pub fn restart(&mut self) {
+        (self.offered, self.seen) = (0, 0);
+        (AVAILABLE..USED + 0x200).step_by(2).for_each(|at| self.word(at, 0));
+    }
+
     pub fn started(device: impl Device + 'static) -> Self {
         Self::new(device).start(VERSION_1)
     }
