@@ -3,9 +3,11 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 
 use crate::network::{Net, Published};
+use crate::run::disk;
 use crate::{inspect, size, status};
 
 /// Run virtual machines anywhere a Linux process can run.
@@ -78,6 +80,13 @@ pub struct Run {
     /// Use the contents of DIR as the guest's file system, in memory
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub root: Option<PathBuf>,
+
+    /// Give the machine a disk (virtio): /dev/vda is the first, /dev/vdb the second. FILE is a raw or
+    /// qcow2 image, or a block device; ",ro": it cannot be written; ",snapshot": what the guest writes
+    /// vanishes with it; ",format=raw" or ",format=qcow2": FILE is that, whatever it looks like
+    #[arg(long, value_name = "FILE[,ro][,snapshot]", value_hint = ValueHint::FilePath,
+        value_parser = OsStringValueParser::new().try_map(disk::parse_owned))]
+    pub disk: Vec<disk::Argument>,
 
     /// Give the machine an entropy device (virtio), which gives the host's randomness
     #[arg(long)]
@@ -312,6 +321,7 @@ mod tests {
         check(&["--without", "mirrors"]);
         check(&["--without", ""]);
         check(&["--without", "mirror", "--interpret"]);
+        check(&["--disk", "a,rw"]);
         check(&["--timeout", "-1"]);
         check(&["--net", "bridge"]);
         check(&["--net", "tap:"]);

@@ -107,6 +107,20 @@ impl<'a> Pieces<'a> {
         answer(done)
     }
 
+    /// Fill them from a file's `offset` on with what the host has in memory; likewise.
+    ///
+    /// # Errors
+    ///
+    /// As preadv2(2) with `RWF_NOWAIT`; [`io::ErrorKind::WouldBlock`] when the host has none of it.
+    pub fn read_at_hand(&self, file: BorrowedFd<'_>, offset: u64) -> io::Result<usize> {
+        let (file, count) = (file.as_raw_fd(), self.vectors.len() as libc::c_int);
+        let offset = i64::try_from(offset).map_err(io::Error::other)?;
+        // SAFETY: as for reading.
+        let done =
+            unsafe { libc::preadv2(file, self.vectors.as_ptr(), count, offset, libc::RWF_NOWAIT) };
+        answer(done)
+    }
+
     /// Write them to a file from `offset` on; possibly fewer bytes than there are.
     ///
     /// # Errors

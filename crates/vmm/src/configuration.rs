@@ -7,6 +7,8 @@ use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use crate::disk::Disk;
+
 /// The bytes of a file, wherever they are. Clones share them.
 #[derive(Clone)]
 pub struct Contents(Arc<dyn AsRef<[u8]> + Send + Sync>);
@@ -135,6 +137,8 @@ pub struct Configuration {
     pub network: Option<crate::Network>,
     /// What is to be done before it starts.
     pub preparation: Preparation,
+    /// Virtio disks.
+    pub disks: Vec<Disk>,
     /// Boot again when the guest resets the machine.
     pub reboot: bool,
     /// Offer the debug console at port 0xe9, whose characters go there.
@@ -173,6 +177,7 @@ impl Default for Configuration {
             entropy: false,
             network: None,
             preparation: Preparation::default(),
+            disks: Vec::new(),
             reboot: false,
             debug_console: None,
             debug_exit: false,

@@ -26,6 +26,7 @@ mod configuration;
 mod control;
 mod convert;
 mod device_memory;
+pub mod disk;
 mod helpers;
 mod idle;
 mod io_thread;

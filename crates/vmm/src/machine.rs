@@ -14,6 +14,7 @@ use crate::clock::HostClock;
 use crate::configuration::{Configuration, Contents, Error, MAX_PROCESSORS, Outcome};
 use crate::control::Control;
 use crate::device_memory::DeviceMemory;
+use crate::disk::workers::Workers;
 use crate::io_thread::IoThread;
 use crate::processor::Processor;
 use crate::run::{Runner, Wakers};
@@ -56,6 +57,7 @@ impl Questions {
 pub struct Machine {
     /// The devices' threads, which end before what they use.
     _devices: Vec<IoThread>,
+    _disks: Vec<Workers>,
     runner: Runner<Vcpu>,
     memory: GuestMemory,
     configuration: Configuration,
@@ -102,10 +104,12 @@ impl Machine {
         let mut platform = new_platform(&configuration, &device_memory, &clock, &wakers)?;
         let lines = crate::line::plug_in(&mut platform, &mut configuration, &device_memory)?;
         let devices = crate::virtio::plug_in(&mut platform, &mut configuration, &device_memory)?;
+        let disks =
+            crate::virtio::plug_in_disks(&mut platform, &mut configuration, &device_memory)?;
         let mut runner = Runner::new(cpus, platform, lines, clock, wakers)?;
         runner.reporter = configuration.reporter.clone();
         let began = cpu::time_stamp();
-        Ok(Self { _devices: devices, runner, memory, configuration, began })
+        Ok(Self { _devices: devices, _disks: disks, runner, memory, configuration, began })
     }
 
     /// Something that ends the machine.

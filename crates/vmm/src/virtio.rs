@@ -2,12 +2,14 @@
 
 use std::sync::Arc;
 
+use devices::virtio::block::Block;
 use devices::virtio::entropy::Entropy;
-use devices::virtio::{Device, Transport};
+use devices::virtio::{Device, Doorbell, Shared, Transport};
 use machine::Platform;
 
 use crate::configuration::{Configuration, Error};
 use crate::device_memory::DeviceMemory;
+use crate::disk::workers::{Front, Workers, Workplace};
 use crate::io_thread::{Bell, IoThread};
 
 /// Plug in what the configuration names, in the order of its fields.
@@ -33,6 +35,26 @@ pub(crate) fn plug_in(
     Ok(threads)
 }
 
+/// Plug the disks in, in order.
+///
+/// # Errors
+///
+/// [`Error`] when the bus is full, or a thread cannot be had.
+pub(crate) fn plug_in_disks(
+    platform: &mut Platform,
+    configuration: &mut Configuration,
+    memory: &DeviceMemory,
+) -> Result<Vec<Workers>, Error> {
+    let disks = std::mem::take(&mut configuration.disks).into_iter();
+    let plug_in = |disk| {
+        let place = Workplace::new(disk, memory.clone());
+        let device = Box::new(Block::new(Box::new(Front(Arc::clone(&place)))));
+        let shared = plug_in_device(platform, device, memory, Arc::clone(&place) as _)?;
+        Ok(Workers::start(place, &shared)?)
+    };
+    disks.map(plug_in).collect()
+}
+
 fn plug_in_one(
     platform: &mut Platform,
     name: &str,
@@ -51,9 +73,19 @@ fn plug_in_with(
     bell: Bell,
 ) -> Result<IoThread, Error> {
     let bell = Arc::new(bell);
+    let shared = plug_in_device(platform, device, memory, Arc::clone(&bell) as _)?;
+    Ok(IoThread::start(name, bell, shared)?)
+}
+
+fn plug_in_device(
+    platform: &mut Platform,
+    device: Box<dyn Device>,
+    memory: &DeviceMemory,
+    doorbell: Arc<dyn Doorbell>,
+) -> Result<Arc<Shared>, Error> {
     let (its_memory, sender) = (Arc::new(memory.clone()), platform.message_sender());
-    let transport = Transport::new(device, its_memory, Arc::clone(&bell) as _, sender);
+    let transport = Transport::new(device, its_memory, doorbell, sender);
     let shared = transport.shared();
     transport.plug_into(platform).map_err(|error| Error::Tables(error.to_string()))?;
-    Ok(IoThread::start(name, bell, shared)?)
+    Ok(shared)
 }

@@ -12,8 +12,12 @@ use super::statistics;
 use crate::inspect::Teller;
 use crate::session;
 
-/// How long a guest may take to switch itself off after its command has ended.
+/// How long a guest may take to switch itself off after its command has ended, where all that is lost
+/// otherwise are traces.
 const FINISH_PATIENCE_SECONDS: i64 = 10;
+
+/// The same, while it writes to its disks what it still has in memory.
+const WRITING_PATIENCE_SECONDS: i64 = 300;
 
 /// Why there is no machine.
 #[derive(Debug, thiserror::Error)]
@@ -24,6 +28,12 @@ pub enum Error {
     /// Its thread.
     #[error("cannot start the machine: {0}")]
     Thread(#[from] io::Error),
+    /// The guest does not come to its end.
+    #[error(
+        "the guest has not switched itself off within {WRITING_PATIENCE_SECONDS} seconds after its \
+         command; what it had not written to its disks is lost"
+    )]
+    Unwritten,
     /// A fault of ours.
     #[error("the machine's thread panicked; please report this with the message above")]
     Panicked,
@@ -69,11 +79,22 @@ pub struct Telling {
     pub history: Option<Teller>,
 }
 
+/// Whether the machine's end is waited for after its command's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wait {
+    /// Nothing is lost with it.
+    No,
+    /// Somebody wants to know what it did.
+    ForTraces,
+    /// Its disks are to have everything.
+    UntilWritten,
+}
+
 /// A machine in its thread.
 pub struct Machine {
     thread: JoinHandle<Result<Outcome, Error>>,
     ended: UnixStream,
-    wait: bool,
+    wait: Wait,
     history: Option<Teller>,
     processors: usize,
 }
@@ -81,10 +102,10 @@ pub struct Machine {
 impl Machine {
     /// Builds it and lets it run. Signals must be blocked by now.
     ///
-    /// With `wait`, [`Machine::finish`] waits for its end.
+    /// [`Machine::finish`] waits for its end as `wait` says.
     pub fn start(
         configuration: Configuration,
-        wait: bool,
+        wait: Wait,
         telling: Telling,
     ) -> Result<Machine, Error> {
         let processors = configuration.processors;
@@ -118,12 +139,15 @@ impl Machine {
 
     /// Waits for the end if its traces are wanted, but not forever: the guest may not come to it.
     pub fn finish(self) -> Result<(), Error> {
-        if !self.wait {
-            return Ok(());
-        }
-        let patience = Timespec { tv_sec: FINISH_PATIENCE_SECONDS, tv_nsec: 0 };
+        let seconds = match self.wait {
+            Wait::No => return Ok(()),
+            Wait::ForTraces => FINISH_PATIENCE_SECONDS,
+            Wait::UntilWritten => WRITING_PATIENCE_SECONDS,
+        };
+        let patience = Timespec { tv_sec: seconds, tv_nsec: 0 };
         match poll(&mut [PollFd::new(&self.ended, PollFlags::IN)], Some(&patience)) {
             Ok(count) if count > 0 => self.outcome().map(drop),
+            _ if self.wait == Wait::UntilWritten => Err(Error::Unwritten),
             _ => Ok(()),
         }
     }

@@ -20,11 +20,12 @@ use crate::session::console::Console;
 use crate::session::{self, Ending, Session, Signals};
 use crate::{status, terminal};
 
+pub mod disk;
 mod files;
 mod machine;
 mod statistics;
 
-use self::machine::{Machine, Telling};
+use self::machine::{Machine, Telling, Wait};
 
 /// An ELF file is a test kernel, a small operating system or a vmlinux; it gets no user space of
 /// ours unless that is asked for.
@@ -72,6 +73,9 @@ pub enum Error {
     /// Streams and signals.
     #[error(transparent)]
     Session(#[from] session::Error),
+    /// A disk.
+    #[error(transparent)]
+    Disk(#[from] disk::Error),
     /// The machine.
     #[error(transparent)]
     Machine(#[from] machine::Error),
@@ -116,6 +120,8 @@ fn run_guest(
     let (ours, theirs) = session::Line::pair()?;
     let is_plain = guest.is_plain;
     let mut configuration = guest.configuration(arguments);
+    configuration.disks = arguments.disk.iter().map(disk::open).collect::<Result<_, _>>()?;
+    let keeps_writes = arguments.disk.iter().any(disk::Argument::keeps_writes);
     let inspect::Prepared { inspection, teller } =
         inspect::prepare(&arguments.inspect, &configuration.kernel)?;
     configuration.inspection = inspection;
@@ -123,7 +129,11 @@ fn run_guest(
     let telling = Telling { stats: arguments.stats, history: teller };
     let copy = arguments.console.as_deref().map(create).transpose()?;
     let debug = arguments.debug_console.as_deref().map(create).transpose()?;
-    let wait = arguments.stats || copy.is_some() || debug.is_some();
+    let wait = match keeps_writes {
+        true => Wait::UntilWritten,
+        false if arguments.stats || copy.is_some() || debug.is_some() => Wait::ForTraces,
+        false => Wait::No,
+    };
     configuration.debug_console = debug.map(|file| Sink(Box::new(file)));
     let parameter = network.as_ref().map(|network| network.parameter().to_owned());
     if let Some(network) = network {
@@ -311,6 +321,9 @@ fn drivers(arguments: &Run) -> Vec<&'static str> {
     }
     if net(arguments) != Net::None {
         names.extend(["failover", "net_failover", "virtio_net"]);
+    }
+    if !arguments.disk.is_empty() {
+        names.extend(disk::DRIVERS);
     }
     if names.is_empty() { names } else { [provision::VIRTIO, &names].concat() }
 }

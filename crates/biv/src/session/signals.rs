@@ -41,6 +41,8 @@ impl Signals {
             }
         }
         set.thread_block()?;
+        // A file that may not grow any more is an error of who writes it, not our end.
+        SigSet::from(Signal::SIGXFSZ).thread_block()?;
         let flags = SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC;
         Ok(Signals { descriptor: SignalFd::with_flags(&set, flags)? })
     }

@@ -106,6 +106,7 @@ pub(super) const ALLOWED: &[(c_long, Condition)] = &[
     (libc::SYS_pread64, Any),
     (libc::SYS_pwrite64, Any),
     (libc::SYS_preadv, Any),
+    (libc::SYS_preadv2, Any),
     (libc::SYS_pwritev, Any),
     (libc::SYS_lseek, Any),
     (libc::SYS_close, Any),

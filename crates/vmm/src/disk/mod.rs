@@ -1,0 +1,91 @@
+//! Disks: what keeps a virtio disk's bytes ([`Image`]), and the threads that move them between it and
+//! guest memory ([`workers`]).
+//!
+//! An image is opened by whoever configures the machine, with everything that it refers to: a running
+//! machine opens nothing. It is used by several threads at once.
+
+mod buffers;
+mod overlay;
+mod raw;
+#[cfg(test)]
+mod tests;
+pub(crate) mod workers;
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+
+pub use buffers::Buffers;
+pub use overlay::Overlay;
+pub use raw::{QCOW2_MAGIC, Raw};
+
+/// The unit of a disk's length.
+pub const SECTOR_BYTES: u64 = devices::virtio::block::SECTOR_BYTES;
+
+/// What keeps the bytes of a disk. Ranges are whole sectors inside of it.
+pub trait Image: Send + Sync {
+    /// Its length, in whole sectors.
+    fn bytes(&self) -> u64;
+
+    /// Whether [`Self::zero`] does better than writing zeroes.
+    fn can_discard(&self) -> bool;
+
+    /// Fill guest memory with what is from `at` on.
+    ///
+    /// # Errors
+    ///
+    /// The host's, or that there is no such memory; part of it may have been filled.
+    fn read(&self, at: u64, into: &Buffers<'_>) -> io::Result<()>;
+
+    /// The same without waiting for anything; how many bytes there were so.
+    fn read_at_hand(&self, _at: u64, _into: &Buffers<'_>) -> usize {
+        0
+    }
+
+    /// Write guest memory from `at` on.
+    ///
+    /// # Errors
+    ///
+    /// The host's, or that there is no such memory; part of it may have been written.
+    fn write(&self, at: u64, from: &Buffers<'_>) -> io::Result<()>;
+
+    /// Have all that was written survive the host.
+    ///
+    /// # Errors
+    ///
+    /// The host's.
+    fn flush(&self) -> io::Result<()>;
+
+    /// Zeroes from `at` on; with `unmap`, their room may be given back.
+    ///
+    /// # Errors
+    ///
+    /// The host's.
+    fn zero(&self, at: u64, bytes: u64, unmap: bool) -> io::Result<()>;
+}
+
+/// Says to the user what has gone wrong with a disk, in one line.
+pub type Complain = Arc<dyn Fn(&str) + Send + Sync>;
+
+/// A disk of a machine.
+pub struct Disk {
+    /// What the guest sees as its serial number, of which it is shown 20 bytes.
+    pub serial: String,
+    /// What the user knows it by.
+    pub name: String,
+    /// Its bytes.
+    pub image: Box<dyn Image>,
+    /// Nothing may be written.
+    pub read_only: bool,
+    /// Who hears of failures of the host.
+    pub complain: Complain,
+}
+
+impl fmt::Debug for Disk {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { serial, name, read_only, .. } = self;
+        let mut out = out.debug_struct("Disk");
+        out.field("serial", serial).field("name", name).field("read_only", read_only);
+        out.finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,131 @@
+//! An image that is the disk's bytes and nothing else: a file, or a block device of the host.
+//!
+//! *A guest that writes the beginning of its disk could make another format of it*, which would be
+//! opened as such the next time, with the backing file that it names. So where nobody has said that
+//! the file is raw and it was only taken for that, a first sector that looks like another format is
+//! not written (QEMU does the same). That is checked on a copy, which the guest cannot change after.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::fs::FileExt;
+
+use rustix::fs::FallocateFlags;
+use rustix::io::Errno;
+use vm_memory::{Bytes, GuestAddress};
+
+use super::{Buffers, Image, SECTOR_BYTES};
+
+/// What a qcow2 image starts with (qemu, docs/interop/qcow2.txt).
+pub const QCOW2_MAGIC: [u8; 4] = *b"QFI\xfb";
+
+/// Zeroes are written in pieces of so many bytes.
+static ZEROES: [u8; 64 << 10] = [0; 64 << 10];
+
+/// See above.
+pub struct Raw {
+    file: File,
+    bytes: u64,
+    can_discard: bool,
+    is_guessed: bool,
+}
+
+impl Raw {
+    /// An open file with so many bytes, of which the whole sectors are the disk; `is_guessed` if nobody
+    /// has said that it is raw.
+    #[must_use]
+    pub fn new(file: File, bytes: u64, is_guessed: bool) -> Self {
+        let bytes = bytes - bytes % SECTOR_BYTES;
+        // Behind the end nothing is lost; a block device, which has nothing there, can do it.
+        let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        let tried = rustix::fs::fallocate(&file, hole, bytes.next_multiple_of(1 << 20), 4096);
+        let can_discard = !matches!(tried, Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::BADF));
+        Self { file, bytes, can_discard, is_guessed }
+    }
+
+    /// A first sector that is not to be written; how many bytes of `from` were dealt with otherwise.
+    fn write_first(&self, from: &Buffers<'_>) -> io::Result<usize> {
+        let mut sector = [0; SECTOR_BYTES as usize];
+        let mut filled = 0;
+        for segment in from.part(0, sector.len()).segments() {
+            let part = &mut sector[filled..filled + segment.length as usize];
+            let read = from.memory().read_slice(part, GuestAddress(segment.address));
+            read.map_err(|_| io::ErrorKind::InvalidInput)?;
+            filled += segment.length as usize;
+        }
+        if sector.starts_with(&QCOW2_MAGIC) {
+            let text = "the guest makes a qcow2 image of a disk that was only taken for raw; give \
+                        format=raw if it may";
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, text));
+        }
+        self.file.write_all_at(&sector[..filled], 0)?;
+        Ok(filled)
+    }
+
+    fn write_zeroes(&self, at: u64, bytes: u64) -> io::Result<()> {
+        let mut done = 0;
+        while done < bytes {
+            let now = (bytes - done).min(ZEROES.len() as u64);
+            self.file.write_all_at(&ZEROES[..now as usize], at + done)?;
+            done += now;
+        }
+        Ok(())
+    }
+}
+
+impl Image for Raw {
+    fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    fn can_discard(&self) -> bool {
+        self.can_discard
+    }
+
+    fn read(&self, at: u64, into: &Buffers<'_>) -> io::Result<()> {
+        into.each(|pieces, done| pieces.read_at(self.file.as_fd(), at + done)).map_err(shorter)
+    }
+
+    fn read_at_hand(&self, at: u64, into: &Buffers<'_>) -> usize {
+        let mut all = 0;
+        // Whatever is wrong is found again by who waits for it.
+        let _ = into.each(|pieces, done| {
+            let moved = pieces.read_at_hand(self.file.as_fd(), at + done)?;
+            all = done as usize + moved;
+            Ok(moved)
+        });
+        all
+    }
+
+    fn write(&self, at: u64, from: &Buffers<'_>) -> io::Result<()> {
+        if at == 0 && self.is_guessed {
+            let first = self.write_first(from)?;
+            let rest = from.part(first, from.bytes() - first);
+            return rest
+                .each(|pieces, done| pieces.write_at(self.file.as_fd(), first as u64 + done));
+        }
+        from.each(|pieces, done| pieces.write_at(self.file.as_fd(), at + done))
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        self.file.sync_data()
+    }
+
+    fn zero(&self, at: u64, bytes: u64, unmap: bool) -> io::Result<()> {
+        let how = if unmap { FallocateFlags::PUNCH_HOLE } else { FallocateFlags::ZERO_RANGE };
+        match rustix::fs::fallocate(&self.file, how | FallocateFlags::KEEP_SIZE, at, bytes) {
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => self.write_zeroes(at, bytes),
+            other => Ok(other?),
+        }
+    }
+}
+
+/// Why there is nothing to read inside the disk.
+fn shorter(error: io::Error) -> io::Error {
+    match error.kind() {
+        io::ErrorKind::UnexpectedEof => {
+            io::Error::new(error.kind(), "the file has become shorter while the machine uses it")
+        }
+        _ => error,
+    }
+}

@@ -1,0 +1,273 @@
+//! Disks as the guest and its host see them: what is written stays, whatever happens, and what goes
+//! wrong on the host is said.
+//!
+//! `guest.c` is what some of the machines run.
+
+#![forbid(unsafe_code)]
+
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use whole_machine::modes::{Mode, UserExecution};
+use whole_machine::{in_each_mode, kernels, text};
+
+/// A file system with nothing but the program.
+const ROOT: &str = env!("DISKS_ROOT");
+
+/// For what has nothing to do with how code is executed.
+const MODE: Mode = Mode { execution: UserExecution::Auto, processors: 1 };
+
+const MIB: u64 = 1 << 20;
+
+/// An image, which goes away with this.
+struct Image(PathBuf);
+
+impl Image {
+    fn new(name: &str, bytes: u64) -> Image {
+        let directory = kernels::cache_directory();
+        fs::create_dir_all(&directory).expect("the target directory can be written");
+        let path = directory.join(format!("{name}-{}.img", std::process::id()));
+        let file = File::create(&path).expect("the target directory can be written");
+        file.set_len(bytes).expect("the target directory can be written");
+        Image(path)
+    }
+
+    /// The same, its name made of a mode's.
+    fn in_mode(name: &str, mode: Mode, bytes: u64) -> Image {
+        Image::new(&format!("{name}-{}", mode.options().join("")), bytes)
+    }
+
+    fn path(&self) -> &str {
+        self.0.to_str().expect("the target directory's name is text")
+    }
+
+    fn with(&self, options: &str) -> String {
+        format!("{}{options}", self.path())
+    }
+
+    fn fill(&self, byte: u8) {
+        let bytes = vec![byte; fs::metadata(&self.0).expect("it is there").len() as usize];
+        fs::write(&self.0, bytes).expect("it can be written");
+    }
+
+    fn sector(&self, number: u64) -> [u8; 512] {
+        let mut bytes = [0; 512];
+        let file = File::open(&self.0).expect("it is there");
+        file.read_exact_at(&mut bytes, number * 512).expect("it has so many sectors");
+        bytes
+    }
+}
+
+impl Drop for Image {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+/// An empty directory, likewise.
+struct Directory(PathBuf);
+
+impl Directory {
+    fn new(name: &str) -> Directory {
+        let path = kernels::cache_directory().join(format!("{name}-{}", std::process::id()));
+        fs::create_dir_all(&path).expect("the target directory can be written");
+        Directory(path)
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn probe(mode: Mode, image: &Image, words: &[&str]) -> Output {
+    let words = [&["/probe"], words].concat();
+    mode.in_machine(&["--disk", image.path(), "--root", ROOT], &words)
+}
+
+fn what_is_written_is_in_the_file_and_what_is_in_the_file_is_read(mode: Mode) {
+    let image = Image::in_mode("both-ways", mode, 16 * MIB);
+    image.fill(0x41);
+    let script = "cat /sys/block/vda/size; dd if=/dev/vda bs=512 skip=20000 count=1 2>/dev/null; \
+        yes BBBBBBB | dd of=/dev/vda bs=4096 seek=100 count=1000 conv=notrunc 2>/dev/null; \
+        blkdiscard -o 8192 -l 4096 /dev/vda";
+    let said = mode.shell(&["--disk", image.path()], script);
+    assert_eq!(said, format!("32768\n{}", "A".repeat(512)));
+    assert_eq!(image.sector(799), [0x41; 512]);
+    assert!(image.sector(800).starts_with(b"BBBBBBB\n") && image.sector(8799).ends_with(b"BBB\n"));
+    assert_eq!(image.sector(8800), [0x41; 512]);
+    assert_eq!([15, 16, 23, 24].map(|n| image.sector(n)[0]), [0x41, 0, 0, 0x41]);
+}
+
+fn what_is_written_by_several_threads_at_once_is_read_again(mode: Mode) {
+    let image = Image::in_mode("threads", mode, 32 * MIB);
+    let output = probe(mode, &image, &["verify", "8", "300"]);
+    let said = format!("{}{}", text(&output.stdout), text(&output.stderr));
+    assert_eq!((output.status.code(), said.as_str()), (Some(0), "done\n"));
+}
+
+fn code_that_a_device_has_written_over_does_not_run_any_more(mode: Mode) {
+    let image = Image::in_mode("code", mode, MIB);
+    let output = probe(mode, &image, &["run", "200"]);
+    let said = format!("{}{}", text(&output.stdout), text(&output.stderr));
+    assert_eq!((output.status.code(), said.as_str()), (Some(0), "done\n"));
+}
+
+in_each_mode!(
+    what_is_written_is_in_the_file_and_what_is_in_the_file_is_read,
+    what_is_written_by_several_threads_at_once_is_read_again,
+    code_that_a_device_has_written_over_does_not_run_any_more,
+);
+
+#[test]
+fn disks_have_their_order_their_names_and_their_rights() {
+    let (first, second) = (Image::new("first", 8 * MIB), Image::new("second", 4 * MIB + 100));
+    let script = "cat /sys/block/vda/serial; echo; cat /sys/block/vda/ro /sys/block/vdb/ro; \
+        cat /sys/block/vdb/size /sys/block/vda/queue/logical_block_size; \
+        dd if=/dev/zero of=/dev/vdb count=1 2>/dev/null || echo refused";
+    let (one, two) = (first.with(""), second.with(",ro"));
+    let said = MODE.shell(&["--disk", &one, "--disk", &two], script);
+    let name = Path::new(first.path()).file_name().and_then(|name| name.to_str());
+    let name: String = name.expect("it has a name").chars().take(20).collect();
+    assert_eq!(said, format!("{name}\n0\n1\n8192\n512\nrefused\n"));
+}
+
+#[test]
+fn a_snapshot_vanishes_with_its_machine() {
+    let image = Image::new("snapshot", 8 * MIB);
+    image.fill(0x41);
+    let script = "yes | dd of=/dev/vda bs=4096 seek=1 count=8 conv=fsync 2>/dev/null; \
+        blkdiscard -o 65536 -l 4096 /dev/vda; echo 3 > /proc/sys/vm/drop_caches; \
+        for at in 4095 4096 36863 36864 65535 65536; do \
+            dd if=/dev/vda bs=1 skip=$at count=1 2>/dev/null | od -An -tx1; done";
+    let said = MODE.shell(&["--disk", &image.with(",snapshot")], script);
+    assert_eq!(said, " 41\n 79\n 0a\n 41\n 41\n 00\n");
+    let all = fs::read(&image.0).expect("it is there");
+    assert!(all.iter().all(|byte| *byte == 0x41));
+}
+
+#[test]
+fn what_was_committed_survives_a_killed_machine() {
+    for round in 1..=3_u64 {
+        let image = Image::new(&format!("killed-{round}"), 200 * MIB);
+        let mut child = MODE
+            .run(&[
+                "--disk",
+                image.path(),
+                "--root",
+                ROOT,
+                "--timeout",
+                "60",
+                "--",
+                "/probe",
+                "commit",
+            ])
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("biv can be started");
+        let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines();
+        let wanted = 40 * round;
+        let mut last = 0;
+        while last < wanted {
+            let line = lines.next().and_then(Result::ok);
+            last = line.and_then(|line| line.parse().ok()).expect("it counts its records");
+        }
+        child.kill().expect("it runs");
+        let _ = child.wait();
+        // What it had said by then.
+        let said = lines.map_while(Result::ok).filter_map(|line| line.parse().ok());
+        let last = said.last().unwrap_or(last);
+        for n in 1..=last {
+            for half in 0..2 {
+                let record = format!("record {n} half {half}\0");
+                let found = image.sector(2 * n + half * 100_000);
+                assert!(found.starts_with(record.as_bytes()), "{record} of {last} is lost");
+            }
+        }
+    }
+}
+
+/// The guest gets an error, `biv` says why, and the machine goes on.
+fn check_trouble(mut biv: Command, image: &Image, meanwhile: impl FnOnce(&Image), reason: &str) {
+    let mut child = biv
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("biv can be started");
+    let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines();
+    let mut next = || lines.next().and_then(Result::ok).unwrap_or_default();
+    assert_eq!(next(), "up");
+    meanwhile(image);
+    drop(child.stdin.take());
+    assert_eq!([next(), next()], ["Input/output error", "goes on"]);
+    let output = child.wait_with_output().expect("it ends");
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    let complaints: Vec<_> = said.lines().filter(|line| line.starts_with("biv: disk")).collect();
+    assert!((1..=2).contains(&complaints.len()), "{said}");
+    assert!(complaints[0].contains(reason) && complaints[0].contains(image.path()), "{said}");
+}
+
+#[test]
+fn an_image_that_is_cut_while_it_is_used_is_an_error_for_the_guest() {
+    let image = Image::new("cut", 16 * MIB);
+    let script = "echo up; cat; \
+        dd if=/dev/vda of=/dev/null bs=4096 skip=4000 count=10 2>&1 | grep -o 'Input/output error'; \
+        dd if=/dev/vda of=/dev/null bs=4096 count=1 2>/dev/null && echo goes on";
+    let biv = MODE.run_in_time(&["--disk", image.path(), "--", "sh", "-c", script]);
+    let cut = |image: &Image| {
+        let file = File::options().write(true).open(&image.0).expect("it is there");
+        file.set_len(MIB).expect("it can be cut");
+    };
+    check_trouble(biv, &image, cut, "shorter");
+}
+
+#[test]
+fn a_host_that_is_full_is_an_error_for_the_guest() {
+    let small = Directory::new("small");
+    let image = Image(small.0.join("full.img"));
+    let script = "echo up; cat; \
+        dd if=/dev/zero of=/dev/vda bs=4096 count=2000 conv=fsync 2>&1 \
+            | grep -o 'Input/output error'; \
+        blkdiscard /dev/vda; \
+        dd if=/dev/zero of=/dev/vda bs=4096 count=1 conv=fsync 2>/dev/null && echo goes on";
+    let inner = MODE.run_in_time(&["--disk", image.path(), "--", "sh", "-c", script]);
+    // Of all that it sees, only the image is in a file system that is small.
+    let prepare = "mount -t tmpfs -o size=4m none \"$1\" && truncate -s 16M \"$2\" && shift 2 && \
+        exec \"$@\"";
+    let mut biv = Command::new("unshare");
+    biv.args(["--user", "--map-root-user", "--mount", "--", "sh", "-c", prepare, "sh"]);
+    biv.args([small.0.as_os_str(), image.0.as_os_str()]);
+    biv.arg(inner.get_program()).args(inner.get_args());
+    check_trouble(biv, &image, |_| (), "No space left");
+}
+
+#[test]
+fn what_is_no_disk_is_refused_in_words_that_help() {
+    let image = Image::new("refused", MIB);
+    let check = |disk: &str, expected: &str| {
+        let output = MODE.in_machine(&["--disk", disk], &["true"]);
+        let said = text(&output.stderr);
+        assert_eq!((output.status.code(), said.lines().count()), (Some(125), 1), "{said}");
+        assert!(said.contains(expected), "{said}");
+    };
+    check("/no/such/file", "No such file");
+    check(ROOT, "directory");
+    check("/dev/null", "neither a file nor a block device");
+    let mut holder = MODE.run_in_time(&["--disk", image.path(), "--", "sh", "-c", "echo up; cat"]);
+    let holder = holder.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+    let mut holder = holder.expect("biv can be started");
+    let mut line = String::new();
+    let stdout = holder.stdout.take().expect("piped");
+    BufReader::new(stdout).read_line(&mut line).expect("it comes up");
+    check(image.path(), "another machine uses it");
+    check(&image.with(",ro"), "another machine uses it");
+    drop(holder.stdin.take());
+    let _ = holder.wait();
+}
