@@ -82,6 +82,7 @@ fn a_guest_that_powers_off_reboots_or_panics_is_told_apart(mode: Mode) {
         ("echo c > /proc/sysrq-trigger", vec!["--no-reboot", "--append", "panic=-1"]),
     ];
     for (script, options) in cases {
+        let options = [&["--busybox"], &options[..]].concat();
         let output = mode.in_machine(&options, &["sh", "-c", script]);
         let code = output.status.code();
         assert!(code.is_some_and(|code| code != 0 && code != 124), "{script}: {code:?}");

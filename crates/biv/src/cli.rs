@@ -7,6 +7,7 @@ use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 
 use crate::network::{Net, Published};
+use crate::run::directories::Volume;
 use crate::run::disk;
 use crate::{inspect, size, status};
 
@@ -31,6 +32,9 @@ pub enum Verb {
     Doctor(Doctor),
     /// Find faults of Bivouac itself
     Debug(Debug),
+    /// Serve files to a machine; biv starts this itself
+    #[command(hide = true)]
+    ServeFiles(ServeFiles),
     /// Print a completion script for a shell
     Completions(Completions),
     /// Print the man page, or write one for each verb into a directory
@@ -77,7 +81,8 @@ pub struct Run {
         value_parser = clap::value_parser!(u8).range(1..=vmm::MAX_PROCESSORS as i64))]
     pub cpus: u8,
 
-    /// Use the contents of DIR as the guest's file system, in memory
+    /// Use DIR as the guest's file system; what is written there stays in memory, unless --root-rw is
+    /// given [default: /, with the current directory writable]
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub root: Option<PathBuf>,
 
@@ -87,6 +92,18 @@ pub struct Run {
     #[arg(long, value_name = "FILE[,ro][,snapshot]", value_hint = ValueHint::FilePath,
         value_parser = OsStringValueParser::new().try_map(disk::parse_owned))]
     pub disk: Vec<disk::Argument>,
+
+    /// Let the guest write to the directory that --root names
+    #[arg(long, requires = "root")]
+    pub root_rw: bool,
+
+    /// Show the directory HOST in the guest at GUEST, writable unless ":ro" is added; may be repeated
+    #[arg(long, value_name = "HOST:GUEST[:ro]")]
+    pub volume: Vec<Volume>,
+
+    /// Use a small file system with nothing but busybox, in memory
+    #[arg(long, conflicts_with_all = ["root", "initrd"])]
+    pub busybox: bool,
 
     /// Give the machine an entropy device (virtio), which gives the host's randomness
     #[arg(long)]
@@ -192,6 +209,14 @@ impl From<UserExec> for vmm::UserExecution {
             UserExec::Auto => Self::Auto,
         }
     }
+}
+
+/// Serve files to a machine, which is at the other end of standard input.
+#[derive(Debug, Args)]
+pub struct ServeFiles {
+    /// Make any system call
+    #[arg(long)]
+    pub no_seccomp: bool,
 }
 
 /// Say what this host offers and what Bivouac uses of it.

@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 use std::io::{self, Write};
+use std::os::fd::AsFd;
 use std::process::ExitCode;
 
 use biv::cli::{Cli, Verb};
@@ -31,6 +32,7 @@ fn main() -> ExitCode {
             Ok(status) => return ExitCode::from(status),
             Err(error) => Err(error.to_string()),
         },
+        Verb::ServeFiles(arguments) => serve_files(!arguments.no_seccomp),
         Verb::Completions(arguments) => unless_closed(completions::completions(arguments)),
         Verb::Man(arguments) => unless_closed(man::man(arguments)),
     };
@@ -42,6 +44,11 @@ fn main() -> ExitCode {
             ExitCode::from(status::FAILURE)
         }
     }
+}
+
+fn serve_files(confined: bool) -> Result<(), String> {
+    let control = io::stdin().as_fd().try_clone_to_owned().map_err(|error| error.to_string())?;
+    files::server::serve(&control, confined).map_err(|error| error.to_string())
 }
 
 /// A reader that has seen enough is no failure.

@@ -56,7 +56,11 @@ impl Host {
     fn command_with(&self, options: &[&str]) -> Command {
         let path = std::env::var("PATH").unwrap_or_default();
         let mut biv = Command::new(env!("CARGO_BIN_EXE_biv"));
-        biv.arg("run").args(options).args(["--", "true"]).env_clear().stdin(Stdio::null());
+        biv.args(["run", "--busybox"])
+            .args(options)
+            .args(["--", "true"])
+            .env_clear()
+            .stdin(Stdio::null());
         biv.env("HOME", &self.home);
         biv.env("PATH", format!("{}:{path}", self.home.join("tools").display()));
         biv

@@ -205,6 +205,33 @@ impl GuestMemory {
     }
 }
 
+/// Map the memory of another process's guest, whose file this is: (guest-physical address, bytes, offset in
+/// the file), in rising order.
+///
+/// # Errors
+///
+/// [`Error`] when the regions make no sense, the file has not all of them or could shrink, or it
+/// cannot be mapped.
+pub fn attach(file: File, regions: &[(u64, u64, u64)]) -> Result<GuestMemoryMmap, Error> {
+    let ranges: Vec<_> = regions.iter().map(|&(start, size, _)| (start, size)).collect();
+    check_ranges(&ranges)?;
+    let seals = rustix::fs::fcntl_get_seals(&file);
+    let length = file.metadata().map_err(|error| host("look at the memory file", error))?.len();
+    let is_sealed = seals.is_ok_and(|seals| seals.contains(SealFlags::SHRINK));
+    let file = Arc::new(file);
+    let map = |&(start, size, offset): &(u64, u64, u64)| {
+        let is_there = offset.checked_add(size).is_some_and(|end| end <= length);
+        if !is_sealed || !is_there {
+            let complaint = "is not in the file, or may not stay there";
+            return Err(Error::Region { start, size, complaint });
+        }
+        map_region(&file, (start, size), offset)
+    };
+    let regions: Result<Vec<_>, _> = regions.iter().map(map).collect();
+    GuestMemoryMmap::from_regions(regions?)
+        .map_err(|error| host("arrange the regions", io::Error::other(error)))
+}
+
 fn host(action: &'static str, source: impl Into<io::Error>) -> Error {
     Error::Host { action, source: source.into() }
 }

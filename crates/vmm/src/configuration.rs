@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::disk::Disk;
+use crate::file_server::SharedDirectories;
 
 /// The bytes of a file, wherever they are. Clones share them.
 #[derive(Clone)]
@@ -139,6 +140,8 @@ pub struct Configuration {
     pub preparation: Preparation,
     /// Virtio disks.
     pub disks: Vec<Disk>,
+    /// Offer these directories of the host's, each through a virtio file system device.
+    pub directories: Option<SharedDirectories>,
     /// Boot again when the guest resets the machine.
     pub reboot: bool,
     /// Offer the debug console at port 0xe9, whose characters go there.
@@ -178,6 +181,7 @@ impl Default for Configuration {
             network: None,
             preparation: Preparation::default(),
             disks: Vec::new(),
+            directories: None,
             reboot: false,
             debug_console: None,
             debug_exit: false,

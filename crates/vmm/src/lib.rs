@@ -27,6 +27,7 @@ mod control;
 mod convert;
 mod device_memory;
 pub mod disk;
+mod file_server;
 mod helpers;
 mod idle;
 mod io_thread;
@@ -50,6 +51,7 @@ pub use configuration::{
     Configuration, Contents, Error, Line, MAX_PROCESSORS, Module, Outcome, Preparation, Report,
     Reporter, Sink,
 };
+pub use file_server::{SharedDirectories, SharedDirectory};
 pub use helpers::cost_of_a_stop;
 pub use machine::{Machine, Questions, Stop};
 pub use network::{CableEnd, Network};

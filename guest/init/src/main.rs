@@ -16,6 +16,7 @@
 mod command;
 mod network;
 mod reaper;
+mod root;
 mod service;
 mod system;
 #[cfg(test)]
@@ -39,11 +40,12 @@ fn main() -> ExitCode {
         eprintln!("init: this is the first process of a guest of biv; it runs nowhere else");
         return ExitCode::from(125);
     }
-    let trouble = system::prepare();
+    let (trouble, is_lost) = system::prepare();
     for line in &trouble {
         eprintln!("init: {line}");
     }
     let outcome = match system::kernel_parameter(CHANNEL_PARAMETER) {
+        _ if is_lost => Err(std::io::Error::other("there is no root file system")),
         Some(device) => service::run(&device),
         None => Err(std::io::Error::other(NO_CHANNEL)),
     };

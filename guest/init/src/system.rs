@@ -5,6 +5,7 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
+use crate::root;
 use rustix::mount::{MountFlags, mount};
 use rustix::system::{RebootCommand, reboot};
 
@@ -29,39 +30,51 @@ const LINKS: &[(&str, &str)] = &[
     ("pts/ptmx", "/dev/ptmx"),
 ];
 
-/// Prepares the system; returns what could not be done, for the console. None of it is fatal: a
-/// command that needs what is missing will say so itself.
-pub fn prepare() -> Vec<String> {
+/// Prepares the system; returns what could not be done, for the console, and whether it is lost with
+/// that. Only without its root it is: a command that needs what else is missing will say so itself.
+pub fn prepare() -> (Vec<String>, bool) {
     let mut trouble = Vec::new();
     let mut note = |what: &str, result: io::Result<()>| {
         if let Err(error) = result {
             trouble.push(format!("{what}: {error}"));
         }
     };
+    note("drivers", load_drivers());
+    let (volumes, is_shared) = match root::enter() {
+        Ok(found) => found,
+        Err(error) => {
+            note("root", Err(error));
+            return (trouble, true);
+        }
+    };
     for (kind, place, options) in MOUNTS {
-        note(place, mount_one(kind, place, options));
+        // What is at run time in the directory's own system is not in this one.
+        let is_ours = is_shared && *place == "/run";
+        note(place, mount_one(kind, place, options, is_ours));
+    }
+    for volume in &volumes {
+        note(&String::from_utf8_lossy(&volume.place), root::mount_volume(volume));
     }
     for (target, link) in LINKS {
         if fs::symlink_metadata(link).is_err() {
             note(link, std::os::unix::fs::symlink(target, link));
         }
     }
-    note("drivers", load_drivers());
     note("network", crate::network::bring_up());
     if let Ok(name) = fs::read_to_string("/etc/hostname") {
         note("hostname", lift(rustix::system::sethostname(name.trim().as_bytes())));
     }
-    trouble
+    (trouble, false)
 }
 
-fn lift(result: rustix::io::Result<()>) -> io::Result<()> {
+pub(crate) fn lift(result: rustix::io::Result<()>) -> io::Result<()> {
     result.map_err(io::Error::from)
 }
 
-fn mount_one(kind: &str, place: &str, options: &std::ffi::CStr) -> io::Result<()> {
+fn mount_one(kind: &str, place: &str, options: &std::ffi::CStr, always: bool) -> io::Result<()> {
     if !Path::new(place).is_dir() {
         fs::create_dir_all(place)?;
-    } else if kind == "tmpfs" && fs::read_dir(place)?.next().is_some() {
+    } else if kind == "tmpfs" && !always && fs::read_dir(place)?.next().is_some() {
         // The image brought files to this place, which a mount would hide.
         return Ok(());
     }

@@ -28,6 +28,7 @@
 #![forbid(unsafe_code)]
 
 mod frame;
+pub mod mounts;
 mod order;
 mod window;
 

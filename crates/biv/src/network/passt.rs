@@ -101,8 +101,8 @@ impl Starting {
 
 /// Its reason: the last that it said, of its own matters.
 fn last_line(said: &str) -> Option<String> {
-    let lines = said.lines().map(str::trim).filter(|line| !line.is_empty());
-    lines.filter(|line| !line.contains("syslog")).last().map(str::to_owned)
+    let mut lines = said.lines().map(str::trim).filter(|line| !line.is_empty());
+    lines.rfind(|line| !line.contains("syslog")).map(str::to_owned)
 }
 
 #[cfg(test)]

@@ -188,7 +188,11 @@ impl Guest {
     }
 
     fn missing(&self, needed: &[Part]) -> Vec<Part> {
-        needed.iter().copied().filter(|part| !self.path(*part).exists()).collect()
+        let is_there = |part: &Part| match part {
+            Part::Drivers => package::has_all_drivers(&self.cache.join(part.directory())),
+            _ => self.path(*part).exists(),
+        };
+        needed.iter().copied().filter(|part| !is_there(part)).collect()
     }
 
     fn path(&self, part: Part) -> PathBuf {

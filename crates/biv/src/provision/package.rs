@@ -14,10 +14,11 @@ pub const APPLETS: &str = "applets";
 pub const DRIVERS: &str = "drivers";
 
 /// Which. A kernel that has one built in has no module of it.
-const DRIVER_NAMES: [&str; 18] = [
+const DRIVER_NAMES: [&str; 19] = [
     "fuse",
     "failover",
     "net_failover",
+    "overlay",
     "virtio",
     "virtio-rng",
     "virtio_balloon",
@@ -34,6 +35,19 @@ const DRIVER_NAMES: [&str; 18] = [
     "vsock",
     "vsock_diag",
 ];
+
+/// The file beside the drivers that says which were looked for.
+const DRIVERS_LIST: &str = "drivers.list";
+
+fn drivers_list() -> String {
+    DRIVER_NAMES.join("\n")
+}
+
+/// Whether all drivers that we know of have been looked for in what was unpacked there: an older biv knew
+/// fewer.
+pub fn has_all_drivers(directory: &Path) -> bool {
+    fs::read_to_string(directory.join(DRIVERS_LIST)).is_ok_and(|list| list == drivers_list())
+}
 
 /// Why a package is of no use.
 #[derive(Debug, thiserror::Error)]
@@ -70,6 +84,8 @@ pub fn unpack_kernel(package: &Path, into: &Path) -> Result<(), Error> {
     let drivers = into.join(DRIVERS);
     fs::create_dir(&drivers).map_err(|error| Error::Io { path: drivers.clone(), error })?;
     let mut found = false;
+    let list = into.join(DRIVERS_LIST);
+    fs::write(&list, drivers_list()).map_err(|error| Error::Io { path: list.clone(), error })?;
     each_entry(package, |path, entry| {
         if path.starts_with(IMAGE.as_bytes()) {
             found = true;

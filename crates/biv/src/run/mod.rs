@@ -20,11 +20,13 @@ use crate::session::console::Console;
 use crate::session::{self, Ending, Session, Signals};
 use crate::{status, terminal};
 
+pub mod directories;
 pub mod disk;
 mod files;
 mod machine;
 mod statistics;
 
+use self::directories::Directories;
 use self::machine::{Machine, Telling, Wait};
 
 /// An ELF file is a test kernel, a small operating system or a vmlinux; it gets no user space of
@@ -119,7 +121,8 @@ fn run_guest(
     let deadline = arguments.timeout.and_then(|timeout| Instant::now().checked_add(timeout));
     let (ours, theirs) = session::Line::pair()?;
     let is_plain = guest.is_plain;
-    let mut configuration = guest.configuration(arguments);
+    let order = order(arguments, &guest.directories);
+    let mut configuration = guest.configuration(arguments)?;
     configuration.disks = arguments.disk.iter().map(disk::open).collect::<Result<_, _>>()?;
     let keeps_writes = arguments.disk.iter().any(disk::Argument::keeps_writes);
     let inspect::Prepared { inspection, teller } =
@@ -149,7 +152,6 @@ fn run_guest(
         let machine = Machine::start(configuration, wait, telling)?;
         converse(Console::new(ours)?, machine, deadline, terminal::is_interactive(), signals)
     } else {
-        let order = order(arguments);
         let rdinit = format!("rdinit={}", initramfs::INIT);
         let quiet = if arguments.verbose == 0 && copy.is_none() { "quiet" } else { "" };
         // A panic resets the guest at once, and its command is lost with it.
@@ -242,6 +244,7 @@ struct GuestFiles {
     kernel_path: PathBuf,
     modules: Vec<Module>,
     is_plain: bool,
+    directories: Directories,
 }
 
 /// What the machine is connected to, said or not.
@@ -255,7 +258,16 @@ impl GuestFiles {
         let given = arguments.kernel.as_deref().map(files::read_kernel).transpose()?;
         let is_elf = given.as_ref().is_some_and(|kernel| kernel.starts_with(ELF_MAGIC));
         let is_plain = !wants_init && (arguments.initrd.is_some() || is_elf);
-        let needs_busybox = !is_plain && arguments.initrd.is_none() && arguments.root.is_none();
+        // A kernel of the user's may have no virtio-fs, and its modules are not at hand.
+        let is_packed = is_plain || given.is_some() || arguments.initrd.is_some();
+        let is_shared = !is_packed && !arguments.busybox;
+        let directories = if is_plain {
+            Directories::default()
+        } else {
+            Directories::open(arguments, is_shared)?
+        };
+        let needs_busybox =
+            !is_plain && !is_shared && arguments.initrd.is_none() && arguments.root.is_none();
         // What the user named is looked at before anything is downloaded.
         let memory = arguments.mem;
         let initrd = |path: &Path| files::read_module(path, memory, String::new());
@@ -263,6 +275,7 @@ impl GuestFiles {
             (Some(list), _) if is_plain && is_elf => files::read_modules(list, memory)?,
             (Some(path), _) if is_plain => vec![initrd(path)?],
             (Some(path), _) => vec![initrd(path)?, module(initramfs::only_init()?)],
+            (None, _) if is_shared => vec![module(initramfs::only_init()?)],
             (None, Some(root)) => vec![module(initramfs::from_directory(root, memory)?)],
             (None, None) => Vec::new(),
         };
@@ -270,7 +283,8 @@ impl GuestFiles {
         if given.is_none() {
             needed.push(Part::Kernel);
         }
-        let drivers = if is_plain || given.is_some() { Vec::new() } else { drivers(arguments) };
+        let drivers =
+            if is_plain || given.is_some() { Vec::new() } else { drivers(arguments, &directories) };
         if !drivers.is_empty() {
             needed.push(Part::Drivers);
         }
@@ -285,14 +299,18 @@ impl GuestFiles {
         if !drivers.is_empty() {
             modules.push(module(initramfs::only_drivers(&guest.drivers(&drivers)?)?));
         }
+        if !directories.is_empty() {
+            modules.push(module(initramfs::only_mounts(&directories.list())?));
+        }
         let kernel_path = arguments.kernel.clone().unwrap_or_else(|| guest.kernel());
         let kernel = given.map_or_else(|| files::read_kernel(&kernel_path), Ok)?;
-        Ok(GuestFiles { kernel, kernel_path, modules, is_plain })
+        Ok(GuestFiles { kernel, kernel_path, modules, is_plain, directories })
     }
 
     /// A machine of these; command line, console, channel and reboot policy are the caller's.
-    fn configuration(self, arguments: &Run) -> Configuration {
-        Configuration {
+    fn configuration(self, arguments: &Run) -> Result<Configuration, Error> {
+        Ok(Configuration {
+            directories: self.directories.serve(!arguments.no_seccomp)?,
             kernel: self.kernel,
             kernel_name: self.kernel_path.to_string_lossy().into_owned(),
             modules: self.modules,
@@ -308,14 +326,17 @@ impl GuestFiles {
             count_interpreted: arguments.stats,
             confine: !arguments.no_seccomp,
             ..Configuration::default()
-        }
+        })
     }
 }
 
 /// The modules that the default kernel needs for the machine's devices, in the order in which they are
 /// to be loaded.
-fn drivers(arguments: &Run) -> Vec<&'static str> {
+fn drivers(arguments: &Run, directories: &Directories) -> Vec<&'static str> {
     let mut names = Vec::new();
+    if !directories.is_empty() {
+        names.extend(directories::DRIVERS);
+    }
     if arguments.entropy {
         names.push("virtio-rng");
     }
@@ -337,10 +358,13 @@ fn create(path: &Path) -> Result<File, Error> {
 }
 
 /// What the guest's init is to run.
-fn order(arguments: &Run) -> Order {
+fn order(arguments: &Run, directories: &Directories) -> Order {
     let is_shell = arguments.command.is_empty();
     let on_terminal = arguments.tty || (is_shell && terminal::is_interactive());
-    let mut environment = vec![PATH.to_vec(), b"HOME=/root".to_vec()];
+    let mut environment = match directories.is_the_host {
+        true => directories::environment(),
+        false => vec![PATH.to_vec(), b"HOME=/root".to_vec()],
+    };
     if on_terminal {
         let kind = std::env::var_os("TERM").unwrap_or_else(|| OsString::from("linux"));
         environment.push([b"TERM=", kind.as_bytes()].concat());
@@ -353,7 +377,10 @@ fn order(arguments: &Run) -> Order {
     Order {
         arguments: command,
         environment,
-        directory: b"/".to_vec(),
+        directory: directories
+            .working_directory
+            .as_ref()
+            .map_or_else(|| b"/".to_vec(), |path| path.as_os_str().as_bytes().to_vec()),
         terminal: on_terminal.then(terminal::size),
     }
 }

@@ -27,6 +27,7 @@
 
 pub mod block;
 pub mod entropy;
+pub mod file_system;
 pub mod network;
 mod queue;
 #[cfg(test)]

@@ -14,11 +14,13 @@
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use libc::c_long;
 use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen as Length, SeccompCmpOp as Compare,
     SeccompCondition, SeccompFilter, SeccompRule, TargetArch,
 };
 
+mod files;
 mod table;
 
 use table::{ABSENT, ALLOWED, Condition};
@@ -54,11 +56,25 @@ static CONFINED: AtomicBool = AtomicBool::new(false);
 ///
 /// [`Error`] when the host refuses; then some of it may be in force.
 pub fn confine() -> Result<(), Error> {
+    confine_with(&[])
+}
+
+/// Confine this process, which serves files, likewise.
+///
+/// # Errors
+///
+/// As [`confine`].
+pub fn confine_file_server() -> Result<(), Error> {
+    confine_with(files::ALLOWED)
+}
+
+/// Confine this process to what a machine needs, and `more`.
+fn confine_with(more: &[(c_long, Condition)]) -> Result<(), Error> {
     if CONFINED.swap(true, Ordering::SeqCst) {
         return Ok(());
     }
     report_refusals()?;
-    let (absent, refused) = programs()?;
+    let (absent, refused) = programs(more)?;
     // SAFETY: a number and flags; nothing is given up that this process uses.
     if unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) } != 0 {
         return Err(Error::Install(io::Error::last_os_error()));
@@ -83,8 +99,10 @@ pub fn probe() -> io::Result<()> {
 
 /// The two filters: what is said to be absent, and what is refused. The kernel runs both and takes
 /// the stricter answer.
-fn programs() -> Result<(BpfProgram, BpfProgram), Error> {
-    let absent = ABSENT.iter().map(|&call| (call, Vec::new())).collect();
+fn programs(more: &[(c_long, Condition)]) -> Result<(BpfProgram, BpfProgram), Error> {
+    let is_more = |call| more.iter().any(|&(allowed, _)| allowed == call);
+    let absent = ABSENT.iter().filter(|&&call| !is_more(call));
+    let absent = absent.map(|&call| (call, Vec::new())).collect();
     let absent = SeccompFilter::new(
         absent,
         SeccompAction::Allow,
@@ -92,10 +110,10 @@ fn programs() -> Result<(BpfProgram, BpfProgram), Error> {
         TargetArch::x86_64,
     )?;
     let mut allowed = std::collections::BTreeMap::new();
-    for &(call, condition) in ALLOWED {
+    allowed.extend(ABSENT.iter().map(|&call| (call, Vec::new())));
+    for &(call, condition) in ALLOWED.iter().chain(more) {
         allowed.insert(call, rules(condition)?);
     }
-    allowed.extend(ABSENT.iter().map(|&call| (call, Vec::new())));
     let (otherwise, here) = (SeccompAction::Trap, SeccompAction::Allow);
     let refused = SeccompFilter::new(allowed, otherwise, here, TargetArch::x86_64)?;
     Ok((absent.try_into()?, refused.try_into()?))
@@ -249,18 +267,23 @@ mod tests {
 
     #[test]
     fn no_call_is_in_the_table_twice() {
-        let calls = ALLOWED.iter().map(|&(call, _)| call).chain(ABSENT.iter().copied());
-        let mut calls: Vec<_> = calls.collect();
-        let count = calls.len();
-        calls.sort_unstable();
-        calls.dedup();
-        assert_eq!(calls.len(), count);
+        let numbers = |list: &[(c_long, Condition)]| list.iter().map(|&(call, _)| call).collect();
+        let machine: Vec<_> = numbers(ALLOWED);
+        let files: Vec<_> = numbers(files::ALLOWED);
+        for mut calls in [[&machine[..], ABSENT].concat(), [machine, files].concat()] {
+            let count = calls.len();
+            calls.sort_unstable();
+            calls.dedup();
+            assert_eq!(calls.len(), count);
+        }
     }
 
     #[test]
     fn the_filters_are_within_the_kernels_limit() {
-        let (absent, refused) = programs().unwrap();
-        // BPF_MAXINSNS (linux/bpf_common.h).
-        assert!(absent.len() < 4096 && refused.len() < 4096, "{}", refused.len());
+        for more in [&[], files::ALLOWED] {
+            let (absent, refused) = programs(more).unwrap();
+            // BPF_MAXINSNS (linux/bpf_common.h).
+            assert!(absent.len() < 4096 && refused.len() < 4096, "{}", refused.len());
+        }
     }
 }

@@ -1,0 +1,214 @@
+//! Directories of the host's in the guest: its root, the current directory, volumes; and the process
+//! that serves them.
+
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::str::FromStr;
+
+use files::Share;
+use protocol::mounts::{Kind, Mount};
+use rustix::fs::{Mode, OFlags, open};
+use rustix::process::{getgid, getuid};
+use vmm::{SharedDirectories, SharedDirectory};
+
+use super::Error;
+use crate::cli::Run;
+
+/// The drivers that mounting them takes, in the order in which they are loaded.
+pub const DRIVERS: &[&str] = &["fuse", "virtiofs", "overlay"];
+
+/// The verb by which `biv` starts itself as a file server.
+pub const SERVER_VERB: &str = "serve-files";
+
+/// How long the guest may believe what it knows of a directory that only the host changes, if anybody,
+/// in milliseconds.
+const ROOT_VALIDITY: u64 = 60_000;
+
+/// The same of one that both change.
+const SHARED_VALIDITY: u64 = 1000;
+
+/// Where nobody's own files are.
+const OF_THE_KERNEL: [&str; 4] = ["/proc", "/sys", "/dev", "/run"];
+
+/// `--volume HOST:GUEST[:ro]`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Volume {
+    /// The directory on the host.
+    pub host: PathBuf,
+    /// Where it is in the guest.
+    pub guest: PathBuf,
+    /// It is only read.
+    pub is_read_only: bool,
+}
+
+impl FromStr for Volume {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let parts: Vec<_> = text.split(':').collect();
+        let (host, guest, options) = match parts[..] {
+            [host, guest] => (host, guest, "rw"),
+            [host, guest, options] => (host, guest, options),
+            _ => return Err("a volume is HOST:GUEST or HOST:GUEST:ro".to_owned()),
+        };
+        let is_read_only = match options {
+            "ro" => true,
+            "rw" => false,
+            other => return Err(format!("a volume is ro or rw, not {other:?}")),
+        };
+        if host.is_empty() || !guest.starts_with('/') || guest == "/" {
+            let text = "HOST is a directory, GUEST an absolute path other than / (see --root)";
+            return Err(text.to_owned());
+        }
+        Ok(Self { host: host.into(), guest: guest.into(), is_read_only })
+    }
+}
+
+/// Which directories a guest has.
+#[derive(Debug, Default)]
+pub struct Directories {
+    mounts: Vec<Mount>,
+    shared: Vec<SharedDirectory>,
+    /// The guest looks like the host, to who started it.
+    pub is_the_host: bool,
+    /// Where the command starts.
+    pub working_directory: Option<PathBuf>,
+}
+
+impl Directories {
+    /// What the options name. Without `--root` and with `has_root`, it is the host's own, and the
+    /// current directory can be written.
+    pub fn open(arguments: &Run, has_root: bool) -> Result<Self, Error> {
+        let mut directories = Self::default();
+        if has_root {
+            directories.add_root(arguments)?;
+        }
+        for volume in &arguments.volume {
+            let validity = if volume.is_read_only { ROOT_VALIDITY } else { SHARED_VALIDITY };
+            let share = directories.share(&volume.host, !volume.is_read_only, validity)?;
+            directories.add(Kind::Directory, &volume.guest, share);
+        }
+        Ok(directories)
+    }
+
+    fn add_root(&mut self, arguments: &Run) -> Result<(), Error> {
+        let root = arguments.root.as_deref().unwrap_or(Path::new("/"));
+        let is_host = std::fs::canonicalize(root).is_ok_and(|path| path == Path::new("/"));
+        self.is_the_host = is_host;
+        let (kind, validity) = match arguments.root_rw {
+            true => (Kind::Root, SHARED_VALIDITY),
+            false => (Kind::OverlaidRoot, ROOT_VALIDITY),
+        };
+        let share = self.share(root, arguments.root_rw, validity)?;
+        self.add(kind, Path::new("/"), share);
+        let Ok(here) = std::env::current_dir() else { return Ok(()) };
+        let is_kernels = OF_THE_KERNEL.iter().any(|place| here.starts_with(place));
+        if !is_host || is_kernels {
+            return Ok(());
+        }
+        if arguments.root.is_none() && here != Path::new("/") {
+            let share = self.share(&here, true, SHARED_VALIDITY)?;
+            self.add(Kind::Directory, &here, share);
+        }
+        self.working_directory = Some(here);
+        Ok(())
+    }
+
+    fn add(&mut self, kind: Kind, place: &Path, share: Share) {
+        let tag = format!("biv{}", self.shared.len());
+        self.mounts.push(Mount {
+            kind,
+            source: tag.clone().into_bytes(),
+            place: place.as_os_str().as_bytes().to_vec(),
+            is_read_only: !share.is_writable,
+        });
+        self.shared.push(SharedDirectory { tag, share });
+    }
+
+    /// A directory. Whoever runs us is, in the guest, whoever runs the command there.
+    fn share(&self, path: &Path, is_writable: bool, validity: u64) -> Result<Share, Error> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let directory = open(path, flags, Mode::empty())
+            .map_err(|errno| Error::Open { path: path.to_owned(), error: errno.into() })?;
+        let caller = (getuid().as_raw(), getgid().as_raw());
+        Ok(Share {
+            directory,
+            is_writable,
+            validity_milliseconds: validity,
+            host_owner: caller,
+            guest_owner: if self.is_the_host { caller } else { (0, 0) },
+        })
+    }
+
+    /// Are there any?
+    pub fn is_empty(&self) -> bool {
+        self.shared.is_empty()
+    }
+
+    /// The list for the guest's init.
+    pub fn list(&self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        self.mounts.iter().for_each(|mount| mount.encode(&mut bytes));
+        bytes
+    }
+
+    /// Start who serves them, for a machine; nothing if there are none.
+    pub fn serve(self, confined: bool) -> Result<Option<SharedDirectories>, Error> {
+        if self.is_empty() {
+            return Ok(None);
+        }
+        let (control, theirs) = files::client::pair()?;
+        start_server(theirs, confined)?;
+        Ok(Some(SharedDirectories { control, directories: self.shared }))
+    }
+}
+
+/// A process of our own program, which ends when the other end of its standard input is closed.
+fn start_server(socket: OwnedFd, confined: bool) -> io::Result<()> {
+    let mut command = Command::new("/proc/self/exe");
+    command.arg0("biv").arg(SERVER_VERB);
+    if !confined {
+        command.arg("--no-seccomp");
+    }
+    // The terminal's signals are the machine's business, whose end is the server's.
+    command.process_group(0).current_dir("/").env_clear();
+    command.stdin(Stdio::from(socket)).stdout(Stdio::null()).spawn()?;
+    Ok(())
+}
+
+/// Variables of the environment that mean the same in a guest that looks like the host.
+const ENVIRONMENT: [&str; 8] =
+    ["HOME", "LANG", "LANGUAGE", "LOGNAME", "PATH", "SHELL", "TZ", "USER"];
+
+/// What of the environment a command in such a guest gets.
+pub fn environment() -> Vec<Vec<u8>> {
+    let is_kept = |name: &OsStr| {
+        let name = name.as_bytes();
+        name.starts_with(b"LC_") || ENVIRONMENT.iter().any(|kept| kept.as_bytes() == name)
+    };
+    let pair = |(name, value): (OsString, OsString)| {
+        [name.into_vec(), b"=".to_vec(), value.into_vec()].concat()
+    };
+    std::env::vars_os().filter(|(name, _)| is_kept(name)).map(pair).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn volumes_are_two_places_and_how() {
+        let volume: Volume = "src:/usr/src:ro".parse().unwrap();
+        let expected = Volume { host: "src".into(), guest: "/usr/src".into(), is_read_only: true };
+        assert_eq!(volume, expected);
+        assert!(!"/a:/b".parse::<Volume>().unwrap().is_read_only);
+        for wrong in ["", "/a", ":/b", "/a:b", "/a:/", "/a:/b:rx", "/a:/b:ro:x"] {
+            assert!(wrong.parse::<Volume>().is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,206 @@
+//! A directory of somebody else's, spoken about in FUSE. Who carries the requests out is a
+//! [`FileServer`], which has guest memory of its own; here they are only taken from the queues and
+//! put back. Many may be in flight.
+//!
+//! A server that is gone leaves a file system of which everything fails, and nothing waits for ever.
+
+mod bits;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{HashMap, VecDeque};
+
+use machine::memory::Memory;
+use vm_memory::GuestAddress;
+
+use bits::{CLASS, NUMBER, QUEUE_SIZES, TAG_BYTES, header};
+
+use super::{Broken, Chain, Device, Kind, Segment, Serving, scatter};
+
+/// The server is gone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Gone;
+
+/// Carries requests out. Nothing here waits.
+pub trait FileServer: Send {
+    /// Take a request on; false if there is no room for it now, but will be after an answer.
+    ///
+    /// # Errors
+    ///
+    /// [`Gone`].
+    fn submit(&mut self, token: u64, chain: &Chain) -> Result<bool, Gone>;
+
+    /// A request that has been carried out: its token, and how many bytes were written. None if there is
+    /// none now.
+    ///
+    /// # Errors
+    ///
+    /// [`Gone`].
+    fn take(&mut self) -> Result<Option<(u64, u32)>, Gone>;
+
+    /// So many bytes of these segments have been written, and the guest has not been told.
+    fn note_written(&mut self, segments: &[Segment], bytes: u32);
+}
+
+/// A request that the server has.
+struct Flight {
+    queue: usize,
+    head: u16,
+    writable: Vec<Segment>,
+    /// Its number, for the answer that it gets if the server goes.
+    unique: [u8; 8],
+}
+
+/// The device.
+pub struct FileSystem {
+    server: Box<dyn FileServer>,
+    tag: String,
+    flights: HashMap<u64, Flight>,
+    next: u64,
+    /// What was carried out of each queue's.
+    done: [VecDeque<(Flight, u32)>; 2],
+    /// What the server had no room for.
+    waiting: [VecDeque<Chain>; 2],
+    is_gone: bool,
+}
+
+impl FileSystem {
+    /// The file system of that name, of which at most 36 bytes count.
+    pub fn new(tag: &str, server: Box<dyn FileServer>) -> Self {
+        Self {
+            server,
+            tag: tag.to_owned(),
+            flights: HashMap::new(),
+            next: 0,
+            done: Default::default(),
+            waiting: Default::default(),
+            is_gone: false,
+        }
+    }
+
+    /// Hear what was carried out.
+    fn collect(&mut self) {
+        while !self.is_gone {
+            match self.server.take() {
+                Ok(Some((token, bytes))) => {
+                    if let Some(flight) = self.flights.remove(&token) {
+                        self.done[flight.queue].push_back((flight, bytes));
+                    }
+                }
+                Ok(None) => return,
+                Err(Gone) => self.is_gone = true,
+            }
+        }
+    }
+
+    /// Hand a request on; false if it has to wait.
+    fn submit(&mut self, memory: &dyn Memory, queue: usize, chain: &Chain) -> bool {
+        let token = self.next;
+        if !self.is_gone {
+            match self.server.submit(token, chain) {
+                Ok(true) => {}
+                Ok(false) => return false,
+                Err(Gone) => self.is_gone = true,
+            }
+        }
+        let (head, writable) = (chain.head, chain.writable.clone());
+        let unique = unique(memory, &chain.readable);
+        self.next += 1;
+        self.flights.insert(token, Flight { queue, head, writable, unique });
+        true
+    }
+
+    /// Answer what was carried out, and what never will be.
+    fn answer(&mut self, queue: usize, serving: &mut Serving<'_>) -> Result<(), Broken> {
+        while let Some((flight, bytes)) = self.done[queue].pop_front() {
+            let room = Chain::bytes(&flight.writable);
+            let bytes = u64::from(bytes).min(room) as u32;
+            self.server.note_written(&flight.writable, bytes);
+            serving.finish(flight.head, bytes)?;
+        }
+        if self.is_gone {
+            let lost = self.flights.extract_if(|_, flight| flight.queue == queue);
+            for (_, flight) in lost.collect::<Vec<_>>() {
+                let length = refuse(serving.memory(), &flight)?;
+                serving.finish(flight.head, length)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The number of a request; zero if it has none.
+fn unique(memory: &dyn Memory, readable: &[Segment]) -> [u8; 8] {
+    let mut unique = [0; 8];
+    if let Some(first) = readable.first()
+        && first.length as usize >= header::UNIQUE + unique.len()
+        && memory.read(GuestAddress(first.address + header::UNIQUE as u64), &mut unique).is_err()
+    {
+        unique = [0; 8];
+    }
+    unique
+}
+
+/// Answer that it went wrong.
+fn refuse(memory: &dyn Memory, flight: &Flight) -> Result<u32, Broken> {
+    if Chain::bytes(&flight.writable) < header::ANSWER_BYTES.into() {
+        return Ok(0);
+    }
+    let error = (-header::INPUT_OUTPUT_ERROR).to_le_bytes();
+    let answer = [&header::ANSWER_BYTES.to_le_bytes()[..], &error, &flight.unique].concat();
+    Ok(scatter(memory, &flight.writable, &answer)?)
+}
+
+impl Device for FileSystem {
+    fn kind(&self) -> Kind {
+        Kind { number: NUMBER, class: CLASS }
+    }
+
+    fn features(&self) -> u64 {
+        0
+    }
+
+    fn queue_sizes(&self) -> &[u16] {
+        &QUEUE_SIZES
+    }
+
+    fn configuration(&self) -> Vec<u8> {
+        let mut bytes = self.tag.as_bytes().to_vec();
+        bytes.resize(TAG_BYTES, 0);
+        let request_queues = QUEUE_SIZES.len() as u32 - 1;
+        bytes.extend(request_queues.to_le_bytes());
+        bytes
+    }
+
+    fn activate(&mut self, _features: u64) {}
+
+    fn serve(&mut self, queue: usize, serving: &mut Serving<'_>) -> Result<(), Broken> {
+        self.collect();
+        self.answer(queue, serving)?;
+        while let Some(chain) = self.waiting[queue].pop_front() {
+            if !self.submit(serving.memory(), queue, &chain) {
+                self.waiting[queue].push_front(chain);
+                return Ok(());
+            }
+        }
+        let mut chain = Chain::default();
+        while serving.pop(&mut chain)? {
+            if !self.submit(serving.memory(), queue, &chain) {
+                self.waiting[queue].push_back(chain);
+                break;
+            }
+        }
+        if self.is_gone { self.answer(queue, serving) } else { Ok(()) }
+    }
+
+    fn is_idle(&mut self) -> bool {
+        self.collect();
+        self.flights.is_empty() || self.is_gone
+    }
+
+    fn reset(&mut self) {
+        self.flights.clear();
+        self.done = Default::default();
+        self.waiting = Default::default();
+    }
+}

@@ -1,0 +1,120 @@
+use std::sync::{Arc, Mutex};
+
+use vm_memory::{Bytes, GuestAddress};
+
+use super::*;
+use crate::virtio::rig::*;
+
+/// A server that does what a test says.
+#[derive(Default)]
+struct Script {
+    room: usize,
+    submitted: Vec<u64>,
+    done: VecDeque<(u64, u32)>,
+    is_gone: bool,
+    noted: u32,
+}
+
+#[derive(Clone, Default)]
+struct Puppet(Arc<Mutex<Script>>);
+
+impl FileServer for Puppet {
+    fn submit(&mut self, token: u64, _: &Chain) -> Result<bool, Gone> {
+        let mut script = self.0.lock().unwrap();
+        let fits = script.submitted.len() < script.room;
+        if fits {
+            script.submitted.push(token);
+        }
+        if script.is_gone { Err(Gone) } else { Ok(fits) }
+    }
+
+    fn take(&mut self) -> Result<Option<(u64, u32)>, Gone> {
+        let mut script = self.0.lock().unwrap();
+        if script.is_gone { Err(Gone) } else { Ok(script.done.pop_front()) }
+    }
+
+    fn note_written(&mut self, _: &[Segment], bytes: u32) {
+        self.0.lock().unwrap().noted += bytes;
+    }
+}
+
+fn rig(room: usize) -> (Rig, Puppet) {
+    let puppet = Puppet::default();
+    puppet.0.lock().unwrap().room = room;
+    let rig = Rig::started(FileSystem::new("root", Box::new(puppet.clone())));
+    for (at, number) in [(0, 7_u64), (3, 8)] {
+        rig.memory.write_obj(number, GuestAddress(0x5000 + 0x100 * at + 8)).unwrap();
+        let (question, place) = (0x5000 + 0x100 * at, 0x6000 + 0x100 * at);
+        rig.chain(at as u16, &[(question, 40, 0), (place, 16, WRITE), (place + 16, 80, WRITE)]);
+    }
+    (rig, puppet)
+}
+
+#[test]
+fn an_answer_comes_when_the_server_has_one() {
+    let (mut rig, puppet) = rig(9);
+    rig.offer(0);
+    rig.kick();
+    assert_eq!(rig.used(), []);
+    let token = puppet.0.lock().unwrap().submitted[0];
+    puppet.0.lock().unwrap().done.extend([(token, 20), (99, 1)]);
+    rig.shared.serve(1);
+    assert_eq!(rig.used(), [(0, 20)]);
+    assert_eq!(puppet.0.lock().unwrap().noted, 20);
+}
+
+#[test]
+fn a_server_cannot_claim_more_than_there_was_room_for() {
+    let (mut rig, puppet) = rig(9);
+    rig.offer(0);
+    rig.kick();
+    puppet.0.lock().unwrap().done.push_back((0, u32::MAX));
+    rig.shared.serve(1);
+    assert_eq!(rig.used(), [(0, 96)]);
+}
+
+#[test]
+fn what_the_server_has_no_room_for_waits() {
+    let (mut rig, puppet) = rig(1);
+    rig.offer(0);
+    rig.offer(3);
+    rig.kick();
+    assert_eq!(puppet.0.lock().unwrap().submitted.len(), 1);
+    puppet.0.lock().unwrap().room = 2;
+    puppet.0.lock().unwrap().done.push_back((0, 16));
+    rig.shared.serve(1);
+    assert_eq!(puppet.0.lock().unwrap().submitted.len(), 2);
+    puppet.0.lock().unwrap().done.push_back((1, 16));
+    rig.shared.serve(1);
+    assert_eq!(rig.used(), [(0, 16), (3, 16)]);
+}
+
+#[test]
+fn when_the_server_is_gone_everything_fails() {
+    let (mut rig, puppet) = rig(9);
+    rig.offer(0);
+    rig.kick();
+    puppet.0.lock().unwrap().is_gone = true;
+    rig.shared.serve(1);
+    rig.offer(3);
+    rig.kick();
+    assert_eq!(rig.used(), [(0, 16), (3, 16)]);
+    for (at, number) in [(0x6000, 7_u64), (0x6300, 8)] {
+        let [length, error]: [i32; 2] = rig.memory.read_obj(GuestAddress(at)).unwrap();
+        let unique: u64 = rig.memory.read_obj(GuestAddress(at + 8)).unwrap();
+        assert_eq!((length, error, unique), (16, -5, number));
+    }
+}
+
+#[test]
+fn a_reset_waits_for_what_is_in_flight() {
+    let (mut rig, puppet) = rig(9);
+    rig.offer(0);
+    rig.kick();
+    rig.set(0x14, machine::bus::Size::Byte, 0);
+    assert_ne!(rig.status(), 0);
+    puppet.0.lock().unwrap().done.push_back((0, 16));
+    rig.shared.serve(1);
+    assert_eq!(rig.status(), 0);
+    assert_eq!(rig.used(), [], "what was in flight is not answered after a reset");
+}

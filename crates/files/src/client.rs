@@ -1,0 +1,168 @@
+//! The domain's side of the sockets.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags,
+    SocketType, recv, send, sendmsg, socketpair,
+};
+use zerocopy::{FromBytes, IntoBytes};
+
+use crate::message::{
+    Header, MAX_RANGES, MAX_SHARES, Range, Region, Reply, Request, ShareRecord, VERSION,
+};
+
+/// A directory of the host's that is to be shared.
+#[derive(Debug)]
+pub struct Share {
+    /// The directory.
+    pub directory: OwnedFd,
+    /// May it be written?
+    pub is_writable: bool,
+    /// How long the guest may believe what it knows of names and attributes, in milliseconds.
+    pub validity_milliseconds: u64,
+    /// User and group on the host, and who they are in the guest; these are who the former are there.
+    pub host_owner: (u32, u32),
+    /// See above.
+    pub guest_owner: (u32, u32),
+}
+
+/// Two ends of a line for messages.
+///
+/// # Errors
+///
+/// The host's.
+pub fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
+    Ok(socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?)
+}
+
+/// Tell the server at the other end of `control` what there is to do; the sockets of the shares, in
+/// their order. Regions are (guest-physical address, bytes, offset in the file).
+///
+/// # Errors
+///
+/// The host's, or that there are too many shares.
+pub fn introduce(
+    control: BorrowedFd<'_>,
+    memory: BorrowedFd<'_>,
+    regions: &[(u64, u64, u64)],
+    shares: &[Share],
+) -> io::Result<Vec<Connection>> {
+    if shares.len() > MAX_SHARES {
+        return Err(io::Error::other(format!("a machine has at most {MAX_SHARES} shares")));
+    }
+    let (regions_count, shares_count) = (regions.len() as u32, shares.len() as u32);
+    let header =
+        Header { version: VERSION, regions: regions_count, shares: shares_count, reserved: 0 };
+    let mut bytes = header.as_bytes().to_vec();
+    for &(guest, length, offset) in regions {
+        bytes.extend(Region { guest, bytes: length, offset }.as_bytes());
+    }
+    let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+    for share in shares {
+        bytes.extend(record(share).as_bytes());
+        let (our_end, their_end) = pair()?;
+        ours.push(Connection { socket: our_end });
+        theirs.push(their_end);
+    }
+    let mut descriptors = vec![memory];
+    for (share, socket) in shares.iter().zip(&theirs) {
+        descriptors.extend([share.directory.as_fd(), socket.as_fd()]);
+    }
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2 * MAX_SHARES + 1))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    if !ancillary.push(SendAncillaryMessage::ScmRights(&descriptors)) {
+        return Err(io::Error::other("too many descriptors for one message"));
+    }
+    sendmsg(control, &[io::IoSlice::new(&bytes)], &mut ancillary, SendFlags::NOSIGNAL)?;
+    Ok(ours)
+}
+
+fn record(share: &Share) -> ShareRecord {
+    ShareRecord {
+        validity: share.validity_milliseconds,
+        writable: share.is_writable.into(),
+        host_user: share.host_owner.0,
+        host_group: share.host_owner.1,
+        guest_user: share.guest_owner.0,
+        guest_group: share.guest_owner.1,
+        reserved: 0,
+    }
+}
+
+/// One share's socket.
+#[derive(Debug)]
+pub struct Connection {
+    socket: OwnedFd,
+}
+
+impl Connection {
+    /// Send a request, without waiting; false if there is no room for it now.
+    ///
+    /// # Errors
+    ///
+    /// The server is gone, or the request has too many ranges.
+    pub fn submit(
+        &self,
+        token: u64,
+        readable: impl ExactSizeIterator<Item = Range>,
+        writable: impl ExactSizeIterator<Item = Range>,
+    ) -> io::Result<bool> {
+        if readable.len() + writable.len() > MAX_RANGES {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        let (r, w) = (readable.len() as u32, writable.len() as u32);
+        let mut bytes = Vec::with_capacity(16 * (1 + readable.len() + writable.len()));
+        bytes.extend(Request { token, readable: r, writable: w }.as_bytes());
+        for range in readable.chain(writable) {
+            bytes.extend(range.as_bytes());
+        }
+        match send(&self.socket, &bytes, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
+            Ok(_) => Ok(true),
+            Err(Errno::AGAIN) => Ok(false),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    /// Wait for a reply; none when the server is gone.
+    ///
+    /// # Errors
+    ///
+    /// The host's, or that this is no reply.
+    pub fn receive(&self) -> io::Result<Option<Reply>> {
+        self.receive_with(RecvFlags::empty())
+    }
+
+    /// Take a reply if there is one now.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::receive`].
+    pub fn take(&self) -> io::Result<Option<Reply>> {
+        self.receive_with(RecvFlags::DONTWAIT)
+    }
+
+    fn receive_with(&self, flags: RecvFlags) -> io::Result<Option<Reply>> {
+        let mut bytes = [0; size_of::<Reply>()];
+        loop {
+            match recv(&self.socket, &mut bytes[..], flags) {
+                Ok((0, _)) | Err(Errno::CONNRESET | Errno::AGAIN) => return Ok(None),
+                Ok((length, _)) if length == bytes.len() => {
+                    return Ok(Reply::read_from_bytes(&bytes).ok());
+                }
+                Ok(_) => return Err(io::ErrorKind::InvalidData.into()),
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+    }
+
+    /// No more replies: who waits for one is told that the server is gone.
+    pub fn shut(&self) {
+        // That the server was gone before is as good.
+        let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);
+    }
+}

@@ -1,0 +1,141 @@
+//! What files are, beside their contents.
+
+use rustix::fs::{
+    AtFlags, FileType, Gid, Mode, OFlags, Statx, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, Uid,
+    chmodat, chownat, fchmod, fstatvfs, ftruncate, readlinkat, utimensat,
+};
+use rustix::io::Errno;
+use std::sync::Arc;
+
+use super::dispatch::Answer;
+use super::inodes::{self, Inode};
+use super::request::Ask;
+use super::share::Share;
+use crate::wire::{Attr, AttrOut, GETATTR_FH, GetattrIn, SetattrIn, SetattrValid, StatfsOut};
+
+/// The bits of a mode that chmod(2) sets.
+const PERMISSIONS: u32 = 0o7777;
+
+/// Set user, set group.
+const SET_ID: u32 = 0o6000;
+
+fn answer(share: &Share, attr: Attr) -> Result<Answer, Errno> {
+    let (attr_valid, attr_valid_nsec) = share.validity;
+    Answer::of(&AttrOut { attr_valid, attr_valid_nsec, dummy: 0, attr })
+}
+
+fn status(share: &Share, inode: &Arc<Inode>) -> Result<Statx, Errno> {
+    inodes::attributes(&*inode.descriptor(&share.inodes)?)
+}
+
+/// `GETATTR`.
+pub fn get(share: &Share, ask: &Ask<'_>) -> Result<Answer, Errno> {
+    let asked: GetattrIn = ask.arguments().take()?;
+    let inode = share.inodes.get(ask.header.nodeid)?;
+    let status = match asked.getattr_flags & GETATTR_FH != 0 {
+        true => inodes::attributes(&share.handles.get(asked.fh)?.open.file)?,
+        false => status(share, &inode)?,
+    };
+    answer(share, share.attributes(&inode, &status))
+}
+
+/// `SETATTR`.
+pub fn set(share: &Share, ask: &Ask<'_>) -> Result<Answer, Errno> {
+    share.check_writable()?;
+    let asked: SetattrIn = ask.arguments().take()?;
+    let valid = SetattrValid::from_bits_truncate(asked.valid);
+    let inode = share.inodes.get(ask.header.nodeid)?;
+    if inode.is_closed {
+        return Err(Errno::PERM);
+    }
+    if valid.contains(SetattrValid::MODE) {
+        set_mode(share, &inode, asked.mode & PERMISSIONS)?;
+    }
+    if valid.intersects(SetattrValid::UID | SetattrValid::GID) {
+        let user = valid.contains(SetattrValid::UID).then(|| Uid::from_raw(share.user(asked.uid)));
+        let group =
+            valid.contains(SetattrValid::GID).then(|| Gid::from_raw(share.group(asked.gid)));
+        let descriptor = inode.descriptor(&share.inodes)?;
+        chownat(&*descriptor, c"", user, group, AtFlags::EMPTY_PATH)?;
+    }
+    if valid.contains(SetattrValid::SIZE) {
+        match valid.contains(SetattrValid::FH) {
+            true => ftruncate(&share.handles.get(asked.fh)?.open.file, asked.size)?,
+            false => ftruncate(share.open(&inode, OFlags::WRONLY)?, asked.size)?,
+        }
+    }
+    if valid.contains(SetattrValid::KILL_SUIDGID) {
+        drop_set_id(share, &inode)?;
+    }
+    let times = SetattrValid::ATIME | SetattrValid::MTIME;
+    if valid.intersects(times | SetattrValid::ATIME_NOW | SetattrValid::MTIME_NOW) {
+        let at = |given, now, seconds: u64, nanoseconds: u32| Timespec {
+            tv_sec: seconds as i64,
+            tv_nsec: match (valid.contains(now), valid.contains(given)) {
+                (true, _) => UTIME_NOW,
+                (_, true) => nanoseconds.into(),
+                _ => UTIME_OMIT,
+            },
+        };
+        let (given, now) = (SetattrValid::ATIME, SetattrValid::ATIME_NOW);
+        let last_access = at(given, now, asked.atime, asked.atimensec);
+        let (given, now) = (SetattrValid::MTIME, SetattrValid::MTIME_NOW);
+        let last_modification = at(given, now, asked.mtime, asked.mtimensec);
+        let times = Timestamps { last_access, last_modification };
+        if inode.kind == FileType::Symlink {
+            // Linux takes a descriptor that names a link only with its name.
+            let descriptor = inode.descriptor(&share.inodes)?;
+            utimensat(&*descriptor, c"", &times, AtFlags::EMPTY_PATH)?;
+        } else {
+            share.by_name(&inode, |own, name| utimensat(own, name, &times, AtFlags::empty()))?;
+        }
+    }
+    answer(share, share.attributes(&inode, &status(share, &inode)?))
+}
+
+fn set_mode(share: &Share, inode: &Arc<Inode>, mode: u32) -> Result<(), Errno> {
+    if inode.kind == FileType::Symlink {
+        return Err(Errno::OPNOTSUPP);
+    }
+    let mode = Mode::from_raw_mode(mode);
+    share.by_name(inode, |own, name| chmodat(own, name, mode, AtFlags::empty()))
+}
+
+/// What is written by somebody does not run as somebody else any more. The host sees to that itself,
+/// unless we are root.
+pub fn drop_set_id(share: &Share, inode: &Arc<Inode>) -> Result<(), Errno> {
+    if !share.is_root || inode.kind != FileType::RegularFile {
+        return Ok(());
+    }
+    let mode = u32::from(status(share, inode)?.stx_mode) & PERMISSIONS;
+    // A group that may not execute makes the bit one for locks (inode(7)).
+    let group = if mode & 0o010 != 0 { 0o2000 } else { 0 };
+    match mode & (SET_ID & (0o4000 | group)) {
+        0 => Ok(()),
+        bits => fchmod(share.open(inode, OFlags::RDONLY)?, Mode::from_raw_mode(mode & !bits)),
+    }
+}
+
+/// `READLINK`.
+pub fn read_link(share: &Share, ask: &Ask<'_>) -> Result<Answer, Errno> {
+    let inode = share.inodes.get(ask.header.nodeid)?;
+    let target = readlinkat(&*inode.descriptor(&share.inodes)?, c"", Vec::new())?;
+    Ok(Answer::Bytes(target.into_bytes()))
+}
+
+/// `STATFS`.
+pub fn file_system(share: &Share, ask: &Ask<'_>) -> Result<Answer, Errno> {
+    let inode = share.inodes.get(ask.header.nodeid)?;
+    let status = fstatvfs(&*inode.descriptor(&share.inodes)?)?;
+    Answer::of(&StatfsOut {
+        blocks: status.f_blocks,
+        bfree: status.f_bfree,
+        bavail: status.f_bavail,
+        files: status.f_files,
+        ffree: status.f_ffree,
+        bsize: status.f_bsize as u32,
+        namelen: status.f_namemax as u32,
+        frsize: status.f_frsize as u32,
+        ..StatfsOut::default()
+    })
+}

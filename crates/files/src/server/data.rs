@@ -1,0 +1,194 @@
+//! The contents of files.
+
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use rustix::fs::{
+    self, FallocateFlags, OFlags, SeekFrom, copy_file_range, fallocate, fdatasync, fsync, syncfs,
+};
+use rustix::io::Errno;
+
+use super::attributes::drop_set_id;
+use super::dispatch::Answer;
+use super::handles::Handle;
+use super::request::Ask;
+use super::share::Share;
+use crate::wire::{
+    CopyFileRangeIn, FSYNC_FDATASYNC, FallocateIn, FsyncIn, LseekIn, LseekOut, OPEN_KILL_SUIDGID,
+    OpenIn, OpenOut, ReadIn, ReleaseIn, WRITE_KILL_SUIDGID, WriteIn, WriteOut,
+};
+
+/// How the host is to open what the guest opens so: for reading or writing, at the end, in step with the
+/// disk. The rest is between the guest's programs and their kernel.
+pub fn flags_of(flags: u32) -> OFlags {
+    let kept = OFlags::ACCMODE | OFlags::APPEND | OFlags::TRUNC | OFlags::SYNC | OFlags::DSYNC;
+    (OFlags::from_bits_retain(flags) & kept) | OFlags::CLOEXEC
+}
+
+fn is_for_writing(flags: OFlags) -> bool {
+    flags & OFlags::ACCMODE != OFlags::RDONLY || flags.contains(OFlags::TRUNC)
+}
+
+fn errno(error: &std::io::Error) -> Errno {
+    error.raw_os_error().map_or(Errno::FAULT, Errno::from_raw_os_error)
+}
+
+/// `OPEN`.
+pub fn open(share: &Share, ask: &Ask<'_>) -> Result<Answer, Errno> {
+    if share.opens_silently.load(Ordering::Relaxed) {
+        return Err(Errno::NOSYS);
+    }
+    let asked: OpenIn = ask.arguments().take()?;
+    let flags = flags_of(asked.flags);
+    if is_for_writing(flags) {
+        share.check_writable()?;
+    }
+    let inode = share.inodes.get(ask.header.nodeid)?;
+    let file = share.open(&inode, flags)?;
+    if flags.contains(OFlags::TRUNC) && asked.open_flags & OPEN_KILL_SUIDGID != 0 {
+        drop_set_id(share, &inode)?;
+    }
+    let fh = share.handles.add(file, &inode)?;
+    Answer::of(&OpenOut { fh, open_flags: 0, padding: 0 })
+}
+
+/// `RELEASE` and `RELEASEDIR`.
+pub fn release(share: &Share, ask: &Ask<'_>) -> Result<Answer, Errno> {
+    let asked: ReleaseIn = ask.arguments().take()?;
+    share.handles.remove(asked.fh);
+    Answer::done()
+}
+
+/// `READ`: from the file into the guest's memory.
+pub fn read(share: &Share, ask: &Ask<'_>) -> Result<Answer, Errno> {
+    let asked: ReadIn = ask.arguments().take()?;
+    let fill = |file: &dyn AsFd| {
+        let (mut target, mut done) = (ask.target(asked.size as usize)?, 0);
+        // A read may end early at other places than the end; a guest takes it for that.
+        while target.bytes() > 0 {
+            match target.read_at(file.as_fd(), asked.offset + done as u64) {
+                Ok(0) => break,
+                Ok(count) => {
+                    done += count;
+                    target.advance(count);
+                }
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(error) if done == 0 => return Err(errno(&error)),
+                Err(_) => break,
+            }
+        }
+        Ok(Answer::InPlace(done))
+    };
+    if asked.offset.checked_add(asked.size.into()).is_none_or(|end| end > i64::MAX as u64) {
+        return Err(Errno::INVAL);
+    }
+    with_file(share, ask, asked.fh, fill)
+}
+
+/// `WRITE`: from the guest's memory into the file.
+pub fn write(share: &Share, ask: &mut Ask<'_>) -> Result<Answer, Errno> {
+    share.check_writable()?;
+    let asked: WriteIn = ask.arguments().take()?;
+    let handle = share.handles.get(asked.fh)?;
+    let mut source = ask.data.take().ok_or(Errno::INVAL)?;
+    source.truncate(asked.size as usize);
+    let mut done = 0;
+    while source.bytes() > 0 {
+        let offset = asked.offset.checked_add(done).ok_or(Errno::FBIG)?;
+        match source.write_at(handle.open.file.as_fd(), offset) {
+            Ok(0) => break,
+            Ok(count) => {
+                done += count as u64;
+                source.advance(count);
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(error) if done == 0 => return Err(errno(&error)),
+            Err(_) => break,
+        }
+    }
+    if asked.write_flags & WRITE_KILL_SUIDGID != 0 {
+        drop_set_id(share, &handle.inode)?;
+    }
+    Answer::of(&WriteOut { size: done as u32, padding: 0 })
+}
+
+/// The handle of a request, or what stands for it where files are opened silently.
+fn with_file<T>(
+    share: &Share,
+    ask: &Ask<'_>,
+    handle: u64,
+    act: impl FnOnce(&dyn AsFd) -> Result<T, Errno>,
+) -> Result<T, Errno> {
+    if share.opens_silently.load(Ordering::Relaxed) {
+        let inode = share.inodes.get(ask.header.nodeid)?;
+        let descriptor = inode.descriptor(&share.inodes)?;
+        act(&descriptor.reader(|| share.open(&inode, OFlags::RDONLY))?.file)
+    } else {
+        act(&share.handles.get(handle)?.open.file)
+    }
+}
+
+/// `FSYNC` and `FSYNCDIR`.
+pub fn sync(share: &Share, ask: &Ask<'_>) -> Result<Answer, Errno> {
+    let asked: FsyncIn = ask.arguments().take()?;
+    if !share.is_writable {
+        return Answer::done();
+    }
+    let handle = share.handles.get(asked.fh)?;
+    match asked.fsync_flags & FSYNC_FDATASYNC != 0 {
+        true => fdatasync(&handle.open.file)?,
+        false => fsync(&handle.open.file)?,
+    }
+    Answer::done()
+}
+
+/// The first process, which asks for everything to be written when it switches the machine off: what
+/// has been handed to the host by then survives that.
+const INIT_PROCESS: u32 = 1;
+
+/// `SYNCFS`.
+pub fn sync_all(share: &Share, ask: &Ask<'_>) -> Result<Answer, Errno> {
+    if share.is_writable && ask.header.pid != INIT_PROCESS {
+        let inode = share.inodes.get(ask.header.nodeid)?;
+        syncfs(share.open(&inode, OFlags::RDONLY)?)?;
+    }
+    Answer::done()
+}
+
+/// `FALLOCATE`.
+pub fn allocate(share: &Share, ask: &Ask<'_>) -> Result<Answer, Errno> {
+    share.check_writable()?;
+    let asked: FallocateIn = ask.arguments().take()?;
+    let mode = FallocateFlags::from_bits(asked.mode).ok_or(Errno::OPNOTSUPP)?;
+    let handle = share.handles.get(asked.fh)?;
+    fallocate(&handle.open.file, mode, asked.offset, asked.length)?;
+    Answer::done()
+}
+
+/// `LSEEK`: only where data and holes are, because positions are the guest's business.
+pub fn seek(share: &Share, ask: &Ask<'_>) -> Result<Answer, Errno> {
+    const SEEK_DATA: u32 = 3;
+    const SEEK_HOLE: u32 = 4;
+    let asked: LseekIn = ask.arguments().take()?;
+    let to = match asked.whence {
+        SEEK_DATA => SeekFrom::Data(asked.offset),
+        SEEK_HOLE => SeekFrom::Hole(asked.offset),
+        _ => return Err(Errno::INVAL),
+    };
+    let offset = with_file(share, ask, asked.fh, |file| fs::seek(file.as_fd(), to))?;
+    Answer::of(&LseekOut { offset })
+}
+
+/// `COPY_FILE_RANGE`: the host may share the blocks.
+pub fn copy(share: &Share, ask: &Ask<'_>) -> Result<Answer, Errno> {
+    share.check_writable()?;
+    let asked: CopyFileRangeIn = ask.arguments().take()?;
+    let (from, to): (Arc<Handle>, _) =
+        (share.handles.get(asked.fh_in)?, share.handles.get(asked.fh_out)?);
+    let (mut source, mut target) = (asked.off_in, asked.off_out);
+    let length = usize::try_from(asked.len).unwrap_or(usize::MAX).min(1 << 30);
+    let (file, other) = (&from.open.file, &to.open.file);
+    let done = copy_file_range(file, Some(&mut source), other, Some(&mut target), length)?;
+    Answer::of(&WriteOut { size: done as u32, padding: 0 })
+}

@@ -1,0 +1,73 @@
+//! What the guest has open, each by a number of ours.
+
+use std::collections::HashMap;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rustix::io::Errno;
+
+use super::inodes::{Inode, Open};
+
+/// An open file or directory.
+#[derive(Debug)]
+pub struct Handle {
+    pub open: Open,
+    pub inode: Arc<Inode>,
+}
+
+/// All of them.
+#[derive(Debug)]
+pub struct Handles {
+    open: Mutex<(HashMap<u64, Arc<Handle>>, u64)>,
+    most: usize,
+}
+
+impl Handles {
+    /// At most so many.
+    pub fn new(most: usize) -> Self {
+        Self { open: Mutex::new((HashMap::new(), 1)), most }
+    }
+
+    fn all(&self) -> MutexGuard<'_, (HashMap<u64, Arc<Handle>>, u64)> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Keep an open file; its number.
+    ///
+    /// # Errors
+    ///
+    /// [`Errno::NFILE`] when there are too many.
+    pub fn add(&self, file: OwnedFd, inode: &Arc<Inode>) -> Result<u64, Errno> {
+        let mut all = self.all();
+        if all.0.len() >= self.most {
+            return Err(Errno::NFILE);
+        }
+        let number = all.1;
+        all.1 += 1;
+        let handle = Handle { open: Open::new(file), inode: Arc::clone(inode) };
+        all.0.insert(number, Arc::new(handle));
+        Ok(number)
+    }
+
+    /// The open file of that number.
+    ///
+    /// # Errors
+    ///
+    /// [`Errno::BADF`] when there is none.
+    pub fn get(&self, number: u64) -> Result<Arc<Handle>, Errno> {
+        self.all().0.get(&number).cloned().ok_or(Errno::BADF)
+    }
+
+    /// The guest has closed it.
+    pub fn remove(&self, number: u64) {
+        let closed = self.all().0.remove(&number);
+        // Closing may take long, and is not done under the lock.
+        drop(closed);
+    }
+
+    /// The guest has nothing open any more.
+    pub fn clear(&self) {
+        let all = std::mem::take(&mut self.all().0);
+        drop(all);
+    }
+}

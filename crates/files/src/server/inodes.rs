@@ -1,0 +1,419 @@
+//! The files that the guest's kernel knows, each by a number of ours.
+//!
+//! A file is held by a descriptor that can do nothing but name it (`O_PATH`), opened beneath the one of
+//! its directory: what happens to its path afterwards, here or on the host, cannot make it another file.
+//!
+//! There may be more files than a process can have descriptors. Of those that have not been used for
+//! the longest time the descriptor is closed, and opened again by directory and name when it is
+//! needed; it must then still be the same file (device and inode number), or else it is stale
+//! (`ESTALE`), and the guest's kernel looks its path up anew.
+
+use std::collections::{HashMap, VecDeque};
+use std::ffi::{CStr, CString};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+
+use rustix::fs::{
+    AtFlags, FileType, Mode, OFlags, ResolveFlags, Statx, StatxFlags, fstatfs, openat2, statx,
+};
+use rustix::io::Errno;
+
+use crate::wire::ROOT;
+
+/// What a file is known by on the host: device, inode, mount.
+type Key = (u64, u64, u64);
+
+/// File systems that are windows into the host's kernel, by the magic numbers of statfs(2) and
+/// linux/magic.h. They show and control what is none of a guest's business; a directory where one is
+/// mounted is empty.
+const KERNEL_FILE_SYSTEMS: [u64; 21] = [
+    0x9fa0,      // proc
+    0x6265_6572, // sysfs
+    0x0027_e0eb, // cgroup
+    0x6367_7270, // cgroup2
+    0x1cd1,      // devpts
+    0x6462_6720, // debugfs
+    0x7472_6163, // tracefs
+    0x7363_6673, // securityfs
+    0xcafe_4a11, // bpf
+    0x6165_676c, // pstore
+    0xde5e_81e4, // efivarfs
+    0x6265_6570, // configfs
+    0x1980_0202, // mqueue
+    0x9584_58f6, // hugetlbfs
+    0x4249_4e4d, // binfmt_misc
+    0xf97c_ff8c, // selinuxfs
+    0x4341_5d53, // smackfs
+    0x6573_5543, // fusectl
+    0x6e73_6673, // nsfs
+    0x6e66_7364, // nfsd
+    0x0187,      // autofs
+];
+
+/// How deep a file can be in its share: with more components no path is short enough (`PATH_MAX`).
+const MAX_DEPTH: usize = 2048;
+
+/// A file.
+#[derive(Debug)]
+pub struct Inode {
+    /// By which number the guest knows it.
+    pub number: u64,
+    /// What it is.
+    pub kind: FileType,
+    /// A kernel's file system is mounted there.
+    pub is_closed: bool,
+    key: Key,
+    place: Mutex<Place>,
+    descriptor: Mutex<Option<Arc<Descriptor>>>,
+    /// It has been used since somebody looked for one to close.
+    is_used: AtomicBool,
+    lookups: AtomicU64,
+}
+
+/// Where a file can be found again.
+#[derive(Debug)]
+struct Place {
+    /// None for the root, and for what cannot be found by name any more.
+    directory: Option<Arc<Inode>>,
+    name: CString,
+}
+
+/// A name for a file that cannot do anything else, and is counted.
+#[derive(Debug)]
+pub struct Descriptor {
+    file: OwnedFd,
+    /// The file open for reading, where the guest does not say when it opens files.
+    reader: OnceLock<Open>,
+    count: Arc<AtomicUsize>,
+}
+
+/// An open file or directory.
+#[derive(Debug)]
+pub struct Open {
+    pub file: OwnedFd,
+    /// Held by who reads a directory, which has one position.
+    pub reading: Mutex<()>,
+}
+
+impl Open {
+    pub fn new(file: OwnedFd) -> Self {
+        Self { file, reading: Mutex::new(()) }
+    }
+}
+
+impl Descriptor {
+    /// The file open for reading; `open` opens it the first time.
+    pub fn reader(&self, open: impl FnOnce() -> Result<OwnedFd, Errno>) -> Result<&Open, Errno> {
+        if let Some(reader) = self.reader.get() {
+            return Ok(reader);
+        }
+        let opened = Open::new(open()?);
+        if self.reader.set(opened).is_ok() {
+            self.count.fetch_add(1, Ordering::Relaxed);
+        }
+        self.reader.get().ok_or(Errno::STALE)
+    }
+}
+
+impl AsFd for Descriptor {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
+impl Drop for Descriptor {
+    fn drop(&mut self) {
+        let open = 1 + usize::from(self.reader.get().is_some());
+        self.count.fetch_sub(open, Ordering::Relaxed);
+    }
+}
+
+/// All of them.
+#[derive(Debug)]
+pub struct Inodes {
+    root: Arc<Inode>,
+    known: Mutex<Known>,
+    /// The descriptors that may be closed, those opened first at the front.
+    open: Mutex<VecDeque<Weak<Inode>>>,
+    count: Arc<AtomicUsize>,
+    most: usize,
+}
+
+#[derive(Debug)]
+struct Known {
+    by_number: HashMap<u64, Arc<Inode>>,
+    by_key: HashMap<Key, u64>,
+    next: u64,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// All attributes of what a descriptor names.
+pub fn attributes(file: impl AsFd) -> Result<Statx, Errno> {
+    // Mounts have had numbers since Linux 5.8; without, they all have number zero.
+    let mask = StatxFlags::BASIC_STATS | StatxFlags::MNT_ID;
+    statx(file, c"", AtFlags::EMPTY_PATH | AtFlags::NO_AUTOMOUNT, mask)
+}
+
+fn device(status: &Statx) -> u64 {
+    rustix::fs::makedev(status.stx_dev_major, status.stx_dev_minor)
+}
+
+fn key(status: &Statx) -> Key {
+    (device(status), status.stx_ino, status.stx_mnt_id)
+}
+
+/// Name a file below a directory, without following links anywhere.
+pub fn open_below(directory: impl AsFd, name: &CStr) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    // A link at the end is named itself (openat2(2), RESOLVE_NO_SYMLINKS).
+    let how = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_SYMLINKS;
+    openat2(directory, name, flags, Mode::empty(), how)
+}
+
+impl Inode {
+    /// A name for it.
+    ///
+    /// # Errors
+    ///
+    /// [`Errno::STALE`] if it cannot be found again.
+    pub fn descriptor(self: &Arc<Self>, inodes: &Inodes) -> Result<Arc<Descriptor>, Errno> {
+        self.descriptor_below(inodes, MAX_DEPTH)
+    }
+
+    fn descriptor_below(
+        self: &Arc<Self>,
+        inodes: &Inodes,
+        depth: usize,
+    ) -> Result<Arc<Descriptor>, Errno> {
+        self.is_used.store(true, Ordering::Relaxed);
+        if let Some(descriptor) = &*lock(&self.descriptor) {
+            return Ok(Arc::clone(descriptor));
+        }
+        // The places are what we remember; they need not make a tree any more.
+        let depth = depth.checked_sub(1).ok_or(Errno::STALE)?;
+        let found = self.find_again(inodes, depth)?;
+        *lock(&self.descriptor) = Some(Arc::clone(&found));
+        inodes.note_open(self);
+        Ok(found)
+    }
+
+    fn find_again(&self, inodes: &Inodes, depth: usize) -> Result<Arc<Descriptor>, Errno> {
+        let place = lock(&self.place);
+        let directory = place.directory.clone().ok_or(Errno::STALE)?;
+        let name = place.name.clone();
+        drop(place);
+        let directory = directory.descriptor_below(inodes, depth)?;
+        let found = inodes.open(&*directory, &name);
+        let found =
+            found.map_err(|errno| if errno == Errno::NOENT { Errno::STALE } else { errno })?;
+        match key(&attributes(&found)?) == self.key {
+            true => Ok(inodes.count(found)),
+            false => Err(Errno::STALE),
+        }
+    }
+
+    /// It has no name any more, or not one that we know: its descriptor is all that there is.
+    fn keep_open(self: &Arc<Self>, inodes: &Inodes) {
+        // If it cannot be opened now, it cannot be later.
+        let _ = self.descriptor(inodes);
+        lock(&self.place).directory = None;
+    }
+}
+
+impl Inodes {
+    /// Nothing but the root of a share, with at most so many descriptors at a time.
+    ///
+    /// # Errors
+    ///
+    /// When the directory cannot be looked at.
+    pub fn new(root: OwnedFd, most: usize) -> Result<Self, Errno> {
+        let status = attributes(&root)?;
+        let count = Arc::default();
+        let root = Arc::new(Inode {
+            number: ROOT,
+            kind: FileType::from_raw_mode(status.stx_mode.into()),
+            is_closed: is_kernels(&root)?,
+            key: key(&status),
+            place: Mutex::new(Place { directory: None, name: CString::default() }),
+            descriptor: Mutex::new(Some(counted(&count, root))),
+            is_used: AtomicBool::new(true),
+            lookups: AtomicU64::new(1),
+        });
+        let (known, open) = (Mutex::new(Known::new(&root)), Mutex::default());
+        Ok(Self { root, known, open, count, most })
+    }
+
+    fn count(&self, file: OwnedFd) -> Arc<Descriptor> {
+        counted(&self.count, file)
+    }
+
+    /// As at first: a new kernel knows nothing.
+    pub fn clear(&self) {
+        *lock(&self.known) = Known::new(&self.root);
+        lock(&self.open).retain(|inode| inode.strong_count() > 0);
+    }
+
+    /// The file that the guest calls so.
+    ///
+    /// # Errors
+    ///
+    /// [`Errno::STALE`] when there is none.
+    pub fn get(&self, number: u64) -> Result<Arc<Inode>, Errno> {
+        lock(&self.known).by_number.get(&number).cloned().ok_or(Errno::STALE)
+    }
+
+    /// Open what may need a descriptor more than there is room for.
+    fn open(&self, directory: impl AsFd, name: &CStr) -> Result<OwnedFd, Errno> {
+        match open_below(&directory, name) {
+            Err(Errno::MFILE | Errno::NFILE) if self.close_some(self.most / 4) => {
+                open_below(&directory, name)
+            }
+            other => other,
+        }
+    }
+
+    /// Look a name up in a directory; the guest knows the file from now on.
+    ///
+    /// # Errors
+    ///
+    /// The host's.
+    pub fn look_up(
+        &self,
+        directory: &Arc<Inode>,
+        name: &CStr,
+    ) -> Result<(Arc<Inode>, Statx), Errno> {
+        if directory.is_closed {
+            return Err(Errno::NOENT);
+        }
+        let found = self.open(&*directory.descriptor(self)?, name)?;
+        let status = attributes(&found)?;
+        let is_closed = device(&status) != directory.key.0 && is_kernels(&found)?;
+        let place = Place { directory: Some(Arc::clone(directory)), name: name.to_owned() };
+        let mut known = lock(&self.known);
+        if let Some(inode) = known.get(key(&status)) {
+            inode.lookups.fetch_add(1, Ordering::Relaxed);
+            drop(known);
+            // It may have been moved, or have another name that will last longer.
+            if inode.number != ROOT && lock(&inode.place).directory.is_some() {
+                *lock(&inode.place) = place;
+            }
+            return Ok((inode, status));
+        }
+        let number = known.next;
+        known.next += 1;
+        let inode = Arc::new(Inode {
+            number,
+            kind: FileType::from_raw_mode(status.stx_mode.into()),
+            is_closed,
+            key: key(&status),
+            place: Mutex::new(place),
+            descriptor: Mutex::new(Some(self.count(found))),
+            is_used: AtomicBool::new(true),
+            lookups: AtomicU64::new(1),
+        });
+        known.by_key.insert(inode.key, number);
+        known.by_number.insert(number, Arc::clone(&inode));
+        drop(known);
+        self.note_open(&inode);
+        Ok((inode, status))
+    }
+
+    /// The guest's kernel has forgotten as many look-ups.
+    pub fn forget(&self, number: u64, lookups: u64) {
+        if number == ROOT {
+            return;
+        }
+        let mut known = lock(&self.known);
+        let Some(inode) = known.by_number.get(&number) else { return };
+        let before = inode.lookups.load(Ordering::Relaxed);
+        inode.lookups.store(before.saturating_sub(lookups), Ordering::Relaxed);
+        if before <= lookups {
+            let key = inode.key;
+            known.by_number.remove(&number);
+            known.by_key.remove(&key);
+        }
+    }
+
+    /// A name is about to go, or to become another's: what it names must not be sought by it.
+    pub fn unname(&self, directory: &Arc<Inode>, name: &CStr) {
+        let Ok(descriptor) = directory.descriptor(self) else { return };
+        let Ok(status) = self.open(&*descriptor, name).and_then(attributes) else { return };
+        let inode = lock(&self.known).get(key(&status));
+        if let Some(inode) = inode.filter(|inode| inode.number != ROOT) {
+            inode.keep_open(self);
+        }
+    }
+
+    /// What had no name that could be relied upon has this one now.
+    pub fn name(&self, directory: &Arc<Inode>, name: &CStr) {
+        let Ok(descriptor) = directory.descriptor(self) else { return };
+        let Ok(status) = self.open(&*descriptor, name).and_then(attributes) else { return };
+        let inode = lock(&self.known).get(key(&status));
+        if let Some(inode) = inode.filter(|inode| inode.number != ROOT) {
+            let directory = Some(Arc::clone(directory));
+            *lock(&inode.place) = Place { directory, name: name.to_owned() };
+        }
+    }
+
+    /// A descriptor was opened; close others if there are too many.
+    fn note_open(&self, inode: &Arc<Inode>) {
+        lock(&self.open).push_back(Arc::downgrade(inode));
+        if self.count.load(Ordering::Relaxed) > self.most {
+            self.close_some(self.most / 8 + 1);
+        }
+    }
+
+    /// Close up to so many descriptors that have not been used for a while; whether there were any.
+    fn close_some(&self, wanted: usize) -> bool {
+        let mut open = lock(&self.open);
+        let mut closed = 0;
+        // Each is looked at twice at most: the first time it may have been used.
+        for _ in 0..2 * open.len() {
+            let Some(candidate) = open.pop_front() else { break };
+            let Some(inode) = candidate.upgrade() else { continue };
+            // One that is just being opened, or that cannot be found again, stays.
+            let Ok(mut descriptor) = inode.descriptor.try_lock() else {
+                open.push_back(candidate);
+                continue;
+            };
+            let is_found = lock(&inode.place).directory.is_some();
+            if !is_found || inode.is_used.swap(false, Ordering::Relaxed) {
+                open.push_back(candidate);
+            } else if descriptor.take().is_some() {
+                closed += 1;
+                if closed >= wanted {
+                    break;
+                }
+            }
+        }
+        closed > 0
+    }
+}
+
+impl Known {
+    fn new(root: &Arc<Inode>) -> Self {
+        Self {
+            by_number: HashMap::from([(ROOT, Arc::clone(root))]),
+            by_key: HashMap::from([(root.key, ROOT)]),
+            next: ROOT + 1,
+        }
+    }
+
+    fn get(&self, key: Key) -> Option<Arc<Inode>> {
+        self.by_key.get(&key).and_then(|number| self.by_number.get(number)).cloned()
+    }
+}
+
+fn counted(count: &Arc<AtomicUsize>, file: OwnedFd) -> Arc<Descriptor> {
+    count.fetch_add(1, Ordering::Relaxed);
+    Arc::new(Descriptor { file, reader: OnceLock::new(), count: Arc::clone(count) })
+}
+
+fn is_kernels(file: impl AsFd) -> Result<bool, Errno> {
+    let kind = fstatfs(file)?.f_type;
+    Ok(KERNEL_FILE_SYSTEMS.contains(&u64::from(kind as u32)))
+}

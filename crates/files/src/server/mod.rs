@@ -1,0 +1,172 @@
+//! The server: started with a socket, told what to share, and ended with the socket.
+
+mod attributes;
+mod change;
+mod data;
+mod directory;
+mod dispatch;
+mod extended;
+mod handles;
+mod inodes;
+mod request;
+mod share;
+#[cfg(test)]
+mod tests;
+mod worker;
+
+use std::fs::File;
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, recv, recvmsg,
+};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use vm_memory::GuestMemoryMmap;
+use zerocopy::FromBytes;
+
+use crate::message::{Header, MAX_MESSAGE_BYTES, MAX_SHARES, Region, ShareRecord, VERSION};
+use share::Share;
+
+/// Why the server cannot serve.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A system call.
+    #[error("file server: cannot {action}: {error}")]
+    Host {
+        /// What was tried.
+        action: &'static str,
+        /// The answer.
+        error: io::Error,
+    },
+    /// What it was told.
+    #[error("file server: what it was told makes no sense; it is started by biv itself")]
+    Introduction,
+    /// The guest's memory.
+    #[error("file server: {0}")]
+    Memory(#[from] host::Error),
+    /// The filter.
+    #[error("file server: {0}")]
+    Confine(#[from] host::confine::Error),
+}
+
+fn failed(action: &'static str) -> impl FnOnce(rustix::io::Errno) -> Error {
+    move |errno| Error::Host { action, error: errno.into() }
+}
+
+/// Descriptors for everything but files that the guest knows.
+const RESERVED_DESCRIPTORS: usize = 64;
+
+/// Be told through `control` what to share, and share it until the other end is closed. With
+/// `confined`, nothing but that can be done by this process from then on.
+///
+/// # Errors
+///
+/// [`Error`] when it cannot begin.
+pub fn serve(control: &OwnedFd, confined: bool) -> Result<(), Error> {
+    let Some((memory, introductions)) = receive(control)? else { return Ok(()) };
+    // What the guest asks for is what a file gets.
+    rustix::process::umask(rustix::fs::Mode::empty());
+    let files = raise_limit().saturating_sub(RESERVED_DESCRIPTORS).max(RESERVED_DESCRIPTORS);
+    let each = files / introductions.len().max(1);
+    let memory = Arc::new(memory);
+    let mut workers = Vec::new();
+    for (record, directory, socket) in introductions {
+        let share = Share::new(directory, &record, Arc::clone(&memory), each)
+            .map_err(failed("look at a share"))?;
+        workers.push((Arc::new(share), socket));
+    }
+    if confined {
+        host::confine::confine_file_server()?;
+    }
+    for (share, socket) in workers {
+        let start = worker::start(share, socket);
+        start.map_err(|error| Error::Host { action: "start a thread", error })?;
+    }
+    // Nothing more is said: what ends the wait is the end of the domain.
+    let mut byte = [0; 1];
+    while !matches!(
+        recv(control, &mut byte[..], RecvFlags::empty()),
+        Ok((0, _)) | Err(rustix::io::Errno::CONNRESET)
+    ) {}
+    Ok(())
+}
+
+/// As many descriptors as we may have.
+fn raise_limit() -> usize {
+    let limit = getrlimit(Resource::Nofile);
+    // What is refused leaves what there was.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
+    let now = getrlimit(Resource::Nofile).current;
+    // Without a limit, the kernel has one of its own (fs.nr_open).
+    now.map_or(1 << 20, |now| usize::try_from(now).unwrap_or(usize::MAX))
+}
+
+type Introduction = (ShareRecord, OwnedFd, OwnedFd);
+
+/// The first message; none if the domain ended before it sent one.
+fn receive(control: &OwnedFd) -> Result<Option<(GuestMemoryMmap, Vec<Introduction>)>, Error> {
+    let mut bytes = vec![0; MAX_MESSAGE_BYTES];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2 * MAX_SHARES + 1))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let received = recvmsg(
+        control,
+        &mut [io::IoSliceMut::new(&mut bytes)],
+        &mut ancillary,
+        RecvFlags::CMSG_CLOEXEC,
+    )
+    .map_err(failed("be told what to share"))?;
+    if received.bytes == 0 {
+        return Ok(None);
+    }
+    if received.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC) {
+        return Err(Error::Introduction);
+    }
+    let mut descriptors = Vec::new();
+    for message in ancillary.drain() {
+        if let RecvAncillaryMessage::ScmRights(rights) = message {
+            descriptors.extend(rights);
+        }
+    }
+    understand(&bytes[..received.bytes], descriptors).map(Some)
+}
+
+fn understand(
+    bytes: &[u8],
+    descriptors: Vec<OwnedFd>,
+) -> Result<(GuestMemoryMmap, Vec<Introduction>), Error> {
+    let nonsense = || Error::Introduction;
+    let (header, mut rest) = Header::read_from_prefix(bytes).map_err(|_| nonsense())?;
+    if header.version != VERSION || header.shares as usize > MAX_SHARES {
+        return Err(nonsense());
+    }
+    let mut regions = Vec::new();
+    for _ in 0..header.regions {
+        let (region, after) = Region::read_from_prefix(rest).map_err(|_| nonsense())?;
+        regions.push((region.guest, region.bytes, region.offset));
+        rest = after;
+    }
+    let mut descriptors = descriptors.into_iter();
+    let memory = File::from(descriptors.next().ok_or_else(nonsense)?);
+    let memory = host::memory::attach(memory, &regions)?;
+    let mut introductions = Vec::new();
+    for _ in 0..header.shares {
+        let (record, after) = ShareRecord::read_from_prefix(rest).map_err(|_| nonsense())?;
+        rest = after;
+        let directory = descriptors.next().ok_or_else(nonsense)?;
+        let socket = descriptors.next().ok_or_else(nonsense)?;
+        introductions.push((record, directory, socket));
+    }
+    Ok((memory, introductions))
+}
+
+/// Our own descriptors, by number: the one way to open a file that is known by an `O_PATH` descriptor.
+const OWN_DESCRIPTORS: &std::ffi::CStr = c"/proc/self/fd";
+
+/// The name of a descriptor in [`OWN_DESCRIPTORS`].
+fn number(descriptor: BorrowedFd<'_>) -> String {
+    use std::os::fd::AsRawFd;
+    descriptor.as_raw_fd().to_string()
+}

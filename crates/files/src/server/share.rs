@@ -1,0 +1,162 @@
+//! One share: a directory, what the guest knows of it, and what it may do.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use rustix::fs::{CWD, FileType, Mode, OFlags, openat};
+use rustix::io::Errno;
+use vm_memory::GuestMemoryMmap;
+
+use super::handles::Handles;
+use super::inodes::{Inode, Inodes, attributes};
+use super::{OWN_DESCRIPTORS, number};
+use crate::message::ShareRecord;
+use crate::wire::Attr;
+
+/// A share.
+pub struct Share {
+    pub inodes: Inodes,
+    pub handles: Handles,
+    pub is_writable: bool,
+    /// We are root: what the guest's users make can be given to them.
+    pub is_root: bool,
+    /// The guest has said hello, and said what it can.
+    pub is_started: AtomicBool,
+    /// The guest does not tell when it opens and closes files.
+    pub opens_silently: AtomicBool,
+    /// Seconds and nanoseconds for which names and attributes may be believed.
+    pub validity: (u64, u32),
+    memory: Arc<GuestMemoryMmap>,
+    own_descriptors: OwnedFd,
+    owners: Owners,
+    /// The device of the root, whose files keep their inode numbers.
+    device: u64,
+}
+
+/// Users and groups that change places.
+struct Owners {
+    host: (u32, u32),
+    guest: (u32, u32),
+}
+
+/// `number`, unless it is one of the two.
+fn exchange(number: u32, one: u32, other: u32) -> u32 {
+    match number {
+        _ if number == one => other,
+        _ if number == other => one,
+        _ => number,
+    }
+}
+
+impl Share {
+    /// A share that nobody has mounted.
+    pub fn new(
+        directory: OwnedFd,
+        record: &ShareRecord,
+        memory: Arc<GuestMemoryMmap>,
+        descriptors: usize,
+    ) -> Result<Self, Errno> {
+        let status = attributes(&directory)?;
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        Ok(Self {
+            // The other half is for what is open.
+            inodes: Inodes::new(directory, descriptors / 2)?,
+            handles: Handles::new(descriptors / 2),
+            is_writable: record.writable == 1,
+            is_root: rustix::process::geteuid().is_root(),
+            is_started: AtomicBool::new(false),
+            opens_silently: AtomicBool::new(false),
+            validity: (record.validity / 1000, (record.validity % 1000) as u32 * 1_000_000),
+            memory,
+            own_descriptors: openat(CWD, OWN_DESCRIPTORS, flags, Mode::empty())?,
+            owners: Owners {
+                host: (record.host_user, record.host_group),
+                guest: (record.guest_user, record.guest_group),
+            },
+            device: rustix::fs::makedev(status.stx_dev_major, status.stx_dev_minor),
+        })
+    }
+
+    pub fn memory(&self) -> &GuestMemoryMmap {
+        &self.memory
+    }
+
+    /// A user as the other side calls it.
+    pub fn user(&self, number: u32) -> u32 {
+        exchange(number, self.owners.host.0, self.owners.guest.0)
+    }
+
+    /// A group as the other side calls it.
+    pub fn group(&self, number: u32) -> u32 {
+        exchange(number, self.owners.host.1, self.owners.guest.1)
+    }
+
+    /// Nothing is changed in a share that is only to be read.
+    pub fn check_writable(&self) -> Result<(), Errno> {
+        if self.is_writable { Ok(()) } else { Err(Errno::ROFS) }
+    }
+
+    /// Open what is known by an `O_PATH` descriptor; only regular files and directories can be.
+    pub fn open(&self, inode: &Arc<Inode>, flags: OFlags) -> Result<OwnedFd, Errno> {
+        match inode.kind {
+            FileType::RegularFile | FileType::Directory => {}
+            FileType::Symlink => return Err(Errno::LOOP),
+            _ => return Err(Errno::OPNOTSUPP),
+        }
+        let descriptor = inode.descriptor(&self.inodes)?;
+        let name = number(descriptor.as_fd());
+        let flags = flags | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
+        openat(&self.own_descriptors, name, flags, Mode::empty())
+    }
+
+    /// Have `act` do something to what a descriptor names, by directory and name: for calls that take no
+    /// `O_PATH` descriptor.
+    pub fn by_name<T>(
+        &self,
+        inode: &Arc<Inode>,
+        act: impl FnOnce(&OwnedFd, &str) -> Result<T, Errno>,
+    ) -> Result<T, Errno> {
+        let descriptor = inode.descriptor(&self.inodes)?;
+        act(&self.own_descriptors, &number(descriptor.as_fd()))
+    }
+
+    /// The same with a path, for calls that take no directory.
+    pub fn by_path<T>(
+        &self,
+        inode: &Arc<Inode>,
+        act: impl FnOnce(&str) -> Result<T, Errno>,
+    ) -> Result<T, Errno> {
+        let descriptor = inode.descriptor(&self.inodes)?;
+        act(&format!("/proc/self/fd/{}", number(descriptor.as_fd())))
+    }
+
+    /// Attributes as the guest sees them.
+    pub fn attributes(&self, inode: &Inode, status: &rustix::fs::Statx) -> Attr {
+        let device = rustix::fs::makedev(status.stx_dev_major, status.stx_dev_minor);
+        let time = |seconds: i64| seconds as u64;
+        // Two file systems may use the same number, and the guest sees one file system.
+        let apart = if device == self.device { 0 } else { device.rotate_right(16) };
+        Attr {
+            ino: status.stx_ino ^ apart,
+            size: if inode.is_closed { 0 } else { status.stx_size },
+            blocks: status.stx_blocks,
+            atime: time(status.stx_atime.tv_sec),
+            mtime: time(status.stx_mtime.tv_sec),
+            ctime: time(status.stx_ctime.tv_sec),
+            atimensec: status.stx_atime.tv_nsec,
+            mtimensec: status.stx_mtime.tv_nsec,
+            ctimensec: status.stx_ctime.tv_nsec,
+            mode: status.stx_mode.into(),
+            nlink: status.stx_nlink,
+            uid: self.user(status.stx_uid),
+            gid: self.group(status.stx_gid),
+            // As Linux encodes a device in 32 bits (new_encode_dev).
+            rdev: status.stx_rdev_minor & 0xff
+                | status.stx_rdev_major << 8
+                | (status.stx_rdev_minor & !0xff) << 12,
+            blksize: status.stx_blksize,
+            flags: 0,
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! What the guest's init mounts, as the host writes it into a file of the first file system:
+//! for each mount four strings, each ended by a NUL: kind, source, place, options.
+
+/// Where the file is.
+pub const MOUNTS_FILE: &str = "/.bivouac/mounts";
+
+/// Something to mount.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mount {
+    /// How.
+    pub kind: Kind,
+    /// What: the tag of a virtio file system.
+    pub source: Vec<u8>,
+    /// Where, an absolute path; for a root it is `/`.
+    pub place: Vec<u8>,
+    /// Nothing may be written there.
+    pub is_read_only: bool,
+}
+
+/// Kinds of mounts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// The root: a virtio file system that is only read, with an overlay in the guest's memory.
+    OverlaidRoot,
+    /// The root: a virtio file system.
+    Root,
+    /// A virtio file system somewhere.
+    Directory,
+}
+
+const KINDS: [(&[u8], Kind); 3] = [
+    (b"overlaid-root", Kind::OverlaidRoot),
+    (b"root", Kind::Root),
+    (b"directory", Kind::Directory),
+];
+
+/// The bytes are no list of mounts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the list of what is to be mounted makes no sense")]
+pub struct NoMounts;
+
+impl Mount {
+    /// Add it to a list. What has a NUL in it cannot be a path, and makes a list that is refused.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        let name =
+            KINDS.iter().find(|(_, kind)| *kind == self.kind).map_or(&b""[..], |kind| kind.0);
+        let options: &[u8] = if self.is_read_only { b"ro" } else { b"rw" };
+        for part in [name, &self.source, &self.place, options] {
+            out.extend_from_slice(part);
+            out.push(0);
+        }
+    }
+
+    /// The list that these bytes are.
+    ///
+    /// # Errors
+    ///
+    /// [`NoMounts`].
+    pub fn decode_all(bytes: &[u8]) -> Result<Vec<Mount>, NoMounts> {
+        let parts: Vec<_> = bytes.split_inclusive(|&byte| byte == 0).collect();
+        let mount = |parts: &[&[u8]]| {
+            let mut strings = parts.iter().map(|part| part.strip_suffix(b"\0"));
+            let mut next = || strings.next().flatten().ok_or(NoMounts);
+            let name = next()?;
+            let kind = KINDS.iter().find(|(known, _)| *known == name).ok_or(NoMounts)?.1;
+            let (source, place) = (next()?.to_vec(), next()?.to_vec());
+            let is_read_only = match next()? {
+                b"ro" => true,
+                b"rw" => false,
+                _ => return Err(NoMounts),
+            };
+            match place.first() {
+                Some(b'/') => Ok(Mount { kind, source, place, is_read_only }),
+                _ => Err(NoMounts),
+            }
+        };
+        parts.chunks(4).map(mount).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_is_what_it_was() {
+        let mounts = [
+            Mount {
+                kind: Kind::OverlaidRoot,
+                source: b"root".to_vec(),
+                place: b"/".to_vec(),
+                is_read_only: true,
+            },
+            Mount {
+                kind: Kind::Directory,
+                source: b"volume0".to_vec(),
+                place: b"/home/\xff a".to_vec(),
+                is_read_only: false,
+            },
+        ];
+        let mut bytes = Vec::new();
+        mounts.iter().for_each(|mount| mount.encode(&mut bytes));
+        assert_eq!(Mount::decode_all(&bytes).unwrap(), mounts);
+        assert_eq!(Mount::decode_all(b"").unwrap(), []);
+    }
+
+    #[test]
+    fn what_is_no_list_is_refused() {
+        let wrong: [&[u8]; 6] = [
+            b"root\0a\0/\0rw",
+            b"root\0a\0/\0",
+            b"boot\0a\0/\0rw\0",
+            b"root\0a\0b\0rw\0",
+            b"root\0a\0/\0wr\0",
+            b"\0\0\0\0\0",
+        ];
+        for bytes in wrong {
+            assert_eq!(Mount::decode_all(bytes), Err(NoMounts), "{bytes:?}");
+        }
+    }
+}
