@@ -99,6 +99,24 @@ static void commit_for_ever(void) {
     }
 }
 
+/* All records up to one that was said to be there. */
+static void check_committed(unsigned last) {
+    int disk = open_disk(O_RDONLY);
+    char record[SECTOR], expected[SECTOR];
+    for (unsigned n = 1; n <= last; n++) {
+        for (int half = 0; half < 2; half++) {
+            snprintf(expected, sizeof expected, "record %u half %d", n, half);
+            if (pread(disk, record, SECTOR, (2 * (off_t)n + half * 100000) * SECTOR) != SECTOR)
+                fail("pread");
+            if (strcmp(record, expected)) {
+                printf("%s of %u is lost\n", expected, last);
+                exit(1);
+            }
+        }
+    }
+    printf("done\n");
+}
+
 /* Several threads write and read back what is theirs, in all sizes, past the page cache. */
 struct share {
     pthread_t thread;
@@ -157,6 +175,8 @@ int main(int count, char **words) {
         run_what_was_read(atoi(words[2]));
     else if (!strcmp(what, "commit"))
         commit_for_ever();
+    else if (!strcmp(what, "check"))
+        check_committed(atoi(words[2]));
     else if (!strcmp(what, "verify"))
         verify(atoi(words[2]), atoi(words[3]));
     else

@@ -11,7 +11,7 @@ use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use vmm::disk::{Disk, Image, Overlay, QCOW2_MAGIC, Raw, SECTOR_BYTES};
+use vmm::disk::{Disk, Image, Overlay, QCOW2_MAGIC, Qcow2, Raw, SECTOR_BYTES};
 
 use super::say;
 
@@ -62,6 +62,10 @@ enum Reason {
     Kind,
     #[error("it has {0} bytes, which is less than one sector of 512")]
     TooSmall(u64),
+    #[error("it is no qcow2 image")]
+    NotQcow2,
+    #[error("the qcow2 image cannot be opened: {0}")]
+    Qcow2(io::Error),
     #[error("another machine uses it (QEMU, or biv){}", if *.read_only { " and writes to it" } else { "; with ,ro two may read it" })]
     InUse { read_only: bool },
     #[error("no room for what the guest writes: {0}")]
@@ -154,27 +158,40 @@ pub fn open(argument: &Argument) -> Result<Disk, Error> {
 
 fn open_image(argument: &Argument) -> Result<Box<dyn Image>, Reason> {
     let writes = argument.keeps_writes();
-    let file = open_file(&argument.path, writes)?;
+    let file = open_locked(&argument.path, writes)?;
+    let length = (&file).seek(SeekFrom::End(0)).map_err(Reason::Open)?;
+    let mut magic = [0; QCOW2_MAGIC.len()];
+    let is_qcow2 = file.read_exact_at(&mut magic, 0).is_ok() && magic == QCOW2_MAGIC;
+    match argument.format {
+        Some(Format::Qcow2) if !is_qcow2 => Err(Reason::NotQcow2),
+        None | Some(Format::Qcow2) if is_qcow2 => qcow2(argument, file, writes),
+        format => raw(argument, file, length, format.is_none()),
+    }
+}
+
+fn qcow2(argument: &Argument, file: File, writes: bool) -> Result<Box<dyn Image>, Reason> {
+    let open = |path: &Path, writes| {
+        open_locked(path, writes).map_err(|reason| io::Error::other(reason.to_string()))
+    };
+    let image = Qcow2::new(file, &argument.path, writes, open).map_err(Reason::Qcow2)?;
+    match image.bytes() {
+        0 => Err(Reason::TooSmall(0)),
+        _ => Ok(Box::new(image)),
+    }
+}
+
+/// Opens a file that nobody writes to meanwhile, or nobody uses if it `writes`.
+fn open_locked(path: &Path, writes: bool) -> Result<File, Reason> {
+    let file = open_file(path, writes)?;
     match lock::lock(&file, writes) {
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
             return Err(Reason::InUse { read_only: !writes });
         }
         // Some file systems have no locks.
-        Err(error) => tracing::info!("{}: not locked: {error}", argument.path.display()),
+        Err(error) => tracing::info!("{}: not locked: {error}", path.display()),
         Ok(()) => {}
     }
-    let length = (&file).seek(SeekFrom::End(0)).map_err(Reason::Open)?;
-    let mut magic = [0; QCOW2_MAGIC.len()];
-    let is_qcow2 = file.read_exact_at(&mut magic, 0).is_ok() && magic == QCOW2_MAGIC;
-    match argument.format {
-        Some(Format::Qcow2) => qcow2(),
-        None if is_qcow2 => qcow2(),
-        format => raw(argument, file, length, format.is_none()),
-    }
-}
-
-fn qcow2() -> Result<Box<dyn Image>, Reason> {
-    Err(Reason::Open(io::Error::other("qcow2 images cannot be used yet")))
+    Ok(file)
 }
 
 fn raw(

@@ -6,6 +6,7 @@
 
 mod buffers;
 mod overlay;
+mod qcow2;
 mod raw;
 #[cfg(test)]
 mod tests;
@@ -17,6 +18,7 @@ use std::sync::Arc;
 
 pub use buffers::Buffers;
 pub use overlay::Overlay;
+pub use qcow2::Qcow2;
 pub use raw::{QCOW2_MAGIC, Raw};
 
 /// The unit of a disk's length.
