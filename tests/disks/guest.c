@@ -18,10 +18,12 @@ static void fail(const char *what) {
     exit(1);
 }
 
+static const char *disk_name = "/dev/vda";
+
 static int open_disk(int flags) {
-    int disk = open("/dev/vda", flags);
+    int disk = open(disk_name, flags, 0600);
     if (disk < 0)
-        fail("/dev/vda");
+        fail(disk_name);
     return disk;
 }
 
@@ -84,7 +86,7 @@ static void run_what_was_read(int rounds) {
 
 /* Records, each of which is said to be there when it is. */
 static void commit_for_ever(void) {
-    int disk = open_disk(O_RDWR);
+    int disk = open_disk(O_RDWR | O_CREAT);
     char record[SECTOR] = {0};
     for (unsigned n = 1;; n++) {
         for (int half = 0; half < 2; half++) {
@@ -173,11 +175,16 @@ int main(int count, char **words) {
     const char *what = count > 1 ? words[1] : "";
     if (!strcmp(what, "run"))
         run_what_was_read(atoi(words[2]));
-    else if (!strcmp(what, "commit"))
+    else if (!strcmp(what, "commit") && count > 2) {
+        disk_name = words[2];
         commit_for_ever();
-    else if (!strcmp(what, "check"))
+    } else if (!strcmp(what, "commit"))
+        commit_for_ever();
+    else if (!strcmp(what, "check")) {
+        if (count > 3)
+            disk_name = words[3];
         check_committed(atoi(words[2]));
-    else if (!strcmp(what, "verify"))
+    } else if (!strcmp(what, "verify"))
         verify(atoi(words[2]), atoi(words[3]));
     else
         return 2;

@@ -9,7 +9,7 @@ mod qcow2;
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
@@ -153,12 +153,10 @@ fn a_snapshot_vanishes_with_its_machine() {
     assert!(all.iter().all(|byte| *byte == 0x41));
 }
 
-/// Kill a machine that says what it has committed, and look for that.
-fn check_killed(image: &Image, records: u64) {
-    let disk =
-        ["--disk", image.path(), "--root", ROOT, "--timeout", "60", "--", "/probe", "commit"];
+/// Kill a machine that says what it has committed, and have another look for that.
+fn check_killed(machine: &[&str], commit: &[&str], look: &[&str], records: u64) {
     let mut child = MODE
-        .run(&disk)
+        .run(&[machine, &["--timeout", "60", "--"], commit].concat())
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .spawn()
@@ -173,19 +171,97 @@ fn check_killed(image: &Image, records: u64) {
     let _ = child.wait();
     // What it had said by then.
     let said = lines.map_while(Result::ok).filter_map(|line| line.parse().ok());
-    let last = said.last().unwrap_or(last);
-    check_done(&probe(MODE, image, &["check", &last.to_string()]));
+    let last = said.last().unwrap_or(last).to_string();
+    let look: Vec<_> =
+        look.iter().map(|word| if *word == "LAST" { &last } else { *word }).collect();
+    check_done(&MODE.in_machine(machine, &look));
+}
+
+fn check_killed_disk(image: &Image, records: u64) {
+    let machine = ["--disk", image.path(), "--root", ROOT];
+    check_killed(&machine, &["/probe", "commit"], &["/probe", "check", "LAST"], records);
 }
 
 #[test]
 fn what_was_committed_survives_a_killed_machine() {
     for round in 1..=2 {
         let image = Image::new(&format!("killed-{round}"), 200 * MIB);
-        check_killed(&image, 40 * round);
+        check_killed_disk(&image, 40 * round);
         let image = Image::new(&format!("killed-qcow2-{round}"), 0);
         fs::write(&image.0, qcow2::empty(200 * MIB, None)).expect("it can be written");
-        check_killed(&image, 40 * round);
+        check_killed_disk(&image, 40 * round);
     }
+}
+
+/// An ext4 with a shell and the program.
+fn root_disk(name: &str, partition: bool) -> Image {
+    let directory = Directory::new(&format!("root-{name}"));
+    let root = &directory.0;
+    for below in ["bin", "dev", "etc", "proc", "run", "sys", "tmp"] {
+        fs::create_dir(root.join(below)).expect("the directory is empty");
+    }
+    fs::copy("/bin/busybox", root.join("bin/busybox")).expect("there is a static busybox");
+    for applet in ["sh", "mount", "cat", "sync"] {
+        symlink("busybox", root.join("bin").join(applet)).expect("the directory can be written");
+    }
+    fs::copy(Path::new(ROOT).join("probe"), root.join("probe")).expect("it was built");
+    fs::write(root.join("etc/hostname"), "on-a-disk\n").expect("the directory can be written");
+    let image = Image::new(name, 48 * MIB);
+    // The first partition begins after a mebibyte.
+    let mut place = vec!["-E", "offset=1048576"];
+    place.truncate(if partition { 2 } else { 0 });
+    let mke2fs = Command::new("mke2fs")
+        .env("PATH", "/usr/sbin:/sbin:/usr/bin:/bin")
+        .args(["-q", "-F", "-t", "ext4", "-d"])
+        .arg(root)
+        .args(place)
+        .args([image.path(), "40M"])
+        .output();
+    let mke2fs = mke2fs.expect("`mke2fs` is installed");
+    assert!(mke2fs.status.success(), "{}", text(&mke2fs.stderr));
+    if partition {
+        let mut table = [0; 66];
+        table[4] = 0x83;
+        table[8..12].copy_from_slice(&2048_u32.to_le_bytes());
+        table[12..16].copy_from_slice(&(80_u32 << 10).to_le_bytes());
+        table[64..].copy_from_slice(&[0x55, 0xaa]);
+        let file = File::options().write(true).open(&image.0).expect("it is there");
+        file.write_all_at(&table, 446).expect("it can be written");
+    }
+    image
+}
+
+#[test]
+fn the_root_can_be_on_a_disk_or_a_partition() {
+    let whole = root_disk("whole", false);
+    let script = "cat /proc/sys/kernel/hostname; mount | head -n 1; echo kept > /kept";
+    let said = MODE.shell(&["--root-disk", whole.path()], script);
+    assert_eq!(said, "on-a-disk\n/dev/vda on / type ext4 (rw,relatime)\n");
+    // It was left in order, or it could not be mounted so.
+    let again = MODE.shell(&["--root-disk", &whole.with(",ro")], "cat /kept; mount | head -n 1");
+    assert_eq!(again, "kept\n/dev/vda on / type ext4 (ro,relatime)\n");
+    let partition = root_disk("partition", true);
+    let script = "mount | head -n 1; echo gone > /gone";
+    let said = MODE.shell(&["--root-disk", &partition.with(",part=1,snapshot")], script);
+    assert_eq!(said, "/dev/vda1 on / type ext4 (rw,relatime)\n");
+    let again = MODE.shell(&["--root-disk", &partition.with(",part=1,ro")], "cat /gone || echo no");
+    assert_eq!(again, "no\n");
+    for (disk, expected) in [
+        (partition.with(""), "/dev/vda has no file system that this kernel knows"),
+        (partition.with(",part=2"), "there is no /dev/vda2; the disk has: vda, vda1"),
+    ] {
+        let output = MODE.in_machine(&["--root-disk", &disk], &["sh"]);
+        let said = text(&output.stderr);
+        assert!(output.status.code() == Some(125) && said.contains(expected), "{said}");
+    }
+}
+
+#[test]
+fn what_was_committed_to_a_file_system_survives_a_killed_machine() {
+    let image = root_disk("killed-root", false);
+    let machine = ["--root-disk", image.path()];
+    let look = ["/probe", "check", "LAST", "/records"];
+    check_killed(&machine, &["/probe", "commit", "/records"], &look, 50);
 }
 
 #[test]

@@ -90,8 +90,15 @@ pub struct Run {
     /// qcow2 image, or a block device; ",ro": it cannot be written; ",snapshot": what the guest writes
     /// vanishes with it; ",format=raw" or ",format=qcow2": FILE is that, whatever it looks like
     #[arg(long, value_name = "FILE[,ro][,snapshot]", value_hint = ValueHint::FilePath,
-        value_parser = OsStringValueParser::new().try_map(disk::parse_owned))]
+        value_parser = OsStringValueParser::new().try_map(disk::parse_disk))]
     pub disk: Vec<disk::Argument>,
+
+    /// Use the file system on a disk as the guest's, which is /dev/vda then; what FILE can be, and what
+    /// can be said of it, is as with --disk. ",part=N": the Nth partition instead of all of it
+    #[arg(long, value_name = "FILE[,part=N]", value_hint = ValueHint::FilePath,
+        conflicts_with_all = ["root", "busybox", "initrd"],
+        value_parser = OsStringValueParser::new().try_map(disk::parse_root))]
+    pub root_disk: Option<disk::Root>,
 
     /// Let the guest write to the directory that --root names
     #[arg(long, requires = "root")]
@@ -192,6 +199,11 @@ pub enum UserExec {
 }
 
 impl Run {
+    /// All disks, in order.
+    pub(crate) fn disks(&self) -> impl Iterator<Item = &disk::Argument> {
+        self.root_disk.iter().map(|root| &root.disk).chain(&self.disk)
+    }
+
     /// How user code is executed. Who traces blocks wants to see it, unless told otherwise.
     pub(crate) fn user_execution(&self) -> vmm::UserExecution {
         match (self.user_exec, &self.inspect.trace_blocks) {
@@ -347,6 +359,9 @@ mod tests {
         check(&["--without", ""]);
         check(&["--without", "mirror", "--interpret"]);
         check(&["--disk", "a,rw"]);
+        check(&["--disk", "a,part=1"]);
+        check(&["--root-disk", "a,part=0"]);
+        check(&["--root-disk", "a", "--root", "b"]);
         check(&["--timeout", "-1"]);
         check(&["--net", "bridge"]);
         check(&["--net", "tap:"]);

@@ -14,6 +14,7 @@
 #![forbid(unsafe_code)]
 
 mod command;
+mod disk;
 mod network;
 mod reaper;
 mod root;
@@ -45,7 +46,7 @@ fn main() -> ExitCode {
         eprintln!("init: {line}");
     }
     let outcome = match system::kernel_parameter(CHANNEL_PARAMETER) {
-        _ if is_lost => Err(std::io::Error::other("there is no root file system")),
+        Some(device) if is_lost => service::refuse(&device, &trouble),
         Some(device) => service::run(&device),
         None => Err(std::io::Error::other(NO_CHANNEL)),
     };

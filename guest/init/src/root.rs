@@ -1,5 +1,6 @@
 //! The root file system, where it is not the one that the kernel unpacked: a directory of the host's,
-//! through virtio-fs, most often below an overlay in memory; and other directories of the host's.
+//! through virtio-fs, most often below an overlay in memory, or a disk; and other directories of the
+//! host's.
 
 use std::fs;
 use std::io;
@@ -9,6 +10,7 @@ use std::path::Path;
 use protocol::mounts::{Kind, MOUNTS_FILE, Mount};
 use rustix::mount::{MountFlags, mount, mount_move};
 
+use crate::disk;
 use crate::system::lift;
 
 /// Where the new root is put together.
@@ -28,6 +30,10 @@ pub fn enter() -> io::Result<(Vec<Mount>, bool)> {
     fs::create_dir_all(WORK)?;
     match root.kind {
         Kind::OverlaidRoot => overlay(root)?,
+        Kind::DiskRoot => {
+            let name = String::from_utf8_lossy(&root.source);
+            disk::mount_disk(&name, root.is_read_only, Path::new(WORK))?;
+        }
         _ => mount_shared(root, Path::new(WORK))?,
     }
     // What the kernel unpacked is of no more use, and takes memory. We ourselves run on.

@@ -23,6 +23,9 @@ use rustix::termios::{ControlModes, OptionalActions, tcdrain, tcgetattr, tcsetat
 use crate::command::{self, Running};
 use crate::reaper::{End, Reaper};
 
+/// Status of a machine without a root: that of what `biv` fails at.
+const STATUS_NO_ROOT: u8 = 125;
+
 /// Why the channel came to an end before the command did.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -49,6 +52,19 @@ impl From<rustix::io::Errno> for Error {
 /// Serves the host over `/dev/DEVICE` until the command has ended and all is said.
 pub fn run(device: &str) -> io::Result<()> {
     serve(&Path::new("/dev").join(device)).map_err(io::Error::other)
+}
+
+/// Says over `/dev/DEVICE` why there is nothing to run the command in.
+pub fn refuse(device: &str, trouble: &[String]) -> io::Result<()> {
+    let refuse = || {
+        let mut line = Line::open(&Path::new("/dev").join(device))?;
+        line.receive_order()?;
+        let text = trouble.iter().map(|line| format!("biv: {line}\n")).collect::<String>();
+        line.send(&Frame::Stderr(text.into_bytes()));
+        line.send(&Frame::Exited(STATUS_NO_ROOT));
+        line.finish()
+    };
+    refuse().map_err(|error: Error| io::Error::other(error))
 }
 
 /// Serves the host over the line at `path`.

@@ -5,8 +5,9 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use crate::root;
+use crate::{disk, root};
 use rustix::mount::{MountFlags, mount};
+use rustix::process::{Pid, Signal};
 use rustix::system::{RebootCommand, reboot};
 
 /// Type, place and options of what is mounted, in order.
@@ -43,7 +44,11 @@ pub fn prepare() -> (Vec<String>, bool) {
     let (volumes, is_shared) = match root::enter() {
         Ok(found) => found,
         Err(error) => {
-            note("root", Err(error));
+            note("no root file system", Err(error));
+            // What it takes to say so.
+            for (kind, place, options) in MOUNTS {
+                note(place, mount_one(kind, place, options, false));
+            }
             return (trouble, true);
         }
     };
@@ -114,9 +119,12 @@ pub fn kernel_parameter(name: &str) -> Option<String> {
     line.split_ascii_whitespace().find_map(|word| word.strip_prefix(name)).map(str::to_owned)
 }
 
-/// Writes back what is written, and switches the machine off. Returns only if the kernel refuses.
+/// Ends whoever is left, writes back what is written, and switches the machine off. Returns only if the kernel refuses.
 pub fn power_off() {
+    // The group of the first process stands for all others (kill(2)).
+    let _ = rustix::process::kill_process_group(Pid::INIT, Signal::KILL);
     rustix::fs::sync();
+    disk::settle();
     if let Err(error) = reboot(RebootCommand::PowerOff) {
         eprintln!("init: cannot switch the machine off: {error}");
         let _ = reboot(RebootCommand::Restart);

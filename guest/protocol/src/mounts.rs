@@ -9,7 +9,7 @@ pub const MOUNTS_FILE: &str = "/.bivouac/mounts";
 pub struct Mount {
     /// How.
     pub kind: Kind,
-    /// What: the tag of a virtio file system.
+    /// What: the tag of a virtio file system, or the name of a disk's device.
     pub source: Vec<u8>,
     /// Where, an absolute path; for a root it is `/`.
     pub place: Vec<u8>,
@@ -24,13 +24,16 @@ pub enum Kind {
     OverlaidRoot,
     /// The root: a virtio file system.
     Root,
+    /// The root: a disk, or a partition of one.
+    DiskRoot,
     /// A virtio file system somewhere.
     Directory,
 }
 
-const KINDS: [(&[u8], Kind); 3] = [
+const KINDS: [(&[u8], Kind); 4] = [
     (b"overlaid-root", Kind::OverlaidRoot),
     (b"root", Kind::Root),
+    (b"disk-root", Kind::DiskRoot),
     (b"directory", Kind::Directory),
 ];
 

@@ -96,6 +96,12 @@ impl Directories {
         Ok(directories)
     }
 
+    /// The root is a disk of that name.
+    pub fn set_root_disk(&mut self, name: String, is_read_only: bool) {
+        let (source, place) = (name.into_bytes(), b"/".to_vec());
+        self.mounts.insert(0, Mount { kind: Kind::DiskRoot, source, place, is_read_only });
+    }
+
     fn add_root(&mut self, arguments: &Run) -> Result<(), Error> {
         let root = arguments.root.as_deref().unwrap_or(Path::new("/"));
         let is_host = std::fs::canonicalize(root).is_ok_and(|path| path == Path::new("/"));

@@ -80,16 +80,61 @@ impl Argument {
     }
 }
 
+/// A disk that has the root file system.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Root {
+    /// Which.
+    pub disk: Argument,
+    /// The number of the partition; without one, it is the whole disk.
+    pub partition: Option<u8>,
+}
+
+impl Root {
+    /// What it is called in the guest, whose first disk it is.
+    #[must_use]
+    pub fn device(&self) -> String {
+        self.partition.map_or("vda".to_owned(), |number| format!("vda{number}"))
+    }
+}
+
 /// Reads `FILE[,ro][,snapshot][,format=raw|qcow2]`; in the name of a file, two commas are one.
 ///
 /// # Errors
 ///
 /// What is wrong with it.
-pub fn parse_owned(text: OsString) -> Result<Argument, String> {
-    parse(&text)
+pub fn parse_disk(text: OsString) -> Result<Argument, String> {
+    let (argument, rest) = parse(&text)?;
+    match rest.first() {
+        None => Ok(argument),
+        Some(part) => Err(unknown(part, "")),
+    }
 }
 
-fn parse(text: &OsStr) -> Result<Argument, String> {
+/// The same, with `,part=N`.
+///
+/// # Errors
+///
+/// What is wrong with it.
+pub fn parse_root(text: OsString) -> Result<Root, String> {
+    let (disk, rest) = parse(&text)?;
+    let mut root = Root { disk, partition: None };
+    for part in rest {
+        let number = part.strip_prefix("part=").ok_or_else(|| unknown(&part, ", part=N"))?;
+        let number = number.parse().ok().filter(|number| *number > 0);
+        root.partition = Some(number.ok_or("partitions have numbers from 1 to 255")?);
+    }
+    Ok(root)
+}
+
+fn unknown(part: &str, more: &str) -> String {
+    format!(
+        "'{part}' is none of ro, snapshot, format=raw, format=qcow2{more} (a comma in the name of a \
+         file is written twice)"
+    )
+}
+
+/// What is said of any disk, and the rest.
+fn parse(text: &OsStr) -> Result<(Argument, Vec<String>), String> {
     let mut parts = split(text.as_bytes()).into_iter();
     let path = parts.next().unwrap_or_default();
     if path.is_empty() {
@@ -97,22 +142,17 @@ fn parse(text: &OsStr) -> Result<Argument, String> {
     }
     let path = PathBuf::from(OsString::from_vec(path));
     let mut argument = Argument { path, read_only: false, snapshot: false, format: None };
+    let mut rest = Vec::new();
     for part in parts {
         match part.as_slice() {
             b"ro" => argument.read_only = true,
             b"snapshot" => argument.snapshot = true,
             b"format=raw" => argument.format = Some(Format::Raw),
             b"format=qcow2" => argument.format = Some(Format::Qcow2),
-            other => {
-                let other = String::from_utf8_lossy(other);
-                return Err(format!(
-                    "'{other}' is none of ro, snapshot, format=raw, format=qcow2 (a comma in the \
-                     name of a file is written twice)"
-                ));
-            }
+            other => rest.push(String::from_utf8_lossy(other).into_owned()),
         }
     }
-    Ok(argument)
+    Ok((argument, rest))
 }
 
 /// Splits at single commas.
@@ -255,7 +295,7 @@ mod tests {
         let check = |text: &str, path: &str, read_only, snapshot, format| {
             let path = PathBuf::from(path);
             let expected = Argument { path, read_only, snapshot, format };
-            assert_eq!(parse(OsStr::new(text)), Ok(expected), "{text}");
+            assert_eq!(parse_disk(text.into()), Ok(expected), "{text}");
         };
         check("a.img", "a.img", false, false, None);
         check("/x/a.img,ro", "/x/a.img", true, false, None);
@@ -263,13 +303,23 @@ mod tests {
         check(",,,,", ",,", false, false, None);
         check("a,format=qcow2", "a", false, false, Some(Format::Qcow2));
         for wrong in ["", ",ro", "a,", "a,rw", "a,b.img", "a,format=", "a,ro,"] {
-            assert!(parse(OsStr::new(wrong)).is_err(), "{wrong}");
+            assert!(parse_disk(wrong.into()).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_root_may_be_a_partition() {
+        let root = |text: &str| parse_root(text.into());
+        assert_eq!(root("a,snapshot").unwrap().device(), "vda");
+        assert_eq!(root("a,part=3,ro").unwrap().device(), "vda3");
+        for wrong in ["a,part=0", "a,part=", "a,part=x", "a,part=256", "a,root", ",part=1"] {
+            assert!(root(wrong).is_err(), "{wrong}");
         }
     }
 
     /// Opening it fails, in words that help.
     fn check(path: &Path, text: &str, expected: &str) {
-        let argument = parse(OsStr::new(&format!("{}{text}", path.display()))).unwrap();
+        let argument = parse_disk(format!("{}{text}", path.display()).into()).unwrap();
         let error = open(&argument).expect_err("no disk").to_string();
         assert!(error.contains(expected), "{error}");
         assert!(error.contains(&path.display().to_string()) && !error.contains('\n'), "{error}");
@@ -295,7 +345,7 @@ mod tests {
         std::fs::write(&path, [0; 4096]).unwrap();
         let try_both = |first: &str, second: &str| {
             let argument =
-                |text: &str| parse(OsStr::new(&format!("{}{text}", path.display()))).unwrap();
+                |text: &str| parse_disk(format!("{}{text}", path.display()).into()).unwrap();
             let _first = open(&argument(first)).unwrap();
             open(&argument(second)).map(|_| ()).map_err(|error| error.to_string())
         };

@@ -123,8 +123,8 @@ fn run_guest(
     let is_plain = guest.is_plain;
     let order = order(arguments, &guest.directories);
     let mut configuration = guest.configuration(arguments)?;
-    configuration.disks = arguments.disk.iter().map(disk::open).collect::<Result<_, _>>()?;
-    let keeps_writes = arguments.disk.iter().any(disk::Argument::keeps_writes);
+    configuration.disks = arguments.disks().map(disk::open).collect::<Result<_, _>>()?;
+    let keeps_writes = arguments.disks().any(disk::Argument::keeps_writes);
     let inspect::Prepared { inspection, teller } =
         inspect::prepare(&arguments.inspect, &configuration.kernel)?;
     configuration.inspection = inspection;
@@ -254,20 +254,24 @@ fn net(arguments: &Run) -> Net {
 
 impl GuestFiles {
     fn find(arguments: &Run) -> Result<GuestFiles, Error> {
-        let wants_init = !arguments.command.is_empty() || arguments.root.is_some();
+        let has_disk = arguments.root_disk.is_some();
+        let wants_init = !arguments.command.is_empty() || arguments.root.is_some() || has_disk;
         let given = arguments.kernel.as_deref().map(files::read_kernel).transpose()?;
         let is_elf = given.as_ref().is_some_and(|kernel| kernel.starts_with(ELF_MAGIC));
         let is_plain = !wants_init && (arguments.initrd.is_some() || is_elf);
         // A kernel of the user's may have no virtio-fs, and its modules are not at hand.
         let is_packed = is_plain || given.is_some() || arguments.initrd.is_some();
-        let is_shared = !is_packed && !arguments.busybox;
-        let directories = if is_plain {
+        let is_shared = !is_packed && !arguments.busybox && !has_disk;
+        let mut directories = if is_plain {
             Directories::default()
         } else {
             Directories::open(arguments, is_shared)?
         };
-        let needs_busybox =
-            !is_plain && !is_shared && arguments.initrd.is_none() && arguments.root.is_none();
+        if let Some(root) = &arguments.root_disk {
+            directories.set_root_disk(root.device(), root.disk.read_only);
+        }
+        let is_packed_here = !is_shared && arguments.initrd.is_none() && arguments.root.is_none();
+        let needs_busybox = !is_plain && is_packed_here && !has_disk;
         // What the user named is looked at before anything is downloaded.
         let memory = arguments.mem;
         let initrd = |path: &Path| files::read_module(path, memory, String::new());
@@ -275,7 +279,7 @@ impl GuestFiles {
             (Some(list), _) if is_plain && is_elf => files::read_modules(list, memory)?,
             (Some(path), _) if is_plain => vec![initrd(path)?],
             (Some(path), _) => vec![initrd(path)?, module(initramfs::only_init()?)],
-            (None, _) if is_shared => vec![module(initramfs::only_init()?)],
+            (None, _) if is_shared || has_disk => vec![module(initramfs::only_init()?)],
             (None, Some(root)) => vec![module(initramfs::from_directory(root, memory)?)],
             (None, None) => Vec::new(),
         };
@@ -299,8 +303,9 @@ impl GuestFiles {
         if !drivers.is_empty() {
             modules.push(module(initramfs::only_drivers(&guest.drivers(&drivers)?)?));
         }
-        if !directories.is_empty() {
-            modules.push(module(initramfs::only_mounts(&directories.list())?));
+        let mounts = directories.list();
+        if !mounts.is_empty() {
+            modules.push(module(initramfs::only_mounts(&mounts)?));
         }
         let kernel_path = arguments.kernel.clone().unwrap_or_else(|| guest.kernel());
         let kernel = given.map_or_else(|| files::read_kernel(&kernel_path), Ok)?;
@@ -343,7 +348,7 @@ fn drivers(arguments: &Run, directories: &Directories) -> Vec<&'static str> {
     if net(arguments) != Net::None {
         names.extend(["failover", "net_failover", "virtio_net"]);
     }
-    if !arguments.disk.is_empty() {
+    if arguments.disks().next().is_some() {
         names.extend(disk::DRIVERS);
     }
     if names.is_empty() { names } else { [provision::VIRTIO, &names].concat() }

@@ -1,0 +1,116 @@
+//! The root file system on a disk: whichever of the kernel's file systems it is.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+use std::time::Duration;
+
+use rustix::io::Errno;
+use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
+
+use crate::system::lift;
+
+/// Where devices and the kernel's list are while there is no root.
+const DEVICES: &str = "/dev";
+const KERNEL: &str = "/.bivouac/proc";
+
+/// Why a file system that was not left in order cannot be mounted to be read only.
+const JOURNAL_HINT: &str =
+    "; its journal is to be written back first: use it once without ,ro, or with ,snapshot";
+
+/// How long a disk, or a partition of it, may take to appear.
+const PATIENCE: u32 = 200;
+const LOOK_AGAIN: Duration = Duration::from_millis(10);
+
+/// Mounts the device of that name (`vda1`) at `place`.
+pub fn mount_disk(name: &str, is_read_only: bool, place: &Path) -> io::Result<()> {
+    for (kind, at) in [("devtmpfs", DEVICES), ("proc", KERNEL)] {
+        fs::create_dir_all(at)?;
+        lift(mount(kind, at, kind, MountFlags::NOSUID, None))?;
+    }
+    let mounted = mount_found(name, is_read_only, place);
+    for at in [DEVICES, KERNEL] {
+        lift(unmount(at, UnmountFlags::DETACH))?;
+    }
+    mounted
+}
+
+fn mount_found(name: &str, is_read_only: bool, place: &Path) -> io::Result<()> {
+    let device = Path::new(DEVICES).join(name);
+    for _ in 0..PATIENCE {
+        if device.exists() {
+            break;
+        }
+        std::thread::sleep(LOOK_AGAIN);
+    }
+    if !device.exists() {
+        let text = format!("there is no /dev/{name}; the disk has: {}", partitions()?);
+        return Err(io::Error::new(io::ErrorKind::NotFound, text));
+    }
+    let list = fs::read_to_string(Path::new(KERNEL).join("filesystems"))?;
+    let kinds: Vec<_> = file_systems(&list).collect();
+    let flags = if is_read_only { MountFlags::RDONLY } else { MountFlags::empty() };
+    for kind in &kinds {
+        match mount(&device, place, *kind, flags, None) {
+            Ok(()) => return Ok(()),
+            // It is something else, and the next may know it.
+            Err(Errno::INVAL | Errno::NODEV) => {}
+            Err(errno) => {
+                let error = io::Error::from(errno);
+                let hint = if errno == Errno::ROFS && is_read_only { JOURNAL_HINT } else { "" };
+                let text = format!("cannot mount /dev/{name} as {kind}: {error}{hint}");
+                return Err(io::Error::new(error.kind(), text));
+            }
+        }
+    }
+    let text = format!(
+        "/dev/{name} has no file system that this kernel knows, which are {}; the disk has: {}",
+        kinds.join(", "),
+        partitions()?
+    );
+    Err(io::Error::new(io::ErrorKind::InvalidData, text))
+}
+
+/// Those that are on disks, of the kernel's list (proc(5)).
+fn file_systems(list: &str) -> impl Iterator<Item = &str> {
+    list.lines().filter(|line| !line.starts_with("nodev")).map(str::trim)
+}
+
+/// The disks and partitions that there are, for a message.
+fn partitions() -> io::Result<String> {
+    let list = fs::read_to_string(Path::new(KERNEL).join("partitions"))?;
+    let names: Vec<_> = list.lines().filter_map(|line| line.split_whitespace().nth(3)).collect();
+    Ok(names.iter().skip(1).copied().collect::<Vec<_>>().join(", "))
+}
+
+/// Has every disk that is mounted hold nothing back, so that none has to be repaired when it is mounted
+/// again. Nobody may be left who writes.
+pub fn settle() {
+    let Ok(mounts) = fs::read_to_string("/proc/self/mounts") else { return };
+    // What was mounted last may lie in what was before.
+    for line in mounts.lines().rev() {
+        let mut words = line.split(' ');
+        let (Some(source), Some(place)) = (words.next(), words.next()) else { continue };
+        if !source.starts_with("/dev/") {
+            continue;
+        }
+        for _ in 0..PATIENCE {
+            let flags = MountFlags::RDONLY;
+            match rustix::mount::mount_remount(place, flags, c"") {
+                Err(Errno::BUSY) => std::thread::sleep(LOOK_AGAIN),
+                _ => break,
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_file_systems_on_disks_are_tried() {
+        let list = "nodev\tsysfs\nnodev\ttmpfs\n\text3\n\text4\nnodev\toverlay\n\tfuseblk\n";
+        assert_eq!(file_systems(list).collect::<Vec<_>>(), ["ext3", "ext4", "fuseblk"]);
+    }
+}
