@@ -40,7 +40,8 @@ pub fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
 }
 
 /// Tell the server at the other end of `control` what there is to do; the sockets of the shares, in
-/// their order. Regions are (guest-physical address, bytes, offset in the file).
+/// their order. Regions are (guest-physical address, bytes, offset in the file). With `may_watch`, there
+/// are cores to spare for who watches for requests.
 ///
 /// # Errors
 ///
@@ -50,13 +51,18 @@ pub fn introduce(
     memory: BorrowedFd<'_>,
     regions: &[(u64, u64, u64)],
     shares: &[Share],
+    may_watch: bool,
 ) -> io::Result<Vec<Connection>> {
     if shares.len() > MAX_SHARES {
         return Err(io::Error::other(format!("a machine has at most {MAX_SHARES} shares")));
     }
     let (regions_count, shares_count) = (regions.len() as u32, shares.len() as u32);
-    let header =
-        Header { version: VERSION, regions: regions_count, shares: shares_count, reserved: 0 };
+    let header = Header {
+        version: VERSION,
+        regions: regions_count,
+        shares: shares_count,
+        may_watch: may_watch.into(),
+    };
     let mut bytes = header.as_bytes().to_vec();
     for &(guest, length, offset) in regions {
         bytes.extend(Region { guest, bytes: length, offset }.as_bytes());

@@ -32,8 +32,8 @@ pub struct Header {
     pub regions: u32,
     /// How many shares follow them.
     pub shares: u32,
-    /// Zero.
-    pub reserved: u32,
+    /// 1: there are cores to spare for who watches for requests.
+    pub may_watch: u32,
 }
 
 /// Guest memory.

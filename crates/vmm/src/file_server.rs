@@ -1,11 +1,17 @@
-//! What is between a file system device and the server, which is another process: a socket, and a thread
-//! that hears its answers. Requests are sent by the processor's thread that rings the doorbell: to
-//! wake a thread that would send them costs more than to send them.
+//! What is between a file system device and the server, which is another process: a socket.
+//!
+//! To wake a thread costs more than most requests. So the processor's thread that has rung the doorbell
+//! sends the request itself, and then watches for the answer for a moment, if that has been worth it
+//! lately and there are cores to spare. Only if none comes, a thread is called that waits for it, and
+//! for all others until there are none. Meanwhile the chip set is not locked: the doorbell only leaves a
+//! note, which is found when the exit has been dealt with.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
-use std::thread::JoinHandle;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread::{JoinHandle, Thread};
+use std::time::Instant;
 
 use devices::virtio::file_system::{FileServer, FileSystem, Gone};
 use devices::virtio::{Chain, Doorbell, Segment, Shared, Transport};
@@ -40,9 +46,29 @@ pub struct SharedDirectories {
 /// The file servers of a machine; with it they end.
 #[derive(Default)]
 pub(crate) struct FileServers {
+    desks: Vec<Arc<Desk>>,
+    /// Somebody has rung.
+    rung: Arc<AtomicBool>,
     listeners: Vec<Listener>,
     /// See [`SharedDirectories::control`].
     _control: Option<OwnedFd>,
+}
+
+impl FileServers {
+    /// Do what processors have rung for, if they have. Only with `may_watch` it is worth waiting for an
+    /// answer on this thread.
+    #[inline]
+    pub(crate) fn attend(&self, may_watch: impl FnOnce() -> bool) {
+        if self.rung.load(Ordering::Relaxed) {
+            self.attend_now(may_watch());
+        }
+    }
+
+    #[cold]
+    fn attend_now(&self, may_watch: bool) {
+        self.rung.store(false, Ordering::SeqCst);
+        self.desks.iter().for_each(|desk| desk.attend(may_watch));
+    }
 }
 
 /// Plug in a device for each directory.
@@ -65,12 +91,20 @@ pub(crate) fn plug_in(
     let (tags, shares): (Vec<_>, Vec<_>) =
         shared.directories.into_iter().map(|directory| (directory.tag, directory.share)).unzip();
     let memory_file = memory.file().as_fd();
-    let connections =
-        files::client::introduce(shared.control.as_fd(), memory_file, &regions, &shares)?;
-    let mut servers = FileServers { listeners: Vec::new(), _control: Some(shared.control) };
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let may_watch = configuration.processors < cores;
+    let connections = files::client::introduce(
+        shared.control.as_fd(),
+        memory_file,
+        &regions,
+        &shares,
+        may_watch,
+    )?;
+    let mut servers = FileServers { _control: Some(shared.control), ..FileServers::default() };
     for (tag, connection) in tags.iter().zip(connections) {
-        let listener = plug_in_one(platform, tag, connection, device_memory)?;
-        servers.listeners.push(listener);
+        let desk = plug_in_one(platform, tag, connection, &servers.rung, device_memory)?;
+        servers.listeners.push(Listener::start(tag, Arc::clone(&desk))?);
+        servers.desks.push(desk);
     }
     Ok(servers)
 }
@@ -79,33 +113,135 @@ fn plug_in_one(
     platform: &mut Platform,
     tag: &str,
     connection: Connection,
+    rung: &Arc<AtomicBool>,
     memory: &DeviceMemory,
-) -> Result<Listener, Error> {
-    let connection = Arc::new(connection);
-    let heard = Arc::new(Mutex::new(Heard::default()));
-    let server = Server {
-        connection: Arc::clone(&connection),
-        heard: Arc::clone(&heard),
-        memory: memory.clone(),
-    };
-    let bell = Arc::new(Bell::default());
+) -> Result<Arc<Desk>, Error> {
+    let line =
+        Arc::new(Line { connection, heard: Mutex::default(), outstanding: AtomicUsize::new(0) });
+    let bell = Arc::new(Bell { wanted: AtomicU64::new(0), rung: Arc::clone(rung) });
+    let server = Server { line: Arc::clone(&line), memory: memory.clone() };
     let device = Box::new(FileSystem::new(tag, Box::new(server)));
     let (its_memory, sender) = (Arc::new(memory.clone()), platform.message_sender());
     let transport = Transport::new(device, its_memory, Arc::clone(&bell) as _, sender);
-    let shared = transport.shared();
-    let _ = bell.0.set(Arc::downgrade(&shared));
+    let device = transport.shared();
     transport.plug_into(platform).map_err(|error| Error::Tables(error.to_string()))?;
-    Ok(Listener::start(tag, connection, heard, shared)?)
+    Ok(Arc::new(Desk {
+        bell,
+        line,
+        device,
+        is_listening: AtomicBool::new(false),
+        listener: OnceLock::new(),
+        patience: AtomicU64::new(MOST_PATIENCE),
+        unwatched: AtomicU64::new(0),
+    }))
 }
 
-/// Serves at once, on the thread that rings.
-#[derive(Default)]
-struct Bell(OnceLock<Weak<Shared>>);
+/// Leaves a note.
+struct Bell {
+    wanted: AtomicU64,
+    rung: Arc<AtomicBool>,
+}
 
 impl Doorbell for Bell {
     fn ring(&self, queue: usize) {
-        if let Some(shared) = self.0.get().and_then(Weak::upgrade) {
-            shared.serve(1 << (queue & 31));
+        self.wanted.fetch_or(1 << (queue & 31), Ordering::SeqCst);
+        self.rung.store(true, Ordering::SeqCst);
+    }
+}
+
+/// The longest watch for an answer, in nanoseconds: about what two wake-ups cost.
+const MOST_PATIENCE: u64 = 30_000;
+
+/// The shortest that is worth it.
+const LEAST_PATIENCE: u64 = 8_000;
+
+/// Where watching was not worth it, it is tried again after so many requests.
+const UNWATCHED: u64 = 32;
+
+/// Where requests to one device are seen to.
+struct Desk {
+    bell: Arc<Bell>,
+    line: Arc<Line>,
+    device: Arc<Shared>,
+    /// The listener waits for answers, or has been told to.
+    is_listening: AtomicBool,
+    listener: OnceLock<Thread>,
+    /// How long to watch for an answer, in nanoseconds; zero if that is not worth it.
+    patience: AtomicU64,
+    /// Requests since then.
+    unwatched: AtomicU64,
+}
+
+impl Desk {
+    fn attend(&self, may_watch: bool) {
+        let wanted = self.bell.wanted.swap(0, Ordering::SeqCst);
+        if wanted == 0 {
+            return;
+        }
+        self.device.serve(wanted);
+        if may_watch && !self.is_listening.load(Ordering::SeqCst) {
+            self.watch();
+        }
+        if self.line.is_waiting() {
+            self.call_listener();
+        }
+    }
+
+    fn call_listener(&self) {
+        if !self.is_listening.swap(true, Ordering::SeqCst)
+            && let Some(listener) = self.listener.get()
+        {
+            listener.unpark();
+        }
+    }
+
+    /// Watch for answers for a moment.
+    fn watch(&self) {
+        let patience = self.patience.load(Ordering::Relaxed);
+        let patience = match patience {
+            0 if self.unwatched.fetch_add(1, Ordering::Relaxed) < UNWATCHED => return,
+            0 => MOST_PATIENCE,
+            patience => patience,
+        };
+        let start = Instant::now();
+        while self.line.is_waiting() {
+            if self.line.hear_what_is_there() {
+                self.device.serve(ALL_QUEUES);
+                self.device.settle();
+            } else if start.elapsed().as_nanos() as u64 >= patience {
+                break;
+            }
+        }
+        let was_worth_it = !self.line.is_waiting();
+        let next = match was_worth_it {
+            true => MOST_PATIENCE,
+            false => Some(patience / 2).filter(|&next| next >= LEAST_PATIENCE).unwrap_or(0),
+        };
+        self.patience.store(next, Ordering::Relaxed);
+        self.unwatched.store(0, Ordering::Relaxed);
+    }
+
+    /// Wait for answers when called, until there are none to come; until the server is gone.
+    fn listen(&self) {
+        loop {
+            while !self.is_listening.load(Ordering::SeqCst) {
+                std::thread::park();
+            }
+            while self.line.is_waiting() {
+                if !self.line.hear() {
+                    return;
+                }
+                self.device.serve(ALL_QUEUES);
+                self.device.settle();
+            }
+            self.is_listening.store(false, Ordering::SeqCst);
+            // Who has sent a request before that relies on us.
+            if self.line.is_waiting() {
+                self.is_listening.store(true, Ordering::SeqCst);
+            }
+            if self.line.has_ended() {
+                return;
+            }
         }
     }
 }
@@ -117,13 +253,74 @@ struct Heard {
     is_gone: bool,
 }
 
-fn lock(heard: &Mutex<Heard>) -> MutexGuard<'_, Heard> {
-    heard.lock().unwrap_or_else(PoisonError::into_inner)
+/// The socket of one share.
+struct Line {
+    connection: Connection,
+    heard: Mutex<Heard>,
+    /// Requests that have no answer.
+    outstanding: AtomicUsize,
 }
 
+impl Line {
+    fn heard(&self) -> MutexGuard<'_, Heard> {
+        self.heard.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether there are answers to come.
+    fn is_waiting(&self) -> bool {
+        self.outstanding.load(Ordering::SeqCst) > 0
+    }
+
+    fn note(&self, reply: Reply) {
+        self.heard().replies.push_back(reply);
+        self.outstanding.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    /// Take the answers that are there; whether there were any.
+    fn hear_what_is_there(&self) -> bool {
+        let mut any = false;
+        while let Ok(Some(reply)) = self.connection.take() {
+            self.note(reply);
+            any = true;
+        }
+        any
+    }
+
+    /// Wait for an answer; false when the server is gone.
+    fn hear(&self) -> bool {
+        match self.connection.receive() {
+            Ok(Some(reply)) => {
+                self.note(reply);
+                self.hear_what_is_there();
+                true
+            }
+            Ok(None) | Err(_) => {
+                self.lose();
+                false
+            }
+        }
+    }
+
+    /// Nothing more comes.
+    fn end(&self) {
+        self.heard().is_gone = true;
+    }
+
+    /// Nothing more comes, and nobody has asked for that.
+    fn lose(&self) {
+        if !std::mem::replace(&mut self.heard().is_gone, true) {
+            tracing::error!("the file server has ended; the guest's directories fail from now on");
+        }
+    }
+
+    fn has_ended(&self) -> bool {
+        self.heard().is_gone
+    }
+}
+
+/// The server, as the device knows it.
 struct Server {
-    connection: Arc<Connection>,
-    heard: Arc<Mutex<Heard>>,
+    line: Arc<Line>,
     memory: DeviceMemory,
 }
 
@@ -132,12 +329,21 @@ impl FileServer for Server {
         let range =
             |segment: &Segment| Range { address: segment.address, bytes: segment.length.into() };
         let (readable, writable) = (chain.readable.iter(), chain.writable.iter());
-        let sent = self.connection.submit(token, readable.map(range), writable.map(range));
-        sent.map_err(|_| Gone)
+        self.line.outstanding.fetch_add(1, Ordering::SeqCst);
+        let sent = self.line.connection.submit(token, readable.map(range), writable.map(range));
+        if !matches!(sent, Ok(true)) {
+            self.line.outstanding.fetch_sub(1, Ordering::SeqCst);
+        }
+        sent.map_err(|error| {
+            // What has too many parts is wrong in itself, but nothing that a driver does.
+            tracing::debug!(%error, "the file server takes no request");
+            self.line.lose();
+            Gone
+        })
     }
 
     fn take(&mut self) -> Result<Option<(u64, u32)>, Gone> {
-        let mut heard = lock(&self.heard);
+        let mut heard = self.line.heard();
         let reply = heard.replies.pop_front();
         if reply.is_none() && heard.is_gone {
             return Err(Gone);
@@ -159,45 +365,36 @@ impl FileServer for Server {
     }
 }
 
-/// The thread that hears one server's answers.
+/// The thread that waits for one server's answers.
 struct Listener {
-    connection: Arc<Connection>,
+    desk: Arc<Desk>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Listener {
-    fn start(
-        tag: &str,
-        connection: Arc<Connection>,
-        heard: Arc<Mutex<Heard>>,
-        shared: Arc<Shared>,
-    ) -> std::io::Result<Self> {
-        let its_connection = Arc::clone(&connection);
-        let tag = tag.to_owned();
+    fn start(tag: &str, desk: Arc<Desk>) -> std::io::Result<Self> {
+        let (its_desk, tag) = (Arc::clone(&desk), tag.to_owned());
         let thread = std::thread::Builder::new().name("files".to_owned()).spawn(move || {
-            while let Ok(Some(reply)) = its_connection.receive() {
-                let mut heard = lock(&heard);
-                heard.replies.push_back(reply);
-                while let Ok(Some(reply)) = its_connection.take() {
-                    heard.replies.push_back(reply);
-                }
-                drop(heard);
-                shared.serve(ALL_QUEUES);
-                shared.settle();
-            }
+            its_desk.listen();
             tracing::debug!(tag, "the file server is gone");
-            lock(&heard).is_gone = true;
-            shared.serve(ALL_QUEUES);
-            shared.settle();
+            // Whatever is asked of it fails from now on.
+            its_desk.device.serve(ALL_QUEUES);
+            its_desk.device.settle();
         })?;
-        Ok(Self { connection, thread: Some(thread) })
+        // Who has called before this is heard now.
+        let _ = desk.listener.set(thread.thread().clone());
+        thread.thread().unpark();
+        Ok(Self { desk, thread: Some(thread) })
     }
 }
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        self.connection.shut();
+        self.desk.line.end();
+        self.desk.line.connection.shut();
+        self.desk.is_listening.store(true, Ordering::SeqCst);
         if let Some(thread) = self.thread.take() {
+            thread.thread().unpark();
             // What it panicked with has been said.
             let _ = thread.join();
         }

@@ -57,6 +57,10 @@ impl Occupancy {
     fn has_room(&self) -> bool {
         self.awake.load(Ordering::Relaxed) <= self.cores
     }
+
+    fn has_room_for_another(&self) -> bool {
+        self.awake.load(Ordering::Relaxed) < self.cores
+    }
 }
 
 /// The idle time of one processor.
@@ -80,6 +84,11 @@ impl Idle {
     /// Whether every processor that is awake can have a core.
     pub(crate) fn has_room(&self) -> bool {
         self.occupancy.has_room()
+    }
+
+    /// Whether somebody who works for a processor that is awake can have a core, too.
+    pub(crate) fn has_room_for_another(&self) -> bool {
+        self.occupancy.has_room_for_another()
     }
 
     /// Watch for a moment, if that is worth it; whether the wait is over: somebody has woken the

@@ -15,7 +15,7 @@ use crate::configuration::{Configuration, Contents, Error, MAX_PROCESSORS, Outco
 use crate::control::Control;
 use crate::device_memory::DeviceMemory;
 use crate::disk::workers::Workers;
-use crate::file_server::{self, FileServers};
+use crate::file_server;
 use crate::io_thread::IoThread;
 use crate::processor::Processor;
 use crate::run::{Runner, Wakers};
@@ -59,7 +59,6 @@ pub struct Machine {
     /// The devices' threads, which end before what they use.
     _devices: Vec<IoThread>,
     _disks: Vec<Workers>,
-    _file_servers: FileServers,
     runner: Runner<Vcpu>,
     memory: GuestMemory,
     configuration: Configuration,
@@ -112,16 +111,9 @@ impl Machine {
             file_server::plug_in(&mut platform, &mut configuration, &memory, &device_memory)?;
         let mut runner = Runner::new(cpus, platform, lines, clock, wakers)?;
         runner.reporter = configuration.reporter.clone();
+        runner.file_servers = file_servers;
         let began = cpu::time_stamp();
-        Ok(Self {
-            _devices: devices,
-            _disks: disks,
-            _file_servers: file_servers,
-            runner,
-            memory,
-            configuration,
-            began,
-        })
+        Ok(Self { _devices: devices, _disks: disks, runner, memory, configuration, began })
     }
 
     /// Something that ends the machine.

@@ -9,6 +9,8 @@
 //!    '---------------- wake --------------------'  (and a kick)
 //! ```
 //!
+//! Outside of the guest, a processor is OUTSIDE, which becomes NOTIFIED without a kick.
+//!
 //! Whoever has something for the processor leaves it first and then calls [`Waker::wake`]; the
 //! thread makes the word AWAKE before it looks. So a processor that is about to sleep does not, and
 //! one that was woken and has not looked yet is not woken again.
@@ -26,6 +28,7 @@ use crate::processor::Kick;
 const AWAKE: u32 = 0;
 const SLEEPING: u32 = 1;
 const NOTIFIED: u32 = 2;
+const OUTSIDE: u32 = 3;
 
 /// Makes a processor look at the machine again, whether it computes or sleeps; from any thread.
 #[derive(Debug, Clone)]
@@ -66,9 +69,19 @@ impl Waker {
 
     // The processor's own thread.
 
-    /// What it was woken for is about to be looked at.
-    pub(crate) fn looks(&self) {
-        self.state.store(AWAKE, Ordering::SeqCst);
+    /// What it was woken for is about to be looked at; whether it was woken.
+    #[inline]
+    pub(crate) fn looks(&self) -> bool {
+        self.state.swap(AWAKE, Ordering::SeqCst) == NOTIFIED
+    }
+
+    /// The guest does not run; we will look before it does, or before we sleep. Until then nobody
+    /// needs to kick us.
+    #[inline]
+    pub(crate) fn is_about_to_look(&self) {
+        let order = Ordering::SeqCst;
+        // Who has been woken already stays that.
+        let _ = self.state.compare_exchange(AWAKE, OUTSIDE, order, order);
     }
 
     /// Whether it has been woken and has not looked yet.

@@ -133,13 +133,10 @@ pub fn remove(share: &Share, ask: &Ask<'_>, is_directory: bool) -> Result<Answer
     let mut arguments = ask.arguments();
     let name = arguments.name()?;
     let place = Place::new(share, ask.header.nodeid)?;
-    share.inodes.unname(&place.directory, name);
+    let pin = share.inodes.pin(&place.directory, name);
     let flags = if is_directory { AtFlags::REMOVEDIR } else { AtFlags::empty() };
-    let removed = unlinkat(&*place.descriptor, name, flags);
-    if removed.is_err() {
-        share.inodes.name(&place.directory, name);
-    }
-    removed?;
+    unlinkat(&*place.descriptor, name, flags)?;
+    pin.forget_place();
     Answer::done()
 }
 
@@ -159,13 +156,15 @@ pub fn rename(share: &Share, ask: &Ask<'_>, with_flags: bool) -> Result<Answer, 
     }
     let from = Place::new(share, ask.header.nodeid)?;
     let to = Place::new(share, target)?;
-    share.inodes.unname(&from.directory, old);
-    share.inodes.unname(&to.directory, new);
-    let renamed = renameat_with(&*from.descriptor, old, &*to.descriptor, new, flags);
-    // Whatever happened: what has these names now has them.
-    share.inodes.name(&from.directory, old);
+    let _moved = share.inodes.pin(&from.directory, old);
+    let replaced = share.inodes.pin(&to.directory, new);
+    renameat_with(&*from.descriptor, old, &*to.descriptor, new, flags)?;
+    // What had the new name has none now, or the old one.
+    replaced.forget_place();
+    if flags.contains(RenameFlags::EXCHANGE) {
+        share.inodes.name(&from.directory, old);
+    }
     share.inodes.name(&to.directory, new);
-    renamed?;
     Answer::done()
 }
 

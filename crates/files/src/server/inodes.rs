@@ -5,7 +5,7 @@
 //!
 //! There may be more files than a process can have descriptors. Of those that have not been used for
 //! the longest time the descriptor is closed, and opened again by directory and name when it is
-//! needed; it must then still be the same file (device and inode number), or else it is stale
+//! needed; it must then still be the same file (device, inode number, time of birth), or else it is stale
 //! (`ESTALE`), and the guest's kernel looks its path up anew.
 
 use std::collections::{HashMap, VecDeque};
@@ -21,8 +21,15 @@ use rustix::io::Errno;
 
 use crate::wire::ROOT;
 
-/// What a file is known by on the host: device, inode, mount.
-type Key = (u64, u64, u64);
+/// What a file is known by on the host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct Key {
+    device: u64,
+    inode: u64,
+    mount: u64,
+    /// When it was made, where the file system knows: the number of a file that is gone may be used again.
+    born: (i64, u32),
+}
 
 /// File systems that are windows into the host's kernel, by the magic numbers of statfs(2) and
 /// linux/magic.h. They show and control what is none of a guest's business; a directory where one is
@@ -69,6 +76,8 @@ pub struct Inode {
     /// It has been used since somebody looked for one to close.
     is_used: AtomicBool,
     lookups: AtomicU64,
+    /// How many [`Pin`]s it has.
+    pins: AtomicUsize,
 }
 
 /// Where a file can be found again.
@@ -154,7 +163,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// All attributes of what a descriptor names.
 pub fn attributes(file: impl AsFd) -> Result<Statx, Errno> {
     // Mounts have had numbers since Linux 5.8; without, they all have number zero.
-    let mask = StatxFlags::BASIC_STATS | StatxFlags::MNT_ID;
+    let mask = StatxFlags::BASIC_STATS | StatxFlags::BTIME | StatxFlags::MNT_ID;
     statx(file, c"", AtFlags::EMPTY_PATH | AtFlags::NO_AUTOMOUNT, mask)
 }
 
@@ -163,7 +172,12 @@ fn device(status: &Statx) -> u64 {
 }
 
 fn key(status: &Statx) -> Key {
-    (device(status), status.stx_ino, status.stx_mnt_id)
+    Key {
+        device: device(status),
+        inode: status.stx_ino,
+        mount: status.stx_mnt_id,
+        born: (status.stx_btime.tv_sec, status.stx_btime.tv_nsec),
+    }
 }
 
 /// Name a file below a directory, without following links anywhere.
@@ -216,11 +230,38 @@ impl Inode {
         }
     }
 
-    /// It has no name any more, or not one that we know: its descriptor is all that there is.
-    fn keep_open(self: &Arc<Self>, inodes: &Inodes) {
+    /// Whether it is to be sought there.
+    fn is_at(&self, directory: &Arc<Inode>, name: &CStr) -> bool {
+        let place = lock(&self.place);
+        let is_there = |known: &Arc<Inode>| Arc::ptr_eq(known, directory);
+        place.directory.as_ref().is_some_and(is_there) && *place.name == *name
+    }
+}
+
+/// Keeps the descriptor of a file open while its name changes.
+pub struct Pin(Option<Arc<Inode>>);
+
+impl Pin {
+    fn new(inode: Arc<Inode>, inodes: &Inodes) -> Self {
+        inode.pins.fetch_add(1, Ordering::SeqCst);
         // If it cannot be opened now, it cannot be later.
-        let _ = self.descriptor(inodes);
-        lock(&self.place).directory = None;
+        let _ = inode.descriptor(inodes);
+        Self(Some(inode))
+    }
+
+    /// The name is gone: the descriptor is all that there is.
+    pub fn forget_place(self) {
+        if let Some(inode) = &self.0 {
+            lock(&inode.place).directory = None;
+        }
+    }
+}
+
+impl Drop for Pin {
+    fn drop(&mut self) {
+        if let Some(inode) = &self.0 {
+            inode.pins.fetch_sub(1, Ordering::SeqCst);
+        }
     }
 }
 
@@ -242,6 +283,7 @@ impl Inodes {
             descriptor: Mutex::new(Some(counted(&count, root))),
             is_used: AtomicBool::new(true),
             lookups: AtomicU64::new(1),
+            pins: AtomicUsize::new(0),
         });
         let (known, open) = (Mutex::new(Known::new(&root)), Mutex::default());
         Ok(Self { root, known, open, count, most })
@@ -291,7 +333,7 @@ impl Inodes {
         }
         let found = self.open(&*directory.descriptor(self)?, name)?;
         let status = attributes(&found)?;
-        let is_closed = device(&status) != directory.key.0 && is_kernels(&found)?;
+        let is_closed = device(&status) != directory.key.device && is_kernels(&found)?;
         let place = Place { directory: Some(Arc::clone(directory)), name: name.to_owned() };
         let mut known = lock(&self.known);
         if let Some(inode) = known.get(key(&status)) {
@@ -314,6 +356,7 @@ impl Inodes {
             descriptor: Mutex::new(Some(self.count(found))),
             is_used: AtomicBool::new(true),
             lookups: AtomicU64::new(1),
+            pins: AtomicUsize::new(0),
         });
         known.by_key.insert(inode.key, number);
         known.by_number.insert(number, Arc::clone(&inode));
@@ -338,22 +381,23 @@ impl Inodes {
         }
     }
 
-    /// A name is about to go, or to become another's: what it names must not be sought by it.
-    pub fn unname(&self, directory: &Arc<Inode>, name: &CStr) {
-        let Ok(descriptor) = directory.descriptor(self) else { return };
-        let Ok(status) = self.open(&*descriptor, name).and_then(attributes) else { return };
-        let inode = lock(&self.known).get(key(&status));
-        if let Some(inode) = inode.filter(|inode| inode.number != ROOT) {
-            inode.keep_open(self);
-        }
+    /// A name is about to go, or to become another's: as long as the pin is there, what it names is not
+    /// sought by it.
+    pub fn pin(&self, directory: &Arc<Inode>, name: &CStr) -> Pin {
+        let inode = self.known_by(directory, name).filter(|inode| inode.is_at(directory, name));
+        inode.map_or(Pin(None), |inode| Pin::new(inode, self))
     }
 
-    /// What had no name that could be relied upon has this one now.
+    /// What the guest knows of what has this name now.
+    fn known_by(&self, directory: &Arc<Inode>, name: &CStr) -> Option<Arc<Inode>> {
+        let descriptor = directory.descriptor(self).ok()?;
+        let status = self.open(&*descriptor, name).and_then(attributes).ok()?;
+        lock(&self.known).get(key(&status)).filter(|inode| inode.number != ROOT)
+    }
+
+    /// What has this name now can be sought by it.
     pub fn name(&self, directory: &Arc<Inode>, name: &CStr) {
-        let Ok(descriptor) = directory.descriptor(self) else { return };
-        let Ok(status) = self.open(&*descriptor, name).and_then(attributes) else { return };
-        let inode = lock(&self.known).get(key(&status));
-        if let Some(inode) = inode.filter(|inode| inode.number != ROOT) {
+        if let Some(inode) = self.known_by(directory, name) {
             let directory = Some(Arc::clone(directory));
             *lock(&inode.place) = Place { directory, name: name.to_owned() };
         }
@@ -375,19 +419,19 @@ impl Inodes {
         for _ in 0..2 * open.len() {
             let Some(candidate) = open.pop_front() else { break };
             let Some(inode) = candidate.upgrade() else { continue };
-            // One that is just being opened, or that cannot be found again, stays.
-            let Ok(mut descriptor) = inode.descriptor.try_lock() else {
+            // What cannot be found again stays open as long as it is known.
+            if lock(&inode.place).directory.is_none() {
+                continue;
+            }
+            let is_pinned = inode.pins.load(Ordering::SeqCst) > 0;
+            if is_pinned || inode.is_used.swap(false, Ordering::Relaxed) {
                 open.push_back(candidate);
                 continue;
-            };
-            let is_found = lock(&inode.place).directory.is_some();
-            if !is_found || inode.is_used.swap(false, Ordering::Relaxed) {
-                open.push_back(candidate);
-            } else if descriptor.take().is_some() {
-                closed += 1;
-                if closed >= wanted {
-                    break;
-                }
+            }
+            let descriptor = lock(&inode.descriptor).take();
+            closed += usize::from(descriptor.is_some());
+            if closed >= wanted {
+                break;
             }
         }
         closed > 0
@@ -416,4 +460,12 @@ fn counted(count: &Arc<AtomicUsize>, file: OwnedFd) -> Arc<Descriptor> {
 fn is_kernels(file: impl AsFd) -> Result<bool, Errno> {
     let kind = fstatfs(file)?.f_type;
     Ok(KERNEL_FILE_SYSTEMS.contains(&u64::from(kind as u32)))
+}
+
+#[cfg(test)]
+impl Inodes {
+    /// Descriptors that are open now.
+    pub fn open_descriptors(&self) -> usize {
+        self.count.load(Ordering::Relaxed)
+    }
 }

@@ -66,14 +66,15 @@ const RESERVED_DESCRIPTORS: usize = 64;
 ///
 /// [`Error`] when it cannot begin.
 pub fn serve(control: &OwnedFd, confined: bool) -> Result<(), Error> {
-    let Some((memory, introductions)) = receive(control)? else { return Ok(()) };
+    let Some(introduced) = receive(control)? else { return Ok(()) };
+    let Introduced { memory, shares, may_watch } = introduced;
     // What the guest asks for is what a file gets.
     rustix::process::umask(rustix::fs::Mode::empty());
     let files = raise_limit().saturating_sub(RESERVED_DESCRIPTORS).max(RESERVED_DESCRIPTORS);
-    let each = files / introductions.len().max(1);
+    let each = files / shares.len().max(1);
     let memory = Arc::new(memory);
     let mut workers = Vec::new();
-    for (record, directory, socket) in introductions {
+    for (record, directory, socket) in shares {
         let share = Share::new(directory, &record, Arc::clone(&memory), each)
             .map_err(failed("look at a share"))?;
         workers.push((Arc::new(share), socket));
@@ -82,7 +83,7 @@ pub fn serve(control: &OwnedFd, confined: bool) -> Result<(), Error> {
         host::confine::confine_file_server()?;
     }
     for (share, socket) in workers {
-        let start = worker::start(share, socket);
+        let start = worker::start(share, socket, may_watch);
         start.map_err(|error| Error::Host { action: "start a thread", error })?;
     }
     // Nothing more is said: what ends the wait is the end of the domain.
@@ -104,10 +105,17 @@ fn raise_limit() -> usize {
     now.map_or(1 << 20, |now| usize::try_from(now).unwrap_or(usize::MAX))
 }
 
-type Introduction = (ShareRecord, OwnedFd, OwnedFd);
+/// What there is to do.
+struct Introduced {
+    memory: GuestMemoryMmap,
+    /// What each is, its directory, its socket.
+    shares: Vec<(ShareRecord, OwnedFd, OwnedFd)>,
+    /// There are cores to spare.
+    may_watch: bool,
+}
 
 /// The first message; none if the domain ended before it sent one.
-fn receive(control: &OwnedFd) -> Result<Option<(GuestMemoryMmap, Vec<Introduction>)>, Error> {
+fn receive(control: &OwnedFd) -> Result<Option<Introduced>, Error> {
     let mut bytes = vec![0; MAX_MESSAGE_BYTES];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2 * MAX_SHARES + 1))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
@@ -133,10 +141,7 @@ fn receive(control: &OwnedFd) -> Result<Option<(GuestMemoryMmap, Vec<Introductio
     understand(&bytes[..received.bytes], descriptors).map(Some)
 }
 
-fn understand(
-    bytes: &[u8],
-    descriptors: Vec<OwnedFd>,
-) -> Result<(GuestMemoryMmap, Vec<Introduction>), Error> {
+fn understand(bytes: &[u8], descriptors: Vec<OwnedFd>) -> Result<Introduced, Error> {
     let nonsense = || Error::Introduction;
     let (header, mut rest) = Header::read_from_prefix(bytes).map_err(|_| nonsense())?;
     if header.version != VERSION || header.shares as usize > MAX_SHARES {
@@ -159,7 +164,7 @@ fn understand(
         let socket = descriptors.next().ok_or_else(nonsense)?;
         introductions.push((record, directory, socket));
     }
-    Ok((memory, introductions))
+    Ok(Introduced { memory, shares: introductions, may_watch: header.may_watch == 1 })
 }
 
 /// Our own descriptors, by number: the one way to open a file that is known by an `O_PATH` descriptor.

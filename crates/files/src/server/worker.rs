@@ -1,10 +1,15 @@
-//! The threads that serve a share. One of them at a time waits for a request. If the request may take
-//! long, it lets another one wait before it carries it out; the others it carries out at once,
-//! because waking a thread costs more than they do.
+//! The threads that serve a share. One of them has the turn: it waits for requests, and carries those out
+//! at once that take less time than waking a thread does. With one that may take long it lets another
+//! thread have the turn.
+//!
+//! Where there are cores to spare, it watches for the next request for a moment before it sleeps, if
+//! requests have been following each other that closely: the guest's programs mostly wait for one
+//! before they make the next.
 
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
@@ -24,48 +29,94 @@ struct Line {
     turn: Mutex<()>,
 }
 
+/// How long to watch for the next request: somewhat more than waking a thread costs.
+const WATCH: Duration = Duration::from_micros(100);
+
+/// After so many watches in vain, it is not tried before a request has come early by itself.
+const VAIN_WATCHES: u32 = 4;
+
 /// Start a share's threads; they end when the other end of the socket is closed.
-pub fn start(share: Arc<Share>, socket: OwnedFd) -> io::Result<()> {
+pub fn start(share: Arc<Share>, socket: OwnedFd, may_watch: bool) -> io::Result<()> {
     let line = Arc::new(Line { socket, turn: Mutex::new(()) });
     for _ in 0..THREADS {
         let (share, line) = (Arc::clone(&share), Arc::clone(&line));
         std::thread::Builder::new().name("files".to_owned()).spawn(move || {
+            let mut worker = Worker { share: &share, line: &line, may_watch, vain: 0 };
             let mut bytes = vec![0; MAX_MESSAGE_BYTES];
-            while serve_one(&share, &line, &mut bytes) {}
+            while worker.take_turn(&mut bytes).is_some() {}
         })?;
     }
     Ok(())
 }
 
-/// Wait for a request and carry it out; false when there are no more.
-fn serve_one(share: &Share, line: &Line, bytes: &mut [u8]) -> bool {
-    let turn = line.turn.lock().unwrap_or_else(PoisonError::into_inner);
-    let length = match recv(&line.socket, &mut *bytes, RecvFlags::empty()) {
-        Ok((0, _)) => return false,
-        Ok((length, _)) => length,
-        Err(Errno::INTR) => return true,
-        Err(_) => return false,
-    };
-    let Some((token, readable, writable)) = understand(&bytes[..length]) else {
-        // The domain's process is not what it was. It gets nothing more.
-        return false;
-    };
-    let ask = Ask::new(share.memory(), &readable, &writable);
-    let turn = match ask.as_ref().map(dispatch::pace) {
-        Ok(Pace::Slow) => {
-            drop(turn);
-            None
+struct Worker<'a> {
+    share: &'a Share,
+    line: &'a Line,
+    may_watch: bool,
+    /// How often a watch has been in vain since a request came early.
+    vain: u32,
+}
+
+impl Worker<'_> {
+    /// Serve until a request is slow, or there are no more: then it is none.
+    fn take_turn(&mut self, bytes: &mut [u8]) -> Option<()> {
+        let turn = self.line.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            let length = self.receive(bytes)?;
+            // A domain's process that does not make sense is not what it was, and gets nothing more.
+            let (token, readable, writable) = understand(&bytes[..length])?;
+            let ask = Ask::new(self.share.memory(), &readable, &writable);
+            let Ok(mut ask) = ask else {
+                // There is no question, or no place for an answer.
+                self.reply(token, 0)?;
+                continue;
+            };
+            if dispatch::pace(&ask) == Pace::Slow {
+                drop(turn);
+                let done = dispatch::carry_out(self.share, &mut ask);
+                return self.reply(token, done);
+            }
+            let done = dispatch::carry_out(self.share, &mut ask);
+            self.reply(token, done)?;
         }
-        _ => Some(turn),
-    };
-    let done = match ask {
-        Ok(mut ask) => dispatch::carry_out(share, &mut ask),
-        // There is no place for an answer, or no question.
-        Err(_) => 0,
-    };
-    drop(turn);
-    let reply = Reply { token, bytes: done as u64 };
-    send(&line.socket, reply.as_bytes(), SendFlags::NOSIGNAL).is_ok()
+    }
+
+    fn reply(&self, token: u64, bytes: usize) -> Option<()> {
+        let reply = Reply { token, bytes: bytes as u64 };
+        send(&self.line.socket, reply.as_bytes(), SendFlags::NOSIGNAL).ok().map(|_| ())
+    }
+
+    /// The next message's length.
+    fn receive(&mut self, bytes: &mut [u8]) -> Option<usize> {
+        let start = Instant::now();
+        if self.may_watch && self.vain < VAIN_WATCHES {
+            while start.elapsed() < WATCH {
+                match recv(&self.line.socket, &mut *bytes, RecvFlags::DONTWAIT) {
+                    Ok((0, _)) => return None,
+                    Ok((length, _)) => {
+                        self.vain = 0;
+                        return Some(length);
+                    }
+                    Err(Errno::AGAIN | Errno::INTR) => std::hint::spin_loop(),
+                    Err(_) => return None,
+                }
+            }
+            self.vain += 1;
+        }
+        loop {
+            match recv(&self.line.socket, &mut *bytes, RecvFlags::empty()) {
+                Ok((0, _)) => return None,
+                Ok((length, _)) => {
+                    if start.elapsed() < WATCH {
+                        self.vain = 0;
+                    }
+                    return Some(length);
+                }
+                Err(Errno::INTR) => {}
+                Err(_) => return None,
+            }
+        }
+    }
 }
 
 /// The parts of a message.

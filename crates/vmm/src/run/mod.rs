@@ -18,6 +18,7 @@ use crate::activity::Activity;
 use crate::alarm::{Alarm, Alarms};
 use crate::configuration::{Error, Outcome, Reporter};
 use crate::control::{Control, Guard};
+use crate::file_server::FileServers;
 use crate::idle::{Idle, Occupancy};
 use crate::line::{Collector, Lines};
 use crate::processor::Processor;
@@ -43,6 +44,7 @@ pub(crate) struct Runner<P> {
     pub(crate) platform: Platform,
     pub(crate) lines: Lines,
     pub(crate) reporter: Reporter,
+    pub(crate) file_servers: FileServers,
     clock: Arc<dyn Clock>,
     control: Control,
     alarms: Vec<Alarm>,
@@ -73,6 +75,7 @@ impl<P: Processor> Runner<P> {
             platform,
             lines,
             reporter: Reporter::default(),
+            file_servers: FileServers::default(),
             clock,
             control,
             alarms,
@@ -95,6 +98,7 @@ impl<P: Processor> Runner<P> {
         let (platform, control) = (&self.platform, &self.control);
         let (clock, collectors) = (&*self.clock, &*self.lines.collectors);
         let (occupancy, reporter) = (&self.occupancy, &self.reporter);
+        let file_servers = &self.file_servers;
         let run = |processor: usize, cpu: &mut P, alarm: &mut Alarm, activity: &mut Activity| {
             let _guard = Guard { control, processor };
             let waker = control.waker(processor);
@@ -112,6 +116,7 @@ impl<P: Processor> Runner<P> {
                 waker,
                 clock,
                 collectors,
+                file_servers,
                 idle: Idle::new(Arc::clone(occupancy)),
                 stolen,
                 activity,

@@ -20,6 +20,7 @@ use crate::activity::Activity;
 use crate::alarm::Alarm;
 use crate::configuration::{Error, Outcome, Reporter};
 use crate::control::Control;
+use crate::file_server::FileServers;
 use crate::idle::Idle;
 use crate::line::{Collector, FLUSH_AFTER};
 use crate::processor::Processor;
@@ -41,6 +42,7 @@ pub(super) struct Worker<'a, P> {
     pub(super) waker: &'a Waker,
     pub(super) clock: &'a dyn Clock,
     pub(super) collectors: &'a [Collector],
+    pub(super) file_servers: &'a FileServers,
     pub(super) idle: Idle,
     pub(super) stolen: Stolen,
     pub(super) activity: &'a mut Activity,
@@ -57,6 +59,9 @@ impl<P: Processor> Worker<'_, P> {
     pub(super) fn run(&mut self) -> Result<Option<Outcome>, Error> {
         let mut until_look = 0;
         loop {
+            if self.waker.looks() {
+                until_look = 0;
+            }
             if until_look == 0 {
                 self.look();
                 until_look = EXITS_PER_LOOK;
@@ -81,6 +86,7 @@ impl<P: Processor> Worker<'_, P> {
             self.set_alarm();
             self.socket.enter();
             let exit = self.cpu.run()?;
+            self.waker.is_about_to_look();
             self.socket.leave();
             self.activity.exits += 1;
             if matches!(exit, Exit::Kicked | Exit::Halt | Exit::InterruptWindow) {
@@ -89,6 +95,7 @@ impl<P: Processor> Worker<'_, P> {
             if let Some(outcome) = self.answer(exit) {
                 return Ok(Some(outcome));
             }
+            self.file_servers.attend(|| self.idle.has_room_for_another());
         }
     }
 
@@ -200,10 +207,7 @@ impl<P: Processor> Worker<'_, P> {
             Exit::TprWrite { value } => self.socket.tpr_write(value),
             Exit::Hypercall { number, arguments } => self.call(&Call { number, arguments }),
             Exit::Halt => self.halt(),
-            Exit::Kicked => {
-                self.activity.kicks += 1;
-                self.waker.looks();
-            }
+            Exit::Kicked => self.activity.kicks += 1,
             Exit::InterruptWindow => {}
             Exit::Shutdown => return Some(Outcome::TripleFault(self.cpu.describe())),
         }
@@ -249,6 +253,7 @@ impl<P: Processor> Worker<'_, P> {
     /// Wait until there is something to do.
     fn halt(&mut self) {
         self.activity.halts += 1;
+        self.waker.looks();
         self.flush();
         self.socket.advance(self.clock.now());
         if self.socket.take_unhalt() {
@@ -260,7 +265,7 @@ impl<P: Processor> Worker<'_, P> {
         let deadline = self.socket.next_deadline();
         if self.idle.watch(self.waker, self.clock, deadline) {
             self.activity.watched_halts += 1;
-            return self.waker.looks();
+            return;
         }
         self.alarm.unset();
         self.socket.fall_asleep();

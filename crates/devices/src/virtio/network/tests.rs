@@ -283,7 +283,7 @@ proptest! {
         queue in 0..5u64, features in 0..4u64, parts in prop::collection::vec((0..0x1_f000u64, 0..3000u32), 1..12),
         frames in prop::collection::vec(0..5000usize, 0..8), room in 0..9usize,
     ) {
-        let features = (features & 1) * MERGEABLE | (features >> 1) * Features::MULTIQUEUE.bits();
+        let features = ((features & 1) * MERGEABLE) | ((features >> 1) * Features::MULTIQUEUE.bits());
         let (mut rig, wire) = start(queue, features);
         wire.end().incoming.extend(frames.into_iter().map(frame));
         wire.end().room = room;
