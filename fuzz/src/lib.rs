@@ -1,6 +1,8 @@
 //! What the targets that drive devices share: a platform with everything plugged in, and a guest that
 //! does what the input says.
 
+mod wire;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -8,6 +10,7 @@ use std::time::Duration;
 use devices::serial::{Input, Place};
 use devices::virtio::block::Block;
 use devices::virtio::entropy::Entropy;
+use devices::virtio::network::{self, Network};
 use devices::virtio::{Device, Doorbell, Shared, Transport};
 use devices::{DebugConsole, DebugExit, FwCfg, Post, Serial};
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
@@ -101,9 +104,11 @@ impl Bench {
         let fw_cfg = FwCfg::new(Arc::clone(&memory) as _, 1, MEMORY_BYTES);
         fw_cfg.plug_into(&mut platform).expect("its ports");
         let disk = Disk::default();
-        let devices: [Box<dyn Device>; 2] = [
+        let settings = network::Settings { address: [2; 6], mtu: Some(9000), pairs: 2 };
+        let devices: [Box<dyn Device>; 3] = [
             Box::new(Entropy::new(Box::new(|_| true))),
             Box::new(Block::new(Box::new(disk.clone()))),
+            Box::new(Network::new(Box::new(wire::Wire::new(&memory)), settings)),
         ];
         let virtio = devices.map(|device| {
             let rung = Arc::new(Rung::default());

@@ -35,6 +35,9 @@ pub enum Verb {
     /// Serve files to a machine; biv starts this itself
     #[command(hide = true)]
     ServeFiles(ServeFiles),
+    /// Be the network of a machine (started by `biv run`)
+    #[command(hide = true)]
+    Network(NetworkProcess),
     /// Print a completion script for a shell
     Completions(Completions),
     /// Print the man page, or write one for each verb into a directory
@@ -116,7 +119,8 @@ pub struct Run {
     #[arg(long)]
     pub entropy: bool,
 
-    /// Connect the machine: none; user, to what you may reach, without any privilege; user,backend=passt or user,backend=builtin to choose who does that; tap:NAME, to
+    /// Connect the machine: none; user, to what you may reach, without any privilege (the default, but for
+    /// plain machines); user,backend=passt or user,backend=builtin to choose who does that; tap:NAME, to
     /// an interface of the host's
     #[arg(long, value_name = "NETWORK")]
     pub net: Option<Net>,
@@ -278,6 +282,47 @@ pub struct Bisect {
     #[arg(last = true, required = true, value_name = "COMMAND",
         value_hint = ValueHint::CommandWithArguments)]
     pub command: Vec<OsString>,
+}
+
+/// Be the network of a machine: what `biv run` starts, with descriptors that it has opened.
+#[derive(Debug, Args)]
+pub struct NetworkProcess {
+    /// The descriptor that is the cable
+    #[arg(long)]
+    pub cable: i32,
+
+    /// Make any system call, as with `biv run --no-seccomp`
+    #[arg(long)]
+    pub unconfined: bool,
+
+    /// A descriptor that listens, and the guest's port to which it leads
+    #[arg(long, value_name = "DESCRIPTOR:PORT")]
+    pub tcp: Vec<BoundPort>,
+
+    /// The same of UDP
+    #[arg(long, value_name = "DESCRIPTOR:PORT")]
+    pub udp: Vec<BoundPort>,
+}
+
+/// A socket that is bound, and the guest's port to which it leads.
+#[derive(Debug, Clone, Copy)]
+pub struct BoundPort {
+    /// The socket.
+    pub descriptor: i32,
+    /// The port.
+    pub guest: u16,
+}
+
+impl std::str::FromStr for BoundPort {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let parse = || {
+            let (descriptor, guest) = text.split_once(':')?;
+            Some(Self { descriptor: descriptor.parse().ok()?, guest: guest.parse().ok()? })
+        };
+        parse().ok_or_else(|| "not a descriptor and a port".to_owned())
+    }
 }
 
 /// Forms of a report.

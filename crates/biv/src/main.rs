@@ -33,6 +33,10 @@ fn main() -> ExitCode {
             Err(error) => Err(error.to_string()),
         },
         Verb::ServeFiles(arguments) => serve_files(!arguments.no_seccomp),
+        Verb::Network(arguments) => {
+            start_log(0);
+            biv::network::serve(arguments).map_err(|error| format!("the network: {error}"))
+        }
         Verb::Completions(arguments) => unless_closed(completions::completions(arguments)),
         Verb::Man(arguments) => unless_closed(man::man(arguments)),
     };

@@ -8,6 +8,7 @@
 //! - [`memory`]: a guest's physical memory, one sealed `memfd` mapped region by region.
 //! - [`available`]: how much memory the host could still give us, by its own account and by that of
 //!   the control groups that we are in.
+//! - [`inherited`]: descriptors that this process was started with.
 //! - [`layout`]: where this process has its memory.
 //! - [`vectored`]: files read into guest memory and written from it.
 //! - [`message`]: the same with a socket, beside bytes of our own.
@@ -17,6 +18,7 @@
 pub mod available;
 pub mod buffer;
 pub mod confine;
+pub mod inherited;
 pub mod layout;
 pub mod memory;
 pub mod message;

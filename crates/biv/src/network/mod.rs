@@ -1,7 +1,7 @@
 //! What a guest's network card leads to: `--net` and `--publish`.
 //!
 //! Everything is opened, bound and started here, before the machine's process is confined. A network of the
-//! user's own is made by another process, behind a socket: [`passt`], or one of our own ([`builtin`]).
+//! user's own is made by another process, behind a socket: one of our own ([`builtin`]), or [`passt`].
 
 mod builtin;
 mod options;
@@ -15,6 +15,7 @@ use std::os::fd::OwnedFd;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair, sockopt};
 use vmm::{CableEnd, Configuration, Network, Preparation};
 
+pub use builtin::serve;
 pub use options::{Backend, Net, Published};
 
 /// The guest's address and those of its network, as QEMU's users know them.
@@ -25,6 +26,9 @@ pub const GATEWAY: Ipv4Addr = Ipv4Addr::new(10, 0, 2, 2);
 pub const NAMESERVER: Ipv4Addr = Ipv4Addr::new(10, 0, 2, 3);
 /// Bits of the network's prefix.
 pub const PREFIX_BITS: u8 = 24;
+
+/// The greatest packet, as the card has it.
+const MTU: u16 = 65520;
 
 /// The card's address in a network of the user's own, where there is nobody else.
 pub const CARD: [u8; 6] = [0x52, 0x54, 0x00, 0x12, 0x34, 0x56];
@@ -63,22 +67,16 @@ pub struct Starting {
     /// For the guest's init.
     parameter: String,
     /// What is to be waited for.
-    rest: Option<Rest>,
+    passt: Option<passt::Starting>,
 }
 
-/// passt, of which it is not known yet whether it starts; and what another needs in its place.
-struct Rest {
-    passt: passt::Starting,
-    end: OwnedFd,
-    published: Vec<Published>,
-    is_passt_wanted: bool,
-}
-
-/// Starts the network that `net` names, for a machine with so many processors.
+/// Starts the network that `net` names, for a machine with so many processors; a process of ours is
+/// confined, if it is to be.
 pub fn start(
     net: &Net,
     published: &[Published],
     processors: usize,
+    confine: bool,
 ) -> Result<Option<Starting>, Error> {
     if !published.is_empty() && !matches!(net, Net::User(_)) {
         return Err(Error::Publish);
@@ -89,31 +87,31 @@ pub fn start(
             let cable = CableEnd::Tap(tap::open(name, processors)?);
             let network = Network { cable, address: tap::random_address()? };
             let parameter = "biv.network=dhcp".to_owned();
-            Ok(Some(Starting { network, parameter, rest: None }))
+            Ok(Some(Starting { network, parameter, passt: None }))
         }
-        Net::User(backend) => start_user(*backend, published).map(Some),
+        Net::User(backend) => start_user(*backend, published, confine).map(Some),
     }
 }
 
-fn start_user(backend: Option<Backend>, published: &[Published]) -> Result<Starting, Error> {
+/// Ours, unless passt is asked for: docs/design/network.md says why.
+fn start_user(
+    backend: Option<Backend>,
+    published: &[Published],
+    confine: bool,
+) -> Result<Starting, Error> {
     published.iter().try_for_each(try_port)?;
     let (ours, theirs) = pair()?;
     let passt = match backend {
-        Some(Backend::Builtin) => None,
-        _ => passt::start(&theirs, published),
-    };
-    if passt.is_none() {
-        if backend == Some(Backend::Passt) {
-            return Err(Error::Passt("there is no such program on PATH".to_owned()));
+        Some(Backend::Passt) => Some(passt::start(&theirs, published)?),
+        _ => {
+            builtin::start(&theirs, published, confine).map_err(Error::Builtin)?;
+            None
         }
-        builtin::start(&theirs, published).map_err(Error::Builtin)?;
-    }
-    let is_passt_wanted = backend == Some(Backend::Passt);
-    let published = published.to_vec();
+    };
     Ok(Starting {
         network: Network { cable: CableEnd::Stream(ours), address: CARD },
         parameter: format!("biv.network={GUEST}/{PREFIX_BITS},{GATEWAY},{NAMESERVER}"),
-        rest: passt.map(|passt| Rest { passt, end: theirs, published, is_passt_wanted }),
+        passt,
     })
 }
 
@@ -126,22 +124,9 @@ impl Starting {
     /// Gives the machine its card, which waits, before it starts, until the network has started.
     pub fn connect(self, configuration: &mut Configuration) {
         configuration.network = Some(self.network);
-        if let Some(rest) = self.rest {
-            let wait = move || rest.wait().map_err(|error| error.to_string());
+        if let Some(passt) = self.passt {
+            let wait = move || passt.finish().map_err(|why| Error::Passt(why).to_string());
             configuration.preparation = Preparation(Some(Box::new(wait)));
-        }
-    }
-}
-
-impl Rest {
-    fn wait(self) -> Result<(), Error> {
-        match self.passt.finish() {
-            Ok(()) => Ok(()),
-            Err(why) if self.is_passt_wanted => Err(Error::Passt(why)),
-            Err(why) => {
-                tracing::info!("passt does not start ({why}); our own network takes its place");
-                builtin::start(&self.end, &self.published).map_err(Error::Builtin)
-            }
         }
     }
 }

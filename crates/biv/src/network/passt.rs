@@ -6,30 +6,30 @@
 
 use std::fs;
 use std::io::{self, Read};
-use std::net::IpAddr;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::process::{Child, Command, Stdio};
 
 use rustix::io::{FdFlags, fcntl_setfd};
 
-use super::{GATEWAY, GUEST, NAMESERVER, PREFIX_BITS, Published};
+use super::builtin::first_resolver;
+
+use super::{Error, GATEWAY, GUEST, MTU, NAMESERVER, PREFIX_BITS, Published};
 
 /// The program.
 const PROGRAM: &str = "passt";
 
-/// The greatest packet: as the card has it.
-const MTU: &str = "65520";
-
 /// passt on its way to the background.
 pub struct Starting(Child);
 
-/// Starts it, if it is there, with this end of the cable.
-pub fn start(end: &OwnedFd, published: &[Published]) -> Option<Starting> {
+/// Starts it with this end of the cable.
+pub fn start(end: &OwnedFd, published: &[Published]) -> Result<Starting, Error> {
     let mut command = Command::new(PROGRAM);
     command.args(arguments(end.as_raw_fd(), published));
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
-    let child = spawn_with(end, &mut command).ok()?;
-    Some(Starting(child))
+    match spawn_with(end, &mut command) {
+        Ok(child) => Ok(Starting(child)),
+        Err(error) => Err(Error::Passt(error.to_string())),
+    }
 }
 
 /// Start a process that inherits a descriptor.
@@ -41,18 +41,18 @@ pub fn spawn_with(end: &OwnedFd, command: &mut Command) -> io::Result<Child> {
 }
 
 fn arguments(end: i32, published: &[Published]) -> Vec<String> {
-    let words = ["--quiet", "--mtu", MTU, "--fd"].map(str::to_owned);
-    let mut arguments = words.to_vec();
-    arguments.push(end.to_string());
+    let mut arguments = vec!["--quiet".to_owned(), format!("--fd={end}")];
     let network = [
+        ("--mtu", MTU.to_string()),
         ("--address", GUEST.to_string()),
         ("--netmask", PREFIX_BITS.to_string()),
         ("--gateway", GATEWAY.to_string()),
         ("--dns-forward", NAMESERVER.to_string()),
     ];
-    let resolver =
-        fs::read_to_string("/etc/resolv.conf").ok().and_then(|text| first_resolver(&text));
-    let resolver = resolver.map(|address| ("--dns", address));
+    // passt would look itself, but takes the gateway for one on the loopback interface, where only
+    // 127.0.0.1 is to be reached.
+    let resolvers = fs::read_to_string("/etc/resolv.conf").unwrap_or_default();
+    let resolver = first_resolver(&resolvers).map(|address| ("--dns", address.to_string()));
     // Ports of TCP would be UDP's, too, unless it is said which those are.
     let ports = |is_udp| {
         let of = published.iter().filter(move |published| published.is_udp == is_udp);
@@ -73,14 +73,6 @@ fn specification(published: &Published) -> String {
         Some(address) => format!("{address}/{host}:{guest}"),
         None => format!("{host}:{guest}"),
     }
-}
-
-/// The first resolver that IPv4 reaches. passt would look itself, but takes the gateway for one on the
-/// loopback interface, where only 127.0.0.1 is to be reached.
-fn first_resolver(text: &str) -> Option<String> {
-    let lines = text.lines().filter_map(|line| line.trim().strip_prefix("nameserver"));
-    let mut addresses = lines.filter_map(|rest| rest.trim().parse::<IpAddr>().ok());
-    addresses.find(IpAddr::is_ipv4).map(|address| address.to_string())
 }
 
 impl Starting {
@@ -110,19 +102,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_resolver_of_ipv4_is_asked() {
-        let check = |text, expected: Option<&str>| {
-            assert_eq!(first_resolver(text).as_deref(), expected, "{text}");
-        };
-        check("# none\nsearch x\n", None);
-        check("nameserver ::1\nnameserver 127.0.0.53 \nnameserver 9.9.9.9\n", Some("127.0.0.53"));
-    }
-
-    #[test]
     fn ports_are_asked_for_as_passt_has_them() {
         let published = ["8080:80", "127.0.0.1:5353:53/udp"].map(|text| text.parse().unwrap());
         let line = arguments(7, &published).join(" ");
-        assert!(line.contains("--fd 7 "), "{line}");
+        assert!(line.contains("--fd=7 "), "{line}");
         assert!(line.contains("--tcp-ports 8080:80 --udp-ports 127.0.0.1/5353:53"), "{line}");
         let line = arguments(7, &published[..1]).join(" ");
         assert!(line.contains("--udp-ports none"), "{line}");

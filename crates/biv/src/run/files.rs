@@ -3,7 +3,7 @@
 //! What goes into the guest's memory as it is, an initrd or a module, cannot be larger than that;
 //! a kernel can (an ELF file has much that is not loaded), but not without limit.
 
-use std::io;
+use std::io::{self, Read};
 use std::path::Path;
 
 use host::{Available, Buffer};
@@ -18,6 +18,13 @@ const MAX_KERNEL_BYTES: u64 = 4 << 30;
 pub fn read_kernel(path: &Path) -> Result<Contents, Error> {
     let limit = Limit { bytes: MAX_KERNEL_BYTES, whom: "a kernel".to_owned() };
     read(path, limit)
+}
+
+/// Whether a kernel is an ELF file; one that cannot be read is complained of later.
+pub fn is_elf(path: &Path) -> bool {
+    let mut magic = [0; 4];
+    let read = host::open_regular(path).and_then(|mut file| file.read_exact(&mut magic));
+    read.is_ok() && magic == super::ELF_MAGIC
 }
 
 /// Reads an initrd or a module for a machine with so many bytes of memory.

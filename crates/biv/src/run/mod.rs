@@ -100,7 +100,12 @@ pub enum Error {
 /// Does what `biv run` says; returns the exit status.
 pub fn run(arguments: &Run) -> Result<u8, Error> {
     // It starts while we read the guest's files.
-    let network = network::start(&net(arguments), &arguments.publish, arguments.cpus.into())?;
+    let network = network::start(
+        &net(arguments),
+        &arguments.publish,
+        arguments.cpus.into(),
+        !arguments.no_seccomp,
+    )?;
     let guest = GuestFiles::find(arguments)?;
     let path = guest.kernel_path.clone();
     run_guest(guest, network, arguments).map_err(|error| match error {
@@ -249,7 +254,15 @@ struct GuestFiles {
 
 /// What the machine is connected to, said or not.
 fn net(arguments: &Run) -> Net {
-    arguments.net.clone().unwrap_or(Net::None)
+    let default = || if is_plain(arguments) { Net::None } else { Net::User(None) };
+    arguments.net.clone().unwrap_or_else(default)
+}
+
+/// Whether nothing of ours will run in the guest.
+fn is_plain(arguments: &Run) -> bool {
+    let wants_init = !arguments.command.is_empty() || arguments.root.is_some();
+    let is_elf = || arguments.kernel.as_deref().is_some_and(files::is_elf);
+    !wants_init && (arguments.initrd.is_some() || is_elf())
 }
 
 impl GuestFiles {

@@ -23,7 +23,7 @@ use seccompiler::{
 mod files;
 mod table;
 
-use table::{ABSENT, ALLOWED, Condition};
+use table::{ABSENT, ALLOWED, Condition, NETWORK};
 
 /// The status of a process that tried something else: that of one ended by SIGSYS, as shells say.
 const REFUSED_STATUS: i32 = 128 + libc::SIGSYS;
@@ -56,7 +56,7 @@ static CONFINED: AtomicBool = AtomicBool::new(false);
 ///
 /// [`Error`] when the host refuses; then some of it may be in force.
 pub fn confine() -> Result<(), Error> {
-    confine_with(&[])
+    confine_with(ALLOWED, &[])
 }
 
 /// Confine this process, which serves files, likewise.
@@ -65,16 +65,28 @@ pub fn confine() -> Result<(), Error> {
 ///
 /// As [`confine`].
 pub fn confine_file_server() -> Result<(), Error> {
-    confine_with(files::ALLOWED)
+    confine_with(ALLOWED, files::ALLOWED)
 }
 
-/// Confine this process to what a machine needs, and `more`.
-fn confine_with(more: &[(c_long, Condition)]) -> Result<(), Error> {
+/// Confine this process, which is a guest's network: it may have sockets, and neither files nor processes.
+///
+/// # Errors
+///
+/// As [`confine`].
+pub fn confine_network() -> Result<(), Error> {
+    confine_with(NETWORK, &[])
+}
+
+/// A list of calls.
+type Calls = [(c_long, Condition)];
+
+/// Confine this process to what is in both.
+fn confine_with(base: &Calls, more: &Calls) -> Result<(), Error> {
     if CONFINED.swap(true, Ordering::SeqCst) {
         return Ok(());
     }
     report_refusals()?;
-    let (absent, refused) = programs(more)?;
+    let (absent, refused) = programs(base, more)?;
     // SAFETY: a number and flags; nothing is given up that this process uses.
     if unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) } != 0 {
         return Err(Error::Install(io::Error::last_os_error()));
@@ -99,7 +111,7 @@ pub fn probe() -> io::Result<()> {
 
 /// The two filters: what is said to be absent, and what is refused. The kernel runs both and takes
 /// the stricter answer.
-fn programs(more: &[(c_long, Condition)]) -> Result<(BpfProgram, BpfProgram), Error> {
+fn programs(base: &Calls, more: &Calls) -> Result<(BpfProgram, BpfProgram), Error> {
     let is_more = |call| more.iter().any(|&(allowed, _)| allowed == call);
     let absent = ABSENT.iter().filter(|&&call| !is_more(call));
     let absent = absent.map(|&call| (call, Vec::new())).collect();
@@ -111,7 +123,7 @@ fn programs(more: &[(c_long, Condition)]) -> Result<(BpfProgram, BpfProgram), Er
     )?;
     let mut allowed = std::collections::BTreeMap::new();
     allowed.extend(ABSENT.iter().map(|&call| (call, Vec::new())));
-    for &(call, condition) in ALLOWED.iter().chain(more) {
+    for &(call, condition) in base.iter().chain(more) {
         allowed.insert(call, rules(condition)?);
     }
     let (otherwise, here) = (SeccompAction::Trap, SeccompAction::Allow);
@@ -270,7 +282,10 @@ mod tests {
         let numbers = |list: &[(c_long, Condition)]| list.iter().map(|&(call, _)| call).collect();
         let machine: Vec<_> = numbers(ALLOWED);
         let files: Vec<_> = numbers(files::ALLOWED);
-        for mut calls in [[&machine[..], ABSENT].concat(), [machine, files].concat()] {
+        let network: Vec<_> = numbers(NETWORK);
+        let lists =
+            [[&machine, ABSENT].concat(), [&network, ABSENT].concat(), [machine, files].concat()];
+        for mut calls in lists {
             let count = calls.len();
             calls.sort_unstable();
             calls.dedup();
@@ -281,7 +296,7 @@ mod tests {
     #[test]
     fn the_filters_are_within_the_kernels_limit() {
         for more in [&[], files::ALLOWED] {
-            let (absent, refused) = programs(more).unwrap();
+            let (absent, refused) = programs(ALLOWED, more).unwrap();
             // BPF_MAXINSNS (linux/bpf_common.h).
             assert!(absent.len() < 4096 && refused.len() < 4096, "{}", refused.len());
         }

@@ -1,0 +1,253 @@
+//! The socket to the machine: Ethernet frames, each after its length (four bytes, the most significant
+//! first). Both directions have a buffer, so that one system call moves many frames.
+
+use std::io;
+use std::ops::Range;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags, recv, send};
+use smoltcp::phy::{self, Checksum, ChecksumCapabilities, DeviceCapabilities, Medium};
+use smoltcp::time::Instant;
+
+use crate::limits::{INPUT_BYTES, OUTPUT_BYTES};
+
+/// Bytes of a length.
+const PREFIX_BYTES: usize = 4;
+
+/// Bytes of an Ethernet header.
+pub const ETHERNET_BYTES: usize = 14;
+
+/// The longest frame.
+const MAX_FRAME_BYTES: usize = 65535 + 18;
+
+/// The type of frames with packets of IPv4.
+pub const IPV4: [u8; 2] = [0x08, 0x00];
+
+/// Frames from the machine.
+pub struct Input {
+    bytes: Box<[u8]>,
+    start: usize,
+    end: usize,
+}
+
+/// The machine has sent what is no frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NoFrame;
+
+impl Default for Input {
+    fn default() -> Self {
+        let bytes = vec![0; INPUT_BYTES + MAX_FRAME_BYTES + PREFIX_BYTES].into();
+        Self { bytes, start: 0, end: 0 }
+    }
+}
+
+impl Input {
+    /// One without room, for what receives nothing.
+    pub fn empty() -> Self {
+        Self { bytes: Box::default(), start: 0, end: 0 }
+    }
+
+    /// Receive what there is; `None` when that is nothing now, and 0 at the end.
+    pub fn receive(&mut self, socket: BorrowedFd<'_>) -> io::Result<Option<usize>> {
+        self.bytes.copy_within(self.start..self.end, 0);
+        self.end -= std::mem::take(&mut self.start);
+        let room = &mut self.bytes[self.end..];
+        let (count, _) = match recv(socket, room, RecvFlags::DONTWAIT) {
+            Err(Errno::AGAIN | Errno::INTR) => return Ok(None),
+            received => received?,
+        };
+        self.end += count;
+        Ok(Some(count))
+    }
+
+    /// For tests and fuzzing: as if this had been received.
+    pub fn feed(&mut self, bytes: &[u8]) {
+        let count = bytes.len().min(self.bytes.len() - self.end);
+        self.bytes[self.end..self.end + count].copy_from_slice(&bytes[..count]);
+        self.end += count;
+    }
+
+    /// Where the next whole frame is.
+    pub fn next_frame(&mut self) -> Result<Option<Range<usize>>, NoFrame> {
+        let waiting = &self.bytes[self.start..self.end];
+        let Some(prefix) = waiting.first_chunk::<PREFIX_BYTES>() else { return Ok(None) };
+        let length = u32::from_be_bytes(*prefix) as usize;
+        if length > MAX_FRAME_BYTES {
+            return Err(NoFrame);
+        }
+        if waiting.len() < PREFIX_BYTES + length {
+            return Ok(None);
+        }
+        let first = self.start + PREFIX_BYTES;
+        self.start = first + length;
+        Ok(Some(first..first + length))
+    }
+
+    pub fn frame(&self, range: Range<usize>) -> &[u8] {
+        &self.bytes[range]
+    }
+}
+
+/// Frames to the machine.
+pub struct Output {
+    bytes: Box<[u8]>,
+    start: usize,
+    end: usize,
+    /// The machine's Ethernet address, and ours.
+    pub theirs: [u8; 6],
+    ours: [u8; 6],
+}
+
+impl Output {
+    pub fn new(theirs: [u8; 6], ours: [u8; 6]) -> Self {
+        let bytes = vec![0; OUTPUT_BYTES + MAX_FRAME_BYTES + PREFIX_BYTES].into();
+        Self { bytes, start: 0, end: 0, theirs, ours }
+    }
+
+    /// One without room, for what sends nothing.
+    pub fn none() -> Self {
+        Self { bytes: Box::default(), start: 0, end: 0, theirs: [0; 6], ours: [0; 6] }
+    }
+
+    /// Whether there is room for any frame.
+    pub fn has_room(&self) -> bool {
+        self.end < OUTPUT_BYTES && !self.bytes.is_empty()
+    }
+
+    /// Add a frame of this type, whose contents `fill` writes; if there is no room, it is lost.
+    pub fn add<R>(
+        &mut self,
+        kind: [u8; 2],
+        length: usize,
+        fill: impl FnOnce(&mut [u8]) -> R,
+    ) -> Option<R> {
+        if !self.has_room() || ETHERNET_BYTES + length > MAX_FRAME_BYTES {
+            return None;
+        }
+        let room = &mut self.bytes[self.end..];
+        let (prefix, room) = room.split_at_mut(PREFIX_BYTES);
+        prefix.copy_from_slice(&((ETHERNET_BYTES + length) as u32).to_be_bytes());
+        let (header, room) = room.split_at_mut(ETHERNET_BYTES);
+        header[..6].copy_from_slice(&self.theirs);
+        header[6..12].copy_from_slice(&self.ours);
+        header[12..].copy_from_slice(&kind);
+        self.end += PREFIX_BYTES + ETHERNET_BYTES + length;
+        Some(fill(&mut room[..length]))
+    }
+
+    /// Send what there is, as far as it is taken; whether that is all.
+    pub fn flush(&mut self, socket: BorrowedFd<'_>) -> io::Result<bool> {
+        while self.start < self.end {
+            let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+            match send(socket, &self.bytes[self.start..self.end], flags) {
+                Ok(count) => self.start += count,
+                Err(Errno::AGAIN) => {
+                    self.bytes.copy_within(self.start..self.end, 0);
+                    self.end -= std::mem::take(&mut self.start);
+                    return Ok(false);
+                }
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        self.clear();
+        Ok(true)
+    }
+
+    /// Forget what is there.
+    pub fn clear(&mut self) {
+        (self.start, self.end) = (0, 0);
+    }
+
+    /// What is there, as it is sent.
+    pub fn waiting(&self) -> &[u8] {
+        &self.bytes[self.start..self.end]
+    }
+}
+
+/// The cable as smoltcp sees it, in a flow's turn: packets of that flow come in, and what it makes goes
+/// out.
+pub struct Turn<'a> {
+    pub input: &'a Input,
+    pub frames: std::slice::Iter<'a, Range<usize>>,
+    pub output: &'a mut Output,
+    pub mtu: usize,
+}
+
+impl phy::Device for Turn<'_> {
+    type RxToken<'b>
+        = Incoming<'b>
+    where
+        Self: 'b;
+    type TxToken<'b>
+        = Outgoing<'b>
+    where
+        Self: 'b;
+
+    fn receive(&mut self, _: Instant) -> Option<(Incoming<'_>, Outgoing<'_>)> {
+        let range = self.frames.next()?.clone();
+        let packet = self.input.frame(range).get(ETHERNET_BYTES..)?;
+        Some((Incoming(packet), Outgoing(self.output)))
+    }
+
+    fn transmit(&mut self, _: Instant) -> Option<Outgoing<'_>> {
+        self.output.has_room().then_some(Outgoing(self.output))
+    }
+
+    fn capabilities(&self) -> DeviceCapabilities {
+        let mut capabilities = DeviceCapabilities::default();
+        capabilities.medium = Medium::Ip;
+        capabilities.max_transmission_unit = self.mtu;
+        // There is no wire. Who looks at the header of IP does so anywhere.
+        capabilities.checksum = ChecksumCapabilities::ignored();
+        capabilities.checksum.ipv4 = Checksum::Tx;
+        capabilities
+    }
+}
+
+/// A packet from the machine.
+pub struct Incoming<'a>(&'a [u8]);
+
+impl phy::RxToken for Incoming<'_> {
+    fn consume<R, F: FnOnce(&[u8]) -> R>(self, take: F) -> R {
+        take(self.0)
+    }
+}
+
+/// Room for one to it.
+pub struct Outgoing<'a>(&'a mut Output);
+
+impl phy::TxToken for Outgoing<'_> {
+    fn consume<R, F: FnOnce(&mut [u8]) -> R>(self, length: usize, fill: F) -> R {
+        let mut fill = Some(fill);
+        let mut write = |room: &mut [u8]| fill.take().map(|fill| fill(room));
+        match self.0.add(IPV4, length, &mut write).flatten() {
+            Some(result) => result,
+            // It is lost, and sent again.
+            None => match write(&mut vec![0; length]) {
+                Some(result) => result,
+                None => unreachable!("it is filled once"),
+            },
+        }
+    }
+}
+
+/// An epoll instance, and what it is asked to watch: everything, at its edges.
+pub struct Watch(OwnedFd);
+
+impl Watch {
+    pub fn new() -> io::Result<Self> {
+        Ok(Self(rustix::event::epoll::create(rustix::event::epoll::CreateFlags::CLOEXEC)?))
+    }
+
+    pub fn add(&self, file: impl AsFd, token: u64) -> io::Result<()> {
+        use rustix::event::epoll::{EventData, EventFlags, add};
+        let flags = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
+        Ok(add(&self.0, file, EventData::new_u64(token), flags)?)
+    }
+
+    pub fn poll(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}

@@ -1,0 +1,33 @@
+//! Every limit of this network in one place.
+
+use std::time::Duration;
+
+/// Connections of TCP at the same time. What the host lets a process have open may be less.
+pub const MAX_CONNECTIONS: usize = 8192;
+
+/// What a connection holds of each direction: what is under way between two reads of the other side.
+pub const CONNECTION_BUFFER_BYTES: usize = 1 << 20;
+
+/// Ports of the guest's, of UDP, at the same time.
+pub const MAX_ASSOCIATIONS: usize = 1024;
+
+/// Addresses that one of them has sent to, and from which it is answered.
+pub const MAX_PEERS: usize = 256;
+
+/// Identifiers of echo requests at the same time.
+pub const MAX_ECHOES: usize = 64;
+
+/// When nobody has used one for so long, it is forgotten.
+pub const IDLE: Duration = Duration::from_secs(120);
+
+/// Datagrams that are taken from a socket before others have their turn.
+pub const DATAGRAMS_AT_ONCE: usize = 64;
+
+/// How long a connection to the guest may take to be accepted.
+pub const ACCEPT_PATIENCE: Duration = Duration::from_secs(60);
+
+/// Bytes of frames that wait to be taken; beyond that, nothing is made.
+pub const OUTPUT_BYTES: usize = 1 << 20;
+
+/// Bytes that are taken at once.
+pub const INPUT_BYTES: usize = 1 << 20;

@@ -1,0 +1,275 @@
+//! The loop: frames from the machine to whom they concern, events of sockets to whose they are.
+
+use std::io;
+use std::net::{TcpListener, UdpSocket};
+use std::ops::Range;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use rustix::event::Timespec;
+use rustix::event::epoll::{self, Event, EventFlags};
+use smoltcp::time::Instant as Moment;
+
+use crate::addresses::Addresses;
+use crate::cable::{ETHERNET_BYTES, IPV4, Input, Output, Watch};
+use crate::connections::Connections;
+use crate::echo::Echoes;
+use crate::packets::{Packet, protocol};
+use crate::udp::Datagrams;
+use crate::{arp, dhcp};
+
+/// Our Ethernet address: the gateway's, and everybody's behind it.
+const OURS: [u8; 6] = [0x52, 0x55, 0x0a, 0x00, 0x02, 0x02];
+
+/// Tokens of events: whose they are.
+const CABLE: u64 = 0;
+const LISTENERS: u64 = 1;
+const PUBLISHED_UDP: u64 = 1 << 32;
+const ASSOCIATIONS: u64 = 2 << 32;
+const ECHOES: u64 = 1 << 48;
+const CONNECTIONS: u64 = 1 << 56;
+
+/// How often what is idle is looked for.
+const SWEEP: Duration = Duration::from_secs(10);
+
+/// What a network is made from.
+pub struct Plan {
+    /// Who is who.
+    pub addresses: Addresses,
+    /// The greatest packet.
+    pub mtu: u16,
+    /// The guest's Ethernet address.
+    pub card: [u8; 6],
+    /// Published ports: the host's, which listens, and the guest's.
+    pub tcp: Vec<(TcpListener, u16)>,
+    /// The same of UDP.
+    pub udp: Vec<(UdpSocket, u16)>,
+}
+
+/// A network.
+pub struct Server {
+    cable: OwnedFd,
+    watch: Watch,
+    input: Input,
+    output: Output,
+    addresses: Addresses,
+    mtu: u16,
+    connections: Connections,
+    datagrams: Datagrams,
+    echoes: Echoes,
+    started: Instant,
+    swept: Instant,
+    /// The cable may have more; and sockets of datagrams that do.
+    cable_is_ready: bool,
+    more_datagrams: Vec<u64>,
+    /// The machine has not taken what is there.
+    is_blocked: bool,
+}
+
+impl Server {
+    /// A network at the other end of `cable`.
+    ///
+    /// # Errors
+    ///
+    /// The host has no descriptors.
+    pub fn new(cable: OwnedFd, plan: Plan) -> io::Result<Self> {
+        let watch = Watch::new()?;
+        watch.add(&cable, CABLE)?;
+        let Plan { addresses, mtu, card, tcp, udp } = plan;
+        let connections = Connections::new(addresses, mtu, tcp, (LISTENERS, CONNECTIONS));
+        connections.watch(&watch)?;
+        let datagrams = Datagrams::new(addresses, udp, (PUBLISHED_UDP, ASSOCIATIONS));
+        datagrams.watch(&watch)?;
+        let now = Instant::now();
+        Ok(Self {
+            cable,
+            watch,
+            input: Input::default(),
+            output: Output::new(card, OURS),
+            addresses,
+            mtu,
+            connections,
+            datagrams,
+            echoes: Echoes::new(ECHOES),
+            started: now,
+            swept: now,
+            cable_is_ready: true,
+            more_datagrams: Vec::new(),
+            is_blocked: false,
+        })
+    }
+
+    /// Serve until the machine has gone.
+    ///
+    /// # Errors
+    ///
+    /// The cable, or epoll, fails.
+    pub fn run(&mut self) -> io::Result<()> {
+        let mut events: Vec<Event> = Vec::with_capacity(256);
+        loop {
+            self.wait(&mut events)?;
+            for event in &events {
+                self.note(event);
+            }
+            if !self.step()? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Wait for events, if there is nothing else to do.
+    fn wait(&mut self, events: &mut Vec<Event>) -> io::Result<()> {
+        let patience = self.patience();
+        let patience = Timespec::try_from(patience).unwrap_or_default();
+        events.clear();
+        let room = rustix::buffer::spare_capacity(events);
+        match epoll::wait(self.watch.poll(), room, Some(&patience)) {
+            Err(rustix::io::Errno::INTR) => Ok(()),
+            other => Ok(other.map(drop)?),
+        }
+    }
+
+    fn patience(&self) -> Duration {
+        if self.is_blocked {
+            return SWEEP;
+        }
+        if self.cable_is_ready || !self.more_datagrams.is_empty() {
+            return Duration::ZERO;
+        }
+        let now = self.moment();
+        let until = self
+            .connections
+            .deadline()
+            .map(|at| if at > now { at - now } else { Default::default() });
+        until.map_or(SWEEP, |until| Duration::from_micros(until.total_micros())).min(SWEEP)
+    }
+
+    fn note(&mut self, event: &Event) {
+        let (flags, token) = (event.flags, event.data.u64());
+        let broken = flags.intersects(EventFlags::HUP | EventFlags::ERR);
+        let readable = broken || flags.intersects(EventFlags::IN | EventFlags::RDHUP);
+        let writable = broken || flags.contains(EventFlags::OUT);
+        match token {
+            CABLE => {
+                self.cable_is_ready |= readable;
+                self.is_blocked &= !writable;
+            }
+            CONNECTIONS.. => self.connections.note_ready(token, readable, writable),
+            ECHOES.. if readable => self.echoes.receive(token, &mut self.output),
+            PUBLISHED_UDP.. if readable => self.more_datagrams.push(token),
+            LISTENERS.. if readable => {
+                let now = self.moment();
+                self.connections.accept(token, &self.watch, now);
+            }
+            _ => {}
+        }
+    }
+
+    /// Do what there is to do; false when the machine has gone.
+    fn step(&mut self) -> io::Result<bool> {
+        if !self.is_blocked {
+            if self.cable_is_ready {
+                match self.input.receive(self.cable.as_fd()) {
+                    Ok(Some(0)) | Err(_) => return Ok(false),
+                    Ok(None) => self.cable_is_ready = false,
+                    Ok(Some(_)) => {}
+                }
+            }
+            for token in std::mem::take(&mut self.more_datagrams) {
+                if self.datagrams.receive(token, &mut self.output) {
+                    self.more_datagrams.push(token);
+                }
+            }
+            if !self.take_frames() {
+                return Ok(false);
+            }
+        }
+        match self.output.flush(self.cable.as_fd()) {
+            Ok(all) => self.is_blocked = !all,
+            Err(_) => return Ok(false),
+        }
+        let now = Instant::now();
+        if now.saturating_duration_since(self.swept) >= SWEEP {
+            self.swept = now;
+            self.datagrams.sweep(now);
+            self.echoes.sweep(now);
+        }
+        Ok(true)
+    }
+
+    /// Look at all frames that have come, and give connections their turns; false if they are none.
+    fn take_frames(&mut self) -> bool {
+        loop {
+            match self.input.next_frame() {
+                Ok(Some(range)) => self.take_frame(range),
+                Ok(None) => break,
+                Err(_) => return false,
+            }
+        }
+        let now = self.moment();
+        self.connections.turn(&self.input, &mut self.output, now);
+        true
+    }
+
+    fn take_frame(&mut self, range: Range<usize>) {
+        let now = self.moment();
+        let frame = self.input.frame(range.clone());
+        let Some(header) = frame.first_chunk::<ETHERNET_BYTES>() else { return };
+        if let Some(source) = header[6..12].first_chunk::<6>() {
+            self.output.theirs = *source;
+        }
+        let kind = [header[12], header[13]];
+        if kind == arp::KIND {
+            return arp::answer(frame, OURS, &self.addresses, &mut self.output);
+        }
+        let packet = (kind == IPV4).then(|| Packet::parse(&frame[ETHERNET_BYTES..])).flatten();
+        let Some(packet) = packet else { return };
+        match packet.protocol {
+            protocol::TCP => {
+                self.connections.take(&packet, range, &mut self.output, &self.watch, now);
+            }
+            protocol::UDP => {
+                let (Some((from, to)), Some(bytes)) = (packet.ends(), packet.datagram()) else {
+                    return;
+                };
+                if to.port() == dhcp::SERVER_PORT {
+                    dhcp::answer(bytes, &self.addresses, self.mtu, &mut self.output);
+                } else {
+                    self.datagrams.send(from, to, bytes, &self.watch);
+                }
+            }
+            protocol::ICMP => {
+                self.echoes.ask(&packet, &self.addresses, &mut self.output, &self.watch);
+            }
+            _ => {}
+        }
+    }
+
+    fn moment(&self) -> Moment {
+        Moment::from_micros(self.started.elapsed().as_micros() as i64)
+    }
+
+    /// As if this had come through the cable, for tests and fuzzing: what is said to it.
+    pub fn feed(&mut self, bytes: &[u8]) -> Vec<u8> {
+        self.input.feed(bytes);
+        self.take_frames();
+        let said = self.output.waiting().to_vec();
+        self.output.clear();
+        said
+    }
+
+    /// See what sockets are ready, without waiting, as [`Self::run`] does.
+    pub fn look(&mut self) {
+        let mut events: Vec<Event> = Vec::with_capacity(256);
+        self.cable_is_ready = true;
+        if self.wait(&mut events).is_ok() {
+            events.iter().for_each(|event| self.note(event));
+        }
+        self.feed(&[]);
+    }
+
+    /// Connections that there are.
+    pub fn connections(&self) -> usize {
+        self.connections.count()
+    }
+}

@@ -1,0 +1,200 @@
+//! The network as a guest's frames see it, without a machine.
+
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, UdpSocket};
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+use crate::addresses::Addresses;
+use crate::packets::{Packet, checksum};
+use crate::{Plan, Server};
+
+const CARD: [u8; 6] = [2, 0, 0, 0, 0, 1];
+const GUEST: Ipv4Addr = Ipv4Addr::new(10, 0, 2, 15);
+const GATEWAY: Ipv4Addr = Ipv4Addr::new(10, 0, 2, 2);
+
+pub fn addresses() -> Addresses {
+    Addresses {
+        guest: GUEST,
+        gateway: GATEWAY,
+        host: Some(Ipv4Addr::LOCALHOST),
+        nameserver: [10, 0, 2, 3].into(),
+        prefix_bits: 24,
+        resolver: Some("127.0.0.53:53".parse().unwrap()),
+    }
+}
+
+/// A network, and the machine's end of its cable.
+fn server() -> (Server, UnixStream) {
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    let plan = Plan { addresses: addresses(), mtu: 65520, card: CARD, tcp: vec![], udp: vec![] };
+    (Server::new(theirs.into(), plan).unwrap(), ours)
+}
+
+/// A frame as it goes through the cable.
+fn frame(kind: [u8; 2], payload: &[u8]) -> Vec<u8> {
+    let mut bytes = ((14 + payload.len()) as u32).to_be_bytes().to_vec();
+    bytes.extend([0xff; 6]);
+    bytes.extend(CARD);
+    bytes.extend(kind);
+    bytes.extend(payload);
+    bytes
+}
+
+fn packet(protocol: u8, to: Ipv4Addr, payload: &[u8]) -> Vec<u8> {
+    let mut bytes = vec![0x45, 0];
+    bytes.extend(((20 + payload.len()) as u16).to_be_bytes());
+    bytes.extend([0, 0, 0, 0, 64, protocol, 0, 0]);
+    bytes.extend(GUEST.octets());
+    bytes.extend(to.octets());
+    bytes.extend(payload);
+    frame([8, 0], &bytes)
+}
+
+fn datagram(to: SocketAddrV4, from: u16, payload: &[u8]) -> Vec<u8> {
+    let mut bytes = from.to_be_bytes().to_vec();
+    bytes.extend(to.port().to_be_bytes());
+    bytes.extend(((8 + payload.len()) as u16).to_be_bytes());
+    bytes.extend([0, 0]);
+    bytes.extend(payload);
+    packet(17, *to.ip(), &bytes)
+}
+
+/// A segment of TCP without data.
+fn segment(to: SocketAddrV4, flags: u8) -> Vec<u8> {
+    let mut bytes = 4000u16.to_be_bytes().to_vec();
+    bytes.extend(to.port().to_be_bytes());
+    bytes.extend(1000u32.to_be_bytes());
+    bytes.extend([0, 0, 0, 0, 5 << 4, flags, 0xff, 0xff, 0, 0, 0, 0]);
+    packet(6, *to.ip(), &bytes)
+}
+
+#[test]
+fn who_has_our_addresses_is_answered() {
+    let ask = |wanted: [u8; 4]| {
+        let mut question = vec![0, 1, 8, 0, 6, 4, 0, 1];
+        question.extend(CARD);
+        question.extend(GUEST.octets());
+        question.extend([0; 6]);
+        question.extend(wanted);
+        server().0.feed(&frame([8, 6], &question))
+    };
+    let answer = ask([10, 0, 2, 3]);
+    assert_eq!(answer[4..10], CARD);
+    assert_eq!(answer[18..26], [0, 1, 8, 0, 6, 4, 0, 2]);
+    assert_eq!(answer[32..36], [10, 0, 2, 3]);
+    assert_eq!(ask([10, 0, 2, 15]), [], "the guest may ask whether its address is free");
+}
+
+#[test]
+fn the_gateway_answers_echo_requests() {
+    let said = server().0.feed(&packet(1, GATEWAY, &[8, 0, 0, 0, 1, 2, 3, 4, 5]));
+    let packet = Packet::parse(&said[18..]).unwrap();
+    assert_eq!((packet.from, packet.to), (GATEWAY, GUEST));
+    assert_eq!(packet.payload[4..], [1, 2, 3, 4, 5]);
+    assert_eq!((packet.payload[0], checksum(packet.payload), checksum(&said[18..38])), (0, 0, 0));
+}
+
+#[test]
+fn an_address_is_given_to_whoever_asks() {
+    let ask = |kind: u8, more: &[u8]| {
+        let mut message = vec![1, 1, 6, 0, 9, 9, 9, 9];
+        message.resize(236, 0);
+        message.extend([99, 130, 83, 99, 53, 1, kind]);
+        message.extend(more);
+        message.push(255);
+        server().0.feed(&datagram("255.255.255.255:67".parse().unwrap(), 68, &message))
+    };
+    let offer = ask(1, &[]);
+    let datagram = Packet::parse(&offer[18..]).unwrap();
+    let message = datagram.datagram().unwrap();
+    assert_eq!((datagram.to, &message[16..20]), (GUEST, &GUEST.octets()[..]));
+    assert_eq!(message[240..243], [53, 1, 2]);
+    assert!(message.windows(6).any(|option| option == [3, 4, 10, 0, 2, 2]), "{message:?}");
+    let kind = |said: Vec<u8>| said.get(18 + 28 + 242).copied();
+    assert_eq!(kind(ask(3, &[50, 4, 10, 0, 2, 15])), Some(5));
+    assert_eq!(kind(ask(3, &[50, 4, 10, 0, 2, 16])), Some(6), "that is not ours to give");
+    assert_eq!(kind(ask(3, &[54, 4, 1, 2, 3, 4])), None, "another server is asked");
+    assert_eq!(kind(ask(1, &[50, 9])), Some(2), "an option without its value is none");
+}
+
+#[test]
+fn datagrams_go_out_and_come_back() {
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let to = SocketAddrV4::new(GATEWAY, socket.local_addr().unwrap().port());
+    let (mut server, mut end) = server();
+    server.feed(&datagram(to, 5000, b"hello"));
+    let mut bytes = [0; 100];
+    socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    let (count, from) = socket.recv_from(&mut bytes).unwrap();
+    assert_eq!(&bytes[..count], b"hello");
+    let thread = std::thread::spawn(move || server.run());
+    socket.send_to(b"there", from).unwrap();
+    let mut said = [0; 4 + 14 + 20 + 8 + 5];
+    end.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    end.read_exact(&mut said).unwrap();
+    let answer = Packet::parse(&said[18..]).unwrap();
+    assert_eq!(answer.ends().unwrap(), (to, SocketAddrV4::new(GUEST, 5000)));
+    assert_eq!(answer.datagram().unwrap(), b"there");
+    drop(end);
+    thread.join().unwrap().unwrap();
+}
+
+#[test]
+fn a_connection_is_accepted_when_the_hosts_is_and_refused_when_that_is() {
+    const SYN: u8 = 2;
+    let answer_to = |port: u16| {
+        let (mut server, mut end) = server();
+        let thread = std::thread::spawn(move || server.run());
+        end.write_all(&segment(SocketAddrV4::new(GATEWAY, port), SYN)).unwrap();
+        end.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        let mut said = [0; 4 + 14 + 20 + 20];
+        end.read_exact(&mut said).unwrap();
+        drop(end);
+        thread.join().unwrap().unwrap();
+        said[18 + 20 + 13]
+    };
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    assert_eq!(answer_to(port), 0x12, "SYN and ACK");
+    drop(listener);
+    assert_eq!(answer_to(port) & 4, 4, "RST");
+}
+
+#[test]
+fn what_leads_nowhere_or_is_no_connection_is_reset() {
+    let check = |to: &str, flags: u8, expected: Option<u8>| {
+        let said = server().0.feed(&segment(to.parse().unwrap(), flags));
+        assert_eq!(said.get(18 + 20 + 13).copied(), expected, "{to} {flags:#x}");
+    };
+    check("10.0.2.3:80", 2, Some(0x14));
+    check("10.0.2.15:80", 2, Some(0x14));
+    check("10.0.2.2:80", 0x10, Some(4));
+    check("10.0.2.2:80", 4, None);
+}
+
+#[test]
+fn nonsense_is_lost() {
+    let (mut server, _end) = server();
+    let good = segment("10.0.2.2:80".parse().unwrap(), 2);
+    for length in 0..good.len() - 4 {
+        let mut short = (length as u32).to_be_bytes().to_vec();
+        short.extend(&good[4..4 + length]);
+        server.feed(&short);
+    }
+    assert_eq!(server.connections(), 0);
+}
+
+#[test]
+fn it_ends_with_its_cable_or_with_what_is_no_frame() {
+    for bytes in [&[][..], &[0xff; 64]] {
+        let (mut server, mut end) = server();
+        end.write_all(bytes).unwrap();
+        let start = Instant::now();
+        if bytes.is_empty() {
+            drop(end);
+        }
+        server.run().unwrap();
+        assert!(start.elapsed() < Duration::from_secs(5));
+    }
+}

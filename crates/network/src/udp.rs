@@ -1,0 +1,194 @@
+//! Datagrams: each port of the guest's that sends has a socket of the host's, and so has each that is
+//! published.
+//!
+//! What comes to the first kind is passed on if the guest has sent something to that address. Who sends to
+//! the second is the gateway for the guest, with a port of its own.
+
+use std::collections::{HashMap, HashSet};
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket};
+use std::time::Instant;
+
+use crate::addresses::Addresses;
+use crate::cable::{Output, Watch};
+use crate::limits::{DATAGRAMS_AT_ONCE, IDLE, MAX_ASSOCIATIONS, MAX_PEERS};
+use crate::packets::add_datagram;
+
+/// A socket for one of the guest's ports.
+struct Association {
+    socket: UdpSocket,
+    guest: SocketAddrV4,
+    peers: HashSet<Ipv4Addr>,
+    /// It asks for names: what comes from the resolver comes from the name server.
+    asks_names: bool,
+    used: Instant,
+}
+
+/// A published port.
+struct Published {
+    socket: UdpSocket,
+    guest: u16,
+    /// Who has sent, and as which port of the gateway's the guest knows them.
+    peers: HashMap<SocketAddrV4, u16>,
+}
+
+/// All of them. The tokens of published ports are those from the first on, of others from the second.
+pub struct Datagrams {
+    addresses: Addresses,
+    tokens: (u64, u64),
+    next: u64,
+    published: Vec<Published>,
+    /// By the gateway's port: who that is, and of which published port.
+    peers: HashMap<u16, (usize, SocketAddrV4, Instant)>,
+    associations: HashMap<u64, Association>,
+    by_port: HashMap<SocketAddrV4, u64>,
+    buffer: Box<[u8]>,
+}
+
+impl Datagrams {
+    pub fn new(addresses: Addresses, published: Vec<(UdpSocket, u16)>, tokens: (u64, u64)) -> Self {
+        let published = published.into_iter().map(|(socket, guest)| Published {
+            socket,
+            guest,
+            peers: HashMap::new(),
+        });
+        Self {
+            addresses,
+            tokens,
+            next: 0,
+            published: published.collect(),
+            peers: HashMap::new(),
+            associations: HashMap::new(),
+            by_port: HashMap::new(),
+            buffer: vec![0; 1 << 16].into(),
+        }
+    }
+
+    pub fn watch(&self, watch: &Watch) -> io::Result<()> {
+        for (published, token) in self.published.iter().zip(self.tokens.0..) {
+            published.socket.set_nonblocking(true)?;
+            watch.add(&published.socket, token)?;
+        }
+        Ok(())
+    }
+
+    /// The guest sends.
+    pub fn send(&mut self, from: SocketAddrV4, to: SocketAddrV4, bytes: &[u8], watch: &Watch) {
+        if *to.ip() == self.addresses.gateway
+            && let Some((published, peer, used)) = self.peers.get_mut(&to.port())
+            && self.published[*published].guest == from.port()
+        {
+            *used = Instant::now();
+            // What cannot be sent is lost, as datagrams are.
+            let _ = self.published[*published].socket.send_to(bytes, *peer);
+            return;
+        }
+        let Some(outward) = self.addresses.outward(to) else { return };
+        let asks_names = *to.ip() == self.addresses.nameserver;
+        let Some(association) = self.association(from, watch) else { return };
+        association.used = Instant::now();
+        if association.peers.len() < MAX_PEERS {
+            association.peers.insert(*outward.ip());
+        }
+        association.asks_names = asks_names;
+        let _ = association.socket.send_to(bytes, outward);
+    }
+
+    fn association(&mut self, from: SocketAddrV4, watch: &Watch) -> Option<&mut Association> {
+        let token = match self.by_port.get(&from) {
+            Some(token) => *token,
+            None => {
+                if self.associations.len() >= MAX_ASSOCIATIONS {
+                    return None;
+                }
+                let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).ok()?;
+                socket.set_nonblocking(true).ok()?;
+                let token = self.tokens.1 + self.next;
+                self.next += 1;
+                watch.add(&socket, token).ok()?;
+                let (peers, used) = (HashSet::new(), Instant::now());
+                let new = Association { socket, guest: from, peers, asks_names: false, used };
+                self.associations.insert(token, new);
+                self.by_port.insert(from, token);
+                token
+            }
+        };
+        self.associations.get_mut(&token)
+    }
+
+    /// A socket has something; whether it has more than it gave now.
+    pub fn receive(&mut self, token: u64, output: &mut Output) -> bool {
+        for _ in 0..DATAGRAMS_AT_ONCE {
+            let received = match token < self.tokens.1 {
+                true => self.receive_published((token - self.tokens.0) as usize, output),
+                false => self.receive_answer(token, output),
+            };
+            if received.is_none() {
+                return false;
+            }
+        }
+        true
+    }
+
+    fn receive_answer(&mut self, token: u64, output: &mut Output) -> Option<()> {
+        let association = self.associations.get_mut(&token)?;
+        let (count, from) = receive(&association.socket, &mut self.buffer)?;
+        if !association.peers.contains(from.ip()) {
+            return Some(());
+        }
+        association.used = Instant::now();
+        let shown = match from {
+            from if association.asks_names && self.addresses.resolver == Some(from) => {
+                SocketAddrV4::new(self.addresses.nameserver, from.port())
+            }
+            from if Some(*from.ip()) == self.addresses.host => {
+                SocketAddrV4::new(self.addresses.gateway, from.port())
+            }
+            from => from,
+        };
+        add_datagram(output, shown, association.guest, &self.buffer[..count]);
+        Some(())
+    }
+
+    fn receive_published(&mut self, number: usize, output: &mut Output) -> Option<()> {
+        let published = self.published.get_mut(number)?;
+        let (count, from) = receive(&published.socket, &mut self.buffer)?;
+        let port = match published.peers.get(&from) {
+            Some(port) => *port,
+            None if self.peers.len() >= MAX_ASSOCIATIONS => return Some(()),
+            None => {
+                let free = (32768..=u16::MAX).find(|port| !self.peers.contains_key(port))?;
+                published.peers.insert(from, free);
+                free
+            }
+        };
+        self.peers.insert(port, (number, from, Instant::now()));
+        let to = SocketAddrV4::new(self.addresses.guest, published.guest);
+        let shown = SocketAddrV4::new(self.addresses.gateway, port);
+        add_datagram(output, shown, to, &self.buffer[..count]);
+        Some(())
+    }
+
+    /// Forget what nobody has used for long.
+    pub fn sweep(&mut self, now: Instant) {
+        let is_fresh = |used: Instant| now.saturating_duration_since(used) < IDLE;
+        self.associations.retain(|_, association| is_fresh(association.used));
+        self.by_port.retain(|_, token| self.associations.contains_key(token));
+        self.peers.retain(|_, (_, _, used)| is_fresh(*used));
+        for published in &mut self.published {
+            published.peers.retain(|_, port| self.peers.contains_key(port));
+        }
+    }
+}
+
+/// A datagram; `None` if there is none. Those that failed on their way out are no matter.
+fn receive(socket: &UdpSocket, buffer: &mut [u8]) -> Option<(usize, SocketAddrV4)> {
+    for _ in 0..DATAGRAMS_AT_ONCE {
+        match socket.recv_from(buffer) {
+            Ok((count, SocketAddr::V4(from))) => return Some((count, from)),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return None,
+            _ => {}
+        }
+    }
+    None
+}

@@ -1,0 +1,216 @@
+//! Guests on networks: what they reach, how they are reached, and what happens when the other end goes.
+//! Everything happens on the host's loopback interface.
+
+#![forbid(unsafe_code)]
+
+mod servers;
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpStream, UdpSocket};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use whole_machine::complaints::complaint;
+use whole_machine::modes::Mode;
+use whole_machine::processes::descendants;
+use whole_machine::{biv, in_mode, text};
+
+/// How long a socket waits before a test gives up.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Who can make a network of the user's own on this host.
+fn backends() -> Vec<&'static str> {
+    let has_passt = Command::new("passt").arg("--version").output().is_ok();
+    if !has_passt {
+        println!("without passt, which is not installed");
+    }
+    let passt = has_passt.then_some("user,backend=passt");
+    passt.into_iter().chain(["user,backend=builtin"]).collect()
+}
+
+/// What a program says that reads `input`.
+fn through(program: &[&str], input: Vec<u8>) -> String {
+    let mut command = Command::new(program[0]);
+    command.args(&program[1..]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = command.spawn().expect("it can be started");
+    let mut stdin = child.stdin.take().expect("piped");
+    let writer = std::thread::spawn(move || stdin.write_all(&input));
+    let output = child.wait_with_output().expect("it ends");
+    writer.join().expect("it is written").expect("it is read");
+    text(&output.stdout).trim().to_owned()
+}
+
+const MANY: usize = 20_000_000;
+
+/// Gets the program for datagrams.
+fn fetch() -> String {
+    let program = std::fs::read(concat!(env!("NETWORK_ROOT"), "/datagram")).expect("it was built");
+    let port = servers::source(program);
+    format!("host=10.0.2.2; wget -qO /tmp/datagram http://$host:{port}/; chmod +x /tmp/datagram;")
+}
+
+fn a_guest_reaches_servers(mode: Mode) {
+    for backend in backends() {
+        let (source, datagrams) = (servers::source(servers::bytes(MANY)), servers::datagram_echo());
+        let script = format!(
+            "{} cat /sys/class/net/eth0/carrier /etc/resolv.conf
+            wget -qO- http://$host:{source}/ | sha256sum
+            /tmp/datagram ask $host {datagrams} datagram
+            dmesg",
+            fetch()
+        );
+        let said = mode.shell(&["--busybox", "--net", backend], &script);
+        let lines: Vec<&str> = said.lines().collect();
+        let digest = through(&["sha256sum"], servers::bytes(MANY));
+        let expected = ["1", "nameserver 10.0.2.3", &digest, "datagram"];
+        assert_eq!(lines[..4], expected, "{backend}: {said}");
+        assert_eq!(complaint(&said), None, "{backend}: {said}");
+    }
+}
+
+/// What Debian 12's passt does not tell a guest: that the other side has said all when the guest had
+/// before; that nobody listens.
+fn each_side_ends_by_itself(mode: Mode) {
+    let (sink, heard) = servers::sink();
+    let (echo, source) = (servers::echo(), servers::source(servers::bytes(MANY)));
+    let nobody = servers::nobody();
+    let script = format!(
+        "host=10.0.2.2; echo hello | nc $host {echo}
+        nc $host {source} </dev/null | sha256sum
+        seq 2000000 | nc $host {sink}
+        n=0; while [ $n -lt 40 ]; do n=$((n+1)); echo $n | nc $host {echo}; done | sort | uniq | wc -l
+        n=0; while [ $n -lt 20 ]; do n=$((n+1)); echo $n | nc $host {echo} & done | sort | uniq | wc -l
+        nc $host {nobody} </dev/null 2>/dev/null || echo refused"
+    );
+    let said = mode.shell(&["--busybox", "--net", "user,backend=builtin"], &script);
+    let lines: Vec<&str> = said.lines().collect();
+    let digest = through(&["sha256sum"], servers::bytes(MANY));
+    let expected: Vec<u8> = (1..=2_000_000).flat_map(|n| format!("{n}\n").into_bytes()).collect();
+    let count = expected.len().to_string();
+    assert_eq!(lines, ["hello", &digest, &count, "40", "20", "refused"], "{said}");
+    let heard = heard.recv_timeout(PATIENCE).expect("the sink has heard something");
+    assert!(heard == expected, "what arrived is not what was sent");
+}
+
+/// A port that is free now, of TCP and of UDP.
+fn free_port() -> String {
+    servers::nobody().to_string()
+}
+
+fn a_guest_is_reached_through_published_ports(mode: Mode) {
+    for backend in backends() {
+        let (tcp, udp) = (free_port(), free_port());
+        let published = [format!("127.0.0.1:{tcp}:80"), format!("{udp}:7777/udp")];
+        let script = fetch()
+            + "mkdir /tmp/w; echo page >/tmp/w/page; seq 300000 >/tmp/w/long
+            httpd -p 80 -h /tmp/w; /tmp/datagram echo 7777 & echo up; read line";
+        let options =
+            ["--busybox", "--net", backend, "--publish", &published[0], "--publish", &published[1]];
+        let mut child = mode
+            .run(&[&options[..], &["--", "sh", "-c", &script]].concat())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("biv can be started");
+        let mut line = String::new();
+        let mut stdout = BufReader::new(child.stdout.take().expect("piped"));
+        stdout.read_line(&mut line).expect("it can be read");
+        assert_eq!(line, "up\n", "{backend}: the machine does not start");
+        let get = |path: &str| {
+            let mut stream = TcpStream::connect(format!("127.0.0.1:{tcp}")).expect("it listens");
+            stream.set_read_timeout(Some(PATIENCE)).expect("it can be set");
+            write!(stream, "GET /{path} HTTP/1.0\r\n\r\n").expect("it can be written");
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer).map(|_| answer)
+        };
+        let pages: Vec<_> = (0..5).map(|_| get("page")).collect();
+        let long = get("long");
+        let answer = ask(&udp);
+        drop(child.stdin.take());
+        let _ = child.wait();
+        for page in pages {
+            let page = page.expect("it can be read");
+            assert!(page.ends_with("\r\n\r\npage\n"), "{backend}: {page}");
+        }
+        let expected: String = (1..=300_000).map(|n| format!("{n}\n")).collect();
+        let long = long.expect("it can be read");
+        assert!(long.ends_with(&expected), "{backend}: {} bytes", long.len());
+        assert_eq!(answer.as_deref(), Some("knock knock"), "{backend}");
+    }
+}
+
+/// What comes back from a port of UDP. Datagrams may be lost: it is asked again.
+fn ask(port: &str) -> Option<String> {
+    let socket = UdpSocket::bind("127.0.0.1:0").expect("a port of the loopback interface");
+    socket.set_read_timeout(Some(Duration::from_secs(1))).expect("it can be set");
+    let mut buffer = [0; 64];
+    (0..30).find_map(|_| {
+        socket.send_to(b"knock knock", format!("127.0.0.1:{port}")).ok()?;
+        let count = socket.recv(&mut buffer).ok()?;
+        Some(text(&buffer[..count]))
+    })
+}
+
+in_mode!(
+    auto_on_1,
+    Auto,
+    1,
+    a_guest_reaches_servers,
+    a_guest_is_reached_through_published_ports,
+    each_side_ends_by_itself
+);
+in_mode!(direct_on_4, Direct, 4, a_guest_reaches_servers, each_side_ends_by_itself);
+
+#[test]
+fn the_machine_goes_on_when_its_network_ends() {
+    let mode = Mode { execution: whole_machine::modes::UserExecution::Auto, processors: 1 };
+    let script = "cat /sys/class/net/eth0/carrier; read line; n=0
+        while [ $(cat /sys/class/net/eth0/carrier) = 1 ] && [ $n -lt 500 ]; do
+            n=$((n+1)); sleep 0.02; done; cat /sys/class/net/eth0/carrier; echo goes on";
+    let mut child = mode
+        .run(&["--busybox", "--net", "user,backend=builtin", "--", "sh", "-c", script])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("biv can be started");
+    let mut stdout = BufReader::new(child.stdout.take().expect("piped"));
+    let mut line = String::new();
+    stdout.read_line(&mut line).expect("it can be read");
+    let is_network = |process: &&u32| {
+        let line = std::fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
+        let parent = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+        let is_ours = parent.contains(&format!(" {} ", child.id()));
+        is_ours && line.split(|byte| *byte == 0).nth(1) == Some(b"network")
+    };
+    let all = descendants();
+    let network = all.iter().find(is_network).expect("it has a process");
+    let killed = Command::new("kill").args(["-KILL", &network.to_string()]).status();
+    assert!(killed.is_ok_and(|status| status.success()));
+    drop(child.stdin.take());
+    let mut rest = String::new();
+    stdout.read_to_string(&mut rest).expect("it can be read");
+    let output = child.wait_with_output().expect("it ends");
+    assert_eq!(line + &rest, "1\n0\ngoes on\n");
+    assert_eq!(output.status.code(), Some(0));
+    let said = text(&output.stderr);
+    assert!(said.contains("the guest's network is down"), "{said}");
+}
+
+#[test]
+fn what_cannot_be_is_refused_with_a_reason() {
+    let check = |options: &[&str], expected: &[&str]| {
+        let line = [&["run"], options, &["--", "true"]].concat();
+        let output = biv(&line).output().expect("biv can be started");
+        let said = text(&output.stderr);
+        assert_ne!(output.status.code(), Some(0), "{options:?}");
+        assert!(expected.iter().all(|word| said.contains(word)), "{options:?}: {said}");
+        assert_eq!(said.lines().count(), 1, "{said}");
+    };
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = taken.local_addr().expect("it is bound").port();
+    let published = format!("127.0.0.1:{port}:80");
+    check(&["--publish", &published], &[&published, "in use", "choose another"]);
+    check(&["--net", "none", "--publish", "8080:80"], &["--publish", "--net user"]);
+    check(&["--net", "tap:no/such"], &["no/such", "name"]);
+}
