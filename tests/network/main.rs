@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 mod servers;
+mod tap;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpStream, UdpSocket};
