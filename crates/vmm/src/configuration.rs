@@ -77,6 +77,26 @@ impl fmt::Debug for Sink {
     }
 }
 
+/// Something that is called once.
+pub struct Notice(Box<dyn FnOnce() + Send>);
+
+impl Notice {
+    /// To be called when it is time.
+    pub fn new(act: impl FnOnce() + Send + 'static) -> Self {
+        Self(Box::new(act))
+    }
+
+    pub(crate) fn give(self) {
+        (self.0)();
+    }
+}
+
+impl fmt::Debug for Notice {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("Notice")
+    }
+}
+
 /// Who is told what a processor does, when somebody has asked ([`crate::Questions`]): the processor's
 /// number and its state, in lines. Called on the processors' threads.
 #[derive(Clone, Default)]
@@ -142,6 +162,8 @@ pub struct Configuration {
     pub disks: Vec<Disk>,
     /// Offer these directories of the host's, each through a virtio file system device.
     pub directories: Option<SharedDirectories>,
+    /// Called when the kernel is loaded and the guest starts.
+    pub on_start: Option<Notice>,
     /// Boot again when the guest resets the machine.
     pub reboot: bool,
     /// Offer the debug console at port 0xe9, whose characters go there.
@@ -182,6 +204,7 @@ impl Default for Configuration {
             preparation: Preparation::default(),
             disks: Vec::new(),
             directories: None,
+            on_start: None,
             reboot: false,
             debug_console: None,
             debug_exit: false,

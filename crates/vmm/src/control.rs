@@ -1,7 +1,10 @@
-//! How a machine ends: from any of its processors, or from outside, and for all of them.
+//! How a machine ends or stands still: from any of its processors, or from outside, and for all of them.
 
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use crate::activity::Activity;
 
 use crate::configuration::{Error, MAX_PROCESSORS, Outcome};
 use crate::waker::Waker;
@@ -10,6 +13,10 @@ use crate::waker::Waker;
 const ENDED: u32 = 1;
 /// Somebody outside wants the end. It stays so.
 const STOPPED: u32 = 2;
+/// The processors are to stand still.
+const PAUSED: u32 = 4;
+/// Somebody has pushed the power button.
+const BUTTON: u32 = 8;
 /// Somebody outside wants to know what the first processor does; the next bit is for the second one.
 const REPORT: u32 = 1 << 16;
 
@@ -23,18 +30,40 @@ pub(crate) struct Control {
 
 #[derive(Debug)]
 struct Shared {
-    /// [`ENDED`], [`STOPPED`], and [`REPORT`] for each processor.
+    /// [`ENDED`], [`STOPPED`], [`PAUSED`], [`BUTTON`], and [`REPORT`] for each processor.
     orders: AtomicU32,
     /// What the first one said who ended it. Nothing else is locked under it.
     result: Mutex<Option<Result<Outcome, Error>>>,
+    /// How many processors stand still. Nothing else is locked under it.
+    still: Mutex<usize>,
+    /// That has changed, or whether they are to.
+    still_changed: Condvar,
+    /// What each processor has done.
+    counters: Vec<Counters>,
     wakers: Vec<Waker>,
+}
+
+/// What a processor has said of its [`Activity`].
+#[derive(Debug, Default)]
+struct Counters {
+    exits: AtomicU64,
+    interrupts: AtomicU64,
+    halts: AtomicU64,
 }
 
 impl Control {
     /// Over the processors behind these wakers.
     pub(crate) fn new(wakers: Vec<Waker>) -> Self {
-        let (orders, result) = (AtomicU32::new(0), Mutex::new(None));
-        Self { shared: Arc::new(Shared { orders, result, wakers }) }
+        let counters = wakers.iter().map(|_| Counters::default()).collect();
+        let shared = Shared {
+            orders: AtomicU32::new(0),
+            result: Mutex::new(None),
+            still: Mutex::new(0),
+            still_changed: Condvar::new(),
+            counters,
+            wakers,
+        };
+        Self { shared: Arc::new(shared) }
     }
 
     /// The waker of a processor.
@@ -58,6 +87,65 @@ impl Control {
         let bit = REPORT << processor;
         self.shared.orders.load(Ordering::Acquire) & bit != 0
             && self.shared.orders.fetch_and(!bit, Ordering::AcqRel) & bit != 0
+    }
+
+    /// Whether somebody has pushed the power button, once.
+    pub(crate) fn take_button(&self) -> bool {
+        self.shared.orders.load(Ordering::Acquire) & BUTTON != 0
+            && self.shared.orders.fetch_and(!BUTTON, Ordering::AcqRel) & BUTTON != 0
+    }
+
+    /// The first processor is to push the power button.
+    pub(crate) fn press_button(&self) {
+        self.order(BUTTON);
+    }
+
+    /// Whether the processors are to stand still.
+    pub(crate) fn is_paused(&self) -> bool {
+        self.shared.orders.load(Ordering::Acquire) & PAUSED != 0
+    }
+
+    /// The processors are to stand still; whether all of them do, or have ended, within `patience`.
+    pub(crate) fn pause(&self, patience: Duration) -> bool {
+        self.order(PAUSED);
+        let moving = |still: &mut usize| *still < self.shared.wakers.len() && !self.is_over();
+        let waited = self.shared.still_changed.wait_timeout_while(self.still(), patience, moving);
+        !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
+    }
+
+    /// They are to go on.
+    pub(crate) fn resume(&self) {
+        self.shared.orders.fetch_and(!PAUSED, Ordering::AcqRel);
+        self.announce();
+    }
+
+    /// The processor that calls this stands still as long as it is to.
+    pub(crate) fn stand_still(&self) {
+        let mut still = self.still();
+        *still += 1;
+        self.shared.still_changed.notify_all();
+        let until = |_: &mut usize| self.is_paused() && !self.is_over();
+        let waited = self.shared.still_changed.wait_while(still, until);
+        *waited.unwrap_or_else(PoisonError::into_inner) -= 1;
+    }
+
+    /// What a processor has done, for others to see.
+    pub(crate) fn publish(&self, processor: usize, activity: &Activity) {
+        let counters = &self.shared.counters[processor];
+        counters.exits.store(activity.exits, Ordering::Relaxed);
+        counters.interrupts.store(activity.interrupts, Ordering::Relaxed);
+        counters.halts.store(activity.halts, Ordering::Relaxed);
+    }
+
+    /// What they have said last.
+    pub(crate) fn published(&self) -> Vec<Activity> {
+        let read = |counters: &Counters| Activity {
+            exits: counters.exits.load(Ordering::Relaxed),
+            interrupts: counters.interrupts.load(Ordering::Relaxed),
+            halts: counters.halts.load(Ordering::Relaxed),
+            ..Activity::default()
+        };
+        self.shared.counters.iter().map(read).collect()
     }
 
     /// Every processor is to say what it does.
@@ -87,6 +175,19 @@ impl Control {
     fn order(&self, what: u32) {
         self.shared.orders.fetch_or(what, Ordering::AcqRel);
         self.shared.wakers.iter().for_each(Waker::wake);
+        if self.is_paused() {
+            self.announce();
+        }
+    }
+
+    /// Who waits for the processors to stand still, or stands still, looks again.
+    fn announce(&self) {
+        drop(self.still());
+        self.shared.still_changed.notify_all();
+    }
+
+    fn still(&self) -> MutexGuard<'_, usize> {
+        self.shared.still.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn result(&self) -> std::sync::MutexGuard<'_, Option<Result<Outcome, Error>>> {

@@ -11,7 +11,7 @@
 use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use machine::time::{Clock, Nanoseconds};
 
@@ -133,6 +133,15 @@ impl Idle {
             watch(waker, clock, end);
         }
         slept
+    }
+
+    /// Wait for something else than the guest's work; how long that took.
+    pub(crate) fn stand_still(&self, wait: impl FnOnce()) -> Duration {
+        let start = Instant::now();
+        self.occupancy.leave();
+        wait();
+        self.occupancy.enter();
+        start.elapsed()
     }
 
     /// What would have been the right time to watch for a halt that took `took`?

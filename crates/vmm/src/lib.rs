@@ -35,6 +35,7 @@ mod line;
 mod machine;
 mod network;
 mod processor;
+mod remote;
 mod run;
 mod stolen;
 mod virtio;
@@ -48,11 +49,12 @@ pub use ::machine::boot::{ModuleFile, split_modules};
 pub use activity::Activity;
 pub use clock::HostClock;
 pub use configuration::{
-    Configuration, Contents, Error, Line, MAX_PROCESSORS, Module, Outcome, Preparation, Report,
-    Reporter, Sink,
+    Configuration, Contents, Error, Line, MAX_PROCESSORS, Module, Notice, Outcome, Preparation,
+    Report, Reporter, Sink,
 };
 pub use file_server::{SharedDirectories, SharedDirectory};
 pub use helpers::cost_of_a_stop;
 pub use machine::{Machine, Questions, Stop};
 pub use network::{CableEnd, Network};
 pub use processor::{Kick, Processor};
+pub use remote::Remote;

@@ -18,6 +18,7 @@ use crate::disk::workers::Workers;
 use crate::file_server;
 use crate::io_thread::IoThread;
 use crate::processor::Processor;
+use crate::remote::Remote;
 use crate::run::{Runner, Wakers};
 use crate::waker::Waker;
 use crate::{convert, helpers};
@@ -126,6 +127,11 @@ impl Machine {
         Questions { control: self.runner.control() }
     }
 
+    /// What can be done to it from other threads.
+    pub fn remote(&self) -> Remote {
+        Remote { control: self.runner.control(), memory: Arc::clone(self.memory.file()) }
+    }
+
     /// The processors, for statistics.
     pub fn processors(&self) -> &[Vcpu] {
         &self.runner.cpus
@@ -154,6 +160,9 @@ impl Machine {
                 prepare().map_err(Error::Preparation)?;
             }
             self.confine()?;
+            if let Some(notice) = self.configuration.on_start.take() {
+                notice.give();
+            }
             if !self.configuration.reboot {
                 self.forget_files();
             }

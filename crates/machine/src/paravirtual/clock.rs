@@ -13,6 +13,10 @@ use crate::time::{Clock, Hertz, Nanoseconds};
 /// `PVCLOCK_TSC_STABLE_BIT`: all processors' pages agree.
 const STABLE: u8 = 1;
 
+/// `PVCLOCK_GUEST_STOPPED`: the machine has stood still, which is not the guest's fault. The guest clears
+/// it when it has seen it.
+const STOPPED: u8 = 2;
+
 /// Bytes of `struct pvclock_vcpu_time_info`.
 const TIME_INFO_BYTES: usize = 32;
 
@@ -53,11 +57,12 @@ impl MachineClock {
     }
 
     /// `struct pvclock_vcpu_time_info` of a processor whose time-stamp counter is `tsc_offset` ahead
-    /// of the host's.
+    /// of the host's. `stopped` says that the machine has stood still.
     pub fn write_page(
         &mut self,
         at: GuestAddress,
         tsc_offset: u64,
+        stopped: bool,
         clock: &dyn Clock,
         memory: &dyn Memory,
     ) {
@@ -73,7 +78,7 @@ impl MachineClock {
         body[12..20].copy_from_slice(&time.0.to_le_bytes());
         body[20..24].copy_from_slice(&multiplier.to_le_bytes());
         body[24] = shift as u8;
-        body[25] = STABLE;
+        body[25] = if stopped { STABLE | STOPPED } else { STABLE };
         publish(at, &body, memory);
     }
 }

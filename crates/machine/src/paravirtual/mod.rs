@@ -89,7 +89,7 @@ impl Processor {
             }
             msr::SYSTEM_TIME | msr::SYSTEM_TIME_OLD => {
                 self.system_time = value;
-                self.write_clock_page(platform);
+                self.write_clock_page(false, platform);
             }
             msr::STEAL_TIME => self.steal.set_register(value, memory)?,
             msr::END_OF_INTERRUPT => self.end.set_register(value)?,
@@ -103,15 +103,21 @@ impl Processor {
     pub(crate) fn set_tsc_offset(&mut self, offset: u64, platform: &Platform) {
         if self.tsc_offset != offset {
             self.tsc_offset = offset;
-            self.write_clock_page(platform);
+            self.write_clock_page(false, platform);
         }
     }
 
-    fn write_clock_page(&self, platform: &Platform) {
+    /// The machine has stood still until now.
+    pub(crate) fn has_been_stopped(&self, platform: &Platform) {
+        self.write_clock_page(true, platform);
+    }
+
+    fn write_clock_page(&self, stopped: bool, platform: &Platform) {
         if self.system_time & ENABLE != 0 {
             let at = GuestAddress(self.system_time & !ENABLE);
             let (clock, memory) = (&*platform.clock, &*platform.memory);
-            lock(&platform.paravirtual_clock).write_page(at, self.tsc_offset, clock, memory);
+            let offset = self.tsc_offset;
+            lock(&platform.paravirtual_clock).write_page(at, offset, stopped, clock, memory);
         }
     }
 }

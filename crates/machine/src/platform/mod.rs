@@ -252,7 +252,11 @@ impl Platform {
 
     /// Push the power button: a guest that handles it shuts down.
     pub fn press_power_button(&self) {
-        self.with_chipset(None, |chipset| {
+        self.press_button_by(None);
+    }
+
+    fn press_button_by(&self, user: Option<usize>) {
+        self.with_chipset(user, |chipset| {
             chipset.power.press_button();
             chipset.drive_own_lines();
         });

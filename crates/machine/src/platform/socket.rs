@@ -154,6 +154,16 @@ impl Socket<'_> {
         self.local.paravirtual.set_tsc_offset(offset, self.platform);
     }
 
+    /// The machine has stood still until now: the guest is to take that for nobody's fault.
+    pub fn has_been_stopped(&mut self) {
+        self.local.paravirtual.has_been_stopped(self.platform);
+    }
+
+    /// Push the power button: a guest that handles it shuts down.
+    pub fn press_power_button(&mut self) {
+        self.platform.press_button_by(Some(self.number));
+    }
+
     // Around guest code.
 
     /// The processor is about to run guest code.

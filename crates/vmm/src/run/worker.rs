@@ -68,10 +68,16 @@ impl<P: Processor> Worker<'_, P> {
             }
             until_look -= 1;
             if self.control.has_orders() {
+                if self.control.is_paused() {
+                    self.stand_still();
+                }
                 if self.control.is_over() {
                     return Ok(None);
                 }
                 self.report();
+                if self.processor == 0 && self.control.take_button() {
+                    self.socket.press_power_button();
+                }
             }
             if let Some(outcome) = self.take_request() {
                 return Ok(Some(outcome));
@@ -107,8 +113,20 @@ impl<P: Processor> Worker<'_, P> {
         }
     }
 
+    /// Do nothing until the machine goes on.
+    #[cold]
+    fn stand_still(&mut self) {
+        self.flush();
+        self.alarm.unset();
+        let slept = self.idle.stand_still(|| self.control.stand_still());
+        self.stolen.slept(slept);
+        self.socket.has_been_stopped();
+        self.waker.looks();
+    }
+
     /// Do what time has made due.
     fn look(&mut self) {
+        self.control.publish(self.processor, self.activity);
         let now = self.clock.now();
         self.socket.advance(now);
         if self.flush_at.is_some_and(|due| due <= now) {
@@ -268,6 +286,7 @@ impl<P: Processor> Worker<'_, P> {
             return;
         }
         self.alarm.unset();
+        self.control.publish(self.processor, self.activity);
         self.socket.fall_asleep();
         self.sleep(deadline);
         if self.socket.wake_up() {
