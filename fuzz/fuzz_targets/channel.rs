@@ -9,8 +9,8 @@ fuzz_target!(|bytes: &[u8]| {
     for mut decoder in [Decoder::new(), Decoder::after_greeting()] {
         let (mut encoder, mut again) = (Encoder::default(), Vec::new());
         decoder.feed(bytes);
-        while let Ok(Some(frame)) = decoder.next_frame() {
-            encoder.put(&frame, &mut again);
+        while let Ok(Some((session, frame))) = decoder.next_of_any() {
+            encoder.put_to(session, &frame, &mut again);
         }
         assert!(again.len() <= bytes.len(), "more came out than went in");
     }

@@ -14,7 +14,7 @@ use std::process::{Child, Command, ExitCode, Stdio};
 
 use biv::provision::{Guest, Part};
 use biv::session::channel::Channel;
-use biv::session::{Ending, Line, Session, Signals};
+use biv::session::{Ending, Input, Line, Outputs, Session, Signals};
 use biv::{initramfs, status, terminal};
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::process::{Pid, Signal, kill_process};
@@ -58,6 +58,7 @@ impl Request {
                 b"HOME=/root".to_vec(),
             ],
             directory: b"/".to_vec(),
+            user: Vec::new(),
             terminal: self.tty.then(terminal::size),
         }
     }
@@ -127,8 +128,16 @@ fn main() -> Result<ExitCode, Failure> {
     });
     let line = Line::of(line.try_clone()?.into(), line.into());
     let link = Channel::new(line, &order)?;
-    let session =
-        Session { link, machine: ended, deadline: None, raw: on_terminal, signals, report: None };
+    let session = Session {
+        link,
+        machine: Some(ended),
+        deadline: None,
+        raw: on_terminal,
+        signals,
+        outputs: Outputs::default(),
+        input: Input::Ours,
+        report: None,
+    };
     let ending = session.run()?;
     if matches!(ending, Ending::Killed(_) | Ending::Escaped) {
         kill_process(pid, Signal::KILL)?;

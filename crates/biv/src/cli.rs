@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 
+use crate::domain::Name;
+use crate::life::cli as life;
 use crate::network::{Net, Published};
 use crate::run::directories::Volume;
 use crate::run::disk;
@@ -28,6 +30,28 @@ pub struct Cli {
 pub enum Verb {
     /// Boot a machine and run a command in it, or an interactive shell
     Run(Box<Run>),
+    /// List domains
+    Ps(life::Ps),
+    /// Show what a detached domain's command has written
+    Logs(life::Logs),
+    /// Show all that is known of a domain, as JSON
+    Inspect(life::Inspect),
+    /// Ask a domain to end, and end it if it does not
+    Stop(life::Stop),
+    /// End a domain at once, or send its command a signal
+    Kill(life::Kill),
+    /// Run a command in a domain that runs
+    Exec(life::Exec),
+    /// Let a domain's processors stand still
+    Pause(life::Pause),
+    /// Let a domain go on that stands still
+    Resume(life::Resume),
+    /// Show what domains use
+    Stats(life::Stats),
+    /// Wait until a domain has ended, and print its status
+    Wait(life::Wait),
+    /// Remove what is kept of domains that have ended
+    Rm(life::Rm),
     /// Say what this host offers and what Bivouac uses of it
     Doctor(Doctor),
     /// Find faults of Bivouac itself
@@ -148,6 +172,18 @@ pub struct Run {
     /// Give the machine a port at 0xf4 by which it ends with status (VALUE << 1) | 1
     #[arg(long)]
     pub debug_exit: bool,
+
+    /// Go on without us: return when COMMAND runs, and print the domain's name (see biv ps, biv logs)
+    #[arg(short, long)]
+    pub detach: bool,
+
+    /// Call the domain NAME, instead of something made up
+    #[arg(long, value_name = "NAME")]
+    pub name: Option<Name>,
+
+    /// Keep nothing of a detached domain when it has ended
+    #[arg(long)]
+    pub rm: bool,
 
     /// Run COMMAND on a terminal of its own in the guest
     #[arg(short, long)]

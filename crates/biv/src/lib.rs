@@ -1,8 +1,8 @@
 //! The command `biv`: virtual machines in an ordinary process, without hardware virtualization.
 //!
 //! What it is: the command line, one file per verb, and what a verb needs of the host: a default
-//! guest, an initramfs, the terminal, the conversation with the guest's init. What it is not: a
-//! machine; that is built and run by `vmm`.
+//! guest, an initramfs, the terminal, the conversation with the guest's init, and a place among the
+//! domains of this user ([`domain`]). What it is not: a machine; that is built and run by `vmm`.
 //!
 //! What rules it:
 //!
@@ -19,9 +19,11 @@ pub mod cli;
 pub mod completions;
 pub mod debug;
 pub mod doctor;
+pub mod domain;
 pub mod initramfs;
 pub mod inspect;
 pub mod layout;
+pub mod life;
 pub mod man;
 pub mod network;
 pub mod provision;

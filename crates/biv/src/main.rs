@@ -7,7 +7,7 @@ use std::os::fd::AsFd;
 use std::process::ExitCode;
 
 use biv::cli::{Cli, Verb};
-use biv::{completions, debug, doctor, layout, man, run, status};
+use biv::{completions, debug, doctor, layout, life, man, run, status};
 use clap::Parser;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::prelude::*;
@@ -37,6 +37,20 @@ fn main() -> ExitCode {
             start_log(0);
             biv::network::serve(arguments).map_err(|error| format!("the network: {error}"))
         }
+        Verb::Ps(arguments) => told(life::ps(arguments)),
+        Verb::Logs(arguments) => told(life::logs(arguments)),
+        Verb::Inspect(arguments) => told(life::inspect(arguments)),
+        Verb::Stop(arguments) => told(life::stop(arguments)),
+        Verb::Kill(arguments) => told(life::kill(arguments)),
+        Verb::Exec(arguments) => match life::exec(arguments) {
+            Ok(status) => return ExitCode::from(status),
+            Err(error) => Err(error.to_string()),
+        },
+        Verb::Pause(arguments) => told(life::pause(arguments)),
+        Verb::Resume(arguments) => told(life::resume(arguments)),
+        Verb::Stats(arguments) => told(life::stats(arguments)),
+        Verb::Wait(arguments) => told(life::wait(arguments)),
+        Verb::Rm(arguments) => told(life::rm(arguments)),
         Verb::Completions(arguments) => unless_closed(completions::completions(arguments)),
         Verb::Man(arguments) => unless_closed(man::man(arguments)),
     };
@@ -60,6 +74,14 @@ fn unless_closed(result: io::Result<()>) -> Result<(), String> {
     match result {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.to_string()),
         _ => Ok(()),
+    }
+}
+
+/// The same of a verb about domains.
+fn told(result: Result<(), life::Error>) -> Result<(), String> {
+    match result {
+        Err(life::Error::Io(error)) => unless_closed(Err(error)),
+        other => other.map_err(|error| error.to_string()),
     }
 }
 

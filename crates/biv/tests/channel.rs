@@ -208,12 +208,15 @@ fn nonsense_ends_the_conversation() {
     let cases: [(Say, Expected); 5] = [
         (|guest| guest.say(&Frame::Start), |error| matches!(error, Error::OutOfTurn)),
         (
-            |guest| guest.say(&Frame::Hello { version: 1 }),
+            |guest| guest.say(&Frame::Hello { version: protocol::VERSION }),
             |error| matches!(error, Error::OutOfTurn),
         ),
-        (|guest| guest.say_raw(&[0x99, 3, 0, 0]), |error| matches!(error, Error::Protocol(_))),
         (
-            |guest| guest.say_raw(&[0x82, 2, 0xff, 0xff]),
+            |guest| guest.say_raw(&[0x99, 3, 0, 0, 1, 0]),
+            |error| matches!(error, Error::Protocol(_)),
+        ),
+        (
+            |guest| guest.say_raw(&[0x82, 2, 0xff, 0xff, 1, 0]),
             |error| matches!(error, Error::Protocol(_)),
         ),
         (

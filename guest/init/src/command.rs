@@ -12,8 +12,11 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitCode, Stdio};
 
 use protocol::Order;
+use rustix::fs::{Uid, fchown};
 use rustix::pty::{OpenptFlags, grantpt, ioctl_tiocgptpeer, openpt, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
+
+use crate::user::{self, User};
 
 /// The name by which init knows that it is to become the leader of a session.
 pub const SESSION_NAME: &str = "biv-session";
@@ -61,15 +64,25 @@ impl NotStarted {
 /// Starts what `order` says.
 pub fn start(order: &Order) -> Result<Running, NotStarted> {
     let name = OsStr::from_bytes(&order.arguments[0]);
+    let user = match user::find(&order.user) {
+        Ok(user) => user,
+        Err(reason) => {
+            let name = name.to_string_lossy().into_owned();
+            return Err(NotStarted { status: STATUS_NOT_EXECUTABLE, name, reason });
+        }
+    };
     let started = match order.terminal {
-        Some(size) => start_on_terminal(order, size),
-        None => start_on_pipes(order),
+        Some(size) => start_on_terminal(order, user.as_ref(), size),
+        None => start_on_pipes(order, user.as_ref()),
     };
     started.map_err(|error| NotStarted::new(name, error))
 }
 
-fn configure<'a>(command: &'a mut Command, order: &Order) -> &'a mut Command {
+fn configure<'a>(command: &'a mut Command, order: &Order, user: Option<&User>) -> &'a mut Command {
     command.env_clear();
+    if let Some(user) = user {
+        command.uid(user.uid).gid(user.gid).env("HOME", OsStr::from_bytes(&user.home));
+    }
     for item in &order.environment {
         let at = item.iter().position(|&byte| byte == b'=').unwrap_or(item.len());
         let (name, value) = item.split_at(at);
@@ -81,9 +94,9 @@ fn configure<'a>(command: &'a mut Command, order: &Order) -> &'a mut Command {
     command.current_dir(OsStr::from_bytes(&order.directory))
 }
 
-fn start_on_pipes(order: &Order) -> io::Result<Running> {
+fn start_on_pipes(order: &Order, user: Option<&User>) -> io::Result<Running> {
     let mut command = Command::new(OsStr::from_bytes(&order.arguments[0]));
-    configure(&mut command, order)
+    configure(&mut command, order, user)
         .args(order.arguments[1..].iter().map(|argument| OsStr::from_bytes(argument)))
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -100,15 +113,23 @@ fn start_on_pipes(order: &Order) -> io::Result<Running> {
     })
 }
 
-fn start_on_terminal(order: &Order, (rows, columns): (u16, u16)) -> io::Result<Running> {
+fn start_on_terminal(
+    order: &Order,
+    user: Option<&User>,
+    (rows, columns): (u16, u16),
+) -> io::Result<Running> {
     let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)?;
     grantpt(&master)?;
     unlockpt(&master)?;
     set_size(&master, rows, columns)?;
     let terminal =
         ioctl_tiocgptpeer(&master, OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)?;
+    if let Some(user) = user {
+        // It may open its terminal by name.
+        fchown(&terminal, Some(Uid::from_raw(user.uid)), None)?;
+    }
     let mut command = Command::new("/proc/self/exe");
-    configure(&mut command, order)
+    configure(&mut command, order, user)
         .arg0(SESSION_NAME)
         .args(order.arguments.iter().map(|argument| OsStr::from_bytes(argument)))
         .stdin(terminal.try_clone()?)

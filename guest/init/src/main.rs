@@ -1,7 +1,8 @@
 //! The first process in a guest of `biv`: prepares the system, runs what the host orders, reports
 //! how it ended and switches the machine off.
 //!
-//! What it is not: a service manager. It runs one command, and where nobody gives orders, none.
+//! What it is not: a service manager. It runs the commands that the host orders, switches off with the
+//! first one, and where nobody gives orders, it runs none.
 //!
 //! What rules it:
 //!
@@ -15,13 +16,17 @@
 
 mod command;
 mod disk;
+mod idle;
+mod line;
 mod network;
 mod reaper;
 mod root;
 mod service;
+mod session;
 mod system;
 #[cfg(test)]
 mod tests;
+mod user;
 
 use std::process::ExitCode;
 
@@ -45,6 +50,7 @@ fn main() -> ExitCode {
     for line in &trouble {
         eprintln!("init: {line}");
     }
+    idle::sleep_longer();
     let outcome = match system::kernel_parameter(CHANNEL_PARAMETER) {
         Some(device) if is_lost => service::refuse(&device, &trouble),
         Some(device) => service::run(&device),

@@ -1,14 +1,17 @@
 //! Collects every process that ends, as the first process must, and passes on how each ended.
 //!
-//! A thread of its own waits; the main loop polls a socket. The thread is started once a command
-//! runs, and init switches the machine off when that command ends, so there is always a child to
-//! wait for while anybody listens.
+//! A thread of its own waits; the main loop polls a socket. The thread first waits without collecting,
+//! and collects under a lock that is held while a command is started: what does not come to life is
+//! collected by who tried to start it (std::process panics if somebody else has).
 
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-use rustix::process::{Pid, WaitOptions, wait};
+use rustix::process::{Pid, WaitId, WaitIdOptions, WaitOptions, wait, waitid};
 
 /// How a process ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,30 +22,49 @@ pub enum End {
     Signaled(u8),
 }
 
-/// Where the end of one process becomes readable.
+/// Held while a process is started.
+static STARTING: Mutex<()> = Mutex::new(());
+
+/// How long to wait for somebody to wait for.
+const NOBODY_PAUSE: Duration = Duration::from_millis(50);
+
+/// No process is collected while this lives.
+pub fn hold() -> MutexGuard<'static, ()> {
+    STARTING.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Where the ends of processes become readable.
 pub struct Reaper {
     ends: UnixStream,
+    stop: Arc<AtomicBool>,
 }
 
 impl Reaper {
-    /// Starts to reap everybody; the end of `watched` is reported.
-    pub fn start(watched: u32) -> io::Result<Reaper> {
+    /// Starts to reap everybody.
+    pub fn start() -> io::Result<Reaper> {
         let (ends, report) = UnixStream::pair()?;
+        let stop = Arc::new(AtomicBool::new(false));
+        let its_stop = Arc::clone(&stop);
         std::thread::Builder::new()
             .name("reaper".into())
             .stack_size(64 * 1024)
-            .spawn(move || reap(watched, report))?;
-        Ok(Reaper { ends })
+            .spawn(move || reap(report, &its_stop))?;
+        Ok(Reaper { ends, stop })
     }
 
-    /// How the watched process ended; blocks until it has.
-    pub fn end(&self) -> io::Result<End> {
-        let mut report = [0; 2];
+    /// Who has ended, and how; blocks until somebody has.
+    pub fn end(&self) -> io::Result<(u32, End)> {
+        let mut report = [0; 6];
         (&self.ends).read_exact(&mut report)?;
-        Ok(match report {
-            [0, status] => End::Exited(status),
-            [_, signal] => End::Signaled(signal),
-        })
+        let [p0, p1, p2, p3, kind, value] = report;
+        let end = if kind == 0 { End::Exited(value) } else { End::Signaled(value) };
+        Ok((u32::from_ne_bytes([p0, p1, p2, p3]), end))
+    }
+}
+
+impl Drop for Reaper {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::SeqCst);
     }
 }
 
@@ -52,23 +74,34 @@ impl AsFd for Reaper {
     }
 }
 
-fn reap(watched: u32, mut report: UnixStream) {
-    loop {
-        let (pid, status) = match wait(WaitOptions::empty()) {
-            Ok(Some(ended)) => ended,
-            Ok(None) | Err(rustix::io::Errno::INTR) => continue,
-            Err(_) => return,
-        };
-        if Pid::as_raw(Some(pid)).unsigned_abs() != watched {
-            continue;
+fn reap(mut report: UnixStream, stop: &AtomicBool) {
+    while !stop.load(Ordering::SeqCst) {
+        match waitid(WaitId::All, WaitIdOptions::EXITED | WaitIdOptions::NOWAIT) {
+            Err(rustix::io::Errno::CHILD) => std::thread::sleep(NOBODY_PAUSE),
+            Err(_) => {}
+            Ok(_) if stop.load(Ordering::SeqCst) => return,
+            Ok(_) => {
+                let _held = hold();
+                if !collect(&mut report) {
+                    return;
+                }
+            }
         }
-        let line = match (status.exit_status(), status.terminating_signal()) {
-            (Some(status), _) => [0, status as u8],
-            (None, Some(signal)) => [1, signal as u8],
+    }
+}
+
+/// Collects all that have ended; whether anybody listens.
+fn collect(report: &mut UnixStream) -> bool {
+    while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG) {
+        let (kind, value) = match (status.exit_status(), status.terminating_signal()) {
+            (Some(status), _) => (0, status as u8),
+            (None, Some(signal)) => (1, signal as u8),
             (None, None) => continue,
         };
-        // Nobody but init is left to care about what ends now; and it has only to switch off.
-        let _ = report.write_all(&line);
-        return;
+        let [p0, p1, p2, p3] = Pid::as_raw(Some(pid)).to_ne_bytes();
+        if report.write_all(&[p0, p1, p2, p3, kind, value]).is_err() {
+            return false;
+        }
     }
+    true
 }

@@ -73,7 +73,7 @@ impl Host {
             match self.hear() {
                 Frame::Stdout(data) => {
                     // The header and the data, as the user has both at once.
-                    self.say(&Frame::Credit(data.len() as u32 + 4));
+                    self.say(&Frame::Credit(data.len() as u32 + 6));
                     stdout.extend(data);
                 }
                 Frame::Stderr(data) => stderr.extend(data),
@@ -93,6 +93,7 @@ fn shell(script: &str) -> Order {
         arguments: ["/bin/sh", "-c", script].map(|word| word.as_bytes().to_vec()).to_vec(),
         environment: vec![b"PATH=/usr/bin:/bin".to_vec(), b"GREETING=hello=there".to_vec()],
         directory: b"/".to_vec(),
+        user: Vec::new(),
         terminal: None,
     }
 }

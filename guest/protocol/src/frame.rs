@@ -1,7 +1,8 @@
-//! Frames: kind (1 byte), sequence number (1 byte), payload length (2 bytes, little-endian),
-//! payload. The sequence number counts frames from zero, modulo 256, in each direction.
+//! Frames: kind (1 byte), sequence number (1 byte), payload length (2 bytes, little-endian), session
+//! (2 bytes, little-endian), payload. The sequence number counts frames from zero, modulo 256, in each
+//! direction, whatever their session.
 
-use crate::{HEADER_BYTES, MAGIC, NOISE_MAX_BYTES, PAYLOAD_MAX_BYTES, VERSION};
+use crate::{FIRST, HEADER_BYTES, LINE, MAGIC, NOISE_MAX_BYTES, PAYLOAD_MAX_BYTES, VERSION};
 
 /// One message. The direction is part of the meaning; each end refuses what only it may say.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,8 +39,13 @@ pub enum Frame {
     Exited(u8),
     /// Guest: the command was ended by this signal.
     Signaled(u8),
-    /// Either: so many bytes of the other's frames have been dealt with.
+    /// Either: so many bytes of the other's frames have been dealt with. Of [`LINE`], the guest has
+    /// taken them from the line.
     Credit(u32),
+    /// Host: nobody listens to this session any more; its command is hung up on.
+    Close,
+    /// Host, of [`LINE`]: ask the commands to end, and switch off when the first one has.
+    Terminate,
 }
 
 /// Why bytes are not a conversation.
@@ -83,6 +89,8 @@ impl Frame {
             Frame::StdinEnd => 0x04,
             Frame::Signal(_) => 0x05,
             Frame::WindowSize { .. } => 0x06,
+            Frame::Close => 0x07,
+            Frame::Terminate => 0x08,
             Frame::Hello { .. } => 0x80,
             Frame::Started => 0x81,
             Frame::Stdout(_) => 0x82,
@@ -99,7 +107,7 @@ impl Frame {
             | Frame::Stdin(bytes)
             | Frame::Stdout(bytes)
             | Frame::Stderr(bytes) => out.extend_from_slice(bytes),
-            Frame::Start | Frame::Started | Frame::StdinEnd => {}
+            Frame::Start | Frame::Started | Frame::StdinEnd | Frame::Close | Frame::Terminate => {}
             Frame::Signal(byte) | Frame::Exited(byte) | Frame::Signaled(byte) => out.push(*byte),
             Frame::WindowSize { rows, columns } => {
                 out.extend_from_slice(&rows.to_le_bytes());
@@ -130,6 +138,8 @@ impl Frame {
                 }),
                 _ => Err(wrong()),
             },
+            0x07 => empty(Frame::Close),
+            0x08 => empty(Frame::Terminate),
             0x80 => match payload {
                 [low, high] => Ok(Frame::Hello { version: u16::from_le_bytes([*low, *high]) }),
                 _ => Err(wrong()),
@@ -151,7 +161,7 @@ impl Frame {
             | Frame::Stdin(bytes)
             | Frame::Stdout(bytes)
             | Frame::Stderr(bytes) => bytes.len(),
-            Frame::Start | Frame::Started | Frame::StdinEnd => 0,
+            Frame::Start | Frame::Started | Frame::StdinEnd | Frame::Close | Frame::Terminate => 0,
             Frame::Signal(_) | Frame::Exited(_) | Frame::Signaled(_) => 1,
             Frame::Hello { .. } => 2,
             Frame::WindowSize { .. } | Frame::Credit(_) => 4,
@@ -163,7 +173,7 @@ impl Frame {
 /// What the guest sends first: the magic bytes and its [`Frame::Hello`].
 pub fn hello(encoder: &mut Encoder, out: &mut Vec<u8>) {
     out.extend_from_slice(&MAGIC);
-    encoder.put(&Frame::Hello { version: VERSION }, out);
+    encoder.put_to(LINE, &Frame::Hello { version: VERSION }, out);
 }
 
 /// Turns frames into bytes and numbers them.
@@ -173,19 +183,29 @@ pub struct Encoder {
 }
 
 impl Encoder {
-    /// Appends `frame` to `out`.
+    /// Appends `frame` of the one session that there is to `out`.
+    ///
+    /// # Panics
+    ///
+    /// As [`Encoder::put_to`].
+    pub fn put(&mut self, frame: &Frame, out: &mut Vec<u8>) {
+        self.put_to(FIRST, frame, out);
+    }
+
+    /// Appends `frame` of `session` to `out`.
     ///
     /// # Panics
     ///
     /// If the payload is longer than [`PAYLOAD_MAX_BYTES`]: the caller cuts data into frames.
-    pub fn put(&mut self, frame: &Frame, out: &mut Vec<u8>) {
+    pub fn put_to(&mut self, session: u16, frame: &Frame, out: &mut Vec<u8>) {
         let start = out.len();
-        out.extend_from_slice(&[frame.kind(), self.sequence, 0, 0]);
+        let [low, high] = session.to_le_bytes();
+        out.extend_from_slice(&[frame.kind(), self.sequence, 0, 0, low, high]);
         frame.put_payload(out);
         let length = out.len() - start - HEADER_BYTES;
         assert!(length <= PAYLOAD_MAX_BYTES, "frame payload of {length} bytes");
         let length = (length as u16).to_le_bytes();
-        out[start + 2..start + HEADER_BYTES].copy_from_slice(&length);
+        out[start + 2..start + 4].copy_from_slice(&length);
         self.sequence = self.sequence.wrapping_add(1);
     }
 }
@@ -217,12 +237,20 @@ impl Decoder {
         self.buffer.extend_from_slice(bytes);
     }
 
-    /// The next complete frame, if there is one. After an error the conversation is over.
+    /// The next complete frame of whatever session, if there is one. After an error the conversation
+    /// is over.
     pub fn next_frame(&mut self) -> Result<Option<Frame>, Error> {
+        Ok(self.next_of_any()?.map(|(_, frame)| frame))
+    }
+
+    /// The next complete frame and its session, if there is one. After an error the conversation is
+    /// over.
+    pub fn next_of_any(&mut self) -> Result<Option<(u16, Frame)>, Error> {
         if !self.skip_noise()? {
             return Ok(None);
         }
-        let Some(&[kind, sequence, low, high]) = self.buffer.first_chunk::<HEADER_BYTES>() else {
+        let Some(&[kind, sequence, low, high, s0, s1]) = self.buffer.first_chunk::<HEADER_BYTES>()
+        else {
             return Ok(None);
         };
         if sequence != self.sequence {
@@ -244,7 +272,7 @@ impl Decoder {
         }
         self.buffer.drain(..end);
         self.sequence = self.sequence.wrapping_add(1);
-        Ok(Some(frame))
+        Ok(Some((u16::from_le_bytes([s0, s1]), frame)))
     }
 
     /// Drops what precedes [`MAGIC`], and says whether frames may be read.

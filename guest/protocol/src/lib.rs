@@ -11,8 +11,13 @@
 //! > Started
 //! < Stdin{bytes} StdinEnd Signal{n} WindowSize{r,c}
 //! > Stdout{bytes} Stderr{bytes}
-//! > Exited{status}                  or Signaled{n}; then the guest powers off
+//! > Exited{status}                  or Signaled{n}; after the first session's the guest powers off
 //! ```
+//!
+//! That is one *session*: a command and its streams. There may be several at once; each frame says of
+//! which it is. Number [`LINE`] is that of the line itself, [`FIRST`] that of the command that the
+//! machine was started for; others begin with their `Order`, and their number is free again after their
+//! `Exited` or `Signaled`. What still comes for a session that has ended is ignored.
 //!
 //! What rules it:
 //!
@@ -21,7 +26,9 @@
 //!    [`limits`](crate) allow.
 //! 2. *Nothing is lost.* A serial line drops what finds no room. Each end therefore sends no more
 //!    than a window of bytes that the other has not acknowledged by a [`Frame::Credit`]; see
-//!    [`Window`]. Frames carry a sequence number, so that a loss would be noticed.
+//!    [`Window`]. Each session has its own, so that none can hold up another; and because the guest's
+//!    terminal layer drops what its init has not read, there is one for all that is on its way to the
+//!    guest, acknowledged as it is read. Frames carry a sequence number, so that a loss would be noticed.
 //! 3. *Data never holds up control.* Part of the host's window is kept back for signals and sizes,
 //!    so that a command that does not read its standard input can still be interrupted.
 
@@ -37,7 +44,7 @@ pub use order::{Order, OrderError};
 pub use window::{Receipts, Window};
 
 /// The version that this code speaks. Both ends come from one build, so no other is accepted.
-pub const VERSION: u16 = 1;
+pub const VERSION: u16 = 2;
 
 /// What the guest sends before its first frame. Whatever is on the line before it is noise.
 pub const MAGIC: [u8; 8] = *b"\x02BIVOUAC";
@@ -45,8 +52,17 @@ pub const MAGIC: [u8; 8] = *b"\x02BIVOUAC";
 /// Noise that the host accepts in front of [`MAGIC`].
 pub const NOISE_MAX_BYTES: usize = 64 * 1024;
 
-/// Kind, sequence number and payload length of a frame.
-pub const HEADER_BYTES: usize = 4;
+/// Kind, sequence number, payload length and session of a frame.
+pub const HEADER_BYTES: usize = 6;
+
+/// The session of frames that are about the line.
+pub const LINE: u16 = 0;
+
+/// The session of the command that the machine was started for.
+pub const FIRST: u16 = 1;
+
+/// The highest number of a session: how many there can be at once.
+pub const SESSIONS_MAX: u16 = 64;
 
 /// The largest payload of one frame.
 pub const PAYLOAD_MAX_BYTES: usize = 4096;
@@ -54,11 +70,14 @@ pub const PAYLOAD_MAX_BYTES: usize = 4096;
 /// The largest encoded [`Order`]; Linux refuses more than about 2 MiB of arguments anyway.
 pub const ORDER_MAX_BYTES: usize = 2 * 1024 * 1024;
 
-/// Bytes on their way to the guest that it has not acknowledged. The guest's terminal layer holds
-/// 64 KiB for a line whose reader is late, and each byte counts against it once.
+/// Bytes on their way to a session's command that have not reached it.
 pub const WINDOW_TO_GUEST_BYTES: u32 = 16 * 1024;
 
-/// Bytes on their way to the host that it has not acknowledged.
+/// Bytes on their way to the guest, of all sessions, that its init has not read. The guest's terminal
+/// layer holds 64 KiB for a line whose reader is late.
+pub const WINDOW_OF_LINE_BYTES: u32 = 48 * 1024;
+
+/// Bytes of a session on their way to the host that it has not acknowledged.
 pub const WINDOW_TO_HOST_BYTES: u32 = 64 * 1024;
 
 /// What [`Frame::Stdin`] must leave of the window to the guest, for signals and sizes.

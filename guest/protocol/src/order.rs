@@ -1,6 +1,6 @@
 //! What to run in the guest, and its encoding: a flag byte (bit 0: on a terminal), the terminal's
 //! rows and columns (2 bytes each), then three lists of byte strings (arguments, environment, and
-//! the working directory as a list of one), each as a count and length-prefixed items, all 4-byte
+//! the working directory with the user), each as a count and length-prefixed items, all 4-byte
 //! little-endian.
 
 use crate::ORDER_MAX_BYTES;
@@ -14,6 +14,8 @@ pub struct Order {
     pub environment: Vec<Vec<u8>>,
     /// The working directory.
     pub directory: Vec<u8>,
+    /// Whom to run it as, `USER` or `USER:GROUP`, by name or number; empty for the superuser.
+    pub user: Vec<u8>,
     /// Rows and columns of the terminal to run it on, if it is to have one.
     pub terminal: Option<(u16, u16)>,
 }
@@ -45,7 +47,7 @@ impl Order {
         out.extend_from_slice(&columns.to_le_bytes());
         put_list(&mut out, &self.arguments)?;
         put_list(&mut out, &self.environment)?;
-        put_list(&mut out, std::slice::from_ref(&self.directory))?;
+        put_list(&mut out, &[self.directory.clone(), self.user.clone()])?;
         if out.len() > ORDER_MAX_BYTES {
             return Err(OrderError::TooLarge);
         }
@@ -60,16 +62,15 @@ impl Order {
         let mut reader = Reader(bytes);
         let [flags, r0, r1, c0, c1] = *reader.array::<5>()?;
         let size = (u16::from_le_bytes([r0, r1]), u16::from_le_bytes([c0, c1]));
-        let order = Order {
-            terminal: (flags & 1 != 0).then_some(size),
-            arguments: reader.list()?,
-            environment: reader.list()?,
-            directory: reader.list()?.pop().ok_or(OrderError::Short)?,
-        };
+        let (arguments, environment, place) = (reader.list()?, reader.list()?, reader.list()?);
+        let [directory, user] = <[Vec<u8>; 2]>::try_from(place).map_err(|_| OrderError::Short)?;
+        let terminal = (flags & 1 != 0).then_some(size);
+        let order = Order { arguments, environment, directory, user, terminal };
         if !reader.0.is_empty() {
             return Err(OrderError::Long);
         }
-        let strings = order.arguments.iter().chain(&order.environment).chain([&order.directory]);
+        let strings =
+            order.arguments.iter().chain(&order.environment).chain([&order.directory, &order.user]);
         let has_nul = strings.into_iter().any(|string| string.contains(&0));
         if order.arguments.is_empty() || has_nul { Err(OrderError::NoProgram) } else { Ok(order) }
     }

@@ -20,6 +20,8 @@ fn every_frame() -> Vec<Frame> {
         Frame::Exited(255),
         Frame::Signaled(9),
         Frame::Credit(0xdead_beef),
+        Frame::Close,
+        Frame::Terminate,
     ]
 }
 
@@ -64,6 +66,18 @@ fn every_frame_survives_any_fragmentation() {
 }
 
 #[test]
+fn frames_keep_their_session() {
+    let (mut encoder, mut decoder, mut bytes) = (Encoder::default(), Decoder::new(), Vec::new());
+    let sessions = [0, 1, 2, 0xff, 0x100, u16::MAX];
+    for session in sessions {
+        encoder.put_to(session, &Frame::Stdin(b"x".to_vec()), &mut bytes);
+    }
+    decoder.feed(&bytes);
+    let heard = std::iter::from_fn(|| decoder.next_of_any().unwrap());
+    assert_eq!(heard.map(|(session, _)| session).collect::<Vec<_>>(), sessions);
+}
+
+#[test]
 fn wire_bytes_is_what_is_written() {
     for frame in every_frame() {
         assert_eq!(encode(std::slice::from_ref(&frame)).len(), frame.wire_bytes() as usize);
@@ -79,8 +93,8 @@ fn sequence_numbers_wrap() {
 #[test]
 fn a_lost_frame_is_noticed() {
     let bytes = encode(&[Frame::Start, Frame::Started, Frame::StdinEnd]);
-    let mut with_gap = bytes[..4].to_vec();
-    with_gap.extend_from_slice(&bytes[8..]);
+    let mut with_gap = bytes[..6].to_vec();
+    with_gap.extend_from_slice(&bytes[12..]);
     assert_eq!(
         decode(Decoder::new(), &with_gap, 64),
         Err(Error::Sequence { expected: 1, found: 2 })
@@ -115,12 +129,12 @@ fn impossible_frames_are_refused() {
     let check = |bytes: &[u8], expected| {
         assert_eq!(decode(Decoder::new(), bytes, 64), Err(expected), "{bytes:?}");
     };
-    check(&[0x7f, 0, 0, 0], Error::Kind(0x7f));
-    check(&[0x03, 0, 0xff, 0xff], Error::Length { kind: 3, length: 0xffff });
-    check(&[0x02, 0, 1, 0, 0], Error::Length { kind: 2, length: 1 });
-    check(&[0x06, 0, 3, 0, 1, 2, 3], Error::Length { kind: 6, length: 3 });
-    check(&[0x00, 0, 0, 0], Error::Length { kind: 0, length: 0 });
-    check(&[0x84, 0, 2, 0, 0, 0], Error::Length { kind: 0x84, length: 2 });
+    check(&[0x7f, 0, 0, 0, 0, 0], Error::Kind(0x7f));
+    check(&[0x03, 0, 0xff, 0xff, 0, 0], Error::Length { kind: 3, length: 0xffff });
+    check(&[0x02, 0, 1, 0, 0, 0, 0], Error::Length { kind: 2, length: 1 });
+    check(&[0x06, 0, 3, 0, 0, 0, 1, 2, 3], Error::Length { kind: 6, length: 3 });
+    check(&[0x00, 0, 0, 0, 0, 0], Error::Length { kind: 0, length: 0 });
+    check(&[0x84, 0, 2, 0, 0, 0, 0, 0], Error::Length { kind: 0x84, length: 2 });
 }
 
 #[test]
@@ -145,6 +159,7 @@ fn order() -> Order {
         arguments: vec![b"sh".to_vec(), b"-c".to_vec(), b"\xff\xfe\n".to_vec(), Vec::new()],
         environment: vec![b"PATH=/bin".to_vec()],
         directory: b"/".to_vec(),
+        user: b"nobody".to_vec(),
         terminal: Some((24, 80)),
     }
 }

@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::unix::net::UnixStream;
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -107,6 +108,7 @@ impl Machine {
         configuration: Configuration,
         wait: Wait,
         telling: Telling,
+        remote: Arc<OnceLock<vmm::Remote>>,
     ) -> Result<Machine, Error> {
         let processors = configuration.processors;
         let history = telling.history.clone();
@@ -114,7 +116,7 @@ impl Machine {
         let thread = std::thread::Builder::new().name("machine".into()).spawn(move || {
             // Its end is seen when this closes, also after a panic.
             let _guard = guard;
-            run(configuration, &telling)
+            run(configuration, &telling, &remote)
         })?;
         Ok(Machine { thread, ended, wait, history, processors })
     }
@@ -158,8 +160,14 @@ impl Machine {
     }
 }
 
-fn run(configuration: Configuration, telling: &Telling) -> Result<Outcome, Error> {
+fn run(
+    configuration: Configuration,
+    telling: &Telling,
+    remote: &OnceLock<vmm::Remote>,
+) -> Result<Outcome, Error> {
     let mut machine = vmm::Machine::new(configuration)?;
+    // There is one machine only.
+    let _ = remote.set(machine.remote());
     if let Some(teller) = &telling.history {
         teller.attend(machine.questions());
     }

@@ -11,13 +11,15 @@ use protocol::Order;
 use vmm::{Configuration, Contents, Module, Outcome, Sink};
 
 use crate::cli::Run;
+use crate::domain::detach::{self, Role};
+use crate::domain::{self, Domain, Plan};
 use crate::initramfs;
 use crate::inspect;
 use crate::network::{self, Net};
 use crate::provision::{self, Guest, Part};
 use crate::session::channel::Channel;
 use crate::session::console::Console;
-use crate::session::{self, Ending, Session, Signals};
+use crate::session::{self, Ending, Input, Outputs, Session, Signals};
 use crate::{status, terminal};
 
 pub mod directories;
@@ -34,7 +36,7 @@ use self::machine::{Machine, Telling, Wait};
 const ELF_MAGIC: &[u8] = b"\x7fELF";
 
 /// The search path of commands in the guest.
-const PATH: &[u8] = b"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+pub const PATH: &[u8] = b"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// What runs when no command is given.
 const SHELL: [&[u8]; 2] = [b"/bin/sh", b"-l"];
@@ -69,6 +71,9 @@ pub enum Error {
     /// The network.
     #[error(transparent)]
     Network(#[from] network::Error),
+    /// Its place among other domains.
+    #[error(transparent)]
+    Domain(#[from] domain::Error),
     /// What is to be seen of the engine.
     #[error(transparent)]
     Inspect(#[from] inspect::Error),
@@ -99,6 +104,11 @@ pub enum Error {
 
 /// Does what `biv run` says; returns the exit status.
 pub fn run(arguments: &Run) -> Result<u8, Error> {
+    let child = match arguments.detach.then(detach::role).transpose()? {
+        Some(Role::Parent) => return Ok(detach::start()?),
+        Some(Role::Child(child)) => Some(child),
+        None => None,
+    };
     // It starts while we read the guest's files.
     let network = network::start(
         &net(arguments),
@@ -108,18 +118,27 @@ pub fn run(arguments: &Run) -> Result<u8, Error> {
     )?;
     let guest = GuestFiles::find(arguments)?;
     let path = guest.kernel_path.clone();
-    run_guest(guest, network, arguments).map_err(|error| match error {
-        Error::Machine(machine::Error::Machine(error @ vmm::Error::Boot(_))) => {
-            Error::Kernel { path, error }
-        }
-        error => error,
-    })
+    let mut domain = Domain::begin(&guest.plan(arguments))?;
+    let result =
+        run_guest(guest, network, arguments, &mut domain, child).map_err(|error| match error {
+            Error::Machine(machine::Error::Machine(error @ vmm::Error::Boot(_))) => {
+                Error::Kernel { path, error }
+            }
+            error => error,
+        });
+    match &result {
+        Ok(status) => domain.end(*status, None),
+        Err(error) => domain.end(status::FAILURE, Some(error.to_string())),
+    }
+    result
 }
 
 fn run_guest(
     guest: GuestFiles,
     network: Option<network::Starting>,
     arguments: &Run,
+    domain: &mut Domain,
+    child: Option<detach::Child>,
 ) -> Result<u8, Error> {
     let has_history = arguments.inspect.history.is_some();
     let signals = if has_history { Signals::block_with_question() } else { Signals::block() }?;
@@ -154,8 +173,23 @@ fn run_guest(
             Some(copy) => machine::line_with_copy(theirs, copy),
             None => machine::line(theirs),
         };
-        let machine = Machine::start(configuration, wait, telling)?;
-        converse(Console::new(ours)?, machine, deadline, terminal::is_interactive(), signals)
+        domain.serve(None)?;
+        let (notice, started) = std::sync::mpsc::channel();
+        configuration.on_start = Some(vmm::Notice::new(move || {
+            // Nobody waits for it but who detaches.
+            let _ = notice.send(());
+        }));
+        let machine = Machine::start(configuration, wait, telling, domain.machine.clone())?;
+        let mut outputs = Outputs::default();
+        if let Some(child) = child
+            && started.recv().is_ok()
+        {
+            domain.going_on(child)?.go_on(&mut outputs)?;
+        }
+        // What runs without us has an input, and nobody who types.
+        let input = if arguments.detach { Input::Endless } else { Input::Ours };
+        let user = User { raw: terminal::is_interactive(), input, outputs };
+        converse(Console::new(ours)?, machine, deadline, user, signals)
     } else {
         let rdinit = format!("rdinit={}", initramfs::INIT);
         let quiet = if arguments.verbose == 0 && copy.is_none() { "quiet" } else { "" };
@@ -170,8 +204,20 @@ fn run_guest(
         };
         configuration.channel = machine::line(theirs);
         let raw = order.terminal.is_some() && session::stdin_is_terminal();
-        let machine = Machine::start(configuration, wait, telling)?;
-        converse(Channel::new(ours, &order)?, machine, deadline, raw, signals)
+        let (ours, trouble) = domain.serve(Some(ours))?;
+        let ours = ours.ok_or_else(|| io::Error::other("the channel has no end for us"))?;
+        let mut link = Channel::new(ours, &order)?.with_trouble(trouble);
+        if let Some(child) = child {
+            let going_on = domain.going_on(child)?;
+            link = link.on_start(move |outputs| going_on.go_on(outputs));
+        }
+        let machine = Machine::start(configuration, wait, telling, domain.machine.clone())?;
+        let input = match (arguments.detach, order.terminal) {
+            (false, _) => Input::Ours,
+            (true, None) => Input::None,
+            (true, Some(_)) => Input::Endless,
+        };
+        converse(link, machine, deadline, User { raw, input, ..User::default() }, signals)
     }
 }
 
@@ -182,16 +228,26 @@ fn command_line(words: &[&str], arguments: &Run) -> String {
     words.collect::<Vec<_>>().join(" ")
 }
 
+/// What there is at our end of the conversation.
+#[derive(Default)]
+struct User {
+    raw: bool,
+    input: Input,
+    outputs: Outputs,
+}
+
 fn converse<L: session::Link>(
     link: L,
     machine: Machine,
     deadline: Option<Instant>,
-    raw: bool,
+    user: User,
     signals: Signals,
 ) -> Result<u8, Error> {
-    let ended = machine.ended()?;
+    let (ended, report) = (machine.ended()?, machine.question());
+    let User { raw, input, outputs } = user;
+    let machine_end = Some(ended);
     let session =
-        Session { link, machine: ended, deadline, raw, signals, report: machine.question() };
+        Session { link, machine: machine_end, deadline, raw, signals, outputs, input, report };
     let ending = session.run()?;
     match ending {
         Ending::Exited(status) => {
@@ -233,7 +289,8 @@ fn judge(outcome: Outcome, has_command: bool) -> u8 {
             say("the guest panicked or rebooted before its command ended; -v shows its console");
             status::GUEST_LOST
         }
-        Outcome::Stopped => status::FAILURE,
+        // By `biv kill`, or by `biv stop` after a while.
+        Outcome::Stopped => status::of_signal(9),
     }
 }
 
@@ -325,6 +382,21 @@ impl GuestFiles {
         Ok(GuestFiles { kernel, kernel_path, modules, is_plain, directories })
     }
 
+    /// What is said of the machine to whoever asks.
+    fn plan(&self, arguments: &Run) -> Plan {
+        let words = std::env::args_os().skip(2);
+        Plan {
+            name: arguments.name.clone(),
+            detached: arguments.detach,
+            forgotten: arguments.rm,
+            command: words.map(|word| word.to_string_lossy().into_owned()).collect(),
+            has_init: !self.is_plain,
+            memory: arguments.mem,
+            processors: arguments.cpus,
+            kernel: self.kernel_path.to_string_lossy().into_owned(),
+        }
+    }
+
     /// A machine of these; command line, console, channel and reboot policy are the caller's.
     fn configuration(self, arguments: &Run) -> Result<Configuration, Error> {
         Ok(Configuration {
@@ -399,6 +471,7 @@ fn order(arguments: &Run, directories: &Directories) -> Order {
             .working_directory
             .as_ref()
             .map_or_else(|| b"/".to_vec(), |path| path.as_os_str().as_bytes().to_vec()),
+        user: Vec::new(),
         terminal: on_terminal.then(terminal::size),
     }
 }

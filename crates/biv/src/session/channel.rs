@@ -1,14 +1,16 @@
 //! The host's end of the channel to the guest's init; [`protocol`] says how it speaks.
 
 use std::collections::VecDeque;
+use std::io;
 use std::os::fd::BorrowedFd;
 
 use protocol::{
-    CONTROL_RESERVE_BYTES, Decoder, Encoder, Frame, Order, PAYLOAD_MAX_BYTES, Receipts,
+    CONTROL_RESERVE_BYTES, Decoder, Encoder, Frame, LINE, Order, PAYLOAD_MAX_BYTES, Receipts,
     WINDOW_TO_GUEST_BYTES, WINDOW_TO_HOST_BYTES, Window,
 };
 
 use super::{Ending, Error, Line, Link, Outputs};
+use crate::domain::hub::Trouble;
 
 /// How far the conversation is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,6 +43,21 @@ pub struct Channel {
     signals: VecDeque<u8>,
     /// The end of input is to be sent when there is room.
     end_of_input: bool,
+    /// What is wrong with the guest, when whoever passes on what it says has given up.
+    trouble: Trouble,
+    /// Called when the command runs.
+    on_start: Option<OnStart>,
+}
+
+/// See [`Channel::on_start`].
+struct OnStart(Box<StartHook>);
+
+type StartHook = dyn FnOnce(&mut Outputs) -> io::Result<()>;
+
+impl std::fmt::Debug for OnStart {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.write_str("OnStart")
+    }
 }
 
 /// Signals that wait for room in the window; more are dropped.
@@ -62,7 +79,33 @@ impl Channel {
             resize: None,
             signals: VecDeque::new(),
             end_of_input: false,
+            trouble: Trouble::default(),
+            on_start: None,
         })
+    }
+
+    /// What has come over the line already.
+    #[must_use]
+    pub fn after(mut self, received: &[u8]) -> Channel {
+        self.decoder.feed(received);
+        self
+    }
+
+    /// Where it is said what is wrong with the guest, should the line end early.
+    #[must_use]
+    pub fn with_trouble(mut self, trouble: Trouble) -> Channel {
+        self.trouble = trouble;
+        self
+    }
+
+    /// Have this called when the command runs.
+    #[must_use]
+    pub fn on_start(
+        mut self,
+        act: impl FnOnce(&mut Outputs) -> io::Result<()> + 'static,
+    ) -> Channel {
+        self.on_start = Some(OnStart(Box::new(act)));
+        self
     }
 
     /// Whether the guest's init has spoken.
@@ -145,7 +188,11 @@ impl Channel {
                 self.acknowledge(bytes - data.len() as u32);
                 return Ok(());
             }
-            (Frame::Started, Stage::Running) => {}
+            (Frame::Started, Stage::Running) => {
+                if let Some(OnStart(act)) = self.on_start.take() {
+                    act(outputs)?;
+                }
+            }
             (Frame::Exited(status), Stage::Running) => {
                 self.stage = Stage::Ended(Ending::Exited(status));
             }
@@ -173,9 +220,17 @@ impl Link for Channel {
     fn exchange(&mut self, outputs: &mut Outputs) -> Result<bool, Error> {
         let mut buffer = [0; 4 * PAYLOAD_MAX_BYTES];
         let received = self.line.receive(&mut buffer)?;
+        if received == Some(0)
+            && let Some(trouble) = self.trouble.get()
+        {
+            return Err(Error::Guest(trouble.clone()));
+        }
         if let Some(count) = received {
             self.decoder.feed(&buffer[..count]);
-            while let Some(frame) = self.decoder.next_frame()? {
+        }
+        while let Some((session, frame)) = self.decoder.next_of_any()? {
+            // What the guest has read of its line is of interest where several share it.
+            if session != LINE || !matches!(frame, Frame::Credit(_)) {
                 self.hear(frame, outputs)?;
             }
         }

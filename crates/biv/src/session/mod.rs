@@ -16,6 +16,8 @@ use nix::sys::signal::Signal;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
+use crate::domain::SharedLog;
+use crate::domain::log::Stream;
 use crate::terminal::{self, Escape, Raw};
 
 pub mod channel;
@@ -39,6 +41,9 @@ const TYPED_AHEAD_MAX_BYTES: usize = 64 * 1024;
 /// together than anybody presses keys is one: timeout(1), for instance, signals process and group.
 const INTERRUPT_TWICE: std::ops::Range<Duration> =
     Duration::from_millis(50)..Duration::from_secs(1);
+
+/// How long the end of the line may be later than the end of the machine.
+const END_OF_LINE_PATIENCE: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 
 /// How a session ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -80,6 +85,9 @@ pub enum Error {
     /// The command cannot be sent.
     #[error(transparent)]
     Order(#[from] protocol::OrderError),
+    /// The guest talks nonsense to whoever passes on what it says.
+    #[error("{0}")]
+    Guest(String),
     /// The guest sent a frame that only a host sends.
     #[error("the guest sent a frame out of turn")]
     OutOfTurn,
@@ -135,33 +143,59 @@ impl Default for Outputs {
     }
 }
 
+impl Outputs {
+    /// From here on both go to a log.
+    pub fn keep_in(&mut self, log: &SharedLog) {
+        self.stdout.keep_in(log, Stream::Stdout);
+        self.stderr.keep_in(log, Stream::Stderr);
+    }
+}
+
+/// Where a command's input comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Input {
+    /// Our standard input.
+    #[default]
+    Ours,
+    /// It has none.
+    None,
+    /// It is a terminal on which nobody types.
+    Endless,
+}
+
 /// What a session is made of.
 pub struct Session<L> {
     /// The other end.
     pub link: L,
-    /// Readable, or closed, when the machine has ended.
-    pub machine: UnixStream,
+    /// Readable, or closed, when the machine has ended; without one, it has when the link has.
+    pub machine: Option<UnixStream>,
     /// When to give up.
     pub deadline: Option<Instant>,
     /// Whether the guest gets the terminal raw.
     pub raw: bool,
     /// The signals, blocked since before the machine's threads were started.
     pub signals: Signals,
+    /// Where the command's output goes.
+    pub outputs: Outputs,
+    /// Where its input comes from.
+    pub input: Input,
     /// What SIGUSR1 asks for, if [`Signals::block_with_question`] has it.
     pub report: Option<Box<dyn Fn()>>,
 }
 
 impl<L: Link> Session<L> {
     /// Runs until something ends it. The terminal is restored when this returns.
-    pub fn run(self) -> Result<Ending, Error> {
+    pub fn run(mut self) -> Result<Ending, Error> {
         let raw = if self.raw { Some(Raw::enter().map_err(Error::Terminal)?) } else { None };
+        let input = self.input;
+        let outputs = std::mem::take(&mut self.outputs);
         let mut running = Running {
             session: self,
-            outputs: Outputs::default(),
-            stdin_open: true,
+            outputs,
+            stdin_open: input == Input::Ours,
             escape: Escape::default(),
             typed: VecDeque::new(),
-            input_ended: false,
+            input_ended: input == Input::Endless,
             interrupted: None,
             link_open: true,
         };
@@ -197,13 +231,16 @@ enum Source {
 
 impl<L: Link> Running<L> {
     fn run(&mut self) -> Result<Ending, Error> {
+        // Something may have come over the link before it was ours.
+        let mut ready = vec![Source::Link];
         loop {
-            let Some(ready) = self.wait()? else {
-                return Ok(Ending::TimedOut);
-            };
             if let Some(ending) = self.step(&ready)? {
                 return Ok(ending);
             }
+            ready = match self.wait()? {
+                Some(ready) => ready,
+                None => return Ok(Ending::TimedOut),
+            };
         }
     }
 
@@ -229,6 +266,9 @@ impl<L: Link> Running<L> {
         if let Some(ending) = self.session.link.ending() {
             return self.flush(ending).map(Some);
         }
+        if self.session.machine.is_none() && !self.link_open {
+            return self.flush(Ending::MachineEnded).map(Some);
+        }
         if !ready.contains(&Source::Machine) {
             return Ok(None);
         }
@@ -240,10 +280,11 @@ impl<L: Link> Running<L> {
     fn wait(&self) -> Result<Option<Vec<Source>>, Error> {
         let link = &self.session.link;
         let stdin = rustix::stdio::stdin();
-        let mut watched: Vec<(Source, BorrowedFd<'_>, PollFlags)> = vec![
-            (Source::Signals, self.session.signals.as_fd(), PollFlags::IN),
-            (Source::Machine, self.session.machine.as_fd(), PollFlags::IN),
-        ];
+        let mut watched: Vec<(Source, BorrowedFd<'_>, PollFlags)> =
+            vec![(Source::Signals, self.session.signals.as_fd(), PollFlags::IN)];
+        if let Some(machine) = &self.session.machine {
+            watched.push((Source::Machine, machine.as_fd(), PollFlags::IN));
+        }
         if let Some(end) = link.input_end().filter(|_| self.link_open) {
             watched.push((Source::Link, end, PollFlags::IN));
         }
@@ -362,11 +403,11 @@ impl<L: Link> Running<L> {
             if ending != Ending::MachineEnded {
                 return Ok(ending);
             }
-            // After the flush there is room for more.
+            // After the flush there is room for more. The machine's end of the line is closed, so that an
+            // end comes; but whoever passes on what it has sent may need a moment.
             let Some(end) = self.session.link.input_end() else { break };
             let mut fds = [PollFd::from_borrowed_fd(end, PollFlags::IN)];
-            let none = Timespec { tv_sec: 0, tv_nsec: 0 };
-            if poll(&mut fds, Some(&none))? == 0 {
+            if poll(&mut fds, Some(&END_OF_LINE_PATIENCE))? == 0 {
                 break;
             }
             self.link_open = self.session.link.exchange(&mut self.outputs)?;

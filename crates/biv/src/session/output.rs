@@ -6,11 +6,14 @@
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::{Arc, PoisonError};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
 use super::Error;
+use crate::domain::SharedLog;
+use crate::domain::log::Stream;
 
 /// What a pipe that is ready for writing takes without blocking.
 const PIECE_BYTES: usize = 4096;
@@ -22,12 +25,19 @@ pub struct Output {
     descriptor: BorrowedFd<'static>,
     queue: VecDeque<u8>,
     closed: bool,
+    /// Where it is kept instead, if nobody is at the descriptor's other end any more.
+    log: Option<(SharedLog, Stream)>,
 }
 
 impl Output {
     /// Nothing is queued.
     pub fn new(name: &'static str, descriptor: BorrowedFd<'static>) -> Output {
-        Output { name, descriptor, queue: VecDeque::new(), closed: false }
+        Output { name, descriptor, queue: VecDeque::new(), closed: false, log: None }
+    }
+
+    /// From here on it goes to a log.
+    pub fn keep_in(&mut self, log: &SharedLog, stream: Stream) {
+        self.log = Some((Arc::clone(log), stream));
     }
 
     /// Queues bytes. The caller limits how many.
@@ -56,6 +66,12 @@ impl Output {
     /// Writes what goes without blocking; returns how many bytes are dealt with.
     pub fn give(&mut self) -> Result<usize, Error> {
         let mut given = 0;
+        if let Some((log, stream)) = self.log.as_ref().filter(|_| !self.queue.is_empty()) {
+            let bytes = self.queue.make_contiguous();
+            log.lock().unwrap_or_else(PoisonError::into_inner).add(*stream, bytes);
+            given = bytes.len();
+            self.queue.clear();
+        }
         while self.is_pending() && !self.closed && self.is_ready() {
             let (front, _) = self.queue.as_slices();
             match rustix::io::write(self.descriptor, &front[..front.len().min(PIECE_BYTES)]) {

@@ -64,6 +64,9 @@ const DESCRIPTOR_COMMANDS: &[u32] = &[
     libc::F_GET_SEALS as u32,
 ];
 
+/// Options of a socket that are asked for: who is at its other end.
+const CREDENTIALS: &[u32] = &[libc::SO_PEERCRED as u32];
+
 /// What makes a thread and not a process, in `clone`'s flags.
 const THREAD_FLAGS: u64 =
     (libc::CLONE_VM | libc::CLONE_THREAD | libc::CLONE_SIGHAND | libc::CLONE_FILES) as u64;
@@ -126,6 +129,11 @@ pub(super) const ALLOWED: &[(c_long, Condition)] = &[
     (libc::SYS_sendmsg, Any),
     (libc::SYS_recvmsg, Any),
     (libc::SYS_shutdown, Any),
+    // The domain's control socket, which listens already: whoever connects, and who that is.
+    (libc::SYS_accept4, Any),
+    (libc::SYS_getsockopt, OneOf(2, CREDENTIALS)),
+    // A domain that goes on by itself gives back the streams that it was started with.
+    (libc::SYS_dup2, Any),
     // Memory: the allocator, mirrors of the guest's memory, giving it back on reset.
     (libc::SYS_brk, Any),
     (libc::SYS_mmap, Any),

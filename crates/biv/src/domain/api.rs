@@ -1,0 +1,243 @@
+//! What can be asked of a domain over its socket: one function for each path, from which the OpenAPI
+//! document is made.
+
+use serde::{Deserialize, Serialize};
+use utoipa::{OpenApi, ToSchema};
+
+use super::http::{CONSOLE, FRAMES, Problem, Request, Response};
+use super::{Name, record};
+
+/// What a domain is doing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum State {
+    /// It boots: its command does not run yet.
+    Starting,
+    /// It runs.
+    Running,
+    /// Its processors stand still.
+    Paused,
+}
+
+/// A domain.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Inspection {
+    /// What it was started as.
+    pub record: record::Record,
+    /// What it is doing.
+    pub state: State,
+    /// Commands that run in it.
+    pub commands: u32,
+    /// What `biv` has said about it, at most the last 4 KiB.
+    pub messages: String,
+}
+
+/// How to end it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Kill {
+    /// Send this signal to the domain's command; without one, end the machine at once.
+    #[schema(minimum = 1, maximum = 64)]
+    pub signal: Option<u8>,
+}
+
+/// What a domain has done.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Statistics {
+    /// Bytes of memory that it has.
+    pub memory: u64,
+    /// Those that its guest has touched.
+    pub memory_used: u64,
+    /// Its processors.
+    pub processors: Vec<Processor>,
+    /// Commands that have been run in it.
+    pub sessions: u64,
+}
+
+/// What one of its processors has done since the machine was made.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Processor {
+    /// Times that it came back from guest code.
+    pub exits: u64,
+    /// Interrupts that it was delivered.
+    pub interrupts: u64,
+    /// Times that it had nothing to do.
+    pub halts: u64,
+}
+
+/// Why something is not done: a status and a reason.
+pub type Refusal = (u16, String);
+
+/// What answers are made from.
+pub trait Domain {
+    /// What it is.
+    fn inspect(&self) -> Inspection;
+    /// What it has done.
+    fn statistics(&self) -> Result<Statistics, Refusal>;
+    /// Ask the guest to switch itself off.
+    fn stop(&mut self) -> Result<(), Refusal>;
+    /// Send its command a signal, or end it.
+    fn kill(&mut self, signal: Option<u8>) -> Result<(), Refusal>;
+    /// Let its processors stand still, or go on.
+    fn pause(&mut self, paused: bool) -> Result<(), Refusal>;
+    /// Whether commands can be run in it now.
+    fn takes_commands(&self) -> Result<(), Refusal>;
+}
+
+/// What a connection is to get.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// This, and its end.
+    Response(Response),
+    /// To be a port of the hub.
+    Frames,
+    /// To be at the serial console.
+    Console,
+}
+
+/// Answers a request.
+pub fn answer(request: &Request, domain: &mut dyn Domain) -> Answer {
+    let upgrade = request.upgrade.as_deref();
+    let result = match (request.method.as_str(), request.path.as_str()) {
+        ("GET", "/v1/domain") => inspect(domain),
+        ("GET", "/v1/domain/statistics") => statistics(domain),
+        ("POST", "/v1/domain/stop") => stop(domain),
+        ("POST", "/v1/domain/kill") => kill(domain, &request.body),
+        ("POST", "/v1/domain/pause") => pause(domain),
+        ("POST", "/v1/domain/resume") => resume(domain),
+        ("POST", "/v1/domain/exec") => match exec(domain, upgrade) {
+            Ok(()) => return Answer::Frames,
+            Err(refusal) => Err(refusal),
+        },
+        ("POST", "/v1/domain/console") => match console(upgrade) {
+            Ok(()) => return Answer::Console,
+            Err(refusal) => Err(refusal),
+        },
+        ("GET", "/v1/openapi.json") => Ok(Response::json(200, &document())),
+        (_, path) if PATHS.contains(&path) => Err((405, "not by this method".to_owned())),
+        (_, path) => Err((404, format!("there is no {path} here"))),
+    };
+    Answer::Response(result.unwrap_or_else(|(status, error)| Response::problem(status, error)))
+}
+
+const PATHS: &[&str] = &[
+    "/v1/domain",
+    "/v1/domain/statistics",
+    "/v1/domain/stop",
+    "/v1/domain/kill",
+    "/v1/domain/pause",
+    "/v1/domain/resume",
+    "/v1/domain/exec",
+    "/v1/domain/console",
+    "/v1/openapi.json",
+];
+
+type Result_ = Result<Response, Refusal>;
+
+/// What the domain is.
+#[utoipa::path(get, path = "/v1/domain", responses((status = 200, body = Inspection)))]
+fn inspect(domain: &dyn Domain) -> Result_ {
+    Ok(Response::json(200, &domain.inspect()))
+}
+
+/// What it has done.
+#[utoipa::path(get, path = "/v1/domain/statistics", responses(
+    (status = 200, body = Statistics),
+    (status = 503, description = "It is still being built", body = Problem)))]
+fn statistics(domain: &dyn Domain) -> Result_ {
+    Ok(Response::json(200, &domain.statistics()?))
+}
+
+/// Ask the guest to end: its init ends the commands and switches off; a guest without an init of ours
+/// finds the power button pressed. Whether and when it ends is its own business.
+#[utoipa::path(post, path = "/v1/domain/stop", responses(
+    (status = 202, description = "It has been asked", body = Inspection),
+    (status = 503, description = "It is still starting", body = Problem)))]
+fn stop(domain: &mut dyn Domain) -> Result_ {
+    domain.stop()?;
+    Ok(Response::json(202, &domain.inspect()))
+}
+
+/// Send its command a signal, or end the machine at once.
+#[utoipa::path(post, path = "/v1/domain/kill", request_body = Kill, responses(
+    (status = 202, description = "Sent", body = Inspection),
+    (status = 400, description = "No such signal", body = Problem),
+    (status = 409, description = "It has no command", body = Problem),
+    (status = 503, description = "It is still starting", body = Problem)))]
+fn kill(domain: &mut dyn Domain, body: &[u8]) -> Result_ {
+    let body: &[u8] = if body.is_empty() { b"{}" } else { body };
+    let kill: Kill = serde_json::from_slice(body).map_err(|error| (400, error.to_string()))?;
+    if kill.signal.is_some_and(|signal| !(1..=64).contains(&signal)) {
+        return Err((400, "there is no such signal".to_owned()));
+    }
+    domain.kill(kill.signal)?;
+    Ok(Response::json(202, &domain.inspect()))
+}
+
+/// Let its processors stand still.
+#[utoipa::path(post, path = "/v1/domain/pause", responses(
+    (status = 200, description = "They do", body = Inspection),
+    (status = 503, description = "It is still being built, or they do not", body = Problem)))]
+fn pause(domain: &mut dyn Domain) -> Result_ {
+    domain.pause(true)?;
+    Ok(Response::json(200, &domain.inspect()))
+}
+
+/// Let them go on.
+#[utoipa::path(post, path = "/v1/domain/resume", responses(
+    (status = 200, description = "They do", body = Inspection),
+    (status = 503, description = "It is still being built", body = Problem)))]
+fn resume(domain: &mut dyn Domain) -> Result_ {
+    domain.pause(false)?;
+    Ok(Response::json(200, &domain.inspect()))
+}
+
+/// Run a command in the guest. The connection becomes one of frames (`Upgrade: bivouac-frames`), as
+/// `guest/protocol` has them: the domain sends its greeting, the client an order, and so on.
+#[utoipa::path(post, path = "/v1/domain/exec", responses(
+    (status = 101, description = "What follows are frames"),
+    (status = 409, description = "The guest has no init of ours", body = Problem),
+    (status = 426, description = "The request asks for no upgrade", body = Problem),
+    (status = 503, description = "It is still starting, or too many commands run", body = Problem)))]
+fn exec(domain: &dyn Domain, upgrade: Option<&str>) -> Result<(), Refusal> {
+    must_ask_for(FRAMES, upgrade)?;
+    domain.takes_commands()
+}
+
+/// The serial console. The connection becomes its line (`Upgrade: bivouac-console`): first what it has
+/// shown last, then what it shows; what the client sends is typed.
+#[utoipa::path(post, path = "/v1/domain/console", responses(
+    (status = 101, description = "What follows is the line"),
+    (status = 426, description = "The request asks for no upgrade", body = Problem),
+    (status = 503, description = "Too many are at it", body = Problem)))]
+fn console(upgrade: Option<&str>) -> Result<(), Refusal> {
+    must_ask_for(CONSOLE, upgrade)
+}
+
+fn must_ask_for(protocol: &str, upgrade: Option<&str>) -> Result<(), Refusal> {
+    match upgrade {
+        Some(upgrade) if upgrade.eq_ignore_ascii_case(protocol) => Ok(()),
+        _ => Err((426, format!("the request must have the header Upgrade: {protocol}"))),
+    }
+}
+
+/// A domain of Bivouac.
+///
+/// One process, one machine, one socket: `$XDG_RUNTIME_DIR/bivouac/NAME/control`. Each connection is for
+/// one request.
+#[derive(OpenApi)]
+#[openapi(
+    paths(inspect, statistics, stop, kill, pause, resume, exec, console),
+    components(schemas(Name, record::Record, record::Ended, State, Problem)),
+    servers((url = "http://domain", description = "the domain's socket"))
+)]
+struct Document;
+
+/// The OpenAPI document.
+#[must_use]
+pub fn document() -> utoipa::openapi::OpenApi {
+    Document::openapi()
+}

@@ -1,0 +1,443 @@
+//! Between the channel to the guest's init and those who have commands run there: the session of
+//! `biv run` itself, and whoever else comes over the control socket.
+//!
+//! Each of them is a *port*, and speaks as if the guest were its own: frames of session [`FIRST`], after a
+//! greeting. The hub gives each a session of the guest's and passes frames on. What rules it:
+//!
+//! 1. *No port waits for another.* A port's window is what it may have on its way to its command, and the
+//!    command's to it; what the hub holds of a port is no more than that. The guest's line is read
+//!    whatever ports do.
+//! 2. *A port that breaks the rules, or goes, ends alone*: its command is hung up on. A guest that does
+//!    ends all of them.
+//! 3. *Nothing blocks.*
+
+use std::collections::{BTreeMap, VecDeque};
+use std::os::fd::BorrowedFd;
+use std::sync::{Arc, OnceLock};
+
+use protocol::{
+    Decoder, Encoder, FIRST, Frame, LINE, PAYLOAD_MAX_BYTES, SESSIONS_MAX, WINDOW_OF_LINE_BYTES,
+    WINDOW_TO_GUEST_BYTES, WINDOW_TO_HOST_BYTES, Window, hello,
+};
+use rustix::event::PollFlags;
+
+use crate::session::Line;
+
+/// Output of a command that its port has not taken: what its window allows, and what frames add to it.
+const UNTAKEN_MAX_BYTES: usize = 2 * WINDOW_TO_HOST_BYTES as usize;
+
+/// Ports whose command has ended and who have not taken all of its output yet; more are cut off.
+const LEAVING_MAX: usize = 64;
+
+/// What is wrong with a guest, for whoever waits for its command.
+pub type Trouble = Arc<OnceLock<String>>;
+
+/// Where something may have happened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// The guest's line.
+    Guest,
+    /// The port of a session.
+    Port(u16),
+    /// One that is leaving.
+    Leaving(usize),
+}
+
+/// See above.
+#[derive(Debug)]
+pub struct Hub {
+    guest: Option<Line>,
+    encoder: Encoder,
+    decoder: Decoder,
+    /// On its way to the guest.
+    outgoing: VecDeque<u8>,
+    /// What may be on its way to it.
+    window: Window,
+    is_greeted: bool,
+    ports: BTreeMap<u16, Port>,
+    leaving: Vec<Port>,
+    trouble: Trouble,
+    /// Sessions that there have been.
+    sessions: u64,
+}
+
+/// How far a port is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// The guest knows nothing of it.
+    New,
+    /// It does.
+    Known,
+    /// Nobody is there any more; the guest has been told, or will be.
+    Gone,
+}
+
+#[derive(Debug)]
+struct Port {
+    line: Line,
+    encoder: Encoder,
+    decoder: Decoder,
+    /// On its way to the port.
+    outgoing: VecDeque<u8>,
+    /// Frames that wait for room on the guest's line.
+    waiting: VecDeque<Frame>,
+    /// What its command may be given.
+    window: Window,
+    /// What the command may be told that the port has taken.
+    credit: u32,
+    stage: Stage,
+}
+
+impl Hub {
+    /// A hub for the guest at the other end of `line`. What is wrong with it will be in `trouble`.
+    pub fn new(line: Line, trouble: Trouble) -> std::io::Result<Hub> {
+        line.set_nonblocking()?;
+        Ok(Hub {
+            guest: Some(line),
+            encoder: Encoder::default(),
+            decoder: Decoder::after_greeting(),
+            outgoing: VecDeque::new(),
+            window: Window::new(WINDOW_OF_LINE_BYTES),
+            is_greeted: false,
+            ports: BTreeMap::new(),
+            leaving: Vec::new(),
+            trouble,
+            sessions: 0,
+        })
+    }
+
+    /// Whether the guest's init is up and its line open.
+    #[must_use]
+    pub fn is_up(&self) -> bool {
+        self.is_greeted && self.guest.is_some()
+    }
+
+    /// Whether the first command has been ordered.
+    #[must_use]
+    pub fn has_started(&self) -> bool {
+        self.is_up() && self.ports.get(&FIRST).is_some_and(|port| port.stage == Stage::Known)
+    }
+
+    /// Whether another command could be run.
+    #[must_use]
+    pub fn has_room(&self) -> bool {
+        self.ports.len() < usize::from(SESSIONS_MAX)
+    }
+
+    /// Commands that run, or are about to.
+    #[must_use]
+    pub fn running(&self) -> usize {
+        self.ports.len()
+    }
+
+    /// Sessions that there have been since the machine was started.
+    #[must_use]
+    pub fn sessions(&self) -> u64 {
+        self.sessions
+    }
+
+    /// Takes a port at the other end of `line`, which has sent `received` already and is sent `preface`
+    /// first. The first port has the session that the machine ends with. Gives the line back if there
+    /// are too many, or no guest.
+    pub fn connect(&mut self, line: Line, preface: &[u8], received: &[u8]) -> Result<(), Line> {
+        let free = (FIRST..=SESSIONS_MAX).find(|number| !self.ports.contains_key(number));
+        let (Some(number), true) = (free, self.guest.is_some()) else {
+            return Err(line);
+        };
+        // It will be found closed if this fails.
+        let _ = line.set_nonblocking();
+        let mut port = Port::new(line, preface);
+        port.decoder.feed(received);
+        if self.is_greeted {
+            port.greet();
+        }
+        self.sessions += 1;
+        self.ports.insert(number, port);
+        self.take_from(number);
+        self.send_what_fits();
+        Ok(())
+    }
+
+    /// Sends a signal to the first command, which must have started.
+    pub fn signal_first(&mut self, number: u8) {
+        self.say(FIRST, &Frame::Signal(number));
+    }
+
+    /// Asks the guest, which must be up, to end its commands and to switch off.
+    pub fn terminate(&mut self) {
+        self.say(LINE, &Frame::Terminate);
+    }
+
+    /// Says something that is not a port's, and short enough for any window.
+    fn say(&mut self, session: u16, frame: &Frame) {
+        self.window.take(frame.wire_bytes());
+        self.put(session, frame);
+        self.flush_guest();
+    }
+
+    /// What to poll, for what, and where it is.
+    pub fn watched(&self) -> Vec<(Place, BorrowedFd<'_>, PollFlags)> {
+        let mut watched = Vec::new();
+        if let Some(guest) = &self.guest {
+            watched.push((Place::Guest, guest.from(), PollFlags::IN));
+            if !self.outgoing.is_empty() {
+                watched.push((Place::Guest, guest.to(), PollFlags::OUT));
+            }
+        }
+        for (&number, port) in &self.ports {
+            if port.stage != Stage::Gone {
+                watched.push((Place::Port(number), port.line.from(), PollFlags::IN));
+                if !port.outgoing.is_empty() {
+                    watched.push((Place::Port(number), port.line.to(), PollFlags::OUT));
+                }
+            }
+        }
+        for (number, port) in self.leaving.iter().enumerate() {
+            watched.push((Place::Leaving(number), port.line.to(), PollFlags::OUT));
+        }
+        watched
+    }
+
+    /// Does what can be done in these places.
+    pub fn carry(&mut self, ready: &[Place]) {
+        if ready.contains(&Place::Guest) {
+            self.exchange_with_guest();
+        }
+        for place in ready {
+            if let Place::Port(number) = place {
+                self.take_from(*number);
+            }
+        }
+        self.send_what_fits();
+        self.give_output();
+    }
+
+    /// Gives ports what there is for them, and forgets those that have everything.
+    fn give_output(&mut self) {
+        let mut gone = Vec::new();
+        for (&number, port) in &mut self.ports {
+            if port.stage != Stage::Gone && port.line.send(&mut port.outgoing).is_err() {
+                gone.push(number);
+            }
+        }
+        gone.iter().for_each(|&number| self.hang_up(number));
+        self.leaving.retain_mut(|port| {
+            port.line.send(&mut port.outgoing).is_ok() && !port.outgoing.is_empty()
+        });
+        let too_many = self.leaving.len().saturating_sub(LEAVING_MAX);
+        self.leaving.drain(..too_many);
+    }
+
+    fn exchange_with_guest(&mut self) {
+        self.flush_guest();
+        let mut buffer = [0; 4 * PAYLOAD_MAX_BYTES];
+        let Some(guest) = &self.guest else { return };
+        let heard = match guest.receive(&mut buffer) {
+            Ok(None) => Ok(()),
+            Ok(Some(0)) => return self.lose_guest(None),
+            Ok(Some(count)) => {
+                self.decoder.feed(&buffer[..count]);
+                self.hear_all()
+            }
+            Err(error) => Err(error.to_string()),
+        };
+        if let Err(trouble) = heard {
+            self.lose_guest(Some(trouble));
+        }
+    }
+
+    /// The guest has gone, or is not to be listened to any more.
+    fn lose_guest(&mut self, trouble: Option<String>) {
+        if let Some(trouble) = trouble {
+            // The first one counts.
+            let _ = self.trouble.set(trouble);
+        }
+        self.guest = None;
+        self.outgoing.clear();
+        let ports = std::mem::take(&mut self.ports);
+        self.leaving.extend(ports.into_values().filter(|port| port.stage != Stage::Gone));
+    }
+
+    fn hear_all(&mut self) -> Result<(), String> {
+        while let Some((session, frame)) =
+            self.decoder.next_of_any().map_err(|error| error.to_string())?
+        {
+            self.hear(session, frame)?;
+        }
+        Ok(())
+    }
+
+    fn hear(&mut self, session: u16, frame: Frame) -> Result<(), String> {
+        const OUT_OF_TURN: &str = "the guest sent a frame out of turn";
+        match (&frame, session) {
+            (Frame::Hello { .. }, LINE) if !self.is_greeted => {
+                self.is_greeted = true;
+                self.ports.values_mut().for_each(Port::greet);
+                return Ok(());
+            }
+            (Frame::Credit(credit), LINE) => {
+                self.window.give_back(*credit);
+                return Ok(());
+            }
+            _ => {}
+        }
+        let port = self.ports.get_mut(&session).ok_or(OUT_OF_TURN)?;
+        if port.stage == Stage::New {
+            return Err(OUT_OF_TURN.to_owned());
+        }
+        let is_last = match &frame {
+            Frame::Credit(credit) => {
+                port.window.give_back(*credit);
+                false
+            }
+            Frame::Started | Frame::Stdout(_) | Frame::Stderr(_) => false,
+            Frame::Exited(_) | Frame::Signaled(_) => true,
+            _ => return Err(OUT_OF_TURN.to_owned()),
+        };
+        if port.stage != Stage::Gone {
+            port.put(&frame);
+            if port.outgoing.len() > UNTAKEN_MAX_BYTES {
+                return Err(OUT_OF_TURN.to_owned());
+            }
+        }
+        if is_last && let Some(port) = self.ports.remove(&session) {
+            self.leaving.extend((port.stage != Stage::Gone).then_some(port));
+        }
+        Ok(())
+    }
+
+    /// Takes what a port has sent.
+    fn take_from(&mut self, number: u16) {
+        let Some(port) = self.ports.get_mut(&number) else { return };
+        if port.stage == Stage::Gone {
+            return;
+        }
+        if !port.receive() {
+            self.hang_up(number);
+        }
+    }
+
+    /// A port has gone, or is not to be listened to any more.
+    fn hang_up(&mut self, number: u16) {
+        let Some(port) = self.ports.get_mut(&number) else { return };
+        if port.stage == Stage::New {
+            self.ports.remove(&number);
+            return;
+        }
+        port.waiting.clear();
+        port.outgoing.clear();
+        port.credit = 0;
+        if port.stage != Stage::Gone {
+            port.stage = Stage::Gone;
+            port.waiting.push_back(Frame::Close);
+        }
+    }
+
+    /// Passes on to the guest what it has room for, one frame of each port in turn.
+    fn send_what_fits(&mut self) {
+        if !self.is_up() {
+            return;
+        }
+        let mut ports = std::mem::take(&mut self.ports);
+        let mut has_sent = true;
+        while has_sent {
+            has_sent = false;
+            for (&number, port) in &mut ports {
+                if port.credit > 0 {
+                    let credit = std::mem::take(&mut port.credit);
+                    self.put(number, &Frame::Credit(credit));
+                }
+                if let Some(frame) = port.waiting.front()
+                    && self.window.take(frame.wire_bytes())
+                {
+                    self.put(number, frame);
+                    port.waiting.pop_front();
+                    if port.stage == Stage::New {
+                        port.stage = Stage::Known;
+                    }
+                    has_sent = true;
+                }
+            }
+        }
+        self.ports = ports;
+        self.flush_guest();
+    }
+
+    fn put(&mut self, session: u16, frame: &Frame) {
+        let mut bytes = Vec::new();
+        self.encoder.put_to(session, frame, &mut bytes);
+        self.outgoing.extend(bytes);
+    }
+
+    fn flush_guest(&mut self) {
+        if let Some(guest) = &self.guest {
+            // A line that fails is found closed when it is read.
+            let _ = guest.send(&mut self.outgoing);
+        }
+    }
+}
+
+impl Port {
+    fn new(line: Line, preface: &[u8]) -> Port {
+        Port {
+            line,
+            encoder: Encoder::default(),
+            decoder: Decoder::new(),
+            outgoing: preface.iter().copied().collect(),
+            waiting: VecDeque::new(),
+            window: Window::new(WINDOW_TO_GUEST_BYTES),
+            credit: 0,
+            stage: Stage::New,
+        }
+    }
+
+    fn greet(&mut self) {
+        let mut bytes = Vec::new();
+        hello(&mut self.encoder, &mut bytes);
+        self.outgoing.extend(bytes);
+    }
+
+    fn put(&mut self, frame: &Frame) {
+        let mut bytes = Vec::new();
+        self.encoder.put(frame, &mut bytes);
+        self.outgoing.extend(bytes);
+    }
+
+    /// Takes what has come; `false` if that was the end, or nonsense.
+    fn receive(&mut self) -> bool {
+        let mut buffer = [0; 4 * PAYLOAD_MAX_BYTES];
+        match self.line.receive(&mut buffer) {
+            Ok(None) => {}
+            Ok(Some(0)) | Err(_) => return false,
+            Ok(Some(count)) => self.decoder.feed(&buffer[..count]),
+        }
+        loop {
+            let is_good = match self.decoder.next_frame() {
+                Ok(None) => return true,
+                Ok(Some(frame)) => self.accept(frame),
+                Err(_) => false,
+            };
+            if !is_good {
+                return false;
+            }
+        }
+    }
+
+    /// Whether the frame is one that a host sends, and within the window.
+    fn accept(&mut self, frame: Frame) -> bool {
+        let is_good = match &frame {
+            Frame::Credit(credit) => {
+                self.credit = self.credit.saturating_add(*credit);
+                return true;
+            }
+            Frame::Order(_) | Frame::Start | Frame::Stdin(_) | Frame::StdinEnd => true,
+            Frame::Signal(_) | Frame::WindowSize { .. } => true,
+            _ => false,
+        };
+        let is_good = is_good && self.window.take(frame.wire_bytes());
+        if is_good {
+            self.waiting.push_back(frame);
+        }
+        is_good
+    }
+}

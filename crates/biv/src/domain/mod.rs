@@ -1,0 +1,277 @@
+//! The life of a domain, without a daemon: each domain is one process (and its helpers) that owns a
+//! directory, a lock and a socket.
+//!
+//! - [`registry`]: who has which name and who lives; [`record`] and [`files`]: what is in a directory.
+//! - [`server`]: the thread that answers on the socket; [`http`] and [`api`]: what it answers.
+//! - [`hub`]: the way of several at once to the guest's init.
+//! - [`log`]: what a detached domain's command has written.
+//! - [`detach`]: how a domain goes on by itself.
+//! - [`client`]: the other end of the socket, for the verbs in [`crate::life`].
+//!
+//! What rules it:
+//!
+//! 1. *Liveness is a lock*, never a process number ([`registry`]).
+//! 2. *Domains share nothing but the directory that they are in.* The end of one, however it comes, is
+//!    nothing to another.
+//! 3. *Everything is open before the guest's first instruction.* What a domain's process cannot do
+//!    afterwards (remove its directory, find a name for it) others do when they look.
+//! 4. *A run never fails for want of a registry*, unless it was to have a name or to go on by itself.
+
+use std::fs::{File, Permissions};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixListener;
+use std::sync::{Arc, Mutex, PoisonError};
+
+pub mod api;
+pub mod client;
+pub mod detach;
+pub mod files;
+pub mod http;
+pub mod hub;
+pub mod log;
+mod name;
+pub mod record;
+pub mod registry;
+pub mod server;
+
+pub use name::{Error as NameError, Name};
+pub use record::{Ended, Record};
+pub use registry::{Entry, Registry};
+
+use hub::{Hub, Trouble};
+use server::{Machine, Server};
+
+use crate::session::{Line, Outputs};
+
+/// A log that the session writes.
+pub type SharedLog = Arc<Mutex<log::Writer>>;
+
+/// Why there is no domain.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The registry.
+    #[error(transparent)]
+    Registry(#[from] registry::Error),
+    /// The domain's own files.
+    #[error("cannot make the domain's files: {0}")]
+    Files(#[from] io::Error),
+    /// The process that is to go on.
+    #[error("cannot detach: {0}")]
+    Detach(io::Error),
+}
+
+/// What a domain is to be.
+#[derive(Debug, Clone, Default)]
+pub struct Plan {
+    /// Its name, if it was given one.
+    pub name: Option<Name>,
+    /// Whether it goes on by itself.
+    pub detached: bool,
+    /// Whether it is forgotten at its end.
+    pub forgotten: bool,
+    /// What was asked for.
+    pub command: Vec<String>,
+    /// Whether the guest has an init of ours.
+    pub has_init: bool,
+    /// Bytes of memory.
+    pub memory: u64,
+    /// Processors.
+    pub processors: u8,
+    /// Where the kernel came from.
+    pub kernel: String,
+}
+
+/// A record and the file that it is in.
+#[derive(Debug)]
+struct Written {
+    record: Record,
+    file: File,
+}
+
+impl Written {
+    fn change(this: &Mutex<Self>, change: impl FnOnce(&mut Record)) {
+        let mut this = this.lock().unwrap_or_else(PoisonError::into_inner);
+        change(&mut this.record);
+        // Whoever looks finds that it says what it said before.
+        let _ = this.record.write(&this.file);
+    }
+}
+
+/// This process's domain.
+#[derive(Debug)]
+pub struct Domain {
+    /// Its name and directory, which are its own until the process ends.
+    claim: Option<registry::Claim>,
+    record: Option<Arc<Mutex<Written>>>,
+    kept: bool,
+    listener: Option<UnixListener>,
+    /// What its command writes, if that is kept.
+    pub log: Option<SharedLog>,
+    /// Where `biv` puts what it has to say, if nobody is there to hear it.
+    pub messages: Option<File>,
+    /// The machine, for whoever asks.
+    pub machine: Machine,
+}
+
+impl Domain {
+    /// Enters it in the registry. One that needs neither name nor registry does without if it must.
+    pub fn begin(plan: &Plan) -> Result<Domain, Error> {
+        match Self::enter(plan) {
+            Err(error) if plan.name.is_none() && !plan.detached => {
+                tracing::warn!("{error}; this machine will not be in `biv ps`");
+                Ok(Domain::unknown())
+            }
+            other => other,
+        }
+    }
+
+    /// One that is in no registry.
+    fn unknown() -> Domain {
+        Domain {
+            claim: None,
+            record: None,
+            kept: false,
+            listener: None,
+            log: None,
+            messages: None,
+            machine: Machine::default(),
+        }
+    }
+
+    fn enter(plan: &Plan) -> Result<Domain, Error> {
+        let claim = Registry::open()?.claim(plan.name.as_ref())?;
+        let record = Record {
+            version: record::VERSION,
+            name: claim.name.clone(),
+            pid: std::process::id(),
+            created: record::now(),
+            detached: plan.detached,
+            // What does not get so far is not kept.
+            kept: false,
+            command: plan.command.clone(),
+            has_init: plan.has_init,
+            memory: plan.memory,
+            processors: plan.processors,
+            kernel: plan.kernel.clone(),
+            ending: None,
+        };
+        let create = |name| Ok::<_, io::Error>(File::from(files::create(&claim.directory, name)?));
+        let file = create(files::RECORD)?;
+        record.write(&file)?;
+        let (mut log, mut messages) = (None, None);
+        if plan.detached {
+            log = Some(Arc::new(Mutex::new(log::Writer::create(&claim.directory)?)));
+            messages = Some(create(files::MESSAGES)?);
+        }
+        // The path may be longer than a socket's address; this one is not.
+        let place = format!("/proc/self/fd/{}/{}", claim.directory.as_raw_fd(), files::SOCKET);
+        let listener = UnixListener::bind(&place)?;
+        std::fs::set_permissions(&place, Permissions::from_mode(0o600))?;
+        listener.set_nonblocking(true)?;
+        Ok(Domain {
+            claim: Some(claim),
+            record: Some(Arc::new(Mutex::new(Written { record, file }))),
+            kept: plan.detached && !plan.forgotten,
+            listener: Some(listener),
+            log,
+            messages,
+            machine: Machine::default(),
+        })
+    }
+
+    /// Its name, if it has one.
+    #[must_use]
+    pub fn name(&self) -> Option<&Name> {
+        self.claim.as_ref().map(|claim| &claim.name)
+    }
+
+    /// Starts the thread that serves it. `guest` is the way to the guest's init; the session gets the
+    /// end of it that is returned, and what is wrong with the guest is said in the other.
+    pub fn serve(&mut self, guest: Option<Line>) -> io::Result<(Option<Line>, Trouble)> {
+        let trouble = Trouble::default();
+        let (mut hub, mut ours) = (None, None);
+        if let Some(guest) = guest {
+            let mut new = Hub::new(guest, Arc::clone(&trouble))?;
+            let (end, theirs) = Line::pair()?;
+            // There is room for the first.
+            let _ = new.connect(theirs, &[], &[]);
+            (hub, ours) = (Some(new), Some(end));
+        }
+        let listener = self.listener.take();
+        if listener.is_none() && hub.is_none() {
+            return Ok((ours, trouble));
+        }
+        let record = self.record.as_ref().map_or_else(nobody, |written| {
+            written.lock().unwrap_or_else(PoisonError::into_inner).record.clone()
+        });
+        let machine = Arc::clone(&self.machine);
+        let messages = self.messages.as_ref().map(File::try_clone).transpose()?;
+        let owner = rustix::process::geteuid();
+        let server = Server { listener, hub, machine, record, messages, owner };
+        std::thread::Builder::new().name("control".into()).spawn(move || server.run())?;
+        Ok((ours, trouble))
+    }
+
+    /// It has come to its end.
+    pub fn end(&mut self, status: u8, error: Option<String>) {
+        if let Some(written) = &self.record {
+            let ending = Ended { at: record::now(), status, error };
+            Written::change(written, |record| record.ending = Some(ending));
+        }
+    }
+
+    /// What is to be done when its command runs, if it is to go on by itself then.
+    pub fn going_on(&mut self, child: detach::Child) -> io::Result<GoingOn> {
+        let kept = self.kept;
+        let messages = self.messages.as_ref().map(File::try_clone).transpose()?;
+        let (name, log) = (self.name().cloned(), self.log.clone());
+        Ok(GoingOn { child, name, messages, log, written: self.record.clone(), kept })
+    }
+}
+
+/// A domain that is about to go on by itself.
+#[derive(Debug)]
+pub struct GoingOn {
+    child: detach::Child,
+    name: Option<Name>,
+    messages: Option<File>,
+    log: Option<SharedLog>,
+    written: Option<Arc<Mutex<Written>>>,
+    kept: bool,
+}
+
+impl GoingOn {
+    /// It does, from here on; what its command writes is kept.
+    pub fn go_on(self, outputs: &mut Outputs) -> io::Result<()> {
+        if let Some(written) = &self.written {
+            Written::change(written, |record| record.kept = self.kept);
+        }
+        if let Some(log) = &self.log {
+            outputs.keep_in(log);
+        }
+        match &self.name {
+            Some(name) => self.child.goes_on(name, self.messages.as_ref()),
+            None => Ok(()),
+        }
+    }
+}
+
+/// What is said of a domain that is not in the registry, which nobody can ask.
+fn nobody() -> Record {
+    Record {
+        version: record::VERSION,
+        name: Name::generated(0),
+        pid: std::process::id(),
+        created: record::now(),
+        detached: false,
+        kept: false,
+        command: Vec::new(),
+        has_init: false,
+        memory: 0,
+        processors: 0,
+        kernel: String::new(),
+        ending: None,
+    }
+}

@@ -1,0 +1,365 @@
+//! The thread that serves a domain's control socket, and the hub behind it.
+//!
+//! One loop polls everything and blocks on nothing, but for the moment in which processors come to a
+//! halt for `pause`. It runs confined ([`host::confine`]): the socket listens before the machine starts,
+//! and nothing is opened or made afterwards but connections that others make.
+//!
+//! Only this user and the superuser are answered; the kernel says who they are (SO_PEERCRED).
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::Uid;
+
+use super::api::{self, Answer, Inspection, Refusal, State, Statistics};
+use super::http::{self, Response};
+use super::hub::{Hub, Place};
+use super::record::Record;
+use crate::session::Line;
+
+/// Connections at once that have not become something else; others wait.
+const CLIENTS_MAX: usize = 32;
+
+/// How long a client may take to say what it wants, and to take the answer.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What is told of [`super::files::MESSAGES`].
+const MESSAGES_MAX_BYTES: u64 = 4096;
+
+/// Bytes read at once.
+const PIECE_BYTES: usize = 16 << 10;
+
+/// How a running machine is reached, once it is built.
+pub type Machine = Arc<OnceLock<vmm::Remote>>;
+
+/// What the thread serves.
+pub struct Server {
+    /// The control socket, if the domain is in the registry.
+    pub listener: Option<UnixListener>,
+    /// The way to the guest's init, if it has one of ours.
+    pub hub: Option<Hub>,
+    /// The machine.
+    pub machine: Machine,
+    /// What the domain is.
+    pub record: Record,
+    /// What `biv` has said about it.
+    pub messages: Option<File>,
+    /// Whose it is; a confined process does not ask.
+    pub owner: Uid,
+}
+
+impl Server {
+    /// Serves until the process ends, or until there is nothing to serve.
+    pub fn run(self) {
+        Serving { server: self, clients: Vec::new() }.run();
+    }
+}
+
+struct Serving {
+    server: Server,
+    clients: Vec<Client>,
+}
+
+/// A connection.
+struct Client {
+    stream: UnixStream,
+    received: Vec<u8>,
+    outgoing: Vec<u8>,
+    stage: Stage,
+    deadline: Instant,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// It says what it wants.
+    Asking,
+    /// It is being answered.
+    Answering,
+    /// It has its answer; what it still sends is of no interest. Were it left unread, the answer could be
+    /// lost (unix(7) has no half-closed state in which it is not).
+    Leaving,
+}
+
+/// Where something may have happened.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Source {
+    Listener,
+    Client(usize),
+    Hub(Place),
+}
+
+impl Serving {
+    fn run(&mut self) {
+        loop {
+            let Some(ready) = self.wait() else { return };
+            let places: Vec<Place> = ready
+                .iter()
+                .filter_map(
+                    |source| if let Source::Hub(place) = source { Some(*place) } else { None },
+                )
+                .collect();
+            if let Some(hub) = &mut self.server.hub
+                && !places.is_empty()
+            {
+                hub.carry(&places);
+            }
+            // Those that become something else leave a gap behind them.
+            for source in ready.iter().rev() {
+                if let Source::Client(number) = source {
+                    self.serve(*number);
+                }
+            }
+            if ready.contains(&Source::Listener) {
+                self.accept();
+            }
+            self.dismiss();
+        }
+    }
+
+    /// Waits until something can be done; none if nothing ever can.
+    fn wait(&self) -> Option<Vec<Source>> {
+        let mut watched: Vec<(Source, BorrowedFd<'_>, PollFlags)> = Vec::new();
+        if let Some(listener) = &self.server.listener
+            && self.clients.len() < CLIENTS_MAX
+        {
+            watched.push((Source::Listener, listener.as_fd(), PollFlags::IN));
+        }
+        for (number, client) in self.clients.iter().enumerate() {
+            let flags =
+                if client.stage == Stage::Answering { PollFlags::OUT } else { PollFlags::IN };
+            watched.push((Source::Client(number), client.stream.as_fd(), flags));
+        }
+        if let Some(hub) = &self.server.hub {
+            let of_hub = hub.watched().into_iter();
+            watched.extend(of_hub.map(|(place, fd, flags)| (Source::Hub(place), fd, flags)));
+        }
+        if watched.is_empty() {
+            return None;
+        }
+        let mut fds: Vec<PollFd<'_>> =
+            watched.iter().map(|(_, fd, flags)| PollFd::from_borrowed_fd(*fd, *flags)).collect();
+        let next = self.clients.iter().map(|client| client.deadline).min();
+        let left = next.map(|next| next.saturating_duration_since(Instant::now()));
+        let left = left.and_then(|left| Timespec::try_from(left).ok());
+        match poll(&mut fds, left.as_ref()) {
+            Ok(_) => {}
+            Err(rustix::io::Errno::INTR) => return Some(Vec::new()),
+            Err(_) => return None,
+        }
+        let ready = fds.iter().zip(&watched).filter(|(fd, _)| !fd.revents().is_empty());
+        Some(ready.map(|(_, (source, ..))| *source).collect())
+    }
+
+    fn accept(&mut self) {
+        let Some(listener) = &self.server.listener else { return };
+        let Ok((stream, _)) = listener.accept() else { return };
+        if self.may_ask(&stream) && stream.set_nonblocking(true).is_ok() {
+            self.clients.push(Client {
+                stream,
+                received: Vec::new(),
+                outgoing: Vec::new(),
+                stage: Stage::Asking,
+                deadline: Instant::now() + PATIENCE,
+            });
+        }
+    }
+
+    /// Whether whoever is at the other end is this user or the superuser.
+    fn may_ask(&self, stream: &UnixStream) -> bool {
+        rustix::net::sockopt::socket_peercred(stream)
+            .is_ok_and(|who| who.uid == self.server.owner || who.uid.is_root())
+    }
+
+    fn serve(&mut self, number: usize) {
+        let Some(client) = self.clients.get_mut(number) else { return };
+        match client.stage {
+            Stage::Asking => {
+                if !client.receive() {
+                    client.expire();
+                    return;
+                }
+                match http::parse(&client.received) {
+                    Ok(None) => {}
+                    Ok(Some((request, length))) => match api::answer(&request, &mut self.server) {
+                        Answer::Response(response) => client.answer(&response),
+                        Answer::Frames => self.hand_over(number, length),
+                        Answer::Console => {
+                            client.answer(&Response::problem(503, "there is no console yet"));
+                        }
+                    },
+                    Err(error) => {
+                        client.answer(&Response::problem(error.status(), error.to_string()));
+                    }
+                }
+            }
+            Stage::Answering => client.send(),
+            Stage::Leaving => {
+                if !client.receive() {
+                    client.expire();
+                }
+                client.received.clear();
+            }
+        }
+    }
+
+    /// The connection is a port of the hub from now on.
+    fn hand_over(&mut self, number: usize, length: usize) {
+        let client = self.clients.remove(number);
+        let copy = client.stream.try_clone();
+        let (Some(hub), Ok(copy)) = (&mut self.server.hub, copy) else { return };
+        let line = Line::of(OwnedFd::from(copy), OwnedFd::from(client.stream));
+        let rest = client.received.get(length..).unwrap_or_default();
+        // It is closed if there is no place for it, which `takes_commands` has looked at.
+        let _ = hub.connect(line, &http::upgraded(http::FRAMES), rest);
+    }
+
+    /// Those who have taken too long, or are done.
+    fn dismiss(&mut self) {
+        let now = Instant::now();
+        self.clients.retain(|client| client.deadline > now);
+    }
+}
+
+impl Client {
+    /// Takes what has come; `false` if that was the end.
+    fn receive(&mut self) -> bool {
+        let mut buffer = [0; PIECE_BYTES];
+        match self.stream.read(&mut buffer) {
+            Ok(0) => false,
+            Ok(count) => {
+                self.received.extend_from_slice(&buffer[..count]);
+                true
+            }
+            Err(error) => is_for_now(&error),
+        }
+    }
+
+    fn answer(&mut self, response: &Response) {
+        self.outgoing = response.bytes();
+        self.stage = Stage::Answering;
+        self.send();
+    }
+
+    fn send(&mut self) {
+        while !self.outgoing.is_empty() {
+            match self.stream.write(&self.outgoing) {
+                Ok(count) => drop(self.outgoing.drain(..count)),
+                Err(error) if is_for_now(&error) => return,
+                Err(_) => return self.expire(),
+            }
+        }
+        self.stage = Stage::Leaving;
+        // If it has gone already, it is found so.
+        let _ = self.stream.shutdown(std::net::Shutdown::Write);
+    }
+
+    fn expire(&mut self) {
+        self.deadline = Instant::now();
+    }
+}
+
+fn is_for_now(error: &std::io::Error) -> bool {
+    matches!(error.kind(), std::io::ErrorKind::WouldBlock | std::io::ErrorKind::Interrupted)
+}
+
+impl Server {
+    fn machine(&self) -> Result<&vmm::Remote, Refusal> {
+        self.machine.get().ok_or_else(|| (503, "the machine is still being built".to_owned()))
+    }
+}
+
+impl api::Domain for Server {
+    fn inspect(&self) -> Inspection {
+        let state = match (self.machine.get(), &self.hub) {
+            (Some(machine), _) if machine.is_paused() => State::Paused,
+            (Some(_), Some(hub)) if hub.has_started() => State::Running,
+            (Some(_), None) => State::Running,
+            _ => State::Starting,
+        };
+        let commands = self.hub.as_ref().map_or(0, Hub::running);
+        Inspection {
+            record: self.record.clone(),
+            state,
+            commands: u32::try_from(commands).unwrap_or(u32::MAX),
+            messages: self.messages.as_ref().map(last_of).unwrap_or_default(),
+        }
+    }
+
+    fn statistics(&self) -> Result<Statistics, Refusal> {
+        let machine = self.machine()?;
+        let processors = machine.activity().into_iter().map(|activity| api::Processor {
+            exits: activity.exits,
+            interrupts: activity.interrupts,
+            halts: activity.halts,
+        });
+        Ok(Statistics {
+            memory: self.record.memory,
+            memory_used: machine.memory_used(),
+            processors: processors.collect(),
+            sessions: self.hub.as_ref().map_or(0, Hub::sessions),
+        })
+    }
+
+    fn stop(&mut self) -> Result<(), Refusal> {
+        let machine = self.machine()?.clone();
+        machine.resume();
+        match &mut self.hub {
+            None => machine.press_power_button(),
+            Some(hub) if !hub.is_up() => return Err((503, "the guest is not up yet".to_owned())),
+            Some(hub) => hub.terminate(),
+        }
+        Ok(())
+    }
+
+    fn kill(&mut self, signal: Option<u8>) -> Result<(), Refusal> {
+        let Some(signal) = signal else {
+            self.machine()?.stop();
+            return Ok(());
+        };
+        match &mut self.hub {
+            None => Err((409, "this machine has no command to be signalled".to_owned())),
+            Some(hub) if !hub.has_started() => {
+                Err((503, "its command does not run yet".to_owned()))
+            }
+            Some(hub) => {
+                hub.signal_first(signal);
+                Ok(())
+            }
+        }
+    }
+
+    fn pause(&mut self, paused: bool) -> Result<(), Refusal> {
+        let machine = self.machine()?;
+        if !paused {
+            machine.resume();
+        } else if !machine.pause() {
+            machine.resume();
+            return Err((503, "its processors do not stand still".to_owned()));
+        }
+        Ok(())
+    }
+
+    fn takes_commands(&self) -> Result<(), Refusal> {
+        match &self.hub {
+            None => Err((409, "the guest has no init of ours to run commands".to_owned())),
+            Some(hub) if !hub.has_started() => Err((503, "the guest is not up yet".to_owned())),
+            Some(hub) if !hub.has_room() => Err((503, "too many commands run in it".to_owned())),
+            Some(_) => Ok(()),
+        }
+    }
+}
+
+/// The last of what a file has.
+fn last_of(file: &File) -> String {
+    let size = rustix::fs::fstat(file).map_or(0, |found| u64::try_from(found.st_size).unwrap_or(0));
+    let mut text = vec![0; size.min(MESSAGES_MAX_BYTES) as usize];
+    let start = size - text.len() as u64;
+    let count = file.read_at(&mut text, start).unwrap_or(0);
+    String::from_utf8_lossy(&text[..count]).into_owned()
+}

@@ -1,0 +1,199 @@
+//! The command line of the verbs about domains that exist.
+
+use std::ffi::OsString;
+
+use clap::Args;
+
+use crate::cli::Format;
+
+/// List domains: those that run, or with --all those too that have ended and are kept.
+#[derive(Debug, Args)]
+pub struct Ps {
+    /// List those too that have ended
+    #[arg(short, long)]
+    pub all: bool,
+
+    /// How to print it
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    pub format: Format,
+}
+
+/// Show what a detached domain's command has written.
+///
+/// What it wrote to standard output goes to standard output, the rest to standard error. The last 4 to 8
+/// MiB are kept.
+#[derive(Debug, Args)]
+pub struct Logs {
+    /// Go on until the domain ends
+    #[arg(short, long)]
+    pub follow: bool,
+
+    /// Show the last N lines only
+    #[arg(short = 'n', long, value_name = "N")]
+    pub tail: Option<usize>,
+
+    /// Say when each line was written
+    #[arg(short, long)]
+    pub timestamps: bool,
+
+    /// Whose
+    pub name: String,
+}
+
+/// Show all that is known of a domain, as JSON.
+#[derive(Debug, Args)]
+pub struct Inspect {
+    /// Of which
+    #[arg(required = true, value_name = "NAME")]
+    pub names: Vec<String>,
+}
+
+/// Ask a domain to end, and end it if it does not.
+///
+/// In a guest with an init of ours, commands get SIGTERM (on a terminal also SIGHUP), and the machine
+/// switches itself off when the first one has ended. Another guest finds its power button pressed.
+#[derive(Debug, Args)]
+pub struct Stop {
+    /// How long it may take
+    #[arg(short, long, value_name = "SECONDS", default_value = "10")]
+    pub time: u64,
+
+    /// Which
+    #[arg(required = true, value_name = "NAME")]
+    pub names: Vec<String>,
+}
+
+/// End a domain at once, or send its command a signal.
+#[derive(Debug, Args)]
+pub struct Kill {
+    /// Send this signal to its command, by name or number; KILL ends the machine
+    #[arg(short, long, value_name = "SIGNAL", default_value = "KILL", value_parser = parse_signal)]
+    pub signal: u8,
+
+    /// Which
+    #[arg(required = true, value_name = "NAME")]
+    pub names: Vec<String>,
+}
+
+/// Run a command in a domain that runs, as `biv run` does: with its streams, signals and status.
+///
+/// Ctrl-] three times within a second hangs up on it.
+#[derive(Debug, Args)]
+pub struct Exec {
+    /// Give it our standard input
+    #[arg(short, long)]
+    pub interactive: bool,
+
+    /// Run it on a terminal of its own
+    #[arg(short, long)]
+    pub tty: bool,
+
+    /// Run it as this user, USER or USER:GROUP, by name or number
+    #[arg(short, long, value_name = "USER", default_value = "")]
+    pub user: String,
+
+    /// Run it in this directory
+    #[arg(short, long, value_name = "DIR", default_value = "/")]
+    pub workdir: OsString,
+
+    /// Set a variable of its environment
+    #[arg(short, long, value_name = "NAME=VALUE")]
+    pub env: Vec<OsString>,
+
+    /// In which domain
+    pub name: String,
+
+    /// What to run, and its arguments
+    #[arg(
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "COMMAND"
+    )]
+    pub command: Vec<OsString>,
+}
+
+/// Let a domain's processors stand still, until `biv resume`.
+///
+/// The guest's clock goes on meanwhile, and the guest is told.
+#[derive(Debug, Args)]
+pub struct Pause {
+    /// Which
+    #[arg(required = true, value_name = "NAME")]
+    pub names: Vec<String>,
+}
+
+/// Let a domain go on that stands still.
+#[derive(Debug, Args)]
+pub struct Resume {
+    /// Which
+    #[arg(required = true, value_name = "NAME")]
+    pub names: Vec<String>,
+}
+
+/// Show what domains use, again every second until Ctrl-C.
+#[derive(Debug, Args)]
+pub struct Stats {
+    /// Show it once
+    #[arg(long)]
+    pub once: bool,
+
+    /// How to print it; as JSON, once
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    pub format: Format,
+
+    /// Of which; of all without a name
+    #[arg(value_name = "NAME")]
+    pub names: Vec<String>,
+}
+
+/// Wait until a domain has ended, and print its status.
+#[derive(Debug, Args)]
+pub struct Wait {
+    /// Which
+    #[arg(required = true, value_name = "NAME")]
+    pub names: Vec<String>,
+}
+
+/// Remove what is kept of domains that have ended.
+#[derive(Debug, Args)]
+pub struct Rm {
+    /// End those first that have not
+    #[arg(short, long)]
+    pub force: bool,
+
+    /// Which
+    #[arg(required = true, value_name = "NAME")]
+    pub names: Vec<String>,
+}
+
+/// A signal by name, with or without SIG, or by number.
+fn parse_signal(text: &str) -> Result<u8, String> {
+    if let Ok(number @ 1..=64) = text.parse() {
+        return Ok(number);
+    }
+    let name = text.to_ascii_uppercase();
+    let name = if name.starts_with("SIG") { name } else { format!("SIG{name}") };
+    let signal: Result<nix::sys::signal::Signal, _> = name.parse();
+    signal.map(|signal| signal as u8).map_err(|_| "there is no such signal".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn signals_have_names_and_numbers() {
+        let check = |text, expected| assert_eq!(parse_signal(text).ok(), expected, "{text}");
+        check("9", Some(9));
+        check("KILL", Some(9));
+        check("SIGTERM", Some(15));
+        check("hup", Some(1));
+        check("64", Some(64));
+        check("0", None);
+        check("65", None);
+        check("-1", None);
+        check("", None);
+        check("TERMINATE", None);
+    }
+}

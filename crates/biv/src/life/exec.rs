@@ -1,0 +1,69 @@
+//! `biv exec`: a session with a domain's guest, over its socket.
+
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+
+use protocol::Order;
+
+use super::Error;
+use super::cli::Exec;
+use crate::domain::client::Client;
+use crate::domain::{Registry, http};
+use crate::run::PATH;
+use crate::session::channel::Channel;
+use crate::session::{Ending, Input, Line, Outputs, Session, Signals, stdin_is_terminal};
+use crate::{status, terminal};
+
+/// `biv exec`; returns the status of the command.
+pub fn exec(arguments: &Exec) -> Result<u8, Error> {
+    let entry = Registry::open()?.find(&arguments.name)?;
+    let (stream, received) = Client::connect(&entry)?.upgrade("/v1/domain/exec", http::FRAMES)?;
+    let copy = stream.try_clone()?;
+    let line = Line::of(OwnedFd::from(copy), OwnedFd::from(stream));
+    let input = match (arguments.interactive, arguments.tty) {
+        (true, _) => Input::Ours,
+        (false, true) => Input::Endless,
+        (false, false) => Input::None,
+    };
+    let session = Session {
+        link: Channel::new(line, &order(arguments))?.after(&received),
+        machine: None,
+        deadline: None,
+        raw: arguments.tty && arguments.interactive && stdin_is_terminal(),
+        signals: Signals::block()?,
+        outputs: Outputs::default(),
+        input,
+        report: None,
+    };
+    Ok(match session.run()? {
+        Ending::Exited(status) => status,
+        Ending::Signaled(signal) | Ending::Killed(signal) => status::of_signal(signal),
+        Ending::Escaped => status::of_signal(2),
+        Ending::TimedOut | Ending::MachineEnded => {
+            // Standard error may be closed; the status still tells.
+            let _ = writeln!(io::stderr(), "biv: the domain ended before the command did");
+            status::GUEST_LOST
+        }
+    })
+}
+
+fn order(arguments: &Exec) -> Order {
+    let mut environment = vec![PATH.to_vec()];
+    if arguments.user.is_empty() {
+        environment.push(b"HOME=/root".to_vec());
+    }
+    if arguments.tty {
+        let kind = std::env::var_os("TERM").unwrap_or_else(|| OsString::from("linux"));
+        environment.push([b"TERM=", kind.as_bytes()].concat());
+    }
+    environment.extend(arguments.env.iter().map(|item| item.clone().into_vec()));
+    Order {
+        arguments: arguments.command.iter().map(|word| word.clone().into_vec()).collect(),
+        environment,
+        directory: arguments.workdir.clone().into_vec(),
+        user: arguments.user.clone().into_bytes(),
+        terminal: arguments.tty.then(terminal::size),
+    }
+}

@@ -1,0 +1,83 @@
+//! `biv logs`: read from the domain's files, whether it lives or not.
+
+use std::io::{self, Write};
+use std::os::fd::AsRawFd;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::inotify;
+
+use super::Error;
+use super::cli::Logs;
+use crate::domain::log::{Line, Reader, Stream, last_lines};
+use crate::domain::{Entry, Registry, files};
+
+/// How often it is looked whether the domain still lives.
+const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 300_000_000 };
+
+/// `biv logs`.
+pub fn logs(arguments: &Logs) -> Result<(), Error> {
+    let mut entry = Registry::open()?.find(&arguments.name)?;
+    let mut reader = match Reader::open(&entry.directory) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return Err(Error::NoLog(entry.name));
+        }
+        reader => reader?,
+    };
+    // What is watched from before the first look cannot be missed.
+    let watch = arguments.follow.then(|| watch(&entry)).transpose()?;
+    let mut printer = Printer { timestamps: arguments.timestamps, at_start: [true; 2] };
+    let lines = reader.read()?;
+    let shown = arguments.tail.map_or(&lines[..], |count| last_lines(&lines, count));
+    printer.print(shown)?;
+    if let Some(watch) = watch {
+        // What came before the end is read after it was seen.
+        while entry.alive {
+            let mut fds = [PollFd::new(&watch, PollFlags::IN)];
+            if !matches!(poll(&mut fds, Some(&LOOK)), Ok(0)) {
+                let _ = rustix::io::read(&watch, &mut [0; 4096]);
+            }
+            entry.read_again();
+            printer.print(&reader.read()?)?;
+        }
+    }
+    Ok(())
+}
+
+/// What becomes readable when the log changes.
+fn watch(entry: &Entry) -> io::Result<std::os::fd::OwnedFd> {
+    let watch = inotify::init(inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK)?;
+    for name in files::LOGS {
+        let path = format!("/proc/self/fd/{}/{name}", entry.directory.as_raw_fd());
+        inotify::add_watch(&watch, path, inotify::WatchFlags::MODIFY)?;
+    }
+    Ok(watch)
+}
+
+struct Printer {
+    timestamps: bool,
+    /// Whether what comes next is the beginning of a line, of each stream.
+    at_start: [bool; 2],
+}
+
+impl Printer {
+    fn print(&mut self, lines: &[Line]) -> io::Result<()> {
+        let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
+        for line in lines {
+            let (into, start) = match line.stream {
+                Stream::Stdout => (&mut stdout, &mut self.at_start[0]),
+                Stream::Stderr => (&mut stderr, &mut self.at_start[1]),
+            };
+            let bytes = line.bytes();
+            if self.timestamps && *start {
+                into.extend_from_slice(line.time.as_bytes());
+                into.push(b' ');
+            }
+            *start = bytes.ends_with(b"\n");
+            into.extend_from_slice(&bytes);
+        }
+        // In this order people see complaints after what led to them.
+        io::stdout().write_all(&stdout)?;
+        io::stdout().flush()?;
+        io::stderr().write_all(&stderr)
+    }
+}

@@ -1,0 +1,205 @@
+//! The verbs about domains that exist: each looks into the registry and asks the domain itself, if it
+//! lives.
+
+use std::collections::HashMap;
+use std::io::{self, Write};
+use std::time::{Duration, Instant};
+
+use rustix::process::{PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::domain::api::{self, Inspection};
+use crate::domain::client::{self, Client};
+use crate::domain::{Entry, Name, Registry, registry};
+use crate::session;
+
+pub mod cli;
+mod exec;
+mod logs;
+mod ps;
+mod stats;
+
+pub use exec::exec;
+pub use logs::logs;
+pub use ps::ps;
+pub use stats::stats;
+
+/// How long a machine may take to end that was told to, before its process is killed.
+const END_PATIENCE: Duration = Duration::from_secs(2);
+
+/// The number of SIGKILL, which is nothing that a command is sent.
+const KILL: u8 = 9;
+
+/// Why a verb did not do what it was to.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The registry.
+    #[error(transparent)]
+    Registry(#[from] registry::Error),
+    /// A domain.
+    #[error(transparent)]
+    Domain(#[from] client::Error),
+    /// Standard output, most likely.
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    /// A command in it.
+    #[error(transparent)]
+    Session(#[from] session::Error),
+    /// It does not even die.
+    #[error("the process of domain {0} cannot be ended")]
+    Undying(Name),
+    /// There is no log.
+    #[error(
+        "domain {0} has no log: it was not started with --detach, and its output went to where it \
+         was started"
+    )]
+    NoLog(Name),
+    /// Several of them.
+    #[error("{0}")]
+    Several(String),
+}
+
+/// `biv inspect`.
+pub fn inspect(arguments: &cli::Inspect) -> Result<(), Error> {
+    let registry = Registry::open()?;
+    let mut all = Vec::new();
+    for name in &arguments.names {
+        let entry = registry.find(name)?;
+        all.push(match ask(&entry) {
+            Some(inspection) => serde_json::to_value(inspection).map_err(io::Error::other)?,
+            None => {
+                let state = ps::state_of_ended(&entry);
+                serde_json::json!({ "record": entry.record, "state": state })
+            }
+        });
+    }
+    print_json(&Value::Array(all))
+}
+
+/// What a domain that lives says of itself.
+fn ask(entry: &Entry) -> Option<Inspection> {
+    Client::connect(entry).ok()?.get("/v1/domain").ok()
+}
+
+fn print_json(value: &impl Serialize) -> Result<(), Error> {
+    let mut text = serde_json::to_string_pretty(value).map_err(io::Error::other)?;
+    text.push('\n');
+    Ok(io::stdout().write_all(text.as_bytes())?)
+}
+
+/// Does it to all of them, and fails in the end if it did not go well with one.
+fn for_each(
+    names: &[String],
+    act: impl Fn(&Registry, &Entry) -> Result<(), Error>,
+) -> Result<(), Error> {
+    let registry = Registry::open()?;
+    let mut failures = Vec::new();
+    for name in names {
+        let done = registry.find(name).map_err(Error::from).and_then(|it| act(&registry, &it));
+        match done {
+            Err(Error::Io(error)) => return Err(error.into()),
+            Err(error) => failures.push(error),
+            Ok(()) => {}
+        }
+    }
+    match failures.len() {
+        0 => Ok(()),
+        1 => Err(failures.remove(0)),
+        _ => {
+            let lines: Vec<String> = failures.iter().map(ToString::to_string).collect();
+            Err(Error::Several(lines.join("\nbiv: ")))
+        }
+    }
+}
+
+/// `biv stop`: asks all of them before it waits for one.
+pub fn stop(arguments: &cli::Stop) -> Result<(), Error> {
+    let end_of_patience = Instant::now() + Duration::from_secs(arguments.time);
+    let ask =
+        |entry: &Entry| Client::connect(entry)?.post::<Inspection>("/v1/domain/stop", &Value::Null);
+    let registry = Registry::open()?;
+    let entries = arguments.names.iter().filter_map(|name| registry.find(name).ok());
+    let asked: HashMap<Name, bool> =
+        entries.map(|entry| (entry.name.clone(), ask(&entry).is_ok())).collect();
+    for_each(&arguments.names, |_, entry| {
+        let was_asked = asked.get(&entry.name) == Some(&true);
+        let left = end_of_patience.saturating_duration_since(Instant::now());
+        if was_asked && entry.wait_for(left) {
+            return Ok(());
+        }
+        // One that does not answer is not asked for long.
+        end(entry)
+    })
+}
+
+/// `biv kill`.
+pub fn kill(arguments: &cli::Kill) -> Result<(), Error> {
+    for_each(&arguments.names, |_, entry| {
+        if arguments.signal == KILL {
+            return end(entry);
+        }
+        let kill = api::Kill { signal: Some(arguments.signal) };
+        Client::connect(entry)?.post::<Inspection>("/v1/domain/kill", &kill)?;
+        Ok(())
+    })
+}
+
+/// Ends a machine, and its process if that does not end with it.
+fn end(entry: &Entry) -> Result<(), Error> {
+    let client = Client::connect(entry)?;
+    let process = client.process();
+    let told = client.post::<Inspection>("/v1/domain/kill", &api::Kill::default());
+    if told.is_ok() && entry.wait_for(END_PATIENCE) {
+        return Ok(());
+    }
+    // As long as the lock is held, the number is that of the process that listens.
+    if let Some(process) = process
+        && let Ok(process) = pidfd_open(process, PidfdFlags::empty())
+        && !entry.wait_for(Duration::ZERO)
+    {
+        let _ = pidfd_send_signal(process, Signal::KILL);
+    }
+    if entry.wait_for(END_PATIENCE) { Ok(()) } else { Err(Error::Undying(entry.name.clone())) }
+}
+
+/// `biv pause`.
+pub fn pause(arguments: &cli::Pause) -> Result<(), Error> {
+    for_each(&arguments.names, |_, entry| post(entry, "/v1/domain/pause"))
+}
+
+/// `biv resume`.
+pub fn resume(arguments: &cli::Resume) -> Result<(), Error> {
+    for_each(&arguments.names, |_, entry| post(entry, "/v1/domain/resume"))
+}
+
+fn post(entry: &Entry, path: &str) -> Result<(), Error> {
+    Client::connect(entry)?.post::<Inspection>(path, &Value::Null)?;
+    Ok(())
+}
+
+/// `biv wait`.
+pub fn wait(arguments: &cli::Wait) -> Result<(), Error> {
+    for_each(&arguments.names, |registry, entry| {
+        entry.wait()?;
+        let ended = registry.find(entry.name.as_str()).ok().and_then(|entry| entry.record);
+        let status = ended.and_then(|record| record.ending).map(|ending| ending.status);
+        // One that was killed could not say so.
+        let status = status.unwrap_or(crate::status::of_signal(KILL));
+        Ok(io::stdout().write_all(format!("{status}\n").as_bytes())?)
+    })
+}
+
+/// `biv rm`.
+pub fn rm(arguments: &cli::Rm) -> Result<(), Error> {
+    for_each(&arguments.names, |registry, entry| {
+        if entry.alive && arguments.force {
+            end(entry)?;
+        }
+        match registry.remove(&entry.name) {
+            // It was not to be kept, and somebody else has swept.
+            Err(registry::Error::Unknown(_)) if entry.alive => Ok(()),
+            other => Ok(other?),
+        }
+    })
+}

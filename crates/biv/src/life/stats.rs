@@ -1,0 +1,167 @@
+//! `biv stats`: what domains use, by their own account and by the host's.
+
+use std::collections::BTreeMap;
+use std::io::{self, IsTerminal, Write};
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+
+use super::cli::Stats;
+use super::{Error, print_json};
+use crate::cli::Format;
+use crate::domain::api::Statistics;
+use crate::domain::client::Client;
+use crate::domain::{Entry, Registry};
+use processes::Group;
+
+mod processes;
+
+/// How often it is shown.
+const PERIOD: Duration = Duration::from_secs(1);
+
+/// How long is looked if it is shown once.
+const ONCE_PERIOD: Duration = Duration::from_millis(300);
+
+/// One domain at one time.
+struct Sample {
+    at: Instant,
+    group: Group,
+    statistics: Statistics,
+}
+
+impl Sample {
+    fn take(entry: &Entry) -> Option<Sample> {
+        let client = Client::connect(entry).ok()?;
+        let process = client.process()?;
+        let statistics = client.get("/v1/domain/statistics").ok()?;
+        let group = Group::of(process.as_raw_pid());
+        Some(Sample { at: Instant::now(), group, statistics })
+    }
+}
+
+/// What is shown of a domain.
+#[derive(Debug, Serialize)]
+struct Row {
+    name: String,
+    /// Percent of one core.
+    cpu: f64,
+    /// Processes, helpers included.
+    processes: usize,
+    /// Bytes of the host's memory: what is shared counts in parts.
+    memory_host: u64,
+    /// Bytes that the guest has touched.
+    memory_used: u64,
+    memory: u64,
+    exits_per_second: u64,
+    /// From and to disks.
+    read_bytes: u64,
+    written_bytes: u64,
+    statistics: Statistics,
+}
+
+/// `biv stats`.
+pub fn stats(arguments: &Stats) -> Result<(), Error> {
+    let registry = Registry::open()?;
+    let mut before = samples(&registry, arguments)?;
+    let once = arguments.once || arguments.format == Format::Json;
+    let live = !once && io::stdout().is_terminal();
+    loop {
+        std::thread::sleep(if once { ONCE_PERIOD } else { PERIOD });
+        let now = samples(&registry, arguments)?;
+        let rows: Vec<Row> = now
+            .iter()
+            .filter_map(|(name, sample)| Some(row(name, before.get(name)?, sample)))
+            .collect();
+        if arguments.format == Format::Json {
+            return print_json(&rows);
+        }
+        // To the upper left, and clear what is below.
+        let begin = if live { "\x1b[H\x1b[J" } else { "" };
+        io::stdout().write_all(format!("{begin}{}", table(&rows)).as_bytes())?;
+        io::stdout().flush()?;
+        if once {
+            return Ok(());
+        }
+        before = now;
+    }
+}
+
+fn samples(registry: &Registry, arguments: &Stats) -> Result<BTreeMap<String, Sample>, Error> {
+    let entries = if arguments.names.is_empty() {
+        registry.list()?
+    } else {
+        arguments.names.iter().map(|name| registry.find(name)).collect::<Result<_, _>>()?
+    };
+    let alive = entries.iter().filter(|entry| entry.alive);
+    Ok(alive.filter_map(|entry| Some((entry.name.to_string(), Sample::take(entry)?))).collect())
+}
+
+fn row(name: &str, before: &Sample, now: &Sample) -> Row {
+    let seconds = (now.at - before.at).as_secs_f64().max(0.001);
+    let computed = now.group.computed.saturating_sub(before.group.computed);
+    let exits = |sample: &Sample| -> u64 {
+        sample.statistics.processors.iter().map(|processor| processor.exits).sum()
+    };
+    let exits = exits(now).saturating_sub(exits(before));
+    Row {
+        name: name.to_owned(),
+        cpu: (computed.as_secs_f64() / seconds * 1000.0).round() / 10.0,
+        processes: now.group.processes,
+        memory_host: now.group.memory,
+        memory_used: now.statistics.memory_used,
+        memory: now.statistics.memory,
+        exits_per_second: (exits as f64 / seconds) as u64,
+        read_bytes: now.group.read,
+        written_bytes: now.group.written,
+        statistics: now.statistics.clone(),
+    }
+}
+
+fn table(rows: &[Row]) -> String {
+    let wide = rows.iter().map(|row| row.name.len()).max().unwrap_or(0).max(4);
+    let mut text = format!(
+        "{:<wide$} {:>7} {:>6} {:>9} {:>15} {:>9} {:>9} {:>9}\n",
+        "NAME", "CPU", "PROCS", "HOST MEM", "GUEST MEM", "EXITS/S", "READ", "WRITTEN"
+    );
+    for row in rows {
+        let guest = format!("{} / {}", size(row.memory_used), size(row.memory));
+        text.push_str(&format!(
+            "{:<wide$} {:>6.1}% {:>6} {:>9} {:>15} {:>9} {:>9} {:>9}\n",
+            row.name,
+            row.cpu,
+            row.processes,
+            size(row.memory_host),
+            guest,
+            row.exits_per_second,
+            size(row.read_bytes),
+            size(row.written_bytes)
+        ));
+    }
+    text
+}
+
+/// Bytes as people read them.
+fn size(bytes: u64) -> String {
+    let mebibytes = bytes as f64 / f64::from(1 << 20);
+    match bytes >> 20 {
+        0 => format!("{}K", bytes >> 10),
+        1..=9 => format!("{mebibytes:.1}M"),
+        10..=10_239 => format!("{}M", bytes >> 20),
+        _ => format!("{:.1}G", mebibytes / 1024.0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_short() {
+        let check = |bytes, expected: &str| assert_eq!(size(bytes), expected);
+        check(0, "0K");
+        check((1 << 20) - 1, "1023K");
+        check(3 << 19, "1.5M");
+        check(1 << 30, "1024M");
+        check(12 << 30, "12.0G");
+    }
+}

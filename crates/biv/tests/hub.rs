@@ -1,0 +1,267 @@
+//! The hub between several who have commands run and a guest: honest ones, slow ones, broken ones.
+
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+
+use biv::domain::hub::{Hub, Place, Trouble};
+use biv::session::Line;
+use protocol::{
+    Decoder, Encoder, FIRST, Frame, LINE, SESSIONS_MAX, WINDOW_OF_LINE_BYTES,
+    WINDOW_TO_GUEST_BYTES, hello,
+};
+
+/// One end of something that speaks frames.
+struct End {
+    stream: UnixStream,
+    encoder: Encoder,
+    decoder: Decoder,
+}
+
+impl End {
+    fn pair(decoder: Decoder) -> (Line, End) {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        ours.set_nonblocking(true).unwrap();
+        let copy = theirs.try_clone().unwrap();
+        let line = Line::of(copy.into(), theirs.into());
+        (line, End { stream: ours, encoder: Encoder::default(), decoder })
+    }
+
+    fn say(&mut self, session: u16, frame: &Frame) {
+        let mut bytes = Vec::new();
+        self.encoder.put_to(session, frame, &mut bytes);
+        self.stream.write_all(&bytes).unwrap();
+    }
+
+    /// What it has heard, and whether the other side has hung up.
+    fn heard(&mut self) -> (Vec<(u16, Frame)>, bool) {
+        let mut bytes = vec![0; 1 << 20];
+        let mut is_over = false;
+        while let Ok(count) = self.stream.read(&mut bytes) {
+            self.decoder.feed(&bytes[..count]);
+            is_over = count == 0;
+            if is_over {
+                break;
+            }
+        }
+        (std::iter::from_fn(|| self.decoder.next_of_any().unwrap()).collect(), is_over)
+    }
+}
+
+/// A hub with a guest and some ports.
+struct Bench {
+    hub: Hub,
+    guest: End,
+    trouble: Trouble,
+}
+
+impl Bench {
+    fn new() -> Bench {
+        let (line, guest) = End::pair(Decoder::new());
+        let trouble = Trouble::default();
+        Bench { hub: Hub::new(line, trouble.clone()).unwrap(), guest, trouble }
+    }
+
+    /// A guest that has greeted, and the first port, whose command runs.
+    fn running() -> (Bench, End) {
+        let mut bench = Bench::new();
+        let mut first = bench.port();
+        let mut greeting = Vec::new();
+        hello(&mut bench.guest.encoder, &mut greeting);
+        bench.guest.stream.write_all(&greeting).unwrap();
+        bench.turn();
+        bench.order(&mut first);
+        assert_eq!(bench.guest.heard().0.len(), 2, "an order and a start");
+        bench.guest.say(FIRST, &Frame::Started);
+        bench.turn();
+        assert!(matches!(first.heard().0[..], [(LINE, Frame::Hello { .. }), (1, Frame::Started)]));
+        (bench, first)
+    }
+
+    fn port(&mut self) -> End {
+        let (line, end) = End::pair(Decoder::after_greeting());
+        self.hub.connect(line, &[], &[]).expect("there is room");
+        end
+    }
+
+    fn order(&mut self, port: &mut End) {
+        port.say(FIRST, &Frame::Order(b"order".to_vec()));
+        port.say(FIRST, &Frame::Start);
+        self.turn();
+    }
+
+    /// Lets the hub do what it can.
+    fn turn(&mut self) {
+        for _ in 0..32 {
+            let mut places: Vec<Place> =
+                self.hub.watched().into_iter().map(|(place, ..)| place).collect();
+            places.dedup();
+            self.hub.carry(&places);
+        }
+    }
+}
+
+#[test]
+fn sessions_are_kept_apart() {
+    let (mut bench, mut first) = Bench::running();
+    let mut ports: Vec<End> = (0..3).map(|_| bench.port()).collect();
+    for port in &mut ports {
+        bench.order(port);
+    }
+    let heard = bench.guest.heard().0;
+    let sessions: Vec<u16> = heard.iter().map(|(session, _)| *session).collect();
+    assert_eq!(sessions, [2, 2, 3, 3, 4, 4]);
+    bench.guest.say(3, &Frame::Stdout(b"for the second".to_vec()));
+    bench.guest.say(4, &Frame::Exited(7));
+    bench.turn();
+    let frames = |port: &mut End| -> Vec<Frame> {
+        port.heard().0.into_iter().map(|(_, frame)| frame).collect()
+    };
+    assert_eq!(frames(&mut ports[0]).len(), 1, "only the greeting");
+    assert_eq!(frames(&mut ports[1])[1..], [Frame::Stdout(b"for the second".to_vec())]);
+    let (last, is_over) = ports[2].heard();
+    assert_eq!(last.last(), Some(&(1, Frame::Exited(7))));
+    assert!(is_over, "the connection ends with the command");
+    assert_eq!(first.heard().0, []);
+    // The number is free again.
+    let mut next = bench.port();
+    bench.order(&mut next);
+    assert_eq!(bench.guest.heard().0[0].0, 4);
+}
+
+#[test]
+fn what_is_said_before_the_guest_is_up_waits() {
+    let mut bench = Bench::new();
+    let mut first = bench.port();
+    bench.order(&mut first);
+    assert_eq!(bench.guest.heard().0, []);
+    assert!(!bench.hub.is_up() && !bench.hub.has_started());
+}
+
+#[test]
+fn nobody_says_more_than_the_guests_line_takes() {
+    let (mut bench, _first) = Bench::running();
+    let mut ports: Vec<End> = (0..8).map(|_| bench.port()).collect();
+    for port in &mut ports {
+        bench.order(port);
+        for _ in 0..3 {
+            port.say(FIRST, &Frame::Stdin(vec![0; 4096]));
+        }
+    }
+    bench.turn();
+    let mut sent: BTreeMap<u16, usize> = BTreeMap::new();
+    let mut rounds = 0;
+    loop {
+        let heard = bench.guest.heard().0;
+        let bytes: u32 = heard.iter().map(|(_, frame)| frame.wire_bytes()).sum();
+        assert!(bytes <= WINDOW_OF_LINE_BYTES, "{bytes} at once");
+        if bytes == 0 {
+            break;
+        }
+        for (session, frame) in heard {
+            if let Frame::Stdin(data) = frame {
+                *sent.entry(session).or_default() += data.len();
+            }
+        }
+        bench.guest.say(LINE, &Frame::Credit(bytes));
+        bench.turn();
+        rounds += 1;
+        assert!(rounds < 100, "it never ends");
+    }
+    assert!(rounds > 1, "all of it went at once");
+    assert_eq!(sent.len(), 8);
+    assert!(sent.values().all(|&bytes| bytes == 3 * 4096), "{sent:?}");
+}
+
+#[test]
+fn a_port_that_breaks_the_rules_ends_alone() {
+    let check = |what: &str, act: &dyn Fn(&mut End)| {
+        let (mut bench, mut first) = Bench::running();
+        let mut port = bench.port();
+        bench.order(&mut port);
+        bench.guest.heard();
+        act(&mut port);
+        bench.turn();
+        // Whatever it has sent of use before, the guest hears that it is over.
+        for _ in 0..4 {
+            bench.guest.say(LINE, &Frame::Credit(WINDOW_OF_LINE_BYTES));
+            bench.turn();
+        }
+        let heard = bench.guest.heard().0;
+        assert_eq!(heard.last(), Some(&(2, Frame::Close)), "{what}");
+        bench.guest.say(FIRST, &Frame::Stdout(b"still here".to_vec()));
+        bench.turn();
+        assert_eq!(first.heard(), (vec![(1, Frame::Stdout(b"still here".to_vec()))], false));
+        // What its command still says is nobody's.
+        bench.guest.say(2, &Frame::Stdout(b"late".to_vec()));
+        bench.guest.say(2, &Frame::Signaled(1));
+        bench.turn();
+        assert_eq!(bench.hub.running(), 1, "{what}");
+        assert_eq!(bench.trouble.get(), None, "{what}");
+    };
+    check("hangs up", &|port| port.stream.shutdown(std::net::Shutdown::Both).unwrap());
+    check("speaks as a guest", &|port| port.say(FIRST, &Frame::Exited(0)));
+    check("orders the line about", &|port| port.say(LINE, &Frame::Terminate));
+    check("talks nonsense", &|port| port.stream.write_all(b"nonsense, and more").unwrap());
+    check("does not keep to its window", &|port| {
+        for _ in 0..=WINDOW_TO_GUEST_BYTES / 4096 {
+            port.say(FIRST, &Frame::Stdin(vec![0; 4096]));
+        }
+    });
+}
+
+#[test]
+fn a_guest_that_breaks_the_rules_ends_all() {
+    let check = |what: &str, act: &dyn Fn(&mut Bench)| {
+        let (mut bench, mut first) = Bench::running();
+        act(&mut bench);
+        bench.turn();
+        assert!(bench.trouble.get().is_some(), "{what} was accepted");
+        let mut hears_the_end = |bench: &mut Bench| {
+            let is_over = first.heard().1;
+            bench.turn();
+            is_over
+        };
+        assert!((0..20).any(|_| hears_the_end(&mut bench)), "{what}");
+        assert!(bench.hub.connect(End::pair(Decoder::new()).0, &[], &[]).is_err());
+    };
+    check("a session that nobody has", &|bench| bench.guest.say(9, &Frame::Stdout(Vec::new())));
+    check("a frame of a host", &|bench| bench.guest.say(FIRST, &Frame::Start));
+    check("nonsense", &|bench| bench.guest.stream.write_all(&[0x55; 64]).unwrap());
+    check("another greeting", &|bench| bench.guest.say(LINE, &Frame::Hello { version: 2 }));
+    check("more than a window", &|bench| {
+        // What the connection itself holds comes on top.
+        for _ in 0..200 {
+            let mut bytes = Vec::new();
+            bench.guest.encoder.put(&Frame::Stdout(vec![0; 4000]), &mut bytes);
+            // It may have been hung up on.
+            let _ = bench.guest.stream.write_all(&bytes);
+            bench.turn();
+        }
+    });
+}
+
+#[test]
+fn there_is_an_end_of_sessions() {
+    let (mut bench, _first) = Bench::running();
+    let ports: Vec<End> = (1..SESSIONS_MAX).map(|_| bench.port()).collect();
+    assert!(!bench.hub.has_room());
+    assert!(bench.hub.connect(End::pair(Decoder::new()).0, &[], &[]).is_err());
+    drop(ports);
+    bench.turn();
+    assert!(bench.hub.has_room(), "who never ordered anything leaves nothing behind");
+}
+
+#[test]
+fn a_guest_that_ends_gives_everybody_what_it_has_said() {
+    let (mut bench, mut first) = Bench::running();
+    bench.guest.say(FIRST, &Frame::Stdout(vec![b'x'; 4096]));
+    bench.guest.say(FIRST, &Frame::Exited(0));
+    let (line, other) = End::pair(Decoder::new());
+    drop((line, std::mem::replace(&mut bench.guest, other)));
+    bench.turn();
+    let (frames, is_over) = first.heard();
+    assert_eq!(frames.len(), 2);
+    assert!(is_over);
+    assert_eq!(bench.trouble.get(), None);
+}
