@@ -116,6 +116,7 @@ pub(super) const ALLOWED: &[(c_long, Condition)] = &[
     (libc::SYS_fstat, Any),
     (libc::SYS_fsync, Any),
     (libc::SYS_fdatasync, Any),
+    (libc::SYS_fadvise64, Any),
     (libc::SYS_poll, Any),
     (libc::SYS_ppoll, Any),
     (libc::SYS_epoll_wait, Any),

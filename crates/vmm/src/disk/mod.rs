@@ -44,6 +44,11 @@ pub trait Image: Send + Sync {
         0
     }
 
+    /// Whether the host begins to read what [`Self::read_at_hand`] did not find.
+    fn starts_reading(&self) -> bool {
+        false
+    }
+
     /// Write guest memory from `at` on.
     ///
     /// # Errors

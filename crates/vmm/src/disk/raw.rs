@@ -10,7 +10,7 @@ use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 
-use rustix::fs::FallocateFlags;
+use rustix::fs::{Advice, FallocateFlags};
 use rustix::io::Errno;
 use vm_memory::{Bytes, GuestAddress};
 
@@ -21,6 +21,9 @@ pub const QCOW2_MAGIC: [u8; 4] = *b"QFI\xfb";
 
 /// Zeroes are written in pieces of so many bytes.
 static ZEROES: [u8; 64 << 10] = [0; 64 << 10];
+
+/// What the host reads ahead by itself, mostly (`read_ahead_kb`).
+const LARGE_BYTES: u64 = 128 << 10;
 
 /// See above.
 pub struct Raw {
@@ -94,7 +97,18 @@ impl Image for Raw {
             all = done as usize + moved;
             Ok(moved)
         });
+        // The host begins with its usual window; the rest of a large one is to be under way, too.
+        let (rest, start) = ((into.bytes() - all) as u64, at + all as u64);
+        if let Some(rest) = std::num::NonZeroU64::new(rest).filter(|rest| rest.get() >= LARGE_BYTES)
+        {
+            let _ = rustix::fs::fadvise(&self.file, start, Some(rest), Advice::WillNeed);
+        }
         all
+    }
+
+    /// `RWF_NOWAIT` reads ahead since Linux 5.10.
+    fn starts_reading(&self) -> bool {
+        true
     }
 
     fn write(&self, at: u64, from: &Buffers<'_>) -> io::Result<()> {

@@ -6,8 +6,10 @@
 //!    request alone costs one wake-up, like a thread that does nothing else.
 //! 2. *Somebody listens.* Before a thread does what may take long, it sees to it that another waits for
 //!    the doorbell; threads are started as they are needed, up to [`MAX_THREADS`].
-//! 3. *What is in the host's page cache takes no thread*: it is read while the queue is served. Writing
-//!    to that cache takes little time, and is no reason to wake anybody.
+//! 3. *What is in the host's page cache takes no thread*: it is read while the queue is served. What is
+//!    not has the host begin to read it, all that is in the queue at once; so that one thread which waits
+//!    for one after the other has them as soon as several would, for fewer wake-ups. Writing to the page
+//!    cache takes little time, and is no reason to wake anybody either.
 //!
 //! Lock order: the device (whoever serves it), then what is here, one at a time.
 
@@ -27,8 +29,8 @@ use crate::device_memory::DeviceMemory;
 /// Threads of one disk.
 const MAX_THREADS: usize = 8;
 
-/// Writes that are done one after the other before the guest is told.
-const MAX_WRITES: usize = 16;
+/// Quick jobs that one thread does one after the other before the guest is told.
+const MAX_QUICK_JOBS: usize = 16;
 
 /// How often the user hears of failures.
 const COMPLAINT_INTERVAL: Duration = Duration::from_secs(5);
@@ -87,8 +89,8 @@ impl Workplace {
                 Next::Serve(queues) => device.serve(queues),
                 Next::CarryOut(number, job) => {
                     self.carry_out(number, &job);
-                    for _ in 1..MAX_WRITES {
-                        let Some((number, job)) = self.next_write() else { break };
+                    for _ in 1..MAX_QUICK_JOBS {
+                        let Some((number, job)) = self.next_quick() else { break };
                         self.carry_out(number, &job);
                     }
                     // We look at it next.
@@ -111,9 +113,7 @@ impl Workplace {
                 return Next::Serve(queues);
             }
             if let Some((number, job)) = orders.jobs.pop_front() {
-                if !is_quick(&job) {
-                    self.call_another(&mut orders, device);
-                }
+                self.call_another(&mut orders, device, !self.is_quick(&job));
                 return Next::CarryOut(number, job);
             }
             self.waiting.fetch_add(1, Ordering::SeqCst);
@@ -125,19 +125,28 @@ impl Workplace {
         }
     }
 
-    fn next_write(&self) -> Option<(usize, Job)> {
+    /// Whether it is a matter of copying to the page cache, or waits for what is on its way.
+    fn is_quick(&self, job: &Job) -> bool {
+        match job {
+            Job::Write { .. } => true,
+            Job::Read { .. } => self.disk.image.starts_reading(),
+            Job::Flush | Job::Zero { .. } => false,
+        }
+    }
+
+    fn next_quick(&self) -> Option<(usize, Job)> {
         let mut orders = lock(&self.orders);
-        let is_quick = orders.jobs.front().is_some_and(|(_, job)| is_quick(job));
+        let is_quick = orders.jobs.front().is_some_and(|(_, job)| self.is_quick(job));
         if is_quick { orders.jobs.pop_front() } else { None }
     }
 
-    /// See that somebody listens, and that what is left is begun.
-    fn call_another(self: &Arc<Self>, orders: &mut Orders, device: &Arc<Shared>) {
+    /// See that somebody listens, and, if we will be `long`, that what is left is begun.
+    fn call_another(self: &Arc<Self>, orders: &mut Orders, device: &Arc<Shared>, long: bool) {
         if self.waiting.load(Ordering::SeqCst) > 0 {
-            if !orders.jobs.is_empty() {
+            if long && !orders.jobs.is_empty() {
                 self.called.notify_one();
             }
-        } else if orders.threads.len() < MAX_THREADS {
+        } else if orders.threads.len() < if long { MAX_THREADS } else { 2 } {
             // Where the host has no thread for us, those that there are do the work.
             let _ = self.start_thread(orders, device);
         }
@@ -212,11 +221,6 @@ impl Workplace {
             Failed
         })
     }
-}
-
-/// Whether it is a matter of copying to the page cache.
-fn is_quick(job: &Job) -> bool {
-    matches!(job, Job::Write { .. })
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
