@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+mod postgresql;
 mod qcow2;
 
 use std::fs::{self, File};
@@ -190,6 +191,32 @@ fn what_was_committed_survives_a_killed_machine() {
         let image = Image::new(&format!("killed-qcow2-{round}"), 0);
         fs::write(&image.0, qcow2::empty(200 * MIB, None)).expect("it can be written");
         check_killed_disk(&image, 40 * round);
+    }
+}
+
+/// With `BIVOUAC_FIO=SECONDS` only: it takes Debian's `fio` on the host, whose files the guest sees.
+#[test]
+fn fio_reads_what_it_has_written() {
+    let Ok(seconds) = std::env::var("BIVOUAC_FIO") else { return };
+    let raw = Image::new("fio", 256 * MIB);
+    let qcow2 = Image::new("fio-qcow2", 0);
+    fs::write(&qcow2.0, qcow2::empty(256 * MIB, None)).expect("it can be written");
+    for (disk, how) in [
+        (raw.with(""), "randwrite"),
+        (raw.with(",snapshot"), "randrw"),
+        (qcow2.with(""), "randwrite"),
+        (qcow2.with(""), "randrw"),
+        (raw.with(""), "write"),
+    ] {
+        let fio = format!(
+            "fio --name=verify --filename=/dev/vda --direct=1 --ioengine=libaio --iodepth=32 \
+             --rw={how} --bsrange=512-256k --size=256M --verify=crc32c --verify_fatal=1 \
+             --verify_backlog=500 --trim_percentage=5 --runtime={seconds} --time_based"
+        );
+        let mut biv = MODE.run(&["--disk", &disk, "--", "sh", "-c", &fio]);
+        let output = biv.stdin(Stdio::null()).output().expect("biv can be started");
+        let said = format!("{}{}", text(&output.stdout), text(&output.stderr));
+        assert!(output.status.success() && said.contains("err= 0"), "{disk}, {how}: {said}");
     }
 }
 
