@@ -210,7 +210,7 @@ fn fio_reads_what_it_has_written() {
     ] {
         let fio = format!(
             "fio --name=verify --filename=/dev/vda --direct=1 --ioengine=libaio --iodepth=32 \
-             --rw={how} --bsrange=512-256k --size=256M --verify=crc32c --verify_fatal=1 \
+             --rw={how} --bsrange=512-256k --size=256M --verify=crc32c --verify_fatal=1 --verify_state_save=0 \
              --verify_backlog=500 --trim_percentage=5 --runtime={seconds} --time_based"
         );
         let mut biv = MODE.run(&["--disk", &disk, "--", "sh", "-c", &fio]);
