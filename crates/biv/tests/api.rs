@@ -1,7 +1,7 @@
 //! The API's answers against its own OpenAPI document, and requests that make no sense.
 
 use biv::domain::api::{self, Answer, Domain, Inspection, Processor, Refusal, State, Statistics};
-use biv::domain::http::{CONSOLE, FRAMES, Request, Response};
+use biv::domain::http::{self, CONSOLE, FRAMES, Request, Response};
 use biv::domain::record::{Ended, Record, VERSION};
 use serde_json::{Value, json};
 
@@ -242,6 +242,67 @@ fn what_makes_no_sense_is_refused_and_not_done() {
     check("POST", "/v1/domain/kill", &"[".repeat(100_000), 400);
     check("POST", "/v1/domain/exec", "", 426);
     assert!(domain.killed.is_none(), "{:?}", domain.killed);
+}
+
+/// A generator for hostile bytes (xorshift64*), so that a failure can be repeated.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, end: usize) -> usize {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) as usize % end
+    }
+}
+
+#[test]
+fn hostile_requests_are_answered_or_refused() {
+    const PARTS: [&[u8]; 14] = [
+        b"GET ",
+        b"POST ",
+        b"/v1/domain",
+        b"/kill",
+        b"/exec",
+        b" HTTP/1.1\r\n",
+        b"Content-Length: 12\r\n",
+        b"Upgrade: bivouac-frames\r\n",
+        b"Transfer-Encoding: chunked\r\n",
+        b"\r\n",
+        b"{\"signal\":15}",
+        b"\xff\x00",
+        b": ",
+        b"\n",
+    ];
+    let (mut random, mut domain, mut answered) = (Random(0x1bad_b002), Fake::default(), 0);
+    for _ in 0..50_000 {
+        let mut bytes: Vec<u8> = match random.below(2) {
+            0 => b"POST /v1/domain/kill HTTP/1.1\r\nContent-Length: 13\r\n\r\n{\"signal\":15}"
+                .to_vec(),
+            _ => (0..random.below(12))
+                .flat_map(|_| PARTS[random.below(PARTS.len())])
+                .copied()
+                .collect(),
+        };
+        for _ in 0..random.below(4) {
+            if !bytes.is_empty() {
+                let at = random.below(bytes.len());
+                bytes[at] = random.below(256) as u8;
+            }
+        }
+        match http::parse(&bytes) {
+            Ok(Some((request, length))) => {
+                assert!(length <= bytes.len());
+                if let Answer::Response(response) = api::answer(&request, &mut domain) {
+                    assert!((200..=503).contains(&response.status));
+                    answered += 1;
+                }
+            }
+            Ok(None) => {}
+            Err(error) => assert!((400..500).contains(&error.status())),
+        }
+    }
+    assert!(answered > 5_000, "only {answered} were requests");
 }
 
 #[test]

@@ -135,6 +135,23 @@ fn the_version_is_even_and_changes() {
 }
 
 #[test]
+fn a_guest_that_was_stopped_is_told_so_once() {
+    const FLAGS: u64 = 29;
+    let bench = Bench::new(2);
+    for processor in 0..2 {
+        let at = 0x1000 + 0x100 * processor as u64;
+        bench.write(processor, msr::SYSTEM_TIME, at | 1).unwrap();
+        let (version, flags): (u32, u8) = (bench.read(at), bench.read(at + FLAGS));
+        assert_eq!(flags, 1);
+        bench.platform.socket(processor).has_been_stopped();
+        assert_eq!(bench.read::<u8>(at + FLAGS), 3);
+        assert_eq!(bench.read::<u32>(at), version + 2);
+    }
+    // A processor whose clock is off has nothing to be told.
+    Bench::new(1).platform.socket(0).has_been_stopped();
+}
+
+#[test]
 fn the_wall_clock_is_that_of_time_zero() {
     let bench = Bench::new(1);
     bench.clock.advance(Nanoseconds(500_000_000));

@@ -155,6 +155,35 @@ fn somebody_outside_may_end_it_too_and_for_good() {
 }
 
 #[test]
+fn all_stand_still_and_go_on_or_end() {
+    for goes_on in [true, false] {
+        let mut first = bootstrap();
+        first.extend(start_others());
+        first.extend((0..100_000).map(|_| Step::Compute));
+        let sleepers = others(3, || vec![Step::HaltUntilInterrupt]);
+        let mut bench = build(std::iter::once(first.into()).chain(sleepers).collect(), None);
+        let control = bench.runner.control();
+        let other = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(20));
+            let stood_still = control.pause(PATIENCE) && control.is_paused();
+            let before = control.published();
+            std::thread::sleep(Duration::from_millis(20));
+            let did_nothing = control.published() == before;
+            if goes_on {
+                control.resume();
+                // Twice is as good as once.
+                control.resume();
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            control.stop();
+            stood_still && did_nothing
+        });
+        assert_eq!(bench.runner.run().unwrap(), Outcome::Stopped);
+        assert!(other.join().unwrap(), "they did not stand still");
+    }
+}
+
+#[test]
 fn a_processor_that_fails_ends_the_machine_with_its_error() {
     for (end, expected) in [(Step::Fail, "patience"), (Step::Panic, "processor 2 panicked")] {
         let mut first = bootstrap();
