@@ -15,7 +15,7 @@ use whole_machine::{bivouac, in_each_mode};
 
 /// The default guest's shell, ready for a command.
 fn shell(mode: Mode) -> AtTerminal {
-    let at = AtTerminal::start(&mut mode.run(&[]));
+    let at = AtTerminal::start(&mut mode.run(&["--busybox"]));
     at.expect("bivouac:");
     assert!(at.is_raw());
     at
@@ -71,7 +71,7 @@ fn signals_leave_the_terminal_as_it_was(mode: Mode) {
 /// While the kernel starts there is no shell yet, but the terminal is the guest's already.
 fn signals_during_the_boot_leave_the_terminal_as_it_was(mode: Mode) {
     for milliseconds in [0, 50, 400] {
-        let at = AtTerminal::start(&mut mode.run(&[]));
+        let at = AtTerminal::start(&mut mode.run(&["--busybox"]));
         at.wait_for("raw terminal", || at.is_raw());
         std::thread::sleep(Duration::from_millis(milliseconds));
         at.signal(Signal::TERM);
