@@ -9,6 +9,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use crate::domain::Name;
 use crate::life::cli as life;
 use crate::network::{Net, Published};
+use crate::provision::kernels::Flavour;
 use crate::run::directories::Volume;
 use crate::run::disk;
 use crate::{inspect, size, status};
@@ -52,6 +53,10 @@ pub enum Verb {
     Wait(life::Wait),
     /// Remove what is kept of domains that have ended
     Rm(life::Rm),
+    /// List, fetch and remove Debian's kernels, for `biv run --kernel VERSION`
+    Kernel(Kernel),
+    /// List, make and remove root file systems, for `biv run --image NAME`
+    Image(Image),
     /// Say what this host offers and what Bivouac uses of it
     Doctor(Doctor),
     /// Find faults of Bivouac itself
@@ -261,6 +266,88 @@ impl From<UserExec> for vmm::UserExecution {
             UserExec::Auto => Self::Auto,
         }
     }
+}
+
+/// List, fetch and remove Debian's kernels.
+///
+/// They are kept in $XDG_CACHE_HOME/bivouac, beside the default one, with the drivers of the machine's
+/// devices. The host's apt fetches them, and checks them against Debian's signatures.
+#[derive(Debug, Args)]
+pub struct Kernel {
+    /// What
+    #[command(subcommand)]
+    pub action: KernelAction,
+}
+
+/// What is done with kernels.
+#[derive(Debug, Subcommand)]
+pub enum KernelAction {
+    /// List the kernels that are there
+    Ls {
+        /// How to print it
+        #[arg(long, value_enum, default_value_t = Format::Text)]
+        format: Format,
+    },
+    /// Fetch a kernel
+    Pull {
+        /// Its version, such as 6.12 [default: the newest of the suite]
+        version: Option<String>,
+
+        /// Debian's suite, such as trixie [default: that of apt's sources, then its backports]
+        #[arg(long, value_name = "NAME")]
+        suite: Option<String>,
+
+        /// For what it is built
+        #[arg(long, value_enum, default_value_t)]
+        flavour: Flavour,
+    },
+    /// Remove kernels
+    Rm {
+        /// Their versions, or how these begin
+        #[arg(required = true)]
+        version: Vec<String>,
+    },
+}
+
+/// List, make and remove root file systems of Debian's.
+///
+/// They are made by mmdebstrap, without privileges where the host allows that, and kept in
+/// $XDG_CACHE_HOME/bivouac. Machines share them; what one writes stays in its memory.
+#[derive(Debug, Args)]
+pub struct Image {
+    /// What
+    #[command(subcommand)]
+    pub action: ImageAction,
+}
+
+/// What is done with images.
+#[derive(Debug, Subcommand)]
+pub enum ImageAction {
+    /// List the images that are there
+    Ls {
+        /// How to print it
+        #[arg(long, value_enum, default_value_t = Format::Text)]
+        format: Format,
+    },
+    /// Make an image, in the place of one of that name
+    Build {
+        /// What it is to be called
+        name: String,
+
+        /// Debian's suite
+        #[arg(long, value_name = "NAME", default_value = "bookworm")]
+        suite: String,
+
+        /// Packages besides the essential ones
+        #[arg(long, value_name = "PACKAGE,...", value_delimiter = ',')]
+        include: Vec<String>,
+    },
+    /// Remove images
+    Rm {
+        /// What they are called
+        #[arg(required = true)]
+        name: Vec<String>,
+    },
 }
 
 /// Serve files to a machine, which is at the other end of standard input.

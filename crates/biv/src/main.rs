@@ -7,7 +7,7 @@ use std::os::fd::AsFd;
 use std::process::ExitCode;
 
 use biv::cli::{Cli, Verb};
-use biv::{completions, debug, doctor, layout, life, man, run, status};
+use biv::{completions, debug, doctor, image, kernel, layout, life, man, run, status};
 use clap::Parser;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::prelude::*;
@@ -24,6 +24,8 @@ fn main() -> ExitCode {
                 Err(error) => Err(error.to_string()),
             }
         }
+        Verb::Kernel(arguments) => kernel::kernel(&arguments.action),
+        Verb::Image(arguments) => image::image(&arguments.action),
         Verb::Doctor(arguments) => match doctor::doctor(arguments) {
             Ok(status) => return ExitCode::from(status),
             Err(error) => Err(error.to_string()),

@@ -71,7 +71,7 @@ impl Bench {
         bench.guest.stream.write_all(&greeting).unwrap();
         bench.turn();
         bench.order(&mut first);
-        assert_eq!(bench.guest.heard().0.len(), 2, "an order and a start");
+        assert_eq!(bench.guest.heard().0.len(), 3, "the time, an order and a start");
         bench.guest.say(FIRST, &Frame::Started);
         bench.turn();
         assert!(matches!(first.heard().0[..], [(LINE, Frame::Hello { .. }), (1, Frame::Started)]));

@@ -178,7 +178,8 @@ impl Desk {
         if wanted == 0 {
             return;
         }
-        self.device.serve(wanted);
+        // Answers may be there for either queue, which who serves one of them finds for both.
+        self.device.serve(ALL_QUEUES);
         if may_watch && !self.is_listening.load(Ordering::SeqCst) {
             self.watch();
         }

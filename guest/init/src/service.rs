@@ -16,6 +16,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use crate::line::Line;
 use crate::reaper::Reaper;
 use crate::session::{Session, Stream};
+use crate::system;
 
 /// Why the channel came to an end before the command did.
 #[derive(Debug, thiserror::Error)]
@@ -139,6 +140,7 @@ impl Service {
         while let Some((number, frame)) = self.line.next_frame()? {
             match (number, &frame) {
                 (LINE, Frame::Credit(_)) => {}
+                (LINE, Frame::Time(nanoseconds)) => system::set_clock(*nanoseconds),
                 (LINE, Frame::Terminate) => {
                     self.sessions.values().for_each(Session::terminate);
                 }
@@ -179,6 +181,7 @@ pub fn name_of(frame: &Frame) -> &'static str {
         Frame::WindowSize { .. } => "WindowSize",
         Frame::Close => "Close",
         Frame::Terminate => "Terminate",
+        Frame::Time(_) => "Time",
         _ => "guest's",
     }
 }

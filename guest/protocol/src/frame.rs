@@ -46,6 +46,8 @@ pub enum Frame {
     Close,
     /// Host, of [`LINE`]: ask the commands to end, and switch off when the first one has.
     Terminate,
+    /// Host: so late it is, in nanoseconds since 1970 (UTC).
+    Time(u64),
 }
 
 /// Why bytes are not a conversation.
@@ -91,6 +93,7 @@ impl Frame {
             Frame::WindowSize { .. } => 0x06,
             Frame::Close => 0x07,
             Frame::Terminate => 0x08,
+            Frame::Time(_) => 0x09,
             Frame::Hello { .. } => 0x80,
             Frame::Started => 0x81,
             Frame::Stdout(_) => 0x82,
@@ -114,6 +117,7 @@ impl Frame {
                 out.extend_from_slice(&columns.to_le_bytes());
             }
             Frame::Credit(bytes) => out.extend_from_slice(&bytes.to_le_bytes()),
+            Frame::Time(nanoseconds) => out.extend_from_slice(&nanoseconds.to_le_bytes()),
         }
     }
 
@@ -140,6 +144,7 @@ impl Frame {
             },
             0x07 => empty(Frame::Close),
             0x08 => empty(Frame::Terminate),
+            0x09 => Ok(Frame::Time(u64::from_le_bytes(payload.try_into().map_err(|_| wrong())?))),
             0x80 => match payload {
                 [low, high] => Ok(Frame::Hello { version: u16::from_le_bytes([*low, *high]) }),
                 _ => Err(wrong()),
@@ -165,6 +170,7 @@ impl Frame {
             Frame::Signal(_) | Frame::Exited(_) | Frame::Signaled(_) => 1,
             Frame::Hello { .. } => 2,
             Frame::WindowSize { .. } | Frame::Credit(_) => 4,
+            Frame::Time(_) => 8,
         };
         u32::try_from(HEADER_BYTES + payload).unwrap_or(u32::MAX)
     }

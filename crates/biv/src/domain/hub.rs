@@ -14,6 +14,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, OnceLock};
+use std::time::SystemTime;
 
 use protocol::{
     Decoder, Encoder, FIRST, Frame, LINE, PAYLOAD_MAX_BYTES, SESSIONS_MAX, WINDOW_OF_LINE_BYTES,
@@ -272,6 +273,7 @@ impl Hub {
         match (&frame, session) {
             (Frame::Hello { .. }, LINE) if !self.is_greeted => {
                 self.is_greeted = true;
+                self.say(LINE, &Frame::Time(now()));
                 self.ports.values_mut().for_each(Port::greet);
                 return Ok(());
             }
@@ -375,6 +377,12 @@ impl Hub {
             let _ = guest.send(&mut self.outgoing);
         }
     }
+}
+
+/// Nanoseconds since 1970.
+fn now() -> u64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
 }
 
 impl Port {

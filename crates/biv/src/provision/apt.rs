@@ -48,6 +48,9 @@ pub enum Error {
     /// None of the sources has the package.
     #[error("apt's sources on this host have no package {0}")]
     NoPackage(String),
+    /// There is no such suite, or nowhere to get it from.
+    #[error("apt's sources on this host are not Debian's, or {0:?} is no name of a suite")]
+    NoSuite(String),
     /// The sources could not be read, and so had no package either.
     #[error("apt could not read the lists of packages: {0}")]
     Update(String),
@@ -59,6 +62,39 @@ pub enum Error {
         /// Its first complaint.
         reason: String,
     },
+}
+
+/// A source of Debian's main packages.
+struct Source {
+    site: String,
+    codename: String,
+}
+
+/// Those that the host's apt has, but for security updates.
+fn sources() -> Result<Vec<Source>, Error> {
+    let format = "$(SITE) $(RELEASE) $(COMPONENT)";
+    let mut targets = Command::new("apt-get");
+    targets.args(["indextargets", "--format", format, "Created-By: Packages"]).env("LC_ALL", "C");
+    let listed = run(&mut targets, "apt-get")?;
+    let source = |line: &str| {
+        let mut words = line.split(' ');
+        let (site, codename) = (words.next()?.to_owned(), words.next()?.to_owned());
+        let is_main = words.next() == Some("main");
+        (is_main && !codename.contains("security")).then_some(Source { site, codename })
+    };
+    Ok(String::from_utf8_lossy(&listed.stdout).lines().filter_map(source).collect())
+}
+
+/// From where the host's apt gets its packages.
+pub fn site() -> Option<String> {
+    sources().ok()?.into_iter().next().map(|source| source.site)
+}
+
+/// The suite with newer packages for the host's own release, if it is Debian's.
+pub fn backports() -> Option<String> {
+    let codename = sources().ok()?.into_iter().next()?.codename;
+    let release = codename.split('-').next()?;
+    Some(format!("{release}-backports"))
 }
 
 /// apt with private state.
@@ -107,16 +143,46 @@ impl Apt {
         }
     }
 
+    /// Use one suite of Debian's instead of the host's sources, from where these get theirs.
+    pub fn use_suite(&self, suite: &str) -> Result<(), Error> {
+        let is_name = |name: &str| {
+            name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-./".contains(&byte))
+        };
+        let site = sources()?.into_iter().next().map(|source| source.site);
+        let site = site.filter(|_| is_name(suite) && !suite.is_empty());
+        let site = site.ok_or_else(|| Error::NoSuite(suite.to_owned()))?;
+        let list = self.directory.join("sources.list");
+        // Keys that are for one source only are not for this one, but Debian's are where they always are.
+        let keyring = Path::new("/usr/share/keyrings/debian-archive-keyring.gpg");
+        let options = match keyring.is_file() {
+            true => format!("[signed-by={}] ", keyring.display()),
+            false => String::new(),
+        };
+        fs::write(&list, format!("deb {options}{site} {suite} main\n")).map_err(at(&list))?;
+        let mut text = fs::read_to_string(&self.configuration).map_err(at(&self.configuration))?;
+        text.push_str(&format!(
+            "Dir::Etc::sourcelist \"{}\";\nDir::Etc::sourceparts \"/dev/null\";\n",
+            list.display()
+        ));
+        fs::write(&self.configuration, text).map_err(at(&self.configuration))
+    }
+
     /// The name of the package that contains the current kernel.
     pub fn kernel_package(&self) -> Result<String, Error> {
         for package in KERNEL_PACKAGES {
-            let mut show = self.command("apt-cache");
-            let shown = run(show.args(["show", "--no-all-versions", package]), "apt-cache")?;
-            if let Some(kernel) = dependency_on_kernel(&shown.stdout) {
-                return Ok(kernel);
+            match self.kernel_of(package) {
+                Err(Error::NoPackage(_) | Error::Update(_)) => {}
+                found => return found,
             }
         }
         Err(self.no_package(KERNEL_PACKAGES[0]))
+    }
+
+    /// The name of the kernel's package on which another one depends.
+    pub fn kernel_of(&self, meta_package: &str) -> Result<String, Error> {
+        let mut show = self.command("apt-cache");
+        let shown = run(show.args(["show", "--no-all-versions", meta_package]), "apt-cache")?;
+        dependency_on_kernel(&shown.stdout).ok_or_else(|| self.no_package(meta_package))
     }
 
     /// Downloads a package; apt checks that it is what the signed lists say.

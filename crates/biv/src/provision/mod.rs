@@ -21,6 +21,8 @@ use rustix::fs::{CWD, FlockOperation, RenameFlags, flock, renameat_with};
 use crate::initramfs::Busybox;
 
 pub mod apt;
+pub mod images;
+pub mod kernels;
 mod package;
 mod progress;
 
@@ -72,6 +74,17 @@ pub enum Error {
          --root DIR"
     )]
     Apt(#[from] apt::Error),
+    /// An image.
+    #[error(transparent)]
+    Image(#[from] images::Trouble),
+    /// There is no such kernel.
+    #[error("apt has no kernel {version}, only {found}; name another --suite")]
+    NoKernel {
+        /// What was wanted.
+        version: String,
+        /// What there is.
+        found: String,
+    },
     /// What was downloaded.
     #[error(
         "cannot unpack the default guest: {0}; give your own with --kernel FILE and --initrd FILE \
@@ -135,16 +148,7 @@ impl Guest {
             let path = path.to_owned();
             move |error| Error::Cache { path, error }
         };
-        fs::create_dir_all(&self.cache).map_err(at(&self.cache))?;
-        let lock_path = self.cache.join("lock");
-        let lock = File::options()
-            .create(true)
-            .truncate(false)
-            .write(true)
-            .open(&lock_path)
-            .map_err(at(&lock_path))?;
-        flock(&lock, FlockOperation::LockExclusive)
-            .map_err(|error| at(&lock_path)(error.into()))?;
+        let _lock = Lock::take(&self.cache)?;
         let wanted = wanted();
         if wanted.is_empty() {
             return Ok(());
@@ -241,6 +245,25 @@ impl Guest {
         let path = self.cache.join(Part::Busybox.directory()).join(package::APPLETS);
         let applets = fs::read_to_string(&path).map_err(|error| Error::Cache { path, error })?;
         Ok(Busybox { program: self.path(Part::Busybox), applets })
+    }
+}
+
+/// Held by who changes the cache.
+struct Lock(#[expect(dead_code, reason = "it is held")] File);
+
+impl Lock {
+    /// Wait until nobody else changes it; it is made if it is not there.
+    fn take(cache: &Path) -> Result<Lock, Error> {
+        let at = |path: &Path| {
+            let path = path.to_owned();
+            move |error| Error::Cache { path, error }
+        };
+        fs::create_dir_all(cache).map_err(at(cache))?;
+        let path = cache.join("lock");
+        let options = File::options().create(true).truncate(false).write(true).open(&path);
+        let file = options.map_err(at(&path))?;
+        flock(&file, FlockOperation::LockExclusive).map_err(|error| at(&path)(error.into()))?;
+        Ok(Lock(file))
     }
 }
 

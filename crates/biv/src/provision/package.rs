@@ -90,19 +90,34 @@ pub fn unpack_kernel(package: &Path, into: &Path) -> Result<(), Error> {
         if path.starts_with(IMAGE.as_bytes()) {
             found = true;
             copy(entry, &into.join("vmlinuz"))?;
-        } else if let Some(name) = driver_name(path) {
-            copy(entry, &drivers.join(name))?;
+        } else if let Some((name, packing)) = driver(path) {
+            let to = drivers.join(name).with_extension("ko");
+            match packing {
+                Packing::None => copy(entry, &to)?,
+                Packing::Xz => copy(&mut liblzma::read::XzDecoder::new(entry), &to)?,
+                Packing::Zstd => copy(&mut zstd::stream::read::Decoder::new(entry)?, &to)?,
+            }
         }
         Ok(false)
     })?;
     if found { Ok(()) } else { Err(Error::Missing { package: package.to_owned(), wanted: IMAGE }) }
 }
 
-/// The file name of a driver that we want, if this is one's path.
-fn driver_name(path: &[u8]) -> Option<&str> {
+/// How a module is packed.
+enum Packing {
+    None,
+    Xz,
+    Zstd,
+}
+
+/// The name of a driver that we want, if this is one's path, and how it is packed.
+fn driver(path: &[u8]) -> Option<(&str, Packing)> {
     let path = std::str::from_utf8(path).ok()?.strip_prefix("lib/modules/")?;
     let file = path.rsplit('/').next()?;
-    DRIVER_NAMES.contains(&file.strip_suffix(".ko")?).then_some(file)
+    let kinds = [(".ko", Packing::None), (".ko.xz", Packing::Xz), (".ko.zst", Packing::Zstd)];
+    let mut found =
+        kinds.into_iter().filter_map(|(end, kind)| Some((file.strip_suffix(end)?, kind)));
+    found.next().filter(|(name, _)| DRIVER_NAMES.contains(name))
 }
 
 fn copy(entry: &mut dyn io::Read, to: &Path) -> io::Result<()> {

@@ -151,6 +151,14 @@ impl Directories {
         })
     }
 
+    /// Whom the command runs as: nobody special, or who started the machine that looks like the host.
+    pub fn user(&self) -> String {
+        match self.is_the_host {
+            true => format!("{}:{}", getuid().as_raw(), getgid().as_raw()),
+            false => String::new(),
+        }
+    }
+
     /// Are there any?
     pub fn is_empty(&self) -> bool {
         self.shared.is_empty()

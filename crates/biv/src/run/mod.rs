@@ -471,7 +471,7 @@ fn order(arguments: &Run, directories: &Directories) -> Order {
             .working_directory
             .as_ref()
             .map_or_else(|| b"/".to_vec(), |path| path.as_os_str().as_bytes().to_vec()),
-        user: Vec::new(),
+        user: directories.user().into_bytes(),
         terminal: on_terminal.then(terminal::size),
     }
 }

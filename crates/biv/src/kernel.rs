@@ -1,0 +1,81 @@
+//! `biv kernel`: which of Debian's kernels are in the cache.
+
+use std::io::{self, Write};
+
+use serde::Serialize;
+
+use crate::cli::{Format, KernelAction};
+use crate::provision;
+use crate::provision::kernels::{self, Wanted};
+
+/// A kernel, for programs.
+#[derive(Serialize)]
+struct Entry<'a> {
+    release: &'a str,
+    package: &'a str,
+    bytes: u64,
+    age_seconds: u64,
+}
+
+/// Does what `biv kernel` says.
+///
+/// # Errors
+///
+/// A message of one line.
+pub fn kernel(action: &KernelAction) -> Result<(), String> {
+    let said = |error: &dyn ToString| error.to_string();
+    match action {
+        KernelAction::Ls { format } => list(*format),
+        KernelAction::Pull { version, suite, flavour } => {
+            let wanted =
+                Wanted { version: version.clone(), suite: suite.clone(), flavour: *flavour };
+            let kernel = kernels::pull(&wanted).map_err(|error| match error {
+                provision::Error::Apt(error) => said(&error),
+                provision::Error::Package(error) => said(&error),
+                error => said(&error),
+            })?;
+            print(&format!("{}\n", kernel.release))
+        }
+        KernelAction::Rm { version } => {
+            for name in version {
+                let removed = kernels::remove_called(name).map_err(|error| said(&error))?;
+                if removed.is_empty() {
+                    return Err(format!("there is no kernel {name}; `biv kernel ls` lists them"));
+                }
+                print(&format!("{}\n", removed.join("\n")))?;
+            }
+            Ok(())
+        }
+    }
+}
+
+fn list(format: Format) -> Result<(), String> {
+    let kernels = kernels::list().map_err(|error| error.to_string())?;
+    if format == Format::Json {
+        let entries: Vec<_> = kernels
+            .iter()
+            .map(|kernel| Entry {
+                release: &kernel.release,
+                package: &kernel.package,
+                bytes: kernel.bytes,
+                age_seconds: kernel.age.as_secs(),
+            })
+            .collect();
+        let text = serde_json::to_string_pretty(&entries).map_err(|error| error.to_string())?;
+        return print(&format!("{text}\n"));
+    }
+    let mut text = format!("{:<40} {:>8} {:>8}\n", "RELEASE", "SIZE", "AGE");
+    for kernel in &kernels {
+        let (size, days) = (kernel.bytes.div_ceil(1 << 20), kernel.age.as_secs() / 86_400);
+        text.push_str(&format!("{:<40} {size:>4} MiB {days:>6} d\n", kernel.release));
+    }
+    print(&text)
+}
+
+/// On standard output; a reader that has seen enough is no failure.
+pub(crate) fn print(text: &str) -> Result<(), String> {
+    match io::stdout().write_all(text.as_bytes()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.to_string()),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,244 @@
+//! Debian's kernels by version, suite and flavour, each with its drivers, in the user's cache:
+//! `kernels/RELEASE/`, beside the default one. They come, and are verified, as that one does.
+
+use std::cmp::Ordering;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::ValueEnum;
+
+use super::apt::{self, Apt};
+use super::progress::Progress;
+use super::{Error, Lock, cache_directory, package, remove, replace};
+
+/// Where they are in the cache.
+const DIRECTORY: &str = "kernels";
+
+/// For what a kernel is built.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub enum Flavour {
+    /// Virtual machines
+    #[default]
+    Cloud,
+    /// All machines
+    Generic,
+}
+
+impl Flavour {
+    /// The package that depends on the current kernel.
+    fn meta_package(self) -> &'static str {
+        match self {
+            Flavour::Cloud => "linux-image-cloud-amd64",
+            Flavour::Generic => "linux-image-amd64",
+        }
+    }
+}
+
+/// Which kernel is wanted.
+#[derive(Debug, Clone, Default)]
+pub struct Wanted {
+    /// How its release begins, such as `6.12`.
+    pub version: Option<String>,
+    /// Debian's suite; what apt's sources have, and then their backports, if none is named.
+    pub suite: Option<String>,
+    /// For what it is built.
+    pub flavour: Flavour,
+}
+
+/// A kernel in the cache.
+#[derive(Debug, Clone)]
+pub struct Kernel {
+    /// As it calls itself, such as `6.12.48+deb12-cloud-amd64`.
+    pub release: String,
+    /// The name of the package file that it came from.
+    pub package: String,
+    /// The image and its drivers.
+    pub bytes: u64,
+    /// Since when it is there.
+    pub age: Duration,
+    directory: PathBuf,
+}
+
+impl Kernel {
+    fn open(directory: PathBuf) -> Option<Self> {
+        let release = directory.file_name()?.to_str()?.to_owned();
+        let package = fs::read_to_string(directory.join("package")).ok()?;
+        let written = fs::metadata(directory.join("package")).ok()?.modified().ok()?;
+        let age = written.elapsed().unwrap_or_default();
+        let bytes = bytes_below(&directory);
+        Some(Self { release, package, bytes, age, directory })
+    }
+
+    /// The image.
+    #[must_use]
+    pub fn image(&self) -> PathBuf {
+        self.directory.join("vmlinuz")
+    }
+
+    /// Those of these drivers that are modules of it; the others are built in, or it has none.
+    pub fn drivers<'a>(&self, names: &[&'a str]) -> Vec<(&'a str, PathBuf)> {
+        let path = |name: &str| self.directory.join(package::DRIVERS).join(format!("{name}.ko"));
+        let found = names.iter().map(|&name| (name, path(name)));
+        found.filter(|(_, path)| path.is_file()).collect()
+    }
+
+    /// Whether it may be called so: its release begins with that, up to where a part of it ends.
+    fn is_called(&self, name: &str) -> bool {
+        let rest = self.release.strip_prefix(name);
+        rest.is_some_and(|rest| !rest.starts_with(|next: char| next.is_ascii_alphanumeric()))
+    }
+}
+
+/// All kernels in the cache, the newest first.
+pub fn list() -> Result<Vec<Kernel>, Error> {
+    let directory = cache_directory()?.join(DIRECTORY);
+    let entries = match fs::read_dir(&directory) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries.map_err(|error| Error::Cache { path: directory, error })?,
+    };
+    let mut kernels: Vec<_> =
+        entries.filter_map(|entry| Kernel::open(entry.ok()?.path())).collect();
+    kernels.sort_by(|one, other| compare(&other.release, &one.release));
+    Ok(kernels)
+}
+
+/// The newest kernel that may be called so.
+pub fn find(name: &str) -> Result<Option<Kernel>, Error> {
+    Ok(list()?.into_iter().find(|kernel| kernel.is_called(name)))
+}
+
+/// Remove all that may be called so; their releases.
+pub fn remove_called(name: &str) -> Result<Vec<String>, Error> {
+    let _lock = Lock::take(&cache_directory()?)?;
+    let mut removed = Vec::new();
+    for kernel in list()?.into_iter().filter(|kernel| kernel.is_called(name)) {
+        let path = kernel.directory.clone();
+        remove(&path).map_err(|error| Error::Cache { path, error })?;
+        removed.push(kernel.release);
+    }
+    Ok(removed)
+}
+
+/// Fetch a kernel; one that is there is fetched again.
+pub fn pull(wanted: &Wanted) -> Result<Kernel, Error> {
+    let cache = cache_directory()?;
+    let _lock = Lock::take(&cache)?;
+    let work = cache.join("work");
+    let at = |path: &Path| {
+        let path = path.to_owned();
+        move |error| Error::Cache { path, error }
+    };
+    remove(&work).map_err(at(&work))?;
+    fs::create_dir_all(&work).map_err(at(&work))?;
+    let result = pull_into(wanted, &cache, &work);
+    let _ = remove(&work);
+    result
+}
+
+fn pull_into(wanted: &Wanted, cache: &Path, work: &Path) -> Result<Kernel, Error> {
+    let progress = Progress::start();
+    let (apt, package) = choose(wanted, work, &progress)?;
+    let file = apt.download(&package, &progress)?;
+    progress.say(&format!("unpacking {package}"));
+    let release = package.trim_start_matches("linux-image-");
+    let fresh = work.join(release);
+    let at = |path: &Path| {
+        let path = path.to_owned();
+        move |error| Error::Cache { path, error }
+    };
+    fs::create_dir(&fresh).map_err(at(&fresh))?;
+    package::unpack_kernel(&file, &fresh)?;
+    let name = file.file_name().unwrap_or_default().as_encoded_bytes();
+    fs::write(fresh.join("package"), name).map_err(at(&fresh))?;
+    let directory = cache.join(DIRECTORY);
+    fs::create_dir_all(&directory).map_err(at(&directory))?;
+    let place = directory.join(release);
+    replace(&fresh, &place).map_err(at(&place))?;
+    Kernel::open(place.clone())
+        .ok_or_else(|| Error::Cache { path: place, error: io::ErrorKind::NotFound.into() })
+}
+
+/// The first of the suites that may have it that does.
+fn choose(wanted: &Wanted, work: &Path, progress: &Progress) -> Result<(Apt, String), Error> {
+    let meta_package = wanted.flavour.meta_package();
+    let mut suites = vec![wanted.suite.clone()];
+    if wanted.suite.is_none() && wanted.version.is_some() {
+        suites.extend(apt::backports().map(Some));
+    }
+    let mut found = Vec::new();
+    for (number, suite) in suites.iter().enumerate() {
+        let mut apt = Apt::prepare(&work.join(number.to_string()))?;
+        if let Some(suite) = suite {
+            apt.use_suite(suite)?;
+        }
+        apt.update(progress)?;
+        let package = apt.kernel_of(meta_package)?;
+        let release = package.trim_start_matches("linux-image-");
+        let version = wanted.version.as_deref().unwrap_or_default();
+        if version.is_empty() || is_version(release, version) {
+            return Ok((apt, package));
+        }
+        found.push(release.to_owned());
+    }
+    let version = wanted.version.clone().unwrap_or_default();
+    Err(Error::NoKernel { version, found: found.join(" and ") })
+}
+
+fn is_version(release: &str, version: &str) -> bool {
+    let rest = release.strip_prefix(version);
+    rest.is_some_and(|rest| !rest.starts_with(|next: char| next.is_ascii_alphanumeric()))
+}
+
+/// Releases by their numbers: 6.12 is after 6.9.
+fn compare(one: &str, other: &str) -> Ordering {
+    let numbers = |release: &str| -> Vec<u64> {
+        let parts = release.split(|character: char| !character.is_ascii_digit());
+        parts.filter_map(|part| part.parse().ok()).collect()
+    };
+    numbers(one).cmp(&numbers(other)).then_with(|| one.cmp(other))
+}
+
+fn bytes_below(directory: &Path) -> u64 {
+    let entries = fs::read_dir(directory).into_iter().flatten().filter_map(Result::ok);
+    let bytes = entries.map(|entry| match entry.metadata() {
+        Ok(metadata) if metadata.is_dir() => bytes_below(&entry.path()),
+        Ok(metadata) => metadata.len(),
+        Err(_) => 0,
+    });
+    bytes.sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kernel(release: &str) -> Kernel {
+        Kernel {
+            release: release.to_owned(),
+            package: String::new(),
+            bytes: 0,
+            age: Duration::ZERO,
+            directory: PathBuf::new(),
+        }
+    }
+
+    #[test]
+    fn a_name_is_the_beginning_of_a_release() {
+        let kernel = kernel("6.12.48+deb12-cloud-amd64");
+        for name in ["6", "6.12", "6.12.48", "6.12.48+deb12", "6.12.48+deb12-cloud-amd64"] {
+            assert!(kernel.is_called(name), "{name}");
+        }
+        for name in ["6.1", "6.12.4", "6.13", "12", "6.12.48+deb12-cloud-amd64-more"] {
+            assert!(!kernel.is_called(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn releases_are_compared_as_numbers() {
+        assert_eq!(compare("6.9.1-1", "6.12.1-1"), Ordering::Less);
+        assert_eq!(compare("6.12.10", "6.12.9"), Ordering::Greater);
+        assert_eq!(compare("6.1.0-37-amd64", "6.1.0-37-cloud-amd64"), Ordering::Less);
+    }
+}
