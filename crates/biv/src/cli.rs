@@ -88,8 +88,9 @@ const MEASURING: &str = "Measuring Bivouac";
 #[derive(Debug, Args)]
 #[command(after_help = status::HELP)]
 pub struct Run {
-    /// Boot this kernel: a bzImage, or an ELF file with a PVH note or a Multiboot header
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    /// Boot this kernel: a bzImage, an ELF file with a PVH note or a Multiboot header, or the version of
+    /// one that `biv kernel` has fetched, such as 6.12
+    #[arg(long, value_name = "FILE|VERSION", value_hint = ValueHint::FilePath)]
     pub kernel: Option<PathBuf>,
 
     /// Load this initial RAM disk (for Multiboot kernels: modules, as "FILE ARG...,FILE ARG...")
@@ -131,6 +132,10 @@ pub struct Run {
         conflicts_with_all = ["root", "busybox", "initrd"],
         value_parser = OsStringValueParser::new().try_map(disk::parse_root))]
     pub root_disk: Option<disk::Root>,
+
+    /// Use the root file system that `biv image build` has made under that name
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["root", "initrd", "busybox"])]
+    pub image: Option<String>,
 
     /// Let the guest write to the directory that --root names
     #[arg(long, requires = "root")]

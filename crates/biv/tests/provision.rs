@@ -54,13 +54,13 @@ impl Host {
     }
 
     fn command_with(&self, options: &[&str]) -> Command {
+        self.verb(&[&["run", "--busybox"], options, &["--", "true"]].concat())
+    }
+
+    fn verb(&self, arguments: &[&str]) -> Command {
         let path = std::env::var("PATH").unwrap_or_default();
         let mut biv = Command::new(env!("CARGO_BIN_EXE_biv"));
-        biv.args(["run", "--busybox"])
-            .args(options)
-            .args(["--", "true"])
-            .env_clear()
-            .stdin(Stdio::null());
+        biv.args(arguments).env_clear().stdin(Stdio::null());
         biv.env("HOME", &self.home);
         biv.env("PATH", format!("{}:{path}", self.home.join("tools").display()));
         biv
@@ -227,4 +227,68 @@ fn check_cache_message(message: &str, cache: &Path) {
     for word in [cache.to_str().unwrap(), "XDG_CACHE_HOME", "--kernel", "--root"] {
         assert!(message.contains(word), "{message:?} does not say {word:?}");
     }
+}
+
+/// What a verb says on a host; it must succeed.
+#[track_caller]
+fn says(host: &Host, arguments: &[&str]) -> String {
+    let output = host.verb(arguments).output().unwrap();
+    let complaint = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{arguments:?}: {complaint}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn kernels_come_by_version_and_go() {
+    const RELEASE: &str = "6.1.0-1-cloud-amd64";
+    let host = Host::new("kernels");
+    fs::create_dir_all(host.home.join("files/lib/modules/x/kernel")).unwrap();
+    fs::write(host.home.join("files/lib/modules/x/kernel/virtio_blk.ko"), "a driver").unwrap();
+    assert_eq!(says(&host, &["kernel", "pull", "6.1"]), format!("{RELEASE}\n"));
+    let place = host.cache().join("kernels").join(RELEASE);
+    assert_eq!(fs::read(place.join("vmlinuz")).unwrap(), b"a kernel");
+    assert_eq!(fs::read(place.join("drivers/virtio_blk.ko")).unwrap(), b"a driver");
+    assert!(says(&host, &["kernel", "ls"]).contains(RELEASE));
+    let listed: serde_json::Value =
+        serde_json::from_str(&says(&host, &["kernel", "ls", "--format", "json"])).unwrap();
+    assert_eq!(listed[0]["release"], RELEASE);
+    // It is taken by any beginning of its version, and is no kernel.
+    let used = message(&host.command_with(&["--kernel", "6.1"]).output().unwrap());
+    assert!(used.contains("cannot boot") && used.contains(RELEASE), "{used}");
+    let unknown = message(&host.command_with(&["--kernel", "6.9"]).output().unwrap());
+    assert!(unknown.contains("biv kernel pull 6.9"), "{unknown}");
+    assert_eq!(says(&host, &["kernel", "rm", "6"]), format!("{RELEASE}\n"));
+    assert!(!place.exists());
+    let gone = message(&host.verb(&["kernel", "rm", "6"]).output().unwrap());
+    assert!(gone.contains("biv kernel ls"), "{gone}");
+    let older =
+        message(&host.verb(&["kernel", "pull", "5.10", "--suite", "x y"]).output().unwrap());
+    assert!(older.contains("x y"), "{older}");
+    assert!(!host.cache().join("work").exists(), "work is left over");
+}
+
+#[test]
+fn images_are_made_listed_used_and_removed() {
+    let host = Host::new("images");
+    // What mmdebstrap would write: an archive of a root file system, after what it says.
+    let make =
+        r#"echo "$*" >> "$HOME/calls"; echo 'I: unpacking' >&2; cd "$HOME/files" && tar c ."#;
+    host.script("tools/mmdebstrap", make);
+    let build = ["image", "build", "web", "--suite", "trixie", "--include", "nginx,curl"];
+    assert_eq!(says(&host, &build), "web\n");
+    assert!(host.calls().iter().any(|call| call.contains("--include=nginx,curl -- trixie -")));
+    let root = host.cache().join("images/web/root");
+    assert!(root.join("bin/busybox").is_file() && root.join("proc").is_dir());
+    assert!(says(&host, &["image", "ls"]).contains("trixie nginx,curl"));
+    let unknown = host.verb(&["run", "--image", "db", "--", "true"]).output().unwrap();
+    assert!(message(&unknown).contains("biv image build db"));
+    host.script("tools/mmdebstrap", "echo 'E: no such suite' >&2; exit 3");
+    let failed = message(&host.verb(&["image", "build", "web"]).output().unwrap());
+    assert!(failed.contains("no such suite"), "{failed}");
+    assert!(root.is_dir(), "what was there stays");
+    says(&host, &["image", "rm", "web"]);
+    assert!(!root.exists() && !host.cache().join("work").exists());
+    fs::remove_file(host.home.join("tools/mmdebstrap")).unwrap();
+    let name = message(&host.verb(&["image", "build", "../web"]).output().unwrap());
+    assert!(name.contains("../web"), "{name}");
 }

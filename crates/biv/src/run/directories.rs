@@ -69,6 +69,17 @@ impl FromStr for Volume {
     }
 }
 
+/// Which directory is the guest's root.
+#[derive(Debug, Clone, Copy)]
+pub enum Root<'a> {
+    /// None: it comes from somewhere else.
+    Elsewhere,
+    /// This one.
+    Here(&'a Path),
+    /// The host's own, with the current directory, which can be written.
+    Host,
+}
+
 /// Which directories a guest has.
 #[derive(Debug, Default)]
 pub struct Directories {
@@ -81,12 +92,13 @@ pub struct Directories {
 }
 
 impl Directories {
-    /// What the options name. Without `--root` and with `has_root`, it is the host's own, and the
-    /// current directory can be written.
-    pub fn open(arguments: &Run, has_root: bool) -> Result<Self, Error> {
+    /// What the options name.
+    pub fn open(arguments: &Run, root: Root<'_>) -> Result<Self, Error> {
         let mut directories = Self::default();
-        if has_root {
-            directories.add_root(arguments)?;
+        match root {
+            Root::Elsewhere => {}
+            Root::Here(path) => directories.add_root(path, arguments.root_rw, false)?,
+            Root::Host => directories.add_root(Path::new("/"), false, true)?,
         }
         for volume in &arguments.volume {
             let validity = if volume.is_read_only { ROOT_VALIDITY } else { SHARED_VALIDITY };
@@ -102,22 +114,21 @@ impl Directories {
         self.mounts.insert(0, Mount { kind: Kind::DiskRoot, source, place, is_read_only });
     }
 
-    fn add_root(&mut self, arguments: &Run) -> Result<(), Error> {
-        let root = arguments.root.as_deref().unwrap_or(Path::new("/"));
+    fn add_root(&mut self, root: &Path, is_writable: bool, with_here: bool) -> Result<(), Error> {
         let is_host = std::fs::canonicalize(root).is_ok_and(|path| path == Path::new("/"));
         self.is_the_host = is_host;
-        let (kind, validity) = match arguments.root_rw {
+        let (kind, validity) = match is_writable {
             true => (Kind::Root, SHARED_VALIDITY),
             false => (Kind::OverlaidRoot, ROOT_VALIDITY),
         };
-        let share = self.share(root, arguments.root_rw, validity)?;
+        let share = self.share(root, is_writable, validity)?;
         self.add(kind, Path::new("/"), share);
         let Ok(here) = std::env::current_dir() else { return Ok(()) };
         let is_kernels = OF_THE_KERNEL.iter().any(|place| here.starts_with(place));
         if !is_host || is_kernels {
             return Ok(());
         }
-        if arguments.root.is_none() && here != Path::new("/") {
+        if with_here && here != Path::new("/") {
             let share = self.share(&here, true, SHARED_VALIDITY)?;
             self.add(Kind::Directory, &here, share);
         }

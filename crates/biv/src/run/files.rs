@@ -11,6 +11,10 @@ use vmm::{Contents, Module};
 
 use super::Error;
 
+/// An ELF file is a test kernel, a small operating system or a vmlinux; it gets no user space of
+/// ours unless that is asked for.
+const ELF_MAGIC: &[u8] = b"\x7fELF";
+
 /// Largest kernel file. One that carries all its debug information has less than 1 GiB.
 const MAX_KERNEL_BYTES: u64 = 4 << 30;
 
@@ -24,7 +28,7 @@ pub fn read_kernel(path: &Path) -> Result<Contents, Error> {
 pub fn is_elf(path: &Path) -> bool {
     let mut magic = [0; 4];
     let read = host::open_regular(path).and_then(|mut file| file.read_exact(&mut magic));
-    read.is_ok() && magic == super::ELF_MAGIC
+    read.is_ok() && magic == ELF_MAGIC
 }
 
 /// Reads an initrd or a module for a machine with so many bytes of memory.

@@ -8,15 +8,15 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use protocol::Order;
-use vmm::{Configuration, Contents, Module, Outcome, Sink};
+use vmm::{Outcome, Sink};
 
 use crate::cli::Run;
 use crate::domain::detach::{self, Role};
-use crate::domain::{self, Domain, Plan};
+use crate::domain::{self, Domain};
 use crate::initramfs;
 use crate::inspect;
-use crate::network::{self, Net};
-use crate::provision::{self, Guest, Part};
+use crate::network;
+use crate::provision;
 use crate::session::channel::Channel;
 use crate::session::console::Console;
 use crate::session::{self, Ending, Input, Outputs, Session, Signals};
@@ -25,15 +25,13 @@ use crate::{status, terminal};
 pub mod directories;
 pub mod disk;
 mod files;
+mod guest;
 mod machine;
 mod statistics;
 
 use self::directories::Directories;
+use self::guest::Guest;
 use self::machine::{Machine, Telling, Wait};
-
-/// An ELF file is a test kernel, a small operating system or a vmlinux; it gets no user space of
-/// ours unless that is asked for.
-const ELF_MAGIC: &[u8] = b"\x7fELF";
 
 /// The search path of commands in the guest.
 pub const PATH: &[u8] = b"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -52,6 +50,14 @@ pub enum Error {
         /// What is wrong with it.
         error: io::Error,
     },
+    /// A kernel that the user named.
+    #[error(
+        "there is no file {0} and no kernel of that version; `biv kernel pull {0}` fetches one"
+    )]
+    NoKernel(String),
+    /// An image that the user named.
+    #[error("there is no image {0}; `biv image build {0}` makes one")]
+    NoImage(String),
     /// A file that the user named, of which there is more than could be of use.
     #[error("cannot use {path}: {error}, which is too much for {whom}", path = path.display())]
     TooLarge {
@@ -111,12 +117,12 @@ pub fn run(arguments: &Run) -> Result<u8, Error> {
     };
     // It starts while we read the guest's files.
     let network = network::start(
-        &net(arguments),
+        &guest::net(arguments),
         &arguments.publish,
         arguments.cpus.into(),
         !arguments.no_seccomp,
     )?;
-    let guest = GuestFiles::find(arguments)?;
+    let guest = Guest::find(arguments)?;
     let path = guest.kernel_path.clone();
     let mut domain = Domain::begin(&guest.plan(arguments))?;
     let result =
@@ -134,7 +140,7 @@ pub fn run(arguments: &Run) -> Result<u8, Error> {
 }
 
 fn run_guest(
-    guest: GuestFiles,
+    guest: Guest,
     network: Option<network::Starting>,
     arguments: &Run,
     domain: &mut Domain,
@@ -298,149 +304,6 @@ fn say(message: &str) {
     use std::io::Write;
     // Standard error may be closed; the status still tells.
     let _ = writeln!(io::stderr(), "biv: {message}");
-}
-
-/// The kernel and the initial RAM disk, and what kind of guest they make.
-struct GuestFiles {
-    kernel: Contents,
-    kernel_path: PathBuf,
-    modules: Vec<Module>,
-    is_plain: bool,
-    directories: Directories,
-}
-
-/// What the machine is connected to, said or not.
-fn net(arguments: &Run) -> Net {
-    let default = || if is_plain(arguments) { Net::None } else { Net::User(None) };
-    arguments.net.clone().unwrap_or_else(default)
-}
-
-/// Whether nothing of ours will run in the guest.
-fn is_plain(arguments: &Run) -> bool {
-    let wants_init = !arguments.command.is_empty() || arguments.root.is_some();
-    let is_elf = || arguments.kernel.as_deref().is_some_and(files::is_elf);
-    !wants_init && (arguments.initrd.is_some() || is_elf())
-}
-
-impl GuestFiles {
-    fn find(arguments: &Run) -> Result<GuestFiles, Error> {
-        let has_disk = arguments.root_disk.is_some();
-        let wants_init = !arguments.command.is_empty() || arguments.root.is_some() || has_disk;
-        let given = arguments.kernel.as_deref().map(files::read_kernel).transpose()?;
-        let is_elf = given.as_ref().is_some_and(|kernel| kernel.starts_with(ELF_MAGIC));
-        let is_plain = !wants_init && (arguments.initrd.is_some() || is_elf);
-        // A kernel of the user's may have no virtio-fs, and its modules are not at hand.
-        let is_packed = is_plain || given.is_some() || arguments.initrd.is_some();
-        let is_shared = !is_packed && !arguments.busybox && !has_disk;
-        let mut directories = if is_plain {
-            Directories::default()
-        } else {
-            Directories::open(arguments, is_shared)?
-        };
-        if let Some(root) = &arguments.root_disk {
-            directories.set_root_disk(root.device(), root.disk.read_only);
-        }
-        let is_packed_here = !is_shared && arguments.initrd.is_none() && arguments.root.is_none();
-        let needs_busybox = !is_plain && is_packed_here && !has_disk;
-        // What the user named is looked at before anything is downloaded.
-        let memory = arguments.mem;
-        let initrd = |path: &Path| files::read_module(path, memory, String::new());
-        let mut modules = match (&arguments.initrd, &arguments.root) {
-            (Some(list), _) if is_plain && is_elf => files::read_modules(list, memory)?,
-            (Some(path), _) if is_plain => vec![initrd(path)?],
-            (Some(path), _) => vec![initrd(path)?, module(initramfs::only_init()?)],
-            (None, _) if is_shared || has_disk => vec![module(initramfs::only_init()?)],
-            (None, Some(root)) => vec![module(initramfs::from_directory(root, memory)?)],
-            (None, None) => Vec::new(),
-        };
-        let mut needed = Vec::new();
-        if given.is_none() {
-            needed.push(Part::Kernel);
-        }
-        let drivers =
-            if is_plain || given.is_some() { Vec::new() } else { drivers(arguments, &directories) };
-        if !drivers.is_empty() {
-            needed.push(Part::Drivers);
-        }
-        if needs_busybox {
-            needed.push(Part::Busybox);
-        }
-        let guest =
-            if arguments.refresh { Guest::renew(&needed) } else { Guest::provide(&needed) }?;
-        if needs_busybox {
-            modules.push(module(initramfs::default_guest(&guest.busybox()?)?));
-        }
-        if !drivers.is_empty() {
-            modules.push(module(initramfs::only_drivers(&guest.drivers(&drivers)?)?));
-        }
-        let mounts = directories.list();
-        if !mounts.is_empty() {
-            modules.push(module(initramfs::only_mounts(&mounts)?));
-        }
-        let kernel_path = arguments.kernel.clone().unwrap_or_else(|| guest.kernel());
-        let kernel = given.map_or_else(|| files::read_kernel(&kernel_path), Ok)?;
-        Ok(GuestFiles { kernel, kernel_path, modules, is_plain, directories })
-    }
-
-    /// What is said of the machine to whoever asks.
-    fn plan(&self, arguments: &Run) -> Plan {
-        let words = std::env::args_os().skip(2);
-        Plan {
-            name: arguments.name.clone(),
-            detached: arguments.detach,
-            forgotten: arguments.rm,
-            command: words.map(|word| word.to_string_lossy().into_owned()).collect(),
-            has_init: !self.is_plain,
-            memory: arguments.mem,
-            processors: arguments.cpus,
-            kernel: self.kernel_path.to_string_lossy().into_owned(),
-        }
-    }
-
-    /// A machine of these; command line, console, channel and reboot policy are the caller's.
-    fn configuration(self, arguments: &Run) -> Result<Configuration, Error> {
-        Ok(Configuration {
-            directories: self.directories.serve(!arguments.no_seccomp)?,
-            kernel: self.kernel,
-            kernel_name: self.kernel_path.to_string_lossy().into_owned(),
-            modules: self.modules,
-            memory: arguments.mem,
-            processors: arguments.cpus.into(),
-            entropy: arguments.entropy,
-            debug_exit: arguments.debug_exit,
-            interpret: arguments.interpret,
-            user_execution: arguments.user_execution(),
-            techniques: arguments.without.unwrap_or_default(),
-            // Without a place to keep it, the kernel is unpacked each time.
-            cache: provision::cache_directory().ok().map(|cache| cache.join("unpacked")),
-            count_interpreted: arguments.stats,
-            confine: !arguments.no_seccomp,
-            ..Configuration::default()
-        })
-    }
-}
-
-/// The modules that the default kernel needs for the machine's devices, in the order in which they are
-/// to be loaded.
-fn drivers(arguments: &Run, directories: &Directories) -> Vec<&'static str> {
-    let mut names = Vec::new();
-    if !directories.is_empty() {
-        names.extend(directories::DRIVERS);
-    }
-    if arguments.entropy {
-        names.push("virtio-rng");
-    }
-    if net(arguments) != Net::None {
-        names.extend(["failover", "net_failover", "virtio_net"]);
-    }
-    if arguments.disks().next().is_some() {
-        names.extend(disk::DRIVERS);
-    }
-    if names.is_empty() { names } else { [provision::VIRTIO, &names].concat() }
-}
-
-fn module(data: Vec<u8>) -> Module {
-    Module { data: Contents::new(data), command_line: String::new() }
 }
 
 fn create(path: &Path) -> Result<File, Error> {
