@@ -68,6 +68,8 @@ const RESERVED_DESCRIPTORS: usize = 64;
 pub fn serve(control: &OwnedFd, confined: bool) -> Result<(), Error> {
     let Some(introduced) = receive(control)? else { return Ok(()) };
     let Introduced { memory, shares, may_watch } = introduced;
+    // So it is called in the host's list of processes; that it may not be is no matter.
+    let _ = rustix::thread::set_name(c"biv files");
     // What the guest asks for is what a file gets.
     rustix::process::umask(rustix::fs::Mode::empty());
     let files = raise_limit().saturating_sub(RESERVED_DESCRIPTORS).max(RESERVED_DESCRIPTORS);

@@ -1,0 +1,126 @@
+//! Directories of the host's, through virtio-fs: what is done with a tree of sources in a guest, against
+//! the same on the host, interleaved; and how long `biv run -- true` takes.
+//!
+//! ```text
+//! cargo run --release -p bench --bin directories -- [--rounds N] [--tree DIR]
+//! ```
+//!
+//! DIR, whose files are packed at first, is /usr/include if none is named. tar and git have to be
+//! installed on the host, whose programs the guest sees. It works below the current directory.
+
+#![forbid(unsafe_code)]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+use std::time::Instant;
+
+/// What is timed, in milliseconds, by the clock of who does it.
+const WORK: &str = r#"
+now() { date +%s%N; }
+took() { echo "$1 $(( ($3 - $2) / 1000 ))"; }
+rm -rf tree; mkdir tree
+a=$(now); tar xf tree.tar -C tree; b=$(now); took unpack $a $b
+cd tree; git init -q . 2>/dev/null
+git -c user.name=a -c user.email=a@b add -A >/dev/null 2>&1
+a=$(now); git status >/dev/null; b=$(now); took status $a $b
+a=$(now); find . -name '*.h' -newer /etc/hostname | wc -l >/dev/null; b=$(now); took find $a $b
+a=$(now); tar cf - --exclude=.git . | wc -c >/dev/null; b=$(now); took pack $a $b
+a=$(now); i=0; while [ $i -lt 2000 ]; do [ -e nothing$i ]; i=$((i+1)); done; b=$(now); took absent $a $b
+a=$(now); rm -rf ../tree; b=$(now); took remove $a $b
+"#;
+
+/// The work's parts, and what they are.
+const PARTS: [(&str, &str); 6] = [
+    ("unpack", "`tar x` of the tree"),
+    ("status", "`git status` in it"),
+    ("find", "`find` through it, and git's objects"),
+    ("pack", "`tar c` of it"),
+    ("absent", "2,000 tests for files that are not there"),
+    ("remove", "`rm -r` of it"),
+];
+
+fn main() -> ExitCode {
+    match measure() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("directories: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn measure() -> Result<(), String> {
+    let (mut rounds, mut tree) = (3_usize, PathBuf::from("/usr/include"));
+    let mut arguments = std::env::args().skip(1);
+    while let Some(argument) = arguments.next() {
+        let value = arguments.next().ok_or(format!("{argument} needs a value"))?;
+        match argument.as_str() {
+            "--rounds" => rounds = value.parse().map_err(|_| format!("{value} is no number"))?,
+            "--tree" => tree = value.into(),
+            other => return Err(format!("unknown option {other}")),
+        }
+    }
+    let place = PathBuf::from(format!("directories-{}", std::process::id()));
+    fs::create_dir(&place).map_err(|error| error.to_string())?;
+    let result = measure_in(&place, rounds.max(1), &tree);
+    let _ = fs::remove_dir_all(&place);
+    result
+}
+
+fn measure_in(place: &Path, rounds: usize, tree: &Path) -> Result<(), String> {
+    let biv = std::env::current_exe().map_err(|error| error.to_string())?.with_file_name("biv");
+    run(Command::new("tar").args(["cf"]).arg(place.join("tree.tar")).arg("-C").arg(tree).arg("."))?;
+    let (mut host, mut guest, mut starts) = (Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..rounds {
+        host.push(times(Command::new("sh").args(["-c", WORK]), place)?);
+        let mut machine = Command::new(&biv);
+        machine.args(["run", "--mem", "2G", "--timeout", "600", "--", "sh", "-c", WORK]);
+        guest.push(times(&mut machine, place)?);
+        let start = Instant::now();
+        run(Command::new(&biv).args(["run", "--", "true"]).current_dir(place))?;
+        starts.push(start.elapsed().as_secs_f64() * 1000.0);
+    }
+    println!("| work | unit | host | guest (min..max) | guest/host |");
+    println!("| --- | --- | ---: | ---: | ---: |");
+    for (at, (_, title)) in PARTS.iter().enumerate() {
+        let of = |all: &[Vec<f64>]| all.iter().map(|times| times[at] / 1000.0).collect::<Vec<_>>();
+        let mut ratios: Vec<f64> =
+            of(&guest).iter().zip(of(&host)).map(|(guest, host)| guest / host).collect();
+        let (middle, _, _) = spread(&mut of(&host));
+        let (median, least, most) = spread(&mut of(&guest));
+        let ratio = spread(&mut ratios).0;
+        println!(
+            "| {title} | ms | {middle:.0} | {median:.0} ({least:.0}..{most:.0}) | {ratio:.2} |"
+        );
+    }
+    let (median, least, most) = spread(&mut starts);
+    println!("| `biv run -- true` | ms | - | {median:.0} ({least:.0}..{most:.0}) | - |");
+    Ok(())
+}
+
+/// What the work's parts took, in microseconds.
+fn times(command: &mut Command, place: &Path) -> Result<Vec<f64>, String> {
+    let said = run(command.current_dir(place))?;
+    let time = |name: &str| {
+        let line = said.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        line.and_then(|text| text.parse().ok()).ok_or(format!("{name} was not timed: {said}"))
+    };
+    PARTS.iter().map(|(name, _)| time(name)).collect()
+}
+
+fn run(command: &mut Command) -> Result<String, String> {
+    let output = command.stdin(Stdio::null()).output();
+    let output = output.map_err(|error| format!("{:?}: {error}", command.get_program()))?;
+    if output.status.success() {
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+    }
+    let complaint = String::from_utf8_lossy(&output.stderr);
+    Err(format!("{:?}: {}: {complaint}", command.get_program(), output.status))
+}
+
+/// Median, smallest, largest.
+fn spread(values: &mut [f64]) -> (f64, f64, f64) {
+    values.sort_by(f64::total_cmp);
+    (values[values.len() / 2], values[0], values[values.len() - 1])
+}
