@@ -129,7 +129,8 @@ fn a_command_can_have_a_terminal() {
 #[test]
 fn one_that_does_not_listen_is_ended() {
     let place = Place::new();
-    place.detach("deaf", "trap '' TERM; while :; do sleep 1; done");
+    place.detach("deaf", "trap '' TERM; echo deaf; while :; do sleep 1; done");
+    wait_for("it is deaf", || place.output(&["logs", "deaf"]).stdout == b"deaf\n");
     place.says(&["stop", "--time", "1", "deaf"]);
     assert_eq!(place.state("deaf").as_deref(), Some("ended (137)"));
     // Not even its process does anything.

@@ -15,7 +15,8 @@
 //!    nothing to another.
 //! 3. *Everything is open before the guest's first instruction.* What a domain's process cannot do
 //!    afterwards (remove its directory, find a name for it) others do when they look.
-//! 4. *A run never fails for want of a registry*, unless it was to have a name or to go on by itself.
+//! 4. *Only what has a name or goes on by itself is in the registry.* A confined process can remove nothing,
+//!    so that any other run would leave its directory behind; and it never fails for want of a registry.
 
 use std::fs::{File, Permissions};
 use std::io;
@@ -116,15 +117,10 @@ pub struct Domain {
 }
 
 impl Domain {
-    /// Enters it in the registry. One that needs neither name nor registry does without if it must.
+    /// Enters it in the registry if it has a name or goes on by itself.
     pub fn begin(plan: &Plan) -> Result<Domain, Error> {
-        match Self::enter(plan) {
-            Err(error) if plan.name.is_none() && !plan.detached => {
-                tracing::warn!("{error}; this machine will not be in `biv ps`");
-                Ok(Domain::unknown())
-            }
-            other => other,
-        }
+        let is_known = plan.name.is_some() || plan.detached;
+        if is_known { Self::enter(plan) } else { Ok(Domain::unknown()) }
     }
 
     /// One that is in no registry.
