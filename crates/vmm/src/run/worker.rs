@@ -271,7 +271,11 @@ impl<P: Processor> Worker<'_, P> {
     /// Wait until there is something to do.
     fn halt(&mut self) {
         self.activity.halts += 1;
-        self.waker.looks();
+        // Whatever we were woken for since the guest was left, it is looked at before we sleep: who has
+        // left a message wakes nobody again before it is taken.
+        if self.waker.looks() {
+            return;
+        }
         self.flush();
         self.socket.advance(self.clock.now());
         if self.socket.take_unhalt() {
