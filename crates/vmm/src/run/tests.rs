@@ -38,6 +38,8 @@ enum Step {
     HaltUntilInterrupt,
     /// Halt until the halt is ended without an interrupt.
     HaltUntilEnd,
+    /// Compute until somebody kicks, and halt just before that is noticed.
+    HaltWhenKicked,
     /// The host refuses to run guest code.
     Fail,
     /// We have made a mistake.
@@ -131,6 +133,14 @@ impl Fake {
                 }
                 self.halts += 1;
                 self.script.push_front(Step::HaltUntilEnd);
+                Some(Exit::Halt)
+            }
+            Some(Step::HaltWhenKicked) => {
+                let start = Instant::now();
+                while !self.kick.kicked.swap(false, Ordering::SeqCst) {
+                    assert!(start.elapsed() < PATIENCE, "nobody kicked");
+                    std::thread::yield_now();
+                }
                 Some(Exit::Halt)
             }
             Some(Step::Fail | Step::Panic) => unreachable!("they do not come so far"),

@@ -229,6 +229,22 @@ fn a_call_ends_a_halt_with_interrupts_disabled() {
 }
 
 #[test]
+fn who_is_woken_as_it_halts_can_be_woken_again() {
+    let mut first = bootstrap();
+    first.extend(start_others());
+    // The message cannot be delivered, but whoever leaves the next one relies on its being taken.
+    first.extend([Step::HaltWhenKicked, Step::HaltUntilEnd, write(0xf4, 0)]);
+    let mut second = x2apic();
+    second.push(send(0, 0x4041));
+    second.extend(timer(0x45, 50_000_000).into_iter().skip(2));
+    second.extend([Step::Interrupts(true), Step::HaltUntilInterrupt, call(5, [0, 0, 0, 0])]);
+    second.push(Step::HaltUntilInterrupt);
+    let (bench, outcome) = run(first, vec![second.into()]);
+    assert_eq!(outcome, Outcome::DebugExit(1));
+    assert_eq!(said(&bench, 0).last(), Some(&Said::HaltEnded));
+}
+
+#[test]
 fn a_call_interrupts_many() {
     let mut first = bootstrap();
     first.extend(start_others());
