@@ -42,10 +42,7 @@ pub fn pace(ask: &Ask<'_>) -> Pace {
         | opcode::FSYNCDIR
         | opcode::SYNCFS
         | opcode::FALLOCATE
-        | opcode::COPY_FILE_RANGE
-        | opcode::SETATTR
-        | opcode::UNLINK
-        | opcode::RELEASE => true,
+        | opcode::COPY_FILE_RANGE => true,
         _ => false,
     };
     if is_slow { Pace::Slow } else { Pace::Quick }
