@@ -6,7 +6,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 use vm_memory::GuestMemoryMmap;
 
-use crate::vectored::{MAX_PIECES, Pieces};
+use crate::vectored::{MAX_PIECES, Pieces, answer};
 
 /// What is to be sent, in order.
 pub struct Outgoing<'a> {
@@ -95,10 +95,6 @@ fn header(vectors: *const libc::iovec, count: usize) -> libc::msghdr {
     message.msg_iov = vectors.cast_mut();
     message.msg_iovlen = count.min(MAX_PIECES);
     message
-}
-
-fn answer(done: isize) -> io::Result<usize> {
-    usize::try_from(done).map_err(|_| io::Error::last_os_error())
 }
 
 #[cfg(test)]

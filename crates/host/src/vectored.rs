@@ -157,7 +157,8 @@ impl<'a> Pieces<'a> {
     }
 }
 
-fn answer(done: isize) -> io::Result<usize> {
+/// What a system call that moves bytes has returned.
+pub(crate) fn answer(done: isize) -> io::Result<usize> {
     usize::try_from(done).map_err(|_| io::Error::last_os_error())
 }
 

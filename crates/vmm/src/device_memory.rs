@@ -5,8 +5,14 @@
 use std::sync::Arc;
 
 use cpu::Package;
+use devices::virtio::Segment;
 use machine::memory::{Memory, NoMemory};
 use vm_memory::{GuestAddress, GuestMemoryMmap};
+
+/// Segments as the host takes them: addresses and bytes.
+pub(crate) fn ranges(segments: &[Segment]) -> impl Iterator<Item = (u64, usize)> + use<'_> {
+    segments.iter().map(|segment| (segment.address, segment.length as usize))
+}
 
 /// See above. Clones are the same memory.
 #[derive(Clone)]
@@ -28,6 +34,19 @@ impl DeviceMemory {
     /// So many bytes were written, and the guest has not been told.
     pub(crate) fn note_written(&self, address: u64, length: u64) {
         self.package.note_written(address, length);
+    }
+
+    /// The first `bytes` of the segments were written, and the guest has not been told.
+    pub(crate) fn note_filled(&self, segments: &[Segment], bytes: u64) {
+        let mut left = bytes;
+        for segment in segments {
+            if left == 0 {
+                return;
+            }
+            let here = left.min(segment.length.into());
+            self.note_written(segment.address, here);
+            left -= here;
+        }
     }
 }
 

@@ -14,7 +14,7 @@ use std::thread::{JoinHandle, Thread};
 use std::time::Instant;
 
 use devices::virtio::file_system::{FileServer, FileSystem, Gone};
-use devices::virtio::{Chain, Doorbell, Segment, Shared, Transport};
+use devices::virtio::{Chain, Doorbell, Segment, Shared};
 use files::{Connection, Range, Reply};
 use host::GuestMemory;
 use machine::Platform;
@@ -121,10 +121,7 @@ fn plug_in_one(
     let bell = Arc::new(Bell { wanted: AtomicU64::new(0), rung: Arc::clone(rung) });
     let server = Server { line: Arc::clone(&line), memory: memory.clone() };
     let device = Box::new(FileSystem::new(tag, Box::new(server)));
-    let (its_memory, sender) = (Arc::new(memory.clone()), platform.message_sender());
-    let transport = Transport::new(device, its_memory, Arc::clone(&bell) as _, sender);
-    let device = transport.shared();
-    transport.plug_into(platform).map_err(|error| Error::Tables(error.to_string()))?;
+    let device = crate::virtio::plug_in_device(platform, device, memory, Arc::clone(&bell) as _)?;
     Ok(Arc::new(Desk {
         bell,
         line,
@@ -354,15 +351,7 @@ impl FileServer for Server {
     }
 
     fn note_written(&mut self, segments: &[Segment], bytes: u32) {
-        let mut left = bytes;
-        for segment in segments {
-            let here = left.min(segment.length);
-            if here == 0 {
-                return;
-            }
-            self.memory.note_written(segment.address, here.into());
-            left -= here;
-        }
+        self.memory.note_filled(segments, bytes.into());
     }
 }
 

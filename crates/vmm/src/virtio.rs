@@ -77,7 +77,12 @@ fn plug_in_with(
     Ok(IoThread::start(name, bell, shared)?)
 }
 
-fn plug_in_device(
+/// Plug a device in, whose doorbell this is.
+///
+/// # Errors
+///
+/// [`Error`] when the bus is full.
+pub(crate) fn plug_in_device(
     platform: &mut Platform,
     device: Box<dyn Device>,
     memory: &DeviceMemory,

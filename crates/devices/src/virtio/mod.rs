@@ -92,7 +92,15 @@ pub trait Doorbell: Send + Sync {
 }
 
 /// Fill guest memory at `segments` with `bytes`; how many there was room for.
-fn scatter(memory: &dyn Memory, segments: &[Segment], mut bytes: &[u8]) -> Result<u32, NoMemory> {
+///
+/// # Errors
+///
+/// [`NoMemory`] when a segment is none; part of them may have been written.
+pub fn scatter(
+    memory: &dyn Memory,
+    segments: &[Segment],
+    mut bytes: &[u8],
+) -> Result<u32, NoMemory> {
     let mut done = 0;
     for segment in segments {
         let (now, rest) = bytes.split_at(bytes.len().min(segment.length as usize));

@@ -6,6 +6,8 @@ use devices::virtio::Segment;
 use host::vectored::{MAX_PIECES, Pieces};
 use vm_memory::GuestMemoryMmap;
 
+use crate::device_memory::ranges;
+
 /// Ranges of guest memory, in order, as if they were one.
 pub struct Buffers<'a> {
     memory: &'a GuestMemoryMmap,
@@ -66,8 +68,7 @@ impl<'a> Buffers<'a> {
     ) -> io::Result<()> {
         let mut done = 0;
         for segments in self.segments.chunks(MAX_PIECES / 2) {
-            let ranges = segments.iter().map(|segment| (segment.address, segment.length as usize));
-            let mut pieces = Pieces::new(self.memory, ranges)?;
+            let mut pieces = Pieces::new(self.memory, ranges(segments))?;
             while pieces.bytes() > 0 {
                 let moved = match transfer(&pieces, done) {
                     Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,

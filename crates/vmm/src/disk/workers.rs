@@ -21,7 +21,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use devices::virtio::block::{Failed, Job, Store};
-use devices::virtio::{Doorbell, Segment, Shared};
+use devices::virtio::{Chain, Doorbell, Segment, Shared};
 
 use super::{Buffers, Disk};
 use crate::device_memory::DeviceMemory;
@@ -196,9 +196,7 @@ impl Workplace {
     }
 
     fn note_written(&self, segments: &[Segment]) {
-        for segment in segments {
-            self.memory.note_written(segment.address, segment.length.into());
-        }
+        self.memory.note_filled(segments, Chain::bytes(segments));
     }
 
     fn tell(&self, what: &str, at: u64, result: io::Result<()>) -> Result<(), Failed> {

@@ -7,10 +7,13 @@ mod tap;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use devices::virtio::network::{self, Cable, MAX_PAIRS};
+use devices::virtio::Segment;
+use devices::virtio::network::{self, Cable, MAX_PAIRS, Way};
 use host::vectored::Pieces;
 
-use crate::device_memory::DeviceMemory;
+use rustix::event::PollFlags;
+
+use crate::device_memory::{DeviceMemory, ranges};
 use crate::io_thread::Source;
 
 /// A network card.
@@ -55,28 +58,18 @@ pub(crate) fn card(network: Network, memory: &DeviceMemory) -> (network::Network
     (network::Network::new(cable, settings), sources)
 }
 
-/// Segments as the host takes them.
-fn ranges(segments: &[devices::virtio::Segment]) -> impl Iterator<Item = (u64, usize)> + use<'_> {
-    segments.iter().map(|segment| (segment.address, segment.length as usize))
-}
-
 /// Look up segments.
 fn pieces<'a>(
     memory: &'a DeviceMemory,
-    segments: &[devices::virtio::Segment],
+    segments: &[Segment],
 ) -> Result<Pieces<'a>, network::Fault> {
     Pieces::new(memory.map(), ranges(segments)).map_err(|_| network::Fault::NoMemory)
 }
 
-/// The first `bytes` of the segments were written.
-fn note_written(memory: &DeviceMemory, segments: &[devices::virtio::Segment], bytes: u64) {
-    let mut left = bytes;
-    for segment in segments {
-        let here = left.min(segment.length.into());
-        memory.note_written(segment.address, here);
-        left -= here;
-        if left == 0 {
-            return;
-        }
+/// What a descriptor is to be ready for, that frames can go this way.
+fn readiness(way: Way) -> PollFlags {
+    match way {
+        Way::In => PollFlags::IN,
+        Way::Out => PollFlags::OUT,
     }
 }

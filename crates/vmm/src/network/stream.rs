@@ -5,16 +5,15 @@
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
 
-use devices::virtio::Segment;
 use devices::virtio::network::{Cable, Fault, Features, Frame, HEADER_BYTES, Way, header};
+use devices::virtio::{Segment, scatter};
 use host::message::{self, Outgoing};
 use host::vectored::{MAX_PIECES, Pieces};
 use machine::memory::Memory;
-use rustix::event::PollFlags;
 use vm_memory::GuestAddress;
 
-use super::{note_written, pieces, ranges};
-use crate::device_memory::DeviceMemory;
+use super::{pieces, readiness};
+use crate::device_memory::{DeviceMemory, ranges};
 use crate::io_thread::Source;
 
 /// Bytes of a length.
@@ -166,9 +165,9 @@ impl Cable for Stream {
         (self.prefix, self.have, self.done) = (next, count - missing, 0);
         let flags = if self.is_trusted { header::DATA_VALID } else { 0 };
         let first = [flags, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
-        write_first(&self.memory, room, &first)?;
+        scatter(&self.memory, room, &first).map_err(|_| Fault::NoMemory)?;
         let all = (HEADER_BYTES + length) as u64;
-        note_written(&self.memory, room, all);
+        self.memory.note_filled(room, all);
         Ok(Some(all))
     }
 
@@ -206,10 +205,7 @@ impl Cable for Stream {
     }
 
     fn call_when_ready(&mut self, _: usize, way: Way) {
-        self.sources[0].call_when(match way {
-            Way::In => PollFlags::IN,
-            Way::Out => PollFlags::OUT,
-        });
+        self.sources[0].call_when(readiness(way));
     }
 
     fn reset(&mut self) {
@@ -239,18 +235,4 @@ fn settle_sent(sent: io::Result<usize>) -> Result<Option<usize>, Fault> {
         }
         Err(_) => Err(Fault::Pulled),
     }
-}
-
-/// Write to the beginning of the segments.
-fn write_first(memory: &DeviceMemory, room: &[Segment], bytes: &[u8]) -> Result<(), Fault> {
-    let mut left = bytes;
-    for segment in room {
-        let (here, rest) = left.split_at(left.len().min(segment.length as usize));
-        memory.write(GuestAddress(segment.address), here).map_err(|_| Fault::NoMemory)?;
-        left = rest;
-        if left.is_empty() {
-            break;
-        }
-    }
-    Ok(())
 }

@@ -3,16 +3,14 @@
 //! what comes in: that of the processor which last sent something of the same flow.
 
 use std::io::ErrorKind;
-use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use devices::virtio::Segment;
 use devices::virtio::network::{Cable, Fault, Features, Frame, HEADER_BYTES, Way};
 use host::tap::{offload, set_offloads, use_queue};
-use rustix::event::PollFlags;
 use rustix::io::Errno;
 
-use super::{note_written, pieces};
+use super::{pieces, readiness};
 use crate::device_memory::DeviceMemory;
 use crate::io_thread::Source;
 
@@ -44,8 +42,8 @@ impl Tap {
         self.sources.iter().try_for_each(|source| set_offloads(source.file(), offloads))
     }
 
-    fn file(&self, pair: usize) -> BorrowedFd<'_> {
-        self.sources[pair.min(self.sources.len() - 1)].file()
+    fn source(&self, pair: usize) -> &Source {
+        &self.sources[pair.min(self.sources.len() - 1)]
     }
 }
 
@@ -75,10 +73,10 @@ impl Cable for Tap {
     }
 
     fn receive(&mut self, pair: usize, room: &[Segment]) -> Result<Option<u64>, Fault> {
-        let read = pieces(&self.memory, room)?.read(self.file(pair));
+        let read = pieces(&self.memory, room)?.read(self.source(pair).file());
         match read {
             Ok(count) => {
-                note_written(&self.memory, room, count as u64);
+                self.memory.note_filled(room, count as u64);
                 Ok(Some(count as u64))
             }
             Err(error) if is_gone(&error) => Err(Fault::Pulled),
@@ -88,7 +86,7 @@ impl Cable for Tap {
 
     fn send(&mut self, pair: usize, frames: &[Frame]) -> Result<usize, Fault> {
         for (number, frame) in frames.iter().enumerate() {
-            match pieces(&self.memory, &frame.segments)?.write(self.file(pair)) {
+            match pieces(&self.memory, &frame.segments)?.write(self.source(pair).file()) {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(number),
                 Err(error) if is_gone(&error) => return Err(Fault::Pulled),
                 // A header that makes no sense, an interface that is down: it is lost.
@@ -99,10 +97,7 @@ impl Cable for Tap {
     }
 
     fn call_when_ready(&mut self, pair: usize, way: Way) {
-        self.sources[pair.min(self.sources.len() - 1)].call_when(match way {
-            Way::In => PollFlags::IN,
-            Way::Out => PollFlags::OUT,
-        });
+        self.source(pair).call_when(readiness(way));
     }
 
     fn reset(&mut self) {}
