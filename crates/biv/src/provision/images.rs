@@ -10,8 +10,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use super::cache::{self, Lock, at, cache_directory};
 use super::progress::Progress;
-use super::{Error, Lock, apt, cache_directory, remove, replace};
+use super::{Error, apt};
 
 /// Where they are in the cache.
 const DIRECTORY: &str = "images";
@@ -48,8 +49,8 @@ impl Image {
     fn open(directory: PathBuf) -> Option<Self> {
         let name = directory.file_name()?.to_str()?.to_owned();
         let recipe = fs::read_to_string(directory.join(RECIPE)).ok()?;
-        let written = fs::metadata(directory.join(RECIPE)).ok()?.modified().ok()?;
-        Some(Self { name, recipe, age: written.elapsed().unwrap_or_default(), directory })
+        let age = cache::age_of(&directory.join(RECIPE)).unwrap_or_default();
+        Some(Self { name, recipe, age, directory })
     }
 
     /// Its root file system.
@@ -93,12 +94,8 @@ fn check(name: &str) -> Result<(), Error> {
 
 /// All images, by name.
 pub fn list() -> Result<Vec<Image>, Error> {
-    let directory = cache_directory()?.join(DIRECTORY);
-    let entries = match fs::read_dir(&directory) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        entries => entries.map_err(|error| Error::Cache { path: directory, error })?,
-    };
-    let mut images: Vec<_> = entries.filter_map(|entry| Image::open(entry.ok()?.path())).collect();
+    let mut images: Vec<_> =
+        cache::entries(DIRECTORY)?.into_iter().filter_map(Image::open).collect();
     images.sort_by(|one, other| one.name.cmp(&other.name));
     Ok(images)
 }
@@ -113,36 +110,21 @@ pub fn find(name: &str) -> Result<Option<Image>, Error> {
 pub fn remove_called(name: &str) -> Result<bool, Error> {
     let _lock = Lock::take(&cache_directory()?)?;
     let Some(image) = find(name)? else { return Ok(false) };
-    let path = image.directory;
-    remove(&path).map_err(|error| Error::Cache { path, error })?;
+    cache::remove(&image.directory).map_err(at(&image.directory))?;
     Ok(true)
 }
 
 /// Make an image, in the place of one of that name.
 pub fn build(name: &str, recipe: &Recipe) -> Result<Image, Error> {
     check(name)?;
-    let cache = cache_directory()?;
-    let _lock = Lock::take(&cache)?;
-    let work = cache.join("work");
-    let at = |path: &Path| {
-        let path = path.to_owned();
-        move |error| Error::Cache { path, error }
-    };
-    remove(&work).map_err(at(&work))?;
-    let fresh = work.join(name);
+    let work = Lock::take(&cache_directory()?)?.work()?;
+    let fresh = work.path().join(name);
     fs::create_dir_all(fresh.join(ROOT)).map_err(at(&fresh))?;
-    let made = make(recipe, &fresh.join(ROOT)).and_then(|()| {
-        let line = format!("{} {}", recipe.suite, recipe.include.join(","));
-        fs::write(fresh.join(RECIPE), line.trim_end()).map_err(at(&fresh))?;
-        let directory = cache.join(DIRECTORY);
-        fs::create_dir_all(&directory).map_err(at(&directory))?;
-        let place = directory.join(name);
-        replace(&fresh, &place).map_err(at(&place))?;
-        Image::open(place.clone())
-            .ok_or_else(|| Error::Cache { path: place, error: io::ErrorKind::NotFound.into() })
-    });
-    let _ = remove(&work);
-    made
+    make(recipe, &fresh.join(ROOT))?;
+    let line = format!("{} {}", recipe.suite, recipe.include.join(","));
+    fs::write(fresh.join(RECIPE), line.trim_end()).map_err(at(&fresh))?;
+    let place = work.install(&fresh, Path::new(DIRECTORY).join(name))?;
+    Image::open(place.clone()).ok_or_else(|| at(&place)(io::ErrorKind::NotFound.into()))
 }
 
 fn make(recipe: &Recipe, root: &Path) -> Result<(), Error> {

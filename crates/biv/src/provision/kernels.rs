@@ -10,8 +10,9 @@ use std::time::Duration;
 use clap::ValueEnum;
 
 use super::apt::{self, Apt};
+use super::cache::{self, Lock, at, cache_directory};
 use super::progress::Progress;
-use super::{Error, Lock, cache_directory, package, remove, replace};
+use super::{Error, NAME, download, package};
 
 /// Where they are in the cache.
 const DIRECTORY: &str = "kernels";
@@ -64,9 +65,8 @@ pub struct Kernel {
 impl Kernel {
     fn open(directory: PathBuf) -> Option<Self> {
         let release = directory.file_name()?.to_str()?.to_owned();
-        let package = fs::read_to_string(directory.join("package")).ok()?;
-        let written = fs::metadata(directory.join("package")).ok()?.modified().ok()?;
-        let age = written.elapsed().unwrap_or_default();
+        let package = fs::read_to_string(directory.join(NAME)).ok()?;
+        let age = cache::age_of(&directory.join(NAME)).unwrap_or_default();
         let bytes = bytes_below(&directory);
         Some(Self { release, package, bytes, age, directory })
     }
@@ -86,20 +86,14 @@ impl Kernel {
 
     /// Whether it may be called so: its release begins with that, up to where a part of it ends.
     fn is_called(&self, name: &str) -> bool {
-        let rest = self.release.strip_prefix(name);
-        rest.is_some_and(|rest| !rest.starts_with(|next: char| next.is_ascii_alphanumeric()))
+        begins(&self.release, name)
     }
 }
 
 /// All kernels in the cache, the newest first.
 pub fn list() -> Result<Vec<Kernel>, Error> {
-    let directory = cache_directory()?.join(DIRECTORY);
-    let entries = match fs::read_dir(&directory) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        entries => entries.map_err(|error| Error::Cache { path: directory, error })?,
-    };
     let mut kernels: Vec<_> =
-        entries.filter_map(|entry| Kernel::open(entry.ok()?.path())).collect();
+        cache::entries(DIRECTORY)?.into_iter().filter_map(Kernel::open).collect();
     kernels.sort_by(|one, other| compare(&other.release, &one.release));
     Ok(kernels)
 }
@@ -114,8 +108,7 @@ pub fn remove_called(name: &str) -> Result<Vec<String>, Error> {
     let _lock = Lock::take(&cache_directory()?)?;
     let mut removed = Vec::new();
     for kernel in list()?.into_iter().filter(|kernel| kernel.is_called(name)) {
-        let path = kernel.directory.clone();
-        remove(&path).map_err(|error| Error::Cache { path, error })?;
+        cache::remove(&kernel.directory).map_err(at(&kernel.directory))?;
         removed.push(kernel.release);
     }
     Ok(removed)
@@ -123,41 +116,14 @@ pub fn remove_called(name: &str) -> Result<Vec<String>, Error> {
 
 /// Fetch a kernel; one that is there is fetched again.
 pub fn pull(wanted: &Wanted) -> Result<Kernel, Error> {
-    let cache = cache_directory()?;
-    let _lock = Lock::take(&cache)?;
-    let work = cache.join("work");
-    let at = |path: &Path| {
-        let path = path.to_owned();
-        move |error| Error::Cache { path, error }
-    };
-    remove(&work).map_err(at(&work))?;
-    fs::create_dir_all(&work).map_err(at(&work))?;
-    let result = pull_into(wanted, &cache, &work);
-    let _ = remove(&work);
-    result
-}
-
-fn pull_into(wanted: &Wanted, cache: &Path, work: &Path) -> Result<Kernel, Error> {
+    let work = Lock::take(&cache_directory()?)?.work()?;
     let progress = Progress::start();
-    let (apt, package) = choose(wanted, work, &progress)?;
-    let file = apt.download(&package, &progress)?;
-    progress.say(&format!("unpacking {package}"));
+    let (apt, package) = choose(wanted, work.path(), &progress)?;
     let release = package.trim_start_matches("linux-image-");
-    let fresh = work.join(release);
-    let at = |path: &Path| {
-        let path = path.to_owned();
-        move |error| Error::Cache { path, error }
-    };
-    fs::create_dir(&fresh).map_err(at(&fresh))?;
-    package::unpack_kernel(&file, &fresh)?;
-    let name = file.file_name().unwrap_or_default().as_encoded_bytes();
-    fs::write(fresh.join("package"), name).map_err(at(&fresh))?;
-    let directory = cache.join(DIRECTORY);
-    fs::create_dir_all(&directory).map_err(at(&directory))?;
-    let place = directory.join(release);
-    replace(&fresh, &place).map_err(at(&place))?;
-    Kernel::open(place.clone())
-        .ok_or_else(|| Error::Cache { path: place, error: io::ErrorKind::NotFound.into() })
+    let fresh = work.path().join(release);
+    download(&apt, &package, package::unpack_kernel, &fresh, &progress)?;
+    let place = work.install(&fresh, Path::new(DIRECTORY).join(release))?;
+    Kernel::open(place.clone()).ok_or_else(|| at(&place)(io::ErrorKind::NotFound.into()))
 }
 
 /// The first of the suites that may have it that does.
@@ -177,7 +143,7 @@ fn choose(wanted: &Wanted, work: &Path, progress: &Progress) -> Result<(Apt, Str
         let package = apt.kernel_of(meta_package)?;
         let release = package.trim_start_matches("linux-image-");
         let version = wanted.version.as_deref().unwrap_or_default();
-        if version.is_empty() || is_version(release, version) {
+        if version.is_empty() || begins(release, version) {
             return Ok((apt, package));
         }
         found.push(release.to_owned());
@@ -186,7 +152,8 @@ fn choose(wanted: &Wanted, work: &Path, progress: &Progress) -> Result<(Apt, Str
     Err(Error::NoKernel { version, found: found.join(" and ") })
 }
 
-fn is_version(release: &str, version: &str) -> bool {
+/// Whether a release begins with a version, up to where a part of it ends.
+fn begins(release: &str, version: &str) -> bool {
     let rest = release.strip_prefix(version);
     rest.is_some_and(|rest| !rest.starts_with(|next: char| next.is_ascii_alphanumeric()))
 }

@@ -11,16 +11,17 @@
 //!    is there is never fetched again unless the user says so (`--refresh`).
 //! 3. *Who authenticates is apt*, with the keys that the host trusts.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rustix::fs::{CWD, FlockOperation, RenameFlags, flock, renameat_with};
-
 use crate::initramfs::Busybox;
+pub use cache::cache_directory;
+use cache::{Lock, Work, at};
 
 pub mod apt;
+mod cache;
 pub mod images;
 pub mod kernels;
 mod package;
@@ -29,6 +30,9 @@ mod progress;
 /// What every virtio device needs, in the order in which it is loaded.
 pub const VIRTIO: &[&str] =
     &["virtio_ring", "virtio", "virtio_pci_legacy_dev", "virtio_pci_modern_dev", "virtio_pci"];
+
+/// The file beside what came from a package that has the package's name.
+const NAME: &str = "package";
 
 /// A part of the default guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -144,51 +148,11 @@ impl Guest {
 
     /// Fetch what is `wanted` when nobody else fetches.
     fn fetch_locked(&self, wanted: impl FnOnce() -> Vec<Part>) -> Result<(), Error> {
-        let at = |path: &Path| {
-            let path = path.to_owned();
-            move |error| Error::Cache { path, error }
-        };
-        let _lock = Lock::take(&self.cache)?;
-        let wanted = wanted();
-        if wanted.is_empty() {
-            return Ok(());
+        let lock = Lock::take(&self.cache)?;
+        match wanted() {
+            wanted if wanted.is_empty() => Ok(()),
+            wanted => fetch(&wanted, &lock.work()?),
         }
-        let work = self.cache.join("work");
-        remove(&work).map_err(at(&work))?;
-        fs::create_dir_all(&work).map_err(at(&work))?;
-        let result = self.fetch(&wanted, &work);
-        let _ = remove(&work);
-        result
-    }
-
-    fn fetch(&self, wanted: &[Part], work: &Path) -> Result<(), Error> {
-        let progress = progress::Progress::start();
-        let mut apt = apt::Apt::prepare(work)?;
-        apt.update(&progress)?;
-        let has_kernel = wanted.contains(&Part::Kernel);
-        for &part in wanted.iter().filter(|&&part| part != Part::Drivers || !has_kernel) {
-            let package = match part {
-                Part::Kernel | Part::Drivers => apt.kernel_package()?,
-                Part::Busybox => "busybox-static".to_owned(),
-            };
-            let file = apt.download(&package, &progress)?;
-            progress.say(&format!("unpacking {package}"));
-            let fresh = work.join(part.directory());
-            let at = |error| Error::Cache { path: fresh.clone(), error };
-            fs::create_dir(&fresh).map_err(at)?;
-            match part {
-                Part::Kernel | Part::Drivers => package::unpack_kernel(&file, &fresh)?,
-                Part::Busybox => package::unpack_busybox(&file, &fresh)?,
-            }
-            fs::write(
-                fresh.join("package"),
-                file.file_name().unwrap_or_default().as_encoded_bytes(),
-            )
-            .map_err(at)?;
-            let place = self.cache.join(part.directory());
-            replace(&fresh, &place).map_err(|error| Error::Cache { path: place.clone(), error })?;
-        }
-        Ok(())
     }
 
     fn missing(&self, needed: &[Part]) -> Vec<Part> {
@@ -212,18 +176,14 @@ impl Guest {
     /// The packages that the parts in `cache` came from.
     #[must_use]
     pub fn packages(cache: &Path) -> Vec<String> {
-        let name =
-            |part: Part| fs::read_to_string(cache.join(part.directory()).join("package")).ok();
+        let name = |part: Part| fs::read_to_string(cache.join(part.directory()).join(NAME)).ok();
         [Part::Kernel, Part::Busybox].into_iter().filter_map(name).collect()
     }
 
     /// How long the oldest of the parts in `cache` has been there; `None` for those that are not.
     #[must_use]
     pub fn age(cache: &Path) -> Option<Duration> {
-        let age = |part: Part| {
-            let written = fs::metadata(cache.join(part.directory()).join("package")).ok()?;
-            written.modified().ok()?.elapsed().ok()
-        };
+        let age = |part: Part| cache::age_of(&cache.join(part.directory()).join(NAME));
         [Part::Kernel, Part::Busybox].into_iter().filter_map(age).max()
     }
 
@@ -248,56 +208,45 @@ impl Guest {
     }
 }
 
-/// Held by who changes the cache.
-struct Lock(#[expect(dead_code, reason = "it is held")] File);
-
-impl Lock {
-    /// Wait until nobody else changes it; it is made if it is not there.
-    fn take(cache: &Path) -> Result<Lock, Error> {
-        let at = |path: &Path| {
-            let path = path.to_owned();
-            move |error| Error::Cache { path, error }
+/// Fetch parts.
+fn fetch(wanted: &[Part], work: &Work) -> Result<(), Error> {
+    let progress = progress::Progress::start();
+    let mut apt = apt::Apt::prepare(work.path())?;
+    apt.update(&progress)?;
+    let has_kernel = wanted.contains(&Part::Kernel);
+    for &part in wanted.iter().filter(|&&part| part != Part::Drivers || !has_kernel) {
+        let (package, unpack): (_, Unpack) = match part {
+            Part::Kernel | Part::Drivers => (apt.kernel_package()?, package::unpack_kernel),
+            Part::Busybox => ("busybox-static".to_owned(), package::unpack_busybox),
         };
-        fs::create_dir_all(cache).map_err(at(cache))?;
-        let path = cache.join("lock");
-        let options = File::options().create(true).truncate(false).write(true).open(&path);
-        let file = options.map_err(at(&path))?;
-        flock(&file, FlockOperation::LockExclusive).map_err(|error| at(&path)(error.into()))?;
-        Ok(Lock(file))
+        let fresh = work.path().join(part.directory());
+        download(&apt, &package, unpack, &fresh, &progress)?;
+        work.install(&fresh, part.directory())?;
     }
+    Ok(())
 }
 
-/// `$XDG_CACHE_HOME/bivouac`, or `~/.cache/bivouac` (XDG Base Directory Specification: a relative
-/// path is to be ignored).
-pub fn cache_directory() -> Result<PathBuf, Error> {
-    let absolute = |name| {
-        let path = PathBuf::from(std::env::var_os(name)?);
-        path.is_absolute().then_some(path)
-    };
-    absolute("XDG_CACHE_HOME")
-        .or_else(|| absolute("HOME").map(|home| home.join(".cache")))
-        .map(|cache| cache.join("bivouac"))
-        .ok_or(Error::NoHome)
-}
+type Unpack = fn(&Path, &Path) -> Result<(), package::Error>;
 
-/// Put a directory in the place of another, or where there is none: no process finds neither.
-fn replace(fresh: &Path, place: &Path) -> io::Result<()> {
-    match renameat_with(CWD, fresh, CWD, place, RenameFlags::EXCHANGE) {
-        Ok(()) => remove(fresh),
-        // Nothing is there, or the file system cannot exchange.
-        Err(_) => remove(place).and_then(|()| fs::rename(fresh, place)),
-    }
-}
-
-fn remove(path: &Path) -> io::Result<()> {
-    match fs::remove_dir_all(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
-    }
+/// Download a package and unpack what is wanted of it into a new directory.
+fn download(
+    apt: &apt::Apt,
+    package: &str,
+    unpack: Unpack,
+    into: &Path,
+    progress: &progress::Progress,
+) -> Result<(), Error> {
+    let file = apt.download(package, progress)?;
+    progress.say(&format!("unpacking {package}"));
+    fs::create_dir(into).map_err(at(into))?;
+    unpack(&file, into)?;
+    let name = file.file_name().unwrap_or_default().as_encoded_bytes();
+    fs::write(into.join(NAME), name).map_err(at(into))
 }
 
 #[cfg(test)]
 mod tests {
+    use super::cache::remove;
     use super::*;
 
     fn guest(name: &str) -> Guest {
