@@ -419,9 +419,9 @@ pub struct NetworkProcess {
     #[arg(long)]
     pub cable: i32,
 
-    /// Make any system call, as with `biv run --no-seccomp`
+    /// Make any system call
     #[arg(long)]
-    pub unconfined: bool,
+    pub no_seccomp: bool,
 
     /// A descriptor that listens, and the guest's port to which it leads
     #[arg(long, value_name = "DESCRIPTOR:PORT")]

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use crate::cli::{Format, ImageAction};
-use crate::kernel::print;
+use crate::print::{self, unless_closed};
 use crate::provision::images::{self, Recipe};
 
 /// An image, for programs.
@@ -25,7 +25,7 @@ pub fn image(action: &ImageAction) -> Result<(), String> {
         ImageAction::Build { name, suite, include } => {
             let recipe = Recipe { suite: suite.clone(), include: include.clone() };
             let image = images::build(name, &recipe).map_err(|error| error.to_string())?;
-            print(&format!("{}\n", image.name))
+            unless_closed(print::text(&format!("{}\n", image.name)))
         }
         ImageAction::Rm { name } => {
             for name in name {
@@ -41,21 +41,20 @@ pub fn image(action: &ImageAction) -> Result<(), String> {
 fn list(format: Format) -> Result<(), String> {
     let images = images::list().map_err(|error| error.to_string())?;
     if format == Format::Json {
-        let entry = |image: &'_ images::Image| {
-            serde_json::to_value(Entry {
+        let entries: Vec<_> = images
+            .iter()
+            .map(|image| Entry {
                 name: &image.name,
                 recipe: &image.recipe,
                 age_seconds: image.age.as_secs(),
             })
-        };
-        let entries: Result<Vec<_>, _> = images.iter().map(entry).collect();
-        let text = entries.and_then(|entries| serde_json::to_string_pretty(&entries));
-        return print(&format!("{}\n", text.map_err(|error| error.to_string())?));
+            .collect();
+        return unless_closed(print::json(&entries));
     }
     let mut text = format!("{:<24} {:>8}  {}\n", "NAME", "AGE", "MADE FROM");
     for image in &images {
         let days = image.age.as_secs() / 86_400;
         text.push_str(&format!("{:<24} {days:>6} d  {}\n", image.name, image.recipe));
     }
-    print(&text)
+    unless_closed(print::text(&text))
 }

@@ -1,10 +1,9 @@
 //! `biv kernel`: which of Debian's kernels are in the cache.
 
-use std::io::{self, Write};
-
 use serde::Serialize;
 
 use crate::cli::{Format, KernelAction};
+use crate::print::{self, unless_closed};
 use crate::provision;
 use crate::provision::kernels::{self, Wanted};
 
@@ -34,7 +33,7 @@ pub fn kernel(action: &KernelAction) -> Result<(), String> {
                 provision::Error::Package(error) => said(&error),
                 error => said(&error),
             })?;
-            print(&format!("{}\n", kernel.release))
+            unless_closed(print::text(&format!("{}\n", kernel.release)))
         }
         KernelAction::Rm { version } => {
             for name in version {
@@ -42,7 +41,7 @@ pub fn kernel(action: &KernelAction) -> Result<(), String> {
                 if removed.is_empty() {
                     return Err(format!("there is no kernel {name}; `biv kernel ls` lists them"));
                 }
-                print(&format!("{}\n", removed.join("\n")))?;
+                unless_closed(print::text(&format!("{}\n", removed.join("\n"))))?;
             }
             Ok(())
         }
@@ -61,21 +60,12 @@ fn list(format: Format) -> Result<(), String> {
                 age_seconds: kernel.age.as_secs(),
             })
             .collect();
-        let text = serde_json::to_string_pretty(&entries).map_err(|error| error.to_string())?;
-        return print(&format!("{text}\n"));
+        return unless_closed(print::json(&entries));
     }
     let mut text = format!("{:<40} {:>8} {:>8}\n", "RELEASE", "SIZE", "AGE");
     for kernel in &kernels {
         let (size, days) = (kernel.bytes.div_ceil(1 << 20), kernel.age.as_secs() / 86_400);
         text.push_str(&format!("{:<40} {size:>4} MiB {days:>6} d\n", kernel.release));
     }
-    print(&text)
-}
-
-/// On standard output; a reader that has seen enough is no failure.
-pub(crate) fn print(text: &str) -> Result<(), String> {
-    match io::stdout().write_all(text.as_bytes()) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.to_string()),
-        _ => Ok(()),
-    }
+    unless_closed(print::text(&text))
 }

@@ -7,6 +7,7 @@ use std::os::fd::AsFd;
 use std::process::ExitCode;
 
 use biv::cli::{Cli, Verb};
+use biv::print::unless_closed;
 use biv::{completions, debug, doctor, image, kernel, layout, life, man, run, status};
 use clap::Parser;
 use tracing_subscriber::filter::{LevelFilter, Targets};
@@ -71,15 +72,7 @@ fn serve_files(confined: bool) -> Result<(), String> {
     files::server::serve(&control, confined).map_err(|error| error.to_string())
 }
 
-/// A reader that has seen enough is no failure.
-fn unless_closed(result: io::Result<()>) -> Result<(), String> {
-    match result {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.to_string()),
-        _ => Ok(()),
-    }
-}
-
-/// The same of a verb about domains.
+/// What a verb about domains has come to; a reader that has seen enough is no failure.
 fn told(result: Result<(), life::Error>) -> Result<(), String> {
     match result {
         Err(life::Error::Io(error)) => unless_closed(Err(error)),

@@ -5,6 +5,7 @@
 //! guard). Only SIGKILL leaves a terminal raw.
 
 use std::io::{self, IsTerminal};
+use std::os::unix::ffi::OsStrExt;
 use std::sync::{Mutex, Once, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -45,6 +46,13 @@ impl Drop for Raw {
     fn drop(&mut self) {
         restore();
     }
+}
+
+/// What a command on a terminal of its own is told of it, for its environment.
+#[must_use]
+pub fn variable() -> Vec<u8> {
+    let kind = std::env::var_os("TERM").unwrap_or_else(|| "linux".into());
+    [b"TERM=", kind.as_bytes()].concat()
 }
 
 /// Makes the terminal what it was, if it is raw.

@@ -1,8 +1,10 @@
-//! Descriptors that whoever started this process has left open for it.
+//! Descriptors: those that whoever started this process has left open for it, and how many there may be.
 
 use std::io;
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::sync::Mutex;
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// Those that were taken.
 static TAKEN: Mutex<Vec<RawFd>> = Mutex::new(Vec::new());
@@ -32,10 +34,26 @@ pub fn take(number: RawFd) -> io::Result<OwnedFd> {
     Ok(owned)
 }
 
+/// Allow this process as many descriptors as it may have; how many that are.
+pub fn raise_descriptor_limit() -> usize {
+    let limit = getrlimit(Resource::Nofile);
+    // What is refused leaves what there was.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
+    let now = getrlimit(Resource::Nofile).current;
+    // Without a limit, the kernel has one of its own (fs.nr_open).
+    now.map_or(1 << 20, |now| usize::try_from(now).unwrap_or(usize::MAX))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::os::fd::IntoRawFd;
+
+    #[test]
+    fn as_many_are_allowed_as_may_be() {
+        let most = getrlimit(Resource::Nofile).maximum.unwrap_or(1 << 20);
+        assert_eq!(raise_descriptor_limit() as u64, most);
+    }
 
     #[test]
     fn what_is_open_is_taken_once() {

@@ -27,4 +27,5 @@ pub mod vectored;
 
 pub use available::Available;
 pub use buffer::{Buffer, open_regular};
+pub use inherited::raise_descriptor_limit;
 pub use memory::{Error, GuestMemory, RawRegion, SPARE_PAGES};

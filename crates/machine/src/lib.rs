@@ -20,6 +20,7 @@
 pub mod acpi;
 pub mod boot;
 pub mod bus;
+pub mod calendar;
 pub mod interrupts;
 pub mod layout;
 pub mod limits;

@@ -46,6 +46,7 @@ pub use ::cpu::{
 };
 pub use ::cpu::{history, inspect};
 pub use ::machine::boot::{ModuleFile, split_modules};
+pub use ::machine::calendar::Civil;
 pub use activity::Activity;
 pub use clock::HostClock;
 pub use configuration::{

@@ -1,7 +1,6 @@
 //! The other end of a domain's socket.
 
 use std::io::{self, Read, Write};
-use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
@@ -61,7 +60,7 @@ impl Client {
         if !entry.alive {
             return Err(Error::NotRunning(name));
         }
-        let place = format!("/proc/self/fd/{}/{}", entry.directory.as_raw_fd(), files::SOCKET);
+        let place = files::path(&entry.directory, files::SOCKET);
         let connect = || {
             let stream = UnixStream::connect(place)?;
             stream.set_read_timeout(Some(PATIENCE))?;

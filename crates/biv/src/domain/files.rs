@@ -8,7 +8,7 @@
 //! | `log.0`, `log.1` | what its command has written ([`super::log`]) |
 //! | `messages` | what `biv` itself has said |
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use rustix::fs::{Mode, OFlags, openat};
 use rustix::io::Errno;
@@ -23,6 +23,13 @@ pub const SOCKET: &str = "control";
 pub const LOGS: [&str; 2] = ["log.0", "log.1"];
 /// See above.
 pub const MESSAGES: &str = "messages";
+
+/// The path of a file, for calls that take no directory. That of the directory may be longer than a
+/// socket's address; this one is not.
+#[must_use]
+pub fn path(directory: impl AsFd, name: &str) -> String {
+    format!("/proc/self/fd/{}/{name}", directory.as_fd().as_raw_fd())
+}
 
 /// Opens a file to read it, and nothing that it might lead to.
 pub fn open(directory: impl AsFd, name: &str) -> Result<OwnedFd, Errno> {

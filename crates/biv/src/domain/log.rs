@@ -233,27 +233,11 @@ pub fn last_lines(lines: &[Line], count: usize) -> &[Line] {
 #[must_use]
 pub fn time_of(time: SystemTime) -> String {
     let since = time.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
-    let seconds = since.as_secs();
-    let (year, month, day) = date_of(seconds / 86400);
-    let (hour, minute, second) = (seconds / 3600 % 24, seconds / 60 % 60, seconds % 60);
+    let seconds = i64::try_from(since.as_secs()).unwrap_or(i64::MAX);
+    let vmm::Civil { year, month, day, hour, minute, second, .. } =
+        vmm::Civil::from_seconds(seconds);
     let micros = since.subsec_micros();
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{micros:06}Z")
-}
-
-/// Year, month and day of so many days after the beginning of 1970, in the Gregorian calendar. Years are
-/// counted from March, so that the day that some have more is the last one.
-fn date_of(days: u64) -> (u64, u64, u64) {
-    const DAYS_UNTIL_1970: u64 = 719_468;
-    const DAYS_OF_400_YEARS: u64 = 146_097;
-    let days = days + DAYS_UNTIL_1970;
-    let (era, day_of_era) = (days / DAYS_OF_400_YEARS, days % DAYS_OF_400_YEARS);
-    let leaps = day_of_era / 1460 - day_of_era / 36_524 + day_of_era / 146_096;
-    let year_of_era = (day_of_era - leaps) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month + 2) / 5 + 1;
-    let (month, next) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };
-    (era * 400 + year_of_era + next, month, day)
 }
 
 #[cfg(test)]

@@ -20,7 +20,6 @@
 
 use std::fs::{File, Permissions};
 use std::io;
-use std::os::fd::AsRawFd;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -161,8 +160,7 @@ impl Domain {
             log = Some(Arc::new(Mutex::new(log::Writer::create(&claim.directory)?)));
             messages = Some(create(files::MESSAGES)?);
         }
-        // The path may be longer than a socket's address; this one is not.
-        let place = format!("/proc/self/fd/{}/{}", claim.directory.as_raw_fd(), files::SOCKET);
+        let place = files::path(&claim.directory, files::SOCKET);
         let listener = UnixListener::bind(&place)?;
         std::fs::set_permissions(&place, Permissions::from_mode(0o600))?;
         listener.set_nonblocking(true)?;

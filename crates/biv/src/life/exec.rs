@@ -1,9 +1,8 @@
 //! `biv exec`: a session with a domain's guest, over its socket.
 
-use std::ffi::OsString;
 use std::io::{self, Write};
 use std::os::fd::OwnedFd;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStringExt;
 
 use protocol::Order;
 
@@ -55,8 +54,7 @@ fn order(arguments: &Exec) -> Order {
         environment.push(b"HOME=/root".to_vec());
     }
     if arguments.tty {
-        let kind = std::env::var_os("TERM").unwrap_or_else(|| OsString::from("linux"));
-        environment.push([b"TERM=", kind.as_bytes()].concat());
+        environment.push(terminal::variable());
     }
     environment.extend(arguments.env.iter().map(|item| item.clone().into_vec()));
     Order {

@@ -1,7 +1,6 @@
 //! `biv logs`: read from the domain's files, whether it lives or not.
 
 use std::io::{self, Write};
-use std::os::fd::AsRawFd;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::inotify;
@@ -47,8 +46,11 @@ pub fn logs(arguments: &Logs) -> Result<(), Error> {
 fn watch(entry: &Entry) -> io::Result<std::os::fd::OwnedFd> {
     let watch = inotify::init(inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK)?;
     for name in files::LOGS {
-        let path = format!("/proc/self/fd/{}/{name}", entry.directory.as_raw_fd());
-        inotify::add_watch(&watch, path, inotify::WatchFlags::MODIFY)?;
+        inotify::add_watch(
+            &watch,
+            files::path(&entry.directory, name),
+            inotify::WatchFlags::MODIFY,
+        )?;
     }
     Ok(watch)
 }

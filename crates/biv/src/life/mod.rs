@@ -2,17 +2,16 @@
 //! lives.
 
 use std::collections::HashMap;
-use std::io::{self, Write};
+use std::io;
 use std::time::{Duration, Instant};
 
 use rustix::process::{PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
-use serde::Serialize;
 use serde_json::Value;
 
 use crate::domain::api::{self, Inspection};
 use crate::domain::client::{self, Client};
 use crate::domain::{Entry, Name, Registry, registry};
-use crate::session;
+use crate::{print, session};
 
 pub mod cli;
 mod exec;
@@ -74,18 +73,12 @@ pub fn inspect(arguments: &cli::Inspect) -> Result<(), Error> {
             }
         });
     }
-    print_json(&Value::Array(all))
+    Ok(print::json(&all)?)
 }
 
 /// What a domain that lives says of itself.
 fn ask(entry: &Entry) -> Option<Inspection> {
     Client::connect(entry).ok()?.get("/v1/domain").ok()
-}
-
-fn print_json(value: &impl Serialize) -> Result<(), Error> {
-    let mut text = serde_json::to_string_pretty(value).map_err(io::Error::other)?;
-    text.push('\n');
-    Ok(io::stdout().write_all(text.as_bytes())?)
 }
 
 /// Does it to all of them, and fails in the end if it did not go well with one.
@@ -186,7 +179,7 @@ pub fn wait(arguments: &cli::Wait) -> Result<(), Error> {
         let status = ended.and_then(|record| record.ending).map(|ending| ending.status);
         // One that was killed could not say so.
         let status = status.unwrap_or(crate::status::of_signal(KILL));
-        Ok(io::stdout().write_all(format!("{status}\n").as_bytes())?)
+        Ok(print::text(&format!("{status}\n"))?)
     })
 }
 

@@ -1,15 +1,14 @@
 //! `biv ps`.
 
-use std::io::{self, Write};
-
 use serde::Serialize;
 
 use super::cli::Ps;
-use super::{Error, ask, print_json};
+use super::{Error, ask};
 use crate::cli::Format;
 use crate::domain::api::State;
 use crate::domain::record::{Record, now};
 use crate::domain::{Entry, Registry};
+use crate::print;
 
 /// One domain as it is listed.
 #[derive(Debug, Serialize)]
@@ -34,8 +33,8 @@ pub fn ps(arguments: &Ps) -> Result<(), Error> {
     let listed = entries.iter().filter(|entry| entry.alive || arguments.all);
     let rows: Vec<Row> = listed.filter_map(row).collect();
     match arguments.format {
-        Format::Json => print_json(&rows),
-        Format::Text => Ok(io::stdout().write_all(table(&rows, now()).as_bytes())?),
+        Format::Json => Ok(print::json(&rows)?),
+        Format::Text => Ok(print::text(&table(&rows, now()))?),
     }
 }
 

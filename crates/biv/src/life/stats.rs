@@ -6,12 +6,13 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
+use super::Error;
 use super::cli::Stats;
-use super::{Error, print_json};
 use crate::cli::Format;
 use crate::domain::api::Statistics;
 use crate::domain::client::Client;
 use crate::domain::{Entry, Registry};
+use crate::print;
 use processes::Group;
 
 mod processes;
@@ -73,11 +74,11 @@ pub fn stats(arguments: &Stats) -> Result<(), Error> {
             .filter_map(|(name, sample)| Some(row(name, before.get(name)?, sample)))
             .collect();
         if arguments.format == Format::Json {
-            return print_json(&rows);
+            return Ok(print::json(&rows)?);
         }
         // To the upper left, and clear what is below.
         let begin = if live { "\x1b[H\x1b[J" } else { "" };
-        io::stdout().write_all(format!("{begin}{}", table(&rows)).as_bytes())?;
+        print::text(&format!("{begin}{}", table(&rows)))?;
         io::stdout().flush()?;
         if once {
             return Ok(());

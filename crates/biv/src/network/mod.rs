@@ -8,8 +8,9 @@ mod options;
 mod passt;
 mod tap;
 
+use std::fs;
 use std::io;
-use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, SocketAddrV4, TcpListener, UdpSocket};
 use std::os::fd::OwnedFd;
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair, sockopt};
@@ -140,6 +141,11 @@ fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok(ends)
 }
 
+/// The host's resolver of names, if IPv4 reaches one (resolv.conf(5)).
+fn resolver() -> Option<Ipv4Addr> {
+    first_resolver(&fs::read_to_string("/etc/resolv.conf").unwrap_or_default())
+}
+
 /// Whether a port can be had, for an error that names it. Whoever uses it binds it again.
 fn try_port(published: &Published) -> Result<(), Error> {
     let address =
@@ -149,4 +155,28 @@ fn try_port(published: &Published) -> Result<(), Error> {
         false => TcpListener::bind(address).map(drop),
     };
     bound.map_err(|error| Error::Port(*published, error))
+}
+
+/// The first resolver that IPv4 reaches.
+fn first_resolver(text: &str) -> Option<Ipv4Addr> {
+    let lines = text.lines().filter_map(|line| line.trim().strip_prefix("nameserver"));
+    lines.filter_map(|rest| rest.trim().parse::<IpAddr>().ok()).find_map(|address| match address {
+        IpAddr::V4(address) => Some(address),
+        IpAddr::V6(_) => None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_resolver_of_ipv4_is_asked() {
+        let check = |text, expected: Option<&str>| {
+            let expected = expected.map(|text| text.parse().unwrap());
+            assert_eq!(first_resolver(text), expected, "{text}");
+        };
+        check("# none\nsearch x\n", None);
+        check("nameserver ::1\nnameserver 127.0.0.53 \nnameserver 9.9.9.9\n", Some("127.0.0.53"));
+    }
 }

@@ -4,16 +4,12 @@
 //! It goes to the background when it is ready, which is how we know; it ends when the socket does. What it
 //! says until then is why it does not start.
 
-use std::fs;
-use std::io::{self, Read};
+use std::io::Read;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::process::{Child, Command, Stdio};
 
-use rustix::io::{FdFlags, fcntl_setfd};
-
-use super::builtin::first_resolver;
-
-use super::{Error, GATEWAY, GUEST, MTU, NAMESERVER, PREFIX_BITS, Published};
+use super::{Error, GATEWAY, GUEST, MTU, NAMESERVER, PREFIX_BITS, Published, resolver};
+use crate::helper::spawn_with;
 
 /// The program.
 const PROGRAM: &str = "passt";
@@ -32,14 +28,6 @@ pub fn start(end: &OwnedFd, published: &[Published]) -> Result<Starting, Error> 
     }
 }
 
-/// Start a process that inherits a descriptor.
-pub fn spawn_with(end: &OwnedFd, command: &mut Command) -> io::Result<Child> {
-    fcntl_setfd(end, FdFlags::empty())?;
-    let child = command.spawn();
-    fcntl_setfd(end, FdFlags::CLOEXEC)?;
-    child
-}
-
 fn arguments(end: i32, published: &[Published]) -> Vec<String> {
     let mut arguments = vec!["--quiet".to_owned(), format!("--fd={end}")];
     let network = [
@@ -51,8 +39,7 @@ fn arguments(end: i32, published: &[Published]) -> Vec<String> {
     ];
     // passt would look itself, but takes the gateway for one on the loopback interface, where only
     // 127.0.0.1 is to be reached.
-    let resolvers = fs::read_to_string("/etc/resolv.conf").unwrap_or_default();
-    let resolver = first_resolver(&resolvers).map(|address| ("--dns", address.to_string()));
+    let resolver = resolver().map(|address| ("--dns", address.to_string()));
     // Ports of TCP would be UDP's, too, unless it is said which those are.
     let ports = |is_udp| {
         let of = published.iter().filter(move |published| published.is_udp == is_udp);

@@ -5,9 +5,8 @@ use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::str::FromStr;
 
 use files::Share;
@@ -18,6 +17,7 @@ use vmm::{SharedDirectories, SharedDirectory};
 
 use super::Error;
 use crate::cli::Run;
+use crate::helper::helper;
 
 /// The drivers that mounting them takes, in the order in which they are loaded.
 pub const DRIVERS: &[&str] = &["fuse", "virtiofs", "overlay"];
@@ -193,16 +193,10 @@ impl Directories {
     }
 }
 
-/// A process of our own program, which ends when the other end of its standard input is closed.
+/// A file server, which ends when the other end of its standard input is closed.
 fn start_server(socket: OwnedFd, confined: bool) -> io::Result<()> {
-    let mut command = Command::new("/proc/self/exe");
-    command.arg0("biv").arg(SERVER_VERB);
-    if !confined {
-        command.arg("--no-seccomp");
-    }
-    // The terminal's signals are the machine's business, whose end is the server's.
-    command.process_group(0).current_dir("/").env_clear();
-    command.stdin(Stdio::from(socket)).stdout(Stdio::null()).spawn()?;
+    let mut command = helper(SERVER_VERB, confined);
+    command.current_dir("/").env_clear().stdin(Stdio::from(socket)).spawn()?;
     Ok(())
 }
 

@@ -1,6 +1,5 @@
 //! `biv run`: boots a machine and stays with it until it, its command, the user or the clock ends.
 
-use std::ffi::OsString;
 use std::fs::File;
 use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -319,8 +318,7 @@ fn order(arguments: &Run, directories: &Directories) -> Order {
         false => vec![PATH.to_vec(), b"HOME=/root".to_vec()],
     };
     if on_terminal {
-        let kind = std::env::var_os("TERM").unwrap_or_else(|| OsString::from("linux"));
-        environment.push([b"TERM=", kind.as_bytes()].concat());
+        environment.push(terminal::variable());
     }
     let command = if is_shell {
         SHELL.map(<[u8]>::to_vec).to_vec()

@@ -23,7 +23,6 @@ use std::sync::Arc;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, recv, recvmsg,
 };
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use vm_memory::GuestMemoryMmap;
 use zerocopy::FromBytes;
 
@@ -72,7 +71,9 @@ pub fn serve(control: &OwnedFd, confined: bool) -> Result<(), Error> {
     let _ = rustix::thread::set_name(c"biv files");
     // What the guest asks for is what a file gets.
     rustix::process::umask(rustix::fs::Mode::empty());
-    let files = raise_limit().saturating_sub(RESERVED_DESCRIPTORS).max(RESERVED_DESCRIPTORS);
+    let files = host::raise_descriptor_limit()
+        .saturating_sub(RESERVED_DESCRIPTORS)
+        .max(RESERVED_DESCRIPTORS);
     let each = files / shares.len().max(1);
     let memory = Arc::new(memory);
     let mut workers = Vec::new();
@@ -95,16 +96,6 @@ pub fn serve(control: &OwnedFd, confined: bool) -> Result<(), Error> {
         Ok((0, _)) | Err(rustix::io::Errno::CONNRESET)
     ) {}
     Ok(())
-}
-
-/// As many descriptors as we may have.
-fn raise_limit() -> usize {
-    let limit = getrlimit(Resource::Nofile);
-    // What is refused leaves what there was.
-    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
-    let now = getrlimit(Resource::Nofile).current;
-    // Without a limit, the kernel has one of its own (fs.nr_open).
-    now.map_or(1 << 20, |now| usize::try_from(now).unwrap_or(usize::MAX))
 }
 
 /// What there is to do.
@@ -170,7 +161,7 @@ fn understand(bytes: &[u8], descriptors: Vec<OwnedFd>) -> Result<Introduced, Err
 }
 
 /// Our own descriptors, by number: the one way to open a file that is known by an `O_PATH` descriptor.
-const OWN_DESCRIPTORS: &std::ffi::CStr = c"/proc/self/fd";
+const OWN_DESCRIPTORS: &str = "/proc/self/fd";
 
 /// The name of a descriptor in [`OWN_DESCRIPTORS`].
 fn number(descriptor: BorrowedFd<'_>) -> String {

@@ -128,7 +128,7 @@ impl Share {
         act: impl FnOnce(&str) -> Result<T, Errno>,
     ) -> Result<T, Errno> {
         let descriptor = inode.descriptor(&self.inodes)?;
-        act(&format!("/proc/self/fd/{}", number(descriptor.as_fd())))
+        act(&format!("{OWN_DESCRIPTORS}/{}", number(descriptor.as_fd())))
     }
 
     /// Attributes as the guest sees them.

@@ -5,14 +5,13 @@
 //! at the chosen rate for the periodic one.
 
 mod bits;
-mod calendar;
 #[cfg(test)]
 mod tests;
 mod time_registers;
 
+use crate::calendar::Civil;
 use bits::{A_RESET, A_UPDATING, ANNOUNCED_NANOSECONDS, BYTES, D_VALID, INDEX_MASK};
 use bits::{Control, Flags, index};
-use calendar::Civil;
 
 use crate::limits::MAX_MISSED_ALARM_SECONDS;
 use crate::time::{Clock, Nanoseconds};

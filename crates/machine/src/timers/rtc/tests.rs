@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::Rtc;
 use super::bits::index;
-use super::calendar::Civil;
+use crate::calendar::Civil;
 use crate::time::{Hertz, ManualClock, Nanoseconds};
 
 /// 2026-02-28T23:59:58Z, a Saturday.

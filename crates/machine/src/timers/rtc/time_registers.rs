@@ -3,7 +3,7 @@
 
 use super::Rtc;
 use super::bits::{AFTERNOON, ANY, Control, index};
-use super::calendar::Civil;
+use crate::calendar::Civil;
 use crate::time::Clock;
 
 impl Rtc {

@@ -6,6 +6,7 @@ const DAY: i64 = 86_400;
 /// A date and time of day, as clocks show it. Fields that the guest wrote may be out of range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Civil {
+    /// 0 to 9999.
     pub year: u16,
     /// 1 to 12.
     pub month: u8,
@@ -13,8 +14,11 @@ pub struct Civil {
     pub day: u8,
     /// 1 is Sunday.
     pub weekday: u8,
+    /// 0 to 23.
     pub hour: u8,
+    /// 0 to 59.
     pub minute: u8,
+    /// 0 to 59.
     pub second: u8,
 }
 
