@@ -12,6 +12,7 @@ use rustix::io::Errno;
 use super::attributes::drop_set_id;
 use super::dispatch::Answer;
 use super::handles::Handle;
+use super::inodes::{Inode, Open};
 use super::request::Ask;
 use super::share::Share;
 use crate::wire::{
@@ -63,11 +64,11 @@ pub fn release(share: &Share, ask: &Ask<'_>) -> Result<Answer, Errno> {
 /// `READ`: from the file into the guest's memory.
 pub fn read(share: &Share, ask: &Ask<'_>) -> Result<Answer, Errno> {
     let asked: ReadIn = ask.arguments().take()?;
-    let fill = |file: &dyn AsFd| {
+    let fill = |open: &Open, _: &Arc<Inode>| {
         let (mut target, mut done) = (ask.target(asked.size as usize)?, 0);
         // A read may end early at other places than the end; a guest takes it for that.
         while target.bytes() > 0 {
-            match target.read_at(file.as_fd(), asked.offset + done as u64) {
+            match target.read_at(open.file.as_fd(), asked.offset + done as u64) {
                 Ok(0) => break,
                 Ok(count) => {
                     done += count;
@@ -83,7 +84,7 @@ pub fn read(share: &Share, ask: &Ask<'_>) -> Result<Answer, Errno> {
     if asked.offset.checked_add(asked.size.into()).is_none_or(|end| end > i64::MAX as u64) {
         return Err(Errno::INVAL);
     }
-    with_file(share, ask, asked.fh, fill)
+    share.with_open((ask.header.nodeid, asked.fh), fill)
 }
 
 /// `WRITE`: from the guest's memory into the file.
@@ -111,22 +112,6 @@ pub fn write(share: &Share, ask: &mut Ask<'_>) -> Result<Answer, Errno> {
         drop_set_id(share, &handle.inode)?;
     }
     Answer::of(&WriteOut { size: done as u32, padding: 0 })
-}
-
-/// The handle of a request, or what stands for it where files are opened silently.
-fn with_file<T>(
-    share: &Share,
-    ask: &Ask<'_>,
-    handle: u64,
-    act: impl FnOnce(&dyn AsFd) -> Result<T, Errno>,
-) -> Result<T, Errno> {
-    if share.opens_silently.load(Ordering::Relaxed) {
-        let inode = share.inodes.get(ask.header.nodeid)?;
-        let descriptor = inode.descriptor(&share.inodes)?;
-        act(&descriptor.reader(|| share.open(&inode, OFlags::RDONLY))?.file)
-    } else {
-        act(&share.handles.get(handle)?.open.file)
-    }
 }
 
 /// `FSYNC` and `FSYNCDIR`.
@@ -176,7 +161,8 @@ pub fn seek(share: &Share, ask: &Ask<'_>) -> Result<Answer, Errno> {
         SEEK_HOLE => SeekFrom::Hole(asked.offset),
         _ => return Err(Errno::INVAL),
     };
-    let offset = with_file(share, ask, asked.fh, |file| fs::seek(file.as_fd(), to))?;
+    let who = (ask.header.nodeid, asked.fh);
+    let offset = share.with_open(who, |open, _| fs::seek(&open.file, to))?;
     Answer::of(&LseekOut { offset })
 }
 

@@ -66,15 +66,8 @@ pub fn read(share: &Share, ask: &Ask<'_>, with_attributes: bool) -> Result<Answe
     let asked: ReadIn = ask.arguments().take()?;
     let room = (asked.size as usize).min(ask.room()).min(MAX_ANSWER_BYTES);
     let mut list = List { share, with_attributes, room, bytes: Vec::new() };
-    if share.opens_silently.load(Ordering::Relaxed) {
-        let inode = share.inodes.get(ask.header.nodeid)?;
-        let descriptor = inode.descriptor(&share.inodes)?;
-        let open = descriptor.reader(|| share.open(&inode, OFlags::RDONLY | OFlags::DIRECTORY))?;
-        list.read(open, &inode, asked.offset)?;
-    } else {
-        let handle = share.handles.get(asked.fh)?;
-        list.read(&handle.open, &handle.inode, asked.offset)?;
-    }
+    let who = (ask.header.nodeid, asked.fh);
+    share.with_open(who, |open, directory| list.read(open, directory, asked.offset))?;
     Ok(Answer::Bytes(list.bytes))
 }
 

@@ -15,6 +15,9 @@ use crate::wire::{InHeader, OutHeader, WriteIn, opcode};
 /// its name.
 const MAX_ARGUMENT_BYTES: u64 = (64 << 10) + 1024;
 
+/// Bytes that a write has before its data, and more than most other requests have in all.
+const HEAD_BYTES: usize = size_of::<InHeader>() + size_of::<WriteIn>();
+
 /// A request.
 pub struct Ask<'a> {
     pub header: InHeader,
@@ -43,27 +46,22 @@ impl<'a> Ask<'a> {
         writable: &[Range],
     ) -> io::Result<Self> {
         let total = total(readable)?;
-        let header_bytes = size_of::<InHeader>() as u64;
-        let mut bytes = gather(memory, readable, header_bytes)?;
-        let header = InHeader::read_from_bytes(&bytes).map_err(|_| io::ErrorKind::InvalidData)?;
+        let mut bytes = gather(memory, readable, total.min(HEAD_BYTES as u64))?;
+        let (header, _) =
+            InHeader::read_from_prefix(&bytes).map_err(|_| io::ErrorKind::InvalidData)?;
         let mut data = None;
-        let wanted = if header.opcode == opcode::WRITE {
-            let before = header_bytes + size_of::<WriteIn>() as u64;
+        if header.opcode == opcode::WRITE {
             let mut pieces = Pieces::new(memory, ranges(readable))?;
-            pieces.advance(before as usize);
+            pieces.advance(HEAD_BYTES);
             data = Some(pieces);
-            before.min(total)
-        } else {
-            total
-        };
-        if wanted > MAX_ARGUMENT_BYTES {
-            return Err(io::ErrorKind::InvalidData.into());
+        } else if total > bytes.len() as u64 {
+            if total > MAX_ARGUMENT_BYTES {
+                return Err(io::ErrorKind::InvalidData.into());
+            }
+            bytes = gather(memory, readable, total)?;
         }
-        if wanted > header_bytes {
-            bytes = gather(memory, readable, wanted)?;
-        }
-        let arguments = bytes.split_off(header_bytes as usize);
-        let room = total_room(writable)?;
+        let arguments = bytes.split_off(size_of::<InHeader>());
+        let room = self::total(writable)?;
         Ok(Self { header, memory, arguments, data, writable: writable.to_vec(), room })
     }
 
@@ -127,11 +125,6 @@ fn total(ranges: &[Range]) -> io::Result<u64> {
     // No chain of descriptors has more than 4 GiB.
     let total = ranges.iter().try_fold(0, add).filter(|&total| total <= u32::MAX.into());
     total.ok_or_else(|| io::ErrorKind::InvalidData.into())
-}
-
-/// Bytes for an answer; a request may have none.
-fn total_room(writable: &[Range]) -> io::Result<u64> {
-    total(writable)
 }
 
 /// The first `wanted` bytes of ranges.

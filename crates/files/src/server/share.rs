@@ -2,14 +2,14 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::fs::{CWD, FileType, Mode, OFlags, openat};
 use rustix::io::Errno;
 use vm_memory::GuestMemoryMmap;
 
 use super::handles::Handles;
-use super::inodes::{Inode, Inodes, attributes};
+use super::inodes::{Inode, Inodes, Open, attributes};
 use super::{OWN_DESCRIPTORS, number};
 use crate::message::ShareRecord;
 use crate::wire::Attr;
@@ -108,6 +108,23 @@ impl Share {
         let name = number(descriptor.as_fd());
         let flags = flags | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
         openat(&self.own_descriptors, name, flags, Mode::empty())
+    }
+
+    /// Have `act` do something with what a request names by the numbers of its file and of its handle. Where
+    /// the guest opens silently it has no handle, and what stands for it is opened when first needed.
+    pub fn with_open<T>(
+        &self,
+        (node, handle): (u64, u64),
+        act: impl FnOnce(&Open, &Arc<Inode>) -> Result<T, Errno>,
+    ) -> Result<T, Errno> {
+        if self.opens_silently.load(Ordering::Relaxed) {
+            let inode = self.inodes.get(node)?;
+            let descriptor = inode.descriptor(&self.inodes)?;
+            act(descriptor.reader(|| self.open(&inode, OFlags::RDONLY))?, &inode)
+        } else {
+            let handle = self.handles.get(handle)?;
+            act(&handle.open, &handle.inode)
+        }
     }
 
     /// Have `act` do something to what a descriptor names, by directory and name: for calls that take no

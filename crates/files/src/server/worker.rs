@@ -124,15 +124,11 @@ fn understand(bytes: &[u8]) -> Option<(u64, Vec<Range>, Vec<Range>)> {
     let (request, rest) = Request::read_from_prefix(bytes).ok()?;
     let (readable, writable) = (request.readable as usize, request.writable as usize);
     let count = readable.checked_add(writable).filter(|&count| count <= MAX_RANGES)?;
-    let ranges = <[Range]>::ref_from_bytes(rest).ok().map(<[Range]>::to_vec);
-    // The buffer need not be aligned for them.
-    let ranges = ranges.or_else(|| {
-        let each = rest.chunks_exact(size_of::<Range>());
-        each.map(|bytes| Range::read_from_bytes(bytes).ok()).collect()
-    })?;
-    if ranges.len() != count {
+    if rest.len() != count * size_of::<Range>() {
         return None;
     }
-    let (first, second) = ranges.split_at(readable);
-    Some((request.token, first.to_vec(), second.to_vec()))
+    // The buffer need not be aligned for them.
+    let mut ranges = rest.chunks_exact(size_of::<Range>()).map(Range::read_from_bytes);
+    let first = ranges.by_ref().take(readable).collect::<Result<_, _>>().ok()?;
+    Some((request.token, first, ranges.collect::<Result<_, _>>().ok()?))
 }
