@@ -15,6 +15,7 @@ pub mod oracle;
 pub mod processes;
 pub mod pseudo_terminal;
 pub mod root;
+pub mod waiting;
 
 use std::env;
 use std::path::PathBuf;

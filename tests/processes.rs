@@ -27,10 +27,15 @@ fn entry(process: u32) -> Option<Entry> {
 
 /// Every living process that descends from this one.
 pub fn descendants() -> Vec<u32> {
+    descendants_of(std::process::id())
+}
+
+/// Every living process that descends from that one.
+pub fn descendants_of(process: u32) -> Vec<u32> {
     let names = fs::read_dir("/proc").expect("there is a /proc").filter_map(Result::ok);
     let numbers = names.filter_map(|name| name.file_name().to_str()?.parse().ok());
     let all: Vec<Entry> = numbers.filter_map(entry).filter(|entry| entry.lives).collect();
-    let mut found = vec![std::process::id()];
+    let mut found = vec![process];
     let mut next = 0;
     while let Some(&parent) = found.get(next) {
         found.extend(all.iter().filter(|one| one.parent == parent).map(|one| one.process));

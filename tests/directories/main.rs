@@ -10,7 +10,8 @@ use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use whole_machine::processes::descendants;
+use whole_machine::processes::descendants_of;
+use whole_machine::waiting::wait_for;
 use whole_machine::{PATIENCE_SECONDS, biv, bivouac, text};
 
 /// A directory of this test's, with a `share` in it and something beside that.
@@ -34,6 +35,12 @@ impl Place {
 
     fn volume(&self, options: &str) -> String {
         format!("{}:/mnt/share{options}", self.share().display())
+    }
+
+    /// Waits until the guest has made a file of this name.
+    #[track_caller]
+    fn wait_for(&self, name: &str) {
+        wait_for(name, || self.share().join(name).exists());
     }
 
     fn read(&self, name: &str) -> String {
@@ -156,20 +163,11 @@ fn both_sides_see_what_the_other_one_changes() {
     let mut command = biv(&["run", "--busybox", "--volume", &place.volume(""), "--"]);
     command.args(["sh", "-c", script]).stdout(Stdio::piped());
     let child = command.spawn().expect("`timeout` can be started");
-    wait_for(&place.share().join("ready"));
+    place.wait_for("ready");
     fs::write(place.share().join("count"), "22\n").unwrap();
     fs::write(place.share().join("go"), "").unwrap();
     let output = child.wait_with_output().unwrap();
     assert_eq!(text(&output.stdout), "1\n22\n");
-}
-
-#[track_caller]
-fn wait_for(path: &Path) {
-    let (start, patience) = (Instant::now(), Duration::from_secs(60));
-    while !path.exists() {
-        assert!(start.elapsed() < patience, "{} is not made", path.display());
-        std::thread::sleep(Duration::from_millis(20));
-    }
 }
 
 #[test]
@@ -215,7 +213,7 @@ fn without_its_file_server_a_machine_has_errors_and_an_end() {
     command.arg(place.volume("")).args(["--", "sh", "-c", script]);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let child = command.spawn().expect("`timeout` can be started");
-    wait_for(&place.share().join("ready"));
+    place.wait_for("ready");
     let servers = of_machine(child.id());
     assert_eq!(servers.len(), 1, "{servers:?}");
     let server = rustix::process::Pid::from_raw(servers[0] as i32).expect("it is no zero");
@@ -229,24 +227,11 @@ fn without_its_file_server_a_machine_has_errors_and_an_end() {
 
 /// The file servers of the machine that descends from a process.
 fn of_machine(process: u32) -> Vec<u32> {
-    let mut found = vec![process];
-    let mut next = 0;
-    let all = descendants();
-    while let Some(&parent) = found.get(next) {
-        let children = all.iter().filter(|one| parent_of(**one) == Some(parent));
-        found.extend(children.copied().collect::<Vec<_>>());
-        next += 1;
-    }
     let is_server = |process: &u32| {
         let line = fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
         text(&line).contains("serve-files")
     };
-    found.into_iter().filter(is_server).collect()
-}
-
-fn parent_of(process: u32) -> Option<u32> {
-    let line = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
-    line.rsplit(") ").next()?.split(' ').nth(1)?.parse().ok()
+    descendants_of(process).into_iter().filter(is_server).collect()
 }
 
 #[test]
@@ -258,7 +243,7 @@ fn a_directory_that_is_removed_leaves_a_machine_that_ends() {
     let mut command = biv(&["run", "--busybox", "--volume", &place.volume(""), "--"]);
     command.args(["sh", "-c", script]).stdout(Stdio::piped()).stderr(Stdio::piped());
     let child = command.spawn().expect("`timeout` can be started");
-    wait_for(&place.share().join("ready"));
+    place.wait_for("ready");
     // The guest may make a file at any moment.
     let start = Instant::now();
     while fs::remove_dir_all(place.share()).is_err() && start.elapsed() < Duration::from_secs(20) {}

@@ -8,8 +8,9 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
-use super::place::{Place, wait_for};
+use super::place::Place;
 use whole_machine::text;
+use whole_machine::waiting::wait_for;
 
 /// Connects, as `user` if one is given, and prints what is answered to a request.
 const ASK: &str = r#"

@@ -9,10 +9,11 @@ mod place;
 use std::io::Write;
 use std::time::Duration;
 
-use place::{Place, end_of, signal, start, wait_for};
+use place::{Place, end_of, signal, start};
 use serde_json::Value;
 use whole_machine::processes::survivors;
 use whole_machine::pseudo_terminal::AtTerminal;
+use whole_machine::waiting::wait_for;
 use whole_machine::{bivouac, text};
 
 /// Says a number again and again, ten times a second.

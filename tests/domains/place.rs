@@ -4,13 +4,10 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
 
 use serde_json::Value;
+use whole_machine::waiting::wait_for;
 use whole_machine::{biv, text};
-
-/// Longer than anything here takes on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Memory of a domain, unless a test says otherwise.
 const MEMORY: &str = "128M";
@@ -109,16 +106,6 @@ impl Drop for Place {
             let _ = self.output(&["rm", "--force", &name]);
         }
         let _ = fs::remove_dir_all(&self.path);
-    }
-}
-
-/// Waits until something is so.
-#[track_caller]
-pub fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !is_so() {
-        assert!(start.elapsed() < PATIENCE, "it does not come to this: {what}");
-        std::thread::sleep(Duration::from_millis(20));
     }
 }
 
