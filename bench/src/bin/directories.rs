@@ -12,8 +12,10 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode, Stdio};
+use std::process::{Command, ExitCode};
 use std::time::Instant;
+
+use bench::{Spread, run};
 
 /// What is timed, in milliseconds, by the clock of who does it.
 const WORK: &str = r#"
@@ -81,21 +83,18 @@ fn measure_in(place: &Path, rounds: usize, tree: &Path) -> Result<(), String> {
         run(Command::new(&biv).args(["run", "--", "true"]).current_dir(place))?;
         starts.push(start.elapsed().as_secs_f64() * 1000.0);
     }
+    let spread = |values| Spread::of(values).ok_or("there were no rounds");
     println!("| work | unit | host | guest (min..max) | guest/host |");
     println!("| --- | --- | ---: | ---: | ---: |");
     for (at, (_, title)) in PARTS.iter().enumerate() {
         let of = |all: &[Vec<f64>]| all.iter().map(|times| times[at] / 1000.0).collect::<Vec<_>>();
-        let mut ratios: Vec<f64> =
-            of(&guest).iter().zip(of(&host)).map(|(guest, host)| guest / host).collect();
-        let (middle, _, _) = spread(&mut of(&host));
-        let (median, least, most) = spread(&mut of(&guest));
-        let ratio = spread(&mut ratios).0;
-        println!(
-            "| {title} | ms | {middle:.0} | {median:.0} ({least:.0}..{most:.0}) | {ratio:.2} |"
-        );
+        let ratios = of(&guest).iter().zip(of(&host)).map(|(guest, host)| guest / host).collect();
+        let (host, ratio) = (spread(of(&host))?.median, spread(ratios)?.median);
+        let Spread { median, min, max } = spread(of(&guest))?;
+        println!("| {title} | ms | {host:.0} | {median:.0} ({min:.0}..{max:.0}) | {ratio:.2} |");
     }
-    let (median, least, most) = spread(&mut starts);
-    println!("| `biv run -- true` | ms | - | {median:.0} ({least:.0}..{most:.0}) | - |");
+    let Spread { median, min, max } = spread(starts)?;
+    println!("| `biv run -- true` | ms | - | {median:.0} ({min:.0}..{max:.0}) | - |");
     Ok(())
 }
 
@@ -107,20 +106,4 @@ fn times(command: &mut Command, place: &Path) -> Result<Vec<f64>, String> {
         line.and_then(|text| text.parse().ok()).ok_or(format!("{name} was not timed: {said}"))
     };
     PARTS.iter().map(|(name, _)| time(name)).collect()
-}
-
-fn run(command: &mut Command) -> Result<String, String> {
-    let output = command.stdin(Stdio::null()).output();
-    let output = output.map_err(|error| format!("{:?}: {error}", command.get_program()))?;
-    if output.status.success() {
-        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
-    }
-    let complaint = String::from_utf8_lossy(&output.stderr);
-    Err(format!("{:?}: {}: {complaint}", command.get_program(), output.status))
-}
-
-/// Median, smallest, largest.
-fn spread(values: &mut [f64]) -> (f64, f64, f64) {
-    values.sort_by(f64::total_cmp);
-    (values[values.len() / 2], values[0], values[values.len() - 1])
 }

@@ -14,7 +14,9 @@
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode, Stdio};
+use std::process::{Command, ExitCode};
+
+use bench::{Spread, run};
 
 const MIB: u64 = 1 << 20;
 
@@ -136,14 +138,14 @@ fn measure_all(options: &Options, biv: &Path, disk: &Path) -> Result<(), String>
             guest.push(result(load, said)?);
             ratios.push(guest[guest.len() - 1] / host[host.len() - 1]);
         }
-        let (middle, _, _) = spread(&mut host);
-        let (median, least, most) = spread(&mut guest);
+        let of = |values| Spread::of(values).ok_or("there were no rounds");
+        let (host, Spread { median, min, max }) = (of(host)?.median, of(guest)?);
         let unit = if load.syncs { "us" } else { "MiB/s" };
         let what = if load.syncs { "fdatasync after a write of" } else { load.how };
         let title = format!("{what} {}, depth {}", load.piece, load.depth);
-        let ratio = spread(&mut ratios).0;
+        let ratio = of(ratios)?.median;
         println!(
-            "| {title} | {unit} | {middle:.1} | {median:.1} ({least:.1}..{most:.1}) | {ratio:.2} |"
+            "| {title} | {unit} | {host:.1} | {median:.1} ({min:.1}..{max:.1}) | {ratio:.2} |"
         );
     }
     Ok(())
@@ -193,19 +195,4 @@ fn name(option: &str, file: &Path) -> std::ffi::OsString {
     let mut word = std::ffi::OsString::from(option);
     word.push(file);
     word
-}
-
-fn run(command: &mut Command) -> Result<String, String> {
-    let output = command.stdin(Stdio::null()).output();
-    let output = output.map_err(|error| format!("{:?}: {error}", command.get_program()))?;
-    if !output.status.success() {
-        return Err(String::from_utf8_lossy(&output.stderr).into_owned());
-    }
-    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
-}
-
-/// Median, minimum and maximum.
-fn spread(values: &mut [f64]) -> (f64, f64, f64) {
-    values.sort_by(f64::total_cmp);
-    (values[values.len() / 2], values[0], values[values.len() - 1])
 }

@@ -1,8 +1,10 @@
 //! The ladder: what each technique is worth, by how much longer work takes without it.
 
+use bench::Spread;
+
 use crate::number::Number;
 use crate::numbers;
-use crate::results::{Factor, Results, Spread};
+use crate::results::{Factor, Results};
 
 use super::table::{amount, markdown};
 

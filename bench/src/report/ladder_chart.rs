@@ -4,8 +4,10 @@
 
 use std::fmt::Write;
 
+use bench::Spread;
+
 use crate::number::Number;
-use crate::results::{Factor, Spread};
+use crate::results::Factor;
 
 use super::ladder::Rung;
 

@@ -1,8 +1,10 @@
 //! The table of promises: what every family reached, and whether that is what was promised.
 
+use bench::Spread;
+
 use crate::number::Number;
 use crate::promises::{self, Promise, Verdict};
-use crate::results::{Outcome, Results, Spread};
+use crate::results::{Outcome, Results};
 use crate::systems::Family;
 
 /// Rows of cells as Markdown, padded so that it can be read as it is.

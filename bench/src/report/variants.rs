@@ -1,6 +1,8 @@
 //! The modes: what `biv` reaches when user code is executed in one way only.
 
-use crate::results::{Results, Spread, geometric_mean};
+use bench::Spread;
+
+use crate::results::{Results, geometric_mean};
 use crate::systems::Family;
 
 use super::table::{amount, markdown};
