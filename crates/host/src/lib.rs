@@ -1,6 +1,6 @@
 //! What we ask of Linux.
 //!
-//! This crate imports none of ours. It is one of the two that may contain `unsafe`: it maps
+//! This crate imports none of ours. It is one of the three that may contain `unsafe`: it maps
 //! memory, and a mapping is something that no type can check; it talks to the kernel where no safe
 //! crate does. Each `unsafe` block is short
 //! and says what makes it sound.
@@ -8,7 +8,7 @@
 //! - [`memory`]: a guest's physical memory, one sealed `memfd` mapped region by region.
 //! - [`available`]: how much memory the host could still give us, by its own account and by that of
 //!   the control groups that we are in.
-//! - [`inherited`]: descriptors that this process was started with.
+//! - [`inherited`]: descriptors that this process was started with, and how many it may have.
 //! - [`layout`]: where this process has its memory.
 //! - [`vectored`]: files read into guest memory and written from it.
 //! - [`message`]: the same with a socket, beside bytes of our own.

@@ -60,7 +60,6 @@ impl Connection {
     ) -> Option<Self> {
         let mut it = Self::new(here, there, host, Stage::Connecting, mtu, now)?;
         let socket = it.sockets.get_mut::<Socket>(it.socket);
-        socket.set_timeout(Some(Duration::from_secs(ACCEPT_PATIENCE.as_secs())));
         // The guest's first packet is answered when the host's socket is connected.
         socket.pause_synack(true);
         let addr = Some(IpAddress::from(*here.ip()));
@@ -78,7 +77,6 @@ impl Connection {
     ) -> Option<Self> {
         let mut it = Self::new(here, there, host, Stage::Open, mtu, now)?;
         let socket = it.sockets.get_mut::<Socket>(it.socket);
-        socket.set_timeout(Some(Duration::from_secs(ACCEPT_PATIENCE.as_secs())));
         socket.connect(it.interface.context(), endpoint(there), endpoint(here)).ok()?;
         Some(it)
     }
@@ -106,6 +104,8 @@ impl Connection {
         let mut socket = Socket::new(buffer(), buffer());
         socket.set_nagle_enabled(false);
         socket.set_ack_delay(None);
+        // Until both sides have opened it; then it may be silent as long as it likes.
+        socket.set_timeout(Some(Duration::from_secs(ACCEPT_PATIENCE.as_secs())));
         let mut sockets = SocketSet::new(Vec::with_capacity(1));
         let socket = sockets.add(socket);
         Some(Self {

@@ -16,8 +16,8 @@ use crate::system::lift;
 /// Where the new root is put together.
 const WORK: &str = "/.bivouac/root";
 
-/// What the host wants mounted. Enters the root, if there is one; the other directories, and whether the
-/// root is one of the host's.
+/// What the host wants mounted. Enters the root, if there is one; the other directories, and whether a root
+/// was entered, which is some system's own and not what the kernel unpacked.
 pub fn enter() -> io::Result<(Vec<Mount>, bool)> {
     let bytes = match fs::read(MOUNTS_FILE) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok((Vec::new(), false)),

@@ -41,7 +41,7 @@ pub fn prepare() -> (Vec<String>, bool) {
         }
     };
     note("drivers", load_drivers());
-    let (volumes, is_shared) = match root::enter() {
+    let (volumes, is_entered) = match root::enter() {
         Ok(found) => found,
         Err(error) => {
             note("no root file system", Err(error));
@@ -53,8 +53,8 @@ pub fn prepare() -> (Vec<String>, bool) {
         }
     };
     for (kind, place, options) in MOUNTS {
-        // What is at run time in the directory's own system is not in this one.
-        let is_ours = is_shared && *place == "/run";
+        // What the root's own system has there while it runs is not in this one.
+        let is_ours = is_entered && *place == "/run";
         note(place, mount_one(kind, place, options, is_ours));
     }
     for volume in &volumes {

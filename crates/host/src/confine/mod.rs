@@ -5,7 +5,7 @@
 //! read another process. A seccomp filter (seccomp(2)) sees to it:
 //!
 //! 1. It holds for all threads, those that run already and those to come, and cannot be taken off.
-//! 2. What is not in [`table`] is not executed. The attempt is a SIGSYS, whose handler says what was
+//! 2. What is not in the lists of its kind of process ([`table`], [`files`], [`network`]) is not executed. The attempt is a SIGSYS, whose handler says what was
 //!    tried and ends the process; where the signal is blocked or its handler gone, the kernel ends it.
 //! 3. It gives no speculative-execution mitigation of its own (`SECCOMP_FILTER_FLAG_SPEC_ALLOW`):
 //!    kernels before 5.16 would otherwise switch off store bypassing for guest code, which shares
@@ -21,9 +21,10 @@ use seccompiler::{
 };
 
 mod files;
+mod network;
 mod table;
 
-use table::{ABSENT, ALLOWED, Condition, NETWORK};
+use table::{ABSENT, ALLOWED, Condition};
 
 /// The status of a process that tried something else: that of one ended by SIGSYS, as shells say.
 const REFUSED_STATUS: i32 = 128 + libc::SIGSYS;
@@ -74,7 +75,7 @@ pub fn confine_file_server() -> Result<(), Error> {
 ///
 /// As [`confine`].
 pub fn confine_network() -> Result<(), Error> {
-    confine_with(NETWORK, &[])
+    confine_with(network::ALLOWED, &[])
 }
 
 /// A list of calls.
@@ -282,7 +283,7 @@ mod tests {
         let numbers = |list: &[(c_long, Condition)]| list.iter().map(|&(call, _)| call).collect();
         let machine: Vec<_> = numbers(ALLOWED);
         let files: Vec<_> = numbers(files::ALLOWED);
-        let network: Vec<_> = numbers(NETWORK);
+        let network: Vec<_> = numbers(network::ALLOWED);
         let lists =
             [[&machine, ABSENT].concat(), [&network, ABSENT].concat(), [machine, files].concat()];
         for mut calls in lists {
