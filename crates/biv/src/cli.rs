@@ -187,7 +187,8 @@ pub struct Run {
     #[arg(short, long)]
     pub detach: bool,
 
-    /// Call the domain NAME, instead of something made up
+    /// Call the domain NAME; without a name, a detached one gets one that is made up, and another is nothing
+    /// that other commands know
     #[arg(long, value_name = "NAME")]
     pub name: Option<Name>,
 

@@ -1,8 +1,10 @@
 //! The command `biv`: virtual machines in an ordinary process, without hardware virtualization.
 //!
-//! What it is: the command line, one file per verb, and what a verb needs of the host: a default
-//! guest, an initramfs, the terminal, the conversation with the guest's init, and a place among the
-//! domains of this user ([`domain`]). What it is not: a machine; that is built and run by `vmm`.
+//! What it is: the command line ([`cli`]) and its verbs, and what these need of the host: kernels and
+//! root file systems ([`provision`]), an initramfs, the processes that serve a machine ([`helper`]), the
+//! terminal, the conversation with the guest's init ([`session`]), and a place among the domains of this
+//! user ([`domain`]; the verbs about those that exist are in [`life`]). What it is not: a machine; that is
+//! built and run by `vmm`.
 //!
 //! What rules it:
 //!

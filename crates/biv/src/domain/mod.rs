@@ -36,7 +36,7 @@ pub mod record;
 pub mod registry;
 pub mod server;
 
-pub use name::{Error as NameError, Name};
+pub use name::{Error as NameError, Name, is_plain};
 pub use record::{Ended, Record};
 pub use registry::{Entry, Registry};
 

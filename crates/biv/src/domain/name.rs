@@ -16,6 +16,13 @@ const LENGTH_MAX: usize = 63;
 #[schema(value_type = String, pattern = "^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$")]
 pub struct Name(String);
 
+/// Whether it is of letters, digits, `_`, `.` and `-`, of which the first is a letter or a digit: then it is
+/// the name of one file wherever it is put, and of no option.
+pub fn is_plain(text: &str) -> bool {
+    text.starts_with(|first: char| first.is_ascii_alphanumeric())
+        && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte))
+}
+
 /// What is not a name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
@@ -28,10 +35,7 @@ impl FromStr for Name {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Name, Error> {
-        let begins = text.bytes().next().is_some_and(|byte| byte.is_ascii_alphanumeric());
-        let goes_on =
-            text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte));
-        if begins && goes_on && text.len() <= LENGTH_MAX {
+        if is_plain(text) && text.len() <= LENGTH_MAX {
             Ok(Name(text.to_owned()))
         } else {
             Err(Error(text.chars().take(2 * LENGTH_MAX).collect()))

@@ -6,7 +6,8 @@ use clap::Args;
 
 use crate::cli::Format;
 
-/// List domains: those that run, or with --all those too that have ended and are kept.
+/// List domains: machines that are detached or have a name. Those that run, or with --all those too that
+/// have ended and are kept.
 #[derive(Debug, Args)]
 pub struct Ps {
     /// List those too that have ended

@@ -13,6 +13,7 @@ use std::time::Duration;
 use super::cache::{self, Lock, at, cache_directory};
 use super::progress::Progress;
 use super::{Error, apt};
+use crate::domain::is_plain;
 
 /// Where they are in the cache.
 const DIRECTORY: &str = "images";
@@ -20,6 +21,9 @@ const DIRECTORY: &str = "images";
 /// In an image's directory: the root file system, and what it was made from.
 const ROOT: &str = "root";
 const RECIPE: &str = "recipe";
+
+/// The longest name.
+const NAME_MAX_BYTES: usize = 64;
 
 /// Lines of a failure that are worth showing.
 const LAST_LINES: usize = 3;
@@ -84,9 +88,7 @@ pub enum Trouble {
 
 /// A name that is one of a file and of no option.
 fn check(name: &str) -> Result<(), Error> {
-    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
-    let begins = name.bytes().next().is_some_and(|byte| byte.is_ascii_alphanumeric());
-    match begins && name.bytes().all(is_plain) && name.len() <= 64 {
+    match is_plain(name) && name.len() <= NAME_MAX_BYTES {
         true => Ok(()),
         false => Err(Trouble::Name(name.to_owned()).into()),
     }
