@@ -94,6 +94,25 @@ fn a_command_runs_here_as_on_the_host() {
 }
 
 #[test]
+fn a_command_is_in_the_groups_of_who_runs_it() {
+    let place = Place::new();
+    let check = |prefix: &[&str]| {
+        let on_host =
+            Command::new("sh").args(["-c", &[prefix, &["id -G"]].concat().join(" ")]).output();
+        let here = text(&on_host.expect("there is a shell").stdout);
+        assert!(!here.is_empty(), "{prefix:?} can be done");
+        let run = format!("{} {} run -- id -G", prefix.join(" "), bivouac().display());
+        let run = Command::new("sh").args(["-c", &run]).current_dir(&place.0).output();
+        assert_eq!(text(&run.expect("there is a shell").stdout), here);
+    };
+    check(&[]);
+    if rustix::process::getuid().is_root() {
+        check(&["setpriv", "--groups", "4,1234567"]);
+        check(&["setpriv", "--clear-groups"]);
+    }
+}
+
+#[test]
 fn what_is_written_to_a_root_stays_in_memory_unless_that_is_asked_for() {
     let place = Place::new();
     let root = place.share();

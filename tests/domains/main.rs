@@ -7,6 +7,7 @@ mod hostile;
 mod place;
 
 use std::io::Write;
+use std::process::Command;
 use std::time::Duration;
 
 use place::{Place, end_of, signal, start};
@@ -105,10 +106,33 @@ fn commands_run_beside_each_other() {
 }
 
 #[test]
+fn later_commands_are_in_the_groups_of_the_first() {
+    let place = Place::new();
+    let is_root = rustix::process::getuid().is_root();
+    let prefix: &[&str] = if is_root { &["setpriv", "--groups", "4,1234567"] } else { &["env"] };
+    let words = |words: &[&str]| {
+        let mut command = Command::new(prefix[0]);
+        command.args(&prefix[1..]).args(words).env("XDG_RUNTIME_DIR", &place.path);
+        let output = command.output().expect("it can be started");
+        assert!(output.status.success(), "{words:?}: {output:?}");
+        text(&output.stdout)
+    };
+    let (biv, here) = (bivouac().display().to_string(), words(&["id", "-G"]));
+    words(&[&biv, "run", "-d", "--name", "web", "--mem", "256M", "--", "sleep", "1000"]);
+    let own = rustix::process::getuid().as_raw().to_string();
+    assert_eq!(place.says(&["exec", "-u", &own, "web", "id", "-G"]), here);
+    // Who names a group has no other.
+    assert_eq!(place.says(&["exec", "-u", "4711:12", "web", "id", "-G"]), "12\n");
+    if is_root {
+        assert_eq!(place.says(&["exec", "web", "id", "-G"]), here);
+    }
+}
+
+#[test]
 fn a_command_can_have_a_terminal() {
     let place = Place::new();
     place.detach("web", "sleep 1000");
-    let mut command = std::process::Command::new(bivouac());
+    let mut command = Command::new(bivouac());
     command.args(["exec", "-it", "web", "sh"]).env("XDG_RUNTIME_DIR", &place.path);
     let mut terminal = AtTerminal::start(&mut command);
     terminal.wait_for("a prompt", || terminal.shown().contains('#'));

@@ -58,8 +58,8 @@ impl Request {
                 b"HOME=/root".to_vec(),
             ],
             directory: b"/".to_vec(),
-            user: Vec::new(),
             terminal: self.tty.then(terminal::size),
+            ..protocol::Order::default()
         }
     }
 

@@ -64,7 +64,7 @@ impl NotStarted {
 /// Starts what `order` says.
 pub fn start(order: &Order) -> Result<Running, NotStarted> {
     let name = OsStr::from_bytes(&order.arguments[0]);
-    let user = match user::find(&order.user) {
+    let user = match user::find(&order.user, order.groups.as_deref()) {
         Ok(user) => user,
         Err(reason) => {
             let name = name.to_string_lossy().into_owned();
@@ -81,7 +81,7 @@ pub fn start(order: &Order) -> Result<Running, NotStarted> {
 fn configure<'a>(command: &'a mut Command, order: &Order, user: Option<&User>) -> &'a mut Command {
     command.env_clear();
     if let Some(user) = user {
-        command.uid(user.uid).gid(user.gid).env("HOME", OsStr::from_bytes(&user.home));
+        command.env("HOME", OsStr::from_bytes(&user.home));
     }
     for item in &order.environment {
         let at = item.iter().position(|&byte| byte == b'=').unwrap_or(item.len());
@@ -102,7 +102,7 @@ fn start_on_pipes(order: &Order, user: Option<&User>) -> io::Result<Running> {
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .process_group(0);
-    let mut child = command.spawn()?;
+    let mut child = spawn(command, user)?;
     let missing = || io::Error::other("a stream of the command is missing");
     Ok(Running {
         pid: child.id(),
@@ -135,13 +135,24 @@ fn start_on_terminal(
         .stdin(terminal.try_clone()?)
         .stdout(terminal.try_clone()?)
         .stderr(terminal);
-    let child: Child = command.spawn()?;
+    let child = spawn(command, user)?;
     Ok(Running {
         pid: child.id(),
         stdin: master.try_clone()?,
         stdout: master.try_clone()?,
         stderr: None,
         terminal: Some(master),
+    })
+}
+
+/// Starts a command as a user. Rust's library would leave all groups; so a thread becomes the user, which on
+/// Linux each can for itself, and starts what inherits that.
+fn spawn(mut command: Command, user: Option<&User>) -> io::Result<Child> {
+    let Some(user) = user else { return command.spawn() };
+    let start = || user.assume().and_then(|()| command.spawn());
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().spawn_scoped(scope, start)?;
+        thread.join().unwrap_or_else(|_| Err(io::Error::other("the thread that starts it failed")))
     })
 }
 

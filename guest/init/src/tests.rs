@@ -93,8 +93,7 @@ fn shell(script: &str) -> Order {
         arguments: ["/bin/sh", "-c", script].map(|word| word.as_bytes().to_vec()).to_vec(),
         environment: vec![b"PATH=/usr/bin:/bin".to_vec(), b"GREETING=hello=there".to_vec()],
         directory: b"/".to_vec(),
-        user: Vec::new(),
-        terminal: None,
+        ..Order::default()
     }
 }
 

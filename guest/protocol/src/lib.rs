@@ -44,7 +44,7 @@ pub use order::{Order, OrderError};
 pub use window::{Receipts, Window};
 
 /// The version that this code speaks. Both ends come from one build, so no other is accepted.
-pub const VERSION: u16 = 2;
+pub const VERSION: u16 = 3;
 
 /// What the guest sends before its first frame. Whatever is on the line before it is noise.
 pub const MAGIC: [u8; 8] = *b"\x02BIVOUAC";

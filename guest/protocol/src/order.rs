@@ -1,9 +1,13 @@
-//! What to run in the guest, and its encoding: a flag byte (bit 0: on a terminal), the terminal's
-//! rows and columns (2 bytes each), then three lists of byte strings (arguments, environment, and
-//! the working directory with the user), each as a count and length-prefixed items, all 4-byte
-//! little-endian.
+//! What to run in the guest, and its encoding: a flag byte (bit 0: on a terminal; bit 1: with groups), the
+//! terminal's rows and columns (2 bytes each), then three lists of byte strings (arguments, environment,
+//! and the working directory with the user), each as a count and length-prefixed items, and the groups as a
+//! count and numbers, all 4-byte little-endian.
 
 use crate::ORDER_MAX_BYTES;
+
+/// Bits of the flag byte.
+const ON_TERMINAL: u8 = 1;
+const HAS_GROUPS: u8 = 2;
 
 /// What to run.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -16,6 +20,9 @@ pub struct Order {
     pub directory: Vec<u8>,
     /// Whom to run it as, `USER` or `USER:GROUP`, by name or number; empty for the superuser.
     pub user: Vec<u8>,
+    /// The groups that the user is in besides its own, if the host knows them; otherwise it is in those that
+    /// the host has once said, or in those that the guest's `/etc/group` says.
+    pub groups: Option<Vec<u32>>,
     /// Rows and columns of the terminal to run it on, if it is to have one.
     pub terminal: Option<(u16, u16)>,
 }
@@ -42,12 +49,17 @@ impl Order {
     pub fn encode(&self) -> Result<Vec<u8>, OrderError> {
         let mut out = Vec::new();
         let (rows, columns) = self.terminal.unwrap_or_default();
-        out.push(u8::from(self.terminal.is_some()));
+        let on_terminal = if self.terminal.is_some() { ON_TERMINAL } else { 0 };
+        let has_groups = if self.groups.is_some() { HAS_GROUPS } else { 0 };
+        out.push(on_terminal | has_groups);
         out.extend_from_slice(&rows.to_le_bytes());
         out.extend_from_slice(&columns.to_le_bytes());
         put_list(&mut out, &self.arguments)?;
         put_list(&mut out, &self.environment)?;
         put_list(&mut out, &[self.directory.clone(), self.user.clone()])?;
+        let groups = self.groups.as_deref().unwrap_or_default();
+        put_length(&mut out, groups.len())?;
+        groups.iter().for_each(|group| out.extend_from_slice(&group.to_le_bytes()));
         if out.len() > ORDER_MAX_BYTES {
             return Err(OrderError::TooLarge);
         }
@@ -64,8 +76,10 @@ impl Order {
         let size = (u16::from_le_bytes([r0, r1]), u16::from_le_bytes([c0, c1]));
         let (arguments, environment, place) = (reader.list()?, reader.list()?, reader.list()?);
         let [directory, user] = <[Vec<u8>; 2]>::try_from(place).map_err(|_| OrderError::Short)?;
-        let terminal = (flags & 1 != 0).then_some(size);
-        let order = Order { arguments, environment, directory, user, terminal };
+        let terminal = (flags & ON_TERMINAL != 0).then_some(size);
+        let groups = reader.numbers()?;
+        let groups = (flags & HAS_GROUPS != 0).then_some(groups);
+        let order = Order { arguments, environment, directory, user, groups, terminal };
         if !reader.0.is_empty() {
             return Err(OrderError::Long);
         }
@@ -77,12 +91,17 @@ impl Order {
 }
 
 fn put_list(out: &mut Vec<u8>, items: &[Vec<u8>]) -> Result<(), OrderError> {
-    let length = |n: usize| u32::try_from(n).map_err(|_| OrderError::TooLarge);
-    out.extend_from_slice(&length(items.len())?.to_le_bytes());
+    put_length(out, items.len())?;
     for item in items {
-        out.extend_from_slice(&length(item.len())?.to_le_bytes());
+        put_length(out, item.len())?;
         out.extend_from_slice(item);
     }
+    Ok(())
+}
+
+fn put_length(out: &mut Vec<u8>, length: usize) -> Result<(), OrderError> {
+    let length = u32::try_from(length).map_err(|_| OrderError::TooLarge)?;
+    out.extend_from_slice(&length.to_le_bytes());
     Ok(())
 }
 
@@ -97,6 +116,16 @@ impl<'a> Reader<'a> {
 
     fn length(&mut self) -> Result<usize, OrderError> {
         Ok(u32::from_le_bytes(*self.array()?) as usize)
+    }
+
+    fn numbers(&mut self) -> Result<Vec<u32>, OrderError> {
+        let count = self.length()?;
+        // A count that could not be true reserves nothing.
+        let bytes = count.checked_mul(4).and_then(|length| self.0.split_at_checked(length));
+        let (bytes, tail) = bytes.ok_or(OrderError::Short)?;
+        self.0 = tail;
+        let number = |bytes: &[u8]| bytes.try_into().map(u32::from_le_bytes);
+        bytes.chunks_exact(4).map(number).collect::<Result<_, _>>().map_err(|_| OrderError::Short)
     }
 
     fn list(&mut self) -> Result<Vec<Vec<u8>>, OrderError> {

@@ -160,14 +160,15 @@ fn order() -> Order {
         environment: vec![b"PATH=/bin".to_vec()],
         directory: b"/".to_vec(),
         user: b"nobody".to_vec(),
+        groups: Some(vec![4, 0x1234_5678]),
         terminal: Some((24, 80)),
     }
 }
 
 #[test]
 fn an_order_survives() {
-    for terminal in [None, Some((0, 65535))] {
-        let order = Order { terminal, ..order() };
+    for (terminal, groups) in [(None, None), (Some((0, 65535)), Some(vec![u32::MAX, 0]))] {
+        let order = Order { terminal, groups, ..order() };
         assert_eq!(Order::decode(&order.encode().unwrap()), Ok(order));
     }
 }

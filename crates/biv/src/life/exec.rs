@@ -62,6 +62,7 @@ fn order(arguments: &Exec) -> Order {
         environment,
         directory: arguments.workdir.clone().into_vec(),
         user: arguments.user.clone().into_bytes(),
+        groups: None,
         terminal: arguments.tty.then(terminal::size),
     }
 }

@@ -12,7 +12,7 @@ use std::str::FromStr;
 use files::Share;
 use protocol::mounts::{Kind, Mount};
 use rustix::fs::{Mode, OFlags, open};
-use rustix::process::{getgid, getuid};
+use rustix::process::{getgid, getgroups, getuid};
 use vmm::{SharedDirectories, SharedDirectory};
 
 use super::Error;
@@ -168,6 +168,14 @@ impl Directories {
             true => format!("{}:{}", getuid().as_raw(), getgid().as_raw()),
             false => String::new(),
         }
+    }
+
+    /// The groups that it is in besides its own, where the guest's files are those that they give a right to.
+    pub fn groups(&self) -> Option<Vec<u32>> {
+        let groups = self.is_the_host.then(getgroups)?;
+        // Who cannot be told them does without.
+        let groups = groups.unwrap_or_default();
+        Some(groups.into_iter().map(|group| group.as_raw()).collect())
     }
 
     /// Are there any?

@@ -333,6 +333,7 @@ fn order(arguments: &Run, directories: &Directories) -> Order {
             .as_ref()
             .map_or_else(|| b"/".to_vec(), |path| path.as_os_str().as_bytes().to_vec()),
         user: directories.user().into_bytes(),
+        groups: directories.groups(),
         terminal: on_terminal.then(terminal::size),
     }
 }
