@@ -17,7 +17,8 @@ use std::process::Command;
 const IMAGE_BASE: u64 = 0x7e10_0000_0000;
 
 const TARGET: &str = "x86_64-unknown-linux-gnu";
-const SOURCES: &[&str] = &["guest/init", "guest/protocol", "Cargo.toml", "Cargo.lock"];
+const SOURCES: &[&str] =
+    &["guest/init", "guest/protocol", "guest/archive", "Cargo.toml", "Cargo.lock"];
 
 fn main() {
     let here = PathBuf::from(variable("CARGO_MANIFEST_DIR"));
