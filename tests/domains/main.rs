@@ -3,6 +3,7 @@
 
 #![forbid(unsafe_code)]
 
+mod copying;
 mod hostile;
 mod place;
 

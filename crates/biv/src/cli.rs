@@ -43,6 +43,8 @@ pub enum Verb {
     Kill(life::Kill),
     /// Run a command in a domain that runs
     Exec(life::Exec),
+    /// Copy files between the host and a domain that runs
+    Cp(life::Cp),
     /// Let a domain's processors stand still
     Pause(life::Pause),
     /// Let a domain go on that stands still

@@ -49,6 +49,10 @@ fn main() -> ExitCode {
             Ok(status) => return ExitCode::from(status),
             Err(error) => Err(error.to_string()),
         },
+        Verb::Cp(arguments) => match life::cp(arguments) {
+            Ok(status) => return ExitCode::from(status),
+            Err(error) => Err(error.to_string()),
+        },
         Verb::Pause(arguments) => told(life::pause(arguments)),
         Verb::Resume(arguments) => told(life::resume(arguments)),
         Verb::Stats(arguments) => told(life::stats(arguments)),

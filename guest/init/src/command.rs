@@ -16,6 +16,7 @@ use rustix::fs::{Uid, fchown};
 use rustix::pty::{OpenptFlags, grantpt, ioctl_tiocgptpeer, openpt, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
 
+use crate::copy::COPY_NAME;
 use crate::user::{self, User};
 
 /// The name by which init knows that it is to become the leader of a session.
@@ -95,9 +96,16 @@ fn configure<'a>(command: &'a mut Command, order: &Order, user: Option<&User>) -
 }
 
 fn start_on_pipes(order: &Order, user: Option<&User>) -> io::Result<Running> {
-    let mut command = Command::new(OsStr::from_bytes(&order.arguments[0]));
+    let words = order.arguments.iter().map(|argument| OsStr::from_bytes(argument));
+    let mut command = match order.is_own {
+        true => Command::new("/proc/self/exe"),
+        false => Command::new(OsStr::from_bytes(&order.arguments[0])),
+    };
+    match order.is_own {
+        true => command.arg0(COPY_NAME).arg(user::owner()).args(words),
+        false => command.args(words.skip(1)),
+    };
     configure(&mut command, order, user)
-        .args(order.arguments[1..].iter().map(|argument| OsStr::from_bytes(argument)))
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())

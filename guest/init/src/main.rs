@@ -15,6 +15,7 @@
 #![forbid(unsafe_code)]
 
 mod command;
+mod copy;
 mod disk;
 mod idle;
 mod line;
@@ -39,8 +40,10 @@ const NO_CHANNEL: &str =
 
 fn main() -> ExitCode {
     let mut arguments = std::env::args_os();
-    if arguments.next().is_some_and(|name| name == command::SESSION_NAME) {
-        return command::run_session(arguments);
+    match arguments.next().as_deref().and_then(|name| name.to_str()) {
+        Some(command::SESSION_NAME) => return command::run_session(arguments),
+        Some(copy::COPY_NAME) => return copy::run(arguments),
+        _ => {}
     }
     if std::process::id() != 1 {
         eprintln!("init: this is the first process of a guest of biv; it runs nowhere else");

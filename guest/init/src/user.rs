@@ -31,15 +31,21 @@ impl User {
     }
 }
 
-/// The user whose groups the host has said, with these: they hold for later commands, too.
-static KNOWN: OnceLock<(u32, Vec<u32>)> = OnceLock::new();
+/// The user whose groups the host has said: they hold for later commands, too.
+static KNOWN: OnceLock<User> = OnceLock::new();
+
+/// To whom belongs what comes from the host, as `USER:GROUP` in numbers: to who runs the machine's command.
+pub fn owner() -> String {
+    let (user, group) = KNOWN.get().map_or((0, 0), |user| (user.uid, user.gid));
+    format!("{user}:{group}")
+}
 
 /// The user that `name` means, who is in `groups` if the host knows that: nobody else than we are if it is
 /// empty, `USER` or `USER:GROUP` by name or number.
 pub fn find(name: &[u8], groups: Option<&[u32]>) -> Result<Option<User>, String> {
     let known = KNOWN.get().filter(|_| groups.is_none());
     let name = match (name, known) {
-        (b"", Some((0, _))) => "0".into(),
+        (b"", Some(User { uid: 0, .. })) => "0".into(),
         (b"", _) => return Ok(None),
         (name, _) => String::from_utf8_lossy(name),
     };
@@ -48,12 +54,12 @@ pub fn find(name: &[u8], groups: Option<&[u32]>) -> Result<Option<User>, String>
     if let Some(groups) = groups {
         user.groups = groups.to_vec();
         // The first one was told by who started the machine.
-        let _ = KNOWN.set((user.uid, groups.to_vec()));
-    } else if let Some((uid, groups)) = known
-        && *uid == user.uid
+        let _ = KNOWN.set(user.clone());
+    } else if let Some(known) = known
+        && known.uid == user.uid
         && !name.contains(':')
     {
-        user.groups.clone_from(groups);
+        user.groups.clone_from(&known.groups);
     }
     Ok(Some(user))
 }

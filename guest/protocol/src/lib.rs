@@ -34,6 +34,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod copy;
 mod frame;
 pub mod mounts;
 mod order;

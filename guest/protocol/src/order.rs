@@ -1,5 +1,5 @@
-//! What to run in the guest, and its encoding: a flag byte (bit 0: on a terminal; bit 1: with groups), the
-//! terminal's rows and columns (2 bytes each), then three lists of byte strings (arguments, environment,
+//! What to run in the guest, and its encoding: a flag byte (bit 0: on a terminal; bit 1: with groups; bit
+//! 2: of init's own), the terminal's rows and columns (2 bytes each), then three lists of byte strings (arguments, environment,
 //! and the working directory with the user), each as a count and length-prefixed items, and the groups as a
 //! count and numbers, all 4-byte little-endian.
 
@@ -8,6 +8,7 @@ use crate::ORDER_MAX_BYTES;
 /// Bits of the flag byte.
 const ON_TERMINAL: u8 = 1;
 const HAS_GROUPS: u8 = 2;
+const IS_OWN: u8 = 4;
 
 /// What to run.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -25,6 +26,9 @@ pub struct Order {
     pub groups: Option<Vec<u32>>,
     /// Rows and columns of the terminal to run it on, if it is to have one.
     pub terminal: Option<(u16, u16)>,
+    /// It is no program of the guest's, but what init does itself; the arguments are those of a
+    /// [`crate::copy::Copy`].
+    pub is_own: bool,
 }
 
 /// Why bytes are not an order.
@@ -51,7 +55,8 @@ impl Order {
         let (rows, columns) = self.terminal.unwrap_or_default();
         let on_terminal = if self.terminal.is_some() { ON_TERMINAL } else { 0 };
         let has_groups = if self.groups.is_some() { HAS_GROUPS } else { 0 };
-        out.push(on_terminal | has_groups);
+        let is_own = if self.is_own { IS_OWN } else { 0 };
+        out.push(on_terminal | has_groups | is_own);
         out.extend_from_slice(&rows.to_le_bytes());
         out.extend_from_slice(&columns.to_le_bytes());
         put_list(&mut out, &self.arguments)?;
@@ -79,7 +84,8 @@ impl Order {
         let terminal = (flags & ON_TERMINAL != 0).then_some(size);
         let groups = reader.numbers()?;
         let groups = (flags & HAS_GROUPS != 0).then_some(groups);
-        let order = Order { arguments, environment, directory, user, groups, terminal };
+        let is_own = flags & IS_OWN != 0;
+        let order = Order { arguments, environment, directory, user, groups, terminal, is_own };
         if !reader.0.is_empty() {
             return Err(OrderError::Long);
         }

@@ -1,5 +1,6 @@
 //! The protocol as both ends use it, and what hostile bytes do to it.
 
+use protocol::copy::{Copy, Name};
 use protocol::{
     Decoder, Encoder, Error, Frame, MAGIC, NOISE_MAX_BYTES, Order, OrderError, PAYLOAD_MAX_BYTES,
     Receipts, WINDOW_TO_GUEST_BYTES, Window, hello,
@@ -162,6 +163,7 @@ fn order() -> Order {
         user: b"nobody".to_vec(),
         groups: Some(vec![4, 0x1234_5678]),
         terminal: Some((24, 80)),
+        is_own: true,
     }
 }
 
@@ -171,6 +173,25 @@ fn an_order_survives() {
         let order = Order { terminal, groups, ..order() };
         assert_eq!(Order::decode(&order.encode().unwrap()), Ok(order));
     }
+}
+
+#[test]
+fn what_init_does_itself_survives() {
+    let (path, name) = (b"/tmp/\xff".to_vec(), b"name".to_vec());
+    let mut all = Vec::new();
+    for is_set in [false, true] {
+        all.push(Copy::Out { path: path.clone(), follows_link: is_set });
+        for name in [Name::AsItIs, Name::Copy(name.clone()), Name::Contents] {
+            all.push(Copy::In { path: path.clone(), name, keeps_owners: is_set });
+        }
+    }
+    for copy in all {
+        let mut arguments = copy.clone().into_arguments();
+        assert_eq!(Copy::from_arguments(&arguments), Some(copy));
+        arguments.pop();
+        assert_eq!(Copy::from_arguments(&arguments), None);
+    }
+    assert_eq!(Copy::from_arguments(&[]), None);
 }
 
 #[test]

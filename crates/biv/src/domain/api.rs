@@ -196,7 +196,8 @@ fn resume(domain: &mut dyn Domain) -> Result_ {
 }
 
 /// Run a command in the guest. The connection becomes one of frames (`Upgrade: bivouac-frames`), as
-/// `guest/protocol` has them: the domain sends its greeting, the client an order, and so on.
+/// `guest/protocol` has them: the domain sends its greeting, the client an order, and so on. The order may
+/// also be to pack files to standard output, or to unpack them from standard input.
 #[utoipa::path(post, path = "/v1/domain/exec", responses(
     (status = 101, description = "What follows are frames"),
     (status = 409, description = "The guest has no init of ours", body = Problem),

@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 
-use clap::Args;
+use clap::{Args, ValueHint};
 
 use crate::cli::Format;
 
@@ -112,6 +112,35 @@ pub struct Exec {
         value_name = "COMMAND"
     )]
     pub command: Vec<OsString>,
+}
+
+/// Copy files between the host and a domain that runs.
+///
+/// One of the two is NAME:PATH, a path in the domain's guest; the other a path here, or "-" for a tar archive
+/// on standard input or output. Where things go is as with cp -r: a directory that is there gets what is
+/// copied, what is not there becomes it; of "DIR/." only what is in it is copied. Permissions, times and
+/// symbolic links are kept. A name that has a colon and is of this host begins with "./" or "/".
+///
+/// What comes from a guest is not trusted: nothing of it gets out of TO, devices are left out, and so is,
+/// without --archive, that programs run as their owner.
+#[derive(Debug, Args)]
+pub struct Cp {
+    /// Keep owners, too [default: in the guest, files belong to the user that its command was started as;
+    /// here, to you]
+    #[arg(short, long)]
+    pub archive: bool,
+
+    /// If FROM is a symbolic link, copy what it leads to
+    #[arg(short = 'L', long)]
+    pub follow_link: bool,
+
+    /// What to copy: NAME:PATH, PATH, or - for an archive, which is unpacked in a directory
+    #[arg(value_name = "FROM", value_hint = ValueHint::AnyPath)]
+    pub from: OsString,
+
+    /// Where to: PATH or - for an archive, or NAME:PATH
+    #[arg(value_name = "TO", value_hint = ValueHint::AnyPath)]
+    pub to: OsString,
 }
 
 /// Let a domain's processors stand still, until `biv resume`.

@@ -64,5 +64,6 @@ fn order(arguments: &Exec) -> Order {
         user: arguments.user.clone().into_bytes(),
         groups: None,
         terminal: arguments.tty.then(terminal::size),
+        is_own: false,
     }
 }

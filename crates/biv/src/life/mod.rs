@@ -14,11 +14,13 @@ use crate::domain::{Entry, Name, Registry, registry};
 use crate::{print, session};
 
 pub mod cli;
+mod cp;
 mod exec;
 mod logs;
 mod ps;
 mod stats;
 
+pub use cp::cp;
 pub use exec::exec;
 pub use logs::logs;
 pub use ps::ps;
@@ -54,6 +56,21 @@ pub enum Error {
          was started"
     )]
     NoLog(Name),
+    /// What is to be copied, or where to.
+    #[error("one of the two is NAME:PATH, in a domain, and the other is not")]
+    TwoEnds,
+    /// An archive is nothing for a terminal.
+    #[error("an archive is not written to a terminal")]
+    Terminal,
+    /// Files here.
+    #[error("{0}")]
+    Files(String),
+    /// Files in a guest.
+    #[error("domain {0}: {1}")]
+    FilesInGuest(Name, String),
+    /// Its guest has gone.
+    #[error("the domain ended before everything was copied")]
+    Lost,
     /// Several of them.
     #[error("{0}")]
     Several(String),

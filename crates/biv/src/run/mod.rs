@@ -335,5 +335,6 @@ fn order(arguments: &Run, directories: &Directories) -> Order {
         user: directories.user().into_bytes(),
         groups: directories.groups(),
         terminal: on_terminal.then(terminal::size),
+        is_own: false,
     }
 }

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::os::fd::BorrowedFd;
 
+use nix::sys::signal::Signal;
 use protocol::{
     CONTROL_RESERVE_BYTES, Decoder, Encoder, Frame, LINE, Order, PAYLOAD_MAX_BYTES, Receipts,
     WINDOW_TO_GUEST_BYTES, WINDOW_TO_HOST_BYTES, Window,
@@ -47,6 +48,8 @@ pub struct Channel {
     trouble: Trouble,
     /// Called when the command runs.
     on_start: Option<OnStart>,
+    /// See [`Channel::ends_unread`].
+    ends_unread: bool,
 }
 
 /// See [`Channel::on_start`].
@@ -81,6 +84,7 @@ impl Channel {
             end_of_input: false,
             trouble: Trouble::default(),
             on_start: None,
+            ends_unread: false,
         })
     }
 
@@ -105,6 +109,13 @@ impl Channel {
         act: impl FnOnce(&mut Outputs) -> io::Result<()> + 'static,
     ) -> Channel {
         self.on_start = Some(OnStart(Box::new(act)));
+        self
+    }
+
+    /// For a command that does not end by SIGPIPE: if nobody reads what it writes, the session ends.
+    #[must_use]
+    pub fn ends_unread(mut self) -> Channel {
+        self.ends_unread = true;
         self
     }
 
@@ -260,7 +271,8 @@ impl Link for Channel {
     }
 
     fn signal(&mut self, number: u8) -> bool {
-        if self.stage != Stage::Running {
+        let is_in_vain = self.ends_unread && number == Signal::SIGPIPE as u8;
+        if self.stage != Stage::Running || is_in_vain {
             return false;
         }
         if self.signals.len() < SIGNALS_MAX {

@@ -8,7 +8,7 @@
 
 use std::collections::VecDeque;
 use std::io::{self, IsTerminal};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
@@ -152,15 +152,27 @@ impl Outputs {
 }
 
 /// Where a command's input comes from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Default)]
 pub enum Input {
     /// Our standard input.
     #[default]
     Ours,
+    /// Somebody of ours.
+    From(OwnedFd),
     /// It has none.
     None,
     /// It is a terminal on which nobody types.
     Endless,
+}
+
+impl Input {
+    /// What is read, if anything is.
+    fn descriptor(&self) -> BorrowedFd<'_> {
+        match self {
+            Input::From(descriptor) => descriptor.as_fd(),
+            _ => rustix::stdio::stdin(),
+        }
+    }
 }
 
 /// What a session is made of.
@@ -187,15 +199,16 @@ impl<L: Link> Session<L> {
     /// Runs until something ends it. The terminal is restored when this returns.
     pub fn run(mut self) -> Result<Ending, Error> {
         let raw = if self.raw { Some(Raw::enter().map_err(Error::Terminal)?) } else { None };
-        let input = self.input;
+        let input = std::mem::take(&mut self.input);
         let outputs = std::mem::take(&mut self.outputs);
         let mut running = Running {
             session: self,
             outputs,
-            stdin_open: input == Input::Ours,
+            stdin_open: matches!(input, Input::Ours | Input::From(_)),
             escape: Escape::default(),
             typed: VecDeque::new(),
-            input_ended: input == Input::Endless,
+            input_ended: matches!(input, Input::Endless),
+            input,
             interrupted: None,
             link_open: true,
         };
@@ -208,6 +221,7 @@ impl<L: Link> Session<L> {
 struct Running<L> {
     session: Session<L>,
     outputs: Outputs,
+    input: Input,
     stdin_open: bool,
     escape: Escape,
     /// Input that was read before the link had room for it.
@@ -279,7 +293,6 @@ impl<L: Link> Running<L> {
     /// Waits for something to do; `None` when time is up first.
     fn wait(&self) -> Result<Option<Vec<Source>>, Error> {
         let link = &self.session.link;
-        let stdin = rustix::stdio::stdin();
         let mut watched: Vec<(Source, BorrowedFd<'_>, PollFlags)> =
             vec![(Source::Signals, self.session.signals.as_fd(), PollFlags::IN)];
         if let Some(machine) = &self.session.machine {
@@ -293,7 +306,7 @@ impl<L: Link> Running<L> {
         }
         // A person is always listened to; a file or a pipe waits until there is room for it.
         if self.stdin_open && (self.session.raw || (link.room() > 0 && self.typed.is_empty())) {
-            watched.push((Source::Stdin, stdin, PollFlags::IN));
+            watched.push((Source::Stdin, self.input.descriptor(), PollFlags::IN));
         }
         for (source, output) in
             [(Source::Stdout, &self.outputs.stdout), (Source::Stderr, &self.outputs.stderr)]
@@ -346,7 +359,7 @@ impl<L: Link> Running<L> {
 
     fn take_input(&mut self) -> Option<Ending> {
         let mut buffer = [0; INPUT_PIECE_BYTES];
-        match rustix::io::read(rustix::stdio::stdin(), &mut buffer) {
+        match rustix::io::read(self.input.descriptor(), &mut buffer) {
             Err(Errno::INTR | Errno::AGAIN) => {}
             // A raw terminal has no end: it has gone.
             Ok(0) | Err(_) if self.session.raw => {

@@ -5,7 +5,7 @@
 //! without blocking (pipe(7)).
 
 use std::collections::VecDeque;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, PoisonError};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -18,11 +18,28 @@ use crate::domain::log::Stream;
 /// What a pipe that is ready for writing takes without blocking.
 const PIECE_BYTES: usize = 4096;
 
+#[derive(Debug)]
+enum Descriptor {
+    /// It was there before us.
+    Standard(BorrowedFd<'static>),
+    /// It is closed when all is written.
+    Own(OwnedFd),
+}
+
+impl AsFd for Descriptor {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Descriptor::Standard(descriptor) => *descriptor,
+            Descriptor::Own(descriptor) => descriptor.as_fd(),
+        }
+    }
+}
+
 /// A queue in front of a descriptor.
 #[derive(Debug)]
 pub struct Output {
     name: &'static str,
-    descriptor: BorrowedFd<'static>,
+    descriptor: Descriptor,
     queue: VecDeque<u8>,
     closed: bool,
     /// Where it is kept instead, if nobody is at the descriptor's other end any more.
@@ -30,8 +47,17 @@ pub struct Output {
 }
 
 impl Output {
-    /// Nothing is queued.
+    /// To a descriptor that there always is. Nothing is queued.
     pub fn new(name: &'static str, descriptor: BorrowedFd<'static>) -> Output {
+        Self::to(name, Descriptor::Standard(descriptor))
+    }
+
+    /// To a descriptor that somebody of ours is at the other end of.
+    pub fn own(name: &'static str, descriptor: OwnedFd) -> Output {
+        Self::to(name, Descriptor::Own(descriptor))
+    }
+
+    fn to(name: &'static str, descriptor: Descriptor) -> Output {
         Output { name, descriptor, queue: VecDeque::new(), closed: false, log: None }
     }
 
@@ -74,7 +100,7 @@ impl Output {
         }
         while self.is_pending() && !self.closed && self.is_ready() {
             let (front, _) = self.queue.as_slices();
-            match rustix::io::write(self.descriptor, &front[..front.len().min(PIECE_BYTES)]) {
+            match rustix::io::write(&self.descriptor, &front[..front.len().min(PIECE_BYTES)]) {
                 Ok(count) => {
                     self.queue.drain(..count);
                     given += count;
@@ -93,7 +119,7 @@ impl Output {
     }
 
     fn is_ready(&self) -> bool {
-        let mut fds = [PollFd::from_borrowed_fd(self.descriptor, PollFlags::OUT)];
+        let mut fds = [PollFd::new(&self.descriptor, PollFlags::OUT)];
         let none = Timespec { tv_sec: 0, tv_nsec: 0 };
         matches!(poll(&mut fds, Some(&none)), Ok(count) if count > 0)
     }
@@ -101,6 +127,6 @@ impl Output {
 
 impl AsFd for Output {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.descriptor
+        self.descriptor.as_fd()
     }
 }
