@@ -27,51 +27,31 @@ pub struct Cli {
 }
 
 /// The verbs.
+#[expect(missing_docs, reason = "what is said here would replace what is said of the arguments")]
 #[derive(Debug, Subcommand)]
 pub enum Verb {
-    /// Boot a machine and run a command in it, or an interactive shell
     Run(Box<Run>),
-    /// List domains
     Ps(life::Ps),
-    /// Show what a detached domain's command has written
     Logs(life::Logs),
-    /// Show all that is known of a domain, as JSON
     Inspect(life::Inspect),
-    /// Ask a domain to end, and end it if it does not
     Stop(life::Stop),
-    /// End a domain at once, or send its command a signal
     Kill(life::Kill),
-    /// Run a command in a domain that runs
     Exec(life::Exec),
-    /// Copy files between the host and a domain that runs
     Cp(life::Cp),
-    /// Let a domain's processors stand still
     Pause(life::Pause),
-    /// Let a domain go on that stands still
     Resume(life::Resume),
-    /// Show what domains use
     Stats(life::Stats),
-    /// Wait until a domain has ended, and print its status
     Wait(life::Wait),
-    /// Remove what is kept of domains that have ended
     Rm(life::Rm),
-    /// List, fetch and remove Debian's kernels, for `biv run --kernel VERSION`
     Kernel(Kernel),
-    /// List, make and remove root file systems, for `biv run --image NAME`
     Image(Image),
-    /// Say what this host offers and what Bivouac uses of it
     Doctor(Doctor),
-    /// Find faults of Bivouac itself
     Debug(Debug),
-    /// Serve files to a machine; biv starts this itself
     #[command(hide = true)]
     ServeFiles(ServeFiles),
-    /// Be the network of a machine (started by `biv run`)
     #[command(hide = true)]
     Network(NetworkProcess),
-    /// Print a completion script for a shell
     Completions(Completions),
-    /// Print the man page, or write one for each verb into a directory
     Man(Man),
 }
 
@@ -80,11 +60,12 @@ const MEASURING: &str = "Measuring Bivouac";
 
 /// Boot a machine and run a command in it, or an interactive shell.
 ///
-/// The default guest is Debian's kernel for cloud machines and a static busybox; both are
-/// downloaded once, by apt, into $XDG_CACHE_HOME/bivouac (--refresh: again). The guest disappears with the command;
-/// nothing is kept. With --initrd and no COMMAND, and with a --kernel that is an ELF file and
-/// neither --root nor COMMAND, it is a plain machine: its serial console is on standard input and
-/// output.
+/// The machine looks like the host: its root is the host's, what is written there stays in the machine's
+/// memory, and only the current directory is written to. Its kernel is Debian's for cloud machines, which apt
+/// downloads once, into $XDG_CACHE_HOME/bivouac (--refresh: again), as it does busybox for --busybox. The
+/// machine disappears with the command; nothing is kept. With --initrd and no COMMAND, and with a --kernel
+/// that is an ELF file and neither a root nor COMMAND, it is a plain machine: its serial console is on
+/// standard input and output.
 ///
 /// On a terminal, Ctrl-] three times within a second ends the machine.
 #[derive(Debug, Args)]
@@ -276,7 +257,7 @@ impl From<UserExec> for vmm::UserExecution {
     }
 }
 
-/// List, fetch and remove Debian's kernels.
+/// List, fetch and remove Debian's kernels, for `biv run --kernel VERSION`.
 ///
 /// They are kept in $XDG_CACHE_HOME/bivouac, beside the default one, with the drivers of the machine's
 /// devices. The host's apt fetches them, and checks them against Debian's signatures.
@@ -317,7 +298,7 @@ pub enum KernelAction {
     },
 }
 
-/// List, make and remove root file systems of Debian's.
+/// List, make and remove root file systems of Debian's, for `biv run --image NAME`.
 ///
 /// They are made by mmdebstrap, without privileges where the host allows that, and kept in
 /// $XDG_CACHE_HOME/bivouac. Machines share them; what one writes stays in its memory.
@@ -358,7 +339,7 @@ pub enum ImageAction {
     },
 }
 
-/// Serve files to a machine, which is at the other end of standard input.
+/// Serve files to a machine, which is at the other end of standard input; biv starts this itself.
 #[derive(Debug, Args)]
 pub struct ServeFiles {
     /// Make any system call
@@ -383,9 +364,9 @@ pub struct Debug {
 }
 
 /// The tools.
+#[expect(missing_docs, reason = "what is said here would replace what is said of the arguments")]
 #[derive(Debug, Subcommand)]
 pub enum DebugTool {
-    /// Find the block that is translated wrongly
     Bisect(Bisect),
 }
 
@@ -415,7 +396,7 @@ pub struct Bisect {
     pub command: Vec<OsString>,
 }
 
-/// Be the network of a machine: what `biv run` starts, with descriptors that it has opened.
+/// Be the network of a machine, by descriptors that are open; `biv run` starts this itself.
 #[derive(Debug, Args)]
 pub struct NetworkProcess {
     /// The descriptor that is the cable

@@ -58,6 +58,7 @@ fn version_and_help() {
         "--trace-blocks",
         "Ctrl-]",
         "Exit status:",
+        "The machine looks like the host",
     ];
     for option in options {
         assert!(help.contains(option), "the help does not say {option}");

@@ -6,8 +6,9 @@ use clap::{Args, ValueHint};
 
 use crate::cli::Format;
 
-/// List domains: machines that are detached or have a name. Those that run, or with --all those too that
-/// have ended and are kept.
+/// List domains: machines that are detached or have a name.
+///
+/// Those that run, or with --all those too that have ended and are kept.
 #[derive(Debug, Args)]
 pub struct Ps {
     /// List those too that have ended
@@ -76,9 +77,9 @@ pub struct Kill {
     pub names: Vec<String>,
 }
 
-/// Run a command in a domain that runs, as `biv run` does: with its streams, signals and status.
+/// Run a command in a domain that runs.
 ///
-/// Ctrl-] three times within a second hangs up on it.
+/// It is run as by `biv run`: its streams are ours, it gets our signals, and we end with its status. Ctrl-] three times within a second hangs up on it.
 #[derive(Debug, Args)]
 pub struct Exec {
     /// Give it our standard input
