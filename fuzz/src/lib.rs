@@ -1,6 +1,7 @@
 //! What the targets that drive devices share: a platform with everything plugged in, and a guest that
 //! does what the input says.
 
+mod screen;
 mod wire;
 
 use std::sync::Arc;
@@ -9,6 +10,7 @@ use std::time::Duration;
 
 use devices::serial::{Input, Place};
 use devices::virtio::block::Block;
+use devices::virtio::console::Console;
 use devices::virtio::entropy::Entropy;
 use devices::virtio::network::{self, Network};
 use devices::virtio::{Device, Doorbell, Shared, Transport};
@@ -105,10 +107,11 @@ impl Bench {
         fw_cfg.plug_into(&mut platform).expect("its ports");
         let disk = Disk::default();
         let settings = network::Settings { address: [2; 6], mtu: Some(9000), pairs: 2 };
-        let devices: [Box<dyn Device>; 3] = [
+        let devices: [Box<dyn Device>; 4] = [
             Box::new(Entropy::new(Box::new(|_| true))),
             Box::new(Block::new(Box::new(disk.clone()))),
             Box::new(Network::new(Box::new(wire::Wire::new(&memory)), settings)),
+            Box::new(Console::new(Box::new(screen::Screen::default()))),
         ];
         let virtio = devices.map(|device| {
             let rung = Arc::new(Rung::default());

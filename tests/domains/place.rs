@@ -6,8 +6,9 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use serde_json::Value;
+use whole_machine::pseudo_terminal::AtTerminal;
 use whole_machine::waiting::wait_for;
-use whole_machine::{biv, text};
+use whole_machine::{biv, bivouac, text};
 
 /// Memory of a domain, unless a test says otherwise.
 const MEMORY: &str = "128M";
@@ -72,6 +73,12 @@ impl Place {
             script,
         ]);
         assert_eq!(said, format!("{name}\n"));
+    }
+
+    /// `biv` with these arguments, at a terminal.
+    pub fn at_terminal(&self, arguments: &[&str]) -> AtTerminal {
+        let mut command = Command::new(bivouac());
+        AtTerminal::start(command.args(arguments).env("XDG_RUNTIME_DIR", &self.path))
     }
 
     /// Runs a shell script in a domain.

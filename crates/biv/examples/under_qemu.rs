@@ -14,7 +14,8 @@ use std::process::{Child, Command, ExitCode, Stdio};
 
 use biv::provision::{Guest, Part};
 use biv::session::channel::Channel;
-use biv::session::{Ending, Input, Line, Outputs, Session, Signals};
+use biv::session::{Ending, Input, Line, Outputs, Passing, Session, Signals};
+use biv::terminal::Escape;
 use biv::{initramfs, status, terminal};
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::process::{Pid, Signal, kill_process};
@@ -133,7 +134,9 @@ fn main() -> Result<ExitCode, Failure> {
         machine: Some(ended),
         deadline: None,
         raw: on_terminal,
+        escape: Escape::default(),
         signals,
+        passing: Passing::Interrupt,
         outputs: Outputs::default(),
         input: Input::Ours,
         report: None,

@@ -38,6 +38,8 @@ pub enum Verb {
     Kill(life::Kill),
     Exec(life::Exec),
     Cp(life::Cp),
+    Console(life::Console),
+    Attach(life::Attach),
     Pause(life::Pause),
     Resume(life::Resume),
     Stats(life::Stats),
@@ -178,6 +180,10 @@ pub struct Run {
     /// Keep nothing of a detached domain when it has ended
     #[arg(long)]
     pub rm: bool,
+
+    /// Leave COMMAND's standard input open, for biv attach, if the domain is detached
+    #[arg(short, long, requires = "detach")]
+    pub interactive: bool,
 
     /// Run COMMAND on a terminal of its own in the guest
     #[arg(short, long)]

@@ -53,6 +53,14 @@ fn main() -> ExitCode {
             Ok(status) => return ExitCode::from(status),
             Err(error) => Err(error.to_string()),
         },
+        Verb::Console(arguments) => match life::console(arguments) {
+            Ok(status) => return ExitCode::from(status),
+            Err(error) => Err(error.to_string()),
+        },
+        Verb::Attach(arguments) => match life::attach(arguments) {
+            Ok(status) => return ExitCode::from(status),
+            Err(error) => Err(error.to_string()),
+        },
         Verb::Pause(arguments) => told(life::pause(arguments)),
         Verb::Resume(arguments) => told(life::resume(arguments)),
         Verb::Stats(arguments) => told(life::stats(arguments)),

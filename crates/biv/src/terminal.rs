@@ -79,17 +79,31 @@ pub fn size() -> (u16, u16) {
     }
 }
 
-/// Watches what is typed for the key that ends the machine: Ctrl-] three times within a second.
-#[derive(Debug, Default)]
+/// Watches what is typed for the key that ends a session, Ctrl-]: as a machine ends with it, three times
+/// within a second.
+#[derive(Debug)]
 pub struct Escape {
+    /// How often it is to be pressed.
+    wanted: u8,
     presses: u8,
     first: Option<Instant>,
 }
 
+impl Default for Escape {
+    fn default() -> Escape {
+        Escape { wanted: 3, presses: 0, first: None }
+    }
+}
+
 impl Escape {
     const KEY: u8 = 0x1d;
-    const PRESSES: u8 = 3;
     const WITHIN: Duration = Duration::from_secs(1);
+
+    /// The same, if nothing ends but the session: pressed once.
+    #[must_use]
+    pub fn at_once() -> Escape {
+        Escape { wanted: 1, ..Escape::default() }
+    }
 
     /// Takes what was typed at `now`; says whether it completes the escape. The key itself is
     /// passed on too, for the guest may have a use for it.
@@ -101,7 +115,7 @@ impl Escape {
                 (true, false) => self.presses += 1,
                 (false, _) => (self.presses, self.first) = (0, None),
             }
-            if self.presses == Self::PRESSES {
+            if self.presses == self.wanted {
                 return true;
             }
         }
@@ -129,5 +143,7 @@ mod tests {
         check(&[(b"\x1d\x1d", 0)], false);
         check(&[(b"\x1d\x1dx\x1d", 0)], false);
         check(&[(b"ls\n", 0), (b"\x1d", 5000), (b"\x1d\x1d", 5001)], true);
+        assert!(Escape::at_once().typed(b"ls\n\x1d", start));
+        assert!(!Escape::at_once().typed(b"ls\n", start));
     }
 }

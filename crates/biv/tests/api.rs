@@ -1,7 +1,7 @@
 //! The API's answers against its own OpenAPI document, and requests that make no sense.
 
 use biv::domain::api::{self, Answer, Domain, Inspection, Processor, Refusal, State, Statistics};
-use biv::domain::http::{self, CONSOLE, FRAMES, Request, Response};
+use biv::domain::http::{self, FRAMES, Request, Response};
 use biv::domain::record::{Ended, Record, VERSION};
 use serde_json::{Value, json};
 
@@ -34,6 +34,7 @@ impl Domain for Fake {
                 kept: false,
                 command: vec!["--".to_owned(), "true".to_owned()],
                 has_init: true,
+                has_terminal: false,
                 memory: 1 << 30,
                 processors: 2,
                 kernel: "/vmlinuz".to_owned(),
@@ -41,6 +42,8 @@ impl Domain for Fake {
             },
             state: if self.paused { State::Paused } else { State::Running },
             commands: 1,
+            watchers: 2,
+            terminals: 0,
             messages: "said".to_owned(),
         }
     }
@@ -67,6 +70,14 @@ impl Domain for Fake {
     }
 
     fn takes_commands(&self) -> Result<(), Refusal> {
+        self.unless_refused()
+    }
+
+    fn takes_terminals(&self) -> Result<(), Refusal> {
+        self.unless_refused()
+    }
+
+    fn takes_watchers(&self) -> Result<(), Refusal> {
         self.unless_refused()
     }
 }
@@ -163,6 +174,9 @@ const CALLS: [(&str, &str, &str); 7] = [
     ("POST", "/v1/domain/resume", ""),
 ];
 
+/// What a connection can become.
+const CONNECTIONS: [&str; 3] = ["/v1/domain/exec", "/v1/domain/attach", "/v1/domain/console"];
+
 #[test]
 fn answers_are_as_the_document_describes_them() {
     let document = document();
@@ -172,7 +186,7 @@ fn answers_are_as_the_document_describes_them() {
             check(&document, method, path, &ask(method, path, body, &mut domain));
         }
     }
-    for path in ["/v1/domain/exec", "/v1/domain/console"] {
+    for path in CONNECTIONS {
         check(&document, "POST", path, &ask("POST", path, "", &mut Fake::default()));
     }
     let wrong = ask("POST", "/v1/domain/kill", r#"{"signal":0}"#, &mut Fake::default());
@@ -311,12 +325,15 @@ fn connections_become_something_else_if_they_ask_for_it() {
         let request = Request { upgrade: Some(upgrade.to_owned()), ..request("POST", path, "") };
         api::answer(&request, domain)
     };
-    let domain = &mut Fake::default();
-    assert_eq!(upgrade("/v1/domain/exec", FRAMES, domain), Answer::Frames);
-    assert_eq!(upgrade("/v1/domain/console", CONSOLE, domain), Answer::Console);
-    let is_refused =
-        |answer| matches!(answer, Answer::Response(response) if response.status >= 400);
-    assert!(is_refused(upgrade("/v1/domain/exec", CONSOLE, domain)));
+    let status = |answer| match answer {
+        Answer::Response(response) => response.status,
+        other => panic!("{other:?}"),
+    };
     let busy = &mut Fake { refuses: true, ..Fake::default() };
-    assert!(is_refused(upgrade("/v1/domain/exec", FRAMES, busy)));
+    for (path, expected) in CONNECTIONS.iter().zip([Answer::Frames, Answer::Watch, Answer::Console])
+    {
+        assert_eq!(upgrade(path, FRAMES, &mut Fake::default()), expected);
+        assert_eq!(status(upgrade(path, "websocket", &mut Fake::default())), 426);
+        assert_eq!(status(upgrade(path, FRAMES, busy)), 503);
+    }
 }

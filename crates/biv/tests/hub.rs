@@ -5,6 +5,7 @@ use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 
 use biv::domain::hub::{Hub, Place, Trouble};
+use biv::domain::seat::Seat;
 use biv::session::Line;
 use protocol::{
     Decoder, Encoder, FIRST, Frame, LINE, SESSIONS_MAX, WINDOW_OF_LINE_BYTES,
@@ -81,6 +82,15 @@ impl Bench {
     fn port(&mut self) -> End {
         let (line, end) = End::pair(Decoder::after_greeting());
         self.hub.connect(line, &[], &[]).expect("there is room");
+        end
+    }
+
+    /// One who watches the first command, and has heard that it runs.
+    fn watcher(&mut self) -> End {
+        let (line, mut end) = End::pair(Decoder::after_greeting());
+        self.hub.watch(Seat::new(line, &[], &[]));
+        self.turn();
+        assert!(matches!(end.heard().0[..], [(LINE, Frame::Hello { .. }), (1, Frame::Started)]));
         end
     }
 
@@ -264,4 +274,102 @@ fn a_guest_that_ends_gives_everybody_what_it_has_said() {
     assert_eq!(frames.len(), 2);
     assert!(is_over);
     assert_eq!(bench.trouble.get(), None);
+}
+
+#[test]
+fn who_watches_sees_what_the_command_writes_and_how_it_ends() {
+    let (mut bench, mut first) = Bench::running();
+    let (mut one, mut other) = (bench.watcher(), bench.watcher());
+    bench.guest.say(FIRST, &Frame::Stdout(b"out".to_vec()));
+    bench.guest.say(FIRST, &Frame::Stderr(b"err".to_vec()));
+    bench.guest.say(FIRST, &Frame::Exited(7));
+    bench.turn();
+    let said = vec![
+        (1, Frame::Stdout(b"out".to_vec())),
+        (1, Frame::Stderr(b"err".to_vec())),
+        (1, Frame::Exited(7)),
+    ];
+    assert_eq!(first.heard().0, said);
+    assert_eq!(one.heard(), (said.clone(), true));
+    assert_eq!(other.heard(), (said, true));
+    assert!(bench.hub.watched().iter().all(|(place, ..)| *place == Place::Guest));
+}
+
+#[test]
+fn what_watchers_type_comes_beside_what_the_session_sends() {
+    let (mut bench, mut first) = Bench::running();
+    let mut watchers = [bench.watcher(), bench.watcher()];
+    first.say(FIRST, &Frame::Stdin(vec![b'f'; 4096]));
+    bench.turn();
+    for watcher in &mut watchers {
+        watcher.say(FIRST, &Frame::Stdin(b"w".to_vec()));
+        watcher.say(FIRST, &Frame::Signal(2));
+        // The command goes on without.
+        watcher.say(FIRST, &Frame::StdinEnd);
+    }
+    bench.turn();
+    let heard = bench.guest.heard().0;
+    let count = |wanted: &Frame| heard.iter().filter(|(_, frame)| frame == wanted).count();
+    assert_eq!(heard[0], (1, Frame::Stdin(vec![b'f'; 4096])));
+    assert_eq!((count(&Frame::Stdin(b"w".to_vec())), count(&Frame::Signal(2))), (2, 2));
+    assert_eq!(heard.len(), 5);
+    // What is acknowledged is the session's as far as it has sent it.
+    let sent = |frames: &[(u16, Frame)]| frames.iter().map(|(_, frame)| frame.wire_bytes()).sum();
+    let all: u32 = sent(&heard);
+    // With its order and its start.
+    bench.guest.say(FIRST, &Frame::Credit(17 + all));
+    bench.turn();
+    assert_eq!(first.heard().0, [(1, Frame::Credit(17 + 4102))]);
+}
+
+#[test]
+fn who_watches_and_does_not_listen_is_cut_off() {
+    let (mut bench, mut first) = Bench::running();
+    let mut watcher = bench.watcher();
+    let mut taken = 0;
+    for _ in 0..600 {
+        bench.guest.say(FIRST, &Frame::Stdout(vec![0; 4000]));
+        bench.turn();
+        taken += first.heard().0.len();
+    }
+    assert_eq!(taken, 600, "the session waits for nobody");
+    assert!(watcher.heard().1, "it is still there");
+    assert_eq!(bench.trouble.get(), None);
+}
+
+#[test]
+fn a_watcher_that_breaks_the_rules_ends_alone() {
+    let (mut bench, mut first) = Bench::running();
+    let wrong = [Frame::Order(vec![1]), Frame::Start, Frame::Terminate, Frame::Exited(0)];
+    for frame in wrong {
+        let mut watcher = bench.watcher();
+        watcher.say(FIRST, &frame);
+        bench.turn();
+        assert!(watcher.heard().1, "{frame:?} was accepted");
+    }
+    let mut watcher = bench.watcher();
+    for _ in 0..=WINDOW_TO_GUEST_BYTES / 4096 {
+        // What its command does not take is not acknowledged.
+        watcher.say(FIRST, &Frame::Stdin(vec![0; 4096]));
+    }
+    bench.turn();
+    bench.guest.say(FIRST, &Frame::Stdout(b"still here".to_vec()));
+    bench.turn();
+    assert_eq!(first.heard(), (vec![(1, Frame::Stdout(b"still here".to_vec()))], false));
+}
+
+#[test]
+fn the_guest_hears_whether_somebody_sits_at_the_console() {
+    let mut bench = Bench::new();
+    bench.hub.set_attended(true);
+    let mut greeting = Vec::new();
+    hello(&mut bench.guest.encoder, &mut greeting);
+    bench.guest.stream.write_all(&greeting).unwrap();
+    bench.turn();
+    let heard = bench.guest.heard().0;
+    assert_eq!(heard[1..], [(LINE, Frame::Console(true))]);
+    bench.hub.set_attended(true);
+    bench.hub.set_attended(false);
+    bench.turn();
+    assert_eq!(bench.guest.heard().0, [(LINE, Frame::Console(false))]);
 }

@@ -53,6 +53,7 @@ fn write_record(claim: &Claim, kept: bool) {
         kept,
         command: Vec::new(),
         has_init: true,
+        has_terminal: false,
         memory: 0,
         processors: 1,
         kernel: String::new(),

@@ -30,3 +30,6 @@ pub const MAX_BLOCK_TRANSFER_BYTES: u64 = 1 << 20;
 
 /// Bytes that one discard or write-zeroes request names.
 pub const MAX_BLOCK_DISCARD_BYTES: u64 = 1 << 30;
+
+/// Bytes that a console takes from the guest, or from whoever types, at once.
+pub const MAX_CONSOLE_PIECE_BYTES: usize = 4096;

@@ -152,6 +152,8 @@ pub struct Configuration {
     pub console: Line,
     /// The second serial port, the channel to the guest's init.
     pub channel: Line,
+    /// Offer a virtio console, which leads there.
+    pub virtio_console: Option<crate::ConsolePort>,
     /// Offer a virtio entropy device, which gives the host's randomness.
     pub entropy: bool,
     /// Offer a virtio network card.
@@ -199,6 +201,7 @@ impl Default for Configuration {
             processors: 1,
             console: Line::default(),
             channel: Line::default(),
+            virtio_console: None,
             entropy: false,
             network: None,
             preparation: Preparation::default(),

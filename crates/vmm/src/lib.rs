@@ -23,6 +23,7 @@ mod activity;
 mod alarm;
 mod clock;
 mod configuration;
+mod console;
 mod control;
 mod convert;
 mod device_memory;
@@ -53,6 +54,7 @@ pub use configuration::{
     Configuration, Contents, Error, Line, MAX_PROCESSORS, Module, Notice, Outcome, Preparation,
     Report, Reporter, Sink,
 };
+pub use console::ConsolePort;
 pub use file_server::{SharedDirectories, SharedDirectory};
 pub use helpers::cost_of_a_stop;
 pub use machine::{Machine, Questions, Stop};

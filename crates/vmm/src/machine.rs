@@ -16,10 +16,10 @@ use crate::control::Control;
 use crate::device_memory::DeviceMemory;
 use crate::disk::workers::Workers;
 use crate::file_server;
-use crate::io_thread::IoThread;
 use crate::processor::Processor;
 use crate::remote::Remote;
 use crate::run::{Runner, Wakers};
+use crate::virtio::Plugged;
 use crate::waker::Waker;
 use crate::{convert, helpers};
 
@@ -58,7 +58,7 @@ impl Questions {
 /// A virtual machine.
 pub struct Machine {
     /// The devices' threads, which end before what they use.
-    _devices: Vec<IoThread>,
+    devices: Plugged,
     _disks: Vec<Workers>,
     runner: Runner<Vcpu>,
     memory: GuestMemory,
@@ -114,7 +114,7 @@ impl Machine {
         runner.reporter = configuration.reporter.clone();
         runner.file_servers = file_servers;
         let began = cpu::time_stamp();
-        Ok(Self { _devices: devices, _disks: disks, runner, memory, configuration, began })
+        Ok(Self { devices, _disks: disks, runner, memory, configuration, began })
     }
 
     /// Something that ends the machine.
@@ -129,7 +129,8 @@ impl Machine {
 
     /// What can be done to it from other threads.
     pub fn remote(&self) -> Remote {
-        Remote { control: self.runner.control(), memory: Arc::clone(self.memory.file()) }
+        let (control, memory) = (self.runner.control(), Arc::clone(self.memory.file()));
+        Remote { control, memory, window: self.devices.window.clone() }
     }
 
     /// The processors, for statistics.

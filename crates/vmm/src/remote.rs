@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::activity::Activity;
+use crate::console::Window;
 use crate::control::Control;
 
 /// How long processors may take to stand still; they do within microseconds.
@@ -16,6 +17,8 @@ pub struct Remote {
     pub(crate) control: Control,
     /// The guest's memory.
     pub(crate) memory: Arc<File>,
+    /// That of its virtio console.
+    pub(crate) window: Option<Window>,
 }
 
 impl Remote {
@@ -49,6 +52,11 @@ impl Remote {
     /// while it does anything.
     pub fn activity(&self) -> Vec<Activity> {
         self.control.published()
+    }
+
+    /// The window of its virtio console, if it has one, is of this size now.
+    pub fn resize_console(&self, rows: u16, columns: u16) {
+        self.window.iter().for_each(|window| window.resize(rows, columns));
     }
 
     /// Bytes of the guest's memory that it has touched.

@@ -3,14 +3,24 @@
 use std::sync::Arc;
 
 use devices::virtio::block::Block;
+use devices::virtio::console::Console;
 use devices::virtio::entropy::Entropy;
 use devices::virtio::{Device, Doorbell, Shared, Transport};
 use machine::Platform;
 
 use crate::configuration::{Configuration, Error};
+use crate::console::Window;
 use crate::device_memory::DeviceMemory;
 use crate::disk::workers::{Front, Workers, Workplace};
 use crate::io_thread::{Bell, IoThread};
+
+/// Devices with a thread each, and what others may do to them.
+#[derive(Default)]
+pub(crate) struct Plugged {
+    threads: Vec<IoThread>,
+    /// The console's.
+    pub(crate) window: Option<Window>,
+}
 
 /// Plug in what the configuration names, in the order of its fields.
 ///
@@ -21,8 +31,15 @@ pub(crate) fn plug_in(
     platform: &mut Platform,
     configuration: &mut Configuration,
     memory: &DeviceMemory,
-) -> Result<Vec<IoThread>, Error> {
-    let mut threads = Vec::new();
+) -> Result<Plugged, Error> {
+    let mut plugged = Plugged::default();
+    let threads = &mut plugged.threads;
+    if let Some(port) = configuration.virtio_console.take() {
+        let (ends, bell, window) = crate::console::terminal(port)?;
+        let device = Box::new(Console::new(Box::new(ends)));
+        threads.push(plug_in_with(platform, "console", device, memory, bell)?);
+        plugged.window = Some(window);
+    }
     if configuration.entropy {
         let device = Entropy::new(Box::new(|bytes| crate::machine::fill(bytes).is_ok()));
         threads.push(plug_in_one(platform, "entropy", Box::new(device), memory)?);
@@ -30,9 +47,9 @@ pub(crate) fn plug_in(
     if let Some(network) = configuration.network.take() {
         let (device, sources) = crate::network::card(network, memory);
         let bell = Bell::with_sources(&sources)?;
-        threads.push(plug_in_with(platform, "network", Box::new(device), memory, bell)?);
+        threads.push(plug_in_with(platform, "network", Box::new(device), memory, bell.into())?);
     }
-    Ok(threads)
+    Ok(plugged)
 }
 
 /// Plug the disks in, in order.
@@ -61,7 +78,7 @@ fn plug_in_one(
     device: Box<dyn Device>,
     memory: &DeviceMemory,
 ) -> Result<IoThread, Error> {
-    plug_in_with(platform, name, device, memory, Bell::default())
+    plug_in_with(platform, name, device, memory, Arc::default())
 }
 
 /// The same, with a thread that is called as `bell` has it.
@@ -70,9 +87,8 @@ fn plug_in_with(
     name: &str,
     device: Box<dyn Device>,
     memory: &DeviceMemory,
-    bell: Bell,
+    bell: Arc<Bell>,
 ) -> Result<IoThread, Error> {
-    let bell = Arc::new(bell);
     let shared = plug_in_device(platform, device, memory, Arc::clone(&bell) as _)?;
     Ok(IoThread::start(name, bell, shared)?)
 }

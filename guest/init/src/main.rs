@@ -15,6 +15,7 @@
 #![forbid(unsafe_code)]
 
 mod command;
+mod console;
 mod copy;
 mod disk;
 mod idle;

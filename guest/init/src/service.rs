@@ -13,6 +13,7 @@ use std::path::Path;
 use protocol::{FIRST, Frame, LINE, SESSIONS_MAX};
 use rustix::event::{PollFd, PollFlags, poll};
 
+use crate::console::Console;
 use crate::line::Line;
 use crate::reaper::Reaper;
 use crate::session::{Session, Stream};
@@ -62,6 +63,7 @@ struct Service {
     line: Line,
     reaper: Reaper,
     sessions: BTreeMap<u16, Session>,
+    console: Console,
     /// Why nothing can be run.
     trouble: Option<String>,
 }
@@ -77,7 +79,8 @@ enum Source {
 impl Service {
     fn new(path: &Path, trouble: Option<String>) -> Result<Service, Error> {
         let (line, reaper) = (Line::open(path)?, Reaper::start()?);
-        Ok(Service { line, reaper, sessions: BTreeMap::new(), trouble })
+        let (sessions, console) = (BTreeMap::new(), Console::default());
+        Ok(Service { line, reaper, sessions, console, trouble })
     }
 
     fn run(mut self) -> Result<(), Error> {
@@ -89,6 +92,7 @@ impl Service {
             }
             if ready.contains(&Source::Reaper) {
                 let (pid, end) = self.reaper.end()?;
+                self.console.has_ended(pid);
                 if let Some(session) = self.sessions.values_mut().find(|session| session.is(pid)) {
                     session.has_ended(end);
                 }
@@ -141,6 +145,7 @@ impl Service {
             match (number, &frame) {
                 (LINE, Frame::Credit(_)) => {}
                 (LINE, Frame::Time(nanoseconds)) => system::set_clock(*nanoseconds),
+                (LINE, Frame::Console(is_wanted)) => self.console.set_wanted(*is_wanted),
                 (LINE, Frame::Terminate) => {
                     self.sessions.values().for_each(Session::terminate);
                 }
@@ -182,6 +187,7 @@ pub fn name_of(frame: &Frame) -> &'static str {
         Frame::Close => "Close",
         Frame::Terminate => "Terminate",
         Frame::Time(_) => "Time",
+        Frame::Console(_) => "Console",
         _ => "guest's",
     }
 }

@@ -48,6 +48,8 @@ pub enum Frame {
     Terminate,
     /// Host: so late it is, in nanoseconds since 1970 (UTC).
     Time(u64),
+    /// Host, of [`LINE`]: whether somebody sits at the virtio console, who is to find a shell there.
+    Console(bool),
 }
 
 /// Why bytes are not a conversation.
@@ -94,6 +96,7 @@ impl Frame {
             Frame::Close => 0x07,
             Frame::Terminate => 0x08,
             Frame::Time(_) => 0x09,
+            Frame::Console(_) => 0x0a,
             Frame::Hello { .. } => 0x80,
             Frame::Started => 0x81,
             Frame::Stdout(_) => 0x82,
@@ -112,6 +115,7 @@ impl Frame {
             | Frame::Stderr(bytes) => out.extend_from_slice(bytes),
             Frame::Start | Frame::Started | Frame::StdinEnd | Frame::Close | Frame::Terminate => {}
             Frame::Signal(byte) | Frame::Exited(byte) | Frame::Signaled(byte) => out.push(*byte),
+            Frame::Console(is_wanted) => out.push(u8::from(*is_wanted)),
             Frame::WindowSize { rows, columns } => {
                 out.extend_from_slice(&rows.to_le_bytes());
                 out.extend_from_slice(&columns.to_le_bytes());
@@ -145,6 +149,7 @@ impl Frame {
             0x07 => empty(Frame::Close),
             0x08 => empty(Frame::Terminate),
             0x09 => Ok(Frame::Time(u64::from_le_bytes(payload.try_into().map_err(|_| wrong())?))),
+            0x0a => byte().map(|byte| Frame::Console(byte != 0)),
             0x80 => match payload {
                 [low, high] => Ok(Frame::Hello { version: u16::from_le_bytes([*low, *high]) }),
                 _ => Err(wrong()),
@@ -167,7 +172,7 @@ impl Frame {
             | Frame::Stdout(bytes)
             | Frame::Stderr(bytes) => bytes.len(),
             Frame::Start | Frame::Started | Frame::StdinEnd | Frame::Close | Frame::Terminate => 0,
-            Frame::Signal(_) | Frame::Exited(_) | Frame::Signaled(_) => 1,
+            Frame::Signal(_) | Frame::Exited(_) | Frame::Signaled(_) | Frame::Console(_) => 1,
             Frame::Hello { .. } => 2,
             Frame::WindowSize { .. } | Frame::Credit(_) => 4,
             Frame::Time(_) => 8,

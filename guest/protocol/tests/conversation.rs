@@ -23,6 +23,8 @@ fn every_frame() -> Vec<Frame> {
         Frame::Credit(0xdead_beef),
         Frame::Close,
         Frame::Terminate,
+        Frame::Time(1_700_000_000_000_000_000),
+        Frame::Console(true),
     ]
 }
 

@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 use utoipa::{OpenApi, ToSchema};
 
-use super::http::{CONSOLE, FRAMES, Problem, Request, Response};
+use super::http::{FRAMES, Problem, Request, Response};
 use super::{Name, record};
 
 /// What a domain is doing.
@@ -29,6 +29,10 @@ pub struct Inspection {
     pub state: State,
     /// Commands that run in it.
     pub commands: u32,
+    /// Those who watch the command that it was started for.
+    pub watchers: u32,
+    /// Those who sit at its console.
+    pub terminals: u32,
     /// What `biv` has said about it, at most the last 4 KiB.
     pub messages: String,
 }
@@ -85,6 +89,10 @@ pub trait Domain {
     fn pause(&mut self, paused: bool) -> Result<(), Refusal>;
     /// Whether commands can be run in it now.
     fn takes_commands(&self) -> Result<(), Refusal>;
+    /// Whether somebody may sit down at its console now.
+    fn takes_terminals(&self) -> Result<(), Refusal>;
+    /// Whether somebody may watch its command now.
+    fn takes_watchers(&self) -> Result<(), Refusal>;
 }
 
 /// What a connection is to get.
@@ -94,8 +102,10 @@ pub enum Answer {
     Response(Response),
     /// To be a port of the hub.
     Frames,
-    /// To be at the serial console.
+    /// To sit at the console.
     Console,
+    /// To watch the first command.
+    Watch,
 }
 
 /// Answers a request.
@@ -112,7 +122,11 @@ pub fn answer(request: &Request, domain: &mut dyn Domain) -> Answer {
             Ok(()) => return Answer::Frames,
             Err(refusal) => Err(refusal),
         },
-        ("POST", "/v1/domain/console") => match console(upgrade) {
+        ("POST", "/v1/domain/attach") => match attach(domain, upgrade) {
+            Ok(()) => return Answer::Watch,
+            Err(refusal) => Err(refusal),
+        },
+        ("POST", "/v1/domain/console") => match console(domain, upgrade) {
             Ok(()) => return Answer::Console,
             Err(refusal) => Err(refusal),
         },
@@ -131,6 +145,7 @@ const PATHS: &[&str] = &[
     "/v1/domain/pause",
     "/v1/domain/resume",
     "/v1/domain/exec",
+    "/v1/domain/attach",
     "/v1/domain/console",
     "/v1/openapi.json",
 ];
@@ -204,24 +219,40 @@ fn resume(domain: &mut dyn Domain) -> Result_ {
     (status = 426, description = "The request asks for no upgrade", body = Problem),
     (status = 503, description = "It is still starting, or too many commands run", body = Problem)))]
 fn exec(domain: &dyn Domain, upgrade: Option<&str>) -> Result<(), Refusal> {
-    must_ask_for(FRAMES, upgrade)?;
+    must_ask_for_frames(upgrade)?;
     domain.takes_commands()
 }
 
-/// The serial console. The connection becomes its line (`Upgrade: bivouac-console`): first what it has
-/// shown last, then what it shows; what the client sends is typed.
-#[utoipa::path(post, path = "/v1/domain/console", responses(
-    (status = 101, description = "What follows is the line"),
+/// Watch the command that the domain was started for. The connection becomes one of frames as that of
+/// `exec`, whose order somebody else has given: what the command writes from now on, and how it ends; the
+/// client may send input, signals and sizes, beside others who do. One that does not take what it is sent
+/// is cut off.
+#[utoipa::path(post, path = "/v1/domain/attach", responses(
+    (status = 101, description = "What follows are frames"),
+    (status = 409, description = "The guest has no init of ours", body = Problem),
     (status = 426, description = "The request asks for no upgrade", body = Problem),
-    (status = 503, description = "Too many are at it", body = Problem)))]
-fn console(upgrade: Option<&str>) -> Result<(), Refusal> {
-    must_ask_for(CONSOLE, upgrade)
+    (status = 503, description = "It does not run, or too many watch it", body = Problem)))]
+fn attach(domain: &dyn Domain, upgrade: Option<&str>) -> Result<(), Refusal> {
+    must_ask_for_frames(upgrade)?;
+    domain.takes_watchers()
 }
 
-fn must_ask_for(protocol: &str, upgrade: Option<&str>) -> Result<(), Refusal> {
+/// The console. The connection becomes one of frames as that of `attach`: what the console has shown
+/// last, and then what it shows, is standard output; what the client sends as input is typed.
+#[utoipa::path(post, path = "/v1/domain/console", responses(
+    (status = 101, description = "What follows are frames"),
+    (status = 409, description = "It has no console", body = Problem),
+    (status = 426, description = "The request asks for no upgrade", body = Problem),
+    (status = 503, description = "Too many are at it", body = Problem)))]
+fn console(domain: &dyn Domain, upgrade: Option<&str>) -> Result<(), Refusal> {
+    must_ask_for_frames(upgrade)?;
+    domain.takes_terminals()
+}
+
+fn must_ask_for_frames(upgrade: Option<&str>) -> Result<(), Refusal> {
     match upgrade {
-        Some(upgrade) if upgrade.eq_ignore_ascii_case(protocol) => Ok(()),
-        _ => Err((426, format!("the request must have the header Upgrade: {protocol}"))),
+        Some(upgrade) if upgrade.eq_ignore_ascii_case(FRAMES) => Ok(()),
+        _ => Err((426, format!("the request must have the header Upgrade: {FRAMES}"))),
     }
 }
 
@@ -231,7 +262,7 @@ fn must_ask_for(protocol: &str, upgrade: Option<&str>) -> Result<(), Refusal> {
 /// one request.
 #[derive(OpenApi)]
 #[openapi(
-    paths(inspect, statistics, stop, kill, pause, resume, exec, console),
+    paths(inspect, statistics, stop, kill, pause, resume, exec, attach, console),
     components(schemas(Name, record::Record, record::Ended, State, Problem)),
     servers((url = "http://domain", description = "the domain's socket"))
 )]

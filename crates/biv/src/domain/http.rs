@@ -18,9 +18,6 @@ const HEADERS_MAX: usize = 64;
 /// What [`Request::upgrade`] asks for: frames as the channel to the guest has them.
 pub const FRAMES: &str = "bivouac-frames";
 
-/// The same: the bytes of the serial console.
-pub const CONSOLE: &str = "bivouac-console";
-
 /// A request.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Request {

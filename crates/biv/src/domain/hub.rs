@@ -22,6 +22,8 @@ use protocol::{
 };
 use rustix::event::PollFlags;
 
+use super::seat::Seat;
+use super::watchers::{Sender, Watchers};
 use crate::session::Line;
 
 /// Output of a command that its port has not taken: what its window allows, and what frames add to it.
@@ -42,6 +44,8 @@ pub enum Place {
     Port(u16),
     /// One that is leaving.
     Leaving(usize),
+    /// One that watches the first command.
+    Watcher(usize),
 }
 
 /// See above.
@@ -57,6 +61,10 @@ pub struct Hub {
     is_greeted: bool,
     ports: BTreeMap<u16, Port>,
     leaving: Vec<Port>,
+    /// Of the first command.
+    watchers: Watchers,
+    /// Somebody sits at the console.
+    is_attended: bool,
     trouble: Trouble,
     /// Sessions that there have been.
     sessions: u64,
@@ -102,6 +110,8 @@ impl Hub {
             is_greeted: false,
             ports: BTreeMap::new(),
             leaving: Vec::new(),
+            watchers: Watchers::default(),
+            is_attended: false,
             trouble,
             sessions: 0,
         })
@@ -159,9 +169,37 @@ impl Hub {
         Ok(())
     }
 
+    /// How many watch the first command.
+    #[must_use]
+    pub fn watching(&self) -> usize {
+        self.watchers.count()
+    }
+
+    /// Whether another may watch the first command.
+    #[must_use]
+    pub fn may_be_watched(&self) -> bool {
+        self.watchers.has_room()
+    }
+
+    /// Takes one who watches the first command, which must have started.
+    pub fn watch(&mut self, seat: Seat) {
+        self.watchers.add(seat);
+        self.send_what_fits();
+    }
+
+    /// Somebody sits at the console, or nobody does any more: the guest's init has a shell there for who
+    /// does.
+    pub fn set_attended(&mut self, is_attended: bool) {
+        if std::mem::replace(&mut self.is_attended, is_attended) != is_attended && self.is_up() {
+            self.say(LINE, &Frame::Console(is_attended));
+        }
+    }
+
     /// Sends a signal to the first command, which must have started.
     pub fn signal_first(&mut self, number: u8) {
-        self.say(FIRST, &Frame::Signal(number));
+        let frame = Frame::Signal(number);
+        self.watchers.note_sent(Sender::Other, frame.wire_bytes());
+        self.say(FIRST, &frame);
     }
 
     /// Asks the guest, which must be up, to end its commands and to switch off.
@@ -196,6 +234,8 @@ impl Hub {
         for (number, port) in self.leaving.iter().enumerate() {
             watched.push((Place::Leaving(number), port.line.to(), PollFlags::OUT));
         }
+        let watchers = self.watchers.watched();
+        watched.extend(watchers.map(|(number, fd, flags)| (Place::Watcher(number), fd, flags)));
         watched
     }
 
@@ -205,12 +245,15 @@ impl Hub {
             self.exchange_with_guest();
         }
         for place in ready {
-            if let Place::Port(number) = place {
-                self.take_from(*number);
+            match place {
+                Place::Port(number) => self.take_from(*number),
+                Place::Watcher(number) => self.watchers.carry(*number),
+                Place::Guest | Place::Leaving(_) => {}
             }
         }
         self.send_what_fits();
         self.give_output();
+        self.watchers.sweep();
     }
 
     /// Gives ports what there is for them, and forgets those that have everything.
@@ -255,6 +298,7 @@ impl Hub {
         }
         self.guest = None;
         self.outgoing.clear();
+        self.watchers.dismiss();
         let ports = std::mem::take(&mut self.ports);
         self.leaving.extend(ports.into_values().filter(|port| port.stage != Stage::Gone));
     }
@@ -268,12 +312,15 @@ impl Hub {
         Ok(())
     }
 
-    fn hear(&mut self, session: u16, frame: Frame) -> Result<(), String> {
+    fn hear(&mut self, session: u16, mut frame: Frame) -> Result<(), String> {
         const OUT_OF_TURN: &str = "the guest sent a frame out of turn";
         match (&frame, session) {
             (Frame::Hello { .. }, LINE) if !self.is_greeted => {
                 self.is_greeted = true;
                 self.say(LINE, &Frame::Time(now()));
+                if self.is_attended {
+                    self.say(LINE, &Frame::Console(true));
+                }
                 self.ports.values_mut().for_each(Port::greet);
                 return Ok(());
             }
@@ -286,6 +333,13 @@ impl Hub {
         let port = self.ports.get_mut(&session).ok_or(OUT_OF_TURN)?;
         if port.stage == Stage::New {
             return Err(OUT_OF_TURN.to_owned());
+        }
+        if session == FIRST {
+            match &mut frame {
+                Frame::Credit(credit) => *credit = self.watchers.share_out(*credit),
+                Frame::Started => {}
+                said => self.watchers.show(said),
+            }
         }
         let is_last = match &frame {
             Frame::Credit(credit) => {
@@ -353,6 +407,9 @@ impl Hub {
                     && self.window.take(frame.wire_bytes())
                 {
                     self.put(number, frame);
+                    if number == FIRST {
+                        self.watchers.note_sent(Sender::Session, frame.wire_bytes());
+                    }
                     port.waiting.pop_front();
                     if port.stage == Stage::New {
                         port.stage = Stage::Known;
@@ -362,6 +419,12 @@ impl Hub {
             }
         }
         self.ports = ports;
+        if self.has_started() {
+            while let Some(frame) = self.watchers.next_frame(&mut self.window) {
+                self.watchers.note_sent(Sender::Other, frame.wire_bytes());
+                self.put(FIRST, &frame);
+            }
+        }
         self.flush_guest();
     }
 

@@ -3,7 +3,8 @@
 //!
 //! - [`registry`]: who has which name and who lives; [`record`] and [`files`]: what is in a directory.
 //! - [`server`]: the thread that answers on the socket; [`http`] and [`api`]: what it answers.
-//! - [`hub`]: the way of several at once to the guest's init.
+//! - [`hub`]: the way of several at once to the guest's init; [`console`]: that to its console; [`seat`]:
+//!   one of them who only watches.
 //! - [`log`]: what a detached domain's command has written.
 //! - [`detach`]: how a domain goes on by itself.
 //! - [`client`]: the other end of the socket, for the verbs in [`crate::life`].
@@ -26,6 +27,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 pub mod api;
 pub mod client;
+pub mod console;
 pub mod detach;
 pub mod files;
 pub mod http;
@@ -34,12 +36,15 @@ pub mod log;
 mod name;
 pub mod record;
 pub mod registry;
+pub mod seat;
 pub mod server;
+mod watchers;
 
 pub use name::{Error as NameError, Name, is_plain};
 pub use record::{Ended, Record};
 pub use registry::{Entry, Registry};
 
+use console::Console;
 use hub::{Hub, Trouble};
 use server::{Machine, Server};
 
@@ -75,6 +80,8 @@ pub struct Plan {
     pub command: Vec<String>,
     /// Whether the guest has an init of ours.
     pub has_init: bool,
+    /// Whether its command has a terminal.
+    pub has_terminal: bool,
     /// Bytes of memory.
     pub memory: u64,
     /// Processors.
@@ -118,8 +125,16 @@ pub struct Domain {
 impl Domain {
     /// Enters it in the registry if it has a name or goes on by itself.
     pub fn begin(plan: &Plan) -> Result<Domain, Error> {
-        let is_known = plan.name.is_some() || plan.detached;
-        if is_known { Self::enter(plan) } else { Ok(Domain::unknown()) }
+        match Self::is_wanted(plan.name.as_ref(), plan.detached) {
+            true => Self::enter(plan),
+            false => Ok(Domain::unknown()),
+        }
+    }
+
+    /// Whether a machine that has, or has not, a name, and goes on by itself or does not, is entered.
+    #[must_use]
+    pub fn is_wanted(name: Option<&Name>, detached: bool) -> bool {
+        name.is_some() || detached
     }
 
     /// One that is in no registry.
@@ -147,6 +162,7 @@ impl Domain {
             kept: false,
             command: plan.command.clone(),
             has_init: plan.has_init,
+            has_terminal: plan.has_terminal,
             memory: plan.memory,
             processors: plan.processors,
             kernel: plan.kernel.clone(),
@@ -181,31 +197,48 @@ impl Domain {
         self.claim.as_ref().map(|claim| &claim.name)
     }
 
-    /// Starts the thread that serves it. `guest` is the way to the guest's init; the session gets the
-    /// end of it that is returned, and what is wrong with the guest is said in the other.
-    pub fn serve(&mut self, guest: Option<Line>) -> io::Result<(Option<Line>, Trouble)> {
+    /// Whether others can find it, and sit down at its console.
+    #[must_use]
+    pub fn is_known(&self) -> bool {
+        self.listener.is_some()
+    }
+
+    /// Starts the thread that serves a machine with an init of ours, which is at the other end of `guest`;
+    /// the session gets the end of it that is returned, and what is wrong with the guest is said in the
+    /// other. `console` is the way to its console, if it has one.
+    pub fn serve(&mut self, guest: Line, console: Option<Line>) -> io::Result<(Line, Trouble)> {
         let trouble = Trouble::default();
-        let (mut hub, mut ours) = (None, None);
-        if let Some(guest) = guest {
-            let mut new = Hub::new(guest, Arc::clone(&trouble))?;
-            let (end, theirs) = Line::pair()?;
-            // There is room for the first.
-            let _ = new.connect(theirs, &[], &[]);
-            (hub, ours) = (Some(new), Some(end));
+        let mut hub = Hub::new(guest, Arc::clone(&trouble))?;
+        let (ours, theirs) = Line::pair()?;
+        // There is room for the first.
+        let _ = hub.connect(theirs, &[], &[]);
+        let console = console.map(|line| Console::new(line, self.log.clone())).transpose()?;
+        self.start_server(Some(hub), console)?;
+        Ok((ours, trouble))
+    }
+
+    /// The same of a machine without, whose console is at the other end of `console`; the session gets the
+    /// end of it that is returned.
+    pub fn serve_plain(&mut self, console: Line) -> io::Result<Line> {
+        if !self.is_known() {
+            return Ok(console);
         }
+        let (ours, theirs) = Line::pair()?;
+        self.start_server(None, Some(Console::with_streams(console, theirs)?))?;
+        Ok(ours)
+    }
+
+    fn start_server(&mut self, hub: Option<Hub>, console: Option<Console>) -> io::Result<()> {
         let listener = self.listener.take();
-        if listener.is_none() && hub.is_none() {
-            return Ok((ours, trouble));
-        }
         let record = self.record.as_ref().map_or_else(nobody, |written| {
             written.lock().unwrap_or_else(PoisonError::into_inner).record.clone()
         });
         let machine = Arc::clone(&self.machine);
         let messages = self.messages.as_ref().map(File::try_clone).transpose()?;
         let owner = rustix::process::geteuid();
-        let server = Server { listener, hub, machine, record, messages, owner };
+        let server = Server { listener, hub, console, machine, record, messages, owner };
         std::thread::Builder::new().name("control".into()).spawn(move || server.run())?;
-        Ok((ours, trouble))
+        Ok(())
     }
 
     /// It has come to its end.
@@ -263,6 +296,7 @@ fn nobody() -> Record {
         kept: false,
         command: Vec::new(),
         has_init: false,
+        has_terminal: false,
         memory: 0,
         processors: 0,
         kernel: String::new(),

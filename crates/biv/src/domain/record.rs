@@ -11,7 +11,7 @@ use utoipa::ToSchema;
 use super::Name;
 
 /// The version of the record that this code writes; it reads no other.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// The shortest that is written.
 const LENGTH_MIN: usize = 2048;
@@ -36,6 +36,8 @@ pub struct Record {
     pub command: Vec<String>,
     /// Whether the guest has an init of ours, so that commands can be run in it.
     pub has_init: bool,
+    /// Whether its command has a terminal.
+    pub has_terminal: bool,
     /// Bytes of memory.
     pub memory: u64,
     /// Processors.

@@ -18,9 +18,11 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::Uid;
 
 use super::api::{self, Answer, Inspection, Refusal, State, Statistics};
+use super::console::{self, Console};
 use super::http::{self, Response};
-use super::hub::{Hub, Place};
+use super::hub::{self, Hub};
 use super::record::Record;
+use super::seat::Seat;
 use crate::session::Line;
 
 /// Connections at once that have not become something else; others wait.
@@ -44,6 +46,8 @@ pub struct Server {
     pub listener: Option<UnixListener>,
     /// The way to the guest's init, if it has one of ours.
     pub hub: Option<Hub>,
+    /// Its console, if it has one.
+    pub console: Option<Console>,
     /// The machine.
     pub machine: Machine,
     /// What the domain is.
@@ -91,24 +95,15 @@ enum Stage {
 enum Source {
     Listener,
     Client(usize),
-    Hub(Place),
+    Hub(hub::Place),
+    Console(console::Place),
 }
 
 impl Serving {
     fn run(&mut self) {
         loop {
             let Some(ready) = self.wait() else { return };
-            let places: Vec<Place> = ready
-                .iter()
-                .filter_map(
-                    |source| if let Source::Hub(place) = source { Some(*place) } else { None },
-                )
-                .collect();
-            if let Some(hub) = &mut self.server.hub
-                && !places.is_empty()
-            {
-                hub.carry(&places);
-            }
+            self.carry(&ready);
             // Those that become something else leave a gap behind them.
             for source in ready.iter().rev() {
                 if let Source::Client(number) = source {
@@ -119,6 +114,23 @@ impl Serving {
                 self.accept();
             }
             self.dismiss();
+        }
+    }
+
+    /// Has hub and console do what they can.
+    fn carry(&mut self, ready: &[Source]) {
+        let of_hub =
+            |source: &Source| if let Source::Hub(place) = source { Some(*place) } else { None };
+        let places: Vec<_> = ready.iter().filter_map(of_hub).collect();
+        if let Some(hub) = self.server.hub.as_mut().filter(|_| !places.is_empty()) {
+            hub.carry(&places);
+        }
+        let of_console =
+            |source: &Source| if let Source::Console(at) = source { Some(*at) } else { None };
+        let places: Vec<_> = ready.iter().filter_map(of_console).collect();
+        if let Some(console) = self.server.console.as_mut().filter(|_| !places.is_empty()) {
+            console.carry(&places);
+            self.server.attend_console();
         }
     }
 
@@ -138,6 +150,10 @@ impl Serving {
         if let Some(hub) = &self.server.hub {
             let of_hub = hub.watched().into_iter();
             watched.extend(of_hub.map(|(place, fd, flags)| (Source::Hub(place), fd, flags)));
+        }
+        if let Some(console) = &self.server.console {
+            let of_console = console.watched().into_iter();
+            watched.extend(of_console.map(|(at, fd, flags)| (Source::Console(at), fd, flags)));
         }
         if watched.is_empty() {
             return None;
@@ -188,10 +204,7 @@ impl Serving {
                     Ok(None) => {}
                     Ok(Some((request, length))) => match api::answer(&request, &mut self.server) {
                         Answer::Response(response) => client.answer(&response),
-                        Answer::Frames => self.hand_over(number, length),
-                        Answer::Console => {
-                            client.answer(&Response::problem(503, "there is no console yet"));
-                        }
+                        become_something => self.hand_over(number, length, &become_something),
                     },
                     Err(error) => {
                         client.answer(&Response::problem(error.status(), error.to_string()));
@@ -208,15 +221,23 @@ impl Serving {
         }
     }
 
-    /// The connection is a port of the hub from now on.
-    fn hand_over(&mut self, number: usize, length: usize) {
+    /// The connection is the hub's or the console's from now on. It is closed if there is no place for
+    /// it, which has been looked at before the answer.
+    fn hand_over(&mut self, number: usize, length: usize, answer: &Answer) {
         let client = self.clients.remove(number);
-        let copy = client.stream.try_clone();
-        let (Some(hub), Ok(copy)) = (&mut self.server.hub, copy) else { return };
+        let Ok(copy) = client.stream.try_clone() else { return };
         let line = Line::of(OwnedFd::from(copy), OwnedFd::from(client.stream));
         let rest = client.received.get(length..).unwrap_or_default();
-        // It is closed if there is no place for it, which `takes_commands` has looked at.
-        let _ = hub.connect(line, &http::upgraded(http::FRAMES), rest);
+        let preface = http::upgraded(http::FRAMES);
+        match (answer, &mut self.server.hub, &mut self.server.console) {
+            (Answer::Frames, Some(hub), _) => drop(hub.connect(line, &preface, rest)),
+            (Answer::Watch, Some(hub), _) => hub.watch(Seat::new(line, &preface, rest)),
+            (Answer::Console, _, Some(console)) => {
+                console.connect(line, &preface, rest);
+                self.server.attend_console();
+            }
+            _ => {}
+        }
     }
 
     /// Those who have taken too long, or are done.
@@ -269,6 +290,19 @@ fn is_for_now(error: &std::io::Error) -> bool {
 }
 
 impl Server {
+    /// Tells the guest of who sits at the console, and how large the window is.
+    fn attend_console(&mut self) {
+        let Some(console) = &mut self.console else { return };
+        if let Some(hub) = &mut self.hub {
+            hub.set_attended(console.attendance() > 0);
+        }
+        if let Some(machine) = self.machine.get()
+            && let Some((rows, columns)) = console.take_size()
+        {
+            machine.resize_console(rows, columns);
+        }
+    }
+
     fn machine(&self) -> Result<&vmm::Remote, Refusal> {
         self.machine.get().ok_or_else(|| (503, "the machine is still being built".to_owned()))
     }
@@ -282,11 +316,13 @@ impl api::Domain for Server {
             (Some(_), None) => State::Running,
             _ => State::Starting,
         };
-        let commands = self.hub.as_ref().map_or(0, Hub::running);
+        let count = |count: Option<usize>| u32::try_from(count.unwrap_or(0)).unwrap_or(u32::MAX);
         Inspection {
             record: self.record.clone(),
             state,
-            commands: u32::try_from(commands).unwrap_or(u32::MAX),
+            commands: count(self.hub.as_ref().map(Hub::running)),
+            watchers: count(self.hub.as_ref().map(Hub::watching)),
+            terminals: count(self.console.as_ref().map(Console::attendance)),
             messages: self.messages.as_ref().map(last_of).unwrap_or_default(),
         }
     }
@@ -350,6 +386,25 @@ impl api::Domain for Server {
             None => Err((409, "the guest has no init of ours to run commands".to_owned())),
             Some(hub) if !hub.has_started() => Err((503, "the guest is not up yet".to_owned())),
             Some(hub) if !hub.has_room() => Err((503, "too many commands run in it".to_owned())),
+            Some(_) => Ok(()),
+        }
+    }
+
+    fn takes_terminals(&self) -> Result<(), Refusal> {
+        match &self.console {
+            None => Err((409, "it has no console".to_owned())),
+            Some(console) if !console.has_room() => {
+                Err((503, "too many are at its console".to_owned()))
+            }
+            Some(_) => Ok(()),
+        }
+    }
+
+    fn takes_watchers(&self) -> Result<(), Refusal> {
+        match &self.hub {
+            None => Err((409, "it has no command, but a console: see biv console".to_owned())),
+            Some(hub) if !hub.has_started() => Err((503, "its command does not run".to_owned())),
+            Some(hub) if !hub.may_be_watched() => Err((503, "too many watch it".to_owned())),
             Some(_) => Ok(()),
         }
     }

@@ -38,6 +38,10 @@ pub struct Logs {
     #[arg(short, long)]
     pub timestamps: bool,
 
+    /// Show what the domain's console has shown, instead
+    #[arg(long)]
+    pub console: bool,
+
     /// Whose
     pub name: String,
 }
@@ -142,6 +146,33 @@ pub struct Cp {
     /// Where to: PATH or - for an archive, or NAME:PATH
     #[arg(value_name = "TO", value_hint = ValueHint::AnyPath)]
     pub to: OsString,
+}
+
+/// Sit down at the console of a domain that runs.
+///
+/// In a guest with an init of ours there is a shell for who does; in another there is what the guest has
+/// there. What the console has shown last is shown first. Ctrl-] leaves it. There may be several at it.
+#[derive(Debug, Args)]
+pub struct Console {
+    /// Of which
+    pub name: String,
+}
+
+/// Watch the command that a domain was started for: what it writes, and how it ends.
+///
+/// What it has written before is in `biv logs`. On a terminal, Ctrl-] leaves it.
+#[derive(Debug, Args)]
+pub struct Attach {
+    /// Do not give it our standard input
+    #[arg(long)]
+    pub no_stdin: bool,
+
+    /// Pass signals on to it; with false, they end us
+    #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set)]
+    pub sig_proxy: bool,
+
+    /// In which domain
+    pub name: String,
 }
 
 /// Let a domain's processors stand still, until `biv resume`.

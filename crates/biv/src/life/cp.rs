@@ -19,8 +19,9 @@ use super::cli::Cp;
 use crate::domain::client::Client;
 use crate::domain::{Entry, Name, Registry, http};
 use crate::session::channel::Channel;
-use crate::session::{Ending, Input, Line, Output, Outputs, Session, Signals};
+use crate::session::{Ending, Input, Line, Output, Outputs, Passing, Session, Signals};
 use crate::status;
+use crate::terminal::Escape;
 
 /// The most of what init complains about.
 const COMPLAINT_MAX_BYTES: u64 = 4096;
@@ -154,6 +155,8 @@ impl Talk {
             machine: None,
             deadline: None,
             raw: false,
+            escape: Escape::default(),
+            passing: Passing::Interrupt,
             signals: self.signals,
             outputs: Outputs { stdout, stderr: Output::own("messages", stderr.into()) },
             input,

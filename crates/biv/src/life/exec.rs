@@ -12,7 +12,8 @@ use crate::domain::client::Client;
 use crate::domain::{Registry, http};
 use crate::run::PATH;
 use crate::session::channel::Channel;
-use crate::session::{Ending, Input, Line, Outputs, Session, Signals, stdin_is_terminal};
+use crate::session::{Ending, Input, Line, Outputs, Passing, Session, Signals, stdin_is_terminal};
+use crate::terminal::Escape;
 use crate::{status, terminal};
 
 /// `biv exec`; returns the status of the command.
@@ -31,7 +32,9 @@ pub fn exec(arguments: &Exec) -> Result<u8, Error> {
         machine: None,
         deadline: None,
         raw: arguments.tty && arguments.interactive && stdin_is_terminal(),
+        escape: Escape::default(),
         signals: Signals::block()?,
+        passing: Passing::Interrupt,
         outputs: Outputs::default(),
         input,
         report: None,

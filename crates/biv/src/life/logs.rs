@@ -25,7 +25,7 @@ pub fn logs(arguments: &Logs) -> Result<(), Error> {
     // What is watched from before the first look cannot be missed.
     let watch = arguments.follow.then(|| watch(&entry)).transpose()?;
     let mut printer = Printer { timestamps: arguments.timestamps, at_start: [true; 2] };
-    let lines = reader.read()?;
+    let lines = read(&mut reader, arguments)?;
     let shown = arguments.tail.map_or(&lines[..], |count| last_lines(&lines, count));
     printer.print(shown)?;
     if let Some(watch) = watch {
@@ -36,10 +36,17 @@ pub fn logs(arguments: &Logs) -> Result<(), Error> {
                 let _ = rustix::io::read(&watch, &mut [0; 4096]);
             }
             entry.read_again();
-            printer.print(&reader.read()?)?;
+            printer.print(&read(&mut reader, arguments)?)?;
         }
     }
     Ok(())
+}
+
+/// What the log has had since the last time, of what is wanted.
+fn read(reader: &mut Reader, arguments: &Logs) -> io::Result<Vec<Line>> {
+    let mut lines = reader.read()?;
+    lines.retain(|line| (line.stream == Stream::Console) == arguments.console);
+    Ok(lines)
 }
 
 /// What becomes readable when the log changes.
@@ -66,7 +73,7 @@ impl Printer {
         let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
         for line in lines {
             let (into, start) = match line.stream {
-                Stream::Stdout => (&mut stdout, &mut self.at_start[0]),
+                Stream::Stdout | Stream::Console => (&mut stdout, &mut self.at_start[0]),
                 Stream::Stderr => (&mut stderr, &mut self.at_start[1]),
             };
             let bytes = line.bytes();

@@ -16,12 +16,14 @@ use crate::{print, session};
 pub mod cli;
 mod cp;
 mod exec;
+mod join;
 mod logs;
 mod ps;
 mod stats;
 
 pub use cp::cp;
 pub use exec::exec;
+pub use join::{attach, console};
 pub use logs::logs;
 pub use ps::ps;
 pub use stats::stats;

@@ -7,7 +7,7 @@ use vmm::{Configuration, Contents, Module};
 use super::directories::{self, Directories, Root};
 use super::{Error, disk, files};
 use crate::cli::Run;
-use crate::domain::Plan;
+use crate::domain::{Domain, Plan};
 use crate::initramfs;
 use crate::network::Net;
 use crate::provision::{self, Part, images, kernels};
@@ -83,6 +83,15 @@ impl UserSpace {
 pub fn net(arguments: &Run) -> Net {
     let default = || if is_plain(arguments) { Net::None } else { Net::User(None) };
     arguments.net.clone().unwrap_or_else(default)
+}
+
+/// Whether a plain machine is to have a virtio console on its streams instead of a serial port: its kernel
+/// is told so, and takes the last console that it is told of (the kernel's own parameters are before).
+pub fn has_virtio_console(arguments: &Run) -> bool {
+    let append = arguments.append.as_deref().unwrap_or_default();
+    let mut consoles =
+        append.split_ascii_whitespace().filter_map(|word| word.strip_prefix("console="));
+    consoles.next_back().is_some_and(|console| console.starts_with("hvc"))
 }
 
 /// Whether nothing of ours will run in the guest.
@@ -165,6 +174,7 @@ impl Guest {
             forgotten: arguments.rm,
             command: words.map(|word| word.to_string_lossy().into_owned()).collect(),
             has_init: !self.is_plain,
+            has_terminal: super::is_on_terminal(arguments),
             memory: arguments.mem,
             processors: arguments.cpus,
             kernel: self.kernel_path.to_string_lossy().into_owned(),
@@ -233,6 +243,9 @@ fn drivers(arguments: &Run, directories: &Directories) -> Vec<&'static str> {
     }
     if arguments.disks().next().is_some() {
         names.extend(disk::DRIVERS);
+    }
+    if Domain::is_wanted(arguments.name.as_ref(), arguments.detach) {
+        names.push("virtio_console");
     }
     if names.is_empty() { names } else { [provision::VIRTIO, &names].concat() }
 }

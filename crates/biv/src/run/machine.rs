@@ -40,7 +40,13 @@ pub enum Error {
     Panicked,
 }
 
-/// A line to and from the session.
+/// A virtio console to and from the session, with a window of so many rows and columns.
+pub fn console(end: session::Line, size: (u16, u16)) -> vmm::ConsolePort {
+    let (input, output) = end.into_parts();
+    vmm::ConsolePort { input, output: output.into(), size }
+}
+
+/// A serial line to and from the session.
 pub fn line(end: session::Line) -> Line {
     let (input, output) = end.into_parts();
     Line { input: Some(input), output: Some(Box::new(output)) }

@@ -18,7 +18,8 @@ use crate::network;
 use crate::provision;
 use crate::session::channel::Channel;
 use crate::session::console::Console;
-use crate::session::{self, Ending, Input, Outputs, Session, Signals};
+use crate::session::{self, Ending, Input, Outputs, Passing, Session, Signals};
+use crate::terminal::Escape;
 use crate::{status, terminal};
 
 pub mod directories;
@@ -148,7 +149,6 @@ fn run_guest(
     let has_history = arguments.inspect.history.is_some();
     let signals = if has_history { Signals::block_with_question() } else { Signals::block() }?;
     let deadline = arguments.timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-    let (ours, theirs) = session::Line::pair()?;
     let is_plain = guest.is_plain;
     let order = order(arguments, &guest.directories);
     let mut configuration = guest.configuration(arguments)?;
@@ -171,22 +171,52 @@ fn run_guest(
     if let Some(network) = network {
         network.connect(&mut configuration);
     }
-    if is_plain {
+    let run = Prepared { arguments, configuration, copy, wait, telling, deadline, signals, child };
+    match is_plain {
+        true => run.run_plain(domain),
+        false => run.run_command(domain, &order, parameter.as_deref().unwrap_or_default()),
+    }
+}
+
+/// A machine that lacks only its console and its command line.
+struct Prepared<'a> {
+    arguments: &'a Run,
+    configuration: vmm::Configuration,
+    /// Where the serial console is to be copied.
+    copy: Option<File>,
+    wait: Wait,
+    telling: Telling,
+    deadline: Option<Instant>,
+    signals: Signals,
+    child: Option<detach::Child>,
+}
+
+impl Prepared<'_> {
+    /// One with nothing of ours in it: its console is on our standard streams.
+    fn run_plain(mut self, domain: &mut Domain) -> Result<u8, Error> {
+        let (arguments, configuration) = (self.arguments, &mut self.configuration);
         configuration.command_line = command_line(&["console=ttyS0"], arguments);
         configuration.reboot = !arguments.no_reboot;
-        configuration.console = match copy {
-            Some(copy) => machine::line_with_copy(theirs, copy),
-            None => machine::line(theirs),
-        };
-        domain.serve(None)?;
+        let (ours, theirs) = session::Line::pair()?;
+        if guest::has_virtio_console(arguments) {
+            configuration.virtio_console = Some(machine::console(theirs, terminal::size()));
+            configuration.console.output = self.copy.map(|copy| Box::new(copy) as _);
+        } else {
+            configuration.console = match self.copy {
+                Some(copy) => machine::line_with_copy(theirs, copy),
+                None => machine::line(theirs),
+            };
+        }
+        let ours = domain.serve_plain(ours)?;
         let (notice, started) = std::sync::mpsc::channel();
         configuration.on_start = Some(vmm::Notice::new(move || {
             // Nobody waits for it but who detaches.
             let _ = notice.send(());
         }));
-        let machine = Machine::start(configuration, wait, telling, domain.machine.clone())?;
+        let remote = domain.machine.clone();
+        let machine = Machine::start(self.configuration, self.wait, self.telling, remote.clone())?;
         let mut outputs = Outputs::default();
-        if let Some(child) = child
+        if let Some(child) = self.child
             && started.recv().is_ok()
         {
             domain.going_on(child)?.go_on(&mut outputs)?;
@@ -194,35 +224,55 @@ fn run_guest(
         // What runs without us has an input, and nobody who types.
         let input = if arguments.detach { Input::Endless } else { Input::Ours };
         let user = User { raw: terminal::is_interactive(), input, outputs };
-        converse(Console::new(ours)?, machine, deadline, user, signals)
-    } else {
+        let link = Console::new(ours)?.with_window(move |rows, columns| {
+            remote.get().iter().for_each(|machine| machine.resize_console(rows, columns));
+        });
+        converse(link, machine, self.deadline, user, self.signals)
+    }
+
+    /// One whose init is ours: it runs a command, as `order` says.
+    fn run_command(
+        mut self,
+        domain: &mut Domain,
+        order: &Order,
+        parameter: &str,
+    ) -> Result<u8, Error> {
+        let (arguments, configuration) = (self.arguments, &mut self.configuration);
         let rdinit = format!("rdinit={}", initramfs::INIT);
-        let quiet = if arguments.verbose == 0 && copy.is_none() { "quiet" } else { "" };
+        let quiet = if arguments.verbose == 0 && self.copy.is_none() { "quiet" } else { "" };
         // A panic resets the guest at once, and its command is lost with it.
-        let parameter = parameter.as_deref().unwrap_or_default();
         let words = ["console=ttyS0", quiet, "panic=-1", &rdinit, "biv.channel=ttyS1", parameter];
         configuration.command_line = command_line(&words, arguments);
-        configuration.console.output = match copy {
+        configuration.console.output = match self.copy {
             Some(copy) => Some(Box::new(copy)),
             None if arguments.verbose > 0 => Some(Box::new(io::stderr())),
             None => None,
         };
+        let (ours, theirs) = session::Line::pair()?;
         configuration.channel = machine::line(theirs);
         let raw = order.terminal.is_some() && session::stdin_is_terminal();
-        let (ours, trouble) = domain.serve(Some(ours))?;
-        let ours = ours.ok_or_else(|| io::Error::other("the channel has no end for us"))?;
-        let mut link = Channel::new(ours, &order)?.with_trouble(trouble);
-        if let Some(child) = child {
+        let mut console = None;
+        if domain.is_known() {
+            let (end, theirs) = session::Line::pair()?;
+            configuration.virtio_console = Some(machine::console(theirs, (0, 0)));
+            console = Some(end);
+        }
+        let (ours, trouble) = domain.serve(ours, console)?;
+        let mut link = Channel::new(ours, order)?.with_trouble(trouble);
+        if let Some(child) = self.child {
             let going_on = domain.going_on(child)?;
             link = link.on_start(move |outputs| going_on.go_on(outputs));
         }
-        let machine = Machine::start(configuration, wait, telling, domain.machine.clone())?;
-        let input = match (arguments.detach, order.terminal) {
+        let machine =
+            Machine::start(self.configuration, self.wait, self.telling, domain.machine.clone())?;
+        let is_open = arguments.interactive || order.terminal.is_some();
+        let input = match (arguments.detach, is_open) {
             (false, _) => Input::Ours,
-            (true, None) => Input::None,
-            (true, Some(_)) => Input::Endless,
+            (true, false) => Input::None,
+            (true, true) => Input::Endless,
         };
-        converse(link, machine, deadline, User { raw, input, ..User::default() }, signals)
+        let user = User { raw, input, ..User::default() };
+        converse(link, machine, self.deadline, user, self.signals)
     }
 }
 
@@ -251,8 +301,18 @@ fn converse<L: session::Link>(
     let (ended, report) = (machine.ended()?, machine.question());
     let User { raw, input, outputs } = user;
     let machine_end = Some(ended);
-    let session =
-        Session { link, machine: machine_end, deadline, raw, signals, outputs, input, report };
+    let session = Session {
+        link,
+        machine: machine_end,
+        deadline,
+        raw,
+        escape: Escape::default(),
+        signals,
+        passing: Passing::Interrupt,
+        outputs,
+        input,
+        report,
+    };
     let ending = session.run()?;
     match ending {
         Ending::Exited(status) => {
@@ -309,10 +369,15 @@ fn create(path: &Path) -> Result<File, Error> {
     File::create(path).map_err(|error| Error::Open { path: path.to_owned(), error })
 }
 
+/// Whether the command is to have a terminal.
+fn is_on_terminal(arguments: &Run) -> bool {
+    arguments.tty || (arguments.command.is_empty() && terminal::is_interactive())
+}
+
 /// What the guest's init is to run.
 fn order(arguments: &Run, directories: &Directories) -> Order {
     let is_shell = arguments.command.is_empty();
-    let on_terminal = arguments.tty || (is_shell && terminal::is_interactive());
+    let on_terminal = is_on_terminal(arguments);
     let mut environment = match directories.is_the_host {
         true => directories::environment(),
         false => vec![PATH.to_vec(), b"HOME=/root".to_vec()],

@@ -50,6 +50,8 @@ pub struct Channel {
     on_start: Option<OnStart>,
     /// See [`Channel::ends_unread`].
     ends_unread: bool,
+    /// Somebody else has ordered what runs.
+    is_watching: bool,
 }
 
 /// See [`Channel::on_start`].
@@ -70,7 +72,17 @@ impl Channel {
     /// A channel over `line`, which will send `order` once the guest is up.
     pub fn new(line: Line, order: &Order) -> Result<Channel, Error> {
         line.set_nonblocking()?;
-        Ok(Channel {
+        Ok(Channel::over(line, order.encode()?.into()))
+    }
+
+    /// A channel over `line` to what somebody else has ordered.
+    pub fn watching(line: Line) -> io::Result<Channel> {
+        line.set_nonblocking()?;
+        Ok(Channel { is_watching: true, ..Channel::over(line, VecDeque::new()) })
+    }
+
+    fn over(line: Line, order: VecDeque<u8>) -> Channel {
+        Channel {
             line,
             encoder: Encoder::default(),
             decoder: Decoder::after_greeting(),
@@ -78,14 +90,15 @@ impl Channel {
             window: Window::new(WINDOW_TO_GUEST_BYTES),
             receipts: Receipts::new(WINDOW_TO_HOST_BYTES),
             stage: Stage::Greeting,
-            order: order.encode()?.into(),
+            order,
             resize: None,
             signals: VecDeque::new(),
             end_of_input: false,
             trouble: Trouble::default(),
             on_start: None,
             ends_unread: false,
-        })
+            is_watching: false,
+        }
     }
 
     /// What has come over the line already.
@@ -181,7 +194,7 @@ impl Channel {
         let bytes = frame.wire_bytes();
         match (frame, self.stage) {
             (Frame::Hello { .. }, Stage::Greeting) => {
-                self.stage = Stage::Ordering;
+                self.stage = if self.is_watching { Stage::Running } else { Stage::Ordering };
                 tracing::debug!("the guest's init is up");
                 return Ok(());
             }

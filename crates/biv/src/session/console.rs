@@ -1,4 +1,4 @@
-//! A bare serial console: bytes both ways.
+//! A bare console: bytes both ways.
 
 use std::collections::VecDeque;
 use std::io;
@@ -16,13 +16,31 @@ pub struct Console {
     outgoing: VecDeque<u8>,
     /// Bytes on their way to the user.
     undelivered: usize,
+    /// Whoever is told of the size of the terminal; a serial line has none.
+    window: Option<Window>,
+}
+
+/// See [`Console::with_window`].
+struct Window(Box<dyn Fn(u16, u16)>);
+
+impl std::fmt::Debug for Window {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.write_str("Window")
+    }
 }
 
 impl Console {
     /// A console over `line`.
     pub fn new(line: Line) -> io::Result<Console> {
         line.set_nonblocking()?;
-        Ok(Console { line, outgoing: VecDeque::new(), undelivered: 0 })
+        Ok(Console { line, outgoing: VecDeque::new(), undelivered: 0, window: None })
+    }
+
+    /// Have this called when the terminal has another size: rows and columns.
+    #[must_use]
+    pub fn with_window(mut self, resize: impl Fn(u16, u16) + 'static) -> Console {
+        self.window = Some(Window(Box::new(resize)));
+        self
     }
 }
 
@@ -56,15 +74,17 @@ impl Link for Console {
     }
 
     fn end_of_input(&mut self) {
-        // A serial line has no end.
+        // A console has no end.
     }
 
     fn signal(&mut self, _number: u8) -> bool {
         false
     }
 
-    fn resize(&mut self, _rows: u16, _columns: u16) {
-        // Nor a size.
+    fn resize(&mut self, rows: u16, columns: u16) {
+        if let Some(Window(resize)) = &self.window {
+            resize(rows, columns);
+        }
     }
 
     fn delivered(&mut self, bytes: usize) {

@@ -175,6 +175,18 @@ impl Input {
     }
 }
 
+/// Which signals are for the command, if there is one that takes them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Passing {
+    /// SIGINT, as long as it does not come twice; the others end the session.
+    #[default]
+    Interrupt,
+    /// All that tell somebody to end, with the same exception.
+    All,
+    /// None.
+    Nothing,
+}
+
 /// What a session is made of.
 pub struct Session<L> {
     /// The other end.
@@ -185,8 +197,12 @@ pub struct Session<L> {
     pub deadline: Option<Instant>,
     /// Whether the guest gets the terminal raw.
     pub raw: bool,
+    /// The key that ends it, if the guest gets the terminal raw.
+    pub escape: Escape,
     /// The signals, blocked since before the machine's threads were started.
     pub signals: Signals,
+    /// Which of them are passed on.
+    pub passing: Passing,
     /// Where the command's output goes.
     pub outputs: Outputs,
     /// Where its input comes from.
@@ -201,11 +217,12 @@ impl<L: Link> Session<L> {
         let raw = if self.raw { Some(Raw::enter().map_err(Error::Terminal)?) } else { None };
         let input = std::mem::take(&mut self.input);
         let outputs = std::mem::take(&mut self.outputs);
+        let escape = std::mem::take(&mut self.escape);
         let mut running = Running {
             session: self,
             outputs,
             stdin_open: matches!(input, Input::Ours | Input::From(_)),
-            escape: Escape::default(),
+            escape,
             typed: VecDeque::new(),
             input_ended: matches!(input, Input::Endless),
             input,
@@ -339,22 +356,35 @@ impl<L: Link> Running<L> {
                     let (rows, columns) = terminal::size();
                     self.session.link.resize(rows, columns);
                 }
-                Signal::SIGINT => {
-                    let last = self.interrupted.replace(Instant::now());
-                    let again = last.is_some_and(|last| INTERRUPT_TWICE.contains(&last.elapsed()));
-                    if again || !self.session.link.signal(signal as u8) {
-                        return Ok(Some(Ending::Killed(signal as u8)));
-                    }
-                }
                 signals::QUESTION => {
                     if let Some(report) = &self.session.report {
                         report();
                     }
                 }
-                other => return Ok(Some(Ending::Killed(other as u8))),
+                signal => {
+                    if !self.pass_on(signal) {
+                        return Ok(Some(Ending::Killed(signal as u8)));
+                    }
+                }
             }
         }
         Ok(None)
+    }
+
+    /// Whether a signal that tells somebody to end was for the command.
+    fn pass_on(&mut self, signal: Signal) -> bool {
+        match self.session.passing {
+            Passing::Nothing => return false,
+            Passing::Interrupt if signal != Signal::SIGINT => return false,
+            _ => {}
+        }
+        if signal == Signal::SIGINT {
+            let last = self.interrupted.replace(Instant::now());
+            if last.is_some_and(|last| INTERRUPT_TWICE.contains(&last.elapsed())) {
+                return false;
+            }
+        }
+        self.session.link.signal(signal as u8)
     }
 
     fn take_input(&mut self) -> Option<Ending> {

@@ -26,6 +26,7 @@
 //! code could be translated from, and trusts lengths that we want checked as the chain is read.
 
 pub mod block;
+pub mod console;
 pub mod entropy;
 pub mod file_system;
 pub mod network;

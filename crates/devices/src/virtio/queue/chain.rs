@@ -16,7 +16,7 @@ pub struct Segment {
 }
 
 /// What the driver offers at once. It is filled anew for each.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Chain {
     /// Which it is, for the driver.
     pub head: u16,

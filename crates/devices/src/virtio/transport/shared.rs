@@ -294,16 +294,22 @@ impl Serving<'_> {
         self.queue.size()
     }
 
-    /// Change the configuration space, and tell the driver if that is a change.
-    pub fn configure(&mut self, at: usize, bytes: &[u8]) {
+    /// Change the configuration space, and tell the driver if that is a change; whether it is.
+    pub fn configure(&mut self, at: usize, bytes: &[u8]) -> bool {
         let mut space = self.shared.space();
-        let Some(place) = space.bytes.get_mut(at..at + bytes.len()) else { return };
+        let Some(place) = space.bytes.get_mut(at..at + bytes.len()) else { return false };
         if place == bytes {
-            return;
+            return false;
         }
         place.copy_from_slice(bytes);
         space.generation = space.generation.wrapping_add(1);
         drop(space);
+        self.shared.tell_of_change();
+        true
+    }
+
+    /// Tell the driver that the configuration space has changed.
+    pub fn tell_of_change(&mut self) {
         self.shared.tell_of_change();
     }
 

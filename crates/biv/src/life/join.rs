@@ -1,0 +1,107 @@
+//! `biv console` and `biv attach`: at what goes on in a domain, beside others who may be.
+
+use std::io::{self, Write};
+use std::os::fd::OwnedFd;
+
+use super::cli::{Attach, Console};
+use super::{END_PATIENCE, Error};
+use crate::domain::client::Client;
+use crate::domain::{Entry, Registry, http};
+use crate::session::channel::Channel;
+use crate::session::{
+    Ending, Input, Line, Link, Outputs, Passing, Session, Signals, stdin_is_terminal,
+};
+use crate::terminal::Escape;
+use crate::{status, terminal};
+
+/// `biv console`; returns the exit status.
+pub fn console(arguments: &Console) -> Result<u8, Error> {
+    let entry = Registry::open()?.find(&arguments.name)?;
+    let link = connect(&entry, "/v1/domain/console")?;
+    let raw = stdin_is_terminal();
+    if raw {
+        say(&format!("at the console of {}; Ctrl-] leaves it", entry.name));
+    }
+    let ending = session(link, raw, Input::Ours, Passing::Nothing)?.run()?;
+    Ok(conclude(entry, ending, status::SUCCESS))
+}
+
+/// `biv attach`; returns the status of the command, if it has ended.
+pub fn attach(arguments: &Attach) -> Result<u8, Error> {
+    let entry = Registry::open()?.find(&arguments.name)?;
+    let link = connect(&entry, "/v1/domain/attach")?;
+    let has_terminal = entry.record.as_ref().is_some_and(|record| record.has_terminal);
+    let raw = has_terminal && !arguments.no_stdin && stdin_is_terminal();
+    if raw {
+        say(&format!("at the command of {}; Ctrl-] leaves it", entry.name));
+    }
+    let input = if arguments.no_stdin { Input::Endless } else { Input::Ours };
+    let passing = if arguments.sig_proxy { Passing::All } else { Passing::Nothing };
+    let ending = session(link, raw, input, passing)?.run()?;
+    Ok(conclude(entry, ending, status::GUEST_LOST))
+}
+
+fn connect(entry: &Entry, path: &str) -> Result<Channel, Error> {
+    let (stream, received) = Client::connect(entry)?.upgrade(path, http::FRAMES)?;
+    // It may say nothing for as long as it likes.
+    stream.set_read_timeout(None)?;
+    let copy = stream.try_clone()?;
+    let line = Line::of(OwnedFd::from(copy), OwnedFd::from(stream));
+    Ok(Channel::watching(line)?.after(&received))
+}
+
+fn session(
+    mut link: Channel,
+    raw: bool,
+    input: Input,
+    passing: Passing,
+) -> Result<Session<Channel>, Error> {
+    if raw {
+        let (rows, columns) = terminal::size();
+        link.resize(rows, columns);
+    }
+    Ok(Session {
+        link,
+        machine: None,
+        deadline: None,
+        raw,
+        escape: Escape::at_once(),
+        signals: Signals::block()?,
+        passing,
+        outputs: Outputs::default(),
+        input,
+        report: None,
+    })
+}
+
+/// Says why it is over, if that is not plain; `status_of_end` is the status if the domain has ended.
+fn conclude(mut entry: Entry, ending: Ending, status_of_end: u8) -> u8 {
+    match ending {
+        Ending::Exited(status) => status,
+        Ending::Signaled(signal) | Ending::Killed(signal) => status::of_signal(signal),
+        Ending::Escaped => {
+            // What was shown last need not have ended its line.
+            say_after_line(&format!("left {}", entry.name));
+            status::SUCCESS
+        }
+        Ending::TimedOut | Ending::MachineEnded => {
+            entry.read_again();
+            if entry.alive && !entry.wait_for(END_PATIENCE) {
+                say_after_line(&format!("{} does not wait for who takes so little", entry.name));
+                return status::FAILURE;
+            }
+            say_after_line(&format!("domain {} has ended", entry.name));
+            status_of_end
+        }
+    }
+}
+
+fn say(text: &str) {
+    // Standard error may be closed; the status still tells.
+    let _ = writeln!(io::stderr(), "biv: {text}");
+}
+
+/// The same, after what was shown.
+fn say_after_line(text: &str) {
+    let _ = writeln!(io::stderr(), "\nbiv: {text}");
+}

@@ -1,0 +1,142 @@
+//! The virtio console's terminal: two descriptors, and the size of a window that others may change.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use devices::virtio::Doorbell;
+use devices::virtio::console::{Size, Terminal};
+use rustix::event::PollFlags;
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use rustix::io::Errno;
+
+use crate::io_thread::{Bell, Source};
+
+/// What a machine's virtio console is connected to.
+#[derive(Debug)]
+pub struct ConsolePort {
+    /// What the guest is to receive.
+    pub input: OwnedFd,
+    /// What it sends. Who does not read here makes the guest wait.
+    pub output: OwnedFd,
+    /// Rows and columns of its window.
+    pub size: (u16, u16),
+}
+
+/// The window of a console, for whoever changes its size. Clones are of the same window.
+#[derive(Clone)]
+pub(crate) struct Window {
+    /// Rows in the upper half, columns in the lower.
+    size: Arc<AtomicU32>,
+    bell: Arc<Bell>,
+}
+
+impl std::fmt::Debug for Window {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.write_str("Window")
+    }
+}
+
+impl Window {
+    pub(crate) fn resize(&self, rows: u16, columns: u16) {
+        self.size.store(packed(rows, columns), Ordering::SeqCst);
+        self.bell.ring(0);
+    }
+}
+
+fn packed(rows: u16, columns: u16) -> u32 {
+    u32::from(rows) << 16 | u32::from(columns)
+}
+
+/// See above.
+pub(crate) struct Ends {
+    sources: Arc<[Source]>,
+    size: Arc<AtomicU32>,
+    /// Nobody will ever type.
+    is_over: bool,
+}
+
+/// The console's end, what its thread is called by, and its window.
+///
+/// # Errors
+///
+/// Those of the host.
+pub(crate) fn terminal(port: ConsolePort) -> io::Result<(Ends, Arc<Bell>, Window)> {
+    let ConsolePort { input, output, size: (rows, columns) } = port;
+    for end in [&input, &output] {
+        fcntl_setfl(end, fcntl_getfl(end)? | OFlags::NONBLOCK)?;
+    }
+    let sources: Arc<[Source]> =
+        [Source::new(input, [0, 0]), Source::new(output, [1, 1])].into_iter().collect();
+    let bell = Arc::new(Bell::with_sources(&sources)?);
+    let size = Arc::new(AtomicU32::new(packed(rows, columns)));
+    let window = Window { size: Arc::clone(&size), bell: Arc::clone(&bell) };
+    Ok((Ends { sources, size, is_over: false }, bell, window))
+}
+
+impl Terminal for Ends {
+    fn size(&self) -> Size {
+        let size = self.size.load(Ordering::SeqCst);
+        Size { rows: (size >> 16) as u16, columns: size as u16 }
+    }
+
+    fn show(&mut self, bytes: &[u8]) -> usize {
+        match rustix::io::write(self.sources[1].file(), bytes) {
+            Ok(count) => count,
+            Err(Errno::AGAIN | Errno::INTR) => 0,
+            // A reader that has gone has taken everything; the guest goes on without.
+            Err(_) => bytes.len(),
+        }
+    }
+
+    fn typed(&mut self, buffer: &mut [u8]) -> usize {
+        if self.is_over {
+            return 0;
+        }
+        match rustix::io::read(self.sources[0].file(), buffer) {
+            Err(Errno::AGAIN | Errno::INTR) => 0,
+            Ok(0) | Err(_) => {
+                self.is_over = true;
+                0
+            }
+            Ok(count) => count,
+        }
+    }
+
+    fn call_when_typed(&mut self) {
+        if !self.is_over {
+            self.sources[0].call_when(PollFlags::IN);
+        }
+    }
+
+    fn call_when_free(&mut self) {
+        self.sources[1].call_when(PollFlags::OUT);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_nobody_reads_is_not_taken_and_what_nobody_will_is() {
+        let (input, keys) = io::pipe().unwrap();
+        let (screen, output) = io::pipe().unwrap();
+        let port = ConsolePort { input: input.into(), output: output.into(), size: (24, 80) };
+        let (mut ends, _bell, window) = terminal(port).unwrap();
+        assert_eq!(ends.size(), Size { rows: 24, columns: 80 });
+        window.resize(50, 132);
+        assert_eq!(ends.size(), Size { rows: 50, columns: 132 });
+        let taken: usize = (0..1000).map(|_| ends.show(&[b'x'; 4096])).sum();
+        assert!((4096..1 << 20).contains(&taken), "{taken} bytes");
+        drop(screen);
+        assert_eq!(ends.show(b"lost"), 4);
+        std::io::Write::write_all(&mut &keys, b"key").unwrap();
+        let mut buffer = [0; 8];
+        assert_eq!((ends.typed(&mut buffer), ends.typed(&mut buffer)), (3, 0));
+        drop(keys);
+        assert_eq!(ends.typed(&mut buffer), 0);
+        assert!(ends.is_over);
+    }
+}
