@@ -133,6 +133,7 @@ fn what_cannot_be_copied_is_said() {
     check(&file, "web:/tmp/new/", "domain web: /tmp/new/ is no directory");
     check("web:/etc", &file, "file is no directory");
     check("web:/etc/.", &place.shown("no/where"), "No such file or directory");
+    check("web:/dev/null", &place.shown("new"), "devices are not copied");
     check("-", "web:/nothing", "domain web: /nothing: No such file or directory");
     place.guest("mkdir -p /tmp/directory/file");
     check(&file, "web:/tmp/directory", "/tmp/directory/file is there already, and is a directory");

@@ -144,37 +144,44 @@ impl<W: Write> Packing<W> {
             return Err(Error::Unknown { path: path.to_owned(), what: "it changes as it is read" });
         }
         let mut entry = entry(&status, EntryType::Regular, packed);
+        entry.size = u64::try_from(status.st_size).unwrap_or(0);
         if status.st_nlink > 1 {
             let number = (status.st_dev, status.st_ino);
             if let Some(first) = self.links.get(&number) {
-                entry.kind = EntryType::Link;
+                (entry.kind, entry.size) = (EntryType::Link, 0);
                 entry.link.clone_from(first);
                 return self.writer.header(&entry);
             }
             self.links.insert(number, entry.path.clone());
         }
+        self.add_contents(File::from(file), entry, path)
+    }
+
+    /// A file's header and contents. It may say that it is empty and not be.
+    fn add_contents(&mut self, mut file: File, mut entry: Entry, path: &Path) -> Result<(), Error> {
         let failed = |error| Error::File { path: path.to_owned(), error };
-        let mut file = File::from(file);
         let mut made_up = Vec::new();
-        if status.st_size == 0 {
+        if entry.size == 0 {
             (&mut file).take(MADE_UP_MAX_BYTES).read_to_end(&mut made_up).map_err(failed)?;
+            entry.size = made_up.len() as u64;
         }
-        entry.size = made_up.len().max(usize::try_from(status.st_size).unwrap_or(0)) as u64;
         self.writer.header(&entry)?;
         self.writer.data(&made_up)?;
         let mut left = entry.size - made_up.len() as u64;
         let mut buffer = vec![0; PIECE_BYTES];
         while left > 0 {
             let most = buffer.len().min(usize::try_from(left).unwrap_or(usize::MAX));
-            match (&mut file).take(most as u64).read(&mut buffer).map_err(failed)? {
-                0 => {
+            match file.read(&mut buffer[..most]) {
+                Ok(0) => {
                     let what = "it has become shorter as it was read";
                     return Err(Error::Unknown { path: path.to_owned(), what });
                 }
-                count => {
+                Ok(count) => {
                     self.writer.data(&buffer[..count])?;
                     left -= count as u64;
                 }
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(failed(error)),
             }
         }
         self.writer.fill(entry.size)

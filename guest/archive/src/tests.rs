@@ -339,8 +339,7 @@ fn what_is_no_archive_is_an_error() {
     check(&sparse.0, "sparse");
     check(&Stream::default().add(EntryType::XHeader, "x", "", b"13 size=8000\n").0, "too large");
     check(&Stream::default().add(EntryType::GNULongName, "", "", &[b'n'; 70_000]).0, "too long");
-    let file = Stream::default().add(EntryType::Char, "x", "", b"").file("y/../z");
-    check(&file.0, "leads out");
+    check(&Stream::default().add(EntryType::Char, "x", "", b"").0, "devices are not copied");
 }
 
 #[test]

@@ -76,6 +76,9 @@ pub fn unpack(stream: impl Read, destination: &Destination, rules: &Rules) -> Re
         };
     };
     let is_directory = first.kind == EntryType::Directory;
+    if !rules.makes_devices && matches!(first.kind, EntryType::Char | EntryType::Block) {
+        return Err(Error::Unknown { path: first.shown(), what: "devices are not copied" });
+    }
     let place = Place::find(destination, is_directory, rules.follows_links)?;
     let mut unpacking = Unpacking { place, rules, directories: Vec::new(), left_out: 0 };
     let mut next = Some(first);

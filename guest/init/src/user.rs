@@ -59,7 +59,7 @@ pub fn find(name: &[u8], groups: Option<&[u32]>) -> Result<Option<User>, String>
         && known.uid == user.uid
         && !name.contains(':')
     {
-        user.groups.clone_from(&known.groups);
+        (user.gid, user.groups) = (known.gid, known.groups.clone());
     }
     Ok(Some(user))
 }
