@@ -1,6 +1,7 @@
 //! What the targets that drive devices share: a platform with everything plugged in, and a guest that
 //! does what the input says.
 
+mod pages;
 mod screen;
 mod wire;
 
@@ -9,6 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use devices::serial::{Input, Place};
+use devices::virtio::balloon::Balloon;
 use devices::virtio::block::Block;
 use devices::virtio::console::Console;
 use devices::virtio::entropy::Entropy;
@@ -107,11 +109,12 @@ impl Bench {
         fw_cfg.plug_into(&mut platform).expect("its ports");
         let disk = Disk::default();
         let settings = network::Settings { address: [2; 6], mtu: Some(9000), pairs: 2 };
-        let devices: [Box<dyn Device>; 4] = [
+        let devices: [Box<dyn Device>; 5] = [
             Box::new(Entropy::new(Box::new(|_| true))),
             Box::new(Block::new(Box::new(disk.clone()))),
             Box::new(Network::new(Box::new(wire::Wire::new(&memory)), settings)),
             Box::new(Console::new(Box::new(screen::Screen::default()))),
+            Box::new(Balloon::new(Box::new(pages::Pages::default()))),
         ];
         let virtio = devices.map(|device| {
             let rung = Arc::new(Rung::default());

@@ -3,6 +3,7 @@
 
 #![forbid(unsafe_code)]
 
+mod balloon;
 mod console;
 mod copying;
 mod hostile;

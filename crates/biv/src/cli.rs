@@ -40,6 +40,7 @@ pub enum Verb {
     Cp(life::Cp),
     Console(life::Console),
     Attach(life::Attach),
+    Balloon(life::Balloon),
     Pause(life::Pause),
     Resume(life::Resume),
     Stats(life::Stats),

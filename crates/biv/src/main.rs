@@ -61,6 +61,7 @@ fn main() -> ExitCode {
             Ok(status) => return ExitCode::from(status),
             Err(error) => Err(error.to_string()),
         },
+        Verb::Balloon(arguments) => told(life::balloon(arguments)),
         Verb::Pause(arguments) => told(life::pause(arguments)),
         Verb::Resume(arguments) => told(life::resume(arguments)),
         Verb::Stats(arguments) => told(life::stats(arguments)),

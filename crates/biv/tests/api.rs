@@ -1,6 +1,8 @@
 //! The API's answers against its own OpenAPI document, and requests that make no sense.
 
-use biv::domain::api::{self, Answer, Domain, Inspection, Processor, Refusal, State, Statistics};
+use biv::domain::api::{
+    self, Answer, Balloon, Domain, Inspection, Processor, Refusal, State, Statistics,
+};
 use biv::domain::http::{self, FRAMES, Request, Response};
 use biv::domain::record::{Ended, Record, VERSION};
 use serde_json::{Value, json};
@@ -12,6 +14,7 @@ struct Fake {
     ended: bool,
     paused: bool,
     killed: Option<Option<u8>>,
+    memory: Option<u64>,
     stopped: bool,
 }
 
@@ -51,7 +54,8 @@ impl Domain for Fake {
     fn statistics(&self) -> Result<Statistics, Refusal> {
         self.unless_refused()?;
         let processors = vec![Processor { exits: 1, interrupts: 2, halts: 3 }; 2];
-        Ok(Statistics { memory: 1 << 30, memory_used: 1 << 20, processors, sessions: 4 })
+        let balloon = self.paused.then(|| Balloon { guest_free: Some(7), ..Balloon::default() });
+        Ok(Statistics { memory: 1 << 30, memory_used: 1 << 20, balloon, processors, sessions: 4 })
     }
 
     fn stop(&mut self) -> Result<(), Refusal> {
@@ -61,6 +65,11 @@ impl Domain for Fake {
 
     fn kill(&mut self, signal: Option<u8>) -> Result<(), Refusal> {
         self.killed = Some(signal);
+        self.unless_refused()
+    }
+
+    fn balloon(&mut self, memory: u64) -> Result<(), Refusal> {
+        self.memory = Some(memory);
         self.unless_refused()
     }
 
@@ -164,12 +173,13 @@ fn check(document: &Value, method: &str, path: &str, response: &Response) {
     assert_eq!(mismatch(document, schema, &body, path), None);
 }
 
-const CALLS: [(&str, &str, &str); 7] = [
+const CALLS: [(&str, &str, &str); 8] = [
     ("GET", "/v1/domain", ""),
     ("GET", "/v1/domain/statistics", ""),
     ("POST", "/v1/domain/stop", ""),
     ("POST", "/v1/domain/kill", ""),
     ("POST", "/v1/domain/kill", r#"{"signal":15}"#),
+    ("PUT", "/v1/domain/balloon", r#"{"memory":1048576}"#),
     ("POST", "/v1/domain/pause", ""),
     ("POST", "/v1/domain/resume", ""),
 ];
@@ -182,7 +192,7 @@ fn answers_are_as_the_document_describes_them() {
     let document = document();
     for (method, path, body) in CALLS {
         for (ended, refuses) in [(false, false), (true, false), (false, true)] {
-            let mut domain = Fake { ended, refuses, ..Fake::default() };
+            let mut domain = Fake { ended, refuses, paused: ended, ..Fake::default() };
             check(&document, method, path, &ask(method, path, body, &mut domain));
         }
     }
@@ -200,7 +210,7 @@ fn the_document_describes_every_path() {
     let paths: Vec<&String> = document["paths"].as_object().unwrap().keys().collect();
     for (method, path, _) in CALLS {
         assert!(paths.iter().any(|known| *known == path), "{path} is not described");
-        let other = if method == "GET" { "POST" } else { "GET" };
+        let other = if method == "GET" { "PUT" } else { "GET" };
         assert_eq!(ask(other, path, "", &mut Fake::default()).status, 405, "{other} {path}");
     }
     for path in &paths {
@@ -229,6 +239,8 @@ fn what_is_asked_is_done() {
     assert_eq!(domain.killed, Some(Some(15)));
     ask("POST", "/v1/domain/kill", "{}", &mut domain);
     assert_eq!(domain.killed, Some(None));
+    ask("PUT", "/v1/domain/balloon", r#"{"memory":4096}"#, &mut domain);
+    assert_eq!(domain.memory, Some(4096));
     ask("POST", "/v1/domain/pause", "", &mut domain);
     assert!(domain.paused);
     ask("POST", "/v1/domain/resume", "", &mut domain);
@@ -255,6 +267,9 @@ fn what_makes_no_sense_is_refused_and_not_done() {
     check("POST", "/v1/domain/kill", r#"{"sginal":9}"#, 400);
     check("POST", "/v1/domain/kill", &"[".repeat(100_000), 400);
     check("POST", "/v1/domain/exec", "", 426);
+    check("PUT", "/v1/domain/balloon", "", 400);
+    check("PUT", "/v1/domain/balloon", r#"{"memory":-1}"#, 400);
+    check("POST", "/v1/domain/balloon", r#"{"memory":1}"#, 405);
     assert!(domain.killed.is_none(), "{:?}", domain.killed);
 }
 

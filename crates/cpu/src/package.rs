@@ -295,6 +295,13 @@ impl Package {
         }
     }
 
+    /// `length` bytes at guest-physical `at` were given back to the host, and read as zeroes: as if they
+    /// had been written ([`Self::note_written`]).
+    pub fn note_discarded(&self, at: u64, length: u64) {
+        self.ram.note_discarded(Physical(at), length);
+        self.note_written(at, length);
+    }
+
     /// Drop all blocks. The caller is alone.
     fn drop_blocks(&self) {
         self.translator().clear();

@@ -33,3 +33,9 @@ pub const MAX_BLOCK_DISCARD_BYTES: u64 = 1 << 30;
 
 /// Bytes that a console takes from the guest, or from whoever types, at once.
 pub const MAX_CONSOLE_PIECE_BYTES: usize = 4096;
+
+/// Pages that a balloon looks at together; Linux gives 256.
+pub const MAX_BALLOON_PAGES: usize = 4096;
+
+/// Entries of a balloon's statistics, of which there are 16.
+pub const MAX_BALLOON_STATISTICS: usize = 64;

@@ -152,6 +152,8 @@ pub struct Configuration {
     pub console: Line,
     /// The second serial port, the channel to the guest's init.
     pub channel: Line,
+    /// Offer a virtio balloon.
+    pub balloon: bool,
     /// Offer a virtio console, which leads there.
     pub virtio_console: Option<crate::ConsolePort>,
     /// Offer a virtio entropy device, which gives the host's randomness.
@@ -201,6 +203,7 @@ impl Default for Configuration {
             processors: 1,
             console: Line::default(),
             channel: Line::default(),
+            balloon: false,
             virtio_console: None,
             entropy: false,
             network: None,

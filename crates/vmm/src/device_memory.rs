@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use cpu::Package;
 use devices::virtio::Segment;
+use host::GuestMemory;
 use machine::memory::{Memory, NoMemory};
 use vm_memory::{GuestAddress, GuestMemoryMmap};
 
@@ -17,13 +18,26 @@ pub(crate) fn ranges(segments: &[Segment]) -> impl Iterator<Item = (u64, usize)>
 /// See above. Clones are the same memory.
 #[derive(Clone)]
 pub(crate) struct DeviceMemory {
+    memory: GuestMemory,
     map: GuestMemoryMmap,
     package: Arc<Package>,
 }
 
 impl DeviceMemory {
-    pub(crate) fn new(memory: &host::GuestMemory, package: &Arc<Package>) -> Self {
-        Self { map: memory.map().clone(), package: Arc::clone(package) }
+    pub(crate) fn new(memory: &GuestMemory, package: &Arc<Package>) -> Self {
+        let (map, package) = (memory.map().clone(), Arc::clone(package));
+        Self { memory: memory.clone(), map, package }
+    }
+
+    /// Give memory back to the host; it reads as zeroes from now on.
+    ///
+    /// # Errors
+    ///
+    /// The host does not take it.
+    pub(crate) fn discard(&self, address: u64, length: u64) -> Result<(), host::Error> {
+        self.memory.discard(address, length)?;
+        self.package.note_discarded(address, length);
+        Ok(())
     }
 
     /// The mapping, for the host's kernel; who lets it write there calls [`Self::note_written`].

@@ -21,6 +21,7 @@
 
 mod activity;
 mod alarm;
+mod balloon;
 mod clock;
 mod configuration;
 mod console;
@@ -46,9 +47,11 @@ pub use ::cpu::{
     Registers, Statistics, Technique, Techniques, UserExecution, Vcpu, has_room_for_kernel,
 };
 pub use ::cpu::{history, inspect};
+pub use ::devices::virtio::balloon::Statistics as GuestMemoryStatistics;
 pub use ::machine::boot::{ModuleFile, split_modules};
 pub use ::machine::calendar::Civil;
 pub use activity::Activity;
+pub use balloon::Ballooned;
 pub use clock::HostClock;
 pub use configuration::{
     Configuration, Contents, Error, Line, MAX_PROCESSORS, Module, Notice, Outcome, Preparation,

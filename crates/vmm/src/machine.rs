@@ -130,7 +130,8 @@ impl Machine {
     /// What can be done to it from other threads.
     pub fn remote(&self) -> Remote {
         let (control, memory) = (self.runner.control(), Arc::clone(self.memory.file()));
-        Remote { control, memory, window: self.devices.window.clone() }
+        let (window, balloon) = (self.devices.window.clone(), self.devices.balloon.clone());
+        Remote { control, memory, window, balloon }
     }
 
     /// The processors, for statistics.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::activity::Activity;
+use crate::balloon::{Balloon, Ballooned};
 use crate::console::Window;
 use crate::control::Control;
 
@@ -19,6 +20,8 @@ pub struct Remote {
     pub(crate) memory: Arc<File>,
     /// That of its virtio console.
     pub(crate) window: Option<Window>,
+    /// Its balloon.
+    pub(crate) balloon: Option<Balloon>,
 }
 
 impl Remote {
@@ -59,7 +62,19 @@ impl Remote {
         self.window.iter().for_each(|window| window.resize(rows, columns));
     }
 
-    /// Bytes of the guest's memory that it has touched.
+    /// Have the guest do with so much memory less; whether there is a balloon to tell it by. It may take its
+    /// time, and may have no driver.
+    pub fn set_balloon(&self, bytes: u64) -> bool {
+        self.balloon.iter().for_each(|balloon| balloon.want(bytes));
+        self.balloon.is_some()
+    }
+
+    /// What the guest has given, and says of its memory, if it has a balloon.
+    pub fn ballooned(&self) -> Option<Ballooned> {
+        self.balloon.as_ref().map(Balloon::look)
+    }
+
+    /// Bytes of the guest's memory that it has touched, and not given back.
     pub fn memory_used(&self) -> u64 {
         let found = rustix::fs::fstat(&self.memory);
         found.map_or(0, |found| u64::try_from(found.st_blocks).unwrap_or(0) * 512)

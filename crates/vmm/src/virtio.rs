@@ -2,12 +2,14 @@
 
 use std::sync::Arc;
 
+use devices::virtio::balloon::Balloon as Inflatable;
 use devices::virtio::block::Block;
 use devices::virtio::console::Console;
 use devices::virtio::entropy::Entropy;
 use devices::virtio::{Device, Doorbell, Shared, Transport};
 use machine::Platform;
 
+use crate::balloon::Balloon;
 use crate::configuration::{Configuration, Error};
 use crate::console::Window;
 use crate::device_memory::DeviceMemory;
@@ -20,6 +22,8 @@ pub(crate) struct Plugged {
     threads: Vec<IoThread>,
     /// The console's.
     pub(crate) window: Option<Window>,
+    /// The balloon.
+    pub(crate) balloon: Option<Balloon>,
 }
 
 /// Plug in what the configuration names, in the order of its fields.
@@ -34,6 +38,13 @@ pub(crate) fn plug_in(
 ) -> Result<Plugged, Error> {
     let mut plugged = Plugged::default();
     let threads = &mut plugged.threads;
+    if configuration.balloon {
+        let (taker, balloon) = crate::balloon::taker(memory);
+        let (device, bell) = (Box::new(Inflatable::new(Box::new(taker))), Arc::<Bell>::default());
+        let shared = plug_in_device(platform, device, memory, Arc::clone(&bell) as _)?;
+        plugged.balloon = Some(balloon(Arc::clone(&bell), Arc::clone(&shared)));
+        threads.push(IoThread::start("balloon", bell, shared)?);
+    }
     if let Some(port) = configuration.virtio_console.take() {
         let (ends, bell, window) = crate::console::terminal(port)?;
         let device = Box::new(Console::new(Box::new(ends)));

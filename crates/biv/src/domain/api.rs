@@ -52,12 +52,52 @@ pub struct Kill {
 pub struct Statistics {
     /// Bytes of memory that it has.
     pub memory: u64,
-    /// Those that its guest has touched.
+    /// Those that its guest has touched, and not given back.
     pub memory_used: u64,
+    /// Its balloon.
+    pub balloon: Option<Balloon>,
     /// Its processors.
     pub processors: Vec<Processor>,
     /// Commands that have been run in it.
     pub sessions: u64,
+}
+
+/// What the guest has given back of its memory, and what it says of the rest. It is asked anew whenever this
+/// is.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Balloon {
+    /// Bytes that it is to give.
+    pub wanted: u64,
+    /// Bytes that it has given.
+    pub given: u64,
+    /// Bytes that were free and were given back for as long, all together since it was started.
+    pub freed: u64,
+    /// Bytes that it has, by its own account.
+    pub guest_total: Option<u64>,
+    /// Bytes of that which are of no use to anybody.
+    pub guest_free: Option<u64>,
+    /// Bytes that its programs could have without swapping.
+    pub guest_available: Option<u64>,
+    /// Bytes of files that could be read again.
+    pub guest_caches: Option<u64>,
+    /// Bytes read from its swap space.
+    pub guest_swapped_in: Option<u64>,
+    /// Bytes written there.
+    pub guest_swapped_out: Option<u64>,
+    /// Page faults that waited for a disk.
+    pub guest_major_faults: Option<u64>,
+    /// Page faults that did not.
+    pub guest_minor_faults: Option<u64>,
+}
+
+/// How much memory a guest is to do with.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct BalloonSize {
+    /// Bytes that it keeps, of those that the machine has.
+    #[schema(minimum = 1)]
+    pub memory: u64,
 }
 
 /// What one of its processors has done since the machine was made.
@@ -85,6 +125,8 @@ pub trait Domain {
     fn stop(&mut self) -> Result<(), Refusal>;
     /// Send its command a signal, or end it.
     fn kill(&mut self, signal: Option<u8>) -> Result<(), Refusal>;
+    /// Have its guest do with so many bytes of memory.
+    fn balloon(&mut self, memory: u64) -> Result<(), Refusal>;
     /// Let its processors stand still, or go on.
     fn pause(&mut self, paused: bool) -> Result<(), Refusal>;
     /// Whether commands can be run in it now.
@@ -116,6 +158,7 @@ pub fn answer(request: &Request, domain: &mut dyn Domain) -> Answer {
         ("GET", "/v1/domain/statistics") => statistics(domain),
         ("POST", "/v1/domain/stop") => stop(domain),
         ("POST", "/v1/domain/kill") => kill(domain, &request.body),
+        ("PUT", "/v1/domain/balloon") => balloon(domain, &request.body),
         ("POST", "/v1/domain/pause") => pause(domain),
         ("POST", "/v1/domain/resume") => resume(domain),
         ("POST", "/v1/domain/exec") => match exec(domain, upgrade) {
@@ -142,6 +185,7 @@ const PATHS: &[&str] = &[
     "/v1/domain/statistics",
     "/v1/domain/stop",
     "/v1/domain/kill",
+    "/v1/domain/balloon",
     "/v1/domain/pause",
     "/v1/domain/resume",
     "/v1/domain/exec",
@@ -189,6 +233,20 @@ fn kill(domain: &mut dyn Domain, body: &[u8]) -> Result_ {
         return Err((400, "there is no such signal".to_owned()));
     }
     domain.kill(kill.signal)?;
+    Ok(Response::json(202, &domain.inspect()))
+}
+
+/// Have its guest do with so much memory. It gives the rest back as it can, or takes it back; whether it has,
+/// the statistics tell. Without a driver for a virtio balloon it does neither.
+#[utoipa::path(put, path = "/v1/domain/balloon", request_body = BalloonSize, responses(
+    (status = 202, description = "It has been told", body = Inspection),
+    (status = 400, description = "No such size", body = Problem),
+    (status = 409, description = "It has no balloon", body = Problem),
+    (status = 503, description = "It is still being built", body = Problem)))]
+fn balloon(domain: &mut dyn Domain, body: &[u8]) -> Result_ {
+    let size: BalloonSize =
+        serde_json::from_slice(body).map_err(|error| (400, error.to_string()))?;
+    domain.balloon(size.memory)?;
     Ok(Response::json(202, &domain.inspect()))
 }
 
@@ -262,7 +320,7 @@ fn must_ask_for_frames(upgrade: Option<&str>) -> Result<(), Refusal> {
 /// one request.
 #[derive(OpenApi)]
 #[openapi(
-    paths(inspect, statistics, stop, kill, pause, resume, exec, attach, console),
+    paths(inspect, statistics, stop, kill, balloon, pause, resume, exec, attach, console),
     components(schemas(Name, record::Record, record::Ended, State, Problem)),
     servers((url = "http://domain", description = "the domain's socket"))
 )]

@@ -90,6 +90,12 @@ impl Client {
         self.request("POST", path, &body)
     }
 
+    /// Has what is at `path` be so.
+    pub fn put<T: DeserializeOwned>(self, path: &str, body: &impl Serialize) -> Result<T, Error> {
+        let body = serde_json::to_vec(body).unwrap_or_default();
+        self.request("PUT", path, &body)
+    }
+
     fn request<T: DeserializeOwned>(
         mut self,
         method: &str,

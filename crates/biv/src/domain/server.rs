@@ -337,6 +337,7 @@ impl api::Domain for Server {
         Ok(Statistics {
             memory: self.record.memory,
             memory_used: machine.memory_used(),
+            balloon: machine.ballooned().map(balloon),
             processors: processors.collect(),
             sessions: self.hub.as_ref().map_or(0, Hub::sessions),
         })
@@ -367,6 +368,20 @@ impl api::Domain for Server {
                 hub.signal_first(signal);
                 Ok(())
             }
+        }
+    }
+
+    fn balloon(&mut self, memory: u64) -> Result<(), Refusal> {
+        let all = self.record.memory;
+        if !(1..=all).contains(&memory) {
+            return Err((
+                400,
+                format!("the machine has {all} bytes of memory; say how many of them"),
+            ));
+        }
+        match self.machine()?.set_balloon(all - memory) {
+            true => Ok(()),
+            false => Err((409, "it has no balloon".to_owned())),
         }
     }
 
@@ -407,6 +422,23 @@ impl api::Domain for Server {
             Some(hub) if !hub.may_be_watched() => Err((503, "too many watch it".to_owned())),
             Some(_) => Ok(()),
         }
+    }
+}
+
+fn balloon(found: vmm::Ballooned) -> api::Balloon {
+    let guest = found.statistics.unwrap_or_default();
+    api::Balloon {
+        wanted: found.wanted,
+        given: found.given,
+        freed: found.freed,
+        guest_total: guest.total,
+        guest_free: guest.free,
+        guest_available: guest.available,
+        guest_caches: guest.caches,
+        guest_swapped_in: guest.swapped_in,
+        guest_swapped_out: guest.swapped_out,
+        guest_major_faults: guest.major_faults,
+        guest_minor_faults: guest.minor_faults,
     }
 }
 

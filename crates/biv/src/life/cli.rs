@@ -175,6 +175,20 @@ pub struct Attach {
     pub name: String,
 }
 
+/// Have a domain's guest do with less memory than the machine has, or with all of it.
+///
+/// The guest gives memory back as it can, if it has a driver for a virtio balloon, and takes it back when it
+/// runs out; `biv stats` shows what it has. What it has free goes back to the host without being asked for.
+#[derive(Debug, Args)]
+pub struct Balloon {
+    /// Which
+    pub name: String,
+
+    /// What it is to do with, such as 512M; more than the machine has: all of it
+    #[arg(value_name = "SIZE", value_parser = crate::size::parse)]
+    pub size: u64,
+}
+
 /// Let a domain's processors stand still, until `biv resume`.
 ///
 /// The guest's clock goes on meanwhile, and the guest is told.

@@ -175,6 +175,15 @@ fn end(entry: &Entry) -> Result<(), Error> {
     if entry.wait_for(END_PATIENCE) { Ok(()) } else { Err(Error::Undying(entry.name.clone())) }
 }
 
+/// `biv balloon`.
+pub fn balloon(arguments: &cli::Balloon) -> Result<(), Error> {
+    let entry = Registry::open()?.find(&arguments.name)?;
+    let all = entry.record.as_ref().map_or(u64::MAX, |record| record.memory);
+    let size = api::BalloonSize { memory: arguments.size.min(all) };
+    Client::connect(&entry)?.put::<Inspection>("/v1/domain/balloon", &size)?;
+    Ok(())
+}
+
 /// `biv pause`.
 pub fn pause(arguments: &cli::Pause) -> Result<(), Error> {
     for_each(&arguments.names, |_, entry| post(entry, "/v1/domain/pause"))

@@ -125,7 +125,9 @@ fn table(rows: &[Row]) -> String {
         "NAME", "CPU", "PROCS", "HOST MEM", "GUEST MEM", "EXITS/S", "READ", "WRITTEN"
     );
     for row in rows {
-        let guest = format!("{} / {}", size(row.memory_used), size(row.memory));
+        let given = row.statistics.balloon.as_ref().map_or(0, |balloon| balloon.given);
+        let kept = row.memory.saturating_sub(given);
+        let guest = format!("{} / {}", size(row.memory_used), size(kept));
         text.push_str(&format!(
             "{:<wide$} {:>6.1}% {:>6} {:>9} {:>15} {:>9} {:>9} {:>9}\n",
             row.name,

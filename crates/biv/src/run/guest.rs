@@ -190,6 +190,7 @@ impl Guest {
             modules: self.modules,
             memory: arguments.mem,
             processors: arguments.cpus.into(),
+            balloon: Domain::is_wanted(arguments.name.as_ref(), arguments.detach),
             entropy: arguments.entropy,
             debug_exit: arguments.debug_exit,
             interpret: arguments.interpret,
@@ -245,7 +246,7 @@ fn drivers(arguments: &Run, directories: &Directories) -> Vec<&'static str> {
         names.extend(disk::DRIVERS);
     }
     if Domain::is_wanted(arguments.name.as_ref(), arguments.detach) {
-        names.push("virtio_console");
+        names.extend(["virtio_balloon", "virtio_console"]);
     }
     if names.is_empty() { names } else { [provision::VIRTIO, &names].concat() }
 }

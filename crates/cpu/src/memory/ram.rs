@@ -169,6 +169,24 @@ impl Ram {
         chunks.for_each(|chunk| chunk.store(false, Ordering::Relaxed));
     }
 
+    /// Bytes were given back to the host. A chunk of which all were is asked for again when it is used; one
+    /// of which some were is not, or these would come back with the rest.
+    pub(crate) fn note_discarded(&self, at: Physical, length: u64) {
+        for region in &self.regions {
+            let start = at.0.max(region.place.guest);
+            let end = at.0.saturating_add(length).min(region.place.guest + region.place.size);
+            if start >= end {
+                continue;
+            }
+            let (start, end) = (start - region.place.guest, end - region.place.guest);
+            for number in start / CHUNK_BYTES..end.div_ceil(CHUNK_BYTES) {
+                let all = number * CHUNK_BYTES..(number + 1) * CHUNK_BYTES;
+                let is_whole = start <= all.start && all.end.min(region.place.size) <= end;
+                region.present[number as usize].store(!is_whole, Ordering::Relaxed);
+            }
+        }
+    }
+
     /// Announce that a write tag for the page of `at` is about to be put into the TLB of processor
     /// `member`.
     pub(crate) fn note_writer(&self, at: Physical, member: usize, index: usize) {
@@ -226,6 +244,34 @@ impl Ram {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_discarded_whole_is_asked_for_again() {
+        let mut bytes = vec![0_u8; 4 * CHUNK_BYTES as usize];
+        let host = bytes.as_mut_ptr();
+        let place = |guest, size| RamRegion { guest, size, host };
+        let ram = Ram::new(vec![place(0, 2 * CHUNK_BYTES), place(1 << 20, 3 * CHUNK_BYTES / 2)]);
+        let check = |at, length, expected: [&[bool]; 2]| {
+            let chunks = ram.regions.iter().flat_map(|region| &region.present);
+            chunks.for_each(|chunk| chunk.store(true, Ordering::Relaxed));
+            ram.note_discarded(Physical(at), length);
+            let is_present = |region: &Region| {
+                region.present.iter().map(|it| it.load(Ordering::Relaxed)).collect()
+            };
+            let found: Vec<Vec<bool>> = ram.regions.iter().map(is_present).collect();
+            assert_eq!(found, expected, "{at:#x} {length:#x}");
+        };
+        check(0, PAGE_SIZE, [&[true, true], &[true, true]]);
+        check(0, CHUNK_BYTES, [&[false, true], &[true, true]]);
+        check(PAGE_SIZE, 2 * CHUNK_BYTES, [&[true, false], &[true, true]]);
+        check(0, u64::MAX, [&[false, false], &[false, false]]);
+        check((1 << 20) + CHUNK_BYTES, CHUNK_BYTES / 2, [&[true, true], &[true, false]]);
+        check(1 << 30, CHUNK_BYTES, [&[true, true], &[true, true]]);
+        check(u64::MAX - PAGE_SIZE, PAGE_SIZE, [&[true, true], &[true, true]]);
+        ram.regions.iter().for_each(|region| region.present[0].store(false, Ordering::Relaxed));
+        ram.note_discarded(Physical(0), PAGE_SIZE);
+        assert!(ram.regions[0].present[0].load(Ordering::Relaxed), "the page stays away");
+    }
 
     #[test]
     fn writers_are_remembered_until_there_are_too_many() {

@@ -25,6 +25,7 @@
 //! The ring is ours and not the `virtio-queue` crate's, because that writes to memory by itself, where
 //! code could be translated from, and trusts lengths that we want checked as the chain is read.
 
+pub mod balloon;
 pub mod block;
 pub mod console;
 pub mod entropy;
@@ -34,6 +35,8 @@ mod queue;
 #[cfg(test)]
 mod rig;
 mod transport;
+
+use std::ops::Range;
 
 use machine::memory::{Memory, NoMemory};
 use vm_memory::GuestAddress;
@@ -64,6 +67,11 @@ pub trait Device: Send {
     /// Its configuration space; [`Serving::configure`] changes it.
     fn configuration(&self) -> Vec<u8> {
         Vec::new()
+    }
+
+    /// What of that the driver may write; [`Shared::read_configuration`] says what it has.
+    fn writable_configuration(&self) -> Range<usize> {
+        0..0
     }
 
     /// The driver is ready, and has accepted these features.

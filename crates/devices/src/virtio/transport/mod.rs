@@ -93,6 +93,8 @@ impl Transport {
             if queue < self.negotiation.queues() {
                 self.doorbell.ring(queue);
             }
+        } else if let Some(at) = within(structure::DEVICE, at) {
+            self.shared.write_configuration(at as usize, size, value);
         }
     }
 

@@ -1,5 +1,6 @@
 //! What the processors' threads and the device's own share.
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
@@ -24,6 +25,8 @@ struct Engine {
 /// The device's configuration space, and how often it has changed.
 struct Space {
     bytes: Vec<u8>,
+    /// What of it the driver may write.
+    writable: Range<usize>,
     generation: u8,
 }
 
@@ -47,7 +50,8 @@ pub struct Shared {
 impl Shared {
     pub(super) fn new(device: Box<dyn Device>, memory: Arc<dyn Memory>, vectors: Vectors) -> Self {
         let queue_vectors = device.queue_sizes().iter().map(|_| AtomicU16::new(NO_VECTOR));
-        let space = Mutex::new(Space { bytes: device.configuration(), generation: 0 });
+        let (bytes, writable) = (device.configuration(), device.writable_configuration());
+        let space = Mutex::new(Space { bytes, writable, generation: 0 });
         Self {
             memory,
             space,
@@ -106,10 +110,21 @@ impl Shared {
         self.space().generation
     }
 
-    pub(super) fn read_configuration(&self, at: usize, size: Size) -> u64 {
+    /// A register of the configuration space.
+    pub fn read_configuration(&self, at: usize, size: Size) -> u64 {
         let space = self.space();
         let bytes = space.bytes.get(at..).unwrap_or(&[]).iter().take(size.bytes().into());
         bytes.rev().fold(0, |value, byte| value << 8 | u64::from(*byte))
+    }
+
+    /// The driver writes a register of the configuration space, if it may.
+    pub(super) fn write_configuration(&self, at: usize, size: Size, value: u64) {
+        let mut space = self.space();
+        let range = at..at.saturating_add(size.bytes().into());
+        if space.writable.start <= range.start && range.end <= space.writable.end {
+            let bytes = value.to_le_bytes();
+            space.bytes[range.clone()].copy_from_slice(&bytes[..range.len()]);
+        }
     }
 
     fn interrupt(&self, queue: usize) {
