@@ -1,6 +1,9 @@
-//! What the measuring programs share: having something done, and the middle of what came out.
+//! What the measuring programs share: having something done, the processes that do it, and the middle of
+//! what came out.
 
 #![forbid(unsafe_code)]
+
+pub mod processes;
 
 use std::process::{Command, Stdio};
 

@@ -26,7 +26,6 @@ mod files;
 mod number;
 mod numbers;
 mod options;
-mod processes;
 mod promises;
 mod report;
 mod results;

@@ -1,4 +1,4 @@
-//! The processes that make up a system: what they hold in memory, and their end.
+//! The processes that make up a system: what they compute, what they hold in memory, and their end.
 
 use std::fs;
 use std::path::PathBuf;
@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use rustix::process::{Pid, Signal, kill_process};
 
 /// `process` and all below it.
-fn tree(process: u32) -> Vec<u32> {
+pub fn tree(process: u32) -> Vec<u32> {
     let mut found = vec![process];
     let mut next = 0;
     while let Some(&parent) = found.get(next) {
@@ -18,6 +18,41 @@ fn tree(process: u32) -> Vec<u32> {
         }
     }
     found
+}
+
+/// What processes have computed.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Computed {
+    /// Seconds of a core.
+    pub seconds: f64,
+    /// How often they were given one.
+    pub times: u64,
+}
+
+/// What the threads of `processes` have computed so far (Linux, Documentation/scheduler/sched-stats.rst). Those
+/// that have ended count no more.
+pub fn computed(processes: &[u32]) -> Computed {
+    let mut sum = Computed::default();
+    for process in processes {
+        let Ok(threads) = fs::read_dir(format!("/proc/{process}/task")) else { continue };
+        for thread in threads.filter_map(Result::ok) {
+            let text = fs::read_to_string(thread.path().join("schedstat")).unwrap_or_default();
+            let fields: Vec<u64> =
+                text.split_whitespace().filter_map(|field| field.parse().ok()).collect();
+            if let [nanoseconds, _, times] = fields[..] {
+                sum.seconds += nanoseconds as f64 / 1e9;
+                sum.times += times;
+            }
+        }
+    }
+    sum
+}
+
+/// The proportional set size of a process, in KiB.
+pub fn held_kib(process: u32) -> u64 {
+    let rollup = fs::read_to_string(format!("/proc/{process}/smaps_rollup")).unwrap_or_default();
+    let value = rollup.lines().find_map(|line| line.strip_prefix("Pss:"));
+    value.and_then(|value| value.trim().trim_end_matches(" kB").parse().ok()).unwrap_or(0)
 }
 
 /// Ends a process that we started, and all below it.
@@ -74,6 +109,21 @@ mod tests {
             Pss:  700 kB\n10000-20000 rw-p 00000000 00:00 0 \nPss: 800 kB\n\
             20000-20800 rw-p 00000000 00:00 0 [heap]\nPss: 2 kB\n";
         assert_eq!(beside_guest_kib(smaps, 0x10000), 7.0);
+    }
+
+    #[test]
+    fn what_is_computed_and_held_grows() {
+        let busy = "while :; do :; done";
+        let mut child = std::process::Command::new("sh").args(["-c", busy]).spawn().unwrap();
+        let process = [child.id()];
+        let start = std::time::Instant::now();
+        while computed(&process).seconds < 0.05 && start.elapsed().as_secs() < 60 {
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+        let (sum, kib) = (computed(&process), held_kib(child.id()));
+        end(child.id());
+        child.wait().unwrap();
+        assert!(sum.seconds >= 0.05 && sum.times > 0 && kib > 0, "{sum:?}, {kib} KiB");
     }
 
     #[test]

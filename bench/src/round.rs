@@ -8,10 +8,11 @@ use std::process::{Child, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
+use bench::processes;
+
 use crate::files::Files;
 use crate::number::{Number, Shape, Work};
 use crate::options::Options;
-use crate::processes;
 use crate::results::{Outcome, Results, Sample};
 use crate::systems::{Settings, System};
 
