@@ -7,6 +7,7 @@ use std::process::Command;
 
 fn main() {
     println!("cargo::rustc-link-arg-tests=-Wl,--no-pie,--image-base=0x7e1000000000");
+    build("directories", "probe");
     build("disks", "probe");
     build("network", "datagram");
     build("several", "probe");

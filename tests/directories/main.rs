@@ -3,6 +3,8 @@
 
 #![forbid(unsafe_code)]
 
+mod posix;
+
 use std::fs;
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::{Path, PathBuf};
