@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 mod posix;
+mod programs;
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, symlink};
