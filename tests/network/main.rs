@@ -3,6 +3,7 @@
 
 #![forbid(unsafe_code)]
 
+mod programs;
 mod servers;
 mod tap;
 
