@@ -12,6 +12,7 @@ fn main() {
     build("network", "datagram");
     build("several", "probe");
     build("soak", "soak");
+    build("sockets", "socket");
 }
 
 /// Make `TEST/guest.c` the one file of a directory, named in the environment as `TEST_ROOT`.

@@ -1,6 +1,7 @@
 //! What the targets that drive devices share: a platform with everything plugged in, and a guest that
 //! does what the input says.
 
+mod mail;
 mod pages;
 mod screen;
 mod wire;
@@ -15,6 +16,7 @@ use devices::virtio::block::Block;
 use devices::virtio::console::Console;
 use devices::virtio::entropy::Entropy;
 use devices::virtio::network::{self, Network};
+use devices::virtio::socket::Socket;
 use devices::virtio::{Device, Doorbell, Shared, Transport};
 use devices::{DebugConsole, DebugExit, FwCfg, Post, Serial};
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
@@ -109,12 +111,13 @@ impl Bench {
         fw_cfg.plug_into(&mut platform).expect("its ports");
         let disk = Disk::default();
         let settings = network::Settings { address: [2; 6], mtu: Some(9000), pairs: 2 };
-        let devices: [Box<dyn Device>; 5] = [
+        let devices: [Box<dyn Device>; 6] = [
             Box::new(Entropy::new(Box::new(|_| true))),
             Box::new(Block::new(Box::new(disk.clone()))),
             Box::new(Network::new(Box::new(wire::Wire::new(&memory)), settings)),
             Box::new(Console::new(Box::new(screen::Screen::default()))),
             Box::new(Balloon::new(Box::new(pages::Pages::default()))),
+            Box::new(Socket::new(3, Box::new(mail::Mail::default()))),
         ];
         let virtio = devices.map(|device| {
             let rung = Arc::new(Rung::default());

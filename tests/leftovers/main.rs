@@ -26,8 +26,10 @@ fn check_all_gone(mode: Mode, end: &End, how: &str) {
     let before = survivors(&descendants(), Duration::from_secs(10));
     assert!(before.is_empty(), "before {how}, there is {before:?}");
     assert!(!unconfined(&[std::process::id()]).is_empty(), "this test is not confined");
+    let vsock = std::env::temp_dir().join(format!("biv-leftovers-{}", std::process::id()));
+    let vsock = vsock.to_string_lossy();
     let mut child = mode
-        .run(&["--", "sh", "-c", "sleep 100 & echo up; read line"])
+        .run(&["--vsock", &vsock, "--", "sh", "-c", "sleep 100 & echo up; read line"])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
@@ -50,6 +52,7 @@ fn check_all_gone(mode: Mode, end: &End, how: &str) {
     let left = survivors(&all, Duration::from_secs(1));
     let _ = child.kill();
     let _ = child.wait();
+    let _ = std::fs::remove_file(&*vsock);
     let direct = mode.execution == UserExecution::Direct;
     assert!(!direct || all.len() > 4, "there are no helpers: {all:?}");
     assert_eq!(unconfined, Vec::<String>::new(), "{mode:?}: not confined");

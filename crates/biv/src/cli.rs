@@ -54,6 +54,8 @@ pub enum Verb {
     ServeFiles(ServeFiles),
     #[command(hide = true)]
     Network(NetworkProcess),
+    #[command(hide = true)]
+    Sockets(SocketsProcess),
     Completions(Completions),
     Man(Man),
 }
@@ -148,6 +150,12 @@ pub struct Run {
     /// Lead a port of the host's to one of the guest's: [IP:]HOSTPORT:GUESTPORT[/udp]
     #[arg(short, long, value_name = "PORTS")]
     pub publish: Vec<Published>,
+
+    /// Connect the machine's virtio sockets (vsock) to Unix sockets: a program that connects to PATH and says
+    /// "CONNECT N" hears "OK" and is connected to the guest's port N; a guest that connects to port N of the
+    /// host's (address 2) is connected to PATH_N. ",cid=N": the guest's address is N, not 3
+    #[arg(long, value_name = "PATH[,cid=N]", value_parser = crate::vsock::parse)]
+    pub vsock: Option<crate::vsock::Vsock>,
 
     /// End the machine after SECONDS, with status 124
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
@@ -423,6 +431,30 @@ pub struct NetworkProcess {
     pub udp: Vec<BoundPort>,
 }
 
+/// Be the other end of a machine's sockets: what `biv run` starts, with descriptors that it has opened.
+#[derive(Debug, Args)]
+pub struct SocketsProcess {
+    /// The descriptor that is the cable
+    #[arg(long)]
+    pub cable: i32,
+
+    /// The descriptor that listens
+    #[arg(long)]
+    pub listener: i32,
+
+    /// Where it listens
+    #[arg(long)]
+    pub path: PathBuf,
+
+    /// The guest's address
+    #[arg(long)]
+    pub address: u32,
+
+    /// Make any system call
+    #[arg(long)]
+    pub no_seccomp: bool,
+}
+
 /// A socket that is bound, and the guest's port to which it leads.
 #[derive(Debug, Clone, Copy)]
 pub struct BoundPort {
@@ -529,6 +561,7 @@ mod tests {
         check(&["--timeout", "-1"]);
         check(&["--net", "bridge"]);
         check(&["--net", "tap:"]);
+        check(&["--vsock", "a,cid=1"]);
         check(&["--publish", "80"]);
         check(&["--publish", "80:80/icmp"]);
         check(&["--timeout", "nan"]);

@@ -38,3 +38,4 @@ pub mod session;
 pub mod size;
 pub mod status;
 pub mod terminal;
+pub mod vsock;

@@ -40,6 +40,9 @@ fn main() -> ExitCode {
             start_log(0);
             biv::network::serve(arguments).map_err(|error| format!("the network: {error}"))
         }
+        Verb::Sockets(arguments) => {
+            biv::vsock::serve(arguments).map_err(|error| format!("the guest's sockets: {error}"))
+        }
         Verb::Ps(arguments) => told(life::ps(arguments)),
         Verb::Logs(arguments) => told(life::logs(arguments)),
         Verb::Inspect(arguments) => told(life::inspect(arguments)),

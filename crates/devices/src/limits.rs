@@ -39,3 +39,6 @@ pub const MAX_BALLOON_PAGES: usize = 4096;
 
 /// Entries of a balloon's statistics, of which there are 16.
 pub const MAX_BALLOON_STATISTICS: usize = 64;
+
+/// Bytes of a packet between sockets, besides its header; Linux sends no more.
+pub const MAX_SOCKET_PACKET_BYTES: usize = 64 << 10;

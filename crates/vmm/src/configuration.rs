@@ -152,6 +152,8 @@ pub struct Configuration {
     pub console: Line,
     /// The second serial port, the channel to the guest's init.
     pub channel: Line,
+    /// Offer a virtio socket device, which leads there.
+    pub sockets: Option<crate::Sockets>,
     /// Offer a virtio balloon.
     pub balloon: bool,
     /// Offer a virtio console, which leads there.
@@ -203,6 +205,7 @@ impl Default for Configuration {
             processors: 1,
             console: Line::default(),
             channel: Line::default(),
+            sockets: None,
             balloon: false,
             virtio_console: None,
             entropy: false,

@@ -6,6 +6,7 @@ use devices::virtio::balloon::Balloon as Inflatable;
 use devices::virtio::block::Block;
 use devices::virtio::console::Console;
 use devices::virtio::entropy::Entropy;
+use devices::virtio::socket::Socket;
 use devices::virtio::{Device, Doorbell, Shared, Transport};
 use machine::Platform;
 
@@ -50,6 +51,11 @@ pub(crate) fn plug_in(
         let device = Box::new(Console::new(Box::new(ends)));
         threads.push(plug_in_with(platform, "console", device, memory, bell)?);
         plugged.window = Some(window);
+    }
+    if let Some(sockets) = configuration.sockets.take() {
+        let (stream, bell) = crate::sockets::stream(sockets.cable)?;
+        let device = Box::new(Socket::new(sockets.address.into(), Box::new(stream)));
+        threads.push(plug_in_with(platform, "sockets", device, memory, bell)?);
     }
     if configuration.entropy {
         let device = Entropy::new(Box::new(|bytes| crate::machine::fill(bytes).is_ok()));

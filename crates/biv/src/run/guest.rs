@@ -11,6 +11,7 @@ use crate::domain::{Domain, Plan};
 use crate::initramfs;
 use crate::network::Net;
 use crate::provision::{self, Part, images, kernels};
+use crate::vsock;
 
 /// The kernel and the initial RAM disk, and what kind of guest they make.
 pub struct Guest {
@@ -244,6 +245,9 @@ fn drivers(arguments: &Run, directories: &Directories) -> Vec<&'static str> {
     }
     if arguments.disks().next().is_some() {
         names.extend(disk::DRIVERS);
+    }
+    if arguments.vsock.is_some() {
+        names.extend(vsock::DRIVERS);
     }
     if Domain::is_wanted(arguments.name.as_ref(), arguments.detach) {
         names.extend(["virtio_balloon", "virtio_console"]);

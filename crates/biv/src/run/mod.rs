@@ -20,7 +20,7 @@ use crate::session::channel::Channel;
 use crate::session::console::Console;
 use crate::session::{self, Ending, Input, Outputs, Passing, Session, Signals};
 use crate::terminal::Escape;
-use crate::{status, terminal};
+use crate::{status, terminal, vsock};
 
 pub mod directories;
 pub mod disk;
@@ -77,6 +77,9 @@ pub enum Error {
     /// The network.
     #[error(transparent)]
     Network(#[from] network::Error),
+    /// Its sockets.
+    #[error(transparent)]
+    Vsock(#[from] vsock::Error),
     /// Its place among other domains.
     #[error(transparent)]
     Domain(#[from] domain::Error),
@@ -152,6 +155,9 @@ fn run_guest(
     let is_plain = guest.is_plain;
     let order = order(arguments, &guest.directories);
     let mut configuration = guest.configuration(arguments)?;
+    let confine = !arguments.no_seccomp;
+    configuration.sockets =
+        arguments.vsock.as_ref().map(|vsock| vsock::start(vsock, confine)).transpose()?;
     configuration.disks = arguments.disks().map(disk::open).collect::<Result<_, _>>()?;
     let keeps_writes = arguments.disks().any(disk::Argument::keeps_writes);
     let inspect::Prepared { inspection, teller } =

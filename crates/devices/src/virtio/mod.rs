@@ -34,6 +34,7 @@ pub mod network;
 mod queue;
 #[cfg(test)]
 mod rig;
+pub mod socket;
 mod transport;
 
 use std::ops::Range;

@@ -5,7 +5,7 @@
 //! read another process. A seccomp filter (seccomp(2)) sees to it:
 //!
 //! 1. It holds for all threads, those that run already and those to come, and cannot be taken off.
-//! 2. What is not in the lists of its kind of process ([`table`], [`files`], [`network`]) is not executed. The attempt is a SIGSYS, whose handler says what was
+//! 2. What is not in the lists of its kind of process ([`table`], [`files`], [`network`], [`sockets`]) is not executed. The attempt is a SIGSYS, whose handler says what was
 //!    tried and ends the process; where the signal is blocked or its handler gone, the kernel ends it.
 //! 3. It gives no speculative-execution mitigation of its own (`SECCOMP_FILTER_FLAG_SPEC_ALLOW`):
 //!    kernels before 5.16 would otherwise switch off store bypassing for guest code, which shares
@@ -22,6 +22,7 @@ use seccompiler::{
 
 mod files;
 mod network;
+mod sockets;
 mod table;
 
 use table::{ABSENT, ALLOWED, Condition};
@@ -76,6 +77,16 @@ pub fn confine_file_server() -> Result<(), Error> {
 /// As [`confine`].
 pub fn confine_network() -> Result<(), Error> {
     confine_with(network::ALLOWED, &[])
+}
+
+/// Confine this process, which is the other end of a guest's sockets: it may have Unix sockets, and neither
+/// files nor processes.
+///
+/// # Errors
+///
+/// As [`confine`].
+pub fn confine_sockets() -> Result<(), Error> {
+    confine_with(sockets::ALLOWED, &[])
 }
 
 /// A list of calls.

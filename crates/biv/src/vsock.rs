@@ -1,0 +1,155 @@
+//! `--vsock`: sockets between the guest and programs of the host, served by a process of their own
+//! ([`sockets`]), which `biv` starts with one end of a cable and with the listening socket, bound here. It
+//! confines itself, serves, and ends with the cable.
+
+use std::fs::{self, Permissions};
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+
+use rustix::io::{FdFlags, fcntl_setfd};
+use sockets::Server;
+
+use crate::cli::SocketsProcess;
+use crate::helper::{helper, spawn_with};
+
+/// The guest's address, unless another is asked for.
+const ADDRESS: u32 = 3;
+
+/// The modules that a kernel needs for the device, in order.
+pub const DRIVERS: [&str; 3] =
+    ["vsock", "vmw_vsock_virtio_transport_common", "vmw_vsock_virtio_transport"];
+
+/// What a path may have, besides `_` and a port: what the address of a Unix socket has (unix(7)).
+const PATH_MAX_BYTES: usize = 107 - 11;
+
+/// What `--vsock` says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Vsock {
+    /// Where programs connect.
+    pub path: PathBuf,
+    /// The guest's address.
+    pub address: u32,
+}
+
+/// Why there are no sockets.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The path is too long.
+    #[error(
+        "--vsock {path}: the path has to have at most {PATH_MAX_BYTES} bytes; give a shorter one",
+        path = .0.display()
+    )]
+    Path(PathBuf),
+    /// The path, or what is there.
+    #[error("cannot listen at {path}: {error}; give --vsock another path", path = path.display())]
+    Listen {
+        /// Which.
+        path: PathBuf,
+        /// What is wrong with it.
+        error: io::Error,
+    },
+    /// The process.
+    #[error("cannot start the process of the guest's sockets: {0}")]
+    Process(#[from] io::Error),
+}
+
+/// `PATH` or `PATH,cid=N`.
+pub fn parse(text: &str) -> Result<Vsock, String> {
+    let (path, address) = match text.rsplit_once(",cid=") {
+        Some((path, number)) => {
+            let number = number.parse::<u32>().ok();
+            let number = number.filter(|number| (3..u32::MAX).contains(number));
+            (path, number.ok_or("a guest's cid is a number from 3 to 4294967294")?)
+        }
+        None => (text, ADDRESS),
+    };
+    if path.is_empty() {
+        return Err("no path".to_owned());
+    }
+    Ok(Vsock { path: path.into(), address })
+}
+
+/// Starts the process; it confines itself, if it is to.
+pub fn start(vsock: &Vsock, confine: bool) -> Result<vmm::Sockets, Error> {
+    let path = std::path::absolute(&vsock.path)?;
+    if path.as_os_str().len() > PATH_MAX_BYTES {
+        return Err(Error::Path(path));
+    }
+    let listener = listen(&path).map_err(|error| Error::Listen { path: path.clone(), error })?;
+    let (ours, theirs) = UnixStream::pair()?;
+    let theirs = OwnedFd::from(theirs);
+    let mut command = helper("sockets", confine);
+    command.args(["--cable", &theirs.as_raw_fd().to_string()]);
+    command.args(["--listener", &listener.as_raw_fd().to_string()]);
+    command.args(["--address", &vsock.address.to_string(), "--path"]).arg(&path);
+    fcntl_setfd(&listener, FdFlags::empty()).map_err(io::Error::from)?;
+    spawn_with(&theirs, &mut command)?;
+    Ok(vmm::Sockets { cable: ours.into(), address: vsock.address })
+}
+
+/// Listens at a path, where there may be what a machine has left that has ended.
+fn listen(path: &Path) -> io::Result<UnixListener> {
+    let is_left = |path: &Path| {
+        fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket())
+            && UnixStream::connect(path)
+                .is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
+    };
+    if is_left(path) {
+        fs::remove_file(path)?;
+    }
+    let listener = UnixListener::bind(path)?;
+    fs::set_permissions(path, Permissions::from_mode(0o600))?;
+    Ok(listener)
+}
+
+/// What that process does.
+pub fn serve(arguments: &SocketsProcess) -> io::Result<()> {
+    let cable = host::inherited::take(arguments.cable)?;
+    let listener = UnixListener::from(host::inherited::take(arguments.listener)?);
+    // A socket for each connection.
+    host::raise_descriptor_limit();
+    let mut server = Server::new(cable, arguments.address, listener, arguments.path.clone())?;
+    if !arguments.no_seccomp {
+        host::confine::confine_sockets().map_err(io::Error::other)?;
+    }
+    server.run()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_may_be_followed_by_an_address() {
+        let check = |text, expected: Option<(&str, u32)>| {
+            let found = parse(text).ok();
+            let expected = expected.map(|(path, address)| Vsock { path: path.into(), address });
+            assert_eq!(found, expected, "{text}");
+        };
+        check("/run/x", Some(("/run/x", 3)));
+        check("x,cid=42", Some(("x", 42)));
+        check("x,y", Some(("x,y", 3)));
+        check("x,cid=2", None);
+        check("x,cid=4294967295", None);
+        check("x,cid=", None);
+        check(",cid=3", None);
+        check("", None);
+    }
+
+    #[test]
+    fn what_a_machine_has_left_is_taken_and_nothing_else() {
+        let path = std::env::temp_dir().join(format!("biv-vsock-{}", std::process::id()));
+        let first = listen(&path).unwrap();
+        assert!(listen(&path).is_err(), "somebody listens");
+        drop(first);
+        drop(listen(&path).unwrap());
+        fs::remove_file(&path).unwrap();
+        fs::write(&path, "a file").unwrap();
+        assert!(listen(&path).is_err());
+        assert_eq!(fs::read(&path).unwrap(), b"a file");
+        fs::remove_file(&path).unwrap();
+    }
+}

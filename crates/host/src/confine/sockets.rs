@@ -1,0 +1,50 @@
+//! What the process that is the other end of a guest's virtio sockets may ask of the host's kernel: Unix
+//! sockets, and neither files nor processes. It connects to whoever listens at the paths that it has: which
+//! these are, a filter cannot see.
+
+use libc::c_long;
+
+use super::table::Condition::{self, Any, OneOf, OwnProcess};
+use super::table::DESCRIPTOR_COMMANDS;
+
+/// The only sockets that it makes.
+const FAMILIES: &[u32] = &[libc::AF_UNIX as u32];
+
+/// Calls that are made.
+pub(super) const ALLOWED: &[(c_long, Condition)] = &[
+    // The machine, and its log.
+    (libc::SYS_write, Any),
+    (libc::SYS_close, Any),
+    // Sockets.
+    (libc::SYS_socket, OneOf(0, FAMILIES)),
+    (libc::SYS_connect, Any),
+    (libc::SYS_accept4, Any),
+    (libc::SYS_sendto, Any),
+    (libc::SYS_recvfrom, Any),
+    (libc::SYS_shutdown, Any),
+    (libc::SYS_fcntl, OneOf(1, DESCRIPTOR_COMMANDS)),
+    (libc::SYS_poll, Any),
+    (libc::SYS_ppoll, Any),
+    // Memory.
+    (libc::SYS_brk, Any),
+    (libc::SYS_mmap, Any),
+    (libc::SYS_munmap, Any),
+    (libc::SYS_mprotect, Any),
+    (libc::SYS_mremap, Any),
+    (libc::SYS_madvise, Any),
+    (libc::SYS_futex, Any),
+    (libc::SYS_getrandom, Any),
+    // Its own signals, if it panics.
+    (libc::SYS_gettid, Any),
+    (libc::SYS_getpid, Any),
+    (libc::SYS_tgkill, OwnProcess(0)),
+    (libc::SYS_rt_sigreturn, Any),
+    (libc::SYS_rt_sigprocmask, Any),
+    (libc::SYS_sigaltstack, Any),
+    (libc::SYS_restart_syscall, Any),
+    // Time.
+    (libc::SYS_clock_gettime, Any),
+    // The end.
+    (libc::SYS_exit, Any),
+    (libc::SYS_exit_group, Any),
+];

@@ -1,0 +1,27 @@
+//! Every limit of these sockets in one place.
+
+use std::time::Duration;
+
+/// Connections at the same time, those included that have not said what they want.
+pub const MAX_CONNECTIONS: usize = 1000;
+
+/// What a connection holds of what the guest has sent and nobody has read.
+pub const CONNECTION_BUFFER_BYTES: usize = 128 << 10;
+
+/// Bytes of a packet besides its header.
+pub const PACKET_BYTES: usize = 64 << 10;
+
+/// Bytes that are read from a program at once, to be one packet.
+pub const PIECE_BYTES: usize = 32 << 10;
+
+/// Bytes of packets that wait to be taken by the machine; beyond that, no program is read.
+pub const OUTPUT_BYTES: usize = 1 << 20;
+
+/// Beyond that, nobody is told that he talks to nobody.
+pub const OUTPUT_WITH_RESETS_BYTES: usize = 2 << 20;
+
+/// The longest line with which a program says what it wants.
+pub const LINE_BYTES: usize = 32;
+
+/// How long it may take to say so, the guest to answer, and the guest to close what was closed.
+pub const PATIENCE: Duration = Duration::from_secs(10);

@@ -1,0 +1,62 @@
+//! The cable of the socket device: a socket to the process that is the other end of the guest's sockets.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use devices::virtio::socket::{Cable, Gone};
+use rustix::event::PollFlags;
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags, recv, send};
+
+use crate::io_thread::{Bell, Source};
+
+/// Sockets between a guest and programs of the host.
+#[derive(Debug)]
+pub struct Sockets {
+    /// At its other end is a process that serves them; a stream socket.
+    pub cable: OwnedFd,
+    /// The guest's address, above 2.
+    pub address: u32,
+}
+
+/// See above.
+pub(crate) struct Stream {
+    sources: Arc<[Source]>,
+}
+
+/// The cable, and what its thread is called by.
+///
+/// # Errors
+///
+/// The host has no descriptor.
+pub(crate) fn stream(cable: OwnedFd) -> io::Result<(Stream, Arc<Bell>)> {
+    let sources: Arc<[Source]> = [Source::new(cable, [0, 1])].into_iter().collect();
+    let bell = Arc::new(Bell::with_sources(&sources)?);
+    Ok((Stream { sources }, bell))
+}
+
+impl Cable for Stream {
+    fn send(&mut self, bytes: &[u8]) -> Result<usize, Gone> {
+        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+        match send(self.sources[0].file(), bytes, flags) {
+            Ok(count) => Ok(count),
+            Err(Errno::AGAIN | Errno::INTR) => Ok(0),
+            Err(_) => Err(Gone),
+        }
+    }
+
+    fn receive(&mut self, buffer: &mut [u8]) -> Result<usize, Gone> {
+        match recv(self.sources[0].file(), buffer, RecvFlags::DONTWAIT) {
+            Ok((0, _)) => Err(Gone),
+            Ok((count, _)) => Ok(count),
+            Err(Errno::AGAIN | Errno::INTR) => Ok(0),
+            Err(_) => Err(Gone),
+        }
+    }
+
+    fn call_when_ready(&mut self, queue: usize) {
+        let flags = if queue == 0 { PollFlags::IN } else { PollFlags::OUT };
+        self.sources[0].call_when(flags);
+    }
+}
