@@ -36,14 +36,20 @@ timeout 60 "$1" run --busybox --cpus $3 --net tap:tap0 -- sh -c '
 '
 "#;
 
-fn check(processors: &str, more: &str, queues: &str) {
+/// Whether somebody here can make a network of his own, with an interface and a DHCP server in it.
+pub fn is_possible() -> bool {
     let try_it = "ip tuntap add tap0 mode tap && busybox --list | grep -q udhcpd";
     let tried =
         Command::new("unshare").args(["--map-root-user", "--net", "sh", "-c", try_it]).output();
-    if !tried.is_ok_and(|output| output.status.success()) {
-        println!(
-            "left out: this host lets nobody make a network of his own with an interface and a DHCP server in it"
-        );
+    let is_possible = tried.is_ok_and(|output| output.status.success());
+    if !is_possible {
+        println!("left out: this host lets nobody make a network with an interface in it");
+    }
+    is_possible
+}
+
+fn check(processors: &str, more: &str, queues: &str) {
+    if !is_possible() {
         return;
     }
     let place = env::temp_dir().join(format!("biv-tap-{}-{processors}", std::process::id()));
@@ -72,4 +78,38 @@ fn a_guest_gets_an_address_and_reaches_the_network_of_an_interface() {
 #[test]
 fn several_processors_have_queues_of_their_own() {
     check("2", "multi_queue", "2");
+}
+
+/// Runs in the namespace; `$1` is `biv`. The host hears that the guest is up, removes the interface, and says so.
+const REMOVED: &str = r#"
+ip link set lo up; ip tuntap add tap0 mode tap; ip addr add 192.168.77.1/24 dev tap0; ip link set tap0 up
+mkfifo "$2/down"; exec 8<>"$2/down"
+timeout 60 "$1" run --busybox --net tap:tap0 -- sh -c '
+    ip addr add 192.168.77.9/24 dev eth0; ip link set eth0 up; ping -c 1 192.168.77.1 | grep -c "1 packets rec"
+    echo up; read line; n=0
+    while [ $(cat /sys/class/net/eth0/carrier) = 1 ] && [ $n -lt 500 ]; do n=$((n+1)); sleep 0.02; done
+    cat /sys/class/net/eth0/carrier; ping -c 1 -W 1 192.168.77.1 | grep -c " 0 packets rec"; echo goes on
+' <&8 | while read -r line; do
+    echo "$line"
+    if [ "$line" = up ]; then ip link del tap0; echo removed >&8; fi
+done
+"#;
+
+#[test]
+fn the_machine_goes_on_when_its_interface_is_removed() {
+    if !is_possible() {
+        return;
+    }
+    let place = env::temp_dir().join(format!("biv-removed-{}", std::process::id()));
+    fs::create_dir_all(&place).expect("there is a place for temporary files");
+    let output = Command::new("unshare")
+        .args(["--map-root-user", "--net", "sh", "-c", REMOVED, "sh"])
+        .arg(bivouac())
+        .arg(&place)
+        .output()
+        .expect("`unshare` can be started");
+    let _ = fs::remove_dir_all(&place);
+    let said = text(&output.stderr);
+    assert_eq!(text(&output.stdout), "1\nup\n0\n1\ngoes on\n", "{said}");
+    assert!(said.contains("the guest's network is down"), "{said}");
 }
