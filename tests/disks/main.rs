@@ -346,24 +346,37 @@ fn an_image_that_is_cut_while_it_is_used_is_an_error_for_the_guest() {
     check_trouble(biv, &image, cut, "shorter");
 }
 
-#[test]
-fn a_host_that_is_full_is_an_error_for_the_guest() {
-    let small = Directory::new("small");
+/// A disk with these options whose image (`$2`) a shell makes in a file system (`$1`) that is small; the machine
+/// writes more than that holds, and tries to go on.
+fn check_full(name: &str, make: &str, options: &str, go_on: &str) {
+    let small = Directory::new(&format!("small-{name}"));
     let image = Image(small.0.join("full.img"));
-    let script = "echo up; cat; \
-        dd if=/dev/zero of=/dev/vda bs=4096 count=2000 conv=fsync 2>&1 \
-            | grep -o 'Input/output error'; \
-        blkdiscard /dev/vda; \
-        dd if=/dev/zero of=/dev/vda bs=4096 count=1 conv=fsync 2>/dev/null && echo goes on";
-    let inner = MODE.run_in_time(&["--disk", image.path(), "--", "sh", "-c", script]);
-    // Of all that it sees, only the image is in a file system that is small.
-    let prepare = "mount -t tmpfs -o size=4m none \"$1\" && truncate -s 16M \"$2\" && shift 2 && \
-        exec \"$@\"";
+    let empty = Image::new(&format!("empty-{name}"), 0);
+    fs::write(&empty.0, qcow2::empty(16 * MIB, None)).expect("it can be written");
+    let script = format!(
+        "echo up; cat; dd if=/dev/urandom of=/dev/vda bs=4096 count=2000 conv=fsync 2>&1 \
+            | grep -o 'Input/output error'; {go_on} && echo goes on"
+    );
+    let disk = image.with(options);
+    let inner = MODE.run_in_time(&["--disk", &disk, "--", "sh", "-c", &script]);
+    // Of all that it sees, only this is in a file system that is small.
+    let prepare =
+        format!("mount -t tmpfs -o size=4m none \"$1\" && {make} && shift 3 && exec \"$@\"");
     let mut biv = Command::new("unshare");
-    biv.args(["--user", "--map-root-user", "--mount", "--", "sh", "-c", prepare, "sh"]);
-    biv.args([small.0.as_os_str(), image.0.as_os_str()]);
+    biv.args(["--user", "--map-root-user", "--mount", "--", "sh", "-c", &prepare, "sh"]);
+    biv.args([small.0.as_os_str(), image.0.as_os_str(), empty.0.as_os_str()]);
     biv.arg(inner.get_program()).args(inner.get_args());
     check_trouble(biv, &image, |_| (), "No space left");
+}
+
+#[test]
+fn a_host_that_is_full_is_an_error_for_the_guest() {
+    let read = "dd if=/dev/vda of=/dev/null bs=4096 count=100 2>/dev/null";
+    let write =
+        "blkdiscard /dev/vda; dd if=/dev/zero of=/dev/vda bs=4096 count=1 conv=fsync 2>/dev/null";
+    check_full("raw", "truncate -s 16M \"$2\"", "", write);
+    check_full("qcow2", "cp \"$3\" \"$2\"", "", read);
+    check_full("snapshot", "truncate -s 16M \"$2\" && export TMPDIR=\"$1\"", ",snapshot", read);
 }
 
 #[test]
