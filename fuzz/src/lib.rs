@@ -20,6 +20,7 @@ use devices::virtio::socket::Socket;
 use devices::virtio::{Device, Doorbell, Shared, Transport};
 use devices::{DebugConsole, DebugExit, FwCfg, Post, Serial};
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
+use machine::saved::CounterShift;
 use machine::time::{Clock, Hertz, ManualClock, Nanoseconds};
 use machine::{Platform, Wake, platform};
 use vm_memory::{GuestAddress, GuestMemoryMmap};
@@ -33,6 +34,9 @@ const MEMORY_BYTES: u64 = 64 << 10;
 const LOCAL_APIC: u64 = 0xfee0_0000;
 const IO_APIC: u64 = 0xfec0_0000;
 const PROCESSORS: usize = 2;
+
+/// More jobs than a disk has at a time.
+const ROUNDS: usize = 1000;
 
 /// A range of ports that a device decodes.
 pub type Ports = std::ops::Range<u16>;
@@ -61,6 +65,7 @@ pub enum Step {
     PowerButton,
     OtherProcessor,
     Reset,
+    GoOn { changes: Vec<(u16, u8)> },
 }
 
 struct Nobody;
@@ -94,6 +99,11 @@ impl Bench {
         let clock = Arc::new(ManualClock::new(TSC, Duration::from_secs(1_800_000_000)));
         let ranges = [(GuestAddress(0), MEMORY_BYTES as usize)];
         let memory = Arc::new(GuestMemoryMmap::from_ranges(&ranges).expect("some memory"));
+        Self::over(clock, memory)
+    }
+
+    /// The same with this clock and this memory.
+    fn over(clock: Arc<ManualClock>, memory: Arc<GuestMemoryMmap>) -> Self {
         let config =
             platform::Config { processors: PROCESSORS, tsc: TSC, memory_bytes: MEMORY_BYTES };
         let surroundings = platform::Surroundings {
@@ -199,7 +209,36 @@ impl Bench {
                 while self.disk.finish(&*self.memory, false) {}
                 platform.reset();
             }
+            Step::GoOn { changes } => self.go_on(&changes),
             _ => {}
+        }
+    }
+
+    /// Let another machine go on from the state of this one, in which some bytes were changed; if that makes
+    /// no sense, this one does.
+    fn go_on(&mut self, changes: &[(u16, u8)]) {
+        // Nothing is under way then, and no request waits that would be.
+        for _ in 0..ROUNDS {
+            self.virtio.iter().for_each(|(device, _)| device.serve(u64::MAX));
+            if !self.disk.finish(&*self.memory, false) {
+                break;
+            }
+        }
+        let saved = self.platform.socket(0).save_shared();
+        let Ok(mut shared) = saved else { return };
+        let own = (0..PROCESSORS).map(|number| self.platform.socket(number).save_own());
+        let mut own: Vec<_> = own.collect();
+        self.platform.socket(0).thaw();
+        for (at, value) in changes {
+            let states = [&mut shared].into_iter().chain(&mut own);
+            let mut bytes: Vec<_> = states.flat_map(|state| state.iter_mut()).collect();
+            let place = usize::from(*at) % bytes.len();
+            *bytes[place] ^= value;
+        }
+        let other = Self::over(Arc::clone(&self.clock), Arc::clone(&self.memory));
+        let shift = CounterShift { ticks: 1 };
+        if other.platform.restore(&shared, &own, shift).is_ok() {
+            *self = Self { processor: self.processor, ..other };
         }
     }
 

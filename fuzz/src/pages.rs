@@ -16,6 +16,10 @@ impl Host for Pages {
         self.taken
     }
 
+    fn want_pages(&mut self, pages: u32) {
+        self.taken = pages;
+    }
+
     fn take(&mut self, addresses: Range<u64>, _: Reason) {
         assert!(addresses.start < addresses.end);
         assert!((addresses.start | addresses.end).is_multiple_of(PAGE_BYTES));

@@ -1,8 +1,10 @@
 //! Why [`crate::Vcpu::run`] came back: the seam between the processor and the machine.
 
+use serde::{Deserialize, Serialize};
+
 /// One reason to leave the processor. Reads are answered with [`crate::Vcpu::complete_read`] before the
 /// next `run`; everything else needs no answer, except where it says so.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[allow(missing_docs)] // The fields are explained with their variants.
 pub enum Exit {
     /// `in` from an I/O port; `size` is 1, 2 or 4 bytes. Answer with the value.

@@ -152,7 +152,7 @@ impl Package {
         let translator = Translator::new()?;
         let mirrored = memory.filter(|_| techniques.has(Technique::Mirror));
         Ok(Arc::new(Self {
-            ram: Arc::new(Ram::new(regions)),
+            ram: Arc::new(Ram::new(regions, memory)),
             stopper: Stopper::new(translator.cache.start()),
             has_users: AtomicBool::new(false),
             plan,

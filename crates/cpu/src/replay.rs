@@ -7,6 +7,8 @@
 
 use std::collections::VecDeque;
 
+use serde::{Deserialize, Serialize};
+
 use crate::exception::{Exception, Trap};
 use crate::exit::Exit;
 
@@ -14,14 +16,14 @@ use crate::exit::Exit;
 const MAX_ANSWERS: usize = 4096;
 
 /// One answer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 enum Answer {
     Value(u64),
     Fault,
 }
 
 /// The log of one instruction.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct Replay {
     answers: Vec<Answer>,
     next: usize,

@@ -4,6 +4,7 @@
 //! registers while translated code runs; here is where they are at every other time.
 
 use bitflags::bitflags;
+use serde::{Deserialize, Serialize};
 
 /// Index of a segment register, in the order of its encoding (SDM 2A 2.1.5).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,7 +22,7 @@ pub enum SegmentRegister {
 bitflags! {
     /// The attribute bits of a segment descriptor, bits 55:40 of the descriptor with bits 51:48
     /// (limit) cleared (SDM 3A 3.4.5), plus one bit of our own for a null selector.
-    #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
     #[repr(transparent)]
     pub struct Attributes: u16 {
         /// Type bit 0: accessed (code and data), part of the type for system segments.
@@ -53,7 +54,7 @@ bitflags! {
 }
 
 /// A segment register with its hidden part.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[repr(C)]
 pub struct Segment {
     /// Linear address of the segment's start.
@@ -74,7 +75,7 @@ impl Segment {
 }
 
 /// GDTR or IDTR.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[repr(C)]
 pub struct TableRegister {
     /// Linear address.
@@ -175,7 +176,7 @@ pub enum CodeSize {
 ///
 /// RFLAGS is kept in pieces, so that translated code can set IF and AC with one store and without
 /// touching the arithmetic flags: use [`Registers::rflags`] and [`Registers::set_rflags`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[repr(C)]
 pub struct Registers {
     /// RAX, RCX, RDX, RBX, RSP, RBP, RSI, RDI, R8..R15: the order of encoding.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 
 use iced_x86::InstructionInfoFactory;
+use serde::{Deserialize, Serialize};
 
 use crate::context::{Context, XSAVE_BYTES};
 use crate::exception::Trap;
@@ -265,7 +266,7 @@ pub struct Vcpu {
 unsafe impl Send for Vcpu {}
 
 /// Events that wait for the processor to take them.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct Pending {
     pub(crate) interrupt: Option<u8>,
     pub(crate) nmi: bool,

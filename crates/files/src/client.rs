@@ -1,9 +1,11 @@
 //! The domain's side of the sockets.
 
-use std::io;
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use rustix::fs::MemfdFlags;
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags,
@@ -12,7 +14,8 @@ use rustix::net::{
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::message::{
-    Header, MAX_RANGES, MAX_SHARES, Range, Region, Reply, Request, ShareRecord, VERSION,
+    Command, Header, MAX_RANGES, MAX_SHARES, Range, Region, Reply, Request, ShareRecord, VERSION,
+    command,
 };
 
 /// A directory of the host's that is to be shared.
@@ -96,6 +99,74 @@ fn record(share: &Share) -> ShareRecord {
         guest_user: share.guest_owner.0,
         guest_group: share.guest_owner.1,
         reserved: 0,
+    }
+}
+
+/// What the server at the other end of `control` has to say of what the guest knows of a share.
+///
+/// # Errors
+///
+/// The host's, or that the server does not.
+pub fn save(control: BorrowedFd<'_>, share: usize) -> io::Result<Vec<u8>> {
+    let mut file = memory_file()?;
+    command(control, command::SAVE, share, file.as_fd())?;
+    let mut state = Vec::new();
+    file.seek(SeekFrom::Start(0))?;
+    file.read_to_end(&mut state)?;
+    Ok(state)
+}
+
+/// Have it go on from there.
+///
+/// # Errors
+///
+/// The host's, or that the share is not what it was.
+pub fn restore(control: BorrowedFd<'_>, share: usize, state: &[u8]) -> io::Result<()> {
+    let mut file = memory_file()?;
+    file.write_all(state)?;
+    file.seek(SeekFrom::Start(0))?;
+    command(control, command::RESTORE, share, file.as_fd())
+}
+
+/// Have it give a file that has no name this one, in a directory.
+///
+/// # Errors
+///
+/// The host's, or that there is such a file.
+pub fn name(
+    control: BorrowedFd<'_>,
+    file: BorrowedFd<'_>,
+    directory: BorrowedFd<'_>,
+    name: &str,
+) -> io::Result<()> {
+    let command = Command { kind: command::NAME, share: 0 };
+    let bytes = [command.as_bytes(), name.as_bytes()].concat();
+    ask(control, &bytes, &[file, directory])
+}
+
+fn memory_file() -> io::Result<File> {
+    Ok(rustix::fs::memfd_create("bivouac-share", MemfdFlags::CLOEXEC)?.into())
+}
+
+fn command(
+    control: BorrowedFd<'_>,
+    kind: u32,
+    share: usize,
+    file: BorrowedFd<'_>,
+) -> io::Result<()> {
+    ask(control, Command { kind, share: share as u32 }.as_bytes(), &[file])
+}
+
+/// Send a command, and wait until it has been done.
+fn ask(control: BorrowedFd<'_>, bytes: &[u8], files: &[BorrowedFd<'_>]) -> io::Result<()> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    ancillary.push(SendAncillaryMessage::ScmRights(files));
+    sendmsg(control, &[io::IoSlice::new(bytes)], &mut ancillary, SendFlags::NOSIGNAL)?;
+    let mut answer = [0; 1];
+    match recv(control, &mut answer[..], RecvFlags::empty())? {
+        (1, _) if answer == [1] => Ok(()),
+        _ => Err(io::Error::other("the file server cannot")),
     }
 }
 

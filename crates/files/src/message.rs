@@ -1,9 +1,10 @@
 //! What goes over the sockets between a domain's process and its file server, in packets
 //! (`SOCK_SEQPACKET`). Numbers are the host's own.
 //!
-//! On the *control* socket, once, from the domain: a [`Header`], [`Region`]s of guest memory and
+//! On the *control* socket, first, from the domain: a [`Header`], [`Region`]s of guest memory and
 //! [`ShareRecord`]s, with descriptors: the memory's file, and for each share its directory and the
-//! end of its socket. The end of the control socket is the server's end.
+//! end of its socket. Then [`Command`]s, each with a descriptor of a file; the server answers with one byte,
+//! 1 if it was done. The end of the control socket is the server's end.
 //!
 //! On a *share's* socket: from the domain a [`Request`] with the [`Range`]s of one chain of
 //! descriptors, first those that may be read; from the server a [`Reply`] for each.
@@ -66,6 +67,27 @@ pub struct ShareRecord {
     pub guest_group: u32,
     /// Zero.
     pub reserved: u32,
+}
+
+/// What is asked of the server of all of a share, while nothing else is.
+#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Command {
+    /// One of [`command`].
+    pub kind: u32,
+    /// Of which share.
+    pub share: u32,
+}
+
+/// Kinds of commands.
+pub mod command {
+    /// Write what the guest knows of the share into the file.
+    pub const SAVE: u32 = 1;
+    /// Go on from what the file says.
+    pub const RESTORE: u32 = 2;
+    /// Of no share: give the file, which has none, the name that follows the command, in the directory
+    /// whose descriptor comes second. (The domain's process can give no names.)
+    pub const NAME: u32 = 3;
 }
 
 /// The beginning of a request.

@@ -6,6 +6,7 @@
 //! and says what makes it sound.
 //!
 //! - [`memory`]: a guest's physical memory, one sealed `memfd` mapped region by region.
+//! - [`backing`]: guest memory that is fetched when it is touched.
 //! - [`available`]: how much memory the host could still give us, by its own account and by that of
 //!   the control groups that we are in.
 //! - [`inherited`]: descriptors that this process was started with, and how many it may have.
@@ -16,6 +17,7 @@
 //! - [`confine`]: what a running machine's process may still ask of the kernel.
 
 pub mod available;
+pub mod backing;
 pub mod buffer;
 pub mod confine;
 pub mod inherited;

@@ -15,9 +15,11 @@
 
 use std::fs::File;
 use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
-use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
+use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags, SeekFrom};
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 use vm_memory::{
     FileOffset, GuestAddress, GuestMemoryBackend as _, GuestMemoryMmap, GuestMemoryRegion as _,
@@ -25,6 +27,7 @@ use vm_memory::{
 };
 
 use crate::available::Available;
+use crate::backing::{Backing, CHUNK_BYTES, Source};
 
 /// What a huge page of the host is aligned to.
 const HUGE_PAGE_BYTES: u64 = 2 << 20;
@@ -96,6 +99,8 @@ pub struct GuestMemory {
     map: GuestMemoryMmap,
     /// Where the spare pages start in the file.
     spare: u64,
+    /// Where it comes from, if it does not start as zeroes.
+    backing: Option<Arc<Backing>>,
 }
 
 impl GuestMemory {
@@ -106,6 +111,18 @@ impl GuestMemory {
     /// [`Error`] when the host lacks the memory or will not map it.
     pub fn new(ranges: &[(u64, u64)]) -> Result<Self, Error> {
         Self::new_within(ranges, &Available::now())
+    }
+
+    /// The same, whose contents are fetched from `source` when they are needed. Who reads or writes
+    /// through [`Self::map`] or a pointer asks for it first ([`Self::require`]).
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::new`].
+    pub fn from_source(ranges: &[(u64, u64)], source: Box<dyn Source>) -> Result<Self, Error> {
+        let mut memory = Self::new(ranges)?;
+        memory.backing = Some(Arc::new(Backing::new(source, &memory.file, memory.spare)));
+        Ok(memory)
     }
 
     fn new_within(ranges: &[(u64, u64)], available: &Available) -> Result<Self, Error> {
@@ -121,7 +138,7 @@ impl GuestMemory {
             regions.map(|(&range, offset)| map_region(&file, range, offset)).collect();
         let map = GuestMemoryMmap::from_regions(regions?)
             .map_err(|error| host("arrange the regions", io::Error::other(error)))?;
-        Ok(Self { file, map, spare: length })
+        Ok(Self { file, map, spare: length, backing: None })
     }
 
     /// Where a spare page is in the file.
@@ -140,9 +157,114 @@ impl GuestMemory {
     ///
     /// [`Error::Host`] when there is no memory for it.
     pub fn write_spare(&self, page: usize, bytes: &[u8; PAGE_BYTES as usize]) -> Result<(), Error> {
-        use std::os::unix::fs::FileExt;
         let written = self.file.write_all_at(bytes, self.spare_offset(page));
         written.map_err(|error| host("fill a spare page", error))
+    }
+
+    /// Make sure that `length` bytes at guest-physical address `guest` are there, as far as they are
+    /// memory, and can be looked at or written through [`Self::map`].
+    #[inline]
+    pub fn require(&self, guest: u64, length: u64) {
+        if let Some(backing) = &self.backing {
+            self.in_file(guest, length).for_each(|(offset, bytes)| backing.require(offset, bytes));
+        }
+    }
+
+    /// Whether something of it has not been fetched yet.
+    #[inline]
+    pub fn is_absent(&self, guest: u64, length: u64) -> bool {
+        self.backing.as_ref().is_some_and(|backing| {
+            self.in_file(guest, length).any(|(offset, bytes)| backing.is_absent(offset, bytes))
+        })
+    }
+
+    /// Whether all of it was here from the start.
+    #[inline]
+    pub fn is_whole(&self) -> bool {
+        self.backing.is_none()
+    }
+
+    /// Where a range is in the file: (offset, bytes) for each region that it touches.
+    fn in_file(&self, guest: u64, length: u64) -> impl Iterator<Item = (u64, u64)> {
+        let end = guest.saturating_add(length);
+        self.map.iter().filter_map(move |region| {
+            let first = region.start_addr().0;
+            let (start, end) = (guest.max(first), end.min(first + region.len()));
+            let offset = region.file_offset().map_or(0, |offset| offset.start());
+            (start < end).then(|| (offset + (start - first), end - start))
+        })
+    }
+
+    /// The chunks ([`CHUNK_BYTES`]) of the file that may be anything but zeroes, in order.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Host`] when Linux does not say.
+    pub fn chunks(&self) -> Result<Vec<usize>, Error> {
+        let mut chunks = std::collections::BTreeSet::new();
+        if let Some(backing) = &self.backing {
+            chunks.extend(backing.absent());
+        }
+        let seek = |from| match rustix::fs::seek(&*self.file, from) {
+            Ok(at) => Ok(Some(at)),
+            Err(rustix::io::Errno::NXIO) => Ok(None),
+            Err(errno) => Err(host("look for pages", errno)),
+        };
+        let mut at = 0;
+        while let Some(data) = seek(SeekFrom::Data(at))?.filter(|&data| data < self.spare) {
+            let end = seek(SeekFrom::Hole(data))?.unwrap_or(self.spare).min(self.spare);
+            chunks.extend((data / CHUNK_BYTES) as usize..end.div_ceil(CHUNK_BYTES) as usize);
+            at = end;
+        }
+        Ok(chunks.into_iter().collect())
+    }
+
+    /// What a chunk of the file holds, wherever it is; its bytes, which are as many as a chunk has unless
+    /// it is the last.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Host`] when it cannot be read.
+    pub fn read_chunk(&self, chunk: usize, bytes: &mut [u8]) -> Result<usize, Error> {
+        let start = chunk as u64 * CHUNK_BYTES;
+        let length = CHUNK_BYTES.min(self.spare.saturating_sub(start)) as usize;
+        let bytes = &mut bytes[..length];
+        let read = match &self.backing {
+            Some(backing) => backing.read(chunk, bytes),
+            None => self.file.read_exact_at(bytes, start),
+        };
+        read.map_err(|error| host("read pages", error))?;
+        Ok(length)
+    }
+
+    /// Copy a chunk of the file to another file, from where it is.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Host`] when it cannot be read or written.
+    pub fn copy_chunk(&self, chunk: usize, to: &File, at: u64) -> Result<(), Error> {
+        let start = chunk as u64 * CHUNK_BYTES;
+        let length = CHUNK_BYTES.min(self.spare.saturating_sub(start));
+        let is_here = self.backing.as_ref().is_none_or(|it| !it.is_absent(start, length));
+        let place = |region: &RawRegion| {
+            let within = start.wrapping_sub(region.file_offset);
+            let is_inside = within < region.size && length <= region.size - within;
+            is_inside.then(|| region.host.wrapping_add(within as usize))
+        };
+        match self.regions().iter().find_map(place) {
+            Some(pointer) if is_here => write_from(pointer, length as usize, to, at),
+            _ => {
+                let mut bytes = vec![0; length as usize];
+                self.read_chunk(chunk, &mut bytes)?;
+                to.write_all_at(&bytes, at)
+            }
+        }
+        .map_err(|error| host("copy pages", error))
+    }
+
+    /// Bytes of the file that are the guest's, or between its regions.
+    pub fn file_bytes(&self) -> u64 {
+        self.spare
     }
 
     /// The memory for devices and loaders. Clones share it.
@@ -181,15 +303,14 @@ impl GuestMemory {
     ///
     /// [`Error::Host`] when Linux will not punch the hole.
     pub fn discard(&self, guest: u64, size: u64) -> Result<(), Error> {
-        for region in self.regions() {
-            let start = guest.max(region.guest);
-            let end = guest.saturating_add(size).min(region.guest + region.size);
-            if start < end {
-                let offset = region.file_offset + (start - region.guest);
-                let mode = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-                rustix::fs::fallocate(&*self.file, mode, offset, end - start)
-                    .map_err(|errno| host("discard pages", errno))?;
-            }
+        for (offset, bytes) in self.in_file(guest, size) {
+            let mode = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+            let discard = || rustix::fs::fallocate(&*self.file, mode, offset, bytes);
+            let discarded = match &self.backing {
+                Some(backing) => backing.forget(offset, bytes, discard),
+                None => discard(),
+            };
+            discarded.map_err(|errno| host("discard pages", errno))?;
         }
         Ok(())
     }
@@ -230,6 +351,29 @@ pub fn attach(file: File, regions: &[(u64, u64, u64)]) -> Result<GuestMemoryMmap
     let regions: Result<Vec<_>, _> = regions.iter().map(map).collect();
     GuestMemoryMmap::from_regions(regions?)
         .map_err(|error| host("arrange the regions", io::Error::other(error)))
+}
+
+/// Write guest memory to a file.
+fn write_from(pointer: *const u8, length: usize, to: &File, at: u64) -> io::Result<()> {
+    let mut done = 0;
+    while done < length {
+        let (start, left) = (pointer.wrapping_add(done).cast(), length - done);
+        let offset = (at + done as u64) as libc::off_t;
+        // SAFETY: the range is inside a region, which is mapped; the kernel reads it, whatever the guest does
+        // to it meanwhile.
+        let written = unsafe { libc::pwrite(to.as_raw_fd(), start, left, offset) };
+        match usize::try_from(written) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(count) => done += count,
+            Err(_) => {
+                let error = io::Error::last_os_error();
+                if error.kind() != io::ErrorKind::Interrupted {
+                    return Err(error);
+                }
+            }
+        }
+    }
+    Ok(())
 }
 
 fn host(action: &'static str, source: impl Into<io::Error>) -> Error {

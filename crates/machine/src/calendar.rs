@@ -1,10 +1,12 @@
 //! The proleptic Gregorian calendar, for years 0 to 9999.
 
+use serde::{Deserialize, Serialize};
+
 /// Seconds in a day.
 const DAY: i64 = 86_400;
 
 /// A date and time of day, as clocks show it. Fields that the guest wrote may be out of range.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Civil {
     /// 0 to 9999.
     pub year: u16,

@@ -30,6 +30,7 @@ pub mod pci;
 pub mod platform;
 mod power;
 pub mod request;
+pub mod saved;
 pub mod time;
 mod timers;
 

@@ -39,6 +39,11 @@ pub trait Memory: Send + Sync {
     /// [`NoMemory`] when there is no RAM, or the address is odd.
     fn store(&self, address: GuestAddress, value: u16) -> Result<(), NoMemory>;
 
+    /// Bytes from `address` on are about to be moved by the host, which must find them there.
+    fn require(&self, address: GuestAddress, length: u64) {
+        let _ = (address, length);
+    }
+
     /// Exchange one byte, in one step as other processors see it.
     ///
     /// # Errors

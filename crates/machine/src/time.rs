@@ -3,11 +3,13 @@
 //! Timers are *pulled*: each says when it next has something to do ([`Nanoseconds::NEVER`] if not
 //! at all) and is told that time has passed. Nobody here owns a thread or sleeps.
 
+use serde::{Deserialize, Serialize};
+
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// An instant on the machine's monotonic clock, or a span of it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
 pub struct Nanoseconds(pub u64);
 
 impl Nanoseconds {
@@ -35,7 +37,7 @@ impl Nanoseconds {
 }
 
 /// Ticks per second of some counter.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hertz(pub u64);
 
 impl Hertz {

@@ -72,6 +72,10 @@ impl Host for Taker {
         self.wishes.pages.load(Ordering::SeqCst)
     }
 
+    fn want_pages(&mut self, pages: u32) {
+        self.wishes.pages.store(pages, Ordering::SeqCst);
+    }
+
     fn take(&mut self, addresses: Range<u64>, reason: Reason) {
         let bytes = addresses.end - addresses.start;
         if let Err(error) = self.memory.discard(addresses.start, bytes) {

@@ -21,9 +21,22 @@ pub struct HostClock {
     /// Nanoseconds per tick, as a fraction of 2^32.
     scale: u64,
     khz: u32,
+    /// What it showed when it started.
+    origin: Nanoseconds,
 }
 
 impl HostClock {
+    /// A clock that goes on from `origin`.
+    pub fn resuming(origin: Nanoseconds) -> Self {
+        Self { origin, ..Self::new() }
+    }
+
+    /// Time since it was started.
+    fn passed(&self) -> Nanoseconds {
+        let ticks = cpu::time_stamp().wrapping_sub(self.start_tsc);
+        Nanoseconds(((u128::from(ticks) * u128::from(self.scale)) >> 32) as u64)
+    }
+
     /// A clock that starts at zero now.
     pub fn new() -> Self {
         let khz = tsc_khz();
@@ -37,6 +50,7 @@ impl HostClock {
                 .unwrap_or_default(),
             scale: scale as u64,
             khz,
+            origin: Nanoseconds(0),
         }
     }
 
@@ -54,8 +68,7 @@ impl Default for HostClock {
 
 impl Clock for HostClock {
     fn now(&self) -> Nanoseconds {
-        let ticks = cpu::time_stamp().wrapping_sub(self.start_tsc);
-        Nanoseconds(((u128::from(ticks) * u128::from(self.scale)) >> 32) as u64)
+        self.origin.after(self.passed())
     }
 
     fn tsc(&self) -> u64 {
@@ -76,7 +89,7 @@ impl Clock for HostClock {
     }
 
     fn wall(&self) -> Duration {
-        self.start_wall + Duration::from_nanos(self.now().0)
+        self.start_wall + Duration::from_nanos(self.passed().0)
     }
 }
 

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use crate::disk::Disk;
 use crate::file_server::SharedDirectories;
+use crate::snapshot::Snapshot;
 
 /// The bytes of a file, wherever they are. Clones share them.
 #[derive(Clone)]
@@ -144,6 +145,9 @@ pub struct Configuration {
     pub modules: Vec<Module>,
     /// The kernel's command line.
     pub command_line: String,
+    /// Go on from there instead of booting; memory and processors are as many as it says, devices are the
+    /// same.
+    pub snapshot: Option<Snapshot>,
     /// Bytes of memory.
     pub memory: u64,
     /// Processors, 1 to [`MAX_PROCESSORS`].
@@ -201,6 +205,7 @@ impl Default for Configuration {
             kernel_name: String::new(),
             modules: Vec::new(),
             command_line: String::new(),
+            snapshot: None,
             memory: 0,
             processors: 1,
             console: Line::default(),
@@ -259,6 +264,9 @@ pub enum Error {
     /// The firmware tables do not fit.
     #[error("cannot describe the machine to its kernel: {0}")]
     Tables(String),
+    /// It cannot go on from a snapshot.
+    #[error("cannot go on from the snapshot: {0}")]
+    Snapshot(#[from] crate::snapshot::Error),
     /// The process cannot be confined.
     #[error(transparent)]
     Confine(#[from] host::confine::Error),

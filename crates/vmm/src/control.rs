@@ -4,6 +4,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use machine::saved::Busy;
+
 use crate::activity::Activity;
 
 use crate::configuration::{Error, MAX_PROCESSORS, Outcome};
@@ -34,13 +36,37 @@ struct Shared {
     orders: AtomicU32,
     /// What the first one said who ended it. Nothing else is locked under it.
     result: Mutex<Option<Result<Outcome, Error>>>,
-    /// How many processors stand still. Nothing else is locked under it.
-    still: Mutex<usize>,
-    /// That has changed, or whether they are to.
+    /// Who stands still, and what they are asked. Nothing else is locked under it.
+    still: Mutex<Still>,
+    /// That has changed, or whether they are to stand still.
     still_changed: Condvar,
     /// What each processor has done.
     counters: Vec<Counters>,
     wakers: Vec<Waker>,
+}
+
+/// What a processor that stands still is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Question {
+    /// The state of what all processors share. For the first one.
+    Shared,
+    /// Its own state.
+    Own,
+    /// Let devices go on. For the first one.
+    Thaw,
+}
+
+/// A state, as bytes.
+pub(crate) type Answer = Result<Vec<u8>, Busy>;
+
+#[derive(Debug, Default)]
+struct Still {
+    /// How many processors stand still.
+    count: usize,
+    /// What they are asked, and how many questions there have been.
+    question: Option<Question>,
+    questions: u64,
+    answers: Vec<(usize, Answer)>,
 }
 
 /// What a processor has said of its [`Activity`].
@@ -58,7 +84,7 @@ impl Control {
         let shared = Shared {
             orders: AtomicU32::new(0),
             result: Mutex::new(None),
-            still: Mutex::new(0),
+            still: Mutex::default(),
             still_changed: Condvar::new(),
             counters,
             wakers,
@@ -108,7 +134,8 @@ impl Control {
     /// The processors are to stand still; whether all of them do, or have ended, within `patience`.
     pub(crate) fn pause(&self, patience: Duration) -> bool {
         self.order(PAUSED);
-        let moving = |still: &mut usize| *still < self.shared.wakers.len() && !self.is_over();
+        let all = self.shared.wakers.len();
+        let moving = |still: &mut Still| still.count < all && !self.is_over();
         let waited = self.shared.still_changed.wait_timeout_while(self.still(), patience, moving);
         !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
     }
@@ -119,14 +146,47 @@ impl Control {
         self.announce();
     }
 
-    /// The processor that calls this stands still as long as it is to.
-    pub(crate) fn stand_still(&self) {
+    /// The processor that calls this stands still as long as it is to, and answers what it is asked.
+    pub(crate) fn stand_still(&self, processor: usize, mut answer: impl FnMut(Question) -> Answer) {
         let mut still = self.still();
-        *still += 1;
+        still.count += 1;
+        let mut answered = still.questions;
         self.shared.still_changed.notify_all();
-        let until = |_: &mut usize| self.is_paused() && !self.is_over();
-        let waited = self.shared.still_changed.wait_while(still, until);
-        *waited.unwrap_or_else(PoisonError::into_inner) -= 1;
+        while self.is_paused() && !self.is_over() {
+            if still.questions == answered {
+                let waited = self.shared.still_changed.wait(still);
+                still = waited.unwrap_or_else(PoisonError::into_inner);
+                continue;
+            }
+            answered = still.questions;
+            let Some(question) = still.question else { continue };
+            if question == Question::Own || processor == 0 {
+                drop(still);
+                let said = answer(question);
+                still = self.still();
+                still.answers.push((processor, said));
+                self.shared.still_changed.notify_all();
+            }
+        }
+        still.count -= 1;
+    }
+
+    /// Ask the processors, which stand still; their answers in order, or none if they have ended or take
+    /// longer than `patience`.
+    pub(crate) fn ask(&self, question: Question, patience: Duration) -> Option<Vec<Answer>> {
+        let wanted = if question == Question::Own { self.shared.wakers.len() } else { 1 };
+        let mut still = self.still();
+        still.question = Some(question);
+        still.questions += 1;
+        still.answers.clear();
+        self.shared.still_changed.notify_all();
+        let missing = |still: &mut Still| still.answers.len() < wanted && !self.is_over();
+        let waited = self.shared.still_changed.wait_timeout_while(still, patience, missing);
+        let (mut still, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        still.question = None;
+        let mut answers = std::mem::take(&mut still.answers);
+        answers.sort_by_key(|(processor, _)| *processor);
+        (answers.len() == wanted).then(|| answers.into_iter().map(|(_, answer)| answer).collect())
     }
 
     /// What a processor has done, for others to see.
@@ -186,7 +246,7 @@ impl Control {
         self.shared.still_changed.notify_all();
     }
 
-    fn still(&self) -> MutexGuard<'_, usize> {
+    fn still(&self) -> MutexGuard<'_, Still> {
         self.shared.still.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

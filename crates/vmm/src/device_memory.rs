@@ -19,14 +19,12 @@ pub(crate) fn ranges(segments: &[Segment]) -> impl Iterator<Item = (u64, usize)>
 #[derive(Clone)]
 pub(crate) struct DeviceMemory {
     memory: GuestMemory,
-    map: GuestMemoryMmap,
     package: Arc<Package>,
 }
 
 impl DeviceMemory {
     pub(crate) fn new(memory: &GuestMemory, package: &Arc<Package>) -> Self {
-        let (map, package) = (memory.map().clone(), Arc::clone(package));
-        Self { memory: memory.clone(), map, package }
+        Self { memory: memory.clone(), package: Arc::clone(package) }
     }
 
     /// Give memory back to the host; it reads as zeroes from now on.
@@ -40,9 +38,10 @@ impl DeviceMemory {
         Ok(())
     }
 
-    /// The mapping, for the host's kernel; who lets it write there calls [`Self::note_written`].
+    /// The mapping, for the host's kernel, where it was required; who lets it write there calls
+    /// [`Self::note_written`].
     pub(crate) fn map(&self) -> &GuestMemoryMmap {
-        &self.map
+        self.memory.map()
     }
 
     /// So many bytes were written, and the guest has not been told.
@@ -66,28 +65,37 @@ impl DeviceMemory {
 
 impl Memory for DeviceMemory {
     fn read(&self, address: GuestAddress, bytes: &mut [u8]) -> Result<(), NoMemory> {
-        self.map.read(address, bytes)
+        self.memory.require(address.0, bytes.len() as u64);
+        self.map().read(address, bytes)
     }
 
     fn write(&self, address: GuestAddress, bytes: &[u8]) -> Result<(), NoMemory> {
         // Part of it may have been written if it fails.
-        let written = self.map.write(address, bytes);
+        self.memory.require(address.0, bytes.len() as u64);
+        let written = self.map().write(address, bytes);
         self.note_written(address.0, bytes.len() as u64);
         written
     }
 
+    fn require(&self, address: GuestAddress, length: u64) {
+        self.memory.require(address.0, length);
+    }
+
     fn load(&self, address: GuestAddress) -> Result<u16, NoMemory> {
-        Memory::load(&self.map, address)
+        self.memory.require(address.0, 2);
+        Memory::load(self.map(), address)
     }
 
     fn store(&self, address: GuestAddress, value: u16) -> Result<(), NoMemory> {
-        Memory::store(&self.map, address, value)?;
+        self.memory.require(address.0, 2);
+        Memory::store(self.map(), address, value)?;
         self.note_written(address.0, 2);
         Ok(())
     }
 
     fn swap_byte(&self, address: GuestAddress, value: u8) -> Result<u8, NoMemory> {
-        let old = self.map.swap_byte(address, value)?;
+        self.memory.require(address.0, 1);
+        let old = self.map().swap_byte(address, value)?;
         self.note_written(address.0, 1);
         Ok(old)
     }

@@ -51,7 +51,7 @@ pub(crate) struct FileServers {
     rung: Arc<AtomicBool>,
     listeners: Vec<Listener>,
     /// See [`SharedDirectories::control`].
-    _control: Option<OwnedFd>,
+    _control: Option<Arc<OwnedFd>>,
 }
 
 impl FileServers {
@@ -100,9 +100,12 @@ pub(crate) fn plug_in(
         &shares,
         may_watch,
     )?;
-    let mut servers = FileServers { _control: Some(shared.control), ..FileServers::default() };
-    for (tag, connection) in tags.iter().zip(connections) {
-        let desk = plug_in_one(platform, tag, connection, &servers.rung, device_memory)?;
+    let control = Arc::new(shared.control);
+    let _control = Some(Arc::clone(&control));
+    let mut servers = FileServers { _control, ..FileServers::default() };
+    for (number, (tag, connection)) in tags.iter().zip(connections).enumerate() {
+        let place = (Arc::clone(&control), number);
+        let desk = plug_in_one(platform, tag, connection, place, &servers.rung, device_memory)?;
         servers.listeners.push(Listener::start(tag, Arc::clone(&desk))?);
         servers.desks.push(desk);
     }
@@ -113,13 +116,14 @@ fn plug_in_one(
     platform: &mut Platform,
     tag: &str,
     connection: Connection,
+    place: (Arc<OwnedFd>, usize),
     rung: &Arc<AtomicBool>,
     memory: &DeviceMemory,
 ) -> Result<Arc<Desk>, Error> {
     let line =
         Arc::new(Line { connection, heard: Mutex::default(), outstanding: AtomicUsize::new(0) });
     let bell = Arc::new(Bell { wanted: AtomicU64::new(0), rung: Arc::clone(rung) });
-    let server = Server { line: Arc::clone(&line), memory: memory.clone() };
+    let server = Server { line: Arc::clone(&line), place, memory: memory.clone() };
     let device = Box::new(FileSystem::new(tag, Box::new(server)));
     let device = crate::virtio::plug_in_device(platform, device, memory, Arc::clone(&bell) as _)?;
     Ok(Arc::new(Desk {
@@ -319,6 +323,8 @@ impl Line {
 /// The server, as the device knows it.
 struct Server {
     line: Arc<Line>,
+    /// The way to ask for all of the share, and its number.
+    place: (Arc<OwnedFd>, usize),
     memory: DeviceMemory,
 }
 
@@ -348,6 +354,19 @@ impl FileServer for Server {
         }
         let bytes = |reply: Reply| u32::try_from(reply.bytes).unwrap_or(u32::MAX);
         Ok(reply.map(|reply| (reply.token, bytes(reply))))
+    }
+
+    fn save(&self) -> Result<Vec<u8>, Gone> {
+        let (control, number) = &self.place;
+        files::client::save(control.as_fd(), *number).map_err(|error| {
+            tracing::warn!("a shared directory cannot be kept in a snapshot: {error}");
+            Gone
+        })
+    }
+
+    fn restore(&mut self, state: &[u8]) -> Result<(), Gone> {
+        let (control, number) = &self.place;
+        files::client::restore(control.as_fd(), *number, state).map_err(|_| Gone)
     }
 
     fn note_written(&mut self, segments: &[Segment], bytes: u32) {

@@ -39,6 +39,7 @@ mod network;
 mod processor;
 mod remote;
 mod run;
+pub mod snapshot;
 mod sockets;
 mod stolen;
 mod virtio;

@@ -19,6 +19,7 @@ use crate::file_server;
 use crate::processor::Processor;
 use crate::remote::Remote;
 use crate::run::{Runner, Wakers};
+use crate::snapshot::{self, Snapshot};
 use crate::virtio::Plugged;
 use crate::waker::Waker;
 use crate::{convert, helpers};
@@ -62,6 +63,7 @@ pub struct Machine {
     _disks: Vec<Workers>,
     runner: Runner<Vcpu>,
     memory: GuestMemory,
+    clock: Arc<HostClock>,
     configuration: Configuration,
     /// The time-stamp counter when it was ready.
     began: u64,
@@ -90,8 +92,15 @@ impl Machine {
             .into_iter()
             .map(|(start, size)| (start.0, size))
             .collect();
-        let memory = GuestMemory::new(&ranges)?;
-        let clock = Arc::new(HostClock::new());
+        let (memory, clock) = match &configuration.snapshot {
+            None => (GuestMemory::new(&ranges)?, HostClock::new()),
+            Some(snapshot) => {
+                let memory = GuestMemory::from_source(&ranges, Box::new(snapshot.clone()))?;
+                snapshot.check(&memory, configuration.processors)?;
+                (memory, snapshot.state().clock()?)
+            }
+        };
+        let clock = Arc::new(clock);
         let inspection = std::mem::take(&mut configuration.inspection);
         let execution = match configuration.interpret {
             true => UserExecution::Translate,
@@ -110,11 +119,13 @@ impl Machine {
             crate::virtio::plug_in_disks(&mut platform, &mut configuration, &device_memory)?;
         let file_servers =
             file_server::plug_in(&mut platform, &mut configuration, &memory, &device_memory)?;
-        let mut runner = Runner::new(cpus, platform, lines, clock, wakers)?;
+        let its_clock = Arc::clone(&clock) as _;
+        let mut runner = Runner::new(cpus, platform, lines, its_clock, wakers)?;
         runner.reporter = configuration.reporter.clone();
         runner.file_servers = file_servers;
         let began = cpu::time_stamp();
-        Ok(Self { devices, _disks: disks, runner, memory, configuration, began })
+        let _disks = disks;
+        Ok(Self { devices, _disks, runner, memory, clock, configuration, began })
     }
 
     /// Something that ends the machine.
@@ -129,9 +140,9 @@ impl Machine {
 
     /// What can be done to it from other threads.
     pub fn remote(&self) -> Remote {
-        let (control, memory) = (self.runner.control(), Arc::clone(self.memory.file()));
+        let (control, memory) = (self.runner.control(), self.memory.clone());
         let (window, balloon) = (self.devices.window.clone(), self.devices.balloon.clone());
-        Remote { control, memory, window, balloon }
+        Remote { control, memory, clock: Arc::clone(&self.clock), window, balloon }
     }
 
     /// The processors, for statistics.
@@ -157,7 +168,10 @@ impl Machine {
     /// [`Error::Boot`] when the kernel cannot be loaded, [`Error::Processor`] when the host fails.
     pub fn run(&mut self) -> Result<Outcome, Error> {
         loop {
-            self.boot()?;
+            match self.configuration.snapshot.take() {
+                Some(snapshot) => self.go_on(&snapshot)?,
+                None => self.boot()?,
+            }
             if let Some(prepare) = self.configuration.preparation.0.take() {
                 prepare().map_err(Error::Preparation)?;
             }
@@ -199,6 +213,19 @@ impl Machine {
         }
         self.runner.cpus.iter_mut().for_each(Vcpu::forget_code);
         Ok(())
+    }
+
+    /// Take up the state of another machine.
+    fn go_on(&mut self, snapshot: &Snapshot) -> Result<(), snapshot::Error> {
+        let (state, platform) = (snapshot.state(), &self.runner.platform);
+        let shift = state.shift();
+        let mut places = Vec::new();
+        for (number, cpu) in self.runner.cpus.iter_mut().enumerate() {
+            let (own, place) = state.processor(number)?;
+            Processor::restore(cpu, &own, shift)?;
+            places.push(place);
+        }
+        Ok(platform.restore(state.shared(), &places, shift)?)
     }
 
     /// Load the kernel and put the processor at its entry.

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cpu::{Exit, Vcpu};
+use machine::saved::{self, CounterShift, Unfit};
 
 /// Makes a processor's [`Processor::run`] return soon; from any thread.
 pub trait Kick: Debug + Send + Sync {
@@ -77,6 +78,16 @@ pub trait Processor: Send {
     /// Time of the host's cores that was spent on guest code outside the thread that runs the
     /// processor.
     fn computed_elsewhere(&mut self) -> Duration;
+
+    /// What a processor that goes on from here has to know.
+    fn save(&self) -> Vec<u8>;
+
+    /// Go on from there, with a time-stamp counter that goes on where it was.
+    ///
+    /// # Errors
+    ///
+    /// [`Unfit`] when that is no state of such a processor.
+    fn restore(&mut self, state: &[u8], shift: CounterShift) -> Result<(), Unfit>;
 
     /// The state that a shutdown leaves behind, for people.
     fn describe(&self) -> String;
@@ -148,6 +159,15 @@ impl Processor for Vcpu {
 
     fn computed_elsewhere(&mut self) -> Duration {
         Vcpu::helpers_time(self)
+    }
+
+    fn save(&self) -> Vec<u8> {
+        saved::encode(&Vcpu::save(self))
+    }
+
+    fn restore(&mut self, state: &[u8], shift: CounterShift) -> Result<(), Unfit> {
+        let state = saved::decode(state, "a processor")?;
+        Vcpu::restore(self, state, shift.ticks).map_err(|unfit| Unfit(unfit.to_string()))
     }
 
     fn describe(&self) -> String {

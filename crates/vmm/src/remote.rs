@@ -2,12 +2,16 @@
 
 use std::fs::File;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+use host::GuestMemory;
 
 use crate::activity::Activity;
 use crate::balloon::{Balloon, Ballooned};
+use crate::clock::HostClock;
 use crate::console::Window;
 use crate::control::Control;
+use crate::snapshot::{self, Compression, Copy, State, Written};
 
 /// How long processors may take to stand still; they do within microseconds.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -17,7 +21,8 @@ const PATIENCE: Duration = Duration::from_secs(2);
 pub struct Remote {
     pub(crate) control: Control,
     /// The guest's memory.
-    pub(crate) memory: Arc<File>,
+    pub(crate) memory: GuestMemory,
+    pub(crate) clock: Arc<HostClock>,
     /// That of its virtio console.
     pub(crate) window: Option<Window>,
     /// Its balloon.
@@ -51,6 +56,45 @@ impl Remote {
         self.control.is_paused()
     }
 
+    /// Write a snapshot of it into an empty file, with what `note` says while it stands still. Then it is as
+    /// it was.
+    ///
+    /// # Errors
+    ///
+    /// [`snapshot::Error`]; what has been written is no snapshot then.
+    pub fn snapshot(
+        &self,
+        file: &File,
+        note: impl FnOnce() -> Vec<u8>,
+        compression: Compression,
+    ) -> Result<Written, snapshot::Error> {
+        let was_paused = self.is_paused();
+        let started = Instant::now();
+        let copied = match self.pause() {
+            true => self.copy(file, note, compression),
+            false => Err(snapshot::Error::Moving),
+        };
+        if !was_paused {
+            self.resume();
+        }
+        let paused = started.elapsed();
+        let (copy, state, note) = copied?;
+        Ok(Written { paused, ..copy.finish(&state, &note)? })
+    }
+
+    fn copy<'a>(
+        &self,
+        file: &'a File,
+        note: impl FnOnce() -> Vec<u8>,
+        compression: Compression,
+    ) -> Result<(Copy<'a>, State, Vec<u8>), snapshot::Error> {
+        let state = State::collect(&self.control, &self.clock, self.memory.size())?;
+        let copy = Copy::of(&self.memory, file, compression);
+        let note = note();
+        State::thaw(&self.control);
+        Ok((copy?, state, note))
+    }
+
     /// Exits, interrupts and halts of each processor, as they were some milliseconds ago at most
     /// while it does anything.
     pub fn activity(&self) -> Vec<Activity> {
@@ -76,7 +120,7 @@ impl Remote {
 
     /// Bytes of the guest's memory that it has touched, and not given back.
     pub fn memory_used(&self) -> u64 {
-        let found = rustix::fs::fstat(&self.memory);
+        let found = rustix::fs::fstat(self.memory.file());
         found.map_or(0, |found| u64::try_from(found.st_blocks).unwrap_or(0) * 512)
     }
 }

@@ -37,6 +37,7 @@ use classify::classify;
 pub(crate) use classify::{Class, classify_unmasked, has_masked_memory};
 pub(crate) use features::announces;
 pub(crate) use operand::{gp0, merge, ud};
+pub(crate) use vector::can_be_loaded;
 
 use iced_x86::{Decoder, DecoderError, Instruction, Mnemonic};
 

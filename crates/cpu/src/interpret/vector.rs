@@ -10,7 +10,7 @@ use iced_x86::{Instruction, Mnemonic};
 
 use super::Handler;
 use super::operand::{gp0, ud};
-use crate::context::XsaveArea;
+use crate::context::{XSAVE_BYTES, XsaveArea};
 use crate::exception::{Exception, Trap, Vector};
 use crate::memory::{Access, Linear, Privilege};
 use crate::state::{cr0, cr4};
@@ -73,6 +73,13 @@ fn mxcsr_mask() -> u32 {
             mask => mask,
         }
     })
+}
+
+/// Whether XRSTOR takes these bytes, as an area in the standard format (SDM 1 13.8.1), and MXCSR.
+pub(crate) fn can_be_loaded(area: &[u8; XSAVE_BYTES], components: u64) -> bool {
+    u32_at(area, MXCSR) & !mxcsr_mask() == 0
+        && u64_at(area, LEGACY_END) & !components == 0
+        && area[XCOMP_BV..XSAVE_HEADER_END].iter().all(|&byte| byte == 0)
 }
 
 fn u32_at(bytes: &[u8], at: usize) -> u32 {

@@ -174,6 +174,8 @@ impl Vcpu {
         let by = Accessor { user: false, smap_override: false };
         let walk = || {
             let found = walk(ram, regs, at, access, by)?;
+            // The mirror maps what is there.
+            ram.host(found.physical);
             ram.make_present(found.physical);
             Ok::<_, Exception>(found)
         };

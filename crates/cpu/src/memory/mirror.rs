@@ -71,6 +71,9 @@ struct Mapped {
 #[derive(Debug, Default)]
 struct Region {
     large: Option<Mapped>,
+    /// Chunks of `large` that cannot be accessed yet, a bit for each: what is there has still to be fetched
+    /// ([`host::backing`]).
+    closed: u32,
     /// By linear page number.
     small: FxHashMap<u64, Mapped>,
 }
@@ -193,6 +196,9 @@ impl Mirror {
         let known = state.regions.get(&(at.0 / LARGE));
         let here = known.and_then(|region| region.at(at));
         if let Some(mapped) = here {
+            if self.open_chunk(state, at, mapped, ram) {
+                return Entered::Mapped;
+            }
             return match access {
                 Access::Write if writable && mapped.writable => self.unprotect(at, found, ram),
                 Access::Write if writable => self.widen(state, at, found, ram),
@@ -227,15 +233,22 @@ impl Mirror {
         let base = found.physical.0 & !(LARGE - 1);
         let start = Linear(at.0 & !(LARGE - 1));
         let Some(offset) = self.memory.file_offset(base, LARGE) else { return false };
-        if !self.map_file(start, LARGE, offset, found.writable_now) {
+        let is_absent = ram.is_absent(Physical(base), LARGE);
+        let access = if is_absent { libc::PROT_NONE } else { protection(found.writable_now) };
+        if !self.map_file(start, LARGE, offset, access) {
             return false;
         }
         self.counters.large.fetch_add(1, Ordering::Relaxed);
         let mapped = Mapped { physical: base, writable: found.writable_now };
-        state.regions.entry(start.0 / LARGE).or_default().large = Some(mapped);
+        let region = state.regions.entry(start.0 / LARGE).or_default();
+        region.large = Some(mapped);
+        region.closed = if is_absent { u32::MAX } else { 0 };
         state.large_aliases.entry(base / LARGE).or_default().push(start.0 / LARGE);
         if !found.global {
             state.local.push(start);
+        }
+        if is_absent {
+            return self.open_chunk(state, at, mapped, ram);
         }
         if found.writable_now {
             let pages = (0..LARGE / PAGE_SIZE).map(|page| page * PAGE_SIZE);
@@ -247,6 +260,30 @@ impl Mirror {
             }
         }
         populate(at, found.writable_now);
+        true
+    }
+
+    /// Let the chunk around `at` of a large page be accessed, if that is still to be done; what is there
+    /// has been fetched.
+    fn open_chunk(&self, state: &mut State, at: Linear, mapped: Mapped, ram: &Ram) -> bool {
+        let bit = 1 << (at.0 % LARGE / CHUNK_BYTES);
+        let region = state.regions.get_mut(&(at.0 / LARGE));
+        let Some(region) = region.filter(|it| it.large.is_some() && it.closed & bit != 0) else {
+            return false;
+        };
+        let start = Linear(at.0 & !(CHUNK_BYTES - 1));
+        let physical = mapped.physical + start.0 % LARGE;
+        let pages: Vec<_> = (0..CHUNK_BYTES).step_by(PAGE_SIZE as usize).collect();
+        let writable = |page: u64| mapped.writable && !ram.has_code(Physical(physical + page));
+        for run in pages.chunk_by(|&one, &next| writable(one) == writable(next)) {
+            let length = run.len() as u64 * PAGE_SIZE;
+            if !protect(Linear(start.0 + run[0]), length, writable(run[0])) {
+                self.drop_page(state, at);
+                return false;
+            }
+        }
+        region.closed &= !bit;
+        populate(at, mapped.writable);
         true
     }
 
@@ -262,7 +299,7 @@ impl Mirror {
         let Some(offset) = self.memory.file_offset(physical, PAGE_SIZE) else {
             return Entered::Refused;
         };
-        if !self.map_file(page, PAGE_SIZE, offset, writable) {
+        if !self.map_file(page, PAGE_SIZE, offset, protection(writable)) {
             return Entered::Refused;
         }
         self.counters.small.fetch_add(1, Ordering::Relaxed);
@@ -286,15 +323,14 @@ impl Mirror {
         }
     }
 
-    fn map_file(&self, at: Linear, length: u64, offset: u64, writable: bool) -> bool {
+    fn map_file(&self, at: Linear, length: u64, offset: u64, protection: i32) -> bool {
         let flags = libc::MAP_SHARED | libc::MAP_NORESERVE | libc::MAP_FIXED_NOREPLACE;
         let file = self.memory.file().as_raw_fd();
         let host = host_of(at);
         // SAFETY: the range is below 2^47 and free (MAP_FIXED_NOREPLACE); it becomes an alias of
         // guest memory, in which nothing is relied upon.
-        let got = unsafe {
-            libc::mmap(host, length as usize, protection(writable), flags, file, offset as i64)
-        };
+        let got =
+            unsafe { libc::mmap(host, length as usize, protection, flags, file, offset as i64) };
         if got != libc::MAP_FAILED && got != host {
             // A kernel without MAP_FIXED_NOREPLACE takes the address as a hint.
             // SAFETY: just mapped, and unknown to anybody.

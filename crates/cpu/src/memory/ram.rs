@@ -90,6 +90,8 @@ struct Region {
 #[derive(Debug)]
 pub(crate) struct Ram {
     regions: Box<[Region]>,
+    /// What has to be asked before memory is looked at, where not all of it is there.
+    lazy: Option<host::GuestMemory>,
 }
 
 // SAFETY: the host pointers are to mappings that outlive the processors and are shared memory by
@@ -131,10 +133,11 @@ impl Region {
 }
 
 impl Ram {
-    /// Take over `regions`, which must not overlap.
-    pub(crate) fn new(mut regions: Vec<RamRegion>) -> Self {
+    /// Take over `regions`, which must not overlap. They are those of `memory`, if there is one.
+    pub(crate) fn new(mut regions: Vec<RamRegion>, memory: Option<&host::GuestMemory>) -> Self {
         regions.sort_by_key(|region| region.guest);
-        Self { regions: regions.into_iter().map(Region::new).collect() }
+        let lazy = memory.filter(|memory| !memory.is_whole()).cloned();
+        Self { regions: regions.into_iter().map(Region::new).collect(), lazy }
     }
 
     /// The region of a guest-physical byte, and the byte's offset in it.
@@ -146,9 +149,12 @@ impl Ram {
         })
     }
 
-    /// Host address of a guest-physical byte, if it is RAM.
+    /// Host address of a guest-physical byte, if it is RAM. The rest of its page can be reached by it.
     #[inline]
     pub(crate) fn host(&self, at: Physical) -> Option<*mut u8> {
+        if let Some(lazy) = &self.lazy {
+            lazy.require(at.0, 1);
+        }
         self.find(at).map(|(region, offset)| region.place.host.wrapping_add(offset as usize))
     }
 
@@ -161,6 +167,11 @@ impl Ram {
             chunk.store(true, Ordering::Relaxed);
             populate(&region.place, offset / CHUNK_BYTES * CHUNK_BYTES);
         }
+    }
+
+    /// Whether some of the bytes from `at` on have still to be fetched.
+    pub(crate) fn is_absent(&self, at: Physical, length: u64) -> bool {
+        self.lazy.as_ref().is_some_and(|lazy| lazy.is_absent(at.0, length))
     }
 
     /// Memory was given back to the host: it will have to be asked for again.
@@ -250,7 +261,8 @@ mod tests {
         let mut bytes = vec![0_u8; 4 * CHUNK_BYTES as usize];
         let host = bytes.as_mut_ptr();
         let place = |guest, size| RamRegion { guest, size, host };
-        let ram = Ram::new(vec![place(0, 2 * CHUNK_BYTES), place(1 << 20, 3 * CHUNK_BYTES / 2)]);
+        let places = vec![place(0, 2 * CHUNK_BYTES), place(1 << 20, 3 * CHUNK_BYTES / 2)];
+        let ram = Ram::new(places, None);
         let check = |at, length, expected: [&[bool]; 2]| {
             let chunks = ram.regions.iter().flat_map(|region| &region.present);
             chunks.for_each(|chunk| chunk.store(true, Ordering::Relaxed));

@@ -204,6 +204,20 @@ fn filtered(leaf: u32, subleaf: u32) -> Leaf {
     }
 }
 
+/// What tells this kind of processor from others, as far as software goes by it: vendor, model, features
+/// and extended state.
+pub(crate) fn identity() -> Vec<Leaf> {
+    let [_, ebx, ecx, edx] = host().leaf(0, 0);
+    let leaves = [(1, 0), (7, 0), (7, 1), (0xd, 0), (0xd, 1), (0x8000_0001, 0), (0x8000_0008, 0)];
+    let state = extended_components(filtered(0xd, 0)[EAX].into()).map(|number| (0xd, number));
+    let features = leaves.into_iter().chain(state).map(|(leaf, subleaf)| match (leaf, subleaf) {
+        // The sizes are of what happens to be switched on in this process.
+        (0xd, 0 | 1) => [filtered(leaf, subleaf)[EAX], 0, 0, 0],
+        _ => filtered(leaf, subleaf),
+    });
+    [[0, ebx, ecx, edx]].into_iter().chain(features).collect()
+}
+
 /// How the announced vendor's processors decode what the vendors decode differently: AMD's take
 /// operand-size prefixes on near branches, have no far pointers with 64-bit offsets, and reach CR8
 /// by `lock mov cr0` (APM 3 "Near Branches in 64-Bit Mode", "LFS", "MOV CRn").

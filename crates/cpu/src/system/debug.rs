@@ -43,6 +43,14 @@ pub(super) struct DebugState {
 }
 
 impl DebugState {
+    pub(super) fn save(&self) -> (u64, bool) {
+        (self.hits, self.deferred)
+    }
+
+    pub(super) fn restored(hits: u64, deferred: bool) -> Self {
+        Self { hits, deferred }
+    }
+
     pub(super) fn begin_instruction(&mut self) {
         if !std::mem::take(&mut self.deferred) {
             self.hits = 0;

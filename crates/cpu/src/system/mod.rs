@@ -20,6 +20,7 @@ pub(crate) use task::Cause;
 use iced_x86::{Instruction, Mnemonic, OpKind};
 
 use crate::exception::Trap;
+use crate::saved::SavedSystem;
 use crate::vcpu::{Config, Vcpu};
 use cpuid::Identity;
 
@@ -51,6 +52,20 @@ impl SystemState {
         self.msrs = msr::Storage::default();
         self.debug = debug::DebugState::default();
         self.repeating = false;
+    }
+
+    /// What a processor that goes on from here has to know.
+    pub(crate) fn save(&self) -> SavedSystem {
+        let (msrs, tsc_adjust) = self.msrs.save();
+        let (hits, deferred) = self.debug.save();
+        SavedSystem { msrs, tsc_adjust, hits, deferred, repeating: self.repeating }
+    }
+
+    /// Go on from there.
+    pub(crate) fn restore(&mut self, saved: SavedSystem) {
+        self.msrs = msr::Storage::restored(saved.msrs, saved.tsc_adjust);
+        self.debug = debug::DebugState::restored(saved.hits, saved.deferred);
+        self.repeating = saved.repeating;
     }
 
     /// An instruction begins: forget what the last one left behind.

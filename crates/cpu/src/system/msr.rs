@@ -5,7 +5,7 @@
 //! belong to the machine around the processor (APIC, kvmclock), which are exits. Anything else is
 //! #GP, as on hardware.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use iced_x86::Instruction;
 
@@ -94,6 +94,15 @@ pub(super) struct Storage {
 }
 
 impl Storage {
+    /// What was stored, and IA32_TSC_ADJUST.
+    pub(super) fn save(&self) -> (BTreeMap<u32, u64>, u64) {
+        (self.values.iter().map(|(&index, &value)| (index, value)).collect(), self.tsc_adjust)
+    }
+
+    pub(super) fn restored(values: BTreeMap<u32, u64>, tsc_adjust: u64) -> Self {
+        Self { values: values.into_iter().collect(), tsc_adjust }
+    }
+
     fn get(&self, index: u32) -> u64 {
         // There is no firmware to set memory types up: they are on, and all is write-back.
         let initial = if index == number::MTRR_DEF_TYPE { MTRR_WRITE_BACK } else { 0 };

@@ -485,6 +485,10 @@ impl Guest<'_> {
         {
             return None;
         }
+        if !missed && self.ram.is_absent(physical, PAGE_SIZE) {
+            // It is fetched when it is needed.
+            return None;
+        }
         let host = self.ram.host(physical)?;
         self.ram.make_present(physical);
         let execute = page.executable && {

@@ -15,6 +15,7 @@ use bits::{DMA_SIGNATURE, ID, NAME_BYTES, PORTS, SIGNATURE, offset, selector};
 use machine::bus::{PortDevice, Size, Width};
 use machine::layout::{self, Kind};
 use machine::memory::Memory;
+use machine::saved::{self, Unfit};
 use machine::{Platform, bus};
 
 use crate::limits::{MAX_FW_CFG_FILES, MAX_FW_CFG_ITEM_BYTES};
@@ -169,6 +170,15 @@ impl PortDevice for FwCfg {
     fn reset(&mut self) {
         self.select(selector::SIGNATURE);
         self.dma_high = 0;
+    }
+
+    fn save(&self) -> Vec<u8> {
+        saved::encode(&(self.selected, self.position, self.dma_high))
+    }
+
+    fn restore(&mut self, state: &[u8]) -> Result<(), Unfit> {
+        (self.selected, self.position, self.dma_high) = saved::decode(state, "fw_cfg")?;
+        Ok(())
     }
 }
 

@@ -2,6 +2,7 @@
 //! others.
 
 use bitflags::bitflags;
+use serde::{Deserialize, Serialize};
 
 /// Offsets from the first port.
 #[allow(missing_docs)]
@@ -22,7 +23,7 @@ pub const PORTS: u16 = 8;
 
 bitflags! {
     /// Interrupt enable register.
-    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
     pub struct Enable: u8 {
         const RECEIVED = 1 << 0;
         const TRANSMITTER_EMPTY = 1 << 1;
@@ -31,7 +32,7 @@ bitflags! {
     }
 
     /// FIFO control register.
-    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
     pub struct FifoControl: u8 {
         const ENABLED = 1 << 0;
         const CLEAR_RECEIVED = 1 << 1;

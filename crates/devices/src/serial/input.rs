@@ -47,6 +47,16 @@ impl Shared {
         result
     }
 
+    /// Nobody accesses it.
+    pub fn look_at_uart<R>(&self, look: impl FnOnce(&Uart) -> R) -> R {
+        look(&self.lock().uart)
+    }
+
+    /// The line is as the chip has it.
+    pub fn drive_line(&self) {
+        self.line.set(self.lock().uart.interrupts());
+    }
+
     /// A poisoned lock means that an output panicked; the chip itself is whole.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)

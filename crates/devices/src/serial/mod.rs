@@ -25,6 +25,7 @@ use input::Shared;
 pub use input::{Closed, Input};
 use machine::bus::{PortDevice, Size, Width};
 use machine::layout::{irq, port};
+use machine::saved::Unfit;
 use machine::{Line, Platform, bus};
 use uart::Uart;
 
@@ -82,5 +83,15 @@ impl PortDevice for Serial {
 
     fn reset(&mut self) {
         self.shared.with_uart(Uart::reset);
+    }
+
+    fn save(&self) -> Vec<u8> {
+        self.shared.look_at_uart(Uart::save)
+    }
+
+    fn restore(&mut self, state: &[u8]) -> Result<(), Unfit> {
+        self.shared.with_uart(|uart| uart.restore(state))?;
+        self.shared.drive_line();
+        Ok(())
     }
 }

@@ -3,6 +3,8 @@
 use std::convert::Infallible;
 use std::io::{self, Write};
 
+use machine::saved::{self, Unfit};
+use serde::{Deserialize, Serialize};
 use vm_superio::Trigger;
 use vm_superio::serial::{NoEvents, Serial as Registers, SerialState};
 
@@ -32,6 +34,18 @@ impl Write for Output {
     fn flush(&mut self) -> io::Result<()> {
         self.0.flush()
     }
+}
+
+/// The chip's state: what is `vm-superio`'s in the order in which that has it, and ours.
+#[derive(Debug, Serialize, Deserialize)]
+struct Saved {
+    registers: [u8; 9],
+    received: Vec<u8>,
+    enable: Enable,
+    fifos: FifoControl,
+    transmitter_empty: bool,
+    listening: bool,
+    polls: u32,
 }
 
 /// The chip.
@@ -67,6 +81,63 @@ impl Uart {
     pub fn reset(&mut self) {
         let output = std::mem::replace(self.registers.writer_mut(), Output(Box::new(io::sink())));
         *self = Self::new(output.0);
+    }
+
+    /// What a chip that goes on from here has to know.
+    pub fn save(&self) -> Vec<u8> {
+        let state = self.registers.state();
+        saved::encode(&Saved {
+            registers: [
+                state.baud_divisor_low,
+                state.baud_divisor_high,
+                state.interrupt_enable,
+                state.interrupt_identification,
+                state.line_control,
+                state.line_status,
+                state.modem_control,
+                state.modem_status,
+                state.scratch,
+            ],
+            received: state.in_buffer,
+            enable: self.enable,
+            fifos: self.fifos,
+            transmitter_empty: self.transmitter_empty,
+            listening: self.listening,
+            polls: self.polls,
+        })
+    }
+
+    /// Go on from there; the output stays.
+    ///
+    /// # Errors
+    ///
+    /// [`Unfit`] when that is no state of a port.
+    pub fn restore(&mut self, state: &[u8]) -> Result<(), Unfit> {
+        let saved: Saved = saved::decode(state, "a serial port")?;
+        let [low, high, interrupts, identification, line, status, modem, modem_status, scratch] =
+            saved.registers;
+        let state = SerialState {
+            baud_divisor_low: low,
+            baud_divisor_high: high,
+            interrupt_enable: interrupts,
+            interrupt_identification: identification,
+            line_control: line,
+            line_status: status,
+            modem_control: modem,
+            modem_status,
+            scratch,
+            in_buffer: saved.received,
+        };
+        saved::check(state.in_buffer.len() <= self.capacity, "a serial port")?;
+        let output = std::mem::replace(self.registers.writer_mut(), Output(Box::new(io::sink())));
+        let registers = Registers::from_state(&state, Unused, NoEvents, output);
+        self.registers = registers.map_err(|_| Unfit("a serial port".to_owned()))?;
+        self.enable = saved.enable;
+        self.fifos = saved.fifos;
+        self.transmitter_empty = saved.transmitter_empty;
+        self.listening = saved.listening;
+        self.polls = saved.polls;
+        Ok(())
     }
 
     /// The level of the interrupt line.

@@ -40,6 +40,7 @@ mod transport;
 use std::ops::Range;
 
 use machine::memory::{Memory, NoMemory};
+use machine::saved::{self, Unfit};
 use vm_memory::GuestAddress;
 
 pub use queue::{Broken, Chain, Segment};
@@ -93,6 +94,37 @@ pub trait Device: Send {
 
     /// As before [`Self::activate`].
     fn reset(&mut self);
+
+    /// Whether chains are neither finished nor among those that [`Self::taken`] counts.
+    fn is_at_work(&self) -> bool {
+        false
+    }
+
+    /// How many chains were taken from a queue that will be finished in that order, and before any others.
+    /// Whoever goes on from the saved state takes them again.
+    fn taken(&self, queue: usize) -> u16 {
+        let _ = queue;
+        0
+    }
+
+    /// What a device that goes on from here has to know, when it is not at work ([`machine::saved`]).
+    fn save(&self) -> Vec<u8> {
+        Vec::new()
+    }
+
+    /// Go on from there, after [`Self::activate`].
+    ///
+    /// # Errors
+    ///
+    /// [`Unfit`] when that is no state of such a device.
+    fn restore(&mut self, state: &[u8]) -> Result<(), Unfit> {
+        saved::check(state.is_empty(), "a virtio device")
+    }
+
+    /// Whether a driver that has seen this configuration space can go on with ours.
+    fn accepts(&self, configuration: &[u8]) -> bool {
+        configuration == self.configuration()
+    }
 }
 
 /// Brings a device's thread to call [`Shared::serve`]; from any thread, without waiting.

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use machine::bus::Size;
 use machine::pci::{Function, MessageSender};
+use machine::saved::Unfit;
 use machine::time::{Hertz, ManualClock};
 use machine::{Platform, Wake, platform};
 use vm_memory::{Bytes, GuestAddress, GuestMemoryMmap};
@@ -74,6 +75,18 @@ impl Rig {
         let transport = Transport::new(Box::new(device), its_memory, its_bell, sender());
         let shared = transport.shared();
         Self { memory, transport, shared, bell, offered: 0, seen: 0 }
+    }
+
+    /// The same driver and memory, with a device that goes on where this one is.
+    pub fn going_on(mut self, device: impl Device + 'static) -> Result<Self, Unfit> {
+        let state = self.transport.save().expect("it comes to rest");
+        let bell = Arc::new(Bell::default());
+        let (memory, its_bell) = (Arc::clone(&self.memory), Arc::clone(&bell) as _);
+        let its_memory = Arc::clone(&memory) as _;
+        let mut transport = Transport::new(Box::new(device), its_memory, its_bell, sender());
+        transport.restore(&state)?;
+        let shared = transport.shared();
+        Ok(Self { memory, transport, shared, bell, ..self })
     }
 
     pub fn set(&mut self, at: u64, size: Size, value: u64) {

@@ -58,6 +58,28 @@ impl Handles {
         self.all().0.get(&number).cloned().ok_or(Errno::BADF)
     }
 
+    /// All that is open, and the next number.
+    pub fn list(&self) -> (Vec<(u64, Arc<Handle>)>, u64) {
+        let all = self.all();
+        (all.0.iter().map(|(&number, handle)| (number, Arc::clone(handle))).collect(), all.1)
+    }
+
+    /// Keep a file that the guest knows as open by that number, if there is room.
+    pub fn restore(&self, number: u64, file: OwnedFd, inode: &Arc<Inode>) {
+        let mut all = self.all();
+        if all.0.len() < self.most {
+            let handle = Handle { open: Open::new(file), inode: Arc::clone(inode) };
+            all.0.insert(number, Arc::new(handle));
+        }
+    }
+
+    /// No number below this is given again.
+    pub fn go_on_from(&self, next: u64) {
+        let mut all = self.all();
+        let last = all.0.keys().max().copied().unwrap_or(0);
+        all.1 = next.max(last.saturating_add(1));
+    }
+
     /// The guest has closed it.
     pub fn remove(&self, number: u64) {
         let closed = self.all().0.remove(&number);

@@ -18,11 +18,12 @@ use rustix::fs::{
     AtFlags, FileType, Mode, OFlags, ResolveFlags, Statx, StatxFlags, fstatfs, openat2, statx,
 };
 use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
 
 use crate::wire::ROOT;
 
 /// What a file is known by on the host.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 struct Key {
     device: u64,
     inode: u64,
@@ -78,6 +79,32 @@ pub struct Inode {
     lookups: AtomicU64,
     /// How many [`Pin`]s it has.
     pins: AtomicUsize,
+}
+
+/// What is remembered of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Remembered {
+    key: Key,
+    /// The type, as in a mode.
+    kind: u32,
+    is_closed: bool,
+}
+
+impl Remembered {
+    /// Whether it is the same file, wherever its file system is mounted.
+    pub fn is_same_but_for_mount(&self, other: &Self) -> bool {
+        let key = Key { mount: other.key.mount, ..self.key };
+        Self { key, ..*self } == *other
+    }
+
+    /// The same where the file system of `old` is now mounted as that of `new` is.
+    #[must_use]
+    pub fn moved(self, old: &Self, new: &Self) -> Self {
+        match self.key.mount == old.key.mount {
+            true => Self { key: Key { mount: new.key.mount, ..self.key }, ..self },
+            false => self,
+        }
+    }
 }
 
 /// Where a file can be found again.
@@ -150,7 +177,7 @@ pub struct Inodes {
 }
 
 #[derive(Debug)]
-struct Known {
+pub struct Known {
     by_number: HashMap<u64, Arc<Inode>>,
     by_key: HashMap<Key, u64>,
     next: u64,
@@ -189,6 +216,42 @@ pub fn open_below(directory: impl AsFd, name: &CStr) -> Result<OwnedFd, Errno> {
 }
 
 impl Inode {
+    /// One that was known elsewhere, and is to be found again.
+    pub fn restored(number: u64, remembered: Remembered, lookups: u64) -> Arc<Self> {
+        Arc::new(Self {
+            number,
+            kind: FileType::from_raw_mode(remembered.kind),
+            is_closed: remembered.is_closed,
+            key: remembered.key,
+            place: Mutex::new(Place { directory: None, name: CString::default() }),
+            descriptor: Mutex::new(None),
+            is_used: AtomicBool::new(false),
+            lookups: AtomicU64::new(lookups),
+            pins: AtomicUsize::new(0),
+        })
+    }
+
+    /// What there is to be remembered of it.
+    pub fn remembered(&self) -> Remembered {
+        Remembered { key: self.key, kind: self.kind.as_raw_mode(), is_closed: self.is_closed }
+    }
+
+    /// How often the guest has looked it up.
+    pub fn lookups(&self) -> u64 {
+        self.lookups.load(Ordering::Relaxed)
+    }
+
+    /// Its directory and name, if it can be found by these.
+    pub fn place(&self) -> Option<(Arc<Inode>, CString)> {
+        let place = lock(&self.place);
+        Some((place.directory.clone()?, place.name.clone()))
+    }
+
+    /// It can be found there.
+    pub fn set_place(&self, directory: &Arc<Inode>, name: CString) {
+        *lock(&self.place) = Place { directory: Some(Arc::clone(directory)), name };
+    }
+
     /// A name for it.
     ///
     /// # Errors
@@ -287,6 +350,22 @@ impl Inodes {
         });
         let (known, open) = (Mutex::new(Known::new(&root)), Mutex::default());
         Ok(Self { root, known, open, count, most })
+    }
+
+    /// The root.
+    pub fn root(&self) -> &Arc<Inode> {
+        &self.root
+    }
+
+    /// All that the guest knows, and the number that the next file gets.
+    pub fn known_files(&self) -> (Vec<Arc<Inode>>, u64) {
+        let known = lock(&self.known);
+        (known.by_number.values().cloned().collect(), known.next)
+    }
+
+    /// The guest knows these.
+    pub fn know(&self, known: Known) {
+        *lock(&self.known) = known;
     }
 
     fn count(&self, file: OwnedFd) -> Arc<Descriptor> {
@@ -445,6 +524,18 @@ impl Known {
             by_key: HashMap::from([(root.key, ROOT)]),
             next: ROOT + 1,
         }
+    }
+
+    /// The root and these, with what the next is called.
+    pub fn of(root: &Arc<Inode>, files: impl Iterator<Item = Arc<Inode>>, next: u64) -> Self {
+        let mut known = Self::new(root);
+        for file in files.filter(|file| file.number != ROOT) {
+            known.by_key.insert(file.key, file.number);
+            known.by_number.insert(file.number, file);
+        }
+        let last = known.by_number.keys().max().copied().unwrap_or(ROOT);
+        known.next = next.max(last.saturating_add(1));
+        known
     }
 
     fn get(&self, key: Key) -> Option<Arc<Inode>> {

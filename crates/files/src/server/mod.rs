@@ -9,24 +9,28 @@ mod extended;
 mod handles;
 mod inodes;
 mod request;
+mod saved;
 mod share;
 #[cfg(test)]
 mod tests;
 mod worker;
 
 use std::fs::File;
-use std::io;
+use std::io::{self, Read, Write};
 use std::mem::MaybeUninit;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
+use rustix::fs::{AtFlags, CWD, linkat};
 use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, recv, recvmsg,
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendFlags, recvmsg, send,
 };
 use vm_memory::GuestMemoryMmap;
 use zerocopy::FromBytes;
 
-use crate::message::{Header, MAX_MESSAGE_BYTES, MAX_SHARES, Region, ShareRecord, VERSION};
+use crate::message::{
+    Command, Header, MAX_MESSAGE_BYTES, MAX_SHARES, Region, ShareRecord, VERSION, command,
+};
 use share::Share;
 
 /// Why the server cannot serve.
@@ -65,8 +69,8 @@ const RESERVED_DESCRIPTORS: usize = 64;
 ///
 /// [`Error`] when it cannot begin.
 pub fn serve(control: &OwnedFd, confined: bool) -> Result<(), Error> {
-    let Some(introduced) = receive(control)? else { return Ok(()) };
-    let Introduced { memory, shares, may_watch } = introduced;
+    let Some((bytes, descriptors)) = receive(control)? else { return Ok(()) };
+    let Introduced { memory, shares, may_watch } = understand(&bytes, descriptors)?;
     // So it is called in the host's list of processes; that it may not be is no matter.
     let _ = rustix::thread::set_name(c"biv files");
     // What the guest asks for is what a file gets.
@@ -85,17 +89,45 @@ pub fn serve(control: &OwnedFd, confined: bool) -> Result<(), Error> {
     if confined {
         host::confine::confine_file_server()?;
     }
+    let shares: Vec<_> = workers.iter().map(|(share, _)| Arc::clone(share)).collect();
     for (share, socket) in workers {
         let start = worker::start(share, socket, may_watch);
         start.map_err(|error| Error::Host { action: "start a thread", error })?;
     }
-    // Nothing more is said: what ends the wait is the end of the domain.
-    let mut byte = [0; 1];
-    while !matches!(
-        recv(control, &mut byte[..], RecvFlags::empty()),
-        Ok((0, _)) | Err(rustix::io::Errno::CONNRESET)
-    ) {}
+    // What ends the wait is the end of the domain.
+    while let Some((bytes, descriptors)) = receive(control)? {
+        let answer = obey(&shares, &bytes, descriptors);
+        // If there is nobody to hear it, that is found next.
+        let _ = send(control, &[u8::from(answer.is_some())], SendFlags::NOSIGNAL);
+    }
     Ok(())
+}
+
+/// Do what is asked of all of a share; none if it cannot be done.
+fn obey(shares: &[Arc<Share>], bytes: &[u8], descriptors: Vec<OwnedFd>) -> Option<()> {
+    let (command, name) = Command::read_from_prefix(bytes).ok()?;
+    let mut descriptors = descriptors.into_iter();
+    let file = descriptors.next()?;
+    if command.kind == command::NAME {
+        return give_name(&file, &descriptors.next()?, name);
+    }
+    let share = shares.get(command.share as usize)?;
+    let mut file = File::from(file);
+    match command.kind {
+        command::SAVE => file.write_all(&saved::save(share)).ok(),
+        command::RESTORE => {
+            let mut state = Vec::new();
+            file.read_to_end(&mut state).ok()?;
+            saved::restore(share, &state).ok()
+        }
+        _ => None,
+    }
+}
+
+fn give_name(file: &OwnedFd, directory: &OwnedFd, name: &[u8]) -> Option<()> {
+    let own = format!("{OWN_DESCRIPTORS}/{}", number(file.as_fd()));
+    let is_plain = !name.is_empty() && !name.contains(&b'/');
+    is_plain.then(|| linkat(CWD, own, directory, name, AtFlags::SYMLINK_FOLLOW).ok())?
 }
 
 /// What there is to do.
@@ -107,18 +139,19 @@ struct Introduced {
     may_watch: bool,
 }
 
-/// The first message; none if the domain ended before it sent one.
-fn receive(control: &OwnedFd) -> Result<Option<Introduced>, Error> {
+/// Bytes, and descriptors that came with them.
+type Message = (Vec<u8>, Vec<OwnedFd>);
+
+/// A message; none if the domain has ended.
+fn receive(control: &OwnedFd) -> Result<Option<Message>, Error> {
     let mut bytes = vec![0; MAX_MESSAGE_BYTES];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2 * MAX_SHARES + 1))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-    let received = recvmsg(
-        control,
-        &mut [io::IoSliceMut::new(&mut bytes)],
-        &mut ancillary,
-        RecvFlags::CMSG_CLOEXEC,
-    )
-    .map_err(failed("be told what to share"))?;
+    let pieces = &mut [io::IoSliceMut::new(&mut bytes)];
+    let received = match recvmsg(control, pieces, &mut ancillary, RecvFlags::CMSG_CLOEXEC) {
+        Err(rustix::io::Errno::CONNRESET) => return Ok(None),
+        other => other.map_err(failed("be told what to share"))?,
+    };
     if received.bytes == 0 {
         return Ok(None);
     }
@@ -131,7 +164,8 @@ fn receive(control: &OwnedFd) -> Result<Option<Introduced>, Error> {
             descriptors.extend(rights);
         }
     }
-    understand(&bytes[..received.bytes], descriptors).map(Some)
+    bytes.truncate(received.bytes);
+    Ok(Some((bytes, descriptors)))
 }
 
 fn understand(bytes: &[u8], descriptors: Vec<OwnedFd>) -> Result<Introduced, Error> {

@@ -2,6 +2,7 @@
 
 use super::{Error, Size};
 use crate::limits::MAX_BUS_DEVICES;
+use crate::saved::{self, Unfit};
 
 /// A device that is reached through I/O ports.
 pub trait PortDevice: Send {
@@ -13,6 +14,20 @@ pub trait PortDevice: Send {
 
     /// As after power-on; what is connected to the device stays.
     fn reset(&mut self);
+
+    /// What a machine that goes on from here has to know ([`crate::saved`]).
+    fn save(&self) -> Vec<u8> {
+        Vec::new()
+    }
+
+    /// Go on from there, and drive lines as that has it.
+    ///
+    /// # Errors
+    ///
+    /// [`Unfit`] when that is no state of such a device.
+    fn restore(&mut self, state: &[u8]) -> Result<(), Unfit> {
+        saved::check(state.is_empty(), "a device at I/O ports")
+    }
 }
 
 /// How wide a device's data path is.

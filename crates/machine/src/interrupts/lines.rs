@@ -68,6 +68,18 @@ impl Inputs {
         &self.board
     }
 
+    /// The levels that the controllers know.
+    pub fn levels(&self) -> u32 {
+        self.board.seen.load(Ordering::Acquire)
+    }
+
+    /// The lines are like this, and the controllers know it.
+    pub fn restore(&mut self, levels: u32) {
+        let levels = levels & ((1 << INPUTS) - 1);
+        self.board.seen.store(levels, Ordering::Release);
+        self.board.state.store(levels.into(), Ordering::Release);
+    }
+
     /// What is new, if anything is.
     #[inline]
     pub fn take_changes(&mut self) -> Option<Change> {

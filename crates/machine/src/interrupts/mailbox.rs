@@ -121,6 +121,16 @@ impl Mailbox {
             && self.signals.fetch_and(!bit, Ordering::SeqCst) & bit != 0
     }
 
+    /// Whether a halt is to end, which is still to be asked for.
+    pub fn has_unhalt(&self) -> bool {
+        self.signals.load(Ordering::SeqCst) & Signals::UNHALT.bits() != 0
+    }
+
+    /// A halt is to end, as [`Self::has_unhalt`] has said.
+    pub fn restore_unhalt(&self) {
+        self.signals.fetch_or(Signals::UNHALT.bits(), Ordering::SeqCst);
+    }
+
     /// Move the vectors that were left into the registers IRR and TMR.
     pub fn move_vectors(&self, request: &mut Vectors, trigger: &mut Vectors) {
         for index in 0..4 {

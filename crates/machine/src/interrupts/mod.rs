@@ -22,15 +22,27 @@ mod vectors;
 
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 pub use io_apic::IoApic;
 pub(crate) use lines::{Board, Inputs};
 pub use lines::{Line, Wake};
-pub use local_apic::{Effect, FREQUENCY as LOCAL_TIMER_FREQUENCY, Fault, LocalApic, StartUp};
+pub use local_apic::{
+    Effect, FREQUENCY as LOCAL_TIMER_FREQUENCY, Fault, LocalApic, SavedApic, StartUp,
+};
 pub use message::{DeliveryMode, Destination, Message};
 pub use pic::Pic;
 pub(crate) use router::Router;
 
 use crate::layout::irq;
+
+/// The state of the controllers that lines lead to, and of the lines.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct SavedControllers {
+    pic: Pic,
+    io_apic: IoApic,
+    levels: u32,
+}
 
 /// The controllers that lines lead to.
 pub(crate) struct Controllers {
@@ -54,6 +66,21 @@ impl Controllers {
         self.pic = Pic::default();
         self.io_apic.reset();
         self.pic_changed();
+    }
+
+    /// What controllers that go on from here have to know.
+    pub fn save(&mut self) -> SavedControllers {
+        self.synchronize();
+        let (pic, io_apic) = (self.pic.clone(), self.io_apic.clone());
+        SavedControllers { pic, io_apic, levels: self.inputs.levels() }
+    }
+
+    /// Go on from there.
+    pub fn restore(&mut self, saved: SavedControllers) {
+        self.pic = saved.pic;
+        self.io_apic = saved.io_apic;
+        self.inputs.restore(saved.levels);
+        self.router.restore_intr(self.pic.is_requesting());
     }
 
     /// Look at the lines; cheap when nothing has changed.

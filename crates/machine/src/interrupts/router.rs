@@ -90,6 +90,11 @@ impl Router {
         }
     }
 
+    /// INTR was like this, and everybody knows.
+    pub fn restore_intr(&self, level: bool) {
+        self.intr.store(level, Ordering::SeqCst);
+    }
+
     fn deliver(&self, processor: usize, message: &Message, sender: Option<usize>) {
         let Some(mailbox) = self.mailboxes.get(processor) else { return };
         if mailbox.accept(message) && sender != Some(processor) {

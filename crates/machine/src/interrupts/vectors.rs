@@ -1,7 +1,9 @@
 //! A set of interrupt vectors: IRR, ISR and TMR are each one (SDM 3A 11.8.4).
 
+use serde::{Deserialize, Serialize};
+
 /// One bit per vector.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Vectors([u64; 4]);
 
 impl Vectors {

@@ -5,9 +5,12 @@
 //! reference, which is taken when the guest first asks. So what one processor reads can never be
 //! before what another has read, and pages are written once, unless the guest moves its counter.
 
+use serde::{Deserialize, Serialize};
+
 use vm_memory::GuestAddress;
 
 use crate::memory::Memory;
+use crate::saved::CounterShift;
 use crate::time::{Clock, Hertz, Nanoseconds};
 
 /// `PVCLOCK_TSC_STABLE_BIT`: all processors' pages agree.
@@ -21,7 +24,7 @@ const STOPPED: u8 = 2;
 const TIME_INFO_BYTES: usize = 32;
 
 /// A reading of the time-stamp counter and the guest's time then, and the counter's pace.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 struct Reference {
     tsc: u64,
     time: Nanoseconds,
@@ -29,7 +32,7 @@ struct Reference {
 }
 
 /// The clock of a machine.
-#[derive(Debug)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct MachineClock {
     /// When guest time started.
     origin: Nanoseconds,
@@ -42,6 +45,16 @@ impl MachineClock {
     /// Guest time starts now.
     pub fn new(now: Nanoseconds) -> Self {
         Self { origin: now, reference: None, wall_clock: 0 }
+    }
+
+    /// The same on a host with another time-stamp counter.
+    #[must_use]
+    pub fn moved(self, shift: CounterShift) -> Self {
+        let moved = |reference: Reference| Reference {
+            tsc: reference.tsc.wrapping_sub(shift.ticks),
+            ..reference
+        };
+        Self { reference: self.reference.map(moved), ..self }
     }
 
     /// `struct pvclock_wall_clock`: version, seconds, nanoseconds at guest time zero. An address at

@@ -8,6 +8,8 @@
 //! guest tells the APIC if something waits by then. Only the processor's own thread and the processor
 //! itself use the word, never at the same time.
 
+use serde::{Deserialize, Serialize};
+
 use vm_memory::GuestAddress;
 
 use super::ENABLE;
@@ -21,7 +23,7 @@ const RESERVED: u64 = 2;
 const MAY_NOTE: u8 = 1;
 
 /// Interrupts of one processor that end in memory.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct DeferredEnd {
     register: u64,
     /// The bit was set before the guest was run.

@@ -19,6 +19,8 @@ pub mod steal;
 #[cfg(test)]
 mod tests;
 
+use serde::{Deserialize, Serialize};
+
 use vm_memory::GuestAddress;
 
 pub(crate) use call::call;
@@ -29,6 +31,7 @@ use steal::StealTime;
 
 use crate::interrupts::Fault;
 use crate::platform::{Platform, lock};
+use crate::saved::CounterShift;
 
 /// The model-specific registers.
 #[allow(missing_docs)]
@@ -45,7 +48,7 @@ pub mod msr {
 const ENABLE: u64 = 1;
 
 /// The paravirtual registers of one processor.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Processor {
     system_time: u64,
     tsc_offset: u64,
@@ -105,6 +108,12 @@ impl Processor {
             self.tsc_offset = offset;
             self.write_clock_page(false, platform);
         }
+    }
+
+    /// The same on a host with another time-stamp counter.
+    #[must_use]
+    pub(crate) fn moved(self, shift: CounterShift) -> Self {
+        Self { tsc_offset: self.tsc_offset.wrapping_add(shift.ticks), ..self }
     }
 
     /// The machine has stood still until now.

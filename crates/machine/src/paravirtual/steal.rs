@@ -13,6 +13,8 @@
 //! instead of sending an interrupt to a processor that sleeps. A thread that the host has taken the
 //! core from cannot say so; only one that sleeps does.
 
+use serde::{Deserialize, Serialize};
+
 use vm_memory::GuestAddress;
 
 use super::ENABLE;
@@ -35,7 +37,7 @@ const DOES_NOT_RUN: u8 = 1 << 0;
 const FLUSH_TLB: u8 = 1 << 1;
 
 /// The steal time of one processor.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct StealTime {
     register: u64,
     /// What the host had counted when it was last told.

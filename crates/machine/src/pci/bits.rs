@@ -1,5 +1,7 @@
 //! Registers of a function's configuration space (PCI Local Bus Specification 3.0, chapter 6).
 
+use serde::{Deserialize, Serialize};
+
 use bitflags::bitflags;
 
 /// Offsets in the header.
@@ -61,7 +63,7 @@ pub mod msi_x {
 }
 
 /// The address register of configuration mechanism 1 (3.2.2.3.2): bus, device, function, register.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mechanism(pub u32);
 
 impl Mechanism {

@@ -1,11 +1,14 @@
 //! The configuration space of one function: 256 bytes, of which some bits can be written, base
 //! addresses, and a list of capabilities.
 
+use serde::{Deserialize, Serialize};
+
 use super::bits::{
     BAR_64_BITS, BARS, CONFIGURATION_BYTES, Command, HAS_CAPABILITIES, capability, msi_x, offset,
 };
-use super::vectors::{TABLE_BYTES, Vectors};
+use super::vectors::{SavedVectors, TABLE_BYTES, Vectors};
 use crate::bus::Size;
+use crate::saved::{self, Unfit};
 
 /// What a function says it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,6 +23,13 @@ pub struct Identity {
     pub revision: u8,
     /// Vendor and device of what it is on.
     pub subsystem: (u16, u16),
+}
+
+/// What the guest has written to a configuration space, and its messages.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct SavedConfiguration {
+    bytes: Vec<u8>,
+    vectors: Option<SavedVectors>,
 }
 
 /// Memory behind a base address.
@@ -167,6 +177,27 @@ impl Configuration {
             vectors.reset();
         }
         self.control_vectors();
+    }
+
+    /// What one that goes on from here has to know.
+    pub(super) fn save(&self) -> SavedConfiguration {
+        let vectors = self.vectors.as_ref().map(|(vectors, ..)| vectors.save());
+        SavedConfiguration { bytes: self.bytes.to_vec(), vectors }
+    }
+
+    /// Go on from there: what the guest can write is as it was, the rest is as it is.
+    pub(super) fn restore(&mut self, saved: &SavedConfiguration) -> Result<(), Unfit> {
+        let is_same = |at: &usize| (self.bytes[*at] ^ saved.bytes[*at]) & !self.writable[*at] == 0;
+        let fits = saved.bytes.len() == CONFIGURATION_BYTES
+            && (0..CONFIGURATION_BYTES).all(|at| is_same(&at));
+        saved::check(fits, "a PCI function")?;
+        self.bytes.copy_from_slice(&saved.bytes);
+        match (&self.vectors, &saved.vectors) {
+            (Some((vectors, ..)), Some(saved)) => vectors.restore(saved)?,
+            (mine, saved) => saved::check(mine.is_none() && saved.is_none(), "a PCI function")?,
+        }
+        self.control_vectors();
+        Ok(())
     }
 
     /// Which of its base addresses decodes an address, and which byte behind it that is.

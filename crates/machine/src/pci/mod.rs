@@ -15,6 +15,7 @@ mod host_bridge;
 mod tests;
 mod vectors;
 
+use serde::{Deserialize, Serialize};
 use vm_memory::GuestAddress;
 
 pub use bits::{BARS, capability};
@@ -25,6 +26,8 @@ pub use vectors::{MessageSender, Vectors};
 use crate::bus::Size;
 use crate::layout::{PCI_CONFIGURATION, PCI_CONFIGURATION_BYTES, PCI_WINDOW, PCI_WINDOW_BYTES};
 use crate::limits::MAX_PCI_FUNCTIONS;
+use crate::saved::{self, Busy, Unfit};
+use configuration::SavedConfiguration;
 use host_bridge::HostBridge;
 
 /// Why a function cannot be plugged in.
@@ -62,6 +65,42 @@ pub trait Function: Send {
 
     /// As after power-on, but for its configuration space, which is the bus's to reset.
     fn reset(&mut self);
+
+    /// Come to rest until [`Self::thaw`], and say what a machine that goes on from here has to know
+    /// ([`crate::saved`]), but for the configuration space and the messages. No processor runs.
+    ///
+    /// # Errors
+    ///
+    /// [`Busy`] when it does not come to rest.
+    fn save(&mut self) -> Result<Vec<u8>, Busy> {
+        Ok(Vec::new())
+    }
+
+    /// End the rest.
+    fn thaw(&mut self) {}
+
+    /// Go on from there. No processor runs yet.
+    ///
+    /// # Errors
+    ///
+    /// [`Unfit`] when that is no state of such a function.
+    fn restore(&mut self, state: &[u8]) -> Result<(), Unfit> {
+        saved::check(state.is_empty(), "a PCI function")
+    }
+}
+
+/// The state of a function.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct SavedFunction {
+    configuration: SavedConfiguration,
+    own: Vec<u8>,
+}
+
+/// The state of the bus.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct SavedRoot {
+    mechanism: Mechanism,
+    functions: Vec<SavedFunction>,
 }
 
 /// The root bus.
@@ -107,6 +146,32 @@ impl Root {
             function.configuration().reset();
             function.reset();
         }
+    }
+
+    /// What a bus that goes on from here has to know.
+    pub fn save(&mut self) -> Result<SavedRoot, Busy> {
+        let functions = self.functions.iter_mut().map(|function| {
+            // At rest first: then it sends no more messages.
+            let own = function.save()?;
+            Ok(SavedFunction { configuration: function.configuration().save(), own })
+        });
+        Ok(SavedRoot { mechanism: self.mechanism, functions: functions.collect::<Result<_, _>>()? })
+    }
+
+    /// Let all functions go on.
+    pub fn thaw(&mut self) {
+        self.functions.iter_mut().for_each(|function| function.thaw());
+    }
+
+    /// Go on from there.
+    pub fn restore(&mut self, saved: &SavedRoot) -> Result<(), Unfit> {
+        self.mechanism = saved.mechanism;
+        saved::check(self.functions.len() == saved.functions.len(), "the PCI bus")?;
+        for (function, saved) in self.functions.iter_mut().zip(&saved.functions) {
+            function.configuration().restore(&saved.configuration)?;
+            function.restore(&saved.own)?;
+        }
+        Ok(())
     }
 
     /// Whether an address is the bus's.

@@ -3,6 +3,8 @@
 //! rewrite the table at the same time, so that it is behind a lock, which is held for a few
 //! instructions and under which nothing else is locked.
 
+use serde::{Deserialize, Serialize};
+
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -11,6 +13,7 @@ use crate::bus::Size;
 use crate::interrupts::{Message, Router};
 use crate::limits::MAX_MSI_X_VECTORS;
 use crate::platform::lock;
+use crate::saved::{self, Unfit};
 
 /// Where the pending bits are; before them is the table.
 pub(super) const TABLE_BYTES: u64 = 0x800;
@@ -39,11 +42,18 @@ impl fmt::Debug for MessageSender {
 }
 
 /// An entry of the table.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 struct Entry {
     address: u64,
     data: u32,
     control: u32,
+}
+
+/// A table as it was.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct SavedVectors {
+    entries: Vec<Entry>,
+    pending: u64,
 }
 
 #[derive(Debug)]
@@ -90,6 +100,21 @@ impl Vectors {
         table.enabled = control & ENABLE != 0;
         table.masked = control & FUNCTION_MASK != 0;
         self.release(table);
+    }
+
+    /// What one that goes on from here has to know.
+    pub(super) fn save(&self) -> SavedVectors {
+        let table = self.table();
+        SavedVectors { entries: table.entries.clone(), pending: table.pending }
+    }
+
+    /// Go on from there.
+    pub(super) fn restore(&self, saved: &SavedVectors) -> Result<(), Unfit> {
+        let mut table = self.table();
+        saved::check(table.entries.len() == saved.entries.len(), "a table of messages")?;
+        table.entries.clone_from(&saved.entries);
+        table.pending = saved.pending;
+        Ok(())
     }
 
     pub(super) fn reset(&self) {

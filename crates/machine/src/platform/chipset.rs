@@ -28,7 +28,7 @@ pub(super) struct Chipset {
     pub rtc: Rtc,
     pub power: Power,
     pub keyboard: Keyboard,
-    requests: Requests,
+    pub(super) requests: Requests,
 }
 
 impl Chipset {

@@ -31,6 +31,7 @@
 
 mod chipset;
 mod ports;
+mod saved;
 mod socket;
 #[cfg(test)]
 mod tests;

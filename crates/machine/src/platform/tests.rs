@@ -10,6 +10,7 @@ use crate::bus::{self, MmioDevice, PortDevice, Size, Width};
 use crate::interrupts::{DeliveryMode, Destination, Fault, Message, StartUp, Wake};
 use crate::layout::irq;
 use crate::request::Request;
+use crate::saved::CounterShift;
 use crate::time::{Clock, Hertz, ManualClock, Nanoseconds};
 
 const LOCAL: u64 = 0xfee0_0000;
@@ -517,6 +518,58 @@ proptest! {
             bench.platform.socket(0).advance(now);
             prop_assert!(bench.platform.socket(0).next_deadline().is_none_or(|deadline| deadline > now));
             bench.platform.take_request();
+        }
+    }
+}
+
+#[test]
+fn a_platform_goes_on_where_another_was() {
+    let shift = CounterShift { ticks: 1000 };
+    let mut first = Bench::new(2);
+    first.route(irq::COM1, 0x41);
+    first.platform.socket(0).port_write(0x70, 1, 0x0f);
+    first.platform.socket(0).port_write(0x71, 1, 0x5a);
+    let line = first.platform.line(irq::COM1);
+    line.set_and_wake(true);
+    let (shared, own) = {
+        let shared = first.platform.socket(0).save_shared().unwrap();
+        let own: Vec<_> = (0..2).map(|number| first.platform.socket(number).save_own()).collect();
+        first.platform.socket(0).thaw();
+        (shared, own)
+    };
+    let second = Bench::new(2);
+    second.platform.restore(&shared, &own, shift).unwrap();
+    let mut socket = second.platform.socket(0);
+    assert_eq!(socket.port_read(0x70 + 1, 1), 0x5a);
+    assert_eq!(socket.acknowledge(), Some(0x41), "it was on its way");
+    assert_eq!(socket.acknowledge(), None, "and has come once");
+    drop(socket);
+    let other = Bench::new(1);
+    assert!(other.platform.restore(&shared, &own, shift).is_err());
+    assert!(other.platform.restore(&shared, &own[..1], shift).is_ok());
+}
+
+proptest! {
+    #[test]
+    fn no_state_is_too_strange(at in 0usize..2000, bytes in prop::collection::vec(any::<u8>(), 1..40)) {
+        let bench = Bench::new(1);
+        let mut shared = bench.platform.socket(0).save_shared().unwrap();
+        let mut own = bench.platform.socket(0).save_own();
+        let shift = CounterShift { ticks: 0 };
+        for state in [&mut shared, &mut own] {
+            let at = at % state.len();
+            let end = (at + bytes.len()).min(state.len());
+            state[at..end].copy_from_slice(&bytes[..end - at]);
+        }
+        if bench.platform.restore(&shared, &[own], shift).is_ok() {
+            bench.clock.advance(Nanoseconds(50_000_000));
+            let mut socket = bench.platform.socket(0);
+            socket.advance(bench.clock.now());
+            for port in (0..0x100).chain(0x3f8..0x400).chain(0x4d0..0x4d2).chain(0xcf8..0xd00) {
+                socket.port_read(port, 1);
+                socket.port_write(port, 1, 0x55);
+            }
+            let _ = socket.acknowledge();
         }
     }
 }

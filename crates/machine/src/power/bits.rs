@@ -1,5 +1,7 @@
 //! ACPI's fixed hardware registers (ACPI 6.5, 4.8.3) and the PC's ways to reset.
 
+use serde::{Deserialize, Serialize};
+
 use bitflags::bitflags;
 
 use crate::time::Hertz;
@@ -24,7 +26,7 @@ pub const SLEEP_TYPE_OFF: u16 = 0;
 
 bitflags! {
     /// PM1 status and enable registers.
-    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
     pub struct Events: u16 {
         /// The PM timer's highest bit has changed.
         const TIMER = 1 << 0;
@@ -37,7 +39,7 @@ bitflags! {
     }
 
     /// PM1 control register.
-    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
     pub struct Control: u16 {
         /// Events make SCIs, not SMIs; always.
         const SCI_ENABLED = 1 << 0;
@@ -49,7 +51,7 @@ bitflags! {
     }
 
     /// The reset control register 0xcf9 (ICH9 13.7.5).
-    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
     pub struct ResetControl: u8 {
         /// A reset is to be a hard one.
         const HARD = 1 << 1;
@@ -60,7 +62,7 @@ bitflags! {
     }
 
     /// System control port A, 0x92.
-    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
     pub struct ControlA: u8 {
         /// Reset the processor when this goes from 0 to 1.
         const RESET = 1 << 0;

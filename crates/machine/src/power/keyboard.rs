@@ -1,11 +1,14 @@
 //! The keyboard controller, to which nothing is connected.
 
+use serde::{Deserialize, Serialize};
+
 use super::bits::keyboard as bits;
 use crate::request::{Request, Requests};
 
 /// The controller.
-#[derive(Debug)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Keyboard {
+    #[serde(skip)]
     requests: Requests,
     /// An answer that waits at port 0x60.
     answer: Option<u8>,
@@ -17,6 +20,12 @@ impl Keyboard {
     /// After reset.
     pub fn new(requests: Requests) -> Self {
         Self { requests, answer: None, writes_output_port: false }
+    }
+
+    /// The same, asking for things here.
+    #[must_use]
+    pub fn with_requests(self, requests: &Requests) -> Self {
+        Self { requests: requests.clone(), ..self }
     }
 
     /// `in` from 0x60.

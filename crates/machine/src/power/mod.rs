@@ -9,6 +9,8 @@ mod keyboard;
 #[cfg(test)]
 mod tests;
 
+use serde::{Deserialize, Serialize};
+
 pub use bits::offset;
 use bits::{Control, ControlA, Events, ResetControl, SLEEP_TYPE_OFF, TIMER_FREQUENCY};
 pub use keyboard::Keyboard;
@@ -21,8 +23,9 @@ use crate::time::{Clock, Nanoseconds};
 const HALF_PERIOD: u64 = 1 << 31;
 
 /// The power block and the reset registers.
-#[derive(Debug)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Power {
+    #[serde(skip)]
     requests: Requests,
     status: Events,
     enable: Events,
@@ -48,6 +51,12 @@ impl Power {
             control_a: ControlA::A20,
             origin: now,
         }
+    }
+
+    /// The same, asking for things here.
+    #[must_use]
+    pub fn with_requests(self, requests: &Requests) -> Self {
+        Self { requests: requests.clone(), ..self }
     }
 
     /// Somebody pushes the power button.

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use cpu::Exit;
 use machine::platform;
+use machine::saved::{CounterShift, Unfit};
 use machine::time::Hertz;
 
 use super::*;
@@ -229,6 +230,14 @@ impl Processor for Fake {
 
     fn computed_elsewhere(&mut self) -> Duration {
         Duration::ZERO
+    }
+
+    fn save(&self) -> Vec<u8> {
+        Vec::new()
+    }
+
+    fn restore(&mut self, _: &[u8], _: CounterShift) -> Result<(), Unfit> {
+        Ok(())
     }
 
     fn describe(&self) -> String {

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use cpu::Exit;
 use machine::paravirtual::{Call, Done};
+use machine::saved;
 use machine::time::{Clock, Nanoseconds};
 use machine::{Request, Socket, StartUp};
 use vm_memory::GuestAddress;
@@ -19,7 +20,7 @@ use vm_memory::GuestAddress;
 use crate::activity::Activity;
 use crate::alarm::Alarm;
 use crate::configuration::{Error, Outcome, Reporter};
-use crate::control::Control;
+use crate::control::{Control, Question};
 use crate::file_server::FileServers;
 use crate::idle::Idle;
 use crate::line::{Collector, FLUSH_AFTER};
@@ -118,7 +119,16 @@ impl<P: Processor> Worker<'_, P> {
     fn stand_still(&mut self) {
         self.flush();
         self.alarm.unset();
-        let slept = self.idle.stand_still(|| self.control.stand_still());
+        let Self { cpu, socket, control, processor, .. } = self;
+        let mut answer = |question| match question {
+            Question::Shared => socket.save_shared(),
+            Question::Own => Ok(saved::encode(&(cpu.save(), socket.save_own()))),
+            Question::Thaw => {
+                socket.thaw();
+                Ok(Vec::new())
+            }
+        };
+        let slept = self.idle.stand_still(|| control.stand_still(*processor, &mut answer));
         self.stolen.slept(slept);
         self.socket.has_been_stopped();
         self.waker.looks();

@@ -14,6 +14,7 @@ mod tests;
 use std::ops::Range;
 
 use machine::memory::Memory;
+use machine::saved::{self, Unfit};
 use vm_memory::GuestAddress;
 
 use bits::{
@@ -77,6 +78,9 @@ pub enum Reason {
 pub trait Host: Send {
     /// How many pages the driver is to give, as it is now. Who changes it rings for queue 0.
     fn wanted_pages(&self) -> u32;
+
+    /// The driver was told to give so many, before the machine went on from a snapshot.
+    fn want_pages(&mut self, pages: u32);
 
     /// Take memory at these guest-physical addresses: whole pages, of which some may be none. They read
     /// as zeroes from now on, and the processors know.
@@ -250,6 +254,23 @@ impl Device for Balloon {
             _ if self.is_reporting(queue) => self.take_free(serving),
             _ => Ok(()),
         }
+    }
+
+    fn taken(&self, queue: usize) -> u16 {
+        u16::from(self.is_statistics(queue) && self.state.statistics.is_some())
+    }
+
+    fn save(&self) -> Vec<u8> {
+        saved::encode(&self.host.wanted_pages())
+    }
+
+    fn restore(&mut self, state: &[u8]) -> Result<(), Unfit> {
+        self.host.want_pages(saved::decode(state, "a balloon")?);
+        Ok(())
+    }
+
+    fn accepts(&self, configuration: &[u8]) -> bool {
+        configuration.len() == configuration::BYTES
     }
 
     fn reset(&mut self) {

@@ -29,6 +29,10 @@ impl Host for Fake {
         self.book().wanted
     }
 
+    fn want_pages(&mut self, pages: u32) {
+        self.book().wanted = pages;
+    }
+
     fn take(&mut self, addresses: Range<u64>, reason: Reason) {
         assert!(addresses.start < addresses.end);
         assert!((addresses.start | addresses.end).is_multiple_of(PAGE_BYTES));

@@ -307,6 +307,10 @@ impl Device for Block {
         self.free.len() == self.tasks.len()
     }
 
+    fn is_at_work(&self) -> bool {
+        self.free.len() != self.tasks.len()
+    }
+
     fn reset(&mut self) {
         self.writes_through = true;
         self.batch.clear();

@@ -13,6 +13,7 @@ mod bits;
 mod tests;
 
 use machine::memory::Memory;
+use machine::saved::{self, Unfit};
 use vm_memory::GuestAddress;
 
 use bits::{CLASS, Features, NUMBER, QUEUE_SIZES, RECEIVE, configuration};
@@ -55,6 +56,8 @@ pub struct State {
     /// What has been taken from the queue and is not shown yet, if there is such a thing, and how many
     /// bytes of it are.
     pub showing: Option<(Chain, u64)>,
+    /// How many bytes of what is taken next have been shown, before the machine went on from a snapshot.
+    pub shown: u64,
     /// The driver has sent something, so that it knows its port.
     pub has_sent: bool,
 }
@@ -104,7 +107,7 @@ impl Console {
                     if !serving.pop(&mut chain)? {
                         return Ok(());
                     }
-                    (chain, 0)
+                    (chain, std::mem::take(&mut self.state.shown))
                 }
             };
             if !self.show(&chain, &mut done, serving.memory())? {
@@ -183,6 +186,26 @@ impl Device for Console {
         let is_first = !std::mem::replace(&mut self.state.has_sent, true);
         self.tell_size(serving, is_first);
         self.transmit(serving)
+    }
+
+    fn taken(&self, queue: usize) -> u16 {
+        u16::from(queue != RECEIVE && self.state.showing.is_some())
+    }
+
+    fn save(&self) -> Vec<u8> {
+        let shown = self.state.showing.as_ref().map_or(self.state.shown, |(_, shown)| *shown);
+        saved::encode(&(&self.state.typed, shown, self.state.has_sent))
+    }
+
+    fn restore(&mut self, state: &[u8]) -> Result<(), Unfit> {
+        let (typed, shown, has_sent) = saved::decode(state, "a console")?;
+        self.state = State { typed, showing: None, shown, has_sent };
+        Ok(())
+    }
+
+    fn accepts(&self, configuration: &[u8]) -> bool {
+        // The window may have another size.
+        configuration.len() == configuration::BYTES
     }
 
     fn reset(&mut self) {

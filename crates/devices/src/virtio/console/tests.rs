@@ -189,3 +189,22 @@ proptest! {
         prop_assert_eq!(&fake.screen().shown, &expected.concat());
     }
 }
+
+#[test]
+fn a_console_goes_on_in_the_middle_of_what_it_shows() {
+    let (mut rig, first) = start(TRANSMIT);
+    let text: Vec<u8> = (0..10_000_u32).map(|n| n as u8).collect();
+    rig.memory.write_slice(&text, GuestAddress(0x8000)).unwrap();
+    first.screen().room = 5000;
+    rig.chain(0, &[(0x8000, 10_000, 0)]);
+    rig.offer(0);
+    rig.kick_queue(TRANSMIT);
+    let second = Fake::default();
+    second.screen().room = usize::MAX;
+    second.screen().size = Size { rows: 25, columns: 80 };
+    let mut rig = rig.going_on(Console::new(Box::new(second.clone()))).unwrap();
+    rig.kick_queue(TRANSMIT);
+    assert_eq!(rig.used(), [(0, 0)]);
+    let shown = [&first.screen().shown[..], &second.screen().shown[..]].concat();
+    assert!(shown == text, "{} bytes", shown.len());
+}

@@ -43,3 +43,21 @@ fn a_buffer_that_is_no_memory_stops_the_device() {
     rig.kick();
     assert_eq!((rig.used(), rig.status()), (vec![], 15 | 64));
 }
+
+#[test]
+fn a_device_goes_on_where_another_was() {
+    let mut rig = Rig::started(sevens());
+    rig.chain(0, &[(0x5000, 3, WRITE)]);
+    for _ in 0..3 {
+        rig.offer(0);
+        rig.kick();
+    }
+    assert_eq!(rig.used().len(), 3);
+    let mut rig = rig.going_on(sevens()).unwrap();
+    assert_eq!(rig.status(), 15);
+    rig.serve();
+    assert_eq!(rig.used(), []);
+    rig.offer(0);
+    rig.kick();
+    assert_eq!(rig.used(), [(0, 3)]);
+}

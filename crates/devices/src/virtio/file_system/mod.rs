@@ -11,6 +11,7 @@ mod tests;
 use std::collections::{HashMap, VecDeque};
 
 use machine::memory::Memory;
+use machine::saved::{self, Unfit};
 use vm_memory::GuestAddress;
 
 use bits::{CLASS, NUMBER, QUEUE_SIZES, TAG_BYTES, header};
@@ -37,6 +38,21 @@ pub trait FileServer: Send {
     ///
     /// [`Gone`].
     fn take(&mut self) -> Result<Option<(u64, u32)>, Gone>;
+
+    /// What the guest knows of the directory, for a server that goes on with it, while no request is under
+    /// way.
+    ///
+    /// # Errors
+    ///
+    /// [`Gone`].
+    fn save(&self) -> Result<Vec<u8>, Gone>;
+
+    /// Go on from there.
+    ///
+    /// # Errors
+    ///
+    /// [`Gone`] if the directory is not what it was.
+    fn restore(&mut self, state: &[u8]) -> Result<(), Gone>;
 
     /// So many bytes of these segments have been written, and the guest has not been told.
     fn note_written(&mut self, segments: &[Segment], bytes: u32);
@@ -196,6 +212,23 @@ impl Device for FileSystem {
     fn is_idle(&mut self) -> bool {
         self.collect();
         self.flights.is_empty() || self.is_gone
+    }
+
+    fn save(&self) -> Vec<u8> {
+        saved::encode(&self.server.save().ok())
+    }
+
+    fn restore(&mut self, state: &[u8]) -> Result<(), Unfit> {
+        let known: Option<Vec<u8>> = saved::decode(state, "a shared directory")?;
+        let unfit = || Unfit(format!("the shared directory {}", self.tag));
+        let restored = known.map(|known| self.server.restore(&known));
+        restored.unwrap_or(Ok(())).map_err(|Gone| unfit())
+    }
+
+    fn is_at_work(&self) -> bool {
+        let is_empty = |queue: &VecDeque<Chain>| queue.is_empty();
+        let all_done = self.done.iter().all(VecDeque::is_empty);
+        !(self.flights.is_empty() && all_done && self.waiting.iter().all(is_empty))
     }
 
     fn reset(&mut self) {

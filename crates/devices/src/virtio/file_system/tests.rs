@@ -33,6 +33,15 @@ impl FileServer for Puppet {
         if script.is_gone { Err(Gone) } else { Ok(script.done.pop_front()) }
     }
 
+    fn save(&self) -> Result<Vec<u8>, Gone> {
+        let script = self.0.lock().unwrap();
+        if script.is_gone { Err(Gone) } else { Ok(b"all that is known".to_vec()) }
+    }
+
+    fn restore(&mut self, state: &[u8]) -> Result<(), Gone> {
+        if state == b"all that is known" { Ok(()) } else { Err(Gone) }
+    }
+
     fn note_written(&mut self, _: &[Segment], bytes: u32) {
         self.0.lock().unwrap().noted += bytes;
     }
@@ -117,4 +126,34 @@ fn a_reset_waits_for_what_is_in_flight() {
     rig.shared.serve(1);
     assert_eq!(rig.status(), 0);
     assert_eq!(rig.used(), [], "what was in flight is not answered after a reset");
+}
+
+#[test]
+fn a_device_goes_on_where_another_was() {
+    let (mut rig, puppet) = rig(9);
+    rig.offer(0);
+    rig.kick();
+    let token = puppet.0.lock().unwrap().submitted[0];
+    puppet.0.lock().unwrap().done.push_back((token, 20));
+    // It is asked for the answer before it is at rest.
+    let other = Puppet::default();
+    other.0.lock().unwrap().room = 9;
+    let mut rig = rig.going_on(FileSystem::new("root", Box::new(other.clone()))).unwrap();
+    assert_eq!(rig.used(), [(0, 20)]);
+    rig.offer(3);
+    rig.kick();
+    let token = other.0.lock().unwrap().submitted[0];
+    other.0.lock().unwrap().done.push_back((token, 16));
+    rig.kick();
+    assert_eq!(rig.used(), [(3, 16)]);
+}
+
+#[test]
+fn a_directory_that_is_another_is_refused() {
+    let (rig, _) = rig(9);
+    assert!(rig.going_on(FileSystem::new("other", Box::new(Puppet::default()))).is_err());
+    let (rig, puppet) = self::rig(9);
+    puppet.0.lock().unwrap().is_gone = true;
+    // What nobody could keep is not known any more, and is not missed before it is asked for.
+    assert!(rig.going_on(FileSystem::new("root", Box::new(Puppet::default()))).is_ok());
 }

@@ -97,6 +97,7 @@ impl Features {
 pub mod configuration {
     pub const ADDRESS: usize = 0;
     pub const STATUS: usize = 6;
+    pub const AFTER_STATUS: usize = 8;
     /// In the status: the cable is plugged in.
     pub const LINK_UP: u16 = 1;
 }

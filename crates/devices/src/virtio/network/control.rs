@@ -28,28 +28,43 @@ impl Network {
         let (which, rest) = bytes.split_first_chunk::<2>()?;
         match *which {
             command::SET_ADDRESS => {
-                self.settings.address = *rest.first_chunk()?;
-                serving.configure(configuration::ADDRESS, &self.settings.address);
+                self.choose_address(*rest.first_chunk()?);
+                serving.configure(configuration::ADDRESS, &self.choices.address);
+                Some(())
             }
             command::SET_PAIRS => {
-                let pairs = usize::from(u16::from_le_bytes(*rest.first_chunk()?));
-                if !(1..=self.settings.pairs).contains(&pairs) {
-                    return None;
-                }
-                self.cable.set_pairs(pairs);
+                self.choose_pairs(u16::from_le_bytes(*rest.first_chunk()?)).then_some(())
             }
             command::SET_OFFLOADS => {
-                let wanted = u64::from_le_bytes(*rest.first_chunk()?);
-                let wanted = Features::from_bits_truncate(wanted) & Features::GUEST;
-                let offered = self.accepted & Features::GUEST;
-                if !offered.contains(wanted) {
-                    return None;
-                }
-                self.cable.set_features((self.accepted - Features::GUEST) | wanted);
+                self.choose_offloads(u64::from_le_bytes(*rest.first_chunk()?)).then_some(())
             }
-            _ => return None,
+            _ => None,
         }
-        Some(())
+    }
+
+    pub(super) fn choose_address(&mut self, address: [u8; 6]) {
+        self.choices.address = address;
+    }
+
+    /// Use so many pairs of queues; whether there are.
+    pub(super) fn choose_pairs(&mut self, pairs: u16) -> bool {
+        let has_them = (1..=self.settings.pairs).contains(&pairs.into());
+        if has_them {
+            self.choices.pairs = pairs;
+            self.cable.set_pairs(pairs.into());
+        }
+        has_them
+    }
+
+    /// Be given only what is wanted; whether it is on offer.
+    pub(super) fn choose_offloads(&mut self, wanted: u64) -> bool {
+        let wanted = Features::from_bits_truncate(wanted) & Features::GUEST;
+        let is_offered = (self.accepted & Features::GUEST).contains(wanted);
+        if is_offered {
+            self.choices.offloads = wanted.bits();
+            self.cable.set_features((self.accepted - Features::GUEST) | wanted);
+        }
+        is_offered
     }
 }
 

@@ -32,6 +32,11 @@ pub struct Receiving {
 }
 
 impl Receiving {
+    /// Chains that were taken.
+    pub fn taken(&self) -> u16 {
+        self.buffers.len() as u16
+    }
+
     fn add(&mut self, chain: &Chain) {
         let bytes = Chain::bytes(&chain.writable);
         self.buffers.push_back(Buffer { head: chain.head, segments: chain.writable.len(), bytes });
@@ -65,6 +70,11 @@ pub struct Sending {
 }
 
 impl Sending {
+    /// Chains that were taken.
+    pub fn taken(&self) -> u16 {
+        self.frames.len() as u16
+    }
+
     fn is_full(&self) -> bool {
         self.frames.len() >= BATCH_FRAMES || self.segments >= BATCH_SEGMENTS
     }

@@ -15,6 +15,9 @@ mod lane;
 #[cfg(test)]
 mod tests;
 
+use machine::saved::{self, Unfit};
+use serde::{Deserialize, Serialize};
+
 use super::{Broken, Chain, Device, Kind, Segment, Serving};
 use bits::{CLASS, CONTROL_QUEUE_SIZE, NUMBER, QUEUE_SIZE, configuration};
 pub use bits::{Features, header};
@@ -111,10 +114,19 @@ pub struct Settings {
     pub pairs: usize,
 }
 
+/// What a driver has chosen through the control queue.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+struct Choices {
+    address: [u8; 6],
+    pairs: u16,
+    offloads: u64,
+}
+
 /// The device.
 pub struct Network {
     cable: Box<dyn Cable>,
     settings: Settings,
+    choices: Choices,
     sizes: Vec<u16>,
     receiving: Vec<Receiving>,
     sending: Vec<Sending>,
@@ -129,9 +141,11 @@ impl Network {
         settings.pairs = settings.pairs.clamp(1, MAX_PAIRS);
         let mut sizes = vec![QUEUE_SIZE; 2 * settings.pairs];
         sizes.push(CONTROL_QUEUE_SIZE);
+        let choices = Choices { address: settings.address, pairs: 1, offloads: 0 };
         let mut it = Self {
             cable,
             settings,
+            choices,
             sizes,
             receiving: Vec::new(),
             sending: Vec::new(),
@@ -186,7 +200,7 @@ impl Device for Network {
     }
 
     fn configuration(&self) -> Vec<u8> {
-        let mut bytes = self.settings.address.to_vec();
+        let mut bytes = self.choices.address.to_vec();
         bytes.extend((u16::from(!self.is_pulled) * configuration::LINK_UP).to_le_bytes());
         bytes.extend((self.settings.pairs as u16).to_le_bytes());
         bytes.extend(self.settings.mtu.unwrap_or(0).to_le_bytes());
@@ -197,6 +211,8 @@ impl Device for Network {
         self.accepted = Features::from_bits_truncate(features);
         self.cable.set_features(self.accepted);
         self.cable.set_pairs(1);
+        self.choices.offloads = (self.accepted & Features::GUEST).bits();
+        self.choices.pairs = 1;
     }
 
     fn serve(&mut self, queue: usize, serving: &mut Serving<'_>) -> Result<(), Broken> {
@@ -221,6 +237,33 @@ impl Device for Network {
                 Ok(())
             }
         }
+    }
+
+    fn taken(&self, queue: usize) -> u16 {
+        let pair = queue / 2;
+        let taken = match queue % 2 {
+            _ if queue == self.control_queue() => None,
+            0 => self.receiving.get(pair).map(Receiving::taken),
+            _ => self.sending.get(pair).map(Sending::taken),
+        };
+        taken.unwrap_or(0)
+    }
+
+    fn save(&self) -> Vec<u8> {
+        saved::encode(&self.choices)
+    }
+
+    fn restore(&mut self, state: &[u8]) -> Result<(), Unfit> {
+        let choices: Choices = saved::decode(state, "a network card")?;
+        self.choose_address(choices.address);
+        saved::check(self.choose_pairs(choices.pairs), "a network card")?;
+        saved::check(self.choose_offloads(choices.offloads), "a network card")
+    }
+
+    fn accepts(&self, configuration: &[u8]) -> bool {
+        // The address is the driver's, and the cable may have been pulled before.
+        let ours = self.configuration();
+        configuration.get(configuration::AFTER_STATUS..) == ours.get(configuration::AFTER_STATUS..)
     }
 
     fn reset(&mut self) {

@@ -70,6 +70,8 @@ impl Chain {
                 continue;
             }
             self.add(&descriptor)?;
+            let Segment { address, length } = descriptor.segment;
+            memory.require(GuestAddress(address), length.into());
             total += u64::from(descriptor.segment.length);
             if total > u32::MAX.into() {
                 return Err(Broken::TooLong);

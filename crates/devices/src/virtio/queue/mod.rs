@@ -17,6 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
 use machine::memory::{Memory, NoMemory};
+use serde::{Deserialize, Serialize};
 use vm_memory::GuestAddress;
 
 use bits::{NO_INTERRUPT, NO_NOTIFY, ring};
@@ -55,13 +56,27 @@ impl From<NoMemory> for Broken {
 }
 
 /// What the driver says of a queue before it uses it.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Settings {
     pub size: u16,
     pub descriptors: u64,
     pub available: u64,
     pub used: u64,
     pub enabled: bool,
+}
+
+impl Settings {
+    /// Whether the parts are aligned as they must be (2.7).
+    pub fn are_aligned(&self) -> bool {
+        self.descriptors & 15 == 0 && self.available & 1 == 0 && self.used & 3 == 0
+    }
+}
+
+/// How far a queue has got.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Position {
+    next: u16,
+    used: u16,
 }
 
 /// A queue in use.
@@ -80,6 +95,18 @@ pub struct Queue {
 impl Queue {
     pub fn new(memory: Arc<dyn Memory>, settings: Settings, event_index: bool) -> Self {
         Self { memory, settings, event_index, next: 0, seen: 0, used: 0, published: 0 }
+    }
+
+    /// How far it has got, if the last `taken` chains are to be taken again. Everything that was used has
+    /// been published.
+    pub fn position(&self, taken: u16) -> Position {
+        Position { next: self.next.wrapping_sub(taken), used: self.published }
+    }
+
+    /// Go on from there.
+    pub fn go_on(&mut self, from: Position) {
+        (self.next, self.seen) = (from.next, from.next);
+        (self.used, self.published) = (from.used, from.used);
     }
 
     pub fn memory(&self) -> &dyn Memory {

@@ -5,6 +5,8 @@
 //! driver sees that when it reads it again.
 
 use machine::bus::Size;
+use machine::saved::{self, Busy, Unfit};
+use serde::{Deserialize, Serialize};
 
 use super::bits::{Features, Status, common};
 use super::shared::Shared;
@@ -23,6 +25,17 @@ pub(super) struct Negotiation {
     stopping: bool,
 }
 
+/// What has been agreed on, to be kept.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Agreement {
+    offered: u64,
+    accepted: u64,
+    device_select: u32,
+    driver_select: u32,
+    queue_select: u16,
+    queues: Vec<Settings>,
+}
+
 impl Negotiation {
     pub fn new(features: u64, sizes: &[u16]) -> Self {
         let mut it = Self {
@@ -37,6 +50,44 @@ impl Negotiation {
         };
         it.reset();
         it
+    }
+
+    /// What one that goes on from here has to know.
+    pub fn save(&mut self, shared: &Shared) -> Result<Agreement, Busy> {
+        if self.is_stopping(shared) {
+            return Err(Busy);
+        }
+        Ok(Agreement {
+            offered: self.offered,
+            accepted: self.accepted,
+            device_select: self.device_select,
+            driver_select: self.driver_select,
+            queue_select: self.queue_select,
+            queues: self.queues.clone(),
+        })
+    }
+
+    /// Go on from there.
+    pub fn restore(&mut self, saved: Agreement) -> Result<(), Unfit> {
+        let fits = |(queue, most): (&Settings, &u16)| {
+            queue.size.is_power_of_two()
+                && queue.size <= *most
+                && (queue.are_aligned() || !queue.enabled)
+        };
+        let same = saved.offered == self.offered && saved.queues.len() == self.most.len();
+        let all_fit = saved.queues.iter().zip(&self.most).all(fits);
+        saved::check(same && all_fit && saved.accepted & !saved.offered == 0, "a virtio device")?;
+        self.accepted = saved.accepted;
+        self.device_select = saved.device_select;
+        self.driver_select = saved.driver_select;
+        self.queue_select = saved.queue_select;
+        self.queues = saved.queues;
+        Ok(())
+    }
+
+    /// What the driver has accepted, and said of the queues.
+    pub fn agreed(&self) -> (u64, &[Settings]) {
+        (self.accepted, &self.queues)
     }
 
     pub fn reset(&mut self) {
@@ -165,9 +216,7 @@ impl Negotiation {
                 }
             }
             (common::QUEUE_ENABLE, Size::Word) => {
-                let aligned =
-                    queue.descriptors & 15 == 0 && queue.available & 1 == 0 && queue.used & 3 == 0;
-                queue.enabled = value == 1 && aligned;
+                queue.enabled = value == 1 && queue.are_aligned();
             }
             (common::QUEUE_DESCRIPTORS..common::END, Size::Dword | Size::Qword) => {
                 let address = match at & !7 {

@@ -12,12 +12,14 @@ use machine::Platform;
 use machine::bus::Size;
 use machine::memory::Memory;
 use machine::pci::{self, Configuration, Function, Identity, MessageSender, Vectors, capability};
+use machine::saved::{self, Busy, Unfit};
 
 use bits::{
     FIRST_DEVICE, MESSAGES, MESSAGES_BYTES, NOTIFY_MULTIPLIER, REGISTERS, REGISTERS_BYTES,
     REVISION, SUBSYSTEM, VENDOR, access, structure,
 };
-use common::Negotiation;
+use common::{Agreement, Negotiation};
+use shared::SavedDevice;
 pub use shared::{Serving, Shared};
 
 use super::{Device, Doorbell};
@@ -72,6 +74,11 @@ impl Transport {
     /// [`pci::Error`] when the bus has no room.
     pub fn plug_into(self, platform: &mut Platform) -> Result<u8, pci::Error> {
         platform.add_pci_function(Box::new(self))
+    }
+
+    /// Whatever was rung for is looked at.
+    fn ring_all(&self) {
+        (0..self.negotiation.queues()).for_each(|queue| self.doorbell.ring(queue));
     }
 
     fn read_register(&mut self, at: u64, size: Size) -> u64 {
@@ -171,5 +178,24 @@ impl Function for Transport {
     fn reset(&mut self) {
         self.shared.reset();
         self.negotiation.reset();
+    }
+
+    fn save(&mut self) -> Result<Vec<u8>, Busy> {
+        let agreement = self.negotiation.save(&self.shared)?;
+        Ok(saved::encode(&(agreement, self.shared.save()?)))
+    }
+
+    fn thaw(&mut self) {
+        self.shared.thaw();
+        self.ring_all();
+    }
+
+    fn restore(&mut self, state: &[u8]) -> Result<(), Unfit> {
+        let (agreement, device): (Agreement, SavedDevice) =
+            saved::decode(state, "a virtio device")?;
+        self.negotiation.restore(agreement)?;
+        self.shared.restore(&device, self.negotiation.agreed())?;
+        self.ring_all();
+        Ok(())
     }
 }

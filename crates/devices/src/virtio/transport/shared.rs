@@ -3,18 +3,37 @@
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use machine::bus::Size;
 use machine::memory::Memory;
 use machine::pci::Vectors;
+use machine::saved::{self, Busy, Unfit};
+use serde::{Deserialize, Serialize};
 
 use super::bits::{Features, Isr, NO_VECTOR, Status};
-use crate::virtio::queue::{Queue, Settings};
+use crate::virtio::queue::{Position, Queue, Settings};
 use crate::virtio::{Broken, Chain, Device};
 
 /// How long a reset of the machine waits before it asks the device again whether it is idle.
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
+
+/// How long a device may take to come to rest.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// The state of a device.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct SavedDevice {
+    kind: u16,
+    status: u8,
+    isr: u8,
+    configuration: Vec<u8>,
+    generation: u8,
+    configuration_vector: u16,
+    queue_vectors: Vec<u16>,
+    positions: Vec<Position>,
+    own: Vec<u8>,
+}
 
 /// The device and its queues. Who holds it may write guest memory.
 struct Engine {
@@ -30,6 +49,19 @@ struct Space {
     generation: u8,
 }
 
+impl Space {
+    /// What the driver may write is as it was.
+    fn go_on_from(&mut self, bytes: &[u8], generation: u8) {
+        self.generation = generation;
+        let writable = self.writable.clone();
+        if let (Some(place), Some(was)) =
+            (self.bytes.get_mut(writable.clone()), bytes.get(writable))
+        {
+            place.copy_from_slice(was);
+        }
+    }
+}
+
 /// What the processors' threads and the device's own share. Lock order: the chip set's lock, then the
 /// engine, then the configuration space or the table of messages.
 pub struct Shared {
@@ -42,6 +74,8 @@ pub struct Shared {
     isr: AtomicU8,
     /// The driver wants a reset, which is not done yet: no queue gives anything any more.
     stopping: AtomicBool,
+    /// Nothing is served; it changes while the engine is locked.
+    frozen: AtomicBool,
     vectors: Vectors,
     configuration_vector: AtomicU16,
     queue_vectors: Vec<AtomicU16>,
@@ -58,6 +92,7 @@ impl Shared {
             status: AtomicU8::new(0),
             isr: AtomicU8::new(0),
             stopping: AtomicBool::new(false),
+            frozen: AtomicBool::new(false),
             vectors,
             configuration_vector: AtomicU16::new(NO_VECTOR),
             queue_vectors: queue_vectors.collect(),
@@ -86,7 +121,8 @@ impl Shared {
 
     fn is_running(&self) -> bool {
         let status = self.status();
-        status.contains(Status::DRIVER_OK)
+        !self.frozen.load(Ordering::SeqCst)
+            && status.contains(Status::DRIVER_OK)
             && !status.contains(Status::NEEDS_RESET)
             && !self.stopping.load(Ordering::SeqCst)
     }
@@ -134,15 +170,17 @@ impl Shared {
 
     /// The driver is ready.
     pub(super) fn activate(&self, settings: &[Settings], features: u64) {
-        let mut engine = self.engine();
+        self.start(&mut self.engine(), settings, features);
+        self.add_status(Status::DRIVER_OK);
+    }
+
+    fn start(&self, engine: &mut Engine, settings: &[Settings], features: u64) {
         let event_index = features & Features::EVENT_INDEX.bits() != 0;
         let queues = settings
             .iter()
             .map(|&settings| Queue::new(Arc::clone(&self.memory), settings, event_index));
         engine.queues = queues.collect();
         engine.device.activate(features);
-        drop(engine);
-        self.add_status(Status::DRIVER_OK);
     }
 
     /// The driver wants a reset; whether it is done. If not, [`Self::goes_on_stopping`] does it.
@@ -194,6 +232,81 @@ impl Shared {
         self.set_configuration_vector(NO_VECTOR);
         (0..self.queue_vectors.len()).for_each(|queue| self.set_queue_vector(queue, NO_VECTOR));
         self.stopping.store(false, Ordering::SeqCst);
+    }
+
+    /// Go on after [`Self::save`]. Whoever has rung meanwhile was not heard.
+    pub(super) fn thaw(&self) {
+        self.frozen.store(false, Ordering::SeqCst);
+    }
+
+    /// Come to rest until [`Self::thaw`], and say what a device that goes on from here has to know. Nobody rings.
+    ///
+    /// # Errors
+    ///
+    /// [`Busy`] when it does not come to rest.
+    pub(super) fn save(&self) -> Result<SavedDevice, Busy> {
+        let deadline = Instant::now() + PATIENCE;
+        let mut engine = loop {
+            self.serve(u64::MAX);
+            let mut engine = self.engine();
+            if !engine.device.is_at_work() || !self.is_running() && engine.device.is_idle() {
+                break engine;
+            }
+            if Instant::now() >= deadline {
+                return Err(Busy);
+            }
+            let settled = self.settled.wait_timeout(engine, LOOK_AGAIN);
+            drop(settled.unwrap_or_else(PoisonError::into_inner));
+        };
+        self.frozen.store(true, Ordering::SeqCst);
+        let Engine { device, queues } = &mut *engine;
+        let positions = queues.iter().enumerate();
+        let space = self.space();
+        Ok(SavedDevice {
+            kind: device.kind().number,
+            status: self.status().bits(),
+            isr: self.isr.load(Ordering::SeqCst),
+            configuration: space.bytes.clone(),
+            generation: space.generation,
+            configuration_vector: self.configuration_vector(),
+            queue_vectors: (0..self.queue_vectors.len()).map(|at| self.queue_vector(at)).collect(),
+            positions: positions.map(|(at, queue)| queue.position(device.taken(at))).collect(),
+            own: device.save(),
+        })
+    }
+
+    /// Go on from there, with what driver and device have agreed on. Nobody serves it yet.
+    ///
+    /// # Errors
+    ///
+    /// [`Unfit`] when that is no state of such a device.
+    pub(super) fn restore(
+        &self,
+        saved: &SavedDevice,
+        (features, settings): (u64, &[Settings]),
+    ) -> Result<(), Unfit> {
+        let mut engine = self.engine();
+        let fits = saved.kind == engine.device.kind().number
+            && engine.device.accepts(&saved.configuration)
+            && saved.queue_vectors.len() == self.queue_vectors.len();
+        saved::check(fits, "a virtio device")?;
+        let status = Status::from_bits_truncate(saved.status);
+        if status.contains(Status::DRIVER_OK) {
+            saved::check(saved.positions.len() == settings.len(), "a virtio device's queues")?;
+            self.start(&mut engine, settings, features);
+            for (queue, &position) in engine.queues.iter_mut().zip(&saved.positions) {
+                queue.go_on(position);
+            }
+            engine.device.restore(&saved.own)?;
+        }
+        drop(engine);
+        self.space().go_on_from(&saved.configuration, saved.generation);
+        self.status.store(status.bits(), Ordering::SeqCst);
+        self.isr.store(saved.isr, Ordering::SeqCst);
+        self.set_configuration_vector(saved.configuration_vector);
+        let vectors = saved.queue_vectors.iter().enumerate();
+        vectors.for_each(|(queue, &vector)| self.set_queue_vector(queue, vector));
+        Ok(())
     }
 
     pub(super) fn status(&self) -> Status {

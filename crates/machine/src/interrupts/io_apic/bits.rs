@@ -1,5 +1,7 @@
 //! Registers of the I/O APIC (Intel 82093AA data sheet, 3.0; the EOI register: ICH9, 13.5.5).
 
+use serde::{Deserialize, Serialize};
+
 /// Offsets in the MMIO page.
 #[allow(missing_docs)]
 pub mod offset {
@@ -21,7 +23,7 @@ pub mod index {
 pub const VERSION: u32 = 0x20;
 
 /// A redirection table entry.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Redirection(pub u64);
 
 impl Redirection {

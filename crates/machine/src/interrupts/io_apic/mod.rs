@@ -8,6 +8,8 @@ mod bits;
 #[cfg(test)]
 mod tests;
 
+use serde::{Deserialize, Serialize};
+
 use bits::{Redirection, VERSION, index, offset};
 
 use super::lines::INPUTS;
@@ -24,7 +26,7 @@ pub struct Messages {
 }
 
 /// The I/O APIC.
-#[derive(Debug)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct IoApic {
     id: u8,
     select: u8,

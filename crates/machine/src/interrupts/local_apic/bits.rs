@@ -1,5 +1,7 @@
 //! Registers of the local APIC (SDM 3A 11.4 to 11.12).
 
+use serde::{Deserialize, Serialize};
+
 use bitflags::bitflags;
 
 /// Offsets in the MMIO page; an MSR's index in x2APIC mode is 0x800 plus a sixteenth of it
@@ -45,7 +47,7 @@ pub const VERSION: u32 = 0x14 | (lvt::ENTRIES as u32 - 1) << 16;
 
 bitflags! {
     /// IA32_APIC_BASE (SDM 3A 11.4.4, 11.12.1).
-    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
     pub struct Base: u64 {
         /// This is the bootstrap processor.
         const BOOTSTRAP = 1 << 8;
@@ -58,7 +60,7 @@ bitflags! {
     }
 
     /// The spurious-interrupt vector register (SDM 3A 11.9).
-    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
     pub struct Spurious: u32 {
         const VECTOR = 0xff;
         /// The APIC is enabled by software.
@@ -68,7 +70,7 @@ bitflags! {
     }
 
     /// A local vector table entry (SDM 3A 11.5.1).
-    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
     pub struct Lvt: u32 {
         const VECTOR = 0xff;
         const DELIVERY_MODE = 7 << 8;
@@ -81,7 +83,7 @@ bitflags! {
     }
 
     /// Errors (SDM 3A 11.5.3).
-    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
     pub struct Errors: u32 {
         const SENT_ILLEGAL_VECTOR = 1 << 5;
         const RECEIVED_ILLEGAL_VECTOR = 1 << 6;

@@ -18,6 +18,8 @@ mod timer;
 
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use bits::{Base, Errors, Lvt, Spurious, lvt};
 pub use timer::FREQUENCY;
 use timer::Timer;
@@ -26,6 +28,7 @@ use super::mailbox::{Face, Mailbox, Signals};
 use super::message::{DeliveryMode, Message};
 use super::vectors::Vectors;
 use crate::layout::LOCAL_APIC;
+use crate::saved::CounterShift;
 use crate::time::{Clock, Hertz, Nanoseconds};
 
 /// What an access to a register does beyond the APIC itself.
@@ -53,9 +56,11 @@ pub enum StartUp {
 }
 
 /// A local APIC.
-#[derive(Debug)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct LocalApic {
+    #[serde(skip)]
     id: u32,
+    #[serde(skip, default = "nowhere")]
     mailbox: Arc<Mailbox>,
     base: Base,
     task_priority: u8,
@@ -80,7 +85,37 @@ pub struct LocalApic {
     waits: bool,
 }
 
+/// The mailbox of an APIC that is not in a machine yet.
+fn nowhere() -> Arc<Mailbox> {
+    Arc::new(Mailbox::new(0))
+}
+
+/// The state of a local APIC, and what has been left for it.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct SavedApic {
+    apic: LocalApic,
+    unhalt: bool,
+}
+
 impl LocalApic {
+    /// What one that goes on from here has to know.
+    pub fn save(&mut self) -> SavedApic {
+        self.absorb();
+        SavedApic { apic: self.clone(), unhalt: self.mailbox.has_unhalt() }
+    }
+
+    /// Go on from there.
+    pub fn restore(&mut self, saved: SavedApic, shift: CounterShift) {
+        let (id, mailbox) = (self.id, Arc::clone(&self.mailbox));
+        let timer = saved.apic.timer.moved(self.timer.tsc(), shift);
+        *self = Self { id, mailbox, timer, ..saved.apic };
+        self.mailbox.clear();
+        if saved.unhalt {
+            self.mailbox.restore_unhalt();
+        }
+        self.publish();
+    }
+
     /// The APIC of processor `id`, of which 0 is the bootstrap processor.
     pub fn new(mailbox: Arc<Mailbox>, tsc: Hertz) -> Self {
         let id = mailbox.id();

@@ -4,7 +4,10 @@
 //! Nothing counts. The instant at which the timer expires is computed when it is armed, and the
 //! count is computed from it when it is read.
 
+use serde::{Deserialize, Serialize};
+
 use crate::limits::MIN_TIMER_PERIOD_NANOSECONDS;
+use crate::saved::CounterShift;
 use crate::time::{Clock, Hertz, Nanoseconds};
 
 /// What the initial count counts, before division: one tick is a nanosecond. CPUID announces it
@@ -12,7 +15,7 @@ use crate::time::{Clock, Hertz, Nanoseconds};
 pub const FREQUENCY: Hertz = Hertz(1_000_000_000);
 
 /// Bits 18:17 of the timer's LVT entry.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Mode {
     OneShot,
     Periodic,
@@ -31,7 +34,7 @@ impl Mode {
 }
 
 /// The timer, without its LVT entry.
-#[derive(Debug)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Timer {
     mode: Mode,
     initial: u32,
@@ -59,6 +62,11 @@ impl Timer {
     /// As after INIT or power-on; the time-stamp counter is not its own.
     pub fn reset(&mut self) {
         *self = Self { tsc_offset: self.tsc_offset, ..Self::new(self.tsc) };
+    }
+
+    /// The same on a host with another time-stamp counter.
+    pub fn moved(self, tsc: Hertz, shift: CounterShift) -> Self {
+        Self { tsc, tsc_offset: self.tsc_offset.wrapping_add(shift.ticks), ..self }
     }
 
     pub fn tsc(&self) -> Hertz {

@@ -1,10 +1,12 @@
 //! Command words of the 8259A (data sheet, "Programming the 8259A").
 
+use serde::{Deserialize, Serialize};
+
 use bitflags::bitflags;
 
 bitflags! {
     /// Initialization command word 1, told from the others by [`Self::INITIALIZE`].
-    #[derive(Debug, Clone, Copy)]
+    #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
     pub struct Icw1: u8 {
         /// ICW4 follows.
         const NEEDS_ICW4 = 1 << 0;
@@ -15,7 +17,7 @@ bitflags! {
     }
 
     /// Initialization command word 4.
-    #[derive(Debug, Clone, Copy)]
+    #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
     pub struct Icw4: u8 {
         /// An acknowledge also ends the interrupt.
         const AUTOMATIC_END = 1 << 1;

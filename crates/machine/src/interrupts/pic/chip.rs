@@ -1,10 +1,12 @@
 //! One 8259A.
 
+use serde::{Deserialize, Serialize};
+
 use super::CASCADE;
 use super::bits::{Icw1, Icw4, Ocw2, Ocw3};
 
 /// The command word that a write to the data port is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 enum Expect {
     Mask,
     Icw2,
@@ -13,7 +15,7 @@ enum Expect {
 }
 
 /// Inputs as bit sets: bit n is input n.
-#[derive(Debug)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Chip {
     primary: bool,
     request: u8,

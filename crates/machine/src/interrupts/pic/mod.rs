@@ -10,6 +10,8 @@ mod chip;
 #[cfg(test)]
 mod tests;
 
+use serde::{Deserialize, Serialize};
+
 use chip::Chip;
 
 /// Input of the first chip that the second one drives.
@@ -20,7 +22,7 @@ const CASCADE: u8 = 2;
 const LEVEL_CAPABLE: [u8; 2] = [0xf8, 0xde];
 
 /// The pair.
-#[derive(Debug)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Pic {
     chips: [Chip; 2],
 }

@@ -1,5 +1,7 @@
 //! Registers of the 8254 (Intel 8254 data sheet) and of system control port B.
 
+use serde::{Deserialize, Serialize};
+
 use bitflags::bitflags;
 
 use crate::time::Hertz;
@@ -15,7 +17,7 @@ pub const REFRESH_NANOSECONDS: u64 = 15_085;
 
 bitflags! {
     /// System control port B, 0x61 (PC/AT technical reference; ICH9 13.7.1).
-    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
     pub struct ControlB: u8 {
         /// Gate of channel 2.
         const GATE = 1 << 0;
@@ -39,7 +41,7 @@ bitflags! {
 }
 
 /// How a 16-bit count passes through the 8-bit port: the RW bits of the control word.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[repr(u8)]
 pub enum Access {
     Low = 1,
@@ -49,7 +51,7 @@ pub enum Access {
 }
 
 /// The M bits of the control word.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[repr(u8)]
 pub enum Mode {
     TerminalCount = 0,

@@ -3,12 +3,14 @@
 //! Nothing counts. A counter is what it was loaded with and when; what it shows, and when its
 //! output rises, is computed.
 
+use serde::{Deserialize, Serialize};
+
 use super::bits::{Access, FREQUENCY, Mode};
 use crate::limits::{MAX_TIMER_BACKLOG_NANOSECONDS, MIN_TIMER_PERIOD_NANOSECONDS};
 use crate::time::Nanoseconds;
 
 /// A counter.
-#[derive(Debug)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Channel {
     mode: Mode,
     access: Access,
@@ -32,6 +34,11 @@ pub struct Channel {
 }
 
 impl Channel {
+    /// Whether it can be what was saved: nothing counts from zero.
+    pub fn makes_sense(&self) -> bool {
+        (1..=0x1_0000).contains(&self.count)
+    }
+
     pub fn new(gate: bool) -> Self {
         Self {
             mode: Mode::SquareWave,

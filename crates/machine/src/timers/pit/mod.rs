@@ -7,13 +7,15 @@ mod channel;
 #[cfg(test)]
 mod tests;
 
+use serde::{Deserialize, Serialize};
+
 use bits::{Access, CONTROL, ControlB, REFRESH_NANOSECONDS, ReadBack};
 use channel::Channel;
 
 use crate::time::Nanoseconds;
 
 /// The timer with its control port.
-#[derive(Debug)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Pit {
     channels: [Channel; 3],
     speaker: ControlB,
@@ -27,6 +29,11 @@ impl Default for Pit {
 }
 
 impl Pit {
+    /// Whether it can be what was saved.
+    pub fn makes_sense(&self) -> bool {
+        self.channels.iter().all(Channel::makes_sense)
+    }
+
     /// When channel 0 interrupts next.
     #[inline]
     pub fn next_deadline(&self) -> Nanoseconds {

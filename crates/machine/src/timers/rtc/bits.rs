@@ -1,5 +1,7 @@
 //! Registers of the MC146818 (Motorola data sheet) and of the PC's use of its memory.
 
+use serde::{Deserialize, Serialize};
+
 use bitflags::bitflags;
 
 /// Indices of the registers.
@@ -45,7 +47,7 @@ pub const ANNOUNCED_NANOSECONDS: u32 = 244_000;
 
 bitflags! {
     /// Register B.
-    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
     pub struct Control: u8 {
         const DAYLIGHT_SAVING = 1 << 0;
         const HOURS_24 = 1 << 1;
@@ -58,7 +60,7 @@ bitflags! {
     }
 
     /// Register C, whose flags have the places of their enables in [`Control`].
-    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
     pub struct Flags: u8 {
         const UPDATE = 1 << 4;
         const ALARM = 1 << 5;

@@ -9,6 +9,8 @@ mod bits;
 mod tests;
 mod time_registers;
 
+use serde::{Deserialize, Serialize};
+
 use crate::calendar::Civil;
 use bits::{A_RESET, A_UPDATING, ANNOUNCED_NANOSECONDS, BYTES, D_VALID, INDEX_MASK};
 use bits::{Control, Flags, index};
@@ -17,9 +19,10 @@ use crate::limits::MAX_MISSED_ALARM_SECONDS;
 use crate::time::{Clock, Nanoseconds};
 
 /// The clock.
-#[derive(Debug)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Rtc {
     index: u8,
+    #[serde(with = "crate::saved::array")]
     memory: [u8; BYTES],
     control: Control,
     flags: Flags,
