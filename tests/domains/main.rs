@@ -8,6 +8,7 @@ mod console;
 mod copying;
 mod hostile;
 mod place;
+mod snapshots;
 
 use std::io::Write;
 use std::process::Command;

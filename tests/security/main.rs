@@ -276,12 +276,15 @@ impl Home {
         command
     }
 
-    /// All files but those of the default guest, and of a kernel that was unpacked to its end.
+    /// All files but those of the default guest, of a kernel that was unpacked to its end, and of a warm start.
     fn files(&self) -> Vec<PathBuf> {
         let find = Command::new("find").arg(&self.0).args(["-type", "f", "-print"]).output();
         let found = text(&find.expect("`find` can be started").stdout);
         let files = found.lines().map(PathBuf::from);
-        files.filter(|file| file.extension().is_none_or(|kind| kind != "kernel")).collect()
+        let is_kept = |file: &PathBuf| {
+            file.extension().is_some_and(|kind| kind == "kernel" || kind == "snapshot")
+        };
+        files.filter(|file| !is_kept(file)).collect()
     }
 }
 

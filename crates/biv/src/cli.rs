@@ -31,6 +31,7 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 pub enum Verb {
     Run(Box<Run>),
+    Restore(Box<Restore>),
     Ps(life::Ps),
     Logs(life::Logs),
     Inspect(life::Inspect),
@@ -43,6 +44,7 @@ pub enum Verb {
     Balloon(life::Balloon),
     Pause(life::Pause),
     Resume(life::Resume),
+    Snapshot(life::Snapshot),
     Stats(life::Stats),
     Wait(life::Wait),
     Rm(life::Rm),
@@ -198,6 +200,11 @@ pub struct Run {
     #[arg(short, long)]
     pub tty: bool,
 
+    /// Boot, instead of going on from a snapshot that an earlier machine of the same kind has left in
+    /// $XDG_CACHE_HOME/bivouac
+    #[arg(long)]
+    pub cold: bool,
+
     /// Execute the guest's user code this way
     #[arg(long, value_name = "HOW", value_enum, default_value_t, conflicts_with = "interpret")]
     pub user_exec: UserExec,
@@ -233,6 +240,44 @@ pub struct Run {
     /// What to run in the guest, and its arguments
     #[arg(last = true, value_name = "COMMAND", value_hint = ValueHint::CommandWithArguments)]
     pub command: Vec<OsString>,
+}
+
+/// Go on from a snapshot that `biv snapshot` has taken: the same processors, devices and memory, and all that
+/// runs in it.
+///
+/// Its surroundings are those of `biv run` then: the same directories and disks, which must be as the guest
+/// remembers them, and a network of the same kind; connections to it are lost. Any number of domains
+/// can go on from one file; what they do not write, they share. The file must stay as it is while they run.
+#[derive(Debug, Args)]
+#[command(after_help = status::HELP)]
+pub struct Restore {
+    /// Go on without us: print the domain's name and return
+    #[arg(short, long)]
+    pub detach: bool,
+
+    /// Call the domain NAME, instead of something made up
+    #[arg(long, value_name = "NAME")]
+    pub name: Option<Name>,
+
+    /// Keep nothing of a detached domain when it has ended
+    #[arg(long)]
+    pub rm: bool,
+
+    /// Pass on what comes to this PORT of the host, instead of to those of then
+    #[arg(short, long, value_name = "[IP:]PORT:PORT[/udp]", conflicts_with = "no_publish")]
+    pub publish: Vec<Published>,
+
+    /// Pass on nothing, whatever it was then
+    #[arg(long)]
+    pub no_publish: bool,
+
+    /// Look at the guest's memory only as it is needed, not before it starts
+    #[arg(long)]
+    pub no_verify: bool,
+
+    /// The snapshot
+    #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub file: PathBuf,
 }
 
 /// How user code is executed.

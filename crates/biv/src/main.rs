@@ -43,6 +43,15 @@ fn main() -> ExitCode {
         Verb::Sockets(arguments) => {
             biv::vsock::serve(arguments).map_err(|error| format!("the guest's sockets: {error}"))
         }
+        Verb::Restore(arguments) => {
+            start_log(0);
+            layout::settle();
+            match run::restore::restore(arguments) {
+                Ok(status) => return ExitCode::from(status),
+                Err(error) => Err(error.to_string()),
+            }
+        }
+        Verb::Snapshot(arguments) => told(life::snapshot(arguments)),
         Verb::Ps(arguments) => told(life::ps(arguments)),
         Verb::Logs(arguments) => told(life::logs(arguments)),
         Verb::Inspect(arguments) => told(life::inspect(arguments)),

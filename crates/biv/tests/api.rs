@@ -78,6 +78,10 @@ impl Domain for Fake {
         self.unless_refused()
     }
 
+    fn allows_snapshots(&self) -> Result<(), Refusal> {
+        self.unless_refused()
+    }
+
     fn takes_commands(&self) -> Result<(), Refusal> {
         self.unless_refused()
     }

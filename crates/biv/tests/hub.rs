@@ -60,7 +60,7 @@ impl Bench {
     fn new() -> Bench {
         let (line, guest) = End::pair(Decoder::new());
         let trouble = Trouble::default();
-        Bench { hub: Hub::new(line, trouble.clone()).unwrap(), guest, trouble }
+        Bench { hub: Hub::new(line, &[], trouble.clone()).unwrap(), guest, trouble }
     }
 
     /// A guest that has greeted, and the first port, whose command runs.
@@ -72,7 +72,8 @@ impl Bench {
         bench.guest.stream.write_all(&greeting).unwrap();
         bench.turn();
         bench.order(&mut first);
-        assert_eq!(bench.guest.heard().0.len(), 3, "the time, an order and a start");
+        let heard = bench.guest.heard().0.len();
+        assert_eq!(heard, 4, "the time, that it is to prepare, an order and a start");
         bench.guest.say(FIRST, &Frame::Started);
         bench.turn();
         assert!(matches!(first.heard().0[..], [(LINE, Frame::Hello { .. }), (1, Frame::Started)]));
@@ -367,9 +368,74 @@ fn the_guest_hears_whether_somebody_sits_at_the_console() {
     bench.guest.stream.write_all(&greeting).unwrap();
     bench.turn();
     let heard = bench.guest.heard().0;
-    assert_eq!(heard[1..], [(LINE, Frame::Console(true))]);
+    assert_eq!(heard[1..], [(LINE, Frame::Prepare), (LINE, Frame::Console(true))]);
     bench.hub.set_attended(true);
     bench.hub.set_attended(false);
     bench.turn();
     assert_eq!(bench.guest.heard().0, [(LINE, Frame::Console(false))]);
+}
+
+/// What has come to the first command's port, and to the guest's end.
+fn turn(hub: &mut Hub) {
+    for _ in 0..4 {
+        hub.carry(&[Place::Guest, Place::Port(FIRST)]);
+    }
+}
+
+#[test]
+fn another_hub_goes_on_with_the_conversation() {
+    let (mut bench, mut first) = Bench::running();
+    bench.guest.say(FIRST, &Frame::Stdout(b"before".to_vec()));
+    bench.turn();
+    first.say(FIRST, &Frame::Stdin(b"typed".to_vec()));
+    bench.turn();
+    bench.guest.heard();
+    bench.hub.fall_silent();
+    assert!(!bench.hub.is_silent(), "the guest has not read everything");
+    assert_eq!(bench.guest.heard().0, [(LINE, Frame::Synchronize)]);
+    bench.guest.say(LINE, &Frame::Synchronized);
+    first.say(FIRST, &Frame::Stdin(b"not passed on".to_vec()));
+    bench.turn();
+    assert!(bench.hub.is_silent());
+    assert!(bench.guest.heard().0.is_empty());
+    // The guest is in the middle of a frame.
+    let mut frame = Vec::new();
+    bench.guest.encoder.put_to(FIRST, &Frame::Stdout(b"half and half".to_vec()), &mut frame);
+    bench.guest.stream.write_all(&frame[..9]).unwrap();
+    let conversation = bench.hub.conversation();
+    assert!(conversation.has_command());
+    // The one goes on,
+    bench.hub.speak_again();
+    assert_eq!(bench.guest.heard().0, [(1, Frame::Stdin(b"not passed on".to_vec()))]);
+    // and so does the other.
+    let Bench { guest, .. } = bench;
+    let (line, end) = End::pair(guest.decoder);
+    let mut guest = End { stream: end.stream, encoder: guest.encoder, decoder: Decoder::new() };
+    let mut hub =
+        Hub::new(line, b"mounts", Trouble::default()).unwrap().going_on(&conversation, [7; 32]);
+    let (port, mut second) = End::pair(Decoder::new());
+    hub.connect_first(port, &conversation);
+    guest.decoder = Decoder::going_on(protocol::Progress {
+        // The time, Prepare, an order, a start, what was typed, and Synchronize.
+        sequence: 6,
+        received: Vec::new(),
+    });
+    guest.stream.write_all(&frame[9..]).unwrap();
+    turn(&mut hub);
+    let heard = guest.heard().0;
+    assert!(matches!(heard[0], (LINE, Frame::Time(_))), "{heard:?}");
+    assert_eq!(heard[1], (LINE, Frame::Seed(vec![7; 32])));
+    // What the command has said is paid for: it was taken, or comes again.
+    let owed: u32 = heard
+        .iter()
+        .filter_map(|(session, frame)| match frame {
+            Frame::Credit(credit) if *session == FIRST => Some(*credit),
+            _ => None,
+        })
+        .sum();
+    assert_eq!(owed, Frame::Started.wire_bytes() + Frame::Stdout(b"before".to_vec()).wire_bytes());
+    assert_eq!(second.heard().0, [(1, Frame::Stdout(b"half and half".to_vec()))]);
+    second.say(FIRST, &Frame::Stdin(b"typed again".to_vec()));
+    turn(&mut hub);
+    assert_eq!(guest.heard().0, [(1, Frame::Stdin(b"typed again".to_vec()))]);
 }

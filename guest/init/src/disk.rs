@@ -6,13 +6,11 @@ use std::path::Path;
 use std::time::Duration;
 
 use rustix::io::Errno;
-use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
-
-use crate::system::lift;
+use rustix::mount::{MountFlags, mount};
 
 /// Where devices and the kernel's list are while there is no root.
 const DEVICES: &str = "/dev";
-const KERNEL: &str = "/.bivouac/proc";
+const KERNEL: &str = "/proc";
 
 /// Why a file system that was not left in order cannot be mounted to be read only.
 const JOURNAL_HINT: &str =
@@ -24,18 +22,6 @@ const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
 /// Mounts the device of that name (`vda1`) at `place`.
 pub fn mount_disk(name: &str, is_read_only: bool, place: &Path) -> io::Result<()> {
-    for (kind, at) in [("devtmpfs", DEVICES), ("proc", KERNEL)] {
-        fs::create_dir_all(at)?;
-        lift(mount(kind, at, kind, MountFlags::NOSUID, None))?;
-    }
-    let mounted = mount_found(name, is_read_only, place);
-    for at in [DEVICES, KERNEL] {
-        lift(unmount(at, UnmountFlags::DETACH))?;
-    }
-    mounted
-}
-
-fn mount_found(name: &str, is_read_only: bool, place: &Path) -> io::Result<()> {
     let device = Path::new(DEVICES).join(name);
     for _ in 0..PATIENCE {
         if device.exists() {

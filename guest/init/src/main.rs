@@ -12,7 +12,7 @@
 //!    goes off; a guest whose init hangs or exits would look like a hung `biv`.
 //! 3. *It is the parent of orphans*, and reaps them.
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod command;
 mod console;
@@ -21,6 +21,7 @@ mod disk;
 mod idle;
 mod line;
 mod network;
+mod random;
 mod reaper;
 mod root;
 mod service;
@@ -50,13 +51,9 @@ fn main() -> ExitCode {
         eprintln!("init: this is the first process of a guest of biv; it runs nowhere else");
         return ExitCode::from(125);
     }
-    let (trouble, is_lost) = system::prepare();
-    for line in &trouble {
-        eprintln!("init: {line}");
-    }
+    system::complain(&system::begin());
     idle::sleep_longer();
     let outcome = match system::kernel_parameter(CHANNEL_PARAMETER) {
-        Some(device) if is_lost => service::refuse(&device, &trouble),
         Some(device) => service::run(&device),
         None => Err(std::io::Error::other(NO_CHANNEL)),
     };

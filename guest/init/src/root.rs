@@ -7,7 +7,7 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use protocol::mounts::{Kind, MOUNTS_FILE, Mount};
+use protocol::mounts::{Kind, Mount};
 use rustix::mount::{MountFlags, mount, mount_move};
 
 use crate::disk;
@@ -16,14 +16,10 @@ use crate::system::lift;
 /// Where the new root is put together.
 const WORK: &str = "/.bivouac/root";
 
-/// What the host wants mounted. Enters the root, if there is one; the other directories, and whether a root
-/// was entered, which is some system's own and not what the kernel unpacked.
-pub fn enter() -> io::Result<(Vec<Mount>, bool)> {
-    let bytes = match fs::read(MOUNTS_FILE) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok((Vec::new(), false)),
-        other => other?,
-    };
-    let mounts = Mount::decode_all(&bytes).map_err(io::Error::other)?;
+/// Enters the root of what the host wants mounted, if there is one; the other directories, and whether a
+/// root was entered, which is some system's own and not what the kernel unpacked.
+pub fn enter(list: &[u8]) -> io::Result<(Vec<Mount>, bool)> {
+    let mounts = Mount::decode_all(list).map_err(io::Error::other)?;
     let (roots, others): (Vec<_>, Vec<_>) =
         mounts.into_iter().partition(|mount| mount.kind != Kind::Directory);
     let Some(root) = roots.first() else { return Ok((others, false)) };

@@ -17,7 +17,10 @@ use crate::console::Console;
 use crate::line::Line;
 use crate::reaper::Reaper;
 use crate::session::{Session, Stream};
-use crate::system;
+use crate::{random, system};
+
+/// The longest list of mounts: far more than any has.
+const MOUNTS_MAX_BYTES: usize = 1 << 20;
 
 /// Why the channel came to an end before the command did.
 #[derive(Debug, thiserror::Error)]
@@ -47,16 +50,9 @@ pub fn run(device: &str) -> io::Result<()> {
     serve(&Path::new("/dev").join(device)).map_err(io::Error::other)
 }
 
-/// Says over `/dev/DEVICE` why there is nothing to run a command in.
-pub fn refuse(device: &str, trouble: &[String]) -> io::Result<()> {
-    let text = trouble.iter().map(|line| format!("biv: {line}\n")).collect::<String>();
-    let serve = || Service::new(&Path::new("/dev").join(device), Some(text))?.run();
-    serve().map_err(io::Error::other)
-}
-
 /// Serves the host over the line at `path`.
 pub fn serve(path: &Path) -> Result<(), Error> {
-    Service::new(path, None)?.run()
+    Service::new(path)?.run()
 }
 
 struct Service {
@@ -64,6 +60,8 @@ struct Service {
     reaper: Reaper,
     sessions: BTreeMap<u16, Session>,
     console: Console,
+    /// What has come of the list of what is to be mounted.
+    mounts: Vec<u8>,
     /// Why nothing can be run.
     trouble: Option<String>,
 }
@@ -77,10 +75,36 @@ enum Source {
 }
 
 impl Service {
-    fn new(path: &Path, trouble: Option<String>) -> Result<Service, Error> {
+    fn new(path: &Path) -> Result<Service, Error> {
         let (line, reaper) = (Line::open(path)?, Reaper::start()?);
         let (sessions, console) = (BTreeMap::new(), Console::default());
-        Ok(Service { line, reaper, sessions, console, trouble })
+        Ok(Service { line, reaper, sessions, console, mounts: Vec::new(), trouble: None })
+    }
+
+    /// Has the system prepared. Without a root, all that is ordered is refused.
+    fn prepare(&mut self) {
+        let (trouble, is_lost) = system::prepare(&std::mem::take(&mut self.mounts));
+        system::complain(&trouble);
+        if is_lost {
+            let lines = trouble.iter().map(|line| format!("biv: {line}\n"));
+            self.trouble = Some(lines.collect());
+        }
+    }
+
+    /// Does what a frame says that is of no session.
+    fn obey_for_all(&mut self, frame: &Frame) -> Result<(), Error> {
+        match frame {
+            Frame::Credit(_) => {}
+            Frame::Time(nanoseconds) => system::set_clock(*nanoseconds),
+            Frame::Seed(bytes) => random::add(bytes),
+            Frame::Mounts(part) if self.mounts.len() < MOUNTS_MAX_BYTES => self.mounts.extend(part),
+            Frame::Prepare => self.prepare(),
+            Frame::Console(is_wanted) => self.console.set_wanted(*is_wanted),
+            Frame::Synchronize => self.line.send(LINE, &Frame::Synchronized),
+            Frame::Terminate => self.sessions.values().for_each(Session::terminate),
+            _ => return Err(Error::OutOfTurn(name_of(frame))),
+        }
+        Ok(())
     }
 
     fn run(mut self) -> Result<(), Error> {
@@ -143,11 +167,9 @@ impl Service {
     fn obey(&mut self) -> Result<(), Error> {
         while let Some((number, frame)) = self.line.next_frame()? {
             match (number, &frame) {
-                (LINE, Frame::Credit(_)) => {}
-                (LINE, Frame::Time(nanoseconds)) => system::set_clock(*nanoseconds),
-                (LINE, Frame::Console(is_wanted)) => self.console.set_wanted(*is_wanted),
-                (LINE, Frame::Terminate) => {
-                    self.sessions.values().for_each(Session::terminate);
+                (LINE, frame) => {
+                    self.obey_for_all(frame)?;
+                    continue;
                 }
                 (FIRST..=SESSIONS_MAX, Frame::Order(_)) => {
                     self.sessions.entry(number).or_insert_with(|| Session::new(number));
@@ -188,6 +210,10 @@ pub fn name_of(frame: &Frame) -> &'static str {
         Frame::Terminate => "Terminate",
         Frame::Time(_) => "Time",
         Frame::Console(_) => "Console",
+        Frame::Mounts(_) => "Mounts",
+        Frame::Prepare => "Prepare",
+        Frame::Seed(_) => "Seed",
+        Frame::Synchronize => "Synchronize",
         _ => "guest's",
     }
 }

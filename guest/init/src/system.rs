@@ -22,6 +22,9 @@ const MOUNTS: &[(&str, &str, &std::ffi::CStr)] = &[
     ("cgroup2", "/sys/fs/cgroup", c""),
 ];
 
+/// What is needed before there is a root: type and place.
+const FIRST_MOUNTS: [(&str, &str); 2] = [("proc", "/proc"), ("devtmpfs", "/dev")];
+
 /// Links that programs expect in `/dev`.
 const LINKS: &[(&str, &str)] = &[
     ("/proc/self/fd", "/dev/fd"),
@@ -31,24 +34,29 @@ const LINKS: &[(&str, &str)] = &[
     ("pts/ptmx", "/dev/ptmx"),
 ];
 
-/// Prepares the system; returns what could not be done, for the console, and whether it is lost with
-/// that. Only without its root it is: a command that needs what else is missing will say so itself.
-pub fn prepare() -> (Vec<String>, bool) {
+/// What it takes to talk to the host: drivers, devices, and what the kernel was told. Returns what could not be
+/// done.
+pub fn begin() -> Vec<String> {
+    let drivers = ("drivers", load_drivers());
+    let mounts = FIRST_MOUNTS.map(|(kind, place)| (place, mount_one(kind, place, c"", false)));
+    let all = [drivers].into_iter().chain(mounts);
+    all.filter_map(|(what, result)| Some(format!("{what}: {}", result.err()?))).collect()
+}
+
+/// Prepares the system, with what is in this list mounted; returns what could not be done, for the
+/// console, and whether it is lost with that. Only without its root it is: a command that needs what else is
+/// missing will say so itself.
+pub fn prepare(list: &[u8]) -> (Vec<String>, bool) {
     let mut trouble = Vec::new();
     let mut note = |what: &str, result: io::Result<()>| {
         if let Err(error) = result {
             trouble.push(format!("{what}: {error}"));
         }
     };
-    note("drivers", load_drivers());
-    let (volumes, is_entered) = match root::enter() {
+    let (volumes, is_entered) = match root::enter(list) {
         Ok(found) => found,
         Err(error) => {
             note("no root file system", Err(error));
-            // What it takes to say so.
-            for (kind, place, options) in MOUNTS {
-                note(place, mount_one(kind, place, options, false));
-            }
             return (trouble, true);
         }
     };
@@ -70,6 +78,13 @@ pub fn prepare() -> (Vec<String>, bool) {
         note("hostname", lift(rustix::system::sethostname(name.trim().as_bytes())));
     }
     (trouble, false)
+}
+
+/// Say on the console what could not be done.
+pub fn complain(trouble: &[String]) {
+    for line in trouble {
+        eprintln!("init: {line}");
+    }
 }
 
 pub(crate) fn lift(result: rustix::io::Result<()>) -> io::Result<()> {

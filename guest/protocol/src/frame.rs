@@ -50,6 +50,17 @@ pub enum Frame {
     Time(u64),
     /// Host, of [`LINE`]: whether somebody sits at the virtio console, who is to find a shell there.
     Console(bool),
+    /// Host, of [`LINE`]: the next part of a list of [`crate::mounts`].
+    Mounts(Vec<u8>),
+    /// Host, of [`LINE`]: the list is complete; prepare the system.
+    Prepare,
+    /// Host, of [`LINE`]: random bytes that nobody else has. This machine may be one of several that go
+    /// on from the same state.
+    Seed(Vec<u8>),
+    /// Host, of [`LINE`]: say [`Frame::Synchronized`] when everything before this has been read.
+    Synchronize,
+    /// Guest, of [`LINE`]: it has.
+    Synchronized,
 }
 
 /// Why bytes are not a conversation.
@@ -97,12 +108,17 @@ impl Frame {
             Frame::Terminate => 0x08,
             Frame::Time(_) => 0x09,
             Frame::Console(_) => 0x0a,
+            Frame::Mounts(_) => 0x0b,
+            Frame::Prepare => 0x0c,
+            Frame::Seed(_) => 0x0d,
+            Frame::Synchronize => 0x0e,
             Frame::Hello { .. } => 0x80,
             Frame::Started => 0x81,
             Frame::Stdout(_) => 0x82,
             Frame::Stderr(_) => 0x83,
             Frame::Exited(_) => 0x84,
             Frame::Signaled(_) => 0x85,
+            Frame::Synchronized => 0x86,
         }
     }
 
@@ -110,10 +126,13 @@ impl Frame {
         match self {
             Frame::Hello { version } => out.extend_from_slice(&version.to_le_bytes()),
             Frame::Order(bytes)
+            | Frame::Mounts(bytes)
+            | Frame::Seed(bytes)
             | Frame::Stdin(bytes)
             | Frame::Stdout(bytes)
             | Frame::Stderr(bytes) => out.extend_from_slice(bytes),
             Frame::Start | Frame::Started | Frame::StdinEnd | Frame::Close | Frame::Terminate => {}
+            Frame::Prepare | Frame::Synchronize | Frame::Synchronized => {}
             Frame::Signal(byte) | Frame::Exited(byte) | Frame::Signaled(byte) => out.push(*byte),
             Frame::Console(is_wanted) => out.push(u8::from(*is_wanted)),
             Frame::WindowSize { rows, columns } => {
@@ -150,6 +169,10 @@ impl Frame {
             0x08 => empty(Frame::Terminate),
             0x09 => Ok(Frame::Time(u64::from_le_bytes(payload.try_into().map_err(|_| wrong())?))),
             0x0a => byte().map(|byte| Frame::Console(byte != 0)),
+            0x0b => Ok(Frame::Mounts(payload.to_vec())),
+            0x0c => empty(Frame::Prepare),
+            0x0d => Ok(Frame::Seed(payload.to_vec())),
+            0x0e => empty(Frame::Synchronize),
             0x80 => match payload {
                 [low, high] => Ok(Frame::Hello { version: u16::from_le_bytes([*low, *high]) }),
                 _ => Err(wrong()),
@@ -159,6 +182,7 @@ impl Frame {
             0x83 => Ok(Frame::Stderr(payload.to_vec())),
             0x84 => byte().map(Frame::Exited),
             0x85 => byte().map(Frame::Signaled),
+            0x86 => empty(Frame::Synchronized),
             _ => Err(Error::Kind(kind)),
         }
     }
@@ -168,10 +192,13 @@ impl Frame {
     pub fn wire_bytes(&self) -> u32 {
         let payload = match self {
             Frame::Order(bytes)
+            | Frame::Mounts(bytes)
+            | Frame::Seed(bytes)
             | Frame::Stdin(bytes)
             | Frame::Stdout(bytes)
             | Frame::Stderr(bytes) => bytes.len(),
             Frame::Start | Frame::Started | Frame::StdinEnd | Frame::Close | Frame::Terminate => 0,
+            Frame::Prepare | Frame::Synchronize | Frame::Synchronized => 0,
             Frame::Signal(_) | Frame::Exited(_) | Frame::Signaled(_) | Frame::Console(_) => 1,
             Frame::Hello { .. } => 2,
             Frame::WindowSize { .. } | Frame::Credit(_) => 4,
@@ -187,6 +214,15 @@ pub fn hello(encoder: &mut Encoder, out: &mut Vec<u8>) {
     encoder.put_to(LINE, &Frame::Hello { version: VERSION }, out);
 }
 
+/// How far one direction of a conversation has got, for whoever goes on with it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// The number of the next frame.
+    pub sequence: u8,
+    /// What has come of it.
+    pub received: Vec<u8>,
+}
+
 /// Turns frames into bytes and numbers them.
 #[derive(Debug, Default)]
 pub struct Encoder {
@@ -194,6 +230,18 @@ pub struct Encoder {
 }
 
 impl Encoder {
+    /// One whose next frame has this number.
+    #[must_use]
+    pub fn going_on(sequence: u8) -> Encoder {
+        Encoder { sequence }
+    }
+
+    /// The number of the next frame.
+    #[must_use]
+    pub fn sequence(&self) -> u8 {
+        self.sequence
+    }
+
     /// Appends `frame` of the one session that there is to `out`.
     ///
     /// # Panics
@@ -241,6 +289,18 @@ impl Decoder {
     #[must_use]
     pub fn after_greeting() -> Decoder {
         Decoder { noise_left: Some(NOISE_MAX_BYTES), ..Decoder::default() }
+    }
+
+    /// One that goes on with a conversation.
+    #[must_use]
+    pub fn going_on(from: Progress) -> Decoder {
+        Decoder { buffer: from.received, sequence: from.sequence, noise_left: None }
+    }
+
+    /// How far it has got. There has been a greeting, if one was expected.
+    #[must_use]
+    pub fn progress(&self) -> Progress {
+        Progress { sequence: self.sequence, received: self.buffer.clone() }
     }
 
     /// Takes bytes from the line. Call [`Decoder::next_frame`] until it has no more.

@@ -7,6 +7,7 @@
 //!
 //! ```text
 //! > MAGIC Hello{version}            the line is in raw mode now; the host may speak
+//! < Mounts{bytes} ... Prepare       what the system is to have, in as many parts as it takes
 //! < Order{bytes} ... Start          what to run, in as many parts as it takes
 //! > Started
 //! < Stdin{bytes} StdinEnd Signal{n} WindowSize{r,c}
@@ -40,12 +41,12 @@ pub mod mounts;
 mod order;
 mod window;
 
-pub use frame::{Decoder, Encoder, Error, Frame, hello};
+pub use frame::{Decoder, Encoder, Error, Frame, Progress, hello};
 pub use order::{Order, OrderError};
 pub use window::{Receipts, Window};
 
 /// The version that this code speaks. Both ends come from one build, so no other is accepted.
-pub const VERSION: u16 = 3;
+pub const VERSION: u16 = 4;
 
 /// What the guest sends before its first frame. Whatever is on the line before it is noise.
 pub const MAGIC: [u8; 8] = *b"\x02BIVOUAC";

@@ -1,8 +1,5 @@
-//! What the guest's init mounts, as the host writes it into a file of the first file system:
+//! What the guest's init mounts, as the host tells it ([`crate::Frame::Mounts`]):
 //! for each mount four strings, each ended by a NUL: kind, source, place, options.
-
-/// Where the file is.
-pub const MOUNTS_FILE: &str = "/.bivouac/mounts";
 
 /// Something to mount.
 #[derive(Debug, Clone, PartialEq, Eq)]

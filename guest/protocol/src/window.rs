@@ -18,6 +18,18 @@ impl Window {
         Window { size, left: size }
     }
 
+    /// A window of `size` bytes, of which `left` are free.
+    #[must_use]
+    pub fn with_left(size: u32, left: u32) -> Window {
+        Window { size, left: left.min(size) }
+    }
+
+    /// Bytes that are free.
+    #[must_use]
+    pub fn left(&self) -> u32 {
+        self.left
+    }
+
     /// Bytes of payload that fit beside a frame header, if `reserve` bytes are to stay free.
     #[must_use]
     pub fn payload_room(&self, reserve: u32) -> usize {

@@ -3,6 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 use utoipa::{OpenApi, ToSchema};
+use vmm::snapshot::Compression;
 
 use super::http::{FRAMES, Problem, Request, Response};
 use super::{Name, record};
@@ -112,6 +113,33 @@ pub struct Processor {
     pub halts: u64,
 }
 
+/// How a snapshot is to be written.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Take {
+    /// Compress the guest's memory (Zstandard).
+    pub compress: bool,
+}
+
+/// A snapshot that was written.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Snapshot {
+    /// For how many milliseconds the guest stood still.
+    pub paused: u64,
+    /// Bytes of memory that it has, of those that are not zero.
+    pub memory: u64,
+    /// Bytes of the file.
+    pub file: u64,
+}
+
+impl From<vmm::snapshot::Written> for Snapshot {
+    fn from(written: vmm::snapshot::Written) -> Self {
+        let paused = u64::try_from(written.paused.as_millis()).unwrap_or(u64::MAX);
+        Self { paused, memory: written.memory, file: written.file }
+    }
+}
+
 /// Why something is not done: a status and a reason.
 pub type Refusal = (u16, String);
 
@@ -129,6 +157,8 @@ pub trait Domain {
     fn balloon(&mut self, memory: u64) -> Result<(), Refusal>;
     /// Let its processors stand still, or go on.
     fn pause(&mut self, paused: bool) -> Result<(), Refusal>;
+    /// Whether a snapshot can be taken of it.
+    fn allows_snapshots(&self) -> Result<(), Refusal>;
     /// Whether commands can be run in it now.
     fn takes_commands(&self) -> Result<(), Refusal>;
     /// Whether somebody may sit down at its console now.
@@ -148,6 +178,8 @@ pub enum Answer {
     Console,
     /// To watch the first command.
     Watch,
+    /// To be answered when a snapshot has been taken.
+    Snapshot(Compression),
 }
 
 /// Answers a request.
@@ -161,6 +193,10 @@ pub fn answer(request: &Request, domain: &mut dyn Domain) -> Answer {
         ("PUT", "/v1/domain/balloon") => balloon(domain, &request.body),
         ("POST", "/v1/domain/pause") => pause(domain),
         ("POST", "/v1/domain/resume") => resume(domain),
+        ("POST", "/v1/domain/snapshot") => match snapshot(domain, &request.body) {
+            Ok(compression) => return Answer::Snapshot(compression),
+            Err(refusal) => Err(refusal),
+        },
         ("POST", "/v1/domain/exec") => match exec(domain, upgrade) {
             Ok(()) => return Answer::Frames,
             Err(refusal) => Err(refusal),
@@ -188,6 +224,7 @@ const PATHS: &[&str] = &[
     "/v1/domain/balloon",
     "/v1/domain/pause",
     "/v1/domain/resume",
+    "/v1/domain/snapshot",
     "/v1/domain/exec",
     "/v1/domain/attach",
     "/v1/domain/console",
@@ -268,6 +305,20 @@ fn resume(domain: &mut dyn Domain) -> Result_ {
     Ok(Response::json(200, &domain.inspect()))
 }
 
+/// Write a snapshot of it into a file, of which a descriptor comes with the request (`SCM_RIGHTS`, unix(7)).
+/// The file is empty, and it is a snapshot only if the answer says so.
+#[utoipa::path(post, path = "/v1/domain/snapshot", request_body = Take, responses(
+    (status = 200, description = "It is written", body = Snapshot),
+    (status = 400, description = "There is no descriptor", body = Problem),
+    (status = 409, description = "Another is being written", body = Problem),
+    (status = 503, description = "It is still starting, or it cannot be written", body = Problem)))]
+fn snapshot(domain: &dyn Domain, body: &[u8]) -> Result<Compression, Refusal> {
+    let body: &[u8] = if body.is_empty() { b"{}" } else { body };
+    let take: Take = serde_json::from_slice(body).map_err(|error| (400, error.to_string()))?;
+    domain.allows_snapshots()?;
+    Ok(if take.compress { Compression::Zstandard } else { Compression::None })
+}
+
 /// Run a command in the guest. The connection becomes one of frames (`Upgrade: bivouac-frames`), as
 /// `guest/protocol` has them: the domain sends its greeting, the client an order, and so on. The order may
 /// also be to pack files to standard output, or to unpack them from standard input.
@@ -320,7 +371,9 @@ fn must_ask_for_frames(upgrade: Option<&str>) -> Result<(), Refusal> {
 /// one request.
 #[derive(OpenApi)]
 #[openapi(
-    paths(inspect, statistics, stop, kill, balloon, pause, resume, exec, attach, console),
+    paths(
+        inspect, statistics, stop, kill, balloon, pause, resume, snapshot, exec, attach, console
+    ),
     components(schemas(Name, record::Record, record::Ended, State, Problem)),
     servers((url = "http://domain", description = "the domain's socket"))
 )]

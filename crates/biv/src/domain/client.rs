@@ -1,9 +1,12 @@
 //! The other end of a domain's socket.
 
-use std::io::{self, Read, Write};
+use std::io::{self, IoSlice, Read, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::BorrowedFd;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -94,6 +97,31 @@ impl Client {
     pub fn put<T: DeserializeOwned>(self, path: &str, body: &impl Serialize) -> Result<T, Error> {
         let body = serde_json::to_vec(body).unwrap_or_default();
         self.request("PUT", path, &body)
+    }
+
+    /// The same with a descriptor of a file, for as long as it takes.
+    pub fn post_with_file<T: DeserializeOwned>(
+        mut self,
+        path: &str,
+        body: &impl Serialize,
+        file: BorrowedFd<'_>,
+    ) -> Result<T, Error> {
+        let body = serde_json::to_vec(body).unwrap_or_default();
+        let asked = self.hand_over(file).and_then(|()| self.stream.set_read_timeout(None));
+        asked.map_err(|error| self.failed(error))?;
+        self.request("POST", path, &body)
+    }
+
+    /// Sends a descriptor, with the first byte of what follows: an empty line, which means nothing before a
+    /// request (RFC 9112, 2.2).
+    fn hand_over(&mut self, file: BorrowedFd<'_>) -> io::Result<()> {
+        let files = [file];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut ancillary = SendAncillaryBuffer::new(&mut space);
+        ancillary.push(SendAncillaryMessage::ScmRights(&files));
+        let pieces = [IoSlice::new(b"\r\n")];
+        sendmsg(&self.stream, &pieces, &mut ancillary, SendFlags::NOSIGNAL)?;
+        Ok(())
     }
 
     fn request<T: DeserializeOwned>(

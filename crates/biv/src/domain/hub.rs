@@ -10,6 +10,9 @@
 //! 2. *A port that breaks the rules, or goes, ends alone*: its command is hung up on. A guest that does
 //!    ends all of them.
 //! 3. *Nothing blocks.*
+//! 4. *A conversation can be gone on with elsewhere*, where a snapshot of the machine goes on. Before it is
+//!    taken the hub is silent, and the guest has read all that it was sent ([`Hub::fall_silent`]); what
+//!    the guest is in the middle of saying is part of the [`Conversation`].
 
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::BorrowedFd;
@@ -21,6 +24,10 @@ use protocol::{
     WINDOW_TO_GUEST_BYTES, WINDOW_TO_HOST_BYTES, Window, hello,
 };
 use rustix::event::PollFlags;
+
+mod conversation;
+
+pub use conversation::Conversation;
 
 use super::seat::Seat;
 use super::watchers::{Sender, Watchers};
@@ -59,6 +66,13 @@ pub struct Hub {
     /// What may be on its way to it.
     window: Window,
     is_greeted: bool,
+    /// What the guest is told before anything of a port's.
+    preparing: VecDeque<Frame>,
+    is_prepared: bool,
+    /// Nothing is said to the guest.
+    is_silent: bool,
+    /// How often the guest has been asked to say that it has read everything, and has not said so.
+    unread: u32,
     ports: BTreeMap<u16, Port>,
     leaving: Vec<Port>,
     /// Of the first command.
@@ -94,13 +108,17 @@ struct Port {
     window: Window,
     /// What the command may be told that the port has taken.
     credit: u32,
+    /// What the command has said, and has not been told that the port has taken.
+    uncredited: u32,
     stage: Stage,
 }
 
 impl Hub {
-    /// A hub for the guest at the other end of `line`. What is wrong with it will be in `trouble`.
-    pub fn new(line: Line, trouble: Trouble) -> std::io::Result<Hub> {
+    /// A hub for the guest at the other end of `line`, which is to mount what is in this list
+    /// ([`protocol::mounts`]). What is wrong with it will be in `trouble`.
+    pub fn new(line: Line, mounts: &[u8], trouble: Trouble) -> std::io::Result<Hub> {
         line.set_nonblocking()?;
+        let parts = mounts.chunks(PAYLOAD_MAX_BYTES).map(|part| Frame::Mounts(part.to_vec()));
         Ok(Hub {
             guest: Some(line),
             encoder: Encoder::default(),
@@ -108,6 +126,10 @@ impl Hub {
             outgoing: VecDeque::new(),
             window: Window::new(WINDOW_OF_LINE_BYTES),
             is_greeted: false,
+            preparing: parts.chain([Frame::Prepare]).collect(),
+            is_prepared: false,
+            is_silent: false,
+            unread: 0,
             ports: BTreeMap::new(),
             leaving: Vec::new(),
             watchers: Watchers::default(),
@@ -211,6 +233,9 @@ impl Hub {
     fn say(&mut self, session: u16, frame: &Frame) {
         self.window.take(frame.wire_bytes());
         self.put(session, frame);
+        if self.is_silent {
+            self.synchronize();
+        }
         self.flush_guest();
     }
 
@@ -317,15 +342,19 @@ impl Hub {
         match (&frame, session) {
             (Frame::Hello { .. }, LINE) if !self.is_greeted => {
                 self.is_greeted = true;
-                self.say(LINE, &Frame::Time(now()));
+                self.preparing.push_front(Frame::Time(now()));
                 if self.is_attended {
-                    self.say(LINE, &Frame::Console(true));
+                    self.preparing.push_back(Frame::Console(true));
                 }
                 self.ports.values_mut().for_each(Port::greet);
                 return Ok(());
             }
             (Frame::Credit(credit), LINE) => {
                 self.window.give_back(*credit);
+                return Ok(());
+            }
+            (Frame::Synchronized, LINE) => {
+                self.unread = self.unread.saturating_sub(1);
                 return Ok(());
             }
             _ => {}
@@ -350,6 +379,9 @@ impl Hub {
             Frame::Exited(_) | Frame::Signaled(_) => true,
             _ => return Err(OUT_OF_TURN.to_owned()),
         };
+        if !matches!(frame, Frame::Credit(_)) {
+            port.uncredited = port.uncredited.saturating_add(frame.wire_bytes());
+        }
         if port.stage != Stage::Gone {
             port.put(&frame);
             if port.outgoing.len() > UNTAKEN_MAX_BYTES {
@@ -391,8 +423,18 @@ impl Hub {
 
     /// Passes on to the guest what it has room for, one frame of each port in turn.
     fn send_what_fits(&mut self) {
-        if !self.is_up() {
+        if !self.is_up() || self.is_silent {
             return;
+        }
+        while let Some(frame) = self.preparing.front()
+            && self.window.take(frame.wire_bytes())
+        {
+            let frame = self.preparing.pop_front().unwrap_or(Frame::Prepare);
+            self.is_prepared |= frame == Frame::Prepare;
+            self.put(LINE, &frame);
+        }
+        if !self.preparing.is_empty() {
+            return self.flush_guest();
         }
         let mut ports = std::mem::take(&mut self.ports);
         let mut has_sent = true;
@@ -401,6 +443,7 @@ impl Hub {
             for (&number, port) in &mut ports {
                 if port.credit > 0 {
                     let credit = std::mem::take(&mut port.credit);
+                    port.uncredited = port.uncredited.saturating_sub(credit);
                     self.put(number, &Frame::Credit(credit));
                 }
                 if let Some(frame) = port.waiting.front()
@@ -458,6 +501,7 @@ impl Port {
             waiting: VecDeque::new(),
             window: Window::new(WINDOW_TO_GUEST_BYTES),
             credit: 0,
+            uncredited: 0,
             stage: Stage::New,
         }
     }

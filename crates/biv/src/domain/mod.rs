@@ -38,6 +38,7 @@ pub mod record;
 pub mod registry;
 pub mod seat;
 pub mod server;
+pub mod snapshot;
 mod watchers;
 
 pub use name::{Error as NameError, Name, is_plain};
@@ -45,8 +46,9 @@ pub use record::{Ended, Record};
 pub use registry::{Entry, Registry};
 
 use console::Console;
-use hub::{Hub, Trouble};
+use hub::{Conversation, Hub, Trouble};
 use server::{Machine, Server};
+use snapshot::{Finish, Snapshots};
 
 use crate::session::{Line, Outputs};
 
@@ -103,6 +105,37 @@ impl Written {
         change(&mut this.record);
         // Whoever looks finds that it says what it said before.
         let _ = this.record.write(&this.file);
+    }
+}
+
+/// The way to a guest's init.
+#[derive(Debug)]
+pub struct GuestEnd {
+    /// Its line.
+    pub line: Line,
+    /// What it is to mount.
+    pub mounts: Vec<u8>,
+    /// The conversation that it is in, if it goes on from a snapshot.
+    pub conversation: Option<Conversation>,
+}
+
+impl GuestEnd {
+    /// A hub, with a port at the other end of `first` for the command that the machine is for.
+    fn hub(self, first: Line, trouble: &Trouble) -> io::Result<Hub> {
+        let mut hub = Hub::new(self.line, &self.mounts, Arc::clone(trouble))?;
+        let Some(conversation) = self.conversation else {
+            // There is room for the first.
+            let _ = hub.connect(first, &[], &[]);
+            return Ok(hub);
+        };
+        let mut seed = [0; 32];
+        rustix::rand::getrandom(&mut seed, rustix::rand::GetRandomFlags::empty())?;
+        hub = hub.going_on(&conversation, seed);
+        match conversation.has_command() {
+            true => hub.connect_first(first, &conversation),
+            false => drop(hub.connect(first, &[], &[])),
+        }
+        Ok(hub)
     }
 }
 
@@ -206,29 +239,41 @@ impl Domain {
     /// Starts the thread that serves a machine with an init of ours, which is at the other end of `guest`;
     /// the session gets the end of it that is returned, and what is wrong with the guest is said in the
     /// other. `console` is the way to its console, if it has one.
-    pub fn serve(&mut self, guest: Line, console: Option<Line>) -> io::Result<(Line, Trouble)> {
+    pub fn serve(
+        &mut self,
+        guest: GuestEnd,
+        console: Option<Line>,
+        mut snapshots: Snapshots,
+        warm: Option<(File, Finish)>,
+    ) -> io::Result<(Line, Trouble)> {
         let trouble = Trouble::default();
-        let mut hub = Hub::new(guest, Arc::clone(&trouble))?;
         let (ours, theirs) = Line::pair()?;
-        // There is room for the first.
-        let _ = hub.connect(theirs, &[], &[]);
+        let mut hub = guest.hub(theirs, &trouble)?;
+        if let Some(warm) = warm {
+            snapshots.begin_warm(warm, &mut hub);
+        }
         let console = console.map(|line| Console::new(line, self.log.clone())).transpose()?;
-        self.start_server(Some(hub), console)?;
+        self.start_server(Some(hub), console, snapshots)?;
         Ok((ours, trouble))
     }
 
     /// The same of a machine without, whose console is at the other end of `console`; the session gets the
     /// end of it that is returned.
-    pub fn serve_plain(&mut self, console: Line) -> io::Result<Line> {
+    pub fn serve_plain(&mut self, console: Line, snapshots: Snapshots) -> io::Result<Line> {
         if !self.is_known() {
             return Ok(console);
         }
         let (ours, theirs) = Line::pair()?;
-        self.start_server(None, Some(Console::with_streams(console, theirs)?))?;
+        self.start_server(None, Some(Console::with_streams(console, theirs)?), snapshots)?;
         Ok(ours)
     }
 
-    fn start_server(&mut self, hub: Option<Hub>, console: Option<Console>) -> io::Result<()> {
+    fn start_server(
+        &mut self,
+        hub: Option<Hub>,
+        console: Option<Console>,
+        snapshots: Snapshots,
+    ) -> io::Result<()> {
         let listener = self.listener.take();
         let record = self.record.as_ref().map_or_else(nobody, |written| {
             written.lock().unwrap_or_else(PoisonError::into_inner).record.clone()
@@ -236,7 +281,7 @@ impl Domain {
         let machine = Arc::clone(&self.machine);
         let messages = self.messages.as_ref().map(File::try_clone).transpose()?;
         let owner = rustix::process::geteuid();
-        let server = Server { listener, hub, console, machine, record, messages, owner };
+        let server = Server { listener, hub, console, machine, record, messages, owner, snapshots };
         std::thread::Builder::new().name("control".into()).spawn(move || server.run())?;
         Ok(())
     }

@@ -7,7 +7,8 @@
 //! Only this user and the superuser are answered; the kernel says who they are (SO_PEERCRED).
 
 use std::fs::File;
-use std::io::{Read, Write};
+use std::io::{IoSliceMut, Write};
+use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -15,6 +16,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 use rustix::process::Uid;
 
 use super::api::{self, Answer, Inspection, Refusal, State, Statistics};
@@ -23,13 +25,18 @@ use super::http::{self, Response};
 use super::hub::{self, Hub};
 use super::record::Record;
 use super::seat::Seat;
+use super::snapshot::{Snapshots, Whose};
 use crate::session::Line;
+use vmm::snapshot::Compression;
 
 /// Connections at once that have not become something else; others wait.
 const CLIENTS_MAX: usize = 32;
 
 /// How long a client may take to say what it wants, and to take the answer.
 const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How long a client may wait for a snapshot.
+const SNAPSHOT_PATIENCE: Duration = Duration::from_secs(600);
 
 /// What is told of [`super::files::MESSAGES`].
 const MESSAGES_MAX_BYTES: u64 = 4096;
@@ -56,23 +63,31 @@ pub struct Server {
     pub messages: Option<File>,
     /// Whose it is; a confined process does not ask.
     pub owner: Uid,
+    /// Snapshots of it.
+    pub snapshots: Snapshots,
 }
 
 impl Server {
     /// Serves until the process ends, or until there is nothing to serve.
     pub fn run(self) {
-        Serving { server: self, clients: Vec::new() }.run();
+        Serving { server: self, clients: Vec::new(), next: 0 }.run();
     }
 }
 
 struct Serving {
     server: Server,
     clients: Vec<Client>,
+    /// The number of the next client.
+    next: u64,
 }
 
 /// A connection.
 struct Client {
+    /// By which it is known as long as it is there.
+    number: u64,
     stream: UnixStream,
+    /// A file that it has handed over.
+    file: Option<File>,
     received: Vec<u8>,
     outgoing: Vec<u8>,
     stage: Stage,
@@ -83,6 +98,8 @@ struct Client {
 enum Stage {
     /// It says what it wants.
     Asking,
+    /// What it wants is not done yet.
+    Waiting,
     /// It is being answered.
     Answering,
     /// It has its answer; what it still sends is of no interest. Were it left unread, the answer could be
@@ -113,6 +130,7 @@ impl Serving {
             if ready.contains(&Source::Listener) {
                 self.accept();
             }
+            self.take_snapshot();
             self.dismiss();
         }
     }
@@ -143,8 +161,11 @@ impl Serving {
             watched.push((Source::Listener, listener.as_fd(), PollFlags::IN));
         }
         for (number, client) in self.clients.iter().enumerate() {
-            let flags =
-                if client.stage == Stage::Answering { PollFlags::OUT } else { PollFlags::IN };
+            let flags = match client.stage {
+                Stage::Answering => PollFlags::OUT,
+                Stage::Waiting => continue,
+                Stage::Asking | Stage::Leaving => PollFlags::IN,
+            };
             watched.push((Source::Client(number), client.stream.as_fd(), flags));
         }
         if let Some(hub) = &self.server.hub {
@@ -155,12 +176,13 @@ impl Serving {
             let of_console = console.watched().into_iter();
             watched.extend(of_console.map(|(at, fd, flags)| (Source::Console(at), fd, flags)));
         }
-        if watched.is_empty() {
+        if watched.is_empty() && self.clients.is_empty() {
             return None;
         }
         let mut fds: Vec<PollFd<'_>> =
             watched.iter().map(|(_, fd, flags)| PollFd::from_borrowed_fd(*fd, *flags)).collect();
-        let next = self.clients.iter().map(|client| client.deadline).min();
+        let clients = self.clients.iter().map(|client| client.deadline);
+        let next = clients.chain(self.server.snapshots.deadline()).min();
         let left = next.map(|next| next.saturating_duration_since(Instant::now()));
         let left = left.and_then(|left| Timespec::try_from(left).ok());
         match poll(&mut fds, left.as_ref()) {
@@ -176,8 +198,11 @@ impl Serving {
         let Some(listener) = &self.server.listener else { return };
         let Ok((stream, _)) = listener.accept() else { return };
         if self.may_ask(&stream) && stream.set_nonblocking(true).is_ok() {
+            self.next += 1;
             self.clients.push(Client {
+                number: self.next,
                 stream,
+                file: None,
                 received: Vec::new(),
                 outgoing: Vec::new(),
                 stage: Stage::Asking,
@@ -204,6 +229,7 @@ impl Serving {
                     Ok(None) => {}
                     Ok(Some((request, length))) => match api::answer(&request, &mut self.server) {
                         Answer::Response(response) => client.answer(&response),
+                        Answer::Snapshot(compression) => self.begin_snapshot(number, compression),
                         become_something => self.hand_over(number, length, &become_something),
                     },
                     Err(error) => {
@@ -211,12 +237,50 @@ impl Serving {
                     }
                 }
             }
+            Stage::Waiting => {}
             Stage::Answering => client.send(),
             Stage::Leaving => {
                 if !client.receive() {
                     client.expire();
                 }
                 client.received.clear();
+            }
+        }
+    }
+
+    /// A client wants a snapshot, in the file that it has handed over.
+    fn begin_snapshot(&mut self, number: usize, compression: Compression) {
+        let client = &mut self.clients[number];
+        let Server { hub, snapshots, .. } = &mut self.server;
+        let refusal = match client.file.take() {
+            None => (400, "the request must come with a descriptor of an empty file"),
+            Some(_) if snapshots.taking.is_some() => (409, "a snapshot is being taken already"),
+            Some(file) => {
+                snapshots.begin(file, compression, client.number, hub.as_mut());
+                client.stage = Stage::Waiting;
+                client.deadline += SNAPSHOT_PATIENCE;
+                return;
+            }
+        };
+        client.answer(&Response::problem(refusal.0, refusal.1.to_owned()));
+    }
+
+    /// Take the snapshot that is to be taken, if that can be done now.
+    fn take_snapshot(&mut self) {
+        let Server { snapshots, machine, hub, .. } = &mut self.server;
+        match snapshots.advance(machine.get(), hub.as_mut()) {
+            None => {}
+            Some((Whose::Warm, Ok(written))) => tracing::debug!(?written, "the next start is warm"),
+            Some((Whose::Warm, Err(error))) => tracing::debug!(error, "the next start is cold"),
+            Some((Whose::Client(client), result)) => {
+                let client = self.clients.iter_mut().find(|it| it.number == client);
+                let response = match result {
+                    Ok(written) => Response::json(200, &api::Snapshot::from(written)),
+                    Err(error) => Response::problem(503, error),
+                };
+                if let Some(client) = client {
+                    client.answer(&response);
+                }
             }
         }
     }
@@ -251,14 +315,21 @@ impl Client {
     /// Takes what has come; `false` if that was the end.
     fn receive(&mut self) -> bool {
         let mut buffer = [0; PIECE_BYTES];
-        match self.stream.read(&mut buffer) {
-            Ok(0) => false,
-            Ok(count) => {
-                self.received.extend_from_slice(&buffer[..count]);
-                true
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+        let pieces = &mut [IoSliceMut::new(&mut buffer)];
+        let count = match recvmsg(&self.stream, pieces, &mut ancillary, RecvFlags::CMSG_CLOEXEC) {
+            Ok(received) => received.bytes,
+            Err(errno) => return is_for_now(&errno.into()),
+        };
+        for message in ancillary.drain() {
+            if let RecvAncillaryMessage::ScmRights(descriptors) = message {
+                // The last one counts; others are closed.
+                self.file = descriptors.last().map(File::from).or(self.file.take());
             }
-            Err(error) => is_for_now(&error),
         }
+        self.received.extend_from_slice(&buffer[..count]);
+        count > 0
     }
 
     fn answer(&mut self, response: &Response) {
@@ -394,6 +465,19 @@ impl api::Domain for Server {
             return Err((503, "its processors do not stand still".to_owned()));
         }
         Ok(())
+    }
+
+    fn allows_snapshots(&self) -> Result<(), Refusal> {
+        self.machine()?;
+        match &self.hub {
+            Some(hub) if !hub.has_started() => {
+                Err((503, "its command does not run yet".to_owned()))
+            }
+            _ if self.snapshots.origin.is_none() => {
+                Err((409, "it has something that a snapshot cannot keep".to_owned()))
+            }
+            _ => Ok(()),
+        }
     }
 
     fn takes_commands(&self) -> Result<(), Refusal> {

@@ -129,14 +129,6 @@ pub fn only_drivers(drivers: &[(&str, PathBuf)]) -> Result<Vec<u8>, Error> {
     Ok(archive.finish()?)
 }
 
-/// The list of what our init is to mount, to go after an archive that has it.
-pub fn only_mounts(list: &[u8]) -> Result<Vec<u8>, Error> {
-    let mut archive = Archive::new(Vec::new());
-    let place = protocol::mounts::MOUNTS_FILE.trim_start_matches('/');
-    archive.add(place.as_bytes(), Metadata::new(mode::FILE | 0o644), list)?;
-    Ok(archive.finish()?)
-}
-
 /// Bytes in memory, up to a limit.
 struct Bounded {
     bytes: Vec<u8>,

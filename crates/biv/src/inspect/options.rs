@@ -55,6 +55,19 @@ pub struct Options {
 }
 
 impl Options {
+    /// Whether anything is to be seen, or changed, of what the engine does.
+    pub fn is_used(&self) -> bool {
+        let variables = [INTERPRET_BLOCKS, LIST_BLOCKS].into_iter();
+        self.perf_map
+            || self.symbols.is_some()
+            || self.history.is_some()
+            || self.trace_blocks.is_some()
+            || self.interpret_blocks.is_some()
+            || self.list_blocks.is_some()
+            || self.plant_fault.is_some()
+            || variables.into_iter().any(|name| std::env::var_os(name).is_some())
+    }
+
     /// Which blocks are interpreted.
     pub(super) fn interpreted(&self) -> Result<BlockRanges, Error> {
         let given = self.interpret_blocks.clone();

@@ -207,6 +207,33 @@ pub struct Resume {
     pub names: Vec<String>,
 }
 
+/// Write a domain into a file, from which `biv restore` goes on, any number of times. The domain goes on as
+/// well; it stands still only while it is written.
+///
+/// A directory or disk of the host's is not part of it. The file holds all that the guest has in memory,
+/// keys and passwords too; only its owner can read it.
+#[derive(Debug, Args)]
+pub struct Snapshot {
+    /// Compress the guest's memory
+    #[arg(long)]
+    pub compress: bool,
+
+    /// Replace FILE if there is one
+    #[arg(short, long)]
+    pub force: bool,
+
+    /// How to say what it took: in text, only what went wrong
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    pub format: Format,
+
+    /// Of which domain
+    pub name: String,
+
+    /// Where to
+    #[arg(value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    pub file: std::path::PathBuf,
+}
+
 /// Show what domains use, again every second until Ctrl-C.
 #[derive(Debug, Args)]
 pub struct Stats {

@@ -19,6 +19,7 @@ mod exec;
 mod join;
 mod logs;
 mod ps;
+mod snapshot;
 mod stats;
 
 pub use cp::cp;
@@ -26,6 +27,7 @@ pub use exec::exec;
 pub use join::{attach, console};
 pub use logs::logs;
 pub use ps::ps;
+pub use snapshot::snapshot;
 pub use stats::stats;
 
 /// How long a machine may take to end that was told to, before its process is killed.
@@ -73,6 +75,14 @@ pub enum Error {
     /// Its guest has gone.
     #[error("the domain ended before everything was copied")]
     Lost,
+    /// Where a snapshot is to go.
+    #[error("cannot write {path}: {error}", path = path.display())]
+    File {
+        /// Which.
+        path: std::path::PathBuf,
+        /// What is wrong with it.
+        error: io::Error,
+    },
     /// Several of them.
     #[error("{0}")]
     Several(String),

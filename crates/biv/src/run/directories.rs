@@ -183,6 +183,11 @@ impl Directories {
         self.shared.is_empty()
     }
 
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.shared.len()
+    }
+
     /// The list for the guest's init.
     pub fn list(&self) -> Vec<u8> {
         let mut bytes = Vec::new();

@@ -2,11 +2,14 @@
 
 use std::path::{Path, PathBuf};
 
+use vmm::snapshot::Snapshot;
 use vmm::{Configuration, Contents, Module};
 
 use super::directories::{self, Directories, Root};
+use super::warm::{self, Key, Start};
 use super::{Error, disk, files};
 use crate::cli::Run;
+use crate::domain::hub::Conversation;
 use crate::domain::{Domain, Plan};
 use crate::initramfs;
 use crate::network::Net;
@@ -21,6 +24,10 @@ pub struct Guest {
     modules: Vec<Module>,
     /// Nothing of ours runs in it.
     pub is_plain: bool,
+    /// Whether it boots.
+    pub start: Start,
+    /// What kind of machine it is, if there are warm starts for it.
+    pub key: Option<Key>,
     /// What of the host's files it sees.
     pub directories: Directories,
 }
@@ -128,7 +135,6 @@ impl Guest {
         if let Some(root) = &arguments.root_disk {
             directories.set_root_disk(root.device(), root.disk.read_only);
         }
-        let mut modules = first_modules(arguments, user_space, root.as_deref())?;
         let drivers = match (user_space, &kernel) {
             (UserSpace::Plain, _) | (_, Kernel::Given(..)) => Vec::new(),
             _ => drivers(arguments, &directories),
@@ -143,27 +149,59 @@ impl Guest {
             true => provision::Guest::renew(&needed),
             false => provision::Guest::provide(&needed),
         }?;
+        let (kernel_path, given, drivers) = match kernel {
+            Kernel::Given(path, contents) => (path, Some(contents), Vec::new()),
+            Kernel::Pulled(kernel) => (kernel.image(), None, kernel.drivers(&drivers)),
+            Kernel::Default => (guest.kernel(), None, guest.drivers(&drivers)?),
+        };
+        let is_usual = given.is_none() && user_space == UserSpace::Shared;
+        let key = match is_usual && can_start_warm(arguments) {
+            true => key(arguments, &kernel_path, &drivers, &directories).ok(),
+            false => None,
+        };
+        let start = key.as_ref().map(warm::start).unwrap_or_default();
+        let is_plain = user_space == UserSpace::Plain;
+        if let Start::GoOn(..) = start {
+            let (kernel, modules) = (Contents::default(), Vec::new());
+            return Ok(Self { kernel, kernel_path, modules, is_plain, directories, start, key });
+        }
+        let mut modules = first_modules(arguments, user_space, root.as_deref())?;
         if user_space == UserSpace::Busybox {
             modules.push(module(initramfs::default_guest(&guest.busybox()?)?));
         }
-        let (path, contents, drivers) = match kernel {
-            Kernel::Given(path, contents) => (path, contents, Vec::new()),
-            Kernel::Pulled(kernel) => {
-                (kernel.image(), files::read_kernel(&kernel.image())?, kernel.drivers(&drivers))
-            }
-            Kernel::Default => {
-                (guest.kernel(), files::read_kernel(&guest.kernel())?, guest.drivers(&drivers)?)
-            }
+        let kernel = match given {
+            Some(contents) => contents,
+            None => files::read_kernel(&kernel_path)?,
         };
         if !drivers.is_empty() {
             modules.push(module(initramfs::only_drivers(&drivers)?));
         }
-        let mounts = directories.list();
-        if !mounts.is_empty() {
-            modules.push(module(initramfs::only_mounts(&mounts)?));
+        Ok(Self { kernel, kernel_path, modules, is_plain, directories, start, key })
+    }
+
+    /// What goes on from a snapshot, with the surroundings that the options name.
+    pub fn restored(
+        arguments: &Run,
+        snapshot: Snapshot,
+        conversation: Option<Conversation>,
+    ) -> Result<Self, Error> {
+        let root = root(arguments)?;
+        let has_root = arguments.initrd.is_some() || arguments.busybox;
+        let is_plain = conversation.is_none();
+        let mut directories = match &root {
+            _ if is_plain || has_root || arguments.root_disk.is_some() => {
+                Directories::open(arguments, Root::Elsewhere)?
+            }
+            Some(root) => Directories::open(arguments, Root::Here(root))?,
+            None => Directories::open(arguments, Root::Host)?,
+        };
+        if let Some(root) = &arguments.root_disk {
+            directories.set_root_disk(root.device(), root.disk.read_only);
         }
-        let is_plain = user_space == UserSpace::Plain;
-        Ok(Self { kernel: contents, kernel_path: path, modules, is_plain, directories })
+        let start = Start::GoOn(snapshot, conversation);
+        let kernel_path = arguments.kernel.clone().unwrap_or_default();
+        let (kernel, modules) = (Contents::default(), Vec::new());
+        Ok(Self { kernel, kernel_path, modules, is_plain, directories, start, key: None })
     }
 
     /// What is said of the machine to whoever asks.
@@ -186,6 +224,10 @@ impl Guest {
     pub fn configuration(self, arguments: &Run) -> Result<Configuration, Error> {
         Ok(Configuration {
             directories: self.directories.serve(!arguments.no_seccomp)?,
+            snapshot: match self.start {
+                Start::GoOn(snapshot, _) => Some(snapshot),
+                Start::Cold | Start::First(_) => None,
+            },
             kernel: self.kernel,
             kernel_name: self.kernel_path.to_string_lossy().into_owned(),
             modules: self.modules,
@@ -204,6 +246,39 @@ impl Guest {
             ..Configuration::default()
         })
     }
+}
+
+/// Whether nothing is asked for that a machine can only have, or do, from its start.
+fn can_start_warm(arguments: &Run) -> bool {
+    let is_watched = arguments.console.is_some()
+        || arguments.debug_console.is_some()
+        || arguments.inspect.is_used()
+        || arguments.verbose > 0;
+    let is_measured = arguments.interpret || arguments.without.is_some() || arguments.stats;
+    let has_disks = arguments.disks().next().is_some();
+    let has_more = matches!(net(arguments), Net::Tap(_)) || arguments.vsock.is_some();
+    !(arguments.cold || is_watched || is_measured || has_disks || has_more || arguments.debug_exit)
+}
+
+/// What tells such a machine from others.
+fn key(
+    arguments: &Run,
+    kernel: &Path,
+    drivers: &[(&str, PathBuf)],
+    directories: &Directories,
+) -> std::io::Result<Key> {
+    let mut key = Key::default();
+    key.add_file(&std::fs::read_link("/proc/self/exe")?)?;
+    key.add_file(kernel)?;
+    drivers.iter().try_for_each(|(_, path)| key.add_file(path))?;
+    key.add(arguments.mem.to_le_bytes());
+    // What has a name has a console.
+    let is_known = arguments.name.is_some() || arguments.detach;
+    key.add([arguments.cpus, arguments.entropy.into(), is_known.into()]);
+    key.add(arguments.append.as_deref().unwrap_or_default());
+    key.add(format!("{:?}", net(arguments)));
+    key.add(directories.count().to_le_bytes());
+    Ok(key)
 }
 
 /// What the user gives for the initial RAM disk, and our init.

@@ -11,7 +11,9 @@ use vmm::{Outcome, Sink};
 
 use crate::cli::Run;
 use crate::domain::detach::{self, Role};
-use crate::domain::{self, Domain};
+use crate::domain::hub::Conversation;
+use crate::domain::snapshot::{Finish, Origin, Snapshots};
+use crate::domain::{self, Domain, GuestEnd};
 use crate::initramfs;
 use crate::inspect;
 use crate::network;
@@ -27,11 +29,14 @@ pub mod disk;
 mod files;
 mod guest;
 mod machine;
+pub mod restore;
 mod statistics;
+mod warm;
 
 use self::directories::Directories;
 use self::guest::Guest;
 use self::machine::{Machine, Telling, Wait};
+use self::warm::Start;
 
 /// The search path of commands in the guest.
 pub const PATH: &[u8] = b"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -50,6 +55,21 @@ pub enum Error {
         /// What is wrong with it.
         error: io::Error,
     },
+    /// A snapshot that the user named.
+    #[error("cannot restore {path}: {error}", path = path.display())]
+    Snapshot {
+        /// Which.
+        path: PathBuf,
+        /// What is wrong with it.
+        error: vmm::snapshot::Error,
+    },
+    /// A snapshot that does not say where it came from.
+    #[error(
+        "cannot restore {path}: it does not say how its machine was started, or says it in words that \
+         this biv does not know",
+        path = .0.display()
+    )]
+    NoOrigin(PathBuf),
     /// A kernel that the user named.
     #[error(
         "there is no file {0} and no kernel of that version; `biv kernel pull {0}` fetches one"
@@ -125,16 +145,49 @@ pub fn run(arguments: &Run) -> Result<u8, Error> {
         arguments.cpus.into(),
         !arguments.no_seccomp,
     )?;
-    let guest = Guest::find(arguments)?;
+    let mut guest = Guest::find(arguments)?;
+    let key = guest.key.take();
+    match run_domain(guest, network, arguments, child, Some(restore::origin()?)) {
+        // Nobody has seen anything of it yet.
+        Err(Error::Machine(machine::Error::Machine(vmm::Error::Snapshot(error)))) => {
+            tracing::debug!(%error, "no warm start after all");
+            key.iter().for_each(warm::forget);
+            Err(start_again(error))
+        }
+        other => other,
+    }
+}
+
+/// Be started once more, without the snapshot that was of no use; returns if that fails.
+fn start_again(error: vmm::snapshot::Error) -> Error {
+    use std::os::unix::process::CommandExt;
+    let mut arguments = std::env::args_os();
+    let mut command = std::process::Command::new("/proc/self/exe");
+    if let Some(name) = arguments.next() {
+        command.arg0(name);
+    }
+    let _ = command.args(arguments).exec();
+    Error::Machine(machine::Error::Machine(vmm::Error::Snapshot(error)))
+}
+
+/// Runs a guest as a domain; `origin` is what its snapshots say.
+fn run_domain(
+    guest: Guest,
+    network: Option<network::Starting>,
+    arguments: &Run,
+    child: Option<detach::Child>,
+    origin: Option<Origin>,
+) -> Result<u8, Error> {
     let path = guest.kernel_path.clone();
     let mut domain = Domain::begin(&guest.plan(arguments))?;
-    let result =
-        run_guest(guest, network, arguments, &mut domain, child).map_err(|error| match error {
+    let result = run_guest(guest, network, arguments, &mut domain, child, origin).map_err(
+        |error| match error {
             Error::Machine(machine::Error::Machine(error @ vmm::Error::Boot(_))) => {
                 Error::Kernel { path, error }
             }
             error => error,
-        });
+        },
+    );
     match &result {
         Ok(status) => domain.end(*status, None),
         Err(error) => domain.end(status::FAILURE, Some(error.to_string())),
@@ -143,21 +196,34 @@ pub fn run(arguments: &Run) -> Result<u8, Error> {
 }
 
 fn run_guest(
-    guest: Guest,
+    mut guest: Guest,
     network: Option<network::Starting>,
     arguments: &Run,
     domain: &mut Domain,
     child: Option<detach::Child>,
+    origin: Option<Origin>,
 ) -> Result<u8, Error> {
     let has_history = arguments.inspect.history.is_some();
     let signals = if has_history { Signals::block_with_question() } else { Signals::block() }?;
     let deadline = arguments.timeout.and_then(|timeout| Instant::now().checked_add(timeout));
     let is_plain = guest.is_plain;
     let order = order(arguments, &guest.directories);
+    let mounts = guest.directories.list();
+    let (warm, conversation) = match &mut guest.start {
+        Start::Cold => (None, None),
+        start @ Start::First(_) => match std::mem::take(start) {
+            Start::First(unnamed) => (Some(unnamed), None),
+            _ => (None, None),
+        },
+        Start::GoOn(_, conversation) => (None, conversation.take()),
+    };
+    let origin = origin.filter(|_| restore::is_possible(arguments));
     let mut configuration = guest.configuration(arguments)?;
     let confine = !arguments.no_seccomp;
     configuration.sockets =
         arguments.vsock.as_ref().map(|vsock| vsock::start(vsock, confine)).transpose()?;
+    let control = configuration.directories.as_ref().map(|shared| shared.control.try_clone());
+    let warm = warm.zip(control.transpose()?).map(|(warm, control)| warm.into_parts(control));
     configuration.disks = arguments.disks().map(disk::open).collect::<Result<_, _>>()?;
     let keeps_writes = arguments.disks().any(disk::Argument::keeps_writes);
     let inspect::Prepared { inspection, teller } =
@@ -177,7 +243,21 @@ fn run_guest(
     if let Some(network) = network {
         network.connect(&mut configuration);
     }
-    let run = Prepared { arguments, configuration, copy, wait, telling, deadline, signals, child };
+    let snapshots = Snapshots::of(origin);
+    let run = Prepared {
+        arguments,
+        configuration,
+        mounts,
+        conversation,
+        snapshots,
+        warm,
+        copy,
+        wait,
+        telling,
+        deadline,
+        signals,
+        child,
+    };
     match is_plain {
         true => run.run_plain(domain),
         false => run.run_command(domain, &order, parameter.as_deref().unwrap_or_default()),
@@ -188,6 +268,13 @@ fn run_guest(
 struct Prepared<'a> {
     arguments: &'a Run,
     configuration: vmm::Configuration,
+    /// What the guest's init is to mount.
+    mounts: Vec<u8>,
+    /// What it was told already.
+    conversation: Option<Conversation>,
+    snapshots: Snapshots,
+    /// A snapshot for those who start such a machine later.
+    warm: Option<(File, Finish)>,
     /// Where the serial console is to be copied.
     copy: Option<File>,
     wait: Wait,
@@ -213,7 +300,7 @@ impl Prepared<'_> {
                 None => machine::line(theirs),
             };
         }
-        let ours = domain.serve_plain(ours)?;
+        let ours = domain.serve_plain(ours, self.snapshots)?;
         let (notice, started) = std::sync::mpsc::channel();
         configuration.on_start = Some(vmm::Notice::new(move || {
             // Nobody waits for it but who detaches.
@@ -257,20 +344,37 @@ impl Prepared<'_> {
         let (ours, theirs) = session::Line::pair()?;
         configuration.channel = machine::line(theirs);
         let raw = order.terminal.is_some() && session::stdin_is_terminal();
+        let running = self.conversation.as_ref().filter(|it| it.has_command());
+        let running = running.map(Conversation::window_of_first);
         let mut console = None;
-        if domain.is_known() {
+        // Only what others could find has been kept while its command ran.
+        if domain.is_known() || running.is_some() {
             let (end, theirs) = session::Line::pair()?;
             configuration.virtio_console = Some(machine::console(theirs, (0, 0)));
             console = Some(end);
         }
-        let (ours, trouble) = domain.serve(ours, console)?;
-        let mut link = Channel::new(ours, order)?.with_trouble(trouble);
+        let end = GuestEnd { line: ours, mounts: self.mounts, conversation: self.conversation };
+        let (ours, trouble) = domain.serve(end, console, self.snapshots, self.warm)?;
+        let link = match running {
+            Some(window) => Channel::going_on(ours, window)?,
+            None => Channel::new(ours, order)?,
+        };
+        let mut link = link.with_trouble(trouble);
         if let Some(child) = self.child {
             let going_on = domain.going_on(child)?;
             link = link.on_start(move |outputs| going_on.go_on(outputs));
         }
+        let (notice, started) = std::sync::mpsc::channel();
+        self.configuration.on_start = Some(vmm::Notice::new(move || {
+            // Nobody waits for it but who goes on.
+            let _ = notice.send(());
+        }));
         let machine =
             Machine::start(self.configuration, self.wait, self.telling, domain.machine.clone())?;
+        // A command that runs already says nothing of that; it does when the machine goes on.
+        if running.is_some() && started.recv().is_ok() {
+            link.note_started();
+        }
         let is_open = arguments.interactive || order.terminal.is_some();
         let input = match (arguments.detach, is_open) {
             (false, _) => Input::Ours,

@@ -36,6 +36,8 @@ pub struct Channel {
     window: Window,
     receipts: Receipts,
     stage: Stage,
+    /// The command runs, and nobody will say so.
+    has_started: bool,
     /// What is still to be sent of the order.
     order: VecDeque<u8>,
     /// Sizes and signals that came before the command was running, or found no window. Of each
@@ -90,6 +92,7 @@ impl Channel {
             window: Window::new(WINDOW_TO_GUEST_BYTES),
             receipts: Receipts::new(WINDOW_TO_HOST_BYTES),
             stage: Stage::Greeting,
+            has_started: false,
             order,
             resize: None,
             signals: VecDeque::new(),
@@ -99,6 +102,22 @@ impl Channel {
             ends_unread: false,
             is_watching: false,
         }
+    }
+
+    /// The channel of a command that runs already, which may be given as much as `window` has.
+    pub fn going_on(line: Line, window: Window) -> Result<Channel, Error> {
+        line.set_nonblocking()?;
+        Ok(Channel {
+            decoder: Decoder::new(),
+            window,
+            stage: Stage::Running,
+            ..Channel::over(line, VecDeque::new())
+        })
+    }
+
+    /// The command of [`Self::going_on`] goes on.
+    pub fn note_started(&mut self) {
+        self.has_started = true;
     }
 
     /// What has come over the line already.
@@ -242,6 +261,11 @@ impl Link for Channel {
     }
 
     fn exchange(&mut self, outputs: &mut Outputs) -> Result<bool, Error> {
+        if self.has_started
+            && let Some(OnStart(act)) = self.on_start.take()
+        {
+            act(outputs)?;
+        }
         let mut buffer = [0; 4 * PAYLOAD_MAX_BYTES];
         let received = self.line.receive(&mut buffer)?;
         if received == Some(0)

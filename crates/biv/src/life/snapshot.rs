@@ -1,0 +1,69 @@
+//! `biv snapshot`: a domain writes itself into a file that we open for it, because it can open none.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use super::Error;
+use super::cli::Snapshot;
+use crate::cli::Format;
+use crate::domain::Registry;
+use crate::domain::api::{self, Take};
+use crate::domain::client::Client;
+use crate::print;
+
+/// `biv snapshot`.
+pub fn snapshot(arguments: &Snapshot) -> Result<(), Error> {
+    let entry = Registry::open()?.find(&arguments.name)?;
+    let path = &arguments.file;
+    let failed = |error| Error::File { path: path.clone(), error };
+    if !arguments.force && path.symlink_metadata().is_ok() {
+        let error =
+            io::Error::new(io::ErrorKind::AlreadyExists, "there is one; --force replaces it");
+        return Err(failed(error));
+    }
+    let unfinished = Unfinished::beside(path).map_err(failed)?;
+    let take = Take { compress: arguments.compress };
+    let client = Client::connect(&entry)?;
+    let written: api::Snapshot =
+        client.post_with_file("/v1/domain/snapshot", &take, unfinished.file.as_fd())?;
+    unfinished.file.sync_all().map_err(failed)?;
+    unfinished.becomes(path).map_err(failed)?;
+    match arguments.format {
+        Format::Text => Ok(()),
+        Format::Json => Ok(print::json(&written)?),
+    }
+}
+
+/// A file that is not what it is to be yet; with this it goes.
+struct Unfinished {
+    file: File,
+    path: std::path::PathBuf,
+}
+
+impl Unfinished {
+    /// In the same directory, which only its owner can read.
+    fn beside(path: &Path) -> io::Result<Self> {
+        let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
+        let mut hidden = std::ffi::OsString::from(".");
+        hidden.push(name);
+        hidden.push(format!(".{}", std::process::id()));
+        let place = path.with_file_name(hidden);
+        let file =
+            File::options().read(true).write(true).create_new(true).mode(0o600).open(&place)?;
+        Ok(Self { file, path: place })
+    }
+
+    fn becomes(self, path: &Path) -> io::Result<()> {
+        fs::rename(&self.path, path)
+    }
+}
+
+impl Drop for Unfinished {
+    fn drop(&mut self) {
+        // It may have become what it was to be.
+        let _ = fs::remove_file(&self.path);
+    }
+}
