@@ -5,10 +5,10 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use super::{Place, says};
-use whole_machine::text;
+use whole_machine::{bivouac, root, text};
 
 /// `guest.c`, which tries what pjdfstest does not.
 const PROBE: &str = concat!(env!("DIRECTORIES_ROOT"), "/probe");
@@ -106,4 +106,36 @@ fn devices_are_not_made_and_sockets_and_pipes_are() {
     assert_eq!(said, "not permitted\npipe\n");
     let is_pipe = |path: &Path| fs::metadata(path).is_ok_and(|found| found.file_type().is_fifo());
     assert!(is_pipe(&place.share().join("pipe")));
+}
+
+/// Runs stressors one after the other, below /tmp/work.
+const STRESS: &str = include_str!("../stress/guest.sh");
+
+/// Some of stress-ng's stressors of file systems, one or two of each kind.
+const STRESSORS: &str =
+    "copy-file dentry dirdeep fallocate flock fpunch getdent hdd iomix lockofd rename xattr";
+
+/// With `BIVOUAC_STRESS=all` every one, but for those that need what guests do not have.
+#[test]
+fn stressors_of_file_systems_succeed_on_a_volume() {
+    let place = Place::new();
+    let every = "$(stress-ng --class filesystem? 2>&1 \
+        | busybox sed 's/.*: //; s/bind-mount//; s/binderfs//')";
+    let is_all = std::env::var("BIVOUAC_STRESS").is_ok_and(|asked| asked == "all");
+    let names = if is_all { every } else { STRESSORS };
+    let script = format!("set -- 1 45 {names}\n{STRESS}");
+    let mut machine = Command::new(bivouac());
+    machine.args(["run", "--timeout", "900", "--mem", "1G", "--cpus", "2"]);
+    machine.arg("--root").arg(root::debian());
+    machine.args(["--volume", &format!("{}:/tmp/work", place.share().display())]);
+    machine.args(["--", "/bin/busybox", "sh", "-c", &script]).stdin(Stdio::null());
+    let output = machine.output().expect("biv can be started");
+    let said = text(&output.stdout);
+    let results: Vec<_> = said.lines().filter_map(|line| line.strip_prefix("RESULT ")).collect();
+    // Who lacks something says 3.
+    let is_good = |result: &&&str| matches!(result.split(' ').nth(1), Some("0" | "3"));
+    let good = results.iter().filter(is_good).count();
+    println!("{good} of {} stressors succeed", results.len());
+    assert!(good == results.len() && said.ends_with("DONE\n"), "{said}{}", text(&output.stderr));
+    assert!(good >= STRESSORS.split(' ').count(), "{said}");
 }
