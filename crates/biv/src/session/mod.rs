@@ -379,8 +379,12 @@ impl<L: Link> Running<L> {
             _ => {}
         }
         if signal == Signal::SIGINT {
-            let last = self.interrupted.replace(Instant::now());
-            if last.is_some_and(|last| INTERRUPT_TWICE.contains(&last.elapsed())) {
+            let since = self.interrupted.map(|last| last.elapsed());
+            if since.is_some_and(|since| since < INTERRUPT_TWICE.start) {
+                return true;
+            }
+            self.interrupted = Some(Instant::now());
+            if since.is_some_and(|since| INTERRUPT_TWICE.contains(&since)) {
                 return false;
             }
         }
