@@ -18,8 +18,9 @@ use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// What is fetched at once.
-pub const CHUNK_BYTES: u64 = 64 << 10;
+/// What is fetched at once: what is near a byte that is needed is mostly needed too, and what is not costs
+/// memory.
+pub const CHUNK_BYTES: u64 = 32 << 10;
 
 /// Where memory comes from.
 pub trait Source: Send + Sync {
@@ -71,12 +72,14 @@ impl Backing {
             && self.chunks(offset, length).any(|chunk| self.absent[chunk].load(Ordering::Acquire))
     }
 
-    /// Fetch what has not been fetched of these bytes of the file.
+    /// Fetch what has not been fetched of these bytes of the file; whether there was anything.
     #[inline]
-    pub(crate) fn require(&self, offset: u64, length: u64) {
-        if self.is_absent(offset, length) {
+    pub(crate) fn require(&self, offset: u64, length: u64) -> bool {
+        let is_absent = self.is_absent(offset, length);
+        if is_absent {
             self.fetch(offset, length);
         }
+        is_absent
     }
 
     #[cold]

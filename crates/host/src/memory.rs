@@ -162,12 +162,13 @@ impl GuestMemory {
     }
 
     /// Make sure that `length` bytes at guest-physical address `guest` are there, as far as they are
-    /// memory, and can be looked at or written through [`Self::map`].
+    /// memory, and can be looked at or written through [`Self::map`]; whether something was fetched.
     #[inline]
-    pub fn require(&self, guest: u64, length: u64) {
-        if let Some(backing) = &self.backing {
-            self.in_file(guest, length).for_each(|(offset, bytes)| backing.require(offset, bytes));
-        }
+    pub fn require(&self, guest: u64, length: u64) -> bool {
+        self.backing.as_ref().is_some_and(|backing| {
+            let fetched = |any, (offset, bytes)| backing.require(offset, bytes) | any;
+            self.in_file(guest, length).fold(false, fetched)
+        })
     }
 
     /// Whether something of it has not been fetched yet.

@@ -60,6 +60,12 @@ const LARGE: u64 = 2 << 20;
 /// Pages that are entered into the host's page tables at once.
 const CHUNK_BYTES: u64 = 64 << 10;
 
+/// What is fetched at once, where memory comes from somewhere else; 2 MiB have as many as [`Region::closed`]
+/// has bits.
+const FETCHED_BYTES: u64 = host::backing::CHUNK_BYTES;
+
+const _: () = assert!(LARGE / FETCHED_BYTES == 64);
+
 /// A page, of either size, that is mapped.
 #[derive(Debug, Clone, Copy)]
 struct Mapped {
@@ -71,9 +77,9 @@ struct Mapped {
 #[derive(Debug, Default)]
 struct Region {
     large: Option<Mapped>,
-    /// Chunks of `large` that cannot be accessed yet, a bit for each: what is there has still to be fetched
+    /// Chunks ([`FETCHED_BYTES`]) of `large` that cannot be accessed yet, a bit for each: what is there has still to be fetched
     /// ([`host::backing`]).
-    closed: u32,
+    closed: u64,
     /// By linear page number.
     small: FxHashMap<u64, Mapped>,
 }
@@ -242,7 +248,7 @@ impl Mirror {
         let mapped = Mapped { physical: base, writable: found.writable_now };
         let region = state.regions.entry(start.0 / LARGE).or_default();
         region.large = Some(mapped);
-        region.closed = if is_absent { u32::MAX } else { 0 };
+        region.closed = if is_absent { u64::MAX } else { 0 };
         state.large_aliases.entry(base / LARGE).or_default().push(start.0 / LARGE);
         if !found.global {
             state.local.push(start);
@@ -259,21 +265,21 @@ impl Mirror {
                 }
             }
         }
-        populate(at, found.writable_now);
+        populate(at, found.writable_now, CHUNK_BYTES);
         true
     }
 
     /// Let the chunk around `at` of a large page be accessed, if that is still to be done; what is there
     /// has been fetched.
     fn open_chunk(&self, state: &mut State, at: Linear, mapped: Mapped, ram: &Ram) -> bool {
-        let bit = 1 << (at.0 % LARGE / CHUNK_BYTES);
+        let bit = 1 << (at.0 % LARGE / FETCHED_BYTES);
         let region = state.regions.get_mut(&(at.0 / LARGE));
         let Some(region) = region.filter(|it| it.large.is_some() && it.closed & bit != 0) else {
             return false;
         };
-        let start = Linear(at.0 & !(CHUNK_BYTES - 1));
+        let start = Linear(at.0 & !(FETCHED_BYTES - 1));
         let physical = mapped.physical + start.0 % LARGE;
-        let pages: Vec<_> = (0..CHUNK_BYTES).step_by(PAGE_SIZE as usize).collect();
+        let pages: Vec<_> = (0..FETCHED_BYTES).step_by(PAGE_SIZE as usize).collect();
         let writable = |page: u64| mapped.writable && !ram.has_code(Physical(physical + page));
         for run in pages.chunk_by(|&one, &next| writable(one) == writable(next)) {
             let length = run.len() as u64 * PAGE_SIZE;
@@ -283,7 +289,7 @@ impl Mirror {
             }
         }
         region.closed &= !bit;
-        populate(at, mapped.writable);
+        populate(at, mapped.writable, FETCHED_BYTES);
         true
     }
 
@@ -470,12 +476,12 @@ fn unmap(at: Linear, length: u64) {
 }
 
 /// Enter the pages around `at` into the host's page tables. A refusal is no harm.
-fn populate(at: Linear, writable: bool) {
+fn populate(at: Linear, writable: bool, bytes: u64) {
     /// Linux 5.14; not in the libc crate for all targets.
     const MADV_POPULATE_READ: i32 = 22;
     const MADV_POPULATE_WRITE: i32 = 23;
     let advice = if writable { MADV_POPULATE_WRITE } else { MADV_POPULATE_READ };
-    let start = Linear(at.0 & !(CHUNK_BYTES - 1));
+    let start = Linear(at.0 & !(bytes - 1));
     // SAFETY: part of a mapping of the mirror; no byte changes.
-    unsafe { libc::madvise(host_of(start), CHUNK_BYTES as usize, advice) };
+    unsafe { libc::madvise(host_of(start), bytes as usize, advice) };
 }

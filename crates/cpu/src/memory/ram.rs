@@ -17,6 +17,9 @@ use crate::vcpu::RamRegion;
 /// microseconds for each page; asked for together, a page costs a fraction of that.
 const CHUNK_BYTES: u64 = 64 << 10;
 
+/// What is fetched at once, where memory comes from somewhere else.
+const FETCHED_BYTES: u64 = host::backing::CHUNK_BYTES;
+
 /// Processors of one machine, at most: one bit each in [`Writers`].
 pub(crate) const MAX_MEMBERS: usize = 16;
 
@@ -100,11 +103,12 @@ unsafe impl Send for Ram {}
 // SAFETY: as above.
 unsafe impl Sync for Ram {}
 
-/// Ask the host for the chunk at `offset`. A refusal is no harm: the pages come one by one then.
-fn populate(region: &RamRegion, offset: u64) {
+/// Ask the host for the chunk of so many bytes at `offset`. A refusal is no harm: the pages come one by one
+/// then.
+fn populate(region: &RamRegion, offset: u64, bytes: u64) {
     /// Linux 5.14; not in the libc crate for all targets.
     const MADV_POPULATE_WRITE: i32 = 23;
-    let length = CHUNK_BYTES.min(region.size - offset) as usize;
+    let length = bytes.min(region.size - offset) as usize;
     let start = region.host.wrapping_add(offset as usize);
     // SAFETY: the range is inside a mapping that outlives the processor; populating it changes no
     // byte of it.
@@ -152,10 +156,13 @@ impl Ram {
     /// Host address of a guest-physical byte, if it is RAM. The rest of its page can be reached by it.
     #[inline]
     pub(crate) fn host(&self, at: Physical) -> Option<*mut u8> {
-        if let Some(lazy) = &self.lazy {
-            lazy.require(at.0, 1);
+        let (region, offset) = self.find(at)?;
+        if let Some(lazy) = &self.lazy
+            && lazy.require(at.0, 1)
+        {
+            populate(&region.place, offset / FETCHED_BYTES * FETCHED_BYTES, FETCHED_BYTES);
         }
-        self.find(at).map(|(region, offset)| region.place.host.wrapping_add(offset as usize))
+        Some(region.place.host.wrapping_add(offset as usize))
     }
 
     /// Have the host provide the memory around `at`, if that was not done yet.
@@ -164,8 +171,13 @@ impl Ram {
         let Some((region, offset)) = self.find(at) else { return };
         let chunk = &region.present[(offset / CHUNK_BYTES) as usize];
         if !chunk.load(Ordering::Relaxed) {
+            let start = Physical(at.0 & !(CHUNK_BYTES - 1));
+            if self.is_absent(start, CHUNK_BYTES) {
+                // What is still to be fetched needs no room yet.
+                return;
+            }
             chunk.store(true, Ordering::Relaxed);
-            populate(&region.place, offset / CHUNK_BYTES * CHUNK_BYTES);
+            populate(&region.place, offset / CHUNK_BYTES * CHUNK_BYTES, CHUNK_BYTES);
         }
     }
 
