@@ -51,6 +51,17 @@ pub enum Unfit {
     Nonsense,
 }
 
+impl Saved {
+    /// Whether this host has the kind of processor that the guest was told of.
+    ///
+    /// # Errors
+    ///
+    /// [`Unfit::AnotherProcessor`].
+    pub fn check_host(&self) -> Result<(), Unfit> {
+        if self.identity == cpuid::identity() { Ok(()) } else { Err(Unfit::AnotherProcessor) }
+    }
+}
+
 impl Vcpu {
     /// What a processor that goes on from here has to know. Between two runs.
     pub fn save(&self) -> Saved {
@@ -72,9 +83,7 @@ impl Vcpu {
     ///
     /// [`Unfit`]; the processor is as it was.
     pub fn restore(&mut self, saved: Saved, shift: u64) -> Result<(), Unfit> {
-        if saved.identity != cpuid::identity() {
-            return Err(Unfit::AnotherProcessor);
-        }
+        saved.check_host()?;
         let Ok(extended) = <[u8; XSAVE_BYTES]>::try_from(saved.extended) else {
             return Err(Unfit::Nonsense);
         };

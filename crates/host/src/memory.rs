@@ -15,6 +15,7 @@
 
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
@@ -238,29 +239,31 @@ impl GuestMemory {
         Ok(length)
     }
 
-    /// Copy a chunk of the file to another file, from where it is.
+    /// Copy chunks of the file that follow each other to another file, from wherever they are.
     ///
     /// # Errors
     ///
-    /// [`Error::Host`] when it cannot be read or written.
-    pub fn copy_chunk(&self, chunk: usize, to: &File, at: u64) -> Result<(), Error> {
-        let start = chunk as u64 * CHUNK_BYTES;
-        let length = CHUNK_BYTES.min(self.spare.saturating_sub(start));
+    /// [`Error::Host`] when they cannot be read or written.
+    pub fn copy_chunks(&self, chunks: Range<usize>, to: &File, at: u64) -> Result<(), Error> {
+        let start = chunks.start as u64 * CHUNK_BYTES;
+        let length = (chunks.end as u64 * CHUNK_BYTES).min(self.spare).saturating_sub(start);
         let is_here = self.backing.as_ref().is_none_or(|it| !it.is_absent(start, length));
         let place = |region: &RawRegion| {
             let within = start.wrapping_sub(region.file_offset);
             let is_inside = within < region.size && length <= region.size - within;
             is_inside.then(|| region.host.wrapping_add(within as usize))
         };
-        match self.regions().iter().find_map(place) {
-            Some(pointer) if is_here => write_from(pointer, length as usize, to, at),
-            _ => {
-                let mut bytes = vec![0; length as usize];
-                self.read_chunk(chunk, &mut bytes)?;
-                to.write_all_at(&bytes, at)
-            }
+        if let Some(pointer) = self.regions().iter().find_map(place).filter(|_| is_here) {
+            let written = write_from(pointer, length as usize, to, at);
+            return written.map_err(|error| host("copy pages", error));
         }
-        .map_err(|error| host("copy pages", error))
+        let mut bytes = vec![0; CHUNK_BYTES as usize];
+        for (place, chunk) in chunks.enumerate() {
+            let length = self.read_chunk(chunk, &mut bytes)?;
+            let written = to.write_all_at(&bytes[..length], at + place as u64 * CHUNK_BYTES);
+            written.map_err(|error| host("copy pages", error))?;
+        }
+        Ok(())
     }
 
     /// Bytes of the file that are the guest's, or between its regions.

@@ -164,7 +164,10 @@ impl Control {
                 drop(still);
                 let said = answer(question);
                 still = self.still();
-                still.answers.push((processor, said));
+                // Who has asked may have waited for long enough.
+                if still.questions == answered && still.question.is_some() {
+                    still.answers.push((processor, said));
+                }
                 self.shared.still_changed.notify_all();
             }
         }

@@ -88,11 +88,13 @@ impl Remote {
         note: impl FnOnce() -> Vec<u8>,
         compression: Compression,
     ) -> Result<(Copy<'a>, State, Vec<u8>), snapshot::Error> {
-        let state = State::collect(&self.control, &self.clock, self.memory.size())?;
-        let copy = Copy::of(&self.memory, file, compression);
-        let note = note();
+        let state = State::collect(&self.control, &self.clock, self.memory.size());
+        let copy = state.and_then(|state| {
+            let copy = Copy::of(&self.memory, file, compression)?;
+            Ok((copy, state, note()))
+        });
         State::thaw(&self.control);
-        Ok((copy?, state, note))
+        copy
     }
 
     /// Exits, interrupts and halts of each processor, as they were some milliseconds ago at most

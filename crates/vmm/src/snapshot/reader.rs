@@ -76,6 +76,22 @@ impl Snapshot {
         Ok(())
     }
 
+    /// Whether it is of a machine with a processor like this host's, whose time-stamp counter has the same
+    /// pace.
+    ///
+    /// # Errors
+    ///
+    /// [`Error`] that says why not.
+    pub fn check_host(&self) -> Result<(), Error> {
+        self.state.clock()?;
+        for number in 0..self.processors() {
+            let (own, _) = self.state.processor(number)?;
+            let processor: cpu::Saved = saved::decode(&own, "a processor")?;
+            processor.check_host().map_err(|unfit| saved::Unfit(unfit.to_string()))?;
+        }
+        Ok(())
+    }
+
     /// What was noted with it.
     pub fn note(&self) -> &[u8] {
         &self.note
