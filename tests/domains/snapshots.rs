@@ -75,6 +75,18 @@ fn domains_go_on_from_a_snapshot_as_often_as_one_likes() {
 }
 
 #[test]
+fn one_that_is_not_detached_has_the_commands_streams_and_status() {
+    let place = Place::new();
+    place.detach("one", "sleep 2; echo out; echo err >&2; exit 7");
+    let file = place.snapshot("one", &[]);
+    let output = place.output(&["restore", file.to_str().expect("it is UTF-8")]);
+    assert_eq!((&output.stdout[..], &output.stderr[..]), (&b"out\n"[..], &b"err\n"[..]));
+    assert_eq!(output.status.code(), Some(7));
+    place.says(&["rm", "-f", "one"]);
+    assert_eq!(place.says(&["ps", "-a", "--format", "json"]).trim(), "[]");
+}
+
+#[test]
 fn domains_from_one_snapshot_differ_in_what_is_random_and_not_in_the_time() {
     let place = Place::new();
     place.detach("one", "sleep 1000");

@@ -147,27 +147,12 @@ pub fn run(arguments: &Run) -> Result<u8, Error> {
     )?;
     let mut guest = Guest::find(arguments)?;
     let key = guest.key.take();
-    match run_domain(guest, network, arguments, child, Some(restore::origin()?)) {
-        // Nobody has seen anything of it yet.
-        Err(Error::Machine(machine::Error::Machine(vmm::Error::Snapshot(error)))) => {
-            tracing::debug!(%error, "no warm start after all");
-            key.iter().for_each(warm::forget);
-            Err(start_again(error))
-        }
-        other => other,
+    let result = run_domain(guest, network, arguments, child, Some(restore::origin()?));
+    if let Err(Error::Machine(machine::Error::Machine(vmm::Error::Snapshot(_)))) = &result {
+        // It was taken for one that fits; the next machine boots, and leaves another.
+        key.iter().for_each(warm::forget);
     }
-}
-
-/// Be started once more, without the snapshot that was of no use; returns if that fails.
-fn start_again(error: vmm::snapshot::Error) -> Error {
-    use std::os::unix::process::CommandExt;
-    let mut arguments = std::env::args_os();
-    let mut command = std::process::Command::new("/proc/self/exe");
-    if let Some(name) = arguments.next() {
-        command.arg0(name);
-    }
-    let _ = command.args(arguments).exec();
-    Error::Machine(machine::Error::Machine(vmm::Error::Snapshot(error)))
+    result
 }
 
 /// Runs a guest as a domain; `origin` is what its snapshots say.
@@ -289,7 +274,8 @@ impl Prepared<'_> {
     fn run_plain(mut self, domain: &mut Domain) -> Result<u8, Error> {
         let (arguments, configuration) = (self.arguments, &mut self.configuration);
         configuration.command_line = command_line(&["console=ttyS0"], arguments);
-        configuration.reboot = !arguments.no_reboot;
+        // One that goes on from a snapshot has no kernel to boot again.
+        configuration.reboot = !arguments.no_reboot && configuration.snapshot.is_none();
         let (ours, theirs) = session::Line::pair()?;
         if guest::has_virtio_console(arguments) {
             configuration.virtio_console = Some(machine::console(theirs, terminal::size()));

@@ -13,6 +13,7 @@ use super::{Error, run_domain};
 use crate::cli::{Cli, Restore, Run, Verb};
 use crate::domain::detach::{self, Role};
 use crate::domain::snapshot::{Note, Origin};
+use crate::domain::{Name, files as domain_files};
 use crate::network;
 
 /// What this process was started as.
@@ -61,7 +62,9 @@ fn run_of(origin: &Origin, arguments: &Restore) -> Option<Run> {
     let words = [std::ffi::OsString::from("biv")].into_iter().chain(words);
     let Ok(Cli { verb: Verb::Run(run), .. }) = Cli::try_parse_from(words) else { return None };
     let mut run = *run;
-    run.name = arguments.name.clone();
+    // It has the devices of one that is known to others, and is that.
+    let made_up = || (!arguments.detach).then(|| Name::generated(domain_files::random()));
+    run.name = arguments.name.clone().or_else(made_up);
     run.detach = arguments.detach;
     run.rm = arguments.rm;
     if !arguments.publish.is_empty() {

@@ -142,6 +142,7 @@ fn find(path: &Path) -> io::Result<Start> {
 
 fn go_on(file: File) -> Option<Start> {
     let snapshot = Snapshot::open(file).ok()?;
+    snapshot.check_host().ok()?;
     let note: Note = serde_json::from_slice(snapshot.note()).ok()?;
     tracing::debug!("going on from a snapshot");
     Some(Start::GoOn(snapshot, note.conversation))
