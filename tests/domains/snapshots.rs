@@ -279,6 +279,10 @@ fn the_second_of_a_kind_starts_warm() {
     let second = run(&[]);
     assert!(!second.contains("the next start is warm"), "{second}");
     assert!(second.contains("going on from a snapshot"), "{second}");
+    // Where it is started makes no difference: it is told what to mount.
+    let mut elsewhere = place.biv(&["run", "--mem", "160M", "--append", &kind, "--", "pwd"]);
+    let output = elsewhere.current_dir(&place.path).output().expect("it can be started");
+    assert_eq!(text(&output.stdout), format!("{}\n", place.path.display()), "{output:?}");
     // Another kind of machine has nothing of it.
     assert!(run(&["--cpus", "2"]).contains("the next start is warm"));
 }

@@ -257,7 +257,8 @@ fn can_start_warm(arguments: &Run) -> bool {
     let is_measured = arguments.interpret || arguments.without.is_some() || arguments.stats;
     let has_disks = arguments.disks().next().is_some();
     let has_more = matches!(net(arguments), Net::Tap(_)) || arguments.vsock.is_some();
-    !(arguments.cold || is_watched || is_measured || has_disks || has_more || arguments.debug_exit)
+    let is_off = arguments.cold || warm::is_off();
+    !(is_off || is_watched || is_measured || has_disks || has_more || arguments.debug_exit)
 }
 
 /// What tells such a machine from others.

@@ -151,8 +151,24 @@ pub fn run(arguments: &Run) -> Result<u8, Error> {
     if let Err(Error::Machine(machine::Error::Machine(vmm::Error::Snapshot(_)))) = &result {
         // It was taken for one that fits; the next machine boots, and leaves another.
         key.iter().for_each(warm::forget);
+        start_cold(arguments);
     }
     result
+}
+
+/// Start once more, to boot: nobody has seen anything of us yet. Who has detached is waited for, and cannot.
+fn start_cold(arguments: &Run) {
+    use std::os::unix::process::CommandExt;
+    if warm::is_off() || arguments.detach {
+        return;
+    }
+    let mut words = std::env::args_os();
+    let mut command = std::process::Command::new("/proc/self/exe");
+    if let Some(name) = words.next() {
+        command.arg0(name);
+    }
+    // If that fails, it is said why there was no warm start.
+    let _ = command.args(words).env(warm::OFF, "1").exec();
 }
 
 /// Runs a guest as a domain; `origin` is what its snapshots say.

@@ -30,6 +30,14 @@ const DIRECTORY: &str = "warm";
 /// How many are kept, of which each has some 100 MiB.
 const KEPT_MAX: usize = 4;
 
+/// The variable with which a machine boots, whatever there is.
+pub const OFF: &str = "BIVOUAC_COLD";
+
+/// Whether that is set.
+pub fn is_off() -> bool {
+    std::env::var_os(OFF).is_some()
+}
+
 /// What tells one kind of machine from others.
 #[derive(Debug, Default)]
 pub struct Key {

@@ -117,6 +117,10 @@ pub fn save(share: &Share) -> Vec<u8> {
 /// [`Unfit`] when the state makes no sense here.
 pub fn restore(share: &Share, bytes: &[u8]) -> Result<(), Unfit> {
     let saved: Saved = postcard::from_bytes(bytes).map_err(|_| Unfit)?;
+    if !saved.is_started {
+        // Nobody knew anything of it, and it may be another directory.
+        return Ok(());
+    }
     let inodes = &share.inodes;
     let files = restore_files(inodes, &saved)?;
     let is_known = |(file, saved): &(&Arc<Inode>, &SavedFile)| {
