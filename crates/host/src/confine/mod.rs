@@ -5,8 +5,8 @@
 //! read another process. A seccomp filter (seccomp(2)) sees to it:
 //!
 //! 1. It holds for all threads, those that run already and those to come, and cannot be taken off.
-//! 2. What is not in the lists of its kind of process ([`table`], [`files`], [`network`], [`sockets`]) is not executed. The attempt is a SIGSYS, whose handler says what was
-//!    tried and ends the process; where the signal is blocked or its handler gone, the kernel ends it.
+//! 2. What is not in the lists of its kind of process ([`process`] for each; [`table`], [`files`],
+//!    [`network`], [`sockets`]) is not executed. The attempt is a SIGSYS, whose handler says what was tried and ends the process; where the signal is blocked or its handler gone, the kernel ends it.
 //! 3. It gives no speculative-execution mitigation of its own (`SECCOMP_FILTER_FLAG_SPEC_ALLOW`):
 //!    kernels before 5.16 would otherwise switch off store bypassing for guest code, which shares
 //!    this process with nobody.
@@ -22,6 +22,7 @@ use seccompiler::{
 
 mod files;
 mod network;
+mod process;
 mod sockets;
 mod table;
 
@@ -58,7 +59,7 @@ static CONFINED: AtomicBool = AtomicBool::new(false);
 ///
 /// [`Error`] when the host refuses; then some of it may be in force.
 pub fn confine() -> Result<(), Error> {
-    confine_with(ALLOWED, &[])
+    confine_with(MACHINE)
 }
 
 /// Confine this process, which serves files, likewise.
@@ -67,7 +68,7 @@ pub fn confine() -> Result<(), Error> {
 ///
 /// As [`confine`].
 pub fn confine_file_server() -> Result<(), Error> {
-    confine_with(ALLOWED, files::ALLOWED)
+    confine_with(FILE_SERVER)
 }
 
 /// Confine this process, which is a guest's network: it may have sockets, and neither files nor processes.
@@ -76,7 +77,7 @@ pub fn confine_file_server() -> Result<(), Error> {
 ///
 /// As [`confine`].
 pub fn confine_network() -> Result<(), Error> {
-    confine_with(network::ALLOWED, &[])
+    confine_with(NETWORK)
 }
 
 /// Confine this process, which is the other end of a guest's sockets: it may have Unix sockets, and neither
@@ -86,19 +87,25 @@ pub fn confine_network() -> Result<(), Error> {
 ///
 /// As [`confine`].
 pub fn confine_sockets() -> Result<(), Error> {
-    confine_with(sockets::ALLOWED, &[])
+    confine_with(SOCKETS)
 }
 
 /// A list of calls.
 type Calls = [(c_long, Condition)];
 
-/// Confine this process to what is in both.
-fn confine_with(base: &Calls, more: &Calls) -> Result<(), Error> {
+/// The lists of each kind of process, in which no call comes twice.
+const MACHINE: &[&Calls] = &[process::ALLOWED, ALLOWED];
+const FILE_SERVER: &[&Calls] = &[process::ALLOWED, ALLOWED, files::ALLOWED];
+const NETWORK: &[&Calls] = &[process::ALLOWED, network::ALLOWED];
+const SOCKETS: &[&Calls] = &[process::ALLOWED, sockets::ALLOWED];
+
+/// Confine this process to what is in these.
+fn confine_with(lists: &[&Calls]) -> Result<(), Error> {
     if CONFINED.swap(true, Ordering::SeqCst) {
         return Ok(());
     }
     report_refusals()?;
-    let (absent, refused) = programs(base, more)?;
+    let (absent, refused) = programs(lists)?;
     // SAFETY: a number and flags; nothing is given up that this process uses.
     if unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) } != 0 {
         return Err(Error::Install(io::Error::last_os_error()));
@@ -123,9 +130,10 @@ pub fn probe() -> io::Result<()> {
 
 /// The two filters: what is said to be absent, and what is refused. The kernel runs both and takes
 /// the stricter answer.
-fn programs(base: &Calls, more: &Calls) -> Result<(BpfProgram, BpfProgram), Error> {
-    let is_more = |call| more.iter().any(|&(allowed, _)| allowed == call);
-    let absent = ABSENT.iter().filter(|&&call| !is_more(call));
+fn programs(lists: &[&Calls]) -> Result<(BpfProgram, BpfProgram), Error> {
+    let calls = || lists.iter().copied().flatten();
+    let is_allowed = |call| calls().any(|&(allowed, _)| allowed == call);
+    let absent = ABSENT.iter().filter(|&&call| !is_allowed(call));
     let absent = absent.map(|&call| (call, Vec::new())).collect();
     let absent = SeccompFilter::new(
         absent,
@@ -135,7 +143,7 @@ fn programs(base: &Calls, more: &Calls) -> Result<(BpfProgram, BpfProgram), Erro
     )?;
     let mut allowed = std::collections::BTreeMap::new();
     allowed.extend(ABSENT.iter().map(|&call| (call, Vec::new())));
-    for &(call, condition) in base.iter().chain(more) {
+    for &(call, condition) in calls() {
         allowed.insert(call, rules(condition)?);
     }
     let (otherwise, here) = (SeccompAction::Trap, SeccompAction::Allow);
@@ -291,12 +299,16 @@ mod tests {
 
     #[test]
     fn no_call_is_in_the_table_twice() {
-        let numbers = |list: &[(c_long, Condition)]| list.iter().map(|&(call, _)| call).collect();
-        let machine: Vec<_> = numbers(ALLOWED);
-        let files: Vec<_> = numbers(files::ALLOWED);
-        let network: Vec<_> = numbers(network::ALLOWED);
-        let lists =
-            [[&machine, ABSENT].concat(), [&network, ABSENT].concat(), [machine, files].concat()];
+        let numbers = |lists: &[&Calls]| -> Vec<_> {
+            lists.iter().copied().flatten().map(|&(call, _)| call).collect()
+        };
+        let with_absent = |lists| [&numbers(lists), ABSENT].concat();
+        let lists = [
+            with_absent(MACHINE),
+            with_absent(NETWORK),
+            with_absent(SOCKETS),
+            numbers(FILE_SERVER),
+        ];
         for mut calls in lists {
             let count = calls.len();
             calls.sort_unstable();
@@ -307,8 +319,8 @@ mod tests {
 
     #[test]
     fn the_filters_are_within_the_kernels_limit() {
-        for more in [&[], files::ALLOWED] {
-            let (absent, refused) = programs(ALLOWED, more).unwrap();
+        for lists in [MACHINE, FILE_SERVER, NETWORK, SOCKETS] {
+            let (absent, refused) = programs(lists).unwrap();
             // BPF_MAXINSNS (linux/bpf_common.h).
             assert!(absent.len() < 4096 && refused.len() < 4096, "{}", refused.len());
         }

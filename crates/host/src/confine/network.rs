@@ -1,9 +1,10 @@
 //! What the process that is a guest's network may ask of the host's kernel: sockets to everywhere, and
-//! neither files nor processes. It is a list of its own, and shorter than a machine's.
+//! neither files nor processes. Beside what every process may ([`super::process`]), it is a list of its own, and
+//! shorter than a machine's.
 
 use libc::c_long;
 
-use super::table::Condition::{self, Any, OneOf, OwnProcess};
+use super::table::Condition::{self, Any, OneOf};
 use super::table::DESCRIPTOR_COMMANDS;
 
 /// The only sockets that it makes: of IPv4.
@@ -36,26 +37,4 @@ pub(super) const ALLOWED: &[(c_long, Condition)] = &[
     (libc::SYS_epoll_pwait, Any),
     (libc::SYS_epoll_pwait2, Any),
     (libc::SYS_epoll_ctl, Any),
-    // Memory.
-    (libc::SYS_brk, Any),
-    (libc::SYS_mmap, Any),
-    (libc::SYS_munmap, Any),
-    (libc::SYS_mprotect, Any),
-    (libc::SYS_mremap, Any),
-    (libc::SYS_madvise, Any),
-    (libc::SYS_futex, Any),
-    (libc::SYS_getrandom, Any),
-    // Its own signals, if it panics.
-    (libc::SYS_gettid, Any),
-    (libc::SYS_getpid, Any),
-    (libc::SYS_tgkill, OwnProcess(0)),
-    (libc::SYS_rt_sigreturn, Any),
-    (libc::SYS_rt_sigprocmask, Any),
-    (libc::SYS_sigaltstack, Any),
-    (libc::SYS_restart_syscall, Any),
-    // Time.
-    (libc::SYS_clock_gettime, Any),
-    // The end.
-    (libc::SYS_exit, Any),
-    (libc::SYS_exit_group, Any),
 ];

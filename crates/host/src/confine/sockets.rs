@@ -4,7 +4,7 @@
 
 use libc::c_long;
 
-use super::table::Condition::{self, Any, OneOf, OwnProcess};
+use super::table::Condition::{self, Any, OneOf};
 use super::table::DESCRIPTOR_COMMANDS;
 
 /// The only sockets that it makes.
@@ -25,26 +25,4 @@ pub(super) const ALLOWED: &[(c_long, Condition)] = &[
     (libc::SYS_fcntl, OneOf(1, DESCRIPTOR_COMMANDS)),
     (libc::SYS_poll, Any),
     (libc::SYS_ppoll, Any),
-    // Memory.
-    (libc::SYS_brk, Any),
-    (libc::SYS_mmap, Any),
-    (libc::SYS_munmap, Any),
-    (libc::SYS_mprotect, Any),
-    (libc::SYS_mremap, Any),
-    (libc::SYS_madvise, Any),
-    (libc::SYS_futex, Any),
-    (libc::SYS_getrandom, Any),
-    // Its own signals, if it panics.
-    (libc::SYS_gettid, Any),
-    (libc::SYS_getpid, Any),
-    (libc::SYS_tgkill, OwnProcess(0)),
-    (libc::SYS_rt_sigreturn, Any),
-    (libc::SYS_rt_sigprocmask, Any),
-    (libc::SYS_sigaltstack, Any),
-    (libc::SYS_restart_syscall, Any),
-    // Time.
-    (libc::SYS_clock_gettime, Any),
-    // The end.
-    (libc::SYS_exit, Any),
-    (libc::SYS_exit_group, Any),
 ];

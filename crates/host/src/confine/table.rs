@@ -26,7 +26,7 @@ pub(super) enum Condition {
     Zero(u8),
 }
 
-use Condition::{Any, Bits, NoneOf, OneOf, OwnProcess, Zero};
+use Condition::{Any, Bits, NoneOf, OneOf, Zero};
 
 /// `ioctl` requests: on a terminal, and none that type into it (TIOCSTI) or take it over; on a queue of a
 /// TAP interface, what may be left together and whether it is used; on the
@@ -135,13 +135,7 @@ pub(super) const ALLOWED: &[(c_long, Condition)] = &[
     (libc::SYS_getsockopt, OneOf(2, CREDENTIALS)),
     // A domain that goes on by itself gives back the streams that it was started with.
     (libc::SYS_dup2, Any),
-    // Memory: the allocator, mirrors of the guest's memory, giving it back on reset.
-    (libc::SYS_brk, Any),
-    (libc::SYS_mmap, Any),
-    (libc::SYS_munmap, Any),
-    (libc::SYS_mprotect, Any),
-    (libc::SYS_mremap, Any),
-    (libc::SYS_madvise, Any),
+    // Memory: what is there, giving the guest's back, files of it.
     (libc::SYS_mincore, Any),
     (libc::SYS_fallocate, Any),
     (libc::SYS_memfd_create, Any),
@@ -151,29 +145,20 @@ pub(super) const ALLOWED: &[(c_long, Condition)] = &[
     (libc::SYS_set_robust_list, Any),
     (libc::SYS_set_tid_address, Any),
     (libc::SYS_rseq, Any),
-    (libc::SYS_futex, Any),
     (libc::SYS_futex_waitv, Any),
     (libc::SYS_membarrier, Any),
     (libc::SYS_sched_yield, Any),
     (libc::SYS_sched_getaffinity, Any),
-    (libc::SYS_gettid, Any),
-    (libc::SYS_getpid, Any),
     (libc::SYS_getcpu, Any),
     (libc::SYS_getrusage, Any),
     (libc::SYS_prctl, OneOf(0, PROCESS_OPTIONS)),
     (libc::SYS_arch_prctl, OneOf(0, SEGMENT_BASES)),
-    // Signals: faults and kicks of our own, and to processes whose descriptors we hold.
-    (libc::SYS_tgkill, OwnProcess(0)),
+    // Signals: what is done about our own, and those to processes whose descriptors we hold.
     (libc::SYS_pidfd_send_signal, Any),
-    (libc::SYS_rt_sigreturn, Any),
     (libc::SYS_rt_sigaction, NoneOf(0, REPORTED_BY)),
-    (libc::SYS_rt_sigprocmask, Any),
     (libc::SYS_rt_sigtimedwait, Any),
     (libc::SYS_rt_sigpending, Any),
-    (libc::SYS_sigaltstack, Any),
-    (libc::SYS_restart_syscall, Any),
     // Time.
-    (libc::SYS_clock_gettime, Any),
     (libc::SYS_clock_getres, Any),
     (libc::SYS_clock_nanosleep, Any),
     (libc::SYS_nanosleep, Any),
@@ -186,10 +171,6 @@ pub(super) const ALLOWED: &[(c_long, Condition)] = &[
     (libc::SYS_timerfd_settime, Any),
     (libc::SYS_timerfd_gettime, Any),
     (libc::SYS_eventfd2, Any),
-    (libc::SYS_getrandom, Any),
-    // The end.
-    (libc::SYS_exit, Any),
-    (libc::SYS_exit_group, Any),
 ];
 
 /// Calls that libraries try and can do without: refused as if this kernel did not have them

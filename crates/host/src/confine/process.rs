@@ -1,0 +1,32 @@
+//! What every confined process may ask of the host's kernel, whatever it is for: memory, its own signals, the
+//! time, and its end. None of it reaches anything but the process.
+
+use libc::c_long;
+
+use super::table::Condition::{self, Any, OwnProcess};
+
+/// Calls that are made.
+pub(super) const ALLOWED: &[(c_long, Condition)] = &[
+    // Memory, and who waits for it to change.
+    (libc::SYS_brk, Any),
+    (libc::SYS_mmap, Any),
+    (libc::SYS_munmap, Any),
+    (libc::SYS_mprotect, Any),
+    (libc::SYS_mremap, Any),
+    (libc::SYS_madvise, Any),
+    (libc::SYS_futex, Any),
+    (libc::SYS_getrandom, Any),
+    // Its own signals: faults, kicks, and those of a panic.
+    (libc::SYS_gettid, Any),
+    (libc::SYS_getpid, Any),
+    (libc::SYS_tgkill, OwnProcess(0)),
+    (libc::SYS_rt_sigreturn, Any),
+    (libc::SYS_rt_sigprocmask, Any),
+    (libc::SYS_sigaltstack, Any),
+    (libc::SYS_restart_syscall, Any),
+    // Time.
+    (libc::SYS_clock_gettime, Any),
+    // The end.
+    (libc::SYS_exit, Any),
+    (libc::SYS_exit_group, Any),
+];
