@@ -81,13 +81,23 @@ pub fn introduce(
     for (share, socket) in shares.iter().zip(&theirs) {
         descriptors.extend([share.directory.as_fd(), socket.as_fd()]);
     }
+    send_with(control, &bytes, &descriptors)?;
+    Ok(ours)
+}
+
+/// Send a message with descriptors.
+fn send_with(
+    control: BorrowedFd<'_>,
+    bytes: &[u8],
+    descriptors: &[BorrowedFd<'_>],
+) -> io::Result<()> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2 * MAX_SHARES + 1))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
-    if !ancillary.push(SendAncillaryMessage::ScmRights(&descriptors)) {
+    if !ancillary.push(SendAncillaryMessage::ScmRights(descriptors)) {
         return Err(io::Error::other("too many descriptors for one message"));
     }
-    sendmsg(control, &[io::IoSlice::new(&bytes)], &mut ancillary, SendFlags::NOSIGNAL)?;
-    Ok(ours)
+    sendmsg(control, &[io::IoSlice::new(bytes)], &mut ancillary, SendFlags::NOSIGNAL)?;
+    Ok(())
 }
 
 fn record(share: &Share) -> ShareRecord {
@@ -159,10 +169,7 @@ fn command(
 
 /// Send a command, and wait until it has been done.
 fn ask(control: BorrowedFd<'_>, bytes: &[u8], files: &[BorrowedFd<'_>]) -> io::Result<()> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
-    let mut ancillary = SendAncillaryBuffer::new(&mut space);
-    ancillary.push(SendAncillaryMessage::ScmRights(files));
-    sendmsg(control, &[io::IoSlice::new(bytes)], &mut ancillary, SendFlags::NOSIGNAL)?;
+    send_with(control, bytes, files)?;
     let mut answer = [0; 1];
     match recv(control, &mut answer[..], RecvFlags::empty())? {
         (1, _) if answer == [1] => Ok(()),

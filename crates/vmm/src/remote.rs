@@ -11,7 +11,7 @@ use crate::balloon::{Balloon, Ballooned};
 use crate::clock::HostClock;
 use crate::console::Window;
 use crate::control::Control;
-use crate::snapshot::{self, Compression, Copy, State, Written};
+use crate::snapshot::{self, Compression, Copied, State, Written};
 
 /// How long processors may take to stand still; they do within microseconds.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -87,10 +87,10 @@ impl Remote {
         file: &'a File,
         note: impl FnOnce() -> Vec<u8>,
         compression: Compression,
-    ) -> Result<(Copy<'a>, State, Vec<u8>), snapshot::Error> {
+    ) -> Result<(Copied<'a>, State, Vec<u8>), snapshot::Error> {
         let state = State::collect(&self.control, &self.clock, self.memory.size());
         let copy = state.and_then(|state| {
-            let copy = Copy::of(&self.memory, file, compression)?;
+            let copy = Copied::of(&self.memory, file, compression)?;
             Ok((copy, state, note()))
         });
         State::thaw(&self.control);

@@ -224,10 +224,6 @@ impl Guest {
     pub fn configuration(self, arguments: &Run) -> Result<Configuration, Error> {
         Ok(Configuration {
             directories: self.directories.serve(!arguments.no_seccomp)?,
-            snapshot: match self.start {
-                Start::GoOn(snapshot, _) => Some(snapshot),
-                Start::Cold | Start::First(_) => None,
-            },
             kernel: self.kernel,
             kernel_name: self.kernel_path.to_string_lossy().into_owned(),
             modules: self.modules,
@@ -274,7 +270,7 @@ fn key(
     drivers.iter().try_for_each(|(_, path)| key.add_file(path))?;
     key.add(arguments.mem.to_le_bytes());
     // What has a name has a console.
-    let is_known = arguments.name.is_some() || arguments.detach;
+    let is_known = Domain::is_wanted(arguments.name.as_ref(), arguments.detach);
     key.add([arguments.cpus, arguments.entropy.into(), is_known.into()]);
     key.add(arguments.append.as_deref().unwrap_or_default());
     key.add(format!("{:?}", net(arguments)));

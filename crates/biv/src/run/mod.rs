@@ -210,16 +210,17 @@ fn run_guest(
     let is_plain = guest.is_plain;
     let order = order(arguments, &guest.directories);
     let mounts = guest.directories.list();
-    let (warm, conversation) = match &mut guest.start {
-        Start::Cold => (None, None),
-        start @ Start::First(_) => match std::mem::take(start) {
-            Start::First(unnamed) => (Some(unnamed), None),
-            _ => (None, None),
-        },
-        Start::GoOn(_, conversation) => (None, conversation.take()),
-    };
+    let start = std::mem::take(&mut guest.start);
     let origin = origin.filter(|_| restore::is_possible(arguments));
     let mut configuration = guest.configuration(arguments)?;
+    let (warm, conversation) = match start {
+        Start::Cold => (None, None),
+        Start::First(unnamed) => (Some(unnamed), None),
+        Start::GoOn(snapshot, conversation) => {
+            configuration.snapshot = Some(snapshot);
+            (None, conversation)
+        }
+    };
     let confine = !arguments.no_seccomp;
     configuration.sockets =
         arguments.vsock.as_ref().map(|vsock| vsock::start(vsock, confine)).transpose()?;

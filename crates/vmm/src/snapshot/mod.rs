@@ -31,7 +31,7 @@ pub use format::VERSION;
 pub use reader::Snapshot;
 pub(crate) use state::State;
 pub use writer::Compression;
-pub(crate) use writer::Copy;
+pub(crate) use writer::Copied;
 
 /// Why there is no snapshot, or why a machine cannot start from one.
 #[derive(Debug, thiserror::Error)]

@@ -38,11 +38,12 @@ impl Snapshot {
             return Err(Error::Foreign);
         }
         let mut bytes = [0; HEADER_BYTES];
-        read(&file, &mut bytes, 0).map_err(|_| Error::Foreign)?;
+        file.read_exact_at(&mut bytes, 0).map_err(|_| Error::Foreign)?;
         let header = Header::from_bytes(&bytes, metadata.len())?;
         let table_bytes = header.chunks as usize * ENTRY_BYTES;
         let mut rest = vec![0; table_bytes + header.state as usize + header.note as usize];
-        read(&file, &mut rest, header.table).map_err(|_| Error::Damaged("its end is missing"))?;
+        file.read_exact_at(&mut rest, header.table)
+            .map_err(|_| Error::Damaged("its end is missing"))?;
         if crc32fast::hash(&rest) != header.checksum {
             return Err(Error::Damaged("its state has changed"));
         }
@@ -97,11 +98,6 @@ impl Snapshot {
         &self.note
     }
 
-    /// Bytes of the guest's memory.
-    pub fn memory_bytes(&self) -> u64 {
-        self.state.memory
-    }
-
     /// The machine's processors.
     pub fn processors(&self) -> usize {
         self.state.processors.len()
@@ -120,10 +116,6 @@ impl Snapshot {
     }
 }
 
-fn read(file: &File, bytes: &mut [u8], at: u64) -> io::Result<()> {
-    file.read_exact_at(bytes, at)
-}
-
 impl Source for Snapshot {
     fn has(&self, chunk: usize) -> bool {
         self.table.get(chunk).is_some_and(|entry| entry.at != 0)
@@ -134,11 +126,11 @@ impl Source for Snapshot {
         let entry = self.table.get(chunk).copied().unwrap_or_default();
         let stored = entry.stored as usize;
         if stored == bytes.len() {
-            read(&self.file, bytes, entry.at)?;
+            self.file.read_exact_at(bytes, entry.at)?;
             return if crc32fast::hash(bytes) == entry.checksum { Ok(()) } else { Err(changed()) };
         }
         let mut compressed = vec![0; stored];
-        read(&self.file, &mut compressed, entry.at)?;
+        self.file.read_exact_at(&mut compressed, entry.at)?;
         if crc32fast::hash(&compressed) != entry.checksum {
             return Err(changed());
         }

@@ -6,7 +6,7 @@ use host::backing::{CHUNK_BYTES, Source};
 use proptest::prelude::*;
 use vm_memory::{Bytes, GuestAddress};
 
-use super::{Compression, Copy, Error, Snapshot, State, VERSION};
+use super::{Compression, Copied, Error, Snapshot, State, VERSION};
 use crate::clock::HostClock;
 
 const MEMORY: [(u64, u64); 2] = [(0, 0xa_0000), (0x10_0000, 0x30_1000)];
@@ -29,7 +29,7 @@ fn memory() -> GuestMemory {
 fn written(compression: Compression) -> File {
     let (memory, file) = (memory(), file());
     let state = State::without_processors(&HostClock::new(), memory.size());
-    let copy = Copy::of(&memory, &file, compression).unwrap();
+    let copy = Copied::of(&memory, &file, compression).unwrap();
     let written = copy.finish(&state, b"a note").unwrap();
     assert_eq!(written.file, file.metadata().unwrap().len());
     assert_eq!(written.memory, 2 * CHUNK_BYTES + 0x1000);
@@ -69,7 +69,7 @@ fn a_snapshot_of_what_came_from_one_has_what_was_not_needed() {
     memory.require(0x10, 8);
     memory.map().write_obj(7_u64, GuestAddress(0x10)).unwrap();
     let second = file();
-    let copy = Copy::of(&memory, &second, Compression::None).unwrap();
+    let copy = Copied::of(&memory, &second, Compression::None).unwrap();
     copy.finish(first.state(), b"").unwrap();
     let memory = GuestMemory::from_source(&MEMORY, Box::new(open(&second).unwrap())).unwrap();
     let read = |at| {

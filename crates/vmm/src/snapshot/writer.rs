@@ -41,7 +41,7 @@ pub enum Compression {
 }
 
 /// A copy of a machine's memory, chunk after chunk.
-pub(crate) struct Copy<'a> {
+pub(crate) struct Copied<'a> {
     /// What is to be written.
     file: &'a File,
     /// Where the copy is, if not there.
@@ -57,7 +57,7 @@ fn offset(place: usize) -> u64 {
     HEADER_BYTES as u64 + place as u64 * CHUNK_BYTES
 }
 
-impl<'a> Copy<'a> {
+impl<'a> Copied<'a> {
     /// Copy the memory of a machine that stands still, for an empty file.
     pub fn of(
         memory: &GuestMemory,
