@@ -25,13 +25,13 @@ use protocol::{
 };
 use rustix::event::PollFlags;
 
-mod conversation;
-
-pub use conversation::Conversation;
-
 use super::seat::Seat;
 use super::watchers::{Sender, Watchers};
 use crate::session::Line;
+
+mod conversation;
+
+pub use conversation::Conversation;
 
 /// Output of a command that its port has not taken: what its window allows, and what frames add to it.
 const UNTAKEN_MAX_BYTES: usize = 2 * WINDOW_TO_HOST_BYTES as usize;

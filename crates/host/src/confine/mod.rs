@@ -6,7 +6,8 @@
 //!
 //! 1. It holds for all threads, those that run already and those to come, and cannot be taken off.
 //! 2. What is not in the lists of its kind of process ([`process`] for each; [`table`], [`files`],
-//!    [`network`], [`sockets`]) is not executed. The attempt is a SIGSYS, whose handler says what was tried and ends the process; where the signal is blocked or its handler gone, the kernel ends it.
+//!    [`network`], [`sockets`]) is not executed. The attempt is a SIGSYS, whose handler says what was
+//!    tried and ends the process; where the signal is blocked or its handler gone, the kernel ends it.
 //! 3. It gives no speculative-execution mitigation of its own (`SECCOMP_FILTER_FLAG_SPEC_ALLOW`):
 //!    kernels before 5.16 would otherwise switch off store bypassing for guest code, which shares
 //!    this process with nobody.

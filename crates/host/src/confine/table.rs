@@ -1,5 +1,5 @@
-//! What a running machine may ask of the host's kernel: the one list, for the machine's own threads
-//! and for what they start.
+//! What a running machine may ask of the host's kernel, beside what every process may
+//! ([`super::process`]): the one list, for the machine's own threads and for what they start.
 //!
 //! A call is on it because the code that is named beside it makes it *after* the machine has
 //! started. What makes a call before that does not need it here: files are open, memory is there,
