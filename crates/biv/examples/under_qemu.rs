@@ -127,7 +127,7 @@ fn main() -> Result<ExitCode, Failure> {
         drop(guard);
         status
     });
-    let line = Line::of(line.try_clone()?.into(), line.into());
+    let line = Line::of(line)?;
     let link = Channel::new(line, &order)?;
     let session = Session {
         link,

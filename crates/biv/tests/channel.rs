@@ -32,8 +32,7 @@ impl Guest {
             line,
             encoder: Encoder::default(),
             decoder: Decoder::new(),
-            channel: Channel::new(Line::of(ours.try_clone().unwrap().into(), ours.into()), order)
-                .unwrap(),
+            channel: Channel::new(Line::of(ours).unwrap(), order).unwrap(),
             outputs: Outputs::default(),
         }
     }

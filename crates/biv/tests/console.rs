@@ -11,8 +11,7 @@ use protocol::{Decoder, Encoder, FIRST, Frame};
 fn line() -> (Line, UnixStream) {
     let (ours, theirs) = UnixStream::pair().unwrap();
     ours.set_nonblocking(true).unwrap();
-    let copy = theirs.try_clone().unwrap();
-    (Line::of(copy.into(), theirs.into()), ours)
+    (Line::of(theirs).unwrap(), ours)
 }
 
 /// What has come, and whether that was all.

@@ -23,8 +23,7 @@ impl End {
     fn pair(decoder: Decoder) -> (Line, End) {
         let (ours, theirs) = UnixStream::pair().unwrap();
         ours.set_nonblocking(true).unwrap();
-        let copy = theirs.try_clone().unwrap();
-        let line = Line::of(copy.into(), theirs.into());
+        let line = Line::of(theirs).unwrap();
         (line, End { stream: ours, encoder: Encoder::default(), decoder })
     }
 

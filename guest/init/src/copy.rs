@@ -14,7 +14,7 @@ use protocol::copy::{Copy, Name};
 pub const COPY_NAME: &str = "biv-copy";
 
 /// What init does under the name [`COPY_NAME`]. The first argument is to whom belongs what is unpacked, as
-/// `USER:GROUP`; the others are those of a [`Copy`].
+/// `USER:GROUP`; the others are those of a [`enum@Copy`].
 pub fn run(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let owner = arguments.next().and_then(|owner| parse_owner(owner.to_str()?));
     let arguments: Vec<_> = arguments.map(OsString::into_vec).collect();

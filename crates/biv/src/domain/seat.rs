@@ -115,7 +115,7 @@ impl Seat {
         self.flush();
     }
 
-    /// Shows it what was written: frames of a guest's.
+    /// Shows it what was written: frames of a guest's. [`Self::flush`] sends them.
     pub fn show(&mut self, frame: Frame) {
         if self.stage != Stage::Here {
             return;
@@ -170,7 +170,8 @@ impl Seat {
         self.outgoing.extend(bytes);
     }
 
-    fn flush(&mut self) {
+    /// Sends what it may be shown now.
+    pub fn flush(&mut self) {
         while let Some(frame) = self.unseen.front() {
             let bytes = frame.wire_bytes();
             if !self.room.take(bytes) {

@@ -9,7 +9,7 @@
 use std::fs::File;
 use std::io::{IoSliceMut, Write};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::{Arc, OnceLock};
@@ -289,8 +289,7 @@ impl Serving {
     /// it, which has been looked at before the answer.
     fn hand_over(&mut self, number: usize, length: usize, answer: &Answer) {
         let client = self.clients.remove(number);
-        let Ok(copy) = client.stream.try_clone() else { return };
-        let line = Line::of(OwnedFd::from(copy), OwnedFd::from(client.stream));
+        let Ok(line) = Line::of(client.stream) else { return };
         let rest = client.received.get(length..).unwrap_or_default();
         let preface = http::upgraded(http::FRAMES);
         match (answer, &mut self.server.hub, &mut self.server.console) {

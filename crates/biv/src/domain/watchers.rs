@@ -77,7 +77,7 @@ impl Watchers {
             seat.show(frame.clone());
             match frame {
                 Frame::Exited(_) | Frame::Signaled(_) => seat.leave(),
-                _ => seat.show_bytes(&[]),
+                _ => seat.flush(),
             }
         }
     }

@@ -135,7 +135,7 @@ impl Talk {
         let entry: Entry = Registry::open()?.find(name.as_str())?;
         let (stream, received) =
             Client::connect(&entry)?.upgrade("/v1/domain/exec", http::FRAMES)?;
-        let line = Line::of(stream.try_clone()?.into(), stream.into());
+        let line = Line::of(stream)?;
         let order = Order {
             arguments: copy.into_arguments(),
             directory: b"/".to_vec(),

@@ -1,7 +1,6 @@
 //! `biv exec`: a session with a domain's guest, over its socket.
 
 use std::io::{self, Write};
-use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStringExt;
 
 use protocol::Order;
@@ -20,8 +19,7 @@ use crate::{status, terminal};
 pub fn exec(arguments: &Exec) -> Result<u8, Error> {
     let entry = Registry::open()?.find(&arguments.name)?;
     let (stream, received) = Client::connect(&entry)?.upgrade("/v1/domain/exec", http::FRAMES)?;
-    let copy = stream.try_clone()?;
-    let line = Line::of(OwnedFd::from(copy), OwnedFd::from(stream));
+    let line = Line::of(stream)?;
     let input = match (arguments.interactive, arguments.tty) {
         (true, _) => Input::Ours,
         (false, true) => Input::Endless,

@@ -1,7 +1,6 @@
 //! `biv console` and `biv attach`: at what goes on in a domain, beside others who may be.
 
 use std::io::{self, Write};
-use std::os::fd::OwnedFd;
 
 use super::cli::{Attach, Console};
 use super::{END_PATIENCE, Error};
@@ -45,9 +44,7 @@ fn connect(entry: &Entry, path: &str) -> Result<Channel, Error> {
     let (stream, received) = Client::connect(entry)?.upgrade(path, http::FRAMES)?;
     // It may say nothing for as long as it likes.
     stream.set_read_timeout(None)?;
-    let copy = stream.try_clone()?;
-    let line = Line::of(OwnedFd::from(copy), OwnedFd::from(stream));
-    Ok(Channel::watching(line)?.after(&received))
+    Ok(Channel::watching(Line::of(stream)?)?.after(&received))
 }
 
 fn session(

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
+use std::sync::mpsc;
 use std::time::Instant;
 
 use protocol::Order;
@@ -304,11 +305,7 @@ impl Prepared<'_> {
             };
         }
         let ours = domain.serve_plain(ours, self.snapshots)?;
-        let (notice, started) = std::sync::mpsc::channel();
-        configuration.on_start = Some(vmm::Notice::new(move || {
-            // Nobody waits for it but who detaches.
-            let _ = notice.send(());
-        }));
+        let started = notice_of_start(configuration);
         let remote = domain.machine.clone();
         let machine = Machine::start(self.configuration, self.wait, self.telling, remote.clone())?;
         let mut outputs = Outputs::default();
@@ -367,11 +364,7 @@ impl Prepared<'_> {
             let going_on = domain.going_on(child)?;
             link = link.on_start(move |outputs| going_on.go_on(outputs));
         }
-        let (notice, started) = std::sync::mpsc::channel();
-        self.configuration.on_start = Some(vmm::Notice::new(move || {
-            // Nobody waits for it but who goes on.
-            let _ = notice.send(());
-        }));
+        let started = notice_of_start(&mut self.configuration);
         let machine =
             Machine::start(self.configuration, self.wait, self.telling, domain.machine.clone())?;
         // A command that runs already says nothing of that; it does when the machine goes on.
@@ -402,6 +395,16 @@ struct User {
     raw: bool,
     input: Input,
     outputs: Outputs,
+}
+
+/// Where it is heard that the machine runs. Nobody need listen.
+fn notice_of_start(configuration: &mut vmm::Configuration) -> mpsc::Receiver<()> {
+    let (notice, started) = mpsc::channel();
+    configuration.on_start = Some(vmm::Notice::new(move || {
+        // Nobody waits for it but who detaches, or goes on.
+        let _ = notice.send(());
+    }));
+    started
 }
 
 fn converse<L: session::Link>(

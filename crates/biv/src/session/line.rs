@@ -28,10 +28,10 @@ impl Line {
         Ok((ours, theirs))
     }
 
-    /// A line over descriptors that exist already.
-    #[must_use]
-    pub fn of(from: OwnedFd, to: OwnedFd) -> Line {
-        Line { from, to }
+    /// A line over a stream that goes both ways: a socket.
+    pub fn of(stream: impl Into<OwnedFd>) -> io::Result<Line> {
+        let to = stream.into();
+        Ok(Line { from: to.try_clone()?, to })
     }
 
     /// What the machine reads from and writes to.

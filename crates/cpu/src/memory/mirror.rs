@@ -42,7 +42,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use rustc_hash::FxHashMap;
 
 use super::paging::{Translation, peek};
-use super::ram::Ram;
+use super::ram::{FETCHED_BYTES, Ram, populate};
 use super::tlb::PageSize;
 use super::{Access, Linear, PAGE_SIZE, Physical};
 
@@ -60,10 +60,7 @@ const LARGE: u64 = 2 << 20;
 /// Pages that are entered into the host's page tables at once.
 const CHUNK_BYTES: u64 = 64 << 10;
 
-/// What is fetched at once, where memory comes from somewhere else; 2 MiB have as many as [`Region::closed`]
-/// has bits.
-const FETCHED_BYTES: u64 = host::backing::CHUNK_BYTES;
-
+// A large page has as many chunks as [`Region::closed`] has bits.
 const _: () = assert!(LARGE / FETCHED_BYTES == 64);
 
 /// A page, of either size, that is mapped.
@@ -77,8 +74,8 @@ struct Mapped {
 #[derive(Debug, Default)]
 struct Region {
     large: Option<Mapped>,
-    /// Chunks ([`FETCHED_BYTES`]) of `large` that cannot be accessed yet, a bit for each: what is there has still to be fetched
-    /// ([`host::backing`]).
+    /// Chunks ([`FETCHED_BYTES`]) of `large` that cannot be accessed yet, a bit for each: what is there has
+    /// still to be fetched ([`host::backing`]).
     closed: u64,
     /// By linear page number.
     small: FxHashMap<u64, Mapped>,
@@ -265,7 +262,7 @@ impl Mirror {
                 }
             }
         }
-        populate(at, found.writable_now, CHUNK_BYTES);
+        populate_around(at, CHUNK_BYTES, found.writable_now);
         true
     }
 
@@ -289,7 +286,7 @@ impl Mirror {
             }
         }
         region.closed &= !bit;
-        populate(at, mapped.writable, FETCHED_BYTES);
+        populate_around(at, FETCHED_BYTES, mapped.writable);
         true
     }
 
@@ -475,13 +472,7 @@ fn unmap(at: Linear, length: u64) {
     unsafe { libc::munmap(host_of(at), length as usize) };
 }
 
-/// Enter the pages around `at` into the host's page tables. A refusal is no harm.
-fn populate(at: Linear, writable: bool, bytes: u64) {
-    /// Linux 5.14; not in the libc crate for all targets.
-    const MADV_POPULATE_READ: i32 = 22;
-    const MADV_POPULATE_WRITE: i32 = 23;
-    let advice = if writable { MADV_POPULATE_WRITE } else { MADV_POPULATE_READ };
-    let start = Linear(at.0 & !(bytes - 1));
-    // SAFETY: part of a mapping of the mirror; no byte changes.
-    unsafe { libc::madvise(host_of(start), bytes as usize, advice) };
+/// Enter the chunk of so many bytes around `at` into the host's page tables.
+fn populate_around(at: Linear, bytes: u64, writable: bool) {
+    populate(host_of(Linear(at.0 & !(bytes - 1))).cast(), bytes, writable);
 }

@@ -18,7 +18,7 @@ use crate::vcpu::RamRegion;
 const CHUNK_BYTES: u64 = 64 << 10;
 
 /// What is fetched at once, where memory comes from somewhere else.
-const FETCHED_BYTES: u64 = host::backing::CHUNK_BYTES;
+pub(super) const FETCHED_BYTES: u64 = host::backing::CHUNK_BYTES;
 
 /// Processors of one machine, at most: one bit each in [`Writers`].
 pub(crate) const MAX_MEMBERS: usize = 16;
@@ -103,16 +103,15 @@ unsafe impl Send for Ram {}
 // SAFETY: as above.
 unsafe impl Sync for Ram {}
 
-/// Ask the host for the chunk of so many bytes at `offset`. A refusal is no harm: the pages come one by one
-/// then.
-fn populate(region: &RamRegion, offset: u64, bytes: u64) {
+/// Ask the host for these pages of guest memory, or of an alias of it, and enter them into its page tables. A
+/// refusal is no harm: they come one by one then.
+pub(super) fn populate(start: *mut u8, bytes: u64, writable: bool) {
     /// Linux 5.14; not in the libc crate for all targets.
+    const MADV_POPULATE_READ: i32 = 22;
     const MADV_POPULATE_WRITE: i32 = 23;
-    let length = bytes.min(region.size - offset) as usize;
-    let start = region.host.wrapping_add(offset as usize);
-    // SAFETY: the range is inside a mapping that outlives the processor; populating it changes no
-    // byte of it.
-    unsafe { libc::madvise(start.cast(), length, MADV_POPULATE_WRITE) };
+    let advice = if writable { MADV_POPULATE_WRITE } else { MADV_POPULATE_READ };
+    // SAFETY: populating changes no byte and no mapping; where nothing is mapped it is refused.
+    unsafe { libc::madvise(start.cast(), bytes as usize, advice) };
 }
 
 /// Zeroes that cost memory only where they are touched.
@@ -133,6 +132,13 @@ impl Region {
             writers: zeroes(pages),
             code: zeroes(pages.div_ceil(64)),
         }
+    }
+
+    /// Ask the host for the chunk of so many bytes around `offset`.
+    fn populate(&self, offset: u64, bytes: u64) {
+        let start = offset / bytes * bytes;
+        let length = bytes.min(self.place.size - start);
+        populate(self.place.host.wrapping_add(start as usize), length, true);
     }
 }
 
@@ -160,7 +166,7 @@ impl Ram {
         if let Some(lazy) = &self.lazy
             && lazy.require(at.0, 1)
         {
-            populate(&region.place, offset / FETCHED_BYTES * FETCHED_BYTES, FETCHED_BYTES);
+            region.populate(offset, FETCHED_BYTES);
         }
         Some(region.place.host.wrapping_add(offset as usize))
     }
@@ -177,7 +183,7 @@ impl Ram {
                 return;
             }
             chunk.store(true, Ordering::Relaxed);
-            populate(&region.place, offset / CHUNK_BYTES * CHUNK_BYTES, CHUNK_BYTES);
+            region.populate(offset, CHUNK_BYTES);
         }
     }
 

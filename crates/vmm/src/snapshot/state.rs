@@ -33,7 +33,7 @@ pub(crate) struct State {
 
 impl State {
     /// The state of the machine whose processors stand still; its devices are at rest until
-    /// [`thaw`].
+    /// [`Self::thaw`].
     pub fn collect(control: &Control, clock: &HostClock, memory: u64) -> Result<Self, Error> {
         let shared = control.ask(Question::Shared, PATIENCE).ok_or(Error::Moving)?;
         let shared = shared.into_iter().next().ok_or(Error::Moving)??;
