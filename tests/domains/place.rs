@@ -122,11 +122,12 @@ pub fn signal(process: u32, signal: &str) {
     assert!(status.is_ok_and(|status| status.success()), "cannot send SIG{signal}");
 }
 
-/// Waits for the end of a child, however it comes.
+/// Waits for the end of a child, however it comes, and takes what it writes until then.
 #[track_caller]
-pub fn end_of(mut child: Child) -> Output {
-    wait_for("a command ends", || child.try_wait().is_ok_and(|end| end.is_some()));
-    child.wait_with_output().expect("it has ended")
+pub fn end_of(child: Child) -> Output {
+    let reader = std::thread::spawn(move || child.wait_with_output());
+    wait_for("a command ends", || reader.is_finished());
+    reader.join().expect("it does not panic").expect("it has ended")
 }
 
 /// Starts it with its streams in our hands.
