@@ -129,6 +129,26 @@ fn several_processors_that_compute_go_on_computing() {
 }
 
 #[test]
+fn what_a_guest_writes_while_it_is_copied_is_of_one_moment() {
+    let place = Place::new();
+    // Half of memory is always being written, and one half of that says what the other should be.
+    let script = "cd /tmp; n=0; while :; do
+        head -c 12000000 /dev/urandom > one; cp one two; cmp one two || echo torn
+        n=$((n + 1)); echo $n; done";
+    place.detach("one", script);
+    wait_for("it writes", || place.numbers("one").len() > 3);
+    for (name, more) in [("two", &[][..]), ("three", &["--compress"])] {
+        let file = place.snapshot("one", &[more, &["--force"]].concat());
+        place.restore(name, &file);
+        wait_for("it goes on", || place.numbers(name).len() > 3);
+        assert!(are_consecutive(&place.numbers(name)));
+        let log = text(&place.output(&["logs", name]).stdout);
+        assert!(!log.contains("torn"), "{name}: {log}");
+        place.says(&["rm", "-f", name]);
+    }
+}
+
+#[test]
 fn files_of_the_host_stay_open() {
     let place = Place::new();
     let directory = place.at("shared");

@@ -108,12 +108,16 @@ impl Backing {
 
     /// Read a chunk, from where it is.
     pub(crate) fn read(&self, chunk: usize, bytes: &mut [u8]) -> io::Result<()> {
-        // Who fetches it meanwhile writes what we read.
-        let _fetching = self.fetching.lock().unwrap_or_else(PoisonError::into_inner);
-        match self.absent.get(chunk).is_some_and(|absent| absent.load(Ordering::Acquire)) {
-            true => self.source.fetch(chunk, bytes),
-            false => self.file.read_exact_at(bytes, chunk as u64 * CHUNK_BYTES),
+        let is_absent =
+            || self.absent.get(chunk).is_some_and(|absent| absent.load(Ordering::Acquire));
+        if is_absent() {
+            // Who fetches it meanwhile writes what we read.
+            let _fetching = self.fetching.lock().unwrap_or_else(PoisonError::into_inner);
+            if is_absent() {
+                return self.source.fetch(chunk, bytes);
+            }
         }
+        self.file.read_exact_at(bytes, chunk as u64 * CHUNK_BYTES)
     }
 
     /// These bytes of the file are about to be zeroes: what lies in them wholly need not be fetched any

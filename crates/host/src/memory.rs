@@ -221,6 +221,12 @@ impl GuestMemory {
         Ok(chunks.into_iter().collect())
     }
 
+    /// Whether a chunk of the file has still to be fetched. Once it has been, this is never so again.
+    pub fn is_chunk_absent(&self, chunk: usize) -> bool {
+        let start = chunk as u64 * CHUNK_BYTES;
+        self.backing.as_ref().is_some_and(|backing| backing.is_absent(start, CHUNK_BYTES))
+    }
+
     /// What a chunk of the file holds, wherever it is; its bytes, which are as many as a chunk has unless
     /// it is the last.
     ///

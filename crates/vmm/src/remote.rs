@@ -11,7 +11,7 @@ use crate::balloon::{Balloon, Ballooned};
 use crate::clock::HostClock;
 use crate::console::Window;
 use crate::control::Control;
-use crate::snapshot::{self, Compression, Copied, State, Written};
+use crate::snapshot::{self, Compression, Draft, State, Taken};
 
 /// How long processors may take to stand still; they do within microseconds.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -56,45 +56,50 @@ impl Remote {
         self.control.is_paused()
     }
 
-    /// Write a snapshot of it into an empty file, with what `note` says while it stands still. Then it is as
-    /// it was.
+    /// A snapshot that is to be taken, in an empty file.
     ///
     /// # Errors
     ///
-    /// [`snapshot::Error`]; what has been written is no snapshot then.
-    pub fn snapshot(
+    /// [`snapshot::Error`] when the host has no room to compress it in.
+    pub fn draft(&self, file: File, compression: Compression) -> Result<Draft, snapshot::Error> {
+        Draft::new(&self.memory, file, compression)
+    }
+
+    /// Take a snapshot of it, with what `note` says while it stands still. Then it is as it was. The further
+    /// the draft is ([`Draft::follow`]), the sooner.
+    ///
+    /// # Errors
+    ///
+    /// [`snapshot::Error`].
+    pub fn take(
         &self,
-        file: &File,
+        draft: Draft,
         note: impl FnOnce() -> Vec<u8>,
-        compression: Compression,
-    ) -> Result<Written, snapshot::Error> {
+    ) -> Result<Taken, snapshot::Error> {
         let was_paused = self.is_paused();
         let started = Instant::now();
-        let copied = match self.pause() {
-            true => self.copy(file, note, compression),
+        let taken = match self.pause() {
+            true => self.take_still(draft, note),
             false => Err(snapshot::Error::Moving),
         };
         if !was_paused {
             self.resume();
         }
-        let paused = started.elapsed();
-        let (copy, state, note) = copied?;
-        Ok(Written { paused, ..copy.finish(&state, &note)? })
+        Ok(Taken { paused: started.elapsed(), ..taken? })
     }
 
-    fn copy<'a>(
+    fn take_still(
         &self,
-        file: &'a File,
+        mut draft: Draft,
         note: impl FnOnce() -> Vec<u8>,
-        compression: Compression,
-    ) -> Result<(Copied<'a>, State, Vec<u8>), snapshot::Error> {
+    ) -> Result<Taken, snapshot::Error> {
         let state = State::collect(&self.control, &self.clock, self.memory.size());
-        let copy = state.and_then(|state| {
-            let copy = Copied::of(&self.memory, file, compression)?;
-            Ok((copy, state, note()))
+        let taken = state.and_then(|state| {
+            draft.catch_up()?;
+            Ok(Taken { draft, state, note: note(), paused: Duration::ZERO })
         });
         State::thaw(&self.control);
-        copy
+        taken
     }
 
     /// Exits, interrupts and halts of each processor, as they were some milliseconds ago at most

@@ -1,7 +1,7 @@
 //! The thread that serves a domain's control socket, and the hub behind it.
 //!
 //! One loop polls everything and blocks on nothing, but for the moment in which processors come to a
-//! halt for `pause`. It runs confined ([`host::confine`]): the socket listens before the machine starts,
+//! halt for `pause` or a snapshot is taken. It runs confined ([`host::confine`]): the socket listens before the machine starts,
 //! and nothing is opened or made afterwards but connections that others make.
 //!
 //! Only this user and the superuser are answered; the kernel says who they are (SO_PEERCRED).
@@ -25,7 +25,7 @@ use super::http::{self, Response};
 use super::hub::{self, Hub};
 use super::record::Record;
 use super::seat::Seat;
-use super::snapshot::{Snapshots, Whose};
+use super::snapshot::Snapshots;
 use crate::session::Line;
 use vmm::snapshot::Compression;
 
@@ -114,6 +114,7 @@ enum Source {
     Client(usize),
     Hub(hub::Place),
     Console(console::Place),
+    Snapshots,
 }
 
 impl Serving {
@@ -176,6 +177,8 @@ impl Serving {
             let of_console = console.watched().into_iter();
             watched.extend(of_console.map(|(at, fd, flags)| (Source::Console(at), fd, flags)));
         }
+        let bell = self.server.snapshots.bell();
+        watched.extend(bell.map(|bell| (Source::Snapshots, bell, PollFlags::IN)));
         if watched.is_empty() && self.clients.is_empty() {
             return None;
         }
@@ -251,12 +254,12 @@ impl Serving {
     /// A client wants a snapshot, in the file that it has handed over.
     fn begin_snapshot(&mut self, number: usize, compression: Compression) {
         let client = &mut self.clients[number];
-        let Server { hub, snapshots, .. } = &mut self.server;
+        let snapshots = &mut self.server.snapshots;
         let refusal = match client.file.take() {
             None => (400, "the request must come with a descriptor of an empty file"),
-            Some(_) if snapshots.taking.is_some() => (409, "a snapshot is being taken already"),
+            Some(_) if snapshots.is_busy() => (409, "a snapshot is being taken already"),
             Some(file) => {
-                snapshots.begin(file, compression, client.number, hub.as_mut());
+                snapshots.begin(file, compression, client.number);
                 client.stage = Stage::Waiting;
                 client.deadline += SNAPSHOT_PATIENCE;
                 return;
@@ -270,9 +273,9 @@ impl Serving {
         let Server { snapshots, machine, hub, .. } = &mut self.server;
         match snapshots.advance(machine.get(), hub.as_mut()) {
             None => {}
-            Some((Whose::Warm, Ok(written))) => tracing::debug!(?written, "the next start is warm"),
-            Some((Whose::Warm, Err(error))) => tracing::debug!(error, "the next start is cold"),
-            Some((Whose::Client(client), result)) => {
+            Some((None, Ok(written))) => tracing::debug!(?written, "the next start is warm"),
+            Some((None, Err(error))) => tracing::debug!(error, "the next start is cold"),
+            Some((Some(client), result)) => {
                 let client = self.clients.iter_mut().find(|it| it.number == client);
                 let response = match result {
                     Ok(written) => Response::json(200, &api::Snapshot::from(written)),

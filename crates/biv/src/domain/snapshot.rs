@@ -1,19 +1,29 @@
 //! Snapshots of a domain: what is noted with the machine's state, and when it is a good time to take one.
 //!
-//! The machine stands still between two instructions of the guest, wherever that is. The conversation with its
-//! init ([`super::hub`]) is brought to a point at which another hub can go on with it.
+//! First memory is copied, by a thread of its own, while everything goes on. Then the conversation with the
+//! guest's init ([`super::hub`]) is brought to a point at which another hub can go on with it, and the machine
+//! stands still between two instructions of the guest, wherever that is. When it goes on, what was copied is
+//! written, by a thread again.
 
 use std::fs::File;
 use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, TryRecvError};
+use std::thread;
 use std::time::{Duration, Instant};
 
+use rustix::event::{EventfdFlags, eventfd};
 use serde::{Deserialize, Serialize};
-use vmm::snapshot::{Compression, Written};
+use vmm::snapshot::{Compression, Draft, Taken, Written};
 
 use super::hub::{Conversation, Hub};
 
 /// How long a guest's init may take to read what it was sent.
 const PATIENCE: Duration = Duration::from_secs(5);
+
+/// How long it may take to come up.
+const START_PATIENCE: Duration = Duration::from_secs(600);
 
 /// Where a domain came from: what it takes to give it the same surroundings again.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -37,26 +47,81 @@ pub struct Note {
     pub conversation: Option<Conversation>,
 }
 
+/// What is done with a snapshot that is whole.
+pub type Finish = Box<dyn FnOnce(&File) -> io::Result<()> + Send>;
+
 /// For whom a snapshot is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Whose {
-    /// For those who start such a machine later.
-    Warm,
+enum Whose {
+    /// For those who start such a machine later; once it is written, this is done with it.
+    Warm(Option<Finish>),
     /// For this client, who has asked.
     Client(u64),
 }
 
-/// What is done with a snapshot that is whole.
-pub type Finish = Box<dyn FnOnce(&File) -> io::Result<()> + Send>;
+/// How far a snapshot is.
+enum Stage {
+    /// There is a file for it.
+    Begun(File, Compression),
+    /// Memory is being copied.
+    Copying(Job<Draft>),
+    /// The hub is falling silent; it has so long.
+    Falling(Draft, Instant),
+    /// It is being written.
+    Writing(Job<Written>),
+}
 
-/// A snapshot that is to be taken.
-pub struct Taking {
-    file: File,
-    finish: Option<Finish>,
-    compression: Compression,
-    deadline: Instant,
-    /// For whom.
-    pub whose: Whose,
+/// What comes of a stage now.
+enum Step {
+    /// Another, in which there is something to be done.
+    On(Stage),
+    /// Nothing yet.
+    Not(Stage),
+    /// The end.
+    Over(Written),
+}
+
+/// What a thread of its own does.
+struct Job<T> {
+    result: Receiver<Result<T, String>>,
+    /// Rung when it is done.
+    bell: Arc<OwnedFd>,
+}
+
+/// Rings when it goes.
+struct Ring(Arc<OwnedFd>);
+
+impl Drop for Ring {
+    fn drop(&mut self) {
+        // There is room for the one that rings it.
+        let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
+    }
+}
+
+impl<T: Send + 'static> Job<T> {
+    fn start(work: impl FnOnce() -> Result<T, String> + Send + 'static) -> Result<Self, String> {
+        Self::try_start(work).map_err(|error| format!("no thread can be had for it: {error}"))
+    }
+
+    fn try_start(work: impl FnOnce() -> Result<T, String> + Send + 'static) -> io::Result<Self> {
+        let bell = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
+        let (ring, (sender, result)) = (Ring(Arc::clone(&bell)), mpsc::channel());
+        thread::Builder::new().name("snapshot".into()).spawn(move || {
+            // Rung when the result is there, or never will be.
+            let _ring = ring;
+            let sender = sender;
+            let _ = sender.send(work());
+        })?;
+        Ok(Self { result, bell })
+    }
+
+    /// What came of it, if it is done.
+    fn result(&self) -> Option<Result<T, String>> {
+        match self.result.try_recv() {
+            Ok(result) => Some(result),
+            Err(TryRecvError::Empty) => None,
+            Err(TryRecvError::Disconnected) => Some(Err("it came to nothing".to_owned())),
+        }
+    }
 }
 
 /// The snapshots of a domain, of which one is taken at a time.
@@ -64,8 +129,8 @@ pub struct Taking {
 pub struct Snapshots {
     /// What they say of where the domain came from.
     pub origin: Option<Origin>,
-    /// The one that is to be taken.
-    pub taking: Option<Taking>,
+    /// The one that is being taken.
+    taking: Option<(Whose, Stage)>,
 }
 
 impl Snapshots {
@@ -78,71 +143,137 @@ impl Snapshots {
     /// Take one for others, as soon as the guest's init is up.
     pub fn begin_warm(&mut self, (file, finish): (File, Finish), hub: &mut Hub) {
         hub.fall_silent();
-        let far = Instant::now() + Duration::from_secs(600);
-        let compression = Compression::None;
-        let (finish, whose) = (Some(finish), Whose::Warm);
-        self.taking = Some(Taking { file, finish, compression, deadline: far, whose });
+        self.taking = Some((Whose::Warm(Some(finish)), Stage::Begun(file, Compression::None)));
     }
 
-    /// Take one that a client has asked for, as soon as it can be.
-    pub fn begin(
-        &mut self,
-        file: File,
-        compression: Compression,
-        client: u64,
-        hub: Option<&mut Hub>,
-    ) {
-        if let Some(hub) = hub {
-            hub.fall_silent();
-        }
-        let deadline = Instant::now() + PATIENCE;
-        let (finish, whose) = (None, Whose::Client(client));
-        self.taking = Some(Taking { file, finish, compression, deadline, whose });
+    /// Take one that a client has asked for.
+    pub fn begin(&mut self, file: File, compression: Compression, client: u64) {
+        self.taking = Some((Whose::Client(client), Stage::Begun(file, compression)));
+    }
+
+    /// Whether one is being taken.
+    #[must_use]
+    pub fn is_busy(&self) -> bool {
+        self.taking.is_some()
     }
 
     /// When there is something to be done about it, whatever happens.
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
-        self.taking.as_ref().map(|taking| taking.deadline)
+        match self.taking.as_ref()?.1 {
+            Stage::Falling(_, deadline) => Some(deadline),
+            _ => None,
+        }
     }
 
-    /// Take it if it can be; for whom it was, and what came of it.
+    /// What can be read when there is something to be done about it.
+    #[must_use]
+    pub fn bell(&self) -> Option<BorrowedFd<'_>> {
+        match &self.taking.as_ref()?.1 {
+            Stage::Copying(job) => Some(job.bell.as_fd()),
+            Stage::Writing(job) => Some(job.bell.as_fd()),
+            Stage::Begun(..) | Stage::Falling(..) => None,
+        }
+    }
+
+    /// Do what can be done about it. At its end, what came of it, and which client it was for, if any.
     pub fn advance(
         &mut self,
         machine: Option<&vmm::Remote>,
         mut hub: Option<&mut Hub>,
-    ) -> Option<(Whose, Result<Written, String>)> {
-        let is_ready = hub.as_ref().is_none_or(|hub| hub.is_silent()) && machine.is_some();
-        let mut taking = self.taking.take_if(|it| is_ready || it.deadline <= Instant::now())?;
-        let result = match machine {
-            Some(machine) if is_ready => self.take(&mut taking, machine, hub.as_deref_mut()),
-            _ => Err("the guest's init does not answer".to_owned()),
+    ) -> Option<(Option<u64>, Result<Written, String>)> {
+        let machine = machine?;
+        let (mut whose, mut stage) = self.taking.take()?;
+        let result = loop {
+            match self.step(&mut whose, stage, machine, hub.as_deref_mut()) {
+                Ok(Step::On(next)) => stage = next,
+                Ok(Step::Not(same)) => {
+                    self.taking = Some((whose, same));
+                    return None;
+                }
+                Ok(Step::Over(written)) => break Ok(written),
+                Err(error) => break Err(error),
+            }
         };
         if let Some(hub) = hub {
             hub.speak_again();
         }
-        Some((taking.whose, result))
+        match whose {
+            Whose::Client(client) => Some((Some(client), result)),
+            Whose::Warm(_) => Some((None, result)),
+        }
+    }
+
+    fn step(
+        &self,
+        whose: &mut Whose,
+        stage: Stage,
+        machine: &vmm::Remote,
+        hub: Option<&mut Hub>,
+    ) -> Result<Step, String> {
+        let text = |error: vmm::snapshot::Error| error.to_string();
+        Ok(match (stage, whose) {
+            (Stage::Begun(file, compression), Whose::Warm(_)) => {
+                // It has little memory yet, and somebody waits.
+                let draft = machine.draft(file, compression).map_err(text)?;
+                Step::On(Stage::Falling(draft, Instant::now() + START_PATIENCE))
+            }
+            (Stage::Begun(file, compression), Whose::Client(_)) => {
+                let mut draft = machine.draft(file, compression).map_err(text)?;
+                let copying = Job::start(move || draft.follow().map(|()| draft).map_err(text));
+                Step::On(Stage::Copying(copying?))
+            }
+            (Stage::Copying(job), _) => match job.result() {
+                None => Step::Not(Stage::Copying(job)),
+                Some(draft) => {
+                    let draft = draft?;
+                    hub.into_iter().for_each(Hub::fall_silent);
+                    Step::On(Stage::Falling(draft, Instant::now() + PATIENCE))
+                }
+            },
+            (Stage::Falling(draft, deadline), whose) => {
+                if hub.as_ref().is_some_and(|hub| !hub.is_silent()) {
+                    return match deadline <= Instant::now() {
+                        true => Err("the guest's init does not answer".to_owned()),
+                        false => Ok(Step::Not(Stage::Falling(draft, deadline))),
+                    };
+                }
+                let taken = self.take(draft, machine, hub).map_err(text)?;
+                match whose {
+                    Whose::Warm(finish) => {
+                        // Here, or the process could end before.
+                        let written = taken.write().map_err(text)?;
+                        let finish = finish.take().map_or(Ok(()), |finish| finish(taken.file()));
+                        Step::Over(finish.map(|()| written).map_err(|error| error.to_string())?)
+                    }
+                    Whose::Client(_) => {
+                        Step::On(Stage::Writing(Job::start(move || taken.write().map_err(text))?))
+                    }
+                }
+            }
+            (Stage::Writing(job), _) => match job.result() {
+                None => Step::Not(Stage::Writing(job)),
+                Some(written) => Step::Over(written?),
+            },
+        })
     }
 
     fn take(
         &self,
-        taking: &mut Taking,
+        draft: Draft,
         machine: &vmm::Remote,
-        hub: Option<&mut Hub>,
-    ) -> Result<Written, String> {
+        mut hub: Option<&mut Hub>,
+    ) -> Result<Taken, vmm::snapshot::Error> {
         let note = || {
             let note = Note {
                 version: env!("CARGO_PKG_VERSION").to_owned(),
                 origin: self.origin.clone(),
-                conversation: hub.map(Hub::conversation),
+                conversation: hub.as_deref_mut().map(Hub::conversation),
             };
             serde_json::to_vec(&note).unwrap_or_default()
         };
-        let written = machine.snapshot(&taking.file, note, taking.compression);
-        let written = written.map_err(|error| error.to_string())?;
-        if let Some(finish) = taking.finish.take() {
-            finish(&taking.file).map_err(|error| error.to_string())?;
-        }
-        Ok(written)
+        let taken = machine.take(draft, note);
+        hub.into_iter().for_each(Hub::speak_again);
+        taken
     }
 }

@@ -11,13 +11,15 @@
 //! 3. *Everything is an allegation.* The header, the table, the state and the note have a checksum, and each
 //!    chunk has one, which is looked at when it is fetched, or before the machine starts
 //!    ([`Snapshot::verify`]). What has the right checksum is still checked by whoever uses it.
-//! 4. *The machine stands still while its memory is copied*, and no longer ([`writer`]).
+//! 4. *Memory is copied while the machine runs.* It stands still while the copy is compared with it
+//!    ([`draft`]).
 //! 5. *The guest's time stands still.* Its time-stamp counter and monotonic clock go on where they were;
 //!    the wall clock is the host's, and whoever restores a guest tells it to look.
 //!
 //! The format is described in docs/snapshots.md; [`VERSION`] changes with it, and with every structure that
 //! the state is made of.
 
+mod draft;
 mod format;
 mod reader;
 mod state;
@@ -27,11 +29,21 @@ mod writer;
 
 use std::time::Duration;
 
+pub use draft::Draft;
 pub use format::VERSION;
 pub use reader::Snapshot;
 pub(crate) use state::State;
-pub use writer::Compression;
-pub(crate) use writer::Copied;
+pub use writer::Taken;
+
+/// How memory is stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Compression {
+    /// As it is: machines share what is in the host's page cache.
+    #[default]
+    None,
+    /// With Zstandard, for files that are kept or sent.
+    Zstandard,
+}
 
 /// Why there is no snapshot, or why a machine cannot start from one.
 #[derive(Debug, thiserror::Error)]

@@ -1,12 +1,13 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt;
+use std::time::Duration;
 
 use host::GuestMemory;
 use host::backing::{CHUNK_BYTES, Source};
 use proptest::prelude::*;
 use vm_memory::{Bytes, GuestAddress};
 
-use super::{Compression, Copied, Error, Snapshot, State, VERSION};
+use super::{Compression, Draft, Error, Snapshot, State, Taken, VERSION, Written};
 use crate::clock::HostClock;
 
 const MEMORY: [(u64, u64); 2] = [(0, 0xa_0000), (0x10_0000, 0x30_1000)];
@@ -25,12 +26,24 @@ fn memory() -> GuestMemory {
     memory
 }
 
+/// Write a snapshot of this memory.
+fn write(
+    memory: &GuestMemory,
+    file: &File,
+    compression: Compression,
+    state: State,
+    note: &[u8],
+) -> Written {
+    let mut draft = Draft::new(memory, file.try_clone().unwrap(), compression).unwrap();
+    draft.catch_up().unwrap();
+    Taken { draft, state, note: note.to_vec(), paused: Duration::ZERO }.write().unwrap()
+}
+
 /// A snapshot of a machine without processors.
 fn written(compression: Compression) -> File {
     let (memory, file) = (memory(), file());
     let state = State::without_processors(&HostClock::new(), memory.size());
-    let copy = Copied::of(&memory, &file, compression).unwrap();
-    let written = copy.finish(&state, b"a note").unwrap();
+    let written = write(&memory, &file, compression, state, b"a note");
     assert_eq!(written.file, file.metadata().unwrap().len());
     assert_eq!(written.memory, 2 * CHUNK_BYTES + 0x1000);
     file
@@ -69,14 +82,46 @@ fn a_snapshot_of_what_came_from_one_has_what_was_not_needed() {
     memory.require(0x10, 8);
     memory.map().write_obj(7_u64, GuestAddress(0x10)).unwrap();
     let second = file();
-    let copy = Copied::of(&memory, &second, Compression::None).unwrap();
-    copy.finish(first.state(), b"").unwrap();
+    write(&memory, &second, Compression::None, first.state().clone(), b"");
     let memory = GuestMemory::from_source(&MEMORY, Box::new(open(&second).unwrap())).unwrap();
     let read = |at| {
         memory.require(at, 8);
         memory.map().read_obj::<u64>(GuestAddress(at)).unwrap()
     };
     assert_eq!([0x10, 0x20_0000, 0x40_0ff8].map(read), [7, 2, 3]);
+}
+
+#[test]
+fn a_draft_that_catches_up_is_as_memory_is_now() {
+    for compression in [Compression::None, Compression::Zstandard] {
+        let (memory, file) = (memory(), file());
+        let mut draft = Draft::new(&memory, file.try_clone().unwrap(), compression).unwrap();
+        draft.follow().unwrap();
+        assert_eq!(draft.catch_up().unwrap(), 0, "nothing has changed");
+        let write = |at, value: u64| memory.map().write_obj(value, GuestAddress(at)).unwrap();
+        // One has changed, one is new, one has gone; and another is new where that one was.
+        write(0x11, 7);
+        write(0x30_0000, 8);
+        assert_eq!(draft.catch_up().unwrap(), 2 * CHUNK_BYTES);
+        memory.discard(0x20_0000, CHUNK_BYTES).unwrap();
+        assert_eq!(draft.catch_up().unwrap(), 0);
+        write(0x25_0000, 9);
+        assert_eq!(draft.catch_up().unwrap(), CHUNK_BYTES);
+        memory.discard(0x30_0000, CHUNK_BYTES).unwrap();
+        draft.catch_up().unwrap();
+        let state = State::without_processors(&HostClock::new(), memory.size());
+        let written = Taken { draft, state, note: Vec::new(), paused: Duration::ZERO }.write();
+        assert_eq!(written.unwrap().memory, 2 * CHUNK_BYTES + 0x1000);
+        let snapshot = open(&file).unwrap();
+        snapshot.verify().unwrap();
+        let again = GuestMemory::from_source(&MEMORY, Box::new(snapshot)).unwrap();
+        again.require(0, 1 << 30);
+        for at in [0x10, 0x20_0000, 0x25_0000, 0x30_0000, 0x40_0ff8] {
+            let [then, now] =
+                [&memory, &again].map(|it| it.map().read_obj::<u64>(GuestAddress(at)).unwrap());
+            assert_eq!(then, now, "{at:#x}");
+        }
+    }
 }
 
 #[test]
