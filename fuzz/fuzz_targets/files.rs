@@ -45,7 +45,7 @@ static RIG: LazyLock<Rig> = LazyLock::new(|| {
         memory.regions().iter().map(|part| (part.guest, part.size, part.file_offset)).collect();
     let memory_file = memory.file().as_fd();
     let mut connections =
-        client::introduce(control.as_fd(), memory_file, &regions, &[share], false).expect("told");
+        client::introduce(control.as_fd(), memory_file, &regions, &[share]).expect("told");
     let connection = connections.pop().expect("there is one share");
     Rig { memory, connection, outside, _control: control }
 });
@@ -62,7 +62,7 @@ impl Rig {
         self.memory.map().write_slice(&request, GuestAddress(0)).expect("there is room");
         let readable = [Range { address: 0, bytes: request.len() as u64 }];
         let writable = [Range { address: ANSWER, bytes: 0x1_0000 }];
-        let sent = self.connection.submit(7, readable.into_iter(), writable.into_iter());
+        let sent = self.connection.submit(7, readable.into_iter(), writable.into_iter(), false);
         assert!(sent.expect("the server lives"), "there is room for one request");
         let reply = self.connection.receive().expect("the server lives").expect("it answers");
         assert_eq!(reply.token, 7);

@@ -1,22 +1,23 @@
-//! The domain's side of the sockets.
+//! The domain's side.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rustix::fs::MemfdFlags;
-use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags,
-    SocketType, recv, send, sendmsg, socketpair,
+    SocketType, recv, sendmsg, socketpair,
 };
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::message::{
-    Command, Header, MAX_RANGES, MAX_SHARES, Range, Region, Reply, Request, ShareRecord, VERSION,
-    command,
+    Command, Header, MAX_DESCRIPTORS, MAX_RANGES, MAX_SHARES, Range, Region, Reply, Request,
+    ShareRecord, VERSION, command,
 };
+use crate::ring::{self, Bell, Reader, Writer};
 
 /// A directory of the host's that is to be shared.
 #[derive(Debug)]
@@ -43,8 +44,7 @@ pub fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
 }
 
 /// Tell the server at the other end of `control` what there is to do; the sockets of the shares, in
-/// their order. Regions are (guest-physical address, bytes, offset in the file). With `may_watch`, there
-/// are cores to spare for who watches for requests.
+/// their order. Regions are (guest-physical address, bytes, offset in the file).
 ///
 /// # Errors
 ///
@@ -54,18 +54,13 @@ pub fn introduce(
     memory: BorrowedFd<'_>,
     regions: &[(u64, u64, u64)],
     shares: &[Share],
-    may_watch: bool,
 ) -> io::Result<Vec<Connection>> {
     if shares.len() > MAX_SHARES {
         return Err(io::Error::other(format!("a machine has at most {MAX_SHARES} shares")));
     }
     let (regions_count, shares_count) = (regions.len() as u32, shares.len() as u32);
-    let header = Header {
-        version: VERSION,
-        regions: regions_count,
-        shares: shares_count,
-        may_watch: may_watch.into(),
-    };
+    let header =
+        Header { version: VERSION, regions: regions_count, shares: shares_count, reserved: 0 };
     let mut bytes = header.as_bytes().to_vec();
     for &(guest, length, offset) in regions {
         bytes.extend(Region { guest, bytes: length, offset }.as_bytes());
@@ -73,13 +68,13 @@ pub fn introduce(
     let (mut ours, mut theirs) = (Vec::new(), Vec::new());
     for share in shares {
         bytes.extend(record(share).as_bytes());
-        let (our_end, their_end) = pair()?;
-        ours.push(Connection { socket: our_end });
-        theirs.push(their_end);
+        let ((writer, reader, bell), rings, socket) = ring::pair()?;
+        ours.push(Connection { writer: writer.into(), reader: reader.into(), bell });
+        theirs.push((rings, socket));
     }
     let mut descriptors = vec![memory];
-    for (share, socket) in shares.iter().zip(&theirs) {
-        descriptors.extend([share.directory.as_fd(), socket.as_fd()]);
+    for (share, (rings, socket)) in shares.iter().zip(&theirs) {
+        descriptors.extend([share.directory.as_fd(), rings.as_fd(), socket.as_fd()]);
     }
     send_with(control, &bytes, &descriptors)?;
     Ok(ours)
@@ -91,7 +86,7 @@ fn send_with(
     bytes: &[u8],
     descriptors: &[BorrowedFd<'_>],
 ) -> io::Result<()> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2 * MAX_SHARES + 1))];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
     if !ancillary.push(SendAncillaryMessage::ScmRights(descriptors)) {
         return Err(io::Error::other("too many descriptors for one message"));
@@ -177,23 +172,27 @@ fn ask(control: BorrowedFd<'_>, bytes: &[u8], files: &[BorrowedFd<'_>]) -> io::R
     }
 }
 
-/// One share's socket.
+/// The way to one share's server.
 #[derive(Debug)]
 pub struct Connection {
-    socket: OwnedFd,
+    writer: Mutex<Writer>,
+    reader: Mutex<Reader>,
+    bell: Bell,
 }
 
 impl Connection {
-    /// Send a request, without waiting; false if there is no room for it now.
+    /// Send a request, without waiting; false if there is no room for it now. With `may_watch`, there is
+    /// a core to spare for the server to watch for the next.
     ///
     /// # Errors
     ///
-    /// The server is gone, or the request has too many ranges.
+    /// The server makes no sense, or the request has too many ranges.
     pub fn submit(
         &self,
         token: u64,
         readable: impl ExactSizeIterator<Item = Range>,
         writable: impl ExactSizeIterator<Item = Range>,
+        may_watch: bool,
     ) -> io::Result<bool> {
         if readable.len() + writable.len() > MAX_RANGES {
             return Err(io::ErrorKind::InvalidInput.into());
@@ -204,49 +203,70 @@ impl Connection {
         for range in readable.chain(writable) {
             bytes.extend(range.as_bytes());
         }
-        match send(&self.socket, &bytes, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
-            Ok(_) => Ok(true),
-            Err(Errno::AGAIN) => Ok(false),
-            Err(errno) => Err(errno.into()),
+        let is_sent = lock(&self.writer).put(&bytes)?;
+        self.bell.let_watch(may_watch);
+        if is_sent {
+            self.bell.ring();
         }
-    }
-
-    /// Wait for a reply; none when the server is gone.
-    ///
-    /// # Errors
-    ///
-    /// The host's, or that this is no reply.
-    pub fn receive(&self) -> io::Result<Option<Reply>> {
-        self.receive_with(RecvFlags::empty())
+        Ok(is_sent)
     }
 
     /// Take a reply if there is one now.
     ///
     /// # Errors
     ///
-    /// As [`Self::receive`].
+    /// What there is is no reply.
     pub fn take(&self) -> io::Result<Option<Reply>> {
-        self.receive_with(RecvFlags::DONTWAIT)
+        let mut bytes = Vec::with_capacity(size_of::<Reply>());
+        match lock(&self.reader).take(&mut bytes)? {
+            false => Ok(None),
+            true => match Reply::read_from_bytes(&bytes) {
+                Ok(reply) => Ok(Some(reply)),
+                Err(_) => Err(io::ErrorKind::InvalidData.into()),
+            },
+        }
     }
 
-    fn receive_with(&self, flags: RecvFlags) -> io::Result<Option<Reply>> {
-        let mut bytes = [0; size_of::<Reply>()];
+    /// Whether there is a reply; it costs next to nothing to ask.
+    #[inline]
+    pub fn has_reply(&self) -> bool {
+        lock(&self.reader).has_message()
+    }
+
+    /// Whether who is in [`Self::wait`] is to be woken by the next reply. Who asks for it looks for one
+    /// afterwards, which may have come before.
+    pub fn wake_waiting(&self, wake: bool) {
+        self.bell.set_asleep(wake);
+    }
+
+    /// Wait to be woken; false when the server has ended.
+    pub fn wait(&self) -> bool {
+        self.bell.wait()
+    }
+
+    /// Wait for a reply; none when the server has ended.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::take`].
+    pub fn receive(&self) -> io::Result<Option<Reply>> {
         loop {
-            match recv(&self.socket, &mut bytes[..], flags) {
-                Ok((0, _)) | Err(Errno::CONNRESET | Errno::AGAIN) => return Ok(None),
-                Ok((length, _)) if length == bytes.len() => {
-                    return Ok(Reply::read_from_bytes(&bytes).ok());
-                }
-                Ok(_) => return Err(io::ErrorKind::InvalidData.into()),
-                Err(Errno::INTR) => {}
-                Err(errno) => return Err(errno.into()),
+            if let Some(reply) = self.take()? {
+                return Ok(Some(reply));
+            }
+            self.wake_waiting(true);
+            if !self.has_reply() && !self.wait() {
+                return self.take();
             }
         }
     }
 
-    /// No more replies: who waits for one is told that the server is gone.
+    /// Nothing more is said: who waits is told that the server has ended.
     pub fn shut(&self) {
-        // That the server was gone before is as good.
-        let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);
+        self.bell.shut();
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

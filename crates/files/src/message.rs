@@ -1,27 +1,30 @@
-//! What goes over the sockets between a domain's process and its file server, in packets
-//! (`SOCK_SEQPACKET`). Numbers are the host's own.
+//! What a domain's process and its file server tell each other. Numbers are the host's own.
 //!
-//! On the *control* socket, first, from the domain: a [`Header`], [`Region`]s of guest memory and
-//! [`ShareRecord`]s, with descriptors: the memory's file, and for each share its directory and the
-//! end of its socket. Then [`Command`]s, each with a descriptor of a file; the server answers with one byte,
-//! 1 if it was done. The end of the control socket is the server's end.
+//! On the *control* socket, in packets (`SOCK_SEQPACKET`), first, from the domain: a [`Header`], [`Region`]s of
+//! guest memory and [`ShareRecord`]s, with descriptors: the memory's file, and for each share its directory, the
+//! file of its rings and the end of its socket ([`crate::ring`]). Then [`Command`]s, each with a descriptor of
+//! a file; the server answers with one byte, 1 if it was done. The end of the control socket is the server's end.
 //!
-//! On a *share's* socket: from the domain a [`Request`] with the [`Range`]s of one chain of
+//! In a *share's* rings: from the domain a [`Request`] with the [`Range`]s of one chain of
 //! descriptors, first those that may be read; from the server a [`Reply`] for each.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// Bytes of the longest message.
+/// Bytes of the longest message on the control socket.
 pub const MAX_MESSAGE_BYTES: usize = 32 << 10;
 
 /// Ranges of one request.
 pub const MAX_RANGES: usize = 1024;
 
-/// Shares of one server: as many as descriptors fit into one message (`SCM_MAX_FD` is 253).
+/// Shares of one server, whose descriptors fit into one message (`SCM_MAX_FD` is 253).
 pub const MAX_SHARES: usize = 32;
 
+/// Descriptors of the first message: the memory's file and, of each share, its directory, its rings' file and
+/// its socket.
+pub const MAX_DESCRIPTORS: usize = 3 * MAX_SHARES + 1;
+
 /// What the domain and its server, who are one program, agree upon.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// The beginning of the first message.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -33,8 +36,8 @@ pub struct Header {
     pub regions: u32,
     /// How many shares follow them.
     pub shares: u32,
-    /// 1: there are cores to spare for who watches for requests.
-    pub may_watch: u32,
+    /// Zero.
+    pub reserved: u32,
 }
 
 /// Guest memory.

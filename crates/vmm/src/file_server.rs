@@ -1,17 +1,21 @@
-//! What is between a file system device and the server, which is another process: a socket.
+//! What is between a file system device and the server, which is another process: rings of messages.
 //!
-//! To wake a thread costs more than most requests. So the processor's thread that has rung the doorbell
-//! sends the request itself, and then watches for the answer for a moment, if that has been worth it
-//! lately and there are cores to spare. Only if none comes, a thread is called that waits for it, and
-//! for all others until there are none. Meanwhile the chip set is not locked: the doorbell only leaves a
-//! note, which is found when the exit has been dealt with.
+//! To wake a thread costs more than most requests. So processors' threads look for answers themselves, as long
+//! as they have nothing better to do and there is a core to spare for the server:
+//!
+//! 1. Who has rung the doorbell sends the request itself, and watches for a moment: what is quick is done
+//!    before the guest could have turned to something else. Meanwhile the chip set is not locked: the
+//!    doorbell only leaves a note, which is found when the exit has been dealt with.
+//! 2. A processor whose guest has nothing to do watches for longer ([`FileServers::watch`]).
+//! 3. *Who stops watching leaves it to the listener* ([`Desk::leave`]), a thread that the server wakes with the
+//!    next answer, and looks once more. So whatever is outstanding, somebody will hear of it.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::thread::{JoinHandle, Thread};
-use std::time::Instant;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use devices::virtio::file_system::{FileServer, FileSystem, Gone};
 use devices::virtio::{Chain, Doorbell, Segment, Shared};
@@ -69,6 +73,13 @@ impl FileServers {
         self.rung.store(false, Ordering::SeqCst);
         self.desks.iter().for_each(|desk| desk.attend(may_watch));
     }
+
+    /// Watch for answers on the thread of a processor that has nothing to do, until there is one or `is_over`;
+    /// whether there was one.
+    pub(crate) fn watch(&self, is_over: impl Fn() -> bool) -> bool {
+        let waiting = self.desks.iter().find(|desk| desk.line.is_waiting());
+        waiting.is_some_and(|desk| desk.watch(IDLE_WATCH, is_over))
+    }
 }
 
 /// Plug in a device for each directory.
@@ -91,15 +102,8 @@ pub(crate) fn plug_in(
     let (tags, shares): (Vec<_>, Vec<_>) =
         shared.directories.into_iter().map(|directory| (directory.tag, directory.share)).unzip();
     let memory_file = memory.file().as_fd();
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let may_watch = configuration.processors < cores;
-    let connections = files::client::introduce(
-        shared.control.as_fd(),
-        memory_file,
-        &regions,
-        &shares,
-        may_watch,
-    )?;
+    let control = shared.control.as_fd();
+    let connections = files::client::introduce(control, memory_file, &regions, &shares)?;
     let control = Arc::new(shared.control);
     let _control = Some(Arc::clone(&control));
     let mut servers = FileServers { _control, ..FileServers::default() };
@@ -120,21 +124,17 @@ fn plug_in_one(
     rung: &Arc<AtomicBool>,
     memory: &DeviceMemory,
 ) -> Result<Arc<Desk>, Error> {
-    let line =
-        Arc::new(Line { connection, heard: Mutex::default(), outstanding: AtomicUsize::new(0) });
+    let line = Arc::new(Line {
+        connection,
+        heard: Mutex::default(),
+        outstanding: AtomicUsize::new(0),
+        may_watch: AtomicBool::new(false),
+    });
     let bell = Arc::new(Bell { wanted: AtomicU64::new(0), rung: Arc::clone(rung) });
     let server = Server { line: Arc::clone(&line), place, memory: memory.clone() };
     let device = Box::new(FileSystem::new(tag, Box::new(server)));
     let device = crate::virtio::plug_in_device(platform, device, memory, Arc::clone(&bell) as _)?;
-    Ok(Arc::new(Desk {
-        bell,
-        line,
-        device,
-        is_listening: AtomicBool::new(false),
-        listener: OnceLock::new(),
-        patience: AtomicU64::new(MOST_PATIENCE),
-        unwatched: AtomicU64::new(0),
-    }))
+    Ok(Arc::new(Desk { bell, line, device }))
 }
 
 /// Leaves a note.
@@ -150,27 +150,20 @@ impl Doorbell for Bell {
     }
 }
 
-/// The longest watch for an answer, in nanoseconds: about what two wake-ups cost.
-const MOST_PATIENCE: u64 = 30_000;
+/// The longest watch for an answer before the guest goes on: what quick requests take, and somewhat more.
+const QUICK_WATCH: Duration = Duration::from_micros(12);
 
-/// The shortest that is worth it.
-const LEAST_PATIENCE: u64 = 8_000;
+/// The longest watch while the guest has nothing to do: what several wake-ups cost.
+const IDLE_WATCH: Duration = Duration::from_micros(200);
 
-/// Where watching was not worth it, it is tried again after so many requests.
-const UNWATCHED: u64 = 32;
+/// Looks for an answer between two looks at the clock.
+const LOOKS: u32 = 16;
 
 /// Where requests to one device are seen to.
 struct Desk {
     bell: Arc<Bell>,
     line: Arc<Line>,
     device: Arc<Shared>,
-    /// The listener waits for answers, or has been told to.
-    is_listening: AtomicBool,
-    listener: OnceLock<Thread>,
-    /// How long to watch for an answer, in nanoseconds; zero if that is not worth it.
-    patience: AtomicU64,
-    /// Requests since then.
-    unwatched: AtomicU64,
 }
 
 impl Desk {
@@ -179,72 +172,59 @@ impl Desk {
         if wanted == 0 {
             return;
         }
+        self.line.may_watch.store(may_watch, Ordering::Relaxed);
         // Answers may be there for either queue, which who serves one of them finds for both.
         self.device.serve(ALL_QUEUES);
-        if may_watch && !self.is_listening.load(Ordering::SeqCst) {
-            self.watch();
-        }
-        if self.line.is_waiting() {
-            self.call_listener();
-        }
-    }
-
-    fn call_listener(&self) {
-        if !self.is_listening.swap(true, Ordering::SeqCst)
-            && let Some(listener) = self.listener.get()
-        {
-            listener.unpark();
+        if !may_watch {
+            self.leave();
+        } else if self.line.is_waiting() {
+            self.watch(QUICK_WATCH, || false);
         }
     }
 
-    /// Watch for answers for a moment.
-    fn watch(&self) {
-        let patience = self.patience.load(Ordering::Relaxed);
-        let patience = match patience {
-            0 if self.unwatched.fetch_add(1, Ordering::Relaxed) < UNWATCHED => return,
-            0 => MOST_PATIENCE,
-            patience => patience,
-        };
+    /// Watch for an answer for so long, and leave the rest to the listener; whether there was one.
+    fn watch(&self, span: Duration, is_over: impl Fn() -> bool) -> bool {
+        self.line.connection.wake_waiting(false);
         let start = Instant::now();
-        while self.line.is_waiting() {
-            if self.line.hear_what_is_there() {
-                self.device.serve(ALL_QUEUES);
-                self.device.settle();
-            } else if start.elapsed().as_nanos() as u64 >= patience {
-                break;
-            }
+        let mut any = false;
+        while !any && !is_over() && start.elapsed() < span {
+            any = (0..LOOKS).any(|_| self.hear());
         }
-        let was_worth_it = !self.line.is_waiting();
-        let next = match was_worth_it {
-            true => MOST_PATIENCE,
-            false => Some(patience / 2).filter(|&next| next >= LEAST_PATIENCE).unwrap_or(0),
-        };
-        self.patience.store(next, Ordering::Relaxed);
-        self.unwatched.store(0, Ordering::Relaxed);
+        self.leave();
+        any
     }
 
-    /// Wait for answers when called, until there are none to come; until the server is gone.
-    fn listen(&self) {
-        loop {
-            while !self.is_listening.load(Ordering::SeqCst) {
-                std::thread::park();
-            }
-            while self.line.is_waiting() {
-                if !self.line.hear() {
-                    return;
-                }
-                self.device.serve(ALL_QUEUES);
-                self.device.settle();
-            }
-            self.is_listening.store(false, Ordering::SeqCst);
-            // Who has sent a request before that relies on us.
-            if self.line.is_waiting() {
-                self.is_listening.store(true, Ordering::SeqCst);
-            }
-            if self.line.has_ended() {
+    /// Have the server wake the listener with the next answer, if there is one to come.
+    fn leave(&self) {
+        while self.line.is_waiting() {
+            self.line.connection.wake_waiting(true);
+            if !self.hear() {
                 return;
             }
         }
+    }
+
+    /// Pass on what answers there are; whether there were any.
+    fn hear(&self) -> bool {
+        let any = self.line.hear();
+        if any {
+            self.device.serve(ALL_QUEUES);
+            self.device.settle();
+        }
+        any
+    }
+
+    /// Wait for answers until the server is gone.
+    fn listen(&self) {
+        while self.line.connection.wait() {
+            self.hear();
+            self.leave();
+        }
+        self.line.hear();
+        self.line.lose();
+        // Whatever is asked of it fails from now on.
+        self.device.serve(ALL_QUEUES);
+        self.device.settle();
     }
 }
 
@@ -255,12 +235,14 @@ struct Heard {
     is_gone: bool,
 }
 
-/// The socket of one share.
+/// The way to one share's server.
 struct Line {
     connection: Connection,
     heard: Mutex<Heard>,
     /// Requests that have no answer.
     outstanding: AtomicUsize,
+    /// There is a core for the server to watch for requests.
+    may_watch: AtomicBool,
 }
 
 impl Line {
@@ -273,34 +255,25 @@ impl Line {
         self.outstanding.load(Ordering::SeqCst) > 0
     }
 
-    fn note(&self, reply: Reply) {
-        self.heard().replies.push_back(reply);
-        self.outstanding.fetch_sub(1, Ordering::SeqCst);
-    }
-
     /// Take the answers that are there; whether there were any.
-    fn hear_what_is_there(&self) -> bool {
+    fn hear(&self) -> bool {
         let mut any = false;
-        while let Ok(Some(reply)) = self.connection.take() {
-            self.note(reply);
+        while self.connection.has_reply() {
+            // One after the other, or another thread could note them in another order.
+            let mut heard = self.heard();
+            match self.connection.take() {
+                Ok(Some(reply)) => heard.replies.push_back(reply),
+                Ok(None) => continue,
+                Err(_) => {
+                    drop(heard);
+                    self.lose();
+                    return true;
+                }
+            }
+            self.outstanding.fetch_sub(1, Ordering::SeqCst);
             any = true;
         }
         any
-    }
-
-    /// Wait for an answer; false when the server is gone.
-    fn hear(&self) -> bool {
-        match self.connection.receive() {
-            Ok(Some(reply)) => {
-                self.note(reply);
-                self.hear_what_is_there();
-                true
-            }
-            Ok(None) | Err(_) => {
-                self.lose();
-                false
-            }
-        }
     }
 
     /// Nothing more comes.
@@ -310,13 +283,10 @@ impl Line {
 
     /// Nothing more comes, and nobody has asked for that.
     fn lose(&self) {
+        self.outstanding.store(0, Ordering::SeqCst);
         if !std::mem::replace(&mut self.heard().is_gone, true) {
             tracing::error!("the file server has ended; the guest's directories fail from now on");
         }
-    }
-
-    fn has_ended(&self) -> bool {
-        self.heard().is_gone
     }
 }
 
@@ -333,8 +303,10 @@ impl FileServer for Server {
         let range =
             |segment: &Segment| Range { address: segment.address, bytes: segment.length.into() };
         let (readable, writable) = (chain.readable.iter(), chain.writable.iter());
+        let may_watch = self.line.may_watch.load(Ordering::Relaxed);
         self.line.outstanding.fetch_add(1, Ordering::SeqCst);
-        let sent = self.line.connection.submit(token, readable.map(range), writable.map(range));
+        let sent =
+            self.line.connection.submit(token, readable.map(range), writable.map(range), may_watch);
         if !matches!(sent, Ok(true)) {
             self.line.outstanding.fetch_sub(1, Ordering::SeqCst);
         }
@@ -386,13 +358,7 @@ impl Listener {
         let thread = std::thread::Builder::new().name("files".to_owned()).spawn(move || {
             its_desk.listen();
             tracing::debug!(tag, "the file server is gone");
-            // Whatever is asked of it fails from now on.
-            its_desk.device.serve(ALL_QUEUES);
-            its_desk.device.settle();
         })?;
-        // Who has called before this is heard now.
-        let _ = desk.listener.set(thread.thread().clone());
-        thread.thread().unpark();
         Ok(Self { desk, thread: Some(thread) })
     }
 }
@@ -401,9 +367,7 @@ impl Drop for Listener {
     fn drop(&mut self) {
         self.desk.line.end();
         self.desk.line.connection.shut();
-        self.desk.is_listening.store(true, Ordering::SeqCst);
         if let Some(thread) = self.thread.take() {
-            thread.thread().unpark();
             // What it panicked with has been said.
             let _ = thread.join();
         }

@@ -29,8 +29,10 @@ use vm_memory::GuestMemoryMmap;
 use zerocopy::FromBytes;
 
 use crate::message::{
-    Command, Header, MAX_MESSAGE_BYTES, MAX_SHARES, Region, ShareRecord, VERSION, command,
+    Command, Header, MAX_DESCRIPTORS, MAX_MESSAGE_BYTES, MAX_SHARES, Region, ShareRecord, VERSION,
+    command,
 };
+use crate::ring;
 use share::Share;
 
 /// Why the server cannot serve.
@@ -70,7 +72,7 @@ const RESERVED_DESCRIPTORS: usize = 64;
 /// [`Error`] when it cannot begin.
 pub fn serve(control: &OwnedFd, confined: bool) -> Result<(), Error> {
     let Some((bytes, descriptors)) = receive(control)? else { return Ok(()) };
-    let Introduced { memory, shares, may_watch } = understand(&bytes, descriptors)?;
+    let Introduced { memory, shares } = understand(&bytes, descriptors)?;
     // So it is called in the host's list of processes; that it may not be is no matter.
     let _ = rustix::thread::set_name(c"biv files");
     // What the guest asks for is what a file gets.
@@ -81,17 +83,17 @@ pub fn serve(control: &OwnedFd, confined: bool) -> Result<(), Error> {
     let each = files / shares.len().max(1);
     let memory = Arc::new(memory);
     let mut workers = Vec::new();
-    for (record, directory, socket) in shares {
+    for (record, directory, end) in shares {
         let share = Share::new(directory, &record, Arc::clone(&memory), each)
             .map_err(failed("look at a share"))?;
-        workers.push((Arc::new(share), socket));
+        workers.push((Arc::new(share), end));
     }
     if confined {
         host::confine::confine_file_server()?;
     }
     let shares: Vec<_> = workers.iter().map(|(share, _)| Arc::clone(share)).collect();
-    for (share, socket) in workers {
-        let start = worker::start(share, socket, may_watch);
+    for (share, end) in workers {
+        let start = worker::start(share, end);
         start.map_err(|error| Error::Host { action: "start a thread", error })?;
     }
     // What ends the wait is the end of the domain.
@@ -133,10 +135,8 @@ fn give_name(file: &OwnedFd, directory: &OwnedFd, name: &[u8]) -> Option<()> {
 /// What there is to do.
 struct Introduced {
     memory: GuestMemoryMmap,
-    /// What each is, its directory, its socket.
-    shares: Vec<(ShareRecord, OwnedFd, OwnedFd)>,
-    /// There are cores to spare.
-    may_watch: bool,
+    /// What each is, its directory, and how its requests come.
+    shares: Vec<(ShareRecord, OwnedFd, ring::End)>,
 }
 
 /// Bytes, and descriptors that came with them.
@@ -145,7 +145,7 @@ type Message = (Vec<u8>, Vec<OwnedFd>);
 /// A message; none if the domain has ended.
 fn receive(control: &OwnedFd) -> Result<Option<Message>, Error> {
     let mut bytes = vec![0; MAX_MESSAGE_BYTES];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2 * MAX_SHARES + 1))];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let pieces = &mut [io::IoSliceMut::new(&mut bytes)];
     let received = match recvmsg(control, pieces, &mut ancillary, RecvFlags::CMSG_CLOEXEC) {
@@ -188,10 +188,11 @@ fn understand(bytes: &[u8], descriptors: Vec<OwnedFd>) -> Result<Introduced, Err
         let (record, after) = ShareRecord::read_from_prefix(rest).map_err(|_| nonsense())?;
         rest = after;
         let directory = descriptors.next().ok_or_else(nonsense)?;
+        let rings = File::from(descriptors.next().ok_or_else(nonsense)?);
         let socket = descriptors.next().ok_or_else(nonsense)?;
-        introductions.push((record, directory, socket));
+        introductions.push((record, directory, ring::other_end(rings, socket)?));
     }
-    Ok(Introduced { memory, shares: introductions, may_watch: header.may_watch == 1 })
+    Ok(Introduced { memory, shares: introductions })
 }
 
 /// Our own descriptors, by number: the one way to open a file that is known by an `O_PATH` descriptor.

@@ -2,48 +2,53 @@
 //! at once that take less time than waking a thread does. With one that may take long it lets another
 //! thread have the turn.
 //!
-//! Where there are cores to spare, it watches for the next request for a moment before it sleeps, if
+//! Where there is a core to spare, it watches for the next request for a moment before it sleeps, if
 //! requests have been following each other that closely: the guest's programs mostly wait for one
 //! before they make the next.
 
 use std::io;
-use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendFlags, recv, send};
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::dispatch::{self, Pace};
 use super::request::Ask;
 use super::share::Share;
-use crate::message::{MAX_MESSAGE_BYTES, MAX_RANGES, Range, Reply, Request};
+use crate::message::{MAX_RANGES, Range, Reply, Request};
+use crate::ring::{self, Bell, Reader, Writer};
 
 /// Threads for each share.
 const THREADS: usize = 4;
 
-struct Line {
-    socket: OwnedFd,
-    /// Held by who waits for a request.
-    turn: Mutex<()>,
-}
-
 /// How long to watch for the next request: somewhat more than waking a thread costs.
 const WATCH: Duration = Duration::from_micros(100);
+
+/// Looks at the ring between two looks at the clock.
+const LOOKS: u32 = 32;
 
 /// After so many watches in vain, it is not tried before a request has come early by itself.
 const VAIN_WATCHES: u32 = 4;
 
-/// Start a share's threads; they end when the other end of the socket is closed.
-pub fn start(share: Arc<Share>, socket: OwnedFd, may_watch: bool) -> io::Result<()> {
-    let line = Arc::new(Line { socket, turn: Mutex::new(()) });
+/// Where a share's requests come from and its replies go to.
+struct Line {
+    /// Held by who waits for a request.
+    turn: Mutex<Reader>,
+    replies: Mutex<Writer>,
+    bell: Bell,
+}
+
+/// Start a share's threads; they end with the other end of the line.
+pub fn start(share: Arc<Share>, (replies, requests, bell): ring::End) -> io::Result<()> {
+    let line = Arc::new(Line { turn: requests.into(), replies: replies.into(), bell });
     for _ in 0..THREADS {
         let (share, line) = (Arc::clone(&share), Arc::clone(&line));
         std::thread::Builder::new().name("files".to_owned()).spawn(move || {
-            let mut worker = Worker { share: &share, line: &line, may_watch, vain: 0 };
-            let mut bytes = vec![0; MAX_MESSAGE_BYTES];
+            let mut worker = Worker { share: &share, line: &line, vain: 0 };
+            let mut bytes = Vec::new();
             while worker.take_turn(&mut bytes).is_some() {}
+            // Who waits here, and the other side, find the same.
+            line.bell.shut();
         })?;
     }
     Ok(())
@@ -52,19 +57,18 @@ pub fn start(share: Arc<Share>, socket: OwnedFd, may_watch: bool) -> io::Result<
 struct Worker<'a> {
     share: &'a Share,
     line: &'a Line,
-    may_watch: bool,
     /// How often a watch has been in vain since a request came early.
     vain: u32,
 }
 
 impl Worker<'_> {
     /// Serve until a request is slow, or there are no more: then it is none.
-    fn take_turn(&mut self, bytes: &mut [u8]) -> Option<()> {
-        let turn = self.line.turn.lock().unwrap_or_else(PoisonError::into_inner);
+    fn take_turn(&mut self, bytes: &mut Vec<u8>) -> Option<()> {
+        let mut turn = lock(&self.line.turn);
         loop {
-            let length = self.receive(bytes)?;
+            self.receive(&mut turn, bytes)?;
             // A domain's process that does not make sense is not what it was, and gets nothing more.
-            let (token, readable, writable) = understand(&bytes[..length])?;
+            let (token, readable, writable) = understand(bytes)?;
             let ask = Ask::new(self.share.memory(), &readable, &writable);
             let Ok(mut ask) = ask else {
                 // There is no question, or no place for an answer.
@@ -81,42 +85,54 @@ impl Worker<'_> {
         }
     }
 
+    /// There is room for more replies than a device has requests.
     fn reply(&self, token: u64, bytes: usize) -> Option<()> {
         let reply = Reply { token, bytes: bytes as u64 };
-        send(&self.line.socket, reply.as_bytes(), SendFlags::NOSIGNAL).ok().map(|_| ())
+        let is_sent = lock(&self.line.replies).put(reply.as_bytes()).ok()?;
+        self.line.bell.ring();
+        is_sent.then_some(())
     }
 
-    /// The next message's length.
-    fn receive(&mut self, bytes: &mut [u8]) -> Option<usize> {
+    /// The next message; none if there will be no more.
+    fn receive(&mut self, requests: &mut Reader, bytes: &mut Vec<u8>) -> Option<()> {
         let start = Instant::now();
-        if self.may_watch && self.vain < VAIN_WATCHES {
-            while start.elapsed() < WATCH {
-                match recv(&self.line.socket, &mut *bytes, RecvFlags::DONTWAIT) {
-                    Ok((0, _)) => return None,
-                    Ok((length, _)) => {
-                        self.vain = 0;
-                        return Some(length);
-                    }
-                    Err(Errno::AGAIN | Errno::INTR) => std::hint::spin_loop(),
-                    Err(_) => return None,
-                }
-            }
-            self.vain += 1;
-        }
         loop {
-            match recv(&self.line.socket, &mut *bytes, RecvFlags::empty()) {
-                Ok((0, _)) => return None,
-                Ok((length, _)) => {
-                    if start.elapsed() < WATCH {
-                        self.vain = 0;
-                    }
-                    return Some(length);
+            if requests.take(bytes).ok()? {
+                if start.elapsed() < WATCH {
+                    self.vain = 0;
                 }
-                Err(Errno::INTR) => {}
-                Err(_) => return None,
+                return Some(());
+            }
+            if self.vain < VAIN_WATCHES && self.line.bell.may_watch() {
+                if watch(requests) {
+                    continue;
+                }
+                self.vain += 1;
+            }
+            self.line.bell.set_asleep(true);
+            if !requests.has_message() && !self.line.bell.wait() {
+                return None;
             }
         }
     }
+}
+
+/// Watch for a moment whether a message comes.
+fn watch(requests: &Reader) -> bool {
+    let start = Instant::now();
+    while start.elapsed() < WATCH {
+        for _ in 0..LOOKS {
+            if requests.has_message() {
+                return true;
+            }
+            std::hint::spin_loop();
+        }
+    }
+    false
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The parts of a message.

@@ -278,12 +278,20 @@ impl<P: Processor> Worker<'_, P> {
         self.stolen.slept(slept);
     }
 
+    /// Watch for what directories of the host's have to say; whether there was something.
+    fn watch_files(&self, deadline: Option<Nanoseconds>) -> bool {
+        let end = deadline.unwrap_or(Nanoseconds::NEVER);
+        let is_over = || self.waker.is_notified() || end <= self.clock.now();
+        self.idle.has_room_for_another() && self.file_servers.watch(is_over)
+    }
+
     /// Wait until there is something to do.
     fn halt(&mut self) {
         self.activity.halts += 1;
         // Whatever we were woken for since the guest was left, it is looked at before we sleep: who has
-        // left a message wakes nobody again before it is taken.
-        if self.waker.looks() {
+        // left a message wakes nobody again before it is taken. As long as we only watch, nobody needs to
+        // kick us.
+        if self.waker.is_notified() {
             return;
         }
         self.flush();
@@ -295,8 +303,11 @@ impl<P: Processor> Worker<'_, P> {
             return;
         }
         let deadline = self.socket.next_deadline();
-        if self.idle.watch(self.waker, self.clock, deadline) {
+        if self.watch_files(deadline) || self.idle.watch(self.waker, self.clock, deadline) {
             self.activity.watched_halts += 1;
+            return;
+        }
+        if self.waker.looks() {
             return;
         }
         self.alarm.unset();

@@ -1,0 +1,350 @@
+//! What a domain's process and its file server say to each other of a share: requests one way, replies the
+//! other, through memory that both have, and a socket by which each wakes the other.
+//!
+//! A message through a socket costs both sides a system call, and to wake who waits for it costs more than
+//! most requests. So messages lie in two rings, where who has a core to spare sees them without asking
+//! anybody:
+//!
+//! 1. *A ring has one writer and one reader.* The writer moves the ring's end when a message is whole, the
+//!    reader its beginning when it has taken one. Each keeps its own place to itself, and believes of the
+//!    other's only what is possible: the other process may be hostile.
+//! 2. *Who sleeps says so before, and looks once more.* Who has written looks whether the reader sleeps, and
+//!    only then sends a byte over the socket. One of both sees the other (`SeqCst`).
+//! 3. *The end of the socket is the end of the other side*, which nobody can miss who sleeps.
+//! 4. *Memory is never the reason for a signal:* its file can neither grow nor shrink.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
+
+use host::GuestMemory;
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags, recv, send};
+use vm_memory::{Bytes, GuestAddress, GuestMemoryMmap};
+
+/// Bytes that a ring holds: several times the longest message.
+const DATA_BYTES: u64 = 64 << 10;
+
+/// What a message is padded to.
+const ALIGNMENT: u64 = 8;
+
+/// Where a ring's words and its data are, from its beginning on. Words that different sides write are in
+/// different cache lines.
+mod at {
+    /// Where the reader is.
+    pub const BEGINNING: u64 = 0;
+    /// Where the writer is.
+    pub const END: u64 = 64;
+    /// 1: the reader sleeps, or is about to.
+    pub const ASLEEP: u64 = 128;
+    /// 1: the writer has left a core to the reader.
+    pub const MAY_WATCH: u64 = 192;
+    pub const DATA: u64 = 4096;
+}
+
+/// Bytes of a ring.
+const RING_BYTES: u64 = at::DATA + DATA_BYTES;
+
+/// Bytes of the memory that both have.
+const ALL_BYTES: u64 = 2 * RING_BYTES;
+
+/// What the other side has written makes no sense.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the other side of a share makes no sense")]
+pub struct Nonsense;
+
+impl From<Nonsense> for io::Error {
+    fn from(nonsense: Nonsense) -> Self {
+        Self::new(io::ErrorKind::InvalidData, nonsense)
+    }
+}
+
+/// One ring.
+#[derive(Debug, Clone)]
+struct Ring {
+    memory: GuestMemoryMmap,
+    base: u64,
+}
+
+impl Ring {
+    fn load(&self, at: u64, order: Ordering) -> u64 {
+        // All of the ring is in memory.
+        self.memory.load(GuestAddress(self.base + at), order).unwrap_or_default()
+    }
+
+    fn store(&self, at: u64, value: u64, order: Ordering) {
+        let _ = self.memory.store(value, GuestAddress(self.base + at), order);
+    }
+
+    /// Do something with the two parts of which bytes from a place on consist: with each part's place in
+    /// memory, and its bytes' place among them.
+    fn in_parts(position: u64, length: u64, mut act: impl FnMut(u64, std::ops::Range<usize>)) {
+        let start = position % DATA_BYTES;
+        let first = length.min(DATA_BYTES - start);
+        act(at::DATA + start, 0..first as usize);
+        act(at::DATA, first as usize..length as usize);
+    }
+
+    fn write(&self, position: u64, bytes: &[u8]) {
+        Self::in_parts(position, bytes.len() as u64, |place, part| {
+            let _ = self.memory.write_slice(&bytes[part], GuestAddress(self.base + place));
+        });
+    }
+
+    fn read(&self, position: u64, bytes: &mut [u8]) {
+        Self::in_parts(position, bytes.len() as u64, |place, part| {
+            let _ = self.memory.read_slice(&mut bytes[part], GuestAddress(self.base + place));
+        });
+    }
+}
+
+/// A ring's writer.
+#[derive(Debug)]
+pub struct Writer {
+    ring: Ring,
+    end: u64,
+}
+
+impl Writer {
+    /// Append a message; false if there is no room for it now.
+    ///
+    /// # Errors
+    ///
+    /// [`Nonsense`].
+    pub fn put(&mut self, message: &[u8]) -> Result<bool, Nonsense> {
+        let beginning = self.ring.load(at::BEGINNING, Ordering::Acquire);
+        let used = self.end.wrapping_sub(beginning);
+        let length = ALIGNMENT + message.len() as u64;
+        let room = DATA_BYTES.checked_sub(used).ok_or(Nonsense)?;
+        if room < length.next_multiple_of(ALIGNMENT) {
+            return Ok(false);
+        }
+        self.ring.write(self.end, &(message.len() as u64).to_ne_bytes());
+        self.ring.write(self.end.wrapping_add(ALIGNMENT), message);
+        self.end = self.end.wrapping_add(length.next_multiple_of(ALIGNMENT));
+        self.ring.store(at::END, self.end, Ordering::Release);
+        Ok(true)
+    }
+}
+
+/// A ring's reader.
+#[derive(Debug)]
+pub struct Reader {
+    ring: Ring,
+    beginning: u64,
+}
+
+impl Reader {
+    /// Whether there is a message.
+    #[inline]
+    pub fn has_message(&self) -> bool {
+        self.ring.load(at::END, Ordering::Acquire) != self.beginning
+    }
+
+    /// Take the next message, if there is one.
+    ///
+    /// # Errors
+    ///
+    /// [`Nonsense`].
+    pub fn take(&mut self, message: &mut Vec<u8>) -> Result<bool, Nonsense> {
+        let there = self.ring.load(at::END, Ordering::Acquire).wrapping_sub(self.beginning);
+        if there == 0 {
+            return Ok(false);
+        }
+        let mut length = [0; ALIGNMENT as usize];
+        self.ring.read(self.beginning, &mut length);
+        let length = u64::from_ne_bytes(length);
+        let after = ALIGNMENT.checked_add(length).and_then(|all| all.checked_next_multiple_of(8));
+        let after = after.filter(|&after| after <= there && there <= DATA_BYTES).ok_or(Nonsense)?;
+        message.resize(length as usize, 0);
+        self.ring.read(self.beginning.wrapping_add(ALIGNMENT), message);
+        self.beginning = self.beginning.wrapping_add(after);
+        self.ring.store(at::BEGINNING, self.beginning, Ordering::Release);
+        Ok(true)
+    }
+}
+
+/// How one side wakes the other, and sleeps itself.
+#[derive(Debug)]
+pub struct Bell {
+    socket: OwnedFd,
+    /// What we read.
+    ours: Ring,
+    /// What the other side reads.
+    theirs: Ring,
+}
+
+impl Bell {
+    /// Wake the other side, if it sleeps: there is something for it.
+    pub fn ring(&self) {
+        fence(Ordering::SeqCst);
+        if self.theirs.load(at::ASLEEP, Ordering::SeqCst) != 0 {
+            self.theirs.store(at::ASLEEP, 0, Ordering::SeqCst);
+            // Where so many bytes wait that there is no room for one, it wakes without.
+            let _ = send(&self.socket, &[1], SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
+        }
+    }
+
+    /// We are about to sleep: whoever does so looks into the ring once more, and then waits.
+    pub fn set_asleep(&self, is_asleep: bool) {
+        self.ours.store(at::ASLEEP, is_asleep.into(), Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+    }
+
+    /// Wait until we are woken; false when the other side has ended.
+    pub fn wait(&self) -> bool {
+        let mut byte = [0];
+        loop {
+            match recv(&self.socket, &mut byte[..], RecvFlags::empty()) {
+                Ok((length, _)) => return length > 0,
+                Err(Errno::INTR) => {}
+                Err(_) => return false,
+            }
+        }
+    }
+
+    /// Whether there is a core for the other side to watch for what comes.
+    pub fn let_watch(&self, may_watch: bool) {
+        self.theirs.store(at::MAY_WATCH, may_watch.into(), Ordering::Relaxed);
+    }
+
+    /// Whether there is one for us.
+    pub fn may_watch(&self) -> bool {
+        self.ours.load(at::MAY_WATCH, Ordering::Relaxed) != 0
+    }
+
+    /// The other side is told that we have ended, and whoever waits here too.
+    pub fn shut(&self) {
+        // That it has ended before is as good.
+        let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);
+    }
+}
+
+/// One side's end: what it writes and reads, and how it sleeps.
+pub type End = (Writer, Reader, Bell);
+
+/// A domain's end, with what its server needs for the other: the memory's file, and a socket.
+///
+/// # Errors
+///
+/// The host's.
+pub fn pair() -> io::Result<(End, Arc<File>, OwnedFd)> {
+    let memory = GuestMemory::new(&[(0, ALL_BYTES)]).map_err(io::Error::other)?;
+    let (ours, theirs) = crate::client::pair()?;
+    Ok((end(memory.map(), ours, (0, RING_BYTES)), Arc::clone(memory.file()), theirs))
+}
+
+/// The server's end.
+///
+/// # Errors
+///
+/// [`host::Error`] when the file is not what [`pair`] makes.
+pub fn other_end(file: File, socket: OwnedFd) -> Result<End, host::Error> {
+    let memory = host::memory::attach(file, &[(0, ALL_BYTES, 0)])?;
+    Ok(end(&memory, socket, (RING_BYTES, 0)))
+}
+
+/// The end that writes to one ring and reads the other.
+fn end(memory: &GuestMemoryMmap, socket: OwnedFd, (written, read): (u64, u64)) -> End {
+    let ring = |base| Ring { memory: memory.clone(), base };
+    let bell = Bell { socket, ours: ring(read), theirs: ring(written) };
+    (Writer { ring: ring(written), end: 0 }, Reader { ring: ring(read), beginning: 0 }, bell)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ends() -> (End, End) {
+        let (ours, file, socket) = pair().unwrap();
+        let file = file.try_clone().unwrap();
+        (ours, other_end(file, socket).unwrap())
+    }
+
+    #[test]
+    fn messages_come_as_they_went() {
+        let ((mut writer, ..), (_, mut reader, _)) = ends();
+        let mut message = Vec::new();
+        assert!(!reader.has_message() && !reader.take(&mut message).unwrap());
+        // Several times around.
+        for number in 0..300_usize {
+            let bytes = |number: usize| vec![number as u8; number * 31 % 5000];
+            assert!(writer.put(&bytes(number)).unwrap());
+            assert!(writer.put(&bytes(number + 1)).unwrap());
+            for number in [number, number + 1] {
+                assert!(reader.has_message() && reader.take(&mut message).unwrap());
+                assert_eq!(message, bytes(number));
+            }
+        }
+        assert!(!reader.take(&mut message).unwrap());
+    }
+
+    #[test]
+    fn a_ring_is_full_until_something_is_taken() {
+        let ((mut writer, ..), (_, mut reader, _)) = ends();
+        let mut count = 0;
+        while writer.put(&[7; 1000]).unwrap() {
+            count += 1;
+        }
+        assert_eq!(count, DATA_BYTES / 1008);
+        assert!(reader.take(&mut Vec::new()).unwrap() && writer.put(&[7; 1000]).unwrap());
+        assert!(!writer.put(&[7; 1000]).unwrap());
+        assert!(!writer.put(&vec![7; DATA_BYTES as usize]).unwrap());
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_found() {
+        let ((mut writer, ..), (_, mut reader, _)) = ends();
+        writer.put(&[7; 16]).unwrap();
+        let ring = writer.ring.clone();
+        for length in [17, 1 << 20, u64::MAX, u64::MAX - 7] {
+            ring.write(0, &length.to_ne_bytes());
+            assert_eq!(reader.take(&mut Vec::new()), Err(Nonsense), "{length:#x}");
+        }
+        ring.store(at::END, DATA_BYTES + 8, Ordering::SeqCst);
+        ring.write(0, &16_u64.to_ne_bytes());
+        assert_eq!(reader.take(&mut Vec::new()), Err(Nonsense));
+        ring.store(at::BEGINNING, 32, Ordering::SeqCst);
+        assert_eq!(writer.put(&[7; 16]), Err(Nonsense));
+    }
+
+    #[test]
+    fn who_sleeps_is_woken_and_nobody_else() {
+        let ((mut writer, _, bell), (_, mut reader, other)) = ends();
+        let sleeper = std::thread::spawn(move || {
+            let mut message = Vec::new();
+            for expected in 0..1000_u64 {
+                while !reader.take(&mut message).unwrap() {
+                    other.set_asleep(true);
+                    if !reader.has_message() {
+                        assert!(other.wait());
+                    }
+                }
+                assert_eq!(message, expected.to_ne_bytes());
+            }
+            // Bytes of wake-ups that were not waited for may be left.
+            while other.wait() {}
+        });
+        for number in 0..1000_u64 {
+            while !writer.put(&number.to_ne_bytes()).unwrap() {
+                std::thread::yield_now();
+            }
+            bell.ring();
+            if number % 10 == 0 {
+                std::thread::yield_now();
+            }
+        }
+        bell.shut();
+        sleeper.join().unwrap();
+    }
+
+    #[test]
+    fn a_file_that_could_shrink_is_refused() {
+        let plain = rustix::fs::memfd_create("ring", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+        rustix::fs::ftruncate(&plain, 2 * ALL_BYTES).unwrap();
+        let (_, socket) = crate::client::pair().unwrap();
+        assert!(other_end(plain.into(), socket).is_err());
+    }
+}
