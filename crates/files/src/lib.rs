@@ -9,8 +9,8 @@
 //!
 //! What rules it:
 //!
-//! 1. *The domain's process is not trusted, and opens nothing.* It sends addresses of guest memory; the
-//!    server checks them, and reads and writes there itself. Nothing is copied on the way: the
+//! 1. *The domain's process is not trusted, and opens nothing.* It sends addresses of guest memory, through
+//!    rings that both have ([`mod@ring`]); the server checks them, and reads and writes there itself. Nothing is copied on the way: the
 //!    host's kernel moves data between files and guest memory.
 //! 2. *Nothing outside of a share is reached.* The share's directory is a descriptor; every other file is
 //!    opened by one name beneath the descriptor of a directory (`RESOLVE_BENEATH`, no links followed)
@@ -20,7 +20,7 @@
 //!    judges those of who runs us. A read-only share is refused every change here.
 //! 4. *The guest may believe* what it knows of names and attributes for a time that is set for
 //!    each share, because the host may change files too; contents that it has are dropped when size
-//!    or time of a file have changed.
+//!    or time of a file have changed, also where that is seen when the file is opened (`server/version.rs`).
 //! 5. *A request may be anything.* Numbers that we do not know are stale, lengths are checked, and
 //!    the worst that a guest can have is a wrong answer.
 

@@ -168,6 +168,9 @@ bitflags::bitflags! {
 
 /// `FUSE_GETATTR_FH`: the handle is meant.
 pub const GETATTR_FH: u32 = 1;
+/// `FOPEN_KEEP_CACHE`.
+pub const OPEN_KEEP_CACHE: u32 = 1 << 1;
+
 /// `FUSE_OPEN_KILL_SUIDGID`.
 pub const OPEN_KILL_SUIDGID: u32 = 1;
 /// `FUSE_WRITE_KILL_SUIDGID`.

@@ -1,12 +1,11 @@
 //! Making, removing and renaming files.
 
 use std::ffi::CStr;
-use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use rustix::fs::{
-    AtFlags, FileType, Gid, Mode, OFlags, RenameFlags, ResolveFlags, Uid, chownat, linkat, mkdirat,
-    mknodat, openat2, renameat_with, symlinkat, unlinkat,
+    AtFlags, FileType, Gid, Mode, OFlags, RenameFlags, ResolveFlags, Statx, Uid, chownat, linkat,
+    mkdirat, mknodat, openat2, renameat_with, symlinkat, unlinkat,
 };
 use rustix::io::Errno;
 use zerocopy::IntoBytes;
@@ -38,19 +37,53 @@ impl Place {
 
     /// Something was made here: whose it is, and what the guest is told of it.
     fn made(&self, share: &Share, ask: &Ask<'_>, name: &CStr) -> Result<EntryOut, Errno> {
-        if share.is_root {
-            self.give_away(share, ask, name)?;
-        }
-        let (inode, status) = share.inodes.look_up(&self.directory, name)?;
+        let (inode, status) = self.look_up_made(share, ask, name)?;
         Ok(entry(share, &inode, &status))
     }
 
-    /// Give what was made to who made it; its group is the directory's where that says so (inode(7)).
-    fn give_away(&self, share: &Share, ask: &Ask<'_>, name: &CStr) -> Result<(), Errno> {
-        let inherits = attributes(&*self.descriptor)?.stx_mode & 0o2000 != 0;
-        let user = Some(Uid::from_raw(share.user(ask.header.uid)));
-        let group = (!inherits).then(|| Gid::from_raw(share.group(ask.header.gid)));
-        chownat(&*self.descriptor, name, user, group, AtFlags::SYMLINK_NOFOLLOW)
+    /// What was made here, which belongs to who made it.
+    fn look_up_made(
+        &self,
+        share: &Share,
+        ask: &Ask<'_>,
+        name: &CStr,
+    ) -> Result<(Arc<Inode>, Statx), Errno> {
+        let (inode, status) = share.inodes.look_up(&self.directory, name)?;
+        let given =
+            if share.is_root { self.give_away(share, ask, name, &status) } else { Ok(false) };
+        let status = given.and_then(|is_another| match is_another {
+            true => attributes(&*inode.descriptor(&share.inodes)?),
+            false => Ok(status),
+        });
+        match status {
+            Ok(status) => Ok((inode, status)),
+            Err(errno) => {
+                share.inodes.forget(inode.number, 1);
+                Err(errno)
+            }
+        }
+    }
+
+    /// Give what was made to who made it; its group is the directory's where that says so (inode(7)). Whether
+    /// it had been another's, which it mostly is not: to write that down costs as much as to make a file.
+    fn give_away(
+        &self,
+        share: &Share,
+        ask: &Ask<'_>,
+        name: &CStr,
+        made: &Statx,
+    ) -> Result<bool, Errno> {
+        let (user, group) = (share.user(ask.header.uid), share.group(ask.header.gid));
+        let user = (made.stx_uid != user).then(|| Uid::from_raw(user));
+        let mut group = (made.stx_gid != group).then(|| Gid::from_raw(group));
+        if group.is_some() && attributes(&*self.descriptor)?.stx_mode & 0o2000 != 0 {
+            group = None;
+        }
+        if user.is_none() && group.is_none() {
+            return Ok(false);
+        }
+        chownat(&*self.descriptor, name, user, group, AtFlags::SYMLINK_NOFOLLOW)?;
+        Ok(true)
     }
 }
 
@@ -103,27 +136,25 @@ pub fn file(share: &Share, ask: &Ask<'_>) -> Result<Answer, Errno> {
     // Whether it was there decides whose it is.
     let exclusively = openat2(&*place.descriptor, name, flags | OFlags::EXCL, mode, how);
     let is_exclusive = asked.flags & OFlags::EXCL.bits() != 0;
-    let file = match exclusively {
-        Ok(file) => {
-            if share.is_root {
-                place.give_away(share, ask, name)?;
-            }
-            file
-        }
-        Err(Errno::EXIST) if !is_exclusive => {
-            let (inode, _) = share.inodes.look_up(&place.directory, name)?;
-            share.inodes.forget(inode.number, 1);
-            share.open(&inode, flags_of(asked.flags))?
-        }
+    let made = match exclusively {
+        Ok(file) => Some(file),
+        Err(Errno::EXIST) if !is_exclusive => None,
         Err(errno) => return Err(errno),
     };
-    let (inode, status) = share.inodes.look_up(&place.directory, name)?;
-    if status.stx_ino != attributes(file.as_fd())?.stx_ino {
-        // Somebody on the host was faster.
-        share.inodes.forget(inode.number, 1);
-        return Err(Errno::STALE);
-    }
-    let fh = share.handles.add(file, &inode)?;
+    let (inode, found) = match made {
+        Some(_) => place.look_up_made(share, ask, name)?,
+        None => share.inodes.look_up(&place.directory, name)?,
+    };
+    let open = || {
+        let file = made.map_or_else(|| share.open(&inode, flags_of(asked.flags)), Ok)?;
+        // It may have been cut; and somebody on the host may have been faster.
+        let status = attributes(&file)?;
+        match status.stx_ino == found.stx_ino {
+            true => Ok((share.handles.add(file, &inode)?, status)),
+            false => Err(Errno::STALE),
+        }
+    };
+    let (fh, status) = open().inspect_err(|_| share.inodes.forget(inode.number, 1))?;
     let out = OpenOut { fh, open_flags: 0, padding: 0 };
     Ok(Answer::Bytes([entry(share, &inode, &status).as_bytes(), out.as_bytes()].concat()))
 }

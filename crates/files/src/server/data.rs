@@ -12,12 +12,12 @@ use rustix::io::Errno;
 use super::attributes::drop_set_id;
 use super::dispatch::Answer;
 use super::handles::Handle;
-use super::inodes::{Inode, Open};
+use super::inodes::{Inode, Open, attributes};
 use super::request::Ask;
 use super::share::Share;
 use crate::wire::{
-    CopyFileRangeIn, FSYNC_FDATASYNC, FallocateIn, FsyncIn, LseekIn, LseekOut, OPEN_KILL_SUIDGID,
-    OpenIn, OpenOut, ReadIn, ReleaseIn, WRITE_KILL_SUIDGID, WriteIn, WriteOut,
+    CopyFileRangeIn, FSYNC_FDATASYNC, FallocateIn, FsyncIn, LseekIn, LseekOut, OPEN_KEEP_CACHE,
+    OPEN_KILL_SUIDGID, OpenIn, OpenOut, ReadIn, ReleaseIn, WRITE_KILL_SUIDGID, WriteIn, WriteOut,
 };
 
 /// How the host is to open what the guest opens so: for reading or writing, at the end, in step with the
@@ -50,8 +50,10 @@ pub fn open(share: &Share, ask: &Ask<'_>) -> Result<Answer, Errno> {
     if flags.contains(OFlags::TRUNC) && asked.open_flags & OPEN_KILL_SUIDGID != 0 {
         drop_set_id(share, &inode)?;
     }
+    let may_keep = inode.seen.opens(&attributes(&file)?);
     let fh = share.handles.add(file, &inode)?;
-    Answer::of(&OpenOut { fh, open_flags: 0, padding: 0 })
+    let open_flags = if may_keep { OPEN_KEEP_CACHE } else { 0 };
+    Answer::of(&OpenOut { fh, open_flags, padding: 0 })
 }
 
 /// `RELEASE` and `RELEASEDIR`.

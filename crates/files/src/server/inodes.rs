@@ -20,6 +20,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
+use super::version::Seen;
 use crate::wire::ROOT;
 
 /// What a file is known by on the host.
@@ -79,6 +80,8 @@ pub struct Inode {
     lookups: AtomicU64,
     /// How many [`Pin`]s it has.
     pins: AtomicUsize,
+    /// What the guest has of its contents.
+    pub seen: Seen,
 }
 
 /// What is remembered of a file.
@@ -228,6 +231,7 @@ impl Inode {
             is_used: AtomicBool::new(false),
             lookups: AtomicU64::new(lookups),
             pins: AtomicUsize::new(0),
+            seen: Seen::default(),
         })
     }
 
@@ -347,6 +351,7 @@ impl Inodes {
             is_used: AtomicBool::new(true),
             lookups: AtomicU64::new(1),
             pins: AtomicUsize::new(0),
+            seen: Seen::default(),
         });
         let (known, open) = (Mutex::new(Known::new(&root)), Mutex::default());
         Ok(Self { root, known, open, count, most })
@@ -436,6 +441,7 @@ impl Inodes {
             is_used: AtomicBool::new(true),
             lookups: AtomicU64::new(1),
             pins: AtomicUsize::new(0),
+            seen: Seen::default(),
         });
         known.by_key.insert(inode.key, number);
         known.by_number.insert(number, Arc::clone(&inode));

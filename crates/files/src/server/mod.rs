@@ -13,6 +13,7 @@ mod saved;
 mod share;
 #[cfg(test)]
 mod tests;
+mod version;
 mod worker;
 
 use std::fs::File;

@@ -148,6 +148,14 @@ impl Kernel {
         self.ask::<OpenOut>(opcode::OPEN, node, &asked, &[]).map(|out| out.fh)
     }
 
+    /// Opens and closes a file; whether the guest may keep what it has of it.
+    fn may_keep(&self, node: u64) -> bool {
+        let out = self.ask::<OpenOut>(opcode::OPEN, node, &OpenIn::default(), &[]).unwrap();
+        let release = ReleaseIn { fh: out.fh, ..ReleaseIn::default() };
+        self.ask_bytes(opcode::RELEASE, node, &release, &[]).unwrap();
+        out.open_flags & OPEN_KEEP_CACHE != 0
+    }
+
     fn read(&self, node: u64, handle: u64, size: u32) -> Result<Vec<u8>, Errno> {
         let asked = ReadIn { fh: handle, size, ..ReadIn::default() };
         self.ask_bytes(opcode::READ, node, &asked, &[])
@@ -513,5 +521,24 @@ fn addresses_that_are_no_memory_are_refused() {
     let far = Range { address: 1 << 40, bytes: 4096 };
     if let Ok(mut ask) = Ask::new(&kernel.memory, &[good], &[far]) {
         assert_eq!(carry_out(&kernel.share, &mut ask), 0);
+    }
+}
+
+#[test]
+fn what_a_guest_has_of_a_file_is_kept_as_long_as_the_file_is_what_it_was() {
+    let place = Place::new();
+    let kernel = Kernel::new(&place.at(""), true);
+    let node = kernel.look_up(ROOT, b"file").unwrap().nodeid;
+    // Its times are those of a moment ago.
+    let settle = || std::thread::sleep(std::time::Duration::from_millis(60));
+    settle();
+    assert_eq!([(); 3].map(|()| kernel.may_keep(node)), [false, true, true]);
+    fs::write(place.at("file"), "CONTENTS").unwrap();
+    settle();
+    assert_eq!([(); 2].map(|()| kernel.may_keep(node)), [false, true]);
+    // One that is always changing is read anew each time.
+    for _ in 0..3 {
+        fs::write(place.at("file"), "contents").unwrap();
+        assert!(!kernel.may_keep(node));
     }
 }
