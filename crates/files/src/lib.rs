@@ -10,8 +10,8 @@
 //! What rules it:
 //!
 //! 1. *The domain's process is not trusted, and opens nothing.* It sends addresses of guest memory, through
-//!    rings that both have ([`mod@ring`]); the server checks them, and reads and writes there itself. Nothing is copied on the way: the
-//!    host's kernel moves data between files and guest memory.
+//!    rings that both have (`ring.rs`); the server checks them, and reads and writes there itself. Nothing is
+//!    copied on the way: the host's kernel moves data between files and guest memory.
 //! 2. *Nothing outside of a share is reached.* The share's directory is a descriptor; every other file is
 //!    opened by one name beneath the descriptor of a directory (`RESOLVE_BENEATH`, no links followed)
 //!    or is one of those. Only regular files and directories are opened; what is special to the host's
