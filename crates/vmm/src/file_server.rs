@@ -255,6 +255,12 @@ impl Line {
         self.outstanding.load(Ordering::SeqCst) > 0
     }
 
+    /// There is one less; a server that makes no sense may give more answers than there were questions.
+    fn note_answered(&self) {
+        let order = Ordering::SeqCst;
+        let _ = self.outstanding.fetch_update(order, order, |count| count.checked_sub(1));
+    }
+
     /// Take the answers that are there; whether there were any.
     fn hear(&self) -> bool {
         let mut any = false;
@@ -270,7 +276,7 @@ impl Line {
                     return true;
                 }
             }
-            self.outstanding.fetch_sub(1, Ordering::SeqCst);
+            self.note_answered();
             any = true;
         }
         any
@@ -308,7 +314,7 @@ impl FileServer for Server {
         let sent =
             self.line.connection.submit(token, readable.map(range), writable.map(range), may_watch);
         if !matches!(sent, Ok(true)) {
-            self.line.outstanding.fetch_sub(1, Ordering::SeqCst);
+            self.line.note_answered();
         }
         sent.map_err(|error| {
             // What has too many parts is wrong in itself, but nothing that a driver does.

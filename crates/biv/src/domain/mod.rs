@@ -32,6 +32,7 @@ pub mod detach;
 pub mod files;
 pub mod http;
 pub mod hub;
+mod job;
 pub mod log;
 mod name;
 pub mod record;

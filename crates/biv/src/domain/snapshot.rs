@@ -7,17 +7,14 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
-use std::sync::mpsc::{self, Receiver, TryRecvError};
-use std::thread;
+use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
-use rustix::event::{EventfdFlags, eventfd};
 use serde::{Deserialize, Serialize};
 use vmm::snapshot::{Compression, Draft, Taken, Written};
 
 use super::hub::{Conversation, Hub};
+use super::job::Job;
 
 /// How long a guest's init may take to read what it was sent.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -80,50 +77,6 @@ enum Step {
     Over(Written),
 }
 
-/// What a thread of its own does.
-struct Job<T> {
-    result: Receiver<Result<T, String>>,
-    /// Rung when it is done.
-    bell: Arc<OwnedFd>,
-}
-
-/// Rings when it goes.
-struct Ring(Arc<OwnedFd>);
-
-impl Drop for Ring {
-    fn drop(&mut self) {
-        // There is room for the one that rings it.
-        let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
-    }
-}
-
-impl<T: Send + 'static> Job<T> {
-    fn start(work: impl FnOnce() -> Result<T, String> + Send + 'static) -> Result<Self, String> {
-        Self::try_start(work).map_err(|error| format!("no thread can be had for it: {error}"))
-    }
-
-    fn try_start(work: impl FnOnce() -> Result<T, String> + Send + 'static) -> io::Result<Self> {
-        let bell = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
-        let (ring, (sender, result)) = (Ring(Arc::clone(&bell)), mpsc::channel());
-        thread::Builder::new().name("snapshot".into()).spawn(move || {
-            // Rung when the result is there, or never will be.
-            let _ring = ring;
-            let sender = sender;
-            let _ = sender.send(work());
-        })?;
-        Ok(Self { result, bell })
-    }
-
-    /// What came of it, if it is done.
-    fn result(&self) -> Option<Result<T, String>> {
-        match self.result.try_recv() {
-            Ok(result) => Some(result),
-            Err(TryRecvError::Empty) => None,
-            Err(TryRecvError::Disconnected) => Some(Err("it came to nothing".to_owned())),
-        }
-    }
-}
-
 /// The snapshots of a domain, of which one is taken at a time.
 #[derive(Default)]
 pub struct Snapshots {
@@ -170,8 +123,8 @@ impl Snapshots {
     #[must_use]
     pub fn bell(&self) -> Option<BorrowedFd<'_>> {
         match &self.taking.as_ref()?.1 {
-            Stage::Copying(job) => Some(job.bell.as_fd()),
-            Stage::Writing(job) => Some(job.bell.as_fd()),
+            Stage::Copying(job) => Some(job.bell()),
+            Stage::Writing(job) => Some(job.bell()),
             Stage::Begun(..) | Stage::Falling(..) => None,
         }
     }

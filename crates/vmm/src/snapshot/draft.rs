@@ -55,8 +55,22 @@ pub(super) fn offset(place: u64) -> u64 {
     HEADER_BYTES as u64 + place * CHUNK_BYTES
 }
 
-/// What is done with a chunk: its number, its place, and whether the place has an older copy of it.
-type Task = (usize, u64, bool);
+/// A chunk to be seen to.
+#[derive(Clone, Copy)]
+struct Task {
+    chunk: usize,
+    place: u64,
+    /// There is an older copy of it in its place.
+    has_copy: bool,
+}
+
+impl Task {
+    /// Whether both are copied for the first time, and follow each other in memory and in the copy.
+    fn goes_with(&self, next: &Task) -> bool {
+        let is_first = !self.has_copy && !next.has_copy;
+        is_first && self.chunk + 1 == next.chunk && self.place + 1 == next.place
+    }
+}
 
 impl Draft {
     /// A draft without anything, for an empty file.
@@ -129,8 +143,7 @@ impl Draft {
         Ok(copied.into_inner())
     }
 
-    /// What there is to be done, in the order of memory. Chunks that have come have places afterwards, those
-    /// that have gone have none.
+    /// What there is to be done. Chunks that have come have places afterwards, those that have gone have none.
     fn tasks(&mut self) -> Result<Vec<Task>, Error> {
         let chunks = self.memory.chunks()?;
         let mut known = std::mem::take(&mut self.places);
@@ -141,7 +154,7 @@ impl Draft {
             match known.remove(&chunk) {
                 Some(place) => {
                     self.places.insert(chunk, place);
-                    tasks.push((chunk, place, true));
+                    tasks.push(Task { chunk, place, has_copy: true });
                 }
                 None => fresh.push(chunk),
             }
@@ -153,7 +166,7 @@ impl Draft {
                 next - 1
             });
             self.places.insert(chunk, place);
-            tasks.push((chunk, place, false));
+            tasks.push(Task { chunk, place, has_copy: false });
         }
         Ok(tasks)
     }
@@ -163,16 +176,13 @@ impl Draft {
         let target = self.staging.as_ref().unwrap_or(&self.file);
         let mut buffers = [(); 2].map(|()| vec![0; CHUNK_BYTES as usize]);
         let mut copied = 0;
-        let together = |one: &Task, next: &Task| {
-            !one.2 && !next.2 && one.0 + 1 == next.0 && one.1 + 1 == next.1
-        };
-        for run in tasks.chunk_by(together) {
+        for run in tasks.chunk_by(Task::goes_with) {
             for piece in run.chunks(PIECE_CHUNKS) {
-                let (first, place, has_copy) = piece[0];
+                let Task { chunk, place, has_copy } = piece[0];
                 if has_copy {
-                    copied += self.refresh(first, offset(place), target, &mut buffers)?;
+                    copied += self.refresh(chunk, offset(place), target, &mut buffers)?;
                 } else {
-                    let chunks = first..first + piece.len();
+                    let chunks = chunk..chunk + piece.len();
                     self.memory.copy_chunks(chunks, target, offset(place))?;
                     copied += piece.len() as u64 * CHUNK_BYTES;
                 }
