@@ -208,7 +208,7 @@ pub struct Resume {
 }
 
 /// Write a domain into a file, from which `biv restore` goes on, any number of times. The domain goes on as
-/// well; it stands still only while it is written.
+/// well; it stands still for a moment only.
 ///
 /// A directory or disk of the host's is not part of it. The file holds all that the guest has in memory,
 /// keys and passwords too; only its owner can read it.
