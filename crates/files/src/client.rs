@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 
 use rustix::fs::MemfdFlags;
 use rustix::net::{
@@ -13,6 +13,7 @@ use rustix::net::{
 };
 use zerocopy::{FromBytes, IntoBytes};
 
+use crate::lock;
 use crate::message::{
     Command, Header, MAX_DESCRIPTORS, MAX_RANGES, MAX_SHARES, Range, Region, Reply, Request,
     ShareRecord, VERSION, command,
@@ -59,8 +60,7 @@ pub fn introduce(
         return Err(io::Error::other(format!("a machine has at most {MAX_SHARES} shares")));
     }
     let (regions_count, shares_count) = (regions.len() as u32, shares.len() as u32);
-    let header =
-        Header { version: VERSION, regions: regions_count, shares: shares_count, reserved: 0 };
+    let header = Header { version: VERSION, regions: regions_count, shares: shares_count };
     let mut bytes = header.as_bytes().to_vec();
     for &(guest, length, offset) in regions {
         bytes.extend(Region { guest, bytes: length, offset }.as_bytes());
@@ -211,13 +211,13 @@ impl Connection {
         Ok(is_sent)
     }
 
-    /// Take a reply if there is one now.
+    /// Take a reply if there is one now. It costs next to nothing if there is none.
     ///
     /// # Errors
     ///
     /// What there is is no reply.
     pub fn take(&self) -> io::Result<Option<Reply>> {
-        let mut bytes = Vec::with_capacity(size_of::<Reply>());
+        let mut bytes = Vec::new();
         match lock(&self.reader).take(&mut bytes)? {
             false => Ok(None),
             true => match Reply::read_from_bytes(&bytes) {
@@ -225,12 +225,6 @@ impl Connection {
                 Err(_) => Err(io::ErrorKind::InvalidData.into()),
             },
         }
-    }
-
-    /// Whether there is a reply; it costs next to nothing to ask.
-    #[inline]
-    pub fn has_reply(&self) -> bool {
-        lock(&self.reader).has_message()
     }
 
     /// Whether who is in [`Self::wait`] is to be woken by the next reply. Who asks for it looks for one
@@ -255,7 +249,7 @@ impl Connection {
                 return Ok(Some(reply));
             }
             self.wake_waiting(true);
-            if !self.has_reply() && !self.wait() {
+            if !lock(&self.reader).has_message() && !self.wait() {
                 return self.take();
             }
         }
@@ -265,8 +259,4 @@ impl Connection {
     pub fn shut(&self) {
         self.bell.shut();
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -30,5 +30,12 @@ mod ring;
 pub mod server;
 mod wire;
 
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
 pub use client::{Connection, Share};
 pub use message::{MAX_RANGES, MAX_SHARES, Range, Reply};
+
+/// What a thread that panicked has left is as good as any.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -36,8 +36,6 @@ pub struct Header {
     pub regions: u32,
     /// How many shares follow them.
     pub shares: u32,
-    /// Zero.
-    pub reserved: u32,
 }
 
 /// Guest memory.

@@ -156,7 +156,8 @@ impl Reader {
         let mut length = [0; ALIGNMENT as usize];
         self.ring.read(self.beginning, &mut length);
         let length = u64::from_ne_bytes(length);
-        let after = ALIGNMENT.checked_add(length).and_then(|all| all.checked_next_multiple_of(8));
+        let after =
+            ALIGNMENT.checked_add(length).and_then(|all| all.checked_next_multiple_of(ALIGNMENT));
         let after = after.filter(|&after| after <= there && there <= DATA_BYTES).ok_or(Nonsense)?;
         message.resize(length as usize, 0);
         self.ring.read(self.beginning.wrapping_add(ALIGNMENT), message);
@@ -187,7 +188,8 @@ impl Bell {
         }
     }
 
-    /// We are about to sleep: whoever does so looks into the ring once more, and then waits.
+    /// Whether we are to be woken. Who is about to sleep says so, looks into the ring once more, and then
+    /// waits.
     pub fn set_asleep(&self, is_asleep: bool) {
         self.ours.store(at::ASLEEP, is_asleep.into(), Ordering::SeqCst);
         fence(Ordering::SeqCst);

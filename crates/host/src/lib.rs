@@ -14,6 +14,7 @@
 //! - [`vectored`]: files read into guest memory and written from it.
 //! - [`message`]: the same with a socket, beside bytes of our own.
 //! - [`tap`]: network interfaces whose other end we are.
+//! - [`mod@watch`]: watching, where waking costs more.
 //! - [`confine`]: what a running machine's process may still ask of the kernel.
 
 pub mod available;
@@ -26,8 +27,10 @@ pub mod memory;
 pub mod message;
 pub mod tap;
 pub mod vectored;
+pub mod watch;
 
 pub use available::Available;
 pub use buffer::{Buffer, open_regular};
 pub use inherited::raise_descriptor_limit;
 pub use memory::{Error, GuestMemory, RawRegion, SPARE_PAGES};
+pub use watch::watch;

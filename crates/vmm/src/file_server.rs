@@ -15,7 +15,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use devices::virtio::file_system::{FileServer, FileSystem, Gone};
 use devices::virtio::{Chain, Doorbell, Segment, Shared};
@@ -74,11 +74,11 @@ impl FileServers {
         self.desks.iter().for_each(|desk| desk.attend(may_watch));
     }
 
-    /// Watch for answers on the thread of a processor that has nothing to do, until there is one or `is_over`;
-    /// whether there was one.
-    pub(crate) fn watch(&self, is_over: impl Fn() -> bool) -> bool {
+    /// Watch for answers on the thread of a processor that has nothing to do for so long, until there is one
+    /// or it `is_woken`; whether there was one.
+    pub(crate) fn watch(&self, span: Duration, is_woken: impl Fn() -> bool) -> bool {
         let waiting = self.desks.iter().find(|desk| desk.line.is_waiting());
-        waiting.is_some_and(|desk| desk.watch(IDLE_WATCH, is_over))
+        waiting.is_some_and(|desk| desk.watch(span.min(IDLE_WATCH), is_woken))
     }
 }
 
@@ -156,9 +156,6 @@ const QUICK_WATCH: Duration = Duration::from_micros(12);
 /// The longest watch while the guest has nothing to do: what several wake-ups cost.
 const IDLE_WATCH: Duration = Duration::from_micros(200);
 
-/// Looks for an answer between two looks at the clock.
-const LOOKS: u32 = 16;
-
 /// Where requests to one device are seen to.
 struct Desk {
     bell: Arc<Bell>,
@@ -183,13 +180,13 @@ impl Desk {
     }
 
     /// Watch for an answer for so long, and leave the rest to the listener; whether there was one.
-    fn watch(&self, span: Duration, is_over: impl Fn() -> bool) -> bool {
+    fn watch(&self, span: Duration, is_woken: impl Fn() -> bool) -> bool {
         self.line.connection.wake_waiting(false);
-        let start = Instant::now();
         let mut any = false;
-        while !any && !is_over() && start.elapsed() < span {
-            any = (0..LOOKS).any(|_| self.hear());
-        }
+        host::watch(span, || {
+            any = self.hear();
+            any || is_woken()
+        });
         self.leave();
         any
     }
@@ -264,14 +261,11 @@ impl Line {
     /// Take the answers that are there; whether there were any.
     fn hear(&self) -> bool {
         let mut any = false;
-        while self.connection.has_reply() {
-            // One after the other, or another thread could note them in another order.
-            let mut heard = self.heard();
+        loop {
             match self.connection.take() {
-                Ok(Some(reply)) => heard.replies.push_back(reply),
-                Ok(None) => continue,
+                Ok(Some(reply)) => self.heard().replies.push_back(reply),
+                Ok(None) => return any,
                 Err(_) => {
-                    drop(heard);
                     self.lose();
                     return true;
                 }
@@ -279,7 +273,6 @@ impl Line {
             self.note_answered();
             any = true;
         }
-        any
     }
 
     /// Nothing more comes.

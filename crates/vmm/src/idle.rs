@@ -27,9 +27,6 @@ const LEAST_WATCH_NANOSECONDS: u64 = 10_000;
 /// wake a thread.
 const WAKE_UP_NANOSECONDS: u64 = 20_000;
 
-/// Looks at the waker between two looks at the clock.
-const LOOKS: u32 = 16;
-
 /// How many of a machine's processors are awake, and how many cores there are for them.
 #[derive(Debug)]
 pub(crate) struct Occupancy {
@@ -158,15 +155,8 @@ impl Idle {
 
 /// Watch until somebody wakes the processor, which is said, or until `end`.
 fn watch(waker: &Waker, clock: &dyn Clock, end: Nanoseconds) -> bool {
-    while clock.now() < end {
-        for _ in 0..LOOKS {
-            if waker.is_notified() {
-                return true;
-            }
-            std::hint::spin_loop();
-        }
-    }
-    false
+    let span = Duration::from_nanos(end.since(clock.now()).0);
+    host::watch(span, || waker.is_notified())
 }
 
 #[cfg(test)]

@@ -26,17 +26,21 @@ impl Drop for Ring {
 }
 
 impl<T: Send + 'static> Job<T> {
-    /// Starts it.
+    /// Starts it, on a thread of this name.
     pub fn start(
+        name: &str,
         work: impl FnOnce() -> Result<T, String> + Send + 'static,
     ) -> Result<Self, String> {
-        Self::try_start(work).map_err(|error| format!("no thread can be had for it: {error}"))
+        Self::try_start(name, work).map_err(|error| format!("no thread can be had for it: {error}"))
     }
 
-    fn try_start(work: impl FnOnce() -> Result<T, String> + Send + 'static) -> io::Result<Self> {
+    fn try_start(
+        name: &str,
+        work: impl FnOnce() -> Result<T, String> + Send + 'static,
+    ) -> io::Result<Self> {
         let bell = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let (ring, (sender, result)) = (Ring(Arc::clone(&bell)), mpsc::channel());
-        thread::Builder::new().name("snapshot".into()).spawn(move || {
+        thread::Builder::new().name(name.into()).spawn(move || {
             // Rung when the result is there, or never will be.
             let _ring = ring;
             let sender = sender;
@@ -67,7 +71,7 @@ mod tests {
     use super::*;
 
     fn check(work: impl FnOnce() -> Result<u32, String> + Send + 'static, is_good: bool) {
-        let job = Job::start(work).unwrap();
+        let job = Job::start("job", work).unwrap();
         let patience = Timespec { tv_sec: 10, tv_nsec: 0 };
         let mut fds = [PollFd::from_borrowed_fd(job.bell(), PollFlags::IN)];
         assert_eq!(poll(&mut fds, Some(&patience)), Ok(1));

@@ -1,8 +1,9 @@
 //! The thread that serves a domain's control socket, and the hub behind it.
 //!
 //! One loop polls everything and blocks on nothing, but for the moment in which processors come to a
-//! halt for `pause` or a snapshot is taken. It runs confined ([`host::confine`]): the socket listens before the machine starts,
-//! and nothing is opened or made afterwards but connections that others make.
+//! halt for `pause` or a snapshot is taken. It runs confined ([`host::confine`]): the socket listens before the
+//! machine starts, and nothing is opened or made afterwards but connections that others make, and snapshots'
+//! threads with what wakes us when they are done ([`super::job`]).
 //!
 //! Only this user and the superuser are answered; the kernel says who they are (SO_PEERCRED).
 

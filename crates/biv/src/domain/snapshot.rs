@@ -173,8 +173,8 @@ impl Snapshots {
             }
             (Stage::Begun(file, compression), Whose::Client(_)) => {
                 let mut draft = machine.draft(file, compression).map_err(text)?;
-                let copying = Job::start(move || draft.follow().map(|()| draft).map_err(text));
-                Step::On(Stage::Copying(copying?))
+                let copy = move || draft.follow().map(|()| draft).map_err(text);
+                Step::On(Stage::Copying(Job::start("copying", copy)?))
             }
             (Stage::Copying(job), _) => match job.result() {
                 None => Step::Not(Stage::Copying(job)),
@@ -200,7 +200,8 @@ impl Snapshots {
                         Step::Over(finish.map(|()| written).map_err(|error| error.to_string())?)
                     }
                     Whose::Client(_) => {
-                        Step::On(Stage::Writing(Job::start(move || taken.write().map_err(text))?))
+                        let write = move || taken.write().map_err(text);
+                        Step::On(Stage::Writing(Job::start("writing", write)?))
                     }
                 }
             }

@@ -49,30 +49,23 @@ impl Place {
         name: &CStr,
     ) -> Result<(Arc<Inode>, Statx), Errno> {
         let (inode, status) = share.inodes.look_up(&self.directory, name)?;
-        let given =
-            if share.is_root { self.give_away(share, ask, name, &status) } else { Ok(false) };
-        let status = given.and_then(|is_another| match is_another {
-            true => attributes(&*inode.descriptor(&share.inodes)?),
+        let status = match share.is_root {
+            true => self.give_away(share, ask, &inode, status),
             false => Ok(status),
-        });
-        match status {
-            Ok(status) => Ok((inode, status)),
-            Err(errno) => {
-                share.inodes.forget(inode.number, 1);
-                Err(errno)
-            }
-        }
+        };
+        let status = status.inspect_err(|_| share.inodes.forget(inode.number, 1))?;
+        Ok((inode, status))
     }
 
-    /// Give what was made to who made it; its group is the directory's where that says so (inode(7)). Whether
-    /// it had been another's, which it mostly is not: to write that down costs as much as to make a file.
+    /// Give what was made to who made it, unless it is theirs, which it mostly is: to write that down costs as
+    /// much as to make a file. Its group is the directory's where that says so (inode(7)). What it is then.
     fn give_away(
         &self,
         share: &Share,
         ask: &Ask<'_>,
-        name: &CStr,
-        made: &Statx,
-    ) -> Result<bool, Errno> {
+        inode: &Arc<Inode>,
+        made: Statx,
+    ) -> Result<Statx, Errno> {
         let (user, group) = (share.user(ask.header.uid), share.group(ask.header.gid));
         let user = (made.stx_uid != user).then(|| Uid::from_raw(user));
         let mut group = (made.stx_gid != group).then(|| Gid::from_raw(group));
@@ -80,10 +73,11 @@ impl Place {
             group = None;
         }
         if user.is_none() && group.is_none() {
-            return Ok(false);
+            return Ok(made);
         }
-        chownat(&*self.descriptor, name, user, group, AtFlags::SYMLINK_NOFOLLOW)?;
-        Ok(true)
+        let descriptor = inode.descriptor(&share.inodes)?;
+        chownat(&*descriptor, c"", user, group, AtFlags::EMPTY_PATH)?;
+        attributes(&*descriptor)
     }
 }
 

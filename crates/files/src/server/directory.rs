@@ -1,7 +1,5 @@
 //! Names in directories.
 
-use std::sync::PoisonError;
-
 use rustix::fs::{FileType, OFlags, RawDir, SeekFrom, Statx, seek};
 use rustix::io::Errno;
 use std::ffi::CStr;
@@ -14,6 +12,7 @@ use super::dispatch::Answer;
 use super::inodes::{Inode, Open};
 use super::request::Ask;
 use super::share::Share;
+use crate::lock;
 use crate::wire::{Dirent, EntryOut, OpenOut, ReadIn};
 
 /// Bytes of names that are asked of the host at once.
@@ -81,7 +80,7 @@ struct List<'a> {
 
 impl List<'_> {
     fn read(&mut self, open: &Open, directory: &Arc<Inode>, from: u64) -> Result<(), Errno> {
-        let _reading = open.reading.lock().unwrap_or_else(PoisonError::into_inner);
+        let _reading = lock(&open.reading);
         seek(&open.file, SeekFrom::Start(from))?;
         let mut buffer = [MaybeUninit::uninit(); NAMES_BYTES];
         let mut names = RawDir::new(&open.file, &mut buffer);

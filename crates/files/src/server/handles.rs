@@ -2,11 +2,12 @@
 
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use rustix::io::Errno;
 
 use super::inodes::{Inode, Open};
+use crate::lock;
 
 /// An open file or directory.
 #[derive(Debug)]
@@ -29,7 +30,7 @@ impl Handles {
     }
 
     fn all(&self) -> MutexGuard<'_, (HashMap<u64, Arc<Handle>>, u64)> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.open)
     }
 
     /// Keep an open file; its number.

@@ -12,7 +12,7 @@ use std::collections::{HashMap, VecDeque};
 use std::ffi::{CStr, CString};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use rustix::fs::{
     AtFlags, FileType, Mode, OFlags, ResolveFlags, Statx, StatxFlags, fstatfs, openat2, statx,
@@ -21,6 +21,7 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use super::version::Seen;
+use crate::lock;
 use crate::wire::ROOT;
 
 /// What a file is known by on the host.
@@ -184,10 +185,6 @@ pub struct Known {
     by_number: HashMap<u64, Arc<Inode>>,
     by_key: HashMap<Key, u64>,
     next: u64,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// All attributes of what a descriptor names.

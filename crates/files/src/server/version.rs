@@ -5,10 +5,12 @@
 //! of the host's clock as the one before would not be seen: so a file that has just changed is not believed to be
 //! settled, and its next opening drops what the guest has.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::fs::Statx;
+
+use crate::lock;
 
 /// More than a tick of any host's clock (10 ms at 100 Hz).
 const TICK: Duration = Duration::from_millis(25);
@@ -52,7 +54,7 @@ impl Seen {
     fn opens_at(&self, status: &Statx, now: SystemTime) -> bool {
         let version = Version::of(status);
         let settled = Some(version).filter(|version| version.is_settled(now));
-        let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut seen = lock(&self.0);
         std::mem::replace(&mut *seen, settled) == Some(version)
     }
 }

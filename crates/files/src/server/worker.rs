@@ -7,7 +7,7 @@
 //! before they make the next.
 
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use zerocopy::{FromBytes, IntoBytes};
@@ -15,6 +15,7 @@ use zerocopy::{FromBytes, IntoBytes};
 use super::dispatch::{self, Pace};
 use super::request::Ask;
 use super::share::Share;
+use crate::lock;
 use crate::message::{MAX_RANGES, Range, Reply, Request};
 use crate::ring::{self, Bell, Reader, Writer};
 
@@ -23,9 +24,6 @@ const THREADS: usize = 4;
 
 /// How long to watch for the next request: somewhat more than waking a thread costs.
 const WATCH: Duration = Duration::from_micros(100);
-
-/// Looks at the ring between two looks at the clock.
-const LOOKS: u32 = 32;
 
 /// After so many watches in vain, it is not tried before a request has come early by itself.
 const VAIN_WATCHES: u32 = 4;
@@ -104,7 +102,7 @@ impl Worker<'_> {
                 return Some(());
             }
             if self.vain < VAIN_WATCHES && self.line.bell.may_watch() {
-                if watch(requests) {
+                if host::watch(WATCH, || requests.has_message()) {
                     continue;
                 }
                 self.vain += 1;
@@ -115,24 +113,6 @@ impl Worker<'_> {
             }
         }
     }
-}
-
-/// Watch for a moment whether a message comes.
-fn watch(requests: &Reader) -> bool {
-    let start = Instant::now();
-    while start.elapsed() < WATCH {
-        for _ in 0..LOOKS {
-            if requests.has_message() {
-                return true;
-            }
-            std::hint::spin_loop();
-        }
-    }
-    false
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The parts of a message.

@@ -281,8 +281,9 @@ impl<P: Processor> Worker<'_, P> {
     /// Watch for what directories of the host's have to say; whether there was something.
     fn watch_files(&self, deadline: Option<Nanoseconds>) -> bool {
         let end = deadline.unwrap_or(Nanoseconds::NEVER);
-        let is_over = || self.waker.is_notified() || end <= self.clock.now();
-        self.idle.has_room_for_another() && self.file_servers.watch(is_over)
+        let left = || Duration::from_nanos(end.since(self.clock.now()).0);
+        self.idle.has_room_for_another()
+            && self.file_servers.watch(left(), || self.waker.is_notified())
     }
 
     /// Wait until there is something to do.
