@@ -77,16 +77,24 @@ fn time_passes_at_the_right_speed(mode: Mode) {
 
 fn a_guest_that_powers_off_reboots_or_panics_is_told_apart(mode: Mode) {
     let cases = [
-        ("poweroff -f", vec!["--no-reboot"]),
-        ("reboot -f", vec!["--no-reboot"]),
-        ("echo c > /proc/sysrq-trigger", vec!["--no-reboot", "--append", "panic=-1"]),
+        ("poweroff -f", vec!["--no-reboot"], "reboot: Power down"),
+        ("reboot -f", vec!["--no-reboot"], "reboot: Restarting system"),
+        (
+            "echo c > /proc/sysrq-trigger",
+            vec!["--no-reboot", "--append", "panic=-1"],
+            "Kernel panic - not syncing: sysrq triggered crash",
+        ),
     ];
-    for (script, options) in cases {
+    for (script, options, last_words) in cases {
         let options = [&["--busybox"], &options[..]].concat();
         let output = mode.in_machine(&options, &["sh", "-c", script]);
         let code = output.status.code();
         assert!(code.is_some_and(|code| code != 0 && code != 124), "{script}: {code:?}");
-        assert_eq!(text(&output.stderr).trim().lines().count(), 1, "{script}");
+        let said = text(&output.stderr);
+        let (ours, guests) = said.split_once('\n').expect("there is a line of ours");
+        assert!(ours.starts_with("biv: the guest "), "{script}: {said}");
+        assert!(guests.lines().all(|line| line.starts_with("  ")), "{script}: {said}");
+        assert!(guests.contains(last_words), "{script}: {said}");
     }
 }
 

@@ -32,11 +32,13 @@ mod guest;
 mod machine;
 pub mod restore;
 mod statistics;
+mod tail;
 mod warm;
 
 use self::directories::Directories;
 use self::guest::Guest;
 use self::machine::{Machine, Telling, Wait};
+use self::tail::Tail;
 use self::warm::Start;
 
 /// The search path of commands in the guest.
@@ -316,7 +318,7 @@ impl Prepared<'_> {
         }
         // What runs without us has an input, and nobody who types.
         let input = if arguments.detach { Input::Endless } else { Input::Ours };
-        let user = User { raw: terminal::is_interactive(), input, outputs };
+        let user = User { raw: terminal::is_interactive(), input, outputs, ..User::default() };
         let link = Console::new(ours)?.with_window(move |rows, columns| {
             remote.get().iter().for_each(|machine| machine.resize_console(rows, columns));
         });
@@ -338,10 +340,11 @@ impl Prepared<'_> {
         let ours = ["console=ttyS0", quiet, "panic=-1", "cryptomgr.notests"];
         let words = [&ours[..], &[&rdinit, "biv.channel=ttyS1", parameter]].concat();
         configuration.command_line = command_line(&words, arguments);
+        let tail = Tail::default();
         configuration.console.output = match self.copy {
             Some(copy) => Some(Box::new(copy)),
             None if arguments.verbose > 0 => Some(Box::new(io::stderr())),
-            None => None,
+            None => Some(Box::new(tail.clone())),
         };
         let (ours, theirs) = session::Line::pair()?;
         configuration.channel = machine::line(theirs);
@@ -379,7 +382,7 @@ impl Prepared<'_> {
             (true, false) => Input::None,
             (true, true) => Input::Endless,
         };
-        let user = User { raw, input, ..User::default() };
+        let user = User { raw, input, tail, ..User::default() };
         converse(link, machine, self.deadline, user, self.signals)
     }
 }
@@ -397,6 +400,8 @@ struct User {
     raw: bool,
     input: Input,
     outputs: Outputs,
+    /// What was on the console, and is nowhere else.
+    tail: Tail,
 }
 
 /// Where it is heard that the machine runs. Nobody need listen.
@@ -417,7 +422,7 @@ fn converse<L: session::Link>(
     signals: Signals,
 ) -> Result<u8, Error> {
     let (ended, report) = (machine.ended()?, machine.question());
-    let User { raw, input, outputs } = user;
+    let User { raw, input, outputs, tail } = user;
     let machine_end = Some(ended);
     let session = Session {
         link,
@@ -450,12 +455,15 @@ fn converse<L: session::Link>(
         }
         Ending::Escaped => Ok(status::of_signal(2)),
         Ending::Killed(signal) => Ok(status::of_signal(signal)),
-        Ending::MachineEnded => Ok(judge(machine.outcome()?, L::HAS_COMMAND)),
+        Ending::MachineEnded => Ok(judge(machine.outcome()?, L::HAS_COMMAND, &tail)),
     }
 }
 
+/// Where a guest says more than the end of its console, which follows.
+const SHOWN: &str = "-v shows its console";
+
 /// The status for a machine that has ended by itself.
-fn judge(outcome: Outcome, has_command: bool) -> u8 {
+fn judge(outcome: Outcome, has_command: bool, tail: &Tail) -> u8 {
     match outcome {
         Outcome::DebugExit(value) => value,
         Outcome::TripleFault(state) => {
@@ -465,11 +473,11 @@ fn judge(outcome: Outcome, has_command: bool) -> u8 {
         }
         Outcome::PoweredOff | Outcome::Reset if !has_command => status::SUCCESS,
         Outcome::PoweredOff => {
-            say("the guest switched itself off before its command ended; -v shows its console");
+            say(&format!("the guest switched itself off before its command ended; {SHOWN}{tail}"));
             status::GUEST_LOST
         }
         Outcome::Reset => {
-            say("the guest panicked or rebooted before its command ended; -v shows its console");
+            say(&format!("the guest panicked or rebooted before its command ended; {SHOWN}{tail}"));
             status::GUEST_LOST
         }
         // By `biv kill`, or by `biv stop` after a while.

@@ -1,0 +1,80 @@
+//! The end of what a guest wrote to its console, for whom its machine was lost and who had not asked to see it:
+//! a guest that boots quietly writes there only what went wrong.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::io::{self, Write};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// How much of it is kept, in bytes.
+const KEPT_MAX: usize = 16 * 1024;
+
+/// How many lines of that are shown.
+const LINES_MAX: usize = 100;
+
+/// The last that was written to it. A clone is another end of the same.
+#[derive(Debug, Clone, Default)]
+pub struct Tail {
+    kept: Arc<Mutex<VecDeque<u8>>>,
+}
+
+impl Write for Tail {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.extend(&bytes[bytes.len().saturating_sub(KEPT_MAX)..]);
+        let excess = kept.len().saturating_sub(KEPT_MAX);
+        kept.drain(..excess);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Its last lines, indented below what is said of them. They are the guest's: nothing in them commands a
+/// terminal.
+impl fmt::Display for Tail {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let text = String::from_utf8_lossy(kept.make_contiguous());
+        let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
+        for line in &lines[lines.len().saturating_sub(LINES_MAX)..] {
+            let harmless: String = line.chars().filter(|c| !c.is_control() || *c == '\t').collect();
+            write!(out, "\n  {harmless}")?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn after(written: &[u8]) -> String {
+        let mut tail = Tail::default();
+        tail.clone().write_all(written).unwrap();
+        tail.flush().unwrap();
+        tail.to_string()
+    }
+
+    #[test]
+    fn its_lines_are_indented_and_empty_ones_left_out() {
+        assert_eq!(after(b""), "");
+        assert_eq!(after(b"one\r\n\r\ntwo"), "\n  one\n  two");
+    }
+
+    #[test]
+    fn what_commands_a_terminal_is_left_out() {
+        assert_eq!(after(b"\x1b[2J\x07x\xff\t\xc2\x9by\n"), "\n  [2Jx\u{fffd}\ty");
+    }
+
+    #[test]
+    fn only_the_last_is_kept() {
+        let many: String = (0..10_000).map(|n| format!("{n}\n")).collect();
+        let shown = after(many.as_bytes());
+        assert_eq!(shown.trim_start().lines().count(), LINES_MAX);
+        assert!(shown.ends_with("\n  9998\n  9999"), "{shown}");
+        assert!(after(&[b'x'; 3 * KEPT_MAX]).len() <= KEPT_MAX + 3);
+    }
+}
