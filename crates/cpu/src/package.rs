@@ -14,16 +14,19 @@
 //!    (SDM 3A 10.1.3).
 //! 4. *A page with translations is not writable by translated code, on any processor* (memory/ram.rs).
 //!    Taking a write tag back from another processor is not enough: it may be between its look-up
-//!    and its store. Therefore it is also waited for.
+//!    and its store. Therefore it is also waited for. Until that is done nobody trusts the page's mark
+//!    ([`Package::is_protected`]): a second processor that comes to translate waits for the first, as whatever
+//!    it read before could still be overwritten unseen.
 //! 5. *The cache is dropped whole, when nobody uses it.*
 //!
 //! Waiting for the others (4, 5) is done by [`Vcpu::alone`]. A processor is *busy* while it is in
 //! [`Vcpu::run`]; at the head of every pass of the run loop, where it holds neither a host address
 //! of guest memory nor one of a block, it looks whether somebody wants to be alone, and waits if so.
-//! Locks are taken in this order: `world`, then `translator`. Nobody waits for `world` while busy.
+//! Locks are taken in this order: `world`, then `translator`, then `protecting`. Nobody waits for `world`, or
+//! for a page to be protected, while busy.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crate::inspect::{Inspection, Tracer};
 use crate::memory::mirror::Mirror;
@@ -68,6 +71,10 @@ pub struct Package {
     translator: Mutex<Translator>,
     /// Held by the processor that is alone.
     world: Mutex<()>,
+    /// Pages that some processor is about to make unwritable.
+    protecting: Mutex<Vec<Physical>>,
+    /// It has done so with one.
+    protected: Condvar,
     /// How often the code cache was dropped.
     generation: AtomicU64,
     /// How often all lines of all jump caches had to go.
@@ -159,6 +166,8 @@ impl Package {
             techniques,
             translator: Mutex::new(translator),
             world: Mutex::new(()),
+            protecting: Mutex::default(),
+            protected: Condvar::new(),
             generation: AtomicU64::new(0),
             dropped_jumps: AtomicU64::new(0),
             members: [const { OnceLock::new() }; MAX_MEMBERS],
@@ -228,6 +237,22 @@ impl Package {
 
     fn world(&self) -> MutexGuard<'_, ()> {
         self.world.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn protecting(&self) -> MutexGuard<'_, Vec<Physical>> {
+        self.protecting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether a page is marked as having translations, and no processor can write it unseen.
+    pub(crate) fn is_protected(&self, page: Physical) -> bool {
+        self.ram.has_code(page) && !self.protecting().contains(&page)
+    }
+
+    /// Wait until nobody is about to protect a page. The caller is not busy.
+    fn await_protected(&self, page: Physical) {
+        let pages = self.protecting();
+        let waited = self.protected.wait_while(pages, |pages| pages.contains(&page));
+        drop(waited.unwrap_or_else(PoisonError::into_inner));
     }
 
     /// Forget one linear address in every jump cache; the caller holds the translator.
@@ -430,16 +455,21 @@ impl Vcpu {
     /// Make sure that no translated code can write a page, and mark it as having translations. As
     /// [`Self::alone`] for what the caller may hold.
     pub(crate) fn protect(&mut self, page: Physical) {
+        let package = Arc::clone(&self.package);
+        let Some(_turn) = Turn::take(&package, page) else {
+            self.kick.set_busy(false);
+            package.await_protected(page);
+            return self.become_busy();
+        };
         self.ram.set_code(page, true);
         let writers = self.ram.take_writers(page);
         let Some(host) = self.ram.host(page) else { return };
-        if let Some(mirror) = &self.package.mirror {
+        if let Some(mirror) = &package.mirror {
             mirror.write_protect(page);
         }
         if writers.is_empty() {
             return;
         }
-        let package = Arc::clone(&self.package);
         let mut others = false;
         for (number, member) in package.members() {
             if writers.includes(number) && member.revoke(writers, page, host) {
@@ -450,5 +480,30 @@ impl Vcpu {
             // They may be about to store what they have looked up.
             self.alone(|_| ());
         }
+    }
+}
+
+/// To protect a page; there is one at a time for each.
+struct Turn<'a> {
+    package: &'a Package,
+    page: Physical,
+}
+
+impl<'a> Turn<'a> {
+    /// None if another processor has it.
+    fn take(package: &'a Package, page: Physical) -> Option<Self> {
+        let mut pages = package.protecting();
+        if pages.contains(&page) {
+            return None;
+        }
+        pages.push(page);
+        Some(Self { package, page })
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.package.protecting().retain(|&page| page != self.page);
+        self.package.protected.notify_all();
     }
 }

@@ -359,19 +359,19 @@ impl Vcpu {
     }
 
     /// Drop the translations that overlap `length` bytes at `physical`, which do not leave the
-    /// page, and write the bytes, before anybody can translate them again.
+    /// page, and write the bytes, before anybody can translate them again. Under the lock also where there is no
+    /// code: without a write tag, nobody who translates the page would wait for us.
     pub(crate) fn write_beside_code<T>(
         &mut self,
         physical: Physical,
         length: usize,
         write: impl FnOnce() -> T,
     ) -> T {
-        if !self.ram.has_code(physical) {
-            return write();
-        }
         let mut translator = self.package.translator();
-        let dropped = translator.invalidate(physical, length, &self.package);
-        self.statistics.invalidated_blocks += dropped;
+        if self.ram.has_code(physical) {
+            let dropped = translator.invalidate(physical, length, &self.package);
+            self.statistics.invalidated_blocks += dropped;
+        }
         write()
     }
 

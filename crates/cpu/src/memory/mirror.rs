@@ -237,7 +237,13 @@ impl Mirror {
         let start = Linear(at.0 & !(LARGE - 1));
         let Some(offset) = self.memory.file_offset(base, LARGE) else { return false };
         let is_absent = ram.is_absent(Physical(base), LARGE);
-        let access = if is_absent { libc::PROT_NONE } else { protection(found.writable_now) };
+        let mut pages = (base..base + LARGE).step_by(PAGE_SIZE as usize).map(Physical);
+        let has_code = found.writable_now && pages.any(|page| ram.has_code(page));
+        let access = match is_absent {
+            true => libc::PROT_NONE,
+            // Where there is code, never writable for a moment. Who marks a page later finds this alias.
+            false => protection(found.writable_now && !has_code),
+        };
         if !self.map_file(start, LARGE, offset, access) {
             return false;
         }
@@ -253,14 +259,9 @@ impl Mirror {
         if is_absent {
             return self.open_chunk(state, at, mapped, ram);
         }
-        if found.writable_now {
-            let pages = (0..LARGE / PAGE_SIZE).map(|page| page * PAGE_SIZE);
-            for page in pages.filter(|page| ram.has_code(Physical(base + page))) {
-                if !protect(Linear(start.0 + page), PAGE_SIZE, false) {
-                    self.drop_page(state, start);
-                    return false;
-                }
-            }
+        if has_code && !allow(start, mapped, LARGE, ram) {
+            self.drop_page(state, start);
+            return false;
         }
         populate_around(at, CHUNK_BYTES, found.writable_now);
         true
@@ -275,15 +276,9 @@ impl Mirror {
             return false;
         };
         let start = Linear(at.0 & !(FETCHED_BYTES - 1));
-        let physical = mapped.physical + start.0 % LARGE;
-        let pages: Vec<_> = (0..FETCHED_BYTES).step_by(PAGE_SIZE as usize).collect();
-        let writable = |page: u64| mapped.writable && !ram.has_code(Physical(physical + page));
-        for run in pages.chunk_by(|&one, &next| writable(one) == writable(next)) {
-            let length = run.len() as u64 * PAGE_SIZE;
-            if !protect(Linear(start.0 + run[0]), length, writable(run[0])) {
-                self.drop_page(state, at);
-                return false;
-            }
+        if !allow(start, mapped, FETCHED_BYTES, ram) {
+            self.drop_page(state, at);
+            return false;
         }
         region.closed &= !bit;
         populate_around(at, FETCHED_BYTES, mapped.writable);
@@ -362,16 +357,20 @@ impl Mirror {
     fn drop_page(&self, state: &mut State, at: Linear) {
         let Some(region) = state.regions.get_mut(&(at.0 / LARGE)) else { return };
         let number = at.0 / PAGE_SIZE;
-        if let Some(mapped) = region.small.remove(&number) {
+        let is_unmapped = if let Some(mapped) = region.small.remove(&number) {
             forget(&mut state.small_aliases, mapped.physical / PAGE_SIZE, number);
-            unmap(at.page(), PAGE_SIZE);
+            unmap(at.page(), PAGE_SIZE)
         } else if let Some(mapped) = region.large.take() {
             forget(&mut state.large_aliases, mapped.physical / LARGE, at.0 / LARGE);
-            unmap(Linear(at.0 & !(LARGE - 1)), LARGE);
+            unmap(Linear(at.0 & !(LARGE - 1)), LARGE)
         } else {
             return;
-        }
+        };
         self.counters.dropped.fetch_add(1, Ordering::Relaxed);
+        if !is_unmapped {
+            // The host has no room for the two parts of a mapping. All of them together have no parts.
+            self.drop_everything(state);
+        }
     }
 
     fn drop_everything(&self, state: &mut State) {
@@ -466,10 +465,22 @@ fn protect(at: Linear, length: u64, writable: bool) -> bool {
     unsafe { libc::mprotect(host_of(at), length as usize, protection(writable)) == 0 }
 }
 
-fn unmap(at: Linear, length: u64) {
-    // SAFETY: as above. Should the host have no room to split a mapping, the pages stay as they
-    // were; the caller has forgotten them, and mapping them anew fails, which is dealt with.
-    unsafe { libc::munmap(host_of(at), length as usize) };
+/// Let `length` bytes of a large page be accessed, and written where there is no code.
+fn allow(start: Linear, mapped: Mapped, length: u64, ram: &Ram) -> bool {
+    let physical = mapped.physical + start.0 % LARGE;
+    let pages = (0..length).step_by(PAGE_SIZE as usize);
+    let pages = pages.map(|page| (page, !ram.has_code(Physical(physical + page))));
+    let pages: Vec<_> = pages.map(|(page, is_free)| (page, mapped.writable && is_free)).collect();
+    pages.chunk_by(|one, next| one.1 == next.1).all(|run| {
+        let (first, writable) = run[0];
+        protect(Linear(start.0 + first), run.len() as u64 * PAGE_SIZE, writable)
+    })
+}
+
+/// Whether it could be done.
+fn unmap(at: Linear, length: u64) -> bool {
+    // SAFETY: the range is part of the mirror, which only guest code uses.
+    unsafe { libc::munmap(host_of(at), length as usize) == 0 }
 }
 
 /// Enter the chunk of so many bytes around `at` into the host's page tables.

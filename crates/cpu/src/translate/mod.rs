@@ -491,7 +491,7 @@ impl Vcpu {
         let mut run = self.decode_run(key)?;
         let pages = [Some(Physical(key.physical).page()), run.second];
         let pages = || pages.into_iter().flatten();
-        if let Some(page) = pages().find(|&page| !self.ram.has_code(page)) {
+        if let Some(page) = pages().find(|&page| !package.is_protected(page)) {
             // Bytes that were read before this are not to be trusted.
             self.protect(page);
             return Ok(None);
@@ -504,7 +504,7 @@ impl Vcpu {
         }
         // Under the lock: nobody drops translations of these pages, or has done so and written,
         // since the bytes were read.
-        if pages().any(|page| !self.ram.has_code(page)) || !self.still_reads(key, &run) {
+        if !pages().all(|page| package.is_protected(page)) || !self.still_reads(key, &run) {
             return Ok(None);
         }
         let id = translator.inspect(key, &mut run);

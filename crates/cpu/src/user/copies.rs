@@ -66,7 +66,10 @@ impl Copies {
         }
     }
 
-    /// Copy a page if enough is known about it.
+    /// Copy a page, which nobody can write without dropping its copy ([`Package::is_protected`]), if enough is
+    /// known about it.
+    ///
+    /// [`Package::is_protected`]: crate::package::Package::is_protected
     pub(crate) fn make(
         &self,
         translator: &Translator,
@@ -82,7 +85,7 @@ impl Copies {
             Some(Attempt::Failed(known)) if *known == starts.len() => return,
             _ => {}
         }
-        let Some(host) = ram.host(page).filter(|_| ram.has_code(page)) else { return };
+        let Some(host) = ram.host(page) else { return };
         let mut bytes = [0; PAGE_SIZE as usize];
         // SAFETY: a page of RAM. No processor writes it while it has translations and we hold them; a
         // device that does drops the copy after that (package.rs), whatever has been copied.

@@ -514,7 +514,9 @@ impl Vcpu {
             Ok(Filled::Forbidden) if self.package.techniques.has(Technique::Copies) => {
                 let (forbidden, page) = (user.spaces.forbidden(), found.physical.page());
                 let translator = self.package.translator();
-                plan.copies.make(&translator, &self.ram, &plan.memory, forbidden, page);
+                if self.package.is_protected(page) {
+                    plan.copies.make(&translator, &self.ram, &plan.memory, forbidden, page);
+                }
                 drop(translator);
                 user.spaces.fill(space, &self.guest(&plan), at, access)
             }

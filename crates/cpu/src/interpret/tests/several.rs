@@ -141,6 +141,68 @@ fn a_function_written_by_one_processor_is_executed_by_another() {
 }
 
 #[test]
+fn a_function_is_rewritten_while_several_call_it() {
+    const CALLERS: u64 = 2;
+    let rounds = 1_000;
+    let answer = |caller: u64| ANSWER + 8 * caller;
+    let mut machine = long_mode(false);
+    // mov eax, 0; ret
+    machine.write(FUNCTION, &[0xb8, 0, 0, 0, 0, 0xc3]);
+    // The writer: change the constant, publish its value, wait for everybody's answer. The first store drops the
+    // page's only translation, the others are made while all callers translate it again.
+    machine.assemble(64, place::CODE, |a| {
+        repeat(a, rounds, |a| {
+            for _ in 0..4 {
+                let mut linger = a.create_label();
+                a.mov(dword_ptr(FUNCTION + 1), 0)?;
+                // Not always as long.
+                a.mov(edx, ecx)?;
+                a.and(edx, 0x7fff)?;
+                a.set_label(&mut linger)?;
+                a.dec(edx)?;
+                a.jne(linger)?;
+            }
+            a.mov(dword_ptr(FUNCTION + 1), ecx)?;
+            a.mov(qword_ptr(FLAG), rcx)?;
+            for caller in 0..CALLERS {
+                let mut wait = a.create_label();
+                a.set_label(&mut wait)?;
+                a.pause()?;
+                a.cmp(qword_ptr(answer(caller)), rcx)?;
+                a.jne(wait)?;
+            }
+            a.nop()
+        })
+    });
+    // The callers: call all the time, and look at what the function returns after the value was published.
+    let mut others = Vec::new();
+    for caller in 0..CALLERS {
+        let code = OTHER_CODE + 0x1000 * caller;
+        machine.assemble(64, code, |a| {
+            a.mov(rbx, FUNCTION)?;
+            repeat(a, rounds, |a| {
+                let mut wait = a.create_label();
+                a.nop()?;
+                a.set_label(&mut wait)?;
+                a.call(rbx)?;
+                a.cmp(qword_ptr(FLAG), rcx)?;
+                a.jne(wait)?;
+                a.call(rbx)?;
+                a.cmp(rax, rcx)?;
+                let mut good = a.create_label();
+                a.je(good)?;
+                a.lock().inc(qword_ptr(COUNTER))?;
+                a.set_label(&mut good)?;
+                a.mov(qword_ptr(answer(caller)), rcx)
+            })
+        });
+        others.push(machine.another(code, stack_of(caller + 1)));
+    }
+    run_all(&mut machine, others);
+    assert_eq!(machine.read_u64(COUNTER), 0, "stale code was executed");
+}
+
+#[test]
 fn no_store_is_lost_while_its_page_becomes_code() {
     let rounds = 3_000;
     let data = FUNCTION + 0x800;
