@@ -102,7 +102,8 @@ impl Translator {
     }
 
     /// Let the gate lead to the block at `target`, if that is sound (invariant 4). `page` is where
-    /// [`far_page`](crate::vcpu::Vcpu::far_page) has found it.
+    /// [`far_page`](crate::vcpu::Vcpu::far_page) has found it. Since `target` was, another processor may have
+    /// dropped the block: it may be entered once more, but nothing must lead to it.
     pub(crate) fn link(&mut self, number: u32, target: u64, page: Option<Physical>) -> bool {
         let Some(gate) = self.gates.get(number as usize).copied() else { return false };
         if gate.cold == 0 {
@@ -110,10 +111,13 @@ impl Translator {
         }
         let Some(to) = self.block_at(target) else { return false };
         let (from, block) = (&self.blocks[gate.block as usize], &self.blocks[to as usize]);
+        if !from.alive || !block.alive {
+            return false;
+        }
         let place = Physical(block.key.physical);
         let same_page = Physical(from.key.physical).page() == place.page();
         let mode = Mode { user_open: gate.user_open, ..from.key.mode };
-        let fits = from.alive && block.second.is_none() && mode == block.key.mode;
+        let fits = block.second.is_none() && mode == block.key.mode;
         let admitted = match gate.far {
             None => fits && same_page,
             Some(_) => {

@@ -140,14 +140,17 @@ fn a_function_written_by_one_processor_is_executed_by_another() {
     assert_eq!(machine.read_u64(ANSWER), 1);
 }
 
-#[test]
-fn a_function_is_rewritten_while_several_call_it() {
+/// Several call a function that is rewritten all the time, at this distance from it.
+fn rewrite_while_called(distance: u64) {
     const CALLERS: u64 = 2;
-    let rounds = 1_000;
+    let rounds = 500;
     let answer = |caller: u64| ANSWER + 8 * caller;
     let mut machine = long_mode(false);
     // mov eax, 0; ret
     machine.write(FUNCTION, &[0xb8, 0, 0, 0, 0, 0xc3]);
+    if distance != 0 {
+        machine.assemble(64, FUNCTION + distance, |a| a.jmp(FUNCTION));
+    }
     // The writer: change the constant, publish its value, wait for everybody's answer. The first store drops the
     // page's only translation, the others are made while all callers translate it again.
     machine.assemble(64, place::CODE, |a| {
@@ -179,7 +182,7 @@ fn a_function_is_rewritten_while_several_call_it() {
     for caller in 0..CALLERS {
         let code = OTHER_CODE + 0x1000 * caller;
         machine.assemble(64, code, |a| {
-            a.mov(rbx, FUNCTION)?;
+            a.mov(rbx, FUNCTION + distance)?;
             repeat(a, rounds, |a| {
                 let mut wait = a.create_label();
                 a.nop()?;
@@ -200,6 +203,17 @@ fn a_function_is_rewritten_while_several_call_it() {
     }
     run_all(&mut machine, others);
     assert_eq!(machine.read_u64(COUNTER), 0, "stale code was executed");
+}
+
+#[test]
+fn a_function_is_rewritten_while_several_call_it() {
+    rewrite_while_called(0);
+}
+
+#[test]
+fn a_function_is_rewritten_while_several_jump_to_it() {
+    // The jump is linked, again and again, to translations that somebody may drop meanwhile.
+    rewrite_while_called(0x100);
 }
 
 #[test]
