@@ -82,12 +82,14 @@ pub fn set(share: &Share, ask: &Ask<'_>) -> Result<Answer, Errno> {
         let (given, now) = (SetattrValid::MTIME, SetattrValid::MTIME_NOW);
         let last_modification = at(given, now, asked.mtime, asked.mtimensec);
         let times = Timestamps { last_access, last_modification };
-        if inode.kind == FileType::Symlink {
-            // Linux takes a descriptor that names a link only with its name.
-            let descriptor = inode.descriptor(&share.inodes)?;
-            utimensat(&*descriptor, c"", &times, AtFlags::EMPTY_PATH)?;
-        } else {
-            share.by_name(&inode, |own, name| utimensat(own, name, &times, AtFlags::empty()))?;
+        let descriptor = inode.descriptor(&share.inodes)?;
+        match utimensat(&*descriptor, c"", &times, AtFlags::EMPTY_PATH) {
+            // Before Linux 5.8 it does not take such a descriptor.
+            Err(Errno::INVAL) if inode.kind != FileType::Symlink => {
+                share
+                    .by_name(&inode, |own, name| utimensat(own, name, &times, AtFlags::empty()))?;
+            }
+            done => done?,
         }
     }
     answer(share, share.attributes(&inode, &status(share, &inode)?))
@@ -98,6 +100,9 @@ fn set_mode(share: &Share, inode: &Arc<Inode>, mode: u32) -> Result<(), Errno> {
         return Err(Errno::OPNOTSUPP);
     }
     let mode = Mode::from_raw_mode(mode);
+    if let Some(done) = share.if_open(inode, |file| fchmod(file, mode)) {
+        return done;
+    }
     share.by_name(inode, |own, name| chmodat(own, name, mode, AtFlags::empty()))
 }
 

@@ -6,7 +6,8 @@
 use std::ffi::CStr;
 use std::sync::Arc;
 
-use rustix::fs::{FileType, XattrFlags, getxattr, listxattr, removexattr, setxattr};
+use rustix::buffer::spare_capacity;
+use rustix::fs::{FileType, XattrFlags, fgetxattr, getxattr, listxattr, removexattr, setxattr};
 use rustix::io::Errno;
 
 use super::dispatch::Answer;
@@ -47,9 +48,14 @@ pub fn get(share: &Share, ask: &Ask<'_>) -> Result<Answer, Errno> {
     if is_hidden(name) {
         return Err(Errno::NODATA);
     }
-    let mut value = vec![0; MAX_BYTES];
-    let length = share.by_path(&of(share, ask)?, |path| getxattr(path, name, &mut value[..]))?;
-    answer(&value[..length], asked.size)
+    let inode = of(share, ask)?;
+    let mut value = Vec::with_capacity(MAX_BYTES);
+    let open = share.if_open(&inode, |file| fgetxattr(file, name, spare_capacity(&mut value)));
+    match open {
+        Some(done) => done?,
+        None => share.by_path(&inode, |path| getxattr(path, name, spare_capacity(&mut value)))?,
+    };
+    answer(&value, asked.size)
 }
 
 /// `LISTXATTR`.

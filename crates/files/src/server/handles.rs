@@ -16,6 +16,15 @@ pub struct Handle {
     pub inode: Arc<Inode>,
 }
 
+impl Handle {
+    /// An open file, which its inode knows as long as it is open.
+    fn new(file: OwnedFd, inode: &Arc<Inode>) -> Arc<Self> {
+        let handle = Arc::new(Self { open: Open::new(file), inode: Arc::clone(inode) });
+        *lock(&inode.opened) = Arc::downgrade(&handle);
+        handle
+    }
+}
+
 /// All of them.
 #[derive(Debug)]
 pub struct Handles {
@@ -45,8 +54,7 @@ impl Handles {
         }
         let number = all.1;
         all.1 += 1;
-        let handle = Handle { open: Open::new(file), inode: Arc::clone(inode) };
-        all.0.insert(number, Arc::new(handle));
+        all.0.insert(number, Handle::new(file, inode));
         Ok(number)
     }
 
@@ -69,8 +77,7 @@ impl Handles {
     pub fn restore(&self, number: u64, file: OwnedFd, inode: &Arc<Inode>) {
         let mut all = self.all();
         if all.0.len() < self.most {
-            let handle = Handle { open: Open::new(file), inode: Arc::clone(inode) };
-            all.0.insert(number, Arc::new(handle));
+            all.0.insert(number, Handle::new(file, inode));
         }
     }
 

@@ -20,6 +20,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
+use super::handles::Handle;
 use super::version::Seen;
 use crate::lock;
 use crate::wire::ROOT;
@@ -83,6 +84,8 @@ pub struct Inode {
     pins: AtomicUsize,
     /// What the guest has of its contents.
     pub seen: Seen,
+    /// What the guest has opened last of it.
+    pub opened: Mutex<Weak<Handle>>,
 }
 
 /// What is remembered of a file.
@@ -229,6 +232,7 @@ impl Inode {
             lookups: AtomicU64::new(lookups),
             pins: AtomicUsize::new(0),
             seen: Seen::default(),
+            opened: Mutex::default(),
         })
     }
 
@@ -349,6 +353,7 @@ impl Inodes {
             lookups: AtomicU64::new(1),
             pins: AtomicUsize::new(0),
             seen: Seen::default(),
+            opened: Mutex::default(),
         });
         let (known, open) = (Mutex::new(Known::new(&root)), Mutex::default());
         Ok(Self { root, known, open, count, most })
@@ -439,6 +444,7 @@ impl Inodes {
             lookups: AtomicU64::new(1),
             pins: AtomicUsize::new(0),
             seen: Seen::default(),
+            opened: Mutex::default(),
         });
         known.by_key.insert(inode.key, number);
         known.by_number.insert(number, Arc::clone(&inode));

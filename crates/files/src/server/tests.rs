@@ -385,6 +385,15 @@ fn links_names_and_attributes_are_as_they_are_on_the_host() {
     let out: AttrOut = kernel.ask(opcode::SETATTR, file.nodeid, &asked, &[]).unwrap();
     let attr = out.attr;
     assert_eq!((attr.mode, attr.mtime, attr.mtimensec, attr.size), (0o100_751, 12345, 678, 5));
+    // Through what is open, while it is, and after that by name again.
+    let fh = kernel.open(file.nodeid, OFlags::RDONLY).unwrap();
+    for mode in [0o100_640, 0o100_604] {
+        let asked = SetattrIn { valid: SetattrValid::MODE.bits(), mode, ..SetattrIn::default() };
+        let out: AttrOut = kernel.ask(opcode::SETATTR, file.nodeid, &asked, &[]).unwrap();
+        assert_eq!(out.attr.mode, mode);
+        let release = ReleaseIn { fh, ..ReleaseIn::default() };
+        kernel.ask_bytes(opcode::RELEASE, file.nodeid, &release, &[]).unwrap();
+    }
     let exchange = Rename2In { newdir: ROOT, flags: 2, padding: 0 };
     kernel.ask_bytes(opcode::RENAME2, ROOT, &exchange, &[b"link\0below\0"]).unwrap();
     assert!(place.at("link").is_dir() && place.at("below").is_file());
@@ -408,9 +417,19 @@ fn extended_attributes_are_kept_but_for_those_of_the_host() {
     let get = |name: &[u8], size| {
         kernel.ask_bytes(opcode::GETXATTR, node, &GetxattrIn { size, padding: 0 }, &[name, b"\0"])
     };
-    assert_eq!(get(b"user.colour", 100).unwrap(), b"blue");
-    assert_eq!(get(b"user.colour", 0).unwrap()[0], 4);
-    assert_eq!(get(b"user.colour", 3).unwrap_err(), Errno::RANGE);
+    let check = || {
+        assert_eq!(get(b"user.colour", 100).unwrap(), b"blue");
+        assert_eq!(get(b"user.colour", 0).unwrap(), [4, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(get(b"user.colour", 3).unwrap_err(), Errno::RANGE);
+        assert_eq!(get(b"user.color", 100).unwrap_err(), Errno::NODATA);
+    };
+    check();
+    let fh = kernel.open(node, OFlags::WRONLY).unwrap();
+    check();
+    kernel
+        .ask_bytes(opcode::RELEASE, node, &ReleaseIn { fh, ..ReleaseIn::default() }, &[])
+        .unwrap();
+    check();
     assert_eq!(get(b"trusted.overlay.opaque", 9).unwrap_err(), Errno::NODATA);
     assert_eq!(set(b"trusted.x", b"y").unwrap_err(), Errno::OPNOTSUPP);
     let asked = GetxattrIn { size: 100, padding: 0 };

@@ -28,6 +28,7 @@ pub(super) const ALLOWED: &[(c_long, Condition)] = &[
     (libc::SYS_copy_file_range, Any),
     (libc::SYS_syncfs, Any),
     (libc::SYS_getxattr, Any),
+    (libc::SYS_fgetxattr, Any),
     (libc::SYS_setxattr, Any),
     (libc::SYS_listxattr, Any),
     (libc::SYS_removexattr, Any),
