@@ -139,6 +139,16 @@ impl Share {
         act(&self.own_descriptors, &number(descriptor.as_fd()))
     }
 
+    /// The same with a path, for calls that take no directory.
+    pub fn by_path<T>(
+        &self,
+        inode: &Arc<Inode>,
+        act: impl FnOnce(&str) -> Result<T, Errno>,
+    ) -> Result<T, Errno> {
+        let descriptor = inode.descriptor(&self.inodes)?;
+        act(&format!("{OWN_DESCRIPTORS}/{}", number(descriptor.as_fd())))
+    }
+
     /// Have `act` do something to an open file, if the guest has this one open; that is much quicker than by
     /// any name.
     pub fn if_open<T>(
@@ -148,16 +158,6 @@ impl Share {
     ) -> Option<Result<T, Errno>> {
         let handle = lock(&inode.opened).upgrade()?;
         Some(act(&handle.open.file))
-    }
-
-    /// The same with a path, for calls that take no directory.
-    pub fn by_path<T>(
-        &self,
-        inode: &Arc<Inode>,
-        act: impl FnOnce(&str) -> Result<T, Errno>,
-    ) -> Result<T, Errno> {
-        let descriptor = inode.descriptor(&self.inodes)?;
-        act(&format!("{OWN_DESCRIPTORS}/{}", number(descriptor.as_fd())))
     }
 
     /// Attributes as the guest sees them.
