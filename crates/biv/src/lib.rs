@@ -33,6 +33,7 @@ pub mod man;
 pub mod network;
 pub mod print;
 pub mod provision;
+pub mod recent;
 pub mod run;
 pub mod session;
 pub mod size;

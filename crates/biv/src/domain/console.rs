@@ -16,10 +16,8 @@ use rustix::event::PollFlags;
 use super::SharedLog;
 use super::log::Stream;
 use super::seat::{SEATS_MAX, Seat};
+use crate::recent::Recent;
 use crate::session::Line;
-
-/// What is kept of what the console has shown.
-const SHOWN_MAX_BYTES: usize = 16 << 10;
 
 /// Bytes on their way to the streams of `biv run`, or from them to the machine, before more are read.
 const UNDERWAY_MAX_BYTES: usize = 64 << 10;
@@ -44,7 +42,7 @@ pub struct Console {
     machine: Option<Line>,
     streams: Option<Streams>,
     seats: Vec<Seat>,
-    shown: VecDeque<u8>,
+    shown: Recent,
     /// On its way to the machine.
     typed: VecDeque<u8>,
     log: Option<SharedLog>,
@@ -66,7 +64,7 @@ impl Console {
             machine: Some(machine),
             streams: None,
             seats: Vec::new(),
-            shown: VecDeque::new(),
+            shown: Recent::default(),
             typed: VecDeque::new(),
             log,
             size: None,
@@ -100,7 +98,7 @@ impl Console {
     /// Somebody sits down, at the other end of `line`; see [`Seat::new`]. There must be room.
     pub fn connect(&mut self, line: Line, preface: &[u8], received: &[u8]) {
         let mut seat = Seat::new(line, preface, received);
-        seat.show_bytes(self.shown.make_contiguous());
+        seat.show_bytes(self.shown.bytes());
         self.seats.push(seat);
         self.carry(&[]);
     }
@@ -168,9 +166,7 @@ impl Console {
             // A session that has gone ends the process.
             let _ = streams.line.send(&mut streams.outgoing);
         }
-        self.shown.extend(bytes);
-        let too_many = self.shown.len().saturating_sub(SHOWN_MAX_BYTES);
-        self.shown.drain(..too_many);
+        self.shown.add(bytes);
     }
 
     fn lose_machine(&mut self) {

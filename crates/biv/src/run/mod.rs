@@ -459,9 +459,6 @@ fn converse<L: session::Link>(
     }
 }
 
-/// Where a guest says more than the end of its console, which follows.
-const SHOWN: &str = "-v shows its console";
-
 /// The status for a machine that has ended by itself.
 fn judge(outcome: Outcome, has_command: bool, tail: &Tail) -> u8 {
     match outcome {
@@ -472,17 +469,17 @@ fn judge(outcome: Outcome, has_command: bool, tail: &Tail) -> u8 {
             status::TRIPLE_FAULT
         }
         Outcome::PoweredOff | Outcome::Reset if !has_command => status::SUCCESS,
-        Outcome::PoweredOff => {
-            say(&format!("the guest switched itself off before its command ended; {SHOWN}{tail}"));
-            status::GUEST_LOST
-        }
-        Outcome::Reset => {
-            say(&format!("the guest panicked or rebooted before its command ended; {SHOWN}{tail}"));
-            status::GUEST_LOST
-        }
+        Outcome::PoweredOff => lost("switched itself off", tail),
+        Outcome::Reset => lost("panicked or rebooted", tail),
         // By `biv kill`, or by `biv stop` after a while.
         Outcome::Stopped => status::of_signal(9),
     }
+}
+
+/// The status for one that did so, with what it said last.
+fn lost(did: &str, tail: &Tail) -> u8 {
+    say(&format!("the guest {did} before its command ended; -v shows its console{tail}"));
+    status::GUEST_LOST
 }
 
 fn say(message: &str) {

@@ -1,13 +1,11 @@
-//! The end of what a guest wrote to its console, for whom its machine was lost and who had not asked to see it:
-//! a guest that boots quietly writes there only what went wrong.
+//! The end of what a guest wrote to its console, for who has lost it and had not asked to see that: a guest that
+//! boots quietly writes there only what went wrong.
 
-use std::collections::VecDeque;
 use std::fmt;
 use std::io::{self, Write};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// How much of it is kept, in bytes.
-const KEPT_MAX: usize = 16 * 1024;
+use crate::recent::Recent;
 
 /// How many lines of that are shown.
 const LINES_MAX: usize = 100;
@@ -15,15 +13,18 @@ const LINES_MAX: usize = 100;
 /// The last that was written to it. A clone is another end of the same.
 #[derive(Debug, Clone, Default)]
 pub struct Tail {
-    kept: Arc<Mutex<VecDeque<u8>>>,
+    kept: Arc<Mutex<Recent>>,
+}
+
+impl Tail {
+    fn kept(&self) -> MutexGuard<'_, Recent> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Write for Tail {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        kept.extend(&bytes[bytes.len().saturating_sub(KEPT_MAX)..]);
-        let excess = kept.len().saturating_sub(KEPT_MAX);
-        kept.drain(..excess);
+        self.kept().add(bytes);
         Ok(bytes.len())
     }
 
@@ -36,8 +37,8 @@ impl Write for Tail {
 /// terminal.
 impl fmt::Display for Tail {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        let text = String::from_utf8_lossy(kept.make_contiguous());
+        let mut kept = self.kept();
+        let text = String::from_utf8_lossy(kept.bytes());
         let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
         for line in &lines[lines.len().saturating_sub(LINES_MAX)..] {
             let harmless: String = line.chars().filter(|c| !c.is_control() || *c == '\t').collect();
@@ -50,6 +51,7 @@ impl fmt::Display for Tail {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::recent::KEPT_MAX_BYTES;
 
     fn after(written: &[u8]) -> String {
         let mut tail = Tail::default();
@@ -75,6 +77,6 @@ mod tests {
         let shown = after(many.as_bytes());
         assert_eq!(shown.trim_start().lines().count(), LINES_MAX);
         assert!(shown.ends_with("\n  9998\n  9999"), "{shown}");
-        assert!(after(&[b'x'; 3 * KEPT_MAX]).len() <= KEPT_MAX + 3);
+        assert!(after(&[b'x'; 3 * KEPT_MAX_BYTES]).len() <= KEPT_MAX_BYTES + 3);
     }
 }
