@@ -117,7 +117,7 @@ pub fn drop_set_id(share: &Share, inode: &Arc<Inode>) -> Result<(), Errno> {
     let group = if mode & 0o010 != 0 { 0o2000 } else { 0 };
     match mode & (SET_ID & (0o4000 | group)) {
         0 => Ok(()),
-        bits => fchmod(share.open(inode, OFlags::RDONLY)?, Mode::from_raw_mode(mode & !bits)),
+        bits => set_mode(share, inode, mode & !bits),
     }
 }
 

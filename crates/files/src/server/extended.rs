@@ -61,10 +61,10 @@ pub fn get(share: &Share, ask: &Ask<'_>) -> Result<Answer, Errno> {
 /// `LISTXATTR`.
 pub fn list(share: &Share, ask: &Ask<'_>) -> Result<Answer, Errno> {
     let asked: GetxattrIn = ask.arguments().take()?;
-    let mut names = vec![0; MAX_BYTES];
-    let length = share.by_path(&of(share, ask)?, |path| listxattr(path, &mut names[..]))?;
-    let mut shown = Vec::with_capacity(length);
-    for name in names[..length].split_inclusive(|&byte| byte == 0) {
+    let mut names = Vec::with_capacity(MAX_BYTES);
+    share.by_path(&of(share, ask)?, |path| listxattr(path, spare_capacity(&mut names)))?;
+    let mut shown = Vec::with_capacity(names.len());
+    for name in names.split_inclusive(|&byte| byte == 0) {
         if !name.starts_with(b"trusted.") {
             shown.extend(name);
         }

@@ -98,6 +98,11 @@ pub struct Remembered {
 }
 
 impl Remembered {
+    /// That of a file with these attributes.
+    fn of(status: &Statx, is_closed: bool) -> Self {
+        Self { key: key(status), kind: status.stx_mode.into(), is_closed }
+    }
+
     /// Whether it is the same file, wherever its file system is mounted.
     pub fn is_same_but_for_mount(&self, other: &Self) -> bool {
         let key = Key { mount: other.key.mount, ..self.key };
@@ -115,7 +120,7 @@ impl Remembered {
 }
 
 /// Where a file can be found again.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Place {
     /// None for the root, and for what cannot be found by name any more.
     directory: Option<Arc<Inode>>,
@@ -221,14 +226,25 @@ pub fn open_below(directory: impl AsFd, name: &CStr) -> Result<OwnedFd, Errno> {
 impl Inode {
     /// One that was known elsewhere, and is to be found again.
     pub fn restored(number: u64, remembered: Remembered, lookups: u64) -> Arc<Self> {
+        Self::new(number, remembered, Place::default(), None, lookups)
+    }
+
+    /// One at that place, which the guest has looked up so often.
+    fn new(
+        number: u64,
+        remembered: Remembered,
+        place: Place,
+        descriptor: Option<Arc<Descriptor>>,
+        lookups: u64,
+    ) -> Arc<Self> {
         Arc::new(Self {
             number,
             kind: FileType::from_raw_mode(remembered.kind),
             is_closed: remembered.is_closed,
             key: remembered.key,
-            place: Mutex::new(Place { directory: None, name: CString::default() }),
-            descriptor: Mutex::new(None),
-            is_used: AtomicBool::new(false),
+            place: Mutex::new(place),
+            is_used: AtomicBool::new(descriptor.is_some()),
+            descriptor: Mutex::new(descriptor),
             lookups: AtomicU64::new(lookups),
             pins: AtomicUsize::new(0),
             seen: Seen::default(),
@@ -342,19 +358,9 @@ impl Inodes {
     pub fn new(root: OwnedFd, most: usize) -> Result<Self, Errno> {
         let status = attributes(&root)?;
         let count = Arc::default();
-        let root = Arc::new(Inode {
-            number: ROOT,
-            kind: FileType::from_raw_mode(status.stx_mode.into()),
-            is_closed: is_kernels(&root)?,
-            key: key(&status),
-            place: Mutex::new(Place { directory: None, name: CString::default() }),
-            descriptor: Mutex::new(Some(counted(&count, root))),
-            is_used: AtomicBool::new(true),
-            lookups: AtomicU64::new(1),
-            pins: AtomicUsize::new(0),
-            seen: Seen::default(),
-            opened: Mutex::default(),
-        });
+        let remembered = Remembered::of(&status, is_kernels(&root)?);
+        let descriptor = counted(&count, root);
+        let root = Inode::new(ROOT, remembered, Place::default(), Some(descriptor), 1);
         let (known, open) = (Mutex::new(Known::new(&root)), Mutex::default());
         Ok(Self { root, known, open, count, most })
     }
@@ -433,19 +439,8 @@ impl Inodes {
         }
         let number = known.next;
         known.next += 1;
-        let inode = Arc::new(Inode {
-            number,
-            kind: FileType::from_raw_mode(status.stx_mode.into()),
-            is_closed,
-            key: key(&status),
-            place: Mutex::new(place),
-            descriptor: Mutex::new(Some(self.count(found))),
-            is_used: AtomicBool::new(true),
-            lookups: AtomicU64::new(1),
-            pins: AtomicUsize::new(0),
-            seen: Seen::default(),
-            opened: Mutex::default(),
-        });
+        let remembered = Remembered::of(&status, is_closed);
+        let inode = Inode::new(number, remembered, place, Some(self.count(found)), 1);
         known.by_key.insert(inode.key, number);
         known.by_number.insert(number, Arc::clone(&inode));
         drop(known);
