@@ -238,7 +238,7 @@ impl Mirror {
         let Some(offset) = self.memory.file_offset(base, LARGE) else { return false };
         let is_absent = ram.is_absent(Physical(base), LARGE);
         let mut pages = (base..base + LARGE).step_by(PAGE_SIZE as usize).map(Physical);
-        let has_code = found.writable_now && pages.any(|page| ram.has_code(page));
+        let has_code = !is_absent && found.writable_now && pages.any(|page| ram.has_code(page));
         let access = match is_absent {
             true => libc::PROT_NONE,
             // Where there is code, never writable for a moment. Who marks a page later finds this alias.

@@ -12,6 +12,9 @@ const OTHER_CODE: u64 = place::CODE + 0x4000;
 /// A function that is rewritten while it is used, in a page of its own.
 const FUNCTION: u64 = place::CODE + 0x8000;
 
+/// mov eax, 0; ret: the constant is at 1.
+const RETURN_ZERO: [u8; 6] = [0xb8, 0, 0, 0, 0, 0xc3];
+
 const COUNTER: u64 = place::DATA;
 const FLAG: u64 = place::DATA + 0x40;
 const ANSWER: u64 = place::DATA + 0x80;
@@ -47,6 +50,14 @@ fn repeat(
     a.dec(rcx)?;
     a.jne(again)?;
     a.hlt()
+}
+
+/// Count in COUNTER unless what was compared is equal.
+fn count_unless_equal(a: &mut CodeAssembler) -> Result<(), iced_x86::IcedError> {
+    let mut equal = a.create_label();
+    a.je(equal)?;
+    a.lock().inc(qword_ptr(COUNTER))?;
+    a.set_label(&mut equal)
 }
 
 fn add_together(interpret_only: bool, count: u64) {
@@ -101,8 +112,7 @@ fn locked_instructions_are_atomic_beside_code() {
 fn a_function_written_by_one_processor_is_executed_by_another() {
     let rounds = 3_000;
     let mut machine = long_mode(false);
-    // mov eax, 0; ret
-    machine.write(FUNCTION, &[0xb8, 0, 0, 0, 0, 0xc3]);
+    machine.write(FUNCTION, &RETURN_ZERO);
     // The writer: change the constant, publish its value, wait for the answer.
     machine.assemble(64, place::CODE, |a| {
         repeat(a, rounds, |a| {
@@ -127,10 +137,7 @@ fn a_function_written_by_one_processor_is_executed_by_another() {
             a.jne(wait)?;
             a.call(rbx)?;
             a.cmp(rax, rcx)?;
-            let mut good = a.create_label();
-            a.je(good)?;
-            a.inc(qword_ptr(COUNTER))?;
-            a.set_label(&mut good)?;
+            count_unless_equal(a)?;
             a.mov(qword_ptr(ANSWER), rcx)
         })
     });
@@ -146,8 +153,7 @@ fn rewrite_while_called(distance: u64) {
     let rounds = 500;
     let answer = |caller: u64| ANSWER + 8 * caller;
     let mut machine = long_mode(false);
-    // mov eax, 0; ret
-    machine.write(FUNCTION, &[0xb8, 0, 0, 0, 0, 0xc3]);
+    machine.write(FUNCTION, &RETURN_ZERO);
     if distance != 0 {
         machine.assemble(64, FUNCTION + distance, |a| a.jmp(FUNCTION));
     }
@@ -192,10 +198,7 @@ fn rewrite_while_called(distance: u64) {
                 a.jne(wait)?;
                 a.call(rbx)?;
                 a.cmp(rax, rcx)?;
-                let mut good = a.create_label();
-                a.je(good)?;
-                a.lock().inc(qword_ptr(COUNTER))?;
-                a.set_label(&mut good)?;
+                count_unless_equal(a)?;
                 a.mov(qword_ptr(answer(caller)), rcx)
             })
         });
@@ -221,7 +224,7 @@ fn no_store_is_lost_while_its_page_becomes_code() {
     let rounds = 3_000;
     let data = FUNCTION + 0x800;
     let mut machine = long_mode(false);
-    machine.write(FUNCTION, &[0xb8, 0, 0, 0, 0, 0xc3]);
+    machine.write(FUNCTION, &RETURN_ZERO);
     // One counts in the page, with stores that need a write tag as long as there is no code in it.
     machine.assemble(64, place::CODE, |a| {
         repeat(a, 40 * rounds, |a| {
@@ -229,10 +232,7 @@ fn no_store_is_lost_while_its_page_becomes_code() {
             a.mov(rax, qword_ptr(data))?;
             a.add(rax, rcx)?;
             a.cmp(rax, (40 * rounds + 1) as i32)?;
-            let mut good = a.create_label();
-            a.je(good)?;
-            a.inc(qword_ptr(COUNTER))?;
-            a.set_label(&mut good)?;
+            count_unless_equal(a)?;
             a.nop()
         })
     });
@@ -243,10 +243,7 @@ fn no_store_is_lost_while_its_page_becomes_code() {
             a.mov(dword_ptr(FUNCTION + 1), ecx)?;
             a.call(rbx)?;
             a.cmp(rax, rcx)?;
-            let mut good = a.create_label();
-            a.je(good)?;
-            a.inc(qword_ptr(COUNTER))?;
-            a.set_label(&mut good)?;
+            count_unless_equal(a)?;
             a.nop()
         })
     });
