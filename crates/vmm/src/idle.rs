@@ -116,9 +116,9 @@ impl Idle {
         clock: &dyn Clock,
         deadline: Option<Nanoseconds>,
     ) -> Duration {
-        let left = deadline.map(|end| end.since(clock.now()).0);
+        let early = Duration::from_nanos(WAKE_UP_NANOSECONDS);
+        let span = deadline.map(|end| left(clock, end).saturating_sub(early));
         self.occupancy.leave();
-        let span = left.map(|left| Duration::from_nanos(left.saturating_sub(WAKE_UP_NANOSECONDS)));
         let slept = waker.sleep(span);
         self.occupancy.enter();
         let now = clock.now();
@@ -155,8 +155,12 @@ impl Idle {
 
 /// Watch until somebody wakes the processor, which is said, or until `end`.
 fn watch(waker: &Waker, clock: &dyn Clock, end: Nanoseconds) -> bool {
-    let span = Duration::from_nanos(end.since(clock.now()).0);
-    host::watch(span, || waker.is_notified())
+    host::watch(left(clock, end), || waker.is_notified())
+}
+
+/// How long it is until `end`.
+pub(crate) fn left(clock: &dyn Clock, end: Nanoseconds) -> Duration {
+    Duration::from_nanos(end.since(clock.now()).0)
 }
 
 #[cfg(test)]

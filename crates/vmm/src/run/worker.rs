@@ -22,7 +22,7 @@ use crate::alarm::Alarm;
 use crate::configuration::{Error, Outcome, Reporter};
 use crate::control::{Control, Question};
 use crate::file_server::FileServers;
-use crate::idle::Idle;
+use crate::idle::{Idle, left};
 use crate::line::{Collector, FLUSH_AFTER};
 use crate::processor::Processor;
 use crate::stolen::Stolen;
@@ -281,9 +281,8 @@ impl<P: Processor> Worker<'_, P> {
     /// Watch for what directories of the host's have to say; whether there was something.
     fn watch_files(&self, deadline: Option<Nanoseconds>) -> bool {
         let end = deadline.unwrap_or(Nanoseconds::NEVER);
-        let left = || Duration::from_nanos(end.since(self.clock.now()).0);
         self.idle.has_room_for_another()
-            && self.file_servers.watch(left(), || self.waker.is_notified())
+            && self.file_servers.watch(left(self.clock, end), || self.waker.is_notified())
     }
 
     /// Wait until there is something to do.
