@@ -1,5 +1,5 @@
 //! A guest on an interface of the host's, in a network of the test's own: a namespace with one interface, a
-//! DHCP server and a web server.
+//! DHCP server, which has one address to give, and a web server.
 
 use std::process::Command;
 use std::{env, fs};
@@ -15,7 +15,7 @@ ip addr add 192.168.77.1/24 dev tap0
 ip link set tap0 up
 cat >"$2/udhcpd.conf" <<END
 start 192.168.77.10
-end 192.168.77.20
+end 192.168.77.10
 interface tap0
 lease_file $2/leases
 pidfile $2/pid
@@ -29,7 +29,7 @@ busybox httpd -f -p 192.168.77.1:8080 -h "$2" & http=$!
 trap 'kill $dhcp $http' EXIT
 timeout 60 "$1" run --busybox --cpus $3 --net tap:tap0 -- sh -c '
     n=0; until ip route | grep -q default || [ $n -gt 200 ]; do n=$((n+1)); sleep 0.1; done
-    ip addr show eth0 | grep -c "inet 192.168.77.1[0-9]*/24"; cat /etc/resolv.conf
+    ip addr show eth0 | grep -c "inet 192.168.77.10/24 "; cat /etc/resolv.conf
     wget -qO- http://192.168.77.1:8080/page | sha256sum
     ls -d /sys/class/net/eth0/queues/tx-* | wc -l
     ping -c 1 192.168.77.1 | grep -c "1 packets received"
