@@ -8,7 +8,7 @@ use whole_machine::text;
 use whole_machine::waiting::wait_for;
 
 use super::COUNTING;
-use super::place::Place;
+use super::place::{Place, end_of, start};
 
 impl Place {
     fn at(&self, name: &str) -> PathBuf {
@@ -77,9 +77,13 @@ fn domains_go_on_from_a_snapshot_as_often_as_one_likes() {
 #[test]
 fn one_that_is_not_detached_has_the_commands_streams_and_status() {
     let place = Place::new();
-    place.detach("one", "sleep 2; echo out; echo err >&2; exit 7");
+    let script = "until test -e /tmp/go; do sleep 0.1; done; echo out; echo err >&2; exit 7";
+    place.detach("one", script);
     let file = place.snapshot("one", &[]);
-    let output = place.output(&["restore", file.to_str().expect("it is UTF-8")]);
+    let path = file.to_str().expect("it is UTF-8");
+    let restored = start(place.biv(&["restore", "--name", "two", path]));
+    wait_for("it goes on", || place.exec("two", "touch /tmp/go").status.success());
+    let output = end_of(restored);
     assert_eq!((&output.stdout[..], &output.stderr[..]), (&b"out\n"[..], &b"err\n"[..]));
     assert_eq!(output.status.code(), Some(7));
     place.says(&["rm", "-f", "one"]);

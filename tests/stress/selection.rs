@@ -4,17 +4,15 @@
 pub const CLASSES: [&str; 6] = ["cpu", "memory", "vm", "scheduler", "interrupt", "os"];
 
 /// Stressors that are not run at all.
-pub const EXCLUDED: [(&str, &str); 16] = [
+pub const EXCLUDED: [(&str, &str); 14] = [
     ("bad-ioctl", "stress-ng asks for --pathological: it may hang or reboot the machine"),
     ("bind-mount", "stress-ng asks for --pathological: it may hang or reboot the machine"),
     ("binderfs", "the guest's kernel has no binder"),
-    ("cpu-online", "takes processors away; machines do not offer that"),
     ("efivar", "there is no EFI"),
     ("io-uring", "expects a file on a disk; fails on tmpfs, also under QEMU"),
     ("iomix", "needs a file system with FIEMAP; tmpfs has none, also under QEMU"),
     ("mlockmany", "stress-ng asks for --pathological: it may hang or reboot the machine"),
     ("oom-pipe", "stress-ng asks for --pathological: it may hang or reboot the machine"),
-    ("pci", "machines have no PCI yet"),
     ("smi", "stress-ng asks for --pathological: it may hang or reboot the machine"),
     ("swap", "needs a file system that can swap; tmpfs cannot"),
     ("sysinval", "stress-ng asks for --pathological: it may hang or reboot the machine"),
@@ -26,8 +24,10 @@ pub const EXCLUDED: [(&str, &str); 16] = [
 /// Stressors that refuse to run as root.
 pub const AS_USER: [&str; 2] = ["exec", "spawn"];
 
-/// Options without which a stressor does not come to an end in time.
-pub const OPTIONS: [(&str, &str); 1] = [
+/// Options without which a stressor does nothing, or does not come to an end in time.
+pub const OPTIONS: [(&str, &str); 2] = [
+    // It switches processors off and on, which it takes for dangerous.
+    ("cpu-online", "--pathological"),
     // It takes the host's last-level cache for its own and fills four times as much.
     ("stream", "--stream-l3-size=1m"),
 ];

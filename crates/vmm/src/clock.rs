@@ -137,12 +137,15 @@ mod tests {
     #[test]
     fn the_clock_goes_as_the_hosts_does() {
         let clock = HostClock::new();
-        let (start, begin) = (Instant::now(), clock.now());
-        std::thread::sleep(Duration::from_millis(50));
-        let (passed, host) = (clock.now().since(begin).0, start.elapsed().as_nanos() as u64);
-        // The second reading of ours is inside the host's span; being scheduled away between the
-        // readings is all that may part them.
-        assert!(passed.abs_diff(host) < 20_000_000, "{passed} ns against {host} ns");
+        let differ = || {
+            let (start, begin) = (Instant::now(), clock.now());
+            std::thread::sleep(Duration::from_millis(50));
+            let (passed, host) = (clock.now().since(begin).0, start.elapsed().as_nanos() as u64);
+            passed.abs_diff(host)
+        };
+        // Being scheduled away between the readings parts them as well, but not each time.
+        let least = (0..5).map(|_| differ()).min().expect("there are some");
+        assert!(least < 20_000_000, "{least} ns");
     }
 
     #[test]

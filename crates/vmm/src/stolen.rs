@@ -92,7 +92,8 @@ mod tests {
             std::thread::sleep(SPAN);
             stolen.slept(start.elapsed());
         };
-        let rest = check(sleep, Duration::ZERO);
+        // A busy host may take the core away beside the sleep; a fault of ours counts each of them.
+        let rest = (0..5).map(|_| check(sleep, Duration::ZERO)).min().expect("there are some");
         assert!(rest < SPAN / 2, "{rest:?}");
         let start = Instant::now();
         let rest = check(|_| std::thread::sleep(SPAN), SPAN);
