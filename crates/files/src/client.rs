@@ -5,6 +5,7 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Mutex;
+use std::time::Duration;
 
 use rustix::fs::MemfdFlags;
 use rustix::net::{
@@ -231,6 +232,13 @@ impl Connection {
     /// afterwards, which may have come before.
     pub fn wake_waiting(&self, wake: bool) {
         self.bell.set_asleep(wake);
+    }
+
+    /// Sleep until there is a reply, for so long at most: the server can have this thread's core.
+    ///
+    /// Who has slept looks, and then sees to it that who is in [`Self::wait`] is woken by what comes later.
+    pub fn rest(&self, span: Duration) {
+        self.bell.rest(span, || lock(&self.reader).has_message());
     }
 
     /// Wait to be woken; false when the server has ended.

@@ -9,7 +9,8 @@
 //!    reader its beginning when it has taken one. Each keeps its own place to itself, and believes of the
 //!    other's only what is possible: the other process may be hostile.
 //! 2. *Who sleeps says so before, and looks once more.* Who has written looks whether the reader sleeps, and
-//!    only then sends a byte over the socket. One of both sees the other (`SeqCst`).
+//!    only then sends a byte over the socket. One of both sees the other (`SeqCst`). Who sleeps for a moment
+//!    only, so that the other side can have his core, sleeps at the word that says so.
 //! 3. *The end of the socket is the end of the other side*, which nobody can miss who sleeps.
 //! 4. *Memory is never the reason for a signal:* its file can neither grow nor shrink.
 
@@ -17,12 +18,15 @@ use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::{Ordering, fence};
+use std::sync::atomic::{AtomicU32, Ordering, fence};
+use std::time::Duration;
 
 use host::GuestMemory;
+use rustix::fs::Timespec;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
-use vm_memory::{Bytes, GuestAddress, GuestMemoryMmap};
+use rustix::thread::futex;
+use vm_memory::{Bytes, GuestAddress, GuestMemoryBackend, GuestMemoryMmap, VolatileMemory};
 
 /// Bytes that a ring holds: several times the longest message.
 const DATA_BYTES: u64 = 64 << 10;
@@ -37,11 +41,20 @@ mod at {
     pub const BEGINNING: u64 = 0;
     /// Where the writer is.
     pub const END: u64 = 64;
-    /// 1: the reader sleeps, or is about to.
+    /// Whether and where the reader sleeps, or is about to.
     pub const ASLEEP: u64 = 128;
     /// 1: the writer has left a core to the reader.
     pub const MAY_WATCH: u64 = 192;
     pub const DATA: u64 = 4096;
+}
+
+/// What [`at::ASLEEP`] says.
+mod asleep {
+    pub const NOWHERE: u32 = 0;
+    /// At the socket.
+    pub const SOCKET: u32 = 1;
+    /// At the word itself (futex(2)).
+    pub const WORD: u32 = 2;
 }
 
 /// Bytes of a ring.
@@ -76,6 +89,12 @@ impl Ring {
 
     fn store(&self, at: u64, value: u64, order: Ordering) {
         let _ = self.memory.store(value, GuestAddress(self.base + at), order);
+    }
+
+    /// Do something with the word that says whether the reader sleeps.
+    fn with_asleep<T>(&self, act: impl FnOnce(&AtomicU32) -> T) -> Option<T> {
+        let slice = self.memory.get_slice(GuestAddress(self.base + at::ASLEEP), 4).ok()?;
+        slice.get_atomic_ref::<AtomicU32>(0).ok().map(act)
     }
 
     /// Do something with the two parts of which bytes from a place on consist: with each part's place in
@@ -181,18 +200,43 @@ impl Bell {
     /// Wake the other side, if it sleeps: there is something for it.
     pub fn ring(&self) {
         fence(Ordering::SeqCst);
-        if self.theirs.load(at::ASLEEP, Ordering::SeqCst) != 0 {
-            self.theirs.store(at::ASLEEP, 0, Ordering::SeqCst);
-            // Where so many bytes wait that there is no room for one, it wakes without.
-            let _ = send(&self.socket, &[1], SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
-        }
+        self.theirs.with_asleep(|word| {
+            if word.load(Ordering::SeqCst) == asleep::NOWHERE {
+                return;
+            }
+            if word.swap(asleep::NOWHERE, Ordering::SeqCst) == asleep::WORD {
+                let _ = futex::wake(word, futex::Flags::empty(), u32::MAX >> 1);
+            } else {
+                // Where so many bytes wait that there is no room for one, it wakes without.
+                let _ = send(&self.socket, &[1], SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
+            }
+        });
     }
 
     /// Whether we are to be woken. Who is about to sleep says so, looks into the ring once more, and then
     /// waits.
     pub fn set_asleep(&self, is_asleep: bool) {
-        self.ours.store(at::ASLEEP, is_asleep.into(), Ordering::SeqCst);
+        self.say_asleep(if is_asleep { asleep::SOCKET } else { asleep::NOWHERE });
+    }
+
+    fn say_asleep(&self, place: u32) {
+        self.ours.with_asleep(|word| word.store(place, Ordering::SeqCst));
         fence(Ordering::SeqCst);
+    }
+
+    /// Sleep until the other side has something for us, for so long at most, unless there `is_something`
+    /// already. A signal ends it too.
+    pub fn rest(&self, span: Duration, is_something: impl FnOnce() -> bool) {
+        self.say_asleep(asleep::WORD);
+        if is_something() {
+            return;
+        }
+        let timeout =
+            Timespec { tv_sec: span.as_secs().cast_signed(), tv_nsec: span.subsec_nanos().into() };
+        self.ours.with_asleep(|word| {
+            // Whatever it says, the caller looks.
+            let _ = futex::wait(word, futex::Flags::empty(), asleep::WORD, Some(&timeout));
+        });
     }
 
     /// Wait until we are woken; false when the other side has ended.
@@ -340,6 +384,34 @@ mod tests {
         }
         bell.shut();
         sleeper.join().unwrap();
+    }
+
+    #[test]
+    fn who_rests_is_woken_or_wakes_by_himself() {
+        let ((mut writer, _, bell), (_, mut reader, other)) = ends();
+        let long = Duration::from_secs(60);
+        other.rest(Duration::from_millis(1), || false);
+        other.rest(long, || true);
+        let sleeper = std::thread::spawn(move || {
+            let mut message = Vec::new();
+            for _ in 0..1000 {
+                while !reader.take(&mut message).unwrap() {
+                    other.rest(long, || reader.has_message());
+                }
+            }
+        });
+        let start = std::time::Instant::now();
+        for number in 0..1000_u64 {
+            while !writer.put(&number.to_ne_bytes()).unwrap() {
+                std::thread::yield_now();
+            }
+            bell.ring();
+            if number % 10 == 0 {
+                std::thread::yield_now();
+            }
+        }
+        sleeper.join().unwrap();
+        assert!(start.elapsed() < long, "somebody was not woken");
     }
 
     #[test]

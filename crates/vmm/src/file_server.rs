@@ -6,16 +6,20 @@
 //! 1. Who has rung the doorbell sends the request itself, and watches for a moment: what is quick is done
 //!    before the guest could have turned to something else. Meanwhile the chip set is not locked: the
 //!    doorbell only leaves a note, which is found when the exit has been dealt with.
-//! 2. A processor whose guest has nothing to do watches for longer ([`FileServers::watch`]).
-//! 3. *Who stops watching leaves it to the listener* ([`Desk::leave`]), a thread that the server wakes with the
+//! 2. Where there is none to spare, it leaves its own to the server instead, and sleeps until the server has
+//!    answered: two changes of process, where the guest's going on would have the server wait for a core, and
+//!    the answer for a thread that passes it on. It gives up after [`REST`], and tries more seldom while that
+//!    is in vain.
+//! 3. A processor whose guest has nothing to do watches for longer ([`FileServers::watch`]).
+//! 4. *Who stops watching leaves it to the listener* ([`Desk::leave`]), a thread that the server wakes with the
 //!    next answer, and looks once more. So whatever is outstanding, somebody will hear of it.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use devices::virtio::file_system::{FileServer, FileSystem, Gone};
 use devices::virtio::{Chain, Doorbell, Segment, Shared};
@@ -59,19 +63,20 @@ pub(crate) struct FileServers {
 }
 
 impl FileServers {
-    /// Do what processors have rung for, if they have. Only with `may_watch` it is worth waiting for an
-    /// answer on this thread.
+    /// Do what processors have rung for, if they have, and wait a moment for an answer: watching if it
+    /// `may_watch`, because there is a core for the server as well, or else asleep. How long it was asleep.
     #[inline]
-    pub(crate) fn attend(&self, may_watch: impl FnOnce() -> bool) {
-        if self.rung.load(Ordering::Relaxed) {
-            self.attend_now(may_watch());
+    pub(crate) fn attend(&self, may_watch: impl FnOnce() -> bool) -> Duration {
+        match self.rung.load(Ordering::Relaxed) {
+            true => self.attend_now(may_watch()),
+            false => Duration::ZERO,
         }
     }
 
     #[cold]
-    fn attend_now(&self, may_watch: bool) {
+    fn attend_now(&self, may_watch: bool) -> Duration {
         self.rung.store(false, Ordering::SeqCst);
-        self.desks.iter().for_each(|desk| desk.attend(may_watch));
+        self.desks.iter().map(|desk| desk.attend(may_watch)).sum()
     }
 
     /// Watch for answers on the thread of a processor that has nothing to do for so long, until there is one
@@ -134,7 +139,8 @@ fn plug_in_one(
     let server = Server { line: Arc::clone(&line), place, memory: memory.clone() };
     let device = Box::new(FileSystem::new(tag, Box::new(server)));
     let device = crate::virtio::plug_in_device(platform, device, memory, Arc::clone(&bell) as _)?;
-    Ok(Arc::new(Desk { bell, line, device }))
+    let (unrested, to_come) = Default::default();
+    Ok(Arc::new(Desk { bell, line, device, unrested, to_come }))
 }
 
 /// Leaves a note.
@@ -156,27 +162,62 @@ const QUICK_WATCH: Duration = Duration::from_micros(12);
 /// The longest watch while the guest has nothing to do: what several wake-ups cost.
 const IDLE_WATCH: Duration = Duration::from_micros(200);
 
+/// The longest sleep for an answer before the guest goes on: what quick requests take, with two changes of
+/// process, several times over.
+const REST: Duration = Duration::from_micros(100);
+
+/// The most requests that are not slept for after a sleep in vain.
+const MOST_UNRESTED: u32 = 31;
+
 /// Where requests to one device are seen to.
 struct Desk {
     bell: Arc<Bell>,
     line: Arc<Line>,
     device: Arc<Shared>,
+    /// How many requests were not to be slept for after the last sleep, and how many of them are to come.
+    unrested: AtomicU32,
+    to_come: AtomicU32,
 }
 
 impl Desk {
-    fn attend(&self, may_watch: bool) {
+    /// Do what was rung for; how long this thread has slept.
+    fn attend(&self, may_watch: bool) -> Duration {
         let wanted = self.bell.wanted.swap(0, Ordering::SeqCst);
         if wanted == 0 {
-            return;
+            return Duration::ZERO;
         }
         self.line.may_watch.store(may_watch, Ordering::Relaxed);
         // Answers may be there for either queue, which who serves one of them finds for both.
         self.device.serve(ALL_QUEUES);
-        if !may_watch {
-            self.leave();
-        } else if self.line.is_waiting() {
-            self.watch(QUICK_WATCH, || false);
+        if !self.line.is_waiting() {
+            return Duration::ZERO;
         }
+        if may_watch {
+            self.watch(QUICK_WATCH, || false);
+            return Duration::ZERO;
+        }
+        self.rest()
+    }
+
+    /// Sleep for an answer, if that has not been in vain of late, and leave the rest to the listener; how
+    /// long that was.
+    fn rest(&self) -> Duration {
+        let order = Ordering::Relaxed;
+        if self.to_come.fetch_update(order, order, |count| count.checked_sub(1)).is_ok() {
+            self.leave();
+            return Duration::ZERO;
+        }
+        let start = Instant::now();
+        self.line.connection.rest(REST);
+        let rested = start.elapsed();
+        let unrested = match self.hear() {
+            true => 0,
+            false => (2 * self.unrested.load(order) + 1).min(MOST_UNRESTED),
+        };
+        self.unrested.store(unrested, order);
+        self.to_come.store(unrested, order);
+        self.leave();
+        rested
     }
 
     /// Watch for an answer for so long, and leave the rest to the listener; whether there was one.

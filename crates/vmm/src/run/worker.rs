@@ -102,7 +102,10 @@ impl<P: Processor> Worker<'_, P> {
             if let Some(outcome) = self.answer(exit) {
                 return Ok(Some(outcome));
             }
-            self.file_servers.attend(|| self.idle.has_room_for_another());
+            let slept = self.file_servers.attend(|| self.idle.has_room_for_another());
+            if !slept.is_zero() {
+                self.stolen.slept(slept);
+            }
         }
     }
 
