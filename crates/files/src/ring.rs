@@ -231,11 +231,10 @@ impl Bell {
         if is_something() {
             return;
         }
-        let timeout =
-            Timespec { tv_sec: span.as_secs().cast_signed(), tv_nsec: span.subsec_nanos().into() };
+        let timeout = Timespec::try_from(span).ok();
         self.ours.with_asleep(|word| {
             // Whatever it says, the caller looks.
-            let _ = futex::wait(word, futex::Flags::empty(), asleep::WORD, Some(&timeout));
+            let _ = futex::wait(word, futex::Flags::empty(), asleep::WORD, timeout.as_ref());
         });
     }
 
@@ -356,6 +355,19 @@ mod tests {
         assert_eq!(writer.put(&[7; 16]), Err(Nonsense));
     }
 
+    /// Say a thousand numbers, and now and then let the other side go to sleep.
+    fn say_a_thousand(writer: &mut Writer, bell: &Bell) {
+        for number in 0..1000_u64 {
+            while !writer.put(&number.to_ne_bytes()).unwrap() {
+                std::thread::yield_now();
+            }
+            bell.ring();
+            if number % 10 == 0 {
+                std::thread::yield_now();
+            }
+        }
+    }
+
     #[test]
     fn who_sleeps_is_woken_and_nobody_else() {
         let ((mut writer, _, bell), (_, mut reader, other)) = ends();
@@ -373,15 +385,7 @@ mod tests {
             // Bytes of wake-ups that were not waited for may be left.
             while other.wait() {}
         });
-        for number in 0..1000_u64 {
-            while !writer.put(&number.to_ne_bytes()).unwrap() {
-                std::thread::yield_now();
-            }
-            bell.ring();
-            if number % 10 == 0 {
-                std::thread::yield_now();
-            }
-        }
+        say_a_thousand(&mut writer, &bell);
         bell.shut();
         sleeper.join().unwrap();
     }
@@ -401,15 +405,7 @@ mod tests {
             }
         });
         let start = std::time::Instant::now();
-        for number in 0..1000_u64 {
-            while !writer.put(&number.to_ne_bytes()).unwrap() {
-                std::thread::yield_now();
-            }
-            bell.ring();
-            if number % 10 == 0 {
-                std::thread::yield_now();
-            }
-        }
+        say_a_thousand(&mut writer, &bell);
         sleeper.join().unwrap();
         assert!(start.elapsed() < long, "somebody was not woken");
     }

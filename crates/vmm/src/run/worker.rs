@@ -103,9 +103,7 @@ impl<P: Processor> Worker<'_, P> {
                 return Ok(Some(outcome));
             }
             let slept = self.file_servers.attend(|| self.idle.has_room_for_another());
-            if !slept.is_zero() {
-                self.stolen.slept(slept);
-            }
+            self.stolen.slept(slept);
         }
     }
 
