@@ -28,7 +28,10 @@
 //!
 //! What is above [`BASE`], which is this process, would be reached by linear addresses from 0 to 2 TiB,
 //! which are users'. So where a kernel may mean memory of its users ([`Vcpu::is_user_open`]) all is looked
-//! up but its stack and its variables. A kernel that names such an address anywhere else does what SMAP
+//! up but, under SMAP, its stack and its variables: RSP and the segments' bases are the kernel's wherever AC
+//! is set. (Without SMAP user memory is open always, also between `syscall` and the kernel's first own value
+//! of RSP. There is no such place under SMAP: AC is clear after `syscall`, or IA32_FMASK keeps `syscall` from
+//! being translated.) A kernel that names such an address anywhere else does what SMAP
 //! forbids, and is not stopped: it reads and writes this process. A program under an honest kernel cannot
 //! have it do so; a hostile kernel owns this process and gains nothing by it (ARCHITECTURE.md, A guest that
 //! breaks out).

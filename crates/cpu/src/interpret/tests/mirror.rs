@@ -1,12 +1,14 @@
 //! Kernel memory through the host's MMU (memory/mirror.rs): the promises of a TLB.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use iced_x86::code_asm::*;
 
-use super::{Machine, enter_long_mode, place};
-use crate::state::cr4;
+use super::{Machine, enter_long_mode, place, selector};
+use crate::memory::mirror::BASE;
+use crate::state::{cr4, rflags};
 
 /// A process has one mirror, of which other tests' machines are not asked whether they need it.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
@@ -237,4 +239,73 @@ fn user_memory_and_wild_addresses_are_the_guests_own_faults() {
             },
         );
     }
+}
+
+/// Part of this process, which no guest may reach.
+static OURS: [AtomicU64; 64] = [const { AtomicU64::new(0x5ec4_e700) }; 64];
+
+/// Have the page of a user's address lead to some physical page, for users.
+fn map_for_users(machine: &mut Machine, at: u64, physical: u64) {
+    let index = |shift: u64| 8 * (at >> shift & 0x1ff);
+    let tables = [place::PAGES + 0x8000, place::PAGES + 0x9000];
+    // The first 512 GiB have a table already.
+    let first = if index(39) == 0 { place::PAGES + 0x1000 } else { place::PAGES + 0xa000 };
+    machine.write_u64(place::PAGES + index(39), first | 7);
+    machine.write_u64(first + index(30), tables[0] | 7);
+    machine.write_u64(tables[0] + index(21), tables[1] | 7);
+    machine.write_u64(tables[1] + index(12), physical | 7);
+}
+
+/// Without SMAP a kernel may use its user's stack, and its user may have pointed RSP and GS anywhere.
+#[test]
+fn a_users_stack_pointer_does_not_lead_a_kernel_without_smap_into_this_process() {
+    const STACK_PAGE: u64 = place::DATA + 0x3000;
+    let top = (&raw const OURS[32] as u64).wrapping_sub(BASE) & 0x7fff_ffff_ffff;
+    check_upper(
+        |machine| {
+            map_for_users(machine, top, STACK_PAGE);
+            map_for_users(machine, top - 64, STACK_PAGE);
+            let flags = rflags::NATIVE | rflags::IF | rflags::TF | rflags::AC | rflags::NT;
+            let regs = machine.regs();
+            regs.star =
+                u64::from(selector::CODE_64) << 32 | u64::from(selector::USER_CODE_32) << 48;
+            (regs.lstar, regs.sfmask) = (UPPER + place::CODE + 0x200, flags);
+            machine.assemble(64, place::CODE + 0x200, |a| {
+                a.push(rbx)?;
+                a.mov(qword_ptr(rsp - 16), rbx)?;
+                a.mov(rdx, qword_ptr(rsp - 16))?;
+                a.mov(qword_ptr(0).gs(), rbx)?;
+                a.push(0x77)?;
+                a.pop(rcx)?;
+                a.hlt()
+            });
+            machine.assemble(64, place::USER_CODE, |a| {
+                a.mov(rbx, 0x1122_3344_5566_7788u64)?;
+                a.mov(rsp, top)?;
+                a.lea(rax, ptr(rsp - 32))?;
+                a.wrgsbase(rax)?;
+                a.syscall()
+            });
+        },
+        |a| {
+            a.push(i32::from(selector::USER_DATA))?;
+            a.push(0x30_0000)?;
+            a.push(0x202)?;
+            a.push(i32::from(selector::USER_CODE_64))?;
+            a.push(place::USER_CODE as i32)?;
+            a.iretq()
+        },
+        |machine| {
+            assert!(OURS.iter().all(|word| word.load(Ordering::Relaxed) == 0x5ec4_e700));
+            let gpr = machine.regs().gpr;
+            assert_eq!((gpr[1], gpr[2], gpr[3]), (0x77, gpr[3], 0x1122_3344_5566_7788));
+            let written = |machine: &mut Machine, below: u64| {
+                machine.read_u64(STACK_PAGE + (top - below) % 0x1000)
+            };
+            assert_eq!(written(machine, 8), gpr[3]);
+            assert_eq!(written(machine, 16), 0x77);
+            assert_eq!(written(machine, 24), gpr[3]);
+            assert_eq!(written(machine, 32), gpr[3]);
+        },
+    );
 }
