@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+use std::io::BufRead;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
@@ -337,6 +338,39 @@ fn a_killed_machine_leaves_nothing_behind() {
         // Those that it had started are ended by the host's kernel, each in its own time.
         wait_for(&format!("{case}, and nobody is left"), || processes(id, &home.0).is_empty());
         assert_eq!(home.files(), Vec::<PathBuf>::new(), "{case}");
+    }
+}
+
+/// The rights and the name of each mapping of a process; none if it has ended.
+fn mappings(process: u32) -> Vec<(String, String)> {
+    let maps = std::fs::read_to_string(format!("/proc/{process}/maps")).unwrap_or_default();
+    let words = |line: &str| {
+        let mut words = line.split_whitespace().skip(1);
+        (words.next().unwrap_or("").to_owned(), words.nth(3).unwrap_or("").to_owned())
+    };
+    maps.lines().map(words).collect()
+}
+
+#[test]
+fn no_memory_of_a_running_machine_is_writable_and_executable() {
+    let mut command = Command::new(bivouac());
+    command.args(["run", "--", "sh", "-c", "echo here; sleep 60"]);
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("it starts");
+    let mut line = String::new();
+    let output = child.stdout.take().expect("it is a pipe");
+    std::io::BufReader::new(output).read_line(&mut line).expect("it can be read");
+    let all = [vec![child.id()], whole_machine::processes::descendants_of(child.id())].concat();
+    let found: Vec<_> = all.into_iter().map(mappings).collect();
+    let _ = child.kill();
+    let _ = child.wait();
+    assert_eq!(line, "here\n");
+    let is_code = |(_, name): &&(String, String)| name.starts_with("/memfd:bivouac-code");
+    let machine = found.iter().find(|mappings| mappings.iter().any(|it| is_code(&it)));
+    let machine = machine.expect("some process has translated code");
+    let rights: Vec<_> = machine.iter().filter(is_code).map(|(rights, _)| rights).collect();
+    assert!(rights.iter().any(|it| it.contains('x')) && rights.iter().any(|it| it.contains('w')));
+    for (rights, name) in machine {
+        assert!(!(rights.contains('w') && rights.contains('x')), "{rights} {name}");
     }
 }
 

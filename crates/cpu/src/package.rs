@@ -37,6 +37,7 @@ use crate::memory::{Linear, Physical};
 use crate::techniques::{Technique, Techniques};
 use crate::translate::Translator;
 use crate::translate::stopper::Stopper;
+use crate::translate::views::Changes;
 use crate::user::spaces::Removable;
 use crate::user::{Plan, UserExecution};
 use crate::vcpu::{Error, KickState, RamRegion, Vcpu};
@@ -60,6 +61,7 @@ struct Watch {
 pub struct Package {
     pub(crate) ram: Arc<Ram>,
     pub(crate) stopper: Stopper,
+    pub(crate) code_changes: Changes,
     /// The kernel's half of the linear address space, unless it is switched off.
     pub(crate) mirror: Option<Mirror>,
     /// There has been user code while SMAP was off ([`Vcpu::is_user_open`]).
@@ -160,7 +162,8 @@ impl Package {
         let mirrored = memory.filter(|_| techniques.has(Technique::Mirror));
         Ok(Arc::new(Self {
             ram: Arc::new(Ram::new(regions, memory)),
-            stopper: Stopper::new(translator.cache.start()),
+            stopper: Stopper::new(translator.cache.views()),
+            code_changes: translator.cache.changes(),
             has_users: AtomicBool::new(false),
             plan,
             techniques,

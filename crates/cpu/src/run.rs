@@ -259,6 +259,7 @@ impl Vcpu {
             self.statistics.entries += 1;
             let start = self.context.regs.rip;
             let resumes = self.context.regs.take_resume_flag();
+            self.package.code_changes.catch_up(&mut self.seen_changes);
             // SAFETY: `target` is a block's entry, or a restart point in one, whose needs are known.
             let reason = unsafe { crate::native::enter(&mut self.context, target, vectors) };
             self.left_at = host_time_stamp();

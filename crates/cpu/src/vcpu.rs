@@ -234,6 +234,8 @@ pub struct Vcpu {
     pub(crate) generation: u64,
     /// The last order to forget them that was heeded.
     pub(crate) dropped_jumps: u64,
+    /// How many changes of code it has seen (translate/views.rs).
+    pub(crate) seen_changes: u64,
     pub(crate) ram: Arc<Ram>,
     pub(crate) tlb: Tlb,
     pub(crate) views: crate::memory::Views,
@@ -327,6 +329,7 @@ impl Vcpu {
             member,
             generation: package.generation(),
             dropped_jumps: 0,
+            seen_changes: 0,
             ram: Arc::clone(&package.ram),
             tlb,
             views: crate::memory::Views::default(),

@@ -125,7 +125,9 @@ fn with_arguments() -> Vec<Attempt> {
     let user_namespace = (libc::CLONE_NEWUSER | libc::SIGCHLD) as u64;
     let (dumpable, owner) = (libc::PR_SET_DUMPABLE as u64, libc::F_SETOWN as u64);
     let refusals = libc::SIGSYS as u64;
-    let list: [(_, _, [u64; 6]); 13] = [
+    let (code, anonymous) =
+        (libc::PROT_EXEC as u64, (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS) as u64);
+    let list: [(_, _, [u64; 6]); 15] = [
         ("clone as fork does", libc::SYS_clone, [libc::SIGCHLD as u64, 0, 0, 0, 0, 0]),
         ("clone into a user namespace", libc::SYS_clone, [user_namespace, 0, 0, 0, 0, 0]),
         ("kill the parent", libc::SYS_kill, [parent, 0, 0, 0, 0, 0]),
@@ -138,6 +140,8 @@ fn with_arguments() -> Vec<Attempt> {
         ("send to an address", libc::SYS_sendto, [1, 0, 0, 0, 0x1000, 16]),
         ("become dumpable", libc::SYS_prctl, [dumpable, 1, 0, 0, 0, 0]),
         ("own a descriptor's signals", libc::SYS_fcntl, [0, owner, parent, 0, 0, 0]),
+        ("map memory for code", libc::SYS_mmap, [0, 4096, code, anonymous, u64::MAX, 0]),
+        ("make memory executable", libc::SYS_mprotect, [0, 0, code | 1, 0, 0, 0]),
         ("hide refused calls", libc::SYS_rt_sigaction, [refusals, 0, 0, 8, 0, 0]),
     ];
     list.into_iter()

@@ -278,6 +278,7 @@ impl Vcpu {
         emitter.set_field32(context_offset!(reason), Reason::Done as u32);
         emitter.jump_field(context_offset!(leave));
         let target = self.stubs.cache.append(emitter.bytes());
+        crate::translate::views::serialize();
         self.stubs.known.insert(key, target);
         Some(target)
     }

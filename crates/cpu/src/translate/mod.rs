@@ -45,6 +45,7 @@ pub(crate) mod stopper;
 pub(crate) mod string;
 mod syscall;
 mod thunk;
+pub(crate) mod views;
 mod watched;
 
 use std::sync::Arc;
@@ -65,7 +66,6 @@ pub(crate) use key::{Key, Mode, Vectors};
 use links::{Gate, NONE};
 pub(crate) use plan::touches_vectors;
 pub(crate) use reach::without_moffs;
-use stopper::NOP;
 use thunk::{ThunkKey, Thunks};
 
 /// Room that must be free before a block is translated.
@@ -546,7 +546,7 @@ impl Vcpu {
         for &at in self.context.take_closed() {
             // SAFETY: the handler has noted a gate of the code cache; nothing has dropped it since,
             // because this processor was busy (package.rs).
-            unsafe { cache::patch_five(at, NOP) };
+            unsafe { self.package.stopper.open_gate(at) };
         }
     }
 

@@ -12,7 +12,7 @@
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use super::cache::{patch_displacement, patch_five};
+use super::views::Views;
 use crate::context::Context;
 use crate::memory::zeroed::Zeroed;
 
@@ -39,8 +39,8 @@ const IS_NOP: u64 = 1 << 31;
 
 /// The handler's tables.
 pub(crate) struct Stopper {
-    /// First host address of the code cache; the tables hold offsets from it.
-    start: u64,
+    /// The code cache's; the tables hold offsets from its start.
+    views: Views,
     /// Two words for each block: start and end; first closing and number of closings.
     spans: Zeroed<[AtomicU64; 2 * MAX_SPANS]>,
     span_count: AtomicUsize,
@@ -54,10 +54,10 @@ fn pair(high: u64, low: u64) -> u64 {
 }
 
 impl Stopper {
-    /// Tables for the code cache at `start`.
-    pub(crate) fn new(start: u64) -> Self {
+    /// Tables for a code cache.
+    pub(crate) fn new(views: Views) -> Self {
         Self {
-            start,
+            views,
             spans: Zeroed::new(),
             span_count: AtomicUsize::new(0),
             closings: Zeroed::new(),
@@ -74,10 +74,10 @@ impl Stopper {
     fn pack(&self, closing: Closing) -> u64 {
         match closing {
             Closing::Jump { at, displacement } => {
-                pair(u64::from(displacement as u32), at - self.start)
+                pair(u64::from(displacement as u32), at - self.views.start())
             }
             Closing::Nop { at, displacement } => {
-                pair(u64::from(displacement as u32), at - self.start) | IS_NOP
+                pair(u64::from(displacement as u32), at - self.views.start()) | IS_NOP
             }
         }
     }
@@ -89,9 +89,8 @@ impl Stopper {
             slot.store(self.pack(closing), Ordering::Relaxed);
         }
         self.closing_count.store(first + closings.len(), Ordering::Relaxed);
-        let number = self.span_count.load(Ordering::Relaxed);
-        let words =
-            [pair(start - self.start, end - self.start), pair(first as u64, closings.len() as u64)];
+        let (number, base) = (self.span_count.load(Ordering::Relaxed), self.views.start());
+        let words = [pair(start - base, end - base), pair(first as u64, closings.len() as u64)];
         for (slot, word) in self.spans[2 * number..].iter().zip(words) {
             slot.store(word, Ordering::Relaxed);
         }
@@ -127,18 +126,28 @@ impl Stopper {
     /// Close the gates of the block that contains host address `rip`, and note in `context` which
     /// must be opened again. Async-signal-safe.
     pub(crate) fn close_gates(&self, rip: u64, context: &mut Context) {
-        for closing in self.closings_at(rip.wrapping_sub(self.start)) {
+        for closing in self.closings_at(rip.wrapping_sub(self.views.start())) {
             let word = closing.load(Ordering::Relaxed);
             let displacement = (word >> 32) as i32;
-            let at = self.start + (word & (IS_NOP - 1));
+            let at = self.views.start() + (word & (IS_NOP - 1));
             if word & IS_NOP == 0 {
                 // SAFETY: the tables hold displacements of jumps in the code cache.
-                unsafe { patch_displacement(at, displacement) };
+                unsafe { self.views.patch_displacement(at, displacement) };
             } else if context.note_closed(at) {
                 let [a, b, c, d] = displacement.to_le_bytes();
                 // SAFETY: the tables hold five-byte instructions in the code cache.
-                unsafe { patch_five(at, [0xe9, a, b, c, d]) };
+                unsafe { self.views.patch_five(at, [0xe9, a, b, c, d]) };
             }
         }
+    }
+
+    /// Open the gate at `at` again, which [`Self::close_gates`] has noted.
+    ///
+    /// # Safety
+    ///
+    /// Nothing has dropped the gate since.
+    pub(crate) unsafe fn open_gate(&self, at: u64) {
+        // SAFETY: what was noted is a five-byte instruction, by the caller's promise still.
+        unsafe { self.views.patch_five(at, NOP) };
     }
 }

@@ -3,15 +3,19 @@
 
 use libc::c_long;
 
-use super::table::Condition::{self, Any, OwnProcess};
+use super::table::Condition::{self, Any, Bits, OwnProcess};
+
+/// What makes memory executable. All code is there when a process confines itself: what translates code writes
+/// it through another mapping.
+const EXECUTABLE: u64 = libc::PROT_EXEC as u64;
 
 /// Calls that are made.
 pub(super) const ALLOWED: &[(c_long, Condition)] = &[
     // Memory, and who waits for it to change.
     (libc::SYS_brk, Any),
-    (libc::SYS_mmap, Any),
+    (libc::SYS_mmap, Bits(2, 0, EXECUTABLE)),
     (libc::SYS_munmap, Any),
-    (libc::SYS_mprotect, Any),
+    (libc::SYS_mprotect, Bits(2, 0, EXECUTABLE)),
     (libc::SYS_mremap, Any),
     (libc::SYS_madvise, Any),
     (libc::SYS_futex, Any),
