@@ -10,6 +10,7 @@ mod mirror;
 mod relocation;
 mod returns;
 mod several;
+mod spans;
 mod vectors;
 
 use iced_x86::code_asm::CodeAssembler;
