@@ -23,6 +23,8 @@
 //!    instruction without spans, which deals with every access by itself and so fills the TLB.
 //! 3. A span's host address is used only until control leaves the block, for Rust too, except for
 //!    a miss that is served and resumed: nothing takes a page away in between (package.rs).
+//! 4. The instruction after an `sti` is part of no span: it must not leave the block before it has
+//!    completed.
 //!
 //! Kernel code that reaches memory through the mirror needs no spans.
 
@@ -219,7 +221,8 @@ pub(super) fn find(factory: &mut InstructionInfoFactory, run: &mut [Planned]) {
     let mut open: FxHashMap<(Register, u32), usize> = FxHashMap::default();
     let mut spans: Vec<Span> = Vec::new();
     for (index, planned) in run.iter().enumerate() {
-        if let Some(reference) = bases.reference_of(planned) {
+        let reference = bases.reference_of(planned).filter(|_| !planned.sheltered);
+        if let Some(reference) = reference {
             let known = open.get(&reference.base).copied();
             let number = known.filter(|&number| spans[number].can_take(&reference));
             let number = number.unwrap_or_else(|| {

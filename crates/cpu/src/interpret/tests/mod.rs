@@ -10,6 +10,7 @@ mod mirror;
 mod relocation;
 mod returns;
 mod several;
+mod shelter;
 mod spans;
 mod vectors;
 
