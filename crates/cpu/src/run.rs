@@ -417,11 +417,11 @@ impl Vcpu {
         let access = if fault.error & WRITE != 0 { Access::Write } else { Access::Read };
         let package = std::sync::Arc::clone(&self.package);
         let found = package.translator().instruction_at(fault.rip);
-        let Some((physical, start)) = found else {
+        let Some((physical, restart)) = found else {
             return Resume::Dispatch(self.interpret());
         };
         if fault.trap == 14 && self.fill_mirror(fault.address, access) {
-            return Resume::At(start);
+            return self.try_again(restart);
         }
         if package.mirror.is_some() && !repeats {
             package.translator().except(physical, &package);

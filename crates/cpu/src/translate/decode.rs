@@ -36,6 +36,8 @@ pub(super) struct Planned {
     pub(super) native: bool,
     /// The access is part of a span (spans.rs).
     pub(super) span: Option<SpanUse>,
+    /// It comes after an `sti`, which keeps interrupts off until it has completed.
+    pub(super) sheltered: bool,
 }
 
 /// Guest code to be translated as one block.
@@ -137,6 +139,11 @@ fn is_kernels_own(planned: &Planned, smap: bool) -> bool {
     }
 }
 
+/// Whether an instruction is an `sti` that the block does itself.
+fn enables_interrupts(planned: &Planned) -> bool {
+    matches!(planned.action, Action::Inline(Inline::EnableInterrupts))
+}
+
 /// RSP and RCX have fixed roles and do not count.
 const FIXED: u16 = 1 << 4 | 1 << 1;
 
@@ -185,7 +192,9 @@ impl Vcpu {
                 break;
             }
             run.registers = registers;
-            let mut planned = Planned { instruction, action, delta, native: false, span: None };
+            let sheltered = run.instructions.last().is_some_and(enables_interrupts);
+            let (native, span) = (false, None);
+            let mut planned = Planned { instruction, action, delta, native, span, sheltered };
             planned.native = mirrored.next(&planned, key.physical + u64::from(delta));
             run.vectors |= action.is_copied() && plan::touches_vectors(&instruction);
             run.instructions.push(planned);
@@ -200,7 +209,7 @@ impl Vcpu {
         }
         // `sti` holds interrupts off for one more instruction, which must be in the same block.
         if let Some(last) = run.instructions.last_mut()
-            && matches!(last.action, Action::Inline(Inline::EnableInterrupts))
+            && enables_interrupts(last)
         {
             last.action = Action::Interpret;
         }
@@ -225,7 +234,8 @@ impl Vcpu {
             run.registers = plan::registers_used(&mut self.info_factory, &instruction);
         }
         run.vectors = action.is_copied() && plan::touches_vectors(&instruction);
-        run.instructions.push(Planned { instruction, action, delta: 0, native: false, span: None });
+        let (native, span, sheltered) = (false, None, false);
+        run.instructions.push(Planned { instruction, action, delta: 0, native, span, sheltered });
         Ok(run)
     }
 }

@@ -80,6 +80,8 @@ pub(super) struct Builder<'a> {
     pub(super) first_mark: u32,
     /// Instructions that are left to the interpreter, by mark.
     left: Vec<(u32, Instruction)>,
+    /// Marks of instructions after an `sti`.
+    sheltered: Vec<u32>,
     pub(super) cache_start: u64,
     /// IA32_STAR.
     pub(super) star: u64,
@@ -119,6 +121,7 @@ impl Vcpu {
             first_gate: translator.gates.len() as u32,
             marks: Vec::new(),
             left: Vec::new(),
+            sheltered: Vec::new(),
             first_mark: translator.marks.len() as u32,
             cache_start,
             star: self.context.regs.star,
@@ -129,10 +132,12 @@ impl Vcpu {
         };
         let (warm, live) = builder.build(run);
         let canonical = builder.canonical_entry(base, warm);
-        let Builder { closings, gates, marks, left, scratch, block, first_mark, .. } = builder;
+        let Builder { closings, gates, marks, left, sheltered, .. } = builder;
+        let Builder { scratch, block, first_mark, .. } = builder;
         if run.second.is_none() {
             translator.left.extend(left);
         }
+        translator.sheltered.extend(sheltered);
         translator.gates.extend_from_slice(&gates);
         translator.marks.extend_from_slice(&marks);
         let start = translator.cache.append(translator.emitter.bytes());
@@ -258,7 +263,11 @@ impl Builder<'_> {
     fn mark(&mut self, planned: &Planned) -> u32 {
         let host = (self.out.here() - self.cache_start) as u32;
         self.marks.push(Mark { host, block: self.block, guest: planned.delta });
-        self.first_mark + self.marks.len() as u32 - 1
+        let mark = self.first_mark + self.marks.len() as u32 - 1;
+        if planned.sheltered {
+            self.sheltered.push(mark);
+        }
+        mark
     }
 
     /// One guest instruction; whether the block goes on after it.

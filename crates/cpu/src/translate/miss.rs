@@ -13,9 +13,45 @@ use crate::vcpu::Vcpu;
 
 use super::plan::touches_vectors;
 use super::string::{Repeated, repeated};
+use super::{Mark, Translator};
 
 /// What an instruction accesses first: where, how many bytes, and how.
 type Wanted = (Linear, usize, Access);
+
+/// Where an instruction of a block can be tried again.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Restart {
+    /// Host address.
+    at: u64,
+    /// Whether x87 and vector state must be loaded there.
+    vectors: bool,
+    /// Whether the instruction comes after an `sti` (invariant 7).
+    sheltered: bool,
+}
+
+impl Translator {
+    /// The guest-physical address of the instruction whose host code contains `host`, and where
+    /// that starts.
+    pub(crate) fn instruction_at(&self, host: u64) -> Option<(Physical, Restart)> {
+        let block = &self.blocks[self.block_at(host)? as usize];
+        let marks = &self.marks[block.marks.start as usize..block.marks.end as usize];
+        let offset = (host - self.cache.start()) as u32;
+        let after = marks.partition_point(|mark| mark.host <= offset);
+        let index = after.checked_sub(1)?;
+        let physical = Physical(block.key.physical + u64::from(marks[index].guest));
+        Some((physical, self.restart_at(block.marks.start + index as u32)))
+    }
+
+    /// Where the instruction with this mark starts.
+    fn restart_at(&self, mark: u32) -> Restart {
+        let Mark { host, block, .. } = self.marks[mark as usize];
+        Restart {
+            at: self.cache.start() + u64::from(host),
+            vectors: self.blocks[block as usize].live.is_some(),
+            sheltered: self.sheltered.contains(&mark),
+        }
+    }
+}
 
 impl Vcpu {
     /// Fill the TLB and repeat the instruction; or, where that is not enough (devices, operands
@@ -25,18 +61,26 @@ impl Vcpu {
         let translator = self.package.translator();
         let mark = translator.marks[self.context.detail as usize];
         let block = &translator.blocks[mark.block as usize];
-        let (key, straddles, vectors) = (block.key, block.second.is_some(), block.live.is_some());
+        let (key, straddles) = (block.key, block.second.is_some());
+        let restart = translator.restart_at(self.context.detail);
         drop(translator);
         self.context.regs.rip = key.linear_of(mark, self.context.code_page);
-        let restart = self.context.cache_start + u64::from(mark.host);
         if straddles {
             return Resume::Dispatch(self.interpret());
         }
         match self.fill_for(key.physical + u64::from(mark.guest)) {
-            Ok(true) => Resume::At((restart, vectors)),
+            Ok(true) => self.try_again(restart),
             Ok(false) => Resume::Dispatch(self.interpret()),
             Err(fault) => Resume::Dispatch(self.raise(fault)),
         }
+    }
+
+    /// Go on with an instruction of which a miss has been dealt with.
+    pub(crate) fn try_again(&mut self, restart: Restart) -> Resume {
+        if restart.sheltered {
+            return Resume::Dispatch(self.interpret());
+        }
+        Resume::At((restart.at, restart.vectors))
     }
 
     /// Fill the TLB for what the instruction at `physical` accesses; false if that is not enough.

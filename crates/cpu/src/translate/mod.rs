@@ -25,6 +25,9 @@
 //!    that stay. A relocatable block knows its offset in the page only; the page's linear address
 //!    is in the context, where every jump through the jump cache puts it (links stay in the page),
 //!    and is added wherever an address becomes visible. The same block is found for any address.
+//! 7. The instruction after an `sti` completes before Rust looks for interrupts (SDM 2B "STI"). Gates
+//!    lie behind it. If it misses, it is interpreted and not tried again, because the way back into
+//!    the block ends at a kick; and it looks up no span, because a span that misses leaves the block.
 
 pub(crate) mod cache;
 pub(crate) mod decode;
@@ -144,6 +147,8 @@ pub(crate) struct Translator {
     load_vectors: Option<u64>,
     /// Instructions that blocks leave to the interpreter, by mark.
     left: FxHashMap<u32, Instruction>,
+    /// Marks of instructions that come after an `sti` (invariant 7).
+    sheltered: FxHashSet<u32>,
     /// Physical addresses of kernel instructions that reach what the mirror does not have, by page.
     exceptions: FxHashMap<u64, FxHashSet<u64>>,
     /// Who looks at blocks, or wants them done otherwise.
@@ -170,6 +175,7 @@ impl Translator {
             thunks: FxHashMap::default(),
             load_vectors: None,
             left: FxHashMap::default(),
+            sheltered: FxHashSet::default(),
             exceptions: FxHashMap::default(),
             inspection: None,
         })
@@ -187,6 +193,7 @@ impl Translator {
         self.thunks.clear();
         self.load_vectors = None;
         self.left.clear();
+        self.sheltered.clear();
         self.exceptions.clear();
         self.tell_of_drop();
     }
@@ -205,19 +212,6 @@ impl Translator {
                 self.kill(number, package);
             }
         }
-    }
-
-    /// The guest-physical address of the instruction whose host code contains `host`, and where
-    /// that starts, with x87 and vector state loaded or not.
-    pub(crate) fn instruction_at(&self, host: u64) -> Option<(Physical, (u64, bool))> {
-        let block = &self.blocks[self.block_at(host)? as usize];
-        let marks = &self.marks[block.marks.start as usize..block.marks.end as usize];
-        let offset = (host - self.cache.start()) as u32;
-        let after = marks.partition_point(|mark| mark.host <= offset);
-        let mark = marks[after.checked_sub(1)?];
-        let start = self.cache.start() + u64::from(mark.host);
-        let physical = Physical(block.key.physical + u64::from(mark.guest));
-        Some((physical, (start, block.live.is_some())))
     }
 
     /// Offsets in a page at which instructions start that have been translated.

@@ -23,6 +23,8 @@
 //!    instruction without spans, which deals with every access by itself and so fills the TLB.
 //! 3. A span's host address is used only until control leaves the block, for Rust too, except for
 //!    a miss that is served and resumed: nothing takes a page away in between (package.rs).
+//! 4. The instruction after an `sti` is part of no span: it must not leave the block before it has
+//!    completed.
 //!
 //! Kernel code that reaches memory through the mirror needs no spans.
 
@@ -166,7 +168,51 @@ struct Span {
     low: i64,
     high: i64,
     write: bool,
+    /// How far the base register had moved at the first access, where the span is looked up.
+    moved: i64,
     members: Vec<(usize, Reference)>,
+}
+
+impl Span {
+    /// A span that starts with this access, which [`Self::take`] puts into it.
+    fn starting_with(first: &Reference) -> Self {
+        let (low, moved) = (first.at, first.moved);
+        Self { low, high: low, write: false, moved, members: Vec::new() }
+    }
+
+    fn range_with(&self, reference: &Reference) -> (i64, i64) {
+        let high = reference.at + reference.size as i64;
+        (self.low.min(reference.at), self.high.max(high))
+    }
+
+    /// Whether the span with this access is still one that its first access can look up.
+    fn can_take(&self, reference: &Reference) -> bool {
+        let (low, high) = self.range_with(reference);
+        high - low <= MAX_SPAN_BYTES && self.displacement_of(low).is_some()
+    }
+
+    fn take(&mut self, index: usize, reference: Reference) {
+        (self.low, self.high) = self.range_with(&reference);
+        self.write |= reference.write;
+        self.members.push((index, reference));
+    }
+
+    /// The displacement by which the first access names `at`, if 32 bits have it. They may not: the
+    /// base moves between the accesses, each of which has 32 bits from where the base is then.
+    fn displacement_of(&self, at: i64) -> Option<i32> {
+        i32::try_from(at - self.moved).ok()
+    }
+
+    /// What the first access looks up.
+    fn look_up(&self) -> Option<Lookup> {
+        let (_, first) = self.members.first()?;
+        Some(Lookup {
+            base: first.base.0,
+            displacement: self.displacement_of(self.low)?,
+            size: usize::try_from(self.high - self.low).ok()?,
+            write: self.write,
+        })
+    }
 }
 
 /// Find the spans of a run, and say so with its instructions.
@@ -175,33 +221,24 @@ pub(super) fn find(factory: &mut InstructionInfoFactory, run: &mut [Planned]) {
     let mut open: FxHashMap<(Register, u32), usize> = FxHashMap::default();
     let mut spans: Vec<Span> = Vec::new();
     for (index, planned) in run.iter().enumerate() {
-        if let Some(reference) = bases.reference_of(planned) {
-            let (low, high) = (reference.at, reference.at + reference.size as i64);
-            let known = open.get(&reference.base).copied().filter(|&number| {
-                let span = &spans[number];
-                span.high.max(high) - span.low.min(low) <= MAX_SPAN_BYTES
+        let reference = bases.reference_of(planned).filter(|_| !planned.sheltered);
+        if let Some(reference) = reference {
+            let known = open.get(&reference.base).copied();
+            let number = known.filter(|&number| spans[number].can_take(&reference));
+            let number = number.unwrap_or_else(|| {
+                spans.push(Span::starting_with(&reference));
+                spans.len() - 1
             });
-            let number = known.unwrap_or(spans.len());
-            if known.is_none() {
-                open.insert(reference.base, number);
-                spans.push(Span { low, high, write: false, members: Vec::new() });
-            }
-            let span = &mut spans[number];
-            (span.low, span.high) = (span.low.min(low), span.high.max(high));
-            span.write |= reference.write;
-            span.members.push((index, reference));
+            open.insert(reference.base, number);
+            spans[number].take(index, reference);
         }
         bases.pass(factory, planned);
     }
     let worth_it = spans.into_iter().filter(|span| span.members.len() > 1);
-    for (slot, span) in worth_it.take(MAX_SPANS).enumerate() {
+    let with_look_up = worth_it.filter_map(|span| Some((span.look_up()?, span)));
+    for (slot, (look_up, span)) in with_look_up.take(MAX_SPANS).enumerate() {
         for (place, (index, reference)) in span.members.iter().enumerate() {
-            let first = (place == 0).then(|| Lookup {
-                base: reference.base.0,
-                displacement: (span.low - reference.moved) as i32,
-                size: (span.high - span.low) as usize,
-                write: span.write,
-            });
+            let first = (place == 0).then_some(look_up);
             let offset = (reference.at - span.low) as i32;
             run[*index].span = Some(SpanUse { slot, offset, first });
         }

@@ -31,6 +31,20 @@ fn check_upper(
     program: impl Fn(&mut CodeAssembler) -> Result<(), iced_x86::IcedError>,
     verify: impl Fn(&mut Machine),
 ) {
+    with_upper_half(|mut machine, base| {
+        let mut assembler = CodeAssembler::new(64).expect("a valid bitness");
+        program(&mut assembler).expect("operands fit the instructions");
+        let bytes = assembler.assemble(base + place::CODE).expect("labels are in reach");
+        machine.write(place::CODE, &bytes);
+        prepare(&mut machine);
+        machine.run();
+        verify(&mut machine);
+    });
+}
+
+/// Give a machine that is mapped in the upper half as well, and goes on there; and where that is.
+/// RBX is at the data.
+pub(super) fn with_upper_half(use_it: impl FnOnce(Machine, u64)) {
     let _one = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let mut machine = enter_long_mode(with_mirror());
     let index = |shift: u64| 8 * (UPPER >> shift & 0x1ff);
@@ -45,13 +59,7 @@ fn check_upper(
     machine.regs().rip = UPPER + place::CODE;
     machine.regs().gpr[4] = UPPER + place::STACK;
     machine.regs().gpr[3] = UPPER + place::DATA;
-    let mut assembler = CodeAssembler::new(64).expect("a valid bitness");
-    program(&mut assembler).expect("operands fit the instructions");
-    let bytes = assembler.assemble(UPPER + place::CODE).expect("labels are in reach");
-    machine.write(place::CODE, &bytes);
-    prepare(&mut machine);
-    machine.run();
-    verify(&mut machine);
+    use_it(machine, UPPER);
 }
 
 /// A machine that has the mirror, as soon as no other has it.

@@ -10,6 +10,8 @@ mod mirror;
 mod relocation;
 mod returns;
 mod several;
+mod shelter;
+mod spans;
 mod vectors;
 
 use iced_x86::code_asm::CodeAssembler;
