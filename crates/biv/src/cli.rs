@@ -131,7 +131,14 @@ pub struct Run {
     #[arg(long, requires = "root")]
     pub root_rw: bool,
 
-    /// Show the directory HOST in the guest at GUEST, writable unless ":ro" is added; may be repeated
+    /// Let the guest give files in that directory set-user-ID and set-group-ID bits and `security.*`
+    /// attributes, which hold for the users of the host as well
+    #[arg(long, requires = "root_rw")]
+    pub root_suid: bool,
+
+    /// Show the directory HOST in the guest at GUEST, writable unless ":ro" is added; may be repeated.
+    /// ":suid": as --root-suid; ":anyfs": also file systems of kinds that biv does not know. Several have
+    /// commas between them
     #[arg(long, value_name = "HOST:GUEST[:ro]")]
     pub volume: Vec<Volume>,
 

@@ -15,6 +15,8 @@ use tracing_subscriber::prelude::*;
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
+    // What was left open by chance is for nobody.
+    host::inherited::mark(&passed(&cli.verb));
     let result = match &cli.verb {
         Verb::Run(arguments) => {
             start_log(arguments.verbose);
@@ -92,7 +94,20 @@ fn main() -> ExitCode {
     }
 }
 
+/// The descriptors that this process was given on purpose, besides its streams.
+fn passed(verb: &Verb) -> Vec<i32> {
+    match verb {
+        Verb::Network(arguments) => {
+            let ports = arguments.tcp.iter().chain(&arguments.udp).map(|port| port.descriptor);
+            ports.chain([arguments.cable]).collect()
+        }
+        Verb::Sockets(arguments) => vec![arguments.cable, arguments.listener],
+        _ => Vec::new(),
+    }
+}
+
 fn serve_files(confined: bool) -> Result<(), String> {
+    host::inherited::close_marked();
     let control = io::stdin().as_fd().try_clone_to_owned().map_err(|error| error.to_string())?;
     files::server::serve(&control, confined).map_err(|error| error.to_string())
 }

@@ -107,12 +107,14 @@ fn listen(path: &Path) -> io::Result<UnixListener> {
 
 /// What that process does.
 pub fn serve(arguments: &SocketsProcess) -> io::Result<()> {
+    host::inherited::close_marked();
     let cable = host::inherited::take(arguments.cable)?;
     let listener = UnixListener::from(host::inherited::take(arguments.listener)?);
     // A socket for each connection.
     host::raise_descriptor_limit();
     let mut server = Server::new(cable, arguments.address, listener, arguments.path.clone())?;
     if !arguments.no_seccomp {
+        host::privileges::drop_all()?;
         host::confine::confine_sockets().map_err(io::Error::other)?;
     }
     server.run()

@@ -17,7 +17,7 @@ use zerocopy::{FromBytes, IntoBytes};
 use crate::lock;
 use crate::message::{
     Command, Header, MAX_DESCRIPTORS, MAX_RANGES, MAX_SHARES, Range, Region, Reply, Request,
-    ShareRecord, VERSION, command,
+    ShareRecord, VERSION, command, flags,
 };
 use crate::ring::{self, Bell, Reader, Writer};
 
@@ -28,6 +28,10 @@ pub struct Share {
     pub directory: OwnedFd,
     /// May it be written?
     pub is_writable: bool,
+    /// May files be given set-user-ID and set-group-ID bits and `security.*` attributes?
+    pub allows_privileges: bool,
+    /// May file systems of unknown kinds be seen ([`crate::kinds`])?
+    pub allows_unknown_kinds: bool,
     /// How long the guest may believe what it knows of names and attributes, in milliseconds.
     pub validity_milliseconds: u64,
     /// User and group on the host, and who they are in the guest; these are who the former are there.
@@ -62,7 +66,8 @@ pub fn introduce(
     }
     let (regions_count, shares_count) = (regions.len() as u32, shares.len() as u32);
     let header = Header { version: VERSION, regions: regions_count, shares: shares_count };
-    let mut bytes = header.as_bytes().to_vec();
+    let command = Command { kind: command::INTRODUCE, share: 0 };
+    let mut bytes = [command.as_bytes(), header.as_bytes()].concat();
     for &(guest, length, offset) in regions {
         bytes.extend(Region { guest, bytes: length, offset }.as_bytes());
     }
@@ -89,7 +94,7 @@ fn send_with(
 ) -> io::Result<()> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
-    if !ancillary.push(SendAncillaryMessage::ScmRights(descriptors)) {
+    if !descriptors.is_empty() && !ancillary.push(SendAncillaryMessage::ScmRights(descriptors)) {
         return Err(io::Error::other("too many descriptors for one message"));
     }
     sendmsg(control, &[io::IoSlice::new(bytes)], &mut ancillary, SendFlags::NOSIGNAL)?;
@@ -97,9 +102,14 @@ fn send_with(
 }
 
 fn record(share: &Share) -> ShareRecord {
+    let allowed = [
+        (share.is_writable, flags::WRITABLE),
+        (share.allows_privileges, flags::ALLOWS_PRIVILEGES),
+        (share.allows_unknown_kinds, flags::ALLOWS_UNKNOWN_KINDS),
+    ];
     ShareRecord {
+        flags: allowed.iter().filter(|(is_allowed, _)| *is_allowed).map(|(_, flag)| flag).sum(),
         validity: share.validity_milliseconds,
-        writable: share.is_writable.into(),
         host_user: share.host_owner.0,
         host_group: share.host_owner.1,
         guest_user: share.guest_owner.0,
@@ -134,20 +144,29 @@ pub fn restore(control: BorrowedFd<'_>, share: usize, state: &[u8]) -> io::Resul
     command(control, command::RESTORE, share, file.as_fd())
 }
 
-/// Have it give a file that has no name this one, in a directory.
+/// Tell it which name a file that has none will get, in a directory. To be called once, before
+/// [`introduce`].
 ///
 /// # Errors
 ///
-/// The host's, or that there is such a file.
-pub fn name(
+/// The host's.
+pub fn promise_name(
     control: BorrowedFd<'_>,
     file: BorrowedFd<'_>,
     directory: BorrowedFd<'_>,
     name: &str,
 ) -> io::Result<()> {
     let command = Command { kind: command::NAME, share: 0 };
-    let bytes = [command.as_bytes(), name.as_bytes()].concat();
-    ask(control, &bytes, &[file, directory])
+    send_with(control, &[command.as_bytes(), name.as_bytes()].concat(), &[file, directory])
+}
+
+/// Have it give the file the name that was promised.
+///
+/// # Errors
+///
+/// The host's, or that there is such a file.
+pub fn publish(control: BorrowedFd<'_>) -> io::Result<()> {
+    ask(control, Command { kind: command::PUBLISH, share: 0 }.as_bytes(), &[])
 }
 
 fn memory_file() -> io::Result<File> {

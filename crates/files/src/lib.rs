@@ -25,6 +25,7 @@
 //!    the worst that a guest can have is a wrong answer.
 
 pub mod client;
+pub mod kinds;
 mod message;
 mod ring;
 pub mod server;

@@ -1,9 +1,8 @@
 //! What a domain's process and its file server tell each other. Numbers are the host's own.
 //!
-//! On the *control* socket, in packets (`SOCK_SEQPACKET`), first, from the domain: a [`Header`], [`Region`]s of
-//! guest memory and [`ShareRecord`]s, with descriptors: the memory's file, and for each share its directory, the
-//! file of its rings and the end of its socket ([`crate::ring`]). Then [`Command`]s, each with a descriptor of
-//! a file; the server answers with one byte, 1 if it was done. The end of the control socket is the server's end.
+//! On the *control* socket, in packets (`SOCK_SEQPACKET`) that each begin with a [`Command`], from the domain:
+//! perhaps [`command::NAME`]; [`command::INTRODUCE`]; then what is answered with one byte, 1 if it was done. The end
+//! of the control socket is the server's end.
 //!
 //! In a *share's* rings: from the domain a [`Request`] with the [`Range`]s of one chain of
 //! descriptors, first those that may be read; from the server a [`Reply`] for each.
@@ -24,9 +23,9 @@ pub const MAX_SHARES: usize = 32;
 pub const MAX_DESCRIPTORS: usize = 3 * MAX_SHARES + 1;
 
 /// What the domain and its server, who are one program, agree upon.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
-/// The beginning of the first message.
+/// What follows the command [`command::INTRODUCE`].
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Header {
@@ -56,8 +55,8 @@ pub struct Region {
 pub struct ShareRecord {
     /// How long names and attributes may be kept, in milliseconds.
     pub validity: u64,
-    /// 1: may be written.
-    pub writable: u32,
+    /// Of [`flags`].
+    pub flags: u32,
     /// User and group on the host and what they are in the guest, which change places.
     pub host_user: u32,
     /// See above.
@@ -70,25 +69,41 @@ pub struct ShareRecord {
     pub reserved: u32,
 }
 
-/// What is asked of the server of all of a share, while nothing else is.
+/// What a share allows.
+pub mod flags {
+    /// It may be written.
+    pub const WRITABLE: u32 = 1;
+    /// Files may be given set-user-ID and set-group-ID bits and `security.*` attributes.
+    pub const ALLOWS_PRIVILEGES: u32 = 2;
+    /// File systems of unknown kinds are shown.
+    pub const ALLOWS_UNKNOWN_KINDS: u32 = 4;
+}
+
+/// The beginning of each message on the control socket.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Command {
     /// One of [`command`].
     pub kind: u32,
-    /// Of which share.
+    /// Of which share, if of one.
     pub share: u32,
 }
 
 /// Kinds of commands.
 pub mod command {
-    /// Write what the guest knows of the share into the file.
+    /// Write what the guest knows of the share into the file whose descriptor comes along.
     pub const SAVE: u32 = 1;
-    /// Go on from what the file says.
+    /// Go on from what the file says whose descriptor comes along. Once, before the guest asks for anything.
     pub const RESTORE: u32 = 2;
-    /// Of no share: give the file, which has none, the name that follows the command, in the directory
-    /// whose descriptor comes second. (The domain's process can give no names.)
+    /// A file without a name, whose descriptor comes along, will get the name that follows the command, in the
+    /// directory whose descriptor comes second. Once, before [`INTRODUCE`]. It is not answered.
     pub const NAME: u32 = 3;
+    /// Give it that name. (The domain's process can give none.)
+    pub const PUBLISH: u32 = 4;
+    /// A [`super::Header`], [`super::Region`]s of guest memory and [`super::ShareRecord`]s follow, with
+    /// descriptors: the memory's file, and for each share its directory, the file of its rings and the end of
+    /// its socket ([`crate::ring`]). Once. It is not answered.
+    pub const INTRODUCE: u32 = 5;
 }
 
 /// The beginning of a request.

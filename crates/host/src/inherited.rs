@@ -1,4 +1,8 @@
 //! Descriptors: those that whoever started this process has left open for it, and how many there may be.
+//!
+//! Many that are left open are so by mistake, and a guest that comes to own a process has all that is open in
+//! it. So each process marks them when it starts ([`mark`]), passes none on, and closes them before
+//! there is a guest ([`close_marked`]).
 
 use std::io;
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
@@ -34,6 +38,44 @@ pub fn take(number: RawFd) -> io::Result<OwnedFd> {
     Ok(owned)
 }
 
+/// Those that nobody has asked for.
+static MARKED: Mutex<Vec<RawFd>> = Mutex::new(Vec::new());
+
+/// How many descriptors are looked at where there is no list of them.
+const MAX_LOOKED_AT: RawFd = 1 << 16;
+
+/// Mark what this process was started with, but for the standard streams and these: it is closed in what this
+/// process starts, and here by [`close_marked`]. Until then it can be named as `/dev/fd/N`.
+pub fn mark(kept: &[RawFd]) {
+    let list = std::fs::read_dir("/proc/self/fd").map(|entries| {
+        let names = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+        names.collect::<Vec<RawFd>>()
+    });
+    let numbers = list.unwrap_or_else(|_| (0..MAX_LOOKED_AT).collect());
+    let mut marked = MARKED.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    for number in numbers.into_iter().filter(|number| *number > 2 && !kept.contains(number)) {
+        // SAFETY: the calls look at a number, and set a flag of a descriptor that is nobody's here: all that
+        // this program opens by itself has it.
+        unsafe {
+            let flags = libc::fcntl(number, libc::F_GETFD);
+            if flags != -1 && flags & libc::FD_CLOEXEC == 0 {
+                libc::fcntl(number, libc::F_SETFD, flags | libc::FD_CLOEXEC);
+                marked.push(number);
+            }
+        }
+    }
+}
+
+/// Close what was marked.
+pub fn close_marked() {
+    let mut marked = MARKED.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    for number in marked.drain(..) {
+        // SAFETY: it was inherited and is nobody's here: [`take`] takes none that is closed in what is started,
+        // and it has been open since, so that its number is no other's.
+        unsafe { libc::close(number) };
+    }
+}
+
 /// Allow this process as many descriptors as it may have; how many that are.
 pub fn raise_descriptor_limit() -> usize {
     let limit = getrlimit(Resource::Nofile);
@@ -53,6 +95,26 @@ mod tests {
     fn as_many_are_allowed_as_may_be() {
         let most = getrlimit(Resource::Nofile).maximum.unwrap_or(1 << 20);
         assert_eq!(raise_descriptor_limit() as u64, most);
+    }
+
+    #[test]
+    fn what_is_marked_is_closed_and_what_is_kept_is_not() {
+        let inherited = || {
+            let file = std::fs::File::open("/dev/null").unwrap();
+            rustix::io::fcntl_setfd(&file, rustix::io::FdFlags::empty()).unwrap();
+            file.into_raw_fd()
+        };
+        let (marked, kept) = (inherited(), inherited());
+        // SAFETY: the call looks at a number.
+        let is_open = |number| unsafe { libc::fcntl(number, libc::F_GETFD) } != -1;
+        let ours = std::fs::File::open("/dev/null").unwrap();
+        mark(&[kept]);
+        assert!(take(marked).is_err(), "it is not for this process");
+        assert!(is_open(marked), "it can be named until the guest runs");
+        close_marked();
+        assert!(!is_open(marked) && is_open(kept));
+        assert!(ours.metadata().is_ok(), "what this process has opened stays");
+        drop(take(kept).unwrap());
     }
 
     #[test]

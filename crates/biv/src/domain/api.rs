@@ -61,6 +61,10 @@ pub struct Statistics {
     pub processors: Vec<Processor>,
     /// Commands that have been run in it.
     pub sessions: u64,
+    /// Bytes that its own process has read from disks of the host.
+    pub read_bytes: u64,
+    /// Bytes that it has written to them.
+    pub written_bytes: u64,
 }
 
 /// What the guest has given back of its memory, and what it says of the rest. It is asked anew whenever this

@@ -408,12 +408,15 @@ impl api::Domain for Server {
             interrupts: activity.interrupts,
             halts: activity.halts,
         });
+        let (read_bytes, written_bytes) = host::moved_bytes();
         Ok(Statistics {
             memory: self.record.memory,
             memory_used: machine.memory_used(),
             balloon: machine.ballooned().map(balloon),
             processors: processors.collect(),
             sessions: self.hub.as_ref().map_or(0, Hub::sessions),
+            read_bytes,
+            written_bytes,
         })
     }
 

@@ -112,8 +112,9 @@ fn row(name: &str, before: &Sample, now: &Sample) -> Row {
         memory_used: now.statistics.memory_used,
         memory: now.statistics.memory,
         exits_per_second: (exits as f64 / seconds) as u64,
-        read_bytes: now.group.read,
-        written_bytes: now.group.written,
+        // By the host's account, or else by the domain's, which knows of fewer processes.
+        read_bytes: now.group.read.max(now.statistics.read_bytes),
+        written_bytes: now.group.written.max(now.statistics.written_bytes),
         statistics: now.statistics.clone(),
     }
 }

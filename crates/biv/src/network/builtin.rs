@@ -36,6 +36,7 @@ pub fn start(end: &OwnedFd, published: &[Published], confine: bool) -> io::Resul
 
 /// What that process does.
 pub fn serve(arguments: &NetworkProcess) -> io::Result<()> {
+    host::inherited::close_marked();
     let take = |number: i32| host::inherited::take(number);
     let cable = take(arguments.cable)?;
     let mut plan = Plan { addresses: addresses(), mtu: MTU, card: CARD, tcp: vec![], udp: vec![] };
@@ -49,6 +50,7 @@ pub fn serve(arguments: &NetworkProcess) -> io::Result<()> {
     host::raise_descriptor_limit();
     let mut server = Server::new(cable, plan)?;
     if !arguments.no_seccomp {
+        host::privileges::drop_all()?;
         host::confine::confine_network().map_err(io::Error::other)?;
     }
     server.run()

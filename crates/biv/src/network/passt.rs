@@ -20,6 +20,8 @@ pub struct Starting(Child);
 /// Starts it with this end of the cable.
 pub fn start(end: &OwnedFd, published: &[Published]) -> Result<Starting, Error> {
     let mut command = Command::new(PROGRAM);
+    // It is found by the search path, and has no use for the rest.
+    command.env_clear().envs(std::env::var_os("PATH").map(|path| ("PATH", path)));
     command.args(arguments(end.as_raw_fd(), published));
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
     match spawn_with(end, &mut command) {

@@ -1,7 +1,6 @@
 //! Directories of the host's in the guest: its root, the current directory, volumes; and the process
 //! that serves them.
 
-use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -35,7 +34,7 @@ const SHARED_VALIDITY: u64 = 1000;
 /// Where nobody's own files are.
 const OF_THE_KERNEL: [&str; 4] = ["/proc", "/sys", "/dev", "/run"];
 
-/// `--volume HOST:GUEST[:ro]`.
+/// `--volume HOST:GUEST[:OPTION,...]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Volume {
     /// The directory on the host.
@@ -44,6 +43,10 @@ pub struct Volume {
     pub guest: PathBuf,
     /// It is only read.
     pub is_read_only: bool,
+    /// The guest may give files set-user-ID and set-group-ID bits and `security.*` attributes.
+    pub allows_privileges: bool,
+    /// File systems of kinds that are not known ([`files::kinds`]) are shown as well.
+    pub allows_unknown_kinds: bool,
 }
 
 impl FromStr for Volume {
@@ -56,16 +59,29 @@ impl FromStr for Volume {
             [host, guest, options] => (host, guest, options),
             _ => return Err("a volume is HOST:GUEST or HOST:GUEST:ro".to_owned()),
         };
-        let is_read_only = match options {
-            "ro" => true,
-            "rw" => false,
-            other => return Err(format!("a volume is ro or rw, not {other:?}")),
+        let mut volume = Self {
+            host: host.into(),
+            guest: guest.into(),
+            is_read_only: false,
+            allows_privileges: false,
+            allows_unknown_kinds: false,
         };
+        for option in options.split(',') {
+            match option {
+                "ro" => volume.is_read_only = true,
+                "rw" => volume.is_read_only = false,
+                "suid" => volume.allows_privileges = true,
+                "anyfs" => volume.allows_unknown_kinds = true,
+                other => {
+                    return Err(format!("a volume is ro or rw, suid, anyfs, but not {other:?}"));
+                }
+            }
+        }
         if host.is_empty() || !guest.starts_with('/') || guest == "/" {
             let text = "HOST is a directory, GUEST an absolute path other than / (see --root)";
             return Err(text.to_owned());
         }
-        Ok(Self { host: host.into(), guest: guest.into(), is_read_only })
+        Ok(volume)
     }
 }
 
@@ -97,13 +113,20 @@ impl Directories {
         let mut directories = Self::default();
         match root {
             Root::Elsewhere => {}
-            Root::Here(path) => directories.add_root(path, arguments.root_rw, false)?,
+            Root::Here(path) => {
+                directories.add_root(path, arguments.root_rw, false)?;
+                let root = directories.shared.first_mut();
+                root.into_iter()
+                    .for_each(|root| root.share.allows_privileges = arguments.root_suid);
+            }
             Root::Host => directories.add_root(Path::new("/"), false, true)?,
         }
         for volume in &arguments.volume {
             let validity = if volume.is_read_only { ROOT_VALIDITY } else { SHARED_VALIDITY };
-            let share = directories.share(&volume.host, !volume.is_read_only, validity)?;
-            directories.add(Kind::Directory, &volume.guest, share);
+            let mut share = directories.share(&volume.host, !volume.is_read_only, validity)?;
+            share.allows_privileges = volume.allows_privileges;
+            share.allows_unknown_kinds = volume.allows_unknown_kinds;
+            directories.add(Kind::Directory, &volume.guest, share)?;
         }
         Ok(directories)
     }
@@ -122,7 +145,7 @@ impl Directories {
             false => (Kind::OverlaidRoot, ROOT_VALIDITY),
         };
         let share = self.share(root, is_writable, validity)?;
-        self.add(kind, Path::new("/"), share);
+        self.add(kind, Path::new("/"), share)?;
         let Ok(here) = std::env::current_dir() else { return Ok(()) };
         let is_kernels = OF_THE_KERNEL.iter().any(|place| here.starts_with(place));
         if !is_host || is_kernels {
@@ -130,13 +153,14 @@ impl Directories {
         }
         if with_here && here != Path::new("/") {
             let share = self.share(&here, true, SHARED_VALIDITY)?;
-            self.add(Kind::Directory, &here, share);
+            self.add(Kind::Directory, &here, share)?;
         }
         self.working_directory = Some(here);
         Ok(())
     }
 
-    fn add(&mut self, kind: Kind, place: &Path, share: Share) {
+    fn add(&mut self, kind: Kind, place: &Path, share: Share) -> Result<(), Error> {
+        check_kind(place, &share)?;
         let tag = format!("biv{}", self.shared.len());
         self.mounts.push(Mount {
             kind,
@@ -145,6 +169,7 @@ impl Directories {
             is_read_only: !share.is_writable,
         });
         self.shared.push(SharedDirectory { tag, share });
+        Ok(())
     }
 
     /// A directory. Whoever runs us is, in the guest, whoever runs the command there.
@@ -156,6 +181,8 @@ impl Directories {
         Ok(Share {
             directory,
             is_writable,
+            allows_privileges: false,
+            allows_unknown_kinds: false,
             validity_milliseconds: validity,
             host_owner: caller,
             guest_owner: if self.is_the_host { caller } else { (0, 0) },
@@ -206,27 +233,57 @@ impl Directories {
     }
 }
 
+/// Whether the kind of the directory's file system may be shown; `place` is where it was to be.
+fn check_kind(place: &Path, share: &Share) -> Result<(), Error> {
+    let failed = |errno: rustix::io::Errno| Error::from(io::Error::from(errno));
+    let kind = files::kinds::Kind::of(&share.directory).map_err(failed)?;
+    match kind.may_be_shown(share.allows_unknown_kinds) {
+        true => Ok(()),
+        false => Err(Error::FileSystem { place: place.to_owned(), kind }),
+    }
+}
+
 /// A file server, which ends when the other end of its standard input is closed.
 fn start_server(socket: OwnedFd, confined: bool) -> io::Result<()> {
     let mut command = helper(SERVER_VERB, confined);
-    command.current_dir("/").env_clear().stdin(Stdio::from(socket)).spawn()?;
+    command.stdin(Stdio::from(socket)).spawn()?;
     Ok(())
 }
 
-/// Variables of the environment that mean the same in a guest that looks like the host.
-const ENVIRONMENT: [&str; 8] =
-    ["HOME", "LANG", "LANGUAGE", "LOGNAME", "PATH", "SHELL", "TZ", "USER"];
+/// Variables of the environment that mean the same in a guest that looks like the host; those of the locale
+/// are listed in locale(7).
+const ENVIRONMENT: [&str; 21] = [
+    "HOME",
+    "LANG",
+    "LANGUAGE",
+    "LC_ADDRESS",
+    "LC_ALL",
+    "LC_COLLATE",
+    "LC_CTYPE",
+    "LC_IDENTIFICATION",
+    "LC_MEASUREMENT",
+    "LC_MESSAGES",
+    "LC_MONETARY",
+    "LC_NAME",
+    "LC_NUMERIC",
+    "LC_PAPER",
+    "LC_TELEPHONE",
+    "LC_TIME",
+    "LOGNAME",
+    "PATH",
+    "SHELL",
+    "TZ",
+    "USER",
+];
 
-/// What of the environment a command in such a guest gets.
+/// What of the environment a command in such a guest gets. Each variable is asked for by its name: a copy of all of
+/// them would stay in this process's memory, with whatever secrets they have.
 pub fn environment() -> Vec<Vec<u8>> {
-    let is_kept = |name: &OsStr| {
-        let name = name.as_bytes();
-        name.starts_with(b"LC_") || ENVIRONMENT.iter().any(|kept| kept.as_bytes() == name)
+    let pair = |name: &&str| {
+        let value = std::env::var_os(name)?.into_vec();
+        Some([name.as_bytes(), b"=", &value].concat())
     };
-    let pair = |(name, value): (OsString, OsString)| {
-        [name.into_vec(), b"=".to_vec(), value.into_vec()].concat()
-    };
-    std::env::vars_os().filter(|(name, _)| is_kept(name)).map(pair).collect()
+    ENVIRONMENT.iter().filter_map(pair).collect()
 }
 
 #[cfg(test)]
@@ -236,8 +293,19 @@ mod tests {
     #[test]
     fn volumes_are_two_places_and_how() {
         let volume: Volume = "src:/usr/src:ro".parse().unwrap();
-        let expected = Volume { host: "src".into(), guest: "/usr/src".into(), is_read_only: true };
+        let expected = Volume {
+            host: "src".into(),
+            guest: "/usr/src".into(),
+            is_read_only: true,
+            allows_privileges: false,
+            allows_unknown_kinds: false,
+        };
         assert_eq!(volume, expected);
+        let volume: Volume = "src:/usr/src:ro,suid,anyfs".parse().unwrap();
+        assert_eq!(
+            volume,
+            Volume { allows_privileges: true, allows_unknown_kinds: true, ..expected }
+        );
         assert!(!"/a:/b".parse::<Volume>().unwrap().is_read_only);
         for wrong in ["", "/a", ":/b", "/a:b", "/a:/", "/a:/b:rx", "/a:/b:ro:x"] {
             assert!(wrong.parse::<Volume>().is_err(), "{wrong}");

@@ -58,6 +58,17 @@ pub enum Error {
         /// What is wrong with it.
         error: io::Error,
     },
+    /// A directory that is no directory of files.
+    #[error(
+        "cannot show a directory at {place}: its file system {}", described(kind),
+        place = place.display()
+    )]
+    FileSystem {
+        /// Where it was to be in the guest.
+        place: PathBuf,
+        /// What it is.
+        kind: ::files::kinds::Kind,
+    },
     /// A snapshot that the user named.
     #[error("cannot restore {path}: {error}", path = path.display())]
     Snapshot {
@@ -132,6 +143,26 @@ pub enum Error {
     /// A descriptor.
     #[error("cannot start the machine: {0}")]
     Io(#[from] io::Error),
+}
+
+/// Why a file system of that kind is not shown, and what to do.
+fn described(kind: &::files::kinds::Kind) -> String {
+    use ::files::kinds::Kind;
+    match kind {
+        Kind::OfTheKernel(name) => {
+            format!("is {name}, a window into the host's kernel; name a directory with files")
+        }
+        Kind::Ordinary | Kind::Unknown(_) => {
+            let number = match kind {
+                Kind::Unknown(number) => *number,
+                _ => 0,
+            };
+            format!(
+                "is of a kind that biv does not know ({number:#x}, statfs(2)); if it holds files, say so: \
+                 --volume HOST:GUEST:anyfs"
+            )
+        }
+    }
 }
 
 /// Does what `biv run` says; returns the exit status.
@@ -228,7 +259,8 @@ fn run_guest(
     configuration.sockets =
         arguments.vsock.as_ref().map(|vsock| vsock::start(vsock, confine)).transpose()?;
     let control = configuration.directories.as_ref().map(|shared| shared.control.try_clone());
-    let warm = warm.zip(control.transpose()?).map(|(warm, control)| warm.into_parts(control));
+    let warm = warm.zip(control.transpose()?);
+    let warm = warm.map(|(warm, control)| warm.into_parts(control)).transpose()?;
     configuration.disks = arguments.disks().map(disk::open).collect::<Result<_, _>>()?;
     let keeps_writes = arguments.disks().any(disk::Argument::keeps_writes);
     let inspect::Prepared { inspection, teller } =
@@ -249,6 +281,11 @@ fn run_guest(
         network.connect(&mut configuration);
     }
     let snapshots = Snapshots::of(origin);
+    // Everything is open. The threads of the machine and of who serves it come from this one.
+    host::inherited::close_marked();
+    if confine {
+        host::privileges::drop_all().map_err(io::Error::from)?;
+    }
     let run = Prepared {
         arguments,
         configuration,

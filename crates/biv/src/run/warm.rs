@@ -87,13 +87,13 @@ impl Unnamed {
         Ok(Self { file, directory, name })
     }
 
-    /// The file, and what gives it its name through the file server at the other end of `control`.
-    pub fn into_parts(self, control: OwnedFd) -> (File, Finish) {
+    /// The file, and what gives it its name through the file server at the other end of `control`, which is
+    /// told now which one that will be: once the guest runs, it would not be believed.
+    pub fn into_parts(self, control: OwnedFd) -> io::Result<(File, Finish)> {
         let Self { file, directory, name } = self;
-        let finish = move |file: &File| {
-            files::client::name(control.as_fd(), file.as_fd(), directory.as_fd(), &name)
-        };
-        (file, Box::new(finish))
+        files::client::promise_name(control.as_fd(), file.as_fd(), directory.as_fd(), &name)?;
+        let finish = move |_: &File| files::client::publish(control.as_fd());
+        Ok((file, Box::new(finish)))
     }
 }
 

@@ -1,7 +1,7 @@
 //! What files are, beside their contents.
 
 use rustix::fs::{
-    AtFlags, FileType, Gid, Mode, OFlags, Statx, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, Uid,
+    AtFlags, FileType, Gid, OFlags, Statx, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, Uid,
     chmodat, chownat, fchmod, fstatvfs, ftruncate, readlinkat, utimensat,
 };
 use rustix::io::Errno;
@@ -45,11 +45,12 @@ pub fn set(share: &Share, ask: &Ask<'_>) -> Result<Answer, Errno> {
     let asked: SetattrIn = ask.arguments().take()?;
     let valid = SetattrValid::from_bits_truncate(asked.valid);
     let inode = share.inodes.get(ask.header.nodeid)?;
-    if inode.is_closed {
+    let nature = inode.nature(&share.inodes)?;
+    if nature.is_closed {
         return Err(Errno::PERM);
     }
     if valid.contains(SetattrValid::MODE) {
-        set_mode(share, &inode, asked.mode & PERMISSIONS)?;
+        set_mode(share, &inode, asked.mode)?;
     }
     if valid.intersects(SetattrValid::UID | SetattrValid::GID) {
         let user = valid.contains(SetattrValid::UID).then(|| Uid::from_raw(share.user(asked.uid)));
@@ -85,7 +86,7 @@ pub fn set(share: &Share, ask: &Ask<'_>) -> Result<Answer, Errno> {
         let descriptor = inode.descriptor(&share.inodes)?;
         match utimensat(&*descriptor, c"", &times, AtFlags::EMPTY_PATH) {
             // Before Linux 5.8 it does not take such a descriptor.
-            Err(Errno::INVAL) if inode.kind != FileType::Symlink => {
+            Err(Errno::INVAL) if nature.kind != FileType::Symlink => {
                 share
                     .by_name(&inode, |own, name| utimensat(own, name, &times, AtFlags::empty()))?;
             }
@@ -96,10 +97,11 @@ pub fn set(share: &Share, ask: &Ask<'_>) -> Result<Answer, Errno> {
 }
 
 fn set_mode(share: &Share, inode: &Arc<Inode>, mode: u32) -> Result<(), Errno> {
-    if inode.kind == FileType::Symlink {
+    let kind = inode.nature(&share.inodes)?.kind;
+    if kind == FileType::Symlink {
         return Err(Errno::OPNOTSUPP);
     }
-    let mode = Mode::from_raw_mode(mode);
+    let mode = share.mode(kind, mode);
     if let Some(done) = share.if_open(inode, |file| fchmod(file, mode)) {
         return done;
     }
@@ -109,7 +111,7 @@ fn set_mode(share: &Share, inode: &Arc<Inode>, mode: u32) -> Result<(), Errno> {
 /// What is written by somebody does not run as somebody else any more. The host sees to that itself,
 /// unless we are root.
 pub fn drop_set_id(share: &Share, inode: &Arc<Inode>) -> Result<(), Errno> {
-    if !share.is_root || inode.kind != FileType::RegularFile {
+    if !share.is_root || inode.nature(&share.inodes)?.kind != FileType::RegularFile {
         return Ok(());
     }
     let mode = u32::from(status(share, inode)?.stx_mode) & PERMISSIONS;

@@ -4,7 +4,7 @@ use std::ffi::CStr;
 use std::sync::Arc;
 
 use rustix::fs::{
-    AtFlags, FileType, Gid, Mode, OFlags, RenameFlags, ResolveFlags, Statx, Uid, chownat, linkat,
+    AtFlags, FileType, Gid, OFlags, RenameFlags, ResolveFlags, Statx, Uid, chownat, linkat,
     mkdirat, mknodat, openat2, renameat_with, symlinkat, unlinkat,
 };
 use rustix::io::Errno;
@@ -28,7 +28,7 @@ impl Place {
     fn new(share: &Share, number: u64) -> Result<Self, Errno> {
         share.check_writable()?;
         let directory = share.inodes.get(number)?;
-        if directory.is_closed {
+        if directory.nature(&share.inodes)?.is_closed {
             return Err(Errno::PERM);
         }
         let descriptor = directory.descriptor(&share.inodes)?;
@@ -81,10 +81,6 @@ impl Place {
     }
 }
 
-fn permissions(mode: u32) -> Mode {
-    Mode::from_raw_mode(mode & 0o7777)
-}
-
 /// `SYMLINK`.
 pub fn symbolic_link(share: &Share, ask: &Ask<'_>) -> Result<Answer, Errno> {
     let mut arguments = ask.arguments();
@@ -104,7 +100,7 @@ pub fn node(share: &Share, ask: &Ask<'_>) -> Result<Answer, Errno> {
         kind @ (FileType::RegularFile | FileType::Socket | FileType::Fifo) => kind,
         _ => return Err(Errno::PERM),
     };
-    mknodat(&*place.descriptor, name, kind, permissions(asked.mode), 0)?;
+    mknodat(&*place.descriptor, name, kind, share.mode(kind, asked.mode), 0)?;
     Answer::of(&place.made(share, ask, name)?)
 }
 
@@ -114,7 +110,7 @@ pub fn directory(share: &Share, ask: &Ask<'_>) -> Result<Answer, Errno> {
     let asked: MkdirIn = arguments.take()?;
     let name = arguments.name()?;
     let place = Place::new(share, ask.header.nodeid)?;
-    mkdirat(&*place.descriptor, name, permissions(asked.mode))?;
+    mkdirat(&*place.descriptor, name, share.mode(FileType::Directory, asked.mode))?;
     Answer::of(&place.made(share, ask, name)?)
 }
 
@@ -126,7 +122,7 @@ pub fn file(share: &Share, ask: &Ask<'_>) -> Result<Answer, Errno> {
     let place = Place::new(share, ask.header.nodeid)?;
     let how = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_SYMLINKS;
     let flags = flags_of(asked.flags) | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK;
-    let mode = permissions(asked.mode);
+    let mode = share.mode(FileType::RegularFile, asked.mode);
     // Whether it was there decides whose it is.
     let exclusively = openat2(&*place.descriptor, name, flags | OFlags::EXCL, mode, how);
     let is_exclusive = asked.flags & OFlags::EXCL.bits() != 0;
@@ -200,7 +196,7 @@ pub fn link(share: &Share, ask: &Ask<'_>) -> Result<Answer, Errno> {
     let name = arguments.name()?;
     let place = Place::new(share, ask.header.nodeid)?;
     let inode = share.inodes.get(asked.oldnodeid)?;
-    if inode.kind == FileType::Directory {
+    if inode.nature(&share.inodes)?.kind == FileType::Directory {
         return Err(Errno::PERM);
     }
     share.by_name(&inode, |own, number| {

@@ -27,7 +27,8 @@ pub fn flags_of(flags: u32) -> OFlags {
     (OFlags::from_bits_retain(flags) & kept) | OFlags::CLOEXEC
 }
 
-fn is_for_writing(flags: OFlags) -> bool {
+/// Whether a file that is opened so can be changed.
+pub fn is_for_writing(flags: OFlags) -> bool {
     flags & OFlags::ACCMODE != OFlags::RDONLY || flags.contains(OFlags::TRUNC)
 }
 

@@ -22,7 +22,7 @@ const NAMES_BYTES: usize = 32 << 10;
 const MAX_ANSWER_BYTES: usize = 1 << 20;
 
 /// What is answered about a file that has been looked up.
-pub fn entry(share: &Share, inode: &Inode, status: &Statx) -> EntryOut {
+pub fn entry(share: &Share, inode: &Arc<Inode>, status: &Statx) -> EntryOut {
     let (seconds, nanoseconds) = share.validity;
     EntryOut {
         nodeid: inode.number,
@@ -80,6 +80,7 @@ struct List<'a> {
 
 impl List<'_> {
     fn read(&mut self, open: &Open, directory: &Arc<Inode>, from: u64) -> Result<(), Errno> {
+        let is_closed = directory.nature(&self.share.inodes)?.is_closed;
         let _reading = lock(&open.reading);
         seek(&open.file, SeekFrom::Start(from))?;
         let mut buffer = [MaybeUninit::uninit(); NAMES_BYTES];
@@ -92,7 +93,7 @@ impl List<'_> {
                 Err(errno) => return Err(errno),
             };
             let is_dots = matches!(name.file_name().to_bytes(), b"." | b"..");
-            if directory.is_closed && !is_dots {
+            if is_closed && !is_dots {
                 continue;
             }
             let dirent = Dirent {

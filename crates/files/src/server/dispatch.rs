@@ -72,6 +72,7 @@ impl Answer {
 
 /// Carry a request out and answer it; the length of the answer.
 pub fn carry_out(share: &Share, ask: &mut Ask<'_>) -> usize {
+    share.begins();
     let is_started = share.is_started.load(Ordering::Relaxed);
     let result = match ask.header.opcode {
         opcode::INIT => start(share, ask),

@@ -23,9 +23,15 @@ fn is_hidden(name: &CStr) -> bool {
     name.to_bytes().starts_with(b"trusted.")
 }
 
+/// Whether the host's kernel believes it: capabilities that a program gets, labels (xattr(7)). Reading them
+/// does no harm.
+fn is_of_security(name: &CStr) -> bool {
+    name.to_bytes().starts_with(b"security.")
+}
+
 fn of(share: &Share, ask: &Ask<'_>) -> Result<Arc<Inode>, Errno> {
     let inode = share.inodes.get(ask.header.nodeid)?;
-    match inode.kind {
+    match inode.nature(&share.inodes)?.kind {
         FileType::RegularFile | FileType::Directory => Ok(inode),
         _ => Err(Errno::OPNOTSUPP),
     }
@@ -78,7 +84,7 @@ pub fn set(share: &Share, ask: &Ask<'_>) -> Result<Answer, Errno> {
     let mut arguments = ask.arguments();
     let asked: SetxattrIn = arguments.take()?;
     let name = arguments.string()?;
-    if is_hidden(name) {
+    if is_hidden(name) || (!share.allows_privileges && is_of_security(name)) {
         return Err(Errno::OPNOTSUPP);
     }
     let value = arguments.rest().get(..asked.size as usize).ok_or(Errno::INVAL)?;
@@ -94,6 +100,9 @@ pub fn remove(share: &Share, ask: &Ask<'_>) -> Result<Answer, Errno> {
     let name = arguments.string()?;
     if is_hidden(name) {
         return Err(Errno::NODATA);
+    }
+    if !share.allows_privileges && is_of_security(name) {
+        return Err(Errno::OPNOTSUPP);
     }
     share.by_path(&of(share, ask)?, |path| removexattr(path, name))?;
     Answer::done()

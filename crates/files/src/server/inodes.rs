@@ -7,6 +7,10 @@
 //! the longest time the descriptor is closed, and opened again by directory and name when it is
 //! needed; it must then still be the same file (device, inode number, time of birth), or else it is stale
 //! (`ESTALE`), and the guest's kernel looks its path up anew.
+//!
+//! A guest that goes on from a snapshot brings numbers, places and keys along ([`super::saved`]). Whoever wrote
+//! them may have been anybody, so they only say where to look. What a file *is* ([`Nature`]), this server has
+//! seen itself whenever it is asked for.
 
 use std::collections::{HashMap, VecDeque};
 use std::ffi::{CStr, CString};
@@ -15,19 +19,20 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use rustix::fs::{
-    AtFlags, FileType, Mode, OFlags, ResolveFlags, Statx, StatxFlags, fstatfs, openat2, statx,
+    AtFlags, FileType, Mode, OFlags, ResolveFlags, Statx, StatxFlags, openat2, statx,
 };
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use super::handles::Handle;
 use super::version::Seen;
+use crate::kinds::Kind;
 use crate::lock;
 use crate::wire::ROOT;
 
 /// What a file is known by on the host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-struct Key {
+pub struct Key {
     device: u64,
     inode: u64,
     mount: u64,
@@ -35,45 +40,25 @@ struct Key {
     born: (i64, u32),
 }
 
-/// File systems that are windows into the host's kernel, by the magic numbers of statfs(2) and
-/// linux/magic.h. They show and control what is none of a guest's business; a directory where one is
-/// mounted is empty.
-const KERNEL_FILE_SYSTEMS: [u64; 21] = [
-    0x9fa0,      // proc
-    0x6265_6572, // sysfs
-    0x0027_e0eb, // cgroup
-    0x6367_7270, // cgroup2
-    0x1cd1,      // devpts
-    0x6462_6720, // debugfs
-    0x7472_6163, // tracefs
-    0x7363_6673, // securityfs
-    0xcafe_4a11, // bpf
-    0x6165_676c, // pstore
-    0xde5e_81e4, // efivarfs
-    0x6265_6570, // configfs
-    0x1980_0202, // mqueue
-    0x9584_58f6, // hugetlbfs
-    0x4249_4e4d, // binfmt_misc
-    0xf97c_ff8c, // selinuxfs
-    0x4341_5d53, // smackfs
-    0x6573_5543, // fusectl
-    0x6e73_6673, // nsfs
-    0x6e66_7364, // nfsd
-    0x0187,      // autofs
-];
-
 /// How deep a file can be in its share: with more components no path is short enough (`PATH_MAX`).
 const MAX_DEPTH: usize = 2048;
+
+/// What a file is, as this server has seen it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Nature {
+    /// Its type.
+    pub kind: FileType,
+    /// A file system that no guest is shown is mounted there: it is an empty directory.
+    pub is_closed: bool,
+}
 
 /// A file.
 #[derive(Debug)]
 pub struct Inode {
     /// By which number the guest knows it.
     pub number: u64,
-    /// What it is.
-    pub kind: FileType,
-    /// A kernel's file system is mounted there.
-    pub is_closed: bool,
+    /// Known when it has been found.
+    nature: OnceLock<Nature>,
     key: Key,
     place: Mutex<Place>,
     descriptor: Mutex<Option<Arc<Descriptor>>>,
@@ -86,34 +71,21 @@ pub struct Inode {
     pub seen: Seen,
     /// What the guest has opened last of it.
     pub opened: Mutex<Weak<Handle>>,
+    /// How many inodes the share has.
+    living: Arc<AtomicUsize>,
 }
 
-/// What is remembered of a file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Remembered {
-    key: Key,
-    /// The type, as in a mode.
-    kind: u32,
-    is_closed: bool,
-}
-
-impl Remembered {
-    /// That of a file with these attributes.
-    fn of(status: &Statx, is_closed: bool) -> Self {
-        Self { key: key(status), kind: status.stx_mode.into(), is_closed }
-    }
-
+impl Key {
     /// Whether it is the same file, wherever its file system is mounted.
     pub fn is_same_but_for_mount(&self, other: &Self) -> bool {
-        let key = Key { mount: other.key.mount, ..self.key };
-        Self { key, ..*self } == *other
+        Self { mount: other.mount, ..*self } == *other
     }
 
     /// The same where the file system of `old` is now mounted as that of `new` is.
     #[must_use]
     pub fn moved(self, old: &Self, new: &Self) -> Self {
-        match self.key.mount == old.key.mount {
-            true => Self { key: Key { mount: new.key.mount, ..self.key }, ..self },
+        match self.mount == old.mount {
+            true => Self { mount: new.mount, ..self },
             false => self,
         }
     }
@@ -185,7 +157,19 @@ pub struct Inodes {
     /// The descriptors that may be closed, those opened first at the front.
     open: Mutex<VecDeque<Weak<Inode>>>,
     count: Arc<AtomicUsize>,
-    most: usize,
+    living: Arc<AtomicUsize>,
+    limits: Limits,
+}
+
+/// What a guest may have us keep of a share, and what it may see.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// Descriptors that name files.
+    pub descriptors: usize,
+    /// Files, those included of which only we know, because others lie below them.
+    pub files: usize,
+    /// It may see file systems of kinds that we do not know.
+    pub allows_unknown_kinds: bool,
 }
 
 #[derive(Debug)]
@@ -202,11 +186,16 @@ pub fn attributes(file: impl AsFd) -> Result<Statx, Errno> {
     statx(file, c"", AtFlags::EMPTY_PATH | AtFlags::NO_AUTOMOUNT, mask)
 }
 
+fn kind(status: &Statx) -> FileType {
+    FileType::from_raw_mode(status.stx_mode.into())
+}
+
 fn device(status: &Statx) -> u64 {
     rustix::fs::makedev(status.stx_dev_major, status.stx_dev_minor)
 }
 
-fn key(status: &Statx) -> Key {
+/// By what a file with these attributes is known.
+pub fn key(status: &Statx) -> Key {
     Key {
         device: device(status),
         inode: status.stx_ino,
@@ -224,37 +213,46 @@ pub fn open_below(directory: impl AsFd, name: &CStr) -> Result<OwnedFd, Errno> {
 }
 
 impl Inode {
-    /// One that was known elsewhere, and is to be found again.
-    pub fn restored(number: u64, remembered: Remembered, lookups: u64) -> Arc<Self> {
-        Self::new(number, remembered, Place::default(), None, lookups)
-    }
-
     /// One at that place, which the guest has looked up so often.
     fn new(
         number: u64,
-        remembered: Remembered,
+        key: Key,
         place: Place,
-        descriptor: Option<Arc<Descriptor>>,
         lookups: u64,
+        living: &Arc<AtomicUsize>,
     ) -> Arc<Self> {
+        living.fetch_add(1, Ordering::Relaxed);
         Arc::new(Self {
             number,
-            kind: FileType::from_raw_mode(remembered.kind),
-            is_closed: remembered.is_closed,
-            key: remembered.key,
+            nature: OnceLock::new(),
+            key,
             place: Mutex::new(place),
-            is_used: AtomicBool::new(descriptor.is_some()),
-            descriptor: Mutex::new(descriptor),
+            is_used: AtomicBool::new(false),
+            descriptor: Mutex::default(),
             lookups: AtomicU64::new(lookups),
             pins: AtomicUsize::new(0),
             seen: Seen::default(),
             opened: Mutex::default(),
+            living: Arc::clone(living),
         })
     }
 
-    /// What there is to be remembered of it.
-    pub fn remembered(&self) -> Remembered {
-        Remembered { key: self.key, kind: self.kind.as_raw_mode(), is_closed: self.is_closed }
+    /// By what it is known.
+    pub fn key(&self) -> Key {
+        self.key
+    }
+
+    /// What it is. Of a file that has not been found since the guest came here, that is seen now.
+    ///
+    /// # Errors
+    ///
+    /// [`Errno::STALE`] if it cannot be found again.
+    pub fn nature(self: &Arc<Self>, inodes: &Inodes) -> Result<Nature, Errno> {
+        if let Some(nature) = self.nature.get() {
+            return Ok(*nature);
+        }
+        self.descriptor(inodes)?;
+        self.nature.get().copied().ok_or(Errno::STALE)
     }
 
     /// How often the guest has looked it up.
@@ -304,14 +302,12 @@ impl Inode {
         let directory = place.directory.clone().ok_or(Errno::STALE)?;
         let name = place.name.clone();
         drop(place);
-        let directory = directory.descriptor_below(inodes, depth)?;
-        let found = inodes.open(&*directory, &name);
-        let found =
+        let descriptor = directory.descriptor_below(inodes, depth)?;
+        let found = inodes.open_in(&directory, &descriptor, &name);
+        let (found, status, nature) =
             found.map_err(|errno| if errno == Errno::NOENT { Errno::STALE } else { errno })?;
-        match key(&attributes(&found)?) == self.key {
-            true => Ok(inodes.count(found)),
-            false => Err(Errno::STALE),
-        }
+        let is_same = key(&status) == self.key && *self.nature.get_or_init(|| nature) == nature;
+        if is_same { Ok(inodes.count(found)) } else { Err(Errno::STALE) }
     }
 
     /// Whether it is to be sought there.
@@ -319,6 +315,17 @@ impl Inode {
         let place = lock(&self.place);
         let is_there = |known: &Arc<Inode>| Arc::ptr_eq(known, directory);
         place.directory.as_ref().is_some_and(is_there) && *place.name == *name
+    }
+}
+
+impl Drop for Inode {
+    fn drop(&mut self) {
+        self.living.fetch_sub(1, Ordering::Relaxed);
+        // The directories above, of which there may be more than the stack has room for, one by one.
+        let mut above = lock(&self.place).directory.take();
+        while let Some(directory) = above.and_then(Arc::into_inner) {
+            above = lock(&directory.place).directory.take();
+        }
     }
 }
 
@@ -350,19 +357,32 @@ impl Drop for Pin {
 }
 
 impl Inodes {
-    /// Nothing but the root of a share, with at most so many descriptors at a time.
+    /// Nothing but the root of a share.
     ///
     /// # Errors
     ///
     /// When the directory cannot be looked at.
-    pub fn new(root: OwnedFd, most: usize) -> Result<Self, Errno> {
+    pub fn new(root: OwnedFd, limits: Limits) -> Result<Self, Errno> {
         let status = attributes(&root)?;
+        let is_closed = !Kind::of(&root)?.may_be_shown(limits.allows_unknown_kinds);
         let count = Arc::default();
-        let remembered = Remembered::of(&status, is_kernels(&root)?);
+        let living = Arc::default();
         let descriptor = counted(&count, root);
-        let root = Inode::new(ROOT, remembered, Place::default(), Some(descriptor), 1);
+        let root = Inode::new(ROOT, key(&status), Place::default(), 1, &living);
+        let _ = root.nature.set(Nature { kind: kind(&status), is_closed });
+        *lock(&root.descriptor) = Some(descriptor);
         let (known, open) = (Mutex::new(Known::new(&root)), Mutex::default());
-        Ok(Self { root, known, open, count, most })
+        Ok(Self { root, known, open, count, living, limits })
+    }
+
+    /// A file that was known elsewhere, and is to be found again.
+    pub fn restored(&self, number: u64, key: Key, lookups: u64) -> Arc<Inode> {
+        Inode::new(number, key, Place::default(), lookups, &self.living)
+    }
+
+    /// How many files there may be.
+    pub fn most_files(&self) -> usize {
+        self.limits.files
     }
 
     /// The root.
@@ -403,29 +423,44 @@ impl Inodes {
     /// Open what may need a descriptor more than there is room for.
     fn open(&self, directory: impl AsFd, name: &CStr) -> Result<OwnedFd, Errno> {
         match open_below(&directory, name) {
-            Err(Errno::MFILE | Errno::NFILE) if self.close_some(self.most / 4) => {
+            Err(Errno::MFILE | Errno::NFILE) if self.close_some(self.limits.descriptors / 4) => {
                 open_below(&directory, name)
             }
             other => other,
         }
     }
 
+    /// Open what has a name in a directory, and see what it is.
+    fn open_in(
+        &self,
+        directory: &Arc<Inode>,
+        descriptor: &Descriptor,
+        name: &CStr,
+    ) -> Result<(OwnedFd, Statx, Nature), Errno> {
+        if directory.nature(self)?.is_closed {
+            return Err(Errno::NOENT);
+        }
+        let found = self.open(descriptor, name)?;
+        let status = attributes(&found)?;
+        // A device has one kind of file system, and that of the directory may be shown.
+        let is_closed = device(&status) != directory.key.device
+            && !Kind::of(&found)?.may_be_shown(self.limits.allows_unknown_kinds);
+        let nature = Nature { kind: kind(&status), is_closed };
+        Ok((found, status, nature))
+    }
+
     /// Look a name up in a directory; the guest knows the file from now on.
     ///
     /// # Errors
     ///
-    /// The host's.
+    /// The host's; [`Errno::NFILE`] if the guest knows too many files.
     pub fn look_up(
         &self,
         directory: &Arc<Inode>,
         name: &CStr,
     ) -> Result<(Arc<Inode>, Statx), Errno> {
-        if directory.is_closed {
-            return Err(Errno::NOENT);
-        }
-        let found = self.open(&*directory.descriptor(self)?, name)?;
-        let status = attributes(&found)?;
-        let is_closed = device(&status) != directory.key.device && is_kernels(&found)?;
+        let descriptor = directory.descriptor(self)?;
+        let (found, status, nature) = self.open_in(directory, &descriptor, name)?;
         let place = Place { directory: Some(Arc::clone(directory)), name: name.to_owned() };
         let mut known = lock(&self.known);
         if let Some(inode) = known.get(key(&status)) {
@@ -437,10 +472,15 @@ impl Inodes {
             }
             return Ok((inode, status));
         }
+        if self.living.load(Ordering::Relaxed) >= self.limits.files {
+            return Err(Errno::NFILE);
+        }
         let number = known.next;
         known.next += 1;
-        let remembered = Remembered::of(&status, is_closed);
-        let inode = Inode::new(number, remembered, place, Some(self.count(found)), 1);
+        let inode = Inode::new(number, key(&status), place, 1, &self.living);
+        let _ = inode.nature.set(nature);
+        *lock(&inode.descriptor) = Some(self.count(found));
+        inode.is_used.store(true, Ordering::Relaxed);
         known.by_key.insert(inode.key, number);
         known.by_number.insert(number, Arc::clone(&inode));
         drop(known);
@@ -489,8 +529,8 @@ impl Inodes {
     /// A descriptor was opened; close others if there are too many.
     fn note_open(&self, inode: &Arc<Inode>) {
         lock(&self.open).push_back(Arc::downgrade(inode));
-        if self.count.load(Ordering::Relaxed) > self.most {
-            self.close_some(self.most / 8 + 1);
+        if self.count.load(Ordering::Relaxed) > self.limits.descriptors {
+            self.close_some(self.limits.descriptors / 8 + 1);
         }
     }
 
@@ -552,13 +592,13 @@ fn counted(count: &Arc<AtomicUsize>, file: OwnedFd) -> Arc<Descriptor> {
     Arc::new(Descriptor { file, reader: OnceLock::new(), count: Arc::clone(count) })
 }
 
-fn is_kernels(file: impl AsFd) -> Result<bool, Errno> {
-    let kind = fstatfs(file)?.f_type;
-    Ok(KERNEL_FILE_SYSTEMS.contains(&u64::from(kind as u32)))
-}
-
 #[cfg(test)]
 impl Inodes {
+    /// Have so many files be the most.
+    pub fn limit_files(&mut self, most: usize) {
+        self.limits.files = most;
+    }
+
     /// Descriptors that are open now.
     pub fn open_descriptors(&self) -> usize {
         self.count.load(Ordering::Relaxed)

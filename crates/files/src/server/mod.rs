@@ -2,12 +2,14 @@
 
 mod attributes;
 mod change;
+mod control;
 mod data;
 mod directory;
 mod dispatch;
 mod extended;
 mod handles;
 mod inodes;
+pub mod landlock;
 mod request;
 mod saved;
 mod share;
@@ -16,24 +18,17 @@ mod tests;
 mod version;
 mod worker;
 
-use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use rustix::fs::{AtFlags, CWD, linkat};
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendFlags, recvmsg, send,
 };
-use vm_memory::GuestMemoryMmap;
-use zerocopy::FromBytes;
 
-use crate::message::{
-    Command, Header, MAX_DESCRIPTORS, MAX_MESSAGE_BYTES, MAX_SHARES, Region, ShareRecord, VERSION,
-    command,
-};
-use crate::ring;
+use crate::message::{MAX_DESCRIPTORS, MAX_MESSAGE_BYTES};
+use control::{Beginning, Control, Introduced, Message};
 use share::Share;
 
 /// Why the server cannot serve.
@@ -53,6 +48,9 @@ pub enum Error {
     /// The guest's memory.
     #[error("file server: {0}")]
     Memory(#[from] host::Error),
+    /// Landlock.
+    #[error("file server: cannot keep to the shared directories: {0}")]
+    Landlock(#[from] ::landlock::RulesetError),
     /// The filter.
     #[error("file server: {0}")]
     Confine(#[from] host::confine::Error),
@@ -72,8 +70,15 @@ const RESERVED_DESCRIPTORS: usize = 64;
 ///
 /// [`Error`] when it cannot begin.
 pub fn serve(control: &OwnedFd, confined: bool) -> Result<(), Error> {
-    let Some((bytes, descriptors)) = receive(control)? else { return Ok(()) };
-    let Introduced { memory, shares } = understand(&bytes, descriptors)?;
+    let mut naming = None;
+    let Introduced { memory, shares } = loop {
+        let Some(message) = receive(control)? else { return Ok(()) };
+        match Beginning::understand(message)? {
+            Beginning::Introduced(introduced) => break introduced,
+            Beginning::Naming(_) if naming.is_some() => return Err(Error::Introduction),
+            Beginning::Naming(asked) => naming = Some(asked),
+        }
+    };
     // So it is called in the host's list of processes; that it may not be is no matter.
     let _ = rustix::thread::set_name(c"biv files");
     // What the guest asks for is what a file gets.
@@ -89,59 +94,41 @@ pub fn serve(control: &OwnedFd, confined: bool) -> Result<(), Error> {
             .map_err(failed("look at a share"))?;
         workers.push((Arc::new(share), end));
     }
-    if confined {
-        host::confine::confine_file_server()?;
-    }
     let shares: Vec<_> = workers.iter().map(|(share, _)| Arc::clone(share)).collect();
+    if confined {
+        confine(&shares, naming.as_ref().map(|naming| &naming.directory))?;
+    }
     for (share, end) in workers {
         let start = worker::start(share, end);
         start.map_err(|error| Error::Host { action: "start a thread", error })?;
     }
+    let mut asked = Control { shares, naming };
     // What ends the wait is the end of the domain.
-    while let Some((bytes, descriptors)) = receive(control)? {
-        let answer = obey(&shares, &bytes, descriptors);
+    while let Some(message) = receive(control)? {
+        let answer = asked.obey(message);
         // If there is nobody to hear it, that is found next.
         let _ = send(control, &[u8::from(answer.is_some())], SendFlags::NOSIGNAL);
     }
     Ok(())
 }
 
-/// Do what is asked of all of a share; none if it cannot be done.
-fn obey(shares: &[Arc<Share>], bytes: &[u8], descriptors: Vec<OwnedFd>) -> Option<()> {
-    let (command, name) = Command::read_from_prefix(bytes).ok()?;
-    let mut descriptors = descriptors.into_iter();
-    let file = descriptors.next()?;
-    if command.kind == command::NAME {
-        return give_name(&file, &descriptors.next()?, name);
+/// Give up all that serving does not take. There is one thread yet, and all others come from it.
+fn confine(shares: &[Arc<Share>], naming: Option<&OwnedFd>) -> Result<(), Error> {
+    let allows_privileges = shares.iter().any(|share| share.allows_privileges);
+    host::privileges::keep_for_files(allows_privileges).map_err(failed("drop capabilities"))?;
+    let mut directories = Vec::new();
+    for share in shares {
+        let root = share.inodes.root().descriptor(&share.inodes);
+        directories.push((root.map_err(failed("look at a share"))?, share.is_writable));
     }
-    let share = shares.get(command.share as usize)?;
-    let mut file = File::from(file);
-    match command.kind {
-        command::SAVE => file.write_all(&saved::save(share)).ok(),
-        command::RESTORE => {
-            let mut state = Vec::new();
-            file.read_to_end(&mut state).ok()?;
-            saved::restore(share, &state).ok()
-        }
-        _ => None,
+    let directories = directories.iter().map(|(root, is_writable)| (root.as_fd(), *is_writable));
+    if landlock::keep_in(directories, naming)? == landlock::Kept::CannotHere {
+        tracing::debug!(
+            "the host has no Landlock: only the file server itself keeps to the shares"
+        );
     }
+    Ok(host::confine::confine_file_server()?)
 }
-
-fn give_name(file: &OwnedFd, directory: &OwnedFd, name: &[u8]) -> Option<()> {
-    let own = format!("{OWN_DESCRIPTORS}/{}", number(file.as_fd()));
-    let is_plain = !name.is_empty() && !name.contains(&b'/');
-    is_plain.then(|| linkat(CWD, own, directory, name, AtFlags::SYMLINK_FOLLOW).ok())?
-}
-
-/// What there is to do.
-struct Introduced {
-    memory: GuestMemoryMmap,
-    /// What each is, its directory, and how its requests come.
-    shares: Vec<(ShareRecord, OwnedFd, ring::End)>,
-}
-
-/// Bytes, and descriptors that came with them.
-type Message = (Vec<u8>, Vec<OwnedFd>);
 
 /// A message; none if the domain has ended.
 fn receive(control: &OwnedFd) -> Result<Option<Message>, Error> {
@@ -167,33 +154,6 @@ fn receive(control: &OwnedFd) -> Result<Option<Message>, Error> {
     }
     bytes.truncate(received.bytes);
     Ok(Some((bytes, descriptors)))
-}
-
-fn understand(bytes: &[u8], descriptors: Vec<OwnedFd>) -> Result<Introduced, Error> {
-    let nonsense = || Error::Introduction;
-    let (header, mut rest) = Header::read_from_prefix(bytes).map_err(|_| nonsense())?;
-    if header.version != VERSION || header.shares as usize > MAX_SHARES {
-        return Err(nonsense());
-    }
-    let mut regions = Vec::new();
-    for _ in 0..header.regions {
-        let (region, after) = Region::read_from_prefix(rest).map_err(|_| nonsense())?;
-        regions.push((region.guest, region.bytes, region.offset));
-        rest = after;
-    }
-    let mut descriptors = descriptors.into_iter();
-    let memory = File::from(descriptors.next().ok_or_else(nonsense)?);
-    let memory = host::memory::attach(memory, &regions)?;
-    let mut introductions = Vec::new();
-    for _ in 0..header.shares {
-        let (record, after) = ShareRecord::read_from_prefix(rest).map_err(|_| nonsense())?;
-        rest = after;
-        let directory = descriptors.next().ok_or_else(nonsense)?;
-        let rings = File::from(descriptors.next().ok_or_else(nonsense)?);
-        let socket = descriptors.next().ok_or_else(nonsense)?;
-        introductions.push((record, directory, ring::other_end(rings, socket)?));
-    }
-    Ok(Introduced { memory, shares: introductions })
 }
 
 /// Our own descriptors, by number: the one way to open a file that is known by an `O_PATH` descriptor.

@@ -158,15 +158,16 @@ impl<'a> Arguments<'a> {
     /// The next string, which is to be the name of something in a directory.
     pub fn name(&mut self) -> Result<&'a CStr, Errno> {
         let name = self.string()?;
-        match name.to_bytes() {
-            b"" | b"." | b".." => Err(Errno::INVAL),
-            bytes if bytes.contains(&b'/') => Err(Errno::INVAL),
-            _ => Ok(name),
-        }
+        if is_component(name.to_bytes()) { Ok(name) } else { Err(Errno::INVAL) }
     }
 
     /// All the rest.
     pub fn rest(self) -> &'a [u8] {
         self.0
     }
+}
+
+/// Whether it is the name of a file in a directory, and not a path or the directory itself or the one above.
+pub fn is_component(name: &[u8]) -> bool {
+    !matches!(name, b"" | b"." | b"..") && !name.contains(&b'/')
 }

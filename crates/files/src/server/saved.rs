@@ -4,16 +4,30 @@
 //! when it is needed. What is not there any more, or is another file by then, is stale, and the guest's
 //! kernel looks the path up anew. What it has open is opened again; a file that has been removed while it
 //! was open is lost to it.
+//!
+//! Nobody vouches for these bytes: a snapshot is a file, and the domain's process that sends them may be its
+//! guest's. They therefore say nothing but which number means which name in which directory:
+//!
+//! 1. *A name is one component*, neither `.` nor `..`, and is looked up as any name is, so that nothing is
+//!    reached that the guest could not have looked up.
+//! 2. *What a file is, is seen when it is found*: its type, and whether it is a file system that is shown.
+//!    Nothing of the kind is among the bytes.
+//! 3. *How a file is opened again* is limited to what the guest could ask for, in this share.
+//! 4. *There are not more files, open or not*, than a guest may have otherwise.
 
 use std::collections::HashMap;
 use std::ffi::CString;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use rustix::fs::{FileType, OFlags, fcntl_getfl};
+use rustix::fs::{OFlags, fcntl_getfl};
+use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
-use super::inodes::{Inode, Inodes, Known, Remembered};
+use super::data::{flags_of, is_for_writing};
+use super::inodes::{Inode, Inodes, Key, Known};
+use super::request::is_component;
 use super::share::Share;
 
 /// The state does not belong to this share.
@@ -23,35 +37,35 @@ pub struct Unfit;
 
 /// A file that the guest knows, or that is on the way to one.
 #[derive(Debug, Serialize, Deserialize)]
-struct SavedFile {
+pub struct SavedFile {
     /// Its number; none if only we know it.
-    number: Option<u64>,
-    remembered: Remembered,
-    lookups: u64,
+    pub number: Option<u64>,
+    pub key: Key,
+    pub lookups: u64,
     /// The place of its directory in the list, and its name there.
-    place: Option<(u32, Vec<u8>)>,
+    pub place: Option<(u32, Vec<u8>)>,
 }
 
 /// What the guest has open.
 #[derive(Debug, Serialize, Deserialize)]
-struct SavedHandle {
-    number: u64,
+pub struct SavedHandle {
+    pub number: u64,
     /// The file's place in the list.
-    file: u32,
+    pub file: u32,
     /// How it was opened (open(2)).
-    flags: u32,
+    pub flags: u32,
 }
 
 /// The state of a share.
 #[derive(Debug, Serialize, Deserialize)]
-struct Saved {
-    is_started: bool,
-    opens_silently: bool,
-    next_number: u64,
-    next_handle: u64,
+pub struct Saved {
+    pub is_started: bool,
+    pub opens_silently: bool,
+    pub next_number: u64,
+    pub next_handle: u64,
     /// The first is the root.
-    files: Vec<SavedFile>,
-    handles: Vec<SavedHandle>,
+    pub files: Vec<SavedFile>,
+    pub handles: Vec<SavedHandle>,
 }
 
 /// Files in the order in which they are found, each once.
@@ -94,7 +108,7 @@ pub fn save(share: &Share) -> Vec<u8> {
         let place = file.place().map(|(directory, name)| (list.place(&directory), name));
         files.push(SavedFile {
             number: numbers.get(&Arc::as_ptr(&file)).copied(),
-            remembered: file.remembered(),
+            key: file.key(),
             lookups: file.lookups(),
             place: place.map(|(directory, name)| (directory, name.into_bytes())),
         });
@@ -130,8 +144,7 @@ pub fn restore(share: &Share, bytes: &[u8]) -> Result<(), Unfit> {
     inodes.know(Known::of(inodes.root(), known, saved.next_number));
     for handle in &saved.handles {
         let file = files.get(handle.file as usize).ok_or(Unfit)?;
-        let flags = OFlags::from_bits_retain(handle.flags) & REOPENED;
-        match share.open(file, flags) {
+        match reopen(share, file, handle.flags) {
             Ok(open) => share.handles.restore(handle.number, open, file),
             Err(errno) => tracing::debug!(%errno, "an open file has gone"),
         }
@@ -142,34 +155,33 @@ pub fn restore(share: &Share, bytes: &[u8]) -> Result<(), Unfit> {
     Ok(())
 }
 
-/// What of the flags of an open file matters when it is opened again.
-const REOPENED: OFlags = OFlags::RDWR
-    .union(OFlags::WRONLY)
-    .union(OFlags::APPEND)
-    .union(OFlags::DIRECT)
-    .union(OFlags::DIRECTORY)
-    .union(OFlags::NOATIME)
-    .union(OFlags::SYNC);
+/// Open what was open with these flags, as the guest could.
+fn reopen(share: &Share, file: &Arc<Inode>, flags: u32) -> Result<OwnedFd, Errno> {
+    let is_directory = OFlags::from_bits_retain(flags) & OFlags::DIRECTORY;
+    // What was cut when it was opened is not cut again.
+    let flags = (flags_of(flags) - OFlags::TRUNC) | is_directory;
+    if is_for_writing(flags) {
+        share.check_writable()?;
+    }
+    share.open(file, flags)
+}
 
 fn restore_files(inodes: &Inodes, saved: &Saved) -> Result<Vec<Arc<Inode>>, Unfit> {
-    let root = saved.files.first().ok_or(Unfit)?.remembered;
-    let is_same = root.is_same_but_for_mount(&inodes.root().remembered());
-    if !is_same || saved.files.len() > u32::MAX as usize {
+    let (root, here) = (saved.files.first().ok_or(Unfit)?.key, inodes.root().key());
+    if !root.is_same_but_for_mount(&here) || saved.files.len() > inodes.most_files() {
         return Err(Unfit);
     }
     let mut files = vec![Arc::clone(inodes.root())];
     for file in &saved.files[1..] {
         // The root's file system may be mounted elsewhere now, and by another number.
-        let remembered = file.remembered.moved(&root, &inodes.root().remembered());
-        let number = file.number.unwrap_or(0);
-        files.push(Inode::restored(number, remembered, file.lookups));
+        let key = file.key.moved(&root, &here);
+        files.push(inodes.restored(file.number.unwrap_or(0), key, file.lookups));
     }
     for (file, saved) in files.iter().zip(&saved.files).skip(1) {
         let Some((directory, name)) = &saved.place else { continue };
         let directory = files.get(*directory as usize).ok_or(Unfit)?;
         let name = CString::new(name.clone()).map_err(|_| Unfit)?;
-        let is_name = !name.is_empty() && !name.as_bytes().contains(&b'/');
-        if !is_name || directory.kind != FileType::Directory {
+        if !is_component(name.as_bytes()) {
             return Err(Unfit);
         }
         file.set_place(directory, name);

@@ -6,13 +6,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::fs::{CWD, FileType, Mode, OFlags, openat};
 use rustix::io::Errno;
-use vm_memory::GuestMemoryMmap;
+use vm_memory::{GuestMemoryBackend, GuestMemoryMmap, GuestMemoryRegion};
 
 use super::handles::Handles;
-use super::inodes::{Inode, Inodes, Open, attributes};
+use super::inodes::{Inode, Inodes, Limits, Open, attributes};
 use super::{OWN_DESCRIPTORS, number};
 use crate::lock;
-use crate::message::ShareRecord;
+use crate::message::{ShareRecord, flags};
 use crate::wire::Attr;
 
 /// A share.
@@ -20,6 +20,8 @@ pub struct Share {
     pub inodes: Inodes,
     pub handles: Handles,
     pub is_writable: bool,
+    /// Files may be given set-user-ID and set-group-ID bits and `security.*` attributes.
+    pub allows_privileges: bool,
     /// We are root: what the guest's users make can be given to them.
     pub is_root: bool,
     /// The guest has said hello, and said what it can.
@@ -28,11 +30,25 @@ pub struct Share {
     pub opens_silently: AtomicBool,
     /// Seconds and nanoseconds for which names and attributes may be believed.
     pub validity: (u64, u32),
+    /// Nothing has been asked of it, and nobody has said what its guest knows.
+    is_untouched: AtomicBool,
     memory: Arc<GuestMemoryMmap>,
     own_descriptors: OwnedFd,
     owners: Owners,
     /// The device of the root, whose files keep their inode numbers.
     device: u64,
+}
+
+/// Files of a share that a guest may know, whatever its memory.
+const LEAST_MOST_FILES: usize = 1 << 20;
+
+/// What Linux has in memory at least for each file that it knows (`struct fuse_inode` and `struct dentry`).
+const GUEST_BYTES_PER_FILE: u64 = 1 << 10;
+
+/// How many files a guest with this memory may know: one that knows more than it has room for does not forget.
+fn most_files(memory: &GuestMemoryMmap) -> usize {
+    let bytes: u64 = memory.iter().map(|region| region.len()).sum();
+    usize::try_from(bytes / GUEST_BYTES_PER_FILE).unwrap_or(usize::MAX).max(LEAST_MOST_FILES)
 }
 
 /// Users and groups that change places.
@@ -59,24 +75,37 @@ impl Share {
         descriptors: usize,
     ) -> Result<Self, Errno> {
         let status = attributes(&directory)?;
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        Ok(Self {
+        let limits = Limits {
             // The other half is for what is open.
-            inodes: Inodes::new(directory, descriptors / 2)?,
+            descriptors: descriptors / 2,
+            files: most_files(&memory),
+            allows_unknown_kinds: record.flags & flags::ALLOWS_UNKNOWN_KINDS != 0,
+        };
+        let for_naming = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        Ok(Self {
+            inodes: Inodes::new(directory, limits)?,
             handles: Handles::new(descriptors / 2),
-            is_writable: record.writable == 1,
+            is_writable: record.flags & flags::WRITABLE != 0,
+            allows_privileges: record.flags & flags::ALLOWS_PRIVILEGES != 0,
             is_root: rustix::process::geteuid().is_root(),
             is_started: AtomicBool::new(false),
             opens_silently: AtomicBool::new(false),
             validity: (record.validity / 1000, (record.validity % 1000) as u32 * 1_000_000),
+            is_untouched: AtomicBool::new(true),
             memory,
-            own_descriptors: openat(CWD, OWN_DESCRIPTORS, flags, Mode::empty())?,
+            own_descriptors: openat(CWD, OWN_DESCRIPTORS, for_naming, Mode::empty())?,
             owners: Owners {
                 host: (record.host_user, record.host_group),
                 guest: (record.guest_user, record.guest_group),
             },
             device: rustix::fs::makedev(status.stx_dev_major, status.stx_dev_minor),
         })
+    }
+
+    /// It begins now, with a request or with what its guest knows; whether it had not yet.
+    pub fn begins(&self) -> bool {
+        self.is_untouched.load(Ordering::Relaxed)
+            && self.is_untouched.swap(false, Ordering::Relaxed)
     }
 
     pub fn memory(&self) -> &GuestMemoryMmap {
@@ -93,6 +122,14 @@ impl Share {
         exchange(number, self.owners.host.1, self.owners.guest.1)
     }
 
+    /// The permissions of what is made or changed: set-user-ID and set-group-ID bits of a file would give
+    /// other users of the host the rights of who runs us, or of root. On a directory they mean something else
+    /// (inode(7)).
+    pub fn mode(&self, kind: FileType, mode: u32) -> Mode {
+        let is_stripped = kind != FileType::Directory && !self.allows_privileges;
+        Mode::from_raw_mode(mode & if is_stripped { 0o1777 } else { 0o7777 })
+    }
+
     /// Nothing is changed in a share that is only to be read.
     pub fn check_writable(&self) -> Result<(), Errno> {
         if self.is_writable { Ok(()) } else { Err(Errno::ROFS) }
@@ -100,7 +137,7 @@ impl Share {
 
     /// Open what is known by an `O_PATH` descriptor; only regular files and directories can be.
     pub fn open(&self, inode: &Arc<Inode>, flags: OFlags) -> Result<OwnedFd, Errno> {
-        match inode.kind {
+        match inode.nature(&self.inodes)?.kind {
             FileType::RegularFile | FileType::Directory => {}
             FileType::Symlink => return Err(Errno::LOOP),
             _ => return Err(Errno::OPNOTSUPP),
@@ -161,14 +198,16 @@ impl Share {
     }
 
     /// Attributes as the guest sees them.
-    pub fn attributes(&self, inode: &Inode, status: &rustix::fs::Statx) -> Attr {
+    pub fn attributes(&self, inode: &Arc<Inode>, status: &rustix::fs::Statx) -> Attr {
+        // It has been found, or else there were no attributes.
+        let is_closed = inode.nature(&self.inodes).is_ok_and(|nature| nature.is_closed);
         let device = rustix::fs::makedev(status.stx_dev_major, status.stx_dev_minor);
         let time = |seconds: i64| seconds as u64;
         // Two file systems may use the same number, and the guest sees one file system.
         let apart = if device == self.device { 0 } else { device.rotate_right(16) };
         Attr {
             ino: status.stx_ino ^ apart,
-            size: if inode.is_closed { 0 } else { status.stx_size },
+            size: if is_closed { 0 } else { status.stx_size },
             blocks: status.stx_blocks,
             atime: time(status.stx_atime.tv_sec),
             mtime: time(status.stx_mtime.tv_sec),

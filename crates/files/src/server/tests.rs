@@ -1,5 +1,8 @@
 //! The server as a guest's kernel sees it, with everything in one process.
 
+mod owned;
+mod privileges;
+
 use std::fs;
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::{Path, PathBuf};
@@ -14,7 +17,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 use super::dispatch::carry_out;
 use super::request::Ask;
 use super::share::Share;
-use crate::message::{Range, ShareRecord};
+use crate::message::{Range, ShareRecord, flags};
 use crate::wire::*;
 
 const MEMORY_BYTES: usize = 1 << 20;
@@ -62,7 +65,7 @@ impl Kernel {
         let us = fs::metadata(std::env::temp_dir()).map(|_| rustix::process::getuid()).unwrap();
         let record = ShareRecord {
             validity: 1500,
-            writable: writable.into(),
+            flags: if writable { flags::WRITABLE } else { 0 },
             host_user: us.as_raw(),
             host_group: rustix::process::getgid().as_raw(),
             guest_user: guest_owner.0,

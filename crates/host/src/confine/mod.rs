@@ -2,7 +2,10 @@
 //!
 //! A guest kernel that breaks out of the translator owns this process. From then on it must find
 //! nothing in it: no way to open a file, to start a process, to reach the network, or to signal or
-//! read another process. A seccomp filter (seccomp(2)) sees to it:
+//! read another process; and nothing worth having: the variables of the environment are overwritten
+//! ([`crate::environment`]), and no other process of the user can read this one's memory, nor does the kernel
+//! write it into a file when it dies (`PR_SET_DUMPABLE`, `RLIMIT_CORE`). A seccomp filter (seccomp(2)) sees to the
+//! rest:
 //!
 //! 1. It holds for all threads, those that run already and those to come, and cannot be taken off.
 //! 2. What is not in the lists of its kind of process ([`process`] for each; [`table`], [`files`],
@@ -16,6 +19,7 @@ use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use libc::c_long;
+use rustix::process::{DumpableBehavior, Resource, Rlimit, set_dumpable_behavior, setrlimit};
 use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen as Length, SeccompCmpOp as Compare,
     SeccompCondition, SeccompFilter, SeccompRule, TargetArch,
@@ -44,6 +48,9 @@ pub enum Error {
          unconfined"
     )]
     Install(#[source] io::Error),
+    /// A process that others of the user may read.
+    #[error("cannot keep the machine's memory from other processes: {0}")]
+    Hide(#[source] rustix::io::Errno),
     /// A thread has a filter that is not ours (seccomp(2), `SECCOMP_FILTER_FLAG_TSYNC`).
     #[error("cannot confine thread {0}, which has a filter of its own")]
     Thread(i64),
@@ -107,12 +114,21 @@ fn confine_with(lists: &[&Calls]) -> Result<(), Error> {
     }
     report_refusals()?;
     let (absent, refused) = programs(lists)?;
+    crate::environment::forget();
+    hide()?;
     // SAFETY: a number and flags; nothing is given up that this process uses.
     if unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) } != 0 {
         return Err(Error::Install(io::Error::last_os_error()));
     }
     install(&absent)?;
     install(&refused)
+}
+
+/// Keep this process's memory from other processes without privilege, and out of files.
+fn hide() -> Result<(), Error> {
+    let none = Rlimit { current: Some(0), maximum: Some(0) };
+    setrlimit(Resource::Core, none).map_err(Error::Hide)?;
+    set_dumpable_behavior(DumpableBehavior::NotDumpable).map_err(Error::Hide)
 }
 
 /// Whether this kernel, and what confines us already, offer such filters.

@@ -3,6 +3,10 @@
 //!
 //! They are told by what they have in common: a detached domain has a session of its own; of another, the
 //! processes of its process group count that run the same program.
+//!
+//! Processes that are confined show an ordinary user neither their program nor what they have mapped nor what
+//! they have read (they are not dumpable, proc(5)): then those of the group count that show none, and their memory is
+//! what they have of their own and of files.
 
 use std::fs;
 use std::time::Duration;
@@ -20,6 +24,8 @@ pub struct Group {
     pub read: u64,
     /// Bytes written to them.
     pub written: u64,
+    /// The most bytes of shared memory that one has whose part is not told.
+    shared: u64,
 }
 
 /// What is of interest in `/proc/PID/stat` (proc(5)).
@@ -44,12 +50,13 @@ impl Group {
                 stat.session == owner
             } else {
                 let same = || fs::read_link(format!("/proc/{number}/exe")).ok() == program;
-                number == owner || (stat.group == own.group && program.is_some() && same())
+                number == owner || (stat.group == own.group && same())
             };
             if is_ours {
                 group.add(number, &stat);
             }
         }
+        group.memory += group.shared;
         group
     }
 
@@ -57,8 +64,17 @@ impl Group {
         let ticks_per_second = rustix::param::clock_ticks_per_second().max(1);
         self.processes += 1;
         self.computed += Duration::from_millis(stat.ticks * 1000 / ticks_per_second);
-        let parts = fs::read_to_string(format!("/proc/{process}/smaps_rollup"));
-        self.memory += number_after(&parts.unwrap_or_default(), "Pss:") << 10;
+        match fs::read_to_string(format!("/proc/{process}/smaps_rollup")) {
+            Ok(parts) => self.memory += number_after(&parts, "Pss:") << 10,
+            Err(_) => {
+                let status = fs::read_to_string(format!("/proc/{process}/status"));
+                let status = status.unwrap_or_default();
+                let own = number_after(&status, "RssAnon:") + number_after(&status, "RssFile:");
+                self.memory += own << 10;
+                // The guest's memory, which all of them map.
+                self.shared = self.shared.max(number_after(&status, "RssShmem:") << 10);
+            }
+        }
         let io = fs::read_to_string(format!("/proc/{process}/io")).unwrap_or_default();
         self.read += number_after(&io, "read_bytes:");
         self.written += number_after(&io, "write_bytes:");
