@@ -54,7 +54,7 @@ fn check_upper(
 
 /// A machine that has the mirror, as soon as no other has it.
 fn with_mirror() -> Machine {
-    const PATIENCE: Duration = Duration::from_secs(60);
+    const PATIENCE: Duration = Duration::from_secs(300);
     let start = Instant::now();
     loop {
         let machine = Machine::in_memory();
