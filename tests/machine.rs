@@ -23,7 +23,7 @@ use std::process::{Command, Stdio};
 use std::sync::{Mutex, Once, PoisonError};
 
 /// How long one machine may take before it is ended.
-pub const PATIENCE_SECONDS: &str = "120";
+pub const PATIENCE_SECONDS: &str = "400";
 
 /// The command, built beside this test.
 pub fn bivouac() -> PathBuf {

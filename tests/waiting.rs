@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 /// Longer than anything takes on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(300);
 
 /// Waits until something is so.
 ///

@@ -18,7 +18,7 @@ use whole_machine::processes::descendants;
 use whole_machine::{biv, in_mode, text};
 
 /// How long a socket waits before a test gives up.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(300);
 
 /// Who can make a network of the user's own on this host.
 fn backends() -> Vec<&'static str> {

@@ -7,7 +7,13 @@ use std::{env, fs};
 use whole_machine::modes::{Mode, UserExecution};
 use whole_machine::{bivouac, text};
 
-/// What each side needs to serve; `$1` is a directory, of which the host and the guest have one each.
+/// What each side needs to serve and to ask; `$1` of `serve` is a directory, of which the host and the guest
+/// have one each.
+///
+/// A busy host must not decide what comes of it: iperf3's server takes one client at a time and says so by
+/// hanging up, also on one that comes before the last test has been cleared away, so a client tries again
+/// (20 times at most, each for 60 seconds at most); nginx has its number in a file when it listens; and a request may
+/// take a minute.
 const SERVE: &str = r#"
 serve() {
     mkdir -p "$1"; seq 2000 >"$1/page"
@@ -20,14 +26,18 @@ http { access_log off; client_body_temp_path $1/body; proxy_temp_path $1/proxy;
 END
     nginx -p "$1" -e "$1/errors" -c "$1/nginx.conf" & serving=$!
     iperf3 -s -p 5201 >/dev/null & serving="$serving $!"
+    tries=0; until [ -s "$1/pid" ] || [ $tries -gt 600 ]; do tries=$((tries+1)); sleep 0.1; done
 }
 rate() {
-    name=$1; shift
-    iperf3 -t 2 -f m "$@" | awk -v name="$name" '/receiver/ { for (n = 2; n <= NF; n++)
-        if ($n == "Mbits/sec") last = $(n - 1) } END { print name, last }'
+    name=$1; shift; tries=0
+    until report=$(timeout 60 iperf3 -t 2 -f m "$@" 2>&1) || [ $tries -ge 20 ]; do
+        tries=$((tries+1)); sleep 0.5
+    done
+    echo "$report" | awk -v name="$name" '/receiver/ { for (n = 2; n <= NF; n++)
+        if ($n == "Mbits/sec") last = $(n - 1) } /error/ { said = $0 } END { print name, last ? last : said }'
 }
 requests() {
-    wrk -t 1 -c 16 -d 2s "$2" | awk -v name="$1" '/^Requests.sec/ { print name, $2 }
+    wrk -t 1 -c 16 -d 2s --timeout 60s "$2" | awk -v name="$1" '/^Requests.sec/ { print name, $2 }
         /Socket errors|Non-2xx/ { print "trouble", $0 }'
 }
 ask() {
@@ -61,7 +71,7 @@ case $net in *tap:*)
 esac
 serve "$PWD/host"
 trap 'kill $serving $more 2>/dev/null' EXIT
-timeout 200 "$biv" run --mem 512M --cpus 2 $net -- sh -c "$5" >said & guest=$!
+timeout 900 "$biv" run --mem 512M --cpus 2 $net -- sh -c "$5" >said & guest=$!
 n=0; until grep -q '^up' said || [ $n -gt 1500 ]; do n=$((n+1)); sleep 0.1; done
 case $net in
 *tap:*) ask host "$(sed -n 's/^up //p' said)" 5201 8080 ;;

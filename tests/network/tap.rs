@@ -27,7 +27,7 @@ END
 busybox udhcpd -f "$2/udhcpd.conf" 2>/dev/null & dhcp=$!
 busybox httpd -f -p 192.168.77.1:8080 -h "$2" & http=$!
 trap 'kill $dhcp $http' EXIT
-timeout 60 "$1" run --busybox --cpus $3 --net tap:tap0 -- sh -c '
+timeout 300 "$1" run --busybox --cpus $3 --net tap:tap0 -- sh -c '
     n=0; until ip route | grep -q default || [ $n -gt 200 ]; do n=$((n+1)); sleep 0.1; done
     ip addr show eth0 | grep -c "inet 192.168.77.10/24 "; cat /etc/resolv.conf
     wget -qO- http://192.168.77.1:8080/page | sha256sum
@@ -84,7 +84,7 @@ fn several_processors_have_queues_of_their_own() {
 const REMOVED: &str = r#"
 ip link set lo up; ip tuntap add tap0 mode tap; ip addr add 192.168.77.1/24 dev tap0; ip link set tap0 up
 mkfifo "$2/down"; exec 8<>"$2/down"
-timeout 60 "$1" run --busybox --net tap:tap0 -- sh -c '
+timeout 300 "$1" run --busybox --net tap:tap0 -- sh -c '
     ip addr add 192.168.77.9/24 dev eth0; ip link set eth0 up; ping -c 1 192.168.77.1 | grep -c "1 packets rec"
     echo up; read line; n=0
     while [ $(cat /sys/class/net/eth0/carrier) = 1 ] && [ $n -lt 500 ]; do n=$((n+1)); sleep 0.02; done

@@ -17,7 +17,7 @@ use whole_machine::waiting::wait_for;
 use whole_machine::{in_mode, text};
 
 /// How long a socket waits before a test gives up.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(300);
 
 /// The guest's port at which what is sent comes back, and that of somebody who does not read.
 const ECHO: u32 = 5000;

@@ -12,7 +12,7 @@ use rustix::termios::{LocalModes, tcgetattr};
 use tiny_kernels::{self as kernels, Kernel};
 
 /// Longer than any of this takes on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(300);
 
 /// Started by env(1), because who runs the tests may have it ignore signals, as nohup(1) does.
 fn biv(kernel: &Kernel, arguments: &[&str]) -> Command {

@@ -325,7 +325,7 @@ mod tests {
             assert_eq!(unsafe { libc::send(socket, c"!".as_ptr().cast(), 1, 0) }, 1);
             let since = Instant::now();
             while lives(helpers.zygote()) {
-                assert!(since.elapsed() < Duration::from_secs(5), "{number} {arguments:x?}");
+                assert!(since.elapsed() < Duration::from_secs(60), "{number} {arguments:x?}");
                 std::thread::sleep(Duration::from_micros(100));
             }
         }

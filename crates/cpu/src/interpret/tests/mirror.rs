@@ -64,7 +64,7 @@ pub(super) fn with_upper_half(use_it: impl FnOnce(Machine, u64)) {
 
 /// A machine that has the mirror, as soon as no other has it.
 fn with_mirror() -> Machine {
-    const PATIENCE: Duration = Duration::from_secs(60);
+    const PATIENCE: Duration = Duration::from_secs(300);
     let start = Instant::now();
     loop {
         let machine = Machine::in_memory();
