@@ -143,13 +143,14 @@ pub struct Run {
     #[arg(long)]
     pub entropy: bool,
 
-    /// Connect the machine: none; user, to what you may reach, without any privilege (the default, but for
-    /// plain machines); user,backend=passt or user,backend=builtin to choose who does that; tap:NAME, to
-    /// an interface of the host's
+    /// Connect the machine: none; user, to what you may reach but this host, without any privilege (the
+    /// default, but for plain machines); user,host, to servers on this host, too, at 10.0.2.2;
+    /// user,host,backend=passt, by passt; tap:NAME, to an interface of the host's
     #[arg(long, value_name = "NETWORK")]
     pub net: Option<Net>,
 
-    /// Lead a port of the host's to one of the guest's: [IP:]HOSTPORT:GUESTPORT[/udp]
+    /// Lead a port of the host's to one of the guest's: [IP:]HOSTPORT:GUESTPORT[/udp]. Only this host
+    /// reaches it, unless IP is another address than 127.0.0.1; 0.0.0.0 stands for all
     #[arg(short, long, value_name = "PORTS")]
     pub publish: Vec<Published>,
 
@@ -462,6 +463,10 @@ pub struct NetworkProcess {
     /// The descriptor that is the cable
     #[arg(long)]
     pub cable: i32,
+
+    /// Let the guest reach this host
+    #[arg(long)]
+    pub reach_host: bool,
 
     /// Make any system call
     #[arg(long)]

@@ -225,8 +225,7 @@ fn a_resolver_on_the_loopback_interface_is_asked_for_a_guest_that_cannot_reach_i
     let resolver = UdpSocket::bind("127.0.0.1:0").unwrap();
     resolver.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
     let Ok(std::net::SocketAddr::V4(at)) = resolver.local_addr() else { panic!("not IPv4") };
-    let (mut server, _end) =
-        server_of(Addresses { host: None, resolver: Some(at), ..addresses() });
+    let (mut server, _end) = server_of(Addresses { host: None, resolver: Some(at), ..addresses() });
     let nameserver = SocketAddrV4::new(addresses().nameserver, 53);
     server.feed(&datagram(nameserver, 5000, b"who is it?"));
     let mut bytes = [0; 64];

@@ -12,7 +12,7 @@ use crate::cli::Run;
 use crate::domain::hub::Conversation;
 use crate::domain::{Domain, Plan};
 use crate::initramfs;
-use crate::network::Net;
+use crate::network::{self, Net};
 use crate::provision::{self, Part, images, kernels};
 use crate::vsock;
 
@@ -89,7 +89,8 @@ impl UserSpace {
 
 /// What the machine is connected to, said or not.
 pub fn net(arguments: &Run) -> Net {
-    let default = || if is_plain(arguments) { Net::None } else { Net::User(None) };
+    let default =
+        || if is_plain(arguments) { Net::None } else { Net::User(network::User::default()) };
     arguments.net.clone().unwrap_or_else(default)
 }
 
