@@ -111,7 +111,8 @@ pub struct Run {
 
     /// Give the machine a disk (virtio): /dev/vda is the first, /dev/vdb the second. FILE is a raw or
     /// qcow2 image, or a block device; ",ro": it cannot be written; ",snapshot": what the guest writes
-    /// vanishes with it; ",format=raw" or ",format=qcow2": FILE is that, whatever it looks like
+    /// vanishes with it; ",format=raw" or ",format=qcow2": FILE is that, whatever it looks like;
+    /// ",backing=OTHER" and ",data-file=OTHER": the image may refer to that file
     #[arg(long, value_name = "FILE[,ro][,snapshot]", value_hint = ValueHint::FilePath,
         value_parser = OsStringValueParser::new().try_map(disk::parse_disk))]
     pub disk: Vec<disk::Argument>,
