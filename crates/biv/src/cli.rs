@@ -68,7 +68,7 @@ const MEASURING: &str = "Measuring Bivouac";
 /// Boot a machine and run a command in it, or an interactive shell.
 ///
 /// The machine looks like the host: its root is the host's, what is written there stays in the machine's
-/// memory, and only the current directory is written to. Its kernel is Debian's for cloud machines, which apt
+/// memory, and only the current directory is written to (not your home directory; see --here). Its kernel is Debian's for cloud machines, which apt
 /// downloads once, into $XDG_CACHE_HOME/bivouac (--refresh: again), as it does busybox for --busybox. The
 /// machine disappears with the command; nothing is kept. With --initrd and no COMMAND, and with a --kernel
 /// that is an ELF file and neither a root nor COMMAND, it is a plain machine: its serial console is on
@@ -105,7 +105,8 @@ pub struct Run {
     pub cpus: u8,
 
     /// Use DIR as the guest's file system; what is written there stays in memory, unless --root-rw is
-    /// given [default: /, with the current directory writable]
+    /// given [default: /, with the current directory writable, and without keys, tokens and passwords in
+    /// home directories, which --root / shows]
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub root: Option<PathBuf>,
 
@@ -131,6 +132,16 @@ pub struct Run {
     /// Let the guest write to the directory that --root names
     #[arg(long, requires = "root")]
     pub root_rw: bool,
+
+    /// Let the guest write to the current directory also where that is your home directory, or has it in it
+    #[arg(long, conflicts_with_all = ["root", "image", "busybox", "initrd", "root_disk"])]
+    pub here: bool,
+
+    /// Run what you do not trust: with busybox unless a root is named (--image, --root), no network, the
+    /// current directory only to be read, for 300 seconds, and without what makes the guest's kernel fast at
+    /// the price of having it closer (--without mirror). What else is said holds, such as --net or --timeout
+    #[arg(long, conflicts_with_all = ["here", "root_rw", "no_seccomp"])]
+    pub sandbox: bool,
 
     /// Show the directory HOST in the guest at GUEST, writable unless ":ro" is added; may be repeated
     #[arg(long, value_name = "HOST:GUEST[:ro]")]
@@ -404,6 +415,10 @@ pub enum ImageAction {
 /// Serve files to a machine, which is at the other end of standard input; biv starts this itself.
 #[derive(Debug, Args)]
 pub struct ServeFiles {
+    /// The user's home directory
+    #[arg(long)]
+    pub home: Option<PathBuf>,
+
     /// Make any system call
     #[arg(long)]
     pub no_seccomp: bool,

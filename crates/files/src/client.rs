@@ -28,6 +28,8 @@ pub struct Share {
     pub directory: OwnedFd,
     /// May it be written?
     pub is_writable: bool,
+    /// Are credentials in home directories, and what is the host's own, left out?
+    pub hides_secrets: bool,
     /// How long the guest may believe what it knows of names and attributes, in milliseconds.
     pub validity_milliseconds: u64,
     /// User and group on the host, and who they are in the guest; these are who the former are there.
@@ -104,7 +106,7 @@ fn record(share: &Share) -> ShareRecord {
         host_group: share.host_owner.1,
         guest_user: share.guest_owner.0,
         guest_group: share.guest_owner.1,
-        reserved: 0,
+        hides_secrets: share.hides_secrets.into(),
     }
 }
 

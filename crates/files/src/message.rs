@@ -66,8 +66,8 @@ pub struct ShareRecord {
     pub guest_user: u32,
     /// See above.
     pub guest_group: u32,
-    /// Zero.
-    pub reserved: u32,
+    /// 1: credentials in home directories, and what is the host's own, are not shown.
+    pub hides_secrets: u32,
 }
 
 /// What is asked of the server of all of a share, while nothing else is.

@@ -35,6 +35,15 @@ impl Place {
         Ok(Self { directory, descriptor })
     }
 
+    /// The same, where something called `name` is to be made, removed or renamed.
+    fn with_name(share: &Share, number: u64, name: &CStr) -> Result<Self, Errno> {
+        let place = Self::new(share, number)?;
+        match share.inodes.is_closed_name(&place.directory, name) {
+            false => Ok(place),
+            true => Err(Errno::ACCESS),
+        }
+    }
+
     /// Something was made here: whose it is, and what the guest is told of it.
     fn made(&self, share: &Share, ask: &Ask<'_>, name: &CStr) -> Result<EntryOut, Errno> {
         let (inode, status) = self.look_up_made(share, ask, name)?;
@@ -89,7 +98,7 @@ fn permissions(mode: u32) -> Mode {
 pub fn symbolic_link(share: &Share, ask: &Ask<'_>) -> Result<Answer, Errno> {
     let mut arguments = ask.arguments();
     let (name, target) = (arguments.name()?, arguments.string()?);
-    let place = Place::new(share, ask.header.nodeid)?;
+    let place = Place::with_name(share, ask.header.nodeid, name)?;
     symlinkat(target, &*place.descriptor, name)?;
     Answer::of(&place.made(share, ask, name)?)
 }
@@ -99,7 +108,7 @@ pub fn node(share: &Share, ask: &Ask<'_>) -> Result<Answer, Errno> {
     let mut arguments = ask.arguments();
     let asked: MknodIn = arguments.take()?;
     let name = arguments.name()?;
-    let place = Place::new(share, ask.header.nodeid)?;
+    let place = Place::with_name(share, ask.header.nodeid, name)?;
     let kind = match FileType::from_raw_mode(asked.mode) {
         kind @ (FileType::RegularFile | FileType::Socket | FileType::Fifo) => kind,
         _ => return Err(Errno::PERM),
@@ -113,7 +122,7 @@ pub fn directory(share: &Share, ask: &Ask<'_>) -> Result<Answer, Errno> {
     let mut arguments = ask.arguments();
     let asked: MkdirIn = arguments.take()?;
     let name = arguments.name()?;
-    let place = Place::new(share, ask.header.nodeid)?;
+    let place = Place::with_name(share, ask.header.nodeid, name)?;
     mkdirat(&*place.descriptor, name, permissions(asked.mode))?;
     Answer::of(&place.made(share, ask, name)?)
 }
@@ -123,7 +132,7 @@ pub fn file(share: &Share, ask: &Ask<'_>) -> Result<Answer, Errno> {
     let mut arguments = ask.arguments();
     let asked: CreateIn = arguments.take()?;
     let name = arguments.name()?;
-    let place = Place::new(share, ask.header.nodeid)?;
+    let place = Place::with_name(share, ask.header.nodeid, name)?;
     let how = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_SYMLINKS;
     let flags = flags_of(asked.flags) | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK;
     let mode = permissions(asked.mode);
@@ -157,7 +166,7 @@ pub fn file(share: &Share, ask: &Ask<'_>) -> Result<Answer, Errno> {
 pub fn remove(share: &Share, ask: &Ask<'_>, is_directory: bool) -> Result<Answer, Errno> {
     let mut arguments = ask.arguments();
     let name = arguments.name()?;
-    let place = Place::new(share, ask.header.nodeid)?;
+    let place = Place::with_name(share, ask.header.nodeid, name)?;
     let pin = share.inodes.pin(&place.directory, name);
     let flags = if is_directory { AtFlags::REMOVEDIR } else { AtFlags::empty() };
     unlinkat(&*place.descriptor, name, flags)?;
@@ -179,8 +188,8 @@ pub fn rename(share: &Share, ask: &Ask<'_>, with_flags: bool) -> Result<Answer, 
     if flags.contains(RenameFlags::WHITEOUT) {
         return Err(Errno::INVAL);
     }
-    let from = Place::new(share, ask.header.nodeid)?;
-    let to = Place::new(share, target)?;
+    let from = Place::with_name(share, ask.header.nodeid, old)?;
+    let to = Place::with_name(share, target, new)?;
     let _moved = share.inodes.pin(&from.directory, old);
     let replaced = share.inodes.pin(&to.directory, new);
     renameat_with(&*from.descriptor, old, &*to.descriptor, new, flags)?;
@@ -198,7 +207,7 @@ pub fn link(share: &Share, ask: &Ask<'_>) -> Result<Answer, Errno> {
     let mut arguments = ask.arguments();
     let asked: LinkIn = arguments.take()?;
     let name = arguments.name()?;
-    let place = Place::new(share, ask.header.nodeid)?;
+    let place = Place::with_name(share, ask.header.nodeid, name)?;
     let inode = share.inodes.get(asked.oldnodeid)?;
     if inode.kind == FileType::Directory {
         return Err(Errno::PERM);

@@ -20,6 +20,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
+use super::closed::{Closed, Id, Shown};
 use super::handles::Handle;
 use super::version::Seen;
 use crate::lock;
@@ -72,7 +73,7 @@ pub struct Inode {
     pub number: u64,
     /// What it is.
     pub kind: FileType,
-    /// A kernel's file system is mounted there.
+    /// It is shown as an empty directory: a kernel's file system is mounted there, or it is [`Closed`].
     pub is_closed: bool,
     key: Key,
     place: Mutex<Place>,
@@ -186,6 +187,8 @@ pub struct Inodes {
     open: Mutex<VecDeque<Weak<Inode>>>,
     count: Arc<AtomicUsize>,
     most: usize,
+    /// What is not shown of it, if anything.
+    closed: Option<Arc<Closed>>,
 }
 
 #[derive(Debug)]
@@ -257,6 +260,10 @@ impl Inode {
         Remembered { key: self.key, kind: self.kind.as_raw_mode(), is_closed: self.is_closed }
     }
 
+    fn id(&self) -> Id {
+        (self.key.device, self.key.inode)
+    }
+
     /// How often the guest has looked it up.
     pub fn lookups(&self) -> u64 {
         self.lookups.load(Ordering::Relaxed)
@@ -301,14 +308,16 @@ impl Inode {
 
     fn find_again(&self, inodes: &Inodes, depth: usize) -> Result<Arc<Descriptor>, Errno> {
         let place = lock(&self.place);
-        let directory = place.directory.clone().ok_or(Errno::STALE)?;
+        let place_directory = place.directory.clone().ok_or(Errno::STALE)?;
         let name = place.name.clone();
         drop(place);
-        let directory = directory.descriptor_below(inodes, depth)?;
+        let directory = place_directory.descriptor_below(inodes, depth)?;
         let found = inodes.open(&*directory, &name);
         let found =
             found.map_err(|errno| if errno == Errno::NOENT { Errno::STALE } else { errno })?;
-        match key(&attributes(&found)?) == self.key {
+        let status = attributes(&found)?;
+        let has_closed = inodes.is_closed(&place_directory, &name, &status).unwrap_or(true);
+        match key(&status) == self.key && (self.is_closed || !has_closed) {
             true => Ok(inodes.count(found)),
             false => Err(Errno::STALE),
         }
@@ -350,19 +359,20 @@ impl Drop for Pin {
 }
 
 impl Inodes {
-    /// Nothing but the root of a share, with at most so many descriptors at a time.
+    /// Nothing but the root of a share, with at most so many descriptors at a time; what is `closed` is not
+    /// shown.
     ///
     /// # Errors
     ///
     /// When the directory cannot be looked at.
-    pub fn new(root: OwnedFd, most: usize) -> Result<Self, Errno> {
+    pub fn new(root: OwnedFd, most: usize, closed: Option<Arc<Closed>>) -> Result<Self, Errno> {
         let status = attributes(&root)?;
         let count = Arc::default();
         let remembered = Remembered::of(&status, is_kernels(&root)?);
         let descriptor = counted(&count, root);
         let root = Inode::new(ROOT, remembered, Place::default(), Some(descriptor), 1);
         let (known, open) = (Mutex::new(Known::new(&root)), Mutex::default());
-        Ok(Self { root, known, open, count, most })
+        Ok(Self { root, known, open, count, most, closed })
     }
 
     /// The root.
@@ -425,10 +435,15 @@ impl Inodes {
         }
         let found = self.open(&*directory.descriptor(self)?, name)?;
         let status = attributes(&found)?;
-        let is_closed = device(&status) != directory.key.device && is_kernels(&found)?;
+        let is_secret = self.is_closed(directory, name, &status)?;
+        let is_closed = is_secret || device(&status) != directory.key.device && is_kernels(&found)?;
         let place = Place { directory: Some(Arc::clone(directory)), name: name.to_owned() };
         let mut known = lock(&self.known);
         if let Some(inode) = known.get(key(&status)) {
+            if is_secret && !inode.is_closed {
+                // It had another name when it was found.
+                return Err(Errno::NOENT);
+            }
             inode.lookups.fetch_add(1, Ordering::Relaxed);
             drop(known);
             // It may have been moved, or have another name that will last longer.
@@ -446,6 +461,27 @@ impl Inodes {
         drop(known);
         self.note_open(&inode);
         Ok((inode, status))
+    }
+
+    /// Whether what was found by this name there is shown as an empty directory.
+    ///
+    /// # Errors
+    ///
+    /// [`Errno::NOENT`] if it is not shown at all.
+    fn is_closed(&self, directory: &Inode, name: &CStr, found: &Statx) -> Result<bool, Errno> {
+        let Some(closed) = &self.closed else { return Ok(false) };
+        let is_directory = FileType::from_raw_mode(found.stx_mode.into()) == FileType::Directory;
+        let id = (device(found), found.stx_ino);
+        match closed.judge(directory.id(), name, id, is_directory) {
+            Shown::Open => Ok(false),
+            Shown::Empty => Ok(true),
+            Shown::Missing => Err(Errno::NOENT),
+        }
+    }
+
+    /// Whether a name is one by which nothing is to be found in a directory, whatever is there.
+    pub fn is_closed_name(&self, directory: &Inode, name: &CStr) -> bool {
+        self.closed.as_ref().is_some_and(|closed| closed.has_name(directory.id(), name))
     }
 
     /// The guest's kernel has forgotten as many look-ups.

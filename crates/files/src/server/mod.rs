@@ -2,6 +2,7 @@
 
 mod attributes;
 mod change;
+mod closed;
 mod data;
 mod directory;
 mod dispatch;
@@ -20,6 +21,7 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use rustix::fs::{AtFlags, CWD, linkat};
@@ -34,6 +36,7 @@ use crate::message::{
     command,
 };
 use crate::ring;
+use closed::Closed;
 use share::Share;
 
 /// Why the server cannot serve.
@@ -66,12 +69,13 @@ fn failed(action: &'static str) -> impl FnOnce(rustix::io::Errno) -> Error {
 const RESERVED_DESCRIPTORS: usize = 64;
 
 /// Be told through `control` what to share, and share it until the other end is closed. With
-/// `confined`, nothing but that can be done by this process from then on.
+/// `confined`, nothing but that can be done by this process from then on. Of these home directories, and of
+/// the host's root, what is nobody's business is not shown, if a share says so.
 ///
 /// # Errors
 ///
 /// [`Error`] when it cannot begin.
-pub fn serve(control: &OwnedFd, confined: bool) -> Result<(), Error> {
+pub fn serve(control: &OwnedFd, confined: bool, homes: &[PathBuf]) -> Result<(), Error> {
     let Some((bytes, descriptors)) = receive(control)? else { return Ok(()) };
     let Introduced { memory, shares } = understand(&bytes, descriptors)?;
     // So it is called in the host's list of processes; that it may not be is no matter.
@@ -83,9 +87,14 @@ pub fn serve(control: &OwnedFd, confined: bool) -> Result<(), Error> {
         .max(RESERVED_DESCRIPTORS);
     let each = files / shares.len().max(1);
     let memory = Arc::new(memory);
+    let closed = match shares.iter().any(|(record, ..)| record.hides_secrets == 1) {
+        true => Closed::find(homes),
+        false => Closed::default(),
+    };
+    let closed = Arc::new(closed);
     let mut workers = Vec::new();
     for (record, directory, end) in shares {
-        let share = Share::new(directory, &record, Arc::clone(&memory), each)
+        let share = Share::new(directory, &record, Arc::clone(&memory), each, &closed)
             .map_err(failed("look at a share"))?;
         workers.push((Arc::new(share), end));
     }

@@ -8,6 +8,7 @@ use rustix::fs::{CWD, FileType, Mode, OFlags, openat};
 use rustix::io::Errno;
 use vm_memory::GuestMemoryMmap;
 
+use super::closed::Closed;
 use super::handles::Handles;
 use super::inodes::{Inode, Inodes, Open, attributes};
 use super::{OWN_DESCRIPTORS, number};
@@ -51,18 +52,20 @@ fn exchange(number: u32, one: u32, other: u32) -> u32 {
 }
 
 impl Share {
-    /// A share that nobody has mounted.
+    /// A share that nobody has mounted; what is `closed` is not shown, if the record says so.
     pub fn new(
         directory: OwnedFd,
         record: &ShareRecord,
         memory: Arc<GuestMemoryMmap>,
         descriptors: usize,
+        closed: &Arc<Closed>,
     ) -> Result<Self, Errno> {
         let status = attributes(&directory)?;
+        let closed = (record.hides_secrets == 1).then(|| Arc::clone(closed));
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         Ok(Self {
             // The other half is for what is open.
-            inodes: Inodes::new(directory, descriptors / 2)?,
+            inodes: Inodes::new(directory, descriptors / 2, closed)?,
             handles: Handles::new(descriptors / 2),
             is_writable: record.writable == 1,
             is_root: rustix::process::geteuid().is_root(),
