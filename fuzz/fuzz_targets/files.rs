@@ -33,10 +33,11 @@ static RIG: LazyLock<Rig> = LazyLock::new(|| {
     std::fs::write(outside.join("share/file"), "contents").expect("there is room");
     let memory = GuestMemory::new(&[(0, MEMORY_BYTES)]).expect("there is memory");
     let (control, theirs) = client::pair().expect("there are sockets");
-    std::thread::spawn(move || files::server::serve(&theirs, false));
+    std::thread::spawn(move || files::server::serve(&theirs, false, &[]));
     let share = Share {
         directory: File::open(outside.join("share")).expect("it is there").into(),
         is_writable: true,
+        hides_secrets: true,
         validity_milliseconds: 1000,
         host_owner: (0, 0),
         guest_owner: (1000, 1000),

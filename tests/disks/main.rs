@@ -300,14 +300,51 @@ fn a_qcow2_image_is_a_disk_and_leaves_its_backing_image_alone() {
     fs::write(&above.0, qcow2::empty(32 * MIB, Some((name, "raw")))).expect("it can be written");
     let script = "yes BBBBBBB | dd of=/dev/vda bs=4096 seek=100 count=1000 2>/dev/null; \
         blkdiscard -o 8192 -l 4096 /dev/vda; md5sum < /dev/vda";
-    let said = MODE.shell(&["--disk", above.path()], script);
+    let backing = format!(",backing={}", below.path());
+    let said = MODE.shell(&["--disk", &above.with(&backing)], script);
     let look = "md5sum < /dev/vda; dd if=/dev/vda bs=8 skip=51199 count=2 2>/dev/null";
-    let again = MODE.shell(&["--disk", &above.with(",ro")], look);
+    let again = MODE.shell(&["--disk", &above.with(&format!(",ro{backing}"))], look);
     assert_eq!(again, format!("{said}AAAAAAAABBBBBBB\n"));
     let all = fs::read(&below.0).expect("it is there");
     assert!(all.iter().all(|byte| *byte == 0x41));
     fs::write(&above.0, qcow2::empty(32 * MIB, None)).expect("it can be written");
     check_done(&probe(MODE, &above, &["verify", "8", "300"]));
+}
+
+/// An image in a directory with a user's files may be somebody else's: it is refused before its machine runs,
+/// though what it refers to is beside it, and it says what it wants.
+#[test]
+fn an_image_has_no_files_of_its_hosts_but_those_that_are_named() {
+    let secret = Image::new("id_rsa", 0);
+    let profile = Image::new("bashrc", 0);
+    let contents = "a file of the user's\n".repeat(4096);
+    for file in [&secret, &profile] {
+        fs::write(&file.0, &contents).expect("it can be written");
+    }
+    let name = |image: &Image| {
+        image.0.file_name().and_then(|name| name.to_str()).expect("it has a name").to_owned()
+    };
+    let image = Image::new("foreign", 0);
+    let script = "cat /dev/vda | grep -c user; echo owned >/dev/vda; sync";
+    let check = |bytes: &[u8], option: &str, file: &Image| {
+        fs::write(&image.0, bytes).expect("it can be written");
+        for disk in [image.path().to_owned(), image.with(",ro"), image.with(",snapshot")] {
+            let output = MODE.in_machine(&["--disk", &disk], &["sh", "-c", script]);
+            let said = text(&output.stderr);
+            assert_eq!((output.status.code(), said.lines().count()), (Some(125), 1), "{said}");
+            assert!(output.stdout.is_empty(), "it ran");
+            assert!(said.contains(&format!("{option}={}", file.path())), "{said}");
+        }
+        assert_eq!(fs::read_to_string(&file.0).expect("it is there"), contents);
+    };
+    check(&qcow2::empty(MIB, Some((&name(&secret), "raw"))), ",backing", &secret);
+    check(&qcow2::with_data_in(&name(&profile), MIB), ",data-file", &profile);
+    // Who names it lets the guest have it.
+    let named = image.with(&format!(",data-file={}", profile.path()));
+    let said = MODE.shell(&["--disk", &named], "echo owned >/dev/vda; sync; head -c 6 /dev/vda");
+    assert_eq!(said, "owned\n");
+    assert_ne!(fs::read_to_string(&profile.0).expect("it is there"), contents);
+    assert_eq!(fs::read_to_string(&secret.0).expect("it is there"), contents);
 }
 
 /// The guest gets an error, `biv` says why, and the machine goes on.
@@ -396,11 +433,17 @@ fn what_is_no_disk_is_refused_in_words_that_help() {
     check(&image.with(",format=qcow2"), "it is no qcow2 image");
     let write = |bytes: &[u8]| fs::write(&small.0, bytes).expect("it can be written");
     write(&qcow2::empty(MIB, Some(("/etc/passwd", "raw"))));
-    check(small.path(), "/etc/passwd, which is outside");
+    check(small.path(), "add ,backing=/etc/passwd");
     write(&qcow2::empty(MIB, Some(("../../../../../etc/passwd", "raw"))));
-    check(small.path(), "etc/passwd, which is outside");
+    check(small.path(), "etc/passwd as its backing image");
     write(&qcow2::empty(MIB, Some(("no-such-image", "qcow2"))));
     check(small.path(), "no-such-image");
+    check(&small.with(",backing=/etc/passwd"), "no-such-image");
+    write(&qcow2::empty(MIB, Some(("/etc/passwd", ""))));
+    check(&small.with(",backing=/etc/passwd"), "format");
+    write(&qcow2::empty(MIB, None));
+    check(&small.with(",backing=/etc/passwd"), "no image refers to /etc/passwd");
+    check(&image.with(",backing=/etc/passwd"), "it is no qcow2 image");
     let mut cut = qcow2::empty(MIB, None);
     // A table of clusters, and a cluster, where there is nothing any more.
     cut[0x3_0000..0x3_0008].copy_from_slice(&0x8000_0000_0004_0000_u64.to_be_bytes());

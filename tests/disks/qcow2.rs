@@ -4,9 +4,20 @@ const CLUSTER_BYTES: usize = 1 << 16;
 
 /// An image of a disk with so many bytes, 512 MiB at most, over `backing`: a name and a format.
 pub fn empty(bytes: u64, backing: Option<(&str, &str)>) -> Vec<u8> {
+    let format = backing.map(|(_, format)| (0xe279_2aca, format));
+    image(bytes, 0, backing.map_or("", |(name, _)| name), format)
+}
+
+/// One whose data is in another file.
+pub fn with_data_in(name: &str, bytes: u64) -> Vec<u8> {
+    const EXTERNAL_DATA: u64 = 1 << 2;
+    image(bytes, EXTERNAL_DATA, "", Some((0x4441_5441, name)))
+}
+
+/// One with incompatible features, a backing image's name, and one extension of the header.
+fn image(bytes: u64, features: u64, name: &str, extension: Option<(u32, &str)>) -> Vec<u8> {
     let mut image = Vec::new();
     let cluster = |number: usize| (number * CLUSTER_BYTES) as u64;
-    let name = backing.map_or("", |(name, _)| name);
     let (name_at, name_bytes) = if name.is_empty() { (0, 0) } else { (512_u64, name.len() as u32) };
     image.extend(b"QFI\xfb");
     image.extend(3_u32.to_be_bytes());
@@ -20,13 +31,14 @@ pub fn empty(bytes: u64, backing: Option<(&str, &str)>) -> Vec<u8> {
     image.extend(cluster(1).to_be_bytes()); // the table of reference counts
     image.extend(1_u32.to_be_bytes());
     image.extend([0; 12]); // no snapshots
-    image.extend([0; 24]); // no features
+    image.extend(features.to_be_bytes());
+    image.extend([0; 16]); // no compatible features, and none of autoclear
     image.extend(4_u32.to_be_bytes()); // counts of 16 bits
     image.extend(104_u32.to_be_bytes()); // bytes of the header
-    if let Some((_, format)) = backing {
-        image.extend(0xe279_2aca_u32.to_be_bytes());
-        image.extend((format.len() as u32).to_be_bytes());
-        image.extend(format.as_bytes());
+    if let Some((kind, text)) = extension {
+        image.extend(u32::to_be_bytes(kind));
+        image.extend((text.len() as u32).to_be_bytes());
+        image.extend(text.as_bytes());
         image.resize(image.len().next_multiple_of(8), 0);
     }
     image.resize(512, 0);

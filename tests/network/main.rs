@@ -8,7 +8,7 @@ mod servers;
 mod tap;
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{TcpStream, UdpSocket};
+use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -26,8 +26,8 @@ fn backends() -> Vec<&'static str> {
     if !has_passt {
         println!("without passt, which is not installed");
     }
-    let passt = has_passt.then_some("user,backend=passt");
-    passt.into_iter().chain(["user,backend=builtin"]).collect()
+    let passt = has_passt.then_some("user,host,backend=passt");
+    passt.into_iter().chain(["user,host,backend=builtin"]).collect()
 }
 
 /// What a program says that reads `input`.
@@ -84,7 +84,7 @@ fn each_side_ends_by_itself(mode: Mode) {
         n=0; while [ $n -lt 20 ]; do n=$((n+1)); echo $n | nc $host {echo} & done | sort | uniq | wc -l
         nc $host {nobody} </dev/null 2>/dev/null || echo refused"
     );
-    let said = mode.shell(&["--busybox", "--net", "user,backend=builtin"], &script);
+    let said = mode.shell(&["--busybox", "--net", "user,host,backend=builtin"], &script);
     let lines: Vec<&str> = said.lines().collect();
     let digest = through(&["sha256sum"], servers::bytes(MANY));
     let expected: Vec<u8> = (1..=2_000_000).flat_map(|n| format!("{n}\n").into_bytes()).collect();
@@ -215,4 +215,55 @@ fn what_cannot_be_is_refused_with_a_reason() {
     check(&["--publish", &published], &[&published, "in use", "choose another"]);
     check(&["--net", "none", "--publish", "8080:80"], &["--publish", "--net user"]);
     check(&["--net", "tap:no/such"], &["no/such", "name"]);
+}
+
+/// By default, a guest neither reaches this host nor hangs when it tries; names are answered all the same.
+#[test]
+fn the_host_is_out_of_reach() {
+    let mode = Mode { execution: whole_machine::modes::UserExecution::Auto, processors: 1 };
+    let port = servers::echo_for_all();
+    // What the guest calls its own loopback interface is its own.
+    let script = format!(
+        "for host in 10.0.2.2 {} 169.254.169.254; do
+            echo secret | timeout 20 nc $host {port}; echo $host $?; done
+        cat /etc/resolv.conf",
+        servers::own_addresses().join(" ")
+    );
+    let said = mode.shell(&["--busybox"], &format!("exec 2>&1; {script}"));
+    assert!(!said.contains("secret"), "{said}");
+    // 143 would be timeout's.
+    assert!(!said.contains(" 143") && !said.contains(" 0"), "{said}");
+    assert!(said.contains("10.0.2.2 1") && said.contains("169.254.169.254 1"), "{said}");
+    assert!(said.ends_with("nameserver 10.0.2.3\n"), "{said}");
+    let said = mode
+        .shell(&["--busybox", "--net", "user,host"], &format!("echo secret | nc 10.0.2.2 {port}"));
+    assert_eq!(said, "secret\n");
+}
+
+/// A port that is published without an address can be reached by this host's programs only.
+#[test]
+fn a_published_port_is_this_hosts_unless_an_address_is_given() {
+    let mode = Mode { execution: whole_machine::modes::UserExecution::Auto, processors: 1 };
+    for backend in backends() {
+        let (ours, all) = (free_port(), free_port());
+        let published = [format!("{ours}:80"), format!("0.0.0.0:{all}:80")];
+        let [one, other] = &published;
+        let options = ["--busybox", "--net", backend, "--publish", one, "--publish", other];
+        let mut child = mode
+            .run(&[&options[..], &["--", "sh", "-c", "echo up; read line"]].concat())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("biv can be started");
+        let mut stdout = BufReader::new(child.stdout.take().expect("piped"));
+        stdout.read_line(&mut String::new()).expect("it can be read");
+        let is_taken =
+            |address: &str, port: &str| TcpListener::bind(format!("{address}:{port}")).is_err();
+        // Another address of the loopback interface is as good as one of another interface.
+        let found =
+            [&ours, &all].map(|port| [is_taken("127.0.0.1", port), is_taken("127.0.0.2", port)]);
+        drop(child.stdin.take());
+        let _ = child.wait();
+        assert_eq!(found, [[true, false], [true, true]], "{backend}");
+    }
 }

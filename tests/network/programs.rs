@@ -119,7 +119,10 @@ fn check(net: &str, host: &str) {
 
 #[test]
 fn iperf3_nginx_and_wrk_work_each_way_through_the_users_network() {
-    check("--net user --publish 127.0.0.1:5301:5201 --publish 127.0.0.1:8180:8080", "10.0.2.2");
+    check(
+        "--net user,host --publish 127.0.0.1:5301:5201 --publish 127.0.0.1:8180:8080",
+        "10.0.2.2",
+    );
 }
 
 #[test]

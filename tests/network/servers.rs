@@ -18,8 +18,11 @@ pub fn bytes(count: usize) -> Vec<u8> {
 }
 
 /// Serves each connection with `serve`; its port.
-fn listen(serve: impl Fn(TcpStream) + Clone + Send + 'static) -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port of the loopback interface");
+fn listen(serve_one: impl Fn(TcpStream) + Clone + Send + 'static) -> u16 {
+    serve(TcpListener::bind("127.0.0.1:0").expect("a port of the loopback interface"), serve_one)
+}
+
+fn serve(listener: TcpListener, serve: impl Fn(TcpStream) + Clone + Send + 'static) -> u16 {
     let port = listener.local_addr().expect("it is bound").port();
     thread::spawn(move || {
         for stream in listener.incoming().flatten() {
@@ -30,13 +33,29 @@ fn listen(serve: impl Fn(TcpStream) + Clone + Send + 'static) -> u16 {
     port
 }
 
+/// The same, at each of this host's addresses.
+pub fn echo_for_all() -> u16 {
+    serve(TcpListener::bind("0.0.0.0:0").expect("a port"), repeat)
+}
+
+/// The addresses of this host's interfaces, but for the loopback one.
+pub fn own_addresses() -> Vec<String> {
+    let table = std::fs::read_to_string("/proc/net/fib_trie").unwrap_or_default();
+    let lines: Vec<&str> = table.lines().map(str::trim).collect();
+    let local = lines.windows(2).filter(|pair| pair[1] == "/32 host LOCAL");
+    let all = local.filter_map(|pair| pair[0].strip_prefix("|-- "));
+    all.filter(|address| !address.starts_with("127.")).map(str::to_owned).collect()
+}
+
 /// Says what it hears, until the other side has said all.
 pub fn echo() -> u16 {
-    listen(|mut stream| {
-        if let Ok(mut ear) = stream.try_clone() {
-            let _ = std::io::copy(&mut ear, &mut stream);
-        }
-    })
+    listen(repeat)
+}
+
+fn repeat(mut stream: TcpStream) {
+    if let Ok(mut ear) = stream.try_clone() {
+        let _ = std::io::copy(&mut ear, &mut stream);
+    }
 }
 
 /// Says these bytes to whoever asks in HTTP, or has said all, and ends.

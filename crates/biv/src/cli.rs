@@ -68,7 +68,7 @@ const MEASURING: &str = "Measuring Bivouac";
 /// Boot a machine and run a command in it, or an interactive shell.
 ///
 /// The machine looks like the host: its root is the host's, what is written there stays in the machine's
-/// memory, and only the current directory is written to. Its kernel is Debian's for cloud machines, which apt
+/// memory, and only the current directory is written to (not your home directory; see --here). Its kernel is Debian's for cloud machines, which apt
 /// downloads once, into $XDG_CACHE_HOME/bivouac (--refresh: again), as it does busybox for --busybox. The
 /// machine disappears with the command; nothing is kept. With --initrd and no COMMAND, and with a --kernel
 /// that is an ELF file and neither a root nor COMMAND, it is a plain machine: its serial console is on
@@ -105,13 +105,15 @@ pub struct Run {
     pub cpus: u8,
 
     /// Use DIR as the guest's file system; what is written there stays in memory, unless --root-rw is
-    /// given [default: /, with the current directory writable]
+    /// given [default: /, with the current directory writable, and without keys, tokens and passwords in
+    /// home directories, which --root / shows]
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub root: Option<PathBuf>,
 
     /// Give the machine a disk (virtio): /dev/vda is the first, /dev/vdb the second. FILE is a raw or
     /// qcow2 image, or a block device; ",ro": it cannot be written; ",snapshot": what the guest writes
-    /// vanishes with it; ",format=raw" or ",format=qcow2": FILE is that, whatever it looks like
+    /// vanishes with it; ",format=raw" or ",format=qcow2": FILE is that, whatever it looks like;
+    /// ",backing=OTHER" and ",data-file=OTHER": the image may refer to that file
     #[arg(long, value_name = "FILE[,ro][,snapshot]", value_hint = ValueHint::FilePath,
         value_parser = OsStringValueParser::new().try_map(disk::parse_disk))]
     pub disk: Vec<disk::Argument>,
@@ -136,6 +138,16 @@ pub struct Run {
     #[arg(long, requires = "root_rw")]
     pub root_suid: bool,
 
+    /// Let the guest write to the current directory also where that is your home directory, or has it in it
+    #[arg(long, conflicts_with_all = ["root", "image", "busybox", "initrd", "root_disk"])]
+    pub here: bool,
+
+    /// Run what you do not trust: with busybox unless a root is named (--image, --root), no network, the
+    /// current directory only to be read, for 300 seconds, and without what makes the guest's kernel fast at
+    /// the price of having it closer (--without mirror). What else is said holds, such as --net or --timeout
+    #[arg(long, conflicts_with_all = ["here", "root_rw", "no_seccomp"])]
+    pub sandbox: bool,
+
     /// Show the directory HOST in the guest at GUEST, writable unless ":ro" is added; may be repeated.
     /// ":suid": as --root-suid; ":anyfs": also file systems of kinds that biv does not know. Several have
     /// commas between them
@@ -150,13 +162,14 @@ pub struct Run {
     #[arg(long)]
     pub entropy: bool,
 
-    /// Connect the machine: none; user, to what you may reach, without any privilege (the default, but for
-    /// plain machines); user,backend=passt or user,backend=builtin to choose who does that; tap:NAME, to
-    /// an interface of the host's
+    /// Connect the machine: none; user, to what you may reach but this host, without any privilege (the
+    /// default, but for plain machines); user,host, to servers on this host, too, at 10.0.2.2;
+    /// user,host,backend=passt, by passt; tap:NAME, to an interface of the host's
     #[arg(long, value_name = "NETWORK")]
     pub net: Option<Net>,
 
-    /// Lead a port of the host's to one of the guest's: [IP:]HOSTPORT:GUESTPORT[/udp]
+    /// Lead a port of the host's to one of the guest's: [IP:]HOSTPORT:GUESTPORT[/udp]. Only this host
+    /// reaches it, unless IP is another address than 127.0.0.1; 0.0.0.0 stands for all
     #[arg(short, long, value_name = "PORTS")]
     pub publish: Vec<Published>,
 
@@ -409,6 +422,10 @@ pub enum ImageAction {
 /// Serve files to a machine, which is at the other end of standard input; biv starts this itself.
 #[derive(Debug, Args)]
 pub struct ServeFiles {
+    /// The user's home directory
+    #[arg(long)]
+    pub home: Option<PathBuf>,
+
     /// Make any system call
     #[arg(long)]
     pub no_seccomp: bool,
@@ -469,6 +486,10 @@ pub struct NetworkProcess {
     /// The descriptor that is the cable
     #[arg(long)]
     pub cable: i32,
+
+    /// Let the guest reach this host
+    #[arg(long)]
+    pub reach_host: bool,
 
     /// Make any system call
     #[arg(long)]

@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::process::ExitCode;
 
-use biv::cli::{Cli, Verb};
+use biv::cli::{Cli, ServeFiles, Verb};
 use biv::print::unless_closed;
 use biv::{completions, debug, doctor, image, kernel, layout, life, man, run, status};
 use clap::Parser;
@@ -14,9 +14,12 @@ use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::prelude::*;
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let mut cli = Cli::parse();
     // What was left open by chance is for nobody.
     host::inherited::mark(&passed(&cli.verb));
+    if let Verb::Run(arguments) = &mut cli.verb {
+        run::sandbox::settle(arguments);
+    }
     let result = match &cli.verb {
         Verb::Run(arguments) => {
             start_log(arguments.verbose);
@@ -37,7 +40,7 @@ fn main() -> ExitCode {
             Ok(status) => return ExitCode::from(status),
             Err(error) => Err(error.to_string()),
         },
-        Verb::ServeFiles(arguments) => serve_files(!arguments.no_seccomp),
+        Verb::ServeFiles(arguments) => serve_files(arguments),
         Verb::Network(arguments) => {
             start_log(0);
             biv::network::serve(arguments).map_err(|error| format!("the network: {error}"))
@@ -106,10 +109,11 @@ fn passed(verb: &Verb) -> Vec<i32> {
     }
 }
 
-fn serve_files(confined: bool) -> Result<(), String> {
+fn serve_files(arguments: &ServeFiles) -> Result<(), String> {
     host::inherited::close_marked();
+    let homes = run::homes::readable(arguments.home.clone());
     let control = io::stdin().as_fd().try_clone_to_owned().map_err(|error| error.to_string())?;
-    files::server::serve(&control, confined).map_err(|error| error.to_string())
+    files::server::serve(&control, !arguments.no_seccomp, &homes).map_err(|error| error.to_string())
 }
 
 /// What a verb about domains has come to; a reader that has seen enough is no failure.

@@ -32,6 +32,8 @@ pub struct Share {
     pub allows_privileges: bool,
     /// May file systems of unknown kinds be seen ([`crate::kinds`])?
     pub allows_unknown_kinds: bool,
+    /// Are credentials in home directories, and what is the host's own, left out?
+    pub hides_secrets: bool,
     /// How long the guest may believe what it knows of names and attributes, in milliseconds.
     pub validity_milliseconds: u64,
     /// User and group on the host, and who they are in the guest; these are who the former are there.
@@ -106,6 +108,7 @@ fn record(share: &Share) -> ShareRecord {
         (share.is_writable, flags::WRITABLE),
         (share.allows_privileges, flags::ALLOWS_PRIVILEGES),
         (share.allows_unknown_kinds, flags::ALLOWS_UNKNOWN_KINDS),
+        (share.hides_secrets, flags::HIDES_SECRETS),
     ];
     ShareRecord {
         flags: allowed.iter().filter(|(is_allowed, _)| *is_allowed).map(|(_, flag)| flag).sum(),
@@ -114,7 +117,6 @@ fn record(share: &Share) -> ShareRecord {
         host_group: share.host_owner.1,
         guest_user: share.guest_owner.0,
         guest_group: share.guest_owner.1,
-        reserved: 0,
     }
 }
 

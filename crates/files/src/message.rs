@@ -56,7 +56,7 @@ pub struct ShareRecord {
     /// How long names and attributes may be kept, in milliseconds.
     pub validity: u64,
     /// Of [`flags`].
-    pub flags: u32,
+    pub flags: u64,
     /// User and group on the host and what they are in the guest, which change places.
     pub host_user: u32,
     /// See above.
@@ -65,18 +65,18 @@ pub struct ShareRecord {
     pub guest_user: u32,
     /// See above.
     pub guest_group: u32,
-    /// Zero.
-    pub reserved: u32,
 }
 
 /// What a share allows.
 pub mod flags {
     /// It may be written.
-    pub const WRITABLE: u32 = 1;
+    pub const WRITABLE: u64 = 1;
     /// Files may be given set-user-ID and set-group-ID bits and `security.*` attributes.
-    pub const ALLOWS_PRIVILEGES: u32 = 2;
+    pub const ALLOWS_PRIVILEGES: u64 = 2;
     /// File systems of unknown kinds are shown.
-    pub const ALLOWS_UNKNOWN_KINDS: u32 = 4;
+    pub const ALLOWS_UNKNOWN_KINDS: u64 = 4;
+    /// Credentials in home directories, and what is the host's own, are left out.
+    pub const HIDES_SECRETS: u64 = 8;
 }
 
 /// The beginning of each message on the control socket.

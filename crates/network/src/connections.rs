@@ -118,10 +118,10 @@ impl Connections {
         watch: &Watch,
         now: Instant,
     ) -> Option<u64> {
-        let outward = self.addresses.outward(here)?;
         if self.all.len() >= MAX_CONNECTIONS {
             return None;
         }
+        let outward = self.addresses.reach(here)?;
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let host = socket_with(AddressFamily::INET, SocketType::STREAM, flags, None).ok()?;
         match connect(&host, &outward) {

@@ -14,7 +14,7 @@ use rustix::net::{
 use crate::addresses::Addresses;
 use crate::cable::{Output, Watch};
 use crate::limits::{DATAGRAMS_AT_ONCE, IDLE, MAX_ECHOES};
-use crate::packets::{Packet, add_echo_reply};
+use crate::packets::{Packet, add_echo_reply, add_prohibited};
 
 const REQUEST: u8 = 8;
 const REPLY: u8 = 0;
@@ -53,7 +53,12 @@ impl Echoes {
         if addresses.is_ours(packet.to) {
             return add_echo_reply(output, packet.to, packet.from, &packet.payload[4..]);
         }
-        let Some(to) = addresses.outward(SocketAddrV4::new(packet.to, 1)) else { return };
+        let Some(to) = addresses.reach(SocketAddrV4::new(packet.to, 1)) else {
+            if addresses.is_one(packet.to) {
+                add_prohibited(output, packet, addresses.gateway);
+            }
+            return;
+        };
         let Some(echo) = self.echo(packet.from, [*a, *b], watch) else { return };
         echo.used = Instant::now();
         // The kernel puts an identifier of its own in. What is lost is lost.

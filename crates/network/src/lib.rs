@@ -2,7 +2,8 @@
 //! of this host, and answered as if there were a network in between. No privilege is needed.
 //!
 //! What it is not: a switch, a firewall, a router of other protocols. The guest reaches what its user may
-//! reach, over IPv4, by TCP, UDP and echo requests; it is reached through ports that are published.
+//! reach, over IPv4, by TCP, UDP and echo requests, but for the host itself and what takes whoever asks for the
+//! host (`reach.rs`), unless that is allowed; it is reached through ports that are published.
 //!
 //! What rules it:
 //!
@@ -25,6 +26,7 @@ mod dhcp;
 mod echo;
 pub mod limits;
 mod packets;
+mod reach;
 mod server;
 #[cfg(test)]
 mod tests;

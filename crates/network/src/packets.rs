@@ -20,6 +20,8 @@ pub struct Packet<'a> {
     pub protocol: u8,
     pub from: Ipv4Addr,
     pub to: Ipv4Addr,
+    /// With options.
+    pub header: &'a [u8],
     pub payload: &'a [u8],
 }
 
@@ -36,7 +38,8 @@ impl<'a> Packet<'a> {
         let address =
             |at| Ipv4Addr::from([header[at], header[at + 1], header[at + 2], header[at + 3]]);
         let payload = bytes.get(header_bytes..total)?;
-        Some(Self { protocol: header[9], from: address(12), to: address(16), payload })
+        let (protocol, from, to) = (header[9], address(12), address(16));
+        Some(Self { protocol, from, to, header: &bytes[..header_bytes], payload })
     }
 
     /// The ports of a packet of TCP or UDP, and where it goes.
@@ -72,6 +75,25 @@ pub fn add_echo_reply(output: &mut Output, from: Ipv4Addr, to: Ipv4Addr, rest: &
     add(output, protocol::ICMP, from, to, 4 + rest.len(), |payload| {
         payload[..4].fill(0);
         payload[4..].copy_from_slice(rest);
+        let sum = checksum(payload);
+        payload[2..4].copy_from_slice(&sum.to_be_bytes());
+    });
+}
+
+/// Tell the guest that this packet of its own may not go where it should (RFC 792: destination unreachable;
+/// RFC 1812, 5.2.7.1: communication administratively prohibited).
+pub fn add_prohibited(output: &mut Output, packet: &Packet<'_>, gateway: Ipv4Addr) {
+    const UNREACHABLE: u8 = 3;
+    const PROHIBITED: u8 = 13;
+    /// Bytes of the type, the code, the checksum and what is not used.
+    const HEADER_BYTES: usize = 8;
+    let shown = &packet.payload[..packet.payload.len().min(8)];
+    let length = HEADER_BYTES + packet.header.len() + shown.len();
+    add(output, protocol::ICMP, gateway, packet.from, length, |payload| {
+        payload[..HEADER_BYTES].copy_from_slice(&[UNREACHABLE, PROHIBITED, 0, 0, 0, 0, 0, 0]);
+        let (header, rest) = payload[HEADER_BYTES..].split_at_mut(packet.header.len());
+        header.copy_from_slice(packet.header);
+        rest.copy_from_slice(shown);
         let sum = checksum(payload);
         payload[2..4].copy_from_slice(&sum.to_be_bytes());
     });

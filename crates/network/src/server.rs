@@ -229,13 +229,13 @@ impl Server {
                 self.connections.take(&packet, range, &mut self.output, &self.watch, now);
             }
             protocol::UDP => {
-                let (Some((from, to)), Some(bytes)) = (packet.ends(), packet.datagram()) else {
+                let (Some((_, to)), Some(bytes)) = (packet.ends(), packet.datagram()) else {
                     return;
                 };
                 if to.port() == dhcp::SERVER_PORT {
                     dhcp::answer(bytes, &self.addresses, self.mtu, &mut self.output);
                 } else {
-                    self.datagrams.send(from, to, bytes, &self.watch);
+                    self.datagrams.send(&packet, &mut self.output, &self.watch);
                 }
             }
             protocol::ICMP => {

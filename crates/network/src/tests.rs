@@ -24,10 +24,14 @@ pub fn addresses() -> Addresses {
     }
 }
 
-/// A network, and the machine's end of its cable.
+/// A network from which the host is reached, and the machine's end of its cable.
 fn server() -> (Server, UnixStream) {
+    server_of(addresses())
+}
+
+fn server_of(addresses: Addresses) -> (Server, UnixStream) {
     let (ours, theirs) = UnixStream::pair().unwrap();
-    let plan = Plan { addresses: addresses(), mtu: 65520, card: CARD, tcp: vec![], udp: vec![] };
+    let plan = Plan { addresses, mtu: 65520, card: CARD, tcp: vec![], udp: vec![] };
     (Server::new(theirs.into(), plan).unwrap(), ours)
 }
 
@@ -171,6 +175,64 @@ fn what_leads_nowhere_or_is_no_connection_is_reset() {
     check("10.0.2.15:80", 2, Some(0x14));
     check("10.0.2.2:80", 0x10, Some(4));
     check("10.0.2.2:80", 4, None);
+}
+
+/// What a guest hears that may not reach the host, at once, and nobody hears what it says.
+#[test]
+fn the_host_is_out_of_reach_unless_it_is_allowed() {
+    const SYN: u8 = 2;
+    let listener = TcpListener::bind("0.0.0.0:0").unwrap();
+    listener.set_nonblocking(true).unwrap();
+    let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
+    socket.set_nonblocking(true).unwrap();
+    let tcp = listener.local_addr().unwrap().port();
+    let udp = socket.local_addr().unwrap().port();
+    let closed = || server_of(Addresses { host: None, ..addresses() }).0;
+    for to in ["10.0.2.2", "127.0.0.1", "127.0.0.53", "169.254.169.254", "0.0.0.0"] {
+        let to: Ipv4Addr = to.parse().unwrap();
+        let said = closed().feed(&segment(SocketAddrV4::new(to, tcp), SYN));
+        assert_eq!(said.get(18 + 20 + 13), Some(&0x14), "{to}: RST and ACK");
+        let said = closed().feed(&datagram(SocketAddrV4::new(to, udp), 5000, b"hello"));
+        if to.is_unspecified() {
+            assert_eq!(said, [], "nobody answers for that");
+        } else {
+            check_prohibited(&said, 17);
+        }
+        if to != GATEWAY && !to.is_unspecified() {
+            check_prohibited(&closed().feed(&packet(1, to, &[8, 0, 0, 0, 1, 2, 3, 4])), 1);
+        }
+    }
+    assert!(listener.accept().is_err(), "somebody has connected");
+    assert!(socket.recv_from(&mut [0; 9]).is_err(), "somebody has sent");
+    // The same sockets, with leave.
+    let (mut open, _end) = server();
+    open.feed(&datagram(SocketAddrV4::new(GATEWAY, udp), 5000, b"hello"));
+    socket.set_nonblocking(false).unwrap();
+    assert_eq!(socket.recv_from(&mut [0; 9]).unwrap().0, 5);
+}
+
+/// This is a message of ICMP that tells the guest about a packet of its own.
+fn check_prohibited(said: &[u8], protocol: u8) {
+    let packet = Packet::parse(&said[18..]).unwrap();
+    assert_eq!((packet.protocol, packet.from, packet.to), (1, GATEWAY, GUEST));
+    assert_eq!((packet.payload[..2].to_vec(), checksum(packet.payload)), (vec![3, 13], 0));
+    let told = &packet.payload[8..];
+    assert_eq!((told[9], told.len()), (protocol, 28), "header and eight bytes of it");
+}
+
+#[test]
+fn a_resolver_on_the_loopback_interface_is_asked_for_a_guest_that_cannot_reach_it() {
+    let resolver = UdpSocket::bind("127.0.0.1:0").unwrap();
+    resolver.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    let Ok(std::net::SocketAddr::V4(at)) = resolver.local_addr() else { panic!("not IPv4") };
+    let (mut server, _end) = server_of(Addresses { host: None, resolver: Some(at), ..addresses() });
+    let nameserver = SocketAddrV4::new(addresses().nameserver, 53);
+    server.feed(&datagram(nameserver, 5000, b"who is it?"));
+    let mut bytes = [0; 64];
+    let (count, _) = resolver.recv_from(&mut bytes).unwrap();
+    assert_eq!(&bytes[..count], b"who is it?");
+    // Having been answered from there opens nothing.
+    check_prohibited(&server.feed(&datagram(at, 5000, b"and this?")), 17);
 }
 
 #[test]

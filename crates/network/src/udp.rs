@@ -12,7 +12,7 @@ use std::time::Instant;
 use crate::addresses::Addresses;
 use crate::cable::{Output, Watch};
 use crate::limits::{DATAGRAMS_AT_ONCE, IDLE, MAX_ASSOCIATIONS, MAX_PEERS};
-use crate::packets::add_datagram;
+use crate::packets::{Packet, add_datagram, add_prohibited};
 
 /// A socket for one of the guest's ports.
 struct Association {
@@ -72,8 +72,9 @@ impl Datagrams {
         Ok(())
     }
 
-    /// The guest sends.
-    pub fn send(&mut self, from: SocketAddrV4, to: SocketAddrV4, bytes: &[u8], watch: &Watch) {
+    /// The guest sends; it is told what it may not reach.
+    pub fn send(&mut self, packet: &Packet<'_>, output: &mut Output, watch: &Watch) {
+        let (Some((from, to)), Some(bytes)) = (packet.ends(), packet.datagram()) else { return };
         if *to.ip() == self.addresses.gateway
             && let Some((published, peer, used)) = self.peers.get_mut(&to.port())
             && self.published[*published].guest == from.port()
@@ -83,7 +84,16 @@ impl Datagrams {
             let _ = self.published[*published].socket.send_to(bytes, *peer);
             return;
         }
-        let Some(outward) = self.addresses.outward(to) else { return };
+        let outward = match self.known_peer(from, to) {
+            true => Some(to),
+            false => self.addresses.reach(to),
+        };
+        let Some(outward) = outward else {
+            if self.addresses.is_one(*to.ip()) {
+                add_prohibited(output, packet, self.addresses.gateway);
+            }
+            return;
+        };
         let asks_names = *to.ip() == self.addresses.nameserver;
         let Some(association) = self.association(from, watch) else { return };
         association.used = Instant::now();
@@ -92,6 +102,16 @@ impl Datagrams {
         }
         association.asks_names = asks_names;
         let _ = association.socket.send_to(bytes, outward);
+    }
+
+    /// Whether that port of the guest's has sent there before, so that it need not be judged again.
+    fn known_peer(&self, from: SocketAddrV4, to: SocketAddrV4) -> bool {
+        let token = self.by_port.get(&from);
+        let association = token.and_then(|token| self.associations.get(token));
+        let is_peer = association.is_some_and(|it| it.peers.contains(to.ip()));
+        // The resolver may be a peer as the name server, whatever the guest may send to it as itself.
+        let is_resolver = self.addresses.resolver.is_some_and(|resolver| resolver.ip() == to.ip());
+        is_peer && !is_resolver && self.addresses.outward(to) == Some(to)
     }
 
     fn association(&mut self, from: SocketAddrV4, watch: &Watch) -> Option<&mut Association> {

@@ -17,12 +17,20 @@ use crate::helper::{helper, spawn_with};
 const DNS: u16 = 53;
 
 /// Starts it with this end of the cable; it confines itself, if it is to.
-pub fn start(end: &OwnedFd, published: &[Published], confine: bool) -> io::Result<()> {
+pub fn start(
+    end: &OwnedFd,
+    published: &[Published],
+    reaches_host: bool,
+    confine: bool,
+) -> io::Result<()> {
     let mut command = helper("network", confine);
     command.args(["--cable", &end.as_raw_fd().to_string()]);
+    if reaches_host {
+        command.arg("--reach-host");
+    }
     let mut inherited = Vec::new();
     for published in published {
-        let host = (published.address.unwrap_or(Ipv4Addr::UNSPECIFIED), published.host);
+        let host = (published.address, published.host);
         let (option, bound): (_, OwnedFd) = match published.is_udp {
             true => ("--udp", UdpSocket::bind(host)?.into()),
             false => ("--tcp", TcpListener::bind(host)?.into()),
@@ -39,7 +47,8 @@ pub fn serve(arguments: &NetworkProcess) -> io::Result<()> {
     host::inherited::close_marked();
     let take = |number: i32| host::inherited::take(number);
     let cable = take(arguments.cable)?;
-    let mut plan = Plan { addresses: addresses(), mtu: MTU, card: CARD, tcp: vec![], udp: vec![] };
+    let addresses = addresses(arguments.reach_host);
+    let mut plan = Plan { addresses, mtu: MTU, card: CARD, tcp: vec![], udp: vec![] };
     for port in &arguments.tcp {
         plan.tcp.push((take(port.descriptor)?.into(), port.guest));
     }
@@ -56,13 +65,13 @@ pub fn serve(arguments: &NetworkProcess) -> io::Result<()> {
     server.run()
 }
 
-fn addresses() -> Addresses {
+fn addresses(reaches_host: bool) -> Addresses {
     // Without one, it is this host (resolv.conf(5)).
     let resolver = resolver().unwrap_or(Ipv4Addr::LOCALHOST);
     Addresses {
         guest: GUEST,
         gateway: GATEWAY,
-        host: Some(Ipv4Addr::LOCALHOST),
+        host: reaches_host.then_some(Ipv4Addr::LOCALHOST),
         nameserver: NAMESERVER,
         prefix_bits: PREFIX_BITS,
         resolver: Some(SocketAddrV4::new(resolver, DNS)),

@@ -17,11 +17,11 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair, sockopt};
 use vmm::{CableEnd, Configuration, Network, Preparation};
 
 pub use builtin::serve;
-pub use options::{Backend, Net, Published};
+pub use options::{Backend, Net, Published, User};
 
 /// The guest's address and those of its network, as QEMU's users know them.
 pub const GUEST: Ipv4Addr = Ipv4Addr::new(10, 0, 2, 15);
-/// Its gateway, which also stands for the host's loopback interface.
+/// Its gateway, which also stands for the host's loopback interface where the guest may reach the host.
 pub const GATEWAY: Ipv4Addr = Ipv4Addr::new(10, 0, 2, 2);
 /// Who answers its questions for names.
 pub const NAMESERVER: Ipv4Addr = Ipv4Addr::new(10, 0, 2, 3);
@@ -90,22 +90,19 @@ pub fn start(
             let parameter = "biv.network=dhcp".to_owned();
             Ok(Some(Starting { network, parameter, passt: None }))
         }
-        Net::User(backend) => start_user(*backend, published, confine).map(Some),
+        Net::User(user) => start_user(*user, published, confine).map(Some),
     }
 }
 
 /// Ours, unless passt is asked for: docs/design/network.md says why.
-fn start_user(
-    backend: Option<Backend>,
-    published: &[Published],
-    confine: bool,
-) -> Result<Starting, Error> {
+fn start_user(user: User, published: &[Published], confine: bool) -> Result<Starting, Error> {
     published.iter().try_for_each(try_port)?;
     let (ours, theirs) = pair()?;
-    let passt = match backend {
+    let passt = match user.backend {
         Some(Backend::Passt) => Some(passt::start(&theirs, published)?),
         _ => {
-            builtin::start(&theirs, published, confine).map_err(Error::Builtin)?;
+            let started = builtin::start(&theirs, published, user.reaches_host, confine);
+            started.map_err(Error::Builtin)?;
             None
         }
     };
@@ -148,8 +145,7 @@ fn resolver() -> Option<Ipv4Addr> {
 
 /// Whether a port can be had, for an error that names it. Whoever uses it binds it again.
 fn try_port(published: &Published) -> Result<(), Error> {
-    let address =
-        SocketAddrV4::new(published.address.unwrap_or(Ipv4Addr::UNSPECIFIED), published.host);
+    let address = SocketAddrV4::new(published.address, published.host);
     let bound = match published.is_udp {
         true => UdpSocket::bind(address).map(drop),
         false => TcpListener::bind(address).map(drop),

@@ -10,9 +10,19 @@ pub enum Net {
     /// No card.
     None,
     /// What the user may reach, from a network of the guest's own.
-    User(Option<Backend>),
+    User(User),
     /// An interface of the host's.
     Tap(String),
+}
+
+/// What is said of a network of the user's own.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct User {
+    /// The guest reaches the host, too: servers on its loopback interface and its other addresses, and what
+    /// is link-local to it.
+    pub reaches_host: bool,
+    /// Who makes it, if that was said.
+    pub backend: Option<Backend>,
 }
 
 /// Who makes a network of the user's own.
@@ -27,8 +37,8 @@ pub enum Backend {
 /// `--publish`: a port of the host's that leads to one of the guest's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Published {
-    /// The host's address; none for all of them.
-    pub address: Option<Ipv4Addr>,
+    /// The host's address; the unspecified one stands for all of them.
+    pub address: Ipv4Addr,
     /// The host's port.
     pub host: u16,
     /// The guest's.
@@ -41,18 +51,42 @@ impl FromStr for Net {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        match text.split_once([':', ',']) {
-            None if text == "none" => Ok(Self::None),
-            None if text == "user" => Ok(Self::User(None)),
-            Some(("user", "backend=passt")) => Ok(Self::User(Some(Backend::Passt))),
-            Some(("user", "backend=builtin")) => Ok(Self::User(Some(Backend::Builtin))),
-            Some(("tap", name)) if text.starts_with("tap:") && !name.is_empty() => {
-                Ok(Self::Tap(name.to_owned()))
-            }
-            _ => {
-                Err("give none, user, user,backend=passt, user,backend=builtin or tap:NAME".into())
+        if text == "none" {
+            return Ok(Self::None);
+        }
+        if let Some(name) = text.strip_prefix("tap:").filter(|name| !name.is_empty()) {
+            return Ok(Self::Tap(name.to_owned()));
+        }
+        match text.split_once(',') {
+            None if text == "user" => Ok(Self::User(User::default())),
+            Some(("user", options)) => options.parse().map(Self::User),
+            _ => Err("give none, user, user,host or tap:NAME".into()),
+        }
+    }
+}
+
+impl FromStr for User {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let mut user = Self::default();
+        for option in text.split(',') {
+            match option {
+                "host" => user.reaches_host = true,
+                "backend=passt" => user.backend = Some(Backend::Passt),
+                "backend=builtin" => user.backend = Some(Backend::Builtin),
+                _ => {
+                    let known = "host, backend=passt and backend=builtin";
+                    return Err(format!("behind user there can be {known}, not {option:?}"));
+                }
             }
         }
+        if user.backend == Some(Backend::Passt) && !user.reaches_host {
+            return Err("passt cannot keep a guest from the host's own addresses; give \
+                        user,host,backend=passt if it may reach them, or leave backend=passt out"
+                .to_owned());
+        }
+        Ok(user)
     }
 }
 
@@ -77,16 +111,16 @@ impl FromStr for Published {
         if parts.next().is_some() {
             return Err(wrong());
         }
+        // Who wants others to reach it says so.
+        let address = address.unwrap_or(Ipv4Addr::LOCALHOST);
         Ok(Self { address, host, guest, is_udp })
     }
 }
 
 impl fmt::Display for Published {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(address) = self.address {
-            write!(out, "{address}:")?;
-        }
-        write!(out, "{}:{}{}", self.host, self.guest, if self.is_udp { "/udp" } else { "" })
+        let Self { address, host, guest, is_udp } = self;
+        write!(out, "{address}:{host}:{guest}{}", if *is_udp { "/udp" } else { "" })
     }
 }
 
@@ -98,20 +132,28 @@ mod tests {
     fn networks_have_names() {
         let check = |text: &str, expected| assert_eq!(text.parse().ok(), expected, "{text}");
         check("none", Some(Net::None));
-        check("user", Some(Net::User(None)));
-        check("user,backend=passt", Some(Net::User(Some(Backend::Passt))));
-        check("user,backend=builtin", Some(Net::User(Some(Backend::Builtin))));
+        let user = |reaches_host, backend| Some(Net::User(User { reaches_host, backend }));
+        check("user", user(false, None));
+        check("user,host", user(true, None));
+        check("user,backend=builtin", user(false, Some(Backend::Builtin)));
+        check("user,host,backend=passt", user(true, Some(Backend::Passt)));
+        check("user,backend=passt,host", user(true, Some(Backend::Passt)));
         check("tap:tap0", Some(Net::Tap("tap0".into())));
-        for wrong in ["", "tap", "tap:", "tap,x", "user:", "user,backend=slirp", "none,x", "NONE"] {
+        for wrong in
+            ["", "tap", "tap:", "tap,x", "user:", "user,", "user,backend=slirp", "none,x", "NONE"]
+        {
             check(wrong, None);
         }
+        // It could not be told to refuse what is not to be reached.
+        let refused = "user,backend=passt".parse::<Net>().unwrap_err();
+        assert!(refused.contains("user,host,backend=passt"), "{refused}");
     }
 
     #[test]
     fn ports_are_published_as_they_are_written() {
-        let check = |text: &str, expected: Option<(Option<[u8; 4]>, u16, u16, bool)>| {
+        let check = |text: &str, expected: Option<([u8; 4], u16, u16, bool)>| {
             let expected = expected.map(|(address, host, guest, is_udp)| Published {
-                address: address.map(Ipv4Addr::from),
+                address: Ipv4Addr::from(address),
                 host,
                 guest,
                 is_udp,
@@ -119,12 +161,14 @@ mod tests {
             let published: Option<Published> = text.parse().ok();
             assert_eq!(published, expected, "{text}");
             if let Some(published) = published {
-                assert_eq!(published.to_string(), text.trim_end_matches("/tcp"));
+                assert_eq!(published.to_string().parse(), Ok(published));
             }
         };
-        check("8080:80", Some((None, 8080, 80, false)));
-        check("8080:80/tcp", Some((None, 8080, 80, false)));
-        check("127.0.0.1:53:5353/udp", Some((Some([127, 0, 0, 1]), 53, 5353, true)));
+        // Nobody but the host, unless an address is given.
+        check("8080:80", Some(([127, 0, 0, 1], 8080, 80, false)));
+        check("8080:80/tcp", Some(([127, 0, 0, 1], 8080, 80, false)));
+        check("0.0.0.0:8080:80", Some(([0, 0, 0, 0], 8080, 80, false)));
+        check("127.0.0.2:53:5353/udp", Some(([127, 0, 0, 2], 53, 5353, true)));
         for wrong in [
             "",
             "80",

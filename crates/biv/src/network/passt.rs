@@ -58,9 +58,10 @@ fn arguments(end: i32, published: &[Published]) -> Vec<String> {
 
 fn specification(published: &Published) -> String {
     let Published { address, host, guest, .. } = published;
-    match address {
-        Some(address) => format!("{address}/{host}:{guest}"),
-        None => format!("{host}:{guest}"),
+    // Of no address it makes all of them, IPv6's among them.
+    match address.is_unspecified() {
+        true => format!("{host}:{guest}"),
+        false => format!("{address}/{host}:{guest}"),
     }
 }
 
@@ -92,10 +93,12 @@ mod tests {
 
     #[test]
     fn ports_are_asked_for_as_passt_has_them() {
-        let published = ["8080:80", "127.0.0.1:5353:53/udp"].map(|text| text.parse().unwrap());
+        let published =
+            ["8080:80", "0.0.0.0:81:80", "5353:53/udp"].map(|text| text.parse().unwrap());
         let line = arguments(7, &published).join(" ");
         assert!(line.contains("--fd=7 "), "{line}");
-        assert!(line.contains("--tcp-ports 8080:80 --udp-ports 127.0.0.1/5353:53"), "{line}");
+        assert!(line.contains("--tcp-ports 127.0.0.1/8080:80 --tcp-ports 81:80 "), "{line}");
+        assert!(line.contains("--udp-ports 127.0.0.1/5353:53"), "{line}");
         let line = arguments(7, &published[..1]).join(" ");
         assert!(line.contains("--udp-ports none"), "{line}");
     }

@@ -14,7 +14,8 @@ use rustix::fs::{Mode, OFlags, open};
 use rustix::process::{getgid, getgroups, getuid};
 use vmm::{SharedDirectories, SharedDirectory};
 
-use super::Error;
+use super::homes::{self, Wide};
+use super::{Error, say};
 use crate::cli::Run;
 use crate::helper::helper;
 
@@ -96,6 +97,15 @@ pub enum Root<'a> {
     Host,
 }
 
+/// Whether credentials are shown, which lie below a directory that is shared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Secrets {
+    /// The user has named the directory.
+    Shown,
+    /// It is shared by default.
+    Hidden,
+}
+
 /// Which directories a guest has.
 #[derive(Debug, Default)]
 pub struct Directories {
@@ -114,16 +124,17 @@ impl Directories {
         match root {
             Root::Elsewhere => {}
             Root::Here(path) => {
-                directories.add_root(path, arguments.root_rw, false)?;
+                directories.add_root(path, arguments.root_rw, Secrets::Shown)?;
                 let root = directories.shared.first_mut();
                 root.into_iter()
                     .for_each(|root| root.share.allows_privileges = arguments.root_suid);
             }
-            Root::Host => directories.add_root(Path::new("/"), false, true)?,
+            Root::Host => directories.add_host(arguments.here)?,
         }
         for volume in &arguments.volume {
             let validity = if volume.is_read_only { ROOT_VALIDITY } else { SHARED_VALIDITY };
-            let mut share = directories.share(&volume.host, !volume.is_read_only, validity)?;
+            let writes = !volume.is_read_only;
+            let mut share = directories.share(&volume.host, writes, validity, Secrets::Shown)?;
             share.allows_privileges = volume.allows_privileges;
             share.allows_unknown_kinds = volume.allows_unknown_kinds;
             directories.add(Kind::Directory, &volume.guest, share)?;
@@ -137,24 +148,51 @@ impl Directories {
         self.mounts.insert(0, Mount { kind: Kind::DiskRoot, source, place, is_read_only });
     }
 
-    fn add_root(&mut self, root: &Path, is_writable: bool, with_here: bool) -> Result<(), Error> {
-        let is_host = std::fs::canonicalize(root).is_ok_and(|path| path == Path::new("/"));
-        self.is_the_host = is_host;
+    fn add_root(&mut self, root: &Path, is_writable: bool, secrets: Secrets) -> Result<(), Error> {
+        self.is_the_host = root.canonicalize().is_ok_and(|path| path == Path::new("/"));
         let (kind, validity) = match is_writable {
             true => (Kind::Root, SHARED_VALIDITY),
             false => (Kind::OverlaidRoot, ROOT_VALIDITY),
         };
-        let share = self.share(root, is_writable, validity)?;
+        let share = self.share(root, is_writable, validity, secrets)?;
         self.add(kind, Path::new("/"), share)?;
-        let Ok(here) = std::env::current_dir() else { return Ok(()) };
-        let is_kernels = OF_THE_KERNEL.iter().any(|place| here.starts_with(place));
-        if !is_host || is_kernels {
-            return Ok(());
-        }
-        if with_here && here != Path::new("/") {
-            let share = self.share(&here, true, SHARED_VALIDITY)?;
+        self.working_directory = here().filter(|_| self.is_the_host);
+        Ok(())
+    }
+
+    /// The host's root, without what is nobody's business, and the current directory to write to; not where that
+    /// is all of the user's files, or all of the host's, unless `anything` may be.
+    fn add_host(&mut self, anything: bool) -> Result<(), Error> {
+        let here = here();
+        let wide = here.as_ref().and_then(|here| Wide::of(here, &homes::own(home())));
+        let is_root = wide == Some(Wide::Root);
+        self.add_root(Path::new("/"), anything && is_root, Secrets::Hidden)?;
+        let Some(here) = here else { return Ok(()) };
+        if let Some(wide) = wide.filter(|_| !anything) {
+            say(&format!(
+                "{} {}: what is written there stays in the machine's memory and is lost with it \
+                 (--here keeps it; so does a directory below)",
+                here.display(),
+                wide.describe()
+            ));
+        } else if !is_root {
+            let share = self.share(&here, true, SHARED_VALIDITY, Secrets::Hidden)?;
             self.add(Kind::Directory, &here, share)?;
         }
+        Ok(())
+    }
+
+    /// The current directory, to be read, where it is on the host; nothing of it if that is all of the user's
+    /// files.
+    pub fn add_here_to_read(&mut self) -> Result<(), Error> {
+        let Some(here) = here().filter(|_| !self.is_the_host) else { return Ok(()) };
+        if let Some(wide) = Wide::of(&here, &homes::own(home())) {
+            let (here, is) = (here.display(), wide.describe());
+            say(&format!("{here} {is}: the machine does not see it (--volume shows a directory)"));
+            return Ok(());
+        }
+        let share = self.share(&here, false, ROOT_VALIDITY, Secrets::Hidden)?;
+        self.add(Kind::Directory, &here, share)?;
         self.working_directory = Some(here);
         Ok(())
     }
@@ -173,7 +211,13 @@ impl Directories {
     }
 
     /// A directory. Whoever runs us is, in the guest, whoever runs the command there.
-    fn share(&self, path: &Path, is_writable: bool, validity: u64) -> Result<Share, Error> {
+    fn share(
+        &self,
+        path: &Path,
+        is_writable: bool,
+        validity: u64,
+        secrets: Secrets,
+    ) -> Result<Share, Error> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let directory = open(path, flags, Mode::empty())
             .map_err(|errno| Error::Open { path: path.to_owned(), error: errno.into() })?;
@@ -183,6 +227,7 @@ impl Directories {
             is_writable,
             allows_privileges: false,
             allows_unknown_kinds: false,
+            hides_secrets: secrets == Secrets::Hidden,
             validity_milliseconds: validity,
             host_owner: caller,
             guest_owner: if self.is_the_host { caller } else { (0, 0) },
@@ -243,9 +288,25 @@ fn check_kind(place: &Path, share: &Share) -> Result<(), Error> {
     }
 }
 
+/// The directory where the user is, unless that is in the host's kernel.
+fn here() -> Option<PathBuf> {
+    let here = std::env::current_dir().ok()?;
+    let is_kernels = OF_THE_KERNEL.iter().any(|place| here.starts_with(place));
+    (!is_kernels).then_some(here)
+}
+
+/// The user's home directory as the environment has it.
+fn home() -> Option<PathBuf> {
+    std::env::var_os("HOME").map(PathBuf::from)
+}
+
 /// A file server, which ends when the other end of its standard input is closed.
 fn start_server(socket: OwnedFd, confined: bool) -> io::Result<()> {
     let mut command = helper(SERVER_VERB, confined);
+    // It has none of our environment.
+    if let Some(home) = home() {
+        command.arg("--home").arg(home);
+    }
     command.stdin(Stdio::from(socket)).spawn()?;
     Ok(())
 }

@@ -11,7 +11,7 @@ use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use vmm::disk::{Disk, Image, Overlay, QCOW2_MAGIC, Qcow2, Raw, SECTOR_BYTES};
+use vmm::disk::{Disk, Image, Named, Overlay, QCOW2_MAGIC, Qcow2, Qcow2Error, Raw, SECTOR_BYTES};
 
 use super::say;
 
@@ -31,6 +31,8 @@ pub struct Argument {
     pub snapshot: bool,
     /// What the file is, if the user has said so.
     pub format: Option<Format>,
+    /// The files that it may refer to.
+    pub named: Named,
 }
 
 /// What a file is to a disk.
@@ -65,7 +67,9 @@ enum Reason {
     #[error("it is no qcow2 image")]
     NotQcow2,
     #[error("the qcow2 image cannot be opened: {0}")]
-    Qcow2(io::Error),
+    Qcow2(Qcow2Error),
+    #[error("it is no qcow2 image, and refers to no other file")]
+    RefersToNothing,
     #[error("another machine uses it (QEMU, or biv){}", if *.read_only { " and writes to it" } else { "; with ,ro two may read it" })]
     InUse { read_only: bool },
     #[error("no room for what the guest writes: {0}")]
@@ -97,7 +101,8 @@ impl Root {
     }
 }
 
-/// Reads `FILE[,ro][,snapshot][,format=raw|qcow2]`; in the name of a file, two commas are one.
+/// Reads `FILE[,ro][,snapshot][,format=raw|qcow2][,backing=FILE]...[,data-file=FILE]`; in the name of a file,
+/// two commas are one.
 ///
 /// # Errors
 ///
@@ -128,8 +133,8 @@ pub fn parse_root(text: OsString) -> Result<Root, String> {
 
 fn unknown(part: &str, more: &str) -> String {
     format!(
-        "'{part}' is none of ro, snapshot, format=raw, format=qcow2{more} (a comma in the name of a \
-         file is written twice)"
+        "'{part}' is none of ro, snapshot, format=raw, format=qcow2, backing=FILE, data-file=FILE{more} (a \
+         comma in the name of a file is written twice)"
     )
 }
 
@@ -141,7 +146,8 @@ fn parse(text: &OsStr) -> Result<(Argument, Vec<String>), String> {
         return Err("no file is named".to_owned());
     }
     let path = PathBuf::from(OsString::from_vec(path));
-    let mut argument = Argument { path, read_only: false, snapshot: false, format: None };
+    let named = Named::default();
+    let mut argument = Argument { path, read_only: false, snapshot: false, format: None, named };
     let mut rest = Vec::new();
     for part in parts {
         match part.as_slice() {
@@ -149,10 +155,21 @@ fn parse(text: &OsStr) -> Result<(Argument, Vec<String>), String> {
             b"snapshot" => argument.snapshot = true,
             b"format=raw" => argument.format = Some(Format::Raw),
             b"format=qcow2" => argument.format = Some(Format::Qcow2),
-            other => rest.push(String::from_utf8_lossy(other).into_owned()),
+            other => match referred(other) {
+                Some((b"backing", file)) => argument.named.backing.push(file),
+                Some((b"data-file", file)) => argument.named.data.push(file),
+                _ => rest.push(String::from_utf8_lossy(other).into_owned()),
+            },
         }
     }
     Ok((argument, rest))
+}
+
+/// `KEY=FILE`.
+fn referred(part: &[u8]) -> Option<(&[u8], PathBuf)> {
+    let at = part.iter().position(|byte| *byte == b'=')?;
+    let (key, file) = (&part[..at], &part[at + 1..]);
+    (!file.is_empty()).then(|| (key, PathBuf::from(OsStr::from_bytes(file))))
 }
 
 /// Splits at single commas.
@@ -205,6 +222,7 @@ fn open_image(argument: &Argument) -> Result<Box<dyn Image>, Reason> {
     match argument.format {
         Some(Format::Qcow2) if !is_qcow2 => Err(Reason::NotQcow2),
         None | Some(Format::Qcow2) if is_qcow2 => qcow2(argument, file, writes),
+        _ if argument.named != Named::default() => Err(Reason::RefersToNothing),
         format => raw(argument, file, length, format.is_none()),
     }
 }
@@ -213,7 +231,8 @@ fn qcow2(argument: &Argument, file: File, writes: bool) -> Result<Box<dyn Image>
     let open = |path: &Path, writes| {
         open_locked(path, writes).map_err(|reason| io::Error::other(reason.to_string()))
     };
-    let image = Qcow2::new(file, &argument.path, writes, open).map_err(Reason::Qcow2)?;
+    let named = argument.named.clone();
+    let image = Qcow2::new(file, &argument.path, writes, named, open).map_err(Reason::Qcow2)?;
     match image.bytes() {
         0 => Err(Reason::TooSmall(0)),
         _ => Ok(Box::new(image)),
@@ -294,7 +313,8 @@ mod tests {
     fn the_argument_is_a_file_and_what_is_said_of_it() {
         let check = |text: &str, path: &str, read_only, snapshot, format| {
             let path = PathBuf::from(path);
-            let expected = Argument { path, read_only, snapshot, format };
+            let named = Named::default();
+            let expected = Argument { path, read_only, snapshot, format, named };
             assert_eq!(parse_disk(text.into()), Ok(expected), "{text}");
         };
         check("a.img", "a.img", false, false, None);
@@ -303,6 +323,18 @@ mod tests {
         check(",,,,", ",,", false, false, None);
         check("a,format=qcow2", "a", false, false, Some(Format::Qcow2));
         for wrong in ["", ",ro", "a,", "a,rw", "a,b.img", "a,format=", "a,ro,"] {
+            assert!(parse_disk(wrong.into()).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn files_that_an_image_refers_to_are_named_behind_it() {
+        let text = "a,backing=/b,,c,ro,backing=d=e,data-file=f";
+        let argument = parse_disk(text.into()).unwrap();
+        let backing = vec![PathBuf::from("/b,c"), PathBuf::from("d=e")];
+        assert_eq!(argument.named, Named { backing, data: vec![PathBuf::from("f")] });
+        assert!(argument.read_only);
+        for wrong in ["a,backing=", "a,backing", "a,data-file=", "a,datafile=b"] {
             assert!(parse_disk(wrong.into()).is_err(), "{wrong}");
         }
     }

@@ -12,7 +12,7 @@ use crate::cli::Run;
 use crate::domain::hub::Conversation;
 use crate::domain::{Domain, Plan};
 use crate::initramfs;
-use crate::network::Net;
+use crate::network::{self, Net};
 use crate::provision::{self, Part, images, kernels};
 use crate::vsock;
 
@@ -45,14 +45,17 @@ enum Kernel {
 impl Kernel {
     fn choose(arguments: &Run) -> Result<Self, Error> {
         let Some(path) = &arguments.kernel else { return Ok(Self::Default) };
-        // A version is not a path of more than one part.
-        let name = path.to_str().filter(|name| !name.contains('/') && !path.exists());
-        let Some(name) = name else {
+        let Some(name) = version(path) else {
             return Ok(Self::Given(path.clone(), files::read_kernel(path)?));
         };
         let found = kernels::find(name)?;
         found.map(Self::Pulled).ok_or_else(|| Error::NoKernel(name.to_owned()))
     }
+}
+
+/// The name of a kernel that is not a file: a version is not a path of more than one part.
+fn version(kernel: &Path) -> Option<&str> {
+    kernel.to_str().filter(|name| !name.contains('/') && !kernel.exists())
 }
 
 /// Where a user space comes from.
@@ -89,7 +92,8 @@ impl UserSpace {
 
 /// What the machine is connected to, said or not.
 pub fn net(arguments: &Run) -> Net {
-    let default = || if is_plain(arguments) { Net::None } else { Net::User(None) };
+    let default =
+        || if is_plain(arguments) { Net::None } else { Net::User(network::User::default()) };
     arguments.net.clone().unwrap_or_else(default)
 }
 
@@ -103,14 +107,27 @@ pub fn has_virtio_console(arguments: &Run) -> bool {
 }
 
 /// Whether nothing of ours will run in the guest.
-fn is_plain(arguments: &Run) -> bool {
+pub fn is_plain(arguments: &Run) -> bool {
     let has_root = arguments.root.is_some() || arguments.image.is_some() || arguments.busybox;
     let wants_init = !arguments.command.is_empty() || has_root || arguments.root_disk.is_some();
     !wants_init && (arguments.initrd.is_some() || is_elf(arguments))
 }
 
+/// Whether a user space is named.
+pub fn has_user_space(arguments: &Run) -> bool {
+    let has_root = arguments.root.is_some() || arguments.image.is_some() || arguments.busybox;
+    has_root || arguments.root_disk.is_some() || arguments.initrd.is_some()
+}
+
 fn is_elf(arguments: &Run) -> bool {
     arguments.kernel.as_deref().is_some_and(files::is_elf)
+}
+
+/// Whether the current directory is shown in a sandbox. A kernel of the user's own may lack what it takes to
+/// see it.
+fn sees_here(arguments: &Run, is_plain: bool) -> bool {
+    let is_given = arguments.kernel.as_deref().is_some_and(|kernel| version(kernel).is_none());
+    arguments.sandbox && !is_plain && !is_given
 }
 
 /// The directory that `--root` or `--image` names.
@@ -134,6 +151,9 @@ impl Guest {
         };
         if let Some(root) = &arguments.root_disk {
             directories.set_root_disk(root.device(), root.disk.read_only);
+        }
+        if sees_here(arguments, user_space == UserSpace::Plain) {
+            directories.add_here_to_read()?;
         }
         let drivers = match (user_space, &kernel) {
             (UserSpace::Plain, _) | (_, Kernel::Given(..)) => Vec::new(),
@@ -197,6 +217,9 @@ impl Guest {
         };
         if let Some(root) = &arguments.root_disk {
             directories.set_root_disk(root.device(), root.disk.read_only);
+        }
+        if sees_here(arguments, is_plain) {
+            directories.add_here_to_read()?;
         }
         let start = Start::GoOn(snapshot, conversation);
         let kernel_path = arguments.kernel.clone().unwrap_or_default();

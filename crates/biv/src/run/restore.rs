@@ -9,7 +9,7 @@ use clap::Parser;
 use vmm::snapshot::Snapshot;
 
 use super::guest::{self, Guest};
-use super::{Error, run_domain};
+use super::{Error, run_domain, sandbox};
 use crate::cli::{Cli, Restore, Run, Verb};
 use crate::domain::detach::{self, Role};
 use crate::domain::snapshot::{Note, Origin};
@@ -62,6 +62,7 @@ fn run_of(origin: &Origin, arguments: &Restore) -> Option<Run> {
     let words = [std::ffi::OsString::from("biv")].into_iter().chain(words);
     let Ok(Cli { verb: Verb::Run(run), .. }) = Cli::try_parse_from(words) else { return None };
     let mut run = *run;
+    sandbox::settle(&mut run);
     // It has the devices of one that is known to others, and is that.
     let made_up = || (!arguments.detach).then(|| Name::generated(domain_files::random()));
     run.name = arguments.name.clone().or_else(made_up);

@@ -35,6 +35,15 @@ impl Place {
         Ok(Self { directory, descriptor })
     }
 
+    /// The same, where something called `name` is to be made, removed or renamed.
+    fn with_name(share: &Share, number: u64, name: &CStr) -> Result<Self, Errno> {
+        let place = Self::new(share, number)?;
+        match share.inodes.is_closed_name(&place.directory, name) {
+            false => Ok(place),
+            true => Err(Errno::ACCESS),
+        }
+    }
+
     /// Something was made here: whose it is, and what the guest is told of it.
     fn made(&self, share: &Share, ask: &Ask<'_>, name: &CStr) -> Result<EntryOut, Errno> {
         let (inode, status) = self.look_up_made(share, ask, name)?;
@@ -85,7 +94,7 @@ impl Place {
 pub fn symbolic_link(share: &Share, ask: &Ask<'_>) -> Result<Answer, Errno> {
     let mut arguments = ask.arguments();
     let (name, target) = (arguments.name()?, arguments.string()?);
-    let place = Place::new(share, ask.header.nodeid)?;
+    let place = Place::with_name(share, ask.header.nodeid, name)?;
     symlinkat(target, &*place.descriptor, name)?;
     Answer::of(&place.made(share, ask, name)?)
 }
@@ -95,7 +104,7 @@ pub fn node(share: &Share, ask: &Ask<'_>) -> Result<Answer, Errno> {
     let mut arguments = ask.arguments();
     let asked: MknodIn = arguments.take()?;
     let name = arguments.name()?;
-    let place = Place::new(share, ask.header.nodeid)?;
+    let place = Place::with_name(share, ask.header.nodeid, name)?;
     let kind = match FileType::from_raw_mode(asked.mode) {
         kind @ (FileType::RegularFile | FileType::Socket | FileType::Fifo) => kind,
         _ => return Err(Errno::PERM),
@@ -109,7 +118,7 @@ pub fn directory(share: &Share, ask: &Ask<'_>) -> Result<Answer, Errno> {
     let mut arguments = ask.arguments();
     let asked: MkdirIn = arguments.take()?;
     let name = arguments.name()?;
-    let place = Place::new(share, ask.header.nodeid)?;
+    let place = Place::with_name(share, ask.header.nodeid, name)?;
     mkdirat(&*place.descriptor, name, share.mode(FileType::Directory, asked.mode))?;
     Answer::of(&place.made(share, ask, name)?)
 }
@@ -119,7 +128,7 @@ pub fn file(share: &Share, ask: &Ask<'_>) -> Result<Answer, Errno> {
     let mut arguments = ask.arguments();
     let asked: CreateIn = arguments.take()?;
     let name = arguments.name()?;
-    let place = Place::new(share, ask.header.nodeid)?;
+    let place = Place::with_name(share, ask.header.nodeid, name)?;
     let how = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_SYMLINKS;
     let flags = flags_of(asked.flags) | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK;
     let mode = share.mode(FileType::RegularFile, asked.mode);
@@ -153,7 +162,7 @@ pub fn file(share: &Share, ask: &Ask<'_>) -> Result<Answer, Errno> {
 pub fn remove(share: &Share, ask: &Ask<'_>, is_directory: bool) -> Result<Answer, Errno> {
     let mut arguments = ask.arguments();
     let name = arguments.name()?;
-    let place = Place::new(share, ask.header.nodeid)?;
+    let place = Place::with_name(share, ask.header.nodeid, name)?;
     let pin = share.inodes.pin(&place.directory, name);
     let flags = if is_directory { AtFlags::REMOVEDIR } else { AtFlags::empty() };
     unlinkat(&*place.descriptor, name, flags)?;
@@ -175,8 +184,8 @@ pub fn rename(share: &Share, ask: &Ask<'_>, with_flags: bool) -> Result<Answer, 
     if flags.contains(RenameFlags::WHITEOUT) {
         return Err(Errno::INVAL);
     }
-    let from = Place::new(share, ask.header.nodeid)?;
-    let to = Place::new(share, target)?;
+    let from = Place::with_name(share, ask.header.nodeid, old)?;
+    let to = Place::with_name(share, target, new)?;
     let _moved = share.inodes.pin(&from.directory, old);
     let replaced = share.inodes.pin(&to.directory, new);
     renameat_with(&*from.descriptor, old, &*to.descriptor, new, flags)?;
@@ -194,7 +203,7 @@ pub fn link(share: &Share, ask: &Ask<'_>) -> Result<Answer, Errno> {
     let mut arguments = ask.arguments();
     let asked: LinkIn = arguments.take()?;
     let name = arguments.name()?;
-    let place = Place::new(share, ask.header.nodeid)?;
+    let place = Place::with_name(share, ask.header.nodeid, name)?;
     let inode = share.inodes.get(asked.oldnodeid)?;
     if inode.nature(&share.inodes)?.kind == FileType::Directory {
         return Err(Errno::PERM);

@@ -93,7 +93,9 @@ impl List<'_> {
                 Err(errno) => return Err(errno),
             };
             let is_dots = matches!(name.file_name().to_bytes(), b"." | b"..");
-            if is_closed && !is_dots {
+            let is_hidden = name.file_type() != FileType::Directory
+                && self.share.inodes.is_closed_name(directory, name.file_name());
+            if (is_closed || is_hidden) && !is_dots {
                 continue;
             }
             let dirent = Dirent {

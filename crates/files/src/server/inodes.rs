@@ -24,6 +24,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
+use super::closed::{Closed, Id, Shown};
 use super::handles::Handle;
 use super::version::Seen;
 use crate::kinds::Kind;
@@ -48,7 +49,8 @@ const MAX_DEPTH: usize = 2048;
 pub struct Nature {
     /// Its type.
     pub kind: FileType,
-    /// A file system that no guest is shown is mounted there: it is an empty directory.
+    /// It is shown as an empty directory: a file system that no guest is shown is mounted there, or it is
+    /// [`Closed`].
     pub is_closed: bool,
 }
 
@@ -159,6 +161,8 @@ pub struct Inodes {
     count: Arc<AtomicUsize>,
     living: Arc<AtomicUsize>,
     limits: Limits,
+    /// What is not shown of it, if anything.
+    closed: Option<Arc<Closed>>,
 }
 
 /// What a guest may have us keep of a share, and what it may see.
@@ -253,6 +257,10 @@ impl Inode {
         }
         self.descriptor(inodes)?;
         self.nature.get().copied().ok_or(Errno::STALE)
+    }
+
+    fn id(&self) -> Id {
+        (self.key.device, self.key.inode)
     }
 
     /// How often the guest has looked it up.
@@ -357,12 +365,12 @@ impl Drop for Pin {
 }
 
 impl Inodes {
-    /// Nothing but the root of a share.
+    /// Nothing but the root of a share, of which what is `closed` is not shown.
     ///
     /// # Errors
     ///
     /// When the directory cannot be looked at.
-    pub fn new(root: OwnedFd, limits: Limits) -> Result<Self, Errno> {
+    pub fn new(root: OwnedFd, limits: Limits, closed: Option<Arc<Closed>>) -> Result<Self, Errno> {
         let status = attributes(&root)?;
         let is_closed = !Kind::of(&root)?.may_be_shown(limits.allows_unknown_kinds);
         let count = Arc::default();
@@ -372,7 +380,7 @@ impl Inodes {
         let _ = root.nature.set(Nature { kind: kind(&status), is_closed });
         *lock(&root.descriptor) = Some(descriptor);
         let (known, open) = (Mutex::new(Known::new(&root)), Mutex::default());
-        Ok(Self { root, known, open, count, living, limits })
+        Ok(Self { root, known, open, count, living, limits, closed })
     }
 
     /// A file that was known elsewhere, and is to be found again.
@@ -445,6 +453,7 @@ impl Inodes {
         // A device has one kind of file system, and that of the directory may be shown.
         let is_closed = device(&status) != directory.key.device
             && !Kind::of(&found)?.may_be_shown(self.limits.allows_unknown_kinds);
+        let is_closed = self.is_closed(directory, name, &status)? || is_closed;
         let nature = Nature { kind: kind(&status), is_closed };
         Ok((found, status, nature))
     }
@@ -464,6 +473,10 @@ impl Inodes {
         let place = Place { directory: Some(Arc::clone(directory)), name: name.to_owned() };
         let mut known = lock(&self.known);
         if let Some(inode) = known.get(key(&status)) {
+            if nature.is_closed && !inode.nature.get_or_init(|| nature).is_closed {
+                // It had another name when it was found.
+                return Err(Errno::NOENT);
+            }
             inode.lookups.fetch_add(1, Ordering::Relaxed);
             drop(known);
             // It may have been moved, or have another name that will last longer.
@@ -486,6 +499,27 @@ impl Inodes {
         drop(known);
         self.note_open(&inode);
         Ok((inode, status))
+    }
+
+    /// Whether what was found by this name there is shown as an empty directory.
+    ///
+    /// # Errors
+    ///
+    /// [`Errno::NOENT`] if it is not shown at all.
+    fn is_closed(&self, directory: &Inode, name: &CStr, found: &Statx) -> Result<bool, Errno> {
+        let Some(closed) = &self.closed else { return Ok(false) };
+        let is_directory = FileType::from_raw_mode(found.stx_mode.into()) == FileType::Directory;
+        let id = (device(found), found.stx_ino);
+        match closed.judge(directory.id(), name, id, is_directory) {
+            Shown::Open => Ok(false),
+            Shown::Empty => Ok(true),
+            Shown::Missing => Err(Errno::NOENT),
+        }
+    }
+
+    /// Whether a name is one by which nothing is to be found in a directory, whatever is there.
+    pub fn is_closed_name(&self, directory: &Inode, name: &CStr) -> bool {
+        self.closed.as_ref().is_some_and(|closed| closed.has_name(directory.id(), name))
     }
 
     /// The guest's kernel has forgotten as many look-ups.

@@ -2,6 +2,7 @@
 
 mod attributes;
 mod change;
+mod closed;
 mod control;
 mod data;
 mod directory;
@@ -21,13 +22,15 @@ mod worker;
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendFlags, recvmsg, send,
 };
 
-use crate::message::{MAX_DESCRIPTORS, MAX_MESSAGE_BYTES};
+use crate::message::{MAX_DESCRIPTORS, MAX_MESSAGE_BYTES, flags};
+use closed::Closed;
 use control::{Beginning, Control, Introduced, Message};
 use share::Share;
 
@@ -64,12 +67,13 @@ fn failed(action: &'static str) -> impl FnOnce(rustix::io::Errno) -> Error {
 const RESERVED_DESCRIPTORS: usize = 64;
 
 /// Be told through `control` what to share, and share it until the other end is closed. With
-/// `confined`, nothing but that can be done by this process from then on.
+/// `confined`, nothing but that can be done by this process from then on. Of these home directories, and of
+/// the host's root, what is nobody's business is not shown, if a share says so.
 ///
 /// # Errors
 ///
 /// [`Error`] when it cannot begin.
-pub fn serve(control: &OwnedFd, confined: bool) -> Result<(), Error> {
+pub fn serve(control: &OwnedFd, confined: bool, homes: &[PathBuf]) -> Result<(), Error> {
     let mut naming = None;
     let Introduced { memory, shares } = loop {
         let Some(message) = receive(control)? else { return Ok(()) };
@@ -88,9 +92,14 @@ pub fn serve(control: &OwnedFd, confined: bool) -> Result<(), Error> {
         .max(RESERVED_DESCRIPTORS);
     let each = files / shares.len().max(1);
     let memory = Arc::new(memory);
+    let closed = match shares.iter().any(|(record, ..)| record.flags & flags::HIDES_SECRETS != 0) {
+        true => Closed::find(homes),
+        false => Closed::default(),
+    };
+    let closed = Arc::new(closed);
     let mut workers = Vec::new();
     for (record, directory, end) in shares {
-        let share = Share::new(directory, &record, Arc::clone(&memory), each)
+        let share = Share::new(directory, &record, Arc::clone(&memory), each, &closed)
             .map_err(failed("look at a share"))?;
         workers.push((Arc::new(share), end));
     }

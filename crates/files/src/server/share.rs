@@ -8,6 +8,7 @@ use rustix::fs::{CWD, FileType, Mode, OFlags, openat};
 use rustix::io::Errno;
 use vm_memory::{GuestMemoryBackend, GuestMemoryMmap, GuestMemoryRegion};
 
+use super::closed::Closed;
 use super::handles::Handles;
 use super::inodes::{Inode, Inodes, Limits, Open, attributes};
 use super::{OWN_DESCRIPTORS, number};
@@ -67,12 +68,13 @@ fn exchange(number: u32, one: u32, other: u32) -> u32 {
 }
 
 impl Share {
-    /// A share that nobody has mounted.
+    /// A share that nobody has mounted; what is `closed` is not shown, if the record says so.
     pub fn new(
         directory: OwnedFd,
         record: &ShareRecord,
         memory: Arc<GuestMemoryMmap>,
         descriptors: usize,
+        closed: &Arc<Closed>,
     ) -> Result<Self, Errno> {
         let status = attributes(&directory)?;
         let limits = Limits {
@@ -81,9 +83,10 @@ impl Share {
             files: most_files(&memory),
             allows_unknown_kinds: record.flags & flags::ALLOWS_UNKNOWN_KINDS != 0,
         };
+        let closed = (record.flags & flags::HIDES_SECRETS != 0).then(|| Arc::clone(closed));
         let for_naming = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         Ok(Self {
-            inodes: Inodes::new(directory, limits)?,
+            inodes: Inodes::new(directory, limits, closed)?,
             handles: Handles::new(descriptors / 2),
             is_writable: record.flags & flags::WRITABLE != 0,
             allows_privileges: record.flags & flags::ALLOWS_PRIVILEGES != 0,

@@ -1,5 +1,6 @@
 //! The server as a guest's kernel sees it, with everything in one process.
 
+mod closed;
 mod owned;
 mod privileges;
 
@@ -14,6 +15,7 @@ use rustix::io::Errno;
 use vm_memory::{Bytes, GuestAddress, GuestMemoryMmap};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
+use super::closed::Closed;
 use super::dispatch::carry_out;
 use super::request::Ask;
 use super::share::Share;
@@ -59,26 +61,46 @@ struct Kernel {
 
 impl Kernel {
     fn unstarted(path: &Path, writable: bool, descriptors: usize, guest_owner: (u32, u32)) -> Self {
+        let closed = Closed::find(&[path.to_owned()]);
+        Self::unstarted_with(path, writable, descriptors, guest_owner, closed)
+    }
+
+    fn unstarted_with(
+        path: &Path,
+        writable: bool,
+        descriptors: usize,
+        guest_owner: (u32, u32),
+        closed: Closed,
+    ) -> Self {
         let memory = GuestMemoryMmap::from_ranges(&[(GuestAddress(0), MEMORY_BYTES)]).unwrap();
         let memory = Arc::new(memory);
         let directory = openat(CWD, path, OFlags::PATH | OFlags::DIRECTORY, Mode::empty()).unwrap();
         let us = fs::metadata(std::env::temp_dir()).map(|_| rustix::process::getuid()).unwrap();
         let record = ShareRecord {
             validity: 1500,
-            flags: if writable { flags::WRITABLE } else { 0 },
+            flags: flags::HIDES_SECRETS | if writable { flags::WRITABLE } else { 0 },
             host_user: us.as_raw(),
             host_group: rustix::process::getgid().as_raw(),
             guest_user: guest_owner.0,
             guest_group: guest_owner.1,
-            reserved: 0,
         };
-        let share = Share::new(directory, &record, Arc::clone(&memory), descriptors).unwrap();
+        let share =
+            Share::new(directory, &record, Arc::clone(&memory), descriptors, &Arc::new(closed));
+        let share = share.unwrap();
         Self { share, memory }
     }
 
     fn new(path: &Path, writable: bool) -> Self {
         let us = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
         let kernel = Self::unstarted(path, writable, 1000, us);
+        kernel.start();
+        kernel
+    }
+
+    /// Where this is closed.
+    fn with_closed(path: &Path, writable: bool, closed: Closed) -> Self {
+        let us = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
+        let kernel = Self::unstarted_with(path, writable, 1000, us, closed);
         kernel.start();
         kernel
     }

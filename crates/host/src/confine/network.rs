@@ -23,6 +23,7 @@ pub(super) const ALLOWED: &[(c_long, Condition)] = &[
     (libc::SYS_socket, OneOf(0, FAMILIES)),
     (libc::SYS_bind, Any),
     (libc::SYS_connect, Any),
+    (libc::SYS_getsockname, Any),
     (libc::SYS_accept4, Any),
     (libc::SYS_sendto, Any),
     (libc::SYS_recvfrom, Any),

@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 pub use buffers::Buffers;
 pub use overlay::Overlay;
-pub use qcow2::Qcow2;
+pub use qcow2::{Error as Qcow2Error, Named, Qcow2};
 pub use raw::{QCOW2_MAGIC, Raw};
 
 /// The unit of a disk's length.

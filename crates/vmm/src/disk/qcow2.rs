@@ -2,11 +2,13 @@
 //! backing image or nothing.
 //!
 //! 1. *A file that names others is not trusted with the choice.* What an image refers to (a backing
-//!    image, a file with its data) has to be in the image's own directory or below it, after symbolic
-//!    links; else it is refused, and named. A guest that could write such a reference would otherwise
-//!    read any file of its host's.
+//!    image, a file with its data) is used only if who gives the disk has named that very file, too
+//!    ([`Named`]); else the image is refused, and says what it wants. Who can write to an image, a guest for
+//!    one, would otherwise have its host's files read and written. `imago` opens nothing here.
 //! 2. *All files are open before the machine runs*; who opens is the caller, with its own locks.
-//! 3. *A cluster behind the end of its file is missing*, not zero: such an image is refused when it is
+//! 3. *A backing image is only read, and is what the image above says that it is*: nothing is told from the
+//!    bytes of an image, which may be a guest's.
+//! 4. *A cluster behind the end of its file is missing*, not zero: such an image is refused when it is
 //!    opened. What is cut later reads as zeroes, as it does with QEMU.
 
 use std::fs::File;
@@ -15,11 +17,11 @@ use std::path::{Path, PathBuf};
 use std::sync::{PoisonError, RwLock};
 
 use imago::file::File as Storage;
-use imago::format::gate::ImplicitOpenGate;
 use imago::io_buffers::{IoVector, IoVectorMut};
 use imago::qcow2::Qcow2 as Format;
+use imago::raw::Raw;
 use imago::storage::Storage as _;
-use imago::{FormatAccess, FormatDriverBuilder, Mapping, StorageOpenOptions};
+use imago::{FormatAccess, Mapping, StorageOpenOptions};
 use vm_memory::{GuestAddress, GuestMemoryBackend, VolatileSlice};
 
 use super::{Buffers, Image, SECTOR_BYTES};
@@ -27,33 +29,97 @@ use super::{Buffers, Image, SECTOR_BYTES};
 /// Opens a file that an image refers to, to write or not.
 pub type Open = fn(&Path, bool) -> io::Result<File>;
 
+/// The files that an image may refer to.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Named {
+    /// Backing images, in any order.
+    pub backing: Vec<PathBuf>,
+    /// Files that have an image's data instead of the image itself.
+    pub data: Vec<PathBuf>,
+}
+
+/// Why an image is not used.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// It is damaged, or cannot be read.
+    #[error("{0}")]
+    Image(#[from] io::Error),
+    /// A backing image that was not named.
+    #[error(
+        "{image} refers to {path} as its backing image; if the guest may read that file, add \
+         ,backing={path}",
+        image = .image.display(), path = .path.display()
+    )]
+    Backing {
+        /// Who refers to it.
+        image: PathBuf,
+        /// What it refers to.
+        path: PathBuf,
+    },
+    /// A file with data that was not named.
+    #[error(
+        "{image} has its data in {path}; if the guest may read and write that file, add \
+         ,data-file={path}",
+        image = .image.display(), path = .path.display()
+    )]
+    Data {
+        /// Who refers to it.
+        image: PathBuf,
+        /// What it refers to.
+        path: PathBuf,
+    },
+    /// A backing image of which nobody says what it is.
+    #[error(
+        "{image} does not say what format its backing image has; `qemu-img rebase -u -b FILE -F raw` \
+         (or -F qcow2) has it do so",
+        image = .0.display()
+    )]
+    Format(PathBuf),
+    /// A file that was named for nothing.
+    #[error("no image refers to {path}", path = .0.display())]
+    Unused(PathBuf),
+    /// A file that was named, and cannot be opened.
+    #[error("cannot open {path}: {error}", path = path.display())]
+    Open {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+}
+
 /// See above.
 pub struct Qcow2 {
     /// Discarding has it alone.
     image: RwLock<FormatAccess<Storage>>,
-    /// The image's file once more, to be synchronised while others use it.
-    file: File,
+    /// The files with what is written once more, to be synchronised while others use the image.
+    files: Vec<File>,
     bytes: u64,
 }
 
 impl Qcow2 {
-    /// An open file at `path`, to be written or not; what it refers to is opened by `open`.
+    /// An open file at `path`, to be written or not; what it refers to, if it is `named`, is opened by `open`.
     ///
     /// # Errors
     ///
     /// What is wrong with it, or with what it refers to.
-    pub fn new(file: File, path: &Path, writes: bool, open: Open) -> io::Result<Self> {
+    pub fn new(
+        file: File,
+        path: &Path,
+        writes: bool,
+        named: Named,
+        open: Open,
+    ) -> Result<Self, Error> {
         let path = path.canonicalize()?;
-        let directory = path.parent().unwrap_or(Path::new("/")).to_owned();
-        let own = file.try_clone()?;
-        let options = StorageOpenOptions::new().filename(&path).write(writes);
-        let storage = Storage::from_open_file(file, options)?;
-        let gate = Gate { directory, open };
-        let image = Format::<Storage>::builder(storage).write(writes).open(gate)?;
-        let image = FormatAccess::new(image);
+        let mut chain = Chain { named, open, files: Vec::new() };
+        let image = FormatAccess::new(chain.image(file, &path, writes)?);
+        let Chain { named, files, .. } = chain;
+        if let Some(unused) = named.backing.into_iter().chain(named.data).next() {
+            return Err(Error::Unused(unused));
+        }
         check_is_whole(&image)?;
         let bytes = image.size() / SECTOR_BYTES * SECTOR_BYTES;
-        Ok(Self { image: RwLock::new(image), file: own, bytes })
+        Ok(Self { image: RwLock::new(image), files, bytes })
     }
 
     fn image(&self) -> std::sync::RwLockReadGuard<'_, FormatAccess<Storage>> {
@@ -81,36 +147,101 @@ fn check_is_whole(image: &FormatAccess<Storage>) -> io::Result<()> {
     Ok(())
 }
 
-/// Lets an image refer to what is in its directory.
-#[derive(Clone)]
-struct Gate {
-    directory: PathBuf,
+/// An image and what is below it, as it is being opened.
+struct Chain {
+    /// What has not been referred to yet, so that no image is below itself.
+    named: Named,
     open: Open,
+    /// What is written.
+    files: Vec<File>,
 }
 
-impl ImplicitOpenGate<Storage> for Gate {
-    fn open_format<F: FormatDriverBuilder<Storage>>(
-        &mut self,
-        builder: F,
-    ) -> io::Result<FormatAccess<Storage>> {
-        Ok(FormatAccess::new(builder.open(self.clone())?))
+impl Chain {
+    fn image(&mut self, file: File, path: &Path, writes: bool) -> Result<Format<Storage>, Error> {
+        if writes {
+            self.files.push(file.try_clone()?);
+        }
+        let mut image = Format::<Storage>::open_image(storage(file, path, writes)?, writes)?;
+        let data = match image.requires_external_data_file() {
+            true => Some(self.data(&image, path, writes)?),
+            false => None,
+        };
+        image.set_data_file(data);
+        let below = match image.implicit_backing_file().cloned() {
+            Some(name) => Some(self.below(&image, path, &name)?.into()),
+            None => None,
+        };
+        image.set_backing(below);
+        Ok(image)
     }
 
-    fn open_storage(&mut self, options: StorageOpenOptions) -> io::Result<Storage> {
-        let named = options.get_filename().ok_or(io::ErrorKind::InvalidInput)?;
-        let path = named.canonicalize()?;
-        if !path.starts_with(&self.directory) {
-            let text = format!(
-                "the image refers to {}, which is outside of its directory {}; copy it there, or \
-                 write both into one image (qemu-img convert)",
-                named.display(),
-                self.directory.display()
-            );
-            return Err(io::Error::new(io::ErrorKind::PermissionDenied, text));
+    /// The file that has the data of the image at `path`.
+    fn data(
+        &mut self,
+        image: &Format<Storage>,
+        path: &Path,
+        writes: bool,
+    ) -> Result<Storage, Error> {
+        let name = image.implicit_external_data_file().cloned().unwrap_or_default();
+        let wanted = beside(path, &name);
+        let found = take(&mut self.named.data, &wanted);
+        let found = found.ok_or_else(|| Error::Data { image: path.to_owned(), path: wanted })?;
+        let file = self.open(&found, writes)?;
+        if writes {
+            self.files.push(file.try_clone()?);
         }
-        let file = (self.open)(&path, options.get_writable())?;
-        Storage::from_open_file(file, options.filename(&path))
+        Ok(storage(file, &found, writes)?)
     }
+
+    /// What is below the image at `path`.
+    fn below(
+        &mut self,
+        image: &Format<Storage>,
+        path: &Path,
+        name: &str,
+    ) -> Result<FormatAccess<Storage>, Error> {
+        let wanted = beside(path, name);
+        let found = take(&mut self.named.backing, &wanted);
+        let found = found.ok_or_else(|| Error::Backing { image: path.to_owned(), path: wanted })?;
+        let format = image.implicit_backing_format().map(String::as_str);
+        match format {
+            Some("qcow2") => {
+                let file = self.open(&found, false)?;
+                Ok(FormatAccess::new(self.image(file, &found, false)?))
+            }
+            Some("raw") => {
+                let storage = storage(self.open(&found, false)?, &found, false)?;
+                Ok(FormatAccess::new(Raw::open_image(storage, false)?))
+            }
+            Some(other) => {
+                let text = format!("there are no backing images of the format {other:?}");
+                Err(io::Error::new(io::ErrorKind::Unsupported, text).into())
+            }
+            None => Err(Error::Format(path.to_owned())),
+        }
+    }
+
+    fn open(&self, path: &Path, writes: bool) -> Result<File, Error> {
+        (self.open)(path, writes).map_err(|error| Error::Open { path: path.to_owned(), error })
+    }
+}
+
+fn storage(file: File, path: &Path, writes: bool) -> io::Result<Storage> {
+    Storage::from_open_file(file, StorageOpenOptions::new().filename(path).write(writes))
+}
+
+/// What the image at `path` calls `name`: relative names are so to its directory.
+fn beside(path: &Path, name: &str) -> PathBuf {
+    path.parent().unwrap_or(Path::new("/")).join(name)
+}
+
+/// The one of these that is `wanted`, by its name without links, which is no more among them then.
+fn take(named: &mut Vec<PathBuf>, wanted: &Path) -> Option<PathBuf> {
+    let wanted = wanted.canonicalize().ok()?;
+    let is_it = |path: &PathBuf| path.canonicalize().is_ok_and(|path| path == wanted);
+    let place = named.iter().position(is_it)?;
+    named.remove(place);
+    Some(wanted)
 }
 
 /// The memory of some buffers.
@@ -148,7 +279,7 @@ impl Image for Qcow2 {
 
     fn flush(&self) -> io::Result<()> {
         self.image().flush()?;
-        self.file.sync_data()
+        self.files.iter().try_for_each(File::sync_data)
     }
 
     fn zero(&self, at: u64, bytes: u64, unmap: bool) -> io::Result<()> {
