@@ -35,6 +35,7 @@ pub mod hub;
 mod job;
 pub mod log;
 mod name;
+pub mod origin;
 pub mod record;
 pub mod registry;
 pub mod seat;
@@ -43,6 +44,7 @@ pub mod snapshot;
 mod watchers;
 
 pub use name::{Error as NameError, Name, is_plain};
+pub use origin::Origin;
 pub use record::{Ended, Record};
 pub use registry::{Entry, Registry};
 
@@ -91,6 +93,8 @@ pub struct Plan {
     pub processors: u8,
     /// Where the kernel came from.
     pub kernel: String,
+    /// What a snapshot of it is to say.
+    pub origin: Origin,
 }
 
 /// A record and the file that it is in.
@@ -205,6 +209,7 @@ impl Domain {
         let create = |name| Ok::<_, io::Error>(File::from(files::create(&claim.directory, name)?));
         let file = create(files::RECORD)?;
         record.write(&file)?;
+        plan.origin.record(&claim.directory)?;
         let (mut log, mut messages) = (None, None);
         if plan.detached {
             log = Some(Arc::new(Mutex::new(log::Writer::create(&claim.directory)?)));

@@ -476,7 +476,7 @@ impl api::Domain for Server {
             Some(hub) if !hub.has_started() => {
                 Err((503, "its command does not run yet".to_owned()))
             }
-            _ if self.snapshots.origin.is_none() => {
+            _ if !self.snapshots.are_possible => {
                 Err((409, "it has something that a snapshot cannot keep".to_owned()))
             }
             _ => Ok(()),

@@ -56,6 +56,18 @@ impl FromStr for Net {
     }
 }
 
+impl fmt::Display for Net {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::None => f.write_str("none"),
+            Self::User(None) => f.write_str("user"),
+            Self::User(Some(Backend::Passt)) => f.write_str("user,backend=passt"),
+            Self::User(Some(Backend::Builtin)) => f.write_str("user,backend=builtin"),
+            Self::Tap(name) => write!(f, "tap:{name}"),
+        }
+    }
+}
+
 impl FromStr for Published {
     type Err = String;
 

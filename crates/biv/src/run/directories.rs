@@ -69,6 +69,19 @@ impl FromStr for Volume {
     }
 }
 
+impl Volume {
+    /// The word that is read as this.
+    #[must_use]
+    pub fn word(&self) -> OsString {
+        let Self { host, guest, is_read_only } = self;
+        let mut word = host.clone().into_os_string();
+        word.push(":");
+        word.push(guest);
+        word.push(if *is_read_only { ":ro" } else { "" });
+        word
+    }
+}
+
 /// Which directory is the guest's root.
 #[derive(Debug, Clone, Copy)]
 pub enum Root<'a> {

@@ -73,6 +73,26 @@ enum Reason {
 }
 
 impl Argument {
+    /// The word that is read as this.
+    #[must_use]
+    pub fn word(&self) -> OsString {
+        let Self { path, read_only, snapshot, format } = self;
+        let mut word = Vec::new();
+        for &byte in path.as_os_str().as_bytes() {
+            word.push(byte);
+            word.extend((byte == b',').then_some(byte));
+        }
+        let format = match format {
+            None => "",
+            Some(Format::Raw) => ",format=raw",
+            Some(Format::Qcow2) => ",format=qcow2",
+        };
+        let read_only = if *read_only { ",ro" } else { "" };
+        let snapshot = if *snapshot { ",snapshot" } else { "" };
+        word.extend([read_only, snapshot, format].concat().as_bytes());
+        OsString::from_vec(word)
+    }
+
     /// Whether something is kept that the guest writes.
     #[must_use]
     pub fn keeps_writes(&self) -> bool {
@@ -90,6 +110,15 @@ pub struct Root {
 }
 
 impl Root {
+    /// The word that is read as this.
+    #[must_use]
+    pub fn word(&self) -> OsString {
+        let Self { disk, partition } = self;
+        let mut word = disk.word();
+        partition.iter().for_each(|number| word.push(format!(",part={number}")));
+        word
+    }
+
     /// What it is called in the guest, whose first disk it is.
     #[must_use]
     pub fn device(&self) -> String {

@@ -5,9 +5,11 @@
 //! frame that has come so far is kept. What the guest has said and was not given credit for is owed to it:
 //! whoever it was for has had it, or will not ask for it.
 
+use std::collections::BTreeSet;
+
 use protocol::{
-    Decoder, Encoder, FIRST, Frame, LINE, PAYLOAD_MAX_BYTES, Progress, WINDOW_OF_LINE_BYTES,
-    WINDOW_TO_GUEST_BYTES, Window,
+    Decoder, Encoder, FIRST, Frame, HEADER_BYTES, LINE, PAYLOAD_MAX_BYTES, Progress, SESSIONS_MAX,
+    WINDOW_OF_LINE_BYTES, WINDOW_TO_GUEST_BYTES, WINDOW_TO_HOST_BYTES, Window,
 };
 use serde::{Deserialize, Serialize};
 
@@ -47,6 +49,23 @@ impl Conversation {
     #[must_use]
     pub fn has_command(&self) -> bool {
         self.commands.iter().any(|command| command.session == FIRST)
+    }
+
+    /// Whether there can be such a conversation: what a file says of one may be anything.
+    #[must_use]
+    pub fn is_sane(&self) -> bool {
+        let sessions = self.commands.iter().map(|command| command.session);
+        let are_sessions =
+            sessions.clone().all(|session| (FIRST..=SESSIONS_MAX).contains(&session));
+        let different: BTreeSet<_> = sessions.collect();
+        let windows = self.commands.iter().all(|command| {
+            command.window <= WINDOW_TO_GUEST_BYTES && command.uncredited <= WINDOW_TO_HOST_BYTES
+        });
+        are_sessions
+            && windows
+            && different.len() == self.commands.len()
+            && self.window <= WINDOW_OF_LINE_BYTES
+            && self.received.len() < HEADER_BYTES + PAYLOAD_MAX_BYTES
     }
 
     /// What the first command may be given.
