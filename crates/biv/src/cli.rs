@@ -12,6 +12,7 @@ use crate::network::{Net, Published};
 use crate::provision::kernels::Flavour;
 use crate::run::directories::Volume;
 use crate::run::disk;
+use crate::run::surroundings::Surroundings;
 use crate::{inspect, size, status};
 
 /// Run virtual machines anywhere a Linux process can run.
@@ -58,6 +59,8 @@ pub enum Verb {
     Network(NetworkProcess),
     #[command(hide = true)]
     Sockets(SocketsProcess),
+    #[command(hide = true)]
+    Seal(SealProcess),
     Completions(Completions),
     Man(Man),
 }
@@ -265,9 +268,11 @@ pub struct Run {
 /// Go on from a snapshot that `biv snapshot` has taken: the same processors, devices and memory, and all that
 /// runs in it.
 ///
-/// Its surroundings are those of `biv run` then: the same directories and disks, which must be as the guest
-/// remembers them, and a network of the same kind; connections to it are lost. Any number of domains
-/// can go on from one file; what they do not write, they share. The file must stay as it is while they run.
+/// What it has of the host is what `biv run` gave it then (directories, disks, which must be as the guest
+/// remembers them, network, ports), unless something else is said here. That holds for a snapshot that you have
+/// taken, with the key in $XDG_STATE_HOME/bivouac. One that was made elsewhere, or changed, has nothing of the
+/// host but what is named here; biv says what it wants. Connections are lost. Any number of domains can go on
+/// from one file; what they do not write, they share. The file must stay as it is while they run.
 #[derive(Debug, Args)]
 #[command(after_help = status::HELP)]
 pub struct Restore {
@@ -283,17 +288,22 @@ pub struct Restore {
     #[arg(long)]
     pub rm: bool,
 
-    /// Pass on what comes to this PORT of the host, instead of to those of then
-    #[arg(short, long, value_name = "[IP:]PORT:PORT[/udp]", conflicts_with = "no_publish")]
-    pub publish: Vec<Published>,
+    /// What the machine has of the host.
+    #[command(flatten)]
+    pub surroundings: Surroundings,
 
     /// Pass on nothing, whatever it was then
-    #[arg(long)]
+    #[arg(long, conflicts_with = "publish")]
     pub no_publish: bool,
 
     /// Look at the guest's memory only as it is needed, not before it starts
     #[arg(long)]
     pub no_verify: bool,
+
+    /// Let the machine's process make any system call (to debug Bivouac; not for guests that you
+    /// do not trust)
+    #[arg(long, hide_short_help = true)]
+    pub no_seccomp: bool,
 
     /// The snapshot
     #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
@@ -504,6 +514,26 @@ pub struct NetworkProcess {
     pub udp: Vec<BoundPort>,
 }
 
+/// Sign a warm start and name it, as `biv run` asks by standard input; it starts this itself.
+#[derive(Debug, Args)]
+pub struct SealProcess {
+    /// The directory of the key
+    #[arg(long)]
+    pub state: PathBuf,
+
+    /// What is signed with it
+    #[arg(long)]
+    pub text: String,
+
+    /// The name
+    #[arg(long)]
+    pub name: String,
+
+    /// Be the process that does it, and not the one that starts it
+    #[arg(long)]
+    pub in_background: bool,
+}
+
 /// Be the other end of a machine's sockets: what `biv run` starts, with descriptors that it has opened.
 #[derive(Debug, Args)]
 pub struct SocketsProcess {
@@ -573,7 +603,7 @@ pub struct Man {
     pub directory: Option<PathBuf>,
 }
 
-fn parse_seconds(text: &str) -> Result<std::time::Duration, String> {
+pub(crate) fn parse_seconds(text: &str) -> Result<std::time::Duration, String> {
     let seconds: f64 = text.parse().map_err(|_| "not a number of seconds".to_owned())?;
     match std::time::Duration::try_from_secs_f64(seconds) {
         Ok(duration) if !duration.is_zero() => Ok(duration),

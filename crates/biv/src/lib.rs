@@ -14,6 +14,7 @@
 //! 3. *The host's system state is never touched*: what is downloaded goes to the user's cache
 //!    directory, by the ordinary package client with private state ([`provision`]).
 //! 4. *`/dev/kvm` is never opened.*
+//! 5. *A file grants nothing of the host* that the user has not named or recorded ([`seal`]).
 
 #![forbid(unsafe_code)]
 
@@ -35,6 +36,7 @@ pub mod print;
 pub mod provision;
 pub mod recent;
 pub mod run;
+pub mod seal;
 pub mod session;
 pub mod size;
 pub mod status;

@@ -48,6 +48,9 @@ fn main() -> ExitCode {
         Verb::Sockets(arguments) => {
             biv::vsock::serve(arguments).map_err(|error| format!("the guest's sockets: {error}"))
         }
+        Verb::Seal(arguments) => {
+            biv::seal::seal_warm_start(arguments).map_err(|error| error.to_string())
+        }
         Verb::Restore(arguments) => {
             start_log(0);
             layout::settle();

@@ -60,6 +60,12 @@ impl Saved {
     pub fn check_host(&self) -> Result<(), Unfit> {
         if self.identity == cpuid::identity() { Ok(()) } else { Err(Unfit::AnotherProcessor) }
     }
+
+    /// How far the guest's time-stamp counter was ahead of that of the host where it was saved (mod 2^64).
+    #[must_use]
+    pub fn tsc_offset(&self) -> u64 {
+        self.registers.tsc_offset
+    }
 }
 
 impl Vcpu {

@@ -6,6 +6,8 @@ use std::time::{Duration, Instant, SystemTime};
 
 use machine::time::{Clock, Hertz, Nanoseconds};
 
+use crate::snapshot::{self, Snapshot};
+
 /// How long the time-stamp counter is compared with the monotonic clock.
 const CALIBRATION: Duration = Duration::from_millis(5);
 
@@ -41,7 +43,7 @@ impl HostClock {
     pub fn new() -> Self {
         let khz = tsc_khz();
         let scale = (1_000_000u128 << 32) / u128::from(khz.max(1));
-        let (start, start_tsc) = simultaneous();
+        let (start, start_tsc) = simultaneous(Instant::now);
         Self {
             start_tsc,
             start,
@@ -52,6 +54,11 @@ impl HostClock {
             khz,
             origin: Nanoseconds(0),
         }
+    }
+
+    /// The time-stamp counter when it was started.
+    pub(crate) fn start_counter(&self) -> u64 {
+        self.start_tsc
     }
 
     /// Frequency of the time-stamp counter in kHz.
@@ -78,7 +85,7 @@ impl Clock for HostClock {
     /// Measured since the clock was started, if that is longer ago than the calibration took: the
     /// longer, the better.
     fn tsc_frequency(&self) -> Hertz {
-        let (now, tsc) = simultaneous();
+        let (now, tsc) = simultaneous(Instant::now);
         let passed = now.duration_since(self.start);
         if passed < CALIBRATION {
             return Hertz(u64::from(self.khz) * 1000);
@@ -93,13 +100,57 @@ impl Clock for HostClock {
     }
 }
 
+/// The host's time of day beside the time-stamp counter that a guest sees. A guest that reads its counter knows
+/// from one such pair how late it is, however long ago the pair was made.
+#[derive(Debug, Clone, Copy)]
+pub struct TimeOfDay {
+    clock: HostClock,
+    /// How far the guest's counter is ahead of the host's (mod 2^64).
+    offset: u64,
+}
+
+/// A time and a reading of the guest's time-stamp counter at that time, and the counter's pace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TimePair {
+    /// Since 1970 (UTC).
+    pub realtime: Duration,
+    /// Ticks.
+    pub counter: u64,
+    /// Ticks in a second of the host's, as far as they have been measured yet.
+    pub frequency: u64,
+}
+
+impl TimeOfDay {
+    /// For a machine that boots, and finds the host's counter.
+    pub fn of_the_host() -> Self {
+        Self { clock: HostClock::new(), offset: 0 }
+    }
+
+    /// For one that goes on from a snapshot, and finds its counter where it was.
+    ///
+    /// # Errors
+    ///
+    /// The snapshot makes no sense on this host.
+    pub fn of_snapshot(snapshot: &Snapshot) -> Result<Self, snapshot::Error> {
+        Ok(Self { clock: HostClock::new(), offset: snapshot.counter_offset()? })
+    }
+
+    /// How late it is.
+    pub fn pair(&self) -> TimePair {
+        let (now, counter) = simultaneous(SystemTime::now);
+        let realtime = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let counter = counter.wrapping_add(self.offset);
+        TimePair { realtime, counter, frequency: self.clock.tsc_frequency().0 }
+    }
+}
+
 /// The frequency of the host's time-stamp counter, measured once per process.
 fn tsc_khz() -> u32 {
     static KHZ: OnceLock<u32> = OnceLock::new();
     *KHZ.get_or_init(|| {
-        let (start, first) = simultaneous();
+        let (start, first) = simultaneous(Instant::now);
         std::thread::sleep(CALIBRATION);
-        let (end, last) = simultaneous();
+        let (end, last) = simultaneous(Instant::now);
         khz_of(last.wrapping_sub(first), end.duration_since(start))
     })
 }
@@ -110,12 +161,12 @@ fn khz_of(ticks: u64, elapsed: Duration) -> u32 {
     u32::try_from(khz).unwrap_or(u32::MAX).max(1)
 }
 
-/// Both clocks at the same time: the reading that took least of several, so that being scheduled
-/// away in the middle of one does not count.
-fn simultaneous() -> (Instant, u64) {
+/// A clock and the counter at the same time: the reading that took least of several, so that being
+/// scheduled away in the middle of one does not count.
+fn simultaneous<T>(clock: impl Fn() -> T) -> (T, u64) {
     let readings = (0..READINGS).map(|_| {
         let before = cpu::time_stamp();
-        let now = Instant::now();
+        let now = clock();
         let took = cpu::time_stamp().wrapping_sub(before);
         (took, now, before.wrapping_add(took / 2))
     });
@@ -152,14 +203,30 @@ mod tests {
     fn the_frequency_is_known_better_with_time() {
         let clock = HostClock::new();
         std::thread::sleep(Duration::from_millis(50));
-        let (start, tsc) = simultaneous();
+        let (start, tsc) = simultaneous(Instant::now);
         let measured = clock.tsc_frequency().0;
         std::thread::sleep(Duration::from_millis(100));
-        let (end, later) = simultaneous();
+        let (end, later) = simultaneous(Instant::now);
         let exact = u64::from(khz_of(later.wrapping_sub(tsc), end.duration_since(start))) * 1000;
         // A hundred parts in a million, where five milliseconds alone can be off by several times that
         // on a busy host.
         assert!(measured.abs_diff(exact) < exact / 10_000, "{measured} Hz against {exact} Hz");
+    }
+
+    #[test]
+    fn a_pair_tells_the_time_later() {
+        let source = TimeOfDay { offset: 1 << 40, ..TimeOfDay::of_the_host() };
+        let since = |pair: TimePair, (now, counter): (SystemTime, u64)| {
+            let ticks = u128::from(counter.wrapping_add(1 << 40).wrapping_sub(pair.counter));
+            let passed = ticks * 1_000_000_000 / u128::from(pair.frequency);
+            let told = pair.realtime + Duration::from_nanos(passed as u64);
+            told.abs_diff(now.duration_since(SystemTime::UNIX_EPOCH).unwrap())
+        };
+        let pair = source.pair();
+        std::thread::sleep(Duration::from_millis(50));
+        let error = since(pair, simultaneous(SystemTime::now));
+        // What 50 ms are, told by a counter that was measured for five.
+        assert!(error < Duration::from_micros(500), "{error:?}");
     }
 
     #[test]

@@ -54,7 +54,7 @@ pub use ::machine::boot::{ModuleFile, split_modules};
 pub use ::machine::calendar::Civil;
 pub use activity::Activity;
 pub use balloon::Ballooned;
-pub use clock::HostClock;
+pub use clock::{HostClock, TimeOfDay, TimePair};
 pub use configuration::{
     Configuration, Contents, Error, Line, MAX_PROCESSORS, Module, Notice, Outcome, Preparation,
     Report, Reporter, Sink,

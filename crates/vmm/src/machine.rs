@@ -97,7 +97,7 @@ impl Machine {
             Some(snapshot) => {
                 let memory = GuestMemory::from_source(&ranges, Box::new(snapshot.clone()))?;
                 snapshot.check(&memory, configuration.processors)?;
-                (memory, snapshot.state().clock()?)
+                (memory, snapshot.moment()?.clock)
             }
         };
         let clock = Arc::new(clock);
@@ -218,7 +218,7 @@ impl Machine {
     /// Take up the state of another machine.
     fn go_on(&mut self, snapshot: &Snapshot) -> Result<(), snapshot::Error> {
         let (state, platform) = (snapshot.state(), &self.runner.platform);
-        let shift = state.shift();
+        let shift = snapshot.moment()?.shift;
         let mut places = Vec::new();
         for (number, cpu) in self.runner.cpus.iter_mut().enumerate() {
             let (own, place) = state.processor(number)?;

@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | `lock` | locked as long as the domain lives |
 //! | `record.json` | what it is, and how it ended ([`super::record`]) |
+//! | `origin.json` | what kind of machine it is, and what it was given of the host ([`super::origin`]) |
 //! | `control` | its socket ([`super::server`]) |
 //! | `log.0`, `log.1` | what its command has written ([`super::log`]) |
 //! | `messages` | what `biv` itself has said |
@@ -17,6 +18,8 @@ use rustix::io::Errno;
 pub const LOCK: &str = "lock";
 /// See above.
 pub const RECORD: &str = "record.json";
+/// See above.
+pub const ORIGIN: &str = "origin.json";
 /// See above.
 pub const SOCKET: &str = "control";
 /// See above.

@@ -35,6 +35,7 @@ pub mod hub;
 mod job;
 pub mod log;
 mod name;
+pub mod origin;
 pub mod record;
 pub mod registry;
 pub mod seat;
@@ -43,6 +44,7 @@ pub mod snapshot;
 mod watchers;
 
 pub use name::{Error as NameError, Name, is_plain};
+pub use origin::Origin;
 pub use record::{Ended, Record};
 pub use registry::{Entry, Registry};
 
@@ -91,6 +93,8 @@ pub struct Plan {
     pub processors: u8,
     /// Where the kernel came from.
     pub kernel: String,
+    /// What a snapshot of it is to say.
+    pub origin: Origin,
 }
 
 /// A record and the file that it is in.
@@ -116,6 +120,8 @@ pub struct GuestEnd {
     pub line: Line,
     /// What it is to mount.
     pub mounts: Vec<u8>,
+    /// How late it is.
+    pub time: vmm::TimeOfDay,
     /// The conversation that it is in, if it goes on from a snapshot.
     pub conversation: Option<Conversation>,
 }
@@ -123,7 +129,7 @@ pub struct GuestEnd {
 impl GuestEnd {
     /// A hub, with a port at the other end of `first` for the command that the machine is for.
     fn hub(self, first: Line, trouble: &Trouble) -> io::Result<Hub> {
-        let mut hub = Hub::new(self.line, &self.mounts, Arc::clone(trouble))?;
+        let mut hub = Hub::new(self.line, &self.mounts, self.time, Arc::clone(trouble))?;
         let Some(conversation) = self.conversation else {
             // There is room for the first.
             let _ = hub.connect(first, &[], &[]);
@@ -205,6 +211,7 @@ impl Domain {
         let create = |name| Ok::<_, io::Error>(File::from(files::create(&claim.directory, name)?));
         let file = create(files::RECORD)?;
         record.write(&file)?;
+        plan.origin.record(&claim.directory)?;
         let (mut log, mut messages) = (None, None);
         if plan.detached {
             log = Some(Arc::new(Mutex::new(log::Writer::create(&claim.directory)?)));

@@ -22,26 +22,29 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// How long it may take to come up.
 const START_PATIENCE: Duration = Duration::from_secs(600);
 
-/// Where a domain came from: what it takes to give it the same surroundings again.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Origin {
-    /// The arguments of `biv run`, and the directory that it was run in, as bytes.
-    pub arguments: Vec<Vec<u8>>,
-    /// See [`Self::arguments`].
-    pub directory: Vec<u8>,
-}
+/// The longest note that is read, in bytes: a conversation has a frame at most, and less than a hundred commands.
+const NOTE_MAX_BYTES: usize = 1 << 20;
 
-/// What is noted with a machine's state.
+/// What is noted with a machine's state. The domain writes it, whose guest may own it: it says nothing that
+/// concerns anybody but the guest.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Note {
     /// Which `biv` has written it.
     pub version: String,
-    /// Where the domain came from.
-    pub origin: Option<Origin>,
     /// The conversation with the guest's init, if that is ours.
     pub conversation: Option<Conversation>,
+}
+
+impl Note {
+    /// What these bytes say; none if they make no sense.
+    #[must_use]
+    pub fn parse(bytes: &[u8]) -> Option<Self> {
+        let bytes = bytes.get(..bytes.len().min(NOTE_MAX_BYTES + 1))?;
+        let note: Self = serde_json::from_slice(bytes).ok()?;
+        let is_sane = note.conversation.as_ref().is_none_or(Conversation::is_sane);
+        is_sane.then_some(note)
+    }
 }
 
 /// What is done with a snapshot that is whole.
@@ -80,17 +83,17 @@ enum Step {
 /// The snapshots of a domain, of which one is taken at a time.
 #[derive(Default)]
 pub struct Snapshots {
-    /// What they say of where the domain came from.
-    pub origin: Option<Origin>,
+    /// Whether one can keep all that the machine has.
+    pub are_possible: bool,
     /// The one that is being taken.
     taking: Option<(Whose, Stage)>,
 }
 
 impl Snapshots {
-    /// Those of a domain that came from there.
+    /// Those of a domain of which they are, or are not, possible.
     #[must_use]
-    pub fn of(origin: Option<Origin>) -> Self {
-        Self { origin, taking: None }
+    pub fn new(are_possible: bool) -> Self {
+        Self { are_possible, taking: None }
     }
 
     /// Take one for others, as soon as the guest's init is up.
@@ -221,7 +224,6 @@ impl Snapshots {
         let note = || {
             let note = Note {
                 version: env!("CARGO_PKG_VERSION").to_owned(),
-                origin: self.origin.clone(),
                 conversation: hub.as_deref_mut().map(Hub::conversation),
             };
             serde_json::to_vec(&note).unwrap_or_default()

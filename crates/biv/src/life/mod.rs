@@ -83,6 +83,9 @@ pub enum Error {
         /// What is wrong with it.
         error: io::Error,
     },
+    /// The key that vouches for a snapshot.
+    #[error(transparent)]
+    Seal(#[from] crate::seal::Error),
     /// Several of them.
     #[error("{0}")]
     Several(String),

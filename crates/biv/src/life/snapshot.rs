@@ -1,4 +1,6 @@
-//! `biv snapshot`: a domain writes itself into a file that we open for it, because it can open none.
+//! `biv snapshot`: a domain writes itself into a file that we open for it, because it can open none. We add what
+//! the domain was given of the host, which was recorded when it was started, and vouch for both
+//! ([`crate::seal`]): the domain's process may be its guest's.
 
 use std::fs::{self, File};
 use std::io;
@@ -9,10 +11,11 @@ use std::path::Path;
 use super::Error;
 use super::cli::Snapshot;
 use crate::cli::Format;
-use crate::domain::Registry;
 use crate::domain::api::{self, Take};
 use crate::domain::client::Client;
+use crate::domain::{Origin, Registry};
 use crate::print;
+use crate::seal::{self, Purpose};
 
 /// `biv snapshot`.
 pub fn snapshot(arguments: &Snapshot) -> Result<(), Error> {
@@ -24,12 +27,16 @@ pub fn snapshot(arguments: &Snapshot) -> Result<(), Error> {
             io::Error::new(io::ErrorKind::AlreadyExists, "there is one; --force replaces it");
         return Err(failed(error));
     }
+    // Before anything is written: a snapshot that nobody vouches for is of little use.
+    let (state, origin) = (seal::state_directory()?, Origin::of_domain(&entry.directory)?);
     let unfinished = Unfinished::beside(path).map_err(failed)?;
     let take = Take { compress: arguments.compress };
     let client = Client::connect(&entry)?;
-    let written: api::Snapshot =
+    let mut written: api::Snapshot =
         client.post_with_file("/v1/domain/snapshot", &take, unfinished.file.as_fd())?;
+    seal::seal(&unfinished.file, &state, Purpose::Restore, &origin.text())?;
     unfinished.file.sync_all().map_err(failed)?;
+    written.file = unfinished.file.metadata().map_err(failed)?.len();
     unfinished.becomes(path).map_err(failed)?;
     match arguments.format {
         Format::Text => Ok(()),

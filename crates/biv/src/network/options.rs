@@ -90,6 +90,24 @@ impl FromStr for User {
     }
 }
 
+impl fmt::Display for Net {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::None => f.write_str("none"),
+            Self::User(User { reaches_host, backend }) => {
+                f.write_str("user")?;
+                f.write_str(if *reaches_host { ",host" } else { "" })?;
+                f.write_str(match backend {
+                    None => "",
+                    Some(Backend::Passt) => ",backend=passt",
+                    Some(Backend::Builtin) => ",backend=builtin",
+                })
+            }
+            Self::Tap(name) => write!(f, "tap:{name}"),
+        }
+    }
+}
+
 impl FromStr for Published {
     type Err = String;
 

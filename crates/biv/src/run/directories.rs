@@ -1,6 +1,7 @@
 //! Directories of the host's in the guest: its root, the current directory, volumes; and the process
 //! that serves them.
 
+use std::ffi::OsString;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -83,6 +84,29 @@ impl FromStr for Volume {
             return Err(text.to_owned());
         }
         Ok(volume)
+    }
+}
+
+impl Volume {
+    /// The word that is read as this.
+    #[must_use]
+    pub fn word(&self) -> OsString {
+        let Self { host, guest, is_read_only, allows_privileges, allows_unknown_kinds } = self;
+        let options = [
+            ("ro", *is_read_only),
+            ("suid", *allows_privileges),
+            ("anyfs", *allows_unknown_kinds),
+        ];
+        let options: Vec<_> =
+            options.into_iter().filter(|(_, is_said)| *is_said).map(|(name, _)| name).collect();
+        let mut word = host.clone().into_os_string();
+        word.push(":");
+        word.push(guest);
+        if !options.is_empty() {
+            word.push(":");
+            word.push(options.join(","));
+        }
+        word
     }
 }
 

@@ -77,11 +77,45 @@ enum Reason {
 }
 
 impl Argument {
+    /// The word that is read as this.
+    #[must_use]
+    pub fn word(&self) -> OsString {
+        let Self { path, read_only, snapshot, format, named } = self;
+        let mut word = escaped(path);
+        let format = match format {
+            None => "",
+            Some(Format::Raw) => ",format=raw",
+            Some(Format::Qcow2) => ",format=qcow2",
+        };
+        let read_only = if *read_only { ",ro" } else { "" };
+        let snapshot = if *snapshot { ",snapshot" } else { "" };
+        word.extend([read_only, snapshot, format].concat().as_bytes());
+        for (option, files) in [(",backing=", &named.backing), (",data-file=", &named.data)] {
+            for file in files {
+                word.extend(option.as_bytes());
+                word.extend(escaped(file));
+            }
+        }
+        OsString::from_vec(word)
+    }
+
+    /// The files that it names.
+    pub fn paths_mut(&mut self) -> impl Iterator<Item = &mut PathBuf> {
+        let Named { backing, data } = &mut self.named;
+        [&mut self.path].into_iter().chain(backing).chain(data)
+    }
+
     /// Whether something is kept that the guest writes.
     #[must_use]
     pub fn keeps_writes(&self) -> bool {
         !self.read_only && !self.snapshot
     }
+}
+
+/// A file's name in the word of a disk, where two commas are one.
+fn escaped(path: &Path) -> Vec<u8> {
+    let double = |&byte: &u8| std::iter::repeat_n(byte, 1 + usize::from(byte == b','));
+    path.as_os_str().as_bytes().iter().flat_map(double).collect()
 }
 
 /// A disk that has the root file system.
@@ -94,6 +128,15 @@ pub struct Root {
 }
 
 impl Root {
+    /// The word that is read as this.
+    #[must_use]
+    pub fn word(&self) -> OsString {
+        let Self { disk, partition } = self;
+        let mut word = disk.word();
+        partition.iter().for_each(|number| word.push(format!(",part={number}")));
+        word
+    }
+
     /// What it is called in the guest, whose first disk it is.
     #[must_use]
     pub fn device(&self) -> String {

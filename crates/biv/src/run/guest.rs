@@ -6,8 +6,9 @@ use vmm::snapshot::Snapshot;
 use vmm::{Configuration, Contents, Module};
 
 use super::directories::{self, Directories, Root};
+use super::surroundings::Likeness;
 use super::warm::{self, Key, Start};
-use super::{Error, disk, files};
+use super::{Error, disk, files, restore};
 use crate::cli::Run;
 use crate::domain::hub::Conversation;
 use crate::domain::{Domain, Plan};
@@ -30,6 +31,8 @@ pub struct Guest {
     pub key: Option<Key>,
     /// What of the host's files it sees.
     pub directories: Directories,
+    /// One of them is its root.
+    has_shared_root: bool,
 }
 
 /// Where a kernel comes from.
@@ -181,9 +184,19 @@ impl Guest {
         };
         let start = key.as_ref().map(warm::start).unwrap_or_default();
         let is_plain = user_space == UserSpace::Plain;
+        let has_shared_root = user_space == UserSpace::Shared;
         if let Start::GoOn(..) = start {
             let (kernel, modules) = (Contents::default(), Vec::new());
-            return Ok(Self { kernel, kernel_path, modules, is_plain, directories, start, key });
+            return Ok(Self {
+                kernel,
+                kernel_path,
+                modules,
+                is_plain,
+                directories,
+                start,
+                key,
+                has_shared_root,
+            });
         }
         let mut modules = first_modules(arguments, user_space, root.as_deref())?;
         if user_space == UserSpace::Busybox {
@@ -196,41 +209,67 @@ impl Guest {
         if !drivers.is_empty() {
             modules.push(module(initramfs::only_drivers(&drivers)?));
         }
-        Ok(Self { kernel, kernel_path, modules, is_plain, directories, start, key })
+        Ok(Self {
+            kernel,
+            kernel_path,
+            modules,
+            is_plain,
+            directories,
+            start,
+            key,
+            has_shared_root,
+        })
     }
 
-    /// What goes on from a snapshot, with the surroundings that the options name.
+    /// What goes on from a snapshot, with the surroundings that the options name. Without another root, it has
+    /// the host's if it `sees_directory` and names no other, and none that is shared otherwise.
     pub fn restored(
         arguments: &Run,
         snapshot: Snapshot,
         conversation: Option<Conversation>,
+        sees_directory: bool,
     ) -> Result<Self, Error> {
         let root = root(arguments)?;
-        let has_root = arguments.initrd.is_some() || arguments.busybox;
         let is_plain = conversation.is_none();
-        let mut directories = match &root {
-            _ if is_plain || has_root || arguments.root_disk.is_some() => {
-                Directories::open(arguments, Root::Elsewhere)?
-            }
-            Some(root) => Directories::open(arguments, Root::Here(root))?,
-            None => Directories::open(arguments, Root::Host)?,
+        let place = match &root {
+            _ if is_plain || arguments.root_disk.is_some() => Root::Elsewhere,
+            Some(root) => Root::Here(root),
+            None if sees_directory && !arguments.sandbox => Root::Host,
+            None => Root::Elsewhere,
         };
+        let mut directories = Directories::open(arguments, place)?;
+        let has_shared_root = !matches!(place, Root::Elsewhere);
         if let Some(root) = &arguments.root_disk {
             directories.set_root_disk(root.device(), root.disk.read_only);
         }
-        if sees_here(arguments, is_plain) {
+        if sees_directory && sees_here(arguments, is_plain) {
             directories.add_here_to_read()?;
         }
         let start = Start::GoOn(snapshot, conversation);
         let kernel_path = arguments.kernel.clone().unwrap_or_default();
-        let (kernel, modules) = (Contents::default(), Vec::new());
-        Ok(Self { kernel, kernel_path, modules, is_plain, directories, start, key: None })
+        Ok(Self {
+            kernel: Contents::default(),
+            kernel_path,
+            modules: Vec::new(),
+            is_plain,
+            directories,
+            start,
+            key: None,
+            has_shared_root,
+        })
+    }
+
+    /// What its directories are like.
+    pub fn likeness(&self) -> Likeness {
+        let Directories { is_the_host, working_directory, .. } = &self.directories;
+        let sees_directory = *is_the_host || working_directory.is_some();
+        Likeness { has_shared_root: self.has_shared_root, sees_directory }
     }
 
     /// What is said of the machine to whoever asks.
-    pub fn plan(&self, arguments: &Run) -> Plan {
+    pub fn plan(&self, arguments: &Run) -> Result<Plan, Error> {
         let words = std::env::args_os().skip(2);
-        Plan {
+        Ok(Plan {
             name: arguments.name.clone(),
             detached: arguments.detach,
             forgotten: arguments.rm,
@@ -240,7 +279,8 @@ impl Guest {
             memory: arguments.mem,
             processors: arguments.cpus,
             kernel: self.kernel_path.to_string_lossy().into_owned(),
-        }
+            origin: restore::origin(arguments, self)?,
+        })
     }
 
     /// A machine of these; command line, console, channel and reboot policy are the caller's.

@@ -8,12 +8,12 @@ use std::sync::mpsc;
 use std::time::Instant;
 
 use protocol::Order;
-use vmm::{Outcome, Sink};
+use vmm::{Outcome, Sink, TimeOfDay};
 
 use crate::cli::Run;
 use crate::domain::detach::{self, Role};
 use crate::domain::hub::Conversation;
-use crate::domain::snapshot::{Finish, Origin, Snapshots};
+use crate::domain::snapshot::{Finish, Snapshots};
 use crate::domain::{self, Domain, GuestEnd};
 use crate::initramfs;
 use crate::inspect;
@@ -34,6 +34,7 @@ mod machine;
 pub mod restore;
 pub mod sandbox;
 mod statistics;
+pub mod surroundings;
 mod tail;
 mod warm;
 
@@ -41,7 +42,7 @@ use self::directories::Directories;
 use self::guest::Guest;
 use self::machine::{Machine, Telling, Wait};
 use self::tail::Tail;
-use self::warm::Start;
+use self::warm::{Start, Unnamed};
 
 /// The search path of commands in the guest.
 pub const PATH: &[u8] = b"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -79,13 +80,25 @@ pub enum Error {
         /// What is wrong with it.
         error: vmm::snapshot::Error,
     },
-    /// A snapshot that does not say where it came from.
+    /// A snapshot of ours that does not say what it had.
     #[error(
-        "cannot restore {path}: it does not say how its machine was started, or says it in words that \
-         this biv does not know",
+        "cannot restore {path}: it does not say what its machine had of the host, or says it in words that \
+         this biv does not know; take it again",
         path = .0.display()
     )]
     NoOrigin(PathBuf),
+    /// A snapshot that nobody vouches for wants something of the host.
+    #[error(
+        "cannot restore {path}: it was made elsewhere, or changed since, and gets nothing of this host that \
+         is not named; it wants {wanted} (name these or others after biv restore; --net none and \
+         --no-publish do without)", path = path.display()
+    )]
+    Unnamed {
+        /// Which.
+        path: PathBuf,
+        /// What it wants, as options.
+        wanted: String,
+    },
     /// A kernel that the user named.
     #[error(
         "there is no file {0} and no kernel of that version; `biv kernel pull {0}` fetches one"
@@ -183,7 +196,7 @@ pub fn run(arguments: &Run) -> Result<u8, Error> {
     )?;
     let mut guest = Guest::find(arguments)?;
     let key = guest.key.take();
-    let result = run_domain(guest, network, arguments, child, Some(restore::origin()?));
+    let result = run_domain(guest, network, arguments, child);
     if let Err(Error::Machine(machine::Error::Machine(vmm::Error::Snapshot(_)))) = &result {
         // It was taken for one that fits; the next machine boots, and leaves another.
         key.iter().for_each(warm::forget);
@@ -207,24 +220,22 @@ fn start_cold(arguments: &Run) {
     let _ = command.args(words).env(warm::OFF, "1").exec();
 }
 
-/// Runs a guest as a domain; `origin` is what its snapshots say.
+/// Runs a guest as a domain.
 fn run_domain(
     guest: Guest,
     network: Option<network::Starting>,
     arguments: &Run,
     child: Option<detach::Child>,
-    origin: Option<Origin>,
 ) -> Result<u8, Error> {
     let path = guest.kernel_path.clone();
-    let mut domain = Domain::begin(&guest.plan(arguments))?;
-    let result = run_guest(guest, network, arguments, &mut domain, child, origin).map_err(
-        |error| match error {
+    let mut domain = Domain::begin(&guest.plan(arguments)?)?;
+    let result =
+        run_guest(guest, network, arguments, &mut domain, child).map_err(|error| match error {
             Error::Machine(machine::Error::Machine(error @ vmm::Error::Boot(_))) => {
                 Error::Kernel { path, error }
             }
             error => error,
-        },
-    );
+        });
     match &result {
         Ok(status) => domain.end(*status, None),
         Err(error) => domain.end(status::FAILURE, Some(error.to_string())),
@@ -238,7 +249,6 @@ fn run_guest(
     arguments: &Run,
     domain: &mut Domain,
     child: Option<detach::Child>,
-    origin: Option<Origin>,
 ) -> Result<u8, Error> {
     let has_history = arguments.inspect.history.is_some();
     let signals = if has_history { Signals::block_with_question() } else { Signals::block() }?;
@@ -247,7 +257,6 @@ fn run_guest(
     let order = order(arguments, &guest.directories);
     let mounts = guest.directories.list();
     let start = std::mem::take(&mut guest.start);
-    let origin = origin.filter(|_| restore::is_possible(arguments));
     let mut configuration = guest.configuration(arguments)?;
     let (warm, conversation) = match start {
         Start::Cold => (None, None),
@@ -260,9 +269,7 @@ fn run_guest(
     let confine = !arguments.no_seccomp;
     configuration.sockets =
         arguments.vsock.as_ref().map(|vsock| vsock::start(vsock, confine)).transpose()?;
-    let control = configuration.directories.as_ref().map(|shared| shared.control.try_clone());
-    let warm = warm.zip(control.transpose()?);
-    let warm = warm.map(|(warm, control)| warm.into_parts(control)).transpose()?;
+    let warm = warm.map(Unnamed::into_parts);
     configuration.disks = arguments.disks().map(disk::open).collect::<Result<_, _>>()?;
     let keeps_writes = arguments.disks().any(disk::Argument::keeps_writes);
     let inspect::Prepared { inspection, teller } =
@@ -282,12 +289,12 @@ fn run_guest(
     if let Some(network) = network {
         network.connect(&mut configuration);
     }
-    let snapshots = Snapshots::of(origin);
     // Everything is open. The threads of the machine and of who serves it come from this one.
     host::inherited::close_marked();
     if confine {
         host::privileges::drop_all().map_err(io::Error::from)?;
     }
+    let snapshots = Snapshots::new(restore::is_possible(arguments));
     let run = Prepared {
         arguments,
         configuration,
@@ -397,7 +404,9 @@ impl Prepared<'_> {
             configuration.virtio_console = Some(machine::console(theirs, (0, 0)));
             console = Some(end);
         }
-        let end = GuestEnd { line: ours, mounts: self.mounts, conversation: self.conversation };
+        let time = time_of(configuration).map_err(machine::Error::Machine)?;
+        let (mounts, conversation) = (self.mounts, self.conversation);
+        let end = GuestEnd { line: ours, mounts, time, conversation };
         let (ours, trouble) = domain.serve(end, console, self.snapshots, self.warm)?;
         let link = match running {
             Some(window) => Channel::going_on(ours, window)?,
@@ -423,6 +432,14 @@ impl Prepared<'_> {
         };
         let user = User { raw, input, tail, ..User::default() };
         converse(link, machine, self.deadline, user, self.signals)
+    }
+}
+
+/// The time that a machine is told.
+fn time_of(configuration: &vmm::Configuration) -> Result<TimeOfDay, vmm::Error> {
+    match &configuration.snapshot {
+        Some(snapshot) => Ok(TimeOfDay::of_snapshot(snapshot)?),
+        None => Ok(TimeOfDay::of_the_host()),
     }
 }
 

@@ -23,6 +23,11 @@ pub fn settle(arguments: &mut Run) {
     }
     arguments.busybox |= !guest::is_plain(arguments) && !guest::has_user_space(arguments);
     arguments.net.get_or_insert(Net::None);
+    limit(arguments);
+}
+
+/// The limits of a sandbox, for a machine that boots and for one that goes on from a snapshot.
+pub fn limit(arguments: &mut Run) {
     arguments.timeout.get_or_insert(TIMEOUT);
     // The interpreter has none anyway.
     if !arguments.interpret {

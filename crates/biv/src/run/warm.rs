@@ -4,31 +4,45 @@
 //!
 //! 1. *What differs between two machines that share a snapshot is told to the init*: what to mount, what to
 //!    run, what time it is, and randomness of its own. Everything else is part of the [`Key`].
-//! 2. *A snapshot has no name before it is whole.* A machine that ends too early leaves nothing. The file
-//!    server gives the name, because the machine's process can give none.
+//! 2. *A snapshot has no name before it is whole.* A machine that ends too early leaves nothing. A helper gives
+//!    the name, because the machine's process can give none, and signs it ([`crate::seal`]), because that process
+//!    is to hold no secret. One that nobody has signed for this kind of machine is not used, nor one that is
+//!    another's to write.
 //! 3. *No guest's program comes near one.* It is taken before anything of the user's runs, its file is closed then,
 //!    and who goes on from it can only read it: a guest that owns its machine's process changes nothing for
 //!    those that come later.
 //! 4. *A snapshot that does not fit is no error*: the machine boots. (A host's processor may have changed.)
+//! 5. *What machines share for having booted once is not shared for long*: the addresses at which the kernel has
+//!    put itself (KASLR), above all. A snapshot is used for a day ([`AGE_MAX_SECONDS`]), then a machine boots and
+//!    leaves another. Who wants addresses of his own boots (`--cold`).
 
-use std::fs::{self, File};
+use std::fs::{self, DirBuilder, File, Permissions};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::SystemTime;
 
-use rustix::fs::{Mode, OFlags, openat};
+use rustix::fs::{CWD, Mode, OFlags, openat};
+use serde::{Deserialize, Serialize};
 use vmm::snapshot::Snapshot;
 
 use crate::domain::hub::Conversation;
 use crate::domain::snapshot::{Finish, Note};
+use crate::helper::helper;
 use crate::provision;
+use crate::seal::{self, Purpose};
 
 /// Where snapshots are, below the cache.
 const DIRECTORY: &str = "warm";
 
 /// How many are kept, of which each has some 100 MiB.
 const KEPT_MAX: usize = 4;
+
+/// For how long one is used.
+const AGE_MAX_SECONDS: u64 = 24 * 60 * 60;
 
 /// The variable with which a machine boots, whatever there is.
 pub const OFF: &str = "BIVOUAC_COLD";
@@ -70,30 +84,79 @@ impl Key {
     }
 }
 
-/// A file that is to become a snapshot.
+/// A file that is to become a snapshot, and who is to sign and name it then ([`seal::seal_warm_start`]).
 #[derive(Debug)]
 pub struct Unnamed {
     file: File,
-    directory: File,
-    name: String,
+    /// The way there.
+    signer: UnixStream,
 }
 
 impl Unnamed {
     /// Empty, below this directory.
-    fn new(directory: &Path, name: String) -> io::Result<Self> {
-        let directory = File::open(directory)?;
+    fn new(directory: &Path, name: &str) -> Result<Self, Error> {
         let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
-        let file = openat(&directory, ".", flags, Mode::RUSR | Mode::WUSR)?.into();
-        Ok(Self { file, directory, name })
+        let file: File = openat(CWD, directory, flags, Mode::RUSR | Mode::WUSR)?.into();
+        let (signer, theirs) = UnixStream::pair()?;
+        let made = Made { at: now() };
+        let text = serde_json::to_string(&made).map_err(io::Error::from)?;
+        let mut command = helper(seal::VERB, true);
+        command.arg("--state").arg(seal::state_directory()?);
+        command.args(["--text", &text, "--name", name]).current_dir(directory);
+        command.stdin(OwnedFd::from(theirs)).stdout(file.try_clone()?).stderr(Stdio::null());
+        // It goes to the background at once: a confined process cannot ask after its children.
+        command.spawn()?.wait()?;
+        Ok(Self { file, signer })
     }
 
-    /// The file, and what gives it its name through the file server at the other end of `control`, which is
-    /// told now which one that will be: once the guest runs, it would not be believed.
-    pub fn into_parts(self, control: OwnedFd) -> io::Result<(File, Finish)> {
-        let Self { file, directory, name } = self;
-        files::client::promise_name(control.as_fd(), file.as_fd(), directory.as_fd(), &name)?;
-        let finish = move |_: &File| files::client::publish(control.as_fd());
-        Ok((file, Box::new(finish)))
+    /// The file, and what has it signed and named.
+    pub fn into_parts(self) -> (File, Finish) {
+        let Self { file, signer } = self;
+        let finish = move |_: &File| {
+            rustix::io::write(&signer, &[1])?;
+            let mut answer = [0];
+            match rustix::io::read(&signer, &mut answer)? {
+                1 if answer == [1] => Ok(()),
+                _ => Err(io::Error::other("it cannot be signed")),
+            }
+        };
+        (file, Box::new(finish))
+    }
+}
+
+/// What the label of a warm start says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Made {
+    /// When it was made, in seconds since 1970.
+    at: u64,
+}
+
+impl Made {
+    /// Whether it is to be used now.
+    fn is_fresh(self, now: u64) -> bool {
+        now.checked_sub(self.at).is_some_and(|age| age <= AGE_MAX_SECONDS)
+    }
+}
+
+fn now() -> u64 {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs()
+}
+
+/// Why a machine boots, though others of its kind need not.
+#[derive(Debug, thiserror::Error)]
+enum Error {
+    /// The cache, or a process.
+    #[error(transparent)]
+    Host(#[from] io::Error),
+    /// The key.
+    #[error(transparent)]
+    Seal(#[from] seal::Error),
+}
+
+impl From<rustix::io::Errno> for Error {
+    fn from(errno: rustix::io::Errno) -> Self {
+        Self::Host(errno.into())
     }
 }
 
@@ -129,29 +192,56 @@ pub fn forget(key: &Key) {
     }
 }
 
-fn find(path: &Path) -> io::Result<Start> {
-    match File::open(path) {
+fn find(path: &Path) -> Result<Start, Error> {
+    let directory = path.parent().unwrap_or(path);
+    let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    make_private(directory)?;
+    match open(CWD, path, OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC) {
         Ok(file) => {
-            if let Some(start) = go_on(file) {
+            if let Some(start) = go_on(file, &name) {
                 return Ok(start);
             }
-            // Another biv's, or damaged.
+            // Another biv's, another's, too old, or damaged.
             fs::remove_file(path)?;
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-        Err(error) => return Err(error),
+        Err(error) => return Err(error.into()),
     }
-    let directory = path.parent().unwrap_or(path);
-    fs::create_dir_all(directory)?;
     tidy(directory);
-    let name = path.file_name().map(|name| name.to_string_lossy().into_owned());
-    Ok(Start::First(Unnamed::new(directory, name.unwrap_or_default())?))
+    Ok(Start::First(Unnamed::new(directory, &name)?))
 }
 
-fn go_on(file: File) -> Option<Start> {
+/// Makes the directory if there is none; nobody else may write to it.
+fn make_private(path: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(path)?;
+    let directory = open(CWD, path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC)?;
+    let found = directory.metadata()?;
+    if found.uid() != rustix::process::geteuid().as_raw() {
+        return Err(io::Error::other("another owns the directory of warm starts"));
+    }
+    match found.mode() & 0o022 {
+        0 => Ok(()),
+        _ => directory.set_permissions(Permissions::from_mode(0o700)),
+    }
+}
+
+fn open(directory: impl AsFd, path: &Path, flags: OFlags) -> io::Result<File> {
+    Ok(openat(directory, path, flags, Mode::empty())?.into())
+}
+
+fn go_on(file: File, name: &str) -> Option<Start> {
+    let found = file.metadata().ok()?;
+    if found.uid() != rustix::process::geteuid().as_raw() || found.mode() & 0o022 != 0 {
+        return None;
+    }
     let snapshot = Snapshot::open(file).ok()?;
+    let label = seal::read(snapshot.label(), Purpose::WarmStart(name), &snapshot.digest());
+    let made: Made = serde_json::from_slice(label.text).ok().filter(|_| label.is_ours)?;
+    if !made.is_fresh(now()) {
+        return None;
+    }
     snapshot.check_host().ok()?;
-    let note: Note = serde_json::from_slice(snapshot.note()).ok()?;
+    let note = Note::parse(snapshot.note())?;
     tracing::debug!("going on from a snapshot");
     Some(Start::GoOn(snapshot, note.conversation))
 }
@@ -166,5 +256,18 @@ fn tidy(directory: &Path) {
     for (_, path) in all.into_iter().take(surplus) {
         // Machines that go on from it have it open.
         let _ = fs::remove_file(path);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_warm_start_is_used_for_a_day() {
+        let made = Made { at: 1_000_000 };
+        assert!(made.is_fresh(1_000_000) && made.is_fresh(1_000_000 + 24 * 3600));
+        assert!(!made.is_fresh(1_000_000 + 24 * 3600 + 1));
+        assert!(!made.is_fresh(999_999), "it is not made yet");
     }
 }

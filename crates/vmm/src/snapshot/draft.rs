@@ -19,7 +19,7 @@ use host::GuestMemory;
 use host::backing::CHUNK_BYTES;
 use rustix::fs::MemfdFlags;
 
-use super::format::HEADER_BYTES;
+use super::format::{HEADER_BYTES, MAX_CHUNKS};
 use super::{Compression, Error};
 
 /// Threads that copy, at most: what memory can be moved at.
@@ -79,6 +79,9 @@ impl Draft {
         file: File,
         compression: Compression,
     ) -> Result<Self, Error> {
+        if memory.file_bytes().div_ceil(CHUNK_BYTES) > MAX_CHUNKS {
+            return Err(Error::TooLarge);
+        }
         let staging = match compression {
             Compression::None => None,
             Compression::Zstandard => {

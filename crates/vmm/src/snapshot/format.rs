@@ -8,22 +8,33 @@ use super::Error;
 const MAGIC: [u8; 8] = *b"BIVSNAP\n";
 
 /// The version of the format and of all that is in it.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// Bytes of the header; memory starts after it.
 pub(super) const HEADER_BYTES: usize = 4096;
 
 /// What of these is used, with the checksum.
-const USED_BYTES: usize = 8 + 4 + 4 + 8 * 6 + 4 + 4;
+const USED_BYTES: usize = 8 + 4 + 4 + 8 * 7 + 4 + 4;
 
 /// Bytes of an entry of the table.
-pub(super) const ENTRY_BYTES: usize = 16;
+pub(super) const ENTRY_BYTES: usize = 32;
 
-/// The most that state and note may have, in bytes: far more than any has.
+/// Bytes of the digest of a chunk: nobody finds another chunk with the same.
+const CHUNK_DIGEST_BYTES: usize = 16;
+
+/// The most that state, note and label may have each, in bytes: far more than any has.
 pub(super) const MAX_STATE_BYTES: u64 = 64 << 20;
 
-/// The most chunks, which is a memory of 16 TiB.
-const MAX_CHUNKS: u64 = 1 << 28;
+/// The most chunks, which is a memory of 1 TiB: their table is read at once.
+pub(super) const MAX_CHUNKS: u64 = 1 << 25;
+
+/// Tells this digest from any other that is made of the same bytes.
+const DIGEST_CONTEXT: &str = "bivouac snapshot format 2: table, state and note";
+
+/// What a snapshot is, in 32 bytes: the machine's state and the digests of its memory's chunks (BLAKE3). Nobody
+/// makes another with the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Digest(pub [u8; 32]);
 
 /// Where everything is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,13 +43,15 @@ pub(super) struct Header {
     pub chunks: u64,
     /// Bytes of the memory's file that are the guest's.
     pub memory: u64,
-    /// Where the table starts; state and note follow it.
+    /// Where the table starts; state, note and label follow it.
     pub table: u64,
     pub state: u64,
     pub note: u64,
+    /// Bytes of the label, which is added later, if ever.
+    pub label: u64,
     /// Bytes of the whole.
     pub file: u64,
-    /// CRC-32 of table, state and note.
+    /// CRC-32 of table, state, note and label.
     pub checksum: u32,
 }
 
@@ -47,7 +60,7 @@ impl Header {
         let mut bytes = MAGIC.to_vec();
         bytes.extend(VERSION.to_le_bytes());
         bytes.extend((CHUNK_BYTES as u32).to_le_bytes());
-        for number in [self.chunks, self.memory, self.table, self.state, self.note, self.file] {
+        for number in self.numbers() {
             bytes.extend(number.to_le_bytes());
         }
         bytes.extend(self.checksum.to_le_bytes());
@@ -55,6 +68,29 @@ impl Header {
         debug_assert_eq!(bytes.len(), USED_BYTES);
         bytes.resize(HEADER_BYTES, 0);
         bytes
+    }
+
+    /// The numbers, in their order in the file.
+    fn numbers(&self) -> [u64; 7] {
+        let Self { chunks, memory, table, state, note, label, file, .. } = *self;
+        [chunks, memory, table, state, note, label, file]
+    }
+
+    /// Bytes of what follows the memory.
+    pub fn rest_bytes(&self) -> u64 {
+        self.file - self.table
+    }
+
+    /// The digest of all that the machine is: `rest` is what follows the memory, whose table has the digest of
+    /// each chunk. The label is not part of it.
+    pub fn digest(&self, rest: &[u8]) -> Digest {
+        let mut hasher = blake3::Hasher::new_derive_key(DIGEST_CONTEXT);
+        for number in [self.chunks, self.memory, self.table, self.state, self.note] {
+            hasher.update(&number.to_le_bytes());
+        }
+        let label = usize::try_from(self.label).unwrap_or(usize::MAX);
+        hasher.update(&rest[..rest.len().saturating_sub(label)]);
+        Digest(*hasher.finalize().as_bytes())
     }
 
     /// The header of a file of `length` bytes.
@@ -70,9 +106,10 @@ impl Header {
         if word(USED_BYTES - 4) != crc32fast::hash(&bytes[..USED_BYTES - 4]) {
             return Err(Error::Damaged("its header has changed"));
         }
-        let [chunks, memory, table, state, note, file] =
+        let [chunks, memory, table, state, note, label, file] =
             std::array::from_fn(|number| long(16 + 8 * number));
-        let header = Self { chunks, memory, table, state, note, file, checksum: word(64) };
+        let checksum = word(USED_BYTES - 8);
+        let header = Self { chunks, memory, table, state, note, label, file, checksum };
         if length < file {
             return Err(Error::Damaged("its end is missing"));
         }
@@ -80,13 +117,14 @@ impl Header {
     }
 
     fn makes_sense(&self, chunk_bytes: u32) -> bool {
-        let parts = [self.chunks.saturating_mul(ENTRY_BYTES as u64), self.state, self.note];
+        let table = self.chunks.saturating_mul(ENTRY_BYTES as u64);
+        let parts = [table, self.state, self.note, self.label];
         let end = parts.iter().fold(self.table, |at, part| at.saturating_add(*part));
         u64::from(chunk_bytes) == CHUNK_BYTES
             && self.chunks <= MAX_CHUNKS
             && self.chunks == self.memory.div_ceil(CHUNK_BYTES)
             && self.table >= HEADER_BYTES as u64
-            && self.state.max(self.note) <= MAX_STATE_BYTES
+            && self.state.max(self.note).max(self.label) <= MAX_STATE_BYTES
             && end == self.file
     }
 }
@@ -98,16 +136,26 @@ pub(super) struct Entry {
     pub at: u64,
     /// Bytes there: as many as the chunk has, or fewer if it is compressed (Zstandard, RFC 8878).
     pub stored: u32,
-    /// CRC-32 of these.
-    pub checksum: u32,
+    /// The first bytes of the BLAKE3 digest of these.
+    pub digest: [u8; CHUNK_DIGEST_BYTES],
 }
 
 impl Entry {
+    /// The entry of a chunk that is stored as these bytes.
+    pub fn of(at: u64, stored: &[u8]) -> Self {
+        Self { at, stored: stored.len() as u32, digest: digest_of(stored) }
+    }
+
+    /// Whether these are the bytes that were stored.
+    pub fn is_of(&self, stored: &[u8]) -> bool {
+        self.stored as usize == stored.len() && self.digest == digest_of(stored)
+    }
+
     pub fn to_bytes(self) -> [u8; ENTRY_BYTES] {
         let mut bytes = [0; ENTRY_BYTES];
         bytes[..8].copy_from_slice(&self.at.to_le_bytes());
         bytes[8..12].copy_from_slice(&self.stored.to_le_bytes());
-        bytes[12..].copy_from_slice(&self.checksum.to_le_bytes());
+        bytes[16..].copy_from_slice(&self.digest);
         bytes
     }
 
@@ -115,13 +163,19 @@ impl Entry {
     pub fn from_bytes(bytes: &[u8], table: u64) -> Result<Self, Error> {
         let word = |at: usize| u32::from_le_bytes(std::array::from_fn(|n| bytes[at + n]));
         let at = u64::from_le_bytes(std::array::from_fn(|n| bytes[n]));
-        let entry = Self { at, stored: word(8), checksum: word(12) };
+        let entry = Self { at, stored: word(8), digest: std::array::from_fn(|n| bytes[16 + n]) };
         let end = at.saturating_add(entry.stored.into());
         let is_there = at >= HEADER_BYTES as u64 && end <= table && entry.stored > 0;
         let fits = u64::from(entry.stored) <= CHUNK_BYTES;
-        match entry == Self::default() || is_there && fits {
+        let is_plain = word(12) == 0;
+        match is_plain && (entry == Self::default() || is_there && fits) {
             true => Ok(entry),
             false => Err(Error::Damaged("its table of memory is wrong")),
         }
     }
+}
+
+fn digest_of(stored: &[u8]) -> [u8; CHUNK_DIGEST_BYTES] {
+    let digest = blake3::hash(stored);
+    std::array::from_fn(|n| digest.as_bytes()[n])
 }

@@ -1,20 +1,24 @@
 //! A machine as a file: its processors, devices and memory, from which any number of machines can start.
 //!
 //! ```text
-//! header | chunks of memory that are not zero ... | table of chunks | state | note
+//! header | chunks of memory that are not zero ... | table of chunks | state | note | label
 //! ```
 //!
 //! 1. *Memory is fetched when it is touched* ([`host::backing`]): to start from a snapshot costs what its
 //!    state costs, whatever its size, and what several machines have not written is in the host's page
 //!    cache once. A chunk is stored as it is, or compressed; either can be fetched alone.
 //! 2. *The header is written last.* A file that is not whole has none.
-//! 3. *Everything is an allegation.* The header, the table, the state and the note have a checksum, and each
-//!    chunk has one, which is looked at when it is fetched, or before the machine starts
-//!    ([`Snapshot::verify`]). What has the right checksum is still checked by whoever uses it.
+//! 3. *Everything is an allegation.* The header, the table, the state, the note and the label have a checksum,
+//!    and each chunk has a digest in the table, which is looked at when it is fetched, or before the machine
+//!    starts ([`Snapshot::verify`]). What has the right checksum is still checked by whoever uses it.
 //! 4. *Memory is copied while the machine runs.* It stands still while the copy is compared with it
 //!    ([`draft`]).
 //! 5. *The guest's time stands still.* Its time-stamp counter and monotonic clock go on where they were;
 //!    the wall clock is the host's, and whoever restores a guest tells it to look.
+//!
+//! 6. *The label says what others vouch for.* The machine's own process writes table, state and note; whoever
+//!    asked for the snapshot may add a label ([`label`]), such as a signature of its [`Digest`], which is that
+//!    of all the rest: a label that is good for one file is good for no other. What it says is nothing to us.
 //!
 //! The format is described in docs/snapshots.md; [`VERSION`] changes with it, and with every structure that
 //! the state is made of.
@@ -30,8 +34,8 @@ mod writer;
 use std::time::Duration;
 
 pub use draft::Draft;
-pub use format::VERSION;
-pub use reader::Snapshot;
+pub use format::{Digest, VERSION};
+pub use reader::{Snapshot, label};
 pub(crate) use state::State;
 pub use writer::Taken;
 
@@ -60,6 +64,9 @@ pub enum Error {
     /// The file has been cut or changed.
     #[error("it is damaged: {0}")]
     Damaged(&'static str),
+    /// More memory than a snapshot can have.
+    #[error("the machine has more memory than a snapshot can have, which is 1 TiB")]
+    TooLarge,
     /// The host cannot read or write.
     #[error(transparent)]
     Host(#[from] std::io::Error),

@@ -3,18 +3,57 @@
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use host::GuestMemory;
 use host::backing::{CHUNK_BYTES, Source};
 
-use machine::saved;
+use machine::saved::{self, CounterShift};
 
-use super::format::{ENTRY_BYTES, Entry, HEADER_BYTES, Header};
+use super::format::{Digest, ENTRY_BYTES, Entry, HEADER_BYTES, Header, MAX_STATE_BYTES};
 use super::{Error, State};
+use crate::clock::HostClock;
 
 /// What is left of a process whose guest has lost its memory: the status with which it ends.
 const LOST_STATUS: i32 = 125;
+
+/// Add a label to a snapshot that has none: what `make` makes of the digest of the rest. Whoever holds the file
+/// may change it meanwhile: the digest is of what was read here.
+///
+/// # Errors
+///
+/// [`Error`] when it is no snapshot, has a label, or cannot be read or written.
+pub fn label(file: &File, make: impl FnOnce(&Digest) -> Vec<u8>) -> Result<(), Error> {
+    let (mut header, mut rest) = read(file, file.metadata()?.len())?;
+    if header.label != 0 {
+        return Err(Error::Damaged("it has a label already"));
+    }
+    let label = make(&header.digest(&rest));
+    if label.len() as u64 > MAX_STATE_BYTES {
+        return Err(Error::Damaged("its label is too long"));
+    }
+    file.write_all_at(&label, header.file)?;
+    rest.extend(&label);
+    header.label = label.len() as u64;
+    header.file += header.label;
+    header.checksum = crc32fast::hash(&rest);
+    file.set_len(header.file)?;
+    Ok(file.write_all_at(&header.to_bytes(), 0)?)
+}
+
+/// The header, and what follows the memory, of a file of this length.
+fn read(file: &File, length: u64) -> Result<(Header, Vec<u8>), Error> {
+    let mut bytes = [0; HEADER_BYTES];
+    file.read_exact_at(&mut bytes, 0).map_err(|_| Error::Foreign)?;
+    let header = Header::from_bytes(&bytes, length)?;
+    let mut rest = vec![0; header.rest_bytes() as usize];
+    file.read_exact_at(&mut rest, header.table)
+        .map_err(|_| Error::Damaged("its end is missing"))?;
+    match crc32fast::hash(&rest) == header.checksum {
+        true => Ok((header, rest)),
+        false => Err(Error::Damaged("its state has changed")),
+    }
+}
 
 /// A snapshot that has been opened. Clones are the same.
 #[derive(Debug, Clone)]
@@ -24,6 +63,18 @@ pub struct Snapshot {
     table: Arc<[Entry]>,
     state: Arc<State>,
     note: Arc<[u8]>,
+    label: Arc<[u8]>,
+    digest: Digest,
+    moment: Arc<OnceLock<Moment>>,
+}
+
+/// When a machine goes on: its clock and its time-stamp counter do at once.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Moment {
+    /// A clock that goes on where the machine's was.
+    pub clock: HostClock,
+    /// The same of the counter.
+    pub shift: CounterShift,
 }
 
 impl Snapshot {
@@ -37,18 +88,11 @@ impl Snapshot {
         if !metadata.is_file() {
             return Err(Error::Foreign);
         }
-        let mut bytes = [0; HEADER_BYTES];
-        file.read_exact_at(&mut bytes, 0).map_err(|_| Error::Foreign)?;
-        let header = Header::from_bytes(&bytes, metadata.len())?;
-        let table_bytes = header.chunks as usize * ENTRY_BYTES;
-        let mut rest = vec![0; table_bytes + header.state as usize + header.note as usize];
-        file.read_exact_at(&mut rest, header.table)
-            .map_err(|_| Error::Damaged("its end is missing"))?;
-        if crc32fast::hash(&rest) != header.checksum {
-            return Err(Error::Damaged("its state has changed"));
-        }
-        let (table, rest) = rest.split_at(table_bytes);
-        let (state, note) = rest.split_at(header.state as usize);
+        let (header, rest) = read(&file, metadata.len())?;
+        let digest = header.digest(&rest);
+        let (table, rest) = rest.split_at(header.chunks as usize * ENTRY_BYTES);
+        let (state, rest) = rest.split_at(header.state as usize);
+        let (note, label) = rest.split_at(header.note as usize);
         let entries = table.chunks_exact(ENTRY_BYTES);
         let table = entries.map(|bytes| Entry::from_bytes(bytes, header.table));
         Ok(Self {
@@ -57,6 +101,9 @@ impl Snapshot {
             table: table.collect::<Result<_, _>>()?,
             state: Arc::new(State::from_bytes(state)?),
             note: note.into(),
+            label: label.into(),
+            digest,
+            moment: Arc::default(),
         })
     }
 
@@ -84,13 +131,45 @@ impl Snapshot {
     ///
     /// [`Error`] that says why not.
     pub fn check_host(&self) -> Result<(), Error> {
-        self.state.clock()?;
+        self.moment()?;
         for number in 0..self.processors() {
             let (own, _) = self.state.processor(number)?;
             let processor: cpu::Saved = saved::decode(&own, "a processor")?;
             processor.check_host().map_err(|unfit| saved::Unfit(unfit.to_string()))?;
         }
         Ok(())
+    }
+
+    /// When the machine goes on: now, if this is asked for the first time.
+    pub(crate) fn moment(&self) -> Result<Moment, Error> {
+        if let Some(moment) = self.moment.get() {
+            return Ok(*moment);
+        }
+        let clock = self.state.clock()?;
+        let shift = self.state.shift(&clock);
+        Ok(*self.moment.get_or_init(|| Moment { clock, shift }))
+    }
+
+    /// How far the guest's time-stamp counter is ahead of the host's (mod 2^64).
+    pub(crate) fn counter_offset(&self) -> Result<u64, Error> {
+        let (own, _) = self.state.processor(0)?;
+        let processor: cpu::Saved = saved::decode(&own, "a processor")?;
+        Ok(processor.tsc_offset().wrapping_add(self.moment()?.shift.ticks))
+    }
+
+    /// What the file is, but for its label.
+    pub fn digest(&self) -> Digest {
+        self.digest
+    }
+
+    /// What [`label`] has added; nothing, if that was not called.
+    pub fn label(&self) -> &[u8] {
+        &self.label
+    }
+
+    /// Bytes of the machine's memory.
+    pub fn memory(&self) -> u64 {
+        self.state.memory
     }
 
     /// What was noted with it.
@@ -127,11 +206,11 @@ impl Source for Snapshot {
         let stored = entry.stored as usize;
         if stored == bytes.len() {
             self.file.read_exact_at(bytes, entry.at)?;
-            return if crc32fast::hash(bytes) == entry.checksum { Ok(()) } else { Err(changed()) };
+            return if entry.is_of(bytes) { Ok(()) } else { Err(changed()) };
         }
         let mut compressed = vec![0; stored];
         self.file.read_exact_at(&mut compressed, entry.at)?;
-        if crc32fast::hash(&compressed) != entry.checksum {
+        if !entry.is_of(&compressed) {
             return Err(changed());
         }
         let length = zstd::bulk::decompress_to_buffer(&compressed, bytes)?;

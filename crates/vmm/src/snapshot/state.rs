@@ -74,9 +74,9 @@ impl State {
         Ok(clock)
     }
 
-    /// How far the host's counter is from the one then.
-    pub fn shift(&self) -> CounterShift {
-        CounterShift { ticks: self.counter.wrapping_sub(cpu::time_stamp()) }
+    /// How far the host's counter was from the one then, when this clock of [`Self::clock`] started.
+    pub fn shift(&self, clock: &HostClock) -> CounterShift {
+        CounterShift { ticks: self.counter.wrapping_sub(clock.start_counter()) }
     }
 
     /// What the processors share.

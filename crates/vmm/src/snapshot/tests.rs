@@ -7,7 +7,7 @@ use host::backing::{CHUNK_BYTES, Source};
 use proptest::prelude::*;
 use vm_memory::{Bytes, GuestAddress};
 
-use super::{Compression, Draft, Error, Snapshot, State, Taken, VERSION, Written};
+use super::{Compression, Draft, Error, Snapshot, State, Taken, VERSION, Written, label};
 use crate::clock::HostClock;
 
 const MEMORY: [(u64, u64); 2] = [(0, 0xa_0000), (0x10_0000, 0x30_1000)];
@@ -137,6 +137,31 @@ fn what_is_discarded_does_not_come_back() {
 }
 
 #[test]
+fn a_label_is_of_one_file() {
+    let file = written(Compression::None);
+    let bare = open(&file).unwrap();
+    assert_eq!(bare.label(), b"");
+    label(&file, |digest| {
+        assert_eq!(*digest, bare.digest());
+        b"a label".to_vec()
+    })
+    .unwrap();
+    let labelled = open(&file).unwrap();
+    assert_eq!((labelled.label(), labelled.note()), (&b"a label"[..], &b"a note"[..]));
+    assert_eq!(labelled.digest(), bare.digest());
+    labelled.verify().unwrap();
+    assert!(label(&file, |_| Vec::new()).is_err(), "it has one");
+    // A byte of memory, wherever it is, makes another digest: that of its chunk is in the table.
+    let (memory, other) = (memory(), self::file());
+    memory.map().write_obj(9_u8, GuestAddress(0x20_0001)).unwrap();
+    write(&memory, &other, Compression::None, bare.state().clone(), b"a note");
+    assert_ne!(open(&other).unwrap().digest(), bare.digest());
+    let (memory, other) = (self::memory(), self::file());
+    write(&memory, &other, Compression::None, bare.state().clone(), b"another note");
+    assert_ne!(open(&other).unwrap().digest(), bare.digest());
+}
+
+#[test]
 fn what_is_no_snapshot_is_refused() {
     assert!(matches!(open(&file()), Err(Error::Foreign)));
     let text = file();
@@ -166,7 +191,7 @@ fn what_has_changed_is_refused() {
     let verify = || open(&file).and_then(|snapshot| snapshot.verify());
     let length = file.metadata().unwrap().len();
     // The header, the table and the state, and a byte of each of the chunks.
-    let places = (0..72).chain(length - 40..length).chain([4096 + 0x10, 4096 + 0x8000]);
+    let places = (0..80).chain(length - 40..length).chain([4096 + 0x10, 4096 + 0x8000]);
     for place in places {
         let mut byte = [0];
         file.read_exact_at(&mut byte, place).unwrap();

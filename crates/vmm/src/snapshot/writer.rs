@@ -1,7 +1,7 @@
 //! Snapshots that are written.
 //!
 //! What was copied of memory ([`super::draft`]) is looked at while the guest runs: what is zero is left out,
-//! checksums are computed, and what is to be compressed is compressed, from a copy in memory into the file.
+//! digests are computed, and what is to be compressed is compressed, from a copy in memory into the file.
 
 use std::fs::File;
 use std::io;
@@ -54,7 +54,7 @@ impl Taken {
             }
             kept += bytes.len() as u64;
             table[chunk] = match staging {
-                None => entry(at, bytes),
+                None => Entry::of(at, bytes),
                 Some(_) => compress(file, end, bytes)?,
             };
             end = end.max(table[chunk].at + u64::from(table[chunk].stored));
@@ -90,6 +90,7 @@ impl Taken {
             table: end,
             state: state.len() as u64,
             note: note.len() as u64,
+            label: 0,
             file: end + rest.len() as u64,
             checksum: crc32fast::hash(&rest),
         };
@@ -105,9 +106,5 @@ fn compress(file: &File, end: u64, bytes: &[u8]) -> io::Result<Entry> {
     let compressed = zstd::bulk::compress(bytes, LEVEL)?;
     let stored = if compressed.len() < bytes.len() { &compressed } else { bytes };
     file.write_all_at(stored, end)?;
-    Ok(entry(end, stored))
-}
-
-fn entry(at: u64, stored: &[u8]) -> Entry {
-    Entry { at, stored: stored.len() as u32, checksum: crc32fast::hash(stored) }
+    Ok(Entry::of(end, stored))
 }

@@ -5,13 +5,15 @@
 //! frame that has come so far is kept. What the guest has said and was not given credit for is owed to it:
 //! whoever it was for has had it, or will not ask for it.
 
+use std::collections::BTreeSet;
+
 use protocol::{
-    Decoder, Encoder, FIRST, Frame, LINE, PAYLOAD_MAX_BYTES, Progress, WINDOW_OF_LINE_BYTES,
-    WINDOW_TO_GUEST_BYTES, Window,
+    Decoder, Encoder, FIRST, Frame, HEADER_BYTES, LINE, PAYLOAD_MAX_BYTES, Progress, SESSIONS_MAX,
+    WINDOW_OF_LINE_BYTES, WINDOW_TO_GUEST_BYTES, WINDOW_TO_HOST_BYTES, Window,
 };
 use serde::{Deserialize, Serialize};
 
-use super::{Hub, Port, Stage, now};
+use super::{Hub, Port, Stage};
 use crate::session::Line;
 
 /// How far the conversation with a guest is, for a hub that goes on with it.
@@ -49,6 +51,23 @@ impl Conversation {
         self.commands.iter().any(|command| command.session == FIRST)
     }
 
+    /// Whether there can be such a conversation: what a file says of one may be anything.
+    #[must_use]
+    pub fn is_sane(&self) -> bool {
+        let sessions = self.commands.iter().map(|command| command.session);
+        let are_sessions =
+            sessions.clone().all(|session| (FIRST..=SESSIONS_MAX).contains(&session));
+        let different: BTreeSet<_> = sessions.collect();
+        let windows = self.commands.iter().all(|command| {
+            command.window <= WINDOW_TO_GUEST_BYTES && command.uncredited <= WINDOW_TO_HOST_BYTES
+        });
+        are_sessions
+            && windows
+            && different.len() == self.commands.len()
+            && self.window <= WINDOW_OF_LINE_BYTES
+            && self.received.len() < HEADER_BYTES + PAYLOAD_MAX_BYTES
+    }
+
     /// What the first command may be given.
     #[must_use]
     pub fn window_of_first(&self) -> Window {
@@ -73,7 +92,7 @@ impl Hub {
             self.preparing.push_back(Frame::Console(false));
         }
         self.preparing.push_front(Frame::Seed(seed.to_vec()));
-        self.preparing.push_front(Frame::Time(now()));
+        self.preparing.push_front(self.time_frame(true));
         for command in conversation.commands.iter().filter(|command| command.session != FIRST) {
             if let Ok((line, _)) = Line::pair() {
                 self.ports.insert(command.session, Port::of_command(line, command));
