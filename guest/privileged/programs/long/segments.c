@@ -28,8 +28,46 @@ SNIPPET(adjust, "nop", ".byte 0x63, 0xc7", "");
 SNIPPET(null_over_return, "mov %edi, %ds; mov %edi, %es; mov %edi, %fs; mov %edi, %gs; int3",
         "mov %ds, %eax; mov %es, %ecx; mov %fs, %edx; mov %gs, %ebx", "");
 
+SNIPPET(read_selectors, "nop", "mov %fs, %eax; mov %gs, %ecx", "");
+SNIPPET(return_far_out, "push %rcx; push %rsi; push %rdx; push %rdi", "lretq", "");
+SNIPPET32(load_through_gs, "nop", "mov %gs:0, %eax", "");
+
 #define S FREE_SELECTOR
 static bool user;
+
+#define SOME_FS_BASE 0x123456000
+#define SOME_GS_BASE (HIGH_ALIAS + 0x1234)
+
+static void check_bases(const struct event *start, const char *how)
+{
+    asm volatile("mov %0, %%fs; mov %0, %%gs" ::"r"(KERNEL_DS));
+    wrmsr(MSR_FS_BASE, SOME_FS_BASE);
+    wrmsr(MSR_GS_BASE, SOME_GS_BASE);
+    run(start);
+    check_done("%s with segments of DPL 0", how);
+    check(last.cs, USER_CS64, "%s with segments of DPL 0: CS", how);
+    check(last.rax | last.rcx, 0, "%s with segments of DPL 0: selectors", how);
+    check(rdmsr(MSR_FS_BASE), SOME_FS_BASE, "%s with segments of DPL 0: FS base", how);
+    check(rdmsr(MSR_GS_BASE), SOME_GS_BASE, "%s with segments of DPL 0: GS base", how);
+}
+
+/* A return to an outer level takes the selectors of segments that may not be used there, but loads
+ * nothing: the bases stay (SDM 2A, IRET; SDM 2B, RET). */
+static void bases_over_return(void)
+{
+    struct event start = user_state(read_selectors);
+    check_bases(&start, "iretq");
+    start = kernel_state(return_far_out);
+    start.rdi = USER(read_selectors);
+    start.rdx = USER_CS64;
+    start.rsi = user_state(0).rsp;
+    start.rcx = USER_DS;
+    check_bases(&start, "lretq");
+    asm volatile("mov %0, %%fs; mov %0, %%gs" ::"r"(KERNEL_DS));
+    run_compat(load_through_gs, 0, 0);
+    check_event(GP, 0, USER(load_through_gs_at), "a segment of DPL 0 after a return to 32 bits");
+    asm volatile("mov %0, %%fs; mov %0, %%gs" ::"r"(0));
+}
 
 /* An `iret` to an outer level clears what null selectors have of an RPL. */
 static void null_selectors(void)
@@ -283,6 +321,7 @@ static void no_segmentation(void)
 int main(void)
 {
     null_selectors();
+    bases_over_return();
     for (unsigned i = 0; i < 2; i++) {
         user = i;
         data_segments();
