@@ -241,6 +241,38 @@ static void task_register(void)
     user = false;
 }
 
+static void wide_descriptor(unsigned selector, word base, unsigned attributes)
+{
+    gdt[selector / 8] = descriptor(base, 0xfff, attributes);
+    gdt[selector / 8 + 1] = base >> 32;
+}
+
+/* The 64-bit bases of LDT and TSS must be canonical (SDM 3A 3.5.2; APM 2 4.8.3). */
+static void wide_bases(void)
+{
+    static const word refused[] = {0xffaaaaaaaaaaaaaa, 0xaaaaaaaaaaaaaaaa, 1ul << 47};
+    for (unsigned i = 0; i < 3; i++) {
+        wide_descriptor(LDT_SELECTOR, refused[i], 0x82);
+        run_kernel(load_ldt, LDT_SELECTOR, 0);
+        check_event(GP, LDT_SELECTOR, (word)load_ldt_at, "lldt with base %x", refused[i]);
+        run_kernel(store_ldt, 0, 0);
+        check(last.rax, 0, "lldt with base %x leaves LDTR", refused[i]);
+        wide_descriptor(S, refused[i], 0x89);
+        run_kernel(load_task, S, 0);
+        check_event(GP, S, (word)load_task_at, "ltr with base %x", refused[i]);
+        run_kernel(store_task, 0, 0);
+        check(last.rax, TSS_SELECTOR, "ltr with base %x leaves TR", refused[i]);
+        check(gdt[S / 8] >> 40 & 0xff, 0x89, "ltr with base %x leaves the TSS free", refused[i]);
+    }
+    wide_descriptor(LDT_SELECTOR, 0xffffaaaaaaaaaaaa, 0x82);
+    load_case(load_ldt, load_ldt_at, LDT_SELECTOR, DONE, 0, "lldt with a base in the upper half");
+    load_case(load_ldt, load_ldt_at, 0, DONE, 0, "lldt null again");
+    wide_descriptor(S, 0xffffaaaaaaaaaaaa, 0x89);
+    load_case(load_task, load_task_at, S, DONE, 0, "ltr with a base in the upper half");
+    gdt[TSS_SELECTOR / 8] = descriptor((word)&tss, 0x67, 0x89);
+    load_case(load_task, load_task_at, TSS_SELECTOR, DONE, 0, "ltr of the first TSS again");
+}
+
 static void far_pointers(void)
 {
     static struct {
@@ -331,6 +363,7 @@ int main(void)
     user = false;
     local_table();
     task_register();
+    wide_bases();
     far_pointers();
     tables();
     no_segmentation();
