@@ -107,8 +107,10 @@ impl Vcpu {
     fn execute_one(&mut self) -> Result<(), Trap> {
         let regs = &mut self.context.regs;
         let flags = regs.rflags();
-        // The instruction after a load of SS is executed as if RF were set (SDM 3B 18.3.1.1).
-        if regs.dr[7] & 0xff != 0 && flags & rflags::RF == 0 && regs.debug_shadow == 0 {
+        // Intel's processors execute the instruction after a load of SS as if RF were set (SDM 3B
+        // 18.3.1.1). AMD's do not: the APM has no such rule, and Zen 5 reports the breakpoint.
+        let suppressed = regs.debug_shadow != 0 && !self.system.is_amd();
+        if regs.dr[7] & 0xff != 0 && flags & rflags::RF == 0 && !suppressed {
             self.check_instruction_breakpoint()?;
         }
         let instruction = self.fetch_instruction()?;
