@@ -140,6 +140,13 @@ fn is_amd_configuration(index: u32) -> bool {
     )
 }
 
+/// The four performance counters that every AMD64 processor has, and what selects their events (APM 2
+/// 13.2.1). CPUID has no bit for them. They do not count: a guest finds 0 whatever it writes, so that
+/// nobody who writes a pattern and reads it back takes them for counters that do.
+fn is_amd_performance_counter(index: u32) -> bool {
+    matches!(index, 0xc001_0000..=0xc001_0007)
+}
+
 /// Memory types that the PAT and the MTRRs know (SDM 3A table 12-10).
 fn is_memory_type(value: u64) -> bool {
     matches!(value, 0 | 1 | 4 | 5 | 6 | 7)
@@ -225,6 +232,7 @@ impl Vcpu {
                 storage.get(index) | HARDWARE_CONFIGURATION_VALUE
             }
             number::AMD_DECODE_CONFIGURATION if amd => storage.get(index) | LFENCE_SERIALIZES,
+            _ if amd && is_amd_performance_counter(index) => 0,
             _ => return None,
         })
     }
@@ -297,7 +305,8 @@ impl Vcpu {
             index,
             number::MICROCODE_REVISION | number::MICROCODE_UPDATE | number::MPERF | number::APERF
         ) || index == number::PRED_CMD && !amd && value & !1 == 0
-            || index == number::FEATURE_CONTROL && !amd && value == 1;
+            || index == number::FEATURE_CONTROL && !amd && value == 1
+            || amd && is_amd_performance_counter(index);
         if accepted {
             self.system.msrs.values.insert(index, value);
         }
