@@ -7,7 +7,7 @@ use crate::exception::Trap;
 use crate::memory::Linear;
 use crate::state::{Attributes, SegmentRegister, rflags};
 use crate::system::descriptor::{Descriptor, gp, is_null, np, rpl};
-use crate::system::{Event, Source, null_segment};
+use crate::system::{Event, Source};
 use crate::vcpu::Vcpu;
 
 /// Where a return goes.
@@ -182,7 +182,8 @@ impl Vcpu {
     }
 
     /// Segment registers that the outer level may not use become null (SDM 3A 5.8.6), and a null
-    /// selector loses its RPL, which user code on AMD's and Intel's processors can see.
+    /// selector loses its RPL, which user code on AMD's and Intel's processors can see. That is no
+    /// load of a null selector: base and limit stay (SDM 2A "IRET", 2B "RET").
     fn drop_inner_segments(&mut self, level: u8) {
         use SegmentRegister::{Ds, Es, Fs, Gs};
         for which in [Es, Ds, Fs, Gs] {
@@ -193,7 +194,8 @@ impl Vcpu {
             if !usable {
                 segment.selector = 0;
             } else if !conforming && segment.dpl() < level {
-                *segment = null_segment(0);
+                segment.selector = 0;
+                segment.attributes = Attributes::UNUSABLE;
             }
         }
     }

@@ -107,8 +107,10 @@ impl Vcpu {
     fn execute_one(&mut self) -> Result<(), Trap> {
         let regs = &mut self.context.regs;
         let flags = regs.rflags();
-        // The instruction after a load of SS is executed as if RF were set (SDM 3B 18.3.1.1).
-        if regs.dr[7] & 0xff != 0 && flags & rflags::RF == 0 && regs.debug_shadow == 0 {
+        // Intel's processors execute the instruction after a load of SS as if RF were set (SDM 3B
+        // 18.3.1.1). AMD's do not: the APM has no such rule, and Zen 5 reports the breakpoint.
+        let suppressed = regs.debug_shadow != 0 && !self.system.is_amd();
+        if regs.dr[7] & 0xff != 0 && flags & rflags::RF == 0 && !suppressed {
             self.check_instruction_breakpoint()?;
         }
         let instruction = self.fetch_instruction()?;
@@ -203,9 +205,12 @@ impl Vcpu {
             self.system.defer_debug_traps();
             return Ok(());
         }
-        let single_step =
-            flags_before & rflags::TF != 0 && !swallows_trap_flag(instruction.mnemonic());
-        self.deliver_debug_traps(single_step)
+        let flags = match trap_flag(instruction.mnemonic()) {
+            TrapFlag::Before => flags_before,
+            TrapFlag::After => self.context.regs.rflags(),
+            TrapFlag::Swallowed => 0,
+        };
+        self.deliver_debug_traps(flags & rflags::TF != 0)
     }
 }
 
@@ -215,9 +220,25 @@ fn loads_resume_flag(mnemonic: Mnemonic) -> bool {
     matches!(mnemonic, Iret | Iretd | Iretq | Sysret | Sysretq)
 }
 
-/// Instructions that clear TF on the way into a handler, so that no single-step trap follows them
-/// (SDM 3B 18.3.1.4).
-fn swallows_trap_flag(mnemonic: Mnemonic) -> bool {
-    use Mnemonic::{Int, Int1, Int3, Into, Syscall, Sysenter};
-    matches!(mnemonic, Int | Int1 | Int3 | Into | Syscall | Sysenter)
+/// Which TF decides whether a single-step trap follows an instruction.
+enum TrapFlag {
+    /// That at its start.
+    Before,
+    /// That at its end.
+    After,
+    /// None: on the way into a handler it is cleared.
+    Swallowed,
+}
+
+/// Single-step traps follow the TF that an instruction starts with (SDM 3B 18.3.1.4), except for
+/// `syscall` and `sysret`, which trap by what they leave: `sysret` to code with TF set before that
+/// code's first instruction, and `syscall` with TF set at its target if FMASK spares TF (APM 3
+/// "SYSCALL", "SYSRET"). `sysenter` leaves TF alone (SDM 2B "SYSENTER").
+fn trap_flag(mnemonic: Mnemonic) -> TrapFlag {
+    use Mnemonic::{Int, Int1, Int3, Into, Syscall, Sysret, Sysretq};
+    match mnemonic {
+        Int | Int1 | Int3 | Into => TrapFlag::Swallowed,
+        Syscall | Sysret | Sysretq => TrapFlag::After,
+        _ => TrapFlag::Before,
+    }
 }

@@ -111,8 +111,13 @@ impl Vcpu {
         Ok(())
     }
 
+    /// `hlt`. A debug trap that is pending when it completes ends the halt before anybody could see
+    /// it (SDM 2A "HLT", 3B 18.3.1.4).
     fn halt(&mut self, _: &Instruction) -> Result<(), Trap> {
         self.require_ring_0()?;
+        if self.context.regs.rflags() & rflags::TF != 0 || self.has_hit_breakpoint() {
+            return Ok(());
+        }
         Err(Exit::Halt.into())
     }
 

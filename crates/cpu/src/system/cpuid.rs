@@ -63,6 +63,8 @@ const ALLOWED_1_EDX: u32 = bits(&[0, 4, 8, 11, 15, 19, 23, 24, 25, 26]);
 const FORCED_1_EDX: u32 = bits(&[2, 3, 5, 6, 7, 9, 12, 13, 14, 16]);
 const HTT: u32 = 1 << 28;
 const OSXSAVE: u32 = 1 << 27;
+/// Leaf 1 EDX, and AMD's leaf 0x80000001 EDX: a local APIC that is enabled (SDM 3A 11.4.3).
+const APIC: u32 = 1 << 9;
 
 /// Leaf 7 EBX from the host: BMI1, AVX2, FDP_EXCPTN_ONLY, BMI2, ERMS, no FCS/FDS, AVX512F, DQ,
 /// RDSEED, ADX, IFMA, CLFLUSHOPT, CLWB, CD, SHA, BW, VL.
@@ -512,6 +514,9 @@ impl Vcpu {
         };
         if leaf == 1 && regs.cr4 & cr4::OSXSAVE != 0 {
             answer[ECX] |= OSXSAVE;
+        }
+        if matches!(leaf, 1 | 0x8000_0001) && !self.system.msrs.has_apic() {
+            answer[EDX] &= !APIC;
         }
         answer
     }

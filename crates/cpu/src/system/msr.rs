@@ -19,6 +19,7 @@ use crate::vcpu::Vcpu;
 mod number {
     pub(super) const TSC: u32 = 0x10;
     pub(super) const PLATFORM_ID: u32 = 0x17;
+    pub(super) const APIC_BASE: u32 = 0x1b;
     pub(super) const FEATURE_CONTROL: u32 = 0x3a;
     pub(super) const TSC_ADJUST: u32 = 0x3b;
     pub(super) const SPEC_CTRL: u32 = 0x48;
@@ -86,7 +87,10 @@ const ARCH_CAPABILITIES_VALUE: u64 = 1 << 0
     | 1 << 27
     | 1 << 62;
 
-/// Registers that are plain storage.
+/// IA32_APIC_BASE: the local APIC is enabled, as it is after RESET (SDM 3A 11.4.3).
+const APIC_ENABLED: u64 = 1 << 11;
+
+/// Registers that are plain storage, and what the machine has accepted for IA32_APIC_BASE.
 #[derive(Debug, Default)]
 pub(super) struct Storage {
     values: HashMap<u32, u64>,
@@ -103,9 +107,18 @@ impl Storage {
         Self { values: values.into_iter().collect(), tsc_adjust }
     }
 
+    /// Whether the local APIC is enabled.
+    pub(super) fn has_apic(&self) -> bool {
+        self.get(number::APIC_BASE) & APIC_ENABLED != 0
+    }
+
     fn get(&self, index: u32) -> u64 {
         // There is no firmware to set memory types up: they are on, and all is write-back.
-        let initial = if index == number::MTRR_DEF_TYPE { MTRR_WRITE_BACK } else { 0 };
+        let initial = match index {
+            number::MTRR_DEF_TYPE => MTRR_WRITE_BACK,
+            number::APIC_BASE => APIC_ENABLED,
+            _ => 0,
+        };
         self.values.get(&index).copied().unwrap_or(initial)
     }
 }
@@ -114,7 +127,7 @@ impl Storage {
 fn is_platform(index: u32) -> bool {
     matches!(
         index,
-        0x1b | 0x11 | 0x12 | 0x6e0 | 0x800..=0x8ff | 0x4b56_4d00..=0x4b56_4d07
+        number::APIC_BASE | 0x11 | 0x12 | 0x6e0 | 0x800..=0x8ff | 0x4b56_4d00..=0x4b56_4d07
     )
 }
 
@@ -138,6 +151,13 @@ fn is_amd_configuration(index: u32) -> bool {
             | 0xc001_0141
             | 0xc001_1020..=0xc001_102f
     )
+}
+
+/// The four performance counters that every AMD64 processor has, and what selects their events (APM 2
+/// 13.2.1). CPUID has no bit for them. They do not count: a guest finds 0 whatever it writes, so that
+/// nobody who writes a pattern and reads it back takes them for counters that do.
+fn is_amd_performance_counter(index: u32) -> bool {
+    matches!(index, 0xc001_0000..=0xc001_0007)
 }
 
 /// Memory types that the PAT and the MTRRs know (SDM 3A table 12-10).
@@ -225,6 +245,7 @@ impl Vcpu {
                 storage.get(index) | HARDWARE_CONFIGURATION_VALUE
             }
             number::AMD_DECODE_CONFIGURATION if amd => storage.get(index) | LFENCE_SERIALIZES,
+            _ if amd && is_amd_performance_counter(index) => 0,
             _ => return None,
         })
     }
@@ -237,7 +258,7 @@ impl Vcpu {
     /// machine.
     fn write_msr(&mut self, index: u32, value: u64) -> Result<(), Trap> {
         if is_platform(index) {
-            return self.platform_msr_write(index, value);
+            return self.write_platform_msr(index, value);
         }
         let regs = &mut self.context.regs;
         match index {
@@ -256,6 +277,15 @@ impl Vcpu {
                 regs.pat = value;
             }
             _ => return self.write_address_msr(index, value),
+        }
+        Ok(())
+    }
+
+    /// Registers of the machine. CPUID wants to know whether there is a local APIC.
+    fn write_platform_msr(&mut self, index: u32, value: u64) -> Result<(), Trap> {
+        self.platform_msr_write(index, value)?;
+        if index == number::APIC_BASE {
+            self.system.msrs.values.insert(index, value);
         }
         Ok(())
     }
@@ -297,7 +327,8 @@ impl Vcpu {
             index,
             number::MICROCODE_REVISION | number::MICROCODE_UPDATE | number::MPERF | number::APERF
         ) || index == number::PRED_CMD && !amd && value & !1 == 0
-            || index == number::FEATURE_CONTROL && !amd && value == 1;
+            || index == number::FEATURE_CONTROL && !amd && value == 1
+            || amd && is_amd_performance_counter(index);
         if accepted {
             self.system.msrs.values.insert(index, value);
         }

@@ -18,6 +18,12 @@ pub(crate) fn null_segment(selector: u16) -> Segment {
     Segment { base: 0, limit: 0, selector, attributes: Attributes::UNUSABLE }
 }
 
+/// Refuse an LDT or a TSS whose base is not canonical, which only the 16 bytes of IA-32e mode can
+/// say (SDM 3A 3.5.2, 8.2.3; APM 2 4.8.3).
+fn check_base(descriptor: &Descriptor, selector: u16, fault: fn(u16) -> Trap) -> Result<(), Trap> {
+    if Linear(descriptor.base()).is_canonical() { Ok(()) } else { Err(fault(selector)) }
+}
+
 /// Flat 64-bit or 32-bit segments, as `syscall` and its relatives load them without looking at any
 /// descriptor table.
 pub(crate) fn flat(selector: u16, attributes: u16) -> Segment {
@@ -264,6 +270,7 @@ impl Vcpu {
             return Err(np(selector));
         }
         self.extend_descriptor(&mut descriptor, selector, fault)?;
+        check_base(&descriptor, selector, fault)?;
         Ok(descriptor.segment(selector))
     }
 
@@ -298,6 +305,7 @@ impl Vcpu {
             return Err(np(selector));
         }
         self.extend_descriptor(&mut descriptor, selector, gp)?;
+        check_base(&descriptor, selector, gp)?;
         self.mark_busy(&mut descriptor, true)?;
         self.context.regs.tr = descriptor.segment(selector);
         Ok(())

@@ -170,6 +170,12 @@ impl Engine {
         self.data = data;
     }
 
+    /// Put a breakpoint, as DR7 has it, on `at` for all cases that follow.
+    pub fn set_breakpoint(&mut self, at: u64, dr7: u64) {
+        let regs = self.vcpu.registers_mut();
+        (regs.dr[0], regs.dr[7]) = (at, dr7);
+    }
+
     /// Make sure that the cases were executed as they were to be.
     pub fn check_way(&self) {
         let cases = self.watchdog.cases.load(Ordering::Relaxed) / 2;

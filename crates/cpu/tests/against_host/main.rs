@@ -8,6 +8,7 @@
 #![cfg(all(target_os = "linux", target_arch = "x86_64"))]
 
 mod blocks;
+mod breakpoints;
 mod case;
 mod compare;
 mod conditions;

@@ -21,6 +21,7 @@ SNIPPET(read_dr4, "nop", ".byte 0x0f, 0x21, 0xe0", "");
 SNIPPET(read_dr5, "nop", ".byte 0x0f, 0x21, 0xe8", "");
 SNIPPET(stack_from_memory, "nop", "mov (%rdi), %ss", "nop; nop");
 SNIPPET(stack_then_icebp, "mov (%rdi), %ss", ".byte 0xf1", "nop");
+SNIPPET(after_stack_load, "mov %ss, %eax; mov %eax, %ss", "nop", "nop");
 SNIPPET(icebp, "nop", ".byte 0xf1", "");
 SNIPPET(spin, "mov $100, %ecx", "1: dec %ecx; jnz 1b", "");
 
@@ -235,6 +236,23 @@ static void held_off(void)
     }
 }
 
+/* Intel's processors pass an instruction breakpoint behind a load of SS, as if RF were set (SDM 3B
+ * 18.3.1.1). AMD's manuals have no such rule, and their processors report it. */
+static void behind_stack_loads(void)
+{
+    for (unsigned user = 0; user < 2; user++) {
+        word at = (word)after_stack_load_at + (user ? USER_ALIAS : 0);
+        write_dr0(at);
+        go(after_stack_load, 0, user, enable(0, EXECUTE, LENGTH_1));
+        if (is_intel()) {
+            check_done("a breakpoint behind mov ss, user %d", user);
+        } else {
+            check_event(DB, 0, at, "a breakpoint behind mov ss, user %d", user);
+            check(seen_dr6, DR6_CLEAR | 1, "a breakpoint behind mov ss: DR6, user %d", user);
+        }
+    }
+}
+
 int main(void)
 {
     /* Events have a stack of their own: the stack pointer points into the data. */
@@ -250,5 +268,6 @@ int main(void)
     general_detect();
     together();
     held_off();
+    behind_stack_loads();
     return 0;
 }

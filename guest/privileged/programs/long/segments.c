@@ -28,8 +28,46 @@ SNIPPET(adjust, "nop", ".byte 0x63, 0xc7", "");
 SNIPPET(null_over_return, "mov %edi, %ds; mov %edi, %es; mov %edi, %fs; mov %edi, %gs; int3",
         "mov %ds, %eax; mov %es, %ecx; mov %fs, %edx; mov %gs, %ebx", "");
 
+SNIPPET(read_selectors, "nop", "mov %fs, %eax; mov %gs, %ecx", "");
+SNIPPET(return_far_out, "push %rcx; push %rsi; push %rdx; push %rdi", "lretq", "");
+SNIPPET32(load_through_gs, "nop", "mov %gs:0, %eax", "");
+
 #define S FREE_SELECTOR
 static bool user;
+
+#define SOME_FS_BASE 0x123456000
+#define SOME_GS_BASE (HIGH_ALIAS + 0x1234)
+
+static void check_bases(const struct event *start, const char *how)
+{
+    asm volatile("mov %0, %%fs; mov %0, %%gs" ::"r"(KERNEL_DS));
+    wrmsr(MSR_FS_BASE, SOME_FS_BASE);
+    wrmsr(MSR_GS_BASE, SOME_GS_BASE);
+    run(start);
+    check_done("%s with segments of DPL 0", how);
+    check(last.cs, USER_CS64, "%s with segments of DPL 0: CS", how);
+    check(last.rax | last.rcx, 0, "%s with segments of DPL 0: selectors", how);
+    check(rdmsr(MSR_FS_BASE), SOME_FS_BASE, "%s with segments of DPL 0: FS base", how);
+    check(rdmsr(MSR_GS_BASE), SOME_GS_BASE, "%s with segments of DPL 0: GS base", how);
+}
+
+/* A return to an outer level takes the selectors of segments that may not be used there, but loads
+ * nothing: the bases stay (SDM 2A, IRET; SDM 2B, RET). */
+static void bases_over_return(void)
+{
+    struct event start = user_state(read_selectors);
+    check_bases(&start, "iretq");
+    start = kernel_state(return_far_out);
+    start.rdi = USER(read_selectors);
+    start.rdx = USER_CS64;
+    start.rsi = user_state(0).rsp;
+    start.rcx = USER_DS;
+    check_bases(&start, "lretq");
+    asm volatile("mov %0, %%fs; mov %0, %%gs" ::"r"(KERNEL_DS));
+    run_compat(load_through_gs, 0, 0);
+    check_event(GP, 0, USER(load_through_gs_at), "a segment of DPL 0 after a return to 32 bits");
+    asm volatile("mov %0, %%fs; mov %0, %%gs" ::"r"(0));
+}
 
 /* An `iret` to an outer level clears what null selectors have of an RPL. */
 static void null_selectors(void)
@@ -203,6 +241,38 @@ static void task_register(void)
     user = false;
 }
 
+static void wide_descriptor(unsigned selector, word base, unsigned attributes)
+{
+    gdt[selector / 8] = descriptor(base, 0xfff, attributes);
+    gdt[selector / 8 + 1] = base >> 32;
+}
+
+/* The 64-bit bases of LDT and TSS must be canonical (SDM 3A 3.5.2; APM 2 4.8.3). */
+static void wide_bases(void)
+{
+    static const word refused[] = {0xffaaaaaaaaaaaaaa, 0xaaaaaaaaaaaaaaaa, 1ul << 47};
+    for (unsigned i = 0; i < 3; i++) {
+        wide_descriptor(LDT_SELECTOR, refused[i], 0x82);
+        run_kernel(load_ldt, LDT_SELECTOR, 0);
+        check_event(GP, LDT_SELECTOR, (word)load_ldt_at, "lldt with base %x", refused[i]);
+        run_kernel(store_ldt, 0, 0);
+        check(last.rax, 0, "lldt with base %x leaves LDTR", refused[i]);
+        wide_descriptor(S, refused[i], 0x89);
+        run_kernel(load_task, S, 0);
+        check_event(GP, S, (word)load_task_at, "ltr with base %x", refused[i]);
+        run_kernel(store_task, 0, 0);
+        check(last.rax, TSS_SELECTOR, "ltr with base %x leaves TR", refused[i]);
+        check(gdt[S / 8] >> 40 & 0xff, 0x89, "ltr with base %x leaves the TSS free", refused[i]);
+    }
+    wide_descriptor(LDT_SELECTOR, 0xffffaaaaaaaaaaaa, 0x82);
+    load_case(load_ldt, load_ldt_at, LDT_SELECTOR, DONE, 0, "lldt with a base in the upper half");
+    load_case(load_ldt, load_ldt_at, 0, DONE, 0, "lldt null again");
+    wide_descriptor(S, 0xffffaaaaaaaaaaaa, 0x89);
+    load_case(load_task, load_task_at, S, DONE, 0, "ltr with a base in the upper half");
+    gdt[TSS_SELECTOR / 8] = descriptor((word)&tss, 0x67, 0x89);
+    load_case(load_task, load_task_at, TSS_SELECTOR, DONE, 0, "ltr of the first TSS again");
+}
+
 static void far_pointers(void)
 {
     static struct {
@@ -283,6 +353,7 @@ static void no_segmentation(void)
 int main(void)
 {
     null_selectors();
+    bases_over_return();
     for (unsigned i = 0; i < 2; i++) {
         user = i;
         data_segments();
@@ -292,6 +363,7 @@ int main(void)
     user = false;
     local_table();
     task_register();
+    wide_bases();
     far_pointers();
     tables();
     no_segmentation();

@@ -1,6 +1,8 @@
 /* Single-step by RFLAGS.TF: after which instructions #DB comes, and with which RIP, over ordinary,
  * string, privileged and faulting instructions, and who sets and clears TF (SDM 3B 17.3.1.4). */
-#include "harness.h"
+#include "apic.h"
+
+#define TIMER 0x40
 
 SNIPPET(plain, "nop; nop", "nop", "nop");
 SNIPPET(branches,
@@ -17,7 +19,10 @@ SNIPPET(breakpoint, "nop", "int3", "nop; nop");
 SNIPPET(fault, "nop", "mov (%rdi), %eax", "nop");
 SNIPPET(call_system, "nop", "syscall", "nop");
 SNIPPET(system_back, "nop", "sysretq", "");
+SNIPPET(system_back_32, "nop", "sysretl", "");
 SNIPPET(system_plain, "nop", "nop", "");
+SNIPPET(halt, "nop", "hlt", "nop");
+SNIPPET(halt_open, "sti", "hlt", "nop");
 SNIPPET(iret_within,
         "mov %rsp, %rax; mov %ss, %ecx; push %rcx; push %rax; push %rdi; mov %cs, %ecx; push %rcx;"
         "lea 1f(%rip), %rax; push %rax",
@@ -170,6 +175,62 @@ static void system_calls(void)
     check(event_log[event_count - 1].rip, USER(call_system_after) + 1,
           "stepping goes on after sysret");
     check(last.vector, DONE, "syscall and sysret with TF");
+    word c = (word)call_system_at;
+    STEPS("syscall and sysret with TF", true, c, c + 2, c + 3);
+    wrmsr(MSR_SFMASK, 0);
+    wrmsr(MSR_LSTAR, (word)system_plain);
+    step(call_system, true);
+    word s = (word)system_plain;
+    STEPS("syscall that leaves TF", false, USER(call_system_at), s, s + 1, s + 2);
+    check(event_log[1].cs, KERNEL_CS, "syscall that leaves TF: CS");
+}
+
+/* Unlike `iret`, `sysret` to code with TF set traps before that code's first instruction. */
+static void system_returns(void)
+{
+    struct event start = kernel_state(system_back_at);
+    start.rcx = USER(plain);
+    start.r11 = 2 | F_TF;
+    start.rsp = user_state(0).rsp;
+    run(&start);
+    word p = (word)plain;
+    STEPS("sysretq that sets TF", true, p, p + 1, p + 2, p + 3, p + 4);
+    check(event_log[0].cs, USER_CS64, "sysretq that sets TF: CS");
+    start.rip = (word)system_back_32_at;
+    start.rcx = USER(plain_32);
+    run(&start);
+    p = (word)plain_32;
+    STEPS("sysretl that sets TF", true, p, p + 1, p + 6, p + 7, p + 8, p + 9);
+    check(event_log[0].cs, USER_CS32, "sysretl that sets TF: CS");
+}
+
+static bool acknowledge(struct event *event)
+{
+    (void)event;
+    apic_eoi();
+    return true;
+}
+
+/* The trap of `hlt` is pending when it completes, and ends the halt (SDM 2A, HLT). */
+static void halts(void)
+{
+    if (is_tcg()) {
+        skip("hlt with TF", "TCG halts for ever");
+        return;
+    }
+    word h = (word)halt_at;
+    step(halt, false);
+    STEPS("hlt with IF clear", false, h, h + 1, h + 2);
+    apic_enable();
+    hooks[TIMER] = acknowledge;
+    static const u32 counts[] = {1, 20000, 2000000000};
+    h = (word)halt_open_at;
+    for (unsigned i = 0; i < 3; i++) {
+        apic_timer(TIMER, 0, counts[i]);
+        step(halt_open, false);
+        STEPS("sti, hlt and a timer", false, h, h + 1, h + 2);
+        apic_timer_off();
+    }
 }
 
 static void others(void)
@@ -195,6 +256,8 @@ int main(void)
         events(user);
     }
     system_calls();
+    system_returns();
+    halts();
     others();
     return 0;
 }

@@ -10,6 +10,8 @@ SNIPPET(string, "mov $3, %ecx; mov %esp, %esi; mov %esp, %edi; cld", "rep movsb"
 SNIPPET(set_flags, "push $0x102", "popfl", "nop; nop");
 SNIPPET(overflow, "mov $0x7fffffff, %eax; inc %eax", "into", "nop");
 SNIPPET(store, "nop", "movl %eax, (%edi)", "nop");
+SNIPPET(enter_system, "nop", "sysenter", "nop");
+SNIPPET(system_entry, "nop", "nop", "");
 SNIPPET(far_call, "nop", "push %cs; call 1f", "nop; jmp 2f; 1: lret; 2:");
 
 static bool log_step(struct event *event)
@@ -71,12 +73,25 @@ static void watchpoint(void)
     check_done("push cs; call; lret");
 }
 
+/* `sysenter` leaves TF alone, and a trap follows it (SDM 2B, SYSENTER). */
+static void system_entries(void)
+{
+    wrmsr(MSR_SYSENTER_CS, KERNEL_CS);
+    wrmsr(MSR_SYSENTER_EIP, (word)system_entry);
+    wrmsr(MSR_SYSENTER_ESP, kernel_state(0).rsp);
+    word s = (word)system_entry;
+    const word places[] = {(word)enter_system_at, s, s + 1, s + 2};
+    step("sysenter", enter_system, true, 4, places);
+    check(event_log[1].cs, KERNEL_CS, "sysenter: CS");
+}
+
 int main(void)
 {
     hooks[DB] = log_step;
     write_dr6(0xffff0ff0);
     both_rings(false);
     both_rings(true);
+    system_entries();
     watchpoint();
     return 0;
 }

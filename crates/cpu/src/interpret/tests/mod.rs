@@ -7,6 +7,7 @@ mod events;
 mod legacy_modes;
 mod long_mode;
 mod mirror;
+mod msrs;
 mod relocation;
 mod returns;
 mod several;
