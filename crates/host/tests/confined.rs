@@ -125,7 +125,11 @@ fn with_arguments() -> Vec<Attempt> {
     let user_namespace = (libc::CLONE_NEWUSER | libc::SIGCHLD) as u64;
     let (dumpable, owner) = (libc::PR_SET_DUMPABLE as u64, libc::F_SETOWN as u64);
     let refusals = libc::SIGSYS as u64;
-    let list: [(_, _, [u64; 6]); 13] = [
+    let lock = (libc::FUTEX_LOCK_PI | libc::FUTEX_PRIVATE_FLAG) as u64;
+    let requeue = libc::FUTEX_CMP_REQUEUE as u64;
+    let list: [(_, _, [u64; 6]); 15] = [
+        ("lock a futex with priority", libc::SYS_futex, [0, lock, 0, 0, 0, 0]),
+        ("move who waits for a futex", libc::SYS_futex, [0, requeue, 1, 1, 0, 0]),
         ("clone as fork does", libc::SYS_clone, [libc::SIGCHLD as u64, 0, 0, 0, 0, 0]),
         ("clone into a user namespace", libc::SYS_clone, [user_namespace, 0, 0, 0, 0, 0]),
         ("kill the parent", libc::SYS_kill, [parent, 0, 0, 0, 0, 0]),
