@@ -84,7 +84,8 @@ fn check(process: u32, key: &[u8], secret: &Path) -> String {
     let line = fs::read(format!("/proc/{process}/cmdline")).expect("it runs");
     let line = text(&line).replace('\0', " ");
     let environment = fs::read(format!("/proc/{process}/environ")).unwrap_or_default();
-    let variables: Vec<_> = environment.split(|&byte| byte == 0).filter(|it| !it.is_empty()).collect();
+    let variables: Vec<_> =
+        environment.split(|&byte| byte == 0).filter(|it| !it.is_empty()).collect();
     assert!(variables.is_empty(), "{line}: its environment has {:?}", text(&environment));
     assert!(!has_in_memory(process, key), "{line}: its memory has the key");
     let open = open_files(process);
