@@ -269,8 +269,9 @@ impl Home {
     }
 
     fn run(&self) -> Command {
-        let mut command = Command::new(bivouac());
-        command.args(["run", "--", "sleep", "60"]).env("HOME", &self.0);
+        // A session of its own, by which its processes are found.
+        let mut command = Command::new("setsid");
+        command.arg(bivouac()).args(["run", "--", "sleep", "60"]).env("HOME", &self.0);
         command.env("XDG_CACHE_HOME", self.0.join("cache"));
         command.env("TMPDIR", self.0.join("temporary"));
         command.env("XDG_RUNTIME_DIR", self.0.join("runtime"));
@@ -296,15 +297,14 @@ impl Drop for Home {
     }
 }
 
-/// Processes with this one as parent, or with `home` in their environment.
-fn processes(parent: u32, home: &Path) -> Vec<String> {
-    let home = home.to_str().expect("a plain name");
+/// Processes of the session that this one leads: all that a machine has, helpers included.
+fn processes(session: u32) -> Vec<String> {
     let entries = std::fs::read_dir("/proc").expect("/proc is mounted").filter_map(Result::ok);
     let is_left = |path: &PathBuf| {
-        let read = |name| std::fs::read(path.join(name)).unwrap_or_default();
-        let status = text(&read("status"));
-        status.lines().any(|line| line == format!("PPid:\t{parent}"))
-            || text(&read("environ")).contains(home)
+        let line = text(&std::fs::read(path.join("stat")).unwrap_or_default());
+        // The name, in parentheses, may hold anything; state, parent, group and session follow.
+        let mut words = line.rsplit(") ").next().unwrap_or("").split(' ');
+        words.nth(3).and_then(|number| number.parse().ok()) == Some(session)
     };
     let left = entries.map(|entry| entry.path()).filter(is_left);
     left.map(|path| path.display().to_string()).collect()
@@ -318,10 +318,7 @@ fn a_killed_machine_leaves_nothing_behind() {
         let home = Home::new(&format!("{signal}-{milliseconds}"));
         let mut child = home.run().spawn().expect("biv can be started");
         std::thread::sleep(Duration::from_millis(milliseconds));
-        assert!(
-            !processes(u32::MAX, &home.0).is_empty(),
-            "the machine does not run, or is not seen"
-        );
+        assert!(!processes(child.id()).is_empty(), "the machine does not run, or is not seen");
         let id = child.id();
         let status = Command::new("kill").args(["-s", signal, &id.to_string()]).status();
         assert!(status.is_ok_and(|status| status.success()), "cannot send SIG{signal}");
@@ -336,7 +333,7 @@ fn a_killed_machine_leaves_nothing_behind() {
         let case = format!("SIG{signal} after {milliseconds} ms");
         assert!(ended, "{case} did not end the machine");
         // Those that it had started are ended by the host's kernel, each in its own time.
-        wait_for(&format!("{case}, and nobody is left"), || processes(id, &home.0).is_empty());
+        wait_for(&format!("{case}, and nobody is left"), || processes(id).is_empty());
         assert_eq!(home.files(), Vec::<PathBuf>::new(), "{case}");
     }
 }

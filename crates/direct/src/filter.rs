@@ -109,14 +109,20 @@ pub(crate) fn zygote() -> Vec<libc::sock_filter> {
     for option in [libc::PR_SET_PDEATHSIG, libc::PR_SET_NAME, libc::PR_SET_TSC, USER_DISPATCH] {
         filter = filter.on(&with(libc::SYS_prctl, 0, option as u64), ALLOW);
     }
+    // Two ends of a line of packets, as the script asks for them.
+    let mut pair = call(libc::SYS_socketpair as u64);
+    pair.extend(word(argument(0), libc::AF_UNIX as u64));
+    pair.extend(word(argument(1), libc::SOCK_SEQPACKET as u64));
+    pair.extend(word(argument(2), 0));
     filter
+        .on(&pair, ALLOW)
         .on(&with(libc::SYS_arch_prctl, 0, ARCH_SET_CPUID), ALLOW)
         .on(&with(libc::SYS_ioctl, 1, NOTIFY_SEND), ALLOW)
         .otherwise(TRAP)
 }
 
 /// What the scripts do from the moment on that the zygote waits for orders, whatever the arguments.
-pub(crate) const SET_UP_CALLS: [i64; 16] = [
+pub(crate) const SET_UP_CALLS: [i64; 15] = [
     STOP as i64,
     libc::SYS_read,
     libc::SYS_write,
@@ -125,7 +131,6 @@ pub(crate) const SET_UP_CALLS: [i64; 16] = [
     libc::SYS_mprotect,
     libc::SYS_close,
     libc::SYS_close_range,
-    libc::SYS_socketpair,
     libc::SYS_sendmsg,
     libc::SYS_recvmsg,
     libc::SYS_rt_sigaction,
@@ -243,6 +248,14 @@ mod tests {
         assert_eq!(verdict(libc::SYS_clone, libc::CLONE_NEWUSER as u64), TRAP);
         assert_eq!(verdict(libc::SYS_prctl, libc::PR_SET_NAME as u64), ALLOW);
         assert_eq!(verdict(libc::SYS_prctl, libc::PR_SET_DUMPABLE as u64), TRAP);
+        let pair = |family: i32, kind: i32, protocol| {
+            let arguments = [family as u64, kind as u64, protocol, 0, 0, 0];
+            judge(&zygote, &data(libc::SYS_socketpair, ARCH_X86_64, 0x1234, arguments))
+        };
+        assert_eq!(pair(libc::AF_UNIX, libc::SOCK_SEQPACKET, 0), ALLOW);
+        assert_eq!(pair(libc::AF_UNIX, libc::SOCK_STREAM, 0), TRAP);
+        assert_eq!(pair(libc::AF_TIPC, libc::SOCK_SEQPACKET, 0), TRAP);
+        assert_eq!(pair(libc::AF_UNIX, libc::SOCK_SEQPACKET, 1), TRAP);
         let allowed =
             (0..1024).filter(|&number| (0..64).any(|first| verdict(number, first) == ALLOW));
         // The listed ones, `clone` and `prctl`; `arch_prctl` and `ioctl` want greater arguments.

@@ -127,7 +127,11 @@ fn with_arguments() -> Vec<Attempt> {
     let refusals = libc::SIGSYS as u64;
     let (code, anonymous) =
         (libc::PROT_EXEC as u64, (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS) as u64);
-    let list: [(_, _, [u64; 6]); 15] = [
+    let lock = (libc::FUTEX_LOCK_PI | libc::FUTEX_PRIVATE_FLAG) as u64;
+    let requeue = libc::FUTEX_CMP_REQUEUE as u64;
+    let list: [(_, _, [u64; 6]); 17] = [
+        ("lock a futex with priority", libc::SYS_futex, [0, lock, 0, 0, 0, 0]),
+        ("move who waits for a futex", libc::SYS_futex, [0, requeue, 1, 1, 0, 0]),
         ("clone as fork does", libc::SYS_clone, [libc::SIGCHLD as u64, 0, 0, 0, 0, 0]),
         ("clone into a user namespace", libc::SYS_clone, [user_namespace, 0, 0, 0, 0, 0]),
         ("kill the parent", libc::SYS_kill, [parent, 0, 0, 0, 0, 0]),

@@ -17,7 +17,7 @@ use smoltcp::time::{Duration, Instant};
 use smoltcp::wire::{HardwareAddress, IpAddress, IpCidr, IpEndpoint, IpListenEndpoint};
 
 use crate::cable::{Input, Output, Turn};
-use crate::limits::{ACCEPT_PATIENCE, CONNECTION_BUFFER_BYTES};
+use crate::limits::ACCEPT_PATIENCE;
 
 /// How far it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,18 +47,21 @@ pub struct Connection {
     guest_has_ended: bool,
     host_knows: bool,
     mtu: usize,
+    /// Bytes that it holds of each direction at most.
+    pub buffer: usize,
 }
 
 impl Connection {
-    /// One that the guest opens: its first packet comes next. The host's socket is being connected.
+    /// One that the guest opens: its first packet comes next. The host's socket is being connected. It holds so
+    /// many bytes of each direction.
     pub fn from_guest(
         here: SocketAddrV4,
         there: SocketAddrV4,
         host: TcpStream,
-        mtu: usize,
+        (mtu, buffer): (usize, usize),
         now: Instant,
     ) -> Option<Self> {
-        let mut it = Self::new(here, there, host, Stage::Connecting, mtu, now)?;
+        let mut it = Self::new(here, there, host, Stage::Connecting, (mtu, buffer), now)?;
         let socket = it.sockets.get_mut::<Socket>(it.socket);
         // The guest's first packet is answered when the host's socket is connected.
         socket.pause_synack(true);
@@ -72,10 +75,10 @@ impl Connection {
         here: SocketAddrV4,
         there: SocketAddrV4,
         host: TcpStream,
-        mtu: usize,
+        (mtu, buffer): (usize, usize),
         now: Instant,
     ) -> Option<Self> {
-        let mut it = Self::new(here, there, host, Stage::Open, mtu, now)?;
+        let mut it = Self::new(here, there, host, Stage::Open, (mtu, buffer), now)?;
         let socket = it.sockets.get_mut::<Socket>(it.socket);
         socket.connect(it.interface.context(), endpoint(there), endpoint(here)).ok()?;
         Some(it)
@@ -86,7 +89,7 @@ impl Connection {
         there: SocketAddrV4,
         host: TcpStream,
         stage: Stage,
-        mtu: usize,
+        (mtu, buffer): (usize, usize),
         now: Instant,
     ) -> Option<Self> {
         let mut config = Config::new(HardwareAddress::Ip);
@@ -100,8 +103,9 @@ impl Connection {
             // There is room for one.
             let _ = addresses.push(IpCidr::new(IpAddress::from(*here.ip()), 32));
         });
-        let buffer = || SocketBuffer::new(vec![0; CONNECTION_BUFFER_BYTES]);
-        let mut socket = Socket::new(buffer(), buffer());
+        let buffers = [(); 2].map(|()| SocketBuffer::new(vec![0; buffer]));
+        let [incoming, outgoing] = buffers;
+        let mut socket = Socket::new(incoming, outgoing);
         socket.set_nagle_enabled(false);
         socket.set_ack_delay(None);
         // Until both sides have opened it; then it may be silent as long as it likes.
@@ -122,6 +126,7 @@ impl Connection {
             guest_has_ended: false,
             host_knows: false,
             mtu,
+            buffer,
         })
     }
 

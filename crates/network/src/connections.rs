@@ -12,7 +12,9 @@ use smoltcp::time::Instant;
 use crate::addresses::Addresses;
 use crate::cable::{Input, Output, Watch};
 use crate::connection::Connection;
-use crate::limits::MAX_CONNECTIONS;
+use crate::limits::{
+    CONNECTION_BUFFER_BYTES, MAX_CONNECTIONS, MAX_FULL_CONNECTIONS, SMALL_BUFFER_BYTES,
+};
 use crate::packets::Packet;
 
 /// In a packet of TCP: the flag that opens a connection, and the one that answers.
@@ -38,6 +40,8 @@ pub struct Connections {
     next_port: u16,
     published: Vec<(TcpListener, u16)>,
     all: HashMap<u64, Connection>,
+    /// How many of them hold as much as one may.
+    full: usize,
     by_ends: HashMap<Ends, u64>,
     /// Packets of this batch, and whose they are.
     batch: Vec<(u64, Range<usize>)>,
@@ -62,6 +66,7 @@ impl Connections {
             next_port: PORTS.start,
             published,
             all: HashMap::new(),
+            full: 0,
             by_ends: HashMap::new(),
             batch: Vec::new(),
             ready: Vec::new(),
@@ -130,8 +135,19 @@ impl Connections {
         }
         let host = TcpStream::from(host);
         let _ = host.set_nodelay(true);
-        let connection = Connection::from_guest(here, there, host, self.mtu, now)?;
+        let connection = Connection::from_guest(here, there, host, self.sizes(), now)?;
         self.add(connection, watch)
+    }
+
+    /// Bytes of a packet and of a buffer of the next connection.
+    fn sizes(&self) -> (usize, usize) {
+        let is_full = self.full < MAX_FULL_CONNECTIONS;
+        (self.mtu, if is_full { CONNECTION_BUFFER_BYTES } else { SMALL_BUFFER_BYTES })
+    }
+
+    /// Bytes that all of them may come to hold.
+    pub fn buffered_bytes_max(&self) -> usize {
+        self.all.values().map(|connection| 2 * connection.buffer).sum()
     }
 
     fn add(&mut self, connection: Connection, watch: &Watch) -> Option<u64> {
@@ -139,6 +155,7 @@ impl Connections {
         self.next += 1;
         watch.add(connection.host(), token).ok()?;
         self.by_ends.insert((connection.there, connection.here), token);
+        self.full += usize::from(connection.buffer == CONNECTION_BUFFER_BYTES);
         self.all.insert(token, connection);
         Some(token)
     }
@@ -158,7 +175,7 @@ impl Connections {
             let is_full = self.all.len() >= MAX_CONNECTIONS;
             let Some(here) = self.free_end(there).filter(|_| !is_full) else { continue };
             let _ = (host.set_nonblocking(true), host.set_nodelay(true));
-            let connection = Connection::to_guest(here, there, host, self.mtu, now);
+            let connection = Connection::to_guest(here, there, host, self.sizes(), now);
             if let Some(token) = connection.and_then(|connection| self.add(connection, watch)) {
                 self.ready.push(token);
             }
@@ -206,6 +223,7 @@ impl Connections {
             let look_again = connection.turn(input, &frames, output, now);
             if connection.is_over() {
                 self.by_ends.remove(&(connection.there, connection.here));
+                self.full -= usize::from(connection.buffer == CONNECTION_BUFFER_BYTES);
                 self.all.remove(&token);
             } else if !output.has_room() {
                 // When there is room again, it has another turn.

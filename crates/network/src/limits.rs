@@ -8,6 +8,20 @@ pub const MAX_CONNECTIONS: usize = 8192;
 /// What a connection holds of each direction: what is under way between two reads of the other side.
 pub const CONNECTION_BUFFER_BYTES: usize = 1 << 20;
 
+/// Connections that hold so much, at the same time.
+pub const MAX_FULL_CONNECTIONS: usize = 128;
+
+/// What one more connection holds of each direction.
+pub const SMALL_BUFFER_BYTES: usize = 32 << 10;
+
+/// What all of them hold at most.
+pub const MAX_BUFFERED_BYTES: usize = 2
+    * (MAX_FULL_CONNECTIONS * CONNECTION_BUFFER_BYTES
+        + (MAX_CONNECTIONS - MAX_FULL_CONNECTIONS) * SMALL_BUFFER_BYTES);
+
+// A guest that opens all of them and reads none does not take the host's memory.
+const _: () = assert!(MAX_BUFFERED_BYTES <= 768 << 20);
+
 /// Ports of the guest's, of UDP, at the same time.
 pub const MAX_ASSOCIATIONS: usize = 1024;
 

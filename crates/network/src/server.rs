@@ -268,7 +268,14 @@ impl Server {
         self.feed(&[]);
     }
 
-    /// Connections that there are.
+    /// Bytes that all connections of TCP may come to hold.
+    #[must_use]
+    pub fn buffered_bytes_max(&self) -> usize {
+        self.connections.buffered_bytes_max()
+    }
+
+    /// Connections of TCP that there are.
+    #[must_use]
     pub fn connections(&self) -> usize {
         self.connections.count()
     }

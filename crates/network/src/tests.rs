@@ -6,6 +6,9 @@ use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use crate::addresses::Addresses;
+use crate::limits::{
+    CONNECTION_BUFFER_BYTES, MAX_BUFFERED_BYTES, MAX_FULL_CONNECTIONS, SMALL_BUFFER_BYTES,
+};
 use crate::packets::{Packet, checksum};
 use crate::{Plan, Server};
 
@@ -66,7 +69,11 @@ fn datagram(to: SocketAddrV4, from: u16, payload: &[u8]) -> Vec<u8> {
 
 /// A segment of TCP without data.
 fn segment(to: SocketAddrV4, flags: u8) -> Vec<u8> {
-    let mut bytes = 4000u16.to_be_bytes().to_vec();
+    segment_from(4000, to, flags)
+}
+
+fn segment_from(port: u16, to: SocketAddrV4, flags: u8) -> Vec<u8> {
+    let mut bytes = port.to_be_bytes().to_vec();
     bytes.extend(to.port().to_be_bytes());
     bytes.extend(1000u32.to_be_bytes());
     bytes.extend([0, 0, 0, 0, 5 << 4, flags, 0xff, 0xff, 0, 0, 0, 0]);
@@ -233,6 +240,23 @@ fn a_resolver_on_the_loopback_interface_is_asked_for_a_guest_that_cannot_reach_i
     assert_eq!(&bytes[..count], b"who is it?");
     // Having been answered from there opens nothing.
     check_prohibited(&server.feed(&datagram(at, 5000, b"and this?")), 17);
+}
+
+/// Those that are more than a few hold less.
+#[test]
+fn many_connections_do_not_take_the_hosts_memory() {
+    const SYN: u8 = 2;
+    const MORE: usize = 50;
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let to = SocketAddrV4::new(GATEWAY, listener.local_addr().unwrap().port());
+    let (mut server, _end) = server();
+    for port in 0..MAX_FULL_CONNECTIONS + MORE {
+        server.feed(&segment_from(4000 + port as u16, to, SYN));
+    }
+    assert_eq!(server.connections(), MAX_FULL_CONNECTIONS + MORE);
+    let full = 2 * MAX_FULL_CONNECTIONS * CONNECTION_BUFFER_BYTES;
+    assert_eq!(server.buffered_bytes_max(), full + 2 * MORE * SMALL_BUFFER_BYTES);
+    assert!(server.buffered_bytes_max() < MAX_BUFFERED_BYTES);
 }
 
 #[test]

@@ -10,9 +10,12 @@ use std::time::Instant;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
+use rustix::net::sockopt::socket_peercred;
 use rustix::net::{
-    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, acceptfrom_with, connect, socket_with,
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, UCred, acceptfrom_with, connect,
+    socket_with,
 };
+use rustix::process::Uid;
 
 use crate::connection::{Asking, Connection, Fate, Ports, Wish};
 use crate::limits::{MAX_CONNECTIONS, OUTPUT_WITH_RESETS_BYTES};
@@ -41,6 +44,8 @@ pub struct Server {
     asking: Vec<Asking>,
     connections: BTreeMap<Ports, Connection>,
     next_port: u32,
+    /// Who may connect, besides the superuser.
+    owner: Uid,
 }
 
 impl Server {
@@ -66,6 +71,7 @@ impl Server {
             asking: Vec::new(),
             connections: BTreeMap::new(),
             next_port: FIRST_PORT,
+            owner: rustix::process::geteuid(),
         })
     }
 
@@ -223,10 +229,12 @@ impl Server {
 
     fn accept(&mut self, now: Instant) {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-        while self.connections() < MAX_CONNECTIONS {
+        for _ in self.connections()..MAX_CONNECTIONS {
             // What fails is tried again when somebody comes.
             let Ok((socket, _)) = acceptfrom_with(&self.listener, flags) else { return };
-            self.asking.push(Asking::new(socket, now));
+            if socket_peercred(&socket).is_ok_and(|who| may_connect(who, self.owner)) {
+                self.asking.push(Asking::new(socket, now));
+            }
         }
     }
 
@@ -286,4 +294,10 @@ impl Server {
         connect(&socket, &SocketAddrUnix::new(path).ok()?).ok()?;
         Some(Connection::accepted(ports, socket, header))
     }
+}
+
+/// Whether somebody may speak to a guest of `owner`'s. The rights of the socket's file let nobody else in, but may
+/// have been changed.
+pub(crate) fn may_connect(who: UCred, owner: Uid) -> bool {
+    who.uid == owner || who.uid.is_root()
 }

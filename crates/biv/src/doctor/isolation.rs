@@ -71,6 +71,7 @@ fn system_calls() -> Vec<Finding> {
         tried("executable memory", executable, "translated code is written, then executed"),
         tried("signalfd", signals, "signals are read while a machine runs"),
         confinement(host::confine::probe()),
+        shares(files::server::landlock::is_offered()),
     ]
 }
 
@@ -81,6 +82,17 @@ fn confinement(result: std::io::Result<()>) -> Finding {
             .because("a running machine's process opens no file, starts no process"),
         Err(error) => Finding::note(TOPIC, "seccomp filters", error.to_string())
             .because("machines run with --no-seccomp only, and are not confined then"),
+    }
+}
+
+/// Whether the host's kernel keeps a file server in the directories that it serves.
+fn shares(is_offered: bool) -> Finding {
+    const NAME: &str = "landlock";
+    match is_offered {
+        true => Finding::good(TOPIC, NAME, "works")
+            .because("the host's kernel keeps the file server in the shared directories"),
+        false => Finding::note(TOPIC, NAME, "not offered, or older than Linux 5.19")
+            .because("only the file server itself keeps to the shared directories"),
     }
 }
 

@@ -290,7 +290,11 @@ impl Domain {
         let messages = self.messages.as_ref().map(File::try_clone).transpose()?;
         let owner = rustix::process::geteuid();
         let server = Server { listener, hub, console, machine, record, messages, owner, snapshots };
-        std::thread::Builder::new().name("control".into()).spawn(move || server.run())?;
+        std::thread::Builder::new().name("control".into()).spawn(move || {
+            // What it needs is open. If it has to keep them, the filter of system calls is still there.
+            let _ = host::privileges::drop_all();
+            server.run();
+        })?;
         Ok(())
     }
 

@@ -5,6 +5,7 @@
 //! package cache after each update, for instance). Therefore apt is given a configuration of its
 //! own, made from what `apt-config dump` says about sources, keys and transport, and no other.
 
+use std::ffi::OsString;
 use std::fs;
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -64,6 +65,29 @@ pub enum Error {
     },
 }
 
+/// Variables that apt's programs get: where programs are found and how the network is reached. A copy of all of
+/// them would stay in this process's memory, which is to become a machine's.
+const VARIABLES: [&str; 13] = [
+    "ALL_PROXY",
+    "FTP_PROXY",
+    "HOME",
+    "HTTPS_PROXY",
+    "HTTP_PROXY",
+    "NO_PROXY",
+    "PATH",
+    "TMPDIR",
+    "all_proxy",
+    "ftp_proxy",
+    "http_proxy",
+    "https_proxy",
+    "no_proxy",
+];
+
+fn environment() -> impl Iterator<Item = (&'static str, OsString)> {
+    let ours = [("LC_ALL", OsString::from("C"))];
+    VARIABLES.iter().filter_map(|&name| Some((name, std::env::var_os(name)?))).chain(ours)
+}
+
 /// A source of Debian's main packages.
 struct Source {
     site: String,
@@ -74,7 +98,8 @@ struct Source {
 fn sources() -> Result<Vec<Source>, Error> {
     let format = "$(SITE) $(RELEASE) $(COMPONENT)";
     let mut targets = Command::new("apt-get");
-    targets.args(["indextargets", "--format", format, "Created-By: Packages"]).env("LC_ALL", "C");
+    targets.args(["indextargets", "--format", format, "Created-By: Packages"]);
+    targets.env_clear().envs(environment());
     let listed = run(&mut targets, "apt-get")?;
     let source = |line: &str| {
         let mut words = line.split(' ');
@@ -212,8 +237,9 @@ impl Apt {
     fn command(&self, program: &str) -> Command {
         let mut command = Command::new(program);
         command
+            .env_clear()
+            .envs(environment())
             .env("APT_CONFIG", &self.configuration)
-            .env("LC_ALL", "C")
             .env("DEBIAN_FRONTEND", "noninteractive")
             .stdin(Stdio::null());
         command

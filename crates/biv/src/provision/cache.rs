@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -20,6 +21,45 @@ pub fn cache_directory() -> Result<PathBuf, Error> {
         .or_else(|| absolute("HOME").map(|home| home.join(".cache")))
         .map(|cache| cache.join("bivouac"))
         .ok_or(Error::NoHome)
+}
+
+/// A file or directory of the cache that is to be loaded, or its place. What is there, and every directory
+/// from the cache down to it, belongs to this user or to root, and nobody else may write it: a kernel from there is
+/// executed.
+///
+/// # Errors
+///
+/// [`Error::Cache`] that names what is somebody else's.
+pub fn trusted(below: impl AsRef<Path>) -> Result<PathBuf, Error> {
+    check_owner(&cache_directory()?, below.as_ref())
+}
+
+/// The same below `cache`.
+pub fn check_owner(cache: &Path, below: &Path) -> Result<PathBuf, Error> {
+    let mut path = cache.to_owned();
+    for component in [Path::new("")].into_iter().chain(below.iter().map(Path::new)) {
+        path.push(component);
+        match fs::metadata(&path) {
+            Ok(found) => check_rights(&found).map_err(at(&path))?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(at(&path)(error)),
+        }
+    }
+    Ok(cache.join(below))
+}
+
+fn check_rights(found: &fs::Metadata) -> io::Result<()> {
+    let us = rustix::process::geteuid().as_raw();
+    if ![0, us].contains(&found.uid()) {
+        return Err(io::Error::other(format!("it belongs to user {}", found.uid())));
+    }
+    // Many systems give each user a group of their own, which may write by default.
+    let own_group = found.gid() == rustix::process::getegid().as_raw();
+    let others = if own_group { 0o002 } else { 0o022 };
+    match found.mode() & others {
+        0 => Ok(()),
+        _ => Err(io::Error::other("other users may write it (chmod go-w)")),
+    }
 }
 
 /// What is wrong with that file or directory of the cache.
@@ -87,7 +127,7 @@ impl Drop for Work {
 
 /// What is in a directory of the cache, if there is one.
 pub fn entries(directory: &str) -> Result<Vec<PathBuf>, Error> {
-    let directory = cache_directory()?.join(directory);
+    let directory = trusted(directory)?;
     match fs::read_dir(&directory) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
         Err(error) => Err(at(&directory)(error)),
@@ -114,5 +154,37 @@ pub fn remove(path: &Path) -> io::Result<()> {
     match fs::remove_dir_all(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::{PermissionsExt, chown};
+
+    #[test]
+    fn what_others_may_write_is_not_loaded() {
+        let cache = std::env::temp_dir().join(format!("biv-cache-{}", std::process::id()));
+        let file = cache.join("kernel/bzImage");
+        fs::create_dir_all(cache.join("kernel")).unwrap();
+        fs::write(&file, "").unwrap();
+        let check = || check_owner(&cache, Path::new("kernel/bzImage"));
+        for path in [&cache, &cache.join("kernel"), &file] {
+            let rights = |mode| fs::set_permissions(path, fs::Permissions::from_mode(mode));
+            rights(0o775).unwrap();
+            assert_eq!(check().unwrap(), file);
+            rights(0o777).unwrap();
+            let error = check().unwrap_err().to_string();
+            assert!(error.contains(path.to_str().unwrap()) && error.contains("chmod"), "{error}");
+            rights(0o755).unwrap();
+            // Only root can give a file away.
+            if chown(path, Some(4711), None).is_ok() {
+                let error = check().unwrap_err().to_string();
+                assert!(error.contains("belongs to user 4711"), "{error}");
+                chown(path, Some(0), None).unwrap();
+            }
+        }
+        assert!(check_owner(&cache, Path::new("kernel/none")).is_ok(), "nothing is there");
+        remove(&cache).unwrap();
     }
 }

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use super::cache::{self, Lock, at, cache_directory};
+use super::cache::{self, Lock, at, cache_directory, trusted};
 use super::progress::Progress;
 use super::{Error, apt};
 use crate::domain::is_plain;
@@ -105,7 +105,7 @@ pub fn list() -> Result<Vec<Image>, Error> {
 /// The image of that name.
 pub fn find(name: &str) -> Result<Option<Image>, Error> {
     check(name)?;
-    Ok(Image::open(cache_directory()?.join(DIRECTORY).join(name)))
+    Ok(Image::open(trusted(Path::new(DIRECTORY).join(name))?))
 }
 
 /// Remove an image; whether there was one.

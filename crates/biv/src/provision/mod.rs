@@ -17,8 +17,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::initramfs::Busybox;
-pub use cache::cache_directory;
 use cache::{Lock, Work, at};
+pub use cache::{cache_directory, trusted};
 
 pub mod apt;
 mod cache;
@@ -122,8 +122,9 @@ impl Guest {
         if needed.is_empty() {
             return Ok(Guest { cache: PathBuf::new() });
         }
-        let guest = Guest { cache: cache_directory()? };
+        let guest = Guest { cache: trusted("")? };
         guest.provide_here(needed)?;
+        guest.check_owner(needed)?;
         Ok(guest)
     }
 
@@ -133,9 +134,17 @@ impl Guest {
         if needed.is_empty() {
             return Guest::provide(needed);
         }
-        let guest = Guest { cache: cache_directory()? };
+        let guest = Guest { cache: trusted("")? };
         guest.fetch_locked(|| needed.to_vec())?;
+        guest.check_owner(needed)?;
         Ok(guest)
+    }
+
+    /// Whether what is loaded is this user's.
+    fn check_owner(&self, needed: &[Part]) -> Result<(), Error> {
+        let main_file = |part: &Part| Path::new(part.directory()).join(part.main_file());
+        let check = |part| cache::check_owner(&self.cache, &main_file(part)).map(drop);
+        needed.iter().try_for_each(check)
     }
 
     fn provide_here(&self, needed: &[Part]) -> Result<(), Error> {

@@ -299,7 +299,7 @@ impl Guest {
             user_execution: arguments.user_execution(),
             techniques: arguments.without.unwrap_or_default(),
             // Without a place to keep it, the kernel is unpacked each time.
-            cache: provision::cache_directory().ok().map(|cache| cache.join("unpacked")),
+            cache: provision::trusted("unpacked").ok(),
             count_interpreted: arguments.stats,
             confine: !arguments.no_seccomp,
             ..Configuration::default()

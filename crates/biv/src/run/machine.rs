@@ -29,6 +29,9 @@ pub enum Error {
     /// Its thread.
     #[error("cannot start the machine: {0}")]
     Thread(#[from] io::Error),
+    /// It cannot be shut off.
+    #[error(transparent)]
+    Confine(#[from] host::confine::Error),
     /// The guest does not come to its end.
     #[error(
         "the guest has not switched itself off within {WRITING_PATIENCE_SECONDS} seconds after its \
@@ -171,6 +174,11 @@ fn run(
     telling: &Telling,
     remote: &OnceLock<vmm::Remote>,
 ) -> Result<Outcome, Error> {
+    if configuration.confine {
+        // Helpers are forked soon, and have of both what this process has.
+        host::privileges::drop_all().map_err(io::Error::from)?;
+        host::confine::hide()?;
+    }
     let mut machine = vmm::Machine::new(configuration)?;
     // There is one machine only.
     let _ = remote.set(machine.remote());

@@ -289,12 +289,9 @@ fn run_guest(
     if let Some(network) = network {
         network.connect(&mut configuration);
     }
-    // Everything is open. The threads of the machine and of who serves it come from this one.
-    host::inherited::close_marked();
-    if confine {
-        host::privileges::drop_all().map_err(io::Error::from)?;
-    }
     let snapshots = Snapshots::new(restore::is_possible(arguments));
+    // Everything is open.
+    host::inherited::close_marked();
     let run = Prepared {
         arguments,
         configuration,
@@ -353,12 +350,13 @@ impl Prepared<'_> {
             };
         }
         let ours = domain.serve_plain(ours, self.snapshots)?;
-        let started = notice_of_start(configuration);
+        let mut started = Started::of(configuration);
         let remote = domain.machine.clone();
         let machine = Machine::start(self.configuration, self.wait, self.telling, remote.clone())?;
+        started.drop_privileges()?;
         let mut outputs = Outputs::default();
         if let Some(child) = self.child
-            && started.recv().is_ok()
+            && started.wait()
         {
             domain.going_on(child)?.go_on(&mut outputs)?;
         }
@@ -417,11 +415,12 @@ impl Prepared<'_> {
             let going_on = domain.going_on(child)?;
             link = link.on_start(move |outputs| going_on.go_on(outputs));
         }
-        let started = notice_of_start(&mut self.configuration);
+        let mut started = Started::of(&mut self.configuration);
         let machine =
             Machine::start(self.configuration, self.wait, self.telling, domain.machine.clone())?;
+        started.drop_privileges()?;
         // A command that runs already says nothing of that; it does when the machine goes on.
-        if running.is_some() && started.recv().is_ok() {
+        if running.is_some() && started.wait() {
             link.note_started();
         }
         let is_open = arguments.interactive || order.terminal.is_some();
@@ -460,14 +459,40 @@ struct User {
     tail: Tail,
 }
 
-/// Where it is heard that the machine runs. Nobody need listen.
-fn notice_of_start(configuration: &mut vmm::Configuration) -> mpsc::Receiver<()> {
-    let (notice, started) = mpsc::channel();
-    configuration.on_start = Some(vmm::Notice::new(move || {
-        // Nobody waits for it but who detaches, or goes on.
-        let _ = notice.send(());
-    }));
-    started
+/// Where it is heard that the machine runs.
+struct Started {
+    notice: mpsc::Receiver<()>,
+    /// What has been heard.
+    heard: Option<bool>,
+    /// It is to be confined, and goes on from a snapshot.
+    confined: bool,
+    goes_on: bool,
+}
+
+impl Started {
+    fn of(configuration: &mut vmm::Configuration) -> Self {
+        let (sender, notice) = mpsc::channel();
+        configuration.on_start = Some(vmm::Notice::new(move || {
+            // Nobody waits for it but who detaches, or goes on.
+            let _ = sender.send(());
+        }));
+        let goes_on = configuration.snapshot.is_some();
+        Self { notice, heard: None, confined: configuration.confine, goes_on }
+    }
+
+    /// Wait until it runs; false if it does not come to that.
+    fn wait(&mut self) -> bool {
+        *self.heard.get_or_insert_with(|| self.notice.recv().is_ok())
+    }
+
+    /// Drop root's capabilities for this thread, whose machine has been started. One whose snapshot turns out not
+    /// to fit is started once more, and needs them for that ([`start_cold`]).
+    fn drop_privileges(&mut self) -> io::Result<()> {
+        if self.confined && (!self.goes_on || self.wait()) {
+            host::privileges::drop_all()?;
+        }
+        Ok(())
+    }
 }
 
 fn converse<L: session::Link>(

@@ -80,7 +80,7 @@ impl Key {
 
     fn path(&self) -> Option<PathBuf> {
         let name = format!("{}.snapshot", self.parts.finalize().to_hex());
-        Some(provision::cache_directory().ok()?.join(DIRECTORY).join(name))
+        provision::trusted(Path::new(DIRECTORY).join(name)).ok()
     }
 }
 

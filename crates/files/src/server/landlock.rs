@@ -38,6 +38,16 @@ fn writing() -> BitFlags<AccessFs> {
     AccessFs::from_all(NEWEST) & !never
 }
 
+/// Whether the kernel can keep a server in its shares.
+#[must_use]
+pub fn is_offered() -> bool {
+    // An older kernel could not tell, and would refuse what has to be possible.
+    let oldest = Ruleset::default()
+        .set_compatibility(CompatLevel::HardRequirement)
+        .handle_access(AccessFs::from_all(OLDEST));
+    oldest.and_then(Ruleset::create).is_ok()
+}
+
 /// Keep this thread, and those that it starts, in these directories, which may be written if that is said,
 /// and have it make files in `naming`.
 ///
@@ -48,11 +58,7 @@ pub fn keep_in<'a>(
     shares: impl Iterator<Item = (BorrowedFd<'a>, bool)>,
     naming: Option<&OwnedFd>,
 ) -> Result<Kept, RulesetError> {
-    // An older kernel could not tell, and would refuse what has to be possible.
-    let oldest = Ruleset::default()
-        .set_compatibility(CompatLevel::HardRequirement)
-        .handle_access(AccessFs::from_all(OLDEST));
-    if oldest.and_then(Ruleset::create).is_err() {
+    if !is_offered() {
         return Ok(Kept::CannotHere);
     }
     let mut rules = Ruleset::default().handle_access(AccessFs::from_all(NEWEST))?.create()?;

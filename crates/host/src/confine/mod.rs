@@ -124,8 +124,13 @@ fn confine_with(lists: &[&Calls]) -> Result<(), Error> {
     install(&refused)
 }
 
-/// Keep this process's memory from other processes without privilege, and out of files.
-fn hide() -> Result<(), Error> {
+/// Keep this process's memory from other processes without privilege, and out of files; and that of the
+/// processes that are forked from it. To be confined implies it.
+///
+/// # Errors
+///
+/// [`Error::Hide`].
+pub fn hide() -> Result<(), Error> {
     let none = Rlimit { current: Some(0), maximum: Some(0) };
     setrlimit(Resource::Core, none).map_err(Error::Hide)?;
     set_dumpable_behavior(DumpableBehavior::NotDumpable).map_err(Error::Hide)

@@ -5,7 +5,7 @@
 use libc::c_long;
 
 use super::table::Condition::{self, Any, OneOf};
-use super::table::DESCRIPTOR_COMMANDS;
+use super::table::{CREDENTIALS, DESCRIPTOR_COMMANDS};
 
 /// The only sockets that it makes.
 const FAMILIES: &[u32] = &[libc::AF_UNIX as u32];
@@ -19,6 +19,7 @@ pub(super) const ALLOWED: &[(c_long, Condition)] = &[
     (libc::SYS_socket, OneOf(0, FAMILIES)),
     (libc::SYS_connect, Any),
     (libc::SYS_accept4, Any),
+    (libc::SYS_getsockopt, OneOf(2, CREDENTIALS)),
     (libc::SYS_sendto, Any),
     (libc::SYS_recvfrom, Any),
     (libc::SYS_shutdown, Any),

@@ -65,7 +65,7 @@ pub(super) const DESCRIPTOR_COMMANDS: &[u32] = &[
 ];
 
 /// Options of a socket that are asked for: who is at its other end.
-const CREDENTIALS: &[u32] = &[libc::SO_PEERCRED as u32];
+pub(super) const CREDENTIALS: &[u32] = &[libc::SO_PEERCRED as u32];
 
 /// What makes a thread and not a process, in `clone`'s flags.
 const THREAD_FLAGS: u64 =
