@@ -14,6 +14,7 @@ use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::prelude::*;
 
 fn main() -> ExitCode {
+    layout::settle_further();
     let cli = Cli::parse();
     let result = match &cli.verb {
         Verb::Run(arguments) => {
