@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 fn main() {
-    println!("cargo::rustc-link-arg-tests=-Wl,--no-pie,--image-base=0x7e1000000000");
+    println!("cargo::rustc-link-arg-tests=-Wl,--no-pie,--image-base=0x7e9000000000");
     build("directories", "probe");
     build("disks", "probe");
     build("network", "datagram");

@@ -5,16 +5,16 @@
 //! The explicit target keeps those flags from build scripts. glibc's static library comes with the
 //! C compiler's `libc6-dev`.
 //!
-//! The program itself is linked at a fixed address above 0x7e00_0000_0000: what is below belongs to the
-//! guest kernel's memory (`cpu`'s mirror), and nothing of ours may be within its reach.
+//! The program itself is linked at a fixed address, which is that of memory that a guest's kernel does not use
+//! (`cpu`'s memory/place.rs): what is linked at none lies in the middle of that kernel's memory.
 
 use std::env;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Above the mirror, with room for a heap; shared libraries come much later (crates/cpu/build.rs and
-/// tests/build.rs have the same for tests).
-const IMAGE_BASE: u64 = 0x7e10_0000_0000;
+/// In the PML4 entry that Linux does not use, with room for a heap; shared libraries come later
+/// (crates/cpu/build.rs and tests/build.rs have the same for tests).
+const IMAGE_BASE: u64 = 0x7e90_0000_0000;
 
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 const SOURCES: &[&str] =

@@ -1,23 +1,27 @@
-//! Starting again until the host has put this process where it leaves room for the guest's kernel.
+//! Starting again until the host has put this process where a guest's kernel has nothing.
 //!
-//! The kernel's memory is mirrored at this process's addresses, of which it needs almost all (`cpu`'s
-//! memory/mirror.rs). `biv` itself is linked above these, but Linux decides where stack and libraries
-//! are: at the top of the address space, a random distance down. On most hosts that is at most 1 TiB;
-//! some make it up to 16 TiB (`vm.mmap_rnd_bits=32`), of which one eighth suits us; and where the stack has
-//! no limit, libraries start at a third of the address space. All that is decided anew by each
-//! execve(2), which takes a millisecond: much less than a boot without the mirror costs. Whoever has
-//! bad luck every time goes without.
+//! The kernel's memory is mirrored at this process's addresses, all of which are some of its own (`cpu`'s
+//! memory/place.rs). `biv` itself is linked at addresses that Linux does not use, but the host decides where stack
+//! and libraries are: at the top of the address space, a random distance down. On most hosts that is at most
+//! 1 TiB, of which a third suits us; some make it up to 16 TiB (`vm.mmap_rnd_bits=32`); and where the stack has
+//! no limit, libraries start at a third of the address space. All that is decided anew by each execve(2), which
+//! takes a millisecond: much less than a boot without the mirror costs. Who has bad luck many times is content
+//! with addresses that Linux hardly uses, and who has it every time goes without.
 
 use std::env;
+use std::fs;
 use std::os::unix::process::CommandExt;
-use std::process::Command;
+use std::process::{self, Command};
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use vmm::RoomForKernel;
 
-/// How often we start again. With one chance in eight, one in six hundred goes without the mirror.
+/// How often we start again, and after how many times the second best will do. With one chance in three, one
+/// in seven hundred gets to that.
 const ATTEMPTS: u32 = 48;
+const CHOOSY_ATTEMPTS: u32 = 16;
 
-/// How this process knows how often that was.
+/// How this process knows how often that was: its number, which execve(2) keeps, and how often.
 const VARIABLE: &str = "BIVOUAC_LAYOUT_ATTEMPTS";
 
 /// The stack's limit where it has none: Linux's default, in bytes.
@@ -26,11 +30,10 @@ const STACK_BYTES: u64 = 8 << 20;
 /// Return if this process lies well, or does not get to. To be called before anything is open or
 /// running.
 pub fn settle() {
-    if vmm::has_room_for_kernel() {
-        return;
-    }
-    let attempts = env::var(VARIABLE).ok().and_then(|number| number.parse().ok()).unwrap_or(0);
-    if attempts >= ATTEMPTS {
+    let attempts = attempts().unwrap_or(0);
+    let wanted =
+        if attempts < CHOOSY_ATTEMPTS { RoomForKernel::Own } else { RoomForKernel::Shared };
+    if attempts >= ATTEMPTS || vmm::room_for_kernel() >= wanted || !is_random() {
         return;
     }
     let stack = getrlimit(Resource::Stack);
@@ -43,6 +46,48 @@ pub fn settle() {
     let mut again = Command::new("/proc/self/exe");
     again.arg0(arguments.next().unwrap_or_default()).args(arguments);
     // It returns only if it fails, and then we stay as we are.
-    let error = again.env(VARIABLE, (attempts + 1).to_string()).exec();
+    let error = again.env(VARIABLE, format!("{}:{}", process::id(), attempts + 1)).exec();
     tracing::debug!(%error, "cannot start again for another layout");
+}
+
+/// Whether the host puts a program elsewhere each time: not if the administrator or who started us (a debugger)
+/// does not want that (proc(5), `randomize_va_space` and `personality`).
+fn is_random() -> bool {
+    const ADDR_NO_RANDOMIZE: u32 = 0x0004_0000;
+    let read = |path| fs::read_to_string(path).unwrap_or_default();
+    let personality = u32::from_str_radix(read("/proc/self/personality").trim(), 16).unwrap_or(0);
+    read("/proc/sys/kernel/randomize_va_space").trim() != "0"
+        && personality & ADDR_NO_RANDOMIZE == 0
+}
+
+/// Go on with [`settle`], before anything else, if that is why this process has been started.
+pub fn settle_further() {
+    if attempts().is_some() {
+        settle();
+    }
+}
+
+/// How often this process has started again.
+fn attempts() -> Option<u32> {
+    of_process(&env::var(VARIABLE).ok()?, process::id())
+}
+
+/// What the variable says to a process; nothing if it is another's.
+fn of_process(text: &str, own: u32) -> Option<u32> {
+    let (process, attempts) = text.split_once(':')?;
+    let is_own = process.parse().is_ok_and(|number: u32| number == own);
+    is_own.then(|| attempts.parse().ok())?
+}
+
+#[cfg(test)]
+mod tests {
+    use super::of_process;
+
+    #[test]
+    fn attempts_are_a_processs_own() {
+        assert_eq!(of_process("17:3", 17), Some(3));
+        assert_eq!(of_process("17:3", 18), None);
+        assert_eq!(of_process("17:", 17), None);
+        assert_eq!(of_process("3", 3), None);
+    }
 }

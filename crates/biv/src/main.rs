@@ -14,6 +14,7 @@ use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::prelude::*;
 
 fn main() -> ExitCode {
+    layout::settle_further();
     let mut cli = Cli::parse();
     // What was left open by chance is for nobody.
     host::inherited::mark(&passed(&cli.verb));

@@ -39,7 +39,7 @@ mod vcpu;
 pub use context::XSAVE_BYTES;
 pub use exception::{Exception, Trap, Vector};
 pub use exit::Exit;
-pub use memory::mirror::has_room as has_room_for_kernel;
+pub use memory::place::{Room, room};
 pub use package::Package;
 pub use saved::{Saved, Unfit};
 pub use state::{Registers, Segment, SegmentRegister, TableRegister};

@@ -105,6 +105,7 @@ impl Vcpu {
     /// Execute one block, one chain of blocks, or one instruction.
     fn advance(&mut self) -> Option<Exit> {
         self.note_users();
+        self.heed_mirror();
         if self.wants_direct() {
             return self.run_direct();
         }

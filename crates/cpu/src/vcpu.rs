@@ -236,6 +236,8 @@ pub struct Vcpu {
     pub(crate) dropped_jumps: u64,
     /// How many changes of code it has seen (translate/views.rs).
     pub(crate) seen_changes: u64,
+    /// The mirror has been given up ([`Vcpu::heed_mirror`]).
+    pub(crate) without_mirror: bool,
     pub(crate) ram: Arc<Ram>,
     pub(crate) tlb: Tlb,
     pub(crate) views: crate::memory::Views,
@@ -330,6 +332,7 @@ impl Vcpu {
             generation: package.generation(),
             dropped_jumps: 0,
             seen_changes: 0,
+            without_mirror: false,
             ram: Arc::clone(&package.ram),
             tlb,
             views: crate::memory::Views::default(),

@@ -45,9 +45,8 @@ mod stolen;
 mod virtio;
 mod waker;
 
-pub use ::cpu::{
-    Registers, Statistics, Technique, Techniques, UserExecution, Vcpu, has_room_for_kernel,
-};
+pub use ::cpu::{Registers, Statistics, Technique, Techniques, UserExecution, Vcpu};
+pub use ::cpu::{Room as RoomForKernel, room as room_for_kernel};
 pub use ::cpu::{history, inspect};
 pub use ::devices::virtio::balloon::Statistics as GuestMemoryStatistics;
 pub use ::machine::boot::{ModuleFile, split_modules};

@@ -75,6 +75,13 @@ static inline void attempt(const void *code, word rdi, word rsi)
     apic_timer_off();
 }
 
+/* Whether the process around this machine may have something there (QUIRKS.md): what a kernel writes there may do
+ * anything to the process. */
+static inline bool is_process(word address)
+{
+    return address + 4096 - 0xfffffe8000000000 < 0x17f80000000 + 4096;
+}
+
 /* Whether the program itself is there, seen at its place or at one of the aliases of boot64.S. */
 static inline bool is_own(word address)
 {

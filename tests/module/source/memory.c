@@ -29,7 +29,7 @@ static const struct snippet ACCESSES[] = {READS, WRITES};
 /* Where the kernel's half begins, and what is added to an address to get the mirror's (ARCHITECTURE.md,
  * How a memory access works). */
 #define KERNEL_HALF 0xffff800000000000
-#define MIRROR_BASE 0x7e0000000000
+#define MIRROR_BASE 0x7fffffe00000
 
 enum { PRESENT = 1, WRITABLE = 2, LARGE = 1 << 7 };
 #define FRAME 0xffffffffff000
@@ -55,7 +55,7 @@ bool is_mapped(u64 address)
 
 bool is_process(u64 address)
 {
-    return address + (1 << 24) < 0x20000000000 + (2 << 24);
+    return address - 0xfffffe8000000000 < 0x17f80000000;
 }
 
 /* Global pages too. */
@@ -73,13 +73,13 @@ static u64 seen_through_mirror(u64 host)
     return host - MIRROR_BASE;
 }
 
-/* What a process has, and where: code and data below and above the mirror's base, heaps, stacks,
- * libraries, the code cache, the vDSO, the vsyscall page, and the pages around zero. */
+/* What a process has, and where: code and data, heaps, stacks, libraries, the code cache, the vDSO, the
+ * vsyscall page, the ends of the mirror, and the pages around zero. */
 static u64 host_address(void)
 {
-    static const u64 places[] = {0x7e1000000000, 0x7e1000000000, 0x7e0000000000, 0x400000,
+    static const u64 places[] = {0x7e9000000000, 0x7e9000000000, 0x7fffffe00000, 0x400000,
                                  0x200000,       0x10000,        0x555555554000, 0x7fffff000000,
-                                 0x7ffff7000000, 0x2a0000000000, 0x7dffffff0000, 0x7fffffffe000,
+                                 0x7ffff7000000, 0x2a0000000000, 0x7e7fffe00000, 0x7fffffffe000,
                                  0};
     u64 place = ANY(places);
     switch (chance(4)) {
@@ -358,7 +358,7 @@ static void everything(void)
 static void process(void)
 {
     static u64 page;
-    u64 address = seen_through_mirror(0x7e1000000000) + (page++ % 16384 << 12);
+    u64 address = seen_through_mirror(0x7e9000000000) + (page++ % 16384 << 12);
     if (lethal)
         fenced(ANY(SNIPPETS(S(store), S(fill), S(add), S(save))), address + chance(4096), any());
 }

@@ -36,10 +36,15 @@ fn layout() -> Vec<Finding> {
         "2" => "on",
         _ => "unknown",
     };
+    let randomization = match randomized {
+        "off" => Finding::note(SPACE, "randomization (ASLR)", randomized)
+            .because("a guest kernel's memory is looked up, which makes a boot a quarter longer"),
+        _ => Finding::good(SPACE, "randomization (ASLR)", randomized),
+    };
     let lowest = read_line("/proc/sys/vm/mmap_min_addr");
     vec![
         Finding::good(SPACE, "user addresses", found),
-        Finding::good(SPACE, "randomization (ASLR)", randomized),
+        randomization,
         Finding::good(SPACE, "vm.mmap_min_addr", lowest),
     ]
 }

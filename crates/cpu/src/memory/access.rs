@@ -42,6 +42,8 @@ pub(crate) struct Views {
     mode: Option<(u64, u64, u64)>,
     /// For CPL 3, for lower CPLs with AC clear, and with AC set.
     sets: [usize; 3],
+    /// What the PML4 had where this process may be ([`super::place`]).
+    roots: [u64; 3],
 }
 
 /// Where a linear address leads.
@@ -78,7 +80,7 @@ impl Vcpu {
         self.context.kernel_set = self.set_address(kernel);
         self.context.access_set = self.set_address(access);
         let mirrored = self.context.regs.cpl != 3 && self.uses_mirror();
-        self.context.gs_base = if mirrored { super::mirror::BASE } else { self.context.set };
+        self.context.gs_base = if mirrored { super::place::BASE } else { self.context.set };
         self.context.after_system_call = !self.context.regs.sfmask & !rflags::RF | rflags::FIXED;
     }
 
@@ -114,7 +116,41 @@ impl Vcpu {
         } else {
             kernel
         };
-        self.views = Views { mode: Some(mode), sets: [user, kernel, access] };
+        self.views.mode = Some(mode);
+        self.views.sets = [user, kernel, access];
+        self.look_at_roots();
+    }
+
+    /// CR3 was loaded: see whether the guest has memory where this process lies.
+    fn look_at_roots(&mut self) {
+        if !self.uses_mirror() {
+            return;
+        }
+        let roots = super::place::roots(self.context.regs.cr3, &self.ram);
+        if std::mem::replace(&mut self.views.roots, roots) != roots {
+            self.make_way();
+        }
+    }
+
+    /// Have nobody use the mirror any more if the guest has memory where this process lies.
+    fn make_way(&self) {
+        let package = &self.package;
+        let Some(mirror) = &package.mirror else { return };
+        if mirror.make_way(self.context.regs.cr3, &self.ram) {
+            package.remove_all_jumps();
+        }
+    }
+
+    /// Go without the mirror from here on if it has been given up. In the run loop only: what is between two
+    /// parts of a block relies on one answer.
+    pub(crate) fn heed_mirror(&mut self) {
+        if let Some(mirror) = &self.package.mirror
+            && mirror.is_given_up()
+            && !self.without_mirror
+        {
+            self.without_mirror = true;
+            mirror.clear();
+        }
     }
 
     /// The current PCID, 0 when they are off.
@@ -130,9 +166,13 @@ impl Vcpu {
         self.tlb.flush(what);
         self.flush_spaces(what);
         self.flush_far_gates(what);
+        self.look_at_roots();
         let Some(mirror) = &self.package.mirror else { return };
         match what {
-            Flush::All if self.uses_mirror() => mirror.flush_all(self.context.regs.cr3, &self.ram),
+            Flush::All if self.uses_mirror() => {
+                mirror.flush_all(self.context.regs.cr3, &self.ram);
+                self.make_way();
+            }
             Flush::All => mirror.clear(),
             Flush::Pcid(_) | Flush::AllPcids => mirror.flush_local(),
             Flush::Page(at) | Flush::PagePcid(at, _) => mirror.flush_page(at),
@@ -142,7 +182,10 @@ impl Vcpu {
     /// Whether translated kernel code reaches memory through the mirror in the current mode.
     pub(crate) fn uses_mirror(&self) -> bool {
         let regs = &self.context.regs;
-        self.package.mirror.is_some() && regs.cr0 & cr0::PG != 0 && regs.long_mode()
+        self.package.mirror.is_some()
+            && !self.without_mirror
+            && regs.cr0 & cr0::PG != 0
+            && regs.long_mode()
     }
 
     /// Whether the kernel may mean memory of its users: with SMAP, if it says so by EFLAGS.AC; without,
@@ -167,6 +210,7 @@ impl Vcpu {
     /// Enter what translated kernel code missed at host address `address` into the mirror; whether
     /// the access can be repeated.
     pub(crate) fn fill_mirror(&mut self, address: u64, access: Access) -> bool {
+        self.make_way();
         let at = super::mirror::linear_of(address);
         let (package, ram) = (&self.package, &self.ram);
         let Some(mirror) = &package.mirror else { return false };

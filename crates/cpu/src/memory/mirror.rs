@@ -2,8 +2,9 @@
 //!
 //! A Linux process owns addresses below 2^47, and a 64-bit kernel lives above 0xffff_8000_0000_0000.
 //! With the GS base at [`BASE`], `gs:[g]` for a kernel address `g` reaches host address `g + BASE`
-//! (modulo 2^64), which is in the lower half for all of the kernel's half but its first 2 TiB, where
-//! Linux has its guard hole. Translated kernel code therefore reaches memory with no check at all.
+//! (modulo 2^64), which is in the lower half for all of the kernel's half but its first 2 MiB, and not an
+//! address at all for a user's `g`; place.rs says why, and where this process is meanwhile.
+//! Translated kernel code therefore reaches memory with no check at all.
 //!
 //! The mirror is a TLB, and keeps a TLB's promises:
 //!
@@ -20,21 +21,11 @@
 //!    and where several processors share the mirror they are not entered at all. A global page is
 //!    taken to be the same for all processors, as a kernel that shares its page tables has it.
 //!
-//! What cannot be mapped (devices, the first 2 TiB) is reached by looking it up, as user memory is.
-//!
-//! All addresses below [`BASE`] are the mirror's: whatever else were there, a guest's kernel could read
-//! and write by naming it. So `biv` is linked above it (crates/biv/build.rs), the host maps from the
-//! top of the address space downwards, and a process that has anything there goes without a mirror.
-//!
-//! What is above [`BASE`], which is this process, would be reached by linear addresses from 0 to 2 TiB,
-//! which are users'. So where a kernel may mean memory of its users ([`Vcpu::is_user_open`]) all is looked
-//! up but, under SMAP, its stack and its variables: RSP and the segments' bases are the kernel's wherever AC
-//! is set. (Without SMAP user memory is open always, also between `syscall` and the kernel's first own value
-//! of RSP. There is no such place under SMAP: AC is clear after `syscall`, or IA32_FMASK keeps `syscall` from
-//! being translated.) A kernel that names such an address anywhere else does what SMAP
-//! forbids, and is not stopped: it reads and writes this process. A program under an honest kernel cannot
-//! have it do so; a hostile kernel owns this process and gains nothing by it (ARCHITECTURE.md, A guest that
-//! breaks out).
+//! What cannot be mapped (devices, where this process lies) is reached by looking it up, as user memory is.
+//! Where a kernel may mean memory of its users ([`Vcpu::is_user_open`]) all is looked up but its stack and its
+//! variables. If these turn out to be a user's all the same (right after `syscall` RSP and GS are, and a kernel
+//! without SMAP may use them), or if a kernel means a user's memory anywhere else, the host refuses the address,
+//! and the instruction is translated again with a look-up, which says what the guest's page tables say.
 //!
 //! [`Vcpu::is_user_open`]: crate::vcpu::Vcpu::is_user_open
 
@@ -45,18 +36,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use rustc_hash::FxHashMap;
 
 use super::paging::{Translation, peek};
+use super::place::{BASE, FIRST, Place};
 use super::ram::{FETCHED_BYTES, Ram, populate};
 use super::tlb::PageSize;
 use super::{Access, Linear, PAGE_SIZE, Physical};
-
-/// GS base of translated kernel code.
-pub(crate) const BASE: u64 = 0x7e00_0000_0000;
-
-/// Above [`BASE`], for what the host maps when the machine runs: it goes downwards from what is there.
-const HEADROOM_BYTES: u64 = 64 << 30;
-
-/// First linear address that has a place in the lower half.
-const FIRST: u64 = 0u64.wrapping_sub(BASE);
 
 const LARGE: u64 = 2 << 20;
 
@@ -120,6 +103,9 @@ pub(crate) struct Counters {
 pub(crate) struct Mirror {
     memory: host::GuestMemory,
     state: Mutex<State>,
+    /// What must never be mapped.
+    place: Place,
+    is_given_up: AtomicBool,
     pub(crate) counters: Counters,
 }
 
@@ -140,29 +126,40 @@ fn protection(writable: bool) -> i32 {
 /// The addresses of the mirror are taken: a process has one.
 static TAKEN: AtomicBool = AtomicBool::new(false);
 
-/// Whether this process lies where it leaves room for a mirror.
-pub fn has_room() -> bool {
-    host::layout::lowest_address().is_some_and(|lowest| lowest >= BASE + HEADROOM_BYTES)
-}
-
 impl Mirror {
-    /// An empty mirror of a guest's memory; none if the process has one already, or if it has anything
-    /// else where the mirror would be.
+    /// An empty mirror of a guest's memory; none if the process has one already, or if it lies where every
+    /// kernel has something.
     pub(crate) fn claim(memory: &host::GuestMemory) -> Option<Self> {
         if TAKEN.swap(true, Ordering::SeqCst) {
             return None;
         }
-        if !has_room() {
-            let lowest = host::layout::lowest_address().unwrap_or(0);
-            tracing::info!("kernel memory is looked up: this process has something at {lowest:#x}");
+        let Some(place) = Place::of_this_process() else {
+            tracing::info!("kernel memory is looked up: this process has something in its place");
             TAKEN.store(false, Ordering::SeqCst);
             return None;
-        }
+        };
         Some(Self {
             memory: memory.clone(),
             state: Mutex::default(),
+            place,
+            is_given_up: AtomicBool::new(false),
             counters: Counters::default(),
         })
+    }
+
+    /// Give the mirror up for good if page tables have something where this process lies; whether it is so.
+    /// What is mapped stays until [`Self::clear`]: others may be using it.
+    pub(crate) fn make_way(&self, cr3: u64, ram: &Ram) -> bool {
+        if self.is_given_up() || !self.place.is_used_by(cr3, ram) {
+            return false;
+        }
+        tracing::info!("kernel memory is looked up: the guest has some where this process lies");
+        !self.is_given_up.swap(true, Ordering::SeqCst)
+    }
+
+    /// Whether it must not be used any more.
+    pub(crate) fn is_given_up(&self) -> bool {
+        self.is_given_up.load(Ordering::Relaxed)
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -184,7 +181,8 @@ impl Mirror {
     ) -> Result<Entered, E> {
         let mut state = self.state();
         let found = walk()?;
-        if at.0 < FIRST || !(found.global || alone) {
+        let is_others = at.0 < FIRST || self.place.has(at) || self.is_given_up();
+        if is_others || !(found.global || alone) {
             return Ok(Entered::Refused);
         }
         Ok(self.map(&mut state, at, access, found, ram))

@@ -10,6 +10,7 @@ mod access;
 pub(crate) mod mirror;
 pub(crate) mod paging;
 pub(crate) mod physical_jumps;
+pub(crate) mod place;
 pub(crate) mod ram;
 pub(crate) mod tlb;
 pub(crate) mod zeroed;

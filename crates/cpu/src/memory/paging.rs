@@ -14,8 +14,8 @@ use crate::exception::Exception;
 use crate::state::{Registers, cr0, cr4, efer};
 
 /// Bits of a paging-structure entry (SDM 3A table 4-19).
-mod entry {
-    pub(super) const PRESENT: u64 = 1 << 0;
+pub(super) mod entry {
+    pub(in super::super) const PRESENT: u64 = 1 << 0;
     pub(super) const WRITABLE: u64 = 1 << 1;
     pub(super) const USER: u64 = 1 << 2;
     pub(super) const ACCESSED: u64 = 1 << 5;
@@ -410,7 +410,7 @@ pub(crate) fn user_page(ram: &Ram, cr3: u64, at: Linear) -> Option<UserPage> {
 const LARGE_BYTES: u64 = 2 << 20;
 
 /// Bits 51:12 of an entry, as far as there is physical memory.
-const ENTRY_ADDRESS: u64 = ((1 << PHYSICAL_BITS) - 1) & !0xfff;
+pub(super) const ENTRY_ADDRESS: u64 = ((1 << PHYSICAL_BITS) - 1) & !0xfff;
 
 /// What user code may do with a page beside reading it.
 #[derive(Debug, Clone, Copy)]

@@ -92,7 +92,6 @@ impl Run {
 struct Mirrored {
     on: bool,
     user_access: bool,
-    smap: bool,
     exceptions: FxHashSet<u64>,
 }
 
@@ -101,7 +100,7 @@ impl Mirrored {
         let on = key.mode.native && key.mode.cpl == 0;
         let exceptions =
             if on { translator.exceptions_in(key.physical) } else { FxHashSet::default() };
-        Self { on, user_access: key.mode.user_open, smap: key.mode.smap, exceptions }
+        Self { on, user_access: key.mode.user_open, exceptions }
     }
 
     fn next(&mut self, planned: &Planned, physical: u64) -> bool {
@@ -109,31 +108,25 @@ impl Mirrored {
             self.user_access = open;
         }
         self.on
-            && (!self.user_access || is_kernels_own(planned, self.smap))
+            && (!self.user_access || is_kernels_own(planned))
             && !self.exceptions.contains(&physical)
     }
 }
 
-/// Whether an instruction accesses only what is the kernel's wherever user memory is open.
-///
-/// Under SMAP that is the kernel's stack, its variables, and those of the processor: AC is set between
-/// `stac` and `clac`, where RSP and the segments' bases have been the kernel's for long. Without SMAP user
-/// memory is open everywhere, also right after `syscall`, where RSP and GS are still the user's (SDM 2B
-/// "SYSCALL"): only what the instruction itself names is the kernel's.
-fn is_kernels_own(planned: &Planned, smap: bool) -> bool {
+/// Whether an instruction accesses only what is the kernel's at all times: its stack, its variables,
+/// and those of the processor.
+fn is_kernels_own(planned: &Planned) -> bool {
     let instruction = &planned.instruction;
     match planned.action {
+        Action::Push(_) | Action::PushConstant(_) | Action::Pop(_) => true,
+        Action::Call(_) | Action::Return(_) | Action::InterruptReturn => true,
+        Action::CallIndirect if instruction.op0_kind() == OpKind::Register => true,
         // A string instruction sees for itself whose memory it is (string.rs).
         Action::Repeat(_) => true,
-        Action::Push(_) | Action::PushConstant(_) | Action::Pop(_) => smap,
-        Action::Call(_) | Action::Return(_) | Action::InterruptReturn => smap,
-        Action::CallIndirect if instruction.op0_kind() == OpKind::Register => smap,
         Action::Memory(_) => {
             let named = matches!(instruction.memory_base(), Register::None | Register::RIP);
-            let segment = matches!(instruction.memory_segment(), Register::FS | Register::GS);
             let on_stack = instruction.memory_base() == Register::RSP;
-            let fixed = named && !segment;
-            (fixed || smap && (named || on_stack)) && instruction.memory_index() == Register::None
+            (named || on_stack) && instruction.memory_index() == Register::None
         }
         _ => false,
     }

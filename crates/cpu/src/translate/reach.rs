@@ -7,7 +7,7 @@ use iced_x86::{Code, Instruction, MemoryOperand, Mnemonic, OpKind, Register};
 use super::emit::{at, field, gpr8, in_set};
 use super::generate::{Builder, Later};
 use crate::context::context_offset;
-use crate::memory::mirror::BASE;
+use crate::memory::place::BASE;
 use crate::memory::tlb::Entries;
 use crate::native::stub::immediate_bit_form;
 use crate::state::{Registers, Segment};

@@ -28,7 +28,7 @@ use iced_x86::{Code, Instruction, Register};
 use super::emit::{at, field};
 use super::generate::{Builder, Later};
 use crate::context::context_offset;
-use crate::memory::mirror::BASE;
+use crate::memory::place::BASE;
 use crate::memory::tlb::Entries;
 use crate::vcpu::Vcpu;
 

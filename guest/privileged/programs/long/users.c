@@ -1,10 +1,10 @@
-/* A kernel that accesses memory of its users where the process around this machine has its own: at
- * linear addresses below 2 TiB (cpu's memory/mirror.rs). SMAP says when it does, in the block that does
- * it or in one before; without SMAP it may whenever there are users. */
+/* A kernel that accesses memory of its users, which the mirror of its own memory does not have (cpu's
+ * memory/mirror.rs). SMAP says when it may, in the block that does it or in one before; without SMAP it may
+ * whenever there are users. Where SMAP says that it may not, that is the kernel's own fault. */
 #include "paging.h"
 
-/* Where `biv` is, seen from the mirror's base. */
-#define PROCESS 0x0000001000000000ul
+/* With a mirror 2 TiB lower, `biv` would be there. */
+#define PROCESS 0x0000009000000000ul
 #define FRAME (40ul << 20)
 #define PATTERN 0x123456789abcdef0ul
 enum { PAGES = 8 };
@@ -23,6 +23,8 @@ SNIPPET(exchanged, "stac; jmp 1f; ud2; 1:", "xchg %rsi, (%rdi)", "mov %rsi, %rax
 SNIPPET(pushed, "stac; jmp 1f; ud2; 1:", "push (%rdi)", "pop %rax; clac");
 SNIPPET(absent, "stac; jmp 1f; ud2; 1:", "mov (%rdi), %rax", "clac");
 SNIPPET(absent_store, "stac; jmp 1f; ud2; 1:", "movq $1, (%rdi)", "clac");
+SNIPPET(forbidden, "nop", "mov (%rdi), %rax", "");
+SNIPPET(forbidden_store, "nop", "movq $1, (%rdi)", "");
 SNIPPET(plain, "nop", "mov (%rdi), %rax", "");
 SNIPPET(plain_store, "nop", "mov %rsi, 16(%rdi)", "mov 16(%rdi), %rax");
 SNIPPET(plain_absent, "nop", "mov (%rdi), %rax", "");
@@ -63,6 +65,9 @@ int main(void)
         GETS(pushed);
         FAULTS(absent, 0, beyond);
         FAULTS(absent_store, E_W, beyond);
+        FAULTS(forbidden, E_P, PROCESS);
+        FAULTS(forbidden_store, E_P | E_W, PROCESS);
+        check(frame[0], PATTERN, "what is forbidden is not done");
         write_cr4(read_cr4() & ~CR4_SMAP);
     } else {
         skip("SMAP", "not announced");

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use iced_x86::code_asm::*;
 
 use super::{Machine, enter_long_mode, place, selector};
-use crate::memory::mirror::BASE;
+use crate::memory::place::BASE;
 use crate::state::{cr4, rflags};
 
 /// A process has one mirror, of which other tests' machines are not asked whether they need it.
@@ -252,7 +252,16 @@ fn user_memory_and_wild_addresses_are_the_guests_own_faults() {
 /// Part of this process, which no guest may reach.
 static OURS: [AtomicU64; 64] = [const { AtomicU64::new(0x5ec4_e700) }; 64];
 
-/// Have the page of a user's address lead to some physical page, for users.
+/// The user's address that would lead to [`OURS`] if the mirror were 2 TiB lower.
+fn users_address_of_ours() -> u64 {
+    (&raw const OURS[32] as u64).wrapping_sub(BASE & !((1 << 41) - 1))
+}
+
+fn ours_is_unchanged() -> bool {
+    OURS.iter().all(|word| word.load(Ordering::Relaxed) == 0x5ec4_e700)
+}
+
+/// Have the page of an address lead to some physical page, for users.
 fn map_for_users(machine: &mut Machine, at: u64, physical: u64) {
     let index = |shift: u64| 8 * (at >> shift & 0x1ff);
     let tables = [place::PAGES + 0x8000, place::PAGES + 0x9000];
@@ -268,7 +277,7 @@ fn map_for_users(machine: &mut Machine, at: u64, physical: u64) {
 #[test]
 fn a_users_stack_pointer_does_not_lead_a_kernel_without_smap_into_this_process() {
     const STACK_PAGE: u64 = place::DATA + 0x3000;
-    let top = (&raw const OURS[32] as u64).wrapping_sub(BASE) & 0x7fff_ffff_ffff;
+    let top = users_address_of_ours();
     check_upper(
         |machine| {
             map_for_users(machine, top, STACK_PAGE);
@@ -304,7 +313,7 @@ fn a_users_stack_pointer_does_not_lead_a_kernel_without_smap_into_this_process()
             a.iretq()
         },
         |machine| {
-            assert!(OURS.iter().all(|word| word.load(Ordering::Relaxed) == 0x5ec4_e700));
+            assert!(ours_is_unchanged());
             let gpr = machine.regs().gpr;
             assert_eq!((gpr[1], gpr[2], gpr[3]), (0x77, gpr[3], 0x1122_3344_5566_7788));
             let written = |machine: &mut Machine, below: u64| {
@@ -314,6 +323,67 @@ fn a_users_stack_pointer_does_not_lead_a_kernel_without_smap_into_this_process()
             assert_eq!(written(machine, 16), 0x77);
             assert_eq!(written(machine, 24), gpr[3]);
             assert_eq!(written(machine, 32), gpr[3]);
+        },
+    );
+}
+
+#[test]
+fn a_users_address_without_permission_is_the_guests_own_fault() {
+    const USERS: u64 = place::DATA + 0x3000;
+    let at = users_address_of_ours();
+    check_upper(
+        |machine| {
+            map_for_users(machine, at, USERS);
+            machine.regs().cr4 |= cr4::SMAP;
+            machine.regs().gpr[6] = at;
+            machine.regs().gpr[0] = 1;
+        },
+        |a| {
+            a.mov(qword_ptr(rsi), rax)?;
+            a.hlt()
+        },
+        |machine| {
+            assert!(ours_is_unchanged());
+            assert_eq!(machine.read_u64(place::DATA) & 0xff, 14);
+            // A write by the supervisor to a page that is there.
+            assert_eq!(machine.read_u64(place::DATA + 8), 3);
+            assert_eq!(machine.regs().cr2, at);
+            assert_eq!(machine.read_u64(USERS + at % 0x1000), 0);
+        },
+    );
+}
+
+/// A kernel that enters memory of its own where this process lies gets that, and not the process.
+#[test]
+fn the_mirror_makes_way_for_a_guests_memory() {
+    const ITS_OWN: u64 = place::DATA + 0x3000;
+    let at = (&raw const OURS[32] as u64).wrapping_sub(BASE);
+    let entry = place::PAGES + 8 * (at >> 39 & 0x1ff);
+    check_upper(
+        |machine| {
+            map_for_users(machine, at, ITS_OWN);
+            machine.regs().gpr[1] = machine.read_u64(entry);
+            machine.write_u64(entry, 0);
+            machine.regs().gpr[6] = at;
+        },
+        |a| {
+            a.mov(qword_ptr(rbx + 0x1000), rsi)?;
+            a.mov(qword_ptr(entry), rcx)?;
+            a.mov(rax, cr3)?;
+            a.mov(cr3, rax)?;
+            a.mov(eax, 0x77)?;
+            a.mov(qword_ptr(rsi), rax)?;
+            a.add(qword_ptr(rsi), 1)?;
+            a.push(qword_ptr(rbx + 0x1000))?;
+            a.pop(rdx)?;
+            a.hlt()
+        },
+        |machine| {
+            assert!(ours_is_unchanged());
+            assert_eq!(machine.read_u64(ITS_OWN + at % 0x1000), 0x78);
+            assert_eq!(machine.regs().gpr[2], at);
+            assert!(machine.cpu.statistics.mirror_faults > 0, "the mirror was not used before");
+            assert!(machine.cpu.without_mirror);
         },
     );
 }
