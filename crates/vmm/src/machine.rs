@@ -240,12 +240,16 @@ impl Machine {
                 .write_slice(bytes, *address)
                 .map_err(|error| Error::Tables(error.to_string()))?;
         }
-        let entry = self.load(tables.rsdp)?;
-        convert::enter(self.runner.cpus[0].registers_mut(), &entry);
+        let loaded = self.load(tables.rsdp)?;
+        // Multiboot's loaders are started by firmware; neither Linux, entered in 64-bit mode, nor PVH knows any.
+        if loaded.protocol == boot::Protocol::Multiboot {
+            self.runner.platform.initialize_as_firmware();
+        }
+        convert::enter(self.runner.cpus[0].registers_mut(), &loaded.entry);
         Ok(())
     }
 
-    fn load(&self, rsdp: GuestAddress) -> Result<boot::Entry, Error> {
+    fn load(&self, rsdp: GuestAddress) -> Result<boot::Loaded, Error> {
         let configuration = &self.configuration;
         let modules: Vec<_> = configuration
             .modules
@@ -263,7 +267,7 @@ impl Machine {
             randomness: Some(randomness()?),
             cache: cache.as_ref(),
         };
-        Ok(boot::load(self.memory.map(), &request)?.entry)
+        Ok(boot::load(self.memory.map(), &request)?)
     }
 }
 
