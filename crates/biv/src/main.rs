@@ -43,6 +43,9 @@ fn main() -> ExitCode {
         Verb::Sockets(arguments) => {
             biv::vsock::serve(arguments).map_err(|error| format!("the guest's sockets: {error}"))
         }
+        Verb::Unpack(arguments) => {
+            biv::unpack::serve(!arguments.no_seccomp).map_err(|error| error.to_string())
+        }
         Verb::Restore(arguments) => {
             start_log(0);
             layout::settle();
