@@ -293,7 +293,7 @@ impl Prepared<'_> {
     /// One with nothing of ours in it: its console is on our standard streams.
     fn run_plain(mut self, domain: &mut Domain) -> Result<u8, Error> {
         let (arguments, configuration) = (self.arguments, &mut self.configuration);
-        // Only Linux is told where its console is: what else takes arguments may take them by position.
+        // Linux is told where its console is; a Multiboot kernel may take its arguments by position.
         let is_multiboot = vmm::is_multiboot(&configuration.kernel);
         let ours: &[&str] = if is_multiboot { &[] } else { &["console=ttyS0"] };
         configuration.command_line = command_line(ours, arguments);
