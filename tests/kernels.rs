@@ -5,6 +5,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Mutex;
 
+/// The package of Xen in Debian 12.
+const XEN: &str = "xen-hypervisor-4.17-amd64";
+
 /// One at a time: they share apt's state.
 static DOWNLOAD: Mutex<()> = Mutex::new(());
 
@@ -34,6 +37,24 @@ pub fn debian_with_headers(suite: &str, meta_package: &str) -> Result<PathBuf, S
     let done = cache_directory().join(format!("{suite}-{meta_package}-headers"));
     if !done.exists() {
         fetch_with_headers(suite, meta_package, &done)?;
+    }
+    Ok(done)
+}
+
+/// Debian's Xen, as GRUB would hand it over: a Multiboot kernel that is not compressed.
+///
+/// # Errors
+///
+/// Why apt cannot get it.
+pub fn xen() -> Result<PathBuf, String> {
+    let _one = DOWNLOAD.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let done = cache_directory().join(XEN);
+    if !done.exists() {
+        let apt = Apt::new(XEN, "bookworm")?;
+        apt.unpack(XEN, "./boot")?;
+        let unzip = "gunzip -c boot/xen-*-amd64.gz > xen";
+        succeed(Command::new("sh").args(["-c", unzip]).current_dir(apt.files()))?;
+        fs::rename(apt.files().join("xen"), &done).map_err(|error| error.to_string())?;
     }
     Ok(done)
 }

@@ -7,7 +7,7 @@
 use std::sync::LazyLock;
 
 use libfuzzer_sys::fuzz_target;
-use machine::boot::{MapEntry, MapKind, Request, load};
+use machine::boot::{MapEntry, MapKind, Request, load, unpack, unpack_payload};
 use vm_memory::{GuestAddress, GuestMemoryMmap};
 
 const MEMORY_BYTES: u64 = 32 << 20;
@@ -48,9 +48,8 @@ fuzz_target!(|payload: &[u8]| {
         memory_map: &memory_map,
         rsdp: None,
         randomness: None,
-        cache: None,
     };
-    if let Err(error) = load(&MEMORY, &request) {
+    if let Err(error) = unpack(request.kernel, None, &unpack_payload).and_then(|unpacked| load(&MEMORY, &request, unpacked)) {
         assert!(!error.to_string().contains('\n'));
     }
 });

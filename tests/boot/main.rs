@@ -2,6 +2,8 @@
 
 #![forbid(unsafe_code)]
 
+mod xen;
+
 use std::io::Write;
 use std::process::{Command, Stdio};
 

@@ -61,6 +61,8 @@ pub enum Verb {
     Sockets(SocketsProcess),
     #[command(hide = true)]
     Seal(SealProcess),
+    #[command(hide = true)]
+    Unpack(UnpackProcess),
     Completions(Completions),
     Man(Man),
 }
@@ -553,6 +555,15 @@ pub struct SocketsProcess {
     #[arg(long)]
     pub address: u32,
 
+    /// Make any system call
+    #[arg(long)]
+    pub no_seccomp: bool,
+}
+
+/// Unpack a kernel's payload from standard input to standard output: what `biv run` starts for a kernel that is
+/// not in its cache.
+#[derive(Debug, Args)]
+pub struct UnpackProcess {
     /// Make any system call
     #[arg(long)]
     pub no_seccomp: bool,

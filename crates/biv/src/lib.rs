@@ -41,4 +41,5 @@ pub mod session;
 pub mod size;
 pub mod status;
 pub mod terminal;
+pub mod unpack;
 pub mod vsock;

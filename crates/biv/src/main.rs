@@ -52,6 +52,9 @@ fn main() -> ExitCode {
         Verb::Seal(arguments) => {
             biv::seal::seal_warm_start(arguments).map_err(|error| error.to_string())
         }
+        Verb::Unpack(arguments) => {
+            biv::unpack::serve(!arguments.no_seccomp).map_err(|error| error.to_string())
+        }
         Verb::Restore(arguments) => {
             start_log(0);
             layout::settle();

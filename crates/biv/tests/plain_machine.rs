@@ -79,6 +79,20 @@ fn every_end_has_its_status() {
 }
 
 #[test]
+fn a_multiboot_kernel_is_told_its_name_and_what_the_user_says() {
+    let check = |append: &[&str], expected: &str| {
+        let kernel = Kernel::new("command-line", kernels::COMMAND_LINE);
+        let arguments = [&["--debug-exit"], append].concat();
+        let output = biv(&kernel, &arguments).stdin(Stdio::null()).output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
+        let expected = format!("{}{expected}", kernel.0.display());
+        assert_eq!(String::from_utf8_lossy(&output.stdout), expected);
+    };
+    check(&[], "");
+    check(&["--append", "1 2"], " 1 2");
+}
+
+#[test]
 fn a_reset_boots_again() {
     let kernel = Kernel::new("again", kernels::RESET);
     let mut child = biv(&kernel, &["--timeout", "1"]).stdin(Stdio::null()).spawn().unwrap();

@@ -155,6 +155,45 @@ fn with_arguments() -> Vec<Attempt> {
         .collect()
 }
 
+/// What machines may do, and a process that decompresses may not. (Descriptor 3 stands for any that is none of
+/// its streams.)
+fn forbidden_to_unpackers() -> Vec<Attempt> {
+    let list = [
+        ("read another descriptor", libc::SYS_read, 3),
+        ("write another descriptor", libc::SYS_write, 3),
+        ("write its input", libc::SYS_write, 0),
+        ("read its output", libc::SYS_read, 1),
+        ("read anywhere in a file", libc::SYS_pread64, 0),
+        ("move in a file", libc::SYS_lseek, 0),
+        ("control a device", libc::SYS_ioctl, 0),
+        ("copy a descriptor", libc::SYS_dup2, 1),
+        ("receive a descriptor", libc::SYS_recvmsg, 0),
+        ("make a file in memory", libc::SYS_memfd_create, 0),
+        ("make a thread", libc::SYS_clone, libc::CLONE_VM as u64),
+        ("change its limits", libc::SYS_setrlimit, 0),
+    ];
+    list.into_iter()
+        .map(|(name, number, argument)| -> Attempt {
+            (name, Box::new(move || call(number, [argument, 0, 0, 0, 0, 0])))
+        })
+        .collect()
+}
+
+/// Open a file: that is said to be absent, for libraries' sake.
+fn open_a_file() {
+    let refusal = std::fs::File::open("/etc/passwd").expect_err("a file could be opened");
+    assert_eq!(refusal.raw_os_error(), Some(libc::ENOSYS));
+}
+
+/// What decompressing takes: memory, its input and its output.
+fn what_unpackers_do() {
+    let mut input = Vec::new();
+    std::io::Read::read_to_end(&mut std::io::stdin(), &mut input).expect("there is an input");
+    let memory = vec![1u8; 64 << 20];
+    println!("{}", memory.iter().map(|&byte| u64::from(byte)).sum::<u64>());
+    open_a_file();
+}
+
 /// Start this program again for one attempt.
 fn attempt(name: &str, thread: &str) -> Output {
     let own = std::env::current_exe().expect("a test has a path");
@@ -170,11 +209,12 @@ fn makes_the_attempt() {
     let name = std::env::var(ATTEMPT).expect("the attempt has a name");
     let act = move || match name.as_str() {
         "what machines do" => what_machines_do(),
+        "what unpackers do" => what_unpackers_do(),
         number if number.parse::<c_long>().is_ok() => {
             call(number.parse().expect("a number"), none());
         }
         _ => {
-            let mut all = forbidden().into_iter();
+            let mut all = forbidden().into_iter().chain(forbidden_to_unpackers());
             let (_, act) = all.find(|(known, _)| *known == name).expect("a known attempt");
             act();
         }
@@ -190,7 +230,11 @@ fn makes_the_attempt() {
         go.send(()).expect("the receiver lives");
         thread.join().expect("no panic");
     } else {
-        host::confine::confine().expect("this host can confine processes");
+        let confine = match std::env::var("CONFINED_THREAD").as_deref() {
+            Ok("unpacker") => host::confine::confine_unpacker,
+            _ => host::confine::confine,
+        };
+        confine().expect("this host can confine processes");
         act();
     }
     println!("{THROUGH}");
@@ -213,6 +257,16 @@ fn what_is_forbidden_ends_the_process() {
     for (name, _) in forbidden() {
         check_refused(name, "own");
     }
+}
+
+#[test]
+fn who_unpacks_may_do_nothing_else() {
+    for (name, _) in forbidden().into_iter().chain(forbidden_to_unpackers()) {
+        check_refused(name, "unpacker");
+    }
+    let output = attempt("what unpackers do", "unpacker");
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && said.contains(THROUGH), "{output:?}");
 }
 
 /// uretprobe and uprobe, which Linux exempts from filters: they work in its own trampolines only.
@@ -250,8 +304,7 @@ fn what_machines_do() {
     let sent =
         unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), libc::gettid(), libc::SIGWINCH) };
     assert_eq!(sent, 0);
-    let refusal = std::fs::File::open("/etc/passwd").expect_err("a file could be opened");
-    assert_eq!(refusal.raw_os_error(), Some(libc::ENOSYS));
+    open_a_file();
     // A panic, which looks for the symbols of its backtrace.
     let panicked = std::thread::spawn(|| panic!("on purpose")).join();
     assert!(panicked.is_err());

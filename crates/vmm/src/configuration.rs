@@ -134,6 +134,28 @@ impl fmt::Debug for Preparation {
     }
 }
 
+/// Who unpacks a kernel's payload when it is not in the cache: this process, unless somebody else is named.
+#[derive(Clone, Default)]
+pub struct Unpacker(pub Option<Arc<UnpackPayload>>);
+
+/// See [`Unpacker`]; the error is for the user.
+pub type UnpackPayload = dyn Fn(&[u8]) -> Result<Vec<u8>, String> + Send + Sync;
+
+impl Unpacker {
+    pub(crate) fn unpack(&self, payload: &[u8]) -> Result<Vec<u8>, machine::boot::Error> {
+        match &self.0 {
+            Some(unpack) => unpack(payload).map_err(machine::boot::Error::Unpack),
+            None => machine::boot::unpack_payload(payload),
+        }
+    }
+}
+
+impl fmt::Debug for Unpacker {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("Unpacker")
+    }
+}
+
 /// Everything that makes one machine.
 #[derive(Debug)]
 pub struct Configuration {
@@ -188,6 +210,8 @@ pub struct Configuration {
     pub techniques: cpu::Techniques,
     /// Directory where unpacked kernels are kept.
     pub cache: Option<PathBuf>,
+    /// Who unpacks the others.
+    pub unpacker: Unpacker,
     /// Count what the interpreter executes.
     pub count_interpreted: bool,
     /// What is looked at, and changed, in the engine.
@@ -226,6 +250,7 @@ impl Default for Configuration {
             user_execution: cpu::UserExecution::default(),
             techniques: cpu::Techniques::ALL,
             cache: None,
+            unpacker: Unpacker::default(),
             count_interpreted: false,
             inspection: cpu::inspect::Inspection::default(),
             reporter: Reporter::default(),

@@ -49,14 +49,16 @@ pub use ::cpu::{Registers, Statistics, Technique, Techniques, UserExecution, Vcp
 pub use ::cpu::{Room as RoomForKernel, room as room_for_kernel};
 pub use ::cpu::{history, inspect};
 pub use ::devices::virtio::balloon::Statistics as GuestMemoryStatistics;
-pub use ::machine::boot::{ModuleFile, split_modules};
+pub use ::machine::boot::{
+    ModuleFile, is_multiboot, split_modules, unpack_payload, unpacked_bytes,
+};
 pub use ::machine::calendar::Civil;
 pub use activity::Activity;
 pub use balloon::Ballooned;
 pub use clock::{HostClock, TimeOfDay, TimePair};
 pub use configuration::{
     Configuration, Contents, Error, Line, MAX_PROCESSORS, Module, Notice, Outcome, Preparation,
-    Report, Reporter, Sink,
+    Report, Reporter, Sink, UnpackPayload, Unpacker,
 };
 pub use console::ConsolePort;
 pub use file_server::{SharedDirectories, SharedDirectory};

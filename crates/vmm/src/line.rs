@@ -197,7 +197,8 @@ fn plug_in_ports(
     lines: &mut Lines,
 ) -> Result<(), machine::bus::Error> {
     Post::plug_into(platform)?;
-    FwCfg::new(Arc::new(memory.clone()), 1, configuration.memory).plug_into(platform)?;
+    let processors = configuration.processors as u16;
+    FwCfg::new(Arc::new(memory.clone()), processors, configuration.memory).plug_into(platform)?;
     if configuration.debug_exit {
         DebugExit::plug_into(platform)?;
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use cpu::{Package, UserExecution, Vcpu};
 use host::GuestMemory;
-use machine::boot::{self, Cache, Randomness};
+use machine::boot::{self, Cache, Randomness, Unpacked};
 use machine::time::{Clock, Hertz};
 use machine::{Platform, acpi, layout, platform};
 use vm_memory::{Bytes, GuestAddress};
@@ -65,6 +65,8 @@ pub struct Machine {
     memory: GuestMemory,
     clock: Arc<HostClock>,
     configuration: Configuration,
+    /// What the kernel's file holds, if it is packed and may boot again.
+    unpacked: Option<Vec<u8>>,
     /// The time-stamp counter when it was ready.
     began: u64,
 }
@@ -125,7 +127,7 @@ impl Machine {
         runner.file_servers = file_servers;
         let began = cpu::time_stamp();
         let _disks = disks;
-        Ok(Self { devices, _disks, runner, memory, clock, configuration, began })
+        Ok(Self { devices, _disks, runner, memory, clock, configuration, unpacked: None, began })
     }
 
     /// Something that ends the machine.
@@ -190,13 +192,11 @@ impl Machine {
     }
 
     /// From here on, what the guest could make of us can do nothing but be this machine.
-    fn confine(&mut self) -> Result<(), Error> {
-        if self.configuration.confine {
-            host::confine::confine()?;
-            // There are no files any more: a kernel that is to boot again is unpacked again.
-            self.configuration.cache = None;
+    fn confine(&self) -> Result<(), Error> {
+        match self.configuration.confine {
+            true => Ok(host::confine::confine()?),
+            false => Ok(()),
         }
-        Ok(())
     }
 
     fn forget_files(&mut self) {
@@ -240,19 +240,22 @@ impl Machine {
                 .write_slice(bytes, *address)
                 .map_err(|error| Error::Tables(error.to_string()))?;
         }
-        let entry = self.load(tables.rsdp)?;
-        convert::enter(self.runner.cpus[0].registers_mut(), &entry);
+        let loaded = self.load(tables.rsdp)?;
+        // Multiboot's loaders are started by firmware; neither Linux, entered in 64-bit mode, nor PVH knows any.
+        if loaded.protocol == boot::Protocol::Multiboot {
+            self.runner.platform.initialize_as_firmware();
+        }
+        convert::enter(self.runner.cpus[0].registers_mut(), &loaded.entry);
         Ok(())
     }
 
-    fn load(&self, rsdp: GuestAddress) -> Result<boot::Entry, Error> {
+    fn load(&mut self, rsdp: GuestAddress) -> Result<boot::Loaded, Error> {
         let configuration = &self.configuration;
         let modules: Vec<_> = configuration
             .modules
             .iter()
             .map(|module| boot::Module { data: &module.data, command_line: &module.command_line })
             .collect();
-        let cache = configuration.cache.as_ref().map(Cache::new);
         let request = boot::Request {
             kernel: &configuration.kernel,
             kernel_name: &configuration.kernel_name,
@@ -261,9 +264,26 @@ impl Machine {
             memory_map: &convert::memory_map(configuration.memory),
             rsdp: Some(rsdp),
             randomness: Some(randomness()?),
-            cache: cache.as_ref(),
         };
-        Ok(boot::load(self.memory.map(), &request)?.entry)
+        let unpacked = match &self.unpacked {
+            Some(bytes) => Unpacked::Borrowed(bytes),
+            None => self.unpack()?,
+        };
+        // Once it is confined, the process can neither read the cache nor start who unpacks.
+        let kept = match &unpacked {
+            Unpacked::Borrowed(_) => None,
+            unpacked => configuration.reboot.then(|| unpacked.to_vec()),
+        };
+        let loaded = boot::load(self.memory.map(), &request, unpacked)?;
+        self.unpacked = kept.or(self.unpacked.take());
+        Ok(loaded)
+    }
+
+    fn unpack(&self) -> Result<Unpacked<'_>, boot::Error> {
+        let configuration = &self.configuration;
+        let cache = configuration.cache.as_ref().map(Cache::new);
+        let unpack = |payload: &[u8]| configuration.unpacker.unpack(payload);
+        boot::unpack(&configuration.kernel, cache.as_ref(), &unpack)
     }
 }
 

@@ -172,6 +172,8 @@ extern char vector_stubs[];
 #define GATE_DPL3 0x6000
 u64 descriptor(u32 base, u32 limit, unsigned attributes);
 extern u64 boot_magic, boot_info, boot_kind;
+/* What the 8259s masked at the start, when the harness masked the rest. */
+extern u8 boot_pic_masks[2];
 
 /* Page tables made by the programs: memory that nobody else uses. */
 extern u8 page_pool[512][4096];

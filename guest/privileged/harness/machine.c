@@ -11,6 +11,7 @@ u8 user_stack[16384] __attribute__((aligned(4096)));
 u8 ring0_stack[16384] __attribute__((aligned(4096)));
 u8 ist_stack[7][4096] __attribute__((aligned(4096)));
 u8 page_pool[512][4096] __attribute__((aligned(4096)));
+u8 boot_pic_masks[2];
 static bool inside_snippet;
 
 void enter_snippet(const struct event *start);
@@ -125,6 +126,8 @@ void set_up_machine(void)
     set_up_tables();
     load_idt();
     asm volatile("lldt %w0; ltr %w1" ::"r"(0), "r"(TSS_SELECTOR));
+    boot_pic_masks[0] = in8(0x21);
+    boot_pic_masks[1] = in8(0xa1);
     out8(0x21, 0xff);
     out8(0xa1, 0xff);
 #ifdef __x86_64__

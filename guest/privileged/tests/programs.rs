@@ -8,6 +8,9 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
 use std::{env, fs};
 
 use whole_machine::modes::{Mode, UserExecution};
@@ -172,6 +175,46 @@ fn blocks_that_are_interpreted_do_the_same() {
     for (name, image) in programs {
         check_with(mode, "long", name, image, &["--interpret-blocks", "0-ffffffffffffffff"]);
     }
+}
+
+/// Keeps all of the host's cores busy until it is dropped.
+struct BusyHost {
+    is_over: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl BusyHost {
+    fn new() -> Self {
+        let is_over = Arc::new(AtomicBool::new(false));
+        let cores = thread::available_parallelism().map_or(1, usize::from);
+        let spin = |_| {
+            let is_over = Arc::clone(&is_over);
+            thread::spawn(move || {
+                while !is_over.load(Ordering::Relaxed) {
+                    std::hint::spin_loop();
+                }
+            })
+        };
+        let threads = (0..cores).map(spin).collect();
+        Self { is_over, threads }
+    }
+}
+
+impl Drop for BusyHost {
+    fn drop(&mut self) {
+        self.is_over.store(true, Ordering::Relaxed);
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// A timer that is due when it is set waits for no thread of the host.
+#[test]
+fn timers_that_are_due_interrupt_at_once_on_a_busy_host() {
+    let _busy = BusyHost::new();
+    let mode = Mode { execution: UserExecution::Translate, processors: 1 };
+    check(mode, "long", "timers", long::timers::IMAGE);
 }
 
 macro_rules! program {

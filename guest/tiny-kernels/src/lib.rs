@@ -31,6 +31,20 @@ pub const ECHO: &[u8] = &[
     0xeb, 0xfd, // jmp halt
 ];
 
+/// Prints its Multiboot command line and ends by the debug-exit port with 0.
+pub const COMMAND_LINE: &[u8] = &[
+    0x8b, 0x73, 0x10, // mov esi, [ebx + 16] (the information's field `cmdline`)
+    0x66, 0xba, 0xf8, 0x03, // mov dx, 0x3f8
+    0xac, // again: lodsb
+    0x84, 0xc0, // test al, al
+    0x74, 0x03, // jz done
+    0xee, // out dx, al
+    0xeb, 0xf8, // jmp again
+    0xe6, 0xf4, // done: out 0xf4, al
+    0xf4, // halt: hlt
+    0xeb, 0xfd, // jmp halt
+];
+
 /// Takes a breakpoint with an empty interrupt table, which ends in a triple fault.
 pub const TRIPLE_FAULT: &[u8] = &[
     0x0f, 0x01, 0x1d, 0x15, 0x00, 0x10, 0x00, // lidt [BASE + 0x15]: six bytes of zero, below

@@ -15,7 +15,7 @@ use crate::domain::{Domain, Plan};
 use crate::initramfs;
 use crate::network::{self, Net};
 use crate::provision::{self, Part, images, kernels};
-use crate::vsock;
+use crate::{unpack, vsock};
 
 /// The kernel and the initial RAM disk, and what kind of guest they make.
 pub struct Guest {
@@ -300,6 +300,7 @@ impl Guest {
             techniques: arguments.without.unwrap_or_default(),
             // Without a place to keep it, the kernel is unpacked each time.
             cache: provision::trusted("unpacked").ok(),
+            unpacker: unpack::unpacker(!arguments.no_seccomp),
             count_interpreted: arguments.stats,
             confine: !arguments.no_seccomp,
             ..Configuration::default()

@@ -336,7 +336,10 @@ impl Prepared<'_> {
     /// One with nothing of ours in it: its console is on our standard streams.
     fn run_plain(mut self, domain: &mut Domain) -> Result<u8, Error> {
         let (arguments, configuration) = (self.arguments, &mut self.configuration);
-        configuration.command_line = command_line(&["console=ttyS0"], arguments);
+        // Linux is told where its console is; a Multiboot kernel may take its arguments by position.
+        let is_multiboot = vmm::is_multiboot(&configuration.kernel);
+        let ours: &[&str] = if is_multiboot { &[] } else { &["console=ttyS0"] };
+        configuration.command_line = command_line(ours, arguments);
         // One that goes on from a snapshot has no kernel to boot again.
         configuration.reboot = !arguments.no_reboot && configuration.snapshot.is_none();
         let (ours, theirs) = session::Line::pair()?;

@@ -9,7 +9,7 @@
 //!
 //! 1. It holds for all threads, those that run already and those to come, and cannot be taken off.
 //! 2. What is not in the lists of its kind of process ([`process`] for each; [`table`], [`files`],
-//!    [`network`], [`sockets`]) is not executed. The attempt is a SIGSYS, whose handler says what was
+//!    [`network`], [`sockets`], [`unpack`]) is not executed. The attempt is a SIGSYS, whose handler says what was
 //!    tried and ends the process; where the signal is blocked or its handler gone, the kernel ends it.
 //! 3. It gives no speculative-execution mitigation of its own (`SECCOMP_FILTER_FLAG_SPEC_ALLOW`):
 //!    kernels before 5.16 would otherwise switch off store bypassing for guest code, which shares
@@ -30,6 +30,7 @@ mod network;
 mod process;
 mod sockets;
 mod table;
+mod unpack;
 
 use table::{ABSENT, ALLOWED, Condition};
 
@@ -98,6 +99,16 @@ pub fn confine_sockets() -> Result<(), Error> {
     confine_with(SOCKETS)
 }
 
+/// Confine this process, which decompresses what it reads from its standard input and writes it to its standard
+/// output: it may do nothing else.
+///
+/// # Errors
+///
+/// As [`confine`].
+pub fn confine_unpacker() -> Result<(), Error> {
+    confine_with(UNPACKER)
+}
+
 /// A list of calls.
 type Calls = [(c_long, Condition)];
 
@@ -106,6 +117,7 @@ const MACHINE: &[&Calls] = &[process::ALLOWED, ALLOWED];
 const FILE_SERVER: &[&Calls] = &[process::ALLOWED, ALLOWED, files::ALLOWED];
 const NETWORK: &[&Calls] = &[process::ALLOWED, network::ALLOWED];
 const SOCKETS: &[&Calls] = &[process::ALLOWED, sockets::ALLOWED];
+const UNPACKER: &[&Calls] = &[process::ALLOWED, unpack::ALLOWED];
 
 /// Confine this process to what is in these.
 fn confine_with(lists: &[&Calls]) -> Result<(), Error> {
@@ -329,6 +341,7 @@ mod tests {
             with_absent(MACHINE),
             with_absent(NETWORK),
             with_absent(SOCKETS),
+            with_absent(UNPACKER),
             numbers(FILE_SERVER),
         ];
         for mut calls in lists {
@@ -341,7 +354,7 @@ mod tests {
 
     #[test]
     fn the_filters_are_within_the_kernels_limit() {
-        for lists in [MACHINE, FILE_SERVER, NETWORK, SOCKETS] {
+        for lists in [MACHINE, FILE_SERVER, NETWORK, SOCKETS, UNPACKER] {
             let (absent, refused) = programs(lists).unwrap();
             // BPF_MAXINSNS (linux/bpf_common.h).
             assert!(absent.len() < 4096 && refused.len() < 4096, "{}", refused.len());

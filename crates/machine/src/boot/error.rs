@@ -53,6 +53,9 @@ pub enum Error {
         /// What is allowed.
         limit: u64,
     },
+    /// Who unpacks kernels has failed, or says what is wrong with this one.
+    #[error("{0}")]
+    Unpack(String),
     /// From before boot protocol 2.08.
     #[error(
         "the kernel uses boot protocol {}.{:02}, which is older than 2.08; use Linux 2.6.24 or newer",

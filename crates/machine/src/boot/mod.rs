@@ -23,7 +23,8 @@
 //!
 //! 1. A kernel file is untrusted. No input panics, hangs or takes unbounded memory ([`limits`]); each
 //!    error is one line that says what to do.
-//! 2. Nothing is placed where the memory map has no RAM, and nothing twice: every byte comes from one
+//! 2. What decompresses is handed in ([`Unpack`]), so that it can be done where it can do no harm.
+//! 3. Nothing is placed where the memory map has no RAM, and nothing twice: every byte comes from one
 //!    `Space`.
 
 mod bytes;
@@ -48,14 +49,14 @@ mod tests;
 
 use vm_memory::{GuestAddress, GuestMemoryMmap};
 
-pub use cache::Cache;
+pub use cache::{Cache, Unpacked};
 pub use entry::{Entry, Mode, Segment, Table, UNUSABLE, gpr};
 pub use error::Error;
 pub use modules::{ModuleFile, split_modules};
 pub use space::Range;
+pub use unpack::{Format, unpack as unpack_payload, unpacked_bytes};
 
 use bzimage::BzImage;
-use cache::Unpacked;
 use elf::Image;
 use linux::Kernel;
 use loader::Loader;
@@ -136,9 +137,11 @@ pub struct Request<'a> {
     pub rsdp: Option<GuestAddress>,
     /// Without it the kernel is not randomized.
     pub randomness: Option<Randomness>,
-    /// Where unpacked kernels are kept.
-    pub cache: Option<&'a Cache>,
 }
+
+/// Unpacks the payload of a bzImage: [`unpack_payload`], or somebody who has another process call it. The
+/// decompressors are C, and a kernel may come from anywhere.
+pub type Unpack<'a> = dyn Fn(&[u8]) -> Result<Vec<u8>, Error> + 'a;
 
 /// How a kernel is entered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -183,6 +186,11 @@ pub fn protocol(kernel: &[u8]) -> Result<Protocol, Error> {
     Ok(elf_protocol(&Image::parse(kernel)?))
 }
 
+/// Whether a file would be booted by Multiboot.
+pub fn is_multiboot(kernel: &[u8]) -> bool {
+    matches!(protocol(kernel), Ok(Protocol::Multiboot))
+}
+
 fn elf_protocol(image: &Image) -> Protocol {
     if image.pvh_entry.is_some() && !(image.is_64 && image.is_linux) {
         Protocol::Pvh
@@ -191,13 +199,39 @@ fn elf_protocol(image: &Image) -> Protocol {
     }
 }
 
-/// Put a kernel and all that it needs into guest memory.
+/// What is to be loaded of a kernel file: what a bzImage holds, from the cache if it is there, or the file itself.
+///
+/// # Errors
+///
+/// [`Error`] says what is wrong with a bzImage, or with the cache.
+pub fn unpack<'a>(
+    kernel: &'a [u8],
+    cache: Option<&Cache>,
+    unpack: &Unpack,
+) -> Result<Unpacked<'a>, Error> {
+    if !bzimage::is_bzimage(kernel) {
+        return Ok(Unpacked::Borrowed(kernel));
+    }
+    let bzimage = BzImage::parse(kernel)?;
+    let unpack = || bzimage.verify().and_then(|()| unpack(bzimage.payload));
+    match cache {
+        Some(cache) => cache.get_or_unpack(kernel, unpack),
+        None => Ok(Unpacked::Owned(unpack()?)),
+    }
+}
+
+/// Put a kernel, which has been unpacked from the request's by [`unpack`], and all that it needs into guest
+/// memory.
 ///
 /// # Errors
 ///
 /// [`Error`] says what is wrong with the kernel, the initrd, the command line or the memory map.
 /// Guest memory may have been written in part.
-pub fn load(memory: &GuestMemoryMmap, request: &Request) -> Result<Loaded, Error> {
+pub fn load(
+    memory: &GuestMemoryMmap,
+    request: &Request,
+    unpacked: Unpacked,
+) -> Result<Loaded, Error> {
     if request.memory_map.len() > limits::MAX_MAP_ENTRIES {
         let (count, limit) = (request.memory_map.len(), limits::MAX_MAP_ENTRIES);
         return Err(Error::MapTooLong { count, limit });
@@ -205,14 +239,9 @@ pub fn load(memory: &GuestMemoryMmap, request: &Request) -> Result<Loaded, Error
     let loader = Loader::new(memory, request);
     let file = request.kernel;
     if bzimage::is_bzimage(file) {
-        let bzimage = BzImage::parse(file)?;
-        let unpack = || bzimage.verify().and_then(|()| unpack::unpack(bzimage.payload));
-        let file = match request.cache {
-            Some(cache) => cache.get_or_unpack(file, unpack)?,
-            None => Unpacked::Owned(unpack()?),
-        };
-        let image = Image::parse(&file)?;
-        return linux::load(loader, Kernel { file, image, header: Some(bzimage.header) });
+        let header = Some(BzImage::parse(file)?.header);
+        let image = Image::parse(&unpacked)?;
+        return linux::load(loader, Kernel { file: unpacked, image, header });
     }
     if let Some(header) = multiboot::find_header(file) {
         return multiboot::load(loader, &header);
@@ -220,6 +249,6 @@ pub fn load(memory: &GuestMemoryMmap, request: &Request) -> Result<Loaded, Error
     let image = Image::parse(file)?;
     match elf_protocol(&image) {
         Protocol::Pvh => pvh::load(loader, &image),
-        _ => linux::load(loader, Kernel { file: Unpacked::Borrowed(file), image, header: None }),
+        _ => linux::load(loader, Kernel { file: unpacked, image, header: None }),
     }
 }

@@ -1,7 +1,9 @@
 //! Multiboot 0.6.96: ELF kernels, and others by the addresses in their header.
 //!
 //! What the specification leaves open is as in QEMU: the command line begins with the kernel's name,
-//! modules follow the kernel in memory, and a wish for a graphics mode is not granted.
+//! modules follow the kernel in memory, and a wish for a graphics mode is not granted. A loader of
+//! Multiboot kernels is started by firmware, whose data area says how much conventional memory there is:
+//! kernels that go to real mode, such as Xen, look for it there.
 
 use super::bytes::u32_at;
 use super::elf::{self, Image, Segment};
@@ -9,7 +11,7 @@ use super::entry::gpr;
 use super::error::Error;
 use super::limits::MULTIBOOT_SEARCH_BYTES;
 use super::loader::Loader;
-use super::{Loaded, MapEntry, Protocol, tables};
+use super::{Loaded, MapEntry, MapKind, Protocol, tables};
 
 const HEADER_MAGIC: u32 = 0x1bad_b002;
 
@@ -36,6 +38,17 @@ const INFO_BYTES: usize = 116;
 
 /// The first BIOS disk, no partition, as QEMU says.
 const BOOT_DEVICE: u32 = 0x8000_ffff;
+
+/// In the BIOS data area (PC/AT technical reference, "ROM BIOS data areas"): the segment of the extended BIOS
+/// data area, and KiB of conventional memory below it.
+const EXTENDED_DATA_SEGMENT: u64 = 0x40e;
+const CONVENTIONAL_KIB: u64 = 0x413;
+
+/// Conventional memory ends here at the latest.
+const MAX_CONVENTIONAL_KIB: u64 = 640;
+
+/// What a segment counts in.
+const PARAGRAPH_BYTES: u64 = 16;
 
 const PAGE_BYTES: u64 = 4096;
 const MIB: u64 = 1 << 20;
@@ -88,6 +101,7 @@ pub fn load(mut loader: Loader, header: &Header) -> Result<Loaded, Error> {
         return Err(Error::Multiboot { reason });
     }
     let kernel = loader.place_image(&image)?;
+    describe_conventional_memory(&loader)?;
     let info = place_info(&mut loader, end)?;
     let mut entry = tables::enter_protected(&mut loader, entry)?;
     entry.gprs[gpr::RAX] = ENTRY_MAGIC;
@@ -153,6 +167,21 @@ fn physical_entry(image: &Image) -> u64 {
         image.entry.checked_sub(segment.linear).is_some_and(|at| at < segment.memory_bytes)
     });
     segment.map_or(image.entry, |segment| image.entry - segment.linear + segment.physical)
+}
+
+/// Fill the BIOS data area, which is in the first page, where the loader places nothing. What the map reserves
+/// right behind conventional memory is the extended one, which begins with its own size in KiB.
+fn describe_conventional_memory(loader: &Loader) -> Result<(), Error> {
+    let (conventional, _) = memory_sizes(loader.memory_map());
+    if conventional == 0 {
+        return Ok(());
+    }
+    loader.write(CONVENTIONAL_KIB, &(conventional as u16).to_le_bytes())?;
+    let start = conventional << 10;
+    let is_extended = |entry: &&MapEntry| entry.start == start && entry.kind == MapKind::Reserved;
+    let Some(extended) = loader.memory_map().iter().find(is_extended) else { return Ok(()) };
+    loader.write(start, &[u8::try_from(extended.size >> 10).unwrap_or(u8::MAX)])?;
+    loader.write(EXTENDED_DATA_SEGMENT, &((start / PARAGRAPH_BYTES) as u16).to_le_bytes())
 }
 
 /// Place the information structure and all that it points to.
@@ -228,5 +257,5 @@ fn memory_sizes(map: &[MapEntry]) -> (u64, u64) {
         }
         (end - start) >> 10
     };
-    (ram_from(0).min(640), ram_from(MIB).min(u64::from(u32::MAX)))
+    (ram_from(0).min(MAX_CONVENTIONAL_KIB), ram_from(MIB).min(u64::from(u32::MAX)))
 }

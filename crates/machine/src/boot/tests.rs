@@ -41,12 +41,15 @@ impl Machine {
             memory_map: &self.map,
             rsdp: None,
             randomness: None,
-            cache: None,
         }
     }
 
     fn load(&self, request: &Request) -> Result<Loaded, Error> {
-        load(&self.memory, request)
+        self.load_from(request, None)
+    }
+
+    fn load_from(&self, request: &Request, cache: Option<&Cache>) -> Result<Loaded, Error> {
+        load(&self.memory, request, unpack(request.kernel, cache, &unpack_payload)?)
     }
 
     fn u8(&self, at: u64) -> u8 {

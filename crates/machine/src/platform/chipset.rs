@@ -64,6 +64,14 @@ impl Chipset {
         self.controllers.reset();
     }
 
+    /// What a PC's firmware has set up when it hands over.
+    pub fn initialize_as_firmware(&mut self) {
+        let now = self.clock.now();
+        self.pit.initialize_as_firmware(now);
+        self.controllers.pic().initialize_as_firmware();
+        self.controllers.pic_changed();
+    }
+
     /// When the first timer has something to do.
     #[inline]
     pub fn next_deadline(&self) -> Nanoseconds {

@@ -246,6 +246,12 @@ impl Platform {
         self.requests.take();
     }
 
+    /// Leave the chip set as a PC's firmware does when it hands over to a boot loader: the 8259s at vectors 08h
+    /// and 70h, the PIT ticking (PC/AT BIOS). Who boots by a protocol of firmware expects that.
+    pub fn initialize_as_firmware(&self) {
+        self.with_chipset(None, Chipset::initialize_as_firmware);
+    }
+
     /// Deliver an interrupt message of a device, from any thread.
     pub fn send_message(&self, message: &Message) {
         self.router.send(message, None);

@@ -141,6 +141,27 @@ fn a_timer_interrupts_through_the_8259s_in_virtual_wire_mode() {
 }
 
 #[test]
+fn after_firmware_the_8259s_have_its_vectors_and_the_timer_ticks() {
+    let mut bench = Bench::new(1);
+    assert_eq!(bench.platform.socket(0).next_deadline(), None);
+    bench.platform.initialize_as_firmware();
+    // 65536 counts of 1.193182 MHz.
+    let deadline = bench.platform.socket(0).next_deadline().unwrap();
+    assert!((54_925_000..54_926_000).contains(&deadline.0), "{deadline:?}");
+    bench.pass(deadline);
+    assert_eq!(bench.platform.socket(0).acknowledge(), Some(0x08));
+    bench.platform.socket(0).port_write(0x20, 1, 0x20);
+    let line = bench.platform.line(11);
+    line.pulse();
+    assert_eq!(bench.platform.socket(0).acknowledge(), None, "it is masked");
+    let mask = bench.platform.socket(0).port_read(0xa1, 1);
+    bench.platform.socket(0).port_write(0xa1, 1, mask & !(1 << 3));
+    assert_eq!(bench.platform.socket(0).acknowledge(), Some(0x73));
+    bench.platform.reset();
+    assert_eq!(bench.platform.socket(0).next_deadline(), None);
+}
+
+#[test]
 fn the_timer_is_wired_to_pin_2_of_the_io_apic() {
     let mut bench = Bench::new(1);
     bench.route(2, 0x30);

@@ -121,6 +121,7 @@ impl<P: Processor> Runner<P> {
                 stolen,
                 activity,
                 flush_at: None,
+                seen_deadline: None,
             };
             let result = worker.run();
             worker.cpu.leave_thread();

@@ -403,6 +403,23 @@ fn a_timer_interrupts_a_guest_that_computes() {
     assert_eq!(bench.cpu().said.last(), Some(&Said::Interrupt(0x40)));
 }
 
+/// The next instruction would end the machine; no thread but the processor's has had a turn.
+#[test]
+fn a_timer_that_is_due_when_it_is_set_interrupts_at_once() {
+    let deadline = vec![
+        wrmsr(0x1b, 0xfee0_0d00),
+        wrmsr(0x80f, 0x1ff),
+        wrmsr(0x832, 0x4_0040),
+        wrmsr(0x6e0, 1),
+    ];
+    for mut script in [timer(0x40, 1), timer(0x40, 1000), deadline] {
+        script.insert(0, Step::Interrupts(true));
+        let mut bench = machine(script);
+        assert_eq!(bench.runner.run().unwrap(), end_of_script());
+        assert_eq!(bench.cpu().said.last(), Some(&Said::Interrupt(0x40)));
+    }
+}
+
 #[test]
 fn a_timer_wakes_a_guest_that_sleeps_and_only_then() {
     let mut script = timer(0x41, 30_000_000);
@@ -419,7 +436,7 @@ fn a_timer_wakes_a_guest_that_sleeps_and_only_then() {
 #[test]
 fn an_interrupt_waits_for_its_window() {
     let mut script = timer(0x42, 1);
-    script.extend([Step::Compute, Step::Interrupts(true), Step::HaltUntilInterrupt]);
+    script.extend([Step::Interrupts(true), Step::HaltUntilInterrupt]);
     let mut bench = machine(script);
     bench.runner.run().unwrap();
     assert_eq!(bench.cpu().said.last(), Some(&Said::Interrupt(0x42)));

@@ -4,6 +4,8 @@
 //!    can take one, otherwise it is asked to say when it can.
 //! 2. Time is looked at when the alarm says that something is due, when the processor is idle, and
 //!    every [`EXITS_PER_LOOK`] exits; never in between.
+//!    A timer that the guest has just set is looked at once: one that has passed, or will within
+//!    [`SOON`], interrupts before the guest's next instruction and needs no alarm.
 //! 3. A halted processor costs nothing: its thread sleeps until the next deadline or until another
 //!    thread has something for it. With interrupts disabled, only a non-maskable interrupt, another
 //!    processor's kick or the end of the machine can end the halt.
@@ -31,6 +33,10 @@ use crate::waker::Waker;
 /// Exits after which the clock is looked at, whatever they were.
 const EXITS_PER_LOOK: u32 = 64;
 
+/// What is due within this time is waited for: an alarm takes longer, by way of the host's timer, the thread
+/// that waits for it and a signal, and on a busy host that thread waits for a core first.
+const SOON: Duration = Duration::from_micros(4);
+
 /// One processor at work, on its thread.
 pub(super) struct Worker<'a, P> {
     pub(super) cpu: &'a mut P,
@@ -49,6 +55,8 @@ pub(super) struct Worker<'a, P> {
     pub(super) activity: &'a mut Activity,
     /// When output that this processor has made is to be passed on at the latest.
     pub(super) flush_at: Option<Nanoseconds>,
+    /// The deadline that [`Worker::meet_deadline`] has seen last.
+    pub(super) seen_deadline: Option<Nanoseconds>,
 }
 
 impl<P: Processor> Worker<'_, P> {
@@ -89,6 +97,7 @@ impl<P: Processor> Worker<'_, P> {
                 self.sleep(None);
                 continue;
             }
+            self.meet_deadline();
             self.offer_interrupts();
             self.set_alarm();
             self.socket.enter();
@@ -200,6 +209,23 @@ impl<P: Processor> Worker<'_, P> {
             waiting = self.socket.has_interrupt();
         }
         self.cpu.request_interrupt_window(waiting);
+    }
+
+    /// Do what a timer that has just been set makes due at once, or very soon (SDM 3A 11.5.4.1: a deadline
+    /// that has passed interrupts immediately).
+    #[inline]
+    fn meet_deadline(&mut self) {
+        let deadline = self.socket.next_deadline();
+        if deadline == self.seen_deadline {
+            return;
+        }
+        self.seen_deadline = deadline;
+        if let Some(deadline) = deadline
+            && left(self.clock, deadline) <= SOON
+        {
+            host::watch(2 * SOON, || self.clock.now() >= deadline);
+            self.look();
+        }
     }
 
     fn set_alarm(&mut self) {

@@ -89,6 +89,15 @@ static void check_module(u64 start, u64 size)
     check(start & 4095, 0, "the module is page aligned");
 }
 
+/* What the BIOS has left in its data area (PC/AT technical reference). */
+static void bios_data(u32 memory_lower)
+{
+    word area = 0x400;
+    asm("" : "+r"(area));
+    check(*(u16 *)(area + 0x13), memory_lower, "KiB of conventional memory");
+    check(*(u16 *)(area + 0xe) >> 6, memory_lower, "the extended data area follows it");
+}
+
 static void multiboot(void)
 {
     const struct multiboot *info = (void *)boot_info;
@@ -96,7 +105,11 @@ static void multiboot(void)
     check(info->flags & 0x4d, 0x4d, "memory, command line, modules and map are there");
     check(info->memory_lower >= 512 && info->memory_lower <= 640, true, "lower memory");
     check(info->memory_upper > 250 << 10 && info->memory_upper < 256 << 10, true, "upper memory");
-    check(contains((char *)(word)info->command_line, command_line), true, "command line");
+    const char *arguments = (char *)(word)info->command_line;
+    while (*arguments && *arguments++ != ' ')
+        ;
+    check(same(arguments, command_line, sizeof(command_line) - 1), true,
+          "the arguments follow the kernel's name");
     check(info->modules, 1, "one module");
     const struct multiboot_module *module = (void *)(word)info->module_list;
     check_module(module->start, module->end - module->start);
@@ -106,6 +119,7 @@ static void multiboot(void)
         at += range->size + 4;
     }
     check_ranges();
+    bios_data(info->memory_lower);
 }
 
 static void pvh(void)

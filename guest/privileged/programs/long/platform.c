@@ -84,6 +84,9 @@ static void tables(void)
     check(interrupt_table != 0, true, "MADT");
 }
 
+/* What CPUID says of the machine as a whole (leaf 1, EBX[23:16]). */
+static unsigned processor_count(void) { return (cpuid(1, 0).ebx >> 16 & 0xff) ?: 1; }
+
 static void controllers(void)
 {
     unsigned processors = 0, io_apics = 0;
@@ -103,7 +106,7 @@ static void controllers(void)
             break;
         at += entry->length;
     }
-    check(processors, (cpuid(1, 0).ebx >> 16 & 0xff) ?: 1, "MADT: the processors");
+    check(processors, processor_count(), "MADT: the processors");
     check(io_apics, 1, "MADT: one I/O APIC");
 }
 
@@ -128,7 +131,9 @@ static u64 read_configuration(u16 key, unsigned size)
 static void configuration(void)
 {
     check(read_configuration(0, 4), 0x554d4551, "fw_cfg: signature");
-    check(read_configuration(5, 2), 1, "fw_cfg: number of processors");
+    check(read_configuration(5, 2), processor_count(), "fw_cfg: number of processors");
+    check(read_configuration(5, 2), processor_count(), "fw_cfg: number of processors, again");
+    check(read_configuration(0xf, 2), processor_count(), "fw_cfg: most processors");
     check(read_configuration(3, 8), 256ul << 20, "fw_cfg: size of memory");
     check(read_configuration(0x19, 1), 0, "fw_cfg: the directory is short");
 }

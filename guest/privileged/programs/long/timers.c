@@ -143,6 +143,33 @@ static void deadline(void)
     apic_timer_off();
 }
 
+/* A timer that is due when it is set interrupts some instructions later, whatever else the host does. */
+static void due_at_once(void)
+{
+    enum { ROUNDS = 200 };
+    unsigned late = 0;
+    hooks[VECTOR] = tick;
+    for (unsigned mode = 0; mode < 2; mode++) {
+        apic_write(APIC_LVT_TIMER, VECTOR | (mode ? 0 : TIMER_DEADLINE));
+        asm volatile("mfence");
+        for (unsigned i = 0; i < ROUNDS; i++) {
+            ticks = 0;
+            asm volatile("sti");
+            if (mode)
+                apic_write(APIC_TIMER_INITIAL, 1);
+            else
+                wrmsr(MSR_TSC_DEADLINE, rdtsc());
+            for (unsigned n = 0; n < 100; n++)
+                asm volatile("pause");
+            asm volatile("cli" ::: "memory");
+            late += ticks != 1 || (!mode && rdmsr(MSR_TSC_DEADLINE));
+        }
+        check(late, 0, mode ? "a count of 1 interrupts at once" : "a deadline of now interrupts at once");
+        late = 0;
+    }
+    apic_timer_off();
+}
+
 static void local_apic(void)
 {
     check(rdmsr(MSR_APIC_BASE) & 0xfffff800, 0xfee00800, "the APIC is enabled, at its place");
@@ -293,6 +320,7 @@ int main(void)
     one_shot();
     periodic();
     deadline();
+    due_at_once();
     pit_by_ioapic();
     pit_by_pic();
     clock();

@@ -1,5 +1,6 @@
 /* From 32-bit protected mode to real mode and back, and to long mode and back: what code in each
- * sees (SDM 3A 9.8.5, 9.9, 20.1; SDM 3A 6.4). */
+ * sees (SDM 3A 9.8.5, 9.9, 20.1; SDM 3A 6.4), and the interrupts that real mode finds as firmware has left
+ * them (PC/AT BIOS). */
 #include "harness.h"
 
 /* 16-bit code, copied to REAL; what it finds is at RESULTS. `real_call` takes the offset of a
@@ -108,13 +109,20 @@ REAL_FUNCTION(
     "sub $8, %sp; mov %sp, %si; movl $0x12345678, 2(%si); movw $0x27, (%si); sgdt (0x7110); lgdtw (%si);"
     "sgdt " R(0) "; lgdtl (0x7110); add $8, %sp");
 REAL_FUNCTION(real_step, "pushw $0x102; popfw; nop; nop; pushw $2; popfw; nop");
+/* Interrupts on, until one has come or for some seconds. */
+REAL_FUNCTION(real_wait, "mov $20000000, %ecx; sti; 1: cmpw $0xeeee, " R(0) "; jne 2f; dec %ecx; jnz 1b; 2: cli");
+/* The handlers of IRQ 0 and IRQ 8 count, and end the interrupt where it came from. */
+asm(".text; .code16\n"
+    "real_timer: push %ax; movw $8, %cs:" R(0) "; mov $0x20, %al; out %al, $0x20; pop %ax; iretw\n"
+    "real_clock: push %ax; movw $0x70, %cs:" R(0) "; mov $0x0c, %al; out %al, $0x70; in $0x71, %al\n"
+    "mov $0x20, %al; out %al, $0xa0; out %al, $0x20; pop %ax; iretw; .code32");
 asm(".text; .code16; real_count: incw " R(0) "; push %bp; mov %sp, %bp; push %ax; mov 2(%bp), %ax; mov %ax, " R(
     2) "; pop %ax; pop %bp; iretw; real_end: .code32");
 extern char real_divide_at[], real_invalid_at[], real_lldt_at[], real_word_wrap_at[],
     real_stack_wrap_at[];
 extern char real_beyond_at[], real_handler_0[], real_handler_6[], real_handler_12[],
     real_handler_13[];
-extern char real_software[], real_count[];
+extern char real_software[], real_count[], real_timer[], real_clock[];
 
 static unsigned offset_of(const char *label) { return REAL + (label - real_begin); }
 
@@ -149,6 +157,8 @@ static void set_up_real(void)
     ivt[12] = offset_of(real_handler_12);
     ivt[13] = offset_of(real_handler_13);
     ivt[0x40] = offset_of(real_software);
+    ivt[0x08] = offset_of(real_timer);
+    ivt[0x70] = offset_of(real_clock);
 }
 
 static void real_mode(void)
@@ -210,6 +220,31 @@ static void real_mode_instructions(void)
     for (unsigned i = 0; i < 50; i++)
         call_real(real_byte_end);
     check(results16[0], 0x55, "real mode: fifty times there and back");
+}
+
+static void write_clock(u8 index, u8 value)
+{
+    out8(0x70, index);
+    out8(0x71, value);
+}
+
+/* Firmware has set up the 8259s and the PIT: nobody here has. */
+static void firmware_interrupts(void)
+{
+    check(boot_pic_masks[0] & 5, 0, "the first 8259 is open to the timer and the second");
+    check(boot_pic_masks[1] & 1, 0, "the second 8259 is open to the clock");
+    out8(0x21, 0xfe);
+    call_real(real_wait);
+    check(results16[0], 8, "real mode: the timer ticks at vector 08h");
+    out8(0x21, 0xfb);
+    out8(0xa1, 0xfe);
+    write_clock(0xa, 0x26);
+    write_clock(0xb, 0x42);
+    call_real(real_wait);
+    check(results16[0], 0x70, "real mode: the clock interrupts at vector 70h");
+    write_clock(0xb, 0x02);
+    out8(0x21, 0xff);
+    out8(0xa1, 0xff);
 }
 
 /* Long mode from 32 bits: compatibility mode first, then 64-bit code, and all the way back. */
@@ -282,6 +317,7 @@ static void protected_mode(void)
 int main(void)
 {
     set_up_real();
+    firmware_interrupts();
     real_mode();
     real_mode_instructions();
     long_mode();

@@ -250,14 +250,12 @@ fn the_cache_is_used() {
     let kernel = Bz::new(Format::Xz).build();
     for _ in 0..2 {
         let machine = Machine::new(64, 0);
-        let request = Request {
-            cache: Some(&cache),
-            randomness: randomness(3, 3),
-            ..machine.request(&kernel)
-        };
-        let loaded = machine.load(&request).unwrap();
+        let request = Request { randomness: randomness(3, 3), ..machine.request(&kernel) };
+        let loaded = machine.load_from(&request, Some(&cache)).unwrap();
         check_kernel(&machine, &loaded, true);
     }
+    let never = |_: &[u8]| panic!("it is in the cache");
+    assert!(unpack(&kernel, Some(&cache), &never).is_ok());
     assert_eq!(std::fs::read_dir(&directory).unwrap().count(), 1);
     std::fs::remove_dir_all(&directory).unwrap();
 }

@@ -145,6 +145,26 @@ fn a_multiboot_kernel_gets_its_information() {
 }
 
 #[test]
+fn a_multiboot_machine_has_a_bios_data_area() {
+    let check = |conventional: u64, segment: u32, size: u8| {
+        let mut machine = dirty();
+        machine.memory.write_slice(&[0; 0x1000], GuestAddress(0)).unwrap();
+        machine.map[0].size = conventional << 10;
+        let start = conventional << 10;
+        let extended = MapEntry { start, size: 0xa_0000 - start, kind: MapKind::Reserved };
+        machine.map.extend((extended.size > 0).then_some(extended));
+        let kernel = multiboot_elf(&[]).build();
+        machine.load(&machine.request(&kernel)).unwrap();
+        assert_eq!(machine.u32(0x413) & 0xffff, conventional as u32);
+        assert_eq!(machine.u32(0x40e) & 0xffff, segment);
+        assert_eq!(machine.u8(0x9_fc00), size);
+    };
+    check(639, 0x9fc0, 1);
+    // There is no extended one where nothing is reserved.
+    check(640, 0, 0);
+}
+
+#[test]
 fn a_flat_multiboot_kernel_is_loaded_by_its_addresses() {
     let machine = dirty();
     let kernel = multiboot_flat();

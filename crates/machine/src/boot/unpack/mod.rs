@@ -1,4 +1,5 @@
-//! Unpacking the compressed kernel inside a bzImage, on the host.
+//! Unpacking the compressed kernel inside a bzImage, on the host. Several of the decompressors are C: who
+//! unpacks what comes from elsewhere does it in a process that can do nothing else.
 //!
 //! Whatever the format, the payload ends in the unpacked length as a 32-bit little-endian number: the
 //! kernel's build appends it, and in gzip it is the last field anyway. That number bounds the work:
@@ -61,19 +62,39 @@ impl Format {
     }
 }
 
+/// What a payload's build has appended to it: its unpacked length.
+const TRAILER_BYTES: usize = 4;
+
+/// How many bytes a payload says that it unpacks to; no more are accepted.
+///
+/// # Errors
+///
+/// [`Error`] if it is compressed in no known way, or says more than a kernel can be.
+pub fn unpacked_bytes(payload: &[u8]) -> Result<u64, Error> {
+    examine(payload).map(|(_, claimed)| claimed)
+}
+
+fn examine(payload: &[u8]) -> Result<(Format, u64), Error> {
+    let format = Format::of(payload).ok_or(Error::UnknownCompression)?;
+    let trailer = payload.len().checked_sub(TRAILER_BYTES);
+    let claimed = trailer.and_then(|at| u32_at(payload, at)).map(u64::from).ok_or_else(|| {
+        Error::Payload { format: format.name(), reason: "it is too short".to_owned() }
+    })?;
+    if claimed > MAX_UNPACKED_BYTES {
+        return Err(Error::UnpackedTooLarge { claimed, limit: MAX_UNPACKED_BYTES });
+    }
+    Ok((format, claimed))
+}
+
 /// Unpack a payload.
 ///
 /// # Errors
 ///
 /// [`Error::Payload`] and its kin for whatever is wrong with it.
 pub fn unpack(payload: &[u8]) -> Result<Vec<u8>, Error> {
-    let format = Format::of(payload).ok_or(Error::UnknownCompression)?;
+    let (format, claimed) = examine(payload)?;
     let bad = |reason: String| Error::Payload { format: format.name(), reason };
-    let trailer = payload.len().checked_sub(4).ok_or_else(|| bad("it is too short".to_owned()))?;
-    let claimed = u64::from(u32_at(payload, trailer).unwrap_or_default());
-    if claimed > MAX_UNPACKED_BYTES {
-        return Err(Error::UnpackedTooLarge { claimed, limit: MAX_UNPACKED_BYTES });
-    }
+    let trailer = payload.len().saturating_sub(TRAILER_BYTES);
     let stream = if format == Format::Gzip { payload } else { &payload[..trailer] };
     let unpacked = decompress(format, stream, claimed).map_err(|error| bad(one_line(&error)))?;
     if unpacked.len() as u64 != claimed {

@@ -19,6 +19,8 @@ bitflags! {
     /// Initialization command word 4.
     #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
     pub struct Icw4: u8 {
+        /// Vectors as the 8086 takes them; the only mode here.
+        const MODE_8086 = 1 << 0;
         /// An acknowledge also ends the interrupt.
         const AUTOMATIC_END = 1 << 1;
         /// A chip in service does not mask the cascaded chip's higher inputs.

@@ -12,7 +12,10 @@ mod tests;
 
 use serde::{Deserialize, Serialize};
 
+use bits::{Icw1, Icw4};
 use chip::Chip;
+
+use crate::layout::irq;
 
 /// Input of the first chip that the second one drives.
 const CASCADE: u8 = 2;
@@ -34,6 +37,20 @@ impl Default for Pic {
 }
 
 impl Pic {
+    /// As a PC's firmware leaves the pair: vectors 08h and 70h on, in the mode of the 8086, and open to what it
+    /// serves itself: the timer, the second chip and the clock.
+    pub fn initialize_as_firmware(&mut self) {
+        const MASKS: [u8; 2] = [!(1 << irq::PIT | 1 << CASCADE), !(1 << (irq::RTC - 8))];
+        const VECTORS: [u8; 2] = [0x08, 0x70];
+        const WIRING: [u8; 2] = [1 << CASCADE, CASCADE];
+        let icw1 = Icw1::INITIALIZE | Icw1::NEEDS_ICW4;
+        for chip in 0..2 {
+            self.write(chip, 0, icw1.bits());
+            let words = [VECTORS[chip], WIRING[chip], Icw4::MODE_8086.bits(), MASKS[chip]];
+            words.into_iter().for_each(|word| self.write(chip, 1, word));
+        }
+    }
+
     /// Whether INTR is asserted.
     #[inline]
     pub fn is_requesting(&self) -> bool {

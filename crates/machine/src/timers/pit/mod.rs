@@ -9,7 +9,7 @@ mod tests;
 
 use serde::{Deserialize, Serialize};
 
-use bits::{Access, CONTROL, ControlB, REFRESH_NANOSECONDS, ReadBack};
+use bits::{Access, CONTROL, ControlB, Mode, REFRESH_NANOSECONDS, ReadBack};
 use channel::Channel;
 
 use crate::time::Nanoseconds;
@@ -29,6 +29,15 @@ impl Default for Pit {
 }
 
 impl Pit {
+    /// As a PC's firmware leaves it: channel 0 divides by 65536, which makes 18.2 ticks a second.
+    pub fn initialize_as_firmware(&mut self, now: Nanoseconds) {
+        const SQUARE_WAVE_OF_BOTH_BYTES: u8 =
+            (Mode::SquareWave as u8) << 1 | (Access::Both as u8) << 4;
+        self.control(SQUARE_WAVE_OF_BOTH_BYTES, now);
+        self.channels[0].write(0, now);
+        self.channels[0].write(0, now);
+    }
+
     /// Whether it can be what was saved.
     pub fn makes_sense(&self) -> bool {
         self.channels.iter().all(Channel::makes_sense)
