@@ -345,6 +345,19 @@ fn an_image_has_no_files_of_its_hosts_but_those_that_are_named() {
     assert_eq!(said, "owned\n");
     assert_ne!(fs::read_to_string(&profile.0).expect("it is there"), contents);
     assert_eq!(fs::read_to_string(&secret.0).expect("it is there"), contents);
+    // So it is for each image of a chain, in any order.
+    let middle = Image::new("middle", 0);
+    fs::write(&middle.0, qcow2::empty(MIB, Some((&name(&secret), "raw")))).expect("room");
+    let above = qcow2::empty(MIB, Some((&name(&middle), "qcow2")));
+    fs::write(&image.0, &above).expect("it can be written");
+    let (one, both) = (
+        image.with(&format!(",backing={}", middle.path())),
+        image.with(&format!(",backing={},backing={}", secret.path(), middle.path())),
+    );
+    let output = MODE.in_machine(&["--disk", &one], &["true"]);
+    let said = text(&output.stderr);
+    assert!(output.status.code() == Some(125) && said.contains(secret.path()), "{said}");
+    assert_eq!(MODE.shell(&["--disk", &both], "head -c 7 /dev/vda"), "a file ");
 }
 
 /// The guest gets an error, `biv` says why, and the machine goes on.

@@ -3,7 +3,7 @@
 use std::fs;
 use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::net::UnixStream;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
@@ -104,4 +104,45 @@ fn others_are_not_answered() {
     fs::set_permissions(&socket, fs::Permissions::from_mode(0o666)).expect("it is ours");
     let output = ask(Some(NOBODY));
     assert_eq!((text(&output.stdout).as_str(), text(&output.stderr).as_str()), ("", ""));
+}
+
+/// What a domain that a guest owns says of itself is shown by others' commands, and obeyed by no terminal.
+#[test]
+fn what_a_domain_says_commands_no_terminal() {
+    const ESCAPES: &str = "\u{1b}]0;owned\u{7}\u{9b}2J\u{7f}\nbiv: all is well\r";
+    let place = Place::new();
+    place.detach("web", "sleep 1000");
+    let socket = socket_of(&place, "web");
+    let aside = socket.with_file_name("aside");
+    fs::rename(&socket, &aside).expect("it is ours");
+    let listener = UnixListener::bind(&socket).expect("the name is free");
+    let server = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().expect("somebody asks");
+        let body = serde_json::json!({ "error": ESCAPES }).to_string();
+        let length = body.len();
+        let head = format!("HTTP/1.1 409 Conflict\r\nContent-Length: {length}\r\n\r\n");
+        let asked = stream.read(&mut [0; 4096]).expect("it asks");
+        assert!(asked > 0, "it asks nothing");
+        stream.write_all((head + &body).as_bytes()).expect("it listens");
+    });
+    let refused = place.output(&["pause", "web"]);
+    // Whoever listens there may be killed in the end: it must not be this test.
+    fs::remove_file(&socket).and_then(|()| fs::rename(&aside, &socket)).expect("it is ours");
+    server.join().expect("somebody has asked");
+    let refused = text(&refused.stderr);
+    assert!(refused.contains("owned") && refused.contains("well"), "{refused:?}");
+    assert_eq!(refused.lines().count(), 1, "{refused:?}");
+
+    let record = socket.with_file_name("record.json");
+    let mut told: serde_json::Value =
+        serde_json::from_slice(&fs::read(&record).expect("it is there")).expect("JSON");
+    told["command"] = serde_json::json!([ESCAPES]);
+    fs::write(&record, told.to_string()).expect("it is ours");
+    let listed = place.says(&["ps"]);
+    let described = place.says(&["ps", "--format", "json"]) + &place.says(&["inspect", "web"]);
+    let commands = |letter: char| letter.is_control() && letter != '\n';
+    for said in [&refused, &listed, &described] {
+        assert!(said.contains("owned") && !said.contains(commands), "{said:?}");
+    }
+    assert_eq!(place.row("web").expect("it is listed")["command"][0], ESCAPES);
 }

@@ -7,7 +7,7 @@ use std::os::fd::AsFd;
 use std::process::ExitCode;
 
 use biv::cli::{Cli, ServeFiles, Verb};
-use biv::print::unless_closed;
+use biv::print::{harmless, unless_closed};
 use biv::{completions, debug, doctor, image, kernel, layout, life, man, run, status};
 use clap::Parser;
 use tracing_subscriber::filter::{LevelFilter, Targets};
@@ -98,7 +98,7 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::from(status::SUCCESS),
         Err(message) => {
             // Standard error may be closed; the status still tells.
-            let _ = writeln!(io::stderr(), "biv: {message}");
+            let _ = writeln!(io::stderr(), "biv: {}", harmless(&message));
             ExitCode::from(status::FAILURE)
         }
     }

@@ -18,7 +18,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
 use super::{Error, Name};
-use crate::status;
+use crate::{print, status};
 
 /// How the process that goes on knows that it is the one.
 const VARIABLE: &str = "BIVOUAC_DETACHED";
@@ -104,7 +104,7 @@ fn launch() -> io::Result<u8> {
         let code = ended.code().map(|code| code as u8);
         return Ok(code.or(signal).unwrap_or(status::FAILURE));
     }
-    io::stdout().write_all(name.as_bytes())?;
+    print::text(&print::harmless(&name))?;
     Ok(status::SUCCESS)
 }
 
@@ -120,7 +120,10 @@ fn pass_on(complaints: &mut ChildStderr) -> io::Result<()> {
         match complaints.read(&mut buffer)? {
             0 => return Ok(()),
             // Nobody may be left to hear it.
-            count => drop(io::stderr().write_all(&buffer[..count])),
+            count => {
+                let said = String::from_utf8_lossy(&buffer[..count]).replace("\r\n", "\n");
+                let _ = io::stderr().write_all(print::harmless(&said).as_bytes());
+            }
         }
     }
 }

@@ -106,11 +106,7 @@ fn table(rows: &[Row], now: u64) -> String {
 /// As much of a command as fits beside the rest, and no characters that a terminal obeys.
 fn shortened(command: &str) -> String {
     const MOST: usize = 60;
-    let shown: String = command
-        .chars()
-        .map(|letter| if letter.is_control() { '?' } else { letter })
-        .take(MOST + 1)
-        .collect();
+    let shown: String = print::line(command).chars().take(MOST + 1).collect();
     if shown.chars().count() > MOST {
         let kept: String = shown.chars().take(MOST - 3).collect();
         format!("{kept}...")
@@ -145,7 +141,7 @@ mod tests {
 
     #[test]
     fn commands_cannot_talk_to_the_terminal() {
-        assert_eq!(shortened("a\x1b[2Jb\nc"), "a?[2Jb?c");
+        assert_eq!(shortened("a\x1b[2Jb\nc"), "a\\u{1b}[2Jb\\nc");
         assert_eq!(shortened(&"x".repeat(60)).len(), 60);
         assert!(shortened(&"x".repeat(61)).ends_with("xxx..."));
     }

@@ -217,6 +217,9 @@ impl Directories {
         }
         let share = self.share(&here, false, ROOT_VALIDITY, Secrets::Hidden)?;
         self.add(Kind::Directory, &here, share)?;
+        // Volumes may be below it, and are mounted after it.
+        let first = self.mounts.iter().position(|mount| mount.kind == Kind::Directory);
+        self.mounts[first.unwrap_or(0)..].rotate_right(1);
         self.working_directory = Some(here);
         Ok(())
     }

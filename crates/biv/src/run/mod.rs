@@ -18,6 +18,7 @@ use crate::domain::{self, Domain, GuestEnd};
 use crate::initramfs;
 use crate::inspect;
 use crate::network;
+use crate::print;
 use crate::provision;
 use crate::session::channel::Channel;
 use crate::session::console::Console;
@@ -569,7 +570,7 @@ fn lost(did: &str, tail: &Tail) -> u8 {
 fn say(message: &str) {
     use std::io::Write;
     // Standard error may be closed; the status still tells.
-    let _ = writeln!(io::stderr(), "biv: {message}");
+    let _ = writeln!(io::stderr(), "biv: {}", print::harmless(message));
 }
 
 fn create(path: &Path) -> Result<File, Error> {

@@ -5,6 +5,7 @@ use std::fmt;
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crate::print;
 use crate::recent::Recent;
 
 /// How many lines of that are shown.
@@ -41,8 +42,7 @@ impl fmt::Display for Tail {
         let text = String::from_utf8_lossy(kept.bytes());
         let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
         for line in &lines[lines.len().saturating_sub(LINES_MAX)..] {
-            let harmless: String = line.chars().filter(|c| !c.is_control() || *c == '\t').collect();
-            write!(out, "\n  {harmless}")?;
+            write!(out, "\n  {}", print::harmless(line))?;
         }
         Ok(())
     }
@@ -67,8 +67,11 @@ mod tests {
     }
 
     #[test]
-    fn what_commands_a_terminal_is_left_out() {
-        assert_eq!(after(b"\x1b[2J\x07x\xff\t\xc2\x9by\n"), "\n  [2Jx\u{fffd}\ty");
+    fn what_commands_a_terminal_is_shown_as_text() {
+        assert_eq!(
+            after(b"\x1b[2J\x07x\xff\t\xc2\x9by\n"),
+            "\n  \\u{1b}[2J\\u{7}x\u{fffd}\t\\u{9b}y"
+        );
     }
 
     #[test]

@@ -12,6 +12,7 @@ use protocol::{
 
 use super::{Ending, Error, Line, Link, Outputs};
 use crate::domain::hub::Trouble;
+use crate::print;
 
 /// How far the conversation is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -271,7 +272,7 @@ impl Link for Channel {
         if received == Some(0)
             && let Some(trouble) = self.trouble.get()
         {
-            return Err(Error::Guest(trouble.clone()));
+            return Err(Error::Guest(print::line(trouble)));
         }
         if let Some(count) = received {
             self.decoder.feed(&buffer[..count]);

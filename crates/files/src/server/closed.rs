@@ -17,11 +17,10 @@
 
 use std::collections::HashMap;
 use std::ffi::CStr;
-use std::fs;
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{PoisonError, RwLock};
+
+use rustix::fs::{AtFlags, CWD, Statx, StatxFlags, makedev, statx};
 
 /// What is closed below a home directory: keys, tokens and passwords, by the names that programs give them.
 const OF_A_HOME: &[&str] = &[
@@ -65,8 +64,12 @@ const OF_A_HOME: &[&str] = &[
 /// What is closed below the host's root: a guest has its own.
 const OF_THE_ROOT: &[&str] = &["dev", "proc", "run", "sys"];
 
-/// A file, by device and inode number.
-pub type Id = (u64, u64);
+/// A file: device, inode number and when it was made, because the number of one that is gone is used again.
+pub type Id = (u64, u64, (i64, u32));
+
+/// How many directories and files are known at most. A guest that has more directories made on the way to a
+/// closed name finds them empty.
+const MAX_KNOWN: usize = 1 << 18;
 
 /// How a file that was found is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -134,7 +137,7 @@ impl Closed {
         let tops: Vec<_> = [(Path::new("/"), OF_THE_ROOT)].into_iter().chain(homes).collect();
         for &(top, list) in &tops {
             if let Some(id) = id(top) {
-                closed.note(id, Step::Way(Way { list, passed: "" }));
+                let _ = closed.note(id, Step::Way(Way { list, passed: "" }));
             }
         }
         for (top, list) in tops {
@@ -152,14 +155,18 @@ impl Closed {
                 let Some(id) = id(&top.join(passed)) else { break };
                 let is_last = end == path.len();
                 let step = if is_last { Step::Closed } else { Step::Way(Way { list, passed }) };
-                self.note(id, step);
+                // Without room, it is known by its name.
+                let _ = self.note(id, step);
             }
         }
     }
 
-    fn note(&self, id: Id, step: Step) {
+    /// Note what something is; false if there is no room.
+    fn note(&self, id: Id, step: Step) -> bool {
         let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+        let is_full = known.len() >= MAX_KNOWN;
         match (known.get_mut(&id), step) {
+            (None, _) if is_full => return false,
             // A link that closes a home directory or the root closes nothing.
             (Some(_), Step::Closed) => {}
             (Some(Entry::Closed), Step::Way(_)) => {}
@@ -171,6 +178,7 @@ impl Closed {
             (None, Step::Closed) => drop(known.insert(id, Entry::Closed)),
             (None, Step::Way(way)) => drop(known.insert(id, Entry::Ways(vec![way]))),
         }
+        true
     }
 
     fn step(&self, directory: Id, name: &CStr) -> Option<Step> {
@@ -185,8 +193,7 @@ impl Closed {
         let is_closed = match self.step(directory, name) {
             Some(Step::Closed) => true,
             Some(step @ Step::Way(_)) if is_directory => {
-                self.note(found, step);
-                self.is_closed(found)
+                !self.note(found, step) || self.is_closed(found)
             }
             _ => self.is_closed(found),
         };
@@ -208,10 +215,16 @@ impl Closed {
     }
 }
 
+/// Which file has these attributes.
+pub fn id_of(found: &Statx) -> Id {
+    let device = makedev(found.stx_dev_major, found.stx_dev_minor);
+    (device, found.stx_ino, (found.stx_btime.tv_sec, found.stx_btime.tv_nsec))
+}
+
 /// What is at that path, at the end of all links.
 fn id(path: &Path) -> Option<Id> {
-    debug_assert!(!path.as_os_str().as_bytes().is_empty());
-    fs::metadata(path).ok().map(|found| (found.dev(), found.ino()))
+    let mask = StatxFlags::BASIC_STATS | StatxFlags::BTIME;
+    statx(CWD, path, AtFlags::NO_AUTOMOUNT, mask).ok().map(|found| id_of(&found))
 }
 
 #[cfg(test)]
@@ -245,5 +258,19 @@ mod tests {
         check(below(".local"), "share", ".local/share");
         check(below(".cargo"), "credentials.toml", "closed");
         check(below(".cargo"), "config.toml", "open");
+    }
+
+    #[test]
+    fn what_has_the_number_of_a_closed_file_that_is_gone_is_open() {
+        let home = std::env::temp_dir().join(format!("biv-closed-{}", std::process::id()));
+        std::fs::create_dir_all(&home).unwrap();
+        std::fs::write(home.join(".netrc"), "secret").unwrap();
+        let closed = Closed::find(std::slice::from_ref(&home));
+        let (elsewhere, netrc) = (id(Path::new("/")).unwrap(), id(&home.join(".netrc")).unwrap());
+        std::fs::remove_dir_all(&home).unwrap();
+        let (device, inode, (seconds, nanoseconds)) = netrc;
+        let later = (device, inode, (seconds + 1, nanoseconds));
+        let judge = |found| closed.judge(elsewhere, c"other-name", found, false);
+        assert_eq!((judge(netrc), judge(later)), (Shown::Missing, Shown::Open));
     }
 }

@@ -24,7 +24,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
-use super::closed::{Closed, Id, Shown};
+use super::closed::{Closed, Id, Shown, id_of};
 use super::handles::Handle;
 use super::version::Seen;
 use crate::kinds::Kind;
@@ -260,7 +260,7 @@ impl Inode {
     }
 
     fn id(&self) -> Id {
-        (self.key.device, self.key.inode)
+        (self.key.device, self.key.inode, self.key.born)
     }
 
     /// How often the guest has looked it up.
@@ -509,8 +509,7 @@ impl Inodes {
     fn is_closed(&self, directory: &Inode, name: &CStr, found: &Statx) -> Result<bool, Errno> {
         let Some(closed) = &self.closed else { return Ok(false) };
         let is_directory = FileType::from_raw_mode(found.stx_mode.into()) == FileType::Directory;
-        let id = (device(found), found.stx_ino);
-        match closed.judge(directory.id(), name, id, is_directory) {
+        match closed.judge(directory.id(), name, id_of(found), is_directory) {
             Shown::Open => Ok(false),
             Shown::Empty => Ok(true),
             Shown::Missing => Err(Errno::NOENT),

@@ -168,7 +168,7 @@ impl Chain {
         };
         image.set_data_file(data);
         let below = match image.implicit_backing_file().cloned() {
-            Some(name) => Some(self.below(&image, path, &name)?.into()),
+            Some(name) => Some(self.below(&image, path, &name)?),
             None => None,
         };
         image.set_backing(below);
