@@ -134,22 +134,6 @@ pub fn restore(control: BorrowedFd<'_>, share: usize, state: &[u8]) -> io::Resul
     command(control, command::RESTORE, share, file.as_fd())
 }
 
-/// Have it give a file that has no name this one, in a directory.
-///
-/// # Errors
-///
-/// The host's, or that there is such a file.
-pub fn name(
-    control: BorrowedFd<'_>,
-    file: BorrowedFd<'_>,
-    directory: BorrowedFd<'_>,
-    name: &str,
-) -> io::Result<()> {
-    let command = Command { kind: command::NAME, share: 0 };
-    let bytes = [command.as_bytes(), name.as_bytes()].concat();
-    ask(control, &bytes, &[file, directory])
-}
-
 fn memory_file() -> io::Result<File> {
     Ok(rustix::fs::memfd_create("bivouac-share", MemfdFlags::CLOEXEC)?.into())
 }

@@ -86,9 +86,6 @@ pub mod command {
     pub const SAVE: u32 = 1;
     /// Go on from what the file says.
     pub const RESTORE: u32 = 2;
-    /// Of no share: give the file, which has none, the name that follows the command, in the directory
-    /// whose descriptor comes second. (The domain's process can give no names.)
-    pub const NAME: u32 = 3;
 }
 
 /// The beginning of a request.

@@ -19,10 +19,9 @@ mod worker;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use rustix::fs::{AtFlags, CWD, linkat};
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendFlags, recvmsg, send,
 };
@@ -108,12 +107,8 @@ pub fn serve(control: &OwnedFd, confined: bool) -> Result<(), Error> {
 
 /// Do what is asked of all of a share; none if it cannot be done.
 fn obey(shares: &[Arc<Share>], bytes: &[u8], descriptors: Vec<OwnedFd>) -> Option<()> {
-    let (command, name) = Command::read_from_prefix(bytes).ok()?;
-    let mut descriptors = descriptors.into_iter();
-    let file = descriptors.next()?;
-    if command.kind == command::NAME {
-        return give_name(&file, &descriptors.next()?, name);
-    }
+    let (command, _) = Command::read_from_prefix(bytes).ok()?;
+    let file = descriptors.into_iter().next()?;
     let share = shares.get(command.share as usize)?;
     let mut file = File::from(file);
     match command.kind {
@@ -125,12 +120,6 @@ fn obey(shares: &[Arc<Share>], bytes: &[u8], descriptors: Vec<OwnedFd>) -> Optio
         }
         _ => None,
     }
-}
-
-fn give_name(file: &OwnedFd, directory: &OwnedFd, name: &[u8]) -> Option<()> {
-    let own = format!("{OWN_DESCRIPTORS}/{}", number(file.as_fd()));
-    let is_plain = !name.is_empty() && !name.contains(&b'/');
-    is_plain.then(|| linkat(CWD, own, directory, name, AtFlags::SYMLINK_FOLLOW).ok())?
 }
 
 /// What there is to do.
