@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
 
 use biv::domain::hub::{Hub, Place, Trouble};
 use biv::domain::seat::Seat;
@@ -11,6 +12,7 @@ use protocol::{
     Decoder, Encoder, FIRST, Frame, LINE, SESSIONS_MAX, WINDOW_OF_LINE_BYTES,
     WINDOW_TO_GUEST_BYTES, hello,
 };
+use vmm::TimeOfDay;
 
 /// One end of something that speaks frames.
 struct End {
@@ -59,7 +61,11 @@ impl Bench {
     fn new() -> Bench {
         let (line, guest) = End::pair(Decoder::new());
         let trouble = Trouble::default();
-        Bench { hub: Hub::new(line, &[], trouble.clone()).unwrap(), guest, trouble }
+        Bench {
+            hub: Hub::new(line, &[], TimeOfDay::of_the_host(), trouble.clone()).unwrap(),
+            guest,
+            trouble,
+        }
     }
 
     /// A guest that has greeted, and the first port, whose command runs.
@@ -410,8 +416,9 @@ fn another_hub_goes_on_with_the_conversation() {
     let Bench { guest, .. } = bench;
     let (line, end) = End::pair(guest.decoder);
     let mut guest = End { stream: end.stream, encoder: guest.encoder, decoder: Decoder::new() };
-    let mut hub =
-        Hub::new(line, b"mounts", Trouble::default()).unwrap().going_on(&conversation, [7; 32]);
+    let mut hub = Hub::new(line, b"mounts", TimeOfDay::of_the_host(), Trouble::default())
+        .unwrap()
+        .going_on(&conversation, [7; 32]);
     let (port, mut second) = End::pair(Decoder::new());
     hub.connect_first(port, &conversation);
     guest.decoder = Decoder::going_on(protocol::Progress {
@@ -422,7 +429,7 @@ fn another_hub_goes_on_with_the_conversation() {
     guest.stream.write_all(&frame[9..]).unwrap();
     turn(&mut hub);
     let heard = guest.heard().0;
-    assert!(matches!(heard[0], (LINE, Frame::Time(_))), "{heard:?}");
+    assert!(matches!(heard[0], (LINE, Frame::Time(time)) if time.is_start), "{heard:?}");
     assert_eq!(heard[1], (LINE, Frame::Seed(vec![7; 32])));
     // What the command has said is paid for: it was taken, or comes again.
     let owed: u32 = heard
@@ -437,4 +444,35 @@ fn another_hub_goes_on_with_the_conversation() {
     second.say(FIRST, &Frame::Stdin(b"typed again".to_vec()));
     turn(&mut hub);
     assert_eq!(guest.heard().0, [(1, Frame::Stdin(b"typed again".to_vec()))]);
+}
+
+#[test]
+fn the_guest_is_told_the_time_now_and_then() {
+    let (mut bench, _first) = Bench::running();
+    bench.guest.heard();
+    let mut told = |at: Instant| {
+        bench.hub.tell_time(at);
+        bench.turn();
+        let heard = bench.guest.heard().0;
+        assert!(heard.len() <= 1, "{heard:?}");
+        heard.first().is_some_and(|frame| {
+            matches!(frame, (LINE, Frame::Time(time)) if !time.is_start && time.at(time.counter).is_some())
+        })
+    };
+    let now = Instant::now();
+    assert!(!told(now), "it has just been told");
+    // Seconds after which it is, and none between.
+    let mut last = 10;
+    for interval in [2, 4, 8, 16, 32, 64, 64, 64] {
+        assert!(told(now + Duration::from_secs(last)), "{interval}");
+        assert!(!told(now + Duration::from_secs(last + interval - 1)), "{interval}");
+        last += interval;
+    }
+    // A hub that is silent says nothing of it, and goes on later.
+    bench.hub.fall_silent();
+    bench.turn();
+    bench.guest.heard();
+    bench.hub.tell_time(now + Duration::from_secs(last));
+    bench.turn();
+    assert_eq!(bench.guest.heard().0, []);
 }

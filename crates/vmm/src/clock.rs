@@ -117,7 +117,7 @@ pub struct TimePair {
     /// Ticks.
     pub counter: u64,
     /// Ticks in a second of the host's, as far as they have been measured yet.
-    pub frequency: Hertz,
+    pub frequency: u64,
 }
 
 impl TimeOfDay {
@@ -140,7 +140,7 @@ impl TimeOfDay {
         let (now, counter) = simultaneous(SystemTime::now);
         let realtime = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let counter = counter.wrapping_add(self.offset);
-        TimePair { realtime, counter, frequency: self.clock.tsc_frequency() }
+        TimePair { realtime, counter, frequency: self.clock.tsc_frequency().0 }
     }
 }
 
@@ -218,7 +218,7 @@ mod tests {
         let source = TimeOfDay { offset: 1 << 40, ..TimeOfDay::of_the_host() };
         let since = |pair: TimePair, (now, counter): (SystemTime, u64)| {
             let ticks = u128::from(counter.wrapping_add(1 << 40).wrapping_sub(pair.counter));
-            let passed = ticks * 1_000_000_000 / u128::from(pair.frequency.0);
+            let passed = ticks * 1_000_000_000 / u128::from(pair.frequency);
             let told = pair.realtime + Duration::from_nanos(passed as u64);
             told.abs_diff(now.duration_since(SystemTime::UNIX_EPOCH).unwrap())
         };

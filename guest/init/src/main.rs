@@ -14,6 +14,7 @@
 
 #![deny(unsafe_code)]
 
+mod clock;
 mod command;
 mod console;
 mod copy;

@@ -13,6 +13,7 @@ use std::path::Path;
 use protocol::{FIRST, Frame, LINE, SESSIONS_MAX};
 use rustix::event::{PollFd, PollFlags, poll};
 
+use crate::clock::Clock;
 use crate::console::Console;
 use crate::line::Line;
 use crate::reaper::Reaper;
@@ -60,6 +61,7 @@ struct Service {
     reaper: Reaper,
     sessions: BTreeMap<u16, Session>,
     console: Console,
+    clock: Clock,
     /// What has come of the list of what is to be mounted.
     mounts: Vec<u8>,
     /// Why nothing can be run.
@@ -77,8 +79,15 @@ enum Source {
 impl Service {
     fn new(path: &Path) -> Result<Service, Error> {
         let (line, reaper) = (Line::open(path)?, Reaper::start()?);
-        let (sessions, console) = (BTreeMap::new(), Console::default());
-        Ok(Service { line, reaper, sessions, console, mounts: Vec::new(), trouble: None })
+        Ok(Service {
+            line,
+            reaper,
+            sessions: BTreeMap::new(),
+            console: Console::default(),
+            clock: Clock::default(),
+            mounts: Vec::new(),
+            trouble: None,
+        })
     }
 
     /// Has the system prepared. Without a root, all that is ordered is refused.
@@ -95,7 +104,7 @@ impl Service {
     fn obey_for_all(&mut self, frame: &Frame) -> Result<(), Error> {
         match frame {
             Frame::Credit(_) => {}
-            Frame::Time(nanoseconds) => system::set_clock(*nanoseconds),
+            Frame::Time(time) => self.clock.hear(time),
             Frame::Seed(bytes) => random::add(bytes),
             Frame::Mounts(part) if self.mounts.len() < MOUNTS_MAX_BYTES => self.mounts.extend(part),
             Frame::Prepare => self.prepare(),

@@ -128,18 +128,6 @@ fn load_drivers() -> io::Result<()> {
     Ok(())
 }
 
-/// So late it is. The kernel has read it from a clock that knows seconds only; what the host writes to a file
-/// that both see would be a part of one in the future.
-pub fn set_clock(nanoseconds: u64) {
-    let time = rustix::time::Timespec {
-        tv_sec: (nanoseconds / 1_000_000_000) as i64,
-        tv_nsec: (nanoseconds % 1_000_000_000) as i64,
-    };
-    if let Err(error) = rustix::time::clock_settime(rustix::time::ClockId::Realtime, time) {
-        eprintln!("init: cannot set the clock: {error}");
-    }
-}
-
 /// The rest of the first word of the kernel command line that begins with `name`.
 pub fn kernel_parameter(name: &str) -> Option<String> {
     let line = fs::read_to_string("/proc/cmdline").ok()?;

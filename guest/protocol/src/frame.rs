@@ -2,6 +2,7 @@
 //! (2 bytes, little-endian), payload. The sequence number counts frames from zero, modulo 256, in each
 //! direction, whatever their session.
 
+use crate::time::{TIME_BYTES, Time};
 use crate::{FIRST, HEADER_BYTES, LINE, MAGIC, NOISE_MAX_BYTES, PAYLOAD_MAX_BYTES, VERSION};
 
 /// One message. The direction is part of the meaning; each end refuses what only it may say.
@@ -46,8 +47,8 @@ pub enum Frame {
     Close,
     /// Host, of [`LINE`]: ask the commands to end, and switch off when the first one has.
     Terminate,
-    /// Host: so late it is, in nanoseconds since 1970 (UTC).
-    Time(u64),
+    /// Host, of [`LINE`]: how late it is.
+    Time(Time),
     /// Host, of [`LINE`]: whether somebody sits at the virtio console, who is to find a shell there.
     Console(bool),
     /// Host, of [`LINE`]: the next part of a list of [`crate::mounts`].
@@ -140,7 +141,7 @@ impl Frame {
                 out.extend_from_slice(&columns.to_le_bytes());
             }
             Frame::Credit(bytes) => out.extend_from_slice(&bytes.to_le_bytes()),
-            Frame::Time(nanoseconds) => out.extend_from_slice(&nanoseconds.to_le_bytes()),
+            Frame::Time(time) => out.extend_from_slice(&time.to_bytes()),
         }
     }
 
@@ -167,7 +168,7 @@ impl Frame {
             },
             0x07 => empty(Frame::Close),
             0x08 => empty(Frame::Terminate),
-            0x09 => Ok(Frame::Time(u64::from_le_bytes(payload.try_into().map_err(|_| wrong())?))),
+            0x09 => Ok(Frame::Time(Time::from_bytes(payload.try_into().map_err(|_| wrong())?))),
             0x0a => byte().map(|byte| Frame::Console(byte != 0)),
             0x0b => Ok(Frame::Mounts(payload.to_vec())),
             0x0c => empty(Frame::Prepare),
@@ -202,7 +203,7 @@ impl Frame {
             Frame::Signal(_) | Frame::Exited(_) | Frame::Signaled(_) | Frame::Console(_) => 1,
             Frame::Hello { .. } => 2,
             Frame::WindowSize { .. } | Frame::Credit(_) => 4,
-            Frame::Time(_) => 8,
+            Frame::Time(_) => TIME_BYTES,
         };
         u32::try_from(HEADER_BYTES + payload).unwrap_or(u32::MAX)
     }

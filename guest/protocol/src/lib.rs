@@ -39,14 +39,16 @@ pub mod copy;
 mod frame;
 pub mod mounts;
 mod order;
+mod time;
 mod window;
 
 pub use frame::{Decoder, Encoder, Error, Frame, Progress, hello};
 pub use order::{Order, OrderError};
+pub use time::{Time, nanoseconds};
 pub use window::{Receipts, Window};
 
 /// The version that this code speaks. Both ends come from one build, so no other is accepted.
-pub const VERSION: u16 = 4;
+pub const VERSION: u16 = 5;
 
 /// What the guest sends before its first frame. Whatever is on the line before it is noise.
 pub const MAGIC: [u8; 8] = *b"\x02BIVOUAC";

@@ -23,7 +23,12 @@ fn every_frame() -> Vec<Frame> {
         Frame::Credit(0xdead_beef),
         Frame::Close,
         Frame::Terminate,
-        Frame::Time(1_700_000_000_000_000_000),
+        Frame::Time(protocol::Time {
+            realtime: 1_700_000_000_000_000_000,
+            counter: 1 << 60,
+            frequency: 2_500_000_000,
+            is_start: true,
+        }),
         Frame::Console(true),
     ]
 }

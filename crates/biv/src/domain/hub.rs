@@ -17,13 +17,14 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, OnceLock};
-use std::time::SystemTime;
+use std::time::{Duration, Instant};
 
 use protocol::{
-    Decoder, Encoder, FIRST, Frame, LINE, PAYLOAD_MAX_BYTES, SESSIONS_MAX, WINDOW_OF_LINE_BYTES,
-    WINDOW_TO_GUEST_BYTES, WINDOW_TO_HOST_BYTES, Window, hello,
+    Decoder, Encoder, FIRST, Frame, LINE, PAYLOAD_MAX_BYTES, SESSIONS_MAX, Time,
+    WINDOW_OF_LINE_BYTES, WINDOW_TO_GUEST_BYTES, WINDOW_TO_HOST_BYTES, Window, hello,
 };
 use rustix::event::PollFlags;
+use vmm::TimeOfDay;
 
 use super::seat::Seat;
 use super::watchers::{Sender, Watchers};
@@ -38,6 +39,13 @@ const UNTAKEN_MAX_BYTES: usize = 2 * WINDOW_TO_HOST_BYTES as usize;
 
 /// Ports whose command has ended and who have not taken all of its output yet; more are cut off.
 const LEAVING_MAX: usize = 64;
+
+/// When a guest is told the time for the second time; it is told again after twice as long, and so on.
+const TIME_INTERVAL_FIRST: Duration = Duration::from_secs(2);
+
+/// The longest that it is not told: its clock loses less than a millisecond in this, and one that does nothing
+/// is not woken more often.
+const TIME_INTERVAL_LAST: Duration = Duration::from_secs(64);
 
 /// What is wrong with a guest, for whoever waits for its command.
 pub type Trouble = Arc<OnceLock<String>>;
@@ -82,6 +90,9 @@ pub struct Hub {
     trouble: Trouble,
     /// Sessions that there have been.
     sessions: u64,
+    time: TimeOfDay,
+    /// When the guest is told the time again, and after how long the next time.
+    next_time: (Instant, Duration),
 }
 
 /// How far a port is.
@@ -115,8 +126,13 @@ struct Port {
 
 impl Hub {
     /// A hub for the guest at the other end of `line`, which is to mount what is in this list
-    /// ([`protocol::mounts`]). What is wrong with it will be in `trouble`.
-    pub fn new(line: Line, mounts: &[u8], trouble: Trouble) -> std::io::Result<Hub> {
+    /// ([`protocol::mounts`]), and to have this time. What is wrong with it will be in `trouble`.
+    pub fn new(
+        line: Line,
+        mounts: &[u8],
+        time: TimeOfDay,
+        trouble: Trouble,
+    ) -> std::io::Result<Hub> {
         line.set_nonblocking()?;
         let parts = mounts.chunks(PAYLOAD_MAX_BYTES).map(|part| Frame::Mounts(part.to_vec()));
         Ok(Hub {
@@ -136,6 +152,8 @@ impl Hub {
             is_attended: false,
             trouble,
             sessions: 0,
+            time,
+            next_time: (Instant::now() + TIME_INTERVAL_FIRST, TIME_INTERVAL_FIRST),
         })
     }
 
@@ -237,6 +255,34 @@ impl Hub {
             self.synchronize();
         }
         self.flush_guest();
+    }
+
+    /// When [`Self::tell_time`] is to be called, if the guest is up.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Instant> {
+        self.is_up().then_some(self.next_time.0)
+    }
+
+    /// Tells the guest how late it is, if that is due now. One that does not read what it is sent is told later.
+    pub fn tell_time(&mut self, now: Instant) {
+        let (due, interval) = self.next_time;
+        if now < due {
+            return;
+        }
+        let frame = self.time_frame(false);
+        let may_speak = self.is_up() && !self.is_silent && self.preparing.is_empty();
+        if may_speak && self.window.take(frame.wire_bytes()) {
+            self.put(LINE, &frame);
+            self.flush_guest();
+        }
+        self.next_time = (now + interval, (interval * 2).min(TIME_INTERVAL_LAST));
+    }
+
+    /// How late it is now.
+    fn time_frame(&self, is_start: bool) -> Frame {
+        let pair = self.time.pair();
+        let realtime = u64::try_from(pair.realtime.as_nanos()).unwrap_or(u64::MAX);
+        Frame::Time(Time { realtime, counter: pair.counter, frequency: pair.frequency, is_start })
     }
 
     /// What to poll, for what, and where it is.
@@ -342,7 +388,7 @@ impl Hub {
         match (&frame, session) {
             (Frame::Hello { .. }, LINE) if !self.is_greeted => {
                 self.is_greeted = true;
-                self.preparing.push_front(Frame::Time(now()));
+                self.preparing.push_front(self.time_frame(true));
                 if self.is_attended {
                     self.preparing.push_back(Frame::Console(true));
                 }
@@ -483,12 +529,6 @@ impl Hub {
             let _ = guest.send(&mut self.outgoing);
         }
     }
-}
-
-/// Nanoseconds since 1970.
-fn now() -> u64 {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
 }
 
 impl Port {

@@ -120,6 +120,8 @@ pub struct GuestEnd {
     pub line: Line,
     /// What it is to mount.
     pub mounts: Vec<u8>,
+    /// How late it is.
+    pub time: vmm::TimeOfDay,
     /// The conversation that it is in, if it goes on from a snapshot.
     pub conversation: Option<Conversation>,
 }
@@ -127,7 +129,7 @@ pub struct GuestEnd {
 impl GuestEnd {
     /// A hub, with a port at the other end of `first` for the command that the machine is for.
     fn hub(self, first: Line, trouble: &Trouble) -> io::Result<Hub> {
-        let mut hub = Hub::new(self.line, &self.mounts, Arc::clone(trouble))?;
+        let mut hub = Hub::new(self.line, &self.mounts, self.time, Arc::clone(trouble))?;
         let Some(conversation) = self.conversation else {
             // There is room for the first.
             let _ = hub.connect(first, &[], &[]);

@@ -133,6 +133,7 @@ impl Serving {
                 self.accept();
             }
             self.take_snapshot();
+            self.server.hub.iter_mut().for_each(|hub| hub.tell_time(Instant::now()));
             self.dismiss();
         }
     }
@@ -186,7 +187,8 @@ impl Serving {
         let mut fds: Vec<PollFd<'_>> =
             watched.iter().map(|(_, fd, flags)| PollFd::from_borrowed_fd(*fd, *flags)).collect();
         let clients = self.clients.iter().map(|client| client.deadline);
-        let next = clients.chain(self.server.snapshots.deadline()).min();
+        let of_hub = self.server.hub.as_ref().and_then(Hub::deadline);
+        let next = clients.chain(self.server.snapshots.deadline()).chain(of_hub).min();
         let left = next.map(|next| next.saturating_duration_since(Instant::now()));
         let left = left.and_then(|left| Timespec::try_from(left).ok());
         match poll(&mut fds, left.as_ref()) {

@@ -8,7 +8,7 @@ use std::sync::mpsc;
 use std::time::Instant;
 
 use protocol::Order;
-use vmm::{Outcome, Sink};
+use vmm::{Outcome, Sink, TimeOfDay};
 
 use crate::cli::Run;
 use crate::domain::detach::{self, Role};
@@ -366,7 +366,9 @@ impl Prepared<'_> {
             configuration.virtio_console = Some(machine::console(theirs, (0, 0)));
             console = Some(end);
         }
-        let end = GuestEnd { line: ours, mounts: self.mounts, conversation: self.conversation };
+        let time = time_of(configuration).map_err(machine::Error::Machine)?;
+        let (mounts, conversation) = (self.mounts, self.conversation);
+        let end = GuestEnd { line: ours, mounts, time, conversation };
         let (ours, trouble) = domain.serve(end, console, self.snapshots, self.warm)?;
         let link = match running {
             Some(window) => Channel::going_on(ours, window)?,
@@ -392,6 +394,14 @@ impl Prepared<'_> {
         };
         let user = User { raw, input, tail, ..User::default() };
         converse(link, machine, self.deadline, user, self.signals)
+    }
+}
+
+/// The time that a machine is told.
+fn time_of(configuration: &vmm::Configuration) -> Result<TimeOfDay, vmm::Error> {
+    match &configuration.snapshot {
+        Some(snapshot) => Ok(TimeOfDay::of_snapshot(snapshot)?),
+        None => Ok(TimeOfDay::of_the_host()),
     }
 }
 

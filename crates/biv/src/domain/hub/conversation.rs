@@ -13,7 +13,7 @@ use protocol::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::{Hub, Port, Stage, now};
+use super::{Hub, Port, Stage};
 use crate::session::Line;
 
 /// How far the conversation with a guest is, for a hub that goes on with it.
@@ -92,7 +92,7 @@ impl Hub {
             self.preparing.push_back(Frame::Console(false));
         }
         self.preparing.push_front(Frame::Seed(seed.to_vec()));
-        self.preparing.push_front(Frame::Time(now()));
+        self.preparing.push_front(self.time_frame(true));
         for command in conversation.commands.iter().filter(|command| command.session != FIRST) {
             if let Ok((line, _)) = Line::pair() {
                 self.ports.insert(command.session, Port::of_command(line, command));
