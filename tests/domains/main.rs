@@ -6,9 +6,11 @@
 mod balloon;
 mod console;
 mod copying;
+mod foreign;
 mod hostile;
 mod place;
 mod snapshots;
+mod time;
 
 use std::io::Write;
 use std::process::Command;

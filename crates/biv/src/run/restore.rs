@@ -47,11 +47,16 @@ pub fn restore(arguments: &Restore) -> Result<u8, Error> {
         return Err(nonsense());
     }
     let label = seal::read(snapshot.label(), Purpose::Restore, &snapshot.digest());
-    let origin = Origin::parse(label.text).unwrap_or_default();
-    let surroundings = choose(arguments, &origin, label.is_ours)?;
+    let recorded = match snapshot.label() {
+        [] => Some(Recorded::default()),
+        _ => Recorded::parse(label.text),
+    };
+    let Recorded { machine: kind, surroundings } =
+        recorded.ok_or_else(|| Error::NoOrigin(file.clone()))?;
+    let surroundings = choose(arguments, surroundings, label.is_ours)?;
     let directory = surroundings.directory.clone();
     let processors = u8::try_from(snapshot.processors()).map_err(|_| nonsense())?;
-    let mut run = machine(&origin.machine, arguments).ok_or_else(nonsense)?;
+    let mut run = machine(&kind, arguments).ok_or_else(nonsense)?;
     (run.mem, run.cpus) = (snapshot.memory(), processors);
     surroundings.apply(&mut run);
     if let Some(directory) = &directory {
@@ -64,15 +69,30 @@ pub fn restore(arguments: &Restore) -> Result<u8, Error> {
     run_domain(guest, network, &run, child)
 }
 
+/// What a label says, whoever vouches for it; nothing, if there is no label.
+#[derive(Default)]
+struct Recorded {
+    machine: Kind,
+    surroundings: Surroundings,
+}
+
+impl Recorded {
+    /// None for what this `biv` does not know.
+    fn parse(text: &[u8]) -> Option<Self> {
+        let origin = Origin::parse(text)?;
+        let surroundings = Surroundings::parse(origin.options())?;
+        Some(Self { machine: origin.machine, surroundings })
+    }
+}
+
 /// What it has of the host: what is said, and what was recorded if `is_ours`. Otherwise all that is wanted has to
 /// be said.
-fn choose(arguments: &Restore, origin: &Origin, is_ours: bool) -> Result<Surroundings, Error> {
+fn choose(
+    arguments: &Restore,
+    mut recorded: Surroundings,
+    is_ours: bool,
+) -> Result<Surroundings, Error> {
     let said = arguments.surroundings.clone().absolute()?;
-    let recorded = Surroundings::parse(origin.options());
-    if is_ours && recorded.is_none() {
-        return Err(Error::NoOrigin(arguments.file.clone()));
-    }
-    let mut recorded = recorded.unwrap_or_default();
     if arguments.no_publish {
         recorded.publish.clear();
     }

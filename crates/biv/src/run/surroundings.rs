@@ -102,7 +102,7 @@ impl Surroundings {
         let directory = likeness.is_the_host.then(std::env::current_dir).transpose()?;
         Self {
             root: run.root.clone().filter(|_| likeness.has_shared_root),
-            root_rw: run.root_rw,
+            root_rw: run.root_rw && likeness.has_shared_root,
             image: run.image.clone().filter(|_| likeness.has_shared_root),
             directory,
             volume: run.volume.clone(),
