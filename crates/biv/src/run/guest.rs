@@ -222,7 +222,7 @@ impl Guest {
         if let Some(root) = &arguments.root_disk {
             directories.set_root_disk(root.device(), root.disk.read_only);
         }
-        let start = Start::GoOn(snapshot, conversation);
+        let start = Start::GoOn(Box::new(snapshot), conversation);
         let kernel_path = arguments.kernel.clone().unwrap_or_default();
         Ok(Self {
             kernel: Contents::default(),
