@@ -13,8 +13,8 @@ const HEADER_BYTES: usize = 4096;
 
 fuzz_target!(|bytes: &[u8]| {
     check(bytes);
-    let Some((numbers, body)) = bytes.split_at_checked(48) else { return };
-    let mut header = b"BIVSNAP\n\x01\0\0\0\0\x80\0\0".to_vec();
+    let Some((numbers, body)) = bytes.split_at_checked(56) else { return };
+    let mut header = b"BIVSNAP\n\x02\0\0\0\0\x80\0\0".to_vec();
     header.extend(numbers);
     // The table is where the header says, if that is in the file at all.
     let table = usize::try_from(u64::from_le_bytes(std::array::from_fn(|n| numbers[16 + n])));

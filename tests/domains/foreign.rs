@@ -179,6 +179,14 @@ fn what_is_vouched_for_is_one_snapshot_with_what_it_had() {
         parts.note = note.to_string().into_bytes();
     };
     check(&conversation);
+    // One without a label, as the domain writes it, has what is named.
+    let mut bare = Parts::of(&good);
+    bare.label.clear();
+    bare.write(&edited);
+    place.refuses(&place.restored(&edited, &[], false), "does not fit");
+    let output = place.restored(&edited, &["--volume", &volume], false);
+    assert!(output.status.success(), "{output:?}");
+    place.says(&["rm", "-f", "two"]);
     // As it was, it goes on as ever; where it lies is no matter.
     Parts::of(&good).write(&edited);
     let output = place.restored(&edited, &[], false);

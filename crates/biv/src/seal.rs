@@ -63,6 +63,9 @@ pub enum Error {
     /// The snapshot.
     #[error(transparent)]
     Snapshot(#[from] vmm::snapshot::Error),
+    /// The process that signs a warm start.
+    #[error("cannot sign a warm start: {0}")]
+    WarmStart(#[from] io::Error),
 }
 
 /// What a signature is for.
@@ -155,17 +158,16 @@ pub fn seal(file: &File, place: &Path, purpose: Purpose<'_>, text: &[u8]) -> Res
 ///
 /// What went wrong; the machine is told that something did.
 pub fn seal_warm_start(arguments: &SealProcess) -> Result<(), Error> {
-    let failed = |error| Error::Key { path: arguments.state.clone(), error };
     if !arguments.in_background {
         // Whoever started us waits for this process only.
         let mut again = Command::new("/proc/self/exe");
         again.arg0("biv").args(std::env::args_os().skip(1)).arg("--in-background");
-        return again.spawn().map(drop).map_err(failed);
+        again.spawn()?;
+        return Ok(());
     }
-    let (asker, file) = (io::stdin(), io::stdout().as_fd().try_clone_to_owned());
-    let file = File::from(file.map_err(failed)?);
+    let (asker, file) = (io::stdin(), File::from(io::stdout().as_fd().try_clone_to_owned()?));
     let mut asked = [0];
-    if rustix::io::read(&asker, &mut asked).map_err(|error| failed(error.into()))? == 0 {
+    if rustix::io::read(&asker, &mut asked).map_err(io::Error::from)? == 0 {
         return Ok(());
     }
     let purpose = Purpose::WarmStart(&arguments.name);
@@ -173,7 +175,7 @@ pub fn seal_warm_start(arguments: &SealProcess) -> Result<(), Error> {
     let result = result.and_then(|()| {
         let unnamed = format!("/proc/self/fd/{}", file.as_raw_fd());
         linkat(CWD, unnamed, CWD, &arguments.name, AtFlags::SYMLINK_FOLLOW)
-            .map_err(|error| failed(error.into()))
+            .map_err(|error| Error::WarmStart(error.into()))
     });
     // A machine that has ended does not hear it.
     let _ = rustix::io::write(&asker, &[u8::from(result.is_ok())]);

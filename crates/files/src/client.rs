@@ -146,31 +146,6 @@ pub fn restore(control: BorrowedFd<'_>, share: usize, state: &[u8]) -> io::Resul
     command(control, command::RESTORE, share, file.as_fd())
 }
 
-/// Tell it which name a file that has none will get, in a directory. To be called once, before
-/// [`introduce`].
-///
-/// # Errors
-///
-/// The host's.
-pub fn promise_name(
-    control: BorrowedFd<'_>,
-    file: BorrowedFd<'_>,
-    directory: BorrowedFd<'_>,
-    name: &str,
-) -> io::Result<()> {
-    let command = Command { kind: command::NAME, share: 0 };
-    send_with(control, &[command.as_bytes(), name.as_bytes()].concat(), &[file, directory])
-}
-
-/// Have it give the file the name that was promised.
-///
-/// # Errors
-///
-/// The host's, or that there is such a file.
-pub fn publish(control: BorrowedFd<'_>) -> io::Result<()> {
-    ask(control, Command { kind: command::PUBLISH, share: 0 }.as_bytes(), &[])
-}
-
 fn memory_file() -> io::Result<File> {
     Ok(rustix::fs::memfd_create("bivouac-share", MemfdFlags::CLOEXEC)?.into())
 }

@@ -1,7 +1,7 @@
 //! What a domain's process and its file server tell each other. Numbers are the host's own.
 //!
 //! On the *control* socket, in packets (`SOCK_SEQPACKET`) that each begin with a [`Command`], from the domain:
-//! perhaps [`command::NAME`]; [`command::INTRODUCE`]; then what is answered with one byte, 1 if it was done. The end
+//! [`command::INTRODUCE`]; then what is answered with one byte, 1 if it was done. The end
 //! of the control socket is the server's end.
 //!
 //! In a *share's* rings: from the domain a [`Request`] with the [`Range`]s of one chain of
@@ -95,15 +95,10 @@ pub mod command {
     pub const SAVE: u32 = 1;
     /// Go on from what the file says whose descriptor comes along. Once, before the guest asks for anything.
     pub const RESTORE: u32 = 2;
-    /// A file without a name, whose descriptor comes along, will get the name that follows the command, in the
-    /// directory whose descriptor comes second. Once, before [`INTRODUCE`]. It is not answered.
-    pub const NAME: u32 = 3;
-    /// Give it that name. (The domain's process can give none.)
-    pub const PUBLISH: u32 = 4;
     /// A [`super::Header`], [`super::Region`]s of guest memory and [`super::ShareRecord`]s follow, with
     /// descriptors: the memory's file, and for each share its directory, the file of its rings and the end of
     /// its socket ([`crate::ring`]). Once. It is not answered.
-    pub const INTRODUCE: u32 = 5;
+    pub const INTRODUCE: u32 = 3;
 }
 
 /// The beginning of a request.

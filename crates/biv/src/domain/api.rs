@@ -310,7 +310,8 @@ fn resume(domain: &mut dyn Domain) -> Result_ {
 }
 
 /// Write a snapshot of it into a file, of which a descriptor comes with the request (`SCM_RIGHTS`, unix(7)).
-/// The file is empty, and it is a snapshot only if the answer says so.
+/// The file is empty, and it is a snapshot only if the answer says so. It does not say what the domain has of the
+/// host, and nobody vouches for it: `biv snapshot` adds both.
 #[utoipa::path(post, path = "/v1/domain/snapshot", request_body = Take, responses(
     (status = 200, description = "It is written", body = Snapshot),
     (status = 400, description = "There is no descriptor", body = Problem),

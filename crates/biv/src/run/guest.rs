@@ -245,7 +245,7 @@ impl Guest {
         if sees_directory && sees_here(arguments, is_plain) {
             directories.add_here_to_read()?;
         }
-        let start = Start::GoOn(snapshot, conversation);
+        let start = Start::GoOn(Box::new(snapshot), conversation);
         let kernel_path = arguments.kernel.clone().unwrap_or_default();
         Ok(Self {
             kernel: Contents::default(),

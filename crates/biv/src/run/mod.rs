@@ -263,7 +263,7 @@ fn run_guest(
         Start::Cold => (None, None),
         Start::First(unnamed) => (Some(unnamed), None),
         Start::GoOn(snapshot, conversation) => {
-            configuration.snapshot = Some(snapshot);
+            configuration.snapshot = Some(*snapshot);
             (None, conversation)
         }
     };

@@ -110,8 +110,8 @@ impl Surroundings {
         let directory = likeness.sees_directory.then(std::env::current_dir).transpose()?;
         Self {
             root: run.root.clone().filter(|_| likeness.has_shared_root),
-            root_rw: run.root_rw,
-            root_suid: run.root_suid,
+            root_rw: run.root_rw && likeness.has_shared_root,
+            root_suid: run.root_suid && likeness.has_shared_root,
             here: run.here,
             image: run.image.clone().filter(|_| likeness.has_shared_root),
             directory,

@@ -18,7 +18,7 @@
 
 use std::fs::{self, DirBuilder, File, Permissions};
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -169,7 +169,7 @@ pub enum Start {
     /// It boots, and leaves a snapshot in this file.
     First(Unnamed),
     /// It goes on from there, with the conversation that its init was in.
-    GoOn(Snapshot, Option<Conversation>),
+    GoOn(Box<Snapshot>, Option<Conversation>),
 }
 
 /// How a machine of that kind starts.
@@ -196,7 +196,7 @@ fn find(path: &Path) -> Result<Start, Error> {
     let directory = path.parent().unwrap_or(path);
     let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     make_private(directory)?;
-    match open(CWD, path, OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC) {
+    match open(path, OFlags::NOFOLLOW | OFlags::NONBLOCK) {
         Ok(file) => {
             if let Some(start) = go_on(file, &name) {
                 return Ok(start);
@@ -214,7 +214,7 @@ fn find(path: &Path) -> Result<Start, Error> {
 /// Makes the directory if there is none; nobody else may write to it.
 fn make_private(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(path)?;
-    let directory = open(CWD, path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC)?;
+    let directory = open(path, OFlags::DIRECTORY)?;
     let found = directory.metadata()?;
     if found.uid() != rustix::process::geteuid().as_raw() {
         return Err(io::Error::other("another owns the directory of warm starts"));
@@ -225,8 +225,9 @@ fn make_private(path: &Path) -> io::Result<()> {
     }
 }
 
-fn open(directory: impl AsFd, path: &Path, flags: OFlags) -> io::Result<File> {
-    Ok(openat(directory, path, flags, Mode::empty())?.into())
+fn open(path: &Path, flags: OFlags) -> io::Result<File> {
+    let flags = flags | OFlags::RDONLY | OFlags::CLOEXEC;
+    Ok(openat(CWD, path, flags, Mode::empty())?.into())
 }
 
 fn go_on(file: File, name: &str) -> Option<Start> {
@@ -243,7 +244,7 @@ fn go_on(file: File, name: &str) -> Option<Start> {
     snapshot.check_host().ok()?;
     let note = Note::parse(snapshot.note())?;
     tracing::debug!("going on from a snapshot");
-    Some(Start::GoOn(snapshot, note.conversation))
+    Some(Start::GoOn(Box::new(snapshot), note.conversation))
 }
 
 /// Makes room for another: removes those that were made longest ago.

@@ -5,7 +5,7 @@
 //! Landlock is there from Linux 5.13 on; before 5.19 it forbids to rename and link between directories, so
 //! that it is not used there.
 
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::BorrowedFd;
 
 use landlock::{
     ABI, Access, AccessFs, BitFlags, CompatLevel, Compatible, PathBeneath, Ruleset, RulesetAttr,
@@ -48,15 +48,13 @@ pub fn is_offered() -> bool {
     oldest.and_then(Ruleset::create).is_ok()
 }
 
-/// Keep this thread, and those that it starts, in these directories, which may be written if that is said,
-/// and have it make files in `naming`.
+/// Keep this thread, and those that it starts, in these directories, which may be written if that is said.
 ///
 /// # Errors
 ///
 /// The kernel's, but for having no Landlock, or one that is too old.
 pub fn keep_in<'a>(
     shares: impl Iterator<Item = (BorrowedFd<'a>, bool)>,
-    naming: Option<&OwnedFd>,
 ) -> Result<Kept, RulesetError> {
     if !is_offered() {
         return Ok(Kept::CannotHere);
@@ -65,9 +63,6 @@ pub fn keep_in<'a>(
     for (directory, is_writable) in shares {
         let access = if is_writable { writing() } else { reading() };
         rules = rules.add_rule(PathBeneath::new(directory, access))?;
-    }
-    if let Some(directory) = naming {
-        rules = rules.add_rule(PathBeneath::new(directory, AccessFs::MakeReg))?;
     }
     match rules.restrict_self()?.ruleset {
         RulesetStatus::NotEnforced => Ok(Kept::CannotHere),

@@ -31,7 +31,7 @@ use rustix::net::{
 
 use crate::message::{MAX_DESCRIPTORS, MAX_MESSAGE_BYTES, flags};
 use closed::Closed;
-use control::{Beginning, Control, Introduced, Message};
+use control::{Control, Introduced, Message};
 use share::Share;
 
 /// Why the server cannot serve.
@@ -74,15 +74,8 @@ const RESERVED_DESCRIPTORS: usize = 64;
 ///
 /// [`Error`] when it cannot begin.
 pub fn serve(control: &OwnedFd, confined: bool, homes: &[PathBuf]) -> Result<(), Error> {
-    let mut naming = None;
-    let Introduced { memory, shares } = loop {
-        let Some(message) = receive(control)? else { return Ok(()) };
-        match Beginning::understand(message)? {
-            Beginning::Introduced(introduced) => break introduced,
-            Beginning::Naming(_) if naming.is_some() => return Err(Error::Introduction),
-            Beginning::Naming(asked) => naming = Some(asked),
-        }
-    };
+    let Some(message) = receive(control)? else { return Ok(()) };
+    let Introduced { memory, shares } = Introduced::understand(message)?;
     // So it is called in the host's list of processes; that it may not be is no matter.
     let _ = rustix::thread::set_name(c"biv files");
     // What the guest asks for is what a file gets.
@@ -105,13 +98,13 @@ pub fn serve(control: &OwnedFd, confined: bool, homes: &[PathBuf]) -> Result<(),
     }
     let shares: Vec<_> = workers.iter().map(|(share, _)| Arc::clone(share)).collect();
     if confined {
-        confine(&shares, naming.as_ref().map(|naming| &naming.directory))?;
+        confine(&shares)?;
     }
     for (share, end) in workers {
         let start = worker::start(share, end);
         start.map_err(|error| Error::Host { action: "start a thread", error })?;
     }
-    let mut asked = Control { shares, naming };
+    let asked = Control { shares };
     // What ends the wait is the end of the domain.
     while let Some(message) = receive(control)? {
         let answer = asked.obey(message);
@@ -122,7 +115,7 @@ pub fn serve(control: &OwnedFd, confined: bool, homes: &[PathBuf]) -> Result<(),
 }
 
 /// Give up all that serving does not take. There is one thread yet, and all others come from it.
-fn confine(shares: &[Arc<Share>], naming: Option<&OwnedFd>) -> Result<(), Error> {
+fn confine(shares: &[Arc<Share>]) -> Result<(), Error> {
     let allows_privileges = shares.iter().any(|share| share.allows_privileges);
     host::privileges::keep_for_files(allows_privileges).map_err(failed("drop capabilities"))?;
     let mut directories = Vec::new();
@@ -131,7 +124,7 @@ fn confine(shares: &[Arc<Share>], naming: Option<&OwnedFd>) -> Result<(), Error>
         directories.push((root.map_err(failed("look at a share"))?, share.is_writable));
     }
     let directories = directories.iter().map(|(root, is_writable)| (root.as_fd(), *is_writable));
-    if landlock::keep_in(directories, naming)? == landlock::Kept::CannotHere {
+    if landlock::keep_in(directories)? == landlock::Kept::CannotHere {
         tracing::debug!(
             "the host has no Landlock: only the file server itself keeps to the shares"
         );

@@ -184,34 +184,11 @@ fn a_state_is_taken_at_the_beginning_only() {
     let kernel = Kernel::new(&place.at(""), true);
     let state = save(&kernel.share);
     let Kernel { share, .. } = kernel;
-    let mut control = Control { shares: vec![Arc::new(share)], naming: None };
+    let control = Control { shares: vec![Arc::new(share)] };
     let asked = (order(command::RESTORE, b""), with(&state));
     assert_eq!(control.obey(asked), None, "it has been asked already");
     let share = Arc::new(unstarted(&place.at(""), true).share);
-    let mut control = Control { shares: vec![share], naming: None };
+    let control = Control { shares: vec![share] };
     assert_eq!(control.obey((order(command::RESTORE, b""), with(&state))), Some(()));
     assert_eq!(control.obey((order(command::RESTORE, b""), with(&state))), None, "again");
-}
-
-#[test]
-fn a_name_is_given_as_it_was_promised_and_once() {
-    let place = Place::new();
-    let directory = openat(CWD, place.at(""), OFlags::DIRECTORY, Mode::empty()).unwrap();
-    let flags = OFlags::TMPFILE | OFlags::RDWR;
-    let unnamed = openat(&directory, ".", flags, Mode::RUSR).unwrap();
-    let both = || [unnamed.as_fd(), directory.as_fd()].map(|it| it.try_clone_to_owned().unwrap());
-    for name in [&b""[..], b"..", b"below/x", b"/tmp/x"] {
-        let begun = Beginning::understand((order(command::NAME, name), both().into()));
-        assert!(begun.is_err(), "{name:?}");
-    }
-    let begun = Beginning::understand((order(command::NAME, b"given"), both().into()));
-    let Ok(Beginning::Naming(naming)) = begun else { panic!("it is a good name") };
-    let mut control = Control { shares: Vec::new(), naming: Some(naming) };
-    for kind in [command::NAME, command::INTRODUCE] {
-        let asked = (order(kind, b"other"), both().into());
-        assert_eq!(control.obey(asked), None, "the guest may run by now");
-    }
-    assert_eq!(control.obey((order(command::PUBLISH, b"other"), both().into())), Some(()));
-    assert!(place.at("given").exists() && !place.at("other").exists());
-    assert_eq!(control.obey((order(command::PUBLISH, b""), Vec::new())), None);
 }
