@@ -3,6 +3,7 @@
 
 #![forbid(unsafe_code)]
 
+mod missing;
 mod posix;
 mod programs;
 

@@ -17,6 +17,7 @@
 mod command;
 mod console;
 mod copy;
+mod devices;
 mod disk;
 mod idle;
 mod line;

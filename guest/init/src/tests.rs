@@ -9,7 +9,8 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use protocol::{Decoder, Encoder, Frame, Order};
+use protocol::devices::{Devices, Kind};
+use protocol::{Decoder, Encoder, FIRST, Frame, LINE, Order};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 
 use crate::service::{self, Error};
@@ -52,8 +53,12 @@ impl Host {
     }
 
     fn say(&mut self, frame: &Frame) {
+        self.say_to(FIRST, frame);
+    }
+
+    fn say_to(&mut self, session: u16, frame: &Frame) {
         let mut bytes = Vec::new();
-        self.encoder.put(frame, &mut bytes);
+        self.encoder.put_to(session, frame, &mut bytes);
         self.line.write_all(&bytes).unwrap();
     }
 
@@ -114,6 +119,7 @@ fn the_service() {
     signals_reach_the_command();
     more_output_than_a_window();
     a_host_that_talks_nonsense();
+    a_system_that_cannot_be_prepared();
 }
 
 fn streams_status_and_environment() {
@@ -172,4 +178,21 @@ fn a_host_that_talks_nonsense() {
     check(&Frame::Stdin(b"too early".to_vec()));
     check(&Frame::Exited(0));
     check(&Frame::Start);
+}
+
+fn a_system_that_cannot_be_prepared() {
+    let check = |devices: Vec<u8>, expected: &str| {
+        let mut host = Host::start();
+        host.say_to(LINE, &Frame::Devices(devices));
+        host.say_to(LINE, &Frame::Prepare);
+        let Frame::Unprepared(reason) = host.hear() else { panic!("it is prepared") };
+        let reason = String::from_utf8(reason).unwrap();
+        assert!(reason.contains(expected), "{reason:?} does not say {expected:?}");
+        // No terminal takes what init says last, and init does not wait for more.
+        drop(host.line);
+    };
+    check(b"nonsense".to_vec(), "the list of devices makes no sense");
+    let mut disks = Vec::new();
+    Devices { kind: Kind::Disk, count: 255, is_optional: false }.encode(&mut disks);
+    check(disks, "no driver for the disks");
 }

@@ -114,11 +114,10 @@ struct Port {
 }
 
 impl Hub {
-    /// A hub for the guest at the other end of `line`, which is to mount what is in this list
-    /// ([`protocol::mounts`]). What is wrong with it will be in `trouble`.
-    pub fn new(line: Line, mounts: &[u8], trouble: Trouble) -> std::io::Result<Hub> {
+    /// A hub for the guest at the other end of `line`, which is told in `needs` what its system must have
+    /// ([`Frame::Mounts`], [`Frame::Devices`]). What is wrong with it will be in `trouble`.
+    pub fn new(line: Line, needs: Vec<Frame>, trouble: Trouble) -> std::io::Result<Hub> {
         line.set_nonblocking()?;
-        let parts = mounts.chunks(PAYLOAD_MAX_BYTES).map(|part| Frame::Mounts(part.to_vec()));
         Ok(Hub {
             guest: Some(line),
             encoder: Encoder::default(),
@@ -126,7 +125,7 @@ impl Hub {
             outgoing: VecDeque::new(),
             window: Window::new(WINDOW_OF_LINE_BYTES),
             is_greeted: false,
-            preparing: parts.chain([Frame::Prepare]).collect(),
+            preparing: needs.into_iter().chain([Frame::Prepare]).collect(),
             is_prepared: false,
             is_silent: false,
             unread: 0,
@@ -357,6 +356,7 @@ impl Hub {
                 self.unread = self.unread.saturating_sub(1);
                 return Ok(());
             }
+            (Frame::Unprepared(reason), LINE) if self.is_prepared => return Err(shown(reason)),
             _ => {}
         }
         let port = self.ports.get_mut(&session).ok_or(OUT_OF_TURN)?;
@@ -483,6 +483,12 @@ impl Hub {
             let _ = guest.send(&mut self.outgoing);
         }
     }
+}
+
+/// What the guest says is missing, as it may be shown on a terminal.
+fn shown(reason: &[u8]) -> String {
+    let text = String::from_utf8_lossy(reason);
+    text.chars().map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c }).collect()
 }
 
 /// Nanoseconds since 1970.

@@ -47,6 +47,7 @@ pub use record::{Ended, Record};
 pub use registry::{Entry, Registry};
 
 use console::Console;
+use protocol::Frame;
 use hub::{Conversation, Hub, Trouble};
 use server::{Machine, Server};
 use snapshot::{Finish, Snapshots};
@@ -114,8 +115,8 @@ impl Written {
 pub struct GuestEnd {
     /// Its line.
     pub line: Line,
-    /// What it is to mount.
-    pub mounts: Vec<u8>,
+    /// What its system must have.
+    pub needs: Vec<Frame>,
     /// The conversation that it is in, if it goes on from a snapshot.
     pub conversation: Option<Conversation>,
 }
@@ -123,7 +124,7 @@ pub struct GuestEnd {
 impl GuestEnd {
     /// A hub, with a port at the other end of `first` for the command that the machine is for.
     fn hub(self, first: Line, trouble: &Trouble) -> io::Result<Hub> {
-        let mut hub = Hub::new(self.line, &self.mounts, Arc::clone(trouble))?;
+        let mut hub = Hub::new(self.line, self.needs, Arc::clone(trouble))?;
         let Some(conversation) = self.conversation else {
             // There is room for the first.
             let _ = hub.connect(first, &[], &[]);

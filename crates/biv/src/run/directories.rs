@@ -98,9 +98,17 @@ impl Directories {
         match root {
             Root::Elsewhere => {}
             Root::Here(path) => directories.add_root(path, arguments.root_rw, false)?,
-            Root::Host => directories.add_root(Path::new("/"), false, true)?,
+            Root::Host => {
+                // A volume at the current directory, or above it, is there instead.
+                let here = std::env::current_dir().unwrap_or_default();
+                let is_covered = arguments.volume.iter().any(|it| here.starts_with(&it.guest));
+                directories.add_root(Path::new("/"), false, !is_covered)?;
+            }
         }
-        for volume in &arguments.volume {
+        // A place in another volume comes after that, which would cover it.
+        let mut volumes: Vec<_> = arguments.volume.iter().collect();
+        volumes.sort_by_key(|volume| volume.guest.components().count());
+        for volume in volumes {
             let validity = if volume.is_read_only { ROOT_VALIDITY } else { SHARED_VALIDITY };
             let share = directories.share(&volume.host, !volume.is_read_only, validity)?;
             directories.add(Kind::Directory, &volume.guest, share);

@@ -125,6 +125,11 @@ impl Guest {
     pub fn find(arguments: &Run) -> Result<Self, Error> {
         let kernel = Kernel::choose(arguments)?;
         let user_space = UserSpace::choose(arguments, &kernel);
+        match user_space {
+            UserSpace::Plain if !arguments.volume.is_empty() => return Err(Error::PlainVolume),
+            UserSpace::Packed if arguments.root_rw => return Err(Error::PackedRoot),
+            _ => {}
+        }
         let root = root(arguments)?;
         let mut directories = match (user_space, &root) {
             (UserSpace::Plain, _) => Directories::default(),
