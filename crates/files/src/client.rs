@@ -34,6 +34,8 @@ pub struct Share {
     pub host_owner: (u32, u32),
     /// See above.
     pub guest_owner: (u32, u32),
+    /// Its files belong to whom their attributes say ([`crate::owner`]). Such a share is only read.
+    pub has_owners: bool,
 }
 
 /// Two ends of a line for messages.
@@ -104,7 +106,7 @@ fn record(share: &Share) -> ShareRecord {
         host_group: share.host_owner.1,
         guest_user: share.guest_owner.0,
         guest_group: share.guest_owner.1,
-        reserved: 0,
+        has_owners: share.has_owners.into(),
     }
 }
 

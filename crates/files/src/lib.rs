@@ -26,6 +26,7 @@
 
 pub mod client;
 mod message;
+pub mod owner;
 mod ring;
 pub mod server;
 mod wire;

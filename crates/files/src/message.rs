@@ -66,8 +66,8 @@ pub struct ShareRecord {
     pub guest_user: u32,
     /// See above.
     pub guest_group: u32,
-    /// Zero.
-    pub reserved: u32,
+    /// 1: its files belong to whom their attributes say ([`crate::owner`]).
+    pub has_owners: u32,
 }
 
 /// What is asked of the server of all of a share, while nothing else is.

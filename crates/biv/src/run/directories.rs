@@ -76,6 +76,8 @@ pub enum Root<'a> {
     Elsewhere,
     /// This one.
     Here(&'a Path),
+    /// This one, which `biv image build` has made.
+    Image(&'a Path),
     /// The host's own, with the current directory, which can be written.
     Host,
 }
@@ -98,6 +100,10 @@ impl Directories {
         match root {
             Root::Elsewhere => {}
             Root::Here(path) => directories.add_root(path, arguments.root_rw, false)?,
+            Root::Image(path) => {
+                directories.add_root(path, false, false)?;
+                directories.shared.iter_mut().for_each(|root| root.share.has_owners = true);
+            }
             Root::Host => {
                 // A volume at the current directory, or above it, is there instead.
                 let here = std::env::current_dir().unwrap_or_default();
@@ -167,6 +173,7 @@ impl Directories {
             validity_milliseconds: validity,
             host_owner: caller,
             guest_owner: if self.is_the_host { caller } else { (0, 0) },
+            has_owners: false,
         })
     }
 

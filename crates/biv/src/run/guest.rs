@@ -120,6 +120,11 @@ fn root(arguments: &Run) -> Result<Option<PathBuf>, Error> {
     Ok(Some(image.root()))
 }
 
+/// What kind of directory it is.
+fn given_root<'a>(arguments: &Run, root: &'a Path) -> Root<'a> {
+    if arguments.image.is_some() { Root::Image(root) } else { Root::Here(root) }
+}
+
 impl Guest {
     /// What the options name. That is looked at before anything is downloaded.
     pub fn find(arguments: &Run) -> Result<Self, Error> {
@@ -133,7 +138,9 @@ impl Guest {
         let root = root(arguments)?;
         let mut directories = match (user_space, &root) {
             (UserSpace::Plain, _) => Directories::default(),
-            (UserSpace::Shared, Some(root)) => Directories::open(arguments, Root::Here(root))?,
+            (UserSpace::Shared, Some(root)) => {
+                Directories::open(arguments, given_root(arguments, root))?
+            }
             (UserSpace::Shared, None) => Directories::open(arguments, Root::Host)?,
             _ => Directories::open(arguments, Root::Elsewhere)?,
         };
@@ -197,7 +204,7 @@ impl Guest {
             _ if is_plain || has_root || arguments.root_disk.is_some() => {
                 Directories::open(arguments, Root::Elsewhere)?
             }
-            Some(root) => Directories::open(arguments, Root::Here(root))?,
+            Some(root) => Directories::open(arguments, given_root(arguments, root))?,
             None => Directories::open(arguments, Root::Host)?,
         };
         if let Some(root) = &arguments.root_disk {
@@ -300,7 +307,11 @@ fn first_modules(
     match (user_space, root) {
         (UserSpace::Plain | UserSpace::Busybox, _) => {}
         (UserSpace::Packed, Some(root)) => {
-            modules.push(module(initramfs::from_directory(root, memory)?));
+            let packed = match arguments.image {
+                Some(_) => initramfs::from_image(root, memory)?,
+                None => initramfs::from_directory(root, memory)?,
+            };
+            modules.push(module(packed));
         }
         _ => modules.push(module(initramfs::only_init()?)),
     }

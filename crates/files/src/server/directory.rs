@@ -22,7 +22,7 @@ const NAMES_BYTES: usize = 32 << 10;
 const MAX_ANSWER_BYTES: usize = 1 << 20;
 
 /// What is answered about a file that has been looked up.
-pub fn entry(share: &Share, inode: &Inode, status: &Statx) -> EntryOut {
+pub fn entry(share: &Share, inode: &Arc<Inode>, status: &Statx) -> EntryOut {
     let (seconds, nanoseconds) = share.validity;
     EntryOut {
         nodeid: inode.number,

@@ -1,5 +1,7 @@
 //! The server as a guest's kernel sees it, with everything in one process.
 
+mod owners;
+
 use std::fs;
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::{Path, PathBuf};
@@ -67,7 +69,7 @@ impl Kernel {
             host_group: rustix::process::getgid().as_raw(),
             guest_user: guest_owner.0,
             guest_group: guest_owner.1,
-            reserved: 0,
+            has_owners: 0,
         };
         let share = Share::new(directory, &record, Arc::clone(&memory), descriptors).unwrap();
         Self { share, memory }
