@@ -17,6 +17,12 @@ use super::progress::Progress;
 const KERNEL_PACKAGES: &[&str] =
     &["linux-image-cloud-amd64", "linux-image-amd64", "linux-image-virtual"];
 
+/// How packages begin that have files of a kernel: its image and its modules.
+const KERNEL_PARTS: [&str; 3] = ["linux-image-", "linux-binary-", "linux-modules-"];
+
+/// The most packages that one kernel's files are in.
+const KERNEL_PARTS_MAX: usize = 8;
+
 /// What is not: which lists to fetch is our business.
 const DROPPED_SETTINGS: &[&str] = &["Acquire::IndexTargets", "Acquire::Languages"];
 
@@ -185,6 +191,25 @@ impl Apt {
         dependency_on_kernel(&shown.stdout).ok_or_else(|| self.no_package(meta_package))
     }
 
+    /// The packages that have the files of the kernel in `package`, which is the first: since Debian 14 that has
+    /// neither image nor modules, and depends on those that have; Ubuntu's has no modules.
+    pub fn parts_of_kernel(&self, package: &str) -> Result<Vec<String>, Error> {
+        let mut parts = vec![package.to_owned()];
+        let mut next = 0;
+        while next < parts.len() && parts.len() < KERNEL_PARTS_MAX {
+            let mut show = self.command("apt-cache");
+            let shown = run(show.args(["show", "--no-all-versions", &parts[next]]), "apt-cache")?;
+            for name in dependencies(&shown.stdout) {
+                let is_part = KERNEL_PARTS.iter().any(|part| name.starts_with(part));
+                if is_part && !parts.contains(&name) && parts.len() < KERNEL_PARTS_MAX {
+                    parts.push(name);
+                }
+            }
+            next += 1;
+        }
+        Ok(parts)
+    }
+
     /// Downloads a package; apt checks that it is what the signed lists say.
     pub fn download(&self, package: &str, progress: &Progress) -> Result<PathBuf, Error> {
         progress.say(&format!("downloading {package}"));
@@ -305,13 +330,18 @@ fn private_configuration(host: &[u8], directory: &Path) -> String {
 
 /// The kernel that the newest `Depends:` of `apt-cache show` names.
 fn dependency_on_kernel(shown: &[u8]) -> Option<String> {
+    dependencies(shown).into_iter().find(|name| name.starts_with("linux-image-"))
+}
+
+/// All packages that it names.
+fn dependencies(shown: &[u8]) -> Vec<String> {
     let shown = String::from_utf8_lossy(shown);
-    let depends = shown.lines().find_map(|line| line.strip_prefix("Depends:"))?;
-    let mut names = depends.split([',', '|']).filter_map(|item| item.split_whitespace().next());
+    let depends = shown.lines().find_map(|line| line.strip_prefix("Depends:")).unwrap_or_default();
+    let names = depends.split([',', '|']).filter_map(|item| item.split_whitespace().next());
     let is_name = |name: &str| {
         name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte))
     };
-    names.find(|name| name.starts_with("linux-image-") && is_name(name)).map(str::to_owned)
+    names.filter(|name| is_name(name)).map(str::to_owned).collect()
 }
 
 /// The percentage in `dlstatus:ITEM:PERCENT:TEXT` (apt's README.progress-reporting).

@@ -164,7 +164,7 @@ impl Guest {
         let (kernel_path, given, drivers) = match kernel {
             Kernel::Given(path, contents) => (path, Some(contents), Vec::new()),
             Kernel::Pulled(kernel) => (kernel.image(), None, kernel.drivers(&drivers)),
-            Kernel::Default => (guest.kernel(), None, guest.drivers(&drivers)?),
+            Kernel::Default => (guest.kernel(), None, guest.drivers(&drivers)),
         };
         let is_usual = given.is_none() && user_space == UserSpace::Shared;
         let key = match is_usual && can_start_warm(arguments) {
