@@ -139,6 +139,14 @@ fn commands_that_do_not_start() {
     assert_eq!(stderr, "biv: no-such-command: command not found in the guest\n");
     assert_eq!(end, Frame::Exited(127));
     assert_eq!(run(&named("/etc/passwd")).2, Frame::Exited(126));
+    for (directory, terminal) in [("/no/such", None), ("/etc/passwd", Some((24, 80)))] {
+        let directory = directory.as_bytes().to_vec();
+        let (_, stderr, end) = run(&Order { directory: directory.clone(), terminal, ..shell("pwd") });
+        let directory = String::from_utf8(directory).unwrap();
+        let expected = format!("biv: /bin/sh: cannot change to the directory {directory} (");
+        assert!(stderr.starts_with(&expected), "{stderr:?}");
+        assert_eq!(end, Frame::Exited(126));
+    }
     assert_eq!(run(&named("/")).2, Frame::Exited(126));
 }
 
