@@ -251,6 +251,20 @@ fn a_domain_stands_still_and_goes_on() {
     let before = (count(), exits(&place));
     std::thread::sleep(Duration::from_millis(1000));
     assert_eq!((count(), exits(&place)), before, "it does something");
+    // Who wants something of it hears at once that it cannot answer, and how it could.
+    let file = place.path.join("snapshot");
+    let file = file.to_str().expect("it is text");
+    for verb in [
+        &["exec", "web", "true"][..],
+        &["cp", "web:/etc/hosts", "-"],
+        &["attach", "web"],
+        &["console", "web"],
+        &["snapshot", "web", file],
+        &["kill", "--signal", "TERM", "web"],
+    ] {
+        let complaint = place.complains(verb);
+        assert!(complaint.contains("it is paused; `biv resume web`"), "{verb:?}: {complaint}");
+    }
     place.says(&["resume", "web"]);
     wait_for("it counts again", || count() > before.0 + 3);
     assert_eq!(place.state("web").as_deref(), Some("running"));
