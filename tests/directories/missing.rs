@@ -2,9 +2,9 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::Output;
+use std::process::{Command, Output};
 
-use whole_machine::{kernels, text};
+use whole_machine::{bivouac, kernels, text};
 
 use super::{Place, run};
 
@@ -90,4 +90,28 @@ fn what_would_be_written_into_a_copy_is_refused() {
     let mut plain = whole_machine::biv(&arguments);
     let output = plain.current_dir(Path::new("/")).output().expect("`timeout` can be started");
     check_refused(&output, &["--volume", "init"]);
+}
+
+/// What a directory of the host's kernel is called has files of the guest's in the guest.
+#[test]
+fn a_current_directory_that_is_not_shared_is_said() {
+    let name = format!("biv-not-shared-{}", std::process::id());
+    let here = Path::new("/dev/shm").join(name);
+    fs::create_dir(&here).expect("/dev/shm can be written");
+    let output = run(&here, &[], "pwd");
+    fs::remove_dir(&here).expect("it is empty");
+    assert_eq!((text(&output.stdout).as_str(), output.status.code()), ("/\n", Some(0)));
+    let complaint = text(&output.stderr);
+    let expected = format!("biv: {} is not shared", here.display());
+    assert!(complaint.contains(&expected) && complaint.contains("--volume"), "{complaint}");
+}
+
+#[test]
+fn a_closed_stream_is_closed_to_the_command() {
+    let place = Place::new();
+    let script = format!("{} run -- sh -c 'echo lost; echo $? >status' >&-", bivouac().display());
+    let output = Command::new("sh").args(["-c", &script]).current_dir(place.share()).output();
+    let output = output.expect("there is a shell");
+    assert_eq!(place.read("status"), "1\n", "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("Bad file descriptor"), "{}", text(&output.stderr));
 }

@@ -53,6 +53,7 @@ fn a_domain_goes_on_by_itself_until_it_is_stopped() {
     assert_eq!(place.says(&["wait", "web"]), "143\n");
     assert!(place.complains(&["stop", "web"]).contains("is not running"));
     assert!(place.complains(&["exec", "web", "true"]).contains("is not running"));
+    assert!(place.complains(&["stats", "--once", "web"]).contains("is not running"));
     let complaint = place.complains(&["run", "-d", "--name", "web", "--", "true"]);
     assert!(complaint.contains("biv rm web"), "{complaint}");
     assert_eq!(place.output(&["logs", "web"]).stdout, b"ready\n\xff\n");

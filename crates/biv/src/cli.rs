@@ -4,7 +4,8 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::builder::{OsStringValueParser, TypedValueParser};
-use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
+use clap::error::ErrorKind;
+use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum, ValueHint};
 
 use crate::domain::Name;
 use crate::life::cli as life;
@@ -292,6 +293,38 @@ pub enum UserExec {
     Auto,
 }
 
+impl Cli {
+    /// The command line, or the end of this process with what is wrong with it.
+    #[must_use]
+    pub fn of_process() -> Cli {
+        let cli = Cli::parse();
+        let publish = match &cli.verb {
+            Verb::Run(run) => check_ports(run.net.as_ref(), &run.publish),
+            Verb::Restore(restore) => check_ports(None, &restore.publish),
+            _ => Ok(()),
+        };
+        if let Err(reason) = publish {
+            Cli::command().error(ErrorKind::ArgumentConflict, reason).exit();
+        }
+        cli
+    }
+}
+
+/// What is wrong with the ports that are to be published, whatever the machine is.
+fn check_ports(net: Option<&Net>, ports: &[Published]) -> Result<(), String> {
+    if let (Some(Net::None | Net::Tap(_)), [_, ..]) = (net, ports) {
+        return Err("--publish needs a network of the user's own; give --net user".to_owned());
+    }
+    for (number, port) in ports.iter().enumerate() {
+        if let Some(other) = ports[..number].iter().find(|other| other.collides_with(port)) {
+            return Err(format!(
+                "--publish {other} and --publish {port} want the same port of the host"
+            ));
+        }
+    }
+    Ok(())
+}
+
 impl Run {
     /// All disks, in order.
     pub(crate) fn disks(&self) -> impl Iterator<Item = &disk::Argument> {
@@ -350,9 +383,9 @@ pub enum KernelAction {
         #[arg(long, value_enum, default_value_t)]
         flavour: Flavour,
     },
-    /// Remove kernels
+    /// Remove kernels, one for each VERSION
     Rm {
-        /// Their versions, or how these begin
+        /// Their versions, or as much of one as only one kernel begins with
         #[arg(required = true)]
         version: Vec<String>,
     },
@@ -556,7 +589,6 @@ fn parse_seconds(text: &str) -> Result<std::time::Duration, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     #[test]
     fn the_definition_is_consistent() {
@@ -572,6 +604,21 @@ mod tests {
             let names = help.split([' ', ',', '\n']).any(|word| word == name);
             assert!(names, "the help does not name {name}");
         }
+    }
+
+    #[test]
+    fn ports_that_cannot_be_had_are_refused() {
+        let check = |net: Option<&str>, ports: &[&str], is_good| {
+            let net: Option<Net> = net.map(|text| text.parse().unwrap());
+            let ports: Vec<Published> = ports.iter().map(|text| text.parse().unwrap()).collect();
+            assert_eq!(check_ports(net.as_ref(), &ports).is_ok(), is_good, "{net:?} {ports:?}");
+        };
+        check(None, &["80:80", "81:80"], true);
+        check(Some("user"), &["80:80", "80:80/udp"], true);
+        check(Some("none"), &[], true);
+        check(Some("none"), &["80:80"], false);
+        check(Some("tap:a"), &["80:80"], false);
+        check(None, &["80:80", "80:81"], false);
     }
 
     #[test]

@@ -9,12 +9,15 @@ use std::process::ExitCode;
 use biv::cli::{Cli, Verb};
 use biv::print::unless_closed;
 use biv::{completions, debug, doctor, image, kernel, layout, life, man, run, status};
-use clap::Parser;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::prelude::*;
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    if let Err(error) = host::inherited::keep_closed() {
+        let _ = writeln!(io::stderr(), "biv: cannot prepare the standard streams: {error}");
+        return ExitCode::from(status::FAILURE);
+    }
+    let cli = Cli::of_process();
     let result = match &cli.verb {
         Verb::Run(arguments) => {
             start_log(arguments.verbose);

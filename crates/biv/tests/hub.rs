@@ -419,8 +419,7 @@ fn another_hub_goes_on_with_the_conversation() {
     let Bench { guest, .. } = bench;
     let (line, end) = End::pair(guest.decoder);
     let mut guest = End { stream: end.stream, encoder: guest.encoder, decoder: Decoder::new() };
-    let hub =
-        Hub::new(line, vec![Frame::Mounts(b"mounts".to_vec())], Trouble::default()).unwrap();
+    let hub = Hub::new(line, vec![Frame::Mounts(b"mounts".to_vec())], Trouble::default()).unwrap();
     let mut hub = hub.going_on(&conversation, [7; 32]);
     let (port, mut second) = End::pair(Decoder::new());
     hub.connect_first(port, &conversation);

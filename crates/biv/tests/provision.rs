@@ -207,6 +207,32 @@ fn a_missing_network_is_not_taken_for_a_missing_package() {
 }
 
 #[test]
+fn a_full_disk_ends_apt() {
+    let host = Host::new("full");
+    fs::create_dir(host.home.join(".cache")).unwrap();
+    // A real one waits likewise, for ever.
+    let fill = r#"dd if=/dev/zero of="$HOME/.cache/fill" bs=64k 2>/dev/null; exec sleep 1000"#;
+    host.script("tools/apt-get", fill);
+    let mount = r#"mount -t tmpfs -o size=4m none "$HOME/.cache" || exit 77; exec "$@""#;
+    let arguments = ["--map-root-user", "--mount", "sh", "-c", mount, "sh"];
+    let mut command = Command::new("unshare");
+    command.args(arguments).arg(env!("CARGO_BIN_EXE_biv")).args(["run", "--busybox"]);
+    let path = std::env::var("PATH").unwrap_or_default();
+    command.env_clear().env("HOME", &host.home).stdin(Stdio::null());
+    command.env("PATH", format!("{}:{path}", host.home.join("tools").display()));
+    let output = command.output().expect("util-linux is installed");
+    if output.status.code() != Some(125) && !text_of(&output).contains("biv:") {
+        return println!("left out: no file system can be mounted here: {}", text_of(&output));
+    }
+    let said = message(&output);
+    assert!(said.contains("is full") && said.contains("XDG_CACHE_HOME"), "{said}");
+}
+
+fn text_of(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[test]
 fn a_package_without_the_file_is_refused() {
     let host = Host::new("empty");
     fs::remove_dir_all(host.home.join("files/boot")).unwrap();

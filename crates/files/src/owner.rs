@@ -95,7 +95,9 @@ mod tests {
 
     #[test]
     fn what_is_no_record_is_none() {
-        for wrong in ["", "0", "0:0", "0:0:", "0:0:9", "0:0:10000", "0:0:755:0", "-1:0:755", "a:b:c"] {
+        for wrong in
+            ["", "0", "0:0", "0:0:", "0:0:9", "0:0:10000", "0:0:755:0", "-1:0:755", "a:b:c"]
+        {
             assert_eq!(Owner::parse(wrong.as_bytes()), None, "{wrong}");
         }
     }

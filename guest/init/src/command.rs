@@ -5,6 +5,7 @@
 //! name [`SESSION_NAME`]; that process does both and then becomes the command.
 
 use std::ffi::{OsStr, OsString};
+use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
@@ -142,20 +143,27 @@ fn start_on_pipes(order: &Order, user: Option<&User>) -> Result<Running, Failure
         true => command.arg0(COPY_NAME).arg(user::owner()).args(words),
         false => command.args(words.skip(1)),
     };
+    let [stdin, stdout, stderr] = order.closed;
     configure(&mut command, order, user)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
+        .stdin(if stdin { closed(true)? } else { Stdio::piped() })
+        .stdout(if stdout { closed(false)? } else { Stdio::piped() })
+        .stderr(if stderr { closed(false)? } else { Stdio::piped() })
         .process_group(0);
     let mut child = spawn(command, &order.directory, user)?;
-    let missing = || io::Error::other("a stream of the command is missing");
+    // For a closed one there is a pipe without another end.
+    let (nothing, nobody) = io::pipe()?;
     Ok(Running {
         pid: child.id(),
-        stdin: child.stdin.take().ok_or_else(missing)?.into(),
-        stdout: child.stdout.take().ok_or_else(missing)?.into(),
-        stderr: Some(child.stderr.take().ok_or_else(missing)?.into()),
+        stdin: child.stdin.take().map_or_else(|| nobody.into(), OwnedFd::from),
+        stdout: child.stdout.take().map_or_else(|| nothing.into(), OwnedFd::from),
+        stderr: child.stderr.take().map(OwnedFd::from),
         terminal: None,
     })
+}
+
+/// A stream that fails as a closed one does (EBADF): it is open for the other direction.
+fn closed(is_input: bool) -> io::Result<Stdio> {
+    Ok(File::options().read(!is_input).write(is_input).open("/dev/null")?.into())
 }
 
 fn start_on_terminal(

@@ -31,7 +31,8 @@ pub fn missing(wanted: &[Devices]) -> Missing {
     for devices in wanted {
         let found = driven.get(&(devices.kind as u32)).copied().unwrap_or(0);
         if found < usize::from(devices.count) {
-            let list = if devices.is_optional { &mut missing.optional } else { &mut missing.needed };
+            let list =
+                if devices.is_optional { &mut missing.optional } else { &mut missing.needed };
             list.push(describe(*devices, found));
         }
     }
@@ -57,14 +58,14 @@ fn driven_below(bus: &Path) -> io::Result<BTreeMap<u32, usize>> {
 fn describe(devices: Devices, found: usize) -> String {
     let (what, driver, option) = match devices.kind {
         Kind::Network => ("the network card", "virtio_net", "CONFIG_VIRTIO_NET"),
-        Kind::Disk if devices.count == 1 => ("the disk /dev/vda", "virtio_blk", "CONFIG_VIRTIO_BLK"),
+        Kind::Disk if devices.count == 1 => {
+            ("the disk /dev/vda", "virtio_blk", "CONFIG_VIRTIO_BLK")
+        }
         Kind::Disk => ("the disks", "virtio_blk", "CONFIG_VIRTIO_BLK"),
         Kind::Console => ("the virtio console", "virtio_console", "CONFIG_VIRTIO_CONSOLE"),
         Kind::Entropy => ("the entropy device", "virtio-rng", "CONFIG_HW_RANDOM_VIRTIO"),
         Kind::Balloon => ("the memory balloon", "virtio_balloon", "CONFIG_VIRTIO_BALLOON"),
-        Kind::Sockets => {
-            ("virtio sockets", "vmw_vsock_virtio_transport", "CONFIG_VIRTIO_VSOCKETS")
-        }
+        Kind::Sockets => ("virtio sockets", "vmw_vsock_virtio_transport", "CONFIG_VIRTIO_VSOCKETS"),
     };
     let some = match found {
         0 => String::new(),
@@ -86,9 +87,11 @@ mod tests {
     fn only_devices_with_a_driver_count() {
         let bus = std::env::temp_dir().join(format!("init-devices-{}", std::process::id()));
         let _ = fs::remove_dir_all(&bus);
-        for (name, number, is_driven) in
-            [("virtio0", "0x0002\n", true), ("virtio1", "0x0002\n", false), ("virtio2", "0x001a\n", true)]
-        {
+        for (name, number, is_driven) in [
+            ("virtio0", "0x0002\n", true),
+            ("virtio1", "0x0002\n", false),
+            ("virtio2", "0x001a\n", true),
+        ] {
             let device = bus.join(name);
             fs::create_dir_all(&device).unwrap();
             fs::write(device.join("device"), number).unwrap();

@@ -113,6 +113,7 @@ fn run(order: &Order) -> (String, String, Frame) {
 #[test]
 fn the_service() {
     streams_status_and_environment();
+    closed_streams_fail_as_such();
     ends_by_signal();
     commands_that_do_not_start();
     input_reaches_the_command_and_ends();
@@ -129,6 +130,14 @@ fn streams_status_and_environment() {
     assert_eq!((stderr.as_str(), end), ("e\n", Frame::Exited(7)));
 }
 
+fn closed_streams_fail_as_such() {
+    let script = "echo out; echo $? >&2; cat; echo $? >&2";
+    let (stdout, stderr, _) = run(&Order { closed: [true, true, false], ..shell(script) });
+    let lines: Vec<_> = stderr.lines().collect();
+    assert!(stdout.is_empty() && stderr.contains("Bad file descriptor"), "{stderr}");
+    assert!(lines.contains(&"1") && !lines.contains(&"0"), "{stderr}");
+}
+
 fn ends_by_signal() {
     assert_eq!(run(&shell("kill -9 $$")).2, Frame::Signaled(9));
 }
@@ -141,7 +150,8 @@ fn commands_that_do_not_start() {
     assert_eq!(run(&named("/etc/passwd")).2, Frame::Exited(126));
     for (directory, terminal) in [("/no/such", None), ("/etc/passwd", Some((24, 80)))] {
         let directory = directory.as_bytes().to_vec();
-        let (_, stderr, end) = run(&Order { directory: directory.clone(), terminal, ..shell("pwd") });
+        let (_, stderr, end) =
+            run(&Order { directory: directory.clone(), terminal, ..shell("pwd") });
         let directory = String::from_utf8(directory).unwrap();
         let expected = format!("biv: /bin/sh: cannot change to the directory {directory} (");
         assert!(stderr.starts_with(&expected), "{stderr:?}");

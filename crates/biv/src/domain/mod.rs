@@ -47,8 +47,8 @@ pub use record::{Ended, Record};
 pub use registry::{Entry, Registry};
 
 use console::Console;
-use protocol::Frame;
 use hub::{Conversation, Hub, Trouble};
+use protocol::Frame;
 use server::{Machine, Server};
 use snapshot::{Finish, Snapshots};
 

@@ -380,7 +380,9 @@ impl Server {
     /// A guest that stands still answers nobody.
     fn must_not_stand_still(&self) -> Result<(), Refusal> {
         match self.machine.get().is_some_and(vmm::Remote::is_paused) {
-            true => Err((409, format!("it is paused; `biv resume {}` lets it go on", self.record.name))),
+            true => {
+                Err((409, format!("it is paused; `biv resume {}` lets it go on", self.record.name)))
+            }
             false => Ok(()),
         }
     }

@@ -34,11 +34,7 @@ pub enum Error {
 }
 
 /// Adds all that is in `root` to `archive`, in the order of names.
-pub fn pack<W: Write>(
-    archive: &mut Archive<W>,
-    root: &Path,
-    owners: Owners,
-) -> Result<(), Error> {
+pub fn pack<W: Write>(archive: &mut Archive<W>, root: &Path, owners: Owners) -> Result<(), Error> {
     let at = |error| Error::File { path: root.to_owned(), error };
     let metadata = fs::metadata(root).map_err(at)?;
     if !metadata.is_dir() {

@@ -95,8 +95,8 @@ pub struct Exec {
     pub tty: bool,
 
     /// Run it as this user, USER or USER:GROUP, by name or number
-    #[arg(short, long, value_name = "USER", default_value = "")]
-    pub user: String,
+    #[arg(short, long, value_name = "USER")]
+    pub user: Option<String>,
 
     /// Run it in this directory
     #[arg(short, long, value_name = "DIR", default_value = "/")]

@@ -8,7 +8,11 @@
 use std::fs;
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{ChildStdout, Command, Stdio};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+use rustix::fs::statvfs;
 
 use super::progress::Progress;
 
@@ -37,6 +41,16 @@ const KEPT_SETTINGS: &[&str] = &[
     "Dir::Etc::netrcparts ",
 ];
 
+/// How long apt-get may say nothing. It gives up on a network that is silent for 30 seconds by itself, and
+/// tries again twice.
+const PATIENCE: Duration = Duration::from_secs(180);
+
+/// How often it is looked whether it still can go on.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+
+/// A file system with less than this is full: a package of the kernel's has more than 10 MiB.
+const FULL_BYTES: u64 = 1 << 20;
+
 /// Why apt did not deliver.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -60,6 +74,12 @@ pub enum Error {
     /// The sources could not be read, and so had no package either.
     #[error("apt could not read the lists of packages: {0}")]
     Update(String),
+    /// Nothing fits there.
+    #[error("the disk of {path} is full; make room, or set XDG_CACHE_HOME", path = .0.display())]
+    Full(PathBuf),
+    /// It hangs.
+    #[error("apt-get has said nothing for {} seconds, and was ended", PATIENCE.as_secs())]
+    Silent,
     /// It said why.
     #[error("apt could not download {package}: {reason}")]
     Download {
@@ -244,6 +264,34 @@ impl Apt {
         command
     }
 
+    /// Shows how far apt-get is until it says no more, or says nothing any more: on a full disk it waits, and
+    /// says nothing of why.
+    fn listen(&self, stream: ChildStdout, progress: &Progress) -> Result<(), Error> {
+        let (sender, lines) = mpsc::channel();
+        std::thread::spawn(move || {
+            let mut lines = BufReader::new(stream).lines().map_while(Result::ok);
+            // Whoever has lost patience does not listen.
+            lines.try_for_each(|line| sender.send(line))
+        });
+        let mut heard = Instant::now();
+        loop {
+            match lines.recv_timeout(LOOK_AGAIN) {
+                Ok(line) => {
+                    heard = Instant::now();
+                    download_percent(&line).into_iter().for_each(|percent| progress.set(percent));
+                }
+                Err(RecvTimeoutError::Disconnected) => return Ok(()),
+                Err(RecvTimeoutError::Timeout) if is_full(&self.directory) => {
+                    return Err(Error::Full(self.directory.clone()));
+                }
+                Err(RecvTimeoutError::Timeout) if heard.elapsed() > PATIENCE => {
+                    return Err(Error::Silent);
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+        }
+    }
+
     /// Runs apt-get and shows its progress; returns its first complaint if it failed.
     fn follow(&self, command: &mut Command, progress: &Progress) -> Result<Option<String>, Error> {
         let mut child = command
@@ -260,12 +308,13 @@ impl Apt {
                 text
             })
         });
-        if let Some(stream) = child.stdout.take() {
-            for line in BufReader::new(stream).lines().map_while(Result::ok) {
-                if let Some(percent) = download_percent(&line) {
-                    progress.set(percent);
-                }
-            }
+        if let Some(stream) = child.stdout.take()
+            && let Err(trouble) = self.listen(stream, progress)
+        {
+            // It may have ended by itself by now.
+            let _ = child.kill();
+            let _ = child.wait();
+            return Err(trouble);
         }
         let status = child.wait().map_err(|error| spawn_error("apt-get", error))?;
         if status.success() {
@@ -275,6 +324,11 @@ impl Apt {
         let complaint = first_complaint(&complaints);
         Ok(Some(complaint.unwrap_or_else(|| format!("apt-get failed ({status})"))))
     }
+}
+
+/// Whether nothing could be written to the file system of a directory.
+fn is_full(directory: &Path) -> bool {
+    statvfs(directory).is_ok_and(|found| found.f_bavail * found.f_frsize < FULL_BYTES)
 }
 
 fn starts_with(name: &std::ffi::OsStr, prefix: &str) -> bool {

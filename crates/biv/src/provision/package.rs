@@ -115,9 +115,8 @@ pub fn unpack_kernel(packages: &[PathBuf], into: &Path) -> Result<(), Error> {
 
 /// Whether this is the image beside its modules, `lib/modules/RELEASE/vmlinuz`, where Debian has it since 14.
 fn is_image_of_modules(path: &[u8]) -> bool {
-    let release = path
-        .strip_prefix(b"lib/modules/")
-        .and_then(|path| path.strip_suffix(b"/vmlinuz"));
+    let release =
+        path.strip_prefix(b"lib/modules/").and_then(|path| path.strip_suffix(b"/vmlinuz"));
     release.is_some_and(|release| !release.contains(&b'/'))
 }
 

@@ -137,11 +137,22 @@ impl Directories {
         };
         let share = self.share(root, is_writable, validity)?;
         self.add(kind, Path::new("/"), share);
-        let Ok(here) = std::env::current_dir() else { return Ok(()) };
-        let is_kernels = OF_THE_KERNEL.iter().any(|place| here.starts_with(place));
-        if !is_host || is_kernels {
+        if !is_host {
             return Ok(());
         }
+        let here = std::env::current_dir();
+        let is_kernels = |here: &PathBuf| OF_THE_KERNEL.iter().any(|place| here.starts_with(place));
+        let here = match here {
+            Ok(here) if !is_kernels(&here) => here,
+            Ok(here) => {
+                say_not_shared(&here.display().to_string());
+                return Ok(());
+            }
+            Err(_) => {
+                say_not_shared("the current directory, which is gone,");
+                return Ok(());
+            }
+        };
         if with_here && here != Path::new("/") {
             let share = self.share(&here, true, SHARED_VALIDITY)?;
             self.add(Kind::Directory, &here, share);
@@ -219,6 +230,15 @@ impl Directories {
         start_server(theirs, confined)?;
         Ok(Some(SharedDirectories { control, directories: self.shared }))
     }
+}
+
+/// The command starts elsewhere, and what it writes does not stay.
+fn say_not_shared(here: &str) {
+    super::say(&format!(
+        "{here} is not shared with the machine, which has its own {}: the command starts in /, and what it \
+         writes is gone with the machine; --volume HOST:GUEST shares a directory",
+        OF_THE_KERNEL.join(", ")
+    ));
 }
 
 /// A file server, which ends when the other end of its standard input is closed.

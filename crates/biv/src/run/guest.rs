@@ -50,6 +50,9 @@ impl Kernel {
         let Some(name) = name else {
             return Ok(Self::Given(path.clone(), files::read_kernel(path)?));
         };
+        if !name.starts_with(|first: char| first.is_ascii_digit()) {
+            return Err(Error::NoKernelFile(name.to_owned()));
+        }
         let found = kernels::find(name)?;
         found.map(Self::Pulled).ok_or_else(|| Error::NoKernel(name.to_owned()))
     }

@@ -90,6 +90,11 @@ pub enum Error {
          its memory; do without it, or give --root-disk"
     )]
     PackedRoot,
+    /// The same, where it is no version.
+    #[error(
+        "there is no file {0}; kernels that `biv kernel ls` lists are called by their versions, such as 6.12"
+    )]
+    NoKernelFile(String),
     /// An image that the user named.
     #[error("there is no image {0}; `biv image build {0}` makes one")]
     NoImage(String),
@@ -543,5 +548,6 @@ fn order(arguments: &Run, directories: &Directories) -> Order {
         groups: directories.groups(),
         terminal: on_terminal.then(terminal::size),
         is_own: false,
+        closed: session::closed_streams(),
     }
 }
