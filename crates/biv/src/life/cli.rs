@@ -191,7 +191,8 @@ pub struct Balloon {
 
 /// Let a domain's processors stand still, until `biv resume`.
 ///
-/// The guest's clock goes on meanwhile, and the guest is told.
+/// The guest's clock goes on meanwhile, and the guest is told. What needs an answer of the guest's (exec, cp,
+/// attach, console, snapshot, a signal for its command) is refused; stop and kill end it.
 #[derive(Debug, Args)]
 pub struct Pause {
     /// Which
