@@ -41,6 +41,7 @@ static RIG: LazyLock<Rig> = LazyLock::new(|| {
         validity_milliseconds: 1000,
         host_owner: (0, 0),
         guest_owner: (1000, 1000),
+        has_owners: false,
     };
     let regions: Vec<_> =
         memory.regions().iter().map(|part| (part.guest, part.size, part.file_offset)).collect();

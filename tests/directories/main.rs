@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 mod defaults;
+mod missing;
 mod posix;
 mod programs;
 

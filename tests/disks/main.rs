@@ -284,6 +284,23 @@ fn the_root_can_be_on_a_disk_or_a_partition() {
 }
 
 #[test]
+fn a_volume_on_a_root_that_cannot_be_written_needs_its_place_there() {
+    let disk = root_disk("read-only", false);
+    let share = Directory::new("share");
+    let run = |place: &str| {
+        let volume = format!("{}:{place}", share.0.display());
+        let words = ["sh", "-c", "echo kept > $0/file", place];
+        MODE.in_machine(&["--root-disk", &disk.with(",ro"), "--volume", &volume], &words)
+    };
+    let output = run("/newdir");
+    let said = text(&output.stderr);
+    assert!(output.status.code() == Some(125) && said.contains("/newdir: the directory"), "{said}");
+    assert_eq!(fs::read_dir(&share.0).expect("it is there").count(), 0);
+    assert!(run("/etc").status.success());
+    assert_eq!(fs::read(share.0.join("file")).expect("it was written"), b"kept\n");
+}
+
+#[test]
 fn what_was_committed_to_a_file_system_survives_a_killed_machine() {
     let image = root_disk("killed-root", false);
     let machine = ["--root-disk", image.path()];

@@ -55,6 +55,7 @@ fn a_domain_goes_on_by_itself_until_it_is_stopped() {
     assert_eq!(place.says(&["wait", "web"]), "143\n");
     assert!(place.complains(&["stop", "web"]).contains("is not running"));
     assert!(place.complains(&["exec", "web", "true"]).contains("is not running"));
+    assert!(place.complains(&["stats", "--once", "web"]).contains("is not running"));
     let complaint = place.complains(&["run", "-d", "--name", "web", "--", "true"]);
     assert!(complaint.contains("biv rm web"), "{complaint}");
     assert_eq!(place.output(&["logs", "web"]).stdout, b"ready\n\xff\n");
@@ -253,6 +254,20 @@ fn a_domain_stands_still_and_goes_on() {
     let before = (count(), exits(&place));
     std::thread::sleep(Duration::from_millis(1000));
     assert_eq!((count(), exits(&place)), before, "it does something");
+    // Who wants something of it hears at once that it cannot answer, and how it could.
+    let file = place.path.join("snapshot");
+    let file = file.to_str().expect("it is text");
+    for verb in [
+        &["exec", "web", "true"][..],
+        &["cp", "web:/etc/hosts", "-"],
+        &["attach", "web"],
+        &["console", "web"],
+        &["snapshot", "web", file],
+        &["kill", "--signal", "TERM", "web"],
+    ] {
+        let complaint = place.complains(verb);
+        assert!(complaint.contains("it is paused; `biv resume web`"), "{verb:?}: {complaint}");
+    }
     place.says(&["resume", "web"]);
     wait_for("it counts again", || count() > before.0 + 3);
     assert_eq!(place.state("web").as_deref(), Some("running"));

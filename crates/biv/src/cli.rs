@@ -4,7 +4,8 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::builder::{OsStringValueParser, TypedValueParser};
-use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
+use clap::error::ErrorKind;
+use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum, ValueHint};
 
 use crate::domain::Name;
 use crate::life::cli as life;
@@ -153,9 +154,9 @@ pub struct Run {
     #[arg(long, conflicts_with_all = ["here", "root_rw", "no_seccomp"])]
     pub sandbox: bool,
 
-    /// Show the directory HOST in the guest at GUEST, writable unless ":ro" is added; may be repeated.
-    /// ":suid": as --root-suid; ":anyfs": also file systems of kinds that biv does not know. Several have
-    /// commas between them
+    /// Show the directory HOST in the guest at GUEST, writable unless ":ro" is added; may be repeated. A guest
+    /// that cannot have it runs no command (status 125). ":suid": as --root-suid; ":anyfs": also file systems of
+    /// kinds that biv does not know. Several have commas between them
     #[arg(long, value_name = "HOST:GUEST[:ro]")]
     pub volume: Vec<Volume>,
 
@@ -324,6 +325,43 @@ pub enum UserExec {
     Auto,
 }
 
+impl Cli {
+    /// The command line, or the end of this process with what is wrong with it.
+    #[must_use]
+    pub fn of_process() -> Cli {
+        let mut cli = Cli::parse();
+        if let Verb::Run(run) = &mut cli.verb {
+            sandbox::settle(run);
+        }
+        let publish = match &cli.verb {
+            Verb::Run(run) => check_ports(run.net.as_ref(), &run.publish),
+            Verb::Restore(restore) => {
+                check_ports(restore.surroundings.net.as_ref(), &restore.surroundings.publish)
+            },
+            _ => Ok(()),
+        };
+        if let Err(reason) = publish {
+            Cli::command().error(ErrorKind::ArgumentConflict, reason).exit();
+        }
+        cli
+    }
+}
+
+/// What is wrong with the ports that are to be published, whatever the machine is.
+fn check_ports(net: Option<&Net>, ports: &[Published]) -> Result<(), String> {
+    if let (Some(Net::None | Net::Tap(_)), [_, ..]) = (net, ports) {
+        return Err("--publish needs a network of the user's own; give --net user".to_owned());
+    }
+    for (number, port) in ports.iter().enumerate() {
+        if let Some(other) = ports[..number].iter().find(|other| other.collides_with(port)) {
+            return Err(format!(
+                "--publish {other} and --publish {port} want the same port of the host"
+            ));
+        }
+    }
+    Ok(())
+}
+
 impl Run {
     /// All disks, in order.
     pub(crate) fn disks(&self) -> impl Iterator<Item = &disk::Argument> {
@@ -382,9 +420,9 @@ pub enum KernelAction {
         #[arg(long, value_enum, default_value_t)]
         flavour: Flavour,
     },
-    /// Remove kernels
+    /// Remove kernels, one for each VERSION
     Rm {
-        /// Their versions, or how these begin
+        /// Their versions, or as much of one as only one kernel begins with
         #[arg(required = true)]
         version: Vec<String>,
     },
@@ -393,7 +431,8 @@ pub enum KernelAction {
 /// List, make and remove root file systems of Debian's, for `biv run --image NAME`.
 ///
 /// They are made by mmdebstrap, without privileges where the host allows that, and kept in
-/// $XDG_CACHE_HOME/bivouac. Machines share them; what one writes stays in its memory.
+/// $XDG_CACHE_HOME/bivouac. Machines share them; what one writes stays in its memory. Files belong to whom they
+/// belong to in Debian, in the guest; on the host they are yours.
 #[derive(Debug, Args)]
 pub struct Image {
     /// What
@@ -625,7 +664,6 @@ pub(crate) fn parse_seconds(text: &str) -> Result<std::time::Duration, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     #[test]
     fn the_definition_is_consistent() {
@@ -641,6 +679,21 @@ mod tests {
             let names = help.split([' ', ',', '\n']).any(|word| word == name);
             assert!(names, "the help does not name {name}");
         }
+    }
+
+    #[test]
+    fn ports_that_cannot_be_had_are_refused() {
+        let check = |net: Option<&str>, ports: &[&str], is_good| {
+            let net: Option<Net> = net.map(|text| text.parse().unwrap());
+            let ports: Vec<Published> = ports.iter().map(|text| text.parse().unwrap()).collect();
+            assert_eq!(check_ports(net.as_ref(), &ports).is_ok(), is_good, "{net:?} {ports:?}");
+        };
+        check(None, &["80:80", "81:80"], true);
+        check(Some("user"), &["80:80", "80:80/udp"], true);
+        check(Some("none"), &[], true);
+        check(Some("none"), &["80:80"], false);
+        check(Some("tap:a"), &["80:80"], false);
+        check(None, &["80:80", "80:81"], false);
     }
 
     #[test]

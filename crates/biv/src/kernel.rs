@@ -38,10 +38,10 @@ pub fn kernel(action: &KernelAction) -> Result<(), String> {
         KernelAction::Rm { version } => {
             for name in version {
                 let removed = kernels::remove_called(name).map_err(|error| said(&error))?;
-                if removed.is_empty() {
+                let Some(release) = removed else {
                     return Err(format!("there is no kernel {name}; `biv kernel ls` lists them"));
-                }
-                unless_closed(print::text(&format!("{}\n", removed.join("\n"))))?;
+                };
+                unless_closed(print::text(&format!("{release}\n")))?;
             }
             Ok(())
         }

@@ -9,18 +9,18 @@ use std::process::ExitCode;
 use biv::cli::{Cli, ServeFiles, Verb};
 use biv::print::{harmless, unless_closed};
 use biv::{completions, debug, doctor, image, kernel, layout, life, man, run, status};
-use clap::Parser;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::prelude::*;
 
 fn main() -> ExitCode {
     layout::settle_further();
-    let mut cli = Cli::parse();
+    if let Err(error) = host::standard_streams::keep_closed() {
+        let _ = writeln!(io::stderr(), "biv: cannot prepare the standard streams: {error}");
+        return ExitCode::from(status::FAILURE);
+    }
+    let cli = Cli::of_process();
     // What was left open by chance is for nobody.
     host::inherited::mark(&passed(&cli.verb));
-    if let Verb::Run(arguments) = &mut cli.verb {
-        run::sandbox::settle(arguments);
-    }
     let result = match &cli.verb {
         Verb::Run(arguments) => {
             start_log(arguments.verbose);

@@ -37,8 +37,8 @@ Exit status:
   122      the guest ended without reporting a status (panic, reboot, power-off)
   123      the guest's processor shut down on a triple fault
   124      --timeout expired
-  125      biv failed: a file, memory, the network, the host
-  126      COMMAND could not be executed in the guest
+  125      biv failed: a file, memory, the network, the host; or the guest cannot have what was named
+  126      COMMAND could not be executed in the guest, or its directory is not there
   127      COMMAND was not found in the guest
   128+S    biv was ended by signal S; 130 also after Ctrl-] three times
   (V<<1)|1 the guest wrote V to the port of --debug-exit";

@@ -35,6 +35,35 @@ fn check_failure(command: &mut Command, status: i32, words: &[&str]) {
 }
 
 #[test]
+fn what_can_never_be_is_a_fault_of_the_command_line() {
+    let check = |arguments: &[&str], words: &[&str]| {
+        let output = output(&mut biv(arguments));
+        let message = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{message}");
+        words.iter().for_each(|word| assert!(message.contains(word), "{message:?}: no {word:?}"));
+    };
+    check(&["run", "--net", "none", "-p", "80:80", "--", "true"], &["--publish", "--net user"]);
+    let twice = ["run", "-p", "127.0.0.1:8080:80", "-p", "8080:81", "--", "true"];
+    check(&twice, &["127.0.0.1:8080:80", "8080:81", "same port"]);
+    check(&["restore", "-p", "80:80", "-p", "80:80", "file"], &["same port"]);
+}
+
+#[test]
+fn a_kernel_is_a_file_or_a_version() {
+    let run = |kernel: &str| biv(&["run", "--kernel", kernel, "--", "true"]);
+    check_failure(&mut run("./vmlinuz"), 125, &["cannot open ./vmlinuz", "No such file"]);
+    check_failure(&mut run("vmlinuz"), 125, &["no file vmlinuz", "biv kernel ls"]);
+    let home = std::env::temp_dir().join("biv-no-kernels");
+    check_failure(run("5.5").env("HOME", &home), 125, &["biv kernel pull 5.5"]);
+}
+
+#[test]
+fn the_help_says_no_default_that_is_empty() {
+    let help = text(&output(&mut biv(&["exec", "--help"])).stdout);
+    assert!(help.contains("--user") && !help.contains("[default: \"\"]"), "{help}");
+}
+
+#[test]
 fn version_and_help() {
     let version = output(&mut biv(&["--version"]));
     assert_eq!(text(&version.stdout), format!("biv {}\n", env!("CARGO_PKG_VERSION")));

@@ -62,7 +62,7 @@ impl Bench {
         let (line, guest) = End::pair(Decoder::new());
         let trouble = Trouble::default();
         Bench {
-            hub: Hub::new(line, &[], TimeOfDay::of_the_host(), trouble.clone()).unwrap(),
+            hub: Hub::new(line, Vec::new(), TimeOfDay::of_the_host(), trouble.clone()).unwrap(),
             guest,
             trouble,
         }
@@ -224,6 +224,15 @@ fn a_port_that_breaks_the_rules_ends_alone() {
             port.say(FIRST, &Frame::Stdin(vec![0; 4096]));
         }
     });
+}
+
+#[test]
+fn a_guest_that_lacks_what_it_needs_says_what() {
+    let (mut bench, mut first) = Bench::running();
+    bench.guest.say(LINE, &Frame::Unprepared(b"no \x1b[2Jdisk".to_vec()));
+    bench.turn();
+    assert_eq!(bench.trouble.get().map(String::as_str), Some("no \u{fffd}[2Jdisk"));
+    assert!(first.heard().1, "nobody waits for its command");
 }
 
 #[test]
@@ -416,7 +425,8 @@ fn another_hub_goes_on_with_the_conversation() {
     let Bench { guest, .. } = bench;
     let (line, end) = End::pair(guest.decoder);
     let mut guest = End { stream: end.stream, encoder: guest.encoder, decoder: Decoder::new() };
-    let mut hub = Hub::new(line, b"mounts", TimeOfDay::of_the_host(), Trouble::default())
+    let needs = vec![Frame::Mounts(b"mounts".to_vec())];
+    let mut hub = Hub::new(line, needs, TimeOfDay::of_the_host(), Trouble::default())
         .unwrap()
         .going_on(&conversation, [7; 32]);
     let (port, mut second) = End::pair(Decoder::new());

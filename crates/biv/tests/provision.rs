@@ -207,6 +207,32 @@ fn a_missing_network_is_not_taken_for_a_missing_package() {
 }
 
 #[test]
+fn a_full_disk_ends_apt() {
+    let host = Host::new("full");
+    fs::create_dir(host.home.join(".cache")).unwrap();
+    // A real one waits likewise, for ever.
+    let fill = r#"dd if=/dev/zero of="$HOME/.cache/fill" bs=64k 2>/dev/null; exec sleep 1000"#;
+    host.script("tools/apt-get", fill);
+    let mount = r#"mount -t tmpfs -o size=4m none "$HOME/.cache" || exit 77; exec "$@""#;
+    let arguments = ["--map-root-user", "--mount", "sh", "-c", mount, "sh"];
+    let mut command = Command::new("unshare");
+    command.args(arguments).arg(env!("CARGO_BIN_EXE_biv")).args(["run", "--busybox"]);
+    let path = std::env::var("PATH").unwrap_or_default();
+    command.env_clear().env("HOME", &host.home).stdin(Stdio::null());
+    command.env("PATH", format!("{}:{path}", host.home.join("tools").display()));
+    let output = command.output().expect("util-linux is installed");
+    if output.status.code() != Some(125) && !text_of(&output).contains("biv:") {
+        return println!("left out: no file system can be mounted here: {}", text_of(&output));
+    }
+    let said = message(&output);
+    assert!(said.contains("is full") && said.contains("XDG_CACHE_HOME"), "{said}");
+}
+
+fn text_of(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[test]
 fn a_package_without_the_file_is_refused() {
     let host = Host::new("empty");
     fs::remove_dir_all(host.home.join("files/boot")).unwrap();
@@ -257,14 +283,55 @@ fn kernels_come_by_version_and_go() {
     assert!(used.contains("cannot boot") && used.contains(RELEASE), "{used}");
     let unknown = message(&host.command_with(&["--kernel", "6.9"]).output().unwrap());
     assert!(unknown.contains("biv kernel pull 6.9"), "{unknown}");
-    assert_eq!(says(&host, &["kernel", "rm", "6"]), format!("{RELEASE}\n"));
-    assert!(!place.exists());
+    // A name of several is nobody's, and says which there are.
+    let other = host.cache().join("kernels/6.1.0-2-cloud-amd64");
+    fs::create_dir(&other).unwrap();
+    fs::write(other.join("package"), "").unwrap();
+    let several = message(&host.verb(&["kernel", "rm", "6.1"]).output().unwrap());
+    assert!(several.contains("6.1.0-2-cloud-amd64, 6.1.0-1-cloud-amd64"), "{several}");
+    assert!(place.exists() && other.exists());
+    assert_eq!(says(&host, &["kernel", "rm", RELEASE]), format!("{RELEASE}\n"));
+    assert!(!place.exists() && other.exists());
+    assert_eq!(says(&host, &["kernel", "rm", "6"]), "6.1.0-2-cloud-amd64\n");
     let gone = message(&host.verb(&["kernel", "rm", "6"]).output().unwrap());
     assert!(gone.contains("biv kernel ls"), "{gone}");
     let older =
         message(&host.verb(&["kernel", "pull", "5.10", "--suite", "x y"]).output().unwrap());
     assert!(older.contains("x y"), "{older}");
     assert!(!host.cache().join("work").exists(), "work is left over");
+}
+
+#[test]
+fn a_kernel_comes_in_as_many_packages_as_it_has() {
+    const RELEASE: &str = "7.2.1+deb14-cloud-amd64";
+    let host = Host::new("parts");
+    // As Debian has them since its release 14: the package of the kernel has none of its files.
+    let shows = r#"for last; do :; done; echo "Package: $last"; case $last in
+        linux-image-cloud-amd64) echo 'Depends: linux-image-7.2.1+deb14-cloud-amd64 (= 7.2.1-1)' ;;
+        linux-image-*) echo 'Depends: kmod, linux-binary-7.2.1+deb14-cloud-amd64 (= 7.2.1-1), ' \
+            'linux-modules-7.2.1+deb14-cloud-amd64 (= 7.2.1-1), linux-image-cloud-amd64' ;; esac"#;
+    host.script("tools/apt-cache", shows);
+    // The image lies beside its modules; drivers that are not modules are built in.
+    let unpack = r#"mkdir -p "$HOME/out/usr/lib/modules/x"; cd "$HOME/out"
+        echo a newer kernel >usr/lib/modules/x/vmlinuz; echo a driver >usr/lib/modules/x/virtio_blk.ko
+        case "$*" in *linux-binary*) tar c usr/lib/modules/x/vmlinuz ;;
+        *linux-modules*) tar c usr/lib/modules/x/virtio_blk.ko ;;
+        *) tar c --files-from /dev/null ;; esac"#;
+    host.script("tools/dpkg-deb", unpack);
+    assert_eq!(says(&host, &["kernel", "pull"]), format!("{RELEASE}\n"));
+    let place = host.cache().join("kernels").join(RELEASE);
+    assert_eq!(fs::read(place.join("vmlinuz")).unwrap(), b"a newer kernel\n");
+    assert_eq!(fs::read(place.join("drivers/virtio_blk.ko")).unwrap(), b"a driver\n");
+    let package = fs::read_to_string(place.join("package")).unwrap();
+    assert!(package.starts_with("linux-image-7.2.1+deb14"), "{package}");
+    // The default guest's comes likewise.
+    let used = message(&host.verb(&["run", "--root", "/", "--", "true"]).output().unwrap());
+    assert!(used.contains("cannot boot"), "{used}");
+    assert_eq!(fs::read(host.cache().join("kernel/vmlinuz")).unwrap(), b"a newer kernel\n");
+    // A kernel without an image is refused.
+    host.script("tools/dpkg-deb", "tar c --files-from /dev/null");
+    let empty = message(&host.verb(&["kernel", "pull"]).output().unwrap());
+    assert!(empty.contains("boot/vmlinuz-"), "{empty}");
 }
 
 #[test]
@@ -279,6 +346,14 @@ fn images_are_made_listed_used_and_removed() {
     assert!(host.calls().iter().any(|call| call.contains("--include=nginx,curl -- trixie -")));
     let root = host.cache().join("images/web/root");
     assert!(root.join("bin/busybox").is_file() && root.join("proc").is_dir());
+    // Whoever makes an image, its files are in it whose they are in the archive.
+    let make = r#"cd "$HOME/files" && tar c --owner 12345 --group 54321 --mode 4711 ."#;
+    host.script("tools/mmdebstrap", make);
+    says(&host, &["image", "build", "owned"]);
+    let owned = host.cache().join("images/owned/root/bin/busybox");
+    let recorded = files::owner::Owner::recorded(&owned);
+    assert_eq!(recorded, Some(files::owner::Owner { user: 12345, group: 54321, mode: 0o4711 }));
+    assert_eq!(fs::metadata(&owned).unwrap().permissions().mode() & 0o7777, 0o711);
     assert!(says(&host, &["image", "ls"]).contains("trixie nginx,curl"));
     let unknown = host.verb(&["run", "--image", "db", "--", "true"]).output().unwrap();
     assert!(message(&unknown).contains("biv image build db"));

@@ -40,6 +40,8 @@ pub struct Share {
     pub host_owner: (u32, u32),
     /// See above.
     pub guest_owner: (u32, u32),
+    /// Its files belong to whom their attributes say ([`crate::owner`]). Such a share is only read.
+    pub has_owners: bool,
 }
 
 /// Two ends of a line for messages.
@@ -109,6 +111,7 @@ fn record(share: &Share) -> ShareRecord {
         (share.allows_privileges, flags::ALLOWS_PRIVILEGES),
         (share.allows_unknown_kinds, flags::ALLOWS_UNKNOWN_KINDS),
         (share.hides_secrets, flags::HIDES_SECRETS),
+        (share.has_owners, flags::HAS_OWNERS),
     ];
     ShareRecord {
         flags: allowed.iter().filter(|(is_allowed, _)| *is_allowed).map(|(_, flag)| flag).sum(),

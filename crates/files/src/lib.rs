@@ -27,6 +27,7 @@
 pub mod client;
 pub mod kinds;
 mod message;
+pub mod owner;
 mod ring;
 pub mod server;
 mod wire;

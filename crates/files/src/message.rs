@@ -77,6 +77,8 @@ pub mod flags {
     pub const ALLOWS_UNKNOWN_KINDS: u64 = 4;
     /// Credentials in home directories, and what is the host's own, are left out.
     pub const HIDES_SECRETS: u64 = 8;
+    /// Its files belong to whom their attributes say ([`crate::owner`]).
+    pub const HAS_OWNERS: u64 = 16;
 }
 
 /// The beginning of each message on the control socket.

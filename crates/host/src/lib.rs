@@ -26,6 +26,7 @@ pub mod buffer;
 pub mod confine;
 pub mod environment;
 pub mod inherited;
+pub mod standard_streams;
 pub mod layout;
 pub mod memory;
 pub mod message;

@@ -5,14 +5,17 @@
 //! name [`SESSION_NAME`]; that process does both and then becomes the command.
 
 use std::ffi::{OsStr, OsString};
+use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::{Child, Command, ExitCode, Stdio};
 
 use protocol::Order;
 use rustix::fs::{Uid, fchown};
+use rustix::io::Errno;
 use rustix::pty::{OpenptFlags, grantpt, ioctl_tiocgptpeer, openpt, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
 
@@ -62,6 +65,18 @@ impl NotStarted {
     }
 }
 
+impl NotStarted {
+    /// As other programs that run commands in containers have it, a directory is no command that is not found.
+    fn not_there(name: &OsStr, directory: &[u8], error: &io::Error) -> NotStarted {
+        let directory = String::from_utf8_lossy(directory);
+        NotStarted {
+            status: STATUS_NOT_EXECUTABLE,
+            name: name.to_string_lossy().into_owned(),
+            reason: format!("cannot change to the directory {directory} ({error})"),
+        }
+    }
+}
+
 /// Starts what `order` says.
 pub fn start(order: &Order) -> Result<Running, NotStarted> {
     let name = OsStr::from_bytes(&order.arguments[0]);
@@ -76,7 +91,30 @@ pub fn start(order: &Order) -> Result<Running, NotStarted> {
         Some(size) => start_on_terminal(order, user.as_ref(), size),
         None => start_on_pipes(order, user.as_ref()),
     };
-    started.map_err(|error| NotStarted::new(name, error))
+    started.map_err(|failure| match failure {
+        Failure::Command(error) => NotStarted::new(name, error),
+        Failure::Directory(error) => NotStarted::not_there(name, &order.directory, &error),
+    })
+}
+
+/// What a command did not start for.
+enum Failure {
+    /// Its working directory.
+    Directory(io::Error),
+    /// Itself, or one of its streams.
+    Command(io::Error),
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Failure {
+        Failure::Command(error)
+    }
+}
+
+impl From<Errno> for Failure {
+    fn from(error: Errno) -> Failure {
+        Failure::Command(error.into())
+    }
 }
 
 fn configure<'a>(command: &'a mut Command, order: &Order, user: Option<&User>) -> &'a mut Command {
@@ -95,7 +133,7 @@ fn configure<'a>(command: &'a mut Command, order: &Order, user: Option<&User>) -
     command.current_dir(OsStr::from_bytes(&order.directory))
 }
 
-fn start_on_pipes(order: &Order, user: Option<&User>) -> io::Result<Running> {
+fn start_on_pipes(order: &Order, user: Option<&User>) -> Result<Running, Failure> {
     let words = order.arguments.iter().map(|argument| OsStr::from_bytes(argument));
     let mut command = match order.is_own {
         true => Command::new("/proc/self/exe"),
@@ -105,27 +143,34 @@ fn start_on_pipes(order: &Order, user: Option<&User>) -> io::Result<Running> {
         true => command.arg0(COPY_NAME).arg(user::owner()).args(words),
         false => command.args(words.skip(1)),
     };
+    let [stdin, stdout, stderr] = order.closed;
     configure(&mut command, order, user)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
+        .stdin(if stdin { closed(true)? } else { Stdio::piped() })
+        .stdout(if stdout { closed(false)? } else { Stdio::piped() })
+        .stderr(if stderr { closed(false)? } else { Stdio::piped() })
         .process_group(0);
-    let mut child = spawn(command, user)?;
-    let missing = || io::Error::other("a stream of the command is missing");
+    let mut child = spawn(command, &order.directory, user)?;
+    // For a closed one there is a pipe without another end.
+    let (nothing, nobody) = io::pipe()?;
     Ok(Running {
         pid: child.id(),
-        stdin: child.stdin.take().ok_or_else(missing)?.into(),
-        stdout: child.stdout.take().ok_or_else(missing)?.into(),
-        stderr: Some(child.stderr.take().ok_or_else(missing)?.into()),
+        stdin: child.stdin.take().map_or_else(|| nobody.into(), OwnedFd::from),
+        stdout: child.stdout.take().map_or_else(|| nothing.into(), OwnedFd::from),
+        stderr: child.stderr.take().map(OwnedFd::from),
         terminal: None,
     })
+}
+
+/// A stream that fails as a closed one does (EBADF): it is open for the other direction.
+fn closed(is_input: bool) -> io::Result<Stdio> {
+    Ok(File::options().read(!is_input).write(is_input).open("/dev/null")?.into())
 }
 
 fn start_on_terminal(
     order: &Order,
     user: Option<&User>,
     (rows, columns): (u16, u16),
-) -> io::Result<Running> {
+) -> Result<Running, Failure> {
     let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)?;
     grantpt(&master)?;
     unlockpt(&master)?;
@@ -143,7 +188,7 @@ fn start_on_terminal(
         .stdin(terminal.try_clone()?)
         .stdout(terminal.try_clone()?)
         .stderr(terminal);
-    let child = spawn(command, user)?;
+    let child = spawn(command, &order.directory, user)?;
     Ok(Running {
         pid: child.id(),
         stdin: master.try_clone()?,
@@ -155,12 +200,21 @@ fn start_on_terminal(
 
 /// Starts a command as a user. Rust's library would leave all groups; so a thread becomes the user, which on
 /// Linux each can for itself, and starts what inherits that.
-fn spawn(mut command: Command, user: Option<&User>) -> io::Result<Child> {
-    let Some(user) = user else { return command.spawn() };
-    let start = || user.assume().and_then(|()| command.spawn());
+fn spawn(mut command: Command, directory: &[u8], user: Option<&User>) -> Result<Child, Failure> {
+    // The last part has it that the user may enter it, too.
+    let inside = Path::new(OsStr::from_bytes(directory)).join(".");
+    let mut start = || {
+        user.map_or(Ok(()), User::assume)?;
+        std::fs::metadata(&inside).map_err(Failure::Directory)?;
+        Ok(command.spawn()?)
+    };
+    if user.is_none() {
+        return start();
+    }
     std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().spawn_scoped(scope, start)?;
-        thread.join().unwrap_or_else(|_| Err(io::Error::other("the thread that starts it failed")))
+        let lost = |_| Err(io::Error::other("the thread that starts it failed").into());
+        thread.join().unwrap_or_else(lost)
     })
 }
 

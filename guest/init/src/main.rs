@@ -18,6 +18,7 @@ mod clock;
 mod command;
 mod console;
 mod copy;
+mod devices;
 mod disk;
 mod idle;
 mod line;

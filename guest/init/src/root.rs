@@ -5,13 +5,23 @@
 use std::fs;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use protocol::mounts::{Kind, Mount};
+use rustix::io::Errno;
 use rustix::mount::{MountFlags, mount, mount_move};
 
 use crate::disk;
 use crate::system::lift;
+
+/// What a kernel lacks that knows no virtio-fs.
+const NO_DRIVER: &str = "the guest's kernel cannot mount directories of the host: fuse and virtiofs must be \
+                         built in (CONFIG_FUSE_FS, CONFIG_VIRTIO_FS)";
+
+/// What it lacks if it finds no device.
+const NO_BUS: &str = "the guest's kernel does not find the virtio device of this directory: virtio_pci must be \
+                      built in (CONFIG_VIRTIO_PCI)";
 
 /// Where the new root is put together.
 const WORK: &str = "/.bivouac/root";
@@ -58,7 +68,7 @@ fn overlay(root: &Mount) -> io::Result<()> {
 
 /// The root directory is as it is below.
 fn copy_owner(from: &str, to: &str) -> io::Result<()> {
-    use std::os::unix::fs::{MetadataExt, chown};
+    use std::os::unix::fs::chown;
     let metadata = fs::metadata(from)?;
     fs::set_permissions(to, metadata.permissions())?;
     chown(to, Some(metadata.uid()), Some(metadata.gid()))
@@ -67,7 +77,12 @@ fn copy_owner(from: &str, to: &str) -> io::Result<()> {
 fn mount_shared(what: &Mount, place: &Path) -> io::Result<()> {
     let flags = if what.is_read_only { MountFlags::RDONLY } else { MountFlags::empty() };
     let source = std::ffi::OsStr::from_bytes(&what.source);
-    lift(mount(source, place, "virtiofs", flags, None))
+    mount(source, place, "virtiofs", flags, None).map_err(|errno| match errno {
+        Errno::NODEV => io::Error::other(NO_DRIVER),
+        // The file system is there, and the device is not.
+        Errno::INVAL | Errno::NOENT => io::Error::other(NO_BUS),
+        errno => errno.into(),
+    })
 }
 
 /// Make the new root the only one.
@@ -78,11 +93,43 @@ fn switch() -> io::Result<()> {
     std::env::set_current_dir("/")
 }
 
-/// Mount a directory of the host's; its place is made if it is not there.
-pub fn mount_volume(volume: &Mount) -> io::Result<()> {
-    let place = Path::new(std::ffi::OsStr::from_bytes(&volume.place));
+/// Mounts directories of the host's, each at a place that is made if it is not there; returns why not, for each
+/// that is not to be seen at its place in the end.
+pub fn mount_volumes(volumes: &[Mount]) -> Vec<String> {
+    let mounted: Vec<_> = volumes.iter().map(|volume| (volume, mount_volume(volume))).collect();
+    let is_covered = |volume: &Mount, device: u64| {
+        fs::metadata(place_of(volume)).map_or(true, |found| found.dev() != device)
+    };
+    let why_not = |(volume, result): (&Mount, io::Result<u64>)| match result {
+        Ok(device) if is_covered(volume, device) => Some("another directory covers it".to_owned()),
+        Ok(_) => None,
+        Err(error) => Some(error.to_string()),
+    };
+    let failure = |(volume, result)| {
+        let why = why_not((volume, result))?;
+        Some(format!("no directory of the host at {}: {why}", place_of(volume).display()))
+    };
+    mounted.into_iter().filter_map(failure).collect()
+}
+
+fn place_of(volume: &Mount) -> &Path {
+    Path::new(std::ffi::OsStr::from_bytes(&volume.place))
+}
+
+/// Mounts one; the number by which its files tell that they are its.
+fn mount_volume(volume: &Mount) -> io::Result<u64> {
+    let place = place_of(volume);
     if !place.is_dir() {
-        fs::create_dir_all(place)?;
+        fs::create_dir_all(place).map_err(|error| {
+            let why = match error.kind() {
+                io::ErrorKind::AlreadyExists | io::ErrorKind::NotADirectory => {
+                    "there is a file in its way".to_owned()
+                }
+                _ => format!("the directory is not there and cannot be made: {error}"),
+            };
+            io::Error::new(error.kind(), why)
+        })?;
     }
-    mount_shared(volume, place)
+    mount_shared(volume, place)?;
+    Ok(fs::metadata(place)?.dev())
 }

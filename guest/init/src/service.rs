@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 
-use protocol::{FIRST, Frame, LINE, SESSIONS_MAX};
+use protocol::{FIRST, Frame, LINE, PAYLOAD_MAX_BYTES, SESSIONS_MAX};
 use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::clock::Clock;
@@ -20,8 +20,8 @@ use crate::reaper::Reaper;
 use crate::session::{Session, Stream};
 use crate::{random, system};
 
-/// The longest list of mounts: far more than any has.
-const MOUNTS_MAX_BYTES: usize = 1 << 20;
+/// The longest list of mounts, and of devices: far more than any has.
+const LIST_MAX_BYTES: usize = 1 << 20;
 
 /// Why the channel came to an end before the command did.
 #[derive(Debug, thiserror::Error)]
@@ -64,8 +64,10 @@ struct Service {
     clock: Clock,
     /// What has come of the list of what is to be mounted.
     mounts: Vec<u8>,
-    /// Why nothing can be run.
-    trouble: Option<String>,
+    /// The same of the devices that are to have a driver.
+    devices: Vec<u8>,
+    /// The system is not what the host wants, and the host has been told so.
+    is_unprepared: bool,
 }
 
 /// What a poll watches.
@@ -86,17 +88,22 @@ impl Service {
             console: Console::default(),
             clock: Clock::default(),
             mounts: Vec::new(),
-            trouble: None,
+            devices: Vec::new(),
+            is_unprepared: false,
         })
     }
 
-    /// Has the system prepared. Without a root, all that is ordered is refused.
+    /// Has the system prepared. Without what the host wants it to have, nothing runs in it.
     fn prepare(&mut self) {
-        let (trouble, is_lost) = system::prepare(&std::mem::take(&mut self.mounts));
-        system::complain(&trouble);
-        if is_lost {
-            let lines = trouble.iter().map(|line| format!("biv: {line}\n"));
-            self.trouble = Some(lines.collect());
+        let mounts = std::mem::take(&mut self.mounts);
+        let trouble = system::prepare(&mounts, &std::mem::take(&mut self.devices));
+        system::complain(&trouble.remarks);
+        system::complain(&trouble.failures);
+        if !trouble.failures.is_empty() {
+            self.is_unprepared = true;
+            let mut text = trouble.failures.join("; ").into_bytes();
+            text.truncate(PAYLOAD_MAX_BYTES);
+            self.line.send(LINE, &Frame::Unprepared(text));
         }
     }
 
@@ -106,7 +113,10 @@ impl Service {
             Frame::Credit(_) => {}
             Frame::Time(time) => self.clock.hear(time),
             Frame::Seed(bytes) => random::add(bytes),
-            Frame::Mounts(part) if self.mounts.len() < MOUNTS_MAX_BYTES => self.mounts.extend(part),
+            Frame::Mounts(part) if self.mounts.len() < LIST_MAX_BYTES => self.mounts.extend(part),
+            Frame::Devices(part) if self.devices.len() < LIST_MAX_BYTES => {
+                self.devices.extend(part);
+            }
             Frame::Prepare => self.prepare(),
             Frame::Console(is_wanted) => self.console.set_wanted(*is_wanted),
             Frame::Synchronize => self.line.send(LINE, &Frame::Synchronized),
@@ -122,6 +132,9 @@ impl Service {
             if ready.contains(&Source::Line) {
                 self.line.exchange()?;
                 self.obey()?;
+                if self.is_unprepared {
+                    return self.line.finish();
+                }
             }
             if ready.contains(&Source::Reaper) {
                 let (pid, end) = self.reaper.end()?;
@@ -174,7 +187,9 @@ impl Service {
 
     /// Does what the host's frames say.
     fn obey(&mut self) -> Result<(), Error> {
-        while let Some((number, frame)) = self.line.next_frame()? {
+        while !self.is_unprepared
+            && let Some((number, frame)) = self.line.next_frame()?
+        {
             match (number, &frame) {
                 (LINE, frame) => {
                     self.obey_for_all(frame)?;
@@ -191,10 +206,6 @@ impl Service {
             }
             // One that has ended since the host sent this has no use for it.
             if let Some(session) = self.sessions.get_mut(&number) {
-                if let (Frame::Start, Some(trouble)) = (&frame, &self.trouble) {
-                    session.refuse(trouble, &mut self.line);
-                    continue;
-                }
                 match session.obey(frame, &mut self.line) {
                     // Whoever wants a command run besides the first one harms himself only.
                     Err(error) if number != FIRST => session.fail(&error, &mut self.line),
@@ -220,6 +231,7 @@ pub fn name_of(frame: &Frame) -> &'static str {
         Frame::Time(_) => "Time",
         Frame::Console(_) => "Console",
         Frame::Mounts(_) => "Mounts",
+        Frame::Devices(_) => "Devices",
         Frame::Prepare => "Prepare",
         Frame::Seed(_) => "Seed",
         Frame::Synchronize => "Synchronize",

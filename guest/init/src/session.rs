@@ -172,11 +172,7 @@ impl Session {
 
     /// The host cannot be followed: the session ends.
     pub fn fail(&mut self, error: &Error, line: &mut Line) {
-        self.refuse(&format!("biv: {error}\n"), line);
-    }
-
-    /// There is nothing to be run, for this reason: the session ends.
-    pub fn refuse(&mut self, reason: &str, line: &mut Line) {
+        let reason = format!("biv: {error}\n");
         let most = self.window.payload_room(0).min(reason.len());
         self.send(line, &Frame::Stderr(reason.as_bytes()[..most].to_vec()));
         self.hang_up();

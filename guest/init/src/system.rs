@@ -5,7 +5,8 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use crate::{disk, root};
+use crate::{devices, disk, root};
+use protocol::devices::{Devices, Kind};
 use rustix::mount::{MountFlags, mount};
 use rustix::process::{Pid, Signal};
 use rustix::system::{RebootCommand, reboot};
@@ -23,7 +24,8 @@ const MOUNTS: &[(&str, &str, &std::ffi::CStr)] = &[
 ];
 
 /// What is needed before there is a root: type and place.
-const FIRST_MOUNTS: [(&str, &str); 2] = [("proc", "/proc"), ("devtmpfs", "/dev")];
+const FIRST_MOUNTS: [(&str, &str); 3] =
+    [("proc", "/proc"), ("sysfs", "/sys"), ("devtmpfs", "/dev")];
 
 /// Links that programs expect in `/dev`.
 const LINKS: &[(&str, &str)] = &[
@@ -43,21 +45,49 @@ pub fn begin() -> Vec<String> {
     all.filter_map(|(what, result)| Some(format!("{what}: {}", result.err()?))).collect()
 }
 
-/// Prepares the system, with what is in this list mounted; returns what could not be done, for the
-/// console, and whether it is lost with that. Only without its root it is: a command that needs what else is
-/// missing will say so itself.
-pub fn prepare(list: &[u8]) -> (Vec<String>, bool) {
-    let mut trouble = Vec::new();
+/// What could not be done.
+#[derive(Debug, Default)]
+pub struct Trouble {
+    /// What a command can do without, or will complain of itself: for the console.
+    pub remarks: Vec<String>,
+    /// What the host wants the system to have. No command may run without: what it writes there would be
+    /// lost, with nobody to notice.
+    pub failures: Vec<String>,
+}
+
+/// Prepares the system, with what is in these lists mounted and driven.
+pub fn prepare(mounts: &[u8], wanted: &[u8]) -> Trouble {
+    let mut trouble = Trouble::default();
+    let wanted = match Devices::decode_all(wanted) {
+        Ok(wanted) => wanted,
+        Err(error) => {
+            trouble.failures.push(error.to_string());
+            return trouble;
+        }
+    };
+    let missing = devices::missing(&wanted);
+    (trouble.remarks, trouble.failures) = (missing.optional, missing.needed);
+    // A root on a disk without a driver would be looked for in vain.
+    if trouble.failures.is_empty() {
+        prepare_files(mounts, &mut trouble);
+        prepare_network(&wanted, &mut trouble);
+    }
+    trouble
+}
+
+/// Mounts what there is, and what the host wants to be there.
+fn prepare_files(list: &[u8], trouble: &mut Trouble) {
+    let Trouble { remarks, failures } = trouble;
     let mut note = |what: &str, result: io::Result<()>| {
         if let Err(error) = result {
-            trouble.push(format!("{what}: {error}"));
+            remarks.push(format!("{what}: {error}"));
         }
     };
     let (volumes, is_entered) = match root::enter(list) {
         Ok(found) => found,
         Err(error) => {
-            note("no root file system", Err(error));
-            return (trouble, true);
+            failures.push(format!("no root file system: {error}"));
+            return;
         }
     };
     for (kind, place, options) in MOUNTS {
@@ -65,19 +95,25 @@ pub fn prepare(list: &[u8]) -> (Vec<String>, bool) {
         let is_ours = is_entered && *place == "/run";
         note(place, mount_one(kind, place, options, is_ours));
     }
-    for volume in &volumes {
-        note(&String::from_utf8_lossy(&volume.place), root::mount_volume(volume));
-    }
+    failures.extend(root::mount_volumes(&volumes));
     for (target, link) in LINKS {
         if fs::symlink_metadata(link).is_err() {
             note(link, std::os::unix::fs::symlink(target, link));
         }
     }
-    note("network", crate::network::bring_up());
     if let Ok(name) = fs::read_to_string("/etc/hostname") {
         note("hostname", lift(rustix::system::sethostname(name.trim().as_bytes())));
     }
-    (trouble, false)
+}
+
+/// Sets the network up. Where nobody has asked for one, a command can do without.
+fn prepare_network(wanted: &[Devices], trouble: &mut Trouble) {
+    let is_needed =
+        wanted.iter().any(|devices| devices.kind == Kind::Network && !devices.is_optional);
+    if let Err(error) = crate::network::bring_up() {
+        let list = if is_needed { &mut trouble.failures } else { &mut trouble.remarks };
+        list.push(format!("network: {error}"));
+    }
 }
 
 /// Say on the console what could not be done.

@@ -9,7 +9,8 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use protocol::{Decoder, Encoder, Frame, Order};
+use protocol::devices::{Devices, Kind};
+use protocol::{Decoder, Encoder, FIRST, Frame, LINE, Order};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 
 use crate::service::{self, Error};
@@ -52,8 +53,12 @@ impl Host {
     }
 
     fn say(&mut self, frame: &Frame) {
+        self.say_to(FIRST, frame);
+    }
+
+    fn say_to(&mut self, session: u16, frame: &Frame) {
         let mut bytes = Vec::new();
-        self.encoder.put(frame, &mut bytes);
+        self.encoder.put_to(session, frame, &mut bytes);
         self.line.write_all(&bytes).unwrap();
     }
 
@@ -108,12 +113,14 @@ fn run(order: &Order) -> (String, String, Frame) {
 #[test]
 fn the_service() {
     streams_status_and_environment();
+    closed_streams_fail_as_such();
     ends_by_signal();
     commands_that_do_not_start();
     input_reaches_the_command_and_ends();
     signals_reach_the_command();
     more_output_than_a_window();
     a_host_that_talks_nonsense();
+    a_system_that_cannot_be_prepared();
 }
 
 fn streams_status_and_environment() {
@@ -121,6 +128,14 @@ fn streams_status_and_environment() {
     // A shell adds PWD and, some of them, SHLVL and _.
     assert!(stdout.starts_with("hello=there\n/\n"), "{stdout:?}");
     assert_eq!((stderr.as_str(), end), ("e\n", Frame::Exited(7)));
+}
+
+fn closed_streams_fail_as_such() {
+    let script = "echo out; echo $? >&2; cat; echo $? >&2";
+    let (stdout, stderr, _) = run(&Order { closed: [true, true, false], ..shell(script) });
+    let lines: Vec<_> = stderr.lines().collect();
+    assert!(stdout.is_empty() && stderr.contains("Bad file descriptor"), "{stderr}");
+    assert!(lines.contains(&"1") && !lines.contains(&"0"), "{stderr}");
 }
 
 fn ends_by_signal() {
@@ -133,6 +148,15 @@ fn commands_that_do_not_start() {
     assert_eq!(stderr, "biv: no-such-command: command not found in the guest\n");
     assert_eq!(end, Frame::Exited(127));
     assert_eq!(run(&named("/etc/passwd")).2, Frame::Exited(126));
+    for (directory, terminal) in [("/no/such", None), ("/etc/passwd", Some((24, 80)))] {
+        let directory = directory.as_bytes().to_vec();
+        let (_, stderr, end) =
+            run(&Order { directory: directory.clone(), terminal, ..shell("pwd") });
+        let directory = String::from_utf8(directory).unwrap();
+        let expected = format!("biv: /bin/sh: cannot change to the directory {directory} (");
+        assert!(stderr.starts_with(&expected), "{stderr:?}");
+        assert_eq!(end, Frame::Exited(126));
+    }
     assert_eq!(run(&named("/")).2, Frame::Exited(126));
 }
 
@@ -172,4 +196,21 @@ fn a_host_that_talks_nonsense() {
     check(&Frame::Stdin(b"too early".to_vec()));
     check(&Frame::Exited(0));
     check(&Frame::Start);
+}
+
+fn a_system_that_cannot_be_prepared() {
+    let check = |devices: Vec<u8>, expected: &str| {
+        let mut host = Host::start();
+        host.say_to(LINE, &Frame::Devices(devices));
+        host.say_to(LINE, &Frame::Prepare);
+        let Frame::Unprepared(reason) = host.hear() else { panic!("it is prepared") };
+        let reason = String::from_utf8(reason).unwrap();
+        assert!(reason.contains(expected), "{reason:?} does not say {expected:?}");
+        // No terminal takes what init says last, and init does not wait for more.
+        drop(host.line);
+    };
+    check(b"nonsense".to_vec(), "the list of devices makes no sense");
+    let mut disks = Vec::new();
+    Devices { kind: Kind::Disk, count: 255, is_optional: false }.encode(&mut disks);
+    check(disks, "no driver for the disks");
 }

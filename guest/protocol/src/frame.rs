@@ -53,7 +53,9 @@ pub enum Frame {
     Console(bool),
     /// Host, of [`LINE`]: the next part of a list of [`crate::mounts`].
     Mounts(Vec<u8>),
-    /// Host, of [`LINE`]: the list is complete; prepare the system.
+    /// Host, of [`LINE`]: a list of [`crate::devices`].
+    Devices(Vec<u8>),
+    /// Host, of [`LINE`]: the lists are complete; prepare the system.
     Prepare,
     /// Host, of [`LINE`]: random bytes that nobody else has. This machine may be one of several that go
     /// on from the same state.
@@ -62,6 +64,9 @@ pub enum Frame {
     Synchronize,
     /// Guest, of [`LINE`]: it has.
     Synchronized,
+    /// Guest, of [`LINE`], the answer to [`Frame::Prepare`] if that cannot be done: what is missing, as
+    /// text. The guest runs no command and switches itself off.
+    Unprepared(Vec<u8>),
 }
 
 /// Why bytes are not a conversation.
@@ -113,6 +118,7 @@ impl Frame {
             Frame::Prepare => 0x0c,
             Frame::Seed(_) => 0x0d,
             Frame::Synchronize => 0x0e,
+            Frame::Devices(_) => 0x20,
             Frame::Hello { .. } => 0x80,
             Frame::Started => 0x81,
             Frame::Stdout(_) => 0x82,
@@ -120,6 +126,7 @@ impl Frame {
             Frame::Exited(_) => 0x84,
             Frame::Signaled(_) => 0x85,
             Frame::Synchronized => 0x86,
+            Frame::Unprepared(_) => 0xa0,
         }
     }
 
@@ -128,6 +135,8 @@ impl Frame {
             Frame::Hello { version } => out.extend_from_slice(&version.to_le_bytes()),
             Frame::Order(bytes)
             | Frame::Mounts(bytes)
+            | Frame::Devices(bytes)
+            | Frame::Unprepared(bytes)
             | Frame::Seed(bytes)
             | Frame::Stdin(bytes)
             | Frame::Stdout(bytes)
@@ -174,6 +183,7 @@ impl Frame {
             0x0c => empty(Frame::Prepare),
             0x0d => Ok(Frame::Seed(payload.to_vec())),
             0x0e => empty(Frame::Synchronize),
+            0x20 => Ok(Frame::Devices(payload.to_vec())),
             0x80 => match payload {
                 [low, high] => Ok(Frame::Hello { version: u16::from_le_bytes([*low, *high]) }),
                 _ => Err(wrong()),
@@ -184,6 +194,7 @@ impl Frame {
             0x84 => byte().map(Frame::Exited),
             0x85 => byte().map(Frame::Signaled),
             0x86 => empty(Frame::Synchronized),
+            0xa0 => Ok(Frame::Unprepared(payload.to_vec())),
             _ => Err(Error::Kind(kind)),
         }
     }
@@ -194,6 +205,8 @@ impl Frame {
         let payload = match self {
             Frame::Order(bytes)
             | Frame::Mounts(bytes)
+            | Frame::Devices(bytes)
+            | Frame::Unprepared(bytes)
             | Frame::Seed(bytes)
             | Frame::Stdin(bytes)
             | Frame::Stdout(bytes)

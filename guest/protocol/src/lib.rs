@@ -7,13 +7,16 @@
 //!
 //! ```text
 //! > MAGIC Hello{version}            the line is in raw mode now; the host may speak
-//! < Mounts{bytes} ... Prepare       what the system is to have, in as many parts as it takes
+//! < Mounts{bytes} Devices{bytes} Prepare    what the system is to have, in as many parts as it takes
 //! < Order{bytes} ... Start          what to run, in as many parts as it takes
 //! > Started
 //! < Stdin{bytes} StdinEnd Signal{n} WindowSize{r,c}
 //! > Stdout{bytes} Stderr{bytes}
 //! > Exited{status}                  or Signaled{n}; after the first session's the guest powers off
 //! ```
+//!
+//! A guest that cannot have what it is to have answers `Prepare` by `Unprepared{text}`, and ends. Everything in
+//! the list of mounts is needed; the list of devices says what the guest can do without.
 //!
 //! That is one *session*: a command and its streams. There may be several at once; each frame says of
 //! which it is. Number [`LINE`] is that of the line itself, [`FIRST`] that of the command that the
@@ -36,6 +39,7 @@
 #![forbid(unsafe_code)]
 
 pub mod copy;
+pub mod devices;
 mod frame;
 pub mod mounts;
 mod order;

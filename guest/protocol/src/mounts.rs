@@ -1,5 +1,6 @@
 //! What the guest's init mounts, as the host tells it ([`crate::Frame::Mounts`]):
-//! for each mount four strings, each ended by a NUL: kind, source, place, options.
+//! for each mount four strings, each ended by a NUL: kind, source, place, options. None is optional: a guest that
+//! cannot mount one, or does not find it at its place in the end, runs no command.
 
 /// Something to mount.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -171,6 +171,7 @@ fn order() -> Order {
         groups: Some(vec![4, 0x1234_5678]),
         terminal: Some((24, 80)),
         is_own: true,
+        closed: [true, false, true],
     }
 }
 

@@ -265,7 +265,7 @@ fn stop(domain: &mut dyn Domain) -> Result_ {
 #[utoipa::path(post, path = "/v1/domain/kill", request_body = Kill, responses(
     (status = 202, description = "Sent", body = Inspection),
     (status = 400, description = "No such signal", body = Problem),
-    (status = 409, description = "It has no command", body = Problem),
+    (status = 409, description = "It has no command, or is paused", body = Problem),
     (status = 503, description = "It is still starting", body = Problem)))]
 fn kill(domain: &mut dyn Domain, body: &[u8]) -> Result_ {
     let body: &[u8] = if body.is_empty() { b"{}" } else { body };
@@ -315,7 +315,7 @@ fn resume(domain: &mut dyn Domain) -> Result_ {
 #[utoipa::path(post, path = "/v1/domain/snapshot", request_body = Take, responses(
     (status = 200, description = "It is written", body = Snapshot),
     (status = 400, description = "There is no descriptor", body = Problem),
-    (status = 409, description = "Another is being written", body = Problem),
+    (status = 409, description = "Another is being written, or it is paused", body = Problem),
     (status = 503, description = "It is still starting, or it cannot be written", body = Problem)))]
 fn snapshot(domain: &dyn Domain, body: &[u8]) -> Result<Compression, Refusal> {
     let body: &[u8] = if body.is_empty() { b"{}" } else { body };
@@ -329,7 +329,7 @@ fn snapshot(domain: &dyn Domain, body: &[u8]) -> Result<Compression, Refusal> {
 /// also be to pack files to standard output, or to unpack them from standard input.
 #[utoipa::path(post, path = "/v1/domain/exec", responses(
     (status = 101, description = "What follows are frames"),
-    (status = 409, description = "The guest has no init of ours", body = Problem),
+    (status = 409, description = "The guest has no init of ours, or is paused", body = Problem),
     (status = 426, description = "The request asks for no upgrade", body = Problem),
     (status = 503, description = "It is still starting, or too many commands run", body = Problem)))]
 fn exec(domain: &dyn Domain, upgrade: Option<&str>) -> Result<(), Refusal> {
@@ -343,7 +343,7 @@ fn exec(domain: &dyn Domain, upgrade: Option<&str>) -> Result<(), Refusal> {
 /// is cut off.
 #[utoipa::path(post, path = "/v1/domain/attach", responses(
     (status = 101, description = "What follows are frames"),
-    (status = 409, description = "The guest has no init of ours", body = Problem),
+    (status = 409, description = "The guest has no init of ours, or is paused", body = Problem),
     (status = 426, description = "The request asks for no upgrade", body = Problem),
     (status = 503, description = "It does not run, or too many watch it", body = Problem)))]
 fn attach(domain: &dyn Domain, upgrade: Option<&str>) -> Result<(), Refusal> {
@@ -355,7 +355,7 @@ fn attach(domain: &dyn Domain, upgrade: Option<&str>) -> Result<(), Refusal> {
 /// last, and then what it shows, is standard output; what the client sends as input is typed.
 #[utoipa::path(post, path = "/v1/domain/console", responses(
     (status = 101, description = "What follows are frames"),
-    (status = 409, description = "It has no console", body = Problem),
+    (status = 409, description = "It has no console, or is paused", body = Problem),
     (status = 426, description = "The request asks for no upgrade", body = Problem),
     (status = 503, description = "Too many are at it", body = Problem)))]
 fn console(domain: &dyn Domain, upgrade: Option<&str>) -> Result<(), Refusal> {

@@ -125,16 +125,15 @@ struct Port {
 }
 
 impl Hub {
-    /// A hub for the guest at the other end of `line`, which is to mount what is in this list
-    /// ([`protocol::mounts`]), and to have this time. What is wrong with it will be in `trouble`.
+    /// A hub for the guest at the other end of `line`, which is told in `needs` what its system must have
+    /// ([`Frame::Mounts`], [`Frame::Devices`]), and has this time. What is wrong with it will be in `trouble`.
     pub fn new(
         line: Line,
-        mounts: &[u8],
+        needs: Vec<Frame>,
         time: TimeOfDay,
         trouble: Trouble,
     ) -> std::io::Result<Hub> {
         line.set_nonblocking()?;
-        let parts = mounts.chunks(PAYLOAD_MAX_BYTES).map(|part| Frame::Mounts(part.to_vec()));
         Ok(Hub {
             guest: Some(line),
             encoder: Encoder::default(),
@@ -142,7 +141,7 @@ impl Hub {
             outgoing: VecDeque::new(),
             window: Window::new(WINDOW_OF_LINE_BYTES),
             is_greeted: false,
-            preparing: parts.chain([Frame::Prepare]).collect(),
+            preparing: needs.into_iter().chain([Frame::Prepare]).collect(),
             is_prepared: false,
             is_silent: false,
             unread: 0,
@@ -403,6 +402,7 @@ impl Hub {
                 self.unread = self.unread.saturating_sub(1);
                 return Ok(());
             }
+            (Frame::Unprepared(reason), LINE) if self.is_prepared => return Err(print::line(&String::from_utf8_lossy(reason))),
             _ => {}
         }
         let port = self.ports.get_mut(&session).ok_or(OUT_OF_TURN)?;

@@ -86,6 +86,8 @@ pub struct Writer {
     current: usize,
     size: u64,
     number: u64,
+    /// Bytes for which there was no room, and of which the log does not say so yet.
+    lost: u64,
 }
 
 impl Writer {
@@ -93,36 +95,63 @@ impl Writer {
     pub fn create(directory: &OwnedFd) -> io::Result<Writer> {
         let file = |name| Ok::<_, io::Error>(File::from(files::create(directory, name)?));
         let [one, other] = files::LOGS;
-        Ok(Writer { files: [file(one)?, file(other)?], current: 0, size: 0, number: 0 })
+        Ok(Writer { files: [file(one)?, file(other)?], current: 0, size: 0, number: 0, lost: 0 })
     }
 
-    /// Adds what was written. Where there is no room on the host, it is lost: the command goes on.
+    /// Adds what was written. Where there is no room on the host, it is lost: the command goes on, and the log
+    /// says so when there is room again.
     pub fn add(&mut self, stream: Stream, bytes: &[u8]) {
         let time = time_of(SystemTime::now());
+        let lost = std::mem::take(&mut self.lost);
+        let mut text = self.notice_of(lost, &time);
+        let was_written = self.add_lines(stream, bytes, &time, &mut text);
+        if !was_written {
+            self.lost = lost.saturating_add(bytes.len() as u64);
+        }
+    }
+
+    /// A line that says how much is missing before it, if something is.
+    fn notice_of(&mut self, lost: u64, time: &str) -> Vec<u8> {
         let mut text = Vec::new();
+        if lost > 0 {
+            self.number += 1;
+            let notice =
+                format!("biv: {lost} bytes are missing here: there was no room for the log\n");
+            let line = Line::new(self.number, time, Stream::Stderr, notice.as_bytes());
+            if serde_json::to_writer(&mut text, &line).is_ok() {
+                text.push(b'\n');
+            }
+        }
+        text
+    }
+
+    /// Adds lines after those that are in `text` already; whether there was room for them.
+    fn add_lines(&mut self, stream: Stream, bytes: &[u8], time: &str, text: &mut Vec<u8>) -> bool {
+        let mut is_written = true;
         for piece in bytes.split_inclusive(|&byte| byte == b'\n') {
             for piece in piece.chunks(PIECE_MAX_BYTES) {
                 self.number += 1;
                 let start = text.len();
-                let line = Line::new(self.number, &time, stream, piece);
-                if serde_json::to_writer(&mut text, &line).is_ok() {
+                let line = Line::new(self.number, time, stream, piece);
+                if serde_json::to_writer(&mut *text, &line).is_ok() {
                     text.push(b'\n');
                 }
                 if self.size + text.len() as u64 > FILE_MAX_BYTES {
                     let first = text.split_off(start);
-                    self.put(&text);
+                    is_written &= self.put(text);
                     self.begin_anew();
-                    text = first;
+                    *text = first;
                 }
             }
         }
-        self.put(&text);
+        self.put(text) && is_written
     }
 
-    fn put(&mut self, text: &[u8]) {
-        if self.files[self.current].write_all_at(text, self.size).is_ok() {
-            self.size += text.len() as u64;
-        }
+    /// Whether there was room for it.
+    fn put(&mut self, text: &[u8]) -> bool {
+        let is_written = self.files[self.current].write_all_at(text, self.size).is_ok();
+        self.size += if is_written { text.len() as u64 } else { 0 };
+        is_written
     }
 
     fn begin_anew(&mut self) {
@@ -314,6 +343,30 @@ mod tests {
         assert_eq!(last_lines(&all, 0), []);
         assert_eq!(last_lines(&all, 2)[0].bytes(), b"\xff\xfe \"quoted\"\n");
         assert_eq!(last_lines(&all, 100).len(), 9);
+    }
+
+    #[test]
+    fn what_was_lost_is_said() {
+        let (place, directory) = Place::new("lost");
+        let mut writer = Writer::create(&directory).unwrap();
+        writer.add(Stream::Stdout, b"before\n");
+        // A file that cannot be written is as good as one without room.
+        let no_room = File::open(place.0.join(files::LOGS[0])).unwrap();
+        let good = std::mem::replace(&mut writer.files[0], no_room);
+        writer.add(Stream::Stdout, b"lost\n");
+        writer.add(Stream::Stderr, b"lost, too\n");
+        writer.files[0] = good;
+        writer.add(Stream::Stdout, b"after\n");
+        writer.add(Stream::Stdout, b"end\n");
+        let lines = Reader::open(&directory).unwrap().read().unwrap();
+        let said: Vec<_> = lines.iter().map(|line| text_of(&line.bytes())).collect();
+        let notice = "biv: 15 bytes are missing here: there was no room for the log\n";
+        assert_eq!(said, ["before\n", notice, "after\n", "end\n"]);
+        assert_eq!(lines[1].stream, Stream::Stderr);
+    }
+
+    fn text_of(bytes: &[u8]) -> String {
+        String::from_utf8_lossy(bytes).into_owned()
     }
 
     #[test]

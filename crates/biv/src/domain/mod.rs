@@ -50,6 +50,7 @@ pub use registry::{Entry, Registry};
 
 use console::Console;
 use hub::{Conversation, Hub, Trouble};
+use protocol::Frame;
 use server::{Machine, Server};
 use snapshot::{Finish, Snapshots};
 
@@ -118,8 +119,8 @@ impl Written {
 pub struct GuestEnd {
     /// Its line.
     pub line: Line,
-    /// What it is to mount.
-    pub mounts: Vec<u8>,
+    /// What its system must have.
+    pub needs: Vec<Frame>,
     /// How late it is.
     pub time: vmm::TimeOfDay,
     /// The conversation that it is in, if it goes on from a snapshot.
@@ -129,7 +130,7 @@ pub struct GuestEnd {
 impl GuestEnd {
     /// A hub, with a port at the other end of `first` for the command that the machine is for.
     fn hub(self, first: Line, trouble: &Trouble) -> io::Result<Hub> {
-        let mut hub = Hub::new(self.line, &self.mounts, self.time, Arc::clone(trouble))?;
+        let mut hub = Hub::new(self.line, self.needs, self.time, Arc::clone(trouble))?;
         let Some(conversation) = self.conversation else {
             // There is room for the first.
             let _ = hub.connect(first, &[], &[]);

@@ -379,6 +379,16 @@ impl Server {
         }
     }
 
+    /// A guest that stands still answers nobody.
+    fn must_not_stand_still(&self) -> Result<(), Refusal> {
+        match self.machine.get().is_some_and(vmm::Remote::is_paused) {
+            true => {
+                Err((409, format!("it is paused; `biv resume {}` lets it go on", self.record.name)))
+            }
+            false => Ok(()),
+        }
+    }
+
     fn machine(&self) -> Result<&vmm::Remote, Refusal> {
         self.machine.get().ok_or_else(|| (503, "the machine is still being built".to_owned()))
     }
@@ -438,6 +448,7 @@ impl api::Domain for Server {
             self.machine()?.stop();
             return Ok(());
         };
+        self.must_not_stand_still()?;
         match &mut self.hub {
             None => Err((409, "this machine has no command to be signalled".to_owned())),
             Some(hub) if !hub.has_started() => {
@@ -477,6 +488,8 @@ impl api::Domain for Server {
 
     fn allows_snapshots(&self) -> Result<(), Refusal> {
         self.machine()?;
+        // A guest's init has to be asked; a machine without one need not move.
+        self.hub.as_ref().map_or(Ok(()), |_| self.must_not_stand_still())?;
         match &self.hub {
             Some(hub) if !hub.has_started() => {
                 Err((503, "its command does not run yet".to_owned()))
@@ -489,6 +502,7 @@ impl api::Domain for Server {
     }
 
     fn takes_commands(&self) -> Result<(), Refusal> {
+        self.must_not_stand_still()?;
         match &self.hub {
             None => Err((409, "the guest has no init of ours to run commands".to_owned())),
             Some(hub) if !hub.has_started() => Err((503, "the guest is not up yet".to_owned())),
@@ -498,6 +512,7 @@ impl api::Domain for Server {
     }
 
     fn takes_terminals(&self) -> Result<(), Refusal> {
+        self.must_not_stand_still()?;
         match &self.console {
             None => Err((409, "it has no console".to_owned())),
             Some(console) if !console.has_room() => {
@@ -508,6 +523,7 @@ impl api::Domain for Server {
     }
 
     fn takes_watchers(&self) -> Result<(), Refusal> {
+        self.must_not_stand_still()?;
         match &self.hub {
             None => Err((409, "it has no command, but a console: see biv console".to_owned())),
             Some(hub) if !hub.has_started() => Err((503, "its command does not run".to_owned())),

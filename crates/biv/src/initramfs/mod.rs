@@ -7,6 +7,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use self::cpio::{Archive, Metadata, mode};
+use self::tree::Owners;
 
 pub mod cpio;
 pub mod tree;
@@ -106,8 +107,17 @@ pub fn default_guest(busybox: &Busybox) -> Result<Vec<u8>, Error> {
 /// A guest whose files are those of `root`, for a machine with so many bytes of memory. The kernel
 /// frees the archive when all of it is unpacked, so that both are there at once.
 pub fn from_directory(root: &Path, memory: u64) -> Result<Vec<u8>, Error> {
+    pack(root, Owners::OfFiles, memory)
+}
+
+/// The same of a directory that `biv image build` has made.
+pub fn from_image(root: &Path, memory: u64) -> Result<Vec<u8>, Error> {
+    pack(root, Owners::Recorded, memory)
+}
+
+fn pack(root: &Path, owners: Owners, memory: u64) -> Result<Vec<u8>, Error> {
     let mut archive = Archive::new(Bounded { bytes: Vec::new(), limit: memory / 2 });
-    tree::pack(&mut archive, root)?;
+    tree::pack(&mut archive, root, owners)?;
     Ok(add_init(archive)?.bytes)
 }
 

@@ -3,7 +3,8 @@
 //! Types, permissions, times, symbolic and hard links, devices, and names of any bytes are kept.
 //! Like `cp -x`, it stays on DIR's file system: what is mounted below (`/proc`, say) is packed as an
 //! empty directory. What belongs to the user who packs belongs to root in the guest, because an
-//! ordinary user who unpacked a file system owns all of it.
+//! ordinary user who unpacked a file system owns all of it. An image's files belong to whom their
+//! attributes say ([`files::owner`]).
 
 use std::collections::HashMap;
 use std::fs::{self, File};
@@ -11,6 +12,8 @@ use std::io::{self, Write};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+
+use files::owner::Owner;
 
 use super::cpio::{self, Archive, mode};
 
@@ -31,14 +34,14 @@ pub enum Error {
 }
 
 /// Adds all that is in `root` to `archive`, in the order of names.
-pub fn pack<W: Write>(archive: &mut Archive<W>, root: &Path) -> Result<(), Error> {
+pub fn pack<W: Write>(archive: &mut Archive<W>, root: &Path, owners: Owners) -> Result<(), Error> {
     let at = |error| Error::File { path: root.to_owned(), error };
     let metadata = fs::metadata(root).map_err(at)?;
     if !metadata.is_dir() {
         return Err(Error::NotDirectory(root.to_owned()));
     }
-    let mut packer = Packer { archive, device: metadata.dev(), inodes: HashMap::new() };
-    packer.archive.add(b".", translate(&metadata), &[]).map_err(at)?;
+    let mut packer = Packer { archive, owners, device: metadata.dev(), inodes: HashMap::new() };
+    packer.archive.add(b".", owners.translate(root, &metadata), &[]).map_err(at)?;
     // Directories that are still to be read: deepest last, so that the order is that of `find`.
     let mut directories = vec![(root.to_owned(), Vec::new())];
     while let Some((path, name)) = directories.pop() {
@@ -65,8 +68,34 @@ pub fn pack<W: Write>(archive: &mut Archive<W>, root: &Path) -> Result<(), Error
     Ok(())
 }
 
+/// To whom the files in the archive belong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Owners {
+    /// To whom those of the directory do.
+    OfFiles,
+    /// To whom their attributes say.
+    Recorded,
+}
+
+impl Owners {
+    fn translate(self, path: &Path, found: &fs::Metadata) -> cpio::Metadata {
+        let metadata = translate(found);
+        let owner = (self == Owners::Recorded).then(|| Owner::recorded(path)).flatten();
+        match owner {
+            Some(owner) => cpio::Metadata {
+                mode: metadata.mode & mode::TYPE | owner.mode,
+                uid: owner.user,
+                gid: owner.group,
+                ..metadata
+            },
+            None => metadata,
+        }
+    }
+}
+
 struct Packer<'a, W> {
     archive: &'a mut Archive<W>,
+    owners: Owners,
     device: u64,
     /// Numbers of files with several names, by device and inode number on the host.
     inodes: HashMap<(u64, u64), u32>,
@@ -76,7 +105,7 @@ impl<W: Write> Packer<'_, W> {
     /// Adds one entry; says whether it is a directory whose contents are to follow.
     fn add(&mut self, path: &Path, name: &[u8]) -> io::Result<bool> {
         let found = fs::symlink_metadata(path)?;
-        let mut metadata = translate(&found);
+        let mut metadata = self.owners.translate(path, &found);
         match metadata.mode & mode::TYPE {
             mode::DIRECTORY => {
                 self.archive.add(name, metadata, &[])?;

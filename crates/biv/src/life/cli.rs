@@ -95,8 +95,8 @@ pub struct Exec {
     pub tty: bool,
 
     /// Run it as this user, USER or USER:GROUP, by name or number
-    #[arg(short, long, value_name = "USER", default_value = "")]
-    pub user: String,
+    #[arg(short, long, value_name = "USER")]
+    pub user: Option<String>,
 
     /// Run it in this directory
     #[arg(short, long, value_name = "DIR", default_value = "/")]
@@ -191,7 +191,8 @@ pub struct Balloon {
 
 /// Let a domain's processors stand still, until `biv resume`.
 ///
-/// The guest's clock goes on meanwhile, and the guest is told.
+/// The guest's clock goes on meanwhile, and the guest is told. What needs an answer of the guest's (exec, cp,
+/// attach, console, snapshot, a signal for its command) is refused; stop and kill end it.
 #[derive(Debug, Args)]
 pub struct Pause {
     /// Which

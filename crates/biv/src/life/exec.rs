@@ -10,7 +10,7 @@ use super::cli::Exec;
 use crate::domain::client::Client;
 use crate::domain::{Registry, http};
 use crate::run::PATH;
-use crate::session::channel::Channel;
+use crate::session::{self, channel::Channel};
 use crate::session::{Ending, Input, Line, Outputs, Passing, Session, Signals, stdin_is_terminal};
 use crate::terminal::Escape;
 use crate::{status, terminal};
@@ -51,7 +51,7 @@ pub fn exec(arguments: &Exec) -> Result<u8, Error> {
 
 fn order(arguments: &Exec) -> Order {
     let mut environment = vec![PATH.to_vec()];
-    if arguments.user.is_empty() {
+    if arguments.user.is_none() {
         environment.push(b"HOME=/root".to_vec());
     }
     if arguments.tty {
@@ -62,9 +62,10 @@ fn order(arguments: &Exec) -> Order {
         arguments: arguments.command.iter().map(|word| word.clone().into_vec()).collect(),
         environment,
         directory: arguments.workdir.clone().into_vec(),
-        user: arguments.user.clone().into_bytes(),
+        user: arguments.user.clone().unwrap_or_default().into_bytes(),
         groups: None,
         terminal: arguments.tty.then(terminal::size),
         is_own: false,
+        closed: session::closed_streams(),
     }
 }

@@ -75,6 +75,9 @@ pub enum Error {
     /// Its guest has gone.
     #[error("the domain ended before everything was copied")]
     Lost,
+    /// A snapshot is no stream.
+    #[error("a snapshot is written to a file, not to standard output; ./- is a file of that name")]
+    NoStream,
     /// Where a snapshot is to go.
     #[error("cannot write {path}: {error}", path = path.display())]
     File {

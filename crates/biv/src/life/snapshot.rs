@@ -22,6 +22,10 @@ pub fn snapshot(arguments: &Snapshot) -> Result<(), Error> {
     let entry = Registry::open()?.find(&arguments.name)?;
     let path = &arguments.file;
     let failed = |error| Error::File { path: path.clone(), error };
+    // Elsewhere that is a stream, which a snapshot cannot go to: what is written last comes first in it.
+    if path.as_os_str() == "-" {
+        return Err(Error::NoStream);
+    }
     if !arguments.force && path.symlink_metadata().is_ok() {
         let error =
             io::Error::new(io::ErrorKind::AlreadyExists, "there is one; --force replaces it");

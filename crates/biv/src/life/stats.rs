@@ -10,7 +10,7 @@ use super::Error;
 use super::cli::Stats;
 use crate::cli::Format;
 use crate::domain::api::Statistics;
-use crate::domain::client::Client;
+use crate::domain::client::{self, Client};
 use crate::domain::{Entry, Registry};
 use crate::print;
 use processes::Group;
@@ -63,6 +63,12 @@ struct Row {
 /// `biv stats`.
 pub fn stats(arguments: &Stats) -> Result<(), Error> {
     let registry = Registry::open()?;
+    for name in &arguments.names {
+        let entry = registry.find(name)?;
+        if !entry.alive {
+            return Err(client::Error::NotRunning(entry.name).into());
+        }
+    }
     let mut before = samples(&registry, arguments)?;
     let once = arguments.once || arguments.format == Format::Json;
     let live = !once && io::stdout().is_terminal();

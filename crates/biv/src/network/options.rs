@@ -47,6 +47,16 @@ pub struct Published {
     pub is_udp: bool,
 }
 
+impl Published {
+    /// Whether both want the same of the host's ports.
+    #[must_use]
+    pub fn collides_with(&self, other: &Published) -> bool {
+        let is_one_everywhere = self.address.is_none() || other.address.is_none();
+        let same_place = is_one_everywhere || self.address == other.address;
+        (self.host, self.is_udp) == (other.host, other.is_udp) && same_place
+    }
+}
+
 impl FromStr for Net {
     type Err = String;
 
@@ -145,6 +155,21 @@ impl fmt::Display for Published {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_port_is_published_once() {
+        let check = |one: &str, other: &str, expected| {
+            let (one, other): (Published, Published) =
+                (one.parse().unwrap(), other.parse().unwrap());
+            assert_eq!(one.collides_with(&other), expected, "{one} {other}");
+            assert_eq!(other.collides_with(&one), expected, "{one} {other}");
+        };
+        check("80:80", "80:81", true);
+        check("127.0.0.1:80:80", "80:80", true);
+        check("127.0.0.1:80:80", "127.0.0.2:80:80", false);
+        check("80:80", "80:80/udp", false);
+        check("80:80", "81:80", false);
+    }
 
     #[test]
     fn networks_have_names() {

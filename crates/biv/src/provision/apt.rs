@@ -9,7 +9,11 @@ use std::ffi::OsString;
 use std::fs;
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{ChildStdout, Command, Stdio};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+use rustix::fs::statvfs;
 
 use super::progress::Progress;
 
@@ -17,6 +21,12 @@ use super::progress::Progress;
 /// Debian's for all machines, Ubuntu's for virtual machines.
 const KERNEL_PACKAGES: &[&str] =
     &["linux-image-cloud-amd64", "linux-image-amd64", "linux-image-virtual"];
+
+/// How packages begin that have files of a kernel: its image and its modules.
+const KERNEL_PARTS: [&str; 3] = ["linux-image-", "linux-binary-", "linux-modules-"];
+
+/// The most packages that one kernel's files are in.
+const KERNEL_PARTS_MAX: usize = 8;
 
 /// What is not: which lists to fetch is our business.
 const DROPPED_SETTINGS: &[&str] = &["Acquire::IndexTargets", "Acquire::Languages"];
@@ -31,6 +41,16 @@ const KEPT_SETTINGS: &[&str] = &[
     "Dir::Etc::netrc ",
     "Dir::Etc::netrcparts ",
 ];
+
+/// How long apt-get may say nothing. It gives up on a network that is silent for 30 seconds by itself, and
+/// tries again twice.
+const PATIENCE: Duration = Duration::from_secs(180);
+
+/// How often it is looked whether it still can go on.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+
+/// A file system with less than this is full: a package of the kernel's has more than 10 MiB.
+const FULL_BYTES: u64 = 1 << 20;
 
 /// Why apt did not deliver.
 #[derive(Debug, thiserror::Error)]
@@ -55,6 +75,12 @@ pub enum Error {
     /// The sources could not be read, and so had no package either.
     #[error("apt could not read the lists of packages: {0}")]
     Update(String),
+    /// Nothing fits there.
+    #[error("the disk of {path} is full; make room, or set XDG_CACHE_HOME", path = .0.display())]
+    Full(PathBuf),
+    /// It hangs.
+    #[error("apt-get has said nothing for {} seconds, and was ended", PATIENCE.as_secs())]
+    Silent,
     /// It said why.
     #[error("apt could not download {package}: {reason}")]
     Download {
@@ -210,6 +236,25 @@ impl Apt {
         dependency_on_kernel(&shown.stdout).ok_or_else(|| self.no_package(meta_package))
     }
 
+    /// The packages that have the files of the kernel in `package`, which is the first: since Debian 14 that has
+    /// neither image nor modules, and depends on those that have; Ubuntu's has no modules.
+    pub fn parts_of_kernel(&self, package: &str) -> Result<Vec<String>, Error> {
+        let mut parts = vec![package.to_owned()];
+        let mut next = 0;
+        while next < parts.len() && parts.len() < KERNEL_PARTS_MAX {
+            let mut show = self.command("apt-cache");
+            let shown = run(show.args(["show", "--no-all-versions", &parts[next]]), "apt-cache")?;
+            for name in dependencies(&shown.stdout) {
+                let is_part = KERNEL_PARTS.iter().any(|part| name.starts_with(part));
+                if is_part && !parts.contains(&name) && parts.len() < KERNEL_PARTS_MAX {
+                    parts.push(name);
+                }
+            }
+            next += 1;
+        }
+        Ok(parts)
+    }
+
     /// Downloads a package; apt checks that it is what the signed lists say.
     pub fn download(&self, package: &str, progress: &Progress) -> Result<PathBuf, Error> {
         progress.say(&format!("downloading {package}"));
@@ -245,6 +290,34 @@ impl Apt {
         command
     }
 
+    /// Shows how far apt-get is until it says no more, or says nothing any more: on a full disk it waits, and
+    /// says nothing of why.
+    fn listen(&self, stream: ChildStdout, progress: &Progress) -> Result<(), Error> {
+        let (sender, lines) = mpsc::channel();
+        std::thread::spawn(move || {
+            let mut lines = BufReader::new(stream).lines().map_while(Result::ok);
+            // Whoever has lost patience does not listen.
+            lines.try_for_each(|line| sender.send(line))
+        });
+        let mut heard = Instant::now();
+        loop {
+            match lines.recv_timeout(LOOK_AGAIN) {
+                Ok(line) => {
+                    heard = Instant::now();
+                    download_percent(&line).into_iter().for_each(|percent| progress.set(percent));
+                }
+                Err(RecvTimeoutError::Disconnected) => return Ok(()),
+                Err(RecvTimeoutError::Timeout) if is_full(&self.directory) => {
+                    return Err(Error::Full(self.directory.clone()));
+                }
+                Err(RecvTimeoutError::Timeout) if heard.elapsed() > PATIENCE => {
+                    return Err(Error::Silent);
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+        }
+    }
+
     /// Runs apt-get and shows its progress; returns its first complaint if it failed.
     fn follow(&self, command: &mut Command, progress: &Progress) -> Result<Option<String>, Error> {
         let mut child = command
@@ -261,12 +334,13 @@ impl Apt {
                 text
             })
         });
-        if let Some(stream) = child.stdout.take() {
-            for line in BufReader::new(stream).lines().map_while(Result::ok) {
-                if let Some(percent) = download_percent(&line) {
-                    progress.set(percent);
-                }
-            }
+        if let Some(stream) = child.stdout.take()
+            && let Err(trouble) = self.listen(stream, progress)
+        {
+            // It may have ended by itself by now.
+            let _ = child.kill();
+            let _ = child.wait();
+            return Err(trouble);
         }
         let status = child.wait().map_err(|error| spawn_error("apt-get", error))?;
         if status.success() {
@@ -276,6 +350,11 @@ impl Apt {
         let complaint = first_complaint(&complaints);
         Ok(Some(complaint.unwrap_or_else(|| format!("apt-get failed ({status})"))))
     }
+}
+
+/// Whether nothing could be written to the file system of a directory.
+fn is_full(directory: &Path) -> bool {
+    statvfs(directory).is_ok_and(|found| found.f_bavail * found.f_frsize < FULL_BYTES)
 }
 
 fn starts_with(name: &std::ffi::OsStr, prefix: &str) -> bool {
@@ -331,13 +410,18 @@ fn private_configuration(host: &[u8], directory: &Path) -> String {
 
 /// The kernel that the newest `Depends:` of `apt-cache show` names.
 fn dependency_on_kernel(shown: &[u8]) -> Option<String> {
+    dependencies(shown).into_iter().find(|name| name.starts_with("linux-image-"))
+}
+
+/// All packages that it names.
+fn dependencies(shown: &[u8]) -> Vec<String> {
     let shown = String::from_utf8_lossy(shown);
-    let depends = shown.lines().find_map(|line| line.strip_prefix("Depends:"))?;
-    let mut names = depends.split([',', '|']).filter_map(|item| item.split_whitespace().next());
+    let depends = shown.lines().find_map(|line| line.strip_prefix("Depends:")).unwrap_or_default();
+    let names = depends.split([',', '|']).filter_map(|item| item.split_whitespace().next());
     let is_name = |name: &str| {
         name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte))
     };
-    names.find(|name| name.starts_with("linux-image-") && is_name(name)).map(str::to_owned)
+    names.filter(|name| is_name(name)).map(str::to_owned).collect()
 }
 
 /// The percentage in `dlstatus:ITEM:PERCENT:TEXT` (apt's README.progress-reporting).

@@ -1,14 +1,19 @@
 //! Root file systems of Debian's, made by mmdebstrap as the user who asks, each a directory in the user's
 //! cache: `images/NAME/`, which domains share.
 //!
-//! All files belong to who made them, and in a guest that is the superuser (`run/directories.rs`). What
-//! mmdebstrap makes is therefore taken as an archive, and unpacked without owners and devices.
+//! What mmdebstrap makes is taken as an archive, because only root could keep its files' owners. On the host all
+//! of them belong to who made the image; to whom they belong in a guest is in their attributes
+//! ([`files::owner`]), where the file server and who packs an image for a kernel without one look. Devices are
+//! left out: a guest has its own.
 
 use std::fs;
 use std::io::{self, BufRead, BufReader, Read};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
+
+use files::owner::Owner;
 
 use super::cache::{self, Lock, at, cache_directory, trusted};
 use super::progress::Progress;
@@ -24,6 +29,14 @@ const RECIPE: &str = "recipe";
 
 /// The longest name.
 const NAME_MAX_BYTES: usize = 64;
+
+/// The bits of a mode that chmod(2) sets.
+const PERMISSIONS: u32 = 0o7777;
+
+/// Why whose files are what cannot be kept.
+const NO_ATTRIBUTES: &str = "the file system of the cache directory keeps no extended attributes of users, which \
+                             say to whom an image's files belong; set XDG_CACHE_HOME to a directory on ext4, xfs \
+                             or btrfs";
 
 /// Lines of a failure that are worth showing.
 const LAST_LINES: usize = 3;
@@ -169,31 +182,28 @@ fn make(recipe: &Recipe, root: &Path) -> Result<(), Error> {
     }
 }
 
-/// Unpack all but devices, each with its permissions and times.
+/// Unpacks all but devices, with times, and with whose each file is in its attributes ([`files::owner`]).
 fn unpack(archive: impl Read, root: &Path) -> io::Result<()> {
     let mut archive = tar::Archive::new(archive);
-    archive.set_preserve_permissions(true);
     archive.set_preserve_mtime(true);
     archive.set_overwrite(true);
-    // Directories that may not be written get their permissions when everything is in them.
-    let mut directories = Vec::new();
     for entry in archive.entries()? {
         let mut entry = entry?;
         let kind = entry.header().entry_type();
         if kind.is_character_special() || kind.is_block_special() || kind.is_fifo() {
             continue;
         }
-        if kind.is_dir() {
-            directories.push((root.join(entry.path()?), entry.header().mode()?));
-        }
+        let capability = capability(&mut entry)?;
         // It refuses what would lie outside of the root.
-        entry.unpack_in(root)?;
-        if let Some((path, _)) = directories.last().filter(|_| kind.is_dir()) {
-            set_mode(path, 0o755)?;
+        let is_unpacked = entry.unpack_in(root)?;
+        // A further name of a file has nothing of its own, and a symbolic link has no attributes.
+        if is_unpacked && (kind.is_dir() || kind.is_file()) {
+            let header = entry.header();
+            let (user, group) = (number(header.uid()?)?, number(header.gid()?)?);
+            let owner = Owner { user, group, mode: header.mode()? & PERMISSIONS };
+            let path = root.join(entry.path()?);
+            settle(&path, owner, kind.is_dir(), capability.as_deref())?;
         }
-    }
-    for (path, mode) in directories.into_iter().rev() {
-        set_mode(&path, mode)?;
     }
     // What no archive has to have, and every guest needs.
     for place in ["dev", "proc", "sys", "run", "tmp"] {
@@ -202,15 +212,34 @@ fn unpack(archive: impl Read, root: &Path) -> io::Result<()> {
     Ok(())
 }
 
-fn set_mode(path: &Path, mode: u32) -> io::Result<()> {
-    use std::os::unix::fs::PermissionsExt;
-    match fs::symlink_metadata(path) {
-        Ok(metadata) if metadata.is_dir() => {
-            fs::set_permissions(path, fs::Permissions::from_mode(mode & 0o7777))
+/// What a program may do, if the archive says so (pax headers, as GNU tar has them).
+fn capability(entry: &mut tar::Entry<'_, impl Read>) -> io::Result<Option<Vec<u8>>> {
+    let Some(extensions) = entry.pax_extensions()? else { return Ok(None) };
+    for extension in extensions {
+        let extension = extension?;
+        if extension.key_bytes() == b"SCHILY.xattr.security.capability" {
+            return Ok(Some(extension.value_bytes().to_vec()));
         }
-        // A later entry has put something else there.
-        _ => Ok(()),
     }
+    Ok(None)
+}
+
+fn number(id: u64) -> io::Result<u32> {
+    u32::try_from(id).map_err(|_| io::Error::other(format!("there is no user or group {id}")))
+}
+
+/// Makes a file harmless on the host, and notes what it is in a guest.
+fn settle(path: &Path, owner: Owner, is_dir: bool, capability: Option<&[u8]>) -> io::Result<()> {
+    let ours = if is_dir { 0o700 } else { 0o600 };
+    fs::set_permissions(path, fs::Permissions::from_mode(owner.mode & 0o777 | ours))?;
+    let noted = owner.record(path).and_then(|()| match capability {
+        Some(value) => files::owner::record_capability(path, value),
+        None => Ok(()),
+    });
+    noted.map_err(|error| match error.kind() {
+        io::ErrorKind::Unsupported => io::Error::new(error.kind(), NO_ATTRIBUTES),
+        _ => error,
+    })
 }
 
 #[cfg(test)]
@@ -228,29 +257,48 @@ mod tests {
     }
 
     #[test]
-    fn an_archive_is_unpacked_without_devices_and_owners() {
-        use std::os::unix::fs::PermissionsExt;
+    fn an_archive_is_unpacked_with_its_owners_and_without_devices() {
         let mut archive = tar::Builder::new(Vec::new());
-        let mut add = |path: &str, kind: tar::EntryType, mode, data: &[u8]| {
+        let mut add = |path: &str, kind: tar::EntryType, mode, owner: (u64, u64), data: &[u8]| {
             let mut header = tar::Header::new_gnu();
             header.set_entry_type(kind);
             header.set_mode(mode);
-            header.set_uid(12345);
+            header.set_uid(owner.0);
+            header.set_gid(owner.1);
             header.set_size(data.len() as u64);
             archive.append_data(&mut header, path, data).unwrap();
         };
-        add("usr", tar::EntryType::Directory, 0o555, b"");
-        add("usr/file", tar::EntryType::Regular, 0o4755, b"contents");
-        add("null", tar::EntryType::Char, 0o666, b"");
+        add("usr", tar::EntryType::Directory, 0o555, (0, 0), b"");
+        add("usr/file", tar::EntryType::Regular, 0o4755, (12345, 8), b"contents");
+        add("usr/secret", tar::EntryType::Regular, 0, (0, 42), b"");
+        add("null", tar::EntryType::Char, 0o666, (0, 0), b"");
+        archive
+            .append_pax_extensions([("SCHILY.xattr.security.capability", &b"\x01\0\xff"[..])])
+            .unwrap();
+        let mut header = tar::Header::new_gnu();
+        (header.set_mode(0o755), header.set_size(0));
+        (header.set_uid(0), header.set_gid(0));
+        archive.append_data(&mut header, "ping", &b""[..]).unwrap();
         let bytes = archive.into_inner().unwrap();
         let root = std::env::temp_dir().join(format!("biv-images-{}", std::process::id()));
         fs::create_dir_all(&root).unwrap();
         unpack(&bytes[..], &root).unwrap();
         let mode =
             |name: &str| fs::metadata(root.join(name)).unwrap().permissions().mode() & 0o7777;
-        assert_eq!((mode("usr"), mode("usr/file")), (0o555, 0o4755));
+        // Nothing runs as somebody else on the host, and all can be read and removed by who made it.
+        assert_eq!((mode("usr"), mode("usr/file"), mode("usr/secret")), (0o755, 0o755, 0o600));
+        let check = |name: &str, user, group, mode| {
+            let found = Owner::recorded(root.join(name));
+            assert_eq!(found, Some(Owner { user, group, mode }), "{name}");
+        };
+        check("usr", 0, 0, 0o555);
+        check("usr/file", 12345, 8, 0o4755);
+        check("usr/secret", 0, 42, 0);
+        let mut value = [0; 16];
+        let ping = root.join("ping");
+        let length = rustix::fs::getxattr(&ping, files::owner::CAPABILITY, &mut value).unwrap();
+        assert_eq!(value[..length], *b"\x01\0\xff");
         assert!(!root.join("null").exists() && root.join("proc").is_dir());
-        set_mode(&root.join("usr"), 0o755).unwrap();
         fs::remove_dir_all(&root).unwrap();
     }
 }

@@ -79,9 +79,7 @@ impl Kernel {
 
     /// Those of these drivers that are modules of it; the others are built in, or it has none.
     pub fn drivers<'a>(&self, names: &[&'a str]) -> Vec<(&'a str, PathBuf)> {
-        let path = |name: &str| self.directory.join(package::DRIVERS).join(format!("{name}.ko"));
-        let found = names.iter().map(|&name| (name, path(name)));
-        found.filter(|(_, path)| path.is_file()).collect()
+        package::drivers_in(&self.directory, names)
     }
 
     /// Whether it may be called so: its release begins with that, up to where a part of it ends.
@@ -103,15 +101,26 @@ pub fn find(name: &str) -> Result<Option<Kernel>, Error> {
     Ok(list()?.into_iter().find(|kernel| kernel.is_called(name)))
 }
 
-/// Remove all that may be called so; their releases.
-pub fn remove_called(name: &str) -> Result<Vec<String>, Error> {
+/// Remove the one that is called so, or the only one that may be; its release, if there is one.
+pub fn remove_called(name: &str) -> Result<Option<String>, Error> {
     let _lock = Lock::take(&cache_directory()?)?;
-    let mut removed = Vec::new();
-    for kernel in list()?.into_iter().filter(|kernel| kernel.is_called(name)) {
-        cache::remove(&kernel.directory).map_err(at(&kernel.directory))?;
-        removed.push(kernel.release);
+    let Some(kernel) = only_one(list()?, name)? else { return Ok(None) };
+    cache::remove(&kernel.directory).map_err(at(&kernel.directory))?;
+    Ok(Some(kernel.release))
+}
+
+/// The one that has this name, or the only one whose name begins so.
+fn only_one(kernels: Vec<Kernel>, name: &str) -> Result<Option<Kernel>, Error> {
+    let mut found: Vec<_> = kernels.into_iter().filter(|kernel| kernel.is_called(name)).collect();
+    if let Some(exact) = found.iter().position(|kernel| kernel.release == name) {
+        return Ok(Some(found.swap_remove(exact)));
     }
-    Ok(removed)
+    if found.len() > 1 {
+        let releases: Vec<_> = found.iter().map(|kernel| kernel.release.as_str()).collect();
+        let (name, found) = (name.to_owned(), releases.join(", "));
+        return Err(Error::SeveralKernels { name, found });
+    }
+    Ok(found.pop())
 }
 
 /// Fetch a kernel; one that is there is fetched again.
@@ -121,7 +130,7 @@ pub fn pull(wanted: &Wanted) -> Result<Kernel, Error> {
     let (apt, package) = choose(wanted, work.path(), &progress)?;
     let release = package.trim_start_matches("linux-image-");
     let fresh = work.path().join(release);
-    download(&apt, &package, package::unpack_kernel, &fresh, &progress)?;
+    download(&apt, &apt.parts_of_kernel(&package)?, package::unpack_kernel, &fresh, &progress)?;
     let place = work.install(&fresh, Path::new(DIRECTORY).join(release))?;
     Kernel::open(place.clone()).ok_or_else(|| at(&place)(io::ErrorKind::NotFound.into()))
 }
@@ -200,6 +209,20 @@ mod tests {
         for name in ["6.1", "6.12.4", "6.13", "12", "6.12.48+deb12-cloud-amd64-more"] {
             assert!(!kernel.is_called(name), "{name}");
         }
+    }
+
+    #[test]
+    fn only_one_kernel_is_removed_by_a_name() {
+        let kernels = ["6.12.95", "6.12.95+deb12", "6.9.1"].map(kernel);
+        let check = |name: &str, expected: Option<&str>| {
+            let found = only_one(kernels.to_vec(), name).unwrap();
+            assert_eq!(found.map(|kernel| kernel.release).as_deref(), expected, "{name}");
+        };
+        check("6.12.95", Some("6.12.95"));
+        check("6.9", Some("6.9.1"));
+        check("6.8", None);
+        let error = only_one(kernels.to_vec(), "6.12").unwrap_err().to_string();
+        assert!(error.contains("6.12.95, 6.12.95+deb12"), "{error}");
     }
 
     #[test]

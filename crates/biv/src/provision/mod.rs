@@ -89,6 +89,14 @@ pub enum Error {
         /// What there is.
         found: String,
     },
+    /// A name of several kernels.
+    #[error("{name} is the beginning of several kernels' names: {found}; say which")]
+    SeveralKernels {
+        /// What they were called.
+        name: String,
+        /// Their releases.
+        found: String,
+    },
     /// What was downloaded.
     #[error(
         "cannot unpack the default guest: {0}; give your own with --kernel FILE and --initrd FILE \
@@ -196,17 +204,10 @@ impl Guest {
         [Part::Kernel, Part::Busybox].into_iter().filter_map(age).max()
     }
 
-    /// Modules of the kernel, by name.
-    pub fn drivers<'a>(&self, names: &[&'a str]) -> Result<Vec<(&'a str, PathBuf)>, Error> {
-        let directory = self.cache.join(Part::Kernel.directory()).join(package::DRIVERS);
-        let find = |&name: &&'a str| {
-            let path = directory.join(format!("{name}.ko"));
-            match path.is_file() {
-                true => Ok((name, path)),
-                false => Err(Error::Cache { path, error: io::ErrorKind::NotFound.into() }),
-            }
-        };
-        names.iter().map(find).collect()
+    /// Those of these drivers that are modules of the kernel, by name; the others are built in.
+    #[must_use]
+    pub fn drivers<'a>(&self, names: &[&'a str]) -> Vec<(&'a str, PathBuf)> {
+        package::drivers_in(&self.cache.join(Part::Kernel.directory()), names)
     }
 
     /// The user space.
@@ -224,32 +225,36 @@ fn fetch(wanted: &[Part], work: &Work) -> Result<(), Error> {
     apt.update(&progress)?;
     let has_kernel = wanted.contains(&Part::Kernel);
     for &part in wanted.iter().filter(|&&part| part != Part::Drivers || !has_kernel) {
-        let (package, unpack): (_, Unpack) = match part {
-            Part::Kernel | Part::Drivers => (apt.kernel_package()?, package::unpack_kernel),
-            Part::Busybox => ("busybox-static".to_owned(), package::unpack_busybox),
+        let (packages, unpack): (_, Unpack) = match part {
+            Part::Kernel | Part::Drivers => {
+                (apt.parts_of_kernel(&apt.kernel_package()?)?, package::unpack_kernel)
+            }
+            Part::Busybox => (vec!["busybox-static".to_owned()], package::unpack_busybox),
         };
         let fresh = work.path().join(part.directory());
-        download(&apt, &package, unpack, &fresh, &progress)?;
+        download(&apt, &packages, unpack, &fresh, &progress)?;
         work.install(&fresh, part.directory())?;
     }
     Ok(())
 }
 
-type Unpack = fn(&Path, &Path) -> Result<(), package::Error>;
+type Unpack = fn(&[PathBuf], &Path) -> Result<(), package::Error>;
 
-/// Download a package and unpack what is wanted of it into a new directory.
+/// Download packages and unpack what is wanted of them into a new directory, which is called after the first.
 fn download(
     apt: &apt::Apt,
-    package: &str,
+    packages: &[String],
     unpack: Unpack,
     into: &Path,
     progress: &progress::Progress,
 ) -> Result<(), Error> {
-    let file = apt.download(package, progress)?;
-    progress.say(&format!("unpacking {package}"));
+    let files: Vec<_> =
+        packages.iter().map(|package| apt.download(package, progress)).collect::<Result<_, _>>()?;
+    progress.say(&format!("unpacking {}", packages.join(", ")));
     fs::create_dir(into).map_err(at(into))?;
-    unpack(&file, into)?;
-    let name = file.file_name().unwrap_or_default().as_encoded_bytes();
+    unpack(&files, into)?;
+    let name = files.first().and_then(|file| file.file_name()).unwrap_or_default();
+    let name = name.as_encoded_bytes();
     fs::write(into.join(NAME), name).map_err(at(into))
 }
 

@@ -49,6 +49,13 @@ pub fn has_all_drivers(directory: &Path) -> bool {
     fs::read_to_string(directory.join(DRIVERS_LIST)).is_ok_and(|list| list == drivers_list())
 }
 
+/// Those of these drivers that are in what was unpacked there; the others are built in, or there are none.
+pub fn drivers_in<'a>(directory: &Path, names: &[&'a str]) -> Vec<(&'a str, PathBuf)> {
+    let path = |name: &str| directory.join(DRIVERS).join(format!("{name}.ko"));
+    let found = names.iter().map(|&name| (name, path(name)));
+    found.filter(|(_, path)| path.is_file()).collect()
+}
+
 /// Why a package is of no use.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -78,16 +85,16 @@ pub enum Error {
     },
 }
 
-/// Takes `vmlinuz` and the drivers of virtio devices from a kernel package.
-pub fn unpack_kernel(package: &Path, into: &Path) -> Result<(), Error> {
+/// Takes `vmlinuz` and the drivers of virtio devices from a kernel's packages.
+pub fn unpack_kernel(packages: &[PathBuf], into: &Path) -> Result<(), Error> {
     const IMAGE: &str = "boot/vmlinuz-";
     let drivers = into.join(DRIVERS);
     fs::create_dir(&drivers).map_err(|error| Error::Io { path: drivers.clone(), error })?;
     let mut found = false;
     let list = into.join(DRIVERS_LIST);
     fs::write(&list, drivers_list()).map_err(|error| Error::Io { path: list.clone(), error })?;
-    each_entry(package, |path, entry| {
-        if path.starts_with(IMAGE.as_bytes()) {
+    let mut look = |path: &[u8], entry: &mut dyn io::Read| {
+        if path.starts_with(IMAGE.as_bytes()) || is_image_of_modules(path) {
             found = true;
             copy(entry, &into.join("vmlinuz"))?;
         } else if let Some((name, packing)) = driver(path) {
@@ -99,8 +106,22 @@ pub fn unpack_kernel(package: &Path, into: &Path) -> Result<(), Error> {
             }
         }
         Ok(false)
-    })?;
-    if found { Ok(()) } else { Err(Error::Missing { package: package.to_owned(), wanted: IMAGE }) }
+    };
+    for package in packages {
+        each_entry(package, &mut look)?;
+    }
+    if found { Ok(()) } else { Err(missing(packages, IMAGE)) }
+}
+
+/// Whether this is the image beside its modules, `lib/modules/RELEASE/vmlinuz`, where Debian has it since 14.
+fn is_image_of_modules(path: &[u8]) -> bool {
+    let release =
+        path.strip_prefix(b"lib/modules/").and_then(|path| path.strip_suffix(b"/vmlinuz"));
+    release.is_some_and(|release| !release.contains(&b'/'))
+}
+
+fn missing(packages: &[PathBuf], wanted: &'static str) -> Error {
+    Error::Missing { package: packages.first().cloned().unwrap_or_default(), wanted }
 }
 
 /// How a module is packed.
@@ -125,10 +146,10 @@ fn copy(entry: &mut dyn io::Read, to: &Path) -> io::Result<()> {
 }
 
 /// Takes `busybox` from its package and asks it for its applets.
-pub fn unpack_busybox(package: &Path, into: &Path) -> Result<(), Error> {
+pub fn unpack_busybox(packages: &[PathBuf], into: &Path) -> Result<(), Error> {
     let program = into.join("busybox");
     // Its place moved from /bin to /usr/bin when Debian merged the two.
-    extract(package, "bin/busybox", &program)?;
+    extract(packages, "bin/busybox", &program)?;
     let at = |path: &Path| {
         let path = path.to_owned();
         move |error| Error::Io { path, error }
@@ -148,15 +169,20 @@ pub fn unpack_busybox(package: &Path, into: &Path) -> Result<(), Error> {
 }
 
 /// Copies the first regular file whose path contains `wanted` after `./` or `./usr/`.
-fn extract(package: &Path, wanted: &'static str, to: &Path) -> Result<(), Error> {
-    let found = each_entry(package, |path, entry| {
-        let is_it = path.starts_with(wanted.as_bytes());
-        if is_it {
-            copy(entry, to)?;
+fn extract(packages: &[PathBuf], wanted: &'static str, to: &Path) -> Result<(), Error> {
+    for package in packages {
+        let found = each_entry(package, |path, entry| {
+            let is_it = path.starts_with(wanted.as_bytes());
+            if is_it {
+                copy(entry, to)?;
+            }
+            Ok(is_it)
+        })?;
+        if found {
+            return Ok(());
         }
-        Ok(is_it)
-    })?;
-    if found { Ok(()) } else { Err(Error::Missing { package: package.to_owned(), wanted }) }
+    }
+    Err(missing(packages, wanted))
 }
 
 /// Has `look` see the regular files, with their paths after `./` or `./usr/`, until it has found what it

@@ -117,6 +117,8 @@ pub enum Root<'a> {
     Elsewhere,
     /// This one.
     Here(&'a Path),
+    /// This one, which `biv image build` has made.
+    Image(&'a Path),
     /// The host's own, with the current directory, which can be written.
     Host,
 }
@@ -153,9 +155,21 @@ impl Directories {
                 root.into_iter()
                     .for_each(|root| root.share.allows_privileges = arguments.root_suid);
             }
-            Root::Host => directories.add_host(arguments.here)?,
+            Root::Image(path) => {
+                directories.add_root(path, false, Secrets::Shown)?;
+                directories.shared.iter_mut().for_each(|root| root.share.has_owners = true);
+            }
+            Root::Host => {
+                // A volume at the current directory, or above it, is there instead.
+                let here = std::env::current_dir().unwrap_or_default();
+                let is_covered = arguments.volume.iter().any(|it| here.starts_with(&it.guest));
+                directories.add_host(arguments.here, is_covered)?;
+            }
         }
-        for volume in &arguments.volume {
+        // A place in another volume comes after that, which would cover it.
+        let mut volumes: Vec<_> = arguments.volume.iter().collect();
+        volumes.sort_by_key(|volume| volume.guest.components().count());
+        for volume in volumes {
             let validity = if volume.is_read_only { ROOT_VALIDITY } else { SHARED_VALIDITY };
             let writes = !volume.is_read_only;
             let mut share = directories.share(&volume.host, writes, validity, Secrets::Shown)?;
@@ -180,18 +194,24 @@ impl Directories {
         };
         let share = self.share(root, is_writable, validity, secrets)?;
         self.add(kind, Path::new("/"), share)?;
-        self.working_directory = here().filter(|_| self.is_the_host);
+        if self.is_the_host {
+            self.working_directory = here();
+            if self.working_directory.is_none() {
+                say_not_shared();
+            }
+        }
         Ok(())
     }
 
-    /// The host's root, without what is nobody's business, and the current directory to write to; not where that
-    /// is all of the user's files, or all of the host's, unless `anything` may be.
-    fn add_host(&mut self, anything: bool) -> Result<(), Error> {
+    /// The host's root, without what is nobody's business, and the current directory to write to, unless another
+    /// directory covers it; not where that is all of the user's files, or all of the host's, unless `anything`
+    /// may be.
+    fn add_host(&mut self, anything: bool, is_covered: bool) -> Result<(), Error> {
         let here = here();
         let wide = here.as_ref().and_then(|here| Wide::of(here, &homes::own(home())));
         let is_root = wide == Some(Wide::Root);
         self.add_root(Path::new("/"), anything && is_root, Secrets::Hidden)?;
-        let Some(here) = here else { return Ok(()) };
+        let Some(here) = here.filter(|_| !is_covered) else { return Ok(()) };
         if let Some(wide) = wide.filter(|_| !anything) {
             say(&format!(
                 "{} {}: what is written there stays in the machine's memory and is lost with it \
@@ -258,6 +278,7 @@ impl Directories {
             validity_milliseconds: validity,
             host_owner: caller,
             guest_owner: if self.is_the_host { caller } else { (0, 0) },
+            has_owners: false,
         })
     }
 
@@ -315,7 +336,7 @@ fn check_kind(place: &Path, share: &Share) -> Result<(), Error> {
     }
 }
 
-/// The directory where the user is, unless that is in the host's kernel.
+/// The directory where the user is, unless that is in the host's kernel, or gone.
 fn here() -> Option<PathBuf> {
     let here = std::env::current_dir().ok()?;
     let is_kernels = OF_THE_KERNEL.iter().any(|place| here.starts_with(place));
@@ -325,6 +346,19 @@ fn here() -> Option<PathBuf> {
 /// The user's home directory as the environment has it.
 fn home() -> Option<PathBuf> {
     std::env::var_os("HOME").map(PathBuf::from)
+}
+
+/// The command starts elsewhere than the user is, and what it writes does not stay.
+fn say_not_shared() {
+    let here = match std::env::current_dir() {
+        Ok(here) => here.display().to_string(),
+        Err(_) => "the current directory, which is gone,".to_owned(),
+    };
+    say(&format!(
+        "{here} is not shared with the machine, which has its own {}: the command starts in /, and what it \
+         writes is gone with the machine; --volume HOST:GUEST shares a directory",
+        OF_THE_KERNEL.join(", ")
+    ));
 }
 
 /// A file server, which ends when the other end of its standard input is closed.

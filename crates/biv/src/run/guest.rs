@@ -51,6 +51,9 @@ impl Kernel {
         let Some(name) = version(path) else {
             return Ok(Self::Given(path.clone(), files::read_kernel(path)?));
         };
+        if !name.starts_with(|first: char| first.is_ascii_digit()) {
+            return Err(Error::NoKernelFile(name.to_owned()));
+        }
         let found = kernels::find(name)?;
         found.map(Self::Pulled).ok_or_else(|| Error::NoKernel(name.to_owned()))
     }
@@ -140,15 +143,27 @@ fn root(arguments: &Run) -> Result<Option<PathBuf>, Error> {
     Ok(Some(image.root()))
 }
 
+/// What kind of directory it is.
+fn given_root<'a>(arguments: &Run, root: &'a Path) -> Root<'a> {
+    if arguments.image.is_some() { Root::Image(root) } else { Root::Here(root) }
+}
+
 impl Guest {
     /// What the options name. That is looked at before anything is downloaded.
     pub fn find(arguments: &Run) -> Result<Self, Error> {
         let kernel = Kernel::choose(arguments)?;
         let user_space = UserSpace::choose(arguments, &kernel);
+        match user_space {
+            UserSpace::Plain if !arguments.volume.is_empty() => return Err(Error::PlainVolume),
+            UserSpace::Packed if arguments.root_rw => return Err(Error::PackedRoot),
+            _ => {}
+        }
         let root = root(arguments)?;
         let mut directories = match (user_space, &root) {
             (UserSpace::Plain, _) => Directories::default(),
-            (UserSpace::Shared, Some(root)) => Directories::open(arguments, Root::Here(root))?,
+            (UserSpace::Shared, Some(root)) => {
+                Directories::open(arguments, given_root(arguments, root))?
+            }
             (UserSpace::Shared, None) => Directories::open(arguments, Root::Host)?,
             _ => Directories::open(arguments, Root::Elsewhere)?,
         };
@@ -175,7 +190,7 @@ impl Guest {
         let (kernel_path, given, drivers) = match kernel {
             Kernel::Given(path, contents) => (path, Some(contents), Vec::new()),
             Kernel::Pulled(kernel) => (kernel.image(), None, kernel.drivers(&drivers)),
-            Kernel::Default => (guest.kernel(), None, guest.drivers(&drivers)?),
+            Kernel::Default => (guest.kernel(), None, guest.drivers(&drivers)),
         };
         let is_usual = given.is_none() && user_space == UserSpace::Shared;
         let key = match is_usual && can_start_warm(arguments) {
@@ -233,7 +248,7 @@ impl Guest {
         let is_plain = conversation.is_none();
         let place = match &root {
             _ if is_plain || arguments.root_disk.is_some() => Root::Elsewhere,
-            Some(root) => Root::Here(root),
+            Some(root) => given_root(arguments, root),
             None if sees_directory && !arguments.sandbox => Root::Host,
             None => Root::Elsewhere,
         };
@@ -359,7 +374,11 @@ fn first_modules(
     match (user_space, root) {
         (UserSpace::Plain | UserSpace::Busybox, _) => {}
         (UserSpace::Packed, Some(root)) => {
-            modules.push(module(initramfs::from_directory(root, memory)?));
+            let packed = match arguments.image {
+                Some(_) => initramfs::from_image(root, memory)?,
+                None => initramfs::from_directory(root, memory)?,
+            };
+            modules.push(module(packed));
         }
         _ => modules.push(module(initramfs::only_init()?)),
     }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::time::Instant;
 
-use protocol::Order;
+use protocol::{Frame, Order, PAYLOAD_MAX_BYTES};
 use vmm::{Outcome, Sink, TimeOfDay};
 
 use crate::cli::Run;
@@ -26,6 +26,7 @@ use crate::session::{self, Ending, Input, Outputs, Passing, Session, Signals};
 use crate::terminal::Escape;
 use crate::{status, terminal, vsock};
 
+mod devices;
 pub mod directories;
 pub mod disk;
 mod files;
@@ -105,6 +106,22 @@ pub enum Error {
         "there is no file {0} and no kernel of that version; `biv kernel pull {0}` fetches one"
     )]
     NoKernel(String),
+    /// Directories for a machine in which nothing of ours could mount them.
+    #[error(
+        "--volume needs an init of ours in the guest, which this machine does not have: give a command after --"
+    )]
+    PlainVolume,
+    /// A directory that a guest gets a copy of.
+    #[error(
+        "--root-rw needs a kernel of Debian's: with a kernel of your own, the guest has a copy of the directory in \
+         its memory; do without it, or give --root-disk"
+    )]
+    PackedRoot,
+    /// The same, where it is no version.
+    #[error(
+        "there is no file {0}; kernels that `biv kernel ls` lists are called by their versions, such as 6.12"
+    )]
+    NoKernelFile(String),
     /// An image that the user named.
     #[error("there is no image {0}; `biv image build {0}` makes one")]
     NoImage(String),
@@ -256,7 +273,7 @@ fn run_guest(
     let deadline = arguments.timeout.and_then(|timeout| Instant::now().checked_add(timeout));
     let is_plain = guest.is_plain;
     let order = order(arguments, &guest.directories);
-    let mounts = guest.directories.list();
+    let needs = needs(&guest.directories, arguments);
     let start = std::mem::take(&mut guest.start);
     let mut configuration = guest.configuration(arguments)?;
     let (warm, conversation) = match start {
@@ -296,7 +313,7 @@ fn run_guest(
     let run = Prepared {
         arguments,
         configuration,
-        mounts,
+        needs,
         conversation,
         snapshots,
         warm,
@@ -317,8 +334,8 @@ fn run_guest(
 struct Prepared<'a> {
     arguments: &'a Run,
     configuration: vmm::Configuration,
-    /// What the guest's init is to mount.
-    mounts: Vec<u8>,
+    /// What the guest's init is told that its system must have.
+    needs: Vec<Frame>,
     /// What it was told already.
     conversation: Option<Conversation>,
     snapshots: Snapshots,
@@ -407,8 +424,8 @@ impl Prepared<'_> {
             console = Some(end);
         }
         let time = time_of(configuration).map_err(machine::Error::Machine)?;
-        let (mounts, conversation) = (self.mounts, self.conversation);
-        let end = GuestEnd { line: ours, mounts, time, conversation };
+        let (needs, conversation) = (self.needs, self.conversation);
+        let end = GuestEnd { line: ours, needs, time, conversation };
         let (ours, trouble) = domain.serve(end, console, self.snapshots, self.warm)?;
         let link = match running {
             Some(window) => Channel::going_on(ours, window)?,
@@ -582,6 +599,13 @@ fn is_on_terminal(arguments: &Run) -> bool {
     arguments.tty || (arguments.command.is_empty() && terminal::is_interactive())
 }
 
+/// What the guest's system must have.
+fn needs(directories: &Directories, arguments: &Run) -> Vec<Frame> {
+    let (mounts, devices) = (directories.list(), devices::list(arguments));
+    let mounts = mounts.chunks(PAYLOAD_MAX_BYTES).map(|part| Frame::Mounts(part.to_vec()));
+    mounts.chain([Frame::Devices(devices)]).collect()
+}
+
 /// What the guest's init is to run.
 fn order(arguments: &Run, directories: &Directories) -> Order {
     let is_shell = arguments.command.is_empty();
@@ -609,5 +633,6 @@ fn order(arguments: &Run, directories: &Directories) -> Order {
         groups: directories.groups(),
         terminal: on_terminal.then(terminal::size),
         is_own: false,
+        closed: session::closed_streams(),
     }
 }

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{OFlags, fcntl_getfl};
 use rustix::io::Errno;
 
 use crate::domain::SharedLog;
@@ -485,6 +486,20 @@ impl<L: Link> Running<L> {
             }
         }
     }
+}
+
+/// Which of our standard streams can be of no use: input that cannot be read, output and errors that cannot be
+/// written. The first process that closed them is to be told so by the command that uses them.
+#[must_use]
+pub fn closed_streams() -> [bool; 3] {
+    let is_of_no_use = |descriptor: BorrowedFd<'_>, useless: OFlags| {
+        fcntl_getfl(descriptor).map_or(true, |flags| flags & OFlags::RWMODE == useless)
+    };
+    [
+        is_of_no_use(rustix::stdio::stdin(), OFlags::WRONLY),
+        is_of_no_use(rustix::stdio::stdout(), OFlags::RDONLY),
+        is_of_no_use(rustix::stdio::stderr(), OFlags::RDONLY),
+    ]
 }
 
 /// Whether standard input comes from a person's terminal.

@@ -1,9 +1,11 @@
 //! Extended attributes (xattr(7)).
 //!
 //! A guest has those of users, and of security where the host lets us. `trusted.*` are the host's
-//! administrator's; a guest that looks for them finds none.
+//! administrator's; a guest that looks for them finds none. Where attributes say to whom files belong
+//! ([`crate::owner`]), the guest sees what they mean instead of them.
 
-use std::ffi::CStr;
+use std::borrow::Cow;
+use std::ffi::{CStr, CString};
 use std::sync::Arc;
 
 use rustix::buffer::spare_capacity;
@@ -14,10 +16,14 @@ use super::dispatch::Answer;
 use super::inodes::Inode;
 use super::request::Ask;
 use super::share::Share;
+use crate::owner::{self, OWNER};
 use crate::wire::{GetxattrIn, GetxattrOut, SetxattrIn};
 
 /// The longest value, and the longest list (`XATTR_SIZE_MAX`, `XATTR_LIST_MAX`).
 const MAX_BYTES: usize = 64 << 10;
+
+/// The attribute with a program's capabilities (capabilities(7)).
+const CAPABILITY: &CStr = c"security.capability";
 
 fn is_hidden(name: &CStr) -> bool {
     name.to_bytes().starts_with(b"trusted.")
@@ -27,6 +33,30 @@ fn is_hidden(name: &CStr) -> bool {
 /// does no harm.
 fn is_of_security(name: &CStr) -> bool {
     name.to_bytes().starts_with(b"security.")
+}
+
+/// What the host calls what the guest calls `name`; none if the guest has no such attribute.
+fn name_on_host<'a>(share: &Share, name: &'a CStr) -> Option<Cow<'a, CStr>> {
+    let is_record = |name: &[u8]| name == OWNER.as_bytes() || name == owner::CAPABILITY.as_bytes();
+    match name {
+        _ if is_hidden(name) => None,
+        _ if !share.has_owners => Some(Cow::Borrowed(name)),
+        _ if name == CAPABILITY => CString::new(owner::CAPABILITY).ok().map(Cow::Owned),
+        _ if is_record(name.to_bytes()) => None,
+        _ => Some(Cow::Borrowed(name)),
+    }
+}
+
+/// What the guest calls what the host calls `name`, both with their NUL.
+fn name_in_guest<'a>(share: &Share, name: &'a [u8]) -> Option<&'a [u8]> {
+    let text = name.strip_suffix(b"\0").unwrap_or(name);
+    match text {
+        _ if text.starts_with(b"trusted.") => None,
+        _ if !share.has_owners => Some(name),
+        _ if text == OWNER.as_bytes() || text == CAPABILITY.to_bytes() => None,
+        _ if text == owner::CAPABILITY.as_bytes() => Some(CAPABILITY.to_bytes_with_nul()),
+        _ => Some(name),
+    }
 }
 
 fn of(share: &Share, ask: &Ask<'_>) -> Result<Arc<Inode>, Errno> {
@@ -50,10 +80,8 @@ fn answer(bytes: &[u8], wanted: u32) -> Result<Answer, Errno> {
 pub fn get(share: &Share, ask: &Ask<'_>) -> Result<Answer, Errno> {
     let mut arguments = ask.arguments();
     let asked: GetxattrIn = arguments.take()?;
-    let name = arguments.string()?;
-    if is_hidden(name) {
-        return Err(Errno::NODATA);
-    }
+    let name = name_on_host(share, arguments.string()?).ok_or(Errno::NODATA)?;
+    let name: &CStr = &name;
     let inode = of(share, ask)?;
     let mut value = Vec::with_capacity(MAX_BYTES);
     let open = share.if_open(&inode, |file| fgetxattr(file, name, spare_capacity(&mut value)));
@@ -71,9 +99,7 @@ pub fn list(share: &Share, ask: &Ask<'_>) -> Result<Answer, Errno> {
     share.by_path(&of(share, ask)?, |path| listxattr(path, spare_capacity(&mut names)))?;
     let mut shown = Vec::with_capacity(names.len());
     for name in names.split_inclusive(|&byte| byte == 0) {
-        if !name.starts_with(b"trusted.") {
-            shown.extend(name);
-        }
+        shown.extend(name_in_guest(share, name).unwrap_or_default());
     }
     answer(&shown, asked.size)
 }

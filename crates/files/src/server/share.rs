@@ -4,7 +4,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use rustix::fs::{CWD, FileType, Mode, OFlags, openat};
+use rustix::buffer::spare_capacity;
+use rustix::fs::{CWD, FileType, Mode, OFlags, getxattr, openat};
 use rustix::io::Errno;
 use vm_memory::{GuestMemoryBackend, GuestMemoryMmap, GuestMemoryRegion};
 
@@ -14,7 +15,14 @@ use super::inodes::{Inode, Inodes, Limits, Open, attributes};
 use super::{OWN_DESCRIPTORS, number};
 use crate::lock;
 use crate::message::{ShareRecord, flags};
+use crate::owner::{OWNER, Owner};
 use crate::wire::Attr;
+
+/// The longest record of an owner.
+const OWNER_MAX_BYTES: usize = 64;
+
+/// The bits of a mode that are its owner's to set (chmod(2)).
+const PERMISSIONS: u32 = 0o7777;
 
 /// A share.
 pub struct Share {
@@ -29,6 +37,8 @@ pub struct Share {
     pub is_started: AtomicBool,
     /// The guest does not tell when it opens and closes files.
     pub opens_silently: AtomicBool,
+    /// Its files belong to whom their attributes say, and it is only read.
+    pub has_owners: bool,
     /// Seconds and nanoseconds for which names and attributes may be believed.
     pub validity: (u64, u32),
     /// Nothing has been asked of it, and nobody has said what its guest knows.
@@ -84,15 +94,17 @@ impl Share {
             allows_unknown_kinds: record.flags & flags::ALLOWS_UNKNOWN_KINDS != 0,
         };
         let closed = (record.flags & flags::HIDES_SECRETS != 0).then(|| Arc::clone(closed));
+        let has_owners = record.flags & flags::HAS_OWNERS != 0;
         let for_naming = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         Ok(Self {
             inodes: Inodes::new(directory, limits, closed)?,
             handles: Handles::new(descriptors / 2),
-            is_writable: record.flags & flags::WRITABLE != 0,
+            is_writable: record.flags & flags::WRITABLE != 0 && !has_owners,
             allows_privileges: record.flags & flags::ALLOWS_PRIVILEGES != 0,
             is_root: rustix::process::geteuid().is_root(),
             is_started: AtomicBool::new(false),
             opens_silently: AtomicBool::new(false),
+            has_owners,
             validity: (record.validity / 1000, (record.validity % 1000) as u32 * 1_000_000),
             is_untouched: AtomicBool::new(true),
             memory,
@@ -200,10 +212,33 @@ impl Share {
         Some(act(&handle.open.file))
     }
 
+    /// Mode, user and group of a file as the guest sees them.
+    fn owner(&self, inode: &Arc<Inode>, status: &rustix::fs::Statx) -> (u32, u32, u32) {
+        let mode = u32::from(status.stx_mode);
+        match self.recorded(inode) {
+            Some(owner) => (mode & !PERMISSIONS | owner.mode, owner.user, owner.group),
+            None => (mode, self.user(status.stx_uid), self.group(status.stx_gid)),
+        }
+    }
+
+    /// Owner and permissions that are recorded in the attributes of a file or directory, where they count.
+    fn recorded(&self, inode: &Arc<Inode>) -> Option<Owner> {
+        let kind = inode.nature(&self.inodes).ok()?.kind;
+        let has_attributes = matches!(kind, FileType::RegularFile | FileType::Directory);
+        if !self.has_owners || !has_attributes {
+            return None;
+        }
+        let mut value = Vec::with_capacity(OWNER_MAX_BYTES);
+        let read = |path: &str| getxattr(path, OWNER, spare_capacity(&mut value));
+        self.by_path(inode, read).ok()?;
+        Owner::parse(&value)
+    }
+
     /// Attributes as the guest sees them.
     pub fn attributes(&self, inode: &Arc<Inode>, status: &rustix::fs::Statx) -> Attr {
         // It has been found, or else there were no attributes.
         let is_closed = inode.nature(&self.inodes).is_ok_and(|nature| nature.is_closed);
+        let (mode, user, group) = self.owner(inode, status);
         let device = rustix::fs::makedev(status.stx_dev_major, status.stx_dev_minor);
         let time = |seconds: i64| seconds as u64;
         // Two file systems may use the same number, and the guest sees one file system.
@@ -218,10 +253,10 @@ impl Share {
             atimensec: status.stx_atime.tv_nsec,
             mtimensec: status.stx_mtime.tv_nsec,
             ctimensec: status.stx_ctime.tv_nsec,
-            mode: status.stx_mode.into(),
+            mode,
             nlink: status.stx_nlink,
-            uid: self.user(status.stx_uid),
-            gid: self.group(status.stx_gid),
+            uid: user,
+            gid: group,
             // As Linux encodes a device in 32 bits (new_encode_dev).
             rdev: status.stx_rdev_minor & 0xff
                 | status.stx_rdev_major << 8

@@ -2,6 +2,7 @@
 
 mod closed;
 mod owned;
+mod owners;
 mod privileges;
 
 use std::fs;

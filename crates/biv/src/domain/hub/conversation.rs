@@ -86,6 +86,7 @@ impl Hub {
         self.decoder = Decoder::going_on(Progress { sequence, received });
         self.window = Window::with_left(WINDOW_OF_LINE_BYTES, conversation.window);
         self.is_greeted = true;
+        self.is_prepared = conversation.is_prepared;
         if conversation.is_prepared {
             self.preparing.clear();
             // Whoever sat at the console sits at that of another machine.

@@ -1,0 +1,62 @@
+//! Which of the machine's devices its guest must have a driver for, where our init can look: all that the
+//! command line names. What a machine has by default, a guest can do without.
+
+use protocol::devices::{Devices, Kind};
+
+use super::guest;
+use crate::cli::Run;
+use crate::domain::Domain;
+use crate::network::Net;
+
+/// The list for the guest's init.
+pub fn list(arguments: &Run) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    wanted(arguments).into_iter().for_each(|devices| devices.encode(&mut bytes));
+    bytes
+}
+
+fn wanted(arguments: &Run) -> Vec<Devices> {
+    let has_network = guest::net(arguments) != Net::None;
+    let wants_network = arguments.net.is_some() || !arguments.publish.is_empty();
+    let disks = u8::try_from(arguments.disks().count()).unwrap_or(u8::MAX);
+    // What has a name can be given less memory, and somebody may sit down at its console.
+    let is_known = Domain::is_wanted(arguments.name.as_ref(), arguments.detach);
+    let all = [
+        (Kind::Disk, disks, false),
+        (Kind::Network, has_network.into(), !wants_network),
+        (Kind::Entropy, arguments.entropy.into(), false),
+        (Kind::Sockets, arguments.vsock.is_some().into(), false),
+        (Kind::Balloon, is_known.into(), true),
+        (Kind::Console, is_known.into(), true),
+    ];
+    let devices = |(kind, count, is_optional)| Devices { kind, count, is_optional };
+    all.into_iter().map(devices).filter(|devices| devices.count > 0).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::cli::{Cli, Verb};
+
+    #[test]
+    fn what_the_user_names_is_needed_and_what_is_there_by_default_is_not() {
+        let check = |options: &[&str], expected: &[(Kind, u8, bool)]| {
+            let line = [&["biv", "run"], options, &["--", "true"]].concat();
+            let Verb::Run(run) = Cli::parse_from(line).verb else { panic!("not run") };
+            let found: Vec<_> =
+                wanted(&run).iter().map(|it| (it.kind, it.count, it.is_optional)).collect();
+            assert_eq!(found, expected, "{options:?}");
+        };
+        check(&[], &[(Kind::Network, 1, true)]);
+        check(&["--net", "none"], &[]);
+        check(&["--net", "user"], &[(Kind::Network, 1, false)]);
+        check(&["-p", "8080:80"], &[(Kind::Network, 1, false)]);
+        check(&["--net", "none", "--disk", "a", "--root-disk", "b"], &[(Kind::Disk, 2, false)]);
+        check(&["--net", "none", "--entropy"], &[(Kind::Entropy, 1, false)]);
+        check(&["--net", "none", "--vsock", "a"], &[(Kind::Sockets, 1, false)]);
+        let console = [(Kind::Balloon, 1, true), (Kind::Console, 1, true)];
+        check(&["--net", "none", "--name", "web"], &console);
+    }
+}
