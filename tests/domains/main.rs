@@ -8,6 +8,7 @@ mod console;
 mod copying;
 mod hostile;
 mod place;
+mod reasons;
 mod snapshots;
 
 use std::io::Write;

@@ -35,7 +35,7 @@ pub struct Running {
     pub stdin: OwnedFd,
     /// Where its output is read.
     pub stdout: OwnedFd,
-    /// Where its errors are read; a terminal has no such thing.
+    /// Where its errors are read, if not where its output is.
     pub stderr: Option<OwnedFd>,
     /// The terminal, if it has one.
     pub terminal: Option<OwnedFd>,
@@ -105,18 +105,23 @@ fn start_on_pipes(order: &Order, user: Option<&User>) -> io::Result<Running> {
         true => command.arg0(COPY_NAME).arg(user::owner()).args(words),
         false => command.args(words.skip(1)),
     };
+    let (stdout, theirs) = io::pipe()?;
+    let (stderr, errors) = match order.joins_streams {
+        true => (None, theirs.try_clone()?),
+        false => io::pipe().map(|(ours, theirs)| (Some(ours.into()), theirs))?,
+    };
     configure(&mut command, order, user)
         .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
+        .stdout(theirs)
+        .stderr(errors)
         .process_group(0);
     let mut child = spawn(command, user)?;
     let missing = || io::Error::other("a stream of the command is missing");
     Ok(Running {
         pid: child.id(),
         stdin: child.stdin.take().ok_or_else(missing)?.into(),
-        stdout: child.stdout.take().ok_or_else(missing)?.into(),
-        stderr: Some(child.stderr.take().ok_or_else(missing)?.into()),
+        stdout: stdout.into(),
+        stderr,
         terminal: None,
     })
 }

@@ -1,5 +1,5 @@
 //! What to run in the guest, and its encoding: a flag byte (bit 0: on a terminal; bit 1: with groups; bit
-//! 2: of init's own), the terminal's rows and columns (2 bytes each), then three lists of byte strings (arguments, environment,
+//! 2: of init's own; bit 3: with one pipe for both outputs), the terminal's rows and columns (2 bytes each), then three lists of byte strings (arguments, environment,
 //! and the working directory with the user), each as a count and length-prefixed items, and the groups as a
 //! count and numbers, all 4-byte little-endian.
 
@@ -9,6 +9,7 @@ use crate::ORDER_MAX_BYTES;
 const ON_TERMINAL: u8 = 1;
 const HAS_GROUPS: u8 = 2;
 const IS_OWN: u8 = 4;
+const JOINS_STREAMS: u8 = 8;
 
 /// What to run.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -29,6 +30,9 @@ pub struct Order {
     /// It is no program of the guest's, but what init does itself; the arguments are those of a
     /// [`crate::copy::Copy`].
     pub is_own: bool,
+    /// Standard output and standard error are one pipe, because they are one file on the host: what is written
+    /// to both keeps its order.
+    pub joins_streams: bool,
 }
 
 /// Why bytes are not an order.
@@ -56,7 +60,8 @@ impl Order {
         let on_terminal = if self.terminal.is_some() { ON_TERMINAL } else { 0 };
         let has_groups = if self.groups.is_some() { HAS_GROUPS } else { 0 };
         let is_own = if self.is_own { IS_OWN } else { 0 };
-        out.push(on_terminal | has_groups | is_own);
+        let joins_streams = if self.joins_streams { JOINS_STREAMS } else { 0 };
+        out.push(on_terminal | has_groups | is_own | joins_streams);
         out.extend_from_slice(&rows.to_le_bytes());
         out.extend_from_slice(&columns.to_le_bytes());
         put_list(&mut out, &self.arguments)?;
@@ -84,8 +89,16 @@ impl Order {
         let terminal = (flags & ON_TERMINAL != 0).then_some(size);
         let groups = reader.numbers()?;
         let groups = (flags & HAS_GROUPS != 0).then_some(groups);
-        let is_own = flags & IS_OWN != 0;
-        let order = Order { arguments, environment, directory, user, groups, terminal, is_own };
+        let order = Order {
+            arguments,
+            environment,
+            directory,
+            user,
+            groups,
+            terminal,
+            is_own: flags & IS_OWN != 0,
+            joins_streams: flags & JOINS_STREAMS != 0,
+        };
         if !reader.0.is_empty() {
             return Err(OrderError::Long);
         }

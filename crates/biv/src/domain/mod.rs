@@ -79,7 +79,7 @@ pub struct Plan {
     pub detached: bool,
     /// Whether it is forgotten at its end.
     pub forgotten: bool,
-    /// What was asked for.
+    /// The guest's command, or its kernel.
     pub command: Vec<String>,
     /// Whether the guest has an init of ours.
     pub has_init: bool,
@@ -112,8 +112,8 @@ impl Written {
 /// The way to a guest's init.
 #[derive(Debug)]
 pub struct GuestEnd {
-    /// Its line.
-    pub line: Line,
+    /// The lines to it, of which it chooses one: those of its virtio port and of its serial port.
+    pub lines: Vec<Line>,
     /// What it is to mount.
     pub mounts: Vec<u8>,
     /// The conversation that it is in, if it goes on from a snapshot.
@@ -123,7 +123,7 @@ pub struct GuestEnd {
 impl GuestEnd {
     /// A hub, with a port at the other end of `first` for the command that the machine is for.
     fn hub(self, first: Line, trouble: &Trouble) -> io::Result<Hub> {
-        let mut hub = Hub::new(self.line, &self.mounts, Arc::clone(trouble))?;
+        let mut hub = Hub::new(self.lines, &self.mounts, Arc::clone(trouble))?;
         let Some(conversation) = self.conversation else {
             // There is room for the first.
             let _ = hub.connect(first, &[], &[]);
@@ -288,9 +288,8 @@ impl Domain {
     }
 
     /// It has come to its end.
-    pub fn end(&mut self, status: u8, error: Option<String>) {
+    pub fn end(&mut self, ending: Ended) {
         if let Some(written) = &self.record {
-            let ending = Ended { at: record::now(), status, error };
             Written::change(written, |record| record.ending = Some(ending));
         }
     }

@@ -1,5 +1,6 @@
 //! What boots: a kernel, a user space and the drivers that they need, and how they are chosen.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use vmm::snapshot::Snapshot;
@@ -206,12 +207,20 @@ impl Guest {
 
     /// What is said of the machine to whoever asks.
     pub fn plan(&self, arguments: &Run) -> Plan {
-        let words = std::env::args_os().skip(2);
+        let is_shell = arguments.command.is_empty();
+        let word = |word: &OsString| word.to_string_lossy().into_owned();
+        let command = match self.is_plain {
+            true => vec![self.kernel_path.to_string_lossy().into_owned()],
+            false if is_shell => {
+                super::SHELL.map(|word| String::from_utf8_lossy(word).into()).to_vec()
+            }
+            false => arguments.command.iter().map(word).collect(),
+        };
         Plan {
             name: arguments.name.clone(),
             detached: arguments.detach,
             forgotten: arguments.rm,
-            command: words.map(|word| word.to_string_lossy().into_owned()).collect(),
+            command,
             has_init: !self.is_plain,
             has_terminal: super::is_on_terminal(arguments),
             memory: arguments.mem,
@@ -322,9 +331,11 @@ fn drivers(arguments: &Run, directories: &Directories) -> Vec<&'static str> {
         names.extend(vsock::DRIVERS);
     }
     if Domain::is_wanted(arguments.name.as_ref(), arguments.detach) {
-        names.extend(["virtio_balloon", "virtio_console"]);
+        names.push("virtio_balloon");
     }
-    if names.is_empty() { names } else { [provision::VIRTIO, &names].concat() }
+    // The channel's port is one of a console.
+    names.push("virtio_console");
+    [provision::VIRTIO, &names].concat()
 }
 
 fn module(data: Vec<u8>) -> Module {
