@@ -6,7 +6,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-use super::place::{Place, end_of, start};
+use super::place::{Place, end_of, signal, start};
 use whole_machine::text;
 
 impl Place {
@@ -189,4 +189,26 @@ fn a_hostile_guest_writes_nothing_but_what_was_asked_for() {
         place.guest("/bin/busybox umount /proc");
         fs::remove_dir_all(place.file("here")).unwrap();
     }
+}
+
+/// Much goes in and out of one domain at once, by several ways, and one of them is not read at all.
+#[test]
+fn much_goes_both_ways_at_once() {
+    let place = place();
+    let data: Vec<u8> = (0..2_000_000_u32).flat_map(|n| (n ^ (n << 7)).to_le_bytes()).collect();
+    fs::write(place.file("bulk"), &data).unwrap();
+    let unread = start(place.biv(&["exec", "web", "yes"]));
+    let mut through = start(place.biv(&["exec", "-i", "web", "cat"]));
+    let mut input = through.stdin.take().expect("it is piped");
+    let sent = data.clone();
+    let feeder = std::thread::spawn(move || input.write_all(&sent));
+    let copy = start(place.biv(&["cp", &place.shown("bulk"), "web:/tmp/bulk"]));
+    assert!(end_of(through).stdout == data, "what came back is not what was sent");
+    feeder.join().expect("no panic").expect("all is taken");
+    let copied = end_of(copy);
+    assert!(copied.status.success(), "{copied:?}");
+    place.copy("web:/tmp/bulk", &place.shown("again"));
+    assert!(fs::read(place.file("again")).unwrap() == data, "the copy is another");
+    signal(unread.id(), "TERM");
+    end_of(unread);
 }

@@ -9,6 +9,7 @@ mod copying;
 mod foreign;
 mod hostile;
 mod place;
+mod reasons;
 mod snapshots;
 mod time;
 

@@ -310,3 +310,24 @@ fn the_second_of_a_kind_starts_warm() {
     // Another kind of machine has nothing of it.
     assert!(run(&["--cpus", "2"]).contains("the next start is warm"));
 }
+
+/// The streams' line is full when the snapshot is taken, and nothing of what is on its way is lost or said
+/// twice.
+#[test]
+fn who_says_much_goes_on_without_a_gap() {
+    let place = Place::new();
+    let file = place.path.join("much.snapshot");
+    place.detach("web", "n=0; while :; do n=$((n + 1)); echo $n; done");
+    wait_for("it has begun", || place.numbers("web").len() > 1000);
+    place.says(&["snapshot", "web", file.to_str().expect("it is UTF-8")]);
+    place.restore("again", &file);
+    for name in ["web", "again"] {
+        let before = place.numbers(name).last().copied().unwrap_or(0);
+        wait_for("it goes on", || {
+            place.numbers(name).last().is_some_and(|last| *last > before + 1000)
+        });
+        place.says(&["kill", name]);
+        let numbers = place.numbers(name);
+        assert!(numbers.windows(2).all(|pair| pair[0] + 1 == pair[1]), "{name} has a gap");
+    }
+}

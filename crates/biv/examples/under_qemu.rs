@@ -15,7 +15,7 @@ use std::process::{Child, Command, ExitCode, Stdio};
 use biv::provision::{Guest, Part};
 use biv::session::channel::Channel;
 use biv::session::{Ending, Input, Line, Outputs, Passing, Session, Signals};
-use biv::terminal::Escape;
+use biv::terminal::{Escape, Mode};
 use biv::{initramfs, status, terminal};
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::process::{Pid, Signal, kill_process};
@@ -133,7 +133,7 @@ fn main() -> Result<ExitCode, Failure> {
         link,
         machine: Some(ended),
         deadline: None,
-        raw: on_terminal,
+        mode: Mode::raw_if(on_terminal),
         escape: Escape::default(),
         signals,
         passing: Passing::Interrupt,

@@ -331,7 +331,7 @@ impl Cli {
     pub fn of_process() -> Cli {
         let mut cli = Cli::parse();
         if let Verb::Run(run) = &mut cli.verb {
-            sandbox::settle(run);
+            crate::run::sandbox::settle(run);
         }
         let publish = match &cli.verb {
             Verb::Run(run) => check_ports(run.net.as_ref(), &run.publish),

@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+use std::ffi::CStr;
 use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::process::ExitCode;
@@ -19,6 +20,8 @@ fn main() -> ExitCode {
         return ExitCode::from(status::FAILURE);
     }
     let cli = Cli::of_process();
+    // One that was started as /proc/self/exe would be called that. It cannot fail for such a name.
+    let _ = rustix::thread::set_name(process_name(&cli.verb));
     // What was left open by chance is for nobody.
     host::inherited::mark(&passed(&cli.verb));
     let result = match &cli.verb {
@@ -101,6 +104,19 @@ fn main() -> ExitCode {
             let _ = writeln!(io::stderr(), "biv: {}", harmless(&message));
             ExitCode::from(status::FAILURE)
         }
+    }
+}
+
+/// What `ps` and `top` call this process, in at most 15 bytes: machines, and what users start, are found by
+/// `pgrep -x biv`, those that serve a machine have names of their own.
+fn process_name(verb: &Verb) -> &'static CStr {
+    match verb {
+        Verb::ServeFiles(_) => c"biv files",
+        Verb::Network(_) => c"biv network",
+        Verb::Sockets(_) => c"biv sockets",
+        Verb::Seal(_) => c"biv seal",
+        Verb::Unpack(_) => c"biv unpack",
+        _ => c"biv",
     }
 }
 

@@ -10,18 +10,54 @@ use std::sync::{Mutex, Once, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::stdio::{stdin, stdout};
-use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
+use rustix::termios::{
+    LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcgetwinsize, tcsetattr,
+};
 
 /// What the terminal is to be set to, while it is raw.
 static RESTORE: Mutex<Option<Termios>> = Mutex::new(None);
 
-/// A terminal in raw mode; cooked again when this is dropped.
+/// What is done to the user's terminal while a session lasts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Mode {
+    /// Nothing.
+    #[default]
+    Lines,
+    /// It gives lines, and the escape key at once.
+    LinesAndKey,
+    /// It is raw.
+    Raw,
+}
+
+impl Mode {
+    /// Raw, if it is to be.
+    #[must_use]
+    pub fn raw_if(raw: bool) -> Mode {
+        if raw { Mode::Raw } else { Mode::Lines }
+    }
+}
+
+/// A terminal in another mode; what it was when this is dropped.
 #[derive(Debug)]
 pub struct Raw(());
 
 impl Raw {
     /// Puts the terminal on standard input into raw mode.
     pub fn enter() -> io::Result<Raw> {
+        Self::change(Termios::make_raw)
+    }
+
+    /// Has the terminal on standard input give a line when [`Escape::KEY`] is pressed, and be otherwise as it
+    /// is: lines are edited, and Ctrl-C is a signal.
+    pub fn watch_key() -> io::Result<Raw> {
+        Self::change(|terminal| {
+            // The second end of a line is one with extensions (termios(3)).
+            terminal.local_modes |= LocalModes::IEXTEN;
+            terminal.special_codes[SpecialCodeIndex::VEOL2] = Escape::KEY;
+        })
+    }
+
+    fn change(change: impl FnOnce(&mut Termios)) -> io::Result<Raw> {
         static HOOK: Once = Once::new();
         HOOK.call_once(|| {
             let next = std::panic::take_hook();
@@ -32,7 +68,7 @@ impl Raw {
         });
         let cooked = tcgetattr(stdin())?;
         let mut raw = cooked.clone();
-        raw.make_raw();
+        change(&mut raw);
         *RESTORE.lock().unwrap_or_else(PoisonError::into_inner) = Some(cooked);
         if let Err(error) = tcsetattr(stdin(), OptionalActions::Now, &raw) {
             restore();

@@ -26,7 +26,7 @@ impl Fake {
 
 impl Domain for Fake {
     fn inspect(&self) -> Inspection {
-        let ending = Ended { at: 1, status: 3, error: Some("why".to_owned()) };
+        let ending = Ended { at: 1, status: 3, error: Some("why".to_owned()), reason: None };
         Inspection {
             record: Record {
                 version: VERSION,

@@ -7,9 +7,11 @@ use std::os::unix::net::UnixStream;
 use biv::session::channel::Channel;
 use biv::session::{Ending, Error, Line, Link, Output, Outputs};
 use protocol::{
-    CONTROL_RESERVE_BYTES, Decoder, Encoder, Frame, Order, WINDOW_TO_GUEST_BYTES,
-    WINDOW_TO_HOST_BYTES, hello,
+    CONTROL_RESERVE_BYTES, Decoder, Encoder, Frame, Order, WINDOW_TO_HOST_BYTES, hello,
 };
+
+/// What these guests say of their line: less than the channel would use.
+const WINDOW_BYTES: u32 = 16 * 1024;
 
 /// A guest that does as a test says, at the other end of a channel.
 struct Guest {
@@ -50,7 +52,7 @@ impl Guest {
 
     fn greet(&mut self) {
         let mut bytes = Vec::new();
-        hello(&mut self.encoder, &mut bytes);
+        hello(WINDOW_BYTES, &mut self.encoder, &mut bytes);
         self.line.write_all(&bytes).unwrap();
     }
 
@@ -111,7 +113,7 @@ fn a_long_order_goes_in_parts_that_fit_the_window() {
         guest.step().unwrap();
         let frames = guest.heard();
         let bytes: u32 = frames.iter().map(Frame::wire_bytes).sum();
-        assert!(bytes > 0 && bytes <= WINDOW_TO_GUEST_BYTES);
+        assert!(bytes > 0 && bytes <= WINDOW_BYTES);
         for frame in frames {
             match frame {
                 Frame::Order(part) => encoded.extend(part),
@@ -134,7 +136,7 @@ fn input_stops_at_the_window_and_control_does_not() {
         guest.channel.input(&vec![b'x'; room]);
         sent += room;
     }
-    assert!(sent as u32 <= WINDOW_TO_GUEST_BYTES - CONTROL_RESERVE_BYTES);
+    assert!(sent as u32 <= WINDOW_BYTES - CONTROL_RESERVE_BYTES);
     assert!(guest.channel.signal(15));
     guest.channel.resize(50, 132);
     guest.channel.end_of_input();
@@ -156,7 +158,7 @@ fn a_flood_of_signals_and_sizes_stays_within_the_window() {
     }
     guest.step().unwrap();
     let bytes: u32 = guest.heard().iter().map(Frame::wire_bytes).sum();
-    assert!(bytes <= WINDOW_TO_GUEST_BYTES);
+    assert!(bytes <= WINDOW_BYTES);
     guest.say(&Frame::Credit(bytes)).unwrap();
     let last = Frame::WindowSize { rows: 9999, columns: 80 };
     assert!(guest.heard().contains(&last), "the last size gets through");
@@ -166,17 +168,17 @@ fn a_flood_of_signals_and_sizes_stays_within_the_window() {
 fn streams_arrive_apart_and_are_acknowledged_when_delivered() {
     let mut guest = Guest::running();
     let data = vec![0xff; 4096];
-    for _ in 0..6 {
+    for _ in 0..9 {
         guest.say(&Frame::Stdout(data.clone())).unwrap();
     }
     guest.say(&Frame::Stderr(b"oops".to_vec())).unwrap();
-    assert_eq!(guest.outputs.stdout.pending(), 6 * 4096);
+    assert_eq!(guest.outputs.stdout.pending(), 9 * 4096);
     assert_eq!(guest.outputs.stderr.pending(), 4);
     assert_eq!(guest.heard(), [], "nothing is acknowledged before the user has it");
-    guest.channel.delivered(6 * 4096);
+    guest.channel.delivered(9 * 4096);
     guest.step().unwrap();
     let frames = guest.heard();
-    assert!(matches!(frames[..], [Frame::Credit(credit)] if credit >= 6 * 4096), "{frames:?}");
+    assert!(matches!(frames[..], [Frame::Credit(credit)] if credit >= 9 * 4096), "{frames:?}");
 }
 
 #[test]
@@ -207,7 +209,7 @@ fn nonsense_ends_the_conversation() {
     let cases: [(Say, Expected); 5] = [
         (|guest| guest.say(&Frame::Start), |error| matches!(error, Error::OutOfTurn)),
         (
-            |guest| guest.say(&Frame::Hello { version: protocol::VERSION }),
+            |guest| guest.say(&Frame::Hello { version: protocol::VERSION, window: 4096 }),
             |error| matches!(error, Error::OutOfTurn),
         ),
         (

@@ -128,15 +128,48 @@ fn a_host_without_apt_or_cache_names_the_way_round() {
     fs::remove_dir_all(&home).unwrap();
 }
 
+/// A manual page is complete: it has the sections that such pages have, each option has a description, and
+/// groff has nothing to complain about.
+fn check_page(path: &Path, page: &str) {
+    let name = path.file_name().unwrap().to_str().unwrap();
+    let wanted: &[&str] = match name {
+        "biv.1" => &["EXIT STATUS", "EXAMPLES", "FILES", "ENVIRONMENT", "SEE ALSO", "SUBCOMMANDS"],
+        "biv-run.1" => &["EXIT STATUS", "SEE ALSO", "OPTIONS"],
+        _ => &["SEE ALSO"],
+    };
+    for section in [&["NAME", "SYNOPSIS", "DESCRIPTION", "VERSION"], wanted].concat() {
+        let has_it =
+            page.lines().any(|line| line.trim_start_matches(".SH ").trim_matches('"') == section);
+        assert!(has_it, "{name} has no section {section}");
+    }
+    assert!(!page.contains(".SH EXTRA"), "{name}");
+    // Of each item the line after its head is its description.
+    let lines: Vec<&str> = page.lines().collect();
+    for (at, _) in lines.iter().enumerate().filter(|(_, line)| **line == ".TP") {
+        let described =
+            lines.get(at + 2).is_some_and(|line| !line.is_empty() && !line.starts_with('.'));
+        assert!(described, "{name}: nothing is said of {:?}", lines.get(at + 1));
+    }
+    let checked = Command::new("groff").args(["-ww", "-man", "-Tutf8", "-z"]).arg(path).output();
+    match checked {
+        Ok(said) => assert!(said.stderr.is_empty(), "{name}: {}", text(&said.stderr)),
+        Err(_) => eprintln!("groff is not installed: {name} is not formatted"),
+    }
+}
+
 #[test]
 fn man_pages_and_completions() {
     let page = text(&output(&mut biv(&["man"])).stdout);
-    assert!(page.contains(".TH biv 1") && page.contains("Exit status"), "{page}");
+    assert!(page.contains(".TH biv 1"), "{page}");
     let directory = std::env::temp_dir().join(format!("biv-man-{}", std::process::id()));
     let written = output(&mut biv(&["man", directory.to_str().unwrap()]));
     assert!(written.status.success());
     for name in ["biv.1", "biv-run.1", "biv-doctor.1"] {
         assert!(directory.join(name).is_file(), "no {name}");
+    }
+    for entry in fs::read_dir(&directory).unwrap() {
+        let path = entry.unwrap().path();
+        check_page(&path, &fs::read_to_string(&path).unwrap());
     }
     fs::remove_dir_all(&directory).unwrap();
     let place = "/dev/null/pages";

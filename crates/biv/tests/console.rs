@@ -116,7 +116,7 @@ fn who_does_not_look_is_cut_off_and_who_breaks_the_rules() {
     let mut quick = Sitter::sit_down(&mut console);
     wrong.say(&Frame::Terminate);
     let mut seen = 0;
-    for _ in 0..400 {
+    for _ in 0..3000 {
         guest.write_all(&[b'x'; 4000]).unwrap();
         turn(&mut console);
         let now = quick.seen().0.len();
@@ -125,7 +125,7 @@ fn who_does_not_look_is_cut_off_and_who_breaks_the_rules() {
     }
     turn(&mut console);
     seen += quick.seen().0.len();
-    assert_eq!(seen, 400 * 4000);
+    assert_eq!(seen, 3000 * 4000);
     assert!(slow.seen().1 && wrong.seen().1 && !quick.seen().1);
 }
 
@@ -134,7 +134,7 @@ fn a_machine_that_does_not_read_makes_nobody_wait() {
     let (machine, guest) = line();
     let mut console = Console::new(machine, None).unwrap();
     let mut sitters = [Sitter::sit_down(&mut console), Sitter::sit_down(&mut console)];
-    for _ in 0..200 {
+    for _ in 0..400 {
         // More than its window, so that it is cut off.
         sitters[0].say(&Frame::Stdin(vec![b'x'; 4096]));
         turn(&mut console);

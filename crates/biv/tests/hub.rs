@@ -9,7 +9,7 @@ use biv::domain::hub::{Hub, Place, Trouble};
 use biv::domain::seat::Seat;
 use biv::session::Line;
 use protocol::{
-    Decoder, Encoder, FIRST, Frame, LINE, SESSIONS_MAX, WINDOW_OF_LINE_BYTES,
+    Decoder, Encoder, FIRST, Frame, LINE, SESSIONS_MAX, WINDOW_OF_SERIAL_BYTES,
     WINDOW_TO_GUEST_BYTES, hello,
 };
 use vmm::TimeOfDay;
@@ -61,11 +61,8 @@ impl Bench {
     fn new() -> Bench {
         let (line, guest) = End::pair(Decoder::new());
         let trouble = Trouble::default();
-        Bench {
-            hub: Hub::new(line, Vec::new(), TimeOfDay::of_the_host(), trouble.clone()).unwrap(),
-            guest,
-            trouble,
-        }
+        let hub = Hub::new(vec![line], Vec::new(), TimeOfDay::of_the_host(), trouble.clone());
+        Bench { hub: hub.unwrap(), guest, trouble }
     }
 
     /// A guest that has greeted, and the first port, whose command runs.
@@ -73,7 +70,7 @@ impl Bench {
         let mut bench = Bench::new();
         let mut first = bench.port();
         let mut greeting = Vec::new();
-        hello(&mut bench.guest.encoder, &mut greeting);
+        hello(WINDOW_OF_SERIAL_BYTES, &mut bench.guest.encoder, &mut greeting);
         bench.guest.stream.write_all(&greeting).unwrap();
         bench.turn();
         bench.order(&mut first);
@@ -170,7 +167,7 @@ fn nobody_says_more_than_the_guests_line_takes() {
     loop {
         let heard = bench.guest.heard().0;
         let bytes: u32 = heard.iter().map(|(_, frame)| frame.wire_bytes()).sum();
-        assert!(bytes <= WINDOW_OF_LINE_BYTES, "{bytes} at once");
+        assert!(bytes <= WINDOW_OF_SERIAL_BYTES, "{bytes} at once");
         if bytes == 0 {
             break;
         }
@@ -200,7 +197,7 @@ fn a_port_that_breaks_the_rules_ends_alone() {
         bench.turn();
         // Whatever it has sent of use before, the guest hears that it is over.
         for _ in 0..4 {
-            bench.guest.say(LINE, &Frame::Credit(WINDOW_OF_LINE_BYTES));
+            bench.guest.say(LINE, &Frame::Credit(WINDOW_OF_SERIAL_BYTES));
             bench.turn();
         }
         let heard = bench.guest.heard().0;
@@ -253,7 +250,9 @@ fn a_guest_that_breaks_the_rules_ends_all() {
     check("a session that nobody has", &|bench| bench.guest.say(9, &Frame::Stdout(Vec::new())));
     check("a frame of a host", &|bench| bench.guest.say(FIRST, &Frame::Start));
     check("nonsense", &|bench| bench.guest.stream.write_all(&[0x55; 64]).unwrap());
-    check("another greeting", &|bench| bench.guest.say(LINE, &Frame::Hello { version: 2 }));
+    check("another greeting", &|bench| {
+        bench.guest.say(LINE, &Frame::Hello { version: 2, window: 0 })
+    });
     check("more than a window", &|bench| {
         // What the connection itself holds comes on top.
         for _ in 0..200 {
@@ -307,7 +306,7 @@ fn who_watches_sees_what_the_command_writes_and_how_it_ends() {
     assert_eq!(first.heard().0, said);
     assert_eq!(one.heard(), (said.clone(), true));
     assert_eq!(other.heard(), (said, true));
-    assert!(bench.hub.watched().iter().all(|(place, ..)| *place == Place::Guest));
+    assert!(bench.hub.watched().iter().all(|(place, ..)| *place == Place::Guest(0)));
 }
 
 #[test]
@@ -378,7 +377,7 @@ fn the_guest_hears_whether_somebody_sits_at_the_console() {
     let mut bench = Bench::new();
     bench.hub.set_attended(true);
     let mut greeting = Vec::new();
-    hello(&mut bench.guest.encoder, &mut greeting);
+    hello(WINDOW_OF_SERIAL_BYTES, &mut bench.guest.encoder, &mut greeting);
     bench.guest.stream.write_all(&greeting).unwrap();
     bench.turn();
     let heard = bench.guest.heard().0;
@@ -392,7 +391,7 @@ fn the_guest_hears_whether_somebody_sits_at_the_console() {
 /// What has come to the first command's port, and to the guest's end.
 fn turn(hub: &mut Hub) {
     for _ in 0..4 {
-        hub.carry(&[Place::Guest, Place::Port(FIRST)]);
+        hub.carry(&[Place::Guest(0), Place::Port(FIRST)]);
     }
 }
 
@@ -426,7 +425,7 @@ fn another_hub_goes_on_with_the_conversation() {
     let (line, end) = End::pair(guest.decoder);
     let mut guest = End { stream: end.stream, encoder: guest.encoder, decoder: Decoder::new() };
     let needs = vec![Frame::Mounts(b"mounts".to_vec())];
-    let mut hub = Hub::new(line, needs, TimeOfDay::of_the_host(), Trouble::default())
+    let mut hub = Hub::new(vec![line], needs, TimeOfDay::of_the_host(), Trouble::default())
         .unwrap()
         .going_on(&conversation, [7; 32]);
     let (port, mut second) = End::pair(Decoder::new());
@@ -485,4 +484,54 @@ fn the_guest_is_told_the_time_now_and_then() {
     bench.hub.tell_time(now + Duration::from_secs(last));
     bench.turn();
     assert_eq!(bench.guest.heard().0, []);
+}
+
+/// The guest's init speaks over one of its lines; who waits for it on the others waits in vain.
+#[test]
+fn the_guest_chooses_its_line() {
+    for choice in [0, 1] {
+        let (one, first) = End::pair(Decoder::new());
+        let (other, second) = End::pair(Decoder::new());
+        let hub = Hub::new(vec![one, other], &[], Trouble::default()).unwrap();
+        let (mut guest, mut unused) = if choice == 0 { (first, second) } else { (second, first) };
+        let mut greeting = Vec::new();
+        hello(WINDOW_OF_SERIAL_BYTES, &mut guest.encoder, &mut greeting);
+        unused.stream.write_all(b"noise").unwrap();
+        guest.stream.write_all(&greeting).unwrap();
+        let mut bench = Bench { hub, guest, trouble: Trouble::default() };
+        bench.turn();
+        assert!(bench.hub.is_up());
+        assert!(matches!(
+            bench.guest.heard().0[..],
+            [(LINE, Frame::Time(_)), (LINE, Frame::Prepare)]
+        ));
+        assert_eq!(unused.heard(), (vec![], true), "the line {choice} was chosen");
+    }
+}
+
+/// A signal does not wait behind input that its command does not read.
+#[test]
+fn signals_pass_before_input_that_waits() {
+    let (mut bench, mut first) = Bench::running();
+    let piece = vec![0; 16 * 1024];
+    for _ in 0..8 {
+        first.say(FIRST, &Frame::Stdin(piece.clone()));
+    }
+    bench.turn();
+    first.say(FIRST, &Frame::Signal(15));
+    bench.turn();
+    let is_signal = |(_, frame): &(u16, Frame)| matches!(frame, Frame::Signal(_));
+    assert!(!bench.guest.heard().0.iter().any(is_signal), "its line is full");
+    bench.guest.say(LINE, &Frame::Credit(WINDOW_OF_SERIAL_BYTES));
+    bench.turn();
+    assert_eq!(bench.guest.heard().0.iter().position(|heard| is_signal(heard)), Some(0));
+}
+
+/// The guest switches off when it knows that the end of its first command was heard.
+#[test]
+fn the_end_of_the_first_command_is_acknowledged() {
+    let (mut bench, _first) = Bench::running();
+    bench.guest.say(FIRST, &Frame::Exited(0));
+    bench.turn();
+    assert_eq!(bench.guest.heard().0, [(FIRST, Frame::Close)]);
 }

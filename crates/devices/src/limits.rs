@@ -34,6 +34,15 @@ pub const MAX_BLOCK_DISCARD_BYTES: u64 = 1 << 30;
 /// Bytes that a console takes from the guest, or from whoever types, at once.
 pub const MAX_CONSOLE_PIECE_BYTES: usize = 4096;
 
+/// Bytes that a port moves at once: what Linux sends as one request.
+pub const MAX_PORT_PIECE_BYTES: usize = 32 << 10;
+
+/// Chains of a port's queue after which the driver sees what is done, though there is more to do.
+pub const MAX_PORT_BATCH: usize = 16;
+
+/// Messages for a port's driver that have found no buffer; more are dropped.
+pub const MAX_PORT_MESSAGES: usize = 16;
+
 /// Pages that a balloon looks at together; Linux gives 256.
 pub const MAX_BALLOON_PAGES: usize = 4096;
 

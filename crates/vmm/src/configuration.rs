@@ -184,6 +184,8 @@ pub struct Configuration {
     pub balloon: bool,
     /// Offer a virtio console, which leads there.
     pub virtio_console: Option<crate::ConsolePort>,
+    /// Offer a virtio port for a program in the guest, which leads there; its window is of no interest.
+    pub virtio_port: Option<crate::ConsolePort>,
     /// Offer a virtio entropy device, which gives the host's randomness.
     pub entropy: bool,
     /// Offer a virtio network card.
@@ -237,6 +239,7 @@ impl Default for Configuration {
             sockets: None,
             balloon: false,
             virtio_console: None,
+            virtio_port: None,
             entropy: false,
             network: None,
             preparation: Preparation::default(),

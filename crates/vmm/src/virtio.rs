@@ -6,6 +6,7 @@ use devices::virtio::balloon::Balloon as Inflatable;
 use devices::virtio::block::Block;
 use devices::virtio::console::Console;
 use devices::virtio::entropy::Entropy;
+use devices::virtio::port::Port;
 use devices::virtio::socket::Socket;
 use devices::virtio::{Device, Doorbell, Shared, Transport};
 use machine::Platform;
@@ -16,6 +17,9 @@ use crate::console::Window;
 use crate::device_memory::DeviceMemory;
 use crate::disk::workers::{Front, Workers, Workplace};
 use crate::io_thread::{Bell, IoThread};
+
+/// What a guest's programs can find the port by.
+const CHANNEL: &str = "bivouac.channel";
 
 /// Devices with a thread each, and what others may do to them.
 #[derive(Default)]
@@ -51,6 +55,11 @@ pub(crate) fn plug_in(
         let device = Box::new(Console::new(Box::new(ends)));
         threads.push(plug_in_with(platform, "console", device, memory, bell)?);
         plugged.window = Some(window);
+    }
+    if let Some(port) = configuration.virtio_port.take() {
+        let (ends, bell, _) = crate::console::terminal(port)?;
+        let device = Box::new(Port::new(CHANNEL, Box::new(ends), Arc::clone(&bell) as _));
+        threads.push(plug_in_with(platform, "port", device, memory, bell)?);
     }
     if let Some(sockets) = configuration.sockets.take() {
         let (stream, bell) = crate::sockets::stream(sockets.cable)?;

@@ -38,7 +38,7 @@ pub struct Running {
     pub stdin: OwnedFd,
     /// Where its output is read.
     pub stdout: OwnedFd,
-    /// Where its errors are read; a terminal has no such thing.
+    /// Where its errors are read, if not where its output is.
     pub stderr: Option<OwnedFd>,
     /// The terminal, if it has one.
     pub terminal: Option<OwnedFd>,
@@ -143,20 +143,25 @@ fn start_on_pipes(order: &Order, user: Option<&User>) -> Result<Running, Failure
         true => command.arg0(COPY_NAME).arg(user::owner()).args(words),
         false => command.args(words.skip(1)),
     };
-    let [stdin, stdout, stderr] = order.closed;
+    let [has_no_input, has_no_output, has_no_errors] = order.closed;
+    let (stdout, output) = io::pipe()?;
+    let (stderr, errors) = match order.joins_streams {
+        true => (None, output.try_clone()?),
+        false => io::pipe().map(|(ours, theirs)| (Some(ours.into()), theirs))?,
+    };
     configure(&mut command, order, user)
-        .stdin(if stdin { closed(true)? } else { Stdio::piped() })
-        .stdout(if stdout { closed(false)? } else { Stdio::piped() })
-        .stderr(if stderr { closed(false)? } else { Stdio::piped() })
+        .stdin(if has_no_input { closed(true)? } else { Stdio::piped() })
+        .stdout(if has_no_output { closed(false)? } else { output.into() })
+        .stderr(if has_no_errors { closed(false)? } else { errors.into() })
         .process_group(0);
     let mut child = spawn(command, &order.directory, user)?;
-    // For a closed one there is a pipe without another end.
-    let (nothing, nobody) = io::pipe()?;
+    // A closed input is a pipe that nobody reads.
+    let (_, nobody) = io::pipe()?;
     Ok(Running {
         pid: child.id(),
         stdin: child.stdin.take().map_or_else(|| nobody.into(), OwnedFd::from),
-        stdout: child.stdout.take().map_or_else(|| nothing.into(), OwnedFd::from),
-        stderr: child.stderr.take().map(OwnedFd::from),
+        stdout: stdout.into(),
+        stderr,
         terminal: None,
     })
 }

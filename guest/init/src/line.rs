@@ -1,59 +1,161 @@
-//! The serial line to the host: raw, not blocking, with what waits to be sent.
+//! The line to the host: a virtio port, or a raw serial line; not blocking, with what waits to be sent.
+//!
+//! Linux's driver gives a port's reader one buffer of a page for each segment of a `readv`, and goes on
+//! with the next segment only if that page was full; so what is read at once is as many pages as the host
+//! has filled.
 
 use std::collections::VecDeque;
-use std::io;
+use std::io::{self, IoSliceMut};
 use std::os::fd::OwnedFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
-use protocol::{Decoder, Encoder, Frame, LINE, PAYLOAD_MAX_BYTES, Receipts, WINDOW_OF_LINE_BYTES};
-use rustix::event::{PollFd, PollFlags, poll};
+use protocol::{
+    Decoder, Encoder, FIRST, Frame, LINE, Output, Receipts, WINDOW_OF_PORT_BYTES,
+    WINDOW_OF_SERIAL_BYTES,
+};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags, open};
-use rustix::termios::{ControlModes, OptionalActions, tcdrain, tcgetattr, tcsetattr};
+use rustix::termios::{ControlModes, OptionalActions, isatty, tcdrain, tcgetattr, tcsetattr};
 
 use crate::service::Error;
 
 /// While so much waits, no more is read from commands.
-const WAITING_MAX_BYTES: usize = 64 * 1024;
+const WAITING_MAX_BYTES: usize = 256 * 1024;
 
-/// The serial line.
+/// The name that stands for the first virtio port in a list of devices.
+const ANY_PORT: &str = "vport";
+
+/// How `/proc/devices` calls the driver of a virtio device that has ports, or may have.
+const PORTS_DRIVER: &str = "virtio-portsdev";
+
+/// How long the driver may take to learn from the host which ports there are.
+const PORT_PATIENCE: Duration = Duration::from_secs(2);
+
+/// How long it is left alone between two looks.
+const PORT_PAUSE: Duration = Duration::from_millis(1);
+
+/// How long the host may take to hear that the first command has ended.
+const HEARING_PATIENCE: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };
+
+/// What Linux's driver reads at once of a port.
+const PORT_PIECE_BYTES: usize = 4096;
+
+/// What is read at once.
+const READ_BYTES: usize = 16 * PORT_PIECE_BYTES;
+
+/// The first device of a list, separated by commas, that there is: a name in `/dev`, or `vport`.
+pub fn find(devices: &str) -> io::Result<OwnedFd> {
+    let device = |device| match device {
+        ANY_PORT => first_port(),
+        name => open_device(&Path::new("/dev").join(name)).ok(),
+    };
+    let none = || io::Error::new(io::ErrorKind::NotFound, format!("there is no device {devices}"));
+    devices.split(',').find_map(device).ok_or_else(none)
+}
+
+/// Opens a device that may be the line.
+pub fn open_device(path: &Path) -> rustix::io::Result<OwnedFd> {
+    let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    open(path, flags, Mode::empty())
+}
+
+/// The first virtio port, for which is waited if the kernel has a driver that may still make it. A console's
+/// port cannot be opened (ENXIO).
+fn first_port() -> Option<OwnedFd> {
+    let deadline = Instant::now() + PORT_PATIENCE;
+    let is_port = |path: &PathBuf| {
+        path.file_name()
+            .is_some_and(|name| name.as_encoded_bytes().starts_with(ANY_PORT.as_bytes()))
+    };
+    loop {
+        let devices = std::fs::read_dir("/dev").ok()?.filter_map(|entry| Some(entry.ok()?.path()));
+        if let Some(port) = devices.filter(is_port).find_map(|path| open_device(&path).ok()) {
+            return Some(port);
+        }
+        let drivers = std::fs::read_to_string("/proc/devices").ok()?;
+        let has_driver = drivers.lines().any(|line| line.ends_with(PORTS_DRIVER));
+        if !has_driver || Instant::now() >= deadline {
+            return None;
+        }
+        std::thread::sleep(PORT_PAUSE);
+    }
+}
+
+/// The line.
 pub struct Line {
     device: OwnedFd,
+    /// Whether it is a serial line and no port.
+    is_serial: bool,
     encoder: Encoder,
     decoder: Decoder,
-    outgoing: VecDeque<u8>,
+    outgoing: Vec<u8>,
+    /// How much of it has been sent.
+    sent: usize,
     /// What was read of the host's, and is to be acknowledged for the line as a whole.
     receipts: Receipts,
+    buffer: Box<[u8]>,
 }
 
 impl Line {
-    /// Opens the line at `path` and greets the host.
-    pub fn open(path: &Path) -> Result<Line, Error> {
-        let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let device = open(path, flags, Mode::empty())?;
-        let mut terminal = tcgetattr(&device)?;
-        terminal.make_raw();
-        terminal.control_modes |= ControlModes::CLOCAL | ControlModes::CREAD;
-        terminal.set_speed(115_200)?;
-        tcsetattr(&device, OptionalActions::Flush, &terminal)?;
-        let mut line = Line {
+    /// Takes the line that is this device, and greets the host.
+    pub fn over(device: OwnedFd) -> Result<Line, Error> {
+        let is_serial = isatty(&device);
+        if is_serial {
+            let mut terminal = tcgetattr(&device)?;
+            terminal.make_raw();
+            terminal.control_modes |= ControlModes::CLOCAL | ControlModes::CREAD;
+            terminal.set_speed(115_200)?;
+            tcsetattr(&device, OptionalActions::Flush, &terminal)?;
+        }
+        let window = if is_serial { WINDOW_OF_SERIAL_BYTES } else { WINDOW_OF_PORT_BYTES };
+        let (mut encoder, mut greeting) = (Encoder::default(), Vec::new());
+        protocol::hello(window, &mut encoder, &mut greeting);
+        Ok(Line {
             device,
-            encoder: Encoder::default(),
+            is_serial,
+            encoder,
             decoder: Decoder::new(),
-            outgoing: VecDeque::new(),
-            receipts: Receipts::new(WINDOW_OF_LINE_BYTES),
-        };
-        let mut greeting = Vec::new();
-        protocol::hello(&mut line.encoder, &mut greeting);
-        line.outgoing.extend(greeting);
-        Ok(line)
+            outgoing: greeting,
+            sent: 0,
+            receipts: Receipts::new(window),
+            buffer: vec![0; READ_BYTES].into(),
+        })
     }
 
     /// Queues `frame`. Data is cut to its session's window by whoever calls; the few other frames are
     /// small, and the host keeps far more than a window of room.
     pub fn send(&mut self, session: u16, frame: &Frame) {
-        let mut bytes = Vec::new();
-        self.encoder.put_to(session, frame, &mut bytes);
-        self.outgoing.extend(bytes);
+        self.encoder.put_to(session, frame, &mut self.outgoing);
+    }
+
+    /// Queues a frame with what `read` puts into a buffer of at most `most` bytes; returns how much it was.
+    pub fn send_output(
+        &mut self,
+        whose: (u16, Output),
+        most: usize,
+        read: impl FnOnce(&mut [u8]) -> rustix::io::Result<usize>,
+    ) -> rustix::io::Result<usize> {
+        self.encoder.read_to(whose, &mut self.outgoing, most, read)
+    }
+
+    /// Bytes that are queued.
+    fn waiting(&self) -> usize {
+        self.outgoing.len() - self.sent
+    }
+
+    /// Writes what is queued as far as the line takes it.
+    fn flush(&mut self) -> rustix::io::Result<()> {
+        while self.waiting() > 0 {
+            match rustix::io::write(&self.device, &self.outgoing[self.sent..]) {
+                Ok(count) => self.sent += count,
+                Err(rustix::io::Errno::AGAIN) => break,
+                Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        self.outgoing.drain(..std::mem::take(&mut self.sent));
+        Ok(())
     }
 
     /// The next frame of the host's and its session.
@@ -70,7 +172,7 @@ impl Line {
 
     /// Whether commands are to wait with what they write.
     pub fn is_full(&self) -> bool {
-        self.outgoing.len() > WAITING_MAX_BYTES
+        self.waiting() > WAITING_MAX_BYTES
     }
 
     /// What to poll.
@@ -85,28 +187,49 @@ impl Line {
 
     /// Sends and receives what the line takes and has.
     pub fn exchange(&mut self) -> Result<(), Error> {
-        write_some(&self.device, &mut self.outgoing)?;
-        let mut buffer = [0; PAYLOAD_MAX_BYTES];
-        match rustix::io::read(&self.device, &mut buffer) {
+        self.flush()?;
+        let mut pieces: Vec<_> =
+            self.buffer.chunks_mut(PORT_PIECE_BYTES).map(IoSliceMut::new).collect();
+        match rustix::io::readv(&self.device, &mut pieces) {
             Ok(0) => return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
-            Ok(count) => self.decoder.feed(&buffer[..count]),
+            Ok(count) => self.decoder.feed(&self.buffer[..count]),
             Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }
         Ok(())
     }
 
-    /// Sends what is queued and waits until it has left the machine.
+    /// Sends what is queued and waits until it has left the machine. What was written to a port may still
+    /// be in its queue: it has left when the host says that it has heard the end of the first command.
     pub fn finish(mut self) -> Result<(), Error> {
         while !self.outgoing.is_empty() {
-            match poll(&mut [PollFd::new(&self.device, self.interest())], None) {
-                Ok(_) | Err(rustix::io::Errno::INTR) => {}
-                Err(error) => return Err(error.into()),
+            self.wait(None)?;
+            self.exchange()?;
+        }
+        if self.is_serial {
+            tcdrain(&self.device)?;
+            return Ok(());
+        }
+        loop {
+            while let Some(heard) = self.next_frame()? {
+                if heard == (FIRST, Frame::Close) {
+                    return Ok(());
+                }
+            }
+            if !self.wait(Some(&HEARING_PATIENCE))? {
+                return Ok(());
             }
             self.exchange()?;
         }
-        tcdrain(&self.device)?;
-        Ok(())
+    }
+
+    /// Waits until the line can be used; `false` if that takes too long.
+    fn wait(&self, patience: Option<&Timespec>) -> Result<bool, Error> {
+        match poll(&mut [PollFd::new(&self.device, self.interest())], patience) {
+            Ok(count) => Ok(count > 0),
+            Err(rustix::io::Errno::INTR) => Ok(true),
+            Err(error) => Err(error.into()),
+        }
     }
 }
 

@@ -6,8 +6,8 @@
 //!
 //! What rules it:
 //!
-//! 1. *The channel is its own.* Orders and streams go over the serial line that the kernel command
-//!    line names (`biv.channel=ttyS1`), never over the console.
+//! 1. *The channel is its own.* Orders and streams go over the first device that there is of those that the
+//!    kernel command line names (`biv.channel=vport,ttyS1`), never over the console.
 //! 2. *It always ends the machine.* Whatever goes wrong is said on the console, and then the power
 //!    goes off; a guest whose init hangs or exits would look like a hung `biv`.
 //! 3. *It is the parent of orphans*, and reaps them.
@@ -23,6 +23,7 @@ mod disk;
 mod idle;
 mod line;
 mod network;
+mod pace;
 mod random;
 mod reaper;
 mod root;
@@ -35,7 +36,7 @@ mod user;
 
 use std::process::ExitCode;
 
-/// The kernel parameter that names the channel's device.
+/// The kernel parameter that names the devices that may be the channel.
 const CHANNEL_PARAMETER: &str = "biv.channel=";
 
 /// What it says where it was not `biv` who chose it.

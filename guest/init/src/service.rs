@@ -8,14 +8,15 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::path::Path;
+use std::os::fd::OwnedFd;
+use std::time::Instant;
 
 use protocol::{FIRST, Frame, LINE, PAYLOAD_MAX_BYTES, SESSIONS_MAX};
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::clock::Clock;
 use crate::console::Console;
-use crate::line::Line;
+use crate::line::{self, Line};
 use crate::reaper::Reaper;
 use crate::session::{Session, Stream};
 use crate::{random, system};
@@ -46,14 +47,15 @@ impl From<rustix::io::Errno> for Error {
     }
 }
 
-/// Serves the host over `/dev/DEVICE` until the first command has ended and all is said.
-pub fn run(device: &str) -> io::Result<()> {
-    serve(&Path::new("/dev").join(device)).map_err(io::Error::other)
+/// Serves the host over the first of these devices ([`line::find`]) until the first command has ended and
+/// all is said.
+pub fn run(devices: &str) -> io::Result<()> {
+    serve(line::find(devices)?).map_err(io::Error::other)
 }
 
-/// Serves the host over the line at `path`.
-pub fn serve(path: &Path) -> Result<(), Error> {
-    Service::new(path)?.run()
+/// Serves the host over the line that is this device.
+pub fn serve(device: OwnedFd) -> Result<(), Error> {
+    Service::new(device)?.run()
 }
 
 struct Service {
@@ -79,8 +81,8 @@ enum Source {
 }
 
 impl Service {
-    fn new(path: &Path) -> Result<Service, Error> {
-        let (line, reaper) = (Line::open(path)?, Reaper::start()?);
+    fn new(device: OwnedFd) -> Result<Service, Error> {
+        let (line, reaper) = (Line::over(device)?, Reaper::start()?);
         Ok(Service {
             line,
             reaper,
@@ -176,7 +178,9 @@ impl Service {
                 sources.push(Source::Stream(number, stream));
             }
         }
-        match poll(&mut fds, None) {
+        let wakes = self.sessions.values().filter_map(Session::wakes).min();
+        let left = wakes.map(|at| at.saturating_duration_since(Instant::now()));
+        match poll(&mut fds, left.and_then(|left| Timespec::try_from(left).ok()).as_ref()) {
             Ok(_) => {}
             Err(rustix::io::Errno::INTR) => return Ok(Vec::new()),
             Err(error) => return Err(error.into()),

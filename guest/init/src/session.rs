@@ -2,19 +2,28 @@
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
+use std::time::Instant;
 
 use protocol::{
-    Frame, ORDER_MAX_BYTES, Order, OrderError, Receipts, WINDOW_TO_GUEST_BYTES,
-    WINDOW_TO_HOST_BYTES, Window,
+    Frame, HEADER_BYTES, ORDER_MAX_BYTES, Order, OrderError, Output, Receipts,
+    WINDOW_TO_GUEST_BYTES, WINDOW_TO_HOST_BYTES, Window,
 };
 use rustix::event::PollFlags;
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use rustix::pipe::fcntl_setpipe_size;
 use rustix::process::{Pid, Signal, kill_process_group};
 
 use crate::command::{self, Running};
 use crate::line::{Line, write_some};
+use crate::pace::Pace;
 use crate::reaper::{self, End};
 use crate::service::{Error, name_of};
+
+/// What a pipe between a command and us holds: what a command writes in a millisecond, at 256 MB/s.
+const PIPE_BYTES: usize = 256 * 1024;
+
+/// Pieces of one stream that are read before others have their turn.
+const PIECES_AT_ONCE: usize = 4;
 
 /// Status of a session that came to nothing: that of what `biv` fails at.
 const STATUS_FAILED: u8 = 125;
@@ -42,6 +51,7 @@ pub struct Session {
     stdin: Option<OwnedFd>,
     stdout: Option<OwnedFd>,
     stderr: Option<OwnedFd>,
+    pace: Pace,
     /// Bytes for the command.
     pending: VecDeque<u8>,
     /// The host has sent the end of standard input.
@@ -63,6 +73,7 @@ impl Session {
             stdin: None,
             stdout: None,
             stderr: None,
+            pace: Pace::default(),
             pending: VecDeque::new(),
             input_ended: false,
             end: None,
@@ -88,19 +99,40 @@ impl Session {
         }
         if self.end.is_none() && self.window.payload_room(0) > 0 && !line.is_full() {
             let outputs = [(Stream::Stdout, &self.stdout), (Stream::Stderr, &self.stderr)];
-            watched.extend(outputs.into_iter().filter_map(|(stream, descriptor)| {
+            let resting = self.resting().map(|(stream, _)| stream);
+            let outputs = outputs.into_iter().filter(|(stream, _)| Some(*stream) != resting);
+            watched.extend(outputs.filter_map(|(stream, descriptor)| {
                 Some((stream, descriptor.as_ref()?, PollFlags::IN))
             }));
         }
         watched
     }
 
+    /// When a stream that rests is to be watched again.
+    pub fn wakes(&self) -> Option<Instant> {
+        self.resting().map(|(_, until)| until)
+    }
+
+    /// The output that is not read now, and until when.
+    fn resting(&self) -> Option<(Stream, Instant)> {
+        self.pace.resting().filter(|(_, until)| Instant::now() < *until)
+    }
+
     /// A stream is ready.
     pub fn carry(&mut self, stream: Stream, line: &mut Line) -> Result<(), Error> {
-        match stream {
-            Stream::Stdin => self.feed_command(line),
-            output => self.read_output(output, line).map(drop),
+        if stream == Stream::Stdin {
+            return self.feed_command(line);
         }
+        // What was written to the other one before this comes before it.
+        if let Some((other, _)) = self.resting().filter(|(resting, _)| *resting != stream) {
+            while self.read_output(other, line)? {}
+        }
+        for _ in 0..PIECES_AT_ONCE {
+            if line.is_full() || !self.read_output(stream, line)? {
+                break;
+            }
+        }
+        Ok(())
     }
 
     /// Does what waits to be done; whether the session is over.
@@ -199,6 +231,8 @@ impl Session {
     fn take(&mut self, running: Running) -> Result<(), Error> {
         for stream in [&running.stdin, &running.stdout].into_iter().chain(&running.stderr) {
             fcntl_setfl(stream, fcntl_getfl(stream)? | OFlags::NONBLOCK)?;
+            // A terminal has no such size.
+            let _ = fcntl_setpipe_size(stream, PIPE_BYTES);
         }
         self.pid = running.pid;
         self.terminal = running.terminal;
@@ -259,7 +293,10 @@ impl Session {
             return Ok(());
         };
         match write_some(stdin, &mut self.pending) {
-            Ok(count) => self.acknowledge(count as u32, line),
+            Ok(count) => {
+                self.pace.note_input();
+                self.acknowledge(count as u32, line);
+            }
             Err(rustix::io::Errno::PIPE | rustix::io::Errno::IO) => self.stdin = None,
             Err(error) => return Err(error.into()),
         }
@@ -277,26 +314,24 @@ impl Session {
 
     /// Moves one piece of output to the line; says whether there was any.
     fn read_output(&mut self, stream: Stream, line: &mut Line) -> Result<bool, Error> {
-        let slot = if stream == Stream::Stdout { &mut self.stdout } else { &mut self.stderr };
+        let (slot, output) = match stream {
+            Stream::Stdout => (&mut self.stdout, Output::Stdout),
+            _ => (&mut self.stderr, Output::Stderr),
+        };
         let room = self.window.payload_room(0);
         let Some(descriptor) = slot.as_ref().filter(|_| room > 0) else {
             return Ok(false);
         };
-        let mut data = vec![0; room];
-        match rustix::io::read(descriptor, &mut data) {
+        let read = |buffer: &mut [u8]| rustix::io::read(descriptor, buffer);
+        match line.send_output((self.number, output), room, read) {
             // A terminal whose last user has gone answers with EIO.
             Ok(0) | Err(rustix::io::Errno::IO) => {
                 *slot = None;
                 Ok(false)
             }
             Ok(count) => {
-                data.truncate(count);
-                let frame = if stream == Stream::Stdout {
-                    Frame::Stdout(data)
-                } else {
-                    Frame::Stderr(data)
-                };
-                self.send(line, &frame);
+                self.window.take((HEADER_BYTES + count) as u32);
+                self.pace.note_piece(stream, count, Instant::now());
                 Ok(true)
             }
             Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => Ok(false),

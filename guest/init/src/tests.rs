@@ -13,6 +13,7 @@ use protocol::devices::{Devices, Kind};
 use protocol::{Decoder, Encoder, FIRST, Frame, LINE, Order};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 
+use crate::line::open_device;
 use crate::service::{self, Error};
 
 /// The host's side of a conversation.
@@ -31,7 +32,7 @@ impl Host {
         unlockpt(&master).unwrap();
         let name = ptsname(&master, Vec::new()).unwrap();
         let path = PathBuf::from(name.to_str().unwrap());
-        let service = std::thread::spawn(move || service::serve(&path));
+        let service = std::thread::spawn(move || service::serve(open_device(&path).unwrap()));
         let line = File::from(master);
         let mut reader = line.try_clone().unwrap();
         let (sender, frames) = channel();
@@ -48,7 +49,8 @@ impl Host {
             }
         });
         let mut host = Host { line, encoder: Encoder::default(), frames, service };
-        assert_eq!(host.hear(), Frame::Hello { version: protocol::VERSION });
+        let (version, window) = (protocol::VERSION, protocol::WINDOW_OF_SERIAL_BYTES);
+        assert_eq!(host.hear(), Frame::Hello { version, window });
         host
     }
 

@@ -8,10 +8,12 @@ use crate::{FIRST, HEADER_BYTES, LINE, MAGIC, NOISE_MAX_BYTES, PAYLOAD_MAX_BYTES
 /// One message. The direction is part of the meaning; each end refuses what only it may say.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Frame {
-    /// Guest: the first frame; the line is raw and the host may speak.
+    /// Guest: the first frame; the line is ready and the host may speak.
     Hello {
         /// The [`VERSION`] that the guest speaks.
         version: u16,
+        /// Bytes that may be on their way to the guest.
+        window: u32,
     },
     /// Host: the next part of an encoded [`crate::Order`].
     Order(Vec<u8>),
@@ -43,7 +45,8 @@ pub enum Frame {
     /// Either: so many bytes of the other's frames have been dealt with. Of [`LINE`], the guest has
     /// taken them from the line.
     Credit(u32),
-    /// Host: nobody listens to this session any more; its command is hung up on.
+    /// Host: nobody listens to this session any more; its command is hung up on. After the end of the
+    /// first one, the host has heard of that.
     Close,
     /// Host, of [`LINE`]: ask the commands to end, and switch off when the first one has.
     Terminate,
@@ -132,7 +135,10 @@ impl Frame {
 
     fn put_payload(&self, out: &mut Vec<u8>) {
         match self {
-            Frame::Hello { version } => out.extend_from_slice(&version.to_le_bytes()),
+            Frame::Hello { version, window } => {
+                out.extend_from_slice(&version.to_le_bytes());
+                out.extend_from_slice(&window.to_le_bytes());
+            }
             Frame::Order(bytes)
             | Frame::Mounts(bytes)
             | Frame::Devices(bytes)
@@ -185,7 +191,14 @@ impl Frame {
             0x0e => empty(Frame::Synchronize),
             0x20 => Ok(Frame::Devices(payload.to_vec())),
             0x80 => match payload {
-                [low, high] => Ok(Frame::Hello { version: u16::from_le_bytes([*low, *high]) }),
+                [v0, v1, w0, w1, w2, w3] => Ok(Frame::Hello {
+                    version: u16::from_le_bytes([*v0, *v1]),
+                    window: u32::from_le_bytes([*w0, *w1, *w2, *w3]),
+                }),
+                // Of another version, only that is known.
+                [v0, v1, ..] if u16::from_le_bytes([*v0, *v1]) != VERSION => {
+                    Err(Error::Version(u16::from_le_bytes([*v0, *v1])))
+                }
                 _ => Err(wrong()),
             },
             0x81 => empty(Frame::Started),
@@ -214,7 +227,7 @@ impl Frame {
             Frame::Start | Frame::Started | Frame::StdinEnd | Frame::Close | Frame::Terminate => 0,
             Frame::Prepare | Frame::Synchronize | Frame::Synchronized => 0,
             Frame::Signal(_) | Frame::Exited(_) | Frame::Signaled(_) | Frame::Console(_) => 1,
-            Frame::Hello { .. } => 2,
+            Frame::Hello { .. } => 6,
             Frame::WindowSize { .. } | Frame::Credit(_) => 4,
             Frame::Time(_) => TIME_BYTES,
         };
@@ -222,10 +235,10 @@ impl Frame {
     }
 }
 
-/// What the guest sends first: the magic bytes and its [`Frame::Hello`].
-pub fn hello(encoder: &mut Encoder, out: &mut Vec<u8>) {
+/// What the guest sends first: the magic bytes and its [`Frame::Hello`], with the window of its line.
+pub fn hello(window: u32, encoder: &mut Encoder, out: &mut Vec<u8>) {
     out.extend_from_slice(&MAGIC);
-    encoder.put_to(LINE, &Frame::Hello { version: VERSION }, out);
+    encoder.put_to(LINE, &Frame::Hello { version: VERSION, window }, out);
 }
 
 /// How far one direction of a conversation has got, for whoever goes on with it.
@@ -265,6 +278,41 @@ impl Encoder {
         self.put_to(FIRST, frame, out);
     }
 
+    /// Appends a frame with what `read` puts into a buffer of at most `most` bytes, so that it is not copied;
+    /// none if that is nothing. Returns how much it was.
+    ///
+    /// # Errors
+    ///
+    /// Those of `read`; nothing has been appended then.
+    pub fn read_to<E>(
+        &mut self,
+        (session, output): (u16, Output),
+        out: &mut Vec<u8>,
+        most: usize,
+        read: impl FnOnce(&mut [u8]) -> Result<usize, E>,
+    ) -> Result<usize, E> {
+        let start = out.len();
+        let frame = match output {
+            Output::Stdout => Frame::Stdout(Vec::new()),
+            Output::Stderr => Frame::Stderr(Vec::new()),
+        };
+        let before = self.sequence;
+        self.put_to(session, &frame, out);
+        let data = out.len();
+        out.resize(data + most.min(PAYLOAD_MAX_BYTES), 0);
+        let result = read(&mut out[data..]);
+        let count = *result.as_ref().unwrap_or(&0);
+        if count == 0 {
+            out.truncate(start);
+            self.sequence = before;
+        } else {
+            out.truncate(data + count);
+            let length = (count as u16).to_le_bytes();
+            out[start + 2..start + 4].copy_from_slice(&length);
+        }
+        result
+    }
+
     /// Appends `frame` of `session` to `out`.
     ///
     /// # Panics
@@ -283,10 +331,21 @@ impl Encoder {
     }
 }
 
+/// Which output of a command a frame carries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Output {
+    /// [`Frame::Stdout`].
+    Stdout,
+    /// [`Frame::Stderr`].
+    Stderr,
+}
+
 /// Turns bytes into frames. Holds at most one incomplete frame beyond what was last fed.
 #[derive(Debug, Default)]
 pub struct Decoder {
     buffer: Vec<u8>,
+    /// How much of the buffer has been decoded.
+    start: usize,
     sequence: u8,
     /// How much noise may still precede [`MAGIC`]; `None` once it was seen or is not expected.
     noise_left: Option<usize>,
@@ -308,17 +367,18 @@ impl Decoder {
     /// One that goes on with a conversation.
     #[must_use]
     pub fn going_on(from: Progress) -> Decoder {
-        Decoder { buffer: from.received, sequence: from.sequence, noise_left: None }
+        Decoder { buffer: from.received, sequence: from.sequence, ..Decoder::default() }
     }
 
     /// How far it has got. There has been a greeting, if one was expected.
     #[must_use]
     pub fn progress(&self) -> Progress {
-        Progress { sequence: self.sequence, received: self.buffer.clone() }
+        Progress { sequence: self.sequence, received: self.buffer[self.start..].to_vec() }
     }
 
     /// Takes bytes from the line. Call [`Decoder::next_frame`] until it has no more.
     pub fn feed(&mut self, bytes: &[u8]) {
+        self.buffer.drain(..std::mem::take(&mut self.start));
         self.buffer.extend_from_slice(bytes);
     }
 
@@ -334,7 +394,8 @@ impl Decoder {
         if !self.skip_noise()? {
             return Ok(None);
         }
-        let Some(&[kind, sequence, low, high, s0, s1]) = self.buffer.first_chunk::<HEADER_BYTES>()
+        let received = &self.buffer[self.start..];
+        let Some(&[kind, sequence, low, high, s0, s1]) = received.first_chunk::<HEADER_BYTES>()
         else {
             return Ok(None);
         };
@@ -346,16 +407,16 @@ impl Decoder {
             return Err(Error::Length { kind, length });
         }
         let end = HEADER_BYTES + length;
-        if self.buffer.len() < end {
+        if received.len() < end {
             return Ok(None);
         }
-        let frame = Frame::decode(kind, &self.buffer[HEADER_BYTES..end])?;
-        if let Frame::Hello { version } = frame
+        let frame = Frame::decode(kind, &received[HEADER_BYTES..end])?;
+        if let Frame::Hello { version, .. } = frame
             && version != VERSION
         {
             return Err(Error::Version(version));
         }
-        self.buffer.drain(..end);
+        self.start += end;
         self.sequence = self.sequence.wrapping_add(1);
         Ok(Some((u16::from_le_bytes([s0, s1]), frame)))
     }

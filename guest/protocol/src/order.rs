@@ -1,5 +1,6 @@
 //! What to run in the guest, and its encoding: a flag byte (bit 0: on a terminal; bit 1: with groups; bit
-//! 2: of init's own; bits 3 to 5: standard input, output and error are closed), the terminal's rows and columns (2 bytes each), then three lists of byte strings (arguments, environment,
+//! 2: of init's own; bits 3 to 5: standard input, output and error are closed; bit 6: with one pipe for both
+//! outputs), the terminal's rows and columns (2 bytes each), then three lists of byte strings (arguments, environment,
 //! and the working directory with the user), each as a count and length-prefixed items, and the groups as a
 //! count and numbers, all 4-byte little-endian.
 
@@ -10,6 +11,7 @@ const ON_TERMINAL: u8 = 1;
 const HAS_GROUPS: u8 = 2;
 const IS_OWN: u8 = 4;
 const CLOSED: [u8; 3] = [8, 16, 32];
+const JOINS_STREAMS: u8 = 64;
 
 /// What to run.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -32,6 +34,9 @@ pub struct Order {
     pub is_own: bool,
     /// Which of its standard streams fail as closed ones do: input, output, error. A terminal has none closed.
     pub closed: [bool; 3],
+    /// Standard output and standard error are one pipe, because they are one file on the host: what is written
+    /// to both keeps its order.
+    pub joins_streams: bool,
 }
 
 /// Why bytes are not an order.
@@ -61,7 +66,8 @@ impl Order {
         let is_own = if self.is_own { IS_OWN } else { 0 };
         let closed = self.closed.iter().zip(CLOSED).filter(|(is_closed, _)| **is_closed);
         let closed: u8 = closed.map(|(_, bit)| bit).sum();
-        out.push(on_terminal | has_groups | is_own | closed);
+        let joins_streams = if self.joins_streams { JOINS_STREAMS } else { 0 };
+        out.push(on_terminal | has_groups | is_own | closed | joins_streams);
         out.extend_from_slice(&rows.to_le_bytes());
         out.extend_from_slice(&columns.to_le_bytes());
         put_list(&mut out, &self.arguments)?;
@@ -89,10 +95,17 @@ impl Order {
         let terminal = (flags & ON_TERMINAL != 0).then_some(size);
         let groups = reader.numbers()?;
         let groups = (flags & HAS_GROUPS != 0).then_some(groups);
-        let is_own = flags & IS_OWN != 0;
-        let closed = CLOSED.map(|bit| flags & bit != 0);
-        let order =
-            Order { arguments, environment, directory, user, groups, terminal, is_own, closed };
+        let order = Order {
+            arguments,
+            environment,
+            directory,
+            user,
+            groups,
+            terminal,
+            is_own: flags & IS_OWN != 0,
+            closed: CLOSED.map(|bit| flags & bit != 0),
+            joins_streams: flags & JOINS_STREAMS != 0,
+        };
         if !reader.0.is_empty() {
             return Err(OrderError::Long);
         }

@@ -1,6 +1,6 @@
 //! Credit: how much one end may send before the other has acknowledged it. [`Frame::Credit`]
 //! itself is free, or both ends could wait for each other; there are few of them, because an
-//! acknowledgement is sent for a quarter of a window at a time.
+//! acknowledgement is sent for a quarter of a window at a time, or for a large frame.
 //!
 //! [`Frame::Credit`]: crate::Frame::Credit
 
@@ -22,6 +22,12 @@ impl Window {
     #[must_use]
     pub fn with_left(size: u32, left: u32) -> Window {
         Window { size, left: left.min(size) }
+    }
+
+    /// Its size in bytes.
+    #[must_use]
+    pub fn size(&self) -> u32 {
+        self.size
     }
 
     /// Bytes that are free.
@@ -66,7 +72,7 @@ impl Receipts {
     /// Receipts for a window of `size` bytes.
     #[must_use]
     pub fn new(size: u32) -> Receipts {
-        Receipts { pending: 0, threshold: size / 4 }
+        Receipts { pending: 0, threshold: (size / 4).min(crate::FRAME_MAX_BYTES as u32) }
     }
 
     /// Notes that `bytes` have been dealt with; returns what to acknowledge now, if anything.

@@ -2,13 +2,13 @@
 
 use protocol::copy::{Copy, Name};
 use protocol::{
-    Decoder, Encoder, Error, Frame, MAGIC, NOISE_MAX_BYTES, Order, OrderError, PAYLOAD_MAX_BYTES,
-    Receipts, WINDOW_TO_GUEST_BYTES, Window, hello,
+    Decoder, Encoder, Error, Frame, MAGIC, NOISE_MAX_BYTES, Order, OrderError, Output,
+    PAYLOAD_MAX_BYTES, Receipts, WINDOW_TO_GUEST_BYTES, Window, hello,
 };
 
 fn every_frame() -> Vec<Frame> {
     vec![
-        Frame::Hello { version: protocol::VERSION },
+        Frame::Hello { version: protocol::VERSION, window: 4096 },
         Frame::Order(b"part".to_vec()),
         Frame::Start,
         Frame::Started,
@@ -74,6 +74,26 @@ fn every_frame_survives_any_fragmentation() {
 }
 
 #[test]
+fn what_is_read_into_a_frame_is_as_if_it_had_been_put() {
+    let (mut encoder, mut bytes) = (Encoder::default(), Vec::new());
+    let fill = |count: usize| {
+        move |buffer: &mut [u8]| {
+            buffer[..count].fill(b'x');
+            Ok::<_, ()>(count)
+        }
+    };
+    assert_eq!(encoder.read_to((1, Output::Stdout), &mut bytes, 10, fill(3)), Ok(3));
+    assert_eq!(encoder.read_to((1, Output::Stdout), &mut bytes, 10, fill(0)), Ok(0));
+    assert_eq!(encoder.read_to((1, Output::Stderr), &mut bytes, 10, |_| Err(7)), Err(7));
+    assert_eq!(
+        encoder.read_to((1, Output::Stderr), &mut bytes, 1 << 20, |it| Ok::<_, ()>(it.len())),
+        Ok(PAYLOAD_MAX_BYTES)
+    );
+    let expected = [Frame::Stdout(b"xxx".to_vec()), Frame::Stderr(vec![0; PAYLOAD_MAX_BYTES])];
+    assert_eq!(bytes, encode(&expected));
+}
+
+#[test]
 fn frames_keep_their_session() {
     let (mut encoder, mut decoder, mut bytes) = (Encoder::default(), Decoder::new(), Vec::new());
     let sessions = [0, 1, 2, 0xff, 0x100, u16::MAX];
@@ -112,9 +132,9 @@ fn a_lost_frame_is_noticed() {
 #[test]
 fn the_greeting_is_found_behind_noise() {
     let (mut encoder, mut bytes) = (Encoder::default(), b"login: \x02BIV \x02\x02".to_vec());
-    hello(&mut encoder, &mut bytes);
+    hello(4096, &mut encoder, &mut bytes);
     encoder.put(&Frame::Started, &mut bytes);
-    let expected = vec![Frame::Hello { version: protocol::VERSION }, Frame::Started];
+    let expected = vec![Frame::Hello { version: protocol::VERSION, window: 4096 }, Frame::Started];
     for piece in [1, 4, 9, 100] {
         assert_eq!(decode(Decoder::after_greeting(), &bytes, piece).unwrap(), expected);
     }
@@ -128,8 +148,12 @@ fn endless_noise_is_refused() {
 
 #[test]
 fn another_version_is_refused() {
-    let bytes = encode(&[Frame::Hello { version: 7 }]);
+    let bytes = encode(&[Frame::Hello { version: 7, window: 0 }]);
     assert_eq!(decode(Decoder::new(), &bytes, 64), Err(Error::Version(7)));
+    // One that says less, as version 4 did, or more; and one of ours that is cut short.
+    assert_eq!(decode(Decoder::new(), &[0x80, 0, 2, 0, 0, 0, 4, 0], 64), Err(Error::Version(4)));
+    let short = [0x80, 0, 2, 0, 0, 0, protocol::VERSION as u8, 0];
+    assert_eq!(decode(Decoder::new(), &short, 64), Err(Error::Length { kind: 0x80, length: 2 }));
 }
 
 #[test]
@@ -172,6 +196,7 @@ fn order() -> Order {
         terminal: Some((24, 80)),
         is_own: true,
         closed: [true, false, true],
+        joins_streams: true,
     }
 }
 

@@ -10,7 +10,9 @@
 //! 2. *A port that breaks the rules, or goes, ends alone*: its command is hung up on. A guest that does
 //!    ends all of them.
 //! 3. *Nothing blocks.*
-//! 4. *A conversation can be gone on with elsewhere*, where a snapshot of the machine goes on. Before it is
+//! 4. *The guest chooses its line.* There may be several to it, of which its init greets on one; the others
+//!    are closed then.
+//! 5. *A conversation can be gone on with elsewhere*, where a snapshot of the machine goes on. Before it is
 //!    taken the hub is silent, and the guest has read all that it was sent ([`Hub::fall_silent`]); what
 //!    the guest is in the middle of saying is part of the [`Conversation`].
 
@@ -20,19 +22,25 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use protocol::{
-    Decoder, Encoder, FIRST, Frame, LINE, PAYLOAD_MAX_BYTES, SESSIONS_MAX, Time,
-    WINDOW_OF_LINE_BYTES, WINDOW_TO_GUEST_BYTES, WINDOW_TO_HOST_BYTES, Window, hello,
+    Decoder, Encoder, FIRST, Frame, LINE, SESSIONS_MAX, Time, WINDOW_OF_PORT_BYTES,
+    WINDOW_TO_GUEST_BYTES, WINDOW_TO_HOST_BYTES, Window, hello,
 };
 use rustix::event::PollFlags;
 use vmm::TimeOfDay;
 
+use self::lines::Lines;
 use super::seat::Seat;
 use super::watchers::{Sender, Watchers};
+use crate::print;
 use crate::session::Line;
 
 mod conversation;
+mod lines;
 
 pub use conversation::Conversation;
+
+/// What is read at once.
+const READ_BYTES: usize = 64 * 1024;
 
 /// Output of a command that its port has not taken: what its window allows, and what frames add to it.
 const UNTAKEN_MAX_BYTES: usize = 2 * WINDOW_TO_HOST_BYTES as usize;
@@ -53,8 +61,8 @@ pub type Trouble = Arc<OnceLock<String>>;
 /// Where something may have happened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
-    /// The guest's line.
-    Guest,
+    /// The guest's line, or one of those that it may choose.
+    Guest(usize),
     /// The port of a session.
     Port(u16),
     /// One that is leaving.
@@ -66,12 +74,11 @@ pub enum Place {
 /// See above.
 #[derive(Debug)]
 pub struct Hub {
-    guest: Option<Line>,
+    lines: Lines,
     encoder: Encoder,
-    decoder: Decoder,
     /// On its way to the guest.
     outgoing: VecDeque<u8>,
-    /// What may be on its way to it.
+    /// What may be on its way to it; it says so when it greets.
     window: Window,
     is_greeted: bool,
     /// What the guest is told before anything of a port's.
@@ -79,6 +86,8 @@ pub struct Hub {
     is_prepared: bool,
     /// Nothing is said to the guest.
     is_silent: bool,
+    /// The guest is to be told that the end of its first command has been heard: it switches off then.
+    owes_farewell: bool,
     /// How often the guest has been asked to say that it has read everything, and has not said so.
     unread: u32,
     ports: BTreeMap<u16, Port>,
@@ -125,25 +134,24 @@ struct Port {
 }
 
 impl Hub {
-    /// A hub for the guest at the other end of `line`, which is told in `needs` what its system must have
-    /// ([`Frame::Mounts`], [`Frame::Devices`]), and has this time. What is wrong with it will be in `trouble`.
+    /// A hub for the guest at the other end of one of `lines`, which is told in `needs` what its system must
+    /// have ([`Frame::Mounts`], [`Frame::Devices`]), and has this time. What is wrong with it will be in `trouble`.
     pub fn new(
-        line: Line,
+        lines: Vec<Line>,
         needs: Vec<Frame>,
         time: TimeOfDay,
         trouble: Trouble,
     ) -> std::io::Result<Hub> {
-        line.set_nonblocking()?;
         Ok(Hub {
-            guest: Some(line),
+            lines: Lines::new(lines)?,
             encoder: Encoder::default(),
-            decoder: Decoder::after_greeting(),
             outgoing: VecDeque::new(),
-            window: Window::new(WINDOW_OF_LINE_BYTES),
+            window: Window::new(0),
             is_greeted: false,
             preparing: needs.into_iter().chain([Frame::Prepare]).collect(),
             is_prepared: false,
             is_silent: false,
+            owes_farewell: false,
             unread: 0,
             ports: BTreeMap::new(),
             leaving: Vec::new(),
@@ -159,7 +167,7 @@ impl Hub {
     /// Whether the guest's init is up and its line open.
     #[must_use]
     pub fn is_up(&self) -> bool {
-        self.is_greeted && self.guest.is_some()
+        self.is_greeted && self.lines.are_open()
     }
 
     /// Whether the first command has been ordered.
@@ -191,7 +199,7 @@ impl Hub {
     /// are too many, or no guest.
     pub fn connect(&mut self, line: Line, preface: &[u8], received: &[u8]) -> Result<(), Line> {
         let free = (FIRST..=SESSIONS_MAX).find(|number| !self.ports.contains_key(number));
-        let (Some(number), true) = (free, self.guest.is_some()) else {
+        let (Some(number), true) = (free, self.lines.are_open()) else {
             return Err(line);
         };
         // It will be found closed if this fails.
@@ -287,10 +295,10 @@ impl Hub {
     /// What to poll, for what, and where it is.
     pub fn watched(&self) -> Vec<(Place, BorrowedFd<'_>, PollFlags)> {
         let mut watched = Vec::new();
-        if let Some(guest) = &self.guest {
-            watched.push((Place::Guest, guest.from(), PollFlags::IN));
+        for (number, line) in self.lines.all() {
+            watched.push((Place::Guest(number), line.from(), PollFlags::IN));
             if !self.outgoing.is_empty() {
-                watched.push((Place::Guest, guest.to(), PollFlags::OUT));
+                watched.push((Place::Guest(number), line.to(), PollFlags::OUT));
             }
         }
         for (&number, port) in &self.ports {
@@ -311,14 +319,12 @@ impl Hub {
 
     /// Does what can be done in these places.
     pub fn carry(&mut self, ready: &[Place]) {
-        if ready.contains(&Place::Guest) {
-            self.exchange_with_guest();
-        }
         for place in ready {
             match place {
+                Place::Guest(number) => self.exchange_with_guest(*number),
                 Place::Port(number) => self.take_from(*number),
                 Place::Watcher(number) => self.watchers.carry(*number),
-                Place::Guest | Place::Leaving(_) => {}
+                Place::Leaving(_) => {}
             }
         }
         self.send_what_fits();
@@ -342,17 +348,13 @@ impl Hub {
         self.leaving.drain(..too_many);
     }
 
-    fn exchange_with_guest(&mut self) {
+    /// Sends and receives what one of the guest's lines takes and has.
+    fn exchange_with_guest(&mut self, number: usize) {
         self.flush_guest();
-        let mut buffer = [0; 4 * PAYLOAD_MAX_BYTES];
-        let Some(guest) = &self.guest else { return };
-        let heard = match guest.receive(&mut buffer) {
-            Ok(None) => Ok(()),
-            Ok(Some(0)) => return self.lose_guest(None),
-            Ok(Some(count)) => {
-                self.decoder.feed(&buffer[..count]);
-                self.hear_all()
-            }
+        let heard = match self.lines.receive(number) {
+            Ok(true) => self.hear_all(number),
+            Ok(false) if self.lines.are_open() => Ok(()),
+            Ok(false) => return self.lose_guest(None),
             Err(error) => Err(error.to_string()),
         };
         if let Err(trouble) = heard {
@@ -366,17 +368,23 @@ impl Hub {
             // The first one counts.
             let _ = self.trouble.set(trouble);
         }
-        self.guest = None;
+        self.lines.close();
         self.outgoing.clear();
         self.watchers.dismiss();
         let ports = std::mem::take(&mut self.ports);
         self.leaving.extend(ports.into_values().filter(|port| port.stage != Stage::Gone));
     }
 
-    fn hear_all(&mut self) -> Result<(), String> {
+    /// Hears all that has come over a line. Who greets on one has chosen it.
+    fn hear_all(&mut self, number: usize) -> Result<(), String> {
+        let mut number = number;
         while let Some((session, frame)) =
-            self.decoder.next_of_any().map_err(|error| error.to_string())?
+            self.lines.next_frame(number).map_err(|error| error.to_string())?
         {
+            if !self.is_greeted {
+                self.lines.choose(number);
+                number = 0;
+            }
             self.hear(session, frame)?;
         }
         Ok(())
@@ -385,8 +393,9 @@ impl Hub {
     fn hear(&mut self, session: u16, mut frame: Frame) -> Result<(), String> {
         const OUT_OF_TURN: &str = "the guest sent a frame out of turn";
         match (&frame, session) {
-            (Frame::Hello { .. }, LINE) if !self.is_greeted => {
+            (Frame::Hello { window, .. }, LINE) if !self.is_greeted => {
                 self.is_greeted = true;
+                self.window = Window::new((*window).min(WINDOW_OF_PORT_BYTES));
                 self.preparing.push_front(self.time_frame(true));
                 if self.is_attended {
                     self.preparing.push_back(Frame::Console(true));
@@ -436,6 +445,7 @@ impl Hub {
         }
         if is_last && let Some(port) = self.ports.remove(&session) {
             self.leaving.extend((port.stage != Stage::Gone).then_some(port));
+            self.owes_farewell |= session == FIRST;
         }
         Ok(())
     }
@@ -482,6 +492,9 @@ impl Hub {
         if !self.preparing.is_empty() {
             return self.flush_guest();
         }
+        if std::mem::take(&mut self.owes_farewell) {
+            self.say(FIRST, &Frame::Close);
+        }
         let mut ports = std::mem::take(&mut self.ports);
         let mut has_sent = true;
         while has_sent {
@@ -524,7 +537,7 @@ impl Hub {
     }
 
     fn flush_guest(&mut self) {
-        if let Some(guest) = &self.guest {
+        if let Some(guest) = self.lines.chosen().filter(|_| self.is_greeted) {
             // A line that fails is found closed when it is read.
             let _ = guest.send(&mut self.outgoing);
         }
@@ -548,7 +561,7 @@ impl Port {
 
     fn greet(&mut self) {
         let mut bytes = Vec::new();
-        hello(&mut self.encoder, &mut bytes);
+        hello(WINDOW_TO_GUEST_BYTES, &mut self.encoder, &mut bytes);
         self.outgoing.extend(bytes);
     }
 
@@ -560,7 +573,7 @@ impl Port {
 
     /// Takes what has come; `false` if that was the end, or nonsense.
     fn receive(&mut self) -> bool {
-        let mut buffer = [0; 4 * PAYLOAD_MAX_BYTES];
+        let mut buffer = [0; READ_BYTES];
         match self.line.receive(&mut buffer) {
             Ok(None) => {}
             Ok(Some(0)) | Err(_) => return false,
@@ -591,7 +604,15 @@ impl Port {
         };
         let is_good = is_good && self.window.take(frame.wire_bytes());
         if is_good {
-            self.waiting.push_back(frame);
+            // Input that waits holds up neither a signal nor a size; what was ordered comes before both.
+            let is_input = |frame: &Frame| matches!(frame, Frame::Stdin(_));
+            let first_input = self.waiting.iter().position(is_input);
+            match (&frame, first_input) {
+                (Frame::Signal(_) | Frame::WindowSize { .. }, Some(at)) => {
+                    self.waiting.insert(at, frame);
+                }
+                _ => self.waiting.push_back(frame),
+            }
         }
         is_good
     }

@@ -82,7 +82,7 @@ pub struct Plan {
     pub detached: bool,
     /// Whether it is forgotten at its end.
     pub forgotten: bool,
-    /// What was asked for.
+    /// The guest's command, or its kernel.
     pub command: Vec<String>,
     /// Whether the guest has an init of ours.
     pub has_init: bool,
@@ -117,8 +117,8 @@ impl Written {
 /// The way to a guest's init.
 #[derive(Debug)]
 pub struct GuestEnd {
-    /// Its line.
-    pub line: Line,
+    /// The lines to it, of which it chooses one: those of its virtio port and of its serial port.
+    pub lines: Vec<Line>,
     /// What its system must have.
     pub needs: Vec<Frame>,
     /// How late it is.
@@ -130,7 +130,7 @@ pub struct GuestEnd {
 impl GuestEnd {
     /// A hub, with a port at the other end of `first` for the command that the machine is for.
     fn hub(self, first: Line, trouble: &Trouble) -> io::Result<Hub> {
-        let mut hub = Hub::new(self.line, self.needs, self.time, Arc::clone(trouble))?;
+        let mut hub = Hub::new(self.lines, self.needs, self.time, Arc::clone(trouble))?;
         let Some(conversation) = self.conversation else {
             // There is room for the first.
             let _ = hub.connect(first, &[], &[]);
@@ -300,9 +300,8 @@ impl Domain {
     }
 
     /// It has come to its end.
-    pub fn end(&mut self, status: u8, error: Option<String>) {
+    pub fn end(&mut self, ending: Ended) {
         if let Some(written) = &self.record {
-            let ending = Ended { at: record::now(), status, error };
             Written::change(written, |record| record.ending = Some(ending));
         }
     }

@@ -25,6 +25,8 @@ pub const ORIGIN_MAX_BYTES: u64 = 4 << 20;
 pub struct Origin {
     /// What kind of machine it is; this grants nothing.
     pub machine: Kind,
+    /// What runs in it, as it is shown to people.
+    pub command: Vec<String>,
     /// What it was given of the host, as options of `biv restore`, in bytes
     /// ([`crate::run::surroundings::Surroundings`]).
     surroundings: Vec<Vec<u8>>,
@@ -49,10 +51,11 @@ pub struct Kind {
 }
 
 impl Origin {
-    /// Of such a machine, which has these options of `biv restore`.
+    /// Of such a machine, in which that runs, and which has these options of `biv restore`.
     #[must_use]
-    pub fn new(machine: Kind, options: Vec<OsString>) -> Self {
-        Self { machine, surroundings: options.into_iter().map(OsStringExt::into_vec).collect() }
+    pub fn new(machine: Kind, command: Vec<String>, options: Vec<OsString>) -> Self {
+        let surroundings = options.into_iter().map(OsStringExt::into_vec).collect();
+        Self { machine, command, surroundings }
     }
 
     /// The options.

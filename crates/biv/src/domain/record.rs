@@ -11,7 +11,7 @@ use utoipa::ToSchema;
 use super::Name;
 
 /// The version of the record that this code writes; it reads no other.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 /// The shortest that is written.
 const LENGTH_MIN: usize = 2048;
@@ -32,7 +32,7 @@ pub struct Record {
     pub detached: bool,
     /// Whether what is here stays when it has ended, until `biv rm`.
     pub kept: bool,
-    /// What was asked for, as it would be typed after `biv run`.
+    /// The guest's command and its arguments; of a machine without an init of ours, its kernel.
     pub command: Vec<String>,
     /// Whether the guest has an init of ours, so that commands can be run in it.
     pub has_init: bool,
@@ -58,6 +58,17 @@ pub struct Ended {
     pub status: u8,
     /// What went wrong, if `biv` failed.
     pub error: Option<String>,
+    /// Why the machine ended, if its command did not: a panic, with what the guest said last, or the
+    /// time limit.
+    pub reason: Option<String>,
+}
+
+impl Ended {
+    /// What is to be said of an end that did not come by itself.
+    #[must_use]
+    pub fn explanation(&self) -> Option<&str> {
+        self.error.as_deref().or(self.reason.as_deref())
+    }
 }
 
 /// Milliseconds since 1970.

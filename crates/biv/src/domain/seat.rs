@@ -17,8 +17,8 @@ use rustix::event::PollFlags;
 
 use crate::session::Line;
 
-/// What a seat may be behind with. A command writes so much in half a second.
-const UNSEEN_MAX_BYTES: usize = 1 << 20;
+/// What a seat may be behind with: many windows, so that whoever pauses for a moment is not cut off.
+const UNSEEN_MAX_BYTES: usize = 8 << 20;
 
 /// Signals and sizes of one seat that wait for their turn; more are dropped.
 const WISHES_MAX: usize = 16;
@@ -66,7 +66,7 @@ impl Seat {
         // It will be found closed if this fails.
         let _ = line.set_nonblocking();
         let (mut encoder, mut greeting) = (Encoder::default(), preface.to_vec());
-        hello(&mut encoder, &mut greeting);
+        hello(WINDOW_TO_GUEST_BYTES, &mut encoder, &mut greeting);
         let mut seat = Seat {
             line,
             encoder,

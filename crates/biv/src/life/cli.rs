@@ -15,6 +15,10 @@ pub struct Ps {
     #[arg(short, long)]
     pub all: bool,
 
+    /// Show commands in full, though the terminal is not as wide
+    #[arg(long)]
+    pub no_trunc: bool,
+
     /// How to print it
     #[arg(long, value_enum, default_value_t = Format::Text)]
     pub format: Format,
@@ -22,8 +26,9 @@ pub struct Ps {
 
 /// Show what a detached domain's command has written.
 ///
-/// What it wrote to standard output goes to standard output, the rest to standard error. The last 4 to 8
-/// MiB are kept.
+/// What it wrote to standard output goes to standard output, the rest to standard error, in the order in which
+/// it came. The last 4 to 8 MiB are kept. Why a domain ended, if its command did not end by itself, is said
+/// last, on standard error.
 #[derive(Debug, Args)]
 pub struct Logs {
     /// Go on until the domain ends
@@ -160,14 +165,14 @@ pub struct Console {
 
 /// Watch the command that a domain was started for: what it writes, and how it ends.
 ///
-/// What it has written before is in `biv logs`. On a terminal, Ctrl-] leaves it.
+/// What it has written before is in `biv logs`. On a terminal, Ctrl-] leaves it, and it goes on.
 #[derive(Debug, Args)]
 pub struct Attach {
     /// Do not give it our standard input
     #[arg(long)]
     pub no_stdin: bool,
 
-    /// Pass signals on to it; with false, they end us
+    /// Pass SIGINT (Ctrl-C) and SIGQUIT on to it; with false, they end us. Others always do, and leave it alone
     #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set)]
     pub sig_proxy: bool,
 

@@ -22,7 +22,7 @@ use crate::print;
 use crate::session::channel::Channel;
 use crate::session::{Ending, Input, Line, Output, Outputs, Passing, Session, Signals};
 use crate::status;
-use crate::terminal::Escape;
+use crate::terminal::{Escape, Mode};
 
 /// The most of what init complains about.
 const COMPLAINT_MAX_BYTES: u64 = 4096;
@@ -141,6 +141,7 @@ impl Talk {
             arguments: copy.into_arguments(),
             directory: b"/".to_vec(),
             is_own: true,
+            joins_streams: false,
             ..Order::default()
         };
         let channel = Channel::new(line, &order)?.after(&received).ends_unread();
@@ -155,7 +156,7 @@ impl Talk {
             link: self.channel,
             machine: None,
             deadline: None,
-            raw: false,
+            mode: Mode::Lines,
             escape: Escape::default(),
             passing: Passing::Interrupt,
             signals: self.signals,

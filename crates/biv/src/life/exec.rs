@@ -10,9 +10,12 @@ use super::cli::Exec;
 use crate::domain::client::Client;
 use crate::domain::{Registry, http};
 use crate::run::PATH;
-use crate::session::{self, channel::Channel};
-use crate::session::{Ending, Input, Line, Outputs, Passing, Session, Signals, stdin_is_terminal};
-use crate::terminal::Escape;
+use crate::session::channel::Channel;
+use crate::session::{
+    Ending, Input, Line, Outputs, Passing, Session, Signals, closed_streams, has_one_output,
+    stdin_is_terminal,
+};
+use crate::terminal::{Escape, Mode};
 use crate::{status, terminal};
 
 /// `biv exec`; returns the status of the command.
@@ -29,7 +32,7 @@ pub fn exec(arguments: &Exec) -> Result<u8, Error> {
         link: Channel::new(line, &order(arguments))?.after(&received),
         machine: None,
         deadline: None,
-        raw: arguments.tty && arguments.interactive && stdin_is_terminal(),
+        mode: Mode::raw_if(arguments.tty && arguments.interactive && stdin_is_terminal()),
         escape: Escape::default(),
         signals: Signals::block()?,
         passing: Passing::Interrupt,
@@ -66,6 +69,7 @@ fn order(arguments: &Exec) -> Order {
         groups: None,
         terminal: arguments.tty.then(terminal::size),
         is_own: false,
-        closed: session::closed_streams(),
+        closed: closed_streams(),
+        joins_streams: has_one_output(),
     }
 }

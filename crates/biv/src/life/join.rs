@@ -10,18 +10,18 @@ use crate::session::channel::Channel;
 use crate::session::{
     Ending, Input, Line, Link, Outputs, Passing, Session, Signals, stdin_is_terminal,
 };
-use crate::terminal::Escape;
+use crate::terminal::{Escape, Mode};
 use crate::{status, terminal};
 
 /// `biv console`; returns the exit status.
 pub fn console(arguments: &Console) -> Result<u8, Error> {
     let entry = Registry::open()?.find(&arguments.name)?;
     let link = connect(&entry, "/v1/domain/console")?;
-    let raw = stdin_is_terminal();
-    if raw {
+    let mode = Mode::raw_if(stdin_is_terminal());
+    if mode == Mode::Raw {
         say(&format!("at the console of {}; Ctrl-] leaves it", entry.name));
     }
-    let ending = session(link, raw, Input::Ours, Passing::Nothing)?.run()?;
+    let ending = session(link, mode, Input::Ours, Passing::Nothing)?.run()?;
     Ok(conclude(entry, ending, status::SUCCESS))
 }
 
@@ -30,13 +30,21 @@ pub fn attach(arguments: &Attach) -> Result<u8, Error> {
     let entry = Registry::open()?.find(&arguments.name)?;
     let link = connect(&entry, "/v1/domain/attach")?;
     let has_terminal = entry.record.as_ref().is_some_and(|record| record.has_terminal);
-    let raw = has_terminal && !arguments.no_stdin && stdin_is_terminal();
-    if raw {
-        say(&format!("at the command of {}; Ctrl-] leaves it", entry.name));
+    let mode = match (!arguments.no_stdin && stdin_is_terminal(), has_terminal) {
+        (false, _) => Mode::Lines,
+        (true, false) => Mode::LinesAndKey,
+        (true, true) => Mode::Raw,
+    };
+    let passing = if arguments.sig_proxy { Passing::Keys } else { Passing::Nothing };
+    if mode != Mode::Lines {
+        let whose = match (mode, passing) {
+            (Mode::LinesAndKey, Passing::Keys) => ", Ctrl-C is the command's",
+            _ => "",
+        };
+        say(&format!("at the command of {}; Ctrl-] leaves it{whose}", entry.name));
     }
     let input = if arguments.no_stdin { Input::Endless } else { Input::Ours };
-    let passing = if arguments.sig_proxy { Passing::All } else { Passing::Nothing };
-    let ending = session(link, raw, input, passing)?.run()?;
+    let ending = session(link, mode, input, passing)?.run()?;
     Ok(conclude(entry, ending, status::GUEST_LOST))
 }
 
@@ -49,11 +57,11 @@ fn connect(entry: &Entry, path: &str) -> Result<Channel, Error> {
 
 fn session(
     mut link: Channel,
-    raw: bool,
+    mode: Mode,
     input: Input,
     passing: Passing,
 ) -> Result<Session<Channel>, Error> {
-    if raw {
+    if mode == Mode::Raw {
         let (rows, columns) = terminal::size();
         link.resize(rows, columns);
     }
@@ -61,7 +69,7 @@ fn session(
         link,
         machine: None,
         deadline: None,
-        raw,
+        mode,
         escape: Escape::at_once(),
         signals: Signals::block()?,
         passing,

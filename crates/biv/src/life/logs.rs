@@ -39,6 +39,10 @@ pub fn logs(arguments: &Logs) -> Result<(), Error> {
             printer.print(&read(&mut reader, arguments)?)?;
         }
     }
+    if let Some(reason) = super::ps::reason(&entry).filter(|_| !arguments.console) {
+        // Standard error may be closed.
+        let _ = writeln!(io::stderr(), "biv: {}: {reason}", entry.name);
+    }
     Ok(())
 }
 
@@ -70,23 +74,28 @@ struct Printer {
 
 impl Printer {
     fn print(&mut self, lines: &[Line]) -> io::Result<()> {
-        let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
-        for line in lines {
-            let (into, start) = match line.stream {
-                Stream::Stdout | Stream::Console => (&mut stdout, &mut self.at_start[0]),
-                Stream::Stderr => (&mut stderr, &mut self.at_start[1]),
-            };
-            let bytes = line.bytes();
-            if self.timestamps && *start {
-                into.extend_from_slice(line.time.as_bytes());
-                into.push(b' ');
+        let of = |line: &Line| usize::from(line.stream == Stream::Stderr);
+        // Whoever has both streams on a terminal, or in one file, sees everything in its order.
+        for run in lines.chunk_by(|one, next| of(one) == of(next)) {
+            let mut text = Vec::new();
+            for line in run {
+                let start = &mut self.at_start[of(line)];
+                let bytes = line.bytes();
+                if self.timestamps && *start {
+                    text.extend_from_slice(line.time.as_bytes());
+                    text.push(b' ');
+                }
+                *start = bytes.ends_with(b"\n");
+                text.extend_from_slice(&bytes);
             }
-            *start = bytes.ends_with(b"\n");
-            into.extend_from_slice(&bytes);
+            match run.first().map(of) {
+                Some(1) => io::stderr().write_all(&text)?,
+                _ => {
+                    io::stdout().write_all(&text)?;
+                    io::stdout().flush()?;
+                }
+            }
         }
-        // In this order people see complaints after what led to them.
-        io::stdout().write_all(&stdout)?;
-        io::stdout().flush()?;
-        io::stderr().write_all(&stderr)
+        Ok(())
     }
 }

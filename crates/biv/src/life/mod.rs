@@ -104,7 +104,8 @@ pub fn inspect(arguments: &cli::Inspect) -> Result<(), Error> {
             Some(inspection) => serde_json::to_value(inspection).map_err(io::Error::other)?,
             None => {
                 let state = ps::state_of_ended(&entry);
-                serde_json::json!({ "record": entry.record, "state": state })
+                let reason = ps::reason(&entry);
+                serde_json::json!({ "record": entry.record, "state": state, "reason": reason })
             }
         });
     }

@@ -1,5 +1,7 @@
 //! `biv ps`.
 
+use std::io::{self, IsTerminal};
+
 use serde::Serialize;
 
 use super::cli::Ps;
@@ -8,7 +10,13 @@ use crate::cli::Format;
 use crate::domain::api::State;
 use crate::domain::record::{Record, now};
 use crate::domain::{Entry, Registry};
-use crate::print;
+use crate::{print, terminal};
+
+/// What there is room for of the reason of an end.
+const REASON_MAX_LETTERS: usize = 40;
+
+/// What is shown of a command, however narrow the terminal.
+const COMMAND_MIN_LETTERS: usize = 20;
 
 /// One domain as it is listed.
 #[derive(Debug, Serialize)]
@@ -16,6 +24,8 @@ struct Row {
     name: String,
     state: String,
     status: Option<u8>,
+    /// Why it ended, if not by itself.
+    reason: Option<String>,
     pid: Option<u32>,
     created: u64,
     processors: u8,
@@ -34,7 +44,11 @@ pub fn ps(arguments: &Ps) -> Result<(), Error> {
     let rows: Vec<Row> = listed.filter_map(row).collect();
     match arguments.format {
         Format::Json => Ok(print::json(&rows)?),
-        Format::Text => Ok(print::text(&table(&rows, now()))?),
+        Format::Text => {
+            let is_cut = io::stdout().is_terminal() && !arguments.no_trunc;
+            let width = is_cut.then(|| usize::from(terminal::size().1));
+            Ok(print::text(&table(&rows, now(), width))?)
+        }
     }
 }
 
@@ -45,6 +59,7 @@ fn row(entry: &Entry) -> Option<Row> {
     Some(Row {
         name: name.to_string(),
         state,
+        reason: reason(entry),
         status: ending.filter(|_| !entry.alive).map(|ending| ending.status),
         pid: entry.alive.then_some(pid),
         created,
@@ -75,43 +90,65 @@ pub fn state_of_ended(entry: &Entry) -> String {
     }
 }
 
-/// For people.
-fn table(rows: &[Row], now: u64) -> String {
+/// What is to be said of one that does not live, and has not ended by itself.
+pub fn reason(entry: &Entry) -> Option<String> {
+    const KILLED: &str = "its process was killed, and could not say why: by somebody's SIGKILL, by the host \
+                          for want of memory, or for a system call that its confinement forbids";
+    let ending = entry.record.as_ref().and_then(|record| record.ending.as_ref());
+    match ending {
+        _ if entry.alive => None,
+        Some(ending) => ending.explanation().map(str::to_owned),
+        None => Some(KILLED.to_owned()),
+    }
+}
+
+/// The state, and the first line of why it is so.
+fn state_and_reason(row: &Row) -> String {
+    match row.reason.as_deref().and_then(|reason| reason.lines().next()) {
+        Some(reason) => format!("{}: {}", row.state, shortened(reason, Some(REASON_MAX_LETTERS))),
+        None => row.state.clone(),
+    }
+}
+
+/// For people, lines as wide as this, if they are to fit somewhere.
+fn table(rows: &[Row], now: u64, width: Option<usize>) -> String {
     let heads = ["NAME", "STATE", "PID", "AGE", "CPUS", "MEMORY", "COMMAND"].map(str::to_owned);
     let mut lines = vec![heads];
     lines.extend(rows.iter().map(|row| {
         [
             row.name.clone(),
-            row.state.clone(),
+            state_and_reason(row),
             row.pid.map_or_else(|| "-".to_owned(), |pid| pid.to_string()),
             age(now.saturating_sub(row.created) / 1000),
             row.processors.to_string(),
             format!("{}M", row.memory >> 20),
-            shortened(&row.command.join(" ")),
+            row.command.join(" "),
         ]
     }));
-    let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max();
-    let widths: Vec<usize> = (0..6).map(|column| width(column).unwrap_or(0)).collect();
+    let widest = |column: usize| lines.iter().map(|line| line[column].chars().count()).max();
+    let widths: Vec<usize> = (0..6).map(|column| widest(column).unwrap_or(0)).collect();
+    let before: usize = widths.iter().map(|width| width + 2).sum();
+    let left = width.map(|width| width.saturating_sub(before).max(COMMAND_MIN_LETTERS));
     let mut text = String::new();
     for line in &lines {
         for (cell, width) in line.iter().zip(&widths) {
             text.push_str(&format!("{cell:<width$}  "));
         }
-        text.push_str(&line[6]);
+        text.push_str(&shortened(&line[6], left));
         text.push('\n');
     }
     text
 }
 
-/// As much of a command as fits beside the rest, and no characters that a terminal obeys.
-fn shortened(command: &str) -> String {
-    const MOST: usize = 60;
-    let shown: String = print::line(command).chars().take(MOST + 1).collect();
-    if shown.chars().count() > MOST {
-        let kept: String = shown.chars().take(MOST - 3).collect();
-        format!("{kept}...")
-    } else {
-        shown
+/// As much of a text as there is room for, without characters that a terminal obeys.
+fn shortened(text: &str, most: Option<usize>) -> String {
+    let shown = print::line(text);
+    match most {
+        Some(most) if shown.chars().count() > most => {
+            let kept: String = shown.chars().take(most.saturating_sub(3)).collect();
+            format!("{kept}...")
+        }
+        _ => shown,
     }
 }
 
@@ -141,8 +178,31 @@ mod tests {
 
     #[test]
     fn commands_cannot_talk_to_the_terminal() {
-        assert_eq!(shortened("a\x1b[2Jb\nc"), "a\\u{1b}[2Jb\\nc");
-        assert_eq!(shortened(&"x".repeat(60)).len(), 60);
-        assert!(shortened(&"x".repeat(61)).ends_with("xxx..."));
+        assert_eq!(shortened("a\x1b[2Jb\nc", None), "a\\u{1b}[2Jb\\nc");
+        assert_eq!(shortened(&"x".repeat(60), Some(60)).len(), 60);
+        assert_eq!(shortened(&"x".repeat(61), Some(60)), format!("{}...", "x".repeat(57)));
+        assert_eq!(shortened(&"x".repeat(999), None).len(), 999);
+    }
+
+    #[test]
+    fn a_command_is_cut_where_a_terminal_ends() {
+        let row = || Row {
+            name: "web".to_owned(),
+            state: "ended (122)".to_owned(),
+            status: Some(122),
+            reason: Some("the guest panicked\nat length".to_owned()),
+            pid: None,
+            created: 0,
+            processors: 1,
+            memory: 1 << 30,
+            detached: true,
+            command: vec!["sh".to_owned(), "-c".to_owned(), "x".repeat(200)],
+        };
+        let narrow = table(&[row()], 0, Some(100));
+        assert!(narrow.lines().all(|line| line.chars().count() <= 100), "{narrow}");
+        assert!(narrow.contains("ended (122): the guest panicked "), "{narrow}");
+        assert!(narrow.contains("sh -c xxx") && narrow.ends_with("...\n"), "{narrow}");
+        assert!(table(&[row()], 0, None).contains(&"x".repeat(200)));
+        assert!(table(&[row()], 0, Some(1)).contains("sh -c x"), "there is always something");
     }
 }

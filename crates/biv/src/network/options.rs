@@ -51,7 +51,7 @@ impl Published {
     /// Whether both want the same of the host's ports.
     #[must_use]
     pub fn collides_with(&self, other: &Published) -> bool {
-        let is_one_everywhere = self.address.is_none() || other.address.is_none();
+        let is_one_everywhere = self.address.is_unspecified() || other.address.is_unspecified();
         let same_place = is_one_everywhere || self.address == other.address;
         (self.host, self.is_udp) == (other.host, other.is_udp) && same_place
     }

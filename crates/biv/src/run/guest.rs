@@ -1,5 +1,6 @@
 //! What boots: a kernel, a user space and the drivers that they need, and how they are chosen.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use vmm::snapshot::Snapshot;
@@ -33,6 +34,8 @@ pub struct Guest {
     pub directories: Directories,
     /// One of them is its root.
     has_shared_root: bool,
+    /// What runs in it, if another `biv run` has started that.
+    pub known_command: Option<Vec<String>>,
 }
 
 /// Where a kernel comes from.
@@ -211,6 +214,7 @@ impl Guest {
                 start,
                 key,
                 has_shared_root,
+                known_command: None,
             });
         }
         let mut modules = first_modules(arguments, user_space, root.as_deref())?;
@@ -233,6 +237,7 @@ impl Guest {
             start,
             key,
             has_shared_root,
+            known_command: None,
         })
     }
 
@@ -271,6 +276,7 @@ impl Guest {
             start,
             key: None,
             has_shared_root,
+            known_command: None,
         })
     }
 
@@ -281,14 +287,26 @@ impl Guest {
         Likeness { has_shared_root: self.has_shared_root, sees_directory }
     }
 
+    /// What is said to run in the machine: its kernel, if nothing in it is known.
+    pub fn shown_command(&self, arguments: &Run) -> Vec<String> {
+        if let Some(command) = &self.known_command {
+            return command.clone();
+        }
+        let word = |word: &OsString| word.to_string_lossy().into_owned();
+        match arguments.command.is_empty() {
+            _ if self.is_plain => vec![self.kernel_path.to_string_lossy().into_owned()],
+            true => super::SHELL.map(|word| String::from_utf8_lossy(word).into()).to_vec(),
+            false => arguments.command.iter().map(word).collect(),
+        }
+    }
+
     /// What is said of the machine to whoever asks.
     pub fn plan(&self, arguments: &Run) -> Result<Plan, Error> {
-        let words = std::env::args_os().skip(2);
         Ok(Plan {
             name: arguments.name.clone(),
             detached: arguments.detach,
             forgotten: arguments.rm,
-            command: words.map(|word| word.to_string_lossy().into_owned()).collect(),
+            command: self.shown_command(arguments),
             has_init: !self.is_plain,
             has_terminal: super::is_on_terminal(arguments),
             memory: arguments.mem,
@@ -405,9 +423,11 @@ fn drivers(arguments: &Run, directories: &Directories) -> Vec<&'static str> {
         names.extend(vsock::DRIVERS);
     }
     if Domain::is_wanted(arguments.name.as_ref(), arguments.detach) {
-        names.extend(["virtio_balloon", "virtio_console"]);
+        names.push("virtio_balloon");
     }
-    if names.is_empty() { names } else { [provision::VIRTIO, &names].concat() }
+    // The channel's port is one of a console.
+    names.push("virtio_console");
+    [provision::VIRTIO, &names].concat()
 }
 
 fn module(data: Vec<u8>) -> Module {

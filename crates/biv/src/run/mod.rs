@@ -7,14 +7,14 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::time::Instant;
 
-use protocol::{Frame, Order, PAYLOAD_MAX_BYTES};
+use protocol::{Frame, Order};
 use vmm::{Outcome, Sink, TimeOfDay};
 
 use crate::cli::Run;
 use crate::domain::detach::{self, Role};
 use crate::domain::hub::Conversation;
 use crate::domain::snapshot::{Finish, Snapshots};
-use crate::domain::{self, Domain, GuestEnd};
+use crate::domain::{self, Domain, Ended, GuestEnd};
 use crate::initramfs;
 use crate::inspect;
 use crate::network;
@@ -23,7 +23,7 @@ use crate::provision;
 use crate::session::channel::Channel;
 use crate::session::console::Console;
 use crate::session::{self, Ending, Input, Outputs, Passing, Session, Signals};
-use crate::terminal::Escape;
+use crate::terminal::{Escape, Mode};
 use crate::{status, terminal, vsock};
 
 mod devices;
@@ -254,11 +254,37 @@ fn run_domain(
             }
             error => error,
         });
-    match &result {
-        Ok(status) => domain.end(*status, None),
-        Err(error) => domain.end(status::FAILURE, Some(error.to_string())),
-    }
+    let at = domain::record::now();
+    let (ending, result) = match result {
+        Ok(Verdict { status, reason }) => (Ended { at, status, error: None, reason }, Ok(status)),
+        Err(error) => {
+            let said = Some(error.to_string());
+            (Ended { at, status: status::FAILURE, error: said, reason: None }, Err(error))
+        }
+    };
+    domain.end(ending);
     result
+}
+
+/// How a run ended.
+struct Verdict {
+    /// The exit status.
+    status: u8,
+    /// What has been said of it, if it did not end by itself.
+    reason: Option<String>,
+}
+
+impl Verdict {
+    /// It ended as its command did, or as somebody wanted.
+    fn plain(status: u8) -> Verdict {
+        Verdict { status, reason: None }
+    }
+
+    /// It ended before, for this reason, which is said.
+    fn told(status: u8, reason: String) -> Verdict {
+        say(&reason);
+        Verdict { status, reason: Some(reason) }
+    }
 }
 
 fn run_guest(
@@ -267,7 +293,7 @@ fn run_guest(
     arguments: &Run,
     domain: &mut Domain,
     child: Option<detach::Child>,
-) -> Result<u8, Error> {
+) -> Result<Verdict, Error> {
     let has_history = arguments.inspect.history.is_some();
     let signals = if has_history { Signals::block_with_question() } else { Signals::block() }?;
     let deadline = arguments.timeout.and_then(|timeout| Instant::now().checked_add(timeout));
@@ -352,7 +378,7 @@ struct Prepared<'a> {
 
 impl Prepared<'_> {
     /// One with nothing of ours in it: its console is on our standard streams.
-    fn run_plain(mut self, domain: &mut Domain) -> Result<u8, Error> {
+    fn run_plain(mut self, domain: &mut Domain) -> Result<Verdict, Error> {
         let (arguments, configuration) = (self.arguments, &mut self.configuration);
         // Linux is told where its console is; a Multiboot kernel may take its arguments by position.
         let is_multiboot = vmm::is_multiboot(&configuration.kernel);
@@ -396,14 +422,14 @@ impl Prepared<'_> {
         domain: &mut Domain,
         order: &Order,
         parameter: &str,
-    ) -> Result<u8, Error> {
+    ) -> Result<Verdict, Error> {
         let (arguments, configuration) = (self.arguments, &mut self.configuration);
         let rdinit = format!("rdinit={}", initramfs::INIT);
         let quiet = if arguments.verbose == 0 && self.copy.is_none() { "quiet" } else { "" };
         // A panic resets the guest at once, and its command is lost with it. Before its init the kernel would
         // test its ciphers for a tenth of a second.
         let ours = ["console=ttyS0", quiet, "panic=-1", "cryptomgr.notests"];
-        let words = [&ours[..], &[&rdinit, "biv.channel=ttyS1", parameter]].concat();
+        let words = [&ours[..], &[&rdinit, CHANNEL, parameter]].concat();
         configuration.command_line = command_line(&words, arguments);
         let tail = Tail::default();
         configuration.console.output = match self.copy {
@@ -411,7 +437,9 @@ impl Prepared<'_> {
             None if arguments.verbose > 0 => Some(Box::new(io::stderr())),
             None => Some(Box::new(tail.clone())),
         };
-        let (ours, theirs) = session::Line::pair()?;
+        let (port, theirs) = session::Line::pair()?;
+        configuration.virtio_port = Some(machine::console(theirs, (0, 0)));
+        let (serial, theirs) = session::Line::pair()?;
         configuration.channel = machine::line(theirs);
         let raw = order.terminal.is_some() && session::stdin_is_terminal();
         let running = self.conversation.as_ref().filter(|it| it.has_command());
@@ -425,7 +453,7 @@ impl Prepared<'_> {
         }
         let time = time_of(configuration).map_err(machine::Error::Machine)?;
         let (needs, conversation) = (self.needs, self.conversation);
-        let end = GuestEnd { line: ours, needs, time, conversation };
+        let end = GuestEnd { lines: vec![port, serial], needs, time, conversation };
         let (ours, trouble) = domain.serve(end, console, self.snapshots, self.warm)?;
         let link = match running {
             Some(window) => Channel::going_on(ours, window)?,
@@ -462,6 +490,13 @@ fn time_of(configuration: &vmm::Configuration) -> Result<TimeOfDay, vmm::Error> 
         None => Ok(TimeOfDay::of_the_host()),
     }
 }
+
+/// Where the guest's init finds us: at the virtio port, if its kernel has a driver, else at the second serial
+/// port.
+const CHANNEL: &str = "biv.channel=vport,ttyS1";
+
+/// As much of what the guest needs as is said at once: little for a serial line.
+const NEEDS_PART_BYTES: usize = 4096;
 
 /// The kernel's command line: `words`, then what `--append` says, which therefore wins.
 fn command_line(words: &[&str], arguments: &Run) -> String {
@@ -522,7 +557,7 @@ fn converse<L: session::Link>(
     deadline: Option<Instant>,
     user: User,
     signals: Signals,
-) -> Result<u8, Error> {
+) -> Result<Verdict, Error> {
     let (ended, report) = (machine.ended()?, machine.question());
     let User { raw, input, outputs, tail } = user;
     let machine_end = Some(ended);
@@ -530,7 +565,7 @@ fn converse<L: session::Link>(
         link,
         machine: machine_end,
         deadline,
-        raw,
+        mode: Mode::raw_if(raw),
         escape: Escape::default(),
         signals,
         passing: Passing::Interrupt,
@@ -544,44 +579,44 @@ fn converse<L: session::Link>(
             // Nothing that the machine holds outlives it, so its power-off is not waited for,
             // unless somebody wants to know what it did.
             machine.finish()?;
-            Ok(status)
+            Ok(Verdict::plain(status))
         }
         Ending::Signaled(signal) => {
             machine.finish()?;
-            Ok(status::of_signal(signal))
+            Ok(Verdict::plain(status::of_signal(signal)))
         }
         Ending::TimedOut => {
             machine.tell_history();
-            say("the machine was ended by --timeout");
-            Ok(status::TIMEOUT)
+            let reason = "the machine was ended by --timeout".to_owned();
+            Ok(Verdict::told(status::TIMEOUT, reason))
         }
-        Ending::Escaped => Ok(status::of_signal(2)),
-        Ending::Killed(signal) => Ok(status::of_signal(signal)),
+        Ending::Escaped => Ok(Verdict::plain(status::of_signal(2))),
+        Ending::Killed(signal) => Ok(Verdict::plain(status::of_signal(signal))),
         Ending::MachineEnded => Ok(judge(machine.outcome()?, L::HAS_COMMAND, &tail)),
     }
 }
 
-/// The status for a machine that has ended by itself.
-fn judge(outcome: Outcome, has_command: bool, tail: &Tail) -> u8 {
+/// What is to be said of a machine that has ended by itself.
+fn judge(outcome: Outcome, has_command: bool, tail: &Tail) -> Verdict {
     match outcome {
-        Outcome::DebugExit(value) => value,
+        Outcome::DebugExit(value) => Verdict::plain(value),
         Outcome::TripleFault(state) => {
             tracing::info!("{state}");
-            say("the guest's processor shut down (triple fault); -v shows its state");
-            status::TRIPLE_FAULT
+            let reason = "the guest's processor shut down (triple fault); -v shows its state";
+            Verdict::told(status::TRIPLE_FAULT, reason.to_owned())
         }
-        Outcome::PoweredOff | Outcome::Reset if !has_command => status::SUCCESS,
+        Outcome::PoweredOff | Outcome::Reset if !has_command => Verdict::plain(status::SUCCESS),
         Outcome::PoweredOff => lost("switched itself off", tail),
         Outcome::Reset => lost("panicked or rebooted", tail),
         // By `biv kill`, or by `biv stop` after a while.
-        Outcome::Stopped => status::of_signal(9),
+        Outcome::Stopped => Verdict::plain(status::of_signal(9)),
     }
 }
 
-/// The status for one that did so, with what it said last.
-fn lost(did: &str, tail: &Tail) -> u8 {
-    say(&format!("the guest {did} before its command ended; -v shows its console{tail}"));
-    status::GUEST_LOST
+/// The same of one that did so, with what it said last.
+fn lost(did: &str, tail: &Tail) -> Verdict {
+    let reason = format!("the guest {did} before its command ended; -v shows its console{tail}");
+    Verdict::told(status::GUEST_LOST, reason)
 }
 
 fn say(message: &str) {
@@ -602,7 +637,7 @@ fn is_on_terminal(arguments: &Run) -> bool {
 /// What the guest's system must have.
 fn needs(directories: &Directories, arguments: &Run) -> Vec<Frame> {
     let (mounts, devices) = (directories.list(), devices::list(arguments));
-    let mounts = mounts.chunks(PAYLOAD_MAX_BYTES).map(|part| Frame::Mounts(part.to_vec()));
+    let mounts = mounts.chunks(NEEDS_PART_BYTES).map(|part| Frame::Mounts(part.to_vec()));
     mounts.chain([Frame::Devices(devices)]).collect()
 }
 
@@ -634,5 +669,6 @@ fn order(arguments: &Run, directories: &Directories) -> Order {
         terminal: on_terminal.then(terminal::size),
         is_own: false,
         closed: session::closed_streams(),
+        joins_streams: session::has_one_output(),
     }
 }

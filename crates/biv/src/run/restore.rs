@@ -51,7 +51,7 @@ pub fn restore(arguments: &Restore) -> Result<u8, Error> {
         [] => Some(Recorded::default()),
         _ => Recorded::parse(label.text),
     };
-    let Recorded { machine: kind, surroundings } =
+    let Recorded { machine: kind, command, surroundings } =
         recorded.ok_or_else(|| Error::NoOrigin(file.clone()))?;
     let surroundings = choose(arguments, surroundings, label.is_ours)?;
     let directory = surroundings.directory.clone();
@@ -65,7 +65,8 @@ pub fn restore(arguments: &Restore) -> Result<u8, Error> {
     }
     let confined = !run.no_seccomp;
     let network = network::start(&guest::net(&run), &run.publish, run.cpus.into(), confined)?;
-    let guest = Guest::restored(&run, snapshot, note.conversation, directory.is_some())?;
+    let mut guest = Guest::restored(&run, snapshot, note.conversation, directory.is_some())?;
+    guest.known_command = Some(command);
     run_domain(guest, network, &run, child)
 }
 
@@ -73,6 +74,7 @@ pub fn restore(arguments: &Restore) -> Result<u8, Error> {
 #[derive(Default)]
 struct Recorded {
     machine: Kind,
+    command: Vec<String>,
     surroundings: Surroundings,
 }
 
@@ -81,7 +83,7 @@ impl Recorded {
     fn parse(text: &[u8]) -> Option<Self> {
         let origin = Origin::parse(text)?;
         let surroundings = Surroundings::parse(origin.options())?;
-        Some(Self { machine: origin.machine, surroundings })
+        Some(Self { machine: origin.machine, command: origin.command, surroundings })
     }
 }
 
@@ -143,5 +145,5 @@ pub fn origin(arguments: &Run, guest: &Guest) -> io::Result<Origin> {
         virtio_console: guest.is_plain && guest::has_virtio_console(arguments),
     };
     let surroundings = Surroundings::of(arguments, guest::net(arguments), guest.likeness())?;
-    Ok(Origin::new(kind, surroundings.words()))
+    Ok(Origin::new(kind, guest.shown_command(arguments), surroundings.words()))
 }

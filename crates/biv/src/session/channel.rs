@@ -6,8 +6,8 @@ use std::os::fd::BorrowedFd;
 
 use nix::sys::signal::Signal;
 use protocol::{
-    CONTROL_RESERVE_BYTES, Decoder, Encoder, Frame, LINE, Order, PAYLOAD_MAX_BYTES, Receipts,
-    WINDOW_TO_GUEST_BYTES, WINDOW_TO_HOST_BYTES, Window,
+    CONTROL_RESERVE_BYTES, Decoder, Encoder, Frame, LINE, Order, Receipts, WINDOW_TO_GUEST_BYTES,
+    WINDOW_TO_HOST_BYTES, Window,
 };
 
 use super::{Ending, Error, Line, Link, Outputs};
@@ -67,6 +67,9 @@ impl std::fmt::Debug for OnStart {
         out.write_str("OnStart")
     }
 }
+
+/// What is read at once.
+const READ_BYTES: usize = 64 * 1024;
 
 /// Signals that wait for room in the window; more are dropped.
 const SIGNALS_MAX: usize = 16;
@@ -213,7 +216,8 @@ impl Channel {
     fn hear(&mut self, frame: Frame, outputs: &mut Outputs) -> Result<(), Error> {
         let bytes = frame.wire_bytes();
         match (frame, self.stage) {
-            (Frame::Hello { .. }, Stage::Greeting) => {
+            (Frame::Hello { window, .. }, Stage::Greeting) => {
+                self.window = Window::new(window.min(WINDOW_TO_GUEST_BYTES));
                 self.stage = if self.is_watching { Stage::Running } else { Stage::Ordering };
                 tracing::debug!("the guest's init is up");
                 return Ok(());
@@ -267,7 +271,7 @@ impl Link for Channel {
         {
             act(outputs)?;
         }
-        let mut buffer = [0; 4 * PAYLOAD_MAX_BYTES];
+        let mut buffer = [0; READ_BYTES];
         let received = self.line.receive(&mut buffer)?;
         if received == Some(0)
             && let Some(trouble) = self.trouble.get()

@@ -14,12 +14,12 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::{OFlags, fcntl_getfl};
+use rustix::fs::{OFlags, fcntl_getfl, fstat};
 use rustix::io::Errno;
 
 use crate::domain::SharedLog;
 use crate::domain::log::Stream;
-use crate::terminal::{self, Escape, Raw};
+use crate::terminal::{self, Escape, Mode, Raw};
 
 pub mod channel;
 pub mod console;
@@ -32,7 +32,7 @@ pub use output::Output;
 pub use signals::Signals;
 
 /// How much is read from standard input at once.
-const INPUT_PIECE_BYTES: usize = 4096;
+const INPUT_PIECE_BYTES: usize = 64 * 1024;
 
 /// What a person may type ahead while the guest takes nothing; what goes beyond is dropped, but
 /// still watched for the key that ends the machine.
@@ -182,8 +182,8 @@ pub enum Passing {
     /// SIGINT, as long as it does not come twice; the others end the session.
     #[default]
     Interrupt,
-    /// All that tell somebody to end, with the same exception.
-    All,
+    /// Those of keys, SIGINT and SIGQUIT, with the same exception; the others end the session.
+    Keys,
     /// None.
     Nothing,
 }
@@ -196,9 +196,9 @@ pub struct Session<L> {
     pub machine: Option<UnixStream>,
     /// When to give up.
     pub deadline: Option<Instant>,
-    /// Whether the guest gets the terminal raw.
-    pub raw: bool,
-    /// The key that ends it, if the guest gets the terminal raw.
+    /// What is done to the terminal.
+    pub mode: Mode,
+    /// The key that ends it, if the terminal's mode gives keys.
     pub escape: Escape,
     /// The signals, blocked since before the machine's threads were started.
     pub signals: Signals,
@@ -215,7 +215,11 @@ pub struct Session<L> {
 impl<L: Link> Session<L> {
     /// Runs until something ends it. The terminal is restored when this returns.
     pub fn run(mut self) -> Result<Ending, Error> {
-        let raw = if self.raw { Some(Raw::enter().map_err(Error::Terminal)?) } else { None };
+        let changed = match self.mode {
+            Mode::Lines => None,
+            Mode::LinesAndKey => Some(Raw::watch_key().map_err(Error::Terminal)?),
+            Mode::Raw => Some(Raw::enter().map_err(Error::Terminal)?),
+        };
         let input = std::mem::take(&mut self.input);
         let outputs = std::mem::take(&mut self.outputs);
         let escape = std::mem::take(&mut self.escape);
@@ -231,7 +235,7 @@ impl<L: Link> Session<L> {
             link_open: true,
         };
         let ending = running.run();
-        drop(raw);
+        drop(changed);
         ending
     }
 }
@@ -323,7 +327,8 @@ impl<L: Link> Running<L> {
             watched.push((Source::Link, end, PollFlags::OUT));
         }
         // A person is always listened to; a file or a pipe waits until there is room for it.
-        if self.stdin_open && (self.session.raw || (link.room() > 0 && self.typed.is_empty())) {
+        let is_person = self.session.mode != Mode::Lines;
+        if self.stdin_open && (is_person || (link.room() > 0 && self.typed.is_empty())) {
             watched.push((Source::Stdin, self.input.descriptor(), PollFlags::IN));
         }
         for (source, output) in
@@ -377,6 +382,7 @@ impl<L: Link> Running<L> {
         match self.session.passing {
             Passing::Nothing => return false,
             Passing::Interrupt if signal != Signal::SIGINT => return false,
+            Passing::Keys if !matches!(signal, Signal::SIGINT | Signal::SIGQUIT) => return false,
             _ => {}
         }
         if signal == Signal::SIGINT {
@@ -397,14 +403,17 @@ impl<L: Link> Running<L> {
         match rustix::io::read(self.input.descriptor(), &mut buffer) {
             Err(Errno::INTR | Errno::AGAIN) => {}
             // A raw terminal has no end: it has gone.
-            Ok(0) | Err(_) if self.session.raw => {
+            Ok(0) | Err(_) if self.session.mode == Mode::Raw => {
                 return Some(Ending::Killed(Signal::SIGHUP as u8));
             }
+            // The end of one line's input is not that of the key.
+            Ok(0) if self.session.mode == Mode::LinesAndKey && !self.has_hung_up() => {}
             // Standard input that cannot be read is one that has nothing in it.
             Ok(0) | Err(_) => self.stdin_open = false,
             Ok(count) => {
                 let typed = &buffer[..count];
-                if self.session.raw && self.escape.typed(typed, Instant::now()) {
+                let is_watched = self.session.mode != Mode::Lines;
+                if is_watched && self.escape.typed(typed, Instant::now()) {
                     return Some(Ending::Escaped);
                 }
                 let room = TYPED_AHEAD_MAX_BYTES.saturating_sub(self.typed.len());
@@ -414,13 +423,22 @@ impl<L: Link> Running<L> {
         None
     }
 
+    /// Whether the terminal that input comes from has gone.
+    fn has_hung_up(&self) -> bool {
+        let mut fds = [PollFd::from_borrowed_fd(self.input.descriptor(), PollFlags::IN)];
+        let ready = poll(&mut fds, Some(&Timespec::default()));
+        ready.is_err() || fds[0].revents().contains(PollFlags::HUP)
+    }
+
     /// Hands on what was read, as far as there is room for it, and then its end.
     fn pass_input(&mut self) {
         let link = &mut self.session.link;
         while !self.typed.is_empty() && link.room() > 0 {
             let count = link.room().min(self.typed.len());
-            let piece: Vec<u8> = self.typed.drain(..count).collect();
-            link.input(&piece);
+            let (front, _) = self.typed.as_slices();
+            let count = count.min(front.len());
+            link.input(&front[..count]);
+            self.typed.drain(..count);
         }
         if !self.stdin_open && self.typed.is_empty() && !self.input_ended {
             self.input_ended = true;
@@ -500,6 +518,13 @@ pub fn closed_streams() -> [bool; 3] {
         is_of_no_use(rustix::stdio::stdout(), OFlags::RDONLY),
         is_of_no_use(rustix::stdio::stderr(), OFlags::RDONLY),
     ]
+}
+
+/// Whether standard output and standard error are one file, as after `2>&1` or on a terminal.
+#[must_use]
+pub fn has_one_output() -> bool {
+    let of = |stream| fstat(stream).map(|it| (it.st_dev, it.st_ino, it.st_rdev));
+    matches!((of(rustix::stdio::stdout()), of(rustix::stdio::stderr())), (Ok(one), Ok(other)) if one == other)
 }
 
 /// Whether standard input comes from a person's terminal.

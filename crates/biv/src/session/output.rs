@@ -44,6 +44,8 @@ pub struct Output {
     closed: bool,
     /// Where it is kept instead, if nobody is at the descriptor's other end any more.
     log: Option<(SharedLog, Stream)>,
+    /// Bytes that are in the log, and that nobody has been told of.
+    logged: usize,
 }
 
 impl Output {
@@ -58,7 +60,7 @@ impl Output {
     }
 
     fn to(name: &'static str, descriptor: Descriptor) -> Output {
-        Output { name, descriptor, queue: VecDeque::new(), closed: false, log: None }
+        Output { name, descriptor, queue: VecDeque::new(), closed: false, log: None, logged: 0 }
     }
 
     /// From here on it goes to a log.
@@ -66,9 +68,16 @@ impl Output {
         self.log = Some((Arc::clone(log), stream));
     }
 
-    /// Queues bytes. The caller limits how many.
+    /// Queues bytes. The caller limits how many. A log has them at once, in the order in which they come on
+    /// this and other streams.
     pub fn queue(&mut self, bytes: &[u8]) {
-        self.queue.extend(bytes);
+        match &self.log {
+            Some((log, stream)) if self.queue.is_empty() => {
+                log.lock().unwrap_or_else(PoisonError::into_inner).add(*stream, bytes);
+                self.logged += bytes.len();
+            }
+            _ => self.queue.extend(bytes),
+        }
     }
 
     /// How many bytes wait.
@@ -91,11 +100,11 @@ impl Output {
 
     /// Writes what goes without blocking; returns how many bytes are dealt with.
     pub fn give(&mut self) -> Result<usize, Error> {
-        let mut given = 0;
+        let mut given = std::mem::take(&mut self.logged);
         if let Some((log, stream)) = self.log.as_ref().filter(|_| !self.queue.is_empty()) {
             let bytes = self.queue.make_contiguous();
             log.lock().unwrap_or_else(PoisonError::into_inner).add(*stream, bytes);
-            given = bytes.len();
+            given += bytes.len();
             self.queue.clear();
         }
         while self.is_pending() && !self.closed && self.is_ready() {

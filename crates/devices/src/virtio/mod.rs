@@ -31,6 +31,7 @@ pub mod console;
 pub mod entropy;
 pub mod file_system;
 pub mod network;
+pub mod port;
 mod queue;
 #[cfg(test)]
 mod rig;

@@ -8,9 +8,10 @@
 use std::collections::BTreeSet;
 
 use protocol::{
-    Decoder, Encoder, FIRST, Frame, HEADER_BYTES, LINE, PAYLOAD_MAX_BYTES, Progress, SESSIONS_MAX,
-    WINDOW_OF_LINE_BYTES, WINDOW_TO_GUEST_BYTES, WINDOW_TO_HOST_BYTES, Window,
+    Encoder, FIRST, Frame, HEADER_BYTES, LINE, PAYLOAD_MAX_BYTES, Progress, SESSIONS_MAX,
+    WINDOW_OF_PORT_BYTES, WINDOW_TO_GUEST_BYTES, WINDOW_TO_HOST_BYTES, Window,
 };
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::{Deserialize, Serialize};
 
 use super::{Hub, Port, Stage};
@@ -25,8 +26,10 @@ pub struct Conversation {
     /// The number of the next frame from it, and what has come of that.
     from_guest: u8,
     received: Vec<u8>,
-    /// What of the line's window is free.
-    window: u32,
+    /// Which of the lines to the guest it is had over.
+    line: usize,
+    /// The line's window, and what of it is free.
+    window: (u32, u32),
     /// Whether the guest has been told what to mount.
     is_prepared: bool,
     /// The commands that run.
@@ -64,7 +67,8 @@ impl Conversation {
         are_sessions
             && windows
             && different.len() == self.commands.len()
-            && self.window <= WINDOW_OF_LINE_BYTES
+            && self.window.0 <= WINDOW_OF_PORT_BYTES
+            && self.window.1 <= self.window.0
             && self.received.len() < HEADER_BYTES + PAYLOAD_MAX_BYTES
     }
 
@@ -83,8 +87,9 @@ impl Hub {
     pub fn going_on(mut self, conversation: &Conversation, seed: [u8; 32]) -> Hub {
         self.encoder = Encoder::going_on(conversation.to_guest);
         let (sequence, received) = (conversation.from_guest, conversation.received.clone());
-        self.decoder = Decoder::going_on(Progress { sequence, received });
-        self.window = Window::with_left(WINDOW_OF_LINE_BYTES, conversation.window);
+        self.lines.go_on(conversation.line, Progress { sequence, received });
+        let (size, left) = conversation.window;
+        self.window = Window::with_left(size.min(WINDOW_OF_PORT_BYTES), left);
         self.is_greeted = true;
         self.is_prepared = conversation.is_prepared;
         if conversation.is_prepared {
@@ -136,7 +141,7 @@ impl Hub {
     /// How far the conversation is, while the hub is silent and the machine stands still.
     pub fn conversation(&mut self) -> Conversation {
         self.take_what_was_sent();
-        let Progress { sequence, received } = self.decoder.progress();
+        let (line, Progress { sequence, received }) = self.lines.progress();
         let commands = self.ports.iter().filter(|(_, port)| port.stage != Stage::New);
         let state = |(&session, port): (&u16, &Port)| CommandState {
             session,
@@ -148,7 +153,8 @@ impl Hub {
             to_guest: self.encoder.sequence(),
             from_guest: sequence,
             received,
-            window: self.window.left(),
+            line,
+            window: (self.window.size(), self.window.left()),
             is_prepared: self.is_prepared,
             commands: commands.map(state).collect(),
         }
@@ -156,12 +162,11 @@ impl Hub {
 
     /// Hear all that has left the machine.
     fn take_what_was_sent(&mut self) {
-        let mut buffer = [0; 4 * PAYLOAD_MAX_BYTES];
-        while let Some(Ok(Some(count @ 1..))) =
-            self.guest.as_ref().map(|guest| guest.receive(&mut buffer))
+        // Over one line: the guest has chosen.
+        while self.lines.chosen().is_some_and(has_something)
+            && self.lines.receive(0).is_ok_and(|it| it)
         {
-            self.decoder.feed(&buffer[..count]);
-            if let Err(trouble) = self.hear_all() {
+            if let Err(trouble) = self.hear_all(0) {
                 self.lose_guest(Some(trouble));
             }
         }
@@ -174,6 +179,12 @@ impl Hub {
         self.unread += 1;
         self.flush_guest();
     }
+}
+
+/// Whether something has come over a line.
+fn has_something(line: &Line) -> bool {
+    let mut fds = [PollFd::from_borrowed_fd(line.from(), PollFlags::IN)];
+    poll(&mut fds, Some(&Timespec::default())).is_ok_and(|count| count > 0)
 }
 
 impl Port {

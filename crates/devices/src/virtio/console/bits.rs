@@ -20,6 +20,8 @@ bitflags! {
     pub struct Features: u64 {
         /// The configuration has the size of the window.
         const SIZE = 1 << 0;
+        /// There are queues of control messages, and ports that are no consoles.
+        const MULTIPORT = 1 << 1;
     }
 }
 

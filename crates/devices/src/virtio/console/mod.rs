@@ -8,7 +8,7 @@
 //! 3. *A driver looks at the size when it is told of a change* and not before (Linux reads it nowhere
 //!    else), and hears that only when it has its port. It is told once more when it sends its first byte.
 
-mod bits;
+pub(super) mod bits;
 #[cfg(test)]
 mod tests;
 
@@ -110,7 +110,8 @@ impl Console {
                     (chain, std::mem::take(&mut self.state.shown))
                 }
             };
-            if !self.show(&chain, &mut done, serving.memory())? {
+            let piece = &mut [0; MAX_CONSOLE_PIECE_BYTES];
+            if !show(&mut *self.terminal, &chain, &mut done, (serving.memory(), piece))? {
                 self.state.showing = Some((chain, done));
                 self.terminal.call_when_free();
                 return Ok(());
@@ -121,27 +122,6 @@ impl Console {
         }
     }
 
-    /// Show a chain from byte `done` on; whether that was all.
-    fn show(&mut self, chain: &Chain, done: &mut u64, memory: &dyn Memory) -> Result<bool, Broken> {
-        let mut before = 0;
-        for segment in &chain.readable {
-            let end = before + u64::from(segment.length);
-            while *done < end {
-                let mut buffer = [0; MAX_CONSOLE_PIECE_BYTES];
-                let piece =
-                    &mut buffer[..(end - *done).min(MAX_CONSOLE_PIECE_BYTES as u64) as usize];
-                memory.read(GuestAddress(segment.address + (*done - before)), piece)?;
-                let taken = self.terminal.show(piece).min(piece.len());
-                *done += taken as u64;
-                if taken < piece.len() {
-                    return Ok(false);
-                }
-            }
-            before = end;
-        }
-        Ok(true)
-    }
-
     /// Say how large the window is, and that it has changed even if the driver might know.
     fn tell_size(&self, serving: &mut Serving<'_>, is_news: bool) {
         let changed = serving.configure(configuration::SIZE, &bytes(self.terminal.size()));
@@ -149,6 +129,31 @@ impl Console {
             serving.tell_of_change();
         }
     }
+}
+
+/// Show a chain from byte `done` on, in pieces as large as this buffer; whether that was all.
+pub(super) fn show(
+    terminal: &mut dyn Terminal,
+    chain: &Chain,
+    done: &mut u64,
+    (memory, buffer): (&dyn Memory, &mut [u8]),
+) -> Result<bool, Broken> {
+    let mut before = 0;
+    for segment in &chain.readable {
+        let end = before + u64::from(segment.length);
+        while *done < end {
+            let most = (end - *done).min(buffer.len() as u64) as usize;
+            let piece = &mut buffer[..most];
+            memory.read(GuestAddress(segment.address + (*done - before)), piece)?;
+            let taken = terminal.show(piece).min(piece.len());
+            *done += taken as u64;
+            if taken < piece.len() {
+                return Ok(false);
+            }
+        }
+        before = end;
+    }
+    Ok(true)
 }
 
 fn bytes(size: Size) -> [u8; 4] {
