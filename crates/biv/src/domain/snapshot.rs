@@ -48,7 +48,7 @@ impl Note {
 }
 
 /// What is done with a snapshot that is whole.
-pub type Finish = Box<dyn FnOnce(&File) -> io::Result<()> + Send>;
+pub type Finish = Box<dyn FnOnce() -> io::Result<()> + Send>;
 
 /// For whom a snapshot is.
 enum Whose {
@@ -199,7 +199,7 @@ impl Snapshots {
                     Whose::Warm(finish) => {
                         // Here, or the process could end before.
                         let written = taken.write().map_err(text)?;
-                        let finish = finish.take().map_or(Ok(()), |finish| finish(taken.file()));
+                        let finish = finish.take().map_or(Ok(()), |finish| finish());
                         Step::Over(finish.map(|()| written).map_err(|error| error.to_string())?)
                     }
                     Whose::Client(_) => {

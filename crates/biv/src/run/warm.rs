@@ -112,7 +112,7 @@ impl Unnamed {
     /// The file, and what has it signed and named.
     pub fn into_parts(self) -> (File, Finish) {
         let Self { file, signer } = self;
-        let finish = move |_: &File| {
+        let finish = move || {
             rustix::io::write(&signer, &[1])?;
             let mut answer = [0];
             match rustix::io::read(&signer, &mut answer)? {

@@ -64,11 +64,6 @@ impl Taken {
         Ok(Written { paused: self.paused, memory: kept, file: written })
     }
 
-    /// Where it is written.
-    pub fn file(&self) -> &File {
-        &self.draft.file
-    }
-
     /// There are only zeroes: they need no room. Where that cannot be, they have some.
     fn leave_out(&self, at: u64) {
         if self.draft.staging.is_none() {
