@@ -32,7 +32,10 @@
 //! The rules:
 //!
 //! 1. `biv` is linked in entry 509, and starts itself again until the rest is where the table says
-//!    ([`Room::Own`], crates/biv/src/layout.rs).
+//!    ([`Room::Own`], crates/biv/src/layout.rs). It is linked at a fixed address because Linux puts programs
+//!    that are linked at none at two thirds of the process's half, which is in the kernel's vmalloc range. (Those
+//!    that ld.so is told to run lie with the libraries; but then ld.so is what the host shows as the program, and what
+//!    /proc/self/exe starts.)
 //! 2. No page of the guest's is ever mapped in a GiB that is this process's ([`Place`]): where it has something,
 //!    and what is below that by less than [`GROWTH_BYTES`], because the host maps downwards.
 //! 3. A guest that has page tables for such a GiB does without the mirror from there on. It is looked for at each
