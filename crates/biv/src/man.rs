@@ -84,8 +84,8 @@ pub fn man(arguments: &Man) -> io::Result<()> {
 fn write_all(command: &Command, directory: &Path) -> io::Result<()> {
     let name = command.get_display_name().unwrap_or_else(|| command.get_name());
     std::fs::write(directory.join(format!("{name}.1")), page(command)?)?;
-    let shown = command.get_subcommands().filter(|verb| is_shown(verb));
-    shown.map(|verb| write_all(verb, directory)).collect()
+    let mut shown = command.get_subcommands().filter(|verb| is_shown(verb));
+    shown.try_for_each(|verb| write_all(verb, directory))
 }
 
 fn is_shown(verb: &Command) -> bool {

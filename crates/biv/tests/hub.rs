@@ -524,7 +524,7 @@ fn signals_pass_before_input_that_waits() {
     assert!(!bench.guest.heard().0.iter().any(is_signal), "its line is full");
     bench.guest.say(LINE, &Frame::Credit(WINDOW_OF_SERIAL_BYTES));
     bench.turn();
-    assert_eq!(bench.guest.heard().0.iter().position(|heard| is_signal(heard)), Some(0));
+    assert_eq!(bench.guest.heard().0.iter().position(is_signal), Some(0));
 }
 
 /// The guest switches off when it knows that the end of its first command was heard.
