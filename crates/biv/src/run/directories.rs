@@ -99,17 +99,12 @@ impl Directories {
         let mut directories = Self::default();
         match root {
             Root::Elsewhere => {}
-            Root::Here(path) => directories.add_root(path, arguments.root_rw, false)?,
+            Root::Here(path) => directories.add_root(path, arguments, false)?,
             Root::Image(path) => {
-                directories.add_root(path, false, false)?;
+                directories.add_root(path, arguments, false)?;
                 directories.shared.iter_mut().for_each(|root| root.share.has_owners = true);
             }
-            Root::Host => {
-                // A volume at the current directory, or above it, is there instead.
-                let here = std::env::current_dir().unwrap_or_default();
-                let is_covered = arguments.volume.iter().any(|it| here.starts_with(&it.guest));
-                directories.add_root(Path::new("/"), false, !is_covered)?;
-            }
+            Root::Host => directories.add_root(Path::new("/"), arguments, true)?,
         }
         // A place in another volume comes after that, which would cover it.
         let mut volumes: Vec<_> = arguments.volume.iter().collect();
@@ -128,7 +123,8 @@ impl Directories {
         self.mounts.insert(0, Mount { kind: Kind::DiskRoot, source, place, is_read_only });
     }
 
-    fn add_root(&mut self, root: &Path, is_writable: bool, with_here: bool) -> Result<(), Error> {
+    fn add_root(&mut self, root: &Path, arguments: &Run, with_here: bool) -> Result<(), Error> {
+        let is_writable = arguments.root_rw;
         let is_host = std::fs::canonicalize(root).is_ok_and(|path| path == Path::new("/"));
         self.is_the_host = is_host;
         let (kind, validity) = match is_writable {
@@ -141,9 +137,12 @@ impl Directories {
             return Ok(());
         }
         let here = std::env::current_dir();
+        // A volume at the current directory, or above it, is there instead.
+        let is_covered =
+            |here: &PathBuf| arguments.volume.iter().any(|volume| here.starts_with(&volume.guest));
         let is_kernels = |here: &PathBuf| OF_THE_KERNEL.iter().any(|place| here.starts_with(place));
         let here = match here {
-            Ok(here) if !is_kernels(&here) => here,
+            Ok(here) if is_covered(&here) || !is_kernels(&here) => here,
             Ok(here) => {
                 say_not_shared(&here.display().to_string());
                 return Ok(());
@@ -153,7 +152,7 @@ impl Directories {
                 return Ok(());
             }
         };
-        if with_here && here != Path::new("/") {
+        if with_here && !is_covered(&here) && here != Path::new("/") {
             let share = self.share(&here, true, SHARED_VALIDITY)?;
             self.add(Kind::Directory, &here, share);
         }
