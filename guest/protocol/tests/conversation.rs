@@ -25,6 +25,8 @@ fn every_frame() -> Vec<Frame> {
         Frame::Terminate,
         Frame::Time(1_700_000_000_000_000_000),
         Frame::Console(true),
+        Frame::Devices(vec![2, 1, 0]),
+        Frame::Unprepared(b"no disk".to_vec()),
     ]
 }
 
