@@ -150,7 +150,7 @@ fn pack(roots: &[&Path], archive: &Path) -> Result<(), Error> {
     let file = File::create(archive).map_err(at(archive))?;
     let mut packed = Archive::new(BufWriter::new(file));
     for root in roots {
-        tree::pack(&mut packed, root)?;
+        tree::pack(&mut packed, root, tree::Owners::OfFiles)?;
     }
     let console = Metadata { device: (5, 1), ..Metadata::new(mode::CHARACTER_DEVICE | 0o600) };
     packed.add(b"dev/console", console, &[]).map_err(at(archive))?;

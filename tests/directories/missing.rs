@@ -99,7 +99,11 @@ fn a_current_directory_that_is_not_shared_is_said() {
     let here = Path::new("/dev/shm").join(name);
     fs::create_dir(&here).expect("/dev/shm can be written");
     let output = run(&here, &[], "pwd");
+    let volume = format!("{0}:{0}", here.display());
+    let shared = run(&here, &["--volume", &volume], "pwd");
     fs::remove_dir(&here).expect("it is empty");
+    let expected = format!("{}\n", here.display());
+    assert_eq!((text(&shared.stdout), text(&shared.stderr)), (expected, String::new()));
     assert_eq!((text(&output.stdout).as_str(), output.status.code()), ("/\n", Some(0)));
     let complaint = text(&output.stderr);
     let expected = format!("biv: {} is not shared", here.display());

@@ -210,8 +210,9 @@ fn a_missing_network_is_not_taken_for_a_missing_package() {
 fn a_full_disk_ends_apt() {
     let host = Host::new("full");
     fs::create_dir(host.home.join(".cache")).unwrap();
-    // A real one waits likewise, for ever.
-    let fill = r#"dd if=/dev/zero of="$HOME/.cache/fill" bs=64k 2>/dev/null; exec sleep 1000"#;
+    // A real one says likewise how far it is, for ever.
+    let fill = r#"dd if=/dev/zero of="$HOME/.cache/fill" bs=64k 2>/dev/null
+        while echo dlstatus:1:50.0:Retrieving; do sleep 0.1; done"#;
     host.script("tools/apt-get", fill);
     let mount = r#"mount -t tmpfs -o size=4m none "$HOME/.cache" || exit 77; exec "$@""#;
     let arguments = ["--map-root-user", "--mount", "sh", "-c", mount, "sh"];

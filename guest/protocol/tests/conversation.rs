@@ -30,6 +30,8 @@ fn every_frame() -> Vec<Frame> {
             is_start: true,
         }),
         Frame::Console(true),
+        Frame::Devices(vec![2, 1, 0]),
+        Frame::Unprepared(b"no disk".to_vec()),
     ]
 }
 

@@ -42,7 +42,7 @@ const KEPT_SETTINGS: &[&str] = &[
     "Dir::Etc::netrcparts ",
 ];
 
-/// How long apt-get may say nothing. It gives up on a network that is silent for 30 seconds by itself, and
+/// How long apt-get may say nothing new. It gives up on a network that is silent for 30 seconds by itself, and
 /// tries again twice.
 const PATIENCE: Duration = Duration::from_secs(180);
 
@@ -79,7 +79,7 @@ pub enum Error {
     #[error("the disk of {path} is full; make room, or set XDG_CACHE_HOME", path = .0.display())]
     Full(PathBuf),
     /// It hangs.
-    #[error("apt-get has said nothing for {} seconds, and was ended", PATIENCE.as_secs())]
+    #[error("apt-get has said nothing new for {} seconds, and was ended", PATIENCE.as_secs())]
     Silent,
     /// It said why.
     #[error("apt could not download {package}: {reason}")]
@@ -290,8 +290,8 @@ impl Apt {
         command
     }
 
-    /// Shows how far apt-get is until it says no more, or says nothing any more: on a full disk it waits, and
-    /// says nothing of why.
+    /// Shows how far apt-get is until it says no more, or nothing new any more: on a full disk it waits for ever,
+    /// and says again and again how far it is.
     fn listen(&self, stream: ChildStdout, progress: &Progress) -> Result<(), Error> {
         let (sender, lines) = mpsc::channel();
         std::thread::spawn(move || {
@@ -299,21 +299,27 @@ impl Apt {
             // Whoever has lost patience does not listen.
             lines.try_for_each(|line| sender.send(line))
         });
-        let mut heard = Instant::now();
+        let (mut said, mut heard, mut looked) = (String::new(), Instant::now(), Instant::now());
         loop {
             match lines.recv_timeout(LOOK_AGAIN) {
                 Ok(line) => {
-                    heard = Instant::now();
                     download_percent(&line).into_iter().for_each(|percent| progress.set(percent));
+                    // What is said again and again is no progress.
+                    if line != said {
+                        (said, heard) = (line, Instant::now());
+                    }
                 }
                 Err(RecvTimeoutError::Disconnected) => return Ok(()),
-                Err(RecvTimeoutError::Timeout) if is_full(&self.directory) => {
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+            if looked.elapsed() >= LOOK_AGAIN {
+                looked = Instant::now();
+                if is_full(&self.directory) {
                     return Err(Error::Full(self.directory.clone()));
                 }
-                Err(RecvTimeoutError::Timeout) if heard.elapsed() > PATIENCE => {
-                    return Err(Error::Silent);
-                }
-                Err(RecvTimeoutError::Timeout) => {}
+            }
+            if heard.elapsed() > PATIENCE {
+                return Err(Error::Silent);
             }
         }
     }

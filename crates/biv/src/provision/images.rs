@@ -276,8 +276,10 @@ mod tests {
             .append_pax_extensions([("SCHILY.xattr.security.capability", &b"\x01\0\xff"[..])])
             .unwrap();
         let mut header = tar::Header::new_gnu();
-        (header.set_mode(0o755), header.set_size(0));
-        (header.set_uid(0), header.set_gid(0));
+        header.set_mode(0o755);
+        header.set_size(0);
+        header.set_uid(0);
+        header.set_gid(0);
         archive.append_data(&mut header, "ping", &b""[..]).unwrap();
         let bytes = archive.into_inner().unwrap();
         let root = std::env::temp_dir().join(format!("biv-images-{}", std::process::id()));

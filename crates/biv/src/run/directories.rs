@@ -159,11 +159,12 @@ impl Directories {
                 directories.add_root(path, false, Secrets::Shown)?;
                 directories.shared.iter_mut().for_each(|root| root.share.has_owners = true);
             }
-            Root::Host => {
-                // A volume at the current directory, or above it, is there instead.
-                let here = std::env::current_dir().unwrap_or_default();
-                let is_covered = arguments.volume.iter().any(|it| here.starts_with(&it.guest));
-                directories.add_host(arguments.here, is_covered)?;
+            Root::Host => directories.add_host(arguments.here, &arguments.volume)?,
+        }
+        if directories.is_the_host {
+            directories.working_directory = here(&arguments.volume);
+            if directories.working_directory.is_none() {
+                say_not_shared();
             }
         }
         // A place in another volume comes after that, which would cover it.
@@ -194,24 +195,18 @@ impl Directories {
         };
         let share = self.share(root, is_writable, validity, secrets)?;
         self.add(kind, Path::new("/"), share)?;
-        if self.is_the_host {
-            self.working_directory = here();
-            if self.working_directory.is_none() {
-                say_not_shared();
-            }
-        }
         Ok(())
     }
 
-    /// The host's root, without what is nobody's business, and the current directory to write to, unless another
-    /// directory covers it; not where that is all of the user's files, or all of the host's, unless `anything`
-    /// may be.
-    fn add_host(&mut self, anything: bool, is_covered: bool) -> Result<(), Error> {
-        let here = here();
+    /// The host's root, without what is nobody's business, and the current directory to write to, unless a
+    /// volume is there instead; not where that is all of the user's files, or all of the host's, unless
+    /// `anything` may be.
+    fn add_host(&mut self, anything: bool, volumes: &[Volume]) -> Result<(), Error> {
+        let here = here(volumes);
         let wide = here.as_ref().and_then(|here| Wide::of(here, &homes::own(home())));
         let is_root = wide == Some(Wide::Root);
         self.add_root(Path::new("/"), anything && is_root, Secrets::Hidden)?;
-        let Some(here) = here.filter(|_| !is_covered) else { return Ok(()) };
+        let Some(here) = here.filter(|here| !is_covered(here, volumes)) else { return Ok(()) };
         if let Some(wide) = wide.filter(|_| !anything) {
             say(&format!(
                 "{} {}: what is written there stays in the machine's memory and is lost with it \
@@ -229,7 +224,7 @@ impl Directories {
     /// The current directory, to be read, where it is on the host; nothing of it if that is all of the user's
     /// files.
     pub fn add_here_to_read(&mut self) -> Result<(), Error> {
-        let Some(here) = here().filter(|_| !self.is_the_host) else { return Ok(()) };
+        let Some(here) = here(&[]).filter(|_| !self.is_the_host) else { return Ok(()) };
         if let Some(wide) = Wide::of(&here, &homes::own(home())) {
             let (here, is) = (here.display(), wide.describe());
             say(&format!("{here} {is}: the machine does not see it (--volume shows a directory)"));
@@ -336,11 +331,16 @@ fn check_kind(place: &Path, share: &Share) -> Result<(), Error> {
     }
 }
 
-/// The directory where the user is, unless that is in the host's kernel, or gone.
-fn here() -> Option<PathBuf> {
+/// The directory where the user is, unless that is gone, or in the host's kernel and no volume is there.
+fn here(volumes: &[Volume]) -> Option<PathBuf> {
     let here = std::env::current_dir().ok()?;
     let is_kernels = OF_THE_KERNEL.iter().any(|place| here.starts_with(place));
-    (!is_kernels).then_some(here)
+    (is_covered(&here, volumes) || !is_kernels).then_some(here)
+}
+
+/// Whether a volume is there in the guest, or above.
+fn is_covered(place: &Path, volumes: &[Volume]) -> bool {
+    volumes.iter().any(|volume| place.starts_with(&volume.guest))
 }
 
 /// The user's home directory as the environment has it.

@@ -76,7 +76,11 @@ fn apply(netlink: &mut Conversation, index: u32, settings: &Settings) -> io::Res
     if let Some(gateway) = settings.gateway {
         netlink.add_route(index, gateway)?;
     }
-    name_servers(&settings.nameservers)
+    // Without names there is a network all the same, and whoever asks for one is told.
+    if let Err(error) = name_servers(&settings.nameservers) {
+        crate::system::complain(&[format!("{RESOLV_CONF}: {error}")]);
+    }
+    Ok(())
 }
 
 /// The first interface that is a device: its number and its Ethernet address.
