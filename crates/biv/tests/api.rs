@@ -55,7 +55,15 @@ impl Domain for Fake {
         self.unless_refused()?;
         let processors = vec![Processor { exits: 1, interrupts: 2, halts: 3 }; 2];
         let balloon = self.paused.then(|| Balloon { guest_free: Some(7), ..Balloon::default() });
-        Ok(Statistics { memory: 1 << 30, memory_used: 1 << 20, balloon, processors, sessions: 4 })
+        Ok(Statistics {
+            memory: 1 << 30,
+            memory_used: 1 << 20,
+            balloon,
+            processors,
+            sessions: 4,
+            read_bytes: 0,
+            written_bytes: 0,
+        })
     }
 
     fn stop(&mut self) -> Result<(), Refusal> {
