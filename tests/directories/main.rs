@@ -170,7 +170,7 @@ fn files_are_as_files_are() {
          cmp big copy; sync; echo done"
     );
     let said = says(&place.0, &["--mem", "512M", "--volume", &place.volume("")], &script);
-    let expected = "odd\nnowhere/at/all\nlinked\nmore\n2\n4751\n1234567890\n1000000004 8\nunlocked\n\
+    let expected = "odd\nnowhere/at/all\nlinked\nmore\n2\n751\n1234567890\n1000000004 8\nunlocked\n\
                     300\n0\nstill\nthrough\ndone\n";
     assert_eq!(said, expected);
     let sparse = fs::metadata(place.share().join("sparse")).unwrap();

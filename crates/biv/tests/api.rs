@@ -61,8 +61,8 @@ impl Domain for Fake {
             balloon,
             processors,
             sessions: 4,
-            read_bytes: 5,
-            written_bytes: 6,
+            read_bytes: 0,
+            written_bytes: 0,
         })
     }
 

@@ -399,8 +399,9 @@ impl Prepared<'_> {
         let ours = domain.serve_plain(ours, self.snapshots)?;
         let mut started = Started::of(configuration);
         let remote = domain.machine.clone();
-        let machine = Machine::start(self.configuration, self.wait, self.telling, remote.clone())?;
-        started.drop_privileges()?;
+        let machine = started.start(|| {
+            Machine::start(self.configuration, self.wait, self.telling, remote.clone())
+        })?;
         let mut outputs = Outputs::default();
         if let Some(child) = self.child
             && started.wait()
@@ -465,9 +466,9 @@ impl Prepared<'_> {
             link = link.on_start(move |outputs| going_on.go_on(outputs));
         }
         let mut started = Started::of(&mut self.configuration);
-        let machine =
-            Machine::start(self.configuration, self.wait, self.telling, domain.machine.clone())?;
-        started.drop_privileges()?;
+        let remote = domain.machine.clone();
+        let machine = started
+            .start(|| Machine::start(self.configuration, self.wait, self.telling, remote))?;
         // A command that runs already says nothing of that; it does when the machine goes on.
         if running.is_some() && started.wait() {
             link.note_started();
@@ -520,9 +521,9 @@ struct Started {
     notice: mpsc::Receiver<()>,
     /// What has been heard.
     heard: Option<bool>,
-    /// It is to be confined, and goes on from a snapshot.
     confined: bool,
-    goes_on: bool,
+    /// Where it is heard that a snapshot fits, and how the machine is told to go on.
+    fits: Option<(mpsc::Receiver<()>, mpsc::Sender<()>)>,
 }
 
 impl Started {
@@ -532,8 +533,27 @@ impl Started {
             // Nobody waits for it but who detaches, or goes on.
             let _ = sender.send(());
         }));
-        let goes_on = configuration.snapshot.is_some();
-        Self { notice, heard: None, confined: configuration.confine, goes_on }
+        let confined = configuration.confine;
+        let goes_on = confined && configuration.snapshot.is_some();
+        let fits = goes_on.then(|| Self::rendezvous(configuration));
+        Self { notice, heard: None, confined, fits }
+    }
+
+    /// Have the machine's thread say that its snapshot fits, and wait for this one, before it is confined.
+    fn rendezvous(
+        configuration: &mut vmm::Configuration,
+    ) -> (mpsc::Receiver<()>, mpsc::Sender<()>) {
+        let (fits, heard) = mpsc::channel();
+        let (go_on, told) = mpsc::channel();
+        let prepare = configuration.preparation.0.take();
+        configuration.preparation = vmm::Preparation(Some(Box::new(move || {
+            prepare.map_or(Ok(()), |prepare| prepare())?;
+            // If nobody is there, nobody has to be waited for.
+            let _ = fits.send(());
+            let _ = told.recv();
+            Ok(())
+        })));
+        (heard, go_on)
     }
 
     /// Wait until it runs; false if it does not come to that.
@@ -541,13 +561,27 @@ impl Started {
         *self.heard.get_or_insert_with(|| self.notice.recv().is_ok())
     }
 
-    /// Drop root's capabilities for this thread, whose machine has been started. One whose snapshot turns out not
-    /// to fit is started once more, and needs them for that ([`start_cold`]).
-    fn drop_privileges(&mut self) -> io::Result<()> {
-        if self.confined && (!self.goes_on || self.wait()) {
-            host::privileges::drop_all()?;
+    /// Start the machine, and drop root's capabilities for this thread before it is confined. One whose snapshot
+    /// turns out not to fit is started once more, and needs them for that ([`start_cold`]).
+    fn start(
+        &mut self,
+        start: impl FnOnce() -> Result<Machine, machine::Error>,
+    ) -> Result<Machine, Error> {
+        let drop_all = || host::privileges::drop_all().map_err(io::Error::from);
+        match self.fits.take() {
+            None if self.confined => drop_all()?,
+            None => {}
+            Some((fits, go_on)) => {
+                let machine = start()?;
+                if fits.recv().is_ok() {
+                    drop_all()?;
+                    // It may have ended.
+                    let _ = go_on.send(());
+                }
+                return Ok(machine);
+            }
         }
-        Ok(())
+        Ok(start()?)
     }
 }
 
