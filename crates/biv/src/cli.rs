@@ -337,7 +337,7 @@ impl Cli {
             Verb::Run(run) => check_ports(run.net.as_ref(), &run.publish),
             Verb::Restore(restore) => {
                 check_ports(restore.surroundings.net.as_ref(), &restore.surroundings.publish)
-            },
+            }
             _ => Ok(()),
         };
         if let Err(reason) = publish {

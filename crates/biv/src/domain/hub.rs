@@ -411,7 +411,9 @@ impl Hub {
                 self.unread = self.unread.saturating_sub(1);
                 return Ok(());
             }
-            (Frame::Unprepared(reason), LINE) if self.is_prepared => return Err(print::line(&String::from_utf8_lossy(reason))),
+            (Frame::Unprepared(reason), LINE) if self.is_prepared => {
+                return Err(print::line(&String::from_utf8_lossy(reason)));
+            }
             _ => {}
         }
         let port = self.ports.get_mut(&session).ok_or(OUT_OF_TURN)?;

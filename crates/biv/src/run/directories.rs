@@ -92,11 +92,8 @@ impl Volume {
     #[must_use]
     pub fn word(&self) -> OsString {
         let Self { host, guest, is_read_only, allows_privileges, allows_unknown_kinds } = self;
-        let options = [
-            ("ro", *is_read_only),
-            ("suid", *allows_privileges),
-            ("anyfs", *allows_unknown_kinds),
-        ];
+        let options =
+            [("ro", *is_read_only), ("suid", *allows_privileges), ("anyfs", *allows_unknown_kinds)];
         let options: Vec<_> =
             options.into_iter().filter(|(_, is_said)| *is_said).map(|(name, _)| name).collect();
         let mut word = host.clone().into_os_string();

@@ -1,10 +1,8 @@
 //! A domain's process that its guest owns, or a snapshot that somebody has written by hand.
 
-use std::os::fd::AsFd;
-
 use rustix::fs::{FileType, MemfdFlags};
 
-use super::super::control::{Beginning, Control};
+use super::super::control::Control;
 use super::super::inodes::{attributes, key};
 use super::super::saved::{Saved, SavedFile, SavedHandle, Unfit, restore, save};
 use super::*;
