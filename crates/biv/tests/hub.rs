@@ -492,7 +492,8 @@ fn the_guest_chooses_its_line() {
     for choice in [0, 1] {
         let (one, first) = End::pair(Decoder::new());
         let (other, second) = End::pair(Decoder::new());
-        let hub = Hub::new(vec![one, other], &[], Trouble::default()).unwrap();
+        let time = TimeOfDay::of_the_host();
+        let hub = Hub::new(vec![one, other], Vec::new(), time, Trouble::default()).unwrap();
         let (mut guest, mut unused) = if choice == 0 { (first, second) } else { (second, first) };
         let mut greeting = Vec::new();
         hello(WINDOW_OF_SERIAL_BYTES, &mut guest.encoder, &mut greeting);
