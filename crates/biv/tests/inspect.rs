@@ -166,7 +166,7 @@ fn a_triple_fault_tells_what_came_before() {
 #[test]
 fn an_expired_time_tells_what_came_before() {
     let kernel = Kernel::new("late", kernels::HANG);
-    let output = biv(&kernel, &["--history", "8", "--timeout", "0.5"]).output().unwrap();
+    let output = biv(&kernel, &["--history", "1000", "--timeout", "0.5"]).output().unwrap();
     check_status(&output, 124);
     let said = text(&output.stderr);
     assert!(said.contains("out 0x3f8 value 0x52"), "{said}");

@@ -300,7 +300,7 @@ mod tests {
         "--disk",
         "/a,,b.img,ro,format=raw",
         "--net",
-        "user,backend=passt",
+        "user,host,backend=passt",
         "--publish",
         "127.0.0.1:8080:80",
         "--publish",

@@ -1,0 +1,311 @@
+//! What each example of the documents needs before it can be typed, and what its lines do.
+
+/// A block of commands in a document.
+pub struct Example {
+    /// The document, as a path from the project's root.
+    pub document: &'static str,
+    /// How the block's first line begins.
+    pub begins: &'static str,
+    /// It is typed in the project's own directory, not in an empty one.
+    pub is_in_project: bool,
+    /// Programs of the host without which it is left out.
+    pub needs: &'static [&'static str],
+    /// Shell commands that the reader runs before, in the directory of the example.
+    pub surroundings: &'static str,
+    /// Lines that contain these words, and what they do; all others end with status 0.
+    pub lines: &'static [(&'static str, Line)],
+}
+
+/// What becomes of a line.
+pub enum Line {
+    /// It ends with this status.
+    Status(i32),
+    /// It ends with status 0 and shows these words.
+    Shows(&'static str),
+    /// It goes on until somebody presses these keys.
+    Ended(&'static str),
+    /// No test can run it, for this reason.
+    LeftOut(&'static str),
+    /// An ordinary user cannot run it, for this reason.
+    CallersOnly(&'static str),
+}
+
+use Line::{CallersOnly, Ended, LeftOut, Shows, Status};
+
+const PLAIN: Example = Example {
+    document: "",
+    begins: "",
+    is_in_project: false,
+    needs: &[],
+    surroundings: "",
+    lines: &[],
+};
+
+/// Ctrl-C.
+const INTERRUPT: &str = "\x03";
+
+/// Ctrl-].
+const LEAVE: &str = "\x1d";
+
+/// What `make` and `make test` build.
+const A_PROGRAM: &str =
+    "printf 'test: hello\\n\\t./hello\\nhello: hello.c\\n\\tcc -o hello hello.c\\n' >Makefile
+printf 'int main(void) { return 0; }\\n' >hello.c\n";
+
+const A_WEB_DOMAIN: &str = "mkdir site; touch a:b site/page
+biv run -d --name web --busybox -- httpd -f -h /mnt\n";
+
+const HOURS: Line = LeftOut("it measures for hours");
+const WANTS_ROOT: Line = CallersOnly("it makes files of other users'");
+const NO_DOCKER: Line = LeftOut("it takes Docker and a registry");
+const NO_CARGO: Line = CallersOnly("Rust's tools belong to the other user");
+
+/// All of them.
+pub const EXAMPLES: &[Example] = &[
+    Example {
+        document: "README.md",
+        begins: "biv run -- uname -a",
+        needs: &["make", "cc"],
+        surroundings: A_PROGRAM,
+        lines: &[("uname", Shows("Linux")), ("a shell", Ended("exit\n"))],
+        ..PLAIN
+    },
+    Example {
+        document: "README.md",
+        begins: "cargo install",
+        is_in_project: true,
+        needs: &["cargo"],
+        lines: &[
+            ("cargo install", LeftOut("it builds everything a second time")),
+            ("biv doctor", Shows("/dev/kvm")),
+            ("cargo run", NO_CARGO),
+            ("cargo test", LeftOut("this is part of it")),
+        ],
+        ..PLAIN
+    },
+    Example {
+        document: "README.md",
+        begins: "biv run -- make test",
+        needs: &["make", "cc"],
+        surroundings: concat!(
+            "mkdir -p src ~/src; echo hello >src/page; echo all: >~/src/Makefile\n",
+            "printf 'test: hello\\n\\t./hello\\nhello: hello.c\\n\\tcc -o hello hello.c\\n' >Makefile\n",
+            "printf 'int main(void) { return 0; }\\n' >hello.c; echo 'echo suspicious' >suspicious\n",
+            "ln -s / ~/rootfs; ln -s / ~/debian\n",
+        ),
+        lines: &[
+            ("--image web", LeftOut("the guide's example builds an image and runs it")),
+            ("my-server", LeftOut("the guide's example has a server on such a socket")),
+            ("data.qcow2", LeftOut("the guide's examples make disks and run from them")),
+            ("--kernel 6.12", LeftOut("the guide's example fetches this kernel and runs it")),
+            (
+                "--kernel vmlinuz",
+                LeftOut("tests/boot starts kernels with file systems of their own"),
+            ),
+            ("my-kernel.elf", LeftOut("tests/boot starts kernels of this kind")),
+        ],
+        ..PLAIN
+    },
+    Example {
+        document: "README.md",
+        begins: "biv run -d --name web",
+        surroundings: "mkdir site",
+        lines: &[
+            ("logs -f", Ended(INTERRUPT)),
+            ("exec -it", Ended("exit\n")),
+            ("console web", Ended(LEAVE)),
+        ],
+        ..PLAIN
+    },
+    Example {
+        document: "docs/guide.md",
+        begins: "biv run -- make -j2",
+        needs: &["make", "cc"],
+        surroundings: A_PROGRAM,
+        ..PLAIN
+    },
+    Example {
+        document: "docs/guide.md",
+        begins: "biv run --sandbox -- ./suspicious",
+        needs: &["cc"],
+        surroundings: "printf 'int main(void) { return 7; }\\n' | cc -static -x c -o suspicious -\n",
+        lines: &[
+            ("./suspicious", Status(7)),
+            ("--image web", LeftOut("an image with Python takes minutes to build")),
+        ],
+        ..PLAIN
+    },
+    Example {
+        document: "docs/guide.md",
+        begins: "biv kernel pull",
+        needs: &["apt-get"],
+        lines: &[("biv run --kernel 6.12", Shows("6.12."))],
+        ..PLAIN
+    },
+    Example {
+        document: "docs/guide.md",
+        begins: "biv image build",
+        needs: &["mmdebstrap"],
+        lines: &[
+            ("image build", CallersOnly("this user has no subordinate ids to build images with")),
+            ("nginx -v", CallersOnly("this user has no subordinate ids to build images with")),
+        ],
+        ..PLAIN
+    },
+    Example {
+        document: "docs/guide.md",
+        begins: "mmdebstrap --variant=minbase stable ~/rootfs",
+        needs: &["mmdebstrap"],
+        lines: &[
+            ("mmdebstrap", WANTS_ROOT),
+            ("docker", NO_DOCKER),
+            ("--root ~/rootfs", CallersOnly("this user has not made it")),
+        ],
+        ..PLAIN
+    },
+    Example {
+        document: "docs/guide.md",
+        begins: "biv run --busybox --publish",
+        needs: &["curl"],
+        lines: &[("curl", Shows("hello"))],
+        ..PLAIN
+    },
+    Example { document: "docs/guide.md", begins: "truncate", ..PLAIN },
+    Example {
+        document: "docs/guide.md",
+        begins: "qemu-img create",
+        needs: &["qemu-img", "mke2fs"],
+        surroundings: concat!(
+            "mkdir -p root/etc root/bin; echo ID=test >root/etc/os-release; cp /bin/busybox root/bin/cat\n",
+            "/sbin/mke2fs -q -t ext4 -d root root.img 64M; qemu-img convert -O qcow2 root.img debian.qcow2\n",
+        ),
+        lines: &[("--root-disk", Shows("ID=test"))],
+        ..PLAIN
+    },
+    Example {
+        document: "docs/guide.md",
+        begins: "mmdebstrap --variant=minbase stable root",
+        needs: &["mmdebstrap", "mke2fs"],
+        lines: &[
+            ("mmdebstrap", WANTS_ROOT),
+            ("--root-disk", CallersOnly("this user has not made it")),
+        ],
+        ..PLAIN
+    },
+    Example {
+        document: "docs/guide.md",
+        begins: "biv run --vsock",
+        lines: &[
+            ("biv run", LeftOut("the server is the reader's; tests/sockets has one")),
+            ("socat", LeftOut("the server is the reader's; tests/sockets has one")),
+        ],
+        ..PLAIN
+    },
+    Example {
+        document: "docs/guide.md",
+        begins: "apt-get download xen",
+        lines: &[
+            ("apt-get", LeftOut("tests/boot/xen.rs boots this hypervisor, with a domain 0")),
+            ("dpkg-deb", LeftOut("see above")),
+            ("gunzip", LeftOut("see above")),
+            ("biv run", LeftOut("see above")),
+        ],
+        ..PLAIN
+    },
+    Example {
+        document: "docs/domains.md",
+        begins: "biv run -d --name web",
+        surroundings: "mkdir site",
+        lines: &[
+            ("biv ps", Shows("httpd -f -v -h /mnt")),
+            ("logs -f", Ended(INTERRUPT)),
+            ("exec -it web sh", Ended("exit\n")),
+            ("console web", Ended(LEAVE)),
+            ("attach web", Ended(LEAVE)),
+            ("biv stats", Ended(INTERRUPT)),
+        ],
+        ..PLAIN
+    },
+    Example {
+        document: "docs/domains.md",
+        begins: "biv cp site web",
+        surroundings: A_WEB_DOMAIN,
+        ..PLAIN
+    },
+    Example {
+        document: "docs/domains.md",
+        begins: "curl --unix-socket",
+        needs: &["curl"],
+        surroundings: A_WEB_DOMAIN,
+        lines: &[("openapi", Shows("openapi"))],
+        ..PLAIN
+    },
+    Example {
+        document: "docs/snapshots.md",
+        begins: "biv run -d --name web",
+        lines: &[("--no-publish web.snapshot", Ended(INTERRUPT))],
+        ..PLAIN
+    },
+    Example {
+        document: "docs/debugging.md",
+        begins: "biv run --busybox --append nokaslr",
+        surroundings: "printf '#!/bin/sh\\nexit 0\\n' >what-hangs; chmod +x what-hangs\n",
+        ..PLAIN
+    },
+    Example {
+        document: "docs/debugging.md",
+        begins: "perf record",
+        needs: &["perf"],
+        surroundings: "biv run --busybox --append nokaslr -- cat /proc/kallsyms >kallsyms\n",
+        lines: &[("perf report", Ended("q"))],
+        ..PLAIN
+    },
+    Example {
+        document: "docs/debugging.md",
+        begins: "biv debug bisect -- biv run",
+        lines: &[
+            (
+                "what-fails",
+                LeftOut("nothing is wrong; biv's tests/inspect.rs plants a fault and finds it"),
+            ),
+            ("test.elf", LeftOut("see above")),
+        ],
+        ..PLAIN
+    },
+    Example {
+        document: "docs/debugging.md",
+        begins: "biv run --append nokaslr --user-exec",
+        lines: &[("biv debug bisect", LeftOut("see above"))],
+        ..PLAIN
+    },
+    Example {
+        document: "docs/debugging.md",
+        begins: "BIVOUAC_INTERPRET_BLOCKS",
+        lines: &[("cargo test", LeftOut("it takes an hour"))],
+        ..PLAIN
+    },
+    Example {
+        document: "docs/debugging.md",
+        begins: "cargo run --release -p biv --example lockstep",
+        lines: &[("lockstep", LeftOut("tests/lockstep runs it"))],
+        ..PLAIN
+    },
+    Example {
+        document: "docs/measuring.md",
+        begins: "cargo run --release -p bench",
+        lines: &[("cargo run", HOURS)],
+        ..PLAIN
+    },
+    Example {
+        document: "docs/measuring.md",
+        begins: "cargo build --release && cargo run --release -p bench --bin disks",
+        lines: &[("cargo", HOURS)],
+        ..PLAIN
+    },
+    Example {
+        document: "docs/measuring.md",
+        begins: "cargo build --release && cargo run --release -p bench --bin idle",
+        lines: &[("cargo", HOURS)],
+        ..PLAIN
+    },
+];
