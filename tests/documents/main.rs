@@ -261,19 +261,22 @@ impl Shell {
 
     /// Types a line; its status and what was shown.
     fn run(&mut self, line: &str, key: Option<&str>) -> (i32, String) {
-        // Keys that came when the program before had ended are no part of this line.
+        // Keys that came when the program before had ended are no part of this line, nor is what they show.
+        std::thread::sleep(Duration::from_millis(100));
         self.terminal.press("\x15");
+        self.seen = self.terminal.shown().len();
         self.terminal.press(line);
         self.terminal.press("\r");
         self.until_prompt(line, key)
     }
 }
 
-/// What was said before a prompt at the end of this text, and the status in the prompt.
+/// What was said before the first prompt in this text, and the status in the prompt. Who runs in the background
+/// may have said something after it.
 fn at_prompt(shown: &str) -> Option<(String, i32)> {
-    let (said, prompt) = shown.rsplit_once(PROMPT.0)?;
-    let status = prompt.strip_suffix(PROMPT.1)?.parse().ok()?;
-    Some((said.to_owned(), status))
+    let (said, rest) = shown.split_once(PROMPT.0)?;
+    let (status, _) = rest.split_once(PROMPT.1)?;
+    Some((said.to_owned(), status.parse().ok()?))
 }
 
 /// Whether all these programs are installed; says so if not.
@@ -327,6 +330,7 @@ fn type_block(block: &Block, example: &Example, reader: Reader) {
             _ => assert_eq!(status, 0, "{place}\n{said}"),
         }
     }
+    shell.run("kill $(jobs -p); wait", None);
 }
 
 /// All blocks of a document, as every reader.

@@ -123,7 +123,10 @@ fn an_edited_snapshot_gets_nothing_of_the_host() {
     let home = place.path.to_str().expect("it is UTF-8");
     let volume = format!("--volume={home}:/mnt");
     check(&|parts| parts.set_options(&[&volume]), &volume);
-    check(&|parts| parts.set_options(&["--net=user", "--publish=8080:80"]), "--publish=8080:80");
+    check(
+        &|parts| parts.set_options(&["--net=user", "--publish=8080:80"]),
+        "--publish=127.0.0.1:8080:80",
+    );
     check(&|parts| parts.set_options(&["--root=/\u{1b}[2J"]), "'--root=/\\u{1b}[2J'");
     // Nothing but what a machine has of the host can be said there at all.
     for option in ["--console", "--debug-console", "--trace-blocks", "--kernel"] {

@@ -279,13 +279,15 @@ impl Home {
         command
     }
 
-    /// All files but those of the default guest, of a kernel that was unpacked to its end, and of a warm start.
+    /// All files but those of the default guest, of a kernel that was unpacked to its end, of a warm start, and
+    /// the user's keys.
     fn files(&self) -> Vec<PathBuf> {
         let find = Command::new("find").arg(&self.0).args(["-type", "f", "-print"]).output();
         let found = text(&find.expect("`find` can be started").stdout);
         let files = found.lines().map(PathBuf::from);
         let is_kept = |file: &PathBuf| {
-            file.extension().is_some_and(|kind| kind == "kernel" || kind == "snapshot")
+            let kind = file.extension().and_then(|kind| kind.to_str());
+            matches!(kind, Some("kernel" | "snapshot" | "key" | "pub"))
         };
         files.filter(|file| !is_kept(file)).collect()
     }

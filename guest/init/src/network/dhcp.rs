@@ -69,8 +69,11 @@ pub fn start(index: u32, address: [u8; 6], patience: Duration) -> io::Result<()>
             std::thread::sleep(lease / 2);
         }
     })?;
-    let nobody = |_| Err(io::Error::other("no DHCP server has answered yet"));
-    outcome.recv_timeout(patience).unwrap_or_else(nobody)
+    outcome.recv_timeout(patience).unwrap_or_else(|_| {
+        // The network comes when it comes: a command may do without until then, or set it up itself.
+        crate::system::complain(&["network: no DHCP server has answered yet".to_owned()]);
+        Ok(())
+    })
 }
 
 struct Client {
