@@ -36,6 +36,8 @@ static RIG: LazyLock<Rig> = LazyLock::new(|| {
     std::thread::spawn(move || files::server::serve(&theirs, false, &[]));
     let share = Share {
         directory: File::open(outside.join("share")).expect("it is there").into(),
+        allows_privileges: false,
+        allows_unknown_kinds: false,
         is_writable: true,
         hides_secrets: true,
         validity_milliseconds: 1000,

@@ -1,15 +1,27 @@
-//! Which of the machine's devices its guest must have a driver for, where our init can look: all that the
-//! command line names. What a machine has by default, a guest can do without.
+//! What a guest's system must have: directories that are mounted, and drivers for the machine's devices, where
+//! our init can look: for all that the command line names. What a machine has by default, a guest can do without.
 
+use protocol::Frame;
 use protocol::devices::{Devices, Kind};
 
+use super::directories::Directories;
 use super::guest;
 use crate::cli::Run;
 use crate::domain::Domain;
 use crate::network::Net;
 
-/// The list for the guest's init.
-pub fn list(arguments: &Run) -> Vec<u8> {
+/// As much of a list as is said at once: little for a serial line.
+const PART_BYTES: usize = 4096;
+
+/// What the guest's init is told of it.
+pub fn needs(directories: &Directories, arguments: &Run) -> Vec<Frame> {
+    let (mounts, devices) = (directories.list(), list(arguments));
+    let mounts = mounts.chunks(PART_BYTES).map(|part| Frame::Mounts(part.to_vec()));
+    mounts.chain([Frame::Devices(devices)]).collect()
+}
+
+/// The list of devices.
+fn list(arguments: &Run) -> Vec<u8> {
     let mut bytes = Vec::new();
     wanted(arguments).into_iter().for_each(|devices| devices.encode(&mut bytes));
     bytes

@@ -299,7 +299,7 @@ fn run_guest(
     let deadline = arguments.timeout.and_then(|timeout| Instant::now().checked_add(timeout));
     let is_plain = guest.is_plain;
     let order = order(arguments, &guest.directories);
-    let needs = needs(&guest.directories, arguments);
+    let needs = devices::needs(&guest.directories, arguments);
     let start = std::mem::take(&mut guest.start);
     let mut configuration = guest.configuration(arguments)?;
     let (warm, conversation) = match start {
@@ -496,9 +496,6 @@ fn time_of(configuration: &vmm::Configuration) -> Result<TimeOfDay, vmm::Error> 
 /// port.
 const CHANNEL: &str = "biv.channel=vport,ttyS1";
 
-/// As much of what the guest needs as is said at once: little for a serial line.
-const NEEDS_PART_BYTES: usize = 4096;
-
 /// The kernel's command line: `words`, then what `--append` says, which therefore wins.
 fn command_line(words: &[&str], arguments: &Run) -> String {
     let append = arguments.append.as_deref().unwrap_or_default();
@@ -666,13 +663,6 @@ fn create(path: &Path) -> Result<File, Error> {
 /// Whether the command is to have a terminal.
 fn is_on_terminal(arguments: &Run) -> bool {
     arguments.tty || (arguments.command.is_empty() && terminal::is_interactive())
-}
-
-/// What the guest's system must have.
-fn needs(directories: &Directories, arguments: &Run) -> Vec<Frame> {
-    let (mounts, devices) = (directories.list(), devices::list(arguments));
-    let mounts = mounts.chunks(NEEDS_PART_BYTES).map(|part| Frame::Mounts(part.to_vec()));
-    mounts.chain([Frame::Devices(devices)]).collect()
 }
 
 /// What the guest's init is to run.
