@@ -19,6 +19,7 @@ use rustix::process::{
 use vmm::Unpacker;
 
 use crate::helper::helper;
+use crate::print;
 
 /// The verb.
 const VERB: &str = "unpack";
@@ -75,19 +76,13 @@ fn receive(mut output: impl Read, limit: u64) -> io::Result<Option<Result<Vec<u8
     if kind != [UNPACKED] {
         let mut reason = Vec::new();
         output.take(MAX_REASON_BYTES).read_to_end(&mut reason)?;
-        return Ok(Some(Err(one_line(&reason))));
+        return Ok(Some(Err(print::line(&String::from_utf8_lossy(&reason)))));
     }
     let mut kernel = Vec::new();
     let room = usize::try_from(limit + 1).map_err(io::Error::other)?;
     kernel.try_reserve_exact(room).map_err(io::Error::other)?;
     output.take(limit + 1).read_to_end(&mut kernel)?;
     Ok((kernel.len() as u64 == limit).then_some(Ok(kernel)))
-}
-
-/// What the process says goes to a terminal.
-fn one_line(reason: &[u8]) -> String {
-    let reason = String::from_utf8_lossy(reason);
-    reason.chars().map(|it| if it.is_control() { ' ' } else { it }).collect()
 }
 
 /// What that process does.
@@ -136,7 +131,7 @@ mod tests {
         check(b"\0", 0, Some(Ok(b"")));
         check(b"", 6, None);
         check(b"\x01it is damaged", 6, Some(Err("it is damaged")));
-        check(b"\x01a\x1b[2Jb\n", 6, Some(Err("a [2Jb ")));
+        check(b"\x01a\x1b[2Jb\n", 6, Some(Err("a\\u{1b}[2Jb\\n")));
     }
 
     #[test]
@@ -144,6 +139,6 @@ mod tests {
         let zeros = io::repeat(UNPACKED);
         assert_eq!(receive(zeros, 1000).unwrap(), None);
         let reason = receive(io::repeat(REFUSED), 1000).unwrap().unwrap().unwrap_err();
-        assert_eq!(reason.len() as u64, MAX_REASON_BYTES);
+        assert_eq!(reason.matches("\\u{1}").count() as u64, MAX_REASON_BYTES);
     }
 }
