@@ -43,9 +43,20 @@ const KEY_INTERVAL: Duration = Duration::from_secs(4);
 /// What the prompt has before and behind the status of the last command.
 const PROMPT: (&str, &str) = ("<status ", "> ");
 
-/// The shell that readers type at; a program that can be interrupted takes a terminal of its own session.
-const SHELL: [&str; 8] =
-    ["setsid", "--wait", "--ctty", "bash", "--noprofile", "--norc", "--noediting", "-i"];
+/// The shell that readers type at; a program that can be interrupted takes a terminal of its own session, and
+/// signals that whoever runs the tests does not ignore.
+const SHELL: [&str; 10] = [
+    "env",
+    "--default-signal",
+    "setsid",
+    "--wait",
+    "--ctty",
+    "bash",
+    "--noprofile",
+    "--norc",
+    "--noediting",
+    "-i",
+];
 
 /// The ordinary user: `nobody`, who has no rights and no home.
 const ORDINARY: &str = "65534";

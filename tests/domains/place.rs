@@ -77,7 +77,9 @@ impl Place {
 
     /// `biv` with these arguments, at a terminal.
     pub fn at_terminal(&self, arguments: &[&str]) -> AtTerminal {
-        let mut command = Command::new(bivouac());
+        // Signals that whoever runs the tests ignores (nohup) would be ignored here.
+        let mut command = Command::new("env");
+        command.arg("--default-signal").arg(bivouac());
         AtTerminal::start(command.args(arguments).env("XDG_RUNTIME_DIR", &self.path))
     }
 
