@@ -70,7 +70,7 @@ pub struct Surroundings {
         value_parser = OsStringValueParser::new().try_map(disk::parse_root))]
     pub root_disk: Option<disk::Root>,
 
-    /// Connect the machine: none, user, user,backend=passt, user,backend=builtin or tap:NAME
+    /// Connect the machine: none, user, user,host, user,host,backend=passt, user,backend=builtin or tap:NAME
     #[arg(long, value_name = "NETWORK", help_heading = HEADING)]
     pub net: Option<Net>,
 
