@@ -43,6 +43,27 @@ fn a_machine_without_any_technique_does_the_same() {
     }
 }
 
+/// Linux leaves pages that are not global in its direct map (where modules' initialization was), which belong to
+/// whatever has this memory next.
+#[test]
+fn switches_of_address_space_leave_the_mirror_alone() {
+    const PROCESSES: u64 = 600;
+    for processors in [1, 2] {
+        let mode = Mode { execution: UserExecution::Translate, processors };
+        let faults = |processes: u64| {
+            let script =
+                format!("i=0; while [ $i -lt {processes} ]; do /bin/true; i=$((i + 1)); done");
+            let output = mode.in_machine(&["--stats"], &["sh", "-c", &script]);
+            let stats = text(&output.stderr);
+            assert_eq!(output.status.code(), Some(0), "{mode:?}: {stats}");
+            counted(&stats, "mirror faults")
+        };
+        let (few, many) = (faults(1), faults(PROCESSES));
+        assert!(few > 0, "the mirror was not used");
+        assert!(many < few + 2 * PROCESSES, "{mode:?}: {few} faults, {many} with processes");
+    }
+}
+
 #[test]
 fn each_technique_can_be_left_out() {
     if std::env::var("BIVOUAC_TECHNIQUES").as_deref() != Ok("all") {

@@ -222,11 +222,6 @@ impl Package {
         Ok(number)
     }
 
-    /// Whether there is only one processor.
-    pub(crate) fn has_one_member(&self) -> bool {
-        self.member_count.load(Ordering::SeqCst) == 1
-    }
-
     fn members(&self) -> impl Iterator<Item = (usize, &Member)> {
         let filled = self.members.iter().enumerate();
         filled.filter_map(|(number, slot)| slot.get().map(|member| (number, member)))

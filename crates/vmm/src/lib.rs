@@ -63,7 +63,7 @@ pub use configuration::{
 pub use console::ConsolePort;
 pub use file_server::{SharedDirectories, SharedDirectory};
 pub use helpers::cost_of_a_stop;
-pub use machine::{Machine, Questions, Stop};
+pub use machine::{Age, Machine, Questions, Stop};
 pub use network::{CableEnd, Network};
 pub use processor::{Kick, Processor};
 pub use remote::Remote;

@@ -56,6 +56,15 @@ impl Questions {
     }
 }
 
+/// How long a machine has lived.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Age {
+    /// Of the time-stamp counter.
+    pub cycles: u64,
+    /// The same time, in seconds.
+    pub seconds: f64,
+}
+
 /// A virtual machine.
 pub struct Machine {
     /// The devices' threads, which end before what they use.
@@ -152,9 +161,10 @@ impl Machine {
         &self.runner.cpus
     }
 
-    /// Cycles of the time-stamp counter since it was built.
-    pub fn age_cycles(&self) -> u64 {
-        cpu::time_stamp().wrapping_sub(self.began)
+    /// How long ago it was built.
+    pub fn age(&self) -> Age {
+        let cycles = cpu::time_stamp().wrapping_sub(self.began);
+        Age { cycles, seconds: cycles as f64 / (f64::from(self.clock.tsc_khz()) * 1000.0) }
     }
 
     /// What the processors' threads have done.

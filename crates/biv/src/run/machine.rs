@@ -190,8 +190,7 @@ fn run(
         teller.tell_of(machine.processors());
     }
     if telling.stats {
-        let text =
-            statistics::describe(machine.processors(), machine.activity(), machine.age_cycles());
+        let text = statistics::describe(machine.processors(), machine.activity(), machine.age());
         // Standard error may be closed.
         let _ = io::stderr().write_all(text.as_bytes());
     }

@@ -1,7 +1,7 @@
 //! What the engine did, for `--stats`: a table with a column for each processor and, if there are
 //! several, one for their sum, of the engine and of the threads; then what the interpreter was used for.
 
-use vmm::{Activity, Statistics, Vcpu};
+use vmm::{Activity, Age, Statistics, Vcpu};
 
 /// The most common instructions that were interpreted.
 const MAX_FORMS: usize = 20;
@@ -76,8 +76,8 @@ const THREADS: (&str, &[Row<Activity>]) = (
     ],
 );
 
-/// Everything, after a machine that has lived for so many cycles.
-pub fn describe(processors: &[Vcpu], activity: &[Activity], age: u64) -> String {
+/// Everything, after a machine that has lived for so long.
+pub fn describe(processors: &[Vcpu], activity: &[Activity], age: Age) -> String {
     let all: Vec<Statistics> = processors.iter().map(Vcpu::statistics).collect();
     let mut text = table(&all, age);
     text.push_str(&group(&THREADS, activity));
@@ -93,18 +93,23 @@ pub fn describe(processors: &[Vcpu], activity: &[Activity], age: u64) -> String 
     text
 }
 
-fn table(all: &[Statistics], age: u64) -> String {
+fn table(all: &[Statistics], age: Age) -> String {
     let with_sum = all.len() > 1;
     let mut heads: Vec<String> = (0..all.len()).map(|number| format!("cpu {number}")).collect();
     heads.extend(with_sum.then(|| "sum".to_owned()));
     let mut text = line("", &heads);
     GROUPS.iter().for_each(|rows| text.push_str(&group(rows, all)));
     let direct = all.iter().map(|statistics| statistics.direct_cycles);
-    let lived = age.saturating_mul(all.len() as u64);
+    let lived = age.cycles.saturating_mul(all.len() as u64);
     let sum = with_sum.then(|| share(direct.clone().sum(), lived));
-    let cells: Vec<String> = direct.map(|cycles| share(cycles, age)).chain(sum).collect();
+    let cells: Vec<String> = direct.map(|cycles| share(cycles, age.cycles)).chain(sum).collect();
     text.push_str(&line("share of all time", &cells));
     let cache = all.iter().map(|statistics| statistics.cache_bytes).max().unwrap_or_default();
+    text.push_str("in a second\n");
+    let faults = all.iter().map(|statistics| statistics.mirror_faults);
+    let sum = with_sum.then(|| faults.clone().sum());
+    let cells: Vec<String> = faults.chain(sum).map(|count| rate(count, age)).collect();
+    text.push_str(&line("mirror faults (rate)", &cells));
     text.push_str(&format!("code cache, of all processors\n{}", line("bytes", &[grouped(cache)])));
     text
 }
@@ -138,6 +143,11 @@ fn grouped(number: u64) -> String {
     text
 }
 
+/// Events in a second.
+fn rate(count: u64, age: Age) -> String {
+    grouped((count as f64 / age.seconds.max(f64::MIN_POSITIVE)) as u64)
+}
+
 fn share(part: u64, whole: u64) -> String {
     format!("{:.1}%", part as f64 * 100.0 / whole.max(1) as f64)
 }
@@ -157,15 +167,22 @@ mod tests {
 
     #[test]
     fn several_processors_are_added_up() {
-        let one = Statistics { direct_cycles: 500, direct_runs: 3, ..Statistics::default() };
+        let one = Statistics {
+            direct_cycles: 500,
+            direct_runs: 3,
+            mirror_faults: 7000,
+            ..Statistics::default()
+        };
         let other = Statistics { direct_cycles: 250, direct_runs: 2000, ..Statistics::default() };
-        let text = table(&[one, other], 1000);
+        let age = Age { cycles: 1000, seconds: 2.0 };
+        let text = table(&[one, other], age);
         let row = |name: &str| {
             let line = text.lines().find(|line| line.trim_start().starts_with(name));
             line.unwrap_or_else(|| panic!("no {name}: {text}")).split_whitespace().rev().take(3)
         };
         assert_eq!(row("runs").collect::<Vec<_>>(), ["2,003", "2,000", "3"]);
         assert_eq!(row("share of all time").collect::<Vec<_>>(), ["37.5%", "25.0%", "50.0%"]);
-        assert!(!table(&[one], 1000).contains("sum"));
+        assert_eq!(row("mirror faults (rate)").collect::<Vec<_>>(), ["3,500", "0", "3,500"]);
+        assert!(!table(&[one], age).contains("sum"));
     }
 }

@@ -44,6 +44,8 @@ pub(crate) struct Views {
     sets: [usize; 3],
     /// What the PML4 had where this process may be ([`super::place`]).
     roots: [u64; 3],
+    /// What the mirror was told last: under which CR3 it is used, if it is.
+    root: Option<u64>,
 }
 
 /// Where a linear address leads.
@@ -118,7 +120,23 @@ impl Vcpu {
         };
         self.views.mode = Some(mode);
         self.views.sets = [user, kernel, access];
+        if self.views.root != self.mirror_root() {
+            self.flush_local_mirror();
+        }
         self.look_at_roots();
+    }
+
+    /// Under which CR3 this processor uses the mirror, if it does.
+    fn mirror_root(&self) -> Option<u64> {
+        self.uses_mirror().then_some(self.context.regs.cr3)
+    }
+
+    /// CR3 was loaded, or what is not global was flushed: tell the mirror.
+    pub(crate) fn flush_local_mirror(&mut self) {
+        self.views.root = self.mirror_root();
+        if let Some(mirror) = &self.package.mirror {
+            mirror.flush_local(self.member, self.views.root, &self.ram);
+        }
     }
 
     /// CR3 was loaded: see whether the guest has memory where this process lies.
@@ -174,7 +192,7 @@ impl Vcpu {
                 self.make_way();
             }
             Flush::All => mirror.clear(),
-            Flush::Pcid(_) | Flush::AllPcids => mirror.flush_local(),
+            Flush::Pcid(_) | Flush::AllPcids => self.flush_local_mirror(),
             Flush::Page(at) | Flush::PagePcid(at, _) => mirror.flush_page(at),
         }
     }
@@ -223,7 +241,7 @@ impl Vcpu {
             ram.make_present(found.physical);
             Ok::<_, Exception>(found)
         };
-        let entered = mirror.enter(at, access, package.has_one_member(), ram, walk);
+        let entered = mirror.enter(at, access, self.member, ram, walk);
         entered == Ok(super::mirror::Entered::Mapped)
     }
 

@@ -17,9 +17,10 @@
 //!    changes little.
 //! 4. *Pages with translations are mapped read-only* (memory/ram.rs). A store to one is a host
 //!    fault; the instruction is then translated again, with a look-up.
-//! 5. Pages that are not global belong to one address space; they are dropped when CR3 is loaded,
-//!    and where several processors share the mirror they are not entered at all. A global page is
-//!    taken to be the same for all processors, as a kernel that shares its page tables has it.
+//! 5. Pages that are not global belong to one address space. When CR3 is loaded they are compared with the page
+//!    tables, too, and where several processors share the mirror they are entered only if all of them have the same
+//!    (local.rs). A global page is taken to be the same for all processors, as a kernel that shares its page tables
+//!    has it.
 //!
 //! What cannot be mapped (devices, where this process lies) is reached by looking it up, as user memory is.
 //! Where a kernel may mean memory of its users ([`Vcpu::is_user_open`]) all is looked up but its stack and its
@@ -35,6 +36,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rustc_hash::FxHashMap;
 
+use super::local::Local;
 use super::paging::{Translation, peek};
 use super::place::{BASE, FIRST, Place};
 use super::ram::{FETCHED_BYTES, Ram, populate};
@@ -75,8 +77,8 @@ struct State {
     small_aliases: FxHashMap<u64, Vec<u64>>,
     /// Linear addresses divided by 2 MiB, by physical address divided by 2 MiB.
     large_aliases: FxHashMap<u64, Vec<u64>>,
-    /// Linear pages that are not global.
-    local: Vec<Linear>,
+    /// What of all this is not global.
+    local: Local,
 }
 
 /// What came of a miss.
@@ -166,7 +168,7 @@ impl Mirror {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Map the page of `at`, which `walk` finds under the lock, for an access.
+    /// Map the page of `at`, which `walk` finds under the lock, for an access by processor `member`.
     ///
     /// # Errors
     ///
@@ -175,14 +177,14 @@ impl Mirror {
         &self,
         at: Linear,
         access: Access,
-        alone: bool,
+        member: usize,
         ram: &Ram,
         walk: impl FnOnce() -> Result<Translation, E>,
     ) -> Result<Entered, E> {
         let mut state = self.state();
         let found = walk()?;
         let is_others = at.0 < FIRST || self.place.has(at) || self.is_given_up();
-        if is_others || !(found.global || alone) {
+        if is_others || !found.global && !state.local.is_everybodys(at, found, member, ram) {
             return Ok(Entered::Refused);
         }
         Ok(self.map(&mut state, at, access, found, ram))
@@ -255,7 +257,7 @@ impl Mirror {
         region.closed = if is_absent { u64::MAX } else { 0 };
         state.large_aliases.entry(base / LARGE).or_default().push(start.0 / LARGE);
         if !found.global {
-            state.local.push(start);
+            state.local.add(start);
         }
         if is_absent {
             return self.open_chunk(state, at, mapped, ram);
@@ -307,7 +309,7 @@ impl Mirror {
         region.small.insert(number, Mapped { physical, writable });
         state.small_aliases.entry(physical / PAGE_SIZE).or_default().push(number);
         if !found.global {
-            state.local.push(page);
+            state.local.add(page);
         }
         if writable {
             self.keep_code_safe(at, found, ram);
@@ -360,10 +362,13 @@ impl Mirror {
         let number = at.0 / PAGE_SIZE;
         let is_unmapped = if let Some(mapped) = region.small.remove(&number) {
             forget(&mut state.small_aliases, mapped.physical / PAGE_SIZE, number);
+            state.local.remove(at.page());
             unmap(at.page(), PAGE_SIZE)
         } else if let Some(mapped) = region.large.take() {
             forget(&mut state.large_aliases, mapped.physical / LARGE, at.0 / LARGE);
-            unmap(Linear(at.0 & !(LARGE - 1)), LARGE)
+            let start = Linear(at.0 & !(LARGE - 1));
+            state.local.remove(start);
+            unmap(start, LARGE)
         } else {
             return;
         };
@@ -380,7 +385,8 @@ impl Mirror {
         for run in numbers.chunk_by(|a, b| a + 1 == *b) {
             unmap(Linear(run[0] * LARGE), run.len() as u64 * LARGE);
         }
-        *state = State::default();
+        state.local.clear();
+        *state = State { local: std::mem::take(&mut state.local), ..State::default() };
     }
 
     /// `invlpg`.
@@ -390,10 +396,20 @@ impl Mirror {
         }
     }
 
-    /// CR3 was loaded.
-    pub(crate) fn flush_local(&self) {
+    /// Processor `member` uses the mirror under this CR3 from here on (it has loaded it, or has flushed what is not
+    /// global), or does not use it: drop what the page tables do not say.
+    pub(crate) fn flush_local(&self, member: usize, cr3: Option<u64>, ram: &Ram) {
         let mut state = self.state();
-        for at in std::mem::take(&mut state.local) {
+        let State { local, regions, .. } = &mut *state;
+        local.set_root(member, cr3);
+        let Some(cr3) = cr3 else { return };
+        let stale = local.compare(cr3, ram, |at, now| {
+            let region = regions.get(&(at.0 / LARGE));
+            region.is_some_and(|region| {
+                region.at(at).is_some_and(|mapped| mapped.agrees(at, region.large.is_some(), now))
+            })
+        });
+        for at in stale {
             self.drop_page(&mut state, at);
         }
     }
@@ -443,11 +459,14 @@ impl Region {
 impl Mapped {
     /// Whether the page tables still say what this mapping says.
     fn is_still(&self, at: Linear, is_large: bool, cr3: u64, ram: &Ram) -> bool {
-        peek(ram, cr3, at).is_some_and(|now| {
-            now.physical.0 == self.physical
-                && (now.writable_now || !self.writable)
-                && (now.size != PageSize::Small || !is_large)
-        })
+        peek(ram, cr3, at).is_some_and(|now| self.agrees(at, is_large, now))
+    }
+
+    /// Whether the page tables say what this mapping says if this is what they say of `at`.
+    fn agrees(&self, at: Linear, is_large: bool, now: Translation) -> bool {
+        now.page_of(at).0 == self.physical
+            && (now.writable_now || !self.writable)
+            && (now.size != PageSize::Small || !is_large)
     }
 }
 

@@ -7,6 +7,7 @@
 //! write tag the dirty bit) is set, and a page with a write tag has no translations.
 
 mod access;
+mod local;
 pub(crate) mod mirror;
 pub(crate) mod paging;
 pub(crate) mod physical_jumps;

@@ -62,6 +62,19 @@ pub(crate) struct Translation {
     pub(crate) size: PageSize,
 }
 
+impl Translation {
+    /// The physical page of 4 KiB that `at` is in, where [`Self::physical`] is the first byte of a page of this size,
+    /// as [`peek`] has it.
+    pub(super) fn page_of(self, at: Linear) -> Physical {
+        match self.size {
+            PageSize::Small => self.physical,
+            PageSize::Large | PageSize::Huge => {
+                Physical(self.physical.0 + at.page().0 % LARGE_BYTES)
+            }
+        }
+    }
+}
+
 /// One paging structure on the way.
 struct Level {
     /// Right shift that brings the index to bit 0.
@@ -328,12 +341,23 @@ fn try_walk(
 /// `None` if the page is absent, a user's, or its accessed bit is clear. The physical address is that
 /// of the page (for 1 GiB pages: of 2 MiB in it).
 pub(crate) fn peek(ram: &Ram, cr3: u64, at: Linear) -> Option<Translation> {
-    const ADDRESS: u64 = (1 << PHYSICAL_BITS) - 1;
-    let mut table = cr3 & ADDRESS & !0xfff;
+    peek_noting(ram, cr3, at, |_, _, _| ())
+}
+
+/// The same, telling of each entry on the way how deep it is (0: in the PML4), its physical address and its value.
+pub(super) fn peek_noting(
+    ram: &Ram,
+    cr3: u64,
+    at: Linear,
+    mut note: impl FnMut(usize, u64, u64),
+) -> Option<Translation> {
+    let mut table = cr3 & ENTRY_ADDRESS;
     let (mut writable, mut user) = (true, true);
     for (depth, level) in LONG.iter().enumerate() {
         let index = (at.0 >> level.shift) & ((1 << level.bits) - 1);
-        let value = load(ram, table + 8 * index, 8);
+        let place = table + 8 * index;
+        let value = load(ram, place, 8);
+        note(depth, place, value);
         if value & entry::PRESENT == 0
             || value & entry::ACCESSED == 0
             || value & RESERVED_ADDRESS != 0
@@ -343,7 +367,7 @@ pub(crate) fn peek(ram: &Ram, cr3: u64, at: Linear) -> Option<Translation> {
         writable &= value & entry::WRITABLE != 0;
         user &= value & entry::USER != 0;
         let large = level.may_be_large && value & entry::LARGE != 0;
-        table = value & ADDRESS & !0xfff;
+        table = value & ENTRY_ADDRESS;
         if !large && depth + 1 < LONG.len() {
             continue;
         }

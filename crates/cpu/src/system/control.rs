@@ -182,8 +182,8 @@ impl Vcpu {
         if !keep {
             let pcid = self.current_pcid();
             self.flush_tlb(Flush::Pcid(pcid));
-        } else if let Some(mirror) = &self.package.mirror {
-            mirror.flush_local();
+        } else {
+            self.flush_local_mirror();
         }
         Ok(())
     }

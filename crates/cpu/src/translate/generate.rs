@@ -143,6 +143,7 @@ impl Vcpu {
         let start = translator.cache.append(translator.emitter.bytes());
         let end = translator.emitter.here();
         self.package.stopper.add(start, end, &closings);
+        translator.places.push((start - cache_start) as u32);
         translator.blocks.push(Block {
             key,
             second: run.second,

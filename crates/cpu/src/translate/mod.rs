@@ -40,6 +40,7 @@ mod key;
 mod leave;
 mod links;
 pub(crate) mod miss;
+mod places;
 mod plan;
 mod reach;
 mod returns;
@@ -67,6 +68,7 @@ use decode::Run;
 use emit::Emitter;
 pub(crate) use key::{Key, Mode, Vectors};
 use links::{Gate, NONE};
+use places::Places;
 pub(crate) use plan::touches_vectors;
 pub(crate) use reach::without_moffs;
 use thunk::{ThunkKey, Thunks};
@@ -137,6 +139,8 @@ pub(crate) struct Translator {
     pub(crate) cache: CodeCache,
     emitter: Emitter,
     blocks: Vec<Block>,
+    /// Where they begin.
+    places: Places,
     known: FxHashMap<Key, u32>,
     pages: FxHashMap<u64, Page>,
     marks: Vec<Mark>,
@@ -167,6 +171,7 @@ impl Translator {
             emitter: Emitter::new(cache.start()),
             cache,
             blocks: Vec::new(),
+            places: Places::default(),
             known: FxHashMap::default(),
             pages: FxHashMap::default(),
             marks: Vec::new(),
@@ -185,6 +190,7 @@ impl Translator {
     pub(crate) fn clear(&mut self) {
         self.cache.clear();
         self.blocks.clear();
+        self.places.clear();
         self.known.clear();
         self.pages.clear();
         self.marks.clear();
@@ -323,9 +329,9 @@ impl Translator {
 
     /// The block whose code contains host address `at`.
     fn block_at(&self, at: u64) -> Option<u32> {
-        let after = self.blocks.partition_point(|block| block.cold <= at);
-        let number = after.checked_sub(1)?;
-        (at < self.blocks[number].end).then_some(number as u32)
+        let offset = u32::try_from(at.checked_sub(self.cache.start())?).ok()?;
+        let number = self.places.last_from(offset)?;
+        (at < self.blocks[number as usize].end).then_some(number)
     }
 }
 

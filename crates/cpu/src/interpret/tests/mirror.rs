@@ -203,6 +203,191 @@ fn a_local_page_changes_with_cr3() {
     );
 }
 
+/// Another PML4, and tables of its own for what is in [`TABLE`].
+const OTHER_ROOT: u64 = place::PAGES + 0xb000;
+const OTHER_TABLES: [u64; 3] =
+    [place::PAGES + 0xc000, place::PAGES + 0xd000, place::PAGES + 0xe000];
+
+/// A page that is not global, with 1 in it; in two others are 2 and 3.
+const LOCAL: u64 = place::DATA + 0x1000;
+
+/// Two address spaces with a page that is not global: with the same tables, or with tables of their own, of which
+/// the second's say that 2 is there.
+fn prepare_two_spaces(machine: &mut Machine, have_same_tables: bool) {
+    for value in 1..4 {
+        machine.write_u64(place::DATA + 0x1000 * value, value);
+    }
+    machine.write_u64(entry_of(LOCAL), LOCAL | 3);
+    let first: [u8; 4096] = machine.read(place::PAGES);
+    machine.write(OTHER_ROOT, &first);
+    machine.regs().cr4 |= cr4::PCIDE;
+    if have_same_tables {
+        return;
+    }
+    let index = |shift: u64| 8 * (UPPER >> shift & 0x1ff);
+    let [pointers, directory, table] = OTHER_TABLES;
+    machine.write_u64(OTHER_ROOT + index(39), pointers | 7);
+    machine.write_u64(pointers + index(30), directory | 7);
+    let entries: [u8; 16] = machine.read(place::PAGES + 0x7000);
+    machine.write(directory, &entries);
+    machine.write_u64(directory, table | 3);
+    let entries: [u8; 4096] = machine.read(TABLE);
+    machine.write(table, &entries);
+    machine.write_u64(table + (entry_of(LOCAL) - TABLE), (place::DATA + 0x2000) | 3);
+}
+
+/// What loads CR3 for the second address space and reads its page into R8, and the same for the first and R9.
+fn read_in_both(a: &mut CodeAssembler, keep: u64) -> Result<(), iced_x86::IcedError> {
+    a.mov(rax, OTHER_ROOT | 1 | keep)?;
+    a.mov(cr3, rax)?;
+    a.mov(r8, qword_ptr(rbx + 0x1000))?;
+    a.mov(rax, place::PAGES | keep)?;
+    a.mov(cr3, rax)?;
+    a.mov(r9, qword_ptr(rbx + 0x1000))
+}
+
+const KEEP_TLB: u64 = 1 << 63;
+
+/// What a switch of address space does not change is not missed after it.
+#[test]
+fn a_local_page_that_spaces_share_stays_when_cr3_is_loaded() {
+    const SWITCHES: u64 = 1000;
+    for keep in [0, KEEP_TLB] {
+        check_upper(
+            |machine| prepare_two_spaces(machine, true),
+            |a| {
+                let mut again = a.create_label();
+                a.mov(rcx, SWITCHES)?;
+                a.set_label(&mut again)?;
+                a.add(qword_ptr(rbx + 0x1000), 1)?;
+                read_in_both(a, keep)?;
+                a.dec(rcx)?;
+                a.jne(again)?;
+                // It becomes another page, in the tables that both have.
+                a.mov(r10, r8)?;
+                a.mov(r11, r9)?;
+                a.mov(rax, (place::DATA + 0x3000) | 3)?;
+                a.mov(qword_ptr(entry_of(LOCAL)), rax)?;
+                read_in_both(a, 0)?;
+                // And back, while the second space is used.
+                a.mov(rax, OTHER_ROOT | 1)?;
+                a.mov(cr3, rax)?;
+                a.mov(rax, (place::DATA + 0x2000) | 3)?;
+                a.mov(qword_ptr(entry_of(LOCAL)), rax)?;
+                a.invlpg(ptr(rbx + 0x1000))?;
+                a.mov(r12, qword_ptr(rbx + 0x1000))?;
+                a.hlt()
+            },
+            |machine| {
+                let gpr = machine.regs().gpr;
+                assert_eq!((gpr[10], gpr[11]), (1 + SWITCHES, 1 + SWITCHES));
+                assert_eq!((gpr[8], gpr[9], gpr[12]), (3, 3, 2));
+                let faults = machine.cpu.statistics.mirror_faults;
+                assert!((1..20).contains(&faults), "{faults} faults, keep {keep:#x}");
+                // The tables, which are written in the users' half.
+                assert_eq!(machine.cpu.statistics.mirror_exceptions, 2);
+            },
+        );
+    }
+}
+
+#[test]
+fn spaces_with_a_local_page_of_their_own_each_have_theirs() {
+    for keep in [0, KEEP_TLB] {
+        check_upper(
+            |machine| prepare_two_spaces(machine, false),
+            |a| {
+                let mut again = a.create_label();
+                let mut wrong = a.create_label();
+                a.mov(rcx, 50u64)?;
+                a.set_label(&mut again)?;
+                read_in_both(a, keep)?;
+                a.cmp(r8, 2)?;
+                a.jne(wrong)?;
+                a.cmp(r9, 1)?;
+                a.jne(wrong)?;
+                a.dec(rcx)?;
+                a.jne(again)?;
+                a.set_label(&mut wrong)?;
+                a.hlt()
+            },
+            |machine| {
+                let gpr = machine.regs().gpr;
+                assert_eq!((gpr[1], gpr[8], gpr[9]), (0, 2, 1));
+            },
+        );
+    }
+}
+
+/// A page may become read-only without a flush being asked for where it is only used after CR3 was loaded.
+#[test]
+fn a_local_page_that_became_read_only_faults_after_cr3_was_loaded() {
+    check_upper(
+        |machine| prepare_two_spaces(machine, true),
+        |a| {
+            a.mov(qword_ptr(rbx + 0x1000), 7)?;
+            a.mov(rax, LOCAL | 0x61)?;
+            a.mov(qword_ptr(entry_of(LOCAL)), rax)?;
+            a.mov(rax, OTHER_ROOT | 1 | KEEP_TLB)?;
+            a.mov(cr3, rax)?;
+            a.mov(qword_ptr(rbx + 0x1000), 8)?;
+            a.hlt()
+        },
+        |machine| {
+            assert_eq!(machine.read_u64(place::DATA) & 0xff, 14);
+            assert_eq!(machine.read_u64(place::DATA + 8), 3);
+            assert_eq!(machine.read_u64(LOCAL), 7);
+        },
+    );
+}
+
+/// Two processors, each in a space of its own; the second runs when the first has halted.
+fn check_two_processors(have_same_tables: bool, expected: u64) {
+    with_upper_half(|mut machine, base| {
+        const SECOND: u64 = place::CODE + 0x1000;
+        prepare_two_spaces(&mut machine, have_same_tables);
+        let mut second = machine.another(base + SECOND, base + place::STACK + 0x1000);
+        second.context.regs.cr3 = OTHER_ROOT | 1;
+        let assemble = |machine: &mut Machine, at, space: u64| {
+            machine.assemble(64, at, |a| {
+                let mut again = a.create_label();
+                a.mov(ecx, 100)?;
+                a.set_label(&mut again)?;
+                a.mov(rax, space)?;
+                a.mov(cr3, rax)?;
+                a.mov(r8, qword_ptr(rbx + 0x1000))?;
+                a.dec(ecx)?;
+                a.jne(again)?;
+                a.hlt()?;
+                a.mov(r8, qword_ptr(rbx + 0x1000))?;
+                a.hlt()
+            });
+        };
+        assemble(&mut machine, place::CODE, place::PAGES | KEEP_TLB);
+        assemble(&mut machine, SECOND, OTHER_ROOT | 1 | KEEP_TLB);
+        for _ in 0..2 {
+            machine.run();
+            assert_eq!(second.run().expect("the host lets us run"), crate::exit::Exit::Halt);
+            assert_eq!((machine.regs().gpr[8], second.context.regs.gpr[8]), (1, expected));
+        }
+        let faults = machine.cpu.statistics.mirror_faults + second.statistics.mirror_faults;
+        assert!((1..30).contains(&faults), "{faults} faults");
+        let exceptions =
+            machine.cpu.statistics.mirror_exceptions + second.statistics.mirror_exceptions;
+        assert_eq!(exceptions > 0, !have_same_tables, "{exceptions} exceptions");
+    });
+}
+
+#[test]
+fn processors_share_a_local_page_that_all_have() {
+    check_two_processors(true, 1);
+}
+
+#[test]
+fn processors_do_not_share_a_local_page_that_only_one_has() {
+    check_two_processors(false, 2);
+}
+
 #[test]
 fn code_written_through_another_mapping_is_executed() {
     // In the large page: a function, called, rewritten through its own address and through the

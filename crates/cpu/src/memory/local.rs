@@ -1,0 +1,128 @@
+//! The mirror's pages that are not global, and why they may stay when CR3 is loaded.
+//!
+//! A translation that is not global belongs to a PCID: another address space may have something else there, and
+//! loading CR3 either selects another PCID or flushes one (SDM 3A 4.10.2.4, 4.10.4.1). Linux has such pages in its
+//! half without meaning anything by it: those whose protection it has changed and changed back (the text of a
+//! module's initialization is one) are left in the direct map without the global bit, as ordinary memory. Dropping
+//! and missing them again costs tens of microseconds for each switch of address space. So they are compared
+//! instead:
+//!
+//! 1. *A page stays as long as every processor that uses the mirror could have just read it from its page tables.*
+//!    That is what a TLB may do that has forgotten everything and has walked again; accessed bits are set already, or
+//!    the page goes.
+//! 2. A processor says under which CR3 it uses the mirror ([`Local::roots`]) when it loads one, and the pages are
+//!    compared under that. This happens under the mirror's lock, before it executes anything; so does entering a
+//!    page, which is compared under the CR3 of all others. So neither can miss the other.
+//! 3. A flush that spares global pages is the same comparison; `invlpg` drops its page.
+//! 4. Comparing is reading again the entries of the page tables that led to the pages ([`Seen`]): all pages together
+//!    mostly have few tables. Only if an entry is another does each page have to be looked at by itself.
+
+use rustc_hash::FxHashSet;
+
+use super::Linear;
+use super::paging::{self, ENTRY_ADDRESS, Translation, load};
+use super::ram::{MAX_MEMBERS, Ram};
+use super::tlb::PageSize;
+
+/// The pages, and who may use them.
+#[derive(Debug, Default)]
+pub(super) struct Local {
+    /// First addresses.
+    pages: FxHashSet<u64>,
+    /// What led to all of `pages`; none if some were entered since.
+    seen: Option<Seen>,
+    /// CR3 of each processor that uses the mirror.
+    roots: [Option<u64>; MAX_MEMBERS],
+}
+
+/// Entries of page tables, as they were.
+#[derive(Debug, Default)]
+struct Seen {
+    /// Of a PML4, by the offset in it.
+    first: Vec<(u64, u64)>,
+    /// Of other tables, by the physical address.
+    others: Vec<(u64, u64)>,
+}
+
+impl Local {
+    /// A page was entered that is not global.
+    pub(super) fn add(&mut self, page: Linear) {
+        self.pages.insert(page.0);
+        self.seen = None;
+    }
+
+    /// A page was dropped.
+    pub(super) fn remove(&mut self, page: Linear) {
+        self.pages.remove(&page.0);
+    }
+
+    /// All pages were dropped.
+    pub(super) fn clear(&mut self) {
+        self.pages.clear();
+        self.seen = None;
+    }
+
+    /// A processor uses the mirror under this CR3 from here on, or not at all.
+    pub(super) fn set_root(&mut self, member: usize, root: Option<u64>) {
+        self.roots[member] = root;
+    }
+
+    /// Whether the page tables of all processors but this one agree to a translation.
+    pub(super) fn is_everybodys(
+        &self,
+        at: Linear,
+        found: Translation,
+        member: usize,
+        ram: &Ram,
+    ) -> bool {
+        let others = self.roots.iter().enumerate().filter(|&(number, _)| number != member);
+        others.filter_map(|(_, root)| *root).all(|root| {
+            paging::peek(ram, root, at).is_some_and(|now| {
+                let is_large = |translation: Translation| translation.size != PageSize::Small;
+                now.page_of(at) == found.physical.page()
+                    && is_large(now) == is_large(found)
+                    && (now.writable_now || !found.writable_now)
+            })
+        })
+    }
+
+    /// Compare all pages with the page tables under this CR3; those that are to be dropped. `is_still` says
+    /// whether a page is as it was entered, now that this is its translation.
+    pub(super) fn compare(
+        &mut self,
+        cr3: u64,
+        ram: &Ram,
+        is_still: impl Fn(Linear, Translation) -> bool,
+    ) -> Vec<Linear> {
+        if self.pages.is_empty() || self.seen.as_ref().is_some_and(|seen| seen.holds(cr3, ram)) {
+            return Vec::new();
+        }
+        let mut seen = Seen::default();
+        let root = cr3 & ENTRY_ADDRESS;
+        let mut stale = Vec::new();
+        for page in self.pages.iter().map(|&page| Linear(page)) {
+            let now = paging::peek_noting(ram, cr3, page, |depth, place, value| match depth {
+                0 => seen.first.push((place - root, value)),
+                _ => seen.others.push((place, value)),
+            });
+            if !now.is_some_and(|now| is_still(page, now)) {
+                stale.push(page);
+            }
+        }
+        for entries in [&mut seen.first, &mut seen.others] {
+            entries.sort_unstable();
+            entries.dedup();
+        }
+        self.seen = Some(seen);
+        stale
+    }
+}
+
+impl Seen {
+    /// Whether the page tables under this CR3 still have all these entries.
+    fn holds(&self, cr3: u64, ram: &Ram) -> bool {
+        let root = cr3 & ENTRY_ADDRESS;
+        self.first.iter().all(|&(offset, value)| load(ram, root + offset, 8) == value)
+            && self.others.iter().all(|&(place, value)| load(ram, place, 8) == value)
+    }
+}
