@@ -41,7 +41,7 @@ const fn direct_rung(name: &'static str, options: &'static [&'static str]) -> Va
 }
 
 /// All of them.
-pub const ALL: [Variant; 19] = [
+pub const ALL: [Variant; 20] = [
     mode(DEFAULT, &[]),
     mode("translate", &["--user-exec", "translate"]),
     mode("direct", &["--user-exec", "direct"]),
@@ -53,6 +53,7 @@ pub const ALL: [Variant; 19] = [
     rung("no-inline", &["--without", "inline"]),
     rung("no-strings", &["--without", "strings"]),
     rung("no-spans", &["--without", "spans"]),
+    rung("no-crossings", &["--without", "crossings"]),
     rung("no-links", &["--without", "links"]),
     rung("no-far-links", &["--without", "far-links"]),
     rung("no-returns", &["--without", "returns"]),

@@ -84,6 +84,7 @@ fn each_technique_can_be_left_out() {
             Technique::Relocation | Technique::PhysicalJumps => {
                 (translate, Some(("jump look-ups", true)))
             }
+            Technique::Crossings => (translate, Some(("crossings interpreted", true))),
             Technique::Strings | Technique::Inline | Technique::Entries => {
                 (translate, Some(("interpreted instructions", true)))
             }

@@ -5,7 +5,7 @@ use std::ffi::c_void;
 use std::sync::atomic::AtomicU32;
 
 use crate::memory::physical_jumps;
-use crate::memory::tlb::{FETCHES, INDEX_BITS, JumpEntry, LINES};
+use crate::memory::tlb::{ENTRIES, FETCHES, INDEX_BITS, JumpEntry, LINES};
 use crate::state::{Registers, rflags};
 use crate::translate::spans::MAX_SPANS;
 
@@ -114,6 +114,26 @@ pub(crate) struct Landing {
 /// The latest calls: as many as a byte that counts quarters of a [`Landing`] can tell apart.
 pub(crate) type Ring = [Landing; 256 / (size_of::<Landing>() / 4)];
 
+/// What second ways keep (translate/crossing.rs).
+#[derive(Debug, Clone, Copy, Default)]
+#[repr(C)]
+pub(crate) struct Crossing {
+    /// `pext` mask of the number of a TLB entry.
+    pub(crate) entry_mask: u64,
+    /// Host addresses of the two pages, or of the parts of the operand in them.
+    pub(crate) hosts: [u64; 2],
+    /// Bytes of the operand in either.
+    pub(crate) parts: [u64; 2],
+    /// Host address of the operand in the bounce buffer.
+    pub(crate) from: u64,
+    /// The guest's RCX.
+    pub(crate) rcx: u64,
+    /// RCX, RSI and RDI while the operand is copied out.
+    pub(crate) kept: [u64; 3],
+    /// Times that an access was split.
+    pub(crate) count: u64,
+}
+
 /// The block of memory at translated code's FS base.
 #[repr(C, align(64))]
 pub(crate) struct Context {
@@ -180,6 +200,7 @@ pub(crate) struct Context {
     pub(crate) spans: [u64; MAX_SPANS],
     /// Free for use within one instruction's translation.
     pub(crate) temporary: u64,
+    pub(crate) crossing: Crossing,
     /// What an `iretq` has read: its frame, and two descriptors.
     pub(crate) frame: [u64; 7],
     /// `pext` masks of what `iretq` leaves to the interpreter, and of RF.
@@ -288,6 +309,7 @@ impl Context {
             word8_mask: !7,
             spans: [0; MAX_SPANS],
             temporary: 0,
+            crossing: Crossing { entry_mask: ENTRIES as u64 - 1, ..Crossing::default() },
             frame: [0; 7],
             return_mask: crate::translate::inline::DELICATE_FLAGS & !rflags::RF,
             resume_mask: rflags::RF,

@@ -35,6 +35,9 @@ pub struct Inspection {
     pub interpreted: BlockRanges,
     /// A block that is translated wrongly: its first instruction that would be copied is left out.
     pub planted_fault: Option<BlockId>,
+    /// Each instruction that can have a way for operands that cross a page has it from the start, not when
+    /// that has happened to it: for tests.
+    pub all_crossings: bool,
 }
 
 impl fmt::Debug for Inspection {
@@ -45,6 +48,7 @@ impl fmt::Debug for Inspection {
             .field("history_entries", &self.history_entries)
             .field("interpreted", &self.interpreted)
             .field("planted_fault", &self.planted_fault)
+            .field("all_crossings", &self.all_crossings)
             .finish()
     }
 }
@@ -52,7 +56,10 @@ impl fmt::Debug for Inspection {
 impl Inspection {
     /// Whether anybody asks about blocks.
     pub(crate) fn concerns_blocks(&self) -> bool {
-        !self.watchers.is_empty() || !self.interpreted.is_empty() || self.planted_fault.is_some()
+        !self.watchers.is_empty()
+            || !self.interpreted.is_empty()
+            || self.planted_fault.is_some()
+            || self.all_crossings
     }
 
     /// Tell of code that is there.

@@ -32,6 +32,9 @@ pub enum Technique {
     PhysicalJumps,
     /// Accesses share look-ups (translate/spans.rs).
     Spans,
+    /// Accesses that cross a page are split in blocks (translate/crossing.rs); without, by the
+    /// interpreter.
+    Crossings,
     /// `rep movs` and `rep stos` in blocks (translate/string.rs); without, by the interpreter.
     Strings,
     /// Sensitive instructions in blocks (translate/inline.rs), but for `stac` and `clac`, which say what
@@ -52,7 +55,7 @@ pub enum Technique {
 
 impl Technique {
     /// All of them, with their names.
-    pub const ALL: [(Technique, &str); 14] = [
+    pub const ALL: [(Technique, &str); 15] = [
         (Technique::Mirror, "mirror"),
         (Technique::Links, "links"),
         (Technique::FarLinks, "far-links"),
@@ -61,6 +64,7 @@ impl Technique {
         (Technique::Relocation, "relocation"),
         (Technique::PhysicalJumps, "physical-jumps"),
         (Technique::Spans, "spans"),
+        (Technique::Crossings, "crossings"),
         (Technique::Strings, "strings"),
         (Technique::Inline, "inline"),
         (Technique::Entries, "entries"),

@@ -193,6 +193,10 @@ pub struct Statistics {
     pub mirror_faults: u64,
     /// Kernel instructions translated again with a look-up because of one.
     pub mirror_exceptions: u64,
+    /// Accesses that crossed a page and were split in translated code.
+    pub crossings: u64,
+    /// Accesses that crossed a page, and would have needed nothing but that, and were interpreted.
+    pub crossings_interpreted: u64,
     /// Exceptions delivered to the guest.
     pub exceptions: u64,
     /// Interrupts delivered to the guest.
@@ -429,6 +433,7 @@ impl Vcpu {
         let mut statistics = self.statistics;
         statistics.cache_bytes = self.package.translator().cache.used() as u64;
         statistics.system_calls = self.context.system_calls;
+        statistics.crossings = self.context.crossing.count;
         if let Some(user) = &self.user {
             user.count_in(&mut statistics);
         }

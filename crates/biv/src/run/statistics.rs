@@ -37,6 +37,8 @@ const GROUPS: [(&str, &[Row<Statistics>]); 4] = [
         &[
             ("TLB misses", |s| s.misses),
             ("TLB fills", |s| s.tlb_fills),
+            ("crossings split", |s| s.crossings),
+            ("crossings interpreted", |s| s.crossings_interpreted),
             ("TLB flushes", |s| s.tlb_flushes),
             ("mirror faults", |s| s.mirror_faults),
             ("mirror exceptions", |s| s.mirror_exceptions),

@@ -7,6 +7,7 @@
 use iced_x86::{Decoder, DecoderError, Instruction, OpKind, Register};
 use rustc_hash::FxHashSet;
 
+use super::crossing::Crossing;
 use super::inline::Inline;
 use super::plan::{self, Action};
 use super::spans::{self, SpanUse};
@@ -36,6 +37,8 @@ pub(super) struct Planned {
     pub(super) native: bool,
     /// The access is part of a span (spans.rs).
     pub(super) span: Option<SpanUse>,
+    /// It has a second way for an operand that crosses a page (crossing.rs).
+    pub(super) crosses: bool,
     /// It comes after an `sti`, which keeps interrupts off until it has completed.
     pub(super) sheltered: bool,
 }
@@ -164,7 +167,10 @@ impl Vcpu {
         let mut run = Run::new(bytes);
         let mut branches = 0;
         let techniques = self.package.techniques;
-        let mut mirrored = Mirrored::new(key, &self.package.translator());
+        let (mut mirrored, crossing) = {
+            let translator = self.package.translator();
+            (Mirrored::new(key, &translator), Crossing::new(key, &translator, &self.package))
+        };
         let source = std::mem::take(&mut run.bytes);
         let mut decoder = Decoder::with_ip(64, &source, key.linear, decoder_options());
         let mut instruction = Instruction::default();
@@ -187,8 +193,11 @@ impl Vcpu {
             run.registers = registers;
             let sheltered = run.instructions.last().is_some_and(enables_interrupts);
             let (native, span) = (false, None);
-            let mut planned = Planned { instruction, action, delta, native, span, sheltered };
-            planned.native = mirrored.next(&planned, key.physical + u64::from(delta));
+            let physical = key.physical + u64::from(delta);
+            let crosses = crossing.includes(&instruction, action, physical);
+            let mut planned =
+                Planned { instruction, action, delta, native, span, crosses, sheltered };
+            planned.native = mirrored.next(&planned, physical);
             run.vectors |= action.is_copied() && plan::touches_vectors(&instruction);
             run.instructions.push(planned);
             branches += usize::from(matches!(action, Action::Branch(..)));
@@ -227,8 +236,15 @@ impl Vcpu {
             run.registers = plan::registers_used(&mut self.info_factory, &instruction);
         }
         run.vectors = action.is_copied() && plan::touches_vectors(&instruction);
-        let (native, span, sheltered) = (false, None, false);
-        run.instructions.push(Planned { instruction, action, delta: 0, native, span, sheltered });
+        run.instructions.push(Planned {
+            instruction,
+            action,
+            delta: 0,
+            native: false,
+            span: None,
+            crosses: false,
+            sheltered: false,
+        });
         Ok(run)
     }
 }

@@ -14,6 +14,7 @@
 
 use iced_x86::{Code, Instruction, MemoryOperand, OpKind, Register};
 
+use super::crossing::Second;
 use super::decode::{Planned, Run};
 use super::emit::{at, field, gpr64};
 use super::plan::Action;
@@ -43,6 +44,8 @@ pub(super) enum Later {
     Taken { at: u64, target: u64 },
     /// A look-up missed: displacement to patch, mark.
     Miss { at: u64, mark: u32 },
+    /// The operand may cross a page.
+    Second(Box<Second>),
     /// The look-up of a span missed: displacement to patch, mark.
     Plain { at: u64, mark: u32 },
     /// x87 and vector state is not loaded: displacement to patch, where to go on.
@@ -93,6 +96,8 @@ pub(super) struct Builder<'a> {
     pub(super) native: bool,
     /// The span that it is part of.
     pub(super) span: Option<SpanUse>,
+    /// It has a second way for an operand that crosses a page.
+    pub(super) crosses: bool,
 }
 
 impl Vcpu {
@@ -129,6 +134,7 @@ impl Vcpu {
             user_open: key.mode.user_open,
             native: false,
             span: None,
+            crosses: false,
         };
         let (warm, live) = builder.build(run);
         let canonical = builder.canonical_entry(base, warm);
@@ -277,12 +283,13 @@ impl Builder<'_> {
         let mark = self.mark(planned);
         self.native = planned.native;
         self.span = planned.span;
+        self.crosses = planned.crosses;
         match planned.action {
             Action::Copy => self.out.raw(bytes),
             Action::Skip => {}
             Action::Address(register, value) => self.address(register, value),
             Action::Memory(usage) => {
-                if !self.on_memory(instruction, usage.size, usage.writes, mark) {
+                if !self.on_memory(instruction, usage, mark) {
                     self.interpret(mark);
                     return false;
                 }
@@ -468,6 +475,7 @@ impl Builder<'_> {
                     self.out.patch(at, here);
                     self.way_out(self.thunks().miss.with_rcx, mark);
                 }
+                Later::Second(second) => self.second_way(*second),
                 Later::Plain { at, mark } => {
                     self.out.patch(at, here);
                     self.leave_to_plain(mark);

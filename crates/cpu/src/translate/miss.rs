@@ -29,6 +29,16 @@ pub(crate) struct Restart {
     sheltered: bool,
 }
 
+/// What filling the TLB has come to.
+enum Filled {
+    /// It has all that the instruction accesses.
+    All,
+    /// It has, and the operand of this instruction lies in two pages (crossing.rs).
+    Crossing(Instruction),
+    /// The interpreter is needed.
+    NotEnough,
+}
+
 impl Translator {
     /// The guest-physical address of the instruction whose host code contains `host`, and where
     /// that starts.
@@ -37,7 +47,9 @@ impl Translator {
         let marks = &self.marks[block.marks.start as usize..block.marks.end as usize];
         let offset = (host - self.cache.start()) as u32;
         let after = marks.partition_point(|mark| mark.host <= offset);
-        let index = after.checked_sub(1)?;
+        let guest = marks[after.checked_sub(1)?].guest;
+        // Not the mark of a second way (crossing.rs).
+        let index = marks.iter().position(|mark| mark.guest == guest)?;
         let physical = Physical(block.key.physical + u64::from(marks[index].guest));
         Some((physical, self.restart_at(block.marks.start + index as u32)))
     }
@@ -54,8 +66,8 @@ impl Translator {
 }
 
 impl Vcpu {
-    /// Fill the TLB and repeat the instruction; or, where that is not enough (devices, operands
-    /// that cross pages, pages with code, faults), interpret it.
+    /// Fill the TLB and repeat the instruction; or, where that is not enough (devices, pages with
+    /// code, faults, operands that cross pages as a rule), interpret it.
     pub(crate) fn serve_miss(&mut self) -> Resume {
         self.statistics.misses += 1;
         let translator = self.package.translator();
@@ -68,9 +80,13 @@ impl Vcpu {
         if straddles {
             return Resume::Dispatch(self.interpret());
         }
-        match self.fill_for(key.physical + u64::from(mark.guest)) {
-            Ok(true) => self.try_again(restart),
-            Ok(false) => Resume::Dispatch(self.interpret()),
+        let physical = Physical(key.physical + u64::from(mark.guest));
+        match self.fill_for(physical) {
+            Ok(Filled::All) => self.try_again(restart),
+            Ok(Filled::Crossing(instruction)) => {
+                self.serve_crossing(&instruction, (key, physical), restart)
+            }
+            Ok(Filled::NotEnough) => Resume::Dispatch(self.interpret()),
             Err(fault) => Resume::Dispatch(self.raise(fault)),
         }
     }
@@ -83,27 +99,22 @@ impl Vcpu {
         Resume::At((restart.at, restart.vectors))
     }
 
-    /// Fill the TLB for what the instruction at `physical` accesses; false if that is not enough.
+    /// Fill the TLB for what the instruction at `physical` accesses.
     ///
     /// # Errors
     ///
     /// The instruction's page fault, where it is certain that this is what it raises.
-    fn fill_for(&mut self, physical: u64) -> Result<bool, Exception> {
-        let Some(host) = self.ram.host(Physical(physical)) else { return Ok(false) };
-        let left = 4096 - (physical & 4095) as usize;
-        // SAFETY: RAM up to the end of the page; the bytes are copied before they are looked at.
-        let bytes = unsafe {
-            let mut bytes = [0u8; 15];
-            std::ptr::copy_nonoverlapping(host, bytes.as_mut_ptr(), left.min(15));
-            bytes
+    fn fill_for(&mut self, physical: Physical) -> Result<Filled, Exception> {
+        let Some(instruction) = self.instruction_in_page(physical) else {
+            return Ok(Filled::NotEnough);
         };
-        let rip = self.context.regs.rip;
-        let instruction =
-            Decoder::with_ip(64, &bytes[..left.min(15)], rip, decoder_options()).decode();
-        if instruction.is_invalid() {
-            return Ok(false);
-        }
         let wanted = self.accesses(&instruction);
+        let crosses = |&(at, size, _): &Wanted| at.offset() as usize + size > PAGE_SIZE as usize;
+        if let [Some(operand), None] = wanted
+            && crosses(&operand)
+        {
+            return Ok(self.fill_both(instruction, operand));
+        }
         // One access, which no alignment check goes before and no part of the work.
         let is_simple = wanted[1].is_none()
             && instruction.mnemonic() != Mnemonic::Iretq
@@ -113,23 +124,56 @@ impl Vcpu {
         // A store that its mask keeps from the page must not make it dirty.
         let masked = has_masked_memory(&instruction);
         for (at, size, access) in wanted.into_iter().flatten() {
-            if !at.is_canonical() || at.offset() as usize + size > 4096 {
-                return Ok(false);
+            if !at.is_canonical() || crosses(&(at, size, access)) {
+                return Ok(Filled::NotEnough);
             }
             if self.is_cached(at, access) {
                 continue;
             }
             if masked && access == Access::Write {
-                return Ok(false);
+                return Ok(Filled::NotEnough);
             }
             match self.translate_linear(at, access, Privilege::Current) {
                 Ok(_) => {}
                 Err(fault) if is_simple => return Err(fault),
-                Err(_) => return Ok(false),
+                Err(_) => return Ok(Filled::NotEnough),
             }
         }
         // Two pages may want the same entry; and a page may not be given a tag at all.
-        Ok(wanted.into_iter().flatten().all(|(at, _, access)| self.is_cached(at, access)))
+        let mut all = wanted.into_iter().flatten();
+        let are_there = all.all(|(at, _, access)| self.is_cached(at, access));
+        Ok(if are_there { Filled::All } else { Filled::NotEnough })
+    }
+
+    /// The same for an operand that crosses a page. Whatever is not as it should be, the interpreter finds.
+    fn fill_both(&mut self, instruction: Instruction, (at, size, access): Wanted) -> Filled {
+        let masked = has_masked_memory(&instruction) && access == Access::Write;
+        if size > PAGE_SIZE as usize || masked {
+            return Filled::NotEnough;
+        }
+        let next = Linear(at.page().0.wrapping_add(PAGE_SIZE));
+        let mut fill = |at: Linear| {
+            at.is_canonical()
+                && (self.is_cached(at, access)
+                    || self.translate_linear(at, access, Privilege::Current).is_ok()
+                        && self.is_cached(at, access))
+        };
+        if fill(at) && fill(next) { Filled::Crossing(instruction) } else { Filled::NotEnough }
+    }
+
+    /// The instruction at `physical`, if all of it is in the page.
+    fn instruction_in_page(&self, physical: Physical) -> Option<Instruction> {
+        let host = self.ram.host(physical)?;
+        let left = ((PAGE_SIZE - (physical.0 & (PAGE_SIZE - 1))) as usize).min(15);
+        // SAFETY: RAM up to the end of the page; the bytes are copied before they are looked at.
+        let bytes = unsafe {
+            let mut bytes = [0u8; 15];
+            std::ptr::copy_nonoverlapping(host, bytes.as_mut_ptr(), left);
+            bytes
+        };
+        let rip = self.context.regs.rip;
+        let instruction = Decoder::with_ip(64, &bytes[..left], rip, decoder_options()).decode();
+        (!instruction.is_invalid()).then_some(instruction)
     }
 
     /// The accesses of an instruction that has a translation, in the order of its look-ups.

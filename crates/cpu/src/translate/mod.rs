@@ -30,6 +30,7 @@
 //!    the block ends at a kick; and it looks up no span, because a span that misses leaves the block.
 
 pub(crate) mod cache;
+mod crossing;
 pub(crate) mod decode;
 pub(crate) mod emit;
 mod far;
@@ -155,6 +156,8 @@ pub(crate) struct Translator {
     sheltered: FxHashSet<u32>,
     /// Physical addresses of kernel instructions that reach what the mirror does not have, by page.
     exceptions: FxHashMap<u64, FxHashSet<u64>>,
+    /// Instructions of which operands have crossed pages.
+    crossings: crossing::Sites,
     /// Who looks at blocks, or wants them done otherwise.
     pub(crate) inspection: Option<Box<Inspection>>,
 }
@@ -182,6 +185,7 @@ impl Translator {
             left: FxHashMap::default(),
             sheltered: FxHashSet::default(),
             exceptions: FxHashMap::default(),
+            crossings: crossing::Sites::default(),
             inspection: None,
         })
     }
@@ -201,6 +205,7 @@ impl Translator {
         self.left.clear();
         self.sheltered.clear();
         self.exceptions.clear();
+        self.crossings.clear();
         self.tell_of_drop();
     }
 
@@ -227,7 +232,7 @@ impl Translator {
         let of_page = blocks.filter(|block| Physical(block.key.physical).page() == page);
         let starts = of_page.flat_map(|block| {
             let offset = block.key.physical - page.0;
-            let marks = &self.marks[block.marks.start as usize..block.marks.end as usize];
+            let marks = self.straight_marks(block.marks.clone());
             marks.iter().map(move |mark| offset as usize + usize::from(mark.guest))
         });
         starts.collect()

@@ -4,12 +4,13 @@
 
 use iced_x86::{Code, Instruction, MemoryOperand, Mnemonic, OpKind, Register};
 
+use super::crossing::Second;
 use super::emit::{at, field, gpr8, in_set};
 use super::generate::{Builder, Later};
 use crate::context::context_offset;
 use crate::memory::place::BASE;
 use crate::memory::tlb::Entries;
-use crate::native::stub::immediate_bit_form;
+use crate::native::stub::{MemoryUse, immediate_bit_form};
 use crate::state::{Registers, Segment};
 
 pub(super) fn set_offset(array: usize) -> i32 {
@@ -121,8 +122,7 @@ impl Builder<'_> {
     pub(super) fn on_memory(
         &mut self,
         instruction: &Instruction,
-        size: usize,
-        write: bool,
+        usage: MemoryUse,
         mark: u32,
     ) -> bool {
         if self.native {
@@ -148,12 +148,21 @@ impl Builder<'_> {
         }
         self.operand_address(instruction);
         if immediate_bit_form(instruction.code()).is_some() {
-            self.bit_operand(&moved, size, write, mark);
-        } else {
-            self.look_up_in_s0(size, write, mark);
-            self.load_high_byte(high);
-            self.out.instruction(&moved);
+            self.bit_operand(&moved, usage.size, usage.writes, mark);
+            return true;
         }
+        let displacement = self.look_up_entry(usage.size, usage.writes);
+        self.load_host();
+        let found = self.out.here();
+        self.load_high_byte(high);
+        self.out.instruction(&moved);
+        let done = self.out.here();
+        self.postpone(if self.crosses {
+            let moved = (moved, high);
+            Later::Second(Box::new(Second { at: displacement, mark, usage, moved, found, done }))
+        } else {
+            Later::Miss { at: displacement, mark }
+        });
         true
     }
 
@@ -267,6 +276,18 @@ impl Builder<'_> {
     /// Look up the address in s0 (memory/tlb.rs): s0 becomes the offset in the page, s1 the page's
     /// host address. Leaves everything else alone.
     pub(super) fn look_up_in_s0(&mut self, size: usize, write: bool, mark: u32) {
+        let displacement = self.look_up_entry(size, write);
+        self.postpone(if self.span.is_some() {
+            Later::Plain { at: displacement, mark }
+        } else {
+            Later::Miss { at: displacement, mark }
+        });
+        self.load_host();
+    }
+
+    /// The first part of that: the displacement of the jump where the page is not there, or not all of the
+    /// access is in it. After that, the guest's RCX is in s2, and the number of the entry in s1.
+    fn look_up_entry(&mut self, size: usize, write: bool) -> u64 {
         let [s0, s1, s2] = self.s();
         let tags = if write {
             std::mem::offset_of!(Entries, write)
@@ -284,12 +305,12 @@ impl Builder<'_> {
         } else {
             self.out.extract(Register::RCX, s0, context_offset!(page_number_mask));
         }
-        let displacement = self.out.jump_unless_rcx_zero();
-        self.postpone(if self.span.is_some() {
-            Later::Plain { at: displacement, mark }
-        } else {
-            Later::Miss { at: displacement, mark }
-        });
+        self.out.jump_unless_rcx_zero()
+    }
+
+    /// The second part: the host address of the page.
+    fn load_host(&mut self) {
+        let [_, s1, s2] = self.s();
         self.out.copy(Register::RCX, s2);
         let host = self.indexed(s2, s1, set_offset(std::mem::offset_of!(Entries, host)));
         self.out.load(s1, host);

@@ -6,8 +6,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use cpu::inspect::Inspection;
 use cpu::state::{Attributes, cr0, cr4, efer};
-use cpu::{Config, Exit, Package, Segment, SegmentRegister, TableRegister, UserExecution, Vcpu};
+use cpu::{
+    Config, Exit, Package, Segment, SegmentRegister, Statistics, TableRegister, UserExecution, Vcpu,
+};
 
 use super::case::{Case, NEVER_ENDED, Outcome, usable};
 use super::layout::{self, CODE, CODE_PAGES, DATA, Kind, PAGE, PAGES, SLOT_BYTES};
@@ -142,7 +145,9 @@ impl Engine {
         let ram = memory.regions()[0].host;
         let interpret_only = setting == Setting::UserInterpreted;
         let config = Config { apic_id: 0, processors: 1, tsc_khz: 2_000_000, interpret_only };
-        let vcpu = Vcpu::in_package(config, &package(&memory, setting)).expect("there is room");
+        let package = package(&memory, setting);
+        package.inspect(Inspection { all_crossings: true, ..Inspection::default() });
+        let vcpu = Vcpu::in_package(config, &package).expect("there is room");
         let (data, watchdog) = (data.to_vec(), Arc::default());
         let mut engine = Self { setting, vcpu, _memory: memory, ram, data, watchdog };
         engine.set_up_tables();
@@ -176,10 +181,12 @@ impl Engine {
         (regs.dr[0], regs.dr[7]) = (at, dr7);
     }
 
-    /// Make sure that the cases were executed as they were to be.
-    pub fn check_way(&self) {
+    /// Make sure that the cases were executed as they were to be, with operands that cross a page split or
+    /// not.
+    pub fn check_way(&self, crossing: bool) {
         let cases = self.watchdog.cases.load(Ordering::Relaxed) / 2;
-        let runs = self.vcpu.statistics().direct_runs;
+        let Statistics { direct_runs: runs, crossings, .. } = self.vcpu.statistics();
+        assert!(!crossing || crossings > cases / 3, "{crossings} crossings in {cases} cases");
         if self.setting == Setting::UserDirect {
             assert!(runs > cases / 2, "{runs} direct runs for {cases} cases");
         } else {

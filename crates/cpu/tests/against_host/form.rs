@@ -17,6 +17,8 @@ pub struct Freedom {
     pub bases: u16,
     /// Whether the values of registers may still be chosen.
     pub values: bool,
+    /// Whether memory operands cross a page.
+    pub crossing: bool,
 }
 
 /// What one form is made of.
@@ -203,6 +205,9 @@ impl Maker<'_> {
         } else if bytes >= 16 && !self.random.one_in(3) {
             address &= !(bytes - 1);
         }
+        if self.freedom.crossing && (2..=64).contains(&bytes) {
+            address = self.across(bytes);
+        }
         let wide = self.case.bits == 64;
         if wide && self.random.one_in(10) {
             instruction.set_memory_base(Register::RIP);
@@ -237,6 +242,13 @@ impl Maker<'_> {
             _ if narrow => 1,
             _ => full,
         });
+    }
+
+    /// Where an operand of so many bytes crosses a page, mostly between two that may be written.
+    fn across(&mut self, bytes: u64) -> u64 {
+        let any = 1 + self.random.below(layout::PAGES.len() as u64 - 1) as usize;
+        let boundary = if self.random.one_in(3) { any } else { 2 };
+        layout::page(boundary) - 1 - self.random.below(bytes - 1)
     }
 
     fn base(&mut self, instr: &mut Instruction, first: Register, offset: &mut u64, address: u64) {

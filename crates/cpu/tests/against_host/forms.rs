@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use iced_x86::Code;
+use iced_x86::{Code, Instruction, OpKind};
 
 use super::case::Case;
 use super::compare;
@@ -31,6 +31,8 @@ type Failures = BTreeMap<String, (usize, String)>;
 #[derive(Debug, Clone, Copy)]
 struct Recipe {
     code: Code,
+    /// Its operand crosses a page.
+    crossing: bool,
     seed: u64,
     round: u64,
 }
@@ -48,8 +50,12 @@ fn make(recipe: Recipe, bits: u32, index: usize) -> Option<Case> {
         let mut case = conditions::case(random, bits);
         let at = layout::slot(index);
         let target = at + 20 + random.below(90);
-        let freedom = Freedom { bases: u16::MAX, values: true };
+        let crossing = recipe.crossing;
+        let freedom = Freedom { bases: u16::MAX, values: true, crossing };
         let instruction = Maker { random, case: &mut case, freedom, target }.make(recipe.code);
+        if crossing && !has_memory(&instruction) {
+            continue;
+        }
         if let Some(bytes) = encode(&instruction, bits, at) {
             case.code[..bytes.len()].copy_from_slice(&bytes);
             case.length = bytes.len() as u32;
@@ -57,6 +63,10 @@ fn make(recipe: Recipe, bits: u32, index: usize) -> Option<Case> {
         }
     }
     None
+}
+
+fn has_memory(instruction: &Instruction) -> bool {
+    (0..instruction.op_count()).any(|operand| instruction.op_kind(operand) == OpKind::Memory)
 }
 
 /// Both sides, what is to be run on them, and what came of it.
@@ -97,7 +107,7 @@ impl Bench {
         let Self { setting, native, engine, cases, recipes, failures } = self;
         let expected = native.run(cases);
         engine.run(cases, |index, outcome| {
-            let Recipe { code, seed, round } = recipes[index];
+            let Recipe { code, crossing, seed, round } = recipes[index];
             let allowed = known::leniency(code, &expected[index], outcome);
             let difference = compare::differences(&expected[index], outcome, &allowed);
             if difference.is_empty() {
@@ -106,7 +116,9 @@ impl Bench {
             let entry = failures.entry(format!("{code:?}")).or_insert_with(|| {
                 let case = compare::describe(&cases[index], layout::slot(index));
                 let (bits, vector) = (cases[index].bits, expected[index].vector);
-                let name = format!("    regressions.txt: {bits} {code:?} {seed:#x} {round}\n");
+                let place = if crossing { " crossing" } else { "" };
+                let name =
+                    format!("    regressions.txt: {bits} {code:?} {seed:#x} {round}{place}\n");
                 let end = format!("    {setting:?}; the host ended with vector {vector}\n");
                 (0, format!("{case}{name}{end}{difference}"))
             });
@@ -131,13 +143,17 @@ fn regressions(bits: u32) -> impl Iterator<Item = Recipe> {
     let rows = REGRESSIONS.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
     rows.filter_map(move |row| {
         let fields: Vec<&str> = row.split_whitespace().collect();
+        let (fields, crossing) = match &fields[..] {
+            [fields @ .., "crossing"] => (fields, true),
+            fields => (fields, false),
+        };
         let [size, name, seed, round] = fields[..] else { panic!("regressions.txt: `{row}`") };
         let code = Code::values().find(|code| format!("{code:?}") == name);
         let code = code.unwrap_or_else(|| panic!("regressions.txt: there is no {name}"));
         let seed = u64::from_str_radix(seed.trim_start_matches("0x"), 16);
         let seed = seed.expect("regressions.txt: a seed is hexadecimal");
         let round = round.parse().expect("regressions.txt: the fourth field is a number");
-        (size.parse() == Ok(bits)).then_some(Recipe { code, seed, round })
+        (size.parse() == Ok(bits)).then_some(Recipe { code, crossing, seed, round })
     })
 }
 
@@ -158,6 +174,11 @@ fn compare_regressions(bits: u32, setting: Setting) {
 
 fn compare_forms(bits: u32, setting: Setting) {
     compare_regressions(bits, setting);
+    compare_operands(bits, setting, false);
+}
+
+/// All forms, or those with an operand in memory, which crosses a page then.
+fn compare_operands(bits: u32, setting: Setting, crossing: bool) {
     let seed = seed();
     let mut bench = Bench::new(setting, seed);
     let mut unmade: BTreeMap<&str, Vec<String>> = BTreeMap::new();
@@ -174,15 +195,16 @@ fn compare_forms(bits: u32, setting: Setting) {
             unmade.entry(reason).or_default().push(name);
             continue;
         }
-        let recipe = |round| Recipe { code, seed, round };
-        let made = (0..rounds()).filter(|&round| bench.add(recipe(round), bits)).count();
+        let recipe = |round| Recipe { code, crossing, seed, round };
+        let rounds = if crossing { rounds().div_ceil(2) } else { rounds() };
+        let made = (0..rounds).filter(|&round| bench.add(recipe(round), bits)).count();
         count = (count.0 + made, count.1 + usize::from(made != 0));
         if made == 0 {
             unmade.entry("no encoding of its own").or_default().push(name);
         }
     }
     bench.run();
-    bench.engine.check_way();
+    bench.engine.check_way(crossing);
     for (reason, names) in unmade {
         println!("not compared, {reason}: {}", names.join(" "));
     }
@@ -215,6 +237,16 @@ fn forms_in_the_kernel() {
 #[test]
 fn forms_in_the_kernel_on_user_memory() {
     compare_forms(64, Setting::KernelOnUser);
+}
+
+#[test]
+fn forms_with_operands_that_cross_a_page() {
+    compare_operands(64, Setting::User, true);
+}
+
+#[test]
+fn forms_in_the_kernel_with_users_operands_that_cross_a_page() {
+    compare_operands(64, Setting::KernelOnUser, true);
 }
 
 #[test]

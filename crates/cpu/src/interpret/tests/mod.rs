@@ -3,6 +3,7 @@
 
 mod classes;
 mod copies;
+mod crossings;
 mod events;
 mod legacy_modes;
 mod long_mode;
