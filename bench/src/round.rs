@@ -13,7 +13,6 @@ use bench::processes;
 
 use crate::counters;
 use crate::files::Files;
-use crate::group::Group;
 use crate::number::{Number, Shape};
 use crate::options::Options;
 use crate::results::{Details, Outcome, Results, Sample};
@@ -246,6 +245,7 @@ impl Run<'_> {
             self.system.command(self.files, &settings).map_err(|error| error.to_string())?;
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(errors);
         let start = Instant::now();
+        transcript.computed_before = self.computed();
         let mut child = command.spawn().map_err(|error| format!("cannot start it: {error}"))?;
         let lines = lines_of(&mut child, file);
         let result = self.listen(&lines, start, &child, numbers, transcript);
@@ -272,7 +272,7 @@ impl Run<'_> {
     ) -> Result<(), String> {
         let mut patience = START_PATIENCE_SECONDS;
         let mut deadline = start + Duration::from_secs(patience);
-        let computed = || self.files.group.as_ref().and_then(Group::seconds);
+        let since = |before: Option<f64>| Some(self.computed()? - before?);
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
             let (when, line) = match lines.recv_timeout(left) {
@@ -288,21 +288,20 @@ impl Run<'_> {
             match Line::parse(&line) {
                 Some(Line::Init) if self.system.family.boots() => {
                     keep("launch", Outcome::Value((when - start).as_nanos() as f64));
+                    transcript.details.cpu_seconds = since(transcript.computed_before);
                 }
                 Some(Line::Clock(clock)) => transcript.clocks.push((when, clock)),
                 Some(Line::Begin(name)) => {
                     transcript.current = Some(name.to_owned());
-                    transcript.computed_before = computed();
+                    transcript.computed_before = self.computed();
                     let number = numbers.iter().find(|number| number.name == name);
                     patience = number.map_or(patience, |number| number.work.patience_seconds());
                     deadline = when + Duration::from_secs(patience);
                 }
-                Some(Line::Timed(_)) => transcript.computed_before = computed(),
+                Some(Line::Timed(_)) => transcript.computed_before = self.computed(),
                 Some(Line::Value(name, value)) => {
                     keep(name, Outcome::Value(value));
-                    let before = transcript.computed_before;
-                    transcript.details.cpu_seconds =
-                        computed().zip(before).map(|(now, then)| now - then);
+                    transcript.details.cpu_seconds = since(transcript.computed_before);
                 }
                 Some(Line::Absent(name, why)) => keep(name, Outcome::Absent(why.into())),
                 Some(Line::Unsupported(name)) => {
@@ -322,6 +321,11 @@ impl Run<'_> {
                 }
             }
         }
+    }
+
+    /// What all processes of all systems have computed so far, in seconds of a core.
+    fn computed(&self) -> Option<f64> {
+        self.files.group.as_ref()?.seconds()
     }
 
     /// What everything says goes there: a file for each round of functions, and for each start of a program.

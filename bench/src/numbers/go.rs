@@ -26,7 +26,7 @@ import (
 
 func main() {
 	scale, _ := strconv.Atoi(os.Args[1])
-	found, limit := make(chan int, 64), 2000*scale
+	found, limit := make(chan int, 64), 5000*scale
 	var workers sync.WaitGroup
 	for worker := 0; worker < 4; worker++ {
 		workers.Add(1)
@@ -66,6 +66,6 @@ cd /tmp/go
 export HOME=/tmp/go GOCACHE=/tmp/go/cache GO111MODULE=off CGO_ENABLED=0
 go build -o program program.go
 ./program "$bench_scale" >found
-[ "$bench_scale" != 100 ] || grep -qx '17984 199999' found
+[ "$bench_scale" != 100 ] || grep -qx '41538 499979' found
 [ -s found ]
 "#;

@@ -15,16 +15,16 @@ cat >/tmp/script.lua <<'END'
 local scale = tonumber(arg[1])
 local function fib(n) if n < 2 then return n end return fib(n - 1) + fib(n - 2) end
 local sum = 0
-for _ = 1, scale do sum = sum + fib(19) end
+for _ = 1, scale do sum = sum + fib(20) end
 local numbers = {}
-for i = 1, 2000 * scale do numbers[i] = i * 7919 % 1000003 end
+for i = 1, 3000 * scale do numbers[i] = i * 7919 % 1000003 end
 table.sort(numbers)
 for i = 2, #numbers do assert(numbers[i - 1] <= numbers[i]) end
 local parts = {}
 for i = 1, 1000 * scale do parts[i] = string.format("%d:%s", numbers[i], ("x"):rep(i % 7)) end
 local text, words = table.concat(parts, ","), 0
 for _ in text:gmatch("%d+:") do words = words + 1 end
-print(sum == 4181 * scale and words == 1000 * scale and "ok" or "wrong")
+print(sum == 6765 * scale and words == 1000 * scale and "ok" or "wrong")
 END
 "#;
 

@@ -6,7 +6,7 @@ use crate::number::{Number, Program, Unit, Work};
 /// See the head of this file.
 pub const NUMBER: Number = Number {
     name: "parallel-build",
-    title: "the same with -j4 on 4 CPUs",
+    title: "building Lua with -j4 on 4 CPUs",
     unit: Unit::SECONDS,
     work: Work::Program(Program {
         needs: &["gcc", "make"],

@@ -18,7 +18,7 @@ mkdir /tmp/povray
 const RUN: &str = r#"
 scene=/usr/share/doc/povray/examples/advanced/benchmark/benchmark.pov
 side=24
-[ "$bench_scale" -lt 100 ] || side=64
+[ "$bench_scale" -lt 100 ] || side=48
 cd /tmp/povray
 povray +I$scene +W$side +H$side +WT1 -D +Oout.png >log 2>&1 || { tail -5 log; exit 1; }
 test -s out.png

@@ -18,7 +18,7 @@ class Node:
     def __init__(self, key, next):
         self.key, self.next = key, next
 head, words = None, {}
-for i in range(3000 * scale):
+for i in range(4000 * scale):
     head = Node(i * 7919 % 100003, head)
     word = "word%d" % (head.key % 1000)
     words[word] = words.get(word, 0) + 1
@@ -34,7 +34,7 @@ sieve = bytearray([1]) * (10000 * scale)
 for i in range(2, int(len(sieve) ** 0.5) + 1):
     if sieve[i]:
         sieve[i * i :: i] = bytes(len(range(i * i, len(sieve), i)))
-fine = sum(words.values()) == 3000 * scale and back["keys"] == keys[:500 * scale] and digits > 500 * scale
+fine = sum(words.values()) == 4000 * scale and back["keys"] == keys[:500 * scale] and digits > 500 * scale
 if scale == 100:
     fine = fine and sum(sieve) - 2 == 78498
 print("ok" if fine else "wrong")

@@ -28,7 +28,7 @@ done
 "#;
 
 const RUN: &str = r#"
-redis-benchmark -h 127.0.0.1 -t set,get -n $((1000 * bench_scale)) -c 20 --csv >/tmp/redis.csv
+redis-benchmark -h 127.0.0.1 -t set,get -n $((500 * bench_scale)) -c 20 --csv >/tmp/redis.csv
 [ "$(redis-cli exists key:__rand_int__)" = 1 ]
 redis-cli shutdown nosave
 tr -d '"' </tmp/redis.csv |
