@@ -31,7 +31,7 @@ extern char self[4096];
 void must(int fine, const char *what);
 
 double sha256(long n), nbody(long n), sort(long n), bytecode(long n), chase(long n);
-double copy(long n), sse(long n), avx(long n);
+double copy(long n), copy_16k(long n), sse(long n), avx(long n);
 double null_syscall(long n), read_byte(long n), stat_file(long n), open_close(long n);
 double signal_delivery(long n), protection_fault(long n);
 double pipe_round_trip(long n), unix_round_trip(long n), tcp_round_trip(long n);

@@ -3,8 +3,10 @@
  *     @ init                     first line of all
  *     @ clock NANOSECONDS        its clock, at the beginning and at the end
  *     @ begin NAME               from here until the next line with NAME, that number is measured
+ *     @ timed NAME               its preparation is done
  *     @ value NAME NUMBER        nanoseconds for one operation, or a rate
  *     @ unsupported NAME         this processor or system cannot
+ *     @ absent NAME WHY          its programs are not there
  *     @ failed NAME              its program broke
  *     @ idle                     nothing more is to come
  *
@@ -12,13 +14,17 @@
  *
  *     bench_only=NAME,NAME       what to measure: functions of this program, or scripts: the
  *                                directory /bench/NAME with `prepare`, which is not timed, and
- *                                `run`, which is, unless it prints `rate NUMBER`
+ *                                `run`, which is, unless it prints `rate NUMBER`; either may
+ *                                print `absent WHY`
  *     bench_milliseconds=N       how long one repetition of a function is to take
  *     bench_repeat=N             repetitions of a function; the median counts
  *     bench_scale=N              for scripts: how much to do, in percent
- *     bench_machine=1            this is the first process of a machine of its own */
+ *     bench_machine=1            this is the first process of a machine of its own
+ *     bench_root=DEVICE          which has its root on this disk, with ext4; the modules for it are in /modules */
 #define _GNU_SOURCE
 #include "bench.h"
+#include <dirent.h>
+#include <fcntl.h>
 #include <net/if.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,6 +34,7 @@
 #include <sys/reboot.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -36,7 +43,7 @@ char self[4096];
 
 static const struct program programs[] = {
     {"sha256", sha256}, {"nbody", nbody}, {"qsort", sort}, {"bytecode", bytecode},
-    {"chase", chase}, {"memcpy", copy}, {"sse", sse}, {"avx", avx},
+    {"chase", chase}, {"memcpy", copy}, {"memcpy-16k", copy_16k}, {"sse", sse}, {"avx", avx},
     {"null-syscall", null_syscall}, {"read-byte", read_byte}, {"stat", stat_file},
     {"open-close", open_close}, {"signal", signal_delivery},
     {"protection-fault", protection_fault}, {"pipe", pipe_round_trip},
@@ -94,22 +101,32 @@ static void measure(const struct program *program) {
     fflush(stdout);
 }
 
-/* Run /bench/NAME/STEP; its last line `rate NUMBER`, if there is one, is put into rate. */
+/* Run /bench/NAME/STEP; its line `rate NUMBER`, if there is one, is put into rate. Whether it goes on. */
 static int step(const char *name, const char *what, double *rate) {
     char command[512], line[4096];
+    int absent = 0;
     snprintf(command, sizeof command, "exec /bin/sh -eu /bench/%s/%s", name, what);
     FILE *output = popen(command, "r");
     must(output != NULL, "popen");
-    while (fgets(line, sizeof line, output))
-        if (sscanf(line, "rate %lf", rate) != 1) fputs(line, stderr);
-    return pclose(output);
+    while (fgets(line, sizeof line, output)) {
+        if (!strncmp(line, "absent ", 7)) {
+            printf("@ absent %s %s", name, line + 7);
+            fflush(stdout);
+            absent = 1;
+        } else if (sscanf(line, "rate %lf", rate) != 1) {
+            fputs(line, stderr);
+        }
+    }
+    if (pclose(output)) _exit(1);
+    return !absent;
 }
 
 static void script(const char *name) {
     double rate = -1;
-    if (step(name, "prepare", &rate)) _exit(1);
+    if (!step(name, "prepare", &rate)) return;
+    say("timed", name);
     double start = now();
-    if (step(name, "run", &rate)) _exit(1);
+    if (!step(name, "run", &rate)) return;
     double took = now() - start;
     printf("@ value %s %.3f\n", name, rate < 0 ? took : rate);
     fflush(stdout);
@@ -132,12 +149,42 @@ static void one(const char *name) {
     if (child < 0 || waitpid(child, &status, 0) != child || status) say("failed", name);
 }
 
+/* Load a kernel's modules, in the order of their names. */
+static void load_modules(void) {
+    struct dirent **entries;
+    int count = scandir("/modules", &entries, NULL, alphasort);
+    for (int i = 0; i < count; i++) {
+        char path[512];
+        if (entries[i]->d_name[0] == '.') continue;
+        snprintf(path, sizeof path, "/modules/%s", entries[i]->d_name);
+        int file = open(path, O_RDONLY | O_CLOEXEC);
+        if (file < 0 || syscall(SYS_finit_module, file, "", 0)) perror(path);
+        if (file >= 0) close(file);
+    }
+}
+
+/* Go on with the disk as the root, with our own files in it. */
+static void enter_root(const char *device) {
+    mkdir("/root", 0755);
+    load_modules();
+    for (int tries = 0; access(device, F_OK) && tries < 1000; tries++) usleep(10000);
+    must(!mount(device, "/root", "ext4", MS_RDONLY, NULL), device);
+    must(!mount("/bench", "/root/bench", NULL, MS_BIND, NULL), "/bench");
+    must(!chdir("/root") && !mount(".", "/", NULL, MS_MOVE, NULL), "move the root");
+    must(!chroot(".") && !chdir("/"), "change the root");
+    if (mount("dev", "/dev", "devtmpfs", 0, NULL)) perror("mount /dev");
+    if (mount("run", "/run", "tmpfs", 0, NULL)) perror("mount /run");
+    if (mount("var", "/var", "tmpfs", 0, NULL)) perror("mount /var");
+}
+
 static void prepare_machine(void) {
+    const char *root = getenv("bench_root");
     struct ifreq loopback = {.ifr_name = "lo", .ifr_flags = IFF_UP};
     mkdir("/proc", 0755), mkdir("/sys", 0755), mkdir("/dev", 0755), mkdir("/tmp", 01777);
+    if (mount("dev", "/dev", "devtmpfs", 0, NULL)) perror("mount /dev");
+    if (root) enter_root(root);
     if (mount("proc", "/proc", "proc", 0, NULL)) perror("mount /proc");
     if (mount("sysfs", "/sys", "sysfs", 0, NULL)) perror("mount /sys");
-    if (mount("dev", "/dev", "devtmpfs", 0, NULL)) perror("mount /dev");
     if (mount("tmp", "/tmp", "tmpfs", 0, "size=75%")) perror("mount /tmp");
     mkdir("/dev/shm", 01777);
     if (mount("shm", "/dev/shm", "tmpfs", 0, NULL)) perror("mount /dev/shm");

@@ -3,17 +3,20 @@
 #include <immintrin.h>
 #include <string.h>
 
-/* The C library's memcpy of 256 KiB. */
-double copy(long n) {
+/* The C library's memcpy. */
+static double copy_bytes(long n, size_t size) {
     static uint8_t from[1 << 18], to[1 << 18];
     void *(*volatile function)(void *, const void *, size_t) = memcpy;
     memset(from, 1, sizeof from);
     memset(to, 2, sizeof to);
     double start = now();
-    for (long i = 0; i < n; i++) function(to, from, sizeof to);
+    for (long i = 0; i < n; i++) function(to, from, size);
     sink = to[77];
     return now() - start;
 }
+
+double copy(long n) { return copy_bytes(n, 1 << 18); }
+double copy_16k(long n) { return copy_bytes(n, 1 << 14); }
 
 enum { FLOATS = 4096 };
 static float x[FLOATS] __attribute__((aligned(64))), y[FLOATS] __attribute__((aligned(64)));

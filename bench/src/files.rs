@@ -8,11 +8,13 @@ use std::process::Command;
 
 use ::biv::initramfs::cpio::{Archive, Metadata, mode};
 use ::biv::initramfs::tree;
-use ::biv::provision::{self, Guest, Part};
+use ::biv::provision::{self, Guest, Part, VIRTIO};
 
+use crate::group::Group;
 use crate::number::{Root, Work};
+use crate::numbers;
 use crate::options::Options;
-use crate::{numbers, root};
+use crate::root::{self, Applications};
 
 /// The guest's runner.
 const RUNNER: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/runner"));
@@ -45,39 +47,50 @@ pub enum Error {
 /// Everything; removed when dropped, but for what is cached.
 #[derive(Debug)]
 pub struct Files {
-    /// The program that is measured.
-    pub biv: PathBuf,
+    /// The program that is measured, and others that it is compared with, by name.
+    pub programs: Vec<(String, PathBuf)>,
     /// A bzImage.
     pub kernel: PathBuf,
     /// The CPU for systems that are kept on one.
     pub cpu: Option<String>,
-    applications: Option<PathBuf>,
+    /// Where systems run, if that can be.
+    pub group: Option<Group>,
+    applications: Option<Applications>,
     work: PathBuf,
 }
 
 impl Files {
     /// Build, fetch and pack what `options` need.
     pub fn prepare(options: &Options) -> Result<Files, Error> {
-        let biv = build()?;
-        let kernel = Guest::provide(&[Part::Kernel])?.kernel();
+        let programs = match options.programs_of_biv.as_slice() {
+            [] => vec![("biv".to_owned(), build()?)],
+            named => named.to_vec(),
+        };
+        let guest = Guest::provide(&[Part::Kernel, Part::Drivers])?;
         let applications = options.needs(Root::Applications).then(root::provide).transpose()?;
         let work = std::env::temp_dir().join(format!("bivouac-bench-{}", std::process::id()));
-        let files = Files { biv, kernel, cpu: last_cpu(), applications, work };
-        let programs = files.directory(Root::Programs);
-        install(&programs)?;
-        pack(&[&programs], &files.archive(Root::Programs))?;
-        if let Some(applications) = &files.applications {
-            pack(&[applications, &programs], &files.archive(Root::Applications))?;
-        }
+        let kernel = guest.kernel();
+        let files =
+            Files { programs, kernel, cpu: last_cpu(), group: Group::new(), applications, work };
+        let directory = files.work.join("programs");
+        install(&directory)?;
+        install_modules(&directory, &guest)?;
+        pack(&directory, &files.archive())?;
         Ok(files)
     }
 
     /// A file system as a directory; [`Files::bench`] belongs at /bench in it.
     pub fn directory(&self, root: Root) -> PathBuf {
         match (root, &self.applications) {
-            (Root::Applications, Some(applications)) => applications.clone(),
+            (Root::Applications, Some(applications)) => applications.directory.clone(),
             _ => self.work.join("programs"),
         }
+    }
+
+    /// A file system as an image for a disk, if it is not the archive.
+    pub fn disk(&self, root: Root) -> Option<&Path> {
+        let is_disk = root == Root::Applications;
+        self.applications.as_ref().filter(|_| is_disk).map(|made| made.image.as_path())
     }
 
     /// The runner and its scripts.
@@ -85,9 +98,9 @@ impl Files {
         self.work.join("programs/bench")
     }
 
-    /// A file system as a cpio archive.
-    pub fn archive(&self, root: Root) -> PathBuf {
-        self.work.join(format!("{root:?}.cpio"))
+    /// The runner, its scripts and a kernel's modules as a cpio archive.
+    pub fn archive(&self) -> PathBuf {
+        self.work.join("programs.cpio")
     }
 
     /// A new directory for what one start of a system needs.
@@ -137,21 +150,30 @@ fn install(root: &Path) -> Result<(), Error> {
         fs::create_dir_all(&path).map_err(at(&path))?;
     }
     for number in numbers::ALL {
-        if let Work::Script(script) = &number.work {
-            write(&format!("{}/prepare", number.name), script.prepare.as_bytes())?;
-            write(&format!("{}/run", number.name), script.run.as_bytes())?;
+        if let Work::Program(program) = &number.work {
+            write(&format!("{}/prepare", number.name), program.preparation().as_bytes())?;
+            write(&format!("{}/run", number.name), program.run.as_bytes())?;
         }
     }
     write("runner", RUNNER)
 }
 
-/// Pack directories, one over the other, with the console that a kernel opens for init.
-fn pack(roots: &[&Path], archive: &Path) -> Result<(), Error> {
+/// What a kernel needs for a disk, with names in the order in which it is loaded.
+fn install_modules(root: &Path, guest: &Guest) -> Result<(), Error> {
+    let names = [VIRTIO, &["virtio_blk"]].concat();
+    let directory = root.join("modules");
+    fs::create_dir_all(&directory).map_err(at(&directory))?;
+    for (index, (name, path)) in guest.drivers(&names).into_iter().enumerate() {
+        fs::copy(&path, directory.join(format!("{index:02}-{name}.ko"))).map_err(at(&path))?;
+    }
+    Ok(())
+}
+
+/// Pack a directory with the console that a kernel opens for init.
+fn pack(root: &Path, archive: &Path) -> Result<(), Error> {
     let file = File::create(archive).map_err(at(archive))?;
     let mut packed = Archive::new(BufWriter::new(file));
-    for root in roots {
-        tree::pack(&mut packed, root, tree::Owners::OfFiles)?;
-    }
+    tree::pack(&mut packed, root, tree::Owners::OfFiles)?;
     let console = Metadata { device: (5, 1), ..Metadata::new(mode::CHARACTER_DEVICE | 0o600) };
     packed.add(b"dev/console", console, &[]).map_err(at(archive))?;
     packed.finish().map(drop).map_err(at(archive))

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! cargo run --release -p bench -- [--quick] [--against host,tcg,uml,gvisor] [--only NAME,...]
-//!     [--ladder] [--rounds N] [--variants NAME,...|all] [--pin] [--out DIRECTORY]
+//!     [--ladder] [--rounds N] [--starts N] [--variants NAME,...|all] [--pin] [--out DIRECTORY]
 //! ```
 //!
 //! What it is not: a test. Nothing here runs in continuous integration but the tests of its own
@@ -13,6 +13,9 @@
 //!
 //! 1. *One machine, one run.* Every promise is a ratio of two numbers of the same run; rounds
 //!    alternate between the systems, so that a disturbance of the host meets all of them.
+//!    *Functions* share a machine in a round. A *program* has a fresh machine for each sample, one system after
+//!    the other: what is fast in one start and slow in the next, is a defect that no median shows, so the tables
+//!    have the largest value over the smallest.
 //! 2. *The same bytes.* One static runner (`guest/`), one file system, one kernel for all machines
 //!    that take it.
 //! 3. *Nothing is dropped silently.* What crashes is tried once more and then reported as crashed.
@@ -22,7 +25,9 @@
 
 #![forbid(unsafe_code)]
 
+mod counters;
 mod files;
+mod group;
 mod number;
 mod numbers;
 mod options;
@@ -36,6 +41,7 @@ mod variants;
 
 use std::process::ExitCode;
 
+use number::Number;
 use options::Options;
 use results::Results;
 
@@ -68,13 +74,30 @@ fn measure(options: &Options) -> Result<(), Box<dyn std::error::Error>> {
     let (systems, absent) = systems::installed(options, &files);
     let mut results = Results::new(systems);
     results.remarks = absent;
-    let rounds = options.programs.rounds.max(options.applications.rounds);
+    let of_functions = |number: &&&Number| !number.work.is_fresh();
+    let rounds = options
+        .numbers
+        .iter()
+        .filter(of_functions)
+        .map(|number| options.amount(&number.work).rounds);
+    let rounds = rounds.max().unwrap_or(0);
     for number in 1..=rounds {
         for system in order(results.systems.len(), number, rounds) {
             round::measure(number, system, options, &files, &mut results);
         }
         // A run that is broken off leaves what it had.
         report::write_samples(&results, &options.out)?;
+    }
+    let starts = options.programs.rounds;
+    for start in 1..=starts {
+        for &number in options.numbers.iter().filter(|number| number.work.is_fresh()) {
+            for system in order(results.systems.len(), start, starts) {
+                if results.systems[system].measures(number) {
+                    round::sample(start, system, number, options, &files, &mut results);
+                }
+            }
+            report::write_samples(&results, &options.out)?;
+        }
     }
     report::write(&results, options)?;
     Ok(())

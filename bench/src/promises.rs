@@ -111,7 +111,7 @@ mod tests {
     use crate::numbers;
 
     #[test]
-    fn every_number_has_one_promise_and_every_promise_a_number() {
+    fn every_function_has_one_promise_and_every_promise_a_number() {
         let promised: Vec<&str> = PROMISES
             .iter()
             .flat_map(|(names, _)| names.iter().copied())
@@ -119,7 +119,8 @@ mod tests {
             .collect();
         for number in numbers::ALL {
             let count = promised.iter().filter(|&&name| name == number.name).count();
-            assert_eq!(count, 1, "{}", number.name);
+            // Programs may have none.
+            assert!(count == 1 || (count == 0 && number.work.is_fresh()), "{}", number.name);
         }
         for name in promised {
             assert!(numbers::ALL.iter().any(|number| number.name == name), "{name}");

@@ -19,7 +19,7 @@ pub enum Outcome {
 /// One number of one system in one round.
 #[derive(Debug)]
 pub struct Sample {
-    /// Counted from 1.
+    /// Counted from 1; of what is measured in fresh machines, the start.
     pub round: usize,
     /// Index into [`Results::systems`].
     pub system: usize,
@@ -27,6 +27,24 @@ pub struct Sample {
     pub number: &'static Number,
     /// How much.
     pub outcome: Outcome,
+    /// What else is known of it.
+    pub details: Details,
+}
+
+/// What is known of a sample of a fresh machine beside its value.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Details {
+    /// What all processes of the system computed while it was timed, in seconds of a core.
+    pub cpu_seconds: Option<f64>,
+    /// Counters of the machine over its whole life, by name, of those that were asked for.
+    pub counters: Vec<(String, f64)>,
+}
+
+impl Sample {
+    /// A sample of which nothing else is known.
+    pub fn new(round: usize, system: usize, number: &'static Number, outcome: Outcome) -> Sample {
+        Sample { round, system, number, outcome, details: Details::default() }
+    }
 }
 
 /// Everything.
@@ -148,7 +166,7 @@ mod tests {
             for (round, values) in [9.0, 20.0, 10.0].into_iter().zip(own).enumerate() {
                 for (system, value) in [values.0, values.1].into_iter().enumerate() {
                     let outcome = Outcome::Value(value);
-                    results.samples.push(Sample { round, system, number, outcome });
+                    results.samples.push(Sample::new(round, system, number, outcome));
                 }
             }
             assert_eq!(results.factor(1, 0, number), expected, "{own:?}");
@@ -170,7 +188,7 @@ mod tests {
         let mut results = Results::new(vec![System::new(Family::Host, "host", &[])]);
         for round in [1, 2] {
             let outcome = Outcome::Absent("it is no machine".into());
-            results.samples.push(Sample { round, system: 0, number: numbers::LADDER[8], outcome });
+            results.samples.push(Sample::new(round, 0, numbers::LADDER[8], outcome));
         }
         assert_eq!(results.absences(), ["host: launch is absent: it is no machine"]);
     }
@@ -183,7 +201,7 @@ mod tests {
         let number = numbers::ALL[0];
         for (system, value) in [2.0, 1.0, 6.0, 5.0].into_iter().enumerate() {
             let outcome = Outcome::Value(value);
-            results.samples.push(Sample { round: 1, system, number, outcome });
+            results.samples.push(Sample::new(1, system, number, outcome));
         }
         let best = |family| results.best(family, number).map(|spread| spread.median);
         assert_eq!(best(Family::Biv), Some(2.0));

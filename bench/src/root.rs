@@ -1,7 +1,9 @@
-//! The file system with applications: a Debian made by mmdebstrap, kept in the user's cache.
+//! The file system with applications: a Debian made by mmdebstrap, kept in the user's cache, as a directory and
+//! as an ext4 image of it.
 //!
-//! Always the same release, so that the numbers of two hosts are about the same programs. Lua's
-//! source comes from the same archive, as `apt-get source` gives it.
+//! Always the same release, so that the numbers of two hosts are about the same programs. The sources of Lua and
+//! SQLite come from the same archive, as `apt-get source` gives them; so does what is in the repository that
+//! git clones, which is Go's library.
 
 use std::fs;
 use std::io;
@@ -17,8 +19,9 @@ const SUITE: &str = "bookworm";
 const SOURCES: &str = "deb http://deb.debian.org/debian bookworm main\n\
     deb-src http://deb.debian.org/debian bookworm main\n";
 
-/// What the scripts use, beside the smallest system.
-const PACKAGES: &str = "gcc,make,libc6-dev,sqlite3,nginx-light,wrk,iperf3,povray,povray-examples";
+/// What the scripts use, beside the smallest system. (tcl makes SQLite's sources into one file.)
+const PACKAGES: &str = "gcc,make,libc6-dev,sqlite3,nginx-light,wrk,apache2-utils,iperf3,povray,povray-examples,\
+    lua5.4,python3,golang-go,nodejs,git,postgresql,redis-server,tcl";
 
 /// What nobody reads is not unpacked into every machine's memory.
 const DPKG_OPTIONS: [&str; 8] = [
@@ -34,12 +37,26 @@ const DPKG_OPTIONS: [&str; 8] = [
 ];
 
 /// Run in the new system's /usr/src, outside of it.
-const FETCH_LUA: &str = "cd \"$1/usr/src\" && \
-    APT_CONFIG=\"$MMDEBSTRAP_APT_CONFIG\" apt-get source --download-only lua5.4 && \
-    mkdir lua && tar -x -f lua5.4_*.orig.tar.* -C lua --strip-components=1";
+const FETCH_SOURCES: &str = "cd \"$1/usr/src\" && \
+    APT_CONFIG=\"$MMDEBSTRAP_APT_CONFIG\" apt-get source --download-only lua5.4 sqlite3 && \
+    mkdir lua sqlite3-tree && tar -x -f lua5.4_*.orig.tar.* -C lua --strip-components=1 && \
+    tar -x -f sqlite3_*.orig.tar.* -C sqlite3-tree --strip-components=1 && rm -f -- *.tar.* *.dsc";
+
+/// Run in the new system: SQLite in one file, and a repository of Go's library.
+const MAKE_SOURCES: &str = "set -e; cd /usr/src/sqlite3-tree; ./configure >/dev/null; make sqlite3.c shell.c >/dev/null; \
+    mkdir ../sqlite; mv sqlite3.c sqlite3.h shell.c ../sqlite/; cd ..; rm -r sqlite3-tree; \
+    mkdir /tmp/library; cd /tmp/library; cp -r /usr/share/go-*/src/. .; \
+    git init -q .; git add -f .; \
+    git -c user.name=bench -c user.email=bench commit -q -m library; \
+    git clone -q --bare . /usr/src/library.git; git -C /usr/src/library.git gc -q; \
+    cd /; rm -r /tmp/library; \
+    rm -rf /var/lib/postgresql /var/cache/apt /var/lib/apt/lists";
 
 /// The directory is renamed when what is above changes.
-const EDITION: &str = "applications-1";
+const EDITION: &str = "applications-2";
+
+/// Room in the image beside its files, in parts of their size.
+const ROOM: f64 = 0.15;
 
 /// Why there are no applications.
 #[derive(Debug, thiserror::Error)]
@@ -78,46 +95,72 @@ pub enum Error {
     },
 }
 
-/// The directory, which is made if it is not there.
-pub fn provide() -> Result<PathBuf, Error> {
+/// The applications' file system.
+#[derive(Debug, Clone)]
+pub struct Applications {
+    /// As a directory.
+    pub directory: PathBuf,
+    /// As an ext4 image of the same, without a journal.
+    pub image: PathBuf,
+}
+
+impl Applications {
+    fn in_place(place: &Path) -> Applications {
+        Applications { directory: place.join("root"), image: place.join("root.ext4") }
+    }
+}
+
+/// Both, which are made if they are not there.
+pub fn provide() -> Result<Applications, Error> {
     let cache = provision::cache_directory()?.join("bench");
     let place = cache.join(EDITION);
     if place.is_dir() {
-        return Ok(place);
+        return Ok(Applications::in_place(&place));
     }
     eprintln!("making a Debian with the applications; this is done once");
     let work = cache.join(format!("work-{}", std::process::id()));
-    let fresh = work.join("root");
-    fs::create_dir_all(&fresh).map_err(at(&fresh))?;
-    let made = make(&work, &fresh).and_then(|()| fs::rename(&fresh, &place).map_err(at(&place)));
+    let fresh = work.join("fresh");
+    let made = make(&work, &Applications::in_place(&fresh))
+        .and_then(|()| fs::rename(&fresh, &place).map_err(at(&place)));
     let _ = fs::remove_dir_all(&work);
     // Another bench may have been faster.
-    if place.is_dir() { Ok(place) } else { made.map(|()| place) }
+    let done = Applications::in_place(&place);
+    if place.is_dir() { Ok(done) } else { made.map(|()| done) }
 }
 
-fn make(work: &Path, fresh: &Path) -> Result<(), Error> {
+fn make(work: &Path, fresh: &Applications) -> Result<(), Error> {
+    let directory = &fresh.directory;
+    fs::create_dir_all(directory).map_err(at(directory))?;
     let (sources, archive) = (work.join("sources.list"), work.join("root.tar"));
     fs::write(&sources, SOURCES).map_err(at(&sources))?;
     let mut mmdebstrap = Command::new("mmdebstrap");
     mmdebstrap.args(["--variant=minbase", &format!("--include={PACKAGES}")]);
     mmdebstrap.args(DPKG_OPTIONS.map(|option| format!("--dpkgopt={option}")));
     mmdebstrap.args(["--aptopt=APT::Install-Recommends \"false\""]);
-    mmdebstrap.arg(format!("--customize-hook={FETCH_LUA}"));
+    mmdebstrap.arg(format!("--customize-hook={FETCH_SOURCES}"));
+    mmdebstrap.arg(format!("--customize-hook=chroot \"$1\" sh -c '{MAKE_SOURCES}'"));
     mmdebstrap.arg(SUITE).arg(&archive).arg(&sources);
     run("mmdebstrap", &mut mmdebstrap)?;
     // Devices cannot be made by an ordinary user, and every system has its own.
     let mut tar = Command::new("tar");
     tar.args(["-x", "--no-same-owner", "--exclude=./dev/*", "-f"]).arg(&archive);
-    run("tar", tar.arg("-C").arg(fresh))?;
-    let bench = fresh.join("bench");
-    fs::create_dir_all(&bench).map_err(at(&bench))
+    run("tar", tar.arg("-C").arg(directory))?;
+    let bench = directory.join("bench");
+    fs::create_dir_all(&bench).map_err(at(&bench))?;
+    let kib = run("du", Command::new("du").args(["-s", "-k", "--apparent-size"]).arg(directory))?;
+    let kib: f64 = kib.split_whitespace().next().and_then(|word| word.parse().ok()).unwrap_or(0.0);
+    // Every file ends in a block of 4 KiB that it does not fill, which the apparent size does not count.
+    let size = format!("{}k", (kib * (1.0 + ROOM)) as u64 + (256 << 10));
+    let mut mkfs = Command::new("mkfs.ext4");
+    mkfs.args(["-q", "-F", "-m", "0", "-O", "^has_journal", "-E", "root_owner=0:0", "-d"]);
+    run("mkfs.ext4", mkfs.arg(directory).arg(&fresh.image).arg(size)).map(drop)
 }
 
-fn run(program: &'static str, command: &mut Command) -> Result<(), Error> {
+fn run(program: &'static str, command: &mut Command) -> Result<String, Error> {
     let output =
         command.stdin(Stdio::null()).output().map_err(|error| Error::Start { program, error })?;
     if output.status.success() {
-        return Ok(());
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }
     let text = String::from_utf8_lossy(&output.stderr);
     let complaint = text.lines().find(|line| line.starts_with("E: ")).or(text.lines().last());

@@ -1,23 +1,28 @@
-//! One round on one system: start it, read what the runner in it says, start it again for what
-//! broke.
+//! A system at work: start it, read what the runner in it says, start it again for what broke. One round of
+//! functions, which share a machine, or one sample of a program, which has a fresh one.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
+use std::path::PathBuf;
 use std::process::{Child, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use bench::processes;
 
+use crate::counters;
 use crate::files::Files;
-use crate::number::{Number, Shape, Work};
+use crate::number::{Number, Shape};
 use crate::options::Options;
-use crate::results::{Outcome, Results, Sample};
-use crate::systems::{Settings, System};
+use crate::results::{Details, Outcome, Results, Sample};
+use crate::systems::{Family, Settings, System};
 
 /// How long a system may take to start.
 const START_PATIENCE_SECONDS: u64 = 180;
+
+/// How long a machine may take to end by itself where its counters are wanted.
+const END_PATIENCE_SECONDS: u64 = 30;
 
 /// Attempts at a number.
 const ATTEMPTS: u32 = 2;
@@ -34,8 +39,10 @@ enum Line<'a> {
     Init,
     Clock(f64),
     Begin(&'a str),
+    Timed(&'a str),
     Value(&'a str, f64),
     Unsupported(&'a str),
+    Absent(&'a str, &'a str),
     Failed(&'a str),
     Idle,
 }
@@ -43,12 +50,19 @@ enum Line<'a> {
 impl Line<'_> {
     /// From a console, whose lines may begin with a terminal's control sequences.
     fn parse(line: &str) -> Option<Line<'_>> {
-        let mut words = line[line.find("@ ")? + 2..].split_whitespace();
+        let line = line[line.find("@ ")? + 2..].trim_end();
+        if let Some((name, why)) =
+            line.strip_prefix("absent ").and_then(|rest| rest.split_once(' '))
+        {
+            return Some(Line::Absent(name, why));
+        }
+        let mut words = line.split_whitespace();
         let line = match (words.next()?, words.next(), words.next()) {
             ("init", None, None) => Line::Init,
             ("idle", None, None) => Line::Idle,
             ("clock", Some(value), None) => Line::Clock(value.parse().ok()?),
             ("begin", Some(name), None) => Line::Begin(name),
+            ("timed", Some(name), None) => Line::Timed(name),
             ("unsupported", Some(name), None) => Line::Unsupported(name),
             ("failed", Some(name), None) => Line::Failed(name),
             ("value", Some(name), Some(value)) => Line::Value(name, value.parse().ok()?),
@@ -68,9 +82,20 @@ struct Transcript {
     trouble: Option<String>,
     /// When the runner said its clock, on the host's and on its own.
     clocks: Vec<(Instant, f64)>,
+    /// What all processes had computed when the work that is timed began, in seconds.
+    computed_before: Option<f64>,
+    /// What is known beside values.
+    details: Details,
 }
 
-/// Measure all numbers that were asked for on one system.
+/// What became of some numbers.
+struct Attempts {
+    outcomes: BTreeMap<String, Outcome>,
+    remarks: Vec<String>,
+    details: Details,
+}
+
+/// Measure all functions that were asked for on one system.
 pub fn measure(
     round: usize,
     system: usize,
@@ -78,25 +103,56 @@ pub fn measure(
     files: &Files,
     results: &mut Results,
 ) {
-    for shape in Shape::ALL {
-        if round > options.amount(shape.root).rounds {
-            continue;
-        }
+    for shape in Shape::SHARED {
         let who = results.systems[system].clone();
-        let of_shape = |number: &&&Number| number.work.shape() == shape && who.measures(number);
+        let of_shape = |number: &&&Number| {
+            let work = &number.work;
+            let is_due = !work.is_fresh() && round <= options.amount(work).rounds;
+            is_due && work.shape() == shape && who.measures(number)
+        };
         let numbers: Vec<_> = options.numbers.iter().filter(of_shape).copied().collect();
         if numbers.is_empty() {
             continue;
         }
         eprintln!("round {round}: {}, {:?}, {} CPU", who.name, shape.root, shape.processors);
         let run = Run { system: &who, shape, options, files, round };
-        let (outcomes, remarks) = run.with_retries(&numbers);
-        results.remarks.extend(remarks);
+        let attempts = run.with_retries(&numbers);
         for number in numbers {
-            let missing = || Outcome::Absent("it was not tried".into());
-            let outcome = outcomes.get(number.name).cloned().unwrap_or_else(missing);
-            results.samples.push(Sample { round, system, number, outcome });
+            let outcome = attempts.outcome(number);
+            results.samples.push(Sample::new(round, system, number, outcome));
         }
+        results.remarks.extend(attempts.remarks);
+    }
+}
+
+/// Measure one program in a fresh machine.
+pub fn sample(
+    start: usize,
+    system: usize,
+    number: &'static Number,
+    options: &Options,
+    files: &Files,
+    results: &mut Results,
+) {
+    let who = results.systems[system].clone();
+    let run = Run { system: &who, shape: number.work.shape(), options, files, round: start };
+    let attempts = run.with_retries(&[number]);
+    let outcome = attempts.outcome(number);
+    let said = match &outcome {
+        Outcome::Value(value) => format!("{:.3} {}", value / number.unit.divisor, number.unit.name),
+        Outcome::Absent(why) => format!("absent: {why}"),
+        Outcome::Failed(why) => format!("failed: {why}"),
+    };
+    eprintln!("start {start}: {}: {}: {said}", number.name, who.name);
+    results.remarks.extend(attempts.remarks);
+    let details = attempts.details;
+    results.samples.push(Sample { details, ..Sample::new(start, system, number, outcome) });
+}
+
+impl Attempts {
+    fn outcome(&self, number: &Number) -> Outcome {
+        let missing = || Outcome::Absent("it was not tried".into());
+        self.outcomes.get(number.name).cloned().unwrap_or_else(missing)
     }
 }
 
@@ -110,8 +166,9 @@ struct Run<'a> {
 
 impl Run<'_> {
     /// Until every number has a value or has failed twice.
-    fn with_retries(&self, numbers: &[&Number]) -> (BTreeMap<String, Outcome>, Vec<String>) {
+    fn with_retries(&self, numbers: &[&Number]) -> Attempts {
         let (mut outcomes, mut remarks) = (BTreeMap::new(), Vec::new());
+        let mut details = Details::default();
         let mut attempts: BTreeMap<&str, u32> = BTreeMap::new();
         loop {
             let open: Vec<&Number> = numbers
@@ -124,9 +181,10 @@ impl Run<'_> {
                 .copied()
                 .collect();
             if open.is_empty() {
-                return (outcomes, remarks);
+                return Attempts { outcomes, remarks, details };
             }
             let transcript = self.once(&open);
+            details = transcript.details.clone();
             remarks.extend(transcript.clock_remark(&self.system.name));
             for number in self.blamed(&open, &transcript) {
                 let attempt = attempts.entry(number.name).or_default();
@@ -162,7 +220,7 @@ impl Run<'_> {
         }
         // Not every system starts anything, and not every one can be looked into.
         if transcript.trouble.is_none() {
-            for number in numbers.iter().filter(|number| number.work == Work::Outside) {
+            for number in numbers.iter().filter(|number| number.work.is_outside()) {
                 let why = match self.system.family.boots() {
                     true => "it cannot be looked into",
                     false => "it is no machine",
@@ -175,19 +233,29 @@ impl Run<'_> {
     }
 
     fn follow(&self, numbers: &[&Number], transcript: &mut Transcript) -> Result<(), String> {
-        let inside = numbers.iter().filter(|number| number.work != Work::Outside);
+        let inside = numbers.iter().filter(|number| !number.work.is_outside());
         let names: Vec<&str> = inside.map(|number| number.name).collect();
-        let amount = self.options.amount(self.shape.root);
+        let amount = self.options.amount(&numbers[0].work);
         let settings = Settings::new(self.shape, amount, &names, self.options.pin);
-        let file = self.log().map_err(|error| format!("cannot write its log: {error}"))?;
+        let (path, file) =
+            self.log(numbers).map_err(|error| format!("cannot write its log: {error}"))?;
         let errors = file.try_clone().map_err(|error| error.to_string())?;
+        let written = file.metadata().map_or(0, |data| data.len());
         let mut command =
             self.system.command(self.files, &settings).map_err(|error| error.to_string())?;
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(errors);
         let start = Instant::now();
+        transcript.computed_before = self.computed();
         let mut child = command.spawn().map_err(|error| format!("cannot start it: {error}"))?;
         let lines = lines_of(&mut child, file);
         let result = self.listen(&lines, start, &child, numbers, transcript);
+        if result.is_ok() && self.options.wants_counters() && self.system.family == Family::Biv {
+            await_end(&mut child);
+            let log = fs::read(&path).unwrap_or_default();
+            let said = log.get(written as usize..).unwrap_or_default();
+            let said = String::from_utf8_lossy(said);
+            transcript.details.counters = counters::among(&said, &self.options.counters);
+        }
         processes::end(child.id());
         let _ = child.wait();
         result
@@ -203,10 +271,15 @@ impl Run<'_> {
         transcript: &mut Transcript,
     ) -> Result<(), String> {
         let mut patience = START_PATIENCE_SECONDS;
+        let mut deadline = start + Duration::from_secs(patience);
+        let since = |before: Option<f64>| Some(self.computed()? - before?);
         loop {
-            let (when, line) = match lines.recv_timeout(Duration::from_secs(patience)) {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let (when, line) = match lines.recv_timeout(left) {
                 Ok(line) => line,
-                Err(RecvTimeoutError::Timeout) => return Err(format!("silent for {patience} s")),
+                Err(RecvTimeoutError::Timeout) => {
+                    return Err(format!("not done after {patience} s"));
+                }
                 Err(RecvTimeoutError::Disconnected) => return Err("it crashed".into()),
             };
             let mut keep = |name: &str, outcome| {
@@ -215,14 +288,22 @@ impl Run<'_> {
             match Line::parse(&line) {
                 Some(Line::Init) if self.system.family.boots() => {
                     keep("launch", Outcome::Value((when - start).as_nanos() as f64));
+                    transcript.details.cpu_seconds = since(transcript.computed_before);
                 }
                 Some(Line::Clock(clock)) => transcript.clocks.push((when, clock)),
                 Some(Line::Begin(name)) => {
                     transcript.current = Some(name.to_owned());
+                    transcript.computed_before = self.computed();
                     let number = numbers.iter().find(|number| number.name == name);
                     patience = number.map_or(patience, |number| number.work.patience_seconds());
+                    deadline = when + Duration::from_secs(patience);
                 }
-                Some(Line::Value(name, value)) => keep(name, Outcome::Value(value)),
+                Some(Line::Timed(_)) => transcript.computed_before = self.computed(),
+                Some(Line::Value(name, value)) => {
+                    keep(name, Outcome::Value(value));
+                    transcript.details.cpu_seconds = since(transcript.computed_before);
+                }
+                Some(Line::Absent(name, why)) => keep(name, Outcome::Absent(why.into())),
                 Some(Line::Unsupported(name)) => {
                     let why = "its processor lacks what the program needs";
                     keep(name, Outcome::Absent(why.into()));
@@ -242,13 +323,34 @@ impl Run<'_> {
         }
     }
 
-    fn log(&self) -> std::io::Result<File> {
+    /// What all processes of all systems have computed so far, in seconds of a core.
+    fn computed(&self) -> Option<f64> {
+        self.files.group.as_ref()?.seconds()
+    }
+
+    /// What everything says goes there: a file for each round of functions, and for each start of a program.
+    fn log(&self, numbers: &[&Number]) -> std::io::Result<(PathBuf, File)> {
         let directory = self.options.out.join("logs");
         fs::create_dir_all(&directory)?;
-        let Shape { root, processors } = self.shape;
-        let name =
-            format!("{}-{root:?}-{processors}-{}.log", self.system.name, self.round).to_lowercase();
-        File::options().create(true).append(true).open(directory.join(name.replace(' ', "-")))
+        let what = match numbers {
+            [number] if number.work.is_fresh() => number.name.to_owned(),
+            _ => format!("{:?}-{}", self.shape.root, self.shape.processors),
+        };
+        let name = format!("{}-{what}-{}.log", self.system.name, self.round).to_lowercase();
+        let path = directory.join(name.replace(' ', "-"));
+        let file = File::options().create(true).append(true).open(&path)?;
+        Ok((path, file))
+    }
+}
+
+/// Until a machine has ended by itself, or should have.
+fn await_end(child: &mut Child) {
+    let start = Instant::now();
+    while start.elapsed() < Duration::from_secs(END_PATIENCE_SECONDS) {
+        if !matches!(child.try_wait(), Ok(None)) {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(20));
     }
 }
 
@@ -295,7 +397,10 @@ mod tests {
         assert_eq!(Line::parse("\x1b[2J\x1b[1;1H@ init"), Some(Line::Init));
         assert_eq!(Line::parse("@ value fork-exit 85.25\r"), Some(Line::Value("fork-exit", 85.25)));
         assert_eq!(Line::parse("@ begin sha256"), Some(Line::Begin("sha256")));
+        assert_eq!(Line::parse("@ timed build"), Some(Line::Timed("build")));
         assert_eq!(Line::parse("@ clock 12"), Some(Line::Clock(12.0)));
+        let absent = Line::Absent("nginx", "no wrk here");
+        assert_eq!(Line::parse("@ absent nginx no wrk here\r"), Some(absent));
         for other in
             ["", "[    0.1] random: crng init done", "@ value x", "@ value x y", "@ init 1"]
         {

@@ -1,14 +1,19 @@
 //! Lua, as Debian's source package has it, built by gcc and make: short-lived processes that
 //! compute, fault pages in, and read and write files. With `--quick`, some of its files.
 
-use crate::number::{Number, Script, Unit, Work};
+use crate::number::{Number, Program, Unit, Work};
 
 /// See the head of this file.
 pub const NUMBER: Number = Number {
     name: "build",
     title: "building Lua with gcc and make",
     unit: Unit::SECONDS,
-    work: Work::Script(Script { prepare: PREPARE, run: RUN, processors: 1 }),
+    work: Work::Program(Program {
+        needs: &["gcc", "make"],
+        prepare: PREPARE,
+        run: RUN,
+        processors: 1,
+    }),
 };
 
 const PREPARE: &str = r#"

@@ -1,13 +1,13 @@
 //! One TCP connection over the machine's own loopback interface, as fast as it goes.
 
-use crate::number::{Number, Script, Unit, Work};
+use crate::number::{Number, Program, Unit, Work};
 
 /// See the head of this file.
 pub const NUMBER: Number = Number {
     name: "iperf3",
     title: "iperf3 over loopback",
     unit: Unit::GIGABITS,
-    work: Work::Script(Script { prepare: PREPARE, run: RUN, processors: 1 }),
+    work: Work::Program(Program { needs: &["iperf3"], prepare: PREPARE, run: RUN, processors: 1 }),
 };
 
 const PREPARE: &str = r#"

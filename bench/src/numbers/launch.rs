@@ -8,5 +8,5 @@ pub const NUMBER: Number = Number {
     name: "launch",
     title: "launch to first line of init",
     unit: Unit::MILLISECONDS,
-    work: Work::Outside,
+    work: Work::Launch,
 };

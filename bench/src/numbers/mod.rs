@@ -5,39 +5,55 @@ use crate::number::Number;
 mod anonymous_fault;
 mod avx;
 mod build;
+mod build_sqlite;
+mod build_two;
 mod bytecode;
 mod chase;
 mod file_fault;
 mod fork_exec;
 mod fork_exit;
+mod git;
+mod go;
 mod iperf3;
 mod launch;
+mod lua;
 mod map_touch_unmap;
 mod memcpy;
+mod memcpy_16k;
 mod memory;
 mod nbody;
 mod nginx;
+mod nginx_connections;
+mod node;
 mod null_syscall;
 mod open_close;
 mod parallel_build;
+mod pgbench;
+mod pgbench_write;
 mod pipe;
 mod povray;
 mod protection_fault;
+mod python;
+mod python_start;
 mod qsort;
 mod read_byte;
+mod redis;
 mod sha256;
 mod shell;
 mod signal;
 mod sqlite;
 mod sse;
 mod stat;
+mod storm;
+mod tar_gzip;
 mod tcp;
 mod thread;
 mod true_loop;
 mod unix_socket;
+mod untar;
 
 /// All of them.
-pub const ALL: [&Number; 33] = [
+pub const ALL: [&Number; 49] = [
     &sha256::NUMBER,
     &nbody::NUMBER,
     &qsort::NUMBER,
@@ -64,11 +80,27 @@ pub const ALL: [&Number; 33] = [
     &file_fault::NUMBER,
     &map_touch_unmap::NUMBER,
     &build::NUMBER,
+    &build_two::NUMBER,
     &parallel_build::NUMBER,
+    &build_sqlite::NUMBER,
     &sqlite::NUMBER,
+    &lua::NUMBER,
+    &python::NUMBER,
+    &python_start::NUMBER,
+    &node::NUMBER,
+    &go::NUMBER,
     &true_loop::NUMBER,
+    &storm::NUMBER,
+    &tar_gzip::NUMBER,
+    &untar::NUMBER,
+    &git::NUMBER,
     &nginx::NUMBER,
+    &nginx_connections::NUMBER,
+    &redis::NUMBER,
+    &pgbench::NUMBER,
+    &pgbench_write::NUMBER,
     &iperf3::NUMBER,
+    &memcpy_16k::NUMBER,
     &launch::NUMBER,
     &memory::NUMBER,
 ];

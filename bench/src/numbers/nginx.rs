@@ -1,16 +1,22 @@
 //! nginx with one worker answers wrk with 16 connections over the loopback interface: a small file.
 
-use crate::number::{Number, Script, Unit, Work};
+use crate::number::{Number, Program, Unit, Work};
 
 /// See the head of this file.
 pub const NUMBER: Number = Number {
     name: "nginx",
     title: "nginx and wrk",
     unit: Unit::REQUESTS,
-    work: Work::Script(Script { prepare: PREPARE, run: RUN, processors: 1 }),
+    work: Work::Program(Program {
+        needs: &["nginx", "wrk"],
+        prepare: PREPARE,
+        run: RUN,
+        processors: 1,
+    }),
 };
 
-const PREPARE: &str = r#"
+/// A server with a small file.
+pub const PREPARE: &str = r#"
 mkdir -p /tmp/nginx/www
 head -c 600 /dev/zero | tr '\0' x >/tmp/nginx/www/index.html
 cat >/tmp/nginx/conf <<END

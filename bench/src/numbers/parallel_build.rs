@@ -1,14 +1,19 @@
 //! Lua built with `make -j4` by a machine with 4 virtual CPUs, on as many real ones as the host
 //! has.
 
-use crate::number::{Number, Script, Unit, Work};
+use crate::number::{Number, Program, Unit, Work};
 
 /// See the head of this file.
 pub const NUMBER: Number = Number {
     name: "parallel-build",
-    title: "the same with -j4 on 4 CPUs",
+    title: "building Lua with -j4 on 4 CPUs",
     unit: Unit::SECONDS,
-    work: Work::Script(Script { prepare: PREPARE, run: RUN, processors: 4 }),
+    work: Work::Program(Program {
+        needs: &["gcc", "make"],
+        prepare: PREPARE,
+        run: RUN,
+        processors: 4,
+    }),
 };
 
 const PREPARE: &str = r#"

@@ -1,13 +1,13 @@
 //! A shell that runs `/bin/true` 2,000 times (`--quick`: 500).
 
-use crate::number::{Number, Script, Unit, Work};
+use crate::number::{Number, Program, Unit, Work};
 
 /// See the head of this file.
 pub const NUMBER: Number = Number {
     name: "true-loop",
     title: "2,000 /bin/true from a shell",
     unit: Unit::SECONDS,
-    work: Work::Script(Script { prepare: PREPARE, run: RUN, processors: 1 }),
+    work: Work::Program(Program { needs: &[], prepare: PREPARE, run: RUN, processors: 1 }),
 };
 
 const PREPARE: &str = "";

@@ -6,7 +6,7 @@ use crate::results::{Outcome, Results};
 
 /// Every measurement; what went wrong in words.
 pub fn samples(results: &Results) -> String {
-    let mut csv = String::from("round,system,number,unit,value\n");
+    let mut csv = String::from("round,system,number,unit,value,cpu_seconds\n");
     for sample in &results.samples {
         let (unit, system) = (sample.number.unit, &results.systems[sample.system].name);
         let value = match &sample.outcome {
@@ -14,8 +14,23 @@ pub fn samples(results: &Results) -> String {
             Outcome::Absent(why) => format!("absent: {}", why.replace([',', '\n'], ";")),
             Outcome::Failed(why) => format!("failed: {}", why.replace([',', '\n'], ";")),
         };
-        let name = sample.number.name;
-        let _ = writeln!(csv, "{},{system},{name},{},{value}", sample.round, unit.name);
+        let (round, name) = (sample.round, sample.number.name);
+        let cpu =
+            sample.details.cpu_seconds.map_or(String::new(), |seconds| format!("{seconds:.2}"));
+        let _ = writeln!(csv, "{round},{system},{name},{},{value},{cpu}", unit.name);
+    }
+    csv
+}
+
+/// What machines have counted, if it was asked for: a line for each counter of each start.
+pub fn counters(results: &Results) -> String {
+    let mut csv = String::from("start,system,number,counter,value\n");
+    for sample in &results.samples {
+        let (start, system, name) =
+            (sample.round, &results.systems[sample.system].name, sample.number.name);
+        for (counter, value) in &sample.details.counters {
+            let _ = writeln!(csv, "{start},{system},{name},{counter},{value}");
+        }
     }
     csv
 }

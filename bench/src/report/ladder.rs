@@ -90,7 +90,7 @@ pub mod tests {
         for (index, &time) in times.iter().enumerate() {
             for (system, value) in [10.0, time].into_iter().enumerate() {
                 let outcome = Outcome::Value(value);
-                results.samples.push(Sample { round: index + 1, system, number, outcome });
+                results.samples.push(Sample::new(index + 1, system, number, outcome));
             }
         }
         results

@@ -11,18 +11,30 @@ mod chart;
 mod csv;
 mod ladder;
 mod ladder_chart;
+mod programs;
 mod table;
 mod variants;
 
-/// Every single measurement, as `samples.csv`.
+/// Every single measurement, as `samples.csv`; what machines have counted, as `counters.csv`.
 pub fn write_samples(results: &Results, directory: &Path) -> io::Result<()> {
     fs::create_dir_all(directory)?;
+    if results.samples.iter().any(|sample| !sample.details.counters.is_empty()) {
+        fs::write(directory.join("counters.csv"), csv::counters(results))?;
+    }
     fs::write(directory.join("samples.csv"), csv::samples(results))
 }
 
 /// Print the tables; write them to `bench.md`, the medians to `bench.csv`, the charts beside them.
 pub fn write(results: &Results, options: &Options) -> io::Result<()> {
     let mut text = table::promises(results);
+    if let Some(programs) = programs::table(results) {
+        text.push_str("\nPrograms, each sample in a fresh machine:\n\n");
+        text.push_str(&programs);
+    }
+    if let Some(counters) = programs::counters(results) {
+        text.push_str("\nWhat was counted in a machine's whole life:\n\n");
+        text.push_str(&counters);
+    }
     let modes = variants::table(results);
     if let Some(modes) = &modes {
         text.push_str("\nEach mode against biv as users get it:\n\n");

@@ -61,7 +61,7 @@ mod tests {
         let number = crate::numbers::ALL[0];
         for (system, value) in [3000.0, 6000.0].into_iter().enumerate() {
             let outcome = Outcome::Value(value);
-            results.samples.push(Sample { round: 1, system, number, outcome });
+            results.samples.push(Sample::new(1, system, number, outcome));
         }
         let table = table(&results).unwrap();
         assert!(table.contains("6.00 (x 2.00)"), "{table}");

@@ -1,6 +1,6 @@
 //! This project, in each variant that this build knows.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::{Family, Settings, System};
@@ -9,18 +9,31 @@ use crate::options::Options;
 
 /// One for each variant, the first as users get it; and why any is not there.
 pub fn systems(options: &Options, files: &Files) -> (Vec<System>, Vec<String>) {
-    let help = super::help(&files.biv.display().to_string(), &["run", "--help"]);
     let (mut systems, mut absent) = (Vec::new(), Vec::new());
+    let Some(((first, program), others)) = files.programs.split_first() else {
+        return (systems, absent);
+    };
+    let help = super::help(&program.display().to_string(), &["run", "--help"]);
+    let with = |program: &PathBuf, system| System { program: Some(program.clone()), ..system };
     for (index, &variant) in options.variants.iter().enumerate() {
         let long = |option: &&&str| option.starts_with("--");
-        let name = if index == 0 { "biv".to_owned() } else { format!("biv {}", variant.name) };
+        let name = if index == 0 { first.clone() } else { format!("biv {}", variant.name) };
         match variant.options.iter().filter(long).find(|option| !knows(&help, option)) {
             Some(option) => absent.push(format!("{name} is absent: this biv has no {option}")),
             None => {
                 let system = System::new(Family::Biv, &name, variant.options);
-                systems.push(System { variant: Some(variant), ..system });
+                systems.push(with(program, System { variant: Some(variant), ..system }));
             }
         }
+    }
+    for (name, program) in others {
+        systems.push(with(program, System::new(Family::Biv, name, &[])));
+    }
+    for system in &mut systems {
+        // Counters come at the machine's end.
+        system
+            .options
+            .extend(["--stats".to_owned()].into_iter().filter(|_| options.wants_counters()));
     }
     (systems, absent)
 }
@@ -38,20 +51,19 @@ pub fn command(
     settings: &Settings,
     start: impl Fn(&Path) -> Command,
 ) -> Command {
-    let mut command = start(&files.biv);
+    let mut command = start(system.program.as_deref().unwrap_or(Path::new("biv")));
     let memory = format!("{}M", settings.shape.memory_mib());
-    command.args(["run", "--mem", &memory, "--no-reboot"]).args(&system.options);
+    command.args(["run", "--cold", "--mem", &memory, "--no-reboot"]).args(&system.options);
     if settings.shape.processors > 1 {
         command.args(["--cpus", &settings.shape.processors.to_string()]);
     }
-    command
-        .arg("--kernel")
-        .arg(&files.kernel)
-        .arg("--initrd")
-        .arg(files.archive(settings.shape.root));
+    command.arg("--kernel").arg(&files.kernel).arg("--initrd").arg(files.archive());
+    if let Some(disk) = files.disk(settings.shape.root) {
+        command.arg("--disk").arg(format!("{},ro", disk.display()));
+    }
     let own = system.variant.map_or("", |variant| variant.parameters);
     let parameters = format!("console=ttyS0 quiet panic=-1 {own}");
-    command.args(["--append", &settings.kernel_parameters(parameters.trim_end())]);
+    command.args(["--append", &settings.kernel_parameters(parameters.trim_end(), "vda")]);
     command
 }
 

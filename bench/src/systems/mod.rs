@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use crate::files::Files;
-use crate::number::{Number, Shape};
+use crate::number::{Number, Root, Shape};
 use crate::numbers;
 use crate::options::{Amount, Options};
 use crate::variants::Variant;
@@ -71,6 +72,8 @@ pub struct System {
     pub options: Vec<String>,
     /// The way to run `biv`, if that is what it is.
     pub variant: Option<&'static Variant>,
+    /// The build of `biv`, if it is one.
+    pub program: Option<PathBuf>,
 }
 
 /// What a run is to do.
@@ -92,14 +95,20 @@ impl Settings {
             ("bench_milliseconds", amount.milliseconds.to_string()),
             ("bench_repeat", amount.repeat.to_string()),
             ("bench_scale", amount.scale.to_string()),
+            ("bench_processors", shape.processors.to_string()),
         ]);
         Settings { shape, pin, variables }
     }
 
-    /// As parameters of a kernel, which hands them to init.
-    fn kernel_parameters(&self, others: &str) -> String {
+    /// As parameters of a kernel, which hands them to init; `disk` is what its first disk is called.
+    fn kernel_parameters(&self, others: &str, disk: &str) -> String {
+        let root = match self.shape.root {
+            Root::Programs => String::new(),
+            Root::Applications => format!(" bench_root=/dev/{disk}"),
+        };
         let variables = self.variables.iter().map(|(name, value)| format!(" {name}={value}"));
-        format!("{others} bench_machine=1 rdinit={RUNNER}{}", variables.collect::<String>())
+        let variables: String = variables.collect();
+        format!("{others} bench_machine=1 rdinit={RUNNER}{root}{variables}")
     }
 }
 
@@ -109,7 +118,7 @@ pub const RUNNER: &str = "/bench/runner";
 impl System {
     pub(crate) fn new(family: Family, name: &str, options: &[&str]) -> System {
         let options = options.iter().map(|&option| option.into()).collect();
-        System { name: name.into(), family, options, variant: None }
+        System { name: name.into(), family, options, variant: None, program: None }
     }
 
     /// Whether everything is measured in it, and not only what the ladder is about.
@@ -126,10 +135,14 @@ impl System {
     pub fn command(&self, files: &Files, settings: &Settings) -> io::Result<Command> {
         let one_cpu = (settings.shape.processors == 1 && (settings.pin || self.family.is_pinned()))
             || self.family == Family::Uml;
-        let start = |program: &std::path::Path| match files.cpu.as_ref().filter(|_| one_cpu) {
+        let in_group = |program: &Path| match &files.group {
             None => Command::new(program),
+            Some(group) => group.start(program),
+        };
+        let start = |program: &Path| match files.cpu.as_ref().filter(|_| one_cpu) {
+            None => in_group(program),
             Some(cpu) => {
-                let mut command = Command::new("taskset");
+                let mut command = in_group(Path::new("taskset"));
                 command.args(["-c", cpu]).arg(program);
                 command
             }
@@ -188,15 +201,18 @@ fn need(program: &str, arguments: &[&str], package: &str) -> Result<String, Stri
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::number::Root;
 
     #[test]
     fn the_kernel_hands_the_settings_to_the_runner() {
         let shape = Shape { root: Root::Programs, processors: 1 };
         let amount = Amount { rounds: 1, milliseconds: 7, repeat: 3, scale: 25 };
         let settings = Settings::new(shape, amount, &["stat", "avx"], false);
-        let line = settings.kernel_parameters("quiet");
-        assert!(line.starts_with("quiet bench_machine=1 rdinit=/bench/runner "));
+        let line = settings.kernel_parameters("quiet", "vda");
+        assert!(line.starts_with("quiet bench_machine=1 rdinit=/bench/runner bench_"));
         assert!(line.contains(" bench_only=stat,avx ") && line.contains(" bench_milliseconds=7 "));
+        assert!(!line.contains("bench_root"));
+        let shape = Shape { root: Root::Applications, processors: 2 };
+        let line = Settings::new(shape, amount, &[], false).kernel_parameters("", "vda");
+        assert!(line.contains(" bench_root=/dev/vda ") && line.contains(" bench_processors=2 "));
     }
 }

@@ -30,7 +30,11 @@ pub fn command(
     command.args(["-accel", "tcg", "-m", &memory.to_string(), "-smp", &processors.to_string()]);
     command.args(["-nographic", "-no-reboot", "-net", "none"]).args(&system.options);
     command.arg("-kernel").arg(&files.kernel);
-    command.arg("-initrd").arg(files.archive(settings.shape.root));
-    command.args(["-append", &settings.kernel_parameters("console=ttyS0 quiet panic=-1")]);
+    command.arg("-initrd").arg(files.archive());
+    if let Some(disk) = files.disk(settings.shape.root) {
+        let disk = disk.display();
+        command.arg("-drive").arg(format!("file={disk},if=virtio,format=raw,readonly=on"));
+    }
+    command.args(["-append", &settings.kernel_parameters("console=ttyS0 quiet panic=-1", "vda")]);
     command
 }

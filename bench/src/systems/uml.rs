@@ -19,8 +19,11 @@ pub fn systems() -> Result<Vec<System>, String> {
 pub fn command(files: &Files, settings: &Settings, start: impl Fn(&Path) -> Command) -> Command {
     let mut command = start(Path::new(PROGRAM));
     command.arg(format!("mem={}M", settings.shape.memory_mib()));
-    command.arg(format!("initrd={}", files.archive(settings.shape.root).display()));
-    let parameters = settings.kernel_parameters("con=null con0=null,fd:1 quiet panic=-1");
+    command.arg(format!("initrd={}", files.archive().display()));
+    if let Some(disk) = files.disk(settings.shape.root) {
+        command.arg(format!("ubd0r={}", disk.display()));
+    }
+    let parameters = settings.kernel_parameters("con=null con0=null,fd:1 quiet panic=-1", "ubda");
     command.args(parameters.split(' '));
     command
 }

@@ -1,0 +1,17 @@
+//! PostgreSQL with 4 clients who write: three updates, a selection and an insertion in a transaction, on a tmpfs.
+
+use super::pgbench::{PREPARE, run};
+use crate::number::{Number, Program, Unit, Work};
+
+/// See the head of this file.
+pub const NUMBER: Number = Number {
+    name: "pgbench-write",
+    title: "pgbench, TPC-B, 4 clients",
+    unit: Unit::TRANSACTIONS,
+    work: Work::Program(Program {
+        needs: &["/usr/lib/postgresql/15/bin/initdb", "/usr/lib/postgresql/15/bin/pgbench"],
+        prepare: PREPARE,
+        run: run!("-b tpcb-like"),
+        processors: 1,
+    }),
+};
