@@ -36,6 +36,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 pub use client::{Connection, Share};
 pub use message::{MAX_RANGES, MAX_SHARES, Range, Reply};
+pub use wire::opcode::name as request_name;
 
 /// What a thread that panicked has left is as good as any.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

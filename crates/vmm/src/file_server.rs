@@ -51,6 +51,34 @@ pub struct SharedDirectories {
     pub directories: Vec<SharedDirectory>,
 }
 
+/// The numbers that requests have (FUSE's are below 53); what is above is counted as the last.
+const OPCODES: usize = 64;
+
+/// How often a guest has asked for what.
+#[derive(Debug)]
+struct Requests([AtomicU64; OPCODES]);
+
+impl Default for Requests {
+    fn default() -> Self {
+        Self([const { AtomicU64::new(0) }; OPCODES])
+    }
+}
+
+impl Requests {
+    fn note(&self, opcode: u32) {
+        self.0[(opcode as usize).min(OPCODES - 1)].fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// What a guest has asked of a directory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DirectoryRequests {
+    /// The name by which the guest mounts it.
+    pub tag: String,
+    /// Numbers of FUSE's requests, and how many there were of each; those that were asked for.
+    pub counts: Vec<(u32, u64)>,
+}
+
 /// The file servers of a machine; with it they end.
 #[derive(Default)]
 pub(crate) struct FileServers {
@@ -63,6 +91,17 @@ pub(crate) struct FileServers {
 }
 
 impl FileServers {
+    /// What the guest has asked for, of each directory.
+    pub(crate) fn requests(&self) -> Vec<DirectoryRequests> {
+        let of = |desk: &Arc<Desk>| {
+            let numbers = desk.line.requests.0.iter().enumerate();
+            let counts = numbers.map(|(opcode, n)| (opcode as u32, n.load(Ordering::Relaxed)));
+            let counts = counts.filter(|(_, count)| *count > 0).collect();
+            DirectoryRequests { tag: desk.tag.clone(), counts }
+        };
+        self.desks.iter().map(of).collect()
+    }
+
     /// Do what processors have rung for, if they have, and wait a moment for an answer: watching if it
     /// `may_watch`, because there is a core for the server as well, or else asleep. How long it was asleep.
     #[inline]
@@ -131,6 +170,7 @@ fn plug_in_one(
 ) -> Result<Arc<Desk>, Error> {
     let line = Arc::new(Line {
         connection,
+        requests: Requests::default(),
         heard: Mutex::default(),
         outstanding: AtomicUsize::new(0),
         may_watch: AtomicBool::new(false),
@@ -140,7 +180,7 @@ fn plug_in_one(
     let device = Box::new(FileSystem::new(tag, Box::new(server)));
     let device = crate::virtio::plug_in_device(platform, device, memory, Arc::clone(&bell) as _)?;
     let (unrested, to_come) = Default::default();
-    Ok(Arc::new(Desk { bell, line, device, unrested, to_come }))
+    Ok(Arc::new(Desk { tag: tag.to_owned(), bell, line, device, unrested, to_come }))
 }
 
 /// Leaves a note.
@@ -171,6 +211,8 @@ const MOST_UNRESTED: u32 = 31;
 
 /// Where requests to one device are seen to.
 struct Desk {
+    /// The name of the directory.
+    tag: String,
     bell: Arc<Bell>,
     line: Arc<Line>,
     device: Arc<Shared>,
@@ -276,6 +318,8 @@ struct Heard {
 /// The way to one share's server.
 struct Line {
     connection: Connection,
+    /// What the device has handed on.
+    requests: Requests,
     heard: Mutex<Heard>,
     /// Requests that have no answer.
     outstanding: AtomicUsize,
@@ -339,7 +383,7 @@ struct Server {
 }
 
 impl FileServer for Server {
-    fn submit(&mut self, token: u64, chain: &Chain) -> Result<bool, Gone> {
+    fn submit(&mut self, token: u64, opcode: u32, chain: &Chain) -> Result<bool, Gone> {
         let range =
             |segment: &Segment| Range { address: segment.address, bytes: segment.length.into() };
         let (readable, writable) = (chain.readable.iter(), chain.writable.iter());
@@ -347,8 +391,9 @@ impl FileServer for Server {
         self.line.outstanding.fetch_add(1, Ordering::SeqCst);
         let sent =
             self.line.connection.submit(token, readable.map(range), writable.map(range), may_watch);
-        if !matches!(sent, Ok(true)) {
-            self.line.note_answered();
+        match sent {
+            Ok(true) => self.line.requests.note(opcode),
+            _ => self.line.note_answered(),
         }
         sent.map_err(|error| {
             // What has too many parts is wrong in itself, but nothing that a driver does.
