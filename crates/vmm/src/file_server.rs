@@ -13,6 +13,9 @@
 //! 3. A processor whose guest has nothing to do watches for longer ([`FileServers::watch`]).
 //! 4. *Who stops watching leaves it to the listener* ([`Desk::leave`]), a thread that the server wakes with the
 //!    next answer, and looks once more. So whatever is outstanding, somebody will hear of it.
+//! 5. *What nobody waits for is not watched for* ([`files::is_awaited`]): the guest goes on at once when it has said
+//!    that it forgets a file. Nor does the server wake anybody for such an answer as long as it has other work. It
+//!    is heard with the next one, when there are [`files::MAX_UNTOLD`], or before the server sleeps.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, OwnedFd};
@@ -51,6 +54,34 @@ pub struct SharedDirectories {
     pub directories: Vec<SharedDirectory>,
 }
 
+/// The numbers that requests have (FUSE's are below 53); what is above is counted as the last.
+const OPCODES: usize = 64;
+
+/// How often a guest has asked for what.
+#[derive(Debug)]
+struct Requests([AtomicU64; OPCODES]);
+
+impl Default for Requests {
+    fn default() -> Self {
+        Self([const { AtomicU64::new(0) }; OPCODES])
+    }
+}
+
+impl Requests {
+    fn note(&self, opcode: u32) {
+        self.0[(opcode as usize).min(OPCODES - 1)].fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// What a guest has asked of a directory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DirectoryRequests {
+    /// The name by which the guest mounts it.
+    pub tag: String,
+    /// Numbers of FUSE's requests, and how many there were of each; those that were asked for.
+    pub counts: Vec<(u32, u64)>,
+}
+
 /// The file servers of a machine; with it they end.
 #[derive(Default)]
 pub(crate) struct FileServers {
@@ -63,6 +94,17 @@ pub(crate) struct FileServers {
 }
 
 impl FileServers {
+    /// What the guest has asked for, of each directory.
+    pub(crate) fn requests(&self) -> Vec<DirectoryRequests> {
+        let of = |desk: &Arc<Desk>| {
+            let numbers = desk.line.requests.0.iter().enumerate();
+            let counts = numbers.map(|(opcode, n)| (opcode as u32, n.load(Ordering::Relaxed)));
+            let counts = counts.filter(|(_, count)| *count > 0).collect();
+            DirectoryRequests { tag: desk.tag.clone(), counts }
+        };
+        self.desks.iter().map(of).collect()
+    }
+
     /// Do what processors have rung for, if they have, and wait a moment for an answer: watching if it
     /// `may_watch`, because there is a core for the server as well, or else asleep. How long it was asleep.
     #[inline]
@@ -131,8 +173,10 @@ fn plug_in_one(
 ) -> Result<Arc<Desk>, Error> {
     let line = Arc::new(Line {
         connection,
+        requests: Requests::default(),
         heard: Mutex::default(),
         outstanding: AtomicUsize::new(0),
+        awaited: AtomicUsize::new(0),
         may_watch: AtomicBool::new(false),
     });
     let bell = Arc::new(Bell { wanted: AtomicU64::new(0), rung: Arc::clone(rung) });
@@ -140,7 +184,7 @@ fn plug_in_one(
     let device = Box::new(FileSystem::new(tag, Box::new(server)));
     let device = crate::virtio::plug_in_device(platform, device, memory, Arc::clone(&bell) as _)?;
     let (unrested, to_come) = Default::default();
-    Ok(Arc::new(Desk { bell, line, device, unrested, to_come }))
+    Ok(Arc::new(Desk { tag: tag.to_owned(), bell, line, device, unrested, to_come }))
 }
 
 /// Leaves a note.
@@ -169,8 +213,13 @@ const REST: Duration = Duration::from_micros(100);
 /// The most requests that are not slept for after a sleep in vain.
 const MOST_UNRESTED: u32 = 31;
 
+/// In the token of a request whose answer nobody waits for. A device counts its requests from zero on.
+const UNAWAITED: u64 = 1 << 63;
+
 /// Where requests to one device are seen to.
 struct Desk {
+    /// The name of the directory.
+    tag: String,
     bell: Arc<Bell>,
     line: Arc<Line>,
     device: Arc<Shared>,
@@ -187,9 +236,12 @@ impl Desk {
             return Duration::ZERO;
         }
         self.line.may_watch.store(may_watch, Ordering::Relaxed);
+        // We look ourselves now, and all ways from here leave the rest to the listener.
+        self.line.connection.wake_waiting(false);
         // Answers may be there for either queue, which who serves one of them finds for both.
         self.device.serve(ALL_QUEUES);
         if !self.line.is_waiting() {
+            self.leave();
             return Duration::ZERO;
         }
         if may_watch {
@@ -234,7 +286,7 @@ impl Desk {
 
     /// Have the server wake the listener with the next answer, if there is one to come.
     fn leave(&self) {
-        while self.line.is_waiting() {
+        while self.line.has_outstanding() {
             self.line.connection.wake_waiting(true);
             if !self.hear() {
                 return;
@@ -276,9 +328,13 @@ struct Heard {
 /// The way to one share's server.
 struct Line {
     connection: Connection,
+    /// What the device has handed on.
+    requests: Requests,
     heard: Mutex<Heard>,
     /// Requests that have no answer.
     outstanding: AtomicUsize,
+    /// Those of them whose answer somebody in the guest waits for.
+    awaited: AtomicUsize,
     /// There is a core for the server to watch for requests.
     may_watch: AtomicBool,
 }
@@ -288,15 +344,30 @@ impl Line {
         self.heard.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether there are answers to come.
+    /// Whether there are answers to come that somebody waits for.
     fn is_waiting(&self) -> bool {
+        self.awaited.load(Ordering::SeqCst) > 0
+    }
+
+    /// Whether there are any answers to come.
+    fn has_outstanding(&self) -> bool {
         self.outstanding.load(Ordering::SeqCst) > 0
     }
 
+    /// There is one more to come, or will be.
+    fn note_asked(&self, is_awaited: bool) {
+        self.outstanding.fetch_add(1, Ordering::SeqCst);
+        self.awaited.fetch_add(is_awaited.into(), Ordering::SeqCst);
+    }
+
     /// There is one less; a server that makes no sense may give more answers than there were questions.
-    fn note_answered(&self) {
+    fn note_answered(&self, is_awaited: bool) {
         let order = Ordering::SeqCst;
-        let _ = self.outstanding.fetch_update(order, order, |count| count.checked_sub(1));
+        let less = |count: usize| count.checked_sub(1);
+        let _ = self.outstanding.fetch_update(order, order, less);
+        if is_awaited {
+            let _ = self.awaited.fetch_update(order, order, less);
+        }
     }
 
     /// Take the answers that are there; whether there were any.
@@ -304,14 +375,17 @@ impl Line {
         let mut any = false;
         loop {
             match self.connection.take() {
-                Ok(Some(reply)) => self.heard().replies.push_back(reply),
+                Ok(Some(Reply { token, bytes })) => {
+                    let reply = Reply { token: token & !UNAWAITED, bytes };
+                    self.heard().replies.push_back(reply);
+                    self.note_answered(token & UNAWAITED == 0);
+                }
                 Ok(None) => return any,
                 Err(_) => {
                     self.lose();
                     return true;
                 }
             }
-            self.note_answered();
             any = true;
         }
     }
@@ -324,6 +398,7 @@ impl Line {
     /// Nothing more comes, and nobody has asked for that.
     fn lose(&self) {
         self.outstanding.store(0, Ordering::SeqCst);
+        self.awaited.store(0, Ordering::SeqCst);
         if !std::mem::replace(&mut self.heard().is_gone, true) {
             tracing::error!("the file server has ended; the guest's directories fail from now on");
         }
@@ -339,16 +414,19 @@ struct Server {
 }
 
 impl FileServer for Server {
-    fn submit(&mut self, token: u64, chain: &Chain) -> Result<bool, Gone> {
+    fn submit(&mut self, token: u64, opcode: u32, chain: &Chain) -> Result<bool, Gone> {
         let range =
             |segment: &Segment| Range { address: segment.address, bytes: segment.length.into() };
         let (readable, writable) = (chain.readable.iter(), chain.writable.iter());
         let may_watch = self.line.may_watch.load(Ordering::Relaxed);
-        self.line.outstanding.fetch_add(1, Ordering::SeqCst);
+        let is_awaited = files::is_awaited(opcode);
+        self.line.note_asked(is_awaited);
+        let token = if is_awaited { token } else { token | UNAWAITED };
         let sent =
             self.line.connection.submit(token, readable.map(range), writable.map(range), may_watch);
-        if !matches!(sent, Ok(true)) {
-            self.line.note_answered();
+        match sent {
+            Ok(true) => self.line.requests.note(opcode),
+            _ => self.line.note_answered(is_awaited),
         }
         sent.map_err(|error| {
             // What has too many parts is wrong in itself, but nothing that a driver does.
@@ -359,6 +437,9 @@ impl FileServer for Server {
     }
 
     fn take(&mut self) -> Result<Option<(u64, u32)>, Gone> {
+        if self.line.heard().replies.is_empty() {
+            self.line.hear();
+        }
         let mut heard = self.line.heard();
         let reply = heard.replies.pop_front();
         if reply.is_none() && heard.is_gone {

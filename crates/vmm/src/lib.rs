@@ -61,7 +61,7 @@ pub use configuration::{
     Report, Reporter, Sink, UnpackPayload, Unpacker,
 };
 pub use console::ConsolePort;
-pub use file_server::{SharedDirectories, SharedDirectory};
+pub use file_server::{DirectoryRequests, SharedDirectories, SharedDirectory};
 pub use helpers::cost_of_a_stop;
 pub use machine::{Age, Machine, Questions, Stop};
 pub use network::{CableEnd, Network};

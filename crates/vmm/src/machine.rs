@@ -15,7 +15,7 @@ use crate::configuration::{Configuration, Contents, Error, MAX_PROCESSORS, Outco
 use crate::control::Control;
 use crate::device_memory::DeviceMemory;
 use crate::disk::workers::Workers;
-use crate::file_server;
+use crate::file_server::{self, DirectoryRequests};
 use crate::processor::Processor;
 use crate::remote::Remote;
 use crate::run::{Runner, Wakers};
@@ -170,6 +170,11 @@ impl Machine {
     /// What the processors' threads have done.
     pub fn activity(&self) -> &[Activity] {
         &self.runner.activity
+    }
+
+    /// What the guest has asked of the host's directories, in their order.
+    pub fn directory_requests(&self) -> Vec<DirectoryRequests> {
+        self.runner.file_servers.requests()
     }
 
     /// Boot, and run until the machine ends. One that is not to boot again does this once: what it

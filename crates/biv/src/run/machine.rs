@@ -190,7 +190,9 @@ fn run(
         teller.tell_of(machine.processors());
     }
     if telling.stats {
-        let text = statistics::describe(machine.processors(), machine.activity(), machine.age());
+        let mut text =
+            statistics::describe(machine.processors(), machine.activity(), machine.age());
+        text.push_str(&statistics::describe_requests(&machine.directory_requests()));
         // Standard error may be closed.
         let _ = io::stderr().write_all(text.as_bytes());
     }

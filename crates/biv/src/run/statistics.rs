@@ -1,7 +1,10 @@
 //! What the engine did, for `--stats`: a table with a column for each processor and, if there are
-//! several, one for their sum, of the engine and of the threads; then what the interpreter was used for.
+//! several, one for their sum, of the engine and of the threads; then what the interpreter was used for, and
+//! what was asked of each of the host's directories.
 
-use vmm::{Activity, Age, Statistics, Vcpu};
+use std::collections::BTreeSet;
+
+use vmm::{Activity, Age, DirectoryRequests, Statistics, Vcpu};
 
 /// The most common instructions that were interpreted.
 const MAX_FORMS: usize = 20;
@@ -95,6 +98,32 @@ pub fn describe(processors: &[Vcpu], activity: &[Activity], age: Age) -> String 
     text
 }
 
+/// What was asked of directories, those asked for most often in all first; nothing without directories.
+pub fn describe_requests(directories: &[DirectoryRequests]) -> String {
+    let of = |directory: &DirectoryRequests, opcode| {
+        let found = directory.counts.iter().find(|(number, _)| *number == opcode);
+        found.map_or(0, |(_, count)| *count)
+    };
+    let sum = |opcode| directories.iter().map(|directory| of(directory, opcode)).sum::<u64>();
+    let counts = directories.iter().flat_map(|directory| &directory.counts);
+    let asked: BTreeSet<u32> = counts.map(|(opcode, _)| *opcode).collect();
+    let mut asked: Vec<u32> = asked.into_iter().collect();
+    asked.sort_by_key(|opcode| std::cmp::Reverse(sum(*opcode)));
+    if asked.is_empty() {
+        return String::new();
+    }
+    let tags: Vec<String> = directories.iter().map(|directory| directory.tag.clone()).collect();
+    let mut text = format!("requests to directories\n{}", line("", &tags));
+    for opcode in asked {
+        let unnamed = || format!("request {opcode}");
+        let name = files::request_name(opcode).map_or_else(unnamed, str::to_owned);
+        let cells: Vec<String> =
+            directories.iter().map(|directory| grouped(of(directory, opcode))).collect();
+        text.push_str(&line(&name, &cells));
+    }
+    text
+}
+
 fn table(all: &[Statistics], age: Age) -> String {
     let with_sum = all.len() > 1;
     let mut heads: Vec<String> = (0..all.len()).map(|number| format!("cpu {number}")).collect();
@@ -157,6 +186,28 @@ fn share(part: u64, whole: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn requests_have_a_column_for_each_directory() {
+        let directory = |tag: &str, counts: &[(u32, u64)]| DirectoryRequests {
+            tag: tag.to_owned(),
+            counts: counts.to_vec(),
+        };
+        let all = [directory("biv0", &[(1, 7), (3, 1200)]), directory("biv1", &[(1, 2), (63, 1)])];
+        let text = describe_requests(&all);
+        let rows: Vec<Vec<&str>> =
+            text.lines().skip(1).map(|line| line.split_whitespace().collect()).collect();
+        assert_eq!(
+            rows,
+            [
+                vec!["biv0", "biv1"],
+                vec!["GETATTR", "1,200", "0"],
+                vec!["LOOKUP", "7", "2"],
+                vec!["request", "63", "0", "1"]
+            ]
+        );
+        assert_eq!(describe_requests(&[]), "");
+    }
 
     #[test]
     fn numbers_are_grouped() {

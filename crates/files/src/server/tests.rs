@@ -4,6 +4,7 @@ mod closed;
 mod owned;
 mod owners;
 mod privileges;
+mod told;
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, symlink};

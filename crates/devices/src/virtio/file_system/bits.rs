@@ -14,7 +14,9 @@ pub const TAG_BYTES: usize = 36;
 
 /// What is before each request and each answer (`fuse_in_header`, `fuse_out_header` of FUSE).
 pub mod header {
-    /// Where a request has its number.
+    /// Where a request says what is asked for.
+    pub const OPCODE: usize = 4;
+    /// Where it has its number.
     pub const UNIQUE: usize = 8;
     /// Bytes of an answer's.
     pub const ANSWER_BYTES: u32 = 16;

@@ -24,12 +24,13 @@ pub struct Gone;
 
 /// Carries requests out. Nothing here waits.
 pub trait FileServer: Send {
-    /// Take a request on; false if there is no room for it now, but will be after an answer.
+    /// Take a request on, which asks for what FUSE calls by this number, or so it says; false if there is no
+    /// room for it now, but will be after an answer.
     ///
     /// # Errors
     ///
     /// [`Gone`].
-    fn submit(&mut self, token: u64, chain: &Chain) -> Result<bool, Gone>;
+    fn submit(&mut self, token: u64, opcode: u32, chain: &Chain) -> Result<bool, Gone>;
 
     /// A request that has been carried out: its token, and how many bytes were written. None if there is
     /// none now.
@@ -112,15 +113,15 @@ impl FileSystem {
     /// Hand a request on; false if it has to wait.
     fn submit(&mut self, memory: &dyn Memory, queue: usize, chain: &Chain) -> bool {
         let token = self.next;
+        let Head { opcode, unique } = Head::of(memory, &chain.readable);
         if !self.is_gone {
-            match self.server.submit(token, chain) {
+            match self.server.submit(token, opcode, chain) {
                 Ok(true) => {}
                 Ok(false) => return false,
                 Err(Gone) => self.is_gone = true,
             }
         }
         let (head, writable) = (chain.head, chain.writable.clone());
-        let unique = unique(memory, &chain.readable);
         self.next += 1;
         self.flights.insert(token, Flight { queue, head, writable, unique });
         true
@@ -145,16 +146,30 @@ impl FileSystem {
     }
 }
 
-/// The number of a request; zero if it has none.
-fn unique(memory: &dyn Memory, readable: &[Segment]) -> [u8; 8] {
-    let mut unique = [0; 8];
-    if let Some(first) = readable.first()
-        && first.length as usize >= header::UNIQUE + unique.len()
-        && memory.read(GuestAddress(first.address + header::UNIQUE as u64), &mut unique).is_err()
-    {
-        unique = [0; 8];
+/// What a request says that it is.
+#[derive(Default)]
+struct Head {
+    opcode: u32,
+    unique: [u8; 8],
+}
+
+impl Head {
+    /// That of the request in these segments; all zero if it has none.
+    fn of(memory: &dyn Memory, readable: &[Segment]) -> Self {
+        const END: usize = header::UNIQUE + 8;
+        let mut bytes = [0; END];
+        match readable.first() {
+            Some(first) if first.length as usize >= END => {
+                if memory.read(GuestAddress(first.address), &mut bytes).is_err() {
+                    return Self::default();
+                }
+            }
+            _ => return Self::default(),
+        }
+        let (opcode, unique) = bytes[header::OPCODE..].split_at(header::UNIQUE - header::OPCODE);
+        let opcode = opcode.try_into().map_or(0, u32::from_le_bytes);
+        Self { opcode, unique: unique.try_into().unwrap_or_default() }
     }
-    unique
 }
 
 /// Answer that it went wrong.

@@ -10,6 +10,7 @@ use crate::virtio::rig::*;
 struct Script {
     room: usize,
     submitted: Vec<u64>,
+    opcodes: Vec<u32>,
     done: VecDeque<(u64, u32)>,
     is_gone: bool,
     noted: u32,
@@ -19,11 +20,12 @@ struct Script {
 struct Puppet(Arc<Mutex<Script>>);
 
 impl FileServer for Puppet {
-    fn submit(&mut self, token: u64, _: &Chain) -> Result<bool, Gone> {
+    fn submit(&mut self, token: u64, opcode: u32, _: &Chain) -> Result<bool, Gone> {
         let mut script = self.0.lock().unwrap();
         let fits = script.submitted.len() < script.room;
         if fits {
             script.submitted.push(token);
+            script.opcodes.push(opcode);
         }
         if script.is_gone { Err(Gone) } else { Ok(fits) }
     }
@@ -53,6 +55,7 @@ fn rig(room: usize) -> (Rig, Puppet) {
     let rig = Rig::started(FileSystem::new("root", Box::new(puppet.clone())));
     for (at, number) in [(0, 7_u64), (3, 8)] {
         rig.memory.write_obj(number, GuestAddress(0x5000 + 0x100 * at + 8)).unwrap();
+        rig.memory.write_obj(number as u32 + 20, GuestAddress(0x5000 + 0x100 * at + 4)).unwrap();
         let (question, place) = (0x5000 + 0x100 * at, 0x6000 + 0x100 * at);
         rig.chain(at as u16, &[(question, 40, 0), (place, 16, WRITE), (place + 16, 80, WRITE)]);
     }
@@ -70,6 +73,18 @@ fn an_answer_comes_when_the_server_has_one() {
     rig.shared.serve(1);
     assert_eq!(rig.used(), [(0, 20)]);
     assert_eq!(puppet.0.lock().unwrap().noted, 20);
+}
+
+#[test]
+fn the_server_hears_what_is_asked_for() {
+    let (mut rig, puppet) = rig(9);
+    // One whose header is not whole asks for nothing that is known.
+    rig.chain(6, &[(0x5600, 15, 0), (0x6600, 16, WRITE)]);
+    for head in [0, 3, 6] {
+        rig.offer(head);
+    }
+    rig.kick();
+    assert_eq!(puppet.0.lock().unwrap().opcodes, [27, 28, 0]);
 }
 
 #[test]
