@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use whole_machine::modes::{Mode, UserExecution};
-use whole_machine::{in_each_mode, kernels, text};
+use whole_machine::{counted, in_each_mode, kernels, text};
 
 /// A file system with nothing but the program.
 const ROOT: &str = env!("DISKS_ROOT");
@@ -138,6 +138,18 @@ fn disks_have_their_order_their_names_and_their_rights() {
     let name = Path::new(first.path()).file_name().and_then(|name| name.to_str());
     let name: String = name.expect("it has a name").chars().take(20).collect();
     assert_eq!(said, format!("{name}\n0\n1\n8192\n512\nrefused\n"));
+}
+
+/// A write and a flush each, none of which wakes a thread of the disk's where the processor is free for it.
+#[test]
+fn who_waits_for_the_disk_does_its_work() {
+    let image = Image::new("errands", 8 * MIB);
+    let script = "dd if=/dev/zero of=/dev/vda bs=4096 count=200 oflag=dsync conv=notrunc";
+    let output = MODE.in_machine(&["--stats", "--disk", image.path()], &["sh", "-c", script]);
+    let stats = text(&output.stderr);
+    assert!(output.status.success(), "{stats}");
+    assert!(counted(&stats, "disk jobs") >= 100, "{stats}");
+    assert!(counted(&stats, "disk jobs in halts") >= 1, "{stats}");
 }
 
 #[test]

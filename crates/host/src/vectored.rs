@@ -134,6 +134,21 @@ impl<'a> Pieces<'a> {
         answer(done)
     }
 
+    /// Write them to a file from `offset` on as far as that waits for nothing; likewise.
+    ///
+    /// # Errors
+    ///
+    /// As pwritev2(2) with `RWF_NOWAIT`; [`io::ErrorKind::WouldBlock`] when all of it would wait,
+    /// [`io::ErrorKind::Unsupported`] from file systems that cannot tell.
+    pub fn write_at_hand(&self, file: BorrowedFd<'_>, offset: u64) -> io::Result<usize> {
+        let (file, count) = (file.as_raw_fd(), self.vectors.len() as libc::c_int);
+        let offset = i64::try_from(offset).map_err(io::Error::other)?;
+        // SAFETY: as for writing.
+        let done =
+            unsafe { libc::pwritev2(file, self.vectors.as_ptr(), count, offset, libc::RWF_NOWAIT) };
+        answer(done)
+    }
+
     /// Fill them from a stream.
     ///
     /// # Errors

@@ -24,6 +24,10 @@ pub struct Activity {
     /// Times that it forgot its address translations on waking, because another processor wanted
     /// it to and did not have to interrupt it.
     pub flushes_on_waking: u64,
+    /// Jobs of disks that its thread has done itself.
+    pub disk_jobs: u64,
+    /// Of these, those that were done, or followed one that was done, because the guest had nothing to do.
+    pub disk_jobs_in_halts: u64,
     /// Time that it was ready to run and had no core, since the last boot, in guests that want to know.
     pub stolen: Duration,
 }

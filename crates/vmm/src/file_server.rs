@@ -19,7 +19,7 @@
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -32,6 +32,7 @@ use machine::Platform;
 
 use crate::configuration::{Configuration, Error};
 use crate::device_memory::DeviceMemory;
+use crate::patience::Patience;
 
 /// Every queue of the device.
 const ALL_QUEUES: u64 = 3;
@@ -183,8 +184,8 @@ fn plug_in_one(
     let server = Server { line: Arc::clone(&line), place, memory: memory.clone() };
     let device = Box::new(FileSystem::new(tag, Box::new(server)));
     let device = crate::virtio::plug_in_device(platform, device, memory, Arc::clone(&bell) as _)?;
-    let (unrested, to_come) = Default::default();
-    Ok(Arc::new(Desk { tag: tag.to_owned(), bell, line, device, unrested, to_come }))
+    let patience = Patience::new(MOST_UNRESTED);
+    Ok(Arc::new(Desk { tag: tag.to_owned(), bell, line, device, patience }))
 }
 
 /// Leaves a note.
@@ -223,9 +224,8 @@ struct Desk {
     bell: Arc<Bell>,
     line: Arc<Line>,
     device: Arc<Shared>,
-    /// How many requests were not to be slept for after the last sleep, and how many of them are to come.
-    unrested: AtomicU32,
-    to_come: AtomicU32,
+    /// Of sleeps.
+    patience: Patience,
 }
 
 impl Desk {
@@ -254,20 +254,14 @@ impl Desk {
     /// Sleep for an answer, if that has not been in vain of late, and leave the rest to the listener; how
     /// long that was.
     fn rest(&self) -> Duration {
-        let order = Ordering::Relaxed;
-        if self.to_come.fetch_update(order, order, |count| count.checked_sub(1)).is_ok() {
+        if !self.patience.tries() {
             self.leave();
             return Duration::ZERO;
         }
         let start = Instant::now();
         self.line.connection.rest(REST);
         let rested = start.elapsed();
-        let unrested = match self.hear() {
-            true => 0,
-            false => (2 * self.unrested.load(order) + 1).min(MOST_UNRESTED),
-        };
-        self.unrested.store(unrested, order);
-        self.to_come.store(unrested, order);
+        self.patience.learn(!self.hear());
         self.leave();
         rested
     }

@@ -36,6 +36,7 @@ mod io_thread;
 mod line;
 mod machine;
 mod network;
+mod patience;
 mod processor;
 mod remote;
 mod run;

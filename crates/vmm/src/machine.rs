@@ -126,7 +126,7 @@ impl Machine {
         let mut platform = new_platform(&configuration, &device_memory, &clock, &wakers)?;
         let lines = crate::line::plug_in(&mut platform, &mut configuration, &device_memory)?;
         let devices = crate::virtio::plug_in(&mut platform, &mut configuration, &device_memory)?;
-        let disks =
+        let (_disks, disks) =
             crate::virtio::plug_in_disks(&mut platform, &mut configuration, &device_memory)?;
         let file_servers =
             file_server::plug_in(&mut platform, &mut configuration, &memory, &device_memory)?;
@@ -134,8 +134,8 @@ impl Machine {
         let mut runner = Runner::new(cpus, platform, lines, its_clock, wakers)?;
         runner.reporter = configuration.reporter.clone();
         runner.file_servers = file_servers;
+        runner.disks = disks;
         let began = cpu::time_stamp();
-        let _disks = disks;
         Ok(Self { devices, _disks, runner, memory, clock, configuration, unpacked: None, began })
     }
 

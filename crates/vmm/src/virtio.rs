@@ -15,6 +15,7 @@ use crate::balloon::Balloon;
 use crate::configuration::{Configuration, Error};
 use crate::console::Window;
 use crate::device_memory::DeviceMemory;
+use crate::disk::errands::Disks;
 use crate::disk::workers::{Front, Workers, Workplace};
 use crate::io_thread::{Bell, IoThread};
 
@@ -78,7 +79,7 @@ pub(crate) fn plug_in(
     Ok(plugged)
 }
 
-/// Plug the disks in, in order.
+/// Plug the disks in, in order: their threads, and what the processors see.
 ///
 /// # Errors
 ///
@@ -87,15 +88,16 @@ pub(crate) fn plug_in_disks(
     platform: &mut Platform,
     configuration: &mut Configuration,
     memory: &DeviceMemory,
-) -> Result<Vec<Workers>, Error> {
-    let disks = std::mem::take(&mut configuration.disks).into_iter();
-    let plug_in = |disk| {
-        let place = Workplace::new(disk, memory.clone());
+) -> Result<(Vec<Workers>, Disks), Error> {
+    let (mut threads, mut disks) = (Vec::new(), Disks::default());
+    for disk in std::mem::take(&mut configuration.disks) {
+        let place = Workplace::new(disk, memory.clone(), disks.rung());
         let device = Box::new(Block::new(Box::new(Front(Arc::clone(&place)))));
         let shared = plug_in_device(platform, device, memory, Arc::clone(&place) as _)?;
-        Ok(Workers::start(place, &shared)?)
-    };
-    disks.map(plug_in).collect()
+        threads.push(Workers::start(Arc::clone(&place), &shared)?);
+        disks.add(place, shared);
+    }
+    Ok((threads, disks))
 }
 
 fn plug_in_one(

@@ -77,6 +77,8 @@ const THREADS: (&str, &[Row<Activity>]) = (
         ("calls to interrupt many", |a| a.calls_to_interrupt),
         ("calls to yield", |a| a.calls_to_yield),
         ("flushes on waking", |a| a.flushes_on_waking),
+        ("disk jobs", |a| a.disk_jobs),
+        ("disk jobs in halts", |a| a.disk_jobs_in_halts),
         ("stolen milliseconds", |a| a.stolen.as_millis() as u64),
     ],
 );

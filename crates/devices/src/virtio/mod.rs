@@ -12,7 +12,8 @@
 //! 1. *A processor's thread never waits for a device.* It rings the doorbell and goes on. What it and
 //!    the device's thread share is atomic, but for the engine (device and queues), which the device's
 //!    thread has locked as long as it serves. A reset that finds it locked is carried out when the
-//!    guest, which waits for the status to be zero, reads it again (2.1.2, 4.1.4.3.1).
+//!    guest, which waits for the status to be zero, reads it again (2.1.2, 4.1.4.3.1). A processor's thread may
+//!    serve a device that nobody else serves (`Shared::try_serve`).
 //! 2. *Everything in guest memory is an allegation*, and may change while we look: a descriptor is
 //!    read once, and then checked. A queue that makes no sense stops the device until it is reset
 //!    (`DEVICE_NEEDS_RESET`); nobody else is hurt.

@@ -111,6 +111,7 @@ pub(super) const ALLOWED: &[(c_long, Condition)] = &[
     (libc::SYS_preadv, Any),
     (libc::SYS_preadv2, Any),
     (libc::SYS_pwritev, Any),
+    (libc::SYS_pwritev2, Any),
     (libc::SYS_lseek, Any),
     (libc::SYS_close, Any),
     (libc::SYS_fstat, Any),

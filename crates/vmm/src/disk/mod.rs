@@ -1,10 +1,11 @@
-//! Disks: what keeps a virtio disk's bytes ([`Image`]), and the threads that move them between it and
-//! guest memory ([`workers`]).
+//! Disks: what keeps a virtio disk's bytes ([`Image`]), the threads that move them between it and
+//! guest memory ([`workers`]), and what processors' threads do of that themselves ([`errands`]).
 //!
 //! An image is opened by whoever configures the machine, with everything that it refers to: a running
 //! machine opens nothing. It is used by several threads at once.
 
 mod buffers;
+pub(crate) mod errands;
 mod overlay;
 mod qcow2;
 mod raw;
@@ -55,6 +56,17 @@ pub trait Image: Send + Sync {
     ///
     /// The host's, or that there is no such memory; part of it may have been written.
     fn write(&self, at: u64, from: &Buffers<'_>) -> io::Result<()>;
+
+    /// Write the first part of it that waits for nothing; how many bytes that were, or none if there is no
+    /// telling before.
+    fn write_at_hand(&self, _at: u64, _from: &Buffers<'_>) -> Option<usize> {
+        None
+    }
+
+    /// Whether [`Self::write`] copies to the host's page cache, and waits for nothing as a rule.
+    fn writes_to_cache(&self) -> bool {
+        false
+    }
 
     /// Have all that was written survive the host.
     ///

@@ -89,6 +89,10 @@ impl Image for Overlay {
         Ok(())
     }
 
+    fn writes_to_cache(&self) -> bool {
+        true
+    }
+
     /// Nothing is to survive.
     fn flush(&self) -> io::Result<()> {
         Ok(())

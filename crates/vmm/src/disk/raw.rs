@@ -9,6 +9,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::fs::{Advice, FallocateFlags};
 use rustix::io::Errno;
@@ -31,6 +32,8 @@ pub struct Raw {
     bytes: u64,
     can_discard: bool,
     is_guessed: bool,
+    /// The file system does not say what a write would wait for (ext4's buffered ones, for one).
+    cannot_tell: AtomicBool,
 }
 
 impl Raw {
@@ -43,7 +46,7 @@ impl Raw {
         let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         let tried = rustix::fs::fallocate(&file, hole, bytes.next_multiple_of(1 << 20), 4096);
         let can_discard = !matches!(tried, Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::BADF));
-        Self { file, bytes, can_discard, is_guessed }
+        Self { file, bytes, can_discard, is_guessed, cannot_tell: AtomicBool::new(false) }
     }
 
     /// A first sector that is not to be written; how many bytes of `from` were dealt with otherwise.
@@ -119,6 +122,29 @@ impl Image for Raw {
                 .each(|pieces, done| pieces.write_at(self.file.as_fd(), first as u64 + done));
         }
         from.each(|pieces, done| pieces.write_at(self.file.as_fd(), at + done))
+    }
+
+    fn write_at_hand(&self, at: u64, from: &Buffers<'_>) -> Option<usize> {
+        let is_checked = at == 0 && self.is_guessed;
+        if is_checked || self.cannot_tell.load(Ordering::Relaxed) {
+            return None;
+        }
+        let mut all = 0;
+        // Whatever is wrong is found again by who waits for it.
+        let result = from.each(|pieces, done| {
+            let moved = pieces.write_at_hand(self.file.as_fd(), at + done)?;
+            all = done as usize + moved;
+            Ok(moved)
+        });
+        if result.is_err_and(|error| error.kind() == io::ErrorKind::Unsupported) {
+            self.cannot_tell.store(true, Ordering::Relaxed);
+            return None;
+        }
+        Some(all)
+    }
+
+    fn writes_to_cache(&self) -> bool {
+        true
     }
 
     fn flush(&self) -> io::Result<()> {

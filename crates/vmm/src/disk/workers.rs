@@ -1,21 +1,26 @@
 //! The threads of a disk. All are alike, and each does whatever there is to do: serve the device's
-//! queue, or carry a job out that would have others wait.
+//! queue, or carry a job out that would have others wait. They do what processors do not do for themselves
+//! ([`super::errands`]), who ring the doorbell and then attend to it, or call a thread.
 //!
-//! 1. *Who has found a request does it.* The thread that the guest's doorbell has woken serves the
+//! 1. *Who has found a request does it.* The thread that was called serves the
 //!    queue, which leaves jobs; it takes the first itself, and when that is done tells the guest. So one
 //!    request alone costs one wake-up, like a thread that does nothing else.
-//! 2. *Somebody listens.* Before a thread does what may take long, it sees to it that another waits for
-//!    the doorbell; threads are started as they are needed, up to [`MAX_THREADS`].
+//! 2. *Somebody listens.* Before a thread does what may take long, it sees to it that another waits to be
+//!    called; threads are started as they are needed, up to [`MAX_THREADS`].
 //! 3. *What is in the host's page cache takes no thread*: it is read while the queue is served. What is
 //!    not has the host begin to read it, all that is in the queue at once; so that one thread which waits
 //!    for one after the other has them as soon as several would, for fewer wake-ups. Writing to the page
 //!    cache takes little time, and is no reason to wake anybody either.
 //!
+//! 4. *Who serves the queue attends*: it says so before, and looks at the jobs after. Jobs that are found while
+//!    nobody attends (as when a device comes to rest) have a thread called.
+//!
 //! Lock order: the device (whoever serves it), then what is here, one at a time.
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::io;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -23,14 +28,33 @@ use std::time::{Duration, Instant};
 use devices::virtio::block::{Failed, Job, Store};
 use devices::virtio::{Chain, Doorbell, Segment, Shared};
 
+use super::errands::{LEAST_FREE, MOST_UNHELPED, SLOW};
 use super::{Buffers, Disk};
 use crate::device_memory::DeviceMemory;
+use crate::patience::Patience;
 
 /// Threads of one disk.
 const MAX_THREADS: usize = 8;
 
 /// Quick jobs that one thread does one after the other before the guest is told.
 const MAX_QUICK_JOBS: usize = 16;
+
+/// Bytes that a processor's thread moves on one occasion.
+const ERRAND_BYTES: u64 = 256 << 10;
+
+/// Times that a processor's thread looks for more on one occasion.
+const ERRAND_ROUNDS: usize = 2;
+
+/// Jobs that are left for a processor that halts; more are better done by several threads.
+const MAX_LEFT: usize = 4;
+
+thread_local! {
+    /// Bytes that this thread may still copy from the host's page cache while it serves a queue. A disk's own
+    /// threads have no limit, others what they are given.
+    static ALLOWANCE: Cell<u64> = const { Cell::new(0) };
+    /// Reads that it has done so.
+    static READS: Cell<u64> = const { Cell::new(0) };
+}
 
 /// How often the user hears of failures.
 const COMPLAINT_INTERVAL: Duration = Duration::from_secs(5);
@@ -41,6 +65,13 @@ pub(crate) struct Workplace {
     memory: DeviceMemory,
     /// Queues to be served, a bit for each.
     wanted: AtomicU64,
+    /// A note for the processor's thread that has rung.
+    rung: Arc<AtomicBool>,
+    /// A processor's, of writing, and of what waits.
+    writes: Patience,
+    waits: Patience,
+    /// How long what waits has taken of late, in nanoseconds.
+    wait: AtomicU64,
     /// Threads that wait, written with `orders` locked.
     waiting: AtomicUsize,
     orders: Mutex<Orders>,
@@ -52,6 +83,8 @@ pub(crate) struct Workplace {
 #[derive(Default)]
 struct Orders {
     jobs: VecDeque<(usize, Job)>,
+    /// Those that look at the jobs when they have served the queue.
+    attending: usize,
     threads: Vec<JoinHandle<()>>,
     is_over: bool,
 }
@@ -69,11 +102,27 @@ enum Next {
     End,
 }
 
+/// What a processor's thread leaves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Left {
+    /// Nothing, or a disk's thread has been called for it.
+    Nothing,
+    /// What a processor that halts can do.
+    Little,
+    /// What it should not.
+    Much,
+}
+
 impl Workplace {
-    pub(crate) fn new(disk: Disk, memory: DeviceMemory) -> Arc<Self> {
+    /// A place whose doorbell leaves a note in `rung`.
+    pub(crate) fn new(disk: Disk, memory: DeviceMemory, rung: Arc<AtomicBool>) -> Arc<Self> {
         Arc::new(Self {
             disk,
             memory,
+            rung,
+            writes: Patience::new(MOST_UNHELPED),
+            waits: Patience::new(MOST_UNHELPED),
+            wait: AtomicU64::new(0),
             wanted: AtomicU64::new(0),
             waiting: AtomicUsize::new(0),
             orders: Mutex::default(),
@@ -84,9 +133,13 @@ impl Workplace {
     }
 
     fn work(self: &Arc<Self>, device: &Arc<Shared>) {
+        ALLOWANCE.set(u64::MAX);
         loop {
             match self.next(device) {
-                Next::Serve(queues) => device.serve(queues),
+                Next::Serve(queues) => {
+                    device.serve(queues);
+                    lock(&self.orders).attending -= 1;
+                }
                 Next::CarryOut(number, job) => {
                     self.carry_out(number, &job);
                     for _ in 1..MAX_QUICK_JOBS {
@@ -110,6 +163,7 @@ impl Workplace {
             }
             let queues = self.wanted.swap(0, Ordering::SeqCst);
             if queues != 0 {
+                orders.attending += 1;
                 return Next::Serve(queues);
             }
             if let Some((number, job)) = orders.jobs.pop_front() {
@@ -117,7 +171,7 @@ impl Workplace {
                 return Next::CarryOut(number, job);
             }
             self.waiting.fetch_add(1, Ordering::SeqCst);
-            // Who rings now sees us wait; who has rung before is seen.
+            // Who rings and then calls sees us wait; who has rung before is seen.
             if self.wanted.load(Ordering::SeqCst) == 0 {
                 orders = self.called.wait(orders).unwrap_or_else(PoisonError::into_inner);
             }
@@ -225,14 +279,171 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Doorbell for Workplace {
-    fn ring(&self, queue: usize) {
-        let before = self.wanted.fetch_or(1 << (queue & 31), Ordering::SeqCst);
-        if before == 0 && self.waiting.load(Ordering::SeqCst) > 0 {
+/// What processors' threads do.
+impl Workplace {
+    /// Have a thread look at what there is.
+    fn call(&self) {
+        if self.waiting.load(Ordering::SeqCst) > 0 {
             // Who waits has let go of it.
             drop(lock(&self.orders));
             self.called.notify_one();
         }
+    }
+
+    /// The same, if there is anything.
+    pub(super) fn call_for_all(&self) {
+        if self.wanted.load(Ordering::SeqCst) != 0 || !lock(&self.orders).jobs.is_empty() {
+            self.call();
+        }
+    }
+
+    /// Do what has been rung for, as far as it waits for nothing; how many jobs that were, and what is left.
+    pub(super) fn attend(&self, device: &Shared) -> (u64, Left) {
+        if self.wanted.load(Ordering::SeqCst) == 0 {
+            return (0, Left::Nothing);
+        }
+        if !self.writes.tries() {
+            return (0, Left::Much);
+        }
+        lock(&self.orders).attending += 1;
+        let jobs = self.serve_and_write(device);
+        (jobs, self.stop_attending())
+    }
+
+    /// Do a job that may wait, too; likewise.
+    pub(super) fn help(&self, device: &Shared) -> (u64, Left) {
+        let (number, job) = {
+            let mut orders = lock(&self.orders);
+            match orders.jobs.pop_front() {
+                None => return (0, Left::Nothing),
+                Some(next) if suits_a_processor(&next.1) && self.waits.tries() => {
+                    orders.attending += 1;
+                    next
+                }
+                Some(next) => {
+                    orders.jobs.push_front(next);
+                    return (0, Left::Much);
+                }
+            }
+        };
+        // Meanwhile others do the others.
+        self.call_for_all();
+        let start = Instant::now();
+        self.carry_out(number, &job);
+        let took = start.elapsed();
+        self.waits.learn(took > SLOW);
+        let before = self.wait.load(Ordering::Relaxed);
+        self.wait.store((before - before / 8).max(took.as_nanos() as u64), Ordering::Relaxed);
+        self.wanted.fetch_or(1, Ordering::SeqCst);
+        let jobs = 1 + self.serve_and_write(device);
+        device.settle();
+        (jobs, self.stop_attending())
+    }
+
+    /// How long a processor has to be free for [`Self::help`].
+    pub(super) fn needed(&self) -> Duration {
+        let wait = Duration::from_nanos(self.wait.load(Ordering::Relaxed));
+        (2 * wait).clamp(LEAST_FREE, SLOW)
+    }
+
+    /// Serve the queue and do the writes that this finds, until there is nothing left to tell the guest; how many
+    /// of them.
+    fn serve_and_write(&self, device: &Shared) -> u64 {
+        let (mut jobs, mut bytes) = (0, ERRAND_BYTES);
+        READS.set(0);
+        for round in 0..=ERRAND_ROUNDS {
+            ALLOWANCE.set(ERRAND_BYTES);
+            if !device.try_serve(|| self.wanted.swap(0, Ordering::SeqCst)) {
+                // Who serves it may have looked already.
+                self.call();
+                break;
+            }
+            let mut done = 0;
+            while round < ERRAND_ROUNDS
+                && let Some((number, job)) = self.next_write(&mut bytes)
+            {
+                done += 1;
+                if !self.write_here(number, job) {
+                    break;
+                }
+            }
+            if done == 0 {
+                break;
+            }
+            jobs += done;
+            self.wanted.fetch_or(1, Ordering::SeqCst);
+            device.settle();
+        }
+        jobs + READS.get()
+    }
+
+    /// Whether all threads wait to be called.
+    #[cfg(test)]
+    pub(super) fn is_quiet(&self) -> bool {
+        let orders = lock(&self.orders);
+        self.waiting.load(Ordering::SeqCst) == orders.threads.len()
+    }
+
+    fn next_write(&self, bytes: &mut u64) -> Option<(usize, Job)> {
+        let mut orders = lock(&self.orders);
+        let Some((_, Job::Write { source, .. })) = orders.jobs.front() else { return None };
+        *bytes = bytes.checked_sub(Chain::bytes(source))?;
+        if self.disk.image.writes_to_cache() { orders.jobs.pop_front() } else { None }
+    }
+
+    /// Write at the doorbell; whether to go on with that.
+    fn write_here(&self, number: usize, job: Job) -> bool {
+        let Job::Write { at, source } = job else { return false };
+        let start = Instant::now();
+        let buffers = Buffers::new(self.memory.map(), source);
+        match self.disk.image.write_at_hand(at, &buffers) {
+            Some(done) if done < buffers.bytes() => {
+                let rest = buffers.part(done, buffers.bytes() - done).segments().to_vec();
+                let rest = Job::Write { at: at + done as u64, source: rest };
+                lock(&self.orders).jobs.push_front((number, rest));
+                return false;
+            }
+            Some(_) => lock(&self.ended).push_back((number, Ok(()))),
+            None => {
+                let source = buffers.segments().to_vec();
+                self.carry_out(number, &Job::Write { at, source });
+            }
+        }
+        let was_slow = start.elapsed() > SLOW;
+        self.writes.learn(was_slow);
+        !was_slow
+    }
+
+    /// Attend no more; what is left.
+    fn stop_attending(&self) -> Left {
+        let mut orders = lock(&self.orders);
+        orders.attending -= 1;
+        let few = orders.jobs.len() <= MAX_LEFT;
+        match orders.jobs.is_empty() {
+            true => Left::Nothing,
+            false if few && orders.jobs.iter().all(|(_, job)| suits_a_processor(job)) => {
+                Left::Little
+            }
+            false => Left::Much,
+        }
+    }
+}
+
+/// Whether a job is small, and waits for no more than a disk.
+fn suits_a_processor(job: &Job) -> bool {
+    match job {
+        Job::Read { target: segments, .. } | Job::Write { source: segments, .. } => {
+            Chain::bytes(segments) <= ERRAND_BYTES
+        }
+        Job::Flush => true,
+        Job::Zero { .. } => false,
+    }
+}
+
+impl Doorbell for Workplace {
+    fn ring(&self, queue: usize) {
+        self.wanted.fetch_or(1 << (queue & 31), Ordering::SeqCst);
+        self.rung.store(true, Ordering::SeqCst);
     }
 }
 
@@ -258,20 +469,40 @@ impl Store for Front {
 
     fn start(&mut self, number: usize, job: Job) -> Option<Result<(), Failed>> {
         let job = match job {
-            Job::Read { at, target } => match self.0.read_at_hand(at, target) {
-                None => return Some(Ok(())),
-                Some(rest) => rest,
-            },
+            Job::Read { at, target } if is_allowed(&target) => {
+                match self.0.read_at_hand(at, target) {
+                    None => {
+                        READS.set(READS.get() + 1);
+                        return Some(Ok(()));
+                    }
+                    Some(rest) => rest,
+                }
+            }
             job => job,
         };
-        // The thread that serves the queue takes it.
-        lock(&self.0.orders).jobs.push_back((number, job));
+        let mut orders = lock(&self.0.orders);
+        orders.jobs.push_back((number, job));
+        if orders.attending == 0 {
+            self.0.called.notify_one();
+        }
         None
     }
 
     fn finished(&mut self) -> Option<(usize, Result<(), Failed>)> {
         lock(&self.0.ended).pop_front()
     }
+}
+
+/// Whether this thread may copy as much, which it then has.
+fn is_allowed(target: &[Segment]) -> bool {
+    let rest = ALLOWANCE.get().checked_sub(Chain::bytes(target));
+    rest.is_some_and(|rest| {
+        // There is no end to what a disk's thread may.
+        if ALLOWANCE.get() != u64::MAX {
+            ALLOWANCE.set(rest);
+        }
+        true
+    })
 }
 
 /// A disk's threads; they end with this.

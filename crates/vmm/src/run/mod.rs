@@ -3,6 +3,7 @@
 //! Any of them can end the machine, and so can somebody outside; then all return. A processor whose
 //! thread fails or panics ends the machine too, and its error is what [`Runner::run`] returns.
 
+mod errands;
 mod worker;
 
 #[cfg(test)]
@@ -18,12 +19,14 @@ use crate::activity::Activity;
 use crate::alarm::{Alarm, Alarms};
 use crate::configuration::{Error, Outcome, Reporter};
 use crate::control::{Control, Guard};
+use crate::disk::errands::Disks;
 use crate::file_server::FileServers;
 use crate::idle::{Idle, Occupancy};
 use crate::line::{Collector, Lines};
 use crate::processor::Processor;
 use crate::stolen::Stolen;
 use crate::waker::Waker;
+use errands::Errands;
 use worker::Worker;
 
 /// How the platform reaches the threads.
@@ -45,6 +48,7 @@ pub(crate) struct Runner<P> {
     pub(crate) lines: Lines,
     pub(crate) reporter: Reporter,
     pub(crate) file_servers: FileServers,
+    pub(crate) disks: Disks,
     clock: Arc<dyn Clock>,
     control: Control,
     alarms: Vec<Alarm>,
@@ -76,6 +80,7 @@ impl<P: Processor> Runner<P> {
             lines,
             reporter: Reporter::default(),
             file_servers: FileServers::default(),
+            disks: Disks::default(),
             clock,
             control,
             alarms,
@@ -98,7 +103,7 @@ impl<P: Processor> Runner<P> {
         let (platform, control) = (&self.platform, &self.control);
         let (clock, collectors) = (&*self.clock, &*self.lines.collectors);
         let (occupancy, reporter) = (&self.occupancy, &self.reporter);
-        let file_servers = &self.file_servers;
+        let (file_servers, disks) = (&self.file_servers, &self.disks);
         let run = |processor: usize, cpu: &mut P, alarm: &mut Alarm, activity: &mut Activity| {
             let _guard = Guard { control, processor };
             let waker = control.waker(processor);
@@ -117,6 +122,7 @@ impl<P: Processor> Runner<P> {
                 clock,
                 collectors,
                 file_servers,
+                errands: Errands::new(disks),
                 idle: Idle::new(Arc::clone(occupancy)),
                 stolen,
                 activity,
@@ -124,6 +130,7 @@ impl<P: Processor> Runner<P> {
                 seen_deadline: None,
             };
             let result = worker.run();
+            worker.errands.leave();
             worker.cpu.leave_thread();
             occupancy.leave();
             match result {

@@ -19,6 +19,7 @@ use machine::time::{Clock, Nanoseconds};
 use machine::{Request, Socket, StartUp};
 use vm_memory::GuestAddress;
 
+use super::errands::Errands;
 use crate::activity::Activity;
 use crate::alarm::Alarm;
 use crate::configuration::{Error, Outcome, Reporter};
@@ -50,6 +51,7 @@ pub(super) struct Worker<'a, P> {
     pub(super) clock: &'a dyn Clock,
     pub(super) collectors: &'a [Collector],
     pub(super) file_servers: &'a FileServers,
+    pub(super) errands: Errands<'a>,
     pub(super) idle: Idle,
     pub(super) stolen: Stolen,
     pub(super) activity: &'a mut Activity,
@@ -67,6 +69,8 @@ impl<P: Processor> Worker<'_, P> {
     /// [`Error::Processor`] when the host fails.
     pub(super) fn run(&mut self) -> Result<Option<Outcome>, Error> {
         let mut until_look = 0;
+        // Whoever goes on from a snapshot may have found requests in it.
+        self.errands.leave();
         loop {
             if self.waker.looks() {
                 until_look = 0;
@@ -93,6 +97,7 @@ impl<P: Processor> Worker<'_, P> {
             }
             if !self.is_started() {
                 self.flush();
+                self.errands.leave();
                 self.alarm.unset();
                 self.sleep(None);
                 continue;
@@ -111,6 +116,7 @@ impl<P: Processor> Worker<'_, P> {
             if let Some(outcome) = self.answer(exit) {
                 return Ok(Some(outcome));
             }
+            self.activity.disk_jobs += self.errands.attend(self.clock);
             let slept = self.file_servers.attend(|| self.idle.has_room_for_another());
             self.stolen.slept(slept);
         }
@@ -128,6 +134,7 @@ impl<P: Processor> Worker<'_, P> {
     #[cold]
     fn stand_still(&mut self) {
         self.flush();
+        self.errands.leave();
         self.alarm.unset();
         let Self { cpu, socket, control, processor, .. } = self;
         let mut answer = |question| match question {
@@ -140,6 +147,8 @@ impl<P: Processor> Worker<'_, P> {
         };
         let slept = self.idle.stand_still(|| control.stand_still(*processor, &mut answer));
         self.stolen.slept(slept);
+        // What drivers had made ready when devices went on is rung for.
+        self.errands.leave();
         self.socket.has_been_stopped();
         self.waker.looks();
     }
@@ -229,7 +238,7 @@ impl<P: Processor> Worker<'_, P> {
     }
 
     fn set_alarm(&mut self) {
-        let deadlines = [self.socket.next_deadline(), self.flush_at];
+        let deadlines = [self.socket.next_deadline(), self.flush_at, self.errands.due()];
         if let Some(deadline) = deadlines.into_iter().flatten().min() {
             self.alarm.set(deadline, || self.clock.now());
         }
@@ -312,6 +321,31 @@ impl<P: Processor> Worker<'_, P> {
             && self.file_servers.watch(left(self.clock, end), || self.waker.is_notified())
     }
 
+    /// Do what is left of the disks' work, if there is any and time for it; whether something was done.
+    fn help_disks(&mut self, deadline: Option<Nanoseconds>) -> bool {
+        let free = left(self.clock, deadline.unwrap_or(Nanoseconds::NEVER));
+        if !self.errands.begin_halt(free, || self.control.has_orders()) {
+            return false;
+        }
+        self.alarm.unset();
+        // The guest's other processors need not wait for this one to forget addresses.
+        self.socket.fall_asleep();
+        let (mut done, errands, clock) = (0, &mut self.errands, self.clock);
+        let slept = self.idle.stand_still(|| done = errands.help(clock));
+        self.stolen.slept(slept);
+        self.wake_up();
+        self.activity.disk_jobs += done;
+        self.activity.disk_jobs_in_halts += done;
+        done > 0
+    }
+
+    fn wake_up(&mut self) {
+        if self.socket.wake_up() {
+            self.activity.flushes_on_waking += 1;
+            self.cpu.forget_addresses();
+        }
+    }
+
     /// Wait until there is something to do.
     fn halt(&mut self) {
         self.activity.halts += 1;
@@ -330,6 +364,9 @@ impl<P: Processor> Worker<'_, P> {
             return;
         }
         let deadline = self.socket.next_deadline();
+        if self.help_disks(deadline) {
+            return;
+        }
         if self.watch_files(deadline) || self.idle.watch(self.waker, self.clock, deadline) {
             self.activity.watched_halts += 1;
             return;
@@ -341,9 +378,6 @@ impl<P: Processor> Worker<'_, P> {
         self.control.publish(self.processor, self.activity);
         self.socket.fall_asleep();
         self.sleep(deadline);
-        if self.socket.wake_up() {
-            self.activity.flushes_on_waking += 1;
-            self.cpu.forget_addresses();
-        }
+        self.wake_up();
     }
 }

@@ -104,8 +104,23 @@ impl Shared {
     /// Do what there is to do in these queues, a bit for each. For the device's thread; it returns
     /// when there is nothing left, or when the device is stopped.
     pub fn serve(&self, queues: u64) {
-        let mut engine = self.engine();
-        let Engine { device, queues: all } = &mut *engine;
+        self.serve_with(&mut self.engine(), queues);
+    }
+
+    /// The same on a thread that must not wait for another that serves: which queues is asked for when it has
+    /// turned out that nobody does. Whether it was so.
+    pub fn try_serve(&self, queues: impl FnOnce() -> u64) -> bool {
+        let mut engine = match self.engine.try_lock() {
+            Err(TryLockError::WouldBlock) => return false,
+            Ok(engine) => engine,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+        };
+        self.serve_with(&mut engine, queues());
+        true
+    }
+
+    fn serve_with(&self, engine: &mut Engine, queues: u64) {
+        let Engine { device, queues: all } = engine;
         for (number, queue) in all.iter_mut().enumerate() {
             if queues >> number & 1 == 0 || !self.is_running() {
                 continue;
