@@ -5,6 +5,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+/// What groups are called, before the number of the process that made them.
+const PREFIX: &str = "bivouac-bench-";
+
 /// A group of ours; removed when dropped.
 #[derive(Debug)]
 pub struct Group {
@@ -16,8 +19,10 @@ impl Group {
     pub fn new() -> Option<Group> {
         let mounts = fs::read_to_string("/proc/self/mounts").ok()?;
         let own = fs::read_to_string("/proc/self/cgroup").ok()?;
-        let name = format!("bivouac-bench-{}", std::process::id());
-        let path = place(&mounts, &own)?.join(name);
+        let name = format!("{PREFIX}{}", std::process::id());
+        let place = place(&mounts, &own)?;
+        remove_abandoned(&place);
+        let path = place.join(name);
         fs::create_dir(&path).ok()?;
         let group = Group { path };
         group.seconds().map(|_| group)
@@ -47,6 +52,19 @@ impl Drop for Group {
                 return;
             }
             std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+    }
+}
+
+/// Remove the groups of processes that were ended before they could do so.
+fn remove_abandoned(place: &Path) {
+    let Ok(entries) = fs::read_dir(place) else { return };
+    for entry in entries.filter_map(Result::ok) {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let maker = name.strip_prefix(PREFIX).map(|process| Path::new("/proc").join(process));
+        if maker.is_some_and(|maker| !maker.exists()) {
+            // One with processes in it stays.
+            let _ = fs::remove_dir(entry.path());
         }
     }
 }
@@ -85,6 +103,10 @@ mod tests {
         bench::run(shell.args(["-c", busy])).unwrap();
         assert!(group.seconds().unwrap() > 0.001);
         let path = group.path.clone();
+        let abandoned = path.with_file_name(format!("{PREFIX}4194305"));
+        fs::create_dir(&abandoned).unwrap();
+        remove_abandoned(path.parent().unwrap());
+        assert!(path.exists() && !abandoned.exists());
         drop(group);
         assert!(!path.exists());
     }

@@ -184,7 +184,11 @@ fn matching(list: &str) -> Result<Vec<&'static Number>, String> {
     let mut found: Vec<&Number> = Vec::new();
     for word in list.split(',') {
         let before = found.len();
-        let is_meant = |number: &&Number| number.work.kind() == word || number.name.contains(word);
+        let is_name = numbers::ALL.iter().any(|number| number.name == word);
+        let is_meant = |number: &&Number| match is_name {
+            true => number.name == word,
+            false => number.work.kind() == word || number.name.contains(word),
+        };
         found.extend(numbers::ALL.into_iter().filter(is_meant));
         if word.is_empty() || found.len() == before {
             return Err(format!("no number has {word:?} in its name; see --list"));
@@ -228,6 +232,11 @@ mod tests {
         assert_eq!((options.functions.rounds, options.with_programs.rounds), (7, 7));
         assert_eq!((options.programs.rounds, options.programs.scale), (3, 100));
         assert!(options.needs(Root::Programs) && !options.needs(Root::Applications));
+        let names = |line| {
+            parse(line).unwrap().numbers.iter().map(|number| number.name).collect::<Vec<_>>()
+        };
+        assert_eq!(names("--only build"), ["build"]);
+        assert_eq!(names("--only build-,sqlite"), ["build-2", "build-sqlite", "sqlite"]);
     }
 
     #[test]

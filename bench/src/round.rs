@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
@@ -189,7 +189,9 @@ impl Run<'_> {
             for number in self.blamed(&open, &transcript) {
                 let attempt = attempts.entry(number.name).or_default();
                 *attempt += 1;
-                let why = transcript.trouble.clone().unwrap_or("its program failed".into());
+                let log = self.log_path(&open);
+                let failed = || format!("its program failed ({} says how)", log.display());
+                let why = transcript.trouble.clone().unwrap_or_else(failed);
                 let what =
                     format!("{}: {}, attempt {attempt}: {why}", self.system.name, number.name);
                 eprintln!("  {what}");
@@ -237,8 +239,8 @@ impl Run<'_> {
         let names: Vec<&str> = inside.map(|number| number.name).collect();
         let amount = self.options.amount(&numbers[0].work);
         let settings = Settings::new(self.shape, amount, &names, self.options.pin);
-        let (path, file) =
-            self.log(numbers).map_err(|error| format!("cannot write its log: {error}"))?;
+        let path = self.log_path(numbers);
+        let file = self.log(&path).map_err(|error| format!("cannot write its log: {error}"))?;
         let errors = file.try_clone().map_err(|error| error.to_string())?;
         let written = file.metadata().map_or(0, |data| data.len());
         let mut command =
@@ -328,18 +330,19 @@ impl Run<'_> {
         self.files.group.as_ref()?.seconds()
     }
 
-    /// What everything says goes there: a file for each round of functions, and for each start of a program.
-    fn log(&self, numbers: &[&Number]) -> std::io::Result<(PathBuf, File)> {
-        let directory = self.options.out.join("logs");
-        fs::create_dir_all(&directory)?;
+    /// Where everything that is said goes: a file for each round of functions, and for each start of a program.
+    fn log_path(&self, numbers: &[&Number]) -> PathBuf {
         let what = match numbers {
             [number] if number.work.is_fresh() => number.name.to_owned(),
             _ => format!("{:?}-{}", self.shape.root, self.shape.processors),
         };
         let name = format!("{}-{what}-{}.log", self.system.name, self.round).to_lowercase();
-        let path = directory.join(name.replace(' ', "-"));
-        let file = File::options().create(true).append(true).open(&path)?;
-        Ok((path, file))
+        self.options.out.join("logs").join(name.replace(' ', "-"))
+    }
+
+    fn log(&self, path: &Path) -> std::io::Result<File> {
+        fs::create_dir_all(path.parent().unwrap_or(path))?;
+        File::options().create(true).append(true).open(path)
     }
 }
 

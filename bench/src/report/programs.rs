@@ -8,8 +8,19 @@ use crate::systems::Family;
 
 use super::table::{amount, markdown};
 
-const HEAD: [&str; 10] =
-    ["program", "unit", "system", "starts", "median", "min", "max", "max/min", "CPU s", "of host"];
+const HEAD: [&str; 11] = [
+    "program",
+    "unit",
+    "system",
+    "starts",
+    "median",
+    "min",
+    "max",
+    "max/min",
+    "of host",
+    "CPU s",
+    "of host's",
+];
 
 /// All programs that were tried.
 pub fn table(results: &Results) -> Option<String> {
@@ -49,11 +60,25 @@ fn row(results: &Results, system: usize, number: &Number) -> Vec<String> {
         [spread.median, spread.min, spread.max].map(|value| amount(value / number.unit.divisor)),
     );
     row.push(format!("{:.2}", spread.max / spread.min));
-    let cpu = Spread::of(samples.iter().filter_map(|sample| sample.details.cpu_seconds).collect());
-    row.push(cpu.map_or("-".to_owned(), |cpu| amount(cpu.median)));
-    let host = results.best(Family::Host, number);
-    row.push(host.map_or("-".to_owned(), |host| format!("{:.2}", spread.median / host.median)));
+    let ratio = |own: f64, other: Option<f64>| {
+        other
+            .filter(|&other| other > 0.0)
+            .map_or("-".to_owned(), |other| format!("{:.2}", own / other))
+    };
+    row.push(ratio(spread.median, results.best(Family::Host, number).map(|host| host.median)));
+    let Some(cpu) = cpu_seconds(results, system, number) else { return row };
+    row.push(amount(cpu));
+    // Who works for a given time, has computed as much as there was to be had.
+    let host = results.members(Family::Host).first().copied().filter(|_| !number.unit.rate);
+    row.push(ratio(cpu, host.and_then(|host| cpu_seconds(results, host, number))));
     row
+}
+
+/// The median of all starts.
+fn cpu_seconds(results: &Results, system: usize, number: &Number) -> Option<f64> {
+    let of_all = samples(results, system, number);
+    let of_all = of_all.filter_map(|sample| sample.details.cpu_seconds);
+    Spread::of(of_all.collect()).map(|spread| spread.median)
 }
 
 fn samples<'r>(
@@ -133,7 +158,8 @@ mod tests {
     fn starts_that_are_far_apart_are_shown() {
         let table =
             table(&measured("build", [&[8.0, 24.0, 10.0], &[5.0, 4.0, 6.0], &[0.0, 0.0]])).unwrap();
-        let expected = ["s", "biv", "3", "10.0", "8.00", "24.0", "3.00", "5.00", "2.00", ""];
+        let expected =
+            ["s", "biv", "3", "10.0", "8.00", "24.0", "3.00", "2.00", "5.00", "2.00", ""];
         assert_eq!(cells(&table, 2), expected, "{table}");
         assert_eq!(cells(&table, 3)[1..7], ["host", "3", "5.00", "4.00", "6.00", "1.50"]);
         assert_eq!(cells(&table, 4)[1..4], ["gvisor", "0", "crashed"]);
@@ -143,7 +169,7 @@ mod tests {
     fn a_rate_is_compared_as_it_is_and_failures_are_counted() {
         let table = table(&measured("nginx", [&[50.0, 0.0], &[100.0], &[]])).unwrap();
         let row = cells(&table, 2);
-        assert_eq!((row[2], row[3], row[8]), ("1/2", "50.0", "0.50"), "{table}");
+        assert_eq!((row[2], row[3], row[7], row[9]), ("1/2", "50.0", "0.50", "-"), "{table}");
         assert_eq!(cells(&table, 4)[1..4], ["gvisor", "0", "absent"]);
     }
 
