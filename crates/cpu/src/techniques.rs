@@ -35,7 +35,7 @@ pub enum Technique {
     /// Accesses that cross a page are split in blocks (translate/crossing.rs); without, by the
     /// interpreter.
     Crossings,
-    /// `rep movs` and `rep stos` in blocks (translate/string.rs); without, by the interpreter.
+    /// `movs` and `stos`, repeated or not, in blocks (translate/string.rs); without, by the interpreter.
     Strings,
     /// Sensitive instructions in blocks (translate/inline.rs), but for `stac` and `clac`, which say what
     /// the accesses after them are; without, by the interpreter.

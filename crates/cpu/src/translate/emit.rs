@@ -261,6 +261,29 @@ impl Emitter {
         self.instruction(&built.expect("operands fit the code"));
     }
 
+    /// `mov memory, register` of 1, 2, 4 or 8 bytes.
+    pub(crate) fn store_sized(&mut self, memory: MemoryOperand, from: Register, size: u32) {
+        match size {
+            1 => self.store_byte(memory, from),
+            2 => self.store_word(memory, from),
+            4 => {
+                let built = Instruction::with2(Code::Mov_rm32_r32, memory, gpr32(from));
+                self.instruction(&built.expect("operands fit the code"));
+            }
+            _ => self.store(memory, from),
+        }
+    }
+
+    /// 1, 2, 4 or 8 bytes into a register, upper part cleared.
+    pub(crate) fn load_sized(&mut self, to: Register, memory: MemoryOperand, size: u32) {
+        match size {
+            1 => self.load_byte(to, memory),
+            2 => self.load_word(to, memory),
+            4 => self.load32(gpr32(to), memory),
+            _ => self.load(to, memory),
+        }
+    }
+
     /// `movsxd to, from` (32 to 64 bits).
     pub(crate) fn sign_extend32(&mut self, to: Register, from: Register) {
         let built = Instruction::with2(Code::Movsxd_r64_rm32, to, from);

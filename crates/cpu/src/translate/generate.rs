@@ -332,6 +332,7 @@ impl Builder<'_> {
                 self.out.store_word(place, s2);
             }
             Action::Repeat(repeated) => self.repeat(repeated, mark),
+            Action::MoveOne(single) => self.move_one(single, mark),
             Action::Inline(kind) => self.inline(kind, mark),
             Action::Branch(condition, target) => {
                 self.out.raw(&[0x0f, 0x80 | condition, 0, 0, 0, 0]);

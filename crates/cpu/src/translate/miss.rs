@@ -12,7 +12,7 @@ use crate::system::cpuid::decoder_options;
 use crate::vcpu::Vcpu;
 
 use super::plan::touches_vectors;
-use super::string::{Repeated, repeated};
+use super::string::{Repeated, repeated, single};
 use super::{Mark, Translator};
 
 /// What an instruction accesses first: where, how many bytes, and how.
@@ -180,6 +180,12 @@ impl Vcpu {
     fn accesses(&mut self, instruction: &Instruction) -> [Option<Wanted>; 2] {
         if let Some(repeated) = repeated(instruction) {
             return self.repeated_accesses(repeated);
+        }
+        if let Some(Repeated { size, copies }) = single(instruction) {
+            let gpr = &self.context.regs.gpr;
+            let to = (Linear(gpr[7]), size as usize, Access::Write);
+            let from = copies.then_some((Linear(gpr[6]), size as usize, Access::Read));
+            return if copies { [from, Some(to)] } else { [Some(to), None] };
         }
         let rsp = self.context.regs.gpr[4];
         let push = Some((Linear(rsp.wrapping_sub(8)), 8, Access::Write));

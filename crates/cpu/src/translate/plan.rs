@@ -6,7 +6,7 @@ use iced_x86::{
 };
 
 use super::inline::{Inline, inline};
-use super::string::{Repeated, repeated};
+use super::string::{Repeated, repeated, single};
 use super::{Mode, Vectors};
 use crate::interpret::{Class, classify_unmasked};
 use crate::memory::Linear;
@@ -52,6 +52,8 @@ pub(super) enum Action {
     StoreSelector(i32),
     /// `rep movs` or `rep stos`.
     Repeat(Repeated),
+    /// `movs` or `stos` of one element.
+    MoveOne(Repeated),
     /// `syscall` from CPL 3.
     SystemCall,
     /// `sysretq` from CPL 0.
@@ -84,7 +86,7 @@ impl Action {
         let needed = match self {
             Action::Inline(Inline::SetAccess(_)) => return self,
             Action::Inline(_) => Technique::Inline,
-            Action::Repeat(_) => Technique::Strings,
+            Action::Repeat(_) | Action::MoveOne(_) => Technique::Strings,
             Action::SystemCall | Action::SystemReturn | Action::InterruptReturn => {
                 Technique::Entries
             }
@@ -106,6 +108,7 @@ impl Action {
                 | Action::Inline(_)
                 | Action::StoreSelector(_)
                 | Action::Repeat(_)
+                | Action::MoveOne(_)
                 | Action::Push(_)
                 | Action::PushMemory
                 | Action::PushConstant(_)
@@ -145,6 +148,9 @@ pub(super) fn plan(
     }
     if let Some(repeated) = repeated(instruction) {
         return Action::Repeat(repeated);
+    }
+    if let Some(single) = single(instruction) {
+        return Action::MoveOne(single);
     }
     if let Some(selector) = stored_selector(instruction) {
         return Action::StoreSelector(selector);

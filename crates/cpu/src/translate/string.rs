@@ -1,4 +1,4 @@
-//! `rep movs` and `rep stos` inside translated code.
+//! `movs` and `stos` inside translated code, with `rep` and without.
 //!
 //! The host's own `rep` does the work on host addresses, a *piece* at a time: as many elements as lie
 //! in one page of the source and in one of the destination, both of which the TLB has. Any split is
@@ -20,7 +20,8 @@
 //! lacks a page the fault is there; [`Vcpu::leave_piece`] puts them right.
 //!
 //! What no piece can be made of (an element that crosses pages, a device, a fault) is for the
-//! interpreter. Translated code never runs with the direction flag set: `may_translate` sees to it,
+//! interpreter. Without `rep` there is one element, which is looked up and moved like any other operand.
+//! Translated code never runs with the direction flag set: `may_translate` sees to it,
 //! and every instruction that can set it leaves the block.
 
 use iced_x86::{Code, Instruction, Register};
@@ -35,7 +36,7 @@ use crate::vcpu::Vcpu;
 /// Elements in one piece at most.
 const MAX_PIECE: u64 = 1 << 16;
 
-/// A repeated string instruction with a translation.
+/// A string instruction with a translation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Repeated {
     /// Bytes in an element.
@@ -44,8 +45,18 @@ pub(crate) struct Repeated {
     pub(crate) copies: bool,
 }
 
-/// The translation of a string instruction, if it has one.
+/// The translation of a repeated string instruction, if it has one.
 pub(crate) fn repeated(instruction: &Instruction) -> Option<Repeated> {
+    elements(instruction).filter(|_| instruction.has_rep_prefix())
+}
+
+/// The same of one that is not repeated.
+pub(crate) fn single(instruction: &Instruction) -> Option<Repeated> {
+    let repeats = instruction.has_rep_prefix() || instruction.has_repne_prefix();
+    elements(instruction).filter(|_| !repeats)
+}
+
+fn elements(instruction: &Instruction) -> Option<Repeated> {
     let (size, copies) = match instruction.code() {
         Code::Movsb_m8_m8 => (1, true),
         Code::Movsw_m16_m16 => (2, true),
@@ -66,9 +77,8 @@ pub(crate) fn repeated(instruction: &Instruction) -> Option<Repeated> {
                 | iced_x86::OpKind::MemorySegSI
         )
     });
-    let repeats = instruction.has_rep_prefix() && !instruction.has_lock_prefix();
     let plain_segment = !matches!(instruction.segment_prefix(), Register::FS | Register::GS);
-    (wide && repeats && plain_segment).then_some(Repeated { size, copies })
+    (wide && !instruction.has_lock_prefix() && plain_segment).then_some(Repeated { size, copies })
 }
 
 /// Distances from guest to host addresses.
@@ -122,6 +132,27 @@ impl Builder<'_> {
         let here = self.out.here();
         self.out.patch(nothing, here);
         self.out.patch(done, here);
+    }
+
+    /// Write the translation of one that is not repeated.
+    pub(super) fn move_one(&mut self, Repeated { size, copies }: Repeated, mark: u32) {
+        let [s0, _, s2] = self.s();
+        let width = size as usize;
+        let pointed = |register| at(register, Register::None, 0);
+        if copies {
+            let source = self.reach(pointed(Register::RSI), width, false, mark);
+            self.out.load_sized(s0, source, size);
+            self.out.store(field(context_offset!(temporary)), s0);
+        }
+        let destination = self.reach(pointed(Register::RDI), width, true, mark);
+        if copies {
+            self.out.load(s2, field(context_offset!(temporary)));
+        }
+        self.out.store_sized(destination, if copies { s2 } else { Register::RAX }, size);
+        if copies {
+            self.out.lea(Register::RSI, at(Register::RSI, Register::None, size as i32));
+        }
+        self.out.lea(Register::RDI, at(Register::RDI, Register::None, size as i32));
     }
 
     /// Find the distance to the host address of what `pointer` points at, and shorten the piece to

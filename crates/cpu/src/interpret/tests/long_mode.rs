@@ -94,6 +94,52 @@ fn repeated_moves_cross_pages() {
     );
 }
 
+/// As the dynamic linker does it.
+#[test]
+fn single_moves_are_translated() {
+    const ROUNDS: u64 = 700;
+    let bytes: Vec<u8> = (0..15 * ROUNDS as u32).map(|n| (n * 7 + n / 256) as u8).collect();
+    check_long(
+        |machine| machine.write(place::DATA, &bytes),
+        |a| {
+            let mut again = a.create_label();
+            a.mov(rax, 0x1122_3344_5566_7788u64)?;
+            a.mov(rsi, place::DATA)?;
+            a.mov(rdi, place::DATA + 0x8000)?;
+            a.mov(ecx, ROUNDS as u32)?;
+            a.set_label(&mut again)?;
+            a.movsq()?;
+            a.movsd()?;
+            a.movsw()?;
+            a.movsb()?;
+            a.stosb()?;
+            a.stosw()?;
+            a.stosd()?;
+            a.stosq()?;
+            a.dec(ecx)?;
+            a.jne(again)?;
+            a.hlt()
+        },
+        |machine| {
+            for (round, moved) in bytes.chunks(15).enumerate() {
+                let found = machine.read::<30>(place::DATA + 0x8000 + 30 * round as u64);
+                assert_eq!(found[..15], *moved, "round {round}");
+                let stored = [0x88, 0x88, 0x77, 0x88, 0x77, 0x66, 0x55];
+                assert_eq!(found[15..22], stored, "round {round}");
+                assert_eq!(found[22..], 0x1122_3344_5566_7788u64.to_le_bytes(), "round {round}");
+            }
+            let gpr = machine.regs().gpr;
+            assert_eq!(
+                (gpr[6], gpr[7]),
+                (place::DATA + 15 * ROUNDS, place::DATA + 0x8000 + 30 * ROUNDS,)
+            );
+            // Elements that cross a page are the interpreter's.
+            let interpreted = machine.cpu.statistics().interpreted;
+            assert!(machine.cpu.config.interpret_only || interpreted < 50, "{interpreted}");
+        },
+    );
+}
+
 /// Which would take half a second for each MiB, one at a time.
 #[test]
 fn repetitions_far_from_a_breakpoint_are_done_at_once() {
