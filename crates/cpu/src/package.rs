@@ -390,6 +390,9 @@ impl Vcpu {
     #[inline]
     pub(crate) fn checkpoint(&mut self) {
         self.kick.has_looked();
+        if self.kick.take_consider() {
+            self.look_by_timer();
+        }
         if self.kick.must_wait() {
             self.kick.set_busy(false);
             self.become_busy();

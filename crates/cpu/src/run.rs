@@ -59,6 +59,7 @@ impl Vcpu {
             return Ok(());
         }
         self.registration = None;
+        self.forget_look_timer();
         let registration = crate::native::signals::prepare_thread(&mut self.context, &self.kick)?;
         self.registration = Some(registration);
         Ok(())
@@ -196,7 +197,7 @@ impl Vcpu {
         match trap {
             Trap::Exit(Exit::Halt) => {
                 self.replay.end();
-                self.forget_tick();
+                self.forget_look();
                 self.pending.halted = true;
                 Some(Exit::Halt)
             }
@@ -307,6 +308,7 @@ impl Vcpu {
     fn note_help(&mut self) {
         if self.context.regs.cpl == 3 {
             self.helped_cycles += host_time_stamp().wrapping_sub(self.left_at);
+            self.expect_look();
         }
     }
 

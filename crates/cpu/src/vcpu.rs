@@ -86,6 +86,9 @@ const WAIT: u32 = 2;
 /// The processor is to come to the head of its run loop.
 const LOOK: u32 = 4;
 
+/// It is to look at what its user code does. Set by the handler of its timer's signal.
+pub(crate) const CONSIDER: u32 = 8;
+
 impl KickState {
     /// Take the request to return back, if there is one.
     pub(crate) fn take(&self) -> bool {
@@ -119,6 +122,13 @@ impl KickState {
         if self.requested.load(Ordering::SeqCst) & LOOK != 0 {
             self.requested.fetch_and(!LOOK, Ordering::SeqCst);
         }
+    }
+
+    /// Take the timer's request back, if there is one.
+    #[inline]
+    pub(crate) fn take_consider(&self) -> bool {
+        self.requested.load(Ordering::SeqCst) & CONSIDER != 0
+            && self.requested.fetch_and(!CONSIDER, Ordering::SeqCst) & CONSIDER != 0
     }
 
     /// Undo [`Self::ask_to_wait`].
@@ -219,10 +229,18 @@ pub struct Statistics {
     pub direct_pages: u64,
     /// Times that the pages of a helper were compared with the page tables.
     pub direct_flushes: u64,
+    /// Times that the timer for it went off, to look at what user code does.
+    pub direct_timer_looks: u64,
+    /// Looks that could tell something.
+    pub direct_looks: u64,
     /// Times that a thread began to run directly because it computes.
     pub direct_promotions: u64,
+    /// Of these, because its program is known to.
+    pub direct_begun: u64,
     /// Times that it went back to be translated because it enters its kernel often.
     pub direct_demotions: u64,
+    /// Of these, because it kept coming to pages that must not run directly.
+    pub direct_barred: u64,
     /// Bytes of code cache in use.
     pub cache_bytes: u64,
 }

@@ -20,19 +20,22 @@
 //! The handlers find the context through FS, and believe it only if a table of threads has it.
 
 use std::io;
-use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Once};
 
 use super::trampoline;
 use crate::context::{Context, Fault, Reason};
 use crate::translate::stopper::Stopper;
-use crate::vcpu::{Error, KickState};
+use crate::vcpu::{CONSIDER, Error, KickState};
 
 /// Processors that can run at once in one process.
 const MAX_THREADS: usize = 64;
 
 /// How long after a kick to try again, if the processor has not come back: 50 us.
-const RETRY_NANOSECONDS: i64 = 50_000;
+const RETRY_NANOSECONDS: u64 = 50_000;
+
+/// What the signal of a processor's timer for looks says ([`Registration::look_after`]).
+const LOOK_TIMER: usize = 1;
 
 /// Stack for the handlers, beyond what the kernel's frame needs.
 const HANDLER_STACK_BYTES: usize = 64 << 10;
@@ -40,6 +43,8 @@ const HANDLER_STACK_BYTES: usize = 64 << 10;
 struct Thread {
     id: AtomicI32,
     context: AtomicPtr<Context>,
+    /// The processor's [`KickState::requested`].
+    requests: AtomicPtr<AtomicU32>,
     timer: AtomicU64,
 }
 
@@ -47,6 +52,7 @@ static THREADS: [Thread; MAX_THREADS] = [const {
     Thread {
         id: AtomicI32::new(0),
         context: AtomicPtr::new(std::ptr::null_mut()),
+        requests: AtomicPtr::new(std::ptr::null_mut()),
         timer: AtomicU64::new(0),
     }
 }; MAX_THREADS];
@@ -62,6 +68,7 @@ pub(crate) struct Registration {
     owner: std::thread::ThreadId,
     slot: &'static Thread,
     timer: libc::timer_t,
+    look_timer: libc::timer_t,
     stack: Vec<u8>,
     old_stack: libc::stack_t,
     old_mask: libc::sigset_t,
@@ -92,8 +99,16 @@ pub(crate) fn prepare_thread(
             action: "run more than 64 processors in one process",
             source: io::ErrorKind::OutOfMemory.into(),
         })?;
-    let timer = match retry_timer(thread) {
-        Ok(timer) => timer,
+    let timers = timer(thread, 0).and_then(|retry| match timer(thread, LOOK_TIMER) {
+        Ok(look) => Ok((retry, look)),
+        Err(error) => {
+            // SAFETY: the timer is ours.
+            unsafe { libc::timer_delete(retry) };
+            Err(error)
+        }
+    });
+    let (timer, look_timer) = match timers {
+        Ok(timers) => timers,
         Err(error) => {
             slot.id.store(0, Ordering::Release);
             return Err(error);
@@ -103,6 +118,7 @@ pub(crate) fn prepare_thread(
         owner: std::thread::current().id(),
         slot,
         timer,
+        look_timer,
         stack: vec![0; HANDLER_STACK_BYTES + minimum_signal_stack()],
         // SAFETY: both are plain data for which zero is a valid value.
         old_stack: unsafe { std::mem::zeroed() },
@@ -113,6 +129,7 @@ pub(crate) fn prepare_thread(
     registration.use_own_stack()?;
     registration.block_other_signals();
     slot.context.store(context, Ordering::Release);
+    slot.requests.store((&raw const kick.requested).cast_mut(), Ordering::Release);
     slot.timer.store(timer as u64, Ordering::Release);
     slot.id.store(thread, Ordering::Release);
     kick.thread.store(thread, Ordering::SeqCst);
@@ -125,14 +142,15 @@ fn minimum_signal_stack() -> usize {
     unsafe { libc::getauxval(51) as usize }
 }
 
-/// A timer that sends the kick signal to `thread`.
-fn retry_timer(thread: i32) -> Result<libc::timer_t, Error> {
+/// A timer that sends the kick signal to `thread`, with a number that says which it is.
+fn timer(thread: i32, number: usize) -> Result<libc::timer_t, Error> {
     // SAFETY: sigevent is plain data; timer_create fills in `timer`.
     unsafe {
         let mut event: libc::sigevent = std::mem::zeroed();
         event.sigev_notify = libc::SIGEV_THREAD_ID;
         event.sigev_signo = kick_signal();
         event.sigev_notify_thread_id = thread;
+        event.sigev_value.sival_ptr = number as *mut libc::c_void;
         let mut timer: libc::timer_t = std::ptr::null_mut();
         if libc::timer_create(libc::CLOCK_MONOTONIC, &mut event, &mut timer) != 0 {
             return Err(host_error("create the processor's timer"));
@@ -145,6 +163,15 @@ impl Registration {
     /// Whether the calling thread is the one that was prepared.
     pub(crate) fn is_this_thread(&self) -> bool {
         self.owner == std::thread::current().id()
+    }
+
+    /// Have the processor look at what its user code does, in so many nanoseconds. Whether it will.
+    pub(crate) fn look_after(&self, nanoseconds: u64) -> bool {
+        let when = once(nanoseconds);
+        // SAFETY: the timer is ours; the structure is only read.
+        unsafe {
+            libc::timer_settime(self.look_timer, 0, &raw const when, std::ptr::null_mut()) == 0
+        }
     }
 
     fn use_own_stack(&mut self) -> Result<(), Error> {
@@ -179,10 +206,12 @@ impl Drop for Registration {
     fn drop(&mut self) {
         self.kick.thread.store(0, Ordering::SeqCst);
         self.slot.context.store(std::ptr::null_mut(), Ordering::Release);
+        self.slot.requests.store(std::ptr::null_mut(), Ordering::Release);
         // SAFETY: the timer is ours; the old stack and mask are what the kernel handed out. When
         // the drop runs on another thread, its stack and mask are left alone.
         unsafe {
             libc::timer_delete(self.timer);
+            libc::timer_delete(self.look_timer);
             if self.is_this_thread() {
                 libc::sigaltstack(&self.old_stack, std::ptr::null_mut());
                 libc::pthread_sigmask(libc::SIG_SETMASK, &self.old_mask, std::ptr::null_mut());
@@ -317,7 +346,11 @@ fn give_back(signal: i32) {
     }
 }
 
-extern "C" fn on_kick(_signal: i32, _info: *mut libc::siginfo_t, frame: *mut libc::ucontext_t) {
+extern "C" fn on_kick(_signal: i32, info: *mut libc::siginfo_t, frame: *mut libc::ucontext_t) {
+    // SAFETY: the kernel passes a valid siginfo.
+    if unsafe { is_look(info) } {
+        note_look();
+    }
     // SAFETY: the kernel passes a valid frame.
     let registers = unsafe { &mut (*frame).uc_mcontext.gregs };
     let rip = registers[libc::REG_RIP as usize] as u64;
@@ -352,6 +385,32 @@ extern "C" fn on_kick(_signal: i32, _info: *mut libc::siginfo_t, frame: *mut lib
     // Elsewhere (the trampoline's last instructions before Rust) the flag is enough.
 }
 
+/// Whether a signal is that of the timer for looks.
+///
+/// # Safety
+///
+/// `info` must be what the kernel has passed to a handler.
+unsafe fn is_look(info: *const libc::siginfo_t) -> bool {
+    // SAFETY: the caller vouches for it; a timer's signal has a value.
+    unsafe {
+        (*info).si_code == libc::SI_TIMER && (*info).si_value().sival_ptr as usize == LOOK_TIMER
+    }
+}
+
+/// Say that the processor of this thread is to look at what its user code does. A signal that was on its way when
+/// the thread ceased to be one finds nobody.
+fn note_look() {
+    // SAFETY: a raw system call; see `find`.
+    let id = unsafe { raw_syscall(libc::SYS_gettid, 0, 0, 0, 0) } as i32;
+    let slot = THREADS.iter().find(|slot| slot.id.load(Ordering::Acquire) == id);
+    let requests = slot.map(|slot| slot.requests.load(Ordering::Acquire));
+    // SAFETY: the flags live while the thread is registered. (Where the context says that they are is not
+    // always true: native/stub.rs.)
+    if let Some(requests) = requests.and_then(|requests| unsafe { requests.as_ref() }) {
+        requests.fetch_or(CONSIDER, Ordering::SeqCst);
+    }
+}
+
 /// Whether somebody asks the processor to come back.
 ///
 /// # Safety
@@ -362,12 +421,18 @@ unsafe fn is_requested(context: *const Context) -> bool {
     unsafe { (*(*context).kick).load(Ordering::SeqCst) != 0 }
 }
 
+/// A timer's setting: to go off once.
+fn once(nanoseconds: u64) -> libc::itimerspec {
+    let (seconds, rest) = (nanoseconds / 1_000_000_000, nanoseconds % 1_000_000_000);
+    libc::itimerspec {
+        it_interval: libc::timespec { tv_sec: 0, tv_nsec: 0 },
+        it_value: libc::timespec { tv_sec: seconds as i64, tv_nsec: rest as i64 },
+    }
+}
+
 /// Send the kick signal again in a while.
 fn try_again(timer: u64) {
-    let when = libc::itimerspec {
-        it_interval: libc::timespec { tv_sec: 0, tv_nsec: 0 },
-        it_value: libc::timespec { tv_sec: 0, tv_nsec: RETRY_NANOSECONDS },
-    };
+    let when = once(RETRY_NANOSECONDS);
     // SAFETY: the kernel's timer ids are small integers, which is what glibc's timer_t holds for
     // timers with SIGEV_THREAD_ID; a wrong id is refused.
     unsafe {

@@ -62,6 +62,7 @@ use crate::exception::Trap;
 use crate::inspect::Inspection;
 use crate::memory::{Access, Linear, PAGE_SIZE, Physical};
 use crate::package::Package;
+use crate::system::host_time_stamp;
 use crate::techniques::Technique;
 use crate::vcpu::{Error, Vcpu};
 use cache::{CACHE_BYTES, CodeCache};
@@ -375,7 +376,7 @@ impl Block {
 
 impl Vcpu {
     /// The host address of the block for RIP, translated if need be and entered into the jump
-    /// cache; `None` if the next instruction has been interpreted instead.
+    /// cache; `None` if the next instruction has been interpreted instead, or is to run directly.
     ///
     /// # Errors
     ///
@@ -408,6 +409,9 @@ impl Vcpu {
         }
         let found = self.translate_fetch(linear)?;
         let Some((physical, global)) = found else { return Ok(None) };
+        if self.begins_directly(physical) {
+            return Ok(None);
+        }
         let may_relocate = self.package.techniques.has(Technique::Relocation);
         let key = Key::new(physical, linear, mode, plain, may_relocate);
         // Another processor may write the page each time it was protected: that has an end.
@@ -415,7 +419,11 @@ impl Vcpu {
             if let Some(target) = self.known_block(key, set, global)? {
                 return Ok(Some(target));
             }
-            if let Some(target) = self.translate(key, set, global)? {
+            let began = host_time_stamp();
+            let translated = self.translate(key, set, global)?;
+            // This is done once: it tells nothing of what the code will need (user/choice.rs).
+            self.left_at = self.left_at.wrapping_add(host_time_stamp().wrapping_sub(began));
+            if let Some(target) = translated {
                 return Ok(Some(target));
             }
         }
@@ -479,7 +487,7 @@ impl Vcpu {
         Ok(self.walk_for_fetch(next)?.physical == second)
     }
 
-    fn walk_for_fetch(
+    pub(crate) fn walk_for_fetch(
         &self,
         at: Linear,
     ) -> Result<crate::memory::paging::Translation, crate::exception::Exception> {

@@ -2,18 +2,29 @@
 //!
 //! Direct execution costs a *stop* for every entry into the guest's kernel, some microseconds, and
 //! nothing between two of them. Translated code enters the kernel for nothing, and *loses* a share of
-//! the time in between: what is spent on misses, look-ups and translating, which is measured
-//! (run.rs), and a quarter of the rest, which is an estimate. With a share of g lost, and runs of r
+//! the time in between: what is spent on misses and look-ups, which is measured (run.rs), and half of
+//! the rest, which is an estimate. With a share of g lost, and runs of r
 //! cycles between two entries, direct execution takes 1 + stop / r of the time that the program
 //! needs and translation 1 / (1 - g): direct is better from r = stop * (1 - g) / g on, the
 //! *break-even*.
 //!
-//! A stop's cost is measured on the host at start-up (calibrate.rs). Of a translated thread we look
-//! at every interrupt that comes in user code, the guest's own clock tick mostly: whoever is running
-//! then is taken to have run since the tick before, or since the address space was switched, and
-//! becomes direct if its runs were [`PROMOTE`] times the break-even. Of a direct thread the runs are known exactly; it is translated
-//! again when their average falls below the break-even. So that nobody flaps, each thread that was
-//! mistaken for one that computes has to show twice as many good ticks the next time.
+//! A stop's cost is measured on the host at start-up (calibrate.rs). At a translated thread we *look*
+//! at every interrupt that comes in user code, the guest's own clock tick mostly, and a millisecond
+//! after it has been seen first, for which the processor sets a timer (watch.rs). Whoever is running
+//! then is taken to have run since the look before, or since the address space was switched, and is
+//! found to compute if its runs were [`PROMOTE`] times the break-even. It becomes direct at once if there was next to
+//! no entry, and at the second such look otherwise. Who is found not to compute [`MAX_BAD_LOOKS`] times in a row
+//! is looked at no more but at interrupts, so that who enters the kernel often pays for none of this.
+//! What a program is like is remembered longer than its processes live (programs.rs): its next thread may
+//! begin directly.
+//!
+//! Of a direct thread the runs are known exactly; it is translated again when their average falls below
+//! the break-even, or when it keeps coming to pages that must not run directly. So that nobody flaps, each
+//! thread that was mistaken for one that computes has to show twice as many good looks the next time.
+//!
+//! What counts is what a thread has had of a core, not how late it is: a core that the host gives to somebody
+//! else for some milliseconds would look like computing. That is asked of the host at each look, and where an
+//! address space was switched since the look before, for which that would be dear, it is a bound.
 //!
 //! A thread is told by its address space and FS base, which every thread library has as its own. An
 //! address space is told by where its page tables are, where those of another process will be once it
@@ -22,22 +33,39 @@
 
 use rustc_hash::FxHashMap;
 
-/// How many times the break-even a thread's runs must be for it to become direct.
-const PROMOTE: u64 = 2;
+use super::programs::{CodePage, Programs, Runs};
+
+/// How many times the break-even a thread's runs must be for it to become direct: what passes between two
+/// entries is the kernel's time as well.
+const PROMOTE: u64 = 5;
 
 /// One in how many cycles translated code loses in itself.
-const LOST_IN_CODE: u64 = 4;
+const LOST_IN_CODE: u64 = 2;
 
-/// How many stops' worth a tick has to look back.
-const LEAST_TICK: u64 = 100;
+/// One in how many cycles it is helped for counts at most when a thread is to become direct: more than
+/// that may be a new process's first steps. What makes a direct thread stay so is all of it, as programs of a
+/// compiler's size are five times slower translated; but never shorter runs than a part of a stop.
+const MAX_HELPED: u64 = 2;
+const LEAST_BREAK_EVEN: u64 = 2;
 
-/// Good ticks that make a thread direct, at first and at most. With one, short-lived processes are
-/// met by a tick now and then, have a helper made and are gone.
-const GOOD_TICKS: u32 = 2;
-const MAX_GOOD_TICKS: u32 = 256;
+/// How many stops' worth a look has to look back.
+pub(super) const LEAST_LOOK: u64 = 100;
 
-/// A run's share in the average.
-const WEIGHT: u64 = 8;
+/// Good looks that make a thread direct, at first and at most. Runs that are longer than so many stops
+/// count twice. With any one good look, short-lived processes are met by one now and then, have a helper
+/// made and are gone.
+const GOOD_LOOKS: u32 = 2;
+const MAX_GOOD_LOOKS: u32 = 512;
+const CLEAR: u64 = 40;
+
+/// Good looks that a thread needs that is found in a program whose threads have not been worth it.
+const REFUTED_LOOKS: u32 = 8;
+
+/// Bad looks in a row after which a thread is looked at by the way only.
+const MAX_BAD_LOOKS: u32 = 8;
+
+/// A run's share in the average: a program that computes reads and writes files in one go now and then.
+const WEIGHT: u64 = 32;
 
 /// A fault that only the helper's own mappings were the reason for weighs less: it maps what is
 /// around it as well, and does not come again.
@@ -45,6 +73,22 @@ const MISS_WEIGHT: u64 = 64;
 
 /// A thread that stays direct for so many stops' worth was chosen well.
 const PROVEN: u64 = 100_000;
+
+/// One that has been so for so many was worth its helper, and its program is remembered; one that is gone before
+/// that was not if it was direct for less than a part of it.
+const WORTH: u64 = 1000;
+const WORTH_OF_THE_GONE: u64 = WORTH / 4;
+
+/// How many times the break-even the average of a thread is at most when it begins directly: what it is
+/// really like shows soon.
+const MAX_ADVANCE: u64 = 8;
+
+/// Stops at pages that must not run directly within so many stops' worth of running directly, at which
+/// that ends: each costs the translation of what follows, too. What counts is who comes again to one of the last
+/// few: who comes to others, one by one, has copies of them made (copies.rs).
+const MAX_BARRED: u32 = 10;
+const BARRED_SPAN: u64 = 500;
+const BARRED_PAGES: usize = 4;
 
 /// How many stops' worth a direct thread is remembered as one while it does not run.
 const ABSENCE: u64 = 12_500;
@@ -61,8 +105,17 @@ pub(crate) struct ThreadKey {
     pub(crate) fs_base: u64,
 }
 
-/// What is known of a thread.
+/// Where a thread was when it became direct, until it has turned out whether it was worth it.
 #[derive(Debug, Clone, Copy)]
+enum Origin {
+    /// It was found to compute there.
+    Found(CodePage),
+    /// It began directly there.
+    Began(u64),
+}
+
+/// What is known of a thread.
+#[derive(Debug, Clone, Copy, Default)]
 struct Thread {
     direct: bool,
     /// Never to be direct again: it needs what a helper cannot have.
@@ -72,11 +125,19 @@ struct Thread {
     break_even: u64,
     /// Cycles since the last stop.
     running: u64,
-    /// Good ticks in a row, and how many it takes.
+    /// Good looks in a row, and how many it takes beyond the first few.
     good: u32,
     needed: u32,
+    /// Bad looks in a row.
+    bad: u32,
     /// Cycles since it became direct.
     total: u64,
+    /// Stops at pages that must not run directly, and what `total` was at the first of them.
+    barred: u32,
+    barred_since: u64,
+    /// The last of these pages, each once.
+    barred_pages: [u64; BARRED_PAGES],
+    origin: Option<Origin>,
     /// Time-stamp counter when it last ran directly, or became direct.
     seen: u64,
 }
@@ -93,16 +154,25 @@ pub(crate) struct Moment {
 }
 
 impl Moment {
-    /// Cycles between two entries since an earlier moment, without what was lost, and the
-    /// break-even.
-    fn since(self, before: Self, stop: u64) -> (u64, u64) {
-        let time = self.time.wrapping_sub(before.time).max(1);
-        let helped = self.lost.wrapping_sub(before.lost).min(time);
-        let lost = (helped + (time - helped) / LOST_IN_CODE).clamp(1, time);
-        let native = time - lost;
+    /// What the runs were like since an earlier moment, without what was lost, and how long they have to be
+    /// for the thread to become direct; `had` is how many of the cycles it had a core for. If that was taken
+    /// away, it may have been while somebody was being helped.
+    fn since(self, before: Self, had: u64, stop: u64) -> (Runs, u64) {
+        let passed = self.time.wrapping_sub(before.time);
+        let time = passed.min(had).max(1);
+        let helped = self.lost.wrapping_sub(before.lost).saturating_sub(passed - passed.min(had));
+        let helped = helped.min(time);
+        let native = |helped: u64| time - (helped + (time - helped) / LOST_IN_CODE).clamp(1, time);
+        let break_even = |helped: u64| {
+            let native = native(helped);
+            let from = u128::from(stop) * u128::from(native) / u128::from(time - native);
+            from.try_into().unwrap_or(u64::MAX)
+        };
         let entries = self.entries.wrapping_sub(before.entries) + 1;
-        let break_even = u128::from(stop) * u128::from(native) / u128::from(lost);
-        (native / entries, break_even.try_into().unwrap_or(u64::MAX))
+        let average = native(helped) / entries;
+        let wanted = break_even(helped.min(time / MAX_HELPED)).saturating_mul(PROMOTE);
+        let break_even = break_even(helped).max(stop / LEAST_BREAK_EVEN);
+        (Runs { average, break_even }, wanted)
     }
 }
 
@@ -125,19 +195,40 @@ pub(crate) struct Choice {
     threads: FxHashMap<ThreadKey, Thread>,
     /// Those that are direct.
     direct: Vec<ThreadKey>,
-    /// The last tick.
-    last: Option<Moment>,
-    /// Threads that became direct, and that ceased to be.
+    programs: Programs,
+    /// Since when the thread runs that runs now: the last look, or when its address space was
+    /// switched to.
+    since: Option<Moment>,
+    /// Cycles that the processor had had a core for at the last look.
+    core: u64,
+    pub(crate) counters: Counters,
+}
+
+/// Counters since the processor was made.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Counters {
+    /// Looks that could tell something.
+    pub(crate) looks: u64,
+    /// Threads that became direct, and those of them that did as their program was known.
     pub(crate) promotions: u64,
+    pub(crate) begun: u64,
+    /// Threads that ceased to be, and those of them that kept coming to forbidden pages.
     pub(crate) demotions: u64,
+    pub(crate) barred: u64,
 }
 
 impl Choice {
     /// Nothing is known yet, except what a stop costs.
     pub(crate) fn new(stop: u64) -> Self {
-        let threads = FxHashMap::default();
-        let (stop, direct) = (stop.max(1), Vec::new());
-        Self { stop, threads, direct, last: None, promotions: 0, demotions: 0 }
+        Self {
+            stop: stop.max(1),
+            threads: FxHashMap::default(),
+            direct: Vec::new(),
+            programs: Programs::default(),
+            since: None,
+            core: 0,
+            counters: Counters::default(),
+        }
     }
 
     /// Whether a thread is to run directly.
@@ -150,17 +241,29 @@ impl Choice {
         self.threads.get(&key).is_some_and(|thread| thread.banned)
     }
 
+    /// Whether it should be looked at in a while, and not by the way only.
+    pub(crate) fn wants_look(&self, key: ThreadKey) -> bool {
+        self.threads
+            .get(&key)
+            .is_none_or(|thread| !thread.direct && !thread.banned && thread.bad < MAX_BAD_LOOKS)
+    }
+
     /// Whether any thread of an address space runs directly; `now` is the time-stamp counter.
     pub(crate) fn any_direct(&mut self, root: u64, now: u64) -> bool {
-        let (threads, absence) = (&mut self.threads, ABSENCE * self.stop);
-        self.direct.retain(|key| {
+        let Self { threads, programs, direct, stop, .. } = self;
+        direct.retain(|key| {
             let Some(thread) = threads.get_mut(key) else { return false };
-            if now.wrapping_sub(thread.seen) >= absence {
+            if now.wrapping_sub(thread.seen) >= ABSENCE * *stop {
                 (thread.direct, thread.good) = (false, 0);
+                if let Some(Origin::Began(page)) = thread.origin.take()
+                    && thread.total < WORTH_OF_THE_GONE * *stop
+                {
+                    programs.judge(page, false);
+                }
             }
             thread.direct
         });
-        self.direct.iter().any(|key| key.root == root)
+        direct.iter().any(|key| key.root == root)
     }
 
     fn thread(&mut self, key: ThreadKey) -> &mut Thread {
@@ -168,73 +271,157 @@ impl Choice {
             self.threads.clear();
             self.direct.clear();
         }
-        self.threads.entry(key).or_insert(Thread {
-            direct: false,
-            banned: false,
-            average: 0,
-            break_even: 0,
-            running: 0,
-            good: 0,
-            needed: GOOD_TICKS,
-            total: 0,
-            seen: 0,
-        })
+        let fresh = || Thread { needed: GOOD_LOOKS, ..Thread::default() };
+        self.threads.entry(key).or_insert_with(fresh)
     }
 
-    /// An interrupt came while translated code of a thread was running. Whether the thread is direct
-    /// from here on.
-    pub(crate) fn tick(&mut self, key: ThreadKey, now: Moment) -> bool {
-        let Some(before) = self.last.replace(now) else { return false };
-        if now.time.wrapping_sub(before.time) < LEAST_TICK * self.stop {
-            self.last = Some(before);
+    /// Translated code of a thread is running at `now`, on a processor that has had a core for so many
+    /// cycles in all, in a page that may have to be asked for. Whether the thread is direct from here
+    /// on.
+    pub(crate) fn look(
+        &mut self,
+        key: ThreadKey,
+        now: Moment,
+        core: u64,
+        page: impl FnOnce() -> Option<CodePage>,
+    ) -> bool {
+        let before = self.since.replace(now);
+        let Some(before) = before else {
+            self.core = core;
+            return false;
+        };
+        let passed = now.time.wrapping_sub(before.time);
+        if passed < LEAST_LOOK * self.stop {
+            self.since = Some(before);
             return false;
         }
-        let (average, break_even) = now.since(before, self.stop);
+        let had = core.wrapping_sub(self.core);
+        if had < LEAST_LOOK * self.stop {
+            self.since = Some(before);
+            return false;
+        }
+        self.core = core;
+        self.counters.looks += 1;
+        let (runs, wanted) = now.since(before, had, self.stop);
+        let clear = runs.average >= CLEAR * self.stop;
         let thread = self.thread(key);
-        if thread.banned || average < break_even.saturating_mul(PROMOTE) {
+        if thread.banned || runs.average < wanted {
             thread.good = 0;
+            thread.bad = thread.bad.saturating_add(1);
             return false;
         }
-        thread.good += 1;
-        if thread.good < thread.needed {
+        thread.bad = 0;
+        thread.good += if clear { 2 } else { 1 };
+        let (good, needed) = (thread.good, thread.needed);
+        if good < needed {
             return false;
         }
-        let seen = now.time;
-        *thread =
-            Thread { direct: true, average, break_even, running: 0, total: 0, seen, ..*thread };
+        let page = page();
+        if good < REFUTED_LOOKS && page.is_some_and(|page| self.programs.is_refuted(page)) {
+            return false;
+        }
+        self.promote(key, runs, page.map(Origin::Found), now.time);
+        true
+    }
+
+    fn promote(&mut self, key: ThreadKey, runs: Runs, origin: Option<Origin>, now: u64) {
+        let Runs { average, break_even } = runs;
+        let thread = self.thread(key);
+        let Thread { banned, good, needed, .. } = *thread;
+        let began = Thread { direct: true, banned, average, break_even, ..Thread::default() };
+        *thread = Thread { good, needed, origin, seen: now, ..began };
         self.direct.push(key);
-        self.promotions += 1;
+        self.counters.promotions += 1;
+    }
+
+    /// Whether something is known of the programs that have this physical page.
+    #[inline]
+    pub(crate) fn has_program(&self, physical: u64) -> bool {
+        self.programs.has(physical)
+    }
+
+    /// A thread comes to a page for the first time, as far as we know. Whether it is direct from here
+    /// on, because others were that came there.
+    pub(crate) fn begin(&mut self, key: ThreadKey, page: CodePage, now: u64) -> bool {
+        let thread = self.threads.get(&key);
+        if thread.is_some_and(|it| it.direct || it.banned || it.needed > GOOD_LOOKS) {
+            return false;
+        }
+        let Some(Runs { average, break_even }) = self.programs.recall(page) else { return false };
+        let average = average.min(break_even.saturating_mul(MAX_ADVANCE));
+        let origin = Some(Origin::Began(page.physical));
+        self.promote(key, Runs { average, break_even }, origin, now);
+        self.counters.begun += 1;
         true
     }
 
     /// A thread has run directly for so many cycles, until `now`. Whether it stays direct.
     pub(crate) fn stopped(&mut self, key: ThreadKey, cycles: u64, now: u64, cause: Cause) -> bool {
+        let worth = WORTH * self.stop;
         let thread = self.thread(key);
         thread.seen = now;
         thread.running += cycles;
         thread.total += cycles;
         let weight = match cause {
-            Cause::Kick => return true,
-            Cause::Entry => WEIGHT,
-            Cause::Miss => MISS_WEIGHT,
+            Cause::Kick => None,
+            Cause::Entry => Some(WEIGHT),
+            Cause::Miss => Some(MISS_WEIGHT),
         };
-        let run = std::mem::take(&mut thread.running);
-        thread.average = thread.average - thread.average / weight + run / weight;
-        if thread.average >= thread.break_even {
-            return true;
+        if let Some(weight) = weight {
+            let run = std::mem::take(&mut thread.running);
+            thread.average = thread.average - thread.average / weight + run / weight;
+            if thread.average < thread.break_even {
+                self.demote(key);
+                return false;
+            }
         }
+        if thread.total >= worth
+            && let Some(origin) = thread.origin.take()
+        {
+            let average = thread.average.max(thread.break_even.saturating_mul(PROMOTE));
+            let runs = Runs { average, break_even: thread.break_even };
+            match origin {
+                Origin::Found(page) => self.programs.learn(page, runs),
+                Origin::Began(page) => self.programs.judge(page, true),
+            }
+        }
+        true
+    }
+
+    /// A thread that runs directly has come to a physical page that must not. Whether it stays direct.
+    pub(crate) fn barred(&mut self, key: ThreadKey, page: u64, now: u64) -> bool {
+        let span = BARRED_SPAN * self.stop;
+        let thread = self.thread(key);
+        if !thread.barred_pages.contains(&page) {
+            thread.barred_pages.rotate_right(1);
+            thread.barred_pages[0] = page;
+            return self.stopped(key, 0, now, Cause::Entry);
+        }
+        if thread.barred == 0 || thread.total.wrapping_sub(thread.barred_since) > span {
+            (thread.barred, thread.barred_since) = (0, thread.total);
+        }
+        thread.barred += 1;
+        if thread.barred < MAX_BARRED {
+            return self.stopped(key, 0, now, Cause::Entry);
+        }
+        self.counters.barred += 1;
         self.demote(key);
         false
     }
 
     fn demote(&mut self, key: ThreadKey) {
-        let proven = PROVEN * self.stop;
+        let (proven, worth) = (PROVEN * self.stop, WORTH * self.stop);
         let thread = self.thread(key);
         let again =
-            if thread.total > proven { GOOD_TICKS } else { thread.needed.saturating_mul(2) };
-        thread.needed = again.min(MAX_GOOD_TICKS);
+            if thread.total > proven { GOOD_LOOKS } else { thread.needed.saturating_mul(2) };
+        thread.needed = again.min(MAX_GOOD_LOOKS);
         (thread.direct, thread.good) = (false, 0);
-        self.demotions += 1;
+        if let Some(Origin::Began(page)) = thread.origin.take()
+            && thread.total < worth
+        {
+            self.programs.judge(page, false);
+        }
+        self.counters.demotions += 1;
     }
 
     /// A thread cannot run directly.
@@ -245,12 +432,12 @@ impl Choice {
 
     /// Another address space runs from now on.
     pub(crate) fn switched(&mut self, now: Moment) {
-        self.last = Some(now);
+        self.since = Some(now);
     }
 
-    /// The last tick is too long ago to say anything: the processor was idle, or ran directly.
-    pub(crate) fn forget_tick(&mut self) {
-        self.last = None;
+    /// The last look is too long ago to say anything: the processor was idle, or ran directly.
+    pub(crate) fn forget_look(&mut self) {
+        self.since = None;
     }
 }
 
@@ -260,84 +447,248 @@ mod tests {
 
     const STOP: u64 = 1000;
 
-    fn moment(time: u64, entries: u64) -> Moment {
-        Moment { time, entries, lost: 0 }
+    const THREAD: ThreadKey = ThreadKey { root: 0x1000, fs_base: 7 };
+    const PAGE: CodePage = CodePage { physical: 0x7000, hash: 1 };
+
+    /// A span between two looks: what a timer leaves in between.
+    const SPAN: u64 = 1_000_000;
+
+    /// A processor of which one thread is looked at again and again.
+    struct Clock {
+        choice: Choice,
+        now: Moment,
+        core: u64,
     }
 
-    const THREAD: ThreadKey = ThreadKey { root: 0x1000, fs_base: 7 };
+    impl Clock {
+        fn new() -> Self {
+            Self { choice: Choice::new(STOP), now: Moment::default(), core: 0 }
+        }
 
-    fn tick_until_direct(choice: &mut Choice, time: &mut u64) -> u32 {
-        (1..=MAX_GOOD_TICKS + 1)
-            .find(|_| {
-                *time += 1_000_000;
-                choice.tick(THREAD, moment(*time, 0))
-            })
-            .expect("a thread that computes becomes direct")
+        fn look(&mut self, key: ThreadKey, span: Moment, had: u64) -> bool {
+            self.now.time += span.time;
+            self.now.entries += span.entries;
+            self.now.lost += span.lost;
+            self.core += had;
+            self.choice.look(key, self.now, self.core, || Some(PAGE))
+        }
+
+        /// So many entries, on a core all the time.
+        fn enters(&mut self, entries: u64) -> bool {
+            self.look(THREAD, Moment { time: SPAN, entries, lost: 0 }, SPAN)
+        }
+
+        fn looks_until_direct(&mut self, entries: u64) -> u32 {
+            let count = (1..=MAX_GOOD_LOOKS + 1).find(|_| self.enters(entries));
+            count.expect("a thread that computes becomes direct")
+        }
+
+        fn runs(&mut self, cycles: u64, cause: Cause) -> bool {
+            self.now.time += cycles;
+            self.choice.stopped(THREAD, cycles, self.now.time, cause)
+        }
+
+        fn begins_as(&mut self, root: u64, page: CodePage) -> bool {
+            self.choice.begin(ThreadKey { root, ..THREAD }, page, self.now.time)
+        }
+    }
+
+    /// One who has found out that threads that come to [`PAGE`] compute.
+    fn who_knows_a_program() -> Clock {
+        let mut clock = Clock::new();
+        clock.looks_until_direct(0);
+        assert!(!clock.choice.has_program(PAGE.physical), "it has to prove true first");
+        assert!(clock.runs(WORTH * STOP, Cause::Entry));
+        assert!(clock.choice.has_program(PAGE.physical));
+        clock
     }
 
     #[test]
     fn who_computes_becomes_direct_and_who_enters_the_kernel_does_not() {
-        let mut choice = Choice::new(STOP);
-        for tick in 0..100 {
-            assert!(!choice.tick(THREAD, moment(tick * 1_000_000, tick * 500)));
+        let mut clock = Clock::new();
+        for _ in 0..100 {
+            assert!(!clock.enters(500));
         }
-        assert!(!choice.is_direct(THREAD));
-        let mut time = 1_000_000_000;
-        choice.forget_tick();
-        assert_eq!(tick_until_direct(&mut choice, &mut time), GOOD_TICKS + 1);
-        assert!(choice.any_direct(THREAD.root, time) && !choice.any_direct(0x2000, time));
+        assert!(!clock.choice.is_direct(THREAD));
+        clock.choice.forget_look();
+        // The first look has nothing to compare with; one without an entry is enough.
+        assert_eq!(clock.looks_until_direct(0), 2);
+        let (now, root) = (clock.now.time, THREAD.root);
+        assert!(clock.choice.any_direct(root, now) && !clock.choice.any_direct(0x2000, now));
+        // With some entries it takes two.
+        assert_eq!(Clock::new().looks_until_direct(SPAN / (20 * STOP)), 3);
     }
 
     #[test]
     fn who_has_to_be_helped_much_becomes_direct_sooner() {
         let direct = |lost: u64| {
-            let mut choice = Choice::new(STOP);
-            (0..10).any(|tick| {
-                let now = Moment { time: tick * 1_000_000, entries: tick * 400, lost: tick * lost };
-                choice.tick(THREAD, now)
-            })
+            let mut clock = Clock::new();
+            let span = Moment { time: SPAN, entries: 120, lost };
+            (0..10).any(|_| clock.look(THREAD, span, SPAN))
         };
-        assert!(!direct(0) && !direct(200_000));
-        assert!(direct(800_000));
+        assert!(!direct(0) && !direct(50_000));
+        assert!(direct(400_000));
+        // But no more than half of it counts, and what is left of the time is what there is to win.
+        assert!(!direct(900_000));
+    }
+
+    #[test]
+    fn time_without_a_core_is_no_computing() {
+        let mut clock = Clock::new();
+        // Ten milliseconds pass, of which it has one, with as many entries as make it no good.
+        let span = Moment { time: 10 * SPAN, entries: 200, lost: 0 };
+        (0..100).for_each(|_| assert!(!clock.look(THREAD, span, SPAN)));
+        // With all of them it would be.
+        assert!((0..3).any(|_| clock.look(THREAD, span, 10 * SPAN)));
+        // It was away while it was being helped: neither did it need so much help.
+        let mut clock = Clock::new();
+        let span = Moment { time: 10 * SPAN, entries: 200, lost: 9 * SPAN + SPAN / 10 };
+        (0..100).for_each(|_| assert!(!clock.look(THREAD, span, SPAN)));
+        // And what has had next to nothing of a core tells nothing.
+        let mut clock = Clock::new();
+        let span = Moment { time: 10 * SPAN, entries: 0, lost: 0 };
+        (0..LEAST_LOOK).for_each(|_| assert!(!clock.look(THREAD, span, STOP)));
+        assert_eq!(clock.choice.counters.looks, 0);
+    }
+
+    #[test]
+    fn another_address_space_begins_anew() {
+        let mut clock = Clock::new();
+        for _ in 0..100 {
+            clock.enters(0);
+            clock.now.time += SPAN / 2;
+            clock.choice.switched(clock.now);
+            clock.now.time += STOP;
+            let other = ThreadKey { root: 0x2000, ..THREAD };
+            assert!(!clock.look(other, Moment::default(), 0), "it has not run for long");
+            clock.choice.forget_look();
+        }
+    }
+
+    #[test]
+    fn who_does_not_compute_is_looked_at_by_the_way_only() {
+        let mut clock = Clock::new();
+        assert!(clock.choice.wants_look(THREAD));
+        let bad = (0..100).take_while(|_| {
+            clock.enters(500);
+            clock.choice.wants_look(THREAD)
+        });
+        assert_eq!(bad.count() as u32, MAX_BAD_LOOKS);
+        // Until it is seen to compute.
+        assert!(!clock.enters(SPAN / (20 * STOP)) && clock.choice.wants_look(THREAD));
+        assert!(clock.enters(0) && !clock.choice.wants_look(THREAD));
     }
 
     #[test]
     fn short_runs_end_it_and_it_is_harder_to_become_direct_again() {
-        let mut choice = Choice::new(STOP);
-        let mut time = 0;
-        let first = tick_until_direct(&mut choice, &mut time);
-        assert!(choice.stopped(THREAD, 1, time, Cause::Kick));
-        let stops = (1..1000).find(|_| !choice.stopped(THREAD, STOP, time, Cause::Entry));
-        assert!(stops.is_some_and(|stops| stops > 8));
-        assert!(!choice.is_direct(THREAD));
-        choice.forget_tick();
-        assert!(tick_until_direct(&mut choice, &mut time) > first);
+        let mut clock = Clock::new();
+        let first = clock.looks_until_direct(0);
+        assert!(clock.runs(1, Cause::Kick));
+        let stops = (1..1000).find(|_| !clock.runs(STOP / 2, Cause::Entry));
+        assert!(stops.is_some_and(|stops: u64| stops > WEIGHT));
+        assert!(!clock.choice.is_direct(THREAD));
+        clock.choice.forget_look();
+        assert!(clock.looks_until_direct(0) > first);
         // Long runs keep it.
         for _ in 0..1000 {
-            assert!(choice.stopped(THREAD, 100 * STOP, time, Cause::Entry));
+            assert!(clock.runs(100 * STOP, Cause::Entry));
         }
+    }
+
+    #[test]
+    fn who_keeps_coming_to_forbidden_pages_is_direct_no_more() {
+        let barred = |pages: u64, between: u64| {
+            let mut clock = Clock::new();
+            clock.looks_until_direct(0);
+            (1..100).find(|turn| {
+                // Long runs, so that their average is no reason.
+                assert!(clock.runs(between, Cause::Miss));
+                !clock.choice.barred(THREAD, 0x1000 * (1 + turn % pages), clock.now.time)
+            })
+        };
+        // The first stop at each page does not count.
+        assert_eq!(barred(1, 20 * STOP), Some(u64::from(MAX_BARRED) + 1));
+        assert_eq!(barred(3, 20 * STOP), Some(u64::from(MAX_BARRED) + 3));
+        assert_eq!(barred(1, BARRED_SPAN * STOP), None, "now and then does no harm");
+        assert_eq!(barred(50, 20 * STOP), None, "nor do many pages");
     }
 
     #[test]
     fn who_has_not_been_seen_for_long_is_direct_no_more() {
-        let mut choice = Choice::new(STOP);
-        let mut time = 0;
-        tick_until_direct(&mut choice, &mut time);
-        assert!(choice.any_direct(THREAD.root, time + (ABSENCE - 1) * STOP));
-        time += ABSENCE * STOP;
-        assert!(!choice.any_direct(THREAD.root, time) && !choice.is_direct(THREAD));
+        let mut clock = Clock::new();
+        clock.looks_until_direct(0);
+        let (now, root) = (clock.now.time, THREAD.root);
+        assert!(clock.choice.any_direct(root, now + (ABSENCE - 1) * STOP));
+        assert!(!clock.choice.any_direct(root, now + ABSENCE * STOP));
+        assert!(!clock.choice.is_direct(THREAD));
         // It becomes direct again as it did at first.
-        choice.forget_tick();
-        assert_eq!(tick_until_direct(&mut choice, &mut time), GOOD_TICKS + 1);
+        clock.choice.forget_look();
+        assert_eq!(clock.looks_until_direct(0), 2);
+    }
+
+    #[test]
+    fn a_program_that_computed_begins_directly() {
+        let mut clock = who_knows_a_program();
+        for root in 2..100 {
+            assert!(clock.begins_as(root << 12, PAGE));
+            let key = ThreadKey { root: root << 12, ..THREAD };
+            assert!(clock.choice.is_direct(key));
+            // It does once.
+            assert!(!clock.begins_as(root << 12, PAGE));
+            assert!(clock.choice.stopped(key, WORTH * STOP, clock.now.time, Cause::Entry));
+        }
+        assert_eq!(clock.choice.counters.begun, 98);
+        // Other pages tell nothing, and what is in this one now may be another program.
+        assert!(!clock.begins_as(100 << 12, CodePage { physical: 0x8000, ..PAGE }));
+        assert!(!clock.begins_as(100 << 12, CodePage { hash: 2, ..PAGE }));
+        assert!(!clock.begins_as(100 << 12, PAGE) && !clock.choice.has_program(PAGE.physical));
+    }
+
+    #[test]
+    fn a_program_is_forgotten_when_its_threads_do_not_compute() {
+        let mut clock = who_knows_a_program();
+        let begun = (2..100).take_while(|root| {
+            let begins = clock.begins_as(root << 12, PAGE);
+            let key = ThreadKey { root: root << 12, ..THREAD };
+            let now = clock.now.time;
+            assert!(!begins || (0..1000).any(|_| !clock.choice.stopped(key, 1, now, Cause::Entry)));
+            begins
+        });
+        assert_eq!(begun.count(), 2);
+        // To be found to compute takes longer there from then on.
+        let mut looks = 1..100;
+        clock.choice.forget_look();
+        let key = ThreadKey { root: 0x10_0000, ..THREAD };
+        let span = Moment { time: SPAN, ..Moment::default() };
+        let first = looks.find(|_| clock.look(key, span, SPAN));
+        assert_eq!(first, Some(1 + REFUTED_LOOKS / 2));
+    }
+
+    #[test]
+    fn a_program_is_forgotten_when_its_threads_are_short_lived() {
+        let mut clock = who_knows_a_program();
+        let begun = (2..100).take_while(|root| {
+            let begins = clock.begins_as(root << 12, PAGE);
+            clock.now.time += ABSENCE * STOP;
+            clock.choice.any_direct(0, clock.now.time);
+            begins
+        });
+        assert_eq!(begun.count(), 2);
+    }
+
+    #[test]
+    fn a_thread_that_was_mistaken_does_not_begin_again() {
+        let mut clock = who_knows_a_program();
+        assert!((0..1000).any(|_| !clock.runs(1, Cause::Entry)));
+        assert!(!clock.begins_as(THREAD.root, PAGE));
     }
 
     #[test]
     fn a_banned_thread_is_never_direct() {
-        let mut choice = Choice::new(STOP);
-        choice.ban(THREAD);
-        for tick in 0..1000 {
-            assert!(!choice.tick(THREAD, moment(tick * 1_000_000, 0)));
-        }
-        assert!(choice.is_banned(THREAD));
+        let mut clock = who_knows_a_program();
+        clock.choice.ban(THREAD);
+        (0..1000).for_each(|_| assert!(!clock.enters(0)));
+        assert!(!clock.begins_as(THREAD.root, PAGE));
+        assert!(clock.choice.is_banned(THREAD) && !clock.choice.wants_look(THREAD));
     }
 }

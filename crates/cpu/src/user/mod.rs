@@ -22,7 +22,9 @@
 mod calibrate;
 mod choice;
 pub(crate) mod copies;
+mod look;
 mod page;
+mod programs;
 pub(crate) mod spaces;
 
 use std::sync::Arc;
@@ -40,7 +42,7 @@ use crate::techniques::Technique;
 use crate::translate::Vectors;
 use crate::vcpu::{Statistics, Vcpu};
 pub use calibrate::stop_cycles;
-use choice::{Cause, Choice, Moment, ThreadKey};
+use choice::{Cause, Choice, ThreadKey};
 use copies::Copies;
 use spaces::{Filled, Guest, Spaces, root_of};
 
@@ -78,6 +80,9 @@ const FAULT_STOPS: u64 = 3;
 /// How many stops' worth a thread is translated that has come to a forbidden page.
 const HOLD: u64 = 3;
 
+/// How many stops' worth a run has to take for the host to be asked how much of that the helper had a core.
+const LONG_RUN: u64 = 100;
+
 /// CS and SS of user code, as helpers have them.
 const USER_CODE: u16 = 0x33;
 const USER_DATA: u16 = 0x2b;
@@ -98,6 +103,7 @@ pub(crate) struct UserCode {
     /// The guest's own page fault that a direct run ended with: once its kernel has mapped the page,
     /// it is mapped in the helper before the program runs again.
     own_fault: Option<(ThreadKey, Linear, Access)>,
+    timer: look::Timer,
     counters: Counters,
 }
 
@@ -108,6 +114,7 @@ struct Counters {
     entries: u64,
     misses: u64,
     held: u64,
+    timer_looks: u64,
 }
 
 impl Plan {
@@ -137,6 +144,7 @@ impl UserCode {
             hold_until: 0,
             last_fault: (0, 0, 0),
             own_fault: None,
+            timer: look::Timer::default(),
             counters: Counters::default(),
         }
     }
@@ -163,8 +171,13 @@ impl UserCode {
         statistics.direct_spaces = self.spaces.counters.spaces;
         statistics.direct_pages = self.spaces.counters.pages;
         statistics.direct_flushes = self.spaces.counters.flushes;
-        statistics.direct_promotions = self.choice.promotions;
-        statistics.direct_demotions = self.choice.demotions;
+        statistics.direct_timer_looks = self.counters.timer_looks;
+        let choice = &self.choice.counters;
+        statistics.direct_looks = choice.looks;
+        statistics.direct_promotions = choice.promotions;
+        statistics.direct_begun = choice.begun;
+        statistics.direct_demotions = choice.demotions;
+        statistics.direct_barred = choice.barred;
     }
 }
 
@@ -204,47 +217,6 @@ impl Vcpu {
             && segments.iter().all(|&(which, wanted)| regs.segment(which).selector == wanted)
             && self.translation_mode().vectors == Vectors::All
             && !self.replay.has_question()
-    }
-
-    /// An interrupt is about to be delivered: if user code was running, it may be of the kind that
-    /// should run directly.
-    pub(crate) fn consider_direct(&mut self) {
-        let key = self.thread_key();
-        let in_user_code = self.context.regs.cpl == 3;
-        let now = self.moment();
-        let Some(user) = &mut self.user else { return };
-        if user.plan.execution != UserExecution::Auto {
-            return;
-        }
-        if !in_user_code || user.choice.is_direct(key) {
-            user.choice.forget_tick();
-        } else if user.choice.tick(key, now) {
-            self.context.direct_wanted = 1;
-        }
-    }
-
-    fn moment(&self) -> Moment {
-        Moment {
-            time: host_time_stamp(),
-            entries: self.context.system_calls + FAULT_STOPS * self.statistics.exceptions,
-            lost: self.helped_cycles,
-        }
-    }
-
-    /// CR3 was loaded.
-    pub(crate) fn switch_spaces(&mut self) {
-        let now = self.moment();
-        if let Some(user) = &mut self.user {
-            user.choice.switched(now);
-        }
-        self.note_direct_wanted();
-    }
-
-    /// The processor is about to be idle, which is nobody's computing.
-    pub(crate) fn forget_tick(&mut self) {
-        if let Some(user) = &mut self.user {
-            user.choice.forget_tick();
-        }
     }
 
     /// Another address space is current, or threads have changed their ways.
@@ -290,7 +262,9 @@ impl Vcpu {
         };
         user.counters.entries += u64::from(cause == Cause::Entry);
         // What the program has had, without what it costs to let it go and to stop it.
-        let ran = cycles.saturating_sub(user.plan.stop);
+        let long = LONG_RUN * user.plan.stop;
+        let had = user.spaces.had_core(space, cycles, long, self.config.tsc_khz);
+        let ran = had.saturating_sub(user.plan.stop);
         let stays = user.is_always() || user.choice.stopped(key, ran, self.left_at, cause);
         self.user = Some(user);
         if !stays {
@@ -527,9 +501,9 @@ impl Vcpu {
             Ok(Filled::Mapped) => None,
             Ok(Filled::Forbidden) => {
                 self.hold();
-                let now = self.left_at;
+                let (now, page) = (self.left_at, found.physical.page().0);
                 let user = self.user.as_mut()?;
-                if !user.is_always() && !user.choice.stopped(key, 0, now, Cause::Entry) {
+                if !user.is_always() && !user.choice.barred(key, page, now) {
                     self.note_direct_wanted();
                 }
                 None

@@ -28,6 +28,7 @@ use direct::{Error, Helpers, Protection, Space, TimeStamp};
 use rustc_hash::FxHashMap;
 
 use super::copies::Copies;
+use super::look::cycles;
 use super::page::Forbidden;
 use crate::memory::paging::{UserPage, user_page, user_pages};
 use crate::memory::ram::Ram;
@@ -66,6 +67,8 @@ struct UserSpace {
     /// What its helper has had of a core, and when we last asked.
     time: Duration,
     asked: u64,
+    /// Cycles that it has run for since.
+    unasked: u64,
 }
 
 /// A page in a space.
@@ -289,6 +292,21 @@ impl Spaces {
         present.sum::<Duration>() + self.past_time
     }
 
+    /// How many of the cycles of the run that has just ended its helper had a core for. The host is asked
+    /// after a long run only: if a core was taken away in a short one, it is not much that is taken for
+    /// computing.
+    pub(crate) fn had_core(&mut self, number: usize, run: u64, long: u64, tsc_khz: u32) -> u64 {
+        let clock = self.clock;
+        let Some(it) = self.slots[number].as_mut() else { return run };
+        it.unasked = it.unasked.saturating_add(run);
+        if run < long {
+            return run;
+        }
+        let (before, ran) = (it.time, it.unasked);
+        let had = cycles(it.ask_time(clock).saturating_sub(before), tsc_khz);
+        share(run, had, ran)
+    }
+
     fn forget_aliases(&self, number: usize) {
         let mut lists = self.removable.lists();
         lists.struck.retain(|alias| alias.0 != number);
@@ -452,6 +470,12 @@ impl Spaces {
     }
 }
 
+/// What a run of so many cycles had of a core, if all runs since a time had `had` of `ran`.
+fn share(run: u64, had: u64, ran: u64) -> u64 {
+    let share = u128::from(run) * u128::from(had) / u128::from(ran.max(1));
+    run.min(share.try_into().unwrap_or(u64::MAX))
+}
+
 impl Guest<'_> {
     /// How a page is to be mapped; `None` if it is so already, or not memory.
     fn wanted(
@@ -505,13 +529,14 @@ impl Guest<'_> {
 impl UserSpace {
     fn new(root: u64, pcid: u16, space: Space) -> Self {
         let (pages, time) = (FxHashMap::default(), Duration::ZERO);
-        Self { root, pcid, space, pages, mappings: 0, stale: false, used: 0, time, asked: 0 }
+        let (used, asked, unasked) = (0, 0, 0);
+        Self { root, pcid, space, pages, mappings: 0, stale: false, used, time, asked, unasked }
     }
 
     /// What its helper has had of a core. The host is asked only if it has run since the last time.
     fn ask_time(&mut self, clock: u64) -> Duration {
         if self.used >= self.asked {
-            self.asked = clock + 1;
+            (self.asked, self.unasked) = (clock + 1, 0);
             // A helper that is gone tells no more.
             self.time = self.space.time().unwrap_or(self.time);
         }
