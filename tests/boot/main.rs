@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 
 use vmm::Outcome;
 use whole_machine::in_process::Files;
-use whole_machine::modes::Mode;
+use whole_machine::modes::{Mode, UserExecution};
 use whole_machine::{bivouac, in_each_mode, kernels, text};
 
 fn a_command_runs_and_its_output_comes_back(mode: Mode) {
@@ -124,6 +124,19 @@ fn the_newer_cloud_kernel_boots(mode: Mode) {
 
 fn the_newer_generic_kernel_boots(mode: Mode) {
     check_kernel(mode, "bookworm-backports", "linux-image-amd64", "6.12.");
+}
+
+/// In the sizes that Linux 6.12 has; by default, and unless the guest's command line says otherwise.
+#[test]
+fn programs_get_memory_in_large_pieces() {
+    let kernel = kernels::debian("bookworm-backports", "linux-image-cloud-amd64");
+    let kernel = kernel.to_str().expect("the target directory has a plain name");
+    let mode = Mode { execution: UserExecution::Auto, processors: 1 };
+    let script = "cat /sys/kernel/mm/transparent_hugepage/hugepages-64kB/enabled";
+    for (append, expected) in [("", "[always] "), ("biv.pages=base", "always ")] {
+        let said = mode.shell(&["--kernel", kernel, "--append", append], script);
+        assert!(said.starts_with(expected), "{append}: {said}");
+    }
 }
 
 fn an_init_without_orders_says_so_and_ends_the_machine(mode: Mode) {

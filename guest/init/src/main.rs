@@ -24,6 +24,7 @@ mod idle;
 mod line;
 mod network;
 mod pace;
+mod pages;
 mod random;
 mod reaper;
 mod root;
@@ -34,6 +35,7 @@ mod system;
 mod tests;
 mod user;
 
+use std::path::Path;
 use std::process::ExitCode;
 
 /// The kernel parameter that names the devices that may be the channel.
@@ -56,6 +58,9 @@ fn main() -> ExitCode {
     }
     system::complain(&system::begin());
     idle::sleep_longer();
+    if system::kernel_parameter(pages::PARAMETER).as_deref() != Some(pages::BASE) {
+        pages::enlarge(Path::new(pages::SIZES));
+    }
     let outcome = match system::kernel_parameter(CHANNEL_PARAMETER) {
         Some(device) => service::run(&device),
         None => Err(std::io::Error::other(NO_CHANNEL)),

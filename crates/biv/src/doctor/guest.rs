@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use super::Finding;
+use crate::provision::recent::is_recent;
 use crate::provision::{self, Guest};
 
 const TOPIC: &str = "guest";
@@ -36,10 +37,16 @@ fn cached(path: &Path) -> Finding {
     let days = age.as_secs() / SECONDS_PER_DAY;
     let since = if days == 1 { "1 day old".to_owned() } else { format!("{days} days old") };
     let found = format!("{place}: {}, {since}", packages.join(", "));
-    if days < OLD_DAYS {
-        Finding::good(TOPIC, "cache", found)
-    } else {
-        Finding::note(TOPIC, "cache", found).because("`biv run --refresh` fetches it again")
+    let kernel = packages.iter().find(|package| package.starts_with("linux-image-"));
+    match kernel {
+        _ if days >= OLD_DAYS => {
+            Finding::note(TOPIC, "cache", found).because("`biv run --refresh` fetches it again")
+        }
+        Some(kernel) if !is_recent(kernel) => Finding::note(TOPIC, "cache", found).because(
+            "programs that use much memory are faster with Linux 6.12 and later, which `biv run \
+             --refresh` fetches where apt has it",
+        ),
+        _ => Finding::good(TOPIC, "cache", found),
     }
 }
 

@@ -168,7 +168,7 @@ fn begins(release: &str, version: &str) -> bool {
 }
 
 /// Releases by their numbers: 6.12 is after 6.9.
-fn compare(one: &str, other: &str) -> Ordering {
+pub(super) fn compare(one: &str, other: &str) -> Ordering {
     let numbers = |release: &str| -> Vec<u64> {
         let parts = release.split(|character: char| !character.is_ascii_digit());
         parts.filter_map(|part| part.parse().ok()).collect()

@@ -1,5 +1,5 @@
-//! The default guest: Debian's kernel for cloud machines and a static busybox, fetched once through
-//! the host's own package client and kept in the user's cache directory.
+//! The default guest: Debian's kernel for cloud machines ([`recent`]) and a static busybox, fetched once
+//! through the host's own package client and kept in the user's cache directory.
 //!
 //! What it is not: an image store. Two parts, each a directory under `$XDG_CACHE_HOME/bivouac`.
 //!
@@ -26,6 +26,7 @@ pub mod images;
 pub mod kernels;
 mod package;
 mod progress;
+pub mod recent;
 
 /// What every virtio device needs, in the order in which it is loaded.
 pub const VIRTIO: &[&str] =
@@ -223,17 +224,18 @@ fn fetch(wanted: &[Part], work: &Work) -> Result<(), Error> {
     let progress = progress::Progress::start();
     let mut apt = apt::Apt::prepare(work.path())?;
     apt.update(&progress)?;
-    let has_kernel = wanted.contains(&Part::Kernel);
-    for &part in wanted.iter().filter(|&&part| part != Part::Drivers || !has_kernel) {
-        let (packages, unpack): (_, Unpack) = match part {
-            Part::Kernel | Part::Drivers => {
-                (apt.parts_of_kernel(&apt.kernel_package()?)?, package::unpack_kernel)
-            }
-            Part::Busybox => (vec!["busybox-static".to_owned()], package::unpack_busybox),
-        };
+    let fetch = |apt: &apt::Apt, packages: &[String], part: Part, unpack: Unpack| {
         let fresh = work.path().join(part.directory());
-        download(&apt, &packages, unpack, &fresh, &progress)?;
-        work.install(&fresh, part.directory())?;
+        download(apt, packages, unpack, &fresh, &progress)?;
+        work.install(&fresh, part.directory())
+    };
+    if wanted.contains(&Part::Busybox) {
+        let packages = ["busybox-static".to_owned()];
+        fetch(&apt, &packages, Part::Busybox, package::unpack_busybox)?;
+    }
+    if wanted.contains(&Part::Kernel) || wanted.contains(&Part::Drivers) {
+        let (apt, kernel) = recent::choose(apt, work.path(), &progress)?;
+        fetch(&apt, &apt.parts_of_kernel(&kernel)?, Part::Kernel, package::unpack_kernel)?;
     }
     Ok(())
 }

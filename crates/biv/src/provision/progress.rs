@@ -1,9 +1,11 @@
 //! A progress bar on standard error, for what takes longer than a second on a terminal.
 
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use crate::print::harmless;
 
 const PATIENCE: Duration = Duration::from_secs(1);
 
@@ -28,6 +30,12 @@ impl Progress {
         tracing::info!("{what}");
         self.bar.set_message(what.to_owned());
         self.show();
+    }
+
+    /// Tells what the user is to know, and stays.
+    pub fn tell(&self, what: &str) {
+        // Without a standard error there is nobody to tell.
+        self.bar.suspend(|| drop(writeln!(std::io::stderr(), "biv: {}", harmless(what))));
     }
 
     /// How much of it is done.
