@@ -146,10 +146,6 @@ impl Builder<'_> {
         }
         self.out.extract(s0, s0, context_offset!(upper_mask));
         self.require_zero(s0, mark);
-        if to.cpl == 3 {
-            self.out.load_byte(s0, field(context_offset!(direct_wanted)));
-            self.require_zero(s0, mark);
-        }
         self.require_descriptors(to, mark);
         // From here on nothing can go wrong.
         self.out.load(s1, field(popped(FLAGS)));
@@ -165,6 +161,9 @@ impl Builder<'_> {
         self.out.load(s0, field(popped(FLAGS)));
         self.load_native_flags(s0);
         self.out.load(s0, field(popped(RIP)));
+        if to.cpl == 3 {
+            self.come_to_run_loop_if_direct();
+        }
         self.leave_indirect_after(|builder| {
             builder.out.set_field8(context_offset!(resume_pending), 0);
         });

@@ -77,10 +77,8 @@ impl Builder<'_> {
         self.out.extract(s0, Register::R11, context_offset!(delicate_mask));
         self.out.extract(s1, Register::RCX, context_offset!(upper_mask));
         self.out.lea(s0, at(s0, s1, 0));
-        for byte in [context_offset!(window_wanted), context_offset!(direct_wanted)] {
-            self.out.load_byte(s1, field(byte));
-            self.out.lea(s0, at(s0, s1, 0));
-        }
+        self.out.load_byte(s1, field(context_offset!(window_wanted)));
+        self.out.lea(s0, at(s0, s1, 0));
         self.out.copy(Register::RCX, s0);
         self.interpret_unless_rcx_zero(mark);
         self.out.copy(Register::RCX, s2);
@@ -94,7 +92,23 @@ impl Builder<'_> {
         self.use_set(false, context_offset!(user_set));
         self.load_native_flags(Register::R11);
         self.out.copy(s0, Register::RCX);
+        self.come_to_run_loop_if_direct();
         self.leave_indirect();
+    }
+
+    /// User code at the address in s0 is about to be entered. Where some of its address space's threads run
+    /// directly, the run loop decides which way: as if the jump cache did not have it.
+    pub(super) fn come_to_run_loop_if_direct(&mut self) {
+        let [s0, _, s2] = self.s();
+        self.out.copy(s2, Register::RCX);
+        self.out.load_byte(Register::RCX, field(context_offset!(direct_wanted)));
+        let on = self.out.jump_if_rcx_zero();
+        self.out.copy(Register::RCX, s2);
+        self.out.store(field(register_offset!(rip)), s0);
+        self.out.jump(self.thunks().lookup.plain);
+        let here = self.out.here();
+        self.out.patch(on, here);
+        self.out.copy(Register::RCX, s2);
     }
 
     /// CPL, CS and SS: flat segments, by selector and attributes.

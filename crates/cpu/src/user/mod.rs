@@ -17,7 +17,7 @@
 //! 3. *A space is a TLB* (spaces.rs), and the guest's kernel decides what is in it.
 //! 4. *Instructions that would tell about the host* are never executable in a helper (page.rs).
 //! 5. *A return to user code must come to the run loop* while some thread of the address space is
-//!    direct: `sysretq` and `iretq` in translated code look at a flag for this.
+//!    direct: `sysretq` and `iretq` in translated code look at a flag for this when they are done.
 
 mod calibrate;
 mod choice;

@@ -39,11 +39,50 @@ pub(crate) struct Forbidden {
     pub(crate) cpuid: bool,
 }
 
+/// Bytes in which an opcode is looked for at once.
+const CHUNK_BYTES: usize = 16;
+
+/// Whether the first two bytes of an opcode that may be forbidden start in any but the last of these bytes.
+fn has_opcode(bytes: &[u8; CHUNK_BYTES + 1]) -> bool {
+    use std::arch::x86_64::{
+        __m128i, _mm_and_si128, _mm_cmpeq_epi8, _mm_loadu_si128, _mm_movemask_epi8, _mm_or_si128,
+        _mm_set1_epi8,
+    };
+    let load = |from: usize| {
+        let place = bytes[from..from + CHUNK_BYTES].as_ptr().cast::<__m128i>();
+        // SAFETY: sixteen bytes of the slice; SSE2 is part of the architecture.
+        unsafe { _mm_loadu_si128(place) }
+    };
+    let (first, second) = (load(0), load(1));
+    // SAFETY: SSE2, likewise.
+    unsafe {
+        let is = |byte: u8| _mm_cmpeq_epi8(second, _mm_set1_epi8(byte.cast_signed()));
+        let escape = _mm_cmpeq_epi8(first, _mm_set1_epi8(0x0f));
+        let [cpuid, rdtscp, lsl, rdpid] = [0xa2, 0x01, 0x03, 0xc7].map(is);
+        let any = _mm_or_si128(_mm_or_si128(cpuid, rdtscp), _mm_or_si128(lsl, rdpid));
+        _mm_movemask_epi8(_mm_and_si128(escape, any)) != 0
+    }
+}
+
 impl Forbidden {
     /// Whether these bytes, a page, seem to have an instruction that must not run natively.
     pub(crate) fn is_in(self, page: &[u8]) -> bool {
-        let escapes = memchr::memchr_iter(0x0f, page);
-        escapes.filter(|&at| self.may_be(&page[at + 1..])).any(|at| self.is_at(page, at))
+        // A page has a hundred of these bytes and next to none of the opcodes: pairs are looked for by 16.
+        let mut at = 0;
+        while let Some(chunk) = page.get(at..at + CHUNK_BYTES + 1) {
+            if has_opcode(chunk.try_into().expect("it has this length")) && self.is_near(page, at) {
+                return true;
+            }
+            at += CHUNK_BYTES;
+        }
+        self.is_near(page, at)
+    }
+
+    /// The same for opcodes that start within [`CHUNK_BYTES`] from `start` on.
+    fn is_near(self, page: &[u8], start: usize) -> bool {
+        let end = (start + CHUNK_BYTES).min(page.len());
+        let escapes = memchr::memchr_iter(0x0f, &page[start..end]).map(|at| start + at);
+        escapes.into_iter().any(|at| self.may_be(&page[at + 1..]) && self.is_at(page, at))
     }
 
     /// Whether what follows the byte 0x0f may be the rest of a forbidden opcode.
@@ -245,6 +284,36 @@ mod tests {
             let mut page = [0x90; 4096];
             page[at..at + code.len()].copy_from_slice(&code);
             assert!(at == 0 || !EVERYTHING.is_in(&page), "at {at}");
+        }
+    }
+
+    #[test]
+    fn what_is_looked_for_by_chunks_is_what_would_be_found_byte_by_byte() {
+        let byte_by_byte = |page: &[u8]| {
+            let mut escapes = memchr::memchr_iter(0x0f, page);
+            escapes.any(|at| EVERYTHING.may_be(&page[at + 1..]) && EVERYTHING.is_at(page, at))
+        };
+        let interesting = [0x0f, 0x0f, 0x90, 0xa2, 0x01, 0xf9, 0x03, 0xc7, 0xf8, 0xf3, 0xc0, 0x00];
+        let mut state = 1_u64;
+        let mut next = || {
+            state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+            (state >> 33) as usize
+        };
+        let mut found = 0;
+        for _ in 0..3000 {
+            let mut page = [0x90; 4096];
+            for _ in 0..next() % 4 {
+                let at = next() % 4090;
+                page[at..at + 6].fill_with(|| interesting[next() % interesting.len()]);
+            }
+            assert_eq!(EVERYTHING.is_in(&page), byte_by_byte(&page), "{page:x?}");
+            found += u32::from(EVERYTHING.is_in(&page));
+        }
+        assert!((100..2900).contains(&found), "{found}");
+        // At the very end, beyond the last whole chunk.
+        for at in 4070..4095 {
+            let page = page_of(&[0x0f, 0xa2], at);
+            assert!(EVERYTHING.is_in(&page), "{at}");
         }
     }
 

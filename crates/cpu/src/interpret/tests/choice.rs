@@ -1,4 +1,5 @@
-//! User code that computes begins to run directly by itself, and so does its program the next time.
+//! User code that computes begins to run directly by itself, and so does its program the next time. What
+//! the kernel does for such code is translated.
 
 use iced_x86::IcedError;
 use iced_x86::code_asm::*;
@@ -74,4 +75,47 @@ fn who_computes_runs_directly_and_its_program_begins_so() {
     assert_eq!(machine.regs().gpr[14], 2 * ROUNDS);
     assert_eq!((second.direct_promotions, second.direct_begun), (2, 1), "{second:?}");
     assert_eq!(second.direct_demotions, 0, "{second:?}");
+}
+
+/// Times that the user calls its kernel.
+const CALLS: u64 = 300;
+
+#[test]
+fn returns_to_direct_code_are_translated() {
+    let mut machine = enter_long_mode(Machine::with_helpers());
+    like_a_kernel(&mut machine);
+    machine.assemble(64, place::CODE, |a| {
+        a.xor(r14d, r14d)?;
+        enter(a)
+    });
+    // It returns by `iretq` and `sysretq` in turn.
+    machine.assemble(64, KERNEL_AGAIN, |a| {
+        let (mut fast, mut done) = (a.create_label(), a.create_label());
+        a.inc(r14)?;
+        a.cmp(r14, CALLS as i32)?;
+        a.je(done)?;
+        a.test(r14, 1)?;
+        a.je(fast)?;
+        a.mov(rsp, place::STACK)?;
+        a.push(i32::from(selector::USER_DATA))?;
+        a.push(STACK as i32)?;
+        a.push(0x202)?;
+        a.push(i32::from(selector::USER_CODE_64))?;
+        a.push(rcx)?;
+        a.iretq()?;
+        a.set_label(&mut fast)?;
+        a.sysretq()?;
+        a.set_label(&mut done)?;
+        a.hlt()
+    });
+    machine.assemble(64, place::USER_CODE, |a| {
+        let mut again = a.create_label();
+        a.set_label(&mut again)?;
+        a.syscall()?;
+        a.jmp(again)
+    });
+    machine.run();
+    let statistics = machine.cpu.statistics();
+    assert!(statistics.direct_entries >= CALLS, "{statistics:?}");
+    assert!(statistics.interpreted < 30, "{statistics:?}");
 }
