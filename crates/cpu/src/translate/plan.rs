@@ -5,6 +5,8 @@ use iced_x86::{
     InstructionInfoFactory, Mnemonic, OpKind, Register,
 };
 
+use super::assist::{Assistance, assistance};
+use super::extended::runs_on_mirror;
 use super::inline::{Inline, inline};
 use super::string::{Repeated, repeated};
 use super::{Mode, Vectors};
@@ -58,6 +60,10 @@ pub(super) enum Action {
     SystemReturn,
     /// `iretq` from CPL 0.
     InterruptReturn,
+    /// One of the XSAVE family, on the kernel's memory.
+    ExtendedState,
+    /// Carried out by Rust for the block.
+    Assist(Assistance),
     /// Left to the interpreter.
     Interpret,
 }
@@ -75,6 +81,7 @@ impl Action {
                 | Action::SystemCall
                 | Action::SystemReturn
                 | Action::InterruptReturn
+                | Action::Assist(Assistance::Anew)
                 | Action::Interpret
         )
     }
@@ -84,6 +91,10 @@ impl Action {
         let needed = match self {
             Action::Inline(Inline::SetAccess(_)) => return self,
             Action::Inline(_) => Technique::Inline,
+            Action::ExtendedState if !techniques.has(Technique::ExtendedState) => {
+                return Action::Assist(Assistance::Onwards).by(techniques);
+            }
+            Action::ExtendedState | Action::Assist(_) => Technique::Assists,
             Action::Repeat(_) => Technique::Strings,
             Action::SystemCall | Action::SystemReturn | Action::InterruptReturn => {
                 Technique::Entries
@@ -106,6 +117,8 @@ impl Action {
                 | Action::Inline(_)
                 | Action::StoreSelector(_)
                 | Action::Repeat(_)
+                | Action::ExtendedState
+                | Action::Assist(Assistance::Anew | Assistance::Identify)
                 | Action::Push(_)
                 | Action::PushMemory
                 | Action::PushConstant(_)
@@ -154,6 +167,12 @@ pub(super) fn plan(
     }
     if is_hint(instruction) {
         return Action::Skip;
+    }
+    if runs_on_mirror(instruction, mode) {
+        return Action::ExtendedState;
+    }
+    if let Some(kind) = assistance(instruction, mode) {
+        return Action::Assist(kind);
     }
     // Translated code never has DF set.
     if instruction.mnemonic() == Mnemonic::Std {
