@@ -41,7 +41,7 @@ const fn direct_rung(name: &'static str, options: &'static [&'static str]) -> Va
 }
 
 /// All of them.
-pub const ALL: [Variant; 20] = [
+pub const ALL: [Variant; 22] = [
     mode(DEFAULT, &[]),
     mode("translate", &["--user-exec", "translate"]),
     mode("direct", &["--user-exec", "direct"]),
@@ -51,6 +51,8 @@ pub const ALL: [Variant; 20] = [
     rung("no-mirror", &["--without", "mirror"]),
     rung("no-entries", &["--without", "entries"]),
     rung("no-inline", &["--without", "inline"]),
+    rung("no-assists", &["--without", "assists"]),
+    rung("no-extended-state", &["--without", "extended-state"]),
     rung("no-strings", &["--without", "strings"]),
     rung("no-spans", &["--without", "spans"]),
     rung("no-crossings", &["--without", "crossings"]),

@@ -85,9 +85,10 @@ fn each_technique_can_be_left_out() {
                 (translate, Some(("jump look-ups", true)))
             }
             Technique::Crossings => (translate, Some(("crossings interpreted", true))),
-            Technique::Strings | Technique::Inline | Technique::Entries => {
+            Technique::Strings | Technique::Inline | Technique::Entries | Technique::Assists => {
                 (translate, Some(("interpreted instructions", true)))
             }
+            Technique::ExtendedState => (translate, Some(("xsavec64", true))),
             Technique::Batches => (direct, Some(("pages mapped", false))),
             Technique::Premap => (direct, Some(("ended at a missing page", true))),
             // Nothing is counted that changes by much.

@@ -258,7 +258,8 @@ pub struct Run {
 
     /// Do without these techniques, which make guest code fast, to measure what each is worth:
     /// mirror, links, far-links, returns, handover, relocation, physical-jumps, spans, crossings,
-    /// strings, inline, entries, batches, premap, copies, or all (slow; docs/measuring.md explains them)
+    /// strings, inline, entries, assists, extended-state, batches, premap, copies, or all (slow;
+    /// docs/measuring.md explains them)
     #[arg(long, value_name = "LIST", value_parser = vmm::Techniques::all_without,
         conflicts_with = "interpret", hide_short_help = true, help_heading = MEASURING)]
     pub without: Option<vmm::Techniques>,

@@ -7,6 +7,7 @@ use std::sync::atomic::AtomicU32;
 use crate::memory::physical_jumps;
 use crate::memory::tlb::{ENTRIES, FETCHES, INDEX_BITS, JumpEntry, LINES};
 use crate::state::{Registers, rflags};
+use crate::translate::answers::Answers;
 use crate::translate::spans::MAX_SPANS;
 
 /// Bytes reserved for the XSAVE image: x87, SSE, AVX and AVX-512 in the standard format need 2,696.
@@ -59,6 +60,9 @@ pub(crate) enum Reason {
     Interpret = 5,
     /// The processor was kicked before translated code was entered, or at a block's end.
     Kicked = 6,
+    /// Rust is to carry out an instruction of a block that goes on after it (translate/assist.rs);
+    /// `detail` is its mark.
+    Assist = 7,
 }
 
 impl Reason {
@@ -68,6 +72,7 @@ impl Reason {
             Reason::Unlinked => "leave_unlinked",
             Reason::Lookup => "leave_lookup",
             Reason::Interpret => "leave_interpret",
+            Reason::Assist => "leave_assist",
             Reason::Miss => "leave_miss",
             Reason::Done | Reason::Fault | Reason::Kicked => "leave",
         }
@@ -82,6 +87,7 @@ impl Reason {
             Reason::Unlinked => "unlinked jump",
             Reason::Lookup => "jump cache miss",
             Reason::Interpret => "to be interpreted",
+            Reason::Assist => "to be assisted",
             Reason::Kicked => "kicked",
         }
     }
@@ -238,8 +244,12 @@ pub(crate) struct Context {
     pub(crate) host_fs: u64,
     pub(crate) host_gs: u64,
     pub(crate) host_mxcsr: u64,
-    /// Component mask for XSAVE and XRSTOR.
+    /// Component mask for XSAVE and XRSTOR; and components that the host has switched on beyond it.
     pub(crate) xsave_mask: u64,
+    pub(crate) foreign_mask: u64,
+    /// What CPUID has answered, and how often from there (translate/answers.rs).
+    pub(crate) answers: Answers,
+    pub(crate) answered: u64,
     /// The kick request flag.
     pub(crate) kick: *const AtomicU32,
     /// The last host fault.
@@ -311,7 +321,7 @@ impl Context {
             temporary: 0,
             crossing: Crossing { entry_mask: ENTRIES as u64 - 1, ..Crossing::default() },
             frame: [0; 7],
-            return_mask: crate::translate::inline::DELICATE_FLAGS & !rflags::RF,
+            return_mask: crate::translate::inline::DELICATE_FLAGS & !(rflags::RF | rflags::AC),
             resume_mask: rflags::RF,
             return_obstacle: 0,
             resume_pending: 0,
@@ -332,6 +342,9 @@ impl Context {
             host_gs: 0,
             host_mxcsr: 0x1f80,
             xsave_mask,
+            foreign_mask: crate::native::enabled_components() & !xsave_mask,
+            answers: Answers::new(),
+            answered: 0,
             kick,
             fault: Fault::default(),
             cache_start: 0,

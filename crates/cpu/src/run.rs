@@ -115,7 +115,7 @@ impl Vcpu {
 
     /// Whether translated code may run now: 64-bit mode, nothing that needs a look after every
     /// instruction.
-    fn may_translate(&self) -> bool {
+    pub(crate) fn may_translate(&self) -> bool {
         let regs = &self.context.regs;
         !self.config.interpret_only
             && regs.code_size() == CodeSize::Bits64
@@ -134,7 +134,7 @@ impl Vcpu {
     /// One instruction.
     pub(crate) fn interpret(&mut self) -> Option<Exit> {
         self.note_interpreted();
-        self.statistics.interpreted += 1;
+        self.statistics.interpreted += u64::from(!self.replay.has_question());
         self.replay.begin();
         match self.step() {
             Ok(()) => {
@@ -294,6 +294,10 @@ impl Vcpu {
                     }
                 }
                 Reason::Interpret => return self.interpret_left(),
+                Reason::Assist => match self.assist() {
+                    Resume::At(again) => (target, vectors) = again,
+                    Resume::Dispatch(exit) => return exit,
+                },
                 Reason::Fault => match self.serve_fault() {
                     Resume::At(again) => (target, vectors) = again,
                     Resume::Dispatch(exit) => return exit,
@@ -316,7 +320,7 @@ impl Vcpu {
     fn arrive(&mut self, reason: Reason) {
         let (detail, page) = (self.context.detail, self.context.code_page);
         match reason {
-            Reason::Miss | Reason::Interpret => {
+            Reason::Miss | Reason::Interpret | Reason::Assist => {
                 self.context.regs.rip = self.package.translator().mark_address(detail, page);
             }
             Reason::Unlinked => {
@@ -420,7 +424,7 @@ impl Vcpu {
         let access = if fault.error & WRITE != 0 { Access::Write } else { Access::Read };
         let package = std::sync::Arc::clone(&self.package);
         let found = package.translator().instruction_at(fault.rip);
-        let Some((physical, restart)) = found else {
+        let Some((physical, mark, restart)) = found else {
             return Resume::Dispatch(self.interpret());
         };
         if fault.trap == 14 && self.fill_mirror(fault.address, access) {
@@ -430,7 +434,8 @@ impl Vcpu {
             package.translator().except(physical, &package);
             self.statistics.mirror_exceptions += 1;
         }
-        Resume::Dispatch(self.interpret())
+        let helped = repeats.then(|| self.help_missed(physical, mark)).flatten();
+        helped.unwrap_or_else(|| Resume::Dispatch(self.interpret()))
     }
 }
 

@@ -107,6 +107,7 @@ impl Vcpu {
         self.pending = saved.pending;
         self.replay = saved.replay;
         self.system.restore(saved.system);
+        self.forget_answers();
         self.flush_tlb(crate::memory::Flush::All);
         self.note_direct_wanted();
         Ok(())

@@ -43,6 +43,11 @@ pub enum Technique {
     /// `syscall`, `sysret` and `iret` in blocks (translate/syscall.rs, interrupt.rs); without, by the
     /// interpreter.
     Entries,
+    /// `mov` to CR3, `cpuid`, `invlpg` and others by Rust without the run loop, or from a table
+    /// (translate/assist.rs); without, by the interpreter.
+    Assists,
+    /// The XSAVE family on the kernel's memory in blocks (translate/extended.rs); without, by Rust.
+    ExtendedState,
     /// What surrounds a page that is missed is mapped with it in a helper (user/spaces.rs); without,
     /// one page for each miss.
     Batches,
@@ -55,7 +60,7 @@ pub enum Technique {
 
 impl Technique {
     /// All of them, with their names.
-    pub const ALL: [(Technique, &str); 15] = [
+    pub const ALL: [(Technique, &str); 17] = [
         (Technique::Mirror, "mirror"),
         (Technique::Links, "links"),
         (Technique::FarLinks, "far-links"),
@@ -68,6 +73,8 @@ impl Technique {
         (Technique::Strings, "strings"),
         (Technique::Inline, "inline"),
         (Technique::Entries, "entries"),
+        (Technique::Assists, "assists"),
+        (Technique::ExtendedState, "extended-state"),
         (Technique::Batches, "batches"),
         (Technique::Premap, "premap"),
         (Technique::Copies, "copies"),

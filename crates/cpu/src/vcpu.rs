@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 
-use iced_x86::InstructionInfoFactory;
+use iced_x86::{Code, InstructionInfoFactory};
 use serde::{Deserialize, Serialize};
 
 use crate::context::{Context, XSAVE_BYTES};
@@ -183,6 +183,10 @@ pub struct Statistics {
     pub block_instructions: u64,
     /// Instructions executed by the interpreter.
     pub interpreted: u64,
+    /// Instructions of blocks that Rust executed without leaving the block for the run loop.
+    pub assisted: u64,
+    /// Times that `cpuid` was answered without Rust.
+    pub answered: u64,
     /// Times translated code was entered.
     pub entries: u64,
     /// TLB misses taken by translated code.
@@ -245,6 +249,40 @@ pub struct Statistics {
     pub cache_bytes: u64,
 }
 
+/// How often instructions were executed, by code.
+pub(crate) type Counts = std::collections::HashMap<Code, u64>;
+
+/// Instructions that translated code has left to Rust.
+#[derive(Debug, Default)]
+pub(crate) struct Forms {
+    pub(crate) interpreted: Counts,
+    pub(crate) assisted: Counts,
+}
+
+/// Counts under names for people, most frequent first.
+fn named(counts: &Counts) -> Vec<(String, u64)> {
+    let mut sums = std::collections::BTreeMap::<String, u64>::new();
+    for (&code, &count) in counts {
+        *sums.entry(name_of(code)).or_default() += count;
+    }
+    let mut rows: Vec<_> = sums.into_iter().collect();
+    rows.sort_by_key(|row| std::cmp::Reverse(row.1));
+    rows
+}
+
+/// The mnemonic; for a `mov` with a special register also which kind that is.
+fn name_of(code: Code) -> String {
+    let special = match code {
+        Code::Mov_cr_r64 | Code::Mov_cr_r32 => " to cr",
+        Code::Mov_r64_cr | Code::Mov_r32_cr => " from cr",
+        Code::Mov_dr_r64 | Code::Mov_dr_r32 => " to dr",
+        Code::Mov_r64_dr | Code::Mov_r32_dr => " from dr",
+        Code::Mov_Sreg_rm16 | Code::Mov_Sreg_r32m16 | Code::Mov_Sreg_r64m16 => " to segment",
+        _ => "",
+    };
+    format!("{:?}", code.mnemonic()).to_lowercase() + special
+}
+
 /// A virtual processor.
 pub struct Vcpu {
     pub(crate) context: Box<Context>,
@@ -283,8 +321,8 @@ pub struct Vcpu {
     pub(crate) left_at: u64,
     /// Direct execution of user code, if there is any.
     pub(crate) user: Option<Box<crate::user::UserCode>>,
-    /// Instructions that the interpreter has executed, by mnemonic, when counting is on.
-    pub(crate) interpreted: Option<std::collections::HashMap<iced_x86::Mnemonic, u64>>,
+    /// Instructions that were interpreted and assisted, by code, when counting is on.
+    pub(crate) forms: Option<Box<Forms>>,
 }
 
 // SAFETY: the raw pointers inside are to memory owned by the processor or to guest RAM, which
@@ -372,7 +410,7 @@ impl Vcpu {
             helped_cycles: 0,
             left_at: 0,
             user,
-            interpreted: None,
+            forms: None,
         };
         cpu.note_direct_wanted();
         Ok(cpu)
@@ -385,6 +423,7 @@ impl Vcpu {
 
     /// The registers, to be changed between runs. Everything cached from them is forgotten.
     pub fn registers_mut(&mut self) -> &mut Registers {
+        self.forget_answers();
         self.flush_tlb(crate::memory::Flush::All);
         &mut self.context.regs
     }
@@ -407,6 +446,7 @@ impl Vcpu {
         self.pending = Pending::default();
         self.context.window_wanted = 0;
         self.system.reset();
+        self.forget_answers();
         if let Some(user) = &mut self.user {
             user.spaces.discard_all();
         }
@@ -419,21 +459,19 @@ impl Vcpu {
         self.ram.forget_present();
     }
 
-    /// Count executed instructions of the interpreter by mnemonic.
+    /// Count interpreted and assisted instructions by what they are.
     pub fn count_interpreted(&mut self) {
-        self.interpreted = Some(std::collections::HashMap::new());
+        self.forms = Some(Box::default());
     }
 
-    /// The instructions that the interpreter executed most, most frequent first.
+    /// The instructions that the interpreter executed, most frequent first.
     pub fn most_interpreted(&self) -> Vec<(String, u64)> {
-        let mut rows: Vec<_> = self
-            .interpreted
-            .iter()
-            .flatten()
-            .map(|(mnemonic, &count)| (format!("{mnemonic:?}").to_lowercase(), count))
-            .collect();
-        rows.sort_by_key(|row| std::cmp::Reverse(row.1));
-        rows
+        self.forms.as_ref().map_or_else(Vec::new, |forms| named(&forms.interpreted))
+    }
+
+    /// The instructions that were assisted, most frequent first.
+    pub fn most_assisted(&self) -> Vec<(String, u64)> {
+        self.forms.as_ref().map_or_else(Vec::new, |forms| named(&forms.assisted))
     }
 
     /// Something that makes [`Self::run`] return.
@@ -452,6 +490,7 @@ impl Vcpu {
         statistics.cache_bytes = self.package.translator().cache.used() as u64;
         statistics.system_calls = self.context.system_calls;
         statistics.crossings = self.context.crossing.count;
+        statistics.answered = self.context.answered;
         if let Some(user) = &self.user {
             user.count_in(&mut statistics);
         }

@@ -21,6 +21,8 @@ const GROUPS: [(&str, &[Row<Statistics>]); 4] = [
             ("exceptions", |s| s.exceptions),
             ("interrupts", |s| s.interrupts),
             ("interpreted instructions", |s| s.interpreted),
+            ("assisted instructions", |s| s.assisted),
+            ("cpuid answered in place", |s| s.answered),
         ],
     ),
     (
@@ -93,15 +95,18 @@ pub fn describe(processors: &[Vcpu], activity: &[Activity], age: Age) -> String 
     let mut text = table(&all, age);
     text.push_str(&group(&THREADS, activity));
     for (number, processor) in processors.iter().enumerate() {
-        let forms = processor.most_interpreted();
-        if !forms.is_empty() {
-            text.push_str(&format!("interpreted by processor {number}\n"));
-        }
-        for (form, count) in forms.iter().take(MAX_FORMS) {
-            text.push_str(&line(form, &[grouped(*count)]));
-        }
+        text.push_str(&forms("interpreted", number, &processor.most_interpreted()));
+        text.push_str(&forms("assisted", number, &processor.most_assisted()));
     }
     text
+}
+
+/// What Rust did for a processor's translated code, by instruction.
+fn forms(what: &str, number: usize, forms: &[(String, u64)]) -> String {
+    let heading = format!("{what} by processor {number}\n");
+    let rows = forms.iter().take(MAX_FORMS);
+    let rows: String = rows.map(|(form, count)| line(form, &[grouped(*count)])).collect();
+    if rows.is_empty() { rows } else { heading + &rows }
 }
 
 /// What was asked of directories, those asked for most often in all first; nothing without directories.
@@ -135,7 +140,12 @@ fn table(all: &[Statistics], age: Age) -> String {
     let mut heads: Vec<String> = (0..all.len()).map(|number| format!("cpu {number}")).collect();
     heads.extend(with_sum.then(|| "sum".to_owned()));
     let mut text = line("", &heads);
-    GROUPS.iter().for_each(|rows| text.push_str(&group(rows, all)));
+    for (number, rows) in GROUPS.iter().enumerate() {
+        text.push_str(&group(rows, all));
+        if number == 0 {
+            text.push_str(&interpreted_for_a_call(all));
+        }
+    }
     let direct = all.iter().map(|statistics| statistics.direct_cycles);
     let lived = age.cycles.saturating_mul(all.len() as u64);
     let sum = with_sum.then(|| share(direct.clone().sum(), lived));
@@ -149,6 +159,17 @@ fn table(all: &[Statistics], age: Age) -> String {
     text.push_str(&line("mirror faults (rate)", &cells));
     text.push_str(&format!("code cache, of all processors\n{}", line("bytes", &[grouped(cache)])));
     text
+}
+
+/// How many instructions were interpreted for each system call.
+fn interpreted_for_a_call(all: &[Statistics]) -> String {
+    let ratio =
+        |interpreted: u64, calls: u64| format!("{:.3}", interpreted as f64 / calls.max(1) as f64);
+    let each = all.iter().map(|it| ratio(it.interpreted, it.system_calls));
+    let sum = |counter: fn(&Statistics) -> u64| all.iter().map(counter).sum();
+    let of_all = ratio(sum(|it| it.interpreted), sum(|it| it.system_calls));
+    let cells: Vec<String> = each.chain((all.len() > 1).then_some(of_all)).collect();
+    line("interpreted/system call", &cells)
 }
 
 fn group<T>((heading, rows): &(&str, &[Row<T>]), all: &[T]) -> String {
@@ -226,13 +247,9 @@ mod tests {
 
     #[test]
     fn several_processors_are_added_up() {
-        let one = Statistics {
-            direct_cycles: 500,
-            direct_runs: 3,
-            mirror_faults: 7000,
-            ..Statistics::default()
-        };
-        let other = Statistics { direct_cycles: 250, direct_runs: 2000, ..Statistics::default() };
+        let calls = Statistics { interpreted: 3, system_calls: 4, ..Statistics::default() };
+        let one = Statistics { direct_cycles: 500, direct_runs: 3, mirror_faults: 7000, ..calls };
+        let other = Statistics { direct_cycles: 250, direct_runs: 2000, interpreted: 0, ..calls };
         let age = Age { cycles: 1000, seconds: 2.0 };
         let text = table(&[one, other], age);
         let row = |name: &str| {
@@ -242,6 +259,7 @@ mod tests {
         assert_eq!(row("runs").collect::<Vec<_>>(), ["2,003", "2,000", "3"]);
         assert_eq!(row("share of all time").collect::<Vec<_>>(), ["37.5%", "25.0%", "50.0%"]);
         assert_eq!(row("mirror faults (rate)").collect::<Vec<_>>(), ["3,500", "0", "3,500"]);
+        assert_eq!(row("interpreted/system call").collect::<Vec<_>>(), ["0.375", "0.000", "0.750"]);
         assert!(!table(&[one], age).contains("sum"));
     }
 }

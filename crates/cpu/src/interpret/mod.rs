@@ -37,6 +37,7 @@ use classify::classify;
 pub(crate) use classify::{Class, classify_unmasked, has_masked_memory};
 pub(crate) use features::announces;
 pub(crate) use operand::{gp0, merge, ud};
+pub(crate) use string::is_string;
 pub(crate) use vector::can_be_loaded;
 
 use iced_x86::{Decoder, DecoderError, Instruction, Mnemonic};
@@ -90,6 +91,17 @@ impl Vcpu {
     ///
     /// As [`Self::step`].
     pub(crate) fn step_decoded(&mut self, instruction: &Instruction) -> Result<(), Trap> {
+        self.count(instruction);
+        self.attempt(|cpu| cpu.execute_decoded(instruction))
+    }
+
+    /// The same for an instruction of a block that goes on after it (translate/assist.rs).
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::step`].
+    pub(crate) fn step_assisted(&mut self, instruction: &Instruction) -> Result<(), Trap> {
+        self.count_assisted(instruction);
         self.attempt(|cpu| cpu.execute_decoded(instruction))
     }
 
@@ -114,12 +126,12 @@ impl Vcpu {
             self.check_instruction_breakpoint()?;
         }
         let instruction = self.fetch_instruction()?;
+        self.count(&instruction);
         self.execute_decoded(&instruction)
     }
 
     fn execute_decoded(&mut self, instruction: &Instruction) -> Result<(), Trap> {
         let flags = self.context.regs.rflags();
-        self.count(instruction);
         self.check_available(instruction)?;
         let next = self.truncate_rip(instruction.next_ip());
         let regs = &mut self.context.regs;
@@ -187,9 +199,20 @@ impl Vcpu {
         fault.err().unwrap_or(Exception::general_protection(0).into())
     }
 
+    /// Count an instruction, once: not when it goes on with an answer that it has waited for.
     fn count(&mut self, instruction: &Instruction) {
-        if let Some(counts) = &mut self.interpreted {
-            *counts.entry(instruction.mnemonic()).or_insert(0) += 1;
+        if let Some(forms) = &mut self.forms
+            && !self.replay.has_question()
+        {
+            *forms.interpreted.entry(instruction.code()).or_insert(0) += 1;
+        }
+    }
+
+    /// Count an instruction that is assisted.
+    pub(crate) fn count_assisted(&mut self, instruction: &Instruction) {
+        self.statistics.assisted += 1;
+        if let Some(forms) = &mut self.forms {
+            *forms.assisted.entry(instruction.code()).or_insert(0) += 1;
         }
     }
 

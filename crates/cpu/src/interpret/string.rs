@@ -99,6 +99,12 @@ fn operation(code: Code) -> Option<(Operation, usize)> {
     })
 }
 
+/// Whether it is a string instruction that accesses memory and no port.
+pub(crate) fn is_string(code: Code) -> bool {
+    let operation = operation(code).map(|(operation, _)| operation);
+    operation.is_some_and(|it| !matches!(it, Operation::Input | Operation::Output))
+}
+
 /// The handler of a string instruction.
 pub(super) fn handler(instruction: &Instruction) -> Option<Handler> {
     operation(instruction.code()).map(|_| Vcpu::string_instruction as Handler)

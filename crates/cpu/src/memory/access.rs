@@ -162,13 +162,18 @@ impl Vcpu {
     /// Go without the mirror from here on if it has been given up. In the run loop only: what is between two
     /// parts of a block relies on one answer.
     pub(crate) fn heed_mirror(&mut self) {
-        if let Some(mirror) = &self.package.mirror
-            && mirror.is_given_up()
-            && !self.without_mirror
+        if self.must_heed_mirror()
+            && let Some(mirror) = &self.package.mirror
         {
             self.without_mirror = true;
             mirror.clear();
         }
+    }
+
+    /// Whether the mirror has been given up since the run loop looked.
+    pub(crate) fn must_heed_mirror(&self) -> bool {
+        let mirror = self.package.mirror.as_ref();
+        !self.without_mirror && mirror.is_some_and(|mirror| mirror.is_given_up())
     }
 
     /// The current PCID, 0 when they are off.

@@ -69,7 +69,7 @@ pub(crate) unsafe fn enter(context: &mut Context, target: u64, vectors: bool) ->
 }
 
 fn reason(value: u32) -> Reason {
-    const ALL: [Reason; 7] = [
+    const ALL: [Reason; 8] = [
         Reason::Done,
         Reason::Fault,
         Reason::Miss,
@@ -77,6 +77,7 @@ fn reason(value: u32) -> Reason {
         Reason::Lookup,
         Reason::Interpret,
         Reason::Kicked,
+        Reason::Assist,
     ];
     ALL[value as usize]
 }
@@ -98,9 +99,14 @@ pub(crate) fn check_host() -> Result<u64, Error> {
             return Err(Error::MissingFeature(name));
         }
     }
+    Ok(enabled_components() & CARRIED_COMPONENTS)
+}
+
+/// The components of extended state that the host has switched on: its XCR0. Only after
+/// [`check_host`].
+pub(crate) fn enabled_components() -> u64 {
     // SAFETY: XSAVE is present, because AVX is, so XGETBV may be executed.
-    let enabled = unsafe { std::arch::x86_64::_xgetbv(0) };
-    Ok(enabled & CARRIED_COMPONENTS)
+    unsafe { std::arch::x86_64::_xgetbv(0) }
 }
 
 /// Whether the kernel allows `wrfsbase` in user mode: bit 1 of AT_HWCAP2.

@@ -205,6 +205,7 @@ impl Vcpu {
             self.check_directory_pointers(cr0, cr3, value)?;
         }
         self.context.regs.cr4 = value;
+        self.forget_answers();
         if changed & (CR4_PAGING | cr4::OSFXSR | cr4::OSXSAVE) != 0 {
             self.flush_tlb(Flush::All);
         }
@@ -355,6 +356,7 @@ impl Vcpu {
             return Err(gp0());
         }
         self.context.regs.xcr0 = value;
+        self.forget_answers();
         self.flush_tlb(Flush::All);
         Ok(())
     }

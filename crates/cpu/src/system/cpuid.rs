@@ -360,6 +360,11 @@ pub(crate) fn compacted_size(mask: u64) -> usize {
     })
 }
 
+/// Whether what is answered for a leaf may depend on ECX.
+pub(crate) fn has_subleaves(leaf: u32) -> bool {
+    matches!(leaf, 4 | 7 | 0xb | 0xd | 0x8000_001d)
+}
+
 /// Which processor this is.
 #[derive(Debug)]
 pub(super) struct Identity {

@@ -286,6 +286,7 @@ impl Vcpu {
         self.platform_msr_write(index, value)?;
         if index == number::APIC_BASE {
             self.system.msrs.values.insert(index, value);
+            self.forget_answers();
         }
         Ok(())
     }

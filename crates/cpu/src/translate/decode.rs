@@ -15,7 +15,7 @@ use super::{Key, Translator};
 use crate::exception::Trap;
 use crate::memory::{Linear, PAGE_SIZE, Physical};
 use crate::system::cpuid::decoder_options;
-use crate::techniques::Technique;
+use crate::techniques::{Technique, Techniques};
 use crate::vcpu::Vcpu;
 
 /// Guest instructions in one block.
@@ -166,7 +166,7 @@ impl Vcpu {
     fn decode_in_page(&mut self, key: Key, bytes: Vec<u8>) -> Run {
         let mut run = Run::new(bytes);
         let mut branches = 0;
-        let techniques = self.package.techniques;
+        let techniques = self.techniques_of_blocks();
         let (mut mirrored, crossing) = {
             let translator = self.package.translator();
             (Mirrored::new(key, &translator), Crossing::new(key, &translator, &self.package))
@@ -198,7 +198,8 @@ impl Vcpu {
             let mut planned =
                 Planned { instruction, action, delta, native, span, crosses, sheltered };
             planned.native = mirrored.next(&planned, physical);
-            run.vectors |= action.is_copied() && plan::touches_vectors(&instruction);
+            let extended = matches!(action, Action::ExtendedState) && planned.native;
+            run.vectors |= extended || action.is_copied() && plan::touches_vectors(&instruction);
             run.instructions.push(planned);
             branches += usize::from(matches!(action, Action::Branch(..)));
             if action.ends_block() || branches == MAX_BRANCHES {
@@ -218,6 +219,16 @@ impl Vcpu {
         run
     }
 
+    /// The techniques that blocks are made by: who traces sees each instruction that is not simply
+    /// executed.
+    fn techniques_of_blocks(&self) -> Techniques {
+        let techniques = self.package.techniques;
+        if !self.is_traced() {
+            return techniques;
+        }
+        techniques.without(Technique::Assists).without(Technique::ExtendedState)
+    }
+
     fn decode_straddling(&mut self, key: Key) -> Result<Run, Trap> {
         let mut bytes = [0; 15];
         let available = self.fetch(&mut bytes)?;
@@ -230,7 +241,7 @@ impl Vcpu {
             run.second = Some(self.walk_for_fetch(next)?.physical);
             action = plan::plan(&mut self.info_factory, &instruction, key.mode);
             action = action.by(self.package.techniques);
-            if matches!(action, Action::Inline(_)) {
+            if matches!(action, Action::Inline(_) | Action::Assist(_) | Action::ExtendedState) {
                 action = Action::Interpret;
             }
             run.registers = plan::registers_used(&mut self.info_factory, &instruction);

@@ -14,6 +14,7 @@
 
 use iced_x86::{Code, Instruction, MemoryOperand, OpKind, Register};
 
+use super::assist::Assistance;
 use super::crossing::Second;
 use super::decode::{Planned, Run};
 use super::emit::{at, field, gpr64};
@@ -52,6 +53,8 @@ pub(super) enum Later {
     Vectors { at: u64, live: u64 },
     /// An instruction turned out to need the interpreter: displacement to patch, mark.
     Delicate { at: u64, mark: u32 },
+    /// Or help (assist.rs): likewise.
+    Assist { at: u64, mark: u32 },
     /// The jump cache lacks a computed address, or its use is closed: displacement to patch, gate,
     /// mark.
     Computed { at: u64, gate: (u64, usize), mark: u32 },
@@ -83,6 +86,9 @@ pub(super) struct Builder<'a> {
     pub(super) first_mark: u32,
     /// Instructions that are left to the interpreter, by mark.
     left: Vec<(u32, Instruction)>,
+    /// Those that it is helped with, and where the block goes on after them, by mark.
+    pub(super) instructions: Vec<(u32, Instruction)>,
+    pub(super) onwards: Vec<(u32, u32)>,
     /// Marks of instructions after an `sti`.
     sheltered: Vec<u32>,
     pub(super) cache_start: u64,
@@ -126,6 +132,8 @@ impl Vcpu {
             first_gate: translator.gates.len() as u32,
             marks: Vec::new(),
             left: Vec::new(),
+            instructions: Vec::new(),
+            onwards: Vec::new(),
             sheltered: Vec::new(),
             first_mark: translator.marks.len() as u32,
             cache_start,
@@ -138,11 +146,13 @@ impl Vcpu {
         };
         let (warm, live) = builder.build(run);
         let canonical = builder.canonical_entry(base, warm);
-        let Builder { closings, gates, marks, left, sheltered, .. } = builder;
+        let Builder { closings, gates, marks, left, sheltered, instructions, onwards, .. } =
+            builder;
         let Builder { scratch, block, first_mark, .. } = builder;
         if run.second.is_none() {
             translator.left.extend(left);
         }
+        translator.add_assisted(instructions, onwards);
         translator.sheltered.extend(sheltered);
         translator.gates.extend_from_slice(&gates);
         translator.marks.extend_from_slice(&marks);
@@ -333,6 +343,11 @@ impl Builder<'_> {
             }
             Action::Repeat(repeated) => self.repeat(repeated, mark),
             Action::MoveOne(single) => self.move_one(single, mark),
+            Action::ExtendedState => return self.extended_state(instruction, mark),
+            Action::Assist(kind) => {
+                self.assist(kind, instruction, mark);
+                return kind != Assistance::Anew;
+            }
             Action::Inline(kind) => self.inline(kind, mark),
             Action::Branch(condition, target) => {
                 self.out.raw(&[0x0f, 0x80 | condition, 0, 0, 0, 0]);
@@ -492,6 +507,10 @@ impl Builder<'_> {
                 Later::Delicate { at, mark } => {
                     self.out.patch(at, here);
                     self.way_out(self.thunks().interpret.with_rcx, mark);
+                }
+                Later::Assist { at, mark } => {
+                    self.out.patch(at, here);
+                    self.way_out(self.thunks().assist.with_rcx, mark);
                 }
                 Later::Computed { at, gate, mark } => {
                     self.out.patch(at, here);

@@ -6,7 +6,8 @@
 //! are read like any memory, are those of flat segments. Whatever is not exactly so is left to the
 //! interpreter, before anything has changed:
 //!
-//! - flags whose change needs a closer look, now or in the frame, except RF;
+//! - flags whose change needs a closer look, now or in the frame, except RF, and AC of kernel code (a
+//!   page fault of `copy_to_user` returns to where AC is set);
 //! - a target that is not in the half of the address space that belongs to the privilege level;
 //! - another selector, or a descriptor that is not accessed, flat and of the right kind;
 //! - a thread that may have to run directly;
@@ -50,6 +51,13 @@ fn item(place: MemoryOperand, number: usize) -> MemoryOperand {
 /// Where the popped item `number` is.
 fn popped(number: usize) -> i32 {
     context_offset!(frame) + 8 * number as i32
+}
+
+/// Where the set for CPL 0 is, with the AC that a register has.
+fn kernel_set_by(alignment: Register) -> MemoryOperand {
+    const { assert!(context_offset!(access_set) == context_offset!(kernel_set) + 8) };
+    let place = i64::from(context_offset!(kernel_set));
+    MemoryOperand::new(Register::None, alignment, 8, place, 8, false, Register::FS)
 }
 
 const RIP: usize = 0;
@@ -146,6 +154,11 @@ impl Builder<'_> {
         }
         self.out.extract(s0, s0, context_offset!(upper_mask));
         self.require_zero(s0, mark);
+        if to.cpl == 3 {
+            self.out.load(s0, field(popped(FLAGS)));
+            self.out.extract(s0, s0, context_offset!(alignment_mask));
+            self.require_zero(s0, mark);
+        }
         self.require_descriptors(to, mark);
         // From here on nothing can go wrong.
         self.out.load(s1, field(popped(FLAGS)));
@@ -154,9 +167,18 @@ impl Builder<'_> {
         self.out.extract(s0, s1, context_offset!(resume_mask));
         self.out.store_byte(field(context_offset!(resume_pending)), s0);
         self.out.set_field64(context_offset!(regs) + FLAGS_OFFSET, rflags::FIXED);
+        if to.cpl == 0 {
+            self.out.extract(s0, s1, context_offset!(alignment_mask));
+            self.out.store_byte(field(register_offset!(alignment_flag)), s0);
+        }
         self.set_privilege(to.cpl, to.code, to.stack);
-        let set = if to.cpl == 0 { context_offset!(kernel_set) } else { context_offset!(user_set) };
-        self.use_set(to.cpl == 0, set);
+        if to.cpl == 0 {
+            self.out.load(s0, field(popped(FLAGS)));
+            self.out.extract(s0, s0, context_offset!(alignment_mask));
+            self.use_set_at(true, kernel_set_by(s0));
+        } else {
+            self.use_set(false, context_offset!(user_set));
+        }
         self.out.load(Register::RSP, field(popped(RSP)));
         self.out.load(s0, field(popped(FLAGS)));
         self.load_native_flags(s0);

@@ -39,10 +39,22 @@ enum Filled {
     NotEnough,
 }
 
+impl Restart {
+    /// A place in a block behind an instruction that is complete.
+    pub(super) fn new(at: u64, vectors: bool) -> Self {
+        Self { at, vectors, sheltered: false }
+    }
+
+    /// As [`Resume::At`] has it.
+    pub(super) fn place(self) -> (u64, bool) {
+        (self.at, self.vectors)
+    }
+}
+
 impl Translator {
-    /// The guest-physical address of the instruction whose host code contains `host`, and where
-    /// that starts.
-    pub(crate) fn instruction_at(&self, host: u64) -> Option<(Physical, Restart)> {
+    /// The guest-physical address of the instruction whose host code contains `host`, its mark, and
+    /// where it starts.
+    pub(crate) fn instruction_at(&self, host: u64) -> Option<(Physical, u32, Restart)> {
         let block = &self.blocks[self.block_at(host)? as usize];
         let marks = &self.marks[block.marks.start as usize..block.marks.end as usize];
         let offset = (host - self.cache.start()) as u32;
@@ -51,11 +63,24 @@ impl Translator {
         // Not the mark of a second way (crossing.rs).
         let index = marks.iter().position(|mark| mark.guest == guest)?;
         let physical = Physical(block.key.physical + u64::from(marks[index].guest));
-        Some((physical, self.restart_at(block.marks.start + index as u32)))
+        let mark = block.marks.start + index as u32;
+        Some((physical, mark, self.restart_at(mark)))
+    }
+
+    /// Where the instruction after that with this mark starts, which is of so many bytes, if the block
+    /// has it.
+    pub(super) fn restart_after(&self, mark: u32, length: usize) -> Option<Restart> {
+        let Mark { block, guest, .. } = self.marks[mark as usize];
+        let mut marks = self.blocks[block as usize].marks.clone();
+        let next = guest + length as u16;
+        // The first of these: there may be a second way (crossing.rs).
+        marks
+            .find(|&mark| self.marks[mark as usize].guest == next)
+            .map(|mark| self.restart_at(mark))
     }
 
     /// Where the instruction with this mark starts.
-    fn restart_at(&self, mark: u32) -> Restart {
+    pub(super) fn restart_at(&self, mark: u32) -> Restart {
         let Mark { host, block, .. } = self.marks[mark as usize];
         Restart {
             at: self.cache.start() + u64::from(host),
@@ -86,7 +111,10 @@ impl Vcpu {
             Ok(Filled::Crossing(instruction)) => {
                 self.serve_crossing(&instruction, (key, physical), restart)
             }
-            Ok(Filled::NotEnough) => Resume::Dispatch(self.interpret()),
+            Ok(Filled::NotEnough) => {
+                let helped = self.help_missed(physical, self.context.detail);
+                helped.unwrap_or_else(|| Resume::Dispatch(self.interpret()))
+            }
             Err(fault) => Resume::Dispatch(self.raise(fault)),
         }
     }
@@ -115,12 +143,17 @@ impl Vcpu {
         {
             return Ok(self.fill_both(instruction, operand));
         }
-        // One access, which no alignment check goes before and no part of the work.
-        let is_simple = wanted[1].is_none()
-            && instruction.mnemonic() != Mnemonic::Iretq
-            && !touches_vectors(&instruction)
-            && !instruction.has_rep_prefix()
-            && !instruction.has_repne_prefix();
+        // Accesses in their order, which no alignment check goes before and no part of the work.
+        let is_repeated = repeated(&instruction).is_some();
+        let is_simple = if is_repeated {
+            self.context.regs.gpr[1] != 0
+        } else {
+            wanted[1].is_none()
+                && instruction.mnemonic() != Mnemonic::Iretq
+                && !touches_vectors(&instruction)
+                && !instruction.has_rep_prefix()
+                && !instruction.has_repne_prefix()
+        };
         // A store that its mask keeps from the page must not make it dirty.
         let masked = has_masked_memory(&instruction);
         for (at, size, access) in wanted.into_iter().flatten() {
@@ -162,7 +195,7 @@ impl Vcpu {
     }
 
     /// The instruction at `physical`, if all of it is in the page.
-    fn instruction_in_page(&self, physical: Physical) -> Option<Instruction> {
+    pub(super) fn instruction_in_page(&self, physical: Physical) -> Option<Instruction> {
         let host = self.ram.host(physical)?;
         let left = ((PAGE_SIZE - (physical.0 & (PAGE_SIZE - 1))) as usize).min(15);
         // SAFETY: RAM up to the end of the page; the bytes are copied before they are looked at.
@@ -221,10 +254,12 @@ impl Vcpu {
         };
         let (to, from) = (piece(gpr[7]), piece(gpr[6]));
         let from = repeated.copies.then_some((from.0, from.1, Access::Read));
-        [Some((to.0, to.1, Access::Write)), from]
+        let to = Some((to.0, to.1, Access::Write));
+        // An element is read before it is written.
+        if from.is_some() { [from, to] } else { [to, None] }
     }
 
-    fn explicit(&mut self, instruction: &Instruction) -> Option<Wanted> {
+    pub(super) fn explicit(&mut self, instruction: &Instruction) -> Option<Wanted> {
         let usage = memory_use(&mut self.info_factory, instruction)?;
         let mut offset = self.effective_address(instruction);
         if immediate_bit_form(instruction.code()).is_some() {

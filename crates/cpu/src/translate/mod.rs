@@ -29,10 +29,13 @@
 //!    lie behind it. If it misses, it is interpreted and not tried again, because the way back into
 //!    the block ends at a kick; and it looks up no span, because a span that misses leaves the block.
 
+pub(crate) mod answers;
+mod assist;
 pub(crate) mod cache;
 mod crossing;
 pub(crate) mod decode;
 pub(crate) mod emit;
+mod extended;
 mod far;
 mod generate;
 pub(crate) mod inline;
@@ -153,6 +156,8 @@ pub(crate) struct Translator {
     load_vectors: Option<u64>,
     /// Instructions that blocks leave to the interpreter, by mark.
     left: FxHashMap<u32, Instruction>,
+    /// Instructions that blocks are helped with, by mark (assist.rs).
+    assisted: FxHashMap<u32, assist::Assisted>,
     /// Marks of instructions that come after an `sti` (invariant 7).
     sheltered: FxHashSet<u32>,
     /// Physical addresses of kernel instructions that reach what the mirror does not have, by page.
@@ -184,6 +189,7 @@ impl Translator {
             thunks: FxHashMap::default(),
             load_vectors: None,
             left: FxHashMap::default(),
+            assisted: FxHashMap::default(),
             sheltered: FxHashSet::default(),
             exceptions: FxHashMap::default(),
             crossings: crossing::Sites::default(),
@@ -204,6 +210,7 @@ impl Translator {
         self.thunks.clear();
         self.load_vectors = None;
         self.left.clear();
+        self.assisted.clear();
         self.sheltered.clear();
         self.exceptions.clear();
         self.crossings.clear();

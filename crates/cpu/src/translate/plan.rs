@@ -5,6 +5,8 @@ use iced_x86::{
     InstructionInfoFactory, Mnemonic, OpKind, Register,
 };
 
+use super::assist::{Assistance, assistance};
+use super::extended::runs_on_mirror;
 use super::inline::{Inline, inline};
 use super::string::{Repeated, repeated, single};
 use super::{Mode, Vectors};
@@ -60,6 +62,10 @@ pub(super) enum Action {
     SystemReturn,
     /// `iretq` from CPL 0.
     InterruptReturn,
+    /// One of the XSAVE family, on the kernel's memory.
+    ExtendedState,
+    /// Carried out by Rust for the block.
+    Assist(Assistance),
     /// Left to the interpreter.
     Interpret,
 }
@@ -77,6 +83,7 @@ impl Action {
                 | Action::SystemCall
                 | Action::SystemReturn
                 | Action::InterruptReturn
+                | Action::Assist(Assistance::Anew)
                 | Action::Interpret
         )
     }
@@ -86,6 +93,10 @@ impl Action {
         let needed = match self {
             Action::Inline(Inline::SetAccess(_)) => return self,
             Action::Inline(_) => Technique::Inline,
+            Action::ExtendedState if !techniques.has(Technique::ExtendedState) => {
+                return Action::Assist(Assistance::Onwards).by(techniques);
+            }
+            Action::ExtendedState | Action::Assist(_) => Technique::Assists,
             Action::Repeat(_) | Action::MoveOne(_) => Technique::Strings,
             Action::SystemCall | Action::SystemReturn | Action::InterruptReturn => {
                 Technique::Entries
@@ -109,6 +120,8 @@ impl Action {
                 | Action::StoreSelector(_)
                 | Action::Repeat(_)
                 | Action::MoveOne(_)
+                | Action::ExtendedState
+                | Action::Assist(Assistance::Anew | Assistance::Identify)
                 | Action::Push(_)
                 | Action::PushMemory
                 | Action::PushConstant(_)
@@ -160,6 +173,12 @@ pub(super) fn plan(
     }
     if is_hint(instruction) {
         return Action::Skip;
+    }
+    if runs_on_mirror(instruction, mode) {
+        return Action::ExtendedState;
+    }
+    if let Some(kind) = assistance(instruction, mode) {
+        return Action::Assist(kind);
     }
     // Translated code never has DF set.
     if instruction.mnemonic() == Mnemonic::Std {

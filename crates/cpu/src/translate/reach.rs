@@ -332,8 +332,13 @@ impl Builder<'_> {
 
     /// Have translated code use the set at a field of the context from here on; s0 is lost.
     pub(super) fn use_set(&mut self, kernel: bool, offset: i32) {
+        self.use_set_at(kernel, field(offset));
+    }
+
+    /// The same with the set at a place, which s0 may be a part of.
+    pub(super) fn use_set_at(&mut self, kernel: bool, place: MemoryOperand) {
         let [s0, ..] = self.s();
-        self.out.load(s0, field(offset));
+        self.out.load(s0, place);
         let native = self.key.mode.native && kernel;
         if native {
             self.out.store(field(context_offset!(set)), s0);

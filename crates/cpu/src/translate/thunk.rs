@@ -28,6 +28,7 @@ pub(super) struct Thunks {
     pub(super) unlinked: Thunk,
     pub(super) lookup: Thunk,
     pub(super) interpret: Thunk,
+    pub(super) assist: Thunk,
     pub(super) miss: Thunk,
     /// Look at the first line of the jump cache for the address in s0, with the guest's RCX in s2;
     /// then at the second; then, from user code, for a block by its physical address.
@@ -63,6 +64,7 @@ impl Translator {
             unlinked,
             lookup,
             interpret: self.thunk(scratch, Reason::Interpret),
+            assist: self.thunk(scratch, Reason::Assist),
             miss: self.thunk(scratch, Reason::Miss),
             first,
             far: scratch.map_or(0, |scratch| self.far(scratch, first, Some(unlinked))),

@@ -14,19 +14,19 @@ use crate::state::{cr4, rflags};
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 /// Where the first 4 MiB are mapped a second time: the second 2 MiB as one large page.
-const UPPER: u64 = 0xffff_8880_0000_0000;
+pub(super) const UPPER: u64 = 0xffff_8880_0000_0000;
 
 /// Page table of the first 2 MiB, and an entry in it for a page of DATA.
-const TABLE: u64 = place::PAGES + 0x5000;
+pub(super) const TABLE: u64 = place::PAGES + 0x5000;
 
-const GLOBAL: u64 = 0x100;
+pub(super) const GLOBAL: u64 = 0x100;
 
-fn entry_of(at: u64) -> u64 {
+pub(super) fn entry_of(at: u64) -> u64 {
     TABLE + 8 * (at >> 12)
 }
 
 /// Run a program that is mapped, with its data and stack, in the upper half.
-fn check_upper(
+pub(super) fn check_upper(
     prepare: impl Fn(&mut Machine),
     program: impl Fn(&mut CodeAssembler) -> Result<(), iced_x86::IcedError>,
     verify: impl Fn(&mut Machine),

@@ -1,6 +1,7 @@
 //! Small programs on a small machine, run by the interpreter alone, by the translator, and with user
 //! code in helper processes, which must agree.
 
+mod assists;
 mod choice;
 mod classes;
 mod copies;

@@ -1,0 +1,294 @@
+//! Instructions that Rust carries out for a block, which goes on after them.
+//!
+//! An instruction that is left to the interpreter ends its block, and goes through the run loop: what
+//! it was is looked for, events are looked at, the next block is found. Some instructions are frequent
+//! and need none of this: `mov` to CR3 at every switch of address spaces, `invlpg`, the XSAVE family
+//! on a user's memory, and the first time that CPUID is asked something (answers.rs). For these a
+//! block leaves by a way of its own, Rust does what the interpreter would do and enters the block
+//! again behind the instruction. What is kept:
+//!
+//! 1. *It is the interpreter that executes it*, with the same checks and all or nothing. What does not
+//!    complete (an exception, an exit) goes to the run loop.
+//! 2. *State is precise*, as at every return to Rust. While somebody traces, everything is left to the
+//!    interpreter as ever, so that it is seen.
+//! 3. *The way back is a way into translated code*: a kick that came meanwhile ends it, and the run
+//!    loop finds RIP at the next instruction. Translated code is entered nowhere else than where the
+//!    run loop would let it run ([`Vcpu::goes_on_in_block`]); among other things the block must not
+//!    have been dropped by what the instruction has written.
+//! 4. After an instruction that may change what linear addresses mean, or what blocks may assume
+//!    ([`Assistance::Anew`]), nothing is taken for granted: the block has only a look at the jump cache
+//!    behind it, which was flushed as far as the instruction flushes.
+//!
+//! What misses the TLB for good is helped with as well, if it is frequent ([`Vcpu::help_missed`]): stores to pages
+//! with translations, of which a kernel that patches its text does ten thousands, and elements of `rep movs`
+//! that cross pages.
+
+use iced_x86::{Code, Instruction, Mnemonic, OpKind, Register};
+
+use super::generate::Builder;
+use super::miss::Restart;
+use super::string::repeated;
+use super::{Mode, Translator, relocate};
+use crate::memory::{Access, Linear, Physical, Privilege};
+use crate::run::Resume;
+use crate::techniques::Technique;
+use crate::vcpu::Vcpu;
+
+/// How an instruction is helped with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Assistance {
+    /// The block goes on.
+    Onwards,
+    /// What comes next is looked for.
+    Anew,
+    /// `cpuid`: only what has not been asked before.
+    Identify,
+}
+
+/// An instruction that a block has help with.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Assisted {
+    instruction: Instruction,
+    /// Where the block goes on: offset in the code cache.
+    onwards: u32,
+}
+
+/// How an instruction is helped with, if it is.
+pub(super) fn assistance(instruction: &Instruction, mode: Mode) -> Option<Assistance> {
+    if instruction.has_lock_prefix() {
+        return None;
+    }
+    let kernel = mode.cpl == 0;
+    Some(match instruction.mnemonic() {
+        Mnemonic::Cpuid => Assistance::Identify,
+        Mnemonic::Mov if kernel && instruction.op0_register() == Register::CR3 => Assistance::Anew,
+        Mnemonic::Invlpg | Mnemonic::Invpcid | Mnemonic::Wrmsr if kernel => Assistance::Anew,
+        Mnemonic::Rdmsr if kernel => Assistance::Onwards,
+        Mnemonic::Xgetbv => Assistance::Onwards,
+        Mnemonic::Mov if loads_data_segment(instruction.op0_register()) => Assistance::Onwards,
+        _ if crate::interpret::is_string(instruction.code()) => Assistance::Onwards,
+        mnemonic if super::extended::is_extended(mnemonic) => Assistance::Onwards,
+        _ => return None,
+    })
+}
+
+/// A segment register of which translated code assumes nothing.
+fn loads_data_segment(register: Register) -> bool {
+    matches!(register, Register::DS | Register::ES | Register::FS | Register::GS)
+}
+
+impl Builder<'_> {
+    /// Leave for Rust, and go on behind it.
+    pub(super) fn assist(&mut self, kind: Assistance, instruction: &Instruction, mark: u32) {
+        match kind {
+            Assistance::Identify => self.identify(mark),
+            Assistance::Onwards | Assistance::Anew => {
+                self.way_out(self.thunks().assist.plain, mark);
+                self.goes_on(mark);
+            }
+        }
+        self.instructions.push((mark, *instruction));
+        if kind == Assistance::Anew {
+            self.leave_by_jump_cache(instruction.next_ip());
+        }
+    }
+
+    /// The block goes on here after the instruction at a mark.
+    pub(super) fn goes_on(&mut self, mark: u32) {
+        let here = self.out.here();
+        let onwards = self.offset(here);
+        self.onwards.push((mark, onwards));
+    }
+}
+
+impl Translator {
+    /// Remember the instructions that the block just written is helped with, and where it goes on.
+    pub(super) fn add_assisted(
+        &mut self,
+        instructions: Vec<(u32, Instruction)>,
+        onwards: Vec<(u32, u32)>,
+    ) {
+        for ((mark, instruction), (other, onwards)) in instructions.into_iter().zip(onwards) {
+            debug_assert_eq!(mark, other);
+            self.assisted.insert(mark, Assisted { instruction, onwards });
+        }
+    }
+
+    /// The instruction at a mark that is to be helped with, as it is in this page, and where its block
+    /// goes on.
+    fn assisted_at(&self, mark: u32, code_page: u64) -> Option<(Instruction, Restart)> {
+        let Assisted { mut instruction, onwards } = *self.assisted.get(&mark)?;
+        let block = &self.blocks[self.marks[mark as usize].block as usize];
+        if block.key.is_relocatable() {
+            relocate(&mut instruction, code_page);
+        }
+        let at = self.cache.start() + u64::from(onwards);
+        Some((instruction, Restart::new(at, block.live.is_some())))
+    }
+
+    /// Whether the block of a mark is one still.
+    fn is_alive(&self, mark: u32) -> bool {
+        self.blocks[self.marks[mark as usize].block as usize].alive
+    }
+}
+
+impl Vcpu {
+    /// Execute the instruction that a block wants help with, and go on in the block.
+    pub(crate) fn assist(&mut self) -> Resume {
+        let (mark, page) = (self.context.detail, self.context.code_page);
+        let found = self.package.translator().assisted_at(mark, page);
+        let Some((instruction, onwards)) = found else {
+            return Resume::Dispatch(self.interpret());
+        };
+        let [leaf, subleaf] = [0, 1].map(|register| self.context.regs.gpr[register] as u32);
+        self.replay.begin();
+        if let Err(trap) = self.step_assisted(&instruction) {
+            return Resume::Dispatch(self.take_trap(trap));
+        }
+        self.replay.end();
+        if instruction.mnemonic() == Mnemonic::Cpuid {
+            self.remember_answer(leaf, subleaf);
+        }
+        if self.goes_on_in_block(mark, instruction.next_ip()) {
+            return Resume::At(onwards.place());
+        }
+        Resume::Dispatch(None)
+    }
+
+    /// Whether the block of a mark may be entered again, at the instruction at `next`.
+    fn goes_on_in_block(&self, mark: u32, next: u64) -> bool {
+        let rip = self.context.regs.rip;
+        let mode = self.translation_mode();
+        // A user's block adds its page's address to what it knows of its own.
+        let is_in_page = mode.cpl != 3 || Linear(rip).page().0 == self.context.code_page;
+        rip == next
+            && is_in_page
+            && !self.replay.has_queued()
+            && self.may_translate()
+            && mode.of_jumps() == self.jump_mode
+            && !self.must_heed_mirror()
+            && self.package.translator().is_alive(mark)
+    }
+
+    /// Carry out the instruction at guest-physical address `physical`, and at `mark` of a block, that
+    /// has missed for good, if it is of a kind that is helped with; where to go on then.
+    pub(crate) fn help_missed(&mut self, physical: Physical, mark: u32) -> Option<Resume> {
+        if !self.package.techniques.has(Technique::Assists) || self.is_traced() {
+            return None;
+        }
+        let instruction = self.instruction_in_page(physical)?;
+        if repeated(&instruction).is_some() {
+            return Some(self.help_repeated(&instruction, mark));
+        }
+        self.store_beside_code(&instruction, mark)
+    }
+
+    /// Some of the elements of a repeated string instruction, of which the first crosses pages or is in
+    /// a page with translations.
+    fn help_repeated(&mut self, instruction: &Instruction, mark: u32) -> Resume {
+        self.replay.begin();
+        if let Err(trap) = self.step_assisted(instruction) {
+            return Resume::Dispatch(self.take_trap(trap));
+        }
+        self.replay.end();
+        let is_done = self.context.regs.rip != instruction.ip();
+        self.go_on(mark, instruction, is_done)
+    }
+
+    /// Go on in the block of a mark: at the instruction of the mark, or if that is done at the next one.
+    fn go_on(&mut self, mark: u32, instruction: &Instruction, is_done: bool) -> Resume {
+        let next = if is_done { instruction.next_ip() } else { instruction.ip() };
+        if !self.goes_on_in_block(mark, next) {
+            return Resume::Dispatch(None);
+        }
+        let translator = self.package.translator();
+        let onwards = match is_done {
+            true => translator.restart_after(mark, instruction.len()),
+            false => Some(translator.restart_at(mark)),
+        };
+        drop(translator);
+        match onwards {
+            Some(onwards) => self.try_again(onwards),
+            None => Resume::Dispatch(None),
+        }
+    }
+
+    /// A store of a register or a constant beside translated code.
+    fn store_beside_code(&mut self, instruction: &Instruction, mark: u32) -> Option<Resume> {
+        let value = self.stored_value(instruction)?;
+        let (at, size, _) = self.explicit(instruction)?;
+        let by = Privilege::Current;
+        let fits = at.is_canonical() && at.offset() as usize + size <= 4096;
+        if !fits || !self.reaches_memory(at, Access::Write, by).ok()? {
+            return None;
+        }
+        self.count_assisted(instruction);
+        self.write_linear(at, &value.to_le_bytes()[..size], by).ok()?;
+        let regs = &mut self.context.regs;
+        regs.take_resume_flag();
+        regs.rip = instruction.next_ip();
+        Some(self.go_on(mark, instruction, true))
+    }
+
+    /// What an instruction stores, if it is a plain `mov` of a register or a constant to memory.
+    fn stored_value(&self, instruction: &Instruction) -> Option<u64> {
+        let is_store = matches!(
+            instruction.code(),
+            Code::Mov_rm8_r8
+                | Code::Mov_rm16_r16
+                | Code::Mov_rm32_r32
+                | Code::Mov_rm64_r64
+                | Code::Mov_rm8_imm8
+                | Code::Mov_rm16_imm16
+                | Code::Mov_rm32_imm32
+                | Code::Mov_rm64_imm32
+        );
+        if !is_store || instruction.op0_kind() != OpKind::Memory || instruction.has_lock_prefix() {
+            return None;
+        }
+        Some(match instruction.op1_kind() {
+            OpKind::Register => self.register_value(instruction.op1_register()),
+            _ => instruction.immediate(1),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use iced_x86::{Decoder, DecoderOptions, InstructionInfoFactory};
+
+    use super::*;
+    use crate::translate::plan::registers_used;
+
+    /// What Rust changes, and what these instructions read, must be known as used by them: else a block
+    /// would have its own values there.
+    #[test]
+    fn the_registers_of_instructions_with_help_are_known() {
+        let check = |bytes: &[u8], numbers: &[u16]| {
+            let instruction = Decoder::new(64, bytes, DecoderOptions::NONE).decode();
+            let mode = Mode::default();
+            assert!(assistance(&instruction, mode).is_some(), "{instruction}");
+            let used = registers_used(&mut InstructionInfoFactory::new(), &instruction);
+            let expected = numbers.iter().fold(0, |set, number| set | 1 << number);
+            assert_eq!(used, expected, "{instruction}");
+        };
+        check(&[0x0f, 0xa2], &[0, 1, 2, 3]);
+        check(&[0x0f, 0x32], &[0, 1, 2]);
+        check(&[0x0f, 0x30], &[0, 1, 2]);
+        check(&[0x0f, 0x01, 0xd0], &[0, 1, 2]);
+        check(&[0x48, 0x0f, 0xc7, 0x26], &[0, 2, 6]);
+        check(&[0x48, 0x0f, 0xae, 0x26], &[0, 2, 6]);
+        check(&[0x48, 0x0f, 0xae, 0x2e], &[0, 2, 6]);
+        check(&[0x48, 0x0f, 0xae, 0x36], &[0, 2, 6]);
+        check(&[0x48, 0x0f, 0xae, 0x06], &[6]);
+        check(&[0x0f, 0x22, 0xdf], &[7]);
+        check(&[0x0f, 0x01, 0x3f], &[7]);
+        check(&[0x66, 0x0f, 0x38, 0x82, 0x07], &[0, 7]);
+        check(&[0x8e, 0xd8], &[0]);
+        check(&[0x48, 0xa5], &[6, 7]);
+        check(&[0x48, 0xab], &[0, 7]);
+        check(&[0x48, 0xad], &[0, 6]);
+        check(&[0xf2, 0xae], &[0, 1, 7]);
+        check(&[0xf3, 0xa6], &[1, 6, 7]);
+    }
+}
