@@ -7,6 +7,7 @@ mod classes;
 mod copies;
 mod crossings;
 mod events;
+mod extended;
 mod legacy_modes;
 mod long_mode;
 mod mirror;
