@@ -6,6 +6,8 @@
 //!    enters translated user code and it is not set already, and stays so, whatever runs meanwhile: it costs a
 //!    signal and two system calls each millisecond at most, nothing where user code does not run, and nothing
 //!    where everybody who runs is known not to compute.
+//!    The same timer brings a direct thread back that is translated for the time of a few stops, because it has come to
+//!    a page that no helper may execute: nothing else would, until the next interrupt.
 //! 3. *At the first jump into a page* that is Rust's anyway (translate/mod.rs): whether it stands for a program
 //!    whose threads compute.
 
@@ -123,6 +125,15 @@ impl Vcpu {
             return;
         }
         let after = user.look_after(self.config.tsc_khz);
+        if let Some(registration) = &self.registration {
+            user.timer.is_set = registration.look_after(after);
+        }
+    }
+
+    /// Come to the run loop again after the time of so many stops.
+    pub(super) fn return_after(&mut self, stops: u64) {
+        let Some(user) = &mut self.user else { return };
+        let after = nanoseconds(stops.saturating_mul(user.plan.stop), self.config.tsc_khz);
         if let Some(registration) = &self.registration {
             user.timer.is_set = registration.look_after(after);
         }

@@ -394,6 +394,7 @@ impl Vcpu {
             user.counters.held += 1;
             user.hold_until = host_time_stamp().wrapping_add(HOLD * user.plan.stop);
         }
+        self.return_after(HOLD);
     }
 
     /// `syscall`, which the helper has executed as far as a helper can.
