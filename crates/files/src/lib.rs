@@ -41,15 +41,6 @@ pub use client::{Connection, Share};
 pub use message::{MAX_RANGES, MAX_SHARES, Range, Reply};
 pub use wire::opcode::name as request_name;
 
-/// Whether somebody in a guest waits for the answer to such a request: what has been forgotten is not missed.
-#[must_use]
-pub const fn is_awaited(opcode: u32) -> bool {
-    !matches!(opcode, wire::opcode::FORGET | wire::opcode::BATCH_FORGET)
-}
-
-/// After so many answers that nobody waits for, a server tells of them also while it has other work.
-pub const MAX_UNTOLD: u32 = 32;
-
 /// What a thread that panicked has left is as good as any.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)

@@ -13,9 +13,6 @@
 //! 3. A processor whose guest has nothing to do watches for longer ([`FileServers::watch`]).
 //! 4. *Who stops watching leaves it to the listener* ([`Desk::leave`]), a thread that the server wakes with the
 //!    next answer, and looks once more. So whatever is outstanding, somebody will hear of it.
-//! 5. *What nobody waits for is not watched for* ([`files::is_awaited`]): the guest goes on at once when it has said
-//!    that it forgets a file. Nor does the server wake anybody for such an answer as long as it has other work. It
-//!    is heard with the next one, when there are [`files::MAX_UNTOLD`], or before the server sleeps.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, OwnedFd};
@@ -177,7 +174,6 @@ fn plug_in_one(
         requests: Requests::default(),
         heard: Mutex::default(),
         outstanding: AtomicUsize::new(0),
-        awaited: AtomicUsize::new(0),
         may_watch: AtomicBool::new(false),
     });
     let bell = Arc::new(Bell { wanted: AtomicU64::new(0), rung: Arc::clone(rung) });
@@ -214,9 +210,6 @@ const REST: Duration = Duration::from_micros(100);
 /// The most requests that are not slept for after a sleep in vain.
 const MOST_UNRESTED: u32 = 31;
 
-/// In the token of a request whose answer nobody waits for. A device counts its requests from zero on.
-const UNAWAITED: u64 = 1 << 63;
-
 /// Where requests to one device are seen to.
 struct Desk {
     /// The name of the directory.
@@ -236,12 +229,9 @@ impl Desk {
             return Duration::ZERO;
         }
         self.line.may_watch.store(may_watch, Ordering::Relaxed);
-        // We look ourselves now, and all ways from here leave the rest to the listener.
-        self.line.connection.wake_waiting(false);
         // Answers may be there for either queue, which who serves one of them finds for both.
         self.device.serve(ALL_QUEUES);
         if !self.line.is_waiting() {
-            self.leave();
             return Duration::ZERO;
         }
         if may_watch {
@@ -280,7 +270,7 @@ impl Desk {
 
     /// Have the server wake the listener with the next answer, if there is one to come.
     fn leave(&self) {
-        while self.line.has_outstanding() {
+        while self.line.is_waiting() {
             self.line.connection.wake_waiting(true);
             if !self.hear() {
                 return;
@@ -327,8 +317,6 @@ struct Line {
     heard: Mutex<Heard>,
     /// Requests that have no answer.
     outstanding: AtomicUsize,
-    /// Those of them whose answer somebody in the guest waits for.
-    awaited: AtomicUsize,
     /// There is a core for the server to watch for requests.
     may_watch: AtomicBool,
 }
@@ -338,30 +326,15 @@ impl Line {
         self.heard.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether there are answers to come that somebody waits for.
+    /// Whether there are answers to come.
     fn is_waiting(&self) -> bool {
-        self.awaited.load(Ordering::SeqCst) > 0
-    }
-
-    /// Whether there are any answers to come.
-    fn has_outstanding(&self) -> bool {
         self.outstanding.load(Ordering::SeqCst) > 0
     }
 
-    /// There is one more to come, or will be.
-    fn note_asked(&self, is_awaited: bool) {
-        self.outstanding.fetch_add(1, Ordering::SeqCst);
-        self.awaited.fetch_add(is_awaited.into(), Ordering::SeqCst);
-    }
-
     /// There is one less; a server that makes no sense may give more answers than there were questions.
-    fn note_answered(&self, is_awaited: bool) {
+    fn note_answered(&self) {
         let order = Ordering::SeqCst;
-        let less = |count: usize| count.checked_sub(1);
-        let _ = self.outstanding.fetch_update(order, order, less);
-        if is_awaited {
-            let _ = self.awaited.fetch_update(order, order, less);
-        }
+        let _ = self.outstanding.fetch_update(order, order, |count| count.checked_sub(1));
     }
 
     /// Take the answers that are there; whether there were any.
@@ -369,17 +342,14 @@ impl Line {
         let mut any = false;
         loop {
             match self.connection.take() {
-                Ok(Some(Reply { token, bytes })) => {
-                    let reply = Reply { token: token & !UNAWAITED, bytes };
-                    self.heard().replies.push_back(reply);
-                    self.note_answered(token & UNAWAITED == 0);
-                }
+                Ok(Some(reply)) => self.heard().replies.push_back(reply),
                 Ok(None) => return any,
                 Err(_) => {
                     self.lose();
                     return true;
                 }
             }
+            self.note_answered();
             any = true;
         }
     }
@@ -392,7 +362,6 @@ impl Line {
     /// Nothing more comes, and nobody has asked for that.
     fn lose(&self) {
         self.outstanding.store(0, Ordering::SeqCst);
-        self.awaited.store(0, Ordering::SeqCst);
         if !std::mem::replace(&mut self.heard().is_gone, true) {
             tracing::error!("the file server has ended; the guest's directories fail from now on");
         }
@@ -413,14 +382,12 @@ impl FileServer for Server {
             |segment: &Segment| Range { address: segment.address, bytes: segment.length.into() };
         let (readable, writable) = (chain.readable.iter(), chain.writable.iter());
         let may_watch = self.line.may_watch.load(Ordering::Relaxed);
-        let is_awaited = files::is_awaited(opcode);
-        self.line.note_asked(is_awaited);
-        let token = if is_awaited { token } else { token | UNAWAITED };
+        self.line.outstanding.fetch_add(1, Ordering::SeqCst);
         let sent =
             self.line.connection.submit(token, readable.map(range), writable.map(range), may_watch);
         match sent {
             Ok(true) => self.line.requests.note(opcode),
-            _ => self.line.note_answered(is_awaited),
+            _ => self.line.note_answered(),
         }
         sent.map_err(|error| {
             // What has too many parts is wrong in itself, but nothing that a driver does.
@@ -431,9 +398,6 @@ impl FileServer for Server {
     }
 
     fn take(&mut self) -> Result<Option<(u64, u32)>, Gone> {
-        if self.line.heard().replies.is_empty() {
-            self.line.hear();
-        }
         let mut heard = self.line.heard();
         let reply = heard.replies.pop_front();
         if reply.is_none() && heard.is_gone {

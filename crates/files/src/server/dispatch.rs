@@ -48,11 +48,6 @@ pub fn pace(ask: &Ask<'_>) -> Pace {
     if is_slow { Pace::Slow } else { Pace::Quick }
 }
 
-/// Whether somebody in the guest waits for the answer.
-pub fn is_awaited(ask: &Ask<'_>) -> bool {
-    crate::is_awaited(ask.header.opcode)
-}
-
 /// What an answer consists of.
 pub enum Answer {
     /// These bytes.

@@ -5,7 +5,6 @@ mod exclusive;
 mod owned;
 mod owners;
 mod privileges;
-mod told;
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, symlink};

@@ -5,12 +5,8 @@
 //! Where there is a core to spare, it watches for the next request for a moment before it sleeps, if
 //! requests have been following each other that closely: the guest's programs mostly wait for one
 //! before they make the next.
-//!
-//! Who goes to sleep tells of all answers before: a guest that forgets a file goes on at once, but one that
-//! unmounts the directory waits until all is forgotten.
 
 use std::io;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -19,9 +15,9 @@ use zerocopy::{FromBytes, IntoBytes};
 use super::dispatch::{self, Pace};
 use super::request::Ask;
 use super::share::Share;
+use crate::lock;
 use crate::message::{MAX_RANGES, Range, Reply, Request};
 use crate::ring::{self, Bell, Reader, Writer};
-use crate::{MAX_UNTOLD, lock};
 
 /// Threads for each share.
 const THREADS: usize = 4;
@@ -38,18 +34,11 @@ struct Line {
     turn: Mutex<Reader>,
     replies: Mutex<Writer>,
     bell: Bell,
-    /// Answers since somebody was woken for one.
-    untold: AtomicU32,
 }
 
 /// Start a share's threads; they end with the other end of the line.
 pub fn start(share: Arc<Share>, (replies, requests, bell): ring::End) -> io::Result<()> {
-    let line = Arc::new(Line {
-        turn: requests.into(),
-        replies: replies.into(),
-        bell,
-        untold: AtomicU32::new(0),
-    });
+    let line = Arc::new(Line { turn: requests.into(), replies: replies.into(), bell });
     for _ in 0..THREADS {
         let (share, line) = (Arc::clone(&share), Arc::clone(&line));
         std::thread::Builder::new().name("files".to_owned()).spawn(move || {
@@ -81,37 +70,25 @@ impl Worker<'_> {
             let ask = Ask::new(self.share.memory(), &readable, &writable);
             let Ok(mut ask) = ask else {
                 // There is no question, or no place for an answer.
-                self.reply(token, 0, true)?;
+                self.reply(token, 0)?;
                 continue;
             };
-            let is_awaited = dispatch::is_awaited(&ask);
             if dispatch::pace(&ask) == Pace::Slow {
                 drop(turn);
                 let done = dispatch::carry_out(self.share, &mut ask);
-                return self.reply(token, done, is_awaited);
+                return self.reply(token, done);
             }
             let done = dispatch::carry_out(self.share, &mut ask);
-            self.reply(token, done, is_awaited)?;
+            self.reply(token, done)?;
         }
     }
 
-    /// There is room for more replies than a device has requests. One that nobody waits for wakes nobody as long as
-    /// there is other work: it is found with the next, or when there are several.
-    fn reply(&self, token: u64, bytes: usize, is_awaited: bool) -> Option<()> {
+    /// There is room for more replies than a device has requests.
+    fn reply(&self, token: u64, bytes: usize) -> Option<()> {
         let reply = Reply { token, bytes: bytes as u64 };
         let is_sent = lock(&self.line.replies).put(reply.as_bytes()).ok()?;
-        let untold = self.line.untold.fetch_add(1, Ordering::Relaxed);
-        if is_awaited || untold + 1 >= MAX_UNTOLD {
-            self.tell();
-        }
+        self.line.bell.ring();
         is_sent.then_some(())
-    }
-
-    /// Wake who waits for answers, if there are any that he was not woken for.
-    fn tell(&self) {
-        if self.line.untold.swap(0, Ordering::Relaxed) > 0 {
-            self.line.bell.ring();
-        }
     }
 
     /// The next message; none if there will be no more.
@@ -130,7 +107,6 @@ impl Worker<'_> {
                 }
                 self.vain += 1;
             }
-            self.tell();
             self.line.bell.set_asleep(true);
             if !requests.has_message() && !self.line.bell.wait() {
                 return None;
