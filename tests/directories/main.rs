@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 mod defaults;
+mod exclusive;
 mod missing;
 mod posix;
 mod programs;
@@ -152,6 +153,12 @@ fn volumes_can_be_written_or_not() {
 
 #[test]
 fn files_are_as_files_are() {
+    check_files("");
+}
+
+/// What a program does with files in a volume with these options.
+#[track_caller]
+fn check_files(options: &str) {
     let place = Place::new();
     let odd = "name with \\377 and \\n";
     let script = format!(
@@ -169,7 +176,7 @@ fn files_are_as_files_are() {
          dd if=/dev/urandom of=big bs=1M count=30 2>/dev/null; sha256sum < big > sum; cp big copy; sha256sum -c - < sum > /dev/null < copy || true
          cmp big copy; sync; echo done"
     );
-    let said = says(&place.0, &["--mem", "512M", "--volume", &place.volume("")], &script);
+    let said = says(&place.0, &["--mem", "512M", "--volume", &place.volume(options)], &script);
     let expected = "odd\nnowhere/at/all\nlinked\nmore\n2\n751\n1234567890\n1000000004 8\nunlocked\n\
                     300\n0\nstill\nthrough\ndone\n";
     assert_eq!(said, expected);

@@ -162,7 +162,9 @@ pub struct Run {
 
     /// Show the directory HOST in the guest at GUEST, writable unless ":ro" is added; may be repeated. A guest
     /// that cannot have it runs no command (status 125). ":suid": as --root-suid; ":anyfs": also file systems of
-    /// kinds that biv does not know. Several have commas between them
+    /// kinds that biv does not know. Faster: ":exclusive", nobody else changes it while the machine runs;
+    /// ":writeback", the same, and what is written comes when files are closed; ":noxattr", without extended
+    /// attributes. Several have commas between them
     #[arg(long, value_name = "HOST:GUEST[:ro]")]
     pub volume: Vec<Volume>,
 

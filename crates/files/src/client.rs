@@ -42,6 +42,12 @@ pub struct Share {
     pub guest_owner: (u32, u32),
     /// Its files belong to whom their attributes say ([`crate::owner`]). Such a share is only read.
     pub has_owners: bool,
+    /// Nobody but the guest changes it while the machine runs: what the guest knows of it remains true.
+    pub is_exclusive: bool,
+    /// The same, and what the guest's programs write comes when they close a file, or want it written.
+    pub is_written_back: bool,
+    /// The guest is told that files have no extended attributes, and does not ask for any.
+    pub without_attributes: bool,
 }
 
 /// Two ends of a line for messages.
@@ -112,6 +118,9 @@ fn record(share: &Share) -> ShareRecord {
         (share.allows_unknown_kinds, flags::ALLOWS_UNKNOWN_KINDS),
         (share.hides_secrets, flags::HIDES_SECRETS),
         (share.has_owners, flags::HAS_OWNERS),
+        (share.is_exclusive, flags::EXCLUSIVE),
+        (share.is_written_back, flags::WRITTEN_BACK),
+        (share.without_attributes, flags::WITHOUT_ATTRIBUTES),
     ];
     ShareRecord {
         flags: allowed.iter().filter(|(is_allowed, _)| *is_allowed).map(|(_, flag)| flag).sum(),

@@ -21,6 +21,9 @@
 //! 4. *The guest may believe* what it knows of names and attributes for a time that is set for
 //!    each share, because the host may change files too; contents that it has are dropped when size
 //!    or time of a file have changed, also where that is seen when the file is opened (`server/version.rs`).
+//!    Where nobody else changes anything, as the user says or we know, it believes it for as long as it likes, and
+//!    may write later ([`Share::is_exclusive`], [`Share::is_written_back`]). That is between the guest and the
+//!    user: nothing here relies on it, and a guest that lies about it harms its own files.
 //! 5. *A request may be anything.* Numbers that we do not know are stale, lengths are checked, and
 //!    the worst that a guest can have is a wrong answer.
 

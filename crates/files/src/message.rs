@@ -23,7 +23,7 @@ pub const MAX_SHARES: usize = 32;
 pub const MAX_DESCRIPTORS: usize = 3 * MAX_SHARES + 1;
 
 /// What the domain and its server, who are one program, agree upon.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 
 /// What follows the command [`command::INTRODUCE`].
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -79,6 +79,12 @@ pub mod flags {
     pub const HIDES_SECRETS: u64 = 8;
     /// Its files belong to whom their attributes say ([`crate::owner`]).
     pub const HAS_OWNERS: u64 = 16;
+    /// Nobody but the guest changes it.
+    pub const EXCLUSIVE: u64 = 32;
+    /// What the guest's programs write may come later, if it is exclusive.
+    pub const WRITTEN_BACK: u64 = 128;
+    /// The guest is told that files have no extended attributes.
+    pub const WITHOUT_ATTRIBUTES: u64 = 64;
 }
 
 /// The beginning of each message on the control socket.

@@ -128,6 +128,7 @@ bitflags::bitflags! {
         const DO_READDIRPLUS = 1 << 13;
         const READDIRPLUS_AUTO = 1 << 14;
         const ASYNC_DIO = 1 << 15;
+        const WRITEBACK_CACHE = 1 << 16;
         const NO_OPEN_SUPPORT = 1 << 17;
         const PARALLEL_DIROPS = 1 << 18;
         const MAX_PAGES = 1 << 22;
@@ -148,6 +149,7 @@ bitflags::bitflags! {
         const FH = 1 << 6;
         const ATIME_NOW = 1 << 7;
         const MTIME_NOW = 1 << 8;
+        const CTIME = 1 << 10;
         const KILL_SUIDGID = 1 << 11;
     }
 }

@@ -33,6 +33,9 @@ const ROOT_VALIDITY: u64 = 60_000;
 /// The same of one that both change.
 const SHARED_VALIDITY: u64 = 1000;
 
+/// The same of one that only the guest changes, if anybody.
+const EXCLUSIVE_VALIDITY: u64 = 24 * 3600 * 1000;
+
 /// Where nobody's own files are.
 const OF_THE_KERNEL: [&str; 4] = ["/proc", "/sys", "/dev", "/run"];
 
@@ -49,6 +52,12 @@ pub struct Volume {
     pub allows_privileges: bool,
     /// File systems of kinds that are not known ([`files::kinds`]) are shown as well.
     pub allows_unknown_kinds: bool,
+    /// Nobody else changes it while the machine runs: what the guest knows of it remains true.
+    pub is_exclusive: bool,
+    /// The same, and what is written may come later ([`files::Share::is_written_back`]).
+    pub is_written_back: bool,
+    /// Its files have no extended attributes in the guest, which then does not ask for any.
+    pub without_attributes: bool,
 }
 
 impl FromStr for Volume {
@@ -67,6 +76,9 @@ impl FromStr for Volume {
             is_read_only: false,
             allows_privileges: false,
             allows_unknown_kinds: false,
+            is_exclusive: false,
+            is_written_back: false,
+            without_attributes: false,
         };
         for option in options.split(',') {
             match option {
@@ -74,8 +86,17 @@ impl FromStr for Volume {
                 "rw" => volume.is_read_only = false,
                 "suid" => volume.allows_privileges = true,
                 "anyfs" => volume.allows_unknown_kinds = true,
+                "exclusive" => volume.is_exclusive = true,
+                "writeback" => {
+                    volume.is_exclusive = true;
+                    volume.is_written_back = true;
+                }
+                "noxattr" => volume.without_attributes = true,
                 other => {
-                    return Err(format!("a volume is ro or rw, suid, anyfs, but not {other:?}"));
+                    return Err(format!(
+                        "a volume is ro or rw, suid, anyfs, exclusive, writeback, noxattr, but not \
+                         {other:?}"
+                    ));
                 }
             }
         }
@@ -91,14 +112,19 @@ impl Volume {
     /// The word that is read as this.
     #[must_use]
     pub fn word(&self) -> OsString {
-        let Self { host, guest, is_read_only, allows_privileges, allows_unknown_kinds } = self;
-        let options =
-            [("ro", *is_read_only), ("suid", *allows_privileges), ("anyfs", *allows_unknown_kinds)];
+        let options = [
+            ("ro", self.is_read_only),
+            ("suid", self.allows_privileges),
+            ("anyfs", self.allows_unknown_kinds),
+            ("exclusive", self.is_exclusive && !self.is_written_back),
+            ("writeback", self.is_written_back),
+            ("noxattr", self.without_attributes),
+        ];
         let options: Vec<_> =
             options.into_iter().filter(|(_, is_said)| *is_said).map(|(name, _)| name).collect();
-        let mut word = host.clone().into_os_string();
+        let mut word = self.host.clone().into_os_string();
         word.push(":");
-        word.push(guest);
+        word.push(&self.guest);
         if !options.is_empty() {
             word.push(":");
             word.push(options.join(","));
@@ -154,7 +180,12 @@ impl Directories {
             }
             Root::Image(path) => {
                 directories.add_root(path, false, Secrets::Shown)?;
-                directories.shared.iter_mut().for_each(|root| root.share.has_owners = true);
+                // An image is never changed: another that is built is another directory.
+                directories.shared.iter_mut().for_each(|root| {
+                    root.share.has_owners = true;
+                    root.share.is_exclusive = true;
+                    root.share.validity_milliseconds = EXCLUSIVE_VALIDITY;
+                });
             }
             Root::Host => directories.add_host(arguments.here, &arguments.volume)?,
         }
@@ -168,11 +199,18 @@ impl Directories {
         let mut volumes: Vec<_> = arguments.volume.iter().collect();
         volumes.sort_by_key(|volume| volume.guest.components().count());
         for volume in volumes {
-            let validity = if volume.is_read_only { ROOT_VALIDITY } else { SHARED_VALIDITY };
+            let validity = match volume.is_read_only {
+                _ if volume.is_exclusive => EXCLUSIVE_VALIDITY,
+                true => ROOT_VALIDITY,
+                false => SHARED_VALIDITY,
+            };
             let writes = !volume.is_read_only;
             let mut share = directories.share(&volume.host, writes, validity, Secrets::Shown)?;
             share.allows_privileges = volume.allows_privileges;
             share.allows_unknown_kinds = volume.allows_unknown_kinds;
+            share.is_exclusive = volume.is_exclusive;
+            share.is_written_back = volume.is_written_back;
+            share.without_attributes = volume.without_attributes;
             directories.add(Kind::Directory, &volume.guest, share)?;
         }
         Ok(directories)
@@ -271,6 +309,9 @@ impl Directories {
             host_owner: caller,
             guest_owner: if self.is_the_host { caller } else { (0, 0) },
             has_owners: false,
+            is_exclusive: false,
+            is_written_back: false,
+            without_attributes: false,
         })
     }
 
@@ -293,6 +334,11 @@ impl Directories {
     /// Are there any?
     pub fn is_empty(&self) -> bool {
         self.shared.is_empty()
+    }
+
+    /// Is what the guest has of them, and they have not, to be written before the machine's end?
+    pub fn are_written_back(&self) -> bool {
+        self.shared.iter().any(|directory| directory.share.is_written_back)
     }
 
     /// How many there are.
@@ -418,6 +464,9 @@ mod tests {
             is_read_only: true,
             allows_privileges: false,
             allows_unknown_kinds: false,
+            is_exclusive: false,
+            is_written_back: false,
+            without_attributes: false,
         };
         assert_eq!(volume, expected);
         let volume: Volume = "src:/usr/src:ro,suid,anyfs".parse().unwrap();
@@ -425,6 +474,13 @@ mod tests {
             volume,
             Volume { allows_privileges: true, allows_unknown_kinds: true, ..expected }
         );
+        for word in ["src:/usr/src:ro,exclusive,noxattr", "src:/usr/src:writeback"] {
+            let volume: Volume = word.parse().unwrap();
+            assert!(volume.is_exclusive);
+            assert_eq!(volume.without_attributes, word.contains("noxattr"));
+            assert_eq!(volume.is_written_back, word.contains("writeback"));
+            assert_eq!(volume.word(), word);
+        }
         assert!(!"/a:/b".parse::<Volume>().unwrap().is_read_only);
         for wrong in ["", "/a", ":/b", "/a:b", "/a:/", "/a:/b:rx", "/a:/b:ro:x"] {
             assert!(wrong.parse::<Volume>().is_err(), "{wrong}");

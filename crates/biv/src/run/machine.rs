@@ -96,7 +96,7 @@ pub enum Wait {
     No,
     /// Somebody wants to know what it did.
     ForTraces,
-    /// Its disks are to have everything.
+    /// Its disks, and directories that are written back to, are to have everything.
     UntilWritten,
 }
 

@@ -300,6 +300,8 @@ fn run_guest(
     let is_plain = guest.is_plain;
     let order = order(arguments, &guest.directories);
     let needs = devices::needs(&guest.directories, arguments);
+    let keeps_writes =
+        guest.directories.are_written_back() || arguments.disks().any(disk::Argument::keeps_writes);
     let start = std::mem::take(&mut guest.start);
     let mut configuration = guest.configuration(arguments)?;
     let (warm, conversation) = match start {
@@ -315,7 +317,6 @@ fn run_guest(
         arguments.vsock.as_ref().map(|vsock| vsock::start(vsock, confine)).transpose()?;
     let warm = warm.map(Unnamed::into_parts);
     configuration.disks = arguments.disks().map(disk::open).collect::<Result<_, _>>()?;
-    let keeps_writes = arguments.disks().any(disk::Argument::keeps_writes);
     let inspect::Prepared { inspection, teller } =
         inspect::prepare(&arguments.inspect, &configuration.kernel)?;
     configuration.inspection = inspection;

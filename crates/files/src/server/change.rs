@@ -10,13 +10,15 @@ use rustix::fs::{
 use rustix::io::Errno;
 use zerocopy::IntoBytes;
 
-use super::data::flags_of;
+use super::data::{flags_for, flags_of, open_as};
 use super::directory::entry;
 use super::dispatch::Answer;
 use super::inodes::{Descriptor, Inode, attributes};
 use super::request::Ask;
 use super::share::Share;
-use crate::wire::{CreateIn, EntryOut, LinkIn, MkdirIn, MknodIn, OpenOut, Rename2In, RenameIn};
+use crate::wire::{
+    CreateIn, EntryOut, LinkIn, MkdirIn, MknodIn, OPEN_KEEP_CACHE, OpenOut, Rename2In, RenameIn,
+};
 
 /// A directory in which something is to change.
 struct Place {
@@ -130,7 +132,11 @@ pub fn file(share: &Share, ask: &Ask<'_>) -> Result<Answer, Errno> {
     let name = arguments.name()?;
     let place = Place::with_name(share, ask.header.nodeid, name)?;
     let how = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_SYMLINKS;
-    let flags = flags_of(asked.flags) | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    let wanted = flags_of(asked.flags);
+    let flags = flags_for(wanted, share.agreed.writes_back())
+        | OFlags::CREATE
+        | OFlags::NOFOLLOW
+        | OFlags::NONBLOCK;
     let mode = share.mode(FileType::RegularFile, asked.mode);
     // Whether it was there decides whose it is.
     let exclusively = openat2(&*place.descriptor, name, flags | OFlags::EXCL, mode, how);
@@ -145,7 +151,7 @@ pub fn file(share: &Share, ask: &Ask<'_>) -> Result<Answer, Errno> {
         None => share.inodes.look_up(&place.directory, name)?,
     };
     let open = || {
-        let file = made.map_or_else(|| share.open(&inode, flags_of(asked.flags)), Ok)?;
+        let file = made.map_or_else(|| open_as(share, &inode, wanted), Ok)?;
         // It may have been cut; and somebody on the host may have been faster.
         let status = attributes(&file)?;
         match status.stx_ino == found.stx_ino {
@@ -154,7 +160,8 @@ pub fn file(share: &Share, ask: &Ask<'_>) -> Result<Answer, Errno> {
         }
     };
     let (fh, status) = open().inspect_err(|_| share.inodes.forget(inode.number, 1))?;
-    let out = OpenOut { fh, open_flags: 0, padding: 0 };
+    let open_flags = if share.is_exclusive { OPEN_KEEP_CACHE } else { 0 };
+    let out = OpenOut { fh, open_flags, padding: 0 };
     Ok(Answer::Bytes([entry(share, &inode, &status).as_bytes(), out.as_bytes()].concat()))
 }
 

@@ -1,8 +1,7 @@
 //! The contents of files.
 
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use rustix::fs::{
     self, FallocateFlags, OFlags, SeekFrom, copy_file_range, fallocate, fdatasync, fsync, syncfs,
@@ -27,6 +26,28 @@ pub fn flags_of(flags: u32) -> OFlags {
     (OFlags::from_bits_retain(flags) & kept) | OFlags::CLOEXEC
 }
 
+/// The same, where the guest's kernel `writes_back`: it reads the rest of a page that is written to in part,
+/// through whatever is open for writing, and knows itself where the end is. There the host would write
+/// elsewhere (open(2), `O_APPEND`; pwrite(2), BUGS).
+pub fn flags_for(flags: OFlags, writes_back: bool) -> OFlags {
+    match flags & OFlags::ACCMODE {
+        _ if !writes_back => flags,
+        OFlags::WRONLY => (flags - OFlags::ACCMODE - OFlags::APPEND) | OFlags::RDWR,
+        _ => flags - OFlags::APPEND,
+    }
+}
+
+/// Open what the guest opens with these flags. What nobody may read on the host is only written.
+pub fn open_as(share: &Share, inode: &Arc<Inode>, flags: OFlags) -> Result<OwnedFd, Errno> {
+    let wanted = flags_for(flags, share.agreed.writes_back());
+    match share.open(inode, wanted) {
+        Err(Errno::ACCESS) if (wanted ^ flags).intersects(OFlags::ACCMODE) => {
+            share.open(inode, flags - OFlags::APPEND)
+        }
+        done => done,
+    }
+}
+
 /// Whether a file that is opened so can be changed.
 pub fn is_for_writing(flags: OFlags) -> bool {
     flags & OFlags::ACCMODE != OFlags::RDONLY || flags.contains(OFlags::TRUNC)
@@ -38,7 +59,7 @@ fn errno(error: &std::io::Error) -> Errno {
 
 /// `OPEN`.
 pub fn open(share: &Share, ask: &Ask<'_>) -> Result<Answer, Errno> {
-    if share.opens_silently.load(Ordering::Relaxed) {
+    if share.agreed.opens_silently() {
         return Err(Errno::NOSYS);
     }
     let asked: OpenIn = ask.arguments().take()?;
@@ -47,11 +68,11 @@ pub fn open(share: &Share, ask: &Ask<'_>) -> Result<Answer, Errno> {
         share.check_writable()?;
     }
     let inode = share.inodes.get(ask.header.nodeid)?;
-    let file = share.open(&inode, flags)?;
+    let file = open_as(share, &inode, flags)?;
     if flags.contains(OFlags::TRUNC) && asked.open_flags & OPEN_KILL_SUIDGID != 0 {
         drop_set_id(share, &inode)?;
     }
-    let may_keep = inode.seen.opens(&attributes(&file)?);
+    let may_keep = share.is_exclusive || inode.seen.opens(&attributes(&file)?);
     let fh = share.handles.add(file, &inode)?;
     let open_flags = if may_keep { OPEN_KEEP_CACHE } else { 0 };
     Answer::of(&OpenOut { fh, open_flags, padding: 0 })
@@ -123,11 +144,12 @@ pub fn sync(share: &Share, ask: &Ask<'_>) -> Result<Answer, Errno> {
     if !share.is_writable {
         return Answer::done();
     }
-    let handle = share.handles.get(asked.fh)?;
-    match asked.fsync_flags & FSYNC_FDATASYNC != 0 {
-        true => fdatasync(&handle.open.file)?,
-        false => fsync(&handle.open.file)?,
-    }
+    let is_data = asked.fsync_flags & FSYNC_FDATASYNC != 0;
+    let sync = |open: &Open, _: &Arc<Inode>| match is_data {
+        true => fdatasync(&open.file),
+        false => fsync(&open.file),
+    };
+    share.with_open((ask.header.nodeid, asked.fh), sync)?;
     Answer::done()
 }
 
@@ -154,10 +176,14 @@ pub fn allocate(share: &Share, ask: &Ask<'_>) -> Result<Answer, Errno> {
     Answer::done()
 }
 
-/// `LSEEK`: only where data and holes are, because positions are the guest's business.
+/// `LSEEK`: only where data and holes are, because positions are the guest's business. Where its kernel writes
+/// back, what is a hole here may have data there: then it takes all of a file for data.
 pub fn seek(share: &Share, ask: &Ask<'_>) -> Result<Answer, Errno> {
     const SEEK_DATA: u32 = 3;
     const SEEK_HOLE: u32 = 4;
+    if share.agreed.writes_back() {
+        return Err(Errno::NOSYS);
+    }
     let asked: LseekIn = ask.arguments().take()?;
     let to = match asked.whence {
         SEEK_DATA => SeekFrom::Data(asked.offset),

@@ -5,7 +5,6 @@ use rustix::io::Errno;
 use std::ffi::CStr;
 use std::mem::MaybeUninit;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use zerocopy::IntoBytes;
 
 use super::dispatch::Answer;
@@ -51,7 +50,7 @@ pub fn look_up(share: &Share, ask: &Ask<'_>) -> Result<Answer, Errno> {
 
 /// `OPENDIR`.
 pub fn open(share: &Share, ask: &Ask<'_>) -> Result<Answer, Errno> {
-    if share.opens_silently.load(Ordering::Relaxed) {
+    if share.agreed.lists_silently() {
         return Err(Errno::NOSYS);
     }
     let inode = share.inodes.get(ask.header.nodeid)?;

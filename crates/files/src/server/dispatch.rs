@@ -6,7 +6,7 @@ use rustix::io::Errno;
 use zerocopy::IntoBytes;
 
 use super::request::Ask;
-use super::share::Share;
+use super::share::{Agreed, Share};
 use super::{attributes, change, data, directory, extended};
 use crate::wire::{
     BatchForgetIn, ForgetIn, ForgetOne, InitFlags, InitIn, InitOut, MAJOR, MINOR, OLDEST_MINOR,
@@ -121,6 +121,11 @@ fn act(share: &Share, ask: &mut Ask<'_>) -> Result<Answer, Errno> {
         opcode::OPENDIR => directory::open(share, ask),
         opcode::READDIR => directory::read(share, ask, false),
         opcode::READDIRPLUS => directory::read(share, ask, true),
+        opcode::GETXATTR | opcode::LISTXATTR | opcode::SETXATTR | opcode::REMOVEXATTR
+            if !share.has_attributes =>
+        {
+            Err(Errno::NOSYS)
+        }
         opcode::GETXATTR => extended::get(share, ask),
         opcode::LISTXATTR => extended::list(share, ask),
         opcode::SETXATTR => extended::set(share, ask),
@@ -145,22 +150,8 @@ fn start(share: &Share, ask: &Ask<'_>) -> Result<Answer, Errno> {
         return if asked.major > MAJOR { Answer::of(&out) } else { Err(Errno::PROTO) };
     }
     end(share);
-    let mut wanted = InitFlags::ASYNC_READ
-        | InitFlags::ATOMIC_O_TRUNC
-        | InitFlags::BIG_WRITES
-        | InitFlags::AUTO_INVAL_DATA
-        | InitFlags::DO_READDIRPLUS
-        | InitFlags::READDIRPLUS_AUTO
-        | InitFlags::ASYNC_DIO
-        | InitFlags::PARALLEL_DIROPS
-        | InitFlags::MAX_PAGES
-        | InitFlags::HANDLE_KILLPRIV_V2;
-    if !share.is_writable {
-        wanted |=
-            InitFlags::NO_OPEN_SUPPORT | InitFlags::NO_OPENDIR_SUPPORT | InitFlags::CACHE_SYMLINKS;
-    }
-    let flags = wanted & InitFlags::from_bits_retain(asked.flags);
-    share.opens_silently.store(flags.contains(InitFlags::NO_OPEN_SUPPORT), Ordering::Relaxed);
+    let flags = wanted(share) & InitFlags::from_bits_retain(asked.flags);
+    share.agreed.set(agreed(flags));
     share.is_started.store(true, Ordering::Relaxed);
     Answer::of(&InitOut {
         major: MAJOR,
@@ -174,6 +165,44 @@ fn start(share: &Share, ask: &Ask<'_>) -> Result<Answer, Errno> {
         max_pages: MAX_PAGES,
         ..InitOut::default()
     })
+}
+
+/// What we want of a kernel that can do it.
+fn wanted(share: &Share) -> InitFlags {
+    let mut wanted = InitFlags::ASYNC_READ
+        | InitFlags::ATOMIC_O_TRUNC
+        | InitFlags::BIG_WRITES
+        | InitFlags::DO_READDIRPLUS
+        | InitFlags::READDIRPLUS_AUTO
+        | InitFlags::ASYNC_DIO
+        | InitFlags::PARALLEL_DIROPS
+        | InitFlags::MAX_PAGES
+        | InitFlags::HANDLE_KILLPRIV_V2;
+    if !share.is_writable {
+        wanted |= InitFlags::NO_OPEN_SUPPORT;
+    }
+    if !share.is_writable || share.is_exclusive {
+        // Directories' listings are kept until the guest itself changes them, or they look otherwise.
+        wanted |= InitFlags::NO_OPENDIR_SUPPORT | InitFlags::CACHE_SYMLINKS;
+    }
+    match share.is_exclusive {
+        false => wanted |= InitFlags::AUTO_INVAL_DATA,
+        true if share.is_writable && share.is_written_back => {
+            wanted |= InitFlags::WRITEBACK_CACHE;
+        }
+        true => {}
+    }
+    wanted
+}
+
+/// What that means for the requests to come.
+fn agreed(flags: InitFlags) -> u8 {
+    let all = [
+        (InitFlags::NO_OPEN_SUPPORT, Agreed::OPENS_SILENTLY),
+        (InitFlags::NO_OPENDIR_SUPPORT, Agreed::LISTS_SILENTLY),
+        (InitFlags::WRITEBACK_CACHE, Agreed::WRITES_BACK),
+    ];
+    all.iter().filter(|(flag, _)| flags.contains(*flag)).map(|(_, bit)| bit).sum()
 }
 
 fn end(share: &Share) {

@@ -14,6 +14,8 @@
 //!    Nothing of the kind is among the bytes.
 //! 3. *How a file is opened again* is limited to what the guest could ask for, in this share.
 //! 4. *There are not more files, open or not*, than a guest may have otherwise.
+//! 5. *What was agreed on with its kernel* takes nothing that the guest could not ask for: which requests it
+//!    leaves out, and that files which it writes are opened for reading as well.
 
 use std::collections::HashMap;
 use std::ffi::CString;
@@ -25,7 +27,7 @@ use rustix::fs::{OFlags, fcntl_getfl};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
-use super::data::{flags_of, is_for_writing};
+use super::data::{flags_of, is_for_writing, open_as};
 use super::inodes::{Inode, Inodes, Key, Known};
 use super::request::is_component;
 use super::share::Share;
@@ -60,7 +62,8 @@ pub struct SavedHandle {
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Saved {
     pub is_started: bool,
-    pub opens_silently: bool,
+    /// What was agreed on ([`super::share::Agreed`]).
+    pub agreed: u8,
     pub next_number: u64,
     pub next_handle: u64,
     /// The first is the root.
@@ -115,7 +118,7 @@ pub fn save(share: &Share) -> Vec<u8> {
     }
     let saved = Saved {
         is_started: share.is_started.load(Ordering::Relaxed),
-        opens_silently: share.opens_silently.load(Ordering::Relaxed),
+        agreed: share.agreed.bits(),
         next_number,
         next_handle,
         files,
@@ -142,6 +145,7 @@ pub fn restore(share: &Share, bytes: &[u8]) -> Result<(), Unfit> {
     };
     let known = files.iter().zip(&saved.files).filter_map(|pair| is_known(&pair));
     inodes.know(Known::of(inodes.root(), known, saved.next_number));
+    share.agreed.set(saved.agreed);
     for handle in &saved.handles {
         let file = files.get(handle.file as usize).ok_or(Unfit)?;
         match reopen(share, file, handle.flags) {
@@ -150,7 +154,6 @@ pub fn restore(share: &Share, bytes: &[u8]) -> Result<(), Unfit> {
         }
     }
     share.handles.go_on_from(saved.next_handle);
-    share.opens_silently.store(saved.opens_silently, Ordering::Relaxed);
     share.is_started.store(saved.is_started, Ordering::Relaxed);
     Ok(())
 }
@@ -163,7 +166,7 @@ fn reopen(share: &Share, file: &Arc<Inode>, flags: u32) -> Result<OwnedFd, Errno
     if is_for_writing(flags) {
         share.check_writable()?;
     }
-    share.open(file, flags)
+    open_as(share, file, flags)
 }
 
 fn restore_files(inodes: &Inodes, saved: &Saved) -> Result<Vec<Arc<Inode>>, Unfit> {

@@ -2,7 +2,7 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use rustix::buffer::spare_capacity;
 use rustix::fs::{CWD, FileType, Mode, OFlags, getxattr, openat};
@@ -35,10 +35,16 @@ pub struct Share {
     pub is_root: bool,
     /// The guest has said hello, and said what it can.
     pub is_started: AtomicBool,
-    /// The guest does not tell when it opens and closes files.
-    pub opens_silently: AtomicBool,
+    /// What kernel and server have agreed on.
+    pub agreed: Agreed,
     /// Its files belong to whom their attributes say, and it is only read.
     pub has_owners: bool,
+    /// Nobody but the guest changes it.
+    pub is_exclusive: bool,
+    /// What the guest's programs write may come later.
+    pub is_written_back: bool,
+    /// The guest sees extended attributes.
+    pub has_attributes: bool,
     /// Seconds and nanoseconds for which names and attributes may be believed.
     pub validity: (u64, u32),
     /// Nothing has been asked of it, and nobody has said what its guest knows.
@@ -48,6 +54,42 @@ pub struct Share {
     owners: Owners,
     /// The device of the root, whose files keep their inode numbers.
     device: u64,
+}
+
+/// What a guest's kernel does of its own accord, as it has been agreed when it mounted the share.
+#[derive(Debug, Default)]
+pub struct Agreed(AtomicU8);
+
+impl Agreed {
+    /// It does not tell when it opens and closes files.
+    pub const OPENS_SILENTLY: u8 = 1;
+    /// Nor when it opens and closes directories.
+    pub const LISTS_SILENTLY: u8 = 2;
+    /// What programs write is in its memory for a while.
+    pub const WRITES_BACK: u8 = 4;
+
+    /// This has been agreed on, of these bits.
+    pub fn set(&self, bits: u8) {
+        let known = Self::OPENS_SILENTLY | Self::LISTS_SILENTLY | Self::WRITES_BACK;
+        self.0.store(bits & known, Ordering::Relaxed);
+    }
+
+    /// All of it.
+    pub fn bits(&self) -> u8 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    pub fn opens_silently(&self) -> bool {
+        self.bits() & Self::OPENS_SILENTLY != 0
+    }
+
+    pub fn lists_silently(&self) -> bool {
+        self.bits() & Self::LISTS_SILENTLY != 0
+    }
+
+    pub fn writes_back(&self) -> bool {
+        self.bits() & Self::WRITES_BACK != 0
+    }
 }
 
 /// Files of a share that a guest may know, whatever its memory.
@@ -103,8 +145,11 @@ impl Share {
             allows_privileges: record.flags & flags::ALLOWS_PRIVILEGES != 0,
             is_root: rustix::process::geteuid().is_root(),
             is_started: AtomicBool::new(false),
-            opens_silently: AtomicBool::new(false),
+            agreed: Agreed::default(),
             has_owners,
+            is_exclusive: record.flags & flags::EXCLUSIVE != 0,
+            is_written_back: record.flags & flags::WRITTEN_BACK != 0,
+            has_attributes: record.flags & flags::WITHOUT_ATTRIBUTES == 0,
             validity: (record.validity / 1000, (record.validity % 1000) as u32 * 1_000_000),
             is_untouched: AtomicBool::new(true),
             memory,
@@ -164,14 +209,18 @@ impl Share {
     }
 
     /// Have `act` do something with what a request names by the numbers of its file and of its handle. Where
-    /// the guest opens silently it has no handle, and what stands for it is opened when first needed.
+    /// the guest opens such files silently it has no handle, and what stands for it is opened when first needed.
     pub fn with_open<T>(
         &self,
         (node, handle): (u64, u64),
         act: impl FnOnce(&Open, &Arc<Inode>) -> Result<T, Errno>,
     ) -> Result<T, Errno> {
-        if self.opens_silently.load(Ordering::Relaxed) {
+        if self.agreed.opens_silently() || (handle == 0 && self.agreed.lists_silently()) {
             let inode = self.inodes.get(node)?;
+            let is_directory = inode.nature(&self.inodes)?.kind == FileType::Directory;
+            if !is_directory && !self.agreed.opens_silently() {
+                return Err(Errno::BADF);
+            }
             let descriptor = inode.descriptor(&self.inodes)?;
             act(descriptor.reader(|| self.open(&inode, OFlags::RDONLY))?, &inode)
         } else {

@@ -1,6 +1,7 @@
 //! The server as a guest's kernel sees it, with everything in one process.
 
 mod closed;
+mod exclusive;
 mod owned;
 mod owners;
 mod privileges;

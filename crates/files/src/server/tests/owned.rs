@@ -26,7 +26,7 @@ fn file(number: u64, path: &Path, place: Option<(u32, &[u8])>) -> SavedFile {
 fn state(files: Vec<SavedFile>) -> Saved {
     Saved {
         is_started: true,
-        opens_silently: false,
+        agreed: 0,
         next_number: 1000,
         next_handle: 1,
         files,
