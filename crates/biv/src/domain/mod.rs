@@ -23,7 +23,7 @@ use std::fs::{File, Permissions};
 use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
 
 pub mod api;
 pub mod client;
@@ -291,11 +291,15 @@ impl Domain {
         let messages = self.messages.as_ref().map(File::try_clone).transpose()?;
         let owner = rustix::process::geteuid();
         let server = Server { listener, hub, console, machine, record, messages, owner, snapshots };
+        let (unprivileged, told) = mpsc::channel::<()>();
         std::thread::Builder::new().name("control".into()).spawn(move || {
             // What it needs is open. If it has to keep them, the filter of system calls is still there.
             let _ = host::privileges::drop_all();
+            drop(unprivileged);
             server.run();
         })?;
+        // Once the process is confined, asking for it would end the process.
+        let _ = told.recv();
         Ok(())
     }
 
