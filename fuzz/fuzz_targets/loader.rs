@@ -5,7 +5,9 @@
 use std::sync::LazyLock;
 
 use libfuzzer_sys::fuzz_target;
-use machine::boot::{MapEntry, MapKind, Module, Randomness, Request, load, protocol, unpack, unpack_payload};
+use machine::boot::{
+    MapEntry, MapKind, Module, Randomness, Request, load, protocol, unpack, unpack_payload,
+};
 use vm_memory::{GuestAddress, GuestMemoryMmap};
 
 const LOW: u64 = 0xa_0000;
@@ -33,7 +35,9 @@ fuzz_target!(|kernel: &[u8]| {
         randomness: Some(Randomness { physical: 12_345, linear: 67_890, seed: [1; 32] }),
     };
     let _ = protocol(kernel);
-    if let Err(error) = unpack(request.kernel, None, &unpack_payload).and_then(|unpacked| load(&MEMORY, &request, unpacked)) {
+    if let Err(error) = unpack(request.kernel, None, &unpack_payload)
+        .and_then(|unpacked| load(&MEMORY, &request, unpacked))
+    {
         assert!(!error.to_string().contains('\n'));
     }
 });

@@ -49,7 +49,9 @@ fuzz_target!(|payload: &[u8]| {
         rsdp: None,
         randomness: None,
     };
-    if let Err(error) = unpack(request.kernel, None, &unpack_payload).and_then(|unpacked| load(&MEMORY, &request, unpacked)) {
+    if let Err(error) = unpack(request.kernel, None, &unpack_payload)
+        .and_then(|unpacked| load(&MEMORY, &request, unpacked))
+    {
         assert!(!error.to_string().contains('\n'));
     }
 });
