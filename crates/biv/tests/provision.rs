@@ -10,10 +10,6 @@ struct Host {
     home: PathBuf,
 }
 
-/// Says which kernel package the meta package stands for.
-const APT_CACHE: &str = "case \"$*\" in *cloud*) echo 'Package: linux-image-cloud-amd64'; \
-    echo 'Depends: linux-image-6.1.0-1-cloud-amd64 (= 6.1.1-1)';; esac";
-
 /// Logs each call; leaves a "package" for each download.
 const APT_GET: &str = r#"echo "$*" >> "$HOME/calls"
 test -n "$APT_CONFIG" && cp "$APT_CONFIG" "$HOME/apt.conf"
@@ -33,13 +29,22 @@ impl Host {
         fs::create_dir_all(host.home.join("tools")).unwrap();
         fs::create_dir_all(host.home.join("files/boot")).unwrap();
         fs::create_dir_all(host.home.join("files/bin")).unwrap();
-        fs::write(host.home.join("files/boot/vmlinuz-6.1.0-1-cloud-amd64"), "a kernel").unwrap();
+        fs::write(host.home.join("files/boot/vmlinuz-6.12.0-1-cloud-amd64"), "a kernel").unwrap();
         host.script("files/bin/busybox", "test \"$1\" = --list-full && echo bin/ls");
         host.script("tools/apt-config", "echo 'Acquire::http::Proxy \"http://proxy\";'");
-        host.script("tools/apt-cache", APT_CACHE);
+        host.offer("6.12.0-1-cloud-amd64");
         host.script("tools/apt-get", APT_GET);
         host.script("tools/dpkg-deb", DPKG_DEB);
         host
+    }
+
+    /// The kernel package that the meta package stands for.
+    fn offer(&self, release: &str) {
+        let text = format!(
+            "case \"$*\" in *cloud*) echo 'Package: linux-image-cloud-amd64'
+            echo 'Depends: linux-image-{release} (= 1)';; esac"
+        );
+        self.script("tools/apt-cache", &text);
     }
 
     fn script(&self, name: &str, text: &str) {
@@ -130,7 +135,7 @@ fn both_parts_come_once() {
 fn a_refresh_replaces_what_is_there() {
     let host = Host::new("refresh");
     host.run();
-    fs::write(host.home.join("files/boot/vmlinuz-6.1.0-1-cloud-amd64"), "a newer kernel").unwrap();
+    fs::write(host.home.join("files/boot/vmlinuz-6.12.0-1-cloud-amd64"), "a newer kernel").unwrap();
     let kernel = || fs::read(host.cache().join("kernel/vmlinuz")).unwrap();
     let refresh = || message(&host.command_with(&["--refresh"]).output().unwrap());
     let answer = refresh();
@@ -191,7 +196,23 @@ fn a_failing_download_says_what_apt_said() {
     let host = Host::new("failing");
     let fail = "test \"$1\" = download || exit 0\necho 'E: Failed to fetch x  404' >&2; exit 100";
     host.script("tools/apt-get", fail);
-    check_refusal(&host, &["Failed to fetch x  404", "linux-image-6.1.0-1-cloud-amd64"]);
+    check_refusal(&host, &["Failed to fetch x  404", "busybox-static"]);
+}
+
+#[test]
+fn an_older_kernel_is_taken_where_apt_has_no_other_and_biv_says_so() {
+    let host = Host::new("older");
+    host.offer("6.1.0-1-cloud-amd64");
+    let output = host.command().output().unwrap();
+    assert_eq!(output.status.code(), Some(125));
+    let said = text_of(&output);
+    let lines: Vec<_> = said.lines().collect();
+    assert_eq!(lines.len(), 2, "{said}");
+    assert!(lines[0].contains("linux-image-6.1.0-1-cloud-amd64") && lines[0].contains("6.12"));
+    assert!(lines[1].contains("cannot boot"), "{said}");
+    assert_eq!(host.parts().len(), 2);
+    // From then on it is there.
+    host.run();
 }
 
 #[test]
@@ -269,6 +290,7 @@ fn says(host: &Host, arguments: &[&str]) -> String {
 fn kernels_come_by_version_and_go() {
     const RELEASE: &str = "6.1.0-1-cloud-amd64";
     let host = Host::new("kernels");
+    host.offer(RELEASE);
     fs::create_dir_all(host.home.join("files/lib/modules/x/kernel")).unwrap();
     fs::write(host.home.join("files/lib/modules/x/kernel/virtio_blk.ko"), "a driver").unwrap();
     assert_eq!(says(&host, &["kernel", "pull", "6.1"]), format!("{RELEASE}\n"));
