@@ -448,7 +448,7 @@ fn elements_that_cross_pages_are_copied_on_the_way() {
             let copy: [u8; 0x2808] = machine.read(place::USER_CODE + 0x1_0005);
             assert!(copy == machine.read::<0x2808>(place::USER_CODE + 3));
             assert_eq!(machine.regs().gpr[6], place::USER_CODE + 3 + 0x2808 + 1);
-            check_helped(machine, 30);
+            check_helped(machine, 20);
         },
     );
 }
