@@ -53,6 +53,32 @@ fn a_guest_that_crashes_leaves_the_terminal_as_it_was(mode: Mode) {
     }
 }
 
+/// In the background a machine neither reads the terminal nor changes it, and goes on; in the foreground it reads.
+#[test]
+fn a_machine_in_the_background_leaves_the_terminal_to_its_shell() {
+    let mut shell = Command::new("env");
+    shell.args(["--default-signal", "setsid", "--wait", "--ctty"]);
+    shell.args(["bash", "--noprofile", "--norc", "--noediting", "-i"]).env("PS1", "ready> ");
+    let mut at = AtTerminal::start(&mut shell);
+    at.expect("ready> ");
+    let biv = format!("{} run --busybox --", bivouac().display());
+    at.press(&format!("{biv} sh -c 'echo $((6*7))-started; read line; echo got $line' &\r"));
+    at.expect("42-started");
+    for word in ["one", "two", "three"] {
+        at.press(&format!("echo $((6*7))-{word}\r"));
+        at.expect(&format!("42-{word}"));
+    }
+    at.press("fg\r");
+    at.press("what is typed\r");
+    at.expect("got what is typed");
+    at.press(&format!("{biv} sh -c 'echo $((6*7))-again; sleep 1000' &\r"));
+    at.expect("42-again");
+    at.press("kill %1; wait %1; echo $((6*7))-ended-$?\r");
+    at.expect("42-ended-143");
+    at.press("exit 0\r");
+    at.check_end(0);
+}
+
 #[test]
 fn a_triple_fault_leaves_the_terminal_as_it_was() {
     let kernel = Kernel::new("terminal-triple", tiny_kernels::TRIPLE_FAULT);

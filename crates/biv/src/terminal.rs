@@ -3,15 +3,20 @@
 //! "Every case" is: the guard is dropped, a thread panics (the hook runs before the message is
 //! printed), or a signal ends `biv` (signals are read by the session's loop, which then drops the
 //! guard). Only SIGKILL leaves a terminal raw.
+//!
+//! A terminal is its foreground's: who was put into the background by a shell (`biv run ... &`) neither reads it nor
+//! changes it, and goes on.
 
 use std::io::{self, IsTerminal};
 use std::os::unix::ffi::OsStrExt;
-use std::sync::{Mutex, Once, PoisonError};
+use std::sync::{LazyLock, Mutex, Once, PoisonError};
 use std::time::{Duration, Instant};
 
+use rustix::process::Pid;
 use rustix::stdio::{stdin, stdout};
 use rustix::termios::{
-    LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcgetwinsize, tcsetattr,
+    LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcgetpgrp, tcgetwinsize,
+    tcsetattr,
 };
 
 /// What the terminal is to be set to, while it is raw.
@@ -91,13 +96,30 @@ pub fn variable() -> Vec<u8> {
     [b"TERM=", kind.as_bytes()].concat()
 }
 
-/// Makes the terminal what it was, if it is raw.
+/// Makes the terminal what it was, if it is raw and still ours.
 fn restore() {
     let cooked = RESTORE.lock().unwrap_or_else(PoisonError::into_inner).take();
-    if let Some(cooked) = cooked {
+    // A shell that has us in the background has seen to its terminal, and somebody else may use it.
+    if let Some(cooked) = cooked.filter(|_| !is_in_background()) {
         // There is nobody left to tell if it fails: the terminal has gone.
         let _ = tcsetattr(stdin(), OptionalActions::Now, &cooked);
     }
+}
+
+/// Whether standard input is the terminal of a session in which others are in the foreground: reading it or changing
+/// it would stop us (termios(3), SIGTTIN and SIGTTOU).
+#[must_use]
+pub fn is_in_background() -> bool {
+    // A terminal of another session has no background for us.
+    tcgetpgrp(stdin()).is_ok_and(|foreground| foreground != *GROUP)
+}
+
+/// Our process group, for which a confined process cannot ask ([`know_group`]).
+static GROUP: LazyLock<Pid> = LazyLock::new(rustix::process::getpgrp);
+
+/// Learns which process group is ours: before the process is confined.
+pub fn know_group() {
+    LazyLock::force(&GROUP);
 }
 
 /// Whether a person sits at both standard input and standard output.

@@ -43,6 +43,9 @@ const TYPED_AHEAD_MAX_BYTES: usize = 64 * 1024;
 const INTERRUPT_TWICE: std::ops::Range<Duration> =
     Duration::from_millis(50)..Duration::from_secs(1);
 
+/// How often one that is in the background looks whether it still is.
+const BACKGROUND_INTERVAL: Duration = Duration::from_millis(500);
+
 /// How long the end of the line may be later than the end of the machine.
 const END_OF_LINE_PATIENCE: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 
@@ -174,6 +177,11 @@ impl Input {
             _ => rustix::stdio::stdin(),
         }
     }
+
+    /// Whether it is a terminal that is somebody else's now.
+    fn is_in_background(&self) -> bool {
+        matches!(self, Input::Ours) && terminal::is_in_background()
+    }
 }
 
 /// Which signals are for the command, if there is one that takes them.
@@ -215,6 +223,9 @@ pub struct Session<L> {
 impl<L: Link> Session<L> {
     /// Runs until something ends it. The terminal is restored when this returns.
     pub fn run(mut self) -> Result<Ending, Error> {
+        if self.mode == Mode::LinesAndKey && terminal::is_in_background() {
+            self.mode = Mode::Lines;
+        }
         let changed = match self.mode {
             Mode::Lines => None,
             Mode::LinesAndKey => Some(Raw::watch_key().map_err(Error::Terminal)?),
@@ -328,7 +339,9 @@ impl<L: Link> Running<L> {
         }
         // A person is always listened to; a file or a pipe waits until there is room for it.
         let is_person = self.session.mode != Mode::Lines;
-        if self.stdin_open && (is_person || (link.room() > 0 && self.typed.is_empty())) {
+        let is_wanted = is_person || (link.room() > 0 && self.typed.is_empty());
+        let may_not_read = self.stdin_open && self.input.is_in_background();
+        if self.stdin_open && is_wanted && !may_not_read {
             watched.push((Source::Stdin, self.input.descriptor(), PollFlags::IN));
         }
         for (source, output) in
@@ -340,8 +353,11 @@ impl<L: Link> Running<L> {
         }
         let mut fds: Vec<PollFd<'_>> =
             watched.iter().map(|(_, fd, flags)| PollFd::from_borrowed_fd(*fd, *flags)).collect();
-        match poll(&mut fds, self.time_left().as_ref()) {
-            Ok(0) => return Ok(None),
+        let left = self.session.deadline.map(|it| it.saturating_duration_since(Instant::now()));
+        let patience = may_not_read.then_some(BACKGROUND_INTERVAL);
+        let time = left.into_iter().chain(patience).min();
+        match poll(&mut fds, time.and_then(|time| Timespec::try_from(time).ok()).as_ref()) {
+            Ok(0) if time == left => return Ok(None),
             Ok(_) => {}
             Err(Errno::INTR) => return Ok(Some(Vec::new())),
             Err(error) => return Err(error.into()),
@@ -402,6 +418,7 @@ impl<L: Link> Running<L> {
         let mut buffer = [0; INPUT_PIECE_BYTES];
         match rustix::io::read(self.input.descriptor(), &mut buffer) {
             Err(Errno::INTR | Errno::AGAIN) => {}
+            Err(Errno::IO) if self.input.is_in_background() => {}
             // A raw terminal has no end: it has gone.
             Ok(0) | Err(_) if self.session.mode == Mode::Raw => {
                 return Some(Ending::Killed(Signal::SIGHUP as u8));

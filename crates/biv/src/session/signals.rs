@@ -32,6 +32,7 @@ impl Signals {
     }
 
     fn block_all(signals: &[Signal]) -> io::Result<Signals> {
+        crate::terminal::know_group();
         let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
         let ignored = ignored(&status);
         let mut set = SigSet::empty();
@@ -43,6 +44,8 @@ impl Signals {
         set.thread_block()?;
         // A file that may not grow any more is an error of who writes it, not our end.
         SigSet::from(Signal::SIGXFSZ).thread_block()?;
+        // Who comes to be in the background while it reads a terminal hears so, and is not stopped.
+        SigSet::from(Signal::SIGTTIN).thread_block()?;
         let flags = SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC;
         Ok(Signals { descriptor: SignalFd::with_flags(&set, flags)? })
     }
