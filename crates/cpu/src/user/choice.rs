@@ -83,11 +83,12 @@ const WORTH_OF_THE_GONE: u64 = WORTH / 4;
 /// really like shows soon.
 const MAX_ADVANCE: u64 = 8;
 
-/// Stops at pages that must not run directly within so many stops' worth of running directly, at which
-/// that ends: each costs the translation of what follows, too. What counts is who comes again to one of the last
+/// Stops at pages that must not run directly (to read the clock, for instance) within so many stops' worth of
+/// running directly, at which that ends. Each costs a stop, and what follows is translated for the time of a few: as
+/// often as that, about what translating everything would lose. What counts is who comes again to one of the last
 /// few: who comes to others, one by one, has copies of them made (copies.rs).
 const MAX_BARRED: u32 = 10;
-const BARRED_SPAN: u64 = 500;
+const BARRED_SPAN: u64 = 60;
 const BARRED_PAGES: usize = 4;
 
 /// How many stops' worth a direct thread is remembered as one while it does not run.
@@ -607,10 +608,10 @@ mod tests {
             })
         };
         // The first stop at each page does not count.
-        assert_eq!(barred(1, 20 * STOP), Some(u64::from(MAX_BARRED) + 1));
-        assert_eq!(barred(3, 20 * STOP), Some(u64::from(MAX_BARRED) + 3));
-        assert_eq!(barred(1, BARRED_SPAN * STOP), None, "now and then does no harm");
-        assert_eq!(barred(50, 20 * STOP), None, "nor do many pages");
+        assert_eq!(barred(1, 5 * STOP), Some(u64::from(MAX_BARRED) + 1));
+        assert_eq!(barred(3, 5 * STOP), Some(u64::from(MAX_BARRED) + 3));
+        assert_eq!(barred(1, 20 * STOP), None, "now and then does no harm");
+        assert_eq!(barred(50, 5 * STOP), None, "nor do many pages");
     }
 
     #[test]
