@@ -1,6 +1,7 @@
 //! Lua built with `make -j4` by a machine with 4 virtual CPUs, on as many real ones as the host
 //! has.
 
+use super::build::{PREPARE, run};
 use crate::number::{Number, Program, Unit, Work};
 
 /// See the head of this file.
@@ -11,20 +12,7 @@ pub const NUMBER: Number = Number {
     work: Work::Program(Program {
         needs: &["gcc", "make"],
         prepare: PREPARE,
-        run: RUN,
+        run: run!("-j4"),
         processors: 4,
     }),
 };
-
-const PREPARE: &str = r#"
-mkdir /tmp/parallel
-cp -r /usr/src/lua/src /tmp/parallel/
-"#;
-
-const RUN: &str = r#"
-cd /tmp/parallel/src
-targets=all
-[ "$bench_scale" -ge 100 ] || targets="lapi.o lcode.o ldo.o lgc.o lparser.o lstrlib.o lvm.o"
-make -s -j4 MYCFLAGS='-std=gnu99 -DLUA_USE_LINUX' MYLIBS='-Wl,-E -ldl' $targets >../log 2>&1 ||
-    { tail -5 ../log; exit 1; }
-"#;

@@ -2,6 +2,10 @@
 
 use crate::number::{Number, Program, Unit, Work};
 
+/// What both need.
+pub const NEEDS: &[&str] =
+    &["/usr/lib/postgresql/15/bin/initdb", "/usr/lib/postgresql/15/bin/pgbench"];
+
 /// A server in memory, by a user who is not root, with a database of pgbench's.
 pub const PREPARE: &str = r#"
 bin=/usr/lib/postgresql/15/bin
@@ -47,10 +51,5 @@ pub const NUMBER: Number = Number {
     name: "pgbench-read",
     title: "pgbench -S, 4 clients",
     unit: Unit::TRANSACTIONS,
-    work: Work::Program(Program {
-        needs: &["/usr/lib/postgresql/15/bin/initdb", "/usr/lib/postgresql/15/bin/pgbench"],
-        prepare: PREPARE,
-        run: run!("-S"),
-        processors: 1,
-    }),
+    work: Work::Program(Program { needs: NEEDS, prepare: PREPARE, run: run!("-S"), processors: 1 }),
 };

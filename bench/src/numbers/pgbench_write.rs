@@ -1,6 +1,6 @@
 //! PostgreSQL with 4 clients who write: three updates, a selection and an insertion in a transaction, on a tmpfs.
 
-use super::pgbench::{PREPARE, run};
+use super::pgbench::{NEEDS, PREPARE, run};
 use crate::number::{Number, Program, Unit, Work};
 
 /// See the head of this file.
@@ -9,7 +9,7 @@ pub const NUMBER: Number = Number {
     title: "pgbench, TPC-B, 4 clients",
     unit: Unit::TRANSACTIONS,
     work: Work::Program(Program {
-        needs: &["/usr/lib/postgresql/15/bin/initdb", "/usr/lib/postgresql/15/bin/pgbench"],
+        needs: NEEDS,
         prepare: PREPARE,
         run: run!("-b tpcb-like"),
         processors: 1,
