@@ -80,9 +80,9 @@ const MEASURING: &str = "Measuring Bivouac";
 /// Boot a machine and run a command in it, or an interactive shell.
 ///
 /// The machine looks like the host: its root is the host's, what is written there stays in the machine's
-/// memory, and only the current directory is written to (not your home directory; see --here). Its kernel is Debian's for cloud machines
-/// (6.12 or later, where apt has that), which apt downloads once, into $XDG_CACHE_HOME/bivouac (--refresh: again), as it does busybox for --busybox. The
-/// machine disappears with the command; nothing is kept. With --initrd and no COMMAND, and with a --kernel
+/// memory, and only the current directory is written to (not your home directory; see --here). Its kernel is
+/// Debian's for cloud machines (6.12 or later, where apt has that), which apt downloads once, into
+/// $XDG_CACHE_HOME/bivouac (--refresh: again), as it does busybox for --busybox. The machine disappears with the command; nothing is kept. With --initrd and no COMMAND, and with a --kernel
 /// that is an ELF file and neither a root nor COMMAND, it is a plain machine: its serial console is on
 /// standard input and output.
 ///

@@ -10,7 +10,6 @@
 //!   page fault of `copy_to_user` returns to where AC is set);
 //! - a target that is not in the half of the address space that belongs to the privilege level;
 //! - another selector, or a descriptor that is not accessed, flat and of the right kind;
-//! - a thread that may have to run directly;
 //! - what [`Vcpu::note_return_obstacles`] has seen, which only Rust changes.
 //!
 //! RF of the frame has no effect, because translated code runs only while no breakpoint is set; but

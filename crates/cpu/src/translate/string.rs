@@ -19,8 +19,8 @@
 //! Only within `rep` itself do RDI, RSI and RCX have other values than the guest's. Where the mirror
 //! lacks a page the fault is there; [`Vcpu::leave_piece`] puts them right.
 //!
-//! What no piece can be made of (an element that crosses pages, a device, a fault) is for the
-//! interpreter. Without `rep` there is one element, which is looked up and moved like any other operand.
+//! What no piece can be made of (an element that crosses pages, a device, a fault) is for
+//! Rust (assist.rs). Without `rep` there is one element, which is looked up and moved like any other operand.
 //! Translated code never runs with the direction flag set: `may_translate` sees to it,
 //! and every instruction that can set it leaves the block.
 

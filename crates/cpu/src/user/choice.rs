@@ -10,7 +10,7 @@
 //!
 //! A stop's cost is measured on the host at start-up (calibrate.rs). At a translated thread we *look*
 //! at every interrupt that comes in user code, the guest's own clock tick mostly, and a millisecond
-//! after it has been seen first, for which the processor sets a timer (watch.rs). Whoever is running
+//! after it has been seen first, for which the processor sets a timer (look.rs). Whoever is running
 //! then is taken to have run since the look before, or since the address space was switched, and is
 //! found to compute if its runs were [`PROMOTE`] times the break-even. It becomes direct at once if there was next to
 //! no entry, and at the second such look otherwise. Who is found not to compute [`MAX_BAD_LOOKS`] times in a row

@@ -11,7 +11,6 @@
 //!    not has the host begin to read it, all that is in the queue at once; so that one thread which waits
 //!    for one after the other has them as soon as several would, for fewer wake-ups. Writing to the page
 //!    cache takes little time, and is no reason to wake anybody either.
-//!
 //! 4. *Who serves the queue attends*: it says so before, and looks at the jobs after. Jobs that are found while
 //!    nobody attends (as when a device comes to rest) have a thread called.
 //!
