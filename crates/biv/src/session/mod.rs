@@ -353,10 +353,10 @@ impl<L: Link> Running<L> {
         }
         let mut fds: Vec<PollFd<'_>> =
             watched.iter().map(|(_, fd, flags)| PollFd::from_borrowed_fd(*fd, *flags)).collect();
-        let left = self.session.deadline.map(|it| it.saturating_duration_since(Instant::now()));
+        let left = self.time_left();
         let patience = may_not_read.then_some(BACKGROUND_INTERVAL);
         let time = left.into_iter().chain(patience).min();
-        match poll(&mut fds, time.and_then(|time| Timespec::try_from(time).ok()).as_ref()) {
+        match poll(&mut fds, timespec(time).as_ref()) {
             Ok(0) if time == left => return Ok(None),
             Ok(_) => {}
             Err(Errno::INTR) => return Ok(Some(Vec::new())),
@@ -366,9 +366,8 @@ impl<L: Link> Running<L> {
         Ok(Some(ready.map(|(_, (source, ..))| *source).collect()))
     }
 
-    fn time_left(&self) -> Option<Timespec> {
-        let left = self.session.deadline?.saturating_duration_since(Instant::now());
-        Timespec::try_from(left).ok()
+    fn time_left(&self) -> Option<Duration> {
+        self.session.deadline.map(|it| it.saturating_duration_since(Instant::now()))
     }
 
     fn take_signals(&mut self) -> Result<Option<Ending>, Error> {
@@ -511,7 +510,7 @@ impl<L: Link> Running<L> {
                 return Ok(ending);
             }
             fds.push(PollFd::new(&self.session.signals, PollFlags::IN));
-            match poll(&mut fds, self.time_left().as_ref()) {
+            match poll(&mut fds, timespec(self.time_left()).as_ref()) {
                 Ok(0) => return Ok(Ending::TimedOut),
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(error) => return Err(error.into()),
@@ -521,6 +520,11 @@ impl<L: Link> Running<L> {
             }
         }
     }
+}
+
+/// As poll(2) takes it; for ever, if it is longer than that can be told.
+fn timespec(time: Option<Duration>) -> Option<Timespec> {
+    Timespec::try_from(time?).ok()
 }
 
 /// Which of our standard streams can be of no use: input that cannot be read, output and errors that cannot be

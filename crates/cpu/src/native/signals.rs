@@ -261,10 +261,15 @@ fn install(signal: i32, handler: usize) -> Result<usize, Error> {
     }
 }
 
+/// The calling thread.
+fn thread_id() -> i32 {
+    // SAFETY: a raw system call; libc's wrapper would do, but errno is thread-local.
+    unsafe { raw_syscall(libc::SYS_gettid, 0, 0, 0, 0) as i32 }
+}
+
 /// The table's entry for the calling thread that runs the context at `context`.
 fn find(context: *const Context) -> Option<&'static Thread> {
-    // SAFETY: a raw system call; libc's wrapper would do, but errno is thread-local.
-    let id = unsafe { raw_syscall(libc::SYS_gettid, 0, 0, 0, 0) } as i32;
+    let id = thread_id();
     THREADS.iter().find(|slot| {
         slot.id.load(Ordering::Acquire) == id
             && slot.context.load(Ordering::Acquire).cast_const() == context
@@ -400,8 +405,7 @@ unsafe fn is_look(info: *const libc::siginfo_t) -> bool {
 /// Say that the processor of this thread is to look at what its user code does. A signal that was on its way when
 /// the thread ceased to be one finds nobody.
 fn note_look() {
-    // SAFETY: a raw system call; see `find`.
-    let id = unsafe { raw_syscall(libc::SYS_gettid, 0, 0, 0, 0) } as i32;
+    let id = thread_id();
     let slot = THREADS.iter().find(|slot| slot.id.load(Ordering::Acquire) == id);
     let requests = slot.map(|slot| slot.requests.load(Ordering::Acquire));
     // SAFETY: the flags live while the thread is registered. (Where the context says that they are is not

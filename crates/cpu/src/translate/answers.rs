@@ -20,7 +20,7 @@
 
 use iced_x86::{MemoryOperand, Register};
 
-use super::emit::{at, field, gpr32};
+use super::emit::{at, gpr32};
 use super::generate::{Builder, Later};
 use crate::context::context_offset;
 use crate::system::cpuid::has_subleaves;
@@ -146,9 +146,7 @@ impl Builder<'_> {
             let place = std::mem::offset_of!(Line, answer) + 4 * number;
             self.out.load32(register, part(s1, place));
         }
-        self.out.load(s1, field(context_offset!(answered)));
-        self.out.lea(s1, at(s1, Register::None, 1));
-        self.out.store(field(context_offset!(answered)), s1);
+        self.count(context_offset!(answered), s1);
         self.goes_on(mark);
     }
 }

@@ -40,8 +40,8 @@
 //!    masked stores, of which the mask leaves out bytes, are the interpreter's.
 //! 3. So are locked instructions (native/locked.rs), and those of which the bit number moves the operand.
 //! 4. The operand has in the buffer the alignment that it has in memory, so that who insists on it faults.
-//! 5. A second way has a mark, too: that of its instruction, for when that faults there. Where it faults, the state is that of the instruction's start, because what it would have written is
-//!    in the buffer.
+//! 5. A second way has a mark, too: that of its instruction, for when that faults there. Where it faults, the state
+//!    is that of the instruction's start, because what it would have written is in the buffer.
 //! 6. Flags stay (`not`, `lea`, `pext`, `rep movsb`); DF is clear in translated code.
 
 use iced_x86::{Instruction, Register};
@@ -230,7 +230,7 @@ impl Builder<'_> {
         self.out.load(s1, field(context_offset!(itself)));
         let bounce = context_offset!(bounce) + chunk - PAGE_SIZE as i32;
         self.out.lea(s1, at(s1, Register::None, bounce));
-        self.count_crossing();
+        self.count(context_offset!(crossing.count), Register::RCX);
         self.out.load(Register::RCX, field(context_offset!(crossing.rcx)));
         if usage.writes {
             self.load_high_byte(high);
@@ -336,14 +336,6 @@ impl Builder<'_> {
         for (number, register) in (0..).zip([rcx, rsi, rdi]) {
             self.out.load(register, kept(number));
         }
-    }
-
-    /// RCX is lost.
-    fn count_crossing(&mut self) {
-        let count = field(context_offset!(crossing.count));
-        self.out.load(Register::RCX, count);
-        self.out.lea(Register::RCX, at(Register::RCX, Register::None, 1));
-        self.out.store(count, Register::RCX);
     }
 
     /// The guest instruction with this mark is here, too.

@@ -222,6 +222,13 @@ pub(super) fn selector_offset(number: usize) -> i32 {
 }
 
 impl Builder<'_> {
+    /// Count one more in a field of the context; `register` is lost, flags are not.
+    pub(super) fn count(&mut self, offset: i32, register: Register) {
+        self.out.load(register, field(offset));
+        self.out.lea(register, at(register, Register::None, 1));
+        self.out.store(field(offset), register);
+    }
+
     /// Write everything; the warm entry, and the one that finds x87 and vector state loaded.
     fn build(&mut self, run: &Run) -> (u64, Option<u64>) {
         for (slot, register) in self.scratch.into_iter().flatten().enumerate() {

@@ -3,8 +3,8 @@
 //! Both are translated only under [`Mode::fast_system_calls`](super::Mode), which says that
 //! EFER.SCE is set and that IA32_FMASK clears every flag that the host's register carries as well as
 //! IF, TF, AC and NT: then the flags after `syscall` are a constant. `sysretq` tests first whether
-//! the return needs the interpreter: a target that is not canonical, a delicate flag in R11, a machine
-//! that waits for interrupts to be enabled, or a thread that may have to run directly.
+//! the return needs the interpreter: a target that is not canonical, a delicate flag in R11, or a machine
+//! that waits for interrupts to be enabled. To a thread that may have to run directly it returns by the run loop.
 
 use iced_x86::{Code, Instruction, Register};
 
@@ -54,9 +54,7 @@ impl Builder<'_> {
         self.out.store(field(context_offset!(regs) + crate::state::FLAGS_OFFSET), s1);
         self.out.set_field8(register_offset!(interrupt_flag), 0);
         self.out.set_field8(register_offset!(alignment_flag), 0);
-        self.out.load(s1, field(context_offset!(system_calls)));
-        self.out.lea(s1, at(s1, Register::None, 1));
-        self.out.store(field(context_offset!(system_calls)), s1);
+        self.count(context_offset!(system_calls), s1);
         let code = kernel_code(self.star);
         let stack = ((code + 8) & 0xffff, KERNEL_DATA);
         self.set_privilege(0, (code, KERNEL_CODE), stack);
