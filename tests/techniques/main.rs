@@ -44,7 +44,8 @@ fn a_machine_without_any_technique_does_the_same() {
 }
 
 /// Linux leaves pages that are not global in its direct map (where modules' initialization was), which belong to
-/// whatever has this memory next.
+/// whatever has this memory next. What a process may cost: with several processors Linux maps a new kernel stack for
+/// many of them, which is touched at both ends and whose memory is touched once more when it is zeroed.
 #[test]
 fn switches_of_address_space_leave_the_mirror_alone() {
     const PROCESSES: u64 = 600;
@@ -60,7 +61,7 @@ fn switches_of_address_space_leave_the_mirror_alone() {
         };
         let (few, many) = (faults(1), faults(PROCESSES));
         assert!(few > 0, "the mirror was not used");
-        assert!(many < few + 2 * PROCESSES, "{mode:?}: {few} faults, {many} with processes");
+        assert!(many < few + 4 * PROCESSES, "{mode:?}: {few} faults, {many} with processes");
     }
 }
 
