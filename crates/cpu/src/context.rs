@@ -111,8 +111,8 @@ pub(crate) struct Fault {
 #[derive(Debug, Clone, Copy, Default)]
 #[repr(C)]
 pub(crate) struct Landing {
-    /// Minus the guest's linear address.
-    pub(crate) negative_address: u64,
+    /// The guest's linear address.
+    pub(crate) address: u64,
     /// Where translated code goes on there.
     pub(crate) target: u64,
 }
@@ -228,10 +228,11 @@ pub(crate) struct Context {
     pub(crate) stack: [u64; 8],
     /// This structure.
     pub(crate) itself: u64,
-    /// Address of the trampoline's way out, and of the one for when it is not known where RIP leads.
+    /// Address of the trampoline's way out, and of the one for when it is not known where RIP leads, to which the
+    /// canonical scratch registers come spilled.
     pub(crate) leave: u64,
     pub(crate) leave_unknown: u64,
-    /// Where calls return to, and the numbers of the latest.
+    /// Where calls return to, and the numbers of the next.
     pub(crate) rings: [Ring; 3],
     pub(crate) ring_tops: [u8; 3],
     /// Whether the trampoline is to load the guest's x87 and vector state, and whether the host's

@@ -18,7 +18,7 @@ use crate::context::{Context, Reason, context_offset};
 use crate::exception::{Exception, Trap, Vector};
 use crate::memory::{Access, Linear, Privilege};
 use crate::system::cpuid::announces_amd;
-use crate::translate::cache::CodeCache;
+use crate::translate::cache::{CodeCache, Part};
 use crate::translate::emit::Emitter;
 use crate::vcpu::{Error, Vcpu};
 
@@ -47,7 +47,7 @@ impl Stubs {
     ///
     /// As [`CodeCache::new`].
     pub(crate) fn new(context: &mut Context) -> Result<Self, Error> {
-        let cache = CodeCache::new(STUB_BYTES)?;
+        let cache = CodeCache::new(STUB_BYTES, 0)?;
         context.stubs_start = cache.start();
         context.stubs_end = cache.end();
         Ok(Self { cache, known: FxHashMap::default() })
@@ -273,11 +273,11 @@ impl Vcpu {
             self.stubs.cache.clear();
             self.stubs.known.clear();
         }
-        let mut emitter = Emitter::new(self.stubs.cache.next());
+        let mut emitter = Emitter::new(self.stubs.cache.next(Part::Bodies));
         emitter.raw(&key.0[..length]);
         emitter.set_field32(context_offset!(reason), Reason::Done as u32);
         emitter.jump_field(context_offset!(leave));
-        let target = self.stubs.cache.append(emitter.bytes());
+        let target = self.stubs.cache.append(Part::Bodies, emitter.bytes());
         crate::translate::views::serialize();
         self.stubs.known.insert(key, target);
         Some(target)

@@ -39,7 +39,8 @@ unsafe extern "C" {
     pub(super) fn bivouac_enter(context: *mut Context, target: u64);
     /// Where translated code goes to come back. Not to be called.
     pub(super) fn bivouac_leave();
-    /// Where it goes to have somebody find the block for RIP. Not to be called.
+    /// Where it goes, with the canonical scratch registers spilled (translate/generate.rs), to have somebody
+    /// find the block for RIP. Not to be called.
     pub(super) fn bivouac_leave_unknown();
     /// Where the signal handler sends a thread that was in the window. Not to be called.
     pub(super) fn bivouac_abort();
@@ -103,6 +104,9 @@ std::arch::global_asm!(
     "bivouac_window_end:",
     ".p2align 6",
     "bivouac_leave_unknown:",
+    "mov r11, fs:[{spill}]",
+    "mov r10, fs:[{spill} + 8]",
+    "mov r9, fs:[{spill} + 16]",
     "mov dword ptr fs:[{reason}], {lookup}",
     "bivouac_leave:",
     "mov fs:[0], rax",
@@ -155,6 +159,7 @@ std::arch::global_asm!(
     host_fs = const offset_of!(Context, host_fs),
     host_mxcsr = const offset_of!(Context, host_mxcsr),
     jump_target = const offset_of!(Context, jump_target),
+    spill = const offset_of!(Context, spill),
     kick = const offset_of!(Context, kick),
     gs_base = const offset_of!(Context, gs_base),
     xsave_mask = const offset_of!(Context, xsave_mask),

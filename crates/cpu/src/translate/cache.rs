@@ -1,6 +1,12 @@
 //! The code cache: host memory that holds blocks and stubs. It only grows; when it is full it is
 //! dropped whole. Code is executed in one view of it and written in another (views.rs): all addresses
 //! here are those of the executable one.
+//!
+//! It has two parts, as DynamoRIO's may (`-separate_private_stubs`): the *bodies* of blocks, which are
+//! executed, and their *exit stubs*, which as a rule are not: ways out to Rust, entries for neighbours
+//! with other scratch registers, what a miss does. A busy guest executes several hundred KiB of
+//! translated code, more than a processor's first cache of instructions has by far, and half of what
+//! lies beside a block that is executed would otherwise be stubs.
 
 use super::views::{Changes, LARGE_BYTES, Views};
 use crate::vcpu::Error;
@@ -9,27 +15,62 @@ use crate::vcpu::Error;
 /// dropped again and again is the slowest there is.
 pub(crate) const CACHE_BYTES: usize = 256 << 20;
 
-/// Executable memory that is filled from the start.
-pub(crate) struct CodeCache {
-    views: Views,
-    bytes: usize,
+/// How much of that is for exit stubs.
+pub(crate) const EXIT_STUB_BYTES: usize = 112 << 20;
+
+/// Pieces of code begin at multiples of this.
+const ALIGNMENT: usize = 8;
+
+/// Which part of the cache.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Part {
+    /// What is executed.
+    Bodies,
+    /// Ways into blocks and out of them that are seldom taken.
+    ExitStubs,
+}
+
+/// A part: offsets in the cache.
+#[derive(Debug)]
+struct Area {
+    start: usize,
+    end: usize,
     used: usize,
     /// Up to here the host has been asked for large pages.
     large: usize,
+}
+
+impl Area {
+    fn new(start: usize, end: usize) -> Self {
+        Self { start, end, used: start, large: start }
+    }
+
+    fn has_room(&self, bytes: usize) -> bool {
+        self.start == self.end || self.used + bytes + 64 <= self.end
+    }
+}
+
+/// Executable memory, of which each part is filled from its start.
+pub(crate) struct CodeCache {
+    views: Views,
+    bytes: usize,
+    areas: [Area; 2],
     changes: Changes,
 }
 
 impl CodeCache {
-    /// Reserve `bytes` of address space, a multiple of the page size; pages are taken as they are
-    /// written, large ones where the host has them: translated code is several times as long as what
-    /// it is made from, and a processor has few entries for pages of code.
+    /// Reserve `bytes` of address space, the last `stubs` of them for exit stubs, both multiples of the
+    /// page size; pages are taken as they are written, large ones where the host has them: translated
+    /// code is several times as long as what it is made from, and a processor has few entries for pages
+    /// of code.
     ///
     /// # Errors
     ///
     /// [`Error::Host`] when the kernel does not allow files in memory to be executed.
-    pub(crate) fn new(bytes: usize) -> Result<Self, Error> {
+    pub(crate) fn new(bytes: usize, stubs: usize) -> Result<Self, Error> {
         let views = Views::map(bytes)?;
-        Ok(Self { views, bytes, used: 0, large: 0, changes: Changes::default() })
+        let areas = [Area::new(0, bytes - stubs), Area::new(bytes - stubs, bytes)];
+        Ok(Self { views, bytes, areas, changes: Changes::default() })
     }
 
     /// Address of the first byte.
@@ -58,28 +99,29 @@ impl CodeCache {
     }
 
     /// Where the next piece of code will be put.
-    pub(crate) fn next(&self) -> u64 {
-        self.start() + self.used as u64
+    pub(crate) fn next(&self, part: Part) -> u64 {
+        self.start() + self.areas[part as usize].used as u64
     }
 
-    /// Bytes in use.
+    /// Bytes in use, of both parts.
     pub(crate) fn used(&self) -> usize {
-        self.used
+        self.areas.iter().map(|area| area.used - area.start).sum()
     }
 
-    /// Whether `bytes` more fit.
+    /// Whether `bytes` more fit into either part.
     pub(crate) fn has_room(&self, bytes: usize) -> bool {
-        self.used + bytes + 64 <= self.bytes
+        self.areas.iter().all(|area| area.has_room(bytes))
     }
 
     /// Append code; the caller has asked [`Self::has_room`].
-    pub(crate) fn append(&mut self, code: &[u8]) -> u64 {
-        assert!(self.has_room(code.len()), "the code cache was overrun");
-        let at = self.next();
-        let end = self.used + code.len();
-        while self.large < end && self.large + LARGE_BYTES <= self.bytes {
-            self.views.make_large(self.large);
-            self.large += LARGE_BYTES;
+    pub(crate) fn append(&mut self, part: Part, code: &[u8]) -> u64 {
+        let at = self.next(part);
+        let area = &mut self.areas[part as usize];
+        let end = area.used + code.len();
+        assert!(end <= area.end, "the code cache was overrun");
+        while area.large < end && area.large + LARGE_BYTES <= area.end {
+            self.views.make_large(area.large);
+            area.large += LARGE_BYTES;
         }
         // SAFETY: the range is inside the mapping (asserted) and not executed by anybody yet.
         unsafe {
@@ -87,13 +129,22 @@ impl CodeCache {
             std::ptr::copy_nonoverlapping(code.as_ptr(), place, code.len());
         }
         self.changes.note();
-        self.used = (end + 15) & !15;
+        area.used = end.next_multiple_of(ALIGNMENT);
         at
+    }
+
+    /// Whether code has been written in all of so many bytes.
+    fn is_written(&self, at: u64, bytes: usize) -> bool {
+        let Some(offset) = at.checked_sub(self.start()) else { return false };
+        let inside = |area: &Area| {
+            offset >= area.start as u64 && offset.saturating_add(bytes as u64) <= area.used as u64
+        };
+        self.areas.iter().any(inside)
     }
 
     /// Let the jump whose displacement is at `at` lead elsewhere.
     pub(crate) fn patch(&mut self, at: u64, displacement: i32) {
-        assert!(at >= self.start() && at + 4 <= self.next(), "patch outside the code cache");
+        assert!(self.is_written(at, 4), "patch outside the code cache");
         // SAFETY: the place is a displacement in the code cache (asserted).
         unsafe { self.views.patch_displacement(at, displacement) };
         self.changes.note();
@@ -101,7 +152,7 @@ impl CodeCache {
 
     /// Three bytes of code, all of which must have been written.
     pub(crate) fn code_at(&self, at: u64) -> Option<[u8; 3]> {
-        let inside = at >= self.start() && at.checked_add(3)? <= self.next();
+        let inside = self.is_written(at, 3);
         // SAFETY: code that has been written lies there, and nobody else writes to it under the
         // translator's lock but the signal handlers, whose gates are not in the way of a value that
         // is only looked at.
@@ -110,7 +161,7 @@ impl CodeCache {
 
     /// Drop everything.
     pub(crate) fn clear(&mut self) {
-        self.used = 0;
+        self.areas.iter_mut().for_each(|area| area.used = area.start);
     }
 }
 

@@ -380,18 +380,28 @@ impl Emitter {
         at
     }
 
-    /// Make the displacement of a `jmp rel32` that follows four-byte aligned, so that it can be
-    /// patched while it is executed.
-    pub(crate) fn align_displacement(&mut self) {
-        self.pad(((3 + 4 - self.here() % 4) % 4) as usize);
+    /// Make the displacement of a jump that follows, behind an opcode of so many bytes, lie in one
+    /// aligned word of eight, so that it can be patched while it is executed.
+    pub(crate) fn align_displacement(&mut self, opcode: u64) {
+        self.align(opcode, 4);
     }
 
     /// Make five bytes that follow lie in one aligned word of eight.
     pub(crate) fn align_five(&mut self) {
-        let offset = self.here() % 8;
-        if offset > 3 {
-            self.pad(8 - offset as usize);
+        self.align(0, 5);
+    }
+
+    /// Make so many bytes, behind `before` others that follow, lie in one aligned word of eight.
+    fn align(&mut self, before: u64, bytes: u64) {
+        let offset = (self.here() + before) % 8;
+        if offset + bytes > 8 {
+            self.pad((8 - offset) as usize);
         }
+    }
+
+    /// Whether a host address is in this piece of code.
+    pub(crate) fn contains(&self, at: u64) -> bool {
+        (self.base..self.here()).contains(&at)
     }
 
     /// Up to four bytes that do nothing (SDM 2B "NOP").
@@ -399,6 +409,14 @@ impl Emitter {
         const NOPS: [&[u8]; 5] =
             [&[], &[0x90], &[0x66, 0x90], &[0x0f, 0x1f, 0x00], &[0x0f, 0x1f, 0x40, 0x00]];
         self.raw(NOPS[bytes]);
+    }
+
+    /// `jcc rel32`, to the next instruction; the address of the displacement, which can be patched while
+    /// it is executed.
+    pub(crate) fn jump_if(&mut self, condition: u8) -> u64 {
+        self.align_displacement(2);
+        self.raw(&[0x0f, 0x80 | condition, 0, 0, 0, 0]);
+        self.here() - 4
     }
 
     /// `jmp fs:[offset]`.

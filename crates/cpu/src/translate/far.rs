@@ -22,9 +22,8 @@
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::Translator;
-use super::emit::displacement;
 use super::generate::Builder;
-use super::stopper::Closing;
+use super::links::Places;
 use crate::memory::paging::{Accessor, walk};
 use crate::memory::tlb::{Flush, PageSize};
 use crate::memory::{Access, Linear, Physical};
@@ -79,21 +78,24 @@ impl Builder<'_> {
 
     /// Leave the block for a known address in another page of the kernel's.
     pub(super) fn leave_by_far_gate(&mut self, target: u64) {
+        let at = self.jump_somewhere();
+        self.link_far(at, target);
+    }
+
+    /// Make the jump whose displacement is at `at` a far gate.
+    pub(super) fn link_far(&mut self, at: u64, target: u64) {
+        self.in_exit_stubs(|builder| builder.write_far_gate(at, target));
+    }
+
+    fn write_far_gate(&mut self, warm: u64, target: u64) {
         let [s0, ..] = self.s();
-        self.out.align_displacement();
-        let warm = self.out.jump(0);
-        self.reload();
-        self.out.align_displacement();
-        let cold = self.out.jump(self.out.here() + 5);
-        self.closings.push(Closing::Jump { at: cold, displacement: 0 });
-        let out = self.out.here();
-        let number = self.gate(target, warm, cold, out);
-        self.way_out(self.bare.unlinked.plain, number);
-        let closed = displacement(warm, self.out.here());
-        self.closings.push(Closing::Jump { at: warm, displacement: closed });
+        let places = self.write_conversion();
+        let number = self.gate(target, Places { warm, ..places });
+        self.way_out_converted(number);
+        self.closes(warm, self.out.here());
         self.way_out(self.thunks().unlinked.plain, number);
         let unlinked = self.out.here();
-        self.out.patch(warm, unlinked);
+        self.patch(warm, unlinked);
         self.out.constant(s0, target);
         self.way_out(self.thunks().far, number);
         let refused = self.out.here();
@@ -105,7 +107,7 @@ impl Builder<'_> {
 }
 
 /// Where the first jump of a far gate may lead, besides to blocks: offsets in the code cache. To a block
-/// with other scratch registers it leads over the instructions that follow it.
+/// with other scratch registers it leads to where that is seen to ([`Places::convert`]).
 #[derive(Debug, Clone, Copy)]
 pub(super) struct FarGate {
     /// Through the jump cache, or out to Rust.

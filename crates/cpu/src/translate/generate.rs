@@ -3,22 +3,31 @@
 //! A block looks like this (scratch registers s0, s1, s2):
 //!
 //! ```text
-//! cold:  mov fs:[spill], s0 ...           ; entry from anywhere
 //! warm:  ...                              ; entry from a block with the same scratch registers
 //!        guest instructions, look-ups as in memory/tlb.rs
-//! exit:  jmp warm entry of the target     ; gate, at first to the next line
+//!        jcc warm entry of a target       ; gate, at first to an exit stub
+//! exit:  jmp warm entry of the target      ; likewise
+//!        landings (returns.rs), second ways (crossing.rs)
+//!
+//! exit stubs, in their own part of the code cache (cache.rs):
+//! cold:  mov fs:[spill], s0 ...           ; entry from anywhere
+//!        jmp warm
+//! of each gate:
 //!        mov s0, fs:[spill] ...
-//!        jmp cold entry of the target     ; gate, at first out
-//! out of line: exits of conditional jumps, ways out to Rust
+//!        jmp cold entry of the target     ; gate, at first to the next line
+//!        way out to Rust
+//! what misses and other rare cases do
 //! ```
 
 use iced_x86::{Code, Instruction, MemoryOperand, OpKind, Register};
 
 use super::assist::Assistance;
+use super::cache::Part;
 use super::crossing::Second;
 use super::decode::{Planned, Run};
-use super::emit::{at, field, gpr64};
+use super::emit::{at, field};
 use super::plan::Action;
+use super::scratch::{self, CANONICAL, Scratch};
 use super::spans::SpanUse;
 use super::stopper::Closing;
 use super::thunk::{ThunkKey, Thunks};
@@ -28,13 +37,6 @@ use crate::memory::{Linear, PAGE_SIZE};
 use crate::state::{Registers, Segment};
 use crate::techniques::{Technique, Techniques};
 use crate::vcpu::Vcpu;
-
-/// Scratch registers in order of preference: those that compilers use least come first.
-const PREFERENCE: [usize; 14] = [15, 14, 13, 12, 11, 10, 9, 8, 3, 5, 7, 6, 2, 0];
-
-/// The scratch registers of a block that can choose freely. Between blocks that have these, jumps
-/// through the jump cache leave them spilled.
-pub(super) const CANONICAL: [Register; 3] = [Register::R15, Register::R14, Register::R13];
 
 /// Longest instruction; a jump target closer to the end of its page may straddle it.
 const MAX_INSTRUCTION: u64 = 15;
@@ -58,8 +60,6 @@ pub(super) enum Later {
     /// The jump cache lacks a computed address, or its use is closed: displacement to patch, gate,
     /// mark.
     Computed { at: u64, gate: (u64, usize), mark: u32 },
-    /// A return is not the one expected, or its use is closed: likewise.
-    Returned { at: u64, gate: (u64, usize), mark: u32 },
     /// Where a return goes on: displacement to patch, address.
     Landing { at: u64, back: u64 },
 }
@@ -67,14 +67,18 @@ pub(super) enum Later {
 /// A block under construction.
 pub(super) struct Builder<'a> {
     pub(super) out: &'a mut Emitter,
+    /// What [`Self::in_exit_stubs`] writes.
+    pub(super) exit_stubs: &'a mut Emitter,
     pub(super) key: Key,
     pub(super) techniques: Techniques,
     pub(super) block: u32,
-    pub(super) scratch: Option<[Register; 3]>,
+    pub(super) scratch: Option<Scratch>,
     /// Ways out with the scratch registers spilled (with GS at the TLB set, and at the mirror), and
     /// with none.
     pub(super) thunks: [Thunks; 2],
     pub(super) bare: Thunks,
+    /// And with the canonical ones.
+    pub(super) canonical: Thunks,
     /// The thunk that loads x87 and vector state.
     load_vectors: u64,
     /// What is to be written later, with [`Self::user_open`] there.
@@ -110,21 +114,27 @@ impl Vcpu {
     /// Write the block for `run` into the code cache, which has room; its number.
     pub(super) fn generate(&self, translator: &mut Translator, key: Key, run: &Run) -> u32 {
         let techniques = self.package.techniques;
-        let scratch = choose_scratch(key, run, techniques);
+        let scratch = scratch::choose(run);
         let thunks = [false, true].map(|kernel| translator.thunks(ThunkKey { scratch, kernel }));
+        let canonical = ThunkKey { scratch: Some(CANONICAL), kernel: false };
+        let canonical = translator.thunks(canonical);
         let bare = translator.thunks(ThunkKey { scratch: None, kernel: false });
         let load_vectors = translator.load_vectors();
-        let base = translator.cache.next();
+        let [start, exit_stubs] =
+            [Part::Bodies, Part::ExitStubs].map(|part| translator.cache.next(part));
         let cache_start = translator.cache.start();
-        translator.emitter.restart(base);
+        translator.emitter.restart(start);
+        translator.exit_stubs.restart(exit_stubs);
         let mut builder = Builder {
             out: &mut translator.emitter,
+            exit_stubs: &mut translator.exit_stubs,
             key,
             techniques,
             block: translator.blocks.len() as u32,
             scratch,
             thunks,
             bare,
+            canonical,
             load_vectors,
             later: Vec::new(),
             closings: Vec::new(),
@@ -145,7 +155,7 @@ impl Vcpu {
             crosses: false,
         };
         let (warm, live) = builder.build(run);
-        let canonical = builder.canonical_entry(base, warm);
+        let [cold, canonical] = builder.entries(warm);
         let Builder { closings, gates, marks, left, sheltered, instructions, onwards, .. } =
             builder;
         let Builder { scratch, block, first_mark, .. } = builder;
@@ -156,17 +166,21 @@ impl Vcpu {
         translator.sheltered.extend(sheltered);
         translator.gates.extend_from_slice(&gates);
         translator.marks.extend_from_slice(&marks);
-        let start = translator.cache.append(translator.emitter.bytes());
+        translator.cache.append(Part::Bodies, translator.emitter.bytes());
+        translator.cache.append(Part::ExitStubs, translator.exit_stubs.bytes());
         let end = translator.emitter.here();
         self.package.stopper.add(start, end, &closings);
         translator.places.push((start - cache_start) as u32);
+        translator.stub_places.push((exit_stubs - cache_start) as u32);
         translator.blocks.push(Block {
             key,
             second: run.second,
             length: run.length(),
-            cold: start,
-            warm,
+            start,
             end,
+            exit_stubs,
+            cold,
+            warm,
             canonical,
             live,
             scratch,
@@ -179,29 +193,6 @@ impl Vcpu {
     }
 }
 
-/// Three registers that the run does not use, if it needs any.
-fn choose_scratch(key: Key, run: &Run, techniques: Techniques) -> Option<[Register; 3]> {
-    let is_linkable = |target| is_linkable(key, target, techniques);
-    let needed = run.vectors
-        || run.instructions.iter().any(|planned| planned.action.needs_scratch())
-        || run.instructions.iter().any(|planned| match planned.action {
-            Action::Branch(_, target) => !is_linkable(target),
-            _ => false,
-        })
-        || run.instructions.last().is_some_and(|last| match last.action {
-            Action::Jump(target) => !is_linkable(target),
-            Action::Interpret => false,
-            Action::SystemCall | Action::SystemReturn | Action::InterruptReturn => true,
-            _ => !is_linkable(last.instruction.next_ip()),
-        });
-    if !needed {
-        return None;
-    }
-    let mut free = PREFERENCE.into_iter().filter(|&number| run.registers >> number & 1 == 0);
-    let mut take = || gpr64(free.next().expect("a run leaves three registers free"));
-    Some([take(), take(), take()])
-}
-
 /// Whether a direct link may lead to `target`: same page, and no instruction there can straddle.
 pub(super) fn is_linkable(key: Key, target: u64, techniques: Techniques) -> bool {
     let target = Linear(target);
@@ -210,8 +201,6 @@ pub(super) fn is_linkable(key: Key, target: u64, techniques: Techniques) -> bool
         && target.offset() <= PAGE_SIZE - MAX_INSTRUCTION
         && key.physical & (PAGE_SIZE - 1) <= PAGE_SIZE - MAX_INSTRUCTION
 }
-
-pub(super) const SPILL: i32 = context_offset!(spill);
 
 /// Where a segment register's selector is.
 pub(super) fn selector_offset(number: usize) -> i32 {
@@ -231,9 +220,6 @@ impl Builder<'_> {
 
     /// Write everything; the warm entry, and the one that finds x87 and vector state loaded.
     fn build(&mut self, run: &Run) -> (u64, Option<u64>) {
-        for (slot, register) in self.scratch.into_iter().flatten().enumerate() {
-            self.out.store(field(SPILL + 8 * slot as i32), register);
-        }
         let warm = self.out.here();
         let live = run.vectors.then(|| self.require_vectors());
         let mut open = true;
@@ -263,19 +249,26 @@ impl Builder<'_> {
         live
     }
 
-    /// The entry for when the canonical scratch registers are spilled.
-    fn canonical_entry(&mut self, cold: u64, warm: u64) -> u64 {
-        if self.is_canonical() {
-            return warm;
-        }
-        let entry = self.out.here();
-        self.reload_registers(Some(CANONICAL));
-        self.out.jump(cold);
-        entry
-    }
-
-    pub(super) fn is_canonical(&self) -> bool {
-        self.scratch == Some(CANONICAL) && self.hands_over()
+    /// The entry from anywhere, and that for when the canonical scratch registers are spilled.
+    fn entries(&mut self, warm: u64) -> [u64; 2] {
+        let own = self.scratch;
+        self.in_exit_stubs(|builder| {
+            let cold = if own.is_some() { builder.out.here() } else { warm };
+            if let Some(own) = own {
+                scratch::spill(builder.out, own);
+                builder.out.jump(warm);
+            }
+            if own == Some(CANONICAL) {
+                return [cold, warm];
+            }
+            let canonical = builder.out.here();
+            match own {
+                Some(own) => scratch::convert(builder.out, CANONICAL, own),
+                None => scratch::reload(builder.out, CANONICAL),
+            }
+            builder.out.jump(warm);
+            [cold, canonical]
+        })
     }
 
     /// Whether other blocks are entered with scratch registers spilled.
@@ -357,9 +350,8 @@ impl Builder<'_> {
             }
             Action::Inline(kind) => self.inline(kind, mark),
             Action::Branch(condition, target) => {
-                self.out.raw(&[0x0f, 0x80 | condition, 0, 0, 0, 0]);
-                let displacement = self.out.here() - 4;
-                self.postpone(Later::Taken { at: displacement, target });
+                let at = self.out.jump_if(condition);
+                self.postpone(Later::Taken { at, target });
             }
             _ => {
                 self.last(planned, mark);
@@ -413,7 +405,7 @@ impl Builder<'_> {
         }
     }
 
-    pub(super) fn s(&self) -> [Register; 3] {
+    pub(super) fn s(&self) -> Scratch {
         self.scratch.expect("actions with look-ups get scratch registers")
     }
 
@@ -487,55 +479,38 @@ impl Builder<'_> {
         // All of them come from before the last instruction, which may have changed GS.
         self.kernel = self.key.mode.native && self.key.mode.cpl == 0;
         for (later, user_open) in std::mem::take(&mut self.later) {
-            let here = self.out.here();
             self.user_open = user_open;
             match later {
-                Later::Taken { at, target } => {
-                    self.out.patch(at, here);
-                    self.leave_to(target);
-                }
-                Later::Miss { at, mark } => {
-                    self.out.patch(at, here);
-                    self.way_out(self.thunks().miss.with_rcx, mark);
-                }
+                Later::Taken { at, target } => self.leave_if(at, target),
+                Later::Miss { at, mark } => self.exit_stub(at, |builder| {
+                    builder.way_out(builder.thunks().miss.with_rcx, mark);
+                }),
                 Later::Second(second) => self.second_way(*second),
                 Later::Plain { at, mark } => {
-                    self.out.patch(at, here);
-                    self.leave_to_plain(mark);
+                    self.exit_stub(at, |builder| builder.leave_to_plain(mark));
                 }
-                Later::Vectors { at, live } => {
-                    let [s0, _, s2] = self.s();
-                    self.out.patch(at, here);
-                    self.out.copy(Register::RCX, s2);
-                    self.out.constant(s0, live);
-                    self.out.store(field(context_offset!(jump_target)), s0);
-                    self.out.jump(self.load_vectors);
-                }
-                Later::Delicate { at, mark } => {
-                    self.out.patch(at, here);
-                    self.way_out(self.thunks().interpret.with_rcx, mark);
-                }
-                Later::Assist { at, mark } => {
-                    self.out.patch(at, here);
-                    self.way_out(self.thunks().assist.with_rcx, mark);
-                }
-                Later::Computed { at, gate, mark } => {
-                    self.out.patch(at, here);
-                    self.way_out(self.thunks().second, mark);
-                    self.finish_gate(gate);
-                    self.way_out(self.thunks().lookup.plain, mark);
-                }
-                Later::Returned { at, gate, mark } => {
-                    let [_, s1, _] = self.s();
-                    self.out.patch(at, here);
-                    self.take_top(s1, s1);
-                    self.way_out(self.thunks().first, mark);
-                    self.finish_gate(gate);
-                    self.way_out(self.thunks().lookup.plain, mark);
-                }
+                Later::Vectors { at, live } => self.exit_stub(at, |builder| {
+                    let [s0, _, s2] = builder.s();
+                    builder.out.copy(Register::RCX, s2);
+                    builder.out.constant(s0, live);
+                    builder.out.store(field(context_offset!(jump_target)), s0);
+                    builder.out.jump(builder.load_vectors);
+                }),
+                Later::Delicate { at, mark } => self.exit_stub(at, |builder| {
+                    builder.way_out(builder.thunks().interpret.with_rcx, mark);
+                }),
+                Later::Assist { at, mark } => self.exit_stub(at, |builder| {
+                    builder.way_out(builder.thunks().assist.with_rcx, mark);
+                }),
+                Later::Computed { at, gate, mark } => self.exit_stub(at, |builder| {
+                    builder.way_out(builder.thunks().second, mark);
+                    builder.finish_gate(gate);
+                    builder.way_out(builder.thunks().lookup.plain, mark);
+                }),
                 Later::Landing { at, back } => {
-                    self.out.patch(at, here);
-                    self.link_cold(back, false);
+                    let jump = self.jump_somewhere();
+                    self.out.patch(at, jump - 1);
+                    self.link_canonical(jump, back);
                 }
             }
         }

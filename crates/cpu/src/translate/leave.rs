@@ -1,13 +1,14 @@
 //! Ways out of a block: links, the jump cache, Rust.
 
-use iced_x86::{Code, Instruction, MemoryOperand, Register};
+use iced_x86::{MemoryOperand, Register};
 
 use super::emit::{at, field, in_set, scaled};
-use super::generate::{Builder, Later, SPILL, is_linkable};
+use super::generate::{Builder, Later, is_linkable};
+use super::links::{Gate, NONE, Places};
 use super::reach::set_offset;
+use super::scratch::{CANONICAL, Scratch, make_canonical, reload};
 use super::stopper::{Closing, NOP};
 use super::thunk::Thunks;
-use super::{Gate, NONE};
 use crate::context::{NOT_COMPUTED, context_offset, register_offset};
 use crate::memory::Linear;
 use crate::memory::tlb::{Entries, JumpEntry, jump_index_of};
@@ -18,14 +19,9 @@ impl Builder<'_> {
         self.thunks[usize::from(self.kernel)]
     }
 
+    /// Give the scratch registers their guest values back.
     pub(super) fn reload(&mut self) {
-        self.reload_registers(self.scratch);
-    }
-
-    pub(super) fn reload_registers(&mut self, registers: Option<[Register; 3]>) {
-        for (slot, register) in registers.into_iter().flatten().enumerate() {
-            self.out.load(register, field(SPILL + 8 * slot as i32));
-        }
+        self.scratch.into_iter().for_each(|scratch| reload(self.out, scratch));
     }
 
     /// Go out to Rust through a thunk, with a number that says more.
@@ -55,22 +51,99 @@ impl Builder<'_> {
         }
     }
 
-    pub(super) fn leave_by_link(&mut self, target: u64) {
-        let mut warm = 0;
-        if self.scratch.is_some() {
-            if self.hands_over() {
-                self.out.align_displacement();
-                warm = self.out.jump(self.out.here() + 5);
-                self.closings.push(Closing::Jump { at: warm, displacement: 0 });
-            }
-            self.reload();
+    /// Leave the block for a known address if a condition holds; `at` is the displacement of the jump.
+    pub(super) fn leave_if(&mut self, at: u64, target: u64) {
+        if is_linkable(self.key, target, self.techniques) {
+            self.link(at, target);
+        } else if self.may_be_far(target) {
+            self.link_far(at, target);
+        } else {
+            let here = self.out.here();
+            self.out.patch(at, here);
+            self.leave_by_jump_cache(target);
         }
-        self.out.align_displacement();
-        let cold = self.out.jump(self.out.here() + 5);
+    }
+
+    /// A jump that does not lead anywhere yet, and can be patched while it is executed: its displacement.
+    pub(super) fn jump_somewhere(&mut self) -> u64 {
+        self.out.align_displacement(1);
+        let here = self.out.here();
+        self.out.jump(here)
+    }
+
+    pub(super) fn leave_by_link(&mut self, target: u64) {
+        let at = self.jump_somewhere();
+        self.link(at, target);
+    }
+
+    /// Make the jump whose displacement is at `at` a link.
+    fn link(&mut self, at: u64, target: u64) {
+        self.in_exit_stubs(|builder| {
+            let mut places = builder.write_conversion();
+            builder.patch(at, places.convert);
+            if builder.hands_over() {
+                builder.closes(at, places.convert);
+                places.warm = at;
+            }
+            let number = builder.gate(target, places);
+            builder.way_out_converted(number);
+        });
+    }
+
+    /// Convert the scratch registers, and the jump after that, which leads to what follows it.
+    pub(super) fn write_conversion(&mut self) -> Places {
+        let convert = self.out.here();
+        match self.scratch {
+            Some(scratch) if self.hands_over() => {
+                super::scratch::convert(self.out, scratch, CANONICAL);
+            }
+            _ => self.reload(),
+        }
+        let cold = self.jump_somewhere();
         let out = self.out.here();
-        self.closings.push(Closing::Jump { at: cold, displacement: 0 });
-        let number = self.gate(target, warm, cold, out);
-        self.way_out(self.bare.unlinked.plain, number);
+        self.patch(cold, out);
+        self.closes(cold, out);
+        Places { warm: 0, cold, convert, out, loaded: !self.is_spilled() }
+    }
+
+    /// Whether scratch registers are spilled after [`Self::write_conversion`].
+    fn is_spilled(&self) -> bool {
+        self.scratch.is_some() && self.hands_over()
+    }
+
+    /// Go out to Rust after a conversion, through a gate that is not linked.
+    pub(super) fn way_out_converted(&mut self, gate: u32) {
+        let thunks = if self.is_spilled() { self.canonical } else { self.bare };
+        self.way_out(thunks.unlinked.plain, gate);
+    }
+
+    /// Have the jump whose displacement is at `at` lead to a host address.
+    pub(super) fn patch(&mut self, at: u64, target: u64) {
+        let pieces = [&mut *self.out, &mut *self.exit_stubs];
+        let piece = pieces.into_iter().find(|piece| piece.contains(at));
+        piece.expect("what is patched is in a piece of the block").patch(at, target);
+    }
+
+    /// When the block is stopped, the jump whose displacement is at `at` leads to a host address.
+    pub(super) fn closes(&mut self, at: u64, target: u64) {
+        let displacement = super::emit::displacement(at, target);
+        self.closings.push(Closing::Jump { at, displacement });
+    }
+
+    /// Have something written into the part of the code cache for what is seldom executed. Nothing there
+    /// may be interrupted by a fault of the guest's: marks are for the block's body.
+    pub(super) fn in_exit_stubs<T>(&mut self, write: impl FnOnce(&mut Self) -> T) -> T {
+        std::mem::swap(&mut self.out, &mut self.exit_stubs);
+        let written = write(self);
+        std::mem::swap(&mut self.out, &mut self.exit_stubs);
+        written
+    }
+
+    /// The same, for where the jump whose displacement is at `at` leads.
+    pub(super) fn exit_stub(&mut self, at: u64, write: impl FnOnce(&mut Self)) {
+        let here = self.exit_stubs.here();
+        self.patch(at, here);
+        self.in_exit_stubs(write);
     }
 
     /// Leave for the plain block that starts with the instruction at a mark, with the guest's RCX in
@@ -81,26 +154,46 @@ impl Builder<'_> {
         let target = self.key.linear.wrapping_add(u64::from(delta));
         self.out.copy(Register::RCX, s2);
         self.reload();
-        self.link_cold(target, true);
-    }
-
-    /// A link for when the scratch registers have their guest values; to a plain block, or not.
-    pub(super) fn link_cold(&mut self, target: u64, plain: bool) {
-        self.out.align_displacement();
-        let cold = self.out.jump(self.out.here() + 5);
+        let cold = self.jump_somewhere();
         let out = self.out.here();
-        self.closings.push(Closing::Jump { at: cold, displacement: 0 });
-        let number = self.gate(target, 0, cold, out);
-        self.gates.last_mut().expect("just added").plain = plain;
+        self.patch(cold, out);
+        self.closes(cold, out);
+        let number = self.gate(target, Places { cold, out, loaded: true, ..Places::default() });
+        self.gates.last_mut().expect("just added").plain = true;
         self.way_out(self.bare.unlinked.plain, number);
     }
 
+    /// Make the jump whose displacement is at `at` a link from a place where the canonical scratch
+    /// registers are spilled, whatever the block's own are.
+    pub(super) fn link_canonical(&mut self, at: u64, target: u64) {
+        self.in_exit_stubs(|builder| {
+            let out = builder.out.here();
+            builder.patch(at, out);
+            builder.closes(at, out);
+            let number = builder.gate(target, Places { cold: at, out, ..Places::default() });
+            builder.way_out(builder.canonical.unlinked.plain, number);
+        });
+    }
+
     /// Add a gate; its number.
-    pub(super) fn gate(&mut self, target: u64, warm: u64, cold: u64, out: u64) -> u32 {
+    pub(super) fn gate(&mut self, target: u64, places: Places) -> u32 {
         let (block, user_open) = (self.block, self.user_open);
-        let [warm, cold, out] = [warm, cold, out].map(|place| self.offset(place));
-        let (plain, far, to, next) = (false, None, NONE, NONE);
-        self.gates.push(Gate { block, target, warm, cold, out, plain, user_open, far, to, next });
+        let Places { warm, cold, convert, out, loaded } = places;
+        let [warm, cold, convert, out] = [warm, cold, convert, out].map(|place| self.offset(place));
+        self.gates.push(Gate {
+            block,
+            target,
+            warm,
+            cold,
+            convert,
+            out,
+            loaded,
+            plain: false,
+            user_open,
+            far: None,
+            to: NONE,
+            next: NONE,
+        });
         self.first_gate + self.gates.len() as u32 - 1
     }
 
@@ -158,27 +251,17 @@ impl Builder<'_> {
             self.note_page(page);
         }
         self.out.copy(Register::RCX, s2);
-        if self.is_canonical() {
-            let canonical = std::mem::offset_of!(JumpEntry, canonical) as i32;
-            let place = self.in_line(s1, entry + canonical);
-            let built = Instruction::with1(Code::Jmp_rm64, place);
-            self.out.instruction(&built.expect("operands fit the code"));
-        } else {
-            let target = std::mem::offset_of!(JumpEntry, target) as i32;
-            let place = self.in_line(s1, entry + target);
-            self.out.load(s1, place);
-            self.out.store(field(context_offset!(jump_target)), s1);
-            self.reload();
-            self.out.jump_field(context_offset!(jump_target));
-        }
-        let here = self.out.here();
-        self.out.patch(miss, here);
-        self.out.constant(s0, target);
-        self.out.jump(self.thunks().second);
-        self.finish_gate(gate);
-        self.out.constant(s0, target);
-        self.out.store(field(register_offset!(rip)), s0);
-        self.out.jump(self.thunks().lookup.plain);
+        let canonical = std::mem::offset_of!(JumpEntry, canonical) as i32;
+        let place = self.in_line(s1, entry + canonical);
+        make_canonical(self.out, [s0, s1, s2], s1, place);
+        self.exit_stub(miss, |builder| {
+            builder.out.constant(s0, target);
+            builder.out.jump(builder.thunks().second);
+            builder.finish_gate(gate);
+            builder.out.constant(s0, target);
+            builder.out.store(field(register_offset!(rip)), s0);
+            builder.out.jump(builder.thunks().lookup.plain);
+        });
     }
 
     /// Leave the block for the address in s0.
@@ -215,17 +298,8 @@ impl Builder<'_> {
         }
         self.out.copy(Register::RCX, s2);
         arrive(self);
-        if self.is_canonical() {
-            let canonical = of_line(s1, kernel, std::mem::offset_of!(JumpEntry, canonical));
-            let built = Instruction::with1(Code::Jmp_rm64, canonical);
-            self.out.instruction(&built.expect("operands fit the code"));
-        } else {
-            let target = of_line(s1, kernel, std::mem::offset_of!(JumpEntry, target));
-            self.out.load(s1, target);
-            self.out.store(field(context_offset!(jump_target)), s1);
-            self.reload();
-            self.out.jump_field(context_offset!(jump_target));
-        }
+        let canonical = of_line(s1, kernel, std::mem::offset_of!(JumpEntry, canonical));
+        make_canonical(self.out, [s0, s1, s2], s1, canonical);
         (miss, gate)
     }
 
@@ -257,11 +331,7 @@ pub(super) fn of_line(register: Register, kernel: bool, part: usize) -> MemoryOp
 
 /// Have s1 lead to the first line of the jump cache for the address in s0, and see whether it is that
 /// address's: the displacement of the jump if not. RCX is lost.
-pub(super) fn look_at_first_line(
-    out: &mut super::Emitter,
-    scratch: [Register; 3],
-    kernel: bool,
-) -> u64 {
+pub(super) fn look_at_first_line(out: &mut super::Emitter, scratch: Scratch, kernel: bool) -> u64 {
     let [s0, s1, _] = scratch;
     out.rotate(s1, s0, 12);
     out.lea(s1, at(s1, s0, 0));
@@ -269,11 +339,7 @@ pub(super) fn look_at_first_line(
 }
 
 /// The same for the second line.
-pub(super) fn look_at_second_line(
-    out: &mut super::Emitter,
-    scratch: [Register; 3],
-    kernel: bool,
-) -> u64 {
+pub(super) fn look_at_second_line(out: &mut super::Emitter, scratch: Scratch, kernel: bool) -> u64 {
     let [s0, s1, _] = scratch;
     out.rotate(s1, s0, 7);
     out.lea(s1, scaled(s1, s0, 2, 0));
@@ -281,7 +347,7 @@ pub(super) fn look_at_second_line(
 }
 
 /// The same for the line whose number is the low bits of s1.
-fn look_at_line(out: &mut super::Emitter, [s0, s1, _]: [Register; 3], kernel: bool) -> u64 {
+fn look_at_line(out: &mut super::Emitter, [s0, s1, _]: Scratch, kernel: bool) -> u64 {
     out.extract(s1, s1, context_offset!(jump_index_mask));
     out.deposit(s1, s1, context_offset!(jump_line_mask));
     if kernel {

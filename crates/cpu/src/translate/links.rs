@@ -5,6 +5,7 @@
 //! there are many, and most blocks have one or two.
 
 use super::emit::displacement;
+use super::scratch::CANONICAL;
 use super::{Mode, Translator, far};
 use crate::memory::Physical;
 
@@ -17,14 +18,12 @@ pub(super) struct Gate {
     pub(super) block: u32,
     /// Linear address of the guest instruction it leads to.
     pub(super) target: u64,
-    /// Offsets in the code cache. Displacement of the jump that keeps the scratch registers spilled, 0
-    /// if there is none.
+    /// Offsets in the code cache, as in [`Places`].
     pub(super) warm: u32,
-    /// Displacement of the jump after they have been reloaded; 0 if the target is not in the same
-    /// page and the jump goes through the jump cache.
     pub(super) cold: u32,
-    /// Where `cold` leads when not linked.
+    pub(super) convert: u32,
     pub(super) out: u32,
+    pub(super) loaded: bool,
     /// Leads to a plain block.
     pub(super) plain: bool,
     /// [`Mode::user_open`] where it leads to.
@@ -34,6 +33,21 @@ pub(super) struct Gate {
     /// The block that it is linked to, or was before it was closed; and the next gate that is.
     pub(super) to: u32,
     pub(super) next: u32,
+}
+
+/// The host addresses of a gate; 0 for what it does not have.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Places {
+    /// Displacement of the jump with the block's scratch registers spilled.
+    pub(super) warm: u64,
+    /// Displacement of the jump with the canonical ones spilled, or with none (scratch.rs).
+    pub(super) cold: u64,
+    /// Where that is seen to: `warm` leads there unless it is linked.
+    pub(super) convert: u64,
+    /// Where `cold` leads when not linked.
+    pub(super) out: u64,
+    /// `cold` is for none.
+    pub(super) loaded: bool,
 }
 
 impl Translator {
@@ -55,7 +69,7 @@ impl Translator {
         self.direct(gate.cold, start + u64::from(gate.out));
         match gate.far {
             Some(far) => self.direct(gate.warm, start + u64::from(far.unlinked)),
-            None if gate.warm != 0 => self.direct_past(gate.warm),
+            None if gate.warm != 0 => self.direct(gate.warm, start + u64::from(gate.convert)),
             None => {}
         }
     }
@@ -85,11 +99,6 @@ impl Translator {
         self.cache.patch(at, displacement(at, target));
     }
 
-    /// Have it lead to what follows it.
-    fn direct_past(&mut self, at: u32) {
-        self.cache.patch(self.cache.start() + u64::from(at), 0);
-    }
-
     /// Whether a gate leads to a plain block.
     pub(crate) fn gate_is_plain(&self, number: u32) -> bool {
         self.gates[number as usize].plain
@@ -109,7 +118,7 @@ impl Translator {
         if gate.cold == 0 {
             return false;
         }
-        let Some(to) = self.block_at(target) else { return false };
+        let Some(to) = self.block_entered_at(target) else { return false };
         let (from, block) = (&self.blocks[gate.block as usize], &self.blocks[to as usize]);
         if !from.alive || !block.alive {
             return false;
@@ -133,11 +142,14 @@ impl Translator {
             let loaded = from.live.and(block.live);
             let entry = loaded.unwrap_or(block.warm);
             self.direct(gate.warm, entry);
+        } else if gate.warm != 0 && from.scratch == Some(CANONICAL) {
+            let entry = block.canonical;
+            self.direct(gate.warm, entry);
         } else {
-            let entry = block.cold;
+            let entry = if gate.loaded { block.cold } else { block.canonical };
             self.direct(gate.cold, entry);
-            if gate.far.is_some() {
-                self.direct_past(gate.warm);
+            if gate.warm != 0 {
+                self.direct(gate.warm, self.cache.start() + u64::from(gate.convert));
             }
         }
         if gate.to != to {

@@ -48,6 +48,7 @@ mod places;
 mod plan;
 mod reach;
 mod returns;
+mod scratch;
 pub(crate) mod spans;
 pub(crate) mod stopper;
 pub(crate) mod string;
@@ -68,7 +69,7 @@ use crate::package::Package;
 use crate::system::host_time_stamp;
 use crate::techniques::Technique;
 use crate::vcpu::{Error, Vcpu};
-use cache::{CACHE_BYTES, CodeCache};
+use cache::{CACHE_BYTES, CodeCache, EXIT_STUB_BYTES};
 use decode::Run;
 use emit::Emitter;
 pub(crate) use key::{Key, Mode, Vectors};
@@ -112,16 +113,19 @@ pub(crate) struct Block {
     second: Option<Physical>,
     /// Length of the guest code in bytes.
     length: u16,
-    /// Host addresses: where the scratch registers are spilled, where they already are, the end.
+    /// Host addresses: of the body, of what is behind it, and of the exit stubs.
+    start: u64,
+    end: u64,
+    exit_stubs: u64,
+    /// Entries: where the scratch registers are spilled, and for when they already are.
     cold: u64,
     warm: u64,
-    end: u64,
     /// Entry for when the canonical scratch registers are spilled, whatever the block's own are.
     canonical: u64,
     /// Entry for when the scratch registers are spilled and x87 and vector state is loaded, if the
     /// block touches it.
     live: Option<u64>,
-    scratch: Option<[Register; 3]>,
+    scratch: Option<scratch::Scratch>,
     /// All of it is for the interpreter, because an inspection says so.
     held: bool,
     marks: std::ops::Range<u32>,
@@ -143,9 +147,11 @@ struct Page {
 pub(crate) struct Translator {
     pub(crate) cache: CodeCache,
     emitter: Emitter,
+    exit_stubs: Emitter,
     blocks: Vec<Block>,
-    /// Where they begin.
+    /// Where they begin, and their exit stubs.
     places: Places,
+    stub_places: Places,
     known: FxHashMap<Key, u32>,
     pages: FxHashMap<u64, Page>,
     marks: Vec<Mark>,
@@ -175,12 +181,14 @@ impl Translator {
     ///
     /// As [`CodeCache::new`].
     pub(crate) fn new() -> Result<Self, Error> {
-        let cache = CodeCache::new(CACHE_BYTES)?;
+        let cache = CodeCache::new(CACHE_BYTES, EXIT_STUB_BYTES)?;
         Ok(Self {
             emitter: Emitter::new(cache.start()),
+            exit_stubs: Emitter::new(cache.start()),
             cache,
             blocks: Vec::new(),
             places: Places::default(),
+            stub_places: Places::default(),
             known: FxHashMap::default(),
             pages: FxHashMap::default(),
             marks: Vec::new(),
@@ -202,6 +210,7 @@ impl Translator {
         self.cache.clear();
         self.blocks.clear();
         self.places.clear();
+        self.stub_places.clear();
         self.known.clear();
         self.pages.clear();
         self.marks.clear();
@@ -340,11 +349,21 @@ impl Translator {
         Some(instruction)
     }
 
-    /// The block whose code contains host address `at`.
+    /// The block whose body contains host address `at`.
     fn block_at(&self, at: u64) -> Option<u32> {
         let offset = u32::try_from(at.checked_sub(self.cache.start())?).ok()?;
         let number = self.places.last_from(offset)?;
         (at < self.blocks[number as usize].end).then_some(number)
+    }
+
+    /// The block that has an entry at host address `at`, in its body or in its exit stubs.
+    fn block_entered_at(&self, at: u64) -> Option<u32> {
+        self.block_at(at).or_else(|| {
+            let offset = u32::try_from(at.checked_sub(self.cache.start())?).ok()?;
+            let number = self.stub_places.last_from(offset)?;
+            let block = &self.blocks[number as usize];
+            [block.cold, block.canonical].contains(&at).then_some(number)
+        })
     }
 }
 

@@ -110,29 +110,6 @@ impl Action {
     pub(super) fn is_copied(&self) -> bool {
         matches!(self, Action::Copy | Action::Memory(_))
     }
-
-    /// Whether a TLB or jump-cache look-up is needed, and with it scratch registers.
-    pub(super) fn needs_scratch(&self) -> bool {
-        matches!(
-            self,
-            Action::Memory(_)
-                | Action::Inline(_)
-                | Action::StoreSelector(_)
-                | Action::Repeat(_)
-                | Action::MoveOne(_)
-                | Action::ExtendedState
-                | Action::Assist(Assistance::Anew | Assistance::Identify)
-                | Action::Push(_)
-                | Action::PushMemory
-                | Action::PushConstant(_)
-                | Action::Pop(_)
-                | Action::Leave
-                | Action::Call(_)
-                | Action::JumpIndirect
-                | Action::CallIndirect
-                | Action::Return(_)
-        )
-    }
 }
 
 /// An operand relative to EIP, which wraps at 4 GiB wherever the code is.

@@ -3,18 +3,23 @@
 //! A return leads to the instruction after the call that it belongs to. Looking that up is as dear as
 //! any indirect jump, and worse for the caches: there are as many places to return to as there are
 //! calls. So a call notes, in a ring of its privilege level that is a part of the [`Context`], where it
-//! will come back to: the guest's address, negated, and the host address of a *landing*, which is a
-//! link like that of a jump. A return whose address is the one on top goes there; any other is looked
-//! up as before. Both take the top away: a call whose return address is replaced, as a retpoline's is,
-//! must not be in the way of those before it.
+//! will come back to: the guest's address and the host address of a *landing*, which is a link like
+//! that of a jump. A return whose address is the one on top goes there; any other is looked up as
+//! before. Both take the top away: a call whose return address is replaced, as a retpoline's is, must
+//! not be in the way of those before it.
 //!
 //! ```text
-//! call: push ...                          ret:  s0 = pop ...
-//!       s0 = top + 1; top = s0                  s1 = top
-//!       ring[s0] = (-address, landing)          jump-cache look-up unless s0 + ring[s1].0 == 0
-//!       ...                                     top = s1 - 1
-//! landing: jmp block after the call             jmp ring[s1].1
+//! call: push ...                          ret:      s0 = pop ...
+//!       s0 = top                                    s1 = mark
+//!       ring[s0] = (address, landing)               jmp returned
+//!       top = s0 + 1                      returned: s1 = top - 1; top = s1
+//!       ...                                         jump-cache look-up unless s0 == ring[s1].0
+//! landing: jmp block after the call                 jmp ring[s1].1
 //! ```
+//!
+//! Calls and returns with all that belongs to them would be a third of a kernel's translated code, and
+//! that is more than fits the host's caches: so what returns do is written once, as a thunk. A landing
+//! is entered with the canonical scratch registers spilled, as most blocks have them.
 //!
 //! An entry says that this linear address is in that physical page and may be executed, which is what a
 //! line of the jump cache says; so it is forgotten when those are ([`Context::forget_returns`]): at
@@ -23,19 +28,26 @@
 //! so that a user's return can never be taken for the kernel's; and so has the kernel's code that may
 //! access its users' memory, which is translated otherwise ([`super::Mode::user_open`]).
 
-use iced_x86::{MemoryOperand, Register};
+use iced_x86::{Code, Instruction, MemoryOperand, Register};
 
-use super::emit::{at, field};
+use super::Translator;
+use super::cache::Part;
+use super::emit::{Emitter, at, field};
 use super::generate::{Builder, Later, is_linkable};
+use super::scratch::make_canonical;
+use super::thunk::ThunkKey;
 use crate::context::{Context, Landing, Ring, context_offset, register_offset};
 use crate::techniques::Technique;
 
-/// Where the number of a ring's latest entry is.
+/// Rings: for the kernel's code, for that which may access its users' memory, for users' code.
+pub(super) const RINGS: usize = 3;
+
+/// Where the number of a ring's next entry is.
 fn top_of(ring: usize) -> i32 {
     context_offset!(ring_tops) + ring as i32
 }
 
-/// The negated address (0) or the landing (8) of the entry that a register has the number of.
+/// The address (0) or the landing (8) of the entry that a register has the number of.
 fn entry(ring: usize, number: Register, part: usize) -> MemoryOperand {
     let ring = context_offset!(rings) + (ring * size_of::<Ring>()) as i32;
     let place = i64::from(ring + part as i32);
@@ -43,7 +55,7 @@ fn entry(ring: usize, number: Register, part: usize) -> MemoryOperand {
     MemoryOperand::new(Register::None, number, 4, place, 4, false, Register::FS)
 }
 
-const ADDRESS: usize = std::mem::offset_of!(Landing, negative_address);
+const ADDRESS: usize = std::mem::offset_of!(Landing, address);
 const TARGET: usize = std::mem::offset_of!(Landing, target);
 
 /// Entries' numbers are this far apart.
@@ -64,26 +76,19 @@ impl Builder<'_> {
         let [s0, s1, _] = self.s();
         let ring = self.ring();
         self.out.load_byte(s0, field(top_of(ring)));
-        self.out.lea(s0, at(s0, Register::None, STEP));
-        self.out.store_byte(field(top_of(ring)), s0);
-        self.out.zero_extend_byte(s0, s0);
-        if self.key.is_relocatable() {
-            self.address(s1, back);
-            self.out.complement(s1);
-            self.out.lea(s1, at(s1, Register::None, 1));
+        let address = entry(ring, s0, ADDRESS);
+        if !self.key.is_relocatable() && i64::from(back as i32) == back as i64 {
+            let built = Instruction::with2(Code::Mov_rm64_imm32, address, back as i32);
+            self.out.instruction(&built.expect("operands fit the code"));
         } else {
-            self.out.constant(s1, back.wrapping_neg());
+            self.address(s1, back);
+            self.out.store(address, s1);
         }
-        self.out.store(entry(ring, s0, ADDRESS), s1);
         let landing = self.out.address_of_code(s1);
         self.out.store(entry(ring, s0, TARGET), s1);
+        self.out.lea(s0, at(s0, Register::None, STEP));
+        self.out.store_byte(field(top_of(ring)), s0);
         self.postpone(Later::Landing { at: landing, back });
-    }
-
-    /// The ring's latest entry, whose number is in `number`, is no longer that. Uses `register`.
-    pub(super) fn take_top(&mut self, register: Register, number: Register) {
-        self.out.lea(register, at(number, Register::None, -STEP));
-        self.out.store_byte(field(top_of(self.ring())), register);
     }
 
     /// Leave the block for the address in s0, which a return at `mark` has popped.
@@ -91,28 +96,53 @@ impl Builder<'_> {
         if !self.techniques.has(Technique::Returns) {
             return self.leave_computed(mark);
         }
-        let [s0, s1, s2] = self.s();
-        let ring = self.ring();
-        self.out.store(field(register_offset!(rip)), s0);
+        let [_, s1, _] = self.s();
         let gate = self.open_gate();
-        self.out.load_byte(s1, field(top_of(ring)));
-        self.out.copy(s2, Register::RCX);
-        self.out.load(Register::RCX, entry(ring, s1, ADDRESS));
-        self.out.lea(Register::RCX, at(Register::RCX, s0, 0));
-        let other = self.out.jump_unless_rcx_zero();
-        self.out.copy(Register::RCX, s2);
-        if !self.kernel {
+        self.out.constant(s1, u64::from(mark));
+        self.out.jump(self.thunks().returned[self.ring()]);
+        self.in_exit_stubs(|builder| {
+            let [s0, ..] = builder.s();
+            builder.finish_gate(gate);
+            builder.out.store(field(register_offset!(rip)), s0);
+            builder.way_out(builder.thunks().lookup.plain, mark);
+        });
+    }
+}
+
+impl Translator {
+    /// Go on where the address in s0 leads that a return has popped, whose mark is in s1; at `first` by the
+    /// jump cache.
+    pub(super) fn returned(
+        &mut self,
+        ThunkKey { scratch, kernel }: ThunkKey,
+        ring: usize,
+        first: u64,
+    ) -> u64 {
+        let Some([s0, s1, s2]) = scratch else { return 0 };
+        let mut out = Emitter::new(self.cache.next(Part::Bodies));
+        let start = out.here();
+        out.store(field(register_offset!(rip)), s0);
+        out.store_sized(field(context_offset!(detail)), s1, 4);
+        out.load_byte(s1, field(top_of(ring)));
+        out.lea(s1, at(s1, Register::None, -STEP));
+        out.store_byte(field(top_of(ring)), s1);
+        out.zero_extend_byte(s1, s1);
+        out.copy(s2, Register::RCX);
+        out.load(Register::RCX, entry(ring, s1, ADDRESS));
+        out.complement(Register::RCX);
+        out.lea(Register::RCX, at(Register::RCX, s0, 1));
+        let other = out.jump_unless_rcx_zero();
+        out.patch(other, first);
+        out.copy(Register::RCX, s2);
+        if !kernel {
             let page = context_offset!(page_number_mask);
-            self.out.extract(s0, s0, page);
-            self.out.deposit(s0, s0, page);
-            self.out.store(field(context_offset!(code_page)), s0);
+            out.extract(s0, s0, page);
+            out.deposit(s0, s0, page);
+            out.store(field(context_offset!(code_page)), s0);
         }
-        self.take_top(s0, s1);
-        self.out.load(s1, entry(ring, s1, TARGET));
-        self.out.store(field(context_offset!(jump_target)), s1);
-        self.reload();
-        self.out.jump_field(context_offset!(jump_target));
-        self.postpone(Later::Returned { at: other, gate, mark });
+        make_canonical(&mut out, [s0, s1, s2], s1, entry(ring, s1, TARGET));
+        self.append_own("returned", out.bytes());
+        start
     }
 }
 
@@ -120,7 +150,7 @@ impl Context {
     /// Forget where returns lead.
     pub(crate) fn forget_returns(&mut self) {
         // Matches a return to address 0, which is looked up.
-        let nowhere = Landing { negative_address: 0, target: self.leave_unknown };
+        let nowhere = Landing { address: 0, target: self.leave_unknown };
         for ring in &mut self.rings {
             ring.fill(nowhere);
         }

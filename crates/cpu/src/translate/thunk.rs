@@ -6,9 +6,11 @@ use std::mem::offset_of;
 use iced_x86::{Code, Instruction, MemoryOperand, Register};
 
 use super::Translator;
+use super::cache::Part;
 use super::emit::{Emitter, at, field, in_set};
-use super::generate::{CANONICAL, SPILL};
 use super::leave::{look_at_first_line, look_at_second_line, of_line};
+use super::returns::RINGS;
+use super::scratch::{Scratch, make_canonical, reload};
 use crate::context::{Reason, context_offset, register_offset};
 use crate::memory::physical_jumps::Line;
 use crate::memory::tlb::{Entries, FetchEntry, JumpEntry};
@@ -17,7 +19,7 @@ use crate::memory::tlb::{Entries, FetchEntry, JumpEntry};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct ThunkKey {
     /// The block's scratch registers.
-    pub(super) scratch: Option<[Register; 3]>,
+    pub(super) scratch: Option<Scratch>,
     /// GS is at the mirror.
     pub(super) kernel: bool,
 }
@@ -30,14 +32,15 @@ pub(super) struct Thunks {
     pub(super) interpret: Thunk,
     pub(super) assist: Thunk,
     pub(super) miss: Thunk,
-    /// Look at the first line of the jump cache for the address in s0, with the guest's RCX in s2;
-    /// then at the second; then, from user code, for a block by its physical address.
-    pub(super) first: u64,
+    /// Look at the second line of the jump cache for the address in s0, with the guest's RCX in s2;
+    /// then, from user code, for a block by its physical address.
     pub(super) second: u64,
-    /// For the address in s0: the same looks, but once in sixteen times out to Rust to be linked; and
+    /// For the address in s0: the same looks after one at the first line, but once in sixteen times out to Rust to be linked; and
     /// the same always (far.rs).
     pub(super) far: u64,
     pub(super) refused: u64,
+    /// For the address in s0 that a return has popped, with its mark in s1 (returns.rs), by ring.
+    pub(super) returned: [u64; RINGS],
 }
 
 /// One way out.
@@ -66,10 +69,10 @@ impl Translator {
             interpret: self.thunk(scratch, Reason::Interpret),
             assist: self.thunk(scratch, Reason::Assist),
             miss: self.thunk(scratch, Reason::Miss),
-            first,
             far: scratch.map_or(0, |scratch| self.far(scratch, first, Some(unlinked))),
             refused: scratch.map_or(0, |scratch| self.far(scratch, first, None)),
             second,
+            returned: std::array::from_fn(|ring| self.returned(key, ring, first)),
         };
         self.thunks.insert(key, thunks);
         thunks
@@ -81,7 +84,7 @@ impl Translator {
         if let Some(known) = self.load_vectors {
             return known;
         }
-        let mut out = Emitter::new(self.cache.next());
+        let mut out = Emitter::new(self.cache.next(Part::Bodies));
         let start = out.here();
         let kept =
             [(Register::RAX, context_offset!(temporary)), (Register::RDX, context_offset!(left))];
@@ -102,14 +105,14 @@ impl Translator {
         start
     }
 
-    fn thunk(&mut self, scratch: Option<[Register; 3]>, reason: Reason) -> Thunk {
-        let mut out = Emitter::new(self.cache.next());
+    fn thunk(&mut self, scratch: Option<Scratch>, reason: Reason) -> Thunk {
+        let mut out = Emitter::new(self.cache.next(Part::Bodies));
         let with_rcx = out.here();
         if let Some([_, _, s2]) = scratch {
             out.copy(Register::RCX, s2);
         }
         let plain = out.here();
-        reload(&mut out, scratch.into_iter().flatten());
+        scratch.into_iter().for_each(|scratch| reload(&mut out, scratch));
         out.set_field32(context_offset!(reason), reason as u32);
         out.jump_field(context_offset!(leave));
         self.append_own(reason.way_out(), out.bytes());
@@ -118,9 +121,9 @@ impl Translator {
 
     /// Begin to look for the address in s0, or ask Rust to link the gate in the detail instead, if
     /// there is somebody to ask and it is time.
-    fn far(&mut self, scratch: [Register; 3], first: u64, ask: Option<Thunk>) -> u64 {
+    fn far(&mut self, scratch: Scratch, first: u64, ask: Option<Thunk>) -> u64 {
         let [s0, _, s2] = scratch;
-        let mut out = Emitter::new(self.cache.next());
+        let mut out = Emitter::new(self.cache.next(Part::Bodies));
         let start = out.here();
         out.store(field(register_offset!(rip)), s0);
         out.copy(s2, Register::RCX);
@@ -134,8 +137,8 @@ impl Translator {
     }
 
     /// The first look at the jump cache, for those who expected not to need it.
-    fn first(&mut self, scratch: [Register; 3], kernel: bool, second: u64) -> u64 {
-        let mut out = Emitter::new(self.cache.next());
+    fn first(&mut self, scratch: Scratch, kernel: bool, second: u64) -> u64 {
+        let mut out = Emitter::new(self.cache.next(Part::Bodies));
         let start = out.here();
         let miss = look_at_first_line(&mut out, scratch, kernel);
         out.patch(miss, second);
@@ -145,9 +148,9 @@ impl Translator {
     }
 
     /// The second look at the jump cache, and a third look elsewhere.
-    fn second(&mut self, scratch: [Register; 3], kernel: bool, lookup: Thunk) -> u64 {
+    fn second(&mut self, scratch: Scratch, kernel: bool, lookup: Thunk) -> u64 {
         let [s0, ..] = scratch;
-        let mut out = Emitter::new(self.cache.next());
+        let mut out = Emitter::new(self.cache.next(Part::Bodies));
         let start = out.here();
         out.store(field(register_offset!(rip)), s0);
         let miss = look_at_second_line(&mut out, scratch, kernel);
@@ -163,19 +166,13 @@ impl Translator {
 }
 
 /// Enter the block whose line in the jump cache s1 leads to.
-fn enter_line(out: &mut Emitter, scratch: [Register; 3], kernel: bool) {
+fn enter_line(out: &mut Emitter, scratch: Scratch, kernel: bool) {
     let [_, s1, _] = scratch;
     if !kernel {
         out.load(Register::RCX, of_line(s1, kernel, offset_of!(JumpEntry, page)));
         out.store(field(context_offset!(code_page)), Register::RCX);
     }
-    let line = |offset: usize| of_line(s1, kernel, offset);
-    enter(
-        out,
-        scratch,
-        line(offset_of!(JumpEntry, target)),
-        line(offset_of!(JumpEntry, canonical)),
-    );
+    enter(out, scratch, of_line(s1, kernel, offset_of!(JumpEntry, canonical)));
 }
 
 /// The displacement of a jump that is taken once in sixteen times. RCX is lost.
@@ -189,7 +186,7 @@ fn sample(out: &mut Emitter) -> u64 {
 
 /// Look for the block at the address in s0, and in RIP, by its physical address
 /// (memory/physical_jumps.rs), with the guest's RCX in s2.
-fn by_physical_address(out: &mut Emitter, scratch: [Register; 3], lookup: Thunk) {
+fn by_physical_address(out: &mut Emitter, scratch: Scratch, lookup: Thunk) {
     let [s0, s1, _] = scratch;
     let fetch =
         |offset: usize| in_set(Register::None, s1, (offset_of!(Entries, fetches) + offset) as i32);
@@ -218,37 +215,17 @@ fn by_physical_address(out: &mut Emitter, scratch: [Register; 3], lookup: Thunk)
     out.extract(s0, s0, context_offset!(page_number_mask));
     out.deposit(s0, s0, context_offset!(page_number_mask));
     out.store(field(context_offset!(code_page)), s0);
-    let entries = (offset_of!(Line, target), offset_of!(Line, canonical));
-    enter(out, scratch, line(entries.0), line(entries.1));
+    enter(out, scratch, line(offset_of!(Line, canonical)));
     for miss in [elsewhere, unknown, sampled] {
         out.patch(miss, lookup.with_rcx);
     }
 }
 
-/// Enter the block that has been found; `target` and `canonical` are where its entries are, through
-/// s1. The guest's RCX is in s2.
-fn enter(
-    out: &mut Emitter,
-    scratch: [Register; 3],
-    target: MemoryOperand,
-    canonical: MemoryOperand,
-) {
+/// Enter the block that has been found; `canonical` is where its entry is, through s1. The guest's RCX is in
+/// s2.
+fn enter(out: &mut Emitter, scratch: Scratch, canonical: MemoryOperand) {
     let [_, s1, s2] = scratch;
     out.copy(Register::RCX, s2);
     out.set_field8(context_offset!(resume_pending), 0);
-    if scratch == CANONICAL {
-        let jump = Instruction::with1(Code::Jmp_rm64, canonical);
-        return out.instruction(&jump.expect("operands fit the code"));
-    }
-    out.load(s1, target);
-    out.store(field(context_offset!(jump_target)), s1);
-    reload(out, scratch);
-    out.jump_field(context_offset!(jump_target));
-}
-
-/// Give scratch registers their guest values back.
-fn reload(out: &mut Emitter, scratch: impl IntoIterator<Item = Register>) {
-    for (slot, register) in scratch.into_iter().enumerate() {
-        out.load(register, field(SPILL + 8 * slot as i32));
-    }
+    make_canonical(out, scratch, s1, canonical);
 }

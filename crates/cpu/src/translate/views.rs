@@ -19,7 +19,7 @@
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::vcpu::Error;
 
@@ -78,31 +78,39 @@ impl Views {
         }
     }
 
-    /// Overwrite the displacement of a jump that a processor may be executing. It is aligned, so that
-    /// every processor fetches either the old one or the new one.
+    /// Overwrite the displacement of a jump that a processor may be executing. It lies in one aligned
+    /// word of eight bytes, so that every processor fetches either the old one or the new one.
     ///
     /// # Safety
     ///
-    /// `at` must be the four-byte aligned displacement of a jump in this code.
+    /// `at` must be the displacement of a jump in this code that does not cross a multiple of eight.
     pub(super) unsafe fn patch_displacement(self, at: u64, displacement: i32) {
-        debug_assert!(at.is_multiple_of(4), "displacement at {at:#x} is not aligned");
-        // SAFETY: the caller vouches for the place; both views begin at a page.
-        let place = unsafe { &*(self.writable(at) as *const AtomicI32) };
-        place.store(displacement, Ordering::SeqCst);
+        // SAFETY: by the caller's promise.
+        unsafe { self.patch(at, displacement.to_le_bytes()) };
     }
 
-    /// Overwrite a five-byte instruction that a processor may be executing. It lies in one aligned
-    /// word, so that every processor fetches either the old one or the new one.
+    /// Overwrite a five-byte instruction that a processor may be executing, likewise.
     ///
     /// # Safety
     ///
     /// `at` must be a five-byte instruction in this code that does not cross a multiple of eight.
     pub(super) unsafe fn patch_five(self, at: u64, bytes: [u8; 5]) {
-        let shift = at % 8 * 8;
-        debug_assert!(shift <= 24, "instruction at {at:#x} crosses a word");
-        let mut new = [0; 8];
-        new[..5].copy_from_slice(&bytes);
-        let (new, mask) = (u64::from_le_bytes(new) << shift, 0xff_ffff_ffff << shift);
+        // SAFETY: by the caller's promise.
+        unsafe { self.patch(at, bytes) };
+    }
+
+    /// Overwrite bytes that do not cross a multiple of eight.
+    ///
+    /// # Safety
+    ///
+    /// They must be a part of an instruction, or one, that may change so while it is executed.
+    unsafe fn patch<const N: usize>(self, at: u64, bytes: [u8; N]) {
+        let offset = (at % 8) as usize;
+        debug_assert!(offset + N <= 8, "{N} bytes of code at {at:#x} cross a word");
+        let (mut new, mut mask) = ([0; 8], [0; 8]);
+        new[offset..offset + N].copy_from_slice(&bytes);
+        mask[offset..offset + N].fill(0xff);
+        let (new, mask) = (u64::from_le_bytes(new), u64::from_le_bytes(mask));
         // SAFETY: the caller vouches for the place; both views begin at a page.
         let word = unsafe { &*(self.writable(at & !7) as *const AtomicU64) };
         let mut old = word.load(Ordering::SeqCst);

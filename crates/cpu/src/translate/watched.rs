@@ -1,5 +1,6 @@
 //! What an inspection sees of blocks, and what it has done with them (inspect.rs).
 
+use super::cache::Part;
 use super::decode::Run;
 use super::{Key, Translator};
 use crate::inspect::{BlockId, GuestCode, Origin};
@@ -8,7 +9,7 @@ use crate::memory::{Linear, PAGE_SIZE};
 impl Translator {
     /// Add host code of the engine's own to the cache.
     pub(super) fn append_own(&mut self, name: &'static str, code: &[u8]) {
-        let start = self.cache.append(code);
+        let start = self.cache.append(Part::Bodies, code);
         if let Some(inspection) = &mut self.inspection {
             inspection.tell(start, code, Origin::Engine(name));
         }
@@ -38,9 +39,12 @@ impl Translator {
             bytes: &run.bytes[..usize::from(run.length()).min(run.bytes.len())],
             interpreted: block.held,
         };
-        let start = block.cold;
+        let (start, stubs) = (block.start, block.exit_stubs);
         if let Some(inspection) = &mut self.inspection {
             inspection.tell(start, self.emitter.bytes(), Origin::Block(guest));
+            if !self.exit_stubs.bytes().is_empty() {
+                inspection.tell(stubs, self.exit_stubs.bytes(), Origin::Engine("exit_stubs"));
+            }
         }
     }
 
