@@ -14,6 +14,11 @@
 //! 4. *Who serves the queue attends*: it says so before, and looks at the jobs after. Jobs that are found while
 //!    nobody attends (as when a device comes to rest) have a thread called.
 //!
+//! 5. *A queue is a processor's, and a thread is not*: what is to be done has one list, and what has ended is told of
+//!    in the queue that it came from. The device is served by one at a time. Who finds it locked rings, tries, and goes
+//!    on; who has served it lets go of it, and looks whether more was rung for; between the two steps each has a fence,
+//!    or both could miss each other.
+//!
 //! Lock order: the device (whoever serves it), then what is here, one at a time.
 
 use std::cell::Cell;
