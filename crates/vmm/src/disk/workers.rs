@@ -84,9 +84,12 @@ pub(crate) struct Workplace {
     orders: Mutex<Orders>,
     called: Condvar,
     /// By queue: what has ended and was not told of, its number and how it went.
-    ended: Mutex<[VecDeque<(usize, Result<(), Failed>)>; MAX_BLOCK_QUEUES]>,
+    ended: Mutex<[Ended; MAX_BLOCK_QUEUES]>,
     complaints: Mutex<Complaints>,
 }
+
+/// Numbers of jobs, and how they went.
+type Ended = VecDeque<(usize, Result<(), Failed>)>;
 
 #[derive(Default)]
 struct Orders {

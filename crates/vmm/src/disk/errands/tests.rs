@@ -47,7 +47,7 @@ impl Wake for Nobody {
 struct Book {
     done: Mutex<Vec<(&'static str, ThreadId)>>,
     changed: Condvar,
-    /// Flushes wait as long as it is locked.
+    /// Flushes wait as long as it is locked, and so does reading what is at hand.
     gate: Mutex<()>,
     waiting: AtomicU64,
     /// How long each flush takes, in milliseconds.
@@ -58,6 +58,20 @@ impl Book {
     fn note(&self, what: &'static str) {
         self.done.lock().unwrap().push((what, thread::current().id()));
         self.changed.notify_all();
+    }
+
+    fn pass_gate(&self) {
+        self.waiting.fetch_add(1, Ordering::SeqCst);
+        drop(self.gate.lock().unwrap());
+        self.waiting.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    fn wait_until_somebody_is_at_the_gate(&self) {
+        let start = Instant::now();
+        while self.waiting.load(Ordering::SeqCst) == 0 {
+            assert!(start.elapsed() < PATIENCE, "nobody comes");
+            thread::yield_now();
+        }
     }
 
     /// What was done until there were so many, and whether this thread did each.
@@ -91,6 +105,7 @@ impl Image for Fake {
     fn read_at_hand(&self, at: u64, into: &Buffers<'_>) -> usize {
         let is_there = at < self.bytes() / 2;
         if is_there {
+            self.0.pass_gate();
             self.0.note("read at hand");
         }
         if is_there { into.bytes() } else { 0 }
@@ -106,10 +121,8 @@ impl Image for Fake {
     }
 
     fn flush(&self) -> io::Result<()> {
-        self.0.waiting.fetch_add(1, Ordering::SeqCst);
-        drop(self.0.gate.lock().unwrap());
+        self.0.pass_gate();
         thread::sleep(Duration::from_millis(self.0.pace.load(Ordering::SeqCst)));
-        self.0.waiting.fetch_sub(1, Ordering::SeqCst);
         self.0.note("flush");
         Ok(())
     }
@@ -366,11 +379,7 @@ fn writes_are_done_while_another_processor_flushes() {
     let disks = std::mem::take(&mut rig.disks);
     thread::scope(|scope| {
         let other = scope.spawn(|| disks.help());
-        let start = Instant::now();
-        while book.waiting.load(Ordering::SeqCst) == 0 {
-            assert!(start.elapsed() < PATIENCE, "nobody flushes");
-            thread::yield_now();
-        }
+        book.wait_until_somebody_is_at_the_gate();
         rig.offer(WRITE, 0, 4096);
         rig.set(0x3000, Size::Word, 0);
         assert_eq!(disks.attend(), Errand { jobs: 1, is_left: false });
@@ -448,6 +457,27 @@ fn several_queues_are_served_on_one_occasion() {
     assert_eq!(rig.drivers.each_ref().map(Driver::used), [1, 1]);
     assert_eq!(rig.disks.help(), Errand { jobs: 1, is_left: false });
     assert_eq!(rig.drivers.each_ref().map(Driver::used), [1, 2]);
+}
+
+/// Who finds the device locked goes on at once, and who has it locked does that work as well; no thread is woken.
+#[test]
+fn who_serves_looks_again_at_what_others_have_rung_for() {
+    let mut rig = Rig::new();
+    rig.ask_in(0, READ, 0, 512);
+    let (book, disks) = (Arc::clone(&rig.book), std::mem::take(&mut rig.disks));
+    let gate = book.gate.lock().unwrap();
+    thread::scope(|scope| {
+        let other = scope.spawn(|| disks.attend());
+        book.wait_until_somebody_is_at_the_gate();
+        rig.drivers[1].offer(WRITE, 0, 4096);
+        rig.set(0x3004, Size::Word, 1);
+        assert_eq!(disks.attend(), Errand::default());
+        assert_eq!(rig.drivers.each_ref().map(Driver::used), [0, 0]);
+        drop(gate);
+        assert_eq!(other.join().unwrap(), Errand { jobs: 2, is_left: false });
+    });
+    assert_eq!(rig.drivers.each_ref().map(Driver::used), [1, 1]);
+    assert_eq!(book.wait_for(2), [("read at hand", ELSEWHERE), ("write", ELSEWHERE)]);
 }
 
 /// Two processors that ring, attend and help as it comes, each waiting for its own queue: nothing that was rung
