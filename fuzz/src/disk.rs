@@ -3,15 +3,17 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use devices::virtio::block::{Failed, Job, Store};
+use devices::virtio::block::{Failed, Job, Store, Ticket};
 use machine::memory::Memory;
 use vm_memory::GuestAddress;
 
 /// Jobs under way, and those that have ended.
 #[derive(Default)]
 struct Jobs {
-    waiting: VecDeque<(usize, Job)>,
-    ended: VecDeque<(usize, Result<(), Failed>)>,
+    waiting: VecDeque<(Ticket, Job)>,
+    ended: VecDeque<(Ticket, Result<(), Failed>)>,
+    /// Queues that are to be served again.
+    again: u64,
 }
 
 /// See above; clones are the same disk.
@@ -23,11 +25,16 @@ impl Disk {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The queues that are to be served again, once.
+    pub fn take_again(&self) -> u64 {
+        std::mem::take(&mut self.jobs().again)
+    }
+
     /// Have the first, or the last, job come to its end; whether there was one.
     pub fn finish(&self, memory: &dyn Memory, last: bool) -> bool {
         let mut jobs = self.jobs();
         let next = if last { jobs.waiting.pop_back() } else { jobs.waiting.pop_front() };
-        let Some((number, job)) = next else { return false };
+        let Some((ticket, job)) = next else { return false };
         let result = match job {
             Job::Read { target, .. } => target.iter().try_for_each(|segment| {
                 let bytes = vec![7; segment.length.min(4096) as usize];
@@ -44,7 +51,7 @@ impl Disk {
             }
             Job::Flush => Ok(()),
         };
-        jobs.ended.push_back((number, result));
+        jobs.ended.push_back((ticket, result));
         true
     }
 }
@@ -66,12 +73,18 @@ impl Store for Disk {
         "disk"
     }
 
-    fn start(&mut self, number: usize, job: Job) -> Option<Result<(), Failed>> {
-        self.jobs().waiting.push_back((number, job));
+    fn start(&mut self, ticket: Ticket, job: Job) -> Option<Result<(), Failed>> {
+        self.jobs().waiting.push_back((ticket, job));
         None
     }
 
-    fn finished(&mut self) -> Option<(usize, Result<(), Failed>)> {
-        self.jobs().ended.pop_front()
+    fn finished(&mut self, queue: usize) -> Option<(usize, Result<(), Failed>)> {
+        let ended = &mut self.jobs().ended;
+        let at = ended.iter().position(|(ticket, _)| ticket.queue == queue)?;
+        ended.remove(at).map(|(ticket, result)| (ticket.number, result))
+    }
+
+    fn serve_again(&mut self, queue: usize) {
+        self.jobs().again |= 1 << queue;
     }
 }

@@ -123,7 +123,7 @@ impl Bench {
         let settings = network::Settings { address: [2; 6], mtu: Some(9000), pairs: 2 };
         let devices: [Box<dyn Device>; 6] = [
             Box::new(Entropy::new(Box::new(|_| true))),
-            Box::new(Block::new(Box::new(disk.clone()))),
+            Box::new(Block::new(Box::new(disk.clone()), PROCESSORS)),
             Box::new(Network::new(Box::new(wire::Wire::new(&memory)), settings)),
             Box::new(Console::new(Box::new(screen::Screen::default()))),
             Box::new(Balloon::new(Box::new(pages::Pages::default()))),
@@ -200,7 +200,9 @@ impl Bench {
             Step::Serve => self.serve(),
             Step::FinishJob { last } => {
                 self.disk.finish(&*self.memory, last);
-                self.virtio.iter().for_each(|(_, rung)| rung.ring(0));
+                (0..PROCESSORS).for_each(|queue| {
+                    self.virtio.iter().for_each(|(_, rung)| rung.ring(queue));
+                });
             }
             Step::PowerButton => platform.press_power_button(),
             Step::OtherProcessor => self.processor = (processor + 1) % PROCESSORS,
@@ -246,6 +248,11 @@ impl Bench {
         self.virtio
             .iter()
             .for_each(|(device, rung)| device.serve(rung.0.swap(0, Ordering::SeqCst)));
+        // Only the disk leaves something for later.
+        let again = self.disk.take_again();
+        self.virtio.iter().for_each(|(_, rung)| {
+            rung.0.fetch_or(again, Ordering::SeqCst);
+        });
     }
 
     /// What must hold whatever the guest does.

@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -171,6 +172,70 @@ static void verify(int threads, int rounds) {
     printf("done\n");
 }
 
+/* Two threads on each processor write sectors one after the other, have some of them flushed, and read each back at
+   once, until there is a file of this name. What is in a sector says which it is and in which round it was written,
+   so that whoever goes on from a snapshot finds what it has written itself. */
+#define PLACES (1 << 17)
+
+struct writer {
+    pthread_t thread;
+    int number, processor;
+    uint64_t rounds;
+};
+
+static const char *end_name;
+
+static void *write_and_read_back(void *argument) {
+    struct writer *writer = argument;
+    cpu_set_t processors;
+    CPU_ZERO(&processors);
+    CPU_SET(writer->processor, &processors);
+    if (sched_setaffinity(0, sizeof processors, &processors))
+        fail("sched_setaffinity");
+    int disk = open_disk(O_RDWR | O_DIRECT);
+    uint64_t *out = pages(1, PROT_READ | PROT_WRITE), *in = pages(1, PROT_READ | PROT_WRITE);
+    for (uint64_t round = 0; access(end_name, F_OK); round++) {
+        uint64_t sector = (uint64_t)writer->number * PLACES + round % PLACES;
+        for (int word = 0; word < SECTOR / 8; word += 2) {
+            out[word] = sector;
+            out[word + 1] = round;
+        }
+        if (pwrite(disk, out, SECTOR, sector * SECTOR) != SECTOR)
+            fail("pwrite");
+        if (round % 8 == 7 && fdatasync(disk))
+            fail("fdatasync");
+        memset(in, 0, SECTOR);
+        if (pread(disk, in, SECTOR, sector * SECTOR) != SECTOR)
+            fail("pread");
+        if (memcmp(in, out, SECTOR)) {
+            printf("thread %d, round %lu: %lx of %lx\n", writer->number, round, in[1], in[0]);
+            exit(1);
+        }
+        writer->rounds = round + 1;
+        if (writer->number == 0 && round == 200) {
+            printf("begun\n");
+            fflush(stdout);
+        }
+    }
+    return NULL;
+}
+
+static void write_until(int processors, const char *end) {
+    struct writer writers[16];
+    int count = 2 * processors;
+    end_name = end;
+    for (int n = 0; n < count; n++) {
+        writers[n] = (struct writer){.number = n, .processor = n % processors};
+        pthread_create(&writers[n].thread, NULL, write_and_read_back, &writers[n]);
+    }
+    for (int n = 0; n < count; n++)
+        pthread_join(writers[n].thread, NULL);
+    printf("rounds");
+    for (int n = 0; n < count; n++)
+        printf(" %lu", writers[n].rounds);
+    printf("\n");
+}
+
 int main(int count, char **words) {
     const char *what = count > 1 ? words[1] : "";
     if (!strcmp(what, "run"))
@@ -186,6 +251,8 @@ int main(int count, char **words) {
         check_committed(atoi(words[2]));
     } else if (!strcmp(what, "verify"))
         verify(atoi(words[2]), atoi(words[3]));
+    else if (!strcmp(what, "until"))
+        write_until(atoi(words[2]), words[3]);
     else
         return 2;
     return 0;

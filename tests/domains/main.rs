@@ -6,6 +6,7 @@
 mod balloon;
 mod console;
 mod copying;
+mod disks;
 mod foreign;
 mod hostile;
 mod place;

@@ -1,13 +1,14 @@
 //! Disks: fio in a guest against fio on the host, on the same file, interleaved round by round.
 //!
 //! ```text
-//! cargo run --release -p bench --bin disks -- [--rounds N] [--seconds N] [--file FILE] [--qcow2]
+//! cargo run --release -p bench --bin disks -- [--rounds N] [--seconds N] [--file FILE] [--qcow2] [--cpus N]
 //! ```
 //!
 //! Both pass their own page cache by (`direct=1`), and find nothing of the file in the host's at the
 //! start; the guest's disk goes through that. fio has to be installed on the host, whose programs the
 //! guest sees. FILE (1 GiB) should be on a file system that is on a disk; without one it is in the current
-//! directory. With `--qcow2`, the guest's disk is an image of its own beside it, made by qemu-img.
+//! directory. With `--qcow2`, the guest's disk is an image of its own beside it, made by qemu-img. With `--cpus`, the guest has
+//! so many processors, and a queue of the disk for each.
 
 #![forbid(unsafe_code)]
 
@@ -61,6 +62,7 @@ struct Options {
     seconds: u32,
     file: PathBuf,
     qcow2: bool,
+    cpus: usize,
 }
 
 fn main() -> ExitCode {
@@ -75,7 +77,7 @@ fn main() -> ExitCode {
 
 fn parse() -> Result<Options, String> {
     let file = PathBuf::from(format!("disks-{}.img", std::process::id()));
-    let mut options = Options { rounds: 3, seconds: 3, file, qcow2: false };
+    let mut options = Options { rounds: 3, seconds: 3, file, qcow2: false, cpus: 1 };
     let mut arguments = std::env::args().skip(1);
     while let Some(argument) = arguments.next() {
         let mut value = || arguments.next().ok_or(format!("{argument} needs a value"));
@@ -83,6 +85,7 @@ fn parse() -> Result<Options, String> {
         match argument.as_str() {
             "--rounds" => options.rounds = number(value()?)?,
             "--seconds" => options.seconds = number(value()?)? as u32,
+            "--cpus" => options.cpus = number(value()?)?,
             "--file" => options.file = value()?.into(),
             "--qcow2" => options.qcow2 = true,
             other => return Err(format!("unknown option {other}")),
@@ -133,7 +136,8 @@ fn measure_all(options: &Options, biv: &Path, disk: &Path) -> Result<(), String>
             )?);
             forget(disk)?;
             let mut machine = Command::new("timeout");
-            machine.arg("120").arg(biv).args(["run", "--disk"]).arg(disk).args(["--", "fio"]);
+            machine.arg("120").arg(biv).args(["run", "--cpus", &options.cpus.to_string()]);
+            machine.arg("--disk").arg(disk).args(["--", "fio"]);
             let said = run(machine.args(&arguments).arg("--filename=/dev/vda"))?;
             guest.push(result(load, said)?);
             ratios.push(guest[guest.len() - 1] / host[host.len() - 1]);

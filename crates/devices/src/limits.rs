@@ -19,8 +19,14 @@ pub const MAX_ENTROPY_BYTES: usize = 4096;
 /// Requests that a block device looks at together.
 pub const MAX_BLOCK_BATCH: usize = 64;
 
-/// Requests that a block device has under way, which is what its queue holds.
+/// Queues of a block device; each has [`MAX_BLOCK_REQUESTS`].
+pub const MAX_BLOCK_QUEUES: usize = 16;
+
+/// Requests that a queue of a block device has under way, which is what it holds.
 pub const MAX_BLOCK_REQUESTS: usize = 256;
+
+/// Requests that a block device takes from a queue before another has its turn.
+pub const MAX_BLOCK_SHARE: usize = 256;
 
 /// Pieces of guest memory that one transfer of a block device has.
 pub const MAX_BLOCK_SEGMENTS: usize = 512;

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use devices::limits::MAX_BLOCK_QUEUES;
 use devices::virtio::balloon::Balloon as Inflatable;
 use devices::virtio::block::Block;
 use devices::virtio::console::Console;
@@ -12,12 +13,15 @@ use devices::virtio::{Device, Doorbell, Shared, Transport};
 use machine::Platform;
 
 use crate::balloon::Balloon;
-use crate::configuration::{Configuration, Error};
+use crate::configuration::{Configuration, Error, MAX_PROCESSORS};
 use crate::console::Window;
 use crate::device_memory::DeviceMemory;
 use crate::disk::errands::Disks;
 use crate::disk::workers::{Front, Workers, Workplace};
 use crate::io_thread::{Bell, IoThread};
+
+// A disk has a queue for each processor.
+const _: () = assert!(MAX_PROCESSORS <= MAX_BLOCK_QUEUES);
 
 /// What a guest's programs can find the port by.
 const CHANNEL: &str = "bivouac.channel";
@@ -90,9 +94,11 @@ pub(crate) fn plug_in_disks(
     memory: &DeviceMemory,
 ) -> Result<(Vec<Workers>, Disks), Error> {
     let (mut threads, mut disks) = (Vec::new(), Disks::default());
+    // Each processor is to be interrupted for what it has asked for, and by nothing else.
+    let queues = configuration.processors;
     for disk in std::mem::take(&mut configuration.disks) {
         let place = Workplace::new(disk, memory.clone(), disks.rung());
-        let device = Box::new(Block::new(Box::new(Front(Arc::clone(&place)))));
+        let device = Box::new(Block::new(Box::new(Front(Arc::clone(&place))), queues));
         let shared = plug_in_device(platform, device, memory, Arc::clone(&place) as _)?;
         threads.push(Workers::start(Arc::clone(&place), &shared)?);
         disks.add(place, shared);

@@ -13,7 +13,9 @@ use vm_memory::{Bytes, GuestAddress, GuestMemoryMmap};
 
 use super::{Device, Doorbell, Shared, Transport};
 
-pub const MEMORY_BYTES: usize = 0x2_0000;
+pub const MEMORY_BYTES: usize = 0x4_0000;
+/// From what is one queue's to what is the next one's.
+pub const QUEUE_BYTES: u64 = 0x1_0000;
 pub const DESCRIPTORS: u64 = 0x1000;
 pub const AVAILABLE: u64 = 0x3000;
 pub const USED: u64 = 0x4000;
@@ -56,15 +58,21 @@ impl Doorbell for Bell {
     }
 }
 
+/// The most queues that are offered anything.
+pub const QUEUES: usize = MEMORY_BYTES / QUEUE_BYTES as usize;
+
 pub struct Rig {
     pub memory: Arc<GuestMemoryMmap>,
     pub transport: Transport,
     pub shared: Arc<Shared>,
     bell: Arc<Bell>,
-    /// Entries of the available ring that were filled.
-    offered: u16,
+    /// The queue that requests are offered in, and where its memory begins.
+    queue: usize,
+    base: u64,
+    /// Entries of the available ring that were filled, of each queue.
+    offered: [u16; QUEUES],
     /// Entries of the used ring that were looked at.
-    seen: u16,
+    seen: [u16; QUEUES],
 }
 
 impl Rig {
@@ -74,7 +82,8 @@ impl Rig {
         let (its_memory, its_bell) = (Arc::clone(&memory) as _, Arc::clone(&bell) as _);
         let transport = Transport::new(Box::new(device), its_memory, its_bell, sender());
         let shared = transport.shared();
-        Self { memory, transport, shared, bell, offered: 0, seen: 0 }
+        let (offered, seen) = ([0; QUEUES], [0; QUEUES]);
+        Self { memory, transport, shared, bell, queue: 0, base: 0, offered, seen }
     }
 
     /// The same driver and memory, with a device that goes on where this one is.
@@ -101,20 +110,53 @@ impl Rig {
         self.get(0x14, Size::Byte)
     }
 
-    /// Everything up to DRIVER_OK, with one queue.
+    /// Where the memory of the queue begins that this is about.
+    pub fn base(&self) -> u64 {
+        self.base
+    }
+
+    /// What follows is about this queue.
+    pub fn turn_to(&mut self, queue: usize) {
+        (self.queue, self.base) = (queue, queue as u64 * QUEUE_BYTES);
+    }
+
+    /// Everything up to DRIVER_OK, with one queue, the one that is selected.
     pub fn start(mut self, features: u64) -> Self {
+        self.agree(features);
+        self.set_up_queue();
+        self.go()
+    }
+
+    /// The same with these queues; then it is turned to the first.
+    pub fn start_queues(mut self, features: u64, queues: &[usize]) -> Self {
+        self.agree(features);
+        for &queue in queues.iter().rev() {
+            self.turn_to(queue);
+            self.set(0x16, Size::Word, queue as u64);
+            self.set_up_queue();
+        }
+        self.go()
+    }
+
+    fn agree(&mut self, features: u64) {
         for (select, part) in [(0, features & 0xffff_ffff), (1, features >> 32)] {
             self.set(8, Size::Dword, select);
             self.set(12, Size::Dword, part);
         }
         self.set(0x14, Size::Byte, 3);
         self.set(0x14, Size::Byte, 11);
+    }
+
+    fn set_up_queue(&mut self) {
         self.set(0x18, Size::Word, SIZE.into());
         for (at, address) in [(0x20, DESCRIPTORS), (0x28, AVAILABLE), (0x30, USED)] {
-            self.set(at, Size::Dword, address);
+            self.set(at, Size::Dword, self.base + address);
             self.set(at + 4, Size::Dword, 0);
         }
         self.set(0x1c, Size::Word, 1);
+    }
+
+    fn go(mut self) -> Self {
         self.set(0x14, Size::Byte, 15);
         assert_eq!(self.status(), 15);
         self
@@ -122,8 +164,10 @@ impl Rig {
 
     /// Forget what was offered and used, as a driver does that starts anew.
     pub fn restart(&mut self) {
-        (self.offered, self.seen) = (0, 0);
-        (AVAILABLE..USED + 0x200).step_by(2).for_each(|at| self.word(at, 0));
+        (self.offered, self.seen) = ([0; QUEUES], [0; QUEUES]);
+        for base in (0..MEMORY_BYTES as u64).step_by(QUEUE_BYTES as usize) {
+            (AVAILABLE..USED + 0x200).step_by(2).for_each(|at| self.word(base + at, 0));
+        }
     }
 
     pub fn started(device: impl Device + 'static) -> Self {
@@ -148,15 +192,23 @@ impl Rig {
     pub fn chain(&self, first: u16, parts: &[(u64, u32, u16)]) {
         for (at, &(address, length, flags)) in (first..).zip(parts) {
             let more = if usize::from(at - first) + 1 < parts.len() { NEXT } else { 0 };
-            self.descriptor(DESCRIPTORS, at.into(), address, length, flags | more, at + 1);
+            self.descriptor(
+                self.base + DESCRIPTORS,
+                at.into(),
+                address,
+                length,
+                flags | more,
+                at + 1,
+            );
         }
     }
 
     /// Offer the chain that starts there, without saying so.
     pub fn offer(&mut self, head: u16) {
-        let entry = AVAILABLE + 4 + 2 * u64::from(self.offered % SIZE);
+        let offered = &mut self.offered[self.queue];
+        let entry = self.base + AVAILABLE + 4 + 2 * u64::from(*offered % SIZE);
+        *offered = offered.wrapping_add(1);
         self.word(entry, head);
-        self.offered = self.offered.wrapping_add(1);
     }
 
     pub fn word(&self, at: u64, value: u16) {
@@ -169,12 +221,19 @@ impl Rig {
 
     /// Move the index of the available ring, ring the bell, and have the device serve.
     pub fn kick(&mut self) {
-        self.kick_queue(0);
+        self.ring();
+        self.serve();
+    }
+
+    /// The same, but that it is served later.
+    pub fn ring(&mut self) {
+        self.word(self.base + AVAILABLE + 2, self.offered[self.queue]);
+        self.set(NOTIFY + 4 * self.queue as u64, Size::Word, self.queue as u64);
     }
 
     /// The same, if the queue that was started is another.
     pub fn kick_queue(&mut self, queue: u64) {
-        self.word(AVAILABLE + 2, self.offered);
+        self.word(AVAILABLE + 2, self.offered[0]);
         self.set(NOTIFY + 4 * queue, Size::Word, queue);
         self.serve();
     }
@@ -185,16 +244,16 @@ impl Rig {
 
     /// What the device has used since this was last asked: heads and lengths.
     pub fn used(&mut self) -> Vec<(u32, u32)> {
-        let index = self.load(USED + 2);
-        let count = index.wrapping_sub(self.seen);
+        let (index, seen) = (self.load(self.base + USED + 2), self.seen[self.queue]);
+        let count = index.wrapping_sub(seen);
         assert!(count <= SIZE, "{count} used");
         let entry = |n: u16| {
-            let at = USED + 4 + 8 * u64::from(n % SIZE);
+            let at = self.base + USED + 4 + 8 * u64::from(n % SIZE);
             let [head, length]: [u32; 2] = self.memory.read_obj(GuestAddress(at)).unwrap();
             (head, length)
         };
-        let entries = (0..count).map(|n| entry(self.seen.wrapping_add(n))).collect();
-        self.seen = index;
+        let entries = (0..count).map(|n| entry(seen.wrapping_add(n))).collect();
+        self.seen[self.queue] = index;
         entries
     }
 }

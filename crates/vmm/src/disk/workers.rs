@@ -14,17 +14,23 @@
 //! 4. *Who serves the queue attends*: it says so before, and looks at the jobs after. Jobs that are found while
 //!    nobody attends (as when a device comes to rest) have a thread called.
 //!
+//! 5. *A queue is a processor's, and a thread is not*: what is to be done has one list, and what has ended is told of
+//!    in the queue that it came from. The device is served by one at a time. Who finds it locked rings, tries, and goes
+//!    on; who has served it lets go of it, and looks whether more was rung for; between the two steps each has a fence,
+//!    or both could miss each other.
+//!
 //! Lock order: the device (whoever serves it), then what is here, one at a time.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use devices::virtio::block::{Failed, Job, Store};
+use devices::limits::MAX_BLOCK_QUEUES;
+use devices::virtio::block::{Failed, Job, Store, Ticket};
 use devices::virtio::{Chain, Doorbell, Segment, Shared};
 
 use super::errands::{LEAST_FREE, MOST_UNHELPED, SLOW};
@@ -64,6 +70,8 @@ pub(crate) struct Workplace {
     memory: DeviceMemory,
     /// Queues to be served, a bit for each.
     wanted: AtomicU64,
+    /// A queue is to be served again that nobody rings for.
+    has_more: AtomicBool,
     /// A note for the processor's thread that has rung.
     rung: Arc<AtomicBool>,
     /// A processor's, of writing, and of what waits.
@@ -75,13 +83,17 @@ pub(crate) struct Workplace {
     waiting: AtomicUsize,
     orders: Mutex<Orders>,
     called: Condvar,
-    ended: Mutex<VecDeque<(usize, Result<(), Failed>)>>,
+    /// By queue: what has ended and was not told of, its number and how it went.
+    ended: Mutex<[Ended; MAX_BLOCK_QUEUES]>,
     complaints: Mutex<Complaints>,
 }
 
+/// Numbers of jobs, and how they went.
+type Ended = VecDeque<(usize, Result<(), Failed>)>;
+
 #[derive(Default)]
 struct Orders {
-    jobs: VecDeque<(usize, Job)>,
+    jobs: VecDeque<(Ticket, Job)>,
     /// Those that look at the jobs when they have served the queue.
     attending: usize,
     threads: Vec<JoinHandle<()>>,
@@ -97,7 +109,7 @@ struct Complaints {
 /// What a thread does next.
 enum Next {
     Serve(u64),
-    CarryOut(usize, Job),
+    CarryOut(Ticket, Job),
     End,
 }
 
@@ -123,6 +135,7 @@ impl Workplace {
             waits: Patience::new(MOST_UNHELPED),
             wait: AtomicU64::new(0),
             wanted: AtomicU64::new(0),
+            has_more: AtomicBool::new(false),
             waiting: AtomicUsize::new(0),
             orders: Mutex::default(),
             called: Condvar::new(),
@@ -139,14 +152,14 @@ impl Workplace {
                     device.serve(queues);
                     lock(&self.orders).attending -= 1;
                 }
-                Next::CarryOut(number, job) => {
-                    self.carry_out(number, &job);
+                Next::CarryOut(ticket, job) => {
+                    let mut queues = self.carry_out(ticket, &job);
                     for _ in 1..MAX_QUICK_JOBS {
-                        let Some((number, job)) = self.next_quick() else { break };
-                        self.carry_out(number, &job);
+                        let Some((ticket, job)) = self.next_quick() else { break };
+                        queues |= self.carry_out(ticket, &job);
                     }
-                    // We look at it next.
-                    self.wanted.fetch_or(1, Ordering::SeqCst);
+                    // We look at them next.
+                    self.wanted.fetch_or(queues, Ordering::SeqCst);
                     device.settle();
                 }
                 Next::End => return,
@@ -160,14 +173,15 @@ impl Workplace {
             if orders.is_over {
                 return Next::End;
             }
+            fence(Ordering::SeqCst);
             let queues = self.wanted.swap(0, Ordering::SeqCst);
             if queues != 0 {
                 orders.attending += 1;
                 return Next::Serve(queues);
             }
-            if let Some((number, job)) = orders.jobs.pop_front() {
+            if let Some((ticket, job)) = orders.jobs.pop_front() {
                 self.call_another(&mut orders, device, !self.is_quick(&job));
-                return Next::CarryOut(number, job);
+                return Next::CarryOut(ticket, job);
             }
             self.waiting.fetch_add(1, Ordering::SeqCst);
             // Who rings and then calls sees us wait; who has rung before is seen.
@@ -187,7 +201,7 @@ impl Workplace {
         }
     }
 
-    fn next_quick(&self) -> Option<(usize, Job)> {
+    fn next_quick(&self) -> Option<(Ticket, Job)> {
         let mut orders = lock(&self.orders);
         let is_quick = orders.jobs.front().is_some_and(|(_, job)| self.is_quick(job));
         if is_quick { orders.jobs.pop_front() } else { None }
@@ -212,9 +226,14 @@ impl Workplace {
         Ok(())
     }
 
-    fn carry_out(&self, number: usize, job: &Job) {
-        let result = self.perform(job);
-        lock(&self.ended).push_back((number, result));
+    /// Do a job; the bit of its queue, which is to be served then.
+    fn carry_out(&self, ticket: Ticket, job: &Job) -> u64 {
+        self.end(ticket, self.perform(job))
+    }
+
+    fn end(&self, Ticket { queue, number }: Ticket, result: Result<(), Failed>) -> u64 {
+        lock(&self.ended)[queue].push_back((number, result));
+        bit(queue)
     }
 
     fn perform(&self, job: &Job) -> Result<(), Failed> {
@@ -274,6 +293,11 @@ impl Workplace {
     }
 }
 
+/// A queue's in [`Workplace::wanted`].
+fn bit(queue: usize) -> u64 {
+    1 << (queue & 63)
+}
+
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -311,7 +335,7 @@ impl Workplace {
 
     /// Do a job that may wait, too; likewise.
     pub(super) fn help(&self, device: &Shared) -> (u64, Left) {
-        let (number, job) = {
+        let (ticket, job) = {
             let mut orders = lock(&self.orders);
             match orders.jobs.pop_front() {
                 None => return (0, Left::Nothing),
@@ -328,12 +352,12 @@ impl Workplace {
         // Meanwhile others do the others.
         self.call_for_all();
         let start = Instant::now();
-        self.carry_out(number, &job);
+        let queue = self.carry_out(ticket, &job);
         let took = start.elapsed();
         self.waits.learn(took > SLOW);
         let before = self.wait.load(Ordering::Relaxed);
         self.wait.store((before - before / 8).max(took.as_nanos() as u64), Ordering::Relaxed);
-        self.wanted.fetch_or(1, Ordering::SeqCst);
+        self.wanted.fetch_or(queue, Ordering::SeqCst);
         let jobs = 1 + self.serve_and_write(device);
         device.settle();
         (jobs, self.stop_attending())
@@ -345,35 +369,53 @@ impl Workplace {
         (2 * wait).clamp(LEAST_FREE, SLOW)
     }
 
-    /// Serve the queue and do the writes that this finds, until there is nothing left to tell the guest; how many
+    /// Serve the queues and do the writes that this finds, until there is nothing left to tell the guest; how many
     /// of them.
     fn serve_and_write(&self, device: &Shared) -> u64 {
         let (mut jobs, mut bytes) = (0, ERRAND_BYTES);
         READS.set(0);
         for round in 0..=ERRAND_ROUNDS {
             ALLOWANCE.set(ERRAND_BYTES);
-            if !device.try_serve(|| self.wanted.swap(0, Ordering::SeqCst)) {
-                // Who serves it may have looked already.
-                self.call();
-                break;
+            if !self.try_serve(device) {
+                return jobs + READS.get();
             }
-            let mut done = 0;
+            let (mut done, mut queues) = (0, 0);
             while round < ERRAND_ROUNDS
-                && let Some((number, job)) = self.next_write(&mut bytes)
+                && let Some((ticket, job)) = self.next_write(&mut bytes)
             {
                 done += 1;
-                if !self.write_here(number, job) {
+                let (queue, goes_on) = self.write_here(ticket, job);
+                queues |= queue;
+                if !goes_on {
                     break;
                 }
             }
-            if done == 0 {
-                break;
+            if done > 0 {
+                jobs += done;
+                self.wanted.fetch_or(queues, Ordering::SeqCst);
+                device.settle();
+            } else if !self.is_wanted() {
+                return jobs + READS.get();
             }
-            jobs += done;
-            self.wanted.fetch_or(1, Ordering::SeqCst);
-            device.settle();
+        }
+        if self.is_wanted() {
+            self.call();
         }
         jobs + READS.get()
+    }
+
+    /// Serve what is to be served, unless somebody else does, who then does this as well: whoever has served looks
+    /// whether more is wanted ([`Self::is_wanted`], [`Self::next`]), and sees what was rung for before we found
+    /// the device locked.
+    fn try_serve(&self, device: &Shared) -> bool {
+        fence(Ordering::SeqCst);
+        device.try_serve(|| self.wanted.swap(0, Ordering::SeqCst))
+    }
+
+    /// Whether there is something to be served, for one who has just served.
+    fn is_wanted(&self) -> bool {
+        fence(Ordering::SeqCst);
+        self.wanted.load(Ordering::SeqCst) != 0
     }
 
     /// Whether all threads wait to be called.
@@ -383,34 +425,34 @@ impl Workplace {
         self.waiting.load(Ordering::SeqCst) == orders.threads.len()
     }
 
-    fn next_write(&self, bytes: &mut u64) -> Option<(usize, Job)> {
+    fn next_write(&self, bytes: &mut u64) -> Option<(Ticket, Job)> {
         let mut orders = lock(&self.orders);
         let Some((_, Job::Write { source, .. })) = orders.jobs.front() else { return None };
         *bytes = bytes.checked_sub(Chain::bytes(source))?;
         if self.disk.image.writes_to_cache() { orders.jobs.pop_front() } else { None }
     }
 
-    /// Write at the doorbell; whether to go on with that.
-    fn write_here(&self, number: usize, job: Job) -> bool {
-        let Job::Write { at, source } = job else { return false };
+    /// Write at the doorbell; the bit of the queue that is to be served then, and whether to go on with that.
+    fn write_here(&self, ticket: Ticket, job: Job) -> (u64, bool) {
+        let Job::Write { at, source } = job else { return (0, false) };
         let start = Instant::now();
         let buffers = Buffers::new(self.memory.map(), source);
-        match self.disk.image.write_at_hand(at, &buffers) {
+        let queue = match self.disk.image.write_at_hand(at, &buffers) {
             Some(done) if done < buffers.bytes() => {
                 let rest = buffers.part(done, buffers.bytes() - done).segments().to_vec();
                 let rest = Job::Write { at: at + done as u64, source: rest };
-                lock(&self.orders).jobs.push_front((number, rest));
-                return false;
+                lock(&self.orders).jobs.push_front((ticket, rest));
+                return (0, false);
             }
-            Some(_) => lock(&self.ended).push_back((number, Ok(()))),
+            Some(_) => self.end(ticket, Ok(())),
             None => {
                 let source = buffers.segments().to_vec();
-                self.carry_out(number, &Job::Write { at, source });
+                self.carry_out(ticket, &Job::Write { at, source })
             }
-        }
+        };
         let was_slow = start.elapsed() > SLOW;
         self.writes.learn(was_slow);
-        !was_slow
+        (queue, !was_slow)
     }
 
     /// Attend no more; what is left.
@@ -419,6 +461,7 @@ impl Workplace {
         orders.attending -= 1;
         let few = orders.jobs.len() <= MAX_LEFT;
         match orders.jobs.is_empty() {
+            _ if self.has_more.swap(false, Ordering::SeqCst) => Left::Much,
             true => Left::Nothing,
             false if few && orders.jobs.iter().all(|(_, job)| suits_a_processor(job)) => {
                 Left::Little
@@ -441,7 +484,7 @@ fn suits_a_processor(job: &Job) -> bool {
 
 impl Doorbell for Workplace {
     fn ring(&self, queue: usize) {
-        self.wanted.fetch_or(1 << (queue & 31), Ordering::SeqCst);
+        self.wanted.fetch_or(bit(queue), Ordering::SeqCst);
         self.rung.store(true, Ordering::SeqCst);
     }
 }
@@ -466,7 +509,7 @@ impl Store for Front {
         &self.0.disk.serial
     }
 
-    fn start(&mut self, number: usize, job: Job) -> Option<Result<(), Failed>> {
+    fn start(&mut self, ticket: Ticket, job: Job) -> Option<Result<(), Failed>> {
         let job = match job {
             Job::Read { at, target } if is_allowed(&target) => {
                 match self.0.read_at_hand(at, target) {
@@ -480,15 +523,24 @@ impl Store for Front {
             job => job,
         };
         let mut orders = lock(&self.0.orders);
-        orders.jobs.push_back((number, job));
+        orders.jobs.push_back((ticket, job));
         if orders.attending == 0 {
             self.0.called.notify_one();
         }
         None
     }
 
-    fn finished(&mut self) -> Option<(usize, Result<(), Failed>)> {
-        lock(&self.0.ended).pop_front()
+    fn finished(&mut self, queue: usize) -> Option<(usize, Result<(), Failed>)> {
+        lock(&self.0.ended)[queue].pop_front()
+    }
+
+    fn serve_again(&mut self, queue: usize) {
+        let orders = lock(&self.0.orders);
+        self.0.wanted.fetch_or(bit(queue), Ordering::SeqCst);
+        self.0.has_more.store(true, Ordering::SeqCst);
+        if orders.attending == 0 {
+            self.0.called.notify_one();
+        }
     }
 }
 

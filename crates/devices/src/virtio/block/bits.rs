@@ -8,11 +8,11 @@ pub const NUMBER: u16 = 2;
 /// PCI class: mass storage.
 pub const CLASS: u32 = 0x01_80_00;
 
-/// Descriptors of its queue.
-pub const QUEUE_SIZES: [u16; 1] = [256];
+/// Descriptors of each queue.
+pub const QUEUE_SIZE: u16 = 256;
 
 /// Pieces of data in one request: a queue's descriptors but for header and status.
-pub const SEGMENTS: u32 = QUEUE_SIZES[0] as u32 - 2;
+pub const SEGMENTS: u32 = QUEUE_SIZE as u32 - 2;
 
 /// The unit of all numbers.
 pub const SECTOR_BYTES: u64 = 512;
@@ -38,6 +38,7 @@ bitflags! {
         const BLOCK_SIZE = 1 << 6;
         const FLUSH = 1 << 9;
         const TOPOLOGY = 1 << 10;
+        const MULTIQUEUE = 1 << 12;
         const DISCARD = 1 << 13;
         const WRITE_ZEROES = 1 << 14;
     }
@@ -64,7 +65,7 @@ pub enum Status {
 }
 
 /// The configuration space (5.2.4).
-pub fn configuration(sectors: u64, discard_sectors: u32) -> Vec<u8> {
+pub fn configuration(sectors: u64, discard_sectors: u32, queues: u16) -> Vec<u8> {
     let mut bytes = sectors.to_le_bytes().to_vec();
     let mut long = |value: u32| bytes.extend(value.to_le_bytes());
     long(0); // No limit of a segment's size.
@@ -74,7 +75,7 @@ pub fn configuration(sectors: u64, discard_sectors: u32) -> Vec<u8> {
     // Topology: 2^3 sectors in a physical block, aligned; at least 8 sectors at once, no best size.
     long(3 | 8 << 16);
     long(0);
-    long(1 << 16); // No write-back mode to choose; one queue.
+    long(u32::from(queues) << 16); // No write-back mode to choose.
     long(discard_sectors);
     long(1); // Ranges of a discard, and their alignment.
     long(8);

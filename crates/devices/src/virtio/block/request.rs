@@ -3,7 +3,7 @@
 use machine::memory::Memory;
 use vm_memory::GuestAddress;
 
-use super::bits::HEADER_BYTES;
+use super::bits::{HEADER_BYTES, kind};
 use crate::virtio::{Broken, Chain, Segment};
 
 /// A request: its header has been read, its data has not.
@@ -38,6 +38,16 @@ impl Request {
             target,
             status,
         })
+    }
+
+    /// Bytes that a read or write moves.
+    pub fn bytes_moved(&self) -> u64 {
+        Chain::bytes(if self.kind == kind::READ { &self.target } else { &self.source })
+    }
+
+    /// Bytes of guest memory that a read or write has filled if it went well.
+    pub fn bytes_filled(&self) -> u32 {
+        if self.kind == kind::READ { self.bytes_moved() as u32 } else { 0 }
     }
 }
 

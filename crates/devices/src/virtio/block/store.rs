@@ -44,6 +44,15 @@ impl Job {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Failed;
 
+/// Which job it is: that with this number of those that a queue has under way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ticket {
+    /// The queue's number, below [`MAX_BLOCK_QUEUES`](crate::limits::MAX_BLOCK_QUEUES).
+    pub queue: usize,
+    /// A number that no other job of this queue has meanwhile.
+    pub number: usize,
+}
+
 /// What keeps a disk's bytes. Called with the device locked, so that nothing here waits for long.
 pub trait Store: Send {
     /// Bytes of the disk.
@@ -59,9 +68,13 @@ pub trait Store: Send {
     fn serial(&self) -> &str;
 
     /// Begin a job. How it went if it is done; otherwise [`Self::finished`] gives its number when it is,
-    /// and whoever has done it has the device served again.
-    fn start(&mut self, number: usize, job: Job) -> Option<Result<(), Failed>>;
+    /// and whoever has done it has its queue served again.
+    fn start(&mut self, ticket: Ticket, job: Job) -> Option<Result<(), Failed>>;
 
-    /// A job that has ended since it was started, and how it went; each is given once.
-    fn finished(&mut self) -> Option<(usize, Result<(), Failed>)>;
+    /// The number of a job of this queue that has ended since it was started, and how it went; each is given
+    /// once.
+    fn finished(&mut self, queue: usize) -> Option<(usize, Result<(), Failed>)>;
+
+    /// Have this queue served again, when others have been: there is more in it, and nobody will ring.
+    fn serve_again(&mut self, queue: usize);
 }

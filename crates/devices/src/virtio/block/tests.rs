@@ -7,8 +7,12 @@ use machine::memory::Memory;
 use proptest::prelude::*;
 use vm_memory::{Bytes, GuestAddress, GuestMemoryMmap};
 
+use super::bits::kind;
 use super::*;
+use crate::limits::MAX_BLOCK_REQUESTS;
 use crate::virtio::rig::*;
+
+mod queues;
 
 const SECTORS: u64 = 64;
 const HEADERS: u64 = 0x5000;
@@ -24,8 +28,12 @@ struct Inside {
     jobs: Vec<String>,
     /// Jobs wait here until [`Disk::finish`].
     slow: bool,
-    waiting: VecDeque<(usize, Job)>,
-    ended: VecDeque<(usize, Result<(), Failed>)>,
+    waiting: VecDeque<(Ticket, Job)>,
+    ended: VecDeque<(Ticket, Result<(), Failed>)>,
+    /// Where an index is that each job moves on by one: that of an available ring.
+    refilled: Option<u64>,
+    /// Queues that are to be served again.
+    again: Vec<usize>,
     /// Sectors at which everything fails.
     bad: Vec<u64>,
 }
@@ -54,6 +62,10 @@ impl Inside {
             Job::Flush => "flush",
         };
         self.jobs.push(format!("{kind} {first}..{end}"));
+        if let Some(index) = self.refilled.map(GuestAddress) {
+            let more = memory.load(index).map_err(|_| Failed)?.wrapping_add(1);
+            memory.store(index, more).map_err(|_| Failed)?;
+        }
         if self.bad.iter().any(|bad| (first..end).contains(bad)) {
             return Err(Failed);
         }
@@ -89,9 +101,14 @@ impl Disk {
     }
 
     fn rig(&self, features: u64) -> Rig {
-        let rig = Rig::new(Block::new(Box::new(self.clone())));
+        self.new_rig(1).start(VERSION_1 | features)
+    }
+
+    /// With so many queues, of which none is set up.
+    fn new_rig(&self, queues: usize) -> Rig {
+        let rig = Rig::new(Block::new(Box::new(self.clone()), queues));
         *self.memory.lock().unwrap() = Some(Arc::clone(&rig.memory));
-        rig.start(VERSION_1 | features)
+        rig
     }
 
     fn memory(&self) -> Arc<GuestMemoryMmap> {
@@ -103,9 +120,9 @@ impl Disk {
         let memory = self.memory();
         let mut inside = self.inside.lock().unwrap();
         let next = if last { inside.waiting.pop_back() } else { inside.waiting.pop_front() };
-        let Some((number, job)) = next else { return false };
+        let Some((ticket, job)) = next else { return false };
         let result = inside.carry_out(&*memory, &job);
-        inside.ended.push_back((number, result));
+        inside.ended.push_back((ticket, result));
         true
     }
 
@@ -131,18 +148,24 @@ impl Store for Disk {
         "a-disk-whose-name-is-too-long"
     }
 
-    fn start(&mut self, number: usize, job: Job) -> Option<Result<(), Failed>> {
+    fn start(&mut self, ticket: Ticket, job: Job) -> Option<Result<(), Failed>> {
         let memory = self.memory();
         let mut inside = self.inside.lock().unwrap();
         if inside.slow {
-            inside.waiting.push_back((number, job));
+            inside.waiting.push_back((ticket, job));
             return None;
         }
         Some(inside.carry_out(&*memory, &job))
     }
 
-    fn finished(&mut self) -> Option<(usize, Result<(), Failed>)> {
-        self.inside.lock().unwrap().ended.pop_front()
+    fn finished(&mut self, queue: usize) -> Option<(usize, Result<(), Failed>)> {
+        let ended = &mut self.inside.lock().unwrap().ended;
+        let at = ended.iter().position(|(ticket, _)| ticket.queue == queue)?;
+        ended.remove(at).map(|(ticket, result)| (ticket.number, result))
+    }
+
+    fn serve_again(&mut self, queue: usize) {
+        self.inside.lock().unwrap().again.push(queue);
     }
 }
 
@@ -150,8 +173,9 @@ const FLUSH: u64 = 1 << 9;
 
 /// Offer request number `at` (three descriptors each): header, data in some pieces, status.
 fn offer(rig: &mut Rig, at: u16, kind: u32, sector: u64, data: (u64, u32, u16)) {
-    let header = HEADERS + 16 * u64::from(at);
-    let status = STATUS + u64::from(at);
+    let header = rig.base() + HEADERS + 16 * u64::from(at);
+    let status = rig.base() + STATUS + u64::from(at);
+    let data = (rig.base() + data.0, data.1, data.2);
     rig.memory.write_obj([u64::from(kind), sector], GuestAddress(header)).unwrap();
     rig.memory.write_obj(UNANSWERED, GuestAddress(status)).unwrap();
     let parts = [(header, 16, 0), data, (status, 1, WRITE)];
@@ -161,11 +185,11 @@ fn offer(rig: &mut Rig, at: u16, kind: u32, sector: u64, data: (u64, u32, u16)) 
 }
 
 fn status(rig: &Rig, at: u16) -> u8 {
-    rig.memory.read_obj(GuestAddress(STATUS + u64::from(at))).unwrap()
+    rig.memory.read_obj(GuestAddress(rig.base() + STATUS + u64::from(at))).unwrap()
 }
 
 fn byte(rig: &Rig, at: u64) -> u8 {
-    rig.memory.read_obj(GuestAddress(at)).unwrap()
+    rig.memory.read_obj(GuestAddress(rig.base() + at)).unwrap()
 }
 
 #[test]

@@ -24,7 +24,7 @@
 //!   once in a while on a disk that is slow. To other processors it says that it sleeps, so that a flush of their
 //!   TLBs does not wait for it.
 //! - *Hold others up.* No lock is held while a byte is moved or a flush goes on: neither the device's nor the
-//!   list of jobs'. Who finds the device locked does not wait, but calls a disk's thread, which may.
+//!   list of jobs'. Who finds the device locked does not wait: whoever serves it looks again when that is done.
 //! - *Lose work.* What a processor leaves, it has promised to do: it does, or calls a thread ([`Disks::leave`]),
 //!   also before it stands still (for a snapshot), before it ends, and when it is reset. Whoever else serves the
 //!   device finds that nobody attends, and calls a thread for what it has found (`Front::start`).

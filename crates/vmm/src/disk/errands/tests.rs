@@ -27,8 +27,11 @@ const USED: u64 = 0x4000;
 const HEADERS: u64 = 0x5000;
 const STATUS: u64 = 0x6000;
 const DATA: u64 = 0x10_0000;
-/// Descriptors of the queue; a request has two or three of four.
+/// From what is one queue's to what is the next one's, but for the data.
+const QUEUE_BYTES: u64 = 0x1_0000;
+/// Descriptors of a queue; a request has two or three of four.
 const SIZE: u16 = 64;
+const QUEUES: usize = 2;
 
 /// Longer than any test may take.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -44,7 +47,7 @@ impl Wake for Nobody {
 struct Book {
     done: Mutex<Vec<(&'static str, ThreadId)>>,
     changed: Condvar,
-    /// Flushes wait as long as it is locked.
+    /// Flushes wait as long as it is locked, and so does reading what is at hand.
     gate: Mutex<()>,
     waiting: AtomicU64,
     /// How long each flush takes, in milliseconds.
@@ -55,6 +58,20 @@ impl Book {
     fn note(&self, what: &'static str) {
         self.done.lock().unwrap().push((what, thread::current().id()));
         self.changed.notify_all();
+    }
+
+    fn pass_gate(&self) {
+        self.waiting.fetch_add(1, Ordering::SeqCst);
+        drop(self.gate.lock().unwrap());
+        self.waiting.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    fn wait_until_somebody_is_at_the_gate(&self) {
+        let start = Instant::now();
+        while self.waiting.load(Ordering::SeqCst) == 0 {
+            assert!(start.elapsed() < PATIENCE, "nobody comes");
+            thread::yield_now();
+        }
     }
 
     /// What was done until there were so many, and whether this thread did each.
@@ -88,6 +105,7 @@ impl Image for Fake {
     fn read_at_hand(&self, at: u64, into: &Buffers<'_>) -> usize {
         let is_there = at < self.bytes() / 2;
         if is_there {
+            self.0.pass_gate();
             self.0.note("read at hand");
         }
         if is_there { into.bytes() } else { 0 }
@@ -103,10 +121,8 @@ impl Image for Fake {
     }
 
     fn flush(&self) -> io::Result<()> {
-        self.0.waiting.fetch_add(1, Ordering::SeqCst);
-        drop(self.0.gate.lock().unwrap());
+        self.0.pass_gate();
         thread::sleep(Duration::from_millis(self.0.pace.load(Ordering::SeqCst)));
-        self.0.waiting.fetch_sub(1, Ordering::SeqCst);
         self.0.note("flush");
         Ok(())
     }
@@ -122,13 +138,62 @@ const READ: u32 = 0;
 const WRITE: u32 = 1;
 const FLUSH: u32 = 4;
 
+/// One queue as its driver sees it.
+#[derive(Clone)]
+struct Driver {
+    memory: GuestMemoryMmap,
+    queue: usize,
+    offered: u16,
+}
+
+impl Driver {
+    fn base(&self) -> u64 {
+        self.queue as u64 * QUEUE_BYTES
+    }
+
+    /// Offer a request for so many bytes without ringing.
+    fn offer(&mut self, kind: u32, sector: u64, bytes: u32) {
+        let number = u64::from(self.offered % (SIZE / 4));
+        let header = self.base() + HEADERS + 16 * number;
+        self.memory.write_obj([kind, 0], GuestAddress(header)).unwrap();
+        self.memory.write_obj(sector, GuestAddress(header + 8)).unwrap();
+        let data = [(DATA, bytes, if kind == READ { 2 } else { 0 })];
+        let data = if kind == FLUSH { &data[..0] } else { &data };
+        let status = (self.base() + STATUS + number, 1, 2);
+        let parts = [&[(header, 16, 0)], data, &[status]].concat();
+        for (at, &(address, length, flags)) in (4 * number..).zip(&parts) {
+            let more = u16::from(at + 1 < 4 * number + parts.len() as u64);
+            let place = GuestAddress(self.base() + DESCRIPTORS + 16 * at);
+            let rest = u64::from(length) | u64::from(flags | more) << 32 | (at + 1) << 48;
+            self.memory.write_obj([address, rest], place).unwrap();
+        }
+        let entry = self.base() + AVAILABLE + 4 + 2 * u64::from(self.offered % SIZE);
+        self.memory.write_obj(4 * number as u16, GuestAddress(entry)).unwrap();
+        self.offered = self.offered.wrapping_add(1);
+        let index = GuestAddress(self.base() + AVAILABLE + 2);
+        self.memory.store(self.offered, index, Ordering::SeqCst).unwrap();
+    }
+
+    /// How many requests it has been told of.
+    fn used(&self) -> u16 {
+        self.memory.load(GuestAddress(self.base() + USED + 2), Ordering::SeqCst).unwrap()
+    }
+
+    fn wait_until_used(&self, count: u16) {
+        let start = Instant::now();
+        while self.used() != count {
+            assert!(start.elapsed() < PATIENCE, "{} of {count} are used", self.used());
+            thread::yield_now();
+        }
+    }
+}
+
 struct Rig {
     book: Arc<Book>,
     disks: Disks,
     place: Arc<Workplace>,
     transport: Transport,
-    memory: GuestMemoryMmap,
-    offered: u16,
+    drivers: [Driver; QUEUES],
     threads: Option<Workers>,
 }
 
@@ -147,7 +212,7 @@ impl Rig {
         };
         let mut disks = Disks::default();
         let place = Workplace::new(disk, device_memory.clone(), disks.rung());
-        let device = Box::new(Block::new(Box::new(Front(Arc::clone(&place)))));
+        let device = Box::new(Block::new(Box::new(Front(Arc::clone(&place))), QUEUES));
         let config = platform::Config { processors: 1, tsc: Hertz(1 << 30), memory_bytes: 0 };
         let surroundings = platform::Surroundings {
             clock: Arc::new(ManualClock::new(Hertz(1 << 30), Duration::ZERO)),
@@ -159,80 +224,72 @@ impl Rig {
         let transport = Transport::new(device, Arc::new(device_memory), bell, sender);
         let threads = Workers::start(Arc::clone(&place), &transport.shared()).unwrap();
         disks.add(Arc::clone(&place), transport.shared());
-        let (memory, threads) = (memory.map().clone(), Some(threads));
-        Self { book, disks, place, transport, memory, offered: 0, threads }.started()
+        let driver = |queue| Driver { memory: memory.map().clone(), queue, offered: 0 };
+        let drivers = std::array::from_fn(driver);
+        Self { book, disks, place, transport, drivers, threads: Some(threads) }.started()
     }
 
     fn set(&mut self, at: u64, size: Size, value: u64) {
         self.transport.write(0, at, size, value);
     }
 
-    /// With flushing, and VIRTIO_F_VERSION_1.
+    /// With flushing, several queues, and VIRTIO_F_VERSION_1.
     fn started(mut self) -> Self {
-        for (select, part) in [(0, 1 << 9), (1, 1)] {
+        for (select, part) in [(0, 1 << 9 | 1 << 12), (1, 1)] {
             self.set(8, Size::Dword, select);
             self.set(12, Size::Dword, part);
         }
         self.set(0x14, Size::Byte, 3);
         self.set(0x14, Size::Byte, 11);
-        self.set(0x18, Size::Word, SIZE.into());
-        for (at, address) in [(0x20, DESCRIPTORS), (0x28, AVAILABLE), (0x30, USED)] {
-            self.set(at, Size::Dword, address);
-            self.set(at + 4, Size::Dword, 0);
+        for queue in 0..QUEUES as u64 {
+            self.set(0x16, Size::Word, queue);
+            self.set(0x18, Size::Word, SIZE.into());
+            for (at, address) in [(0x20, DESCRIPTORS), (0x28, AVAILABLE), (0x30, USED)] {
+                self.set(at, Size::Dword, queue * QUEUE_BYTES + address);
+                self.set(at + 4, Size::Dword, 0);
+            }
+            self.set(0x1c, Size::Word, 1);
         }
-        self.set(0x1c, Size::Word, 1);
         self.set(0x14, Size::Byte, 15);
         self
     }
 
-    /// Offer a request for so many bytes without ringing.
+    /// Offer a request for so many bytes in the first queue, without ringing.
     fn offer(&mut self, kind: u32, sector: u64, bytes: u32) {
-        let number = u64::from(self.offered % (SIZE / 4));
-        let header = HEADERS + 16 * number;
-        self.memory.write_obj([kind, 0], GuestAddress(header)).unwrap();
-        self.memory.write_obj(sector, GuestAddress(header + 8)).unwrap();
-        let data = [(DATA, bytes, if kind == READ { 2 } else { 0 })];
-        let data = if kind == FLUSH { &data[..0] } else { &data };
-        let parts = [&[(header, 16, 0)], data, &[(STATUS + number, 1, 2)]].concat();
-        for (at, &(address, length, flags)) in (4 * number..).zip(&parts) {
-            let more = u16::from(at + 1 < 4 * number + parts.len() as u64);
-            let place = GuestAddress(DESCRIPTORS + 16 * at);
-            let rest = u64::from(length) | u64::from(flags | more) << 32 | (at + 1) << 48;
-            self.memory.write_obj([address, rest], place).unwrap();
-        }
-        let entry = AVAILABLE + 4 + 2 * u64::from(self.offered % SIZE);
-        self.memory.write_obj(4 * number as u16, GuestAddress(entry)).unwrap();
-        self.offered += 1;
-        self.memory.write_obj(self.offered, GuestAddress(AVAILABLE + 2)).unwrap();
+        self.drivers[0].offer(kind, sector, bytes);
     }
 
     fn ring(&mut self) {
-        self.set(0x3000, Size::Word, 0);
+        self.ring_for(0);
+    }
+
+    fn ring_for(&mut self, queue: usize) {
+        self.set(0x3000 + 4 * queue as u64, Size::Word, queue as u64);
         assert!(self.disks.take_rung());
     }
 
     /// Offer a request and ring when all of the disk's threads sleep.
     fn ask(&mut self, kind: u32, sector: u64, bytes: u32) {
+        self.ask_in(0, kind, sector, bytes);
+    }
+
+    fn ask_in(&mut self, queue: usize, kind: u32, sector: u64, bytes: u32) {
         let start = Instant::now();
         while !self.place.is_quiet() {
             assert!(start.elapsed() < PATIENCE, "a thread does not sleep");
             thread::yield_now();
         }
-        self.offer(kind, sector, bytes);
-        self.ring();
+        self.drivers[queue].offer(kind, sector, bytes);
+        self.ring_for(queue);
     }
 
-    /// How many requests the driver has been told of.
+    /// How many requests the first queue's driver has been told of.
     fn used(&self) -> u16 {
-        self.memory.read_obj(GuestAddress(USED + 2)).unwrap()
+        self.drivers[0].used()
     }
 
     fn wait_until_used(&self, count: u16) {
-        let start = Instant::now();
-        while self.used() != count {
-            assert!(start.elapsed() < PATIENCE, "{} are used", self.used());
-            thread::yield_now();
-        }
+        self.drivers[0].wait_until_used(count);
     }
 }
 
@@ -322,11 +379,7 @@ fn writes_are_done_while_another_processor_flushes() {
     let disks = std::mem::take(&mut rig.disks);
     thread::scope(|scope| {
         let other = scope.spawn(|| disks.help());
-        let start = Instant::now();
-        while book.waiting.load(Ordering::SeqCst) == 0 {
-            assert!(start.elapsed() < PATIENCE, "nobody flushes");
-            thread::yield_now();
-        }
+        book.wait_until_somebody_is_at_the_gate();
         rig.offer(WRITE, 0, 4096);
         rig.set(0x3000, Size::Word, 0);
         assert_eq!(disks.attend(), Errand { jobs: 1, is_left: false });
@@ -371,4 +424,94 @@ fn what_is_found_when_a_device_comes_to_rest_is_done() {
     rig.transport.thaw();
     rig.disks.leave();
     rig.wait_until_used(3);
+}
+
+#[test]
+fn each_queue_is_told_of_what_it_has_asked_for() {
+    let mut rig = Rig::new();
+    let used = |rig: &Rig| rig.drivers.each_ref().map(Driver::used);
+    rig.ask_in(1, WRITE, 0, 4096);
+    assert_eq!(rig.disks.attend(), Errand { jobs: 1, is_left: false });
+    assert_eq!(used(&rig), [0, 1]);
+    rig.ask_in(1, READ, FAR, 4096);
+    assert!(rig.disks.attend().is_left);
+    assert_eq!((rig.disks.help().jobs, used(&rig)), (1, [0, 2]));
+    rig.ask_in(1, FLUSH, 0, 0);
+    assert!(rig.disks.attend().is_left);
+    rig.disks.leave();
+    rig.drivers[1].wait_until_used(3);
+    assert_eq!(used(&rig), [0, 3]);
+    let done = [("write", HERE), ("read", HERE), ("flush", ELSEWHERE)];
+    assert_eq!(rig.book.wait_for(3), done);
+}
+
+/// What several queues have rung for is served by one who looks, and left together.
+#[test]
+fn several_queues_are_served_on_one_occasion() {
+    let mut rig = Rig::new();
+    rig.ask_in(0, WRITE, 0, 4096);
+    rig.drivers[1].offer(WRITE, 64, 4096);
+    rig.drivers[1].offer(FLUSH, 0, 0);
+    rig.ring_for(1);
+    assert_eq!(rig.disks.attend(), Errand { jobs: 2, is_left: true });
+    assert_eq!(rig.drivers.each_ref().map(Driver::used), [1, 1]);
+    assert_eq!(rig.disks.help(), Errand { jobs: 1, is_left: false });
+    assert_eq!(rig.drivers.each_ref().map(Driver::used), [1, 2]);
+}
+
+/// Who finds the device locked goes on at once, and who has it locked does that work as well; no thread is woken.
+#[test]
+fn who_serves_looks_again_at_what_others_have_rung_for() {
+    let mut rig = Rig::new();
+    rig.ask_in(0, READ, 0, 512);
+    let (book, disks) = (Arc::clone(&rig.book), std::mem::take(&mut rig.disks));
+    let gate = book.gate.lock().unwrap();
+    thread::scope(|scope| {
+        let other = scope.spawn(|| disks.attend());
+        book.wait_until_somebody_is_at_the_gate();
+        rig.drivers[1].offer(WRITE, 0, 4096);
+        rig.set(0x3004, Size::Word, 1);
+        assert_eq!(disks.attend(), Errand::default());
+        assert_eq!(rig.drivers.each_ref().map(Driver::used), [0, 0]);
+        drop(gate);
+        assert_eq!(other.join().unwrap(), Errand { jobs: 2, is_left: false });
+    });
+    assert_eq!(rig.drivers.each_ref().map(Driver::used), [1, 1]);
+    assert_eq!(book.wait_for(2), [("read at hand", ELSEWHERE), ("write", ELSEWHERE)]);
+}
+
+/// Two processors that ring, attend and help as it comes, each waiting for its own queue: nothing that was rung
+/// for is forgotten when one of them finds the device locked.
+#[test]
+fn two_processors_with_a_queue_each_wait_for_nothing_in_vain() {
+    const ROUNDS: u16 = 3000;
+    let mut rig = Rig::new();
+    let (drivers, disks) = (rig.drivers.clone(), std::mem::take(&mut rig.disks));
+    let (registers, disks) = (Mutex::new(&mut rig.transport), &disks);
+    thread::scope(|scope| {
+        for mut driver in drivers {
+            let registers = &registers;
+            scope.spawn(move || {
+                for round in 1..=ROUNDS {
+                    match round % 4 {
+                        0 => driver.offer(FLUSH, 0, 0),
+                        1 => driver.offer(READ, FAR, 512),
+                        2 => driver.offer(READ, 0, 512),
+                        _ => driver.offer(WRITE, 8, 4096),
+                    }
+                    let queue = driver.queue as u64;
+                    registers.lock().unwrap().write(0, 0x3000 + 4 * queue, Size::Word, queue);
+                    if disks.attend().is_left {
+                        match round % 3 {
+                            0 => disks.leave(),
+                            _ if disks.help().is_left => disks.leave(),
+                            _ => {}
+                        }
+                    }
+                    driver.wait_until_used(round);
+                }
+            });
+        }
+    });
+    assert_eq!(rig.book.wait_for(2 * usize::from(ROUNDS)).len(), 2 * usize::from(ROUNDS));
 }
