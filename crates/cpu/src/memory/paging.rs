@@ -397,12 +397,22 @@ pub(crate) struct UserPage {
     pub(crate) is_piece: bool,
 }
 
-/// What the page tables at `cr3` say in long mode of the 2 MiB around `at`, for user code, setting no
-/// bits: pages that are present, a user's, and accessed, in ascending order.
-pub(crate) fn user_pages(ram: &Ram, cr3: u64, at: Linear, mut found: impl FnMut(UserPage)) {
+/// What the page tables at `cr3` say in long mode of the `window` around `at` (a power of two, 2 MiB at
+/// most; all of a large page), for user code, setting no bits: pages that are present, a user's, and accessed, in
+/// ascending order.
+pub(crate) fn user_pages(
+    ram: &Ram,
+    cr3: u64,
+    at: Linear,
+    window: u64,
+    mut found: impl FnMut(UserPage),
+) {
     let start = at.0 & !(LARGE_BYTES - 1);
     let Some((rights, entry)) = user_directory_entry(ram, cr3, start) else { return };
-    let pages = (0..512u64).map(|index| (index, start + index * PAGE_SIZE));
+    let window = if entry.large { LARGE_BYTES } else { window };
+    let first = (at.0 & (LARGE_BYTES - 1) & !(window - 1)) / PAGE_SIZE;
+    let indices = first..first + window / PAGE_SIZE;
+    let pages = indices.map(|index| (index, start + index * PAGE_SIZE));
     if entry.large {
         let first = entry.table;
         pages.for_each(|(index, linear)| {
@@ -431,7 +441,8 @@ pub(crate) fn user_page(ram: &Ram, cr3: u64, at: Linear) -> Option<UserPage> {
     Some(rights.page(linear, value & ENTRY_ADDRESS, value & entry::DIRTY != 0, false))
 }
 
-const LARGE_BYTES: u64 = 2 << 20;
+/// What one table of the lowest level is for, and a large page.
+pub(crate) const LARGE_BYTES: u64 = 2 << 20;
 
 /// Bits 51:12 of an entry, as far as there is physical memory.
 pub(super) const ENTRY_ADDRESS: u64 = ((1 << PHYSICAL_BITS) - 1) & !0xfff;

@@ -34,8 +34,8 @@ use direct::{Helpers, Stop};
 use crate::exception::{Exception, Vector};
 use crate::exit::Exit;
 use crate::history::Happened;
-use crate::memory::paging::{Accessor, walk};
-use crate::memory::{Access, Flush, Linear, Privilege};
+use crate::memory::paging::{Accessor, LARGE_BYTES, walk};
+use crate::memory::{Access, Flush, Linear, PAGE_SIZE, Privilege};
 use crate::state::{CodeSize, SegmentRegister, cr4, efer, rflags};
 use crate::system::{flat, host_time_stamp, null_segment};
 use crate::techniques::Technique;
@@ -44,7 +44,7 @@ use crate::vcpu::{Statistics, Vcpu};
 pub use calibrate::stop_cycles;
 use choice::{Cause, Choice, ThreadKey};
 use copies::Copies;
-use spaces::{Filled, Guest, Spaces, root_of};
+use spaces::{FAULT_WINDOW, Filled, Guest, Spaces, root_of};
 
 /// How guest user code is executed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -281,12 +281,13 @@ impl Vcpu {
         if let Some((key, at, access)) = user.own_fault.take()
             && key == self.thread_key()
         {
-            user.spaces.fill(space, &guest, at, access)?;
+            let window = guest.window.min(FAULT_WINDOW);
+            user.spaces.fill(space, &Guest { window, ..guest }, at, access)?;
         }
         let mut frame = self.frame();
         let before = frame;
         let extended = &mut self.context.xsave.0;
-        let stop = user.spaces.space(space).run(&mut frame, extended, &self.kick.direct);
+        let stop = user.spaces.ready(space)?.run(&mut frame, extended, &self.kick.direct);
         if !matches!(stop, Stop::Unsupported | Stop::Refused | Stop::Died) {
             self.take_frame(&frame, &before);
         }
@@ -296,8 +297,9 @@ impl Vcpu {
     fn guest<'a>(&'a self, plan: &'a Plan) -> Guest<'a> {
         let Plan { memory, copies, .. } = plan;
         let batches = self.package.techniques.has(Technique::Batches);
+        let window = if batches { LARGE_BYTES } else { PAGE_SIZE };
         let cr3 = self.context.regs.cr3;
-        Guest { ram: &self.ram, memory, copies, member: self.member, cr3, batches }
+        Guest { ram: &self.ram, memory, copies, member: self.member, cr3, window }
     }
 
     fn frame(&self) -> direct::Registers {
@@ -478,8 +480,7 @@ impl Vcpu {
         if access == Access::Write && self.ram.has_code(found.physical) {
             let page = found.physical.page();
             let mut translator = self.package.translator();
-            let dropped =
-                translator.invalidate(page, crate::memory::PAGE_SIZE as usize, &self.package);
+            let dropped = translator.invalidate(page, PAGE_SIZE as usize, &self.package);
             self.statistics.invalidated_blocks += dropped;
         }
         let mut user = self.user.take()?;

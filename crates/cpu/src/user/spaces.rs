@@ -5,10 +5,14 @@
 //!
 //! 1. *Filled on a miss*, with the 2 MiB around it: everything there that the guest's page tables
 //!    allow user code already. Removable is only what has its dirty bit set; a page whose accessed bit
-//!    is clear is not mapped.
+//!    is clear is not mapped. After a page fault of the guest's own it is [`FAULT_WINDOW`] around it: what
+//!    lies farther away was looked at before, and the guest's kernel has entered what is around one page.
 //! 2. *Flushed when the guest flushes.* A single page is dropped at once. After anything larger the
 //!    space is *stale*: before it runs again each of its pages is compared with the page tables, and
-//!    what they no longer say is dropped.
+//!    what they no longer say is dropped. A dropped page is *gone*: it counts no more, and is unmapped
+//!    before the helper runs ([`Spaces::ready`]), unless another has been mapped over it meanwhile, as for a page
+//!    that a guest copies when it is written. Several are unmapped at once, together with the holes between
+//!    them: of a process that begins another program nothing stays.
 //! 3. *Pages with translations are mapped read-only.* A page that is about to get some is struck
 //!    from [`Removable`], by whichever processor translates; the owner of the mapping makes it
 //!    read-only before it runs a helper again, and until it has left the one that it runs, the
@@ -19,6 +23,7 @@
 //! A space belongs to a root of page tables, and remembers the PCID under which it was last used: a
 //! flush names a PCID, and a root that comes with another PCID finds nothing cached.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -37,6 +42,13 @@ use crate::memory::{Access, Flush, Linear, PAGE_SIZE, Physical};
 
 /// Spaces of one processor; the one that has not been used for longest goes first.
 const MAX_SPACES: usize = 24;
+
+/// What is looked at after a page fault of the guest's own: what Linux maps around a page of a file, and
+/// the pages that it makes of several for other memory. Both lie as is natural for their size.
+pub(crate) const FAULT_WINDOW: u64 = 64 << 10;
+
+/// One in how many pages has to be gone for the holes between those that are to be looked for.
+const MANY_GONE: usize = 8;
 
 /// Mappings of one space before it starts anew: Linux allows a process 65,530 as a rule.
 const MAX_MAPPINGS: usize = 50_000;
@@ -60,6 +72,8 @@ struct UserSpace {
     space: Space,
     /// By linear page number.
     pages: FxHashMap<u64, Mapped>,
+    /// Numbers of pages that are no longer in `pages`, but still mapped.
+    gone: Vec<u64>,
     /// Mappings made since it was empty.
     mappings: usize,
     stale: bool,
@@ -185,8 +199,8 @@ pub(crate) struct Guest<'a> {
     /// The processor's number in its package.
     pub(crate) member: usize,
     pub(crate) cr3: u64,
-    /// What surrounds a page is mapped with it.
-    pub(crate) batches: bool,
+    /// What surrounds a missing page is mapped with it: so many bytes, a page at least.
+    pub(crate) window: u64,
 }
 
 /// The spaces of one processor.
@@ -247,14 +261,23 @@ impl Spaces {
         let moved = std::mem::replace(&mut it.pcid, pcid) != pcid;
         if std::mem::take(&mut it.stale) || moved {
             self.counters.flushes += 1;
-            self.compare(number, guest)?;
+            self.compare(number, guest);
         }
         Ok(number)
     }
 
-    /// The helper of a space.
-    pub(crate) fn space(&mut self, number: usize) -> &mut Space {
-        &mut self.slots[number].as_mut().expect("the number comes from `select`").space
+    /// The helper of a space, with nothing mapped that should not be.
+    ///
+    /// # Errors
+    ///
+    /// As of [`Self::select`].
+    pub(crate) fn ready(&mut self, number: usize) -> Result<&mut Space, Error> {
+        let it = self.slots[number].as_mut().expect("the number comes from `select`");
+        if let Err(error) = it.unmap_gone() {
+            self.discard(number);
+            return Err(error);
+        }
+        Ok(&mut self.slots[number].as_mut().expect("it was there").space)
     }
 
     fn make(&mut self, root: u64, pcid: u16) -> Result<usize, Error> {
@@ -328,8 +351,7 @@ impl Spaces {
         self.forget_aliases(number);
         let it = self.slots[number].as_mut().expect("the number comes from `select`");
         it.pages.clear();
-        it.mappings = 0;
-        it.space.unmap_all()
+        it.unmap_all()
     }
 
     /// Take write access away where another processor, or ours, has translated something, and copies
@@ -340,9 +362,7 @@ impl Spaces {
             let Some(mapped) = it.pages.get_mut(&page) else { continue };
             if mapped.copy.is_some() {
                 it.pages.remove(&page);
-                if it.space.unmap(page * PAGE_SIZE, PAGE_SIZE).is_err() {
-                    self.discard(number);
-                }
+                it.gone.push(page);
                 continue;
             }
             mapped.write = false;
@@ -385,9 +405,9 @@ impl Spaces {
             }
             wanted.push((page.linear.0, mapped));
         };
-        match guest.batches {
-            true => user_pages(guest.ram, guest.cr3, at, want),
-            false => want(missed),
+        match guest.window {
+            PAGE_SIZE => want(missed),
+            window => user_pages(guest.ram, guest.cr3, at, window, want),
         }
         // A page may have got translations since we looked; who translates has not seen our entry
         // in the lists then (memory/ram.rs).
@@ -418,14 +438,13 @@ impl Spaces {
     }
 
     /// Compare all pages with the page tables.
-    fn compare(&mut self, number: usize, guest: &Guest<'_>) -> Result<(), Error> {
+    fn compare(&mut self, number: usize, guest: &Guest<'_>) {
         let it = self.slots[number].as_mut().expect("the caller knows it");
         let is_gone = |(&page, mapped): (&u64, &Mapped)| {
             let now = user_page(guest.ram, guest.cr3, Linear(page * PAGE_SIZE));
             (!now.is_some_and(|now| mapped.is_still(&now))).then_some(page)
         };
-        let mut gone: Vec<u64> = it.pages.iter().filter_map(is_gone).collect();
-        gone.sort_unstable();
+        let gone: Vec<u64> = it.pages.iter().filter_map(is_gone).collect();
         let mut lists = self.removable.lists();
         for page in &gone {
             if let Some(mapped) = it.pages.remove(page) {
@@ -433,10 +452,7 @@ impl Spaces {
             }
         }
         drop(lists);
-        for run in gone.chunk_by(|a, b| a + 1 == *b) {
-            it.space.unmap(run[0] * PAGE_SIZE, run.len() as u64 * PAGE_SIZE)?;
-        }
-        Ok(())
+        it.gone.extend(gone);
     }
 
     /// The guest has flushed.
@@ -464,9 +480,7 @@ impl Spaces {
         }
         self.removable.lists().remove(&mapped, (number, page));
         it.pages.remove(&page);
-        if it.space.unmap(page * PAGE_SIZE, PAGE_SIZE).is_err() {
-            self.discard(number);
-        }
+        it.gone.push(page);
     }
 }
 
@@ -474,6 +488,17 @@ impl Spaces {
 fn share(run: u64, had: u64, ran: u64) -> u64 {
     let share = u128::from(run) * u128::from(had) / u128::from(ran.max(1));
     run.min(share.try_into().unwrap_or(u64::MAX))
+}
+
+/// Ranges with all of the pages `gone` and none of those `staying`, if there are any: what is neither may
+/// be in them. Both lists are in ascending order.
+fn ranges(gone: &[u64], staying: &[u64]) -> Vec<Range<u64>> {
+    let goes_on = |&a: &u64, &b: &u64| {
+        a + 1 >= b
+            || staying.get(staying.partition_point(|&page| page < a)).is_some_and(|&it| it > b)
+    };
+    let runs = gone.chunk_by(goes_on);
+    runs.filter_map(|run| Some(*run.first()?..run.last()? + 1)).collect()
 }
 
 impl Guest<'_> {
@@ -529,8 +554,39 @@ impl Guest<'_> {
 impl UserSpace {
     fn new(root: u64, pcid: u16, space: Space) -> Self {
         let (pages, time) = (FxHashMap::default(), Duration::ZERO);
+        let (gone, mappings, stale) = (Vec::new(), 0, false);
         let (used, asked, unasked) = (0, 0, 0);
-        Self { root, pcid, space, pages, mappings: 0, stale: false, used, time, asked, unasked }
+        Self { root, pcid, space, pages, gone, mappings, stale, used, time, asked, unasked }
+    }
+
+    /// Unmap what is gone and has nothing else in its place.
+    fn unmap_gone(&mut self) -> Result<(), Error> {
+        if self.gone.is_empty() {
+            return Ok(());
+        }
+        let Self { gone, pages, .. } = self;
+        gone.retain(|page| !pages.contains_key(page));
+        if pages.is_empty() {
+            return self.unmap_all();
+        }
+        gone.sort_unstable();
+        let mut staying = Vec::new();
+        if gone.len() * MANY_GONE > pages.len() {
+            staying.extend(pages.keys().copied());
+            staying.sort_unstable();
+        }
+        for range in ranges(gone, &staying) {
+            let bytes = (range.end - range.start) * PAGE_SIZE;
+            self.space.unmap(range.start * PAGE_SIZE, bytes)?;
+        }
+        self.gone.clear();
+        Ok(())
+    }
+
+    fn unmap_all(&mut self) -> Result<(), Error> {
+        self.gone.clear();
+        self.mappings = 0;
+        self.space.unmap_all()
     }
 
     /// What its helper has had of a core. The host is asked only if it has run since the last time.
@@ -582,4 +638,31 @@ impl Mapped {
 /// The address of the page tables in a CR3.
 pub(crate) fn root_of(cr3: u64) -> u64 {
     cr3 & !0xfff
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_gone_is_unmapped_with_the_holes_between() {
+        let check = |gone: &[u64], staying: &[u64], expected: &[(u64, u64)]| {
+            let found = ranges(gone, staying).into_iter().map(|range| (range.start, range.end));
+            assert_eq!(found.collect::<Vec<_>>(), expected, "{gone:?} {staying:?}");
+        };
+        check(&[], &[5], &[]);
+        check(&[3, 4, 4, 5, 9], &[], &[(3, 6), (9, 10)]);
+        check(&[3, 9, 20], &[1, 30], &[(3, 21)]);
+        check(&[3, 9, 20], &[10, 30], &[(3, 10), (20, 21)]);
+        // Nothing stays behind them: it is not known then that nothing is between them.
+        check(&[3, 9], &[1], &[(3, 4), (9, 10)]);
+        // What stays is in none of them, and what is gone in one.
+        let staying: Vec<u64> = (0..1000).filter(|page| page % 7 == 3).collect();
+        let gone: Vec<u64> = (0..1000).filter(|page| page % 7 != 3 && page % 3 != 0).collect();
+        let found = ranges(&gone, &staying);
+        assert!(found.len() < gone.len() / 2);
+        let is_in = |page| found.iter().filter(|range| range.contains(&page)).count();
+        assert!(staying.iter().all(|&page| is_in(page) == 0));
+        assert!(gone.iter().all(|&page| is_in(page) == 1));
+    }
 }
