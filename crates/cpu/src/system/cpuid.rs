@@ -93,8 +93,10 @@ const ALLOWED_EXTENDED_ECX: u32 = bits(&[0, 5, 6, 7, 8]);
 const CORES_NOT_THREADS: u32 = 1 << 1;
 /// AMD: `lock mov cr0` is `mov cr8`, topology extensions.
 const FORCED_EXTENDED_ECX_AMD: u32 = bits(&[4, 22]);
-/// SYSCALL, NX, 1 GiB pages, RDTSCP, long mode.
-const FORCED_EXTENDED_EDX: u32 = bits(&[11, 20, 26, 27, 29]);
+/// SYSCALL, NX, 1 GiB pages, long mode. Not RDTSCP, though it is there: on the host it tells of the host's
+/// processor, so that a thread that runs directly stops at it, and Linux reads the clock with it in its vDSO
+/// where it is announced. Without, that is LFENCE and RDTSC, which run directly.
+const FORCED_EXTENDED_EDX: u32 = bits(&[11, 20, 26, 29]);
 /// AMD repeats leaf 1 EDX here, and has the MMX extensions.
 const MIRRORED_EXTENDED_EDX: u32 = 0x0181_f3ff;
 const MMX_EXTENSIONS: u32 = 1 << 22;
@@ -243,6 +245,7 @@ pub(crate) fn has(feature: CpuidFeature) -> bool {
         // Hints: no-operations where they are not known.
         F::PAUSE | F::MULTIBYTENOP | F::CET_IBT | F::PREFETCHITI | F::PREFETCHWT1 => true,
         F::SEP | F::SYSCALL | F::SMAP | F::INVPCID | F::FSGSBASE | F::RDPID => true,
+        // RDTSCP is not announced, but works.
         F::RDTSCP | F::RDPMC | F::WBNOINVD | F::PREFETCHW => true,
         F::XSAVEOPT | F::XSAVEC => bit(1, 0, ECX, 26),
         F::CMOV => bit(1, 0, EDX, 15),
