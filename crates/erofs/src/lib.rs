@@ -46,9 +46,12 @@ pub struct Attributes {
     pub seconds: i64,
     /// And nanoseconds.
     pub nanoseconds: u32,
-    /// Extended attributes, by name and value (xattr(7)).
-    pub extended: Vec<(Vec<u8>, Vec<u8>)>,
+    /// Extended attributes (xattr(7)).
+    pub extended: Extended,
 }
+
+/// Extended attributes, by name and value.
+pub type Extended = Vec<(Vec<u8>, Vec<u8>)>;
 
 /// Why a tree cannot be written.
 #[derive(Debug, thiserror::Error)]

@@ -17,7 +17,7 @@ struct Place {
 }
 
 /// The two entries that are in every directory, the directory itself and the one above, among the others.
-fn with_dots<'a>(entries: &'a [(Vec<u8>, u32)], own: u32, above: u32) -> Vec<(&'a [u8], u32)> {
+fn with_dots(entries: &[(Vec<u8>, u32)], own: u32, above: u32) -> Vec<(&[u8], u32)> {
     let mut all: Vec<_> = [(&b"."[..], own), (b"..", above)].to_vec();
     all.extend(entries.iter().map(|(name, inode)| (name.as_slice(), *inode)));
     // Some names come before: they are all in the order of their bytes.

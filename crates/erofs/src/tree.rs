@@ -17,7 +17,7 @@ use rustix::io::Errno;
 
 use crate::format::{self, BLOCK_BYTES};
 use crate::output::Output;
-use crate::{Attributes, Error};
+use crate::{Attributes, Error, Extended};
 
 /// Files of so many bytes and less stand behind their inodes.
 const SHORT_MAX_BYTES: usize = 256;
@@ -396,7 +396,7 @@ fn reopen(file: BorrowedFd<'_>, flags: OFlags) -> rustix::io::Result<OwnedFd> {
 }
 
 /// Its extended attributes.
-fn extended(file: BorrowedFd<'_>) -> Result<Vec<(Vec<u8>, Vec<u8>)>, Trouble> {
+fn extended(file: BorrowedFd<'_>) -> Result<Extended, Trouble> {
     let path = path_of(file);
     let mut names = Vec::with_capacity(ATTRIBUTE_MAX_BYTES);
     match listxattr(&path, spare_capacity(&mut names)) {
