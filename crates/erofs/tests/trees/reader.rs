@@ -116,7 +116,7 @@ impl Reader<'_> {
             attributes: attributes(&self.bytes[at + 64..behind]),
             contents,
             device: is_device.then(|| {
-                let minor = union & 0xff | union >> 12 & 0xfff_00;
+                let minor = union & 0xff | union >> 12 & 0x000f_ff00;
                 ((union >> 8 & 0xfff) as u32, minor as u32)
             }),
         }
