@@ -295,7 +295,7 @@ impl Guest {
             directories.add_here_to_read()?;
         }
         if let Some(identity) = image_disk {
-            let image = image.ok_or(Error::NeedsImage)?;
+            let image = image.ok_or_else(|| disk::other_image("/"))?;
             directories.set_image_disk(ImageDisk::same(&image, Identity(identity))?);
         }
         let start = Start::GoOn(Box::new(snapshot), conversation);
@@ -351,8 +351,12 @@ impl Guest {
 
     /// A machine of these; command line, console, channel and reboot policy are the caller's.
     pub fn configuration(self, arguments: &Run) -> Result<Configuration, Error> {
+        let mut directories = self.directories;
+        // The user's own come before it, and have the names that they have without it.
+        let image_disk = directories.image_disk.take().map(ImageDisk::into_disk).transpose()?;
         Ok(Configuration {
-            directories: self.directories.serve(!arguments.no_seccomp)?,
+            disks: image_disk.into_iter().collect(),
+            directories: directories.serve(!arguments.no_seccomp)?,
             kernel: self.kernel,
             kernel_name: self.kernel_path.to_string_lossy().into_owned(),
             modules: self.modules,

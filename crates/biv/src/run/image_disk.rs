@@ -16,7 +16,7 @@ use erofs::Identity;
 use rustix::fs::OFlags;
 use vmm::disk::{Disk, Raw};
 
-use super::{Error, say};
+use super::{Error, disk, say};
 use crate::provision::images::Image;
 
 /// The driver of its file system.
@@ -61,12 +61,12 @@ impl ImageDisk {
     ///
     /// # Errors
     ///
-    /// [`Error::OtherImage`], or it cannot be had.
+    /// The image is another now, or it cannot be had.
     pub fn same(image: &Image, identity: Identity) -> Result<Self, Error> {
         let disk = Self::open(image)?;
         match disk.identity == identity {
             true => Ok(disk),
-            false => Err(Error::OtherImage(image.name.clone())),
+            false => Err(disk::other_image(&image.name).into()),
         }
     }
 

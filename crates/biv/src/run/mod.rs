@@ -43,7 +43,6 @@ mod warm;
 
 use self::directories::Directories;
 use self::guest::Guest;
-use self::image_disk::ImageDisk;
 use self::machine::{Machine, Telling, Wait};
 use self::tail::Tail;
 use self::warm::{Start, Unnamed};
@@ -127,15 +126,6 @@ pub enum Error {
     /// An image that the user named.
     #[error("there is no image {0}; `biv image build {0}` makes one")]
     NoImage(String),
-    /// An image that a machine had as its root, and goes on with.
-    #[error(
-        "the machine's root is the image {0} as it was when it started, and that has been built anew since, or \
-         another is named"
-    )]
-    OtherImage(String),
-    /// The same, where none is named.
-    #[error("the machine's root is an image, which has to be named (--image)")]
-    NeedsImage,
     /// A file that the user named, of which there is more than could be of use.
     #[error("cannot use {path}: {error}, which is too much for {whom}", path = path.display())]
     TooLarge {
@@ -314,7 +304,6 @@ fn run_guest(
     let keeps_writes =
         guest.directories.are_written_back() || arguments.disks().any(disk::Argument::keeps_writes);
     let start = std::mem::take(&mut guest.start);
-    let image_disk = guest.directories.image_disk.take();
     let mut configuration = guest.configuration(arguments)?;
     let (warm, conversation) = match start {
         Start::Cold => (None, None),
@@ -328,9 +317,7 @@ fn run_guest(
     configuration.sockets =
         arguments.vsock.as_ref().map(|vsock| vsock::start(vsock, confine)).transpose()?;
     let warm = warm.map(Unnamed::into_parts);
-    configuration.disks = arguments.disks().map(disk::open).collect::<Result<_, _>>()?;
-    // Behind the others, whose names it leaves them.
-    configuration.disks.extend(image_disk.map(ImageDisk::into_disk).transpose()?);
+    configuration.disks.splice(..0, disk::open_all(arguments.disks())?);
     let inspect::Prepared { inspection, teller } =
         inspect::prepare(&arguments.inspect, &configuration.kernel)?;
     configuration.inspection = inspection;
