@@ -9,6 +9,7 @@ fn main() {
     println!("cargo::rustc-link-arg-tests=-Wl,--no-pie,--image-base=0x7e9000000000");
     build("directories", "probe");
     build("disks", "probe");
+    build("images", "probe");
     build("network", "datagram");
     build("several", "probe");
     build("soak", "soak");

@@ -369,6 +369,14 @@ fn images_are_made_listed_used_and_removed() {
     assert!(host.calls().iter().any(|call| call.contains("--include=nginx,curl -- trixie -")));
     let root = host.cache().join("images/web/root");
     assert!(root.join("bin/busybox").is_file() && root.join("proc").is_dir());
+    // The same as a disk, which goes with it.
+    let disk = host.cache().join("images/web/root-1.erofs");
+    let disk_of = |file: &Path| {
+        let file = fs::File::open(file).unwrap();
+        erofs::Identity::read(&file).unwrap().expect("it is a file system")
+    };
+    let identity = disk_of(&disk);
+    assert_eq!(fs::metadata(&disk).unwrap().permissions().mode() & 0o777, 0o600);
     // Whoever makes an image, its files are in it whose they are in the archive.
     let make = r#"cd "$HOME/files" && tar c --owner 12345 --group 54321 --mode 4711 ."#;
     host.script("tools/mmdebstrap", make);
@@ -384,8 +392,10 @@ fn images_are_made_listed_used_and_removed() {
     let failed = message(&host.verb(&["image", "build", "web"]).output().unwrap());
     assert!(failed.contains("no such suite"), "{failed}");
     assert!(root.is_dir(), "what was there stays");
+    assert_eq!(disk_of(&disk), identity);
+    assert_ne!(disk_of(&host.cache().join("images/owned/root-1.erofs")), identity);
     says(&host, &["image", "rm", "web"]);
-    assert!(!root.exists() && !host.cache().join("work").exists());
+    assert!(!root.exists() && !disk.exists() && !host.cache().join("work").exists());
     fs::remove_file(host.home.join("tools/mmdebstrap")).unwrap();
     let name = message(&host.verb(&["image", "build", "../web"]).output().unwrap());
     assert!(name.contains("../web"), "{name}");

@@ -45,7 +45,8 @@ impl Owner {
     }
 
     /// What a value says.
-    pub(crate) fn parse(value: &[u8]) -> Option<Owner> {
+    #[must_use]
+    pub fn parse(value: &[u8]) -> Option<Owner> {
         let mut parts = std::str::from_utf8(value).ok()?.split(':');
         let (user, group) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
         let mode = u32::from_str_radix(parts.next()?, 8).ok()?;

@@ -1,5 +1,6 @@
 //! The root file system on a disk: whichever of the kernel's file systems it is.
 
+use std::ffi::OsString;
 use std::fs;
 use std::io;
 use std::path::Path;
@@ -11,6 +12,12 @@ use rustix::mount::{MountFlags, mount};
 /// Where devices and the kernel's list are while there is no root.
 const DEVICES: &str = "/dev";
 const KERNEL: &str = "/proc";
+
+/// Where all disks are, with what they say of themselves.
+const DISKS: &str = "/sys/block";
+
+/// The file system of an image.
+const IMAGE: &str = "erofs";
 
 /// Why a file system that was not left in order cannot be mounted to be read only.
 const JOURNAL_HINT: &str =
@@ -57,6 +64,35 @@ pub fn mount_disk(name: &str, is_read_only: bool, place: &Path) -> io::Result<()
     Err(io::Error::new(io::ErrorKind::InvalidData, text))
 }
 
+/// Mounts the image of a root that is on the disk with that serial number, whatever it is called: others were
+/// named by the user, and come before it.
+pub fn mount_image(serial: &[u8], place: &Path) -> io::Result<()> {
+    for _ in 0..PATIENCE {
+        if let Some(name) = with_serial(Path::new(DISKS), serial) {
+            let device = Path::new(DEVICES).join(&name);
+            let mounted = mount(&device, place, IMAGE, MountFlags::RDONLY, None);
+            return mounted.map_err(|errno| {
+                let error = io::Error::from(errno);
+                let text = format!("cannot mount {} as {IMAGE}: {error}", device.display());
+                io::Error::new(error.kind(), text)
+            });
+        }
+        std::thread::sleep(LOOK_AGAIN);
+    }
+    let text = format!("there is no disk {}", String::from_utf8_lossy(serial));
+    Err(io::Error::new(io::ErrorKind::NotFound, text))
+}
+
+/// The disk with that serial number, of those in the kernel's list.
+fn with_serial(disks: &Path, serial: &[u8]) -> Option<OsString> {
+    let names = fs::read_dir(disks).ok()?.filter_map(|entry| Some(entry.ok()?.file_name()));
+    let has_it = |name: &OsString| {
+        let found = fs::read(disks.join(name).join("serial"));
+        found.is_ok_and(|found| found.trim_ascii_end() == serial)
+    };
+    names.into_iter().find(has_it)
+}
+
 /// Those that are on disks, of the kernel's list (proc(5)).
 fn file_systems(list: &str) -> impl Iterator<Item = &str> {
     list.lines().filter(|line| !line.starts_with("nodev")).map(str::trim)
@@ -93,6 +129,23 @@ pub fn settle() {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_disk_is_found_by_its_serial_number() {
+        let disks = std::env::temp_dir().join(format!("init-disks-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&disks);
+        for (name, serial) in [("vda", "data.img"), ("vdb", "image/0123456789abcd\n")] {
+            fs::create_dir_all(disks.join(name)).unwrap();
+            fs::write(disks.join(name).join("serial"), serial).unwrap();
+        }
+        fs::create_dir_all(disks.join("loop0")).unwrap();
+        let find = |serial: &[u8]| with_serial(&disks, serial);
+        assert_eq!(find(b"image/0123456789abcd"), Some("vdb".into()));
+        assert_eq!(find(b"data.img"), Some("vda".into()));
+        assert_eq!(find(b"image/0123456789abc"), None);
+        fs::remove_dir_all(&disks).unwrap();
+        assert_eq!(find(b"data.img"), None);
+    }
 
     #[test]
     fn only_file_systems_on_disks_are_tried() {

@@ -1,6 +1,6 @@
 //! The root file system, where it is not the one that the kernel unpacked: a directory of the host's,
-//! through virtio-fs, most often below an overlay in memory, or a disk; and other directories of the
-//! host's.
+//! through virtio-fs, or an image of one on a disk, most often below an overlay in memory, or a disk;
+//! and other directories of the host's.
 
 use std::fs;
 use std::io;
@@ -35,7 +35,7 @@ pub fn enter(list: &[u8]) -> io::Result<(Vec<Mount>, bool)> {
     let Some(root) = roots.first() else { return Ok((others, false)) };
     fs::create_dir_all(WORK)?;
     match root.kind {
-        Kind::OverlaidRoot => overlay(root)?,
+        Kind::OverlaidRoot | Kind::OverlaidDisk => overlay(root)?,
         Kind::DiskRoot => {
             let name = String::from_utf8_lossy(&root.source);
             disk::mount_disk(&name, root.is_read_only, Path::new(WORK))?;
@@ -54,7 +54,10 @@ fn overlay(root: &Mount) -> io::Result<()> {
     for place in [BELOW, ABOVE] {
         fs::create_dir_all(place)?;
     }
-    mount_shared(root, Path::new(BELOW))?;
+    match root.kind {
+        Kind::OverlaidDisk => disk::mount_image(&root.source, Path::new(BELOW))?,
+        _ => mount_shared(root, Path::new(BELOW))?,
+    }
     // What is written may take almost all of the memory, as it could on a disk.
     lift(mount("overlay", ABOVE, "tmpfs", MountFlags::empty(), c"mode=0755,size=90%"))?;
     for place in ["upper", "work"] {

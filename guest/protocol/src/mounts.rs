@@ -7,7 +7,7 @@
 pub struct Mount {
     /// How.
     pub kind: Kind,
-    /// What: the tag of a virtio file system, or the name of a disk's device.
+    /// What: the tag of a virtio file system, the name of a disk's device, or its serial number.
     pub source: Vec<u8>,
     /// Where, an absolute path; for a root it is `/`.
     pub place: Vec<u8>,
@@ -20,6 +20,8 @@ pub struct Mount {
 pub enum Kind {
     /// The root: a virtio file system that is only read, with an overlay in the guest's memory.
     OverlaidRoot,
+    /// The root: a file system (EROFS) on the disk with that serial number, with such an overlay.
+    OverlaidDisk,
     /// The root: a virtio file system.
     Root,
     /// The root: a disk, or a partition of one.
@@ -28,8 +30,9 @@ pub enum Kind {
     Directory,
 }
 
-const KINDS: [(&[u8], Kind); 4] = [
+const KINDS: [(&[u8], Kind); 5] = [
     (b"overlaid-root", Kind::OverlaidRoot),
+    (b"overlaid-disk", Kind::OverlaidDisk),
     (b"root", Kind::Root),
     (b"disk-root", Kind::DiskRoot),
     (b"directory", Kind::Directory),

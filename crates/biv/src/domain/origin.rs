@@ -48,6 +48,9 @@ pub struct Kind {
     pub terminal: bool,
     /// It has no init of ours, and its streams are on a virtio console.
     pub virtio_console: bool,
+    /// Its root is an image on a disk: this one ([`erofs::Identity`]).
+    #[serde(default)]
+    pub image_disk: Option<[u8; 16]>,
 }
 
 impl Origin {

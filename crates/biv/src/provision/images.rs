@@ -5,6 +5,8 @@
 //! of them belong to who made the image; to whom they belong in a guest is in their attributes
 //! ([`files::owner`]), where the file server and who packs an image for a kernel without one look. Devices are
 //! left out: a guest has its own.
+//!
+//! Beside the directory is the same as a disk ([`disk`]), which a guest reads faster.
 
 use std::fs;
 use std::io::{self, BufRead, BufReader, Read};
@@ -19,6 +21,8 @@ use super::cache::{self, Lock, at, cache_directory, trusted};
 use super::progress::Progress;
 use super::{Error, apt};
 use crate::domain::is_plain;
+
+mod disk;
 
 /// Where they are in the cache.
 const DIRECTORY: &str = "images";
@@ -75,6 +79,29 @@ impl Image {
     pub fn root(&self) -> PathBuf {
         self.directory.join(ROOT)
     }
+
+    /// The same as a file with a read-only file system, which is made if it is not there: an older `biv` has made
+    /// the image, or its file system has another form now.
+    ///
+    /// # Errors
+    ///
+    /// It is somebody else's, or cannot be made: the disk is full, or something changes the image. A guest can have
+    /// [`Self::root`] then.
+    pub fn disk(&self) -> Result<PathBuf, Error> {
+        let place = trusted(Path::new(DIRECTORY).join(&self.name).join(disk::NAME))?;
+        if place.exists() {
+            return Ok(place);
+        }
+        let work = Lock::take(&cache_directory()?)?.work()?;
+        // Another process may have made it while we waited.
+        if !place.exists() {
+            let fresh = work.path().join(disk::NAME);
+            Progress::start().say(&format!("making a disk of the image {}", self.name));
+            disk::write(&self.root(), &fresh)?;
+            fs::rename(&fresh, &place).map_err(at(&place))?;
+        }
+        Ok(place)
+    }
 }
 
 /// Why there is no image.
@@ -97,6 +124,9 @@ pub enum Trouble {
     /// What it made.
     #[error("cannot unpack the image: {0}")]
     Unpack(io::Error),
+    /// The same as a disk.
+    #[error("cannot make a disk of the image: {0}")]
+    Disk(#[from] erofs::Error),
 }
 
 /// A name that is one of a file and of no option.
@@ -136,6 +166,7 @@ pub fn build(name: &str, recipe: &Recipe) -> Result<Image, Error> {
     let fresh = work.path().join(name);
     fs::create_dir_all(fresh.join(ROOT)).map_err(at(&fresh))?;
     make(recipe, &fresh.join(ROOT))?;
+    disk::write(&fresh.join(ROOT), &fresh.join(disk::NAME))?;
     let line = format!("{} {}", recipe.suite, recipe.include.join(","));
     fs::write(fresh.join(RECIPE), line.trim_end()).map_err(at(&fresh))?;
     let place = work.install(&fresh, Path::new(DIRECTORY).join(name))?;

@@ -15,22 +15,23 @@ const PART_BYTES: usize = 4096;
 
 /// What the guest's init is told of it.
 pub fn needs(directories: &Directories, arguments: &Run) -> Vec<Frame> {
-    let (mounts, devices) = (directories.list(), list(arguments));
+    let image_disks = directories.image_disk.iter().count();
+    let (mounts, devices) = (directories.list(), list(arguments, image_disks));
     let mounts = mounts.chunks(PART_BYTES).map(|part| Frame::Mounts(part.to_vec()));
     mounts.chain([Frame::Devices(devices)]).collect()
 }
 
-/// The list of devices.
-fn list(arguments: &Run) -> Vec<u8> {
+/// The list of devices, where so many disks are images of roots.
+fn list(arguments: &Run, image_disks: usize) -> Vec<u8> {
     let mut bytes = Vec::new();
-    wanted(arguments).into_iter().for_each(|devices| devices.encode(&mut bytes));
+    wanted(arguments, image_disks).into_iter().for_each(|devices| devices.encode(&mut bytes));
     bytes
 }
 
-fn wanted(arguments: &Run) -> Vec<Devices> {
+fn wanted(arguments: &Run, image_disks: usize) -> Vec<Devices> {
     let has_network = guest::net(arguments) != Net::None;
     let wants_network = arguments.net.is_some() || !arguments.publish.is_empty();
-    let disks = u8::try_from(arguments.disks().count()).unwrap_or(u8::MAX);
+    let disks = u8::try_from(arguments.disks().count() + image_disks).unwrap_or(u8::MAX);
     // What has a name can be given less memory, and somebody may sit down at its console.
     let is_known = Domain::is_wanted(arguments.name.as_ref(), arguments.detach);
     let all = [
@@ -58,7 +59,7 @@ mod tests {
             let line = [&["biv", "run"], options, &["--", "true"]].concat();
             let Verb::Run(run) = Cli::parse_from(line).verb else { panic!("not run") };
             let found: Vec<_> =
-                wanted(&run).iter().map(|it| (it.kind, it.count, it.is_optional)).collect();
+                wanted(&run, 0).iter().map(|it| (it.kind, it.count, it.is_optional)).collect();
             assert_eq!(found, expected, "{options:?}");
         };
         check(&[], &[(Kind::Network, 1, true)]);

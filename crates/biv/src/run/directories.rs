@@ -16,12 +16,16 @@ use rustix::process::{getgid, getgroups, getuid};
 use vmm::{SharedDirectories, SharedDirectory};
 
 use super::homes::{self, Wide};
+use super::image_disk::{self, ImageDisk};
 use super::{Error, say};
 use crate::cli::Run;
 use crate::helper::helper;
 
 /// The drivers that mounting them takes, in the order in which they are loaded.
-pub const DRIVERS: &[&str] = &["fuse", "virtiofs", "overlay"];
+const DRIVERS: &[&str] = &["fuse", "virtiofs"];
+
+/// The one that an overlay takes.
+const OVERLAY: &str = "overlay";
 
 /// The verb by which `biv` starts itself as a file server.
 pub const SERVER_VERB: &str = "serve-files";
@@ -164,6 +168,8 @@ pub struct Directories {
     pub is_the_host: bool,
     /// Where the command starts.
     pub working_directory: Option<PathBuf>,
+    /// The root, if that is not one of them.
+    pub image_disk: Option<ImageDisk>,
 }
 
 impl Directories {
@@ -220,6 +226,25 @@ impl Directories {
     pub fn set_root_disk(&mut self, name: String, is_read_only: bool) {
         let (source, place) = (name.into_bytes(), b"/".to_vec());
         self.mounts.insert(0, Mount { kind: Kind::DiskRoot, source, place, is_read_only });
+    }
+
+    /// The root is the same as a disk: nobody has to serve it. No directory may be added after this.
+    pub fn set_image_disk(&mut self, disk: ImageDisk) {
+        let mut mounts = self.mounts.iter_mut();
+        if let Some(root) = mounts.find(|mount| mount.kind == Kind::OverlaidRoot) {
+            self.shared.retain(|directory| directory.tag.as_bytes() != root.source);
+            (root.kind, root.source) = (Kind::OverlaidDisk, disk.serial().into_bytes());
+            self.image_disk = Some(disk);
+        }
+    }
+
+    /// What the guest's kernel needs to mount them, in the order in which it is loaded.
+    pub fn drivers(&self) -> Vec<&'static str> {
+        let (has_shares, has_disk) = (!self.is_empty(), self.image_disk.is_some());
+        let shares = DRIVERS.iter().filter(|_| has_shares);
+        let disk = image_disk::DRIVERS.iter().filter(|_| has_disk);
+        let overlay = [&OVERLAY].into_iter().filter(|_| has_shares || has_disk);
+        shares.chain(disk).chain(overlay).copied().collect()
     }
 
     fn add_root(&mut self, root: &Path, is_writable: bool, secrets: Secrets) -> Result<(), Error> {

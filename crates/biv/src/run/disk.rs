@@ -72,6 +72,11 @@ enum Reason {
     RefersToNothing,
     #[error("another machine uses it (QEMU, or biv){}", if *.read_only { " and writes to it" } else { "; with ,ro two may read it" })]
     InUse { read_only: bool },
+    #[error(
+        "the machine's root is an image as it was when it started; that has been built anew since, or is not named \
+         (--image)"
+    )]
+    OtherImage,
     #[error("no room for what the guest writes: {0}")]
     Snapshot(io::Error),
 }
@@ -227,6 +232,20 @@ fn split(bytes: &[u8]) -> Vec<Vec<u8>> {
         }
     }
     parts
+}
+
+/// Opens disks, in their order.
+///
+/// # Errors
+///
+/// Those of [`open`].
+pub fn open_all<'a>(all: impl Iterator<Item = &'a Argument>) -> Result<Vec<Disk>, Error> {
+    all.map(open).collect()
+}
+
+/// A machine whose root is an image goes on without that image as it was: `name` is another, or none.
+pub fn other_image(name: &str) -> Error {
+    Error { path: name.into(), reason: Reason::OtherImage }
 }
 
 /// Opens a disk and everything that belongs to it.

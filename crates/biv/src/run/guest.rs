@@ -3,10 +3,12 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
+use erofs::Identity;
 use vmm::snapshot::Snapshot;
 use vmm::{Configuration, Contents, Module};
 
-use super::directories::{self, Directories, Root};
+use super::directories::{Directories, Root};
+use super::image_disk::{self, ImageDisk};
 use super::surroundings::Likeness;
 use super::warm::{self, Key, Start};
 use super::{Error, disk, files, restore};
@@ -15,7 +17,8 @@ use crate::domain::hub::Conversation;
 use crate::domain::{Domain, Plan};
 use crate::initramfs;
 use crate::network::{self, Net};
-use crate::provision::{self, Part, images, kernels};
+use crate::provision::images::{self, Image};
+use crate::provision::{self, Part, kernels};
 use crate::{unpack, vsock};
 
 /// The kernel and the initial RAM disk, and what kind of guest they make.
@@ -36,6 +39,14 @@ pub struct Guest {
     has_shared_root: bool,
     /// What runs in it, if another `biv run` has started that.
     pub known_command: Option<Vec<String>>,
+}
+
+/// What a machine that goes on from a snapshot sees, as far as its state does not tell.
+pub struct Looks {
+    /// It sees the directory in which it was started.
+    pub sees_directory: bool,
+    /// Its root is an image on a disk.
+    pub image_disk: Option<[u8; 16]>,
 }
 
 /// Where a kernel comes from.
@@ -139,11 +150,15 @@ fn sees_here(arguments: &Run, is_plain: bool) -> bool {
     arguments.sandbox && !is_plain && !is_given
 }
 
+/// The image that `--image` names.
+fn image(arguments: &Run) -> Result<Option<Image>, Error> {
+    let Some(name) = &arguments.image else { return Ok(None) };
+    images::find(name)?.ok_or_else(|| Error::NoImage(name.clone())).map(Some)
+}
+
 /// The directory that `--root` or `--image` names.
-fn root(arguments: &Run) -> Result<Option<PathBuf>, Error> {
-    let Some(name) = &arguments.image else { return Ok(arguments.root.clone()) };
-    let image = images::find(name)?.ok_or_else(|| Error::NoImage(name.clone()))?;
-    Ok(Some(image.root()))
+fn root(arguments: &Run, image: Option<&Image>) -> Option<PathBuf> {
+    image.map(Image::root).or_else(|| arguments.root.clone())
 }
 
 /// What kind of directory it is.
@@ -161,7 +176,8 @@ impl Guest {
             UserSpace::Packed if arguments.root_rw => return Err(Error::PackedRoot),
             _ => {}
         }
-        let root = root(arguments)?;
+        let image = image(arguments)?;
+        let root = root(arguments, image.as_ref());
         let mut directories = match (user_space, &root) {
             (UserSpace::Plain, _) => Directories::default(),
             (UserSpace::Shared, Some(root)) => {
@@ -176,24 +192,35 @@ impl Guest {
         if sees_here(arguments, user_space == UserSpace::Plain) {
             directories.add_here_to_read()?;
         }
-        let drivers = match (user_space, &kernel) {
-            (UserSpace::Plain, _) | (_, Kernel::Given(..)) => Vec::new(),
-            _ => drivers(arguments, &directories),
-        };
         let mut needed = Vec::new();
         if matches!(kernel, Kernel::Default) {
             needed.push(Part::Kernel);
-            needed.extend((!drivers.is_empty()).then_some(Part::Drivers));
+            needed.extend((user_space != UserSpace::Plain).then_some(Part::Drivers));
         }
         needed.extend((user_space == UserSpace::Busybox).then_some(Part::Busybox));
         let guest = match arguments.refresh {
             true => provision::Guest::renew(&needed),
             false => provision::Guest::provide(&needed),
         }?;
-        let (kernel_path, given, drivers) = match kernel {
-            Kernel::Given(path, contents) => (path, Some(contents), Vec::new()),
-            Kernel::Pulled(kernel) => (kernel.image(), None, kernel.drivers(&drivers)),
-            Kernel::Default => (guest.kernel(), None, guest.drivers(&drivers)),
+        let drivers_of = |names: &[&'static str]| match &kernel {
+            Kernel::Given(..) => Vec::new(),
+            Kernel::Pulled(kernel) => kernel.drivers(names),
+            Kernel::Default => guest.drivers(names),
+        };
+        if let Some(image) = image.filter(|_| user_space == UserSpace::Shared) {
+            let is_known = !drivers_of(&[image_disk::FILE_SYSTEM]).is_empty();
+            ImageDisk::choose(&image, is_known)
+                .into_iter()
+                .for_each(|disk| directories.set_image_disk(disk));
+        }
+        let drivers = match user_space {
+            UserSpace::Plain => Vec::new(),
+            _ => drivers_of(&drivers(arguments, &directories)),
+        };
+        let (kernel_path, given) = match kernel {
+            Kernel::Given(path, contents) => (path, Some(contents)),
+            Kernel::Pulled(kernel) => (kernel.image(), None),
+            Kernel::Default => (guest.kernel(), None),
         };
         let is_usual = given.is_none() && user_space == UserSpace::Shared;
         let key = match is_usual && can_start_warm(arguments) {
@@ -242,14 +269,16 @@ impl Guest {
     }
 
     /// What goes on from a snapshot, with the surroundings that the options name. Without another root, it has
-    /// the host's if it `sees_directory` and names no other, and none that is shared otherwise.
+    /// the host's if it sees a directory and names no other, and none that is shared otherwise.
     pub fn restored(
         arguments: &Run,
         snapshot: Snapshot,
         conversation: Option<Conversation>,
-        sees_directory: bool,
+        looks: Looks,
     ) -> Result<Self, Error> {
-        let root = root(arguments)?;
+        let Looks { sees_directory, image_disk } = looks;
+        let image = image(arguments)?;
+        let root = root(arguments, image.as_ref());
         let is_plain = conversation.is_none();
         let place = match &root {
             _ if is_plain || arguments.root_disk.is_some() => Root::Elsewhere,
@@ -264,6 +293,10 @@ impl Guest {
         }
         if sees_directory && sees_here(arguments, is_plain) {
             directories.add_here_to_read()?;
+        }
+        if let Some(identity) = image_disk {
+            let image = image.ok_or_else(|| disk::other_image("/"))?;
+            directories.set_image_disk(ImageDisk::same(&image, Identity(identity))?);
         }
         let start = Start::GoOn(Box::new(snapshot), conversation);
         let kernel_path = arguments.kernel.clone().unwrap_or_default();
@@ -318,8 +351,12 @@ impl Guest {
 
     /// A machine of these; command line, console, channel and reboot policy are the caller's.
     pub fn configuration(self, arguments: &Run) -> Result<Configuration, Error> {
+        let mut directories = self.directories;
+        // The user's own come before it, and have the names that they have without it.
+        let image_disk = directories.image_disk.take().map(ImageDisk::into_disk).transpose()?;
         Ok(Configuration {
-            directories: self.directories.serve(!arguments.no_seccomp)?,
+            disks: image_disk.into_iter().collect(),
+            directories: directories.serve(!arguments.no_seccomp)?,
             kernel: self.kernel,
             kernel_name: self.kernel_path.to_string_lossy().into_owned(),
             modules: self.modules,
@@ -372,6 +409,8 @@ fn key(
     key.add(arguments.append.as_deref().unwrap_or_default());
     key.add(format!("{:?}", net(arguments)));
     key.add(directories.count().to_le_bytes());
+    // What its kernel has read of it is in the snapshot.
+    key.add(directories.image_disk.as_ref().map(ImageDisk::serial).unwrap_or_default());
     Ok(key)
 }
 
@@ -407,16 +446,14 @@ fn first_modules(
 /// loaded.
 fn drivers(arguments: &Run, directories: &Directories) -> Vec<&'static str> {
     let mut names = Vec::new();
-    if !directories.is_empty() {
-        names.extend(directories::DRIVERS);
-    }
+    names.extend(directories.drivers());
     if arguments.entropy {
         names.push("virtio-rng");
     }
     if net(arguments) != Net::None {
         names.extend(["failover", "net_failover", "virtio_net"]);
     }
-    if arguments.disks().next().is_some() {
+    if arguments.disks().next().is_some() || directories.image_disk.is_some() {
         names.extend(disk::DRIVERS);
     }
     if arguments.vsock.is_some() {

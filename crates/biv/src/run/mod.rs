@@ -32,6 +32,7 @@ pub mod disk;
 mod files;
 mod guest;
 pub mod homes;
+pub mod image_disk;
 mod machine;
 pub mod restore;
 pub mod sandbox;
@@ -316,7 +317,7 @@ fn run_guest(
     configuration.sockets =
         arguments.vsock.as_ref().map(|vsock| vsock::start(vsock, confine)).transpose()?;
     let warm = warm.map(Unnamed::into_parts);
-    configuration.disks = arguments.disks().map(disk::open).collect::<Result<_, _>>()?;
+    configuration.disks.splice(..0, disk::open_all(arguments.disks())?);
     let inspect::Prepared { inspection, teller } =
         inspect::prepare(&arguments.inspect, &configuration.kernel)?;
     configuration.inspection = inspection;

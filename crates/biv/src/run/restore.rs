@@ -10,7 +10,7 @@ use std::io;
 use clap::Parser;
 use vmm::snapshot::Snapshot;
 
-use super::guest::{self, Guest};
+use super::guest::{self, Guest, Looks};
 use super::surroundings::Surroundings;
 use super::{Error, SHELL, run_domain, sandbox};
 use crate::cli::{Cli, Restore, Run, Verb};
@@ -65,7 +65,8 @@ pub fn restore(arguments: &Restore) -> Result<u8, Error> {
     }
     let confined = !run.no_seccomp;
     let network = network::start(&guest::net(&run), &run.publish, run.cpus.into(), confined)?;
-    let mut guest = Guest::restored(&run, snapshot, note.conversation, directory.is_some())?;
+    let looks = Looks { sees_directory: directory.is_some(), image_disk: kind.image_disk };
+    let mut guest = Guest::restored(&run, snapshot, note.conversation, looks)?;
     guest.known_command = Some(command);
     run_domain(guest, network, &run, child)
 }
@@ -143,6 +144,7 @@ pub fn origin(arguments: &Run, guest: &Guest) -> io::Result<Origin> {
         interactive: arguments.interactive,
         terminal: super::is_on_terminal(arguments),
         virtio_console: guest.is_plain && guest::has_virtio_console(arguments),
+        image_disk: guest.directories.image_disk.as_ref().map(|disk| disk.identity().0),
     };
     let surroundings = Surroundings::of(arguments, guest::net(arguments), guest.likeness())?;
     Ok(Origin::new(kind, guest.shown_command(arguments), surroundings.words()))
