@@ -44,6 +44,10 @@ fn knows(help: &str, option: &str) -> bool {
     help.split([' ', ',', '\n', '[', '=']).any(|word| word == name)
 }
 
+/// What our init has a kernel do, which has another one here
+/// (guest/init/src/pages.rs; Documentation/admin-guide/mm/transhuge.rst).
+const PAGES: &str = "thp_anon=16K-64K:always";
+
 /// `biv run`, as a plain machine.
 pub fn command(
     system: &System,
@@ -62,7 +66,7 @@ pub fn command(
         command.arg("--disk").arg(format!("{},ro", disk.display()));
     }
     let own = system.variant.map_or("", |variant| variant.parameters);
-    let parameters = format!("console=ttyS0 quiet panic=-1 {own}");
+    let parameters = format!("console=ttyS0 quiet panic=-1 {PAGES} {own}");
     command.args(["--append", &settings.kernel_parameters(parameters.trim_end(), "vda")]);
     command
 }
