@@ -110,7 +110,8 @@ static const struct {
     FEATURE(lzcnt, 0x80000001, 0, ECX, 5, false),
     FEATURE(sse4a, 0x80000001, 0, ECX, 6, true),
     FEATURE(prefetchw, 0x80000001, 0, ECX, 8, false),
-    FEATURE(rdtscp, 0x80000001, 0, EDX, 27, true),
+    // It works without being announced (crates/cpu/src/system/cpuid.rs).
+    FEATURE(rdtscp, 0x80000001, 0, EDX, 27, false),
     FEATURE(vmx, 1, 0, ECX, 5, true),
 };
 
