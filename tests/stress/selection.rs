@@ -21,8 +21,9 @@ pub const EXCLUDED: [(&str, &str); 14] = [
     ("xattr", "needs a file system with extended attributes; this tmpfs has none"),
 ];
 
-/// Stressors that refuse to run as root.
-pub const AS_USER: [&str; 2] = ["exec", "spawn"];
+/// Stressors that refuse to run as root, and one to which a kernel with memory failures (Debian's 6.12) gives them
+/// if it is root (MADV_HWPOISON): it dies of what it has asked for.
+pub const AS_USER: [&str; 3] = ["exec", "madvise", "spawn"];
 
 /// Options without which a stressor does nothing, or does not come to an end in time.
 pub const OPTIONS: [(&str, &str); 2] = [

@@ -76,12 +76,6 @@ impl Builder<'_> {
         wanted && mode.cpl == 0 && mode.native && Linear(target).is_canonical() && target >> 63 != 0
     }
 
-    /// Leave the block for a known address in another page of the kernel's.
-    pub(super) fn leave_by_far_gate(&mut self, target: u64) {
-        let at = self.jump_somewhere();
-        self.link_far(at, target);
-    }
-
     /// Make the jump whose displacement is at `at` a far gate.
     pub(super) fn link_far(&mut self, at: u64, target: u64) {
         self.in_exit_stubs(|builder| builder.write_far_gate(at, target));

@@ -12,9 +12,10 @@
 //! exit stubs, in their own part of the code cache (cache.rs):
 //! cold:  mov fs:[spill], s0 ...           ; entry from anywhere
 //!        jmp warm
-//! of each gate:
-//!        mov s0, fs:[spill] ...
-//!        jmp cold entry of the target     ; gate, at first to the next line
+//! canonical: ...                          ; entry with the canonical ones spilled (scratch.rs)
+//! of each gate, for targets with others:
+//!        convert to the canonical ones
+//!        jmp canonical entry              ; gate, at first to the next line
 //!        way out to Rust
 //! what misses and other rare cases do
 //! ```
@@ -481,7 +482,7 @@ impl Builder<'_> {
         for (later, user_open) in std::mem::take(&mut self.later) {
             self.user_open = user_open;
             match later {
-                Later::Taken { at, target } => self.leave_if(at, target),
+                Later::Taken { at, target } => self.leave_from(at, target),
                 Later::Miss { at, mark } => self.exit_stub(at, |builder| {
                     builder.way_out(builder.thunks().miss.with_rcx, mark);
                 }),

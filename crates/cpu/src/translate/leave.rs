@@ -42,17 +42,16 @@ impl Builder<'_> {
 
     /// Leave the block for a known address.
     pub(super) fn leave_to(&mut self, target: u64) {
-        if is_linkable(self.key, target, self.techniques) {
-            self.leave_by_link(target);
-        } else if self.may_be_far(target) {
-            self.leave_by_far_gate(target);
+        if is_linkable(self.key, target, self.techniques) || self.may_be_far(target) {
+            let at = self.jump_somewhere();
+            self.leave_from(at, target);
         } else {
             self.leave_by_jump_cache(target);
         }
     }
 
-    /// Leave the block for a known address if a condition holds; `at` is the displacement of the jump.
-    pub(super) fn leave_if(&mut self, at: u64, target: u64) {
+    /// The same for a jump that has been written, with its displacement at `at`.
+    pub(super) fn leave_from(&mut self, at: u64, target: u64) {
         if is_linkable(self.key, target, self.techniques) {
             self.link(at, target);
         } else if self.may_be_far(target) {
@@ -69,11 +68,6 @@ impl Builder<'_> {
         self.out.align_displacement(1);
         let here = self.out.here();
         self.out.jump(here)
-    }
-
-    pub(super) fn leave_by_link(&mut self, target: u64) {
-        let at = self.jump_somewhere();
-        self.link(at, target);
     }
 
     /// Make the jump whose displacement is at `at` a link.
