@@ -71,6 +71,8 @@ fn a_machine_in_the_background_leaves_the_terminal_to_its_shell() {
     at.press("fg\r");
     at.press("what is typed\r");
     at.expect("got what is typed");
+    // What is typed before the machine has ended is its, too.
+    at.wait_for("the shell's prompt", || at.shown().ends_with("ready> "));
     at.press(&format!("{biv} sh -c 'echo $((6*7))-again; sleep 1000' &\r"));
     at.expect("42-again");
     at.press("kill %1; wait %1; echo $((6*7))-ended-$?\r");
