@@ -39,7 +39,7 @@ unsafe extern "C" {
     pub(super) fn bivouac_enter(context: *mut Context, target: u64);
     /// Where translated code goes to come back. Not to be called.
     pub(super) fn bivouac_leave();
-    /// Where it goes, with the canonical scratch registers spilled (translate/generate.rs), to have somebody
+    /// Where it goes, with the canonical scratch registers spilled (translate/scratch.rs), to have somebody
     /// find the block for RIP. Not to be called.
     pub(super) fn bivouac_leave_unknown();
     /// Where the signal handler sends a thread that was in the window. Not to be called.

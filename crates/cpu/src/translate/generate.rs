@@ -435,7 +435,7 @@ impl Builder<'_> {
     }
 
     /// Store a linear address; uses s2.
-    fn store_address(&mut self, place: MemoryOperand, value: u64) {
+    pub(super) fn store_address(&mut self, place: MemoryOperand, value: u64) {
         if !self.key.is_relocatable() {
             return self.store_constant(place, value);
         }

@@ -28,7 +28,7 @@
 //! so that a user's return can never be taken for the kernel's; and so has the kernel's code that may
 //! access its users' memory, which is translated otherwise ([`super::Mode::user_open`]).
 
-use iced_x86::{Code, Instruction, MemoryOperand, Register};
+use iced_x86::{MemoryOperand, Register};
 
 use super::Translator;
 use super::cache::Part;
@@ -67,7 +67,7 @@ impl Builder<'_> {
         if self.key.mode.cpl == 3 { 2 } else { usize::from(self.user_open) }
     }
 
-    /// A call has pushed `back`. Uses s0 and s1.
+    /// A call has pushed `back`. Uses the scratch registers.
     pub(super) fn note_return(&mut self, back: u64) {
         let wanted = self.techniques.has(Technique::Returns);
         if !wanted || !is_linkable(self.key, back, self.techniques) {
@@ -76,14 +76,7 @@ impl Builder<'_> {
         let [s0, s1, _] = self.s();
         let ring = self.ring();
         self.out.load_byte(s0, field(top_of(ring)));
-        let address = entry(ring, s0, ADDRESS);
-        if !self.key.is_relocatable() && i64::from(back as i32) == back as i64 {
-            let built = Instruction::with2(Code::Mov_rm64_imm32, address, back as i32);
-            self.out.instruction(&built.expect("operands fit the code"));
-        } else {
-            self.address(s1, back);
-            self.out.store(address, s1);
-        }
+        self.store_address(entry(ring, s0, ADDRESS), back);
         let landing = self.out.address_of_code(s1);
         self.out.store(entry(ring, s0, TARGET), s1);
         self.out.lea(s0, at(s0, Register::None, STEP));

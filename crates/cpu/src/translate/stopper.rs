@@ -132,11 +132,11 @@ impl Stopper {
             let at = self.views.start() + (word & (IS_NOP - 1));
             if word & IS_NOP == 0 {
                 // SAFETY: the tables hold displacements of jumps in the code cache.
-                unsafe { self.views.patch_displacement(at, displacement) };
+                unsafe { self.views.patch(at, displacement.to_le_bytes()) };
             } else if context.note_closed(at) {
                 let [a, b, c, d] = displacement.to_le_bytes();
                 // SAFETY: the tables hold five-byte instructions in the code cache.
-                unsafe { self.views.patch_five(at, [0xe9, a, b, c, d]) };
+                unsafe { self.views.patch(at, [0xe9, a, b, c, d]) };
             }
         }
     }
@@ -148,6 +148,6 @@ impl Stopper {
     /// Nothing has dropped the gate since.
     pub(crate) unsafe fn open_gate(&self, at: u64) {
         // SAFETY: what was noted is a five-byte instruction, by the caller's promise still.
-        unsafe { self.views.patch_five(at, NOP) };
+        unsafe { self.views.patch(at, NOP) };
     }
 }

@@ -35,8 +35,8 @@ pub(super) struct Thunks {
     /// Look at the second line of the jump cache for the address in s0, with the guest's RCX in s2;
     /// then, from user code, for a block by its physical address.
     pub(super) second: u64,
-    /// For the address in s0: the same looks after one at the first line, but once in sixteen times out to Rust to be linked; and
-    /// the same always (far.rs).
+    /// For the address in s0: the same looks after one at the first line, but once in sixteen times out
+    /// to Rust to be linked; and the same always (far.rs).
     pub(super) far: u64,
     pub(super) refused: u64,
     /// For the address in s0 that a return has popped, with its mark in s1 (returns.rs), by ring.

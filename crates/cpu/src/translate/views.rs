@@ -78,33 +78,14 @@ impl Views {
         }
     }
 
-    /// Overwrite the displacement of a jump that a processor may be executing. It lies in one aligned
-    /// word of eight bytes, so that every processor fetches either the old one or the new one.
+    /// Overwrite the displacement of a jump, or an instruction of five bytes, that a processor may be
+    /// executing. It lies in one aligned word of eight bytes, so that every processor fetches either the
+    /// old bytes or the new ones.
     ///
     /// # Safety
     ///
-    /// `at` must be the displacement of a jump in this code that does not cross a multiple of eight.
-    pub(super) unsafe fn patch_displacement(self, at: u64, displacement: i32) {
-        // SAFETY: by the caller's promise.
-        unsafe { self.patch(at, displacement.to_le_bytes()) };
-    }
-
-    /// Overwrite a five-byte instruction that a processor may be executing, likewise.
-    ///
-    /// # Safety
-    ///
-    /// `at` must be a five-byte instruction in this code that does not cross a multiple of eight.
-    pub(super) unsafe fn patch_five(self, at: u64, bytes: [u8; 5]) {
-        // SAFETY: by the caller's promise.
-        unsafe { self.patch(at, bytes) };
-    }
-
-    /// Overwrite bytes that do not cross a multiple of eight.
-    ///
-    /// # Safety
-    ///
-    /// They must be a part of an instruction, or one, that may change so while it is executed.
-    unsafe fn patch<const N: usize>(self, at: u64, bytes: [u8; N]) {
+    /// At `at` in this code there must be one or the other, which does not cross a multiple of eight.
+    pub(super) unsafe fn patch<const N: usize>(self, at: u64, bytes: [u8; N]) {
         let offset = (at % 8) as usize;
         debug_assert!(offset + N <= 8, "{N} bytes of code at {at:#x} cross a word");
         let (mut new, mut mask) = ([0; 8], [0; 8]);
