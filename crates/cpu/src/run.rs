@@ -54,7 +54,7 @@ impl Vcpu {
         }
     }
 
-    fn bind_thread(&mut self) -> Result<(), Error> {
+    pub(crate) fn bind_thread(&mut self) -> Result<(), Error> {
         if self.registration.as_ref().is_some_and(|known| known.is_this_thread()) {
             return Ok(());
         }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
+use std::time::Duration;
 
 use iced_x86::{Code, InstructionInfoFactory};
 use serde::{Deserialize, Serialize};
@@ -75,6 +76,8 @@ pub(crate) struct KickState {
     busy: AtomicBool,
     /// Stops a helper process that the processor waits for (user/mod.rs).
     pub(crate) direct: direct::Kick,
+    /// The alarm has gone off ([`Vcpu::set_alarm`]).
+    has_gone_off: AtomicBool,
 }
 
 /// Somebody wants [`Vcpu::run`] to return.
@@ -86,8 +89,8 @@ const WAIT: u32 = 2;
 /// The processor is to come to the head of its run loop.
 const LOOK: u32 = 4;
 
-/// It is to look at what its user code does. Set by the handler of its timer's signal.
-pub(crate) const CONSIDER: u32 = 8;
+/// It is to look at what its user code does.
+const CONSIDER: u32 = 8;
 
 impl KickState {
     /// Take the request to return back, if there is one.
@@ -142,6 +145,24 @@ impl KickState {
 
     pub(crate) fn set_busy(&self, busy: bool) {
         self.busy.store(busy, Ordering::SeqCst);
+    }
+
+    /// The timer for looks has gone off. For a signal's handler on the processor's thread.
+    pub(crate) fn consider(&self) {
+        self.requested.fetch_or(CONSIDER, Ordering::SeqCst);
+    }
+
+    /// The alarm has gone off. For a signal's handler on the processor's thread: no lock, no thread-local storage.
+    pub(crate) fn alarm(&self) {
+        self.has_gone_off.store(true, Ordering::SeqCst);
+        self.requested.fetch_or(RETURN, Ordering::SeqCst);
+        self.direct.kick();
+    }
+
+    /// Whether the alarm has gone off since this was asked last.
+    #[inline]
+    fn take_alarm(&self) -> bool {
+        self.has_gone_off.load(Ordering::SeqCst) && self.has_gone_off.swap(false, Ordering::SeqCst)
     }
 
     fn request(&self, what: u32) {
@@ -477,6 +498,35 @@ impl Vcpu {
     /// Something that makes [`Self::run`] return.
     pub fn kick_handle(&self) -> Kick {
         Kick { state: Arc::clone(&self.kick) }
+    }
+
+    /// Have [`Self::run`] return with [`Exit::Kicked`] once `after` has passed, whether it has begun by then or
+    /// not. It replaces an alarm that was set before. To be called on the thread that runs the processor, for
+    /// which it is a timer of the host's: no other thread has a part in it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Host`] when the thread cannot be made one that runs a processor.
+    pub fn set_alarm(&mut self, after: Duration) -> Result<(), Error> {
+        self.bind_thread()?;
+        if let Some(registration) = &self.registration {
+            registration.alarm_after(u64::try_from(after.as_nanos()).unwrap_or(u64::MAX).max(1));
+        }
+        Ok(())
+    }
+
+    /// Set no alarm any more. One that has gone off already stays so.
+    pub fn clear_alarm(&mut self) {
+        if let Some(registration) = &self.registration {
+            registration.alarm_after(0);
+        }
+    }
+
+    /// Whether the alarm has gone off since this was asked last. (That is not to be told from a clock: the host's
+    /// timers and the counter that a machine's clock reads run apart by some parts in a million.)
+    #[inline]
+    pub fn take_alarm(&self) -> bool {
+        self.kick.take_alarm()
     }
 
     /// What the processor did last.

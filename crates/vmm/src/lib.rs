@@ -2,9 +2,8 @@
 //! devices meet.
 //!
 //! What it is not: a command line, a control plane, a device. It owns a thread for each processor
-//! (the first one's is the caller's), one for alarms, one for each virtio device and a reader per serial
-//! line, and leaves none of
-//! them behind.
+//! (the first one's is the caller's), one for each virtio device and a reader per serial line, and leaves
+//! none of them behind.
 //!
 //! What rules it:
 //!

@@ -75,6 +75,20 @@ pub trait Processor: Send {
     /// The calling thread will not run the processor again, or not soon.
     fn leave_thread(&mut self);
 
+    /// Have [`Self::run`] return with [`Exit::Kicked`] once `after` has passed, from its next call if it is not
+    /// running then. It replaces an alarm that was set before.
+    ///
+    /// # Errors
+    ///
+    /// The host's refusal to let the calling thread run a processor.
+    fn set_alarm(&mut self, after: Duration) -> Result<(), cpu::Error>;
+
+    /// Set no alarm any more.
+    fn clear_alarm(&mut self);
+
+    /// Whether the alarm has gone off since this was asked last.
+    fn take_alarm(&mut self) -> bool;
+
     /// Time of the host's cores that was spent on guest code outside the thread that runs the
     /// processor.
     fn computed_elsewhere(&mut self) -> Duration;
@@ -155,6 +169,19 @@ impl Processor for Vcpu {
 
     fn leave_thread(&mut self) {
         Vcpu::leave_thread(self);
+    }
+
+    fn set_alarm(&mut self, after: Duration) -> Result<(), cpu::Error> {
+        Vcpu::set_alarm(self, after)
+    }
+
+    fn clear_alarm(&mut self) {
+        Vcpu::clear_alarm(self);
+    }
+
+    #[inline]
+    fn take_alarm(&mut self) -> bool {
+        Vcpu::take_alarm(self)
     }
 
     fn computed_elsewhere(&mut self) -> Duration {

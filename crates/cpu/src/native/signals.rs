@@ -20,13 +20,13 @@
 //! The handlers find the context through FS, and believe it only if a table of threads has it.
 
 use std::io;
-use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU64, Ordering};
 use std::sync::{Arc, Once};
 
 use super::trampoline;
 use crate::context::{Context, Fault, Reason};
 use crate::translate::stopper::Stopper;
-use crate::vcpu::{CONSIDER, Error, KickState};
+use crate::vcpu::{Error, KickState};
 
 /// Processors that can run at once in one process.
 const MAX_THREADS: usize = 64;
@@ -34,8 +34,12 @@ const MAX_THREADS: usize = 64;
 /// How long after a kick to try again, if the processor has not come back: 50 us.
 const RETRY_NANOSECONDS: u64 = 50_000;
 
-/// What the signal of a processor's timer for looks says ([`Registration::look_after`]).
-const LOOK_TIMER: usize = 1;
+/// What the signal of a timer says: repeat the kick. So says the kick of another thread.
+const RETRY: usize = 0;
+/// The same: look at what user code does ([`Registration::look_after`]).
+const LOOK: usize = 1;
+/// The same: the time that the caller has set has come ([`Registration::alarm_after`]).
+const ALARM: usize = 2;
 
 /// Stack for the handlers, beyond what the kernel's frame needs.
 const HANDLER_STACK_BYTES: usize = 64 << 10;
@@ -43,17 +47,17 @@ const HANDLER_STACK_BYTES: usize = 64 << 10;
 struct Thread {
     id: AtomicI32,
     context: AtomicPtr<Context>,
-    /// The processor's [`KickState::requested`].
-    requests: AtomicPtr<AtomicU32>,
-    timer: AtomicU64,
+    kick: AtomicPtr<KickState>,
+    /// The timer that repeats a kick.
+    retry: AtomicU64,
 }
 
 static THREADS: [Thread; MAX_THREADS] = [const {
     Thread {
         id: AtomicI32::new(0),
         context: AtomicPtr::new(std::ptr::null_mut()),
-        requests: AtomicPtr::new(std::ptr::null_mut()),
-        timer: AtomicU64::new(0),
+        kick: AtomicPtr::new(std::ptr::null_mut()),
+        retry: AtomicU64::new(0),
     }
 }; MAX_THREADS];
 
@@ -67,8 +71,9 @@ pub(crate) struct Registration {
     /// The thread that was prepared.
     owner: std::thread::ThreadId,
     slot: &'static Thread,
-    timer: libc::timer_t,
-    look_timer: libc::timer_t,
+    retry: Timer,
+    look: Timer,
+    alarm: Timer,
     stack: Vec<u8>,
     old_stack: libc::stack_t,
     old_mask: libc::sigset_t,
@@ -92,6 +97,8 @@ pub(crate) fn prepare_thread(
     install_handlers()?;
     // SAFETY: gettid has no preconditions.
     let thread = unsafe { libc::gettid() };
+    let timer = |purpose| Timer::new(thread, purpose);
+    let (retry, look, alarm) = (timer(RETRY)?, timer(LOOK)?, timer(ALARM)?);
     let slot = THREADS
         .iter()
         .find(|slot| slot.id.compare_exchange(0, -1, Ordering::AcqRel, Ordering::Relaxed).is_ok())
@@ -99,26 +106,12 @@ pub(crate) fn prepare_thread(
             action: "run more than 64 processors in one process",
             source: io::ErrorKind::OutOfMemory.into(),
         })?;
-    let timers = timer(thread, 0).and_then(|retry| match timer(thread, LOOK_TIMER) {
-        Ok(look) => Ok((retry, look)),
-        Err(error) => {
-            // SAFETY: the timer is ours.
-            unsafe { libc::timer_delete(retry) };
-            Err(error)
-        }
-    });
-    let (timer, look_timer) = match timers {
-        Ok(timers) => timers,
-        Err(error) => {
-            slot.id.store(0, Ordering::Release);
-            return Err(error);
-        }
-    };
     let mut registration = Registration {
         owner: std::thread::current().id(),
         slot,
-        timer,
-        look_timer,
+        retry,
+        look,
+        alarm,
         stack: vec![0; HANDLER_STACK_BYTES + minimum_signal_stack()],
         // SAFETY: both are plain data for which zero is a valid value.
         old_stack: unsafe { std::mem::zeroed() },
@@ -129,8 +122,8 @@ pub(crate) fn prepare_thread(
     registration.use_own_stack()?;
     registration.block_other_signals();
     slot.context.store(context, Ordering::Release);
-    slot.requests.store((&raw const kick.requested).cast_mut(), Ordering::Release);
-    slot.timer.store(timer as u64, Ordering::Release);
+    slot.kick.store(Arc::as_ptr(kick).cast_mut(), Ordering::Release);
+    slot.retry.store(registration.retry.0 as u64, Ordering::Release);
     slot.id.store(thread, Ordering::Release);
     kick.thread.store(thread, Ordering::SeqCst);
     Ok(registration)
@@ -142,20 +135,40 @@ fn minimum_signal_stack() -> usize {
     unsafe { libc::getauxval(51) as usize }
 }
 
-/// A timer that sends the kick signal to `thread`, with a number that says which it is.
-fn timer(thread: i32, number: usize) -> Result<libc::timer_t, Error> {
-    // SAFETY: sigevent is plain data; timer_create fills in `timer`.
-    unsafe {
-        let mut event: libc::sigevent = std::mem::zeroed();
-        event.sigev_notify = libc::SIGEV_THREAD_ID;
-        event.sigev_signo = kick_signal();
-        event.sigev_notify_thread_id = thread;
-        event.sigev_value.sival_ptr = number as *mut libc::c_void;
-        let mut timer: libc::timer_t = std::ptr::null_mut();
-        if libc::timer_create(libc::CLOCK_MONOTONIC, &mut event, &mut timer) != 0 {
-            return Err(host_error("create the processor's timer"));
+/// A timer of the host's that sends the kick signal to a thread.
+struct Timer(libc::timer_t);
+
+impl Timer {
+    /// A timer that is not set, whose signal tells `purpose`.
+    fn new(thread: i32, purpose: usize) -> Result<Self, Error> {
+        // SAFETY: sigevent is plain data; timer_create fills in `timer`.
+        unsafe {
+            let mut event: libc::sigevent = std::mem::zeroed();
+            event.sigev_notify = libc::SIGEV_THREAD_ID;
+            event.sigev_signo = kick_signal();
+            event.sigev_notify_thread_id = thread;
+            event.sigev_value.sival_ptr = purpose as *mut libc::c_void;
+            let mut timer: libc::timer_t = std::ptr::null_mut();
+            if libc::timer_create(libc::CLOCK_MONOTONIC, &mut event, &mut timer) != 0 {
+                return Err(host_error("create the processor's timer"));
+            }
+            Ok(Self(timer))
         }
-        Ok(timer)
+    }
+
+    /// Have it go off once, in so many nanoseconds, and not when it would have; never, if zero. Whether
+    /// the host has done that.
+    fn set(&self, nanoseconds: u64) -> bool {
+        let when = once(nanoseconds);
+        // SAFETY: the timer is ours; the structure is only read.
+        unsafe { libc::timer_settime(self.0, 0, &raw const when, std::ptr::null_mut()) == 0 }
+    }
+}
+
+impl Drop for Timer {
+    fn drop(&mut self) {
+        // SAFETY: the timer is ours, and nobody uses it any more.
+        unsafe { libc::timer_delete(self.0) };
     }
 }
 
@@ -167,11 +180,13 @@ impl Registration {
 
     /// Have the processor look at what its user code does, in so many nanoseconds. Whether it will.
     pub(crate) fn look_after(&self, nanoseconds: u64) -> bool {
-        let when = once(nanoseconds);
-        // SAFETY: the timer is ours; the structure is only read.
-        unsafe {
-            libc::timer_settime(self.look_timer, 0, &raw const when, std::ptr::null_mut()) == 0
-        }
+        self.look.set(nanoseconds)
+    }
+
+    /// Have the processor return to its caller in so many nanoseconds; zero takes that back.
+    pub(crate) fn alarm_after(&self, nanoseconds: u64) {
+        // The host refuses only what is no time or no timer.
+        self.alarm.set(nanoseconds);
     }
 
     fn use_own_stack(&mut self) -> Result<(), Error> {
@@ -206,12 +221,10 @@ impl Drop for Registration {
     fn drop(&mut self) {
         self.kick.thread.store(0, Ordering::SeqCst);
         self.slot.context.store(std::ptr::null_mut(), Ordering::Release);
-        self.slot.requests.store(std::ptr::null_mut(), Ordering::Release);
-        // SAFETY: the timer is ours; the old stack and mask are what the kernel handed out. When
-        // the drop runs on another thread, its stack and mask are left alone.
+        self.slot.kick.store(std::ptr::null_mut(), Ordering::Release);
+        // SAFETY: the old stack and mask are what the kernel handed out. When the drop runs on another
+        // thread, its stack and mask are left alone.
         unsafe {
-            libc::timer_delete(self.timer);
-            libc::timer_delete(self.look_timer);
             if self.is_this_thread() {
                 libc::sigaltstack(&self.old_stack, std::ptr::null_mut());
                 libc::pthread_sigmask(libc::SIG_SETMASK, &self.old_mask, std::ptr::null_mut());
@@ -353,8 +366,10 @@ fn give_back(signal: i32) {
 
 extern "C" fn on_kick(_signal: i32, info: *mut libc::siginfo_t, frame: *mut libc::ucontext_t) {
     // SAFETY: the kernel passes a valid siginfo.
-    if unsafe { is_look(info) } {
-        note_look();
+    match unsafe { purpose(info) } {
+        LOOK => note(KickState::consider),
+        ALARM => note(KickState::alarm),
+        _ => {}
     }
     // SAFETY: the kernel passes a valid frame.
     let registers = unsafe { &mut (*frame).uc_mcontext.gregs };
@@ -384,34 +399,35 @@ extern "C" fn on_kick(_signal: i32, info: *mut libc::siginfo_t, frame: *mut libc
             if let Some(stopper) = (*context).stopper.cast::<Stopper>().as_ref() {
                 stopper.close_gates(rip, &mut *context);
             }
-            try_again(thread.timer.load(Ordering::Acquire));
+            try_again(thread.retry.load(Ordering::Acquire));
         }
     }
     // Elsewhere (the trampoline's last instructions before Rust) the flag is enough.
 }
 
-/// Whether a signal is that of the timer for looks.
+/// What a kick signal says.
 ///
 /// # Safety
 ///
 /// `info` must be what the kernel has passed to a handler.
-unsafe fn is_look(info: *const libc::siginfo_t) -> bool {
+unsafe fn purpose(info: *const libc::siginfo_t) -> usize {
     // SAFETY: the caller vouches for it; a timer's signal has a value.
     unsafe {
-        (*info).si_code == libc::SI_TIMER && (*info).si_value().sival_ptr as usize == LOOK_TIMER
+        let is_timer = (*info).si_code == libc::SI_TIMER;
+        if is_timer { (*info).si_value().sival_ptr as usize } else { RETRY }
     }
 }
 
-/// Say that the processor of this thread is to look at what its user code does. A signal that was on its way when
-/// the thread ceased to be one finds nobody.
-fn note_look() {
+/// Tell the processor of this thread something. A signal that was on its way when the thread ceased to be one
+/// finds nobody.
+fn note(what: impl FnOnce(&KickState)) {
     let id = thread_id();
     let slot = THREADS.iter().find(|slot| slot.id.load(Ordering::Acquire) == id);
-    let requests = slot.map(|slot| slot.requests.load(Ordering::Acquire));
-    // SAFETY: the flags live while the thread is registered. (Where the context says that they are is not
-    // always true: native/stub.rs.)
-    if let Some(requests) = requests.and_then(|requests| unsafe { requests.as_ref() }) {
-        requests.fetch_or(CONSIDER, Ordering::SeqCst);
+    let kick = slot.map(|slot| slot.kick.load(Ordering::Acquire));
+    // SAFETY: it lives while the thread is registered, which is while this handler runs on it. (Where the
+    // context says that the flags are is not always true: native/stub.rs.)
+    if let Some(kick) = kick.and_then(|kick| unsafe { kick.as_ref() }) {
+        what(kick);
     }
 }
 

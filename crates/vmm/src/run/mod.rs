@@ -16,7 +16,7 @@ use machine::time::Clock;
 use machine::{Platform, Wake};
 
 use crate::activity::Activity;
-use crate::alarm::{Alarm, Alarms};
+use crate::alarm::Alarm;
 use crate::configuration::{Error, Outcome, Reporter};
 use crate::control::{Control, Guard};
 use crate::disk::errands::Disks;
@@ -51,9 +51,7 @@ pub(crate) struct Runner<P> {
     pub(crate) disks: Disks,
     clock: Arc<dyn Clock>,
     control: Control,
-    alarms: Vec<Alarm>,
     occupancy: Arc<Occupancy>,
-    _alarm_thread: Alarms,
 }
 
 impl<P: Processor> Runner<P> {
@@ -69,9 +67,7 @@ impl<P: Processor> Runner<P> {
         clock: Arc<dyn Clock>,
         wakers: Vec<Waker>,
     ) -> Result<Self, Error> {
-        let (alarm_thread, alarms) = Alarms::new(&wakers)?;
         let (control, occupancy) = (Control::new(wakers), Occupancy::new());
-        let _alarm_thread = alarm_thread;
         let activity = vec![Activity::default(); cpus.len()];
         Ok(Self {
             cpus,
@@ -83,9 +79,7 @@ impl<P: Processor> Runner<P> {
             disks: Disks::default(),
             clock,
             control,
-            alarms,
             occupancy,
-            _alarm_thread,
         })
     }
 
@@ -104,7 +98,7 @@ impl<P: Processor> Runner<P> {
         let (clock, collectors) = (&*self.clock, &*self.lines.collectors);
         let (occupancy, reporter) = (&self.occupancy, &self.reporter);
         let (file_servers, disks) = (&self.file_servers, &self.disks);
-        let run = |processor: usize, cpu: &mut P, alarm: &mut Alarm, activity: &mut Activity| {
+        let run = |processor: usize, cpu: &mut P, activity: &mut Activity| {
             let _guard = Guard { control, processor };
             let waker = control.waker(processor);
             let requests = &platform.requests();
@@ -116,7 +110,7 @@ impl<P: Processor> Runner<P> {
                 reporter,
                 socket: platform.socket(processor),
                 requests,
-                alarm,
+                alarm: Alarm::default(),
                 control,
                 waker,
                 clock,
@@ -141,22 +135,22 @@ impl<P: Processor> Runner<P> {
         };
         let run = &run;
         thread::scope(|scope| {
-            let parts = self.cpus.iter_mut().zip(&mut self.alarms).zip(&mut self.activity);
+            let parts = self.cpus.iter_mut().zip(&mut self.activity);
             let mut all = parts.enumerate();
             let first = all.next();
             let mut threads = Vec::new();
-            for (processor, ((cpu, alarm), activity)) in all {
+            for (processor, (cpu, activity)) in all {
                 let thread = thread::Builder::new().name(format!("processor {processor}"));
                 let started = thread.spawn_scoped(scope, move || {
-                    run(processor, cpu, alarm, activity);
+                    run(processor, cpu, activity);
                 });
                 match started {
                     Ok(thread) => threads.push(thread),
                     Err(error) => control.end(Err(error.into())),
                 }
             }
-            if let Some((processor, ((cpu, alarm), activity))) = first {
-                run(processor, cpu, alarm, activity);
+            if let Some((processor, (cpu, activity))) = first {
+                run(processor, cpu, activity);
             }
             for thread in threads {
                 // What it panicked with has been said, and its guard has ended the machine.

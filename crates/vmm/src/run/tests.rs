@@ -88,9 +88,21 @@ struct Fake {
     thread: Option<std::thread::ThreadId>,
     kicks: u32,
     kick: Arc<FakeKick>,
+    alarm: Option<Instant>,
+    alarm_gone_off: bool,
 }
 
 impl Fake {
+    /// Have the alarm go off if it is time, and let others compute.
+    fn pass_time(&mut self, start: Instant) {
+        assert!(start.elapsed() < PATIENCE, "nobody kicked");
+        if self.alarm.take_if(|due| *due <= Instant::now()).is_some() {
+            self.alarm_gone_off = true;
+            self.kick.kick();
+        }
+        std::thread::yield_now();
+    }
+
     fn step(&mut self) -> Option<Exit> {
         match self.script.pop_front() {
             None => Some(Exit::Shutdown),
@@ -98,8 +110,7 @@ impl Fake {
             Some(Step::Compute) => {
                 let start = Instant::now();
                 while self.kick.count.load(Ordering::SeqCst) == self.kicks {
-                    assert!(start.elapsed() < PATIENCE, "nobody kicked");
-                    std::thread::yield_now();
+                    self.pass_time(start);
                 }
                 self.kicks = self.kick.count.load(Ordering::SeqCst);
                 None
@@ -110,8 +121,7 @@ impl Fake {
                 }
                 let start = Instant::now();
                 while !self.kick.kicked.load(Ordering::SeqCst) {
-                    assert!(start.elapsed() < PATIENCE, "nobody kicked");
-                    std::thread::yield_now();
+                    self.pass_time(start);
                 }
                 self.script.push_front(Step::ComputeUntilInterrupt);
                 None
@@ -139,8 +149,7 @@ impl Fake {
             Some(Step::HaltWhenKicked) => {
                 let start = Instant::now();
                 while !self.kick.kicked.swap(false, Ordering::SeqCst) {
-                    assert!(start.elapsed() < PATIENCE, "nobody kicked");
-                    std::thread::yield_now();
+                    self.pass_time(start);
                 }
                 Some(Exit::Halt)
             }
@@ -227,6 +236,19 @@ impl Processor for Fake {
     }
 
     fn leave_thread(&mut self) {}
+
+    fn set_alarm(&mut self, after: Duration) -> Result<(), cpu::Error> {
+        self.alarm = Some(Instant::now() + after);
+        Ok(())
+    }
+
+    fn clear_alarm(&mut self) {
+        self.alarm = None;
+    }
+
+    fn take_alarm(&mut self) -> bool {
+        std::mem::take(&mut self.alarm_gone_off)
+    }
 
     fn computed_elsewhere(&mut self) -> Duration {
         Duration::ZERO

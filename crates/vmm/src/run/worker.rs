@@ -34,8 +34,7 @@ use crate::waker::Waker;
 /// Exits after which the clock is looked at, whatever they were.
 const EXITS_PER_LOOK: u32 = 64;
 
-/// What is due within this time is waited for: an alarm takes longer, by way of the host's timer, the thread
-/// that waits for it and a signal, and on a busy host that thread waits for a core first.
+/// What is due within this time is waited for: an alarm takes longer, by way of the host's timer and a signal.
 const SOON: Duration = Duration::from_micros(4);
 
 /// One processor at work, on its thread.
@@ -45,7 +44,7 @@ pub(super) struct Worker<'a, P> {
     pub(super) reporter: &'a Reporter,
     pub(super) socket: Socket<'a>,
     pub(super) requests: &'a machine::Requests,
-    pub(super) alarm: &'a mut Alarm,
+    pub(super) alarm: Alarm,
     pub(super) control: &'a Control,
     pub(super) waker: &'a Waker,
     pub(super) clock: &'a dyn Clock,
@@ -98,13 +97,13 @@ impl<P: Processor> Worker<'_, P> {
             if !self.is_started() {
                 self.flush();
                 self.errands.leave();
-                self.alarm.unset();
+                self.alarm.unset(self.cpu);
                 self.sleep(None);
                 continue;
             }
             self.meet_deadline();
             self.offer_interrupts();
-            self.set_alarm();
+            self.set_alarm()?;
             self.socket.enter();
             let exit = self.cpu.run()?;
             self.waker.is_about_to_look();
@@ -135,7 +134,7 @@ impl<P: Processor> Worker<'_, P> {
     fn stand_still(&mut self) {
         self.flush();
         self.errands.leave();
-        self.alarm.unset();
+        self.alarm.unset(self.cpu);
         let Self { cpu, socket, control, processor, .. } = self;
         let mut answer = |question| match question {
             Question::Shared => socket.save_shared(),
@@ -237,11 +236,12 @@ impl<P: Processor> Worker<'_, P> {
         }
     }
 
-    fn set_alarm(&mut self) {
+    fn set_alarm(&mut self) -> Result<(), Error> {
         let deadlines = [self.socket.next_deadline(), self.flush_at, self.errands.due()];
         if let Some(deadline) = deadlines.into_iter().flatten().min() {
-            self.alarm.set(deadline, || self.clock.now());
+            self.alarm.set(self.cpu, deadline, || self.clock.now())?;
         }
+        Ok(())
     }
 
     /// Carry out what the processor could not do itself.
@@ -327,7 +327,7 @@ impl<P: Processor> Worker<'_, P> {
         if !self.errands.begin_halt(free, || self.control.has_orders()) {
             return false;
         }
-        self.alarm.unset();
+        self.alarm.unset(self.cpu);
         // The guest's other processors need not wait for this one to forget addresses.
         self.socket.fall_asleep();
         let (mut done, errands, clock) = (0, &mut self.errands, self.clock);
@@ -374,7 +374,7 @@ impl<P: Processor> Worker<'_, P> {
         if self.waker.looks() {
             return;
         }
-        self.alarm.unset();
+        self.alarm.unset(self.cpu);
         self.control.publish(self.processor, self.activity);
         self.socket.fall_asleep();
         self.sleep(deadline);
