@@ -3,6 +3,7 @@
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::PathBuf;
+use std::time::Duration;
 
 use whole_machine::text;
 use whole_machine::waiting::wait_for;
@@ -330,4 +331,54 @@ fn who_says_much_goes_on_without_a_gap() {
         let numbers = place.numbers(name);
         assert!(numbers.windows(2).all(|pair| pair[0] + 1 == pair[1]), "{name} has a gap");
     }
+}
+
+/// Hundredths of a second that the helpers of a detached domain have run user code natively (proc(5), `stat`): its
+/// process leads a session.
+fn computed_natively(session: u32) -> u64 {
+    let processes = fs::read_dir("/proc").expect("there is a /proc").filter_map(Result::ok);
+    let stats = processes.filter_map(|it| fs::read_to_string(it.path().join("stat")).ok());
+    let of = |stat: String| {
+        let (head, tail) = stat.rsplit_once(") ")?;
+        let fields: Vec<u64> = tail.split(' ').filter_map(|field| field.parse().ok()).collect();
+        // The state is a letter; then come parent, group and session, and user time is the eleventh after it.
+        let is_its = head.ends_with("(biv user") && fields[2] == u64::from(session);
+        is_its.then_some(fields[10])
+    };
+    stats.filter_map(of).sum()
+}
+
+#[test]
+fn what_goes_on_from_a_snapshot_computes_natively_as_what_has_booted() {
+    let place = Place::new();
+    let kind = format!("biv.test=native-{}", std::process::id());
+    let computes = |name: &str| {
+        let before = computed_natively(place.pid(name));
+        std::thread::sleep(Duration::from_secs(2));
+        computed_natively(place.pid(name)) - before
+    };
+    // The first has booted and leaves a snapshot, from which the second goes on.
+    for name in ["booted", "warm"] {
+        let script = "sleep 1; while :; do :; done";
+        let all = ["run", "-d", "--name", name, "--mem", "192M", "--append", &kind, "--"];
+        place.says(&[&all[..], &["sh", "-c", script]].concat());
+        std::thread::sleep(Duration::from_secs(3));
+        let computed = computes(name);
+        println!("{name}: {computed} of 200");
+        if name == "booted" && computed == 0 {
+            println!("left out: this host has no helpers");
+            return;
+        }
+        // Others may want the cores, too.
+        assert!(computed > 20, "{name}: {computed} of 200");
+        if name == "booted" {
+            place.says(&["rm", "-f", name]);
+        }
+    }
+    let file = place.snapshot("warm", &[]);
+    place.says(&["rm", "-f", "warm"]);
+    place.restore("restored", &file);
+    std::thread::sleep(Duration::from_secs(1));
+    let computed = computes("restored");
+    assert!(computed > 20, "restored: {computed} of 200");
 }

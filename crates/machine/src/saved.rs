@@ -82,10 +82,47 @@ pub mod array {
     }
 }
 
-/// How the host's time-stamp counter now compares with the one that the state was saved with.
+/// How the host's time-stamp counter now compares with the one that the state was saved with, and what the guest
+/// sees of that.
+///
+/// A guest that has the paravirtual clock (paravirtual/clock.rs) takes its time from there, which goes on where it was
+/// whatever the counter does. Its counter runs on meanwhile, as a computer's does while its memory is on a disk: then
+/// the guest reads the host's own, and who executes its programs natively need not intercept that.
+/// For any other guest the counter goes on where it was.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CounterShift {
-    /// What is added to the difference between the guest's counter and the host's (mod 2^64), so that the
-    /// guest's goes on where it was.
-    pub ticks: u64,
+    /// How far the host's counter was ahead then (mod 2^64): it is behind now, as a rule.
+    pub host: u64,
+    /// What is added to the difference between the guest's counter and the host's (mod 2^64).
+    pub guest: u64,
+}
+
+impl CounterShift {
+    /// The host's counter was at `then` and is at `now`; the guest `has_clock` that does not depend on it.
+    #[must_use]
+    pub fn new(then: u64, now: u64, has_clock: bool) -> Self {
+        let host = then.wrapping_sub(now);
+        // No guest sees it run backwards.
+        let runs_on = has_clock && now >= then;
+        Self { host, guest: if runs_on { 0 } else { host } }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_guest_with_a_clock_of_its_own_sees_the_counter_run_on() {
+        let check = |then, now, has_clock, host: i64, guest: i64| {
+            let expected =
+                CounterShift { host: host.cast_unsigned(), guest: guest.cast_unsigned() };
+            assert_eq!(CounterShift::new(then, now, has_clock), expected, "{then} {now}");
+        };
+        check(1000, 5000, true, -4000, 0);
+        check(1000, 5000, false, -4000, -4000);
+        // The host has been switched off and on, or is another.
+        check(5000, 1000, true, 4000, 4000);
+        check(7, 7, false, 0, 0);
+    }
 }

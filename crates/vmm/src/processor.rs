@@ -194,7 +194,7 @@ impl Processor for Vcpu {
 
     fn restore(&mut self, state: &[u8], shift: CounterShift) -> Result<(), Unfit> {
         let state = saved::decode(state, "a processor")?;
-        Vcpu::restore(self, state, shift.ticks).map_err(|unfit| Unfit(unfit.to_string()))
+        Vcpu::restore(self, state, shift.guest).map_err(|unfit| Unfit(unfit.to_string()))
     }
 
     fn describe(&self) -> String {

@@ -475,8 +475,10 @@ impl Identity {
                 features
             }
             0x8000_0002..=0x8000_0006 => answer,
-            // The time-stamp counter never stops and never changes its rate.
-            0x8000_0007 => [0, 0, 0, 1 << 8],
+            // That the time-stamp counter never stops is not said, as KVM does not by default: Linux would take it
+            // for its clock, and that has to go on where it was when a machine goes on from a snapshot, while
+            // programs that run natively read the host's.
+            0x8000_0007 => [0; 4],
             0x8000_0008 => {
                 let size = PHYSICAL_BITS | 48 << 8;
                 let cores = (self.processors - 1) | self.core_bits() << 12;

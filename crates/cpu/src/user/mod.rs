@@ -211,9 +211,8 @@ impl Vcpu {
             && flags & rflags::IF != 0
             && regs.interrupt_shadow == 0
             && regs.dr[7] & 0xff == 0
-            && regs.tsc_offset == 0
             && regs.efer & efer::NXE != 0
-            && regs.cr4 & (cr4::FSGSBASE | cr4::TSD) == cr4::FSGSBASE
+            && regs.cr4 & cr4::FSGSBASE != 0
             && segments.iter().all(|&(which, wanted)| regs.segment(which).selector == wanted)
             && self.translation_mode().vectors == Vectors::All
             && !self.replay.has_question()
@@ -299,7 +298,18 @@ impl Vcpu {
         let batches = self.package.techniques.has(Technique::Batches);
         let window = if batches { LARGE_BYTES } else { PAGE_SIZE };
         let cr3 = self.context.regs.cr3;
-        Guest { ram: &self.ram, memory, copies, member: self.member, cr3, window }
+        let time_stamp = self.direct_time_stamp();
+        Guest { ram: &self.ram, memory, copies, member: self.member, cr3, time_stamp, window }
+    }
+
+    /// Who reads the time-stamp counter of direct code: in a machine that goes on from a snapshot, whose counter
+    /// has gone on from where it was, the interpreter.
+    fn direct_time_stamp(&self) -> direct::TimeStamp {
+        let regs = &self.context.regs;
+        match regs.tsc_offset == 0 && regs.cr4 & cr4::TSD == 0 {
+            true => direct::TimeStamp::Native,
+            false => direct::TimeStamp::Faults,
+        }
     }
 
     fn frame(&self) -> direct::Registers {

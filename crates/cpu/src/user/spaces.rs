@@ -69,6 +69,7 @@ struct Mapped {
 struct UserSpace {
     root: u64,
     pcid: u16,
+    time_stamp: TimeStamp,
     space: Space,
     /// By linear page number.
     pages: FxHashMap<u64, Mapped>,
@@ -199,6 +200,8 @@ pub(crate) struct Guest<'a> {
     /// The processor's number in its package.
     pub(crate) member: usize,
     pub(crate) cr3: u64,
+    /// Whether its time-stamp counter is the host's.
+    pub(crate) time_stamp: TimeStamp,
     /// What surrounds a missing page is mapped with it: so many bytes, a page at least.
     pub(crate) window: u64,
 }
@@ -249,11 +252,18 @@ impl Spaces {
         let root = root_of(guest.cr3);
         self.clock += 1;
         self.settle_struck();
+        let time_stamp = guest.time_stamp;
         let known =
             self.slots.iter().position(|slot| slot.as_ref().is_some_and(|it| it.root == root));
-        let number = match known {
+        let suits = |number: &usize| {
+            self.slots[*number].as_ref().is_some_and(|it| it.time_stamp == time_stamp)
+        };
+        let number = match known.filter(suits) {
             Some(number) => number,
-            None => self.make(root, pcid)?,
+            None => {
+                known.into_iter().for_each(|number| self.discard(number));
+                self.make(root, pcid, time_stamp)?
+            }
         };
         let clock = self.clock;
         let it = self.slots[number].as_mut().expect("it was found, or made");
@@ -280,7 +290,7 @@ impl Spaces {
         Ok(&mut self.slots[number].as_mut().expect("it was there").space)
     }
 
-    fn make(&mut self, root: u64, pcid: u16) -> Result<usize, Error> {
+    fn make(&mut self, root: u64, pcid: u16, time_stamp: TimeStamp) -> Result<usize, Error> {
         let free = self.slots.iter().position(Option::is_none);
         let number = free.unwrap_or_else(|| {
             let oldest = self.slots.iter().enumerate();
@@ -288,9 +298,9 @@ impl Spaces {
             oldest.map_or(0, |(number, _)| number)
         });
         self.discard(number);
-        let space = self.helpers.space(TimeStamp::Native)?;
+        let space = self.helpers.space(time_stamp)?;
         self.counters.spaces += 1;
-        self.slots[number] = Some(UserSpace::new(root, pcid, space));
+        self.slots[number] = Some(UserSpace::new(root, pcid, time_stamp, space));
         Ok(number)
     }
 
@@ -552,11 +562,24 @@ impl Guest<'_> {
 }
 
 impl UserSpace {
-    fn new(root: u64, pcid: u16, space: Space) -> Self {
+    fn new(root: u64, pcid: u16, time_stamp: TimeStamp, space: Space) -> Self {
         let (pages, time) = (FxHashMap::default(), Duration::ZERO);
         let (gone, mappings, stale) = (Vec::new(), 0, false);
         let (used, asked, unasked) = (0, 0, 0);
-        Self { root, pcid, space, pages, gone, mappings, stale, used, time, asked, unasked }
+        Self {
+            root,
+            pcid,
+            time_stamp,
+            space,
+            pages,
+            gone,
+            mappings,
+            stale,
+            used,
+            time,
+            asked,
+            unasked,
+        }
     }
 
     /// Unmap what is gone and has nothing else in its place.

@@ -51,7 +51,7 @@ impl MachineClock {
     #[must_use]
     pub fn moved(self, shift: CounterShift) -> Self {
         let moved = |reference: Reference| Reference {
-            tsc: reference.tsc.wrapping_sub(shift.ticks),
+            tsc: reference.tsc.wrapping_sub(shift.host),
             ..reference
         };
         Self { reference: self.reference.map(moved), ..self }

@@ -113,7 +113,12 @@ impl Processor {
     /// The same on a host with another time-stamp counter.
     #[must_use]
     pub(crate) fn moved(self, shift: CounterShift) -> Self {
-        Self { tsc_offset: self.tsc_offset.wrapping_add(shift.ticks), ..self }
+        Self { tsc_offset: self.tsc_offset.wrapping_add(shift.guest), ..self }
+    }
+
+    /// Whether the guest has a clock that does not depend on the counter of where it runs.
+    pub(crate) fn has_clock(&self) -> bool {
+        self.system_time & ENABLE != 0
     }
 
     /// The machine has stood still until now.
@@ -122,7 +127,7 @@ impl Processor {
     }
 
     fn write_clock_page(&self, stopped: bool, platform: &Platform) {
-        if self.system_time & ENABLE != 0 {
+        if self.has_clock() {
             let at = GuestAddress(self.system_time & !ENABLE);
             let (clock, memory) = (&*platform.clock, &*platform.memory);
             let offset = self.tsc_offset;

@@ -32,6 +32,7 @@
 mod chipset;
 mod ports;
 mod saved;
+pub use saved::has_clock;
 mod socket;
 #[cfg(test)]
 mod tests;

@@ -88,6 +88,16 @@ impl Socket<'_> {
     }
 }
 
+/// Whether a processor that has said this ([`Socket::save_own`]) reads the time from the paravirtual clock.
+///
+/// # Errors
+///
+/// [`Unfit`] when that is no state of a processor's.
+pub fn has_clock(own: &[u8]) -> Result<bool, Unfit> {
+    let Own { paravirtual, .. } = saved::decode(own, "a processor's interrupts")?;
+    Ok(paravirtual.has_clock())
+}
+
 impl Platform {
     /// Go on from what [`Socket::save_shared`] and each processor's [`Socket::save_own`] have said. No thread
     /// may have a [`Socket`].

@@ -545,7 +545,7 @@ proptest! {
 
 #[test]
 fn a_platform_goes_on_where_another_was() {
-    let shift = CounterShift { ticks: 1000 };
+    let shift = CounterShift::new(2000, 1000, true);
     let mut first = Bench::new(2);
     first.route(irq::COM1, 0x41);
     first.platform.socket(0).port_write(0x70, 1, 0x0f);
@@ -576,7 +576,7 @@ proptest! {
         let bench = Bench::new(1);
         let mut shared = bench.platform.socket(0).save_shared().unwrap();
         let mut own = bench.platform.socket(0).save_own();
-        let shift = CounterShift { ticks: 0 };
+        let shift = CounterShift::new(0, 0, true);
         for state in [&mut shared, &mut own] {
             let at = at % state.len();
             let end = (at + bytes.len()).min(state.len());

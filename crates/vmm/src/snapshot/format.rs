@@ -8,7 +8,7 @@ use super::Error;
 const MAGIC: [u8; 8] = *b"BIVSNAP\n";
 
 /// The version of the format and of all that is in it.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 
 /// Bytes of the header; memory starts after it.
 pub(super) const HEADER_BYTES: usize = 4096;

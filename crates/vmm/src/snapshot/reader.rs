@@ -143,7 +143,7 @@ impl Snapshot {
             return Ok(*moment);
         }
         let clock = self.state.clock()?;
-        let shift = self.state.shift(&clock);
+        let shift = self.state.shift(&clock)?;
         Ok(*self.moment.get_or_init(|| Moment { clock, shift }))
     }
 
@@ -151,7 +151,7 @@ impl Snapshot {
     pub(crate) fn counter_offset(&self) -> Result<u64, Error> {
         let (own, _) = self.state.processor(0)?;
         let processor: cpu::Saved = saved::decode(&own, "a processor")?;
-        Ok(processor.tsc_offset().wrapping_add(self.moment()?.shift.ticks))
+        Ok(processor.tsc_offset().wrapping_add(self.moment()?.shift.guest))
     }
 
     /// What the file is, but for its label.

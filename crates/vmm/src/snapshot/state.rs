@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use machine::platform;
 use machine::saved::{self, CounterShift};
 use machine::time::{Clock, Nanoseconds};
 use serde::{Deserialize, Serialize};
@@ -74,9 +75,14 @@ impl State {
         Ok(clock)
     }
 
-    /// How far the host's counter was from the one then, when this clock of [`Self::clock`] started.
-    pub fn shift(&self, clock: &HostClock) -> CounterShift {
-        CounterShift { ticks: self.counter.wrapping_sub(clock.start_counter()) }
+    /// How far the host's counter was from the one then, when this clock of [`Self::clock`] started, and what the
+    /// guest sees of it. The first processor's clock is the machine's: others may not have been started.
+    pub fn shift(&self, clock: &HostClock) -> Result<CounterShift, Error> {
+        let has_clock = match self.processors.is_empty() {
+            true => false,
+            false => platform::has_clock(&self.processor(0)?.1)?,
+        };
+        Ok(CounterShift::new(self.counter, clock.start_counter(), has_clock))
     }
 
     /// What the processors share.

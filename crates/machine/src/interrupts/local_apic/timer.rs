@@ -66,7 +66,7 @@ impl Timer {
 
     /// The same on a host with another time-stamp counter.
     pub fn moved(self, tsc: Hertz, shift: CounterShift) -> Self {
-        Self { tsc, tsc_offset: self.tsc_offset.wrapping_add(shift.ticks), ..self }
+        Self { tsc, tsc_offset: self.tsc_offset.wrapping_add(shift.guest), ..self }
     }
 
     pub fn tsc(&self) -> Hertz {
