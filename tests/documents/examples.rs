@@ -119,6 +119,19 @@ pub const EXAMPLES: &[Example] = &[
         ..PLAIN
     },
     Example {
+        document: "docs/spec.md",
+        begins: "echo '{\"version\"",
+        lines: &[("biv run", Shows("Linux"))],
+        ..PLAIN
+    },
+    Example {
+        document: "docs/spec.md",
+        begins: "biv run --print-spec",
+        surroundings: "biv run -d --name web --busybox -- sleep 1000\n",
+        lines: &[("inspect", Shows("busybox"))],
+        ..PLAIN
+    },
+    Example {
         document: "docs/guide.md",
         begins: "biv run -- make -j2",
         needs: &["make", "cc"],

@@ -25,11 +25,12 @@ mod examples;
 use examples::{EXAMPLES, Example, Line};
 
 /// Those whose examples a reader is to try.
-const DOCUMENTS: [&str; 6] = [
+const DOCUMENTS: [&str; 7] = [
     "README.md",
     "docs/guide.md",
     "docs/domains.md",
     "docs/snapshots.md",
+    "docs/spec.md",
     "docs/debugging.md",
     "docs/measuring.md",
 ];

@@ -65,11 +65,10 @@ impl Parts {
         serde_json::from_slice(&self.label[SIGNATURE..]).expect("it is JSON")
     }
 
-    /// Has the label say that the machine had these options.
-    fn set_options(&mut self, options: &[&str]) {
+    /// Has the label say this of the machine besides.
+    fn describe(&mut self, part: &str, what: Value) {
         let mut origin = self.origin();
-        origin["surroundings"] =
-            json!(options.iter().map(|word| word.as_bytes()).collect::<Vec<_>>());
+        origin["spec"][part] = what;
         self.label.truncate(SIGNATURE);
         self.label.extend(origin.to_string().into_bytes());
     }
@@ -122,18 +121,23 @@ fn an_edited_snapshot_gets_nothing_of_the_host() {
     };
     let home = place.path.to_str().expect("it is UTF-8");
     let volume = format!("--volume={home}:/mnt");
-    check(&|parts| parts.set_options(&[&volume]), &volume);
-    check(
-        &|parts| parts.set_options(&["--net=user", "--publish=8080:80"]),
-        "--publish=127.0.0.1:8080:80",
-    );
-    check(&|parts| parts.set_options(&["--root=/\u{1b}[2J"]), "'--root=/\\u{1b}[2J'");
+    let describe = |part: &str, what: Value, expected: &str| {
+        check(&|parts| parts.describe(part, what.clone()), expected);
+    };
+    describe("mounts", json!([{"host": home, "guest": "/mnt"}]), &volume);
+    let publish = json!([{"kind": "user", "publish": [{"host": 8080, "guest": 80}]}]);
+    describe("networks", publish, "--publish=127.0.0.1:8080:80");
+    let root = json!({"directory": {"path": "/\u{1b}[2J"}});
+    describe("root", root, "'--root=/\\u{1b}[2J'");
+    describe("devices", json!([{"kind": "disk", "path": canary}]), "--disk=");
     // Nothing but what a machine has of the host can be said there at all.
-    for option in ["--console", "--debug-console", "--trace-blocks", "--kernel"] {
-        let option = format!("{option}={}", canary.display());
-        check(&|parts| parts.set_options(&[&option]), "in words that this biv does not know");
-    }
-    check(&|parts| parts.set_options(&["--no-seccomp"]), "in words that this biv does not know");
+    let strange = "in words that this biv does not know";
+    describe("watch", json!({"console": canary}), strange);
+    describe("watch", json!({"trace_blocks": {"path": canary}}), strange);
+    describe("boot", json!({"kernel": canary}), strange);
+    describe("engine", json!({"no_seccomp": true}), strange);
+    describe("devices", json!([{"kind": "teapot"}]), strange);
+    describe("version", json!(2), strange);
     // What the domain itself writes says nothing of the host, whatever it tries.
     let with_origin = |parts: &mut Parts| {
         let mut note: Value = serde_json::from_slice(&parts.note).expect("it is JSON");

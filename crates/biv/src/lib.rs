@@ -38,7 +38,6 @@ pub mod recent;
 pub mod run;
 pub mod seal;
 pub mod session;
-pub mod size;
 pub mod status;
 pub mod terminal;
 pub mod unpack;

@@ -7,8 +7,10 @@ use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::process::ExitCode;
 
-use biv::cli::{Cli, ServeFiles, Verb};
-use biv::print::{harmless, unless_closed};
+use biv::cli::{Cli, LaunchProcess, ServeFiles, Verb};
+use biv::domain::detach::Child;
+use biv::print::{self, harmless, unless_closed};
+use biv::run::launch::Launch;
 use biv::{completions, debug, doctor, image, kernel, layout, life, man, run, status};
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::prelude::*;
@@ -24,19 +26,25 @@ fn main() -> ExitCode {
     let _ = rustix::thread::set_name(process_name(&cli.verb));
     // What was left open by chance is for nobody.
     host::inherited::mark(&passed(&cli.verb));
-    let result = match &cli.verb {
+    let result = match cli.verb {
         Verb::Run(arguments) => {
-            start_log(arguments.verbose);
+            // Before its input is read, which may be a description.
             layout::settle();
-            // A machine may still have threads that run; nothing of theirs is waited for.
-            match run::run(arguments) {
-                Ok(status) => return ExitCode::from(status),
-                Err(error) => Err(error.to_string()),
+            let (prints, is_a_file) = (arguments.print_spec, arguments.spec.is_some());
+            match arguments.into_spec() {
+                Ok(spec) if prints => unless_closed(print::text(&(spec.to_json() + "\n"))),
+                Ok(spec) => return launch(&Launch::Run(Box::new(spec))),
+                Err(reason) if is_a_file => Err(reason),
+                Err(reason) => Cli::refuse(&reason),
             }
+        }
+        Verb::Launch(arguments) => {
+            layout::settle();
+            return carry_out(&arguments);
         }
         Verb::Kernel(arguments) => kernel::kernel(&arguments.action),
         Verb::Image(arguments) => image::image(&arguments.action),
-        Verb::Doctor(arguments) => match doctor::doctor(arguments) {
+        Verb::Doctor(arguments) => match doctor::doctor(&arguments) {
             Ok(status) => return ExitCode::from(status),
             Err(error) => Err(error.to_string()),
         },
@@ -44,67 +52,88 @@ fn main() -> ExitCode {
             Ok(status) => return ExitCode::from(status),
             Err(error) => Err(error.to_string()),
         },
-        Verb::ServeFiles(arguments) => serve_files(arguments),
+        Verb::ServeFiles(arguments) => serve_files(&arguments),
         Verb::Network(arguments) => {
             start_log(0);
-            biv::network::serve(arguments).map_err(|error| format!("the network: {error}"))
+            biv::network::serve(&arguments).map_err(|error| format!("the network: {error}"))
         }
         Verb::Sockets(arguments) => {
-            biv::vsock::serve(arguments).map_err(|error| format!("the guest's sockets: {error}"))
+            biv::vsock::serve(&arguments).map_err(|error| format!("the guest's sockets: {error}"))
         }
         Verb::Seal(arguments) => {
-            biv::seal::seal_warm_start(arguments).map_err(|error| error.to_string())
+            biv::seal::seal_warm_start(&arguments).map_err(|error| error.to_string())
         }
         Verb::Unpack(arguments) => {
             biv::unpack::serve(!arguments.no_seccomp).map_err(|error| error.to_string())
         }
         Verb::Restore(arguments) => {
-            start_log(0);
             layout::settle();
-            match run::restore::restore(arguments) {
-                Ok(status) => return ExitCode::from(status),
-                Err(error) => Err(error.to_string()),
+            match arguments.into_order() {
+                Ok(order) => return launch(&Launch::GoOn(Box::new(order))),
+                Err(reason) => Cli::refuse(&reason),
             }
         }
-        Verb::Snapshot(arguments) => told(life::snapshot(arguments)),
-        Verb::Ps(arguments) => told(life::ps(arguments)),
-        Verb::Logs(arguments) => told(life::logs(arguments)),
-        Verb::Inspect(arguments) => told(life::inspect(arguments)),
-        Verb::Stop(arguments) => told(life::stop(arguments)),
-        Verb::Kill(arguments) => told(life::kill(arguments)),
-        Verb::Exec(arguments) => match life::exec(arguments) {
+        Verb::Snapshot(arguments) => told(life::snapshot(&arguments)),
+        Verb::Ps(arguments) => told(life::ps(&arguments)),
+        Verb::Logs(arguments) => told(life::logs(&arguments)),
+        Verb::Inspect(arguments) => told(life::inspect(&arguments)),
+        Verb::Stop(arguments) => told(life::stop(&arguments)),
+        Verb::Kill(arguments) => told(life::kill(&arguments)),
+        Verb::Exec(arguments) => match life::exec(&arguments) {
             Ok(status) => return ExitCode::from(status),
             Err(error) => Err(error.to_string()),
         },
-        Verb::Cp(arguments) => match life::cp(arguments) {
+        Verb::Cp(arguments) => match life::cp(&arguments) {
             Ok(status) => return ExitCode::from(status),
             Err(error) => Err(error.to_string()),
         },
-        Verb::Console(arguments) => match life::console(arguments) {
+        Verb::Console(arguments) => match life::console(&arguments) {
             Ok(status) => return ExitCode::from(status),
             Err(error) => Err(error.to_string()),
         },
-        Verb::Attach(arguments) => match life::attach(arguments) {
+        Verb::Attach(arguments) => match life::attach(&arguments) {
             Ok(status) => return ExitCode::from(status),
             Err(error) => Err(error.to_string()),
         },
-        Verb::Balloon(arguments) => told(life::balloon(arguments)),
-        Verb::Pause(arguments) => told(life::pause(arguments)),
-        Verb::Resume(arguments) => told(life::resume(arguments)),
-        Verb::Stats(arguments) => told(life::stats(arguments)),
-        Verb::Wait(arguments) => told(life::wait(arguments)),
-        Verb::Rm(arguments) => told(life::rm(arguments)),
-        Verb::Completions(arguments) => unless_closed(completions::completions(arguments)),
-        Verb::Man(arguments) => unless_closed(man::man(arguments)),
+        Verb::Balloon(arguments) => told(life::balloon(&arguments)),
+        Verb::Pause(arguments) => told(life::pause(&arguments)),
+        Verb::Resume(arguments) => told(life::resume(&arguments)),
+        Verb::Stats(arguments) => told(life::stats(&arguments)),
+        Verb::Wait(arguments) => told(life::wait(&arguments)),
+        Verb::Rm(arguments) => told(life::rm(&arguments)),
+        Verb::Completions(arguments) => unless_closed(completions::completions(&arguments)),
+        Verb::Man(arguments) => unless_closed(man::man(&arguments)),
     };
     match result {
         Ok(()) => ExitCode::from(status::SUCCESS),
-        Err(message) => {
-            // Standard error may be closed; the status still tells.
-            let _ = writeln!(io::stderr(), "biv: {}", harmless(&message));
-            ExitCode::from(status::FAILURE)
-        }
+        Err(message) => fail(&message),
     }
+}
+
+/// Says why; the status of a failure.
+fn fail(message: &str) -> ExitCode {
+    // Standard error may be closed; the status still tells.
+    let _ = writeln!(io::stderr(), "biv: {}", harmless(message));
+    ExitCode::from(status::FAILURE)
+}
+
+/// Runs a machine, here or in a process that goes on by itself. A machine may still have threads that run; nothing of
+/// theirs is waited for.
+fn launch(launch: &Launch) -> ExitCode {
+    start_log(launch.verbosity());
+    launch.start().map_or_else(|error| fail(&error.to_string()), ExitCode::from)
+}
+
+/// The same, as another process of ours has asked for it.
+fn carry_out(arguments: &LaunchProcess) -> ExitCode {
+    let launch = match Launch::take(arguments.descriptor) {
+        Ok(launch) => launch,
+        Err(error) => return fail(&format!("cannot launch: {error}")),
+    };
+    start_log(launch.verbosity());
+    let child = arguments.detached.then(Child::of_process).transpose();
+    let result = child.map_err(run::Error::from).and_then(|child| launch.carry_out(child));
+    result.map_or_else(|error| fail(&error.to_string()), ExitCode::from)
 }
 
 /// What `ps` and `top` call this process, in at most 15 bytes: machines, and what users start, are found by
@@ -128,6 +157,7 @@ fn passed(verb: &Verb) -> Vec<i32> {
             ports.chain([arguments.cable]).collect()
         }
         Verb::Sockets(arguments) => vec![arguments.cable, arguments.listener],
+        Verb::Launch(arguments) => vec![arguments.descriptor],
         _ => Vec::new(),
     }
 }

@@ -15,24 +15,12 @@ use sockets::Server;
 use crate::cli::SocketsProcess;
 use crate::helper::{helper, spawn_with};
 
-/// The guest's address, unless another is asked for.
-const ADDRESS: u32 = 3;
-
 /// The modules that a kernel needs for the device, in order.
 pub const DRIVERS: [&str; 3] =
     ["vsock", "vmw_vsock_virtio_transport_common", "vmw_vsock_virtio_transport"];
 
 /// What a path may have, besides `_` and a port: what the address of a Unix socket has (unix(7)).
 const PATH_MAX_BYTES: usize = 107 - 11;
-
-/// What `--vsock` says.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Vsock {
-    /// Where programs connect.
-    pub path: PathBuf,
-    /// The guest's address.
-    pub address: u32,
-}
 
 /// Why there are no sockets.
 #[derive(Debug, thiserror::Error)]
@@ -56,24 +44,8 @@ pub enum Error {
     Process(#[from] io::Error),
 }
 
-/// `PATH` or `PATH,cid=N`.
-pub fn parse(text: &str) -> Result<Vsock, String> {
-    let (path, address) = match text.rsplit_once(",cid=") {
-        Some((path, number)) => {
-            let number = number.parse::<u32>().ok();
-            let number = number.filter(|number| (3..u32::MAX).contains(number));
-            (path, number.ok_or("a guest's cid is a number from 3 to 4294967294")?)
-        }
-        None => (text, ADDRESS),
-    };
-    if path.is_empty() {
-        return Err("no path".to_owned());
-    }
-    Ok(Vsock { path: path.into(), address })
-}
-
 /// Starts the process; it confines itself, if it is to.
-pub fn start(vsock: &Vsock, confine: bool) -> Result<vmm::Sockets, Error> {
+pub fn start(vsock: &spec::Sockets, confine: bool) -> Result<vmm::Sockets, Error> {
     let path = std::path::absolute(&vsock.path)?;
     if path.as_os_str().len() > PATH_MAX_BYTES {
         return Err(Error::Path(path));
@@ -123,23 +95,6 @@ pub fn serve(arguments: &SocketsProcess) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_path_may_be_followed_by_an_address() {
-        let check = |text, expected: Option<(&str, u32)>| {
-            let found = parse(text).ok();
-            let expected = expected.map(|(path, address)| Vsock { path: path.into(), address });
-            assert_eq!(found, expected, "{text}");
-        };
-        check("/run/x", Some(("/run/x", 3)));
-        check("x,cid=42", Some(("x", 42)));
-        check("x,y", Some(("x,y", 3)));
-        check("x,cid=2", None);
-        check("x,cid=4294967295", None);
-        check("x,cid=", None);
-        check(",cid=3", None);
-        check("", None);
-    }
 
     #[test]
     fn what_a_machine_has_left_is_taken_and_nothing_else() {

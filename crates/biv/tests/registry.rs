@@ -54,9 +54,10 @@ fn write_record(claim: &Claim, kept: bool) {
         command: Vec::new(),
         has_init: true,
         has_terminal: false,
-        memory: 0,
-        processors: 1,
+        memory: 1 << 30,
+        processors: 2,
         kernel: String::new(),
+        spec: Box::default(),
         ending: None,
     };
     let file = files::create(&claim.directory, files::RECORD).unwrap();

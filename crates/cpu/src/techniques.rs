@@ -115,6 +115,13 @@ impl Techniques {
     }
 }
 
+impl fmt::Display for Technique {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = Self::ALL.iter().find(|(technique, _)| technique == self);
+        out.write_str(name.map_or("", |(_, name)| name))
+    }
+}
+
 impl Default for Techniques {
     fn default() -> Self {
         Self::ALL

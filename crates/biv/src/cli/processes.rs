@@ -4,6 +4,22 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+/// Run a machine that is described by a descriptor which is open; biv starts this itself.
+#[derive(Debug, Args)]
+pub struct LaunchProcess {
+    /// The descriptor of the description
+    #[arg(long)]
+    pub descriptor: i32,
+
+    /// Go on by itself, and tell who waits at the other end of standard input
+    #[arg(long)]
+    pub detached: bool,
+
+    /// What runs, for who looks at the host's processes
+    #[arg(last = true)]
+    pub shown: Vec<std::ffi::OsString>,
+}
+
 /// Serve files to a machine, which is at the other end of standard input; biv starts this itself.
 #[derive(Debug, Args)]
 pub struct ServeFiles {

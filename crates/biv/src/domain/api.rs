@@ -6,7 +6,7 @@ use utoipa::{OpenApi, ToSchema};
 use vmm::snapshot::Compression;
 
 use super::http::{FRAMES, Problem, Request, Response};
-use super::{Name, record};
+use super::record;
 
 /// What a domain is doing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -21,7 +21,7 @@ pub enum State {
 }
 
 /// A domain.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Inspection {
     /// What it was started as.
@@ -379,7 +379,7 @@ fn must_ask_for_frames(upgrade: Option<&str>) -> Result<(), Refusal> {
     paths(
         inspect, statistics, stop, kill, balloon, pause, resume, snapshot, exec, attach, console
     ),
-    components(schemas(Name, record::Record, record::Ended, State, Problem)),
+    components(schemas(record::Record, record::Ended, State, Problem)),
     servers((url = "http://domain", description = "the domain's socket"))
 )]
 struct Document;

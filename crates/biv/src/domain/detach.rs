@@ -1,7 +1,7 @@
-//! How a domain goes on by itself: `biv run --detach` starts itself once more, waits until that process
+//! How a domain goes on by itself: `biv run --detach` starts another process of ours, waits until that
 //! says that the guest's command runs, prints its name and ends.
 //!
-//! The process that goes on has the same arguments and knows by a variable what it is. Its standard
+//! The process that goes on is told what to do ([`crate::run::launch`]). Its standard
 //! input is a socket to the one that waits, its standard error a pipe: whatever goes wrong until the
 //! command runs is said where it was started, and its status is the caller's. Afterwards what there is
 //! to say goes to the domain's `messages`. Neither the process nor its helpers ever have the caller's own
@@ -11,7 +11,7 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::os::unix::process::ExitStatusExt;
 use std::process::{ChildStderr, Command, Stdio};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -20,17 +20,6 @@ use rustix::io::Errno;
 use super::{Error, Name};
 use crate::{print, status};
 
-/// How the process that goes on knows that it is the one.
-const VARIABLE: &str = "BIVOUAC_DETACHED";
-
-/// What to do about `--detach`.
-pub enum Role {
-    /// Start the process that goes on, and wait.
-    Parent,
-    /// Be the process that goes on.
-    Child(Child),
-}
-
 /// The process that goes on, until it does.
 #[derive(Debug)]
 pub struct Child {
@@ -38,23 +27,24 @@ pub struct Child {
     nothing: File,
 }
 
-/// Which of the two this process is.
-pub fn role() -> Result<Role, Error> {
-    if std::env::var_os(VARIABLE).is_none() {
-        return Ok(Role::Parent);
-    }
-    let begin = || {
-        let nothing = File::options().read(true).write(true).open("/dev/null")?;
-        let parent = UnixStream::from(rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)?);
-        rustix::stdio::dup2_stdin(&nothing)?;
-        // No terminal of the caller's can signal us.
-        rustix::process::setsid()?;
-        Ok::<_, io::Error>(Child { parent, nothing })
-    };
-    begin().map(Role::Child).map_err(Error::Detach)
-}
-
 impl Child {
+    /// This process, which another has started for that.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Detach`].
+    pub fn of_process() -> Result<Self, Error> {
+        let begin = || {
+            let nothing = File::options().read(true).write(true).open("/dev/null")?;
+            let parent = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)?;
+            rustix::stdio::dup2_stdin(&nothing)?;
+            // No terminal of the caller's can signal us.
+            rustix::process::setsid()?;
+            Ok::<_, io::Error>(Self { parent: UnixStream::from(parent), nothing })
+        };
+        begin().map_err(Error::Detach)
+    }
+
     /// The command runs: tells the parent the name, and lets go of the streams.
     pub fn goes_on(mut self, name: &Name, messages: Option<&File>) -> io::Result<()> {
         rustix::stdio::dup2_stdout(&self.nothing)?;
@@ -65,21 +55,20 @@ impl Child {
     }
 }
 
-/// Starts the process that goes on, and waits until it does; returns the status for the caller.
-pub fn start() -> Result<u8, Error> {
-    launch().map_err(Error::Detach)
+/// Starts the process that goes on, by this command, and waits until it does; returns the status for the caller.
+///
+/// # Errors
+///
+/// [`Error::Detach`].
+pub fn start(command: io::Result<Command>) -> Result<u8, Error> {
+    command.and_then(launch).map_err(Error::Detach)
 }
 
-fn launch() -> io::Result<u8> {
+fn launch(mut command: Command) -> io::Result<u8> {
     let (mut ours, theirs) = UnixStream::pair()?;
-    let mut arguments = std::env::args_os();
-    let mut command = Command::new("/proc/self/exe");
-    command.env(VARIABLE, "1").stdin(Stdio::from(OwnedFd::from(theirs)));
+    command.stdin(Stdio::from(OwnedFd::from(theirs)));
     command.stdout(Stdio::null()).stderr(Stdio::piped());
-    if let Some(name) = arguments.next() {
-        command.arg0(name);
-    }
-    let mut child = command.args(arguments).spawn()?;
+    let mut child = command.spawn()?;
     // What has the other end open is the child only.
     drop(command);
     let mut complaints = child.stderr.take().ok_or(io::ErrorKind::BrokenPipe)?;

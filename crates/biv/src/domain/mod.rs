@@ -34,7 +34,6 @@ pub mod http;
 pub mod hub;
 mod job;
 pub mod log;
-mod name;
 pub mod origin;
 pub mod record;
 pub mod registry;
@@ -43,10 +42,11 @@ pub mod server;
 pub mod snapshot;
 mod watchers;
 
-pub use name::{Error as NameError, Name, is_plain};
 pub use origin::Origin;
 pub use record::{Ended, Record};
 pub use registry::{Entry, Registry};
+use spec::{Life, Spec};
+pub use spec::{Name, NotAName as NameError, is_plain};
 
 use console::Console;
 use hub::{Conversation, Hub, Trouble};
@@ -76,22 +76,14 @@ pub enum Error {
 /// What a domain is to be.
 #[derive(Debug, Clone, Default)]
 pub struct Plan {
-    /// Its name, if it was given one.
-    pub name: Option<Name>,
-    /// Whether it goes on by itself.
-    pub detached: bool,
-    /// Whether it is forgotten at its end.
-    pub forgotten: bool,
+    /// The machine.
+    pub spec: Spec,
     /// The guest's command, or its kernel.
     pub command: Vec<String>,
     /// Whether the guest has an init of ours.
     pub has_init: bool,
     /// Whether its command has a terminal.
     pub has_terminal: bool,
-    /// Bytes of memory.
-    pub memory: u64,
-    /// Processors.
-    pub processors: u8,
     /// Where the kernel came from.
     pub kernel: String,
     /// What a snapshot of it is to say.
@@ -165,17 +157,17 @@ pub struct Domain {
 
 impl Domain {
     /// Enters it in the registry if it has a name or goes on by itself.
-    pub fn begin(plan: &Plan) -> Result<Domain, Error> {
-        match Self::is_wanted(plan.name.as_ref(), plan.detached) {
+    pub fn begin(plan: Plan) -> Result<Domain, Error> {
+        match Self::is_wanted(&plan.spec.life) {
             true => Self::enter(plan),
             false => Ok(Domain::unknown()),
         }
     }
 
-    /// Whether a machine that has, or has not, a name, and goes on by itself or does not, is entered.
+    /// Whether such a machine is entered: it has a name, or goes on by itself.
     #[must_use]
-    pub fn is_wanted(name: Option<&Name>, detached: bool) -> bool {
-        name.is_some() || detached
+    pub fn is_wanted(life: &Life) -> bool {
+        life.name.is_some() || life.detached
     }
 
     /// One that is in no registry.
@@ -191,22 +183,24 @@ impl Domain {
         }
     }
 
-    fn enter(plan: &Plan) -> Result<Domain, Error> {
-        let claim = Registry::open()?.claim(plan.name.as_ref())?;
+    fn enter(plan: Plan) -> Result<Domain, Error> {
+        let Life { detached, remove, .. } = plan.spec.life;
+        let claim = Registry::open()?.claim(plan.spec.life.name.as_ref())?;
         let record = Record {
             version: record::VERSION,
             name: claim.name.clone(),
             pid: std::process::id(),
             created: record::now(),
-            detached: plan.detached,
+            detached,
             // What does not get so far is not kept.
             kept: false,
-            command: plan.command.clone(),
+            command: plan.command,
             has_init: plan.has_init,
             has_terminal: plan.has_terminal,
-            memory: plan.memory,
-            processors: plan.processors,
-            kernel: plan.kernel.clone(),
+            memory: plan.spec.machine.memory,
+            processors: plan.spec.machine.processors,
+            kernel: plan.kernel,
+            spec: Box::new(plan.spec),
             ending: None,
         };
         let create = |name| Ok::<_, io::Error>(File::from(files::create(&claim.directory, name)?));
@@ -214,7 +208,7 @@ impl Domain {
         record.write(&file)?;
         plan.origin.record(&claim.directory)?;
         let (mut log, mut messages) = (None, None);
-        if plan.detached {
+        if detached {
             log = Some(Arc::new(Mutex::new(log::Writer::create(&claim.directory)?)));
             messages = Some(create(files::MESSAGES)?);
         }
@@ -225,7 +219,7 @@ impl Domain {
         Ok(Domain {
             claim: Some(claim),
             record: Some(Arc::new(Mutex::new(Written { record, file }))),
-            kept: plan.detached && !plan.forgotten,
+            kept: detached && !remove,
             listener: Some(listener),
             log,
             messages,
@@ -361,6 +355,7 @@ fn nobody() -> Record {
         memory: 0,
         processors: 0,
         kernel: String::new(),
+        spec: Box::default(),
         ending: None,
     }
 }

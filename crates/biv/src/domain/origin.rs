@@ -1,18 +1,17 @@
-//! What is known of a domain when it is started, for those who take snapshots of it: what kind of machine it is
-//! as far as its state does not tell, and what of the host it was given.
+//! What is known of a domain when it is started, for those who take snapshots of it: its description, which says what
+//! of the host it was given.
 //!
 //! It is in a file of the domain's directory, written before the machine's process is confined and closed then.
 //! A guest that owns this process has no way to open the file, or to put another in its place: it names no files
 //! ([`host::confine`]). `biv snapshot` takes it from there, not from the domain.
 
-use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
-use std::os::unix::ffi::OsStringExt;
 
 use rustix::fs::fstat;
 use serde::{Deserialize, Serialize};
+use spec::{Boot, Engine, Spec, Watch};
 
 use super::files;
 
@@ -20,53 +19,19 @@ use super::files;
 pub const ORIGIN_MAX_BYTES: u64 = 4 << 20;
 
 /// See above.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Origin {
-    /// What kind of machine it is; this grants nothing.
-    pub machine: Kind,
+    /// The machine, with what it was given of the host by absolute paths, and without what is for watching it.
+    pub spec: Spec,
     /// What runs in it, as it is shown to people.
     pub command: Vec<String>,
-    /// What it was given of the host, as options of `biv restore`, in bytes
-    /// ([`crate::run::surroundings::Surroundings`]).
-    surroundings: Vec<Vec<u8>>,
-}
-
-/// What a machine's state does not tell of it.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Kind {
-    /// It has a sandbox's limits (`--sandbox`).
-    pub sandbox: bool,
-    /// It has an entropy device.
-    pub entropy: bool,
-    /// It has a port by which it ends.
-    pub debug_exit: bool,
-    /// Its command's input stays open though nobody types.
-    pub interactive: bool,
-    /// Its command has a terminal.
-    pub terminal: bool,
-    /// It has no init of ours, and its streams are on a virtio console.
-    pub virtio_console: bool,
     /// Its root is an image on a disk: this one ([`erofs::Identity`]).
     #[serde(default)]
     pub image_disk: Option<[u8; 16]>,
 }
 
 impl Origin {
-    /// Of such a machine, in which that runs, and which has these options of `biv restore`.
-    #[must_use]
-    pub fn new(machine: Kind, command: Vec<String>, options: Vec<OsString>) -> Self {
-        let surroundings = options.into_iter().map(OsStringExt::into_vec).collect();
-        Self { machine, command, surroundings }
-    }
-
-    /// The options.
-    #[must_use]
-    pub fn options(&self) -> Vec<OsString> {
-        self.surroundings.iter().cloned().map(OsString::from_vec).collect()
-    }
-
     /// As text (JSON).
     #[must_use]
     pub fn text(&self) -> Vec<u8> {
@@ -77,7 +42,14 @@ impl Origin {
     #[must_use]
     pub fn parse(text: &[u8]) -> Option<Self> {
         let is_short = text.len() as u64 <= ORIGIN_MAX_BYTES;
-        serde_json::from_slice(text).ok().filter(|_| is_short)
+        let origin: Self = serde_json::from_slice(text).ok().filter(|_| is_short)?;
+        let spec = &origin.spec;
+        let makes_sense = spec.version == spec::VERSION && spec.check().is_ok();
+        // What is said of a machine beside what it has of the host is not recorded, and not taken from a file.
+        let boot = Boot { append: spec.boot.append.clone(), ..Boot::default() };
+        let is_recorded = (&spec.boot, &spec.watch, &spec.engine)
+            == (&boot, &Watch::default(), &Engine::default());
+        (makes_sense && is_recorded).then_some(origin)
     }
 
     /// Writes it into a domain's directory.

@@ -6,23 +6,25 @@ use std::os::unix::fs::FileExt;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
+use spec::Spec;
 use utoipa::ToSchema;
 
 use super::Name;
 
 /// The version of the record that this code writes; it reads no other.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 
 /// The shortest that is written.
 const LENGTH_MIN: usize = 2048;
 
 /// What is known of a domain from outside.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Record {
     /// The version of this record.
     pub version: u32,
     /// Its name.
+    #[schema(value_type = String)]
     pub name: Name,
     /// Its process.
     pub pid: u32,
@@ -44,6 +46,9 @@ pub struct Record {
     pub processors: u8,
     /// Where its kernel came from.
     pub kernel: String,
+    /// The machine's description, as it was started or went on (docs/spec.md).
+    #[schema(value_type = Object)]
+    pub spec: Box<Spec>,
     /// How it ended, if it has and could say so.
     pub ending: Option<Ended>,
 }

@@ -3,11 +3,11 @@
 
 use std::fs::File;
 use std::io::Write;
+use std::path::Path;
 use std::sync::Arc;
 
 use vmm::inspect::{BlockId, BlockRanges, CodeWatcher, GuestCode, HostCode, Origin, disassemble};
 
-use super::options::ListOrder;
 use super::{Error, Symbols, create};
 
 /// The file does not grow beyond this.
@@ -36,9 +36,12 @@ pub(super) struct BlockList {
 
 impl BlockList {
     /// Makes the file.
-    pub(super) fn create(order: ListOrder, symbols: Arc<Symbols>) -> Result<Self, Error> {
-        let file = create(&order.path)?;
-        Ok(Self { file, show: order.show, symbols, written: 0 })
+    pub(super) fn create(
+        path: &Path,
+        show: BlockRanges,
+        symbols: Arc<Symbols>,
+    ) -> Result<Self, Error> {
+        Ok(Self { file: create(path)?, show, symbols, written: 0 })
     }
 
     fn head(&self, guest: &GuestCode<'_>) -> String {

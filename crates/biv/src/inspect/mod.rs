@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use spec::Watch;
 use vmm::inspect::Inspection;
 use vmm::{Contents, Processor, Questions, Reporter};
 
@@ -23,8 +24,7 @@ mod symbols;
 mod trace;
 
 pub(crate) use blocks::{BLOCK, names};
-pub use options::Options;
-pub(crate) use options::{INTERPRET_BLOCKS, LIST_BLOCKS};
+pub(crate) use options::{INTERPRET_BLOCKS, LIST_BLOCKS, is_used};
 pub use symbols::Symbols;
 
 /// How long a machine may take to say what its processors do.
@@ -47,6 +47,14 @@ pub enum Error {
         /// Which.
         path: PathBuf,
         /// What is wrong with it.
+        reason: String,
+    },
+    /// Blocks that are no blocks.
+    #[error("{name}: {reason}")]
+    Blocks {
+        /// Of which option.
+        name: &'static str,
+        /// What is wrong with them.
         reason: String,
     },
     /// A variable of the environment that stands for an option.
@@ -72,35 +80,34 @@ pub struct Prepared {
 }
 
 /// Opens what the options name. `kernel` is the kernel's file, which may have symbols.
-pub fn prepare(options: &Options, kernel: &Contents) -> Result<Prepared, Error> {
+pub fn prepare(watch: &Watch, kernel: &Contents) -> Result<Prepared, Error> {
     let mut inspection = Inspection {
-        history_entries: options.history.unwrap_or(0),
-        interpreted: options.interpreted()?,
-        planted_fault: options.plant_fault,
+        history_entries: watch.history.unwrap_or(0),
+        interpreted: options::interpreted(watch)?,
+        planted_fault: options::planted(watch)?,
         ..Inspection::default()
     };
-    let list = options.list()?;
-    let wants_names = options.perf_map
-        || options.history.is_some()
-        || options.trace_blocks.is_some()
-        || list.is_some();
-    let symbols = if wants_names { find_symbols(options, kernel)? } else { Symbols::default() };
+    let list = options::list(watch)?;
+    let wants_names =
+        watch.perf_map || watch.history.is_some() || watch.trace_blocks.is_some() || list.is_some();
+    let symbols = if wants_names { find_symbols(watch, kernel)? } else { Symbols::default() };
     let symbols = Arc::new(symbols);
-    if options.perf_map {
+    if watch.perf_map {
         inspection.watchers.push(Box::new(perf_map::PerfMap::create(Arc::clone(&symbols))?));
     }
-    if let Some(list) = list {
-        inspection.watchers.push(Box::new(blocks::BlockList::create(list, Arc::clone(&symbols))?));
+    if let Some((list, show)) = list {
+        let list = blocks::BlockList::create(&list.path, show, Arc::clone(&symbols))?;
+        inspection.watchers.push(Box::new(list));
     }
-    if let Some(trace) = &options.trace_blocks {
+    if let Some(trace) = &watch.trace_blocks {
         inspection.tracer = Some(Arc::new(trace::Trace::create(trace, Arc::clone(&symbols))?));
     }
-    let teller = options.history.map(|entries| Teller::new(entries, symbols));
+    let teller = watch.history.map(|entries| Teller::new(entries, symbols));
     Ok(Prepared { inspection, teller })
 }
 
-fn find_symbols(options: &Options, kernel: &Contents) -> Result<Symbols, Error> {
-    let Some(path) = &options.symbols else {
+fn find_symbols(watch: &Watch, kernel: &Contents) -> Result<Symbols, Error> {
+    let Some(path) = &watch.symbols else {
         // Most kernels have none; those that have them need no option.
         return Ok(Symbols::parse(kernel).unwrap_or_default());
     };

@@ -9,8 +9,8 @@ use vmm::Vcpu;
 use vmm::history::Happened;
 use vmm::inspect::Tracer;
 
-use super::options::TraceOrder;
 use super::{Error, Symbols, create};
+use spec::TraceBlocks;
 
 /// The file, and how far it is.
 pub(super) struct Trace {
@@ -23,7 +23,7 @@ pub(super) struct Trace {
 
 impl Trace {
     /// Makes the file.
-    pub(super) fn create(order: &TraceOrder, symbols: Arc<Symbols>) -> Result<Self, Error> {
+    pub(super) fn create(order: &TraceBlocks, symbols: Arc<Symbols>) -> Result<Self, Error> {
         let (from, end) = (order.from, order.from.saturating_add(order.count));
         Ok(Self { symbols, from, end, written: Mutex::new((create(&order.path)?, 0)) })
     }

@@ -190,7 +190,7 @@ pub struct Balloon {
     pub name: String,
 
     /// What it is to do with, such as 512M; more than the machine has: all of it
-    #[arg(value_name = "SIZE", value_parser = crate::size::parse)]
+    #[arg(value_name = "SIZE", value_parser = spec::parse_size)]
     pub size: u64,
 }
 

@@ -4,7 +4,6 @@
 //! user's own is made by another process, behind a socket: one of our own ([`builtin`]), or [`passt`].
 
 mod builtin;
-mod options;
 mod passt;
 mod tap;
 
@@ -17,7 +16,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair, sockopt};
 use vmm::{CableEnd, Configuration, Network, Preparation};
 
 pub use builtin::serve;
-pub use options::{Backend, Net, Published, User};
+use spec::{Backend, Net, Published, Spec, User};
 
 /// The guest's address and those of its network, as QEMU's users know them.
 pub const GUEST: Ipv4Addr = Ipv4Addr::new(10, 0, 2, 15);
@@ -71,14 +70,10 @@ pub struct Starting {
     passt: Option<passt::Starting>,
 }
 
-/// Starts the network that `net` names, for a machine with so many processors; a process of ours is
-/// confined, if it is to be.
-pub fn start(
-    net: &Net,
-    published: &[Published],
-    processors: usize,
-    confine: bool,
-) -> Result<Option<Starting>, Error> {
+/// Starts the network `net` for a machine; a process of ours is confined, if it is to be.
+pub fn start(spec: &Spec, net: &Net) -> Result<Option<Starting>, Error> {
+    let published: &[_] = &spec.published().copied().collect::<Vec<_>>();
+    let (processors, confine) = (spec.machine.processors.into(), !spec.engine.no_seccomp);
     if !published.is_empty() && !matches!(net, Net::User(_)) {
         return Err(Error::Publish);
     }

@@ -1,44 +1,43 @@
 //! What a guest's system must have: directories that are mounted, and drivers for the machine's devices, where
-//! our init can look: for all that the command line names. What a machine has by default, a guest can do without.
+//! our init can look: for all that is named. What a machine has by default, a guest can do without.
 
 use protocol::Frame;
 use protocol::devices::{Devices, Kind};
+use spec::{Net, Spec};
 
 use super::directories::Directories;
 use super::guest;
-use crate::cli::Run;
 use crate::domain::Domain;
-use crate::network::Net;
 
 /// As much of a list as is said at once: little for a serial line.
 const PART_BYTES: usize = 4096;
 
 /// What the guest's init is told of it.
-pub fn needs(directories: &Directories, arguments: &Run) -> Vec<Frame> {
+pub fn needs(directories: &Directories, spec: &Spec) -> Vec<Frame> {
     let image_disks = directories.image_disk.iter().count();
-    let (mounts, devices) = (directories.list(), list(arguments, image_disks));
+    let (mounts, devices) = (directories.list(), list(spec, image_disks));
     let mounts = mounts.chunks(PART_BYTES).map(|part| Frame::Mounts(part.to_vec()));
     mounts.chain([Frame::Devices(devices)]).collect()
 }
 
 /// The list of devices, where so many disks are images of roots.
-fn list(arguments: &Run, image_disks: usize) -> Vec<u8> {
+fn list(spec: &Spec, image_disks: usize) -> Vec<u8> {
     let mut bytes = Vec::new();
-    wanted(arguments, image_disks).into_iter().for_each(|devices| devices.encode(&mut bytes));
+    wanted(spec, image_disks).into_iter().for_each(|devices| devices.encode(&mut bytes));
     bytes
 }
 
-fn wanted(arguments: &Run, image_disks: usize) -> Vec<Devices> {
-    let has_network = guest::net(arguments) != Net::None;
-    let wants_network = arguments.net.is_some() || !arguments.publish.is_empty();
-    let disks = u8::try_from(arguments.disks().count() + image_disks).unwrap_or(u8::MAX);
+fn wanted(spec: &Spec, image_disks: usize) -> Vec<Devices> {
+    let has_network = guest::net(spec) != Net::None;
+    let wants_network = spec.networks.is_some();
+    let disks = u8::try_from(spec.disks().count() + image_disks).unwrap_or(u8::MAX);
     // What has a name can be given less memory, and somebody may sit down at its console.
-    let is_known = Domain::is_wanted(arguments.name.as_ref(), arguments.detach);
+    let is_known = Domain::is_wanted(&spec.life);
     let all = [
         (Kind::Disk, disks, false),
         (Kind::Network, has_network.into(), !wants_network),
-        (Kind::Entropy, arguments.entropy.into(), false),
-        (Kind::Sockets, arguments.vsock.is_some().into(), false),
+        (Kind::Entropy, spec.has_entropy().into(), false),
+        (Kind::Sockets, spec.sockets().next().is_some().into(), false),
         (Kind::Balloon, is_known.into(), true),
         (Kind::Console, is_known.into(), true),
     ];
@@ -58,8 +57,9 @@ mod tests {
         let check = |options: &[&str], expected: &[(Kind, u8, bool)]| {
             let line = [&["biv", "run"], options, &["--", "true"]].concat();
             let Verb::Run(run) = Cli::parse_from(line).verb else { panic!("not run") };
+            let spec = run.into_spec().unwrap();
             let found: Vec<_> =
-                wanted(&run, 0).iter().map(|it| (it.kind, it.count, it.is_optional)).collect();
+                wanted(&spec, 0).iter().map(|it| (it.kind, it.count, it.is_optional)).collect();
             assert_eq!(found, expected, "{options:?}");
         };
         check(&[], &[(Kind::Network, 1, true)]);

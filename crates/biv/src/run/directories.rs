@@ -1,24 +1,22 @@
 //! Directories of the host's in the guest: its root, the current directory, volumes; and the process
 //! that serves them.
 
-use std::ffi::OsString;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
-use std::str::FromStr;
 
 use files::Share;
 use protocol::mounts::{Kind, Mount};
 use rustix::fs::{Mode, OFlags, open};
 use rustix::process::{getgid, getgroups, getuid};
+use spec::Spec;
 use vmm::{SharedDirectories, SharedDirectory};
 
 use super::homes::{self, Wide};
 use super::image_disk::{self, ImageDisk};
 use super::{Error, say};
-use crate::cli::Run;
 use crate::helper::helper;
 
 /// The drivers that mounting them takes, in the order in which they are loaded.
@@ -43,107 +41,13 @@ const EXCLUSIVE_VALIDITY: u64 = 24 * 3600 * 1000;
 /// Where nobody's own files are.
 const OF_THE_KERNEL: [&str; 4] = ["/proc", "/sys", "/dev", "/run"];
 
-/// `--volume HOST:GUEST[:OPTION,...]`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Volume {
-    /// The directory on the host.
-    pub host: PathBuf,
-    /// Where it is in the guest.
-    pub guest: PathBuf,
-    /// It is only read.
-    pub is_read_only: bool,
-    /// The guest may give files set-user-ID and set-group-ID bits and `security.*` attributes.
-    pub allows_privileges: bool,
-    /// File systems of kinds that are not known ([`files::kinds`]) are shown as well.
-    pub allows_unknown_kinds: bool,
-    /// Nobody else changes it while the machine runs: what the guest knows of it remains true.
-    pub is_exclusive: bool,
-    /// The same, and what is written may come later ([`files::Share::is_written_back`]).
-    pub is_written_back: bool,
-    /// Its files have no extended attributes in the guest, which then does not ask for any.
-    pub without_attributes: bool,
-}
-
-impl FromStr for Volume {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let parts: Vec<_> = text.split(':').collect();
-        let (host, guest, options) = match parts[..] {
-            [host, guest] => (host, guest, "rw"),
-            [host, guest, options] => (host, guest, options),
-            _ => return Err("a volume is HOST:GUEST or HOST:GUEST:ro".to_owned()),
-        };
-        let mut volume = Self {
-            host: host.into(),
-            guest: guest.into(),
-            is_read_only: false,
-            allows_privileges: false,
-            allows_unknown_kinds: false,
-            is_exclusive: false,
-            is_written_back: false,
-            without_attributes: false,
-        };
-        for option in options.split(',') {
-            match option {
-                "ro" => volume.is_read_only = true,
-                "rw" => volume.is_read_only = false,
-                "suid" => volume.allows_privileges = true,
-                "anyfs" => volume.allows_unknown_kinds = true,
-                "exclusive" => volume.is_exclusive = true,
-                "writeback" => {
-                    volume.is_exclusive = true;
-                    volume.is_written_back = true;
-                }
-                "noxattr" => volume.without_attributes = true,
-                other => {
-                    return Err(format!(
-                        "a volume is ro or rw, suid, anyfs, exclusive, writeback, noxattr, but not \
-                         {other:?}"
-                    ));
-                }
-            }
-        }
-        if host.is_empty() || !guest.starts_with('/') || guest == "/" {
-            let text = "HOST is a directory, GUEST an absolute path other than / (see --root)";
-            return Err(text.to_owned());
-        }
-        Ok(volume)
-    }
-}
-
-impl Volume {
-    /// The word that is read as this.
-    #[must_use]
-    pub fn word(&self) -> OsString {
-        let options = [
-            ("ro", self.is_read_only),
-            ("suid", self.allows_privileges),
-            ("anyfs", self.allows_unknown_kinds),
-            ("exclusive", self.is_exclusive && !self.is_written_back),
-            ("writeback", self.is_written_back),
-            ("noxattr", self.without_attributes),
-        ];
-        let options: Vec<_> =
-            options.into_iter().filter(|(_, is_said)| *is_said).map(|(name, _)| name).collect();
-        let mut word = self.host.clone().into_os_string();
-        word.push(":");
-        word.push(&self.guest);
-        if !options.is_empty() {
-            word.push(":");
-            word.push(options.join(","));
-        }
-        word
-    }
-}
-
 /// Which directory is the guest's root.
 #[derive(Debug, Clone, Copy)]
 pub enum Root<'a> {
     /// None: it comes from somewhere else.
     Elsewhere,
     /// This one.
-    Here(&'a Path),
+    Here(&'a spec::Directory),
     /// This one, which `biv image build` has made.
     Image(&'a Path),
     /// The host's own, with the current directory, which can be written.
@@ -174,15 +78,14 @@ pub struct Directories {
 
 impl Directories {
     /// What the options name.
-    pub fn open(arguments: &Run, root: Root<'_>) -> Result<Self, Error> {
+    pub fn open(spec: &Spec, root: Root<'_>) -> Result<Self, Error> {
         let mut directories = Self::default();
         match root {
             Root::Elsewhere => {}
-            Root::Here(path) => {
-                directories.add_root(path, arguments.root_rw, Secrets::Shown)?;
+            Root::Here(spec::Directory { path, writable, suid, other: _ }) => {
+                directories.add_root(path, *writable, Secrets::Shown)?;
                 let root = directories.shared.first_mut();
-                root.into_iter()
-                    .for_each(|root| root.share.allows_privileges = arguments.root_suid);
+                root.into_iter().for_each(|root| root.share.allows_privileges = *suid);
             }
             Root::Image(path) => {
                 directories.add_root(path, false, Secrets::Shown)?;
@@ -193,30 +96,33 @@ impl Directories {
                     root.share.validity_milliseconds = EXCLUSIVE_VALIDITY;
                 });
             }
-            Root::Host => directories.add_host(arguments.here, &arguments.volume)?,
+            Root::Host => {
+                let here = matches!(&spec.root, spec::Root::Host(host) if host.here);
+                directories.add_host(here, &spec.mounts)?;
+            }
         }
         if directories.is_the_host {
-            directories.working_directory = here(&arguments.volume);
+            directories.working_directory = here(&spec.mounts);
             if directories.working_directory.is_none() {
                 say_not_shared();
             }
         }
         // A place in another volume comes after that, which would cover it.
-        let mut volumes: Vec<_> = arguments.volume.iter().collect();
+        let mut volumes: Vec<_> = spec.mounts.iter().collect();
         volumes.sort_by_key(|volume| volume.guest.components().count());
         for volume in volumes {
-            let validity = match volume.is_read_only {
-                _ if volume.is_exclusive => EXCLUSIVE_VALIDITY,
+            let validity = match volume.read_only {
+                _ if volume.exclusive => EXCLUSIVE_VALIDITY,
                 true => ROOT_VALIDITY,
                 false => SHARED_VALIDITY,
             };
-            let writes = !volume.is_read_only;
+            let writes = !volume.read_only;
             let mut share = directories.share(&volume.host, writes, validity, Secrets::Shown)?;
-            share.allows_privileges = volume.allows_privileges;
-            share.allows_unknown_kinds = volume.allows_unknown_kinds;
-            share.is_exclusive = volume.is_exclusive;
-            share.is_written_back = volume.is_written_back;
-            share.without_attributes = volume.without_attributes;
+            share.allows_privileges = volume.suid;
+            share.allows_unknown_kinds = volume.anyfs;
+            share.is_exclusive = volume.exclusive;
+            share.is_written_back = volume.writeback;
+            share.without_attributes = volume.noxattr;
             directories.add(Kind::Directory, &volume.guest, share)?;
         }
         Ok(directories)
@@ -261,7 +167,7 @@ impl Directories {
     /// The host's root, without what is nobody's business, and the current directory to write to, unless a
     /// volume is there instead; not where that is all of the user's files, or all of the host's, unless
     /// `anything` may be.
-    fn add_host(&mut self, anything: bool, volumes: &[Volume]) -> Result<(), Error> {
+    fn add_host(&mut self, anything: bool, volumes: &[spec::Mount]) -> Result<(), Error> {
         let here = here(volumes);
         let wide = here.as_ref().and_then(|here| Wide::of(here, &homes::own(home())));
         let is_root = wide == Some(Wide::Root);
@@ -400,14 +306,14 @@ fn check_kind(place: &Path, share: &Share) -> Result<(), Error> {
 }
 
 /// The directory where the user is, unless that is gone, or in the host's kernel and no volume is there.
-fn here(volumes: &[Volume]) -> Option<PathBuf> {
+fn here(volumes: &[spec::Mount]) -> Option<PathBuf> {
     let here = std::env::current_dir().ok()?;
     let is_kernels = OF_THE_KERNEL.iter().any(|place| here.starts_with(place));
     (is_covered(&here, volumes) || !is_kernels).then_some(here)
 }
 
 /// Whether a volume is there in the guest, or above.
-fn is_covered(place: &Path, volumes: &[Volume]) -> bool {
+fn is_covered(place: &Path, volumes: &[spec::Mount]) -> bool {
     volumes.iter().any(|volume| place.starts_with(&volume.guest))
 }
 
@@ -474,41 +380,4 @@ pub fn environment() -> Vec<Vec<u8>> {
         Some([name.as_bytes(), b"=", &value].concat())
     };
     ENVIRONMENT.iter().filter_map(pair).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn volumes_are_two_places_and_how() {
-        let volume: Volume = "src:/usr/src:ro".parse().unwrap();
-        let expected = Volume {
-            host: "src".into(),
-            guest: "/usr/src".into(),
-            is_read_only: true,
-            allows_privileges: false,
-            allows_unknown_kinds: false,
-            is_exclusive: false,
-            is_written_back: false,
-            without_attributes: false,
-        };
-        assert_eq!(volume, expected);
-        let volume: Volume = "src:/usr/src:ro,suid,anyfs".parse().unwrap();
-        assert_eq!(
-            volume,
-            Volume { allows_privileges: true, allows_unknown_kinds: true, ..expected }
-        );
-        for word in ["src:/usr/src:ro,exclusive,noxattr", "src:/usr/src:writeback"] {
-            let volume: Volume = word.parse().unwrap();
-            assert!(volume.is_exclusive);
-            assert_eq!(volume.without_attributes, word.contains("noxattr"));
-            assert_eq!(volume.is_written_back, word.contains("writeback"));
-            assert_eq!(volume.word(), word);
-        }
-        assert!(!"/a:/b".parse::<Volume>().unwrap().is_read_only);
-        for wrong in ["", "/a", ":/b", "/a:b", "/a:/", "/a:/b:rx", "/a:/b:ro:x"] {
-            assert!(wrong.parse::<Volume>().is_err(), "{wrong}");
-        }
-    }
 }

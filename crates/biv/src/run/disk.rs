@@ -1,16 +1,15 @@
-//! `--disk`: files that the guest has as disks. Everything is opened here, before the machine runs.
+//! Files that the guest has as disks. Everything is opened here, before the machine runs.
 //!
 //! A file's format is what the user says, or what its first bytes say; one that was only taken for raw
 //! is kept from becoming something else ([`vmm::disk::Raw`]).
 
-use std::ffi::{OsStr, OsString};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Seek, SeekFrom};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use spec::Format;
 use vmm::disk::{Disk, Image, Named, Overlay, QCOW2_MAGIC, Qcow2, Qcow2Error, Raw, SECTOR_BYTES};
 
 use super::say;
@@ -19,30 +18,6 @@ mod lock;
 
 /// What the default kernel needs for them, in the order in which it is loaded.
 pub const DRIVERS: [&str; 1] = ["virtio_blk"];
-
-/// A disk, as the command line names it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Argument {
-    /// The file.
-    pub path: PathBuf,
-    /// The guest may not write.
-    pub read_only: bool,
-    /// What the guest writes vanishes with it.
-    pub snapshot: bool,
-    /// What the file is, if the user has said so.
-    pub format: Option<Format>,
-    /// The files that it may refer to.
-    pub named: Named,
-}
-
-/// What a file is to a disk.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Format {
-    /// The disk's bytes.
-    Raw,
-    /// QEMU's format.
-    Qcow2,
-}
 
 /// Why a file is no disk.
 #[derive(Debug, thiserror::Error)]
@@ -81,165 +56,12 @@ enum Reason {
     Snapshot(io::Error),
 }
 
-impl Argument {
-    /// The word that is read as this.
-    #[must_use]
-    pub fn word(&self) -> OsString {
-        let Self { path, read_only, snapshot, format, named } = self;
-        let mut word = escaped(path);
-        let format = match format {
-            None => "",
-            Some(Format::Raw) => ",format=raw",
-            Some(Format::Qcow2) => ",format=qcow2",
-        };
-        let read_only = if *read_only { ",ro" } else { "" };
-        let snapshot = if *snapshot { ",snapshot" } else { "" };
-        word.extend([read_only, snapshot, format].concat().as_bytes());
-        for (option, files) in [(",backing=", &named.backing), (",data-file=", &named.data)] {
-            for file in files {
-                word.extend(option.as_bytes());
-                word.extend(escaped(file));
-            }
-        }
-        OsString::from_vec(word)
-    }
-
-    /// The files that it names.
-    pub fn paths_mut(&mut self) -> impl Iterator<Item = &mut PathBuf> {
-        let Named { backing, data } = &mut self.named;
-        [&mut self.path].into_iter().chain(backing).chain(data)
-    }
-
-    /// Whether something is kept that the guest writes.
-    #[must_use]
-    pub fn keeps_writes(&self) -> bool {
-        !self.read_only && !self.snapshot
-    }
-}
-
-/// A file's name in the word of a disk, where two commas are one.
-fn escaped(path: &Path) -> Vec<u8> {
-    let double = |&byte: &u8| std::iter::repeat_n(byte, 1 + usize::from(byte == b','));
-    path.as_os_str().as_bytes().iter().flat_map(double).collect()
-}
-
-/// A disk that has the root file system.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Root {
-    /// Which.
-    pub disk: Argument,
-    /// The number of the partition; without one, it is the whole disk.
-    pub partition: Option<u8>,
-}
-
-impl Root {
-    /// The word that is read as this.
-    #[must_use]
-    pub fn word(&self) -> OsString {
-        let Self { disk, partition } = self;
-        let mut word = disk.word();
-        partition.iter().for_each(|number| word.push(format!(",part={number}")));
-        word
-    }
-
-    /// What it is called in the guest, whose first disk it is.
-    #[must_use]
-    pub fn device(&self) -> String {
-        self.partition.map_or("vda".to_owned(), |number| format!("vda{number}"))
-    }
-}
-
-/// Reads `FILE[,ro][,snapshot][,format=raw|qcow2][,backing=FILE]...[,data-file=FILE]`; in the name of a file,
-/// two commas are one.
-///
-/// # Errors
-///
-/// What is wrong with it.
-pub fn parse_disk(text: OsString) -> Result<Argument, String> {
-    let (argument, rest) = parse(&text)?;
-    match rest.first() {
-        None => Ok(argument),
-        Some(part) => Err(unknown(part, "")),
-    }
-}
-
-/// The same, with `,part=N`.
-///
-/// # Errors
-///
-/// What is wrong with it.
-pub fn parse_root(text: OsString) -> Result<Root, String> {
-    let (disk, rest) = parse(&text)?;
-    let mut root = Root { disk, partition: None };
-    for part in rest {
-        let number = part.strip_prefix("part=").ok_or_else(|| unknown(&part, ", part=N"))?;
-        let number = number.parse().ok().filter(|number| *number > 0);
-        root.partition = Some(number.ok_or("partitions have numbers from 1 to 255")?);
-    }
-    Ok(root)
-}
-
-fn unknown(part: &str, more: &str) -> String {
-    format!(
-        "'{part}' is none of ro, snapshot, format=raw, format=qcow2, backing=FILE, data-file=FILE{more} (a \
-         comma in the name of a file is written twice)"
-    )
-}
-
-/// What is said of any disk, and the rest.
-fn parse(text: &OsStr) -> Result<(Argument, Vec<String>), String> {
-    let mut parts = split(text.as_bytes()).into_iter();
-    let path = parts.next().unwrap_or_default();
-    if path.is_empty() {
-        return Err("no file is named".to_owned());
-    }
-    let path = PathBuf::from(OsString::from_vec(path));
-    let named = Named::default();
-    let mut argument = Argument { path, read_only: false, snapshot: false, format: None, named };
-    let mut rest = Vec::new();
-    for part in parts {
-        match part.as_slice() {
-            b"ro" => argument.read_only = true,
-            b"snapshot" => argument.snapshot = true,
-            b"format=raw" => argument.format = Some(Format::Raw),
-            b"format=qcow2" => argument.format = Some(Format::Qcow2),
-            other => match referred(other) {
-                Some((b"backing", file)) => argument.named.backing.push(file),
-                Some((b"data-file", file)) => argument.named.data.push(file),
-                _ => rest.push(String::from_utf8_lossy(other).into_owned()),
-            },
-        }
-    }
-    Ok((argument, rest))
-}
-
-/// `KEY=FILE`.
-fn referred(part: &[u8]) -> Option<(&[u8], PathBuf)> {
-    let at = part.iter().position(|byte| *byte == b'=')?;
-    let (key, file) = (&part[..at], &part[at + 1..]);
-    (!file.is_empty()).then(|| (key, PathBuf::from(OsStr::from_bytes(file))))
-}
-
-/// Splits at single commas.
-fn split(bytes: &[u8]) -> Vec<Vec<u8>> {
-    let mut parts = vec![Vec::new()];
-    let mut bytes = bytes.iter().peekable();
-    while let Some(&byte) = bytes.next() {
-        if byte == b',' && bytes.next_if_eq(&&b',').is_none() {
-            parts.push(Vec::new());
-        } else if let Some(part) = parts.last_mut() {
-            part.push(byte);
-        }
-    }
-    parts
-}
-
 /// Opens disks, in their order.
 ///
 /// # Errors
 ///
 /// Those of [`open`].
-pub fn open_all<'a>(all: impl Iterator<Item = &'a Argument>) -> Result<Vec<Disk>, Error> {
+pub fn open_all<'a>(all: impl Iterator<Item = &'a spec::Disk>) -> Result<Vec<Disk>, Error> {
     all.map(open).collect()
 }
 
@@ -253,8 +75,8 @@ pub fn other_image(name: &str) -> Error {
 /// # Errors
 ///
 /// [`Error`] says what to do.
-pub fn open(argument: &Argument) -> Result<Disk, Error> {
-    let Argument { path, read_only, snapshot, .. } = argument;
+pub fn open(argument: &spec::Disk) -> Result<Disk, Error> {
+    let spec::Disk { path, read_only, snapshot, .. } = argument;
     let failed = |reason| Error { path: path.clone(), reason };
     let image = open_image(argument).map_err(failed)?;
     let image: Box<dyn Image> = match snapshot {
@@ -275,7 +97,7 @@ pub fn open(argument: &Argument) -> Result<Disk, Error> {
     })
 }
 
-fn open_image(argument: &Argument) -> Result<Box<dyn Image>, Reason> {
+fn open_image(argument: &spec::Disk) -> Result<Box<dyn Image>, Reason> {
     let writes = argument.keeps_writes();
     let file = open_locked(&argument.path, writes)?;
     let length = (&file).seek(SeekFrom::End(0)).map_err(Reason::Open)?;
@@ -284,17 +106,22 @@ fn open_image(argument: &Argument) -> Result<Box<dyn Image>, Reason> {
     match argument.format {
         Some(Format::Qcow2) if !is_qcow2 => Err(Reason::NotQcow2),
         None | Some(Format::Qcow2) if is_qcow2 => qcow2(argument, file, writes),
-        _ if argument.named != Named::default() => Err(Reason::RefersToNothing),
+        _ if named(argument) != Named::default() => Err(Reason::RefersToNothing),
         format => raw(argument, file, length, format.is_none()),
     }
 }
 
-fn qcow2(argument: &Argument, file: File, writes: bool) -> Result<Box<dyn Image>, Reason> {
+/// The files that the image may refer to.
+fn named(disk: &spec::Disk) -> Named {
+    Named { backing: disk.backing.clone(), data: disk.data_files.clone() }
+}
+
+fn qcow2(argument: &spec::Disk, file: File, writes: bool) -> Result<Box<dyn Image>, Reason> {
     let open = |path: &Path, writes| {
         open_locked(path, writes).map_err(|reason| io::Error::other(reason.to_string()))
     };
-    let named = argument.named.clone();
-    let image = Qcow2::new(file, &argument.path, writes, named, open).map_err(Reason::Qcow2)?;
+    let image =
+        Qcow2::new(file, &argument.path, writes, named(argument), open).map_err(Reason::Qcow2)?;
     match image.bytes() {
         0 => Err(Reason::TooSmall(0)),
         _ => Ok(Box::new(image)),
@@ -316,7 +143,7 @@ fn open_locked(path: &Path, writes: bool) -> Result<File, Reason> {
 }
 
 fn raw(
-    argument: &Argument,
+    argument: &spec::Disk,
     file: File,
     length: u64,
     is_guessed: bool,
@@ -371,49 +198,9 @@ fn nameless() -> io::Result<File> {
 mod tests {
     use super::*;
 
-    #[test]
-    fn the_argument_is_a_file_and_what_is_said_of_it() {
-        let check = |text: &str, path: &str, read_only, snapshot, format| {
-            let path = PathBuf::from(path);
-            let named = Named::default();
-            let expected = Argument { path, read_only, snapshot, format, named };
-            assert_eq!(parse_disk(text.into()), Ok(expected), "{text}");
-        };
-        check("a.img", "a.img", false, false, None);
-        check("/x/a.img,ro", "/x/a.img", true, false, None);
-        check("a,,b.img,snapshot,format=raw", "a,b.img", false, true, Some(Format::Raw));
-        check(",,,,", ",,", false, false, None);
-        check("a,format=qcow2", "a", false, false, Some(Format::Qcow2));
-        for wrong in ["", ",ro", "a,", "a,rw", "a,b.img", "a,format=", "a,ro,"] {
-            assert!(parse_disk(wrong.into()).is_err(), "{wrong}");
-        }
-    }
-
-    #[test]
-    fn files_that_an_image_refers_to_are_named_behind_it() {
-        let text = "a,backing=/b,,c,ro,backing=d=e,data-file=f";
-        let argument = parse_disk(text.into()).unwrap();
-        let backing = vec![PathBuf::from("/b,c"), PathBuf::from("d=e")];
-        assert_eq!(argument.named, Named { backing, data: vec![PathBuf::from("f")] });
-        assert!(argument.read_only);
-        for wrong in ["a,backing=", "a,backing", "a,data-file=", "a,datafile=b"] {
-            assert!(parse_disk(wrong.into()).is_err(), "{wrong}");
-        }
-    }
-
-    #[test]
-    fn a_root_may_be_a_partition() {
-        let root = |text: &str| parse_root(text.into());
-        assert_eq!(root("a,snapshot").unwrap().device(), "vda");
-        assert_eq!(root("a,part=3,ro").unwrap().device(), "vda3");
-        for wrong in ["a,part=0", "a,part=", "a,part=x", "a,part=256", "a,root", ",part=1"] {
-            assert!(root(wrong).is_err(), "{wrong}");
-        }
-    }
-
     /// Opening it fails, in words that help.
     fn check(path: &Path, text: &str, expected: &str) {
-        let argument = parse_disk(format!("{}{text}", path.display()).into()).unwrap();
+        let argument = spec::Disk::parse(format!("{}{text}", path.display()).into()).unwrap();
         let error = open(&argument).expect_err("no disk").to_string();
         assert!(error.contains(expected), "{error}");
         assert!(error.contains(&path.display().to_string()) && !error.contains('\n'), "{error}");
@@ -439,7 +226,7 @@ mod tests {
         std::fs::write(&path, [0; 4096]).unwrap();
         let try_both = |first: &str, second: &str| {
             let argument =
-                |text: &str| parse_disk(format!("{}{text}", path.display()).into()).unwrap();
+                |text: &str| spec::Disk::parse(format!("{}{text}", path.display()).into()).unwrap();
             let _first = open(&argument(first)).unwrap();
             open(&argument(second)).map(|_| ()).map_err(|error| error.to_string())
         };

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use erofs::Identity;
+use spec::{Net, Network, Spec, User, UserExecution};
 use vmm::snapshot::Snapshot;
 use vmm::{Configuration, Contents, Module};
 
@@ -12,11 +13,9 @@ use super::image_disk::{self, ImageDisk};
 use super::surroundings::Likeness;
 use super::warm::{self, Key, Start};
 use super::{Error, disk, files, restore};
-use crate::cli::Run;
 use crate::domain::hub::Conversation;
 use crate::domain::{Domain, Plan};
 use crate::initramfs;
-use crate::network::{self, Net};
 use crate::provision::images::{self, Image};
 use crate::provision::{self, Part, kernels};
 use crate::{unpack, vsock};
@@ -60,8 +59,8 @@ enum Kernel {
 }
 
 impl Kernel {
-    fn choose(arguments: &Run) -> Result<Self, Error> {
-        let Some(path) = &arguments.kernel else { return Ok(Self::Default) };
+    fn choose(spec: &Spec) -> Result<Self, Error> {
+        let Some(path) = &spec.boot.kernel else { return Ok(Self::Default) };
         let Some(name) = version(path) else {
             return Ok(Self::Given(path.clone(), files::read_kernel(path)?));
         };
@@ -96,100 +95,113 @@ enum UserSpace {
 }
 
 impl UserSpace {
-    fn choose(arguments: &Run, kernel: &Kernel) -> Self {
+    fn choose(spec: &Spec, kernel: &Kernel) -> Self {
         let is_given = matches!(kernel, Kernel::Given(..));
         match () {
-            () if is_plain(arguments) => Self::Plain,
-            () if arguments.root_disk.is_some() => Self::Disk,
-            () if arguments.initrd.is_some() => Self::Initrd,
-            () if arguments.busybox => Self::Busybox,
+            () if is_plain(spec) => Self::Plain,
+            () if matches!(spec.root, spec::Root::Disk(_)) => Self::Disk,
+            () if spec.boot.initrd.is_some() => Self::Initrd,
+            () if spec.root == spec::Root::Busybox => Self::Busybox,
             () if !is_given => Self::Shared,
-            () if arguments.root.is_some() || arguments.image.is_some() => Self::Packed,
+            () if has_user_space(spec) => Self::Packed,
             () => Self::Busybox,
         }
     }
 }
 
 /// What the machine is connected to, said or not.
-pub fn net(arguments: &Run) -> Net {
-    let default =
-        || if is_plain(arguments) { Net::None } else { Net::User(network::User::default()) };
-    arguments.net.clone().unwrap_or_else(default)
+pub fn net(spec: &Spec) -> Net {
+    match spec.networks.as_deref() {
+        Some(networks) => networks.first().map_or(Net::None, Network::net),
+        None if is_plain(spec) => Net::None,
+        None => Net::User(User::default()),
+    }
 }
 
 /// Whether a plain machine is to have a virtio console on its streams instead of a serial port: its kernel
 /// is told so, and takes the last console that it is told of (the kernel's own parameters are before).
-pub fn has_virtio_console(arguments: &Run) -> bool {
-    let append = arguments.append.as_deref().unwrap_or_default();
+pub fn has_virtio_console(spec: &Spec) -> bool {
+    let append = spec.boot.append.as_deref().unwrap_or_default();
     let mut consoles =
         append.split_ascii_whitespace().filter_map(|word| word.strip_prefix("console="));
     consoles.next_back().is_some_and(|console| console.starts_with("hvc"))
 }
 
 /// Whether nothing of ours will run in the guest.
-pub fn is_plain(arguments: &Run) -> bool {
-    let has_root = arguments.root.is_some() || arguments.image.is_some() || arguments.busybox;
-    let wants_init = !arguments.command.is_empty() || has_root || arguments.root_disk.is_some();
-    !wants_init && (arguments.initrd.is_some() || is_elf(arguments))
+pub fn is_plain(spec: &Spec) -> bool {
+    let wants_init = !spec.process.args.is_empty() || !matches!(spec.root, spec::Root::Host(_));
+    !wants_init && (spec.boot.initrd.is_some() || is_elf(spec))
 }
 
 /// Whether a user space is named.
-pub fn has_user_space(arguments: &Run) -> bool {
-    let has_root = arguments.root.is_some() || arguments.image.is_some() || arguments.busybox;
-    has_root || arguments.root_disk.is_some() || arguments.initrd.is_some()
+pub fn has_user_space(spec: &Spec) -> bool {
+    !matches!(spec.root, spec::Root::Host(_)) || spec.boot.initrd.is_some()
 }
 
-fn is_elf(arguments: &Run) -> bool {
-    arguments.kernel.as_deref().is_some_and(files::is_elf)
+fn is_elf(spec: &Spec) -> bool {
+    spec.boot.kernel.as_deref().is_some_and(files::is_elf)
 }
 
 /// Whether the current directory is shown in a sandbox. A kernel of the user's own may lack what it takes to
 /// see it.
-fn sees_here(arguments: &Run, is_plain: bool) -> bool {
-    let is_given = arguments.kernel.as_deref().is_some_and(|kernel| version(kernel).is_none());
-    arguments.sandbox && !is_plain && !is_given
+fn sees_here(spec: &Spec, is_plain: bool) -> bool {
+    let is_given = spec.boot.kernel.as_deref().is_some_and(|kernel| version(kernel).is_none());
+    spec.sandbox && !is_plain && !is_given
 }
 
-/// The image that `--image` names.
-fn image(arguments: &Run) -> Result<Option<Image>, Error> {
-    let Some(name) = &arguments.image else { return Ok(None) };
-    images::find(name)?.ok_or_else(|| Error::NoImage(name.clone())).map(Some)
+/// The directory of the host's that is the root, or would be if the guest could see it.
+enum Given {
+    /// One that the user names.
+    Directory(spec::Directory),
+    /// One that `biv image build` has made.
+    Image(Image, PathBuf),
 }
 
-/// The directory that `--root` or `--image` names.
-fn root(arguments: &Run, image: Option<&Image>) -> Option<PathBuf> {
-    image.map(Image::root).or_else(|| arguments.root.clone())
-}
+impl Given {
+    fn find(spec: &Spec) -> Result<Option<Self>, Error> {
+        match &spec.root {
+            spec::Root::Directory(directory) => Ok(Some(Self::Directory(directory.clone()))),
+            spec::Root::Image(name) => {
+                let image = images::find(name)?.ok_or_else(|| Error::NoImage(name.clone()))?;
+                let root = image.root();
+                Ok(Some(Self::Image(image, root)))
+            }
+            spec::Root::Host(_) | spec::Root::Disk(_) | spec::Root::Busybox => Ok(None),
+        }
+    }
 
-/// What kind of directory it is.
-fn given_root<'a>(arguments: &Run, root: &'a Path) -> Root<'a> {
-    if arguments.image.is_some() { Root::Image(root) } else { Root::Here(root) }
+    /// How a guest sees it.
+    fn root(&self) -> Root<'_> {
+        match self {
+            Self::Directory(directory) => Root::Here(directory),
+            Self::Image(_, root) => Root::Image(root),
+        }
+    }
 }
 
 impl Guest {
     /// What the options name. That is looked at before anything is downloaded.
-    pub fn find(arguments: &Run) -> Result<Self, Error> {
-        let kernel = Kernel::choose(arguments)?;
-        let user_space = UserSpace::choose(arguments, &kernel);
-        match user_space {
-            UserSpace::Plain if !arguments.volume.is_empty() => return Err(Error::PlainVolume),
-            UserSpace::Packed if arguments.root_rw => return Err(Error::PackedRoot),
+    pub fn find(spec: &Spec) -> Result<Self, Error> {
+        let kernel = Kernel::choose(spec)?;
+        let user_space = UserSpace::choose(spec, &kernel);
+        let root = Given::find(spec)?;
+        match (user_space, &root) {
+            (UserSpace::Plain, _) if !spec.mounts.is_empty() => return Err(Error::PlainVolume),
+            (UserSpace::Packed, Some(Given::Directory(root))) if root.writable => {
+                return Err(Error::PackedRoot);
+            }
             _ => {}
         }
-        let image = image(arguments)?;
-        let root = root(arguments, image.as_ref());
         let mut directories = match (user_space, &root) {
             (UserSpace::Plain, _) => Directories::default(),
-            (UserSpace::Shared, Some(root)) => {
-                Directories::open(arguments, given_root(arguments, root))?
-            }
-            (UserSpace::Shared, None) => Directories::open(arguments, Root::Host)?,
-            _ => Directories::open(arguments, Root::Elsewhere)?,
+            (UserSpace::Shared, Some(root)) => Directories::open(spec, root.root())?,
+            (UserSpace::Shared, None) => Directories::open(spec, Root::Host)?,
+            _ => Directories::open(spec, Root::Elsewhere)?,
         };
-        if let Some(root) = &arguments.root_disk {
+        if let spec::Root::Disk(root) = &spec.root {
             directories.set_root_disk(root.device(), root.disk.read_only);
         }
-        if sees_here(arguments, user_space == UserSpace::Plain) {
+        if sees_here(spec, user_space == UserSpace::Plain) {
             directories.add_here_to_read()?;
         }
         let mut needed = Vec::new();
@@ -198,7 +210,7 @@ impl Guest {
             needed.extend((user_space != UserSpace::Plain).then_some(Part::Drivers));
         }
         needed.extend((user_space == UserSpace::Busybox).then_some(Part::Busybox));
-        let guest = match arguments.refresh {
+        let guest = match spec.boot.refresh {
             true => provision::Guest::renew(&needed),
             false => provision::Guest::provide(&needed),
         }?;
@@ -207,15 +219,15 @@ impl Guest {
             Kernel::Pulled(kernel) => kernel.drivers(names),
             Kernel::Default => guest.drivers(names),
         };
-        if let Some(image) = image.filter(|_| user_space == UserSpace::Shared) {
+        if let (UserSpace::Shared, Some(Given::Image(image, _))) = (user_space, &root) {
             let is_known = !drivers_of(&[image_disk::FILE_SYSTEM]).is_empty();
-            ImageDisk::choose(&image, is_known)
+            ImageDisk::choose(image, is_known)
                 .into_iter()
                 .for_each(|disk| directories.set_image_disk(disk));
         }
         let drivers = match user_space {
             UserSpace::Plain => Vec::new(),
-            _ => drivers_of(&drivers(arguments, &directories)),
+            _ => drivers_of(&drivers(spec, &directories)),
         };
         let (kernel_path, given) = match kernel {
             Kernel::Given(path, contents) => (path, Some(contents)),
@@ -223,10 +235,8 @@ impl Guest {
             Kernel::Default => (guest.kernel(), None),
         };
         let is_usual = given.is_none() && user_space == UserSpace::Shared;
-        let key = match is_usual && can_start_warm(arguments) {
-            true => key(arguments, &kernel_path, &drivers, &directories).ok(),
-            false => None,
-        };
+        let kind = warm::kind(spec).filter(|_| is_usual);
+        let key = kind.and_then(|kind| key(&kind, &kernel_path, &drivers, &directories).ok());
         let start = key.as_ref().map(warm::start).unwrap_or_default();
         let is_plain = user_space == UserSpace::Plain;
         let has_shared_root = user_space == UserSpace::Shared;
@@ -244,7 +254,7 @@ impl Guest {
                 known_command: None,
             });
         }
-        let mut modules = first_modules(arguments, user_space, root.as_deref())?;
+        let mut modules = first_modules(spec, user_space, root.as_ref())?;
         if user_space == UserSpace::Busybox {
             modules.push(module(initramfs::default_guest(&guest.busybox()?)?));
         }
@@ -271,35 +281,36 @@ impl Guest {
     /// What goes on from a snapshot, with the surroundings that the options name. Without another root, it has
     /// the host's if it sees a directory and names no other, and none that is shared otherwise.
     pub fn restored(
-        arguments: &Run,
+        spec: &Spec,
         snapshot: Snapshot,
         conversation: Option<Conversation>,
         looks: Looks,
     ) -> Result<Self, Error> {
         let Looks { sees_directory, image_disk } = looks;
-        let image = image(arguments)?;
-        let root = root(arguments, image.as_ref());
+        let root = Given::find(spec)?;
         let is_plain = conversation.is_none();
         let place = match &root {
-            _ if is_plain || arguments.root_disk.is_some() => Root::Elsewhere,
-            Some(root) => given_root(arguments, root),
-            None if sees_directory && !arguments.sandbox => Root::Host,
+            _ if is_plain || matches!(spec.root, spec::Root::Disk(_)) => Root::Elsewhere,
+            Some(root) => root.root(),
+            None if sees_directory && !spec.sandbox => Root::Host,
             None => Root::Elsewhere,
         };
-        let mut directories = Directories::open(arguments, place)?;
+        let mut directories = Directories::open(spec, place)?;
         let has_shared_root = !matches!(place, Root::Elsewhere);
-        if let Some(root) = &arguments.root_disk {
+        if let spec::Root::Disk(root) = &spec.root {
             directories.set_root_disk(root.device(), root.disk.read_only);
         }
-        if sees_directory && sees_here(arguments, is_plain) {
+        if sees_directory && sees_here(spec, is_plain) {
             directories.add_here_to_read()?;
         }
         if let Some(identity) = image_disk {
-            let image = image.ok_or_else(|| disk::other_image("/"))?;
-            directories.set_image_disk(ImageDisk::same(&image, Identity(identity))?);
+            let Some(Given::Image(image, _)) = &root else {
+                return Err(disk::other_image("/").into());
+            };
+            directories.set_image_disk(ImageDisk::same(image, Identity(identity))?);
         }
         let start = Start::GoOn(Box::new(snapshot), conversation);
-        let kernel_path = arguments.kernel.clone().unwrap_or_default();
+        let kernel_path = spec.boot.kernel.clone().unwrap_or_default();
         Ok(Self {
             kernel: Contents::default(),
             kernel_path,
@@ -321,79 +332,81 @@ impl Guest {
     }
 
     /// What is said to run in the machine: its kernel, if nothing in it is known.
-    pub fn shown_command(&self, arguments: &Run) -> Vec<String> {
+    pub fn shown_command(&self, spec: &Spec) -> Vec<String> {
         if let Some(command) = &self.known_command {
             return command.clone();
         }
         let word = |word: &OsString| word.to_string_lossy().into_owned();
-        match arguments.command.is_empty() {
+        match spec.process.args.is_empty() {
             _ if self.is_plain => vec![self.kernel_path.to_string_lossy().into_owned()],
             true => super::SHELL.map(|word| String::from_utf8_lossy(word).into()).to_vec(),
-            false => arguments.command.iter().map(word).collect(),
+            false => spec.process.args.iter().map(word).collect(),
         }
     }
 
     /// What is said of the machine to whoever asks.
-    pub fn plan(&self, arguments: &Run) -> Result<Plan, Error> {
+    pub fn plan(&self, spec: &Spec) -> Result<Plan, Error> {
         Ok(Plan {
-            name: arguments.name.clone(),
-            detached: arguments.detach,
-            forgotten: arguments.rm,
-            command: self.shown_command(arguments),
+            spec: spec.clone(),
+            command: self.shown_command(spec),
             has_init: !self.is_plain,
-            has_terminal: super::is_on_terminal(arguments),
-            memory: arguments.mem,
-            processors: arguments.cpus,
+            has_terminal: super::is_on_terminal(spec),
             kernel: self.kernel_path.to_string_lossy().into_owned(),
-            origin: restore::origin(arguments, self)?,
+            origin: restore::origin(spec, self)?,
         })
     }
 
     /// A machine of these; command line, console, channel and reboot policy are the caller's.
-    pub fn configuration(self, arguments: &Run) -> Result<Configuration, Error> {
-        let mut directories = self.directories;
+    pub fn configuration(self, spec: &Spec) -> Result<Configuration, Error> {
+        let (mut directories, confine) = (self.directories, !spec.engine.no_seccomp);
         // The user's own come before it, and have the names that they have without it.
         let image_disk = directories.image_disk.take().map(ImageDisk::into_disk).transpose()?;
         Ok(Configuration {
             disks: image_disk.into_iter().collect(),
-            directories: directories.serve(!arguments.no_seccomp)?,
+            directories: directories.serve(confine)?,
             kernel: self.kernel,
             kernel_name: self.kernel_path.to_string_lossy().into_owned(),
             modules: self.modules,
-            memory: arguments.mem,
-            processors: arguments.cpus.into(),
-            balloon: Domain::is_wanted(arguments.name.as_ref(), arguments.detach),
-            entropy: arguments.entropy,
-            debug_exit: arguments.debug_exit,
-            interpret: arguments.interpret,
-            user_execution: arguments.user_execution(),
-            techniques: arguments.without.unwrap_or_default(),
+            memory: spec.machine.memory,
+            processors: spec.machine.processors.into(),
+            balloon: Domain::is_wanted(&spec.life),
+            entropy: spec.has_entropy(),
+            debug_exit: spec.has_debug_exit(),
+            interpret: spec.engine.interpret,
+            user_execution: user_execution(spec),
+            techniques: techniques(spec)?,
             // Without a place to keep it, the kernel is unpacked each time.
             cache: provision::trusted("unpacked").ok(),
-            unpacker: unpack::unpacker(!arguments.no_seccomp),
-            count_interpreted: arguments.stats,
-            confine: !arguments.no_seccomp,
+            unpacker: unpack::unpacker(confine),
+            count_interpreted: spec.watch.statistics,
+            confine,
             ..Configuration::default()
         })
     }
 }
 
-/// Whether nothing is asked for that a machine can only have, or do, from its start.
-fn can_start_warm(arguments: &Run) -> bool {
-    let is_watched = arguments.console.is_some()
-        || arguments.debug_console.is_some()
-        || arguments.inspect.is_used()
-        || arguments.verbose > 0;
-    let is_measured = arguments.interpret || arguments.without.is_some() || arguments.stats;
-    let has_disks = arguments.disks().next().is_some();
-    let has_more = matches!(net(arguments), Net::Tap(_)) || arguments.vsock.is_some();
-    let is_off = arguments.cold || warm::is_off();
-    !(is_off || is_watched || is_measured || has_disks || has_more || arguments.debug_exit)
+/// How user code is executed. Who traces blocks wants to see it, unless told otherwise.
+fn user_execution(spec: &Spec) -> vmm::UserExecution {
+    match (spec.engine.user_execution, &spec.watch.trace_blocks) {
+        (UserExecution::Auto, Some(_)) | (UserExecution::Translate, _) => {
+            vmm::UserExecution::Translate
+        }
+        (UserExecution::Direct, _) => vmm::UserExecution::Direct,
+        (UserExecution::Auto, None) => vmm::UserExecution::Auto,
+    }
 }
 
-/// What tells such a machine from others.
+fn techniques(spec: &Spec) -> Result<vmm::Techniques, Error> {
+    let without = &spec.engine.without;
+    let names = (!without.is_empty()).then(|| without.join(","));
+    let techniques = names.map(|names| vmm::Techniques::all_without(&names)).transpose();
+    Ok(techniques.map_err(|unknown| Error::Contradiction(unknown.to_string()))?.unwrap_or_default())
+}
+
+/// What tells machines of such a kind from others, of which each starts with this kernel, these drivers and that
+/// many directories.
 fn key(
-    arguments: &Run,
+    kind: &Spec,
     kernel: &Path,
     drivers: &[(&str, PathBuf)],
     directories: &Directories,
@@ -402,12 +415,7 @@ fn key(
     key.add_file(&std::fs::read_link("/proc/self/exe")?)?;
     key.add_file(kernel)?;
     drivers.iter().try_for_each(|(_, path)| key.add_file(path))?;
-    key.add(arguments.mem.to_le_bytes());
-    // What has a name has a console.
-    let is_known = Domain::is_wanted(arguments.name.as_ref(), arguments.detach);
-    key.add([arguments.cpus, arguments.entropy.into(), is_known.into()]);
-    key.add(arguments.append.as_deref().unwrap_or_default());
-    key.add(format!("{:?}", net(arguments)));
+    key.add(kind.to_json());
     key.add(directories.count().to_le_bytes());
     // What its kernel has read of it is in the snapshot.
     key.add(directories.image_disk.as_ref().map(ImageDisk::serial).unwrap_or_default());
@@ -416,24 +424,24 @@ fn key(
 
 /// What the user gives for the initial RAM disk, and our init.
 fn first_modules(
-    arguments: &Run,
+    spec: &Spec,
     user_space: UserSpace,
-    root: Option<&Path>,
+    given: Option<&Given>,
 ) -> Result<Vec<Module>, Error> {
-    let memory = arguments.mem;
+    let memory = spec.machine.memory;
     let mut modules = Vec::new();
-    if let Some(path) = &arguments.initrd {
-        match user_space == UserSpace::Plain && is_elf(arguments) {
+    if let Some(path) = &spec.boot.initrd {
+        match user_space == UserSpace::Plain && is_elf(spec) {
             true => modules.extend(files::read_modules(path, memory)?),
             false => modules.push(files::read_module(path, memory, String::new())?),
         }
     }
-    match (user_space, root) {
+    match (user_space, given) {
         (UserSpace::Plain | UserSpace::Busybox, _) => {}
-        (UserSpace::Packed, Some(root)) => {
-            let packed = match arguments.image {
-                Some(_) => initramfs::from_image(root, memory)?,
-                None => initramfs::from_directory(root, memory)?,
+        (UserSpace::Packed, Some(given)) => {
+            let packed = match given {
+                Given::Image(_, root) => initramfs::from_image(root, memory)?,
+                Given::Directory(root) => initramfs::from_directory(&root.path, memory)?,
             };
             modules.push(module(packed));
         }
@@ -444,22 +452,22 @@ fn first_modules(
 
 /// The modules that a kernel needs for the machine's devices, in the order in which they are to be
 /// loaded.
-fn drivers(arguments: &Run, directories: &Directories) -> Vec<&'static str> {
+fn drivers(spec: &Spec, directories: &Directories) -> Vec<&'static str> {
     let mut names = Vec::new();
     names.extend(directories.drivers());
-    if arguments.entropy {
+    if spec.has_entropy() {
         names.push("virtio-rng");
     }
-    if net(arguments) != Net::None {
+    if net(spec) != Net::None {
         names.extend(["failover", "net_failover", "virtio_net"]);
     }
-    if arguments.disks().next().is_some() || directories.image_disk.is_some() {
+    if spec.disks().next().is_some() || directories.image_disk.is_some() {
         names.extend(disk::DRIVERS);
     }
-    if arguments.vsock.is_some() {
+    if spec.sockets().next().is_some() {
         names.extend(vsock::DRIVERS);
     }
-    if Domain::is_wanted(arguments.name.as_ref(), arguments.detach) {
+    if Domain::is_wanted(&spec.life) {
         names.push("virtio_balloon");
     }
     // The channel's port is one of a console.

@@ -1,17 +1,16 @@
-//! `biv run`: boots a machine and stays with it until it, its command, the user or the clock ends.
+//! Boots a machine and stays with it until it, its command, the user or the clock ends.
 
 use std::fs::File;
 use std::io;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::time::Instant;
 
 use protocol::{Frame, Order};
+use spec::Spec;
 use vmm::{Outcome, Sink, TimeOfDay};
 
-use crate::cli::Run;
-use crate::domain::detach::{self, Role};
+use crate::domain::detach::Child;
 use crate::domain::hub::Conversation;
 use crate::domain::snapshot::{Finish, Snapshots};
 use crate::domain::{self, Domain, Ended, GuestEnd};
@@ -33,7 +32,9 @@ mod files;
 mod guest;
 pub mod homes;
 pub mod image_disk;
+pub mod launch;
 mod machine;
+mod order;
 pub mod restore;
 pub mod sandbox;
 mod statistics;
@@ -41,9 +42,10 @@ pub mod surroundings;
 mod tail;
 mod warm;
 
-use self::directories::Directories;
 use self::guest::Guest;
+use self::launch::Launch;
 use self::machine::{Machine, Telling, Wait};
+use self::order::order;
 use self::tail::Tail;
 use self::warm::{Start, Unnamed};
 
@@ -75,6 +77,9 @@ pub enum Error {
         /// What it is.
         kind: ::files::kinds::Kind,
     },
+    /// What is described makes no sense.
+    #[error("{0}")]
+    Contradiction(String),
     /// A snapshot that the user named.
     #[error("cannot restore {path}: {error}", path = path.display())]
     Snapshot {
@@ -199,62 +204,58 @@ fn described(kind: &::files::kinds::Kind) -> String {
     }
 }
 
-/// Does what `biv run` says; returns the exit status.
-pub fn run(arguments: &Run) -> Result<u8, Error> {
-    let child = match arguments.detach.then(detach::role).transpose()? {
-        Some(Role::Parent) => return Ok(detach::start()?),
-        Some(Role::Child(child)) => Some(child),
-        None => None,
-    };
+/// Runs a machine; returns the exit status. `child` is this process, if it is one that goes on by itself.
+pub fn run(spec: &Spec, child: Option<Child>) -> Result<u8, Error> {
+    enter_directory(spec)?;
     // It starts while we read the guest's files.
-    let network = network::start(
-        &guest::net(arguments),
-        &arguments.publish,
-        arguments.cpus.into(),
-        !arguments.no_seccomp,
-    )?;
-    let mut guest = Guest::find(arguments)?;
+    let network = network::start(spec, &guest::net(spec))?;
+    let mut guest = Guest::find(spec)?;
     let key = guest.key.take();
-    let result = run_domain(guest, network, arguments, child);
+    let result = run_domain(guest, network, spec, child);
     if let Err(Error::Machine(machine::Error::Machine(vmm::Error::Snapshot(_)))) = &result {
         // It was taken for one that fits; the next machine boots, and leaves another.
         key.iter().for_each(warm::forget);
-        start_cold(arguments);
+        start_cold(spec);
     }
     result
 }
 
+/// Be where the machine is started.
+fn enter_directory(spec: &Spec) -> Result<(), Error> {
+    let Some(directory) = &spec.directory else { return Ok(()) };
+    std::env::set_current_dir(directory)
+        .map_err(|error| Error::Open { path: directory.clone(), error })
+}
+
 /// Start once more, to boot: nobody has seen anything of us yet. Who has detached is waited for, and cannot.
-fn start_cold(arguments: &Run) {
+fn start_cold(spec: &Spec) {
     use std::os::unix::process::CommandExt;
-    if warm::is_off() || arguments.detach {
+    if spec.boot.cold || spec.life.detached {
         return;
     }
-    let mut words = std::env::args_os();
-    let mut command = std::process::Command::new("/proc/self/exe");
-    if let Some(name) = words.next() {
-        command.arg0(name);
-    }
+    let mut spec = spec.clone();
+    spec.boot.cold = true;
     // If that fails, it is said why there was no warm start.
-    let _ = command.args(words).env(warm::OFF, "1").exec();
+    if let Ok(mut command) = launch::command(&Launch::Run(Box::new(spec))) {
+        let _ = command.exec();
+    }
 }
 
 /// Runs a guest as a domain.
 fn run_domain(
     guest: Guest,
     network: Option<network::Starting>,
-    arguments: &Run,
-    child: Option<detach::Child>,
+    spec: &Spec,
+    child: Option<Child>,
 ) -> Result<u8, Error> {
     let path = guest.kernel_path.clone();
-    let mut domain = Domain::begin(&guest.plan(arguments)?)?;
-    let result =
-        run_guest(guest, network, arguments, &mut domain, child).map_err(|error| match error {
-            Error::Machine(machine::Error::Machine(error @ vmm::Error::Boot(_))) => {
-                Error::Kernel { path, error }
-            }
-            error => error,
-        });
+    let mut domain = Domain::begin(guest.plan(spec)?)?;
+    let result = run_guest(guest, network, spec, &mut domain, child).map_err(|error| match error {
+        Error::Machine(machine::Error::Machine(error @ vmm::Error::Boot(_))) => {
+            Error::Kernel { path, error }
+        }
+        error => error,
+    });
     let at = domain::record::now();
     let (ending, result) = match result {
         Ok(Verdict { status, reason }) => (Ended { at, status, error: None, reason }, Ok(status)),
@@ -291,20 +292,20 @@ impl Verdict {
 fn run_guest(
     mut guest: Guest,
     network: Option<network::Starting>,
-    arguments: &Run,
+    spec: &Spec,
     domain: &mut Domain,
-    child: Option<detach::Child>,
+    child: Option<Child>,
 ) -> Result<Verdict, Error> {
-    let has_history = arguments.inspect.history.is_some();
+    let has_history = spec.watch.history.is_some();
     let signals = if has_history { Signals::block_with_question() } else { Signals::block() }?;
-    let deadline = arguments.timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+    let deadline = spec.life.timeout.and_then(|timeout| Instant::now().checked_add(timeout));
     let is_plain = guest.is_plain;
-    let order = order(arguments, &guest.directories);
-    let needs = devices::needs(&guest.directories, arguments);
+    let order = order(spec, &guest.directories);
+    let needs = devices::needs(&guest.directories, spec);
     let keeps_writes =
-        guest.directories.are_written_back() || arguments.disks().any(disk::Argument::keeps_writes);
+        guest.directories.are_written_back() || spec.disks().any(spec::Disk::keeps_writes);
     let start = std::mem::take(&mut guest.start);
-    let mut configuration = guest.configuration(arguments)?;
+    let mut configuration = guest.configuration(spec)?;
     let (warm, conversation) = match start {
         Start::Cold => (None, None),
         Start::First(unnamed) => (Some(unnamed), None),
@@ -313,21 +314,21 @@ fn run_guest(
             (None, conversation)
         }
     };
-    let confine = !arguments.no_seccomp;
+    let confine = !spec.engine.no_seccomp;
     configuration.sockets =
-        arguments.vsock.as_ref().map(|vsock| vsock::start(vsock, confine)).transpose()?;
+        spec.sockets().next().map(|vsock| vsock::start(vsock, confine)).transpose()?;
     let warm = warm.map(Unnamed::into_parts);
-    configuration.disks.splice(..0, disk::open_all(arguments.disks())?);
+    configuration.disks.splice(..0, disk::open_all(spec.disks())?);
     let inspect::Prepared { inspection, teller } =
-        inspect::prepare(&arguments.inspect, &configuration.kernel)?;
+        inspect::prepare(&spec.watch, &configuration.kernel)?;
     configuration.inspection = inspection;
     configuration.reporter = teller.as_ref().map(inspect::Teller::reporter).unwrap_or_default();
-    let telling = Telling { stats: arguments.stats, history: teller };
-    let copy = arguments.console.as_deref().map(create).transpose()?;
-    let debug = arguments.debug_console.as_deref().map(create).transpose()?;
+    let telling = Telling { stats: spec.watch.statistics, history: teller };
+    let copy = spec.watch.console.as_deref().map(create).transpose()?;
+    let debug = spec.debug_console().map(|console| create(&console.file)).transpose()?;
     let wait = match keeps_writes {
         true => Wait::UntilWritten,
-        false if arguments.stats || copy.is_some() || debug.is_some() => Wait::ForTraces,
+        false if spec.watch.statistics || copy.is_some() || debug.is_some() => Wait::ForTraces,
         false => Wait::No,
     };
     configuration.debug_console = debug.map(|file| Sink(Box::new(file)));
@@ -335,11 +336,11 @@ fn run_guest(
     if let Some(network) = network {
         network.connect(&mut configuration);
     }
-    let snapshots = Snapshots::new(restore::is_possible(arguments));
+    let snapshots = Snapshots::new(restore::is_possible(spec));
     // Everything is open.
     host::inherited::close_marked();
     let run = Prepared {
-        arguments,
+        spec,
         configuration,
         needs,
         conversation,
@@ -360,7 +361,7 @@ fn run_guest(
 
 /// A machine that lacks only its console and its command line.
 struct Prepared<'a> {
-    arguments: &'a Run,
+    spec: &'a Spec,
     configuration: vmm::Configuration,
     /// What the guest's init is told that its system must have.
     needs: Vec<Frame>,
@@ -375,21 +376,21 @@ struct Prepared<'a> {
     telling: Telling,
     deadline: Option<Instant>,
     signals: Signals,
-    child: Option<detach::Child>,
+    child: Option<Child>,
 }
 
 impl Prepared<'_> {
     /// One with nothing of ours in it: its console is on our standard streams.
     fn run_plain(mut self, domain: &mut Domain) -> Result<Verdict, Error> {
-        let (arguments, configuration) = (self.arguments, &mut self.configuration);
+        let (spec, configuration) = (self.spec, &mut self.configuration);
         // Linux is told where its console is; a Multiboot kernel may take its arguments by position.
         let is_multiboot = vmm::is_multiboot(&configuration.kernel);
         let ours: &[&str] = if is_multiboot { &[] } else { &["console=ttyS0"] };
-        configuration.command_line = command_line(ours, arguments);
+        configuration.command_line = command_line(ours, spec);
         // One that goes on from a snapshot has no kernel to boot again.
-        configuration.reboot = !arguments.no_reboot && configuration.snapshot.is_none();
+        configuration.reboot = !spec.boot.no_reboot && configuration.snapshot.is_none();
         let (ours, theirs) = session::Line::pair()?;
-        if guest::has_virtio_console(arguments) {
+        if guest::has_virtio_console(spec) {
             configuration.virtio_console = Some(machine::console(theirs, terminal::size()));
             configuration.console.output = self.copy.map(|copy| Box::new(copy) as _);
         } else {
@@ -411,7 +412,7 @@ impl Prepared<'_> {
             domain.going_on(child)?.go_on(&mut outputs)?;
         }
         // What runs without us has an input, and nobody who types.
-        let input = if arguments.detach { Input::Endless } else { Input::Ours };
+        let input = if spec.life.detached { Input::Endless } else { Input::Ours };
         let user = User { raw: terminal::is_interactive(), input, outputs, ..User::default() };
         let link = Console::new(ours)?.with_window(move |rows, columns| {
             remote.get().iter().for_each(|machine| machine.resize_console(rows, columns));
@@ -426,18 +427,18 @@ impl Prepared<'_> {
         order: &Order,
         parameter: &str,
     ) -> Result<Verdict, Error> {
-        let (arguments, configuration) = (self.arguments, &mut self.configuration);
+        let (spec, configuration) = (self.spec, &mut self.configuration);
         let rdinit = format!("rdinit={}", initramfs::INIT);
-        let quiet = if arguments.verbose == 0 && self.copy.is_none() { "quiet" } else { "" };
+        let quiet = if spec.watch.verbose == 0 && self.copy.is_none() { "quiet" } else { "" };
         // A panic resets the guest at once, and its command is lost with it. Before its init the kernel would
         // test its ciphers for a tenth of a second.
         let ours = ["console=ttyS0", quiet, "panic=-1", "cryptomgr.notests"];
         let words = [&ours[..], &[&rdinit, CHANNEL, parameter]].concat();
-        configuration.command_line = command_line(&words, arguments);
+        configuration.command_line = command_line(&words, spec);
         let tail = Tail::default();
         configuration.console.output = match self.copy {
             Some(copy) => Some(Box::new(copy)),
-            None if arguments.verbose > 0 => Some(Box::new(io::stderr())),
+            None if spec.watch.verbose > 0 => Some(Box::new(io::stderr())),
             None => Some(Box::new(tail.clone())),
         };
         let (port, theirs) = session::Line::pair()?;
@@ -475,8 +476,8 @@ impl Prepared<'_> {
         if running.is_some() && started.wait() {
             link.note_started();
         }
-        let is_open = arguments.interactive || order.terminal.is_some();
-        let input = match (arguments.detach, is_open) {
+        let is_open = spec.process.interactive || order.terminal.is_some();
+        let input = match (spec.life.detached, is_open) {
             (false, _) => Input::Ours,
             (true, false) => Input::None,
             (true, true) => Input::Endless,
@@ -499,8 +500,8 @@ fn time_of(configuration: &vmm::Configuration) -> Result<TimeOfDay, vmm::Error> 
 const CHANNEL: &str = "biv.channel=vport,ttyS1";
 
 /// The kernel's command line: `words`, then what `--append` says, which therefore wins.
-fn command_line(words: &[&str], arguments: &Run) -> String {
-    let append = arguments.append.as_deref().unwrap_or_default();
+fn command_line(words: &[&str], spec: &Spec) -> String {
+    let append = spec.boot.append.as_deref().unwrap_or_default();
     let words = words.iter().copied().chain([append]).filter(|word| !word.is_empty());
     words.collect::<Vec<_>>().join(" ")
 }
@@ -652,7 +653,7 @@ fn lost(did: &str, tail: &Tail) -> Verdict {
     Verdict::told(status::GUEST_LOST, reason)
 }
 
-fn say(message: &str) {
+pub(crate) fn say(message: &str) {
     use std::io::Write;
     // Standard error may be closed; the status still tells.
     let _ = writeln!(io::stderr(), "biv: {}", print::harmless(message));
@@ -663,38 +664,6 @@ fn create(path: &Path) -> Result<File, Error> {
 }
 
 /// Whether the command is to have a terminal.
-fn is_on_terminal(arguments: &Run) -> bool {
-    arguments.tty || (arguments.command.is_empty() && terminal::is_interactive())
-}
-
-/// What the guest's init is to run.
-fn order(arguments: &Run, directories: &Directories) -> Order {
-    let is_shell = arguments.command.is_empty();
-    let on_terminal = is_on_terminal(arguments);
-    let mut environment = match directories.is_the_host {
-        true => directories::environment(),
-        false => vec![PATH.to_vec(), b"HOME=/root".to_vec()],
-    };
-    if on_terminal {
-        environment.push(terminal::variable());
-    }
-    let command = if is_shell {
-        SHELL.map(<[u8]>::to_vec).to_vec()
-    } else {
-        arguments.command.iter().map(|argument| argument.clone().into_vec()).collect()
-    };
-    Order {
-        arguments: command,
-        environment,
-        directory: directories
-            .working_directory
-            .as_ref()
-            .map_or_else(|| b"/".to_vec(), |path| path.as_os_str().as_bytes().to_vec()),
-        user: directories.user().into_bytes(),
-        groups: directories.groups(),
-        terminal: on_terminal.then(terminal::size),
-        is_own: false,
-        closed: session::closed_streams(),
-        joins_streams: session::has_one_output(),
-    }
+fn is_on_terminal(spec: &Spec) -> bool {
+    spec.process.terminal || (spec.process.args.is_empty() && terminal::is_interactive())
 }

@@ -6,39 +6,56 @@
 
 use std::fs::File;
 use std::io;
+use std::path::PathBuf;
 
-use clap::Parser;
+use serde::{Deserialize, Serialize};
+use spec::{Boot, Device, Life, Machine, Process, Root, Spec};
 use vmm::snapshot::Snapshot;
 
 use super::guest::{self, Guest, Looks};
-use super::surroundings::Surroundings;
+use super::surroundings::{Likeness, Surroundings};
 use super::{Error, SHELL, run_domain, sandbox};
-use crate::cli::{Cli, Restore, Run, Verb};
-use crate::domain::detach::{self, Role};
-use crate::domain::origin::Kind;
+use crate::domain::detach::Child;
 use crate::domain::snapshot::Note;
 use crate::domain::{Name, Origin, files as domain_files};
 use crate::network;
 use crate::seal::{self, Purpose};
 
-/// Whether a machine of these arguments can be given the same surroundings again.
-pub fn is_possible(arguments: &Run) -> bool {
+/// A machine that is to go on from a snapshot.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct GoOn {
+    /// The snapshot.
+    #[serde(with = "spec::text")]
+    pub file: PathBuf,
+    /// What is said of the host.
+    pub surroundings: Surroundings,
+    /// The domain's name.
+    pub name: Option<Name>,
+    /// It runs by itself.
+    pub detached: bool,
+    /// Nothing of it is kept.
+    pub remove: bool,
+    /// No port leads to it, whatever was recorded.
+    pub no_publish: bool,
+    /// The guest's memory is only looked at as it is needed.
+    pub no_verify: bool,
+    /// The machine's process may make any system call.
+    pub no_seccomp: bool,
+}
+
+/// Whether a machine of this description can be given the same surroundings again.
+pub fn is_possible(spec: &Spec) -> bool {
     // What such a disk has is gone with its machine, and who is connected is not told.
-    !arguments.disks().any(|disk| disk.snapshot) && arguments.vsock.is_none()
+    !spec.disks().any(|disk| disk.snapshot) && spec.sockets().next().is_none()
 }
 
 /// Does what `biv restore` says; returns the exit status.
-pub fn restore(arguments: &Restore) -> Result<u8, Error> {
-    let child = match arguments.detach.then(detach::role).transpose()? {
-        Some(Role::Parent) => return Ok(detach::start()?),
-        Some(Role::Child(child)) => Some(child),
-        None => None,
-    };
-    let file = &arguments.file;
+pub fn restore(order: &GoOn, child: Option<Child>) -> Result<u8, Error> {
+    let file = &order.file;
     let opened = File::open(file).map_err(|error| Error::Open { path: file.clone(), error })?;
     let failed = |error| Error::Snapshot { path: file.clone(), error };
     let snapshot = Snapshot::open(opened).map_err(failed)?;
-    if !arguments.no_verify {
+    if !order.no_verify {
         snapshot.verify().map_err(failed)?;
     }
     let nonsense = || failed(vmm::snapshot::Error::Damaged("its note makes no sense"));
@@ -47,56 +64,29 @@ pub fn restore(arguments: &Restore) -> Result<u8, Error> {
         return Err(nonsense());
     }
     let label = seal::read(snapshot.label(), Purpose::Restore, &snapshot.digest());
-    let recorded = match snapshot.label() {
-        [] => Some(Recorded::default()),
-        _ => Recorded::parse(label.text),
+    let origin = match snapshot.label() {
+        [] => Some(Origin::default()),
+        _ => Origin::parse(label.text),
     };
-    let Recorded { machine: kind, command, surroundings } =
-        recorded.ok_or_else(|| Error::NoOrigin(file.clone()))?;
-    let surroundings = choose(arguments, surroundings, label.is_ours)?;
-    let directory = surroundings.directory.clone();
+    let origin = origin.ok_or_else(|| Error::NoOrigin(file.clone()))?;
+    let surroundings = choose(order, Surroundings::of(&origin.spec), label.is_ours)?;
     let processors = u8::try_from(snapshot.processors()).map_err(|_| nonsense())?;
-    let mut run = machine(&kind, arguments).ok_or_else(nonsense)?;
-    (run.mem, run.cpus) = (snapshot.memory(), processors);
-    surroundings.apply(&mut run);
-    if let Some(directory) = &directory {
-        std::env::set_current_dir(directory)
-            .map_err(|error| Error::Open { path: directory.clone(), error })?;
-    }
-    let confined = !run.no_seccomp;
-    let network = network::start(&guest::net(&run), &run.publish, run.cpus.into(), confined)?;
-    let looks = Looks { sees_directory: directory.is_some(), image_disk: kind.image_disk };
-    let mut guest = Guest::restored(&run, snapshot, note.conversation, looks)?;
-    guest.known_command = Some(command);
-    run_domain(guest, network, &run, child)
-}
-
-/// What a label says, whoever vouches for it; nothing, if there is no label.
-#[derive(Default)]
-struct Recorded {
-    machine: Kind,
-    command: Vec<String>,
-    surroundings: Surroundings,
-}
-
-impl Recorded {
-    /// None for what this `biv` does not know.
-    fn parse(text: &[u8]) -> Option<Self> {
-        let origin = Origin::parse(text)?;
-        let surroundings = Surroundings::parse(origin.options())?;
-        Some(Self { machine: origin.machine, command: origin.command, surroundings })
-    }
+    let mut spec = machine(&origin.spec, order);
+    (spec.machine.memory, spec.machine.processors) = (snapshot.memory(), processors);
+    surroundings.apply(&mut spec).map_err(Error::Contradiction)?;
+    super::enter_directory(&spec)?;
+    let network = network::start(&spec, &guest::net(&spec))?;
+    let looks = Looks { sees_directory: spec.directory.is_some(), image_disk: origin.image_disk };
+    let mut guest = Guest::restored(&spec, snapshot, note.conversation, looks)?;
+    guest.known_command = Some(origin.command);
+    run_domain(guest, network, &spec, child)
 }
 
 /// What it has of the host: what is said, and what was recorded if `is_ours`. Otherwise all that is wanted has to
 /// be said.
-fn choose(
-    arguments: &Restore,
-    mut recorded: Surroundings,
-    is_ours: bool,
-) -> Result<Surroundings, Error> {
-    let said = arguments.surroundings.clone().absolute()?;
-    if arguments.no_publish {
+fn choose(order: &GoOn, mut recorded: Surroundings, is_ours: bool) -> Result<Surroundings, Error> {
+    let said = order.surroundings.clone().absolute()?;
+    if order.no_publish {
         recorded.publish.clear();
     }
     if is_ours {
@@ -105,47 +95,70 @@ fn choose(
     let missing = said.missing(&recorded);
     match missing == Surroundings::default() {
         true => Ok(said),
-        false => Err(Error::Unnamed { path: arguments.file.clone(), wanted: missing.shown() }),
+        false => Err(Error::Unnamed { path: order.file.clone(), wanted: missing.shown() }),
     }
 }
 
-/// The arguments of a machine of this kind that has nothing of the host.
-fn machine(kind: &Kind, arguments: &Restore) -> Option<Run> {
-    let Ok(Cli { verb: Verb::Run(run), .. }) = Cli::try_parse_from(["biv", "run"]) else {
-        return None;
-    };
-    let mut run = *run;
-    if kind.sandbox {
-        run.sandbox = true;
-        sandbox::limit(&mut run);
-    }
+/// A machine of the kind that was recorded, which has nothing of the host: a stranger may have recorded it.
+fn machine(recorded: &Spec, order: &GoOn) -> Spec {
+    let is_harmless =
+        |device: &&Device| matches!(device, Device::Entropy(_) | Device::DebugExit(_));
     // It has the devices of one that is known to others, and is that.
-    let made_up = || (!arguments.detach).then(|| Name::generated(domain_files::random()));
-    run.name = arguments.name.clone().or_else(made_up);
-    run.detach = arguments.detach;
-    run.rm = arguments.rm;
-    run.no_seccomp = arguments.no_seccomp;
-    run.entropy = kind.entropy;
-    run.debug_exit = kind.debug_exit;
-    run.interactive = kind.interactive;
-    run.tty = kind.terminal;
-    run.append = kind.virtio_console.then(|| "console=hvc0".to_owned());
-    // It runs already, whatever it is.
-    run.command = SHELL.map(|word| String::from_utf8_lossy(word).into_owned().into()).to_vec();
-    Some(run)
+    let made_up = || (!order.detached).then(|| Name::generated(domain_files::random()));
+    let Process { args, terminal, interactive, .. } = recorded.process.clone();
+    let shell = || SHELL.map(|word| String::from_utf8_lossy(word).into_owned().into()).to_vec();
+    let mut spec = Spec {
+        boot: Boot {
+            append: guest::has_virtio_console(recorded).then(|| "console=hvc0".to_owned()),
+            ..Boot::default()
+        },
+        devices: recorded.devices.iter().filter(is_harmless).cloned().collect(),
+        process: Process {
+            // It runs already, whatever it is.
+            args: if args.is_empty() { shell() } else { args },
+            terminal,
+            interactive,
+            ..Process::default()
+        },
+        life: Life {
+            name: order.name.clone().or_else(made_up),
+            detached: order.detached,
+            remove: order.remove,
+            ..Life::default()
+        },
+        sandbox: recorded.sandbox,
+        ..Spec::default()
+    };
+    spec.engine.no_seccomp = order.no_seccomp;
+    if spec.sandbox {
+        sandbox::limit(&mut spec);
+    }
+    spec
 }
 
-/// What is recorded of a machine that is started with these arguments.
-pub fn origin(arguments: &Run, guest: &Guest) -> io::Result<Origin> {
-    let kind = Kind {
-        sandbox: arguments.sandbox,
-        entropy: arguments.entropy,
-        debug_exit: arguments.debug_exit,
-        interactive: arguments.interactive,
-        terminal: super::is_on_terminal(arguments),
-        virtio_console: guest.is_plain && guest::has_virtio_console(arguments),
-        image_disk: guest.directories.image_disk.as_ref().map(|disk| disk.identity().0),
+/// What is recorded of a machine that is started so.
+pub fn origin(spec: &Spec, guest: &Guest) -> io::Result<Origin> {
+    let Likeness { has_shared_root, sees_directory } = guest.likeness();
+    let mut surroundings = Surroundings::of(spec);
+    // What is in its memory, it has.
+    if !has_shared_root && !matches!(spec.root, Root::Host(_) | Root::Disk(_)) {
+        surroundings.root = Root::default();
+    }
+    surroundings.directory = sees_directory.then(std::env::current_dir).transpose()?;
+    surroundings.net = Some(guest::net(spec));
+    let mut process = spec.process.clone();
+    process.terminal = super::is_on_terminal(spec);
+    let is_disk = |device: &Device| matches!(device, Device::Disk(_));
+    let mut recorded = Spec {
+        machine: Machine { other: spec::Other::default(), ..spec.machine.clone() },
+        boot: Boot { append: spec.boot.append.clone(), ..Boot::default() },
+        devices: spec.devices.iter().filter(|device| !is_disk(device)).cloned().collect(),
+        process,
+        sandbox: spec.sandbox,
+        ..Spec::default()
     };
-    let surroundings = Surroundings::of(arguments, guest::net(arguments), guest.likeness())?;
-    Ok(Origin::new(kind, guest.shown_command(arguments), surroundings.words()))
+    let applied = surroundings.absolute()?.apply(&mut recorded);
+    applied.map_err(io::Error::other)?;
+    let image_disk = guest.directories.image_disk.as_ref().map(|disk| disk.identity().0);
+    Ok(Origin { spec: recorded, command: guest.shown_command(spec), image_disk })
 }

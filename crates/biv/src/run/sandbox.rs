@@ -1,38 +1,38 @@
 //! `--sandbox`: one word for a machine that is given nothing which was not asked for.
 //!
-//! It is other defaults for options that there are anyway, so that each can still be said, and then is what
-//! was said. What would open the machine again in a way that is easily missed is refused with it
-//! (`crate::cli::Run`).
+//! It is other defaults for what can be said anyway, which then is what was said. What would open the machine again
+//! in a way that is easily missed is refused with it ([`Spec::check`]).
 
 use std::time::Duration;
 
+use spec::{Root, Spec};
 use vmm::Technique;
 
 use super::guest;
-use crate::cli::Run;
-use crate::network::Net;
 
 /// How long such a machine runs.
 pub const TIMEOUT: Duration = Duration::from_secs(300);
 
-/// The options as they are meant, if it is a sandbox: busybox unless another root is named, no network, a
+/// The machine as it is meant, if it is a sandbox: busybox unless another root is named, no network, a
 /// limit of time, and no mirror, so that the kernel's accesses to memory are looked up like any other's.
-pub fn settle(arguments: &mut Run) {
-    if !arguments.sandbox {
+pub fn settle(spec: &mut Spec) {
+    if !spec.sandbox {
         return;
     }
-    arguments.busybox |= !guest::is_plain(arguments) && !guest::has_user_space(arguments);
-    arguments.net.get_or_insert(Net::None);
-    limit(arguments);
+    if !guest::is_plain(spec) && !guest::has_user_space(spec) && spec.root == Root::default() {
+        spec.root = Root::Busybox;
+    }
+    spec.networks.get_or_insert_default();
+    limit(spec);
 }
 
 /// The limits of a sandbox, for a machine that boots and for one that goes on from a snapshot.
-pub fn limit(arguments: &mut Run) {
-    arguments.timeout.get_or_insert(TIMEOUT);
+pub fn limit(spec: &mut Spec) {
+    spec.life.timeout.get_or_insert(TIMEOUT);
+    let mirror = Technique::Mirror.to_string();
     // The interpreter has none anyway.
-    if !arguments.interpret {
-        let techniques = arguments.without.unwrap_or_default();
-        arguments.without = Some(techniques.without(Technique::Mirror));
+    if !spec.engine.interpret && !spec.engine.without.contains(&mirror) {
+        spec.engine.without.push(mirror);
     }
 }
 
@@ -42,31 +42,29 @@ mod tests {
     use crate::cli::{Cli, Verb};
     use clap::Parser;
 
-    fn settled(options: &[&str]) -> Run {
+    fn settled(options: &[&str]) -> Spec {
         let line = [&["biv", "run", "--sandbox"], options].concat();
-        let Verb::Run(mut run) = Cli::try_parse_from(line).unwrap().verb else { panic!("not run") };
-        settle(&mut run);
-        *run
+        let Verb::Run(run) = Cli::try_parse_from(line).unwrap().verb else { panic!("not run") };
+        run.into_spec().unwrap()
     }
 
     #[test]
     fn nothing_is_given_that_was_not_asked_for() {
-        let run = settled(&["--", "true"]);
-        assert!(run.busybox);
-        assert_eq!((run.net, run.timeout), (Some(Net::None), Some(TIMEOUT)));
-        let techniques = run.without.unwrap();
-        assert!(!techniques.has(Technique::Mirror) && techniques.has(Technique::Links));
+        let spec = settled(&["--", "true"]);
+        assert_eq!(spec.root, Root::Busybox);
+        assert_eq!((spec.networks, spec.life.timeout), (Some(Vec::new()), Some(TIMEOUT)));
+        assert_eq!(spec.engine.without, ["mirror"]);
     }
 
     #[test]
     fn what_is_said_is_meant() {
-        let run = settled(&["--root", "/r", "--net", "user", "--timeout", "2", "--", "true"]);
-        assert!(!run.busybox);
-        assert_eq!(run.net, Some(Net::User(crate::network::User::default())));
-        assert_eq!(run.timeout, Some(Duration::from_secs(2)));
-        let techniques = settled(&["--without", "links", "--", "true"]).without.unwrap();
-        assert!(!techniques.has(Technique::Mirror) && !techniques.has(Technique::Links));
-        assert!(!settled(&["--image", "web", "--", "true"]).busybox);
+        let spec = settled(&["--root", "/r", "--net", "user", "--timeout", "2", "--", "true"]);
+        assert!(matches!(spec.root, Root::Directory(_)));
+        assert_eq!(guest::net(&spec), spec::Net::User(spec::User::default()));
+        assert_eq!(spec.life.timeout, Some(Duration::from_secs(2)));
+        let without = settled(&["--without", "links", "--", "true"]).engine.without;
+        assert_eq!(without, ["links", "mirror"]);
+        assert_eq!(settled(&["--image", "web", "--", "true"]).root, Root::Image("web".into()));
     }
 
     #[test]

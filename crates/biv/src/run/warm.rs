@@ -27,11 +27,14 @@ use std::time::SystemTime;
 
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use serde::{Deserialize, Serialize};
+use spec::{Device, Engine, Life, Network, Process, Root, Spec, UserExecution, UserNetwork, Watch};
 use vmm::snapshot::Snapshot;
 
+use crate::domain::Domain;
 use crate::domain::hub::Conversation;
 use crate::domain::snapshot::{Finish, Note};
 use crate::helper::helper;
+use crate::inspect;
 use crate::provision;
 use crate::seal::{self, Purpose};
 
@@ -45,11 +48,36 @@ const KEPT_MAX: usize = 4;
 const AGE_MAX_SECONDS: u64 = 24 * 60 * 60;
 
 /// The variable with which a machine boots, whatever there is.
-pub const OFF: &str = "BIVOUAC_COLD";
+const OFF: &str = "BIVOUAC_COLD";
 
-/// Whether that is set.
-pub fn is_off() -> bool {
-    std::env::var_os(OFF).is_some()
+/// The kind of machine that this is, if those of its kind can start warm: as much of its description as it has from
+/// its start on. Whatever is not named here tells kinds apart.
+pub fn kind(spec: &Spec) -> Option<Spec> {
+    let is_off = spec.boot.cold || std::env::var_os(OFF).is_some();
+    let mut kind = spec.clone();
+    // What its init is told, and what the process outside does.
+    kind.boot.refresh = false;
+    (kind.root, kind.mounts, kind.directory) = (Root::default(), Vec::new(), None);
+    (kind.process, kind.sandbox) = (Process::default(), false);
+    // What is known to others has a console.
+    kind.life = Life { detached: Domain::is_wanted(&spec.life), ..Life::default() };
+    kind.engine.user_execution = UserExecution::default();
+    kind.engine.no_seccomp = false;
+    kind.networks = Some(match kind.networks.take().unwrap_or_default().first() {
+        None if spec.networks.is_some() => Vec::new(),
+        None => vec![Network::User(UserNetwork::default())],
+        Some(Network::User(network)) => {
+            vec![Network::User(UserNetwork { publish: Vec::new(), ..network.clone() })]
+        }
+        // The interface may be another's when the next one starts.
+        Some(Network::Tap(_)) => return None,
+    });
+    let is_usual = kind.devices.iter().all(|device| matches!(device, Device::Entropy(_)))
+        && !matches!(spec.root, Root::Disk(_));
+    // What is watched or measured is so from its start on.
+    let is_watched = spec.watch != Watch::default() || inspect::is_used(&spec.watch);
+    let is_measured = kind.engine != Engine::default();
+    (is_usual && !is_off && !is_watched && !is_measured).then_some(kind)
 }
 
 /// What tells one kind of machine from others.
@@ -262,7 +290,53 @@ fn tidy(directory: &Path) {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
+
+    #[test]
+    fn what_the_init_is_told_makes_no_other_kind() {
+        let same = [
+            Spec { root: Root::Image("web".into()), ..Spec::default() },
+            Spec { sandbox: true, ..Spec::default() },
+            Spec { directory: Some("/tmp".into()), ..Spec::default() },
+        ];
+        for spec in same {
+            assert_eq!(kind(&spec), kind(&Spec::default()), "{spec:?}");
+        }
+        let mut spec = Spec::default();
+        spec.process.args = vec!["true".into()];
+        (spec.life.timeout, spec.engine.user_execution) =
+            (Some(Duration::MAX), UserExecution::Direct);
+        assert_eq!(kind(&spec), kind(&Spec::default()));
+    }
+
+    #[test]
+    fn everything_else_does() {
+        let with = |change: fn(&mut Spec)| {
+            let mut spec = Spec::default();
+            change(&mut spec);
+            kind(&spec)
+        };
+        let others = [
+            with(|spec| spec.machine.memory /= 2),
+            with(|spec| spec.boot.append = Some("a".into())),
+            with(|spec| spec.networks = Some(Vec::new())),
+            with(|spec| spec.life.detached = true),
+            with(|spec| spec.devices.push(Device::entropy())),
+        ];
+        for (number, other) in others.iter().enumerate() {
+            assert!(other.is_some() && *other != kind(&Spec::default()), "{other:?}");
+            assert!(!others[..number].contains(other), "{other:?}");
+        }
+        let none = [
+            with(|spec| spec.watch.statistics = true),
+            with(|spec| spec.engine.interpret = true),
+            with(|spec| spec.boot.cold = true),
+            with(|spec| spec.devices.push(Device::debug_exit())),
+        ];
+        assert!(none.iter().all(Option::is_none), "{none:?}");
+    }
 
     #[test]
     fn a_warm_start_is_used_for_a_day() {

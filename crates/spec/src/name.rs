@@ -5,15 +5,13 @@ use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
 
 /// The longest name; longer ones make no path of a socket that the host takes.
 const LENGTH_MAX: usize = 63;
 
 /// A name that can be a directory's.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
-#[schema(value_type = String, pattern = "^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$")]
 pub struct Name(String);
 
 /// Whether it is of letters, digits, `_`, `.` and `-`, of which the first is a letter or a digit: then it is

@@ -1,32 +1,53 @@
-//! How `--net` and `--publish` are written.
+//! What a machine is connected to.
 
 use std::fmt;
 use std::net::Ipv4Addr;
 use std::str::FromStr;
 
-/// `--net`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Net {
-    /// No card.
-    None,
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::{Error, Other, is_default};
+
+/// A network, of which the machine has a card (virtio-net).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
+pub enum Network {
     /// What the user may reach, from a network of the guest's own.
-    User(User),
+    User(UserNetwork),
     /// An interface of the host's.
-    Tap(String),
+    Tap(Tap),
+}
+
+/// A network of the user's own.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct UserNetwork {
+    /// How it is made, and how far it reaches.
+    #[serde(flatten)]
+    pub user: User,
+    /// Ports of the host's that lead to it.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub publish: Vec<Published>,
+    /// What this program does not know.
+    #[serde(flatten)]
+    pub other: Other,
 }
 
 /// What is said of a network of the user's own.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct User {
     /// The guest reaches the host, too: servers on its loopback interface and its other addresses, and what
     /// is link-local to it.
+    #[serde(default, skip_serializing_if = "is_default")]
     pub reaches_host: bool,
-    /// Who makes it, if that was said.
+    /// Who makes it [default: a process of biv's].
+    #[serde(default, skip_serializing_if = "is_default")]
     pub backend: Option<Backend>,
 }
 
 /// Who makes a network of the user's own.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
 pub enum Backend {
     /// passt(1).
     Passt,
@@ -34,17 +55,125 @@ pub enum Backend {
     Builtin,
 }
 
-/// `--publish`: a port of the host's that leads to one of the guest's.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// An interface of the host's, which is there.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Tap {
+    /// Which.
+    pub name: String,
+    /// What this program does not know.
+    #[serde(flatten)]
+    pub other: Other,
+}
+
+/// A port of the host's that leads to one of the guest's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
 pub struct Published {
-    /// The host's address; the unspecified one stands for all of them.
+    /// The host's address; the unspecified one stands for all of them [default: 127.0.0.1].
+    #[serde(default = "localhost")]
     pub address: Ipv4Addr,
     /// The host's port.
     pub host: u16,
     /// The guest's.
     pub guest: u16,
     /// UDP and not TCP.
+    #[serde(default, rename = "udp", skip_serializing_if = "is_default")]
     pub is_udp: bool,
+}
+
+/// A connection as it is typed: one network, or none.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum Net {
+    /// No card.
+    None,
+    /// See [`UserNetwork`].
+    User(User),
+    /// See [`Tap`].
+    Tap(String),
+}
+
+const fn localhost() -> Ipv4Addr {
+    Ipv4Addr::LOCALHOST
+}
+
+impl Network {
+    /// The ports that lead to it.
+    #[must_use]
+    pub fn published(&self) -> &[Published] {
+        match self {
+            Self::User(network) => &network.publish,
+            Self::Tap(_) => &[],
+        }
+    }
+
+    /// As it is typed.
+    #[must_use]
+    pub fn net(&self) -> Net {
+        match self {
+            Self::User(network) => Net::User(network.user),
+            Self::Tap(tap) => Net::Tap(tap.name.clone()),
+        }
+    }
+
+    pub(crate) fn other(&self) -> &Other {
+        match self {
+            Self::User(network) => &network.other,
+            Self::Tap(tap) => &tap.other,
+        }
+    }
+}
+
+impl Net {
+    /// The list of networks that this stands for, with these ports.
+    ///
+    /// # Errors
+    ///
+    /// Ports that cannot be had.
+    pub fn networks(self, publish: Vec<Published>) -> Result<Vec<Network>, String> {
+        let networks = match self {
+            Self::User(user) => {
+                vec![Network::User(UserNetwork { user, publish, other: Other::default() })]
+            }
+            Self::None | Self::Tap(_) if !publish.is_empty() => {
+                return Err("--publish needs a network of the user's own; give --net user".into());
+            }
+            Self::None => Vec::new(),
+            Self::Tap(name) => vec![Network::Tap(Tap { name, other: Other::default() })],
+        };
+        check(Some(&networks)).map_err(|error| error.to_string())?;
+        Ok(networks)
+    }
+}
+
+/// Whether these networks can be had.
+pub(crate) fn check(networks: Option<&[Network]>) -> Result<(), Error> {
+    let contradiction = |reason: String| Err(Error::Contradiction(reason));
+    let networks = networks.unwrap_or_default();
+    if networks.len() > 1 {
+        return contradiction("a machine is connected to one network at most (networks)".into());
+    }
+    for network in networks {
+        match network {
+            Network::Tap(tap) if tap.name.is_empty() => {
+                return contradiction("an interface without a name (networks)".into());
+            }
+            Network::User(network) => network.user.check().or_else(contradiction)?,
+            Network::Tap(_) => {}
+        }
+        let ports = network.published();
+        for (number, port) in ports.iter().enumerate() {
+            if port.host == 0 || port.guest == 0 {
+                return contradiction("ports are numbers from 1 to 65535 (publish)".into());
+            }
+            if let Some(other) = ports[..number].iter().find(|other| other.collides_with(port)) {
+                return contradiction(format!(
+                    "--publish {other} and --publish {port} want the same port of the host"
+                ));
+            }
+        }
+    }
+    Ok(())
 }
 
 impl Published {
@@ -91,12 +220,35 @@ impl FromStr for User {
                 }
             }
         }
-        if user.backend == Some(Backend::Passt) && !user.reaches_host {
-            return Err("passt cannot keep a guest from the host's own addresses; give \
-                        user,host,backend=passt if it may reach them, or leave backend=passt out"
-                .to_owned());
-        }
+        user.check()?;
         Ok(user)
+    }
+}
+
+impl User {
+    fn check(self) -> Result<(), String> {
+        match self {
+            Self { backend: Some(Backend::Passt), reaches_host: false } => {
+                Err("passt cannot keep a guest from the host's own addresses; give \
+                 user,host,backend=passt if it may reach them, or leave backend=passt out"
+                    .to_owned())
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl TryFrom<String> for Net {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+impl From<Net> for String {
+    fn from(net: Net) -> Self {
+        net.to_string()
     }
 }
 

@@ -1,0 +1,491 @@
+//! `biv run`: what is said, and the description that it comes to.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::builder::{OsStringValueParser, TypedValueParser};
+use clap::{Args, ValueEnum, ValueHint};
+use spec::{
+    Boot, Device, Directory, Disk, DiskRoot, Engine, HostRoot, Life, Machine, Mount, Name, Net,
+    Process, Published, Root, Sockets, Spec, User, UserExecution,
+};
+
+use super::Options;
+use crate::run::{sandbox, say};
+use crate::status;
+
+/// Where the help puts what is for measuring.
+const MEASURING: &str = "Measuring Bivouac";
+
+/// Boot a machine and run a command in it, or an interactive shell.
+///
+/// The machine looks like the host: its root is the host's, what is written there stays in the machine's
+/// memory, and only the current directory is written to (not your home directory; see --here). Its kernel is
+/// Debian's for cloud machines (6.12 or later, where apt has that), which apt downloads once, into
+/// $XDG_CACHE_HOME/bivouac (--refresh: again), as it does busybox for --busybox. The machine disappears with the command; nothing is kept. With --initrd and no COMMAND, and with a --kernel
+/// that is an ELF file and neither a root nor COMMAND, it is a plain machine: its serial console is on
+/// standard input and output.
+///
+/// On a terminal, Ctrl-] three times within a second ends the machine.
+#[derive(Debug, Args)]
+#[command(after_help = status::HELP)]
+pub struct Run {
+    /// Run the machine that FILE describes (JSON; "-": standard input). docs/spec.md explains it, and `--print-spec` writes
+    /// one. Nothing else can be said with it
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, exclusive = true)]
+    pub spec: Option<PathBuf>,
+
+    /// Print what describes this machine (JSON, for --spec) instead of running it
+    #[arg(long)]
+    pub print_spec: bool,
+
+    /// Boot this kernel: a bzImage, an ELF file with a PVH note or a Multiboot header, or the version of
+    /// one that `biv kernel` has fetched, such as 6.12
+    #[arg(long, value_name = "FILE|VERSION", value_hint = ValueHint::FilePath)]
+    pub kernel: Option<PathBuf>,
+
+    /// Load this initial RAM disk (for Multiboot kernels: modules, as "FILE ARG...,FILE ARG...")
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "root")]
+    pub initrd: Option<PathBuf>,
+
+    /// Add STRING to the kernel's command line
+    #[arg(long, value_name = "STRING", allow_hyphen_values = true)]
+    pub append: Option<String>,
+
+    /// Fetch what is used of the default guest again, for a newer one
+    #[arg(long)]
+    pub refresh: bool,
+
+    /// Give the machine SIZE of memory, such as 512M or 8G
+    #[arg(long, value_name = "SIZE", default_value = "1G", value_parser = spec::parse_size)]
+    pub mem: u64,
+
+    /// Give the machine N processors, 1 to 16
+    #[arg(long, value_name = "N", default_value = "1",
+        value_parser = clap::value_parser!(u8).range(1..=vmm::MAX_PROCESSORS as i64))]
+    pub cpus: u8,
+
+    /// Use DIR as the guest's file system; what is written there stays in memory, unless --root-rw is
+    /// given [default: /, with the current directory writable, and without keys, tokens and passwords in
+    /// home directories, which --root / shows]
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub root: Option<PathBuf>,
+
+    /// Give the machine a disk (virtio): /dev/vda is the first, /dev/vdb the second. FILE is a raw or
+    /// qcow2 image, or a block device; ",ro": it cannot be written; ",snapshot": what the guest writes
+    /// vanishes with it; ",format=raw" or ",format=qcow2": FILE is that, whatever it looks like;
+    /// ",backing=OTHER" and ",data-file=OTHER": the image may refer to that file
+    #[arg(long, value_name = "FILE[,ro][,snapshot]", value_hint = ValueHint::FilePath,
+        value_parser = OsStringValueParser::new().try_map(Disk::parse))]
+    pub disk: Vec<Disk>,
+
+    /// Use the file system on a disk as the guest's, which is /dev/vda then; what FILE can be, and what
+    /// can be said of it, is as with --disk. ",part=N": the Nth partition instead of all of it
+    #[arg(long, value_name = "FILE[,part=N]", value_hint = ValueHint::FilePath,
+        conflicts_with_all = ["root", "busybox", "initrd"],
+        value_parser = OsStringValueParser::new().try_map(DiskRoot::parse))]
+    pub root_disk: Option<DiskRoot>,
+
+    /// Use the root file system that `biv image build` has made under that name
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["root", "initrd", "busybox"])]
+    pub image: Option<String>,
+
+    /// Let the guest write to the directory that --root names
+    #[arg(long, requires = "root")]
+    pub root_rw: bool,
+
+    /// Let the guest give files in that directory set-user-ID and set-group-ID bits and `security.*`
+    /// attributes, which hold for the users of the host as well
+    #[arg(long, requires = "root_rw")]
+    pub root_suid: bool,
+
+    /// Let the guest write to the current directory also where that is your home directory, or has it in it
+    #[arg(long, conflicts_with_all = ["root", "image", "busybox", "initrd", "root_disk"])]
+    pub here: bool,
+
+    /// Run what you do not trust: with busybox unless a root is named (--image, --root), no network, the
+    /// current directory only to be read, for 300 seconds, and without what makes the guest's kernel fast at
+    /// the price of having it closer (--without mirror). What else is said holds, such as --net or --timeout
+    #[arg(long, conflicts_with_all = ["here", "root_rw", "no_seccomp"])]
+    pub sandbox: bool,
+
+    /// Show the directory HOST in the guest at GUEST, writable unless ":ro" is added; may be repeated. A guest
+    /// that cannot have it runs no command (status 125). ":suid": as --root-suid; ":anyfs": also file systems of
+    /// kinds that biv does not know. Faster: ":exclusive", nobody else changes it while the machine runs;
+    /// ":writeback", the same, and what is written comes when files are closed; ":noxattr", without extended
+    /// attributes. Several have commas between them
+    #[arg(long, value_name = "HOST:GUEST[:ro]")]
+    pub volume: Vec<Mount>,
+
+    /// Use a small file system with nothing but busybox, in memory
+    #[arg(long, conflicts_with_all = ["root", "initrd"])]
+    pub busybox: bool,
+
+    /// Give the machine an entropy device (virtio), which gives the host's randomness
+    #[arg(long)]
+    pub entropy: bool,
+
+    /// Connect the machine: none; user, to what you may reach but this host, without any privilege (the
+    /// default, but for plain machines); user,host, to servers on this host, too, at 10.0.2.2;
+    /// user,host,backend=passt, by passt; tap:NAME, to an interface of the host's
+    #[arg(long, value_name = "NETWORK")]
+    pub net: Option<Net>,
+
+    /// Lead a port of the host's to one of the guest's: [IP:]HOSTPORT:GUESTPORT[/udp]. Only this host
+    /// reaches it, unless IP is another address than 127.0.0.1; 0.0.0.0 stands for all
+    #[arg(short, long, value_name = "PORTS")]
+    pub publish: Vec<Published>,
+
+    /// Connect the machine's virtio sockets (vsock) to Unix sockets: a program that connects to PATH and says
+    /// "CONNECT N" hears "OK" and is connected to the guest's port N; a guest that connects to port N of the
+    /// host's (address 2) is connected to PATH_N. ",cid=N": the guest's address is N, not 3
+    #[arg(long, value_name = "PATH[,cid=N]", value_parser = Sockets::parse)]
+    pub vsock: Option<Sockets>,
+
+    /// End the machine after SECONDS, with status 124
+    #[arg(long, value_name = "SECONDS", value_parser = super::parse_seconds)]
+    pub timeout: Option<Duration>,
+
+    /// Write the guest's serial console to FILE
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub console: Option<PathBuf>,
+
+    /// Give the machine a debug console at port 0xe9, and write what is sent there to FILE
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub debug_console: Option<PathBuf>,
+
+    /// End when the guest reboots, instead of rebooting it
+    #[arg(long)]
+    pub no_reboot: bool,
+
+    /// Give the machine a port at 0xf4 by which it ends with status (VALUE << 1) | 1
+    #[arg(long)]
+    pub debug_exit: bool,
+
+    /// Go on without us: return when COMMAND runs, and print the domain's name (see biv ps, biv logs)
+    #[arg(short, long)]
+    pub detach: bool,
+
+    /// Call the domain NAME; without a name, a detached one gets one that is made up, and another is nothing
+    /// that other commands know
+    #[arg(long, value_name = "NAME")]
+    pub name: Option<Name>,
+
+    /// Keep nothing of a detached domain when it has ended
+    #[arg(long)]
+    pub rm: bool,
+
+    /// Leave COMMAND's standard input open, for biv attach, if the domain is detached
+    #[arg(short, long, requires = "detach")]
+    pub interactive: bool,
+
+    /// Run COMMAND on a terminal of its own in the guest
+    #[arg(short, long)]
+    pub tty: bool,
+
+    /// Boot, instead of going on from a snapshot that an earlier machine of the same kind has left in
+    /// $XDG_CACHE_HOME/bivouac
+    #[arg(long)]
+    pub cold: bool,
+
+    /// Execute the guest's user code this way
+    #[arg(long, value_name = "HOW", value_enum, default_value_t, conflicts_with = "interpret")]
+    pub user_exec: UserExec,
+
+    /// Interpret every instruction instead of translating (slow; to find faults in the engine)
+    #[arg(long, hide_short_help = true)]
+    pub interpret: bool,
+
+    /// Say on standard error, at the end, what the engine did
+    #[arg(long, hide_short_help = true)]
+    pub stats: bool,
+
+    /// Let the machine's process make any system call (to debug Bivouac; not for guests that you
+    /// do not trust)
+    #[arg(long, hide_short_help = true)]
+    pub no_seccomp: bool,
+
+    /// Do without these techniques, which make guest code fast, to measure what each is worth:
+    /// mirror, links, far-links, returns, handover, relocation, physical-jumps, spans, crossings,
+    /// strings, inline, entries, assists, extended-state, batches, premap, copies, or all (slow;
+    /// docs/measuring.md explains them)
+    #[arg(long, value_name = "LIST", value_parser = vmm::Techniques::all_without,
+        conflicts_with = "interpret", hide_short_help = true, help_heading = MEASURING)]
+    pub without: Option<vmm::Techniques>,
+
+    /// What is to be seen of the engine.
+    #[command(flatten)]
+    pub inspect: Options,
+
+    /// Say more: the kernel's messages and Bivouac's own (-vv: its details)
+    #[arg(short, long, action = clap::ArgAction::Count)]
+    pub verbose: u8,
+
+    /// What to run in the guest, and its arguments
+    #[arg(last = true, value_name = "COMMAND", value_hint = ValueHint::CommandWithArguments)]
+    pub command: Vec<OsString>,
+}
+
+/// How user code is executed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub enum UserExec {
+    /// Translated, always
+    Translate,
+    /// Natively, in helper processes; an error where that is impossible
+    Direct,
+    /// As suits each thread: natively if it computes, translated if it often calls its kernel
+    #[default]
+    Auto,
+}
+
+/// The longest description that is read, in bytes.
+const SPEC_MAX_BYTES: u64 = 4 << 20;
+
+impl Run {
+    /// The machine that is meant.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with it, for people.
+    pub fn into_spec(self) -> Result<Spec, String> {
+        let mut spec = match &self.spec {
+            None => self.described()?,
+            Some(path) => {
+                let spec = read(path).and_then(|text| Ok(Spec::parse(&text)?));
+                spec.map_err(|error| format!("cannot run {}: {error}", path.display()))?
+            }
+        };
+        for name in spec.unknown() {
+            say(&format!("this biv does not know what {name} means, and goes without it"));
+        }
+        sandbox::settle(&mut spec);
+        spec.check().map_err(|error| error.to_string())?;
+        Ok(spec)
+    }
+
+    /// What the options say.
+    fn described(self) -> Result<Spec, String> {
+        let sockets = self.vsock.map(Device::Sockets);
+        let console = self.debug_console.map(Device::debug_console);
+        let mut devices: Vec<_> = self.disk.into_iter().map(Device::Disk).collect();
+        devices.extend(self.entropy.then(Device::entropy));
+        devices.extend(sockets.into_iter().chain(console));
+        devices.extend(self.debug_exit.then(Device::debug_exit));
+        // Who publishes ports means the network that they lead to.
+        let net = self.net.or((!self.publish.is_empty()).then(|| Net::User(User::default())));
+        let networks = net.map(|net| net.networks(self.publish)).transpose()?;
+        let (memory, processors) = (self.mem, self.cpus);
+        let mut watch = self.inspect.into_watch();
+        (watch.verbose, watch.statistics) = (self.verbose, self.stats);
+        watch.console = self.console;
+        let root = match (self.root, self.image, self.root_disk) {
+            (Some(path), ..) => Root::Directory(Directory {
+                path,
+                writable: self.root_rw,
+                suid: self.root_suid,
+                ..Directory::default()
+            }),
+            (_, Some(name), _) => Root::Image(name),
+            (_, _, Some(disk)) => Root::Disk(disk),
+            _ if self.busybox => Root::Busybox,
+            _ => Root::Host(HostRoot { here: self.here, ..HostRoot::default() }),
+        };
+        Ok(Spec {
+            machine: Machine { memory, processors, ..Machine::default() },
+            boot: Boot {
+                kernel: self.kernel,
+                initrd: self.initrd,
+                append: self.append,
+                cold: self.cold,
+                no_reboot: self.no_reboot,
+                refresh: self.refresh,
+                ..Boot::default()
+            },
+            root,
+            devices,
+            mounts: self.volume,
+            networks,
+            process: Process {
+                args: self.command,
+                terminal: self.tty,
+                interactive: self.interactive,
+                ..Process::default()
+            },
+            life: Life {
+                name: self.name,
+                detached: self.detach,
+                remove: self.rm,
+                timeout: self.timeout,
+                ..Life::default()
+            },
+            sandbox: self.sandbox,
+            engine: Engine {
+                user_execution: self.user_exec.into(),
+                interpret: self.interpret,
+                without: self.without.map(left_out).unwrap_or_default(),
+                no_seccomp: self.no_seccomp,
+                ..Engine::default()
+            },
+            watch,
+            ..Spec::default()
+        })
+    }
+}
+
+/// A description, as bytes.
+fn read(path: &Path) -> Result<Vec<u8>, Box<dyn std::error::Error>> {
+    let mut text = Vec::new();
+    let limit = SPEC_MAX_BYTES + 1;
+    match path == Path::new("-") {
+        true => io::stdin().take(limit).read_to_end(&mut text)?,
+        false => File::open(path)?.take(limit).read_to_end(&mut text)?,
+    };
+    match text.len() as u64 == limit {
+        true => Err(format!("it has more than {SPEC_MAX_BYTES} bytes").into()),
+        false => Ok(text),
+    }
+}
+
+/// The names of what is left out.
+fn left_out(techniques: vmm::Techniques) -> Vec<String> {
+    let all = vmm::Technique::ALL.into_iter();
+    let left_out = all.filter(|(technique, _)| !techniques.has(*technique));
+    left_out.map(|(_, name)| name.to_owned()).collect()
+}
+
+impl From<UserExec> for UserExecution {
+    fn from(how: UserExec) -> Self {
+        match how {
+            UserExec::Translate => Self::Translate,
+            UserExec::Direct => Self::Direct,
+            UserExec::Auto => Self::Auto,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::cli::{Cli, Verb};
+
+    fn spec(options: &[&str]) -> Result<Spec, String> {
+        let line = [&["biv", "run"], options].concat();
+        let Verb::Run(run) = Cli::try_parse_from(line).unwrap().verb else { panic!("not run") };
+        run.into_spec()
+    }
+
+    #[test]
+    fn what_is_not_said_is_not_described() {
+        assert_eq!(spec(&[]), Ok(Spec::default()));
+    }
+
+    #[test]
+    fn ports_that_cannot_be_had_are_refused() {
+        let check = |options: &[&str], is_good| {
+            assert_eq!(spec(options).is_ok(), is_good, "{options:?}");
+        };
+        check(&["-p", "80:80", "-p", "81:80"], true);
+        check(&["--net", "user", "-p", "80:80", "-p", "80:80/udp"], true);
+        check(&["--net", "none"], true);
+        check(&["--net", "none", "-p", "80:80"], false);
+        check(&["--net", "tap:a", "-p", "80:80"], false);
+        check(&["-p", "80:80", "-p", "80:81"], false);
+    }
+
+    #[test]
+    fn every_option_of_a_machine_is_in_its_description() {
+        let options = [
+            "--kernel=k",
+            "--append=a=b",
+            "--refresh",
+            "--mem=2G",
+            "--cpus=3",
+            "--root=/r",
+            "--root-rw",
+            "--root-suid",
+            "--disk=d,ro",
+            "--volume=/a:/b:ro",
+            "--entropy",
+            "--net=user,host",
+            "--publish=1:2",
+            "--vsock=v,cid=9",
+            "--timeout=2.5",
+            "--console=c",
+            "--debug-console=e",
+            "--no-reboot",
+            "--debug-exit",
+            "--detach",
+            "--name=n",
+            "--rm",
+            "--interactive",
+            "--tty",
+            "--cold",
+            "--user-exec=direct",
+            "--stats",
+            "--no-seccomp",
+            "--without=links,spans",
+            "--perf-map",
+            "--symbols=s",
+            "--history=7",
+            "--trace-blocks=t,from=1,count=2",
+            "--interpret-blocks=1-2",
+            "--list-blocks=l,show=3",
+            "--plant-fault=4",
+            "-vv",
+            "--",
+            "ls",
+            "-l",
+        ];
+        let described = spec(&options).unwrap();
+        // What has a default has another value, and is written.
+        let text = described.to_json();
+        let words = [
+            "kernel",
+            "append",
+            "refresh",
+            "memory",
+            "processors",
+            "writable",
+            "suid",
+            "disk",
+            "mounts",
+            "entropy",
+            "reaches_host",
+            "publish",
+            "sockets",
+            "timeout",
+            "console",
+            "debug-console",
+            "no_reboot",
+            "debug-exit",
+            "detached",
+            "name",
+            "remove",
+            "interactive",
+            "terminal",
+            "cold",
+            "direct",
+            "statistics",
+            "no_seccomp",
+            "spans",
+            "perf_map",
+            "symbols",
+            "history",
+            "trace_blocks",
+            "interpret_blocks",
+            "list_blocks",
+            "plant_fault",
+            "verbose",
+            "args",
+        ];
+        for word in words {
+            assert!(text.contains(&format!("\"{word}\"")), "{word} is not in {text}");
+        }
+        assert_eq!(Spec::parse(text.as_bytes()).unwrap(), described);
+    }
+}

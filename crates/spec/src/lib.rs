@@ -1,0 +1,393 @@
+//! A machine as it is described, before there is one: what a command line comes to, what a snapshot and a
+//! domain's record say, and what another program hands over as JSON.
+//!
+//! What rules it:
+//!
+//! 1. *It is a description, and does nothing.* No file is opened and nothing is looked up here; this crate
+//!    imports none of ours, and whoever describes machines links no engine.
+//! 2. *What is not said has one meaning*, which stands on its field. So two descriptions are compared, and hashed, as
+//!    they are, and what nobody has said is not written either.
+//! 3. *It grants nothing.* A description from a stranger may name any file; who reads one decides whether
+//!    what it names is given (a snapshot's, only if this user's own program has signed it).
+//! 4. *A newer program's description is read.* Fields that are not known here are kept, and written again
+//!    ([`Other`]); [`Spec::unknown`] names them, so that nobody is left to believe that they were heeded. What
+//!    cannot be ignored, a device of an unknown kind for one, is an error, as is another [`VERSION`].
+//! 5. *Everything has a short form*, in which people type it (`FILE,ro`, `8080:80`): it stands beside the type.
+
+#![forbid(unsafe_code)]
+
+use std::path::PathBuf;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+mod boot;
+mod device;
+mod disk;
+mod engine;
+mod error;
+mod life;
+mod machine;
+mod mount;
+mod name;
+mod network;
+mod other;
+mod process;
+mod root;
+mod size;
+pub mod text;
+mod watch;
+
+pub use boot::Boot;
+pub use device::{DebugConsole, Device, Sockets};
+pub use disk::{Disk, Format};
+pub use engine::{Engine, UserExecution};
+pub use error::Error;
+pub use life::Life;
+pub use machine::{Board, Machine};
+pub use mount::Mount;
+pub use name::{Error as NotAName, Name, is_plain};
+pub use network::{Backend, Net, Network, Published, Tap, User, UserNetwork};
+pub use other::Other;
+pub use process::Process;
+pub use root::{Directory, DiskRoot, HostRoot, Root};
+pub use size::{Error as NotASize, parse as parse_size};
+pub use watch::{ListBlocks, TraceBlocks, Watch};
+
+/// The version of descriptions that this code reads and writes.
+pub const VERSION: u32 = 1;
+
+/// A machine.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(title = "A machine of Bivouac's")]
+pub struct Spec {
+    /// The version of this description: 1.
+    pub version: u32,
+    /// Its processors and memory.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub machine: Machine,
+    /// What it boots, and how.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub boot: Boot,
+    /// Its file system [default: the host's, as far as the caller may read it, or busybox where the kernel cannot
+    /// show that].
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub root: Root,
+    /// What is plugged in besides, in this order.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub devices: Vec<Device>,
+    /// Directories of the host's that it sees besides its root.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub mounts: Vec<Mount>,
+    /// What it is connected to; an empty list is nothing, and there can be one so far [default: a network of the
+    /// user's own, unless it runs nothing of ours].
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub networks: Option<Vec<Network>>,
+    /// What runs in it.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub process: Process,
+    /// What it is called, and when it ends.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub life: Life,
+    /// The host's directory in which it is started: what relative paths here are relative to, and the directory
+    /// in which the command of a machine that looks like the host starts, and to which it may write [default: the caller's].
+    #[serde(default, with = "text::option", skip_serializing_if = "is_default")]
+    #[schemars(with = "Option<String>")]
+    pub directory: Option<PathBuf>,
+    /// It runs what nobody trusts: a sandbox sees the directory in which it is started, to be read.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub sandbox: bool,
+    /// How its code is executed.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub engine: Engine,
+    /// What is written down of it for those who watch it. It is never recorded, nor given to a machine that goes
+    /// on from a snapshot.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub watch: Watch,
+    /// What this program does not know.
+    #[serde(flatten)]
+    pub other: Other,
+}
+
+impl Default for Spec {
+    fn default() -> Self {
+        Self {
+            version: VERSION,
+            machine: Machine::default(),
+            boot: Boot::default(),
+            root: Root::default(),
+            devices: Vec::new(),
+            mounts: Vec::new(),
+            networks: None,
+            process: Process::default(),
+            life: Life::default(),
+            directory: None,
+            sandbox: false,
+            engine: Engine::default(),
+            watch: Watch::default(),
+            other: Other::default(),
+        }
+    }
+}
+
+/// Whether a field need not be written.
+pub(crate) fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}
+
+impl Spec {
+    /// Reads a description.
+    ///
+    /// # Errors
+    ///
+    /// [`Error`] says what is wrong with it.
+    pub fn parse(text: &[u8]) -> Result<Self, Error> {
+        let version: error::Version = serde_json::from_slice(text)?;
+        if version.version != VERSION {
+            return Err(Error::Version(version.version));
+        }
+        let spec: Self = serde_json::from_slice(text)?;
+        spec.check()?;
+        Ok(spec)
+    }
+
+    /// As text, which [`Self::parse`] reads.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        // All keys are strings, and nothing in it can fail to be written.
+        serde_json::to_string_pretty(self).unwrap_or_default()
+    }
+
+    /// The schema of that text (JSON Schema, 2020-12).
+    #[must_use]
+    pub fn schema() -> String {
+        let schema = schemars::schema_for!(Spec);
+        serde_json::to_string_pretty(&schema).unwrap_or_default()
+    }
+
+    /// Whether its parts fit together.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Contradiction`] names the parts that do not.
+    pub fn check(&self) -> Result<(), Error> {
+        let contradiction = |reason: &str| Err(Error::Contradiction(reason.to_owned()));
+        if self.machine.processors == 0 {
+            return contradiction("a machine has a processor at least (machine.processors)");
+        }
+        if self.machine.memory == 0 {
+            return contradiction("a machine has memory (machine.memory)");
+        }
+        if self.boot.initrd.is_some() && !matches!(self.root, Root::Host(_) | Root::Disk(_)) {
+            return contradiction(
+                "an initial RAM disk is the first root already (boot.initrd, root)",
+            );
+        }
+        if self.life.timeout.is_some_and(|timeout| timeout.is_zero()) {
+            return contradiction("a time that is up at once (life.timeout)");
+        }
+        if self.engine.interpret && !self.engine.without.is_empty() {
+            return contradiction("who interprets does without all of these (engine)");
+        }
+        if self.sandbox && self.opens_sandbox() {
+            return contradiction(
+                "a sandbox does not write to a root or a home directory, and has its filter (sandbox, root, \
+                 engine.no_seccomp)",
+            );
+        }
+        if let Some(complaint) = self.sockets().find_map(Sockets::complaint) {
+            return contradiction(complaint);
+        }
+        if self.sockets().count() > 1 {
+            return contradiction("a machine has one virtio socket device (devices)");
+        }
+        self.root.check().and_then(|()| self.mounts.iter().try_for_each(Mount::check))?;
+        network::check(self.networks.as_deref())
+    }
+
+    /// Whether it has what a sandbox is there to prevent, and what is easily missed.
+    fn opens_sandbox(&self) -> bool {
+        let is_written = match &self.root {
+            Root::Directory(directory) => directory.writable,
+            Root::Host(host) => host.here,
+            Root::Image(_) | Root::Disk(_) | Root::Busybox => false,
+        };
+        is_written || self.engine.no_seccomp
+    }
+
+    /// Names of the fields that this program does not know, with where they are.
+    #[must_use]
+    pub fn unknown(&self) -> Vec<String> {
+        let mut names = Vec::new();
+        let mut add = |place: &str, other: &Other| {
+            names.extend(other.names().map(|name| format!("{place}{name}")));
+        };
+        add("", &self.other);
+        add("machine.", &self.machine.other);
+        add("boot.", &self.boot.other);
+        add("process.", &self.process.other);
+        add("life.", &self.life.other);
+        add("engine.", &self.engine.other);
+        add("watch.", &self.watch.other);
+        self.root.other().into_iter().for_each(|other| add("root.", other));
+        self.devices.iter().for_each(|device| add("devices.", device.other()));
+        self.mounts.iter().for_each(|mount| add("mounts.", &mount.other));
+        let networks = self.networks.iter().flatten();
+        networks.for_each(|network| add("networks.", network.other()));
+        names
+    }
+
+    /// All disks, in the order in which the guest counts them: the root's is the first.
+    pub fn disks(&self) -> impl Iterator<Item = &Disk> {
+        let root = match &self.root {
+            Root::Disk(root) => Some(&root.disk),
+            _ => None,
+        };
+        let plugged_in = self.devices.iter().filter_map(|device| match device {
+            Device::Disk(disk) => Some(disk),
+            _ => None,
+        });
+        root.into_iter().chain(plugged_in)
+    }
+
+    /// Its virtio socket device, if it has one.
+    pub fn sockets(&self) -> impl Iterator<Item = &Sockets> {
+        self.devices.iter().filter_map(|device| match device {
+            Device::Sockets(sockets) => Some(sockets),
+            _ => None,
+        })
+    }
+
+    /// Whether it has an entropy device.
+    #[must_use]
+    pub fn has_entropy(&self) -> bool {
+        self.devices.iter().any(|device| matches!(device, Device::Entropy(_)))
+    }
+
+    /// Whether it has a port by which it ends.
+    #[must_use]
+    pub fn has_debug_exit(&self) -> bool {
+        self.devices.iter().any(|device| matches!(device, Device::DebugExit(_)))
+    }
+
+    /// Where its debug console is written to, if it has one.
+    #[must_use]
+    pub fn debug_console(&self) -> Option<&DebugConsole> {
+        self.devices.iter().find_map(|device| match device {
+            Device::DebugConsole(console) => Some(console),
+            _ => None,
+        })
+    }
+
+    /// The ports of the host's that lead to it.
+    pub fn published(&self) -> impl Iterator<Item = &Published> {
+        self.networks.iter().flatten().flat_map(Network::published)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsString;
+    use std::os::unix::ffi::OsStringExt;
+
+    use super::*;
+
+    fn parse(text: &str) -> Result<Spec, String> {
+        Spec::parse(text.as_bytes()).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn what_is_not_said_is_not_written() {
+        assert_eq!(parse("{\"version\": 1}"), Ok(Spec::default()));
+        assert_eq!(Spec::default().to_json(), "{\n  \"version\": 1\n}");
+    }
+
+    #[test]
+    fn what_a_newer_program_says_is_kept_and_named() {
+        let text = r#"{
+            "version": 1,
+            "colour": "red",
+            "machine": {"memory": "1.5G", "sockets": 2},
+            "devices": [{"kind": "disk", "path": "a", "cache": "none"}, {"kind": "entropy", "rate": 9}],
+            "mounts": [{"host": "a", "guest": "/b", "dax": true}],
+            "networks": [{"kind": "user", "mtu": 1280}],
+            "process": {"limits": []}
+        }"#;
+        let spec = parse(text).unwrap();
+        assert_eq!(spec.machine.memory, 3 << 29);
+        let unknown = [
+            "colour",
+            "machine.sockets",
+            "process.limits",
+            "devices.cache",
+            "devices.rate",
+            "mounts.dax",
+            "networks.mtu",
+        ];
+        assert_eq!(spec.unknown(), unknown);
+        assert_eq!(parse(&spec.to_json()), Ok(spec));
+    }
+
+    #[test]
+    fn what_cannot_be_ignored_is_refused() {
+        let check = |text: &str, why: &str| {
+            let error = parse(text).expect_err(text);
+            assert!(error.contains(why), "{text}: {error}");
+        };
+        check("", "EOF");
+        check("{}", "version");
+        check("[]", "Version");
+        check(r#"{"version": 2}"#, "version 2");
+        let fields = [
+            (r#""machine": {"processors": 0}"#, "machine.processors"),
+            (r#""machine": {"processors": 300}"#, "u8"),
+            (r#""machine": {"memory": 0}"#, "machine.memory"),
+            (r#""machine": {"memory": "lots"}"#, "not a size"),
+            (r#""machine": {"board": "abacus"}"#, "abacus"),
+            (r#""devices": [{"kind": "teapot"}]"#, "teapot"),
+            (r#""devices": [{"kind": "sockets", "path": "a", "address": 2}]"#, "cid"),
+            (r#""root": {"cloud": {}}"#, "cloud"),
+            (r#""root": {"disk": {"path": "a", "partition": 0}}"#, "partitions"),
+            (r#""root": {"directory": {"path": "a", "suid": true}}"#, "suid"),
+            (r#""root": "busybox", "boot": {"initrd": "a"}"#, "initrd"),
+            (r#""mounts": [{"host": "a", "guest": "b"}]"#, "absolute path"),
+            (r#""networks": [{"kind": "user"}, {"kind": "user"}]"#, "one network"),
+            (r#""networks": [{"kind": "user", "backend": "passt"}]"#, "passt"),
+            (r#""networks": [{"kind": "tap", "name": ""}]"#, "without a name"),
+            (r#""life": {"name": "../x"}"#, "no name"),
+            (r#""life": {"timeout": -1}"#, "negative"),
+            (r#""life": {"timeout": 0}"#, "timeout"),
+            (r#""process": {"args": ["a\u0000"]}"#, "NUL"),
+            (r#""sandbox": true, "engine": {"no_seccomp": true}"#, "sandbox"),
+            (
+                r#""sandbox": true, "root": {"directory": {"path": "a", "writable": true}}"#,
+                "sandbox",
+            ),
+            (r#""engine": {"interpret": true, "without": ["links"]}"#, "interpret"),
+        ];
+        for (field, why) in fields {
+            check(&format!("{{\"version\": 1, {field}}}"), why);
+        }
+    }
+
+    #[test]
+    fn names_of_files_need_not_be_text() {
+        let odd = OsString::from_vec(b"/\xff\n".to_vec());
+        let mut spec = Spec { directory: Some(odd.clone().into()), ..Spec::default() };
+        spec.process.args = vec!["plain".into(), odd.clone()];
+        spec.root = Root::Directory(Directory { path: odd.into(), ..Directory::default() });
+        assert!(spec.to_json().contains("base64"));
+        assert_eq!(parse(&spec.to_json()), Ok(spec));
+    }
+
+    /// `UPDATE=1 cargo test -p spec` writes it.
+    #[test]
+    fn the_published_schema_is_that_of_the_code() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/spec.schema.json");
+        let schema = Spec::schema() + "\n";
+        if std::env::var_os("UPDATE").is_some() {
+            std::fs::write(path, &schema).unwrap();
+        }
+        assert_eq!(std::fs::read_to_string(path).unwrap(), schema);
+    }
+}

@@ -1,0 +1,55 @@
+//! Processors and memory.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Deserializer, Serialize};
+
+use crate::{Other, is_default, parse_size};
+
+/// What a machine is made of.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct Machine {
+    /// Bytes of memory, or a size such as "512M" [default: 1 GiB].
+    #[serde(deserialize_with = "size")]
+    #[schemars(with = "Size")]
+    pub memory: u64,
+    /// Processors, 1 to 16 [default: 1].
+    pub processors: u8,
+    /// What they are plugged into.
+    #[serde(skip_serializing_if = "is_default")]
+    pub board: Board,
+    /// What this program does not know.
+    #[serde(flatten)]
+    pub other: Other,
+}
+
+/// The hardware around the processors.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Board {
+    /// A PC with virtio devices and KVM's paravirtual interface.
+    #[default]
+    Pc,
+}
+
+impl Default for Machine {
+    fn default() -> Self {
+        let (board, other) = (Board::default(), Other::default());
+        Self { memory: 1 << 30, processors: 1, board, other }
+    }
+}
+
+/// The forms of a size.
+#[derive(Deserialize, JsonSchema)]
+#[serde(untagged)]
+enum Size {
+    Bytes(u64),
+    Text(String),
+}
+
+fn size<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
+    match Size::deserialize(from)? {
+        Size::Bytes(bytes) => Ok(bytes),
+        Size::Text(text) => parse_size(&text).map_err(serde::de::Error::custom),
+    }
+}
