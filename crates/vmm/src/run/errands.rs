@@ -18,6 +18,8 @@ pub(super) struct Errands<'a> {
     grace: Grace,
     /// Of waiting for a halt.
     halts: Patience,
+    /// Of attending to a guest that does not halt: in vain when nothing that it asked for was at hand.
+    briefs: Patience,
 }
 
 /// How long a guest has until it halts: longer with each halt that came in time.
@@ -48,6 +50,7 @@ impl<'a> Errands<'a> {
             due: None,
             grace: Grace::new(),
             halts: Patience::new(MOST_UNHELPED),
+            briefs: Patience::new(MOST_UNHELPED),
         }
     }
 
@@ -72,13 +75,17 @@ impl<'a> Errands<'a> {
     #[cold]
     fn attend_now(&mut self, clock: &dyn Clock) -> u64 {
         self.rings = self.rings.saturating_add(1);
-        if self.rings > MOST_RINGS {
+        let waits = self.rings <= MOST_RINGS;
+        if !waits && !self.briefs.tries() {
             self.leave();
             return 0;
         }
-        let errand = self.disks.attend();
+        let errand = self.disks.attend(!waits);
+        if !waits {
+            self.briefs.learn(errand.jobs == 0);
+        }
         match errand.is_left {
-            true if self.due.is_some() || self.halts.tries() => {
+            true if waits && (self.due.is_some() || self.halts.tries()) => {
                 let due = self.grace.end(clock);
                 self.due.get_or_insert(due);
             }
