@@ -44,8 +44,9 @@ const MAX_THREADS: usize = 8;
 /// Quick jobs that one thread does one after the other before the guest is told.
 const MAX_QUICK_JOBS: usize = 16;
 
-/// Bytes that a processor's thread moves on one occasion.
+/// Bytes that a processor's thread moves on one occasion, and those of a guest that does not halt.
 const ERRAND_BYTES: u64 = 256 << 10;
+const BRIEF_ERRAND_BYTES: u64 = 32 << 10;
 
 /// Times that a processor's thread looks for more on one occasion.
 const ERRAND_ROUNDS: usize = 2;
@@ -320,8 +321,9 @@ impl Workplace {
         }
     }
 
-    /// Do what has been rung for, as far as it waits for nothing; how many jobs that were, and what is left.
-    pub(super) fn attend(&self, device: &Shared) -> (u64, Left) {
+    /// Do what has been rung for, as far as it waits for nothing, and only what costs no more than to call a
+    /// thread if we are to be `brief`; how many jobs that were, and what is left.
+    pub(super) fn attend(&self, device: &Shared, brief: bool) -> (u64, Left) {
         if self.wanted.load(Ordering::SeqCst) == 0 {
             return (0, Left::Nothing);
         }
@@ -329,7 +331,8 @@ impl Workplace {
             return (0, Left::Much);
         }
         lock(&self.orders).attending += 1;
-        let jobs = self.serve_and_write(device);
+        let jobs =
+            self.serve_and_write(device, if brief { BRIEF_ERRAND_BYTES } else { ERRAND_BYTES });
         (jobs, self.stop_attending())
     }
 
@@ -358,7 +361,7 @@ impl Workplace {
         let before = self.wait.load(Ordering::Relaxed);
         self.wait.store((before - before / 8).max(took.as_nanos() as u64), Ordering::Relaxed);
         self.wanted.fetch_or(queue, Ordering::SeqCst);
-        let jobs = 1 + self.serve_and_write(device);
+        let jobs = 1 + self.serve_and_write(device, ERRAND_BYTES);
         device.settle();
         (jobs, self.stop_attending())
     }
@@ -369,13 +372,13 @@ impl Workplace {
         (2 * wait).clamp(LEAST_FREE, SLOW)
     }
 
-    /// Serve the queues and do the writes that this finds, until there is nothing left to tell the guest; how many
-    /// of them.
-    fn serve_and_write(&self, device: &Shared) -> u64 {
-        let (mut jobs, mut bytes) = (0, ERRAND_BYTES);
+    /// Serve the queues and do the writes that this finds, until there is nothing left to tell the guest, and up to
+    /// `most` bytes; how many of them.
+    fn serve_and_write(&self, device: &Shared, most: u64) -> u64 {
+        let (mut jobs, mut bytes) = (0, most);
         READS.set(0);
         for round in 0..=ERRAND_ROUNDS {
-            ALLOWANCE.set(ERRAND_BYTES);
+            ALLOWANCE.set(most);
             if !self.try_serve(device) {
                 return jobs + READS.get();
             }

@@ -327,7 +327,7 @@ impl<P: Processor> Worker<'_, P> {
         if !self.errands.begin_halt(free, || self.control.has_orders()) {
             return false;
         }
-        self.alarm.unset(self.cpu);
+        // The alarm stays as it is: whatever comes next needs one as well, and an early one costs less than two calls.
         // The guest's other processors need not wait for this one to forget addresses.
         self.socket.fall_asleep();
         let (mut done, errands, clock) = (0, &mut self.errands, self.clock);

@@ -9,14 +9,17 @@
 //!    written there. That is over before the guest could have turned to something else.
 //! 2. *Who halts helps*: what is left, a flush for one, is done when the guest halts, if it does within
 //!    [`LEAVE_AFTER`]; else an alarm brings the processor back, and it is left to the disk's threads. One such job,
-//!    then the guest goes on.
+//!    then the guest goes on. To set a timer of the host's and to take it back cost as much as a wake-up, where the
+//!    host is a virtual machine itself. So a guest that has halted again and again has more time, up to
+//!    [`LEAVE_AFTER_MOST`], and a timer that is set stays set: it serves several errands. Each halt in time adds
+//!    [`LEAVE_AFTER`], so that what a guest can lose when it computes for once is less than what it has gained.
 //!
 //! What it must not do, and why it does not:
 //!
-//! - *Keep a guest that computes from it.* A guest that rings again and again without a halt has the disk's
-//!   threads work beside it ([`MOST_RINGS`]), and so has one that does not halt after it has asked for
-//!   something (`Patience`). What is large, or a matter of the file system's trees (discards), is never
-//!   done here.
+//! - *Keep a guest that computes from it.* For a guest that rings again and again without a halt ([`MOST_RINGS`]) a
+//!   processor does only what takes no longer than to call a thread: some pages that are at hand. Where nothing was,
+//!   and for the rest, the disk's threads work beside it. So they do for one that does not halt after it has asked for
+//!   something (`Patience`). What is large, or a matter of the file system's trees (discards), is never done here.
 //! - *Keep a processor from its interrupts.* Nobody can take a thread out of an fdatasync(2). So none begins
 //!   one while a timer of the guest's is due within twice the time that one takes, or [`SLOW`], nor while a reset,
 //!   a pause or the machine's end is waiting. One that was slow all the same is remembered: of the next ones, up to
@@ -43,12 +46,15 @@ use super::workers::{Left, Workplace};
 /// What is left at the doorbell is left to the disk's threads if the guest has not halted by then.
 pub(crate) const LEAVE_AFTER: Duration = Duration::from_micros(100);
 
+/// The same for a guest that has always halted of late.
+pub(crate) const LEAVE_AFTER_MOST: Duration = Duration::from_millis(2);
+
 /// How long a halting processor has to be free to do what may wait, at least and at most: between these, twice as
 /// long as that took of late.
 pub(super) const LEAST_FREE: Duration = Duration::from_micros(100);
 pub(super) const SLOW: Duration = Duration::from_millis(1);
 
-/// Doorbells between two halts that a processor attends to.
+/// Doorbells between two halts that a processor attends to as if its guest waited; to more it attends briefly.
 pub(crate) const MOST_RINGS: u32 = 8;
 
 /// The most slow jobs, or errands that no halt followed, that are left to the disk's threads after one.
@@ -87,9 +93,9 @@ impl Disks {
         self.rung.load(Ordering::Relaxed) && self.rung.swap(false, Ordering::SeqCst)
     }
 
-    /// Do what waits for nothing.
-    pub(crate) fn attend(&self) -> Errand {
-        self.each(|place, device| place.attend(device))
+    /// Do what waits for nothing; what takes no time either, if we are to be `brief`.
+    pub(crate) fn attend(&self, brief: bool) -> Errand {
+        self.each(|place, device| place.attend(device, brief))
     }
 
     /// Do what was left, and may wait, for a processor that has nothing else to do.

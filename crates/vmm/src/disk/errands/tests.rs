@@ -309,16 +309,16 @@ const FAR: u64 = (1 << 21) - 64;
 fn who_rings_writes_and_reads_what_is_at_hand_and_who_halts_flushes() {
     let mut rig = Rig::new();
     rig.ask(WRITE, 0, 4096);
-    assert_eq!(rig.disks.attend(), Errand { jobs: 1, is_left: false });
+    assert_eq!(rig.disks.attend(false), Errand { jobs: 1, is_left: false });
     rig.ask(READ, 0, 4096);
-    assert_eq!(rig.disks.attend(), Errand { jobs: 1, is_left: false });
+    assert_eq!(rig.disks.attend(false), Errand { jobs: 1, is_left: false });
     assert_eq!(rig.used(), 2);
     rig.ask(FLUSH, 0, 0);
-    assert_eq!(rig.disks.attend(), Errand { jobs: 0, is_left: true });
+    assert_eq!(rig.disks.attend(false), Errand { jobs: 0, is_left: true });
     assert_eq!(rig.used(), 2);
     assert_eq!(rig.disks.help(), Errand { jobs: 1, is_left: false });
     rig.ask(READ, FAR, 4096);
-    assert_eq!(rig.disks.attend(), Errand { jobs: 0, is_left: true });
+    assert_eq!(rig.disks.attend(false), Errand { jobs: 0, is_left: true });
     assert_eq!(rig.disks.help(), Errand { jobs: 1, is_left: false });
     assert_eq!(rig.used(), 4);
     let done = [("write", HERE), ("read at hand", HERE), ("flush", HERE), ("read", HERE)];
@@ -330,7 +330,7 @@ fn what_is_left_and_not_helped_with_is_done_by_the_disks_threads() {
     let mut rig = Rig::new();
     for round in 1..=50 {
         rig.ask(FLUSH, 0, 0);
-        assert!(rig.disks.attend().is_left);
+        assert!(rig.disks.attend(false).is_left);
         rig.disks.leave();
         assert_eq!(rig.book.wait_for(1), [("flush", ELSEWHERE)]);
         rig.wait_until_used(round);
@@ -354,26 +354,45 @@ fn what_is_rung_for_and_not_attended_to_is_done_by_the_disks_threads() {
 fn what_is_large_is_the_disks_threads() {
     let mut rig = Rig::new();
     rig.ask(WRITE, 0, 1 << 20);
-    assert_eq!(rig.disks.attend(), Errand::default());
+    assert_eq!(rig.disks.attend(false), Errand::default());
     assert_eq!(rig.book.wait_for(1), [("write", ELSEWHERE)]);
     rig.ask(READ, 0, 1 << 20);
-    assert_eq!(rig.disks.attend(), Errand::default());
+    assert_eq!(rig.disks.attend(false), Errand::default());
     assert_eq!(rig.book.wait_for(1), [("read", ELSEWHERE)]);
     // Many that wait are done better by several.
     for number in 0..2 * 8 {
         rig.offer(READ, FAR + 2 * (16 - number), 512);
     }
     rig.ring();
-    assert!(!rig.disks.attend().is_left);
+    assert!(!rig.disks.attend(false).is_left);
     assert!(rig.book.wait_for(16).iter().all(|done| *done == ("read", ELSEWHERE)));
     rig.wait_until_used(18);
+}
+
+#[test]
+fn only_what_is_small_is_done_for_a_guest_that_does_not_halt() {
+    let mut rig = Rig::new();
+    rig.ask(WRITE, 0, 4096);
+    assert_eq!(rig.disks.attend(true), Errand { jobs: 1, is_left: false });
+    rig.ask(READ, 0, 4096);
+    assert_eq!(rig.disks.attend(true), Errand { jobs: 1, is_left: false });
+    assert_eq!(rig.book.wait_for(2), [("write", HERE), ("read at hand", HERE)]);
+    rig.ask(WRITE, 0, 64 << 10);
+    assert_eq!(rig.disks.attend(true).jobs, 0);
+    rig.disks.leave();
+    assert_eq!(rig.book.wait_for(1), [("write", ELSEWHERE)]);
+    rig.ask(READ, 0, 64 << 10);
+    assert_eq!(rig.disks.attend(true).jobs, 0);
+    rig.disks.leave();
+    assert!(rig.book.wait_for(1).iter().all(|(_, here)| *here == ELSEWHERE));
+    rig.wait_until_used(4);
 }
 
 #[test]
 fn writes_are_done_while_another_processor_flushes() {
     let mut rig = Rig::new();
     rig.ask(FLUSH, 0, 0);
-    assert!(rig.disks.attend().is_left);
+    assert!(rig.disks.attend(false).is_left);
     let book = Arc::clone(&rig.book);
     let gate = book.gate.lock().unwrap();
     let disks = std::mem::take(&mut rig.disks);
@@ -382,7 +401,7 @@ fn writes_are_done_while_another_processor_flushes() {
         book.wait_until_somebody_is_at_the_gate();
         rig.offer(WRITE, 0, 4096);
         rig.set(0x3000, Size::Word, 0);
-        assert_eq!(disks.attend(), Errand { jobs: 1, is_left: false });
+        assert_eq!(disks.attend(false), Errand { jobs: 1, is_left: false });
         assert_eq!(rig.used(), 1);
         drop(gate);
         assert_eq!(other.join().unwrap().jobs, 1);
@@ -399,7 +418,7 @@ fn slow_flushes_are_left_to_the_disks_threads_but_for_some() {
     let mut here = HashSet::new();
     for round in 0..20 {
         rig.ask(FLUSH, 0, 0);
-        assert!(rig.disks.attend().is_left);
+        assert!(rig.disks.attend(false).is_left);
         rig.disks.help();
         let done = rig.book.wait_for(1);
         if done == [("flush", HERE)] {
@@ -431,13 +450,13 @@ fn each_queue_is_told_of_what_it_has_asked_for() {
     let mut rig = Rig::new();
     let used = |rig: &Rig| rig.drivers.each_ref().map(Driver::used);
     rig.ask_in(1, WRITE, 0, 4096);
-    assert_eq!(rig.disks.attend(), Errand { jobs: 1, is_left: false });
+    assert_eq!(rig.disks.attend(false), Errand { jobs: 1, is_left: false });
     assert_eq!(used(&rig), [0, 1]);
     rig.ask_in(1, READ, FAR, 4096);
-    assert!(rig.disks.attend().is_left);
+    assert!(rig.disks.attend(false).is_left);
     assert_eq!((rig.disks.help().jobs, used(&rig)), (1, [0, 2]));
     rig.ask_in(1, FLUSH, 0, 0);
-    assert!(rig.disks.attend().is_left);
+    assert!(rig.disks.attend(false).is_left);
     rig.disks.leave();
     rig.drivers[1].wait_until_used(3);
     assert_eq!(used(&rig), [0, 3]);
@@ -453,7 +472,7 @@ fn several_queues_are_served_on_one_occasion() {
     rig.drivers[1].offer(WRITE, 64, 4096);
     rig.drivers[1].offer(FLUSH, 0, 0);
     rig.ring_for(1);
-    assert_eq!(rig.disks.attend(), Errand { jobs: 2, is_left: true });
+    assert_eq!(rig.disks.attend(false), Errand { jobs: 2, is_left: true });
     assert_eq!(rig.drivers.each_ref().map(Driver::used), [1, 1]);
     assert_eq!(rig.disks.help(), Errand { jobs: 1, is_left: false });
     assert_eq!(rig.drivers.each_ref().map(Driver::used), [1, 2]);
@@ -467,11 +486,11 @@ fn who_serves_looks_again_at_what_others_have_rung_for() {
     let (book, disks) = (Arc::clone(&rig.book), std::mem::take(&mut rig.disks));
     let gate = book.gate.lock().unwrap();
     thread::scope(|scope| {
-        let other = scope.spawn(|| disks.attend());
+        let other = scope.spawn(|| disks.attend(false));
         book.wait_until_somebody_is_at_the_gate();
         rig.drivers[1].offer(WRITE, 0, 4096);
         rig.set(0x3004, Size::Word, 1);
-        assert_eq!(disks.attend(), Errand::default());
+        assert_eq!(disks.attend(false), Errand::default());
         assert_eq!(rig.drivers.each_ref().map(Driver::used), [0, 0]);
         drop(gate);
         assert_eq!(other.join().unwrap(), Errand { jobs: 2, is_left: false });
@@ -501,7 +520,7 @@ fn two_processors_with_a_queue_each_wait_for_nothing_in_vain() {
                     }
                     let queue = driver.queue as u64;
                     registers.lock().unwrap().write(0, 0x3000 + 4 * queue, Size::Word, queue);
-                    if disks.attend().is_left {
+                    if disks.attend(false).is_left {
                         match round % 3 {
                             0 => disks.leave(),
                             _ if disks.help().is_left => disks.leave(),
