@@ -6,7 +6,7 @@
 //! 1. Who has rung the doorbell sends the request itself, and watches for a moment: what is quick is done
 //!    before the guest could have turned to something else. Meanwhile the chip set is not locked: the
 //!    doorbell only leaves a note, which is found when the exit has been dealt with.
-//! 2. Where there is none to spare, it leaves its own to the server instead, and sleeps until the server has
+//! 2. Where there is none to spare, or the server was last on this one ([`Connection::shares_core`]), it leaves its own to the server instead, and sleeps until the server has
 //!    answered: two changes of process, where the guest's going on would have the server wait for a core, and
 //!    the answer for a thread that passes it on. It gives up after [`REST`], and tries more seldom while that
 //!    is in vain.
