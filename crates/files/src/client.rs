@@ -207,8 +207,10 @@ impl Connection {
             return Err(io::ErrorKind::InvalidInput.into());
         }
         let (r, w) = (readable.len() as u32, writable.len() as u32);
-        let mut bytes = Vec::with_capacity(16 * (1 + readable.len() + writable.len()));
-        bytes.extend(Request { token, readable: r, writable: w }.as_bytes());
+        let mut bytes =
+            Vec::with_capacity(size_of::<Request>() + 16 * (readable.len() + writable.len()));
+        let sent = crate::monotonic_nanoseconds();
+        bytes.extend(Request { token, sent, readable: r, writable: w }.as_bytes());
         for range in readable.chain(writable) {
             bytes.extend(range.as_bytes());
         }
@@ -234,6 +236,12 @@ impl Connection {
                 Err(_) => Err(io::ErrorKind::InvalidData.into()),
             },
         }
+    }
+
+    /// Whether the server was last seen on the core that this thread is on, which it does not get as long as this
+    /// thread watches.
+    pub fn shares_core(&self) -> bool {
+        self.bell.shares_core()
     }
 
     /// Whether who is in [`Self::wait`] is to be woken by the next reply. Who asks for it looks for one

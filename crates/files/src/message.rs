@@ -23,7 +23,7 @@ pub const MAX_SHARES: usize = 32;
 pub const MAX_DESCRIPTORS: usize = 3 * MAX_SHARES + 1;
 
 /// What the domain and its server, who are one program, agree upon.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 
 /// What follows the command [`command::INTRODUCE`].
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -115,6 +115,9 @@ pub mod command {
 pub struct Request {
     /// Whose answer it will be.
     pub token: u64,
+    /// When it was sent, by the host's monotonic clock, in nanoseconds. It decides for how long the server watches
+    /// for the next one, and nothing else.
+    pub sent: u64,
     /// Ranges that may be read.
     pub readable: u32,
     /// Ranges that may be written, after these.

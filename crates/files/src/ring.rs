@@ -25,7 +25,7 @@ use host::GuestMemory;
 use rustix::fs::Timespec;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
-use rustix::thread::futex;
+use rustix::thread::{futex, sched_getcpu};
 use vm_memory::{Bytes, GuestAddress, GuestMemoryBackend, GuestMemoryMmap, VolatileMemory};
 
 /// Bytes that a ring holds: several times the longest message.
@@ -45,6 +45,8 @@ mod at {
     pub const ASLEEP: u64 = 128;
     /// 1: the writer has left a core to the reader.
     pub const MAY_WATCH: u64 = 192;
+    /// The core that the writer was last seen on, counted from 1.
+    pub const CORE: u64 = 256;
     pub const DATA: u64 = 4096;
 }
 
@@ -260,11 +262,27 @@ impl Bell {
         self.ours.load(at::MAY_WATCH, Ordering::Relaxed) != 0
     }
 
+    /// Tell the other side which core this thread is on.
+    pub fn say_core(&self) {
+        self.theirs.store(at::CORE, core(), Ordering::Relaxed);
+    }
+
+    /// Whether the other side was last seen on the core that this thread is on. Then it cannot do anything as long
+    /// as this thread watches for it.
+    pub fn shares_core(&self) -> bool {
+        self.ours.load(at::CORE, Ordering::Relaxed) == core()
+    }
+
     /// The other side is told that we have ended, and whoever waits here too.
     pub fn shut(&self) {
         // That it has ended before is as good.
         let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);
     }
+}
+
+/// The core that this thread is on, counted from 1.
+fn core() -> u64 {
+    sched_getcpu() as u64 + 1
 }
 
 /// One side's end: what it writes and reads, and how it sleeps.
@@ -366,6 +384,20 @@ mod tests {
                 std::thread::yield_now();
             }
         }
+    }
+
+    #[test]
+    fn who_is_on_the_same_core_is_known() {
+        let ((.., bell), (.., other)) = ends();
+        assert!(!bell.shares_core(), "nothing has been said");
+        // A thread may be moved between two looks, but not each time.
+        let is_seen = |_| {
+            other.say_core();
+            bell.shares_core()
+        };
+        assert!((0..1000).any(is_seen));
+        bell.ours.store(at::CORE, u64::MAX, Ordering::Relaxed);
+        assert!(!bell.shares_core());
     }
 
     #[test]

@@ -104,6 +104,16 @@ macro_rules! opcodes {
                     _ => None,
                 }
             }
+
+            /// Whether a program mostly waits for the answer, and not for long: neither for a disk nor for much
+            /// data, of which the guest's kernel may have asked for more than anybody waits for.
+            pub const fn is_brief(number: u32) -> bool {
+                !matches!(
+                    number,
+                    READ | FSYNC | FSYNCDIR | SYNCFS | FALLOCATE | COPY_FILE_RANGE | FORGET
+                        | BATCH_FORGET
+                )
+            }
         }
     };
 }

@@ -6,7 +6,7 @@
 //! 1. Who has rung the doorbell sends the request itself, and watches for a moment: what is quick is done
 //!    before the guest could have turned to something else. Meanwhile the chip set is not locked: the
 //!    doorbell only leaves a note, which is found when the exit has been dealt with.
-//! 2. Where there is none to spare, it leaves its own to the server instead, and sleeps until the server has
+//! 2. Where there is none to spare, or the server was last on this one ([`Connection::shares_core`]), it leaves its own to the server instead, and sleeps until the server has
 //!    answered: two changes of process, where the guest's going on would have the server wait for a core, and
 //!    the answer for a thread that passes it on. It gives up after [`REST`], and tries more seldom while that
 //!    is in vain.
@@ -123,6 +123,7 @@ impl FileServers {
     /// or it `is_woken`; whether there was one.
     pub(crate) fn watch(&self, span: Duration, is_woken: impl Fn() -> bool) -> bool {
         let waiting = self.desks.iter().find(|desk| desk.line.is_waiting());
+        let waiting = waiting.filter(|desk| !desk.line.connection.shares_core());
         waiting.is_some_and(|desk| desk.watch(span.min(IDLE_WATCH), is_woken))
     }
 }
@@ -175,6 +176,7 @@ fn plug_in_one(
         heard: Mutex::default(),
         outstanding: AtomicUsize::new(0),
         may_watch: AtomicBool::new(false),
+        is_brief: AtomicBool::new(false),
     });
     let bell = Arc::new(Bell { wanted: AtomicU64::new(0), rung: Arc::clone(rung) });
     let server = Server { line: Arc::clone(&line), place, memory: memory.clone() };
@@ -199,6 +201,10 @@ impl Doorbell for Bell {
 
 /// The longest watch for an answer before the guest goes on: what quick requests take, and somewhat more.
 const QUICK_WATCH: Duration = Duration::from_micros(12);
+
+/// The same for a request that a program waits for and that is brief: what it takes to make a file and to begin it. A
+/// guest that goes on meanwhile mostly finds nothing to do, and takes longer to fall asleep and to wake up.
+const BRIEF_WATCH: Duration = Duration::from_micros(50);
 
 /// The longest watch while the guest has nothing to do: what several wake-ups cost.
 const IDLE_WATCH: Duration = Duration::from_micros(200);
@@ -228,6 +234,7 @@ impl Desk {
         if wanted == 0 {
             return Duration::ZERO;
         }
+        let may_watch = may_watch && !self.line.connection.shares_core();
         self.line.may_watch.store(may_watch, Ordering::Relaxed);
         // Answers may be there for either queue, which who serves one of them finds for both.
         self.device.serve(ALL_QUEUES);
@@ -235,7 +242,8 @@ impl Desk {
             return Duration::ZERO;
         }
         if may_watch {
-            self.watch(QUICK_WATCH, || false);
+            let is_brief = self.line.is_brief.load(Ordering::Relaxed);
+            self.watch(if is_brief { BRIEF_WATCH } else { QUICK_WATCH }, || false);
             return Duration::ZERO;
         }
         self.rest()
@@ -319,6 +327,8 @@ struct Line {
     outstanding: AtomicUsize,
     /// There is a core for the server to watch for requests.
     may_watch: AtomicBool,
+    /// The last request was [brief](files::request_is_brief).
+    is_brief: AtomicBool,
 }
 
 impl Line {
@@ -386,7 +396,10 @@ impl FileServer for Server {
         let sent =
             self.line.connection.submit(token, readable.map(range), writable.map(range), may_watch);
         match sent {
-            Ok(true) => self.line.requests.note(opcode),
+            Ok(true) => {
+                self.line.requests.note(opcode);
+                self.line.is_brief.store(files::request_is_brief(opcode), Ordering::Relaxed);
+            }
             _ => self.line.note_answered(),
         }
         sent.map_err(|error| {

@@ -59,7 +59,7 @@ impl Place {
         ask: &Ask<'_>,
         name: &CStr,
     ) -> Result<(Arc<Inode>, Statx), Errno> {
-        let (inode, status) = share.inodes.look_up(&self.directory, name)?;
+        let (inode, status) = share.inodes.look_up_made(&self.directory, name)?;
         let status = match share.is_root {
             true => self.give_away(share, ask, &inode, status),
             false => Ok(status),

@@ -14,9 +14,9 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::ffi::{CStr, CString};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 
 use rustix::fs::{
     AtFlags, FileType, Mode, OFlags, ResolveFlags, Statx, StatxFlags, openat2, statx,
@@ -25,6 +25,8 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use super::closed::{Closed, Id, Shown, id_of};
+use super::descriptor::counted;
+pub use super::descriptor::{Descriptor, Open};
 use super::handles::Handle;
 use super::version::Seen;
 use crate::kinds::Kind;
@@ -101,56 +103,6 @@ struct Place {
     name: CString,
 }
 
-/// A name for a file that cannot do anything else, and is counted.
-#[derive(Debug)]
-pub struct Descriptor {
-    file: OwnedFd,
-    /// The file open for reading, where the guest does not say when it opens files.
-    reader: OnceLock<Open>,
-    count: Arc<AtomicUsize>,
-}
-
-/// An open file or directory.
-#[derive(Debug)]
-pub struct Open {
-    pub file: OwnedFd,
-    /// Held by who reads a directory, which has one position.
-    pub reading: Mutex<()>,
-}
-
-impl Open {
-    pub fn new(file: OwnedFd) -> Self {
-        Self { file, reading: Mutex::new(()) }
-    }
-}
-
-impl Descriptor {
-    /// The file open for reading; `open` opens it the first time.
-    pub fn reader(&self, open: impl FnOnce() -> Result<OwnedFd, Errno>) -> Result<&Open, Errno> {
-        if let Some(reader) = self.reader.get() {
-            return Ok(reader);
-        }
-        let opened = Open::new(open()?);
-        if self.reader.set(opened).is_ok() {
-            self.count.fetch_add(1, Ordering::Relaxed);
-        }
-        self.reader.get().ok_or(Errno::STALE)
-    }
-}
-
-impl AsFd for Descriptor {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.file.as_fd()
-    }
-}
-
-impl Drop for Descriptor {
-    fn drop(&mut self) {
-        let open = 1 + usize::from(self.reader.get().is_some());
-        self.count.fetch_sub(open, Ordering::Relaxed);
-    }
-}
-
 /// All of them.
 #[derive(Debug)]
 pub struct Inodes {
@@ -183,11 +135,19 @@ pub struct Known {
     next: u64,
 }
 
+/// What is asked of the host. Mounts have had numbers since Linux 5.8; without, they all have number zero.
+const ATTRIBUTES: StatxFlags =
+    StatxFlags::BASIC_STATS.union(StatxFlags::BTIME).union(StatxFlags::MNT_ID);
+
 /// All attributes of what a descriptor names.
 pub fn attributes(file: impl AsFd) -> Result<Statx, Errno> {
-    // Mounts have had numbers since Linux 5.8; without, they all have number zero.
-    let mask = StatxFlags::BASIC_STATS | StatxFlags::BTIME | StatxFlags::MNT_ID;
-    statx(file, c"", AtFlags::EMPTY_PATH | AtFlags::NO_AUTOMOUNT, mask)
+    statx(file, c"", AtFlags::EMPTY_PATH | AtFlags::NO_AUTOMOUNT, ATTRIBUTES)
+}
+
+/// All attributes of what has a name in a directory. A name of one component leads nowhere else, as a link is not
+/// followed.
+fn attributes_in(directory: &Descriptor, name: &CStr) -> Result<Statx, Errno> {
+    statx(directory, name, AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT, ATTRIBUTES)
 }
 
 fn kind(status: &Statx) -> FileType {
@@ -316,6 +276,17 @@ impl Inode {
             found.map_err(|errno| if errno == Errno::NOENT { Errno::STALE } else { errno })?;
         let is_same = key(&status) == self.key && *self.nature.get_or_init(|| nature) == nature;
         if is_same { Ok(inodes.count(found)) } else { Err(Errno::STALE) }
+    }
+
+    /// It was found there: it may have been moved, or have another name that will last longer.
+    fn note_place(&self, directory: &Arc<Inode>, name: &CStr) {
+        if self.number == ROOT || self.is_at(directory, name) {
+            return;
+        }
+        let mut place = lock(&self.place);
+        if place.directory.is_some() {
+            *place = Place { directory: Some(Arc::clone(directory)), name: name.to_owned() };
+        }
     }
 
     /// Whether it is to be sought there.
@@ -469,20 +440,63 @@ impl Inodes {
         name: &CStr,
     ) -> Result<(Arc<Inode>, Statx), Errno> {
         let descriptor = directory.descriptor(self)?;
-        let (found, status, nature) = self.open_in(directory, &descriptor, name)?;
+        match self.look_up_known(directory, &descriptor, name)? {
+            Some(found) => Ok(found),
+            None => self.look_up_new(directory, &descriptor, name),
+        }
+    }
+
+    /// The same of what was just made, which the guest mostly does not know yet.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::look_up`].
+    pub fn look_up_made(
+        &self,
+        directory: &Arc<Inode>,
+        name: &CStr,
+    ) -> Result<(Arc<Inode>, Statx), Errno> {
+        self.look_up_new(directory, &*directory.descriptor(self)?, name)
+    }
+
+    /// The same of what the guest knows already: it need not be opened, which takes one call instead of three. None
+    /// if it does not, or if only a descriptor tells what may be shown of it.
+    fn look_up_known(
+        &self,
+        directory: &Arc<Inode>,
+        descriptor: &Descriptor,
+        name: &CStr,
+    ) -> Result<Option<(Arc<Inode>, Statx)>, Errno> {
+        if directory.nature(self)?.is_closed {
+            return Err(Errno::NOENT);
+        }
+        let status = attributes_in(descriptor, name)?;
+        if device(&status) != directory.key.device {
+            return Ok(None);
+        }
+        let is_closed = self.is_closed(directory, name, &status)?;
+        let known = lock(&self.known);
+        let Some(inode) = known.get(key(&status)) else { return Ok(None) };
+        if inode.nature.get().is_none() {
+            return Ok(None);
+        }
+        find_known(known, &inode, Nature { kind: kind(&status), is_closed })?;
+        inode.note_place(directory, name);
+        Ok(Some((inode, status)))
+    }
+
+    fn look_up_new(
+        &self,
+        directory: &Arc<Inode>,
+        descriptor: &Descriptor,
+        name: &CStr,
+    ) -> Result<(Arc<Inode>, Statx), Errno> {
+        let (found, status, nature) = self.open_in(directory, descriptor, name)?;
         let place = Place { directory: Some(Arc::clone(directory)), name: name.to_owned() };
         let mut known = lock(&self.known);
         if let Some(inode) = known.get(key(&status)) {
-            if nature.is_closed && !inode.nature.get_or_init(|| nature).is_closed {
-                // It had another name when it was found.
-                return Err(Errno::NOENT);
-            }
-            inode.lookups.fetch_add(1, Ordering::Relaxed);
-            drop(known);
-            // It may have been moved, or have another name that will last longer.
-            if inode.number != ROOT && lock(&inode.place).directory.is_some() {
-                *lock(&inode.place) = place;
-            }
+            find_known(known, &inode, nature)?;
+            inode.note_place(directory, name);
             return Ok((inode, status));
         }
         if self.living.load(Ordering::Relaxed) >= self.limits.files {
@@ -547,7 +561,7 @@ impl Inodes {
     /// What the guest knows of what has this name now.
     fn known_by(&self, directory: &Arc<Inode>, name: &CStr) -> Option<Arc<Inode>> {
         let descriptor = directory.descriptor(self).ok()?;
-        let status = self.open(&*descriptor, name).and_then(attributes).ok()?;
+        let status = attributes_in(&descriptor, name).ok()?;
         lock(&self.known).get(key(&status)).filter(|inode| inode.number != ROOT)
     }
 
@@ -620,9 +634,18 @@ impl Known {
     }
 }
 
-fn counted(count: &Arc<AtomicUsize>, file: OwnedFd) -> Arc<Descriptor> {
-    count.fetch_add(1, Ordering::Relaxed);
-    Arc::new(Descriptor { file, reader: OnceLock::new(), count: Arc::clone(count) })
+/// The guest knows a file, and knows it once more now that it was found as this.
+///
+/// # Errors
+///
+/// [`Errno::NOENT`] if it is closed by this name, and had another when it was found.
+fn find_known(known: MutexGuard<'_, Known>, inode: &Inode, nature: Nature) -> Result<(), Errno> {
+    if nature.is_closed && !inode.nature.get_or_init(|| nature).is_closed {
+        return Err(Errno::NOENT);
+    }
+    inode.lookups.fetch_add(1, Ordering::Relaxed);
+    drop(known);
+    Ok(())
 }
 
 #[cfg(test)]

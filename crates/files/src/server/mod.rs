@@ -5,6 +5,7 @@ mod change;
 mod closed;
 mod control;
 mod data;
+mod descriptor;
 mod directory;
 mod dispatch;
 mod extended;

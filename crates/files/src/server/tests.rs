@@ -2,6 +2,7 @@
 
 mod closed;
 mod exclusive;
+mod known;
 mod owned;
 mod owners;
 mod privileges;

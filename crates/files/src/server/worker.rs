@@ -8,16 +8,16 @@
 
 use std::io;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::dispatch::{self, Pace};
 use super::request::Ask;
 use super::share::Share;
-use crate::lock;
 use crate::message::{MAX_RANGES, Range, Reply, Request};
 use crate::ring::{self, Bell, Reader, Writer};
+use crate::{lock, monotonic_nanoseconds};
 
 /// Threads for each share.
 const THREADS: usize = 4;
@@ -86,6 +86,7 @@ impl Worker<'_> {
     /// There is room for more replies than a device has requests.
     fn reply(&self, token: u64, bytes: usize) -> Option<()> {
         let reply = Reply { token, bytes: bytes as u64 };
+        self.line.bell.say_core();
         let is_sent = lock(&self.line.replies).put(reply.as_bytes()).ok()?;
         self.line.bell.ring();
         is_sent.then_some(())
@@ -93,10 +94,10 @@ impl Worker<'_> {
 
     /// The next message; none if there will be no more.
     fn receive(&mut self, requests: &mut Reader, bytes: &mut Vec<u8>) -> Option<()> {
-        let start = Instant::now();
+        let start = monotonic_nanoseconds();
         loop {
             if requests.take(bytes).ok()? {
-                if start.elapsed() < WATCH {
+                if is_early(bytes, start) {
                     self.vain = 0;
                 }
                 return Some(());
@@ -113,6 +114,14 @@ impl Worker<'_> {
             }
         }
     }
+}
+
+/// Whether a message was sent so early that a watch from `start` on would have met it. When it was *taken* says
+/// less: the thread may have been woken for it, which can take longer than a watch, and would then never be tried
+/// again.
+fn is_early(bytes: &[u8], start: u64) -> bool {
+    let request = Request::read_from_prefix(bytes);
+    request.is_ok_and(|(request, _)| request.sent < start.saturating_add(WATCH.as_nanos() as u64))
 }
 
 /// The parts of a message.
