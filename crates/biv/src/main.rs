@@ -9,9 +9,10 @@ use std::process::ExitCode;
 
 use biv::cli::{Cli, LaunchProcess, ServeFiles, Verb};
 use biv::domain::detach::Child;
-use biv::print::{self, harmless, unless_closed};
+use biv::print::{self, unless_closed};
 use biv::run::launch::Launch;
 use biv::{completions, debug, doctor, image, kernel, layout, life, man, run, status};
+use spec::shown::harmless;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::prelude::*;
 
