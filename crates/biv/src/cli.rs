@@ -6,15 +6,16 @@ use std::path::PathBuf;
 use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum, ValueHint};
 
-use crate::life::cli as life;
 use crate::status;
 use provision::kernels::Flavour;
 
+pub mod domains;
 mod processes;
 mod restore;
 mod run;
 mod watch;
 
+use self::domains as life;
 pub use self::processes::{
     BoundPort, LaunchProcess, NetworkProcess, SealProcess, ServeFiles, SocketsProcess,
     UnpackProcess,

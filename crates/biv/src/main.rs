@@ -56,13 +56,12 @@ fn main() -> ExitCode {
         Verb::ServeFiles(arguments) => serve_files(&arguments),
         Verb::Network(arguments) => {
             start_log(0);
-            biv::network::serve(&arguments).map_err(|error| format!("the network: {error}"))
+            biv::network::serve(&arguments.into()).map_err(|error| format!("the network: {error}"))
         }
-        Verb::Sockets(arguments) => {
-            biv::vsock::serve(&arguments).map_err(|error| format!("the guest's sockets: {error}"))
-        }
+        Verb::Sockets(arguments) => biv::vsock::serve(&arguments.into())
+            .map_err(|error| format!("the guest's sockets: {error}")),
         Verb::Seal(arguments) => {
-            biv::seal::seal_warm_start(&arguments).map_err(|error| error.to_string())
+            biv::seal::seal_warm_start(&arguments.into()).map_err(|error| error.to_string())
         }
         Verb::Unpack(arguments) => {
             biv::unpack::serve(!arguments.no_seccomp).map_err(|error| error.to_string())

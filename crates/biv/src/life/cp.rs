@@ -15,7 +15,7 @@ use protocol::Order;
 use protocol::copy::{self, Copy};
 
 use super::Error;
-use super::cli::Cp;
+use crate::cli::domains::Cp;
 use crate::domain::client::Client;
 use crate::domain::{Entry, Name, Registry, http};
 use crate::session::channel::Channel;

@@ -5,9 +5,9 @@ use std::io::{self, IsTerminal};
 use serde::Serialize;
 use spec::shown::line;
 
-use super::cli::Ps;
 use super::{Error, ask};
 use crate::cli::Format;
+use crate::cli::domains::Ps;
 use crate::domain::api::State;
 use crate::domain::record::{Record, now};
 use crate::domain::{Entry, Registry};

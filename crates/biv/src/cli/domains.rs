@@ -4,7 +4,7 @@ use std::ffi::OsString;
 
 use clap::{Args, ValueHint};
 
-use crate::cli::Format;
+use super::Format;
 
 /// List domains: machines that are detached or have a name.
 ///
