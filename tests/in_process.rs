@@ -6,8 +6,8 @@ use std::sync::mpsc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use biv::initramfs;
-use biv::provision::{Guest, Part};
+use provision::initramfs;
+use provision::{Guest, Part};
 use vmm::{Configuration, Contents, Error, Line, Machine, Module, Outcome};
 
 use crate::modes::Mode;

@@ -6,9 +6,9 @@ use std::io::{self, BufWriter};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use ::biv::initramfs::cpio::{Archive, Metadata, mode};
-use ::biv::initramfs::tree;
-use ::biv::provision::{self, Guest, Part, VIRTIO};
+use provision::initramfs::cpio::{Archive, Metadata, mode};
+use provision::initramfs::tree;
+use provision::{self, Guest, Part, VIRTIO};
 
 use crate::group::Group;
 use crate::number::{Root, Work};

@@ -10,8 +10,6 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use ::biv::provision;
-
 /// The release.
 const SUITE: &str = "bookworm";
 

@@ -1,6 +1,8 @@
 //! What the targets that drive devices share: a platform with everything plugged in, and a guest that
 //! does what the input says.
 
+#![forbid(unsafe_code)]
+
 mod mail;
 mod pages;
 mod screen;

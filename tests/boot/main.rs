@@ -142,7 +142,7 @@ fn programs_get_memory_in_large_pieces() {
 fn an_init_without_orders_says_so_and_ends_the_machine(mode: Mode) {
     let files = Files::default_guest().in_mode(mode);
     // What the kernel says would come in the middle of it.
-    let booted = files.boot(&format!("loglevel=1 rdinit={}", biv::initramfs::INIT));
+    let booted = files.boot(&format!("loglevel=1 rdinit={}", provision::initramfs::INIT));
     assert_eq!(booted.outcome, Outcome::PoweredOff, "{}", booted.console);
     let said = "init: the kernel's command line names no channel";
     assert!(booted.console.contains(said), "{}", booted.console);

@@ -5,8 +5,8 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-use biv::initramfs::cpio::{Archive, Metadata, mode};
-use biv::provision::{Guest, Part};
+use provision::initramfs::cpio::{Archive, Metadata, mode};
+use provision::{Guest, Part};
 use whole_machine::{bivouac, kernels, text};
 
 /// Longer than two systems, one above the other, take to boot on a busy host.

@@ -188,7 +188,7 @@ impl Desk {
         let fetched = Command::new(bivouac()).args(["run", "--cold", "--", "true"]).status();
         assert!(fetched.expect("biv can be started").success(), "there is no default guest");
         fs::create_dir_all(&cache).expect("there is a place for temporary files");
-        let own = biv::provision::cache_directory().expect("there is a cache");
+        let own = provision::cache_directory().expect("there is a cache");
         for part in ["kernel", "busybox"].map(|part| own.join(part)).iter().filter(|it| it.exists())
         {
             let copied = Command::new("cp").arg("-r").args([part, &cache]).status();

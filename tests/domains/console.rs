@@ -125,7 +125,7 @@ fn a_kernel_that_is_told_so_has_its_console_on_virtio() {
 
 /// Where the default guest is, which other tests have had fetched.
 fn cache() -> PathBuf {
-    biv::provision::cache_directory().expect("there is a place for it")
+    provision::cache_directory().expect("there is a place for it")
 }
 
 /// An initial RAM disk with a shell on its kernel's console, once that has the driver for it.

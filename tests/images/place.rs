@@ -7,7 +7,7 @@ use std::process::{Command, Output};
 use std::sync::Once;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use biv::provision::cache_directory;
+use provision::cache_directory;
 use whole_machine::{biv, kernels, text};
 
 /// What the image is called.

@@ -111,7 +111,7 @@ fn run_round(files: &Files, round: usize) {
         0 => files.boot("rdinit=/sbin/poweroff -- -f"),
         // On a thread of its own, through our init.
         _ => std::thread::scope(|scope| {
-            let words = format!("rdinit={}", biv::initramfs::INIT);
+            let words = format!("rdinit={}", provision::initramfs::INIT);
             scope.spawn(move || files.boot(&words)).join().expect("no panic")
         }),
     };

@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
-use biv::provision::{Guest, Part};
+use provision::{Guest, Part};
 use whole_machine::census::Census;
 use whole_machine::endings::is_an_end_of_the_guests;
 use whole_machine::modes::{Mode, UserExecution};

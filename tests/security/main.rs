@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
-use biv::provision::{self, Guest, Part};
+use provision::{self, Guest, Part};
 use vmm::{Configuration, Contents};
 use whole_machine::modes::Mode;
 use whole_machine::waiting::wait_for;

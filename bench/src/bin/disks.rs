@@ -7,8 +7,8 @@
 //! Both pass their own page cache by (`direct=1`), and find nothing of the file in the host's at the
 //! start; the guest's disk goes through that. fio has to be installed on the host, whose programs the
 //! guest sees. FILE (1 GiB) should be on a file system that is on a disk; without one it is in the current
-//! directory. With `--qcow2`, the guest's disk is an image of its own beside it, made by qemu-img. With `--cpus`, the guest has
-//! so many processors, and a queue of the disk for each.
+//! directory. With `--qcow2`, the guest's disk is an image of its own beside it, made by qemu-img. With `--cpus`, the
+//! guest has so many processors, and a queue of the disk for each.
 
 #![forbid(unsafe_code)]
 

@@ -12,11 +12,12 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
 
-use biv::provision::{Guest, Part};
 use biv::session::channel::Channel;
 use biv::session::{Ending, Input, Line, Outputs, Passing, Session, Signals};
 use biv::terminal::{Escape, Mode};
-use biv::{initramfs, status, terminal};
+use biv::{status, terminal};
+use provision::initramfs;
+use provision::{Guest, Part};
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::process::{Pid, Signal, kill_process};
 

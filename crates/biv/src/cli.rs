@@ -6,15 +6,16 @@ use std::path::PathBuf;
 use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum, ValueHint};
 
-use crate::life::cli as life;
-use crate::provision::kernels::Flavour;
 use crate::status;
+use provision::kernels::Flavour;
 
+pub mod domains;
 mod processes;
 mod restore;
 mod run;
 mod watch;
 
+use self::domains as life;
 pub use self::processes::{
     BoundPort, LaunchProcess, NetworkProcess, SealProcess, ServeFiles, SocketsProcess,
     UnpackProcess,
@@ -121,7 +122,7 @@ pub enum KernelAction {
 
         /// For what it is built
         #[arg(long, value_enum, default_value_t)]
-        flavour: Flavour,
+        flavour: ForMachines,
     },
     /// Remove kernels, one for each VERSION
     Rm {
@@ -129,6 +130,25 @@ pub enum KernelAction {
         #[arg(required = true)]
         version: Vec<String>,
     },
+}
+
+/// For which machines a kernel is built.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub enum ForMachines {
+    /// Virtual machines
+    #[default]
+    Cloud,
+    /// All machines
+    Generic,
+}
+
+impl From<ForMachines> for Flavour {
+    fn from(machines: ForMachines) -> Self {
+        match machines {
+            ForMachines::Cloud => Self::Cloud,
+            ForMachines::Generic => Self::Generic,
+        }
+    }
 }
 
 /// List, make and remove root file systems of Debian's, for `biv run --image NAME`.

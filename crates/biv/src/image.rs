@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use crate::cli::{Format, ImageAction};
 use crate::print::{self, unless_closed};
-use crate::provision::images::{self, Recipe};
+use provision::images::{self, Recipe};
 
 /// An image, for programs.
 #[derive(Serialize)]

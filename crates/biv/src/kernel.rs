@@ -4,8 +4,7 @@ use serde::Serialize;
 
 use crate::cli::{Format, KernelAction};
 use crate::print::{self, unless_closed};
-use crate::provision;
-use crate::provision::kernels::{self, Wanted};
+use provision::kernels::{self, Wanted};
 
 /// A kernel, for programs.
 #[derive(Serialize)]
@@ -26,8 +25,11 @@ pub fn kernel(action: &KernelAction) -> Result<(), String> {
     match action {
         KernelAction::Ls { format } => list(*format),
         KernelAction::Pull { version, suite, flavour } => {
-            let wanted =
-                Wanted { version: version.clone(), suite: suite.clone(), flavour: *flavour };
+            let wanted = Wanted {
+                version: version.clone(),
+                suite: suite.clone(),
+                flavour: (*flavour).into(),
+            };
             let kernel = kernels::pull(&wanted).map_err(|error| match error {
                 provision::Error::Apt(error) => said(&error),
                 provision::Error::Package(error) => said(&error),

@@ -9,9 +9,10 @@ use std::process::ExitCode;
 
 use biv::cli::{Cli, LaunchProcess, ServeFiles, Verb};
 use biv::domain::detach::Child;
-use biv::print::{self, harmless, unless_closed};
+use biv::print::{self, unless_closed};
 use biv::run::launch::Launch;
 use biv::{completions, debug, doctor, image, kernel, layout, life, man, run, status};
+use spec::shown::harmless;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::prelude::*;
 
@@ -55,13 +56,12 @@ fn main() -> ExitCode {
         Verb::ServeFiles(arguments) => serve_files(&arguments),
         Verb::Network(arguments) => {
             start_log(0);
-            biv::network::serve(&arguments).map_err(|error| format!("the network: {error}"))
+            biv::network::serve(&arguments.into()).map_err(|error| format!("the network: {error}"))
         }
-        Verb::Sockets(arguments) => {
-            biv::vsock::serve(&arguments).map_err(|error| format!("the guest's sockets: {error}"))
-        }
+        Verb::Sockets(arguments) => biv::vsock::serve(&arguments.into())
+            .map_err(|error| format!("the guest's sockets: {error}")),
         Verb::Seal(arguments) => {
-            biv::seal::seal_warm_start(&arguments).map_err(|error| error.to_string())
+            biv::seal::seal_warm_start(&arguments.into()).map_err(|error| error.to_string())
         }
         Verb::Unpack(arguments) => {
             biv::unpack::serve(!arguments.no_seccomp).map_err(|error| error.to_string())

@@ -28,7 +28,6 @@ use rustix::fs::{AtFlags, CWD, Mode, OFlags, fstat, linkat, openat, renameat, un
 use rustix::io::Errno;
 use vmm::snapshot::Digest;
 
-use crate::cli::SealProcess;
 use crate::domain::files::random;
 
 /// The secret half of the key, in the directory of state.
@@ -150,6 +149,19 @@ pub fn seal(file: &File, place: &Path, purpose: Purpose<'_>, text: &[u8]) -> Res
     Ok(vmm::snapshot::label(file, label)?)
 }
 
+/// What a process is started with that signs a warm start and names it.
+#[derive(Debug)]
+pub struct Sealing {
+    /// The directory of the key.
+    pub state: PathBuf,
+    /// What is signed with it.
+    pub text: String,
+    /// What it is to be called.
+    pub name: String,
+    /// It is the process that does it, and not the one that starts it.
+    pub in_background: bool,
+}
+
 /// What `biv seal` does, which `biv run` starts to have a warm start signed and named: standard output is the
 /// file, which has no name yet, and the current directory is where it is to have one. One byte on standard
 /// input says that the snapshot is whole, and one is the answer. If there is none, the machine has ended before.
@@ -157,11 +169,12 @@ pub fn seal(file: &File, place: &Path, purpose: Purpose<'_>, text: &[u8]) -> Res
 /// # Errors
 ///
 /// What went wrong; the machine is told that something did.
-pub fn seal_warm_start(arguments: &SealProcess) -> Result<(), Error> {
-    if !arguments.in_background {
+pub fn seal_warm_start(sealing: &Sealing) -> Result<(), Error> {
+    if !sealing.in_background {
         // Whoever started us waits for this process only.
         let mut again = Command::new("/proc/self/exe");
-        again.arg0("biv").args(std::env::args_os().skip(1)).arg("--in-background");
+        again.arg0("biv").arg(VERB).arg("--state").arg(&sealing.state);
+        again.args(["--text", &sealing.text, "--name", &sealing.name, "--in-background"]);
         again.spawn()?;
         return Ok(());
     }
@@ -170,11 +183,11 @@ pub fn seal_warm_start(arguments: &SealProcess) -> Result<(), Error> {
     if rustix::io::read(&asker, &mut asked).map_err(io::Error::from)? == 0 {
         return Ok(());
     }
-    let purpose = Purpose::WarmStart(&arguments.name);
-    let result = seal(&file, &arguments.state, purpose, arguments.text.as_bytes());
+    let purpose = Purpose::WarmStart(&sealing.name);
+    let result = seal(&file, &sealing.state, purpose, sealing.text.as_bytes());
     let result = result.and_then(|()| {
         let unnamed = format!("/proc/self/fd/{}", file.as_raw_fd());
-        linkat(CWD, unnamed, CWD, &arguments.name, AtFlags::SYMLINK_FOLLOW)
+        linkat(CWD, unnamed, CWD, &sealing.name, AtFlags::SYMLINK_FOLLOW)
             .map_err(|error| Error::WarmStart(error.into()))
     });
     // A machine that has ended does not hear it.

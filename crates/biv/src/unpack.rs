@@ -19,7 +19,7 @@ use rustix::process::{
 use vmm::Unpacker;
 
 use crate::helper::helper;
-use crate::print;
+use spec::shown;
 
 /// The verb.
 const VERB: &str = "unpack";
@@ -76,7 +76,7 @@ fn receive(mut output: impl Read, limit: u64) -> io::Result<Option<Result<Vec<u8
     if kind != [UNPACKED] {
         let mut reason = Vec::new();
         output.take(MAX_REASON_BYTES).read_to_end(&mut reason)?;
-        return Ok(Some(Err(print::line(&String::from_utf8_lossy(&reason)))));
+        return Ok(Some(Err(shown::line(&String::from_utf8_lossy(&reason)))));
     }
     let mut kernel = Vec::new();
     let room = usize::try_from(limit + 1).map_err(io::Error::other)?;

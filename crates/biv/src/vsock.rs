@@ -12,7 +12,6 @@ use std::path::{Path, PathBuf};
 use rustix::io::{FdFlags, fcntl_setfd};
 use sockets::Server;
 
-use crate::cli::SocketsProcess;
 use crate::helper::{helper, spawn_with};
 
 /// The modules that a kernel needs for the device, in order.
@@ -77,15 +76,30 @@ fn listen(path: &Path) -> io::Result<UnixListener> {
     Ok(listener)
 }
 
+/// What that process is started with.
+#[derive(Debug)]
+pub struct Serving {
+    /// The number of the descriptor that is the cable.
+    pub cable: i32,
+    /// That of the one that listens.
+    pub listener: i32,
+    /// Where it listens.
+    pub path: PathBuf,
+    /// The guest's address.
+    pub address: u32,
+    /// It may make the system calls only that it needs.
+    pub confined: bool,
+}
+
 /// What that process does.
-pub fn serve(arguments: &SocketsProcess) -> io::Result<()> {
+pub fn serve(serving: &Serving) -> io::Result<()> {
     host::inherited::close_marked();
-    let cable = host::inherited::take(arguments.cable)?;
-    let listener = UnixListener::from(host::inherited::take(arguments.listener)?);
+    let cable = host::inherited::take(serving.cable)?;
+    let listener = UnixListener::from(host::inherited::take(serving.listener)?);
     // A socket for each connection.
     host::raise_descriptor_limit();
-    let mut server = Server::new(cable, arguments.address, listener, arguments.path.clone())?;
-    if !arguments.no_seccomp {
+    let mut server = Server::new(cable, serving.address, listener, serving.path.clone())?;
+    if serving.confined {
         host::privileges::drop_all()?;
         host::confine::confine_sockets().map_err(io::Error::other)?;
     }

@@ -27,6 +27,8 @@
 //! 5. *A request may be anything.* Numbers that we do not know are stale, lengths are checked, and
 //!    the worst that a guest can have is a wrong answer.
 
+#![forbid(unsafe_code)]
+
 pub mod client;
 pub mod kinds;
 mod message;

@@ -4,8 +4,9 @@
 //!    the name server's have been replaced. Names, and other ways of writing an address, are resolved by then.
 //! 2. *Whether an address is one of the host's own is asked of the host's kernel*, when a connection is opened
 //!    and when a port of the guest's first sends there: interfaces and their addresses come and go while a
-//!    machine runs. A datagram's socket is connected to the address, which sends nothing; where the kernel then sends from the very address that it sends to, that is its own
-//!    (`ip_route_output_key_hash_rcu` in Linux's net/ipv4/route.c: a local route's source is its destination).
+//!    machine runs. A datagram's socket is connected to the address, which sends nothing; where the kernel then sends
+//!    from the very address that it sends to, that is its own (`ip_route_output_key_hash_rcu` in Linux's
+//!    net/ipv4/route.c: a local route's source is its destination).
 //! 3. *What cannot be judged is refused.*
 
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket};

@@ -34,6 +34,7 @@ mod network;
 mod other;
 mod process;
 mod root;
+pub mod shown;
 mod size;
 pub mod text;
 mod watch;
@@ -90,7 +91,8 @@ pub struct Spec {
     #[serde(default, skip_serializing_if = "is_default")]
     pub life: Life,
     /// The host's directory in which it is started: what relative paths here are relative to, and the directory
-    /// in which the command of a machine that looks like the host starts, and to which it may write [default: the caller's].
+    /// in which the command of a machine that looks like the host starts, and to which it may write [default: the
+    /// caller's].
     #[serde(default, with = "text::option", skip_serializing_if = "is_default")]
     #[schemars(with = "Option<String>")]
     pub directory: Option<PathBuf>,

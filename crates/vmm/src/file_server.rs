@@ -6,10 +6,10 @@
 //! 1. Who has rung the doorbell sends the request itself, and watches for a moment: what is quick is done
 //!    before the guest could have turned to something else. Meanwhile the chip set is not locked: the
 //!    doorbell only leaves a note, which is found when the exit has been dealt with.
-//! 2. Where there is none to spare, or the server was last on this one ([`Connection::shares_core`]), it leaves its own to the server instead, and sleeps until the server has
-//!    answered: two changes of process, where the guest's going on would have the server wait for a core, and
-//!    the answer for a thread that passes it on. It gives up after [`REST`], and tries more seldom while that
-//!    is in vain.
+//! 2. Where there is none to spare, or the server was last on this one ([`Connection::shares_core`]), it leaves its
+//!    own to the server instead, and sleeps until the server has answered: two changes of process, where the guest's
+//!    going on would have the server wait for a core, and the answer for a thread that passes it on. It gives up
+//!    after [`REST`], and tries more seldom while that is in vain.
 //! 3. A processor whose guest has nothing to do watches for longer ([`FileServers::watch`]).
 //! 4. *Who stops watching leaves it to the listener* ([`Desk::leave`]), a thread that the server wakes with the
 //!    next answer, and looks once more. So whatever is outstanding, somebody will hear of it.

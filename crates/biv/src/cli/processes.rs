@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use crate::{network, seal, vsock};
+
 /// Run a machine that is described by a descriptor which is open; biv starts this itself.
 #[derive(Debug, Args)]
 pub struct LaunchProcess {
@@ -98,6 +100,35 @@ pub struct SocketsProcess {
     /// Make any system call
     #[arg(long)]
     pub no_seccomp: bool,
+}
+
+impl From<NetworkProcess> for network::Serving {
+    fn from(process: NetworkProcess) -> Self {
+        let ports = |ports: Vec<BoundPort>| {
+            ports.into_iter().map(|port| (port.descriptor, port.guest)).collect()
+        };
+        Self {
+            cable: process.cable,
+            reaches_host: process.reach_host,
+            tcp: ports(process.tcp),
+            udp: ports(process.udp),
+            confined: !process.no_seccomp,
+        }
+    }
+}
+
+impl From<SealProcess> for seal::Sealing {
+    fn from(process: SealProcess) -> Self {
+        let SealProcess { state, text, name, in_background } = process;
+        Self { state, text, name, in_background }
+    }
+}
+
+impl From<SocketsProcess> for vsock::Serving {
+    fn from(process: SocketsProcess) -> Self {
+        let SocketsProcess { cable, listener, path, address, no_seccomp } = process;
+        Self { cable, listener, path, address, confined: !no_seccomp }
+    }
 }
 
 /// Unpack a kernel's payload from standard input to standard output: what `biv run` starts for a kernel that is

@@ -25,16 +25,16 @@ const MEASURING: &str = "Measuring Bivouac";
 /// The machine looks like the host: its root is the host's, what is written there stays in the machine's
 /// memory, and only the current directory is written to (not your home directory; see --here). Its kernel is
 /// Debian's for cloud machines (6.12 or later, where apt has that), which apt downloads once, into
-/// $XDG_CACHE_HOME/bivouac (--refresh: again), as it does busybox for --busybox. The machine disappears with the command; nothing is kept. With --initrd and no COMMAND, and with a --kernel
-/// that is an ELF file and neither a root nor COMMAND, it is a plain machine: its serial console is on
-/// standard input and output.
+/// $XDG_CACHE_HOME/bivouac (--refresh: again), as it does busybox for --busybox. The machine disappears with the
+/// command; nothing is kept. With --initrd and no COMMAND, and with a --kernel that is an ELF file and neither a root
+/// nor COMMAND, it is a plain machine: its serial console is on standard input and output.
 ///
 /// On a terminal, Ctrl-] three times within a second ends the machine.
 #[derive(Debug, Args)]
 #[command(after_help = status::HELP)]
 pub struct Run {
-    /// Run the machine that FILE describes (JSON; "-": standard input). docs/spec.md explains it, and `--print-spec` writes
-    /// one. Nothing else can be said with it
+    /// Run the machine that FILE describes (JSON; "-": standard input). docs/spec.md explains it, and `--print-spec`
+    /// writes one. Nothing else can be said with it
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, exclusive = true)]
     pub spec: Option<PathBuf>,
 
@@ -399,91 +399,23 @@ mod tests {
 
     #[test]
     fn every_option_of_a_machine_is_in_its_description() {
-        let options = [
-            "--kernel=k",
-            "--append=a=b",
-            "--refresh",
-            "--mem=2G",
-            "--cpus=3",
-            "--root=/r",
-            "--root-rw",
-            "--root-suid",
-            "--disk=d,ro",
-            "--volume=/a:/b:ro",
-            "--entropy",
-            "--net=user,host",
-            "--publish=1:2",
-            "--vsock=v,cid=9",
-            "--timeout=2.5",
-            "--console=c",
-            "--debug-console=e",
-            "--no-reboot",
-            "--debug-exit",
-            "--detach",
-            "--name=n",
-            "--rm",
-            "--interactive",
-            "--tty",
-            "--cold",
-            "--user-exec=direct",
-            "--stats",
-            "--no-seccomp",
-            "--without=links,spans",
-            "--perf-map",
-            "--symbols=s",
-            "--history=7",
-            "--trace-blocks=t,from=1,count=2",
-            "--interpret-blocks=1-2",
-            "--list-blocks=l,show=3",
-            "--plant-fault=4",
-            "-vv",
-            "--",
-            "ls",
-            "-l",
-        ];
+        let options = "--kernel=k --append=a=b --refresh --mem=2G --cpus=3 --root=/r --root-rw \
+            --root-suid --disk=d,ro --volume=/a:/b:ro --entropy --net=user,host \
+            --publish=1:2 --vsock=v,cid=9 --timeout=2.5 --console=c --debug-console=e \
+            --no-reboot --debug-exit --detach --name=n --rm --interactive --tty --cold \
+            --user-exec=direct --stats --no-seccomp --without=links,spans --perf-map \
+            --symbols=s --history=7 --trace-blocks=t,from=1,count=2 --interpret-blocks=1-2 \
+            --list-blocks=l,show=3 --plant-fault=4 -vv -- ls -l";
+        let options: Vec<_> = options.split(' ').collect();
         let described = spec(&options).unwrap();
         // What has a default has another value, and is written.
         let text = described.to_json();
-        let words = [
-            "kernel",
-            "append",
-            "refresh",
-            "memory",
-            "processors",
-            "writable",
-            "suid",
-            "disk",
-            "mounts",
-            "entropy",
-            "reaches_host",
-            "publish",
-            "sockets",
-            "timeout",
-            "console",
-            "debug-console",
-            "no_reboot",
-            "debug-exit",
-            "detached",
-            "name",
-            "remove",
-            "interactive",
-            "terminal",
-            "cold",
-            "direct",
-            "statistics",
-            "no_seccomp",
-            "spans",
-            "perf_map",
-            "symbols",
-            "history",
-            "trace_blocks",
-            "interpret_blocks",
-            "list_blocks",
-            "plant_fault",
-            "verbose",
-            "args",
-        ];
-        for word in words {
+        let words = "kernel append refresh memory processors writable suid disk mounts entropy \
+            reaches_host publish sockets timeout console debug-console no_reboot debug- \
+            exit detached name remove interactive terminal cold direct statistics \
+            no_seccomp spans perf_map symbols history trace_blocks interpret_blocks \
+            list_blocks plant_fault verbose args";
+        for word in words.split(' ') {
             assert!(text.contains(&format!("\"{word}\"")), "{word} is not in {text}");
         }
         assert_eq!(Spec::parse(text.as_bytes()).unwrap(), described);

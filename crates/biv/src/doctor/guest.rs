@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use super::Finding;
-use crate::provision::recent::is_recent;
-use crate::provision::{self, Guest};
+use provision::recent::is_recent;
+use provision::{self, Guest};
 
 const TOPIC: &str = "guest";
 

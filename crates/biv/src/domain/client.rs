@@ -13,7 +13,7 @@ use serde::de::DeserializeOwned;
 use super::http::Problem;
 use super::registry::Entry;
 use super::{Name, files};
-use crate::print;
+use spec::shown;
 
 /// How long a domain may take to answer.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -195,7 +195,7 @@ impl Client {
     fn refused(&self, status: u16, body: &[u8]) -> Error {
         let problem = serde_json::from_slice::<Problem>(body);
         let reason =
-            problem.map_or_else(|_| format!("status {status}"), |it| print::line(&it.error));
+            problem.map_or_else(|_| format!("status {status}"), |it| shown::line(&it.error));
         Error::Refused { name: self.name.clone(), status, reason }
     }
 }

@@ -16,6 +16,7 @@ use std::process::{ChildStderr, Command, Stdio};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
+use spec::shown;
 
 use super::{Error, Name};
 use crate::{print, status};
@@ -93,7 +94,7 @@ fn launch(mut command: Command) -> io::Result<u8> {
         let code = ended.code().map(|code| code as u8);
         return Ok(code.or(signal).unwrap_or(status::FAILURE));
     }
-    print::text(&print::harmless(&name))?;
+    print::text(&shown::harmless(&name))?;
     Ok(status::SUCCESS)
 }
 
@@ -111,7 +112,7 @@ fn pass_on(complaints: &mut ChildStderr) -> io::Result<()> {
             // Nobody may be left to hear it.
             count => {
                 let said = String::from_utf8_lossy(&buffer[..count]).replace("\r\n", "\n");
-                let _ = io::stderr().write_all(print::harmless(&said).as_bytes());
+                let _ = io::stderr().write_all(shown::harmless(&said).as_bytes());
             }
         }
     }

@@ -31,8 +31,8 @@ use vmm::TimeOfDay;
 use self::lines::Lines;
 use super::seat::Seat;
 use super::watchers::{Sender, Watchers};
-use crate::print;
 use crate::session::Line;
+use spec::shown;
 
 mod conversation;
 mod lines;
@@ -412,7 +412,7 @@ impl Hub {
                 return Ok(());
             }
             (Frame::Unprepared(reason), LINE) if self.is_prepared => {
-                return Err(print::line(&String::from_utf8_lossy(reason)));
+                return Err(shown::line(&String::from_utf8_lossy(reason)));
             }
             _ => {}
         }

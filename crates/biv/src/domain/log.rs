@@ -1,5 +1,5 @@
-//! What a detached domain's command writes, and what its console shows, kept in two files of limited size: when one is full, the
-//! other begins anew. A machine's process cannot make or rename files, so both are open from the start.
+//! What a detached domain's command writes, and what its console shows, kept in two files of limited size: when one
+//! is full, the other begins anew. A machine's process cannot make or rename files, so both are open from the start.
 //!
 //! Each line is a JSON object, as container engines have them, with a number that goes up:
 //!

@@ -15,14 +15,14 @@ use protocol::Order;
 use protocol::copy::{self, Copy};
 
 use super::Error;
-use super::cli::Cp;
+use crate::cli::domains::Cp;
 use crate::domain::client::Client;
 use crate::domain::{Entry, Name, Registry, http};
-use crate::print;
 use crate::session::channel::Channel;
 use crate::session::{Ending, Input, Line, Output, Outputs, Passing, Session, Signals};
 use crate::status;
 use crate::terminal::{Escape, Mode};
+use spec::shown;
 
 /// The most of what init complains about.
 const COMPLAINT_MAX_BYTES: u64 = 4096;
@@ -101,7 +101,7 @@ fn take(arguments: &Cp, name: &Name, from: PathBuf, to: Option<PathBuf>) -> Resu
 /// Gives a guest files: those at a path, or those of an archive.
 fn give(arguments: &Cp, name: &Name, to: PathBuf, from: Option<PathBuf>) -> Result<u8, Error> {
     let source = from.as_deref().map(|from| Source::find(from, arguments.follow_link)).transpose();
-    let source = source.map_err(|error| Error::Files(print::line(&error.to_string())))?;
+    let source = source.map_err(|error| Error::Files(shown::line(&error.to_string())))?;
     let name_there = match from.as_deref().map(name_of) {
         None => copy::Name::AsItIs,
         Some(None) => copy::Name::Contents,
@@ -171,7 +171,7 @@ impl Talk {
             files.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         });
         let files =
-            files.map_err(|error| (is_consequence(&error), print::line(&error.to_string())));
+            files.map_err(|error| (is_consequence(&error), shown::line(&error.to_string())));
         match (ending?, files) {
             (Ending::Exited(0), Ok(())) => Ok(status::SUCCESS),
             (Ending::Exited(0), Err((_, text))) | (_, Err((false, text))) => {
@@ -194,7 +194,7 @@ fn listen(mut from: PipeReader) -> String {
     let mut text = Vec::new();
     let _ = from.by_ref().take(COMPLAINT_MAX_BYTES).read_to_end(&mut text);
     let _ = io::copy(&mut from, &mut io::sink());
-    print::line(String::from_utf8_lossy(&text).lines().next().unwrap_or("init does not say why"))
+    shown::line(String::from_utf8_lossy(&text).lines().next().unwrap_or("init does not say why"))
 }
 
 #[cfg(test)]

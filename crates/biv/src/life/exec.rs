@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStringExt;
 use protocol::Order;
 
 use super::Error;
-use super::cli::Exec;
+use crate::cli::domains::Exec;
 use crate::domain::client::Client;
 use crate::domain::{Registry, http};
 use crate::run::PATH;

@@ -2,8 +2,8 @@
 
 use std::io::{self, Write};
 
-use super::cli::{Attach, Console};
 use super::{END_PATIENCE, Error};
+use crate::cli::domains::{Attach, Console};
 use crate::domain::client::Client;
 use crate::domain::{Entry, Registry, http};
 use crate::session::channel::Channel;

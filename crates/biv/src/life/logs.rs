@@ -6,7 +6,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::inotify;
 
 use super::Error;
-use super::cli::Logs;
+use crate::cli::domains::Logs;
 use crate::domain::log::{Line, Reader, Stream, last_lines};
 use crate::domain::{Entry, Registry, files};
 

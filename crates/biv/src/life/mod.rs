@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 use rustix::process::{PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde_json::Value;
 
+use crate::cli::domains as cli;
 use crate::domain::api::{self, Inspection};
 use crate::domain::client::{self, Client};
 use crate::domain::{Entry, Name, Registry, registry};
 use crate::{print, session};
 
-pub mod cli;
 mod cp;
 mod exec;
 mod join;

@@ -3,10 +3,11 @@
 use std::io::{self, IsTerminal};
 
 use serde::Serialize;
+use spec::shown::line;
 
-use super::cli::Ps;
 use super::{Error, ask};
 use crate::cli::Format;
+use crate::cli::domains::Ps;
 use crate::domain::api::State;
 use crate::domain::record::{Record, now};
 use crate::domain::{Entry, Registry};
@@ -142,7 +143,7 @@ fn table(rows: &[Row], now: u64, width: Option<usize>) -> String {
 
 /// As much of a text as there is room for, without characters that a terminal obeys.
 fn shortened(text: &str, most: Option<usize>) -> String {
-    let shown = print::line(text);
+    let shown = line(text);
     match most {
         Some(most) if shown.chars().count() > most => {
             let kept: String = shown.chars().take(most.saturating_sub(3)).collect();

@@ -9,8 +9,8 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use super::Error;
-use super::cli::Snapshot;
 use crate::cli::Format;
+use crate::cli::domains::Snapshot;
 use crate::domain::api::{self, Take};
 use crate::domain::client::Client;
 use crate::domain::{Origin, Registry};

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 
 use super::Error;
-use super::cli::Stats;
 use crate::cli::Format;
+use crate::cli::domains::Stats;
 use crate::domain::api::Statistics;
 use crate::domain::client::{self, Client};
 use crate::domain::{Entry, Registry};

@@ -10,7 +10,6 @@ use network::{Addresses, Plan, Server};
 use rustix::io::{FdFlags, fcntl_setfd};
 
 use super::{CARD, GATEWAY, GUEST, MTU, NAMESERVER, PREFIX_BITS, Published, resolver};
-use crate::cli::NetworkProcess;
 use crate::helper::{helper, spawn_with};
 
 /// The port on which names are asked for.
@@ -42,23 +41,38 @@ pub fn start(
     spawn_with(end, &mut command).map(drop)
 }
 
+/// What that process is started with: numbers of descriptors that are open.
+#[derive(Debug)]
+pub struct Serving {
+    /// The cable.
+    pub cable: i32,
+    /// The guest reaches this host.
+    pub reaches_host: bool,
+    /// What listens, and the guest's port to which it leads.
+    pub tcp: Vec<(i32, u16)>,
+    /// The same of UDP.
+    pub udp: Vec<(i32, u16)>,
+    /// It may make the system calls only that it needs.
+    pub confined: bool,
+}
+
 /// What that process does.
-pub fn serve(arguments: &NetworkProcess) -> io::Result<()> {
+pub fn serve(serving: &Serving) -> io::Result<()> {
     host::inherited::close_marked();
     let take = |number: i32| host::inherited::take(number);
-    let cable = take(arguments.cable)?;
-    let addresses = addresses(arguments.reach_host);
+    let cable = take(serving.cable)?;
+    let addresses = addresses(serving.reaches_host);
     let mut plan = Plan { addresses, mtu: MTU, card: CARD, tcp: vec![], udp: vec![] };
-    for port in &arguments.tcp {
-        plan.tcp.push((take(port.descriptor)?.into(), port.guest));
+    for &(descriptor, guest) in &serving.tcp {
+        plan.tcp.push((take(descriptor)?.into(), guest));
     }
-    for port in &arguments.udp {
-        plan.udp.push((take(port.descriptor)?.into(), port.guest));
+    for &(descriptor, guest) in &serving.udp {
+        plan.udp.push((take(descriptor)?.into(), guest));
     }
     // A socket for each connection.
     host::raise_descriptor_limit();
     let mut server = Server::new(cable, plan)?;
-    if !arguments.no_seccomp {
+    if serving.confined {
         host::privileges::drop_all()?;
         host::confine::confine_network().map_err(io::Error::other)?;
     }

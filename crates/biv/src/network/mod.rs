@@ -15,7 +15,7 @@ use std::os::fd::OwnedFd;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair, sockopt};
 use vmm::{CableEnd, Configuration, Network, Preparation};
 
-pub use builtin::serve;
+pub use builtin::{Serving, serve};
 use spec::{Backend, Net, Published, Spec, User};
 
 /// The guest's address and those of its network, as QEMU's users know them.
@@ -89,7 +89,7 @@ pub fn start(spec: &Spec, net: &Net) -> Result<Option<Starting>, Error> {
     }
 }
 
-/// Ours, unless passt is asked for: docs/design/network.md says why.
+/// Ours, unless passt is asked for: docs/design/6-network.md says why.
 fn start_user(user: User, published: &[Published], confine: bool) -> Result<Starting, Error> {
     published.iter().try_for_each(try_port)?;
     let (ours, theirs) = pair()?;

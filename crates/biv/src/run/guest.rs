@@ -15,10 +15,10 @@ use super::warm::{self, Key, Start};
 use super::{Error, disk, files, restore};
 use crate::domain::hub::Conversation;
 use crate::domain::{Domain, Plan};
-use crate::initramfs;
-use crate::provision::images::{self, Image};
-use crate::provision::{self, Part, kernels};
 use crate::{unpack, vsock};
+use provision::images::{self, Image};
+use provision::initramfs;
+use provision::{self, Part, kernels};
 
 /// The kernel and the initial RAM disk, and what kind of guest they make.
 pub struct Guest {

@@ -17,7 +17,7 @@ use rustix::fs::OFlags;
 use vmm::disk::{Disk, Raw};
 
 use super::{Error, disk, say};
-use crate::provision::images::Image;
+use provision::images::Image;
 
 /// The driver of its file system.
 pub const FILE_SYSTEM: &str = "erofs";

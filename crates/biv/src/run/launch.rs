@@ -1,8 +1,8 @@
 //! What a process that runs a machine is to do: run one that is described, or go on from a snapshot.
 //!
 //! `biv run` and `biv restore` do it themselves, or hand it to another process of ours that goes on by itself
-//! ([`crate::domain::detach`]): as JSON, in a file in memory, of which that inherits a descriptor. So nothing depends on how a
-//! command line was written, and a program that has a description needs none.
+//! ([`crate::domain::detach`]): as JSON, in a file in memory, of which that inherits a descriptor. So nothing depends
+//! on how a command line was written, and a program that has a description needs none.
 
 use std::ffi::OsString;
 use std::fs::File;

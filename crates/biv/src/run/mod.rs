@@ -14,16 +14,15 @@ use crate::domain::detach::Child;
 use crate::domain::hub::Conversation;
 use crate::domain::snapshot::{Finish, Snapshots};
 use crate::domain::{self, Domain, Ended, GuestEnd};
-use crate::initramfs;
 use crate::inspect;
 use crate::network;
-use crate::print;
-use crate::provision;
 use crate::session::channel::Channel;
 use crate::session::console::Console;
 use crate::session::{self, Ending, Input, Outputs, Passing, Session, Signals};
 use crate::terminal::{Escape, Mode};
 use crate::{status, terminal, vsock};
+use provision::initramfs;
+use spec::shown;
 
 mod devices;
 pub mod directories;
@@ -656,7 +655,7 @@ fn lost(did: &str, tail: &Tail) -> Verdict {
 pub(crate) fn say(message: &str) {
     use std::io::Write;
     // Standard error may be closed; the status still tells.
-    let _ = writeln!(io::stderr(), "biv: {}", print::harmless(message));
+    let _ = writeln!(io::stderr(), "biv: {}", shown::harmless(message));
 }
 
 fn create(path: &Path) -> Result<File, Error> {

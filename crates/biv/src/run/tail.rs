@@ -5,8 +5,8 @@ use std::fmt;
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::print;
 use crate::recent::Recent;
+use spec::shown;
 
 /// How many lines of that are shown.
 const LINES_MAX: usize = 100;
@@ -42,7 +42,7 @@ impl fmt::Display for Tail {
         let text = String::from_utf8_lossy(kept.bytes());
         let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
         for line in &lines[lines.len().saturating_sub(LINES_MAX)..] {
-            write!(out, "\n  {}", print::harmless(line))?;
+            write!(out, "\n  {}", shown::harmless(line))?;
         }
         Ok(())
     }

@@ -35,7 +35,6 @@ use crate::domain::hub::Conversation;
 use crate::domain::snapshot::{Finish, Note};
 use crate::helper::helper;
 use crate::inspect;
-use crate::provision;
 use crate::seal::{self, Purpose};
 
 /// Where snapshots are, below the cache.

@@ -12,7 +12,7 @@ use protocol::{
 
 use super::{Ending, Error, Line, Link, Outputs};
 use crate::domain::hub::Trouble;
-use crate::print;
+use spec::shown;
 
 /// How far the conversation is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -276,7 +276,7 @@ impl Link for Channel {
         if received == Some(0)
             && let Some(trouble) = self.trouble.get()
         {
-            return Err(Error::Guest(print::line(trouble)));
+            return Err(Error::Guest(shown::line(trouble)));
         }
         if let Some(count) = received {
             self.decoder.feed(&buffer[..count]);

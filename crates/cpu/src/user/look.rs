@@ -2,12 +2,12 @@
 //!
 //! 1. *At interrupts*, which come to the run loop anyway.
 //! 2. *A millisecond after user code is entered* by somebody who should be looked at, for which there is a timer
-//!    of the host's that sends the kick signal to the processor's thread (native/signals.rs). It is set when the run loop
-//!    enters translated user code and it is not set already, and stays so, whatever runs meanwhile: it costs a
-//!    signal and two system calls each millisecond at most, nothing where user code does not run, and nothing
-//!    where everybody who runs is known not to compute.
-//!    The same timer brings a direct thread back that is translated for the time of a few stops, because it has come to
-//!    a page that no helper may execute: nothing else would, until the next interrupt.
+//!    of the host's that sends the kick signal to the processor's thread (native/signals.rs). It is set when the run
+//!    loop enters translated user code and it is not set already, and stays so, whatever runs meanwhile: it costs a
+//!    signal and two system calls each millisecond at most, nothing where user code does not run, and nothing where
+//!    everybody who runs is known not to compute. The same timer brings a direct thread back that is translated for
+//!    the time of a few stops, because it has come to a page that no helper may execute: nothing else would, until
+//!    the next interrupt.
 //! 3. *At the first jump into a page* that is Rust's anyway (translate/mod.rs): whether it stands for a program
 //!    whose threads compute.
 

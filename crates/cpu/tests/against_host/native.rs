@@ -4,8 +4,9 @@
 //! signal handler reads the outcome of the last case out of its frame, writes the next case into
 //! it, and returns: `rt_sigreturn` loads general-purpose, x87 and vector registers and the code
 //! segment, so that even 32-bit code is entered this way. Only segment selectors and the bases of
-//! FS and GS are not in the frame, nor NT and ID, which `rt_sigreturn` keeps as they are; `oracle_handler` takes care of them, and of giving Rust the
-//! host's own. Every case ends with a signal, at the latest by the `int3` that follows its code.
+//! FS and GS are not in the frame, nor NT and ID, which `rt_sigreturn` keeps as they are; `oracle_handler` takes care
+//! of them, and of giving Rust the host's own. Every case ends with a signal, at the latest by the `int3` that
+//! follows its code.
 
 use std::arch::global_asm;
 use std::ptr::{addr_of_mut, null_mut};

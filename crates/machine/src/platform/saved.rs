@@ -64,8 +64,8 @@ impl Chipset {
 }
 
 impl Socket<'_> {
-    /// Bring all devices to rest until [`Self::thaw`], and say what a platform that goes on from here has to know of what the
-    /// processors share. All processors stand still.
+    /// Bring all devices to rest until [`Self::thaw`], and say what a platform that goes on from here has to know of
+    /// what the processors share. All processors stand still.
     ///
     /// # Errors
     ///

@@ -23,9 +23,9 @@
 //! - *Keep a processor from its interrupts.* Nobody can take a thread out of an fdatasync(2). So none begins
 //!   one while a timer of the guest's is due within twice the time that one takes, or [`SLOW`], nor while a reset,
 //!   a pause or the machine's end is waiting. One that was slow all the same is remembered: of the next ones, up to
-//!   [`MOST_UNHELPED`] are left to the disk's threads, likewise for writes. So the guest's interrupts are late by less than [`SLOW`], but
-//!   once in a while on a disk that is slow. To other processors it says that it sleeps, so that a flush of their
-//!   TLBs does not wait for it.
+//!   [`MOST_UNHELPED`] are left to the disk's threads, likewise for writes. So the guest's interrupts are late by
+//!   less than [`SLOW`], but once in a while on a disk that is slow. To other processors it says that it sleeps, so
+//!   that a flush of their TLBs does not wait for it.
 //! - *Hold others up.* No lock is held while a byte is moved or a flush goes on: neither the device's nor the
 //!   list of jobs'. Who finds the device locked does not wait: whoever serves it looks again when that is done.
 //! - *Lose work.* What a processor leaves, it has promised to do: it does, or calls a thread ([`Disks::leave`]),

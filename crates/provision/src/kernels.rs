@@ -7,8 +7,6 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use clap::ValueEnum;
-
 use super::apt::{self, Apt};
 use super::cache::{self, Lock, at, cache_directory};
 use super::progress::Progress;
@@ -18,12 +16,12 @@ use super::{Error, NAME, download, package};
 const DIRECTORY: &str = "kernels";
 
 /// For what a kernel is built.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Flavour {
-    /// Virtual machines
+    /// Virtual machines.
     #[default]
     Cloud,
-    /// All machines
+    /// All machines.
     Generic,
 }
 

@@ -4,8 +4,7 @@ use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-
-use crate::print::harmless;
+use spec::shown::harmless;
 
 const PATIENCE: Duration = Duration::from_secs(1);
 

@@ -7,8 +7,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
-use biv::initramfs::cpio::{Archive, Metadata};
-use biv::initramfs::{self, Busybox, INIT};
+use provision::initramfs::cpio::{Archive, Metadata};
+use provision::initramfs::{self, Busybox, INIT};
 
 /// What the machine has that they are packed for.
 const MEMORY: u64 = 64 << 20;

@@ -19,8 +19,9 @@ use files::owner::Owner;
 
 use super::cache::{self, Lock, at, cache_directory, trusted};
 use super::progress::Progress;
+use spec::is_plain;
+
 use super::{Error, apt};
-use crate::domain::is_plain;
 
 mod disk;
 

@@ -11,18 +11,21 @@
 //!    is there is never fetched again unless the user says so (`--refresh`).
 //! 3. *Who authenticates is apt*, with the keys that the host trusts.
 
+#![forbid(unsafe_code)]
+
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::initramfs::Busybox;
 use cache::{Lock, Work, at};
 pub use cache::{cache_directory, trusted};
+use initramfs::Busybox;
 
 pub mod apt;
 mod cache;
 pub mod images;
+pub mod initramfs;
 pub mod kernels;
 mod package;
 mod progress;

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 
 use clap::{Args, ValueHint};
 
-use crate::cli::Format;
+use super::Format;
 
 /// List domains: machines that are detached or have a name.
 ///
@@ -88,7 +88,8 @@ pub struct Kill {
 
 /// Run a command in a domain that runs.
 ///
-/// It is run as by `biv run`: its streams are ours, it gets our signals, and we end with its status. Ctrl-] three times within a second hangs up on it.
+/// It is run as by `biv run`: its streams are ours, it gets our signals, and we end with its status. Ctrl-] three
+/// times within a second hangs up on it.
 #[derive(Debug, Args)]
 pub struct Exec {
     /// Give it our standard input
