@@ -411,8 +411,8 @@ mod tests {
         // What has a default has another value, and is written.
         let text = described.to_json();
         let words = "kernel append refresh memory processors writable suid disk mounts entropy \
-            reaches_host publish sockets timeout console debug-console no_reboot debug- \
-            exit detached name remove interactive terminal cold direct statistics \
+            reaches_host publish sockets timeout console debug-console no_reboot \
+            debug-exit detached name remove interactive terminal cold direct statistics \
             no_seccomp spans perf_map symbols history trace_blocks interpret_blocks \
             list_blocks plant_fault verbose args";
         for word in words.split(' ') {
