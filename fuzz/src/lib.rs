@@ -240,7 +240,7 @@ impl Bench {
             *bytes[place] ^= value;
         }
         let other = Self::over(Arc::clone(&self.clock), Arc::clone(&self.memory));
-        let shift = CounterShift { ticks: 1 };
+        let shift = CounterShift::new(1, 0, true);
         if other.platform.restore(&shared, &own, shift).is_ok() {
             *self = Self { processor: self.processor, ..other };
         }
