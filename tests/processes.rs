@@ -18,11 +18,40 @@ struct Entry {
 }
 
 fn entry(process: u32) -> Option<Entry> {
+    let Stat { fields, .. } = stat(process)?;
+    let (state, parent) = (fields.first()?, fields.get(1)?.parse().ok()?);
+    Some(Entry { process, parent, lives: !matches!(state.as_str(), "Z" | "X") })
+}
+
+/// What the host says of a process (proc(5), `/proc/PID/stat`).
+pub struct Stat {
+    /// What it is called.
+    pub name: String,
+    /// What follows the name: state, parent, group, session, and so on.
+    pub fields: Vec<String>,
+}
+
+impl Stat {
+    /// Hundredths of a second that it and its threads have had of a core. (What of that is user time is a guess of
+    /// the host's, by where its ticks find the process.)
+    pub fn computed(&self) -> u64 {
+        self.fields[11..13].iter().map(|field| field.parse::<u64>().expect("a number")).sum()
+    }
+}
+
+/// The entry of a process, if there is one.
+pub fn stat(process: u32) -> Option<Stat> {
     let line = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
     // The name, in parentheses, may hold anything.
-    let mut words = line.rsplit(") ").next()?.split(' ');
-    let (state, parent) = (words.next()?, words.next()?.parse().ok()?);
-    Some(Entry { process, parent, lives: !matches!(state, "Z" | "X") })
+    let (head, fields) = line.trim_end().rsplit_once(") ")?;
+    let name = head.split_once(" (")?.1.to_owned();
+    Some(Stat { name, fields: fields.split(' ').map(str::to_owned).collect() })
+}
+
+/// The numbers of all processes.
+pub fn all() -> Vec<u32> {
+    let names = fs::read_dir("/proc").expect("there is a /proc").filter_map(Result::ok);
+    names.filter_map(|name| name.file_name().to_str()?.parse().ok()).collect()
 }
 
 /// Every living process that descends from this one.
@@ -32,9 +61,7 @@ pub fn descendants() -> Vec<u32> {
 
 /// Every living process that descends from that one.
 pub fn descendants_of(process: u32) -> Vec<u32> {
-    let names = fs::read_dir("/proc").expect("there is a /proc").filter_map(Result::ok);
-    let numbers = names.filter_map(|name| name.file_name().to_str()?.parse().ok());
-    let all: Vec<Entry> = numbers.filter_map(entry).filter(|entry| entry.lives).collect();
+    let all: Vec<Entry> = all().into_iter().filter_map(entry).filter(|entry| entry.lives).collect();
     let mut found = vec![process];
     let mut next = 0;
     while let Some(&parent) = found.get(next) {

@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use place::{Place, end_of, signal, start};
 use serde_json::Value;
-use whole_machine::processes::survivors;
+use whole_machine::processes::{stat, survivors};
 use whole_machine::pseudo_terminal::AtTerminal;
 use whole_machine::waiting::wait_for;
 use whole_machine::{bivouac, text};
@@ -316,10 +316,5 @@ fn many_live_side_by_side() {
 
 /// Hundredths of a second that processes and their threads have computed (proc(5), `stat`).
 fn computed(processes: &[u32]) -> u64 {
-    let of = |process: &u32| {
-        let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).expect("it lives");
-        let fields = stat.rsplit(") ").next().expect("fields").split(' ').skip(11).take(2);
-        fields.map(|field| field.parse::<u64>().expect("a number")).sum::<u64>()
-    };
-    processes.iter().map(of).sum()
+    processes.iter().map(|process| stat(*process).expect("it lives").computed()).sum()
 }

@@ -5,6 +5,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use whole_machine::processes::{Stat, all, stat};
 use whole_machine::text;
 use whole_machine::waiting::wait_for;
 
@@ -333,19 +334,11 @@ fn who_says_much_goes_on_without_a_gap() {
     }
 }
 
-/// Hundredths of a second that the helpers of a detached domain have run user code natively (proc(5), `stat`): its
-/// process leads a session.
+/// Hundredths of a second that the helpers of a detached domain, whose process leads a session, have had of a core:
+/// they do nothing but run user code natively.
 fn computed_natively(session: u32) -> u64 {
-    let processes = fs::read_dir("/proc").expect("there is a /proc").filter_map(Result::ok);
-    let stats = processes.filter_map(|it| fs::read_to_string(it.path().join("stat")).ok());
-    let of = |stat: String| {
-        let (head, tail) = stat.rsplit_once(") ")?;
-        let fields: Vec<u64> = tail.split(' ').filter_map(|field| field.parse().ok()).collect();
-        // The state is a letter; then come parent, group and session, and user time is the eleventh after it.
-        let is_its = head.ends_with("(biv user") && fields[2] == u64::from(session);
-        is_its.then_some(fields[10])
-    };
-    stats.filter_map(of).sum()
+    let is_helper = |it: &Stat| it.name == "biv user" && it.fields[3].parse() == Ok(session);
+    all().into_iter().filter_map(stat).filter(is_helper).map(|helper| helper.computed()).sum()
 }
 
 #[test]

@@ -9,8 +9,7 @@ use syn::{Block, Signature};
 const MAX_LINES: usize = 70;
 
 /// Functions that are longer: `file function`. The list may only shrink.
-const LONGER: [&str; 7] = [
-    "crates/biv/src/main.rs main",
+const LONGER: [&str; 6] = [
     "crates/biv/src/run/guest.rs find",
     "crates/cpu/src/context.rs new",
     "crates/cpu/src/interpret/suppression.rs rearranges",

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum, ValueHint};
+use spec::{Directory, DiskRoot, HostRoot, Root};
 
 use crate::status;
 use provision::kernels::Flavour;
@@ -264,6 +265,17 @@ pub struct Man {
     /// Write biv.1, biv-run.1 and so on here
     #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub directory: Option<PathBuf>,
+}
+
+/// The root that options name, of which none goes with another.
+fn root(
+    directory: Option<Directory>,
+    image: Option<String>,
+    disk: Option<DiskRoot>,
+    here: bool,
+) -> Root {
+    let named = directory.map(Root::Directory).or(image.map(Root::Image)).or(disk.map(Root::Disk));
+    named.unwrap_or(Root::Host(HostRoot { here, ..HostRoot::default() }))
 }
 
 pub(crate) fn parse_seconds(text: &str) -> Result<std::time::Duration, String> {

@@ -3,15 +3,16 @@
 #![forbid(unsafe_code)]
 
 use std::ffi::CStr;
+use std::fmt::Display;
 use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::process::ExitCode;
 
-use biv::cli::{Cli, LaunchProcess, ServeFiles, Verb};
+use biv::cli::{Cli, LaunchProcess, Run, ServeFiles, Verb};
 use biv::domain::detach::Child;
 use biv::print::{self, unless_closed};
 use biv::run::launch::Launch;
-use biv::{completions, debug, doctor, image, kernel, layout, life, man, run, status};
+use biv::{completions, debug, doctor, image, kernel, layout, life, man, status};
 use spec::shown::harmless;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::prelude::*;
@@ -28,31 +29,15 @@ fn main() -> ExitCode {
     // What was left open by chance is for nobody.
     host::inherited::mark(&passed(&cli.verb));
     let result = match cli.verb {
-        Verb::Run(arguments) => {
-            // Before its input is read, which may be a description.
-            layout::settle();
-            let (prints, is_a_file) = (arguments.print_spec, arguments.spec.is_some());
-            match arguments.into_spec() {
-                Ok(spec) if prints => unless_closed(print::text(&(spec.to_json() + "\n"))),
-                Ok(spec) => return launch(&Launch::Run(Box::new(spec))),
-                Err(reason) if is_a_file => Err(reason),
-                Err(reason) => Cli::refuse(&reason),
-            }
-        }
+        Verb::Run(arguments) => return run(*arguments),
         Verb::Launch(arguments) => {
             layout::settle();
             return carry_out(&arguments);
         }
         Verb::Kernel(arguments) => kernel::kernel(&arguments.action),
         Verb::Image(arguments) => image::image(&arguments.action),
-        Verb::Doctor(arguments) => match doctor::doctor(&arguments) {
-            Ok(status) => return ExitCode::from(status),
-            Err(error) => Err(error.to_string()),
-        },
-        Verb::Debug(arguments) => match debug::debug(&arguments.tool) {
-            Ok(status) => return ExitCode::from(status),
-            Err(error) => Err(error.to_string()),
-        },
+        Verb::Doctor(arguments) => return ended(doctor::doctor(&arguments)),
+        Verb::Debug(arguments) => return ended(debug::debug(&arguments.tool)),
         Verb::ServeFiles(arguments) => serve_files(&arguments),
         Verb::Network(arguments) => {
             start_log(0);
@@ -79,22 +64,10 @@ fn main() -> ExitCode {
         Verb::Inspect(arguments) => told(life::inspect(&arguments)),
         Verb::Stop(arguments) => told(life::stop(&arguments)),
         Verb::Kill(arguments) => told(life::kill(&arguments)),
-        Verb::Exec(arguments) => match life::exec(&arguments) {
-            Ok(status) => return ExitCode::from(status),
-            Err(error) => Err(error.to_string()),
-        },
-        Verb::Cp(arguments) => match life::cp(&arguments) {
-            Ok(status) => return ExitCode::from(status),
-            Err(error) => Err(error.to_string()),
-        },
-        Verb::Console(arguments) => match life::console(&arguments) {
-            Ok(status) => return ExitCode::from(status),
-            Err(error) => Err(error.to_string()),
-        },
-        Verb::Attach(arguments) => match life::attach(&arguments) {
-            Ok(status) => return ExitCode::from(status),
-            Err(error) => Err(error.to_string()),
-        },
+        Verb::Exec(arguments) => return ended(life::exec(&arguments)),
+        Verb::Cp(arguments) => return ended(life::cp(&arguments)),
+        Verb::Console(arguments) => return ended(life::console(&arguments)),
+        Verb::Attach(arguments) => return ended(life::attach(&arguments)),
         Verb::Balloon(arguments) => told(life::balloon(&arguments)),
         Verb::Pause(arguments) => told(life::pause(&arguments)),
         Verb::Resume(arguments) => told(life::resume(&arguments)),
@@ -117,11 +90,32 @@ fn fail(message: &str) -> ExitCode {
     ExitCode::from(status::FAILURE)
 }
 
+/// The status of what has one of its own.
+fn ended(result: Result<u8, impl Display>) -> ExitCode {
+    result.map_or_else(|error| fail(&error.to_string()), ExitCode::from)
+}
+
+/// Runs the machine that is meant, or prints what describes it.
+fn run(arguments: Run) -> ExitCode {
+    // Before its input is read, which may be a description.
+    layout::settle();
+    let (prints, is_a_file) = (arguments.print_spec, arguments.spec.is_some());
+    match arguments.into_spec() {
+        Ok(spec) if prints => {
+            let text = spec.to_json() + "\n";
+            ended(unless_closed(print::text(&text)).map(|()| status::SUCCESS))
+        }
+        Ok(spec) => launch(&Launch::Run(Box::new(spec))),
+        Err(reason) if is_a_file => fail(&reason),
+        Err(reason) => Cli::refuse(&reason),
+    }
+}
+
 /// Runs a machine, here or in a process that goes on by itself. A machine may still have threads that run; nothing of
 /// theirs is waited for.
 fn launch(launch: &Launch) -> ExitCode {
     start_log(launch.verbosity());
-    launch.start().map_or_else(|error| fail(&error.to_string()), ExitCode::from)
+    ended(launch.start())
 }
 
 /// The same, as another process of ours has asked for it.
@@ -132,8 +126,8 @@ fn carry_out(arguments: &LaunchProcess) -> ExitCode {
     };
     start_log(launch.verbosity());
     let child = arguments.detached.then(Child::of_process).transpose();
-    let result = child.map_err(run::Error::from).and_then(|child| launch.carry_out(child));
-    result.map_or_else(|error| fail(&error.to_string()), ExitCode::from)
+    let result = child.map_err(biv::run::Error::from).and_then(|child| launch.carry_out(child));
+    ended(result)
 }
 
 /// What `ps` and `top` call this process, in at most 15 bytes: machines, and what users start, are found by
@@ -164,7 +158,7 @@ fn passed(verb: &Verb) -> Vec<i32> {
 
 fn serve_files(arguments: &ServeFiles) -> Result<(), String> {
     host::inherited::close_marked();
-    let homes = run::homes::readable(arguments.home.clone());
+    let homes = biv::run::homes::readable(arguments.home.clone());
     let control = io::stdin().as_fd().try_clone_to_owned().map_err(|error| error.to_string())?;
     files::server::serve(&control, !arguments.no_seccomp, &homes).map_err(|error| error.to_string())
 }

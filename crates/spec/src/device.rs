@@ -1,6 +1,5 @@
 //! What is plugged into a machine besides what every machine has.
 
-use std::ffi::OsString;
 use std::path::PathBuf;
 
 use schemars::JsonSchema;
@@ -118,14 +117,6 @@ impl Sockets {
     /// What is wrong with it, if anything is.
     pub(crate) fn complaint(&self) -> Option<&'static str> {
         (!is_guests(self.address)).then_some(WRONG_ADDRESS)
-    }
-
-    /// The word that is read as this.
-    #[must_use]
-    pub fn word(&self) -> OsString {
-        let mut word = self.path.clone().into_os_string();
-        word.push(format!(",cid={}", self.address));
-        word
     }
 }
 

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, ValueHint};
-use spec::{Directory, Disk, DiskRoot, HostRoot, Mount, Name, Net, Published, Root};
+use spec::{Directory, Disk, DiskRoot, Mount, Name, Net, Published};
 
-use super::parse_seconds;
+use super::{parse_seconds, root};
 use crate::run::restore::GoOn;
 use crate::run::surroundings::Surroundings;
 use crate::status;
@@ -142,17 +142,10 @@ impl HostOptions {
         // A network that is not named is the one that was recorded.
         let net = self.net.clone().unwrap_or(Net::User(spec::User::default()));
         net.networks(self.publish.clone())?;
-        let root = match (self.root, self.image, self.root_disk) {
-            (Some(path), ..) => Root::Directory(Directory {
-                path,
-                writable: self.root_rw,
-                suid: self.root_suid,
-                ..Directory::default()
-            }),
-            (_, Some(name), _) => Root::Image(name),
-            (_, _, Some(disk)) => Root::Disk(disk),
-            _ => Root::Host(HostRoot { here: self.here, ..HostRoot::default() }),
-        };
+        let (writable, suid) = (self.root_rw, self.root_suid);
+        let named =
+            self.root.map(|path| Directory { path, writable, suid, ..Directory::default() });
+        let root = root(named, self.image, self.root_disk, self.here);
         Ok(Surroundings {
             root,
             directory: self.directory,

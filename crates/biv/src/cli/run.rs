@@ -9,11 +9,11 @@ use std::time::Duration;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, ValueEnum, ValueHint};
 use spec::{
-    Boot, Device, Directory, Disk, DiskRoot, Engine, HostRoot, Life, Machine, Mount, Name, Net,
-    Process, Published, Root, Sockets, Spec, User, UserExecution,
+    Boot, Device, Directory, Disk, DiskRoot, Engine, Life, Machine, Mount, Name, Net, Process,
+    Published, Root, Sockets, Spec, User, UserExecution,
 };
 
-use super::Options;
+use super::{Options, root};
 use crate::run::{sandbox, say};
 use crate::status;
 
@@ -281,17 +281,12 @@ impl Run {
         let mut watch = self.inspect.into_watch();
         (watch.verbose, watch.statistics) = (self.verbose, self.stats);
         watch.console = self.console;
-        let root = match (self.root, self.image, self.root_disk) {
-            (Some(path), ..) => Root::Directory(Directory {
-                path,
-                writable: self.root_rw,
-                suid: self.root_suid,
-                ..Directory::default()
-            }),
-            (_, Some(name), _) => Root::Image(name),
-            (_, _, Some(disk)) => Root::Disk(disk),
-            _ if self.busybox => Root::Busybox,
-            _ => Root::Host(HostRoot { here: self.here, ..HostRoot::default() }),
+        let (writable, suid) = (self.root_rw, self.root_suid);
+        let named =
+            self.root.map(|path| Directory { path, writable, suid, ..Directory::default() });
+        let root = match self.busybox {
+            true => Root::Busybox,
+            false => root(named, self.image, self.root_disk, self.here),
         };
         Ok(Spec {
             machine: Machine { memory, processors, ..Machine::default() },

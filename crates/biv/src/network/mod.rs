@@ -39,9 +39,6 @@ const BUFFER_BYTES: usize = 4 << 20;
 /// Why there is no network.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// There is nothing to publish from.
-    #[error("--publish needs a network of the user's own; give --net user")]
-    Publish,
     /// A port of the host's.
     #[error("cannot publish port {0}: {1}; choose another port or address")]
     Port(Published, #[source] io::Error),
@@ -74,9 +71,6 @@ pub struct Starting {
 pub fn start(spec: &Spec, net: &Net) -> Result<Option<Starting>, Error> {
     let published: &[_] = &spec.published().copied().collect::<Vec<_>>();
     let (processors, confine) = (spec.machine.processors.into(), !spec.engine.no_seccomp);
-    if !published.is_empty() && !matches!(net, Net::User(_)) {
-        return Err(Error::Publish);
-    }
     match net {
         Net::None => Ok(None),
         Net::Tap(name) => {
