@@ -49,7 +49,7 @@ pub fn stat(process: u32) -> Option<Stat> {
 }
 
 /// The numbers of all processes.
-pub fn all() -> Vec<u32> {
+fn all() -> Vec<u32> {
     let names = fs::read_dir("/proc").expect("there is a /proc").filter_map(Result::ok);
     names.filter_map(|name| name.file_name().to_str()?.parse().ok()).collect()
 }

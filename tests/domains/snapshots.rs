@@ -3,9 +3,7 @@
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::PathBuf;
-use std::time::Duration;
 
-use whole_machine::processes::{Stat, all, stat};
 use whole_machine::text;
 use whole_machine::waiting::wait_for;
 
@@ -332,46 +330,4 @@ fn who_says_much_goes_on_without_a_gap() {
         let numbers = place.numbers(name);
         assert!(numbers.windows(2).all(|pair| pair[0] + 1 == pair[1]), "{name} has a gap");
     }
-}
-
-/// Hundredths of a second that the helpers of a detached domain, whose process leads a session, have had of a core:
-/// they do nothing but run user code natively.
-fn computed_natively(session: u32) -> u64 {
-    let is_helper = |it: &Stat| it.name == "biv user" && it.fields[3].parse() == Ok(session);
-    all().into_iter().filter_map(stat).filter(is_helper).map(|helper| helper.computed()).sum()
-}
-
-#[test]
-fn what_goes_on_from_a_snapshot_computes_natively_as_what_has_booted() {
-    let place = Place::new();
-    let kind = format!("biv.test=native-{}", std::process::id());
-    let computes = |name: &str| {
-        let before = computed_natively(place.pid(name));
-        std::thread::sleep(Duration::from_secs(2));
-        computed_natively(place.pid(name)) - before
-    };
-    // The first has booted and leaves a snapshot, from which the second goes on.
-    for name in ["booted", "warm"] {
-        let script = "sleep 1; while :; do :; done";
-        let all = ["run", "-d", "--name", name, "--mem", "192M", "--append", &kind, "--"];
-        place.says(&[&all[..], &["sh", "-c", script]].concat());
-        std::thread::sleep(Duration::from_secs(3));
-        let computed = computes(name);
-        println!("{name}: {computed} of 200");
-        if name == "booted" && computed == 0 {
-            println!("left out: this host has no helpers");
-            return;
-        }
-        // Others may want the cores, too.
-        assert!(computed > 20, "{name}: {computed} of 200");
-        if name == "booted" {
-            place.says(&["rm", "-f", name]);
-        }
-    }
-    let file = place.snapshot("warm", &[]);
-    place.says(&["rm", "-f", "warm"]);
-    place.restore("restored", &file);
-    std::thread::sleep(Duration::from_secs(1));
-    let computed = computes("restored");
-    assert!(computed > 20, "restored: {computed} of 200");
 }
