@@ -12,10 +12,11 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
 
+use api::status;
 use biv::session::channel::Channel;
 use biv::session::{Ending, Input, Line, Outputs, Passing, Session, Signals};
+use biv::terminal;
 use biv::terminal::{Escape, Mode};
-use biv::{status, terminal};
 use provision::initramfs;
 use provision::{Guest, Part};
 use rustix::fs::{MemfdFlags, memfd_create};

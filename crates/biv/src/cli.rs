@@ -7,7 +7,7 @@ use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum, ValueHint};
 use spec::{Directory, DiskRoot, HostRoot, Root};
 
-use crate::status;
+use api::status;
 use provision::kernels::Flavour;
 
 pub mod domains;

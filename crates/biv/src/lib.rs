@@ -9,7 +9,7 @@
 //! What rules it:
 //!
 //! 1. *The command in the guest looks like a command on the host*: its streams are kept apart and
-//!    8-bit clean, its exit status is ours ([`status`]).
+//!    8-bit clean, its exit status is ours ([`api::status`]).
 //! 2. *The terminal is restored in every case* ([`terminal`]).
 //! 3. *The host's system state is never touched*: what is downloaded goes to the user's cache
 //!    directory, by the ordinary package client with private state ([`provision`]).
@@ -36,7 +36,6 @@ pub mod recent;
 pub mod run;
 pub mod seal;
 pub mod session;
-pub mod status;
 pub mod terminal;
 pub mod unpack;
 pub mod vsock;

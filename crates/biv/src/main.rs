@@ -8,11 +8,12 @@ use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::process::ExitCode;
 
+use api::status;
 use biv::cli::{Cli, LaunchProcess, Run, ServeFiles, Verb};
 use biv::domain::detach::Child;
 use biv::print::{self, unless_closed};
 use biv::run::launch::Launch;
-use biv::{completions, debug, doctor, image, kernel, layout, life, man, status};
+use biv::{completions, debug, doctor, image, kernel, layout, life, man};
 use spec::shown::harmless;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::prelude::*;

@@ -28,7 +28,7 @@ use rustix::fs::{AtFlags, CWD, Mode, OFlags, fstat, linkat, openat, renameat, un
 use rustix::io::Errno;
 use vmm::snapshot::Digest;
 
-use crate::domain::files::random;
+use api::files::random;
 
 /// The secret half of the key, in the directory of state.
 const SECRET: &str = "snapshot.key";

@@ -15,7 +15,7 @@ use spec::{
 
 use super::{Options, root};
 use crate::run::{sandbox, say};
-use crate::status;
+use api::status;
 
 /// Where the help puts what is for measuring.
 const MEASURING: &str = "Measuring Bivouac";

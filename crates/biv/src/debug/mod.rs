@@ -10,7 +10,7 @@ use vmm::inspect::{BlockId, BlockRanges};
 
 use crate::cli::{Bisect, DebugTool};
 use crate::inspect::{BLOCK, INTERPRET_BLOCKS, LIST_BLOCKS, names};
-use crate::status;
+use api::status;
 
 mod narrow;
 

@@ -13,11 +13,10 @@ use std::sync::PoisonError;
 use protocol::Frame;
 use rustix::event::PollFlags;
 
-use super::SharedLog;
-use super::log::Stream;
 use super::seat::{SEATS_MAX, Seat};
 use crate::recent::Recent;
 use crate::session::Line;
+use api::log::{self, Stream};
 
 /// Bytes on their way to the streams of `biv run`, or from them to the machine, before more are read.
 const UNDERWAY_MAX_BYTES: usize = 64 << 10;
@@ -45,7 +44,7 @@ pub struct Console {
     shown: Recent,
     /// On its way to the machine.
     typed: VecDeque<u8>,
-    log: Option<SharedLog>,
+    log: Option<log::Shared>,
     /// What somebody has said last, if nobody has asked yet.
     size: Option<(u16, u16)>,
 }
@@ -58,7 +57,7 @@ struct Streams {
 
 impl Console {
     /// The console of the machine at the other end of `machine`; what it shows goes to `log`.
-    pub fn new(machine: Line, log: Option<SharedLog>) -> std::io::Result<Console> {
+    pub fn new(machine: Line, log: Option<log::Shared>) -> std::io::Result<Console> {
         machine.set_nonblocking()?;
         Ok(Console {
             machine: Some(machine),

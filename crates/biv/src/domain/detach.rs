@@ -14,12 +14,13 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{ChildStderr, Command, Stdio};
 
+use api::{Name, status};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use spec::shown;
 
-use super::{Error, Name};
-use crate::{print, status};
+use super::Error;
+use crate::print;
 
 /// The process that goes on, until it does.
 #[derive(Debug)]

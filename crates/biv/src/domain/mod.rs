@@ -1,17 +1,14 @@
 //! The life of a domain, without a daemon: each domain is one process (and its helpers) that owns a
 //! directory, a lock and a socket.
 //!
-//! - [`registry`]: who has which name and who lives; [`record`] and [`files`]: what is in a directory.
-//! - [`server`]: the thread that answers on the socket; [`http`] and [`api`]: what it answers.
+//! - [`server`]: the thread that answers on the socket, as [`api::v1`] has it.
 //! - [`hub`]: the way of several at once to the guest's init; [`console`]: that to its console; [`seat`]:
 //!   one of them who only watches.
-//! - [`log`]: what a detached domain's command has written.
 //! - [`detach`]: how a domain goes on by itself.
-//! - [`client`]: the other end of the socket, for the verbs in [`crate::life`].
 //!
 //! What rules it:
 //!
-//! 1. *Liveness is a lock*, never a process number ([`registry`]).
+//! 1. *Liveness is a lock*, never a process number ([`api::registry`]).
 //! 2. *Domains share nothing but the directory that they are in.* The end of one, however it comes, is
 //!    nothing to another.
 //! 3. *Everything is open before the guest's first instruction.* What a domain's process cannot do
@@ -25,39 +22,24 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 
-pub mod api;
-pub mod client;
 pub mod console;
 pub mod detach;
-pub mod files;
-pub mod http;
 pub mod hub;
 mod job;
-pub mod log;
-pub mod origin;
-pub mod record;
-pub mod registry;
 pub mod seat;
 pub mod server;
 pub mod snapshot;
 mod watchers;
 
-pub use origin::Origin;
-pub use record::{Ended, Record};
-pub use registry::{Entry, Registry};
-use spec::{Life, Spec};
-pub use spec::{Name, NotAName as NameError, is_plain};
-
+use api::{Ended, Name, Origin, Record, Registry, files, log, record, registry};
 use console::Console;
 use hub::{Conversation, Hub, Trouble};
 use protocol::Frame;
 use server::{Machine, Server};
 use snapshot::{Finish, Snapshots};
+use spec::{Life, Spec};
 
 use crate::session::{Line, Outputs};
-
-/// A log that the session writes.
-pub type SharedLog = Arc<Mutex<log::Writer>>;
 
 /// Why there is no domain.
 #[derive(Debug, thiserror::Error)]
@@ -148,7 +130,7 @@ pub struct Domain {
     kept: bool,
     listener: Option<UnixListener>,
     /// What its command writes, if that is kept.
-    pub log: Option<SharedLog>,
+    pub log: Option<log::Shared>,
     /// Where `biv` puts what it has to say, if nobody is there to hear it.
     pub messages: Option<File>,
     /// The machine, for whoever asks.
@@ -319,7 +301,7 @@ pub struct GoingOn {
     child: detach::Child,
     name: Option<Name>,
     messages: Option<File>,
-    log: Option<SharedLog>,
+    log: Option<log::Shared>,
     written: Option<Arc<Mutex<Written>>>,
     kept: bool,
 }

@@ -20,15 +20,15 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 use rustix::process::Uid;
 
-use super::api::{self, Answer, Inspection, Refusal, State, Statistics};
 use super::console::{self, Console};
-use super::http::{self, Response};
 use super::hub::{self, Hub};
-use super::record::Record;
 use super::seat::Seat;
 use super::snapshot::Snapshots;
 use crate::session::Line;
-use vmm::snapshot::Compression;
+use api::http::{self, Response};
+use api::record::Record;
+use api::v1::{self, Answer, Inspection, Refusal, State, Statistics, Take};
+use vmm::snapshot::{Compression, Written};
 
 /// Connections at once that have not become something else; others wait.
 const CLIENTS_MAX: usize = 32;
@@ -39,7 +39,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// How long a client may wait for a snapshot.
 const SNAPSHOT_PATIENCE: Duration = Duration::from_secs(600);
 
-/// What is told of [`super::files::MESSAGES`].
+/// What is told of [`api::files::MESSAGES`].
 const MESSAGES_MAX_BYTES: u64 = 4096;
 
 /// Bytes read at once.
@@ -233,7 +233,7 @@ impl Serving {
                 }
                 match http::parse(&client.received) {
                     Ok(None) => {}
-                    Ok(Some((request, length))) => match api::answer(&request, &mut self.server) {
+                    Ok(Some((request, length))) => match v1::answer(&request, &mut self.server) {
                         Answer::Response(response) => client.answer(&response),
                         Answer::Snapshot(compression) => self.begin_snapshot(number, compression),
                         become_something => self.hand_over(number, length, &become_something),
@@ -255,13 +255,15 @@ impl Serving {
     }
 
     /// A client wants a snapshot, in the file that it has handed over.
-    fn begin_snapshot(&mut self, number: usize, compression: Compression) {
+    fn begin_snapshot(&mut self, number: usize, take: Take) {
         let client = &mut self.clients[number];
         let snapshots = &mut self.server.snapshots;
         let refusal = match client.file.take() {
             None => (400, "the request must come with a descriptor of an empty file"),
             Some(_) if snapshots.is_busy() => (409, "a snapshot is being taken already"),
             Some(file) => {
+                let compression =
+                    if take.compress { Compression::Zstandard } else { Compression::None };
                 snapshots.begin(file, compression, client.number);
                 client.stage = Stage::Waiting;
                 client.deadline += SNAPSHOT_PATIENCE;
@@ -281,7 +283,7 @@ impl Serving {
             Some((Some(client), result)) => {
                 let client = self.clients.iter_mut().find(|it| it.number == client);
                 let response = match result {
-                    Ok(written) => Response::json(200, &api::Snapshot::from(written)),
+                    Ok(written) => Response::json(200, &told(&written)),
                     Err(error) => Response::problem(503, error),
                 };
                 if let Some(client) = client {
@@ -394,7 +396,7 @@ impl Server {
     }
 }
 
-impl api::Domain for Server {
+impl v1::Domain for Server {
     fn inspect(&self) -> Inspection {
         let state = match (self.machine.get(), &self.hub) {
             (Some(machine), _) if machine.is_paused() => State::Paused,
@@ -415,7 +417,7 @@ impl api::Domain for Server {
 
     fn statistics(&self) -> Result<Statistics, Refusal> {
         let machine = self.machine()?;
-        let processors = machine.activity().into_iter().map(|activity| api::Processor {
+        let processors = machine.activity().into_iter().map(|activity| v1::Processor {
             exits: activity.exits,
             interrupts: activity.interrupts,
             halts: activity.halts,
@@ -533,9 +535,15 @@ impl api::Domain for Server {
     }
 }
 
-fn balloon(found: vmm::Ballooned) -> api::Balloon {
+/// What is said of a snapshot that was written.
+fn told(written: &Written) -> v1::Snapshot {
+    let paused = u64::try_from(written.paused.as_millis()).unwrap_or(u64::MAX);
+    v1::Snapshot { paused, memory: written.memory, file: written.file }
+}
+
+fn balloon(found: vmm::Ballooned) -> v1::Balloon {
     let guest = found.statistics.unwrap_or_default();
-    api::Balloon {
+    v1::Balloon {
         wanted: found.wanted,
         given: found.given,
         freed: found.freed,

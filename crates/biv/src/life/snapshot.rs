@@ -11,11 +11,11 @@ use std::path::Path;
 use super::Error;
 use crate::cli::Format;
 use crate::cli::domains::Snapshot;
-use crate::domain::api::{self, Take};
-use crate::domain::client::Client;
-use crate::domain::{Origin, Registry};
 use crate::print;
 use crate::seal::{self, Purpose};
+use api::client::Client;
+use api::v1::{self, Take};
+use api::{Origin, Registry};
 
 /// `biv snapshot`.
 pub fn snapshot(arguments: &Snapshot) -> Result<(), Error> {
@@ -36,7 +36,7 @@ pub fn snapshot(arguments: &Snapshot) -> Result<(), Error> {
     let unfinished = Unfinished::beside(path).map_err(failed)?;
     let take = Take { compress: arguments.compress };
     let client = Client::connect(&entry)?;
-    let mut written: api::Snapshot =
+    let mut written: v1::Snapshot =
         client.post_with_file("/v1/domain/snapshot", &take, unfinished.file.as_fd())?;
     seal::seal(&unfinished.file, &state, Purpose::Restore, &origin.text())?;
     unfinished.file.sync_all().map_err(failed)?;

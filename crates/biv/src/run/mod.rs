@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::time::Instant;
 
+use api::{Ended, record, status};
 use protocol::{Frame, Order};
 use spec::Spec;
 use vmm::{Outcome, Sink, TimeOfDay};
@@ -13,14 +14,14 @@ use vmm::{Outcome, Sink, TimeOfDay};
 use crate::domain::detach::Child;
 use crate::domain::hub::Conversation;
 use crate::domain::snapshot::{Finish, Snapshots};
-use crate::domain::{self, Domain, Ended, GuestEnd};
+use crate::domain::{self, Domain, GuestEnd};
 use crate::inspect;
 use crate::network;
 use crate::session::channel::Channel;
 use crate::session::console::Console;
 use crate::session::{self, Ending, Input, Outputs, Passing, Session, Signals};
 use crate::terminal::{Escape, Mode};
-use crate::{status, terminal, vsock};
+use crate::{terminal, vsock};
 use provision::initramfs;
 use spec::shown;
 
@@ -255,7 +256,7 @@ fn run_domain(
         }
         error => error,
     });
-    let at = domain::record::now();
+    let at = record::now();
     let (ending, result) = match result {
         Ok(Verdict { status, reason }) => (Ended { at, status, error: None, reason }, Ok(status)),
         Err(error) => {

@@ -8,6 +8,7 @@ use std::fs::File;
 use std::io;
 use std::path::PathBuf;
 
+use api::{Name, Origin, files as domain_files};
 use serde::{Deserialize, Serialize};
 use spec::{Boot, Device, Life, Machine, Process, Root, Spec};
 use vmm::snapshot::Snapshot;
@@ -17,7 +18,6 @@ use super::surroundings::{Likeness, Surroundings};
 use super::{Error, SHELL, run_domain, sandbox};
 use crate::domain::detach::Child;
 use crate::domain::snapshot::Note;
-use crate::domain::{Name, Origin, files as domain_files};
 use crate::network;
 use crate::seal::{self, Purpose};
 

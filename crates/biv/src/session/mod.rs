@@ -17,9 +17,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{OFlags, fcntl_getfl, fstat};
 use rustix::io::Errno;
 
-use crate::domain::SharedLog;
-use crate::domain::log::Stream;
 use crate::terminal::{self, Escape, Mode, Raw};
+use api::log::{self, Stream};
 
 pub mod channel;
 pub mod console;
@@ -149,7 +148,7 @@ impl Default for Outputs {
 
 impl Outputs {
     /// From here on both go to a log.
-    pub fn keep_in(&mut self, log: &SharedLog) {
+    pub fn keep_in(&mut self, log: &log::Shared) {
         self.stdout.keep_in(log, Stream::Stdout);
         self.stderr.keep_in(log, Stream::Stderr);
     }

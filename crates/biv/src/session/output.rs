@@ -12,8 +12,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
 use super::Error;
-use crate::domain::SharedLog;
-use crate::domain::log::Stream;
+use api::log::{self, Stream};
 
 /// What a pipe that is ready for writing takes without blocking.
 const PIECE_BYTES: usize = 4096;
@@ -43,7 +42,7 @@ pub struct Output {
     queue: VecDeque<u8>,
     closed: bool,
     /// Where it is kept instead, if nobody is at the descriptor's other end any more.
-    log: Option<(SharedLog, Stream)>,
+    log: Option<(log::Shared, Stream)>,
     /// Bytes that are in the log, and that nobody has been told of.
     logged: usize,
 }
@@ -64,7 +63,7 @@ impl Output {
     }
 
     /// From here on it goes to a log.
-    pub fn keep_in(&mut self, log: &SharedLog, stream: Stream) {
+    pub fn keep_in(&mut self, log: &log::Shared, stream: Stream) {
         self.log = Some((Arc::clone(log), stream));
     }
 

@@ -3,7 +3,7 @@
 //!
 //! It is in a file of the domain's directory, written before the machine's process is confined and closed then.
 //! A guest that owns this process has no way to open the file, or to put another in its place: it names no files
-//! ([`host::confine`]). `biv snapshot` takes it from there, not from the domain.
+//! (`host::confine`). `biv snapshot` takes it from there, not from the domain.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -26,7 +26,7 @@ pub struct Origin {
     pub spec: Spec,
     /// What runs in it, as it is shown to people.
     pub command: Vec<String>,
-    /// Its root is an image on a disk: this one ([`erofs::Identity`]).
+    /// Its root is an image on a disk: this one (`erofs::Identity`).
     #[serde(default)]
     pub image_disk: Option<[u8; 16]>,
 }

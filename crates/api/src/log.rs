@@ -14,6 +14,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use base64::Engine;
@@ -31,6 +32,9 @@ const PIECE_MAX_BYTES: usize = 16 << 10;
 /// The most that is read at once.
 const READ_BYTES: usize = 64 << 10;
 
+/// Seconds of a day.
+const DAY_SECONDS: u64 = 86_400;
+
 /// Where something was written to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -42,6 +46,9 @@ pub enum Stream {
     /// Neither: the domain's console.
     Console,
 }
+
+/// A log that several write to.
+pub type Shared = Arc<Mutex<Writer>>;
 
 /// One line of the log.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -264,11 +271,24 @@ pub fn last_lines(lines: &[Line], count: usize) -> &[Line] {
 #[must_use]
 pub fn time_of(time: SystemTime) -> String {
     let since = time.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
-    let seconds = i64::try_from(since.as_secs()).unwrap_or(i64::MAX);
-    let vmm::Civil { year, month, day, hour, minute, second, .. } =
-        vmm::Civil::from_seconds(seconds);
+    let (days, seconds) = (since.as_secs() / DAY_SECONDS, since.as_secs() % DAY_SECONDS);
+    let (year, month, day) = date(days);
+    let (hour, minute, second) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
     let micros = since.subsec_micros();
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{micros:06}Z")
+}
+
+/// Year, month and day of the month, so many days after 1970 began.
+fn date(days: u64) -> (u64, u64, u64) {
+    // Years start in March here, so that the leap day is the last of its year; 400 years are an era.
+    let shifted = days + 719_468;
+    let (era, of_era) = (shifted / 146_097, shifted % 146_097);
+    let year_of_era = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let day_of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month_index = (5 * day_of_year + 2) / 153;
+    let month = if month_index < 10 { month_index + 3 } else { month_index - 9 };
+    let year = era * 400 + year_of_era + u64::from(month <= 2);
+    (year, month, day_of_year - (153 * month_index + 2) / 5 + 1)
 }
 
 #[cfg(test)]

@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use biv::domain::record::{self, Record};
-use biv::domain::registry::{Claim, Error};
-use biv::domain::{Name, Registry, files};
+use api::record::{self, Record};
+use api::registry::{Claim, Error};
+use api::{Name, Registry, files};
 
 /// A registry in a directory that disappears.
 struct Place {

@@ -3,7 +3,6 @@
 
 use serde::{Deserialize, Serialize};
 use utoipa::{OpenApi, ToSchema};
-use vmm::snapshot::Compression;
 
 use super::http::{FRAMES, Problem, Request, Response};
 use super::record;
@@ -118,7 +117,7 @@ pub struct Processor {
 }
 
 /// How a snapshot is to be written.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Take {
     /// Compress the guest's memory (Zstandard).
@@ -135,13 +134,6 @@ pub struct Snapshot {
     pub memory: u64,
     /// Bytes of the file.
     pub file: u64,
-}
-
-impl From<vmm::snapshot::Written> for Snapshot {
-    fn from(written: vmm::snapshot::Written) -> Self {
-        let paused = u64::try_from(written.paused.as_millis()).unwrap_or(u64::MAX);
-        Self { paused, memory: written.memory, file: written.file }
-    }
 }
 
 /// Why something is not done: a status and a reason.
@@ -183,7 +175,7 @@ pub enum Answer {
     /// To watch the first command.
     Watch,
     /// To be answered when a snapshot has been taken.
-    Snapshot(Compression),
+    Snapshot(Take),
 }
 
 /// Answers a request.
@@ -198,7 +190,7 @@ pub fn answer(request: &Request, domain: &mut dyn Domain) -> Answer {
         ("POST", "/v1/domain/pause") => pause(domain),
         ("POST", "/v1/domain/resume") => resume(domain),
         ("POST", "/v1/domain/snapshot") => match snapshot(domain, &request.body) {
-            Ok(compression) => return Answer::Snapshot(compression),
+            Ok(take) => return Answer::Snapshot(take),
             Err(refusal) => Err(refusal),
         },
         ("POST", "/v1/domain/exec") => match exec(domain, upgrade) {
@@ -317,11 +309,11 @@ fn resume(domain: &mut dyn Domain) -> Result_ {
     (status = 400, description = "There is no descriptor", body = Problem),
     (status = 409, description = "Another is being written, or it is paused", body = Problem),
     (status = 503, description = "It is still starting, or it cannot be written", body = Problem)))]
-fn snapshot(domain: &dyn Domain, body: &[u8]) -> Result<Compression, Refusal> {
+fn snapshot(domain: &dyn Domain, body: &[u8]) -> Result<Take, Refusal> {
     let body: &[u8] = if body.is_empty() { b"{}" } else { body };
     let take: Take = serde_json::from_slice(body).map_err(|error| (400, error.to_string()))?;
     domain.allows_snapshots()?;
-    Ok(if take.compress { Compression::Zstandard } else { Compression::None })
+    Ok(take)
 }
 
 /// Run a command in the guest. The connection becomes one of frames (`Upgrade: bivouac-frames`), as

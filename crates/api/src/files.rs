@@ -5,7 +5,7 @@
 //! | `lock` | locked as long as the domain lives |
 //! | `record.json` | what it is, and how it ended ([`super::record`]) |
 //! | `origin.json` | what kind of machine it is, and what it was given of the host ([`super::origin`]) |
-//! | `control` | its socket ([`super::server`]) |
+//! | `control` | its socket ([`super::v1`]) |
 //! | `log.0`, `log.1` | what its command has written ([`super::log`]) |
 //! | `messages` | what `biv` itself has said |
 

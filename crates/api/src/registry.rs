@@ -5,7 +5,7 @@
 //! 2. Directories are made and removed under the lock on `.lock` beside them, which is held for a
 //!    moment only. So nobody removes one that has been made and is not locked yet.
 //! 3. All access is relative to an open directory which is ours and nobody else's to write.
-//! 4. A running machine's process can remove nothing ([`host::confine`]): what is not to be kept of a
+//! 4. A running machine's process can remove nothing (`host::confine`): what is not to be kept of a
 //!    domain goes when somebody next looks ([`Registry::sweep`]).
 
 use std::fs::File;
@@ -19,8 +19,10 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
+use spec::Name;
+
+use super::files;
 use super::record::Record;
-use super::{Name, files};
 
 /// How long to wait for others who make or remove directories.
 const PATIENCE: Duration = Duration::from_secs(2);

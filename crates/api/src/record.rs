@@ -6,10 +6,8 @@ use std::os::unix::fs::FileExt;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
-use spec::Spec;
+use spec::{Name, Spec};
 use utoipa::ToSchema;
-
-use super::Name;
 
 /// The version of the record that this code writes; it reads no other.
 pub const VERSION: u32 = 4;

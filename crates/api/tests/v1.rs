@@ -1,10 +1,8 @@
 //! The API's answers against its own OpenAPI document, and requests that make no sense.
 
-use biv::domain::api::{
-    self, Answer, Balloon, Domain, Inspection, Processor, Refusal, State, Statistics,
-};
-use biv::domain::http::{self, FRAMES, Request, Response};
-use biv::domain::record::{Ended, Record, VERSION};
+use api::http::{self, FRAMES, Request, Response};
+use api::record::{Ended, Record, VERSION};
+use api::v1::{self, Answer, Balloon, Domain, Inspection, Processor, Refusal, State, Statistics};
 use serde_json::{Value, json};
 
 /// A domain that does as it is told, and says no when it is to.
@@ -110,7 +108,7 @@ fn request(method: &str, path: &str, body: &str) -> Request {
 }
 
 fn ask(method: &str, path: &str, body: &str, domain: &mut Fake) -> Response {
-    match api::answer(&request(method, path, body), domain) {
+    match v1::answer(&request(method, path, body), domain) {
         Answer::Response(response) => response,
         other => panic!("{other:?}"),
     }
@@ -339,7 +337,7 @@ fn hostile_requests_are_answered_or_refused() {
         match http::parse(&bytes) {
             Ok(Some((request, length))) => {
                 assert!(length <= bytes.len());
-                if let Answer::Response(response) = api::answer(&request, &mut domain) {
+                if let Answer::Response(response) = v1::answer(&request, &mut domain) {
                     assert!((200..=503).contains(&response.status));
                     answered += 1;
                 }
@@ -355,7 +353,7 @@ fn hostile_requests_are_answered_or_refused() {
 fn connections_become_something_else_if_they_ask_for_it() {
     let upgrade = |path: &str, upgrade: &str, domain: &mut Fake| {
         let request = Request { upgrade: Some(upgrade.to_owned()), ..request("POST", path, "") };
-        api::answer(&request, domain)
+        v1::answer(&request, domain)
     };
     let status = |answer| match answer {
         Answer::Response(response) => response.status,

@@ -10,10 +10,11 @@ use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg}
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use spec::{Name, shown};
+
+use super::files;
 use super::http::Problem;
 use super::registry::Entry;
-use super::{Name, files};
-use spec::shown;
 
 /// How long a domain may take to answer.
 const PATIENCE: Duration = Duration::from_secs(10);
