@@ -24,7 +24,7 @@ const WIDER_CODE: usize = 120;
 const WIDER_COMMENTS: usize = 0;
 
 /// Which of our crates each may depend on.
-const MAY_IMPORT: [(&str, &[&str]); 15] = [
+const MAY_IMPORT: [(&str, &[&str]); 16] = [
     ("host", &[]),
     ("direct", &["host"]),
     ("cpu", &["direct", "host"]),
@@ -34,6 +34,7 @@ const MAY_IMPORT: [(&str, &[&str]); 15] = [
     ("files", &["host"]),
     ("spec", &[]),
     ("api", &["spec"]),
+    ("session", &["api", "protocol", "spec"]),
     ("provision", &["erofs", "files", "spec"]),
     ("vmm", &["cpu", "devices", "direct", "files", "host", "machine"]),
     ("network", &[]),

@@ -10,7 +10,7 @@
 //!
 //! 1. *The command in the guest looks like a command on the host*: its streams are kept apart and
 //!    8-bit clean, its exit status is ours ([`api::status`]).
-//! 2. *The terminal is restored in every case* ([`terminal`]).
+//! 2. *The terminal is restored in every case* ([`session::terminal`]).
 //! 3. *The host's system state is never touched*: what is downloaded goes to the user's cache
 //!    directory, by the ordinary package client with private state ([`provision`]).
 //! 4. *`/dev/kvm` is never opened.*
@@ -35,7 +35,5 @@ pub mod print;
 pub mod recent;
 pub mod run;
 pub mod seal;
-pub mod session;
-pub mod terminal;
 pub mod unpack;
 pub mod vsock;

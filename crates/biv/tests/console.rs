@@ -4,8 +4,8 @@ use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 
 use biv::domain::console::{Console, Place};
-use biv::session::Line;
 use protocol::{Decoder, Encoder, FIRST, Frame};
+use session::Line;
 
 /// One end of a line of bytes.
 fn line() -> (Line, UnixStream) {

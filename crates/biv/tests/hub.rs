@@ -5,13 +5,13 @@ use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-use biv::domain::hub::{Hub, Place, Trouble};
+use biv::domain::hub::{Hub, Place};
 use biv::domain::seat::Seat;
-use biv::session::Line;
 use protocol::{
     Decoder, Encoder, FIRST, Frame, LINE, SESSIONS_MAX, WINDOW_OF_SERIAL_BYTES,
     WINDOW_TO_GUEST_BYTES, hello,
 };
+use session::{Line, Trouble};
 use vmm::TimeOfDay;
 
 /// One end of something that speaks frames.

@@ -15,8 +15,8 @@ use rustix::event::PollFlags;
 
 use super::seat::{SEATS_MAX, Seat};
 use crate::recent::Recent;
-use crate::session::Line;
 use api::log::{self, Stream};
+use session::Line;
 
 /// Bytes on their way to the streams of `biv run`, or from them to the machine, before more are read.
 const UNDERWAY_MAX_BYTES: usize = 64 << 10;

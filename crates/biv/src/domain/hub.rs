@@ -18,7 +18,6 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::BorrowedFd;
-use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use protocol::{
@@ -31,7 +30,7 @@ use vmm::TimeOfDay;
 use self::lines::Lines;
 use super::seat::Seat;
 use super::watchers::{Sender, Watchers};
-use crate::session::Line;
+use session::{Line, Trouble};
 use spec::shown;
 
 mod conversation;
@@ -54,9 +53,6 @@ const TIME_INTERVAL_FIRST: Duration = Duration::from_secs(2);
 /// The longest that it is not told: its clock loses less than a millisecond in this, and one that does nothing
 /// is not woken more often.
 const TIME_INTERVAL_LAST: Duration = Duration::from_secs(64);
-
-/// What is wrong with a guest, for whoever waits for its command.
-pub type Trouble = Arc<OnceLock<String>>;
 
 /// Where something may have happened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -33,13 +33,13 @@ mod watchers;
 
 use api::{Ended, Name, Origin, Record, Registry, files, log, record, registry};
 use console::Console;
-use hub::{Conversation, Hub, Trouble};
+use hub::{Conversation, Hub};
 use protocol::Frame;
 use server::{Machine, Server};
 use snapshot::{Finish, Snapshots};
 use spec::{Life, Spec};
 
-use crate::session::{Line, Outputs};
+use session::{Line, Outputs, Trouble};
 
 /// Why there is no domain.
 #[derive(Debug, thiserror::Error)]

@@ -15,7 +15,7 @@ use protocol::{
 };
 use rustix::event::PollFlags;
 
-use crate::session::Line;
+use session::Line;
 
 /// What a seat may be behind with: many windows, so that whoever pauses for a moment is not cut off.
 const UNSEEN_MAX_BYTES: usize = 8 << 20;

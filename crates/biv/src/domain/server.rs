@@ -24,10 +24,10 @@ use super::console::{self, Console};
 use super::hub::{self, Hub};
 use super::seat::Seat;
 use super::snapshot::Snapshots;
-use crate::session::Line;
 use api::http::{self, Response};
 use api::record::Record;
 use api::v1::{self, Answer, Inspection, Refusal, State, Statistics, Take};
+use session::Line;
 use vmm::snapshot::{Compression, Written};
 
 /// Connections at once that have not become something else; others wait.

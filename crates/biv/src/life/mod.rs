@@ -9,7 +9,7 @@ use rustix::process::{PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde_json::Value;
 
 use crate::cli::domains as cli;
-use crate::{print, session};
+use crate::print;
 use api::client::{self, Client};
 use api::v1::{self, Inspection};
 use api::{Entry, Name, Registry, registry};

@@ -11,7 +11,6 @@ use vmm::{Configuration, Line, Outcome};
 
 use super::statistics;
 use crate::inspect::Teller;
-use crate::session;
 
 /// How long a guest may take to switch itself off after its command has ended, where all that is lost
 /// otherwise are traces.

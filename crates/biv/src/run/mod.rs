@@ -17,12 +17,13 @@ use crate::domain::snapshot::{Finish, Snapshots};
 use crate::domain::{self, Domain, GuestEnd};
 use crate::inspect;
 use crate::network;
-use crate::session::channel::Channel;
-use crate::session::console::Console;
-use crate::session::{self, Ending, Input, Outputs, Passing, Session, Signals};
-use crate::terminal::{Escape, Mode};
-use crate::{terminal, vsock};
+use crate::vsock;
 use provision::initramfs;
+use session::channel::Channel;
+use session::console::Console;
+use session::terminal;
+use session::terminal::{Escape, Mode};
+use session::{Ending, Input, Outputs, Passing, Session, Signals};
 use spec::shown;
 
 mod devices;

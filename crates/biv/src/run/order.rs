@@ -7,7 +7,7 @@ use spec::Spec;
 
 use super::directories::{self, Directories};
 use super::{PATH, SHELL, is_on_terminal};
-use crate::{session, terminal};
+use session::terminal;
 
 /// What the guest's init is to run.
 pub fn order(spec: &Spec, directories: &Directories) -> Order {

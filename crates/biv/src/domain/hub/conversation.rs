@@ -15,7 +15,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::{Deserialize, Serialize};
 
 use super::{Hub, Port, Stage};
-use crate::session::Line;
+use session::Line;
 
 /// How far the conversation with a guest is, for a hub that goes on with it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

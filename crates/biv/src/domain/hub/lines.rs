@@ -6,7 +6,7 @@ use std::io;
 use protocol::{Decoder, Error, Frame, Progress};
 
 use super::READ_BYTES;
-use crate::session::Line;
+use session::Line;
 
 /// See above.
 #[derive(Debug)]

@@ -4,11 +4,11 @@ use std::io::{Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 
-use biv::session::channel::Channel;
-use biv::session::{Ending, Error, Line, Link, Output, Outputs};
 use protocol::{
     CONTROL_RESERVE_BYTES, Decoder, Encoder, Frame, Order, WINDOW_TO_HOST_BYTES, hello,
 };
+use session::channel::Channel;
+use session::{Ending, Error, Line, Link, Output, Outputs};
 
 /// What these guests say of their line: less than the channel would use.
 const WINDOW_BYTES: u32 = 16 * 1024;

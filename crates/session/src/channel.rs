@@ -10,8 +10,8 @@ use protocol::{
     WINDOW_TO_HOST_BYTES, Window,
 };
 
+use super::Trouble;
 use super::{Ending, Error, Line, Link, Outputs};
-use crate::domain::hub::Trouble;
 use spec::shown;
 
 /// How far the conversation is.

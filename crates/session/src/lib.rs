@@ -1,15 +1,21 @@
-//! What `biv` does while a machine runs: carries the user's standard streams to and from the guest,
-//! and ends when the command, the machine, the user or the clock says so.
+//! What a program does while a command of its user's runs in a guest: it carries the user's standard streams to and
+//! from the guest, and ends when the command, the machine, the user or the clock says so. What it is not: a domain,
+//! or a machine. It knows neither, but the line to what is at the other end ([`Line`]), and the log in which output is
+//! kept that nobody reads any more ([`api::log`]).
 //!
 //! One loop in one thread polls everything and blocks on nothing. What is at the other end is a
 //! [`Link`]: the channel to the guest's init ([`channel`]), or a bare serial console ([`console`]).
 //! Signals are blocked and read from a descriptor, so no handler runs anywhere: the processor's
-//! threads run with registers of the guest, on which no ordinary handler could live.
+//! threads run with registers of the guest, on which no ordinary handler could live. The terminal is restored in
+//! every case ([`terminal`]).
+
+#![forbid(unsafe_code)]
 
 use std::collections::VecDeque;
 use std::io::{self, IsTerminal};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
@@ -17,7 +23,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{OFlags, fcntl_getfl, fstat};
 use rustix::io::Errno;
 
-use crate::terminal::{self, Escape, Mode, Raw};
+use self::terminal::{Escape, Mode, Raw};
 use api::log::{self, Stream};
 
 pub mod channel;
@@ -25,6 +31,7 @@ pub mod console;
 mod line;
 mod output;
 mod signals;
+pub mod terminal;
 
 pub use line::Line;
 pub use output::Output;
@@ -47,6 +54,9 @@ const BACKGROUND_INTERVAL: Duration = Duration::from_millis(500);
 
 /// How long the end of the line may be later than the end of the machine.
 const END_OF_LINE_PATIENCE: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
+
+/// What is wrong with a guest, for whoever waits for its command: said by whoever passes on what it says.
+pub type Trouble = Arc<OnceLock<String>>;
 
 /// How a session ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
