@@ -7,9 +7,9 @@ use protocol::Order;
 
 use super::Error;
 use crate::cli::domains::Exec;
-use crate::run::PATH;
 use api::client::Client;
 use api::{Registry, http, status};
+use domain::run::PATH;
 use session::channel::Channel;
 use session::terminal;
 use session::terminal::{Escape, Mode};

@@ -88,7 +88,7 @@ pub enum Error {
     },
     /// The key that vouches for a snapshot.
     #[error(transparent)]
-    Seal(#[from] crate::seal::Error),
+    Seal(#[from] domain::seal::Error),
     /// Several of them.
     #[error("{0}")]
     Several(String),

@@ -1,6 +1,6 @@
 //! `biv snapshot`: a domain writes itself into a file that we open for it, because it can open none. We add what
 //! the domain was given of the host, which was recorded when it was started, and vouch for both
-//! ([`crate::seal`]): the domain's process may be its guest's.
+//! ([`domain::seal`]): the domain's process may be its guest's.
 
 use std::fs::{self, File};
 use std::io;
@@ -12,10 +12,10 @@ use super::Error;
 use crate::cli::Format;
 use crate::cli::domains::Snapshot;
 use crate::print;
-use crate::seal::{self, Purpose};
 use api::client::Client;
 use api::v1::{self, Take};
 use api::{Origin, Registry};
+use domain::seal::{self, Purpose};
 
 /// `biv snapshot`.
 pub fn snapshot(arguments: &Snapshot) -> Result<(), Error> {

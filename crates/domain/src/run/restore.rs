@@ -16,10 +16,10 @@ use vmm::snapshot::Snapshot;
 use super::guest::{self, Guest, Looks};
 use super::surroundings::{Likeness, Surroundings};
 use super::{Error, SHELL, run_domain, sandbox};
-use crate::domain::detach::Child;
-use crate::domain::snapshot::Note;
+use crate::detach::Child;
 use crate::network;
 use crate::seal::{self, Purpose};
+use crate::snapshot::Note;
 
 /// A machine that is to go on from a snapshot.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]

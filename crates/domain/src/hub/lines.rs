@@ -5,8 +5,10 @@ use std::io;
 
 use protocol::{Decoder, Error, Frame, Progress};
 
-use super::READ_BYTES;
 use session::Line;
+
+/// What is read at once.
+pub(super) const READ_BYTES: usize = 64 * 1024;
 
 /// See above.
 #[derive(Debug)]

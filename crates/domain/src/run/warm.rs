@@ -31,11 +31,11 @@ use spec::{Device, Engine, Life, Network, Process, Root, Spec, UserExecution, Us
 use vmm::snapshot::Snapshot;
 
 use crate::domain::Domain;
-use crate::domain::hub::Conversation;
-use crate::domain::snapshot::{Finish, Note};
 use crate::helper::helper;
+use crate::hub::Conversation;
 use crate::inspect;
 use crate::seal::{self, Purpose};
+use crate::snapshot::{Finish, Note};
 
 /// Where snapshots are, below the cache.
 const DIRECTORY: &str = "warm";

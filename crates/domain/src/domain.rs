@@ -1,10 +1,10 @@
 //! The life of a domain, without a daemon: each domain is one process (and its helpers) that owns a
 //! directory, a lock and a socket.
 //!
-//! - [`server`]: the thread that answers on the socket, as [`api::v1`] has it.
-//! - [`hub`]: the way of several at once to the guest's init; [`console`]: that to its console; [`seat`]:
-//!   one of them who only watches.
-//! - [`detach`]: how a domain goes on by itself.
+//! - [`crate::server`]: the thread that answers on the socket, as [`api::v1`] has it.
+//! - [`crate::hub`]: the way of several at once to the guest's init; [`crate::console`]: that to its console;
+//!   [`crate::seat`]: one of them who only watches.
+//! - [`crate::detach`]: how a domain goes on by itself.
 //!
 //! What rules it:
 //!
@@ -22,21 +22,13 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 
-pub mod console;
-pub mod detach;
-pub mod hub;
-mod job;
-pub mod seat;
-pub mod server;
-pub mod snapshot;
-mod watchers;
-
+use crate::console::Console;
+use crate::detach;
+use crate::hub::{Conversation, Hub};
+use crate::server::{Machine, Server};
+use crate::snapshot::{Finish, Snapshots};
 use api::{Ended, Name, Origin, Record, Registry, files, log, record, registry};
-use console::Console;
-use hub::{Conversation, Hub};
 use protocol::Frame;
-use server::{Machine, Server};
-use snapshot::{Finish, Snapshots};
 use spec::{Life, Spec};
 
 use session::{Line, Outputs, Trouble};

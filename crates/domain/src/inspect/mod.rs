@@ -23,8 +23,9 @@ mod perf_map;
 mod symbols;
 mod trace;
 
-pub(crate) use blocks::{BLOCK, names};
-pub(crate) use options::{INTERPRET_BLOCKS, LIST_BLOCKS, is_used};
+pub use blocks::{BLOCK, names};
+pub(crate) use options::is_used;
+pub use options::{INTERPRET_BLOCKS, LIST_BLOCKS};
 pub use symbols::Symbols;
 
 /// How long a machine may take to say what its processors do.

@@ -5,8 +5,8 @@ use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-use biv::domain::hub::{Hub, Place};
-use biv::domain::seat::Seat;
+use domain::hub::{Hub, Place};
+use domain::seat::Seat;
 use protocol::{
     Decoder, Encoder, FIRST, Frame, LINE, SESSIONS_MAX, WINDOW_OF_SERIAL_BYTES,
     WINDOW_TO_GUEST_BYTES, hello,

@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 
-use biv::domain::console::{Console, Place};
+use domain::console::{Console, Place};
 use protocol::{Decoder, Encoder, FIRST, Frame};
 use session::Line;
 

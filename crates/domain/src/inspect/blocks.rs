@@ -14,7 +14,7 @@ use super::{Error, Symbols, create};
 const MAX_FILE_BYTES: usize = 256 << 20;
 
 /// The names of the blocks in a list, sorted, each once.
-pub(crate) fn names(list: &str) -> Vec<BlockId> {
+pub fn names(list: &str) -> Vec<BlockId> {
     let lines = list.lines().filter_map(|line| line.strip_prefix(BLOCK));
     let mut names: Vec<BlockId> =
         lines.filter_map(|rest| rest.split(' ').next()?.parse().ok()).collect();
@@ -24,7 +24,7 @@ pub(crate) fn names(list: &str) -> Vec<BlockId> {
 }
 
 /// The word that a block's line begins with; its name is the next one.
-pub(crate) const BLOCK: &str = "block ";
+pub const BLOCK: &str = "block ";
 
 /// The file, and what goes there.
 pub(super) struct BlockList {

@@ -11,12 +11,12 @@ use protocol::{Frame, Order};
 use spec::Spec;
 use vmm::{Outcome, Sink, TimeOfDay};
 
-use crate::domain::detach::Child;
-use crate::domain::hub::Conversation;
-use crate::domain::snapshot::{Finish, Snapshots};
+use crate::detach::Child;
 use crate::domain::{self, Domain, GuestEnd};
+use crate::hub::Conversation;
 use crate::inspect;
 use crate::network;
+use crate::snapshot::{Finish, Snapshots};
 use crate::vsock;
 use provision::initramfs;
 use session::channel::Channel;
@@ -654,7 +654,8 @@ fn lost(did: &str, tail: &Tail) -> Verdict {
     Verdict::told(status::GUEST_LOST, reason)
 }
 
-pub(crate) fn say(message: &str) {
+/// Says something on standard error.
+pub fn say(message: &str) {
     use std::io::Write;
     // Standard error may be closed; the status still tells.
     let _ = writeln!(io::stderr(), "biv: {}", shown::harmless(message));

@@ -8,10 +8,10 @@ use vmm::inspect::{BlockId, BlockRanges};
 use super::Error;
 
 /// Stands for `--interpret-blocks`.
-pub(crate) const INTERPRET_BLOCKS: &str = "BIVOUAC_INTERPRET_BLOCKS";
+pub const INTERPRET_BLOCKS: &str = "BIVOUAC_INTERPRET_BLOCKS";
 
 /// Stands for `--list-blocks`.
-pub(crate) const LIST_BLOCKS: &str = "BIVOUAC_LIST_BLOCKS";
+pub const LIST_BLOCKS: &str = "BIVOUAC_LIST_BLOCKS";
 
 /// Whether anything is to be seen, or changed, of what the engine does.
 pub fn is_used(watch: &Watch) -> bool {

@@ -19,9 +19,6 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use spec::shown;
 
-use super::Error;
-use crate::print;
-
 /// The process that goes on, until it does.
 #[derive(Debug)]
 pub struct Child {
@@ -34,17 +31,14 @@ impl Child {
     ///
     /// # Errors
     ///
-    /// [`Error::Detach`].
-    pub fn of_process() -> Result<Self, Error> {
-        let begin = || {
-            let nothing = File::options().read(true).write(true).open("/dev/null")?;
-            let parent = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)?;
-            rustix::stdio::dup2_stdin(&nothing)?;
-            // No terminal of the caller's can signal us.
-            rustix::process::setsid()?;
-            Ok::<_, io::Error>(Self { parent: UnixStream::from(parent), nothing })
-        };
-        begin().map_err(Error::Detach)
+    /// The host's.
+    pub fn of_process() -> io::Result<Self> {
+        let nothing = File::options().read(true).write(true).open("/dev/null")?;
+        let parent = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)?;
+        rustix::stdio::dup2_stdin(&nothing)?;
+        // No terminal of the caller's can signal us.
+        rustix::process::setsid()?;
+        Ok(Self { parent: UnixStream::from(parent), nothing })
     }
 
     /// The command runs: tells the parent the name, and lets go of the streams.
@@ -61,12 +55,8 @@ impl Child {
 ///
 /// # Errors
 ///
-/// [`Error::Detach`].
-pub fn start(command: io::Result<Command>) -> Result<u8, Error> {
-    command.and_then(launch).map_err(Error::Detach)
-}
-
-fn launch(mut command: Command) -> io::Result<u8> {
+/// The host's.
+pub fn start(mut command: Command) -> io::Result<u8> {
     let (mut ours, theirs) = UnixStream::pair()?;
     command.stdin(Stdio::from(OwnedFd::from(theirs)));
     command.stdout(Stdio::null()).stderr(Stdio::piped());
@@ -95,7 +85,7 @@ fn launch(mut command: Command) -> io::Result<u8> {
         let code = ended.code().map(|code| code as u8);
         return Ok(code.or(signal).unwrap_or(status::FAILURE));
     }
-    print::text(&shown::harmless(&name))?;
+    io::stdout().write_all(shown::harmless(&name).as_bytes())?;
     Ok(status::SUCCESS)
 }
 

@@ -27,7 +27,7 @@ use protocol::{
 use rustix::event::PollFlags;
 use vmm::TimeOfDay;
 
-use self::lines::Lines;
+use self::lines::{Lines, READ_BYTES};
 use super::seat::Seat;
 use super::watchers::{Sender, Watchers};
 use session::{Line, Trouble};
@@ -37,9 +37,6 @@ mod conversation;
 mod lines;
 
 pub use conversation::Conversation;
-
-/// What is read at once.
-const READ_BYTES: usize = 64 * 1024;
 
 /// Output of a command that its port has not taken: what its window allows, and what frames add to it.
 const UNTAKEN_MAX_BYTES: usize = 2 * WINDOW_TO_HOST_BYTES as usize;

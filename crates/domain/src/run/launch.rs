@@ -1,7 +1,7 @@
 //! What a process that runs a machine is to do: run one that is described, or go on from a snapshot.
 //!
 //! `biv run` and `biv restore` do it themselves, or hand it to another process of ours that goes on by itself
-//! ([`crate::domain::detach`]): as JSON, in a file in memory, of which that inherits a descriptor. So nothing depends
+//! ([`crate::detach`]): as JSON, in a file in memory, of which that inherits a descriptor. So nothing depends
 //! on how a command line was written, and a program that has a description needs none.
 
 use std::ffi::OsString;
@@ -17,7 +17,8 @@ use spec::Spec;
 
 use super::restore::{GoOn, restore};
 use super::{Error, run};
-use crate::domain::detach::{self, Child};
+use crate::detach::{self, Child};
+use crate::domain;
 
 /// The verb by which `biv` starts itself to do this.
 pub const VERB: &str = "launch";
@@ -40,7 +41,7 @@ impl Launch {
     /// There is no machine, or none to its end.
     pub fn start(&self) -> Result<u8, Error> {
         match self.is_detached() {
-            true => Ok(detach::start(command(self))?),
+            true => Ok(command(self).and_then(detach::start).map_err(domain::Error::Detach)?),
             false => self.carry_out(None),
         }
     }

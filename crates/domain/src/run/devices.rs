@@ -47,29 +47,32 @@ fn wanted(spec: &Spec, image_disks: usize) -> Vec<Devices> {
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser;
-
     use super::*;
-    use crate::cli::{Cli, Verb};
 
     #[test]
     fn what_the_user_names_is_needed_and_what_is_there_by_default_is_not() {
-        let check = |options: &[&str], expected: &[(Kind, u8, bool)]| {
-            let line = [&["biv", "run"], options, &["--", "true"]].concat();
-            let Verb::Run(run) = Cli::parse_from(line).verb else { panic!("not run") };
-            let spec = run.into_spec().unwrap();
+        let check = |text: &str, expected: &[(Kind, u8, bool)]| {
+            let text = format!("{{\"version\": {}, {text}}}", spec::VERSION);
+            let spec = Spec::parse(text.as_bytes()).unwrap();
             let found: Vec<_> =
                 wanted(&spec, 0).iter().map(|it| (it.kind, it.count, it.is_optional)).collect();
-            assert_eq!(found, expected, "{options:?}");
+            assert_eq!(found, expected, "{text}");
         };
-        check(&[], &[(Kind::Network, 1, true)]);
-        check(&["--net", "none"], &[]);
-        check(&["--net", "user"], &[(Kind::Network, 1, false)]);
-        check(&["-p", "8080:80"], &[(Kind::Network, 1, false)]);
-        check(&["--net", "none", "--disk", "a", "--root-disk", "b"], &[(Kind::Disk, 2, false)]);
-        check(&["--net", "none", "--entropy"], &[(Kind::Entropy, 1, false)]);
-        check(&["--net", "none", "--vsock", "a"], &[(Kind::Sockets, 1, false)]);
+        let user = r#"{"kind": "user"}"#;
+        let published = r#"{"kind": "user", "publish": [{"host": 8080, "guest": 80}]}"#;
+        let with = |devices: &str| format!(r#""networks": [], {devices}"#);
+        check(r#""process": {"args": ["true"]}"#, &[(Kind::Network, 1, true)]);
+        check(r#""networks": []"#, &[]);
+        check(&format!(r#""networks": [{user}]"#), &[(Kind::Network, 1, false)]);
+        check(&format!(r#""networks": [{published}]"#), &[(Kind::Network, 1, false)]);
+        let disk = r#"{"kind": "disk", "path": "a"}"#;
+        let root = r#""root": {"disk": {"path": "b"}}"#;
+        check(&with(&format!(r#""devices": [{disk}], {root}"#)), &[(Kind::Disk, 2, false)]);
+        let entropy = with(r#""devices": [{"kind": "entropy"}]"#);
+        check(&entropy, &[(Kind::Entropy, 1, false)]);
+        let sockets = with(r#""devices": [{"kind": "sockets", "path": "a"}]"#);
+        check(&sockets, &[(Kind::Sockets, 1, false)]);
         let console = [(Kind::Balloon, 1, true), (Kind::Console, 1, true)];
-        check(&["--net", "none", "--name", "web"], &console);
+        check(&with(r#""life": {"name": "web"}"#), &console);
     }
 }
