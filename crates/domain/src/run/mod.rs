@@ -16,6 +16,7 @@ use crate::domain::{self, Domain, GuestEnd};
 use crate::hub::Conversation;
 use crate::inspect;
 use crate::network;
+use crate::say::say;
 use crate::snapshot::{Finish, Snapshots};
 use crate::vsock;
 use provision::initramfs;
@@ -24,7 +25,6 @@ use session::console::Console;
 use session::terminal;
 use session::terminal::{Escape, Mode};
 use session::{Ending, Input, Outputs, Passing, Session, Signals};
-use spec::shown;
 
 mod devices;
 pub mod directories;
@@ -652,13 +652,6 @@ fn judge(outcome: Outcome, has_command: bool, tail: &Tail) -> Verdict {
 fn lost(did: &str, tail: &Tail) -> Verdict {
     let reason = format!("the guest {did} before its command ended; -v shows its console{tail}");
     Verdict::told(status::GUEST_LOST, reason)
-}
-
-/// Says something on standard error.
-pub fn say(message: &str) {
-    use std::io::Write;
-    // Standard error may be closed; the status still tells.
-    let _ = writeln!(io::stderr(), "biv: {}", shown::harmless(message));
 }
 
 fn create(path: &Path) -> Result<File, Error> {
