@@ -10,7 +10,6 @@ use api::status;
 use biv::cli::{Cli, Run, Verb};
 use biv::print::{self, unless_closed};
 use biv::{completions, debug, doctor, image, kernel, life, man};
-use domain::Launch;
 use spec::shown::harmless;
 
 fn main() -> ExitCode {
@@ -27,7 +26,7 @@ fn main() -> ExitCode {
         Verb::Restore(arguments) => {
             domain::settle();
             match arguments.into_order() {
-                Ok(order) => return ended(Launch::GoOn(Box::new(order)).start()),
+                Ok(order) => return ended(domain::go_on(order)),
                 Err(reason) => Cli::refuse(&reason),
             }
         }
@@ -78,7 +77,7 @@ fn run(arguments: Run) -> ExitCode {
             let text = spec.to_json() + "\n";
             ended(unless_closed(print::text(&text)).map(|()| status::SUCCESS))
         }
-        Ok(spec) => ended(Launch::Run(Box::new(spec)).start()),
+        Ok(spec) => ended(domain::launch(spec)),
         Err(reason) if is_a_file => fail(&reason),
         Err(reason) => Cli::refuse(&reason),
     }

@@ -45,5 +45,4 @@ mod watchers;
 pub use domain::{Domain, Error, GoingOn, GuestEnd, Plan};
 pub use layout::settle;
 pub use processes::begin;
-pub use run::launch::Launch;
-pub use run::run;
+pub use run::{go_on, launch};

@@ -18,6 +18,7 @@ use serde::de::DeserializeOwned;
 
 use crate::helper::MARK;
 use crate::network::{self, Serving as Network};
+use crate::run::carry_out;
 use crate::run::directories::{self, ServeFiles};
 use crate::run::homes;
 use crate::run::launch::{self, Carry};
@@ -127,7 +128,7 @@ impl Process {
         match self {
             Self::Launch(order) => {
                 layout::settle();
-                return ended(order.carry_out());
+                return ended(carry_out(&order));
             }
             Self::Files(order) => done("the file server", serve_files(&order)),
             Self::Network(serving) => {

@@ -14,7 +14,7 @@ use rustix::process::{getgid, getgroups, getuid};
 use spec::Spec;
 use vmm::{SharedDirectories, SharedDirectory};
 
-use super::Error;
+use super::error::Error;
 use super::homes::{self, Wide};
 use super::image_disk::{self, ImageDisk};
 use crate::helper::helper;

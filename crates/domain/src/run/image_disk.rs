@@ -16,7 +16,8 @@ use erofs::Identity;
 use rustix::fs::OFlags;
 use vmm::disk::{Disk, Raw};
 
-use super::{Error, disk};
+use super::disk;
+use super::error::Error;
 use crate::say::say;
 use provision::images::Image;
 

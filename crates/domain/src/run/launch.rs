@@ -14,12 +14,8 @@ use rustix::fs::{MemfdFlags, memfd_create};
 use serde::{Deserialize, Serialize};
 use spec::Spec;
 
-use super::restore::{GoOn, restore};
-use super::{Error, run};
-use crate::detach::{self, Child};
-use crate::domain;
+use super::restore::GoOn;
 use crate::helper::again;
-use crate::log;
 
 /// The kind of process that does this.
 pub const KIND: &str = "launch";
@@ -35,29 +31,9 @@ pub enum Launch {
 }
 
 impl Launch {
-    /// Does it, or has a process do it that goes on by itself; returns the exit status.
-    ///
-    /// # Errors
-    ///
-    /// There is no machine, or none to its end.
-    pub fn start(&self) -> Result<u8, Error> {
-        log::start(self.verbosity());
-        match self.is_detached() {
-            true => Ok(command(self).and_then(detach::start).map_err(domain::Error::Detach)?),
-            false => self.carry_out(None),
-        }
-    }
-
-    /// Does it in this process.
-    fn carry_out(&self, child: Option<Child>) -> Result<u8, Error> {
-        match self {
-            Self::Run(spec) => run(spec, child),
-            Self::GoOn(order) => restore(order, child),
-        }
-    }
-
     /// How much is said on standard error.
-    fn verbosity(&self) -> u8 {
+    #[must_use]
+    pub fn verbosity(&self) -> u8 {
         match self {
             Self::Run(spec) => spec.watch.verbose,
             Self::GoOn(_) => 0,
@@ -65,7 +41,8 @@ impl Launch {
     }
 
     /// Whether it goes on by itself.
-    fn is_detached(&self) -> bool {
+    #[must_use]
+    pub fn is_detached(&self) -> bool {
         match self {
             Self::Run(spec) => spec.life.detached,
             Self::GoOn(order) => order.detached,
@@ -92,20 +69,12 @@ pub struct Carry {
 }
 
 impl Carry {
-    /// Does it; returns the exit status.
+    /// The inverse of [`command`].
     ///
     /// # Errors
     ///
-    /// There is no such descriptor, or something else in it; or there is no machine, or none to its end.
-    pub fn carry_out(&self) -> Result<u8, Error> {
-        let launch = self.read()?;
-        log::start(launch.verbosity());
-        let child = self.detached.then(Child::of_process).transpose();
-        launch.carry_out(child.map_err(domain::Error::Detach)?)
-    }
-
-    /// The inverse of [`command`].
-    fn read(&self) -> io::Result<Launch> {
+    /// There is no such descriptor, or something else in it.
+    pub fn read(&self) -> io::Result<Launch> {
         let mut file = File::from(host::inherited::take(self.descriptor)?);
         let mut text = Vec::new();
         file.rewind()?;
