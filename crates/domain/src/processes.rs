@@ -128,7 +128,7 @@ impl Process {
         match self {
             Self::Launch(order) => {
                 layout::settle();
-                return ended(carry_out(&order));
+                ended(carry_out(&order))
             }
             Self::Files(order) => done("the file server", serve_files(&order)),
             Self::Network(serving) => {
