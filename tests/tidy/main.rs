@@ -36,7 +36,7 @@ const MAY_IMPORT: [(&str, &[&str]); 14] = [
     ("provision", &["erofs", "files", "spec"]),
     ("vmm", &["cpu", "devices", "direct", "files", "host", "machine"]),
     ("network", &[]),
-    ("sockets", &[]),
+    ("sockets", &["host"]),
     ("protocol", &[]),
     ("archive", &[]),
 ];
