@@ -6,8 +6,8 @@
 use std::process::Command;
 use std::time::Duration;
 
-use biv::terminal::Raw;
 use rustix::process::Signal;
+use session::terminal::Raw;
 use tiny_kernels::Kernel;
 use whole_machine::modes::Mode;
 use whole_machine::pseudo_terminal::AtTerminal;

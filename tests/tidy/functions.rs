@@ -10,12 +10,12 @@ const MAX_LINES: usize = 70;
 
 /// Functions that are longer: `file function`. The list may only shrink.
 const LONGER: [&str; 6] = [
-    "crates/biv/src/run/guest.rs find",
     "crates/cpu/src/context.rs new",
     "crates/cpu/src/interpret/suppression.rs rearranges",
     "crates/cpu/src/translate/generate.rs generate",
     "crates/cpu/src/translate/generate.rs instruction",
     "crates/direct/tests/attacks.rs a_forged_stop_is_what_the_program_could_have_had",
+    "crates/domain/src/run/guest.rs find",
 ];
 
 /// The functions of a file that are too long.

@@ -24,7 +24,7 @@ const WIDER_CODE: usize = 120;
 const WIDER_COMMENTS: usize = 0;
 
 /// Which of our crates each may depend on.
-const MAY_IMPORT: [(&str, &[&str]); 14] = [
+const MAY_IMPORT: [(&str, &[&str]); 17] = [
     ("host", &[]),
     ("direct", &["host"]),
     ("cpu", &["direct", "host"]),
@@ -33,6 +33,24 @@ const MAY_IMPORT: [(&str, &[&str]); 14] = [
     ("erofs", &[]),
     ("files", &["host"]),
     ("spec", &[]),
+    ("api", &["spec"]),
+    ("session", &["api", "protocol", "spec"]),
+    (
+        "domain",
+        &[
+            "api",
+            "erofs",
+            "files",
+            "host",
+            "network",
+            "protocol",
+            "provision",
+            "session",
+            "sockets",
+            "spec",
+            "vmm",
+        ],
+    ),
     ("provision", &["erofs", "files", "spec"]),
     ("vmm", &["cpu", "devices", "direct", "files", "host", "machine"]),
     ("network", &[]),

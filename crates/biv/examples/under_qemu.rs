@@ -12,14 +12,15 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
 
-use biv::session::channel::Channel;
-use biv::session::{Ending, Input, Line, Outputs, Passing, Session, Signals};
-use biv::terminal::{Escape, Mode};
-use biv::{status, terminal};
+use api::status;
 use provision::initramfs;
 use provision::{Guest, Part};
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::process::{Pid, Signal, kill_process};
+use session::channel::Channel;
+use session::terminal;
+use session::terminal::{Escape, Mode};
+use session::{Ending, Input, Line, Outputs, Passing, Session, Signals};
 
 type Failure = Box<dyn std::error::Error>;
 

@@ -7,16 +7,18 @@ use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum, ValueHint};
 use spec::{Directory, DiskRoot, HostRoot, Root};
 
-use crate::status;
+use api::status;
 use provision::kernels::Flavour;
 
 pub mod domains;
+mod format;
 mod processes;
 mod restore;
 mod run;
 mod watch;
 
 use self::domains as life;
+pub use self::format::Format;
 pub use self::processes::{
     BoundPort, LaunchProcess, NetworkProcess, SealProcess, ServeFiles, SocketsProcess,
     UnpackProcess,
@@ -241,15 +243,6 @@ pub struct Bisect {
     #[arg(last = true, required = true, value_name = "COMMAND",
         value_hint = ValueHint::CommandWithArguments)]
     pub command: Vec<OsString>,
-}
-
-/// Forms of a report.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Format {
-    /// For people
-    Text,
-    /// For programs
-    Json,
 }
 
 /// Print a completion script for a shell.

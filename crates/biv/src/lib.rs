@@ -1,20 +1,16 @@
 //! The command `biv`: virtual machines in an ordinary process, without hardware virtualization.
 //!
-//! What it is: the command line ([`cli`]) and its verbs, and what these need of the host: kernels and
-//! root file systems ([`provision`]), an initramfs, the processes that serve a machine ([`helper`]), the
-//! terminal, the conversation with the guest's init ([`session`]), and a place among the domains of this
-//! user ([`domain`]; the verbs about those that exist are in [`life`]). What it is not: a machine; that is
-//! built and run by `vmm`.
+//! What it is: the command line ([`cli`]), its verbs, and what these print ([`print`]). [`life`] has the verbs about
+//! domains, which ask them through the crate `api`; `biv run` and `biv restore` are the crate `domain`'s, which is
+//! given a description. [`doctor`] and [`debug`] look into the host and the engine. What it is not: a library. A
+//! program that runs machines links `domain`, one that asks them things links `api`.
 //!
 //! What rules it:
 //!
-//! 1. *The command in the guest looks like a command on the host*: its streams are kept apart and
-//!    8-bit clean, its exit status is ours ([`status`]).
-//! 2. *The terminal is restored in every case* ([`terminal`]).
-//! 3. *The host's system state is never touched*: what is downloaded goes to the user's cache
+//! 1. *Nothing that follows the command line knows it*: it comes to a [`spec::Spec`], or to a request.
+//! 2. *The host's system state is never touched*: what is downloaded goes to the user's cache
 //!    directory, by the ordinary package client with private state ([`provision`]).
-//! 4. *`/dev/kvm` is never opened.*
-//! 5. *A file grants nothing of the host* that the user has not named or recorded ([`seal`]).
+//! 3. *`/dev/kvm` is never opened.*
 
 #![forbid(unsafe_code)]
 
@@ -22,21 +18,8 @@ pub mod cli;
 pub mod completions;
 pub mod debug;
 pub mod doctor;
-pub mod domain;
-pub mod helper;
 pub mod image;
-pub mod inspect;
 pub mod kernel;
-pub mod layout;
 pub mod life;
 pub mod man;
-pub mod network;
 pub mod print;
-pub mod recent;
-pub mod run;
-pub mod seal;
-pub mod session;
-pub mod status;
-pub mod terminal;
-pub mod unpack;
-pub mod vsock;

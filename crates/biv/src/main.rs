@@ -8,11 +8,13 @@ use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::process::ExitCode;
 
+use api::status;
 use biv::cli::{Cli, LaunchProcess, Run, ServeFiles, Verb};
-use biv::domain::detach::Child;
 use biv::print::{self, unless_closed};
-use biv::run::launch::Launch;
-use biv::{completions, debug, doctor, image, kernel, layout, life, man, status};
+use biv::{completions, debug, doctor, image, kernel, life, man};
+use domain::detach::Child;
+use domain::layout;
+use domain::run::launch::Launch;
 use spec::shown::harmless;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::prelude::*;
@@ -41,15 +43,16 @@ fn main() -> ExitCode {
         Verb::ServeFiles(arguments) => serve_files(&arguments),
         Verb::Network(arguments) => {
             start_log(0);
-            biv::network::serve(&arguments.into()).map_err(|error| format!("the network: {error}"))
+            domain::network::serve(&arguments.into())
+                .map_err(|error| format!("the network: {error}"))
         }
-        Verb::Sockets(arguments) => biv::vsock::serve(&arguments.into())
+        Verb::Sockets(arguments) => domain::vsock::serve(&arguments.into())
             .map_err(|error| format!("the guest's sockets: {error}")),
         Verb::Seal(arguments) => {
-            biv::seal::seal_warm_start(&arguments.into()).map_err(|error| error.to_string())
+            domain::seal::seal_warm_start(&arguments.into()).map_err(|error| error.to_string())
         }
         Verb::Unpack(arguments) => {
-            biv::unpack::serve(!arguments.no_seccomp).map_err(|error| error.to_string())
+            domain::unpack::serve(!arguments.no_seccomp).map_err(|error| error.to_string())
         }
         Verb::Restore(arguments) => {
             layout::settle();
@@ -126,7 +129,8 @@ fn carry_out(arguments: &LaunchProcess) -> ExitCode {
     };
     start_log(launch.verbosity());
     let child = arguments.detached.then(Child::of_process).transpose();
-    let result = child.map_err(biv::run::Error::from).and_then(|child| launch.carry_out(child));
+    let child = child.map_err(domain::Error::Detach);
+    let result = child.map_err(domain::run::Error::from).and_then(|child| launch.carry_out(child));
     ended(result)
 }
 
@@ -158,7 +162,7 @@ fn passed(verb: &Verb) -> Vec<i32> {
 
 fn serve_files(arguments: &ServeFiles) -> Result<(), String> {
     host::inherited::close_marked();
-    let homes = biv::run::homes::readable(arguments.home.clone());
+    let homes = domain::run::homes::readable(arguments.home.clone());
     let control = io::stdin().as_fd().try_clone_to_owned().map_err(|error| error.to_string())?;
     files::server::serve(&control, !arguments.no_seccomp, &homes).map_err(|error| error.to_string())
 }

@@ -8,7 +8,7 @@ use clap_mangen::Man as Page;
 use clap_mangen::roff::{Roff, bold, roman};
 
 use crate::cli::{Cli, Man};
-use crate::status;
+use api::status;
 
 /// Examples of biv(1): what a line does, and the line.
 const EXAMPLES: [(&str, &str); 8] = [

@@ -52,7 +52,6 @@ pub use ::devices::virtio::balloon::Statistics as GuestMemoryStatistics;
 pub use ::machine::boot::{
     ModuleFile, is_multiboot, split_modules, unpack_payload, unpacked_bytes,
 };
-pub use ::machine::calendar::Civil;
 pub use activity::Activity;
 pub use balloon::Ballooned;
 pub use clock::{HostClock, TimeOfDay, TimePair};

@@ -18,7 +18,7 @@
 
 use std::fmt::Write;
 
-use biv::inspect::Symbols;
+use domain::inspect::Symbols;
 use vmm::Vcpu;
 use vmm::history::{ExitKind, Happened};
 use vmm::inspect::disassemble;

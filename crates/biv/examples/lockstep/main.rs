@@ -16,8 +16,8 @@ use std::process::ExitCode;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use biv::inspect::Symbols;
 use clap::Parser;
+use domain::inspect::Symbols;
 use vmm::history::Happened;
 use vmm::inspect::{BlockId, Inspection, Tracer};
 use vmm::{Configuration, Contents, Line, Machine, Module, UserExecution, Vcpu};

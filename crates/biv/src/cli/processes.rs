@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use crate::{network, seal, vsock};
+use domain::{network, seal, vsock};
 
 /// Run a machine that is described by a descriptor which is open; biv starts this itself.
 #[derive(Debug, Args)]

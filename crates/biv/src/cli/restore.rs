@@ -8,9 +8,9 @@ use clap::{Args, ValueHint};
 use spec::{Directory, Disk, DiskRoot, Mount, Name, Net, Published};
 
 use super::{parse_seconds, root};
-use crate::run::restore::GoOn;
-use crate::run::surroundings::Surroundings;
-use crate::status;
+use api::status;
+use domain::run::restore::GoOn;
+use domain::run::surroundings::Surroundings;
 
 /// Where the help puts what a machine has of the host.
 const HEADING: &str = "What the machine has of the host (in the place of what it had)";

@@ -14,8 +14,8 @@ use spec::{
 };
 
 use super::{Options, root};
-use crate::run::{sandbox, say};
-use crate::status;
+use api::status;
+use domain::run::{sandbox, say};
 
 /// Where the help puts what is for measuring.
 const MEASURING: &str = "Measuring Bivouac";

@@ -9,48 +9,14 @@ use std::process::{Command, Stdio};
 use vmm::inspect::{BlockId, BlockRanges};
 
 use crate::cli::{Bisect, DebugTool};
-use crate::inspect::{BLOCK, INTERPRET_BLOCKS, LIST_BLOCKS, names};
-use crate::status;
+use api::status;
+use domain::inspect::{BLOCK, INTERPRET_BLOCKS, LIST_BLOCKS, names};
 
+mod error;
 mod narrow;
 
+pub use self::error::Error;
 use narrow::{Narrowing, Verdict};
-
-/// Why nothing was found.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// The command that is looked into.
-    #[error("cannot start {command}: {error}", command = command.display())]
-    Start {
-        /// Which.
-        command: OsString,
-        /// What is wrong with it.
-        error: io::Error,
-    },
-    /// The list of blocks.
-    #[error("cannot use the list of blocks {path}: {error}", path = path.display())]
-    List {
-        /// Where it is.
-        path: PathBuf,
-        /// What is wrong with it.
-        error: io::Error,
-    },
-    /// It does nothing wrong.
-    #[error("the command succeeds when everything is translated: there is nothing to find")]
-    Succeeds,
-    /// It is not the translator's fault, or that of a block that was left out.
-    #[error(
-        "the command fails when all blocks (but those of --except) are interpreted, too: none of \
-         them is at fault"
-    )]
-    Fails,
-    /// It runs no `biv`, or that one translates nothing.
-    #[error("the command has translated no block; does it run `biv run`?")]
-    NoBlocks,
-    /// It is not the same each time.
-    #[error("the command does not fail the same way each time; no more runs after {0}")]
-    TooManyRuns(usize),
-}
 
 /// Does what `biv debug` says; returns the exit status.
 pub fn debug(tool: &DebugTool) -> Result<u8, Error> {

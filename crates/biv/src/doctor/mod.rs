@@ -10,7 +10,7 @@ use std::io::{self, Write};
 use serde::Serialize;
 
 use crate::cli::{Doctor, Format};
-use crate::status;
+use api::status;
 
 mod guest;
 mod isolation;

@@ -16,12 +16,12 @@ use protocol::copy::{self, Copy};
 
 use super::Error;
 use crate::cli::domains::Cp;
-use crate::domain::client::Client;
-use crate::domain::{Entry, Name, Registry, http};
-use crate::session::channel::Channel;
-use crate::session::{Ending, Input, Line, Output, Outputs, Passing, Session, Signals};
-use crate::status;
-use crate::terminal::{Escape, Mode};
+use api::client::Client;
+use api::status;
+use api::{Entry, Name, Registry, http};
+use session::channel::Channel;
+use session::terminal::{Escape, Mode};
+use session::{Ending, Input, Line, Output, Outputs, Passing, Session, Signals};
 use spec::shown;
 
 /// The most of what init complains about.

@@ -7,16 +7,16 @@ use protocol::Order;
 
 use super::Error;
 use crate::cli::domains::Exec;
-use crate::domain::client::Client;
-use crate::domain::{Registry, http};
-use crate::run::PATH;
-use crate::session::channel::Channel;
-use crate::session::{
+use api::client::Client;
+use api::{Registry, http, status};
+use domain::run::PATH;
+use session::channel::Channel;
+use session::terminal;
+use session::terminal::{Escape, Mode};
+use session::{
     Ending, Input, Line, Outputs, Passing, Session, Signals, closed_streams, has_one_output,
     stdin_is_terminal,
 };
-use crate::terminal::{Escape, Mode};
-use crate::{status, terminal};
 
 /// `biv exec`; returns the status of the command.
 pub fn exec(arguments: &Exec) -> Result<u8, Error> {

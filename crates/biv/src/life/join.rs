@@ -4,14 +4,12 @@ use std::io::{self, Write};
 
 use super::{END_PATIENCE, Error};
 use crate::cli::domains::{Attach, Console};
-use crate::domain::client::Client;
-use crate::domain::{Entry, Registry, http};
-use crate::session::channel::Channel;
-use crate::session::{
-    Ending, Input, Line, Link, Outputs, Passing, Session, Signals, stdin_is_terminal,
-};
-use crate::terminal::{Escape, Mode};
-use crate::{status, terminal};
+use api::client::Client;
+use api::{Entry, Registry, http, status};
+use session::channel::Channel;
+use session::terminal;
+use session::terminal::{Escape, Mode};
+use session::{Ending, Input, Line, Link, Outputs, Passing, Session, Signals, stdin_is_terminal};
 
 /// `biv console`; returns the exit status.
 pub fn console(arguments: &Console) -> Result<u8, Error> {

@@ -7,8 +7,8 @@ use rustix::fs::inotify;
 
 use super::Error;
 use crate::cli::domains::Logs;
-use crate::domain::log::{Line, Reader, Stream, last_lines};
-use crate::domain::{Entry, Registry, files};
+use api::log::{Line, Reader, Stream, last_lines};
+use api::{Entry, Registry, files};
 
 /// How often it is looked whether the domain still lives.
 const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 300_000_000 };

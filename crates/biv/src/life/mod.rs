@@ -9,10 +9,10 @@ use rustix::process::{PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde_json::Value;
 
 use crate::cli::domains as cli;
-use crate::domain::api::{self, Inspection};
-use crate::domain::client::{self, Client};
-use crate::domain::{Entry, Name, Registry, registry};
-use crate::{print, session};
+use crate::print;
+use api::client::{self, Client};
+use api::v1::{self, Inspection};
+use api::{Entry, Name, Registry, registry};
 
 mod cp;
 mod exec;
@@ -88,7 +88,7 @@ pub enum Error {
     },
     /// The key that vouches for a snapshot.
     #[error(transparent)]
-    Seal(#[from] crate::seal::Error),
+    Seal(#[from] domain::seal::Error),
     /// Several of them.
     #[error("{0}")]
     Several(String),
@@ -168,7 +168,7 @@ pub fn kill(arguments: &cli::Kill) -> Result<(), Error> {
         if arguments.signal == KILL {
             return end(entry);
         }
-        let kill = api::Kill { signal: Some(arguments.signal) };
+        let kill = v1::Kill { signal: Some(arguments.signal) };
         Client::connect(entry)?.post::<Inspection>("/v1/domain/kill", &kill)?;
         Ok(())
     })
@@ -178,7 +178,7 @@ pub fn kill(arguments: &cli::Kill) -> Result<(), Error> {
 fn end(entry: &Entry) -> Result<(), Error> {
     let client = Client::connect(entry)?;
     let process = client.process();
-    let told = client.post::<Inspection>("/v1/domain/kill", &api::Kill::default());
+    let told = client.post::<Inspection>("/v1/domain/kill", &v1::Kill::default());
     if told.is_ok() && entry.wait_for(END_PATIENCE) {
         return Ok(());
     }
@@ -196,7 +196,7 @@ fn end(entry: &Entry) -> Result<(), Error> {
 pub fn balloon(arguments: &cli::Balloon) -> Result<(), Error> {
     let entry = Registry::open()?.find(&arguments.name)?;
     let all = entry.record.as_ref().map_or(u64::MAX, |record| record.memory);
-    let size = api::BalloonSize { memory: arguments.size.min(all) };
+    let size = v1::BalloonSize { memory: arguments.size.min(all) };
     Client::connect(&entry)?.put::<Inspection>("/v1/domain/balloon", &size)?;
     Ok(())
 }
@@ -223,7 +223,7 @@ pub fn wait(arguments: &cli::Wait) -> Result<(), Error> {
         let ended = registry.find(entry.name.as_str()).ok().and_then(|entry| entry.record);
         let status = ended.and_then(|record| record.ending).map(|ending| ending.status);
         // One that was killed could not say so.
-        let status = status.unwrap_or(crate::status::of_signal(KILL));
+        let status = status.unwrap_or(api::status::of_signal(KILL));
         Ok(print::text(&format!("{status}\n"))?)
     })
 }

@@ -8,10 +8,11 @@ use spec::shown::line;
 use super::{Error, ask};
 use crate::cli::Format;
 use crate::cli::domains::Ps;
-use crate::domain::api::State;
-use crate::domain::record::{Record, now};
-use crate::domain::{Entry, Registry};
-use crate::{print, terminal};
+use crate::print;
+use api::record::{Record, now};
+use api::v1::State;
+use api::{Entry, Registry};
+use session::terminal;
 
 /// What there is room for of the reason of an end.
 const REASON_MAX_LETTERS: usize = 40;

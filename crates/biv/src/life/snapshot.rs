@@ -1,6 +1,6 @@
 //! `biv snapshot`: a domain writes itself into a file that we open for it, because it can open none. We add what
 //! the domain was given of the host, which was recorded when it was started, and vouch for both
-//! ([`crate::seal`]): the domain's process may be its guest's.
+//! ([`domain::seal`]): the domain's process may be its guest's.
 
 use std::fs::{self, File};
 use std::io;
@@ -11,11 +11,11 @@ use std::path::Path;
 use super::Error;
 use crate::cli::Format;
 use crate::cli::domains::Snapshot;
-use crate::domain::api::{self, Take};
-use crate::domain::client::Client;
-use crate::domain::{Origin, Registry};
 use crate::print;
-use crate::seal::{self, Purpose};
+use api::client::Client;
+use api::v1::{self, Take};
+use api::{Origin, Registry};
+use domain::seal::{self, Purpose};
 
 /// `biv snapshot`.
 pub fn snapshot(arguments: &Snapshot) -> Result<(), Error> {
@@ -36,7 +36,7 @@ pub fn snapshot(arguments: &Snapshot) -> Result<(), Error> {
     let unfinished = Unfinished::beside(path).map_err(failed)?;
     let take = Take { compress: arguments.compress };
     let client = Client::connect(&entry)?;
-    let mut written: api::Snapshot =
+    let mut written: v1::Snapshot =
         client.post_with_file("/v1/domain/snapshot", &take, unfinished.file.as_fd())?;
     seal::seal(&unfinished.file, &state, Purpose::Restore, &origin.text())?;
     unfinished.file.sync_all().map_err(failed)?;

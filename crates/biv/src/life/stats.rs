@@ -9,10 +9,10 @@ use serde::Serialize;
 use super::Error;
 use crate::cli::Format;
 use crate::cli::domains::Stats;
-use crate::domain::api::Statistics;
-use crate::domain::client::{self, Client};
-use crate::domain::{Entry, Registry};
 use crate::print;
+use api::client::{self, Client};
+use api::v1::Statistics;
+use api::{Entry, Registry};
 use processes::Group;
 
 mod processes;

@@ -1,0 +1,212 @@
+//! The other end of a domain's socket.
+
+use std::io::{self, IoSlice, Read, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::BorrowedFd;
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use spec::{Name, shown};
+
+use super::files;
+use super::http::Problem;
+use super::registry::Entry;
+
+/// How long a domain may take to answer.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The most of an answer: the OpenAPI document is the longest.
+const ANSWER_MAX_BYTES: u64 = 16 << 20;
+
+/// The most header lines of an answer.
+const HEADERS_MAX: usize = 32;
+
+/// Why a domain does not do as it was asked.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// It does not live.
+    #[error("domain {0} is not running")]
+    NotRunning(Name),
+    /// It does not answer.
+    #[error("domain {name} does not answer: {error}")]
+    Io {
+        /// Which.
+        name: Name,
+        /// What is wrong.
+        error: io::Error,
+    },
+    /// It says no.
+    #[error("domain {name}: {reason}")]
+    Refused {
+        /// Which.
+        name: Name,
+        /// The status of the answer.
+        status: u16,
+        /// What it says.
+        reason: String,
+    },
+}
+
+/// A connection to a domain, for one request.
+#[derive(Debug)]
+pub struct Client {
+    name: Name,
+    stream: UnixStream,
+}
+
+impl Client {
+    /// Connects.
+    pub fn connect(entry: &Entry) -> Result<Client, Error> {
+        let name = entry.name.clone();
+        if !entry.alive {
+            return Err(Error::NotRunning(name));
+        }
+        let place = files::path(&entry.directory, files::SOCKET);
+        let connect = || {
+            let stream = UnixStream::connect(place)?;
+            stream.set_read_timeout(Some(PATIENCE))?;
+            stream.set_write_timeout(Some(PATIENCE))?;
+            Ok(stream)
+        };
+        match connect() {
+            Ok(stream) => Ok(Client { name, stream }),
+            Err(error) => Err(Error::Io { name, error }),
+        }
+    }
+
+    /// The domain's process, as the kernel has it: that of whoever listens on the socket.
+    #[must_use]
+    pub fn process(&self) -> Option<rustix::process::Pid> {
+        rustix::net::sockopt::socket_peercred(&self.stream).ok().map(|who| who.pid)
+    }
+
+    /// Asks for what is at `path`.
+    pub fn get<T: DeserializeOwned>(self, path: &str) -> Result<T, Error> {
+        self.request("GET", path, &[])
+    }
+
+    /// Has `path` done.
+    pub fn post<T: DeserializeOwned>(self, path: &str, body: &impl Serialize) -> Result<T, Error> {
+        let body = serde_json::to_vec(body).unwrap_or_default();
+        self.request("POST", path, &body)
+    }
+
+    /// Has what is at `path` be so.
+    pub fn put<T: DeserializeOwned>(self, path: &str, body: &impl Serialize) -> Result<T, Error> {
+        let body = serde_json::to_vec(body).unwrap_or_default();
+        self.request("PUT", path, &body)
+    }
+
+    /// The same with a descriptor of a file, for as long as it takes.
+    pub fn post_with_file<T: DeserializeOwned>(
+        mut self,
+        path: &str,
+        body: &impl Serialize,
+        file: BorrowedFd<'_>,
+    ) -> Result<T, Error> {
+        let body = serde_json::to_vec(body).unwrap_or_default();
+        let asked = self.hand_over(file).and_then(|()| self.stream.set_read_timeout(None));
+        asked.map_err(|error| self.failed(error))?;
+        self.request("POST", path, &body)
+    }
+
+    /// Sends a descriptor, with the first byte of what follows: an empty line, which means nothing before a
+    /// request (RFC 9112, 2.2).
+    fn hand_over(&mut self, file: BorrowedFd<'_>) -> io::Result<()> {
+        let files = [file];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut ancillary = SendAncillaryBuffer::new(&mut space);
+        ancillary.push(SendAncillaryMessage::ScmRights(&files));
+        let pieces = [IoSlice::new(b"\r\n")];
+        sendmsg(&self.stream, &pieces, &mut ancillary, SendFlags::NOSIGNAL)?;
+        Ok(())
+    }
+
+    fn request<T: DeserializeOwned>(
+        mut self,
+        method: &str,
+        path: &str,
+        body: &[u8],
+    ) -> Result<T, Error> {
+        let asked = self.ask(method, path, "close", "", body).and_then(|()| {
+            let mut answer = Vec::new();
+            (&self.stream).take(ANSWER_MAX_BYTES).read_to_end(&mut answer)?;
+            let (status, head) = parse(&answer)?.ok_or(io::ErrorKind::UnexpectedEof)?;
+            Ok((status, answer.split_off(head)))
+        });
+        let (status, body) = asked.map_err(|error| self.failed(error))?;
+        if !(200..300).contains(&status) {
+            return Err(self.refused(status, &body));
+        }
+        let body: &[u8] = if body.is_empty() { b"null" } else { &body };
+        serde_json::from_slice(body).map_err(|error| self.failed(error.into()))
+    }
+
+    /// Makes the connection one of `protocol`; what has come of it already is returned with it.
+    pub fn upgrade(mut self, path: &str, protocol: &str) -> Result<(UnixStream, Vec<u8>), Error> {
+        let header = format!("Upgrade: {protocol}\r\n");
+        let mut answer = Vec::new();
+        let asked = self.ask("POST", path, "Upgrade", &header, &[]).and_then(|()| {
+            loop {
+                if let Some((status, head)) = parse(&answer)? {
+                    let mut rest = answer.split_off(head);
+                    if status != 101 {
+                        (&self.stream).take(ANSWER_MAX_BYTES).read_to_end(&mut rest)?;
+                    }
+                    return Ok((status, rest));
+                }
+                let mut piece = [0; 1024];
+                match self.stream.read(&mut piece)? {
+                    0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+                    count => answer.extend_from_slice(&piece[..count]),
+                }
+            }
+        });
+        match asked {
+            Ok((101, rest)) => Ok((self.stream, rest)),
+            Ok((status, body)) => Err(self.refused(status, &body)),
+            Err(error) => Err(self.failed(error)),
+        }
+    }
+
+    fn ask(
+        &mut self,
+        method: &str,
+        path: &str,
+        connection: &str,
+        header: &str,
+        body: &[u8],
+    ) -> io::Result<()> {
+        let length = body.len();
+        let head = format!(
+            "{method} {path} HTTP/1.1\r\nHost: domain\r\nConnection: {connection}\r\n{header}\
+             Content-Length: {length}\r\n\r\n"
+        );
+        self.stream.write_all(&[head.as_bytes(), body].concat())
+    }
+
+    fn failed(&self, error: io::Error) -> Error {
+        Error::Io { name: self.name.clone(), error }
+    }
+
+    fn refused(&self, status: u16, body: &[u8]) -> Error {
+        let problem = serde_json::from_slice::<Problem>(body);
+        let reason =
+            problem.map_or_else(|_| format!("status {status}"), |it| shown::line(&it.error));
+        Error::Refused { name: self.name.clone(), status, reason }
+    }
+}
+
+/// Status and length of the head of an answer, if it is complete.
+fn parse(bytes: &[u8]) -> io::Result<Option<(u16, usize)>> {
+    let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
+    let mut parsed = httparse::Response::new(&mut headers);
+    match parsed.parse(bytes).map_err(io::Error::other)? {
+        httparse::Status::Partial => Ok(None),
+        httparse::Status::Complete(head) => Ok(Some((parsed.code.unwrap_or(0), head))),
+    }
+}

@@ -1,0 +1,104 @@
+//! What a domain's directory says about it: written when it begins and when it ends.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use serde::{Deserialize, Serialize};
+use spec::{Name, Spec};
+use utoipa::ToSchema;
+
+/// The version of the record that this code writes; it reads no other.
+pub const VERSION: u32 = 4;
+
+/// The shortest that is written.
+const LENGTH_MIN: usize = 2048;
+
+/// What is known of a domain from outside.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Record {
+    /// The version of this record.
+    pub version: u32,
+    /// Its name.
+    #[schema(value_type = String)]
+    pub name: Name,
+    /// Its process.
+    pub pid: u32,
+    /// When it was started, in milliseconds since 1970.
+    pub created: u64,
+    /// Whether it runs by itself (`biv run --detach`).
+    pub detached: bool,
+    /// Whether what is here stays when it has ended, until `biv rm`.
+    pub kept: bool,
+    /// The guest's command and its arguments; of a machine without an init of ours, its kernel.
+    pub command: Vec<String>,
+    /// Whether the guest has an init of ours, so that commands can be run in it.
+    pub has_init: bool,
+    /// Whether its command has a terminal.
+    pub has_terminal: bool,
+    /// Bytes of memory.
+    pub memory: u64,
+    /// Processors.
+    pub processors: u8,
+    /// Where its kernel came from.
+    pub kernel: String,
+    /// The machine's description, as it was started or went on (docs/spec.md).
+    #[schema(value_type = Object)]
+    pub spec: Box<Spec>,
+    /// How it ended, if it has and could say so.
+    pub ending: Option<Ended>,
+}
+
+/// The end of a domain.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Ended {
+    /// When, in milliseconds since 1970.
+    pub at: u64,
+    /// The exit status of `biv run`.
+    pub status: u8,
+    /// What went wrong, if `biv` failed.
+    pub error: Option<String>,
+    /// Why the machine ended, if its command did not: a panic, with what the guest said last, or the
+    /// time limit.
+    pub reason: Option<String>,
+}
+
+impl Ended {
+    /// What is to be said of an end that did not come by itself.
+    #[must_use]
+    pub fn explanation(&self) -> Option<&str> {
+        self.error.as_deref().or(self.reason.as_deref())
+    }
+}
+
+/// Milliseconds since 1970.
+#[must_use]
+pub fn now() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+impl Record {
+    /// Writes it over what the file has.
+    pub fn write(&self, file: &File) -> io::Result<()> {
+        let mut text = serde_json::to_vec(self)?;
+        text.push(b'\n');
+        // Not shorter than what it overwrites, in case somebody reads it just now.
+        text.resize(text.len().max(LENGTH_MIN), b' ');
+        file.write_all_at(&text, 0)?;
+        file.set_len(text.len() as u64)
+    }
+
+    /// The inverse.
+    pub fn parse(text: &[u8]) -> io::Result<Record> {
+        let record: Record = serde_json::from_slice(text)?;
+        if record.version == VERSION {
+            Ok(record)
+        } else {
+            Err(io::Error::other("it was written by another version of biv"))
+        }
+    }
+}

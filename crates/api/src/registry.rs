@@ -1,0 +1,326 @@
+//! The directories of domains: who has which name, who lives, what is left of whom.
+//!
+//! 1. A domain lives as long as somebody holds the lock on `lock` in its directory. The kernel lets go
+//!    of it however the process ends, so neither a process number nor a socket is ever trusted to tell.
+//! 2. Directories are made and removed under the lock on `.lock` beside them, which is held for a
+//!    moment only. So nobody removes one that has been made and is not locked yet.
+//! 3. All access is relative to an open directory which is ours and nobody else's to write.
+//! 4. A running machine's process can remove nothing (`host::confine`): what is not to be kept of a
+//!    domain goes when somebody next looks ([`Registry::sweep`]).
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use rustix::fs::{
+    AtFlags, CWD, Dir, FlockOperation, Mode, OFlags, flock, fstat, mkdirat, openat, unlinkat,
+};
+use rustix::io::Errno;
+
+use spec::Name;
+
+use super::files;
+use super::record::Record;
+
+/// How long to wait for others who make or remove directories.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// How long between two tries.
+const PAUSE: Duration = Duration::from_millis(2);
+
+/// The largest record that is read.
+const RECORD_MAX_BYTES: u64 = 1 << 20;
+
+/// Generated names that are tried.
+const NAMES_TRIED: u32 = 32;
+
+const DIRECTORY: OFlags =
+    OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+
+/// Why the registry cannot be used, or not so.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The directory of all.
+    #[error(
+        "cannot use {path} for the state of domains: {error}; set XDG_RUNTIME_DIR to a directory \
+         of yours", path = path.display()
+    )]
+    Place {
+        /// Which.
+        path: PathBuf,
+        /// What is wrong with it.
+        error: io::Error,
+    },
+    /// A domain lives under that name.
+    #[error("there is a domain {0} already, and it is running; choose another name")]
+    Running(Name),
+    /// One has, and is kept.
+    #[error("there is a domain {0} already, which has ended; remove it (biv rm {0})")]
+    Ended(Name),
+    /// There is none.
+    #[error("there is no domain {0}; `biv ps --all` lists them")]
+    Unknown(String),
+    /// It lives.
+    #[error("domain {0} is running; stop it first (biv stop {0}), or give --force")]
+    Alive(Name),
+    /// One of a domain's files.
+    #[error("cannot use the files of domain {name}: {error}")]
+    Files {
+        /// Whose.
+        name: Name,
+        /// What is wrong with them.
+        error: io::Error,
+    },
+}
+
+/// All domains of one user.
+#[derive(Debug)]
+pub struct Registry {
+    path: PathBuf,
+    directory: OwnedFd,
+}
+
+/// A name that is ours as long as this lives, with its directory.
+#[derive(Debug)]
+pub struct Claim {
+    /// The name.
+    pub name: Name,
+    /// Its directory.
+    pub directory: OwnedFd,
+    /// The directory's path, for people.
+    pub path: PathBuf,
+    _lock: OwnedFd,
+}
+
+/// A domain as its directory has it.
+#[derive(Debug)]
+pub struct Entry {
+    /// Its name.
+    pub name: Name,
+    /// Its directory.
+    pub directory: OwnedFd,
+    /// What it says about itself, if that can be read.
+    pub record: Option<Record>,
+    /// Whether it lives.
+    pub alive: bool,
+}
+
+impl Registry {
+    /// The registry of this user, in the place that the environment names.
+    pub fn open() -> Result<Registry, Error> {
+        let runtime = std::env::var_os("XDG_RUNTIME_DIR").filter(|path| !path.is_empty());
+        let uid = rustix::process::getuid().as_raw();
+        let path = match runtime {
+            Some(runtime) => PathBuf::from(runtime).join("bivouac"),
+            None if is_ours(Path::new(&format!("/run/user/{uid}"))) => {
+                PathBuf::from(format!("/run/user/{uid}/bivouac"))
+            }
+            None if uid == 0 => PathBuf::from("/run/bivouac"),
+            None => PathBuf::from(format!("/tmp/bivouac-{uid}")),
+        };
+        Self::at(&path)
+    }
+
+    /// The registry in this directory, which is made if it is not there.
+    pub fn at(path: &Path) -> Result<Registry, Error> {
+        let fail = |error: Errno| Error::Place { path: path.to_owned(), error: error.into() };
+        match mkdirat(CWD, path, Mode::RWXU) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(error) => return Err(fail(error)),
+        }
+        let directory = openat(CWD, path, DIRECTORY, Mode::empty()).map_err(fail)?;
+        let found = fstat(&directory).map_err(fail)?;
+        if found.st_uid != rustix::process::geteuid().as_raw() || found.st_mode & 0o022 != 0 {
+            let error = io::Error::other("others own it or may write to it");
+            return Err(Error::Place { path: path.to_owned(), error });
+        }
+        Ok(Registry { path: path.to_owned(), directory })
+    }
+
+    /// Makes a domain's directory, under `name` or under a generated one.
+    pub fn claim(&self, name: Option<&Name>) -> Result<Claim, Error> {
+        let _changes = self.lock()?;
+        self.sweep_locked();
+        if let Some(name) = name {
+            return self.make(name)?.ok_or_else(|| self.why_taken(name));
+        }
+        for _ in 0..NAMES_TRIED {
+            let name = Name::generated(files::random());
+            if let Some(claim) = self.make(&name)? {
+                return Ok(claim);
+            }
+        }
+        Err(Error::Place { path: self.path.clone(), error: io::ErrorKind::AlreadyExists.into() })
+    }
+
+    /// Makes the directory if there is none.
+    fn make(&self, name: &Name) -> Result<Option<Claim>, Error> {
+        let fail = |error: Errno| Error::Files { name: name.clone(), error: error.into() };
+        match mkdirat(&self.directory, name.as_str(), Mode::RWXU) {
+            Ok(()) => {}
+            Err(Errno::EXIST) => return Ok(None),
+            Err(error) => return Err(fail(error)),
+        }
+        let directory =
+            openat(&self.directory, name.as_str(), DIRECTORY, Mode::empty()).map_err(fail)?;
+        let lock = files::create(&directory, files::LOCK).map_err(fail)?;
+        // Somebody who lists domains may just be looking.
+        until_locked(&lock).map_err(fail)?;
+        let path = self.path.join(name.as_str());
+        Ok(Some(Claim { name: name.clone(), directory, path, _lock: lock }))
+    }
+
+    fn why_taken(&self, name: &Name) -> Error {
+        match self.entry(name) {
+            Ok(entry) if !entry.alive => Error::Ended(name.clone()),
+            _ => Error::Running(name.clone()),
+        }
+    }
+
+    /// The domain of that name.
+    pub fn find(&self, name: &str) -> Result<Entry, Error> {
+        let unknown = || Error::Unknown(name.to_owned());
+        let name: Name = name.parse().map_err(|_| unknown())?;
+        match self.entry(&name) {
+            Ok(entry) => Ok(entry),
+            Err(Errno::NOENT) => Err(unknown()),
+            Err(error) => Err(Error::Files { name, error: error.into() }),
+        }
+    }
+
+    /// All domains, in the order of their names.
+    pub fn list(&self) -> Result<Vec<Entry>, Error> {
+        let mut names = self.names()?;
+        names.sort();
+        // One that is being removed is not there any more.
+        Ok(names.iter().filter_map(|name| self.entry(name).ok()).collect())
+    }
+
+    fn names(&self) -> Result<Vec<Name>, Error> {
+        let fail = |error: Errno| Error::Place { path: self.path.clone(), error: error.into() };
+        let directory = Dir::read_from(&self.directory).map_err(fail)?;
+        let entries = directory.filter_map(Result::ok);
+        Ok(entries.filter_map(|entry| entry.file_name().to_str().ok()?.parse().ok()).collect())
+    }
+
+    fn entry(&self, name: &Name) -> Result<Entry, Errno> {
+        let directory = openat(&self.directory, name.as_str(), DIRECTORY, Mode::empty())?;
+        // The lock before the record: one that has let go of it has written all of its record.
+        let alive = is_locked(&directory);
+        let record = read_record(&directory).ok();
+        Ok(Entry { name: name.clone(), directory, record, alive })
+    }
+
+    /// Removes what is left of domains that have ended and are not kept.
+    pub fn sweep(&self) -> Result<(), Error> {
+        let _changes = self.lock()?;
+        self.sweep_locked();
+        Ok(())
+    }
+
+    fn sweep_locked(&self) {
+        for entry in self.list().unwrap_or_default() {
+            let is_kept = entry.record.as_ref().is_some_and(|record| record.kept);
+            if !entry.alive && !is_kept {
+                // Whoever comes next may have more luck.
+                let _ = self.delete(&entry);
+            }
+        }
+    }
+
+    /// Removes a domain that has ended.
+    pub fn remove(&self, name: &Name) -> Result<(), Error> {
+        let _changes = self.lock()?;
+        let entry = self.find(name.as_str())?;
+        if entry.alive {
+            return Err(Error::Alive(name.clone()));
+        }
+        let fail = |error: Errno| Error::Files { name: name.clone(), error: error.into() };
+        self.delete(&entry).map_err(fail)
+    }
+
+    fn delete(&self, entry: &Entry) -> Result<(), Errno> {
+        for file in Dir::read_from(&entry.directory)?.filter_map(Result::ok) {
+            let name = file.file_name();
+            if name != c"." && name != c".." {
+                unlinkat(&entry.directory, name, AtFlags::empty())?;
+            }
+        }
+        unlinkat(&self.directory, entry.name.as_str(), AtFlags::REMOVEDIR)
+    }
+
+    /// The right to make and remove directories.
+    fn lock(&self) -> Result<OwnedFd, Error> {
+        let fail = |error: Errno| Error::Place { path: self.path.clone(), error: error.into() };
+        let lock = files::create(&self.directory, ".lock").map_err(fail)?;
+        until_locked(&lock).map_err(fail)?;
+        Ok(lock)
+    }
+}
+
+impl Entry {
+    /// Waits until the domain has ended.
+    pub fn wait(&self) -> io::Result<()> {
+        let lock = files::open(&self.directory, files::LOCK)?;
+        loop {
+            match flock(&lock, FlockOperation::LockShared) {
+                Err(Errno::INTR) => {}
+                other => return Ok(other?),
+            }
+        }
+    }
+
+    /// The same, but not for longer than `span`; whether it has ended.
+    pub fn wait_for(&self, span: Duration) -> bool {
+        let start = Instant::now();
+        while is_locked(&self.directory) {
+            if start.elapsed() >= span {
+                return false;
+            }
+            std::thread::sleep(PAUSE * 5);
+        }
+        true
+    }
+
+    /// What it says about itself now.
+    pub fn read_again(&mut self) {
+        self.alive = is_locked(&self.directory);
+        self.record = read_record(&self.directory).ok();
+    }
+}
+
+/// Whether a domain lives in this directory.
+fn is_locked(directory: &OwnedFd) -> bool {
+    let Ok(lock) = files::open(directory, files::LOCK) else { return false };
+    flock(&lock, FlockOperation::NonBlockingLockShared) == Err(Errno::WOULDBLOCK)
+}
+
+fn read_record(directory: &OwnedFd) -> io::Result<Record> {
+    let file = File::from(files::open(directory, files::RECORD)?);
+    let mut text = Vec::new();
+    file.take(RECORD_MAX_BYTES).read_to_end(&mut text)?;
+    Record::parse(&text)
+}
+
+/// Locks, however long others take, up to a limit: one that is stopped must not stop everybody.
+fn until_locked(lock: impl AsFd) -> Result<(), Errno> {
+    let start = Instant::now();
+    loop {
+        match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+            Err(Errno::WOULDBLOCK | Errno::INTR) if start.elapsed() < PATIENCE => {
+                std::thread::sleep(PAUSE);
+            }
+            other => return other,
+        }
+    }
+}
+
+fn is_ours(path: &Path) -> bool {
+    let found = rustix::fs::lstat(path);
+    found.is_ok_and(|found| {
+        found.st_uid == rustix::process::geteuid().as_raw()
+            && found.st_mode & 0o170_022 == 0o040_000
+    })
+}

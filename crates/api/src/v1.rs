@@ -1,0 +1,383 @@
+//! What can be asked of a domain over its socket: one function for each path, from which the OpenAPI
+//! document is made.
+
+use serde::{Deserialize, Serialize};
+use utoipa::{OpenApi, ToSchema};
+
+use super::http::{FRAMES, Problem, Request, Response};
+use super::record;
+
+/// What a domain is doing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum State {
+    /// It boots: its command does not run yet.
+    Starting,
+    /// It runs.
+    Running,
+    /// Its processors stand still.
+    Paused,
+}
+
+/// A domain.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Inspection {
+    /// What it was started as.
+    pub record: record::Record,
+    /// What it is doing.
+    pub state: State,
+    /// Commands that run in it.
+    pub commands: u32,
+    /// Those who watch the command that it was started for.
+    pub watchers: u32,
+    /// Those who sit at its console.
+    pub terminals: u32,
+    /// What `biv` has said about it, at most the last 4 KiB.
+    pub messages: String,
+}
+
+/// How to end it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Kill {
+    /// Send this signal to the domain's command; without one, end the machine at once.
+    #[schema(minimum = 1, maximum = 64)]
+    pub signal: Option<u8>,
+}
+
+/// What a domain has done.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Statistics {
+    /// Bytes of memory that it has.
+    pub memory: u64,
+    /// Those that its guest has touched, and not given back.
+    pub memory_used: u64,
+    /// Its balloon.
+    pub balloon: Option<Balloon>,
+    /// Its processors.
+    pub processors: Vec<Processor>,
+    /// Commands that have been run in it.
+    pub sessions: u64,
+    /// Bytes that its own process has read from disks of the host.
+    pub read_bytes: u64,
+    /// Bytes that it has written to them.
+    pub written_bytes: u64,
+}
+
+/// What the guest has given back of its memory, and what it says of the rest. It is asked anew whenever this
+/// is.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Balloon {
+    /// Bytes that it is to give.
+    pub wanted: u64,
+    /// Bytes that it has given.
+    pub given: u64,
+    /// Bytes that were free and were given back for as long, all together since it was started.
+    pub freed: u64,
+    /// Bytes that it has, by its own account.
+    pub guest_total: Option<u64>,
+    /// Bytes of that which are of no use to anybody.
+    pub guest_free: Option<u64>,
+    /// Bytes that its programs could have without swapping.
+    pub guest_available: Option<u64>,
+    /// Bytes of files that could be read again.
+    pub guest_caches: Option<u64>,
+    /// Bytes read from its swap space.
+    pub guest_swapped_in: Option<u64>,
+    /// Bytes written there.
+    pub guest_swapped_out: Option<u64>,
+    /// Page faults that waited for a disk.
+    pub guest_major_faults: Option<u64>,
+    /// Page faults that did not.
+    pub guest_minor_faults: Option<u64>,
+}
+
+/// How much memory a guest is to do with.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct BalloonSize {
+    /// Bytes that it keeps, of those that the machine has.
+    #[schema(minimum = 1)]
+    pub memory: u64,
+}
+
+/// What one of its processors has done since the machine was made.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Processor {
+    /// Times that it came back from guest code.
+    pub exits: u64,
+    /// Interrupts that it was delivered.
+    pub interrupts: u64,
+    /// Times that it had nothing to do.
+    pub halts: u64,
+}
+
+/// How a snapshot is to be written.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Take {
+    /// Compress the guest's memory (Zstandard).
+    pub compress: bool,
+}
+
+/// A snapshot that was written.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Snapshot {
+    /// For how many milliseconds the guest stood still.
+    pub paused: u64,
+    /// Bytes of memory that it has, of those that are not zero.
+    pub memory: u64,
+    /// Bytes of the file.
+    pub file: u64,
+}
+
+/// Why something is not done: a status and a reason.
+pub type Refusal = (u16, String);
+
+/// What answers are made from.
+pub trait Domain {
+    /// What it is.
+    fn inspect(&self) -> Inspection;
+    /// What it has done.
+    fn statistics(&self) -> Result<Statistics, Refusal>;
+    /// Ask the guest to switch itself off.
+    fn stop(&mut self) -> Result<(), Refusal>;
+    /// Send its command a signal, or end it.
+    fn kill(&mut self, signal: Option<u8>) -> Result<(), Refusal>;
+    /// Have its guest do with so many bytes of memory.
+    fn balloon(&mut self, memory: u64) -> Result<(), Refusal>;
+    /// Let its processors stand still, or go on.
+    fn pause(&mut self, paused: bool) -> Result<(), Refusal>;
+    /// Whether a snapshot can be taken of it.
+    fn allows_snapshots(&self) -> Result<(), Refusal>;
+    /// Whether commands can be run in it now.
+    fn takes_commands(&self) -> Result<(), Refusal>;
+    /// Whether somebody may sit down at its console now.
+    fn takes_terminals(&self) -> Result<(), Refusal>;
+    /// Whether somebody may watch its command now.
+    fn takes_watchers(&self) -> Result<(), Refusal>;
+}
+
+/// What a connection is to get.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// This, and its end.
+    Response(Response),
+    /// To be a port of the hub.
+    Frames,
+    /// To sit at the console.
+    Console,
+    /// To watch the first command.
+    Watch,
+    /// To be answered when a snapshot has been taken.
+    Snapshot(Take),
+}
+
+/// Answers a request.
+pub fn answer(request: &Request, domain: &mut dyn Domain) -> Answer {
+    let upgrade = request.upgrade.as_deref();
+    let result = match (request.method.as_str(), request.path.as_str()) {
+        ("GET", "/v1/domain") => inspect(domain),
+        ("GET", "/v1/domain/statistics") => statistics(domain),
+        ("POST", "/v1/domain/stop") => stop(domain),
+        ("POST", "/v1/domain/kill") => kill(domain, &request.body),
+        ("PUT", "/v1/domain/balloon") => balloon(domain, &request.body),
+        ("POST", "/v1/domain/pause") => pause(domain),
+        ("POST", "/v1/domain/resume") => resume(domain),
+        ("POST", "/v1/domain/snapshot") => match snapshot(domain, &request.body) {
+            Ok(take) => return Answer::Snapshot(take),
+            Err(refusal) => Err(refusal),
+        },
+        ("POST", "/v1/domain/exec") => match exec(domain, upgrade) {
+            Ok(()) => return Answer::Frames,
+            Err(refusal) => Err(refusal),
+        },
+        ("POST", "/v1/domain/attach") => match attach(domain, upgrade) {
+            Ok(()) => return Answer::Watch,
+            Err(refusal) => Err(refusal),
+        },
+        ("POST", "/v1/domain/console") => match console(domain, upgrade) {
+            Ok(()) => return Answer::Console,
+            Err(refusal) => Err(refusal),
+        },
+        ("GET", "/v1/openapi.json") => Ok(Response::json(200, &document())),
+        (_, path) if PATHS.contains(&path) => Err((405, "not by this method".to_owned())),
+        (_, path) => Err((404, format!("there is no {path} here"))),
+    };
+    Answer::Response(result.unwrap_or_else(|(status, error)| Response::problem(status, error)))
+}
+
+const PATHS: &[&str] = &[
+    "/v1/domain",
+    "/v1/domain/statistics",
+    "/v1/domain/stop",
+    "/v1/domain/kill",
+    "/v1/domain/balloon",
+    "/v1/domain/pause",
+    "/v1/domain/resume",
+    "/v1/domain/snapshot",
+    "/v1/domain/exec",
+    "/v1/domain/attach",
+    "/v1/domain/console",
+    "/v1/openapi.json",
+];
+
+type Result_ = Result<Response, Refusal>;
+
+/// What the domain is.
+#[utoipa::path(get, path = "/v1/domain", responses((status = 200, body = Inspection)))]
+fn inspect(domain: &dyn Domain) -> Result_ {
+    Ok(Response::json(200, &domain.inspect()))
+}
+
+/// What it has done.
+#[utoipa::path(get, path = "/v1/domain/statistics", responses(
+    (status = 200, body = Statistics),
+    (status = 503, description = "It is still being built", body = Problem)))]
+fn statistics(domain: &dyn Domain) -> Result_ {
+    Ok(Response::json(200, &domain.statistics()?))
+}
+
+/// Ask the guest to end: its init ends the commands and switches off; a guest without an init of ours
+/// finds the power button pressed. Whether and when it ends is its own business.
+#[utoipa::path(post, path = "/v1/domain/stop", responses(
+    (status = 202, description = "It has been asked", body = Inspection),
+    (status = 503, description = "It is still starting", body = Problem)))]
+fn stop(domain: &mut dyn Domain) -> Result_ {
+    domain.stop()?;
+    Ok(Response::json(202, &domain.inspect()))
+}
+
+/// Send its command a signal, or end the machine at once.
+#[utoipa::path(post, path = "/v1/domain/kill", request_body = Kill, responses(
+    (status = 202, description = "Sent", body = Inspection),
+    (status = 400, description = "No such signal", body = Problem),
+    (status = 409, description = "It has no command, or is paused", body = Problem),
+    (status = 503, description = "It is still starting", body = Problem)))]
+fn kill(domain: &mut dyn Domain, body: &[u8]) -> Result_ {
+    let body: &[u8] = if body.is_empty() { b"{}" } else { body };
+    let kill: Kill = serde_json::from_slice(body).map_err(|error| (400, error.to_string()))?;
+    if kill.signal.is_some_and(|signal| !(1..=64).contains(&signal)) {
+        return Err((400, "there is no such signal".to_owned()));
+    }
+    domain.kill(kill.signal)?;
+    Ok(Response::json(202, &domain.inspect()))
+}
+
+/// Have its guest do with so much memory. It gives the rest back as it can, or takes it back; whether it has,
+/// the statistics tell. Without a driver for a virtio balloon it does neither.
+#[utoipa::path(put, path = "/v1/domain/balloon", request_body = BalloonSize, responses(
+    (status = 202, description = "It has been told", body = Inspection),
+    (status = 400, description = "No such size", body = Problem),
+    (status = 409, description = "It has no balloon", body = Problem),
+    (status = 503, description = "It is still being built", body = Problem)))]
+fn balloon(domain: &mut dyn Domain, body: &[u8]) -> Result_ {
+    let size: BalloonSize =
+        serde_json::from_slice(body).map_err(|error| (400, error.to_string()))?;
+    domain.balloon(size.memory)?;
+    Ok(Response::json(202, &domain.inspect()))
+}
+
+/// Let its processors stand still.
+#[utoipa::path(post, path = "/v1/domain/pause", responses(
+    (status = 200, description = "They do", body = Inspection),
+    (status = 503, description = "It is still being built, or they do not", body = Problem)))]
+fn pause(domain: &mut dyn Domain) -> Result_ {
+    domain.pause(true)?;
+    Ok(Response::json(200, &domain.inspect()))
+}
+
+/// Let them go on.
+#[utoipa::path(post, path = "/v1/domain/resume", responses(
+    (status = 200, description = "They do", body = Inspection),
+    (status = 503, description = "It is still being built", body = Problem)))]
+fn resume(domain: &mut dyn Domain) -> Result_ {
+    domain.pause(false)?;
+    Ok(Response::json(200, &domain.inspect()))
+}
+
+/// Write a snapshot of it into a file, of which a descriptor comes with the request (`SCM_RIGHTS`, unix(7)).
+/// The file is empty, and it is a snapshot only if the answer says so. It does not say what the domain has of the
+/// host, and nobody vouches for it: `biv snapshot` adds both.
+#[utoipa::path(post, path = "/v1/domain/snapshot", request_body = Take, responses(
+    (status = 200, description = "It is written", body = Snapshot),
+    (status = 400, description = "There is no descriptor", body = Problem),
+    (status = 409, description = "Another is being written, or it is paused", body = Problem),
+    (status = 503, description = "It is still starting, or it cannot be written", body = Problem)))]
+fn snapshot(domain: &dyn Domain, body: &[u8]) -> Result<Take, Refusal> {
+    let body: &[u8] = if body.is_empty() { b"{}" } else { body };
+    let take: Take = serde_json::from_slice(body).map_err(|error| (400, error.to_string()))?;
+    domain.allows_snapshots()?;
+    Ok(take)
+}
+
+/// Run a command in the guest. The connection becomes one of frames (`Upgrade: bivouac-frames`), as
+/// `guest/protocol` has them: the domain sends its greeting, the client an order, and so on. The order may
+/// also be to pack files to standard output, or to unpack them from standard input.
+#[utoipa::path(post, path = "/v1/domain/exec", responses(
+    (status = 101, description = "What follows are frames"),
+    (status = 409, description = "The guest has no init of ours, or is paused", body = Problem),
+    (status = 426, description = "The request asks for no upgrade", body = Problem),
+    (status = 503, description = "It is still starting, or too many commands run", body = Problem)))]
+fn exec(domain: &dyn Domain, upgrade: Option<&str>) -> Result<(), Refusal> {
+    must_ask_for_frames(upgrade)?;
+    domain.takes_commands()
+}
+
+/// Watch the command that the domain was started for. The connection becomes one of frames as that of
+/// `exec`, whose order somebody else has given: what the command writes from now on, and how it ends; the
+/// client may send input, signals and sizes, beside others who do. One that does not take what it is sent
+/// is cut off.
+#[utoipa::path(post, path = "/v1/domain/attach", responses(
+    (status = 101, description = "What follows are frames"),
+    (status = 409, description = "The guest has no init of ours, or is paused", body = Problem),
+    (status = 426, description = "The request asks for no upgrade", body = Problem),
+    (status = 503, description = "It does not run, or too many watch it", body = Problem)))]
+fn attach(domain: &dyn Domain, upgrade: Option<&str>) -> Result<(), Refusal> {
+    must_ask_for_frames(upgrade)?;
+    domain.takes_watchers()
+}
+
+/// The console. The connection becomes one of frames as that of `attach`: what the console has shown
+/// last, and then what it shows, is standard output; what the client sends as input is typed.
+#[utoipa::path(post, path = "/v1/domain/console", responses(
+    (status = 101, description = "What follows are frames"),
+    (status = 409, description = "It has no console, or is paused", body = Problem),
+    (status = 426, description = "The request asks for no upgrade", body = Problem),
+    (status = 503, description = "Too many are at it", body = Problem)))]
+fn console(domain: &dyn Domain, upgrade: Option<&str>) -> Result<(), Refusal> {
+    must_ask_for_frames(upgrade)?;
+    domain.takes_terminals()
+}
+
+fn must_ask_for_frames(upgrade: Option<&str>) -> Result<(), Refusal> {
+    match upgrade {
+        Some(upgrade) if upgrade.eq_ignore_ascii_case(FRAMES) => Ok(()),
+        _ => Err((426, format!("the request must have the header Upgrade: {FRAMES}"))),
+    }
+}
+
+/// A domain of Bivouac.
+///
+/// One process, one machine, one socket: `$XDG_RUNTIME_DIR/bivouac/NAME/control`. Each connection is for
+/// one request.
+#[derive(OpenApi)]
+#[openapi(
+    paths(
+        inspect, statistics, stop, kill, balloon, pause, resume, snapshot, exec, attach, console
+    ),
+    components(schemas(record::Record, record::Ended, State, Problem)),
+    servers((url = "http://domain", description = "the domain's socket"))
+)]
+struct Document;
+
+/// The OpenAPI document.
+#[must_use]
+pub fn document() -> utoipa::openapi::OpenApi {
+    Document::openapi()
+}

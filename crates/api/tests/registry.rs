@@ -1,0 +1,165 @@
+//! The registry of domains: names, locks, what is left of those that have ended.
+
+use std::fs;
+use std::path::PathBuf;
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use api::record::{self, Record};
+use api::registry::{Claim, Error};
+use api::{Name, Registry, files};
+
+/// A registry in a directory that disappears.
+struct Place {
+    path: PathBuf,
+}
+
+impl Place {
+    fn new() -> Place {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let path =
+            std::env::temp_dir().join(format!("biv-registry-{}-{number}", std::process::id()));
+        Place { path }
+    }
+
+    fn registry(&self) -> Registry {
+        Registry::at(&self.path).unwrap()
+    }
+
+    fn names(&self) -> Vec<String> {
+        self.registry().list().unwrap().iter().map(|entry| entry.name.to_string()).collect()
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.path);
+    }
+}
+
+fn name(text: &str) -> Name {
+    text.parse().unwrap()
+}
+
+/// Writes the record of a domain that is kept, or not.
+fn write_record(claim: &Claim, kept: bool) {
+    let record = Record {
+        version: record::VERSION,
+        name: claim.name.clone(),
+        pid: 1,
+        created: record::now(),
+        detached: true,
+        kept,
+        command: Vec::new(),
+        has_init: true,
+        has_terminal: false,
+        memory: 1 << 30,
+        processors: 2,
+        kernel: String::new(),
+        spec: Box::default(),
+        ending: None,
+    };
+    let file = files::create(&claim.directory, files::RECORD).unwrap();
+    record.write(&file.into()).unwrap();
+}
+
+#[test]
+fn a_name_is_taken_once() {
+    let place = Place::new();
+    let claim = place.registry().claim(Some(&name("web"))).unwrap();
+    write_record(&claim, true);
+    let again = place.registry().claim(Some(&name("web")));
+    assert!(matches!(again, Err(Error::Running(_))), "{again:?}");
+    assert!(matches!(place.registry().remove(&name("web")), Err(Error::Alive(_))));
+    drop(claim);
+    let ended = place.registry().claim(Some(&name("web")));
+    assert!(matches!(ended, Err(Error::Ended(_))), "{ended:?}");
+    place.registry().remove(&name("web")).unwrap();
+    assert!(matches!(place.registry().find("web"), Err(Error::Unknown(_))));
+    place.registry().claim(Some(&name("web"))).unwrap();
+}
+
+#[test]
+fn what_is_not_kept_goes_when_somebody_looks() {
+    let place = Place::new();
+    let claims: Vec<Claim> = ["kept", "not-kept", "alive", "without-record"]
+        .iter()
+        .map(|text| place.registry().claim(Some(&name(text))).unwrap())
+        .collect();
+    write_record(&claims[0], true);
+    write_record(&claims[1], false);
+    write_record(&claims[2], false);
+    let mut claims = claims.into_iter();
+    drop((claims.next(), claims.next()));
+    let alive = claims.next();
+    drop(claims);
+    place.registry().sweep().unwrap();
+    assert_eq!(place.names(), ["alive", "kept"]);
+    drop(alive);
+    // Whoever wants a name sweeps too.
+    let other = place.registry().claim(Some(&name("alive"))).unwrap();
+    assert_eq!(place.names(), ["alive", "kept"]);
+    drop(other);
+}
+
+#[test]
+fn a_damaged_record_is_that_of_nobody() {
+    let place = Place::new();
+    for damage in ["", "{", "null", "{\"version\":99}", "\0\0\0"] {
+        let claim = place.registry().claim(Some(&name("web"))).unwrap();
+        fs::write(claim.path.join(files::RECORD), damage).unwrap();
+        let entry = place.registry().find("web").unwrap();
+        assert!(entry.alive && entry.record.is_none(), "{damage:?}");
+        drop(claim);
+        place.registry().sweep().unwrap();
+        assert_eq!(place.names(), Vec::<String>::new(), "{damage:?}");
+    }
+}
+
+#[test]
+fn names_that_lead_elsewhere_lead_nowhere() {
+    let place = Place::new();
+    let registry = place.registry();
+    for text in ["..", ".", "", "../web", "/etc", "a/b", ".lock"] {
+        assert!(matches!(registry.find(text), Err(Error::Unknown(_))), "{text}");
+    }
+    // A link in the place of a directory is not followed.
+    std::os::unix::fs::symlink("/etc", place.path.join("link")).unwrap();
+    assert!(matches!(registry.find("link"), Err(Error::Files { .. })));
+    assert_eq!(place.names(), Vec::<String>::new());
+    registry.sweep().unwrap();
+    assert!(registry.claim(Some(&name("link"))).is_err());
+    assert!(fs::metadata("/etc/passwd").is_ok());
+}
+
+#[test]
+fn a_directory_that_others_may_write_to_is_refused() {
+    use std::os::unix::fs::PermissionsExt;
+    let place = Place::new();
+    drop(place.registry());
+    fs::set_permissions(&place.path, fs::Permissions::from_mode(0o777)).unwrap();
+    assert!(matches!(Registry::at(&place.path), Err(Error::Place { .. })));
+}
+
+#[test]
+fn those_without_a_name_get_different_ones_all_at_once() {
+    const THREADS: usize = 8;
+    const EACH: usize = 12;
+    let place = Place::new();
+    let start = Barrier::new(THREADS);
+    let claims: Vec<Claim> = std::thread::scope(|scope| {
+        let claim = || {
+            start.wait();
+            (0..EACH).map(|_| place.registry().claim(None).unwrap()).collect::<Vec<_>>()
+        };
+        let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(claim)).collect();
+        threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
+    });
+    // Nobody's directory was swept by another who looked.
+    let mut names: Vec<String> = claims.iter().map(|claim| claim.name.to_string()).collect();
+    names.sort();
+    assert_eq!(names, place.names());
+    assert_eq!(names.len(), THREADS * EACH);
+    assert!(place.registry().list().unwrap().iter().all(|entry| entry.alive));
+}

@@ -1,0 +1,110 @@
+//! How a domain goes on by itself: `biv run --detach` starts another process of ours, waits until that
+//! says that the guest's command runs, prints its name and ends.
+//!
+//! The process that goes on is told what to do ([`crate::run::launch`]). Its standard
+//! input is a socket to the one that waits, its standard error a pipe: whatever goes wrong until the
+//! command runs is said where it was started, and its status is the caller's. Afterwards what there is
+//! to say goes to the domain's `messages`. Neither the process nor its helpers ever have the caller's own
+//! streams, for whose end somebody may wait.
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{ChildStderr, Command, Stdio};
+
+use api::{Name, status};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use spec::shown;
+
+/// The process that goes on, until it does.
+#[derive(Debug)]
+pub struct Child {
+    parent: UnixStream,
+    nothing: File,
+}
+
+impl Child {
+    /// This process, which another has started for that.
+    ///
+    /// # Errors
+    ///
+    /// The host's.
+    pub fn of_process() -> io::Result<Self> {
+        let nothing = File::options().read(true).write(true).open("/dev/null")?;
+        let parent = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)?;
+        rustix::stdio::dup2_stdin(&nothing)?;
+        // No terminal of the caller's can signal us.
+        rustix::process::setsid()?;
+        Ok(Self { parent: UnixStream::from(parent), nothing })
+    }
+
+    /// The command runs: tells the parent the name, and lets go of the streams.
+    pub fn goes_on(mut self, name: &Name, messages: Option<&File>) -> io::Result<()> {
+        rustix::stdio::dup2_stdout(&self.nothing)?;
+        rustix::stdio::dup2_stderr(messages.unwrap_or(&self.nothing))?;
+        // A parent that has gone is nobody's loss: the domain is in the registry.
+        let _ = self.parent.write_all(format!("{name}\n").as_bytes());
+        Ok(())
+    }
+}
+
+/// Starts the process that goes on, by this command, and waits until it does; returns the status for the caller.
+///
+/// # Errors
+///
+/// The host's.
+pub fn start(mut command: Command) -> io::Result<u8> {
+    let (mut ours, theirs) = UnixStream::pair()?;
+    command.stdin(Stdio::from(OwnedFd::from(theirs)));
+    command.stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut child = command.spawn()?;
+    // What has the other end open is the child only.
+    drop(command);
+    let mut complaints = child.stderr.take().ok_or(io::ErrorKind::BrokenPipe)?;
+    loop {
+        let mut fds = [PollFd::new(&ours, PollFlags::IN), PollFd::new(&complaints, PollFlags::IN)];
+        match poll(&mut fds, None) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let is_over = !fds[0].revents().is_empty();
+        pass_on(&mut complaints)?;
+        if is_over {
+            break;
+        }
+    }
+    let mut name = String::new();
+    ours.read_to_string(&mut name)?;
+    if name.is_empty() {
+        let ended = child.wait()?;
+        pass_on(&mut complaints)?;
+        let signal = ended.signal().map(|signal| status::of_signal(signal as u8));
+        let code = ended.code().map(|code| code as u8);
+        return Ok(code.or(signal).unwrap_or(status::FAILURE));
+    }
+    io::stdout().write_all(shown::harmless(&name).as_bytes())?;
+    Ok(status::SUCCESS)
+}
+
+/// Says what the process has said so far. There may be no end of it, because its helpers have it too.
+fn pass_on(complaints: &mut ChildStderr) -> io::Result<()> {
+    let mut buffer = [0; 4096];
+    loop {
+        let mut fds = [PollFd::new(complaints, PollFlags::IN)];
+        let none = Timespec { tv_sec: 0, tv_nsec: 0 };
+        if poll(&mut fds, Some(&none))? == 0 {
+            return Ok(());
+        }
+        match complaints.read(&mut buffer)? {
+            0 => return Ok(()),
+            // Nobody may be left to hear it.
+            count => {
+                let said = String::from_utf8_lossy(&buffer[..count]).replace("\r\n", "\n");
+                let _ = io::stderr().write_all(shown::harmless(&said).as_bytes());
+            }
+        }
+    }
+}

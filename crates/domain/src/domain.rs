@@ -1,0 +1,335 @@
+//! The life of a domain, without a daemon: each domain is one process (and its helpers) that owns a
+//! directory, a lock and a socket.
+//!
+//! - [`crate::server`]: the thread that answers on the socket, as [`api::v1`] has it.
+//! - [`crate::hub`]: the way of several at once to the guest's init; [`crate::console`]: that to its console;
+//!   [`crate::seat`]: one of them who only watches.
+//! - [`crate::detach`]: how a domain goes on by itself.
+//!
+//! What rules it:
+//!
+//! 1. *Liveness is a lock*, never a process number ([`api::registry`]).
+//! 2. *Domains share nothing but the directory that they are in.* The end of one, however it comes, is
+//!    nothing to another.
+//! 3. *Everything is open before the guest's first instruction.* What a domain's process cannot do
+//!    afterwards (remove its directory, find a name for it) others do when they look.
+//! 4. *Only what has a name or goes on by itself is in the registry.* A confined process can remove nothing,
+//!    so that any other run would leave its directory behind; and it never fails for want of a registry.
+
+use std::fs::{File, Permissions};
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixListener;
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
+
+use crate::console::Console;
+use crate::detach;
+use crate::hub::{Conversation, Hub};
+use crate::server::{Machine, Server};
+use crate::snapshot::{Finish, Snapshots};
+use api::{Ended, Name, Origin, Record, Registry, files, log, record, registry};
+use protocol::Frame;
+use spec::{Life, Spec};
+
+use session::{Line, Outputs, Trouble};
+
+/// Why there is no domain.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The registry.
+    #[error(transparent)]
+    Registry(#[from] registry::Error),
+    /// The domain's own files.
+    #[error("cannot make the domain's files: {0}")]
+    Files(#[from] io::Error),
+    /// The process that is to go on.
+    #[error("cannot detach: {0}")]
+    Detach(io::Error),
+}
+
+/// What a domain is to be.
+#[derive(Debug, Clone, Default)]
+pub struct Plan {
+    /// The machine.
+    pub spec: Spec,
+    /// The guest's command, or its kernel.
+    pub command: Vec<String>,
+    /// Whether the guest has an init of ours.
+    pub has_init: bool,
+    /// Whether its command has a terminal.
+    pub has_terminal: bool,
+    /// Where the kernel came from.
+    pub kernel: String,
+    /// What a snapshot of it is to say.
+    pub origin: Origin,
+}
+
+/// A record and the file that it is in.
+#[derive(Debug)]
+struct Written {
+    record: Record,
+    file: File,
+}
+
+impl Written {
+    fn change(this: &Mutex<Self>, change: impl FnOnce(&mut Record)) {
+        let mut this = this.lock().unwrap_or_else(PoisonError::into_inner);
+        change(&mut this.record);
+        // Whoever looks finds that it says what it said before.
+        let _ = this.record.write(&this.file);
+    }
+}
+
+/// The way to a guest's init.
+#[derive(Debug)]
+pub struct GuestEnd {
+    /// The lines to it, of which it chooses one: those of its virtio port and of its serial port.
+    pub lines: Vec<Line>,
+    /// What its system must have.
+    pub needs: Vec<Frame>,
+    /// How late it is.
+    pub time: vmm::TimeOfDay,
+    /// The conversation that it is in, if it goes on from a snapshot.
+    pub conversation: Option<Conversation>,
+}
+
+impl GuestEnd {
+    /// A hub, with a port at the other end of `first` for the command that the machine is for.
+    fn hub(self, first: Line, trouble: &Trouble) -> io::Result<Hub> {
+        let mut hub = Hub::new(self.lines, self.needs, self.time, Arc::clone(trouble))?;
+        let Some(conversation) = self.conversation else {
+            // There is room for the first.
+            let _ = hub.connect(first, &[], &[]);
+            return Ok(hub);
+        };
+        let mut seed = [0; 32];
+        rustix::rand::getrandom(&mut seed, rustix::rand::GetRandomFlags::empty())?;
+        hub = hub.going_on(&conversation, seed);
+        match conversation.has_command() {
+            true => hub.connect_first(first, &conversation),
+            false => drop(hub.connect(first, &[], &[])),
+        }
+        Ok(hub)
+    }
+}
+
+/// This process's domain.
+#[derive(Debug)]
+pub struct Domain {
+    /// Its name and directory, which are its own until the process ends.
+    claim: Option<registry::Claim>,
+    record: Option<Arc<Mutex<Written>>>,
+    kept: bool,
+    listener: Option<UnixListener>,
+    /// What its command writes, if that is kept.
+    pub log: Option<log::Shared>,
+    /// Where `biv` puts what it has to say, if nobody is there to hear it.
+    pub messages: Option<File>,
+    /// The machine, for whoever asks.
+    pub machine: Machine,
+}
+
+impl Domain {
+    /// Enters it in the registry if it has a name or goes on by itself.
+    pub fn begin(plan: Plan) -> Result<Domain, Error> {
+        match Self::is_wanted(&plan.spec.life) {
+            true => Self::enter(plan),
+            false => Ok(Domain::unknown()),
+        }
+    }
+
+    /// Whether such a machine is entered: it has a name, or goes on by itself.
+    #[must_use]
+    pub fn is_wanted(life: &Life) -> bool {
+        life.name.is_some() || life.detached
+    }
+
+    /// One that is in no registry.
+    fn unknown() -> Domain {
+        Domain {
+            claim: None,
+            record: None,
+            kept: false,
+            listener: None,
+            log: None,
+            messages: None,
+            machine: Machine::default(),
+        }
+    }
+
+    fn enter(plan: Plan) -> Result<Domain, Error> {
+        let Life { detached, remove, .. } = plan.spec.life;
+        let claim = Registry::open()?.claim(plan.spec.life.name.as_ref())?;
+        let record = Record {
+            version: record::VERSION,
+            name: claim.name.clone(),
+            pid: std::process::id(),
+            created: record::now(),
+            detached,
+            // What does not get so far is not kept.
+            kept: false,
+            command: plan.command,
+            has_init: plan.has_init,
+            has_terminal: plan.has_terminal,
+            memory: plan.spec.machine.memory,
+            processors: plan.spec.machine.processors,
+            kernel: plan.kernel,
+            spec: Box::new(plan.spec),
+            ending: None,
+        };
+        let create = |name| Ok::<_, io::Error>(File::from(files::create(&claim.directory, name)?));
+        let file = create(files::RECORD)?;
+        record.write(&file)?;
+        plan.origin.record(&claim.directory)?;
+        let (mut log, mut messages) = (None, None);
+        if detached {
+            log = Some(Arc::new(Mutex::new(log::Writer::create(&claim.directory)?)));
+            messages = Some(create(files::MESSAGES)?);
+        }
+        let place = files::path(&claim.directory, files::SOCKET);
+        let listener = UnixListener::bind(&place)?;
+        std::fs::set_permissions(&place, Permissions::from_mode(0o600))?;
+        listener.set_nonblocking(true)?;
+        Ok(Domain {
+            claim: Some(claim),
+            record: Some(Arc::new(Mutex::new(Written { record, file }))),
+            kept: detached && !remove,
+            listener: Some(listener),
+            log,
+            messages,
+            machine: Machine::default(),
+        })
+    }
+
+    /// Its name, if it has one.
+    #[must_use]
+    pub fn name(&self) -> Option<&Name> {
+        self.claim.as_ref().map(|claim| &claim.name)
+    }
+
+    /// Whether others can find it, and sit down at its console.
+    #[must_use]
+    pub fn is_known(&self) -> bool {
+        self.listener.is_some()
+    }
+
+    /// Starts the thread that serves a machine with an init of ours, which is at the other end of `guest`;
+    /// the session gets the end of it that is returned, and what is wrong with the guest is said in the
+    /// other. `console` is the way to its console, if it has one.
+    pub fn serve(
+        &mut self,
+        guest: GuestEnd,
+        console: Option<Line>,
+        mut snapshots: Snapshots,
+        warm: Option<(File, Finish)>,
+    ) -> io::Result<(Line, Trouble)> {
+        let trouble = Trouble::default();
+        let (ours, theirs) = Line::pair()?;
+        let mut hub = guest.hub(theirs, &trouble)?;
+        if let Some(warm) = warm {
+            snapshots.begin_warm(warm, &mut hub);
+        }
+        let console = console.map(|line| Console::new(line, self.log.clone())).transpose()?;
+        self.start_server(Some(hub), console, snapshots)?;
+        Ok((ours, trouble))
+    }
+
+    /// The same of a machine without, whose console is at the other end of `console`; the session gets the
+    /// end of it that is returned.
+    pub fn serve_plain(&mut self, console: Line, snapshots: Snapshots) -> io::Result<Line> {
+        if !self.is_known() {
+            return Ok(console);
+        }
+        let (ours, theirs) = Line::pair()?;
+        self.start_server(None, Some(Console::with_streams(console, theirs)?), snapshots)?;
+        Ok(ours)
+    }
+
+    fn start_server(
+        &mut self,
+        hub: Option<Hub>,
+        console: Option<Console>,
+        snapshots: Snapshots,
+    ) -> io::Result<()> {
+        let listener = self.listener.take();
+        let record = self.record.as_ref().map_or_else(nobody, |written| {
+            written.lock().unwrap_or_else(PoisonError::into_inner).record.clone()
+        });
+        let machine = Arc::clone(&self.machine);
+        let messages = self.messages.as_ref().map(File::try_clone).transpose()?;
+        let owner = rustix::process::geteuid();
+        let server = Server { listener, hub, console, machine, record, messages, owner, snapshots };
+        let (unprivileged, told) = mpsc::channel::<()>();
+        std::thread::Builder::new().name("control".into()).spawn(move || {
+            // What it needs is open. If it has to keep them, the filter of system calls is still there.
+            let _ = host::privileges::drop_all();
+            drop(unprivileged);
+            server.run();
+        })?;
+        // Once the process is confined, asking for it would end the process.
+        let _ = told.recv();
+        Ok(())
+    }
+
+    /// It has come to its end.
+    pub fn end(&mut self, ending: Ended) {
+        if let Some(written) = &self.record {
+            Written::change(written, |record| record.ending = Some(ending));
+        }
+    }
+
+    /// What is to be done when its command runs, if it is to go on by itself then.
+    pub fn going_on(&mut self, child: detach::Child) -> io::Result<GoingOn> {
+        let kept = self.kept;
+        let messages = self.messages.as_ref().map(File::try_clone).transpose()?;
+        let (name, log) = (self.name().cloned(), self.log.clone());
+        Ok(GoingOn { child, name, messages, log, written: self.record.clone(), kept })
+    }
+}
+
+/// A domain that is about to go on by itself.
+#[derive(Debug)]
+pub struct GoingOn {
+    child: detach::Child,
+    name: Option<Name>,
+    messages: Option<File>,
+    log: Option<log::Shared>,
+    written: Option<Arc<Mutex<Written>>>,
+    kept: bool,
+}
+
+impl GoingOn {
+    /// It does, from here on; what its command writes is kept.
+    pub fn go_on(self, outputs: &mut Outputs) -> io::Result<()> {
+        if let Some(written) = &self.written {
+            Written::change(written, |record| record.kept = self.kept);
+        }
+        if let Some(log) = &self.log {
+            outputs.keep_in(log);
+        }
+        match &self.name {
+            Some(name) => self.child.goes_on(name, self.messages.as_ref()),
+            None => Ok(()),
+        }
+    }
+}
+
+/// What is said of a domain that is not in the registry, which nobody can ask.
+fn nobody() -> Record {
+    Record {
+        version: record::VERSION,
+        name: Name::generated(0),
+        pid: std::process::id(),
+        created: record::now(),
+        detached: false,
+        kept: false,
+        command: Vec::new(),
+        has_init: false,
+        has_terminal: false,
+        memory: 0,
+        processors: 0,
+        kernel: String::new(),
+        spec: Box::default(),
+        ending: None,
+    }
+}

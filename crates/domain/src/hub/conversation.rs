@@ -1,0 +1,202 @@
+//! How a conversation with a guest is gone on with by another hub, where a snapshot of the machine goes on.
+//!
+//! The hub falls silent, and asks the guest's init to say when it has read everything: then nothing is on
+//! its way to the guest. What is on its way from it is taken while the machine stands still; the part of a
+//! frame that has come so far is kept. What the guest has said and was not given credit for is owed to it:
+//! whoever it was for has had it, or will not ask for it.
+
+use std::collections::BTreeSet;
+
+use protocol::{
+    Encoder, FIRST, Frame, HEADER_BYTES, LINE, PAYLOAD_MAX_BYTES, Progress, SESSIONS_MAX,
+    WINDOW_OF_PORT_BYTES, WINDOW_TO_GUEST_BYTES, WINDOW_TO_HOST_BYTES, Window,
+};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use serde::{Deserialize, Serialize};
+
+use super::{Hub, Port, Stage};
+use session::Line;
+
+/// How far the conversation with a guest is, for a hub that goes on with it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Conversation {
+    /// The number of the next frame to the guest.
+    to_guest: u8,
+    /// The number of the next frame from it, and what has come of that.
+    from_guest: u8,
+    received: Vec<u8>,
+    /// Which of the lines to the guest it is had over.
+    line: usize,
+    /// The line's window, and what of it is free.
+    window: (u32, u32),
+    /// Whether the guest has been told what to mount.
+    is_prepared: bool,
+    /// The commands that run.
+    commands: Vec<CommandState>,
+}
+
+/// A command that runs, as its hub knows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct CommandState {
+    session: u16,
+    /// What of its window is free.
+    window: u32,
+    /// What it has said and was not yet given back.
+    uncredited: u32,
+}
+
+impl Conversation {
+    /// Whether the first command runs.
+    #[must_use]
+    pub fn has_command(&self) -> bool {
+        self.commands.iter().any(|command| command.session == FIRST)
+    }
+
+    /// Whether there can be such a conversation: what a file says of one may be anything.
+    #[must_use]
+    pub fn is_sane(&self) -> bool {
+        let sessions = self.commands.iter().map(|command| command.session);
+        let are_sessions =
+            sessions.clone().all(|session| (FIRST..=SESSIONS_MAX).contains(&session));
+        let different: BTreeSet<_> = sessions.collect();
+        let windows = self.commands.iter().all(|command| {
+            command.window <= WINDOW_TO_GUEST_BYTES && command.uncredited <= WINDOW_TO_HOST_BYTES
+        });
+        are_sessions
+            && windows
+            && different.len() == self.commands.len()
+            && self.window.0 <= WINDOW_OF_PORT_BYTES
+            && self.window.1 <= self.window.0
+            && self.received.len() < HEADER_BYTES + PAYLOAD_MAX_BYTES
+    }
+
+    /// What the first command may be given.
+    #[must_use]
+    pub fn window_of_first(&self) -> Window {
+        let first = self.commands.iter().find(|command| command.session == FIRST);
+        Window::with_left(WINDOW_TO_GUEST_BYTES, first.map_or(0, |first| first.window))
+    }
+}
+
+impl Hub {
+    /// The same for a guest that goes on from a snapshot, with which `conversation` was had. The seed is
+    /// randomness that no other guest has. The port of the first command is connected next, if that runs;
+    /// the others are hung up on.
+    pub fn going_on(mut self, conversation: &Conversation, seed: [u8; 32]) -> Hub {
+        self.encoder = Encoder::going_on(conversation.to_guest);
+        let (sequence, received) = (conversation.from_guest, conversation.received.clone());
+        self.lines.go_on(conversation.line, Progress { sequence, received });
+        let (size, left) = conversation.window;
+        self.window = Window::with_left(size.min(WINDOW_OF_PORT_BYTES), left);
+        self.is_greeted = true;
+        self.is_prepared = conversation.is_prepared;
+        if conversation.is_prepared {
+            self.preparing.clear();
+            // Whoever sat at the console sits at that of another machine.
+            self.preparing.push_back(Frame::Console(false));
+        }
+        self.preparing.push_front(Frame::Seed(seed.to_vec()));
+        self.preparing.push_front(self.time_frame(true));
+        for command in conversation.commands.iter().filter(|command| command.session != FIRST) {
+            if let Ok((line, _)) = Line::pair() {
+                self.ports.insert(command.session, Port::of_command(line, command));
+                self.hang_up(command.session);
+            }
+        }
+        self
+    }
+
+    /// Takes the port of the first command, which goes on running.
+    pub fn connect_first(&mut self, line: Line, conversation: &Conversation) {
+        let first = conversation.commands.iter().find(|command| command.session == FIRST);
+        let Some(first) = first else { return };
+        // It will be found closed if this fails.
+        let _ = line.set_nonblocking();
+        self.sessions += 1;
+        self.ports.insert(FIRST, Port::of_command(line, first));
+    }
+
+    /// Say nothing to the guest until [`Self::speak_again`], once it has read what was said.
+    pub fn fall_silent(&mut self) {
+        self.is_silent = true;
+        if self.is_greeted {
+            self.synchronize();
+        }
+    }
+
+    /// Whether the guest's init is up and has read all that was said.
+    #[must_use]
+    pub fn is_silent(&self) -> bool {
+        self.is_silent && self.is_up() && self.unread == 0 && self.outgoing.is_empty()
+    }
+
+    /// The end of silence.
+    pub fn speak_again(&mut self) {
+        self.is_silent = false;
+        self.send_what_fits();
+    }
+
+    /// How far the conversation is, while the hub is silent and the machine stands still.
+    pub fn conversation(&mut self) -> Conversation {
+        self.take_what_was_sent();
+        let (line, Progress { sequence, received }) = self.lines.progress();
+        let commands = self.ports.iter().filter(|(_, port)| port.stage != Stage::New);
+        let state = |(&session, port): (&u16, &Port)| CommandState {
+            session,
+            // What waits was taken from the window, and is lost with the port.
+            window: port.window.left() + port.waiting.iter().map(Frame::wire_bytes).sum::<u32>(),
+            uncredited: port.uncredited,
+        };
+        Conversation {
+            to_guest: self.encoder.sequence(),
+            from_guest: sequence,
+            received,
+            line,
+            window: (self.window.size(), self.window.left()),
+            is_prepared: self.is_prepared,
+            commands: commands.map(state).collect(),
+        }
+    }
+
+    /// Hear all that has left the machine.
+    fn take_what_was_sent(&mut self) {
+        // Over one line: the guest has chosen.
+        while self.lines.chosen().is_some_and(has_something)
+            && self.lines.receive(0).is_ok_and(|it| it)
+        {
+            if let Err(trouble) = self.hear_all(0) {
+                self.lose_guest(Some(trouble));
+            }
+        }
+    }
+
+    /// Have the guest say when it has read everything so far.
+    pub(super) fn synchronize(&mut self) {
+        self.window.take(Frame::Synchronize.wire_bytes());
+        self.put(LINE, &Frame::Synchronize);
+        self.unread += 1;
+        self.flush_guest();
+    }
+}
+
+/// Whether something has come over a line.
+fn has_something(line: &Line) -> bool {
+    let mut fds = [PollFd::from_borrowed_fd(line.from(), PollFlags::IN)];
+    poll(&mut fds, Some(&Timespec::default())).is_ok_and(|count| count > 0)
+}
+
+impl Port {
+    /// That of a command which runs already: it is owed what it has not been given back, and its port has
+    /// been greeted.
+    fn of_command(line: Line, command: &CommandState) -> Port {
+        Port {
+            window: Window::with_left(WINDOW_TO_GUEST_BYTES, command.window),
+            credit: command.uncredited,
+            uncredited: command.uncredited,
+            stage: Stage::Known,
+            ..Port::new(line, &[])
+        }
+    }
+}

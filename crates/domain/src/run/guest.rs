@@ -1,0 +1,480 @@
+//! What boots: a kernel, a user space and the drivers that they need, and how they are chosen.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use erofs::Identity;
+use spec::{Net, Network, Spec, User, UserExecution};
+use vmm::snapshot::Snapshot;
+use vmm::{Configuration, Contents, Module};
+
+use super::directories::{Directories, Root};
+use super::image_disk::{self, ImageDisk};
+use super::surroundings::Likeness;
+use super::warm::{self, Key, Start};
+use super::{Error, disk, files, restore};
+use crate::domain::{Domain, Plan};
+use crate::hub::Conversation;
+use crate::{unpack, vsock};
+use provision::images::{self, Image};
+use provision::initramfs;
+use provision::{self, Part, kernels};
+
+/// The kernel and the initial RAM disk, and what kind of guest they make.
+pub struct Guest {
+    kernel: Contents,
+    /// Where it was found.
+    pub kernel_path: PathBuf,
+    modules: Vec<Module>,
+    /// Nothing of ours runs in it.
+    pub is_plain: bool,
+    /// Whether it boots.
+    pub start: Start,
+    /// What kind of machine it is, if there are warm starts for it.
+    pub key: Option<Key>,
+    /// What of the host's files it sees.
+    pub directories: Directories,
+    /// One of them is its root.
+    has_shared_root: bool,
+    /// What runs in it, if another `biv run` has started that.
+    pub known_command: Option<Vec<String>>,
+}
+
+/// What a machine that goes on from a snapshot sees, as far as its state does not tell.
+pub struct Looks {
+    /// It sees the directory in which it was started.
+    pub sees_directory: bool,
+    /// Its root is an image on a disk.
+    pub image_disk: Option<[u8; 16]>,
+}
+
+/// Where a kernel comes from.
+enum Kernel {
+    /// The default guest.
+    Default,
+    /// `biv kernel pull`.
+    Pulled(kernels::Kernel),
+    /// The user's file, whose modules are not at hand, and which may lack what these are.
+    Given(PathBuf, Contents),
+}
+
+impl Kernel {
+    fn choose(spec: &Spec) -> Result<Self, Error> {
+        let Some(path) = &spec.boot.kernel else { return Ok(Self::Default) };
+        let Some(name) = version(path) else {
+            return Ok(Self::Given(path.clone(), files::read_kernel(path)?));
+        };
+        if !name.starts_with(|first: char| first.is_ascii_digit()) {
+            return Err(Error::NoKernelFile(name.to_owned()));
+        }
+        let found = kernels::find(name)?;
+        found.map(Self::Pulled).ok_or_else(|| Error::NoKernel(name.to_owned()))
+    }
+}
+
+/// The name of a kernel that is not a file: a version is not a path of more than one part.
+fn version(kernel: &Path) -> Option<&str> {
+    kernel.to_str().filter(|name| !name.contains('/') && !kernel.exists())
+}
+
+/// Where a user space comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum UserSpace {
+    /// The initial RAM disk, or the kernel itself, with nothing of ours.
+    Plain,
+    /// The initial RAM disk.
+    Initrd,
+    /// A disk.
+    Disk,
+    /// A directory of the host's.
+    Shared,
+    /// A directory of the host's, packed into the guest's memory.
+    Packed,
+    /// Busybox, packed likewise.
+    Busybox,
+}
+
+impl UserSpace {
+    fn choose(spec: &Spec, kernel: &Kernel) -> Self {
+        let is_given = matches!(kernel, Kernel::Given(..));
+        match () {
+            () if is_plain(spec) => Self::Plain,
+            () if matches!(spec.root, spec::Root::Disk(_)) => Self::Disk,
+            () if spec.boot.initrd.is_some() => Self::Initrd,
+            () if spec.root == spec::Root::Busybox => Self::Busybox,
+            () if !is_given => Self::Shared,
+            () if has_user_space(spec) => Self::Packed,
+            () => Self::Busybox,
+        }
+    }
+}
+
+/// What the machine is connected to, said or not.
+pub fn net(spec: &Spec) -> Net {
+    match spec.networks.as_deref() {
+        Some(networks) => networks.first().map_or(Net::None, Network::net),
+        None if is_plain(spec) => Net::None,
+        None => Net::User(User::default()),
+    }
+}
+
+/// Whether a plain machine is to have a virtio console on its streams instead of a serial port: its kernel
+/// is told so, and takes the last console that it is told of (the kernel's own parameters are before).
+pub fn has_virtio_console(spec: &Spec) -> bool {
+    let append = spec.boot.append.as_deref().unwrap_or_default();
+    let mut consoles =
+        append.split_ascii_whitespace().filter_map(|word| word.strip_prefix("console="));
+    consoles.next_back().is_some_and(|console| console.starts_with("hvc"))
+}
+
+/// Whether nothing of ours will run in the guest.
+pub fn is_plain(spec: &Spec) -> bool {
+    let wants_init = !spec.process.args.is_empty() || !matches!(spec.root, spec::Root::Host(_));
+    !wants_init && (spec.boot.initrd.is_some() || is_elf(spec))
+}
+
+/// Whether a user space is named.
+pub fn has_user_space(spec: &Spec) -> bool {
+    !matches!(spec.root, spec::Root::Host(_)) || spec.boot.initrd.is_some()
+}
+
+fn is_elf(spec: &Spec) -> bool {
+    spec.boot.kernel.as_deref().is_some_and(files::is_elf)
+}
+
+/// Whether the current directory is shown in a sandbox. A kernel of the user's own may lack what it takes to
+/// see it.
+fn sees_here(spec: &Spec, is_plain: bool) -> bool {
+    let is_given = spec.boot.kernel.as_deref().is_some_and(|kernel| version(kernel).is_none());
+    spec.sandbox && !is_plain && !is_given
+}
+
+/// The directory of the host's that is the root, or would be if the guest could see it.
+enum Given {
+    /// One that the user names.
+    Directory(spec::Directory),
+    /// One that `biv image build` has made.
+    Image(Image, PathBuf),
+}
+
+impl Given {
+    fn find(spec: &Spec) -> Result<Option<Self>, Error> {
+        match &spec.root {
+            spec::Root::Directory(directory) => Ok(Some(Self::Directory(directory.clone()))),
+            spec::Root::Image(name) => {
+                let image = images::find(name)?.ok_or_else(|| Error::NoImage(name.clone()))?;
+                let root = image.root();
+                Ok(Some(Self::Image(image, root)))
+            }
+            spec::Root::Host(_) | spec::Root::Disk(_) | spec::Root::Busybox => Ok(None),
+        }
+    }
+
+    /// How a guest sees it.
+    fn root(&self) -> Root<'_> {
+        match self {
+            Self::Directory(directory) => Root::Here(directory),
+            Self::Image(_, root) => Root::Image(root),
+        }
+    }
+}
+
+impl Guest {
+    /// What the options name. That is looked at before anything is downloaded.
+    pub fn find(spec: &Spec) -> Result<Self, Error> {
+        let kernel = Kernel::choose(spec)?;
+        let user_space = UserSpace::choose(spec, &kernel);
+        let root = Given::find(spec)?;
+        match (user_space, &root) {
+            (UserSpace::Plain, _) if !spec.mounts.is_empty() => return Err(Error::PlainVolume),
+            (UserSpace::Packed, Some(Given::Directory(root))) if root.writable => {
+                return Err(Error::PackedRoot);
+            }
+            _ => {}
+        }
+        let mut directories = match (user_space, &root) {
+            (UserSpace::Plain, _) => Directories::default(),
+            (UserSpace::Shared, Some(root)) => Directories::open(spec, root.root())?,
+            (UserSpace::Shared, None) => Directories::open(spec, Root::Host)?,
+            _ => Directories::open(spec, Root::Elsewhere)?,
+        };
+        if let spec::Root::Disk(root) = &spec.root {
+            directories.set_root_disk(root.device(), root.disk.read_only);
+        }
+        if sees_here(spec, user_space == UserSpace::Plain) {
+            directories.add_here_to_read()?;
+        }
+        let mut needed = Vec::new();
+        if matches!(kernel, Kernel::Default) {
+            needed.push(Part::Kernel);
+            needed.extend((user_space != UserSpace::Plain).then_some(Part::Drivers));
+        }
+        needed.extend((user_space == UserSpace::Busybox).then_some(Part::Busybox));
+        let guest = match spec.boot.refresh {
+            true => provision::Guest::renew(&needed),
+            false => provision::Guest::provide(&needed),
+        }?;
+        let drivers_of = |names: &[&'static str]| match &kernel {
+            Kernel::Given(..) => Vec::new(),
+            Kernel::Pulled(kernel) => kernel.drivers(names),
+            Kernel::Default => guest.drivers(names),
+        };
+        if let (UserSpace::Shared, Some(Given::Image(image, _))) = (user_space, &root) {
+            let is_known = !drivers_of(&[image_disk::FILE_SYSTEM]).is_empty();
+            ImageDisk::choose(image, is_known)
+                .into_iter()
+                .for_each(|disk| directories.set_image_disk(disk));
+        }
+        let drivers = match user_space {
+            UserSpace::Plain => Vec::new(),
+            _ => drivers_of(&drivers(spec, &directories)),
+        };
+        let (kernel_path, given) = match kernel {
+            Kernel::Given(path, contents) => (path, Some(contents)),
+            Kernel::Pulled(kernel) => (kernel.image(), None),
+            Kernel::Default => (guest.kernel(), None),
+        };
+        let is_usual = given.is_none() && user_space == UserSpace::Shared;
+        let kind = warm::kind(spec).filter(|_| is_usual);
+        let key = kind.and_then(|kind| key(&kind, &kernel_path, &drivers, &directories).ok());
+        let start = key.as_ref().map(warm::start).unwrap_or_default();
+        let is_plain = user_space == UserSpace::Plain;
+        let has_shared_root = user_space == UserSpace::Shared;
+        if let Start::GoOn(..) = start {
+            let (kernel, modules) = (Contents::default(), Vec::new());
+            return Ok(Self {
+                kernel,
+                kernel_path,
+                modules,
+                is_plain,
+                directories,
+                start,
+                key,
+                has_shared_root,
+                known_command: None,
+            });
+        }
+        let mut modules = first_modules(spec, user_space, root.as_ref())?;
+        if user_space == UserSpace::Busybox {
+            modules.push(module(initramfs::default_guest(&guest.busybox()?)?));
+        }
+        let kernel = match given {
+            Some(contents) => contents,
+            None => files::read_kernel(&kernel_path)?,
+        };
+        if !drivers.is_empty() {
+            modules.push(module(initramfs::only_drivers(&drivers)?));
+        }
+        Ok(Self {
+            kernel,
+            kernel_path,
+            modules,
+            is_plain,
+            directories,
+            start,
+            key,
+            has_shared_root,
+            known_command: None,
+        })
+    }
+
+    /// What goes on from a snapshot, with the surroundings that the options name. Without another root, it has
+    /// the host's if it sees a directory and names no other, and none that is shared otherwise.
+    pub fn restored(
+        spec: &Spec,
+        snapshot: Snapshot,
+        conversation: Option<Conversation>,
+        looks: Looks,
+    ) -> Result<Self, Error> {
+        let Looks { sees_directory, image_disk } = looks;
+        let root = Given::find(spec)?;
+        let is_plain = conversation.is_none();
+        let place = match &root {
+            _ if is_plain || matches!(spec.root, spec::Root::Disk(_)) => Root::Elsewhere,
+            Some(root) => root.root(),
+            None if sees_directory && !spec.sandbox => Root::Host,
+            None => Root::Elsewhere,
+        };
+        let mut directories = Directories::open(spec, place)?;
+        let has_shared_root = !matches!(place, Root::Elsewhere);
+        if let spec::Root::Disk(root) = &spec.root {
+            directories.set_root_disk(root.device(), root.disk.read_only);
+        }
+        if sees_directory && sees_here(spec, is_plain) {
+            directories.add_here_to_read()?;
+        }
+        if let Some(identity) = image_disk {
+            let Some(Given::Image(image, _)) = &root else {
+                return Err(disk::other_image("/").into());
+            };
+            directories.set_image_disk(ImageDisk::same(image, Identity(identity))?);
+        }
+        let start = Start::GoOn(Box::new(snapshot), conversation);
+        let kernel_path = spec.boot.kernel.clone().unwrap_or_default();
+        Ok(Self {
+            kernel: Contents::default(),
+            kernel_path,
+            modules: Vec::new(),
+            is_plain,
+            directories,
+            start,
+            key: None,
+            has_shared_root,
+            known_command: None,
+        })
+    }
+
+    /// What its directories are like.
+    pub fn likeness(&self) -> Likeness {
+        let Directories { is_the_host, working_directory, .. } = &self.directories;
+        let sees_directory = *is_the_host || working_directory.is_some();
+        Likeness { has_shared_root: self.has_shared_root, sees_directory }
+    }
+
+    /// What is said to run in the machine: its kernel, if nothing in it is known.
+    pub fn shown_command(&self, spec: &Spec) -> Vec<String> {
+        if let Some(command) = &self.known_command {
+            return command.clone();
+        }
+        let word = |word: &OsString| word.to_string_lossy().into_owned();
+        match spec.process.args.is_empty() {
+            _ if self.is_plain => vec![self.kernel_path.to_string_lossy().into_owned()],
+            true => super::SHELL.map(|word| String::from_utf8_lossy(word).into()).to_vec(),
+            false => spec.process.args.iter().map(word).collect(),
+        }
+    }
+
+    /// What is said of the machine to whoever asks.
+    pub fn plan(&self, spec: &Spec) -> Result<Plan, Error> {
+        Ok(Plan {
+            spec: spec.clone(),
+            command: self.shown_command(spec),
+            has_init: !self.is_plain,
+            has_terminal: super::is_on_terminal(spec),
+            kernel: self.kernel_path.to_string_lossy().into_owned(),
+            origin: restore::origin(spec, self)?,
+        })
+    }
+
+    /// A machine of these; command line, console, channel and reboot policy are the caller's.
+    pub fn configuration(self, spec: &Spec) -> Result<Configuration, Error> {
+        let (mut directories, confine) = (self.directories, !spec.engine.no_seccomp);
+        // The user's own come before it, and have the names that they have without it.
+        let image_disk = directories.image_disk.take().map(ImageDisk::into_disk).transpose()?;
+        Ok(Configuration {
+            disks: image_disk.into_iter().collect(),
+            directories: directories.serve(confine)?,
+            kernel: self.kernel,
+            kernel_name: self.kernel_path.to_string_lossy().into_owned(),
+            modules: self.modules,
+            memory: spec.machine.memory,
+            processors: spec.machine.processors.into(),
+            balloon: Domain::is_wanted(&spec.life),
+            entropy: spec.has_entropy(),
+            debug_exit: spec.has_debug_exit(),
+            interpret: spec.engine.interpret,
+            user_execution: user_execution(spec),
+            techniques: techniques(spec)?,
+            // Without a place to keep it, the kernel is unpacked each time.
+            cache: provision::trusted("unpacked").ok(),
+            unpacker: unpack::unpacker(confine),
+            count_interpreted: spec.watch.statistics,
+            confine,
+            ..Configuration::default()
+        })
+    }
+}
+
+/// How user code is executed. Who traces blocks wants to see it, unless told otherwise.
+fn user_execution(spec: &Spec) -> vmm::UserExecution {
+    match (spec.engine.user_execution, &spec.watch.trace_blocks) {
+        (UserExecution::Auto, Some(_)) | (UserExecution::Translate, _) => {
+            vmm::UserExecution::Translate
+        }
+        (UserExecution::Direct, _) => vmm::UserExecution::Direct,
+        (UserExecution::Auto, None) => vmm::UserExecution::Auto,
+    }
+}
+
+fn techniques(spec: &Spec) -> Result<vmm::Techniques, Error> {
+    let without = &spec.engine.without;
+    let names = (!without.is_empty()).then(|| without.join(","));
+    let techniques = names.map(|names| vmm::Techniques::all_without(&names)).transpose();
+    Ok(techniques.map_err(|unknown| Error::Contradiction(unknown.to_string()))?.unwrap_or_default())
+}
+
+/// What tells machines of such a kind from others, of which each starts with this kernel, these drivers and that
+/// many directories.
+fn key(
+    kind: &Spec,
+    kernel: &Path,
+    drivers: &[(&str, PathBuf)],
+    directories: &Directories,
+) -> std::io::Result<Key> {
+    let mut key = Key::default();
+    key.add_file(&std::fs::read_link("/proc/self/exe")?)?;
+    key.add_file(kernel)?;
+    drivers.iter().try_for_each(|(_, path)| key.add_file(path))?;
+    key.add(kind.to_json());
+    key.add(directories.count().to_le_bytes());
+    // What its kernel has read of it is in the snapshot.
+    key.add(directories.image_disk.as_ref().map(ImageDisk::serial).unwrap_or_default());
+    Ok(key)
+}
+
+/// What the user gives for the initial RAM disk, and our init.
+fn first_modules(
+    spec: &Spec,
+    user_space: UserSpace,
+    given: Option<&Given>,
+) -> Result<Vec<Module>, Error> {
+    let memory = spec.machine.memory;
+    let mut modules = Vec::new();
+    if let Some(path) = &spec.boot.initrd {
+        match user_space == UserSpace::Plain && is_elf(spec) {
+            true => modules.extend(files::read_modules(path, memory)?),
+            false => modules.push(files::read_module(path, memory, String::new())?),
+        }
+    }
+    match (user_space, given) {
+        (UserSpace::Plain | UserSpace::Busybox, _) => {}
+        (UserSpace::Packed, Some(given)) => {
+            let packed = match given {
+                Given::Image(_, root) => initramfs::from_image(root, memory)?,
+                Given::Directory(root) => initramfs::from_directory(&root.path, memory)?,
+            };
+            modules.push(module(packed));
+        }
+        _ => modules.push(module(initramfs::only_init()?)),
+    }
+    Ok(modules)
+}
+
+/// The modules that a kernel needs for the machine's devices, in the order in which they are to be
+/// loaded.
+fn drivers(spec: &Spec, directories: &Directories) -> Vec<&'static str> {
+    let mut names = Vec::new();
+    names.extend(directories.drivers());
+    if spec.has_entropy() {
+        names.push("virtio-rng");
+    }
+    if net(spec) != Net::None {
+        names.extend(["failover", "net_failover", "virtio_net"]);
+    }
+    if spec.disks().next().is_some() || directories.image_disk.is_some() {
+        names.extend(disk::DRIVERS);
+    }
+    if spec.sockets().next().is_some() {
+        names.extend(vsock::DRIVERS);
+    }
+    if Domain::is_wanted(&spec.life) {
+        names.push("virtio_balloon");
+    }
+    // The channel's port is one of a console.
+    names.push("virtio_console");
+    [provision::VIRTIO, &names].concat()
+}
+
+fn module(data: Vec<u8>) -> Module {
+    Module { data: Contents::new(data), command_line: String::new() }
+}

@@ -1,0 +1,71 @@
+//! What a guest's init is told to run.
+
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+
+use protocol::Order;
+use spec::Spec;
+
+use super::directories::{self, Directories};
+use super::{PATH, SHELL, is_on_terminal};
+use session::terminal;
+
+/// What the guest's init is to run.
+pub fn order(spec: &Spec, directories: &Directories) -> Order {
+    let process = &spec.process;
+    let on_terminal = is_on_terminal(spec);
+    let mut environment = match directories.is_the_host {
+        true => directories::environment(),
+        false => vec![PATH.to_vec(), b"HOME=/root".to_vec()],
+    };
+    if on_terminal {
+        environment.push(terminal::variable());
+    }
+    for variable in &process.env {
+        replace(&mut environment, variable.as_bytes());
+    }
+    let arguments = match process.args.is_empty() {
+        true => SHELL.map(<[u8]>::to_vec).to_vec(),
+        false => process.args.iter().map(|argument| argument.clone().into_vec()).collect(),
+    };
+    let directory = process.directory.as_ref().or(directories.working_directory.as_ref());
+    Order {
+        arguments,
+        environment,
+        directory: directory
+            .map_or_else(|| b"/".to_vec(), |path| path.as_os_str().as_bytes().to_vec()),
+        user: process.user.clone().unwrap_or_else(|| directories.user()).into_bytes(),
+        groups: directories.groups().filter(|_| process.user.is_none()),
+        terminal: on_terminal.then(terminal::size),
+        is_own: false,
+        closed: session::closed_streams(),
+        joins_streams: session::has_one_output(),
+    }
+}
+
+/// Puts a variable, `NAME=VALUE`, in the place of one of that name.
+fn replace(environment: &mut Vec<Vec<u8>>, variable: &[u8]) {
+    let name = |variable: &[u8]| variable.split(|byte| *byte == b'=').next().map(<[u8]>::to_vec);
+    environment.retain(|other| name(other) != name(variable));
+    environment.push(variable.to_vec());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_said_of_a_command_is_ordered() {
+        let mut spec = Spec::default();
+        spec.process.args = vec!["ls".into(), "-l".into()];
+        spec.process.env = vec!["HOME=/tmp".into(), "A=b=c".into(), "A=d".into()];
+        spec.process.directory = Some("/srv".into());
+        spec.process.user = Some("nobody".into());
+        let order = order(&spec, &Directories::default());
+        assert_eq!(order.arguments, [b"ls".to_vec(), b"-l".to_vec()]);
+        assert_eq!(order.environment, [PATH, b"HOME=/tmp", b"A=d"]);
+        assert_eq!(
+            (order.directory.as_slice(), order.user.as_slice()),
+            (&b"/srv"[..], &b"nobody"[..])
+        );
+    }
+}

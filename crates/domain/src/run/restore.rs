@@ -1,0 +1,164 @@
+//! `biv restore`: a domain goes on from a snapshot.
+//!
+//! What the machine is comes from the file: memory, processors, which devices. It is checked, and grants nothing.
+//! What it has of the host comes from the command line, or from the file's label if this user's `biv` vouches for
+//! it ([`crate::seal`]), and from nowhere else.
+
+use std::fs::File;
+use std::io;
+use std::path::PathBuf;
+
+use api::{Name, Origin, files as domain_files};
+use serde::{Deserialize, Serialize};
+use spec::{Boot, Device, Life, Machine, Process, Root, Spec};
+use vmm::snapshot::Snapshot;
+
+use super::guest::{self, Guest, Looks};
+use super::surroundings::{Likeness, Surroundings};
+use super::{Error, SHELL, run_domain, sandbox};
+use crate::detach::Child;
+use crate::network;
+use crate::seal::{self, Purpose};
+use crate::snapshot::Note;
+
+/// A machine that is to go on from a snapshot.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct GoOn {
+    /// The snapshot.
+    #[serde(with = "spec::text")]
+    pub file: PathBuf,
+    /// What is said of the host.
+    pub surroundings: Surroundings,
+    /// The domain's name.
+    pub name: Option<Name>,
+    /// It runs by itself.
+    pub detached: bool,
+    /// Nothing of it is kept.
+    pub remove: bool,
+    /// No port leads to it, whatever was recorded.
+    pub no_publish: bool,
+    /// The guest's memory is only looked at as it is needed.
+    pub no_verify: bool,
+    /// The machine's process may make any system call.
+    pub no_seccomp: bool,
+}
+
+/// Whether a machine of this description can be given the same surroundings again.
+pub fn is_possible(spec: &Spec) -> bool {
+    // What such a disk has is gone with its machine, and who is connected is not told.
+    !spec.disks().any(|disk| disk.snapshot) && spec.sockets().next().is_none()
+}
+
+/// Does what `biv restore` says; returns the exit status.
+pub fn restore(order: &GoOn, child: Option<Child>) -> Result<u8, Error> {
+    let file = &order.file;
+    let opened = File::open(file).map_err(|error| Error::Open { path: file.clone(), error })?;
+    let failed = |error| Error::Snapshot { path: file.clone(), error };
+    let snapshot = Snapshot::open(opened).map_err(failed)?;
+    if !order.no_verify {
+        snapshot.verify().map_err(failed)?;
+    }
+    let nonsense = || failed(vmm::snapshot::Error::Damaged("its note makes no sense"));
+    let note = Note::parse(snapshot.note()).ok_or_else(nonsense)?;
+    if note.conversation.as_ref().is_some_and(|conversation| !conversation.has_command()) {
+        return Err(nonsense());
+    }
+    let label = seal::read(snapshot.label(), Purpose::Restore, &snapshot.digest());
+    let origin = match snapshot.label() {
+        [] => Some(Origin::default()),
+        _ => Origin::parse(label.text),
+    };
+    let origin = origin.ok_or_else(|| Error::NoOrigin(file.clone()))?;
+    let surroundings = choose(order, Surroundings::of(&origin.spec), label.is_ours)?;
+    let processors = u8::try_from(snapshot.processors()).map_err(|_| nonsense())?;
+    let mut spec = machine(&origin.spec, order);
+    (spec.machine.memory, spec.machine.processors) = (snapshot.memory(), processors);
+    surroundings.apply(&mut spec).map_err(Error::Contradiction)?;
+    super::enter_directory(&spec)?;
+    let network = network::start(&spec, &guest::net(&spec))?;
+    let looks = Looks { sees_directory: spec.directory.is_some(), image_disk: origin.image_disk };
+    let mut guest = Guest::restored(&spec, snapshot, note.conversation, looks)?;
+    guest.known_command = Some(origin.command);
+    run_domain(guest, network, &spec, child)
+}
+
+/// What it has of the host: what is said, and what was recorded if `is_ours`. Otherwise all that is wanted has to
+/// be said.
+fn choose(order: &GoOn, mut recorded: Surroundings, is_ours: bool) -> Result<Surroundings, Error> {
+    let said = order.surroundings.clone().absolute()?;
+    if order.no_publish {
+        recorded.publish.clear();
+    }
+    if is_ours {
+        return Ok(said.or(recorded));
+    }
+    let missing = said.missing(&recorded);
+    match missing == Surroundings::default() {
+        true => Ok(said),
+        false => Err(Error::Unnamed { path: order.file.clone(), wanted: missing.shown() }),
+    }
+}
+
+/// A machine of the kind that was recorded, which has nothing of the host: a stranger may have recorded it.
+fn machine(recorded: &Spec, order: &GoOn) -> Spec {
+    let is_harmless =
+        |device: &&Device| matches!(device, Device::Entropy(_) | Device::DebugExit(_));
+    // It has the devices of one that is known to others, and is that.
+    let made_up = || (!order.detached).then(|| Name::generated(domain_files::random()));
+    let Process { args, terminal, interactive, .. } = recorded.process.clone();
+    let shell = || SHELL.map(|word| String::from_utf8_lossy(word).into_owned().into()).to_vec();
+    let mut spec = Spec {
+        boot: Boot {
+            append: guest::has_virtio_console(recorded).then(|| "console=hvc0".to_owned()),
+            ..Boot::default()
+        },
+        devices: recorded.devices.iter().filter(is_harmless).cloned().collect(),
+        process: Process {
+            // It runs already, whatever it is.
+            args: if args.is_empty() { shell() } else { args },
+            terminal,
+            interactive,
+            ..Process::default()
+        },
+        life: Life {
+            name: order.name.clone().or_else(made_up),
+            detached: order.detached,
+            remove: order.remove,
+            ..Life::default()
+        },
+        sandbox: recorded.sandbox,
+        ..Spec::default()
+    };
+    spec.engine.no_seccomp = order.no_seccomp;
+    if spec.sandbox {
+        sandbox::limit(&mut spec);
+    }
+    spec
+}
+
+/// What is recorded of a machine that is started so.
+pub fn origin(spec: &Spec, guest: &Guest) -> io::Result<Origin> {
+    let Likeness { has_shared_root, sees_directory } = guest.likeness();
+    let mut surroundings = Surroundings::of(spec);
+    // What is in its memory, it has.
+    if !has_shared_root && !matches!(spec.root, Root::Host(_) | Root::Disk(_)) {
+        surroundings.root = Root::default();
+    }
+    surroundings.directory = sees_directory.then(std::env::current_dir).transpose()?;
+    surroundings.net = Some(guest::net(spec));
+    let mut process = spec.process.clone();
+    process.terminal = super::is_on_terminal(spec);
+    let is_disk = |device: &Device| matches!(device, Device::Disk(_));
+    let mut recorded = Spec {
+        machine: Machine { other: spec::Other::default(), ..spec.machine.clone() },
+        boot: Boot { append: spec.boot.append.clone(), ..Boot::default() },
+        devices: spec.devices.iter().filter(|device| !is_disk(device)).cloned().collect(),
+        process,
+        sandbox: spec.sandbox,
+        ..Spec::default()
+    };
+    let applied = surroundings.absolute()?.apply(&mut recorded);
+    applied.map_err(io::Error::other)?;
+    let image_disk = guest.directories.image_disk.as_ref().map(|disk| disk.identity().0);
+    Ok(Origin { spec: recorded, command: guest.shown_command(spec), image_disk })
+}

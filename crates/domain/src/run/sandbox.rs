@@ -1,0 +1,37 @@
+//! `--sandbox`: one word for a machine that is given nothing which was not asked for.
+//!
+//! It is other defaults for what can be said anyway, which then is what was said. What would open the machine again
+//! in a way that is easily missed is refused with it ([`Spec::check`]).
+
+use std::time::Duration;
+
+use spec::{Root, Spec};
+use vmm::Technique;
+
+use super::guest;
+
+/// How long such a machine runs.
+pub const TIMEOUT: Duration = Duration::from_secs(300);
+
+/// The machine as it is meant, if it is a sandbox: busybox unless another root is named, no network, a
+/// limit of time, and no mirror, so that the kernel's accesses to memory are looked up like any other's.
+pub fn settle(spec: &mut Spec) {
+    if !spec.sandbox {
+        return;
+    }
+    if !guest::is_plain(spec) && !guest::has_user_space(spec) && spec.root == Root::default() {
+        spec.root = Root::Busybox;
+    }
+    spec.networks.get_or_insert_default();
+    limit(spec);
+}
+
+/// The limits of a sandbox, for a machine that boots and for one that goes on from a snapshot.
+pub fn limit(spec: &mut Spec) {
+    spec.life.timeout.get_or_insert(TIMEOUT);
+    let mirror = Technique::Mirror.to_string();
+    // The interpreter has none anyway.
+    if !spec.engine.interpret && !spec.engine.without.contains(&mirror) {
+        spec.engine.without.push(mirror);
+    }
+}

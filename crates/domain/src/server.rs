@@ -1,0 +1,568 @@
+//! The thread that serves a domain's control socket, and the hub behind it.
+//!
+//! One loop polls everything and blocks on nothing, but for the moment in which processors come to a
+//! halt for `pause` or a snapshot is taken. It runs confined ([`host::confine`]): the socket listens before the
+//! machine starts, and nothing is opened or made afterwards but connections that others make, and snapshots'
+//! threads with what wakes us when they are done ([`super::job`]).
+//!
+//! Only this user and the superuser are answered; the kernel says who they are (SO_PEERCRED).
+
+use std::fs::File;
+use std::io::{IoSliceMut, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::FileExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
+use rustix::process::Uid;
+
+use super::console::{self, Console};
+use super::hub::{self, Hub};
+use super::seat::Seat;
+use super::snapshot::Snapshots;
+use api::http::{self, Response};
+use api::record::Record;
+use api::v1::{self, Answer, Inspection, Refusal, State, Statistics, Take};
+use session::Line;
+use vmm::snapshot::{Compression, Written};
+
+/// Connections at once that have not become something else; others wait.
+const CLIENTS_MAX: usize = 32;
+
+/// How long a client may take to say what it wants, and to take the answer.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How long a client may wait for a snapshot.
+const SNAPSHOT_PATIENCE: Duration = Duration::from_secs(600);
+
+/// What is told of [`api::files::MESSAGES`].
+const MESSAGES_MAX_BYTES: u64 = 4096;
+
+/// Bytes read at once.
+const PIECE_BYTES: usize = 16 << 10;
+
+/// How a running machine is reached, once it is built.
+pub type Machine = Arc<OnceLock<vmm::Remote>>;
+
+/// What the thread serves.
+pub struct Server {
+    /// The control socket, if the domain is in the registry.
+    pub listener: Option<UnixListener>,
+    /// The way to the guest's init, if it has one of ours.
+    pub hub: Option<Hub>,
+    /// Its console, if it has one.
+    pub console: Option<Console>,
+    /// The machine.
+    pub machine: Machine,
+    /// What the domain is.
+    pub record: Record,
+    /// What `biv` has said about it.
+    pub messages: Option<File>,
+    /// Whose it is; a confined process does not ask.
+    pub owner: Uid,
+    /// Snapshots of it.
+    pub snapshots: Snapshots,
+}
+
+impl Server {
+    /// Serves until the process ends, or until there is nothing to serve.
+    pub fn run(self) {
+        Serving { server: self, clients: Vec::new(), next: 0 }.run();
+    }
+}
+
+struct Serving {
+    server: Server,
+    clients: Vec<Client>,
+    /// The number of the next client.
+    next: u64,
+}
+
+/// A connection.
+struct Client {
+    /// By which it is known as long as it is there.
+    number: u64,
+    stream: UnixStream,
+    /// A file that it has handed over.
+    file: Option<File>,
+    received: Vec<u8>,
+    outgoing: Vec<u8>,
+    stage: Stage,
+    deadline: Instant,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// It says what it wants.
+    Asking,
+    /// What it wants is not done yet.
+    Waiting,
+    /// It is being answered.
+    Answering,
+    /// It has its answer; what it still sends is of no interest. Were it left unread, the answer could be
+    /// lost (unix(7) has no half-closed state in which it is not).
+    Leaving,
+}
+
+/// Where something may have happened.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Source {
+    Listener,
+    Client(usize),
+    Hub(hub::Place),
+    Console(console::Place),
+    Snapshots,
+}
+
+impl Serving {
+    fn run(&mut self) {
+        loop {
+            let Some(ready) = self.wait() else { return };
+            self.carry(&ready);
+            // Those that become something else leave a gap behind them.
+            for source in ready.iter().rev() {
+                if let Source::Client(number) = source {
+                    self.serve(*number);
+                }
+            }
+            if ready.contains(&Source::Listener) {
+                self.accept();
+            }
+            self.take_snapshot();
+            self.server.hub.iter_mut().for_each(|hub| hub.tell_time(Instant::now()));
+            self.dismiss();
+        }
+    }
+
+    /// Has hub and console do what they can.
+    fn carry(&mut self, ready: &[Source]) {
+        let of_hub =
+            |source: &Source| if let Source::Hub(place) = source { Some(*place) } else { None };
+        let places: Vec<_> = ready.iter().filter_map(of_hub).collect();
+        if let Some(hub) = self.server.hub.as_mut().filter(|_| !places.is_empty()) {
+            hub.carry(&places);
+        }
+        let of_console =
+            |source: &Source| if let Source::Console(at) = source { Some(*at) } else { None };
+        let places: Vec<_> = ready.iter().filter_map(of_console).collect();
+        if let Some(console) = self.server.console.as_mut().filter(|_| !places.is_empty()) {
+            console.carry(&places);
+            self.server.attend_console();
+        }
+    }
+
+    /// Waits until something can be done; none if nothing ever can.
+    fn wait(&self) -> Option<Vec<Source>> {
+        let mut watched: Vec<(Source, BorrowedFd<'_>, PollFlags)> = Vec::new();
+        if let Some(listener) = &self.server.listener
+            && self.clients.len() < CLIENTS_MAX
+        {
+            watched.push((Source::Listener, listener.as_fd(), PollFlags::IN));
+        }
+        for (number, client) in self.clients.iter().enumerate() {
+            let flags = match client.stage {
+                Stage::Answering => PollFlags::OUT,
+                Stage::Waiting => continue,
+                Stage::Asking | Stage::Leaving => PollFlags::IN,
+            };
+            watched.push((Source::Client(number), client.stream.as_fd(), flags));
+        }
+        if let Some(hub) = &self.server.hub {
+            let of_hub = hub.watched().into_iter();
+            watched.extend(of_hub.map(|(place, fd, flags)| (Source::Hub(place), fd, flags)));
+        }
+        if let Some(console) = &self.server.console {
+            let of_console = console.watched().into_iter();
+            watched.extend(of_console.map(|(at, fd, flags)| (Source::Console(at), fd, flags)));
+        }
+        let bell = self.server.snapshots.bell();
+        watched.extend(bell.map(|bell| (Source::Snapshots, bell, PollFlags::IN)));
+        if watched.is_empty() && self.clients.is_empty() {
+            return None;
+        }
+        let mut fds: Vec<PollFd<'_>> =
+            watched.iter().map(|(_, fd, flags)| PollFd::from_borrowed_fd(*fd, *flags)).collect();
+        let clients = self.clients.iter().map(|client| client.deadline);
+        let of_hub = self.server.hub.as_ref().and_then(Hub::deadline);
+        let next = clients.chain(self.server.snapshots.deadline()).chain(of_hub).min();
+        let left = next.map(|next| next.saturating_duration_since(Instant::now()));
+        let left = left.and_then(|left| Timespec::try_from(left).ok());
+        match poll(&mut fds, left.as_ref()) {
+            Ok(_) => {}
+            Err(rustix::io::Errno::INTR) => return Some(Vec::new()),
+            Err(_) => return None,
+        }
+        let ready = fds.iter().zip(&watched).filter(|(fd, _)| !fd.revents().is_empty());
+        Some(ready.map(|(_, (source, ..))| *source).collect())
+    }
+
+    fn accept(&mut self) {
+        let Some(listener) = &self.server.listener else { return };
+        let Ok((stream, _)) = listener.accept() else { return };
+        if self.may_ask(&stream) && stream.set_nonblocking(true).is_ok() {
+            self.next += 1;
+            self.clients.push(Client {
+                number: self.next,
+                stream,
+                file: None,
+                received: Vec::new(),
+                outgoing: Vec::new(),
+                stage: Stage::Asking,
+                deadline: Instant::now() + PATIENCE,
+            });
+        }
+    }
+
+    /// Whether whoever is at the other end is this user or the superuser.
+    fn may_ask(&self, stream: &UnixStream) -> bool {
+        rustix::net::sockopt::socket_peercred(stream)
+            .is_ok_and(|who| who.uid == self.server.owner || who.uid.is_root())
+    }
+
+    fn serve(&mut self, number: usize) {
+        let Some(client) = self.clients.get_mut(number) else { return };
+        match client.stage {
+            Stage::Asking => {
+                if !client.receive() {
+                    client.expire();
+                    return;
+                }
+                match http::parse(&client.received) {
+                    Ok(None) => {}
+                    Ok(Some((request, length))) => match v1::answer(&request, &mut self.server) {
+                        Answer::Response(response) => client.answer(&response),
+                        Answer::Snapshot(compression) => self.begin_snapshot(number, compression),
+                        become_something => self.hand_over(number, length, &become_something),
+                    },
+                    Err(error) => {
+                        client.answer(&Response::problem(error.status(), error.to_string()));
+                    }
+                }
+            }
+            Stage::Waiting => {}
+            Stage::Answering => client.send(),
+            Stage::Leaving => {
+                if !client.receive() {
+                    client.expire();
+                }
+                client.received.clear();
+            }
+        }
+    }
+
+    /// A client wants a snapshot, in the file that it has handed over.
+    fn begin_snapshot(&mut self, number: usize, take: Take) {
+        let client = &mut self.clients[number];
+        let snapshots = &mut self.server.snapshots;
+        let refusal = match client.file.take() {
+            None => (400, "the request must come with a descriptor of an empty file"),
+            Some(_) if snapshots.is_busy() => (409, "a snapshot is being taken already"),
+            Some(file) => {
+                let compression =
+                    if take.compress { Compression::Zstandard } else { Compression::None };
+                snapshots.begin(file, compression, client.number);
+                client.stage = Stage::Waiting;
+                client.deadline += SNAPSHOT_PATIENCE;
+                return;
+            }
+        };
+        client.answer(&Response::problem(refusal.0, refusal.1.to_owned()));
+    }
+
+    /// Take the snapshot that is to be taken, if that can be done now.
+    fn take_snapshot(&mut self) {
+        let Server { snapshots, machine, hub, .. } = &mut self.server;
+        match snapshots.advance(machine.get(), hub.as_mut()) {
+            None => {}
+            Some((None, Ok(written))) => tracing::debug!(?written, "the next start is warm"),
+            Some((None, Err(error))) => tracing::debug!(error, "the next start is cold"),
+            Some((Some(client), result)) => {
+                let client = self.clients.iter_mut().find(|it| it.number == client);
+                let response = match result {
+                    Ok(written) => Response::json(200, &told(&written)),
+                    Err(error) => Response::problem(503, error),
+                };
+                if let Some(client) = client {
+                    client.answer(&response);
+                }
+            }
+        }
+    }
+
+    /// The connection is the hub's or the console's from now on. It is closed if there is no place for
+    /// it, which has been looked at before the answer.
+    fn hand_over(&mut self, number: usize, length: usize, answer: &Answer) {
+        let client = self.clients.remove(number);
+        let Ok(line) = Line::of(client.stream) else { return };
+        let rest = client.received.get(length..).unwrap_or_default();
+        let preface = http::upgraded(http::FRAMES);
+        match (answer, &mut self.server.hub, &mut self.server.console) {
+            (Answer::Frames, Some(hub), _) => drop(hub.connect(line, &preface, rest)),
+            (Answer::Watch, Some(hub), _) => hub.watch(Seat::new(line, &preface, rest)),
+            (Answer::Console, _, Some(console)) => {
+                console.connect(line, &preface, rest);
+                self.server.attend_console();
+            }
+            _ => {}
+        }
+    }
+
+    /// Those who have taken too long, or are done.
+    fn dismiss(&mut self) {
+        let now = Instant::now();
+        self.clients.retain(|client| client.deadline > now);
+    }
+}
+
+impl Client {
+    /// Takes what has come; `false` if that was the end.
+    fn receive(&mut self) -> bool {
+        let mut buffer = [0; PIECE_BYTES];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+        let pieces = &mut [IoSliceMut::new(&mut buffer)];
+        let count = match recvmsg(&self.stream, pieces, &mut ancillary, RecvFlags::CMSG_CLOEXEC) {
+            Ok(received) => received.bytes,
+            Err(errno) => return is_for_now(&errno.into()),
+        };
+        for message in ancillary.drain() {
+            if let RecvAncillaryMessage::ScmRights(descriptors) = message {
+                // The last one counts; others are closed.
+                self.file = descriptors.last().map(File::from).or(self.file.take());
+            }
+        }
+        self.received.extend_from_slice(&buffer[..count]);
+        count > 0
+    }
+
+    fn answer(&mut self, response: &Response) {
+        self.outgoing = response.bytes();
+        self.stage = Stage::Answering;
+        self.send();
+    }
+
+    fn send(&mut self) {
+        while !self.outgoing.is_empty() {
+            match self.stream.write(&self.outgoing) {
+                Ok(count) => drop(self.outgoing.drain(..count)),
+                Err(error) if is_for_now(&error) => return,
+                Err(_) => return self.expire(),
+            }
+        }
+        self.stage = Stage::Leaving;
+        // If it has gone already, it is found so.
+        let _ = self.stream.shutdown(std::net::Shutdown::Write);
+    }
+
+    fn expire(&mut self) {
+        self.deadline = Instant::now();
+    }
+}
+
+fn is_for_now(error: &std::io::Error) -> bool {
+    matches!(error.kind(), std::io::ErrorKind::WouldBlock | std::io::ErrorKind::Interrupted)
+}
+
+impl Server {
+    /// Tells the guest of who sits at the console, and how large the window is.
+    fn attend_console(&mut self) {
+        let Some(console) = &mut self.console else { return };
+        if let Some(hub) = &mut self.hub {
+            hub.set_attended(console.attendance() > 0);
+        }
+        if let Some(machine) = self.machine.get()
+            && let Some((rows, columns)) = console.take_size()
+        {
+            machine.resize_console(rows, columns);
+        }
+    }
+
+    /// A guest that stands still answers nobody.
+    fn must_not_stand_still(&self) -> Result<(), Refusal> {
+        match self.machine.get().is_some_and(vmm::Remote::is_paused) {
+            true => {
+                Err((409, format!("it is paused; `biv resume {}` lets it go on", self.record.name)))
+            }
+            false => Ok(()),
+        }
+    }
+
+    fn machine(&self) -> Result<&vmm::Remote, Refusal> {
+        self.machine.get().ok_or_else(|| (503, "the machine is still being built".to_owned()))
+    }
+}
+
+impl v1::Domain for Server {
+    fn inspect(&self) -> Inspection {
+        let state = match (self.machine.get(), &self.hub) {
+            (Some(machine), _) if machine.is_paused() => State::Paused,
+            (Some(_), Some(hub)) if hub.has_started() => State::Running,
+            (Some(_), None) => State::Running,
+            _ => State::Starting,
+        };
+        let count = |count: Option<usize>| u32::try_from(count.unwrap_or(0)).unwrap_or(u32::MAX);
+        Inspection {
+            record: self.record.clone(),
+            state,
+            commands: count(self.hub.as_ref().map(Hub::running)),
+            watchers: count(self.hub.as_ref().map(Hub::watching)),
+            terminals: count(self.console.as_ref().map(Console::attendance)),
+            messages: self.messages.as_ref().map(last_of).unwrap_or_default(),
+        }
+    }
+
+    fn statistics(&self) -> Result<Statistics, Refusal> {
+        let machine = self.machine()?;
+        let processors = machine.activity().into_iter().map(|activity| v1::Processor {
+            exits: activity.exits,
+            interrupts: activity.interrupts,
+            halts: activity.halts,
+        });
+        let (read_bytes, written_bytes) = host::moved_bytes();
+        Ok(Statistics {
+            memory: self.record.memory,
+            memory_used: machine.memory_used(),
+            balloon: machine.ballooned().map(balloon),
+            processors: processors.collect(),
+            sessions: self.hub.as_ref().map_or(0, Hub::sessions),
+            read_bytes,
+            written_bytes,
+        })
+    }
+
+    fn stop(&mut self) -> Result<(), Refusal> {
+        let machine = self.machine()?.clone();
+        machine.resume();
+        match &mut self.hub {
+            None => machine.press_power_button(),
+            Some(hub) if !hub.is_up() => return Err((503, "the guest is not up yet".to_owned())),
+            Some(hub) => hub.terminate(),
+        }
+        Ok(())
+    }
+
+    fn kill(&mut self, signal: Option<u8>) -> Result<(), Refusal> {
+        let Some(signal) = signal else {
+            self.machine()?.stop();
+            return Ok(());
+        };
+        self.must_not_stand_still()?;
+        match &mut self.hub {
+            None => Err((409, "this machine has no command to be signalled".to_owned())),
+            Some(hub) if !hub.has_started() => {
+                Err((503, "its command does not run yet".to_owned()))
+            }
+            Some(hub) => {
+                hub.signal_first(signal);
+                Ok(())
+            }
+        }
+    }
+
+    fn balloon(&mut self, memory: u64) -> Result<(), Refusal> {
+        let all = self.record.memory;
+        if !(1..=all).contains(&memory) {
+            return Err((
+                400,
+                format!("the machine has {all} bytes of memory; say how many of them"),
+            ));
+        }
+        match self.machine()?.set_balloon(all - memory) {
+            true => Ok(()),
+            false => Err((409, "it has no balloon".to_owned())),
+        }
+    }
+
+    fn pause(&mut self, paused: bool) -> Result<(), Refusal> {
+        let machine = self.machine()?;
+        if !paused {
+            machine.resume();
+        } else if !machine.pause() {
+            machine.resume();
+            return Err((503, "its processors do not stand still".to_owned()));
+        }
+        Ok(())
+    }
+
+    fn allows_snapshots(&self) -> Result<(), Refusal> {
+        self.machine()?;
+        // A guest's init has to be asked; a machine without one need not move.
+        self.hub.as_ref().map_or(Ok(()), |_| self.must_not_stand_still())?;
+        match &self.hub {
+            Some(hub) if !hub.has_started() => {
+                Err((503, "its command does not run yet".to_owned()))
+            }
+            _ if !self.snapshots.are_possible => {
+                Err((409, "it has something that a snapshot cannot keep".to_owned()))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn takes_commands(&self) -> Result<(), Refusal> {
+        self.must_not_stand_still()?;
+        match &self.hub {
+            None => Err((409, "the guest has no init of ours to run commands".to_owned())),
+            Some(hub) if !hub.has_started() => Err((503, "the guest is not up yet".to_owned())),
+            Some(hub) if !hub.has_room() => Err((503, "too many commands run in it".to_owned())),
+            Some(_) => Ok(()),
+        }
+    }
+
+    fn takes_terminals(&self) -> Result<(), Refusal> {
+        self.must_not_stand_still()?;
+        match &self.console {
+            None => Err((409, "it has no console".to_owned())),
+            Some(console) if !console.has_room() => {
+                Err((503, "too many are at its console".to_owned()))
+            }
+            Some(_) => Ok(()),
+        }
+    }
+
+    fn takes_watchers(&self) -> Result<(), Refusal> {
+        self.must_not_stand_still()?;
+        match &self.hub {
+            None => Err((409, "it has no command, but a console: see biv console".to_owned())),
+            Some(hub) if !hub.has_started() => Err((503, "its command does not run".to_owned())),
+            Some(hub) if !hub.may_be_watched() => Err((503, "too many watch it".to_owned())),
+            Some(_) => Ok(()),
+        }
+    }
+}
+
+/// What is said of a snapshot that was written.
+fn told(written: &Written) -> v1::Snapshot {
+    let paused = u64::try_from(written.paused.as_millis()).unwrap_or(u64::MAX);
+    v1::Snapshot { paused, memory: written.memory, file: written.file }
+}
+
+fn balloon(found: vmm::Ballooned) -> v1::Balloon {
+    let guest = found.statistics.unwrap_or_default();
+    v1::Balloon {
+        wanted: found.wanted,
+        given: found.given,
+        freed: found.freed,
+        guest_total: guest.total,
+        guest_free: guest.free,
+        guest_available: guest.available,
+        guest_caches: guest.caches,
+        guest_swapped_in: guest.swapped_in,
+        guest_swapped_out: guest.swapped_out,
+        guest_major_faults: guest.major_faults,
+        guest_minor_faults: guest.minor_faults,
+    }
+}
+
+/// The last of what a file has.
+fn last_of(file: &File) -> String {
+    let size = rustix::fs::fstat(file).map_or(0, |found| u64::try_from(found.st_size).unwrap_or(0));
+    let mut text = vec![0; size.min(MESSAGES_MAX_BYTES) as usize];
+    let start = size - text.len() as u64;
+    let count = file.read_at(&mut text, start).unwrap_or(0);
+    String::from_utf8_lossy(&text[..count]).into_owned()
+}
