@@ -9,6 +9,9 @@ use std::io::Write;
 use machine::bus::{PortDevice, Size, Width};
 use machine::{Platform, bus, layout};
 
+/// The kind of the device, which its saved state is kept by (QEMU has the same name).
+pub const KIND: &str = "isa-debugcon";
+
 /// The port.
 pub struct DebugConsole {
     output: Box<dyn Write + Send>,

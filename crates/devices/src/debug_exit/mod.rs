@@ -8,6 +8,9 @@ mod tests;
 use machine::bus::{PortDevice, Size, Width};
 use machine::{Platform, Request, Requests, bus, layout};
 
+/// The kind of the device, which its saved state is kept by (QEMU has the same name).
+pub const KIND: &str = "isa-debug-exit";
+
 /// The port.
 #[derive(Debug)]
 pub struct DebugExit {

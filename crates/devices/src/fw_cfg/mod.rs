@@ -20,6 +20,9 @@ use machine::{Platform, bus};
 
 use crate::limits::{MAX_FW_CFG_FILES, MAX_FW_CFG_ITEM_BYTES};
 
+/// The kind of the device, which its saved state is kept by (QEMU has the same name).
+pub const KIND: &str = "fw_cfg";
+
 /// Why a file cannot be offered.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]

@@ -29,6 +29,9 @@ use machine::saved::Unfit;
 use machine::{Line, Platform, bus};
 use uart::Uart;
 
+/// The kind of the device, which its saved state is kept by (QEMU has the same name).
+pub const KIND: &str = "isa-serial";
+
 /// The guest's side of the port; register it with [`Width::Byte`].
 pub struct Serial {
     shared: Arc<Shared>,
