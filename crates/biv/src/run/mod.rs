@@ -335,9 +335,7 @@ fn run_guest(
     opened.debug_console = spec.debug_console().map(|it| create(&it.file)).transpose()?;
     let wait = match keeps_writes {
         true => Wait::UntilWritten,
-        false if spec.watch.statistics || copy.is_some() || opened.debug_console.is_some() => {
-            Wait::ForTraces
-        }
+        false if spec.watch.statistics || copy.is_some() || has_debug_console => Wait::ForTraces,
         false => Wait::No,
     };
     let handles = plugged::add(&mut configuration.devices, opened);

@@ -39,6 +39,10 @@ impl DebugConsole {
 }
 
 impl PortDevice for DebugConsole {
+    fn kind(&self) -> &'static str {
+        KIND
+    }
+
     fn read(&mut self, _offset: u16, _size: Size) -> u32 {
         bits::PRESENT
     }

@@ -36,6 +36,10 @@ impl DebugExit {
 }
 
 impl PortDevice for DebugExit {
+    fn kind(&self) -> &'static str {
+        KIND
+    }
+
     fn read(&mut self, _offset: u16, _size: Size) -> u32 {
         0
     }

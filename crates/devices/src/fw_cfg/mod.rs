@@ -143,6 +143,10 @@ impl FwCfg {
 }
 
 impl PortDevice for FwCfg {
+    fn kind(&self) -> &'static str {
+        KIND
+    }
+
     fn read(&mut self, at: u16, size: Size) -> u32 {
         let count = usize::from(size.bytes());
         if at >= offset::DMA_HIGH {
@@ -179,7 +183,7 @@ impl PortDevice for FwCfg {
         saved::encode(&(self.selected, self.position, self.dma_high))
     }
 
-    fn restore(&mut self, state: &[u8]) -> Result<(), Unfit> {
+    fn restore(&mut self, _: u32, state: &[u8]) -> Result<(), Unfit> {
         (self.selected, self.position, self.dma_high) = saved::decode(state, "fw_cfg")?;
         Ok(())
     }

@@ -30,6 +30,10 @@ impl Post {
 }
 
 impl PortDevice for Post {
+    fn kind(&self) -> &'static str {
+        KIND
+    }
+
     fn read(&mut self, _offset: u16, _size: Size) -> u32 {
         self.code.into()
     }

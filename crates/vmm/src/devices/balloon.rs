@@ -77,7 +77,7 @@ impl Balloon {
 
 impl Device for Balloon {
     fn kind(&self) -> &'static str {
-        "virtio-balloon"
+        balloon::KIND.name
     }
 
     fn plug_in(self: Box<Self>, slots: &mut Slots<'_>) -> Result<(), Error> {

@@ -98,7 +98,7 @@ impl Console {
 
 impl Device for Console {
     fn kind(&self) -> &'static str {
-        "virtio-console"
+        console::KIND.name
     }
 
     fn plug_in(self: Box<Self>, slots: &mut Slots<'_>) -> Result<(), Error> {
@@ -123,7 +123,7 @@ impl Port {
 
 impl Device for Port {
     fn kind(&self) -> &'static str {
-        "virtio-port"
+        port::KIND.name
     }
 
     fn plug_in(self: Box<Self>, slots: &mut Slots<'_>) -> Result<(), Error> {

@@ -11,7 +11,7 @@ pub struct Entropy;
 
 impl Device for Entropy {
     fn kind(&self) -> &'static str {
-        "virtio-rng"
+        entropy::KIND.name
     }
 
     fn plug_in(self: Box<Self>, slots: &mut Slots<'_>) -> Result<(), Error> {

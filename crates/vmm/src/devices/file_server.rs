@@ -21,7 +21,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use devices::virtio::file_system::{FileServer, FileSystem, Gone};
+use devices::virtio::file_system::{self, FileServer, FileSystem, Gone};
 use devices::virtio::{Chain, Doorbell, Segment, Shared};
 use files::{Connection, Range, Reply};
 
@@ -129,7 +129,7 @@ impl FileServers {
 
 impl Device for SharedDirectories {
     fn kind(&self) -> &'static str {
-        "virtio-fs"
+        file_system::KIND.name
     }
 
     /// Plug in a virtio file system device for each directory.

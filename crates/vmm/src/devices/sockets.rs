@@ -24,7 +24,7 @@ pub struct Sockets {
 
 impl Device for Sockets {
     fn kind(&self) -> &'static str {
-        "virtio-vsock"
+        socket::KIND.name
     }
 
     fn plug_in(self: Box<Self>, slots: &mut Slots<'_>) -> Result<(), Error> {

@@ -18,7 +18,7 @@ use std::io;
 use std::sync::Arc;
 
 use devices::limits::MAX_BLOCK_QUEUES;
-use devices::virtio::block::Block;
+use devices::virtio::block::{self, Block};
 
 use super::{Device, Slots};
 use crate::configuration::{Error, MAX_PROCESSORS};
@@ -121,7 +121,7 @@ impl fmt::Debug for Disk {
 
 impl Device for Disk {
     fn kind(&self) -> &'static str {
-        "virtio-blk"
+        block::KIND.name
     }
 
     fn plug_in(self: Box<Self>, slots: &mut Slots<'_>) -> Result<(), Error> {

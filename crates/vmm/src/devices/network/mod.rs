@@ -44,7 +44,7 @@ const STREAM_MTU: u16 = 65520;
 
 impl Device for Network {
     fn kind(&self) -> &'static str {
-        "virtio-net"
+        network::KIND.name
     }
 
     fn plug_in(self: Box<Self>, slots: &mut Slots<'_>) -> Result<(), Error> {

@@ -11,6 +11,7 @@ use devices::virtio::Transport;
 use devices::virtio::block::Block;
 use machine::bus::Size;
 use machine::pci::Function;
+use machine::saved::Parts;
 use machine::time::{Hertz, ManualClock};
 use machine::{Platform, Wake, platform};
 use vm_memory::{Bytes, GuestAddress, GuestMemoryMmap};
@@ -435,7 +436,7 @@ fn what_is_found_when_a_device_comes_to_rest_is_done() {
     let mut rig = Rig::new();
     rig.offer(FLUSH, 0, 0);
     rig.offer(WRITE, 0, 512);
-    assert!(rig.transport.save().is_ok());
+    assert!(rig.transport.save(&mut Parts::default()).is_ok());
     assert_eq!(rig.used(), 2);
     assert!(rig.book.wait_for(2).iter().all(|(_, here)| *here == ELSEWHERE));
     // What was offered meanwhile is rung for when the device goes on.
