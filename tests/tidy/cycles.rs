@@ -18,7 +18,7 @@ const IN_CIRCLES: [(&str, usize); 13] = [
     ("crates/host", 2),
     ("crates/machine", 19),
     ("crates/provision", 2),
-    ("crates/vmm", 17),
+    ("crates/vmm", 11),
     ("guest/init", 7),
 ];
 
