@@ -1,5 +1,5 @@
-//! Links the examples where `biv` is linked (crates/biv/build.rs). A program that is linked elsewhere runs machines, too,
-//! but none whose kernel has its memory mirrored, which is slower.
+//! Links the examples where `biv` is linked (crates/biv/build.rs). A program that is linked elsewhere runs machines,
+//! too, but none whose kernel has its memory mirrored, which is slower.
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");

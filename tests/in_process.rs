@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use provision::initramfs;
 use provision::{Guest, Part};
-use vmm::{Configuration, Contents, Error, Line, Machine, Module, Outcome};
+use vmm::devices::{Line, Serial};
+use vmm::{Configuration, Contents, Error, Machine, Module, Outcome};
 
 use crate::modes::Mode;
 
@@ -125,8 +126,16 @@ fn lines() -> (Configuration, Ends) {
     let (channel_input, frames) = io::pipe().expect("a pipe");
     let configuration = Configuration {
         memory: MEMORY_BYTES,
-        console: Line { input: Some(console_input.into()), output: Some(Box::new(output)) },
-        channel: Line { input: Some(channel_input.into()), output: Some(Box::new(io::sink())) },
+        devices: vec![
+            Box::new(Serial::first(Line {
+                input: Some(console_input.into()),
+                output: Some(Box::new(output)),
+            })),
+            Box::new(Serial::second(Line {
+                input: Some(channel_input.into()),
+                output: Some(Box::new(io::sink())),
+            })),
+        ],
         ..Configuration::default()
     };
     (configuration, Ends { console, inputs: [keys, frames] })

@@ -16,7 +16,7 @@ const IN_CIRCLES: [(&str, usize); 11] = [
     ("crates/host", 2),
     ("crates/machine", 19),
     ("crates/provision", 2),
-    ("crates/vmm", 17),
+    ("crates/vmm", 15),
     ("guest/init", 7),
 ];
 

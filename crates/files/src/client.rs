@@ -7,6 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Mutex;
 use std::time::Duration;
 
+use host::Unpoisoned;
 use rustix::fs::MemfdFlags;
 use rustix::net::{
     AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags,
@@ -14,7 +15,6 @@ use rustix::net::{
 };
 use zerocopy::{FromBytes, IntoBytes};
 
-use crate::lock;
 use crate::message::{
     Command, Header, MAX_DESCRIPTORS, MAX_RANGES, MAX_SHARES, Range, Region, Reply, Request,
     ShareRecord, VERSION, command, flags,
@@ -214,7 +214,7 @@ impl Connection {
         for range in readable.chain(writable) {
             bytes.extend(range.as_bytes());
         }
-        let is_sent = lock(&self.writer).put(&bytes)?;
+        let is_sent = self.writer.lock().unpoisoned().put(&bytes)?;
         self.bell.let_watch(may_watch);
         if is_sent {
             self.bell.ring();
@@ -229,7 +229,7 @@ impl Connection {
     /// What there is is no reply.
     pub fn take(&self) -> io::Result<Option<Reply>> {
         let mut bytes = Vec::new();
-        match lock(&self.reader).take(&mut bytes)? {
+        match self.reader.lock().unpoisoned().take(&mut bytes)? {
             false => Ok(None),
             true => match Reply::read_from_bytes(&bytes) {
                 Ok(reply) => Ok(Some(reply)),
@@ -254,7 +254,7 @@ impl Connection {
     ///
     /// Who has slept looks, and then sees to it that who is in [`Self::wait`] is woken by what comes later.
     pub fn rest(&self, span: Duration) {
-        self.bell.rest(span, || lock(&self.reader).has_message());
+        self.bell.rest(span, || self.reader.lock().unpoisoned().has_message());
     }
 
     /// Wait to be woken; false when the server has ended.
@@ -273,7 +273,7 @@ impl Connection {
                 return Ok(Some(reply));
             }
             self.wake_waiting(true);
-            if !lock(&self.reader).has_message() && !self.wait() {
+            if !self.reader.lock().unpoisoned().has_message() && !self.wait() {
                 return self.take();
             }
         }

@@ -37,16 +37,9 @@ mod ring;
 pub mod server;
 mod wire;
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
 pub use client::{Connection, Share};
 pub use message::{MAX_RANGES, MAX_SHARES, Range, Reply};
 pub use wire::opcode::{is_brief as request_is_brief, name as request_name};
-
-/// What a thread that panicked has left is as good as any.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// The host's clock that both sides of a share read.
 fn monotonic_nanoseconds() -> u64 {

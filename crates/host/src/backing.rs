@@ -16,7 +16,9 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
+
+use crate::poison::Unpoisoned;
 
 /// What is fetched at once: what is near a byte that is needed is mostly needed too, and what is not costs
 /// memory.
@@ -84,7 +86,7 @@ impl Backing {
 
     #[cold]
     fn fetch(&self, offset: u64, length: u64) {
-        let mut bytes = self.fetching.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut bytes = self.fetching.lock().unpoisoned();
         for chunk in self.chunks(offset, length) {
             if !self.absent[chunk].load(Ordering::Acquire) {
                 continue;
@@ -112,7 +114,7 @@ impl Backing {
             || self.absent.get(chunk).is_some_and(|absent| absent.load(Ordering::Acquire));
         if is_absent() {
             // Who fetches it meanwhile writes what we read.
-            let _fetching = self.fetching.lock().unwrap_or_else(PoisonError::into_inner);
+            let _fetching = self.fetching.lock().unpoisoned();
             if is_absent() {
                 return self.source.fetch(chunk, bytes);
             }
@@ -126,7 +128,7 @@ impl Backing {
         let (first, last) = (offset, offset + length);
         self.require(first, 1);
         self.require(last.saturating_sub(1), 1);
-        let _fetching = self.fetching.lock().unwrap_or_else(PoisonError::into_inner);
+        let _fetching = self.fetching.lock().unpoisoned();
         for chunk in self.chunks(offset, length) {
             if self.absent[chunk].swap(false, Ordering::AcqRel) {
                 self.left.fetch_sub(1, Ordering::AcqRel);

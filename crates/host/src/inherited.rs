@@ -10,6 +10,8 @@ use std::sync::Mutex;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
+use crate::poison::Unpoisoned;
+
 /// Those that were taken.
 static TAKEN: Mutex<Vec<RawFd>> = Mutex::new(Vec::new());
 
@@ -20,7 +22,7 @@ static TAKEN: Mutex<Vec<RawFd>> = Mutex::new(Vec::new());
 ///
 /// There is none, it was taken before, or it is one of the standard streams.
 pub fn take(number: RawFd) -> io::Result<OwnedFd> {
-    let mut taken = TAKEN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let mut taken = TAKEN.lock().unpoisoned();
     // One that is closed in what is started is not inherited: it is somebody's here.
     // SAFETY: the call looks at a number.
     let flags = unsafe { libc::fcntl(number, libc::F_GETFD) };
@@ -52,7 +54,7 @@ pub fn mark(kept: &[RawFd]) {
         names.collect::<Vec<RawFd>>()
     });
     let numbers = list.unwrap_or_else(|_| (0..MAX_LOOKED_AT).collect());
-    let mut marked = MARKED.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let mut marked = MARKED.lock().unpoisoned();
     for number in numbers.into_iter().filter(|number| *number > 2 && !kept.contains(number)) {
         // SAFETY: the calls look at a number, and set a flag of a descriptor that is nobody's here: all that
         // this program opens by itself has it.
@@ -68,7 +70,7 @@ pub fn mark(kept: &[RawFd]) {
 
 /// Close what was marked.
 pub fn close_marked() {
-    let mut marked = MARKED.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let mut marked = MARKED.lock().unpoisoned();
     for number in marked.drain(..) {
         // SAFETY: it was inherited and is nobody's here: [`take`] takes none that is closed in what is started,
         // and it has been open since, so that its number is no other's.

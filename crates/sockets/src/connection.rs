@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Instant;
 
-use rustix::event::PollFlags;
+use host::poll::PollFlags;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown as shut_down};
 
@@ -110,7 +110,7 @@ impl Connection {
     }
 
     /// What to poll, and for what, if for anything: a socket whose other end has gone is always ready.
-    pub fn watched(&self, output: &Output) -> Option<(BorrowedFd<'_>, PollFlags)> {
+    pub fn interest(&self, output: &Output) -> Option<(BorrowedFd<'_>, PollFlags)> {
         let mut flags = PollFlags::empty();
         flags.set(PollFlags::IN, self.may_read(output));
         flags.set(PollFlags::OUT, !self.waiting.is_empty());

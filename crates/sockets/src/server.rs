@@ -3,13 +3,12 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 use std::time::Instant;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::Errno;
+use host::poll::{PollFlags, Poller};
 use rustix::net::sockopt::socket_peercred;
 use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, UCred, acceptfrom_with, connect,
@@ -24,9 +23,9 @@ use crate::wire::{Header, Input, Output, operation};
 /// The first of the ports that connections to the guest come from.
 const FIRST_PORT: u32 = 1 << 30;
 
-/// Where something may have happened.
+/// What a descriptor belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum Token {
     Cable,
     Listener,
     Asking(usize),
@@ -106,64 +105,54 @@ impl Server {
     }
 
     /// Wait for something to do, or look for it.
-    fn wait(&self, may_wait: bool) -> io::Result<Vec<(Place, PollFlags)>> {
-        let mut places: Vec<(Place, BorrowedFd<'_>, PollFlags)> = Vec::new();
+    fn wait(&self, may_wait: bool) -> io::Result<Vec<(Token, PollFlags)>> {
+        let mut poller = Poller::new();
         let mut flags = PollFlags::IN;
         flags.set(PollFlags::OUT, self.output.waiting() > 0);
-        places.push((Place::Cable, self.cable.as_fd(), flags));
+        poller.register(Token::Cable, self.cable.as_fd(), flags);
         if self.connections() < MAX_CONNECTIONS {
-            places.push((Place::Listener, self.listener.as_fd(), PollFlags::IN));
+            poller.register(Token::Listener, self.listener.as_fd(), PollFlags::IN);
         }
         for (number, asking) in self.asking.iter().enumerate() {
-            places.push((Place::Asking(number), asking.socket.as_fd(), PollFlags::IN));
+            poller.register(Token::Asking(number), asking.socket.as_fd(), PollFlags::IN);
         }
         for (ports, connection) in &self.connections {
-            if let Some((file, flags)) = connection.watched(&self.output) {
-                places.push((Place::Connection(*ports), file, flags));
+            if let Some((file, flags)) = connection.interest(&self.output) {
+                poller.register(Token::Connection(*ports), file, flags);
             }
         }
-        let mut files: Vec<_> =
-            places.iter().map(|(_, file, flags)| PollFd::from_borrowed_fd(*file, *flags)).collect();
-        let patience = match may_wait {
-            true => self.patience(),
-            false => Some(Timespec::default()),
+        match may_wait {
+            true => poller.wait(self.deadline())?,
+            false => poller.look()?,
         };
-        match poll(&mut files, patience.as_ref()) {
-            Ok(_) | Err(Errno::INTR) => {}
-            Err(error) => return Err(error.into()),
-        }
-        let ready = places.iter().zip(&files).map(|((place, ..), file)| (*place, file.revents()));
-        Ok(ready.filter(|(_, flags)| !flags.is_empty()).collect())
+        Ok(poller.ready().collect())
     }
 
-    /// Until somebody's time is up.
-    fn patience(&self) -> Option<Timespec> {
+    /// When the first connection, or program that is to become one, is late.
+    fn deadline(&self) -> Option<Instant> {
         let of_asking = self.asking.iter().map(Asking::deadline);
-        let first =
-            of_asking.chain(self.connections.values().filter_map(Connection::deadline)).min();
-        let left = first?.saturating_duration_since(Instant::now());
-        Timespec::try_from(left).ok()
+        of_asking.chain(self.connections.values().filter_map(Connection::deadline)).min()
     }
 
     /// Do what there is to do; false when the machine has gone.
-    fn step(&mut self, ready: &[(Place, PollFlags)]) -> bool {
+    fn step(&mut self, ready: &[(Token, PollFlags)]) -> bool {
         let now = Instant::now();
         let mut wishes = Vec::new();
-        for (place, flags) in ready {
-            match place {
-                Place::Cable if flags.intersects(!PollFlags::OUT) => {
+        for (token, flags) in ready {
+            match token {
+                Token::Cable if flags.intersects(!PollFlags::OUT) => {
                     if !self.take_packets(now) {
                         return false;
                     }
                 }
-                Place::Cable => {}
-                Place::Listener => self.accept(now),
-                Place::Asking(number) => {
+                Token::Cable => {}
+                Token::Listener => self.accept(now),
+                Token::Asking(number) => {
                     if let Some(asking) = self.asking.get_mut(*number) {
                         wishes.push((*number, asking.read()));
                     }
                 }
-                Place::Connection(ports) => {
+                Token::Connection(ports) => {
                     // It may have ended just now.
                     if let Some(connection) = self.connections.get_mut(ports) {
                         connection.give(now);

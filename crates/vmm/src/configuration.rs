@@ -1,14 +1,11 @@
 //! What a machine is made from, and how it can end.
 
 use std::fmt;
-use std::io::Write;
 use std::ops::Deref;
-use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::disk::Disk;
-use crate::file_server::SharedDirectories;
+use crate::devices::Devices;
 use crate::snapshot::Snapshot;
 
 /// The bytes of a file, wherever they are. Clones share them.
@@ -52,30 +49,6 @@ pub struct Module {
     pub data: Contents,
     /// Its own command line, if the protocol has such.
     pub command_line: String,
-}
-
-/// One end of a serial line.
-#[derive(Default)]
-pub struct Line {
-    /// Where the guest's input comes from; it is read on a thread of its own. Non-blocking or not.
-    pub input: Option<OwnedFd>,
-    /// Where the guest's output goes.
-    pub output: Option<Box<dyn Write + Send>>,
-}
-
-impl fmt::Debug for Line {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.debug_struct("Line").field("input", &self.input).finish_non_exhaustive()
-    }
-}
-
-/// Where the characters of a port go.
-pub struct Sink(pub Box<dyn Write + Send>);
-
-impl fmt::Debug for Sink {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str("Sink")
-    }
 }
 
 /// Something that is called once.
@@ -174,36 +147,14 @@ pub struct Configuration {
     pub memory: u64,
     /// Processors, 1 to [`MAX_PROCESSORS`].
     pub processors: usize,
-    /// The first serial port.
-    pub console: Line,
-    /// The second serial port, the channel to the guest's init.
-    pub channel: Line,
-    /// Offer a virtio socket device, which leads there.
-    pub sockets: Option<crate::Sockets>,
-    /// Offer a virtio balloon.
-    pub balloon: bool,
-    /// Offer a virtio console, which leads there.
-    pub virtio_console: Option<crate::ConsolePort>,
-    /// Offer a virtio port for a program in the guest, which leads there; its window is of no interest.
-    pub virtio_port: Option<crate::ConsolePort>,
-    /// Offer a virtio entropy device, which gives the host's randomness.
-    pub entropy: bool,
-    /// Offer a virtio network card.
-    pub network: Option<crate::Network>,
+    /// The devices, in the order that they have on the PCI bus.
+    pub devices: Devices,
     /// What is to be done before it starts.
     pub preparation: Preparation,
-    /// Virtio disks.
-    pub disks: Vec<Disk>,
-    /// Offer these directories of the host's, each through a virtio file system device.
-    pub directories: Option<SharedDirectories>,
     /// Called when the kernel is loaded and the guest starts.
     pub on_start: Option<Notice>,
     /// Boot again when the guest resets the machine.
     pub reboot: bool,
-    /// Offer the debug console at port 0xe9, whose characters go there.
-    pub debug_console: Option<Sink>,
-    /// Offer the debug-exit port at 0xf4.
-    pub debug_exit: bool,
     /// Execute everything in the interpreter, user code included.
     pub interpret: bool,
     /// How the guest's user code is executed.
@@ -234,21 +185,10 @@ impl Default for Configuration {
             snapshot: None,
             memory: 0,
             processors: 1,
-            console: Line::default(),
-            channel: Line::default(),
-            sockets: None,
-            balloon: false,
-            virtio_console: None,
-            virtio_port: None,
-            entropy: false,
-            network: None,
+            devices: Devices::new(),
             preparation: Preparation::default(),
-            disks: Vec::new(),
-            directories: None,
             on_start: None,
             reboot: false,
-            debug_console: None,
-            debug_exit: false,
             interpret: false,
             user_execution: cpu::UserExecution::default(),
             techniques: cpu::Techniques::ALL,
@@ -329,6 +269,12 @@ pub enum Error {
     /// A fault of ours on a processor's thread.
     #[error("the thread of processor {0} panicked; please report this with the message above")]
     Panicked(usize),
+    /// Something is where a device belongs.
+    #[error("cannot plug a device in: {0}")]
+    Slot(#[from] machine::bus::Error),
+    /// The PCI bus is full.
+    #[error(transparent)]
+    Pci(#[from] machine::pci::Error),
     /// A thread, a timer or an event descriptor.
     #[error("cannot set up the machine: {0}")]
     Host(#[from] std::io::Error),

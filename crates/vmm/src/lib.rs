@@ -20,29 +20,21 @@
 
 mod activity;
 mod alarm;
-mod balloon;
 mod clock;
 mod configuration;
-mod console;
 mod control;
 mod convert;
 mod device_memory;
-pub mod disk;
-mod file_server;
+pub mod devices;
 mod helpers;
 mod idle;
-mod io_thread;
-mod line;
 mod machine;
-mod network;
-mod patience;
 mod processor;
+mod random;
 mod remote;
 mod run;
 pub mod snapshot;
-mod sockets;
 mod stolen;
-mod virtio;
 mod waker;
 
 pub use ::cpu::{Registers, Statistics, Technique, Techniques, UserExecution, Vcpu};
@@ -53,17 +45,16 @@ pub use ::machine::boot::{
     ModuleFile, is_multiboot, split_modules, unpack_payload, unpacked_bytes,
 };
 pub use activity::Activity;
-pub use balloon::Ballooned;
 pub use clock::{HostClock, TimeOfDay, TimePair};
 pub use configuration::{
-    Configuration, Contents, Error, Line, MAX_PROCESSORS, Module, Notice, Outcome, Preparation,
-    Report, Reporter, Sink, UnpackPayload, Unpacker,
+    Configuration, Contents, Error, MAX_PROCESSORS, Module, Notice, Outcome, Preparation, Report,
+    Reporter, UnpackPayload, Unpacker,
 };
-pub use console::ConsolePort;
-pub use file_server::{DirectoryRequests, SharedDirectories, SharedDirectory};
+pub use devices::{
+    Ballooned, CableEnd, ConsolePort, Device, Devices, DirectoryRequests, Line, Network,
+    SharedDirectories, SharedDirectory, Sockets, disk,
+};
 pub use helpers::cost_of_a_stop;
 pub use machine::{Age, Machine, Questions, Stop};
-pub use network::{CableEnd, Network};
 pub use processor::{Kick, Processor};
 pub use remote::Remote;
-pub use sockets::Sockets;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use cpu::{Package, UserExecution, Vcpu};
 use host::GuestMemory;
-use machine::boot::{self, Cache, Randomness, Unpacked};
+use machine::boot::{self, Cache, Unpacked};
 use machine::time::{Clock, Hertz};
 use machine::{Platform, acpi, layout, platform};
 use vm_memory::{Bytes, GuestAddress};
@@ -14,15 +14,13 @@ use crate::clock::HostClock;
 use crate::configuration::{Configuration, Contents, Error, MAX_PROCESSORS, Outcome};
 use crate::control::Control;
 use crate::device_memory::DeviceMemory;
-use crate::disk::workers::Workers;
-use crate::file_server::{self, DirectoryRequests};
+use crate::devices::{Device, DirectoryRequests, FirmwareConfiguration, Plugged, Post, Slots};
 use crate::processor::Processor;
 use crate::remote::Remote;
 use crate::run::{Runner, Wakers};
 use crate::snapshot::{self, Snapshot};
-use crate::virtio::Plugged;
 use crate::waker::Waker;
-use crate::{convert, helpers};
+use crate::{convert, helpers, random};
 
 /// The least memory with which anything boots: the first mebibyte and room for a small kernel.
 const MINIMUM_MEMORY: u64 = 2 << 20;
@@ -68,12 +66,13 @@ pub struct Age {
 /// A virtual machine.
 pub struct Machine {
     /// The devices' threads, which end before what they use.
-    devices: Plugged,
-    _disks: Vec<Workers>,
+    _threads: Vec<Box<dyn Send>>,
     runner: Runner<Vcpu>,
     memory: GuestMemory,
     clock: Arc<HostClock>,
     configuration: Configuration,
+    /// What the firmware tables say.
+    tables: acpi::Config,
     /// What the kernel's file holds, if it is packed and may boot again.
     unpacked: Option<Vec<u8>>,
     /// The time-stamp counter when it was ready.
@@ -124,19 +123,14 @@ impl Machine {
         let wakers: Vec<_> =
             cpus.iter().map(|cpu| Waker::new(Processor::kick_handle(cpu))).collect();
         let mut platform = new_platform(&configuration, &device_memory, &clock, &wakers)?;
-        let lines = crate::line::plug_in(&mut platform, &mut configuration, &device_memory)?;
-        let devices = crate::virtio::plug_in(&mut platform, &mut configuration, &device_memory)?;
-        let (_disks, disks) =
-            crate::virtio::plug_in_disks(&mut platform, &mut configuration, &device_memory)?;
-        let file_servers =
-            file_server::plug_in(&mut platform, &mut configuration, &memory, &device_memory)?;
+        let Plugged { threads: _threads, polled, tables } =
+            plug_in(&mut platform, &mut configuration, &device_memory, &memory)?;
         let its_clock = Arc::clone(&clock) as _;
-        let mut runner = Runner::new(cpus, platform, lines, its_clock, wakers)?;
+        let mut runner = Runner::new(cpus, platform, polled, its_clock, wakers)?;
         runner.reporter = configuration.reporter.clone();
-        runner.file_servers = file_servers;
-        runner.disks = disks;
         let began = cpu::time_stamp();
-        Ok(Self { devices, _disks, runner, memory, clock, configuration, unpacked: None, began })
+        let unpacked = None;
+        Ok(Self { _threads, runner, memory, clock, configuration, tables, unpacked, began })
     }
 
     /// Something that ends the machine.
@@ -152,8 +146,8 @@ impl Machine {
     /// What can be done to it from other threads.
     pub fn remote(&self) -> Remote {
         let (control, memory) = (self.runner.control(), self.memory.clone());
-        let (window, balloon) = (self.devices.window.clone(), self.devices.balloon.clone());
-        Remote { control, memory, clock: Arc::clone(&self.clock), window, balloon }
+        let clock = Arc::clone(&self.clock);
+        Remote { control, memory, clock, window: None, balloon: None }
     }
 
     /// The processors, for statistics.
@@ -174,7 +168,7 @@ impl Machine {
 
     /// What the guest has asked of the host's directories, in their order.
     pub fn directory_requests(&self) -> Vec<DirectoryRequests> {
-        self.runner.file_servers.requests()
+        self.runner.polled.file_servers.requests()
     }
 
     /// Boot, and run until the machine ends. One that is not to boot again does this once: what it
@@ -246,9 +240,8 @@ impl Machine {
     /// Load the kernel and put the processor at its entry.
     fn boot(&mut self) -> Result<(), Error> {
         let processors = self.configuration.processors;
-        let tables =
-            acpi::build(&acpi::Config { processors, com1: true, com2: true, fw_cfg: true })
-                .map_err(|error| Error::Tables(error.to_string()))?;
+        let tables = acpi::build(&acpi::Config { processors, ..self.tables })
+            .map_err(|error| Error::Tables(error.to_string()))?;
         for (address, bytes) in &tables.pieces {
             self.memory
                 .map()
@@ -278,7 +271,7 @@ impl Machine {
             modules: &modules,
             memory_map: &convert::memory_map(configuration.memory),
             rsdp: Some(rsdp),
-            randomness: Some(randomness()?),
+            randomness: Some(random::for_boot()?),
         };
         let unpacked = match &self.unpacked {
             Some(bytes) => Unpacked::Borrowed(bytes),
@@ -305,9 +298,6 @@ impl Machine {
 impl Drop for Machine {
     fn drop(&mut self) {
         self.runner.flush();
-        for reader in &mut self.runner.lines.readers {
-            reader.stop();
-        }
     }
 }
 
@@ -333,6 +323,21 @@ fn new_processors(
     (0..processors).map(new_processor).collect()
 }
 
+/// Plug the devices in: those that every PC has, then those of the configuration.
+fn plug_in(
+    platform: &mut Platform,
+    configuration: &mut Configuration,
+    memory: &DeviceMemory,
+    guest_memory: &GuestMemory,
+) -> Result<Plugged, Error> {
+    let own: [Box<dyn Device>; 2] = [Box::new(Post), Box::new(FirmwareConfiguration)];
+    let mut slots = Slots::new(platform, memory, guest_memory);
+    for device in own.into_iter().chain(std::mem::take(&mut configuration.devices)) {
+        device.plug_in(&mut slots)?;
+    }
+    Ok(slots.plugged)
+}
+
 fn new_platform(
     configuration: &Configuration,
     memory: &DeviceMemory,
@@ -350,28 +355,6 @@ fn new_platform(
         wake: Arc::new(Wakers(wakers.to_vec())),
     };
     Platform::new(config, surroundings).map_err(|error| Error::Tables(error.to_string()))
-}
-
-/// Random numbers for one boot.
-fn randomness() -> Result<Randomness, Error> {
-    let mut bytes = [0; 48];
-    fill(&mut bytes)?;
-    let word = |at: usize| u64::from_le_bytes(std::array::from_fn(|n| bytes[at + n]));
-    Ok(Randomness {
-        physical: word(0),
-        linear: word(8),
-        seed: std::array::from_fn(|n| bytes[16 + n]),
-    })
-}
-
-/// Fill with random bytes.
-pub(crate) fn fill(bytes: &mut [u8]) -> Result<(), Error> {
-    let mut filled = 0;
-    while filled < bytes.len() {
-        filled +=
-            rustix::rand::getrandom(&mut bytes[filled..], rustix::rand::GetRandomFlags::empty())?;
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -10,7 +10,22 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cpu::{Exit, Vcpu};
-use machine::saved::{self, CounterShift, Unfit};
+use machine::saved::{CounterShift, Parts, Unfit};
+
+/// The kind of a processor's saved state.
+const CPU: &str = "x86-cpu";
+
+/// The state of a processor that [`Processor::save`] has given.
+///
+/// # Errors
+///
+/// [`Unfit`] when it is none, or of a version that is not known here.
+pub(crate) fn saved_cpu(state: &[u8]) -> Result<cpu::Saved, Unfit> {
+    let mut parts = Parts::from_bytes(state, "a processor")?;
+    let cpu = parts.take(CPU)?;
+    parts.finish()?;
+    Ok(cpu)
+}
 
 /// Makes a processor's [`Processor::run`] return soon; from any thread.
 pub trait Kick: Debug + Send + Sync {
@@ -189,12 +204,14 @@ impl Processor for Vcpu {
     }
 
     fn save(&self) -> Vec<u8> {
-        saved::encode(&Vcpu::save(self))
+        let mut parts = Parts::default();
+        parts.add(CPU, 1, &Vcpu::save(self));
+        parts.to_bytes()
     }
 
     fn restore(&mut self, state: &[u8], shift: CounterShift) -> Result<(), Unfit> {
-        let state = saved::decode(state, "a processor")?;
-        Vcpu::restore(self, state, shift.guest).map_err(|unfit| Unfit(unfit.to_string()))
+        let state = saved_cpu(state)?;
+        Vcpu::restore(self, state, shift.guest).map_err(|unfit| Unfit::State(unfit.to_string()))
     }
 
     fn describe(&self) -> String {

@@ -7,10 +7,9 @@ use std::time::{Duration, Instant};
 use host::GuestMemory;
 
 use crate::activity::Activity;
-use crate::balloon::{Balloon, Ballooned};
 use crate::clock::HostClock;
-use crate::console::Window;
 use crate::control::Control;
+use crate::devices::{BalloonHandle, Ballooned, Window};
 use crate::snapshot::{self, Compression, Draft, State, Taken};
 
 /// How long processors may take to stand still; they do within microseconds.
@@ -23,10 +22,10 @@ pub struct Remote {
     /// The guest's memory.
     pub(crate) memory: GuestMemory,
     pub(crate) clock: Arc<HostClock>,
-    /// That of its virtio console.
-    pub(crate) window: Option<Window>,
-    /// Its balloon.
-    pub(crate) balloon: Option<Balloon>,
+    /// The window of its virtio console, from whoever has made that.
+    pub window: Option<Window>,
+    /// Its balloon, from whoever has made that.
+    pub balloon: Option<BalloonHandle>,
 }
 
 impl Remote {
@@ -122,7 +121,7 @@ impl Remote {
 
     /// What the guest has given, and says of its memory, if it has a balloon.
     pub fn ballooned(&self) -> Option<Ballooned> {
-        self.balloon.as_ref().map(Balloon::look)
+        self.balloon.as_ref().map(BalloonHandle::look)
     }
 
     /// Bytes of the guest's memory that it has touched, and not given back.

@@ -18,9 +18,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use clap::Parser;
 use domain::inspect::Symbols;
+use vmm::devices::{DebugExit, Line, Serial};
 use vmm::history::Happened;
 use vmm::inspect::{BlockId, Inspection, Tracer};
-use vmm::{Configuration, Contents, Line, Machine, Module, UserExecution, Vcpu};
+use vmm::{Configuration, Contents, Machine, Module, UserExecution, Vcpu};
 
 mod analyse;
 mod compare;
@@ -127,9 +128,11 @@ fn start(
         modules: initrd.map(module).into_iter().collect(),
         command_line: options.append.clone(),
         memory: options.mem << 20,
-        console: line()?,
-        channel: line()?,
-        debug_exit: true,
+        devices: vec![
+            Box::new(Serial::first(line()?)),
+            Box::new(Serial::second(line()?)),
+            Box::new(DebugExit),
+        ],
         interpret: options.interpret,
         user_execution: UserExecution::Translate,
         inspection,

@@ -9,6 +9,9 @@ use std::io::Write;
 use machine::bus::{PortDevice, Size, Width};
 use machine::{Platform, bus, layout};
 
+/// The kind of the device, which its saved state is kept by (QEMU has the same name).
+pub const KIND: &str = "isa-debugcon";
+
 /// The port.
 pub struct DebugConsole {
     output: Box<dyn Write + Send>,
@@ -36,6 +39,10 @@ impl DebugConsole {
 }
 
 impl PortDevice for DebugConsole {
+    fn kind(&self) -> &'static str {
+        KIND
+    }
+
     fn read(&mut self, _offset: u16, _size: Size) -> u32 {
         bits::PRESENT
     }

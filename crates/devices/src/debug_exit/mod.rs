@@ -8,6 +8,9 @@ mod tests;
 use machine::bus::{PortDevice, Size, Width};
 use machine::{Platform, Request, Requests, bus, layout};
 
+/// The kind of the device, which its saved state is kept by (QEMU has the same name).
+pub const KIND: &str = "isa-debug-exit";
+
 /// The port.
 #[derive(Debug)]
 pub struct DebugExit {
@@ -33,6 +36,10 @@ impl DebugExit {
 }
 
 impl PortDevice for DebugExit {
+    fn kind(&self) -> &'static str {
+        KIND
+    }
+
     fn read(&mut self, _offset: u16, _size: Size) -> u32 {
         0
     }

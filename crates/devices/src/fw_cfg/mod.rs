@@ -20,6 +20,9 @@ use machine::{Platform, bus};
 
 use crate::limits::{MAX_FW_CFG_FILES, MAX_FW_CFG_ITEM_BYTES};
 
+/// The kind of the device, which its saved state is kept by (QEMU has the same name).
+pub const KIND: &str = "fw_cfg";
+
 /// Why a file cannot be offered.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -140,6 +143,10 @@ impl FwCfg {
 }
 
 impl PortDevice for FwCfg {
+    fn kind(&self) -> &'static str {
+        KIND
+    }
+
     fn read(&mut self, at: u16, size: Size) -> u32 {
         let count = usize::from(size.bytes());
         if at >= offset::DMA_HIGH {
@@ -176,7 +183,7 @@ impl PortDevice for FwCfg {
         saved::encode(&(self.selected, self.position, self.dma_high))
     }
 
-    fn restore(&mut self, state: &[u8]) -> Result<(), Unfit> {
+    fn restore(&mut self, _: u32, state: &[u8]) -> Result<(), Unfit> {
         (self.selected, self.position, self.dma_high) = saved::decode(state, "fw_cfg")?;
         Ok(())
     }

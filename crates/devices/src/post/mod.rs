@@ -8,6 +8,9 @@ mod tests;
 use machine::bus::{PortDevice, Size, Width};
 use machine::{Platform, bus, layout};
 
+/// The kind of the device, which its saved state is kept by.
+pub const KIND: &str = "post";
+
 /// The port.
 #[derive(Debug, Default)]
 pub struct Post {
@@ -27,6 +30,10 @@ impl Post {
 }
 
 impl PortDevice for Post {
+    fn kind(&self) -> &'static str {
+        KIND
+    }
+
     fn read(&mut self, _offset: u16, _size: Size) -> u32 {
         self.code.into()
     }

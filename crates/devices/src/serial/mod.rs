@@ -29,6 +29,9 @@ use machine::saved::Unfit;
 use machine::{Line, Platform, bus};
 use uart::Uart;
 
+/// The kind of the device, which its saved state is kept by (QEMU has the same name).
+pub const KIND: &str = "isa-serial";
+
 /// The guest's side of the port; register it with [`Width::Byte`].
 pub struct Serial {
     shared: Arc<Shared>,
@@ -73,6 +76,10 @@ impl Serial {
 }
 
 impl PortDevice for Serial {
+    fn kind(&self) -> &'static str {
+        KIND
+    }
+
     fn read(&mut self, offset: u16, _size: Size) -> u32 {
         self.shared.with_uart(|uart| uart.read(offset as u8)).into()
     }
@@ -89,7 +96,7 @@ impl PortDevice for Serial {
         self.shared.look_at_uart(Uart::save)
     }
 
-    fn restore(&mut self, state: &[u8]) -> Result<(), Unfit> {
+    fn restore(&mut self, _: u32, state: &[u8]) -> Result<(), Unfit> {
         self.shared.with_uart(|uart| uart.restore(state))?;
         self.shared.drive_line();
         Ok(())

@@ -131,7 +131,7 @@ impl Uart {
         saved::check(state.in_buffer.len() <= self.capacity, "a serial port")?;
         let output = std::mem::replace(self.registers.writer_mut(), Output(Box::new(io::sink())));
         let registers = Registers::from_state(&state, Unused, NoEvents, output);
-        self.registers = registers.map_err(|_| Unfit("a serial port".to_owned()))?;
+        self.registers = registers.map_err(|_| Unfit::State("a serial port".to_owned()))?;
         self.enable = saved.enable;
         self.fifos = saved.fifos;
         self.transmitter_empty = saved.transmitter_empty;

@@ -51,6 +51,8 @@ pub use transport::{Serving, Shared, Transport};
 /// What a device is to the bus.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Kind {
+    /// Its name, which its saved state has (QEMU has the same).
+    pub name: &'static str,
     /// The virtio device type (5).
     pub number: u16,
     /// The PCI class.
@@ -114,13 +116,18 @@ pub trait Device: Send {
         Vec::new()
     }
 
+    /// The newest version of that; [`Self::restore`] is given any from 1 up to it.
+    fn version(&self) -> u32 {
+        1
+    }
+
     /// Go on from there, after [`Self::activate`].
     ///
     /// # Errors
     ///
     /// [`Unfit`] when that is no state of such a device.
-    fn restore(&mut self, state: &[u8]) -> Result<(), Unfit> {
-        saved::check(state.is_empty(), "a virtio device")
+    fn restore(&mut self, version: u32, state: &[u8]) -> Result<(), Unfit> {
+        saved::check(version == 1 && state.is_empty(), self.kind().name)
     }
 
     /// Whether a driver that has seen this configuration space can go on with ours.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use machine::bus::Size;
 use machine::pci::{Function, MessageSender};
-use machine::saved::Unfit;
+use machine::saved::{Parts, Unfit};
 use machine::time::{Hertz, ManualClock};
 use machine::{Platform, Wake, platform};
 use vm_memory::{Bytes, GuestAddress, GuestMemoryMmap};
@@ -88,12 +88,14 @@ impl Rig {
 
     /// The same driver and memory, with a device that goes on where this one is.
     pub fn going_on(mut self, device: impl Device + 'static) -> Result<Self, Unfit> {
-        let state = self.transport.save().expect("it comes to rest");
+        let mut parts = Parts::default();
+        self.transport.save(&mut parts).expect("it comes to rest");
         let bell = Arc::new(Bell::default());
         let (memory, its_bell) = (Arc::clone(&self.memory), Arc::clone(&bell) as _);
         let its_memory = Arc::clone(&memory) as _;
         let mut transport = Transport::new(Box::new(device), its_memory, its_bell, sender());
-        transport.restore(&state)?;
+        transport.restore(&mut parts)?;
+        parts.finish()?;
         let shared = transport.shared();
         Ok(Self { memory, transport, shared, bell, ..self })
     }

@@ -110,7 +110,7 @@ impl Starting {
 
     /// Gives the machine its card, which waits, before it starts, until the network has started.
     pub fn connect(self, configuration: &mut Configuration) {
-        configuration.network = Some(self.network);
+        configuration.devices.push(Box::new(self.network));
         if let Some(passt) = self.passt {
             let wait = move || passt.finish().map_err(|why| Error::Passt(why).to_string());
             configuration.preparation = Preparation(Some(Box::new(wait)));

@@ -6,7 +6,7 @@ use protocol::devices::{Devices, Kind};
 use spec::{Net, Spec};
 
 use super::directories::Directories;
-use super::guest;
+use super::{guest, plugged};
 use crate::domain::Domain;
 
 /// As much of a list as is said at once: little for a serial line.
@@ -36,13 +36,13 @@ fn wanted(spec: &Spec, image_disks: usize) -> Vec<Devices> {
     let all = [
         (Kind::Disk, disks, false),
         (Kind::Network, has_network.into(), !wants_network),
-        (Kind::Entropy, spec.has_entropy().into(), false),
         (Kind::Sockets, spec.sockets().next().is_some().into(), false),
         (Kind::Balloon, is_known.into(), true),
         (Kind::Console, is_known.into(), true),
     ];
     let devices = |(kind, count, is_optional)| Devices { kind, count, is_optional };
-    all.into_iter().map(devices).filter(|devices| devices.count > 0).collect()
+    let plain = plugged::plain_kinds(spec).map(|kind| (kind, 1, false));
+    all.into_iter().chain(plain).map(devices).filter(|devices| devices.count > 0).collect()
 }
 
 #[cfg(test)]

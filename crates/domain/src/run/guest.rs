@@ -8,7 +8,7 @@ use api::Origin;
 use erofs::Identity;
 use spec::{Boot, Device, Machine, Net, Network, Other, Spec, User, UserExecution};
 use vmm::snapshot::Snapshot;
-use vmm::{Configuration, Contents, Module};
+use vmm::{Configuration, Contents, Devices, Module};
 
 use super::directories::{Directories, Root};
 use super::error::Error;
@@ -16,7 +16,7 @@ use super::image_disk::{self, ImageDisk};
 use super::order::{SHELL, is_on_terminal};
 use super::surroundings::{Likeness, Surroundings};
 use super::warm::{self, Key, Start};
-use super::{disk, files};
+use super::{disk, files, plugged};
 use crate::domain::{Domain, Plan};
 use crate::hub::Conversation;
 use crate::{unpack, vsock};
@@ -365,17 +365,16 @@ impl Guest {
         let (mut directories, confine) = (self.directories, !spec.engine.no_seccomp);
         // The user's own come before it, and have the names that they have without it.
         let image_disk = directories.image_disk.take().map(ImageDisk::into_disk).transpose()?;
+        let mut list: Devices = plugged::plain(spec).collect();
+        list.extend(image_disk.map(|disk| Box::new(disk) as _));
+        list.extend(directories.serve(confine)?.map(|shared| Box::new(shared) as _));
         Ok(Configuration {
-            disks: image_disk.into_iter().collect(),
-            directories: directories.serve(confine)?,
+            devices: list,
             kernel: self.kernel,
             kernel_name: self.kernel_path.to_string_lossy().into_owned(),
             modules: self.modules,
             memory: spec.machine.memory,
             processors: spec.machine.processors.into(),
-            balloon: Domain::is_wanted(&spec.life),
-            entropy: spec.has_entropy(),
-            debug_exit: spec.has_debug_exit(),
             interpret: spec.engine.interpret,
             user_execution: user_execution(spec),
             techniques: techniques(spec)?,
@@ -459,9 +458,7 @@ fn first_modules(
 fn drivers(spec: &Spec, directories: &Directories) -> Vec<&'static str> {
     let mut names = Vec::new();
     names.extend(directories.drivers());
-    if spec.has_entropy() {
-        names.push("virtio-rng");
-    }
+    names.extend(plugged::plain_drivers(spec));
     if net(spec) != Net::None {
         names.extend(["failover", "net_failover", "virtio_net"]);
     }

@@ -9,6 +9,7 @@ use std::thread::JoinHandle;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use vmm::{Configuration, Line, Outcome};
 
+use super::plugged::{self, Handles};
 use super::statistics;
 use crate::inspect::Teller;
 
@@ -113,18 +114,20 @@ impl Machine {
     ///
     /// [`Machine::finish`] waits for its end as `wait` says.
     pub fn start(
-        configuration: Configuration,
+        mut configuration: Configuration,
+        handles: Handles,
         wait: Wait,
         telling: Telling,
         remote: Arc<OnceLock<vmm::Remote>>,
     ) -> Result<Machine, Error> {
+        plugged::put_in_bus_order(&mut configuration.devices);
         let processors = configuration.processors;
         let history = telling.history.clone();
         let (ended, guard) = UnixStream::pair()?;
         let thread = std::thread::Builder::new().name("machine".into()).spawn(move || {
             // Its end is seen when this closes, also after a panic.
             let _guard = guard;
-            run(configuration, &telling, &remote)
+            run(configuration, handles, &telling, &remote)
         })?;
         Ok(Machine { thread, ended, wait, history, processors })
     }
@@ -170,6 +173,7 @@ impl Machine {
 
 fn run(
     configuration: Configuration,
+    handles: Handles,
     telling: &Telling,
     remote: &OnceLock<vmm::Remote>,
 ) -> Result<Outcome, Error> {
@@ -179,8 +183,11 @@ fn run(
         host::confine::hide()?;
     }
     let mut machine = vmm::Machine::new(configuration)?;
+    let Handles { balloon, window } = handles;
+    let mut seen = machine.remote();
+    (seen.balloon, seen.window) = (balloon, window);
     // There is one machine only.
-    let _ = remote.set(machine.remote());
+    let _ = remote.set(seen);
     if let Some(teller) = &telling.history {
         teller.attend(machine.questions());
     }

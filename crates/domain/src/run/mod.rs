@@ -3,7 +3,8 @@
 //! - [`start`]: here, or in a process that goes on by itself, which is told by [`launch`]'s file; [`restore`]: from a
 //!   snapshot. Both come to [`runner`], which makes the configuration that `vmm` builds a machine from.
 //! - [`guest`]: what boots, with its [`directories`], [`image_disk`] and [`files`]; [`warm`]: a guest that has booted.
-//! - [`disk`], [`devices`], [`order`]: what the machine has besides, what its init must find, what it is to run.
+//! - [`disk`], [`plugged`], [`devices`], [`order`]: what the machine has besides, what its init must find, what it
+//!   is to run.
 //! - [`sandbox`], [`surroundings`], [`homes`]: what of the host's a machine may have.
 //! - [`machine`]: its thread; [`statistics`], [`tail`]: what is told of it.
 
@@ -18,6 +19,7 @@ pub mod image_disk;
 pub mod launch;
 mod machine;
 mod order;
+mod plugged;
 pub mod restore;
 mod runner;
 pub mod sandbox;

@@ -10,7 +10,8 @@ use std::time::Instant;
 use api::{Ended, record, status};
 use protocol::{Frame, Order};
 use spec::Spec;
-use vmm::{Outcome, Sink, TimeOfDay};
+use vmm::devices::{Port, Serial};
+use vmm::{Line, Outcome, TimeOfDay};
 
 use crate::detach::Child;
 use crate::domain::{Domain, GuestEnd};
@@ -31,6 +32,7 @@ use super::error::Error;
 use super::guest::{self, Guest};
 use super::machine::{self, Machine, Telling, Wait};
 use super::order::order;
+use super::plugged::{self, Handles, Opened};
 use super::tail::Tail;
 use super::warm::{Start, Unnamed};
 use super::{devices, disk};
@@ -115,24 +117,21 @@ fn run_guest(
             (None, conversation)
         }
     };
-    let confine = !spec.engine.no_seccomp;
-    configuration.sockets =
-        spec.sockets().next().map(|vsock| vsock::start(vsock, confine)).transpose()?;
     let warm = warm.map(Unnamed::into_parts);
-    configuration.disks.splice(..0, disk::open_all(spec.disks())?);
+    let opened = open(spec)?;
     let inspect::Prepared { inspection, teller } =
         inspect::prepare(&spec.watch, &configuration.kernel)?;
     configuration.inspection = inspection;
     configuration.reporter = teller.as_ref().map(inspect::Teller::reporter).unwrap_or_default();
     let telling = Telling { stats: spec.watch.statistics, history: teller };
     let copy = spec.watch.console.as_deref().map(create).transpose()?;
-    let debug = spec.debug_console().map(|console| create(&console.file)).transpose()?;
+    let has_debug_console = opened.debug_console.is_some();
     let wait = match keeps_writes {
         true => Wait::UntilWritten,
-        false if spec.watch.statistics || copy.is_some() || debug.is_some() => Wait::ForTraces,
+        false if spec.watch.statistics || copy.is_some() || has_debug_console => Wait::ForTraces,
         false => Wait::No,
     };
-    configuration.debug_console = debug.map(|file| Sink(Box::new(file)));
+    let handles = plugged::add(&mut configuration.devices, opened);
     let parameter = network.as_ref().map(|network| network.parameter().to_owned());
     if let Some(network) = network {
         network.connect(&mut configuration);
@@ -143,6 +142,7 @@ fn run_guest(
     let run = Prepared {
         spec,
         configuration,
+        handles,
         needs,
         conversation,
         snapshots,
@@ -160,10 +160,24 @@ fn run_guest(
     }
 }
 
+/// What the machine's devices have of the host's.
+fn open(spec: &Spec) -> Result<Opened, Error> {
+    let confine = !spec.engine.no_seccomp;
+    let vsock = spec.sockets().next();
+    Ok(Opened {
+        sockets: vsock.map(|vsock| vsock::start(vsock, confine)).transpose()?,
+        disks: disk::open_all(spec.disks())?,
+        debug_console: spec.debug_console().map(|it| create(&it.file)).transpose()?,
+        has_balloon: Domain::is_wanted(&spec.life),
+    })
+}
+
 /// A machine that lacks only its console and its command line.
 struct Prepared<'a> {
     spec: &'a Spec,
     configuration: vmm::Configuration,
+    /// What was kept of its devices.
+    handles: Handles,
     /// What the guest's init is told that its system must have.
     needs: Vec<Frame>,
     /// What it was told already.
@@ -191,20 +205,29 @@ impl Prepared<'_> {
         // One that goes on from a snapshot has no kernel to boot again.
         configuration.reboot = !spec.boot.no_reboot && configuration.snapshot.is_none();
         let (ours, theirs) = session::Line::pair()?;
-        if guest::has_virtio_console(spec) {
-            configuration.virtio_console = Some(machine::console(theirs, terminal::size()));
-            configuration.console.output = self.copy.map(|copy| Box::new(copy) as _);
+        let serial = if guest::has_virtio_console(spec) {
+            let port = machine::console(theirs, terminal::size());
+            self.handles.window = Some(plugged::add_console(&mut configuration.devices, port)?);
+            Line { output: self.copy.map(|copy| Box::new(copy) as _), ..Line::default() }
         } else {
-            configuration.console = match self.copy {
+            match self.copy {
                 Some(copy) => machine::line_with_copy(theirs, copy),
                 None => machine::line(theirs),
-            };
-        }
+            }
+        };
+        configuration.devices.push(Box::new(Serial::first(serial)));
+        configuration.devices.push(Box::new(Serial::second(Line::default())));
         let ours = domain.serve_plain(ours, self.snapshots)?;
         let mut started = Started::of(configuration);
         let remote = domain.machine.clone();
         let machine = started.start(|| {
-            Machine::start(self.configuration, self.wait, self.telling, remote.clone())
+            Machine::start(
+                self.configuration,
+                self.handles,
+                self.wait,
+                self.telling,
+                remote.clone(),
+            )
         })?;
         let mut outputs = Outputs::default();
         if let Some(child) = self.child
@@ -237,15 +260,17 @@ impl Prepared<'_> {
         let words = [&ours[..], &[&rdinit, CHANNEL, parameter]].concat();
         configuration.command_line = command_line(&words, spec);
         let tail = Tail::default();
-        configuration.console.output = match self.copy {
+        let output: Option<Box<dyn io::Write + Send>> = match self.copy {
             Some(copy) => Some(Box::new(copy)),
             None if spec.watch.verbose > 0 => Some(Box::new(io::stderr())),
             None => Some(Box::new(tail.clone())),
         };
+        let devices = &mut configuration.devices;
+        devices.push(Box::new(Serial::first(Line { output, ..Line::default() })));
         let (port, theirs) = session::Line::pair()?;
-        configuration.virtio_port = Some(machine::console(theirs, (0, 0)));
+        devices.push(Box::new(Port::new(machine::console(theirs, (0, 0)))?));
         let (serial, theirs) = session::Line::pair()?;
-        configuration.channel = machine::line(theirs);
+        devices.push(Box::new(Serial::second(machine::line(theirs))));
         let raw = order.terminal.is_some() && session::stdin_is_terminal();
         let running = self.conversation.as_ref().filter(|it| it.has_command());
         let running = running.map(Conversation::window_of_first);
@@ -253,7 +278,8 @@ impl Prepared<'_> {
         // Only what others could find has been kept while its command ran.
         if domain.is_known() || running.is_some() {
             let (end, theirs) = session::Line::pair()?;
-            configuration.virtio_console = Some(machine::console(theirs, (0, 0)));
+            let port = machine::console(theirs, (0, 0));
+            self.handles.window = Some(plugged::add_console(&mut configuration.devices, port)?);
             console = Some(end);
         }
         let time = time_of(configuration).map_err(machine::Error::Machine)?;
@@ -271,8 +297,9 @@ impl Prepared<'_> {
         }
         let mut started = Started::of(&mut self.configuration);
         let remote = domain.machine.clone();
-        let machine = started
-            .start(|| Machine::start(self.configuration, self.wait, self.telling, remote))?;
+        let machine = started.start(|| {
+            Machine::start(self.configuration, self.handles, self.wait, self.telling, remote)
+        })?;
         // A command that runs already says nothing of that; it does when the machine goes on.
         if running.is_some() && started.wait() {
             link.note_started();

@@ -18,8 +18,9 @@
 use std::collections::HashMap;
 use std::ffi::CStr;
 use std::path::{Path, PathBuf};
-use std::sync::{PoisonError, RwLock};
+use std::sync::RwLock;
 
+use host::Unpoisoned;
 use rustix::fs::{AtFlags, CWD, Statx, StatxFlags, makedev, statx};
 
 /// What is closed below a home directory: keys, tokens and passwords, by the names that programs give them.
@@ -163,7 +164,7 @@ impl Closed {
 
     /// Note what something is; false if there is no room.
     fn note(&self, id: Id, step: Step) -> bool {
-        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.known.write().unpoisoned();
         let is_full = known.len() >= MAX_KNOWN;
         match (known.get_mut(&id), step) {
             (None, _) if is_full => return false,
@@ -182,7 +183,7 @@ impl Closed {
     }
 
     fn step(&self, directory: Id, name: &CStr) -> Option<Step> {
-        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+        let known = self.known.read().unpoisoned();
         let Entry::Ways(ways) = known.get(&directory)? else { return None };
         let steps = ways.iter().filter_map(|way| way.step(name.to_bytes()));
         steps.reduce(|one, other| if matches!(one, Step::Closed) { one } else { other })
@@ -210,7 +211,7 @@ impl Closed {
     }
 
     fn is_closed(&self, id: Id) -> bool {
-        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+        let known = self.known.read().unpoisoned();
         matches!(known.get(&id), Some(Entry::Closed))
     }
 }

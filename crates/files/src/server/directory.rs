@@ -1,5 +1,6 @@
 //! Names in directories.
 
+use host::Unpoisoned;
 use rustix::fs::{FileType, OFlags, RawDir, SeekFrom, Statx, seek};
 use rustix::io::Errno;
 use std::ffi::CStr;
@@ -11,7 +12,6 @@ use super::dispatch::Answer;
 use super::inodes::{Inode, Open};
 use super::request::Ask;
 use super::share::Share;
-use crate::lock;
 use crate::wire::{Dirent, EntryOut, OpenOut, ReadIn};
 
 /// Bytes of names that are asked of the host at once.
@@ -80,7 +80,7 @@ struct List<'a> {
 impl List<'_> {
     fn read(&mut self, open: &Open, directory: &Arc<Inode>, from: u64) -> Result<(), Errno> {
         let is_closed = directory.nature(&self.share.inodes)?.is_closed;
-        let _reading = lock(&open.reading);
+        let _reading = open.reading.lock().unpoisoned();
         seek(&open.file, SeekFrom::Start(from))?;
         let mut buffer = [MaybeUninit::uninit(); NAMES_BYTES];
         let mut names = RawDir::new(&open.file, &mut buffer);

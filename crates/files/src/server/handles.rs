@@ -4,10 +4,10 @@ use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use host::Unpoisoned;
 use rustix::io::Errno;
 
 use super::inodes::{Inode, Open};
-use crate::lock;
 
 /// An open file or directory.
 #[derive(Debug)]
@@ -20,7 +20,7 @@ impl Handle {
     /// An open file, which its inode knows as long as it is open.
     fn new(file: OwnedFd, inode: &Arc<Inode>) -> Arc<Self> {
         let handle = Arc::new(Self { open: Open::new(file), inode: Arc::clone(inode) });
-        *lock(&inode.opened) = Arc::downgrade(&handle);
+        *inode.opened.lock().unpoisoned() = Arc::downgrade(&handle);
         handle
     }
 }
@@ -39,7 +39,7 @@ impl Handles {
     }
 
     fn all(&self) -> MutexGuard<'_, (HashMap<u64, Arc<Handle>>, u64)> {
-        lock(&self.open)
+        self.open.lock().unpoisoned()
     }
 
     /// Keep an open file; its number.

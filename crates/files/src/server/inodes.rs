@@ -18,6 +18,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 
+use host::Unpoisoned;
 use rustix::fs::{
     AtFlags, FileType, Mode, OFlags, ResolveFlags, Statx, StatxFlags, openat2, statx,
 };
@@ -30,7 +31,6 @@ pub use super::descriptor::{Descriptor, Open};
 use super::handles::Handle;
 use super::version::Seen;
 use crate::kinds::Kind;
-use crate::lock;
 use crate::wire::ROOT;
 
 /// What a file is known by on the host.
@@ -230,13 +230,13 @@ impl Inode {
 
     /// Its directory and name, if it can be found by these.
     pub fn place(&self) -> Option<(Arc<Inode>, CString)> {
-        let place = lock(&self.place);
+        let place = self.place.lock().unpoisoned();
         Some((place.directory.clone()?, place.name.clone()))
     }
 
     /// It can be found there.
     pub fn set_place(&self, directory: &Arc<Inode>, name: CString) {
-        *lock(&self.place) = Place { directory: Some(Arc::clone(directory)), name };
+        *self.place.lock().unpoisoned() = Place { directory: Some(Arc::clone(directory)), name };
     }
 
     /// A name for it.
@@ -254,19 +254,19 @@ impl Inode {
         depth: usize,
     ) -> Result<Arc<Descriptor>, Errno> {
         self.is_used.store(true, Ordering::Relaxed);
-        if let Some(descriptor) = &*lock(&self.descriptor) {
+        if let Some(descriptor) = &*self.descriptor.lock().unpoisoned() {
             return Ok(Arc::clone(descriptor));
         }
         // The places are what we remember; they need not make a tree any more.
         let depth = depth.checked_sub(1).ok_or(Errno::STALE)?;
         let found = self.find_again(inodes, depth)?;
-        *lock(&self.descriptor) = Some(Arc::clone(&found));
+        *self.descriptor.lock().unpoisoned() = Some(Arc::clone(&found));
         inodes.note_open(self);
         Ok(found)
     }
 
     fn find_again(&self, inodes: &Inodes, depth: usize) -> Result<Arc<Descriptor>, Errno> {
-        let place = lock(&self.place);
+        let place = self.place.lock().unpoisoned();
         let directory = place.directory.clone().ok_or(Errno::STALE)?;
         let name = place.name.clone();
         drop(place);
@@ -283,7 +283,7 @@ impl Inode {
         if self.number == ROOT || self.is_at(directory, name) {
             return;
         }
-        let mut place = lock(&self.place);
+        let mut place = self.place.lock().unpoisoned();
         if place.directory.is_some() {
             *place = Place { directory: Some(Arc::clone(directory)), name: name.to_owned() };
         }
@@ -291,7 +291,7 @@ impl Inode {
 
     /// Whether it is to be sought there.
     fn is_at(&self, directory: &Arc<Inode>, name: &CStr) -> bool {
-        let place = lock(&self.place);
+        let place = self.place.lock().unpoisoned();
         let is_there = |known: &Arc<Inode>| Arc::ptr_eq(known, directory);
         place.directory.as_ref().is_some_and(is_there) && *place.name == *name
     }
@@ -301,9 +301,9 @@ impl Drop for Inode {
     fn drop(&mut self) {
         self.living.fetch_sub(1, Ordering::Relaxed);
         // The directories above, of which there may be more than the stack has room for, one by one.
-        let mut above = lock(&self.place).directory.take();
+        let mut above = self.place.lock().unpoisoned().directory.take();
         while let Some(directory) = above.and_then(Arc::into_inner) {
-            above = lock(&directory.place).directory.take();
+            above = directory.place.lock().unpoisoned().directory.take();
         }
     }
 }
@@ -322,7 +322,7 @@ impl Pin {
     /// The name is gone: the descriptor is all that there is.
     pub fn forget_place(self) {
         if let Some(inode) = &self.0 {
-            lock(&inode.place).directory = None;
+            inode.place.lock().unpoisoned().directory = None;
         }
     }
 }
@@ -349,7 +349,7 @@ impl Inodes {
         let descriptor = counted(&count, root);
         let root = Inode::new(ROOT, key(&status), Place::default(), 1, &living);
         let _ = root.nature.set(Nature { kind: kind(&status), is_closed });
-        *lock(&root.descriptor) = Some(descriptor);
+        *root.descriptor.lock().unpoisoned() = Some(descriptor);
         let (known, open) = (Mutex::new(Known::new(&root)), Mutex::default());
         Ok(Self { root, known, open, count, living, limits, closed })
     }
@@ -371,13 +371,13 @@ impl Inodes {
 
     /// All that the guest knows, and the number that the next file gets.
     pub fn known_files(&self) -> (Vec<Arc<Inode>>, u64) {
-        let known = lock(&self.known);
+        let known = self.known.lock().unpoisoned();
         (known.by_number.values().cloned().collect(), known.next)
     }
 
     /// The guest knows these.
     pub fn know(&self, known: Known) {
-        *lock(&self.known) = known;
+        *self.known.lock().unpoisoned() = known;
     }
 
     fn count(&self, file: OwnedFd) -> Arc<Descriptor> {
@@ -386,8 +386,8 @@ impl Inodes {
 
     /// As at first: a new kernel knows nothing.
     pub fn clear(&self) {
-        *lock(&self.known) = Known::new(&self.root);
-        lock(&self.open).retain(|inode| inode.strong_count() > 0);
+        *self.known.lock().unpoisoned() = Known::new(&self.root);
+        self.open.lock().unpoisoned().retain(|inode| inode.strong_count() > 0);
     }
 
     /// The file that the guest calls so.
@@ -396,7 +396,7 @@ impl Inodes {
     ///
     /// [`Errno::STALE`] when there is none.
     pub fn get(&self, number: u64) -> Result<Arc<Inode>, Errno> {
-        lock(&self.known).by_number.get(&number).cloned().ok_or(Errno::STALE)
+        self.known.lock().unpoisoned().by_number.get(&number).cloned().ok_or(Errno::STALE)
     }
 
     /// Open what may need a descriptor more than there is room for.
@@ -475,7 +475,7 @@ impl Inodes {
             return Ok(None);
         }
         let is_closed = self.is_closed(directory, name, &status)?;
-        let known = lock(&self.known);
+        let known = self.known.lock().unpoisoned();
         let Some(inode) = known.get(key(&status)) else { return Ok(None) };
         if inode.nature.get().is_none() {
             return Ok(None);
@@ -493,7 +493,7 @@ impl Inodes {
     ) -> Result<(Arc<Inode>, Statx), Errno> {
         let (found, status, nature) = self.open_in(directory, descriptor, name)?;
         let place = Place { directory: Some(Arc::clone(directory)), name: name.to_owned() };
-        let mut known = lock(&self.known);
+        let mut known = self.known.lock().unpoisoned();
         if let Some(inode) = known.get(key(&status)) {
             find_known(known, &inode, nature)?;
             inode.note_place(directory, name);
@@ -506,7 +506,7 @@ impl Inodes {
         known.next += 1;
         let inode = Inode::new(number, key(&status), place, 1, &self.living);
         let _ = inode.nature.set(nature);
-        *lock(&inode.descriptor) = Some(self.count(found));
+        *inode.descriptor.lock().unpoisoned() = Some(self.count(found));
         inode.is_used.store(true, Ordering::Relaxed);
         known.by_key.insert(inode.key, number);
         known.by_number.insert(number, Arc::clone(&inode));
@@ -540,7 +540,7 @@ impl Inodes {
         if number == ROOT {
             return;
         }
-        let mut known = lock(&self.known);
+        let mut known = self.known.lock().unpoisoned();
         let Some(inode) = known.by_number.get(&number) else { return };
         let before = inode.lookups.load(Ordering::Relaxed);
         inode.lookups.store(before.saturating_sub(lookups), Ordering::Relaxed);
@@ -562,20 +562,20 @@ impl Inodes {
     fn known_by(&self, directory: &Arc<Inode>, name: &CStr) -> Option<Arc<Inode>> {
         let descriptor = directory.descriptor(self).ok()?;
         let status = attributes_in(&descriptor, name).ok()?;
-        lock(&self.known).get(key(&status)).filter(|inode| inode.number != ROOT)
+        self.known.lock().unpoisoned().get(key(&status)).filter(|inode| inode.number != ROOT)
     }
 
     /// What has this name now can be sought by it.
     pub fn name(&self, directory: &Arc<Inode>, name: &CStr) {
         if let Some(inode) = self.known_by(directory, name) {
             let directory = Some(Arc::clone(directory));
-            *lock(&inode.place) = Place { directory, name: name.to_owned() };
+            *inode.place.lock().unpoisoned() = Place { directory, name: name.to_owned() };
         }
     }
 
     /// A descriptor was opened; close others if there are too many.
     fn note_open(&self, inode: &Arc<Inode>) {
-        lock(&self.open).push_back(Arc::downgrade(inode));
+        self.open.lock().unpoisoned().push_back(Arc::downgrade(inode));
         if self.count.load(Ordering::Relaxed) > self.limits.descriptors {
             self.close_some(self.limits.descriptors / 8 + 1);
         }
@@ -583,14 +583,14 @@ impl Inodes {
 
     /// Close up to so many descriptors that have not been used for a while; whether there were any.
     fn close_some(&self, wanted: usize) -> bool {
-        let mut open = lock(&self.open);
+        let mut open = self.open.lock().unpoisoned();
         let mut closed = 0;
         // Each is looked at twice at most: the first time it may have been used.
         for _ in 0..2 * open.len() {
             let Some(candidate) = open.pop_front() else { break };
             let Some(inode) = candidate.upgrade() else { continue };
             // What cannot be found again stays open as long as it is known.
-            if lock(&inode.place).directory.is_none() {
+            if inode.place.lock().unpoisoned().directory.is_none() {
                 continue;
             }
             let is_pinned = inode.pins.load(Ordering::SeqCst) > 0;
@@ -598,7 +598,7 @@ impl Inodes {
                 open.push_back(candidate);
                 continue;
             }
-            let descriptor = lock(&inode.descriptor).take();
+            let descriptor = inode.descriptor.lock().unpoisoned().take();
             closed += usize::from(descriptor.is_some());
             if closed >= wanted {
                 break;

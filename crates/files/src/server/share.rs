@@ -4,6 +4,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
+use host::Unpoisoned;
 use rustix::buffer::spare_capacity;
 use rustix::fs::{CWD, FileType, Mode, OFlags, getxattr, openat};
 use rustix::io::Errno;
@@ -13,7 +14,6 @@ use super::closed::Closed;
 use super::handles::Handles;
 use super::inodes::{Inode, Inodes, Limits, Open, attributes};
 use super::{OWN_DESCRIPTORS, number};
-use crate::lock;
 use crate::message::{ShareRecord, flags};
 use crate::owner::{OWNER, Owner};
 use crate::wire::Attr;
@@ -257,7 +257,7 @@ impl Share {
         inode: &Inode,
         act: impl FnOnce(&OwnedFd) -> Result<T, Errno>,
     ) -> Option<Result<T, Errno>> {
-        let handle = lock(&inode.opened).upgrade()?;
+        let handle = inode.opened.lock().unpoisoned().upgrade()?;
         Some(act(&handle.open.file))
     }
 

@@ -8,9 +8,8 @@
 use std::sync::Mutex;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use host::Unpoisoned;
 use rustix::fs::Statx;
-
-use crate::lock;
 
 /// More than a tick of any host's clock (10 ms at 100 Hz).
 const TICK: Duration = Duration::from_millis(25);
@@ -54,7 +53,7 @@ impl Seen {
     fn opens_at(&self, status: &Statx, now: SystemTime) -> bool {
         let version = Version::of(status);
         let settled = Some(version).filter(|version| version.is_settled(now));
-        let mut seen = lock(&self.0);
+        let mut seen = self.0.lock().unpoisoned();
         std::mem::replace(&mut *seen, settled) == Some(version)
     }
 }

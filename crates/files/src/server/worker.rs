@@ -10,14 +10,15 @@ use std::io;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use host::Unpoisoned;
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::dispatch::{self, Pace};
 use super::request::Ask;
 use super::share::Share;
 use crate::message::{MAX_RANGES, Range, Reply, Request};
+use crate::monotonic_nanoseconds;
 use crate::ring::{self, Bell, Reader, Writer};
-use crate::{lock, monotonic_nanoseconds};
 
 /// Threads for each share.
 const THREADS: usize = 4;
@@ -62,7 +63,7 @@ struct Worker<'a> {
 impl Worker<'_> {
     /// Serve until a request is slow, or there are no more: then it is none.
     fn take_turn(&mut self, bytes: &mut Vec<u8>) -> Option<()> {
-        let mut turn = lock(&self.line.turn);
+        let mut turn = self.line.turn.lock().unpoisoned();
         loop {
             self.receive(&mut turn, bytes)?;
             // A domain's process that does not make sense is not what it was, and gets nothing more.
@@ -87,7 +88,7 @@ impl Worker<'_> {
     fn reply(&self, token: u64, bytes: usize) -> Option<()> {
         let reply = Reply { token, bytes: bytes as u64 };
         self.line.bell.say_core();
-        let is_sent = lock(&self.line.replies).put(reply.as_bytes()).ok()?;
+        let is_sent = self.line.replies.lock().unpoisoned().put(reply.as_bytes()).ok()?;
         self.line.bell.ring();
         is_sent.then_some(())
     }

@@ -27,7 +27,7 @@ const OEM_REVISION: u32 = 1;
 const ALIGNMENT: u64 = 64;
 
 /// What the tables say.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Config {
     /// Processors; their APIC ids are 0 and up.
     pub processors: usize,

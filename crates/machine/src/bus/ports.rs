@@ -6,6 +6,9 @@ use crate::saved::{self, Unfit};
 
 /// A device that is reached through I/O ports.
 pub trait PortDevice: Send {
+    /// Its kind, the name that its saved state has.
+    fn kind(&self) -> &'static str;
+
     /// `in`: the value at `offset` from the first port. Bits beyond `size` are ignored.
     fn read(&mut self, offset: u16, size: Size) -> u32;
 
@@ -20,13 +23,18 @@ pub trait PortDevice: Send {
         Vec::new()
     }
 
+    /// The newest version of that; [`Self::restore`] is given any from 1 up to it.
+    fn version(&self) -> u32 {
+        1
+    }
+
     /// Go on from there, and drive lines as that has it.
     ///
     /// # Errors
     ///
     /// [`Unfit`] when that is no state of such a device.
-    fn restore(&mut self, state: &[u8]) -> Result<(), Unfit> {
-        saved::check(state.is_empty(), "a device at I/O ports")
+    fn restore(&mut self, version: u32, state: &[u8]) -> Result<(), Unfit> {
+        saved::check(version == 1 && state.is_empty(), self.kind())
     }
 }
 

@@ -15,7 +15,6 @@ mod host_bridge;
 mod tests;
 mod vectors;
 
-use serde::{Deserialize, Serialize};
 use vm_memory::GuestAddress;
 
 pub use bits::{BARS, capability};
@@ -26,7 +25,7 @@ pub use vectors::{MessageSender, Vectors};
 use crate::bus::Size;
 use crate::layout::{PCI_CONFIGURATION, PCI_CONFIGURATION_BYTES, PCI_WINDOW, PCI_WINDOW_BYTES};
 use crate::limits::MAX_PCI_FUNCTIONS;
-use crate::saved::{self, Busy, Unfit};
+use crate::saved::{Busy, Parts, Unfit};
 use configuration::SavedConfiguration;
 use host_bridge::HostBridge;
 
@@ -66,42 +65,34 @@ pub trait Function: Send {
     /// As after power-on, but for its configuration space, which is the bus's to reset.
     fn reset(&mut self);
 
-    /// Come to rest until [`Self::thaw`], and say what a machine that goes on from here has to know
+    /// Come to rest until [`Self::thaw`], and add what a machine that goes on from here has to know
     /// ([`crate::saved`]), but for the configuration space and the messages. No processor runs.
     ///
     /// # Errors
     ///
     /// [`Busy`] when it does not come to rest.
-    fn save(&mut self) -> Result<Vec<u8>, Busy> {
-        Ok(Vec::new())
+    fn save(&mut self, parts: &mut Parts) -> Result<(), Busy> {
+        let _ = parts;
+        Ok(())
     }
 
     /// End the rest.
     fn thaw(&mut self) {}
 
-    /// Go on from there. No processor runs yet.
+    /// Take what it has added, and go on from there. No processor runs yet.
     ///
     /// # Errors
     ///
     /// [`Unfit`] when that is no state of such a function.
-    fn restore(&mut self, state: &[u8]) -> Result<(), Unfit> {
-        saved::check(state.is_empty(), "a PCI function")
+    fn restore(&mut self, parts: &mut Parts) -> Result<(), Unfit> {
+        let _ = parts;
+        Ok(())
     }
 }
 
-/// The state of a function.
-#[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct SavedFunction {
-    configuration: SavedConfiguration,
-    own: Vec<u8>,
-}
-
-/// The state of the bus.
-#[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct SavedRoot {
-    mechanism: Mechanism,
-    functions: Vec<SavedFunction>,
-}
+/// The kinds of the bus's own state, and of each function's configuration space, whose instance is its slot.
+const ROOT: &str = "pci-root";
+const FUNCTION: &str = "pci-function";
 
 /// The root bus.
 pub(crate) struct Root {
@@ -148,14 +139,15 @@ impl Root {
         }
     }
 
-    /// What a bus that goes on from here has to know.
-    pub fn save(&mut self) -> Result<SavedRoot, Busy> {
-        let functions = self.functions.iter_mut().map(|function| {
+    /// Add what a bus that goes on from here has to know.
+    pub fn save(&mut self, parts: &mut Parts) -> Result<(), Busy> {
+        parts.add(ROOT, 1, &self.mechanism);
+        for function in &mut self.functions {
             // At rest first: then it sends no more messages.
-            let own = function.save()?;
-            Ok(SavedFunction { configuration: function.configuration().save(), own })
-        });
-        Ok(SavedRoot { mechanism: self.mechanism, functions: functions.collect::<Result<_, _>>()? })
+            function.save(parts)?;
+            parts.add(FUNCTION, 1, &function.configuration().save());
+        }
+        Ok(())
     }
 
     /// Let all functions go on.
@@ -164,12 +156,12 @@ impl Root {
     }
 
     /// Go on from there.
-    pub fn restore(&mut self, saved: &SavedRoot) -> Result<(), Unfit> {
-        self.mechanism = saved.mechanism;
-        saved::check(self.functions.len() == saved.functions.len(), "the PCI bus")?;
-        for (function, saved) in self.functions.iter_mut().zip(&saved.functions) {
-            function.configuration().restore(&saved.configuration)?;
-            function.restore(&saved.own)?;
+    pub fn restore(&mut self, parts: &mut Parts) -> Result<(), Unfit> {
+        self.mechanism = parts.take(ROOT)?;
+        for function in &mut self.functions {
+            let configuration: SavedConfiguration = parts.take(FUNCTION)?;
+            function.configuration().restore(&configuration)?;
+            function.restore(parts)?;
         }
         Ok(())
     }

@@ -1,79 +1,71 @@
 //! The state of the machine without its processors and its memory ([`crate::saved`]).
 
-use serde::{Deserialize, Serialize};
-
 use super::chipset::Chipset;
 use super::{Platform, Socket, lock};
 use crate::interrupts::{SavedApic, SavedControllers};
 use crate::paravirtual::{self, MachineClock};
-use crate::pci::SavedRoot;
 use crate::power::{Keyboard, Power};
-use crate::saved::{self, Busy, CounterShift, Unfit};
-use crate::timers::{Pit, Rtc};
+use crate::saved::{self, Busy, CounterShift, Parts, Unfit};
+use crate::timers::Pit;
 
-/// What all processors share. (No device is reached through MMIO alone.)
-#[derive(Debug, Serialize, Deserialize)]
-struct Shared {
-    clock: MachineClock,
-    controllers: SavedControllers,
-    ports: Vec<Vec<u8>>,
-    pci: SavedRoot,
-    pit: Pit,
-    rtc: Rtc,
-    power: Power,
-    keyboard: Keyboard,
-}
-
-/// What belongs to one processor alone.
-#[derive(Debug, Serialize, Deserialize)]
-struct Own {
-    apic: SavedApic,
-    paravirtual: paravirtual::Processor,
+/// The kinds of what is the board's own, with QEMU's names where it has the same.
+mod kind {
+    pub const CLOCK: &str = "kvmclock";
+    pub const CONTROLLERS: &str = "interrupt-controllers";
+    pub const PIT: &str = "i8254";
+    pub const RTC: &str = "mc146818rtc";
+    pub const POWER: &str = "acpi-pm";
+    pub const KEYBOARD: &str = "i8042";
+    /// Of each vCPU.
+    pub const APIC: &str = "apic";
+    pub const PARAVIRTUAL: &str = "kvm-vcpu";
 }
 
 impl Chipset {
-    fn save(&mut self, clock: MachineClock) -> Result<Shared, Busy> {
+    fn save(&mut self, parts: &mut Parts) -> Result<(), Busy> {
         // Devices at rest first: their interrupts are in the local APICs' mailboxes then.
-        let pci = self.pci.save().inspect_err(|_| self.pci.thaw())?;
-        Ok(Shared {
-            clock,
-            pci,
-            controllers: self.controllers.save(),
-            ports: self.port_devices.iter().map(|device| device.save()).collect(),
-            pit: self.pit.clone(),
-            rtc: self.rtc.clone(),
-            power: self.power.clone(),
-            keyboard: self.keyboard.clone(),
-        })
+        self.pci.save(parts).inspect_err(|_| self.pci.thaw())?;
+        parts.add(kind::CONTROLLERS, 1, &self.controllers.save());
+        parts.add(kind::PIT, 1, &self.pit);
+        parts.add(kind::RTC, 1, &self.rtc);
+        parts.add(kind::POWER, 1, &self.power);
+        parts.add(kind::KEYBOARD, 1, &self.keyboard);
+        for device in &self.port_devices {
+            parts.add_bytes(device.kind(), device.version(), device.save());
+        }
+        Ok(())
     }
 
-    fn restore(&mut self, saved: Shared) -> Result<(), Unfit> {
-        saved::check(saved.pit.makes_sense(), "the interval timer")?;
-        saved::check(saved.ports.len() == self.port_devices.len(), "the I/O ports")?;
-        self.pit = saved.pit;
-        self.rtc = saved.rtc;
-        self.power = saved.power.with_requests(&self.requests);
-        self.keyboard = saved.keyboard.with_requests(&self.requests);
-        self.controllers.restore(saved.controllers);
+    fn restore(&mut self, parts: &mut Parts) -> Result<(), Unfit> {
+        let pit: Pit = parts.take(kind::PIT)?;
+        saved::check(pit.makes_sense(), "the interval timer")?;
+        self.pit = pit;
+        self.rtc = parts.take(kind::RTC)?;
+        self.power = parts.take::<Power>(kind::POWER)?.with_requests(&self.requests);
+        self.keyboard = parts.take::<Keyboard>(kind::KEYBOARD)?.with_requests(&self.requests);
+        self.controllers.restore(parts.take::<SavedControllers>(kind::CONTROLLERS)?);
         // Devices find their lines as the controllers know them.
-        for (device, state) in self.port_devices.iter_mut().zip(&saved.ports) {
-            device.restore(state)?;
+        for device in &mut self.port_devices {
+            let saved = parts.take_versions(device.kind(), device.version())?;
+            device.restore(saved.version, &saved.bytes)?;
         }
-        self.pci.restore(&saved.pci)
+        self.pci.restore(parts)
     }
 }
 
 impl Socket<'_> {
     /// Bring all devices to rest until [`Self::thaw`], and say what a platform that goes on from here has to know of
-    /// what the processors share. All processors stand still.
+    /// what the processors share: the bytes of [`Parts`]. All processors stand still.
     ///
     /// # Errors
     ///
     /// [`Busy`] when a device does not come to rest.
     pub fn save_shared(&mut self) -> Result<Vec<u8>, Busy> {
-        let clock = lock(&self.platform.paravirtual_clock).clone();
-        let saved = self.platform.with_chipset(Some(self.number), |chipset| chipset.save(clock))?;
-        Ok(saved::encode(&saved))
+        let mut parts = Parts::default();
+        parts.add(kind::CLOCK, 1, &*lock(&self.platform.paravirtual_clock));
+        let save = |chipset: &mut Chipset| chipset.save(&mut parts);
+        self.platform.with_chipset(Some(self.number), save)?;
+        Ok(parts.to_bytes())
     }
 
     /// Let devices go on, which are at rest since [`Self::save_shared`].
@@ -83,9 +75,19 @@ impl Socket<'_> {
 
     /// The same of what is this processor's own, after [`Self::save_shared`].
     pub fn save_own(&mut self) -> Vec<u8> {
-        let paravirtual = self.local.paravirtual.clone();
-        saved::encode(&Own { apic: self.local.apic.save(), paravirtual })
+        let mut parts = Parts::default();
+        parts.add(kind::APIC, 1, &self.local.apic.save());
+        parts.add(kind::PARAVIRTUAL, 1, &self.local.paravirtual);
+        parts.to_bytes()
     }
+}
+
+/// A processor's own state ([`Socket::save_own`]).
+fn own(bytes: &[u8]) -> Result<(SavedApic, paravirtual::Processor), Unfit> {
+    let mut parts = Parts::from_bytes(bytes, "a processor's interrupts")?;
+    let own = (parts.take(kind::APIC)?, parts.take(kind::PARAVIRTUAL)?);
+    parts.finish()?;
+    Ok(own)
 }
 
 /// Whether a processor that has said this ([`Socket::save_own`]) reads the time from the paravirtual clock.
@@ -93,9 +95,8 @@ impl Socket<'_> {
 /// # Errors
 ///
 /// [`Unfit`] when that is no state of a processor's.
-pub fn has_clock(own: &[u8]) -> Result<bool, Unfit> {
-    let Own { paravirtual, .. } = saved::decode(own, "a processor's interrupts")?;
-    Ok(paravirtual.has_clock())
+pub fn has_clock(bytes: &[u8]) -> Result<bool, Unfit> {
+    Ok(own(bytes)?.1.has_clock())
 }
 
 impl Platform {
@@ -104,25 +105,26 @@ impl Platform {
     ///
     /// # Errors
     ///
-    /// [`Unfit`] when that is no state of such a platform.
+    /// [`Unfit`] when that is no state of such a platform: it names the device.
     pub fn restore(
         &self,
         shared: &[u8],
-        own: &[Vec<u8>],
+        processors: &[Vec<u8>],
         shift: CounterShift,
     ) -> Result<(), Unfit> {
-        let mut shared: Shared = saved::decode(shared, "the chip set")?;
-        saved::check(own.len() == self.locals.len(), "the processors")?;
-        let clock = std::mem::replace(&mut shared.clock, MachineClock::new(self.clock.now()));
+        let mut parts = Parts::from_bytes(shared, "the chip set")?;
+        saved::check(processors.len() == self.locals.len(), "the processors")?;
+        let clock: MachineClock = parts.take(kind::CLOCK)?;
         *lock(&self.paravirtual_clock) = clock.moved(shift);
         // Before devices: these may interrupt as soon as they are what they were.
-        for (local, state) in self.locals.iter().zip(own) {
-            let Own { apic, paravirtual } = saved::decode(state, "a processor's interrupts")?;
+        for (local, state) in self.locals.iter().zip(processors) {
+            let (apic, paravirtual) = own(state)?;
             let mut local = lock(local);
             local.apic.restore(apic, shift);
             local.paravirtual = paravirtual.moved(shift);
             local.paravirtual.has_been_stopped(self);
         }
-        self.with_chipset(None, |chipset| chipset.restore(shared))
+        self.with_chipset(None, |chipset| chipset.restore(&mut parts))?;
+        parts.finish()
     }
 }

@@ -10,7 +10,7 @@ use crate::bus::{self, MmioDevice, PortDevice, Size, Width};
 use crate::interrupts::{DeliveryMode, Destination, Fault, Message, StartUp, Wake};
 use crate::layout::irq;
 use crate::request::Request;
-use crate::saved::CounterShift;
+use crate::saved::{self, CounterShift, Part};
 use crate::time::{Clock, Hertz, ManualClock, Nanoseconds};
 
 const LOCAL: u64 = 0xfee0_0000;
@@ -420,6 +420,10 @@ fn the_apic_takes_aligned_words_and_gives_any_part() {
 struct Recorder(Arc<Mutex<Vec<(u64, Size, u64)>>>);
 
 impl PortDevice for Recorder {
+    fn kind(&self) -> &'static str {
+        "recorder"
+    }
+
     fn read(&mut self, offset: u16, _size: Size) -> u32 {
         0xaaaa_0000 | u32::from(offset)
     }
@@ -568,6 +572,45 @@ fn a_platform_goes_on_where_another_was() {
     let other = Bench::new(1);
     assert!(other.platform.restore(&shared, &own, shift).is_err());
     assert!(other.platform.restore(&shared, &own[..1], shift).is_ok());
+}
+
+/// What a platform with one processor says of the state of another, after this was done to it.
+fn refusal(change: impl FnOnce(Vec<Part>) -> Vec<Part>) -> String {
+    let bench = Bench::new(1);
+    let mut socket = bench.platform.socket(0);
+    let (shared, own) = (socket.save_shared().unwrap(), socket.save_own());
+    drop(socket);
+    let parts = change(saved::decode(&shared, "the chip set").unwrap());
+    let shift = CounterShift::new(0, 0, true);
+    let restored = bench.platform.restore(&saved::encode(&parts), &[own], shift);
+    restored.map_or_else(|error| error.to_string(), |()| String::new())
+}
+
+#[test]
+fn the_state_of_each_part_of_the_board_is_there_once_and_in_a_version_that_is_known() {
+    let changed = |kind: &'static str, change: fn(&mut Part)| {
+        move |mut parts: Vec<Part>| {
+            parts.iter_mut().filter(|part| part.kind == kind).for_each(change);
+            parts
+        }
+    };
+    assert_eq!(refusal(|parts| parts), "");
+    assert_eq!(refusal(|parts| parts.into_iter().rev().collect()), "", "in any order");
+    let newer = refusal(changed("i8254", |part| part.version = 2));
+    assert_eq!(newer, "it has a device i8254 of version 2; this biv knows versions up to 1");
+    let unknown = refusal(|mut parts| {
+        let (kind, bytes) = ("virtio-foo".to_owned(), vec![1]);
+        parts.push(Part { kind, instance: 0, version: 3, bytes });
+        parts
+    });
+    assert_eq!(unknown, "it has a device virtio-foo of version 3, and this machine has none");
+    let missing = refusal(|parts| parts.into_iter().filter(|it| it.kind != "i8042").collect());
+    assert_eq!(missing, "it has no state of the device i8042, which this machine has");
+    let twice = refusal(|mut parts| {
+        parts.push(parts[0].clone());
+        parts
+    });
+    assert!(twice.ends_with("twice"), "{twice}");
 }
 
 proptest! {

@@ -1,11 +1,13 @@
-//! What one processor's thread has promised to do for the disks ([`crate::disk::errands`]), and when it does.
+//! What one processor's thread has promised to do for the disks ([`crate::devices::disk::errands`]), and when it does.
 
 use std::time::Duration;
 
 use machine::time::{Clock, Nanoseconds};
 
-use crate::disk::errands::{Disks, LEAVE_AFTER, LEAVE_AFTER_MOST, MOST_RINGS, MOST_UNHELPED};
-use crate::patience::Patience;
+use crate::devices::backoff::Backoff;
+use crate::devices::disk::errands::{
+    Disks, LEAVE_AFTER, LEAVE_AFTER_MOST, MOST_RINGS, MOST_UNHELPED,
+};
 
 /// See above.
 pub(super) struct Errands<'a> {
@@ -17,9 +19,9 @@ pub(super) struct Errands<'a> {
     /// How long after a doorbell, or an errand, that is.
     grace: Grace,
     /// Of waiting for a halt.
-    halts: Patience,
+    halts: Backoff,
     /// Of attending to a guest that does not halt: in vain when nothing that it asked for was at hand.
-    briefs: Patience,
+    briefs: Backoff,
 }
 
 /// How long a guest has until it halts: longer with each halt that came in time.
@@ -49,8 +51,8 @@ impl<'a> Errands<'a> {
             rings: 0,
             due: None,
             grace: Grace::new(),
-            halts: Patience::new(MOST_UNHELPED),
-            briefs: Patience::new(MOST_UNHELPED),
+            halts: Backoff::new(MOST_UNHELPED),
+            briefs: Backoff::new(MOST_UNHELPED),
         }
     }
 

@@ -19,10 +19,9 @@ use crate::activity::Activity;
 use crate::alarm::Alarm;
 use crate::configuration::{Error, Outcome, Reporter};
 use crate::control::{Control, Guard};
-use crate::disk::errands::Disks;
-use crate::file_server::FileServers;
+use crate::devices::Polled;
+use crate::devices::serial::Collector;
 use crate::idle::{Idle, Occupancy};
-use crate::line::{Collector, Lines};
 use crate::processor::Processor;
 use crate::stolen::Stolen;
 use crate::waker::Waker;
@@ -45,10 +44,9 @@ pub(crate) struct Runner<P> {
     pub(crate) cpus: Vec<P>,
     pub(crate) activity: Vec<Activity>,
     pub(crate) platform: Platform,
-    pub(crate) lines: Lines,
+    /// What devices have left for these threads to look at.
+    pub(crate) polled: Polled,
     pub(crate) reporter: Reporter,
-    pub(crate) file_servers: FileServers,
-    pub(crate) disks: Disks,
     clock: Arc<dyn Clock>,
     control: Control,
     occupancy: Arc<Occupancy>,
@@ -63,7 +61,7 @@ impl<P: Processor> Runner<P> {
     pub(crate) fn new(
         cpus: Vec<P>,
         platform: Platform,
-        lines: Lines,
+        polled: Polled,
         clock: Arc<dyn Clock>,
         wakers: Vec<Waker>,
     ) -> Result<Self, Error> {
@@ -73,10 +71,8 @@ impl<P: Processor> Runner<P> {
             cpus,
             activity,
             platform,
-            lines,
+            polled,
             reporter: Reporter::default(),
-            file_servers: FileServers::default(),
-            disks: Disks::default(),
             clock,
             control,
             occupancy,
@@ -95,9 +91,9 @@ impl<P: Processor> Runner<P> {
     /// [`Error::Processor`] when the host fails, [`Error::Panicked`] when we do.
     pub(crate) fn run(&mut self) -> Result<Outcome, Error> {
         let (platform, control) = (&self.platform, &self.control);
-        let (clock, collectors) = (&*self.clock, &*self.lines.collectors);
+        let Polled { file_servers, disks, collectors } = &self.polled;
+        let clock = &*self.clock;
         let (occupancy, reporter) = (&self.occupancy, &self.reporter);
-        let (file_servers, disks) = (&self.file_servers, &self.disks);
         let run = |processor: usize, cpu: &mut P, activity: &mut Activity| {
             let _guard = Guard { control, processor };
             let waker = control.waker(processor);
@@ -163,6 +159,6 @@ impl<P: Processor> Runner<P> {
 
     /// Pass on what the guest has sent over its serial lines.
     pub(crate) fn flush(&mut self) {
-        self.lines.collectors.iter().for_each(Collector::flush);
+        self.polled.collectors.iter().for_each(Collector::flush);
     }
 }

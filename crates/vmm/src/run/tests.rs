@@ -14,7 +14,7 @@ use machine::time::Hertz;
 
 use super::*;
 use crate::clock::HostClock;
-use crate::configuration::Configuration;
+use crate::devices::{DebugExit, Devices, Line, Plugged, Serial, Slots};
 use crate::processor::Kick;
 
 mod of_several;
@@ -296,6 +296,7 @@ struct Bench {
     runner: Runner<Fake>,
     console: Console,
     memory: host::GuestMemory,
+    _threads: Vec<Box<dyn Send>>,
 }
 
 impl Bench {
@@ -328,18 +329,19 @@ fn build(scripts: Vec<VecDeque<Step>>, input: Option<OwnedFd>) -> Bench {
     };
     let mut platform = Platform::new(config, surroundings).unwrap();
     let console = Console::default();
-    let mut configuration = Configuration {
-        memory: MEMORY_BYTES,
-        processors: cpus.len(),
-        debug_exit: true,
-        ..Configuration::default()
-    };
-    configuration.console.input = input;
-    configuration.console.output = Some(Box::new(console.clone()));
+    let line = Line { input, output: Some(Box::new(console.clone())) };
+    let devices: Devices = vec![
+        Box::new(Serial::first(line)),
+        Box::new(Serial::second(Line::default())),
+        Box::new(DebugExit),
+    ];
     let package = cpu::Package::in_memory(&memory).unwrap();
     let device_memory = crate::device_memory::DeviceMemory::new(&memory, &package);
-    let lines = crate::line::plug_in(&mut platform, &mut configuration, &device_memory).unwrap();
-    Bench { runner: Runner::new(cpus, platform, lines, clock, wakers).unwrap(), console, memory }
+    let mut slots = Slots::new(&mut platform, &device_memory, &memory);
+    devices.into_iter().for_each(|device| device.plug_in(&mut slots).unwrap());
+    let Plugged { threads, polled, .. } = slots.plugged;
+    let runner = Runner::new(cpus, platform, polled, clock, wakers).unwrap();
+    Bench { runner, console, memory, _threads: threads }
 }
 
 fn write(port: u16, value: u32) -> Step {
@@ -517,5 +519,4 @@ fn input_wakes_a_guest_that_sleeps() {
     let said = &bench.runner.cpus[0].said;
     assert_eq!(said[said.len() - 2..], [Said::Interrupt(0x44), Said::Read('x'.into())]);
     typist.join().unwrap();
-    bench.runner.lines.readers.iter_mut().for_each(crate::line::Reader::stop);
 }

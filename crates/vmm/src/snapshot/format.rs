@@ -7,8 +7,8 @@ use super::Error;
 /// The first bytes.
 const MAGIC: [u8; 8] = *b"BIVSNAP\n";
 
-/// The version of the format and of all that is in it.
-pub const VERSION: u32 = 4;
+/// The version of the format: what a device's state looks like has a version of its own ([`machine::saved::Parts`]).
+pub const VERSION: u32 = 5;
 
 /// Bytes of the header; memory starts after it.
 pub(super) const HEADER_BYTES: usize = 4096;

@@ -13,6 +13,7 @@ use machine::saved::{self, CounterShift};
 use super::format::{Digest, ENTRY_BYTES, Entry, HEADER_BYTES, Header, MAX_STATE_BYTES};
 use super::{Error, State};
 use crate::clock::HostClock;
+use crate::processor::saved_cpu;
 
 /// What is left of a process whose guest has lost its memory: the status with which it ends.
 const LOST_STATUS: i32 = 125;
@@ -131,8 +132,8 @@ impl Snapshot {
         self.moment()?;
         for number in 0..self.processors() {
             let (own, _) = self.state.processor(number)?;
-            let processor: cpu::Saved = saved::decode(&own, "a processor")?;
-            processor.check_host().map_err(|unfit| saved::Unfit(unfit.to_string()))?;
+            let processor = saved_cpu(&own)?;
+            processor.check_host().map_err(|unfit| saved::Unfit::State(unfit.to_string()))?;
         }
         Ok(())
     }

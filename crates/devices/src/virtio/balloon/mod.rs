@@ -26,6 +26,9 @@ use crate::limits::{MAX_BALLOON_PAGES, MAX_BALLOON_STATISTICS};
 
 pub use bits::{PAGE_BYTES, configuration::ACTUAL};
 
+/// What it is.
+pub const KIND: Kind = Kind { name: "virtio-balloon", number: NUMBER, class: CLASS };
+
 /// What a guest says of its memory; nothing where it says nothing.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Statistics {
@@ -218,7 +221,7 @@ fn statistics(memory: &dyn Memory, segments: &[Segment]) -> Result<Statistics, B
 
 impl Device for Balloon {
     fn kind(&self) -> Kind {
-        Kind { number: NUMBER, class: CLASS }
+        KIND
     }
 
     fn features(&self) -> u64 {
@@ -264,7 +267,7 @@ impl Device for Balloon {
         saved::encode(&self.host.wanted_pages())
     }
 
-    fn restore(&mut self, state: &[u8]) -> Result<(), Unfit> {
+    fn restore(&mut self, _: u32, state: &[u8]) -> Result<(), Unfit> {
         self.host.want_pages(saved::decode(state, "a balloon")?);
         Ok(())
     }

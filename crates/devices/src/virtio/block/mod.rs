@@ -31,6 +31,9 @@ pub use store::{Failed, Job, Store, Ticket};
 use super::{Broken, Chain, Device, Kind, Segment, Serving};
 use crate::limits::{MAX_BLOCK_DISCARD_BYTES, MAX_BLOCK_QUEUES};
 
+/// What it is.
+pub const KIND: Kind = Kind { name: "virtio-blk", number: NUMBER, class: CLASS };
+
 /// The device.
 pub struct Block {
     medium: Medium,
@@ -52,7 +55,7 @@ impl Block {
 
 impl Device for Block {
     fn kind(&self) -> Kind {
-        Kind { number: NUMBER, class: CLASS }
+        KIND
     }
 
     fn features(&self) -> u64 {

@@ -21,6 +21,9 @@ use bits::{CLASS, Features, NUMBER, QUEUE_SIZES, RECEIVE, configuration};
 use super::{Broken, Chain, Device, Kind, Serving, scatter};
 use crate::limits::MAX_CONSOLE_PIECE_BYTES;
 
+/// What it is.
+pub const KIND: Kind = Kind { name: "virtio-console", number: NUMBER, class: CLASS };
+
 /// The size of a window.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Size {
@@ -163,7 +166,7 @@ fn bytes(size: Size) -> [u8; 4] {
 
 impl Device for Console {
     fn kind(&self) -> Kind {
-        Kind { number: NUMBER, class: CLASS }
+        KIND
     }
 
     fn features(&self) -> u64 {
@@ -202,7 +205,7 @@ impl Device for Console {
         saved::encode(&(&self.state.typed, shown, self.state.has_sent))
     }
 
-    fn restore(&mut self, state: &[u8]) -> Result<(), Unfit> {
+    fn restore(&mut self, _: u32, state: &[u8]) -> Result<(), Unfit> {
         let (typed, shown, has_sent) = saved::decode(state, "a console")?;
         self.state = State { typed, showing: None, shown, has_sent };
         Ok(())

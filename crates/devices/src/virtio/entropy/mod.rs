@@ -10,6 +10,9 @@ use bits::{CLASS, NUMBER, QUEUE_SIZES};
 use super::{Broken, Chain, Device, Kind, Serving, scatter};
 use crate::limits::MAX_ENTROPY_BYTES;
 
+/// What it is.
+pub const KIND: Kind = Kind { name: "virtio-rng", number: NUMBER, class: CLASS };
+
 /// Fills a buffer with random bytes; false if it cannot.
 pub type Source = Box<dyn FnMut(&mut [u8]) -> bool + Send>;
 
@@ -28,7 +31,7 @@ impl Entropy {
 
 impl Device for Entropy {
     fn kind(&self) -> Kind {
-        Kind { number: NUMBER, class: CLASS }
+        KIND
     }
 
     fn features(&self) -> u64 {

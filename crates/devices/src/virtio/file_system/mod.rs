@@ -18,6 +18,9 @@ use bits::{CLASS, NUMBER, QUEUE_SIZES, TAG_BYTES, header};
 
 use super::{Broken, Chain, Device, Kind, Segment, Serving, scatter};
 
+/// What it is.
+pub const KIND: Kind = Kind { name: "virtio-fs", number: NUMBER, class: CLASS };
+
 /// The server is gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Gone;
@@ -184,7 +187,7 @@ fn refuse(memory: &dyn Memory, flight: &Flight) -> Result<u32, Broken> {
 
 impl Device for FileSystem {
     fn kind(&self) -> Kind {
-        Kind { number: NUMBER, class: CLASS }
+        KIND
     }
 
     fn features(&self) -> u64 {
@@ -233,9 +236,9 @@ impl Device for FileSystem {
         saved::encode(&self.server.save().ok())
     }
 
-    fn restore(&mut self, state: &[u8]) -> Result<(), Unfit> {
+    fn restore(&mut self, _: u32, state: &[u8]) -> Result<(), Unfit> {
         let known: Option<Vec<u8>> = saved::decode(state, "a shared directory")?;
-        let unfit = || Unfit(format!("the shared directory {}", self.tag));
+        let unfit = || Unfit::State(format!("the shared directory {}", self.tag));
         let restored = known.map(|known| self.server.restore(&known));
         restored.unwrap_or(Ok(())).map_err(|Gone| unfit())
     }

@@ -23,6 +23,9 @@ use bits::{CLASS, CONTROL_QUEUE_SIZE, NUMBER, QUEUE_SIZE, configuration};
 pub use bits::{Features, header};
 use lane::{Receiving, Sending};
 
+/// What it is.
+pub const KIND: Kind = Kind { name: "virtio-net", number: NUMBER, class: CLASS };
+
 /// Bytes of the header before each frame.
 pub const HEADER_BYTES: usize = header::BYTES;
 
@@ -178,7 +181,7 @@ impl Network {
 
 impl Device for Network {
     fn kind(&self) -> Kind {
-        Kind { number: NUMBER, class: CLASS }
+        KIND
     }
 
     fn features(&self) -> u64 {
@@ -253,7 +256,7 @@ impl Device for Network {
         saved::encode(&self.choices)
     }
 
-    fn restore(&mut self, state: &[u8]) -> Result<(), Unfit> {
+    fn restore(&mut self, _: u32, state: &[u8]) -> Result<(), Unfit> {
         let choices: Choices = saved::decode(state, "a network card")?;
         self.choose_address(choices.address);
         saved::check(self.choose_pairs(choices.pairs), "a network card")?;

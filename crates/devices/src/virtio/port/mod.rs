@@ -26,6 +26,9 @@ use super::console::{self, Terminal};
 use super::{Broken, Chain, Device, Doorbell, Kind, Serving, scatter};
 use crate::limits::{MAX_PORT_BATCH, MAX_PORT_MESSAGES, MAX_PORT_PIECE_BYTES};
 
+/// What it is.
+pub const KIND: Kind = Kind { name: "virtio-port", number: NUMBER, class: CLASS };
+
 /// What a driver knows and the terminal does not.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct State {
@@ -179,7 +182,7 @@ fn publish_a_batch(unseen: &mut usize, serving: &mut Serving<'_>) -> Result<(), 
 
 impl Device for Port {
     fn kind(&self) -> Kind {
-        Kind { number: NUMBER, class: CLASS }
+        KIND
     }
 
     fn features(&self) -> u64 {
@@ -220,7 +223,7 @@ impl Device for Port {
         saved::encode(&(messages, *is_open, &received[*given..], sent))
     }
 
-    fn restore(&mut self, state: &[u8]) -> Result<(), Unfit> {
+    fn restore(&mut self, _: u32, state: &[u8]) -> Result<(), Unfit> {
         type Saved = (Vec<Vec<u8>>, bool, Vec<u8>, u64);
         let (messages, is_open, received, sent): Saved = saved::decode(state, "a port")?;
         let messages = messages.into();

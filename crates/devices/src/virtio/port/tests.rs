@@ -168,10 +168,10 @@ fn a_port_that_is_open_stays_so_after_a_snapshot() {
     device.state.received = b"given, to come".to_vec();
     device.state.given = 7;
     let mut other = port(&fake);
-    other.restore(&device.save()).unwrap();
+    other.restore(1, &device.save()).unwrap();
     assert_eq!((other.state.is_open, &other.state.messages), (true, &device.state.messages));
     assert_eq!(other.state.received, b"to come");
-    assert!(other.restore(b"nonsense").is_err());
+    assert!(other.restore(1, b"nonsense").is_err());
 }
 
 #[test]

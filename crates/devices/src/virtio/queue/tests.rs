@@ -18,7 +18,7 @@ struct Sink(Arc<Mutex<Vec<Addresses>>>);
 
 impl Device for Sink {
     fn kind(&self) -> Kind {
-        Kind { number: 1, class: 0 }
+        Kind { name: "test", number: 1, class: 0 }
     }
 
     fn features(&self) -> u64 {

@@ -25,6 +25,9 @@ use crate::limits::MAX_SOCKET_PACKET_BYTES;
 
 pub use bits::header;
 
+/// What it is.
+pub const KIND: Kind = Kind { name: "virtio-vsock", number: NUMBER, class: CLASS };
+
 /// The other end has gone, for good.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Gone;
@@ -226,7 +229,7 @@ fn packet(
 
 impl Device for Socket {
     fn kind(&self) -> Kind {
-        Kind { number: NUMBER, class: CLASS }
+        KIND
     }
 
     fn features(&self) -> u64 {

@@ -12,7 +12,7 @@ use machine::Platform;
 use machine::bus::Size;
 use machine::memory::Memory;
 use machine::pci::{self, Configuration, Function, Identity, MessageSender, Vectors, capability};
-use machine::saved::{self, Busy, Unfit};
+use machine::saved::{Busy, Parts, Unfit};
 
 use bits::{
     FIRST_DEVICE, MESSAGES, MESSAGES_BYTES, NOTIFY_MULTIPLIER, REGISTERS, REGISTERS_BYTES,
@@ -24,8 +24,13 @@ pub use shared::{Serving, Shared};
 
 use super::{Device, Doorbell};
 
+/// The kind of the transport's saved state, of which there is one before each virtio device's own.
+const TRANSPORT: &str = "virtio-pci";
+
 /// A device's registers; [`Shared`] is the rest of it.
 pub struct Transport {
+    /// The device's kind.
+    kind: &'static str,
     configuration: Configuration,
     /// Where the capability for access without memory is.
     access: usize,
@@ -59,7 +64,7 @@ impl Transport {
         let access = add_structures(&mut configuration);
         let negotiation = Negotiation::new(device.features(), device.queue_sizes());
         let shared = Arc::new(Shared::new(device, memory, vectors));
-        Self { configuration, access, negotiation, doorbell, shared }
+        Self { kind: kind.name, configuration, access, negotiation, doorbell, shared }
     }
 
     /// What the device's thread is to serve.
@@ -180,9 +185,12 @@ impl Function for Transport {
         self.negotiation.reset();
     }
 
-    fn save(&mut self) -> Result<Vec<u8>, Busy> {
+    fn save(&mut self, parts: &mut Parts) -> Result<(), Busy> {
         let agreement = self.negotiation.save(&self.shared)?;
-        Ok(saved::encode(&(agreement, self.shared.save()?)))
+        let (device, own) = self.shared.save()?;
+        parts.add(TRANSPORT, 1, &(agreement, device));
+        parts.add_bytes(self.kind, own.version, own.bytes);
+        Ok(())
     }
 
     fn thaw(&mut self) {
@@ -190,11 +198,11 @@ impl Function for Transport {
         self.ring_all();
     }
 
-    fn restore(&mut self, state: &[u8]) -> Result<(), Unfit> {
-        let (agreement, device): (Agreement, SavedDevice) =
-            saved::decode(state, "a virtio device")?;
+    fn restore(&mut self, parts: &mut Parts) -> Result<(), Unfit> {
+        let (agreement, device): (Agreement, SavedDevice) = parts.take(TRANSPORT)?;
+        let own = parts.take_versions(self.kind, self.shared.version())?;
         self.negotiation.restore(agreement)?;
-        self.shared.restore(&device, self.negotiation.agreed())?;
+        self.shared.restore(&device, &own, self.negotiation.agreed())?;
         self.ring_all();
         Ok(())
     }

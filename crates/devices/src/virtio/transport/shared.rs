@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use machine::bus::Size;
 use machine::memory::Memory;
 use machine::pci::Vectors;
-use machine::saved::{self, Busy, Unfit};
+use machine::saved::{self, Busy, Part, Unfit};
 use serde::{Deserialize, Serialize};
 
 use super::bits::{Features, Isr, NO_VECTOR, Status};
@@ -32,7 +32,12 @@ pub(super) struct SavedDevice {
     configuration_vector: u16,
     queue_vectors: Vec<u16>,
     positions: Vec<Position>,
-    own: Vec<u8>,
+}
+
+/// The device's own state.
+pub(super) struct Own {
+    pub version: u32,
+    pub bytes: Vec<u8>,
 }
 
 /// The device and its queues. Who holds it may write guest memory.
@@ -259,7 +264,7 @@ impl Shared {
     /// # Errors
     ///
     /// [`Busy`] when it does not come to rest.
-    pub(super) fn save(&self) -> Result<SavedDevice, Busy> {
+    pub(super) fn save(&self) -> Result<(SavedDevice, Own), Busy> {
         let deadline = Instant::now() + PATIENCE;
         let mut engine = loop {
             self.serve(u64::MAX);
@@ -277,7 +282,7 @@ impl Shared {
         let Engine { device, queues } = &mut *engine;
         let positions = queues.iter().enumerate();
         let space = self.space();
-        Ok(SavedDevice {
+        let saved = SavedDevice {
             kind: device.kind().number,
             status: self.status().bits(),
             isr: self.isr.load(Ordering::SeqCst),
@@ -286,8 +291,13 @@ impl Shared {
             configuration_vector: self.configuration_vector(),
             queue_vectors: (0..self.queue_vectors.len()).map(|at| self.queue_vector(at)).collect(),
             positions: positions.map(|(at, queue)| queue.position(device.taken(at))).collect(),
-            own: device.save(),
-        })
+        };
+        Ok((saved, Own { version: device.version(), bytes: device.save() }))
+    }
+
+    /// The newest version of the device's own state.
+    pub(super) fn version(&self) -> u32 {
+        self.engine().device.version()
     }
 
     /// Go on from there, with what driver and device have agreed on. Nobody serves it yet.
@@ -298,6 +308,7 @@ impl Shared {
     pub(super) fn restore(
         &self,
         saved: &SavedDevice,
+        own: &Part,
         (features, settings): (u64, &[Settings]),
     ) -> Result<(), Unfit> {
         let mut engine = self.engine();
@@ -312,7 +323,7 @@ impl Shared {
             for (queue, &position) in engine.queues.iter_mut().zip(&saved.positions) {
                 queue.go_on(position);
             }
-            engine.device.restore(&saved.own)?;
+            engine.device.restore(own.version, &own.bytes)?;
         }
         drop(engine);
         self.space().go_on_from(&saved.configuration, saved.generation);

@@ -16,7 +16,7 @@ struct Slow {
 
 impl Device for Slow {
     fn kind(&self) -> Kind {
-        Kind { number: 9, class: 0x02_00_00 }
+        Kind { name: "test", number: 9, class: 0x02_00_00 }
     }
 
     fn features(&self) -> u64 {

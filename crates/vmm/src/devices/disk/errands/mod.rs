@@ -1,4 +1,4 @@
-//! What processors' threads do for disks themselves, instead of waking a disk's thread ([`super::workers`]).
+//! What processors' threads do for disks themselves, instead of waking a disk's thread ([`super::pool`]).
 //!
 //! To wake a thread on an idle core costs the host as much as a third of a flush, and a write with its flush
 //! that is done by others has four of these. A guest that waits for its disk has a thread that has nothing
@@ -19,7 +19,7 @@
 //! - *Keep a guest that computes from it.* For a guest that rings again and again without a halt ([`MOST_RINGS`]) a
 //!   processor does only what takes no longer than to call a thread: some pages that are at hand. Where nothing was,
 //!   and for the rest, the disk's threads work beside it. So they do for one that does not halt after it has asked for
-//!   something (`Patience`). What is large, or a matter of the file system's trees (discards), is never done here.
+//!   something (`Backoff`). What is large, or a matter of the file system's trees (discards), is never done here.
 //! - *Keep a processor from its interrupts.* Nobody can take a thread out of an fdatasync(2). So none begins
 //!   one while a timer of the guest's is due within twice the time that one takes, or [`SLOW`], nor while a reset,
 //!   a pause or the machine's end is waiting. One that was slow all the same is remembered: of the next ones, up to
@@ -30,7 +30,7 @@
 //!   list of jobs'. Who finds the device locked does not wait: whoever serves it looks again when that is done.
 //! - *Lose work.* What a processor leaves, it has promised to do: it does, or calls a thread ([`Disks::leave`]),
 //!   also before it stands still (for a snapshot), before it ends, and when it is reset. Whoever else serves the
-//!   device finds that nobody attends, and calls a thread for what it has found (`Front::start`).
+//!   device finds that nobody attends, and calls a thread for what it has found (`Frontend::start`).
 //!
 //! A flush covers the writes that have ended when it is begun, whoever does either, as before: what is under way
 //! at the same time has no order.
@@ -41,7 +41,7 @@ use std::time::Duration;
 
 use devices::virtio::Shared;
 
-use super::workers::{Left, Workplace};
+use super::pool::{Left, Pool};
 
 /// What is left at the doorbell is left to the disk's threads if the guest has not halted by then.
 pub(crate) const LEAVE_AFTER: Duration = Duration::from_micros(100);
@@ -64,7 +64,7 @@ pub(crate) const MOST_UNHELPED: u32 = 255;
 #[derive(Default)]
 pub(crate) struct Disks {
     rung: Arc<AtomicBool>,
-    disks: Vec<(Arc<Workplace>, Arc<Shared>)>,
+    disks: Vec<(Arc<Pool>, Arc<Shared>)>,
 }
 
 /// What came of an errand.
@@ -83,8 +83,8 @@ impl Disks {
     }
 
     /// One more, with its device.
-    pub(crate) fn add(&mut self, place: Arc<Workplace>, device: Arc<Shared>) {
-        self.disks.push((place, device));
+    pub(crate) fn add(&mut self, pool: Arc<Pool>, device: Arc<Shared>) {
+        self.disks.push((pool, device));
     }
 
     /// Whether a doorbell has been rung that nobody has attended to, once.
@@ -95,34 +95,34 @@ impl Disks {
 
     /// Do what waits for nothing; what takes no time either, if we are to be `brief`.
     pub(crate) fn attend(&self, brief: bool) -> Errand {
-        self.each(|place, device| place.attend(device, brief))
+        self.each(|pool, device| pool.attend(device, brief))
     }
 
     /// Do what was left, and may wait, for a processor that has nothing else to do.
     pub(crate) fn help(&self) -> Errand {
-        self.each(|place, device| place.help(device))
+        self.each(|pool, device| pool.help(device))
     }
 
     /// How long a processor has to be free to help.
     pub(crate) fn needed(&self) -> Duration {
-        let needed = self.disks.iter().map(|(place, _)| place.needed());
+        let needed = self.disks.iter().map(|(pool, _)| pool.needed());
         needed.max().unwrap_or_default()
     }
 
     /// Leave everything to the disks' threads.
     pub(crate) fn leave(&self) {
-        self.disks.iter().for_each(|(place, _)| place.call_for_all());
+        self.disks.iter().for_each(|(pool, _)| pool.call_for_all());
     }
 
-    fn each(&self, errand: impl Fn(&Arc<Workplace>, &Arc<Shared>) -> (u64, Left)) -> Errand {
+    fn each(&self, errand: impl Fn(&Arc<Pool>, &Arc<Shared>) -> (u64, Left)) -> Errand {
         let mut all = Errand::default();
-        for (place, device) in &self.disks {
-            let (jobs, left) = errand(place, device);
+        for (pool, device) in &self.disks {
+            let (jobs, left) = errand(pool, device);
             all.jobs += jobs;
             match left {
                 Left::Nothing => {}
                 Left::Little => all.is_left = true,
-                Left::Much => place.call_for_all(),
+                Left::Much => pool.call_for_all(),
             }
         }
         all

@@ -36,7 +36,7 @@ use devices::virtio::{Chain, Doorbell, Segment, Shared};
 use super::errands::{LEAST_FREE, MOST_UNHELPED, SLOW};
 use super::{Buffers, Disk};
 use crate::device_memory::DeviceMemory;
-use crate::patience::Patience;
+use crate::devices::backoff::Backoff;
 
 /// Threads of one disk.
 const MAX_THREADS: usize = 8;
@@ -66,7 +66,7 @@ thread_local! {
 const COMPLAINT_INTERVAL: Duration = Duration::from_secs(5);
 
 /// What the threads share.
-pub(crate) struct Workplace {
+pub(crate) struct Pool {
     disk: Disk,
     memory: DeviceMemory,
     /// Queues to be served, a bit for each.
@@ -76,8 +76,8 @@ pub(crate) struct Workplace {
     /// A note for the processor's thread that has rung.
     rung: Arc<AtomicBool>,
     /// A processor's, of writing, and of what waits.
-    writes: Patience,
-    waits: Patience,
+    writes: Backoff,
+    waits: Backoff,
     /// How long what waits has taken of late, in nanoseconds.
     wait: AtomicU64,
     /// Threads that wait, written with `orders` locked.
@@ -125,15 +125,15 @@ pub(crate) enum Left {
     Much,
 }
 
-impl Workplace {
-    /// A place whose doorbell leaves a note in `rung`.
+impl Pool {
+    /// A pool whose doorbell leaves a note in `rung`.
     pub(crate) fn new(disk: Disk, memory: DeviceMemory, rung: Arc<AtomicBool>) -> Arc<Self> {
         Arc::new(Self {
             disk,
             memory,
             rung,
-            writes: Patience::new(MOST_UNHELPED),
-            waits: Patience::new(MOST_UNHELPED),
+            writes: Backoff::new(MOST_UNHELPED),
+            waits: Backoff::new(MOST_UNHELPED),
             wait: AtomicU64::new(0),
             wanted: AtomicU64::new(0),
             has_more: AtomicBool::new(false),
@@ -221,9 +221,9 @@ impl Workplace {
     }
 
     fn start_thread(self: &Arc<Self>, orders: &mut Orders, device: &Arc<Shared>) -> io::Result<()> {
-        let (place, device) = (Arc::clone(self), Arc::clone(device));
+        let (pool, device) = (Arc::clone(self), Arc::clone(device));
         let thread = std::thread::Builder::new().name("disk".into());
-        orders.threads.push(thread.spawn(move || place.work(&device))?);
+        orders.threads.push(thread.spawn(move || pool.work(&device))?);
         Ok(())
     }
 
@@ -294,7 +294,7 @@ impl Workplace {
     }
 }
 
-/// A queue's in [`Workplace::wanted`].
+/// A queue's in [`Pool::wanted`].
 fn bit(queue: usize) -> u64 {
     1 << (queue & 63)
 }
@@ -304,7 +304,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// What processors' threads do.
-impl Workplace {
+impl Pool {
     /// Have a thread look at what there is.
     fn call(&self) {
         if self.waiting.load(Ordering::SeqCst) > 0 {
@@ -485,7 +485,7 @@ fn suits_a_processor(job: &Job) -> bool {
     }
 }
 
-impl Doorbell for Workplace {
+impl Doorbell for Pool {
     fn ring(&self, queue: usize) {
         self.wanted.fetch_or(bit(queue), Ordering::SeqCst);
         self.rung.store(true, Ordering::SeqCst);
@@ -493,9 +493,9 @@ impl Doorbell for Workplace {
 }
 
 /// What the device sees of it.
-pub(crate) struct Front(pub(crate) Arc<Workplace>);
+pub(crate) struct Frontend(pub(crate) Arc<Pool>);
 
-impl Store for Front {
+impl Store for Frontend {
     fn bytes(&self) -> u64 {
         self.0.disk.image.bytes()
     }
@@ -560,21 +560,21 @@ fn is_allowed(target: &[Segment]) -> bool {
 }
 
 /// A disk's threads; they end with this.
-pub(crate) struct Workers(Arc<Workplace>);
+pub(crate) struct PoolThreads(Arc<Pool>);
 
-impl Workers {
+impl PoolThreads {
     /// Start the first of them.
     ///
     /// # Errors
     ///
     /// The host has no thread.
-    pub(crate) fn start(place: Arc<Workplace>, device: &Arc<Shared>) -> io::Result<Self> {
-        place.start_thread(&mut lock(&place.orders), device)?;
-        Ok(Self(place))
+    pub(crate) fn start(pool: Arc<Pool>, device: &Arc<Shared>) -> io::Result<Self> {
+        pool.start_thread(&mut lock(&pool.orders), device)?;
+        Ok(Self(pool))
     }
 }
 
-impl Drop for Workers {
+impl Drop for PoolThreads {
     fn drop(&mut self) {
         let threads = {
             let mut orders = lock(&self.0.orders);

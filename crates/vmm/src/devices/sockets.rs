@@ -4,12 +4,14 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use devices::virtio::socket::{Cable, Gone};
+use devices::virtio::socket::{self, Cable, Gone};
 use rustix::event::PollFlags;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 
-use crate::io_thread::{Bell, Source};
+use super::io_thread::{Notifier, Source};
+use super::{Device, Slots};
+use crate::configuration::Error;
 
 /// Sockets between a guest and programs of the host.
 #[derive(Debug)]
@@ -20,8 +22,21 @@ pub struct Sockets {
     pub address: u32,
 }
 
+impl Device for Sockets {
+    fn kind(&self) -> &'static str {
+        socket::KIND.name
+    }
+
+    fn plug_in(self: Box<Self>, slots: &mut Slots<'_>) -> Result<(), Error> {
+        let (stream, notifier) = stream(self.cable)?;
+        let device = socket::Socket::new(self.address.into(), Box::new(stream));
+        slots.add_virtio_with_thread("sockets", Box::new(device), notifier)?;
+        Ok(())
+    }
+}
+
 /// See above.
-pub(crate) struct Stream {
+struct Stream {
     sources: Arc<[Source]>,
 }
 
@@ -30,10 +45,10 @@ pub(crate) struct Stream {
 /// # Errors
 ///
 /// The host has no descriptor.
-pub(crate) fn stream(cable: OwnedFd) -> io::Result<(Stream, Arc<Bell>)> {
+fn stream(cable: OwnedFd) -> io::Result<(Stream, Arc<Notifier>)> {
     let sources: Arc<[Source]> = [Source::new(cable, [0, 1])].into_iter().collect();
-    let bell = Arc::new(Bell::with_sources(&sources)?);
-    Ok((Stream { sources }, bell))
+    let notifier = Arc::new(Notifier::with_sources(&sources)?);
+    Ok((Stream { sources }, notifier))
 }
 
 impl Cable for Stream {

@@ -12,7 +12,7 @@ use rustix::io::Errno;
 
 use super::{pieces, readiness};
 use crate::device_memory::DeviceMemory;
-use crate::io_thread::Source;
+use crate::devices::io_thread::Source;
 
 /// Room for any frame, with its header.
 const MOST_BYTES: u64 = HEADER_BYTES as u64 + 65535 + 18;

@@ -5,6 +5,7 @@
 //! the processor comes back idle, after a number of exits, and at the latest after
 //! [`FLUSH_AFTER`], for which the machine sets its alarm.
 
+use std::fmt;
 use std::io::{self, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,13 +13,11 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use devices::serial::{Input, Place};
-use devices::{DebugConsole, DebugExit, FwCfg, Post, Serial};
-use machine::Platform;
 use machine::time::Nanoseconds;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 
-use crate::configuration::{Configuration, Error, Line, Sink};
-use crate::device_memory::DeviceMemory;
+use super::{Device, Plugged, Slots};
+use crate::configuration::Error;
 
 /// How long a byte may wait for others.
 pub(crate) const FLUSH_AFTER: Nanoseconds = Nanoseconds(1_000_000);
@@ -44,7 +43,7 @@ struct Collected {
 }
 
 impl Collector {
-    fn new(sink: Option<Box<dyn Write + Send>>) -> Self {
+    pub(super) fn new(sink: Option<Box<dyn Write + Send>>) -> Self {
         Self { state: Arc::new(Mutex::new(Collected { bytes: Vec::new(), sink })) }
     }
 
@@ -110,8 +109,8 @@ impl Write for Collector {
     }
 }
 
-/// Reads for one serial port.
-pub(crate) struct Reader {
+/// Reads for one serial port; its thread ends when this is dropped.
+struct Reader {
     input: Input,
     stop: Arc<OwnedFd>,
     thread: Option<JoinHandle<()>>,
@@ -126,9 +125,10 @@ impl Reader {
             .spawn(move || forward(&source, &its_stop, &its_input))?;
         Ok(Self { input, stop, thread: Some(thread) })
     }
+}
 
-    /// Let the thread end, and wait until it has.
-    pub(crate) fn stop(&mut self) {
+impl Drop for Reader {
+    fn drop(&mut self) {
         self.input.close();
         let _ = rustix::io::write(&self.stop, &1u64.to_ne_bytes());
         if let Some(thread) = self.thread.take() {
@@ -163,67 +163,63 @@ fn forward(source: &OwnedFd, stop: &OwnedFd, input: &Input) {
     }
 }
 
-/// What was plugged in: the readers to stop, the collectors to flush.
-pub(crate) struct Lines {
-    pub(crate) readers: Vec<Reader>,
-    pub(crate) collectors: Vec<Collector>,
+/// What a serial port is connected to.
+#[derive(Default)]
+pub struct Line {
+    /// Where the guest's input comes from; it is read on a thread of its own. Non-blocking or not.
+    pub input: Option<OwnedFd>,
+    /// Where the guest's output goes.
+    pub output: Option<Box<dyn Write + Send>>,
 }
 
-/// Plug the devices in that every machine has.
-///
-/// # Errors
-///
-/// [`Error::Host`] when a thread cannot be had.
-pub(crate) fn plug_in(
-    platform: &mut Platform,
-    configuration: &mut Configuration,
-    memory: &DeviceMemory,
-) -> Result<Lines, Error> {
-    let mut lines = Lines { readers: Vec::new(), collectors: Vec::new() };
-    let console = std::mem::take(&mut configuration.console);
-    let channel = std::mem::take(&mut configuration.channel);
-    for (place, line) in [(Place::Com1, console), (Place::Com2, channel)] {
-        plug_in_line(platform, place, line, &mut lines)?;
+impl fmt::Debug for Line {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("Line").field("input", &self.input).finish_non_exhaustive()
     }
-    plug_in_ports(platform, configuration, memory, &mut lines)
-        .map_err(|error| Error::Tables(error.to_string()))?;
-    Ok(lines)
 }
 
-fn plug_in_ports(
-    platform: &mut Platform,
-    configuration: &mut Configuration,
-    memory: &DeviceMemory,
-    lines: &mut Lines,
-) -> Result<(), machine::bus::Error> {
-    Post::plug_into(platform)?;
-    let processors = configuration.processors as u16;
-    FwCfg::new(Arc::new(memory.clone()), processors, configuration.memory).plug_into(platform)?;
-    if configuration.debug_exit {
-        DebugExit::plug_into(platform)?;
-    }
-    if let Some(Sink(output)) = configuration.debug_console.take() {
-        let collector = Collector::new(Some(output));
-        DebugConsole::plug_into(platform, Box::new(collector.clone()))?;
-        lines.collectors.push(collector);
-    }
-    Ok(())
-}
-
-fn plug_in_line(
-    platform: &mut Platform,
+/// A serial port (16550).
+#[derive(Debug)]
+pub struct Serial {
     place: Place,
     line: Line,
-    lines: &mut Lines,
-) -> Result<(), Error> {
-    let collector = Collector::new(line.output);
-    let input = Serial::plug_into(platform, place, Box::new(collector.clone()))
-        .map_err(|error| Error::Tables(error.to_string()))?;
-    lines.collectors.push(collector);
-    if let Some(source) = line.input {
-        lines.readers.push(Reader::start(source, input)?);
+}
+
+impl Serial {
+    /// The first serial port, COM1.
+    #[must_use]
+    pub fn first(line: Line) -> Self {
+        Self { place: Place::Com1, line }
     }
-    Ok(())
+
+    /// The second serial port, COM2.
+    #[must_use]
+    pub fn second(line: Line) -> Self {
+        Self { place: Place::Com2, line }
+    }
+}
+
+impl Device for Serial {
+    fn kind(&self) -> &'static str {
+        devices::serial::KIND
+    }
+
+    fn plug_in(self: Box<Self>, slots: &mut Slots<'_>) -> Result<(), Error> {
+        let Self { place, line } = *self;
+        let collector = Collector::new(line.output);
+        let output = Box::new(collector.clone());
+        let input = devices::Serial::plug_into(slots.board(), place, output)?;
+        let Plugged { polled, tables, .. } = &mut slots.plugged;
+        polled.collectors.push(collector);
+        match place {
+            Place::Com1 => tables.com1 = true,
+            Place::Com2 => tables.com2 = true,
+        }
+        if let Some(source) = line.input {
+            slots.keep(Reader::start(source, input)?);
+        }
+        Ok(())
+    }
 }
 
 #[cfg(test)]

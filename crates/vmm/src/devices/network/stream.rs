@@ -14,7 +14,7 @@ use vm_memory::GuestAddress;
 
 use super::{pieces, readiness};
 use crate::device_memory::{DeviceMemory, ranges};
-use crate::io_thread::Source;
+use crate::devices::io_thread::Source;
 
 /// Bytes of a length.
 const PREFIX_BYTES: usize = 4;

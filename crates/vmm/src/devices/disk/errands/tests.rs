@@ -11,14 +11,15 @@ use devices::virtio::Transport;
 use devices::virtio::block::Block;
 use machine::bus::Size;
 use machine::pci::Function;
+use machine::saved::Parts;
 use machine::time::{Hertz, ManualClock};
 use machine::{Platform, Wake, platform};
 use vm_memory::{Bytes, GuestAddress, GuestMemoryMmap};
 
 use super::*;
 use crate::device_memory::DeviceMemory;
-use crate::disk::workers::{Front, Workers};
-use crate::disk::{Buffers, Disk, Image};
+use crate::devices::disk::pool::{Frontend, PoolThreads};
+use crate::devices::disk::{Buffers, Disk, Image};
 
 const MEMORY_BYTES: u64 = 4 << 20;
 const DESCRIPTORS: u64 = 0x1000;
@@ -191,10 +192,10 @@ impl Driver {
 struct Rig {
     book: Arc<Book>,
     disks: Disks,
-    place: Arc<Workplace>,
+    pool: Arc<Pool>,
     transport: Transport,
     drivers: [Driver; QUEUES],
-    threads: Option<Workers>,
+    threads: Option<PoolThreads>,
 }
 
 impl Rig {
@@ -211,8 +212,8 @@ impl Rig {
             complain: Arc::new(|_| {}),
         };
         let mut disks = Disks::default();
-        let place = Workplace::new(disk, device_memory.clone(), disks.rung());
-        let device = Box::new(Block::new(Box::new(Front(Arc::clone(&place))), QUEUES));
+        let pool = Pool::new(disk, device_memory.clone(), disks.rung());
+        let device = Box::new(Block::new(Box::new(Frontend(Arc::clone(&pool))), QUEUES));
         let config = platform::Config { processors: 1, tsc: Hertz(1 << 30), memory_bytes: 0 };
         let surroundings = platform::Surroundings {
             clock: Arc::new(ManualClock::new(Hertz(1 << 30), Duration::ZERO)),
@@ -220,13 +221,13 @@ impl Rig {
             wake: Arc::new(Nobody),
         };
         let sender = Platform::new(config, surroundings).unwrap().message_sender();
-        let bell = Arc::clone(&place) as _;
+        let bell = Arc::clone(&pool) as _;
         let transport = Transport::new(device, Arc::new(device_memory), bell, sender);
-        let threads = Workers::start(Arc::clone(&place), &transport.shared()).unwrap();
-        disks.add(Arc::clone(&place), transport.shared());
+        let threads = PoolThreads::start(Arc::clone(&pool), &transport.shared()).unwrap();
+        disks.add(Arc::clone(&pool), transport.shared());
         let driver = |queue| Driver { memory: memory.map().clone(), queue, offered: 0 };
         let drivers = std::array::from_fn(driver);
-        Self { book, disks, place, transport, drivers, threads: Some(threads) }.started()
+        Self { book, disks, pool, transport, drivers, threads: Some(threads) }.started()
     }
 
     fn set(&mut self, at: u64, size: Size, value: u64) {
@@ -275,7 +276,7 @@ impl Rig {
 
     fn ask_in(&mut self, queue: usize, kind: u32, sector: u64, bytes: u32) {
         let start = Instant::now();
-        while !self.place.is_quiet() {
+        while !self.pool.is_quiet() {
             assert!(start.elapsed() < PATIENCE, "a thread does not sleep");
             thread::yield_now();
         }
@@ -410,7 +411,7 @@ fn writes_are_done_while_another_processor_flushes() {
     assert_eq!(rig.used(), 2);
 }
 
-/// As many are left as take [`Patience`](crate::patience::Patience) at its end.
+/// As many are left as take [`Backoff`](crate::devices::backoff::Backoff) at its end.
 #[test]
 fn slow_flushes_are_left_to_the_disks_threads_but_for_some() {
     let mut rig = Rig::new();
@@ -435,7 +436,7 @@ fn what_is_found_when_a_device_comes_to_rest_is_done() {
     let mut rig = Rig::new();
     rig.offer(FLUSH, 0, 0);
     rig.offer(WRITE, 0, 512);
-    assert!(rig.transport.save().is_ok());
+    assert!(rig.transport.save(&mut Parts::default()).is_ok());
     assert_eq!(rig.used(), 2);
     assert!(rig.book.wait_for(2).iter().all(|(_, here)| *here == ELSEWHERE));
     // What was offered meanwhile is rung for when the device goes on.

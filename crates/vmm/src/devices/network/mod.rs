@@ -13,8 +13,10 @@ use host::vectored::Pieces;
 
 use rustix::event::PollFlags;
 
+use super::io_thread::{Notifier, Source};
+use super::{Device, Slots};
+use crate::configuration::Error;
 use crate::device_memory::{DeviceMemory, ranges};
-use crate::io_thread::Source;
 
 /// A network card.
 #[derive(Debug)]
@@ -40,8 +42,21 @@ pub enum CableEnd {
 /// they are, the fewer there are.
 const STREAM_MTU: u16 = 65520;
 
+impl Device for Network {
+    fn kind(&self) -> &'static str {
+        network::KIND.name
+    }
+
+    fn plug_in(self: Box<Self>, slots: &mut Slots<'_>) -> Result<(), Error> {
+        let (device, sources) = card(*self, slots.memory);
+        let notifier = Arc::new(Notifier::with_sources(&sources)?);
+        slots.add_virtio_with_thread("network", Box::new(device), notifier)?;
+        Ok(())
+    }
+}
+
 /// A card's device, and what its thread waits for.
-pub(crate) fn card(network: Network, memory: &DeviceMemory) -> (network::Network, Arc<[Source]>) {
+fn card(network: Network, memory: &DeviceMemory) -> (network::Network, Arc<[Source]>) {
     let Network { cable, address } = network;
     let source = |(pair, file)| Source::new(file, [2 * pair, 2 * pair + 1]);
     let (ends, mtu, is_tap) = match cable {

@@ -11,8 +11,8 @@
 //!    going on would have the server wait for a core, and the answer for a thread that passes it on. It gives up
 //!    after [`REST`], and tries more seldom while that is in vain.
 //! 3. A processor whose guest has nothing to do watches for longer ([`FileServers::watch`]).
-//! 4. *Who stops watching leaves it to the listener* ([`Desk::leave`]), a thread that the server wakes with the
-//!    next answer, and looks once more. So whatever is outstanding, somebody will hear of it.
+//! 4. *Who stops watching leaves it to the listener* ([`DirectoryQueue::leave`]), a thread that the server wakes with
+//!    the next answer, and looks once more. So whatever is outstanding, somebody will hear of it.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, OwnedFd};
@@ -21,15 +21,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use devices::virtio::file_system::{FileServer, FileSystem, Gone};
+use devices::virtio::file_system::{self, FileServer, FileSystem, Gone};
 use devices::virtio::{Chain, Doorbell, Segment, Shared};
 use files::{Connection, Range, Reply};
-use host::GuestMemory;
-use machine::Platform;
 
-use crate::configuration::{Configuration, Error};
+use super::backoff::Backoff;
+use super::{Device, Slots};
+use crate::configuration::Error;
 use crate::device_memory::DeviceMemory;
-use crate::patience::Patience;
 
 /// Every queue of the device.
 const ALL_QUEUES: u64 = 3;
@@ -83,24 +82,24 @@ pub struct DirectoryRequests {
 /// The file servers of a machine; with it they end.
 #[derive(Default)]
 pub(crate) struct FileServers {
-    desks: Vec<Arc<Desk>>,
+    queues: Vec<Arc<DirectoryQueue>>,
     /// Somebody has rung.
     rung: Arc<AtomicBool>,
     listeners: Vec<Listener>,
     /// See [`SharedDirectories::control`].
-    _control: Option<Arc<OwnedFd>>,
+    controls: Vec<Arc<OwnedFd>>,
 }
 
 impl FileServers {
     /// What the guest has asked for, of each directory.
     pub(crate) fn requests(&self) -> Vec<DirectoryRequests> {
-        let of = |desk: &Arc<Desk>| {
-            let numbers = desk.line.requests.0.iter().enumerate();
+        let of = |directory: &Arc<DirectoryQueue>| {
+            let numbers = directory.link.requests.0.iter().enumerate();
             let counts = numbers.map(|(opcode, n)| (opcode as u32, n.load(Ordering::Relaxed)));
             let counts = counts.filter(|(_, count)| *count > 0).collect();
-            DirectoryRequests { tag: desk.tag.clone(), counts }
+            DirectoryRequests { tag: directory.tag.clone(), counts }
         };
-        self.desks.iter().map(of).collect()
+        self.queues.iter().map(of).collect()
     }
 
     /// Do what processors have rung for, if they have, and wait a moment for an answer: watching if it
@@ -116,61 +115,56 @@ impl FileServers {
     #[cold]
     fn attend_now(&self, may_watch: bool) -> Duration {
         self.rung.store(false, Ordering::SeqCst);
-        self.desks.iter().map(|desk| desk.attend(may_watch)).sum()
+        self.queues.iter().map(|directory| directory.attend(may_watch)).sum()
     }
 
     /// Watch for answers on the thread of a processor that has nothing to do for so long, until there is one
     /// or it `is_woken`; whether there was one.
     pub(crate) fn watch(&self, span: Duration, is_woken: impl Fn() -> bool) -> bool {
-        let waiting = self.desks.iter().find(|desk| desk.line.is_waiting());
-        let waiting = waiting.filter(|desk| !desk.line.connection.shares_core());
-        waiting.is_some_and(|desk| desk.watch(span.min(IDLE_WATCH), is_woken))
+        let waiting = self.queues.iter().find(|directory| directory.link.is_waiting());
+        let waiting = waiting.filter(|directory| !directory.link.connection.shares_core());
+        waiting.is_some_and(|directory| directory.watch(span.min(IDLE_WATCH), is_woken))
     }
 }
 
-/// Plug in a device for each directory.
-///
-/// # Errors
-///
-/// [`Error`] when the bus is full, or the server cannot be spoken to.
-pub(crate) fn plug_in(
-    platform: &mut Platform,
-    configuration: &mut Configuration,
-    memory: &GuestMemory,
-    device_memory: &DeviceMemory,
-) -> Result<FileServers, Error> {
-    let Some(shared) = configuration.directories.take() else { return Ok(FileServers::default()) };
-    let regions: Vec<_> = memory
-        .regions()
-        .iter()
-        .map(|region| (region.guest, region.size, region.file_offset))
-        .collect();
-    let (tags, shares): (Vec<_>, Vec<_>) =
-        shared.directories.into_iter().map(|directory| (directory.tag, directory.share)).unzip();
-    let memory_file = memory.file().as_fd();
-    let control = shared.control.as_fd();
-    let connections = files::client::introduce(control, memory_file, &regions, &shares)?;
-    let control = Arc::new(shared.control);
-    let _control = Some(Arc::clone(&control));
-    let mut servers = FileServers { _control, ..FileServers::default() };
-    for (number, (tag, connection)) in tags.iter().zip(connections).enumerate() {
-        let place = (Arc::clone(&control), number);
-        let desk = plug_in_one(platform, tag, connection, place, &servers.rung, device_memory)?;
-        servers.listeners.push(Listener::start(tag, Arc::clone(&desk))?);
-        servers.desks.push(desk);
+impl Device for SharedDirectories {
+    fn kind(&self) -> &'static str {
+        file_system::KIND.name
     }
-    Ok(servers)
+
+    /// Plug in a virtio file system device for each directory.
+    fn plug_in(self: Box<Self>, slots: &mut Slots<'_>) -> Result<(), Error> {
+        let memory = slots.guest_memory;
+        let regions: Vec<_> = memory
+            .regions()
+            .iter()
+            .map(|region| (region.guest, region.size, region.file_offset))
+            .collect();
+        let (tags, shares): (Vec<_>, Vec<_>) =
+            self.directories.into_iter().map(|directory| (directory.tag, directory.share)).unzip();
+        let memory_file = memory.file().as_fd();
+        let control = self.control.as_fd();
+        let connections = files::client::introduce(control, memory_file, &regions, &shares)?;
+        let control = Arc::new(self.control);
+        for (number, (tag, connection)) in tags.iter().zip(connections).enumerate() {
+            let place = (Arc::clone(&control), number);
+            let queue = plug_in_one(slots, tag, connection, place)?;
+            let servers = &mut slots.plugged.polled.file_servers;
+            servers.listeners.push(Listener::start(tag, Arc::clone(&queue))?);
+            servers.queues.push(queue);
+        }
+        slots.plugged.polled.file_servers.controls.push(control);
+        Ok(())
+    }
 }
 
 fn plug_in_one(
-    platform: &mut Platform,
+    slots: &mut Slots<'_>,
     tag: &str,
     connection: Connection,
     place: (Arc<OwnedFd>, usize),
-    rung: &Arc<AtomicBool>,
-    memory: &DeviceMemory,
-) -> Result<Arc<Desk>, Error> {
-    let line = Arc::new(Line {
+) -> Result<Arc<DirectoryQueue>, Error> {
+    let link = Arc::new(ServerLink {
         connection,
         requests: Requests::default(),
         heard: Mutex::default(),
@@ -178,21 +172,22 @@ fn plug_in_one(
         may_watch: AtomicBool::new(false),
         is_brief: AtomicBool::new(false),
     });
-    let bell = Arc::new(Bell { wanted: AtomicU64::new(0), rung: Arc::clone(rung) });
-    let server = Server { line: Arc::clone(&line), place, memory: memory.clone() };
-    let device = Box::new(FileSystem::new(tag, Box::new(server)));
-    let device = crate::virtio::plug_in_device(platform, device, memory, Arc::clone(&bell) as _)?;
-    let patience = Patience::new(MOST_UNRESTED);
-    Ok(Arc::new(Desk { tag: tag.to_owned(), bell, line, device, patience }))
+    let rung = Arc::clone(&slots.plugged.polled.file_servers.rung);
+    let rung_queues = Arc::new(RungQueues { wanted: AtomicU64::new(0), rung });
+    let backend = Backend { link: Arc::clone(&link), place, memory: slots.memory.clone() };
+    let device = Box::new(FileSystem::new(tag, Box::new(backend)));
+    let device = slots.add_virtio(device, Arc::clone(&rung_queues) as _)?;
+    let backoff = Backoff::new(MOST_UNRESTED);
+    Ok(Arc::new(DirectoryQueue { tag: tag.to_owned(), rung_queues, link, device, backoff }))
 }
 
 /// Leaves a note.
-struct Bell {
+struct RungQueues {
     wanted: AtomicU64,
     rung: Arc<AtomicBool>,
 }
 
-impl Doorbell for Bell {
+impl Doorbell for RungQueues {
     fn ring(&self, queue: usize) {
         self.wanted.fetch_or(1 << (queue & 31), Ordering::SeqCst);
         self.rung.store(true, Ordering::SeqCst);
@@ -217,32 +212,32 @@ const REST: Duration = Duration::from_micros(100);
 const MOST_UNRESTED: u32 = 31;
 
 /// Where requests to one device are seen to.
-struct Desk {
+struct DirectoryQueue {
     /// The name of the directory.
     tag: String,
-    bell: Arc<Bell>,
-    line: Arc<Line>,
+    rung_queues: Arc<RungQueues>,
+    link: Arc<ServerLink>,
     device: Arc<Shared>,
     /// Of sleeps.
-    patience: Patience,
+    backoff: Backoff,
 }
 
-impl Desk {
+impl DirectoryQueue {
     /// Do what was rung for; how long this thread has slept.
     fn attend(&self, may_watch: bool) -> Duration {
-        let wanted = self.bell.wanted.swap(0, Ordering::SeqCst);
+        let wanted = self.rung_queues.wanted.swap(0, Ordering::SeqCst);
         if wanted == 0 {
             return Duration::ZERO;
         }
-        let may_watch = may_watch && !self.line.connection.shares_core();
-        self.line.may_watch.store(may_watch, Ordering::Relaxed);
+        let may_watch = may_watch && !self.link.connection.shares_core();
+        self.link.may_watch.store(may_watch, Ordering::Relaxed);
         // Answers may be there for either queue, which who serves one of them finds for both.
         self.device.serve(ALL_QUEUES);
-        if !self.line.is_waiting() {
+        if !self.link.is_waiting() {
             return Duration::ZERO;
         }
         if may_watch {
-            let is_brief = self.line.is_brief.load(Ordering::Relaxed);
+            let is_brief = self.link.is_brief.load(Ordering::Relaxed);
             self.watch(if is_brief { BRIEF_WATCH } else { QUICK_WATCH }, || false);
             return Duration::ZERO;
         }
@@ -252,21 +247,21 @@ impl Desk {
     /// Sleep for an answer, if that has not been in vain of late, and leave the rest to the listener; how
     /// long that was.
     fn rest(&self) -> Duration {
-        if !self.patience.tries() {
+        if !self.backoff.tries() {
             self.leave();
             return Duration::ZERO;
         }
         let start = Instant::now();
-        self.line.connection.rest(REST);
+        self.link.connection.rest(REST);
         let rested = start.elapsed();
-        self.patience.learn(!self.hear());
+        self.backoff.learn(!self.hear());
         self.leave();
         rested
     }
 
     /// Watch for an answer for so long, and leave the rest to the listener; whether there was one.
     fn watch(&self, span: Duration, is_woken: impl Fn() -> bool) -> bool {
-        self.line.connection.wake_waiting(false);
+        self.link.connection.wake_waiting(false);
         let mut any = false;
         host::watch(span, || {
             any = self.hear();
@@ -278,8 +273,8 @@ impl Desk {
 
     /// Have the server wake the listener with the next answer, if there is one to come.
     fn leave(&self) {
-        while self.line.is_waiting() {
-            self.line.connection.wake_waiting(true);
+        while self.link.is_waiting() {
+            self.link.connection.wake_waiting(true);
             if !self.hear() {
                 return;
             }
@@ -288,7 +283,7 @@ impl Desk {
 
     /// Pass on what answers there are; whether there were any.
     fn hear(&self) -> bool {
-        let any = self.line.hear();
+        let any = self.link.hear();
         if any {
             self.device.serve(ALL_QUEUES);
             self.device.settle();
@@ -298,12 +293,12 @@ impl Desk {
 
     /// Wait for answers until the server is gone.
     fn listen(&self) {
-        while self.line.connection.wait() {
+        while self.link.connection.wait() {
             self.hear();
             self.leave();
         }
-        self.line.hear();
-        self.line.lose();
+        self.link.hear();
+        self.link.lose();
         // Whatever is asked of it fails from now on.
         self.device.serve(ALL_QUEUES);
         self.device.settle();
@@ -318,7 +313,7 @@ struct Heard {
 }
 
 /// The way to one share's server.
-struct Line {
+struct ServerLink {
     connection: Connection,
     /// What the device has handed on.
     requests: Requests,
@@ -331,7 +326,7 @@ struct Line {
     is_brief: AtomicBool,
 }
 
-impl Line {
+impl ServerLink {
     fn heard(&self) -> MutexGuard<'_, Heard> {
         self.heard.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -379,39 +374,39 @@ impl Line {
 }
 
 /// The server, as the device knows it.
-struct Server {
-    line: Arc<Line>,
+struct Backend {
+    link: Arc<ServerLink>,
     /// The way to ask for all of the share, and its number.
     place: (Arc<OwnedFd>, usize),
     memory: DeviceMemory,
 }
 
-impl FileServer for Server {
+impl FileServer for Backend {
     fn submit(&mut self, token: u64, opcode: u32, chain: &Chain) -> Result<bool, Gone> {
         let range =
             |segment: &Segment| Range { address: segment.address, bytes: segment.length.into() };
         let (readable, writable) = (chain.readable.iter(), chain.writable.iter());
-        let may_watch = self.line.may_watch.load(Ordering::Relaxed);
-        self.line.outstanding.fetch_add(1, Ordering::SeqCst);
+        let may_watch = self.link.may_watch.load(Ordering::Relaxed);
+        self.link.outstanding.fetch_add(1, Ordering::SeqCst);
         let sent =
-            self.line.connection.submit(token, readable.map(range), writable.map(range), may_watch);
+            self.link.connection.submit(token, readable.map(range), writable.map(range), may_watch);
         match sent {
             Ok(true) => {
-                self.line.requests.note(opcode);
-                self.line.is_brief.store(files::request_is_brief(opcode), Ordering::Relaxed);
+                self.link.requests.note(opcode);
+                self.link.is_brief.store(files::request_is_brief(opcode), Ordering::Relaxed);
             }
-            _ => self.line.note_answered(),
+            _ => self.link.note_answered(),
         }
         sent.map_err(|error| {
             // What has too many parts is wrong in itself, but nothing that a driver does.
             tracing::debug!(%error, "the file server takes no request");
-            self.line.lose();
+            self.link.lose();
             Gone
         })
     }
 
     fn take(&mut self) -> Result<Option<(u64, u32)>, Gone> {
-        let mut heard = self.line.heard();
+        let mut heard = self.link.heard();
         let reply = heard.replies.pop_front();
         if reply.is_none() && heard.is_gone {
             return Err(Gone);
@@ -440,25 +435,25 @@ impl FileServer for Server {
 
 /// The thread that waits for one server's answers.
 struct Listener {
-    desk: Arc<Desk>,
+    directory: Arc<DirectoryQueue>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Listener {
-    fn start(tag: &str, desk: Arc<Desk>) -> std::io::Result<Self> {
-        let (its_desk, tag) = (Arc::clone(&desk), tag.to_owned());
+    fn start(tag: &str, directory: Arc<DirectoryQueue>) -> std::io::Result<Self> {
+        let (its_queue, tag) = (Arc::clone(&directory), tag.to_owned());
         let thread = std::thread::Builder::new().name("files".to_owned()).spawn(move || {
-            its_desk.listen();
+            its_queue.listen();
             tracing::debug!(tag, "the file server is gone");
         })?;
-        Ok(Self { desk, thread: Some(thread) })
+        Ok(Self { directory, thread: Some(thread) })
     }
 }
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        self.desk.line.end();
-        self.desk.line.connection.shut();
+        self.directory.link.end();
+        self.directory.link.connection.shut();
         if let Some(thread) = self.thread.take() {
             // What it panicked with has been said.
             let _ = thread.join();

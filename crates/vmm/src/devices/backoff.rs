@@ -5,14 +5,14 @@ use std::sync::atomic::{AtomicU32, Ordering};
 /// Whether to try something that may be in vain: after each time in vain that follows another, twice as many
 /// occasions pass untried, up to a limit; once it was not, none does.
 #[derive(Debug)]
-pub(crate) struct Patience {
+pub(crate) struct Backoff {
     most: u32,
     /// How many occasions were to pass after the last try, and how many of them are to come.
     untried: AtomicU32,
     to_come: AtomicU32,
 }
 
-impl Patience {
+impl Backoff {
     /// At most so many occasions pass untried.
     pub(crate) fn new(most: u32) -> Self {
         Self { most, untried: AtomicU32::new(0), to_come: AtomicU32::new(0) }
@@ -42,14 +42,14 @@ mod tests {
 
     /// How many occasions pass between tries, after each of these outcomes.
     fn check(in_vain: &[bool], expected: &[usize]) {
-        let patience = Patience::new(5);
+        let backoff = Backoff::new(5);
         for (outcome, expected) in in_vain.iter().zip(expected) {
-            assert!(patience.tries());
-            patience.learn(*outcome);
-            let untried = (0..*expected).filter(|_| !patience.tries()).count();
+            assert!(backoff.tries());
+            backoff.learn(*outcome);
+            let untried = (0..*expected).filter(|_| !backoff.tries()).count();
             assert_eq!(untried, *expected, "{in_vain:?}");
         }
-        assert!(patience.tries());
+        assert!(backoff.tries());
     }
 
     #[test]

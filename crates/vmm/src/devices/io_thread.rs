@@ -59,7 +59,7 @@ impl Source {
 }
 
 /// How a thread sleeps.
-enum Bed {
+enum Sleep {
     /// Until it is unparked.
     Parked(OnceLock<Thread>),
     /// Until one of these is ready, or it is called.
@@ -67,32 +67,32 @@ enum Bed {
 }
 
 /// What the processors' threads ring.
-pub(crate) struct Bell {
+pub(crate) struct Notifier {
     wanted: AtomicU64,
-    bed: Bed,
+    sleep: Sleep,
 }
 
-impl Default for Bell {
+impl Default for Notifier {
     fn default() -> Self {
-        Self { wanted: AtomicU64::new(0), bed: Bed::Parked(OnceLock::new()) }
+        Self { wanted: AtomicU64::new(0), sleep: Sleep::Parked(OnceLock::new()) }
     }
 }
 
-impl Bell {
-    /// A bell for a thread that waits for these, too.
+impl Notifier {
+    /// A notifier for a thread that waits for these, too.
     pub(crate) fn with_sources(sources: &Arc<[Source]>) -> io::Result<Self> {
         let call = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let (sources, sleeps) = (Arc::clone(sources), AtomicBool::new(false));
-        Ok(Self { wanted: AtomicU64::new(0), bed: Bed::Polling { sources, call, sleeps } })
+        Ok(Self { wanted: AtomicU64::new(0), sleep: Sleep::Polling { sources, call, sleeps } })
     }
 
     fn raise(&self, bits: u64) {
         let before = self.wanted.fetch_or(bits, Ordering::SeqCst);
-        match &self.bed {
-            Bed::Parked(sleeper) if before == 0 => {
+        match &self.sleep {
+            Sleep::Parked(sleeper) if before == 0 => {
                 sleeper.get().into_iter().for_each(Thread::unpark);
             }
-            Bed::Polling { call, sleeps, .. } if sleeps.swap(false, Ordering::SeqCst) => {
+            Sleep::Polling { call, sleeps, .. } if sleeps.swap(false, Ordering::SeqCst) => {
                 // It counts far; a full one has called already.
                 let _ = rustix::io::write(call, &1u64.to_ne_bytes());
             }
@@ -102,11 +102,11 @@ impl Bell {
 
     fn wait(&self) -> u64 {
         loop {
-            if let Bed::Polling { sources, call, sleeps } = &self.bed {
+            if let Sleep::Polling { sources, call, sleeps } = &self.sleep {
                 self.poll(sources, call, sleeps);
             }
             match self.wanted.swap(0, Ordering::SeqCst) {
-                0 if matches!(self.bed, Bed::Parked(_)) => std::thread::park(),
+                0 if matches!(self.sleep, Sleep::Parked(_)) => std::thread::park(),
                 0 => {}
                 wanted => return wanted,
             }
@@ -138,7 +138,7 @@ impl Bell {
     }
 }
 
-impl Doorbell for Bell {
+impl Doorbell for Notifier {
     fn ring(&self, queue: usize) {
         self.raise(1 << (queue & 31));
     }
@@ -146,21 +146,25 @@ impl Doorbell for Bell {
 
 /// A device's thread; it ends with this.
 pub(crate) struct IoThread {
-    bell: Arc<Bell>,
+    notifier: Arc<Notifier>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl IoThread {
-    /// Serve `device` when `bell` says so.
+    /// Serve `device` when `notifier` says so.
     ///
     /// # Errors
     ///
     /// The host has no thread.
-    pub(crate) fn start(name: &str, bell: Arc<Bell>, device: Arc<Shared>) -> io::Result<Self> {
-        let its_bell = Arc::clone(&bell);
+    pub(crate) fn start(
+        name: &str,
+        notifier: Arc<Notifier>,
+        device: Arc<Shared>,
+    ) -> io::Result<Self> {
+        let its_notifier = Arc::clone(&notifier);
         let thread = std::thread::Builder::new().name(name.to_owned()).spawn(move || {
             loop {
-                let wanted = its_bell.wait();
+                let wanted = its_notifier.wait();
                 if wanted & END != 0 {
                     return;
                 }
@@ -168,17 +172,17 @@ impl IoThread {
             }
         })?;
         // Who has rung before this is heard now.
-        if let Bed::Parked(sleeper) = &bell.bed {
+        if let Sleep::Parked(sleeper) = &notifier.sleep {
             let _ = sleeper.set(thread.thread().clone());
             thread.thread().unpark();
         }
-        Ok(Self { bell, thread: Some(thread) })
+        Ok(Self { notifier, thread: Some(thread) })
     }
 }
 
 impl Drop for IoThread {
     fn drop(&mut self) {
-        self.bell.raise(END);
+        self.notifier.raise(END);
         if let Some(thread) = self.thread.take() {
             thread.thread().unpark();
             // What it panicked with has been said.

@@ -2,14 +2,16 @@
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use devices::virtio::balloon::{ACTUAL, Host, PAGE_BYTES, Reason, Statistics};
+use devices::virtio::balloon::{self, ACTUAL, Host, PAGE_BYTES, Reason, Statistics};
 use devices::virtio::{Doorbell, Shared};
 use machine::bus::Size;
 
+use super::io_thread::Notifier;
+use super::{Device, Slots};
+use crate::configuration::Error;
 use crate::device_memory::DeviceMemory;
-use crate::io_thread::Bell;
 
 /// The queue of the pages that the driver gives, and that of its statistics.
 const QUEUES: [usize; 2] = [0, 2];
@@ -26,22 +28,27 @@ struct Wishes {
 }
 
 /// See above, on the device's thread.
-pub(crate) struct Taker {
+struct Taker {
     wishes: Arc<Wishes>,
     memory: DeviceMemory,
 }
 
-/// A balloon, for whoever wants something of the guest. Clones are of the same one.
+/// A virtio balloon.
+#[derive(Debug)]
+pub struct Balloon(BalloonHandle);
+
+/// A balloon, for whoever wants memory back from the guest. Clones are of the same one.
 #[derive(Clone)]
-pub(crate) struct Balloon {
+pub struct BalloonHandle {
     wishes: Arc<Wishes>,
-    bell: Arc<Bell>,
-    device: Arc<Shared>,
+    notifier: Arc<Notifier>,
+    /// The device, once it is plugged in.
+    device: Arc<OnceLock<Arc<Shared>>>,
 }
 
-impl std::fmt::Debug for Balloon {
+impl std::fmt::Debug for BalloonHandle {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        out.write_str("Balloon")
+        out.write_str("BalloonHandle")
     }
 }
 
@@ -58,13 +65,30 @@ pub struct Ballooned {
     pub statistics: Option<Statistics>,
 }
 
-/// The end of the device, and the way to the balloon that it will be.
-pub(crate) fn taker(
-    memory: &DeviceMemory,
-) -> (Taker, impl FnOnce(Arc<Bell>, Arc<Shared>) -> Balloon) {
-    let wishes = Arc::new(Wishes::default());
-    let taker = Taker { wishes: Arc::clone(&wishes), memory: memory.clone() };
-    (taker, move |bell, device| Balloon { wishes, bell, device })
+impl Balloon {
+    /// A balloon, and the way to it.
+    #[must_use]
+    pub fn new() -> (Self, BalloonHandle) {
+        let (wishes, notifier) = (Arc::default(), Arc::default());
+        let handle = BalloonHandle { wishes, notifier, device: Arc::default() };
+        (Self(handle.clone()), handle)
+    }
+}
+
+impl Device for Balloon {
+    fn kind(&self) -> &'static str {
+        balloon::KIND.name
+    }
+
+    fn plug_in(self: Box<Self>, slots: &mut Slots<'_>) -> Result<(), Error> {
+        let BalloonHandle { wishes, notifier, device: plugged } = self.0;
+        let taker = Taker { wishes, memory: slots.memory.clone() };
+        let device = Box::new(balloon::Balloon::new(Box::new(taker)));
+        let device = slots.add_virtio_with_thread("balloon", device, notifier)?;
+        // It is plugged in once.
+        let _ = plugged.set(device);
+        Ok(())
+    }
 }
 
 impl Host for Taker {
@@ -94,25 +118,31 @@ impl Host for Taker {
     }
 }
 
-impl Balloon {
-    /// Have the guest give so much.
-    pub(crate) fn want(&self, bytes: u64) {
+impl BalloonHandle {
+    /// Have the guest give so many bytes of its memory. It may take its time, and may have no driver.
+    pub fn want(&self, bytes: u64) {
         let pages = u32::try_from(bytes / PAGE_BYTES).unwrap_or(u32::MAX);
         self.wishes.pages.store(pages, Ordering::SeqCst);
-        self.bell.ring(QUEUES[0]);
+        self.notifier.ring(QUEUES[0]);
     }
 
     /// What it has given, and has said last; it is asked for more.
-    pub(crate) fn look(&self) -> Ballooned {
+    #[must_use]
+    pub fn look(&self) -> Ballooned {
         let wishes = &self.wishes;
         wishes.asks.store(true, Ordering::SeqCst);
-        QUEUES.iter().for_each(|queue| self.bell.ring(*queue));
+        QUEUES.iter().for_each(|queue| self.notifier.ring(*queue));
         let bytes = |pages: u64| pages * PAGE_BYTES;
         Ballooned {
             wanted: bytes(wishes.pages.load(Ordering::SeqCst).into()),
-            given: bytes(self.device.read_configuration(ACTUAL.start, Size::Dword)),
+            given: bytes(self.device.get().map_or(0, actual)),
             freed: wishes.freed.load(Ordering::Relaxed),
             statistics: *wishes.told.lock().unwrap_or_else(PoisonError::into_inner),
         }
     }
+}
+
+/// Pages that the guest says it has given.
+fn actual(device: &Arc<Shared>) -> u64 {
+    device.read_configuration(ACTUAL.start, Size::Dword)
 }

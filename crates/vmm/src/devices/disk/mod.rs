@@ -1,5 +1,5 @@
 //! Disks: what keeps a virtio disk's bytes ([`Image`]), the threads that move them between it and
-//! guest memory ([`workers`]), and what processors' threads do of that themselves ([`errands`]).
+//! guest memory ([`pool`]), and what processors' threads do of that themselves ([`errands`]).
 //!
 //! An image is opened by whoever configures the machine, with everything that it refers to: a running
 //! machine opens nothing. It is used by several threads at once.
@@ -7,20 +7,30 @@
 mod buffers;
 pub(crate) mod errands;
 mod overlay;
+pub(crate) mod pool;
 mod qcow2;
 mod raw;
 #[cfg(test)]
 mod tests;
-pub(crate) mod workers;
 
 use std::fmt;
 use std::io;
 use std::sync::Arc;
 
+use devices::limits::MAX_BLOCK_QUEUES;
+use devices::virtio::block::{self, Block};
+
+use super::{Device, Slots};
+use crate::configuration::{Error, MAX_PROCESSORS};
+use pool::{Frontend, Pool, PoolThreads};
+
 pub use buffers::Buffers;
 pub use overlay::Overlay;
 pub use qcow2::{Error as Qcow2Error, Named, Qcow2};
 pub use raw::{QCOW2_MAGIC, Raw};
+
+// A disk has a queue for each processor.
+const _: () = assert!(MAX_PROCESSORS <= MAX_BLOCK_QUEUES);
 
 /// The unit of a disk's length.
 pub const SECTOR_BYTES: u64 = devices::virtio::block::SECTOR_BYTES;
@@ -106,5 +116,23 @@ impl fmt::Debug for Disk {
         let mut out = out.debug_struct("Disk");
         out.field("serial", serial).field("name", name).field("read_only", read_only);
         out.finish_non_exhaustive()
+    }
+}
+
+impl Device for Disk {
+    fn kind(&self) -> &'static str {
+        block::KIND.name
+    }
+
+    fn plug_in(self: Box<Self>, slots: &mut Slots<'_>) -> Result<(), Error> {
+        // Each vCPU is to be interrupted for what it has asked for, and by nothing else.
+        let queues = slots.processors();
+        let rung = slots.plugged.polled.disks.rung();
+        let pool = Pool::new(*self, slots.memory.clone(), rung);
+        let device = Box::new(Block::new(Box::new(Frontend(Arc::clone(&pool))), queues));
+        let shared = slots.add_virtio(device, Arc::clone(&pool) as _)?;
+        slots.keep(PoolThreads::start(Arc::clone(&pool), &shared)?);
+        slots.plugged.polled.disks.add(pool, shared);
+        Ok(())
     }
 }

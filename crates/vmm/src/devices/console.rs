@@ -6,12 +6,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use devices::virtio::Doorbell;
-use devices::virtio::console::{Size, Terminal};
+use devices::virtio::console::{self, Size, Terminal};
+use devices::virtio::port;
 use rustix::event::PollFlags;
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::Errno;
 
-use crate::io_thread::{Bell, Source};
+use super::io_thread::{Notifier, Source};
+use super::{Device, Slots};
+use crate::configuration::Error;
+
+/// What a guest's programs can find the port by.
+const CHANNEL: &str = "bivouac.channel";
 
 /// What a machine's virtio console is connected to.
 #[derive(Debug)]
@@ -26,10 +32,10 @@ pub struct ConsolePort {
 
 /// The window of a console, for whoever changes its size. Clones are of the same window.
 #[derive(Clone)]
-pub(crate) struct Window {
+pub struct Window {
     /// Rows in the upper half, columns in the lower.
     size: Arc<AtomicU32>,
-    bell: Arc<Bell>,
+    notifier: Arc<Notifier>,
 }
 
 impl std::fmt::Debug for Window {
@@ -39,9 +45,10 @@ impl std::fmt::Debug for Window {
 }
 
 impl Window {
-    pub(crate) fn resize(&self, rows: u16, columns: u16) {
+    /// It has so many rows and columns now.
+    pub fn resize(&self, rows: u16, columns: u16) {
         self.size.store(packed(rows, columns), Ordering::SeqCst);
-        self.bell.ring(0);
+        self.notifier.ring(0);
     }
 }
 
@@ -50,11 +57,81 @@ fn packed(rows: u16, columns: u16) -> u32 {
 }
 
 /// See above.
-pub(crate) struct Ends {
+struct Ends {
     sources: Arc<[Source]>,
     size: Arc<AtomicU32>,
     /// Nobody will ever type.
     is_over: bool,
+}
+
+/// A virtio console.
+#[derive(Debug)]
+pub struct Console(Connected);
+
+/// A virtio port for a program in the guest, which finds it by the name `bivouac.channel`.
+#[derive(Debug)]
+pub struct Port(Connected);
+
+/// The host's end of either, and what the device's thread is called by.
+struct Connected {
+    ends: Ends,
+    notifier: Arc<Notifier>,
+}
+
+impl std::fmt::Debug for Connected {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.write_str("Connected")
+    }
+}
+
+impl Console {
+    /// A console that is connected to `port`, and its window.
+    ///
+    /// # Errors
+    ///
+    /// Those of the host.
+    pub fn new(port: ConsolePort) -> io::Result<(Self, Window)> {
+        let (ends, notifier, window) = terminal(port)?;
+        Ok((Self(Connected { ends, notifier }), window))
+    }
+}
+
+impl Device for Console {
+    fn kind(&self) -> &'static str {
+        console::KIND.name
+    }
+
+    fn plug_in(self: Box<Self>, slots: &mut Slots<'_>) -> Result<(), Error> {
+        let Connected { ends, notifier } = self.0;
+        let device = Box::new(console::Console::new(Box::new(ends)));
+        slots.add_virtio_with_thread("console", device, notifier)?;
+        Ok(())
+    }
+}
+
+impl Port {
+    /// A port that is connected to `port`, whose window is of no interest.
+    ///
+    /// # Errors
+    ///
+    /// Those of the host.
+    pub fn new(port: ConsolePort) -> io::Result<Self> {
+        let (ends, notifier, _) = terminal(port)?;
+        Ok(Self(Connected { ends, notifier }))
+    }
+}
+
+impl Device for Port {
+    fn kind(&self) -> &'static str {
+        port::KIND.name
+    }
+
+    fn plug_in(self: Box<Self>, slots: &mut Slots<'_>) -> Result<(), Error> {
+        let Connected { ends, notifier } = self.0;
+        let device = port::Port::new(CHANNEL, Box::new(ends), Arc::clone(&notifier) as _);
+        slots.add_virtio_with_thread("port", Box::new(device), notifier)?;
+        Ok(())
+    }
 }
 
 /// The console's end, what its thread is called by, and its window.
@@ -62,17 +139,17 @@ pub(crate) struct Ends {
 /// # Errors
 ///
 /// Those of the host.
-pub(crate) fn terminal(port: ConsolePort) -> io::Result<(Ends, Arc<Bell>, Window)> {
+fn terminal(port: ConsolePort) -> io::Result<(Ends, Arc<Notifier>, Window)> {
     let ConsolePort { input, output, size: (rows, columns) } = port;
     for end in [&input, &output] {
         fcntl_setfl(end, fcntl_getfl(end)? | OFlags::NONBLOCK)?;
     }
     let sources: Arc<[Source]> =
         [Source::new(input, [0, 0]), Source::new(output, [1, 1])].into_iter().collect();
-    let bell = Arc::new(Bell::with_sources(&sources)?);
+    let notifier = Arc::new(Notifier::with_sources(&sources)?);
     let size = Arc::new(AtomicU32::new(packed(rows, columns)));
-    let window = Window { size: Arc::clone(&size), bell: Arc::clone(&bell) };
-    Ok((Ends { sources, size, is_over: false }, bell, window))
+    let window = Window { size: Arc::clone(&size), notifier: Arc::clone(&notifier) };
+    Ok((Ends { sources, size, is_over: false }, notifier, window))
 }
 
 impl Terminal for Ends {
@@ -124,7 +201,7 @@ mod tests {
         let (input, keys) = io::pipe().unwrap();
         let (screen, output) = io::pipe().unwrap();
         let port = ConsolePort { input: input.into(), output: output.into(), size: (24, 80) };
-        let (mut ends, _bell, window) = terminal(port).unwrap();
+        let (mut ends, _notifier, window) = terminal(port).unwrap();
         assert_eq!(ends.size(), Size { rows: 24, columns: 80 });
         window.resize(50, 132);
         assert_eq!(ends.size(), Size { rows: 50, columns: 132 });

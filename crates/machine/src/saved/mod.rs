@@ -5,17 +5,48 @@
 //! one that the state is of: the same devices in the same places. State is a stranger's word: what it says
 //! is checked where it could hurt us. That it makes sense to the guest is the guest's affair.
 //!
-//! The bytes are postcard's (<https://postcard.jamesmunns.com/wire-format>): fields in the order in which
-//! the structures have them, without names. A change to any structure is another format, and the version
-//! of the whole says so.
+//! State is a list of parts, one of each device ([`Parts`]). The bytes of a part are postcard's
+//! (<https://postcard.jamesmunns.com/wire-format>): fields in the order in which the structures have them, without
+//! names. A change to a structure is another version of its part.
+
+mod parts;
+
+pub use parts::{Part, Parts};
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 /// The state is not of such a machine.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("the state of {0} does not fit this machine")]
-pub struct Unfit(pub String);
+pub enum Unfit {
+    /// The state of this makes no sense, or not here.
+    #[error("the state of {0} does not fit this machine")]
+    State(String),
+    /// There is none of a device that the machine has.
+    #[error("it has no state of the device {0}, which this machine has")]
+    Missing(String),
+    /// There is a device that the machine has not.
+    #[error("it has a device {kind} of version {version}, and this machine has none")]
+    Unknown {
+        /// Its kind.
+        kind: String,
+        /// The version of its state.
+        version: u32,
+    },
+    /// The state of a device is of another version.
+    #[error("it has a device {kind} of version {found}; this biv knows versions up to {newest}")]
+    Version {
+        /// Its kind.
+        kind: String,
+        /// The version of the state.
+        found: u32,
+        /// The newest version that is known here.
+        newest: u32,
+    },
+    /// There is state of one device twice.
+    #[error("it has the device {0} (instance {1}) twice")]
+    Twice(String, u32),
+}
 
 /// A device does not come to rest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -39,7 +70,7 @@ pub fn encode<T: Serialize>(state: &T) -> Vec<u8> {
 pub fn decode<T: DeserializeOwned>(bytes: &[u8], what: &str) -> Result<T, Unfit> {
     match postcard::take_from_bytes(bytes) {
         Ok((state, [])) => Ok(state),
-        _ => Err(Unfit(what.to_owned())),
+        _ => Err(Unfit::State(what.to_owned())),
     }
 }
 
@@ -49,7 +80,7 @@ pub fn decode<T: DeserializeOwned>(bytes: &[u8], what: &str) -> Result<T, Unfit>
 ///
 /// [`Unfit`].
 pub fn check(is_so: bool, what: &str) -> Result<(), Unfit> {
-    if is_so { Ok(()) } else { Err(Unfit(what.to_owned())) }
+    if is_so { Ok(()) } else { Err(Unfit::State(what.to_owned())) }
 }
 
 /// Arrays that are longer than serde knows: `#[serde(with = "crate::saved::array")]`.

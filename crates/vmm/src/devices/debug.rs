@@ -1,0 +1,52 @@
+//! The ports that test kernels speak to: the debug console and debug exit.
+
+use std::fmt;
+use std::io::Write;
+
+use super::serial::Collector;
+use super::{Device, Slots};
+use crate::configuration::Error;
+
+/// The debug console at port 0xe9.
+pub struct DebugConsole(Box<dyn Write + Send>);
+
+impl DebugConsole {
+    /// One whose characters go to `output`.
+    #[must_use]
+    pub fn new(output: Box<dyn Write + Send>) -> Self {
+        Self(output)
+    }
+}
+
+impl fmt::Debug for DebugConsole {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("DebugConsole")
+    }
+}
+
+impl Device for DebugConsole {
+    fn kind(&self) -> &'static str {
+        devices::debug_console::KIND
+    }
+
+    fn plug_in(self: Box<Self>, slots: &mut Slots<'_>) -> Result<(), Error> {
+        let collector = Collector::new(Some(self.0));
+        devices::DebugConsole::plug_into(slots.board(), Box::new(collector.clone()))?;
+        slots.plugged.polled.collectors.push(collector);
+        Ok(())
+    }
+}
+
+/// The debug-exit port at 0xf4.
+#[derive(Debug, Default)]
+pub struct DebugExit;
+
+impl Device for DebugExit {
+    fn kind(&self) -> &'static str {
+        devices::debug_exit::KIND
+    }
+
+    fn plug_in(self: Box<Self>, slots: &mut Slots<'_>) -> Result<(), Error> {
+        Ok(devices::DebugExit::plug_into(slots.board())?)
+    }
+}
