@@ -28,8 +28,16 @@ pub const PATIENCE_SECONDS: &str = "400";
 /// The command, built beside this test.
 pub fn bivouac() -> PathBuf {
     static BUILD: Once = Once::new();
-    BUILD.call_once(|| build(&["--bin", "biv"]));
+    BUILD.call_once(|| build("biv", &["--bin", "biv"]));
     profile().join("biv")
+}
+
+/// A program of another package, built beside this test.
+pub fn program(package: &str, name: &str) -> PathBuf {
+    static BUILD: Mutex<()> = Mutex::new(());
+    let _alone = BUILD.lock().unwrap_or_else(PoisonError::into_inner);
+    build(package, &["--bin", name]);
+    profile().join(name)
 }
 
 /// An example of the command's package, built beside this test.
@@ -37,7 +45,7 @@ pub fn example(name: &str) -> PathBuf {
     static BUILT: Mutex<Vec<String>> = Mutex::new(Vec::new());
     let mut built = BUILT.lock().unwrap_or_else(PoisonError::into_inner);
     if !built.iter().any(|known| known == name) {
-        build(&["--example", name]);
+        build("biv", &["--example", name]);
         built.push(name.to_owned());
     }
     profile().join("examples").join(name)
@@ -49,10 +57,10 @@ fn profile() -> PathBuf {
     test.ancestors().nth(2).expect("tests are in PROFILE/deps").to_owned()
 }
 
-/// Build a part of the command's package as this test was built.
-fn build(what: &[&str]) {
+/// Build a part of a package as this test was built.
+fn build(package: &str, what: &[&str]) {
     let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    cargo.args(["build", "--quiet", "--package", "biv"]).args(what).arg("--target-dir");
+    cargo.args(["build", "--quiet", "--package", package]).args(what).arg("--target-dir");
     cargo.arg(profile().parent().expect("a profile is in a target directory"));
     if !cfg!(debug_assertions) {
         cargo.arg("--release");

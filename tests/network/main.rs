@@ -183,7 +183,7 @@ fn the_machine_goes_on_when_its_network_ends() {
         let line = std::fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
         let parent = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
         let is_ours = parent.contains(&format!(" {} ", child.id()));
-        is_ours && line.split(|byte| *byte == 0).nth(1) == Some(b"network")
+        is_ours && line.split(|byte| *byte == 0).nth(1) == Some(b"--bivouac-process=network")
     };
     let all = descendants();
     let network = all.iter().find(is_network).expect("it has a process");

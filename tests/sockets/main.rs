@@ -168,7 +168,7 @@ fn a_machine_outlives_the_other_end_of_its_sockets(mode: Mode) {
     let mut stream = machine.connect(ECHO).expect("it listens");
     let is_it = |process: &u32| {
         let words = std::fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
-        words.split(|&byte| byte == 0).nth(1) == Some(b"sockets")
+        words.split(|&byte| byte == 0).nth(1) == Some(b"--bivouac-process=sockets")
             && text(&words).contains(&*machine.path.to_string_lossy())
     };
     let process = descendants().into_iter().find(is_it).expect("there is such a process");

@@ -24,7 +24,7 @@ const WIDER_CODE: usize = 120;
 const WIDER_COMMENTS: usize = 0;
 
 /// Which of our crates each may depend on.
-const MAY_IMPORT: [(&str, &[&str]); 17] = [
+const MAY_IMPORT: [(&str, &[&str]); 18] = [
     ("host", &[]),
     ("direct", &["host"]),
     ("cpu", &["direct", "host"]),
@@ -53,6 +53,21 @@ const MAY_IMPORT: [(&str, &[&str]); 17] = [
     ),
     ("provision", &["erofs", "files", "spec"]),
     ("vmm", &["cpu", "devices", "direct", "files", "host", "machine"]),
+    (
+        "biv",
+        &[
+            "api",
+            "archive",
+            "domain",
+            "files",
+            "host",
+            "protocol",
+            "provision",
+            "session",
+            "spec",
+            "vmm",
+        ],
+    ),
     ("network", &[]),
     ("sockets", &["host"]),
     ("protocol", &[]),
@@ -143,6 +158,31 @@ fn no_more_lines_are_wider_than_the_others() {
     }
     println!("wider: {} {}", code.join(" "), comments.join(" "));
     assert_eq!((code.len(), comments.len()), (WIDER_CODE, WIDER_COMMENTS));
+}
+
+/// Crates that no machine is in, for programs that only describe machines or talk to them.
+const WITHOUT_MACHINES: [&str; 4] = ["api", "provision", "session", "spec"];
+
+/// What these never link, through whatever they depend on.
+const MACHINES: [&str; 5] = ["biv", "cpu", "direct", "domain", "vmm"];
+
+#[test]
+fn what_talks_to_machines_links_none() {
+    for name in WITHOUT_MACHINES {
+        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+        let output = Command::new(cargo)
+            .args(["tree", "--offline", "--package", name, "--edges", "normal,build"])
+            .args(["--prefix", "none", "--format", "{p}"])
+            .current_dir(root())
+            .output()
+            .expect("cargo can be started");
+        let tree = String::from_utf8(output.stdout).expect("names are UTF-8");
+        let linked: Vec<_> = tree.lines().filter_map(|line| line.split(' ').next()).collect();
+        assert_eq!(linked.first(), Some(&name), "cargo tree lists it first");
+        for machine in MACHINES {
+            assert!(!linked.contains(&machine), "{name} links {machine}");
+        }
+    }
 }
 
 #[test]

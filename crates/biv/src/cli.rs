@@ -12,17 +12,12 @@ use provision::kernels::Flavour;
 
 pub mod domains;
 mod format;
-mod processes;
 mod restore;
 mod run;
 mod watch;
 
 use self::domains as life;
 pub use self::format::Format;
-pub use self::processes::{
-    BoundPort, LaunchProcess, NetworkProcess, SealProcess, ServeFiles, SocketsProcess,
-    UnpackProcess,
-};
 pub use self::restore::Restore;
 pub use self::run::{Run, UserExec};
 pub use self::watch::Options;
@@ -65,18 +60,6 @@ pub enum Verb {
     Image(Image),
     Doctor(Doctor),
     Debug(Debug),
-    #[command(hide = true)]
-    Launch(LaunchProcess),
-    #[command(hide = true)]
-    ServeFiles(ServeFiles),
-    #[command(hide = true)]
-    Network(NetworkProcess),
-    #[command(hide = true)]
-    Sockets(SocketsProcess),
-    #[command(hide = true)]
-    Seal(SealProcess),
-    #[command(hide = true)]
-    Unpack(UnpackProcess),
     Completions(Completions),
     Man(Man),
 }

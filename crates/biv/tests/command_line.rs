@@ -49,6 +49,26 @@ fn what_can_never_be_is_a_fault_of_the_command_line() {
 }
 
 #[test]
+fn what_biv_starts_itself_with_is_refused_to_others() {
+    let check = |arguments: &[&str], words: &[&str]| {
+        check_failure(&mut biv(arguments), 2, words);
+    };
+    check(&["--bivouac-process="], &["no such process"]);
+    check(&["--bivouac-process=run", "{}"], &["=run", "no such process"]);
+    check(&["--bivouac-process=unpack"], &["its order"]);
+    check(&["--bivouac-process=unpack", "\u{1b}[2J"], &["its order"]);
+    check(&["--bivouac-process=network", r#"{"cable":"3"}"#], &["its order", "invalid type"]);
+    let launch = r#"{"descriptor":77,"detached":false}"#;
+    check_failure(&mut biv(&["--bivouac-process=launch", launch]), 125, &["cannot start"]);
+    // What was a verb is none.
+    for word in ["launch", "serve-files", "network", "sockets", "seal", "unpack"] {
+        let output = output(&mut biv(&[word]));
+        assert_eq!(output.status.code(), Some(2), "{word}");
+        assert!(text(&output.stderr).contains("unrecognized subcommand"), "{word}");
+    }
+}
+
+#[test]
 fn a_kernel_is_a_file_or_a_version() {
     let run = |kernel: &str| biv(&["run", "--kernel", kernel, "--", "true"]);
     check_failure(&mut run("./vmlinuz"), 125, &["cannot open ./vmlinuz", "No such file"]);

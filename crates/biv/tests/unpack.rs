@@ -137,7 +137,8 @@ fn a_kernel_of_every_format_boots_and_is_unpacked_once() {
 /// The process that unpacks, by itself.
 fn unpacker() -> Child {
     let mut command = Command::new(env!("CARGO_BIN_EXE_biv"));
-    command.arg("unpack").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap()
+    command.args(["--bivouac-process=unpack", r#"{"confined":true}"#]);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap()
 }
 
 fn unpack(payload: &[u8]) -> Output {

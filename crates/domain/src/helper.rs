@@ -1,29 +1,47 @@
-//! Processes of our own program that serve a machine: `biv` starts itself under a verb that no user
-//! needs. Each ends with the socket that it is given, and has nothing else of the user's: neither the variables of
-//! the environment nor descriptors that were open by chance ([`host::inherited`]).
+//! Processes of our own program that serve a machine: the program starts itself again, with words that no user types
+//! ([`crate::processes`] has what becomes of them). Each ends with the socket that it is given, and has nothing else of
+//! the user's: neither the variables of the environment nor descriptors that were open by chance
+//! ([`host::inherited`]).
 
+use std::ffi::OsString;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 
 use rustix::io::{FdFlags, fcntl_setfd};
+use serde::Serialize;
+
+/// What the first word of such a process begins with; its kind follows. The second is what it is to do, as JSON.
+pub const MARK: &str = "--bivouac-process=";
 
 /// The one variable that a helper gets: what it is to say on standard error.
 const LOG: &str = "RUST_LOG";
 
-/// The command that starts one under `verb`; unless it is `confined`, it may make any system call.
-#[must_use]
-pub fn helper(verb: &str, confined: bool) -> Command {
+/// The command by which this program starts itself as a process of this kind, under the name that it has itself.
+///
+/// # Errors
+///
+/// What it is to do cannot be written down.
+pub fn again(kind: &str, order: &impl Serialize) -> io::Result<Command> {
     let mut command = Command::new("/proc/self/exe");
-    command.arg0("biv").arg(verb).stdin(Stdio::null()).stdout(Stdio::null());
+    command.arg0(std::env::args_os().next().unwrap_or_else(|| OsString::from("biv")));
+    command.arg(format!("{MARK}{kind}")).arg(serde_json::to_string(order)?);
+    Ok(command)
+}
+
+/// The command that starts a helper of this kind, which does what `order` says.
+///
+/// # Errors
+///
+/// That cannot be written down.
+pub fn helper(kind: &str, order: &impl Serialize) -> io::Result<Command> {
+    let mut command = again(kind, order)?;
+    command.arg0("biv").stdin(Stdio::null()).stdout(Stdio::null());
     command.current_dir("/").env_clear().envs(std::env::var_os(LOG).map(|value| (LOG, value)));
-    if !confined {
-        command.arg("--no-seccomp");
-    }
     // The terminal's signals are the machine's business.
     command.process_group(0);
-    command
+    Ok(command)
 }
 
 /// Start a process that inherits a descriptor, under its number.

@@ -3,8 +3,8 @@
 //!
 //! - [`run`]: from the description to the machine: the guest, its directories, disks and network, and what it may do.
 //! - [`domain`]: its place among other domains, and the thread that serves them ([`server`], [`hub`]).
-//! - [`helper`]: the processes that are started for a machine: [`network`], [`vsock`], [`unpack`], [`seal`] and the
-//!   file server.
+//! - [`processes`]: what this program is when it has started itself again, for a machine ([`helper`]): [`network`],
+//!   [`vsock`], [`unpack`], [`seal`], the file server, or a machine that goes on by itself.
 //! - [`inspect`]: what is seen of the engine; [`layout`]: where the host has put this process.
 //!
 //! What it is not: a command line, which is `biv`; a machine, which is built and run by `vmm`; what a domain answers,
@@ -28,9 +28,12 @@ pub mod hub;
 pub mod inspect;
 mod job;
 pub mod layout;
+mod log;
 pub mod network;
+pub mod processes;
 mod recent;
 pub mod run;
+pub mod say;
 pub mod seal;
 pub mod seat;
 pub mod server;
@@ -40,3 +43,6 @@ pub mod vsock;
 mod watchers;
 
 pub use domain::{Domain, Error, GoingOn, GuestEnd, Plan};
+pub use layout::settle;
+pub use processes::begin;
+pub use run::{go_on, launch};

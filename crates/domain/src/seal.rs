@@ -21,13 +21,14 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use ed25519_dalek::{SIGNATURE_LENGTH, Signature, Signer, SigningKey, VerifyingKey};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, fstat, linkat, openat, renameat, unlinkat};
 use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
 use vmm::snapshot::Digest;
 
+use crate::helper::again;
 use api::files::random;
 
 /// The secret half of the key, in the directory of state.
@@ -39,8 +40,8 @@ const PUBLIC: &str = "snapshot.pub";
 /// Bytes of either.
 const KEY_BYTES: usize = 32;
 
-/// The verb under which `biv` starts itself to sign a warm start.
-pub const VERB: &str = "seal";
+/// The kind of process that signs a warm start.
+pub const KIND: &str = "seal";
 
 /// Why nothing can be signed.
 #[derive(Debug, thiserror::Error)]
@@ -150,9 +151,11 @@ pub fn seal(file: &File, place: &Path, purpose: Purpose<'_>, text: &[u8]) -> Res
 }
 
 /// What a process is started with that signs a warm start and names it.
-#[derive(Debug)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Sealing {
     /// The directory of the key.
+    #[serde(with = "spec::text")]
     pub state: PathBuf,
     /// What is signed with it.
     pub text: String,
@@ -162,7 +165,7 @@ pub struct Sealing {
     pub in_background: bool,
 }
 
-/// What `biv seal` does, which `biv run` starts to have a warm start signed and named: standard output is the
+/// What the process does that `biv run` starts to have a warm start signed and named: standard output is the
 /// file, which has no name yet, and the current directory is where it is to have one. One byte on standard
 /// input says that the snapshot is whole, and one is the answer. If there is none, the machine has ended before.
 ///
@@ -172,10 +175,8 @@ pub struct Sealing {
 pub fn seal_warm_start(sealing: &Sealing) -> Result<(), Error> {
     if !sealing.in_background {
         // Whoever started us waits for this process only.
-        let mut again = Command::new("/proc/self/exe");
-        again.arg0("biv").arg(VERB).arg("--state").arg(&sealing.state);
-        again.args(["--text", &sealing.text, "--name", &sealing.name, "--in-background"]);
-        again.spawn()?;
+        let order = Sealing { in_background: true, ..sealing.clone() };
+        again(KIND, &order)?.arg0("biv").spawn()?;
         return Ok(());
     }
     let (asker, file) = (io::stdin(), File::from(io::stdout().as_fd().try_clone_to_owned()?));

@@ -1,4 +1,4 @@
-//! Kernels are unpacked in a process of their own: `biv` starts itself under a verb that no user needs. That
+//! Kernels are unpacked in a process of their own: the program starts itself again for that. The
 //! process confines itself to reading its input and writing its output, and only then looks at what it is
 //! given: a kernel may come from anywhere, and several of the decompressors are C.
 //!
@@ -19,10 +19,19 @@ use rustix::process::{
 use vmm::Unpacker;
 
 use crate::helper::helper;
+use serde::{Deserialize, Serialize};
 use spec::shown;
 
-/// The verb.
-const VERB: &str = "unpack";
+/// The kind of process that unpacks.
+pub const KIND: &str = "unpack";
+
+/// What it is started with.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Unpacking {
+    /// It may make the system calls only that it needs.
+    pub confined: bool,
+}
 
 /// What the answer begins with.
 const UNPACKED: u8 = 0;
@@ -64,7 +73,8 @@ fn start(payload: &[u8], confine: bool) -> io::Result<Child> {
     let mut input = File::from(memfd_create("payload", MemfdFlags::CLOEXEC)?);
     input.write_all(payload)?;
     input.rewind()?;
-    helper(VERB, confine).stdin(input).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()
+    let mut command = helper(KIND, &Unpacking { confined: confine })?;
+    command.stdin(input).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()
 }
 
 /// The answer, if there is one: the kernel, of `limit` bytes, or why there is none.

@@ -13,6 +13,7 @@ use rustix::io::{FdFlags, fcntl_setfd};
 use sockets::Server;
 
 use crate::helper::{helper, spawn_with};
+use serde::{Deserialize, Serialize};
 
 /// The modules that a kernel needs for the device, in order.
 pub const DRIVERS: [&str; 3] =
@@ -20,6 +21,9 @@ pub const DRIVERS: [&str; 3] =
 
 /// What a path may have, besides `_` and a port: what the address of a Unix socket has (unix(7)).
 const PATH_MAX_BYTES: usize = 107 - 11;
+
+/// The kind of process that serves them.
+pub const KIND: &str = "sockets";
 
 /// Why there are no sockets.
 #[derive(Debug, thiserror::Error)]
@@ -52,10 +56,9 @@ pub fn start(vsock: &spec::Sockets, confine: bool) -> Result<vmm::Sockets, Error
     let listener = listen(&path).map_err(|error| Error::Listen { path: path.clone(), error })?;
     let (ours, theirs) = UnixStream::pair()?;
     let theirs = OwnedFd::from(theirs);
-    let mut command = helper("sockets", confine);
-    command.args(["--cable", &theirs.as_raw_fd().to_string()]);
-    command.args(["--listener", &listener.as_raw_fd().to_string()]);
-    command.args(["--address", &vsock.address.to_string(), "--path"]).arg(&path);
+    let (cable, address) = (theirs.as_raw_fd(), vsock.address);
+    let order = Serving { cable, listener: listener.as_raw_fd(), path, address, confined: confine };
+    let mut command = helper(KIND, &order)?;
     fcntl_setfd(&listener, FdFlags::empty()).map_err(io::Error::from)?;
     spawn_with(&theirs, &mut command)?;
     Ok(vmm::Sockets { cable: ours.into(), address: vsock.address })
@@ -77,13 +80,15 @@ fn listen(path: &Path) -> io::Result<UnixListener> {
 }
 
 /// What that process is started with.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Serving {
     /// The number of the descriptor that is the cable.
     pub cable: i32,
     /// That of the one that listens.
     pub listener: i32,
     /// Where it listens.
+    #[serde(with = "spec::text")]
     pub path: PathBuf,
     /// The guest's address.
     pub address: u32,

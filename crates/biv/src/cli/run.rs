@@ -15,7 +15,8 @@ use spec::{
 
 use super::{Options, root};
 use api::status;
-use domain::run::{sandbox, say};
+use domain::run::sandbox;
+use domain::say::say;
 
 /// Where the help puts what is for measuring.
 const MEASURING: &str = "Measuring Bivouac";

@@ -18,13 +18,13 @@ use super::Error;
 
 /// How a run came out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub enum Verdict {
     Succeeds,
     Fails,
 }
 
 /// The blocks, and who runs the command with some of them interpreted (and is told how many).
-pub(super) struct Narrowing<'a, T> {
+pub struct Narrowing<'a, T> {
     blocks: &'a [BlockId],
     innocent: &'a [BlockId],
     runs_left: usize,
@@ -38,17 +38,12 @@ where
 {
     /// `blocks` are sorted, and at least one; `innocent` are sorted, and others: they are translated
     /// always.
-    pub(super) fn new(
-        blocks: &'a [BlockId],
-        innocent: &'a [BlockId],
-        runs: usize,
-        test: T,
-    ) -> Self {
+    pub fn new(blocks: &'a [BlockId], innocent: &'a [BlockId], runs: usize, test: T) -> Self {
         Self { blocks, innocent, runs_left: runs, runs, test }
     }
 
     /// The blocks that have to be interpreted.
-    pub(super) fn narrow(&mut self) -> Result<Vec<BlockId>, Error> {
+    pub fn narrow(&mut self) -> Result<Vec<BlockId>, Error> {
         let all = 0..self.blocks.len();
         if self.run(std::slice::from_ref(&all))? == Verdict::Fails {
             return Err(Error::Fails);

@@ -32,7 +32,7 @@
 //! The rules:
 //!
 //! 1. `biv` is linked in entry 509, and starts itself again until the rest is where the table says
-//!    ([`Room::Own`], crates/biv/src/layout.rs). It is linked at a fixed address because Linux puts programs
+//!    ([`Room::Own`], crates/domain/src/layout.rs). It is linked at a fixed address because Linux puts programs
 //!    that are linked at none at two thirds of the process's half, which is in the kernel's vmalloc range. (Those
 //!    that ld.so is told to run lie with the libraries; but then ld.so is what the host shows as the program, and what
 //!    /proc/self/exe starts.)

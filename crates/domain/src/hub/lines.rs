@@ -8,7 +8,7 @@ use protocol::{Decoder, Error, Frame, Progress};
 use session::Line;
 
 /// What is read at once.
-pub(super) const READ_BYTES: usize = 64 * 1024;
+pub const READ_BYTES: usize = 64 * 1024;
 
 /// See above.
 #[derive(Debug)]

@@ -1,4 +1,4 @@
-//! The network of our own: `biv` starts itself again, under a verb that no user needs, with one end of the
+//! The network of our own: the program starts itself again, with one end of the
 //! cable and the published ports, which are bound here. That process confines itself, serves, and ends with
 //! the cable.
 
@@ -8,9 +8,13 @@ use std::os::fd::{AsRawFd, OwnedFd};
 
 use network::{Addresses, Plan, Server};
 use rustix::io::{FdFlags, fcntl_setfd};
+use serde::{Deserialize, Serialize};
 
 use super::{CARD, GATEWAY, GUEST, MTU, NAMESERVER, PREFIX_BITS, Published, resolver};
 use crate::helper::{helper, spawn_with};
+
+/// The kind of process that is one.
+pub const KIND: &str = "network";
 
 /// The port on which names are asked for.
 const DNS: u16 = 53;
@@ -22,27 +26,25 @@ pub fn start(
     reaches_host: bool,
     confine: bool,
 ) -> io::Result<()> {
-    let mut command = helper("network", confine);
-    command.args(["--cable", &end.as_raw_fd().to_string()]);
-    if reaches_host {
-        command.arg("--reach-host");
-    }
+    let cable = end.as_raw_fd();
+    let mut order = Serving { cable, reaches_host, tcp: vec![], udp: vec![], confined: confine };
     let mut inherited = Vec::new();
     for published in published {
         let host = (published.address, published.host);
-        let (option, bound): (_, OwnedFd) = match published.is_udp {
-            true => ("--udp", UdpSocket::bind(host)?.into()),
-            false => ("--tcp", TcpListener::bind(host)?.into()),
+        let (ports, bound): (_, OwnedFd) = match published.is_udp {
+            true => (&mut order.udp, UdpSocket::bind(host)?.into()),
+            false => (&mut order.tcp, TcpListener::bind(host)?.into()),
         };
-        command.args([option, &format!("{}:{}", bound.as_raw_fd(), published.guest)]);
+        ports.push((bound.as_raw_fd(), published.guest));
         inherited.push(bound);
     }
     inherited.iter().try_for_each(|file| fcntl_setfd(file, FdFlags::empty()))?;
-    spawn_with(end, &mut command).map(drop)
+    spawn_with(end, &mut helper(KIND, &order)?).map(drop)
 }
 
 /// What that process is started with: numbers of descriptors that are open.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Serving {
     /// The cable.
     pub cable: i32,

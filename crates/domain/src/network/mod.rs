@@ -15,7 +15,7 @@ use std::os::fd::OwnedFd;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair, sockopt};
 use vmm::{CableEnd, Configuration, Network, Preparation};
 
-pub use builtin::{Serving, serve};
+pub use builtin::{KIND, Serving, serve};
 use spec::{Backend, Net, Published, Spec, User};
 
 /// The guest's address and those of its network, as QEMU's users know them.

@@ -14,10 +14,12 @@ use rustix::process::{getgid, getgroups, getuid};
 use spec::Spec;
 use vmm::{SharedDirectories, SharedDirectory};
 
+use super::error::Error;
 use super::homes::{self, Wide};
 use super::image_disk::{self, ImageDisk};
-use super::{Error, say};
 use crate::helper::helper;
+use crate::say::say;
+use serde::{Deserialize, Serialize};
 
 /// The drivers that mounting them takes, in the order in which they are loaded.
 const DRIVERS: &[&str] = &["fuse", "virtiofs"];
@@ -25,8 +27,8 @@ const DRIVERS: &[&str] = &["fuse", "virtiofs"];
 /// The one that an overlay takes.
 const OVERLAY: &str = "overlay";
 
-/// The verb by which `biv` starts itself as a file server.
-pub const SERVER_VERB: &str = "serve-files";
+/// The kind of process that serves files.
+pub const KIND: &str = "serve-files";
 
 /// How long the guest may believe what it knows of a directory that only the host changes, if anybody,
 /// in milliseconds.
@@ -335,14 +337,22 @@ fn say_not_shared() {
     ));
 }
 
+/// What a file server is started with.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ServeFiles {
+    /// The user's home directory.
+    #[serde(with = "spec::text::option")]
+    pub home: Option<PathBuf>,
+    /// It may make the system calls only that it needs.
+    pub confined: bool,
+}
+
 /// A file server, which ends when the other end of its standard input is closed.
 fn start_server(socket: OwnedFd, confined: bool) -> io::Result<()> {
-    let mut command = helper(SERVER_VERB, confined);
     // It has none of our environment.
-    if let Some(home) = home() {
-        command.arg("--home").arg(home);
-    }
-    command.stdin(Stdio::from(socket)).spawn()?;
+    let order = ServeFiles { home: home(), confined };
+    helper(KIND, &order)?.stdin(Stdio::from(socket)).spawn()?;
     Ok(())
 }
 

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use spec::Format;
 use vmm::disk::{Disk, Image, Named, Overlay, QCOW2_MAGIC, Qcow2, Qcow2Error, Raw, SECTOR_BYTES};
 
-use super::say;
+use crate::say::say;
 
 mod lock;
 

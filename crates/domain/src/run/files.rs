@@ -9,7 +9,7 @@ use std::path::Path;
 use host::{Available, Buffer};
 use vmm::{Contents, Module};
 
-use super::Error;
+use super::error::Error;
 
 /// An ELF file is a test kernel, a small operating system or a vmlinux; it gets no user space of
 /// ours unless that is asked for.

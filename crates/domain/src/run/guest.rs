@@ -1,18 +1,22 @@
 //! What boots: a kernel, a user space and the drivers that they need, and how they are chosen.
 
 use std::ffi::OsString;
+use std::io;
 use std::path::{Path, PathBuf};
 
+use api::Origin;
 use erofs::Identity;
-use spec::{Net, Network, Spec, User, UserExecution};
+use spec::{Boot, Device, Machine, Net, Network, Other, Spec, User, UserExecution};
 use vmm::snapshot::Snapshot;
 use vmm::{Configuration, Contents, Devices, Module};
 
 use super::directories::{Directories, Root};
+use super::error::Error;
 use super::image_disk::{self, ImageDisk};
-use super::surroundings::Likeness;
+use super::order::{SHELL, is_on_terminal};
+use super::surroundings::{Likeness, Surroundings};
 use super::warm::{self, Key, Start};
-use super::{Error, disk, files, plugged, restore};
+use super::{disk, files, plugged};
 use crate::domain::{Domain, Plan};
 use crate::hub::Conversation;
 use crate::{unpack, vsock};
@@ -339,7 +343,7 @@ impl Guest {
         let word = |word: &OsString| word.to_string_lossy().into_owned();
         match spec.process.args.is_empty() {
             _ if self.is_plain => vec![self.kernel_path.to_string_lossy().into_owned()],
-            true => super::SHELL.map(|word| String::from_utf8_lossy(word).into()).to_vec(),
+            true => SHELL.map(|word| String::from_utf8_lossy(word).into()).to_vec(),
             false => spec.process.args.iter().map(word).collect(),
         }
     }
@@ -350,9 +354,9 @@ impl Guest {
             spec: spec.clone(),
             command: self.shown_command(spec),
             has_init: !self.is_plain,
-            has_terminal: super::is_on_terminal(spec),
+            has_terminal: is_on_terminal(spec),
             kernel: self.kernel_path.to_string_lossy().into_owned(),
-            origin: restore::origin(spec, self)?,
+            origin: recorded(spec, self)?,
         })
     }
 
@@ -474,4 +478,37 @@ fn drivers(spec: &Spec, directories: &Directories) -> Vec<&'static str> {
 
 fn module(data: Vec<u8>) -> Module {
     Module { data: Contents::new(data), command_line: String::new() }
+}
+
+/// Whether a machine of this description can be given the same surroundings again.
+pub fn can_be_restored(spec: &Spec) -> bool {
+    // What such a disk has is gone with its machine, and who is connected is not told.
+    !spec.disks().any(|disk| disk.snapshot) && spec.sockets().next().is_none()
+}
+
+/// What is recorded of a machine that is started so.
+fn recorded(spec: &Spec, guest: &Guest) -> io::Result<Origin> {
+    let Likeness { has_shared_root, sees_directory } = guest.likeness();
+    let mut surroundings = Surroundings::of(spec);
+    // What is in its memory, it has.
+    if !has_shared_root && !matches!(spec.root, spec::Root::Host(_) | spec::Root::Disk(_)) {
+        surroundings.root = spec::Root::default();
+    }
+    surroundings.directory = sees_directory.then(std::env::current_dir).transpose()?;
+    surroundings.net = Some(net(spec));
+    let mut process = spec.process.clone();
+    process.terminal = is_on_terminal(spec);
+    let is_disk = |device: &Device| matches!(device, Device::Disk(_));
+    let mut kept = Spec {
+        machine: Machine { other: Other::default(), ..spec.machine.clone() },
+        boot: Boot { append: spec.boot.append.clone(), ..Boot::default() },
+        devices: spec.devices.iter().filter(|device| !is_disk(device)).cloned().collect(),
+        process,
+        sandbox: spec.sandbox,
+        ..Spec::default()
+    };
+    let applied = surroundings.absolute()?.apply(&mut kept);
+    applied.map_err(io::Error::other)?;
+    let image_disk = guest.directories.image_disk.as_ref().map(|disk| disk.identity().0);
+    Ok(Origin { spec: kept, command: guest.shown_command(spec), image_disk })
 }

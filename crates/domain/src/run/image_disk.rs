@@ -16,7 +16,9 @@ use erofs::Identity;
 use rustix::fs::OFlags;
 use vmm::disk::{Disk, Raw};
 
-use super::{Error, disk, say};
+use super::disk;
+use super::error::Error;
+use crate::say::say;
 use provision::images::Image;
 
 /// The driver of its file system.

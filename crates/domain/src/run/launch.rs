@@ -8,20 +8,17 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read, Seek, Write};
 use std::os::fd::IntoRawFd;
-use std::os::unix::process::CommandExt;
 use std::process::Command;
 
 use rustix::fs::{MemfdFlags, memfd_create};
 use serde::{Deserialize, Serialize};
 use spec::Spec;
 
-use super::restore::{GoOn, restore};
-use super::{Error, run};
-use crate::detach::{self, Child};
-use crate::domain;
+use super::restore::GoOn;
+use crate::helper::again;
 
-/// The verb by which `biv` starts itself to do this.
-pub const VERB: &str = "launch";
+/// The kind of process that does this.
+pub const KIND: &str = "launch";
 
 /// What is to be done.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -34,30 +31,6 @@ pub enum Launch {
 }
 
 impl Launch {
-    /// Does it, or has a process do it that goes on by itself; returns the exit status.
-    ///
-    /// # Errors
-    ///
-    /// There is no machine, or none to its end.
-    pub fn start(&self) -> Result<u8, Error> {
-        match self.is_detached() {
-            true => Ok(command(self).and_then(detach::start).map_err(domain::Error::Detach)?),
-            false => self.carry_out(None),
-        }
-    }
-
-    /// Does it in this process.
-    ///
-    /// # Errors
-    ///
-    /// There is no machine, or none to its end.
-    pub fn carry_out(&self, child: Option<Child>) -> Result<u8, Error> {
-        match self {
-            Self::Run(spec) => run(spec, child),
-            Self::GoOn(order) => restore(order, child),
-        }
-    }
-
     /// How much is said on standard error.
     #[must_use]
     pub fn verbosity(&self) -> u8 {
@@ -83,14 +56,26 @@ impl Launch {
             Self::GoOn(order) => vec![order.file.clone().into_os_string()],
         }
     }
+}
 
-    /// What another process of ours was given to do: the inverse of [`command`].
+/// What such a process is started with.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Carry {
+    /// The descriptor that says what is to be done.
+    pub descriptor: i32,
+    /// It goes on by itself, and tells who waits at the other end of standard input.
+    pub detached: bool,
+}
+
+impl Carry {
+    /// The inverse of [`command`].
     ///
     /// # Errors
     ///
     /// There is no such descriptor, or something else in it.
-    pub fn take(descriptor: i32) -> io::Result<Self> {
-        let mut file = File::from(host::inherited::take(descriptor)?);
+    pub fn read(&self) -> io::Result<Launch> {
+        let mut file = File::from(host::inherited::take(self.descriptor)?);
         let mut text = Vec::new();
         file.rewind()?;
         file.read_to_end(&mut text)?;
@@ -106,11 +91,9 @@ impl Launch {
 pub fn command(launch: &Launch) -> io::Result<Command> {
     let mut file = File::from(memfd_create("biv-launch", MemfdFlags::empty())?);
     file.write_all(&serde_json::to_vec(launch)?)?;
-    let mut command = Command::new("/proc/self/exe");
-    command.arg0(std::env::args_os().next().unwrap_or_else(|| OsString::from("biv")));
     // It stays open in what takes our place, and here until our end.
-    command.args([VERB, "--descriptor", &file.into_raw_fd().to_string()]);
-    command.args(launch.is_detached().then_some("--detached"));
+    let order = Carry { descriptor: file.into_raw_fd(), detached: launch.is_detached() };
+    let mut command = again(KIND, &order)?;
     // For who looks at the processes of the host.
     command.arg("--").args(launch.shown());
     Ok(command)

@@ -6,8 +6,18 @@ use protocol::Order;
 use spec::Spec;
 
 use super::directories::{self, Directories};
-use super::{PATH, SHELL, is_on_terminal};
 use session::terminal;
+
+/// The search path of commands in the guest.
+pub const PATH: &[u8] = b"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// What runs when no command is given.
+pub const SHELL: [&[u8]; 2] = [b"/bin/sh", b"-l"];
+
+/// Whether the command is to have a terminal.
+pub fn is_on_terminal(spec: &Spec) -> bool {
+    spec.process.terminal || (spec.process.args.is_empty() && terminal::is_interactive())
+}
 
 /// What the guest's init is to run.
 pub fn order(spec: &Spec, directories: &Directories) -> Order {

@@ -5,17 +5,19 @@
 //! it ([`crate::seal`]), and from nowhere else.
 
 use std::fs::File;
-use std::io;
 use std::path::PathBuf;
 
 use api::{Name, Origin, files as domain_files};
 use serde::{Deserialize, Serialize};
-use spec::{Boot, Device, Life, Machine, Process, Root, Spec};
+use spec::{Boot, Device, Life, Process, Spec};
 use vmm::snapshot::Snapshot;
 
+use super::error::Error;
 use super::guest::{self, Guest, Looks};
-use super::surroundings::{Likeness, Surroundings};
-use super::{Error, SHELL, run_domain, sandbox};
+use super::order::SHELL;
+use super::runner::{enter_directory, run_domain};
+use super::sandbox;
+use super::surroundings::Surroundings;
 use crate::detach::Child;
 use crate::network;
 use crate::seal::{self, Purpose};
@@ -43,12 +45,6 @@ pub struct GoOn {
     pub no_seccomp: bool,
 }
 
-/// Whether a machine of this description can be given the same surroundings again.
-pub fn is_possible(spec: &Spec) -> bool {
-    // What such a disk has is gone with its machine, and who is connected is not told.
-    !spec.disks().any(|disk| disk.snapshot) && spec.sockets().next().is_none()
-}
-
 /// Does what `biv restore` says; returns the exit status.
 pub fn restore(order: &GoOn, child: Option<Child>) -> Result<u8, Error> {
     let file = &order.file;
@@ -74,7 +70,7 @@ pub fn restore(order: &GoOn, child: Option<Child>) -> Result<u8, Error> {
     let mut spec = machine(&origin.spec, order);
     (spec.machine.memory, spec.machine.processors) = (snapshot.memory(), processors);
     surroundings.apply(&mut spec).map_err(Error::Contradiction)?;
-    super::enter_directory(&spec)?;
+    enter_directory(&spec)?;
     let network = network::start(&spec, &guest::net(&spec))?;
     let looks = Looks { sees_directory: spec.directory.is_some(), image_disk: origin.image_disk };
     let mut guest = Guest::restored(&spec, snapshot, note.conversation, looks)?;
@@ -134,31 +130,4 @@ fn machine(recorded: &Spec, order: &GoOn) -> Spec {
         sandbox::limit(&mut spec);
     }
     spec
-}
-
-/// What is recorded of a machine that is started so.
-pub fn origin(spec: &Spec, guest: &Guest) -> io::Result<Origin> {
-    let Likeness { has_shared_root, sees_directory } = guest.likeness();
-    let mut surroundings = Surroundings::of(spec);
-    // What is in its memory, it has.
-    if !has_shared_root && !matches!(spec.root, Root::Host(_) | Root::Disk(_)) {
-        surroundings.root = Root::default();
-    }
-    surroundings.directory = sees_directory.then(std::env::current_dir).transpose()?;
-    surroundings.net = Some(guest::net(spec));
-    let mut process = spec.process.clone();
-    process.terminal = super::is_on_terminal(spec);
-    let is_disk = |device: &Device| matches!(device, Device::Disk(_));
-    let mut recorded = Spec {
-        machine: Machine { other: spec::Other::default(), ..spec.machine.clone() },
-        boot: Boot { append: spec.boot.append.clone(), ..Boot::default() },
-        devices: spec.devices.iter().filter(|device| !is_disk(device)).cloned().collect(),
-        process,
-        sandbox: spec.sandbox,
-        ..Spec::default()
-    };
-    let applied = surroundings.absolute()?.apply(&mut recorded);
-    applied.map_err(io::Error::other)?;
-    let image_disk = guest.directories.image_disk.as_ref().map(|disk| disk.identity().0);
-    Ok(Origin { spec: recorded, command: guest.shown_command(spec), image_disk })
 }

@@ -34,7 +34,7 @@ use crate::domain::Domain;
 use crate::helper::helper;
 use crate::hub::Conversation;
 use crate::inspect;
-use crate::seal::{self, Purpose};
+use crate::seal::{self, Purpose, Sealing};
 use crate::snapshot::{Finish, Note};
 
 /// Where snapshots are, below the cache.
@@ -127,9 +127,10 @@ impl Unnamed {
         let (signer, theirs) = UnixStream::pair()?;
         let made = Made { at: now() };
         let text = serde_json::to_string(&made).map_err(io::Error::from)?;
-        let mut command = helper(seal::VERB, true);
-        command.arg("--state").arg(seal::state_directory()?);
-        command.args(["--text", &text, "--name", name]).current_dir(directory);
+        let (state, name) = (seal::state_directory()?, name.to_owned());
+        let order = Sealing { state, text, name, in_background: false };
+        let mut command = helper(seal::KIND, &order)?;
+        command.current_dir(directory);
         command.stdin(OwnedFd::from(theirs)).stdout(file.try_clone()?).stderr(Stdio::null());
         // It goes to the background at once: a confined process cannot ask after its children.
         command.spawn()?.wait()?;

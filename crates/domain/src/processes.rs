@@ -1,0 +1,220 @@
+//! What a program of ours is when it has started itself again: a machine that goes on by itself, or a process that
+//! serves one.
+//!
+//! A machine's processes are executions of one program, whichever links this crate: [`begin`] is the first thing that
+//! its `main` calls. It recognises such an execution by its first word, which no user types, and does not return then.
+//! What the second word says is written by ourselves; anybody can type it nevertheless, and gets no more by it than by
+//! starting a program of his own.
+
+use std::ffi::{CString, OsStr, OsString};
+use std::fmt::Display;
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::Path;
+
+use api::status;
+use serde::de::DeserializeOwned;
+
+use crate::helper::MARK;
+use crate::network::{self, Serving as Network};
+use crate::run::carry_out;
+use crate::run::directories::{self, ServeFiles};
+use crate::run::homes;
+use crate::run::launch::{self, Carry};
+use crate::say::say;
+use crate::seal::{self, Sealing};
+use crate::unpack::{self, Unpacking};
+use crate::vsock::{self, Serving as Sockets};
+use crate::{layout, log};
+
+/// A process of ours, and what it is to do.
+enum Process {
+    Launch(Carry),
+    Files(ServeFiles),
+    Network(Network),
+    Sockets(Sockets),
+    Seal(Sealing),
+    Unpack(Unpacking),
+}
+
+/// To be called first in `main`, before anything is open or running: a process that serves a machine does so, and ends
+/// here. In any other, what is open besides the standard streams is closed when a machine is about to run.
+pub fn begin() {
+    layout::settle_further();
+    if let Err(error) = host::standard_streams::keep_closed() {
+        say(&format!("cannot prepare the standard streams: {error}"));
+        std::process::exit(status::FAILURE.into());
+    }
+    let mut words = std::env::args_os();
+    let program = words.next().unwrap_or_default();
+    match words.next().as_deref().and_then(kind) {
+        Some(kind) => std::process::exit(be(&kind, words.next(), &program).into()),
+        None => {
+            name(&own_name(&program));
+            host::inherited::mark(&[]);
+        }
+    }
+}
+
+/// The kind of process that the first word says, if it does.
+fn kind(word: &OsStr) -> Option<OsString> {
+    let kind = word.as_bytes().strip_prefix(MARK.as_bytes())?;
+    Some(OsString::from_vec(kind.to_vec()))
+}
+
+/// Be such a process; returns its exit status.
+fn be(kind: &OsStr, order: Option<OsString>, program: &OsStr) -> u8 {
+    let order = order.unwrap_or_default();
+    let process = match Process::parse(kind, order.as_bytes()) {
+        Ok(process) => process,
+        Err(reason) => {
+            say(&format!("{MARK}{} is for processes of biv itself: {reason}", kind.display()));
+            return status::USAGE;
+        }
+    };
+    name(&process.name(program));
+    // What was left open by chance is for nobody.
+    host::inherited::mark(&process.passed());
+    process.run()
+}
+
+impl Process {
+    /// The process that two words mean.
+    fn parse(kind: &OsStr, order: &[u8]) -> Result<Self, String> {
+        fn read<T: DeserializeOwned>(order: &[u8]) -> Result<T, String> {
+            serde_json::from_slice(order).map_err(|error| format!("its order: {error}"))
+        }
+        match kind.to_str().unwrap_or_default() {
+            launch::KIND => read(order).map(Self::Launch),
+            directories::KIND => read(order).map(Self::Files),
+            network::KIND => read(order).map(Self::Network),
+            vsock::KIND => read(order).map(Self::Sockets),
+            seal::KIND => read(order).map(Self::Seal),
+            unpack::KIND => read(order).map(Self::Unpack),
+            _ => Err("there is no such process".to_owned()),
+        }
+    }
+
+    /// What `ps` and `top` call it, in at most 15 bytes: machines, and what users start, are found by
+    /// `pgrep -x biv`, those that serve a machine have names of their own.
+    fn name(&self, program: &OsStr) -> CString {
+        match self {
+            Self::Launch(_) => own_name(program),
+            Self::Files(_) => c"biv files".into(),
+            Self::Network(_) => c"biv network".into(),
+            Self::Sockets(_) => c"biv sockets".into(),
+            Self::Seal(_) => c"biv seal".into(),
+            Self::Unpack(_) => c"biv unpack".into(),
+        }
+    }
+
+    /// The descriptors that it was given on purpose, besides its streams.
+    fn passed(&self) -> Vec<i32> {
+        match self {
+            Self::Network(serving) => {
+                let ports = serving.tcp.iter().chain(&serving.udp).map(|&(number, _)| number);
+                ports.chain([serving.cable]).collect()
+            }
+            Self::Sockets(serving) => vec![serving.cable, serving.listener],
+            Self::Launch(order) => vec![order.descriptor],
+            Self::Files(_) | Self::Seal(_) | Self::Unpack(_) => Vec::new(),
+        }
+    }
+
+    /// Does what it is to do; returns its exit status. A machine may still have threads that run; nothing of
+    /// theirs is waited for.
+    fn run(self) -> u8 {
+        match self {
+            Self::Launch(order) => {
+                layout::settle();
+                ended(carry_out(&order))
+            }
+            Self::Files(order) => done("the file server", serve_files(&order)),
+            Self::Network(serving) => {
+                log::start(0);
+                done("the network", network::serve(&serving))
+            }
+            Self::Sockets(serving) => done("the guest's sockets", vsock::serve(&serving)),
+            Self::Seal(sealing) => ended(seal::seal_warm_start(&sealing).map(|()| status::SUCCESS)),
+            Self::Unpack(order) => done("unpacking", unpack::serve(order.confined)),
+        }
+    }
+}
+
+/// The status of what has one of its own, or that of a failure, of which it is said why.
+fn ended(result: Result<u8, impl Display>) -> u8 {
+    result.unwrap_or_else(|error| {
+        say(&error.to_string());
+        status::FAILURE
+    })
+}
+
+/// The same of what only succeeds or fails.
+fn done(what: &str, result: io::Result<()>) -> u8 {
+    ended(result.map(|()| status::SUCCESS).map_err(|error| format!("{what}: {error}")))
+}
+
+fn serve_files(order: &ServeFiles) -> io::Result<()> {
+    host::inherited::close_marked();
+    let homes = homes::readable(order.home.clone());
+    let control = io::stdin().as_fd().try_clone_to_owned()?;
+    files::server::serve(&control, order.confined, &homes).map_err(io::Error::other)
+}
+
+/// The name of the program's file: one that was started as /proc/self/exe would be called that.
+fn own_name(program: &OsStr) -> CString {
+    let file = Path::new(program).file_name().unwrap_or(program);
+    CString::new(file.as_bytes()).unwrap_or_default()
+}
+
+/// Be called that, as far as there is room.
+fn name(name: &CString) {
+    let _ = rustix::thread::set_name(name);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_no_process_of_ours_was_given_is_refused() {
+        let check = |kind: &str, order: &str, is_good: bool| {
+            let process = Process::parse(OsStr::new(kind), order.as_bytes());
+            assert_eq!(process.is_ok(), is_good, "{kind} {order}");
+        };
+        check("unpack", r#"{"confined":true}"#, true);
+        check("unpack", r#"{"confined":true,"more":1}"#, false);
+        check("unpack", r#"{"confined":1}"#, false);
+        check("unpack", "", false);
+        check("unpacks", "{}", false);
+        check("", "{}", false);
+        check("launch", r#"{"descriptor":5,"detached":false}"#, true);
+        check("launch", r#"{"descriptor":"5"}"#, false);
+        check(
+            "network",
+            r#"{"cable":3,"reaches_host":false,"tcp":[[4,80]],"udp":[],"confined":true}"#,
+            true,
+        );
+        check(
+            "network",
+            r#"{"cable":3,"reaches_host":false,"tcp":[[4,80000]],"udp":[],"confined":true}"#,
+            false,
+        );
+        check(
+            "sockets",
+            r#"{"cable":3,"listener":4,"path":"/a","address":3,"confined":true}"#,
+            true,
+        );
+        check("serve-files", r#"{"home":null,"confined":true}"#, true);
+        check("seal", r#"{"state":"/s","text":"{}","name":"n","in_background":false}"#, true);
+    }
+
+    #[test]
+    fn only_a_marked_word_is_a_process() {
+        assert_eq!(kind(OsStr::new("--bivouac-process=unpack")), Some("unpack".into()));
+        for word in ["unpack", "--bivouac-process", "x--bivouac-process=unpack", ""] {
+            assert_eq!(kind(OsStr::new(word)), None, "{word}");
+        }
+    }
+}

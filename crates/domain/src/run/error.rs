@@ -1,0 +1,158 @@
+//! Why a machine does not run.
+
+use std::io;
+use std::path::PathBuf;
+
+use provision::initramfs;
+
+use super::{disk, machine};
+use crate::{domain, inspect, network, vsock};
+
+/// Why there was no run, or none to its end.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A file that the user named.
+    #[error("cannot open {path}: {error}", path = path.display())]
+    Open {
+        /// Which.
+        path: PathBuf,
+        /// What is wrong with it.
+        error: io::Error,
+    },
+    /// A directory that is no directory of files.
+    #[error(
+        "cannot show a directory at {place}: its file system {}", described(kind),
+        place = place.display()
+    )]
+    FileSystem {
+        /// Where it was to be in the guest.
+        place: PathBuf,
+        /// What it is.
+        kind: files::kinds::Kind,
+    },
+    /// What is described makes no sense.
+    #[error("{0}")]
+    Contradiction(String),
+    /// A snapshot that the user named.
+    #[error("cannot restore {path}: {error}", path = path.display())]
+    Snapshot {
+        /// Which.
+        path: PathBuf,
+        /// What is wrong with it.
+        error: vmm::snapshot::Error,
+    },
+    /// A snapshot of ours that does not say what it had.
+    #[error(
+        "cannot restore {path}: it does not say what its machine had of the host, or says it in words that \
+         this biv does not know; take it again",
+        path = .0.display()
+    )]
+    NoOrigin(PathBuf),
+    /// A snapshot that nobody vouches for wants something of the host.
+    #[error(
+        "cannot restore {path}: it was made elsewhere, or changed since, and gets nothing of this host that \
+         is not named; it wants {wanted} (name these or others after biv restore; --net none and \
+         --no-publish do without)", path = path.display()
+    )]
+    Unnamed {
+        /// Which.
+        path: PathBuf,
+        /// What it wants, as options.
+        wanted: String,
+    },
+    /// A kernel that the user named.
+    #[error(
+        "there is no file {0} and no kernel of that version; `biv kernel pull {0}` fetches one"
+    )]
+    NoKernel(String),
+    /// Directories for a machine in which nothing of ours could mount them.
+    #[error(
+        "--volume needs an init of ours in the guest, which this machine does not have: give a command after --"
+    )]
+    PlainVolume,
+    /// A directory that a guest gets a copy of.
+    #[error(
+        "--root-rw needs a kernel of Debian's: with a kernel of your own, the guest has a copy of the directory in \
+         its memory; do without it, or give --root-disk"
+    )]
+    PackedRoot,
+    /// The same, where it is no version.
+    #[error(
+        "there is no file {0}; kernels that `biv kernel ls` lists are called by their versions, such as 6.12"
+    )]
+    NoKernelFile(String),
+    /// An image that the user named.
+    #[error("there is no image {0}; `biv image build {0}` makes one")]
+    NoImage(String),
+    /// A file that the user named, of which there is more than could be of use.
+    #[error("cannot use {path}: {error}, which is too much for {whom}", path = path.display())]
+    TooLarge {
+        /// Which.
+        path: PathBuf,
+        /// How large it is.
+        error: io::Error,
+        /// For what it is too large, and what to do.
+        whom: String,
+    },
+    /// The default guest.
+    #[error(transparent)]
+    Provision(#[from] provision::Error),
+    /// The guest's first file system.
+    #[error(transparent)]
+    Initramfs(#[from] initramfs::Error),
+    /// The network.
+    #[error(transparent)]
+    Network(#[from] network::Error),
+    /// Its sockets.
+    #[error(transparent)]
+    Vsock(#[from] vsock::Error),
+    /// Its place among other domains.
+    #[error(transparent)]
+    Domain(#[from] domain::Error),
+    /// What is to be seen of the engine.
+    #[error(transparent)]
+    Inspect(#[from] inspect::Error),
+    /// Streams and signals.
+    #[error(transparent)]
+    Session(#[from] session::Error),
+    /// A disk.
+    #[error(transparent)]
+    Disk(#[from] disk::Error),
+    /// The machine.
+    #[error(transparent)]
+    Machine(#[from] machine::Error),
+    /// The kernel, or how it is to be started.
+    #[error("cannot boot {path}: {error}", path = path.display())]
+    Kernel {
+        /// Which.
+        path: PathBuf,
+        /// What is wrong with it.
+        error: vmm::Error,
+    },
+    /// The order to the guest.
+    #[error(transparent)]
+    Order(#[from] protocol::OrderError),
+    /// A descriptor.
+    #[error("cannot start the machine: {0}")]
+    Io(#[from] io::Error),
+}
+
+/// Why a file system of that kind is not shown, and what to do.
+fn described(kind: &files::kinds::Kind) -> String {
+    use files::kinds::Kind;
+    match kind {
+        Kind::OfTheKernel(name) => {
+            format!("is {name}, a window into the host's kernel; name a directory with files")
+        }
+        Kind::Ordinary | Kind::Unknown(_) => {
+            let number = match kind {
+                Kind::Unknown(number) => *number,
+                _ => 0,
+            };
+            format!(
+                "is of a kind that biv does not know ({number:#x}, statfs(2)); if it holds files, say so: \
+                 --volume HOST:GUEST:anyfs"
+            )
+        }
+    }
+}

@@ -1,0 +1,486 @@
+//! Runs a guest as a domain, from what was found for it to the end of its command: builds the configuration of the
+//! machine, starts it, and stays with it until it, its command, the user or the clock ends.
+
+use std::fs::File;
+use std::io;
+use std::path::Path;
+use std::sync::mpsc;
+use std::time::Instant;
+
+use api::{Ended, record, status};
+use protocol::{Frame, Order};
+use spec::Spec;
+use vmm::devices::{Port, Serial};
+use vmm::{Line, Outcome, TimeOfDay};
+
+use crate::detach::Child;
+use crate::domain::{Domain, GuestEnd};
+use crate::hub::Conversation;
+use crate::inspect;
+use crate::network;
+use crate::say::say;
+use crate::snapshot::{Finish, Snapshots};
+use crate::vsock;
+use provision::initramfs;
+use session::channel::Channel;
+use session::console::Console;
+use session::terminal;
+use session::terminal::{Escape, Mode};
+use session::{Ending, Input, Outputs, Passing, Session, Signals};
+
+use super::error::Error;
+use super::guest::{self, Guest};
+use super::machine::{self, Machine, Telling, Wait};
+use super::order::order;
+use super::plugged::{self, Handles, Opened};
+use super::tail::Tail;
+use super::warm::{Start, Unnamed};
+use super::{devices, disk};
+
+/// Be where the machine is started.
+pub fn enter_directory(spec: &Spec) -> Result<(), Error> {
+    let Some(directory) = &spec.directory else { return Ok(()) };
+    std::env::set_current_dir(directory)
+        .map_err(|error| Error::Open { path: directory.clone(), error })
+}
+
+/// Runs a guest as a domain.
+pub fn run_domain(
+    guest: Guest,
+    network: Option<network::Starting>,
+    spec: &Spec,
+    child: Option<Child>,
+) -> Result<u8, Error> {
+    let path = guest.kernel_path.clone();
+    let mut domain = Domain::begin(guest.plan(spec)?)?;
+    let result = run_guest(guest, network, spec, &mut domain, child).map_err(|error| match error {
+        Error::Machine(machine::Error::Machine(error @ vmm::Error::Boot(_))) => {
+            Error::Kernel { path, error }
+        }
+        error => error,
+    });
+    let at = record::now();
+    let (ending, result) = match result {
+        Ok(Verdict { status, reason }) => (Ended { at, status, error: None, reason }, Ok(status)),
+        Err(error) => {
+            let said = Some(error.to_string());
+            (Ended { at, status: status::FAILURE, error: said, reason: None }, Err(error))
+        }
+    };
+    domain.end(ending);
+    result
+}
+
+/// How a run ended.
+struct Verdict {
+    /// The exit status.
+    status: u8,
+    /// What has been said of it, if it did not end by itself.
+    reason: Option<String>,
+}
+
+impl Verdict {
+    /// It ended as its command did, or as somebody wanted.
+    fn plain(status: u8) -> Verdict {
+        Verdict { status, reason: None }
+    }
+
+    /// It ended before, for this reason, which is said.
+    fn told(status: u8, reason: String) -> Verdict {
+        say(&reason);
+        Verdict { status, reason: Some(reason) }
+    }
+}
+
+fn run_guest(
+    mut guest: Guest,
+    network: Option<network::Starting>,
+    spec: &Spec,
+    domain: &mut Domain,
+    child: Option<Child>,
+) -> Result<Verdict, Error> {
+    let has_history = spec.watch.history.is_some();
+    let signals = if has_history { Signals::block_with_question() } else { Signals::block() }?;
+    let deadline = spec.life.timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+    let is_plain = guest.is_plain;
+    let order = order(spec, &guest.directories);
+    let needs = devices::needs(&guest.directories, spec);
+    let keeps_writes =
+        guest.directories.are_written_back() || spec.disks().any(spec::Disk::keeps_writes);
+    let start = std::mem::take(&mut guest.start);
+    let mut configuration = guest.configuration(spec)?;
+    let (warm, conversation) = match start {
+        Start::Cold => (None, None),
+        Start::First(unnamed) => (Some(unnamed), None),
+        Start::GoOn(snapshot, conversation) => {
+            configuration.snapshot = Some(*snapshot);
+            (None, conversation)
+        }
+    };
+    let warm = warm.map(Unnamed::into_parts);
+    let opened = open(spec)?;
+    let inspect::Prepared { inspection, teller } =
+        inspect::prepare(&spec.watch, &configuration.kernel)?;
+    configuration.inspection = inspection;
+    configuration.reporter = teller.as_ref().map(inspect::Teller::reporter).unwrap_or_default();
+    let telling = Telling { stats: spec.watch.statistics, history: teller };
+    let copy = spec.watch.console.as_deref().map(create).transpose()?;
+    let has_debug_console = opened.debug_console.is_some();
+    let wait = match keeps_writes {
+        true => Wait::UntilWritten,
+        false if spec.watch.statistics || copy.is_some() || has_debug_console => Wait::ForTraces,
+        false => Wait::No,
+    };
+    let handles = plugged::add(&mut configuration.devices, opened);
+    let parameter = network.as_ref().map(|network| network.parameter().to_owned());
+    if let Some(network) = network {
+        network.connect(&mut configuration);
+    }
+    let snapshots = Snapshots::new(guest::can_be_restored(spec));
+    // Everything is open.
+    host::inherited::close_marked();
+    let run = Prepared {
+        spec,
+        configuration,
+        handles,
+        needs,
+        conversation,
+        snapshots,
+        warm,
+        copy,
+        wait,
+        telling,
+        deadline,
+        signals,
+        child,
+    };
+    match is_plain {
+        true => run.run_plain(domain),
+        false => run.run_command(domain, &order, parameter.as_deref().unwrap_or_default()),
+    }
+}
+
+/// What the machine's devices have of the host's.
+fn open(spec: &Spec) -> Result<Opened, Error> {
+    let confine = !spec.engine.no_seccomp;
+    let vsock = spec.sockets().next();
+    Ok(Opened {
+        sockets: vsock.map(|vsock| vsock::start(vsock, confine)).transpose()?,
+        disks: disk::open_all(spec.disks())?,
+        debug_console: spec.debug_console().map(|it| create(&it.file)).transpose()?,
+        has_balloon: Domain::is_wanted(&spec.life),
+    })
+}
+
+/// A machine that lacks only its console and its command line.
+struct Prepared<'a> {
+    spec: &'a Spec,
+    configuration: vmm::Configuration,
+    /// What was kept of its devices.
+    handles: Handles,
+    /// What the guest's init is told that its system must have.
+    needs: Vec<Frame>,
+    /// What it was told already.
+    conversation: Option<Conversation>,
+    snapshots: Snapshots,
+    /// A snapshot for those who start such a machine later.
+    warm: Option<(File, Finish)>,
+    /// Where the serial console is to be copied.
+    copy: Option<File>,
+    wait: Wait,
+    telling: Telling,
+    deadline: Option<Instant>,
+    signals: Signals,
+    child: Option<Child>,
+}
+
+impl Prepared<'_> {
+    /// One with nothing of ours in it: its console is on our standard streams.
+    fn run_plain(mut self, domain: &mut Domain) -> Result<Verdict, Error> {
+        let (spec, configuration) = (self.spec, &mut self.configuration);
+        // Linux is told where its console is; a Multiboot kernel may take its arguments by position.
+        let is_multiboot = vmm::is_multiboot(&configuration.kernel);
+        let ours: &[&str] = if is_multiboot { &[] } else { &["console=ttyS0"] };
+        configuration.command_line = command_line(ours, spec);
+        // One that goes on from a snapshot has no kernel to boot again.
+        configuration.reboot = !spec.boot.no_reboot && configuration.snapshot.is_none();
+        let (ours, theirs) = session::Line::pair()?;
+        let serial = if guest::has_virtio_console(spec) {
+            let port = machine::console(theirs, terminal::size());
+            self.handles.window = Some(plugged::add_console(&mut configuration.devices, port)?);
+            Line { output: self.copy.map(|copy| Box::new(copy) as _), ..Line::default() }
+        } else {
+            match self.copy {
+                Some(copy) => machine::line_with_copy(theirs, copy),
+                None => machine::line(theirs),
+            }
+        };
+        configuration.devices.push(Box::new(Serial::first(serial)));
+        configuration.devices.push(Box::new(Serial::second(Line::default())));
+        let ours = domain.serve_plain(ours, self.snapshots)?;
+        let mut started = Started::of(configuration);
+        let remote = domain.machine.clone();
+        let machine = started.start(|| {
+            Machine::start(
+                self.configuration,
+                self.handles,
+                self.wait,
+                self.telling,
+                remote.clone(),
+            )
+        })?;
+        let mut outputs = Outputs::default();
+        if let Some(child) = self.child
+            && started.wait()
+        {
+            domain.going_on(child)?.go_on(&mut outputs)?;
+        }
+        // What runs without us has an input, and nobody who types.
+        let input = if spec.life.detached { Input::Endless } else { Input::Ours };
+        let user = User { raw: terminal::is_interactive(), input, outputs, ..User::default() };
+        let link = Console::new(ours)?.with_window(move |rows, columns| {
+            remote.get().iter().for_each(|machine| machine.resize_console(rows, columns));
+        });
+        converse(link, machine, self.deadline, user, self.signals)
+    }
+
+    /// One whose init is ours: it runs a command, as `order` says.
+    fn run_command(
+        mut self,
+        domain: &mut Domain,
+        order: &Order,
+        parameter: &str,
+    ) -> Result<Verdict, Error> {
+        let (spec, configuration) = (self.spec, &mut self.configuration);
+        let rdinit = format!("rdinit={}", initramfs::INIT);
+        let quiet = if spec.watch.verbose == 0 && self.copy.is_none() { "quiet" } else { "" };
+        // A panic resets the guest at once, and its command is lost with it. Before its init the kernel would
+        // test its ciphers for a tenth of a second.
+        let ours = ["console=ttyS0", quiet, "panic=-1", "cryptomgr.notests"];
+        let words = [&ours[..], &[&rdinit, CHANNEL, parameter]].concat();
+        configuration.command_line = command_line(&words, spec);
+        let tail = Tail::default();
+        let output: Option<Box<dyn io::Write + Send>> = match self.copy {
+            Some(copy) => Some(Box::new(copy)),
+            None if spec.watch.verbose > 0 => Some(Box::new(io::stderr())),
+            None => Some(Box::new(tail.clone())),
+        };
+        let devices = &mut configuration.devices;
+        devices.push(Box::new(Serial::first(Line { output, ..Line::default() })));
+        let (port, theirs) = session::Line::pair()?;
+        devices.push(Box::new(Port::new(machine::console(theirs, (0, 0)))?));
+        let (serial, theirs) = session::Line::pair()?;
+        devices.push(Box::new(Serial::second(machine::line(theirs))));
+        let raw = order.terminal.is_some() && session::stdin_is_terminal();
+        let running = self.conversation.as_ref().filter(|it| it.has_command());
+        let running = running.map(Conversation::window_of_first);
+        let mut console = None;
+        // Only what others could find has been kept while its command ran.
+        if domain.is_known() || running.is_some() {
+            let (end, theirs) = session::Line::pair()?;
+            let port = machine::console(theirs, (0, 0));
+            self.handles.window = Some(plugged::add_console(&mut configuration.devices, port)?);
+            console = Some(end);
+        }
+        let time = time_of(configuration).map_err(machine::Error::Machine)?;
+        let (needs, conversation) = (self.needs, self.conversation);
+        let end = GuestEnd { lines: vec![port, serial], needs, time, conversation };
+        let (ours, trouble) = domain.serve(end, console, self.snapshots, self.warm)?;
+        let link = match running {
+            Some(window) => Channel::going_on(ours, window)?,
+            None => Channel::new(ours, order)?,
+        };
+        let mut link = link.with_trouble(trouble);
+        if let Some(child) = self.child {
+            let going_on = domain.going_on(child)?;
+            link = link.on_start(move |outputs| going_on.go_on(outputs));
+        }
+        let mut started = Started::of(&mut self.configuration);
+        let remote = domain.machine.clone();
+        let machine = started.start(|| {
+            Machine::start(self.configuration, self.handles, self.wait, self.telling, remote)
+        })?;
+        // A command that runs already says nothing of that; it does when the machine goes on.
+        if running.is_some() && started.wait() {
+            link.note_started();
+        }
+        let is_open = spec.process.interactive || order.terminal.is_some();
+        let input = match (spec.life.detached, is_open) {
+            (false, _) => Input::Ours,
+            (true, false) => Input::None,
+            (true, true) => Input::Endless,
+        };
+        let user = User { raw, input, tail, ..User::default() };
+        converse(link, machine, self.deadline, user, self.signals)
+    }
+}
+
+/// The time that a machine is told.
+fn time_of(configuration: &vmm::Configuration) -> Result<TimeOfDay, vmm::Error> {
+    match &configuration.snapshot {
+        Some(snapshot) => Ok(TimeOfDay::of_snapshot(snapshot)?),
+        None => Ok(TimeOfDay::of_the_host()),
+    }
+}
+
+/// Where the guest's init finds us: at the virtio port, if its kernel has a driver, else at the second serial
+/// port.
+const CHANNEL: &str = "biv.channel=vport,ttyS1";
+
+/// The kernel's command line: `words`, then what `--append` says, which therefore wins.
+fn command_line(words: &[&str], spec: &Spec) -> String {
+    let append = spec.boot.append.as_deref().unwrap_or_default();
+    let words = words.iter().copied().chain([append]).filter(|word| !word.is_empty());
+    words.collect::<Vec<_>>().join(" ")
+}
+
+/// What there is at our end of the conversation.
+#[derive(Default)]
+struct User {
+    raw: bool,
+    input: Input,
+    outputs: Outputs,
+    /// What was on the console, and is nowhere else.
+    tail: Tail,
+}
+
+/// Where it is heard that the machine runs.
+struct Started {
+    notice: mpsc::Receiver<()>,
+    /// What has been heard.
+    heard: Option<bool>,
+    confined: bool,
+    /// Where it is heard that a snapshot fits, and how the machine is told to go on.
+    fits: Option<(mpsc::Receiver<()>, mpsc::Sender<()>)>,
+}
+
+impl Started {
+    fn of(configuration: &mut vmm::Configuration) -> Self {
+        let (sender, notice) = mpsc::channel();
+        configuration.on_start = Some(vmm::Notice::new(move || {
+            // Nobody waits for it but who detaches, or goes on.
+            let _ = sender.send(());
+        }));
+        let confined = configuration.confine;
+        let goes_on = confined && configuration.snapshot.is_some();
+        let fits = goes_on.then(|| Self::rendezvous(configuration));
+        Self { notice, heard: None, confined, fits }
+    }
+
+    /// Have the machine's thread say that its snapshot fits, and wait for this one, before it is confined.
+    fn rendezvous(
+        configuration: &mut vmm::Configuration,
+    ) -> (mpsc::Receiver<()>, mpsc::Sender<()>) {
+        let (fits, heard) = mpsc::channel();
+        let (go_on, told) = mpsc::channel();
+        let prepare = configuration.preparation.0.take();
+        configuration.preparation = vmm::Preparation(Some(Box::new(move || {
+            prepare.map_or(Ok(()), |prepare| prepare())?;
+            // If nobody is there, nobody has to be waited for.
+            let _ = fits.send(());
+            let _ = told.recv();
+            Ok(())
+        })));
+        (heard, go_on)
+    }
+
+    /// Wait until it runs; false if it does not come to that.
+    fn wait(&mut self) -> bool {
+        *self.heard.get_or_insert_with(|| self.notice.recv().is_ok())
+    }
+
+    /// Start the machine, and drop root's capabilities for this thread before it is confined. One whose snapshot
+    /// turns out not to fit is started once more, and needs them for that ([`super::start`]).
+    fn start(
+        &mut self,
+        start: impl FnOnce() -> Result<Machine, machine::Error>,
+    ) -> Result<Machine, Error> {
+        let drop_all = || host::privileges::drop_all().map_err(io::Error::from);
+        match self.fits.take() {
+            None if self.confined => drop_all()?,
+            None => {}
+            Some((fits, go_on)) => {
+                let machine = start()?;
+                if fits.recv().is_ok() {
+                    drop_all()?;
+                    // It may have ended.
+                    let _ = go_on.send(());
+                }
+                return Ok(machine);
+            }
+        }
+        Ok(start()?)
+    }
+}
+
+fn converse<L: session::Link>(
+    link: L,
+    machine: Machine,
+    deadline: Option<Instant>,
+    user: User,
+    signals: Signals,
+) -> Result<Verdict, Error> {
+    let (ended, report) = (machine.ended()?, machine.question());
+    let User { raw, input, outputs, tail } = user;
+    let machine_end = Some(ended);
+    let session = Session {
+        link,
+        machine: machine_end,
+        deadline,
+        mode: Mode::raw_if(raw),
+        escape: Escape::default(),
+        signals,
+        passing: Passing::Interrupt,
+        outputs,
+        input,
+        report,
+    };
+    let ending = session.run()?;
+    match ending {
+        Ending::Exited(status) => {
+            // Nothing that the machine holds outlives it, so its power-off is not waited for,
+            // unless somebody wants to know what it did.
+            machine.finish()?;
+            Ok(Verdict::plain(status))
+        }
+        Ending::Signaled(signal) => {
+            machine.finish()?;
+            Ok(Verdict::plain(status::of_signal(signal)))
+        }
+        Ending::TimedOut => {
+            machine.tell_history();
+            let reason = "the machine was ended by --timeout".to_owned();
+            Ok(Verdict::told(status::TIMEOUT, reason))
+        }
+        Ending::Escaped => Ok(Verdict::plain(status::of_signal(2))),
+        Ending::Killed(signal) => Ok(Verdict::plain(status::of_signal(signal))),
+        Ending::MachineEnded => Ok(judge(machine.outcome()?, L::HAS_COMMAND, &tail)),
+    }
+}
+
+/// What is to be said of a machine that has ended by itself.
+fn judge(outcome: Outcome, has_command: bool, tail: &Tail) -> Verdict {
+    match outcome {
+        Outcome::DebugExit(value) => Verdict::plain(value),
+        Outcome::TripleFault(state) => {
+            tracing::info!("{state}");
+            let reason = "the guest's processor shut down (triple fault); -v shows its state";
+            Verdict::told(status::TRIPLE_FAULT, reason.to_owned())
+        }
+        Outcome::PoweredOff | Outcome::Reset if !has_command => Verdict::plain(status::SUCCESS),
+        Outcome::PoweredOff => lost("switched itself off", tail),
+        Outcome::Reset => lost("panicked or rebooted", tail),
+        // By `biv kill`, or by `biv stop` after a while.
+        Outcome::Stopped => Verdict::plain(status::of_signal(9)),
+    }
+}
+
+/// The same of one that did so, with what it said last.
+fn lost(did: &str, tail: &Tail) -> Verdict {
+    let reason = format!("the guest {did} before its command ended; -v shows its console{tail}");
+    Verdict::told(status::GUEST_LOST, reason)
+}
+
+fn create(path: &Path) -> Result<File, Error> {
+    File::create(path).map_err(|error| Error::Open { path: path.to_owned(), error })
+}
