@@ -11,7 +11,7 @@ use crate::exception::{Exception, Trap, Vector};
 use crate::exit::Exit;
 use crate::history::Happened;
 use crate::memory::{Access, Linear};
-use crate::state::{CodeSize, rflags};
+use crate::state::rflags;
 use crate::system::host_time_stamp;
 use crate::vcpu::{Error, Vcpu};
 
@@ -118,7 +118,7 @@ impl Vcpu {
     pub(crate) fn may_translate(&self) -> bool {
         let regs = &self.context.regs;
         !self.config.interpret_only
-            && regs.code_size() == CodeSize::Bits64
+            && regs.mode().is_64_bit()
             && regs.rflags() & (rflags::TF | rflags::DF) == 0
             && regs.interrupt_shadow == 0
             && regs.dr[7] & 0xff == 0
@@ -128,7 +128,7 @@ impl Vcpu {
 
     fn alignment_checks(&self) -> bool {
         let regs = &self.context.regs;
-        regs.cpl == 3 && regs.alignment_flag != 0 && regs.cr0 & crate::state::cr0::AM != 0
+        regs.mode().is_user() && regs.alignment_flag != 0 && regs.cr0 & crate::state::cr0::AM != 0
     }
 
     /// One instruction.
@@ -310,7 +310,7 @@ impl Vcpu {
     /// Translated code is about to run: if it is the user's, what has happened since it was left
     /// was help.
     fn note_help(&mut self) {
-        if self.context.regs.cpl == 3 {
+        if self.context.regs.mode().is_user() {
             self.helped_cycles += host_time_stamp().wrapping_sub(self.left_at);
             self.expect_look();
         }
@@ -405,7 +405,7 @@ impl Vcpu {
             6 => Exception::invalid_opcode(),
             16 => Exception::plain(Vector::FloatingPoint),
             19 => Exception::plain(Vector::SimdFloatingPoint),
-            13 | 14 if self.context.regs.cpl != 3 => {
+            13 | 14 if !self.context.regs.mode().is_user() => {
                 return self.serve_mirror_fault(fault, repeats);
             }
             // Anything else depends on the operand: the interpreter knows how to say it.

@@ -70,7 +70,7 @@ impl Vcpu {
         let offset = self.pop(size)?;
         let selector = self.pop(size)? as u16;
         let popped = self.pop(size)?;
-        let to_v86 = popped & rflags::VM != 0 && size == 4 && self.context.regs.cpl == 0;
+        let to_v86 = popped & rflags::VM != 0 && size == 4 && self.context.regs.mode().is_kernel();
         if to_v86 && !self.context.regs.long_mode() {
             return self.return_to_v86(offset, selector, popped);
         }

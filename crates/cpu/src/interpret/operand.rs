@@ -4,7 +4,7 @@ use iced_x86::{Instruction, OpKind, Register};
 
 use crate::exception::{Exception, Trap, Vector};
 use crate::memory::{Access, Linear, Privilege};
-use crate::state::{CodeSize, cr0};
+use crate::state::cr0;
 use crate::vcpu::Vcpu;
 
 /// Zero-extend the low `size` bytes of `value`.
@@ -131,7 +131,7 @@ impl Vcpu {
     /// Whether #AC can happen: CPL 3, EFLAGS.AC and CR0.AM (SDM 3A 6.15, "alignment check").
     pub(crate) fn alignment_is_checked(&self) -> bool {
         let regs = &self.context.regs;
-        regs.alignment_flag != 0 && regs.cpl == 3 && regs.cr0 & cr0::AM != 0
+        regs.alignment_flag != 0 && regs.mode().is_user() && regs.cr0 & cr0::AM != 0
     }
 
     /// #AC unless `at` is a multiple of `size`.
@@ -144,12 +144,12 @@ impl Vcpu {
 
     /// Whether the processor is in 64-bit mode (not compatibility mode).
     pub(crate) fn in_64_bit_mode(&self) -> bool {
-        self.context.regs.code_size() == CodeSize::Bits64
+        self.context.regs.mode().is_64_bit()
     }
 
     /// #GP(0) unless at CPL 0.
     pub(crate) fn require_ring_0(&self) -> Result<(), Trap> {
-        if self.context.regs.cpl != 0 {
+        if !self.context.regs.mode().may_execute_privileged() {
             return Err(Exception::general_protection(0).into());
         }
         Ok(())

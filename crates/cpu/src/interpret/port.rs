@@ -5,7 +5,7 @@ use iced_x86::{Instruction, Mnemonic, OpKind};
 use super::operand::{gp0, merge};
 use crate::exception::Trap;
 use crate::memory::{Linear, Privilege};
-use crate::state::{Attributes, rflags};
+use crate::state::Attributes;
 use crate::vcpu::Vcpu;
 
 /// Offset of the I/O map base in a 32-bit or 64-bit TSS.
@@ -17,9 +17,9 @@ impl Vcpu {
     pub(super) fn check_port(&mut self, port: u16, size: u8) -> Result<(), Trap> {
         self.note_port_access(port, size);
         let regs = &self.context.regs;
-        let flags = regs.rflags();
-        let allowed = u64::from(regs.cpl) <= (flags & rflags::IOPL) >> 12;
-        if !regs.protected() || allowed && flags & rflags::VM == 0 {
+        let mode = regs.mode();
+        let allowed = mode.has_io_privilege(regs.rflags()) && !mode.is_virtual_8086();
+        if !regs.protected() || allowed {
             return Ok(());
         }
         let tr = regs.tr;

@@ -55,7 +55,7 @@ impl Vcpu {
         let [rax, rcx, rdx, rbx, _, _, rsi, ..] = self.context.regs.gpr;
         let width = if self.in_64_bit_mode() { 8 } else { 4 };
         let [number, b, c, d, s] = [rax, rbx, rcx, rdx, rsi].map(|value| truncate(value, width));
-        let result = if self.context.regs.cpl == 0 {
+        let result = if self.context.regs.mode().is_kernel() {
             self.hypercall(number, [b, c, d, s])?
         } else {
             NOT_PERMITTED
@@ -88,8 +88,7 @@ impl Vcpu {
     /// `cli`, `sti` (SDM 2A "CLI", 2B "STI").
     fn change_interrupt_flag(&mut self, instruction: &Instruction) -> Result<(), Trap> {
         let regs = &self.context.regs;
-        let iopl = (regs.rflags() & rflags::IOPL) >> 12;
-        if regs.protected() && u64::from(regs.cpl) > iopl {
+        if regs.protected() && !regs.mode().has_io_privilege(regs.rflags()) {
             return Err(gp0());
         }
         let regs = &mut self.context.regs;
@@ -104,7 +103,8 @@ impl Vcpu {
 
     /// `clac`, `stac`.
     fn change_alignment_flag(&mut self, instruction: &Instruction) -> Result<(), Trap> {
-        if self.context.regs.cpl != 0 || self.context.regs.real_or_v86() {
+        let regs = &self.context.regs;
+        if !regs.mode().may_execute_privileged() || regs.real_or_v86() {
             return Err(super::operand::ud());
         }
         self.context.regs.alignment_flag = u8::from(instruction.mnemonic() == Mnemonic::Stac);
@@ -133,7 +133,7 @@ impl Vcpu {
     /// #GP(0) where CR4.TSD keeps the time from user mode.
     fn check_time_stamp(&self) -> Result<(), Trap> {
         let regs = &self.context.regs;
-        if regs.cr4 & cr4::TSD != 0 && regs.cpl > 0 && regs.protected() {
+        if regs.cr4 & cr4::TSD != 0 && !regs.mode().is_kernel() && regs.protected() {
             return Err(gp0());
         }
         Ok(())

@@ -196,11 +196,11 @@ impl Vcpu {
         if size > 2 {
             changed |= rflags::AC | rflags::ID | rflags::RF;
         }
-        let privilege = u64::from(regs.cpl);
-        if privilege == 0 && regs.rflags() & rflags::VM == 0 {
+        let mode = regs.mode();
+        if mode.is_kernel() && !mode.is_virtual_8086() {
             changed |= rflags::IOPL;
         }
-        if privilege <= (regs.rflags() & rflags::IOPL) >> 12 || !regs.protected() {
+        if mode.has_io_privilege(regs.rflags()) || !regs.protected() {
             changed |= rflags::IF;
         }
         if !regs.protected() {

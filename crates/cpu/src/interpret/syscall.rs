@@ -118,7 +118,7 @@ impl Vcpu {
         }
         let regs = &self.context.regs;
         let selector = regs.sysenter_cs as u16 & !3;
-        if selector == 0 || !regs.protected() || regs.cpl != 0 {
+        if selector == 0 || !regs.protected() || !regs.mode().may_execute_privileged() {
             return Err(gp0());
         }
         let (pointer, target) = (regs.gpr[1], regs.gpr[2]);

@@ -60,7 +60,7 @@ pub(crate) enum Place {
 impl Vcpu {
     fn accessor(&self, privilege: Privilege) -> Accessor {
         let regs = &self.context.regs;
-        let user = privilege == Privilege::Current && regs.cpl == 3;
+        let user = privilege == Privilege::Current && regs.mode().is_user();
         Accessor {
             user,
             smap_override: privilege == Privilege::Current && regs.alignment_flag != 0,
@@ -81,7 +81,7 @@ impl Vcpu {
         self.context.user_set = self.set_address(user);
         self.context.kernel_set = self.set_address(kernel);
         self.context.access_set = self.set_address(access);
-        let mirrored = self.context.regs.cpl != 3 && self.uses_mirror();
+        let mirrored = !self.context.regs.mode().is_user() && self.uses_mirror();
         self.context.gs_base = if mirrored { super::place::BASE } else { self.context.set };
         self.context.after_system_call = !self.context.regs.sfmask & !rflags::RF | rflags::FIXED;
     }
@@ -218,14 +218,15 @@ impl Vcpu {
         if regs.cr4 & cr4::SMAP == 0 {
             return self.package.has_users.load(Ordering::Relaxed);
         }
-        regs.cpl == 0 && regs.alignment_flag != 0
+        regs.mode().is_kernel() && regs.alignment_flag != 0
     }
 
     /// Take note of user code in a machine whose kernel does without SMAP.
     pub(crate) fn note_users(&self) {
         let regs = &self.context.regs;
         let has_users = &self.package.has_users;
-        if regs.cpl == 3 && regs.cr4 & cr4::SMAP == 0 && !has_users.load(Ordering::Relaxed) {
+        if regs.mode().is_user() && regs.cr4 & cr4::SMAP == 0 && !has_users.load(Ordering::Relaxed)
+        {
             has_users.store(true, Ordering::Relaxed);
         }
     }

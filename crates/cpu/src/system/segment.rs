@@ -209,7 +209,7 @@ impl Vcpu {
     /// #GP(0) for the instructions that UMIP takes from user mode (SDM 3A 2.5, CR4.UMIP).
     pub(super) fn check_umip(&self) -> Result<(), Trap> {
         let regs = &self.context.regs;
-        if regs.cpl > 0 && regs.cr4 & cr4::UMIP != 0 {
+        if !regs.mode().is_kernel() && regs.cr4 & cr4::UMIP != 0 {
             return Err(gp0());
         }
         Ok(())

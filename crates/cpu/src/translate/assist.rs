@@ -58,7 +58,7 @@ pub(super) fn assistance(instruction: &Instruction, mode: Mode) -> Option<Assist
     if instruction.has_lock_prefix() {
         return None;
     }
-    let kernel = mode.cpl == 0;
+    let kernel = mode.guest.is_kernel();
     Some(match instruction.mnemonic() {
         Mnemonic::Cpuid => Assistance::Identify,
         Mnemonic::Mov if kernel && instruction.op0_register() == Register::CR3 => Assistance::Anew,
@@ -160,7 +160,7 @@ impl Vcpu {
         let rip = self.context.regs.rip;
         let mode = self.translation_mode();
         // A user's block adds its page's address to what it knows of its own.
-        let is_in_page = mode.cpl != 3 || Linear(rip).page().0 == self.context.code_page;
+        let is_in_page = !mode.guest.is_user() || Linear(rip).page().0 == self.context.code_page;
         rip == next
             && is_in_page
             && !self.replay.has_queued()

@@ -100,7 +100,7 @@ struct Mirrored {
 
 impl Mirrored {
     fn new(key: Key, translator: &Translator) -> Self {
-        let on = key.mode.native && key.mode.cpl == 0;
+        let on = key.mode.native && key.mode.guest.is_kernel();
         let exceptions =
             if on { translator.exceptions_in(key.physical) } else { FxHashSet::default() };
         Self { on, user_access: key.mode.user_open, exceptions }

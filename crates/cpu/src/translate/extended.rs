@@ -60,7 +60,7 @@ pub(super) fn runs_on_mirror(instruction: &Instruction, mode: Mode) -> bool {
     let needed = if is_legacy(instruction.mnemonic()) { Vectors::Legacy } else { Vectors::All };
     is_extended(instruction.mnemonic())
         && !instruction.has_lock_prefix()
-        && mode.cpl == 0
+        && mode.guest.is_kernel()
         && mode.native
         && mode.vectors >= needed
 }

@@ -73,7 +73,11 @@ impl Builder<'_> {
     pub(super) fn may_be_far(&self, target: u64) -> bool {
         let mode = self.key.mode;
         let wanted = self.techniques.has(Technique::FarLinks);
-        wanted && mode.cpl == 0 && mode.native && Linear(target).is_canonical() && target >> 63 != 0
+        wanted
+            && mode.guest.is_kernel()
+            && mode.native
+            && Linear(target).is_canonical()
+            && target >> 63 != 0
     }
 
     /// Make the jump whose displacement is at `at` a far gate.

@@ -149,7 +149,7 @@ impl Vcpu {
             first_mark: translator.marks.len() as u32,
             cache_start,
             star: self.context.regs.star,
-            kernel: key.mode.native && key.mode.cpl == 0,
+            kernel: key.mode.native && key.mode.guest.is_kernel(),
             user_open: key.mode.user_open,
             native: false,
             span: None,
@@ -478,7 +478,7 @@ impl Builder<'_> {
 
     fn write_later(&mut self) {
         // All of them come from before the last instruction, which may have changed GS.
-        self.kernel = self.key.mode.native && self.key.mode.cpl == 0;
+        self.kernel = self.key.mode.native && self.key.mode.guest.is_kernel();
         for (later, user_open) in std::mem::take(&mut self.later) {
             self.user_open = user_open;
             match later {

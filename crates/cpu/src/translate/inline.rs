@@ -59,7 +59,7 @@ pub(super) fn inline(instruction: &Instruction, mode: Mode) -> Option<Inline> {
     if instruction.has_lock_prefix() {
         return None;
     }
-    let kernel = mode.cpl == 0;
+    let kernel = mode.guest.is_kernel();
     Some(match instruction.code() {
         Code::Cli if kernel => Inline::DisableInterrupts,
         Code::Sti if kernel => Inline::EnableInterrupts,

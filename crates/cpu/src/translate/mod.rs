@@ -519,7 +519,7 @@ impl Vcpu {
     ) -> Result<crate::memory::paging::Translation, crate::exception::Exception> {
         use crate::memory::paging::{Accessor, walk};
         let regs = &self.context.regs;
-        let by = Accessor { user: regs.cpl == 3, smap_override: false };
+        let by = Accessor { user: regs.mode().is_user(), smap_override: false };
         walk(&self.ram, regs, at, Access::Execute, by)
     }
 

@@ -128,9 +128,15 @@ pub(super) fn plan(
         return Action::Interpret;
     }
     match instruction.code() {
-        Code::Syscall if mode.fast_system_calls && mode.cpl == 3 => return Action::SystemCall,
-        Code::Sysretq if mode.fast_system_calls && mode.cpl == 0 => return Action::SystemReturn,
-        Code::Iretq if mode.fast_system_calls && mode.cpl == 0 => return Action::InterruptReturn,
+        Code::Syscall if mode.fast_system_calls && mode.guest.is_user() => {
+            return Action::SystemCall;
+        }
+        Code::Sysretq if mode.fast_system_calls && mode.guest.is_kernel() => {
+            return Action::SystemReturn;
+        }
+        Code::Iretq if mode.fast_system_calls && mode.guest.is_kernel() => {
+            return Action::InterruptReturn;
+        }
         _ => {}
     }
     if let Some(action) = stack_or_flow(instruction) {

@@ -67,7 +67,7 @@ impl Vcpu {
             return;
         }
         let key = self.thread_key();
-        let in_user_code = self.context.regs.cpl == 3;
+        let in_user_code = self.context.regs.mode().is_user();
         let Some(user) = &mut self.user else { return };
         if !in_user_code || user.choice.is_direct(key) {
             user.choice.forget_look();
@@ -83,7 +83,7 @@ impl Vcpu {
         let Some(user) = &mut self.user else { return };
         user.timer.is_set = false;
         user.counters.timer_looks += 1;
-        if self.context.regs.cpl == 3 && self.chooses_ways() && !self.is_direct(key) {
+        if self.context.regs.mode().is_user() && self.chooses_ways() && !self.is_direct(key) {
             self.look_at(key);
         }
     }
@@ -150,7 +150,7 @@ impl Vcpu {
     /// from here on.
     #[inline]
     pub(crate) fn begins_directly(&mut self, at: Physical) -> bool {
-        let user = self.user.as_ref().filter(|_| self.context.regs.cpl == 3);
+        let user = self.user.as_ref().filter(|_| self.context.regs.mode().is_user());
         user.is_some_and(|user| user.choice.has_program(at.page().0)) && self.begin_directly(at)
     }
 

@@ -36,7 +36,7 @@ use crate::exit::Exit;
 use crate::history::Happened;
 use crate::memory::paging::{Accessor, LARGE_BYTES, walk};
 use crate::memory::{Access, Flush, Linear, PAGE_SIZE, Privilege};
-use crate::state::{CodeSize, SegmentRegister, cr4, efer, rflags};
+use crate::state::{SegmentRegister, cr4, efer, rflags};
 use crate::system::{flat, host_time_stamp, null_segment};
 use crate::techniques::Technique;
 use crate::translate::Vectors;
@@ -190,7 +190,7 @@ impl Vcpu {
 
     /// Whether the next instruction is user code that is to run directly.
     pub(crate) fn wants_direct(&self) -> bool {
-        if self.context.direct_wanted == 0 || self.context.regs.cpl != 3 {
+        if self.context.direct_wanted == 0 || !self.context.regs.mode().is_user() {
             return false;
         }
         self.user.as_ref().is_some_and(|user| {
@@ -206,7 +206,7 @@ impl Vcpu {
         let flags = regs.rflags();
         let segments = [(SegmentRegister::Cs, USER_CODE), (SegmentRegister::Ss, USER_DATA)];
         regs.long_mode()
-            && regs.code_size() == CodeSize::Bits64
+            && regs.mode().is_64_bit()
             && flags & (rflags::TF | rflags::VM | rflags::IOPL) == 0
             && flags & rflags::IF != 0
             && regs.interrupt_shadow == 0
