@@ -16,12 +16,14 @@
 //! 4. *Guest misbehaviour is data*: an [`Exception`] delivered to the guest. A panic is our bug.
 
 mod address;
+mod config;
 mod context;
 pub mod exception;
 pub mod exit;
 pub mod history;
 pub mod inspect;
 mod interpret;
+mod kick;
 mod memory;
 mod mode;
 mod native;
@@ -31,23 +33,27 @@ mod run;
 mod saved;
 mod start;
 pub mod state;
+mod statistics;
 mod system;
 mod techniques;
 mod translate;
 mod user;
 mod vcpu;
 
+pub use config::{Config, Error, RamRegion};
 pub use context::XSAVE_BYTES;
 pub use exception::{Exception, Trap, Vector};
 pub use exit::Exit;
+pub use kick::Kick;
 pub use memory::place::{Room, room};
 pub use mode::GuestMode;
 pub use package::Package;
 pub use saved::{Saved, Unfit};
 pub use state::{Registers, Segment, SegmentRegister, TableRegister};
+pub use statistics::Statistics;
 pub use techniques::{Technique, Techniques, Unknown as UnknownTechnique};
 pub use user::{UserExecution, stop_cycles};
-pub use vcpu::{Config, Error, Kick, RamRegion, Statistics, Vcpu};
+pub use vcpu::Vcpu;
 
 /// The host's time-stamp counter.
 pub fn time_stamp() -> u64 {

@@ -28,7 +28,9 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 
+use crate::config::{Error, RamRegion};
 use crate::inspect::{Inspection, Tracer};
+use crate::kick::KickState;
 use crate::memory::mirror::Mirror;
 use crate::memory::physical_jumps;
 use crate::memory::ram::{MAX_MEMBERS, Ram, Writers};
@@ -40,7 +42,7 @@ use crate::translate::stopper::Stopper;
 use crate::translate::views::Changes;
 use crate::user::spaces::Removable;
 use crate::user::{Plan, UserExecution};
-use crate::vcpu::{Error, KickState, RamRegion, Vcpu};
+use crate::vcpu::Vcpu;
 
 /// A processor, as the others see it.
 struct Member {

@@ -6,6 +6,7 @@
 
 use iced_x86::FlowControl;
 
+use crate::config::Error;
 use crate::context::{NOT_COMPUTED, Reason};
 use crate::exception::{Exception, Trap, Vector};
 use crate::exit::Exit;
@@ -13,7 +14,7 @@ use crate::history::Happened;
 use crate::memory::{Access, Linear};
 use crate::state::rflags;
 use crate::system::host_time_stamp;
-use crate::vcpu::{Error, Vcpu};
+use crate::vcpu::Vcpu;
 
 impl Vcpu {
     /// Run the guest until something happens that the processor cannot do itself.

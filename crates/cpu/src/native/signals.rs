@@ -24,9 +24,10 @@ use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU64, Ordering};
 use std::sync::{Arc, Once};
 
 use super::trampoline;
+use crate::config::Error;
 use crate::context::{Context, Fault, Reason};
+use crate::kick::KickState;
 use crate::translate::stopper::Stopper;
-use crate::vcpu::{Error, KickState};
 
 /// Processors that can run at once in one process.
 const MAX_THREADS: usize = 64;

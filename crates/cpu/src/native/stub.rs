@@ -14,13 +14,14 @@ use iced_x86::{
 };
 use rustc_hash::FxHashMap;
 
+use crate::config::Error;
 use crate::context::{Context, Reason, context_offset};
 use crate::exception::{Exception, Trap, Vector};
 use crate::memory::{Access, Linear, Privilege};
 use crate::system::cpuid::announces_amd;
 use crate::translate::cache::{CodeCache, Part};
 use crate::translate::emit::Emitter;
-use crate::vcpu::{Error, Vcpu};
+use crate::vcpu::Vcpu;
 
 /// Identifies a stub: the instruction as re-encoded, zero padded, and its length.
 type Key = ([u8; 24], u8);

@@ -14,9 +14,10 @@ use std::sync::OnceLock;
 
 use iced_x86::{CpuidFeature, DecoderOptions};
 
+use crate::config::Config;
 use crate::memory::paging::PHYSICAL_BITS;
 use crate::state::cr4;
-use crate::vcpu::{Config, Vcpu};
+use crate::vcpu::Vcpu;
 
 /// The four registers of an answer.
 type Leaf = [u32; 4];

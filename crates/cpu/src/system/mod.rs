@@ -19,9 +19,10 @@ pub(crate) use task::Cause;
 
 use iced_x86::{Instruction, Mnemonic, OpKind};
 
+use crate::config::Config;
 use crate::exception::Trap;
 use crate::saved::SavedSystem;
-use crate::vcpu::{Config, Vcpu};
+use crate::vcpu::Vcpu;
 use cpuid::Identity;
 
 type Handler = fn(&mut Vcpu, &Instruction) -> Result<(), Trap>;

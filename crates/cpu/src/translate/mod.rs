@@ -62,13 +62,14 @@ use std::sync::Arc;
 use iced_x86::{Instruction, OpKind, Register};
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use crate::config::Error;
 use crate::exception::Trap;
 use crate::inspect::Inspection;
 use crate::memory::{Access, Linear, PAGE_SIZE, Physical};
 use crate::package::Package;
 use crate::system::host_time_stamp;
 use crate::techniques::Technique;
-use crate::vcpu::{Error, Vcpu};
+use crate::vcpu::Vcpu;
 use cache::{CACHE_BYTES, CodeCache, EXIT_STUB_BYTES};
 use decode::Run;
 use emit::Emitter;

@@ -21,11 +21,12 @@ mod vectors;
 
 use iced_x86::code_asm::CodeAssembler;
 
+use crate::config::{Config, RamRegion};
 use crate::exit::Exit;
 use crate::package::Package;
 use crate::state::{Attributes, Registers, Segment, SegmentRegister, cr0, cr4, efer};
 use crate::user::UserExecution;
-use crate::vcpu::{Config, RamRegion, Vcpu};
+use crate::vcpu::Vcpu;
 
 /// Bytes of RAM.
 const RAM_BYTES: usize = 4 << 20;
