@@ -2,10 +2,10 @@
 
 use iced_x86::{Instruction, Register};
 
+use crate::architectural::Architectural;
 use crate::exception::Exception;
 use crate::memory::{Access, Linear};
 use crate::state::{Attributes, CodeSize, SegmentRegister};
-use crate::vcpu::Vcpu;
 
 /// The segment that an instruction's memory operand uses. 64-bit mode ignores prefixes for any but
 /// FS and GS (SDM 2A 2.1.1, APM 3 1.2.4), so that one for DS does not turn #SS into #GP.
@@ -67,7 +67,7 @@ pub(crate) fn address_bits(instruction: &Instruction, code: CodeSize) -> u32 {
     }
 }
 
-impl Vcpu {
+impl Architectural {
     /// The value of a general-purpose register of any width, zero extended.
     pub(crate) fn register_value(&self, register: Register) -> u64 {
         if register == Register::None {

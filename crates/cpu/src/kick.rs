@@ -111,7 +111,7 @@ impl KickState {
         // SAFETY: sending a signal to a thread of this process; if it has ended, the call fails.
         unsafe {
             if thread != 0 && thread != libc::gettid() {
-                let signal = crate::native::signals::kick_signal();
+                let signal = kick_signal();
                 libc::syscall(libc::SYS_tgkill, libc::getpid(), thread, signal);
             }
         }
@@ -130,4 +130,9 @@ impl Kick {
     pub fn kick(&self) {
         self.state.request(RETURN);
     }
+}
+
+/// The signal that stops translated code.
+pub(crate) fn kick_signal() -> i32 {
+    libc::SIGRTMIN() + 5
 }

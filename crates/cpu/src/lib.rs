@@ -16,6 +16,8 @@
 //! 4. *Guest misbehaviour is data*: an [`Exception`] delivered to the guest. A panic is our bug.
 
 mod address;
+mod answers;
+mod architectural;
 mod config;
 mod context;
 pub mod exception;
@@ -36,6 +38,8 @@ pub mod state;
 mod statistics;
 mod system;
 mod techniques;
+mod time;
+mod trace;
 mod translate;
 mod user;
 mod vcpu;
@@ -52,12 +56,6 @@ pub use saved::{Saved, Unfit};
 pub use state::{Registers, Segment, SegmentRegister, TableRegister};
 pub use statistics::Statistics;
 pub use techniques::{Technique, Techniques, Unknown as UnknownTechnique};
+pub use time::time_stamp;
 pub use user::{UserExecution, stop_cycles};
 pub use vcpu::Vcpu;
-
-/// The host's time-stamp counter.
-pub fn time_stamp() -> u64 {
-    // SAFETY: RDTSC is there on every x86-64 processor; where the kernel forbids it (PR_SET_TSC),
-    // so it forbids it to the guest's code, and the process ends.
-    unsafe { std::arch::x86_64::_rdtsc() }
-}

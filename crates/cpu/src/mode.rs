@@ -5,6 +5,8 @@
 //! this type. Only the checks of segmentation compare privilege levels with each other (`Registers::cpl`), because the
 //! manual does.
 
+use crate::state::{CodeSize, Registers, rflags};
+
 /// Privilege, 64-bit code or not, and virtual-8086 mode, in one byte: it is part of every block's key.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[repr(transparent)]
@@ -69,8 +71,8 @@ impl GuestMode {
 
     /// Whether CPL <= IOPL, for the value of RFLAGS (SDM 1 19.5.1): ports are open, and IF can be changed.
     #[inline]
-    pub const fn has_io_privilege(self, rflags: u64) -> bool {
-        self.cpl() <= ((rflags & crate::state::rflags::IOPL) >> 12) as u8
+    pub const fn has_io_privilege(self, flags: u64) -> bool {
+        self.cpl() <= ((flags & rflags::IOPL) >> 12) as u8
     }
 
     /// The current privilege level, 0 to 3, where a number is wanted: reports, and names of blocks.
@@ -92,6 +94,15 @@ impl std::fmt::Debug for GuestMode {
         let code = if self.is_64_bit() { ", 64-bit" } else { "" };
         let virtual_8086 = if self.is_virtual_8086() { ", virtual-8086" } else { "" };
         write!(f, "GuestMode(ring {}{code}{virtual_8086})", self.cpl())
+    }
+}
+
+impl Registers {
+    /// The mode that code at CS:RIP runs in.
+    #[inline]
+    pub fn mode(&self) -> GuestMode {
+        let is_64_bit = self.code_size() == CodeSize::Bits64;
+        GuestMode::new(self.cpl, is_64_bit, self.rflags() & rflags::VM != 0)
     }
 }
 

@@ -6,8 +6,6 @@
 use bitflags::bitflags;
 use serde::{Deserialize, Serialize};
 
-use crate::mode::GuestMode;
-
 /// Index of a segment register, in the order of its encoding (SDM 2A 2.1.5).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(usize)]
@@ -355,13 +353,6 @@ impl Registers {
     /// EFER.LMA: IA-32e mode, 64-bit or compatibility.
     pub fn long_mode(&self) -> bool {
         self.efer & efer::LMA != 0
-    }
-
-    /// The mode that code at CS:RIP runs in.
-    #[inline]
-    pub fn mode(&self) -> GuestMode {
-        let is_64_bit = self.code_size() == CodeSize::Bits64;
-        GuestMode::new(self.cpl, is_64_bit, self.flags & rflags::VM != 0)
     }
 
     /// Real-address mode or virtual-8086 mode: a selector is a paragraph number.

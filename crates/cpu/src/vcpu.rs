@@ -3,69 +3,45 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use iced_x86::InstructionInfoFactory;
 use serde::{Deserialize, Serialize};
 
+use crate::architectural::Architectural;
 use crate::config::{Config, Error, RamRegion};
-use crate::context::{Context, XSAVE_BYTES};
-use crate::exception::Trap;
-use crate::exit::Exit;
-use crate::kick::{Kick, KickState};
-use crate::memory::ram::Ram;
-use crate::memory::tlb::Tlb;
-use crate::memory::{Access, Linear, Privilege};
+use crate::context::XSAVE_BYTES;
+use crate::kick::Kick;
 use crate::native::signals::Registration;
-use crate::native::stub::Stubs;
 use crate::package::Package;
 use crate::replay::Replay;
 use crate::state::Registers;
-use crate::statistics::{Forms, Statistics, named};
+use crate::statistics::{Statistics, named};
 use crate::translate::Mode;
 
-/// A virtual processor.
+/// A virtual processor: its architectural state, and what executes the guest's code on it.
 pub struct Vcpu {
-    pub(crate) context: Box<Context>,
-    pub(crate) config: Config,
-    pub(crate) package: Arc<Package>,
-    /// This processor's number in the package.
-    pub(crate) member: usize,
+    pub(crate) arch: Architectural,
     /// The generation of the code cache that the jump caches belong to.
     pub(crate) generation: u64,
     /// The last order to forget them that was heeded.
     pub(crate) dropped_jumps: u64,
     /// How many changes of code it has seen (translate/views.rs).
     pub(crate) seen_changes: u64,
-    /// The mirror has been given up ([`Vcpu::heed_mirror`]).
-    pub(crate) without_mirror: bool,
-    pub(crate) ram: Arc<Ram>,
-    pub(crate) tlb: Tlb,
-    pub(crate) views: crate::memory::Views,
     /// Mode bits under which the jump caches were filled.
     pub(crate) jump_mode: Mode,
-    pub(crate) stubs: Stubs,
-    pub(crate) info_factory: InstructionInfoFactory,
-    pub(crate) replay: Replay,
-    pub(crate) kick: Arc<KickState>,
     pub(crate) registration: Option<Registration>,
-    pub(crate) statistics: Statistics,
     pub(crate) pending: Pending,
     pub(crate) history: crate::history::History,
     /// Who follows what the processor does (inspect.rs).
     pub(crate) tracer: Option<Arc<dyn crate::inspect::Tracer>>,
-    /// Semantic state of the instruction set that is not in the registers.
-    pub(crate) system: crate::system::SystemState,
     /// Cycles of the time-stamp counter for which translated user code waited to be helped, and when
     /// translated code was left last.
     pub(crate) helped_cycles: u64,
     pub(crate) left_at: u64,
     /// Direct execution of user code, if there is any.
     pub(crate) user: Option<Box<crate::user::UserCode>>,
-    /// Instructions that were interpreted and assisted, by code, when counting is on.
-    pub(crate) forms: Option<Box<Forms>>,
 }
 
-// SAFETY: the raw pointers inside are to memory owned by the processor or to guest RAM, which
-// outlives it; a processor is used by one thread at a time.
+// SAFETY: as for [`Architectural`]; what is registered with the host for a thread is replaced when another thread
+// runs the processor, and no other follows its pointers.
 unsafe impl Send for Vcpu {}
 
 /// Events that wait for the processor to take them.
@@ -109,47 +85,20 @@ impl Vcpu {
     ///
     /// [`Error`] when the host cannot run translated code, or the package is full.
     pub fn in_package(config: Config, package: &Arc<Package>) -> Result<Self, Error> {
-        let components = crate::native::check_host()?;
-        let kick = Arc::new(KickState::default());
-        let mut context = Context::new(components, &raw const kick.requested);
-        context.stopper = (&raw const package.stopper).cast();
-        (context.cache_start, context.cache_end) = package.translator().cache.bounds();
-        let stubs = Stubs::new(&mut context)?;
-        package.tell_of_place((context.stubs_start, context.stubs_end), "stubs");
-        let system = crate::system::SystemState::new(&config, components);
-        let tlb = Tlb::new();
-        context.physical_jumps = tlb.physical_jumps.address();
-        let user = package.plan.as_ref().map(|plan| Box::new(crate::user::UserCode::new(plan)));
-        let removable = user.as_ref().map(|user| user.spaces.removable());
         let (tracer, history_entries) = package.inspection();
-        let member = package.join(&kick, tlb.shared(), removable)?;
         let mut cpu = Self {
-            context,
-            config,
-            package: Arc::clone(package),
-            member,
+            arch: Architectural::new(config, package)?,
             generation: package.generation(),
             dropped_jumps: 0,
             seen_changes: 0,
-            without_mirror: false,
-            ram: Arc::clone(&package.ram),
-            tlb,
-            views: crate::memory::Views::default(),
             jump_mode: Mode::default(),
-            stubs,
-            info_factory: InstructionInfoFactory::new(),
-            replay: Replay::default(),
-            kick,
             registration: None,
-            statistics: Statistics::default(),
             pending: Pending::default(),
             history: crate::history::History::new(history_entries),
             tracer,
-            system,
             helped_cycles: 0,
             left_at: 0,
-            user,
-            forms: None,
+            user: package.plan.as_ref().map(|plan| Box::new(crate::user::UserCode::new(plan))),
         };
         cpu.note_direct_wanted();
         Ok(cpu)
@@ -157,65 +106,65 @@ impl Vcpu {
 
     /// The registers.
     pub fn registers(&self) -> &Registers {
-        &self.context.regs
+        &self.arch.context.regs
     }
 
     /// The registers, to be changed between runs. Everything cached from them is forgotten.
     pub fn registers_mut(&mut self) -> &mut Registers {
-        self.forget_answers();
-        self.flush_tlb(crate::memory::Flush::All);
-        &mut self.context.regs
+        self.arch.forget_answers();
+        self.arch.flush_tlb(crate::memory::Flush::All);
+        &mut self.arch.context.regs
     }
 
     /// The standard-format XSAVE image of x87 and vector state (SDM 1 13.4).
     pub fn extended_state(&self) -> &[u8; XSAVE_BYTES] {
-        &self.context.xsave.0
+        &self.arch.context.xsave.0
     }
 
     /// The same, to be changed between runs.
     pub fn extended_state_mut(&mut self) -> &mut [u8; XSAVE_BYTES] {
-        &mut self.context.xsave.0
+        &mut self.arch.context.xsave.0
     }
 
     /// Back to the state after RESET.
     pub fn reset(&mut self) {
-        self.context.regs = Registers::reset();
-        self.context.xsave = crate::context::XsaveArea::initial();
-        self.replay = Replay::default();
+        self.arch.context.regs = Registers::reset();
+        self.arch.context.xsave = crate::context::XsaveArea::initial();
+        self.arch.replay = Replay::default();
         self.pending = Pending::default();
-        self.context.window_wanted = 0;
-        self.system.reset();
-        self.forget_answers();
-        if let Some(user) = &mut self.user {
-            user.spaces.discard_all();
+        self.arch.context.window_wanted = 0;
+        self.arch.system.reset();
+        self.arch.forget_answers();
+        if let Some(spaces) = &mut self.arch.spaces {
+            spaces.discard_all();
         }
-        self.flush_tlb(crate::memory::Flush::All);
+        self.arch.flush_tlb(crate::memory::Flush::All);
     }
 
     /// Forget all translations: memory was changed behind the processor's back.
     pub fn forget_code(&mut self) {
         self.drop_blocks();
-        self.ram.forget_present();
+        self.arch.ram.forget_present();
     }
 
     /// Count interpreted and assisted instructions by what they are.
     pub fn count_interpreted(&mut self) {
-        self.forms = Some(Box::default());
+        self.arch.forms = Some(Box::default());
     }
 
     /// The instructions that the interpreter executed, most frequent first.
     pub fn most_interpreted(&self) -> Vec<(String, u64)> {
-        self.forms.as_ref().map_or_else(Vec::new, |forms| named(&forms.interpreted))
+        self.arch.forms.as_ref().map_or_else(Vec::new, |forms| named(&forms.interpreted))
     }
 
     /// The instructions that were assisted, most frequent first.
     pub fn most_assisted(&self) -> Vec<(String, u64)> {
-        self.forms.as_ref().map_or_else(Vec::new, |forms| named(&forms.assisted))
+        self.arch.forms.as_ref().map_or_else(Vec::new, |forms| named(&forms.assisted))
     }
 
     /// Something that makes [`Self::run`] return.
     pub fn kick_handle(&self) -> Kick {
-        Kick { state: Arc::clone(&self.kick) }
+        Kick { state: Arc::clone(&self.arch.kick) }
     }
 
     /// Have [`Self::run`] return with [`Exit::Kicked`] once `after` has passed, whether it has begun by then or
@@ -244,7 +193,7 @@ impl Vcpu {
     /// timers and the counter that a machine's clock reads run apart by some parts in a million.)
     #[inline]
     pub fn take_alarm(&self) -> bool {
-        self.kick.take_alarm()
+        self.arch.kick.take_alarm()
     }
 
     /// What the processor did last.
@@ -254,13 +203,16 @@ impl Vcpu {
 
     /// Counters.
     pub fn statistics(&self) -> Statistics {
-        let mut statistics = self.statistics;
-        statistics.cache_bytes = self.package.translator().cache.used() as u64;
-        statistics.system_calls = self.context.system_calls;
-        statistics.crossings = self.context.crossing.count;
-        statistics.answered = self.context.answered;
+        let mut statistics = self.arch.statistics;
+        statistics.cache_bytes = self.arch.package.translator().cache.used() as u64;
+        statistics.system_calls = self.arch.context.system_calls;
+        statistics.crossings = self.arch.context.crossing.count;
+        statistics.answered = self.arch.context.answered;
         if let Some(user) = &self.user {
             user.count_in(&mut statistics);
+        }
+        if let Some(spaces) = &self.arch.spaces {
+            spaces.count_in(&mut statistics);
         }
         statistics
     }
@@ -268,26 +220,26 @@ impl Vcpu {
     /// Answer an exit that asked for a value.
     pub fn complete_read(&mut self, value: u64) {
         self.history.answer(value);
-        self.replay.complete(value);
+        self.arch.replay.complete(value);
     }
 
     /// Say that the platform register was written.
     pub fn complete_write_msr(&mut self) {
-        self.replay.complete(0);
+        self.arch.replay.complete(0);
     }
 
     /// Say that the platform register does not exist, or not with that value.
     pub fn fail_msr(&mut self) {
-        self.replay.fail();
+        self.arch.replay.fail();
     }
 
     /// Whether an interrupt would be taken before the next instruction.
     pub fn can_inject_interrupt(&self) -> bool {
-        let regs = &self.context.regs;
+        let regs = &self.arch.context.regs;
         regs.interrupt_flag != 0
             && regs.interrupt_shadow == 0
             && self.pending.interrupt.is_none()
-            && !self.replay.has_question()
+            && !self.arch.replay.has_question()
     }
 
     /// Have an external interrupt delivered at the next `run`; the caller has asked
@@ -303,48 +255,6 @@ impl Vcpu {
 
     /// Ask for [`Exit::InterruptWindow`] when [`Self::can_inject_interrupt`] becomes true.
     pub fn request_interrupt_window(&mut self, wanted: bool) {
-        self.context.window_wanted = u8::from(wanted);
-    }
-
-    // What instructions ask of the machine. All of it follows the replay protocol.
-
-    pub(crate) fn port_read(&mut self, port: u16, size: u8) -> Result<u32, Trap> {
-        self.replay.answer(Exit::IoRead { port, size }).map(|value| value as u32)
-    }
-
-    pub(crate) fn port_write(&mut self, port: u16, size: u8, value: u32) {
-        self.replay.queue(Exit::IoWrite { port, size, value });
-    }
-
-    pub(crate) fn platform_msr_read(&mut self, index: u32) -> Result<u64, Trap> {
-        self.replay.answer(Exit::MsrRead { index })
-    }
-
-    pub(crate) fn platform_msr_write(&mut self, index: u32, value: u64) -> Result<(), Trap> {
-        self.replay.answer(Exit::MsrWrite { index, value }).map(drop)
-    }
-
-    pub(crate) fn hypercall(&mut self, number: u64, arguments: [u64; 4]) -> Result<u64, Trap> {
-        self.replay.answer(Exit::Hypercall { number, arguments })
-    }
-
-    pub(crate) fn tpr_read(&mut self) -> Result<u64, Trap> {
-        self.replay.answer(Exit::TprRead)
-    }
-
-    pub(crate) fn tpr_write(&mut self, value: u8) {
-        self.replay.queue(Exit::TprWrite { value });
-    }
-
-    /// Tell the debug registers of a data access (SDM 3B 18.2).
-    pub(crate) fn watch(&mut self, at: Linear, size: usize, access: Access, by: Privilege) {
-        if self.context.regs.dr[7] & 0xff != 0 && by == Privilege::Current {
-            self.note_data_access(at, size, access);
-        }
-    }
-
-    /// Whether somebody wants the processor back.
-    pub(crate) fn is_kicked(&self) -> bool {
-        self.kick.is_requested()
+        self.arch.context.window_wanted = u8::from(wanted);
     }
 }

@@ -19,8 +19,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use biv::inspect::Symbols;
 use clap::Parser;
 use vmm::history::Happened;
-use vmm::inspect::{BlockId, Inspection, Tracer};
-use vmm::{Configuration, Contents, Line, Machine, Module, UserExecution, Vcpu};
+use vmm::inspect::{BlockId, Inspection, Traced, Tracer};
+use vmm::{Configuration, Contents, Line, Machine, Module, UserExecution};
 
 mod analyse;
 mod compare;
@@ -151,7 +151,7 @@ struct Lockstep {
 }
 
 impl Tracer for Lockstep {
-    fn trace(&self, cpu: &Vcpu, happened: &Happened) -> bool {
+    fn trace(&self, cpu: &Traced<'_>, happened: &Happened) -> bool {
         let mut comparison = self.comparison.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(running) = comparison.as_mut() else { return false };
         let verdict = running.happened(cpu, happened).transpose();

@@ -4,9 +4,9 @@
 use iced_x86::{EncodingKind, Instruction, Mnemonic};
 
 use super::operand::gp0;
+use crate::architectural::Architectural;
 use crate::exception::Trap;
 use crate::memory::{Access, Linear};
-use crate::vcpu::Vcpu;
 
 /// MXCSR.MM: SSE instructions that are not moves take misaligned operands (APM 1 4.2.2).
 const MISALIGNED_MODE: u32 = 1 << 17;
@@ -60,7 +60,7 @@ fn hashes(mnemonic: Mnemonic) -> bool {
     )
 }
 
-impl Vcpu {
+impl Architectural {
     /// What #GP(0) is raised for when the operand is not aligned to it; 1 for anything else.
     fn wanted_alignment(&self, instruction: &Instruction, size: usize) -> u64 {
         let mnemonic = instruction.mnemonic();

@@ -4,36 +4,36 @@ use iced_x86::{Code, ConditionCode, Instruction, Mnemonic, OpKind};
 
 use super::Handler;
 use super::operand::{gp0, merge, truncate};
+use crate::architectural::Architectural;
 use crate::exception::Trap;
 use crate::memory::Linear;
 use crate::state::{SegmentRegister, rflags};
-use crate::vcpu::Vcpu;
 
 /// The handler of a control-flow instruction.
 pub(super) fn handler(instruction: &Instruction) -> Option<Handler> {
     if instruction.is_jcc_short_or_near() {
-        return Some(Vcpu::jump_conditionally);
+        return Some(Architectural::jump_conditionally);
     }
     Some(match instruction.mnemonic() {
         Mnemonic::Jmp | Mnemonic::Call => match instruction.op0_kind() {
-            OpKind::FarBranch16 | OpKind::FarBranch32 => Vcpu::far_direct,
-            OpKind::Memory if is_far_indirect(instruction.code()) => Vcpu::far_indirect,
-            _ if instruction.mnemonic() == Mnemonic::Jmp => Vcpu::jump_near,
-            _ => Vcpu::call_near,
+            OpKind::FarBranch16 | OpKind::FarBranch32 => Architectural::far_direct,
+            OpKind::Memory if is_far_indirect(instruction.code()) => Architectural::far_indirect,
+            _ if instruction.mnemonic() == Mnemonic::Jmp => Architectural::jump_near,
+            _ => Architectural::call_near,
         },
-        Mnemonic::Ret => Vcpu::return_near,
-        Mnemonic::Retf => Vcpu::return_far,
-        Mnemonic::Loop | Mnemonic::Loope | Mnemonic::Loopne => Vcpu::loop_near,
-        Mnemonic::Jcxz | Mnemonic::Jecxz | Mnemonic::Jrcxz => Vcpu::jump_if_counter_zero,
-        Mnemonic::Iret | Mnemonic::Iretd | Mnemonic::Iretq => Vcpu::interrupt_return,
+        Mnemonic::Ret => Architectural::return_near,
+        Mnemonic::Retf => Architectural::return_far,
+        Mnemonic::Loop | Mnemonic::Loope | Mnemonic::Loopne => Architectural::loop_near,
+        Mnemonic::Jcxz | Mnemonic::Jecxz | Mnemonic::Jrcxz => Architectural::jump_if_counter_zero,
+        Mnemonic::Iret | Mnemonic::Iretd | Mnemonic::Iretq => Architectural::interrupt_return,
         Mnemonic::Int | Mnemonic::Int3 | Mnemonic::Int1 | Mnemonic::Into => {
-            Vcpu::software_interrupt
+            Architectural::software_interrupt
         }
-        Mnemonic::Syscall => Vcpu::syscall,
-        Mnemonic::Sysret | Mnemonic::Sysretq => Vcpu::sysret,
-        Mnemonic::Sysenter => Vcpu::sysenter,
-        Mnemonic::Sysexit | Mnemonic::Sysexitq => Vcpu::sysexit,
-        Mnemonic::Ud0 | Mnemonic::Ud1 | Mnemonic::Ud2 => Vcpu::undefined,
+        Mnemonic::Syscall => Architectural::syscall,
+        Mnemonic::Sysret | Mnemonic::Sysretq => Architectural::sysret,
+        Mnemonic::Sysenter => Architectural::sysenter,
+        Mnemonic::Sysexit | Mnemonic::Sysexitq => Architectural::sysexit,
+        Mnemonic::Ud0 | Mnemonic::Ud1 | Mnemonic::Ud2 => Architectural::undefined,
         _ => return None,
     })
 }
@@ -85,7 +85,7 @@ fn counter_size(code: Code) -> usize {
     }
 }
 
-impl Vcpu {
+impl Architectural {
     /// Go to an offset in the code segment.
     ///
     /// # Errors

@@ -4,12 +4,12 @@ use iced_x86::{Code, Instruction, Mnemonic, OpKind};
 
 use super::iret::Destination;
 use super::operand::{gp0, truncate};
+use crate::architectural::Architectural;
 use crate::exception::Trap;
 use crate::memory::{Access, Privilege};
 use crate::state::{Attributes, SegmentRegister};
 use crate::system::descriptor::{Descriptor, gp, is_null, kind, np, rpl, ts};
 use crate::system::{Cause, flat};
-use crate::vcpu::Vcpu;
 
 /// A far transfer to be made.
 #[derive(Debug, Clone, Copy)]
@@ -21,7 +21,7 @@ struct Transfer {
     call: bool,
 }
 
-impl Vcpu {
+impl Architectural {
     /// `jmp ptr16:32`, `call ptr16:16` and so on.
     pub(super) fn far_direct(&mut self, instruction: &Instruction) -> Result<(), Trap> {
         let wide = instruction.op0_kind() == OpKind::FarBranch32;

@@ -7,9 +7,9 @@ use std::sync::OnceLock;
 
 use iced_x86::{CpuidFeature, EncodingKind, Instruction, Mnemonic, OpKind, Register};
 
+use crate::architectural::Architectural;
 use crate::exception::{Exception, Vector};
 use crate::state::{cr0, cr4};
-use crate::vcpu::Vcpu;
 
 /// Extended state that AVX needs: SSE and AVX (SDM 1 14.3).
 const AVX_STATE: u64 = 0x6;
@@ -114,7 +114,7 @@ fn is_vex_integer(instruction: &Instruction) -> bool {
         .any(|feature| matches!(feature, CpuidFeature::BMI1 | CpuidFeature::BMI2))
 }
 
-impl Vcpu {
+impl Architectural {
     /// Whether the processor has an instruction and the mode allows it.
     ///
     /// # Errors

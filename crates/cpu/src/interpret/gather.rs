@@ -7,11 +7,11 @@ use iced_x86::{EncodingKind, Instruction, Register};
 use super::masked::{Elements, low_bits, signs};
 use super::operand::{sign_extend, ud};
 use crate::address::segment_of;
+use crate::architectural::Architectural;
 use crate::exception::Trap;
 use crate::memory::{Access, Privilege};
-use crate::vcpu::Vcpu;
 
-impl Vcpu {
+impl Architectural {
     /// The offset of one element of a vector-indexed operand (SDM 2A 2.3.12).
     fn indexed_offset(&self, instruction: &Instruction, index: &[u8; 64], element: usize) -> u64 {
         let size = if instruction.is_vsib32() { 4 } else { 8 };

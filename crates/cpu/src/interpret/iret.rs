@@ -3,12 +3,12 @@
 use iced_x86::{Code, Instruction, Mnemonic};
 
 use super::operand::{gp0, merge, truncate};
+use crate::architectural::Architectural;
 use crate::exception::Trap;
 use crate::memory::Linear;
 use crate::state::{Attributes, SegmentRegister, rflags};
 use crate::system::descriptor::{Descriptor, gp, is_null, np, rpl};
 use crate::system::{Event, Source};
-use crate::vcpu::Vcpu;
 
 /// Where a return goes.
 pub(super) struct Destination {
@@ -22,7 +22,7 @@ pub(super) struct Destination {
     pub(super) released: u64,
 }
 
-impl Vcpu {
+impl Architectural {
     /// `int n`, `int3`, `into`, `int1` (SDM 2A "INT n").
     pub(super) fn software_interrupt(&mut self, instruction: &Instruction) -> Result<(), Trap> {
         let flags = self.context.regs.rflags();

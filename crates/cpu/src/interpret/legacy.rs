@@ -5,21 +5,21 @@ use iced_x86::{Instruction, Mnemonic};
 
 use super::Handler;
 use super::operand::{operand_size, sign_extend};
+use crate::architectural::Architectural;
 use crate::exception::{Exception, Trap, Vector};
 use crate::memory::{Access, Privilege};
 use crate::state::rflags;
-use crate::vcpu::Vcpu;
 
 /// The handler of a legacy instruction.
 pub(super) fn handler(instruction: &Instruction) -> Option<Handler> {
     Some(match instruction.mnemonic() {
-        Mnemonic::Aaa | Mnemonic::Aas => Vcpu::ascii_adjust,
-        Mnemonic::Daa | Mnemonic::Das => Vcpu::decimal_adjust,
-        Mnemonic::Aam => Vcpu::ascii_adjust_product,
-        Mnemonic::Aad => Vcpu::ascii_adjust_dividend,
-        Mnemonic::Bound => Vcpu::check_bounds,
-        Mnemonic::Salc => Vcpu::set_al_from_carry,
-        Mnemonic::Xlatb => Vcpu::translate_byte,
+        Mnemonic::Aaa | Mnemonic::Aas => Architectural::ascii_adjust,
+        Mnemonic::Daa | Mnemonic::Das => Architectural::decimal_adjust,
+        Mnemonic::Aam => Architectural::ascii_adjust_product,
+        Mnemonic::Aad => Architectural::ascii_adjust_dividend,
+        Mnemonic::Bound => Architectural::check_bounds,
+        Mnemonic::Salc => Architectural::set_al_from_carry,
+        Mnemonic::Xlatb => Architectural::translate_byte,
         _ => return None,
     })
 }
@@ -39,7 +39,7 @@ fn byte_flags(value: u8) -> u64 {
     flags
 }
 
-impl Vcpu {
+impl Architectural {
     fn set_status(&mut self, flags: u64) {
         let old = self.context.regs.rflags();
         self.context.regs.set_rflags(old & !rflags::STATUS | flags);

@@ -11,20 +11,24 @@ use super::Handler;
 use super::operand::ud;
 use super::suppression::{is_spread, suppresses_faults};
 use crate::address::segment_of;
+use crate::architectural::Architectural;
 use crate::context::context_offset;
 use crate::exception::Trap;
 use crate::memory::{Access, Linear, Privilege};
 use crate::native::stub::on_context;
-use crate::vcpu::Vcpu;
 
 /// The handler of an instruction with a conditional memory operand.
 pub(super) fn handler(instruction: &Instruction) -> Option<Handler> {
     use Mnemonic as M;
     Some(match instruction.mnemonic() {
-        M::Vmaskmovps | M::Vmaskmovpd | M::Vpmaskmovd | M::Vpmaskmovq => Vcpu::move_by_sign,
-        M::Maskmovq | M::Maskmovdqu | M::Vmaskmovdqu => Vcpu::store_bytes_by_sign,
-        _ if instruction.is_vsib() && instruction.op0_kind() == OpKind::Memory => Vcpu::scatter,
-        _ if instruction.is_vsib() => Vcpu::gather,
+        M::Vmaskmovps | M::Vmaskmovpd | M::Vpmaskmovd | M::Vpmaskmovq => {
+            Architectural::move_by_sign
+        }
+        M::Maskmovq | M::Maskmovdqu | M::Vmaskmovdqu => Architectural::store_bytes_by_sign,
+        _ if instruction.is_vsib() && instruction.op0_kind() == OpKind::Memory => {
+            Architectural::scatter
+        }
+        _ if instruction.is_vsib() => Architectural::gather,
         _ => return None,
     })
 }
@@ -91,7 +95,7 @@ fn is_compressed(mnemonic: Mnemonic) -> bool {
     compresses || expands
 }
 
-impl Vcpu {
+impl Architectural {
     /// The elements of a masked memory operand that are accessed.
     fn active_elements(&mut self, instruction: &Instruction) -> Elements {
         let mask = self.mask_register(instruction.op_mask().number());

@@ -1,17 +1,17 @@
 //! The interpreter: one guest instruction at a time, in any mode of the processor.
 //!
 //! It is the authority on what an instruction means. The translator copies what [`classify`] calls
-//! native and leaves the rest to [`Vcpu::step`]. What it is not: an arithmetic unit. Innocuous
-//! instructions run on the host's CPU ([`Vcpu::execute_native`]); here is only what depends on, or
+//! native and leaves the rest to [`Architectural::step`]. What it is not: an arithmetic unit. Innocuous
+//! instructions run on the host's CPU ([`Architectural::execute_native`]); here is only what depends on, or
 //! changes, the state of the processor beyond registers, flags and one explicit memory operand.
 //!
 //! What rules it:
 //!
 //! 1. *All or nothing.* An instruction that does not complete leaves no trace in the registers:
-//!    [`Vcpu::step`] keeps a copy and puts it back. Handlers check before they write memory.
+//!    [`Architectural::step`] keeps a copy and puts it back. Handlers check before they write memory.
 //! 2. *Default deny.* What has no handler, or whose CPUID feature is not announced, is #UD.
 //! 3. *Events belong to boundaries.* Shadows, RF, single-step and data breakpoints are dealt with
-//!    in [`Vcpu::step`] and nowhere else (SDM 3A 6.8, 6.9; 3B 18.3).
+//!    in [`Architectural::step`] and nowhere else (SDM 3A 6.8, 6.9; 3B 18.3).
 
 mod alignment;
 mod classify;
@@ -42,22 +42,23 @@ pub(crate) use vector::can_be_loaded;
 
 use iced_x86::{Decoder, DecoderError, Instruction, Mnemonic};
 
+use crate::architectural::Architectural;
 use crate::exception::{Exception, Trap};
 use crate::exit::Exit;
 use crate::memory::{Access, Linear, Privilege};
 use crate::state::{CodeSize, SegmentRegister, rflags};
 use crate::system::cpuid::decoder_options;
-use crate::vcpu::Vcpu;
 
 /// What carries out an instruction. RIP is already that of the next instruction.
-type Handler = fn(&mut Vcpu, &Instruction) -> Result<(), Trap>;
+type Handler = fn(&mut Architectural, &Instruction) -> Result<(), Trap>;
 
 /// Longest instruction (SDM 2A 2.3.11).
 const MAX_INSTRUCTION_BYTES: usize = 15;
 
 /// The handler of an instruction that is not run natively.
 fn handler(instruction: &Instruction) -> Option<Handler> {
-    let masked = || has_masked_memory(instruction).then_some(Vcpu::masked_operand as Handler);
+    let masked =
+        || has_masked_memory(instruction).then_some(Architectural::masked_operand as Handler);
     special_handler(instruction).or_else(masked)
 }
 
@@ -73,7 +74,7 @@ fn special_handler(instruction: &Instruction) -> Option<Handler> {
         .or_else(|| masked::handler(instruction))
 }
 
-impl Vcpu {
+impl Architectural {
     /// Execute one instruction, with the traps that follow it.
     ///
     /// # Errors
@@ -197,23 +198,6 @@ impl Vcpu {
             .map_err(Trap::from)
             .and_then(|at: Linear| self.probe_linear(at, 1, Access::Execute, Privilege::Current));
         fault.err().unwrap_or(Exception::general_protection(0).into())
-    }
-
-    /// Count an instruction, once: not when it goes on with an answer that it has waited for.
-    fn count(&mut self, instruction: &Instruction) {
-        if let Some(forms) = &mut self.forms
-            && !self.replay.has_question()
-        {
-            *forms.interpreted.entry(instruction.code()).or_insert(0) += 1;
-        }
-    }
-
-    /// Count an instruction that is assisted.
-    pub(crate) fn count_assisted(&mut self, instruction: &Instruction) {
-        self.statistics.assisted += 1;
-        if let Some(forms) = &mut self.forms {
-            *forms.assisted.entry(instruction.code()).or_insert(0) += 1;
-        }
     }
 
     /// What happens between an instruction that has completed and the next one.

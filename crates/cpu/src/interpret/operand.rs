@@ -2,10 +2,10 @@
 
 use iced_x86::{Instruction, OpKind, Register};
 
+use crate::architectural::Architectural;
 use crate::exception::{Exception, Trap, Vector};
 use crate::memory::{Access, Linear, Privilege};
 use crate::state::cr0;
-use crate::vcpu::Vcpu;
 
 /// Zero-extend the low `size` bytes of `value`.
 pub(crate) fn truncate(value: u64, size: usize) -> u64 {
@@ -45,7 +45,7 @@ pub(crate) fn operand_size(instruction: &Instruction, operand: u32) -> usize {
     }
 }
 
-impl Vcpu {
+impl Architectural {
     /// Set a general-purpose register of any width.
     pub(crate) fn set_register(&mut self, register: Register, value: u64) {
         if (Register::AH..=Register::BH).contains(&register) {

@@ -3,15 +3,15 @@
 use iced_x86::{Instruction, Mnemonic, OpKind};
 
 use super::operand::{gp0, merge};
+use crate::architectural::Architectural;
 use crate::exception::Trap;
 use crate::memory::{Linear, Privilege};
 use crate::state::Attributes;
-use crate::vcpu::Vcpu;
 
 /// Offset of the I/O map base in a 32-bit or 64-bit TSS.
 const IO_MAP_BASE: u64 = 0x66;
 
-impl Vcpu {
+impl Architectural {
     /// #GP(0) unless the program may use these ports: CPL <= IOPL, or the bits in the TSS are
     /// clear (SDM 1 19.5).
     pub(super) fn check_port(&mut self, port: u16, size: u8) -> Result<(), Trap> {

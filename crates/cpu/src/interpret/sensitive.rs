@@ -5,43 +5,43 @@ use iced_x86::{Code, Instruction, Mnemonic, OpKind};
 
 use super::Handler;
 use super::operand::{gp0, truncate};
+use crate::architectural::Architectural;
 use crate::exception::Trap;
 use crate::exit::Exit;
 use crate::memory::{Access, Privilege};
 use crate::state::{cr4, rflags};
-use crate::vcpu::Vcpu;
 
 /// The handler of a sensitive instruction.
 pub(super) fn handler(instruction: &Instruction) -> Option<Handler> {
     if super::features::is_no_operation_without_feature(instruction.mnemonic()) {
-        return Some(Vcpu::no_operation);
+        return Some(Architectural::no_operation);
     }
     Some(match instruction.mnemonic() {
-        Mnemonic::In | Mnemonic::Out => Vcpu::port_instruction,
-        Mnemonic::Cli | Mnemonic::Sti => Vcpu::change_interrupt_flag,
-        Mnemonic::Stac | Mnemonic::Clac => Vcpu::change_alignment_flag,
-        Mnemonic::Hlt => Vcpu::halt,
-        Mnemonic::Cpuid => Vcpu::identify,
-        Mnemonic::Vmcall | Mnemonic::Vmmcall => Vcpu::call_hypervisor,
-        Mnemonic::Rdtsc => Vcpu::read_time_stamp,
-        Mnemonic::Rdtscp => Vcpu::read_time_stamp_and_processor,
-        Mnemonic::Rdpid => Vcpu::read_processor,
-        Mnemonic::Rdpmc => Vcpu::read_performance_counter,
+        Mnemonic::In | Mnemonic::Out => Architectural::port_instruction,
+        Mnemonic::Cli | Mnemonic::Sti => Architectural::change_interrupt_flag,
+        Mnemonic::Stac | Mnemonic::Clac => Architectural::change_alignment_flag,
+        Mnemonic::Hlt => Architectural::halt,
+        Mnemonic::Cpuid => Architectural::identify,
+        Mnemonic::Vmcall | Mnemonic::Vmmcall => Architectural::call_hypervisor,
+        Mnemonic::Rdtsc => Architectural::read_time_stamp,
+        Mnemonic::Rdtscp => Architectural::read_time_stamp_and_processor,
+        Mnemonic::Rdpid => Architectural::read_processor,
+        Mnemonic::Rdpmc => Architectural::read_performance_counter,
         Mnemonic::Nop
         | Mnemonic::Pause
         | Mnemonic::Endbr32
         | Mnemonic::Endbr64
-        | Mnemonic::Reservednop => Vcpu::no_operation,
+        | Mnemonic::Reservednop => Architectural::no_operation,
         Mnemonic::Prefetchnta
         | Mnemonic::Prefetcht0
         | Mnemonic::Prefetcht1
         | Mnemonic::Prefetcht2
         | Mnemonic::Prefetch
         | Mnemonic::Prefetchw
-        | Mnemonic::Prefetchwt1 => Vcpu::no_operation,
-        Mnemonic::Lea => Vcpu::load_effective_address,
-        Mnemonic::Clflush | Mnemonic::Clflushopt | Mnemonic::Clwb => Vcpu::flush_line,
-        Mnemonic::Wbinvd | Mnemonic::Wbnoinvd | Mnemonic::Invd => Vcpu::flush_caches,
+        | Mnemonic::Prefetchwt1 => Architectural::no_operation,
+        Mnemonic::Lea => Architectural::load_effective_address,
+        Mnemonic::Clflush | Mnemonic::Clflushopt | Mnemonic::Clwb => Architectural::flush_line,
+        Mnemonic::Wbinvd | Mnemonic::Wbnoinvd | Mnemonic::Invd => Architectural::flush_caches,
         _ => return None,
     })
 }
@@ -49,7 +49,7 @@ pub(super) fn handler(instruction: &Instruction) -> Option<Handler> {
 /// What KVM answers to a call from CPL 3: `-KVM_EPERM`.
 const NOT_PERMITTED: u64 = -1i64 as u64;
 
-impl Vcpu {
+impl Architectural {
     /// `vmcall` and `vmmcall`: either is taken on every vendor's processors.
     fn call_hypervisor(&mut self, _: &Instruction) -> Result<(), Trap> {
         let [rax, rcx, rdx, rbx, _, _, rsi, ..] = self.context.regs.gpr;
@@ -180,7 +180,7 @@ impl Vcpu {
 
     /// The guest's time-stamp counter.
     pub(crate) fn time_stamp(&self) -> u64 {
-        crate::system::host_time_stamp().wrapping_add(self.context.regs.tsc_offset)
+        crate::time::time_stamp().wrapping_add(self.context.regs.tsc_offset)
     }
 
     /// `xlatb`.

@@ -5,10 +5,10 @@ use iced_x86::{Code, Instruction, Mnemonic, OpKind};
 use super::Handler;
 use super::operand::{gp0, merge, truncate};
 use crate::address::segment_register;
+use crate::architectural::Architectural;
 use crate::exception::Trap;
 use crate::memory::{Access, Privilege};
 use crate::state::{Attributes, CodeSize, SegmentRegister, rflags};
-use crate::vcpu::Vcpu;
 
 /// Most bytes pushed by one instruction or event: nine 32-bit words of a virtual-8086 interrupt,
 /// or `pushad`.
@@ -17,19 +17,19 @@ const MAX_FRAME_BYTES: usize = 80;
 /// The handler of a stack instruction.
 pub(super) fn handler(instruction: &Instruction) -> Option<Handler> {
     Some(match instruction.mnemonic() {
-        Mnemonic::Push => Vcpu::push_operand,
-        Mnemonic::Pop => Vcpu::pop_operand,
-        Mnemonic::Pusha | Mnemonic::Pushad => Vcpu::push_all,
-        Mnemonic::Popa | Mnemonic::Popad => Vcpu::pop_all,
-        Mnemonic::Pushf | Mnemonic::Pushfd | Mnemonic::Pushfq => Vcpu::push_flags,
-        Mnemonic::Popf | Mnemonic::Popfd | Mnemonic::Popfq => Vcpu::pop_flags,
-        Mnemonic::Enter => Vcpu::enter_frame,
-        Mnemonic::Leave => Vcpu::leave_frame,
+        Mnemonic::Push => Architectural::push_operand,
+        Mnemonic::Pop => Architectural::pop_operand,
+        Mnemonic::Pusha | Mnemonic::Pushad => Architectural::push_all,
+        Mnemonic::Popa | Mnemonic::Popad => Architectural::pop_all,
+        Mnemonic::Pushf | Mnemonic::Pushfd | Mnemonic::Pushfq => Architectural::push_flags,
+        Mnemonic::Popf | Mnemonic::Popfd | Mnemonic::Popfq => Architectural::pop_flags,
+        Mnemonic::Enter => Architectural::enter_frame,
+        Mnemonic::Leave => Architectural::leave_frame,
         _ => return None,
     })
 }
 
-impl Vcpu {
+impl Architectural {
     /// Bytes in the stack pointer: 8 in 64-bit mode, otherwise by SS.B (SDM 1 6.2.3).
     pub(crate) fn stack_address_size(&self) -> usize {
         let regs = &self.context.regs;

@@ -1,7 +1,7 @@
 //! String instructions, with their repeat prefixes (SDM 1 7.3.9, 2B "REP").
 //!
 //! A repeated instruction may be interrupted between two elements. It does a bounded amount of
-//! work per call of [`Vcpu::step`] and, if there is more to do, leaves RIP at itself, with RCX,
+//! work per call of [`Architectural::step`] and, if there is more to do, leaves RIP at itself, with RCX,
 //! RSI and RDI saying how far it came. A fault in the middle is not reported until the next call
 //! finds it at the first element: then everything before it is already accounted for. `movs` and
 //! `stos` go page by page where both sides are RAM without breakpoints.
@@ -11,10 +11,10 @@ use iced_x86::{Code, Instruction, OpKind};
 use super::Handler;
 use super::operand::{merge, truncate};
 use crate::address::segment_of;
+use crate::architectural::Architectural;
 use crate::exception::Trap;
 use crate::memory::{Access, Linear, PAGE_SIZE, Privilege};
 use crate::state::{SegmentRegister, rflags};
-use crate::vcpu::Vcpu;
 
 /// Elements done one at a time before a repeated instruction lets others have a turn.
 const MAX_ELEMENTS: usize = 4096;
@@ -107,7 +107,7 @@ pub(crate) fn is_string(code: Code) -> bool {
 
 /// The handler of a string instruction.
 pub(super) fn handler(instruction: &Instruction) -> Option<Handler> {
-    operation(instruction.code()).map(|_| Vcpu::string_instruction as Handler)
+    operation(instruction.code()).map(|_| Architectural::string_instruction as Handler)
 }
 
 impl StringInstruction {
@@ -162,7 +162,7 @@ fn compare_flags(a: u64, b: u64, size: usize) -> u64 {
     flags
 }
 
-impl Vcpu {
+impl Architectural {
     fn string_instruction(&mut self, instruction: &Instruction) -> Result<(), Trap> {
         let Some(string) = StringInstruction::decode(instruction) else {
             return Err(super::operand::ud());

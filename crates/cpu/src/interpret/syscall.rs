@@ -7,11 +7,11 @@
 use iced_x86::{Code, Instruction};
 
 use super::operand::{gp0, ud};
+use crate::architectural::Architectural;
 use crate::exception::Trap;
 use crate::memory::Linear;
 use crate::state::{SegmentRegister, efer, rflags};
 use crate::system::flat;
-use crate::vcpu::Vcpu;
 
 /// Accessed, readable code, present, G, L.
 const CODE_64: u16 = 0xa09b;
@@ -23,7 +23,7 @@ const DATA: u16 = 0xc093;
 /// The flags that `sysret` restores.
 const SYSRET_FLAGS: u64 = 0x003c_7fd7;
 
-impl Vcpu {
+impl Architectural {
     fn enter_flat(&mut self, code: u16, attributes: u16, stack: u16, cpl: u8) {
         let regs = &mut self.context.regs;
         let level = u16::from(cpl);

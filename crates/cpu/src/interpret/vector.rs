@@ -10,12 +10,12 @@ use iced_x86::{Instruction, Mnemonic};
 
 use super::Handler;
 use super::operand::{gp0, ud};
+use crate::architectural::Architectural;
 use crate::context::{XSAVE_BYTES, XsaveArea};
 use crate::exception::{Exception, Trap, Vector};
 use crate::memory::{Access, Linear, Privilege};
 use crate::state::{cr0, cr4};
 use crate::system::cpuid::{XSAVE_HEADER_END, component, extended_components};
-use crate::vcpu::Vcpu;
 
 /// Components of XCR0.
 const X87: u64 = 1 << 0;
@@ -47,16 +47,16 @@ const MXCSR_INITIAL: u32 = 0x1f80;
 /// The handler of an instruction that saves or restores extended state.
 pub(super) fn handler(instruction: &Instruction) -> Option<Handler> {
     Some(match instruction.mnemonic() {
-        Mnemonic::Fxsave | Mnemonic::Fxsave64 => Vcpu::fxsave,
-        Mnemonic::Fxrstor | Mnemonic::Fxrstor64 => Vcpu::fxrstor,
+        Mnemonic::Fxsave | Mnemonic::Fxsave64 => Architectural::fxsave,
+        Mnemonic::Fxrstor | Mnemonic::Fxrstor64 => Architectural::fxrstor,
         Mnemonic::Xsave
         | Mnemonic::Xsave64
         | Mnemonic::Xsaveopt
         | Mnemonic::Xsaveopt64
         | Mnemonic::Xsavec
-        | Mnemonic::Xsavec64 => Vcpu::xsave,
-        Mnemonic::Xrstor | Mnemonic::Xrstor64 => Vcpu::xrstor,
-        Mnemonic::Vzeroall | Mnemonic::Vzeroupper => Vcpu::clear_vectors,
+        | Mnemonic::Xsavec64 => Architectural::xsave,
+        Mnemonic::Xrstor | Mnemonic::Xrstor64 => Architectural::xrstor,
+        Mnemonic::Vzeroall | Mnemonic::Vzeroupper => Architectural::clear_vectors,
         _ => return None,
     })
 }
@@ -99,7 +99,7 @@ fn has_wide_pointers(instruction: &Instruction) -> bool {
     )
 }
 
-impl Vcpu {
+impl Architectural {
     /// XINUSE: the components that are not in their initial state.
     pub(crate) fn components_in_use(&self) -> u64 {
         u64_at(&self.context.xsave.0, LEGACY_END)

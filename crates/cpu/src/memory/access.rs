@@ -8,56 +8,13 @@ use std::sync::atomic::Ordering;
 
 use super::paging::{Accessor, Translation, walk};
 use super::tlb::{Entry, View, index_of};
-use super::{Flush, Linear, PAGE_SIZE, Physical};
+use super::{Access, Flush, Linear, PAGE_SIZE, Physical, Place, Privilege};
+use crate::architectural::Architectural;
 use crate::exception::{Exception, Trap};
 use crate::exit::Exit;
 use crate::state::{cr0, cr4, rflags};
-use crate::vcpu::Vcpu;
 
-/// What is done to memory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Access {
-    /// A data read.
-    Read,
-    /// A data write.
-    Write,
-    /// An instruction fetch.
-    Execute,
-}
-
-/// Whose rights count.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Privilege {
-    /// Those of the current privilege level.
-    Current,
-    /// The processor's own accesses to descriptor tables, the TSS and interrupt stacks: supervisor
-    /// rights at any CPL ("implicit supervisor accesses", SDM 3A 4.6).
-    Supervisor,
-}
-
-/// The TLB sets of the current address space, and what they were chosen for.
-#[derive(Debug, Default)]
-pub(crate) struct Views {
-    /// CR3, CR4.PCIDE and SMAP, CR0.PG.
-    mode: Option<(u64, u64, u64)>,
-    /// For CPL 3, for lower CPLs with AC clear, and with AC set.
-    sets: [usize; 3],
-    /// What the PML4 had where this process may be ([`super::place`]).
-    roots: [u64; 3],
-    /// What the mirror was told last: under which CR3 it is used, if it is.
-    root: Option<u64>,
-}
-
-/// Where a linear address leads.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Place {
-    /// RAM: the host address, and the guest-physical address.
-    Ram(*mut u8, Physical),
-    /// Nothing is there: a device, perhaps.
-    Device(Physical),
-}
-
-impl Vcpu {
+impl Architectural {
     fn accessor(&self, privilege: Privilege) -> Accessor {
         let regs = &self.context.regs;
         let user = privilege == Privilege::Current && regs.mode().is_user();
@@ -187,7 +144,10 @@ impl Vcpu {
         self.statistics.tlb_flushes += 1;
         self.context.forget_returns();
         self.tlb.flush(what);
-        self.flush_spaces(what);
+        let pcid = self.current_pcid();
+        if let Some(spaces) = &mut self.spaces {
+            spaces.flush(what, pcid);
+        }
         self.flush_far_gates(what);
         self.look_at_roots();
         let Some(mirror) = &self.package.mirror else { return };
@@ -518,7 +478,7 @@ fn pieces(at: Linear, size: usize) -> impl Iterator<Item = (Linear, usize)> {
 /// A read of one size.
 macro_rules! reader {
     ($read:ident, $type:ty) => {
-        impl Vcpu {
+        impl Architectural {
             #[doc = concat!("Read a `", stringify!($type), "`; errors as `read_linear`.")]
             pub(crate) fn $read(&mut self, at: Linear, by: Privilege) -> Result<$type, Trap> {
                 let mut bytes = [0; size_of::<$type>()];
@@ -532,7 +492,7 @@ macro_rules! reader {
 /// A write of one size.
 macro_rules! writer {
     ($write:ident, $type:ty) => {
-        impl Vcpu {
+        impl Architectural {
             #[doc = concat!("Write a `", stringify!($type), "`; errors as `write_linear`.")]
             pub(crate) fn $write(
                 &mut self,
@@ -553,7 +513,7 @@ reader!(read_u64, u64);
 writer!(write_u8, u8);
 writer!(write_u16, u16);
 
-impl Vcpu {
+impl Architectural {
     /// Fetch up to 15 bytes at CS:RIP; fewer where the second page cannot be fetched.
     ///
     /// # Errors

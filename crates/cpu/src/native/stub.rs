@@ -14,6 +14,7 @@ use iced_x86::{
 };
 use rustc_hash::FxHashMap;
 
+use crate::architectural::Architectural;
 use crate::config::Error;
 use crate::context::{Context, Reason, context_offset};
 use crate::exception::{Exception, Trap, Vector};
@@ -21,7 +22,6 @@ use crate::memory::{Access, Linear, Privilege};
 use crate::system::cpuid::announces_amd;
 use crate::translate::cache::{CodeCache, Part};
 use crate::translate::emit::Emitter;
-use crate::vcpu::Vcpu;
 
 /// Identifies a stub: the instruction as re-encoded, zero padded, and its length.
 type Key = ([u8; 24], u8);
@@ -156,7 +156,7 @@ pub(crate) fn on_context(instruction: &Instruction, offset: i32) -> Instruction 
     moved
 }
 
-impl Vcpu {
+impl Architectural {
     /// Run one innocuous instruction on the host's CPU with the guest's registers. RIP is not
     /// touched.
     ///

@@ -3,12 +3,12 @@
 
 use iced_x86::{Instruction, Mnemonic, OpKind, Register};
 
+use crate::architectural::Architectural;
 use crate::exception::Trap;
 use crate::interpret::{gp0, ud};
 use crate::memory::paging::{PHYSICAL_BITS, load};
 use crate::memory::{Access, Flush, Linear, Privilege};
 use crate::state::{Attributes, SegmentRegister, cr0, cr4, efer};
-use crate::vcpu::Vcpu;
 
 /// Bits of CR0 that exist.
 const CR0_DEFINED: u64 = cr0::PE
@@ -49,7 +49,7 @@ const POINTER_RESERVED: u64 = 0x1e6;
 /// Do not flush: bit 63 of a value moved to CR3 when PCIDs are on (SDM 3A 4.10.4.1).
 const KEEP_TLB: u64 = 1 << 63;
 
-impl Vcpu {
+impl Architectural {
     /// `mov r, cr`.
     pub(super) fn move_from_control(&mut self, instruction: &Instruction) -> Result<(), Trap> {
         self.require_ring_0()?;
@@ -178,7 +178,7 @@ impl Vcpu {
         let (cr0, cr4) = (regs.cr0, regs.cr4);
         self.check_directory_pointers(cr0, value, cr4)?;
         self.context.regs.cr3 = value;
-        self.switch_spaces();
+        self.has_switched_spaces = true;
         if !keep {
             let pcid = self.current_pcid();
             self.flush_tlb(Flush::Pcid(pcid));

@@ -3,11 +3,11 @@
 use iced_x86::Instruction;
 
 use super::deliver::{Event, Source};
+use crate::architectural::Architectural;
 use crate::exception::{Exception, Trap, Vector};
 use crate::interpret::{gp0, ud};
 use crate::memory::{Access, Linear};
 use crate::state::cr4;
-use crate::vcpu::Vcpu;
 
 /// DR6: B0 to B3.
 const HIT_MASK: u64 = 0xf;
@@ -77,7 +77,7 @@ fn enabled_breakpoints(dr7: u64) -> impl Iterator<Item = (usize, Watch, u64)> {
     })
 }
 
-impl Vcpu {
+impl Architectural {
     /// #DB if a breakpoint is on the instruction at CS:RIP.
     pub(crate) fn check_instruction_breakpoint(&self) -> Result<(), Trap> {
         let regs = &self.context.regs;

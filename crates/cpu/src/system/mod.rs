@@ -19,13 +19,13 @@ pub(crate) use task::Cause;
 
 use iced_x86::{Instruction, Mnemonic, OpKind};
 
+use crate::architectural::Architectural;
 use crate::config::Config;
 use crate::exception::Trap;
 use crate::saved::SavedSystem;
-use crate::vcpu::Vcpu;
 use cpuid::Identity;
 
-type Handler = fn(&mut Vcpu, &Instruction) -> Result<(), Trap>;
+type Handler = fn(&mut Architectural, &Instruction) -> Result<(), Trap>;
 
 /// State of the system side that is not in [`crate::Registers`].
 #[derive(Debug)]
@@ -101,41 +101,34 @@ impl SystemState {
     }
 }
 
-/// The host's time-stamp counter.
-pub(crate) fn host_time_stamp() -> u64 {
-    // SAFETY: every x86-64 processor has RDTSC, and Linux lets user mode execute it unless a
-    // process asks otherwise for itself.
-    unsafe { std::arch::x86_64::_rdtsc() }
-}
-
 /// The handler of a system instruction.
 pub(crate) fn handler(instruction: &Instruction) -> Option<Handler> {
     Some(match instruction.mnemonic() {
         Mnemonic::Mov => return move_handler(instruction),
         Mnemonic::Les | Mnemonic::Lds | Mnemonic::Lfs | Mnemonic::Lgs | Mnemonic::Lss => {
-            Vcpu::load_far_pointer
+            Architectural::load_far_pointer
         }
-        Mnemonic::Lgdt | Mnemonic::Lidt => Vcpu::load_table,
-        Mnemonic::Sgdt | Mnemonic::Sidt => Vcpu::store_table,
-        Mnemonic::Sldt | Mnemonic::Str => Vcpu::store_system_selector,
-        Mnemonic::Lldt => Vcpu::load_local_table,
-        Mnemonic::Ltr => Vcpu::load_task_register,
-        Mnemonic::Lar => Vcpu::load_access_rights,
-        Mnemonic::Lsl => Vcpu::load_segment_limit,
-        Mnemonic::Verr | Mnemonic::Verw => Vcpu::verify_segment,
-        Mnemonic::Arpl => Vcpu::adjust_rpl,
-        Mnemonic::Smsw => Vcpu::store_machine_status,
-        Mnemonic::Lmsw => Vcpu::load_machine_status,
-        Mnemonic::Clts => Vcpu::clear_task_switched,
-        Mnemonic::Invlpg => Vcpu::invalidate_page,
-        Mnemonic::Invpcid => Vcpu::invalidate_pcid,
-        Mnemonic::Swapgs => Vcpu::swap_gs,
-        Mnemonic::Rdmsr => Vcpu::read_msr_instruction,
-        Mnemonic::Wrmsr => Vcpu::write_msr_instruction,
-        Mnemonic::Rdfsbase | Mnemonic::Rdgsbase => Vcpu::read_segment_base,
-        Mnemonic::Wrfsbase | Mnemonic::Wrgsbase => Vcpu::write_segment_base,
-        Mnemonic::Xgetbv => Vcpu::get_extended_control,
-        Mnemonic::Xsetbv => Vcpu::set_extended_control,
+        Mnemonic::Lgdt | Mnemonic::Lidt => Architectural::load_table,
+        Mnemonic::Sgdt | Mnemonic::Sidt => Architectural::store_table,
+        Mnemonic::Sldt | Mnemonic::Str => Architectural::store_system_selector,
+        Mnemonic::Lldt => Architectural::load_local_table,
+        Mnemonic::Ltr => Architectural::load_task_register,
+        Mnemonic::Lar => Architectural::load_access_rights,
+        Mnemonic::Lsl => Architectural::load_segment_limit,
+        Mnemonic::Verr | Mnemonic::Verw => Architectural::verify_segment,
+        Mnemonic::Arpl => Architectural::adjust_rpl,
+        Mnemonic::Smsw => Architectural::store_machine_status,
+        Mnemonic::Lmsw => Architectural::load_machine_status,
+        Mnemonic::Clts => Architectural::clear_task_switched,
+        Mnemonic::Invlpg => Architectural::invalidate_page,
+        Mnemonic::Invpcid => Architectural::invalidate_pcid,
+        Mnemonic::Swapgs => Architectural::swap_gs,
+        Mnemonic::Rdmsr => Architectural::read_msr_instruction,
+        Mnemonic::Wrmsr => Architectural::write_msr_instruction,
+        Mnemonic::Rdfsbase | Mnemonic::Rdgsbase => Architectural::read_segment_base,
+        Mnemonic::Wrfsbase | Mnemonic::Wrgsbase => Architectural::write_segment_base,
+        Mnemonic::Xgetbv => Architectural::get_extended_control,
+        Mnemonic::Xsetbv => Architectural::set_extended_control,
         _ => return None,
     })
 }
@@ -148,19 +141,19 @@ fn move_handler(instruction: &Instruction) -> Option<Handler> {
     };
     let (to, from) = (register(0), register(1));
     Some(if to.is_segment_register() {
-        Vcpu::move_to_segment
+        Architectural::move_to_segment
     } else if from.is_segment_register() {
-        Vcpu::store_segment
+        Architectural::store_segment
     } else if to.is_cr() {
-        Vcpu::move_to_control
+        Architectural::move_to_control
     } else if from.is_cr() {
-        Vcpu::move_from_control
+        Architectural::move_from_control
     } else if to.is_dr() {
-        Vcpu::move_to_debug
+        Architectural::move_to_debug
     } else if from.is_dr() {
-        Vcpu::move_from_debug
+        Architectural::move_from_debug
     } else if to.is_tr() || from.is_tr() {
-        Vcpu::no_such_register
+        Architectural::no_such_register
     } else {
         return None;
     })

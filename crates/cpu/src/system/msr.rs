@@ -9,11 +9,11 @@ use std::collections::{BTreeMap, HashMap};
 
 use iced_x86::Instruction;
 
+use crate::architectural::Architectural;
 use crate::exception::Trap;
 use crate::interpret::gp0;
 use crate::memory::{Flush, Linear};
 use crate::state::{SegmentRegister, cr0, efer};
-use crate::vcpu::Vcpu;
 
 /// Numbers of registers.
 mod number {
@@ -165,7 +165,7 @@ fn is_memory_type(value: u64) -> bool {
     matches!(value, 0 | 1 | 4 | 5 | 6 | 7)
 }
 
-impl Vcpu {
+impl Architectural {
     /// `rdmsr`.
     pub(super) fn read_msr_instruction(&mut self, _: &Instruction) -> Result<(), Trap> {
         self.require_ring_0()?;

@@ -4,11 +4,11 @@ use iced_x86::{Code, Instruction, Mnemonic, OpKind, Register};
 
 use super::descriptor::{Descriptor, gp, is_null, kind, np, rpl, ss};
 use crate::address::segment_register;
+use crate::architectural::Architectural;
 use crate::exception::Trap;
 use crate::interpret::{gp0, ud};
 use crate::memory::{Access, Linear, Privilege};
 use crate::state::{Attributes, Segment, SegmentRegister, cr4, rflags};
-use crate::vcpu::Vcpu;
 
 /// A data segment that 64-bit mode's null SS has.
 const FLAT_DATA: u16 = 0x93;
@@ -36,7 +36,7 @@ pub(crate) fn flat(selector: u16, attributes: u16) -> Segment {
     }
 }
 
-impl Vcpu {
+impl Architectural {
     /// Load ES, SS, DS, FS or GS with a selector, with all checks (SDM 2B "MOV", 3A 5.6, 5.7).
     pub(crate) fn load_segment(
         &mut self,

@@ -11,7 +11,6 @@ use super::Mode;
 use super::emit::{at, field, gpr32};
 use super::generate::{Builder, stack};
 use crate::context::{context_offset, register_offset};
-use crate::state::rflags;
 
 /// A sensitive instruction with a translation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,18 +40,6 @@ pub(super) enum Inline {
     /// `wrfsbase` or `wrgsbase`: the base's offset and the source.
     WriteBase(i32, Register),
 }
-
-/// Bits of RFLAGS whose change needs the interpreter, or that keep translated code from running.
-pub(crate) const DELICATE_FLAGS: u64 = rflags::TF
-    | rflags::DF
-    | rflags::IOPL
-    | rflags::NT
-    | rflags::RF
-    | rflags::VM
-    | rflags::AC
-    | rflags::VIF
-    | rflags::VIP
-    | rflags::ID;
 
 /// The inline translation of an instruction, if it has one in this mode.
 pub(super) fn inline(instruction: &Instruction, mode: Mode) -> Option<Inline> {

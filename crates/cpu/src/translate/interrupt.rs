@@ -10,7 +10,7 @@
 //!   page fault of `copy_to_user` returns to where AC is set);
 //! - a target that is not in the half of the address space that belongs to the privilege level;
 //! - another selector, or a descriptor that is not accessed, flat and of the right kind;
-//! - what [`Vcpu::note_return_obstacles`] has seen, which only Rust changes.
+//! - what [`Architectural::note_return_obstacles`] has seen, which only Rust changes.
 //!
 //! RF of the frame has no effect, because translated code runs only while no breakpoint is set; but
 //! an interrupt that is taken before the next instruction must save it (SDM 3B 18.3.1.1). So it is
@@ -21,11 +21,11 @@ use iced_x86::{MemoryOperand, Register};
 use super::emit::{at, field};
 use super::generate::{Builder, stack};
 use super::syscall::{KERNEL_CODE, KERNEL_DATA, USER_CODE, USER_DATA, kernel_code, user_code};
+use crate::architectural::Architectural;
 use crate::context::{context_offset, register_offset};
 use crate::memory::{Access, Linear};
 use crate::mode::GuestMode;
 use crate::state::{Attributes, FLAGS_OFFSET, SegmentRegister, rflags};
-use crate::vcpu::Vcpu;
 
 /// Attributes of SS with a null selector at CPL 0.
 const NULL_DATA: u64 = 0x93;
@@ -222,7 +222,7 @@ impl Builder<'_> {
     }
 }
 
-impl Vcpu {
+impl Architectural {
     /// Whether something that only Rust changes asks for the interpreter at the next `iretq`:
     /// segment registers that CPL 3 may not keep (SDM 3A 5.8.6), NMIs that it lets through again,
     /// or a GDT that is too short.

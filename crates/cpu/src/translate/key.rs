@@ -2,9 +2,9 @@
 //! of the processor that it assumes.
 
 use super::{Mark, syscall};
+use crate::architectural::Architectural;
 use crate::memory::{Linear, PAGE_SIZE, Physical};
 use crate::mode::GuestMode;
-use crate::vcpu::Vcpu;
 
 /// What a translation depends on besides its bytes. `linear` is the offset in the page if the
 /// translation is relocatable.
@@ -69,7 +69,7 @@ pub(crate) struct Mode {
     pub(crate) time_stamp_disabled: bool,
     /// The kernel's memory is reached through the mirror.
     pub(crate) native: bool,
-    /// But not here, where the kernel may mean memory of its users ([`Vcpu::is_user_open`]).
+    /// But not here, where the kernel may mean memory of its users ([`Architectural::is_user_open`]).
     pub(crate) user_open: bool,
     /// CR4.FSGSBASE.
     pub(crate) segment_bases: bool,
@@ -98,7 +98,7 @@ pub(crate) enum Vectors {
     All,
 }
 
-impl Vcpu {
+impl Architectural {
     /// The mode bits that translations assume.
     pub(crate) fn translation_mode(&self) -> Mode {
         use crate::state::{cr0, cr4, efer};

@@ -127,14 +127,13 @@ pub(super) fn plan(
     if bad_lock || is_relative_to_eip(instruction) {
         return Action::Interpret;
     }
+    let guest = mode.guest;
     match instruction.code() {
-        Code::Syscall if mode.fast_system_calls && mode.guest.is_user() => {
-            return Action::SystemCall;
-        }
-        Code::Sysretq if mode.fast_system_calls && mode.guest.is_kernel() => {
+        Code::Syscall if mode.fast_system_calls && guest.is_user() => return Action::SystemCall,
+        Code::Sysretq if mode.fast_system_calls && guest.is_kernel() => {
             return Action::SystemReturn;
         }
-        Code::Iretq if mode.fast_system_calls && mode.guest.is_kernel() => {
+        Code::Iretq if mode.fast_system_calls && guest.is_kernel() => {
             return Action::InterruptReturn;
         }
         _ => {}
@@ -167,10 +166,9 @@ pub(super) fn plan(
     if instruction.mnemonic() == Mnemonic::Std {
         return Action::Interpret;
     }
-    // A look-up is for all of a masked operand. Where it misses, the interpreter sees which elements
-    // count (miss.rs).
-    if classify_unmasked(instruction) != Class::Native || needed_vectors(instruction) > mode.vectors
-    {
+    // A look-up is for all of a masked operand. Where it misses, the interpreter sees which elements count (miss.rs).
+    let is_native = classify_unmasked(instruction) == Class::Native;
+    if !is_native || needed_vectors(instruction) > mode.vectors {
         return Action::Interpret;
     }
     let Some(operand) = memory_operand(instruction) else { return Action::Copy };
