@@ -24,6 +24,7 @@ pub mod exception;
 pub mod exit;
 pub mod history;
 pub mod inspect;
+mod instruction;
 mod interpret;
 mod kick;
 mod memory;

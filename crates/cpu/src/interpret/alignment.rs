@@ -89,7 +89,7 @@ impl Architectural {
     /// #GP(0), or #AC(0) where alignment is checked (CPL 3, EFLAGS.AC, CR0.AM). Vector operands
     /// without rules of their own are not checked.
     pub(super) fn check_alignment(&mut self, instruction: &Instruction) -> Result<(), Trap> {
-        let Some(operand) = crate::native::stub::memory_use(&mut self.info_factory, instruction)
+        let Some(operand) = crate::instruction::memory_use(&mut self.info_factory, instruction)
         else {
             return Ok(());
         };

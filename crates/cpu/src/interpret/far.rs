@@ -23,7 +23,7 @@ struct Transfer {
 
 impl Architectural {
     /// `jmp ptr16:32`, `call ptr16:16` and so on.
-    pub(super) fn far_direct(&mut self, instruction: &Instruction) -> Result<(), Trap> {
+    pub(crate) fn far_direct(&mut self, instruction: &Instruction) -> Result<(), Trap> {
         let wide = instruction.op0_kind() == OpKind::FarBranch32;
         let offset = if wide {
             u64::from(instruction.far_branch32())
@@ -39,7 +39,7 @@ impl Architectural {
     }
 
     /// `jmp m16:32`, `call m16:64` and so on.
-    pub(super) fn far_indirect(&mut self, instruction: &Instruction) -> Result<(), Trap> {
+    pub(crate) fn far_indirect(&mut self, instruction: &Instruction) -> Result<(), Trap> {
         let size = match instruction.code() {
             Code::Jmp_m1616 | Code::Call_m1616 => 2,
             Code::Jmp_m1632 | Code::Call_m1632 => 4,
@@ -244,7 +244,7 @@ impl Architectural {
     }
 
     /// `retf`, `retf n`.
-    pub(super) fn return_far(&mut self, instruction: &Instruction) -> Result<(), Trap> {
+    pub(crate) fn return_far(&mut self, instruction: &Instruction) -> Result<(), Trap> {
         let released = match instruction.op_count() {
             0 => 0,
             _ => u64::from(instruction.immediate16()),

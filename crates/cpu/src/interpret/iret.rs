@@ -24,7 +24,7 @@ pub(super) struct Destination {
 
 impl Architectural {
     /// `int n`, `int3`, `into`, `int1` (SDM 2A "INT n").
-    pub(super) fn software_interrupt(&mut self, instruction: &Instruction) -> Result<(), Trap> {
+    pub(crate) fn software_interrupt(&mut self, instruction: &Instruction) -> Result<(), Trap> {
         let flags = self.context.regs.rflags();
         let mut source = Source::Software;
         let vector = match instruction.mnemonic() {
@@ -47,7 +47,7 @@ impl Architectural {
     }
 
     /// `iret`, `iretd`, `iretq` (SDM 2A "IRET").
-    pub(super) fn interrupt_return(&mut self, instruction: &Instruction) -> Result<(), Trap> {
+    pub(crate) fn interrupt_return(&mut self, instruction: &Instruction) -> Result<(), Trap> {
         let size = match instruction.code() {
             Code::Iretw => 2,
             Code::Iretd => 4,

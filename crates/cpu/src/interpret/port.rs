@@ -40,7 +40,7 @@ impl Architectural {
     }
 
     /// `in`, `out`.
-    pub(super) fn port_instruction(&mut self, instruction: &Instruction) -> Result<(), Trap> {
+    pub(crate) fn port_instruction(&mut self, instruction: &Instruction) -> Result<(), Trap> {
         let input = instruction.mnemonic() == Mnemonic::In;
         let (data, address) = if input { (0, 1) } else { (1, 0) };
         let size = instruction.op_register(data).size();

@@ -59,7 +59,7 @@ impl Architectural {
     }
 
     /// `sysret`, `sysretq`.
-    pub(super) fn sysret(&mut self, instruction: &Instruction) -> Result<(), Trap> {
+    pub(crate) fn sysret(&mut self, instruction: &Instruction) -> Result<(), Trap> {
         let amd = self.system.is_amd();
         let regs = &self.context.regs;
         let long = regs.long_mode();
@@ -91,7 +91,7 @@ impl Architectural {
     }
 
     /// `sysenter`.
-    pub(super) fn sysenter(&mut self, _: &Instruction) -> Result<(), Trap> {
+    pub(crate) fn sysenter(&mut self, _: &Instruction) -> Result<(), Trap> {
         let long = self.context.regs.long_mode();
         if long && self.system.is_amd() {
             return Err(ud());
@@ -111,7 +111,7 @@ impl Architectural {
     }
 
     /// `sysexit`, `sysexitq`.
-    pub(super) fn sysexit(&mut self, instruction: &Instruction) -> Result<(), Trap> {
+    pub(crate) fn sysexit(&mut self, instruction: &Instruction) -> Result<(), Trap> {
         let long = self.context.regs.long_mode();
         if long && self.system.is_amd() {
             return Err(ud());

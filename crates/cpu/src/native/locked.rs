@@ -12,9 +12,9 @@ use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 use iced_x86::{Instruction, Mnemonic, OpKind};
 
-use super::stub::MemoryUse;
 use crate::architectural::Architectural;
 use crate::exception::Trap;
+use crate::instruction::MemoryUse;
 use crate::memory::{Access, Linear, Place, Privilege};
 
 /// Whether an instruction is atomic on memory (SDM 3A 10.1.2).

@@ -193,7 +193,7 @@ impl Architectural {
     }
 
     /// `mov r, dr`.
-    pub(super) fn move_from_debug(&mut self, instruction: &Instruction) -> Result<(), Trap> {
+    pub(crate) fn move_from_debug(&mut self, instruction: &Instruction) -> Result<(), Trap> {
         self.require_ring_0()?;
         let number = self.debug_register(instruction.op1_register().number())?;
         self.check_debug_access()?;
@@ -203,7 +203,7 @@ impl Architectural {
     }
 
     /// `mov dr, r`.
-    pub(super) fn move_to_debug(&mut self, instruction: &Instruction) -> Result<(), Trap> {
+    pub(crate) fn move_to_debug(&mut self, instruction: &Instruction) -> Result<(), Trap> {
         self.require_ring_0()?;
         let number = self.debug_register(instruction.op0_register().number())?;
         self.check_debug_access()?;

@@ -17,15 +17,9 @@ pub(crate) use deliver::{Event, Source};
 pub(crate) use segment::{flat, null_segment};
 pub(crate) use task::Cause;
 
-use iced_x86::{Instruction, Mnemonic, OpKind};
-
-use crate::architectural::Architectural;
 use crate::config::Config;
-use crate::exception::Trap;
 use crate::saved::SavedSystem;
 use cpuid::Identity;
-
-type Handler = fn(&mut Architectural, &Instruction) -> Result<(), Trap>;
 
 /// State of the system side that is not in [`crate::Registers`].
 #[derive(Debug)]
@@ -99,62 +93,4 @@ impl SystemState {
     pub(crate) fn components(&self) -> u64 {
         self.identity.components()
     }
-}
-
-/// The handler of a system instruction.
-pub(crate) fn handler(instruction: &Instruction) -> Option<Handler> {
-    Some(match instruction.mnemonic() {
-        Mnemonic::Mov => return move_handler(instruction),
-        Mnemonic::Les | Mnemonic::Lds | Mnemonic::Lfs | Mnemonic::Lgs | Mnemonic::Lss => {
-            Architectural::load_far_pointer
-        }
-        Mnemonic::Lgdt | Mnemonic::Lidt => Architectural::load_table,
-        Mnemonic::Sgdt | Mnemonic::Sidt => Architectural::store_table,
-        Mnemonic::Sldt | Mnemonic::Str => Architectural::store_system_selector,
-        Mnemonic::Lldt => Architectural::load_local_table,
-        Mnemonic::Ltr => Architectural::load_task_register,
-        Mnemonic::Lar => Architectural::load_access_rights,
-        Mnemonic::Lsl => Architectural::load_segment_limit,
-        Mnemonic::Verr | Mnemonic::Verw => Architectural::verify_segment,
-        Mnemonic::Arpl => Architectural::adjust_rpl,
-        Mnemonic::Smsw => Architectural::store_machine_status,
-        Mnemonic::Lmsw => Architectural::load_machine_status,
-        Mnemonic::Clts => Architectural::clear_task_switched,
-        Mnemonic::Invlpg => Architectural::invalidate_page,
-        Mnemonic::Invpcid => Architectural::invalidate_pcid,
-        Mnemonic::Swapgs => Architectural::swap_gs,
-        Mnemonic::Rdmsr => Architectural::read_msr_instruction,
-        Mnemonic::Wrmsr => Architectural::write_msr_instruction,
-        Mnemonic::Rdfsbase | Mnemonic::Rdgsbase => Architectural::read_segment_base,
-        Mnemonic::Wrfsbase | Mnemonic::Wrgsbase => Architectural::write_segment_base,
-        Mnemonic::Xgetbv => Architectural::get_extended_control,
-        Mnemonic::Xsetbv => Architectural::set_extended_control,
-        _ => return None,
-    })
-}
-
-/// `mov` to and from segment, control and debug registers.
-fn move_handler(instruction: &Instruction) -> Option<Handler> {
-    let register = |operand| match instruction.op_kind(operand) {
-        OpKind::Register => instruction.op_register(operand),
-        _ => iced_x86::Register::None,
-    };
-    let (to, from) = (register(0), register(1));
-    Some(if to.is_segment_register() {
-        Architectural::move_to_segment
-    } else if from.is_segment_register() {
-        Architectural::store_segment
-    } else if to.is_cr() {
-        Architectural::move_to_control
-    } else if from.is_cr() {
-        Architectural::move_from_control
-    } else if to.is_dr() {
-        Architectural::move_to_debug
-    } else if from.is_dr() {
-        Architectural::move_from_debug
-    } else if to.is_tr() || from.is_tr() {
-        Architectural::no_such_register
-    } else {
-        return None;
-    })
 }

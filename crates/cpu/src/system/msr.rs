@@ -167,7 +167,7 @@ fn is_memory_type(value: u64) -> bool {
 
 impl Architectural {
     /// `rdmsr`.
-    pub(super) fn read_msr_instruction(&mut self, _: &Instruction) -> Result<(), Trap> {
+    pub(crate) fn read_msr_instruction(&mut self, _: &Instruction) -> Result<(), Trap> {
         self.require_ring_0()?;
         let value = self.read_msr(self.context.regs.gpr[1] as u32)?;
         let gpr = &mut self.context.regs.gpr;
@@ -176,7 +176,7 @@ impl Architectural {
     }
 
     /// `wrmsr`.
-    pub(super) fn write_msr_instruction(&mut self, _: &Instruction) -> Result<(), Trap> {
+    pub(crate) fn write_msr_instruction(&mut self, _: &Instruction) -> Result<(), Trap> {
         self.require_ring_0()?;
         let gpr = &self.context.regs.gpr;
         let value = gpr[0] & 0xffff_ffff | gpr[2] << 32;

@@ -3,9 +3,9 @@
 use iced_x86::{Code, Instruction, Mnemonic, OpKind, Register};
 
 use super::descriptor::{Descriptor, gp, is_null, kind, np, rpl, ss};
-use crate::address::segment_register;
 use crate::architectural::Architectural;
 use crate::exception::Trap;
+use crate::instruction::segment_register;
 use crate::interpret::{gp0, ud};
 use crate::memory::{Access, Linear, Privilege};
 use crate::state::{Attributes, Segment, SegmentRegister, cr4, rflags};
@@ -114,7 +114,7 @@ impl Architectural {
     }
 
     /// `mov r/m, sreg`.
-    pub(super) fn store_segment(&mut self, instruction: &Instruction) -> Result<(), Trap> {
+    pub(crate) fn store_segment(&mut self, instruction: &Instruction) -> Result<(), Trap> {
         let which = segment_register(instruction.op1_register());
         let selector = u64::from(self.context.regs.segment(which).selector);
         if instruction.op0_kind() == OpKind::Register {
@@ -135,7 +135,7 @@ impl Architectural {
     }
 
     /// `mov sreg, r/m`.
-    pub(super) fn move_to_segment(&mut self, instruction: &Instruction) -> Result<(), Trap> {
+    pub(crate) fn move_to_segment(&mut self, instruction: &Instruction) -> Result<(), Trap> {
         let which = segment_register(instruction.op0_register());
         if which == SegmentRegister::Cs {
             return Err(ud());
@@ -149,7 +149,7 @@ impl Architectural {
     }
 
     /// `lds`, `les`, `lfs`, `lgs`, `lss`.
-    pub(super) fn load_far_pointer(&mut self, instruction: &Instruction) -> Result<(), Trap> {
+    pub(crate) fn load_far_pointer(&mut self, instruction: &Instruction) -> Result<(), Trap> {
         let which = match instruction.mnemonic() {
             Mnemonic::Les => SegmentRegister::Es,
             Mnemonic::Lss => SegmentRegister::Ss,
@@ -184,7 +184,7 @@ impl Architectural {
     }
 
     /// `lgdt`, `lidt`.
-    pub(super) fn load_table(&mut self, instruction: &Instruction) -> Result<(), Trap> {
+    pub(crate) fn load_table(&mut self, instruction: &Instruction) -> Result<(), Trap> {
         self.require_ring_0()?;
         let long = self.in_64_bit_mode();
         let size = if long { 10 } else { 6 };
@@ -216,7 +216,7 @@ impl Architectural {
     }
 
     /// `sgdt`, `sidt`.
-    pub(super) fn store_table(&mut self, instruction: &Instruction) -> Result<(), Trap> {
+    pub(crate) fn store_table(&mut self, instruction: &Instruction) -> Result<(), Trap> {
         self.check_umip()?;
         let regs = &self.context.regs;
         let global = instruction.mnemonic() == Mnemonic::Sgdt;
@@ -230,7 +230,7 @@ impl Architectural {
     }
 
     /// `sldt`, `str`.
-    pub(super) fn store_system_selector(&mut self, instruction: &Instruction) -> Result<(), Trap> {
+    pub(crate) fn store_system_selector(&mut self, instruction: &Instruction) -> Result<(), Trap> {
         self.require_protected()?;
         self.check_umip()?;
         let regs = &self.context.regs;
@@ -245,7 +245,7 @@ impl Architectural {
     }
 
     /// `lldt`.
-    pub(super) fn load_local_table(&mut self, instruction: &Instruction) -> Result<(), Trap> {
+    pub(crate) fn load_local_table(&mut self, instruction: &Instruction) -> Result<(), Trap> {
         self.require_protected()?;
         self.require_ring_0()?;
         let selector = self.selector_operand(instruction, 0)?;
@@ -287,7 +287,7 @@ impl Architectural {
     }
 
     /// `ltr`.
-    pub(super) fn load_task_register(&mut self, instruction: &Instruction) -> Result<(), Trap> {
+    pub(crate) fn load_task_register(&mut self, instruction: &Instruction) -> Result<(), Trap> {
         self.require_protected()?;
         self.require_ring_0()?;
         let selector = self.selector_operand(instruction, 0)?;
@@ -342,7 +342,7 @@ impl Architectural {
     }
 
     /// `lar` (SDM 2A table 3-53).
-    pub(super) fn load_access_rights(&mut self, instruction: &Instruction) -> Result<(), Trap> {
+    pub(crate) fn load_access_rights(&mut self, instruction: &Instruction) -> Result<(), Trap> {
         self.require_protected()?;
         let selector = self.selector_operand(instruction, 1)?;
         let kinds: &[u8] = if self.context.regs.long_mode() {
@@ -371,7 +371,7 @@ impl Architectural {
     }
 
     /// `lsl` (SDM 2A table 3-57).
-    pub(super) fn load_segment_limit(&mut self, instruction: &Instruction) -> Result<(), Trap> {
+    pub(crate) fn load_segment_limit(&mut self, instruction: &Instruction) -> Result<(), Trap> {
         self.require_protected()?;
         let selector = self.selector_operand(instruction, 1)?;
         let kinds: &[u8] = if self.context.regs.long_mode() {
@@ -388,7 +388,7 @@ impl Architectural {
     }
 
     /// `verr`, `verw`.
-    pub(super) fn verify_segment(&mut self, instruction: &Instruction) -> Result<(), Trap> {
+    pub(crate) fn verify_segment(&mut self, instruction: &Instruction) -> Result<(), Trap> {
         self.require_protected()?;
         let selector = self.selector_operand(instruction, 0)?;
         let found = self.visible_descriptor(selector, &[])?;
@@ -401,7 +401,7 @@ impl Architectural {
     }
 
     /// `arpl` (32-bit and 16-bit code only).
-    pub(super) fn adjust_rpl(&mut self, instruction: &Instruction) -> Result<(), Trap> {
+    pub(crate) fn adjust_rpl(&mut self, instruction: &Instruction) -> Result<(), Trap> {
         self.require_protected()?;
         let destination = self.selector_operand(instruction, 0)?;
         let source = self.register_value(instruction.op1_register()) as u16;

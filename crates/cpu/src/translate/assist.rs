@@ -66,7 +66,7 @@ pub(super) fn assistance(instruction: &Instruction, mode: Mode) -> Option<Assist
         Mnemonic::Rdmsr if kernel => Assistance::Onwards,
         Mnemonic::Xgetbv => Assistance::Onwards,
         Mnemonic::Mov if loads_data_segment(instruction.op0_register()) => Assistance::Onwards,
-        _ if crate::interpret::is_string(instruction.code()) => Assistance::Onwards,
+        _ if crate::instruction::is_string(instruction.code()) => Assistance::Onwards,
         mnemonic if super::extended::is_extended(mnemonic) => Assistance::Onwards,
         _ => return None,
     })

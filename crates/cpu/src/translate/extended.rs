@@ -27,7 +27,7 @@ use super::emit::{at, gpr32};
 use super::generate::{Builder, Later};
 use super::{Mode, Vectors};
 use crate::context::context_offset;
-use crate::native::stub::MemoryUse;
+use crate::instruction::MemoryUse;
 
 /// Where XSTATE_BV and XCOMP_BV are in an area.
 const STATE: i32 = 512;

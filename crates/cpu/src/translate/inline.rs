@@ -64,14 +64,14 @@ pub(super) fn inline(instruction: &Instruction, mode: Mode) -> Option<Inline> {
         Code::Mov_r32m16_Sreg | Code::Mov_r64m16_Sreg
             if instruction.op0_kind() == OpKind::Register =>
         {
-            let number = crate::address::segment_register(instruction.op1_register()) as usize;
+            let number = crate::instruction::segment_register(instruction.op1_register()) as usize;
             Inline::ReadSelector(
                 instruction.op0_register().full_register(),
                 super::generate::selector_offset(number),
             )
         }
         Code::Mov_rm16_Sreg if instruction.op0_kind() == OpKind::Register => {
-            let number = crate::address::segment_register(instruction.op1_register()) as usize;
+            let number = crate::instruction::segment_register(instruction.op1_register()) as usize;
             let offset = super::generate::selector_offset(number);
             Inline::ReadSelectorLow(instruction.op0_register(), offset)
         }

@@ -3,9 +3,9 @@
 use iced_x86::{Code, Decoder, Instruction, Mnemonic, OpKind};
 
 use crate::exception::Exception;
-use crate::interpret::has_masked_memory;
+use crate::instruction::has_masked_memory;
+use crate::instruction::{immediate_bit_form, memory_use};
 use crate::memory::{Access, Linear, PAGE_SIZE, Physical, Privilege};
-use crate::native::stub::{immediate_bit_form, memory_use};
 use crate::run::Resume;
 use crate::state::SegmentRegister;
 use crate::system::cpuid::decoder_options;
@@ -268,7 +268,7 @@ impl Vcpu {
             let word = self.arch.bit_offset(instruction) >> (8 * usage.size).trailing_zeros();
             offset = offset.wrapping_add((word * usage.size as i64) as u64);
         }
-        let base = match crate::address::segment_of(instruction) {
+        let base = match crate::instruction::segment_of(instruction) {
             segment @ (SegmentRegister::Fs | SegmentRegister::Gs) => {
                 self.arch.context.regs.segment(segment).base
             }

@@ -77,7 +77,6 @@ pub(crate) use key::{Key, Mode, Vectors};
 use links::{Gate, NONE};
 use places::Places;
 pub(crate) use plan::touches_vectors;
-pub(crate) use reach::without_moffs;
 use thunk::{ThunkKey, Thunks};
 
 /// Room that must be free before a block is translated.

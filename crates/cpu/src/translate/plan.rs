@@ -10,9 +10,9 @@ use super::extended::runs_on_mirror;
 use super::inline::{Inline, inline};
 use super::string::{Repeated, repeated, single};
 use super::{Mode, Vectors};
-use crate::interpret::{Class, classify_unmasked};
+use crate::instruction::may_run_natively_unmasked;
+use crate::instruction::{MemoryUse, immediate_bit_form, memory_use};
 use crate::memory::Linear;
-use crate::native::stub::{MemoryUse, immediate_bit_form, memory_use};
 use crate::techniques::{Technique, Techniques};
 
 /// How an instruction is translated.
@@ -167,7 +167,7 @@ pub(super) fn plan(
         return Action::Interpret;
     }
     // A look-up is for all of a masked operand. Where it misses, the interpreter sees which elements count (miss.rs).
-    let is_native = classify_unmasked(instruction) == Class::Native;
+    let is_native = may_run_natively_unmasked(instruction);
     if !is_native || needed_vectors(instruction) > mode.vectors {
         return Action::Interpret;
     }
@@ -216,7 +216,7 @@ fn stored_selector(instruction: &Instruction) -> Option<i32> {
     if !stores || instruction.op0_kind() != OpKind::Memory || instruction.has_lock_prefix() {
         return None;
     }
-    let number = crate::address::segment_register(instruction.op1_register()) as usize;
+    let number = crate::instruction::segment_register(instruction.op1_register()) as usize;
     Some(super::generate::selector_offset(number))
 }
 

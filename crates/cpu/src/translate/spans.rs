@@ -37,7 +37,7 @@ use super::generate::Builder;
 use super::plan::Action;
 use super::string::Repeated;
 use crate::context::{MAX_SPANS, context_offset};
-use crate::native::stub::immediate_bit_form;
+use crate::instruction::immediate_bit_form;
 
 /// Bytes of one span.
 const MAX_SPAN_BYTES: i64 = 512;
