@@ -8,7 +8,7 @@ use syn::{ItemUse, UseTree};
 /// Files of each crate that are in such a circle. The numbers may only shrink; a crate without a number has none.
 const IN_CIRCLES: [(&str, usize); 11] = [
     ("bench", 3),
-    ("crates/cpu", 57),
+    ("crates/cpu", 42),
     ("crates/devices", 12),
     ("crates/direct", 5),
     ("crates/erofs", 3),

@@ -2,72 +2,13 @@
 
 use iced_x86::{Instruction, Register};
 
+use crate::architectural::Architectural;
 use crate::exception::Exception;
+use crate::instruction::{address_bits, segment_of};
 use crate::memory::{Access, Linear};
 use crate::state::{Attributes, CodeSize, SegmentRegister};
-use crate::vcpu::Vcpu;
 
-/// The segment that an instruction's memory operand uses. 64-bit mode ignores prefixes for any but
-/// FS and GS (SDM 2A 2.1.1, APM 3 1.2.4), so that one for DS does not turn #SS into #GP.
-pub(crate) fn segment_of(instruction: &Instruction) -> SegmentRegister {
-    let segment = segment_register(instruction.memory_segment());
-    if instruction.code_size() != iced_x86::CodeSize::Code64
-        || matches!(segment, SegmentRegister::Fs | SegmentRegister::Gs)
-    {
-        return segment;
-    }
-    match instruction.memory_base() {
-        Register::RSP | Register::ESP | Register::RBP | Register::EBP => SegmentRegister::Ss,
-        _ => SegmentRegister::Ds,
-    }
-}
-
-/// iced's name of a segment register as ours.
-pub(crate) fn segment_register(register: Register) -> SegmentRegister {
-    match register {
-        Register::ES => SegmentRegister::Es,
-        Register::CS => SegmentRegister::Cs,
-        Register::SS => SegmentRegister::Ss,
-        Register::FS => SegmentRegister::Fs,
-        Register::GS => SegmentRegister::Gs,
-        _ => SegmentRegister::Ds,
-    }
-}
-
-/// Bits in the effective address of an instruction's memory operand.
-pub(crate) fn address_bits(instruction: &Instruction, code: CodeSize) -> u32 {
-    let by_register = |register: Register| match register.size() {
-        2 => Some(16),
-        4 => Some(32),
-        8 => Some(64),
-        _ => None,
-    };
-    let base = instruction.memory_base();
-    if base == Register::RIP {
-        return 64;
-    }
-    if base == Register::EIP {
-        return 32;
-    }
-    if let Some(bits) = by_register(base) {
-        return bits;
-    }
-    let index = instruction.memory_index();
-    if index.is_gpr()
-        && let Some(bits) = by_register(index)
-    {
-        return bits;
-    }
-    match (instruction.memory_displ_size(), code) {
-        (2, _) => 16,
-        (4, _) => 32,
-        (8, _) | (_, CodeSize::Bits64) => 64,
-        (_, CodeSize::Bits32) => 32,
-        (_, CodeSize::Bits16) => 16,
-    }
-}
-
-impl Vcpu {
+impl Architectural {
     /// The value of a general-purpose register of any width, zero extended.
     pub(crate) fn register_value(&self, register: Register) -> u64 {
         if register == Register::None {

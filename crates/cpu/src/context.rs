@@ -4,17 +4,31 @@
 use std::ffi::c_void;
 use std::sync::atomic::AtomicU32;
 
+use crate::answers::Answers;
 use crate::memory::physical_jumps;
 use crate::memory::tlb::{ENTRIES, FETCHES, INDEX_BITS, JumpEntry, LINES};
 use crate::state::{Registers, rflags};
-use crate::translate::answers::Answers;
-use crate::translate::spans::MAX_SPANS;
 
 /// Bytes reserved for the XSAVE image: x87, SSE, AVX and AVX-512 in the standard format need 2,696.
 pub const XSAVE_BYTES: usize = 4096;
 
 /// Room for one memory operand (at most 108 bytes, `fnsave`) at any alignment.
 const BOUNCE_BYTES: usize = 192;
+
+/// Spans of one block.
+pub(crate) const MAX_SPANS: usize = 6;
+
+/// Bits of RFLAGS whose change needs the interpreter, or that keep translated code from running.
+pub(crate) const DELICATE_FLAGS: u64 = rflags::TF
+    | rflags::DF
+    | rflags::IOPL
+    | rflags::NT
+    | rflags::RF
+    | rflags::VM
+    | rflags::AC
+    | rflags::VIF
+    | rflags::VIP
+    | rflags::ID;
 
 /// Gates that can be closed before they must be opened again.
 const MAX_CLOSED: usize = 64;
@@ -308,7 +322,7 @@ impl Context {
                 | rflags::FIXED,
             interrupt_mask: rflags::IF,
             alignment_mask: rflags::AC,
-            delicate_mask: crate::translate::inline::DELICATE_FLAGS,
+            delicate_mask: DELICATE_FLAGS,
             after_system_call: 0,
             upper_mask: !0 << 47,
             stack_top: 0,
@@ -322,7 +336,7 @@ impl Context {
             temporary: 0,
             crossing: Crossing { entry_mask: ENTRIES as u64 - 1, ..Crossing::default() },
             frame: [0; 7],
-            return_mask: crate::translate::inline::DELICATE_FLAGS & !(rflags::RF | rflags::AC),
+            return_mask: DELICATE_FLAGS & !(rflags::RF | rflags::AC),
             resume_mask: rflags::RF,
             return_obstacle: 0,
             resume_pending: 0,
@@ -332,8 +346,8 @@ impl Context {
             system_calls: 0,
             stack: [0; 8],
             itself: 0,
-            leave: crate::native::leave_address(),
-            leave_unknown: crate::native::leave_unknown_address(),
+            leave: 0,
+            leave_unknown: 0,
             rings: [[Landing::default(); _]; 3],
             ring_tops: [0; 3],
             vectors_wanted: 0,
@@ -343,7 +357,7 @@ impl Context {
             host_gs: 0,
             host_mxcsr: 0x1f80,
             xsave_mask,
-            foreign_mask: crate::native::enabled_components() & !xsave_mask,
+            foreign_mask: 0,
             answers: Answers::new(),
             answered: 0,
             kick,

@@ -20,7 +20,9 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use crate::history::Happened;
-use crate::vcpu::Vcpu;
+use crate::memory::Physical;
+use crate::memory::ram::Ram;
+use crate::state::Registers;
 
 /// What is to be looked at, and changed, in the processors of one machine.
 #[derive(Default)]
@@ -224,68 +226,46 @@ impl std::str::FromStr for BlockRanges {
     }
 }
 
-/// Somebody who wants to know what the processors do, step by step.
-pub trait Tracer: Send + Sync {
-    /// This is about to happen, or has happened: see [`Happened`]. `false` if there is nothing more
-    /// that is wanted from this processor; it goes on at full speed then.
-    fn trace(&self, cpu: &Vcpu, happened: &Happened) -> bool;
+/// What a [`Tracer`] sees of a processor.
+#[derive(Clone, Copy)]
+pub struct Traced<'a> {
+    pub(crate) number: usize,
+    pub(crate) registers: &'a Registers,
+    pub(crate) ram: &'a Ram,
 }
 
-impl Vcpu {
-    /// Note that something happened, for the history and for whoever traces.
-    #[inline]
-    pub(crate) fn note(&mut self, happened: Happened) {
-        self.history.note(happened);
-        if self.is_traced() {
-            self.trace(happened);
-        }
-    }
-
-    /// A block is about to be entered.
-    #[inline]
-    pub(crate) fn note_block(&mut self) {
-        if self.is_traced() {
-            self.trace(Happened::Block { rip: self.context.regs.rip });
-        }
-    }
-
-    /// An instruction is about to be interpreted; not one that has only been waiting for an answer.
-    #[inline]
-    pub(crate) fn note_interpreted(&mut self) {
-        if self.is_traced() && !self.replay.has_question() {
-            self.trace(Happened::Interpreted { rip: self.context.regs.rip });
-        }
-    }
-
-    /// Whether somebody follows every block.
-    #[inline]
-    pub(crate) fn is_traced(&self) -> bool {
-        self.tracer.is_some()
-    }
-
-    #[cold]
-    fn trace(&mut self, happened: Happened) {
-        let Some(tracer) = self.tracer.take() else { return };
-        if tracer.trace(self, &happened) {
-            self.tracer = Some(tracer);
-        }
-    }
-
-    /// This processor's number in its package.
+impl Traced<'_> {
+    /// The processor's number in its machine.
     pub fn number(&self) -> usize {
-        self.member
+        self.number
+    }
+
+    /// Its registers.
+    pub fn registers(&self) -> &Registers {
+        self.registers
     }
 
     /// Guest-physical memory, as much of `bytes` as lies in RAM; the rest is left alone.
     pub fn read_physical(&self, at: u64, bytes: &mut [u8]) {
-        for (offset, byte) in bytes.iter_mut().enumerate() {
-            let at = crate::memory::Physical(at.wrapping_add(offset as u64));
-            if let Some(host) = self.ram.host(at) {
-                // SAFETY: a byte of RAM; the guest may race with us, and it is plain data.
-                *byte = unsafe { host.read_volatile() };
-            }
+        read_physical(self.ram, at, bytes);
+    }
+}
+
+/// Guest-physical memory, as much of `bytes` as lies in RAM.
+pub(crate) fn read_physical(ram: &Ram, at: u64, bytes: &mut [u8]) {
+    for (offset, byte) in bytes.iter_mut().enumerate() {
+        if let Some(host) = ram.host(Physical(at.wrapping_add(offset as u64))) {
+            // SAFETY: a byte of RAM; the guest may race with us, and it is plain data.
+            *byte = unsafe { host.read_volatile() };
         }
     }
+}
+
+/// Somebody who wants to know what the processors do, step by step.
+pub trait Tracer: Send + Sync {
+    /// This is about to happen, or has happened: see [`Happened`]. `false` if there is nothing more
+    /// that is wanted from this processor; it goes on at full speed then.
+    fn trace(&self, cpu: &Traced<'_>, happened: &Happened) -> bool;
 }
 
 /// The instructions in `bytes`, one per line, as code of 64-bit mode at `address`.

@@ -16,13 +16,19 @@
 //! 4. *Guest misbehaviour is data*: an [`Exception`] delivered to the guest. A panic is our bug.
 
 mod address;
+mod answers;
+mod architectural;
+mod config;
 mod context;
 pub mod exception;
 pub mod exit;
 pub mod history;
 pub mod inspect;
+mod instruction;
 mod interpret;
+mod kick;
 mod memory;
+mod mode;
 mod native;
 mod package;
 mod replay;
@@ -30,26 +36,27 @@ mod run;
 mod saved;
 mod start;
 pub mod state;
+mod statistics;
 mod system;
 mod techniques;
+mod time;
+mod trace;
 mod translate;
 mod user;
 mod vcpu;
 
+pub use config::{Config, Error, RamRegion};
 pub use context::XSAVE_BYTES;
 pub use exception::{Exception, Trap, Vector};
 pub use exit::Exit;
+pub use kick::Kick;
 pub use memory::place::{Room, room};
+pub use mode::GuestMode;
 pub use package::Package;
 pub use saved::{Saved, Unfit};
 pub use state::{Registers, Segment, SegmentRegister, TableRegister};
+pub use statistics::Statistics;
 pub use techniques::{Technique, Techniques, Unknown as UnknownTechnique};
+pub use time::time_stamp;
 pub use user::{UserExecution, stop_cycles};
-pub use vcpu::{Config, Error, Kick, RamRegion, Statistics, Vcpu};
-
-/// The host's time-stamp counter.
-pub fn time_stamp() -> u64 {
-    // SAFETY: RDTSC is there on every x86-64 processor; where the kernel forbids it (PR_SET_TSC),
-    // so it forbids it to the guest's code, and the process ends.
-    unsafe { std::arch::x86_64::_rdtsc() }
-}
+pub use vcpu::Vcpu;

@@ -28,7 +28,9 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 
+use crate::config::{Error, RamRegion};
 use crate::inspect::{Inspection, Tracer};
+use crate::kick::KickState;
 use crate::memory::mirror::Mirror;
 use crate::memory::physical_jumps;
 use crate::memory::ram::{MAX_MEMBERS, Ram, Writers};
@@ -40,7 +42,7 @@ use crate::translate::stopper::Stopper;
 use crate::translate::views::Changes;
 use crate::user::spaces::Removable;
 use crate::user::{Plan, UserExecution};
-use crate::vcpu::{Error, KickState, RamRegion, Vcpu};
+use crate::vcpu::Vcpu;
 
 /// A processor, as the others see it.
 struct Member {
@@ -372,14 +374,14 @@ impl Vcpu {
     /// Mark the processor busy, once nobody wants to be alone.
     pub(crate) fn become_busy(&mut self) {
         loop {
-            self.kick.set_busy(true);
-            if !self.kick.must_wait() {
+            self.arch.kick.set_busy(true);
+            if !self.arch.kick.must_wait() {
                 break;
             }
-            self.kick.set_busy(false);
-            drop(self.package.world());
+            self.arch.kick.set_busy(false);
+            drop(self.arch.package.world());
         }
-        let generation = self.package.generation();
+        let generation = self.arch.package.generation();
         if generation != self.generation {
             self.generation = generation;
             self.forget_blocks();
@@ -389,12 +391,13 @@ impl Vcpu {
     /// Let somebody be alone who wants to.
     #[inline]
     pub(crate) fn checkpoint(&mut self) {
-        self.kick.has_looked();
-        if self.kick.take_consider() {
+        self.arch.kick.has_looked();
+        self.heed_switch_of_spaces();
+        if self.arch.kick.take_consider() {
             self.look_by_timer();
         }
-        if self.kick.must_wait() {
-            self.kick.set_busy(false);
+        if self.arch.kick.must_wait() {
+            self.arch.kick.set_busy(false);
             self.become_busy();
         }
     }
@@ -402,11 +405,11 @@ impl Vcpu {
     /// Run `act` while no other processor runs. The caller holds no host address of guest memory or
     /// of a block, and no lock.
     pub(crate) fn alone<T>(&mut self, act: impl FnOnce(&mut Self) -> T) -> T {
-        let was_busy = self.kick.is_busy();
-        self.kick.set_busy(false);
-        let package = Arc::clone(&self.package);
+        let was_busy = self.arch.kick.is_busy();
+        self.arch.kick.set_busy(false);
+        let package = Arc::clone(&self.arch.package);
         let world = package.world();
-        let others = || package.members().filter(|&(number, _)| number != self.member);
+        let others = || package.members().filter(|&(number, _)| number != self.arch.member);
         others().for_each(|(_, other)| other.kick.ask_to_wait());
         for (_, other) in others() {
             while other.kick.is_busy() {
@@ -414,7 +417,7 @@ impl Vcpu {
             }
         }
         let result = act(self);
-        let others = package.members().filter(|&(number, _)| number != self.member);
+        let others = package.members().filter(|&(number, _)| number != self.arch.member);
         others.for_each(|(_, other)| other.kick.let_go());
         drop(world);
         if was_busy {
@@ -426,7 +429,7 @@ impl Vcpu {
     /// Forget the jump caches if somebody has asked for it.
     #[inline]
     pub(crate) fn heed_dropped_jumps(&mut self) {
-        let dropped = self.package.dropped_jumps.load(Ordering::SeqCst);
+        let dropped = self.arch.package.dropped_jumps.load(Ordering::SeqCst);
         if dropped != self.dropped_jumps {
             self.dropped_jumps = dropped;
             self.forget_jumps();
@@ -435,36 +438,36 @@ impl Vcpu {
 
     /// Forget where jumps and returns lead.
     fn forget_jumps(&mut self) {
-        self.tlb.drop_all_jumps();
-        self.context.forget_returns();
+        self.arch.tlb.drop_all_jumps();
+        self.arch.context.forget_returns();
     }
 
     /// Forget every block: the code cache was dropped, or blocks now mean something else.
     pub(crate) fn forget_blocks(&mut self) {
-        self.tlb.physical_jumps.clear();
+        self.arch.tlb.physical_jumps.clear();
         self.forget_jumps();
     }
 
     /// Drop all translations, of every processor.
     pub(crate) fn drop_blocks(&mut self) {
-        self.statistics.cache_drops += 1;
-        self.alone(|cpu| cpu.package.drop_blocks());
+        self.arch.statistics.cache_drops += 1;
+        self.alone(|cpu| cpu.arch.package.drop_blocks());
         self.forget_blocks();
-        self.generation = self.package.generation();
+        self.generation = self.arch.package.generation();
     }
 
     /// Make sure that no translated code can write a page, and mark it as having translations. As
     /// [`Self::alone`] for what the caller may hold.
     pub(crate) fn protect(&mut self, page: Physical) {
-        let package = Arc::clone(&self.package);
+        let package = Arc::clone(&self.arch.package);
         let Some(_turn) = Turn::take(&package, page) else {
-            self.kick.set_busy(false);
+            self.arch.kick.set_busy(false);
             package.await_protected(page);
             return self.become_busy();
         };
-        self.ram.set_code(page, true);
-        let writers = self.ram.take_writers(page);
-        let Some(host) = self.ram.host(page) else { return };
+        self.arch.ram.set_code(page, true);
+        let writers = self.arch.ram.take_writers(page);
+        let Some(host) = self.arch.ram.host(page) else { return };
         if let Some(mirror) = &package.mirror {
             mirror.write_protect(page);
         }
@@ -474,7 +477,7 @@ impl Vcpu {
         let mut others = false;
         for (number, member) in package.members() {
             if writers.includes(number) && member.revoke(writers, page, host) {
-                others |= number != self.member;
+                others |= number != self.arch.member;
             }
         }
         if others {

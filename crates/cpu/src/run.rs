@@ -6,14 +6,15 @@
 
 use iced_x86::FlowControl;
 
+use crate::config::Error;
 use crate::context::{NOT_COMPUTED, Reason};
 use crate::exception::{Exception, Trap, Vector};
 use crate::exit::Exit;
 use crate::history::Happened;
 use crate::memory::{Access, Linear};
-use crate::state::{CodeSize, rflags};
-use crate::system::host_time_stamp;
-use crate::vcpu::{Error, Vcpu};
+use crate::state::rflags;
+use crate::time::time_stamp;
+use crate::vcpu::Vcpu;
 
 impl Vcpu {
     /// Run the guest until something happens that the processor cannot do itself.
@@ -24,24 +25,24 @@ impl Vcpu {
     pub fn run(&mut self) -> Result<Exit, Error> {
         self.bind_thread()?;
         self.become_busy();
-        crate::native::note_host(&mut self.context);
-        self.left_at = host_time_stamp();
+        crate::native::note_host(&mut self.arch.context);
+        self.left_at = time_stamp();
         let exit = self.run_busy();
-        self.note(Happened::exit(self.context.regs.rip, &exit));
-        crate::native::restore_host(&self.context);
-        self.kick.set_busy(false);
+        self.note(Happened::exit(self.arch.context.regs.rip, &exit));
+        crate::native::restore_host(&self.arch.context);
+        self.arch.kick.set_busy(false);
         Ok(exit)
     }
 
     fn run_busy(&mut self) -> Exit {
         loop {
-            if let Some(exit) = self.replay.take_queued() {
+            if let Some(exit) = self.arch.replay.take_queued() {
                 return exit;
             }
             if self.pending.shut_down {
                 return Exit::Shutdown;
             }
-            if self.kick.take() {
+            if self.arch.kick.take() {
                 return Exit::Kicked;
             }
             self.checkpoint();
@@ -60,43 +61,44 @@ impl Vcpu {
         }
         self.registration = None;
         self.forget_look_timer();
-        let registration = crate::native::signals::prepare_thread(&mut self.context, &self.kick)?;
+        let registration =
+            crate::native::signals::prepare_thread(&mut self.arch.context, &self.arch.kick)?;
         self.registration = Some(registration);
         Ok(())
     }
 
     /// Deliver what is pending. An exit that is in the middle of an instruction comes first.
     fn take_events(&mut self) -> Option<Exit> {
-        if self.replay.has_question() {
+        if self.arch.replay.has_question() {
             return None;
         }
-        if self.pending.nmi && self.context.regs.nmi_blocked == 0 && !self.in_shadow() {
+        if self.pending.nmi && self.arch.context.regs.nmi_blocked == 0 && !self.in_shadow() {
             self.pending.nmi = false;
             self.pending.halted = false;
-            return self.delivered(|cpu| cpu.deliver_nmi());
+            return self.delivered(|cpu| cpu.arch.deliver_nmi());
         }
-        let open = self.context.regs.interrupt_flag != 0 && !self.in_shadow();
+        let open = self.arch.context.regs.interrupt_flag != 0 && !self.in_shadow();
         if open && let Some(vector) = self.pending.interrupt.take() {
             self.pending.halted = false;
             self.consider_direct();
-            self.statistics.interrupts += 1;
-            let rip = self.context.regs.rip;
+            self.arch.statistics.interrupts += 1;
+            let rip = self.arch.context.regs.rip;
             self.note(Happened::Interrupt { rip, vector });
-            return self.delivered(|cpu| cpu.deliver_interrupt(vector));
+            return self.delivered(|cpu| cpu.arch.deliver_interrupt(vector));
         }
-        if open && self.context.window_wanted != 0 {
-            self.context.window_wanted = 0;
+        if open && self.arch.context.window_wanted != 0 {
+            self.arch.context.window_wanted = 0;
             return Some(Exit::InterruptWindow);
         }
         self.pending.halted.then_some(Exit::Halt)
     }
 
     fn in_shadow(&self) -> bool {
-        self.context.regs.interrupt_shadow != 0
+        self.arch.context.regs.interrupt_shadow != 0
     }
 
     fn delivered(&mut self, act: impl FnOnce(&mut Self) -> Result<(), Trap>) -> Option<Exit> {
-        self.replay.begin();
+        self.arch.replay.begin();
         match act(self) {
             Ok(()) => None,
             Err(trap) => self.take_trap(trap),
@@ -105,8 +107,8 @@ impl Vcpu {
 
     /// Execute one block, one chain of blocks, or one instruction.
     fn advance(&mut self) -> Option<Exit> {
-        self.note_users();
-        self.heed_mirror();
+        self.arch.note_users();
+        self.arch.heed_mirror();
         if self.wants_direct() {
             return self.run_direct();
         }
@@ -116,29 +118,29 @@ impl Vcpu {
     /// Whether translated code may run now: 64-bit mode, nothing that needs a look after every
     /// instruction.
     pub(crate) fn may_translate(&self) -> bool {
-        let regs = &self.context.regs;
-        !self.config.interpret_only
-            && regs.code_size() == CodeSize::Bits64
+        let regs = &self.arch.context.regs;
+        !self.arch.config.interpret_only
+            && regs.mode().is_64_bit()
             && regs.rflags() & (rflags::TF | rflags::DF) == 0
             && regs.interrupt_shadow == 0
             && regs.dr[7] & 0xff == 0
-            && !self.replay.has_question()
+            && !self.arch.replay.has_question()
             && !self.alignment_checks()
     }
 
     fn alignment_checks(&self) -> bool {
-        let regs = &self.context.regs;
-        regs.cpl == 3 && regs.alignment_flag != 0 && regs.cr0 & crate::state::cr0::AM != 0
+        let regs = &self.arch.context.regs;
+        regs.mode().is_user() && regs.alignment_flag != 0 && regs.cr0 & crate::state::cr0::AM != 0
     }
 
     /// One instruction.
     pub(crate) fn interpret(&mut self) -> Option<Exit> {
         self.note_interpreted();
-        self.statistics.interpreted += u64::from(!self.replay.has_question());
-        self.replay.begin();
-        match self.step() {
+        self.arch.statistics.interpreted += u64::from(!self.arch.replay.has_question());
+        self.arch.replay.begin();
+        match self.arch.step() {
             Ok(()) => {
-                self.replay.end();
+                self.arch.replay.end();
                 None
             }
             Err(trap) => self.take_trap(trap),
@@ -149,8 +151,8 @@ impl Vcpu {
     /// block whose bytes have changed is gone.
     fn interpret_left(&mut self) -> Option<Exit> {
         let (left, held) = {
-            let (mark, page) = (self.context.detail, self.context.code_page);
-            let translator = self.package.translator();
+            let (mark, page) = (self.arch.context.detail, self.arch.context.code_page);
+            let translator = self.arch.package.translator();
             (translator.left_instruction(mark, page), translator.held_end(mark, page))
         };
         if let Some(end) = held {
@@ -158,11 +160,11 @@ impl Vcpu {
         }
         let Some(instruction) = left else { return self.interpret() };
         self.note_interpreted();
-        self.statistics.interpreted += 1;
-        self.replay.begin();
-        match self.step_decoded(&instruction) {
+        self.arch.statistics.interpreted += 1;
+        self.arch.replay.begin();
+        match self.arch.step_decoded(&instruction) {
             Ok(()) => {
-                self.replay.end();
+                self.arch.replay.end();
                 None
             }
             Err(trap) => self.take_trap(trap),
@@ -176,15 +178,16 @@ impl Vcpu {
         /// Repetitions of a string instruction are single steps.
         const MAX_STEPS: usize = 4096;
         for _ in 0..MAX_STEPS {
-            let (before, open) = (self.context.regs.rip, self.context.regs.interrupt_flag);
+            let (before, open) =
+                (self.arch.context.regs.rip, self.arch.context.regs.interrupt_flag);
             let exit = self.interpret();
-            let after = self.context.regs.rip;
+            let after = self.arch.context.regs.rip;
             // Linear code wraps at the end of the address space.
             let left = end.wrapping_sub(after);
             let straight = left != 0 && left <= end.wrapping_sub(before);
-            let waits = self.replay.has_queued()
-                || self.is_kicked()
-                || self.context.regs.interrupt_flag != open;
+            let waits = self.arch.replay.has_queued()
+                || self.arch.is_kicked()
+                || self.arch.context.regs.interrupt_flag != open;
             if exit.is_some() || !straight || waits || !self.may_translate() {
                 return exit;
             }
@@ -196,7 +199,7 @@ impl Vcpu {
     pub(crate) fn take_trap(&mut self, trap: Trap) -> Option<Exit> {
         match trap {
             Trap::Exit(Exit::Halt) => {
-                self.replay.end();
+                self.arch.replay.end();
                 self.forget_look();
                 self.pending.halted = true;
                 Some(Exit::Halt)
@@ -206,12 +209,12 @@ impl Vcpu {
                 Some(Exit::Shutdown)
             }
             Trap::Exit(exit) => {
-                self.replay.abandon();
+                self.arch.replay.abandon();
                 Some(exit)
             }
             Trap::Exception(exception) => {
-                self.replay.end();
-                self.replay.abandon();
+                self.arch.replay.end();
+                self.arch.replay.abandon();
                 self.raise(exception)
             }
         }
@@ -219,18 +222,18 @@ impl Vcpu {
 
     /// Deliver an exception; the exit, if that shuts the processor down.
     pub(crate) fn raise(&mut self, exception: Exception) -> Option<Exit> {
-        self.statistics.exceptions += 1;
+        self.arch.statistics.exceptions += 1;
         self.note(Happened::Exception {
-            rip: self.context.regs.rip,
+            rip: self.arch.context.regs.rip,
             vector: exception.vector as u8,
             error: exception.error.unwrap_or(0),
             payload: exception.payload,
         });
         if tracing::enabled!(tracing::Level::TRACE) {
-            let regs = &self.context.regs;
+            let regs = &self.arch.context.regs;
             tracing::trace!(?exception, rip = format_args!("{:#x}", regs.rip), cpl = regs.cpl);
         }
-        match self.deliver_exception(exception) {
+        match self.arch.deliver_exception(exception) {
             Ok(()) => None,
             Err(Trap::Exit(Exit::Shutdown)) => {
                 self.pending.shut_down = true;
@@ -253,27 +256,29 @@ impl Vcpu {
         self.note_block();
         let mut vectors = false;
         loop {
+            self.heed_switch_of_spaces();
             self.note_help();
-            self.select_sets();
+            self.arch.select_sets();
             self.heed_dropped_jumps();
-            self.context.code_page = crate::memory::Linear(self.context.regs.rip).page().0;
-            self.note_return_obstacles();
-            self.statistics.entries += 1;
-            let start = self.context.regs.rip;
-            let resumes = self.context.regs.take_resume_flag();
-            self.package.code_changes.catch_up(&mut self.seen_changes);
+            self.arch.context.code_page =
+                crate::memory::Linear(self.arch.context.regs.rip).page().0;
+            self.arch.note_return_obstacles();
+            self.arch.statistics.entries += 1;
+            let start = self.arch.context.regs.rip;
+            let resumes = self.arch.context.regs.take_resume_flag();
+            self.arch.package.code_changes.catch_up(&mut self.seen_changes);
             // SAFETY: `target` is a block's entry, or a restart point in one, whose needs are known.
-            let reason = unsafe { crate::native::enter(&mut self.context, target, vectors) };
-            self.left_at = host_time_stamp();
+            let reason = unsafe { crate::native::enter(&mut self.arch.context, target, vectors) };
+            self.left_at = time_stamp();
             vectors = false;
             self.reopen_gates();
             self.arrive(reason);
             let went_on = matches!(reason, Reason::Unlinked | Reason::Lookup);
-            let stayed = resumes && !went_on && self.context.regs.rip == start;
-            if std::mem::take(&mut self.context.resume_pending) != 0 || stayed {
-                self.context.regs.put_resume_flag_back();
+            let stayed = resumes && !went_on && self.arch.context.regs.rip == start;
+            if std::mem::take(&mut self.arch.context.resume_pending) != 0 || stayed {
+                self.arch.context.regs.put_resume_flag_back();
             }
-            let left = Happened::Left { rip: self.context.regs.rip, why: reason.name() };
+            let left = Happened::Left { rip: self.arch.context.regs.rip, why: reason.name() };
             self.note(left);
             match reason {
                 Reason::Miss => match self.serve_miss() {
@@ -282,7 +287,7 @@ impl Vcpu {
                 },
                 Reason::Lookup if self.is_refused() => return self.refuse_jump(),
                 Reason::Unlinked | Reason::Lookup => {
-                    if self.is_kicked() {
+                    if self.arch.is_kicked() {
                         return None;
                     }
                     match self.follow(reason) {
@@ -310,21 +315,23 @@ impl Vcpu {
     /// Translated code is about to run: if it is the user's, what has happened since it was left
     /// was help.
     fn note_help(&mut self) {
-        if self.context.regs.cpl == 3 {
-            self.helped_cycles += host_time_stamp().wrapping_sub(self.left_at);
+        if self.arch.context.regs.mode().is_user() {
+            self.helped_cycles += time_stamp().wrapping_sub(self.left_at);
             self.expect_look();
         }
     }
 
     /// Put RIP right for the reasons that leave it to a number.
     fn arrive(&mut self, reason: Reason) {
-        let (detail, page) = (self.context.detail, self.context.code_page);
+        let (detail, page) = (self.arch.context.detail, self.arch.context.code_page);
         match reason {
             Reason::Miss | Reason::Interpret | Reason::Assist => {
-                self.context.regs.rip = self.package.translator().mark_address(detail, page);
+                self.arch.context.regs.rip =
+                    self.arch.package.translator().mark_address(detail, page);
             }
             Reason::Unlinked => {
-                self.context.regs.rip = self.package.translator().gate_target(detail, page);
+                self.arch.context.regs.rip =
+                    self.arch.package.translator().gate_target(detail, page);
             }
             _ => {}
         }
@@ -332,17 +339,18 @@ impl Vcpu {
 
     /// Whether the jump cache was asked for an address that is not canonical, by a jump.
     fn is_refused(&self) -> bool {
-        self.context.detail != NOT_COMPUTED && !Linear(self.context.regs.rip).is_canonical()
+        self.arch.context.detail != NOT_COMPUTED
+            && !Linear(self.arch.context.regs.rip).is_canonical()
     }
 
     /// An indirect jump, call or return leads to an address that is not canonical: it has not
     /// happened, and faults (SDM 2A "CALL", "JMP", 2B "RET"). If another processor has changed it
     /// in the meantime, it has happened, and its target faults.
     fn refuse_jump(&mut self) -> Option<Exit> {
-        let (mark, page) = (self.context.detail, self.context.code_page);
-        let jump = self.package.translator().mark_address(mark, page);
-        let target = std::mem::replace(&mut self.context.regs.rip, jump);
-        let undone = self.fetch_instruction().ok().and_then(|instruction| {
+        let (mark, page) = (self.arch.context.detail, self.arch.context.code_page);
+        let jump = self.arch.package.translator().mark_address(mark, page);
+        let target = std::mem::replace(&mut self.arch.context.regs.rip, jump);
+        let undone = self.arch.fetch_instruction().ok().and_then(|instruction| {
             let released = match instruction.op_count() {
                 0 => 0,
                 _ => u64::from(instruction.immediate16()),
@@ -355,10 +363,10 @@ impl Vcpu {
             }
         });
         let Some(undone) = undone else {
-            self.context.regs.rip = target;
+            self.arch.context.regs.rip = target;
             return self.interpret();
         };
-        let rsp = &mut self.context.regs.gpr[4];
+        let rsp = &mut self.arch.context.regs.gpr[4];
         *rsp = rsp.wrapping_add(undone);
         self.interpret()
     }
@@ -368,9 +376,10 @@ impl Vcpu {
         if !self.may_translate() || self.wants_direct() {
             return None;
         }
-        let gate = self.context.detail;
+        let gate = self.arch.context.detail;
         let generation = self.generation;
-        let plain = reason == Reason::Unlinked && self.package.translator().gate_is_plain(gate);
+        let plain =
+            reason == Reason::Unlinked && self.arch.package.translator().gate_is_plain(gate);
         let found = if plain { self.find_plain_block() } else { self.find_block() };
         let target = found.ok()??;
         let linked = reason == Reason::Unlinked
@@ -378,34 +387,34 @@ impl Vcpu {
             && generation == self.generation
             && self.link(gate, target);
         if linked {
-            self.statistics.links += 1;
+            self.arch.statistics.links += 1;
         } else {
-            self.statistics.lookups += 1;
+            self.arch.statistics.lookups += 1;
         }
         Some(target)
     }
 
     fn link(&self, gate: u32, target: u64) -> bool {
-        let page = self.far_page(gate);
-        self.package.translator().link(gate, target, page)
+        let page = self.arch.far_page(gate);
+        self.arch.package.translator().link(gate, target, page)
     }
 
     /// A signal arrived in translated code: the host CPU refused a guest instruction, or the mirror
     /// lacks what the guest kernel wants.
     fn serve_fault(&mut self) -> Resume {
-        let fault = self.context.fault;
+        let fault = self.arch.context.fault;
         if !self.restore_at(fault.rip) {
             tracing::error!(?fault, "host fault outside any guest instruction");
             self.pending.shut_down = true;
             return Resume::Dispatch(Some(Exit::Shutdown));
         }
-        let repeats = self.leave_piece(fault.rip);
+        let repeats = self.arch.leave_piece(fault.rip);
         let exception = match fault.trap {
             0 => Exception::plain(Vector::DivideError),
             6 => Exception::invalid_opcode(),
             16 => Exception::plain(Vector::FloatingPoint),
             19 => Exception::plain(Vector::SimdFloatingPoint),
-            13 | 14 if self.context.regs.cpl != 3 => {
+            13 | 14 if !self.arch.context.regs.mode().is_user() => {
                 return self.serve_mirror_fault(fault, repeats);
             }
             // Anything else depends on the operand: the interpreter knows how to say it.
@@ -420,19 +429,19 @@ impl Vcpu {
     fn serve_mirror_fault(&mut self, fault: crate::context::Fault, repeats: bool) -> Resume {
         /// Error code of a page fault: the access was a write (SDM 3A 4.7).
         const WRITE: u64 = 1 << 1;
-        self.statistics.mirror_faults += 1;
+        self.arch.statistics.mirror_faults += 1;
         let access = if fault.error & WRITE != 0 { Access::Write } else { Access::Read };
-        let package = std::sync::Arc::clone(&self.package);
+        let package = std::sync::Arc::clone(&self.arch.package);
         let found = package.translator().instruction_at(fault.rip);
         let Some((physical, mark, restart)) = found else {
             return Resume::Dispatch(self.interpret());
         };
-        if fault.trap == 14 && self.fill_mirror(fault.address, access) {
+        if fault.trap == 14 && self.arch.fill_mirror(fault.address, access) {
             return self.try_again(restart);
         }
         if package.mirror.is_some() && !repeats {
             package.translator().except(physical, &package);
-            self.statistics.mirror_exceptions += 1;
+            self.arch.statistics.mirror_exceptions += 1;
         }
         let helped = repeats.then(|| self.help_missed(physical, mark)).flatten();
         helped.unwrap_or_else(|| Resume::Dispatch(self.interpret()))

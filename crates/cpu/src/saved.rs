@@ -73,12 +73,12 @@ impl Vcpu {
     pub fn save(&self) -> Saved {
         Saved {
             identity: cpuid::identity(),
-            registers: self.context.regs,
-            extended: self.context.xsave.0.to_vec(),
+            registers: self.arch.context.regs,
+            extended: self.arch.context.xsave.0.to_vec(),
             pending: self.pending.clone(),
-            window_wanted: self.context.window_wanted != 0,
-            replay: self.replay.clone(),
-            system: self.system.save(),
+            window_wanted: self.arch.context.window_wanted != 0,
+            replay: self.arch.replay.clone(),
+            system: self.arch.system.save(),
         }
     }
 
@@ -93,22 +93,22 @@ impl Vcpu {
         let Ok(extended) = <[u8; XSAVE_BYTES]>::try_from(saved.extended) else {
             return Err(Unfit::Nonsense);
         };
-        let components = self.system.components();
+        let components = self.arch.system.components();
         let is_sane = makes_sense(&saved.registers, components)
             && crate::interpret::can_be_loaded(&extended, components);
         if !is_sane {
             return Err(Unfit::Nonsense);
         }
         self.reset();
-        self.context.regs = saved.registers;
-        self.context.regs.tsc_offset = saved.registers.tsc_offset.wrapping_add(shift);
-        self.context.xsave.0 = extended;
-        self.context.window_wanted = saved.window_wanted.into();
+        self.arch.context.regs = saved.registers;
+        self.arch.context.regs.tsc_offset = saved.registers.tsc_offset.wrapping_add(shift);
+        self.arch.context.xsave.0 = extended;
+        self.arch.context.window_wanted = saved.window_wanted.into();
         self.pending = saved.pending;
-        self.replay = saved.replay;
-        self.system.restore(saved.system);
-        self.forget_answers();
-        self.flush_tlb(crate::memory::Flush::All);
+        self.arch.replay = saved.replay;
+        self.arch.system.restore(saved.system);
+        self.arch.forget_answers();
+        self.arch.flush_tlb(crate::memory::Flush::All);
         self.note_direct_wanted();
         Ok(())
     }
@@ -140,7 +140,7 @@ fn makes_sense(regs: &Registers, components: u64) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::vcpu::Config;
+    use crate::config::Config;
 
     const CONFIG: Config =
         Config { apic_id: 0, processors: 1, tsc_khz: 1_000_000, interpret_only: false };

@@ -12,7 +12,7 @@ impl Vcpu {
     /// Take INIT: as after RESET, but x87 and vector state, most model-specific registers and the
     /// caching bits of CR0 stay (SDM 3A table 9-1).
     pub fn initialize(&mut self) {
-        let old = self.context.regs;
+        let old = self.arch.context.regs;
         let caching = old.cr0 & (cr0::CD | cr0::NW);
         let mut new = Registers::reset();
         new.cr0 = new.cr0 & !(cr0::CD | cr0::NW) | caching;
@@ -23,11 +23,11 @@ impl Vcpu {
         (new.sysenter_esp, new.sysenter_eip) = (old.sysenter_esp, old.sysenter_eip);
         (new.pat, new.misc_enable) = (old.pat, old.misc_enable);
         (new.tsc_aux, new.tsc_offset) = (old.tsc_aux, old.tsc_offset);
-        self.context.regs = new;
-        self.replay = Replay::default();
+        self.arch.context.regs = new;
+        self.arch.replay = Replay::default();
         self.pending = Pending::default();
-        self.context.window_wanted = 0;
-        self.flush_tlb(Flush::All);
+        self.arch.context.window_wanted = 0;
+        self.arch.flush_tlb(Flush::All);
     }
 
     /// Take a start-up message: go on in real mode at the start of a page below 1 MiB
@@ -47,12 +47,12 @@ impl Vcpu {
 
     /// Forget all address translations, as a write to CR3 and CR4.PGE would.
     pub fn forget_addresses(&mut self) {
-        self.flush_tlb(Flush::All);
+        self.arch.flush_tlb(Flush::All);
     }
 
     /// Time of the host's cores that helper processes have spent on this processor's user code.
     pub fn helpers_time(&mut self) -> Duration {
-        self.user.as_mut().map_or(Duration::ZERO, |user| user.spaces.time())
+        self.arch.spaces.as_mut().map_or(Duration::ZERO, |spaces| spaces.time())
     }
 
     /// Let another thread run the processor; to be called on the thread that has run it.

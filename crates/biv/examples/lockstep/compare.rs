@@ -19,9 +19,8 @@
 use std::fmt::Write;
 
 use domain::inspect::Symbols;
-use vmm::Vcpu;
 use vmm::history::{ExitKind, Happened};
-use vmm::inspect::disassemble;
+use vmm::inspect::{Traced, disassemble};
 
 use crate::analyse::Analysis;
 use crate::gdb::Qemu;
@@ -91,7 +90,11 @@ impl Comparison {
     }
 
     /// Something happened in Bivouac; the verdict, if this was the end.
-    pub fn happened(&mut self, cpu: &Vcpu, what: &Happened) -> Result<Option<Verdict>, Failure> {
+    pub fn happened(
+        &mut self,
+        cpu: &Traced<'_>,
+        what: &Happened,
+    ) -> Result<Option<Verdict>, Failure> {
         match *what {
             Happened::Block { .. } | Happened::Interpreted { .. } => self.checkpoint(cpu),
             Happened::Interrupt { rip, vector } => {
@@ -115,7 +118,7 @@ impl Comparison {
         )
     }
 
-    fn checkpoint(&mut self, cpu: &Vcpu) -> Result<Option<Verdict>, Failure> {
+    fn checkpoint(&mut self, cpu: &Traced<'_>) -> Result<Option<Verdict>, Failure> {
         let ours = State::of(cpu.registers());
         if self.entry.is_none() {
             self.start_alike(cpu, &ours)?;
@@ -135,7 +138,7 @@ impl Comparison {
     }
 
     /// Brings QEMU to the entry, and to the same state.
-    fn start_alike(&mut self, cpu: &Vcpu, ours: &State) -> Result<(), Failure> {
+    fn start_alike(&mut self, cpu: &Traced<'_>, ours: &State) -> Result<(), Failure> {
         self.qemu.run_to(ours.get(RIP))?;
         let mut theirs = self.qemu.state()?;
         for field in theirs.differences(ours) {
@@ -288,7 +291,7 @@ impl Comparison {
         Ok(text)
     }
 
-    fn compare_memory(&mut self, cpu: &Vcpu) -> Result<Option<Verdict>, Failure> {
+    fn compare_memory(&mut self, cpu: &Traced<'_>) -> Result<Option<Verdict>, Failure> {
         self.memory_looks += 1;
         let memory = self.qemu.memory(self.options.mem << 20)?;
         for (at, page) in pages(&memory) {
@@ -337,7 +340,7 @@ fn first_difference(ours: &[u8], theirs: &[u8]) -> Option<usize> {
     words.position(differ).map(|number| number * 8)
 }
 
-fn bits(cpu: &Vcpu) -> u32 {
+fn bits(cpu: &Traced<'_>) -> u32 {
     cpu.registers().code_bits()
 }
 

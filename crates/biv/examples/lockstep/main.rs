@@ -20,8 +20,8 @@ use clap::Parser;
 use domain::inspect::Symbols;
 use vmm::devices::{DebugExit, Line, Serial};
 use vmm::history::Happened;
-use vmm::inspect::{BlockId, Inspection, Tracer};
-use vmm::{Configuration, Contents, Machine, Module, UserExecution, Vcpu};
+use vmm::inspect::{BlockId, Inspection, Traced, Tracer};
+use vmm::{Configuration, Contents, Machine, Module, UserExecution};
 
 mod analyse;
 mod compare;
@@ -154,7 +154,7 @@ struct Lockstep {
 }
 
 impl Tracer for Lockstep {
-    fn trace(&self, cpu: &Vcpu, happened: &Happened) -> bool {
+    fn trace(&self, cpu: &Traced<'_>, happened: &Happened) -> bool {
         let mut comparison = self.comparison.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(running) = comparison.as_mut() else { return false };
         let verdict = running.happened(cpu, happened).transpose();

@@ -4,9 +4,9 @@
 use iced_x86::{EncodingKind, Instruction, Mnemonic};
 
 use super::operand::gp0;
+use crate::architectural::Architectural;
 use crate::exception::Trap;
 use crate::memory::{Access, Linear};
-use crate::vcpu::Vcpu;
 
 /// MXCSR.MM: SSE instructions that are not moves take misaligned operands (APM 1 4.2.2).
 const MISALIGNED_MODE: u32 = 1 << 17;
@@ -60,7 +60,7 @@ fn hashes(mnemonic: Mnemonic) -> bool {
     )
 }
 
-impl Vcpu {
+impl Architectural {
     /// What #GP(0) is raised for when the operand is not aligned to it; 1 for anything else.
     fn wanted_alignment(&self, instruction: &Instruction, size: usize) -> u64 {
         let mnemonic = instruction.mnemonic();
@@ -89,7 +89,7 @@ impl Vcpu {
     /// #GP(0), or #AC(0) where alignment is checked (CPL 3, EFLAGS.AC, CR0.AM). Vector operands
     /// without rules of their own are not checked.
     pub(super) fn check_alignment(&mut self, instruction: &Instruction) -> Result<(), Trap> {
-        let Some(operand) = crate::native::stub::memory_use(&mut self.info_factory, instruction)
+        let Some(operand) = crate::instruction::memory_use(&mut self.info_factory, instruction)
         else {
             return Ok(());
         };

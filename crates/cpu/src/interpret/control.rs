@@ -2,46 +2,11 @@
 
 use iced_x86::{Code, ConditionCode, Instruction, Mnemonic, OpKind};
 
-use super::Handler;
 use super::operand::{gp0, merge, truncate};
+use crate::architectural::Architectural;
 use crate::exception::Trap;
 use crate::memory::Linear;
 use crate::state::{SegmentRegister, rflags};
-use crate::vcpu::Vcpu;
-
-/// The handler of a control-flow instruction.
-pub(super) fn handler(instruction: &Instruction) -> Option<Handler> {
-    if instruction.is_jcc_short_or_near() {
-        return Some(Vcpu::jump_conditionally);
-    }
-    Some(match instruction.mnemonic() {
-        Mnemonic::Jmp | Mnemonic::Call => match instruction.op0_kind() {
-            OpKind::FarBranch16 | OpKind::FarBranch32 => Vcpu::far_direct,
-            OpKind::Memory if is_far_indirect(instruction.code()) => Vcpu::far_indirect,
-            _ if instruction.mnemonic() == Mnemonic::Jmp => Vcpu::jump_near,
-            _ => Vcpu::call_near,
-        },
-        Mnemonic::Ret => Vcpu::return_near,
-        Mnemonic::Retf => Vcpu::return_far,
-        Mnemonic::Loop | Mnemonic::Loope | Mnemonic::Loopne => Vcpu::loop_near,
-        Mnemonic::Jcxz | Mnemonic::Jecxz | Mnemonic::Jrcxz => Vcpu::jump_if_counter_zero,
-        Mnemonic::Iret | Mnemonic::Iretd | Mnemonic::Iretq => Vcpu::interrupt_return,
-        Mnemonic::Int | Mnemonic::Int3 | Mnemonic::Int1 | Mnemonic::Into => {
-            Vcpu::software_interrupt
-        }
-        Mnemonic::Syscall => Vcpu::syscall,
-        Mnemonic::Sysret | Mnemonic::Sysretq => Vcpu::sysret,
-        Mnemonic::Sysenter => Vcpu::sysenter,
-        Mnemonic::Sysexit | Mnemonic::Sysexitq => Vcpu::sysexit,
-        Mnemonic::Ud0 | Mnemonic::Ud1 | Mnemonic::Ud2 => Vcpu::undefined,
-        _ => return None,
-    })
-}
-
-fn is_far_indirect(code: Code) -> bool {
-    use Code::{Call_m1616, Call_m1632, Call_m1664, Jmp_m1616, Jmp_m1632, Jmp_m1664};
-    matches!(code, Call_m1616 | Call_m1632 | Call_m1664 | Jmp_m1616 | Jmp_m1632 | Jmp_m1664)
-}
 
 /// Whether a condition holds for these flags (SDM 1 appendix B).
 pub(crate) fn holds(condition: ConditionCode, flags: u64) -> bool {
@@ -85,7 +50,7 @@ fn counter_size(code: Code) -> usize {
     }
 }
 
-impl Vcpu {
+impl Architectural {
     /// Go to an offset in the code segment.
     ///
     /// # Errors
@@ -115,12 +80,12 @@ impl Vcpu {
         }
     }
 
-    fn jump_near(&mut self, instruction: &Instruction) -> Result<(), Trap> {
+    pub(crate) fn jump_near(&mut self, instruction: &Instruction) -> Result<(), Trap> {
         let target = self.near_target(instruction)?;
         self.jump_to(target)
     }
 
-    fn call_near(&mut self, instruction: &Instruction) -> Result<(), Trap> {
+    pub(crate) fn call_near(&mut self, instruction: &Instruction) -> Result<(), Trap> {
         let target = self.near_target(instruction)?;
         let size = instruction.stack_pointer_increment().unsigned_abs() as usize;
         let back = self.context.regs.rip;
@@ -129,7 +94,7 @@ impl Vcpu {
         self.push(back, size)
     }
 
-    fn return_near(&mut self, instruction: &Instruction) -> Result<(), Trap> {
+    pub(crate) fn return_near(&mut self, instruction: &Instruction) -> Result<(), Trap> {
         let released = match instruction.op_count() {
             0 => 0,
             _ => u64::from(instruction.immediate16()),
@@ -144,14 +109,14 @@ impl Vcpu {
         self.jump_to(target)
     }
 
-    fn jump_conditionally(&mut self, instruction: &Instruction) -> Result<(), Trap> {
+    pub(crate) fn jump_conditionally(&mut self, instruction: &Instruction) -> Result<(), Trap> {
         if holds(instruction.condition_code(), self.context.regs.rflags()) {
             return self.jump_to(instruction.near_branch_target());
         }
         Ok(())
     }
 
-    fn loop_near(&mut self, instruction: &Instruction) -> Result<(), Trap> {
+    pub(crate) fn loop_near(&mut self, instruction: &Instruction) -> Result<(), Trap> {
         let size = counter_size(instruction.code());
         let counter = &mut self.context.regs.gpr[1];
         let left = truncate(counter.wrapping_sub(1), size);
@@ -168,7 +133,7 @@ impl Vcpu {
         Ok(())
     }
 
-    fn jump_if_counter_zero(&mut self, instruction: &Instruction) -> Result<(), Trap> {
+    pub(crate) fn jump_if_counter_zero(&mut self, instruction: &Instruction) -> Result<(), Trap> {
         let size = counter_size(instruction.code());
         if truncate(self.context.regs.gpr[1], size) == 0 {
             return self.jump_to(instruction.near_branch_target());
@@ -176,7 +141,7 @@ impl Vcpu {
         Ok(())
     }
 
-    fn undefined(&mut self, _: &Instruction) -> Result<(), Trap> {
+    pub(crate) fn undefined(&mut self, _: &Instruction) -> Result<(), Trap> {
         Err(super::operand::ud())
     }
 }

@@ -4,12 +4,12 @@ use iced_x86::{Code, Instruction, Mnemonic, OpKind};
 
 use super::iret::Destination;
 use super::operand::{gp0, truncate};
+use crate::architectural::Architectural;
 use crate::exception::Trap;
 use crate::memory::{Access, Privilege};
 use crate::state::{Attributes, SegmentRegister};
 use crate::system::descriptor::{Descriptor, gp, is_null, kind, np, rpl, ts};
 use crate::system::{Cause, flat};
-use crate::vcpu::Vcpu;
 
 /// A far transfer to be made.
 #[derive(Debug, Clone, Copy)]
@@ -21,9 +21,9 @@ struct Transfer {
     call: bool,
 }
 
-impl Vcpu {
+impl Architectural {
     /// `jmp ptr16:32`, `call ptr16:16` and so on.
-    pub(super) fn far_direct(&mut self, instruction: &Instruction) -> Result<(), Trap> {
+    pub(crate) fn far_direct(&mut self, instruction: &Instruction) -> Result<(), Trap> {
         let wide = instruction.op0_kind() == OpKind::FarBranch32;
         let offset = if wide {
             u64::from(instruction.far_branch32())
@@ -39,7 +39,7 @@ impl Vcpu {
     }
 
     /// `jmp m16:32`, `call m16:64` and so on.
-    pub(super) fn far_indirect(&mut self, instruction: &Instruction) -> Result<(), Trap> {
+    pub(crate) fn far_indirect(&mut self, instruction: &Instruction) -> Result<(), Trap> {
         let size = match instruction.code() {
             Code::Jmp_m1616 | Code::Call_m1616 => 2,
             Code::Jmp_m1632 | Code::Call_m1632 => 4,
@@ -244,7 +244,7 @@ impl Vcpu {
     }
 
     /// `retf`, `retf n`.
-    pub(super) fn return_far(&mut self, instruction: &Instruction) -> Result<(), Trap> {
+    pub(crate) fn return_far(&mut self, instruction: &Instruction) -> Result<(), Trap> {
         let released = match instruction.op_count() {
             0 => 0,
             _ => u64::from(instruction.immediate16()),

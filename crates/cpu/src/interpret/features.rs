@@ -3,60 +3,18 @@
 //! Default deny: an instruction executes only if CPUID announces everything it needs. iced's tables
 //! say what that is; [`crate::system::cpuid`] says what is announced.
 
-use std::sync::OnceLock;
-
 use iced_x86::{CpuidFeature, EncodingKind, Instruction, Mnemonic, OpKind, Register};
 
+use crate::architectural::Architectural;
 use crate::exception::{Exception, Vector};
+use crate::instruction::announces;
 use crate::state::{cr0, cr4};
-use crate::vcpu::Vcpu;
 
 /// Extended state that AVX needs: SSE and AVX (SDM 1 14.3).
 const AVX_STATE: u64 = 0x6;
 
 /// Extended state that AVX-512 needs: opmask, ZMM_Hi256 and Hi16_ZMM besides (SDM 1 15.2).
 const AVX512_STATE: u64 = 0xe6;
-
-/// Room for every [`CpuidFeature`].
-const FEATURE_COUNT: usize = 256;
-
-/// The set of announced features, by [`CpuidFeature`].
-struct Announced([bool; FEATURE_COUNT]);
-
-/// Which of iced's features the announced processor has. The host decides, once.
-fn announced() -> &'static Announced {
-    static SET: OnceLock<Announced> = OnceLock::new();
-    SET.get_or_init(|| {
-        let mut set = Announced([false; FEATURE_COUNT]);
-        for feature in CpuidFeature::values() {
-            set.0[feature as usize] = crate::system::cpuid::has(feature);
-        }
-        set
-    })
-}
-
-/// Instructions whose opcodes are no-operations where their feature is missing, so that programs
-/// execute them without asking: shadow-stack reads, bounds checks, cache-line demotion (SDM 2B
-/// "RDSSPD", 1 appendix E).
-pub(super) fn is_no_operation_without_feature(mnemonic: Mnemonic) -> bool {
-    use Mnemonic as M;
-    let bounds = matches!(
-        mnemonic,
-        M::Bndcl | M::Bndcn | M::Bndcu | M::Bndldx | M::Bndmk | M::Bndmov | M::Bndstx
-    );
-    bounds || matches!(mnemonic, M::Rdsspd | M::Rdsspq | M::Cldemote)
-}
-
-/// Whether everything that an instruction needs is announced.
-pub(crate) fn announces(instruction: &Instruction) -> bool {
-    let set = announced();
-    // A hypervisor is announced, and with it calls to it.
-    let hypercall = matches!(instruction.mnemonic(), Mnemonic::Vmcall | Mnemonic::Vmmcall);
-    if hypercall || is_no_operation_without_feature(instruction.mnemonic()) {
-        return true;
-    }
-    instruction.cpuid_features().iter().all(|&feature| set.0[feature as usize])
-}
 
 /// What may make an instruction unavailable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -114,7 +72,7 @@ fn is_vex_integer(instruction: &Instruction) -> bool {
         .any(|feature| matches!(feature, CpuidFeature::BMI1 | CpuidFeature::BMI2))
 }
 
-impl Vcpu {
+impl Architectural {
     /// Whether the processor has an instruction and the mode allows it.
     ///
     /// # Errors

@@ -6,12 +6,12 @@ use iced_x86::{EncodingKind, Instruction, Register};
 
 use super::masked::{Elements, low_bits, signs};
 use super::operand::{sign_extend, ud};
-use crate::address::segment_of;
+use crate::architectural::Architectural;
 use crate::exception::Trap;
+use crate::instruction::segment_of;
 use crate::memory::{Access, Privilege};
-use crate::vcpu::Vcpu;
 
-impl Vcpu {
+impl Architectural {
     /// The offset of one element of a vector-indexed operand (SDM 2A 2.3.12).
     fn indexed_offset(&self, instruction: &Instruction, index: &[u8; 64], element: usize) -> u64 {
         let size = if instruction.is_vsib32() { 4 } else { 8 };
@@ -36,7 +36,7 @@ impl Vcpu {
     }
 
     /// `vpgatherdd` and its kin, with a vector mask (AVX2) or a mask register (AVX-512).
-    pub(super) fn gather(&mut self, instruction: &Instruction) -> Result<(), Trap> {
+    pub(crate) fn gather(&mut self, instruction: &Instruction) -> Result<(), Trap> {
         let destination = instruction.op0_register();
         let index = instruction.memory_index();
         let by_vector = instruction.encoding() == EncodingKind::VEX;
@@ -103,7 +103,7 @@ impl Vcpu {
     }
 
     /// `vpscatterdd` and its kin.
-    pub(super) fn scatter(&mut self, instruction: &Instruction) -> Result<(), Trap> {
+    pub(crate) fn scatter(&mut self, instruction: &Instruction) -> Result<(), Trap> {
         let source = instruction.op1_register();
         let mask = instruction.op_mask();
         let (count, size) = Self::indexed_shape(instruction, source);

@@ -3,12 +3,12 @@
 use iced_x86::{Code, Instruction, Mnemonic};
 
 use super::operand::{gp0, merge, truncate};
+use crate::architectural::Architectural;
 use crate::exception::Trap;
 use crate::memory::Linear;
 use crate::state::{Attributes, SegmentRegister, rflags};
 use crate::system::descriptor::{Descriptor, gp, is_null, np, rpl};
 use crate::system::{Event, Source};
-use crate::vcpu::Vcpu;
 
 /// Where a return goes.
 pub(super) struct Destination {
@@ -22,9 +22,9 @@ pub(super) struct Destination {
     pub(super) released: u64,
 }
 
-impl Vcpu {
+impl Architectural {
     /// `int n`, `int3`, `into`, `int1` (SDM 2A "INT n").
-    pub(super) fn software_interrupt(&mut self, instruction: &Instruction) -> Result<(), Trap> {
+    pub(crate) fn software_interrupt(&mut self, instruction: &Instruction) -> Result<(), Trap> {
         let flags = self.context.regs.rflags();
         let mut source = Source::Software;
         let vector = match instruction.mnemonic() {
@@ -47,7 +47,7 @@ impl Vcpu {
     }
 
     /// `iret`, `iretd`, `iretq` (SDM 2A "IRET").
-    pub(super) fn interrupt_return(&mut self, instruction: &Instruction) -> Result<(), Trap> {
+    pub(crate) fn interrupt_return(&mut self, instruction: &Instruction) -> Result<(), Trap> {
         let size = match instruction.code() {
             Code::Iretw => 2,
             Code::Iretd => 4,
@@ -70,7 +70,7 @@ impl Vcpu {
         let offset = self.pop(size)?;
         let selector = self.pop(size)? as u16;
         let popped = self.pop(size)?;
-        let to_v86 = popped & rflags::VM != 0 && size == 4 && self.context.regs.cpl == 0;
+        let to_v86 = popped & rflags::VM != 0 && size == 4 && self.context.regs.mode().is_kernel();
         if to_v86 && !self.context.regs.long_mode() {
             return self.return_to_v86(offset, selector, popped);
         }

@@ -3,26 +3,11 @@
 
 use iced_x86::{Instruction, Mnemonic};
 
-use super::Handler;
 use super::operand::{operand_size, sign_extend};
+use crate::architectural::Architectural;
 use crate::exception::{Exception, Trap, Vector};
 use crate::memory::{Access, Privilege};
 use crate::state::rflags;
-use crate::vcpu::Vcpu;
-
-/// The handler of a legacy instruction.
-pub(super) fn handler(instruction: &Instruction) -> Option<Handler> {
-    Some(match instruction.mnemonic() {
-        Mnemonic::Aaa | Mnemonic::Aas => Vcpu::ascii_adjust,
-        Mnemonic::Daa | Mnemonic::Das => Vcpu::decimal_adjust,
-        Mnemonic::Aam => Vcpu::ascii_adjust_product,
-        Mnemonic::Aad => Vcpu::ascii_adjust_dividend,
-        Mnemonic::Bound => Vcpu::check_bounds,
-        Mnemonic::Salc => Vcpu::set_al_from_carry,
-        Mnemonic::Xlatb => Vcpu::translate_byte,
-        _ => return None,
-    })
-}
 
 /// SF, ZF and PF of a byte.
 fn byte_flags(value: u8) -> u64 {
@@ -39,7 +24,7 @@ fn byte_flags(value: u8) -> u64 {
     flags
 }
 
-impl Vcpu {
+impl Architectural {
     fn set_status(&mut self, flags: u64) {
         let old = self.context.regs.rflags();
         self.context.regs.set_rflags(old & !rflags::STATUS | flags);
@@ -51,7 +36,7 @@ impl Vcpu {
     }
 
     /// `aaa`, `aas`.
-    fn ascii_adjust(&mut self, instruction: &Instruction) -> Result<(), Trap> {
+    pub(crate) fn ascii_adjust(&mut self, instruction: &Instruction) -> Result<(), Trap> {
         let ax = self.context.regs.gpr[0] as u16;
         let adjust = ax & 0xf > 9 || self.context.regs.rflags() & rflags::AF != 0;
         let adding = instruction.mnemonic() == Mnemonic::Aaa;
@@ -67,7 +52,7 @@ impl Vcpu {
     }
 
     /// `daa`, `das`.
-    fn decimal_adjust(&mut self, instruction: &Instruction) -> Result<(), Trap> {
+    pub(crate) fn decimal_adjust(&mut self, instruction: &Instruction) -> Result<(), Trap> {
         let flags = self.context.regs.rflags();
         let old = self.context.regs.gpr[0] as u8;
         let old_carry = flags & rflags::CF != 0;
@@ -94,7 +79,7 @@ impl Vcpu {
     }
 
     /// `aam`.
-    fn ascii_adjust_product(&mut self, instruction: &Instruction) -> Result<(), Trap> {
+    pub(crate) fn ascii_adjust_product(&mut self, instruction: &Instruction) -> Result<(), Trap> {
         let base = instruction.immediate8();
         if base == 0 {
             return Err(Exception::plain(Vector::DivideError).into());
@@ -106,7 +91,7 @@ impl Vcpu {
     }
 
     /// `aad`.
-    fn ascii_adjust_dividend(&mut self, instruction: &Instruction) -> Result<(), Trap> {
+    pub(crate) fn ascii_adjust_dividend(&mut self, instruction: &Instruction) -> Result<(), Trap> {
         let base = instruction.immediate8();
         let ax = self.context.regs.gpr[0] as u16;
         let high = (ax >> 8) as u8;
@@ -117,7 +102,7 @@ impl Vcpu {
     }
 
     /// `bound`.
-    fn check_bounds(&mut self, instruction: &Instruction) -> Result<(), Trap> {
+    pub(crate) fn check_bounds(&mut self, instruction: &Instruction) -> Result<(), Trap> {
         let size = operand_size(instruction, 0);
         let index = self.register_value(instruction.op0_register());
         let at = self.operand_linear(instruction, 2 * size as u32, Access::Read)?;
@@ -133,7 +118,7 @@ impl Vcpu {
     }
 
     /// `salc`: AL becomes 0 or 0xff.
-    fn set_al_from_carry(&mut self, _: &Instruction) -> Result<(), Trap> {
+    pub(crate) fn set_al_from_carry(&mut self, _: &Instruction) -> Result<(), Trap> {
         let carry = self.context.regs.rflags() & rflags::CF != 0;
         let slot = &mut self.context.regs.gpr[0];
         *slot = *slot & !0xff | if carry { 0xff } else { 0 };

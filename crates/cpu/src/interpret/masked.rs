@@ -7,27 +7,14 @@
 
 use iced_x86::{Instruction, Mnemonic, OpKind};
 
-use super::Handler;
 use super::operand::ud;
 use super::suppression::{is_spread, suppresses_faults};
-use crate::address::segment_of;
+use crate::architectural::Architectural;
 use crate::context::context_offset;
 use crate::exception::Trap;
+use crate::instruction::on_context;
+use crate::instruction::segment_of;
 use crate::memory::{Access, Linear, Privilege};
-use crate::native::stub::on_context;
-use crate::vcpu::Vcpu;
-
-/// The handler of an instruction with a conditional memory operand.
-pub(super) fn handler(instruction: &Instruction) -> Option<Handler> {
-    use Mnemonic as M;
-    Some(match instruction.mnemonic() {
-        M::Vmaskmovps | M::Vmaskmovpd | M::Vpmaskmovd | M::Vpmaskmovq => Vcpu::move_by_sign,
-        M::Maskmovq | M::Maskmovdqu | M::Vmaskmovdqu => Vcpu::store_bytes_by_sign,
-        _ if instruction.is_vsib() && instruction.op0_kind() == OpKind::Memory => Vcpu::scatter,
-        _ if instruction.is_vsib() => Vcpu::gather,
-        _ => return None,
-    })
-}
 
 /// Elements of one memory operand.
 #[derive(Debug, Clone, Copy)]
@@ -91,7 +78,7 @@ fn is_compressed(mnemonic: Mnemonic) -> bool {
     compresses || expands
 }
 
-impl Vcpu {
+impl Architectural {
     /// The elements of a masked memory operand that are accessed.
     fn active_elements(&mut self, instruction: &Instruction) -> Elements {
         let mask = self.mask_register(instruction.op_mask().number());
@@ -179,7 +166,7 @@ impl Vcpu {
 
     /// An AVX-512 instruction with a masked memory operand.
     pub(super) fn masked_operand(&mut self, instruction: &Instruction) -> Result<(), Trap> {
-        if !super::announces(instruction) {
+        if !crate::instruction::announces(instruction) {
             return Err(ud());
         }
         let elements = self.active_elements(instruction);
@@ -225,7 +212,7 @@ impl Vcpu {
     }
 
     /// `vmaskmovps`, `vpmaskmovd` and their kin: the mask is the signs of a vector register.
-    fn move_by_sign(&mut self, instruction: &Instruction) -> Result<(), Trap> {
+    pub(crate) fn move_by_sign(&mut self, instruction: &Instruction) -> Result<(), Trap> {
         use Mnemonic::{Vmaskmovpd, Vpmaskmovq};
         let wide = matches!(instruction.mnemonic(), Vmaskmovpd | Vpmaskmovq);
         let size = if wide { 8 } else { 4 };
@@ -244,7 +231,7 @@ impl Vcpu {
     }
 
     /// `maskmovq`, `maskmovdqu`: bytes to DS:rDI, by the signs of another register's bytes.
-    fn store_bytes_by_sign(&mut self, instruction: &Instruction) -> Result<(), Trap> {
+    pub(crate) fn store_bytes_by_sign(&mut self, instruction: &Instruction) -> Result<(), Trap> {
         let (data, mask) = (instruction.op1_register(), instruction.op2_register());
         let mmx = data.is_mm();
         let (bytes, mask_bytes, count) = if mmx {

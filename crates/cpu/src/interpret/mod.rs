@@ -1,20 +1,19 @@
 //! The interpreter: one guest instruction at a time, in any mode of the processor.
 //!
-//! It is the authority on what an instruction means. The translator copies what [`classify`] calls
-//! native and leaves the rest to [`Vcpu::step`]. What it is not: an arithmetic unit. Innocuous
-//! instructions run on the host's CPU ([`Vcpu::execute_native`]); here is only what depends on, or
+//! It is the authority on what an instruction means. The translator copies what [`may_run_natively`]
+//! admits and leaves the rest to [`Architectural::step`]. What it is not: an arithmetic unit. Innocuous
+//! instructions run on the host's CPU ([`Architectural::execute_native`]); here is only what depends on, or
 //! changes, the state of the processor beyond registers, flags and one explicit memory operand.
 //!
 //! What rules it:
 //!
 //! 1. *All or nothing.* An instruction that does not complete leaves no trace in the registers:
-//!    [`Vcpu::step`] keeps a copy and puts it back. Handlers check before they write memory.
+//!    [`Architectural::step`] keeps a copy and puts it back. Handlers check before they write memory.
 //! 2. *Default deny.* What has no handler, or whose CPUID feature is not announced, is #UD.
 //! 3. *Events belong to boundaries.* Shadows, RF, single-step and data breakpoints are dealt with
-//!    in [`Vcpu::step`] and nowhere else (SDM 3A 6.8, 6.9; 3B 18.3).
+//!    in [`Architectural::step`] and nowhere else (SDM 3A 6.8, 6.9; 3B 18.3).
 
 mod alignment;
-mod classify;
 mod control;
 mod far;
 mod features;
@@ -33,47 +32,132 @@ mod syscall;
 mod tests;
 mod vector;
 
-use classify::classify;
-pub(crate) use classify::{Class, classify_unmasked, has_masked_memory};
-pub(crate) use features::announces;
 pub(crate) use operand::{gp0, merge, ud};
-pub(crate) use string::is_string;
 pub(crate) use vector::can_be_loaded;
 
 use iced_x86::{Decoder, DecoderError, Instruction, Mnemonic};
 
+use crate::architectural::Architectural;
 use crate::exception::{Exception, Trap};
 use crate::exit::Exit;
+use crate::instruction::{Class, class_of, has_masked_memory, may_run_natively};
 use crate::memory::{Access, Linear, Privilege};
 use crate::state::{CodeSize, SegmentRegister, rflags};
 use crate::system::cpuid::decoder_options;
-use crate::vcpu::Vcpu;
 
 /// What carries out an instruction. RIP is already that of the next instruction.
-type Handler = fn(&mut Vcpu, &Instruction) -> Result<(), Trap>;
+type Routine = fn(&mut Architectural, &Instruction) -> Result<(), Trap>;
 
 /// Longest instruction (SDM 2A 2.3.11).
 const MAX_INSTRUCTION_BYTES: usize = 15;
 
-/// The handler of an instruction that is not run natively.
-fn handler(instruction: &Instruction) -> Option<Handler> {
-    let masked = || has_masked_memory(instruction).then_some(Vcpu::masked_operand as Handler);
-    special_handler(instruction).or_else(masked)
+/// What carries out the instructions of a class; none for those that the host's processor does.
+fn routine(class: Class) -> Option<Routine> {
+    Some(match class {
+        Class::Plain => return None,
+        Class::JumpConditionally => Architectural::jump_conditionally,
+        Class::JumpNear => Architectural::jump_near,
+        Class::CallNear => Architectural::call_near,
+        Class::FarDirect => Architectural::far_direct,
+        Class::FarIndirect => Architectural::far_indirect,
+        Class::ReturnNear => Architectural::return_near,
+        Class::ReturnFar => Architectural::return_far,
+        Class::Loop => Architectural::loop_near,
+        Class::JumpIfCounterZero => Architectural::jump_if_counter_zero,
+        Class::InterruptReturn => Architectural::interrupt_return,
+        Class::SoftwareInterrupt => Architectural::software_interrupt,
+        Class::Syscall => Architectural::syscall,
+        Class::Sysret => Architectural::sysret,
+        Class::Sysenter => Architectural::sysenter,
+        Class::Sysexit => Architectural::sysexit,
+        Class::Undefined => Architectural::undefined,
+        Class::Push => Architectural::push_operand,
+        Class::Pop => Architectural::pop_operand,
+        Class::PushAll => Architectural::push_all,
+        Class::PopAll => Architectural::pop_all,
+        Class::PushFlags => Architectural::push_flags,
+        Class::PopFlags => Architectural::pop_flags,
+        Class::EnterFrame => Architectural::enter_frame,
+        Class::LeaveFrame => Architectural::leave_frame,
+        Class::String => Architectural::string_instruction,
+        Class::Port => Architectural::port_instruction,
+        Class::InterruptFlag => Architectural::change_interrupt_flag,
+        Class::AlignmentFlag => Architectural::change_alignment_flag,
+        Class::Halt => Architectural::halt,
+        Class::Identify => Architectural::identify,
+        Class::CallHypervisor => Architectural::call_hypervisor,
+        Class::TimeStamp => Architectural::read_time_stamp,
+        Class::TimeStampAndProcessor => Architectural::read_time_stamp_and_processor,
+        Class::Processor => Architectural::read_processor,
+        Class::PerformanceCounter => Architectural::read_performance_counter,
+        Class::NoOperation => Architectural::no_operation,
+        Class::LoadEffectiveAddress => Architectural::load_effective_address,
+        Class::FlushLine => Architectural::flush_line,
+        Class::FlushCaches => Architectural::flush_caches,
+        _ => return system_routine(class),
+    })
 }
 
-/// The handler of an instruction that is not for the host's CPU, whatever its operands are.
-fn special_handler(instruction: &Instruction) -> Option<Handler> {
-    control::handler(instruction)
-        .or_else(|| stack::handler(instruction))
-        .or_else(|| string::handler(instruction))
-        .or_else(|| sensitive::handler(instruction))
-        .or_else(|| crate::system::handler(instruction))
-        .or_else(|| legacy::handler(instruction))
-        .or_else(|| vector::handler(instruction))
-        .or_else(|| masked::handler(instruction))
+/// The same for the system side.
+fn system_routine(class: Class) -> Option<Routine> {
+    Some(match class {
+        Class::MoveToSegment => Architectural::move_to_segment,
+        Class::StoreSegment => Architectural::store_segment,
+        Class::MoveToControl => Architectural::move_to_control,
+        Class::MoveFromControl => Architectural::move_from_control,
+        Class::MoveToDebug => Architectural::move_to_debug,
+        Class::MoveFromDebug => Architectural::move_from_debug,
+        Class::NoSuchRegister => Architectural::no_such_register,
+        Class::LoadFarPointer => Architectural::load_far_pointer,
+        Class::LoadTable => Architectural::load_table,
+        Class::StoreTable => Architectural::store_table,
+        Class::StoreSystemSelector => Architectural::store_system_selector,
+        Class::LoadLocalTable => Architectural::load_local_table,
+        Class::LoadTaskRegister => Architectural::load_task_register,
+        Class::LoadAccessRights => Architectural::load_access_rights,
+        Class::LoadSegmentLimit => Architectural::load_segment_limit,
+        Class::VerifySegment => Architectural::verify_segment,
+        Class::AdjustRpl => Architectural::adjust_rpl,
+        Class::StoreMachineStatus => Architectural::store_machine_status,
+        Class::LoadMachineStatus => Architectural::load_machine_status,
+        Class::ClearTaskSwitched => Architectural::clear_task_switched,
+        Class::InvalidatePage => Architectural::invalidate_page,
+        Class::InvalidatePcid => Architectural::invalidate_pcid,
+        Class::SwapGs => Architectural::swap_gs,
+        Class::ReadMsr => Architectural::read_msr_instruction,
+        Class::WriteMsr => Architectural::write_msr_instruction,
+        Class::ReadSegmentBase => Architectural::read_segment_base,
+        Class::WriteSegmentBase => Architectural::write_segment_base,
+        Class::GetExtendedControl => Architectural::get_extended_control,
+        Class::SetExtendedControl => Architectural::set_extended_control,
+        _ => return rare_routine(class),
+    })
 }
 
-impl Vcpu {
+/// The same for what 64-bit mode lacks, and for extended state and vectors.
+fn rare_routine(class: Class) -> Option<Routine> {
+    Some(match class {
+        Class::AsciiAdjust => Architectural::ascii_adjust,
+        Class::DecimalAdjust => Architectural::decimal_adjust,
+        Class::AsciiAdjustProduct => Architectural::ascii_adjust_product,
+        Class::AsciiAdjustDividend => Architectural::ascii_adjust_dividend,
+        Class::CheckBounds => Architectural::check_bounds,
+        Class::SetAlFromCarry => Architectural::set_al_from_carry,
+        Class::TranslateByte => Architectural::translate_byte,
+        Class::Fxsave => Architectural::fxsave,
+        Class::Fxrstor => Architectural::fxrstor,
+        Class::Xsave => Architectural::xsave,
+        Class::Xrstor => Architectural::xrstor,
+        Class::ClearVectors => Architectural::clear_vectors,
+        Class::MoveBySign => Architectural::move_by_sign,
+        Class::StoreBytesBySign => Architectural::store_bytes_by_sign,
+        Class::Gather => Architectural::gather,
+        Class::Scatter => Architectural::scatter,
+        _ => return None,
+    })
+}
+
+impl Architectural {
     /// Execute one instruction, with the traps that follow it.
     ///
     /// # Errors
@@ -143,10 +227,13 @@ impl Vcpu {
     }
 
     fn execute(&mut self, instruction: &Instruction) -> Result<(), Trap> {
-        if let Some(handler) = handler(instruction) {
-            return handler(self, instruction);
+        if let Some(routine) = routine(class_of(instruction.code())) {
+            return routine(self, instruction);
         }
-        if classify(instruction) != Class::Native {
+        if has_masked_memory(instruction) {
+            return self.masked_operand(instruction);
+        }
+        if !may_run_natively(instruction) {
             return Err(Exception::invalid_opcode().into());
         }
         self.check_alignment(instruction)?;
@@ -197,23 +284,6 @@ impl Vcpu {
             .map_err(Trap::from)
             .and_then(|at: Linear| self.probe_linear(at, 1, Access::Execute, Privilege::Current));
         fault.err().unwrap_or(Exception::general_protection(0).into())
-    }
-
-    /// Count an instruction, once: not when it goes on with an answer that it has waited for.
-    fn count(&mut self, instruction: &Instruction) {
-        if let Some(forms) = &mut self.forms
-            && !self.replay.has_question()
-        {
-            *forms.interpreted.entry(instruction.code()).or_insert(0) += 1;
-        }
-    }
-
-    /// Count an instruction that is assisted.
-    pub(crate) fn count_assisted(&mut self, instruction: &Instruction) {
-        self.statistics.assisted += 1;
-        if let Some(forms) = &mut self.forms {
-            *forms.assisted.entry(instruction.code()).or_insert(0) += 1;
-        }
     }
 
     /// What happens between an instruction that has completed and the next one.

@@ -2,10 +2,10 @@
 
 use iced_x86::{Instruction, OpKind, Register};
 
+use crate::architectural::Architectural;
 use crate::exception::{Exception, Trap, Vector};
 use crate::memory::{Access, Linear, Privilege};
-use crate::state::{CodeSize, cr0};
-use crate::vcpu::Vcpu;
+use crate::state::cr0;
 
 /// Zero-extend the low `size` bytes of `value`.
 pub(crate) fn truncate(value: u64, size: usize) -> u64 {
@@ -45,7 +45,7 @@ pub(crate) fn operand_size(instruction: &Instruction, operand: u32) -> usize {
     }
 }
 
-impl Vcpu {
+impl Architectural {
     /// Set a general-purpose register of any width.
     pub(crate) fn set_register(&mut self, register: Register, value: u64) {
         if (Register::AH..=Register::BH).contains(&register) {
@@ -131,7 +131,7 @@ impl Vcpu {
     /// Whether #AC can happen: CPL 3, EFLAGS.AC and CR0.AM (SDM 3A 6.15, "alignment check").
     pub(crate) fn alignment_is_checked(&self) -> bool {
         let regs = &self.context.regs;
-        regs.alignment_flag != 0 && regs.cpl == 3 && regs.cr0 & cr0::AM != 0
+        regs.alignment_flag != 0 && regs.mode().is_user() && regs.cr0 & cr0::AM != 0
     }
 
     /// #AC unless `at` is a multiple of `size`.
@@ -144,12 +144,12 @@ impl Vcpu {
 
     /// Whether the processor is in 64-bit mode (not compatibility mode).
     pub(crate) fn in_64_bit_mode(&self) -> bool {
-        self.context.regs.code_size() == CodeSize::Bits64
+        self.context.regs.mode().is_64_bit()
     }
 
     /// #GP(0) unless at CPL 0.
     pub(crate) fn require_ring_0(&self) -> Result<(), Trap> {
-        if self.context.regs.cpl != 0 {
+        if !self.context.regs.mode().may_execute_privileged() {
             return Err(Exception::general_protection(0).into());
         }
         Ok(())

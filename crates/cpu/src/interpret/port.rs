@@ -3,23 +3,23 @@
 use iced_x86::{Instruction, Mnemonic, OpKind};
 
 use super::operand::{gp0, merge};
+use crate::architectural::Architectural;
 use crate::exception::Trap;
 use crate::memory::{Linear, Privilege};
-use crate::state::{Attributes, rflags};
-use crate::vcpu::Vcpu;
+use crate::state::Attributes;
 
 /// Offset of the I/O map base in a 32-bit or 64-bit TSS.
 const IO_MAP_BASE: u64 = 0x66;
 
-impl Vcpu {
+impl Architectural {
     /// #GP(0) unless the program may use these ports: CPL <= IOPL, or the bits in the TSS are
     /// clear (SDM 1 19.5).
     pub(super) fn check_port(&mut self, port: u16, size: u8) -> Result<(), Trap> {
         self.note_port_access(port, size);
         let regs = &self.context.regs;
-        let flags = regs.rflags();
-        let allowed = u64::from(regs.cpl) <= (flags & rflags::IOPL) >> 12;
-        if !regs.protected() || allowed && flags & rflags::VM == 0 {
+        let mode = regs.mode();
+        let allowed = mode.has_io_privilege(regs.rflags()) && !mode.is_virtual_8086();
+        if !regs.protected() || allowed {
             return Ok(());
         }
         let tr = regs.tr;
@@ -40,7 +40,7 @@ impl Vcpu {
     }
 
     /// `in`, `out`.
-    pub(super) fn port_instruction(&mut self, instruction: &Instruction) -> Result<(), Trap> {
+    pub(crate) fn port_instruction(&mut self, instruction: &Instruction) -> Result<(), Trap> {
         let input = instruction.mnemonic() == Mnemonic::In;
         let (data, address) = if input { (0, 1) } else { (1, 0) };
         let size = instruction.op_register(data).size();

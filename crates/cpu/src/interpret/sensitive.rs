@@ -3,59 +3,23 @@
 
 use iced_x86::{Code, Instruction, Mnemonic, OpKind};
 
-use super::Handler;
 use super::operand::{gp0, truncate};
+use crate::architectural::Architectural;
 use crate::exception::Trap;
 use crate::exit::Exit;
 use crate::memory::{Access, Privilege};
 use crate::state::{cr4, rflags};
-use crate::vcpu::Vcpu;
-
-/// The handler of a sensitive instruction.
-pub(super) fn handler(instruction: &Instruction) -> Option<Handler> {
-    if super::features::is_no_operation_without_feature(instruction.mnemonic()) {
-        return Some(Vcpu::no_operation);
-    }
-    Some(match instruction.mnemonic() {
-        Mnemonic::In | Mnemonic::Out => Vcpu::port_instruction,
-        Mnemonic::Cli | Mnemonic::Sti => Vcpu::change_interrupt_flag,
-        Mnemonic::Stac | Mnemonic::Clac => Vcpu::change_alignment_flag,
-        Mnemonic::Hlt => Vcpu::halt,
-        Mnemonic::Cpuid => Vcpu::identify,
-        Mnemonic::Vmcall | Mnemonic::Vmmcall => Vcpu::call_hypervisor,
-        Mnemonic::Rdtsc => Vcpu::read_time_stamp,
-        Mnemonic::Rdtscp => Vcpu::read_time_stamp_and_processor,
-        Mnemonic::Rdpid => Vcpu::read_processor,
-        Mnemonic::Rdpmc => Vcpu::read_performance_counter,
-        Mnemonic::Nop
-        | Mnemonic::Pause
-        | Mnemonic::Endbr32
-        | Mnemonic::Endbr64
-        | Mnemonic::Reservednop => Vcpu::no_operation,
-        Mnemonic::Prefetchnta
-        | Mnemonic::Prefetcht0
-        | Mnemonic::Prefetcht1
-        | Mnemonic::Prefetcht2
-        | Mnemonic::Prefetch
-        | Mnemonic::Prefetchw
-        | Mnemonic::Prefetchwt1 => Vcpu::no_operation,
-        Mnemonic::Lea => Vcpu::load_effective_address,
-        Mnemonic::Clflush | Mnemonic::Clflushopt | Mnemonic::Clwb => Vcpu::flush_line,
-        Mnemonic::Wbinvd | Mnemonic::Wbnoinvd | Mnemonic::Invd => Vcpu::flush_caches,
-        _ => return None,
-    })
-}
 
 /// What KVM answers to a call from CPL 3: `-KVM_EPERM`.
 const NOT_PERMITTED: u64 = -1i64 as u64;
 
-impl Vcpu {
+impl Architectural {
     /// `vmcall` and `vmmcall`: either is taken on every vendor's processors.
-    fn call_hypervisor(&mut self, _: &Instruction) -> Result<(), Trap> {
+    pub(crate) fn call_hypervisor(&mut self, _: &Instruction) -> Result<(), Trap> {
         let [rax, rcx, rdx, rbx, _, _, rsi, ..] = self.context.regs.gpr;
         let width = if self.in_64_bit_mode() { 8 } else { 4 };
         let [number, b, c, d, s] = [rax, rbx, rcx, rdx, rsi].map(|value| truncate(value, width));
-        let result = if self.context.regs.cpl == 0 {
+        let result = if self.context.regs.mode().is_kernel() {
             self.hypercall(number, [b, c, d, s])?
         } else {
             NOT_PERMITTED
@@ -64,7 +28,7 @@ impl Vcpu {
         Ok(())
     }
 
-    fn no_operation(&mut self, instruction: &Instruction) -> Result<(), Trap> {
+    pub(crate) fn no_operation(&mut self, instruction: &Instruction) -> Result<(), Trap> {
         // AMD's prefetch group has no register form (APM 3 "PREFETCH").
         let prefetch = matches!(
             instruction.code(),
@@ -79,17 +43,16 @@ impl Vcpu {
     }
 
     /// `lea`: here because 16-bit addresses have no encoding on the host.
-    fn load_effective_address(&mut self, instruction: &Instruction) -> Result<(), Trap> {
+    pub(crate) fn load_effective_address(&mut self, instruction: &Instruction) -> Result<(), Trap> {
         let offset = self.effective_address(instruction);
         self.set_register(instruction.op0_register(), offset);
         Ok(())
     }
 
     /// `cli`, `sti` (SDM 2A "CLI", 2B "STI").
-    fn change_interrupt_flag(&mut self, instruction: &Instruction) -> Result<(), Trap> {
+    pub(crate) fn change_interrupt_flag(&mut self, instruction: &Instruction) -> Result<(), Trap> {
         let regs = &self.context.regs;
-        let iopl = (regs.rflags() & rflags::IOPL) >> 12;
-        if regs.protected() && u64::from(regs.cpl) > iopl {
+        if regs.protected() && !regs.mode().has_io_privilege(regs.rflags()) {
             return Err(gp0());
         }
         let regs = &mut self.context.regs;
@@ -103,8 +66,9 @@ impl Vcpu {
     }
 
     /// `clac`, `stac`.
-    fn change_alignment_flag(&mut self, instruction: &Instruction) -> Result<(), Trap> {
-        if self.context.regs.cpl != 0 || self.context.regs.real_or_v86() {
+    pub(crate) fn change_alignment_flag(&mut self, instruction: &Instruction) -> Result<(), Trap> {
+        let regs = &self.context.regs;
+        if !regs.mode().may_execute_privileged() || regs.real_or_v86() {
             return Err(super::operand::ud());
         }
         self.context.regs.alignment_flag = u8::from(instruction.mnemonic() == Mnemonic::Stac);
@@ -113,7 +77,7 @@ impl Vcpu {
 
     /// `hlt`. A debug trap that is pending when it completes ends the halt before anybody could see
     /// it (SDM 2A "HLT", 3B 18.3.1.4).
-    fn halt(&mut self, _: &Instruction) -> Result<(), Trap> {
+    pub(crate) fn halt(&mut self, _: &Instruction) -> Result<(), Trap> {
         self.require_ring_0()?;
         if self.context.regs.rflags() & rflags::TF != 0 || self.has_hit_breakpoint() {
             return Ok(());
@@ -121,7 +85,7 @@ impl Vcpu {
         Err(Exit::Halt.into())
     }
 
-    fn identify(&mut self, _: &Instruction) -> Result<(), Trap> {
+    pub(crate) fn identify(&mut self, _: &Instruction) -> Result<(), Trap> {
         let gpr = &self.context.regs.gpr;
         let [eax, ebx, ecx, edx] = self.cpuid(gpr[0] as u32, gpr[1] as u32);
         let gpr = &mut self.context.regs.gpr;
@@ -133,13 +97,13 @@ impl Vcpu {
     /// #GP(0) where CR4.TSD keeps the time from user mode.
     fn check_time_stamp(&self) -> Result<(), Trap> {
         let regs = &self.context.regs;
-        if regs.cr4 & cr4::TSD != 0 && regs.cpl > 0 && regs.protected() {
+        if regs.cr4 & cr4::TSD != 0 && !regs.mode().is_kernel() && regs.protected() {
             return Err(gp0());
         }
         Ok(())
     }
 
-    fn read_time_stamp(&mut self, _: &Instruction) -> Result<(), Trap> {
+    pub(crate) fn read_time_stamp(&mut self, _: &Instruction) -> Result<(), Trap> {
         self.check_time_stamp()?;
         let now = self.time_stamp();
         let gpr = &mut self.context.regs.gpr;
@@ -147,25 +111,28 @@ impl Vcpu {
         Ok(())
     }
 
-    fn read_time_stamp_and_processor(&mut self, instruction: &Instruction) -> Result<(), Trap> {
+    pub(crate) fn read_time_stamp_and_processor(
+        &mut self,
+        instruction: &Instruction,
+    ) -> Result<(), Trap> {
         self.read_time_stamp(instruction)?;
         self.context.regs.gpr[1] = self.context.regs.tsc_aux & 0xffff_ffff;
         Ok(())
     }
 
-    fn read_processor(&mut self, instruction: &Instruction) -> Result<(), Trap> {
+    pub(crate) fn read_processor(&mut self, instruction: &Instruction) -> Result<(), Trap> {
         let value = self.context.regs.tsc_aux & 0xffff_ffff;
         self.set_register(instruction.op0_register(), value);
         Ok(())
     }
 
     /// There are no performance counters, hence no valid number of one.
-    fn read_performance_counter(&mut self, _: &Instruction) -> Result<(), Trap> {
+    pub(crate) fn read_performance_counter(&mut self, _: &Instruction) -> Result<(), Trap> {
         Err(gp0())
     }
 
     /// `clflush` and its kin: the line must be readable; nothing else can be seen of it.
-    fn flush_line(&mut self, instruction: &Instruction) -> Result<(), Trap> {
+    pub(crate) fn flush_line(&mut self, instruction: &Instruction) -> Result<(), Trap> {
         if instruction.op0_kind() != OpKind::Memory {
             return Err(super::operand::ud());
         }
@@ -174,17 +141,17 @@ impl Vcpu {
     }
 
     /// `wbinvd`, `invd`: guest memory is coherent.
-    fn flush_caches(&mut self, _: &Instruction) -> Result<(), Trap> {
+    pub(crate) fn flush_caches(&mut self, _: &Instruction) -> Result<(), Trap> {
         self.require_ring_0()
     }
 
     /// The guest's time-stamp counter.
     pub(crate) fn time_stamp(&self) -> u64 {
-        crate::system::host_time_stamp().wrapping_add(self.context.regs.tsc_offset)
+        crate::time::time_stamp().wrapping_add(self.context.regs.tsc_offset)
     }
 
     /// `xlatb`.
-    pub(super) fn translate_byte(&mut self, instruction: &Instruction) -> Result<(), Trap> {
+    pub(crate) fn translate_byte(&mut self, instruction: &Instruction) -> Result<(), Trap> {
         let width = match instruction.memory_base() {
             iced_x86::Register::BX => 2,
             iced_x86::Register::EBX => 4,
@@ -192,7 +159,7 @@ impl Vcpu {
         };
         let gpr = &self.context.regs.gpr;
         let offset = truncate(gpr[3].wrapping_add(gpr[0] & 0xff), width);
-        let segment = crate::address::segment_of(instruction);
+        let segment = crate::instruction::segment_of(instruction);
         let at = self.segmented(segment, offset, 1, Access::Read)?;
         let value = self.read_u8(at, Privilege::Current)?;
         let slot = &mut self.context.regs.gpr[0];

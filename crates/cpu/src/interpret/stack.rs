@@ -1,35 +1,19 @@
 //! The stack: addressing it, and the instructions that push and pop.
 
-use iced_x86::{Code, Instruction, Mnemonic, OpKind};
+use iced_x86::{Code, Instruction, OpKind};
 
-use super::Handler;
 use super::operand::{gp0, merge, truncate};
-use crate::address::segment_register;
+use crate::architectural::Architectural;
 use crate::exception::Trap;
+use crate::instruction::segment_register;
 use crate::memory::{Access, Privilege};
 use crate::state::{Attributes, CodeSize, SegmentRegister, rflags};
-use crate::vcpu::Vcpu;
 
 /// Most bytes pushed by one instruction or event: nine 32-bit words of a virtual-8086 interrupt,
 /// or `pushad`.
 const MAX_FRAME_BYTES: usize = 80;
 
-/// The handler of a stack instruction.
-pub(super) fn handler(instruction: &Instruction) -> Option<Handler> {
-    Some(match instruction.mnemonic() {
-        Mnemonic::Push => Vcpu::push_operand,
-        Mnemonic::Pop => Vcpu::pop_operand,
-        Mnemonic::Pusha | Mnemonic::Pushad => Vcpu::push_all,
-        Mnemonic::Popa | Mnemonic::Popad => Vcpu::pop_all,
-        Mnemonic::Pushf | Mnemonic::Pushfd | Mnemonic::Pushfq => Vcpu::push_flags,
-        Mnemonic::Popf | Mnemonic::Popfd | Mnemonic::Popfq => Vcpu::pop_flags,
-        Mnemonic::Enter => Vcpu::enter_frame,
-        Mnemonic::Leave => Vcpu::leave_frame,
-        _ => return None,
-    })
-}
-
-impl Vcpu {
+impl Architectural {
     /// Bytes in the stack pointer: 8 in 64-bit mode, otherwise by SS.B (SDM 1 6.2.3).
     pub(crate) fn stack_address_size(&self) -> usize {
         let regs = &self.context.regs;
@@ -115,7 +99,7 @@ impl Vcpu {
         Ok(value)
     }
 
-    fn push_operand(&mut self, instruction: &Instruction) -> Result<(), Trap> {
+    pub(crate) fn push_operand(&mut self, instruction: &Instruction) -> Result<(), Trap> {
         let size = instruction.stack_pointer_increment().unsigned_abs() as usize;
         let value = match instruction.op0_kind() {
             OpKind::Register if instruction.op0_register().is_segment_register() => {
@@ -127,7 +111,7 @@ impl Vcpu {
         self.push(value, size)
     }
 
-    fn pop_operand(&mut self, instruction: &Instruction) -> Result<(), Trap> {
+    pub(crate) fn pop_operand(&mut self, instruction: &Instruction) -> Result<(), Trap> {
         let size = instruction.stack_pointer_increment().unsigned_abs() as usize;
         let value = self.pop(size)?;
         if instruction.op0_kind() != OpKind::Register
@@ -144,13 +128,13 @@ impl Vcpu {
         Ok(())
     }
 
-    fn push_all(&mut self, instruction: &Instruction) -> Result<(), Trap> {
+    pub(crate) fn push_all(&mut self, instruction: &Instruction) -> Result<(), Trap> {
         let size = if instruction.code() == Code::Pushad { 4 } else { 2 };
         let gpr = self.context.regs.gpr;
         self.push_frame(&gpr[..8], size)
     }
 
-    fn pop_all(&mut self, instruction: &Instruction) -> Result<(), Trap> {
+    pub(crate) fn pop_all(&mut self, instruction: &Instruction) -> Result<(), Trap> {
         let size = if instruction.code() == Code::Popad { 4 } else { 2 };
         for number in (0..8).rev() {
             let value = self.pop(size)?;
@@ -171,14 +155,14 @@ impl Vcpu {
         Ok(())
     }
 
-    fn push_flags(&mut self, instruction: &Instruction) -> Result<(), Trap> {
+    pub(crate) fn push_flags(&mut self, instruction: &Instruction) -> Result<(), Trap> {
         self.check_flags_access()?;
         let size = instruction.stack_pointer_increment().unsigned_abs() as usize;
         let flags = self.context.regs.rflags() & !(rflags::RF | rflags::VM);
         self.push(flags, size)
     }
 
-    fn pop_flags(&mut self, instruction: &Instruction) -> Result<(), Trap> {
+    pub(crate) fn pop_flags(&mut self, instruction: &Instruction) -> Result<(), Trap> {
         self.check_flags_access()?;
         let size = instruction.stack_pointer_increment().unsigned_abs() as usize;
         let value = self.pop(size)?;
@@ -196,11 +180,11 @@ impl Vcpu {
         if size > 2 {
             changed |= rflags::AC | rflags::ID | rflags::RF;
         }
-        let privilege = u64::from(regs.cpl);
-        if privilege == 0 && regs.rflags() & rflags::VM == 0 {
+        let mode = regs.mode();
+        if mode.is_kernel() && !mode.is_virtual_8086() {
             changed |= rflags::IOPL;
         }
-        if privilege <= (regs.rflags() & rflags::IOPL) >> 12 || !regs.protected() {
+        if mode.has_io_privilege(regs.rflags()) || !regs.protected() {
             changed |= rflags::IF;
         }
         if !regs.protected() {
@@ -209,7 +193,7 @@ impl Vcpu {
         changed
     }
 
-    fn enter_frame(&mut self, instruction: &Instruction) -> Result<(), Trap> {
+    pub(crate) fn enter_frame(&mut self, instruction: &Instruction) -> Result<(), Trap> {
         let size = match instruction.code() {
             Code::Enterw_imm16_imm8 => 2,
             Code::Enterd_imm16_imm8 => 4,
@@ -240,7 +224,7 @@ impl Vcpu {
         self.probe_linear(at, size, Access::Write, Privilege::Current)
     }
 
-    fn leave_frame(&mut self, instruction: &Instruction) -> Result<(), Trap> {
+    pub(crate) fn leave_frame(&mut self, instruction: &Instruction) -> Result<(), Trap> {
         let size = match instruction.code() {
             Code::Leavew => 2,
             Code::Leaved => 4,

@@ -1,20 +1,19 @@
 //! String instructions, with their repeat prefixes (SDM 1 7.3.9, 2B "REP").
 //!
 //! A repeated instruction may be interrupted between two elements. It does a bounded amount of
-//! work per call of [`Vcpu::step`] and, if there is more to do, leaves RIP at itself, with RCX,
+//! work per call of [`Architectural::step`] and, if there is more to do, leaves RIP at itself, with RCX,
 //! RSI and RDI saying how far it came. A fault in the middle is not reported until the next call
 //! finds it at the first element: then everything before it is already accounted for. `movs` and
 //! `stos` go page by page where both sides are RAM without breakpoints.
 
-use iced_x86::{Code, Instruction, OpKind};
+use iced_x86::{Instruction, OpKind};
 
-use super::Handler;
 use super::operand::{merge, truncate};
-use crate::address::segment_of;
+use crate::architectural::Architectural;
 use crate::exception::Trap;
+use crate::instruction::{StringOperation, segment_of, string_operation};
 use crate::memory::{Access, Linear, PAGE_SIZE, Privilege};
 use crate::state::{SegmentRegister, rflags};
-use crate::vcpu::Vcpu;
 
 /// Elements done one at a time before a repeated instruction lets others have a turn.
 const MAX_ELEMENTS: usize = 4096;
@@ -27,21 +26,10 @@ const RDX: usize = 2;
 const RSI: usize = 6;
 const RDI: usize = 7;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Operation {
-    Move,
-    Store,
-    Load,
-    Compare,
-    Scan,
-    Input,
-    Output,
-}
-
 /// A decoded string instruction.
 #[derive(Debug, Clone, Copy)]
 struct StringInstruction {
-    operation: Operation,
+    operation: StringOperation,
     /// Bytes per element.
     size: usize,
     /// Bytes of RSI, RDI and RCX that count.
@@ -67,52 +55,9 @@ fn fill(piece: &mut [u8], value: u64, size: usize) {
     rest.copy_from_slice(&pattern.to_le_bytes()[..rest.len()]);
 }
 
-fn operation(code: Code) -> Option<(Operation, usize)> {
-    Some(match code {
-        Code::Movsb_m8_m8 => (Operation::Move, 1),
-        Code::Movsw_m16_m16 => (Operation::Move, 2),
-        Code::Movsd_m32_m32 => (Operation::Move, 4),
-        Code::Movsq_m64_m64 => (Operation::Move, 8),
-        Code::Stosb_m8_AL => (Operation::Store, 1),
-        Code::Stosw_m16_AX => (Operation::Store, 2),
-        Code::Stosd_m32_EAX => (Operation::Store, 4),
-        Code::Stosq_m64_RAX => (Operation::Store, 8),
-        Code::Lodsb_AL_m8 => (Operation::Load, 1),
-        Code::Lodsw_AX_m16 => (Operation::Load, 2),
-        Code::Lodsd_EAX_m32 => (Operation::Load, 4),
-        Code::Lodsq_RAX_m64 => (Operation::Load, 8),
-        Code::Cmpsb_m8_m8 => (Operation::Compare, 1),
-        Code::Cmpsw_m16_m16 => (Operation::Compare, 2),
-        Code::Cmpsd_m32_m32 => (Operation::Compare, 4),
-        Code::Cmpsq_m64_m64 => (Operation::Compare, 8),
-        Code::Scasb_AL_m8 => (Operation::Scan, 1),
-        Code::Scasw_AX_m16 => (Operation::Scan, 2),
-        Code::Scasd_EAX_m32 => (Operation::Scan, 4),
-        Code::Scasq_RAX_m64 => (Operation::Scan, 8),
-        Code::Insb_m8_DX => (Operation::Input, 1),
-        Code::Insw_m16_DX => (Operation::Input, 2),
-        Code::Insd_m32_DX => (Operation::Input, 4),
-        Code::Outsb_DX_m8 => (Operation::Output, 1),
-        Code::Outsw_DX_m16 => (Operation::Output, 2),
-        Code::Outsd_DX_m32 => (Operation::Output, 4),
-        _ => return None,
-    })
-}
-
-/// Whether it is a string instruction that accesses memory and no port.
-pub(crate) fn is_string(code: Code) -> bool {
-    let operation = operation(code).map(|(operation, _)| operation);
-    operation.is_some_and(|it| !matches!(it, Operation::Input | Operation::Output))
-}
-
-/// The handler of a string instruction.
-pub(super) fn handler(instruction: &Instruction) -> Option<Handler> {
-    operation(instruction.code()).map(|_| Vcpu::string_instruction as Handler)
-}
-
 impl StringInstruction {
     fn decode(instruction: &Instruction) -> Option<Self> {
-        let (operation, size) = operation(instruction.code())?;
+        let (operation, size) = string_operation(instruction.code())?;
         let width = (0..instruction.op_count())
             .find_map(|operand| match instruction.op_kind(operand) {
                 OpKind::MemorySegSI | OpKind::MemoryESDI => Some(2),
@@ -133,12 +78,12 @@ impl StringInstruction {
     }
 
     fn reads_source(&self) -> bool {
-        use Operation::{Compare, Load, Move, Output};
+        use StringOperation::{Compare, Load, Move, Output};
         matches!(self.operation, Move | Load | Compare | Output)
     }
 
     fn uses_destination(&self) -> bool {
-        !matches!(self.operation, Operation::Load | Operation::Output)
+        !matches!(self.operation, StringOperation::Load | StringOperation::Output)
     }
 }
 
@@ -162,12 +107,12 @@ fn compare_flags(a: u64, b: u64, size: usize) -> u64 {
     flags
 }
 
-impl Vcpu {
-    fn string_instruction(&mut self, instruction: &Instruction) -> Result<(), Trap> {
+impl Architectural {
+    pub(crate) fn string_instruction(&mut self, instruction: &Instruction) -> Result<(), Trap> {
         let Some(string) = StringInstruction::decode(instruction) else {
             return Err(super::operand::ud());
         };
-        if matches!(string.operation, Operation::Input | Operation::Output) {
+        if matches!(string.operation, StringOperation::Input | StringOperation::Output) {
             let port = self.context.regs.gpr[RDX] as u16;
             self.check_port(port, string.size as u8)?;
         }
@@ -194,13 +139,13 @@ impl Vcpu {
         if string.width != 4 || self.system.is_amd() {
             return;
         }
-        let moves = string.operation == Operation::Move;
+        let moves = string.operation == StringOperation::Move;
         let gpr = &mut self.context.regs.gpr;
         gpr[RCX] = 0;
         if moves {
             gpr[RSI] &= 0xffff_ffff;
         }
-        if moves || string.operation == Operation::Store {
+        if moves || string.operation == StringOperation::Store {
             gpr[RDI] &= 0xffff_ffff;
         }
     }
@@ -279,30 +224,32 @@ impl Vcpu {
         let size = string.size;
         let by = Privilege::Current;
         match string.operation {
-            Operation::Move => {
+            StringOperation::Move => {
                 let from = self.source(string, size)?;
                 let value = self.read_sized(from, size, by)?;
                 let to = self.destination(string, size, Access::Write)?;
                 self.write_sized(to, value, size, by)?;
             }
-            Operation::Store => {
+            StringOperation::Store => {
                 let to = self.destination(string, size, Access::Write)?;
                 self.write_sized(to, self.context.regs.gpr[0], size, by)?;
             }
-            Operation::Load => {
+            StringOperation::Load => {
                 let from = self.source(string, size)?;
                 let value = self.read_sized(from, size, by)?;
                 let slot = &mut self.context.regs.gpr[0];
                 *slot = merge(*slot, value, size);
             }
-            Operation::Compare | Operation::Scan => return self.compare_element(string),
-            Operation::Input => {
+            StringOperation::Compare | StringOperation::Scan => {
+                return self.compare_element(string);
+            }
+            StringOperation::Input => {
                 let to = self.destination(string, size, Access::Write)?;
                 self.probe_linear(to, size, Access::Write, by)?;
                 let value = self.port_read(self.context.regs.gpr[RDX] as u16, size as u8)?;
                 self.write_sized(to, u64::from(value), size, by)?;
             }
-            Operation::Output => {
+            StringOperation::Output => {
                 let from = self.source(string, size)?;
                 let value = self.read_sized(from, size, by)?;
                 let port = self.context.regs.gpr[RDX] as u16;
@@ -315,7 +262,7 @@ impl Vcpu {
 
     fn compare_element(&mut self, string: &StringInstruction) -> Result<bool, Trap> {
         let size = string.size;
-        let first = if string.operation == Operation::Scan {
+        let first = if string.operation == StringOperation::Scan {
             truncate(self.context.regs.gpr[0], size)
         } else {
             let from = self.source(string, size)?;
@@ -333,7 +280,7 @@ impl Vcpu {
     /// `rep movs` and `rep stos` forward through RAM, a page or less at a time; whether anything
     /// was done.
     fn repeat_pages(&mut self, string: &StringInstruction) -> Result<bool, Trap> {
-        let suitable = matches!(string.operation, Operation::Move | Operation::Store);
+        let suitable = matches!(string.operation, StringOperation::Move | StringOperation::Store);
         if !suitable || self.context.regs.rflags() & rflags::DF != 0 {
             return Ok(false);
         }
@@ -362,7 +309,7 @@ impl Vcpu {
         let size = string.size as u64;
         let to = self.destination(string, 1, Access::Write).ok()?;
         let mut bytes = (PAGE_SIZE - to.offset()).min(count.saturating_mul(size));
-        if string.operation == Operation::Move {
+        if string.operation == StringOperation::Move {
             let from = self.source(string, 1).ok()?;
             bytes = bytes.min(PAGE_SIZE - from.offset());
             let ahead = to.0.wrapping_sub(from.0);
@@ -380,7 +327,7 @@ impl Vcpu {
         let to = self.destination(string, bytes, Access::Write).ok()?;
         let mut buffer = [0; PAGE_SIZE as usize];
         let piece = &mut buffer[..bytes];
-        if string.operation == Operation::Move {
+        if string.operation == StringOperation::Move {
             let from = self.source(string, bytes).ok()?;
             if self.is_watched(from, bytes) || !self.reaches_memory(from, Access::Read, by).ok()? {
                 return None;

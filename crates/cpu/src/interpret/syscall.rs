@@ -7,11 +7,11 @@
 use iced_x86::{Code, Instruction};
 
 use super::operand::{gp0, ud};
+use crate::architectural::Architectural;
 use crate::exception::Trap;
 use crate::memory::Linear;
 use crate::state::{SegmentRegister, efer, rflags};
 use crate::system::flat;
-use crate::vcpu::Vcpu;
 
 /// Accessed, readable code, present, G, L.
 const CODE_64: u16 = 0xa09b;
@@ -23,7 +23,7 @@ const DATA: u16 = 0xc093;
 /// The flags that `sysret` restores.
 const SYSRET_FLAGS: u64 = 0x003c_7fd7;
 
-impl Vcpu {
+impl Architectural {
     fn enter_flat(&mut self, code: u16, attributes: u16, stack: u16, cpl: u8) {
         let regs = &mut self.context.regs;
         let level = u16::from(cpl);
@@ -59,7 +59,7 @@ impl Vcpu {
     }
 
     /// `sysret`, `sysretq`.
-    pub(super) fn sysret(&mut self, instruction: &Instruction) -> Result<(), Trap> {
+    pub(crate) fn sysret(&mut self, instruction: &Instruction) -> Result<(), Trap> {
         let amd = self.system.is_amd();
         let regs = &self.context.regs;
         let long = regs.long_mode();
@@ -91,7 +91,7 @@ impl Vcpu {
     }
 
     /// `sysenter`.
-    pub(super) fn sysenter(&mut self, _: &Instruction) -> Result<(), Trap> {
+    pub(crate) fn sysenter(&mut self, _: &Instruction) -> Result<(), Trap> {
         let long = self.context.regs.long_mode();
         if long && self.system.is_amd() {
             return Err(ud());
@@ -111,14 +111,14 @@ impl Vcpu {
     }
 
     /// `sysexit`, `sysexitq`.
-    pub(super) fn sysexit(&mut self, instruction: &Instruction) -> Result<(), Trap> {
+    pub(crate) fn sysexit(&mut self, instruction: &Instruction) -> Result<(), Trap> {
         let long = self.context.regs.long_mode();
         if long && self.system.is_amd() {
             return Err(ud());
         }
         let regs = &self.context.regs;
         let selector = regs.sysenter_cs as u16 & !3;
-        if selector == 0 || !regs.protected() || regs.cpl != 0 {
+        if selector == 0 || !regs.protected() || !regs.mode().may_execute_privileged() {
             return Err(gp0());
         }
         let (pointer, target) = (regs.gpr[1], regs.gpr[2]);

@@ -8,14 +8,13 @@ use std::sync::OnceLock;
 
 use iced_x86::{Instruction, Mnemonic};
 
-use super::Handler;
 use super::operand::{gp0, ud};
+use crate::architectural::Architectural;
 use crate::context::{XSAVE_BYTES, XsaveArea};
 use crate::exception::{Exception, Trap, Vector};
 use crate::memory::{Access, Linear, Privilege};
 use crate::state::{cr0, cr4};
 use crate::system::cpuid::{XSAVE_HEADER_END, component, extended_components};
-use crate::vcpu::Vcpu;
 
 /// Components of XCR0.
 const X87: u64 = 1 << 0;
@@ -43,23 +42,6 @@ const XCOMP_BV: usize = 520;
 const COMPACTED: u64 = 1 << 63;
 
 const MXCSR_INITIAL: u32 = 0x1f80;
-
-/// The handler of an instruction that saves or restores extended state.
-pub(super) fn handler(instruction: &Instruction) -> Option<Handler> {
-    Some(match instruction.mnemonic() {
-        Mnemonic::Fxsave | Mnemonic::Fxsave64 => Vcpu::fxsave,
-        Mnemonic::Fxrstor | Mnemonic::Fxrstor64 => Vcpu::fxrstor,
-        Mnemonic::Xsave
-        | Mnemonic::Xsave64
-        | Mnemonic::Xsaveopt
-        | Mnemonic::Xsaveopt64
-        | Mnemonic::Xsavec
-        | Mnemonic::Xsavec64 => Vcpu::xsave,
-        Mnemonic::Xrstor | Mnemonic::Xrstor64 => Vcpu::xrstor,
-        Mnemonic::Vzeroall | Mnemonic::Vzeroupper => Vcpu::clear_vectors,
-        _ => return None,
-    })
-}
 
 /// The bits of MXCSR that the host has.
 fn mxcsr_mask() -> u32 {
@@ -99,7 +81,7 @@ fn has_wide_pointers(instruction: &Instruction) -> bool {
     )
 }
 
-impl Vcpu {
+impl Architectural {
     /// XINUSE: the components that are not in their initial state.
     pub(crate) fn components_in_use(&self) -> u64 {
         u64_at(&self.context.xsave.0, LEGACY_END)
@@ -215,7 +197,7 @@ impl Vcpu {
     }
 
     /// `fxsave`, `fxsave64`.
-    fn fxsave(&mut self, instruction: &Instruction) -> Result<(), Trap> {
+    pub(crate) fn fxsave(&mut self, instruction: &Instruction) -> Result<(), Trap> {
         self.check_fxsr()?;
         let at = self.area_operand(instruction, LEGACY_END, 16, Access::Write)?;
         self.settle(X87 | SSE);
@@ -228,7 +210,7 @@ impl Vcpu {
     }
 
     /// `fxrstor`, `fxrstor64`.
-    fn fxrstor(&mut self, instruction: &Instruction) -> Result<(), Trap> {
+    pub(crate) fn fxrstor(&mut self, instruction: &Instruction) -> Result<(), Trap> {
         self.check_fxsr()?;
         let at = self.area_operand(instruction, LEGACY_END, 16, Access::Read)?;
         let mut bytes = [0; LEGACY_END];
@@ -268,7 +250,7 @@ impl Vcpu {
     }
 
     /// `xsave`, `xsaveopt`, `xsavec` (SDM 1 13.7, 13.9, 13.10).
-    fn xsave(&mut self, instruction: &Instruction) -> Result<(), Trap> {
+    pub(crate) fn xsave(&mut self, instruction: &Instruction) -> Result<(), Trap> {
         use Mnemonic::{Xsave, Xsave64, Xsavec, Xsavec64};
         self.check_xsave()?;
         let requested = self.requested_components();
@@ -337,7 +319,7 @@ impl Vcpu {
     }
 
     /// `xrstor` (SDM 1 13.8).
-    fn xrstor(&mut self, instruction: &Instruction) -> Result<(), Trap> {
+    pub(crate) fn xrstor(&mut self, instruction: &Instruction) -> Result<(), Trap> {
         self.check_xsave()?;
         let requested = self.requested_components();
         let at = self.area_operand(instruction, XSAVE_HEADER_END, 64, Access::Read)?;
@@ -424,7 +406,7 @@ impl Vcpu {
     }
 
     /// `vzeroall`, `vzeroupper`: outside 64-bit mode only of the registers that the mode has.
-    fn clear_vectors(&mut self, instruction: &Instruction) -> Result<(), Trap> {
+    pub(crate) fn clear_vectors(&mut self, instruction: &Instruction) -> Result<(), Trap> {
         if self.in_64_bit_mode() {
             return self.execute_native(instruction);
         }

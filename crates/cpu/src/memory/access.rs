@@ -8,59 +8,16 @@ use std::sync::atomic::Ordering;
 
 use super::paging::{Accessor, Translation, walk};
 use super::tlb::{Entry, View, index_of};
-use super::{Flush, Linear, PAGE_SIZE, Physical};
+use super::{Access, Flush, Linear, PAGE_SIZE, Physical, Place, Privilege};
+use crate::architectural::Architectural;
 use crate::exception::{Exception, Trap};
 use crate::exit::Exit;
 use crate::state::{cr0, cr4, rflags};
-use crate::vcpu::Vcpu;
 
-/// What is done to memory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Access {
-    /// A data read.
-    Read,
-    /// A data write.
-    Write,
-    /// An instruction fetch.
-    Execute,
-}
-
-/// Whose rights count.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Privilege {
-    /// Those of the current privilege level.
-    Current,
-    /// The processor's own accesses to descriptor tables, the TSS and interrupt stacks: supervisor
-    /// rights at any CPL ("implicit supervisor accesses", SDM 3A 4.6).
-    Supervisor,
-}
-
-/// The TLB sets of the current address space, and what they were chosen for.
-#[derive(Debug, Default)]
-pub(crate) struct Views {
-    /// CR3, CR4.PCIDE and SMAP, CR0.PG.
-    mode: Option<(u64, u64, u64)>,
-    /// For CPL 3, for lower CPLs with AC clear, and with AC set.
-    sets: [usize; 3],
-    /// What the PML4 had where this process may be ([`super::place`]).
-    roots: [u64; 3],
-    /// What the mirror was told last: under which CR3 it is used, if it is.
-    root: Option<u64>,
-}
-
-/// Where a linear address leads.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Place {
-    /// RAM: the host address, and the guest-physical address.
-    Ram(*mut u8, Physical),
-    /// Nothing is there: a device, perhaps.
-    Device(Physical),
-}
-
-impl Vcpu {
+impl Architectural {
     fn accessor(&self, privilege: Privilege) -> Accessor {
         let regs = &self.context.regs;
-        let user = privilege == Privilege::Current && regs.cpl == 3;
+        let user = privilege == Privilege::Current && regs.mode().is_user();
         Accessor {
             user,
             smap_override: privilege == Privilege::Current && regs.alignment_flag != 0,
@@ -81,7 +38,7 @@ impl Vcpu {
         self.context.user_set = self.set_address(user);
         self.context.kernel_set = self.set_address(kernel);
         self.context.access_set = self.set_address(access);
-        let mirrored = self.context.regs.cpl != 3 && self.uses_mirror();
+        let mirrored = !self.context.regs.mode().is_user() && self.uses_mirror();
         self.context.gs_base = if mirrored { super::place::BASE } else { self.context.set };
         self.context.after_system_call = !self.context.regs.sfmask & !rflags::RF | rflags::FIXED;
     }
@@ -187,7 +144,10 @@ impl Vcpu {
         self.statistics.tlb_flushes += 1;
         self.context.forget_returns();
         self.tlb.flush(what);
-        self.flush_spaces(what);
+        let pcid = self.current_pcid();
+        if let Some(spaces) = &mut self.spaces {
+            spaces.flush(what, pcid);
+        }
         self.flush_far_gates(what);
         self.look_at_roots();
         let Some(mirror) = &self.package.mirror else { return };
@@ -218,14 +178,15 @@ impl Vcpu {
         if regs.cr4 & cr4::SMAP == 0 {
             return self.package.has_users.load(Ordering::Relaxed);
         }
-        regs.cpl == 0 && regs.alignment_flag != 0
+        regs.mode().is_kernel() && regs.alignment_flag != 0
     }
 
     /// Take note of user code in a machine whose kernel does without SMAP.
     pub(crate) fn note_users(&self) {
         let regs = &self.context.regs;
         let has_users = &self.package.has_users;
-        if regs.cpl == 3 && regs.cr4 & cr4::SMAP == 0 && !has_users.load(Ordering::Relaxed) {
+        if regs.mode().is_user() && regs.cr4 & cr4::SMAP == 0 && !has_users.load(Ordering::Relaxed)
+        {
             has_users.store(true, Ordering::Relaxed);
         }
     }
@@ -517,7 +478,7 @@ fn pieces(at: Linear, size: usize) -> impl Iterator<Item = (Linear, usize)> {
 /// A read of one size.
 macro_rules! reader {
     ($read:ident, $type:ty) => {
-        impl Vcpu {
+        impl Architectural {
             #[doc = concat!("Read a `", stringify!($type), "`; errors as `read_linear`.")]
             pub(crate) fn $read(&mut self, at: Linear, by: Privilege) -> Result<$type, Trap> {
                 let mut bytes = [0; size_of::<$type>()];
@@ -531,7 +492,7 @@ macro_rules! reader {
 /// A write of one size.
 macro_rules! writer {
     ($write:ident, $type:ty) => {
-        impl Vcpu {
+        impl Architectural {
             #[doc = concat!("Write a `", stringify!($type), "`; errors as `write_linear`.")]
             pub(crate) fn $write(
                 &mut self,
@@ -552,7 +513,7 @@ reader!(read_u64, u64);
 writer!(write_u8, u8);
 writer!(write_u16, u16);
 
-impl Vcpu {
+impl Architectural {
     /// Fetch up to 15 bytes at CS:RIP; fewer where the second page cannot be fetched.
     ///
     /// # Errors

@@ -16,7 +16,6 @@ pub(crate) mod ram;
 pub(crate) mod tlb;
 pub(crate) mod zeroed;
 
-pub(crate) use access::{Access, Place, Privilege, Views};
 pub(crate) use tlb::Flush;
 
 /// Bytes in the smallest page.
@@ -52,4 +51,47 @@ impl Physical {
     pub(crate) fn page(self) -> Physical {
         Physical(self.0 & !(PAGE_SIZE - 1))
     }
+}
+
+/// What is done to memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Access {
+    /// A data read.
+    Read,
+    /// A data write.
+    Write,
+    /// An instruction fetch.
+    Execute,
+}
+
+/// Whose rights count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Privilege {
+    /// Those of the current privilege level.
+    Current,
+    /// The processor's own accesses to descriptor tables, the TSS and interrupt stacks: supervisor
+    /// rights at any CPL ("implicit supervisor accesses", SDM 3A 4.6).
+    Supervisor,
+}
+
+/// The TLB sets of the current address space, and what they were chosen for.
+#[derive(Debug, Default)]
+pub(crate) struct Views {
+    /// CR3, CR4.PCIDE and SMAP, CR0.PG.
+    pub(super) mode: Option<(u64, u64, u64)>,
+    /// For CPL 3, for lower CPLs with AC clear, and with AC set.
+    pub(super) sets: [usize; 3],
+    /// What the PML4 had where this process may be ([`place`]).
+    pub(super) roots: [u64; 3],
+    /// What the mirror was told last: under which CR3 it is used, if it is.
+    pub(super) root: Option<u64>,
+}
+
+/// Where a linear address leads.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Place {
+    /// RAM: the host address, and the guest-physical address.
+    Ram(*mut u8, Physical),
+    /// Nothing is there: a device, perhaps.
+    Device(Physical),
 }

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::tlb::{ENTRIES, INDEX_BITS};
 use super::{PAGE_SIZE, Physical};
-use crate::vcpu::RamRegion;
+use crate::config::RamRegion;
 
 /// Bytes that are asked of the host at once. A first touch costs the host an exception and several
 /// microseconds for each page; asked for together, a page costs a fraction of that.

@@ -12,10 +12,10 @@ use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 use iced_x86::{Instruction, Mnemonic, OpKind};
 
-use super::stub::MemoryUse;
+use crate::architectural::Architectural;
 use crate::exception::Trap;
+use crate::instruction::MemoryUse;
 use crate::memory::{Access, Linear, Place, Privilege};
-use crate::vcpu::Vcpu;
 
 /// Whether an instruction is atomic on memory (SDM 3A 10.1.2).
 fn is_locked(instruction: &Instruction) -> bool {
@@ -81,7 +81,7 @@ unsafe fn exchange_16(host: *mut u8, old: &[u8], new: &[u8]) -> bool {
     done != 0
 }
 
-impl Vcpu {
+impl Architectural {
     /// Where a locked instruction's operand is in RAM, and whether it may be written there as it is;
     /// `None` if the instruction is not one that is done here.
     ///
@@ -108,7 +108,7 @@ impl Vcpu {
     ///
     /// # Errors
     ///
-    /// As [`Vcpu::run_stub`]; nothing has changed then.
+    /// As [`Architectural::run_stub`]; nothing has changed then.
     pub(super) fn run_locked(
         &mut self,
         moved: &Instruction,

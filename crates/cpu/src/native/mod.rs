@@ -6,9 +6,9 @@ pub(crate) mod signals;
 pub(crate) mod stub;
 mod trampoline;
 
+use crate::config::Error;
 use crate::context::{CARRIED_COMPONENTS, Context, Reason};
 use crate::state::rflags;
-use crate::vcpu::Error;
 
 /// Address of the trampoline's way out, for translated code to jump to.
 pub(crate) fn leave_address() -> u64 {

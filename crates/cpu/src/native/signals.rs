@@ -24,9 +24,10 @@ use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU64, Ordering};
 use std::sync::{Arc, Once};
 
 use super::trampoline;
+use crate::config::Error;
 use crate::context::{Context, Fault, Reason};
+use crate::kick::{KickState, kick_signal};
 use crate::translate::stopper::Stopper;
-use crate::vcpu::{Error, KickState};
 
 /// Processors that can run at once in one process.
 const MAX_THREADS: usize = 64;
@@ -60,11 +61,6 @@ static THREADS: [Thread; MAX_THREADS] = [const {
         retry: AtomicU64::new(0),
     }
 }; MAX_THREADS];
-
-/// The signal that stops translated code.
-pub(crate) fn kick_signal() -> i32 {
-    libc::SIGRTMIN() + 5
-}
 
 /// Makes this thread the one that runs `context`; undone when dropped.
 pub(crate) struct Registration {

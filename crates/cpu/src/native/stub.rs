@@ -8,19 +8,17 @@
 
 use std::sync::atomic::AtomicU32;
 
-use iced_x86::{
-    Code, Encoder, Instruction, InstructionInfoFactory, InstructionInfoOptions, MemorySize,
-    Mnemonic, OpAccess, OpKind, Register,
-};
+use iced_x86::{Encoder, Instruction, OpKind};
 use rustc_hash::FxHashMap;
 
+use crate::architectural::Architectural;
+use crate::config::Error;
 use crate::context::{Context, Reason, context_offset};
 use crate::exception::{Exception, Trap, Vector};
+use crate::instruction::{MemoryUse, encodable, immediate_bit_form, memory_use, on_context};
 use crate::memory::{Access, Linear, Privilege};
-use crate::system::cpuid::announces_amd;
 use crate::translate::cache::{CodeCache, Part};
 use crate::translate::emit::Emitter;
-use crate::vcpu::{Error, Vcpu};
 
 /// Identifies a stub: the instruction as re-encoded, zero padded, and its length.
 type Key = ([u8; 24], u8);
@@ -54,108 +52,7 @@ impl Stubs {
     }
 }
 
-/// How an instruction uses its memory operand.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct MemoryUse {
-    /// Bytes.
-    pub(crate) size: usize,
-    /// Whether the operand is read (also: written only in part or under a condition).
-    pub(crate) reads: bool,
-    /// Whether the operand is written.
-    pub(crate) writes: bool,
-}
-
-/// How `instruction` uses its one explicit memory operand, if it has one and it is accessed.
-pub(crate) fn memory_use(
-    factory: &mut InstructionInfoFactory,
-    instruction: &Instruction,
-) -> Option<MemoryUse> {
-    let operand = (0..instruction.op_count())
-        .find(|&operand| instruction.op_kind(operand) == OpKind::Memory)?;
-    let info = factory.info_options(instruction, InstructionInfoOptions::NO_REGISTER_USAGE);
-    let (reads, writes) = match info.op_access(operand) {
-        OpAccess::None | OpAccess::NoMemAccess => return None,
-        OpAccess::Read | OpAccess::CondRead => (true, false),
-        // Nothing is stored when an unmasked x87 exception becomes pending (SDM 1 8.5).
-        OpAccess::Write if stores_from_x87(instruction.mnemonic()) => (true, true),
-        OpAccess::Write => (may_leave_unwritten(instruction.mnemonic()), true),
-        OpAccess::CondWrite | OpAccess::ReadWrite | OpAccess::ReadCondWrite => (true, true),
-    };
-    let size = match instruction.memory_size() {
-        MemorySize::Unknown => return None,
-        // AMD's processors read what they would with any other operand size.
-        _ if instruction.code() == Code::Movsxd_r16_rm16 && announces_amd() => 4,
-        size => size.size(),
-    };
-    Some(MemoryUse { size, reads, writes })
-}
-
-/// x87 stores write nothing when an exception is unmasked, and raise it with the instruction after
-/// (SDM 1 8.5, 8.7): what the operand held must be there to be left.
-fn may_leave_unwritten(mnemonic: Mnemonic) -> bool {
-    use Mnemonic as M;
-    matches!(mnemonic, M::Fst | M::Fstp | M::Fist | M::Fistp | M::Fisttp | M::Fbstp)
-}
-
-/// x87 stores that can leave their operand as it is.
-fn stores_from_x87(mnemonic: Mnemonic) -> bool {
-    use Mnemonic::{Fbstp, Fist, Fistp, Fisttp, Fst, Fstp};
-    matches!(mnemonic, Fst | Fstp | Fist | Fistp | Fisttp | Fbstp)
-}
-
-/// `bt`, `bts`, `btr`, `btc` with a register bit offset address memory beyond their operand
-/// (SDM 2A "BT"); with the offset taken into the address, what remains is the form with a constant.
-pub(crate) fn immediate_bit_form(code: Code) -> Option<Code> {
-    Some(match code {
-        Code::Bt_rm16_r16 => Code::Bt_rm16_imm8,
-        Code::Bt_rm32_r32 => Code::Bt_rm32_imm8,
-        Code::Bt_rm64_r64 => Code::Bt_rm64_imm8,
-        Code::Bts_rm16_r16 => Code::Bts_rm16_imm8,
-        Code::Bts_rm32_r32 => Code::Bts_rm32_imm8,
-        Code::Bts_rm64_r64 => Code::Bts_rm64_imm8,
-        Code::Btr_rm16_r16 => Code::Btr_rm16_imm8,
-        Code::Btr_rm32_r32 => Code::Btr_rm32_imm8,
-        Code::Btr_rm64_r64 => Code::Btr_rm64_imm8,
-        Code::Btc_rm16_r16 => Code::Btc_rm16_imm8,
-        Code::Btc_rm32_r32 => Code::Btc_rm32_imm8,
-        Code::Btc_rm64_r64 => Code::Btc_rm64_imm8,
-        _ => return None,
-    })
-}
-
-/// The form of an instruction that 64-bit mode can encode, for those of 16-bit and 32-bit code
-/// whose short opcodes mean something else there (SDM 2A 2.2.1.2).
-fn encodable(code: Code) -> Code {
-    match code {
-        Code::Inc_r16 => Code::Inc_rm16,
-        Code::Inc_r32 => Code::Inc_rm32,
-        Code::Dec_r16 => Code::Dec_rm16,
-        Code::Dec_r32 => Code::Dec_rm32,
-        Code::Add_rm8_imm8_82 => Code::Add_rm8_imm8,
-        Code::Or_rm8_imm8_82 => Code::Or_rm8_imm8,
-        Code::Adc_rm8_imm8_82 => Code::Adc_rm8_imm8,
-        Code::Sbb_rm8_imm8_82 => Code::Sbb_rm8_imm8,
-        Code::And_rm8_imm8_82 => Code::And_rm8_imm8,
-        Code::Sub_rm8_imm8_82 => Code::Sub_rm8_imm8,
-        Code::Xor_rm8_imm8_82 => Code::Xor_rm8_imm8,
-        Code::Cmp_rm8_imm8_82 => Code::Cmp_rm8_imm8,
-        code => crate::translate::without_moffs(code).unwrap_or(code),
-    }
-}
-
-/// The instruction with its memory operand moved to `offset` in the context.
-pub(crate) fn on_context(instruction: &Instruction, offset: i32) -> Instruction {
-    let mut moved = *instruction;
-    moved.set_memory_base(Register::None);
-    moved.set_memory_index(Register::None);
-    moved.set_memory_index_scale(1);
-    moved.set_memory_displacement64(offset as u64);
-    moved.set_memory_displ_size(8);
-    moved.set_segment_prefix(Register::FS);
-    moved
-}
-
-impl Vcpu {
+impl Architectural {
     /// Run one innocuous instruction on the host's CPU with the guest's registers. RIP is not
     /// touched.
     ///
@@ -181,7 +78,7 @@ impl Vcpu {
             instruction.set_immediate8((index as u64 & (bits - 1)) as u8);
         }
         let access = if operand.writes { Access::Write } else { Access::Read };
-        let segment = crate::address::segment_of(&instruction);
+        let segment = crate::instruction::segment_of(&instruction);
         let linear = self.segmented(segment, place, operand.size as u32, access)?;
         self.run_on_bounce(&instruction, linear, operand)
     }

@@ -3,12 +3,12 @@
 
 use iced_x86::{Instruction, Mnemonic, OpKind, Register};
 
+use crate::architectural::Architectural;
 use crate::exception::Trap;
 use crate::interpret::{gp0, ud};
 use crate::memory::paging::{PHYSICAL_BITS, load};
 use crate::memory::{Access, Flush, Linear, Privilege};
 use crate::state::{Attributes, SegmentRegister, cr0, cr4, efer};
-use crate::vcpu::Vcpu;
 
 /// Bits of CR0 that exist.
 const CR0_DEFINED: u64 = cr0::PE
@@ -49,9 +49,9 @@ const POINTER_RESERVED: u64 = 0x1e6;
 /// Do not flush: bit 63 of a value moved to CR3 when PCIDs are on (SDM 3A 4.10.4.1).
 const KEEP_TLB: u64 = 1 << 63;
 
-impl Vcpu {
+impl Architectural {
     /// `mov r, cr`.
-    pub(super) fn move_from_control(&mut self, instruction: &Instruction) -> Result<(), Trap> {
+    pub(crate) fn move_from_control(&mut self, instruction: &Instruction) -> Result<(), Trap> {
         self.require_ring_0()?;
         let value = match instruction.op1_register() {
             Register::CR0 => self.context.regs.cr0,
@@ -66,7 +66,7 @@ impl Vcpu {
     }
 
     /// `mov cr, r`.
-    pub(super) fn move_to_control(&mut self, instruction: &Instruction) -> Result<(), Trap> {
+    pub(crate) fn move_to_control(&mut self, instruction: &Instruction) -> Result<(), Trap> {
         let register = instruction.op0_register();
         let known = [Register::CR0, Register::CR2, Register::CR3, Register::CR4, Register::CR8];
         if !known.contains(&register) {
@@ -91,7 +91,7 @@ impl Vcpu {
     }
 
     /// `mov` with a test register, which no processor has had since the 486.
-    pub(super) fn no_such_register(&mut self, _: &Instruction) -> Result<(), Trap> {
+    pub(crate) fn no_such_register(&mut self, _: &Instruction) -> Result<(), Trap> {
         Err(ud())
     }
 
@@ -178,7 +178,7 @@ impl Vcpu {
         let (cr0, cr4) = (regs.cr0, regs.cr4);
         self.check_directory_pointers(cr0, value, cr4)?;
         self.context.regs.cr3 = value;
-        self.switch_spaces();
+        self.has_switched_spaces = true;
         if !keep {
             let pcid = self.current_pcid();
             self.flush_tlb(Flush::Pcid(pcid));
@@ -213,7 +213,7 @@ impl Vcpu {
     }
 
     /// `smsw`.
-    pub(super) fn store_machine_status(&mut self, instruction: &Instruction) -> Result<(), Trap> {
+    pub(crate) fn store_machine_status(&mut self, instruction: &Instruction) -> Result<(), Trap> {
         self.check_umip()?;
         let value = self.context.regs.cr0;
         if instruction.op0_kind() == OpKind::Register {
@@ -225,7 +225,7 @@ impl Vcpu {
     }
 
     /// `lmsw`: PE can be set but not cleared.
-    pub(super) fn load_machine_status(&mut self, instruction: &Instruction) -> Result<(), Trap> {
+    pub(crate) fn load_machine_status(&mut self, instruction: &Instruction) -> Result<(), Trap> {
         self.require_ring_0()?;
         let value = if instruction.op0_kind() == OpKind::Register {
             self.register_value(instruction.op0_register())
@@ -238,17 +238,17 @@ impl Vcpu {
     }
 
     /// `clts`.
-    pub(super) fn clear_task_switched(&mut self, _: &Instruction) -> Result<(), Trap> {
+    pub(crate) fn clear_task_switched(&mut self, _: &Instruction) -> Result<(), Trap> {
         self.require_ring_0()?;
         let value = self.context.regs.cr0 & !cr0::TS;
         self.set_cr0(value)
     }
 
     /// `invlpg`. No segment checks are made; an address that is not canonical does nothing.
-    pub(super) fn invalidate_page(&mut self, instruction: &Instruction) -> Result<(), Trap> {
+    pub(crate) fn invalidate_page(&mut self, instruction: &Instruction) -> Result<(), Trap> {
         self.require_ring_0()?;
         let offset = self.effective_address(instruction);
-        let segment = self.context.regs.segment(crate::address::segment_of(instruction));
+        let segment = self.context.regs.segment(crate::instruction::segment_of(instruction));
         let flat = self.in_64_bit_mode()
             && !matches!(instruction.memory_segment(), Register::FS | Register::GS);
         let base = if flat { 0 } else { segment.base };
@@ -261,7 +261,7 @@ impl Vcpu {
     }
 
     /// `invpcid` (SDM 2A).
-    pub(super) fn invalidate_pcid(&mut self, instruction: &Instruction) -> Result<(), Trap> {
+    pub(crate) fn invalidate_pcid(&mut self, instruction: &Instruction) -> Result<(), Trap> {
         if self.context.regs.protected() && self.context.regs.real_or_v86() {
             return Err(gp0());
         }
@@ -288,7 +288,7 @@ impl Vcpu {
     }
 
     /// `swapgs`.
-    pub(super) fn swap_gs(&mut self, _: &Instruction) -> Result<(), Trap> {
+    pub(crate) fn swap_gs(&mut self, _: &Instruction) -> Result<(), Trap> {
         if !self.in_64_bit_mode() {
             return Err(ud());
         }
@@ -311,7 +311,7 @@ impl Vcpu {
     }
 
     /// `rdfsbase`, `rdgsbase`.
-    pub(super) fn read_segment_base(&mut self, instruction: &Instruction) -> Result<(), Trap> {
+    pub(crate) fn read_segment_base(&mut self, instruction: &Instruction) -> Result<(), Trap> {
         let which = self.based_segment(instruction.mnemonic())?;
         let value = self.context.regs.segment(which).base;
         self.set_register(instruction.op0_register(), value);
@@ -319,7 +319,7 @@ impl Vcpu {
     }
 
     /// `wrfsbase`, `wrgsbase`.
-    pub(super) fn write_segment_base(&mut self, instruction: &Instruction) -> Result<(), Trap> {
+    pub(crate) fn write_segment_base(&mut self, instruction: &Instruction) -> Result<(), Trap> {
         let which = self.based_segment(instruction.mnemonic())?;
         let value = self.register_value(instruction.op0_register());
         if !Linear(value).is_canonical() {
@@ -330,7 +330,7 @@ impl Vcpu {
     }
 
     /// `xgetbv`: XCR0, and with ECX = 1 which of its components are in use (SDM 1 13.2).
-    pub(super) fn get_extended_control(&mut self, _: &Instruction) -> Result<(), Trap> {
+    pub(crate) fn get_extended_control(&mut self, _: &Instruction) -> Result<(), Trap> {
         if self.context.regs.cr4 & cr4::OSXSAVE == 0 {
             return Err(ud());
         }
@@ -345,7 +345,7 @@ impl Vcpu {
     }
 
     /// `xsetbv` (SDM 2D).
-    pub(super) fn set_extended_control(&mut self, _: &Instruction) -> Result<(), Trap> {
+    pub(crate) fn set_extended_control(&mut self, _: &Instruction) -> Result<(), Trap> {
         if self.context.regs.cr4 & cr4::OSXSAVE == 0 {
             return Err(ud());
         }

@@ -14,9 +14,10 @@ use std::sync::OnceLock;
 
 use iced_x86::{CpuidFeature, DecoderOptions};
 
+use crate::architectural::Architectural;
+use crate::config::Config;
 use crate::memory::paging::PHYSICAL_BITS;
 use crate::state::cr4;
-use crate::vcpu::{Config, Vcpu};
 
 /// The four registers of an answer.
 type Leaf = [u32; 4];
@@ -511,7 +512,7 @@ impl Identity {
     }
 }
 
-impl Vcpu {
+impl Architectural {
     /// What CPUID answers.
     pub(crate) fn cpuid(&self, leaf: u32, subleaf: u32) -> Leaf {
         let identity = &self.system.identity;

@@ -3,11 +3,11 @@
 use iced_x86::Instruction;
 
 use super::deliver::{Event, Source};
+use crate::architectural::Architectural;
 use crate::exception::{Exception, Trap, Vector};
 use crate::interpret::{gp0, ud};
 use crate::memory::{Access, Linear};
 use crate::state::cr4;
-use crate::vcpu::Vcpu;
 
 /// DR6: B0 to B3.
 const HIT_MASK: u64 = 0xf;
@@ -77,7 +77,7 @@ fn enabled_breakpoints(dr7: u64) -> impl Iterator<Item = (usize, Watch, u64)> {
     })
 }
 
-impl Vcpu {
+impl Architectural {
     /// #DB if a breakpoint is on the instruction at CS:RIP.
     pub(crate) fn check_instruction_breakpoint(&self) -> Result<(), Trap> {
         let regs = &self.context.regs;
@@ -193,7 +193,7 @@ impl Vcpu {
     }
 
     /// `mov r, dr`.
-    pub(super) fn move_from_debug(&mut self, instruction: &Instruction) -> Result<(), Trap> {
+    pub(crate) fn move_from_debug(&mut self, instruction: &Instruction) -> Result<(), Trap> {
         self.require_ring_0()?;
         let number = self.debug_register(instruction.op1_register().number())?;
         self.check_debug_access()?;
@@ -203,7 +203,7 @@ impl Vcpu {
     }
 
     /// `mov dr, r`.
-    pub(super) fn move_to_debug(&mut self, instruction: &Instruction) -> Result<(), Trap> {
+    pub(crate) fn move_to_debug(&mut self, instruction: &Instruction) -> Result<(), Trap> {
         self.require_ring_0()?;
         let number = self.debug_register(instruction.op0_register().number())?;
         self.check_debug_access()?;

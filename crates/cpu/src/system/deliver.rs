@@ -6,12 +6,12 @@
 
 use super::descriptor::{Descriptor, gp, is_null, kind, np, ss, ts};
 use super::segment::{flat, null_segment};
+use crate::architectural::Architectural;
 use crate::exception::{Exception, Trap, Vector};
 use crate::exit::Exit;
 use crate::interpret::gp0;
 use crate::memory::{Linear, Privilege};
 use crate::state::{Attributes, Segment, SegmentRegister, cr4, rflags};
-use crate::vcpu::Vcpu;
 
 /// Bit 0 of a selector error code: the event was external to the program.
 const EXTERNAL: u32 = 1;
@@ -97,7 +97,7 @@ enum Entry {
     Task(u16),
 }
 
-impl Vcpu {
+impl Architectural {
     /// Deliver an exception that the instruction at RIP has raised.
     ///
     /// # Errors

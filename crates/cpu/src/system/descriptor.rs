@@ -1,9 +1,9 @@
 //! Segment and system descriptors, and reading them from the descriptor tables (SDM 3A 3.4, 3.5).
 
+use crate::architectural::Architectural;
 use crate::exception::{Exception, Trap, Vector};
 use crate::memory::{Linear, Privilege};
 use crate::state::{Attributes, Segment, TableRegister};
-use crate::vcpu::Vcpu;
 
 /// Types of system descriptors (SDM 3A table 3-2).
 pub(crate) mod kind {
@@ -146,7 +146,7 @@ impl Descriptor {
     }
 }
 
-impl Vcpu {
+impl Architectural {
     /// The table a selector points into: base and limit.
     fn table_of(&self, selector: u16) -> (u64, u32) {
         let regs = &self.context.regs;

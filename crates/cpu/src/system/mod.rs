@@ -17,14 +17,9 @@ pub(crate) use deliver::{Event, Source};
 pub(crate) use segment::{flat, null_segment};
 pub(crate) use task::Cause;
 
-use iced_x86::{Instruction, Mnemonic, OpKind};
-
-use crate::exception::Trap;
+use crate::config::Config;
 use crate::saved::SavedSystem;
-use crate::vcpu::{Config, Vcpu};
 use cpuid::Identity;
-
-type Handler = fn(&mut Vcpu, &Instruction) -> Result<(), Trap>;
 
 /// State of the system side that is not in [`crate::Registers`].
 #[derive(Debug)]
@@ -98,69 +93,4 @@ impl SystemState {
     pub(crate) fn components(&self) -> u64 {
         self.identity.components()
     }
-}
-
-/// The host's time-stamp counter.
-pub(crate) fn host_time_stamp() -> u64 {
-    // SAFETY: every x86-64 processor has RDTSC, and Linux lets user mode execute it unless a
-    // process asks otherwise for itself.
-    unsafe { std::arch::x86_64::_rdtsc() }
-}
-
-/// The handler of a system instruction.
-pub(crate) fn handler(instruction: &Instruction) -> Option<Handler> {
-    Some(match instruction.mnemonic() {
-        Mnemonic::Mov => return move_handler(instruction),
-        Mnemonic::Les | Mnemonic::Lds | Mnemonic::Lfs | Mnemonic::Lgs | Mnemonic::Lss => {
-            Vcpu::load_far_pointer
-        }
-        Mnemonic::Lgdt | Mnemonic::Lidt => Vcpu::load_table,
-        Mnemonic::Sgdt | Mnemonic::Sidt => Vcpu::store_table,
-        Mnemonic::Sldt | Mnemonic::Str => Vcpu::store_system_selector,
-        Mnemonic::Lldt => Vcpu::load_local_table,
-        Mnemonic::Ltr => Vcpu::load_task_register,
-        Mnemonic::Lar => Vcpu::load_access_rights,
-        Mnemonic::Lsl => Vcpu::load_segment_limit,
-        Mnemonic::Verr | Mnemonic::Verw => Vcpu::verify_segment,
-        Mnemonic::Arpl => Vcpu::adjust_rpl,
-        Mnemonic::Smsw => Vcpu::store_machine_status,
-        Mnemonic::Lmsw => Vcpu::load_machine_status,
-        Mnemonic::Clts => Vcpu::clear_task_switched,
-        Mnemonic::Invlpg => Vcpu::invalidate_page,
-        Mnemonic::Invpcid => Vcpu::invalidate_pcid,
-        Mnemonic::Swapgs => Vcpu::swap_gs,
-        Mnemonic::Rdmsr => Vcpu::read_msr_instruction,
-        Mnemonic::Wrmsr => Vcpu::write_msr_instruction,
-        Mnemonic::Rdfsbase | Mnemonic::Rdgsbase => Vcpu::read_segment_base,
-        Mnemonic::Wrfsbase | Mnemonic::Wrgsbase => Vcpu::write_segment_base,
-        Mnemonic::Xgetbv => Vcpu::get_extended_control,
-        Mnemonic::Xsetbv => Vcpu::set_extended_control,
-        _ => return None,
-    })
-}
-
-/// `mov` to and from segment, control and debug registers.
-fn move_handler(instruction: &Instruction) -> Option<Handler> {
-    let register = |operand| match instruction.op_kind(operand) {
-        OpKind::Register => instruction.op_register(operand),
-        _ => iced_x86::Register::None,
-    };
-    let (to, from) = (register(0), register(1));
-    Some(if to.is_segment_register() {
-        Vcpu::move_to_segment
-    } else if from.is_segment_register() {
-        Vcpu::store_segment
-    } else if to.is_cr() {
-        Vcpu::move_to_control
-    } else if from.is_cr() {
-        Vcpu::move_from_control
-    } else if to.is_dr() {
-        Vcpu::move_to_debug
-    } else if from.is_dr() {
-        Vcpu::move_from_debug
-    } else if to.is_tr() || from.is_tr() {
-        Vcpu::no_such_register
-    } else {
-        return None;
-    })
 }

@@ -9,11 +9,11 @@ use std::collections::{BTreeMap, HashMap};
 
 use iced_x86::Instruction;
 
+use crate::architectural::Architectural;
 use crate::exception::Trap;
 use crate::interpret::gp0;
 use crate::memory::{Flush, Linear};
 use crate::state::{SegmentRegister, cr0, efer};
-use crate::vcpu::Vcpu;
 
 /// Numbers of registers.
 mod number {
@@ -165,9 +165,9 @@ fn is_memory_type(value: u64) -> bool {
     matches!(value, 0 | 1 | 4 | 5 | 6 | 7)
 }
 
-impl Vcpu {
+impl Architectural {
     /// `rdmsr`.
-    pub(super) fn read_msr_instruction(&mut self, _: &Instruction) -> Result<(), Trap> {
+    pub(crate) fn read_msr_instruction(&mut self, _: &Instruction) -> Result<(), Trap> {
         self.require_ring_0()?;
         let value = self.read_msr(self.context.regs.gpr[1] as u32)?;
         let gpr = &mut self.context.regs.gpr;
@@ -176,7 +176,7 @@ impl Vcpu {
     }
 
     /// `wrmsr`.
-    pub(super) fn write_msr_instruction(&mut self, _: &Instruction) -> Result<(), Trap> {
+    pub(crate) fn write_msr_instruction(&mut self, _: &Instruction) -> Result<(), Trap> {
         self.require_ring_0()?;
         let gpr = &self.context.regs.gpr;
         let value = gpr[0] & 0xffff_ffff | gpr[2] << 32;

@@ -3,12 +3,12 @@
 use iced_x86::{Code, Instruction, Mnemonic, OpKind, Register};
 
 use super::descriptor::{Descriptor, gp, is_null, kind, np, rpl, ss};
-use crate::address::segment_register;
+use crate::architectural::Architectural;
 use crate::exception::Trap;
+use crate::instruction::segment_register;
 use crate::interpret::{gp0, ud};
 use crate::memory::{Access, Linear, Privilege};
 use crate::state::{Attributes, Segment, SegmentRegister, cr4, rflags};
-use crate::vcpu::Vcpu;
 
 /// A data segment that 64-bit mode's null SS has.
 const FLAT_DATA: u16 = 0x93;
@@ -36,7 +36,7 @@ pub(crate) fn flat(selector: u16, attributes: u16) -> Segment {
     }
 }
 
-impl Vcpu {
+impl Architectural {
     /// Load ES, SS, DS, FS or GS with a selector, with all checks (SDM 2B "MOV", 3A 5.6, 5.7).
     pub(crate) fn load_segment(
         &mut self,
@@ -114,7 +114,7 @@ impl Vcpu {
     }
 
     /// `mov r/m, sreg`.
-    pub(super) fn store_segment(&mut self, instruction: &Instruction) -> Result<(), Trap> {
+    pub(crate) fn store_segment(&mut self, instruction: &Instruction) -> Result<(), Trap> {
         let which = segment_register(instruction.op1_register());
         let selector = u64::from(self.context.regs.segment(which).selector);
         if instruction.op0_kind() == OpKind::Register {
@@ -135,7 +135,7 @@ impl Vcpu {
     }
 
     /// `mov sreg, r/m`.
-    pub(super) fn move_to_segment(&mut self, instruction: &Instruction) -> Result<(), Trap> {
+    pub(crate) fn move_to_segment(&mut self, instruction: &Instruction) -> Result<(), Trap> {
         let which = segment_register(instruction.op0_register());
         if which == SegmentRegister::Cs {
             return Err(ud());
@@ -149,7 +149,7 @@ impl Vcpu {
     }
 
     /// `lds`, `les`, `lfs`, `lgs`, `lss`.
-    pub(super) fn load_far_pointer(&mut self, instruction: &Instruction) -> Result<(), Trap> {
+    pub(crate) fn load_far_pointer(&mut self, instruction: &Instruction) -> Result<(), Trap> {
         let which = match instruction.mnemonic() {
             Mnemonic::Les => SegmentRegister::Es,
             Mnemonic::Lss => SegmentRegister::Ss,
@@ -184,7 +184,7 @@ impl Vcpu {
     }
 
     /// `lgdt`, `lidt`.
-    pub(super) fn load_table(&mut self, instruction: &Instruction) -> Result<(), Trap> {
+    pub(crate) fn load_table(&mut self, instruction: &Instruction) -> Result<(), Trap> {
         self.require_ring_0()?;
         let long = self.in_64_bit_mode();
         let size = if long { 10 } else { 6 };
@@ -209,14 +209,14 @@ impl Vcpu {
     /// #GP(0) for the instructions that UMIP takes from user mode (SDM 3A 2.5, CR4.UMIP).
     pub(super) fn check_umip(&self) -> Result<(), Trap> {
         let regs = &self.context.regs;
-        if regs.cpl > 0 && regs.cr4 & cr4::UMIP != 0 {
+        if !regs.mode().is_kernel() && regs.cr4 & cr4::UMIP != 0 {
             return Err(gp0());
         }
         Ok(())
     }
 
     /// `sgdt`, `sidt`.
-    pub(super) fn store_table(&mut self, instruction: &Instruction) -> Result<(), Trap> {
+    pub(crate) fn store_table(&mut self, instruction: &Instruction) -> Result<(), Trap> {
         self.check_umip()?;
         let regs = &self.context.regs;
         let global = instruction.mnemonic() == Mnemonic::Sgdt;
@@ -230,7 +230,7 @@ impl Vcpu {
     }
 
     /// `sldt`, `str`.
-    pub(super) fn store_system_selector(&mut self, instruction: &Instruction) -> Result<(), Trap> {
+    pub(crate) fn store_system_selector(&mut self, instruction: &Instruction) -> Result<(), Trap> {
         self.require_protected()?;
         self.check_umip()?;
         let regs = &self.context.regs;
@@ -245,7 +245,7 @@ impl Vcpu {
     }
 
     /// `lldt`.
-    pub(super) fn load_local_table(&mut self, instruction: &Instruction) -> Result<(), Trap> {
+    pub(crate) fn load_local_table(&mut self, instruction: &Instruction) -> Result<(), Trap> {
         self.require_protected()?;
         self.require_ring_0()?;
         let selector = self.selector_operand(instruction, 0)?;
@@ -287,7 +287,7 @@ impl Vcpu {
     }
 
     /// `ltr`.
-    pub(super) fn load_task_register(&mut self, instruction: &Instruction) -> Result<(), Trap> {
+    pub(crate) fn load_task_register(&mut self, instruction: &Instruction) -> Result<(), Trap> {
         self.require_protected()?;
         self.require_ring_0()?;
         let selector = self.selector_operand(instruction, 0)?;
@@ -342,7 +342,7 @@ impl Vcpu {
     }
 
     /// `lar` (SDM 2A table 3-53).
-    pub(super) fn load_access_rights(&mut self, instruction: &Instruction) -> Result<(), Trap> {
+    pub(crate) fn load_access_rights(&mut self, instruction: &Instruction) -> Result<(), Trap> {
         self.require_protected()?;
         let selector = self.selector_operand(instruction, 1)?;
         let kinds: &[u8] = if self.context.regs.long_mode() {
@@ -371,7 +371,7 @@ impl Vcpu {
     }
 
     /// `lsl` (SDM 2A table 3-57).
-    pub(super) fn load_segment_limit(&mut self, instruction: &Instruction) -> Result<(), Trap> {
+    pub(crate) fn load_segment_limit(&mut self, instruction: &Instruction) -> Result<(), Trap> {
         self.require_protected()?;
         let selector = self.selector_operand(instruction, 1)?;
         let kinds: &[u8] = if self.context.regs.long_mode() {
@@ -388,7 +388,7 @@ impl Vcpu {
     }
 
     /// `verr`, `verw`.
-    pub(super) fn verify_segment(&mut self, instruction: &Instruction) -> Result<(), Trap> {
+    pub(crate) fn verify_segment(&mut self, instruction: &Instruction) -> Result<(), Trap> {
         self.require_protected()?;
         let selector = self.selector_operand(instruction, 0)?;
         let found = self.visible_descriptor(selector, &[])?;
@@ -401,7 +401,7 @@ impl Vcpu {
     }
 
     /// `arpl` (32-bit and 16-bit code only).
-    pub(super) fn adjust_rpl(&mut self, instruction: &Instruction) -> Result<(), Trap> {
+    pub(crate) fn adjust_rpl(&mut self, instruction: &Instruction) -> Result<(), Trap> {
         self.require_protected()?;
         let destination = self.selector_operand(instruction, 0)?;
         let source = self.register_value(instruction.op1_register()) as u16;

@@ -2,11 +2,11 @@
 
 use super::descriptor::{Descriptor, gp, is_null, kind, np, rpl, ss, ts};
 use super::segment::null_segment;
+use crate::architectural::Architectural;
 use crate::exception::{Exception, Trap, Vector};
 use crate::interpret::merge;
 use crate::memory::{Access, Linear, Privilege};
 use crate::state::{Segment, SegmentRegister, cr0, rflags};
-use crate::vcpu::Vcpu;
 
 /// Why a task is switched to: what becomes of busy bits, NT and the back link (SDM 3A table 7-2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,7 +72,7 @@ impl Image {
     }
 }
 
-impl Vcpu {
+impl Architectural {
     /// `iret` with NT set: back to the task that this one interrupted.
     pub(crate) fn return_to_linked_task(&mut self) -> Result<(), Trap> {
         let at = Linear(self.context.regs.tr.base);

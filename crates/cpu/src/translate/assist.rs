@@ -58,7 +58,7 @@ pub(super) fn assistance(instruction: &Instruction, mode: Mode) -> Option<Assist
     if instruction.has_lock_prefix() {
         return None;
     }
-    let kernel = mode.cpl == 0;
+    let kernel = mode.guest.is_kernel();
     Some(match instruction.mnemonic() {
         Mnemonic::Cpuid => Assistance::Identify,
         Mnemonic::Mov if kernel && instruction.op0_register() == Register::CR3 => Assistance::Anew,
@@ -66,7 +66,7 @@ pub(super) fn assistance(instruction: &Instruction, mode: Mode) -> Option<Assist
         Mnemonic::Rdmsr if kernel => Assistance::Onwards,
         Mnemonic::Xgetbv => Assistance::Onwards,
         Mnemonic::Mov if loads_data_segment(instruction.op0_register()) => Assistance::Onwards,
-        _ if crate::interpret::is_string(instruction.code()) => Assistance::Onwards,
+        _ if crate::instruction::is_string(instruction.code()) => Assistance::Onwards,
         mnemonic if super::extended::is_extended(mnemonic) => Assistance::Onwards,
         _ => return None,
     })
@@ -135,19 +135,19 @@ impl Translator {
 impl Vcpu {
     /// Execute the instruction that a block wants help with, and go on in the block.
     pub(crate) fn assist(&mut self) -> Resume {
-        let (mark, page) = (self.context.detail, self.context.code_page);
-        let found = self.package.translator().assisted_at(mark, page);
+        let (mark, page) = (self.arch.context.detail, self.arch.context.code_page);
+        let found = self.arch.package.translator().assisted_at(mark, page);
         let Some((instruction, onwards)) = found else {
             return Resume::Dispatch(self.interpret());
         };
-        let [leaf, subleaf] = [0, 1].map(|register| self.context.regs.gpr[register] as u32);
-        self.replay.begin();
-        if let Err(trap) = self.step_assisted(&instruction) {
+        let [leaf, subleaf] = [0, 1].map(|register| self.arch.context.regs.gpr[register] as u32);
+        self.arch.replay.begin();
+        if let Err(trap) = self.arch.step_assisted(&instruction) {
             return Resume::Dispatch(self.take_trap(trap));
         }
-        self.replay.end();
+        self.arch.replay.end();
         if instruction.mnemonic() == Mnemonic::Cpuid {
-            self.remember_answer(leaf, subleaf);
+            self.arch.remember_answer(leaf, subleaf);
         }
         if self.goes_on_in_block(mark, instruction.next_ip()) {
             return Resume::At(onwards.place());
@@ -157,23 +157,24 @@ impl Vcpu {
 
     /// Whether the block of a mark may be entered again, at the instruction at `next`.
     fn goes_on_in_block(&self, mark: u32, next: u64) -> bool {
-        let rip = self.context.regs.rip;
-        let mode = self.translation_mode();
+        let rip = self.arch.context.regs.rip;
+        let mode = self.arch.translation_mode();
         // A user's block adds its page's address to what it knows of its own.
-        let is_in_page = mode.cpl != 3 || Linear(rip).page().0 == self.context.code_page;
+        let is_in_page =
+            !mode.guest.is_user() || Linear(rip).page().0 == self.arch.context.code_page;
         rip == next
             && is_in_page
-            && !self.replay.has_queued()
+            && !self.arch.replay.has_queued()
             && self.may_translate()
             && mode.of_jumps() == self.jump_mode
-            && !self.must_heed_mirror()
-            && self.package.translator().is_alive(mark)
+            && !self.arch.must_heed_mirror()
+            && self.arch.package.translator().is_alive(mark)
     }
 
     /// Carry out the instruction at guest-physical address `physical`, and at `mark` of a block, that
     /// has missed for good, if it is of a kind that is helped with; where to go on then.
     pub(crate) fn help_missed(&mut self, physical: Physical, mark: u32) -> Option<Resume> {
-        if !self.package.techniques.has(Technique::Assists) || self.is_traced() {
+        if !self.arch.package.techniques.has(Technique::Assists) || self.is_traced() {
             return None;
         }
         let instruction = self.instruction_in_page(physical)?;
@@ -186,12 +187,12 @@ impl Vcpu {
     /// Some of the elements of a repeated string instruction, of which the first crosses pages or is in
     /// a page with translations.
     fn help_repeated(&mut self, instruction: &Instruction, mark: u32) -> Resume {
-        self.replay.begin();
-        if let Err(trap) = self.step_assisted(instruction) {
+        self.arch.replay.begin();
+        if let Err(trap) = self.arch.step_assisted(instruction) {
             return Resume::Dispatch(self.take_trap(trap));
         }
-        self.replay.end();
-        let is_done = self.context.regs.rip != instruction.ip();
+        self.arch.replay.end();
+        let is_done = self.arch.context.regs.rip != instruction.ip();
         self.go_on(mark, instruction, is_done)
     }
 
@@ -201,7 +202,7 @@ impl Vcpu {
         if !self.goes_on_in_block(mark, next) {
             return Resume::Dispatch(None);
         }
-        let translator = self.package.translator();
+        let translator = self.arch.package.translator();
         let onwards = match is_done {
             true => translator.restart_after(mark, instruction.len()),
             false => Some(translator.restart_at(mark)),
@@ -219,12 +220,12 @@ impl Vcpu {
         let (at, size, _) = self.explicit(instruction)?;
         let by = Privilege::Current;
         let fits = at.is_canonical() && at.offset() as usize + size <= 4096;
-        if !fits || !self.reaches_memory(at, Access::Write, by).ok()? {
+        if !fits || !self.arch.reaches_memory(at, Access::Write, by).ok()? {
             return None;
         }
-        self.count_assisted(instruction);
-        self.write_linear(at, &value.to_le_bytes()[..size], by).ok()?;
-        let regs = &mut self.context.regs;
+        self.arch.count_assisted(instruction);
+        self.arch.write_linear(at, &value.to_le_bytes()[..size], by).ok()?;
+        let regs = &mut self.arch.context.regs;
         regs.take_resume_flag();
         regs.rip = instruction.next_ip();
         Some(self.go_on(mark, instruction, true))
@@ -247,7 +248,7 @@ impl Vcpu {
             return None;
         }
         Some(match instruction.op1_kind() {
-            OpKind::Register => self.register_value(instruction.op1_register()),
+            OpKind::Register => self.arch.register_value(instruction.op1_register()),
             _ => instruction.immediate(1),
         })
     }

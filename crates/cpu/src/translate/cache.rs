@@ -9,7 +9,7 @@
 //! lies beside a block that is executed would otherwise be stubs.
 
 use super::views::{Changes, LARGE_BYTES, Views};
-use crate::vcpu::Error;
+use crate::config::Error;
 
 /// Bytes of address space for translated code. A compiler has some 50 MiB in use, and a cache that is
 /// dropped again and again is the slowest there is.

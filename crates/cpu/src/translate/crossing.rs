@@ -53,10 +53,10 @@ use super::plan::Action;
 use super::reach::set_offset;
 use super::{Key, Mark, Mode, Translator};
 use crate::context::context_offset;
-use crate::interpret::has_masked_memory;
+use crate::instruction::has_masked_memory;
+use crate::instruction::{MemoryUse, immediate_bit_form};
 use crate::memory::tlb::Entries;
 use crate::memory::{PAGE_SIZE, Physical};
-use crate::native::stub::{MemoryUse, immediate_bit_form};
 use crate::package::Package;
 use crate::run::Resume;
 use crate::techniques::Technique;
@@ -185,8 +185,8 @@ impl Vcpu {
         (key, at): (Key, Physical),
         restart: Restart,
     ) -> Resume {
-        let mark = self.context.detail;
-        let package = std::sync::Arc::clone(&self.package);
+        let mark = self.arch.context.detail;
+        let package = std::sync::Arc::clone(&self.arch.package);
         let covered = self.is_covered(instruction, key.mode);
         let mut translator = package.translator();
         if covered && translator.has_second_way(mark) {
@@ -198,13 +198,14 @@ impl Vcpu {
             translator.kill(block, &package);
         }
         drop(translator);
-        self.statistics.crossings_interpreted += 1;
+        self.arch.statistics.crossings_interpreted += 1;
         Resume::Dispatch(self.interpret())
     }
 
     fn is_covered(&mut self, instruction: &Instruction, mode: Mode) -> bool {
-        let techniques = self.package.techniques;
-        let action = super::plan::plan(&mut self.info_factory, instruction, mode).by(techniques);
+        let techniques = self.arch.package.techniques;
+        let action =
+            super::plan::plan(&mut self.arch.info_factory, instruction, mode).by(techniques);
         techniques.has(Technique::Crossings) && covers(instruction, action)
     }
 }

@@ -100,7 +100,7 @@ struct Mirrored {
 
 impl Mirrored {
     fn new(key: Key, translator: &Translator) -> Self {
-        let on = key.mode.native && key.mode.cpl == 0;
+        let on = key.mode.native && key.mode.guest.is_kernel();
         let exceptions =
             if on { translator.exceptions_in(key.physical) } else { FxHashSet::default() };
         Self { on, user_access: key.mode.user_open, exceptions }
@@ -152,7 +152,7 @@ impl Vcpu {
     pub(super) fn decode_run(&mut self, key: Key) -> Result<Run, Trap> {
         let offset = (key.physical & (PAGE_SIZE - 1)) as usize;
         let mut bytes = vec![0; PAGE_SIZE as usize - offset];
-        if let Some(host) = self.ram.host(Physical(key.physical)) {
+        if let Some(host) = self.arch.ram.host(Physical(key.physical)) {
             // SAFETY: RAM up to the end of the page; the copy is what will be translated, whatever
             // becomes of the original.
             unsafe {
@@ -168,8 +168,8 @@ impl Vcpu {
         let mut branches = 0;
         let techniques = self.techniques_of_blocks();
         let (mut mirrored, crossing) = {
-            let translator = self.package.translator();
-            (Mirrored::new(key, &translator), Crossing::new(key, &translator, &self.package))
+            let translator = self.arch.package.translator();
+            (Mirrored::new(key, &translator), Crossing::new(key, &translator, &self.arch.package))
         };
         let source = std::mem::take(&mut run.bytes);
         let mut decoder = Decoder::with_ip(64, &source, key.linear, decoder_options());
@@ -183,9 +183,9 @@ impl Vcpu {
             let action = if instruction.is_invalid() {
                 Action::Interpret
             } else {
-                plan::plan(&mut self.info_factory, &instruction, key.mode).by(techniques)
+                plan::plan(&mut self.arch.info_factory, &instruction, key.mode).by(techniques)
             };
-            let used = plan::registers_used(&mut self.info_factory, &instruction);
+            let used = plan::registers_used(&mut self.arch.info_factory, &instruction);
             let registers = run.registers | used;
             if (registers & !FIXED).count_ones() > MAX_REGISTERS && !run.instructions.is_empty() {
                 break;
@@ -208,7 +208,7 @@ impl Vcpu {
         }
         run.bytes = source;
         if !mirrored.on && !key.plain && techniques.has(Technique::Spans) {
-            spans::find(&mut self.info_factory, &mut run.instructions);
+            spans::find(&mut self.arch.info_factory, &mut run.instructions);
         }
         // `sti` holds interrupts off for one more instruction, which must be in the same block.
         if let Some(last) = run.instructions.last_mut()
@@ -222,7 +222,7 @@ impl Vcpu {
     /// The techniques that blocks are made by: who traces sees each instruction that is not simply
     /// executed.
     fn techniques_of_blocks(&self) -> Techniques {
-        let techniques = self.package.techniques;
+        let techniques = self.arch.package.techniques;
         if !self.is_traced() {
             return techniques;
         }
@@ -231,20 +231,20 @@ impl Vcpu {
 
     fn decode_straddling(&mut self, key: Key) -> Result<Run, Trap> {
         let mut bytes = [0; 15];
-        let available = self.fetch(&mut bytes)?;
-        let next = Linear(Linear(self.context.regs.rip).page().0.wrapping_add(PAGE_SIZE));
+        let available = self.arch.fetch(&mut bytes)?;
+        let next = Linear(Linear(self.arch.context.regs.rip).page().0.wrapping_add(PAGE_SIZE));
         let mut run = Run::new(bytes.to_vec());
         let mut decoder = Decoder::with_ip(64, &bytes[..available], key.linear, decoder_options());
         let instruction = decoder.decode();
         let mut action = Action::Interpret;
         if decoder.last_error() == DecoderError::None {
             run.second = Some(self.walk_for_fetch(next)?.physical);
-            action = plan::plan(&mut self.info_factory, &instruction, key.mode);
-            action = action.by(self.package.techniques);
+            action = plan::plan(&mut self.arch.info_factory, &instruction, key.mode);
+            action = action.by(self.arch.package.techniques);
             if matches!(action, Action::Inline(_) | Action::Assist(_) | Action::ExtendedState) {
                 action = Action::Interpret;
             }
-            run.registers = plan::registers_used(&mut self.info_factory, &instruction);
+            run.registers = plan::registers_used(&mut self.arch.info_factory, &instruction);
         }
         run.vectors = action.is_copied() && plan::touches_vectors(&instruction);
         run.instructions.push(Planned {

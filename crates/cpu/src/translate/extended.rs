@@ -27,7 +27,7 @@ use super::emit::{at, gpr32};
 use super::generate::{Builder, Later};
 use super::{Mode, Vectors};
 use crate::context::context_offset;
-use crate::native::stub::MemoryUse;
+use crate::instruction::MemoryUse;
 
 /// Where XSTATE_BV and XCOMP_BV are in an area.
 const STATE: i32 = 512;
@@ -60,7 +60,7 @@ pub(super) fn runs_on_mirror(instruction: &Instruction, mode: Mode) -> bool {
     let needed = if is_legacy(instruction.mnemonic()) { Vectors::Legacy } else { Vectors::All };
     is_extended(instruction.mnemonic())
         && !instruction.has_lock_prefix()
-        && mode.cpl == 0
+        && mode.guest.is_kernel()
         && mode.native
         && mode.vectors >= needed
 }

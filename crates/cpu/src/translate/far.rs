@@ -24,11 +24,11 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use super::Translator;
 use super::generate::Builder;
 use super::links::Places;
+use crate::architectural::Architectural;
 use crate::memory::paging::{Accessor, walk};
 use crate::memory::tlb::{Flush, PageSize};
 use crate::memory::{Access, Linear, Physical};
 use crate::techniques::Technique;
-use crate::vcpu::Vcpu;
 
 /// No page that far gates lead to is larger, in bytes.
 const REGION: u64 = 2 << 20;
@@ -73,7 +73,11 @@ impl Builder<'_> {
     pub(super) fn may_be_far(&self, target: u64) -> bool {
         let mode = self.key.mode;
         let wanted = self.techniques.has(Technique::FarLinks);
-        wanted && mode.cpl == 0 && mode.native && Linear(target).is_canonical() && target >> 63 != 0
+        wanted
+            && mode.guest.is_kernel()
+            && mode.native
+            && Linear(target).is_canonical()
+            && target >> 63 != 0
     }
 
     /// Make the jump whose displacement is at `at` a far gate.
@@ -110,7 +114,7 @@ pub(super) struct FarGate {
     pub(super) refused: u32,
 }
 
-impl Vcpu {
+impl Architectural {
     /// Where the target of a far gate is, if that is a page that the gate may be linked to; `None`
     /// as well if the gate is not far.
     pub(crate) fn far_page(&self, gate: u32) -> Option<Physical> {

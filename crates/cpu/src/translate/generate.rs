@@ -114,7 +114,7 @@ pub(super) struct Builder<'a> {
 impl Vcpu {
     /// Write the block for `run` into the code cache, which has room; its number.
     pub(super) fn generate(&self, translator: &mut Translator, key: Key, run: &Run) -> u32 {
-        let techniques = self.package.techniques;
+        let techniques = self.arch.package.techniques;
         let scratch = scratch::choose(run);
         let thunks = [false, true].map(|kernel| translator.thunks(ThunkKey { scratch, kernel }));
         let canonical = ThunkKey { scratch: Some(CANONICAL), kernel: false };
@@ -148,8 +148,8 @@ impl Vcpu {
             sheltered: Vec::new(),
             first_mark: translator.marks.len() as u32,
             cache_start,
-            star: self.context.regs.star,
-            kernel: key.mode.native && key.mode.cpl == 0,
+            star: self.arch.context.regs.star,
+            kernel: key.mode.native && key.mode.guest.is_kernel(),
             user_open: key.mode.user_open,
             native: false,
             span: None,
@@ -170,7 +170,7 @@ impl Vcpu {
         translator.cache.append(Part::Bodies, translator.emitter.bytes());
         translator.cache.append(Part::ExitStubs, translator.exit_stubs.bytes());
         let end = translator.emitter.here();
-        self.package.stopper.add(start, end, &closings);
+        self.arch.package.stopper.add(start, end, &closings);
         translator.places.push((start - cache_start) as u32);
         translator.stub_places.push((exit_stubs - cache_start) as u32);
         translator.blocks.push(Block {
@@ -478,7 +478,7 @@ impl Builder<'_> {
 
     fn write_later(&mut self) {
         // All of them come from before the last instruction, which may have changed GS.
-        self.kernel = self.key.mode.native && self.key.mode.cpl == 0;
+        self.kernel = self.key.mode.native && self.key.mode.guest.is_kernel();
         for (later, user_open) in std::mem::take(&mut self.later) {
             self.user_open = user_open;
             match later {

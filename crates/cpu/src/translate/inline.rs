@@ -11,7 +11,6 @@ use super::Mode;
 use super::emit::{at, field, gpr32};
 use super::generate::{Builder, stack};
 use crate::context::{context_offset, register_offset};
-use crate::state::rflags;
 
 /// A sensitive instruction with a translation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,24 +41,12 @@ pub(super) enum Inline {
     WriteBase(i32, Register),
 }
 
-/// Bits of RFLAGS whose change needs the interpreter, or that keep translated code from running.
-pub(crate) const DELICATE_FLAGS: u64 = rflags::TF
-    | rflags::DF
-    | rflags::IOPL
-    | rflags::NT
-    | rflags::RF
-    | rflags::VM
-    | rflags::AC
-    | rflags::VIF
-    | rflags::VIP
-    | rflags::ID;
-
 /// The inline translation of an instruction, if it has one in this mode.
 pub(super) fn inline(instruction: &Instruction, mode: Mode) -> Option<Inline> {
     if instruction.has_lock_prefix() {
         return None;
     }
-    let kernel = mode.cpl == 0;
+    let kernel = mode.guest.is_kernel();
     Some(match instruction.code() {
         Code::Cli if kernel => Inline::DisableInterrupts,
         Code::Sti if kernel => Inline::EnableInterrupts,
@@ -77,14 +64,14 @@ pub(super) fn inline(instruction: &Instruction, mode: Mode) -> Option<Inline> {
         Code::Mov_r32m16_Sreg | Code::Mov_r64m16_Sreg
             if instruction.op0_kind() == OpKind::Register =>
         {
-            let number = crate::address::segment_register(instruction.op1_register()) as usize;
+            let number = crate::instruction::segment_register(instruction.op1_register()) as usize;
             Inline::ReadSelector(
                 instruction.op0_register().full_register(),
                 super::generate::selector_offset(number),
             )
         }
         Code::Mov_rm16_Sreg if instruction.op0_kind() == OpKind::Register => {
-            let number = crate::address::segment_register(instruction.op1_register()) as usize;
+            let number = crate::instruction::segment_register(instruction.op1_register()) as usize;
             let offset = super::generate::selector_offset(number);
             Inline::ReadSelectorLow(instruction.op0_register(), offset)
         }

@@ -10,7 +10,7 @@
 //!   page fault of `copy_to_user` returns to where AC is set);
 //! - a target that is not in the half of the address space that belongs to the privilege level;
 //! - another selector, or a descriptor that is not accessed, flat and of the right kind;
-//! - what [`Vcpu::note_return_obstacles`] has seen, which only Rust changes.
+//! - what [`Architectural::note_return_obstacles`] has seen, which only Rust changes.
 //!
 //! RF of the frame has no effect, because translated code runs only while no breakpoint is set; but
 //! an interrupt that is taken before the next instruction must save it (SDM 3B 18.3.1.1). So it is
@@ -21,17 +21,18 @@ use iced_x86::{MemoryOperand, Register};
 use super::emit::{at, field};
 use super::generate::{Builder, stack};
 use super::syscall::{KERNEL_CODE, KERNEL_DATA, USER_CODE, USER_DATA, kernel_code, user_code};
+use crate::architectural::Architectural;
 use crate::context::{context_offset, register_offset};
 use crate::memory::{Access, Linear};
+use crate::mode::GuestMode;
 use crate::state::{Attributes, FLAGS_OFFSET, SegmentRegister, rflags};
-use crate::vcpu::Vcpu;
 
 /// Attributes of SS with a null selector at CPL 0.
 const NULL_DATA: u64 = 0x93;
 
 /// A kind of return.
 struct Return {
-    cpl: u8,
+    guest: GuestMode,
     /// Selector and attributes.
     code: (u64, u64),
     stack: (u64, u64),
@@ -68,14 +69,19 @@ const SS: usize = 4;
 /// The returns that are translated.
 fn returns(star: u64) -> impl Iterator<Item = Return> {
     let (kernel, user) = (kernel_code(star), user_code(star));
-    let to_kernel = |stack| Return { cpl: 0, code: (kernel, KERNEL_CODE), stack };
+    let to_kernel =
+        |stack| Return { guest: GuestMode::of_64_bit_code(0), code: (kernel, KERNEL_CODE), stack };
     let data = ((kernel + 8) & 0xffff, KERNEL_DATA);
-    let to_user =
-        Return { cpl: 3, code: (user, USER_CODE), stack: ((user - 8) & 0xffff, USER_DATA) };
+    let to_user = Return {
+        guest: GuestMode::of_64_bit_code(3),
+        code: (user, USER_CODE),
+        stack: ((user - 8) & 0xffff, USER_DATA),
+    };
     let all = [to_user, to_kernel(data), to_kernel((0, NULL_DATA))];
     // In the GDT, and not the null selector.
     let usable = |code: u64| code & 4 == 0 && (16..0xff00).contains(&(code + 8));
-    all.into_iter().filter(move |to| usable(to.code.0) && (to.cpl == 0 || usable(to.stack.0)))
+    all.into_iter()
+        .filter(move |to| usable(to.code.0) && (to.guest.is_kernel() || usable(to.stack.0)))
 }
 
 /// The part of the GDT that returns look at: first and last byte.
@@ -148,12 +154,12 @@ impl Builder<'_> {
     fn return_as(&mut self, to: &Return, mark: u32) {
         let [s0, s1, _] = self.s();
         self.out.load(s0, field(popped(RIP)));
-        if to.cpl == 0 {
+        if to.guest.is_kernel() {
             self.out.complement(s0);
         }
         self.out.extract(s0, s0, context_offset!(upper_mask));
         self.require_zero(s0, mark);
-        if to.cpl == 3 {
+        if to.guest.is_user() {
             self.out.load(s0, field(popped(FLAGS)));
             self.out.extract(s0, s0, context_offset!(alignment_mask));
             self.require_zero(s0, mark);
@@ -166,12 +172,12 @@ impl Builder<'_> {
         self.out.extract(s0, s1, context_offset!(resume_mask));
         self.out.store_byte(field(context_offset!(resume_pending)), s0);
         self.out.set_field64(context_offset!(regs) + FLAGS_OFFSET, rflags::FIXED);
-        if to.cpl == 0 {
+        if to.guest.is_kernel() {
             self.out.extract(s0, s1, context_offset!(alignment_mask));
             self.out.store_byte(field(register_offset!(alignment_flag)), s0);
         }
-        self.set_privilege(to.cpl, to.code, to.stack);
-        if to.cpl == 0 {
+        self.set_privilege(to.guest.cpl(), to.code, to.stack);
+        if to.guest.is_kernel() {
             self.out.load(s0, field(popped(FLAGS)));
             self.out.extract(s0, s0, context_offset!(alignment_mask));
             self.use_set_at(true, kernel_set_by(s0));
@@ -182,7 +188,7 @@ impl Builder<'_> {
         self.out.load(s0, field(popped(FLAGS)));
         self.load_native_flags(s0);
         self.out.load(s0, field(popped(RIP)));
-        if to.cpl == 3 {
+        if to.guest.is_user() {
             self.come_to_run_loop_if_direct();
         }
         self.leave_indirect_after(|builder| {
@@ -216,7 +222,7 @@ impl Builder<'_> {
     }
 }
 
-impl Vcpu {
+impl Architectural {
     /// Whether something that only Rust changes asks for the interpreter at the next `iretq`:
     /// segment registers that CPL 3 may not keep (SDM 3A 5.8.6), NMIs that it lets through again,
     /// or a GDT that is too short.

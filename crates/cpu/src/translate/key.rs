@@ -2,8 +2,9 @@
 //! of the processor that it assumes.
 
 use super::{Mark, syscall};
+use crate::architectural::Architectural;
 use crate::memory::{Linear, PAGE_SIZE, Physical};
-use crate::vcpu::Vcpu;
+use crate::mode::GuestMode;
 
 /// What a translation depends on besides its bytes. `linear` is the offset in the page if the
 /// translation is relocatable.
@@ -29,7 +30,7 @@ impl Key {
         plain: bool,
         may_relocate: bool,
     ) -> Self {
-        let relocatable = may_relocate && mode.cpl == 3 && linear.0 < RELOCATABLE_END;
+        let relocatable = may_relocate && mode.guest.is_user() && linear.0 < RELOCATABLE_END;
         let linear = if relocatable { linear.offset() } else { linear.0 };
         Self { physical: physical.0, linear, mode, plain }
     }
@@ -37,7 +38,7 @@ impl Key {
     /// Whether the block may be executed at any linear address. (What is mapped at address zero is
     /// no exception.)
     pub(super) fn is_relocatable(&self) -> bool {
-        self.mode.cpl == 3 && self.linear < PAGE_SIZE
+        self.mode.guest.is_user() && self.linear < PAGE_SIZE
     }
 
     /// An address that is relative to the page if the block is relocatable.
@@ -54,8 +55,8 @@ impl Key {
 /// The mode bits that a translation assumes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub(crate) struct Mode {
-    /// Current privilege level.
-    pub(crate) cpl: u8,
+    /// Privilege; the code is 64-bit code.
+    pub(crate) guest: GuestMode,
     /// Which x87 and vector instructions can run without further ado.
     pub(crate) vectors: Vectors,
     /// CR4.SMAP.
@@ -68,18 +69,18 @@ pub(crate) struct Mode {
     pub(crate) time_stamp_disabled: bool,
     /// The kernel's memory is reached through the mirror.
     pub(crate) native: bool,
-    /// But not here, where the kernel may mean memory of its users ([`Vcpu::is_user_open`]).
+    /// But not here, where the kernel may mean memory of its users ([`Architectural::is_user_open`]).
     pub(crate) user_open: bool,
     /// CR4.FSGSBASE.
     pub(crate) segment_bases: bool,
 }
 
 impl Mode {
-    /// What of a mode the lines of jump caches have in common: privilege levels 0 and 3 have sets of
+    /// What of a mode the lines of jump caches have in common: kernel and user code have sets of
     /// their own, as have EFLAGS.AC clear and set under SMAP.
     pub(super) fn of_jumps(self) -> Mode {
-        let cpl = if self.cpl == 3 { 0 } else { self.cpl };
-        Mode { cpl, user_open: self.user_open && !self.smap, ..self }
+        let guest = self.guest.of_jumps();
+        Mode { guest, user_open: self.user_open && !self.smap, ..self }
     }
 }
 
@@ -97,7 +98,7 @@ pub(crate) enum Vectors {
     All,
 }
 
-impl Vcpu {
+impl Architectural {
     /// The mode bits that translations assume.
     pub(crate) fn translation_mode(&self) -> Mode {
         use crate::state::{cr0, cr4, efer};
@@ -114,7 +115,7 @@ impl Vcpu {
         let fast_system_calls = regs.efer & efer::SCE != 0
             && regs.sfmask & syscall::CLEARED_FLAGS == syscall::CLEARED_FLAGS;
         Mode {
-            cpl: regs.cpl,
+            guest: GuestMode::of_64_bit_code(regs.cpl),
             vectors,
             fast_system_calls,
             star: if fast_system_calls { regs.star } else { 0 },

@@ -3,9 +3,9 @@
 use iced_x86::{Code, Decoder, Instruction, Mnemonic, OpKind};
 
 use crate::exception::Exception;
-use crate::interpret::has_masked_memory;
+use crate::instruction::has_masked_memory;
+use crate::instruction::{immediate_bit_form, memory_use};
 use crate::memory::{Access, Linear, PAGE_SIZE, Physical, Privilege};
-use crate::native::stub::{immediate_bit_form, memory_use};
 use crate::run::Resume;
 use crate::state::SegmentRegister;
 use crate::system::cpuid::decoder_options;
@@ -94,14 +94,14 @@ impl Vcpu {
     /// Fill the TLB and repeat the instruction; or, where that is not enough (devices, pages with
     /// code, faults, operands that cross pages as a rule), interpret it.
     pub(crate) fn serve_miss(&mut self) -> Resume {
-        self.statistics.misses += 1;
-        let translator = self.package.translator();
-        let mark = translator.marks[self.context.detail as usize];
+        self.arch.statistics.misses += 1;
+        let translator = self.arch.package.translator();
+        let mark = translator.marks[self.arch.context.detail as usize];
         let block = &translator.blocks[mark.block as usize];
         let (key, straddles) = (block.key, block.second.is_some());
-        let restart = translator.restart_at(self.context.detail);
+        let restart = translator.restart_at(self.arch.context.detail);
         drop(translator);
-        self.context.regs.rip = key.linear_of(mark, self.context.code_page);
+        self.arch.context.regs.rip = key.linear_of(mark, self.arch.context.code_page);
         if straddles {
             return Resume::Dispatch(self.interpret());
         }
@@ -112,7 +112,7 @@ impl Vcpu {
                 self.serve_crossing(&instruction, (key, physical), restart)
             }
             Ok(Filled::NotEnough) => {
-                let helped = self.help_missed(physical, self.context.detail);
+                let helped = self.help_missed(physical, self.arch.context.detail);
                 helped.unwrap_or_else(|| Resume::Dispatch(self.interpret()))
             }
             Err(fault) => Resume::Dispatch(self.raise(fault)),
@@ -146,7 +146,7 @@ impl Vcpu {
         // Accesses in their order, which no alignment check goes before and no part of the work.
         let is_repeated = repeated(&instruction).is_some();
         let is_simple = if is_repeated {
-            self.context.regs.gpr[1] != 0
+            self.arch.context.regs.gpr[1] != 0
         } else {
             wanted[1].is_none()
                 && instruction.mnemonic() != Mnemonic::Iretq
@@ -160,13 +160,13 @@ impl Vcpu {
             if !at.is_canonical() || crosses(&(at, size, access)) {
                 return Ok(Filled::NotEnough);
             }
-            if self.is_cached(at, access) {
+            if self.arch.is_cached(at, access) {
                 continue;
             }
             if masked && access == Access::Write {
                 return Ok(Filled::NotEnough);
             }
-            match self.translate_linear(at, access, Privilege::Current) {
+            match self.arch.translate_linear(at, access, Privilege::Current) {
                 Ok(_) => {}
                 Err(fault) if is_simple => return Err(fault),
                 Err(_) => return Ok(Filled::NotEnough),
@@ -174,7 +174,7 @@ impl Vcpu {
         }
         // Two pages may want the same entry; and a page may not be given a tag at all.
         let mut all = wanted.into_iter().flatten();
-        let are_there = all.all(|(at, _, access)| self.is_cached(at, access));
+        let are_there = all.all(|(at, _, access)| self.arch.is_cached(at, access));
         Ok(if are_there { Filled::All } else { Filled::NotEnough })
     }
 
@@ -187,16 +187,16 @@ impl Vcpu {
         let next = Linear(at.page().0.wrapping_add(PAGE_SIZE));
         let mut fill = |at: Linear| {
             at.is_canonical()
-                && (self.is_cached(at, access)
-                    || self.translate_linear(at, access, Privilege::Current).is_ok()
-                        && self.is_cached(at, access))
+                && (self.arch.is_cached(at, access)
+                    || self.arch.translate_linear(at, access, Privilege::Current).is_ok()
+                        && self.arch.is_cached(at, access))
         };
         if fill(at) && fill(next) { Filled::Crossing(instruction) } else { Filled::NotEnough }
     }
 
     /// The instruction at `physical`, if all of it is in the page.
     pub(super) fn instruction_in_page(&self, physical: Physical) -> Option<Instruction> {
-        let host = self.ram.host(physical)?;
+        let host = self.arch.ram.host(physical)?;
         let left = ((PAGE_SIZE - (physical.0 & (PAGE_SIZE - 1))) as usize).min(15);
         // SAFETY: RAM up to the end of the page; the bytes are copied before they are looked at.
         let bytes = unsafe {
@@ -204,7 +204,7 @@ impl Vcpu {
             std::ptr::copy_nonoverlapping(host, bytes.as_mut_ptr(), left);
             bytes
         };
-        let rip = self.context.regs.rip;
+        let rip = self.arch.context.regs.rip;
         let instruction = Decoder::with_ip(64, &bytes[..left], rip, decoder_options()).decode();
         (!instruction.is_invalid()).then_some(instruction)
     }
@@ -215,12 +215,12 @@ impl Vcpu {
             return self.repeated_accesses(repeated);
         }
         if let Some(Repeated { size, copies }) = single(instruction) {
-            let gpr = &self.context.regs.gpr;
+            let gpr = &self.arch.context.regs.gpr;
             let to = (Linear(gpr[7]), size as usize, Access::Write);
             let from = copies.then_some((Linear(gpr[6]), size as usize, Access::Read));
             return if copies { [from, Some(to)] } else { [Some(to), None] };
         }
-        let rsp = self.context.regs.gpr[4];
+        let rsp = self.arch.context.regs.gpr[4];
         let push = Some((Linear(rsp.wrapping_sub(8)), 8, Access::Write));
         match instruction.mnemonic() {
             Mnemonic::Push if instruction.op0_kind() == OpKind::Memory => {
@@ -232,16 +232,18 @@ impl Vcpu {
             Mnemonic::Pop | Mnemonic::Popfq | Mnemonic::Ret => {
                 [Some((Linear(rsp), 8, Access::Read)), None]
             }
-            Mnemonic::Leave => [Some((Linear(self.context.regs.gpr[5]), 8, Access::Read)), None],
-            Mnemonic::Iretq => self.return_accesses(),
+            Mnemonic::Leave => {
+                [Some((Linear(self.arch.context.regs.gpr[5]), 8, Access::Read)), None]
+            }
+            Mnemonic::Iretq => self.arch.return_accesses(),
             _ => [self.explicit(instruction), None],
         }
     }
 
     /// Where a repeated instruction goes on, as far as that is in one page.
     fn repeated_accesses(&self, repeated: Repeated) -> [Option<Wanted>; 2] {
-        let gpr = &self.context.regs.gpr;
-        if gpr[1] & self.context.count_mask != 0 {
+        let gpr = &self.arch.context.regs.gpr;
+        if gpr[1] & self.arch.context.count_mask != 0 {
             // So many are not for the translation.
             return [Some((Linear(gpr[7]), usize::MAX / 2, Access::Write)), None];
         }
@@ -260,15 +262,15 @@ impl Vcpu {
     }
 
     pub(super) fn explicit(&mut self, instruction: &Instruction) -> Option<Wanted> {
-        let usage = memory_use(&mut self.info_factory, instruction)?;
-        let mut offset = self.effective_address(instruction);
+        let usage = memory_use(&mut self.arch.info_factory, instruction)?;
+        let mut offset = self.arch.effective_address(instruction);
         if immediate_bit_form(instruction.code()).is_some() {
-            let word = self.bit_offset(instruction) >> (8 * usage.size).trailing_zeros();
+            let word = self.arch.bit_offset(instruction) >> (8 * usage.size).trailing_zeros();
             offset = offset.wrapping_add((word * usage.size as i64) as u64);
         }
-        let base = match crate::address::segment_of(instruction) {
+        let base = match crate::instruction::segment_of(instruction) {
             segment @ (SegmentRegister::Fs | SegmentRegister::Gs) => {
-                self.context.regs.segment(segment).base
+                self.arch.context.regs.segment(segment).base
             }
             _ => 0,
         };

@@ -62,13 +62,14 @@ use std::sync::Arc;
 use iced_x86::{Instruction, OpKind, Register};
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use crate::config::Error;
 use crate::exception::Trap;
 use crate::inspect::Inspection;
 use crate::memory::{Access, Linear, PAGE_SIZE, Physical};
 use crate::package::Package;
-use crate::system::host_time_stamp;
 use crate::techniques::Technique;
-use crate::vcpu::{Error, Vcpu};
+use crate::time::time_stamp;
+use crate::vcpu::Vcpu;
 use cache::{CACHE_BYTES, CodeCache, EXIT_STUB_BYTES};
 use decode::Run;
 use emit::Emitter;
@@ -76,7 +77,6 @@ pub(crate) use key::{Key, Mode, Vectors};
 use links::{Gate, NONE};
 use places::Places;
 pub(crate) use plan::touches_vectors;
-pub(crate) use reach::without_moffs;
 use thunk::{ThunkKey, Thunks};
 
 /// Room that must be free before a block is translated.
@@ -421,16 +421,16 @@ impl Vcpu {
     }
 
     fn find_block_of_kind(&mut self, plain: bool) -> Result<Option<u64>, Trap> {
-        let linear = self.code_linear(self.context.regs.rip)?;
-        self.note_users();
-        let mode = self.translation_mode();
+        let linear = self.arch.code_linear(self.arch.context.regs.rip)?;
+        self.arch.note_users();
+        let mode = self.arch.translation_mode();
         let jump_mode = mode.of_jumps();
-        let set = self.current_set();
+        let set = self.arch.current_set();
         self.heed_dropped_jumps();
         if jump_mode != self.jump_mode {
             self.jump_mode = jump_mode;
             self.forget_blocks();
-        } else if !plain && let Some(known) = self.tlb.set(set).jump_to(linear) {
+        } else if !plain && let Some(known) = self.arch.tlb.set(set).jump_to(linear) {
             return Ok(Some(known));
         }
         let found = self.translate_fetch(linear)?;
@@ -438,28 +438,28 @@ impl Vcpu {
         if self.begins_directly(physical) {
             return Ok(None);
         }
-        let may_relocate = self.package.techniques.has(Technique::Relocation);
+        let may_relocate = self.arch.package.techniques.has(Technique::Relocation);
         let key = Key::new(physical, linear, mode, plain, may_relocate);
         // Another processor may write the page each time it was protected: that has an end.
         for _ in 0..MAX_ATTEMPTS {
             if let Some(target) = self.known_block(key, set, global)? {
                 return Ok(Some(target));
             }
-            let began = host_time_stamp();
+            let began = time_stamp();
             let translated = self.translate(key, set, global)?;
             // This is done once: it tells nothing of what the code will need (user/choice.rs).
-            self.left_at = self.left_at.wrapping_add(host_time_stamp().wrapping_sub(began));
+            self.left_at = self.left_at.wrapping_add(time_stamp().wrapping_sub(began));
             if let Some(target) = translated {
                 return Ok(Some(target));
             }
         }
-        self.step()?;
+        self.arch.step()?;
         Ok(None)
     }
 
     /// The block for `key` if it has been translated, entered into the jump cache.
     fn known_block(&mut self, key: Key, set: usize, global: bool) -> Result<Option<u64>, Trap> {
-        let package = Arc::clone(&self.package);
+        let package = Arc::clone(&self.arch.package);
         let mut translator = package.translator();
         let Some(&number) = translator.known.get(&key) else { return Ok(None) };
         if !self.second_page_matches(&translator.blocks[number as usize])? {
@@ -477,19 +477,19 @@ impl Vcpu {
         set: usize,
         global: bool,
     ) -> u64 {
-        let linear = Linear(self.context.regs.rip);
+        let linear = Linear(self.arch.context.regs.rip);
         let key = translator.blocks[number as usize].key;
         translator.note_linear(key, linear);
         let block = &translator.blocks[number as usize];
         if key.plain || self.is_traced() {
             return block.cold;
         }
-        self.tlb.set(set).insert_jump(linear, block.cold, block.canonical, global);
+        self.arch.tlb.set(set).insert_jump(linear, block.cold, block.canonical, global);
         if key.is_relocatable() && block.second.is_none() {
             let physical = Physical(key.physical);
-            self.tlb.set(set).insert_fetch(linear, physical);
-            if self.package.techniques.has(Technique::PhysicalJumps) {
-                self.tlb.physical_jumps.insert(physical, block.cold, block.canonical);
+            self.arch.tlb.set(set).insert_fetch(linear, physical);
+            if self.arch.package.techniques.has(Technique::PhysicalJumps) {
+                self.arch.tlb.physical_jumps.insert(physical, block.cold, block.canonical);
             }
         }
         block.cold
@@ -498,9 +498,9 @@ impl Vcpu {
     /// Where an instruction is fetched from; `None` after interpreting code in device memory.
     fn translate_fetch(&mut self, linear: Linear) -> Result<Option<(Physical, bool)>, Trap> {
         let found = self.walk_for_fetch(linear)?;
-        if self.ram.host(found.physical).is_none() {
+        if self.arch.ram.host(found.physical).is_none() {
             // Fetching from a device is refused by the interpreter, with the right exception.
-            self.step()?;
+            self.arch.step()?;
             return Ok(None);
         }
         Ok(Some((found.physical, found.global)))
@@ -508,7 +508,7 @@ impl Vcpu {
 
     fn second_page_matches(&self, block: &Block) -> Result<bool, Trap> {
         let Some(second) = block.second else { return Ok(true) };
-        let linear = Linear(self.context.regs.rip).page();
+        let linear = Linear(self.arch.context.regs.rip).page();
         let next = Linear(linear.0.wrapping_add(PAGE_SIZE));
         Ok(self.walk_for_fetch(next)?.physical == second)
     }
@@ -518,15 +518,15 @@ impl Vcpu {
         at: Linear,
     ) -> Result<crate::memory::paging::Translation, crate::exception::Exception> {
         use crate::memory::paging::{Accessor, walk};
-        let regs = &self.context.regs;
-        let by = Accessor { user: regs.cpl == 3, smap_override: false };
-        walk(&self.ram, regs, at, Access::Execute, by)
+        let regs = &self.arch.context.regs;
+        let by = Accessor { user: regs.mode().is_user(), smap_override: false };
+        walk(&self.arch.ram, regs, at, Access::Execute, by)
     }
 
     /// Translate the block at `key` and enter it into the jump cache; `None` if there is something
     /// to be done first, which has been done.
     fn translate(&mut self, key: Key, set: usize, global: bool) -> Result<Option<u64>, Trap> {
-        let package = Arc::clone(&self.package);
+        let package = Arc::clone(&self.arch.package);
         let mut run = self.decode_run(key)?;
         let pages = [Some(Physical(key.physical).page()), run.second];
         let pages = || pages.into_iter().flatten();
@@ -548,12 +548,12 @@ impl Vcpu {
         }
         let id = translator.inspect(key, &mut run);
         let number = self.generate(&mut translator, key, &run);
-        let linear = Linear(self.context.regs.rip);
+        let linear = Linear(self.arch.context.regs.rip);
         if let Some(id) = id {
             translator.tell_of_block(number, id, linear, &run);
         }
-        self.statistics.blocks += 1;
-        self.statistics.block_instructions += run.instructions.len() as u64;
+        self.arch.statistics.blocks += 1;
+        self.arch.statistics.block_instructions += run.instructions.len() as u64;
         translator.known.insert(key, number);
         for page in pages() {
             let entry = translator.pages.entry(page.0).or_default();
@@ -568,7 +568,7 @@ impl Vcpu {
         let length = usize::from(run.length()).min(run.bytes.len());
         let first = length.min((PAGE_SIZE - (key.physical & (PAGE_SIZE - 1))) as usize);
         let reads = |at: Physical, bytes: &[u8]| {
-            let Some(host) = self.ram.host(at) else { return bytes.is_empty() };
+            let Some(host) = self.arch.ram.host(at) else { return bytes.is_empty() };
             // SAFETY: RAM for the length of the piece, which does not leave its page; the guest
             // may race with us, and the bytes are plain data.
             bytes
@@ -582,17 +582,17 @@ impl Vcpu {
 
     /// Open again what the signal handler has closed. Jumps that it closed count as not linked.
     pub(crate) fn reopen_gates(&mut self) {
-        for &at in self.context.take_closed() {
+        for &at in self.arch.context.take_closed() {
             // SAFETY: the handler has noted a gate of the code cache; nothing has dropped it since,
             // because this processor was busy (package.rs).
-            unsafe { self.package.stopper.open_gate(at) };
+            unsafe { self.arch.package.stopper.open_gate(at) };
         }
     }
 
     /// Put the registers back to the start of the guest instruction whose host code contains
     /// `host`; false if there is none.
     pub(crate) fn restore_at(&mut self, host: u64) -> bool {
-        let translator = self.package.translator();
+        let translator = self.arch.package.translator();
         let Some(number) = translator.block_at(host) else { return false };
         let block = &translator.blocks[number as usize];
         let range = block.marks.start as usize..block.marks.end as usize;
@@ -602,10 +602,10 @@ impl Vcpu {
         let Some(mark) = after.checked_sub(1).and_then(|index| marks.get(index)) else {
             return false;
         };
-        let regs = &mut self.context.regs;
-        regs.rip = block.key.linear_of(*mark, self.context.code_page);
+        let regs = &mut self.arch.context.regs;
+        regs.rip = block.key.linear_of(*mark, self.arch.context.code_page);
         for (slot, register) in block.scratch.into_iter().flatten().enumerate() {
-            regs.gpr[register.number()] = self.context.spill[slot];
+            regs.gpr[register.number()] = self.arch.context.spill[slot];
         }
         true
     }

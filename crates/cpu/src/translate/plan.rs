@@ -10,9 +10,9 @@ use super::extended::runs_on_mirror;
 use super::inline::{Inline, inline};
 use super::string::{Repeated, repeated, single};
 use super::{Mode, Vectors};
-use crate::interpret::{Class, classify_unmasked};
+use crate::instruction::may_run_natively_unmasked;
+use crate::instruction::{MemoryUse, immediate_bit_form, memory_use};
 use crate::memory::Linear;
-use crate::native::stub::{MemoryUse, immediate_bit_form, memory_use};
 use crate::techniques::{Technique, Techniques};
 
 /// How an instruction is translated.
@@ -127,10 +127,15 @@ pub(super) fn plan(
     if bad_lock || is_relative_to_eip(instruction) {
         return Action::Interpret;
     }
+    let guest = mode.guest;
     match instruction.code() {
-        Code::Syscall if mode.fast_system_calls && mode.cpl == 3 => return Action::SystemCall,
-        Code::Sysretq if mode.fast_system_calls && mode.cpl == 0 => return Action::SystemReturn,
-        Code::Iretq if mode.fast_system_calls && mode.cpl == 0 => return Action::InterruptReturn,
+        Code::Syscall if mode.fast_system_calls && guest.is_user() => return Action::SystemCall,
+        Code::Sysretq if mode.fast_system_calls && guest.is_kernel() => {
+            return Action::SystemReturn;
+        }
+        Code::Iretq if mode.fast_system_calls && guest.is_kernel() => {
+            return Action::InterruptReturn;
+        }
         _ => {}
     }
     if let Some(action) = stack_or_flow(instruction) {
@@ -161,10 +166,9 @@ pub(super) fn plan(
     if instruction.mnemonic() == Mnemonic::Std {
         return Action::Interpret;
     }
-    // A look-up is for all of a masked operand. Where it misses, the interpreter sees which elements
-    // count (miss.rs).
-    if classify_unmasked(instruction) != Class::Native || needed_vectors(instruction) > mode.vectors
-    {
+    // A look-up is for all of a masked operand. Where it misses, the interpreter sees which elements count (miss.rs).
+    let is_native = may_run_natively_unmasked(instruction);
+    if !is_native || needed_vectors(instruction) > mode.vectors {
         return Action::Interpret;
     }
     let Some(operand) = memory_operand(instruction) else { return Action::Copy };
@@ -212,7 +216,7 @@ fn stored_selector(instruction: &Instruction) -> Option<i32> {
     if !stores || instruction.op0_kind() != OpKind::Memory || instruction.has_lock_prefix() {
         return None;
     }
-    let number = crate::address::segment_register(instruction.op1_register()) as usize;
+    let number = crate::instruction::segment_register(instruction.op1_register()) as usize;
     Some(super::generate::selector_offset(number))
 }
 

@@ -8,9 +8,10 @@ use super::crossing::Second;
 use super::emit::{at, field, gpr8, in_set};
 use super::generate::{Builder, Later};
 use crate::context::context_offset;
+use crate::instruction::without_moffs;
+use crate::instruction::{MemoryUse, immediate_bit_form};
 use crate::memory::place::BASE;
 use crate::memory::tlb::Entries;
-use crate::native::stub::{MemoryUse, immediate_bit_form};
 use crate::state::{Registers, Segment};
 
 pub(super) fn set_offset(array: usize) -> i32 {
@@ -351,19 +352,4 @@ impl Builder<'_> {
         }
         self.kernel = native;
     }
-}
-
-/// The ordinary form of a `mov` between the accumulator and an absolute address.
-pub(crate) fn without_moffs(code: Code) -> Option<Code> {
-    Some(match code {
-        Code::Mov_AL_moffs8 => Code::Mov_r8_rm8,
-        Code::Mov_AX_moffs16 => Code::Mov_r16_rm16,
-        Code::Mov_EAX_moffs32 => Code::Mov_r32_rm32,
-        Code::Mov_RAX_moffs64 => Code::Mov_r64_rm64,
-        Code::Mov_moffs8_AL => Code::Mov_rm8_r8,
-        Code::Mov_moffs16_AX => Code::Mov_rm16_r16,
-        Code::Mov_moffs32_EAX => Code::Mov_rm32_r32,
-        Code::Mov_moffs64_RAX => Code::Mov_rm64_r64,
-        _ => return None,
-    })
 }

@@ -64,7 +64,7 @@ const STEP: i32 = (size_of::<Landing>() / 4) as i32;
 impl Builder<'_> {
     /// Which of the rings is for the code at hand.
     fn ring(&self) -> usize {
-        if self.key.mode.cpl == 3 { 2 } else { usize::from(self.user_open) }
+        if self.key.mode.guest.is_user() { 2 } else { usize::from(self.user_open) }
     }
 
     /// A call has pushed `back`. Uses the scratch registers.

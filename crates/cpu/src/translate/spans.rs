@@ -36,11 +36,8 @@ use super::emit::{at, field};
 use super::generate::Builder;
 use super::plan::Action;
 use super::string::Repeated;
-use crate::context::context_offset;
-use crate::native::stub::immediate_bit_form;
-
-/// Spans of one block.
-pub(crate) const MAX_SPANS: usize = 6;
+use crate::context::{MAX_SPANS, context_offset};
+use crate::instruction::immediate_bit_form;
 
 /// Bytes of one span.
 const MAX_SPAN_BYTES: i64 = 512;

@@ -17,7 +17,7 @@
 //! ```
 //!
 //! Only within `rep` itself do RDI, RSI and RCX have other values than the guest's. Where the mirror
-//! lacks a page the fault is there; [`Vcpu::leave_piece`] puts them right.
+//! lacks a page the fault is there; [`Architectural::leave_piece`] puts them right.
 //!
 //! What no piece can be made of (an element that crosses pages, a device, a fault) is for
 //! Rust (assist.rs). Without `rep` there is one element, which is looked up and moved like any other operand.
@@ -28,10 +28,10 @@ use iced_x86::{Code, Instruction, Register};
 
 use super::emit::{at, field};
 use super::generate::{Builder, Later};
+use crate::architectural::Architectural;
 use crate::context::context_offset;
 use crate::memory::place::BASE;
 use crate::memory::tlb::Entries;
-use crate::vcpu::Vcpu;
 
 /// Elements in one piece at most.
 const MAX_PIECE: u64 = 1 << 16;
@@ -256,7 +256,7 @@ fn of_host_form(code: [u8; 3]) -> Option<Repeated> {
     all.find(|&repeated| code.starts_with(host_form(repeated)))
 }
 
-impl Vcpu {
+impl Architectural {
     /// A fault has left translated code at host address `rip`, the registers being restored. If that
     /// is a string instruction, give RDI, RSI and RCX the values that the guest sees: so much has
     /// been done, and the rest not. Whether it is one.

@@ -21,7 +21,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::vcpu::Error;
+use crate::config::Error;
 
 /// A large page.
 pub(super) const LARGE_BYTES: usize = 2 << 20;

@@ -19,7 +19,7 @@ impl Translator {
     pub(super) fn inspect(&self, key: Key, run: &mut Run) -> Option<BlockId> {
         let inspection = self.inspection.as_ref()?;
         let bytes = &run.bytes[..usize::from(run.length()).min(run.bytes.len())];
-        let id = BlockId::new(key.linear & (PAGE_SIZE - 1), key.mode.cpl, bytes);
+        let id = BlockId::new(key.linear & (PAGE_SIZE - 1), key.mode.guest.cpl(), bytes);
         if inspection.interpreted.contains(id) {
             run.hold();
         } else if inspection.planted_fault == Some(id) {
@@ -35,7 +35,7 @@ impl Translator {
             id,
             linear: linear.0,
             physical: block.key.physical,
-            cpl: block.key.mode.cpl,
+            cpl: block.key.mode.guest.cpl(),
             bytes: &run.bytes[..usize::from(run.length()).min(run.bytes.len())],
             interpreted: block.held,
         };

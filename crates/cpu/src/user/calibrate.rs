@@ -6,7 +6,7 @@ use direct::{Helpers, Kick, Protection, Registers, Stop, TimeStamp};
 
 use crate::context::XsaveArea;
 use crate::memory::PAGE_SIZE;
-use crate::system::host_time_stamp;
+use crate::time::time_stamp;
 
 /// Stops that are measured together, and how often: the best of them counts, because others share
 /// the host.
@@ -47,7 +47,7 @@ fn measure(helpers: &Arc<Helpers>) -> Result<u64, direct::Error> {
     let kick = Kick::new();
     let mut best = u64::MAX;
     for _ in 0..ROUNDS {
-        let began = host_time_stamp();
+        let began = time_stamp();
         for _ in 0..STOPS {
             let stop = space.run(&mut registers, &mut extended.0, &kick);
             if stop != Stop::SystemCall {
@@ -55,7 +55,7 @@ fn measure(helpers: &Arc<Helpers>) -> Result<u64, direct::Error> {
                 return Err(direct::Error::Died);
             }
         }
-        best = best.min(host_time_stamp().wrapping_sub(began) / STOPS);
+        best = best.min(time_stamp().wrapping_sub(began) / STOPS);
     }
     Ok(best)
 }

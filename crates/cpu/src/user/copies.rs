@@ -23,7 +23,6 @@ use rustc_hash::FxHashMap;
 use super::page::Forbidden;
 use crate::memory::ram::Ram;
 use crate::memory::{PAGE_SIZE, Physical};
-use crate::translate::Translator;
 
 /// What came of trying to copy a page.
 #[derive(Debug, Clone, Copy)]
@@ -72,13 +71,12 @@ impl Copies {
     /// [`Package::is_protected`]: crate::package::Package::is_protected
     pub(crate) fn make(
         &self,
-        translator: &Translator,
+        starts: Vec<usize>,
         ram: &Ram,
         memory: &host::GuestMemory,
         forbidden: Forbidden,
         page: Physical,
     ) {
-        let starts = translator.instruction_starts(page);
         let mut state = self.state();
         match state.attempts.get(&page.0) {
             Some(Attempt::Made(_)) => return,

@@ -15,7 +15,7 @@ use super::choice::{LEAST_LOOK, Moment, ThreadKey};
 use super::programs::CodePage;
 use super::{FAULT_STOPS, UserCode, UserExecution};
 use crate::memory::{Linear, PAGE_SIZE, Physical};
-use crate::system::host_time_stamp;
+use crate::time::{cycles, time_stamp};
 use crate::vcpu::Vcpu;
 
 /// How long user code runs before it is looked at, in nanoseconds; longer where stops are dear.
@@ -42,11 +42,6 @@ fn nanoseconds(cycles: u64, tsc_khz: u32) -> u64 {
     nanoseconds.try_into().unwrap_or(u64::MAX)
 }
 
-/// Cycles of the time-stamp counter in a span of time.
-pub(super) fn cycles(span: std::time::Duration, tsc_khz: u32) -> u64 {
-    (span.as_nanos() * u128::from(tsc_khz) / 1_000_000).try_into().unwrap_or(u64::MAX)
-}
-
 /// What the calling thread has had of a core.
 fn core_time() -> std::time::Duration {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
@@ -67,7 +62,7 @@ impl Vcpu {
             return;
         }
         let key = self.thread_key();
-        let in_user_code = self.context.regs.cpl == 3;
+        let in_user_code = self.arch.context.regs.mode().is_user();
         let Some(user) = &mut self.user else { return };
         if !in_user_code || user.choice.is_direct(key) {
             user.choice.forget_look();
@@ -83,7 +78,7 @@ impl Vcpu {
         let Some(user) = &mut self.user else { return };
         user.timer.is_set = false;
         user.counters.timer_looks += 1;
-        if self.context.regs.cpl == 3 && self.chooses_ways() && !self.is_direct(key) {
+        if self.arch.context.regs.mode().is_user() && self.chooses_ways() && !self.is_direct(key) {
             self.look_at(key);
         }
     }
@@ -94,11 +89,11 @@ impl Vcpu {
 
     /// See what the thread does that has been running.
     fn look_at(&mut self, key: ThreadKey) {
-        let (now, core) = (self.moment(), cycles(core_time(), self.config.tsc_khz));
+        let (now, core) = (self.moment(), cycles(core_time(), self.arch.config.tsc_khz));
         let Some(mut user) = self.user.take() else { return };
         user.timer.unwatched = None;
         if user.choice.look(key, now, core, || self.current_code_page()) {
-            self.context.direct_wanted = 1;
+            self.arch.context.direct_wanted = 1;
         }
         self.user = Some(user);
     }
@@ -124,7 +119,7 @@ impl Vcpu {
             user.timer.unwatched = Some(key);
             return;
         }
-        let after = user.look_after(self.config.tsc_khz);
+        let after = user.look_after(self.arch.config.tsc_khz);
         if let Some(registration) = &self.registration {
             user.timer.is_set = registration.look_after(after);
         }
@@ -133,7 +128,7 @@ impl Vcpu {
     /// Come to the run loop again after the time of so many stops.
     pub(super) fn return_after(&mut self, stops: u64) {
         let Some(user) = &mut self.user else { return };
-        let after = nanoseconds(stops.saturating_mul(user.plan.stop), self.config.tsc_khz);
+        let after = nanoseconds(stops.saturating_mul(user.plan.stop), self.arch.config.tsc_khz);
         if let Some(registration) = &self.registration {
             user.timer.is_set = registration.look_after(after);
         }
@@ -150,7 +145,7 @@ impl Vcpu {
     /// from here on.
     #[inline]
     pub(crate) fn begins_directly(&mut self, at: Physical) -> bool {
-        let user = self.user.as_ref().filter(|_| self.context.regs.cpl == 3);
+        let user = self.user.as_ref().filter(|_| self.arch.context.regs.mode().is_user());
         user.is_some_and(|user| user.choice.has_program(at.page().0)) && self.begin_directly(at)
     }
 
@@ -161,21 +156,21 @@ impl Vcpu {
         }
         let (key, page) = (self.thread_key(), self.code_page_of(at));
         let Some(user) = &mut self.user else { return false };
-        let begins = page.is_some_and(|page| user.choice.begin(key, page, host_time_stamp()));
+        let begins = page.is_some_and(|page| user.choice.begin(key, page, time_stamp()));
         if begins {
-            self.context.direct_wanted = 1;
+            self.arch.context.direct_wanted = 1;
         }
         begins
     }
 
     fn current_code_page(&mut self) -> Option<CodePage> {
-        let at = self.walk_for_fetch(Linear(self.context.regs.rip)).ok()?;
+        let at = self.walk_for_fetch(Linear(self.arch.context.regs.rip)).ok()?;
         self.code_page_of(at.physical)
     }
 
     fn code_page_of(&self, at: Physical) -> Option<CodePage> {
         let page = at.page();
-        let host = self.ram.host(page)?;
+        let host = self.arch.ram.host(page)?;
         // SAFETY: a page of RAM, which outlives the processor. If somebody writes it meanwhile, the hash is
         // that of other bytes, and the page is not recognized.
         let bytes = unsafe { std::slice::from_raw_parts(host, PAGE_SIZE as usize) };
@@ -184,14 +179,22 @@ impl Vcpu {
 
     fn moment(&self) -> Moment {
         Moment {
-            time: host_time_stamp(),
-            entries: self.context.system_calls + FAULT_STOPS * self.statistics.exceptions,
+            time: time_stamp(),
+            entries: self.arch.context.system_calls + FAULT_STOPS * self.arch.statistics.exceptions,
             lost: self.helped_cycles,
         }
     }
 
-    /// CR3 was loaded.
-    pub(crate) fn switch_spaces(&mut self) {
+    /// See whether CR3 was loaded.
+    #[inline]
+    pub(crate) fn heed_switch_of_spaces(&mut self) {
+        if self.arch.has_switched_spaces {
+            self.switch_spaces();
+        }
+    }
+
+    fn switch_spaces(&mut self) {
+        self.arch.has_switched_spaces = false;
         let now = self.moment();
         if let Some(user) = &mut self.user {
             user.choice.switched(now);

@@ -35,12 +35,14 @@ use crate::exception::{Exception, Vector};
 use crate::exit::Exit;
 use crate::history::Happened;
 use crate::memory::paging::{Accessor, LARGE_BYTES, walk};
-use crate::memory::{Access, Flush, Linear, PAGE_SIZE, Privilege};
-use crate::state::{CodeSize, SegmentRegister, cr4, efer, rflags};
-use crate::system::{flat, host_time_stamp, null_segment};
+use crate::memory::{Access, Linear, PAGE_SIZE, Physical, Privilege};
+use crate::state::{SegmentRegister, cr4, efer, rflags};
+use crate::statistics::Statistics;
+use crate::system::{flat, null_segment};
 use crate::techniques::Technique;
+use crate::time::time_stamp;
 use crate::translate::Vectors;
-use crate::vcpu::{Statistics, Vcpu};
+use crate::vcpu::Vcpu;
 pub use calibrate::stop_cycles;
 use choice::{Cause, Choice, ThreadKey};
 use copies::Copies;
@@ -62,7 +64,7 @@ pub enum UserExecution {
 #[derive(Debug)]
 pub(crate) struct Plan {
     execution: UserExecution,
-    helpers: Arc<Helpers>,
+    pub(crate) helpers: Arc<Helpers>,
     memory: host::GuestMemory,
     /// What helpers execute in place of some pages.
     pub(crate) copies: Copies,
@@ -94,7 +96,6 @@ const CODE_32: u16 = 0xc09b;
 #[derive(Debug)]
 pub(crate) struct UserCode {
     plan: Arc<Plan>,
-    pub(crate) spaces: Spaces,
     choice: Choice,
     /// Time-stamp counter before which everything is translated.
     hold_until: u64,
@@ -138,7 +139,6 @@ impl Plan {
 impl UserCode {
     pub(crate) fn new(plan: &Arc<Plan>) -> Self {
         Self {
-            spaces: Spaces::new(Arc::clone(&plan.helpers)),
             choice: Choice::new(plan.stop),
             plan: Arc::clone(plan),
             hold_until: 0,
@@ -159,7 +159,7 @@ impl UserCode {
 
     /// Whether returns to user code with these page tables have to come to the run loop.
     pub(crate) fn is_wanted(&mut self, cr3: u64) -> bool {
-        self.is_always() || self.choice.any_direct(root_of(cr3), host_time_stamp())
+        self.is_always() || self.choice.any_direct(root_of(cr3), time_stamp())
     }
 
     pub(crate) fn count_in(&self, statistics: &mut Statistics) {
@@ -168,9 +168,6 @@ impl UserCode {
         statistics.direct_entries = self.counters.entries;
         statistics.direct_misses = self.counters.misses;
         statistics.direct_held = self.counters.held;
-        statistics.direct_spaces = self.spaces.counters.spaces;
-        statistics.direct_pages = self.spaces.counters.pages;
-        statistics.direct_flushes = self.spaces.counters.flushes;
         statistics.direct_timer_looks = self.counters.timer_looks;
         let choice = &self.choice.counters;
         statistics.direct_looks = choice.looks;
@@ -183,30 +180,30 @@ impl UserCode {
 
 impl Vcpu {
     fn thread_key(&self) -> ThreadKey {
-        let regs = &self.context.regs;
+        let regs = &self.arch.context.regs;
         let fs_base = regs.segment(SegmentRegister::Fs).base;
         ThreadKey { root: root_of(regs.cr3), fs_base }
     }
 
     /// Whether the next instruction is user code that is to run directly.
     pub(crate) fn wants_direct(&self) -> bool {
-        if self.context.direct_wanted == 0 || self.context.regs.cpl != 3 {
+        if self.arch.context.direct_wanted == 0 || !self.arch.context.regs.mode().is_user() {
             return false;
         }
         self.user.as_ref().is_some_and(|user| {
             user.chooses(self.thread_key())
                 && self.may_run_directly()
-                && (user.hold_until == 0 || user.hold_until <= host_time_stamp())
+                && (user.hold_until == 0 || user.hold_until <= time_stamp())
         })
     }
 
     /// Whether a helper would be exact.
     fn may_run_directly(&self) -> bool {
-        let regs = &self.context.regs;
+        let regs = &self.arch.context.regs;
         let flags = regs.rflags();
         let segments = [(SegmentRegister::Cs, USER_CODE), (SegmentRegister::Ss, USER_DATA)];
         regs.long_mode()
-            && regs.code_size() == CodeSize::Bits64
+            && regs.mode().is_64_bit()
             && flags & (rflags::TF | rflags::VM | rflags::IOPL) == 0
             && flags & rflags::IF != 0
             && regs.interrupt_shadow == 0
@@ -214,32 +211,24 @@ impl Vcpu {
             && regs.efer & efer::NXE != 0
             && regs.cr4 & cr4::FSGSBASE != 0
             && segments.iter().all(|&(which, wanted)| regs.segment(which).selector == wanted)
-            && self.translation_mode().vectors == Vectors::All
-            && !self.replay.has_question()
+            && self.arch.translation_mode().vectors == Vectors::All
+            && !self.arch.replay.has_question()
     }
 
     /// Another address space is current, or threads have changed their ways.
     pub(crate) fn note_direct_wanted(&mut self) {
-        let cr3 = self.context.regs.cr3;
+        let cr3 = self.arch.context.regs.cr3;
         let wanted = self.user.as_mut().is_some_and(|user| user.is_wanted(cr3));
-        self.context.direct_wanted = u8::from(wanted);
-    }
-
-    /// Forget what helpers have mapped, as far as the guest's flush asks for it.
-    pub(crate) fn flush_spaces(&mut self, what: Flush) {
-        let pcid = self.current_pcid();
-        if let Some(user) = &mut self.user {
-            user.spaces.flush(what, pcid);
-        }
+        self.arch.context.direct_wanted = u8::from(wanted);
     }
 
     /// Run user code directly until it stops.
     pub(crate) fn run_direct(&mut self) -> Option<Exit> {
         let key = self.thread_key();
-        let mut user = self.user.take()?;
-        let began = host_time_stamp();
-        let stopped = self.run_in_space(&mut user);
-        self.left_at = host_time_stamp();
+        let (mut user, mut spaces) = (self.user.take()?, self.arch.spaces.take()?);
+        let began = time_stamp();
+        let stopped = self.run_in_space(&mut user, &mut spaces);
+        self.left_at = time_stamp();
         let cycles = self.left_at.wrapping_sub(began);
         user.counters.runs += 1;
         user.counters.cycles += cycles;
@@ -248,12 +237,12 @@ impl Vcpu {
             Err(error) => {
                 tracing::warn!(%error, "a guest program is translated");
                 user.choice.ban(key);
-                self.user = Some(user);
+                (self.user, self.arch.spaces) = (Some(user), Some(spaces));
                 self.note_direct_wanted();
                 return None;
             }
         };
-        self.note(Happened::Left { rip: self.context.regs.rip, why: "stopped" });
+        self.note(Happened::Left { rip: self.arch.context.regs.rip, why: "stopped" });
         let cause = match stop {
             Stop::Kicked => Cause::Kick,
             Stop::Exception { vector: 14, .. } => Cause::Miss,
@@ -262,10 +251,10 @@ impl Vcpu {
         user.counters.entries += u64::from(cause == Cause::Entry);
         // What the program has had, without what it costs to let it go and to stop it.
         let long = LONG_RUN * user.plan.stop;
-        let had = user.spaces.had_core(space, cycles, long, self.config.tsc_khz);
+        let had = spaces.had_core(space, cycles, long, self.arch.config.tsc_khz);
         let ran = had.saturating_sub(user.plan.stop);
         let stays = user.is_always() || user.choice.stopped(key, ran, self.left_at, cause);
-        self.user = Some(user);
+        (self.user, self.arch.spaces) = (Some(user), Some(spaces));
         if !stays {
             self.note_direct_wanted();
         }
@@ -273,20 +262,24 @@ impl Vcpu {
     }
 
     /// One run: the number of the space, and why it ended.
-    fn run_in_space(&mut self, user: &mut UserCode) -> Result<(usize, Stop), direct::Error> {
+    fn run_in_space(
+        &mut self,
+        user: &mut UserCode,
+        spaces: &mut Spaces,
+    ) -> Result<(usize, Stop), direct::Error> {
         let plan = Arc::clone(&user.plan);
         let guest = self.guest(&plan);
-        let space = user.spaces.select(&guest, self.current_pcid())?;
+        let space = spaces.select(&guest, self.arch.current_pcid())?;
         if let Some((key, at, access)) = user.own_fault.take()
             && key == self.thread_key()
         {
             let window = guest.window.min(FAULT_WINDOW);
-            user.spaces.fill(space, &Guest { window, ..guest }, at, access)?;
+            spaces.fill(space, &Guest { window, ..guest }, at, access)?;
         }
         let mut frame = self.frame();
         let before = frame;
-        let extended = &mut self.context.xsave.0;
-        let stop = user.spaces.ready(space)?.run(&mut frame, extended, &self.kick.direct);
+        let extended = &mut self.arch.context.xsave.0;
+        let stop = spaces.ready(space)?.run(&mut frame, extended, &self.arch.kick.direct);
         if !matches!(stop, Stop::Unsupported | Stop::Refused | Stop::Died) {
             self.take_frame(&frame, &before);
         }
@@ -295,17 +288,25 @@ impl Vcpu {
 
     fn guest<'a>(&'a self, plan: &'a Plan) -> Guest<'a> {
         let Plan { memory, copies, .. } = plan;
-        let batches = self.package.techniques.has(Technique::Batches);
+        let batches = self.arch.package.techniques.has(Technique::Batches);
         let window = if batches { LARGE_BYTES } else { PAGE_SIZE };
-        let cr3 = self.context.regs.cr3;
+        let cr3 = self.arch.context.regs.cr3;
         let time_stamp = self.direct_time_stamp();
-        Guest { ram: &self.ram, memory, copies, member: self.member, cr3, time_stamp, window }
+        Guest {
+            ram: &self.arch.ram,
+            memory,
+            copies,
+            member: self.arch.member,
+            cr3,
+            time_stamp,
+            window,
+        }
     }
 
     /// Who reads the time-stamp counter of direct code: in a machine that goes on from a snapshot, whose counter
     /// has gone on from where it was, the interpreter.
     fn direct_time_stamp(&self) -> direct::TimeStamp {
-        let regs = &self.context.regs;
+        let regs = &self.arch.context.regs;
         match regs.tsc_offset == 0 && regs.cr4 & cr4::TSD == 0 {
             true => direct::TimeStamp::Native,
             false => direct::TimeStamp::Faults,
@@ -314,7 +315,7 @@ impl Vcpu {
 
     fn frame(&self) -> direct::Registers {
         use SegmentRegister::{Cs, Ds, Es, Fs, Gs, Ss};
-        let regs = &self.context.regs;
+        let regs = &self.arch.context.regs;
         let selector = |which| regs.segment(which).selector;
         direct::Registers {
             general: regs.gpr,
@@ -330,7 +331,7 @@ impl Vcpu {
 
     fn take_frame(&mut self, frame: &direct::Registers, before: &direct::Registers) {
         use SegmentRegister::{Cs, Ds, Es, Fs, Gs};
-        let regs = &mut self.context.regs;
+        let regs = &mut self.arch.context.regs;
         (regs.gpr, regs.rip) = (frame.general, frame.rip);
         // RF is the host's, which has faulted; what the guest is to see of it is said on delivery.
         regs.set_rflags(frame.rflags & !rflags::RF);
@@ -342,11 +343,11 @@ impl Vcpu {
         for (which, (now, then)) in selectors {
             // What the program has loaded is a selector that its own tables have too, or it is as
             // if it had loaded the null selector.
-            if now != then && self.load_segment(which, now).is_err() {
-                *self.context.regs.segment_mut(which) = null_segment(0);
+            if now != then && self.arch.load_segment(which, now).is_err() {
+                *self.arch.context.regs.segment_mut(which) = null_segment(0);
             }
         }
-        let regs = &mut self.context.regs;
+        let regs = &mut self.arch.context.regs;
         regs.segment_mut(Fs).base = frame.fs_base;
         regs.segment_mut(Gs).base = frame.gs_base;
     }
@@ -376,7 +377,7 @@ impl Vcpu {
                 None
             }
             Stop::Refused => {
-                let emptied = self.user.as_mut().map(|user| user.spaces.empty(space));
+                let emptied = self.arch.spaces.as_mut().map(|spaces| spaces.empty(space));
                 if let Some(Err(error)) = emptied {
                     self.give_up(key, space, &error);
                 }
@@ -393,8 +394,10 @@ impl Vcpu {
     /// Translate a thread from now on.
     fn give_up(&mut self, key: ThreadKey, space: usize, why: &dyn std::fmt::Display) {
         tracing::debug!(%why, "no more direct execution for a thread");
+        if let Some(spaces) = &mut self.arch.spaces {
+            spaces.discard(space);
+        }
         if let Some(user) = &mut self.user {
-            user.spaces.discard(space);
             user.choice.ban(key);
         }
         self.note_direct_wanted();
@@ -404,21 +407,21 @@ impl Vcpu {
     fn hold(&mut self) {
         if let Some(user) = &mut self.user {
             user.counters.held += 1;
-            user.hold_until = host_time_stamp().wrapping_add(HOLD * user.plan.stop);
+            user.hold_until = time_stamp().wrapping_add(HOLD * user.plan.stop);
         }
         self.return_after(HOLD);
     }
 
     /// `syscall`, which the helper has executed as far as a helper can.
     fn enter_kernel(&mut self) -> Option<Exit> {
-        if self.context.regs.efer & efer::SCE == 0 {
+        if self.arch.context.regs.efer & efer::SCE == 0 {
             return self.interpret_behind(2);
         }
-        self.context.system_calls += 1;
-        self.replay.begin();
-        match self.syscall(&iced_x86::Instruction::default()) {
+        self.arch.context.system_calls += 1;
+        self.arch.replay.begin();
+        match self.arch.syscall(&iced_x86::Instruction::default()) {
             Ok(()) => {
-                self.replay.end();
+                self.arch.replay.end();
                 None
             }
             Err(trap) => self.take_trap(trap),
@@ -427,7 +430,7 @@ impl Vcpu {
 
     /// Interpret an instruction that the helper has left behind it.
     fn interpret_behind(&mut self, bytes: u64) -> Option<Exit> {
-        self.context.regs.rip = self.context.regs.rip.wrapping_sub(bytes);
+        self.arch.context.regs.rip = self.arch.context.regs.rip.wrapping_sub(bytes);
         self.interpret()
     }
 
@@ -435,7 +438,7 @@ impl Vcpu {
     fn interpret_breakpoint(&mut self) -> Option<Exit> {
         /// The instruction that is one byte long.
         const INT3: u8 = 0xcc;
-        let short = self.code_byte(self.context.regs.rip.wrapping_sub(1)) == Some(INT3);
+        let short = self.code_byte(self.arch.context.regs.rip.wrapping_sub(1)) == Some(INT3);
         self.interpret_behind(if short { 1 } else { 2 })
     }
 
@@ -443,7 +446,7 @@ impl Vcpu {
     fn interpret_int1(&mut self) -> Option<Exit> {
         /// The instruction.
         const INT1: u8 = 0xf1;
-        let rip = self.context.regs.rip;
+        let rip = self.arch.context.regs.rip;
         let behind = self.code_byte(rip.wrapping_sub(1)) == Some(INT1);
         match self.code_byte(rip) {
             _ if behind => self.interpret_behind(1),
@@ -454,7 +457,7 @@ impl Vcpu {
 
     fn code_byte(&mut self, at: u64) -> Option<u8> {
         let mut byte = [0];
-        self.read_linear(Linear(at), &mut byte, Privilege::Current).ok()?;
+        self.arch.read_linear(Linear(at), &mut byte, Privilege::Current).ok()?;
         Some(byte[0])
     }
 
@@ -474,41 +477,34 @@ impl Vcpu {
             _ => Access::Read,
         };
         let by = Accessor { user: true, smap_override: false };
-        let found = match walk(&self.ram, &self.context.regs, at, access, by) {
+        let found = match walk(&self.arch.ram, &self.arch.context.regs, at, access, by) {
             Ok(found) => found,
             Err(exception) => {
-                let premap = self.package.techniques.has(Technique::Premap);
+                let premap = self.arch.package.techniques.has(Technique::Premap);
                 if let Some(user) = self.user.as_mut().filter(|_| premap) {
                     user.own_fault = Some((key, at, access));
                 }
                 return self.raise(exception);
             }
         };
-        if self.ram.host(found.physical).is_none() || self.is_repeated_fault(at) {
+        if self.arch.ram.host(found.physical).is_none() || self.is_repeated_fault(at) {
             return self.interpret();
         }
-        if access == Access::Write && self.ram.has_code(found.physical) {
-            let page = found.physical.page();
-            let mut translator = self.package.translator();
-            let dropped = translator.invalidate(page, PAGE_SIZE as usize, &self.package);
-            self.statistics.invalidated_blocks += dropped;
+        if access == Access::Write && self.arch.ram.has_code(found.physical) {
+            self.drop_translations_of(found.physical.page());
         }
-        let mut user = self.user.take()?;
+        let user = self.user.as_mut()?;
         user.counters.misses += 1;
         let plan = Arc::clone(&user.plan);
-        let filled = match user.spaces.fill(space, &self.guest(&plan), at, access) {
-            Ok(Filled::Forbidden) if self.package.techniques.has(Technique::Copies) => {
-                let (forbidden, page) = (user.spaces.forbidden(), found.physical.page());
-                let translator = self.package.translator();
-                if self.package.is_protected(page) {
-                    plan.copies.make(&translator, &self.ram, &plan.memory, forbidden, page);
-                }
-                drop(translator);
-                user.spaces.fill(space, &self.guest(&plan), at, access)
+        let mut spaces = self.arch.spaces.take()?;
+        let filled = match spaces.fill(space, &self.guest(&plan), at, access) {
+            Ok(Filled::Forbidden) if self.arch.package.techniques.has(Technique::Copies) => {
+                self.copy_page(&plan, spaces.forbidden(), found.physical.page());
+                spaces.fill(space, &self.guest(&plan), at, access)
             }
             filled => filled,
         };
-        self.user = Some(user);
+        self.arch.spaces = Some(spaces);
         match filled {
             Ok(Filled::Mapped) => None,
             Ok(Filled::Forbidden) => {
@@ -528,9 +524,27 @@ impl Vcpu {
         }
     }
 
+    /// Have a copy of a page made for helpers to execute, if that is possible.
+    fn copy_page(&self, plan: &Plan, forbidden: page::Forbidden, page: Physical) {
+        let arch = &self.arch;
+        let translator = arch.package.translator();
+        if arch.package.is_protected(page) {
+            let starts = translator.instruction_starts(page);
+            plan.copies.make(starts, &arch.ram, &plan.memory, forbidden, page);
+        }
+    }
+
+    /// A helper is about to write a page.
+    fn drop_translations_of(&mut self, page: Physical) {
+        let arch = &mut self.arch;
+        let mut translator = arch.package.translator();
+        let dropped = translator.invalidate(page, PAGE_SIZE as usize, &arch.package);
+        arch.statistics.invalidated_blocks += dropped;
+    }
+
     /// Whether this very fault has been mended several times in a row, to no avail.
     fn is_repeated_fault(&mut self, at: Linear) -> bool {
-        let rip = self.context.regs.rip;
+        let rip = self.arch.context.regs.rip;
         let Some(user) = &mut self.user else { return false };
         let (last_rip, last_at, count) = user.last_fault;
         let count = if (last_rip, last_at) == (rip, at.0) { count + 1 } else { 0 };

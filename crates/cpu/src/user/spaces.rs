@@ -33,12 +33,13 @@ use direct::{Error, Helpers, Protection, Space, TimeStamp};
 use rustc_hash::FxHashMap;
 
 use super::copies::Copies;
-use super::look::cycles;
 use super::page::Forbidden;
 use crate::memory::paging::{UserPage, user_page, user_pages};
 use crate::memory::ram::Ram;
 use crate::memory::tlb::index_of;
 use crate::memory::{Access, Flush, Linear, PAGE_SIZE, Physical};
+use crate::statistics::Statistics;
+use crate::time::cycles;
 
 /// Spaces of one processor; the one that has not been used for longest goes first.
 const MAX_SPACES: usize = 24;
@@ -463,6 +464,13 @@ impl Spaces {
         }
         drop(lists);
         it.gone.extend(gone);
+    }
+
+    /// Add what was counted.
+    pub(crate) fn count_in(&self, statistics: &mut Statistics) {
+        statistics.direct_spaces = self.counters.spaces;
+        statistics.direct_pages = self.counters.pages;
+        statistics.direct_flushes = self.counters.flushes;
     }
 
     /// The guest has flushed.

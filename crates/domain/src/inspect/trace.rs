@@ -5,9 +5,8 @@ use std::fs::File;
 use std::io::Write;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use vmm::Vcpu;
 use vmm::history::Happened;
-use vmm::inspect::Tracer;
+use vmm::inspect::{Traced, Tracer};
 
 use super::{Error, Symbols, create};
 use spec::TraceBlocks;
@@ -30,7 +29,7 @@ impl Trace {
 }
 
 impl Tracer for Trace {
-    fn trace(&self, cpu: &Vcpu, happened: &Happened) -> bool {
+    fn trace(&self, cpu: &Traced<'_>, happened: &Happened) -> bool {
         let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
         let (file, next) = &mut *written;
         let number = *next;

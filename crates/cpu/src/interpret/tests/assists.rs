@@ -15,7 +15,7 @@ fn nothing(_: &mut Machine) {}
 /// the machine translates.
 fn check_helped(machine: &Machine, least: u64) {
     let statistics = machine.cpu.statistics();
-    if !machine.cpu.config.interpret_only {
+    if !machine.cpu.arch.config.interpret_only {
         // Where there is a mirror, accesses to the lower half are interpreted once.
         let most = 20 + statistics.mirror_exceptions;
         let helped = statistics.assisted;
@@ -75,7 +75,7 @@ fn the_instruction_after_a_load_of_cr3_is_that_of_the_new_page_tables() {
                 regs.gpr[8] = place::PAGES | keep;
                 regs.gpr[9] = OTHER_ROOT | pcid | keep;
                 regs.gpr[1] = 20;
-                machine.cpu.flush_tlb(crate::memory::Flush::All);
+                machine.cpu.arch.flush_tlb(crate::memory::Flush::All);
             },
             |a| a.nop(),
             |machine| {
@@ -227,7 +227,9 @@ fn data_segments_are_loaded_and_taken_away_from_user_code() {
             let gpr = machine.regs().gpr;
             assert_eq!(gpr[3], u64::from(selector::DATA), "the kernel has it");
             assert_eq!((gpr[13], gpr[15]), (0, u64::from(selector::USER_DATA)), "users have not");
-            assert!(machine.cpu.config.interpret_only || machine.cpu.statistics().assisted >= 40);
+            assert!(
+                machine.cpu.arch.config.interpret_only || machine.cpu.statistics().assisted >= 40
+            );
         },
     );
 }
@@ -257,14 +259,14 @@ fn cpuid_is_answered_in_place() {
         },
         |machine| {
             for (number, (leaf, subleaf)) in QUESTIONS.into_iter().enumerate() {
-                let expected = machine.cpu.cpuid(leaf, subleaf).map(u64::from);
+                let expected = machine.cpu.arch.cpuid(leaf, subleaf).map(u64::from);
                 let place = place::DATA + 0x100 + 32 * number as u64;
                 let got = [0, 8, 16, 24].map(|part| machine.read_u64(place + part));
                 assert_eq!(got, expected, "{leaf:#x} {subleaf:#x}");
             }
             assert_eq!(machine.regs().gpr[9], 200 * QUESTIONS.len() as u64, "flags are left");
             let statistics = machine.cpu.statistics();
-            if !machine.cpu.config.interpret_only {
+            if !machine.cpu.arch.config.interpret_only {
                 // All but the first time round, and less where two have one line.
                 assert!(statistics.answered > 150 * QUESTIONS.len() as u64, "{statistics:?}");
                 check_helped(machine, 1);

@@ -6,9 +6,10 @@ use iced_x86::code_asm::*;
 
 use super::returns::like_a_kernel;
 use super::{Machine, RAM_BYTES, enter_long_mode, place, selector};
+use crate::config::Config;
 use crate::package::Package;
 use crate::user::UserExecution;
-use crate::vcpu::{Config, Vcpu};
+use crate::vcpu::Vcpu;
 
 /// Times round the user's loop: some hundred milliseconds of a processor.
 const ROUNDS: u64 = 400_000_000;

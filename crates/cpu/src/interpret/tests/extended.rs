@@ -167,7 +167,7 @@ fn areas_that_no_save_has_written_are_refused() {
 fn components_that_only_the_host_has_are_left_to_the_interpreter() {
     const PKRU: u64 = 1 << 9;
     let on_such_a_host = |machine: &mut Machine| {
-        machine.cpu.context.foreign_mask = PKRU;
+        machine.cpu.arch.context.foreign_mask = PKRU;
         machine.write(AREA + 24, &0x1f80u32.to_le_bytes());
     };
     let asked = |expected: u64| {

@@ -135,7 +135,7 @@ fn single_moves_are_translated() {
             );
             // Elements that cross a page are the interpreter's.
             let interpreted = machine.cpu.statistics().interpreted;
-            assert!(machine.cpu.config.interpret_only || interpreted < 50, "{interpreted}");
+            assert!(machine.cpu.arch.config.interpret_only || interpreted < 50, "{interpreted}");
         },
     );
 }
@@ -157,7 +157,7 @@ fn repetitions_far_from_a_breakpoint_are_done_at_once() {
         },
         |machine| {
             assert_eq!(machine.regs().gpr[1], 0);
-            let steps = machine.cpu.statistics.interpreted;
+            let steps = machine.cpu.arch.statistics.interpreted;
             assert!((4..100).contains(&steps), "{steps} steps");
         },
     );

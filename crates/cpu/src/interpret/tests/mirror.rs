@@ -68,7 +68,7 @@ fn with_mirror() -> Machine {
     let start = Instant::now();
     loop {
         let machine = Machine::in_memory();
-        if machine.cpu.package.mirror.is_some() {
+        if machine.cpu.arch.package.mirror.is_some() {
             return machine;
         }
         assert!(start.elapsed() < PATIENCE, "somebody else keeps the mirror");
@@ -101,8 +101,8 @@ fn loads_stores_and_calls_reach_memory() {
             assert_eq!(machine.read_u64(place::DATA + 8), 0x1122_3344_5566_7788);
             let gpr = machine.regs().gpr;
             assert_eq!((gpr[1], gpr[2] & 0xff), (0x1122_3344_5566_7788, 0x55));
-            assert!(machine.cpu.statistics.mirror_faults > 0, "the mirror was not used");
-            assert_eq!(machine.cpu.statistics.mirror_exceptions, 0);
+            assert!(machine.cpu.arch.statistics.mirror_faults > 0, "the mirror was not used");
+            assert_eq!(machine.cpu.arch.statistics.mirror_exceptions, 0);
         },
     );
 }
@@ -282,10 +282,10 @@ fn a_local_page_that_spaces_share_stays_when_cr3_is_loaded() {
                 let gpr = machine.regs().gpr;
                 assert_eq!((gpr[10], gpr[11]), (1 + SWITCHES, 1 + SWITCHES));
                 assert_eq!((gpr[8], gpr[9], gpr[12]), (3, 3, 2));
-                let faults = machine.cpu.statistics.mirror_faults;
+                let faults = machine.cpu.arch.statistics.mirror_faults;
                 assert!((1..20).contains(&faults), "{faults} faults, keep {keep:#x}");
                 // The tables, which are written in the users' half.
-                assert_eq!(machine.cpu.statistics.mirror_exceptions, 2);
+                assert_eq!(machine.cpu.arch.statistics.mirror_exceptions, 2);
             },
         );
     }
@@ -347,7 +347,7 @@ fn check_two_processors(have_same_tables: bool, expected: u64) {
         const SECOND: u64 = place::CODE + 0x1000;
         prepare_two_spaces(&mut machine, have_same_tables);
         let mut second = machine.another(base + SECOND, base + place::STACK + 0x1000);
-        second.context.regs.cr3 = OTHER_ROOT | 1;
+        second.arch.context.regs.cr3 = OTHER_ROOT | 1;
         let assemble = |machine: &mut Machine, at, space: u64| {
             machine.assemble(64, at, |a| {
                 let mut again = a.create_label();
@@ -368,12 +368,13 @@ fn check_two_processors(have_same_tables: bool, expected: u64) {
         for _ in 0..2 {
             machine.run();
             assert_eq!(second.run().expect("the host lets us run"), crate::exit::Exit::Halt);
-            assert_eq!((machine.regs().gpr[8], second.context.regs.gpr[8]), (1, expected));
+            assert_eq!((machine.regs().gpr[8], second.arch.context.regs.gpr[8]), (1, expected));
         }
-        let faults = machine.cpu.statistics.mirror_faults + second.statistics.mirror_faults;
+        let faults =
+            machine.cpu.arch.statistics.mirror_faults + second.arch.statistics.mirror_faults;
         assert!((1..30).contains(&faults), "{faults} faults");
-        let exceptions =
-            machine.cpu.statistics.mirror_exceptions + second.statistics.mirror_exceptions;
+        let exceptions = machine.cpu.arch.statistics.mirror_exceptions
+            + second.arch.statistics.mirror_exceptions;
         assert_eq!(exceptions > 0, !have_same_tables, "{exceptions} exceptions");
     });
 }
@@ -567,8 +568,11 @@ fn the_mirror_makes_way_for_a_guests_memory() {
             assert!(ours_is_unchanged());
             assert_eq!(machine.read_u64(ITS_OWN + at % 0x1000), 0x78);
             assert_eq!(machine.regs().gpr[2], at);
-            assert!(machine.cpu.statistics.mirror_faults > 0, "the mirror was not used before");
-            assert!(machine.cpu.without_mirror);
+            assert!(
+                machine.cpu.arch.statistics.mirror_faults > 0,
+                "the mirror was not used before"
+            );
+            assert!(machine.cpu.arch.without_mirror);
         },
     );
 }

@@ -21,11 +21,12 @@ mod vectors;
 
 use iced_x86::code_asm::CodeAssembler;
 
+use crate::config::{Config, RamRegion};
 use crate::exit::Exit;
 use crate::package::Package;
 use crate::state::{Attributes, Registers, Segment, SegmentRegister, cr0, cr4, efer};
 use crate::user::UserExecution;
-use crate::vcpu::{Config, RamRegion, Vcpu};
+use crate::vcpu::Vcpu;
 
 /// Bytes of RAM.
 const RAM_BYTES: usize = 4 << 20;
@@ -118,11 +119,12 @@ impl Machine {
 
     /// Another processor of the same machine, in the same state but for its entry point and stack.
     pub(super) fn another(&self, entry: u64, stack: u64) -> Vcpu {
-        let config = Config { apic_id: 1, ..self.cpu.config };
-        let mut cpu = Vcpu::in_package(config, &self.cpu.package).expect("the package has room");
-        cpu.context.regs = self.cpu.context.regs;
-        cpu.context.regs.rip = entry;
-        cpu.context.regs.gpr[4] = stack;
+        let config = Config { apic_id: 1, ..self.cpu.arch.config };
+        let mut cpu =
+            Vcpu::in_package(config, &self.cpu.arch.package).expect("the package has room");
+        cpu.arch.context.regs = self.cpu.arch.context.regs;
+        cpu.arch.context.regs.rip = entry;
+        cpu.arch.context.regs.gpr[4] = stack;
         cpu
     }
 
@@ -157,7 +159,7 @@ impl Machine {
     }
 
     pub(super) fn regs(&mut self) -> &mut Registers {
-        &mut self.cpu.context.regs
+        &mut self.cpu.arch.context.regs
     }
 
     /// Put code somewhere.
@@ -300,7 +302,7 @@ fn enter_long_mode(mut machine: Machine) -> Machine {
     *regs.segment_mut(SegmentRegister::Cs) = segment(selector::CODE_64);
     regs.tr = segment(selector::TSS);
     regs.tr.base = place::TSS;
-    machine.cpu.context.regs.xcr0 = machine.cpu.context.xsave_mask;
+    machine.cpu.arch.context.regs.xcr0 = machine.cpu.arch.context.xsave_mask;
     machine
 }
 

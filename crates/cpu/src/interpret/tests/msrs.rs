@@ -11,7 +11,7 @@ const DISABLED: u64 = 0xfee0_0100;
 
 /// Whether CPUID says that there is a local APIC.
 fn has_apic(machine: &Machine) -> bool {
-    let [_, _, _, features] = machine.cpu.cpuid(1, 0);
+    let [_, _, _, features] = machine.cpu.arch.cpuid(1, 0);
     features >> 9 & 1 != 0
 }
 

@@ -108,8 +108,8 @@ fn one_translation_serves_every_address() {
             let taken = gpr[0];
             assert!((0x1000..0x1100).contains(&taken), "the address taken, {taken:#x}");
             assert_eq!(gpr[14], 2 * WINDOWS * (taken + back), "the addresses");
-            if !machine.cpu.config.interpret_only {
-                let blocks = machine.cpu.statistics.blocks;
+            if !machine.cpu.arch.config.interpret_only {
+                let blocks = machine.cpu.arch.statistics.blocks;
                 assert!(blocks < 40, "{blocks} blocks for {WINDOWS} windows");
             }
         },

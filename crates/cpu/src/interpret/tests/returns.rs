@@ -216,7 +216,7 @@ fn segment_bases_are_read_and_written() {
     check_long(
         |machine| {
             machine.write_u64(place::DATA + 0x108, 77);
-            machine.cpu.flush_tlb(Flush::All);
+            machine.cpu.arch.flush_tlb(Flush::All);
         },
         |a| {
             let mut again = a.create_label();

@@ -297,7 +297,7 @@ fn two_processors_can_share_a_thread() {
             });
             assert_eq!(machine.exit(), Exit::Kicked);
         });
-        other.context.regs.rip = OTHER_CODE;
+        other.arch.context.regs.rip = OTHER_CODE;
         other.pending.halted = false;
         until_halt(&mut other);
         assert_eq!(machine.read_u64(place::DATA) & 0xff, 0, "the division error was recorded");

@@ -58,7 +58,7 @@ fn check(mut machine: Machine, base: u64) {
             }
         });
         while returns.load(Ordering::Acquire) == 0 {
-            returns.store(u64::from(machine.cpu.is_kicked()), Ordering::Release);
+            returns.store(u64::from(machine.cpu.arch.is_kicked()), Ordering::Release);
         }
         while machine.exit() == Exit::Kicked {
             let cpu = &machine.cpu;

@@ -165,7 +165,7 @@ fn bytes_are_stored_by_sign() {
 #[test]
 fn vector_state_must_be_enabled() {
     check_long(
-        |machine| machine.cpu.context.regs.xcr0 = 3,
+        |machine| machine.cpu.arch.context.regs.xcr0 = 3,
         |a| {
             a.vpxor(ymm0, ymm0, ymm0)?;
             a.hlt()
@@ -173,7 +173,7 @@ fn vector_state_must_be_enabled() {
         |machine| assert_eq!(machine.read::<1>(place::DATA)[0], 6),
     );
     check_long(
-        |machine| machine.cpu.context.regs.cr0 |= 8,
+        |machine| machine.cpu.arch.context.regs.cr0 |= 8,
         |a| {
             a.pxor(xmm0, xmm0)?;
             a.hlt()
@@ -189,20 +189,20 @@ fn identification_is_consistent() {
         |a| a.hlt(),
         |machine| {
             let cpu = &machine.cpu;
-            let [_, _, features, older] = cpu.cpuid(1, 0);
+            let [_, _, features, older] = cpu.arch.cpuid(1, 0);
             assert_ne!(features & (1 << 31), 0, "hypervisor bit");
             assert_ne!(features & (1 << 27), 0, "OSXSAVE follows CR4");
             assert_eq!(features & (1 << 3), 0, "MONITOR is not offered");
             assert_ne!(older & (1 << 9), 0, "APIC");
-            let [components, now, most, _] = cpu.cpuid(0xd, 0);
-            assert_eq!(u64::from(components), cpu.context.xsave_mask);
+            let [components, now, most, _] = cpu.arch.cpuid(0xd, 0);
+            assert_eq!(u64::from(components), cpu.arch.context.xsave_mask);
             assert!(now <= most && now >= 576 && most <= 4096);
-            let [_, first, second, third] = cpu.cpuid(0x4000_0000, 0);
+            let [_, first, second, third] = cpu.arch.cpuid(0x4000_0000, 0);
             let name: Vec<u8> =
                 [first, second, third].iter().flat_map(|word| word.to_le_bytes()).collect();
             assert_eq!(&name, b"KVMKVMKVM\0\0\0");
-            assert_eq!(cpu.cpuid(7, 0)[3] & (1 << 22 | 1 << 24), 0, "no AMX");
-            assert_eq!(cpu.cpuid(0xd, 1)[0], 7, "no XSAVES");
+            assert_eq!(cpu.arch.cpuid(7, 0)[3] & (1 << 22 | 1 << 24), 0, "no AMX");
+            assert_eq!(cpu.arch.cpuid(0xd, 1)[0], 7, "no XSAVES");
         },
     );
 }

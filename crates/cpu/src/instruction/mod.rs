@@ -1,0 +1,15 @@
+//! What an instruction is, as far as that does not depend on the processor's state: which class it belongs to, whether
+//! the announced processor has it, and how it uses its operands. The translator, the interpreter and their tests ask
+//! here, and nowhere else.
+
+mod announced;
+mod class;
+mod operand;
+
+pub(crate) use announced::announces;
+pub(crate) use class::{Class, class_of, may_run_natively, may_run_natively_unmasked};
+pub(crate) use operand::{
+    MemoryUse, StringOperation, address_bits, encodable, has_masked_memory, immediate_bit_form,
+    is_string, memory_use, on_context, segment_of, segment_register, string_operation,
+    without_moffs,
+};
