@@ -6,7 +6,7 @@ use syn::visit::{self, Visit};
 use syn::{ItemUse, UseTree};
 
 /// Files of each crate that are in such a circle. The numbers may only shrink; a crate without a number has none.
-const IN_CIRCLES: [(&str, usize); 12] = [
+const IN_CIRCLES: [(&str, usize); 11] = [
     ("bench", 3),
     ("crates/biv", 22),
     ("crates/cpu", 57),
@@ -16,7 +16,6 @@ const IN_CIRCLES: [(&str, usize); 12] = [
     ("crates/files", 14),
     ("crates/host", 2),
     ("crates/machine", 19),
-    ("crates/provision", 2),
     ("crates/vmm", 17),
     ("guest/init", 7),
 ];
