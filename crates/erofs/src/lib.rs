@@ -65,13 +65,15 @@ pub enum Error {
         error: io::Error,
     },
     /// Somebody is at work there.
-    #[error("{path} changed while it was read; try again when nobody changes it", path = .0.display())]
+    #[error("{path} changed while it was read; try again when nobody changes \
+             it", path = .0.display())]
     Changed(PathBuf),
     /// Something is mounted there.
     #[error("another file system is mounted at {path}", path = .0.display())]
     Mounted(PathBuf),
     /// An attribute that cannot be kept.
-    #[error("{path} has an attribute that cannot be kept, of an unknown kind or too long: {name:?}", path = path.display())]
+    #[error("{path} has an attribute that cannot be kept, of an unknown kind or too long: \
+             {name:?}", path = path.display())]
     Attribute {
         /// The file.
         path: PathBuf,

@@ -73,7 +73,8 @@ pub enum Error {
     #[error("the disk of {path} is full; make room, or set XDG_CACHE_HOME", path = .0.display())]
     Full(PathBuf),
     /// It hangs.
-    #[error("apt-get has said nothing new for {} seconds, and was ended", APT_SILENCE_TIMEOUT.as_secs())]
+    #[error("apt-get has said nothing new for {} seconds, and was \
+             ended", APT_SILENCE_TIMEOUT.as_secs())]
     Silent,
     /// It said why.
     #[error("apt could not download {package}: {reason}")]

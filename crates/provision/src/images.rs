@@ -37,7 +37,8 @@ const RECIPE: &str = "recipe";
 const PERMISSIONS: u32 = 0o7777;
 
 /// Why whose files are what cannot be kept.
-const NO_ATTRIBUTES: &str = "the file system of the cache directory keeps no extended attributes of \
+const NO_ATTRIBUTES: &str = "the file system of the cache directory keeps no extended attributes \
+                             of \
                              users, which say to whom an image's files belong; set XDG_CACHE_HOME \
                              to a directory on ext4, xfs or btrfs";
 

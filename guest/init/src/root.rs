@@ -16,11 +16,13 @@ use crate::disk;
 use crate::system::lift;
 
 /// What a kernel lacks that knows no virtio-fs.
-const NO_DRIVER: &str = "the guest's kernel cannot mount directories of the host: fuse and virtiofs must be \
+const NO_DRIVER: &str = "the guest's kernel cannot mount directories of the host: fuse and \
+                         virtiofs must be \
                          built in (CONFIG_FUSE_FS, CONFIG_VIRTIO_FS)";
 
 /// What it lacks if it finds no device.
-const NO_BUS: &str = "the guest's kernel does not find the virtio device of this directory: virtio_pci must be \
+const NO_BUS: &str = "the guest's kernel does not find the virtio device of this directory: \
+                      virtio_pci must be \
                       built in (CONFIG_VIRTIO_PCI)";
 
 /// Where the new root is put together.
