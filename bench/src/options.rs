@@ -2,9 +2,9 @@
 
 use std::path::PathBuf;
 
+use crate::family::Family;
 use crate::number::{Number, Root, Work};
 use crate::numbers;
-use crate::systems::Family;
 use crate::variants::{self, Variant};
 
 /// For those who asked for something else.

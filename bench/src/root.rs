@@ -111,7 +111,7 @@ impl Applications {
 
 /// Both, which are made if they are not there.
 pub fn provide() -> Result<Applications, Error> {
-    let cache = provision::cache_directory()?.join("bench");
+    let cache = provision::cache_directory().map_err(provision::Error::from)?.join("bench");
     let place = cache.join(EDITION);
     if place.is_dir() {
         return Ok(Applications::in_place(&place));

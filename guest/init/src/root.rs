@@ -13,7 +13,6 @@ use rustix::io::Errno;
 use rustix::mount::{MountFlags, mount, mount_move};
 
 use crate::disk;
-use crate::system::lift;
 
 /// What a kernel lacks that knows no virtio-fs.
 const NO_DRIVER: &str = "the guest's kernel cannot mount directories of the host: fuse and \
@@ -137,4 +136,9 @@ fn mount_volume(volume: &Mount) -> io::Result<u64> {
     }
     mount_shared(volume, place)?;
     Ok(fs::metadata(place)?.dev())
+}
+
+/// The standard library's error for one of the kernel's.
+pub fn lift(result: rustix::io::Result<()>) -> io::Result<()> {
+    result.map_err(io::Error::from)
 }
