@@ -22,8 +22,10 @@ mod tests {
 
     #[test]
     fn counters_are_found_by_words_in_their_names() {
-        let report = "@ idle\n  cc -c  file.c\nmemory\n  TLB misses                        40,056\n  \
-            mirror faults                      4,132\nuser code run directly\n  share of all time    3.1%\n";
+        let report = "@ idle\n  cc -c  file.c\nmemory\n  TLB misses                        \
+                      40,056\n  \
+            mirror faults                      4,132\nuser code run directly\n  share of all \
+            time    3.1%\n";
         let check = |words: &[&str], expected: &[(&str, f64)]| {
             let words: Vec<String> = words.iter().map(|&word| word.into()).collect();
             let found = among(report, &words);

@@ -26,6 +26,7 @@
 #![forbid(unsafe_code)]
 
 mod counters;
+mod family;
 mod files;
 mod group;
 mod number;

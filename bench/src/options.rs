@@ -2,9 +2,9 @@
 
 use std::path::PathBuf;
 
+use crate::family::Family;
 use crate::number::{Number, Root, Work};
 use crate::numbers;
-use crate::systems::Family;
 use crate::variants::{self, Variant};
 
 /// For those who asked for something else.
@@ -13,15 +13,19 @@ usage: bench [OPTION]...
   --quick            fewer rounds and starts: hours instead of a day
   --ladder           what each technique of biv is worth, and nothing else: twenty minutes
   --against LIST     systems to compare with: host, tcg, uml, gvisor (default: all)
-  --only LIST        only numbers whose names contain one of these words; `program` stands for all that are
+  --only LIST        only numbers whose names contain one of these words; `program` stands for \
+  all that are
                      measured in fresh machines, `function` for the others
-  --rounds N         rounds of functions (default: 5 without and 3 with a distribution; 3 and 1 if quick)
+  --rounds N         rounds of functions (default: 5 without and 3 with a distribution; 3 and 1 \
+  if quick)
   --starts N         fresh machines for each program (default: 10; 3 if quick or in the ladder)
   --scale PERCENT    how much of each program to do (default: 100; 25 in the ladder)
   --variants LIST    ways to run biv, by name, or all (default: the first, or all in the ladder)
-  --biv LIST         measure these, FILE or NAME=FILE, instead of building one: the first is what promises are
+  --biv LIST         measure these, FILE or NAME=FILE, instead of building one: the first is what \
+  promises are
                      about, the others are compared with it
-  --stats LIST       keep those counters of biv's --stats whose names contain one of these words, for each start
+  --stats LIST       keep those counters of biv's --stats whose names contain one of these words, \
+  for each start
                      of a program
   --pin              keep every one-processor system on one CPU, not only those that profit
   --out DIRECTORY    where tables, CSV, charts and logs go (default: target/bench)

@@ -41,7 +41,8 @@ const FETCH_SOURCES: &str = "cd \"$1/usr/src\" && \
     tar -x -f sqlite3_*.orig.tar.* -C sqlite3-tree --strip-components=1 && rm -f -- *.tar.* *.dsc";
 
 /// Run in the new system: SQLite in one file, and a repository of Go's library.
-const MAKE_SOURCES: &str = "set -e; cd /usr/src/sqlite3-tree; ./configure >/dev/null; make sqlite3.c shell.c >/dev/null; \
+const MAKE_SOURCES: &str = "set -e; cd /usr/src/sqlite3-tree; ./configure >/dev/null; make \
+                            sqlite3.c shell.c >/dev/null; \
     mkdir ../sqlite; mv sqlite3.c sqlite3.h shell.c ../sqlite/; cd ..; rm -r sqlite3-tree; \
     mkdir /tmp/library; cd /tmp/library; cp -r /usr/share/go-*/src/. .; \
     git init -q .; git add -f .; \
@@ -110,7 +111,7 @@ impl Applications {
 
 /// Both, which are made if they are not there.
 pub fn provide() -> Result<Applications, Error> {
-    let cache = provision::cache_directory()?.join("bench");
+    let cache = provision::cache_directory().map_err(provision::Error::from)?.join("bench");
     let place = cache.join(EDITION);
     if place.is_dir() {
         return Ok(Applications::in_place(&place));

@@ -16,7 +16,8 @@ const PATIENCE_SECONDS: &str = "900";
 const INIT: &str = "#!/bin/busybox sh\n\
     /bin/busybox mount -t devtmpfs dev /dev\n\
     /bin/busybox mount -t sysfs sys /sys\n\
-    echo \"<1>domain 0: $(/bin/busybox cat /sys/hypervisor/type), $(/bin/busybox nproc) processors\" >/dev/kmsg\n\
+    echo \"<1>domain 0: $(/bin/busybox cat /sys/hypervisor/type), $(/bin/busybox nproc) \
+    processors\" >/dev/kmsg\n\
     /bin/busybox poweroff -f\n";
 
 /// An initial RAM disk in a file that goes away again.

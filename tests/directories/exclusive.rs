@@ -91,7 +91,8 @@ fn what_is_written_back_is_there_when_it_is_closed_or_wanted() {
     let script = "for n in $(seq 200); do echo $n; done > closed; echo > is_closed
                   exec 8> open; echo synced >&8; sync open; echo > is_synced
                   echo more >&8; sync; echo > is_all_synced
-                  exec 9>> appended; echo one >&9; echo two >> appended; echo three >&9; sync appended";
+                  exec 9>> appended; echo one >&9; echo two >> appended; echo three >&9; sync \
+                  appended";
     fs::write(place.share().join("appended"), "zero\n").unwrap();
     let script =
         format!("cd /mnt/share; {script}; echo > ready; while ! [ -e go ]; do sleep 0.1; done");

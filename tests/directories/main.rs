@@ -170,10 +170,12 @@ fn check_files(options: &str) {
          truncate -s 1000000000 sparse; echo end >> sparse; stat -c '%s %b' sparse
          mkdir -p d/e/f; mv d g; test -d g/e/f; rmdir g/e/f; rm -r g; ! test -e g
          exec 9> lock; flock -n 9; ! flock -n lock true; exec 9>&-; flock -n lock echo unlocked
-         for n in $(seq 300); do echo $n > many$n; done; ls | grep -c many; rm many*; ls | grep -c many || true
+         for n in $(seq 300); do echo $n > many$n; done; ls | grep -c many; rm many*; ls | grep \
+         -c many || true
          exec 8<> open; echo still > open; rm open; cat <&8
          mkfifo p; (echo through > p &); cat p
-         dd if=/dev/urandom of=big bs=1M count=30 2>/dev/null; sha256sum < big > sum; cp big copy; sha256sum -c - < sum > /dev/null < copy || true
+         dd if=/dev/urandom of=big bs=1M count=30 2>/dev/null; sha256sum < big > sum; cp big \
+         copy; sha256sum -c - < sum > /dev/null < copy || true
          cmp big copy; sync; echo done"
     );
     let said = says(&place.0, &["--mem", "512M", "--volume", &place.volume(options)], &script);
@@ -213,7 +215,8 @@ fn a_guest_does_not_get_out_of_a_share() {
         "cd /mnt/share; cat up away root{0} ../secret {0} 2>&1 | grep -c 'No such file'; \
          echo changed > up; echo changed > away; ls /mnt; mkdir x; \
          i=0; while [ $i -lt 200 ]; do ln -sfn .. x/link; ln -sfn . x/link; i=$((i+1)); done & \
-         i=0; while [ $i -lt 200 ]; do cat x/link/secret x/link/../secret; i=$((i+1)); done 2>/dev/null \
+         i=0; while [ $i -lt 200 ]; do cat x/link/secret x/link/../secret; i=$((i+1)); done \
+         2>/dev/null \
          | sort -u; wait",
         secret.display()
     );
@@ -269,7 +272,8 @@ fn of_machine(process: u32) -> Vec<u32> {
 fn a_directory_that_is_removed_leaves_a_machine_that_ends() {
     let place = Place::new();
     let script = "cd /mnt/share; echo ready > ready; n=0
-                  while echo $n > file 2>/dev/null && test $n -lt 600; do sleep 0.1; n=$((n+1)); done
+                  while echo $n > file 2>/dev/null && test $n -lt 600; do sleep 0.1; n=$((n+1)); \
+                  done
                   cat file; mkdir more; echo through";
     let mut command = biv(&["run", "--busybox", "--volume", &place.volume(""), "--"]);
     command.args(["sh", "-c", script]).stdout(Stdio::piped()).stderr(Stdio::piped());

@@ -66,7 +66,8 @@ fn pjdfstest_ends_as_it_does_on_the_host_but_for_devices() {
     let Some(suites) = suites() else { return };
     let place = Place::new();
     let configuration = place.0.join("pjdfstest.toml");
-    let features = "[features]\nposix_fallocate = {}\nrename_ctime = {}\nutime_now = {}\nutimensat = {}\n\
+    let features = "[features]\nposix_fallocate = {}\nrename_ctime = {}\nutime_now = \
+                    {}\nutimensat = {}\n\
         [settings]\nnaptime = 0.02\nallow_remount = false\n\
         [dummy_auth]\nentries = [[\"nobody\", \"nogroup\"], [\"games\", \"games\"]]\n";
     fs::write(&configuration, features).expect("there is room for tests");

@@ -32,24 +32,29 @@ fn a_repository_is_cloned_built_and_committed_to() {
     let place = Place::new();
     let origin = place.0.join("origin");
     let make = format!(
-        "mkdir origin; cp -r {REPOSITORY}/crates {REPOSITORY}/guest {REPOSITORY}/bench {REPOSITORY}/tests origin
-        rm -rf origin/*/target; cd origin; {GIT} init -q; {GIT} add -A; {GIT} commit -qm first; {GIT} rev-parse HEAD^{{tree}}"
+        "mkdir origin; cp -r {REPOSITORY}/crates {REPOSITORY}/guest {REPOSITORY}/bench \
+         {REPOSITORY}/tests origin
+        rm -rf origin/*/target; cd origin; {GIT} init -q; {GIT} add -A; {GIT} commit -qm first; \
+        {GIT} rev-parse HEAD^{{tree}}"
     );
     let tree = host_says(&place.0, &make);
     let script = format!(
         "set -e; cd /mnt/share; {GIT} clone -q --no-local file://{} work; cd work
         {GIT} rev-parse 'HEAD^{{tree}}'; {GIT} status --porcelain
-        mkdir built; ls bench/guest/*.c | xargs -P 4 -I @ sh -c 'cc -O1 -c -o built/$(basename @).o @'
+        mkdir built; ls bench/guest/*.c | xargs -P 4 -I @ sh -c 'cc -O1 -c -o built/$(basename \
+        @).o @'
         cc -static -pthread -o built/runner built/*.o -lm
         {GIT} add -A; {GIT} commit -qm built; echo change >> bench/Cargo.toml; {GIT} stash -q
-        {GIT} checkout -q HEAD~1; ls built 2>/dev/null || echo none; {GIT} checkout -q main; {GIT} gc -q
+        {GIT} checkout -q HEAD~1; ls built 2>/dev/null || echo none; {GIT} checkout -q main; \
+        {GIT} gc -q
         {GIT} fsck --strict 2>&1 | grep -v dangling || true; {GIT} rev-parse 'HEAD^{{tree}}'",
         origin.display()
     );
     let said =
         says(&place.0, &["--mem", "1G", "--cpus", "4", "--volume", &place.volume("")], &script);
     let look = format!(
-        "cd share/work; {GIT} fsck --strict 2>/dev/null; {GIT} status --porcelain; {GIT} stash list | wc -l
+        "cd share/work; {GIT} fsck --strict 2>/dev/null; {GIT} status --porcelain; {GIT} stash \
+         list | wc -l
         test -x built/runner; {GIT} rev-parse 'HEAD^{{tree}}'"
     );
     let on_host = host_says(&place.0, &look);
@@ -69,8 +74,10 @@ fn fio_reads_what_it_has_written_to_a_volume() {
         "--rw=randrw --ioengine=mmap",
     ] {
         let fio = format!(
-            "fio --name=verify --directory=/mnt/share --ioengine=libaio --iodepth=16 --numjobs=2 {how} \
-             --bs=4k --size=64M --verify=crc32c --verify_fatal=1 --verify_state_save=0 --verify_backlog=500 \
+            "fio --name=verify --directory=/mnt/share --ioengine=libaio --iodepth=16 --numjobs=2 \
+             {how} \
+             --bs=4k --size=64M --verify=crc32c --verify_fatal=1 --verify_state_save=0 \
+             --verify_backlog=500 \
              --runtime={seconds} --time_based"
         );
         let options = ["--mem", "1G", "--cpus", "4", "--volume", &place.volume("")];

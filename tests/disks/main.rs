@@ -222,7 +222,8 @@ fn fio_reads_what_it_has_written() {
     ] {
         let fio = format!(
             "fio --name=verify --filename=/dev/vda --direct=1 --ioengine=libaio --iodepth=32 \
-             --rw={how} --bsrange=512-256k --size=256M --verify=crc32c --verify_fatal=1 --verify_state_save=0 \
+             --rw={how} --bsrange=512-256k --size=256M --verify=crc32c --verify_fatal=1 \
+             --verify_state_save=0 \
              --verify_backlog=500 --trim_percentage=5 --runtime={seconds} --time_based"
         );
         let mut biv = MODE.run(&["--disk", &disk, "--", "sh", "-c", &fio]);
@@ -415,7 +416,8 @@ fn check_trouble(mut biv: Command, image: &Image, meanwhile: impl FnOnce(&Image)
 fn an_image_that_is_cut_while_it_is_used_is_an_error_for_the_guest() {
     let image = Image::new("cut", 16 * MIB);
     let script = "echo up; cat; \
-        dd if=/dev/vda of=/dev/null bs=4096 skip=4000 count=10 2>&1 | grep -o 'Input/output error'; \
+        dd if=/dev/vda of=/dev/null bs=4096 skip=4000 count=10 2>&1 | grep -o 'Input/output \
+        error'; \
         dd if=/dev/vda of=/dev/null bs=4096 count=1 2>/dev/null && echo goes on";
     let biv = MODE.run_in_time(&["--disk", image.path(), "--", "sh", "-c", script]);
     let cut = |image: &Image| {

@@ -90,8 +90,10 @@ pub const EXAMPLES: &[Example] = &[
         needs: &["make", "cc"],
         surroundings: concat!(
             "mkdir -p src ~/src; echo hello >src/page; echo all: >~/src/Makefile\n",
-            "printf 'test: hello\\n\\t./hello\\nhello: hello.c\\n\\tcc -o hello hello.c\\n' >Makefile\n",
-            "printf 'int main(void) { return 0; }\\n' >hello.c; echo 'echo suspicious' >suspicious\n",
+            "printf 'test: hello\\n\\t./hello\\nhello: hello.c\\n\\tcc -o hello hello.c\\n' \
+             >Makefile\n",
+            "printf 'int main(void) { return 0; }\\n' >hello.c; echo 'echo suspicious' \
+             >suspicious\n",
             "ln -s / ~/rootfs; ln -s / ~/debian\n",
         ),
         lines: &[
@@ -142,7 +144,8 @@ pub const EXAMPLES: &[Example] = &[
         document: "docs/guide.md",
         begins: "biv run --sandbox -- ./suspicious",
         needs: &["cc"],
-        surroundings: "printf 'int main(void) { return 7; }\\n' | cc -static -x c -o suspicious -\n",
+        surroundings: "printf 'int main(void) { return 7; }\\n' | cc -static -x c -o suspicious \
+                       -\n",
         lines: &[
             ("./suspicious", Status(7)),
             ("--image web", LeftOut("an image with Python takes minutes to build")),
@@ -193,8 +196,10 @@ pub const EXAMPLES: &[Example] = &[
         begins: "qemu-img create",
         needs: &["qemu-img", "mke2fs"],
         surroundings: concat!(
-            "mkdir -p root/etc root/bin; echo ID=test >root/etc/os-release; cp /bin/busybox root/bin/cat\n",
-            "/sbin/mke2fs -q -t ext4 -d root root.img 64M; qemu-img convert -O qcow2 root.img debian.qcow2\n",
+            "mkdir -p root/etc root/bin; echo ID=test >root/etc/os-release; cp /bin/busybox \
+             root/bin/cat\n",
+            "/sbin/mke2fs -q -t ext4 -d root root.img 64M; qemu-img convert -O qcow2 root.img \
+             debian.qcow2\n",
         ),
         lines: &[("--root-disk", Shows("ID=test"))],
         ..PLAIN
@@ -204,7 +209,8 @@ pub const EXAMPLES: &[Example] = &[
         begins: "mmdebstrap --variant=minbase stable root",
         needs: &["mke2fs"],
         surroundings: concat!(
-            "mkdir -p root/etc root/bin; echo ID=test >root/etc/os-release; cp /bin/busybox root/bin/cat\n",
+            "mkdir -p root/etc root/bin; echo ID=test >root/etc/os-release; cp /bin/busybox \
+             root/bin/cat\n",
             "/sbin/mke2fs -q -t ext4 -d root root.img 64M\n",
         ),
         lines: &[("mmdebstrap", ARCHIVE), ("--root-disk", Shows("ID=test"))],

@@ -128,7 +128,8 @@ impl Block {
 impl Drop for Desk {
     /// The reader's domains end, also those of an example that has failed.
     fn drop(&mut self) {
-        let domains = "for domain in \"$XDG_RUNTIME_DIR\"/bivouac/*/; do biv rm -f \"$(basename \"$domain\")\"; done";
+        let domains = "for domain in \"$XDG_RUNTIME_DIR\"/bivouac/*/; do biv rm \
+                       -f \"$(basename \"$domain\")\"; done";
         let _ = self.command(&self.home, &["sh", "-c", domains]).output();
         let _ = fs::remove_dir_all(&self.home);
     }

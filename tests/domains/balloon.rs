@@ -43,7 +43,8 @@ fn what_a_guest_has_freed_goes_back_to_the_host() {
     // The guest can have it again, and what it writes there stays.
     let again = place.exec(
         "web",
-        "dd if=/dev/zero bs=1M count=300 2>/dev/null | tr '\\0' y > /tmp/y && tr -d y < /tmp/y | wc -c && ls /bin | md5sum",
+        "dd if=/dev/zero bs=1M count=300 2>/dev/null | tr '\\0' y > /tmp/y && tr -d y < /tmp/y | \
+         wc -c && ls /bin | md5sum",
     );
     assert!(text(&again.stdout).starts_with("0\n"), "{again:?}");
     assert!(used(&place) > before + 250 * MIB);

@@ -141,7 +141,8 @@ fn initrd(place: &Place) -> String {
         for driver in virtio_ring virtio virtio_pci_legacy_dev virtio_pci_modern_dev virtio_pci \
             virtio_console; do insmod /drivers/$driver.ko; done\n\
         until [ -e /dev/hvc0 ]; do sleep 0.1; done\n\
-        exec setsid sh -c 'exec sh </dev/hvc0 >/dev/hvc0 2>&1 -c \"echo on the console; exec sh -i\"'\n";
+        exec setsid sh -c 'exec sh </dev/hvc0 >/dev/hvc0 2>&1 -c \"echo on the console; exec sh \
+        -i\"'\n";
     fs::write(tree.join("init"), script).expect("there is room");
     let path = place.path.join("initrd").to_string_lossy().into_owned();
     let pack = "cd \"$1\" && chmod +x init bin/busybox && cp -r \"$2\" drivers && \
@@ -159,7 +160,8 @@ fn initrd(place: &Place) -> String {
 fn who_watches_a_command_types_what_it_reads_and_sees_how_it_ends() {
     let place = Place::new();
     let script = "n=0; trap 'n=$((n + 1)); echo caught $n' INT; echo up; \
-        while :; do read line && echo \"got $line\" && echo oops >&2; [ \"$line\" = end ] && exit 7; done";
+        while :; do read line && echo \"got $line\" && echo oops >&2; [ \"$line\" = end ] && exit \
+        7; done";
     let said = place.says(&[
         "run",
         "-d",

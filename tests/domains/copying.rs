@@ -177,7 +177,10 @@ fn a_hostile_guest_writes_nothing_but_what_was_asked_for() {
         let directory = header("x/", b'5', "", 0);
         fs::write(place.file("archive"), [&directory[..], &archive].concat()).unwrap();
         place.copy(&place.shown("archive"), "web:/tmp/archive");
-        place.guest("printf '#!/bin/sh\\nexec /bin/busybox cat /tmp/archive\\n' > /tmp/liar; chmod +x /tmp/liar");
+        place.guest(
+            "printf '#!/bin/sh\\nexec /bin/busybox cat /tmp/archive\\n' > /tmp/liar; \
+                     chmod +x /tmp/liar",
+        );
         // Init starts itself by this name, which the guest's superuser can have lead elsewhere.
         place.guest("mount -t tmpfs none /proc; mkdir /proc/self; ln -s /tmp/liar /proc/self/exe");
         let complaint = place.complains(&["cp", "web:/etc/hostname", &place.shown("here")]);

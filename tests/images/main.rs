@@ -285,7 +285,8 @@ fn what_is_written_over_it_is_gone_with_the_machine() {
     fill(&place.tree());
     let script = "set -e; cd /tree
         echo more >>short; cat short; rm large; mv program moved; chmod 600 moved; touch new
-        mkdir many/more; rm -r sticky; echo over >empty; ls | grep -c -e '^new$' -e '^moved$'; /bin/cat empty";
+        mkdir many/more; rm -r sticky; echo over >empty; ls | grep -c -e '^new$' -e '^moved$'; \
+        /bin/cat empty";
     let before = expected(&place.tree());
     for _ in 0..2 {
         assert_eq!(place.shell(&[], script), "shortmore\n2\nover\n");

@@ -232,7 +232,8 @@ impl Scene {
     /// An attack that nobody needs to survive; whether its machine has ended as it should.
     fn check_lethal(&mut self, mode: Mode, (attack, rounds): (&str, u64), seed: u64) -> bool {
         let script = format!(
-            "/bin/busybox insmod /hostile.ko attack={attack} seed={seed} rounds={rounds} lethal=1 2>&1"
+            "/bin/busybox insmod /hostile.ko attack={attack} seed={seed} rounds={rounds} lethal=1 \
+             2>&1"
         );
         let begins = |(_, console): &(Output, String)| console.contains("hostile: begin");
         // On a busy host, that may not be enough to boot.

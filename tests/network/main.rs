@@ -80,8 +80,10 @@ fn each_side_ends_by_itself(mode: Mode) {
         "host=10.0.2.2; echo hello | nc $host {echo}
         nc $host {source} </dev/null | sha256sum
         seq 2000000 | nc $host {sink}
-        n=0; while [ $n -lt 40 ]; do n=$((n+1)); echo $n | nc $host {echo}; done | sort | uniq | wc -l
-        n=0; while [ $n -lt 20 ]; do n=$((n+1)); echo $n | nc $host {echo} & done | sort | uniq | wc -l
+        n=0; while [ $n -lt 40 ]; do n=$((n+1)); echo $n | nc $host {echo}; done | sort | uniq | \
+        wc -l
+        n=0; while [ $n -lt 20 ]; do n=$((n+1)); echo $n | nc $host {echo} & done | sort | uniq | \
+        wc -l
         nc $host {nobody} </dev/null 2>/dev/null || echo refused"
     );
     let said = mode.shell(&["--busybox", "--net", "user,host,backend=builtin"], &script);

@@ -138,7 +138,8 @@ fn a_guest_installs_a_package() {
     }
     let mode = Mode { execution: UserExecution::Auto, processors: 1 };
     let script = "export DEBIAN_FRONTEND=noninteractive; (apt-get -q update && \
-        apt-get -q install -y --reinstall --no-install-recommends hello) >/tmp/log 2>&1 || cat /tmp/log; \
+        apt-get -q install -y --reinstall --no-install-recommends hello) >/tmp/log 2>&1 || cat \
+        /tmp/log; \
         hello; dpkg -s hello | grep Status";
     let mut machine = mode.run(&["--mem", "2G", "--timeout", "600", "--", "sh", "-c", script]);
     let output = machine.stdin(Stdio::null()).output().expect("biv can be started");

@@ -65,7 +65,8 @@ fn much_goes_through_a_guest_as_it_is() {
 /// The channel's fast way is what these guests have, and not the serial line.
 #[test]
 fn streams_go_over_a_virtio_port() {
-    let used = "cat /proc/cmdline /sys/class/virtio-ports/*/name; ls -l /proc/1/fd | grep -o '/dev/vport.*'";
+    let used = "cat /proc/cmdline /sys/class/virtio-ports/*/name; ls -l /proc/1/fd | grep -o \
+                '/dev/vport.*'";
     let said = said(used);
     assert!(said.contains("bivouac.channel") && said.contains("/dev/vport"), "{said}");
 }

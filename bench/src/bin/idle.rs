@@ -185,7 +185,8 @@ fn report(options: &Options, processes: &[u32], used: Computed) -> Result<(), St
     largest.truncate(options.domains);
     let Spread { median, min, max } = Spread::of(largest).ok_or("no process is left")?;
     println!(
-        "memory (proportional): {:.0} MiB a domain, of which its process {median:.0} ({min:.0}..{max:.0}); \
+        "memory (proportional): {:.0} MiB a domain, of which its process {median:.0} \
+         ({min:.0}..{max:.0}); \
          {:.1} processes a domain",
         held.iter().sum::<f64>() / count,
         processes.len() as f64 / count,

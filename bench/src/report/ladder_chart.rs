@@ -36,10 +36,13 @@ pub fn draw(numbers: &[&Number], rungs: &[Rung]) -> String {
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" \
          font-family=\"sans-serif\" font-size=\"12\">\n\
          <rect width=\"{width}\" height=\"{height}\" fill=\"#fff\"/>\n\
-         <text x=\"8\" y=\"20\" font-size=\"15\">Time without a technique, as a multiple of the time \
+         <text x=\"8\" y=\"20\" font-size=\"15\">Time without a technique, as a multiple of the \
+         time \
          with it</text>\n\
-         <text x=\"8\" y=\"38\" font-size=\"11\" fill=\"#555\">Logarithmic; lines: smallest to largest \
-         of all rounds; grey: may be chance; orange: faster without. direct-...: against direct, all \
+         <text x=\"8\" y=\"38\" font-size=\"11\" fill=\"#555\">Logarithmic; lines: smallest to \
+         largest \
+         of all rounds; grey: may be chance; orange: faster without. direct-...: against direct, \
+         all \
          others against biv as users get it</text>\n"
     );
     for (index, number) in numbers.iter().enumerate() {

@@ -41,8 +41,11 @@ pub fn write(results: &Results, options: &Options) -> io::Result<()> {
         text.push_str(modes);
     }
     if let Some(ladder) = ladder::table(results) {
-        text.push_str("\nThe ladder: how many times as long it takes without a technique; in brackets, what may be \
-             chance.\n\n");
+        text.push_str(
+            "\nThe ladder: how many times as long it takes without a technique; in \
+                       brackets, what may be \
+             chance.\n\n",
+        );
         text.push_str(&ladder);
     }
     let remarks = [results.remarks.clone(), results.absences()].concat();

@@ -33,12 +33,12 @@ Exit status:
   N        the status of COMMAND; 128+S if signal S ended it
   0        a plain machine powered off (or rebooted, with --no-reboot)
   1        biv doctor: no machine can run on this host
-  2        the command line makes no sense
+  2        usage error
   122      the guest ended without reporting a status (panic, reboot, power-off)
   123      the guest's processor shut down on a triple fault
   124      --timeout expired
-  125      biv failed: a file, memory, the network, the host; or the guest cannot have what was named
-  126      COMMAND could not be executed in the guest, or its directory is not there
+  125      biv failed (a file, memory, the network, the host), or the guest lacks a device or mount
+  126      COMMAND could not be executed in the guest, or its working directory does not exist
   127      COMMAND was not found in the guest
   128+S    biv was ended by signal S; 130 also after Ctrl-] three times
   (V<<1)|1 the guest wrote V to the port of --debug-exit";

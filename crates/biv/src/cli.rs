@@ -79,8 +79,8 @@ impl Cli {
 
 /// List, fetch and remove Debian's kernels, for `biv run --kernel VERSION`.
 ///
-/// They are kept in $XDG_CACHE_HOME/bivouac, beside the default one, with the drivers of the machine's
-/// devices. The host's apt fetches them, and checks them against Debian's signatures.
+/// Kernels are kept in $XDG_CACHE_HOME/bivouac with the drivers for the machine's devices. The host's apt downloads
+/// them and verifies Debian's signatures.
 #[derive(Debug, Args)]
 pub struct Kernel {
     /// What
@@ -91,28 +91,28 @@ pub struct Kernel {
 /// What is done with kernels.
 #[derive(Debug, Subcommand)]
 pub enum KernelAction {
-    /// List the kernels that are there
+    /// List downloaded kernels
     Ls {
-        /// How to print it
+        /// Output format
         #[arg(long, value_enum, default_value_t = Format::Text)]
         format: Format,
     },
-    /// Fetch a kernel
+    /// Download a kernel
     Pull {
-        /// Its version, such as 6.12 [default: the newest of the suite]
+        /// Version, such as 6.12 [default: the newest of the suite]
         version: Option<String>,
 
         /// Debian's suite, such as trixie [default: that of apt's sources, then its backports]
         #[arg(long, value_name = "NAME")]
         suite: Option<String>,
 
-        /// For what it is built
+        /// Type of machines that the kernel is built for
         #[arg(long, value_enum, default_value_t)]
         flavour: ForMachines,
     },
-    /// Remove kernels, one for each VERSION
+    /// Remove kernels
     Rm {
-        /// Their versions, or as much of one as only one kernel begins with
+        /// Versions, or unambiguous prefixes of versions
         #[arg(required = true)]
         version: Vec<String>,
     },
@@ -137,11 +137,11 @@ impl From<ForMachines> for Flavour {
     }
 }
 
-/// List, make and remove root file systems of Debian's, for `biv run --image NAME`.
+/// List, build and remove Debian root file systems, for `biv run --image NAME`.
 ///
-/// They are made by mmdebstrap, without privileges where the host allows that, and kept in
-/// $XDG_CACHE_HOME/bivouac. Machines share them; what one writes stays in its memory. Files belong to whom they
-/// belong to in Debian, in the guest; on the host they are yours.
+/// mmdebstrap builds them, without privileges where the host allows that, in $XDG_CACHE_HOME/bivouac. Machines share
+/// an image; what a machine writes stays in its memory. In the guest, files have the owners that Debian gives them; on
+/// the host they are yours.
 #[derive(Debug, Args)]
 pub struct Image {
     /// What
@@ -152,42 +152,42 @@ pub struct Image {
 /// What is done with images.
 #[derive(Debug, Subcommand)]
 pub enum ImageAction {
-    /// List the images that are there
+    /// List images
     Ls {
-        /// How to print it
+        /// Output format
         #[arg(long, value_enum, default_value_t = Format::Text)]
         format: Format,
     },
-    /// Make an image, in the place of one of that name
+    /// Build an image, replacing one of the same name
     Build {
-        /// What it is to be called
+        /// Name of the image
         name: String,
 
         /// Debian's suite
         #[arg(long, value_name = "NAME", default_value = "bookworm")]
         suite: String,
 
-        /// Packages besides the essential ones
+        /// Packages to install besides the essential ones
         #[arg(long, value_name = "PACKAGE,...", value_delimiter = ',')]
         include: Vec<String>,
     },
     /// Remove images
     Rm {
-        /// What they are called
+        /// Names of the images
         #[arg(required = true)]
         name: Vec<String>,
     },
 }
 
-/// Say what this host offers and what Bivouac uses of it.
+/// Check what this host offers and what Bivouac uses of it.
 #[derive(Debug, Args)]
 pub struct Doctor {
-    /// How to print it
+    /// Output format
     #[arg(long, value_enum, default_value_t = Format::Text)]
     pub format: Format,
 }
 
-/// Find faults of Bivouac itself.
+/// Debug Bivouac itself.
 #[derive(Debug, Args)]
 pub struct Debug {
     /// How
@@ -202,15 +202,15 @@ pub enum DebugTool {
     Bisect(Bisect),
 }
 
-/// Find the block that is translated wrongly.
+/// Find the block that is mistranslated, by bisection.
 ///
-/// COMMAND is run many times, each time with other blocks of the guest's code interpreted instead of
-/// translated, until it is known which have to be for it to succeed. It must run `biv run`, once, and
-/// come to its end (--timeout), and it must fail the same way each time. Its input is empty, and what
-/// it says is not shown.
+/// Runs COMMAND many times, each time with other blocks of the guest's code interpreted instead of translated, until
+/// it is known which blocks must be interpreted for COMMAND to succeed. COMMAND must execute `biv run` exactly once,
+/// must terminate (--timeout), and must fail the same way each time. Its standard input is empty, and its output is
+/// discarded.
 #[derive(Debug, Args)]
 pub struct Bisect {
-    /// The exit status of COMMAND that is success
+    /// Exit status of COMMAND that means success
     #[arg(long, value_name = "STATUS", default_value = "0")]
     pub success: u8,
 
@@ -222,7 +222,7 @@ pub struct Bisect {
     #[arg(long, value_name = "N", default_value = "200")]
     pub runs: usize,
 
-    /// What to run, and its arguments
+    /// Command to run, and its arguments
     #[arg(last = true, required = true, value_name = "COMMAND",
         value_hint = ValueHint::CommandWithArguments)]
     pub command: Vec<OsString>,

@@ -9,16 +9,14 @@ use std::time::Duration;
 
 use host::Unpoisoned;
 use rustix::fs::MemfdFlags;
-use rustix::net::{
-    AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags,
-    SocketType, recv, sendmsg, socketpair,
-};
+use rustix::net::{RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, recv, sendmsg};
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::message::{
     Command, Header, MAX_DESCRIPTORS, MAX_RANGES, MAX_SHARES, Range, Region, Reply, Request,
     ShareRecord, VERSION, command, flags,
 };
+pub use crate::ring::socket_pair as pair;
 use crate::ring::{self, Bell, Reader, Writer};
 
 /// A directory of the host's that is to be shared.
@@ -48,15 +46,6 @@ pub struct Share {
     pub is_written_back: bool,
     /// The guest is told that files have no extended attributes, and does not ask for any.
     pub without_attributes: bool,
-}
-
-/// Two ends of a line for messages.
-///
-/// # Errors
-///
-/// The host's.
-pub fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
-    Ok(socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?)
 }
 
 /// Tell the server at the other end of `control` what there is to do; the sockets of the shares, in

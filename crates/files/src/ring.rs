@@ -24,7 +24,9 @@ use std::time::Duration;
 use host::GuestMemory;
 use rustix::fs::Timespec;
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendFlags, recv, send};
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair,
+};
 use rustix::thread::{futex, sched_getcpu};
 use vm_memory::{Bytes, GuestAddress, GuestMemoryBackend, GuestMemoryMmap, VolatileMemory};
 
@@ -285,6 +287,15 @@ fn core() -> u64 {
     sched_getcpu() as u64 + 1
 }
 
+/// Two ends of a line for messages.
+///
+/// # Errors
+///
+/// The host's.
+pub fn socket_pair() -> io::Result<(OwnedFd, OwnedFd)> {
+    Ok(socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?)
+}
+
 /// One side's end: what it writes and reads, and how it sleeps.
 pub type End = (Writer, Reader, Bell);
 
@@ -295,7 +306,7 @@ pub type End = (Writer, Reader, Bell);
 /// The host's.
 pub fn pair() -> io::Result<(End, Arc<File>, OwnedFd)> {
     let memory = GuestMemory::new(&[(0, ALL_BYTES)]).map_err(io::Error::other)?;
-    let (ours, theirs) = crate::client::pair()?;
+    let (ours, theirs) = socket_pair()?;
     Ok((end(memory.map(), ours, (0, RING_BYTES)), Arc::clone(memory.file()), theirs))
 }
 
@@ -446,7 +457,7 @@ mod tests {
     fn a_file_that_could_shrink_is_refused() {
         let plain = rustix::fs::memfd_create("ring", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
         rustix::fs::ftruncate(&plain, 2 * ALL_BYTES).unwrap();
-        let (_, socket) = crate::client::pair().unwrap();
+        let (_, socket) = socket_pair().unwrap();
         assert!(other_end(plain.into(), socket).is_err());
     }
 }

@@ -93,6 +93,9 @@ mod tests {
     use super::*;
     use std::os::fd::IntoRawFd;
 
+    /// [`mark`] marks the descriptors of other tests as well.
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
     #[test]
     fn as_many_are_allowed_as_may_be() {
         let most = getrlimit(Resource::Nofile).maximum.unwrap_or(1 << 20);
@@ -101,6 +104,7 @@ mod tests {
 
     #[test]
     fn what_is_marked_is_closed_and_what_is_kept_is_not() {
+        let _alone = ONE_AT_A_TIME.lock().unpoisoned();
         let inherited = || {
             let file = std::fs::File::open("/dev/null").unwrap();
             rustix::io::fcntl_setfd(&file, rustix::io::FdFlags::empty()).unwrap();
@@ -121,6 +125,7 @@ mod tests {
 
     #[test]
     fn what_is_open_is_taken_once() {
+        let _alone = ONE_AT_A_TIME.lock().unpoisoned();
         let file = std::fs::File::open("/dev/null").unwrap();
         rustix::io::fcntl_setfd(&file, rustix::io::FdFlags::empty()).unwrap();
         let number = file.into_raw_fd();

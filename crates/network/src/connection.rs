@@ -17,7 +17,7 @@ use smoltcp::time::{Duration, Instant};
 use smoltcp::wire::{HardwareAddress, IpAddress, IpCidr, IpEndpoint, IpListenEndpoint};
 
 use crate::cable::{Input, Output, Turn};
-use crate::limits::ACCEPT_PATIENCE;
+use crate::limits::ACCEPT_TIMEOUT;
 
 /// How far it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -109,7 +109,7 @@ impl Connection {
         socket.set_nagle_enabled(false);
         socket.set_ack_delay(None);
         // Until both sides have opened it; then it may be silent as long as it likes.
-        socket.set_timeout(Some(Duration::from_secs(ACCEPT_PATIENCE.as_secs())));
+        socket.set_timeout(Some(Duration::from_secs(ACCEPT_TIMEOUT.as_secs())));
         let mut sockets = SocketSet::new(Vec::with_capacity(1));
         let socket = sockets.add(socket);
         Some(Self {

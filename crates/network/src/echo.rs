@@ -13,7 +13,7 @@ use rustix::net::{
 
 use crate::addresses::Addresses;
 use crate::cable::{Output, Watch};
-use crate::limits::{DATAGRAMS_AT_ONCE, IDLE, MAX_ECHOES};
+use crate::limits::{DATAGRAMS_AT_ONCE, IDLE_TIMEOUT, MAX_ECHOES};
 use crate::packets::{Packet, add_echo_reply, add_prohibited};
 
 const REQUEST: u8 = 8;
@@ -105,6 +105,6 @@ impl Echoes {
 
     /// Forget what nobody has used for long.
     pub fn sweep(&mut self, now: Instant) {
-        self.echoes.retain(|_, echo| now.saturating_duration_since(echo.used) < IDLE);
+        self.echoes.retain(|_, echo| now.saturating_duration_since(echo.used) < IDLE_TIMEOUT);
     }
 }

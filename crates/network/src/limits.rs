@@ -32,13 +32,13 @@ pub const MAX_PEERS: usize = 256;
 pub const MAX_ECHOES: usize = 64;
 
 /// When nobody has used one for so long, it is forgotten.
-pub const IDLE: Duration = Duration::from_secs(120);
+pub const IDLE_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Datagrams that are taken from a socket before others have their turn.
 pub const DATAGRAMS_AT_ONCE: usize = 64;
 
 /// How long a connection to the guest may take to be accepted.
-pub const ACCEPT_PATIENCE: Duration = Duration::from_secs(60);
+pub const ACCEPT_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Bytes of frames that wait to be taken; beyond that, nothing is made.
 pub const OUTPUT_BYTES: usize = 1 << 20;

@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use crate::addresses::Addresses;
 use crate::cable::{Output, Watch};
-use crate::limits::{DATAGRAMS_AT_ONCE, IDLE, MAX_ASSOCIATIONS, MAX_PEERS};
+use crate::limits::{DATAGRAMS_AT_ONCE, IDLE_TIMEOUT, MAX_ASSOCIATIONS, MAX_PEERS};
 use crate::packets::{Packet, add_datagram, add_prohibited};
 
 /// A socket for one of the guest's ports.
@@ -191,7 +191,7 @@ impl Datagrams {
 
     /// Forget what nobody has used for long.
     pub fn sweep(&mut self, now: Instant) {
-        let is_fresh = |used: Instant| now.saturating_duration_since(used) < IDLE;
+        let is_fresh = |used: Instant| now.saturating_duration_since(used) < IDLE_TIMEOUT;
         self.associations.retain(|_, association| is_fresh(association.used));
         self.by_port.retain(|_, token| self.associations.contains_key(token));
         self.peers.retain(|_, (_, _, used)| is_fresh(*used));

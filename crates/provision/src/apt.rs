@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::statvfs;
 
+use super::limits::{APT_SILENCE_TIMEOUT, MAX_KERNEL_PACKAGES};
 use super::progress::Progress;
 
 /// Packages that depend on the current kernel package, best first: Debian's for virtual machines,
@@ -24,9 +25,6 @@ const KERNEL_PACKAGES: &[&str] =
 
 /// How packages begin that have files of a kernel: its image and its modules.
 const KERNEL_PARTS: [&str; 3] = ["linux-image-", "linux-binary-", "linux-modules-"];
-
-/// The most packages that one kernel's files are in.
-const KERNEL_PARTS_MAX: usize = 8;
 
 /// What is not: which lists to fetch is our business.
 const DROPPED_SETTINGS: &[&str] = &["Acquire::IndexTargets", "Acquire::Languages"];
@@ -42,11 +40,7 @@ const KEPT_SETTINGS: &[&str] = &[
     "Dir::Etc::netrcparts ",
 ];
 
-/// How long apt-get may say nothing new. It gives up on a network that is silent for 30 seconds by itself, and
-/// tries again twice.
-const PATIENCE: Duration = Duration::from_secs(180);
-
-/// How often it is looked whether it still can go on.
+/// How often to look whether apt-get can still go on.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// A file system with less than this is full: a package of the kernel's has more than 10 MiB.
@@ -79,7 +73,8 @@ pub enum Error {
     #[error("the disk of {path} is full; make room, or set XDG_CACHE_HOME", path = .0.display())]
     Full(PathBuf),
     /// It hangs.
-    #[error("apt-get has said nothing new for {} seconds, and was ended", PATIENCE.as_secs())]
+    #[error("apt-get has said nothing new for {} seconds, and was \
+             ended", APT_SILENCE_TIMEOUT.as_secs())]
     Silent,
     /// It said why.
     #[error("apt could not download {package}: {reason}")]
@@ -241,12 +236,12 @@ impl Apt {
     pub fn parts_of_kernel(&self, package: &str) -> Result<Vec<String>, Error> {
         let mut parts = vec![package.to_owned()];
         let mut next = 0;
-        while next < parts.len() && parts.len() < KERNEL_PARTS_MAX {
+        while next < parts.len() && parts.len() < MAX_KERNEL_PACKAGES {
             let mut show = self.command("apt-cache");
             let shown = run(show.args(["show", "--no-all-versions", &parts[next]]), "apt-cache")?;
             for name in dependencies(&shown.stdout) {
                 let is_part = KERNEL_PARTS.iter().any(|part| name.starts_with(part));
-                if is_part && !parts.contains(&name) && parts.len() < KERNEL_PARTS_MAX {
+                if is_part && !parts.contains(&name) && parts.len() < MAX_KERNEL_PACKAGES {
                     parts.push(name);
                 }
             }
@@ -296,7 +291,7 @@ impl Apt {
         let (sender, lines) = mpsc::channel();
         std::thread::spawn(move || {
             let mut lines = BufReader::new(stream).lines().map_while(Result::ok);
-            // Whoever has lost patience does not listen.
+            // The receiver is gone once the wait has timed out.
             lines.try_for_each(|line| sender.send(line))
         });
         let (mut said, mut heard, mut looked) = (String::new(), Instant::now(), Instant::now());
@@ -318,7 +313,7 @@ impl Apt {
                     return Err(Error::Full(self.directory.clone()));
                 }
             }
-            if heard.elapsed() > PATIENCE {
+            if heard.elapsed() > APT_SILENCE_TIMEOUT {
                 return Err(Error::Silent);
             }
         }

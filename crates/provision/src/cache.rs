@@ -8,7 +8,28 @@ use std::time::Duration;
 
 use rustix::fs::{CWD, FlockOperation, RenameFlags, flock, renameat_with};
 
-use super::Error;
+/// Why the cache cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A file or directory of it.
+    #[error(
+        "cannot use the cache directory {path}: {error}; set XDG_CACHE_HOME to one that can be \
+         written, or give your own guest with --kernel FILE and --initrd FILE or --root DIR",
+        path = path.display()
+    )]
+    Io {
+        /// The file or directory.
+        path: PathBuf,
+        /// What is wrong with it.
+        error: io::Error,
+    },
+    /// The user has no home directory.
+    #[error(
+        "no place for the default guest: neither XDG_CACHE_HOME nor HOME is set; set one, or give \
+         your own guest with --kernel FILE and --initrd FILE or --root DIR"
+    )]
+    NoHome,
+}
 
 /// `$XDG_CACHE_HOME/bivouac`, or `~/.cache/bivouac` (XDG Base Directory Specification: a relative
 /// path is to be ignored).
@@ -29,7 +50,7 @@ pub fn cache_directory() -> Result<PathBuf, Error> {
 ///
 /// # Errors
 ///
-/// [`Error::Cache`] that names what is somebody else's.
+/// [`Error::Io`] that names what is somebody else's.
 pub fn trusted(below: impl AsRef<Path>) -> Result<PathBuf, Error> {
     check_owner(&cache_directory()?, below.as_ref())
 }
@@ -65,7 +86,7 @@ fn check_rights(found: &fs::Metadata) -> io::Result<()> {
 /// What is wrong with that file or directory of the cache.
 pub fn at(path: &Path) -> impl FnOnce(io::Error) -> Error + use<> {
     let path = path.to_owned();
-    move |error| Error::Cache { path, error }
+    move |error| Error::Io { path, error }
 }
 
 /// Held by who changes the cache.

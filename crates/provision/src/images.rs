@@ -18,6 +18,7 @@ use std::time::Duration;
 use files::owner::Owner;
 
 use super::cache::{self, Lock, at, cache_directory, trusted};
+use super::limits::MAX_IMAGE_NAME_BYTES;
 use super::progress::Progress;
 use spec::is_plain;
 
@@ -32,16 +33,14 @@ const DIRECTORY: &str = "images";
 const ROOT: &str = "root";
 const RECIPE: &str = "recipe";
 
-/// The longest name.
-const NAME_MAX_BYTES: usize = 64;
-
 /// The bits of a mode that chmod(2) sets.
 const PERMISSIONS: u32 = 0o7777;
 
 /// Why whose files are what cannot be kept.
-const NO_ATTRIBUTES: &str = "the file system of the cache directory keeps no extended attributes of users, which \
-                             say to whom an image's files belong; set XDG_CACHE_HOME to a directory on ext4, xfs \
-                             or btrfs";
+const NO_ATTRIBUTES: &str = "the file system of the cache directory keeps no extended attributes \
+                             of \
+                             users, which say to whom an image's files belong; set XDG_CACHE_HOME \
+                             to a directory on ext4, xfs or btrfs";
 
 /// Lines of a failure that are worth showing.
 const LAST_LINES: usize = 3;
@@ -132,7 +131,7 @@ pub enum Trouble {
 
 /// A name that is one of a file and of no option.
 fn check(name: &str) -> Result<(), Error> {
-    match is_plain(name) && name.len() <= NAME_MAX_BYTES {
+    match is_plain(name) && name.len() <= MAX_IMAGE_NAME_BYTES {
         true => Ok(()),
         false => Err(Trouble::Name(name.to_owned()).into()),
     }
@@ -171,7 +170,7 @@ pub fn build(name: &str, recipe: &Recipe) -> Result<Image, Error> {
     let line = format!("{} {}", recipe.suite, recipe.include.join(","));
     fs::write(fresh.join(RECIPE), line.trim_end()).map_err(at(&fresh))?;
     let place = work.install(&fresh, Path::new(DIRECTORY).join(name))?;
-    Image::open(place.clone()).ok_or_else(|| at(&place)(io::ErrorKind::NotFound.into()))
+    Image::open(place.clone()).ok_or_else(|| at(&place)(io::ErrorKind::NotFound.into()).into())
 }
 
 fn make(recipe: &Recipe, root: &Path) -> Result<(), Error> {

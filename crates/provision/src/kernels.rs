@@ -130,7 +130,7 @@ pub fn pull(wanted: &Wanted) -> Result<Kernel, Error> {
     let fresh = work.path().join(release);
     download(&apt, &apt.parts_of_kernel(&package)?, package::unpack_kernel, &fresh, &progress)?;
     let place = work.install(&fresh, Path::new(DIRECTORY).join(release))?;
-    Kernel::open(place.clone()).ok_or_else(|| at(&place)(io::ErrorKind::NotFound.into()))
+    Kernel::open(place.clone()).ok_or_else(|| at(&place)(io::ErrorKind::NotFound.into()).into())
 }
 
 /// The first of the suites that may have it that does.

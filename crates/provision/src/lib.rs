@@ -9,17 +9,18 @@
 //!    of its own ([`apt`]), so it needs no privilege, and nothing is installed.
 //! 2. *All or nothing*: a part is unpacked beside its place and renamed into it, under a lock. What
 //!    is there is never fetched again unless the user says so (`--refresh`).
-//! 3. *Who authenticates is apt*, with the keys that the host trusts.
+//! 3. *apt authenticates what it downloads*, with the keys that the host trusts.
+//! 4. *No C decompressor runs in this process.* `dpkg-deb` unpacks packages in a process of its own; the drivers in
+//!    them are decompressed in Rust without unsafe code, up to a limit ([`limits`]).
 
 #![forbid(unsafe_code)]
 
 use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+pub use cache::{Error as CacheError, cache_directory, trusted};
 use cache::{Lock, Work, at};
-pub use cache::{cache_directory, trusted};
 use initramfs::Busybox;
 
 pub mod apt;
@@ -27,6 +28,7 @@ mod cache;
 pub mod images;
 pub mod initramfs;
 pub mod kernels;
+pub mod limits;
 mod package;
 mod progress;
 pub mod recent;
@@ -58,24 +60,9 @@ pub struct Guest {
 /// Why there is no default guest.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The directory to keep it in.
-    #[error(
-        "cannot use the cache directory {path}: {error}; set XDG_CACHE_HOME to one that can be \
-         written, or give your own guest with --kernel FILE and --initrd FILE or --root DIR",
-        path = path.display()
-    )]
-    Cache {
-        /// The file or directory.
-        path: PathBuf,
-        /// What is wrong with it.
-        error: io::Error,
-    },
-    /// No home.
-    #[error(
-        "no place for the default guest: neither XDG_CACHE_HOME nor HOME is set; set one, or give \
-         your own guest with --kernel FILE and --initrd FILE or --root DIR"
-    )]
-    NoHome,
+    /// The cache.
+    #[error(transparent)]
+    Cache(#[from] cache::Error),
     /// The download.
     #[error(
         "cannot get the default guest: {0}; give your own with --kernel FILE and --initrd FILE or \
@@ -156,7 +143,7 @@ impl Guest {
     fn check_owner(&self, needed: &[Part]) -> Result<(), Error> {
         let main_file = |part: &Part| Path::new(part.directory()).join(part.main_file());
         let check = |part| cache::check_owner(&self.cache, &main_file(part)).map(drop);
-        needed.iter().try_for_each(check)
+        Ok(needed.iter().try_for_each(check)?)
     }
 
     fn provide_here(&self, needed: &[Part]) -> Result<(), Error> {
@@ -217,7 +204,7 @@ impl Guest {
     /// The user space.
     pub fn busybox(&self) -> Result<Busybox, Error> {
         let path = self.cache.join(Part::Busybox.directory()).join(package::APPLETS);
-        let applets = fs::read_to_string(&path).map_err(|error| Error::Cache { path, error })?;
+        let applets = fs::read_to_string(&path).map_err(at(&path))?;
         Ok(Busybox { program: self.path(Part::Busybox), applets })
     }
 }
@@ -230,7 +217,8 @@ fn fetch(wanted: &[Part], work: &Work) -> Result<(), Error> {
     let fetch = |apt: &apt::Apt, packages: &[String], part: Part, unpack: Unpack| {
         let fresh = work.path().join(part.directory());
         download(apt, packages, unpack, &fresh, &progress)?;
-        work.install(&fresh, part.directory())
+        work.install(&fresh, part.directory())?;
+        Ok::<_, Error>(())
     };
     if wanted.contains(&Part::Busybox) {
         let packages = ["busybox-static".to_owned()];
@@ -260,7 +248,7 @@ fn download(
     unpack(&files, into)?;
     let name = files.first().and_then(|file| file.file_name()).unwrap_or_default();
     let name = name.as_encoded_bytes();
-    fs::write(into.join(NAME), name).map_err(at(into))
+    Ok(fs::write(into.join(NAME), name).map_err(at(into))?)
 }
 
 #[cfg(test)]

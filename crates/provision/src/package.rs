@@ -2,10 +2,15 @@
 //! tar stream, of which single files are taken.
 
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Read};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+
+use lzma_rust2::XzReader;
+use ruzstd::decoding::StreamingDecoder;
+
+use crate::limits::{MAX_DRIVER_BYTES, MAX_DRIVER_DICTIONARY_KIBIBYTES};
 
 /// The file beside busybox that lists its applets.
 pub const APPLETS: &str = "applets";
@@ -103,9 +108,9 @@ pub fn unpack_kernel(packages: &[PathBuf], into: &Path) -> Result<(), Error> {
         } else if let Some((name, packing)) = driver(path) {
             let to = drivers.join(name).with_extension("ko");
             match packing {
-                Packing::None => copy(entry, &to)?,
-                Packing::Xz => copy(&mut liblzma::read::XzDecoder::new(entry), &to)?,
-                Packing::Zstd => copy(&mut zstd::stream::read::Decoder::new(entry)?, &to)?,
+                Packing::None => copy_driver(entry, &to)?,
+                Packing::Xz => copy_driver(unxz(entry), &to)?,
+                Packing::Zstd => copy_driver(unzstd(entry)?, &to)?,
             }
         }
         Ok(false)
@@ -146,6 +151,24 @@ fn driver(path: &[u8]) -> Option<(&str, Packing)> {
 
 fn copy(entry: &mut dyn io::Read, to: &Path) -> io::Result<()> {
     io::copy(entry, &mut File::create(to)?).map(|_| ())
+}
+
+/// Both decompressors are in Rust without unsafe code: a package is foreign, and this process is not confined.
+fn unxz(packed: impl Read) -> impl Read {
+    XzReader::new_mem_limit(packed, true, MAX_DRIVER_DICTIONARY_KIBIBYTES)
+}
+
+fn unzstd(packed: impl Read) -> io::Result<impl Read> {
+    StreamingDecoder::new(packed).map_err(io::Error::other)
+}
+
+/// Copies a driver that is not longer than any driver.
+fn copy_driver(driver: impl Read, to: &Path) -> io::Result<()> {
+    let mut file = File::create(to)?;
+    match io::copy(&mut driver.take(MAX_DRIVER_BYTES + 1), &mut file)? {
+        0..=MAX_DRIVER_BYTES => Ok(()),
+        _ => Err(io::Error::other("it contains a driver that is too long")),
+    }
 }
 
 /// Takes `busybox` from its package and asks it for its applets.
@@ -229,4 +252,73 @@ fn look_at_entries(
         }
     }
     Ok(false)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    /// What a driver is like: code, and much that repeats.
+    fn driver_bytes() -> Vec<u8> {
+        let words = (0..200_000_u32).map(|n| n.wrapping_mul(0x9e37_79b9) >> (n % 31));
+        words.flat_map(u32::to_le_bytes).collect()
+    }
+
+    /// As Linux's Makefile has modules compressed (`xz --check=crc32 --lzma2=dict=2MiB`), with the filter for x86
+    /// or without it.
+    fn xz(bytes: &[u8], filters_x86: bool) -> Vec<u8> {
+        let mut options = liblzma::stream::LzmaOptions::new_preset(6).unwrap();
+        options.dict_size(2 << 20);
+        let mut filters = liblzma::stream::Filters::new();
+        if filters_x86 {
+            filters.x86();
+        }
+        filters.lzma2(&options);
+        let check = liblzma::stream::Check::Crc32;
+        let stream = liblzma::stream::Stream::new_stream_encoder(&filters, check).unwrap();
+        let mut encoder = liblzma::write::XzEncoder::new_stream(Vec::new(), stream);
+        encoder.write_all(bytes).unwrap();
+        encoder.finish().unwrap()
+    }
+
+    fn read(mut from: impl Read) -> io::Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        from.read_to_end(&mut bytes)?;
+        Ok(bytes)
+    }
+
+    #[test]
+    fn drivers_come_out_as_they_went_in() {
+        let driver = driver_bytes();
+        for filters_x86 in [false, true] {
+            assert!(read(unxz(&xz(&driver, filters_x86)[..])).unwrap() == driver);
+        }
+        let zstd = zstd::bulk::compress(&driver, 19).unwrap();
+        assert!(read(unzstd(&zstd[..]).unwrap()).unwrap() == driver);
+    }
+
+    #[test]
+    fn damaged_drivers_are_errors() {
+        let (xz, zstd) = (xz(&driver_bytes(), false), zstd::bulk::compress(&driver_bytes(), 3));
+        let zstd = zstd.unwrap();
+        for length in [0, 5, 100, xz.len() / 2, xz.len() - 1] {
+            assert!(read(unxz(&xz[..length])).is_err(), "{length}");
+        }
+        for length in [0, 3, 100, zstd.len() / 2, zstd.len() - 1] {
+            assert!(unzstd(&zstd[..length]).and_then(read).is_err(), "{length}");
+        }
+        let mut flipped = xz.clone();
+        flipped[xz.len() / 2] ^= 4;
+        assert!(read(unxz(&flipped[..])).is_err());
+    }
+
+    #[test]
+    fn a_driver_without_end_is_refused() {
+        let to = std::env::temp_dir().join(format!("biv-driver-{}", std::process::id()));
+        assert!(copy_driver(io::repeat(0), &to).is_err());
+        assert!(copy_driver(io::repeat(0).take(MAX_DRIVER_BYTES), &to).is_ok());
+        fs::remove_file(to).unwrap();
+    }
 }

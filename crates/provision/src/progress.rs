@@ -1,12 +1,12 @@
 //! A progress bar on standard error, for what takes longer than a second on a terminal.
 
 use std::io::{IsTerminal, Write};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use spec::shown::harmless;
 
-const PATIENCE: Duration = Duration::from_secs(1);
+use super::limits::PROGRESS_DELAY;
 
 /// A bar from 0 to 100 with a line of text.
 #[derive(Debug)]
@@ -16,7 +16,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// A bar that stays hidden for [`PATIENCE`], and for good if nobody could see it.
+    /// A bar that stays hidden for [`PROGRESS_DELAY`], and for good if nobody could see it.
     pub fn start() -> Progress {
         let bar = ProgressBar::with_draw_target(Some(100), ProgressDrawTarget::hidden());
         let style = ProgressStyle::with_template("{bar:30} {percent:>3}%  {wide_msg}");
@@ -45,7 +45,7 @@ impl Progress {
 
     fn show(&self) {
         let hidden = self.bar.is_hidden();
-        if hidden && self.started.elapsed() > PATIENCE && std::io::stderr().is_terminal() {
+        if hidden && self.started.elapsed() > PROGRESS_DELAY && std::io::stderr().is_terminal() {
             self.bar.set_draw_target(ProgressDrawTarget::stderr());
         }
         self.bar.tick();

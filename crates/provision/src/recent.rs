@@ -41,8 +41,8 @@ pub fn choose(apt: Apt, work: &Path, progress: &Progress) -> Result<(Apt, String
         Ok(Some(newer)) => Ok(newer),
         Err(why) => {
             progress.tell(&format!(
-                "the guest's kernel is {own}, because apt has none from {LEAST} on ({why}): programs that \
-                 use much memory are slower with it"
+                "the guest's kernel is {own}, because apt has none from {LEAST} on ({why}): \
+                 programs that use much memory are slower with it"
             ));
             Ok((apt, own))
         }

@@ -8,7 +8,7 @@ use host::poll::PollFlags;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown as shut_down};
 
-use crate::limits::{CONNECTION_BUFFER_BYTES, LINE_BYTES, PATIENCE, PIECE_BYTES};
+use crate::limits::{ANSWER_TIMEOUT, CONNECTION_BUFFER_BYTES, LINE_BYTES, PIECE_BYTES};
 use crate::wire::{Header, Output, operation, shutdown};
 
 /// The ports of a connection.
@@ -104,7 +104,7 @@ impl Connection {
     /// Whether the time has come to give up, and when it would.
     pub fn deadline(&self) -> Option<Instant> {
         match self.stage {
-            Stage::Asked(since) | Stage::Left(since) => Some(since + PATIENCE),
+            Stage::Asked(since) | Stage::Left(since) => Some(since + ANSWER_TIMEOUT),
             Stage::Open => None,
         }
     }
@@ -306,7 +306,7 @@ impl Asking {
     }
 
     pub fn deadline(&self) -> Instant {
-        self.since + PATIENCE
+        self.since + ANSWER_TIMEOUT
     }
 
     /// Read the line, and no byte after it: these are for the guest.

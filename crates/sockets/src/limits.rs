@@ -23,5 +23,5 @@ pub const OUTPUT_WITH_RESETS_BYTES: usize = 2 << 20;
 /// The longest line with which a program says what it wants.
 pub const LINE_BYTES: usize = 32;
 
-/// How long it may take to say so, the guest to answer, and the guest to close what was closed.
-pub const PATIENCE: Duration = Duration::from_secs(10);
+/// How long a program may take to say so, the guest to answer a request, and the guest to close what was closed.
+pub const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);

@@ -112,7 +112,8 @@ fn escaped(path: &Path) -> Vec<u8> {
 /// What is said of a part that nobody knows.
 pub(crate) fn unknown(part: &str, more: &str) -> String {
     format!(
-        "'{part}' is none of ro, snapshot, format=raw, format=qcow2, backing=FILE, data-file=FILE{more} (a \
+        "'{part}' is none of ro, snapshot, format=raw, format=qcow2, backing=FILE, \
+         data-file=FILE{more} (a \
          comma in the name of a file is written twice)"
     )
 }

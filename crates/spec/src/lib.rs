@@ -193,7 +193,8 @@ impl Spec {
         }
         if self.sandbox && self.opens_sandbox() {
             return contradiction(
-                "a sandbox does not write to a root or a home directory, and has its filter (sandbox, root, \
+                "a sandbox does not write to a root or a home directory, and has its filter \
+                 (sandbox, root, \
                  engine.no_seccomp)",
             );
         }

@@ -72,7 +72,8 @@ fn describe(devices: Devices, found: usize) -> String {
         _ => format!(" (for {found} of {} only)", devices.count),
     };
     format!(
-        "the guest's kernel has no driver for {what}{some}: {driver} and virtio_pci must be built in ({option}, \
+        "the guest's kernel has no driver for {what}{some}: {driver} and virtio_pci must be built \
+         in ({option}, \
          CONFIG_VIRTIO_PCI)"
     )
 }

@@ -18,7 +18,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags, open};
 use rustix::termios::{ControlModes, OptionalActions, isatty, tcdrain, tcgetattr, tcsetattr};
 
-use crate::service::Error;
+use crate::error::Error;
 
 /// While so much waits, no more is read from commands.
 const WAITING_MAX_BYTES: usize = 256 * 1024;

@@ -20,7 +20,9 @@ mod console;
 mod copy;
 mod devices;
 mod disk;
+mod error;
 mod idle;
+mod kernel;
 mod line;
 mod network;
 mod pace;
@@ -30,6 +32,7 @@ mod reaper;
 mod root;
 mod service;
 mod session;
+mod stream;
 mod system;
 #[cfg(test)]
 mod tests;
@@ -56,12 +59,12 @@ fn main() -> ExitCode {
         eprintln!("init: this is the first process of a guest of biv; it runs nowhere else");
         return ExitCode::from(125);
     }
-    system::complain(&system::begin());
+    kernel::complain(&system::begin());
     idle::sleep_longer();
-    if system::kernel_parameter(pages::PARAMETER).as_deref() != Some(pages::BASE) {
+    if kernel::kernel_parameter(pages::PARAMETER).as_deref() != Some(pages::BASE) {
         pages::enlarge(Path::new(pages::SIZES));
     }
-    let outcome = match system::kernel_parameter(CHANNEL_PARAMETER) {
+    let outcome = match kernel::kernel_parameter(CHANNEL_PARAMETER) {
         Some(device) => service::run(&device),
         None => Err(std::io::Error::other(NO_CHANNEL)),
     };

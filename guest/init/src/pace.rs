@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use protocol::PAYLOAD_MAX_BYTES;
 
-use crate::session::Stream;
+use crate::stream::Stream;
 
 /// Pieces that come closer together than this are in a row; so long a stream rests.
 const REST: Duration = Duration::from_millis(1);

@@ -13,14 +13,15 @@ use rustix::io::Errno;
 use rustix::mount::{MountFlags, mount, mount_move};
 
 use crate::disk;
-use crate::system::lift;
 
 /// What a kernel lacks that knows no virtio-fs.
-const NO_DRIVER: &str = "the guest's kernel cannot mount directories of the host: fuse and virtiofs must be \
+const NO_DRIVER: &str = "the guest's kernel cannot mount directories of the host: fuse and \
+                         virtiofs must be \
                          built in (CONFIG_FUSE_FS, CONFIG_VIRTIO_FS)";
 
 /// What it lacks if it finds no device.
-const NO_BUS: &str = "the guest's kernel does not find the virtio device of this directory: virtio_pci must be \
+const NO_BUS: &str = "the guest's kernel does not find the virtio device of this directory: \
+                      virtio_pci must be \
                       built in (CONFIG_VIRTIO_PCI)";
 
 /// Where the new root is put together.
@@ -135,4 +136,9 @@ fn mount_volume(volume: &Mount) -> io::Result<u64> {
     }
     mount_shared(volume, place)?;
     Ok(fs::metadata(place)?.dev())
+}
+
+/// The standard library's error for one of the kernel's.
+pub fn lift(result: rustix::io::Result<()>) -> io::Result<()> {
+    result.map_err(io::Error::from)
 }

@@ -16,36 +16,15 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::clock::Clock;
 use crate::console::Console;
+use crate::error::{Error, name_of};
 use crate::line::{self, Line};
 use crate::reaper::Reaper;
-use crate::session::{Session, Stream};
-use crate::{random, system};
+use crate::session::Session;
+use crate::stream::Stream;
+use crate::{kernel, random, system};
 
 /// The longest list of mounts, and of devices: far more than any has.
 const LIST_MAX_BYTES: usize = 1 << 20;
-
-/// Why the channel came to an end before the command did.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// The line or a stream failed.
-    #[error("guest channel: {0}")]
-    Line(#[from] io::Error),
-    /// The host sent what is no conversation.
-    #[error(transparent)]
-    Protocol(#[from] protocol::Error),
-    /// The host's order makes no sense.
-    #[error(transparent)]
-    Order(#[from] protocol::OrderError),
-    /// The host sent a frame that only a guest sends, or at the wrong time.
-    #[error("the host sent a {0} frame out of turn")]
-    OutOfTurn(&'static str),
-}
-
-impl From<rustix::io::Errno> for Error {
-    fn from(error: rustix::io::Errno) -> Error {
-        Error::Line(error.into())
-    }
-}
 
 /// Serves the host over the first of these devices ([`line::find`]) until the first command has ended and
 /// all is said.
@@ -99,8 +78,8 @@ impl Service {
     fn prepare(&mut self) {
         let mounts = std::mem::take(&mut self.mounts);
         let trouble = system::prepare(&mounts, &std::mem::take(&mut self.devices));
-        system::complain(&trouble.remarks);
-        system::complain(&trouble.failures);
+        kernel::complain(&trouble.remarks);
+        kernel::complain(&trouble.failures);
         if !trouble.failures.is_empty() {
             self.is_unprepared = true;
             let mut text = trouble.failures.join("; ").into_bytes();
@@ -218,27 +197,5 @@ impl Service {
             }
         }
         Ok(())
-    }
-}
-
-/// What a frame is called where it does not belong.
-pub fn name_of(frame: &Frame) -> &'static str {
-    match frame {
-        Frame::Order(_) => "Order",
-        Frame::Start => "Start",
-        Frame::Stdin(_) => "Stdin",
-        Frame::StdinEnd => "StdinEnd",
-        Frame::Signal(_) => "Signal",
-        Frame::WindowSize { .. } => "WindowSize",
-        Frame::Close => "Close",
-        Frame::Terminate => "Terminate",
-        Frame::Time(_) => "Time",
-        Frame::Console(_) => "Console",
-        Frame::Mounts(_) => "Mounts",
-        Frame::Devices(_) => "Devices",
-        Frame::Prepare => "Prepare",
-        Frame::Seed(_) => "Seed",
-        Frame::Synchronize => "Synchronize",
-        _ => "guest's",
     }
 }

@@ -14,10 +14,11 @@ use rustix::pipe::fcntl_setpipe_size;
 use rustix::process::{Pid, Signal, kill_process_group};
 
 use crate::command::{self, Running};
+use crate::error::{Error, name_of};
 use crate::line::{Line, write_some};
 use crate::pace::Pace;
 use crate::reaper::{self, End};
-use crate::service::{Error, name_of};
+use crate::stream::Stream;
 
 /// What a pipe between a command and us holds: what a command writes in a millisecond, at 256 MB/s.
 const PIPE_BYTES: usize = 256 * 1024;
@@ -27,17 +28,6 @@ const PIECES_AT_ONCE: usize = 4;
 
 /// Status of a session that came to nothing: that of what `biv` fails at.
 const STATUS_FAILED: u8 = 125;
-
-/// A stream of the command.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stream {
-    /// What it reads.
-    Stdin,
-    /// What it writes.
-    Stdout,
-    /// What it complains about.
-    Stderr,
-}
 
 /// An order, or a command that runs.
 pub struct Session {

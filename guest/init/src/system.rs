@@ -5,6 +5,7 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
+use crate::root::lift;
 use crate::{devices, disk, root};
 use protocol::devices::{Devices, Kind};
 use rustix::mount::{MountFlags, mount};
@@ -116,17 +117,6 @@ fn prepare_network(wanted: &[Devices], trouble: &mut Trouble) {
     }
 }
 
-/// Say on the console what could not be done.
-pub fn complain(trouble: &[String]) {
-    for line in trouble {
-        eprintln!("init: {line}");
-    }
-}
-
-pub(crate) fn lift(result: rustix::io::Result<()>) -> io::Result<()> {
-    result.map_err(io::Error::from)
-}
-
 fn mount_one(kind: &str, place: &str, options: &std::ffi::CStr, always: bool) -> io::Result<()> {
     if !Path::new(place).is_dir() {
         fs::create_dir_all(place)?;
@@ -162,12 +152,6 @@ fn load_drivers() -> io::Result<()> {
         }
     }
     Ok(())
-}
-
-/// The rest of the first word of the kernel command line that begins with `name`.
-pub fn kernel_parameter(name: &str) -> Option<String> {
-    let line = fs::read_to_string("/proc/cmdline").ok()?;
-    line.split_ascii_whitespace().find_map(|word| word.strip_prefix(name)).map(str::to_owned)
 }
 
 /// Ends whoever is left, writes back what is written, and switches the machine off. Returns only if the kernel refuses.

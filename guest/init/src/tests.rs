@@ -13,8 +13,9 @@ use protocol::devices::{Devices, Kind};
 use protocol::{Decoder, Encoder, FIRST, Frame, LINE, Order};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 
+use crate::error::Error;
 use crate::line::open_device;
-use crate::service::{self, Error};
+use crate::service;
 
 /// The host's side of a conversation.
 struct Host {

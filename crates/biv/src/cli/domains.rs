@@ -8,114 +8,114 @@ use super::Format;
 
 /// List domains: machines that are detached or have a name.
 ///
-/// Those that run, or with --all those too that have ended and are kept.
+/// Only running domains are shown by default.
 #[derive(Debug, Args)]
 pub struct Ps {
-    /// List those too that have ended
+    /// Show all domains, including those that have ended
     #[arg(short, long)]
     pub all: bool,
 
-    /// Show commands in full, though the terminal is not as wide
+    /// Do not truncate commands to the width of the terminal
     #[arg(long)]
     pub no_trunc: bool,
 
-    /// How to print it
+    /// Output format
     #[arg(long, value_enum, default_value_t = Format::Text)]
     pub format: Format,
 }
 
-/// Show what a detached domain's command has written.
+/// Fetch the logs of a detached domain.
 ///
-/// What it wrote to standard output goes to standard output, the rest to standard error, in the order in which
-/// it came. The last 4 to 8 MiB are kept. Why a domain ended, if its command did not end by itself, is said
-/// last, on standard error.
+/// The command's standard output goes to standard output and its standard error to standard error, in the order in
+/// which they were written. The last 4 to 8 MiB are kept. If the domain ended for another reason than its command's
+/// exit, the reason is printed last, on standard error.
 #[derive(Debug, Args)]
 pub struct Logs {
-    /// Go on until the domain ends
+    /// Follow the log output until the domain ends
     #[arg(short, long)]
     pub follow: bool,
 
-    /// Show the last N lines only
+    /// Show only the last N lines
     #[arg(short = 'n', long, value_name = "N")]
     pub tail: Option<usize>,
 
-    /// Say when each line was written
+    /// Show a timestamp before each line
     #[arg(short, long)]
     pub timestamps: bool,
 
-    /// Show what the domain's console has shown, instead
+    /// Show the output of the domain's console instead of the command's
     #[arg(long)]
     pub console: bool,
 
-    /// Whose
+    /// Name of the domain
     pub name: String,
 }
 
-/// Show all that is known of a domain, as JSON.
+/// Display the description and the state of domains as JSON.
 #[derive(Debug, Args)]
 pub struct Inspect {
-    /// Of which
+    /// Names of the domains
     #[arg(required = true, value_name = "NAME")]
     pub names: Vec<String>,
 }
 
-/// Ask a domain to end, and end it if it does not.
+/// Stop domains: ask each to shut down, and end it if it does not in time.
 ///
-/// In a guest with an init of ours, commands get SIGTERM (on a terminal also SIGHUP), and the machine
-/// switches itself off when the first one has ended. Another guest finds its power button pressed.
+/// In a guest that runs Bivouac's init, all commands get SIGTERM (on a terminal also SIGHUP), and the machine powers
+/// off when the first command has ended. Any other guest gets an ACPI power-button event.
 #[derive(Debug, Args)]
 pub struct Stop {
-    /// How long it may take
+    /// Seconds to wait before the domain is ended
     #[arg(short, long, value_name = "SECONDS", default_value = "10")]
     pub time: u64,
 
-    /// Which
+    /// Names of the domains
     #[arg(required = true, value_name = "NAME")]
     pub names: Vec<String>,
 }
 
-/// End a domain at once, or send its command a signal.
+/// Kill domains, or send a signal to their commands.
 #[derive(Debug, Args)]
 pub struct Kill {
-    /// Send this signal to its command, by name or number; KILL ends the machine
+    /// Signal to send to the command, by name or number; KILL ends the machine
     #[arg(short, long, value_name = "SIGNAL", default_value = "KILL", value_parser = parse_signal)]
     pub signal: u8,
 
-    /// Which
+    /// Names of the domains
     #[arg(required = true, value_name = "NAME")]
     pub names: Vec<String>,
 }
 
-/// Run a command in a domain that runs.
+/// Run a command in a running domain.
 ///
-/// It is run as by `biv run`: its streams are ours, it gets our signals, and we end with its status. Ctrl-] three
-/// times within a second hangs up on it.
+/// As with `biv run`, the command uses the standard streams of biv and receives its signals, and biv exits with the
+/// command's status. Ctrl-] three times within a second hangs up.
 #[derive(Debug, Args)]
 pub struct Exec {
-    /// Give it our standard input
+    /// Keep standard input open and forward it to the command
     #[arg(short, long)]
     pub interactive: bool,
 
-    /// Run it on a terminal of its own
+    /// Allocate a pseudo-terminal for the command
     #[arg(short, long)]
     pub tty: bool,
 
-    /// Run it as this user, USER or USER:GROUP, by name or number
+    /// Run the command as USER or USER:GROUP, by name or number
     #[arg(short, long, value_name = "USER")]
     pub user: Option<String>,
 
-    /// Run it in this directory
+    /// Working directory of the command
     #[arg(short, long, value_name = "DIR", default_value = "/")]
     pub workdir: OsString,
 
-    /// Set a variable of its environment
+    /// Set an environment variable
     #[arg(short, long, value_name = "NAME=VALUE")]
     pub env: Vec<OsString>,
 
-    /// In which domain
+    /// Name of the domain
     pub name: String,
 
-    /// What to run, and its arguments
+    /// Command to run, and its arguments
     #[arg(
         required = true,
         trailing_var_arg = true,
@@ -125,154 +125,154 @@ pub struct Exec {
     pub command: Vec<OsString>,
 }
 
-/// Copy files between the host and a domain that runs.
+/// Copy files between the host and a running domain.
 ///
-/// One of the two is NAME:PATH, a path in the domain's guest; the other a path here, or "-" for a tar archive
-/// on standard input or output. Where things go is as with cp -r: a directory that is there gets what is
-/// copied, what is not there becomes it; of "DIR/." only what is in it is copied. Permissions, times and
-/// symbolic links are kept. A name that has a colon and is of this host begins with "./" or "/".
+/// One of FROM and TO is NAME:PATH, a path in the domain's guest. The other is a path on the host, or "-" for a tar
+/// archive on standard input or output. As with cp -r, an existing directory TO receives the copy, and a TO that does
+/// not exist is created; "DIR/." copies only the contents of DIR. Permissions, times and symbolic links are preserved.
+/// Write "./" or "/" before a path on the host that contains a colon.
 ///
-/// What comes from a guest is not trusted: nothing of it gets out of TO, devices are left out, and so is,
-/// without --archive, that programs run as their owner.
+/// Files from a guest are not trusted: none is written outside TO, and devices are skipped. Without --archive,
+/// set-user-ID and set-group-ID bits are cleared.
 #[derive(Debug, Args)]
 pub struct Cp {
-    /// Keep owners, too [default: in the guest, files belong to the user that its command was started as;
-    /// here, to you]
+    /// Preserve owners [default: files belong to the user of the command in the guest, and to you on the
+    /// host]
     #[arg(short, long)]
     pub archive: bool,
 
-    /// If FROM is a symbolic link, copy what it leads to
+    /// If FROM is a symbolic link, copy its target
     #[arg(short = 'L', long)]
     pub follow_link: bool,
 
-    /// What to copy: NAME:PATH, PATH, or - for an archive, which is unpacked in a directory
+    /// Source: NAME:PATH, PATH, or - for an archive, which is extracted into the directory TO
     #[arg(value_name = "FROM", value_hint = ValueHint::AnyPath)]
     pub from: OsString,
 
-    /// Where to: PATH or - for an archive, or NAME:PATH
+    /// Destination: PATH, - for an archive, or NAME:PATH
     #[arg(value_name = "TO", value_hint = ValueHint::AnyPath)]
     pub to: OsString,
 }
 
-/// Sit down at the console of a domain that runs.
+/// Connect to the console of a running domain.
 ///
-/// In a guest with an init of ours there is a shell for who does; in another there is what the guest has
-/// there. What the console has shown last is shown first. Ctrl-] leaves it. There may be several at it.
+/// A guest that runs Bivouac's init starts a shell there; any other guest has whatever it runs on its console. The
+/// console's last output is shown first. Several users can be connected at once. Ctrl-] disconnects.
 #[derive(Debug, Args)]
 pub struct Console {
-    /// Of which
+    /// Name of the domain
     pub name: String,
 }
 
-/// Watch the command that a domain was started for: what it writes, and how it ends.
+/// Attach to the command that a domain was started for: its output and its exit status.
 ///
-/// What it has written before is in `biv logs`. On a terminal, Ctrl-] leaves it, and it goes on.
+/// `biv logs` has the earlier output. On a terminal, Ctrl-] detaches, and the command goes on.
 #[derive(Debug, Args)]
 pub struct Attach {
-    /// Do not give it our standard input
+    /// Do not forward standard input
     #[arg(long)]
     pub no_stdin: bool,
 
-    /// Pass SIGINT (Ctrl-C) and SIGQUIT on to it; with false, they end us. Others always do, and leave it alone
+    /// Forward SIGINT (Ctrl-C) and SIGQUIT to the command; with false, they detach. Other signals always detach
     #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set)]
     pub sig_proxy: bool,
 
-    /// In which domain
+    /// Name of the domain
     pub name: String,
 }
 
-/// Have a domain's guest do with less memory than the machine has, or with all of it.
+/// Set the target size of a domain's memory balloon.
 ///
-/// The guest gives memory back as it can, if it has a driver for a virtio balloon, and takes it back when it
-/// runs out; `biv stats` shows what it has. What it has free goes back to the host without being asked for.
+/// A guest with a driver for the virtio balloon returns memory until it has SIZE left, as far as it can, and takes
+/// memory back when it runs out. `biv stats` shows its size. Free pages are reported to the host in any case.
 #[derive(Debug, Args)]
 pub struct Balloon {
-    /// Which
+    /// Name of the domain
     pub name: String,
 
-    /// What it is to do with, such as 512M; more than the machine has: all of it
+    /// Memory that the guest keeps, such as 512M; a larger size than the machine's gives it all
     #[arg(value_name = "SIZE", value_parser = spec::parse_size)]
     pub size: u64,
 }
 
-/// Let a domain's processors stand still, until `biv resume`.
+/// Pause the processors of domains, until `biv resume`.
 ///
-/// The guest's clock goes on meanwhile, and the guest is told. What needs an answer of the guest's (exec, cp,
-/// attach, console, snapshot, a signal for its command) is refused; stop and kill end it.
+/// The guest's clock goes on meanwhile, and the guest is told. Commands that need an answer from the guest (exec, cp,
+/// attach, console, snapshot, a signal for its command) fail; stop and kill end the domain.
 #[derive(Debug, Args)]
 pub struct Pause {
-    /// Which
+    /// Names of the domains
     #[arg(required = true, value_name = "NAME")]
     pub names: Vec<String>,
 }
 
-/// Let a domain go on that stands still.
+/// Resume paused domains.
 #[derive(Debug, Args)]
 pub struct Resume {
-    /// Which
+    /// Names of the domains
     #[arg(required = true, value_name = "NAME")]
     pub names: Vec<String>,
 }
 
-/// Write a domain into a file, from which `biv restore` goes on, any number of times. The domain goes on as
-/// well; it stands still for a moment only.
+/// Save a snapshot of a running domain to a file, for `biv restore`. The domain is paused for a moment only, and goes
+/// on.
 ///
-/// A directory or disk of the host's is not part of it. The file holds all that the guest has in memory,
-/// keys and passwords too; only its owner can read it.
+/// Shared directories and disks of the host are not part of the snapshot. The file contains all of the guest's memory,
+/// keys and passwords included; only its owner can read it.
 #[derive(Debug, Args)]
 pub struct Snapshot {
     /// Compress the guest's memory
     #[arg(long)]
     pub compress: bool,
 
-    /// Replace FILE if there is one
+    /// Overwrite FILE if it exists
     #[arg(short, long)]
     pub force: bool,
 
-    /// How to say what it took: in text, only what went wrong
+    /// Format of the report; text reports only errors
     #[arg(long, value_enum, default_value_t = Format::Text)]
     pub format: Format,
 
-    /// Of which domain
+    /// Name of the domain
     pub name: String,
 
-    /// Where to
+    /// File to write
     #[arg(value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     pub file: std::path::PathBuf,
 }
 
-/// Show what domains use, again every second until Ctrl-C.
+/// Display the resource usage of domains, every second until Ctrl-C.
 #[derive(Debug, Args)]
 pub struct Stats {
-    /// Show it once
+    /// Display the first result only
     #[arg(long)]
     pub once: bool,
 
-    /// How to print it; as JSON, once
+    /// Output format; JSON is printed once
     #[arg(long, value_enum, default_value_t = Format::Text)]
     pub format: Format,
 
-    /// Of which; of all without a name
+    /// Names of the domains [default: all]
     #[arg(value_name = "NAME")]
     pub names: Vec<String>,
 }
 
-/// Wait until a domain has ended, and print its status.
+/// Wait until domains have ended, and print their exit statuses.
 #[derive(Debug, Args)]
 pub struct Wait {
-    /// Which
+    /// Names of the domains
     #[arg(required = true, value_name = "NAME")]
     pub names: Vec<String>,
 }
 
-/// Remove what is kept of domains that have ended.
+/// Remove domains that have ended, with their logs.
 #[derive(Debug, Args)]
 pub struct Rm {
-    /// End those first that have not
+    /// Kill domains that still run, then remove them
     #[arg(short, long)]
     pub force: bool,
 
-    /// Which
+    /// Names of the domains
     #[arg(required = true, value_name = "NAME")]
     pub names: Vec<String>,
 }

@@ -15,26 +15,27 @@ use domain::run::surroundings::Surroundings;
 /// Where the help puts what a machine has of the host.
 const HEADING: &str = "What the machine has of the host (in the place of what it had)";
 
-/// Go on from a snapshot that `biv snapshot` has taken: the same processors, devices and memory, and all that
-/// runs in it.
+/// Restore a machine from a snapshot of `biv snapshot`: its processors, devices and memory, and all that runs in
+/// it.
 ///
-/// What it has of the host is what `biv run` gave it then (directories, disks, which must be as the guest
-/// remembers them, network, ports), unless something else is said here. That holds for a snapshot that you have
-/// taken, with the key in $XDG_STATE_HOME/bivouac. One that was made elsewhere, or changed, has nothing of the
-/// host but what is named here; biv says what it wants. Connections are lost. Any number of domains can go on
-/// from one file; what they do not write, they share. The file must stay as it is while they run.
+/// The machine gets the host resources that `biv run` gave it (directories, disks, network, ports), unless options
+/// here replace them. Disks and directories must be as the guest remembers them. This holds for snapshots that you took
+/// yourself, which are signed with the key in $XDG_STATE_HOME/bivouac. A snapshot that was taken elsewhere or modified
+/// gets only what the options here name; biv reports what is missing. Network connections are lost. Any number of
+/// domains can be restored from one file, and share the memory that they do not write. Do not modify the file while
+/// they run.
 #[derive(Debug, Args)]
 #[command(after_help = status::HELP)]
 pub struct Restore {
-    /// Go on without us: print the domain's name and return
+    /// Run in the background: print the domain's name and return
     #[arg(short, long)]
     pub detach: bool,
 
-    /// Call the domain NAME, instead of something made up
+    /// Name of the domain [default: generated]
     #[arg(long, value_name = "NAME")]
     pub name: Option<Name>,
 
-    /// Keep nothing of a detached domain when it has ended
+    /// Remove the domain when it has ended
     #[arg(long)]
     pub rm: bool,
 
@@ -42,11 +43,11 @@ pub struct Restore {
     #[command(flatten)]
     pub of_the_host: HostOptions,
 
-    /// Pass on nothing, whatever it was then
+    /// Publish no ports, not even those of the snapshot
     #[arg(long, conflicts_with = "publish")]
     pub no_publish: bool,
 
-    /// Look at the guest's memory only as it is needed, not before it starts
+    /// Verify the guest's memory piece by piece when it is loaded, not all of it before the start
     #[arg(long)]
     pub no_verify: bool,
 
@@ -55,7 +56,7 @@ pub struct Restore {
     #[arg(long, hide_short_help = true)]
     pub no_seccomp: bool,
 
-    /// The snapshot
+    /// Snapshot file
     #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub file: PathBuf,
 }
@@ -67,47 +68,47 @@ pub struct HostOptions {
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, help_heading = HEADING)]
     pub root: Option<PathBuf>,
 
-    /// Let the guest write to the directory that --root names
+    /// Let the guest write to the directory of --root
     #[arg(long, requires = "root", help_heading = HEADING)]
     pub root_rw: bool,
 
-    /// Let the guest give files there set-user-ID bits, as `biv run --root-suid` does
+    /// Let the guest set set-user-ID bits there, as `biv run --root-suid` does
     #[arg(long, requires = "root_rw", help_heading = HEADING)]
     pub root_suid: bool,
 
-    /// Let the guest write to --directory also where that is your home directory, or has it in it
+    /// Let the guest write to --directory even if it is or contains your home directory
     #[arg(long, conflicts_with_all = ["root", "image", "root_disk"], help_heading = HEADING)]
     pub here: bool,
 
-    /// Use the root file system that `biv image build` has made under that name
+    /// Use the root file system NAME of `biv image build`
     #[arg(long, value_name = "NAME", conflicts_with = "root", help_heading = HEADING)]
     pub image: Option<String>,
 
-    /// Be in DIR, as if the machine had been started there: one that looks like the host (without --root)
-    /// has DIR as its current directory, and writes to it
+    /// Start in DIR: a machine that looks like the host (without --root) has DIR as its current directory, and
+    /// writes to it
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, help_heading = HEADING)]
     pub directory: Option<PathBuf>,
 
-    /// Show the directory HOST in the guest at GUEST, as `biv run --volume` does
+    /// Mount the host directory HOST in the guest at GUEST, as `biv run --volume` does
     #[arg(long, value_name = "HOST:GUEST[:ro]", help_heading = HEADING)]
     pub volume: Vec<Mount>,
 
-    /// Give the machine a disk, as `biv run --disk` does
+    /// Attach a disk, as `biv run --disk` does
     #[arg(long, value_name = "FILE[,ro]", value_hint = ValueHint::FilePath, help_heading = HEADING,
         value_parser = OsStringValueParser::new().try_map(Disk::parse))]
     pub disk: Vec<Disk>,
 
-    /// Give it the disk that has its root file system
+    /// Attach the disk that holds the guest's root file system
     #[arg(long, value_name = "FILE[,part=N]", value_hint = ValueHint::FilePath, help_heading = HEADING,
         conflicts_with_all = ["root", "image"],
         value_parser = OsStringValueParser::new().try_map(DiskRoot::parse))]
     pub root_disk: Option<DiskRoot>,
 
-    /// Connect the machine: none, user, user,host, user,host,backend=passt, user,backend=builtin or tap:NAME
+    /// Network: none, user, user,host, user,host,backend=passt, user,backend=builtin or tap:NAME
     #[arg(long, value_name = "NETWORK", help_heading = HEADING)]
     pub net: Option<Net>,
 
-    /// Lead a port of the host's to one of the guest's: [IP:]HOSTPORT:GUESTPORT[/udp]
+    /// Forward a port of the host to the guest: [IP:]HOSTPORT:GUESTPORT[/udp]
     #[arg(short, long, value_name = "PORTS", help_heading = HEADING)]
     pub publish: Vec<Published>,
 

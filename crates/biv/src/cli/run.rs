@@ -23,23 +23,23 @@ const MEASURING: &str = "Measuring Bivouac";
 
 /// Boot a machine and run a command in it, or an interactive shell.
 ///
-/// The machine looks like the host: its root is the host's, what is written there stays in the machine's
-/// memory, and only the current directory is written to (not your home directory; see --here). Its kernel is
-/// Debian's for cloud machines (6.12 or later, where apt has that), which apt downloads once, into
-/// $XDG_CACHE_HOME/bivouac (--refresh: again), as it does busybox for --busybox. The machine disappears with the
-/// command; nothing is kept. With --initrd and no COMMAND, and with a --kernel that is an ELF file and neither a root
-/// nor COMMAND, it is a plain machine: its serial console is on standard input and output.
+/// The machine looks like the host: it uses the host's root file system and keeps what it writes there in its own
+/// memory. Only the current directory is written to (unless it is your home directory; see --here). The kernel is
+/// Debian's for cloud machines (6.12 or later, if apt has it). apt downloads it once, into $XDG_CACHE_HOME/bivouac
+/// (again with --refresh), and busybox for --busybox likewise. The machine is discarded when the command ends. With
+/// --initrd and no COMMAND, or with a --kernel that is an ELF file and neither a root nor a COMMAND, it is a plain
+/// machine: its serial console is on standard input and output.
 ///
 /// On a terminal, Ctrl-] three times within a second ends the machine.
 #[derive(Debug, Args)]
 #[command(after_help = status::HELP)]
 pub struct Run {
-    /// Run the machine that FILE describes (JSON; "-": standard input). docs/spec.md explains it, and `--print-spec`
-    /// writes one. Nothing else can be said with it
+    /// Run the machine that FILE describes (JSON; "-": standard input). docs/spec.md explains the format, and
+    /// `--print-spec` writes it. Cannot be combined with other options
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, exclusive = true)]
     pub spec: Option<PathBuf>,
 
-    /// Print what describes this machine (JSON, for --spec) instead of running it
+    /// Print the description of this machine (JSON, for --spec) instead of running it
     #[arg(long)]
     pub print_spec: bool,
 
@@ -56,93 +56,93 @@ pub struct Run {
     #[arg(long, value_name = "STRING", allow_hyphen_values = true)]
     pub append: Option<String>,
 
-    /// Fetch what is used of the default guest again, for a newer one
+    /// Download the default guest again, to update it
     #[arg(long)]
     pub refresh: bool,
 
-    /// Give the machine SIZE of memory, such as 512M or 8G
+    /// Memory of the machine, such as 512M or 8G
     #[arg(long, value_name = "SIZE", default_value = "1G", value_parser = spec::parse_size)]
     pub mem: u64,
 
-    /// Give the machine N processors, 1 to 16
+    /// Number of processors, 1 to 16
     #[arg(long, value_name = "N", default_value = "1",
         value_parser = clap::value_parser!(u8).range(1..=vmm::MAX_PROCESSORS as i64))]
     pub cpus: u8,
 
-    /// Use DIR as the guest's file system; what is written there stays in memory, unless --root-rw is
-    /// given [default: /, with the current directory writable, and without keys, tokens and passwords in
+    /// Use DIR as the guest's root file system; writes stay in the machine's memory unless --root-rw is given
+    /// [default: /, with the current directory writable, and without keys, tokens and passwords in
     /// home directories, which --root / shows]
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub root: Option<PathBuf>,
 
-    /// Give the machine a disk (virtio): /dev/vda is the first, /dev/vdb the second. FILE is a raw or
-    /// qcow2 image, or a block device; ",ro": it cannot be written; ",snapshot": what the guest writes
-    /// vanishes with it; ",format=raw" or ",format=qcow2": FILE is that, whatever it looks like;
-    /// ",backing=OTHER" and ",data-file=OTHER": the image may refer to that file
+    /// Attach a virtio disk: /dev/vda is the first, /dev/vdb the second. FILE is a raw or qcow2 image, or a
+    /// block device; ",ro": read-only; ",snapshot": discard what the guest writes; ",format=raw" or
+    /// ",format=qcow2": do not detect the format; ",backing=OTHER" and ",data-file=OTHER": allow the image to
+    /// refer to that file
     #[arg(long, value_name = "FILE[,ro][,snapshot]", value_hint = ValueHint::FilePath,
         value_parser = OsStringValueParser::new().try_map(Disk::parse))]
     pub disk: Vec<Disk>,
 
-    /// Use the file system on a disk as the guest's, which is /dev/vda then; what FILE can be, and what
-    /// can be said of it, is as with --disk. ",part=N": the Nth partition instead of all of it
+    /// Use the file system on a disk, which becomes /dev/vda, as the guest's root. FILE and its options are as
+    /// with --disk. ",part=N": use the Nth partition instead of the whole disk
     #[arg(long, value_name = "FILE[,part=N]", value_hint = ValueHint::FilePath,
         conflicts_with_all = ["root", "busybox", "initrd"],
         value_parser = OsStringValueParser::new().try_map(DiskRoot::parse))]
     pub root_disk: Option<DiskRoot>,
 
-    /// Use the root file system that `biv image build` has made under that name
+    /// Use the root file system NAME of `biv image build`
     #[arg(long, value_name = "NAME", conflicts_with_all = ["root", "initrd", "busybox"])]
     pub image: Option<String>,
 
-    /// Let the guest write to the directory that --root names
+    /// Let the guest write to the directory of --root
     #[arg(long, requires = "root")]
     pub root_rw: bool,
 
-    /// Let the guest give files in that directory set-user-ID and set-group-ID bits and `security.*`
-    /// attributes, which hold for the users of the host as well
+    /// Let the guest set set-user-ID and set-group-ID bits and `security.*` attributes in that directory, which
+    /// take effect for users of the host as well
     #[arg(long, requires = "root_rw")]
     pub root_suid: bool,
 
-    /// Let the guest write to the current directory also where that is your home directory, or has it in it
+    /// Let the guest write to the current directory even if it is or contains your home directory
     #[arg(long, conflicts_with_all = ["root", "image", "busybox", "initrd", "root_disk"])]
     pub here: bool,
 
-    /// Run what you do not trust: with busybox unless a root is named (--image, --root), no network, the
-    /// current directory only to be read, for 300 seconds, and without what makes the guest's kernel fast at
-    /// the price of having it closer (--without mirror). What else is said holds, such as --net or --timeout
+    /// Run untrusted code: busybox unless a root is named (--image, --root), no network, the current directory
+    /// read-only, a timeout of 300 seconds, and no mirror of the guest kernel's memory in the machine's process
+    /// (--without mirror). Other options, such as --net or --timeout, override these defaults
     #[arg(long, conflicts_with_all = ["here", "root_rw", "no_seccomp"])]
     pub sandbox: bool,
 
-    /// Show the directory HOST in the guest at GUEST, writable unless ":ro" is added; may be repeated. A guest
-    /// that cannot have it runs no command (status 125). ":suid": as --root-suid; ":anyfs": also file systems of
-    /// kinds that biv does not know. Faster: ":exclusive", nobody else changes it while the machine runs;
-    /// ":writeback", the same, and what is written comes when files are closed; ":noxattr", without extended
-    /// attributes. Several have commas between them
+    /// Mount the host directory HOST in the guest at GUEST, writable unless ":ro" is added; may be repeated. If
+    /// the guest cannot mount it, no command runs (status 125). ":suid": as --root-suid; ":anyfs": also show
+    /// file systems of unknown types. Faster: ":exclusive": nothing else changes it while the machine runs;
+    /// ":writeback": the same, and writes reach the host when files are closed; ":noxattr": no extended
+    /// attributes. Separate several with commas
     #[arg(long, value_name = "HOST:GUEST[:ro]")]
     pub volume: Vec<Mount>,
 
-    /// Use a small file system with nothing but busybox, in memory
+    /// Use a small root file system in memory that contains only busybox
     #[arg(long, conflicts_with_all = ["root", "initrd"])]
     pub busybox: bool,
 
-    /// Give the machine an entropy device (virtio), which gives the host's randomness
+    /// Attach a virtio entropy device, which supplies random numbers of the host
     #[arg(long)]
     pub entropy: bool,
 
-    /// Connect the machine: none; user, to what you may reach but this host, without any privilege (the
-    /// default, but for plain machines); user,host, to servers on this host, too, at 10.0.2.2;
-    /// user,host,backend=passt, by passt; tap:NAME, to an interface of the host's
+    /// Network of the machine: none; user: whatever you can reach except this host, unprivileged (the default,
+    /// except for plain machines); user,host: servers on this host as well, at 10.0.2.2;
+    /// user,host,backend=passt: the same through passt; tap:NAME: a TAP interface of the host
     #[arg(long, value_name = "NETWORK")]
     pub net: Option<Net>,
 
-    /// Lead a port of the host's to one of the guest's: [IP:]HOSTPORT:GUESTPORT[/udp]. Only this host
-    /// reaches it, unless IP is another address than 127.0.0.1; 0.0.0.0 stands for all
+    /// Forward a port of the host to the guest: [IP:]HOSTPORT:GUESTPORT[/udp]. IP is the address to listen at,
+    /// 127.0.0.1 by default; 0.0.0.0 listens at all addresses
     #[arg(short, long, value_name = "PORTS")]
     pub publish: Vec<Published>,
 
-    /// Connect the machine's virtio sockets (vsock) to Unix sockets: a program that connects to PATH and says
-    /// "CONNECT N" hears "OK" and is connected to the guest's port N; a guest that connects to port N of the
-    /// host's (address 2) is connected to PATH_N. ",cid=N": the guest's address is N, not 3
+    /// Connect the guest's virtio sockets (vsock) to Unix sockets. A program that connects to PATH and writes
+    /// "CONNECT N" reads "OK" and is connected to port N of the guest. A guest that connects to port N of the
+    /// host (CID 2) is connected to PATH_N. ",cid=N": CID of the guest [default: 3]
     #[arg(long, value_name = "PATH[,cid=N]", value_parser = Sockets::parse)]
     pub vsock: Option<Sockets>,
 
@@ -158,7 +158,7 @@ pub struct Run {
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub debug_console: Option<PathBuf>,
 
-    /// End when the guest reboots, instead of rebooting it
+    /// Exit instead of rebooting
     #[arg(long)]
     pub no_reboot: bool,
 
@@ -166,33 +166,33 @@ pub struct Run {
     #[arg(long)]
     pub debug_exit: bool,
 
-    /// Go on without us: return when COMMAND runs, and print the domain's name (see biv ps, biv logs)
+    /// Run in the background: return when COMMAND has started, and print the domain's name (see biv ps, biv logs)
     #[arg(short, long)]
     pub detach: bool,
 
-    /// Call the domain NAME; without a name, a detached one gets one that is made up, and another is nothing
-    /// that other commands know
+    /// Name of the domain, by which other commands find it [default: generated for a detached domain, none for
+    /// others]
     #[arg(long, value_name = "NAME")]
     pub name: Option<Name>,
 
-    /// Keep nothing of a detached domain when it has ended
+    /// Remove a detached domain when it has ended
     #[arg(long)]
     pub rm: bool,
 
-    /// Leave COMMAND's standard input open, for biv attach, if the domain is detached
+    /// Keep COMMAND's standard input open, for biv attach, in a detached domain
     #[arg(short, long, requires = "detach")]
     pub interactive: bool,
 
-    /// Run COMMAND on a terminal of its own in the guest
+    /// Allocate a pseudo-terminal for COMMAND in the guest
     #[arg(short, long)]
     pub tty: bool,
 
-    /// Boot, instead of going on from a snapshot that an earlier machine of the same kind has left in
-    /// $XDG_CACHE_HOME/bivouac
+    /// Boot instead of starting from the snapshot that an earlier machine with the same configuration has left
+    /// in $XDG_CACHE_HOME/bivouac
     #[arg(long)]
     pub cold: bool,
 
-    /// Execute the guest's user code this way
+    /// How to execute the guest's user code
     #[arg(long, value_name = "HOW", value_enum, default_value_t, conflicts_with = "interpret")]
     pub user_exec: UserExec,
 
@@ -200,7 +200,7 @@ pub struct Run {
     #[arg(long, hide_short_help = true)]
     pub interpret: bool,
 
-    /// Say on standard error, at the end, what the engine did
+    /// Print statistics of the engine on standard error at the end
     #[arg(long, hide_short_help = true)]
     pub stats: bool,
 
@@ -209,7 +209,7 @@ pub struct Run {
     #[arg(long, hide_short_help = true)]
     pub no_seccomp: bool,
 
-    /// Do without these techniques, which make guest code fast, to measure what each is worth:
+    /// Disable these techniques of the engine, to measure what each is worth:
     /// mirror, links, far-links, returns, handover, relocation, physical-jumps, spans, crossings,
     /// strings, inline, entries, assists, extended-state, batches, premap, copies, or all (slow;
     /// docs/measuring.md explains them)
@@ -221,11 +221,11 @@ pub struct Run {
     #[command(flatten)]
     pub inspect: Options,
 
-    /// Say more: the kernel's messages and Bivouac's own (-vv: its details)
+    /// Be verbose: show the kernel's messages and Bivouac's own (-vv: debug messages)
     #[arg(short, long, action = clap::ArgAction::Count)]
     pub verbose: u8,
 
-    /// What to run in the guest, and its arguments
+    /// Command to run in the guest, and its arguments
     #[arg(last = true, value_name = "COMMAND", value_hint = ValueHint::CommandWithArguments)]
     pub command: Vec<OsString>,
 }

@@ -16,13 +16,13 @@ pub struct Options {
     #[arg(long, hide_short_help = true, help_heading = HEADING)]
     pub perf_map: bool,
 
-    /// Name the guest kernel's code after FILE: its System.map, its /proc/kallsyms, or its vmlinux
+    /// Resolve symbols of the guest's kernel from FILE: its System.map, its /proc/kallsyms, or its vmlinux
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, hide_short_help = true,
         help_heading = HEADING)]
     pub symbols: Option<PathBuf>,
 
-    /// Say on standard error what each processor did last, N things of it: when it shuts down, when
-    /// the guest resets the machine (as a panic does), when time is up, and upon SIGUSR1
+    /// Print the last N events of each processor on standard error when it shuts down, when the guest resets the
+    /// machine (as a panic does), when --timeout expires, and upon SIGUSR1
     #[arg(long, value_name = "N", hide_short_help = true, help_heading = HEADING)]
     pub history: Option<usize>,
 
@@ -32,7 +32,7 @@ pub struct Options {
         help_heading = HEADING)]
     pub trace_blocks: Option<TraceBlocks>,
 
-    /// Interpret the blocks with these names, or those in FILE, instead of translating them
+    /// Interpret the blocks with these names, or those listed in FILE, instead of translating them
     #[arg(long, value_name = "FIRST-LAST,...|@FILE", hide = true)]
     pub interpret_blocks: Option<String>,
 
@@ -40,7 +40,7 @@ pub struct Options {
     #[arg(long, value_name = "FILE[,show=FIRST-LAST]", hide = true)]
     pub list_blocks: Option<ListBlocks>,
 
-    /// Translate this block wrongly, to try what finds faults
+    /// Mistranslate this block, to test the tools that find faults
     #[arg(long, value_name = "BLOCK", hide = true)]
     pub plant_fault: Option<String>,
 }

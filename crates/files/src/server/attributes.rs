@@ -7,7 +7,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 use std::sync::Arc;
 
-use super::dispatch::Answer;
+use super::answer::Answer;
 use super::inodes::{self, Inode};
 use super::request::Ask;
 use super::share::Share;

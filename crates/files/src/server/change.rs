@@ -10,9 +10,9 @@ use rustix::fs::{
 use rustix::io::Errno;
 use zerocopy::IntoBytes;
 
+use super::answer::Answer;
 use super::data::{flags_for, flags_of, open_as};
 use super::directory::entry;
-use super::dispatch::Answer;
 use super::inodes::{Descriptor, Inode, attributes};
 use super::request::Ask;
 use super::share::Share;

@@ -16,8 +16,9 @@ use std::sync::Arc;
 use vm_memory::GuestMemoryMmap;
 use zerocopy::FromBytes;
 
+use super::error::Error;
+use super::saved;
 use super::share::Share;
-use super::{Error, saved};
 use crate::message::{Command, Header, MAX_SHARES, Region, ShareRecord, VERSION, command};
 use crate::ring;
 

@@ -8,8 +8,8 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
+use super::answer::Answer;
 use super::attributes::drop_set_id;
-use super::dispatch::Answer;
 use super::handles::Handle;
 use super::inodes::{Inode, Open, attributes};
 use super::request::Ask;

@@ -6,6 +6,15 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use rustix::io::Errno;
 
+/// Our own descriptors, by number: the one way to open a file that is known by an `O_PATH` descriptor.
+pub const OWN_DESCRIPTORS: &str = "/proc/self/fd";
+
+/// The name of a descriptor in [`OWN_DESCRIPTORS`].
+pub fn number(descriptor: BorrowedFd<'_>) -> String {
+    use std::os::fd::AsRawFd;
+    descriptor.as_raw_fd().to_string()
+}
+
 /// A name for a file that cannot do anything else, and is counted.
 #[derive(Debug)]
 pub struct Descriptor {

@@ -8,7 +8,7 @@ use std::mem::MaybeUninit;
 use std::sync::Arc;
 use zerocopy::IntoBytes;
 
-use super::dispatch::Answer;
+use super::answer::Answer;
 use super::inodes::{Inode, Open};
 use super::request::Ask;
 use super::share::Share;

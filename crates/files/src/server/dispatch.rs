@@ -3,8 +3,8 @@
 use std::sync::atomic::Ordering;
 
 use rustix::io::Errno;
-use zerocopy::IntoBytes;
 
+use super::answer::Answer;
 use super::request::Ask;
 use super::share::{Agreed, Share};
 use super::{attributes, change, data, directory, extended};
@@ -46,28 +46,6 @@ pub fn pace(ask: &Ask<'_>) -> Pace {
         _ => false,
     };
     if is_slow { Pace::Slow } else { Pace::Quick }
-}
-
-/// What an answer consists of.
-pub enum Answer {
-    /// These bytes.
-    Bytes(Vec<u8>),
-    /// Bytes that are in guest memory already.
-    InPlace(usize),
-    /// No answer.
-    Nothing,
-}
-
-impl Answer {
-    /// A structure.
-    pub fn of<T: IntoBytes + zerocopy::Immutable>(value: &T) -> Result<Self, Errno> {
-        Ok(Self::Bytes(value.as_bytes().to_vec()))
-    }
-
-    /// Success, of which there is nothing to say.
-    pub fn done() -> Result<Self, Errno> {
-        Ok(Self::Bytes(Vec::new()))
-    }
 }
 
 /// Carry a request out and answer it; the length of the answer.

@@ -12,7 +12,7 @@ use rustix::buffer::spare_capacity;
 use rustix::fs::{FileType, XattrFlags, fgetxattr, getxattr, listxattr, removexattr, setxattr};
 use rustix::io::Errno;
 
-use super::dispatch::Answer;
+use super::answer::Answer;
 use super::inodes::Inode;
 use super::request::Ask;
 use super::share::Share;

@@ -1,5 +1,6 @@
 //! The server: started with a socket, told what to share, and ended with the socket.
 
+mod answer;
 mod attributes;
 mod change;
 mod closed;
@@ -8,6 +9,7 @@ mod data;
 mod descriptor;
 mod directory;
 mod dispatch;
+mod error;
 mod extended;
 mod handles;
 mod inodes;
@@ -22,7 +24,7 @@ mod worker;
 
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -33,36 +35,9 @@ use rustix::net::{
 use crate::message::{MAX_DESCRIPTORS, MAX_MESSAGE_BYTES, flags};
 use closed::Closed;
 use control::{Control, Introduced, Message};
+pub use error::Error;
+use error::failed;
 use share::Share;
-
-/// Why the server cannot serve.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// A system call.
-    #[error("file server: cannot {action}: {error}")]
-    Host {
-        /// What was tried.
-        action: &'static str,
-        /// The answer.
-        error: io::Error,
-    },
-    /// What it was told.
-    #[error("file server: what it was told makes no sense; it is started by biv itself")]
-    Introduction,
-    /// The guest's memory.
-    #[error("file server: {0}")]
-    Memory(#[from] host::Error),
-    /// Landlock.
-    #[error("file server: cannot keep to the shared directories: {0}")]
-    Landlock(#[from] ::landlock::RulesetError),
-    /// The filter.
-    #[error("file server: {0}")]
-    Confine(#[from] host::confine::Error),
-}
-
-fn failed(action: &'static str) -> impl FnOnce(rustix::io::Errno) -> Error {
-    move |errno| Error::Host { action, error: errno.into() }
-}
 
 /// Descriptors for everything but files that the guest knows.
 const RESERVED_DESCRIPTORS: usize = 64;
@@ -157,13 +132,4 @@ fn receive(control: &OwnedFd) -> Result<Option<Message>, Error> {
     }
     bytes.truncate(received.bytes);
     Ok(Some((bytes, descriptors)))
-}
-
-/// Our own descriptors, by number: the one way to open a file that is known by an `O_PATH` descriptor.
-const OWN_DESCRIPTORS: &str = "/proc/self/fd";
-
-/// The name of a descriptor in [`OWN_DESCRIPTORS`].
-fn number(descriptor: BorrowedFd<'_>) -> String {
-    use std::os::fd::AsRawFd;
-    descriptor.as_raw_fd().to_string()
 }

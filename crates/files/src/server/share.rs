@@ -11,9 +11,9 @@ use rustix::io::Errno;
 use vm_memory::{GuestMemoryBackend, GuestMemoryMmap, GuestMemoryRegion};
 
 use super::closed::Closed;
+use super::descriptor::{OWN_DESCRIPTORS, number};
 use super::handles::Handles;
 use super::inodes::{Inode, Inodes, Limits, Open, attributes};
-use super::{OWN_DESCRIPTORS, number};
 use crate::message::{ShareRecord, flags};
 use crate::owner::{OWNER, Owner};
 use crate::wire::Attr;

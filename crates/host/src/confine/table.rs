@@ -11,7 +11,7 @@ use libc::c_long;
 
 /// What is asked of a call's arguments before it is made.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Condition {
+pub enum Condition {
     /// Nothing: it can only do harm to this process, or to what this process has open.
     Any,
     /// The argument is this process's number.
@@ -53,7 +53,7 @@ const REQUESTS: &[u32] = &[
 ];
 
 /// `fcntl` commands that copy a descriptor, or ask and change what it is.
-pub(super) const DESCRIPTOR_COMMANDS: &[u32] = &[
+pub const DESCRIPTOR_COMMANDS: &[u32] = &[
     libc::F_DUPFD as u32,
     libc::F_DUPFD_CLOEXEC as u32,
     libc::F_GETFD as u32,
@@ -65,7 +65,7 @@ pub(super) const DESCRIPTOR_COMMANDS: &[u32] = &[
 ];
 
 /// Options of a socket that are asked for: who is at its other end.
-pub(super) const CREDENTIALS: &[u32] = &[libc::SO_PEERCRED as u32];
+pub const CREDENTIALS: &[u32] = &[libc::SO_PEERCRED as u32];
 
 /// What makes a thread and not a process, in `clone`'s flags.
 const THREAD_FLAGS: u64 =
@@ -100,7 +100,7 @@ const SEGMENT_BASES: &[u32] = &[0x1001, 0x1002, 0x1003, 0x1004];
 const REPORTED_BY: &[u32] = &[libc::SIGSYS as u32];
 
 /// Calls that are made.
-pub(super) const ALLOWED: &[(c_long, Condition)] = &[
+pub const ALLOWED: &[(c_long, Condition)] = &[
     // The guest's streams, the console's copy, the log: descriptors that are open.
     (libc::SYS_read, Any),
     (libc::SYS_write, Any),
@@ -176,7 +176,7 @@ pub(super) const ALLOWED: &[(c_long, Condition)] = &[
 
 /// Calls that libraries try and can do without: refused as if this kernel did not have them
 /// (ENOSYS), which for `clone3` makes glibc use `clone`.
-pub(super) const ABSENT: &[c_long] = &[
+pub const ABSENT: &[c_long] = &[
     libc::SYS_clone3,
     // The C library asks for the number of processors, Rust's for symbols of a backtrace.
     libc::SYS_open,

@@ -71,7 +71,7 @@ pub fn start(index: u32, address: [u8; 6], patience: Duration) -> io::Result<()>
     })?;
     outcome.recv_timeout(patience).unwrap_or_else(|_| {
         // The network comes when it comes: a command may do without until then, or set it up itself.
-        crate::system::complain(&["network: no DHCP server has answered yet".to_owned()]);
+        crate::kernel::complain(&["network: no DHCP server has answered yet".to_owned()]);
         Ok(())
     })
 }

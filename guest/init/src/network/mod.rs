@@ -43,7 +43,7 @@ struct Settings {
 pub fn bring_up() -> io::Result<()> {
     let mut netlink = Conversation::start()?;
     netlink.raise(LOOPBACK_INDEX)?;
-    let Some(how) = crate::system::kernel_parameter(PARAMETER) else { return Ok(()) };
+    let Some(how) = crate::kernel::kernel_parameter(PARAMETER) else { return Ok(()) };
     // A kernel without the driver has no interface.
     let Some((index, address)) = interface()? else { return Ok(()) };
     netlink.raise(index)?;
@@ -78,7 +78,7 @@ fn apply(netlink: &mut Conversation, index: u32, settings: &Settings) -> io::Res
     }
     // Without names there is a network all the same, and whoever asks for one is told.
     if let Err(error) = name_servers(&settings.nameservers) {
-        crate::system::complain(&[format!("{RESOLV_CONF}: {error}")]);
+        crate::kernel::complain(&[format!("{RESOLV_CONF}: {error}")]);
     }
     Ok(())
 }

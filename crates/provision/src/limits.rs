@@ -1,0 +1,22 @@
+//! Every limit of this crate in one place.
+
+use std::time::Duration;
+
+/// apt-get that has written nothing new for so long is ended. By itself it gives up on a network that is silent
+/// for 30 seconds, and tries again twice.
+pub const APT_SILENCE_TIMEOUT: Duration = Duration::from_secs(180);
+
+/// A download that is shorter shows no progress bar.
+pub const PROGRESS_DELAY: Duration = Duration::from_secs(1);
+
+/// Packages that a kernel consists of.
+pub const MAX_KERNEL_PACKAGES: usize = 8;
+
+/// The longest name of an image.
+pub const MAX_IMAGE_NAME_BYTES: usize = 64;
+
+/// A driver, decompressed: ten times Debian's largest.
+pub const MAX_DRIVER_BYTES: u64 = 64 << 20;
+
+/// What the decompressor of a driver may take for its dictionary; Linux's Makefile gives xz 2 MiB.
+pub const MAX_DRIVER_DICTIONARY_KIBIBYTES: u32 = 64 << 10;
