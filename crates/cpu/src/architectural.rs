@@ -145,6 +145,11 @@ impl Architectural {
         self.kick.is_requested()
     }
 
+    /// What CPUID answers.
+    pub(crate) fn cpuid(&self, leaf: u32, subleaf: u32) -> [u32; 4] {
+        self.system.cpuid(leaf, subleaf, &self.context.regs)
+    }
+
     /// What CPUID answers may have changed.
     pub(crate) fn forget_answers(&mut self) {
         self.context.answers.clear();

@@ -52,10 +52,10 @@ impl XsaveArea {
     }
 }
 
-/// Why translated code came back to Rust.
 /// No mark: the processor went on to the next instruction.
 pub(crate) const NOT_COMPUTED: u32 = u32::MAX;
 
+/// Why translated code came back to Rust.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub(crate) enum Reason {

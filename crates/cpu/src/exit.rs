@@ -33,7 +33,7 @@ pub enum Exit {
     Halt,
     /// The window that was asked for with [`crate::Vcpu::request_interrupt_window`] is open.
     InterruptWindow,
-    /// [`crate::Kick::kick`] was called, or the budget given to `run` is used up.
+    /// [`crate::Kick::kick`] was called, or the alarm of [`crate::Vcpu::set_alarm`] has gone off.
     Kicked,
     /// Triple fault: the processor has shut down (SDM 3A 6.15, "shutdown").
     Shutdown,

@@ -21,6 +21,7 @@ mod architectural;
 mod config;
 mod context;
 pub mod exception;
+mod exclusive;
 pub mod exit;
 pub mod history;
 pub mod inspect;

@@ -19,7 +19,7 @@
 //!    it read before could still be overwritten unseen.
 //! 5. *The cache is dropped whole, when nobody uses it.*
 //!
-//! Waiting for the others (4, 5) is done by [`Vcpu::alone`]. A processor is *busy* while it is in
+//! Waiting for the others (4, 5) is done by `Vcpu::alone` (exclusive.rs). A processor is *busy* while it is in
 //! [`Vcpu::run`]; at the head of every pass of the run loop, where it holds neither a host address
 //! of guest memory nor one of a block, it looks whether somebody wants to be alone, and waits if so.
 //! Locks are taken in this order: `world`, then `translator`, then `protecting`. Nobody waits for `world`, or
@@ -42,11 +42,10 @@ use crate::translate::stopper::Stopper;
 use crate::translate::views::Changes;
 use crate::user::spaces::Removable;
 use crate::user::{Plan, UserExecution};
-use crate::vcpu::Vcpu;
 
 /// A processor, as the others see it.
-struct Member {
-    kick: Arc<KickState>,
+pub(crate) struct Member {
+    pub(crate) kick: Arc<KickState>,
     tlb: Shared,
     /// What its helper processes can write.
     removable: Option<Arc<Removable>>,
@@ -66,7 +65,7 @@ pub struct Package {
     pub(crate) code_changes: Changes,
     /// The kernel's half of the linear address space, unless it is switched off.
     pub(crate) mirror: Option<Mirror>,
-    /// There has been user code while SMAP was off ([`Vcpu::is_user_open`]).
+    /// There has been user code while SMAP was off ([`is_user_open`](crate::architectural::Architectural)).
     pub(crate) has_users: AtomicBool,
     /// How user code is run directly, if it may be.
     pub(crate) plan: Option<Arc<Plan>>,
@@ -82,7 +81,7 @@ pub struct Package {
     /// How often the code cache was dropped.
     generation: AtomicU64,
     /// How often all lines of all jump caches had to go.
-    dropped_jumps: AtomicU64,
+    pub(crate) dropped_jumps: AtomicU64,
     members: [OnceLock<Member>; MAX_MEMBERS],
     member_count: AtomicUsize,
     /// What a processor that joins is told of an inspection.
@@ -224,7 +223,7 @@ impl Package {
         Ok(number)
     }
 
-    fn members(&self) -> impl Iterator<Item = (usize, &Member)> {
+    pub(crate) fn members(&self) -> impl Iterator<Item = (usize, &Member)> {
         let filled = self.members.iter().enumerate();
         filled.filter_map(|(number, slot)| slot.get().map(|member| (number, member)))
     }
@@ -235,7 +234,7 @@ impl Package {
         self.translator.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn world(&self) -> MutexGuard<'_, ()> {
+    pub(crate) fn world(&self) -> MutexGuard<'_, ()> {
         self.world.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -249,7 +248,7 @@ impl Package {
     }
 
     /// Wait until nobody is about to protect a page. The caller is not busy.
-    fn await_protected(&self, page: Physical) {
+    pub(crate) fn await_protected(&self, page: Physical) {
         let pages = self.protecting();
         let waited = self.protected.wait_while(pages, |pages| pages.contains(&page));
         drop(waited.unwrap_or_else(PoisonError::into_inner));
@@ -328,7 +327,7 @@ impl Package {
     }
 
     /// Drop all blocks. The caller is alone.
-    fn drop_blocks(&self) {
+    pub(crate) fn drop_blocks(&self) {
         self.translator().clear();
         self.stopper.clear();
         self.ram.clear_code();
@@ -351,7 +350,7 @@ fn regions_of(memory: &host::GuestMemory) -> Vec<RamRegion> {
 impl Member {
     /// Take back its write tags, and its helpers' mappings, for a page, which is at `host`; whether
     /// there were any.
-    fn revoke(&self, writers: Writers, page: Physical, host: *mut u8) -> bool {
+    pub(crate) fn revoke(&self, writers: Writers, page: Physical, host: *mut u8) -> bool {
         let mut any = false;
         let mut revoke = |entries: &Entries, index| {
             if entries.may_write(index, host) {
@@ -370,132 +369,15 @@ impl Member {
     }
 }
 
-impl Vcpu {
-    /// Mark the processor busy, once nobody wants to be alone.
-    pub(crate) fn become_busy(&mut self) {
-        loop {
-            self.arch.kick.set_busy(true);
-            if !self.arch.kick.must_wait() {
-                break;
-            }
-            self.arch.kick.set_busy(false);
-            drop(self.arch.package.world());
-        }
-        let generation = self.arch.package.generation();
-        if generation != self.generation {
-            self.generation = generation;
-            self.forget_blocks();
-        }
-    }
-
-    /// Let somebody be alone who wants to.
-    #[inline]
-    pub(crate) fn checkpoint(&mut self) {
-        self.arch.kick.has_looked();
-        self.heed_switch_of_spaces();
-        if self.arch.kick.take_consider() {
-            self.look_by_timer();
-        }
-        if self.arch.kick.must_wait() {
-            self.arch.kick.set_busy(false);
-            self.become_busy();
-        }
-    }
-
-    /// Run `act` while no other processor runs. The caller holds no host address of guest memory or
-    /// of a block, and no lock.
-    pub(crate) fn alone<T>(&mut self, act: impl FnOnce(&mut Self) -> T) -> T {
-        let was_busy = self.arch.kick.is_busy();
-        self.arch.kick.set_busy(false);
-        let package = Arc::clone(&self.arch.package);
-        let world = package.world();
-        let others = || package.members().filter(|&(number, _)| number != self.arch.member);
-        others().for_each(|(_, other)| other.kick.ask_to_wait());
-        for (_, other) in others() {
-            while other.kick.is_busy() {
-                std::thread::yield_now();
-            }
-        }
-        let result = act(self);
-        let others = package.members().filter(|&(number, _)| number != self.arch.member);
-        others.for_each(|(_, other)| other.kick.let_go());
-        drop(world);
-        if was_busy {
-            self.become_busy();
-        }
-        result
-    }
-
-    /// Forget the jump caches if somebody has asked for it.
-    #[inline]
-    pub(crate) fn heed_dropped_jumps(&mut self) {
-        let dropped = self.arch.package.dropped_jumps.load(Ordering::SeqCst);
-        if dropped != self.dropped_jumps {
-            self.dropped_jumps = dropped;
-            self.forget_jumps();
-        }
-    }
-
-    /// Forget where jumps and returns lead.
-    fn forget_jumps(&mut self) {
-        self.arch.tlb.drop_all_jumps();
-        self.arch.context.forget_returns();
-    }
-
-    /// Forget every block: the code cache was dropped, or blocks now mean something else.
-    pub(crate) fn forget_blocks(&mut self) {
-        self.arch.tlb.physical_jumps.clear();
-        self.forget_jumps();
-    }
-
-    /// Drop all translations, of every processor.
-    pub(crate) fn drop_blocks(&mut self) {
-        self.arch.statistics.cache_drops += 1;
-        self.alone(|cpu| cpu.arch.package.drop_blocks());
-        self.forget_blocks();
-        self.generation = self.arch.package.generation();
-    }
-
-    /// Make sure that no translated code can write a page, and mark it as having translations. As
-    /// [`Self::alone`] for what the caller may hold.
-    pub(crate) fn protect(&mut self, page: Physical) {
-        let package = Arc::clone(&self.arch.package);
-        let Some(_turn) = Turn::take(&package, page) else {
-            self.arch.kick.set_busy(false);
-            package.await_protected(page);
-            return self.become_busy();
-        };
-        self.arch.ram.set_code(page, true);
-        let writers = self.arch.ram.take_writers(page);
-        let Some(host) = self.arch.ram.host(page) else { return };
-        if let Some(mirror) = &package.mirror {
-            mirror.write_protect(page);
-        }
-        if writers.is_empty() {
-            return;
-        }
-        let mut others = false;
-        for (number, member) in package.members() {
-            if writers.includes(number) && member.revoke(writers, page, host) {
-                others |= number != self.arch.member;
-            }
-        }
-        if others {
-            // They may be about to store what they have looked up.
-            self.alone(|_| ());
-        }
-    }
-}
-
 /// To protect a page; there is one at a time for each.
-struct Turn<'a> {
+pub(crate) struct Turn<'a> {
     package: &'a Package,
     page: Physical,
 }
 
 impl<'a> Turn<'a> {
     /// None if another processor has it.
-    fn take(package: &'a Package, page: Physical) -> Option<Self> {
+    pub(crate) fn take(package: &'a Package, page: Physical) -> Option<Self> {
         let mut pages = package.protecting();
         if pages.contains(&page) {
             return None;

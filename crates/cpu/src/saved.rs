@@ -5,14 +5,12 @@
 //! State is a stranger's word. It may be anything that a guest could have made of its processor, however
 //! odd; what no guest can make, and what the host's processor would refuse to load, is refused here.
 
-use std::collections::BTreeMap;
-
 use serde::{Deserialize, Serialize};
 
 use crate::context::XSAVE_BYTES;
 use crate::replay::Replay;
 use crate::state::{Registers, cr0, efer, rflags};
-use crate::system::cpuid;
+use crate::system::{SavedSystem, cpuid};
 use crate::vcpu::{Pending, Vcpu};
 
 /// The state of a processor.
@@ -27,17 +25,6 @@ pub struct Saved {
     window_wanted: bool,
     replay: Replay,
     system: SavedSystem,
-}
-
-/// What [`crate::system::SystemState`] has of it.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct SavedSystem {
-    /// Model-specific registers that are plain storage.
-    pub(crate) msrs: BTreeMap<u32, u64>,
-    pub(crate) tsc_adjust: u64,
-    pub(crate) hits: u64,
-    pub(crate) deferred: bool,
-    pub(crate) repeating: bool,
 }
 
 /// Why a processor cannot go on from a state.

@@ -51,7 +51,7 @@ pub(crate) struct Pending {
     pub(crate) nmi: bool,
     /// `hlt` was executed and nothing has woken the processor since.
     pub(crate) halted: bool,
-    /// An exception that interrupted translated code and is yet to be delivered.
+    /// The processor has shut down (a triple fault): it executes nothing until RESET or INIT.
     pub(crate) shut_down: bool,
 }
 

@@ -23,12 +23,12 @@
 //!    has it.
 //!
 //! What cannot be mapped (devices, where this process lies) is reached by looking it up, as user memory is.
-//! Where a kernel may mean memory of its users ([`Vcpu::is_user_open`]) all is looked up but its stack and its
+//! Where a kernel may mean memory of its users ([`Architectural::is_user_open`]) all is looked up but its stack and its
 //! variables. If these turn out to be a user's all the same (right after `syscall` RSP and GS are, and a kernel
 //! without SMAP may use them), or if a kernel means a user's memory anywhere else, the host refuses the address,
 //! and the instruction is translated again with a look-up, which says what the guest's page tables say.
 //!
-//! [`Vcpu::is_user_open`]: crate::vcpu::Vcpu::is_user_open
+//! [`Architectural::is_user_open`]: crate::architectural::Architectural::is_user_open
 
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

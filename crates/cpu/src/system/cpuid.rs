@@ -14,10 +14,9 @@ use std::sync::OnceLock;
 
 use iced_x86::{CpuidFeature, DecoderOptions};
 
-use crate::architectural::Architectural;
 use crate::config::Config;
 use crate::memory::paging::PHYSICAL_BITS;
-use crate::state::cr4;
+use crate::state::{Registers, cr4};
 
 /// The four registers of an answer.
 type Leaf = [u32; 4];
@@ -512,21 +511,19 @@ impl Identity {
     }
 }
 
-impl Architectural {
-    /// What CPUID answers.
-    pub(crate) fn cpuid(&self, leaf: u32, subleaf: u32) -> Leaf {
-        let identity = &self.system.identity;
-        let regs = &self.context.regs;
+impl Identity {
+    /// What CPUID answers in a processor with these registers, with or without a local APIC.
+    pub(super) fn answer(&self, leaf: u32, subleaf: u32, regs: &Registers, has_apic: bool) -> Leaf {
         let mut answer = match leaf {
-            HYPERVISOR_BASE..=0x4000_00ff => identity.hypervisor(leaf),
-            0x8000_0000..=MAX_EXTENDED_AMD => identity.extended(leaf, subleaf),
-            0..=MAX_BASIC => identity.basic(leaf, subleaf, regs.xcr0),
+            HYPERVISOR_BASE..=0x4000_00ff => self.hypervisor(leaf),
+            0x8000_0000..=MAX_EXTENDED_AMD => self.extended(leaf, subleaf),
+            0..=MAX_BASIC => self.basic(leaf, subleaf, regs.xcr0),
             _ => [0; 4],
         };
         if leaf == 1 && regs.cr4 & cr4::OSXSAVE != 0 {
             answer[ECX] |= OSXSAVE;
         }
-        if matches!(leaf, 1 | 0x8000_0001) && !self.system.msrs.has_apic() {
+        if matches!(leaf, 1 | 0x8000_0001) && !has_apic {
             answer[EDX] &= !APIC;
         }
         answer

@@ -17,9 +17,23 @@ pub(crate) use deliver::{Event, Source};
 pub(crate) use segment::{flat, null_segment};
 pub(crate) use task::Cause;
 
+use std::collections::BTreeMap;
+
 use crate::config::Config;
-use crate::saved::SavedSystem;
+use crate::state::Registers;
 use cpuid::Identity;
+use serde::{Deserialize, Serialize};
+
+/// The part of a processor's saved state that [`SystemState`] has.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct SavedSystem {
+    /// Model-specific registers that are plain storage.
+    pub(crate) msrs: BTreeMap<u32, u64>,
+    pub(crate) tsc_adjust: u64,
+    pub(crate) hits: u64,
+    pub(crate) deferred: bool,
+    pub(crate) repeating: bool,
+}
 
 /// State of the system side that is not in [`crate::Registers`].
 #[derive(Debug)]
@@ -82,6 +96,11 @@ impl SystemState {
     /// Whether the current instruction has more to do.
     pub(crate) fn repeating(&self) -> bool {
         self.repeating
+    }
+
+    /// What CPUID answers.
+    pub(crate) fn cpuid(&self, leaf: u32, subleaf: u32, regs: &Registers) -> [u32; 4] {
+        self.identity.answer(leaf, subleaf, regs, self.msrs.has_apic())
     }
 
     /// Whether the announced vendor is AMD (or Hygon).

@@ -1,0 +1,126 @@
+//! How one processor is alone: the others of its package wait at the heads of their run loops ([`crate::package`], 4
+//! and 5).
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use crate::memory::Physical;
+use crate::package::Turn;
+use crate::vcpu::Vcpu;
+
+impl Vcpu {
+    /// Mark the processor busy, once nobody wants to be alone.
+    pub(crate) fn become_busy(&mut self) {
+        loop {
+            self.arch.kick.set_busy(true);
+            if !self.arch.kick.must_wait() {
+                break;
+            }
+            self.arch.kick.set_busy(false);
+            drop(self.arch.package.world());
+        }
+        let generation = self.arch.package.generation();
+        if generation != self.generation {
+            self.generation = generation;
+            self.forget_blocks();
+        }
+    }
+
+    /// Let somebody be alone who wants to.
+    #[inline]
+    pub(crate) fn checkpoint(&mut self) {
+        self.arch.kick.has_looked();
+        self.heed_switch_of_spaces();
+        if self.arch.kick.take_consider() {
+            self.look_by_timer();
+        }
+        if self.arch.kick.must_wait() {
+            self.arch.kick.set_busy(false);
+            self.become_busy();
+        }
+    }
+
+    /// Run `act` while no other processor runs. The caller holds no host address of guest memory or
+    /// of a block, and no lock.
+    pub(crate) fn alone<T>(&mut self, act: impl FnOnce(&mut Self) -> T) -> T {
+        let was_busy = self.arch.kick.is_busy();
+        self.arch.kick.set_busy(false);
+        let package = Arc::clone(&self.arch.package);
+        let world = package.world();
+        let others = || package.members().filter(|&(number, _)| number != self.arch.member);
+        others().for_each(|(_, other)| other.kick.ask_to_wait());
+        for (_, other) in others() {
+            while other.kick.is_busy() {
+                std::thread::yield_now();
+            }
+        }
+        let result = act(self);
+        let others = package.members().filter(|&(number, _)| number != self.arch.member);
+        others.for_each(|(_, other)| other.kick.let_go());
+        drop(world);
+        if was_busy {
+            self.become_busy();
+        }
+        result
+    }
+
+    /// Forget the jump caches if somebody has asked for it.
+    #[inline]
+    pub(crate) fn heed_dropped_jumps(&mut self) {
+        let dropped = self.arch.package.dropped_jumps.load(Ordering::SeqCst);
+        if dropped != self.dropped_jumps {
+            self.dropped_jumps = dropped;
+            self.forget_jumps();
+        }
+    }
+
+    /// Forget where jumps and returns lead.
+    fn forget_jumps(&mut self) {
+        self.arch.tlb.drop_all_jumps();
+        self.arch.context.forget_returns();
+    }
+
+    /// Forget every block: the code cache was dropped, or blocks now mean something else.
+    pub(crate) fn forget_blocks(&mut self) {
+        self.arch.tlb.physical_jumps.clear();
+        self.forget_jumps();
+    }
+
+    /// Drop all translations, of every processor.
+    pub(crate) fn drop_blocks(&mut self) {
+        self.arch.statistics.cache_drops += 1;
+        self.alone(|cpu| cpu.arch.package.drop_blocks());
+        self.forget_blocks();
+        self.generation = self.arch.package.generation();
+    }
+
+    /// Make sure that no translated code can write a page, and mark it as having translations. As
+    /// [`Self::alone`] for what the caller may hold.
+    pub(crate) fn protect(&mut self, page: Physical) {
+        let package = Arc::clone(&self.arch.package);
+        let Some(_turn) = Turn::take(&package, page) else {
+            self.arch.kick.set_busy(false);
+            package.await_protected(page);
+            return self.become_busy();
+        };
+        self.arch.ram.set_code(page, true);
+        let writers = self.arch.ram.take_writers(page);
+        let Some(host) = self.arch.ram.host(page) else { return };
+        if let Some(mirror) = &package.mirror {
+            mirror.write_protect(page);
+        }
+        if writers.is_empty() {
+            return;
+        }
+        let mut others = false;
+        for (number, member) in package.members() {
+            if writers.includes(number) && member.revoke(writers, page, host) {
+                others |= number != self.arch.member;
+            }
+        }
+        if others {
+            // They may be about to store what they have looked up.
+            self.alone(|_| ());
+        }
+    }
+}
