@@ -151,7 +151,7 @@ impl Snapshot {
     /// How far the guest's time-stamp counter is ahead of the host's (mod 2^64).
     pub(crate) fn counter_offset(&self) -> Result<u64, Error> {
         let (own, _) = self.state.processor(0)?;
-        let processor: cpu::Saved = saved::decode(&own, "a processor")?;
+        let processor = saved_cpu(&own)?;
         Ok(processor.tsc_offset().wrapping_add(self.moment()?.shift.guest))
     }
 
