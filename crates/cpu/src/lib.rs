@@ -16,6 +16,7 @@
 //! 4. *Guest misbehaviour is data*: an [`Exception`] delivered to the guest. A panic is our bug.
 
 mod address;
+mod board;
 mod context;
 pub mod exception;
 pub mod exit;
@@ -36,6 +37,7 @@ mod translate;
 mod user;
 mod vcpu;
 
+pub use board::{Board, Hypervisor};
 pub use context::XSAVE_BYTES;
 pub use exception::{Exception, Trap, Vector};
 pub use exit::Exit;

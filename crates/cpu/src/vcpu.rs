@@ -7,6 +7,7 @@ use std::time::Duration;
 use iced_x86::{Code, InstructionInfoFactory};
 use serde::{Deserialize, Serialize};
 
+use crate::board::Board;
 use crate::context::{Context, XSAVE_BYTES};
 use crate::exception::Trap;
 use crate::exit::Exit;
@@ -42,6 +43,8 @@ pub struct Config {
     pub tsc_khz: u32,
     /// Execute everything in the interpreter, one instruction at a time (slow; for comparison).
     pub interpret_only: bool,
+    /// The board around it.
+    pub board: Board,
 }
 
 /// What can go wrong in the host, not in the guest.

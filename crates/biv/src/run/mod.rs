@@ -319,10 +319,10 @@ fn run_guest(
     let confine = !spec.engine.no_seccomp;
     let warm = warm.map(Unnamed::into_parts);
     let vsock = spec.sockets().next();
-    let mut opened = Opened {
+    let opened = Opened {
         sockets: vsock.map(|vsock| vsock::start(vsock, confine)).transpose()?,
         disks: disk::open_all(spec.disks())?,
-        debug_console: None,
+        debug_console: spec.debug_console().map(|it| create(&it.file)).transpose()?,
         has_balloon: Domain::is_wanted(&spec.life),
     };
     let inspect::Prepared { inspection, teller } =
@@ -331,13 +331,7 @@ fn run_guest(
     configuration.reporter = teller.as_ref().map(inspect::Teller::reporter).unwrap_or_default();
     let telling = Telling { stats: spec.watch.statistics, history: teller };
     let copy = spec.watch.console.as_deref().map(create).transpose()?;
-    let has_debug_console = spec.debug_console().is_some();
-    opened.debug_console = spec.debug_console().map(|it| create(&it.file)).transpose()?;
-    let wait = match keeps_writes {
-        true => Wait::UntilWritten,
-        false if spec.watch.statistics || copy.is_some() || has_debug_console => Wait::ForTraces,
-        false => Wait::No,
-    };
+    let wait = Wait::of(spec, keeps_writes);
     let handles = plugged::add(&mut configuration.devices, opened);
     let parameter = network.as_ref().map(|network| network.parameter().to_owned());
     if let Some(network) = network {

@@ -47,6 +47,9 @@ pub enum Done {
 }
 
 impl Answer {
+    /// There is nobody who would do anything.
+    pub const NONE: Self = Self { value: NO_SUCH_CALL as u64, done: Done::Nothing };
+
     fn of(value: i64) -> Self {
         Self { value: value as u64, done: Done::Nothing }
     }
