@@ -17,7 +17,7 @@ const IN_CIRCLES: [(&str, usize); 12] = [
     ("crates/host", 2),
     ("crates/machine", 19),
     ("crates/provision", 2),
-    ("crates/vmm", 11),
+    ("crates/vmm", 15),
     ("guest/init", 7),
 ];
 

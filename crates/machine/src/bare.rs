@@ -11,8 +11,8 @@ use vm_memory::GuestAddress;
 
 use crate::board::{Backplane, Board, BoardVcpu, Config, Error, Hypervisor, Surroundings};
 use crate::bus::{self, PortDevice, Ports, Size, Width};
+use crate::hypercall::{Answer, Call};
 use crate::interrupts::{Fault, Inputs, Line, LineStates};
-use crate::paravirtual::{Answer, Call};
 use crate::pci::{self, MessageSender};
 use crate::request::Requests;
 use crate::saved::{Busy, CounterShift, Parts, Unfit};

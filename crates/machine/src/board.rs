@@ -33,10 +33,10 @@ use std::sync::Arc;
 use vm_memory::GuestAddress;
 
 use crate::bus::{self, PortDevice, Width};
+use crate::hypercall::{Answer, Call};
 use crate::interrupts::{Fault, Line, StartUp, Wake};
 use crate::limits::MAX_PROCESSORS;
 use crate::memory::Memory;
-use crate::paravirtual::{Answer, Call};
 use crate::pci::{self, MessageSender};
 use crate::request::Requests;
 use crate::saved::{Busy, CounterShift, Unfit};

@@ -23,15 +23,16 @@ use serde::{Deserialize, Serialize};
 
 use vm_memory::GuestAddress;
 
+pub use crate::hypercall::{Answer, Call, Done};
 pub(crate) use call::call;
-pub use call::{Answer, Call, Done};
 pub use clock::MachineClock;
 use end::DeferredEnd;
 use steal::StealTime;
 
 use crate::board::Hypervisor;
 use crate::interrupts::Fault;
-use crate::platform::{Platform, lock};
+use crate::lock::lock;
+use crate::platform::Platform;
 use crate::saved::CounterShift;
 
 /// The model-specific registers.

@@ -19,7 +19,7 @@ mod vcpu;
 
 use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use vm_memory::GuestAddress;
 
@@ -29,6 +29,7 @@ use crate::bus::{self, MmioDevice, PortDevice, Width};
 use crate::interrupts::{Controllers, Inputs, Line, LineStates, LocalApic, Message, Router};
 use crate::layout::{APIC_BYTES, IO_APIC};
 use crate::limits::MAX_PROCESSORS;
+use crate::lock::lock;
 use crate::memory::Memory;
 use crate::paravirtual::{self, MachineClock};
 use crate::pci::{self, MessageSender};
@@ -310,9 +311,4 @@ impl Board for Platform {
     ) -> Result<(), Unfit> {
         Self::restore(self, shared, processors, shift)
     }
-}
-
-/// A poisoned lock means that a device panicked; what it protects is whole.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

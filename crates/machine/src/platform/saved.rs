@@ -1,8 +1,9 @@
 //! The state of the machine without its processors and its memory ([`crate::saved`]).
 
 use super::chipset::Chipset;
-use super::{PcVcpu, Platform, lock};
+use super::{PcVcpu, Platform};
 use crate::interrupts::{SavedApic, SavedControllers};
+use crate::lock::lock;
 use crate::paravirtual::{self, MachineClock};
 use crate::power::{Keyboard, Power};
 use crate::saved::{self, Busy, CounterShift, Parts, Unfit};

@@ -20,8 +20,8 @@
 //!    asked for the snapshot may add a label ([`label`]), such as a signature of its [`Digest`], which is that
 //!    of all the rest: a label that is good for one file is good for no other. What it says is nothing to us.
 //!
-//! 7. *State is a list of parts* ([`machine::saved::Parts`]), each with a kind, an instance and a version. What a device
-//!    says may change without the format: only that part has another version.
+//! 7. *State is a list of parts* ([`machine::saved::Parts`]), each with a kind, an instance and a version. What a
+//!    device says may change without the format: only that part has another version.
 //!
 //! The format is described in docs/snapshots.md; [`VERSION`] changes with it.
 
