@@ -24,7 +24,7 @@ use devices::{DebugConsole, DebugExit, FwCfg, Post, Serial};
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use machine::saved::CounterShift;
 use machine::time::{Clock, Hertz, ManualClock, Nanoseconds};
-use machine::{Platform, Wake, platform};
+use machine::{BoardVcpu, Platform, Wake, platform};
 use vm_memory::{GuestAddress, GuestMemoryMmap};
 
 use disk::Disk;
@@ -144,7 +144,7 @@ impl Bench {
     }
 
     fn take(&mut self, step: Step, within: Option<&Ports>) {
-        let mut socket = self.platform.socket(self.processor);
+        let mut vcpu = self.platform.vcpu(self.processor);
         let place = |port: u16| match within {
             Some(ports) => ports.start + port % (ports.end - ports.start),
             None => port,
@@ -152,23 +152,23 @@ impl Bench {
         let local = |offset: u16| GuestAddress(LOCAL_APIC + u64::from(offset & 0xfff));
         let io = |offset: u8| GuestAddress(IO_APIC + u64::from(offset & 0x7f));
         match step {
-            Step::PortRead { port, size } => drop(socket.port_read(place(port), size)),
-            Step::PortWrite { port, size, value } => socket.port_write(place(port), size, value),
+            Step::PortRead { port, size } => drop(vcpu.port_read(place(port), size)),
+            Step::PortWrite { port, size, value } => vcpu.port_write(place(port), size, value),
             Step::LocalRead { offset, size } => {
-                socket.mmio_read(local(offset), size);
+                vcpu.mmio_read(local(offset), size);
             }
             Step::LocalWrite { offset, size, value } => {
-                socket.mmio_write(local(offset), size, value.into());
+                vcpu.mmio_write(local(offset), size, value.into());
             }
-            Step::IoRead { offset, size } => drop(socket.mmio_read(io(offset), size)),
+            Step::IoRead { offset, size } => drop(vcpu.mmio_read(io(offset), size)),
             Step::IoWrite { offset, size, value } => {
-                socket.mmio_write(io(offset), size, value.into());
+                vcpu.mmio_write(io(offset), size, value.into());
             }
-            Step::PciRead { at, size } => drop(socket.mmio_read(pci(at), size)),
-            Step::PciWrite { at, size, value } => socket.mmio_write(pci(at), size, value),
-            Step::MsrRead { index } => drop(socket.msr_read(msr(index))),
+            Step::PciRead { at, size } => drop(vcpu.mmio_read(pci(at), size)),
+            Step::PciWrite { at, size, value } => vcpu.mmio_write(pci(at), size, value),
+            Step::MsrRead { index } => drop(vcpu.msr_read(msr(index))),
             Step::MsrWrite { index, value } => {
-                let _ = socket.msr_write(msr(index), value);
+                let _ = vcpu.msr_write(msr(index), value);
             }
             step => {
                 drop(socket);
@@ -181,16 +181,16 @@ impl Bench {
         let (platform, processor) = (&self.platform, self.processor);
         match step {
             Step::Acknowledge => {
-                let mut socket = platform.socket(processor);
-                let waiting = socket.has_interrupt();
-                assert_eq!(socket.acknowledge().is_some(), waiting);
-                socket.take_nmi();
-                socket.take_start_up();
+                let mut vcpu = platform.vcpu(processor);
+                let waiting = vcpu.has_interrupt();
+                assert_eq!(vcpu.acknowledge().is_some(), waiting);
+                vcpu.take_nmi();
+                vcpu.take_start_up();
             }
             Step::TaskPriority { class } => {
-                let mut socket = platform.socket(processor);
-                socket.tpr_write(class);
-                assert_eq!(socket.tpr_read(), class & 0xf);
+                let mut vcpu = platform.vcpu(processor);
+                vcpu.tpr_write(class);
+                assert_eq!(vcpu.tpr_read(), class & 0xf);
             }
             Step::Line { input, level } => platform.line(input).set_and_wake(level),
             Step::Receive { bytes } => drop(self.com1.offer(&bytes)),
@@ -228,11 +228,11 @@ impl Bench {
                 break;
             }
         }
-        let saved = self.platform.socket(0).save_shared();
+        let saved = self.platform.vcpu(0).save_shared();
         let Ok(mut shared) = saved else { return };
-        let own = (0..PROCESSORS).map(|number| self.platform.socket(number).save_own());
+        let own = (0..PROCESSORS).map(|number| self.platform.vcpu(number).save_own());
         let mut own: Vec<_> = own.collect();
-        self.platform.socket(0).thaw();
+        self.platform.vcpu(0).thaw();
         for (at, value) in changes {
             let states = [&mut shared].into_iter().chain(&mut own);
             let mut bytes: Vec<_> = states.flat_map(|state| state.iter_mut()).collect();
@@ -261,9 +261,9 @@ impl Bench {
     fn check(&mut self) {
         let now = self.clock.now();
         for processor in 0..PROCESSORS {
-            let mut socket = self.platform.socket(processor);
-            socket.advance(now);
-            assert!(socket.next_deadline().is_none_or(|deadline| deadline > now));
+            let mut vcpu = self.platform.vcpu(processor);
+            vcpu.advance(now);
+            assert!(vcpu.next_deadline().is_none_or(|deadline| deadline > now));
         }
         self.platform.take_request();
     }

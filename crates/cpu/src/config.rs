@@ -1,6 +1,8 @@
 //! What a processor is made from: what distinguishes it from others, and the memory that it has; and what the host
 //! may refuse it.
 
+use crate::board::Board;
+
 /// A range of guest-physical memory and where it is mapped in this process.
 #[derive(Debug, Clone, Copy)]
 pub struct RamRegion {
@@ -23,6 +25,8 @@ pub struct Config {
     pub tsc_khz: u32,
     /// Execute everything in the interpreter, one instruction at a time (slow; for comparison).
     pub interpret_only: bool,
+    /// The board around it.
+    pub board: Board,
 }
 
 /// What can go wrong in the host, not in the guest.

@@ -25,9 +25,8 @@ pub enum Exit {
     TprRead,
     /// `mov cr8, r64`: the new bits 7:4 of the task-priority register.
     TprWrite { value: u8 },
-    /// `vmcall` or `vmmcall` at CPL 0: a call to the hypervisor by KVM's convention (Linux,
-    /// Documentation/virt/kvm/x86/hypercalls.rst), number and arguments as in RAX, RBX, RCX, RDX and
-    /// RSI. Answer with RAX.
+    /// `vmcall` or `vmmcall` at CPL 0: a call to the hypervisor, with number and arguments as [`crate::Hypervisor`] has
+    /// them. Answer with RAX.
     Hypercall { number: u64, arguments: [u64; 4] },
     /// `hlt` with nothing pending: resume when an interrupt is to be injected.
     Halt,

@@ -18,6 +18,7 @@
 mod address;
 mod answers;
 mod architectural;
+mod board;
 mod config;
 mod context;
 pub mod exception;
@@ -46,6 +47,7 @@ mod translate;
 mod user;
 mod vcpu;
 
+pub use board::{Board, Hypervisor};
 pub use config::{Config, Error, RamRegion};
 pub use context::XSAVE_BYTES;
 pub use exception::{Exception, Trap, Vector};

@@ -129,8 +129,13 @@ mod tests {
     use super::*;
     use crate::config::Config;
 
-    const CONFIG: Config =
-        Config { apic_id: 0, processors: 1, tsc_khz: 1_000_000, interpret_only: false };
+    const CONFIG: Config = Config {
+        apic_id: 0,
+        processors: 1,
+        tsc_khz: 1_000_000,
+        interpret_only: false,
+        board: crate::board::TEST_PC,
+    };
 
     fn processor() -> Vcpu {
         let memory = host::GuestMemory::new(&[(0, 1 << 20)]).unwrap();

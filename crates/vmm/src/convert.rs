@@ -1,6 +1,7 @@
 //! Between the vocabularies of crates that do not know each other.
 
 use cpu::state::Attributes;
+use machine::Board;
 use machine::boot::{self, Entry};
 use machine::layout::{self, Kind};
 
@@ -49,4 +50,15 @@ pub(crate) fn memory_map(bytes: u64) -> Vec<machine::boot::MapEntry> {
             },
         })
         .collect()
+}
+
+/// A board as its processors are told of it.
+pub(crate) fn board<B: Board>() -> cpu::Board {
+    let hypervisor = B::HYPERVISOR.map(|it| cpu::Hypervisor {
+        leaves: it.leaves,
+        timing_leaf: it.timing_leaf,
+        arguments: it.arguments,
+        user_answer: it.user_answer,
+    });
+    cpu::Board { msrs: B::MSRS, hypervisor }
 }

@@ -44,6 +44,7 @@ pub use ::devices::virtio::balloon::Statistics as GuestMemoryStatistics;
 pub use ::machine::boot::{
     ModuleFile, is_multiboot, split_modules, unpack_payload, unpacked_bytes,
 };
+pub use ::machine::{BareBoard, Board, Platform};
 pub use activity::Activity;
 pub use clock::{HostClock, TimeOfDay, TimePair};
 pub use configuration::{

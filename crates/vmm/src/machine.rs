@@ -6,7 +6,7 @@ use cpu::{Package, UserExecution, Vcpu};
 use host::GuestMemory;
 use machine::boot::{self, Cache, Unpacked};
 use machine::time::{Clock, Hertz};
-use machine::{Platform, acpi, layout, platform};
+use machine::{Board, Platform, acpi, board, layout};
 use vm_memory::{Bytes, GuestAddress};
 
 use crate::activity::Activity;
@@ -14,7 +14,7 @@ use crate::clock::HostClock;
 use crate::configuration::{Configuration, Contents, Error, MAX_PROCESSORS, Outcome};
 use crate::control::Control;
 use crate::device_memory::DeviceMemory;
-use crate::devices::{Device, DirectoryRequests, FirmwareConfiguration, Plugged, Post, Slots};
+use crate::devices::{Devices, DirectoryRequests, FirmwareConfiguration, Plugged, Post, Slots};
 use crate::processor::Processor;
 use crate::remote::Remote;
 use crate::run::{Runner, Wakers};
@@ -63,11 +63,11 @@ pub struct Age {
     pub seconds: f64,
 }
 
-/// A virtual machine.
-pub struct Machine {
+/// A virtual machine on a board: a PC, unless another is named.
+pub struct Machine<B: Board = Platform> {
     /// The devices' threads, which end before what they use.
     _threads: Vec<Box<dyn Send>>,
-    runner: Runner<Vcpu>,
+    runner: Runner<Vcpu, B>,
     memory: GuestMemory,
     clock: Arc<HostClock>,
     configuration: Configuration,
@@ -80,12 +80,23 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// Build a machine; it starts with [`Self::run`].
+    /// Build a PC; it starts with [`Self::run`].
     ///
     /// # Errors
     ///
     /// [`Error`] when the host cannot provide for it. The kernel is looked at by `run`.
-    pub fn new(mut configuration: Configuration) -> Result<Self, Error> {
+    pub fn new(configuration: Configuration) -> Result<Self, Error> {
+        Self::on_board(configuration)
+    }
+}
+
+impl<B: Board> Machine<B> {
+    /// Build a machine on a board of this kind; it starts with [`Self::run`].
+    ///
+    /// # Errors
+    ///
+    /// [`Error`] when the host cannot provide for it. The kernel is looked at by `run`.
+    pub fn on_board(mut configuration: Configuration) -> Result<Self, Error> {
         let wanted = configuration.memory;
         if wanted < MINIMUM_MEMORY {
             return Err(Error::TooLittleMemory { wanted, least: MINIMUM_MEMORY });
@@ -119,14 +130,14 @@ impl Machine {
         let package = helpers::package(&memory, execution, configuration.techniques)?;
         package.inspect(inspection);
         let device_memory = DeviceMemory::new(&memory, &package);
-        let cpus = new_processors(&configuration, &package, &clock)?;
+        let cpus = new_processors::<B>(&configuration, &package, &clock)?;
         let wakers: Vec<_> =
             cpus.iter().map(|cpu| Waker::new(Processor::kick_handle(cpu))).collect();
-        let mut platform = new_platform(&configuration, &device_memory, &clock, &wakers)?;
+        let mut board: B = new_board(&configuration, &device_memory, &clock, &wakers)?;
         let Plugged { threads: _threads, polled, tables } =
-            plug_in(&mut platform, &mut configuration, &device_memory, &memory)?;
+            plug_in(&mut board, &mut configuration, &device_memory, &memory)?;
         let its_clock = Arc::clone(&clock) as _;
-        let mut runner = Runner::new(cpus, platform, polled, its_clock, wakers)?;
+        let mut runner = Runner::new(cpus, board, polled, its_clock, wakers)?;
         runner.reporter = configuration.reporter.clone();
         let began = cpu::time_stamp();
         let unpacked = None;
@@ -216,7 +227,7 @@ impl Machine {
     /// Everything as after power-on.
     fn clear(&mut self) -> Result<(), Error> {
         self.runner.cpus.iter_mut().for_each(Vcpu::reset);
-        self.runner.platform.reset();
+        self.runner.board.reset();
         for (start, size) in layout::ram_regions(self.configuration.memory) {
             self.memory.discard(start.0, size)?;
         }
@@ -226,7 +237,7 @@ impl Machine {
 
     /// Take up the state of another machine.
     fn go_on(&mut self, snapshot: &Snapshot) -> Result<(), snapshot::Error> {
-        let (state, platform) = (snapshot.state(), &self.runner.platform);
+        let (state, board) = (snapshot.state(), &self.runner.board);
         let shift = snapshot.moment()?.shift;
         let mut places = Vec::new();
         for (number, cpu) in self.runner.cpus.iter_mut().enumerate() {
@@ -234,11 +245,23 @@ impl Machine {
             Processor::restore(cpu, &own, shift)?;
             places.push(place);
         }
-        Ok(platform.restore(state.shared(), &places, shift)?)
+        Ok(board.restore(state.shared(), &places, shift)?)
     }
 
     /// Load the kernel and put the processor at its entry.
     fn boot(&mut self) -> Result<(), Error> {
+        let rsdp = if B::HAS_FIRMWARE { Some(self.write_tables()?) } else { None };
+        let loaded = self.load(rsdp)?;
+        // Multiboot's loaders are started by firmware; neither Linux, entered in 64-bit mode, nor PVH knows any.
+        if loaded.protocol == boot::Protocol::Multiboot {
+            self.runner.board.initialize_as_firmware();
+        }
+        convert::enter(self.runner.cpus[0].registers_mut(), &loaded.entry);
+        Ok(())
+    }
+
+    /// Put the firmware tables where kernels find them; where the RSDP is.
+    fn write_tables(&self) -> Result<GuestAddress, Error> {
         let processors = self.configuration.processors;
         let tables = acpi::build(&acpi::Config { processors, ..self.tables })
             .map_err(|error| Error::Tables(error.to_string()))?;
@@ -248,16 +271,10 @@ impl Machine {
                 .write_slice(bytes, *address)
                 .map_err(|error| Error::Tables(error.to_string()))?;
         }
-        let loaded = self.load(tables.rsdp)?;
-        // Multiboot's loaders are started by firmware; neither Linux, entered in 64-bit mode, nor PVH knows any.
-        if loaded.protocol == boot::Protocol::Multiboot {
-            self.runner.platform.initialize_as_firmware();
-        }
-        convert::enter(self.runner.cpus[0].registers_mut(), &loaded.entry);
-        Ok(())
+        Ok(tables.rsdp)
     }
 
-    fn load(&mut self, rsdp: GuestAddress) -> Result<boot::Loaded, Error> {
+    fn load(&mut self, rsdp: Option<GuestAddress>) -> Result<boot::Loaded, Error> {
         let configuration = &self.configuration;
         let modules: Vec<_> = configuration
             .modules
@@ -270,7 +287,7 @@ impl Machine {
             command_line: &configuration.command_line,
             modules: &modules,
             memory_map: &convert::memory_map(configuration.memory),
-            rsdp: Some(rsdp),
+            rsdp,
             randomness: Some(random::for_boot()?),
         };
         let unpacked = match &self.unpacked {
@@ -295,13 +312,13 @@ impl Machine {
     }
 }
 
-impl Drop for Machine {
+impl<B: Board> Drop for Machine<B> {
     fn drop(&mut self) {
         self.runner.flush();
     }
 }
 
-fn new_processors(
+fn new_processors<B: Board>(
     configuration: &Configuration,
     package: &Arc<Package>,
     clock: &HostClock,
@@ -313,6 +330,7 @@ fn new_processors(
             processors,
             tsc_khz: clock.tsc_khz(),
             interpret_only: configuration.interpret,
+            board: convert::board::<B>(),
         };
         let mut cpu = Vcpu::in_package(config, package)?;
         if configuration.count_interpreted {
@@ -323,38 +341,41 @@ fn new_processors(
     (0..processors).map(new_processor).collect()
 }
 
-/// Plug the devices in: those that every PC has, then those of the configuration.
-fn plug_in(
-    platform: &mut Platform,
+/// Plug the devices in: those that belong to firmware, then those of the configuration.
+fn plug_in<B: Board>(
+    board: &mut B,
     configuration: &mut Configuration,
     memory: &DeviceMemory,
     guest_memory: &GuestMemory,
 ) -> Result<Plugged, Error> {
-    let own: [Box<dyn Device>; 2] = [Box::new(Post), Box::new(FirmwareConfiguration)];
-    let mut slots = Slots::new(platform, memory, guest_memory);
+    let own: Devices = match B::HAS_FIRMWARE {
+        true => vec![Box::new(Post), Box::new(FirmwareConfiguration)],
+        false => Devices::new(),
+    };
+    let mut slots = Slots::new(board, memory, guest_memory);
     for device in own.into_iter().chain(std::mem::take(&mut configuration.devices)) {
         device.plug_in(&mut slots)?;
     }
     Ok(slots.plugged)
 }
 
-fn new_platform(
+fn new_board<B: Board>(
     configuration: &Configuration,
     memory: &DeviceMemory,
     clock: &Arc<HostClock>,
     wakers: &[Waker],
-) -> Result<Platform, Error> {
-    let config = platform::Config {
+) -> Result<B, Error> {
+    let config = board::Config {
         processors: configuration.processors,
         tsc: Hertz(u64::from(clock.tsc_khz()) * 1000),
         memory_bytes: configuration.memory,
     };
-    let surroundings = platform::Surroundings {
+    let surroundings = board::Surroundings {
         clock: Arc::clone(clock) as Arc<dyn Clock>,
         memory: Arc::new(memory.clone()),
         wake: Arc::new(Wakers(wakers.to_vec())),
     };
-    Platform::new(config, surroundings).map_err(|error| Error::Tables(error.to_string()))
+    B::new(config, surroundings).map_err(|error| Error::Tables(error.to_string()))
 }
 
 #[cfg(test)]

@@ -1,8 +1,9 @@
-/* The serial port, and the checks that report on it. */
+/* The serial port, or the debug console where that is, and the checks that report on it. */
 #include <stdarg.h>
 #include "harness.h"
 
 #define COM1 0x3f8
+#define DEBUG_CONSOLE 0xe9
 #define DEBUG_EXIT 0xf4
 
 static unsigned passed, failed;
@@ -12,6 +13,11 @@ enum { FAILURES_SHOWN_PER_GROUP = 20 };
 
 static void put(char c)
 {
+    /* It reads as its own number (Bochs); where nothing is, reads give ones. */
+    if (in8(DEBUG_CONSOLE) == DEBUG_CONSOLE) {
+        out8(DEBUG_CONSOLE, c);
+        return;
+    }
     while (!(in8(COM1 + 5) & 0x20))
         ;
     out8(COM1, c);

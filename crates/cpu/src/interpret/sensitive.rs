@@ -10,19 +10,19 @@ use crate::exit::Exit;
 use crate::memory::{Access, Privilege};
 use crate::state::{cr4, rflags};
 
-/// What KVM answers to a call from CPL 3: `-KVM_EPERM`.
-const NOT_PERMITTED: u64 = -1i64 as u64;
-
 impl Architectural {
-    /// `vmcall` and `vmmcall`: either is taken on every vendor's processors.
+    /// `vmcall` and `vmmcall`: either is taken on every vendor's processors, if there is a hypervisor to call.
     pub(crate) fn call_hypervisor(&mut self, _: &Instruction) -> Result<(), Trap> {
-        let [rax, rcx, rdx, rbx, _, _, rsi, ..] = self.context.regs.gpr;
+        let Some(hypervisor) = self.config.board.hypervisor else {
+            return Err(super::operand::ud());
+        };
+        let gpr = self.context.regs.gpr;
         let width = if self.in_64_bit_mode() { 8 } else { 4 };
-        let [number, b, c, d, s] = [rax, rbx, rcx, rdx, rsi].map(|value| truncate(value, width));
         let result = if self.context.regs.mode().is_kernel() {
-            self.hypercall(number, [b, c, d, s])?
+            let argument = |register: u8| truncate(gpr[usize::from(register & 15)], width);
+            self.hypercall(truncate(gpr[0], width), hypervisor.arguments.map(argument))?
         } else {
-            NOT_PERMITTED
+            hypervisor.user_answer
         };
         self.context.regs.gpr[0] = truncate(result, width);
         Ok(())

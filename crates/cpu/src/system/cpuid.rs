@@ -14,6 +14,7 @@ use std::sync::OnceLock;
 
 use iced_x86::{CpuidFeature, DecoderOptions};
 
+use crate::board::Board;
 use crate::config::Config;
 use crate::memory::paging::PHYSICAL_BITS;
 use crate::state::{Registers, cr4};
@@ -31,16 +32,8 @@ const MAX_BASIC: u32 = 0x16;
 /// Highest extended leaf on Intel's and on AMD's processors.
 const MAX_EXTENDED_INTEL: u32 = 0x8000_0008;
 const MAX_EXTENDED_AMD: u32 = 0x8000_0021;
-/// Hypervisor leaves, in KVM's format.
+/// The hypervisor's leaves ([`crate::board::Hypervisor`]), up to 0x4000_00ff.
 const HYPERVISOR_BASE: u32 = 0x4000_0000;
-const HYPERVISOR_FEATURES: u32 = 0x4000_0001;
-const HYPERVISOR_TIMING: u32 = 0x4000_0010;
-const HYPERVISOR_SIGNATURE: [u32; 3] = [0x4b4d_564b, 0x564b_4d56, 0x0000_004d];
-
-/// What the machine around the processor offers (Linux, Documentation/virt/kvm/x86/cpuid.rst):
-/// CLOCKSOURCE, NOP_IO_DELAY, CLOCKSOURCE2, STEAL_TIME, PV_EOI, PV_UNHALT, PV_TLB_FLUSH, PV_SEND_IPI,
-/// PV_SCHED_YIELD, CLOCKSOURCE_STABLE_BIT.
-const KVM_FEATURES: u32 = bits(&[0, 1, 3, 5, 6, 7, 9, 11, 13, 24]);
 
 const fn bits(numbers: &[u32]) -> u32 {
     let mut mask = 0;
@@ -61,6 +54,9 @@ const FORCED_1_ECX: u32 = bits(&[17, 21, 24, 31]);
 const ALLOWED_1_EDX: u32 = bits(&[0, 4, 8, 11, 15, 19, 23, 24, 25, 26]);
 /// DE, PSE, MSR, PAE, MCE, APIC, MTRR, PGE, MCA, PAT.
 const FORCED_1_EDX: u32 = bits(&[2, 3, 5, 6, 7, 9, 12, 13, 14, 16]);
+/// Of these, what a board without local APICs, or without a hypervisor, takes away.
+const APIC_1_ECX: u32 = bits(&[21, 24]);
+const HYPERVISOR_1_ECX: u32 = bits(&[31]);
 const HTT: u32 = 1 << 28;
 const OSXSAVE: u32 = 1 << 27;
 /// Leaf 1 EDX, and AMD's leaf 0x80000001 EDX: a local APIC that is enabled (SDM 3A 11.4.3).
@@ -375,12 +371,14 @@ pub(super) struct Identity {
     processors: u32,
     tsc_khz: u32,
     components: u64,
+    board: Board,
 }
 
 impl Identity {
     pub(super) fn new(config: &Config, components: u64) -> Self {
         let processors = config.processors.max(1);
-        Self { apic_id: config.apic_id, processors, tsc_khz: config.tsc_khz, components }
+        let Config { apic_id, tsc_khz, board, .. } = *config;
+        Self { apic_id, processors, tsc_khz, components, board }
     }
 
     pub(super) fn is_amd(&self) -> bool {
@@ -399,6 +397,12 @@ impl Identity {
     /// Leaf 1, but for OSXSAVE.
     fn features(&self) -> Leaf {
         let mut leaf = filtered(1, 0);
+        if !self.board.has_apic() {
+            leaf[ECX] &= !APIC_1_ECX;
+        }
+        if self.board.hypervisor.is_none() {
+            leaf[ECX] &= !HYPERVISOR_1_ECX;
+        }
         leaf[EBX] |= self.processors.min(255) << 16 | (self.apic_id & 0xff) << 24;
         if self.processors > 1 {
             leaf[EDX] |= HTT;
@@ -452,13 +456,8 @@ impl Identity {
 
     /// The hypervisor's leaves.
     fn hypervisor(&self, leaf: u32) -> Leaf {
-        let [first, second, third] = HYPERVISOR_SIGNATURE;
-        match leaf {
-            HYPERVISOR_BASE => [HYPERVISOR_TIMING, first, second, third],
-            HYPERVISOR_FEATURES => [KVM_FEATURES, 0, 0, 0],
-            HYPERVISOR_TIMING => [self.tsc_khz, 0, 0, 0],
-            _ => [0; 4],
-        }
+        let hypervisor = self.board.hypervisor.as_ref();
+        hypervisor.map_or([0; 4], |hypervisor| hypervisor.leaf(leaf, self.tsc_khz))
     }
 
     fn extended(&self, leaf: u32, subleaf: u32) -> Leaf {
@@ -523,7 +522,7 @@ impl Identity {
         if leaf == 1 && regs.cr4 & cr4::OSXSAVE != 0 {
             answer[ECX] |= OSXSAVE;
         }
-        if matches!(leaf, 1 | 0x8000_0001) && !has_apic {
+        if matches!(leaf, 1 | 0x8000_0001) && !(has_apic && self.board.has_apic()) {
             answer[EDX] &= !APIC;
         }
         answer

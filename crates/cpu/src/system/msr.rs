@@ -123,14 +123,6 @@ impl Storage {
     }
 }
 
-/// Registers of the machine around the processor.
-fn is_platform(index: u32) -> bool {
-    matches!(
-        index,
-        number::APIC_BASE | 0x11 | 0x12 | 0x6e0 | 0x800..=0x8ff | 0x4b56_4d00..=0x4b56_4d07
-    )
-}
-
 fn is_mtrr(index: u32) -> bool {
     matches!(index, 0x200..=0x20f | 0x250 | 0x258 | 0x259 | 0x268..=0x26f | number::MTRR_DEF_TYPE)
 }
@@ -189,7 +181,7 @@ impl Architectural {
     ///
     /// #GP(0) when there is no such register; an exit for those of the machine.
     fn read_msr(&mut self, index: u32) -> Result<u64, Trap> {
-        if is_platform(index) {
+        if self.config.board.has_msr(index) {
             return self.platform_msr_read(index);
         }
         if let Some(value) = self.read_state_msr(index).or_else(|| self.read_constant_msr(index)) {
@@ -257,7 +249,7 @@ impl Architectural {
     /// #GP(0) when there is no such register, or not with this value; an exit for those of the
     /// machine.
     fn write_msr(&mut self, index: u32, value: u64) -> Result<(), Trap> {
-        if is_platform(index) {
+        if self.config.board.has_msr(index) {
             return self.write_platform_msr(index, value);
         }
         let regs = &mut self.context.regs;

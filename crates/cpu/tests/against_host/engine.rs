@@ -9,7 +9,8 @@ use std::time::Duration;
 use cpu::inspect::Inspection;
 use cpu::state::{Attributes, cr0, cr4, efer};
 use cpu::{
-    Config, Exit, Package, Segment, SegmentRegister, Statistics, TableRegister, UserExecution, Vcpu,
+    Board, Config, Exit, Package, Segment, SegmentRegister, Statistics, TableRegister,
+    UserExecution, Vcpu,
 };
 
 use super::case::{Case, NEVER_ENDED, Outcome, usable};
@@ -144,7 +145,13 @@ impl Engine {
         let memory = host::GuestMemory::new(&[(0, RAM_BYTES as u64)]).expect("there is memory");
         let ram = memory.regions()[0].host;
         let interpret_only = setting == Setting::UserInterpreted;
-        let config = Config { apic_id: 0, processors: 1, tsc_khz: 2_000_000, interpret_only };
+        let config = Config {
+            apic_id: 0,
+            processors: 1,
+            tsc_khz: 2_000_000,
+            interpret_only,
+            board: Board::default(),
+        };
         let package = package(&memory, setting);
         package.inspect(Inspection { all_crossings: true, ..Inspection::default() });
         let vcpu = Vcpu::in_package(config, &package).expect("there is room");

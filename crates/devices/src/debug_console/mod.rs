@@ -7,7 +7,7 @@ mod tests;
 use std::io::Write;
 
 use machine::bus::{PortDevice, Size, Width};
-use machine::{Platform, bus, layout};
+use machine::{Backplane, bus, layout};
 
 /// The kind of the device, which its saved state is kept by (QEMU has the same name).
 pub const KIND: &str = "isa-debugcon";
@@ -29,12 +29,12 @@ impl DebugConsole {
     ///
     /// [`bus::Error`] when something else is there.
     pub fn plug_into(
-        platform: &mut Platform,
+        board: &mut dyn Backplane,
         output: Box<dyn Write + Send>,
     ) -> Result<(), bus::Error> {
         let device = Box::new(Self::new(output));
         let first = layout::port::DEBUG_CONSOLE;
-        platform.add_port_device("debug console", first, bits::PORTS, Width::Byte, device)
+        board.add_port_device("debug console", first, bits::PORTS, Width::Byte, device)
     }
 }
 

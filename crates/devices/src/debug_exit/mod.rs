@@ -6,7 +6,7 @@ mod bits;
 mod tests;
 
 use machine::bus::{PortDevice, Size, Width};
-use machine::{Platform, Request, Requests, bus, layout};
+use machine::{Backplane, Request, Requests, bus, layout};
 
 /// The kind of the device, which its saved state is kept by (QEMU has the same name).
 pub const KIND: &str = "isa-debug-exit";
@@ -28,10 +28,10 @@ impl DebugExit {
     /// # Errors
     ///
     /// [`bus::Error`] when something else is there.
-    pub fn plug_into(platform: &mut Platform) -> Result<(), bus::Error> {
-        let device = Box::new(Self::new(platform.requests()));
+    pub fn plug_into(board: &mut dyn Backplane) -> Result<(), bus::Error> {
+        let device = Box::new(Self::new(board.requests()));
         let first = layout::port::DEBUG_EXIT;
-        platform.add_port_device("debug exit", first, bits::PORTS, Width::Any, device)
+        board.add_port_device("debug exit", first, bits::PORTS, Width::Any, device)
     }
 }
 

@@ -16,7 +16,7 @@ use machine::bus::{PortDevice, Size, Width};
 use machine::layout::{self, Kind};
 use machine::memory::Memory;
 use machine::saved::{self, Unfit};
-use machine::{Platform, bus};
+use machine::{Backplane, bus};
 
 use crate::limits::{MAX_FW_CFG_FILES, MAX_FW_CFG_ITEM_BYTES};
 
@@ -95,9 +95,9 @@ impl FwCfg {
     /// # Errors
     ///
     /// [`bus::Error`] when something else is there.
-    pub fn plug_into(self, platform: &mut Platform) -> Result<(), bus::Error> {
+    pub fn plug_into(self, board: &mut dyn Backplane) -> Result<(), bus::Error> {
         let first = layout::port::FW_CFG;
-        platform.add_port_device("fw_cfg", first, PORTS, Width::Any, Box::new(self))
+        board.add_port_device("fw_cfg", first, PORTS, Width::Any, Box::new(self))
     }
 
     fn insert(&mut self, name: String, bytes: Vec<u8>) {

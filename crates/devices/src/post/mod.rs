@@ -6,7 +6,7 @@ mod bits;
 mod tests;
 
 use machine::bus::{PortDevice, Size, Width};
-use machine::{Platform, bus, layout};
+use machine::{Backplane, bus, layout};
 
 /// The kind of the device, which its saved state is kept by.
 pub const KIND: &str = "post";
@@ -23,9 +23,9 @@ impl Post {
     /// # Errors
     ///
     /// [`bus::Error`] when something else is there.
-    pub fn plug_into(platform: &mut Platform) -> Result<(), bus::Error> {
+    pub fn plug_into(board: &mut dyn Backplane) -> Result<(), bus::Error> {
         let device = Box::new(Self::default());
-        platform.add_port_device("POST", layout::port::POST, bits::PORTS, Width::Byte, device)
+        board.add_port_device("POST", layout::port::POST, bits::PORTS, Width::Byte, device)
     }
 }
 

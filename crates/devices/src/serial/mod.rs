@@ -26,7 +26,7 @@ pub use input::{Closed, Input};
 use machine::bus::{PortDevice, Size, Width};
 use machine::layout::{irq, port};
 use machine::saved::Unfit;
-use machine::{Line, Platform, bus};
+use machine::{Backplane, Line, bus};
 use uart::Uart;
 
 /// The kind of the device, which its saved state is kept by (QEMU has the same name).
@@ -60,7 +60,7 @@ impl Serial {
     ///
     /// [`bus::Error`] when something else is there.
     pub fn plug_into(
-        platform: &mut Platform,
+        board: &mut dyn Backplane,
         place: Place,
         output: Box<dyn Write + Send>,
     ) -> Result<Input, bus::Error> {
@@ -68,9 +68,9 @@ impl Serial {
             Place::Com1 => ("COM1", port::COM1, irq::COM1),
             Place::Com2 => ("COM2", port::COM2, irq::COM2),
         };
-        let (serial, other_end) = Self::new(platform.line(input), output);
+        let (serial, other_end) = Self::new(board.line(input), output);
         let device = Box::new(serial);
-        platform.add_port_device(name, first, bits::PORTS, Width::Byte, device)?;
+        board.add_port_device(name, first, bits::PORTS, Width::Byte, device)?;
         Ok(other_end)
     }
 }

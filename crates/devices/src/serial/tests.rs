@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use machine::bus::{PortDevice, Size};
 use machine::time::{Hertz, ManualClock};
-use machine::{Platform, Wake, platform};
+use machine::{BoardVcpu, Platform, Wake, platform};
 use proptest::prelude::*;
 use vm_memory::{GuestAddress, GuestMemoryMmap};
 
@@ -55,7 +55,7 @@ impl Bench {
         };
         let mut platform = Platform::new(config, surroundings).unwrap();
         for (port, value) in [(0x20, 0x11), (0x21, 0x20), (0x21, 4), (0x21, 3), (0x21, 0)] {
-            platform.socket(0).port_write(port, 1, value);
+            platform.vcpu(0).port_write(port, 1, value);
         }
         let output = Output::default();
         let input =
@@ -64,16 +64,16 @@ impl Bench {
     }
 
     fn read(&mut self, offset: u16) -> u8 {
-        self.platform.socket(0).port_read(BASE + offset, 1) as u8
+        self.platform.vcpu(0).port_read(BASE + offset, 1) as u8
     }
 
     fn write(&mut self, offset: u16, value: u8) {
-        self.platform.socket(0).port_write(BASE + offset, 1, value.into());
+        self.platform.vcpu(0).port_write(BASE + offset, 1, value.into());
     }
 
     /// Whether an interrupt is delivered; it is ended automatically.
     fn interrupts(&mut self) -> bool {
-        self.platform.socket(0).acknowledge().is_some()
+        self.platform.vcpu(0).acknowledge().is_some()
     }
 }
 

@@ -7,6 +7,7 @@ use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use spec::Spec;
 use vmm::{Configuration, Line, Outcome};
 
 use super::plugged::{self, Handles};
@@ -98,6 +99,20 @@ pub enum Wait {
     ForTraces,
     /// Its disks, and directories that are written back to, are to have everything.
     UntilWritten,
+}
+
+impl Wait {
+    /// As a machine is described, whose writes are kept or not.
+    pub fn of(spec: &Spec, keeps_writes: bool) -> Self {
+        let watch = &spec.watch;
+        let has_traces =
+            watch.statistics || watch.console.is_some() || spec.debug_console().is_some();
+        match keeps_writes {
+            true => Self::UntilWritten,
+            false if has_traces => Self::ForTraces,
+            false => Self::No,
+        }
+    }
 }
 
 /// A machine in its thread.

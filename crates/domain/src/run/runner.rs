@@ -125,12 +125,7 @@ fn run_guest(
     configuration.reporter = teller.as_ref().map(inspect::Teller::reporter).unwrap_or_default();
     let telling = Telling { stats: spec.watch.statistics, history: teller };
     let copy = spec.watch.console.as_deref().map(create).transpose()?;
-    let has_debug_console = opened.debug_console.is_some();
-    let wait = match keeps_writes {
-        true => Wait::UntilWritten,
-        false if spec.watch.statistics || copy.is_some() || has_debug_console => Wait::ForTraces,
-        false => Wait::No,
-    };
+    let wait = Wait::of(spec, keeps_writes);
     let handles = plugged::add(&mut configuration.devices, opened);
     let parameter = network.as_ref().map(|network| network.parameter().to_owned());
     if let Some(network) = network {

@@ -25,7 +25,7 @@ pub trait Wake: Send + Sync {
 }
 
 /// The word, and who is to be woken.
-pub(crate) struct Board {
+pub(crate) struct LineStates {
     state: AtomicU64,
     /// The levels that the controllers know; they alone write it.
     seen: AtomicU32,
@@ -45,10 +45,10 @@ pub(crate) struct Change {
 
 /// The end of the lines where the controllers are.
 pub(crate) struct Inputs {
-    board: Arc<Board>,
+    states: Arc<LineStates>,
 }
 
-impl Board {
+impl LineStates {
     /// Whether there is something that the controllers have not seen.
     #[inline]
     pub fn has_changes(&self) -> bool {
@@ -60,35 +60,35 @@ impl Board {
 impl Inputs {
     pub fn new(wake: Arc<dyn Wake>) -> Self {
         let (state, seen) = (AtomicU64::new(0), AtomicU32::new(0));
-        Self { board: Arc::new(Board { state, seen, wake }) }
+        Self { states: Arc::new(LineStates { state, seen, wake }) }
     }
 
     /// Where the lines' levels are.
-    pub fn board(&self) -> &Arc<Board> {
-        &self.board
+    pub fn states(&self) -> &Arc<LineStates> {
+        &self.states
     }
 
     /// The levels that the controllers know.
     pub fn levels(&self) -> u32 {
-        self.board.seen.load(Ordering::Acquire)
+        self.states.seen.load(Ordering::Acquire)
     }
 
     /// The lines are like this, and the controllers know it.
     pub fn restore(&mut self, levels: u32) {
         let levels = levels & ((1 << INPUTS) - 1);
-        self.board.seen.store(levels, Ordering::Release);
-        self.board.state.store(levels.into(), Ordering::Release);
+        self.states.seen.store(levels, Ordering::Release);
+        self.states.state.store(levels.into(), Ordering::Release);
     }
 
     /// What is new, if anything is.
     #[inline]
     pub fn take_changes(&mut self) -> Option<Change> {
-        if !self.board.has_changes() {
+        if !self.states.has_changes() {
             return None;
         }
-        let state = self.board.state.fetch_and(u64::from(u32::MAX), Ordering::AcqRel);
+        let state = self.states.state.fetch_and(u64::from(u32::MAX), Ordering::AcqRel);
         let (level, risen) = (state as u32, (state >> 32) as u32);
-        let changed = risen | (level ^ self.board.seen.swap(level, Ordering::AcqRel));
+        let changed = risen | (level ^ self.states.seen.swap(level, Ordering::AcqRel));
         Some(Change { level, changed, risen })
     }
 }
@@ -96,15 +96,15 @@ impl Inputs {
 /// One interrupt line, at the device's end. Clones drive the same line.
 #[derive(Clone)]
 pub struct Line {
-    board: Arc<Board>,
+    states: Arc<LineStates>,
     bit: u64,
 }
 
 impl Line {
     /// The device's end of input `number`; lines beyond the last are not connected.
-    pub(crate) fn new(board: &Arc<Board>, number: u8) -> Self {
+    pub(crate) fn new(states: &Arc<LineStates>, number: u8) -> Self {
         let bit = if number < INPUTS { 1 << number } else { 0 };
-        Self { board: Arc::clone(board), bit }
+        Self { states: Arc::clone(states), bit }
     }
 
     /// Drive the line, from within a call by the machine: it looks at the lines afterwards.
@@ -121,24 +121,24 @@ impl Line {
     /// Drive the line from any other place; a processor is woken to see it.
     pub fn set_and_wake(&self, level: bool) {
         if self.change(level) {
-            self.board.wake.wake(0);
+            self.states.wake.wake(0);
         }
     }
 
     /// Let the line rise and fall from any other place; a processor is woken to see it.
     pub fn pulse_and_wake(&self) {
         self.pulse();
-        self.board.wake.wake(0);
+        self.states.wake.wake(0);
     }
 
     /// Whether the level is new.
     fn change(&self, level: bool) -> bool {
         if !level {
-            return self.board.state.fetch_and(!self.bit, Ordering::AcqRel) & self.bit != 0;
+            return self.states.state.fetch_and(!self.bit, Ordering::AcqRel) & self.bit != 0;
         }
         let rise = self.bit | self.bit << 32;
         let rising = |state: u64| (state & self.bit == 0 && self.bit != 0).then_some(state | rise);
-        self.board.state.fetch_update(Ordering::AcqRel, Ordering::Acquire, rising).is_ok()
+        self.states.state.fetch_update(Ordering::AcqRel, Ordering::Acquire, rising).is_ok()
     }
 }
 
@@ -170,7 +170,7 @@ mod tests {
     #[test]
     fn a_level_is_reported_once() {
         let mut inputs = Inputs::new(Arc::new(Counter::default()));
-        let line = Line::new(inputs.board(), 4);
+        let line = Line::new(inputs.states(), 4);
         line.set(true);
         assert_eq!(inputs.take_changes(), changes(1 << 4, 1 << 4, 1 << 4));
         assert_eq!(inputs.take_changes(), None);
@@ -183,7 +183,7 @@ mod tests {
     #[test]
     fn an_edge_survives_the_fall_of_the_line() {
         let mut inputs = Inputs::new(Arc::new(Counter::default()));
-        Line::new(inputs.board(), 9).pulse();
+        Line::new(inputs.states(), 9).pulse();
         assert_eq!(inputs.take_changes(), changes(0, 1 << 9, 1 << 9));
         assert_eq!(inputs.take_changes(), None);
     }
@@ -191,7 +191,7 @@ mod tests {
     #[test]
     fn a_second_edge_of_a_high_line_is_seen() {
         let mut inputs = Inputs::new(Arc::new(Counter::default()));
-        let line = Line::new(inputs.board(), 3);
+        let line = Line::new(inputs.states(), 3);
         line.set(true);
         inputs.take_changes();
         line.set(false);
@@ -203,7 +203,7 @@ mod tests {
     fn waking_happens_on_a_change_only() {
         let counter = Arc::new(Counter::default());
         let inputs = Inputs::new(Arc::clone(&counter) as Arc<dyn Wake>);
-        let line = Line::new(inputs.board(), 1);
+        let line = Line::new(inputs.states(), 1);
         line.set(true);
         line.set_and_wake(true);
         assert_eq!(counter.0.load(Ordering::Relaxed), 0);
@@ -215,15 +215,15 @@ mod tests {
     #[test]
     fn a_line_beyond_the_last_input_is_not_connected() {
         let mut inputs = Inputs::new(Arc::new(Counter::default()));
-        Line::new(inputs.board(), 24).set(true);
-        Line::new(inputs.board(), 255).pulse();
+        Line::new(inputs.states(), 24).set(true);
+        Line::new(inputs.states(), 255).pulse();
         assert_eq!(inputs.take_changes(), None);
     }
 
     #[test]
     fn no_edge_is_lost_between_threads() {
         let mut inputs = Inputs::new(Arc::new(Counter::default()));
-        let line = Line::new(inputs.board(), 7);
+        let line = Line::new(inputs.states(), 7);
         let device = std::thread::spawn(move || {
             for _ in 0..10_000 {
                 line.pulse();
@@ -234,7 +234,7 @@ mod tests {
         }
         device.join().unwrap();
         let _ = inputs.take_changes();
-        Line::new(inputs.board(), 7).pulse();
+        Line::new(inputs.states(), 7).pulse();
         assert_eq!(inputs.take_changes(), changes(0, 1 << 7, 1 << 7));
     }
 }

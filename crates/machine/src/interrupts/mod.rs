@@ -25,7 +25,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 pub use io_apic::IoApic;
-pub(crate) use lines::{Board, Inputs};
+pub(crate) use lines::{Inputs, LineStates};
 pub use lines::{Line, Wake};
 pub use local_apic::{
     Effect, FREQUENCY as LOCAL_TIMER_FREQUENCY, Fault, LocalApic, SavedApic, StartUp,

@@ -1,6 +1,7 @@
 //! Calls by the guest: `vmcall` or `vmmcall` with a number in RAX and arguments in RBX, RCX, RDX and
 //! RSI; the answer comes back in RAX. The processor refuses calls by programs.
 
+use crate::hypercall::{Answer, Call, Done, NO_SUCH_CALL};
 use crate::interrupts::{DeliveryMode, Destination, Message, Router};
 
 /// Numbers of calls (Linux, include/uapi/linux/kvm_para.h).
@@ -9,51 +10,6 @@ mod number {
     pub const KICK: u64 = 5;
     pub const SEND_INTERRUPTS: u64 = 10;
     pub const YIELD: u64 = 11;
-}
-
-/// There is no such call (`KVM_ENOSYS`).
-const NO_SUCH_CALL: i64 = -1000;
-
-/// What the guest asks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Call {
-    /// RAX.
-    pub number: u64,
-    /// RBX, RCX, RDX, RSI; outside 64-bit mode their low halves.
-    pub arguments: [u64; 4],
-}
-
-/// What is answered.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Answer {
-    /// RAX.
-    pub value: u64,
-    /// What was done.
-    pub done: Done,
-}
-
-/// What a call has come to, for whoever runs the processors.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Done {
-    /// Nothing that concerns other processors.
-    Nothing,
-    /// Another processor's halt ends.
-    EndedHalt,
-    /// Others are interrupted.
-    Interrupted,
-    /// The caller waits for another processor: where they share cores, its thread may let others
-    /// have its own.
-    Yielded,
-}
-
-impl Answer {
-    fn of(value: i64) -> Self {
-        Self { value: value as u64, done: Done::Nothing }
-    }
-
-    fn with(self, is_so: bool, done: Done) -> Self {
-        if is_so { Self { done, ..self } } else { self }
-    }
 }
 
 /// Do what the guest asks of the hypervisor.

@@ -1,6 +1,6 @@
 //! What Linux can have of a hypervisor that it cannot have of a processor, offered as KVM offers it
 //! (Linux, Documentation/virt/kvm/x86: cpuid.rst, msr.rst, hypercalls.rst). CPUID's leaf 0x4000_0001
-//! says what is there; the processor answers it, so the two must agree.
+//! says what is there ([`HYPERVISOR`]); the processor answers it as it is told here.
 //!
 //! | feature | what it is for | here |
 //! | --- | --- | --- |
@@ -23,14 +23,16 @@ use serde::{Deserialize, Serialize};
 
 use vm_memory::GuestAddress;
 
+pub use crate::hypercall::{Answer, Call, Done};
 pub(crate) use call::call;
-pub use call::{Answer, Call, Done};
 pub use clock::MachineClock;
 use end::DeferredEnd;
 use steal::StealTime;
 
+use crate::board::Hypervisor;
 use crate::interrupts::Fault;
-use crate::platform::{Platform, lock};
+use crate::lock::lock;
+use crate::platform::Platform;
 use crate::saved::CounterShift;
 
 /// The model-specific registers.
@@ -43,6 +45,30 @@ pub mod msr {
     pub const STEAL_TIME: u32 = 0x4b56_4d03;
     pub const END_OF_INTERRUPT: u32 = 0x4b56_4d04;
 }
+
+/// How the guest finds all this, and how it calls.
+pub const HYPERVISOR: Hypervisor = Hypervisor {
+    leaves: &[
+        // The highest leaf, and the signature "KVMKVMKVM".
+        (0x4000_0000, [TIMING_LEAF, 0x4b4d_564b, 0x564b_4d56, 0x0000_004d]),
+        (0x4000_0001, [FEATURES, 0, 0, 0]),
+    ],
+    timing_leaf: Some(TIMING_LEAF),
+    // RBX, RCX, RDX, RSI (Linux, Documentation/virt/kvm/x86/hypercalls.rst).
+    arguments: [3, 1, 2, 6],
+    user_answer: NOT_PERMITTED,
+};
+
+/// The frequency of the time-stamp counter (VMware's convention, which Linux reads for KVM as well).
+const TIMING_LEAF: u32 = 0x4000_0010;
+
+/// `-KVM_EPERM`.
+const NOT_PERMITTED: u64 = -1_i64 as u64;
+
+/// CLOCKSOURCE, NOP_IO_DELAY, CLOCKSOURCE2, STEAL_TIME, PV_EOI, PV_UNHALT, PV_TLB_FLUSH, PV_SEND_IPI,
+/// PV_SCHED_YIELD, CLOCKSOURCE_STABLE_BIT (Linux, Documentation/virt/kvm/x86/cpuid.rst).
+const FEATURES: u32 =
+    1 | 1 << 1 | 1 << 3 | 1 << 5 | 1 << 6 | 1 << 7 | 1 << 9 | 1 << 11 | 1 << 13 | 1 << 24;
 
 /// Bit 0 of a register that holds an address: what is there is in use.
 const ENABLE: u64 = 1;

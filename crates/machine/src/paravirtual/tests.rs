@@ -7,6 +7,7 @@ use vm_memory::{Bytes, GuestAddress, GuestMemoryMmap};
 
 use super::clock::scale;
 use super::{Answer, Call, Done, msr};
+use crate::board::BoardVcpu;
 use crate::interrupts::{Fault, Wake};
 use crate::platform::{Config, Platform, Surroundings};
 use crate::time::{Hertz, ManualClock, Nanoseconds};
@@ -47,7 +48,7 @@ impl Bench {
     }
 
     fn write(&self, processor: usize, index: u32, value: u64) -> Result<(), Fault> {
-        self.platform.socket(processor).msr_write(index, value)
+        self.platform.vcpu(processor).msr_write(index, value)
     }
 
     fn read<T: vm_memory::ByteValued>(&self, at: u64) -> T {
@@ -55,7 +56,7 @@ impl Bench {
     }
 
     fn local(&self, processor: usize, offset: u64, value: u64) {
-        self.platform.socket(processor).mmio_write(GuestAddress(LOCAL + offset), 4, value);
+        self.platform.vcpu(processor).mmio_write(GuestAddress(LOCAL + offset), 4, value);
     }
 
     fn interrupt(&self, processor: usize, vector: u64) {
@@ -69,7 +70,7 @@ impl Bench {
     }
 
     fn answer(&self, call: &Call) -> Answer {
-        self.platform.socket(0).hypercall(call)
+        self.platform.vcpu(0).hypercall(call)
     }
 
     fn take_woken(&self) -> u64 {
@@ -91,7 +92,7 @@ fn the_guest_computes_nanoseconds() {
     let bench = Bench::new(1);
     bench.clock.advance(Nanoseconds(5_000_000));
     bench.write(0, msr::SYSTEM_TIME, 0x1001).unwrap();
-    assert_eq!(bench.platform.socket(0).msr_read(msr::SYSTEM_TIME), Ok(0x1001));
+    assert_eq!(bench.platform.vcpu(0).msr_read(msr::SYSTEM_TIME), Ok(0x1001));
     let later = TSC.ticks_in(Nanoseconds(1_005_000_000));
     assert!(bench.guest_time(0x1000, later).abs_diff(1_005_000_000) < 10);
     assert_eq!(bench.read::<u8>(0x1000 + 29), 1);
@@ -116,7 +117,7 @@ fn a_processor_that_moves_its_counter_keeps_the_time() {
     bench.write(0, msr::SYSTEM_TIME, 0x1001).unwrap();
     bench.write(1, msr::SYSTEM_TIME, 0x1101).unwrap();
     let offset = 0u64.wrapping_sub(TSC.0);
-    bench.platform.socket(1).set_tsc_offset(offset);
+    bench.platform.vcpu(1).set_tsc_offset(offset);
     let tsc = TSC.0 * 10;
     let moved = bench.guest_time(0x1100, tsc.wrapping_add(offset));
     assert_eq!(moved, bench.guest_time(0x1000, tsc));
@@ -143,12 +144,12 @@ fn a_guest_that_was_stopped_is_told_so_once() {
         bench.write(processor, msr::SYSTEM_TIME, at | 1).unwrap();
         let (version, flags): (u32, u8) = (bench.read(at), bench.read(at + FLAGS));
         assert_eq!(flags, 1);
-        bench.platform.socket(processor).has_been_stopped();
+        bench.platform.vcpu(processor).has_been_stopped();
         assert_eq!(bench.read::<u8>(at + FLAGS), 3);
         assert_eq!(bench.read::<u32>(at), version + 2);
     }
     // A processor whose clock is off has nothing to be told.
-    Bench::new(1).platform.socket(0).has_been_stopped();
+    Bench::new(1).platform.vcpu(0).has_been_stopped();
 }
 
 #[test]
@@ -159,7 +160,7 @@ fn the_wall_clock_is_that_of_time_zero() {
     bench.clock.advance(Nanoseconds(500_000_000));
     bench.write(0, msr::WALL_CLOCK, 0x100).unwrap();
     assert_eq!(bench.read::<[u32; 3]>(0x100), [2, 1_700_000_000, 750_000_000]);
-    assert_eq!(bench.platform.socket(0).msr_read(msr::WALL_CLOCK), Ok(0x100));
+    assert_eq!(bench.platform.vcpu(0).msr_read(msr::WALL_CLOCK), Ok(0x100));
 }
 
 #[test]
@@ -171,19 +172,19 @@ fn disabled_pages_and_pages_outside_memory_are_not_written() {
     bench.write(0, msr::WALL_CLOCK_OLD, u64::MAX).unwrap();
     bench.write(0, msr::STEAL_TIME, 0xffff_ffff_ffff_ffc1).unwrap();
     bench.write(0, msr::END_OF_INTERRUPT, 0xffff_ffff_ffff_fffd).unwrap();
-    let mut socket = bench.platform.socket(0);
-    socket.fall_asleep();
-    assert!(!socket.wake_up());
-    socket.set_stolen_time(Nanoseconds(5));
-    socket.enter();
-    socket.leave();
+    let mut vcpu = bench.platform.vcpu(0);
+    vcpu.fall_asleep();
+    assert!(!vcpu.wake_up());
+    vcpu.set_stolen_time(Nanoseconds(5));
+    vcpu.enter();
+    vcpu.leave();
     assert_eq!(bench.read::<u64>(0x1000), 0);
 }
 
 #[test]
 fn other_registers_and_reserved_bits_fault() {
     let bench = Bench::new(1);
-    let read = |index| bench.platform.socket(0).msr_read(index);
+    let read = |index| bench.platform.vcpu(0).msr_read(index);
     assert_eq!(read(0x4b56_4d02), Err(Fault));
     assert_eq!(bench.write(0, 0x4b56_4d05, 0), Err(Fault));
     assert_eq!(bench.write(0, msr::STEAL_TIME, 0x1003), Err(Fault));
@@ -198,11 +199,11 @@ fn other_registers_and_reserved_bits_fault() {
 #[test]
 fn stolen_time_counts_from_when_it_was_asked_for() {
     let bench = Bench::new(1);
-    let told = |total| bench.platform.socket(0).set_stolen_time(Nanoseconds(total));
+    let told = |total| bench.platform.vcpu(0).set_stolen_time(Nanoseconds(total));
     told(1_000);
-    assert!(!bench.platform.socket(0).counts_stolen_time());
+    assert!(!bench.platform.vcpu(0).counts_stolen_time());
     bench.write(0, msr::STEAL_TIME, 0x1001).unwrap();
-    assert!(bench.platform.socket(0).counts_stolen_time());
+    assert!(bench.platform.vcpu(0).counts_stolen_time());
     told(5_000);
     assert_eq!((bench.read::<u64>(0x1000), bench.read::<u32>(0x1008)), (0, 0));
     told(5_700);
@@ -215,14 +216,14 @@ fn stolen_time_counts_from_when_it_was_asked_for() {
 fn a_sleeping_processor_says_so_and_flushes_if_it_is_asked_to() {
     let bench = Bench::new(1);
     bench.write(0, msr::STEAL_TIME, 0x1001).unwrap();
-    let mut socket = bench.platform.socket(0);
-    socket.fall_asleep();
+    let mut vcpu = bench.platform.vcpu(0);
+    vcpu.fall_asleep();
     assert_eq!(bench.read::<u8>(0x1010), 1);
-    assert!(!socket.wake_up());
+    assert!(!vcpu.wake_up());
     assert_eq!(bench.read::<u8>(0x1010), 0);
-    socket.fall_asleep();
+    vcpu.fall_asleep();
     bench.memory.write_obj(3u8, GuestAddress(0x1010)).unwrap();
-    assert!(socket.wake_up());
+    assert!(vcpu.wake_up());
     assert_eq!(bench.read::<u8>(0x1010), 0);
 }
 
@@ -231,22 +232,22 @@ fn an_interrupt_ends_in_memory() {
     let bench = Bench::new(1);
     bench.write(0, msr::END_OF_INTERRUPT, 0x1001).unwrap();
     bench.interrupt(0, 0x41);
-    let mut socket = bench.platform.socket(0);
-    socket.enter();
+    let mut vcpu = bench.platform.vcpu(0);
+    vcpu.enter();
     assert_eq!(bench.read::<u8>(0x1000), 0, "nothing is in service");
-    socket.leave();
-    assert_eq!(socket.acknowledge(), Some(0x41));
-    socket.enter();
+    vcpu.leave();
+    assert_eq!(vcpu.acknowledge(), Some(0x41));
+    vcpu.enter();
     assert_eq!(bench.read::<u8>(0x1000), 1);
     // The guest clears it: the interrupt has ended.
     bench.memory.write_obj(0u8, GuestAddress(0x1000)).unwrap();
-    socket.leave();
-    socket.enter();
+    vcpu.leave();
+    vcpu.enter();
     assert_eq!(bench.read::<u8>(0x1000), 0);
-    socket.leave();
-    drop(socket);
+    vcpu.leave();
+    drop(vcpu);
     bench.interrupt(0, 0x40);
-    assert_eq!(bench.platform.socket(0).acknowledge(), Some(0x40), "of the same class");
+    assert_eq!(bench.platform.vcpu(0).acknowledge(), Some(0x40), "of the same class");
 }
 
 #[test]
@@ -254,19 +255,19 @@ fn an_interrupt_for_whose_end_another_waits_ends_with_an_exit() {
     let bench = Bench::new(1);
     bench.write(0, msr::END_OF_INTERRUPT, 0x1001).unwrap();
     bench.interrupt(0, 0x41);
-    let acknowledged = bench.platform.socket(0).acknowledge();
+    let acknowledged = bench.platform.vcpu(0).acknowledge();
     assert_eq!(acknowledged, Some(0x41));
-    bench.platform.socket(0).enter();
-    bench.platform.socket(0).leave();
+    bench.platform.vcpu(0).enter();
+    bench.platform.vcpu(0).leave();
     assert_eq!(bench.read::<u8>(0x1000), 0, "the offer was taken back");
     bench.interrupt(0, 0x40);
-    let mut socket = bench.platform.socket(0);
-    assert_eq!(socket.acknowledge(), None);
-    socket.enter();
+    let mut vcpu = bench.platform.vcpu(0);
+    assert_eq!(vcpu.acknowledge(), None);
+    vcpu.enter();
     assert_eq!(bench.read::<u8>(0x1000), 0);
-    socket.leave();
-    socket.mmio_write(GuestAddress(LOCAL + 0xb0), 4, 0);
-    assert_eq!(socket.acknowledge(), Some(0x40));
+    vcpu.leave();
+    vcpu.mmio_write(GuestAddress(LOCAL + 0xb0), 4, 0);
+    assert_eq!(vcpu.acknowledge(), Some(0x40));
 }
 
 #[test]
@@ -274,10 +275,10 @@ fn a_call_ends_a_halt_that_is_or_is_to_come() {
     let bench = Bench::new(3);
     assert_eq!(bench.call(5, [0, 2, 0, 0]), 0);
     assert_eq!(bench.take_woken(), 0b100);
-    assert!(!bench.platform.socket(1).take_unhalt());
-    let mut socket = bench.platform.socket(2);
-    assert!(socket.take_unhalt() && !socket.take_unhalt());
-    drop(socket);
+    assert!(!bench.platform.vcpu(1).take_unhalt());
+    let mut vcpu = bench.platform.vcpu(2);
+    assert!(vcpu.take_unhalt() && !vcpu.take_unhalt());
+    drop(vcpu);
     assert_eq!(bench.call(5, [0, 77, 0, 0]), 0, "nobody is there");
     assert_eq!(bench.call(5, [0, u64::MAX, 0, 0]), 0);
 }
@@ -286,7 +287,7 @@ fn a_call_ends_a_halt_that_is_or_is_to_come() {
 fn a_call_sends_an_interrupt_to_many() {
     let bench = Bench::new(4);
     (0..4).for_each(|processor| bench.local(processor, 0xf0, 0x1ff));
-    let acknowledged = || [0, 1, 2, 3].map(|p| bench.platform.socket(p).acknowledge());
+    let acknowledged = || [0, 1, 2, 3].map(|p| bench.platform.vcpu(p).acknowledge());
     assert_eq!(bench.call(10, [0b1101, 0, 0, 0x4051]), 3);
     assert_eq!(bench.take_woken(), 0b1100);
     assert_eq!(acknowledged(), [Some(0x51), None, Some(0x51), Some(0x51)]);
@@ -294,9 +295,9 @@ fn a_call_sends_an_interrupt_to_many() {
     assert_eq!(bench.call(10, [0b101, u64::MAX, 1, 0x4061]), 2);
     assert_eq!(acknowledged(), [None, Some(0x61), None, Some(0x61)]);
     assert_eq!(bench.call(10, [0b10, 0, 0, 0x0400]), 1);
-    assert!(bench.platform.socket(1).take_nmi());
+    assert!(bench.platform.vcpu(1).take_nmi());
     assert_eq!(bench.call(10, [0b10, 0, 0, 0x0500]), -1000, "no reset in this way");
-    assert_eq!(bench.platform.socket(1).take_start_up(), None);
+    assert_eq!(bench.platform.vcpu(1).take_start_up(), None);
 }
 
 #[test]

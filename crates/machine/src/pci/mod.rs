@@ -33,6 +33,9 @@ use host_bridge::HostBridge;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
+    /// There is none.
+    #[error("this board has no PCI bus; use another board, or no virtio devices")]
+    NoBus,
     /// See [`MAX_PCI_FUNCTIONS`].
     #[error("the PCI bus is full with {MAX_PCI_FUNCTIONS} devices; remove one")]
     Full,

@@ -12,7 +12,7 @@ use super::bits::msi_x::{ENABLE, ENTRY_BYTES, FUNCTION_MASK, MASKED};
 use crate::bus::Size;
 use crate::interrupts::{Message, Router};
 use crate::limits::MAX_MSI_X_VECTORS;
-use crate::platform::lock;
+use crate::lock::lock;
 use crate::saved::{self, Unfit};
 
 /// Where the pending bits are; before them is the table.

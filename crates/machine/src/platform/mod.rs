@@ -1,27 +1,7 @@
 //! The machine without its processors: everything that a processor reaches by leaving its own
 //! registers and memory.
 //!
-//! Each processor's thread takes its [`Socket`]. Its loop, in outline:
-//!
-//! ```text
-//! loop {
-//!     if socket.next_deadline() has come { socket.advance(now); }
-//!     if let Some(request) = platform.take_request() { ... }
-//!     if socket.waits_for_start_up() { sleep until woken; continue }
-//!     if socket.has_interrupt() {
-//!         if the processor can take one { inject(socket.acknowledge()) }
-//!         else { ask it to come back when it can }
-//!     }
-//!     socket.enter();
-//!     exit = run the processor;
-//!     socket.leave();
-//!     match exit {
-//!         IoRead { port, size } => answer(socket.port_read(port, size)),
-//!         Halt => sleep until next_deadline() or woken,
-//!         ...
-//!     }
-//! }
-//! ```
+//! This is the PC with KVM's interface, the first [`Board`].
 //!
 //! # Locks
 //!
@@ -33,62 +13,33 @@ mod chipset;
 mod ports;
 mod saved;
 pub use saved::has_clock;
-mod socket;
 #[cfg(test)]
 mod tests;
+mod vcpu;
 
+use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use vm_memory::GuestAddress;
 
+use crate::board::{Backplane, Board, Hypervisor};
+pub use crate::board::{Config, Error, Surroundings};
 use crate::bus::{self, MmioDevice, PortDevice, Width};
-use crate::interrupts::{Board, Controllers, Inputs, Line, LocalApic, Message, Router, Wake};
+use crate::interrupts::{Controllers, Inputs, Line, LineStates, LocalApic, Message, Router};
 use crate::layout::{APIC_BYTES, IO_APIC};
 use crate::limits::MAX_PROCESSORS;
+use crate::lock::lock;
 use crate::memory::Memory;
 use crate::paravirtual::{self, MachineClock};
 use crate::pci::{self, MessageSender};
 use crate::request::{Request, Requests};
+use crate::saved::{CounterShift, Unfit};
 use crate::time::{Clock, Hertz, Nanoseconds};
 use chipset::Chipset;
 use ports::Target;
-use socket::Local;
-pub use socket::Socket;
-
-/// What distinguishes one platform from another.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Config {
-    /// Processors; their APIC ids are 0 and up.
-    pub processors: usize,
-    /// Frequency of the guest's time-stamp counter.
-    pub tsc: Hertz,
-    /// Bytes of RAM.
-    pub memory_bytes: u64,
-}
-
-/// Why there is no platform.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum Error {
-    /// None, or more than can be addressed.
-    #[error("a machine has 1 to {MAX_PROCESSORS} processors, not {0}")]
-    Processors(usize),
-    /// The built-in devices are in each other's way: our own mistake.
-    #[error(transparent)]
-    Bus(#[from] bus::Error),
-}
-
-/// What the platform is given by whoever runs it.
-#[derive(Clone)]
-pub struct Surroundings {
-    /// Time.
-    pub clock: Arc<dyn Clock>,
-    /// Guest memory.
-    pub memory: Arc<dyn Memory>,
-    /// Brings a processor to look for interrupts.
-    pub wake: Arc<dyn Wake>,
-}
+use vcpu::Local;
+pub use vcpu::PcVcpu;
 
 /// Everything but processors, memory and what is plugged in.
 pub struct Platform {
@@ -97,7 +48,7 @@ pub struct Platform {
     pub(crate) paravirtual_clock: Mutex<MachineClock>,
     tsc: Hertz,
     router: Arc<Router>,
-    board: Arc<Board>,
+    lines: Arc<LineStates>,
     locals: Vec<Mutex<Local>>,
     chipset: Mutex<Chipset>,
     /// When the first of the chip set's timers has something to do.
@@ -119,7 +70,7 @@ impl Platform {
         let (requests, now) = (Requests::default(), clock.now());
         let router = Arc::new(Router::new(config.processors, Arc::clone(&wake)));
         let inputs = Inputs::new(wake);
-        let board = Arc::clone(inputs.board());
+        let lines = Arc::clone(inputs.states());
         let controllers = Controllers::new(Arc::clone(&router), inputs);
         let mut chipset = Chipset::new(Arc::clone(&clock), controllers, requests.clone());
         chipset.claim_own_ports()?;
@@ -131,7 +82,7 @@ impl Platform {
         Ok(Self {
             paravirtual_clock: Mutex::new(MachineClock::new(now)),
             tsc: config.tsc,
-            board,
+            lines,
             locals: (0..config.processors).map(|number| Mutex::new(local(number))).collect(),
             deadline: AtomicU64::new(chipset.next_deadline().0),
             chipset: Mutex::new(chipset),
@@ -152,13 +103,13 @@ impl Platform {
         self.tsc
     }
 
-    /// The place of a processor. It blocks while another thread has it.
+    /// A vCPU's side of the board. It blocks while another thread has it.
     ///
     /// # Panics
     ///
     /// When there is no such processor.
-    pub fn socket(&self, processor: usize) -> Socket<'_> {
-        Socket { platform: self, number: processor, local: lock(&self.locals[processor]) }
+    pub fn vcpu(&self, processor: usize) -> PcVcpu<'_> {
+        PcVcpu { platform: self, number: processor, local: lock(&self.locals[processor]) }
     }
 
     /// Plug in a device that is reached through `count` ports from `first` on.
@@ -220,7 +171,7 @@ impl Platform {
 
     /// The device's end of an interrupt input (see [`crate::layout::irq`]).
     pub fn line(&self, input: u8) -> Line {
-        Line::new(&self.board, input)
+        Line::new(&self.lines, input)
     }
 
     /// Where devices leave what the guest asks for.
@@ -235,7 +186,7 @@ impl Platform {
     }
 
     /// Everything as after power-on; devices stay plugged in, the clock keeps the time. No thread
-    /// may have a [`Socket`].
+    /// may have a [`PcVcpu`].
     pub fn reset(&self) {
         *lock(&self.paravirtual_clock) = MachineClock::new(self.clock.now());
         for local in &self.locals {
@@ -270,11 +221,6 @@ impl Platform {
         });
     }
 
-    /// Whether a model-specific register is one of the platform's.
-    pub const fn has_msr(index: u32) -> bool {
-        socket::has_msr(index)
-    }
-
     /// When the chip set next has something to do.
     #[inline]
     fn deadline(&self) -> Nanoseconds {
@@ -301,7 +247,68 @@ impl Platform {
     }
 }
 
-/// A poisoned lock means that a device panicked; what it protects is whole.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+impl Backplane for Platform {
+    fn processors(&self) -> usize {
+        Self::processors(self)
+    }
+
+    fn add_port_device(
+        &mut self,
+        name: &'static str,
+        first: u16,
+        count: u16,
+        width: Width,
+        device: Box<dyn PortDevice>,
+    ) -> Result<(), bus::Error> {
+        Self::add_port_device(self, name, first, count, width, device)
+    }
+
+    fn add_pci_function(&mut self, function: Box<dyn pci::Function>) -> Result<u8, pci::Error> {
+        Self::add_pci_function(self, function)
+    }
+
+    fn message_sender(&self) -> Result<MessageSender, pci::Error> {
+        Ok(Self::message_sender(self))
+    }
+
+    fn line(&self, input: u8) -> Line {
+        Self::line(self, input)
+    }
+
+    fn requests(&self) -> Requests {
+        Self::requests(self)
+    }
+}
+
+impl Board for Platform {
+    type Vcpu<'a> = PcVcpu<'a>;
+
+    const HAS_FIRMWARE: bool = true;
+    const MSRS: &'static [RangeInclusive<u32>] = &vcpu::MSRS;
+    const HYPERVISOR: Option<Hypervisor> = Some(paravirtual::HYPERVISOR);
+
+    fn new(config: Config, surroundings: Surroundings) -> Result<Self, Error> {
+        Self::new(config, surroundings)
+    }
+
+    fn vcpu(&self, number: usize) -> PcVcpu<'_> {
+        Self::vcpu(self, number)
+    }
+
+    fn initialize_as_firmware(&self) {
+        Self::initialize_as_firmware(self);
+    }
+
+    fn reset(&self) {
+        Self::reset(self);
+    }
+
+    fn restore(
+        &self,
+        shared: &[u8],
+        processors: &[Vec<u8>],
+        shift: CounterShift,
+    ) -> Result<(), Unfit> {
+        Self::restore(self, shared, processors, shift)
+    }
 }

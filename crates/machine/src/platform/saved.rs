@@ -1,8 +1,9 @@
 //! The state of the machine without its processors and its memory ([`crate::saved`]).
 
 use super::chipset::Chipset;
-use super::{Platform, Socket, lock};
+use super::{PcVcpu, Platform};
 use crate::interrupts::{SavedApic, SavedControllers};
+use crate::lock::lock;
 use crate::paravirtual::{self, MachineClock};
 use crate::power::{Keyboard, Power};
 use crate::saved::{self, Busy, CounterShift, Parts, Unfit};
@@ -53,14 +54,14 @@ impl Chipset {
     }
 }
 
-impl Socket<'_> {
-    /// Bring all devices to rest until [`Self::thaw`], and say what a platform that goes on from here has to know of
-    /// what the processors share: the bytes of [`Parts`]. All processors stand still.
+impl PcVcpu<'_> {
+    /// Bring all devices to rest until [`Self::thaw_chipset`], and say what a platform that goes on from here has
+    /// to know of what the processors share: the bytes of [`Parts`]. All processors stand still.
     ///
     /// # Errors
     ///
     /// [`Busy`] when a device does not come to rest.
-    pub fn save_shared(&mut self) -> Result<Vec<u8>, Busy> {
+    pub(super) fn save_chipset(&mut self) -> Result<Vec<u8>, Busy> {
         let mut parts = Parts::default();
         parts.add(kind::CLOCK, 1, &*lock(&self.platform.paravirtual_clock));
         let save = |chipset: &mut Chipset| chipset.save(&mut parts);
@@ -68,13 +69,13 @@ impl Socket<'_> {
         Ok(parts.to_bytes())
     }
 
-    /// Let devices go on, which are at rest since [`Self::save_shared`].
-    pub fn thaw(&mut self) {
+    /// Let devices go on, which are at rest since [`Self::save_chipset`].
+    pub(super) fn thaw_chipset(&mut self) {
         self.platform.with_chipset(Some(self.number), |chipset| chipset.pci.thaw());
     }
 
-    /// The same of what is this processor's own, after [`Self::save_shared`].
-    pub fn save_own(&mut self) -> Vec<u8> {
+    /// The same of what is this processor's own, after [`Self::save_chipset`].
+    pub(super) fn save_local(&mut self) -> Vec<u8> {
         let mut parts = Parts::default();
         parts.add(kind::APIC, 1, &self.local.apic.save());
         parts.add(kind::PARAVIRTUAL, 1, &self.local.paravirtual);
@@ -82,7 +83,7 @@ impl Socket<'_> {
     }
 }
 
-/// A processor's own state ([`Socket::save_own`]).
+/// A processor's own state ([`PcVcpu::save_local`]).
 fn own(bytes: &[u8]) -> Result<(SavedApic, paravirtual::Processor), Unfit> {
     let mut parts = Parts::from_bytes(bytes, "a processor's interrupts")?;
     let own = (parts.take(kind::APIC)?, parts.take(kind::PARAVIRTUAL)?);
@@ -90,18 +91,21 @@ fn own(bytes: &[u8]) -> Result<(SavedApic, paravirtual::Processor), Unfit> {
     Ok(own)
 }
 
-/// Whether a processor that has said this ([`Socket::save_own`]) reads the time from the paravirtual clock.
+/// Whether a processor that has said this ([`PcVcpu::save_local`]) reads the time from the paravirtual clock; on a
+/// board that has none, it does not.
 ///
 /// # Errors
 ///
 /// [`Unfit`] when that is no state of a processor's.
 pub fn has_clock(bytes: &[u8]) -> Result<bool, Unfit> {
-    Ok(own(bytes)?.1.has_clock())
+    let mut parts = Parts::from_bytes(bytes, "a processor's interrupts")?;
+    let has = parts.has(kind::PARAVIRTUAL);
+    Ok(has && parts.take::<paravirtual::Processor>(kind::PARAVIRTUAL)?.has_clock())
 }
 
 impl Platform {
-    /// Go on from what [`Socket::save_shared`] and each processor's [`Socket::save_own`] have said. No thread
-    /// may have a [`Socket`].
+    /// Go on from what [`PcVcpu::save_chipset`] and each processor's [`PcVcpu::save_local`] have said. No thread
+    /// may have a [`PcVcpu`].
     ///
     /// # Errors
     ///

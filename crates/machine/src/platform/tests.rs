@@ -6,6 +6,7 @@ use proptest::prelude::*;
 use vm_memory::{Bytes, GuestAddress, GuestMemoryMmap};
 
 use super::{Config, Error, Platform, Surroundings};
+use crate::board::{Board, BoardVcpu};
 use crate::bus::{self, MmioDevice, PortDevice, Size, Width};
 use crate::interrupts::{DeliveryMode, Destination, Fault, Message, StartUp, Wake};
 use crate::layout::irq;
@@ -50,33 +51,33 @@ impl Bench {
 
     fn local(&mut self, processor: usize, offset: u64, value: u32) {
         let at = GuestAddress(LOCAL + offset);
-        self.platform.socket(processor).mmio_write(at, 4, value.into());
+        self.platform.vcpu(processor).mmio_write(at, 4, value.into());
     }
 
     /// Enable the local APIC; route `input` through the I/O APIC; mask the 8259s.
     fn route(&mut self, input: u8, low: u32) {
         self.local(0, 0xf0, 0x1ff);
-        self.platform.socket(0).port_write(0x21, 1, 0xff);
-        self.platform.socket(0).port_write(0xa1, 1, 0xff);
+        self.platform.vcpu(0).port_write(0x21, 1, 0xff);
+        self.platform.vcpu(0).port_write(0xa1, 1, 0xff);
         for (register, value) in [(0x11 + 2 * input, 0), (0x10 + 2 * input, low)] {
-            self.platform.socket(0).mmio_write(GuestAddress(IO), 4, register.into());
-            self.platform.socket(0).mmio_write(GuestAddress(IO + 0x10), 4, value.into());
+            self.platform.vcpu(0).mmio_write(GuestAddress(IO), 4, register.into());
+            self.platform.vcpu(0).mmio_write(GuestAddress(IO + 0x10), 4, value.into());
         }
     }
 
     /// As a PC's firmware leaves the 8259s.
     fn initialize_pic(&mut self) {
         for (chip, base, wiring) in [(0x20, 8, 4), (0xa0, 0x70, 2)] {
-            self.platform.socket(0).port_write(chip, 1, 0x11);
+            self.platform.vcpu(0).port_write(chip, 1, 0x11);
             for word in [base, wiring, 1, 0] {
-                self.platform.socket(0).port_write(chip + 1, 1, word);
+                self.platform.vcpu(0).port_write(chip + 1, 1, word);
             }
         }
     }
 
     fn pass(&mut self, time: Nanoseconds) {
         self.clock.advance(time);
-        self.platform.socket(0).advance(self.clock.now());
+        self.platform.vcpu(0).advance(self.clock.now());
     }
 
     fn take_woken(&self) -> u64 {
@@ -103,24 +104,24 @@ fn what_nobody_decodes_reads_as_ones() {
     let mut bench = Bench::new(1);
     let platform = &mut bench.platform;
     assert_eq!(
-        [1, 2, 4].map(|size| platform.socket(0).port_read(0x300, size)),
+        [1, 2, 4].map(|size| platform.vcpu(0).port_read(0x300, size)),
         [0xff, 0xffff, u32::MAX]
     );
-    assert_eq!(platform.socket(0).port_read(0x300, 3), u32::MAX);
-    assert_eq!(platform.socket(0).mmio_read(GuestAddress(0xd000_0000), 8), u64::MAX);
-    platform.socket(0).port_write(0x300, 4, 1);
-    platform.socket(0).port_write(0xcf8, 4, 0x8000_0600);
+    assert_eq!(platform.vcpu(0).port_read(0x300, 3), u32::MAX);
+    assert_eq!(platform.vcpu(0).mmio_read(GuestAddress(0xd000_0000), 8), u64::MAX);
+    platform.vcpu(0).port_write(0x300, 4, 1);
+    platform.vcpu(0).port_write(0xcf8, 4, 0x8000_0600);
     assert_eq!(platform.take_request(), None, "0xcf9 is not reached by a wider access before it");
-    platform.socket(0).mmio_write(GuestAddress(0xd000_0000), 8, 1);
+    platform.vcpu(0).mmio_write(GuestAddress(0xd000_0000), 8, 1);
 }
 
 #[test]
 fn a_wide_access_to_byte_wide_chips_is_made_of_bytes() {
     let bench = Bench::new(1);
-    bench.platform.socket(0).port_write(0x70, 2, 0x5a0f);
-    assert_eq!(bench.platform.socket(0).port_read(0x71, 1), 0x5a);
-    assert_eq!(bench.platform.socket(0).port_read(0x71, 2), 0xff5a);
-    assert_eq!(bench.platform.socket(0).port_read(0xffff, 4), u32::MAX);
+    bench.platform.vcpu(0).port_write(0x70, 2, 0x5a0f);
+    assert_eq!(bench.platform.vcpu(0).port_read(0x71, 1), 0x5a);
+    assert_eq!(bench.platform.vcpu(0).port_read(0x71, 2), 0xff5a);
+    assert_eq!(bench.platform.vcpu(0).port_read(0xffff, 4), u32::MAX);
 }
 
 #[test]
@@ -128,37 +129,37 @@ fn a_timer_interrupts_through_the_8259s_in_virtual_wire_mode() {
     let mut bench = Bench::new(1);
     bench.initialize_pic();
     for (port, value) in [(0x43, 0x34), (0x40, 0xa9), (0x40, 0x04)] {
-        bench.platform.socket(0).port_write(port, 1, value);
+        bench.platform.vcpu(0).port_write(port, 1, value);
     }
-    let deadline = bench.platform.socket(0).next_deadline().unwrap();
+    let deadline = bench.platform.vcpu(0).next_deadline().unwrap();
     assert!((999_000..1_001_000).contains(&deadline.0));
-    assert!(!bench.platform.socket(0).has_interrupt());
+    assert!(!bench.platform.vcpu(0).has_interrupt());
     bench.pass(deadline);
-    assert!(bench.platform.socket(0).has_interrupt());
-    assert_eq!(bench.platform.socket(0).acknowledge(), Some(8));
-    assert_eq!(bench.platform.socket(0).acknowledge(), None);
-    assert!(bench.platform.socket(0).next_deadline().unwrap() > deadline);
+    assert!(bench.platform.vcpu(0).has_interrupt());
+    assert_eq!(bench.platform.vcpu(0).acknowledge(), Some(8));
+    assert_eq!(bench.platform.vcpu(0).acknowledge(), None);
+    assert!(bench.platform.vcpu(0).next_deadline().unwrap() > deadline);
 }
 
 #[test]
 fn after_firmware_the_8259s_have_its_vectors_and_the_timer_ticks() {
     let mut bench = Bench::new(1);
-    assert_eq!(bench.platform.socket(0).next_deadline(), None);
+    assert_eq!(bench.platform.vcpu(0).next_deadline(), None);
     bench.platform.initialize_as_firmware();
     // 65536 counts of 1.193182 MHz.
-    let deadline = bench.platform.socket(0).next_deadline().unwrap();
+    let deadline = bench.platform.vcpu(0).next_deadline().unwrap();
     assert!((54_925_000..54_926_000).contains(&deadline.0), "{deadline:?}");
     bench.pass(deadline);
-    assert_eq!(bench.platform.socket(0).acknowledge(), Some(0x08));
-    bench.platform.socket(0).port_write(0x20, 1, 0x20);
+    assert_eq!(bench.platform.vcpu(0).acknowledge(), Some(0x08));
+    bench.platform.vcpu(0).port_write(0x20, 1, 0x20);
     let line = bench.platform.line(11);
     line.pulse();
-    assert_eq!(bench.platform.socket(0).acknowledge(), None, "it is masked");
-    let mask = bench.platform.socket(0).port_read(0xa1, 1);
-    bench.platform.socket(0).port_write(0xa1, 1, mask & !(1 << 3));
-    assert_eq!(bench.platform.socket(0).acknowledge(), Some(0x73));
+    assert_eq!(bench.platform.vcpu(0).acknowledge(), None, "it is masked");
+    let mask = bench.platform.vcpu(0).port_read(0xa1, 1);
+    bench.platform.vcpu(0).port_write(0xa1, 1, mask & !(1 << 3));
+    assert_eq!(bench.platform.vcpu(0).acknowledge(), Some(0x73));
     bench.platform.reset();
-    assert_eq!(bench.platform.socket(0).next_deadline(), None);
+    assert_eq!(bench.platform.vcpu(0).next_deadline(), None);
 }
 
 #[test]
@@ -166,10 +167,10 @@ fn the_timer_is_wired_to_pin_2_of_the_io_apic() {
     let mut bench = Bench::new(1);
     bench.route(2, 0x30);
     for (port, value) in [(0x43, 0x34), (0x40, 0xa9), (0x40, 0x04)] {
-        bench.platform.socket(0).port_write(port, 1, value);
+        bench.platform.vcpu(0).port_write(port, 1, value);
     }
     bench.pass(Nanoseconds(1_100_000));
-    assert_eq!(bench.platform.socket(0).acknowledge(), Some(0x30));
+    assert_eq!(bench.platform.vcpu(0).acknowledge(), Some(0x30));
 }
 
 #[test]
@@ -179,26 +180,26 @@ fn a_line_of_another_thread_wakes_and_interrupts() {
     let line = bench.platform.line(irq::COM1);
     std::thread::spawn(move || line.pulse_and_wake()).join().unwrap();
     assert_eq!(bench.take_woken(), 1);
-    assert_eq!(bench.platform.socket(0).acknowledge(), Some(0x34));
+    assert_eq!(bench.platform.vcpu(0).acknowledge(), Some(0x34));
     bench.local(0, 0xb0, 0);
-    assert_eq!(bench.platform.socket(0).acknowledge(), None);
+    assert_eq!(bench.platform.vcpu(0).acknowledge(), None);
 }
 
 #[test]
 fn a_level_interrupts_until_the_device_is_served() {
     let mut bench = Bench::new(1);
     bench.route(9, 0x39 | 1 << 15);
-    bench.platform.socket(0).port_write(0x602, 2, 0x0100);
+    bench.platform.vcpu(0).port_write(0x602, 2, 0x0100);
     bench.platform.press_power_button();
     for _ in 0..2 {
-        assert_eq!(bench.platform.socket(0).acknowledge(), Some(0x39));
-        assert_eq!(bench.platform.socket(0).acknowledge(), None);
+        assert_eq!(bench.platform.vcpu(0).acknowledge(), Some(0x39));
+        assert_eq!(bench.platform.vcpu(0).acknowledge(), None);
         bench.local(0, 0xb0, 0);
     }
-    assert_eq!(bench.platform.socket(0).acknowledge(), Some(0x39));
-    bench.platform.socket(0).port_write(0x600, 2, 0x0100);
+    assert_eq!(bench.platform.vcpu(0).acknowledge(), Some(0x39));
+    bench.platform.vcpu(0).port_write(0x600, 2, 0x0100);
     bench.local(0, 0xb0, 0);
-    assert_eq!(bench.platform.socket(0).acknowledge(), None);
+    assert_eq!(bench.platform.vcpu(0).acknowledge(), None);
 }
 
 #[test]
@@ -206,13 +207,13 @@ fn the_tsc_deadline_msr_arms_a_timer() {
     let mut bench = Bench::new(1);
     bench.local(0, 0xf0, 0x1ff);
     bench.local(0, 0x320, 2 << 17 | 0xec);
-    bench.platform.socket(0).msr_write(0x6e0, 5_000).unwrap();
-    assert_eq!(bench.platform.socket(0).next_deadline(), Some(Nanoseconds(5_000)));
+    bench.platform.vcpu(0).msr_write(0x6e0, 5_000).unwrap();
+    assert_eq!(bench.platform.vcpu(0).next_deadline(), Some(Nanoseconds(5_000)));
     bench.pass(Nanoseconds(4_999));
-    assert!(!bench.platform.socket(0).has_interrupt());
+    assert!(!bench.platform.vcpu(0).has_interrupt());
     bench.pass(Nanoseconds(1));
-    assert_eq!(bench.platform.socket(0).acknowledge(), Some(0xec));
-    assert_eq!(bench.platform.socket(0).next_deadline(), None);
+    assert_eq!(bench.platform.vcpu(0).acknowledge(), Some(0xec));
+    assert_eq!(bench.platform.vcpu(0).next_deadline(), None);
 }
 
 #[test]
@@ -225,9 +226,9 @@ fn a_processor_starts_another() {
     bench.local(0, 0x300, 0xc500);
     bench.local(0, 0x300, 0x0608);
     assert_eq!(bench.take_woken(), 0b010);
-    let taken: Vec<_> = std::iter::from_fn(|| bench.platform.socket(1).take_start_up()).collect();
+    let taken: Vec<_> = std::iter::from_fn(|| bench.platform.vcpu(1).take_start_up()).collect();
     assert_eq!(taken, [StartUp::Init, StartUp::At(8)]);
-    assert_eq!(bench.platform.socket(2).take_start_up(), None);
+    assert_eq!(bench.platform.vcpu(2).take_start_up(), None);
 }
 
 #[test]
@@ -240,12 +241,12 @@ fn a_broadcast_wakes_the_others() {
     bench.local(1, 0x300, 0xc_0044);
     assert_eq!(bench.take_woken(), 0b101);
     assert_eq!(
-        [0, 1, 2].map(|p| bench.platform.socket(p).acknowledge()),
+        [0, 1, 2].map(|p| bench.platform.vcpu(p).acknowledge()),
         [Some(0x44), None, Some(0x44)]
     );
     bench.local(1, 0x310, 2 << 24);
     bench.local(1, 0x300, 0x0400);
-    assert_eq!([0, 1, 2].map(|p| bench.platform.socket(p).take_nmi()), [false, false, true]);
+    assert_eq!([0, 1, 2].map(|p| bench.platform.vcpu(p).take_nmi()), [false, false, true]);
 }
 
 #[test]
@@ -255,7 +256,7 @@ fn the_lowest_priority_message_goes_to_who_does_the_least() {
         bench.local(processor, 0xf0, 0x1ff);
         bench.local(processor, 0xd0, 1 << (24 + processor));
     }
-    bench.platform.socket(0).tpr_write(5);
+    bench.platform.vcpu(0).tpr_write(5);
     let message = Message {
         destination: Destination::Logical(3),
         mode: DeliveryMode::LowestPriority,
@@ -263,41 +264,45 @@ fn the_lowest_priority_message_goes_to_who_does_the_least() {
         level: false,
     };
     bench.platform.send_message(&message);
-    assert_eq!([0, 1].map(|p| bench.platform.socket(p).acknowledge()), [None, Some(0x80)]);
+    assert_eq!([0, 1].map(|p| bench.platform.vcpu(p).acknowledge()), [None, Some(0x80)]);
     bench.platform.send_message(&message);
-    assert_eq!([0, 1].map(|p| bench.platform.socket(p).acknowledge()), [Some(0x80), None]);
+    assert_eq!([0, 1].map(|p| bench.platform.vcpu(p).acknowledge()), [Some(0x80), None]);
+}
+
+fn has_msr(index: u32) -> bool {
+    Platform::MSRS.iter().any(|range| range.contains(&index))
 }
 
 #[test]
 fn platform_registers_are_dispatched_and_others_fault() {
     let bench = Bench::new(1);
-    assert_eq!(bench.platform.socket(0).msr_read(0x1b), Ok(0xfee0_0900));
-    bench.platform.socket(0).msr_write(0x1b, 0xfee0_0d00).unwrap();
-    assert_eq!(bench.platform.socket(0).msr_read(0x803), Ok(0x0005_0014));
-    assert_eq!(bench.platform.socket(0).mmio_read(GuestAddress(LOCAL + 0x30), 4), 0xffff_ffff);
-    bench.platform.socket(0).msr_write(0x4b56_4d01, 0x1001).unwrap();
+    assert_eq!(bench.platform.vcpu(0).msr_read(0x1b), Ok(0xfee0_0900));
+    bench.platform.vcpu(0).msr_write(0x1b, 0xfee0_0d00).unwrap();
+    assert_eq!(bench.platform.vcpu(0).msr_read(0x803), Ok(0x0005_0014));
+    assert_eq!(bench.platform.vcpu(0).mmio_read(GuestAddress(LOCAL + 0x30), 4), 0xffff_ffff);
+    bench.platform.vcpu(0).msr_write(0x4b56_4d01, 0x1001).unwrap();
     assert_eq!(bench.memory.read_obj::<u32>(GuestAddress(0x1000)).unwrap(), 2);
-    assert_eq!(bench.platform.socket(0).msr_read(0x4b56_4d02), Err(Fault));
-    assert_eq!(bench.platform.socket(0).msr_write(0x10, 0), Err(Fault));
+    assert_eq!(bench.platform.vcpu(0).msr_read(0x4b56_4d02), Err(Fault));
+    assert_eq!(bench.platform.vcpu(0).msr_write(0x10, 0), Err(Fault));
     for index in [0x1b, 0x6e0, 0x800, 0x8ff, 0x11, 0x12, 0x4b56_4d00, 0x4b56_4d03, 0x4b56_4d04] {
-        assert!(Platform::has_msr(index));
+        assert!(has_msr(index));
     }
-    assert!(!Platform::has_msr(0x10) && !Platform::has_msr(0x900));
+    assert!(!has_msr(0x10) && !has_msr(0x900) && !has_msr(0x4b56_4d02));
 }
 
 #[test]
 fn processors_but_the_first_wait_to_be_started() {
     let mut bench = Bench::new(2);
-    assert!(!bench.platform.socket(0).waits_for_start_up());
-    assert!(bench.platform.socket(1).waits_for_start_up());
+    assert!(!bench.platform.vcpu(0).waits_for_start_up());
+    assert!(bench.platform.vcpu(1).waits_for_start_up());
     bench.local(0, 0x310, 1 << 24);
     bench.local(0, 0x300, 0x0608);
-    assert_eq!(bench.platform.socket(1).take_start_up(), Some(StartUp::At(8)));
-    assert!(!bench.platform.socket(1).waits_for_start_up());
+    assert_eq!(bench.platform.vcpu(1).take_start_up(), Some(StartUp::At(8)));
+    assert!(!bench.platform.vcpu(1).waits_for_start_up());
     bench.local(0, 0x300, 0x0609);
-    assert_eq!(bench.platform.socket(1).take_start_up(), None, "it is at work");
+    assert_eq!(bench.platform.vcpu(1).take_start_up(), None, "it is at work");
     bench.platform.reset();
-    assert!(bench.platform.socket(1).waits_for_start_up());
+    assert!(bench.platform.vcpu(1).waits_for_start_up());
 }
 
 #[test]
@@ -309,7 +314,7 @@ fn only_the_first_of_many_messages_wakes_a_processor() {
     assert_eq!(bench.take_woken(), 0b10);
     bench.local(0, 0x300, 0x4042);
     assert_eq!(bench.take_woken(), 0, "it has not looked yet");
-    assert_eq!(bench.platform.socket(1).acknowledge(), Some(0x42));
+    assert_eq!(bench.platform.vcpu(1).acknowledge(), Some(0x42));
     bench.local(0, 0x300, 0x4051);
     assert_eq!(bench.take_woken(), 0b10);
 }
@@ -323,15 +328,15 @@ fn an_interrupt_of_a_device_goes_to_any_processor() {
     // Physical destination 2, then logical destination 4, then lowest priority among all.
     for (low, high) in [(0x34, 2 << 24), (0x834, 4 << 24), (0x934, 6 << 24)] {
         for (register, value) in [(0x19, high), (0x18, low)] {
-            let mut socket = bench.platform.socket(0);
-            socket.mmio_write(GuestAddress(IO), 4, register);
-            socket.mmio_write(GuestAddress(IO + 0x10), 4, value);
+            let mut vcpu = bench.platform.vcpu(0);
+            vcpu.mmio_write(GuestAddress(IO), 4, register);
+            vcpu.mmio_write(GuestAddress(IO + 0x10), 4, value);
         }
         bench.take_woken();
         bench.platform.line(irq::COM1).pulse_and_wake();
-        assert!(!bench.platform.socket(0).has_interrupt());
+        assert!(!bench.platform.vcpu(0).has_interrupt());
         assert_eq!(bench.take_woken() & 0b100, 0b100);
-        assert_eq!(bench.platform.socket(2).acknowledge(), Some(0x34));
+        assert_eq!(bench.platform.vcpu(2).acknowledge(), Some(0x34));
         bench.local(2, 0xb0, 0);
     }
 }
@@ -342,14 +347,14 @@ fn any_processor_may_end_a_level() {
     bench.route(9, 0x39 | 1 << 15);
     bench.local(1, 0xf0, 0x1ff);
     for (register, value) in [(0x23, 1 << 24), (0x22, 0x39 | 1 << 15)] {
-        bench.platform.socket(0).mmio_write(GuestAddress(IO), 4, register);
-        bench.platform.socket(0).mmio_write(GuestAddress(IO + 0x10), 4, value);
+        bench.platform.vcpu(0).mmio_write(GuestAddress(IO), 4, register);
+        bench.platform.vcpu(0).mmio_write(GuestAddress(IO + 0x10), 4, value);
     }
-    bench.platform.socket(0).port_write(0x602, 2, 0x0100);
+    bench.platform.vcpu(0).port_write(0x602, 2, 0x0100);
     bench.platform.press_power_button();
     for _ in 0..2 {
-        assert_eq!(bench.platform.socket(1).acknowledge(), Some(0x39));
-        assert_eq!(bench.platform.socket(1).acknowledge(), None);
+        assert_eq!(bench.platform.vcpu(1).acknowledge(), Some(0x39));
+        assert_eq!(bench.platform.vcpu(1).acknowledge(), None);
         bench.local(1, 0xb0, 0);
     }
 }
@@ -359,11 +364,11 @@ fn the_first_processor_is_woken_for_a_timer_that_another_sets() {
     let bench = Bench::new(2);
     bench.take_woken();
     for (port, value) in [(0x43, 0x34), (0x40, 0xa9), (0x40, 0x04)] {
-        bench.platform.socket(1).port_write(port, 1, value);
+        bench.platform.vcpu(1).port_write(port, 1, value);
     }
     assert_eq!(bench.take_woken(), 1);
-    assert!(bench.platform.socket(0).next_deadline().is_some());
-    assert_eq!(bench.platform.socket(1).next_deadline(), None);
+    assert!(bench.platform.vcpu(0).next_deadline().is_some());
+    assert_eq!(bench.platform.vcpu(1).next_deadline(), None);
 }
 
 #[test]
@@ -377,15 +382,15 @@ fn threads_send_each_other_interrupts_and_none_is_lost() {
     let platform = &bench.platform;
     // Each waits for the other's interrupt before it sends the next.
     let play = |processor: usize| {
-        let mut socket = platform.socket(processor);
+        let mut vcpu = platform.vcpu(processor);
         for round in 0..ROUNDS {
             if processor == 1 || round > 0 {
-                while socket.acknowledge().is_none() {
+                while vcpu.acknowledge().is_none() {
                     std::thread::yield_now();
                 }
-                socket.mmio_write(GuestAddress(LOCAL + 0xb0), 4, 0);
+                vcpu.mmio_write(GuestAddress(LOCAL + 0xb0), 4, 0);
             }
-            socket.mmio_write(GuestAddress(LOCAL + 0x300), 4, 0x4041);
+            vcpu.mmio_write(GuestAddress(LOCAL + 0x300), 4, 0x4041);
         }
     };
     std::thread::scope(|scope| {
@@ -397,22 +402,22 @@ fn threads_send_each_other_interrupts_and_none_is_lost() {
 #[test]
 fn cr8_is_the_task_priority() {
     let bench = Bench::new(1);
-    bench.platform.socket(0).tpr_write(0xf9);
-    assert_eq!(bench.platform.socket(0).tpr_read(), 9);
-    assert_eq!(bench.platform.socket(0).mmio_read(GuestAddress(LOCAL + 0x80), 4), 0x90);
+    bench.platform.vcpu(0).tpr_write(0xf9);
+    assert_eq!(bench.platform.vcpu(0).tpr_read(), 9);
+    assert_eq!(bench.platform.vcpu(0).mmio_read(GuestAddress(LOCAL + 0x80), 4), 0x90);
 }
 
 #[test]
 fn the_apic_takes_aligned_words_and_gives_any_part() {
     let bench = Bench::new(1);
     let at = |offset| GuestAddress(LOCAL + offset);
-    bench.platform.socket(0).mmio_write(at(0x80), 1, 0x50);
-    bench.platform.socket(0).mmio_write(at(0x82), 4, 0x50);
-    assert_eq!(bench.platform.socket(0).tpr_read(), 0);
-    bench.platform.socket(0).mmio_write(at(0x80), 8, 0x50);
-    assert_eq!(bench.platform.socket(0).tpr_read(), 5);
-    assert_eq!(bench.platform.socket(0).mmio_read(at(0x30), 1), 0x14);
-    assert_eq!(bench.platform.socket(0).mmio_read(at(0x32), 2), 0x05);
+    bench.platform.vcpu(0).mmio_write(at(0x80), 1, 0x50);
+    bench.platform.vcpu(0).mmio_write(at(0x82), 4, 0x50);
+    assert_eq!(bench.platform.vcpu(0).tpr_read(), 0);
+    bench.platform.vcpu(0).mmio_write(at(0x80), 8, 0x50);
+    assert_eq!(bench.platform.vcpu(0).tpr_read(), 5);
+    assert_eq!(bench.platform.vcpu(0).mmio_read(at(0x30), 1), 0x14);
+    assert_eq!(bench.platform.vcpu(0).mmio_read(at(0x32), 2), 0x05);
 }
 
 /// Remembers what was written; shared with the test.
@@ -460,11 +465,11 @@ fn devices_plug_into_both_buses() {
     platform.add_port_device("b", 0x404, 2, Width::Byte, Box::new(ports.clone())).unwrap();
     let start = GuestAddress(0xc800_0000);
     platform.add_mmio_device("m", start, 0x1000, Box::new(mmio.clone())).unwrap();
-    platform.socket(0).port_write(0x402, 2, 0x1_2345);
-    platform.socket(0).port_write(0x404, 4, 0x0403_0201);
-    platform.socket(0).mmio_write(GuestAddress(0xc800_0008), 8, 7);
-    assert_eq!(platform.socket(0).port_read(0x401, 2), 1);
-    assert_eq!(platform.socket(0).mmio_read(GuestAddress(0xc800_0ff0), 4), 0xff0);
+    platform.vcpu(0).port_write(0x402, 2, 0x1_2345);
+    platform.vcpu(0).port_write(0x404, 4, 0x0403_0201);
+    platform.vcpu(0).mmio_write(GuestAddress(0xc800_0008), 8, 7);
+    assert_eq!(platform.vcpu(0).port_read(0x401, 2), 1);
+    assert_eq!(platform.vcpu(0).mmio_read(GuestAddress(0xc800_0ff0), 4), 0xff0);
     let written = [(2, Size::Word, 0x2345), (0, Size::Byte, 1), (1, Size::Byte, 2)];
     assert_eq!(*ports.0.lock().unwrap(), written);
     assert_eq!(*mmio.0.lock().unwrap(), [(8, Size::Qword, 7)]);
@@ -487,8 +492,8 @@ fn devices_cannot_take_the_platforms_own_places() {
 fn the_clocks_memory_tells_sizes() {
     let bench = Bench::new(1);
     let byte = |at| {
-        bench.platform.socket(0).port_write(0x70, 1, at);
-        bench.platform.socket(0).port_read(0x71, 1)
+        bench.platform.vcpu(0).port_write(0x70, 1, at);
+        bench.platform.vcpu(0).port_read(0x71, 1)
     };
     assert_eq!((byte(0x16) << 8 | byte(0x15)), 640);
     assert_eq!((byte(0x31) << 8 | byte(0x30)), 0xffff);
@@ -500,21 +505,21 @@ fn the_clocks_memory_tells_sizes() {
 fn reset_is_as_power_on() {
     let mut bench = Bench::new(1);
     bench.route(4, 0x34);
-    bench.platform.socket(0).msr_write(0x1b, 0xfee0_0d00).unwrap();
+    bench.platform.vcpu(0).msr_write(0x1b, 0xfee0_0d00).unwrap();
     bench.platform.line(4).set(true);
-    bench.platform.socket(0).port_write(0x64, 1, 0xfe);
+    bench.platform.vcpu(0).port_write(0x64, 1, 0xfe);
     assert_eq!(bench.platform.take_request(), Some(Request::Reset));
-    bench.platform.socket(0).port_write(0xcf9, 1, 0x06);
+    bench.platform.vcpu(0).port_write(0xcf9, 1, 0x06);
     bench.platform.reset();
     assert_eq!(bench.platform.take_request(), None);
-    assert_eq!(bench.platform.socket(0).msr_read(0x1b), Ok(0xfee0_0900));
-    assert!(!bench.platform.socket(0).has_interrupt());
-    assert_eq!(bench.platform.socket(0).next_deadline(), None);
+    assert_eq!(bench.platform.vcpu(0).msr_read(0x1b), Ok(0xfee0_0900));
+    assert!(!bench.platform.vcpu(0).has_interrupt());
+    assert_eq!(bench.platform.vcpu(0).next_deadline(), None);
     bench.route(4, 0x34);
-    assert!(!bench.platform.socket(0).has_interrupt(), "the line was high already");
+    assert!(!bench.platform.vcpu(0).has_interrupt(), "the line was high already");
     bench.platform.line(4).set(false);
     bench.platform.line(4).set(true);
-    assert_eq!(bench.platform.socket(0).acknowledge(), Some(0x34));
+    assert_eq!(bench.platform.vcpu(0).acknowledge(), Some(0x34));
 }
 
 proptest! {
@@ -531,17 +536,17 @@ proptest! {
             let address = GuestAddress(page + u64::from(at & 0xfff));
             let platform = &mut bench.platform;
             match what % 8 {
-                0 => drop(platform.socket(0).port_read(port, size)),
-                1 | 2 => platform.socket(0).port_write(port, size, value),
-                3 => drop(platform.socket(processor).mmio_read(address, size)),
-                4 => platform.socket(processor).mmio_write(address, size, value.into()),
-                5 => drop(platform.socket(processor).msr_write(0x800 + u32::from(at & 0x7f), value.into())),
-                6 => drop(platform.socket(processor).acknowledge()),
+                0 => drop(platform.vcpu(0).port_read(port, size)),
+                1 | 2 => platform.vcpu(0).port_write(port, size, value),
+                3 => drop(platform.vcpu(processor).mmio_read(address, size)),
+                4 => platform.vcpu(processor).mmio_write(address, size, value.into()),
+                5 => drop(platform.vcpu(processor).msr_write(0x800 + u32::from(at & 0x7f), value.into())),
+                6 => drop(platform.vcpu(processor).acknowledge()),
                 _ => bench.pass(Nanoseconds(u64::from(value) << (more & 15))),
             }
             let now = bench.clock.now();
-            bench.platform.socket(0).advance(now);
-            prop_assert!(bench.platform.socket(0).next_deadline().is_none_or(|deadline| deadline > now));
+            bench.platform.vcpu(0).advance(now);
+            prop_assert!(bench.platform.vcpu(0).next_deadline().is_none_or(|deadline| deadline > now));
             bench.platform.take_request();
         }
     }
@@ -552,23 +557,23 @@ fn a_platform_goes_on_where_another_was() {
     let shift = CounterShift::new(2000, 1000, true);
     let mut first = Bench::new(2);
     first.route(irq::COM1, 0x41);
-    first.platform.socket(0).port_write(0x70, 1, 0x0f);
-    first.platform.socket(0).port_write(0x71, 1, 0x5a);
+    first.platform.vcpu(0).port_write(0x70, 1, 0x0f);
+    first.platform.vcpu(0).port_write(0x71, 1, 0x5a);
     let line = first.platform.line(irq::COM1);
     line.set_and_wake(true);
     let (shared, own) = {
-        let shared = first.platform.socket(0).save_shared().unwrap();
-        let own: Vec<_> = (0..2).map(|number| first.platform.socket(number).save_own()).collect();
-        first.platform.socket(0).thaw();
+        let shared = first.platform.vcpu(0).save_shared().unwrap();
+        let own: Vec<_> = (0..2).map(|number| first.platform.vcpu(number).save_own()).collect();
+        first.platform.vcpu(0).thaw();
         (shared, own)
     };
     let second = Bench::new(2);
     second.platform.restore(&shared, &own, shift).unwrap();
-    let mut socket = second.platform.socket(0);
-    assert_eq!(socket.port_read(0x70 + 1, 1), 0x5a);
-    assert_eq!(socket.acknowledge(), Some(0x41), "it was on its way");
-    assert_eq!(socket.acknowledge(), None, "and has come once");
-    drop(socket);
+    let mut vcpu = second.platform.vcpu(0);
+    assert_eq!(vcpu.port_read(0x70 + 1, 1), 0x5a);
+    assert_eq!(vcpu.acknowledge(), Some(0x41), "it was on its way");
+    assert_eq!(vcpu.acknowledge(), None, "and has come once");
+    drop(vcpu);
     let other = Bench::new(1);
     assert!(other.platform.restore(&shared, &own, shift).is_err());
     assert!(other.platform.restore(&shared, &own[..1], shift).is_ok());
@@ -577,9 +582,9 @@ fn a_platform_goes_on_where_another_was() {
 /// What a platform with one processor says of the state of another, after this was done to it.
 fn refusal(change: impl FnOnce(Vec<Part>) -> Vec<Part>) -> String {
     let bench = Bench::new(1);
-    let mut socket = bench.platform.socket(0);
-    let (shared, own) = (socket.save_shared().unwrap(), socket.save_own());
-    drop(socket);
+    let mut vcpu = bench.platform.vcpu(0);
+    let (shared, own) = (vcpu.save_shared().unwrap(), vcpu.save_own());
+    drop(vcpu);
     let parts = change(saved::decode(&shared, "the chip set").unwrap());
     let shift = CounterShift::new(0, 0, true);
     let restored = bench.platform.restore(&saved::encode(&parts), &[own], shift);
@@ -617,8 +622,8 @@ proptest! {
     #[test]
     fn no_state_is_too_strange(at in 0usize..2000, bytes in prop::collection::vec(any::<u8>(), 1..40)) {
         let bench = Bench::new(1);
-        let mut shared = bench.platform.socket(0).save_shared().unwrap();
-        let mut own = bench.platform.socket(0).save_own();
+        let mut shared = bench.platform.vcpu(0).save_shared().unwrap();
+        let mut own = bench.platform.vcpu(0).save_own();
         let shift = CounterShift::new(0, 0, true);
         for state in [&mut shared, &mut own] {
             let at = at % state.len();
@@ -627,13 +632,13 @@ proptest! {
         }
         if bench.platform.restore(&shared, &[own], shift).is_ok() {
             bench.clock.advance(Nanoseconds(50_000_000));
-            let mut socket = bench.platform.socket(0);
-            socket.advance(bench.clock.now());
+            let mut vcpu = bench.platform.vcpu(0);
+            vcpu.advance(bench.clock.now());
             for port in (0..0x100).chain(0x3f8..0x400).chain(0x4d0..0x4d2).chain(0xcf8..0xd00) {
-                socket.port_read(port, 1);
-                socket.port_write(port, 1, 0x55);
+                vcpu.port_read(port, 1);
+                vcpu.port_write(port, 1, 0x55);
             }
-            let _ = socket.acknowledge();
+            let _ = vcpu.acknowledge();
         }
     }
 }

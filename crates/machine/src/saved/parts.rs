@@ -68,6 +68,12 @@ impl Parts {
         self.0.push(Part { kind: kind.to_owned(), instance, version, bytes });
     }
 
+    /// Whether there is a part of this kind.
+    #[must_use]
+    pub fn has(&self, kind: &str) -> bool {
+        self.0.iter().any(|part| part.kind == kind)
+    }
+
     /// Take the first part of a kind, in a version up to `newest`: the device that goes on from it knows all of these.
     ///
     /// # Errors

@@ -6,7 +6,7 @@ use devices::virtio::{self, Doorbell, Shared, Transport};
 use host::GuestMemory;
 use machine::bus::{PortDevice, Width};
 use machine::memory::Memory;
-use machine::{Platform, Requests, acpi};
+use machine::{Backplane, Requests, acpi};
 
 use super::disk::errands::Disks;
 use super::file_server::FileServers;
@@ -38,7 +38,7 @@ pub(crate) struct Plugged {
 
 /// The board's slots: where a device connects itself ([`super::Device::plug_in`]).
 pub struct Slots<'a> {
-    board: &'a mut Platform,
+    board: &'a mut dyn Backplane,
     /// Guest memory as devices write it.
     pub(crate) memory: &'a DeviceMemory,
     /// The file that is guest memory, for other processes.
@@ -49,7 +49,7 @@ pub struct Slots<'a> {
 
 impl<'a> Slots<'a> {
     pub(crate) fn new(
-        board: &'a mut Platform,
+        board: &'a mut dyn Backplane,
         memory: &'a DeviceMemory,
         guest_memory: &'a GuestMemory,
     ) -> Self {
@@ -83,7 +83,7 @@ impl<'a> Slots<'a> {
     }
 
     /// The board itself, for a device that connects itself to a bus or an interrupt line.
-    pub fn board(&mut self) -> &mut Platform {
+    pub fn board(&mut self) -> &mut dyn Backplane {
         self.board
     }
 
@@ -114,7 +114,7 @@ impl<'a> Slots<'a> {
         device: Box<dyn virtio::Device>,
         doorbell: Arc<dyn Doorbell>,
     ) -> Result<Arc<Shared>, Error> {
-        let sender = self.board.message_sender();
+        let sender = self.board.message_sender()?;
         let transport = Transport::new(device, self.memory(), doorbell, sender);
         let shared = transport.shared();
         transport.plug_into(self.board)?;

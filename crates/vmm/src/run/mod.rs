@@ -4,7 +4,7 @@
 //! thread fails or panics ends the machine too, and its error is what [`Runner::run`] returns.
 
 mod errands;
-mod worker;
+mod run_loop;
 
 #[cfg(test)]
 mod tests;
@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::thread;
 
 use machine::time::Clock;
-use machine::{Platform, Wake};
+use machine::{Board, Wake};
 
 use crate::activity::Activity;
 use crate::alarm::Alarm;
@@ -26,7 +26,7 @@ use crate::processor::Processor;
 use crate::stolen::Stolen;
 use crate::waker::Waker;
 use errands::Errands;
-use worker::Worker;
+use run_loop::RunLoop;
 
 /// How the platform reaches the threads.
 pub(crate) struct Wakers(pub(crate) Vec<Waker>);
@@ -39,11 +39,11 @@ impl Wake for Wakers {
     }
 }
 
-/// The processors of a machine in their platform.
-pub(crate) struct Runner<P> {
+/// The processors of a machine on their board.
+pub(crate) struct Runner<P, B> {
     pub(crate) cpus: Vec<P>,
     pub(crate) activity: Vec<Activity>,
-    pub(crate) platform: Platform,
+    pub(crate) board: B,
     /// What devices have left for these threads to look at.
     pub(crate) polled: Polled,
     pub(crate) reporter: Reporter,
@@ -52,15 +52,15 @@ pub(crate) struct Runner<P> {
     occupancy: Arc<Occupancy>,
 }
 
-impl<P: Processor> Runner<P> {
-    /// Processors that have not started. `wakers` are those that the platform has.
+impl<P: Processor, B: Board> Runner<P, B> {
+    /// Processors that have not started. `wakers` are those that the board has.
     ///
     /// # Errors
     ///
     /// [`Error::Host`] when there is no thread or timer for the alarms.
     pub(crate) fn new(
         cpus: Vec<P>,
-        platform: Platform,
+        board: B,
         polled: Polled,
         clock: Arc<dyn Clock>,
         wakers: Vec<Waker>,
@@ -70,7 +70,7 @@ impl<P: Processor> Runner<P> {
         Ok(Self {
             cpus,
             activity,
-            platform,
+            board,
             polled,
             reporter: Reporter::default(),
             clock,
@@ -90,21 +90,21 @@ impl<P: Processor> Runner<P> {
     ///
     /// [`Error::Processor`] when the host fails, [`Error::Panicked`] when we do.
     pub(crate) fn run(&mut self) -> Result<Outcome, Error> {
-        let (platform, control) = (&self.platform, &self.control);
+        let (board, control) = (&self.board, &self.control);
         let Polled { file_servers, disks, collectors } = &self.polled;
         let clock = &*self.clock;
         let (occupancy, reporter) = (&self.occupancy, &self.reporter);
         let run = |processor: usize, cpu: &mut P, activity: &mut Activity| {
             let _guard = Guard { control, processor };
             let waker = control.waker(processor);
-            let requests = &platform.requests();
+            let requests = &board.requests();
             occupancy.enter();
             let stolen = Stolen::of_this_thread(cpu.computed_elsewhere());
-            let mut worker = Worker {
+            let mut run_loop = RunLoop {
                 cpu,
                 processor,
                 reporter,
-                socket: platform.socket(processor),
+                vcpu: board.vcpu(processor),
                 requests,
                 alarm: Alarm::default(),
                 control,
@@ -119,9 +119,9 @@ impl<P: Processor> Runner<P> {
                 flush_at: None,
                 seen_deadline: None,
             };
-            let result = worker.run();
-            worker.errands.leave();
-            worker.cpu.leave_thread();
+            let result = run_loop.run();
+            run_loop.errands.leave();
+            run_loop.cpu.leave_thread();
             occupancy.leave();
             match result {
                 Ok(None) => {}

@@ -8,9 +8,9 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use cpu::Exit;
-use machine::platform;
 use machine::saved::{CounterShift, Unfit};
 use machine::time::Hertz;
+use machine::{Platform, platform};
 
 use super::*;
 use crate::clock::HostClock;
@@ -293,7 +293,7 @@ impl Write for Console {
 }
 
 struct Bench {
-    runner: Runner<Fake>,
+    runner: Runner<Fake, Platform>,
     console: Console,
     memory: host::GuestMemory,
     _threads: Vec<Box<dyn Send>>,

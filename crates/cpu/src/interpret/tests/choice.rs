@@ -24,7 +24,13 @@ fn choosing() -> Machine {
     let memory = host::GuestMemory::new(&[(0, RAM_BYTES as u64)]).expect("a little memory");
     let helpers = direct::Helpers::start(&memory).expect("this host runs helpers");
     let package = Package::with_helpers(&memory, &helpers, UserExecution::Auto);
-    let config = Config { apic_id: 0, processors: 1, tsc_khz: 1_000_000, interpret_only: false };
+    let config = Config {
+        apic_id: 0,
+        processors: 1,
+        tsc_khz: 1_000_000,
+        interpret_only: false,
+        board: crate::board::TEST_PC,
+    };
     let cpu = Vcpu::in_package(config, &package.expect("this host runs helpers"));
     let cpu = cpu.expect("this host can run guests");
     Machine { cpu, ram: memory.regions()[0].host, memory: Some(memory) }

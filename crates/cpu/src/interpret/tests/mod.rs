@@ -89,7 +89,13 @@ impl Machine {
         // SAFETY: the layout is not empty; the region lives until the machine is dropped.
         unsafe {
             let ram = std::alloc::alloc_zeroed(layout());
-            let config = Config { apic_id: 0, processors: 1, tsc_khz: 1_000_000, interpret_only };
+            let config = Config {
+                apic_id: 0,
+                processors: 1,
+                tsc_khz: 1_000_000,
+                interpret_only,
+                board: crate::board::TEST_PC,
+            };
             let region = RamRegion { guest: 0, size: RAM_BYTES as u64, host: ram };
             let cpu = Vcpu::new(config, vec![region]).expect("this host can run guests");
             Self { cpu, ram, memory: None }
@@ -99,8 +105,13 @@ impl Machine {
     /// In memory that can have a mirror.
     fn in_memory() -> Self {
         let memory = host::GuestMemory::new(&[(0, RAM_BYTES as u64)]).expect("a little memory");
-        let config =
-            Config { apic_id: 0, processors: 1, tsc_khz: 1_000_000, interpret_only: false };
+        let config = Config {
+            apic_id: 0,
+            processors: 1,
+            tsc_khz: 1_000_000,
+            interpret_only: false,
+            board: crate::board::TEST_PC,
+        };
         let cpu = Vcpu::in_memory(config, &memory).expect("this host can run guests");
         Self { cpu, ram: memory.regions()[0].host, memory: Some(memory) }
     }
@@ -110,8 +121,13 @@ impl Machine {
         let memory = host::GuestMemory::new(&[(0, RAM_BYTES as u64)]).expect("a little memory");
         let helpers = direct::Helpers::start(&memory).expect("this host runs helpers");
         let package = Package::with_helpers(&memory, &helpers, UserExecution::Direct);
-        let config =
-            Config { apic_id: 0, processors: 1, tsc_khz: 1_000_000, interpret_only: false };
+        let config = Config {
+            apic_id: 0,
+            processors: 1,
+            tsc_khz: 1_000_000,
+            interpret_only: false,
+            board: crate::board::TEST_PC,
+        };
         let cpu = Vcpu::in_package(config, &package.expect("this host runs helpers"));
         let cpu = cpu.expect("this host can run guests");
         Self { cpu, ram: memory.regions()[0].host, memory: Some(memory) }

@@ -8,7 +8,7 @@ mod tests;
 
 use std::sync::Arc;
 
-use machine::Platform;
+use machine::Backplane;
 use machine::bus::Size;
 use machine::memory::Memory;
 use machine::pci::{self, Configuration, Function, Identity, MessageSender, Vectors, capability};
@@ -77,8 +77,8 @@ impl Transport {
     /// # Errors
     ///
     /// [`pci::Error`] when the bus has no room.
-    pub fn plug_into(self, platform: &mut Platform) -> Result<u8, pci::Error> {
-        platform.add_pci_function(Box::new(self))
+    pub fn plug_into(self, board: &mut dyn Backplane) -> Result<u8, pci::Error> {
+        board.add_pci_function(Box::new(self))
     }
 
     /// Whatever was rung for is looked at.

@@ -207,7 +207,7 @@ fn a_machine_runs_again_after_a_reset() {
     let scripts = vec![first().into(), [write(0xcf9, 6)].into()];
     let mut bench = build(scripts, None);
     assert_eq!(bench.runner.run().unwrap(), Outcome::Reset);
-    bench.runner.platform.reset();
+    bench.runner.board.reset();
     bench.runner.cpus[0].script = first().into();
     bench.runner.cpus[1].script = [power_off()].into();
     assert_eq!(bench.runner.run().unwrap(), Outcome::PoweredOff);

@@ -1,4 +1,5 @@
-//! What one processor and its socket say to each other until the machine ends.
+//! The run loop of one vCPU's thread: what the processor and its side of the board say to each other until the machine
+//! ends.
 //!
 //! 1. Interrupts are offered before every run, in the manner of KVM: injected when the processor
 //!    can take one, otherwise it is asked to say when it can.
@@ -16,7 +17,7 @@ use cpu::Exit;
 use machine::paravirtual::{Call, Done};
 use machine::saved;
 use machine::time::{Clock, Nanoseconds};
-use machine::{Request, Socket, StartUp};
+use machine::{BoardVcpu, Request, StartUp};
 use vm_memory::GuestAddress;
 
 use super::errands::Errands;
@@ -38,11 +39,11 @@ const EXITS_PER_LOOK: u32 = 64;
 const SOON: Duration = Duration::from_micros(4);
 
 /// One processor at work, on its thread.
-pub(super) struct Worker<'a, P> {
+pub(super) struct RunLoop<'a, P, V> {
     pub(super) cpu: &'a mut P,
     pub(super) processor: usize,
     pub(super) reporter: &'a Reporter,
-    pub(super) socket: Socket<'a>,
+    pub(super) vcpu: V,
     pub(super) requests: &'a machine::Requests,
     pub(super) alarm: Alarm,
     pub(super) control: &'a Control,
@@ -56,11 +57,11 @@ pub(super) struct Worker<'a, P> {
     pub(super) activity: &'a mut Activity,
     /// When output that this processor has made is to be passed on at the latest.
     pub(super) flush_at: Option<Nanoseconds>,
-    /// The deadline that [`Worker::meet_deadline`] has seen last.
+    /// The deadline that [`RunLoop::meet_deadline`] has seen last.
     pub(super) seen_deadline: Option<Nanoseconds>,
 }
 
-impl<P: Processor> Worker<'_, P> {
+impl<P: Processor, V: BoardVcpu> RunLoop<'_, P, V> {
     /// Run until this processor ends the machine, or until the machine has ended.
     ///
     /// # Errors
@@ -88,7 +89,7 @@ impl<P: Processor> Worker<'_, P> {
                 }
                 self.report();
                 if self.processor == 0 && self.control.take_button() {
-                    self.socket.press_power_button();
+                    self.vcpu.press_power_button();
                 }
             }
             if let Some(outcome) = self.take_request() {
@@ -104,10 +105,10 @@ impl<P: Processor> Worker<'_, P> {
             self.meet_deadline();
             self.offer_interrupts();
             self.set_alarm()?;
-            self.socket.enter();
+            self.vcpu.enter();
             let exit = self.cpu.run()?;
             self.waker.is_about_to_look();
-            self.socket.leave();
+            self.vcpu.leave();
             self.activity.exits += 1;
             if matches!(exit, Exit::Kicked | Exit::Halt | Exit::InterruptWindow) {
                 until_look = 0;
@@ -135,12 +136,12 @@ impl<P: Processor> Worker<'_, P> {
         self.flush();
         self.errands.leave();
         self.alarm.unset(self.cpu);
-        let Self { cpu, socket, control, processor, .. } = self;
+        let Self { cpu, vcpu, control, processor, .. } = self;
         let mut answer = |question| match question {
-            Question::Shared => socket.save_shared(),
-            Question::Own => Ok(saved::encode(&(cpu.save(), socket.save_own()))),
+            Question::Shared => vcpu.save_shared(),
+            Question::Own => Ok(saved::encode(&(cpu.save(), vcpu.save_own()))),
             Question::Thaw => {
-                socket.thaw();
+                vcpu.thaw();
                 Ok(Vec::new())
             }
         };
@@ -148,7 +149,7 @@ impl<P: Processor> Worker<'_, P> {
         self.stolen.slept(slept);
         // What drivers had made ready when devices went on is rung for.
         self.errands.leave();
-        self.socket.has_been_stopped();
+        self.vcpu.has_been_stopped();
         self.waker.looks();
     }
 
@@ -156,14 +157,14 @@ impl<P: Processor> Worker<'_, P> {
     fn look(&mut self) {
         self.control.publish(self.processor, self.activity);
         let now = self.clock.now();
-        self.socket.advance(now);
+        self.vcpu.advance(now);
         if self.flush_at.is_some_and(|due| due <= now) {
             self.flush();
         }
-        if self.socket.counts_stolen_time()
+        if self.vcpu.counts_stolen_time()
             && let Some(total) = self.stolen.look(now, || self.cpu.computed_elsewhere())
         {
-            self.socket.set_stolen_time(total);
+            self.vcpu.set_stolen_time(total);
             self.activity.stolen = Duration::from_nanos(total.0);
         }
     }
@@ -194,27 +195,27 @@ impl<P: Processor> Worker<'_, P> {
     /// Take INIT and start-up messages; whether the processor is to run.
     #[inline]
     fn is_started(&mut self) -> bool {
-        while let Some(message) = self.socket.take_start_up() {
+        while let Some(message) = self.vcpu.take_start_up() {
             match message {
                 StartUp::Init => self.cpu.initialize(),
                 StartUp::At(page) => self.cpu.start_at(page),
             }
         }
-        !self.socket.waits_for_start_up()
+        !self.vcpu.waits_for_start_up()
     }
 
     /// Hand pending interrupts to the processor, or ask it to say when it can take them.
     fn offer_interrupts(&mut self) {
-        if self.socket.take_nmi() {
+        if self.vcpu.take_nmi() {
             self.cpu.inject_nmi();
         }
-        let mut waiting = self.socket.has_interrupt();
+        let mut waiting = self.vcpu.has_interrupt();
         if waiting && self.cpu.can_inject_interrupt() {
-            if let Some(vector) = self.socket.acknowledge() {
+            if let Some(vector) = self.vcpu.acknowledge() {
                 self.cpu.inject_interrupt(vector);
                 self.activity.interrupts += 1;
             }
-            waiting = self.socket.has_interrupt();
+            waiting = self.vcpu.has_interrupt();
         }
         self.cpu.request_interrupt_window(waiting);
     }
@@ -223,7 +224,7 @@ impl<P: Processor> Worker<'_, P> {
     /// that has passed interrupts immediately).
     #[inline]
     fn meet_deadline(&mut self) {
-        let deadline = self.socket.next_deadline();
+        let deadline = self.vcpu.next_deadline();
         if deadline == self.seen_deadline {
             return;
         }
@@ -237,7 +238,7 @@ impl<P: Processor> Worker<'_, P> {
     }
 
     fn set_alarm(&mut self) -> Result<(), Error> {
-        let deadlines = [self.socket.next_deadline(), self.flush_at, self.errands.due()];
+        let deadlines = [self.vcpu.next_deadline(), self.flush_at, self.errands.due()];
         if let Some(deadline) = deadlines.into_iter().flatten().min() {
             self.alarm.set(self.cpu, deadline, || self.clock.now())?;
         }
@@ -248,27 +249,27 @@ impl<P: Processor> Worker<'_, P> {
     fn answer(&mut self, exit: Exit) -> Option<Outcome> {
         match exit {
             Exit::IoRead { port, size } => {
-                let value = self.socket.port_read(port, size);
+                let value = self.vcpu.port_read(port, size);
                 self.cpu.complete_read(u64::from(value));
             }
             Exit::IoWrite { port, size, value } => {
-                self.socket.port_write(port, size, value);
+                self.vcpu.port_write(port, size, value);
                 self.expect_flush();
             }
             Exit::MmioRead { address, size } => {
-                let value = self.socket.mmio_read(GuestAddress(address), size);
+                let value = self.vcpu.mmio_read(GuestAddress(address), size);
                 self.cpu.complete_read(value);
             }
             Exit::MmioWrite { address, size, value } => {
-                self.socket.mmio_write(GuestAddress(address), size, value);
+                self.vcpu.mmio_write(GuestAddress(address), size, value);
             }
             Exit::MsrRead { index } => self.read_msr(index),
             Exit::MsrWrite { index, value } => self.write_msr(index, value),
             Exit::TprRead => {
-                let class = self.socket.tpr_read();
+                let class = self.vcpu.tpr_read();
                 self.cpu.complete_read(u64::from(class));
             }
-            Exit::TprWrite { value } => self.socket.tpr_write(value),
+            Exit::TprWrite { value } => self.vcpu.tpr_write(value),
             Exit::Hypercall { number, arguments } => self.call(&Call { number, arguments }),
             Exit::Halt => self.halt(),
             Exit::Kicked => self.activity.kicks += 1,
@@ -280,23 +281,23 @@ impl<P: Processor> Worker<'_, P> {
 
     /// Both timers that an MSR can set count in the guest's time-stamp counter.
     fn read_msr(&mut self, index: u32) {
-        self.socket.set_tsc_offset(self.cpu.tsc_offset());
-        match self.socket.msr_read(index) {
+        self.vcpu.set_tsc_offset(self.cpu.tsc_offset());
+        match self.vcpu.msr_read(index) {
             Ok(value) => self.cpu.complete_read(value),
             Err(_) => self.cpu.fail_msr(),
         }
     }
 
     fn write_msr(&mut self, index: u32, value: u64) {
-        self.socket.set_tsc_offset(self.cpu.tsc_offset());
-        match self.socket.msr_write(index, value) {
+        self.vcpu.set_tsc_offset(self.cpu.tsc_offset());
+        match self.vcpu.msr_write(index, value) {
             Ok(()) => self.cpu.complete_write_msr(),
             Err(_) => self.cpu.fail_msr(),
         }
     }
 
     fn call(&mut self, call: &Call) {
-        let answer = self.socket.hypercall(call);
+        let answer = self.vcpu.hypercall(call);
         self.cpu.complete_read(answer.value);
         match answer.done {
             Done::Nothing => {}
@@ -329,7 +330,7 @@ impl<P: Processor> Worker<'_, P> {
         }
         // The alarm stays as it is: whatever comes next needs one as well, and an early one costs less than two calls.
         // The guest's other processors need not wait for this one to forget addresses.
-        self.socket.fall_asleep();
+        self.vcpu.fall_asleep();
         let (mut done, errands, clock) = (0, &mut self.errands, self.clock);
         let slept = self.idle.stand_still(|| done = errands.help(clock));
         self.stolen.slept(slept);
@@ -340,7 +341,7 @@ impl<P: Processor> Worker<'_, P> {
     }
 
     fn wake_up(&mut self) {
-        if self.socket.wake_up() {
+        if self.vcpu.wake_up() {
             self.activity.flushes_on_waking += 1;
             self.cpu.forget_addresses();
         }
@@ -356,14 +357,14 @@ impl<P: Processor> Worker<'_, P> {
             return;
         }
         self.flush();
-        self.socket.advance(self.clock.now());
-        if self.socket.take_unhalt() {
+        self.vcpu.advance(self.clock.now());
+        if self.vcpu.take_unhalt() {
             return self.cpu.end_halt();
         }
-        if self.cpu.has_interrupts_enabled() && self.socket.has_interrupt() {
+        if self.cpu.has_interrupts_enabled() && self.vcpu.has_interrupt() {
             return;
         }
-        let deadline = self.socket.next_deadline();
+        let deadline = self.vcpu.next_deadline();
         if self.help_disks(deadline) {
             return;
         }
@@ -376,7 +377,7 @@ impl<P: Processor> Worker<'_, P> {
         }
         self.alarm.unset(self.cpu);
         self.control.publish(self.processor, self.activity);
-        self.socket.fall_asleep();
+        self.vcpu.fall_asleep();
         self.sleep(deadline);
         self.wake_up();
     }

@@ -1,0 +1,315 @@
+//! What a board is: everything that vCPUs reach by leaving their own registers and memory.
+//!
+//! Each vCPU's thread takes its side of the board ([`BoardVcpu`]) and keeps it while the vCPU runs. Its loop, in
+//! outline:
+//!
+//! ```text
+//! loop {
+//!     if vcpu.next_deadline() has come { vcpu.advance(now); }
+//!     if let Some(request) = board.requests().take() { ... }
+//!     if vcpu.waits_for_start_up() { sleep until woken; continue }
+//!     if vcpu.has_interrupt() {
+//!         if the processor can take one { inject(vcpu.acknowledge()) }
+//!         else { ask it to come back when it can }
+//!     }
+//!     vcpu.enter();
+//!     exit = run the processor;
+//!     vcpu.leave();
+//!     match exit {
+//!         IoRead { port, size } => answer(vcpu.port_read(port, size)),
+//!         Halt => sleep until next_deadline() or woken,
+//!         ...
+//!     }
+//! }
+//! ```
+//!
+//! The loop is compiled for each board: no exit costs a dynamic call. The PC with KVM's interface is
+//! [`Platform`](crate::Platform); [`BareBoard`](crate::BareBoard) has ports and nothing else. What a board has not,
+//! it need not implement: the methods that it leaves out say so.
+
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+
+use vm_memory::GuestAddress;
+
+use crate::bus::{self, PortDevice, Width};
+use crate::hypercall::{Answer, Call};
+use crate::interrupts::{Fault, Line, StartUp, Wake};
+use crate::limits::MAX_PROCESSORS;
+use crate::memory::Memory;
+use crate::pci::{self, MessageSender};
+use crate::request::Requests;
+use crate::saved::{Busy, CounterShift, Unfit};
+use crate::time::{Clock, Hertz, Nanoseconds};
+
+/// What distinguishes one board from another of its kind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Config {
+    /// Processors; their APIC ids are 0 and up.
+    pub processors: usize,
+    /// Frequency of the guest's time-stamp counter.
+    pub tsc: Hertz,
+    /// Bytes of RAM.
+    pub memory_bytes: u64,
+}
+
+/// Why there is no board.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// None, or more than can be addressed.
+    #[error("a machine has 1 to {MAX_PROCESSORS} processors, not {0}")]
+    Processors(usize),
+    /// More than one, on a board for one.
+    #[error("the bare board has one processor, not {0}")]
+    OneProcessor(usize),
+    /// The built-in devices are in each other's way: our own mistake.
+    #[error(transparent)]
+    Bus(#[from] bus::Error),
+}
+
+/// What a board is given by whoever runs it.
+#[derive(Clone)]
+pub struct Surroundings {
+    /// Time.
+    pub clock: Arc<dyn Clock>,
+    /// Guest memory.
+    pub memory: Arc<dyn Memory>,
+    /// Brings a processor to look for interrupts.
+    pub wake: Arc<dyn Wake>,
+}
+
+/// What a board announces as a hypervisor to its guest: how to find it, and how to call it.
+#[derive(Debug, Clone, Copy)]
+pub struct Hypervisor {
+    /// CPUID's leaves from 0x4000_0000 on, with EAX, EBX, ECX and EDX; a leaf that is not here reads zero.
+    pub leaves: &'static [(u32, [u32; 4])],
+    /// The leaf whose EAX is the frequency of the time-stamp counter in kHz.
+    pub timing_leaf: Option<u32>,
+    /// The registers of a call's arguments by their numbers (0 is RAX); its number and its answer are in RAX.
+    pub arguments: [u8; 4],
+    /// What a call from CPL 3 gets; what an unknown call gets is said by [`BoardVcpu::hypercall`].
+    pub user_answer: u64,
+}
+
+/// Where devices are plugged in, before any vCPU runs.
+pub trait Backplane {
+    /// How many vCPUs there are.
+    fn processors(&self) -> usize;
+
+    /// Plug in a device that is reached through `count` ports from `first` on.
+    ///
+    /// # Errors
+    ///
+    /// [`bus::Error`] when the ports are taken.
+    fn add_port_device(
+        &mut self,
+        name: &'static str,
+        first: u16,
+        count: u16,
+        width: Width,
+        device: Box<dyn PortDevice>,
+    ) -> Result<(), bus::Error>;
+
+    /// Plug a function into the PCI bus; the number of its slot.
+    ///
+    /// # Errors
+    ///
+    /// [`pci::Error`] when there is no bus, or no room for it.
+    fn add_pci_function(&mut self, function: Box<dyn pci::Function>) -> Result<u8, pci::Error>;
+
+    /// What delivers the interrupt messages of devices.
+    ///
+    /// # Errors
+    ///
+    /// [`pci::Error::NoBus`] where none can be delivered.
+    fn message_sender(&self) -> Result<MessageSender, pci::Error>;
+
+    /// The device's end of an interrupt input (see [`crate::layout::irq`]).
+    fn line(&self, input: u8) -> Line;
+
+    /// Where devices leave what the guest asks of whoever runs the machine.
+    fn requests(&self) -> Requests;
+}
+
+/// A board: what vCPUs share, and a side for each of them.
+pub trait Board: Backplane + Send + Sync + Sized + 'static {
+    /// A vCPU's side.
+    type Vcpu<'a>: BoardVcpu;
+
+    /// Kernels find what firmware leaves: ACPI tables, fw_cfg, the POST port.
+    const HAS_FIRMWARE: bool;
+
+    /// Model-specific registers that are the board's: [`BoardVcpu::msr_read`] and [`BoardVcpu::msr_write`] answer for
+    /// these, the processor for all others. Those that are used most are first.
+    const MSRS: &'static [RangeInclusive<u32>];
+
+    /// What the guest sees of a hypervisor, if it sees any.
+    const HYPERVISOR: Option<Hypervisor>;
+
+    /// A board that has just been switched on.
+    ///
+    /// # Errors
+    ///
+    /// [`Error`] when the configuration makes no sense.
+    fn new(config: Config, surroundings: Surroundings) -> Result<Self, Error>;
+
+    /// A vCPU's side. It blocks while another thread has it.
+    ///
+    /// # Panics
+    ///
+    /// When there is no such vCPU.
+    fn vcpu(&self, number: usize) -> Self::Vcpu<'_>;
+
+    /// Leave the board as firmware does when it hands over to a boot loader. Who boots by a protocol of firmware
+    /// expects that.
+    fn initialize_as_firmware(&self) {}
+
+    /// Everything as after power-on; devices stay plugged in, the clock keeps the time. No thread may have a vCPU's
+    /// side.
+    fn reset(&self);
+
+    /// Go on from what [`BoardVcpu::save_shared`] and each vCPU's [`BoardVcpu::save_own`] have said. No thread may
+    /// have a vCPU's side.
+    ///
+    /// # Errors
+    ///
+    /// [`Unfit`] when that is no state of such a board: it names the device.
+    fn restore(
+        &self,
+        shared: &[u8],
+        processors: &[Vec<u8>],
+        shift: CounterShift,
+    ) -> Result<(), Unfit>;
+}
+
+/// A vCPU's side of the board, for its thread.
+pub trait BoardVcpu {
+    /// The vCPU's number, which is its APIC id.
+    fn number(&self) -> usize;
+
+    /// Whether an interrupt is to be delivered, if the vCPU can take one.
+    fn has_interrupt(&mut self) -> bool {
+        false
+    }
+
+    /// The interrupt acknowledge cycle: the vector to deliver, which is in service from now on.
+    fn acknowledge(&mut self) -> Option<u8> {
+        None
+    }
+
+    /// A non-maskable interrupt to deliver, once.
+    fn take_nmi(&mut self) -> bool {
+        false
+    }
+
+    /// INIT and the start-up message, each once.
+    fn take_start_up(&mut self) -> Option<StartUp> {
+        None
+    }
+
+    /// Whether the vCPU is to do nothing until a start-up message comes.
+    fn waits_for_start_up(&self) -> bool {
+        false
+    }
+
+    /// Whether another vCPU has ended the halt in which this one is or comes to next, once.
+    fn take_unhalt(&mut self) -> bool {
+        false
+    }
+
+    /// CR8.
+    fn tpr_read(&mut self) -> u8;
+
+    /// CR8: bits 3:0 of `class` count.
+    fn tpr_write(&mut self, class: u8);
+
+    /// When [`Self::advance`] next has something to do. The first vCPU also looks after the timers that all share.
+    fn next_deadline(&self) -> Option<Nanoseconds> {
+        None
+    }
+
+    /// Do what is due at `now`; cheap when nothing is.
+    fn advance(&mut self, now: Nanoseconds) {
+        let _ = now;
+    }
+
+    /// What the guest has added to this vCPU's time-stamp counter (IA32_TSC, IA32_TSC_ADJUST).
+    fn set_tsc_offset(&mut self, offset: u64) {
+        let _ = offset;
+    }
+
+    /// The machine has stood still until now: the guest is to take that for nobody's fault.
+    fn has_been_stopped(&mut self) {}
+
+    /// Push the power button: a guest that handles it shuts down.
+    fn press_power_button(&mut self) {}
+
+    /// The vCPU is about to run guest code.
+    fn enter(&mut self) {}
+
+    /// The vCPU has come out of guest code.
+    fn leave(&mut self) {}
+
+    /// The vCPU's thread is about to sleep: other vCPUs need not wait for it.
+    fn fall_asleep(&mut self) {}
+
+    /// It has slept; whether it must forget all address translations before it goes on, because another vCPU has
+    /// asked for that meanwhile.
+    fn wake_up(&mut self) -> bool {
+        false
+    }
+
+    /// Whether the guest wants to know how much time this vCPU was denied.
+    fn counts_stolen_time(&self) -> bool {
+        false
+    }
+
+    /// This much time in all has the vCPU's thread waited for a core.
+    fn set_stolen_time(&mut self, total: Nanoseconds) {
+        let _ = total;
+    }
+
+    /// A call by the guest's kernel ([`Board::HYPERVISOR`]).
+    fn hypercall(&mut self, call: &Call) -> Answer;
+
+    /// `in`: `size` is 1, 2 or 4.
+    fn port_read(&mut self, port: u16, size: u8) -> u32;
+
+    /// `out`: `size` is 1, 2 or 4.
+    fn port_write(&mut self, port: u16, size: u8, value: u32);
+
+    /// A load of `size` bytes where no RAM is: 1, 2, 4 or 8.
+    fn mmio_read(&mut self, address: GuestAddress, size: u8) -> u64;
+
+    /// A store of `size` bytes where no RAM is: 1, 2, 4 or 8.
+    fn mmio_write(&mut self, address: GuestAddress, size: u8, value: u64);
+
+    /// `rdmsr` of one of [`Board::MSRS`].
+    ///
+    /// # Errors
+    ///
+    /// [`Fault`] where there is no such register, or not in this mode.
+    fn msr_read(&mut self, index: u32) -> Result<u64, Fault>;
+
+    /// `wrmsr`.
+    ///
+    /// # Errors
+    ///
+    /// [`Fault`] where there is no such register, or it cannot have that value.
+    fn msr_write(&mut self, index: u32, value: u64) -> Result<(), Fault>;
+
+    /// Bring all devices to rest until [`Self::thaw`], and say what a board that goes on from here has to know of what
+    /// the vCPUs share: the bytes of [`Parts`](crate::saved::Parts). All vCPUs stand still.
+    ///
+    /// # Errors
+    ///
+    /// [`Busy`] when a device does not come to rest.
+    fn save_shared(&mut self) -> Result<Vec<u8>, Busy>;
+
+    /// Let devices go on, which are at rest since [`Self::save_shared`].
+    fn thaw(&mut self) {}
+
+    /// The same of what is this vCPU's own, after [`Self::save_shared`].
+    fn save_own(&mut self) -> Vec<u8>;
+}
