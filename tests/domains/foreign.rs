@@ -190,7 +190,7 @@ fn what_is_vouched_for_is_one_snapshot_with_what_it_had() {
     let mut bare = Parts::of(&good);
     bare.label.clear();
     bare.write(&edited);
-    place.refuses(&place.restored(&edited, &[], false), "does not fit");
+    place.refuses(&place.restored(&edited, &[], false), "it has a device virtio-fs");
     let output = place.restored(&edited, &["--volume", &volume], false);
     assert!(output.status.success(), "{output:?}");
     place.says(&["rm", "-f", "two"]);

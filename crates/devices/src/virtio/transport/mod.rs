@@ -24,7 +24,7 @@ pub use shared::{Serving, Shared};
 
 use super::{Device, Doorbell};
 
-/// The kind of the transport's saved state, of which there is one before each virtio device's own.
+/// The kind of the transport's saved state, of which there is one behind each virtio device's own.
 const TRANSPORT: &str = "virtio-pci";
 
 /// A device's registers; [`Shared`] is the rest of it.
@@ -188,8 +188,9 @@ impl Function for Transport {
     fn save(&mut self, parts: &mut Parts) -> Result<(), Busy> {
         let agreement = self.negotiation.save(&self.shared)?;
         let (device, own) = self.shared.save()?;
-        parts.add(TRANSPORT, 1, &(agreement, device));
+        // A machine that lacks the device is told of the first of its parts.
         parts.add_bytes(self.kind, own.version, own.bytes);
+        parts.add(TRANSPORT, 1, &(agreement, device));
         Ok(())
     }
 
