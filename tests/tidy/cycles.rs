@@ -7,7 +7,7 @@ use syn::{ItemUse, UseTree};
 
 /// Files of each crate that are in such a circle. The numbers may only shrink; a crate without a number has none.
 const IN_CIRCLES: [(&str, usize); 6] = [
-    ("crates/cpu", 29),
+    ("crates/cpu", 2),
     ("crates/devices", 6),
     ("crates/direct", 5),
     ("crates/files", 2),

@@ -29,6 +29,7 @@ pub mod inspect;
 mod instruction;
 mod interpret;
 mod kick;
+mod members;
 mod memory;
 mod mode;
 mod native;

@@ -112,7 +112,7 @@ impl Architectural {
         let package = &self.package;
         let Some(mirror) = &package.mirror else { return };
         if mirror.make_way(self.context.regs.cr3, &self.ram) {
-            package.remove_all_jumps();
+            package.members.remove_all_jumps();
         }
     }
 
@@ -397,7 +397,7 @@ impl Architectural {
     ) -> T {
         let mut translator = self.package.translator();
         if self.ram.has_code(physical) {
-            let dropped = translator.invalidate(physical, length, &self.package);
+            let dropped = translator.invalidate(physical, length, &self.package.members);
             self.statistics.invalidated_blocks += dropped;
         }
         write()

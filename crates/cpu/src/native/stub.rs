@@ -134,7 +134,7 @@ impl Architectural {
         let Some(target) = self.stub_for(instruction) else {
             return Err(Exception::invalid_opcode().into());
         };
-        let vectors = crate::translate::touches_vectors(instruction);
+        let vectors = crate::instruction::touches_vectors(instruction);
         // A kick is for the run loop, which will see it: the instruction comes first.
         let kick = std::mem::replace(&mut self.context.kick, &raw const NO_KICK);
         // SAFETY: `target` is a stub in this context's code cache; `run` has prepared the thread.

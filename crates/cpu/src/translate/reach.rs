@@ -4,9 +4,8 @@
 
 use iced_x86::{Code, Instruction, MemoryOperand, Mnemonic, OpKind, Register};
 
-use super::crossing::Second;
+use super::builder::{Builder, Later, Second};
 use super::emit::{at, field, gpr8, in_set};
-use super::generate::{Builder, Later};
 use crate::context::context_offset;
 use crate::instruction::without_moffs;
 use crate::instruction::{MemoryUse, immediate_bit_form};

@@ -11,23 +11,17 @@
 //! 3. *At the first jump into a page* that is Rust's anyway (translate/mod.rs): whether it stands for a program
 //!    whose threads compute.
 
+use super::FAULT_STOPS;
 use super::choice::{LEAST_LOOK, Moment, ThreadKey};
+use super::code::{Timer, UserCode};
+use super::plan::UserExecution;
 use super::programs::CodePage;
-use super::{FAULT_STOPS, UserCode, UserExecution};
 use crate::memory::{Linear, PAGE_SIZE, Physical};
 use crate::time::{cycles, time_stamp};
 use crate::vcpu::Vcpu;
 
 /// How long user code runs before it is looked at, in nanoseconds; longer where stops are dear.
 const LOOK_AFTER: u64 = 1_000_000;
-
-/// The timer of a processor.
-#[derive(Debug, Default)]
-pub(super) struct Timer {
-    is_set: bool,
-    /// Who was found not to be worth setting it for last.
-    unwatched: Option<ThreadKey>,
-}
 
 impl UserCode {
     /// How long it is until the next look, in nanoseconds.
