@@ -16,7 +16,7 @@ use super::choice::{LEAST_LOOK, Moment, ThreadKey};
 use super::code::{Timer, UserCode};
 use super::plan::UserExecution;
 use super::programs::CodePage;
-use crate::memory::{Linear, PAGE_SIZE, Physical};
+use crate::memory::{Linear, Physical};
 use crate::time::{cycles, time_stamp};
 use crate::vcpu::Vcpu;
 
@@ -164,11 +164,9 @@ impl Vcpu {
 
     fn code_page_of(&self, at: Physical) -> Option<CodePage> {
         let page = at.page();
-        let host = self.arch.ram.host(page)?;
-        // SAFETY: a page of RAM, which outlives the processor. If somebody writes it meanwhile, the hash is
-        // that of other bytes, and the page is not recognized.
-        let bytes = unsafe { std::slice::from_raw_parts(host, PAGE_SIZE as usize) };
-        Some(CodePage::new(page.0, bytes))
+        // If somebody writes it meanwhile, the hash is that of other bytes, and the page is not recognized.
+        let bytes = self.arch.ram.copy_page(page)?;
+        Some(CodePage::new(page.0, &bytes))
     }
 
     fn moment(&self) -> Moment {
