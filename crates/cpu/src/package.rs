@@ -36,7 +36,7 @@ use crate::memory::mirror::Mirror;
 use crate::memory::ram::Ram;
 use crate::techniques::{Technique, Techniques};
 use crate::translate::Translator;
-use crate::translate::stopper::Stopper;
+use crate::translate::unchain::Stopper;
 use crate::translate::views::Changes;
 use crate::user::plan::{Plan, UserExecution};
 

@@ -8,7 +8,7 @@ use super::gate::Gate;
 use super::key::Key;
 use super::planned::SpanUse;
 use super::scratch::Scratch;
-use super::stopper::Closing;
+use super::unchain::Closing;
 use super::way_out::Thunks;
 use crate::context::context_offset;
 use crate::instruction::MemoryUse;

@@ -9,11 +9,11 @@ use rustc_hash::FxHashSet;
 
 use super::Translator;
 use super::action::{Action, Inline};
+use super::coalesce;
 use super::crossing::Crossing;
 use super::key::Key;
 use super::plan;
 use super::planned::{Planned, Run};
-use super::spans;
 use crate::exception::Trap;
 use crate::instruction::touches_vectors;
 use crate::memory::{Linear, PAGE_SIZE, Physical};
@@ -148,7 +148,7 @@ impl Vcpu {
         }
         run.bytes = source;
         if !mirrored.on && !key.plain && techniques.has(Technique::Spans) {
-            spans::find(&mut self.arch.info_factory, &mut run.instructions);
+            coalesce::find(&mut self.arch.info_factory, &mut run.instructions);
         }
         // `sti` holds interrupts off for one more instruction, which must be in the same block.
         if let Some(last) = run.instructions.last_mut()

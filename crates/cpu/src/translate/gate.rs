@@ -1,4 +1,4 @@
-//! What is known of a gate (links.rs), and of the pages that far gates lead to (far.rs).
+//! What is known of a gate (links.rs), and of the pages that far gates lead to (cross_page.rs).
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -23,7 +23,7 @@ pub(super) struct Gate {
     pub(super) plain: bool,
     /// [`Mode::user_open`](super::key::Mode) where it leads to.
     pub(super) user_open: bool,
-    /// Leads to another page (far.rs).
+    /// Leads to another page (cross_page.rs).
     pub(super) far: Option<FarGate>,
     /// The block that it is linked to, or was before it was closed; and the next gate that is.
     pub(super) to: u32,

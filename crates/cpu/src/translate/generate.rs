@@ -32,7 +32,7 @@ use super::gate::NONE;
 use super::key::Key;
 use super::planned::{Planned, Run};
 use super::scratch::{self, CANONICAL};
-use super::stopper::Stopper;
+use super::unchain::Stopper;
 use super::way_out::ThunkKey;
 use crate::context::context_offset;
 use crate::techniques::Techniques;

@@ -11,7 +11,7 @@ pub(crate) struct Key {
     pub(super) physical: u64,
     pub(super) linear: u64,
     pub(super) mode: Mode,
-    /// Every access is looked up by itself (spans.rs).
+    /// Every access is looked up by itself (coalesce.rs).
     pub(super) plain: bool,
 }
 

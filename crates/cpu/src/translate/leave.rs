@@ -7,7 +7,7 @@ use super::emit::{Emitter, at, field, in_set, scaled};
 use super::gate::{Gate, NONE, Places};
 use super::reach::set_offset;
 use super::scratch::{CANONICAL, Scratch, make_canonical, reload};
-use super::stopper::{Closing, NOP};
+use super::unchain::{Closing, NOP};
 use super::way_out::Thunks;
 use crate::context::{NOT_COMPUTED, context_offset, register_offset};
 use crate::memory::Linear;

@@ -17,7 +17,7 @@
 //!    instruction's start.
 //! 4. A block lies in one guest page, except that a block may consist of one instruction that
 //!    straddles two. Direct links lead only to blocks of the same physical page, or to global pages of
-//!    the kernel, which are looked at again when it flushes ([`far`]); all other jumps go through the
+//!    the kernel, which are looked at again when it flushes ([`cross_page`]); all other jumps go through the
 //!    jump cache, or the rings of [`returns`], which are flushed with the TLB. So no change of the page
 //!    tables can make a link wrong.
 //! 5. A page with blocks has no write tag in any TLB set.
@@ -35,11 +35,12 @@ mod assist;
 mod block;
 mod builder;
 pub(crate) mod cache;
+pub(crate) mod coalesce;
+mod cross_page;
 mod crossing;
 pub(crate) mod decode;
 pub(crate) mod emit;
 mod extended;
-mod far;
 mod find;
 mod gate;
 mod generate;
@@ -57,11 +58,10 @@ mod reach;
 mod returns;
 mod scratch;
 mod sites;
-pub(crate) mod spans;
-pub(crate) mod stopper;
 pub(crate) mod string;
 mod syscall;
 mod thunk;
+pub(crate) mod unchain;
 pub(crate) mod views;
 mod watched;
 mod way_out;

@@ -13,7 +13,7 @@ pub(super) struct Planned {
     pub(super) delta: u16,
     /// Memory is accessed through the mirror (memory/mirror.rs).
     pub(super) native: bool,
-    /// The access is part of a span (spans.rs).
+    /// The access is part of a span (coalesce.rs).
     pub(super) span: Option<SpanUse>,
     /// It has a second way for an operand that crosses a page (crossing.rs).
     pub(super) crosses: bool,

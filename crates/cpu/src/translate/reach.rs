@@ -1,5 +1,5 @@
 //! Making guest memory accessible to an instruction: through the kernel's mirror
-//! (memory/mirror.rs), through a span's look-up (spans.rs), or by a look-up of its own
+//! (memory/mirror.rs), through a span's look-up (coalesce.rs), or by a look-up of its own
 //! (memory/tlb.rs).
 
 use iced_x86::{Code, Instruction, MemoryOperand, Mnemonic, OpKind, Register};

@@ -26,7 +26,7 @@ pub(super) struct Thunks {
     /// then, from user code, for a block by its physical address.
     pub(super) second: u64,
     /// For the address in s0: the same looks after one at the first line, but once in sixteen times out
-    /// to Rust to be linked; and the same always (far.rs).
+    /// to Rust to be linked; and the same always (cross_page.rs).
     pub(super) far: u64,
     pub(super) refused: u64,
     /// For the address in s0 that a return has popped, with its mark in s1 (returns.rs), by ring.
