@@ -6,13 +6,11 @@ use syn::visit::{self, Visit};
 use syn::{ItemUse, UseTree};
 
 /// Files of each crate that are in such a circle. The numbers may only shrink; a crate without a number has none.
-const IN_CIRCLES: [(&str, usize); 6] = [
-    ("crates/cpu", 38),
-    ("crates/devices", 12),
-    ("crates/direct", 5),
+const IN_CIRCLES: [(&str, usize); 4] = [
+    ("crates/devices", 6),
     ("crates/files", 2),
-    ("crates/machine", 19),
-    ("crates/vmm", 15),
+    ("crates/machine", 16),
+    ("crates/vmm", 12),
 ];
 
 /// Names that lead to names, one after the other.
@@ -77,6 +75,9 @@ impl<'ast> Visit<'ast> for Uses<'_> {
         }
         visit::visit_path(self, path);
     }
+
+    /// `pub(super)` says who may use an item: it imports nothing.
+    fn visit_visibility(&mut self, _: &'ast syn::Visibility) {}
 
     fn visit_item_mod(&mut self, item: &'ast syn::ItemMod) {
         let is_for_tests = item.attrs.iter().any(|attribute| {
@@ -219,6 +220,10 @@ fn no_more_files_import_each_other_in_a_circle() {
         let found = krate.in_circles();
         let names: Vec<String> = found.iter().map(|module| module.join("::")).collect();
         println!("{name}: {} in circles: {}", names.len(), names.join(" "));
+        for (from, to) in krate.edges().iter().filter(|(from, _)| found.contains(from)) {
+            let to = to.iter().filter(|to| found.contains(to)).map(|to| to.join("::"));
+            println!("    {} -> {}", from.join("::"), to.collect::<Vec<_>>().join(" "));
+        }
         if !found.is_empty() {
             counts.push((name.as_str(), found.len()));
         }

@@ -78,17 +78,17 @@ impl Architectural {
         package.tell_of_place((context.stubs_start, context.stubs_end), "stubs");
         let tlb = Tlb::new();
         context.physical_jumps = tlb.physical_jumps.address();
-        let helpers = package.plan.as_ref().map(|plan| Arc::clone(&plan.helpers));
+        let helpers = package.members.plan.as_ref().map(|plan| Arc::clone(&plan.helpers));
         let spaces = helpers.map(|helpers| Box::new(Spaces::new(helpers)));
         let removable = spaces.as_ref().map(|spaces| spaces.removable());
-        let member = package.join(&kick, tlb.shared(), removable)?;
+        let member = package.members.join(&kick, tlb.shared(), removable)?;
         Ok(Self {
             context,
             config,
             package: Arc::clone(package),
             member,
             without_mirror: false,
-            ram: Arc::clone(&package.ram),
+            ram: Arc::clone(&package.members.ram),
             tlb,
             views: Views::default(),
             spaces,

@@ -10,7 +10,7 @@ pub struct RamRegion {
     pub guest: u64,
     /// Bytes, a multiple of the page size.
     pub size: u64,
-    /// Where the region is mapped, readable and writable, for as long as the processor lives.
+    /// Where the region is mapped, readable and writable, for as long as the processor lives; page aligned.
     pub host: *mut u8,
 }
 

@@ -275,7 +275,7 @@ pub(crate) struct Context {
     /// The same for this processor's stubs.
     pub(crate) stubs_start: u64,
     pub(crate) stubs_end: u64,
-    /// The [`Stopper`](crate::translate::stopper::Stopper), with which the signal handler stops
+    /// The [`Stopper`](crate::translate::unchain::Stopper), with which the signal handler stops
     /// translated code; the package keeps it.
     pub(crate) stopper: *const c_void,
     /// Gates that the signal handler has closed and that must be opened again.

@@ -47,7 +47,7 @@ impl Vcpu {
         self.arch.kick.set_busy(false);
         let package = Arc::clone(&self.arch.package);
         let world = package.world();
-        let others = || package.members().filter(|&(number, _)| number != self.arch.member);
+        let others = || package.members.iter().filter(|&(number, _)| number != self.arch.member);
         others().for_each(|(_, other)| other.kick.ask_to_wait());
         for (_, other) in others() {
             while other.kick.is_busy() {
@@ -55,7 +55,7 @@ impl Vcpu {
             }
         }
         let result = act(self);
-        let others = package.members().filter(|&(number, _)| number != self.arch.member);
+        let others = package.members.iter().filter(|&(number, _)| number != self.arch.member);
         others.for_each(|(_, other)| other.kick.let_go());
         drop(world);
         if was_busy {
@@ -67,7 +67,7 @@ impl Vcpu {
     /// Forget the jump caches if somebody has asked for it.
     #[inline]
     pub(crate) fn heed_dropped_jumps(&mut self) {
-        let dropped = self.arch.package.dropped_jumps.load(Ordering::SeqCst);
+        let dropped = self.arch.package.members.dropped_jumps.load(Ordering::SeqCst);
         if dropped != self.dropped_jumps {
             self.dropped_jumps = dropped;
             self.forget_jumps();
@@ -113,7 +113,7 @@ impl Vcpu {
             return;
         }
         let mut others = false;
-        for (number, member) in package.members() {
+        for (number, member) in package.members.iter() {
             if writers.includes(number) && member.revoke(writers, page, host) {
                 others |= number != self.arch.member;
             }

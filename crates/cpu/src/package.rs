@@ -25,31 +25,20 @@
 //! Locks are taken in this order: `world`, then `translator`, then `protecting`. Nobody waits for `world`, or
 //! for a page to be protected, while busy.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crate::config::{Error, RamRegion};
 use crate::inspect::{Inspection, Tracer};
-use crate::kick::KickState;
+use crate::members::Members;
+use crate::memory::Physical;
 use crate::memory::mirror::Mirror;
-use crate::memory::physical_jumps;
-use crate::memory::ram::{MAX_MEMBERS, Ram, Writers};
-use crate::memory::tlb::{Entries, Shared};
-use crate::memory::{Linear, Physical};
+use crate::memory::ram::Ram;
 use crate::techniques::{Technique, Techniques};
 use crate::translate::Translator;
-use crate::translate::stopper::Stopper;
+use crate::translate::unchain::Stopper;
 use crate::translate::views::Changes;
-use crate::user::spaces::Removable;
-use crate::user::{Plan, UserExecution};
-
-/// A processor, as the others see it.
-pub(crate) struct Member {
-    pub(crate) kick: Arc<KickState>,
-    tlb: Shared,
-    /// What its helper processes can write.
-    removable: Option<Arc<Removable>>,
-}
+use crate::user::plan::{Plan, UserExecution};
 
 /// What each processor has of an [`Inspection`].
 #[derive(Clone, Default)]
@@ -60,15 +49,13 @@ struct Watch {
 
 /// What the processors of one machine share.
 pub struct Package {
-    pub(crate) ram: Arc<Ram>,
+    pub(crate) members: Members,
     pub(crate) stopper: Stopper,
     pub(crate) code_changes: Changes,
     /// The kernel's half of the linear address space, unless it is switched off.
     pub(crate) mirror: Option<Mirror>,
     /// There has been user code while SMAP was off ([`is_user_open`](crate::architectural::Architectural)).
     pub(crate) has_users: AtomicBool,
-    /// How user code is run directly, if it may be.
-    pub(crate) plan: Option<Arc<Plan>>,
     /// What blocks and helpers may make use of.
     pub(crate) techniques: Techniques,
     translator: Mutex<Translator>,
@@ -80,10 +67,6 @@ pub struct Package {
     protected: Condvar,
     /// How often the code cache was dropped.
     generation: AtomicU64,
-    /// How often all lines of all jump caches had to go.
-    pub(crate) dropped_jumps: AtomicU64,
-    members: [OnceLock<Member>; MAX_MEMBERS],
-    member_count: AtomicUsize,
     /// What a processor that joins is told of an inspection.
     watch: OnceLock<Watch>,
     /// What keeps the memory mapped, where that is ours to do.
@@ -162,20 +145,16 @@ impl Package {
         let translator = Translator::new()?;
         let mirrored = memory.filter(|_| techniques.has(Technique::Mirror));
         Ok(Arc::new(Self {
-            ram: Arc::new(Ram::new(regions, memory)),
+            members: Members::new(Arc::new(Ram::new(regions, memory)), plan),
             stopper: Stopper::new(translator.cache.views()),
             code_changes: translator.cache.changes(),
             has_users: AtomicBool::new(false),
-            plan,
             techniques,
             translator: Mutex::new(translator),
             world: Mutex::new(()),
             protecting: Mutex::default(),
             protected: Condvar::new(),
             generation: AtomicU64::new(0),
-            dropped_jumps: AtomicU64::new(0),
-            members: [const { OnceLock::new() }; MAX_MEMBERS],
-            member_count: AtomicUsize::new(0),
             watch: OnceLock::new(),
             mirror: mirrored.and_then(Mirror::claim),
             _memory: memory.cloned(),
@@ -205,29 +184,6 @@ impl Package {
         (tracer, history_entries)
     }
 
-    /// Take in another processor; its number.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::TooManyProcessors`].
-    pub(crate) fn join(
-        &self,
-        kick: &Arc<KickState>,
-        tlb: Shared,
-        removable: Option<Arc<Removable>>,
-    ) -> Result<usize, Error> {
-        let number = self.member_count.fetch_add(1, Ordering::SeqCst);
-        let slot = self.members.get(number).ok_or(Error::TooManyProcessors(MAX_MEMBERS))?;
-        let taken = slot.set(Member { kick: Arc::clone(kick), tlb, removable }).is_err();
-        assert!(!taken, "each number is given once");
-        Ok(number)
-    }
-
-    pub(crate) fn members(&self) -> impl Iterator<Item = (usize, &Member)> {
-        let filled = self.members.iter().enumerate();
-        filled.filter_map(|(number, slot)| slot.get().map(|member| (number, member)))
-    }
-
     /// Everything known about blocks. A panic elsewhere does not make it wrong: what it holds is
     /// changed in steps that leave it usable.
     pub(crate) fn translator(&self) -> MutexGuard<'_, Translator> {
@@ -244,7 +200,7 @@ impl Package {
 
     /// Whether a page is marked as having translations, and no processor can write it unseen.
     pub(crate) fn is_protected(&self, page: Physical) -> bool {
-        self.ram.has_code(page) && !self.protecting().contains(&page)
+        self.members.ram.has_code(page) && !self.protecting().contains(&page)
     }
 
     /// Wait until nobody is about to protect a page. The caller is not busy.
@@ -252,37 +208,6 @@ impl Package {
         let pages = self.protecting();
         let waited = self.protected.wait_while(pages, |pages| pages.contains(&page));
         drop(waited.unwrap_or_else(PoisonError::into_inner));
-    }
-
-    /// Forget one linear address in every jump cache; the caller holds the translator.
-    pub(crate) fn remove_jump(&self, at: Linear) {
-        let sets = self.members().flat_map(|(_, member)| &member.tlb.entries);
-        sets.for_each(|entries| entries.remove_jump(at));
-    }
-
-    /// Forget the block of user code at a physical address; likewise.
-    pub(crate) fn remove_physical_jump(&self, at: Physical) {
-        self.members().for_each(|(_, member)| physical_jumps::remove(&member.tlb.blocks, at));
-    }
-
-    /// A page is about to be written, or has lost its last translation: nobody executes a copy of it
-    /// from here on, as rule 3 has it. The caller holds the translator.
-    pub(crate) fn drop_copy(&self, page: Physical) {
-        if !self.plan.as_ref().is_some_and(|plan| plan.copies.drop_copy(page)) {
-            return;
-        }
-        for (_, member) in self.members() {
-            if member.removable.as_ref().is_some_and(|removable| removable.strike_copy(page)) {
-                member.kick.ask_to_look();
-            }
-        }
-    }
-
-    /// Have every processor forget all of its jump caches: ours before it executes anything, the
-    /// others soon, as rule 3 has it.
-    pub(crate) fn remove_all_jumps(&self) {
-        self.dropped_jumps.fetch_add(1, Ordering::SeqCst);
-        self.members().for_each(|(_, member)| member.kick.ask_to_look());
     }
 
     /// How often the code cache was dropped.
@@ -312,8 +237,8 @@ impl Package {
         let mut at = at;
         while at < end {
             let next = ((at | (crate::memory::PAGE_SIZE - 1)).saturating_add(1)).min(end);
-            if self.ram.has_code(Physical(at)) {
-                self.translator().invalidate(Physical(at), (next - at) as usize, self);
+            if self.members.ram.has_code(Physical(at)) {
+                self.translator().invalidate(Physical(at), (next - at) as usize, &self.members);
             }
             at = next;
         }
@@ -322,7 +247,7 @@ impl Package {
     /// `length` bytes at guest-physical `at` were given back to the host, and read as zeroes: as if they
     /// had been written ([`Self::note_written`]).
     pub fn note_discarded(&self, at: u64, length: u64) {
-        self.ram.note_discarded(Physical(at), length);
+        self.members.ram.note_discarded(Physical(at), length);
         self.note_written(at, length);
     }
 
@@ -330,10 +255,10 @@ impl Package {
     pub(crate) fn drop_blocks(&self) {
         self.translator().clear();
         self.stopper.clear();
-        self.ram.clear_code();
-        if let Some(plan) = &self.plan {
+        self.members.ram.clear_code();
+        if let Some(plan) = &self.members.plan {
             plan.copies.drop_all();
-            let all = self.members().filter_map(|(_, member)| member.removable.as_ref());
+            let all = self.members.iter().filter_map(|(_, member)| member.removable.as_ref());
             all.for_each(|removable| removable.strike_copies());
         }
         self.generation.fetch_add(1, Ordering::SeqCst);
@@ -345,28 +270,6 @@ fn regions_of(memory: &host::GuestMemory) -> Vec<RamRegion> {
     regions
         .map(|region| RamRegion { guest: region.guest, size: region.size, host: region.host })
         .collect()
-}
-
-impl Member {
-    /// Take back its write tags, and its helpers' mappings, for a page, which is at `host`; whether
-    /// there were any.
-    pub(crate) fn revoke(&self, writers: Writers, page: Physical, host: *mut u8) -> bool {
-        let mut any = false;
-        let mut revoke = |entries: &Entries, index| {
-            if entries.may_write(index, host) {
-                entries.revoke_write(index, host);
-                any = true;
-            }
-        };
-        for entries in &self.tlb.entries {
-            if writers.anywhere() {
-                (0..crate::memory::tlb::ENTRIES).for_each(|index| revoke(entries, index));
-            } else {
-                writers.indices().for_each(|index| revoke(entries, index));
-            }
-        }
-        any | self.removable.as_ref().is_some_and(|removable| removable.strike(page))
-    }
 }
 
 /// To protect a page; there is one at a time for each.

@@ -440,7 +440,7 @@ impl Vcpu {
             return self.try_again(restart);
         }
         if package.mirror.is_some() && !repeats {
-            package.translator().except(physical, &package);
+            package.translator().except(physical, &package.members);
             self.arch.statistics.mirror_exceptions += 1;
         }
         let helped = repeats.then(|| self.help_missed(physical, mark)).flatten();

@@ -18,7 +18,7 @@ pub enum Technique {
     Mirror,
     /// Jumps within a page are linked to their targets; without, they go through the jump cache.
     Links,
-    /// So are jumps to other pages in the kernel (translate/far.rs).
+    /// So are jumps to other pages in the kernel (translate/cross_page.rs).
     FarLinks,
     /// Calls say where they will return to (translate/returns.rs); without, returns go through the
     /// jump cache.
@@ -30,7 +30,7 @@ pub enum Technique {
     Relocation,
     /// Jumps find blocks by their physical address without Rust (memory/physical_jumps.rs).
     PhysicalJumps,
-    /// Accesses share look-ups (translate/spans.rs).
+    /// Accesses share look-ups (translate/coalesce.rs).
     Spans,
     /// Accesses that cross a page are split in blocks (translate/crossing.rs); without, by the
     /// interpreter.

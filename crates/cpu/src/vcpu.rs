@@ -37,7 +37,7 @@ pub struct Vcpu {
     pub(crate) helped_cycles: u64,
     pub(crate) left_at: u64,
     /// Direct execution of user code, if there is any.
-    pub(crate) user: Option<Box<crate::user::UserCode>>,
+    pub(crate) user: Option<Box<crate::user::code::UserCode>>,
 }
 
 // SAFETY: as for [`Architectural`]; what is registered with the host for a thread is replaced when another thread
@@ -98,7 +98,11 @@ impl Vcpu {
             tracer,
             helped_cycles: 0,
             left_at: 0,
-            user: package.plan.as_ref().map(|plan| Box::new(crate::user::UserCode::new(plan))),
+            user: package
+                .members
+                .plan
+                .as_ref()
+                .map(|plan| Box::new(crate::user::code::UserCode::new(plan))),
         };
         cpu.note_direct_wanted();
         Ok(cpu)

@@ -9,16 +9,13 @@
 //! that is a complete list of what the thread may do for the rest of its life.
 
 use crate::layout::{MEMORY_FD, RUNNER_FD, STOP};
-use crate::script::{ARCH_SET_CPUID, FORK_HELPER, FORK_RUNNER, USER_DISPATCH};
+use crate::linux::{ARCH_SET_CPUID, ARCH_X86_64, FORK_HELPER, FORK_RUNNER, USER_DISPATCH};
 use crate::stub::{self, NOTIFY_SEND, Place};
 
 const ALLOW: u32 = libc::SECCOMP_RET_ALLOW;
 const NOTIFY: u32 = libc::SECCOMP_RET_USER_NOTIF;
 const TRAP: u32 = libc::SECCOMP_RET_TRAP;
 const KILL: u32 = libc::SECCOMP_RET_KILL_PROCESS;
-
-/// `AUDIT_ARCH_X86_64`.
-pub(crate) const ARCH_X86_64: u32 = 0xc000_003e;
 
 /// Offsets in `struct seccomp_data`.
 const NUMBER: u32 = 0;

@@ -1,26 +1,19 @@
-//! All the helpers of a domain: what the host must offer, making them, and which slot is whose.
+//! All the helpers of a domain: making them, and which slot is whose.
 
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-
-use host::GuestMemory;
+use std::time::Duration;
 
 use crate::area::Area;
 use crate::error::{Error, host};
-use crate::kick::Kick;
-use crate::layout::{MAX_SPACES, PAGE_BYTES, SIGNAL_FRAME_MAX_BYTES};
+use crate::layout::MAX_SPACES;
 use crate::notify::{self, Listener};
-use crate::registers::{self, Components, EXTENDED_BYTES, Registers};
+use crate::registers::Components;
 use crate::reply::{Received, Reply};
-use crate::script::{self, ARCH_SET_CPUID};
-use crate::space::{Protection, Space, TimeStamp, is_alive};
-use crate::stop::Stop;
-use crate::zygote::fork_zygote;
-
-/// `HWCAP2_FSGSBASE`.
-const FSGSBASE: u64 = 1 << 1;
+use crate::rights::TimeStamp;
+use crate::script;
 
 /// What makes address spaces for one guest.
 #[derive(Debug)]
@@ -28,30 +21,31 @@ pub struct Helpers {
     pub(crate) area: Area,
     pub(crate) components: Components,
     pub(crate) memory_bytes: u64,
-    zygote: u32,
-    cpuid_faults: bool,
+    pub(crate) zygote: u32,
+    pub(crate) cpuid_faults: bool,
     /// Held while a helper is made: requests and replies are one conversation.
-    makers: Mutex<Maker>,
+    pub(crate) makers: Mutex<Maker>,
     /// The file that the zygote and every mapper have open; kept so that it is not another's.
-    _memory: Arc<File>,
+    pub(crate) _memory: Arc<File>,
 }
 
+/// Who makes helpers, and of what.
 #[derive(Debug)]
-struct Maker {
-    socket: OwnedFd,
-    free: Vec<usize>,
+pub(crate) struct Maker {
+    pub(crate) socket: OwnedFd,
+    pub(crate) free: Vec<usize>,
     /// Slots whose runners have been killed but may still be running for a moment.
-    dying: Vec<(usize, Arc<OwnedFd>)>,
+    pub(crate) dying: Vec<(usize, Arc<OwnedFd>)>,
     /// The helper that is in the making.
-    order: Option<Order>,
-    broken: bool,
+    pub(crate) order: Option<Order>,
+    pub(crate) broken: bool,
 }
 
 /// A helper that the zygote has been asked for.
 #[derive(Debug)]
-struct Order {
-    slot: usize,
-    time_stamp: TimeStamp,
+pub(crate) struct Order {
+    pub(crate) slot: usize,
+    pub(crate) time_stamp: TimeStamp,
 }
 
 /// What comes back from a helper that has started.
@@ -63,90 +57,6 @@ pub(crate) struct Descriptors {
 }
 
 impl Helpers {
-    /// Start the zygote for a guest with this memory. To be called before the process confines
-    /// itself: a filter that kills would also kill helpers, whose guests call what they like.
-    ///
-    /// # Errors
-    ///
-    /// [`Error`] that says what is missing; the guest's user code is to be translated then.
-    pub fn start(memory: &GuestMemory) -> Result<Arc<Self>, Error> {
-        check_host()?;
-        let memory_bytes = memory
-            .file()
-            .metadata()
-            .map_err(|source| Error::Host { action: "learn the size of guest memory", source })?;
-        // Asks Linux what it is called, which a confined process may not.
-        notify::death_ends_receiving();
-        let area = Area::new()?;
-        let (ours, theirs) = socket_pair()?;
-        let first = script::zygote(&area);
-        let zygote = fork_zygote(&theirs, &area.file, memory.file(), first)?;
-        // SAFETY: touches no memory, and changes nothing: CPUID is enabled already.
-        let cpuid_faults = unsafe { libc::syscall(libc::SYS_arch_prctl, ARCH_SET_CPUID, 1) } == 0;
-        let free = (1..=MAX_SPACES).rev().collect();
-        let makers =
-            Mutex::new(Maker { socket: ours, free, dying: Vec::new(), order: None, broken: false });
-        let components = Components::of_the_host();
-        let (memory_bytes, _memory) = (memory_bytes.len(), Arc::clone(memory.file()));
-        let helpers =
-            Self { area, components, memory_bytes, zygote, cpuid_faults, makers, _memory };
-        let helpers = Arc::new(helpers);
-        helpers.try_out()?;
-        Ok(helpers)
-    }
-
-    /// See that everything works here that will be needed.
-    fn try_out(self: &Arc<Self>) -> Result<(), Error> {
-        let mut space = self.space(TimeStamp::Native)?;
-        if self.memory_bytes >= PAGE_BYTES {
-            let protection = Protection { write: true, execute: true };
-            space.map(0x1_0000, PAGE_BYTES, 0, protection, false)?;
-            space.unmap_all()?;
-        }
-        let absent = 0x1_0000;
-        let (mut registers, mut extended) = (Registers::at(absent), [0; EXTENDED_BYTES]);
-        match space.run(&mut registers, &mut extended, &Kick::new()) {
-            Stop::Refused => Err(Error::Missing { what: "memory files that can be executed" }),
-            stop if stop == Stop::fetch_fault(absent) => Ok(()),
-            _ => Err(Error::Missing { what: "signals of its own" }),
-        }
-    }
-
-    /// A new address space with nothing mapped in it. There is always one in the making, so that
-    /// the next call need not wait.
-    ///
-    /// # Errors
-    ///
-    /// [`Error`] that says what the host would not do.
-    pub fn space(self: &Arc<Self>, time_stamp: TimeStamp) -> Result<Space, Error> {
-        let mut maker = self.maker();
-        if maker.broken {
-            return Err(Error::Broken);
-        }
-        self.collect(&mut maker);
-        let mut unwanted = None;
-        let (slot, descriptors) = loop {
-            let order = match maker.order.take() {
-                Some(order) => order,
-                None => self.order(&mut maker, time_stamp)?,
-            };
-            let descriptors = self.fulfil(&mut maker, order.slot)?;
-            if order.time_stamp == time_stamp {
-                break (order.slot, descriptors);
-            }
-            unwanted = Some((order.slot, descriptors));
-        };
-        // What goes wrong with it is said to who wants it.
-        maker.order = self.order(&mut maker, time_stamp).ok();
-        drop(maker);
-        if let Some((slot, descriptors)) = unwanted {
-            // One of the other kind. It ends in good order, as a space.
-            drop(Space::new(Arc::clone(self), slot, descriptors));
-        }
-        // From here on the space owns the slot, and gives it back.
-        Space::new(Arc::clone(self), slot, descriptors)
-    }
-
     /// Whether CPUID faults in a helper. Where it does not, programs see the host's own leaves.
     pub fn cpuid_faults(&self) -> bool {
         self.cpuid_faults
@@ -157,12 +67,12 @@ impl Helpers {
         self.zygote
     }
 
-    fn maker(&self) -> MutexGuard<'_, Maker> {
+    pub(crate) fn maker(&self) -> MutexGuard<'_, Maker> {
         self.makers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Have a helper made.
-    fn order(&self, maker: &mut Maker, time_stamp: TimeStamp) -> Result<Order, Error> {
+    pub(crate) fn order(&self, maker: &mut Maker, time_stamp: TimeStamp) -> Result<Order, Error> {
         let slot = maker.free.pop().ok_or(Error::Full { count: MAX_SPACES })?;
         script::helper(&self.area, slot, self.zygote, time_stamp);
         let socket = maker.socket.as_raw_fd();
@@ -176,7 +86,7 @@ impl Helpers {
     }
 
     /// Wait for the helper that was ordered.
-    fn fulfil(&self, maker: &mut Maker, slot: usize) -> Result<Descriptors, Error> {
+    pub(crate) fn fulfil(&self, maker: &mut Maker, slot: usize) -> Result<Descriptors, Error> {
         let error = match Reply::default().receive(maker.socket.as_raw_fd()) {
             // The mapper sends the runner's listener first, then its own, then the runner's pidfd.
             Ok(Received::Descriptors([runner, mapper, process])) => {
@@ -210,7 +120,7 @@ impl Helpers {
     }
 
     /// Take back the slots of runners that are dead by now.
-    fn collect(&self, maker: &mut Maker) {
+    pub(crate) fn collect(&self, maker: &mut Maker) {
         let (alive, dead) = maker.dying.drain(..).partition(|(_, process)| is_alive(process));
         maker.dying = alive;
         for (slot, _) in dead {
@@ -220,59 +130,19 @@ impl Helpers {
     }
 }
 
-fn check_host() -> Result<(), Error> {
-    // SAFETY: reads the auxiliary vector.
-    let features = unsafe { libc::getauxval(libc::AT_HWCAP2) };
-    let needs = [
-        (
-            features & FSGSBASE != 0,
-            "the FSGSBASE instructions (Linux 5.9 on a processor with them)",
-        ),
-        (std::is_x86_feature_detected!("xsave"), "XSAVE"),
-        (signal_frame_bytes() <= SIGNAL_FRAME_MAX_BYTES, "small signal frames"),
-        (std::is_x86_feature_detected!("sse2") && page_size() == 4096, "4 KiB pages"),
-    ];
-    match needs.iter().find(|(there, _)| !there) {
-        Some(&(_, what)) => Err(Error::Missing { what }),
-        None => Ok(()),
-    }
-}
-
-/// What a signal frame takes. `AT_MINSIGSTKSZ` is no help: it includes AMX, whose state Linux saves
-/// only for processes that have asked for it, which we do not.
-fn signal_frame_bytes() -> u64 {
-    /// `ARCH_GET_XCOMP_PERM` (Linux 5.16; before, there was no AMX).
-    const PERMITTED: i64 = 0x1022;
-    /// The red zone, what lies in front of the extended state, its alignment, the word behind it.
-    const REST_BYTES: u64 = 128 + 512 + 64 + 8;
-    let mut permitted = u64::MAX;
-    // SAFETY: writes one word, ours.
-    unsafe { libc::syscall(libc::SYS_arch_prctl, PERMITTED, &raw mut permitted) };
-    REST_BYTES + registers::extended_state_bytes(permitted) as u64
-}
-
-fn page_size() -> i64 {
-    // SAFETY: reads a constant.
-    unsafe { libc::sysconf(libc::_SC_PAGESIZE) }
-}
-
-fn socket_pair() -> Result<(OwnedFd, OwnedFd), Error> {
-    let mut pair = [0; 2];
-    let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC;
-    // SAFETY: two integers of ours are written.
-    if unsafe { libc::socketpair(libc::AF_UNIX, kind, 0, pair.as_mut_ptr()) } < 0 {
-        return Err(host("make a socket for the zygote"));
-    }
-    // SAFETY: the descriptors are new and nobody else's.
-    Ok(unsafe { (OwnedFd::from_raw_fd(pair[0]), OwnedFd::from_raw_fd(pair[1])) })
+pub(crate) fn is_alive(process: &OwnedFd) -> bool {
+    // Readable is what a process's descriptor becomes when it has ended (pidfd_open(2)).
+    notify::poll(process.as_raw_fd(), Some(Duration::ZERO)).is_err()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::filter;
-    use crate::layout::{AREA_FD, BASE, MEMORY_FD, SOCKET_FD, Step, step_address};
-    use std::time::{Duration, Instant};
+    use crate::layout::{AREA_FD, BASE, MEMORY_FD, PAGE_BYTES, SOCKET_FD, Step, step_address};
+    use std::time::Instant;
+
+    use host::GuestMemory;
 
     fn start() -> Arc<Helpers> {
         let memory = GuestMemory::new(&[(0, 1 << 20)]).unwrap();

@@ -10,7 +10,8 @@ use crate::layout::{
     SETUP_DATA, SETUP_SCRATCH, SIGNAL_STACK, SLOT_BYTES, SOCKET_FD, STEPS, STOP, Step, USER_END,
     step_address,
 };
-use crate::space::TimeStamp;
+use crate::linux::{ARCH_SET_CPUID, FORK_HELPER, FORK_RUNNER, USER_DISPATCH};
+use crate::rights::TimeStamp;
 use crate::stub::{self, Place};
 
 /// The zygote's endless loop starts at the first step, and its set-up here.
@@ -24,17 +25,10 @@ const GOOD: (i64, i64) = (0, i64::MAX);
 /// The signals that a runner handles.
 const FAULTS: [i32; 6] =
     [libc::SIGSYS, libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE, libc::SIGTRAP];
-/// `arch_prctl` to make CPUID fault (arch/x86/include/uapi/asm/prctl.h).
-pub(crate) const ARCH_SET_CPUID: u64 = 0x1012;
-/// `PR_SET_SYSCALL_USER_DISPATCH`, and `PR_SYS_DISPATCH_ON` (Linux 5.11).
-pub(crate) const USER_DISPATCH: i32 = 59;
+/// `PR_SYS_DISPATCH_ON`.
 const USER_DISPATCH_ON: u64 = 1;
 /// `PR_TSC_SIGSEGV`.
 const TIME_STAMP_FAULTS: u64 = 2;
-/// The zygote forks a helper's mapper.
-pub(crate) const FORK_HELPER: u64 = libc::SIGCHLD as u64;
-/// The mapper forks the runner: with its memory, but descriptors and signal handlers of its own.
-pub(crate) const FORK_RUNNER: u64 = (libc::CLONE_VM | libc::CLONE_PIDFD | libc::SIGCHLD) as u64;
 /// `SECCOMP_FILTER_FLAG_NEW_LISTENER | SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV`.
 const LISTEN: u64 = 1 << 3 | 1 << 5;
 const SET_FILTER: u64 = libc::SECCOMP_SET_MODE_FILTER as u64;

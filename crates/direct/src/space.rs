@@ -6,47 +6,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::Error;
-use crate::helpers::{Descriptors, Helpers};
+use crate::helpers::{Descriptors, Helpers, is_alive};
 use crate::kick::Kick;
 use crate::layout::{
     ANSWER_DONE, ANSWER_FAILED, ENTRY, ENTRY_EXTENDED, EXTENDED_MAX_BYTES, MAX_ORDERS, MEMORY_FD,
     PAGE_BYTES, RESERVED, RUNNER_FD, SIGNAL_STACK, STEPS, Step, USER_END, is_reserved,
     step_address,
 };
-use crate::notify::{self, Answer, Listener, Notification};
+use crate::notify::{Answer, Listener, Notification};
 use crate::registers::{EXTENDED_BYTES, Entry, Registers};
+use crate::rights::Protection;
 use crate::stop::{Stop, Stopped};
 use crate::stub::{self, NOTIFY_SEND, Place};
 
 /// How long a new helper may take to stop for the first time.
 const FIRST_STOP_LIMIT: Duration = Duration::from_secs(10);
-
-/// What user code may do with pages beside reading them.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Protection {
-    /// Write.
-    pub write: bool,
-    /// Execute.
-    pub execute: bool,
-}
-
-/// What RDTSC and RDTSCP do in a space.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum TimeStamp {
-    /// They read the host's counter.
-    #[default]
-    Native,
-    /// They raise #GP(0), so that somebody else can say what they read.
-    Faults,
-}
-
-impl Protection {
-    fn bits(self) -> u64 {
-        let write = if self.write { libc::PROT_WRITE } else { 0 };
-        let execute = if self.execute { libc::PROT_EXEC } else { 0 };
-        (libc::PROT_READ | write | execute) as u64
-    }
-}
 
 /// The user half of one guest address space, as one virtual processor sees it: like the entries of
 /// a TLB, it is to be changed when that processor flushes, and several processors have several.
@@ -389,11 +363,6 @@ fn receive(listener: &Listener, process: &OwnedFd, kick: Option<&Kick>) -> Optio
             _ => return None,
         }
     }
-}
-
-pub(crate) fn is_alive(process: &OwnedFd) -> bool {
-    // Readable is what a process's descriptor becomes when it has ended (pidfd_open(2)).
-    notify::poll(process.as_raw_fd(), Some(Duration::ZERO)).is_err()
 }
 
 fn kill(process: &OwnedFd) {

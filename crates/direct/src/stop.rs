@@ -4,8 +4,8 @@
 //! honest means: the exceptions that it can raise, with error codes that they can have.
 
 use crate::area::Area;
-use crate::filter::ARCH_X86_64;
 use crate::layout::{REFUSED, REPORT, Report, SIGNAL_STACK, USER_END, is_reserved};
+use crate::linux::ARCH_X86_64;
 use crate::registers::{Components, Registers, SignalFrame};
 
 /// Why a run ended.

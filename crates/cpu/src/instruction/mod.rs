@@ -5,6 +5,7 @@
 mod announced;
 mod class;
 mod operand;
+mod vectors;
 
 pub(crate) use announced::announces;
 pub(crate) use class::{Class, class_of, may_run_natively, may_run_natively_unmasked};
@@ -13,3 +14,4 @@ pub(crate) use operand::{
     is_string, memory_use, on_context, segment_of, segment_register, string_operation,
     without_moffs,
 };
+pub(crate) use vectors::{is_integer, touches_vectors};

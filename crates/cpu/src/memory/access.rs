@@ -112,7 +112,7 @@ impl Architectural {
         let package = &self.package;
         let Some(mirror) = &package.mirror else { return };
         if mirror.make_way(self.context.regs.cr3, &self.ram) {
-            package.remove_all_jumps();
+            package.members.remove_all_jumps();
         }
     }
 
@@ -397,7 +397,7 @@ impl Architectural {
     ) -> T {
         let mut translator = self.package.translator();
         if self.ram.has_code(physical) {
-            let dropped = translator.invalidate(physical, length, &self.package);
+            let dropped = translator.invalidate(physical, length, &self.package.members);
             self.statistics.invalidated_blocks += dropped;
         }
         write()
@@ -435,7 +435,7 @@ impl Architectural {
 
 /// Store bytes that do not leave a page; aligned ones in one go, as the hardware does. `host` is
 /// writable RAM for the length of the piece.
-fn store(host: *mut u8, piece: &[u8]) {
+pub(crate) fn store(host: *mut u8, piece: &[u8]) {
     // SAFETY: the callers have found `host` in RAM; see `read_linear`.
     unsafe {
         match (piece.len(), host as usize % 8) {
@@ -460,7 +460,7 @@ fn natural_size(at: u64, left: usize) -> usize {
 }
 
 /// Cut a range at page boundaries.
-fn pieces(at: Linear, size: usize) -> impl Iterator<Item = (Linear, usize)> {
+pub(crate) fn pieces(at: Linear, size: usize) -> impl Iterator<Item = (Linear, usize)> {
     let mut next = at;
     let mut left = size;
     std::iter::from_fn(move || {

@@ -6,7 +6,7 @@
 //! a promise: permission was checked for the mode its set belongs to, the accessed bit (and for a
 //! write tag the dirty bit) is set, and a page with a write tag has no translations.
 
-mod access;
+pub(crate) mod access;
 mod local;
 pub(crate) mod mirror;
 pub(crate) mod paging;

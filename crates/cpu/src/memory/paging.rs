@@ -337,6 +337,34 @@ fn try_walk(
     fault(0)
 }
 
+/// Where `at` is mapped by the current page tables, whatever the access may do there, and setting no bits; `None` if it
+/// is mapped nowhere.
+pub(crate) fn look_up(ram: &Ram, regs: &Registers, at: Linear) -> Option<Physical> {
+    if regs.cr0 & cr0::PG == 0 {
+        return Some(Physical(at.0 & 0xffff_ffff));
+    }
+    let mode = Mode::of(regs);
+    if mode.long && !at.is_canonical() {
+        return None;
+    }
+    let mut table = mode.root(regs.cr3);
+    for (depth, level) in mode.levels.iter().enumerate() {
+        let index = (at.0 >> level.shift) & ((1 << level.bits) - 1);
+        let value = load(ram, table + index * mode.entry_bytes, mode.entry_bytes);
+        let large = level.may_be_large && mode.page_size_extensions && value & entry::LARGE != 0;
+        let last = large || depth + 1 == mode.levels.len();
+        if value & entry::PRESENT == 0 || mode.is_reserved(value, depth, last) {
+            return None;
+        }
+        table = value & ((1 << PHYSICAL_BITS) - 1) & !0xfff;
+        if last {
+            let page_mask = (1u64 << level.shift) - 1;
+            return Some(Physical(table & !page_mask | at.0 & page_mask));
+        }
+    }
+    None
+}
+
 /// What the page tables at `cr3` say of `at` in long mode, for a supervisor's access, setting no bits;
 /// `None` if the page is absent, a user's, or its accessed bit is clear. The physical address is that
 /// of the page (for 1 GiB pages: of 2 MiB in it).

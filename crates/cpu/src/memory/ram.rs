@@ -171,6 +171,20 @@ impl Ram {
         Some(region.place.host.wrapping_add(offset as usize))
     }
 
+    /// The bytes of the page of `at`, if it is RAM. The guest may write it meanwhile: this is a copy, each word of
+    /// which was there at some time.
+    pub(crate) fn copy_page(&self, at: Physical) -> Option<[u8; PAGE_SIZE as usize]> {
+        let host = self.host(at.page())?;
+        let mut bytes = [0; PAGE_SIZE as usize];
+        for (number, word) in bytes.chunks_exact_mut(size_of::<u64>()).enumerate() {
+            // SAFETY: a word of a page of RAM, which is mapped as long as the processors live and is aligned as
+            // pages are; memory that others write is read only atomically.
+            let read = unsafe { AtomicU64::from_ptr(host.cast::<u64>().wrapping_add(number)) };
+            word.copy_from_slice(&read.load(Ordering::Relaxed).to_ne_bytes());
+        }
+        Some(bytes)
+    }
+
     /// Have the host provide the memory around `at`, if that was not done yet.
     #[inline]
     pub(crate) fn make_present(&self, at: Physical) {

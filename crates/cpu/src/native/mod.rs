@@ -1,6 +1,7 @@
 //! Running things on the host's CPU with the guest's registers: the trampoline, the signals that
 //! come back from there, and stubs that execute one instruction.
 
+mod execute;
 mod locked;
 pub(crate) mod signals;
 pub(crate) mod stub;

@@ -27,7 +27,7 @@ use super::trampoline;
 use crate::config::Error;
 use crate::context::{Context, Fault, Reason};
 use crate::kick::{KickState, kick_signal};
-use crate::translate::stopper::Stopper;
+use crate::translate::unchain::Stopper;
 
 /// Processors that can run at once in one process.
 const MAX_THREADS: usize = 64;

@@ -20,8 +20,8 @@
 
 use iced_x86::{MemoryOperand, Register};
 
+use super::builder::{Builder, Later};
 use super::emit::{at, gpr32};
-use super::generate::{Builder, Later};
 use crate::answers::{Answers, Line};
 use crate::architectural::Architectural;
 use crate::context::context_offset;

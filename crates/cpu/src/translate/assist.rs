@@ -23,59 +23,18 @@
 //! with translations, of which a kernel that patches its text does ten thousands, and elements of `rep movs`
 //! that cross pages.
 
-use iced_x86::{Code, Instruction, Mnemonic, OpKind, Register};
+use iced_x86::{Code, Instruction, Mnemonic, OpKind};
 
-use super::generate::Builder;
+use super::action::Assistance;
+use super::block::Assisted;
+use super::builder::Builder;
 use super::miss::Restart;
 use super::string::repeated;
-use super::{Mode, Translator, relocate};
+use super::{Translator, relocate};
 use crate::memory::{Access, Linear, Physical, Privilege};
 use crate::run::Resume;
 use crate::techniques::Technique;
 use crate::vcpu::Vcpu;
-
-/// How an instruction is helped with.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Assistance {
-    /// The block goes on.
-    Onwards,
-    /// What comes next is looked for.
-    Anew,
-    /// `cpuid`: only what has not been asked before.
-    Identify,
-}
-
-/// An instruction that a block has help with.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Assisted {
-    instruction: Instruction,
-    /// Where the block goes on: offset in the code cache.
-    onwards: u32,
-}
-
-/// How an instruction is helped with, if it is.
-pub(super) fn assistance(instruction: &Instruction, mode: Mode) -> Option<Assistance> {
-    if instruction.has_lock_prefix() {
-        return None;
-    }
-    let kernel = mode.guest.is_kernel();
-    Some(match instruction.mnemonic() {
-        Mnemonic::Cpuid => Assistance::Identify,
-        Mnemonic::Mov if kernel && instruction.op0_register() == Register::CR3 => Assistance::Anew,
-        Mnemonic::Invlpg | Mnemonic::Invpcid | Mnemonic::Wrmsr if kernel => Assistance::Anew,
-        Mnemonic::Rdmsr if kernel => Assistance::Onwards,
-        Mnemonic::Xgetbv => Assistance::Onwards,
-        Mnemonic::Mov if loads_data_segment(instruction.op0_register()) => Assistance::Onwards,
-        _ if crate::instruction::is_string(instruction.code()) => Assistance::Onwards,
-        mnemonic if super::extended::is_extended(mnemonic) => Assistance::Onwards,
-        _ => return None,
-    })
-}
-
-/// A segment register of which translated code assumes nothing.
-fn loads_data_segment(register: Register) -> bool {
-    matches!(register, Register::DS | Register::ES | Register::FS | Register::GS)
-}
 
 impl Builder<'_> {
     /// Leave for Rust, and go on behind it.
@@ -251,45 +210,5 @@ impl Vcpu {
             OpKind::Register => self.arch.register_value(instruction.op1_register()),
             _ => instruction.immediate(1),
         })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use iced_x86::{Decoder, DecoderOptions, InstructionInfoFactory};
-
-    use super::*;
-    use crate::translate::plan::registers_used;
-
-    /// What Rust changes, and what these instructions read, must be known as used by them: else a block
-    /// would have its own values there.
-    #[test]
-    fn the_registers_of_instructions_with_help_are_known() {
-        let check = |bytes: &[u8], numbers: &[u16]| {
-            let instruction = Decoder::new(64, bytes, DecoderOptions::NONE).decode();
-            let mode = Mode::default();
-            assert!(assistance(&instruction, mode).is_some(), "{instruction}");
-            let used = registers_used(&mut InstructionInfoFactory::new(), &instruction);
-            let expected = numbers.iter().fold(0, |set, number| set | 1 << number);
-            assert_eq!(used, expected, "{instruction}");
-        };
-        check(&[0x0f, 0xa2], &[0, 1, 2, 3]);
-        check(&[0x0f, 0x32], &[0, 1, 2]);
-        check(&[0x0f, 0x30], &[0, 1, 2]);
-        check(&[0x0f, 0x01, 0xd0], &[0, 1, 2]);
-        check(&[0x48, 0x0f, 0xc7, 0x26], &[0, 2, 6]);
-        check(&[0x48, 0x0f, 0xae, 0x26], &[0, 2, 6]);
-        check(&[0x48, 0x0f, 0xae, 0x2e], &[0, 2, 6]);
-        check(&[0x48, 0x0f, 0xae, 0x36], &[0, 2, 6]);
-        check(&[0x48, 0x0f, 0xae, 0x06], &[6]);
-        check(&[0x0f, 0x22, 0xdf], &[7]);
-        check(&[0x0f, 0x01, 0x3f], &[7]);
-        check(&[0x66, 0x0f, 0x38, 0x82, 0x07], &[0, 7]);
-        check(&[0x8e, 0xd8], &[0]);
-        check(&[0x48, 0xa5], &[6, 7]);
-        check(&[0x48, 0xab], &[0, 7]);
-        check(&[0x48, 0xad], &[0, 6]);
-        check(&[0xf2, 0xae], &[0, 1, 7]);
-        check(&[0xf3, 0xa6], &[1, 6, 7]);
     }
 }

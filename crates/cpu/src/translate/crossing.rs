@@ -45,13 +45,15 @@
 //! 6. Flags stay (`not`, `lea`, `pext`, `rep movsb`); DF is clear in translated code.
 
 use iced_x86::{Instruction, Register};
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashSet;
 
+use super::Translator;
+use super::action::Action;
+use super::block::Mark;
+use super::builder::{Builder, Second};
 use super::emit::{at, field};
-use super::generate::Builder;
-use super::plan::Action;
+use super::key::{Key, Mode};
 use super::reach::set_offset;
-use super::{Key, Mark, Mode, Translator};
 use crate::context::context_offset;
 use crate::instruction::has_masked_memory;
 use crate::instruction::{MemoryUse, immediate_bit_form};
@@ -64,44 +66,8 @@ use crate::vcpu::Vcpu;
 
 use super::miss::Restart;
 
-/// Times that an instruction's operand crosses a page until the instruction is translated again, which costs
-/// about as much as it saves by then.
-const RIPE: u8 = 4;
-
-/// Instructions that are counted, before all are forgotten.
-const MAX_SITES: usize = 1 << 16;
-
 /// Largest operand, in bytes.
 const MAX_BYTES: usize = 64;
-
-/// Instructions of which operands have crossed pages, by physical address, and how often they did.
-#[derive(Default)]
-pub(super) struct Sites {
-    counts: FxHashMap<u64, u8>,
-    /// Those that are ripe, by page.
-    ripe: FxHashMap<u64, FxHashSet<u64>>,
-}
-
-impl Sites {
-    /// An operand of the instruction at `at` has crossed a page; whether it is ripe.
-    fn note(&mut self, at: Physical) -> bool {
-        if self.counts.len() == MAX_SITES {
-            self.clear();
-        }
-        let count = self.counts.entry(at.0).or_insert(0);
-        *count = count.saturating_add(1);
-        if *count < RIPE {
-            return false;
-        }
-        self.ripe.entry(at.page().0).or_default().insert(at.0);
-        true
-    }
-
-    pub(super) fn clear(&mut self) {
-        self.counts.clear();
-        self.ripe.clear();
-    }
-}
 
 /// Which instructions of a page have a second way.
 pub(super) enum Crossing {
@@ -148,19 +114,6 @@ fn covers(instruction: &Instruction, action: Action) -> bool {
         && immediate_bit_form(instruction.code()).is_none()
 }
 
-/// A second way that is still to be written.
-pub(super) struct Second {
-    /// The displacement that leads to it.
-    pub(super) at: u64,
-    pub(super) mark: u32,
-    pub(super) usage: MemoryUse,
-    /// The instruction, with its operand where the look-up finds it, and what takes the place of a high byte.
-    pub(super) moved: (Instruction, Option<Register>),
-    /// Where it is in the straight line, and what follows it.
-    pub(super) found: u64,
-    pub(super) done: u64,
-}
-
 impl Translator {
     /// Whether the instruction with this mark has a second way.
     fn has_second_way(&self, mark: u32) -> bool {
@@ -195,7 +148,7 @@ impl Vcpu {
         }
         if covered && translator.crossings.note(at) {
             let block = translator.marks[mark as usize].block;
-            translator.kill(block, &package);
+            translator.kill(block, &package.members);
         }
         drop(translator);
         self.arch.statistics.crossings_interpreted += 1;

@@ -7,12 +7,15 @@
 use iced_x86::{Decoder, DecoderError, Instruction, OpKind, Register};
 use rustc_hash::FxHashSet;
 
+use super::Translator;
+use super::action::{Action, Inline};
+use super::coalesce;
 use super::crossing::Crossing;
-use super::inline::Inline;
-use super::plan::{self, Action};
-use super::spans::{self, SpanUse};
-use super::{Key, Translator};
+use super::key::Key;
+use super::plan;
+use super::planned::{Planned, Run};
 use crate::exception::Trap;
+use crate::instruction::touches_vectors;
 use crate::memory::{Linear, PAGE_SIZE, Physical};
 use crate::system::cpuid::decoder_options;
 use crate::techniques::{Technique, Techniques};
@@ -26,69 +29,6 @@ const MAX_BRANCHES: usize = 8;
 
 /// Registers that may be in use besides RSP and RCX, so that three are free.
 const MAX_REGISTERS: u32 = 11;
-
-/// One instruction of a run.
-pub(super) struct Planned {
-    pub(super) instruction: Instruction,
-    pub(super) action: Action,
-    /// Distance from the run's start, in bytes.
-    pub(super) delta: u16,
-    /// Memory is accessed through the mirror (memory/mirror.rs).
-    pub(super) native: bool,
-    /// The access is part of a span (spans.rs).
-    pub(super) span: Option<SpanUse>,
-    /// It has a second way for an operand that crosses a page (crossing.rs).
-    pub(super) crosses: bool,
-    /// It comes after an `sti`, which keeps interrupts off until it has completed.
-    pub(super) sheltered: bool,
-}
-
-/// Guest code to be translated as one block.
-pub(super) struct Run {
-    pub(super) instructions: Vec<Planned>,
-    /// The guest's bytes.
-    pub(super) bytes: Vec<u8>,
-    /// The second page, when the run is one instruction that straddles two.
-    pub(super) second: Option<Physical>,
-    /// General-purpose registers in use, by number.
-    pub(super) registers: u16,
-    /// Whether x87 or vector state is in use.
-    pub(super) vectors: bool,
-    /// All of it is for the interpreter ([`Run::hold`]); its length in bytes.
-    pub(super) held: Option<u16>,
-}
-
-impl Run {
-    fn new(bytes: Vec<u8>) -> Self {
-        let instructions = Vec::new();
-        Self { instructions, bytes, second: None, registers: 0, vectors: false, held: None }
-    }
-
-    /// Length of the guest code in bytes.
-    pub(super) fn length(&self) -> u16 {
-        let end = |last: &Planned| last.delta + last.instruction.len() as u16;
-        self.held.unwrap_or_else(|| self.instructions.last().map_or(0, end))
-    }
-
-    /// Leave all of it to the interpreter, which is called at its start (run.rs).
-    pub(super) fn hold(&mut self) {
-        self.held = Some(self.length());
-        self.vectors = false;
-        self.instructions.truncate(1);
-        for first in &mut self.instructions {
-            first.action = Action::Interpret;
-            first.span = None;
-        }
-    }
-
-    /// Make a fault of translation: leave an instruction out.
-    pub(super) fn spoil(&mut self) {
-        let copied = |planned: &&mut Planned| matches!(planned.action, Action::Copy);
-        if let Some(planned) = self.instructions.iter_mut().find(copied) {
-            planned.action = Action::Skip;
-        }
-    }
-}
 
 /// Which instructions of a run access memory through the mirror: those of the kernel, except where
 /// it has opened user memory, and those that have been found to reach something else.
@@ -199,7 +139,7 @@ impl Vcpu {
                 Planned { instruction, action, delta, native, span, crosses, sheltered };
             planned.native = mirrored.next(&planned, physical);
             let extended = matches!(action, Action::ExtendedState) && planned.native;
-            run.vectors |= extended || action.is_copied() && plan::touches_vectors(&instruction);
+            run.vectors |= extended || action.is_copied() && touches_vectors(&instruction);
             run.instructions.push(planned);
             branches += usize::from(matches!(action, Action::Branch(..)));
             if action.ends_block() || branches == MAX_BRANCHES {
@@ -208,7 +148,7 @@ impl Vcpu {
         }
         run.bytes = source;
         if !mirrored.on && !key.plain && techniques.has(Technique::Spans) {
-            spans::find(&mut self.arch.info_factory, &mut run.instructions);
+            coalesce::find(&mut self.arch.info_factory, &mut run.instructions);
         }
         // `sti` holds interrupts off for one more instruction, which must be in the same block.
         if let Some(last) = run.instructions.last_mut()
@@ -246,7 +186,7 @@ impl Vcpu {
             }
             run.registers = plan::registers_used(&mut self.arch.info_factory, &instruction);
         }
-        run.vectors = action.is_copied() && plan::touches_vectors(&instruction);
+        run.vectors = action.is_copied() && touches_vectors(&instruction);
         run.instructions.push(Planned {
             instruction,
             action,

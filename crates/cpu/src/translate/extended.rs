@@ -6,7 +6,7 @@
 //! (native/trampoline.rs). A context switch of a kernel then needs no Rust for it. What keeps it exact:
 //!
 //! 1. *XCR0.* A block assumes that the guest has switched on all components that can be carried
-//!    ([`Vectors::All`](super::Vectors)). The host may have switched on more (PKRU, AMX), which the guest must
+//!    ([`Vectors::All`](super::key::Vectors)). The host may have switched on more (PKRU, AMX), which the guest must
 //!    neither save nor load: if EDX:EAX names one of these, or if an area's header does, where the guest's
 //!    processor raises #GP, the interpreter is asked. Where the host has no more, this is never so.
 //! 2. *Faults.* What is not in the mirror is filled in, and the instruction begins again, which it can:
@@ -22,10 +22,10 @@
 
 use iced_x86::{Instruction, MemoryOperand, Mnemonic, Register};
 
-use super::assist::Assistance;
+use super::action::Assistance;
+use super::builder::{Builder, Later};
 use super::emit::{at, gpr32};
-use super::generate::{Builder, Later};
-use super::{Mode, Vectors};
+use super::key::{Mode, Vectors};
 use crate::context::context_offset;
 use crate::instruction::MemoryUse;
 

@@ -20,118 +20,52 @@
 //! what misses and other rare cases do
 //! ```
 
-use iced_x86::{Code, Instruction, MemoryOperand, OpKind, Register};
+use iced_x86::{Instruction, MemoryOperand, OpKind, Register};
 
-use super::assist::Assistance;
+use super::Translator;
+use super::action::{Action, Assistance};
+use super::block::{Block, Mark};
+use super::builder::{Builder, Later, stack};
 use super::cache::Part;
-use super::crossing::Second;
-use super::decode::{Planned, Run};
 use super::emit::{at, field};
-use super::plan::Action;
-use super::scratch::{self, CANONICAL, Scratch};
-use super::spans::SpanUse;
-use super::stopper::Closing;
-use super::thunk::{ThunkKey, Thunks};
-use super::{Block, Emitter, Gate, Key, Mark, NONE, Translator};
+use super::gate::NONE;
+use super::key::Key;
+use super::planned::{Planned, Run};
+use super::scratch::{self, CANONICAL};
+use super::unchain::Stopper;
+use super::way_out::ThunkKey;
 use crate::context::context_offset;
-use crate::memory::{Linear, PAGE_SIZE};
-use crate::state::{Registers, Segment};
-use crate::techniques::{Technique, Techniques};
-use crate::vcpu::Vcpu;
+use crate::techniques::Techniques;
 
-/// Longest instruction; a jump target closer to the end of its page may straddle it.
-const MAX_INSTRUCTION: u64 = 15;
-
-/// What is to be written after the straight line.
-pub(super) enum Later {
-    /// The taken side of a conditional jump: displacement to patch, target.
-    Taken { at: u64, target: u64 },
-    /// A look-up missed: displacement to patch, mark.
-    Miss { at: u64, mark: u32 },
-    /// The operand may cross a page.
-    Second(Box<Second>),
-    /// The look-up of a span missed: displacement to patch, mark.
-    Plain { at: u64, mark: u32 },
-    /// x87 and vector state is not loaded: displacement to patch, where to go on.
-    Vectors { at: u64, live: u64 },
-    /// An instruction turned out to need the interpreter: displacement to patch, mark.
-    Delicate { at: u64, mark: u32 },
-    /// Or help (assist.rs): likewise.
-    Assist { at: u64, mark: u32 },
-    /// The jump cache lacks a computed address, or its use is closed: displacement to patch, gate,
-    /// mark.
-    Computed { at: u64, gate: (u64, usize), mark: u32 },
-    /// Where a return goes on: displacement to patch, address.
-    Landing { at: u64, back: u64 },
-}
-
-/// A block under construction.
-pub(super) struct Builder<'a> {
-    pub(super) out: &'a mut Emitter,
-    /// What [`Self::in_exit_stubs`] writes.
-    pub(super) exit_stubs: &'a mut Emitter,
-    pub(super) key: Key,
+/// What a block is made with, besides its run.
+pub(super) struct Makings<'a> {
     pub(super) techniques: Techniques,
-    pub(super) block: u32,
-    pub(super) scratch: Option<Scratch>,
-    /// Ways out with the scratch registers spilled (with GS at the TLB set, and at the mirror), and
-    /// with none.
-    pub(super) thunks: [Thunks; 2],
-    pub(super) bare: Thunks,
-    /// And with the canonical ones.
-    pub(super) canonical: Thunks,
-    /// The thunk that loads x87 and vector state.
-    load_vectors: u64,
-    /// What is to be written later, with [`Self::user_open`] there.
-    later: Vec<(Later, bool)>,
-    pub(super) closings: Vec<Closing>,
-    pub(super) gates: Vec<Gate>,
-    pub(super) first_gate: u32,
-    pub(super) marks: Vec<Mark>,
-    pub(super) first_mark: u32,
-    /// Instructions that are left to the interpreter, by mark.
-    left: Vec<(u32, Instruction)>,
-    /// Those that it is helped with, and where the block goes on after them, by mark.
-    pub(super) instructions: Vec<(u32, Instruction)>,
-    pub(super) onwards: Vec<(u32, u32)>,
-    /// Marks of instructions after an `sti`.
-    sheltered: Vec<u32>,
-    pub(super) cache_start: u64,
+    /// Where the block's gates are noted.
+    pub(super) stopper: &'a Stopper,
     /// IA32_STAR.
     pub(super) star: u64,
-    /// GS is at the mirror (memory/mirror.rs), not at the TLB set.
-    pub(super) kernel: bool,
-    /// [`super::Mode::user_open`] after the instructions so far.
-    pub(super) user_open: bool,
-    /// The instruction at hand accesses memory through the mirror.
-    pub(super) native: bool,
-    /// The span that it is part of.
-    pub(super) span: Option<SpanUse>,
-    /// It has a second way for an operand that crosses a page.
-    pub(super) crosses: bool,
 }
 
-impl Vcpu {
+impl Translator {
     /// Write the block for `run` into the code cache, which has room; its number.
-    pub(super) fn generate(&self, translator: &mut Translator, key: Key, run: &Run) -> u32 {
-        let techniques = self.arch.package.techniques;
+    pub(super) fn generate(&mut self, key: Key, run: &Run, makings: &Makings<'_>) -> u32 {
+        let techniques = makings.techniques;
         let scratch = scratch::choose(run);
-        let thunks = [false, true].map(|kernel| translator.thunks(ThunkKey { scratch, kernel }));
+        let thunks = [false, true].map(|kernel| self.thunks(ThunkKey { scratch, kernel }));
         let canonical = ThunkKey { scratch: Some(CANONICAL), kernel: false };
-        let canonical = translator.thunks(canonical);
-        let bare = translator.thunks(ThunkKey { scratch: None, kernel: false });
-        let load_vectors = translator.load_vectors();
-        let [start, exit_stubs] =
-            [Part::Bodies, Part::ExitStubs].map(|part| translator.cache.next(part));
-        let cache_start = translator.cache.start();
-        translator.emitter.restart(start);
-        translator.exit_stubs.restart(exit_stubs);
+        let canonical = self.thunks(canonical);
+        let bare = self.thunks(ThunkKey { scratch: None, kernel: false });
+        let load_vectors = self.load_vectors();
+        let [start, exit_stubs] = [Part::Bodies, Part::ExitStubs].map(|part| self.cache.next(part));
+        let cache_start = self.cache.start();
+        self.emitter.restart(start);
+        self.exit_stubs.restart(exit_stubs);
         let mut builder = Builder {
-            out: &mut translator.emitter,
-            exit_stubs: &mut translator.exit_stubs,
+            out: &mut self.emitter,
+            exit_stubs: &mut self.exit_stubs,
             key,
             techniques,
-            block: translator.blocks.len() as u32,
+            block: self.blocks.len() as u32,
             scratch,
             thunks,
             bare,
@@ -140,15 +74,15 @@ impl Vcpu {
             later: Vec::new(),
             closings: Vec::new(),
             gates: Vec::new(),
-            first_gate: translator.gates.len() as u32,
+            first_gate: self.gates.len() as u32,
             marks: Vec::new(),
             left: Vec::new(),
             instructions: Vec::new(),
             onwards: Vec::new(),
             sheltered: Vec::new(),
-            first_mark: translator.marks.len() as u32,
+            first_mark: self.marks.len() as u32,
             cache_start,
-            star: self.arch.context.regs.star,
+            star: makings.star,
             kernel: key.mode.native && key.mode.guest.is_kernel(),
             user_open: key.mode.user_open,
             native: false,
@@ -161,19 +95,19 @@ impl Vcpu {
             builder;
         let Builder { scratch, block, first_mark, .. } = builder;
         if run.second.is_none() {
-            translator.left.extend(left);
+            self.left.extend(left);
         }
-        translator.add_assisted(instructions, onwards);
-        translator.sheltered.extend(sheltered);
-        translator.gates.extend_from_slice(&gates);
-        translator.marks.extend_from_slice(&marks);
-        translator.cache.append(Part::Bodies, translator.emitter.bytes());
-        translator.cache.append(Part::ExitStubs, translator.exit_stubs.bytes());
-        let end = translator.emitter.here();
-        self.arch.package.stopper.add(start, end, &closings);
-        translator.places.push((start - cache_start) as u32);
-        translator.stub_places.push((exit_stubs - cache_start) as u32);
-        translator.blocks.push(Block {
+        self.add_assisted(instructions, onwards);
+        self.sheltered.extend(sheltered);
+        self.gates.extend_from_slice(&gates);
+        self.marks.extend_from_slice(&marks);
+        self.cache.append(Part::Bodies, self.emitter.bytes());
+        self.cache.append(Part::ExitStubs, self.exit_stubs.bytes());
+        let end = self.emitter.here();
+        makings.stopper.add(start, end, &closings);
+        self.places.push((start - cache_start) as u32);
+        self.stub_places.push((exit_stubs - cache_start) as u32);
+        self.blocks.push(Block {
             key,
             second: run.second,
             length: run.length(),
@@ -194,31 +128,7 @@ impl Vcpu {
     }
 }
 
-/// Whether a direct link may lead to `target`: same page, and no instruction there can straddle.
-pub(super) fn is_linkable(key: Key, target: u64, techniques: Techniques) -> bool {
-    let target = Linear(target);
-    techniques.has(Technique::Links)
-        && target.page() == Linear(key.linear).page()
-        && target.offset() <= PAGE_SIZE - MAX_INSTRUCTION
-        && key.physical & (PAGE_SIZE - 1) <= PAGE_SIZE - MAX_INSTRUCTION
-}
-
-/// Where a segment register's selector is.
-pub(super) fn selector_offset(number: usize) -> i32 {
-    (std::mem::offset_of!(crate::context::Context, regs)
-        + std::mem::offset_of!(Registers, segments)
-        + number * size_of::<Segment>()
-        + std::mem::offset_of!(Segment, selector)) as i32
-}
-
 impl Builder<'_> {
-    /// Count one more in a field of the context; `register` is lost, flags are not.
-    pub(super) fn count(&mut self, offset: i32, register: Register) {
-        self.out.load(register, field(offset));
-        self.out.lea(register, at(register, Register::None, 1));
-        self.out.store(field(offset), register);
-    }
-
     /// Write everything; the warm entry, and the one that finds x87 and vector state loaded.
     fn build(&mut self, run: &Run) -> (u64, Option<u64>) {
         let warm = self.out.here();
@@ -270,11 +180,6 @@ impl Builder<'_> {
             builder.out.jump(warm);
             [cold, canonical]
         })
-    }
-
-    /// Whether other blocks are entered with scratch registers spilled.
-    pub(super) fn hands_over(&self) -> bool {
-        self.techniques.has(Technique::Handover)
     }
 
     /// Remember that a guest instruction starts here.
@@ -406,58 +311,11 @@ impl Builder<'_> {
         }
     }
 
-    pub(super) fn s(&self) -> Scratch {
-        self.scratch.expect("actions with look-ups get scratch registers")
-    }
-
-    /// `rsp += bytes`, flags untouched.
-    pub(super) fn adjust_stack(&mut self, bytes: i32) {
-        self.out.lea(Register::RSP, stack(bytes));
-    }
-
     /// Look up the slot below the stack pointer, fill it, and move the stack pointer.
     fn push(&mut self, mark: u32, fill: impl FnOnce(&mut Self, MemoryOperand)) {
         let place = self.reach(stack(-8), 8, true, mark);
         fill(self, place);
         self.adjust_stack(-8);
-    }
-
-    /// Store a 64-bit constant; uses s2.
-    fn store_constant(&mut self, place: MemoryOperand, value: u64) {
-        if i64::from(value as i32) == value as i64 {
-            let built = Instruction::with2(Code::Mov_rm64_imm32, place, value as i32);
-            self.out.instruction(&built.expect("operands fit the code"));
-        } else {
-            let [_, _, s2] = self.s();
-            self.out.constant(s2, value);
-            self.out.store(place, s2);
-        }
-    }
-
-    /// Store a linear address; uses s2.
-    pub(super) fn store_address(&mut self, place: MemoryOperand, value: u64) {
-        if !self.key.is_relocatable() {
-            return self.store_constant(place, value);
-        }
-        let [_, _, s2] = self.s();
-        self.address(s2, value);
-        self.out.store(place, s2);
-    }
-
-    /// Put a linear address into a register: that of the block's page is added, if it has none.
-    pub(super) fn address(&mut self, register: Register, value: u64) {
-        /// As far as one `lea` reaches; a displacement from an instruction reaches a little farther.
-        const REACH: i64 = i32::MAX as i64;
-        if !self.key.is_relocatable() {
-            return self.out.constant(register, value);
-        }
-        self.out.load(register, field(context_offset!(code_page)));
-        let mut left = value as i64;
-        while left != 0 {
-            let step = left.clamp(-REACH, REACH);
-            self.out.lea(register, at(register, Register::None, step as i32));
-            left -= step;
-        }
     }
 
     /// The target of an indirect jump or call into s0.
@@ -469,11 +327,6 @@ impl Builder<'_> {
             let place = self.reach_operand(instruction, 8, mark);
             self.out.load(s0, place);
         }
-    }
-
-    /// Have something written after the straight line.
-    pub(super) fn postpone(&mut self, later: Later) {
-        self.later.push((later, self.user_open));
     }
 
     fn write_later(&mut self) {
@@ -516,9 +369,4 @@ impl Builder<'_> {
             }
         }
     }
-}
-
-/// `[rsp + displacement]`.
-pub(super) fn stack(displacement: i32) -> MemoryOperand {
-    at(Register::RSP, Register::None, displacement)
 }

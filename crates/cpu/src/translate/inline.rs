@@ -7,39 +7,11 @@
 
 use iced_x86::{Code, Instruction, OpKind, Register};
 
-use super::Mode;
+use super::action::Inline;
+use super::builder::{Builder, selector_offset, stack};
 use super::emit::{at, field, gpr32};
-use super::generate::{Builder, stack};
+use super::key::Mode;
 use crate::context::{context_offset, register_offset};
-
-/// A sensitive instruction with a translation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Inline {
-    /// `cli` at CPL 0.
-    DisableInterrupts,
-    /// `sti` at CPL 0.
-    EnableInterrupts,
-    /// `stac` or `clac` at CPL 0.
-    SetAccess(bool),
-    /// `swapgs` at CPL 0.
-    SwapGs,
-    /// `pushfq`.
-    PushFlags,
-    /// `popfq` at CPL 0.
-    PopFlags,
-    /// `rdtsc`, or `rdtscp`.
-    TimeStamp { with_processor: bool },
-    /// `mov r32, sreg`: destination and the selector's offset.
-    ReadSelector(Register, i32),
-    /// `mov r16, sreg`, which leaves the rest of the register alone: likewise.
-    ReadSelectorLow(Register, i32),
-    /// `mov r64, crN` at CPL 0: destination and the field's offset.
-    ReadControl(Register, i32),
-    /// `rdfsbase` or `rdgsbase`: destination and the base's offset.
-    ReadBase(Register, i32),
-    /// `wrfsbase` or `wrgsbase`: the base's offset and the source.
-    WriteBase(i32, Register),
-}
 
 /// The inline translation of an instruction, if it has one in this mode.
 pub(super) fn inline(instruction: &Instruction, mode: Mode) -> Option<Inline> {
@@ -67,12 +39,12 @@ pub(super) fn inline(instruction: &Instruction, mode: Mode) -> Option<Inline> {
             let number = crate::instruction::segment_register(instruction.op1_register()) as usize;
             Inline::ReadSelector(
                 instruction.op0_register().full_register(),
-                super::generate::selector_offset(number),
+                selector_offset(number),
             )
         }
         Code::Mov_rm16_Sreg if instruction.op0_kind() == OpKind::Register => {
             let number = crate::instruction::segment_register(instruction.op1_register()) as usize;
-            let offset = super::generate::selector_offset(number);
+            let offset = selector_offset(number);
             Inline::ReadSelectorLow(instruction.op0_register(), offset)
         }
         Code::Mov_r64_cr if kernel => {

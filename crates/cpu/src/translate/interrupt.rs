@@ -18,8 +18,8 @@
 
 use iced_x86::{MemoryOperand, Register};
 
+use super::builder::{Builder, stack};
 use super::emit::{at, field};
-use super::generate::{Builder, stack};
 use super::syscall::{KERNEL_CODE, KERNEL_DATA, USER_CODE, USER_DATA, kernel_code, user_code};
 use crate::architectural::Architectural;
 use crate::context::{context_offset, register_offset};

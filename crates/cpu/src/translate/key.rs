@@ -1,8 +1,6 @@
 //! What a translation depends on besides the bytes that it is made from: where they are, and the modes
 //! of the processor that it assumes.
 
-use super::{Mark, syscall};
-use crate::architectural::Architectural;
 use crate::memory::{Linear, PAGE_SIZE, Physical};
 use crate::mode::GuestMode;
 
@@ -13,7 +11,7 @@ pub(crate) struct Key {
     pub(super) physical: u64,
     pub(super) linear: u64,
     pub(super) mode: Mode,
-    /// Every access is looked up by itself (spans.rs).
+    /// Every access is looked up by itself (coalesce.rs).
     pub(super) plain: bool,
 }
 
@@ -45,11 +43,6 @@ impl Key {
     pub(super) fn relocated(&self, address: u64, code_page: u64) -> u64 {
         if self.is_relocatable() { address.wrapping_add(code_page) } else { address }
     }
-
-    /// The guest address of a mark of the block.
-    pub(super) fn linear_of(&self, mark: Mark, code_page: u64) -> u64 {
-        self.relocated(self.linear.wrapping_add(u64::from(mark.guest)), code_page)
-    }
 }
 
 /// The mode bits that a translation assumes.
@@ -69,7 +62,7 @@ pub(crate) struct Mode {
     pub(crate) time_stamp_disabled: bool,
     /// The kernel's memory is reached through the mirror.
     pub(crate) native: bool,
-    /// But not here, where the kernel may mean memory of its users ([`Architectural::is_user_open`]).
+    /// But not here, where the kernel may mean memory of its users (`Architectural::is_user_open`).
     pub(crate) user_open: bool,
     /// CR4.FSGSBASE.
     pub(crate) segment_bases: bool,
@@ -96,34 +89,4 @@ pub(crate) enum Vectors {
     Avx,
     /// Everything that the host has.
     All,
-}
-
-impl Architectural {
-    /// The mode bits that translations assume.
-    pub(crate) fn translation_mode(&self) -> Mode {
-        use crate::state::{cr0, cr4, efer};
-        let regs = &self.context.regs;
-        let vectors = if regs.cr0 & (cr0::EM | cr0::TS) != 0 || regs.cr4 & cr4::OSFXSR == 0 {
-            Vectors::None
-        } else if regs.cr4 & cr4::OSXSAVE == 0 || regs.xcr0 & 6 != 6 {
-            Vectors::Legacy
-        } else if regs.xcr0 == self.context.xsave_mask {
-            Vectors::All
-        } else {
-            Vectors::Avx
-        };
-        let fast_system_calls = regs.efer & efer::SCE != 0
-            && regs.sfmask & syscall::CLEARED_FLAGS == syscall::CLEARED_FLAGS;
-        Mode {
-            guest: GuestMode::of_64_bit_code(regs.cpl),
-            vectors,
-            fast_system_calls,
-            star: if fast_system_calls { regs.star } else { 0 },
-            smap: regs.cr4 & cr4::SMAP != 0,
-            time_stamp_disabled: regs.cr4 & cr4::TSD != 0,
-            native: self.uses_mirror(),
-            user_open: self.uses_mirror() && self.is_user_open(),
-            segment_bases: regs.cr4 & cr4::FSGSBASE != 0,
-        }
-    }
 }

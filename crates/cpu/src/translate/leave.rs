@@ -2,13 +2,13 @@
 
 use iced_x86::{MemoryOperand, Register};
 
-use super::emit::{at, field, in_set, scaled};
-use super::generate::{Builder, Later, is_linkable};
-use super::links::{Gate, NONE, Places};
+use super::builder::{Builder, Later, is_linkable};
+use super::emit::{Emitter, at, field, in_set, scaled};
+use super::gate::{Gate, NONE, Places};
 use super::reach::set_offset;
 use super::scratch::{CANONICAL, Scratch, make_canonical, reload};
-use super::stopper::{Closing, NOP};
-use super::thunk::Thunks;
+use super::unchain::{Closing, NOP};
+use super::way_out::Thunks;
 use crate::context::{NOT_COMPUTED, context_offset, register_offset};
 use crate::memory::Linear;
 use crate::memory::tlb::{Entries, JumpEntry, jump_index_of};
@@ -325,7 +325,7 @@ pub(super) fn of_line(register: Register, kernel: bool, part: usize) -> MemoryOp
 
 /// Have s1 lead to the first line of the jump cache for the address in s0, and see whether it is that
 /// address's: the displacement of the jump if not. RCX is lost.
-pub(super) fn look_at_first_line(out: &mut super::Emitter, scratch: Scratch, kernel: bool) -> u64 {
+pub(super) fn look_at_first_line(out: &mut Emitter, scratch: Scratch, kernel: bool) -> u64 {
     let [s0, s1, _] = scratch;
     out.rotate(s1, s0, 12);
     out.lea(s1, at(s1, s0, 0));
@@ -333,7 +333,7 @@ pub(super) fn look_at_first_line(out: &mut super::Emitter, scratch: Scratch, ker
 }
 
 /// The same for the second line.
-pub(super) fn look_at_second_line(out: &mut super::Emitter, scratch: Scratch, kernel: bool) -> u64 {
+pub(super) fn look_at_second_line(out: &mut Emitter, scratch: Scratch, kernel: bool) -> u64 {
     let [s0, s1, _] = scratch;
     out.rotate(s1, s0, 7);
     out.lea(s1, scaled(s1, s0, 2, 0));
@@ -341,7 +341,7 @@ pub(super) fn look_at_second_line(out: &mut super::Emitter, scratch: Scratch, ke
 }
 
 /// The same for the line whose number is the low bits of s1.
-fn look_at_line(out: &mut super::Emitter, [s0, s1, _]: Scratch, kernel: bool) -> u64 {
+fn look_at_line(out: &mut Emitter, [s0, s1, _]: Scratch, kernel: bool) -> u64 {
     out.extract(s1, s1, context_offset!(jump_index_mask));
     out.deposit(s1, s1, context_offset!(jump_line_mask));
     if kernel {

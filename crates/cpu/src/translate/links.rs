@@ -5,50 +5,10 @@
 //! there are many, and most blocks have one or two.
 
 use super::emit::displacement;
+use super::gate::{Gate, NONE};
 use super::scratch::CANONICAL;
-use super::{Mode, Translator, far};
+use super::{Mode, Translator};
 use crate::memory::Physical;
-
-/// No block, no gate.
-pub(super) const NONE: u32 = u32::MAX;
-
-/// A direct jump out of a block.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Gate {
-    pub(super) block: u32,
-    /// Linear address of the guest instruction it leads to.
-    pub(super) target: u64,
-    /// Offsets in the code cache, as in [`Places`].
-    pub(super) warm: u32,
-    pub(super) cold: u32,
-    pub(super) convert: u32,
-    pub(super) out: u32,
-    pub(super) loaded: bool,
-    /// Leads to a plain block.
-    pub(super) plain: bool,
-    /// [`Mode::user_open`] where it leads to.
-    pub(super) user_open: bool,
-    /// Leads to another page (far.rs).
-    pub(super) far: Option<far::FarGate>,
-    /// The block that it is linked to, or was before it was closed; and the next gate that is.
-    pub(super) to: u32,
-    pub(super) next: u32,
-}
-
-/// The host addresses of a gate; 0 for what it does not have.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Places {
-    /// Displacement of the jump with the block's scratch registers spilled.
-    pub(super) warm: u64,
-    /// Displacement of the jump with the canonical ones spilled, or with none (scratch.rs).
-    pub(super) cold: u64,
-    /// Where that is seen to: `warm` leads there unless it is linked.
-    pub(super) convert: u64,
-    /// Where `cold` leads when not linked.
-    pub(super) out: u64,
-    /// `cold` is for none.
-    pub(super) loaded: bool,
-}
 
 impl Translator {
     /// Unlink the gates of a list that begins with `first`: those to a block that is dropped.

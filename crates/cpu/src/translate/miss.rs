@@ -4,16 +4,17 @@ use iced_x86::{Code, Decoder, Instruction, Mnemonic, OpKind};
 
 use crate::exception::Exception;
 use crate::instruction::has_masked_memory;
-use crate::instruction::{immediate_bit_form, memory_use};
+use crate::instruction::{immediate_bit_form, memory_use, touches_vectors};
 use crate::memory::{Access, Linear, PAGE_SIZE, Physical, Privilege};
 use crate::run::Resume;
 use crate::state::SegmentRegister;
 use crate::system::cpuid::decoder_options;
 use crate::vcpu::Vcpu;
 
-use super::plan::touches_vectors;
-use super::string::{Repeated, repeated, single};
-use super::{Mark, Translator};
+use super::Translator;
+use super::action::Repeated;
+use super::block::Mark;
+use super::string::{repeated, single};
 
 /// What an instruction accesses first: where, how many bytes, and how.
 type Wanted = (Linear, usize, Access);
@@ -100,8 +101,9 @@ impl Vcpu {
         let block = &translator.blocks[mark.block as usize];
         let (key, straddles) = (block.key, block.second.is_some());
         let restart = translator.restart_at(self.arch.context.detail);
+        let rip = block.linear_of(mark, self.arch.context.code_page);
         drop(translator);
-        self.arch.context.regs.rip = key.linear_of(mark, self.arch.context.code_page);
+        self.arch.context.regs.rip = rip;
         if straddles {
             return Resume::Dispatch(self.interpret());
         }

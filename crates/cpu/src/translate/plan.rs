@@ -1,116 +1,18 @@
 //! What becomes of each guest instruction, and which registers a run leaves free.
 
 use iced_x86::{
-    Code, ConditionCode, CpuidFeature, EncodingKind, FlowControl, Instruction,
-    InstructionInfoFactory, Mnemonic, OpKind, Register,
+    Code, ConditionCode, EncodingKind, FlowControl, Instruction, InstructionInfoFactory, Mnemonic,
+    OpKind, Register,
 };
 
-use super::assist::{Assistance, assistance};
-use super::extended::runs_on_mirror;
-use super::inline::{Inline, inline};
-use super::string::{Repeated, repeated, single};
-use super::{Mode, Vectors};
-use crate::instruction::may_run_natively_unmasked;
-use crate::instruction::{MemoryUse, immediate_bit_form, memory_use};
+use super::action::{Action, Assistance};
+use super::builder::selector_offset;
+use super::extended::{is_extended, runs_on_mirror};
+use super::inline::inline;
+use super::key::{Mode, Vectors};
+use super::string::{repeated, single};
+use crate::instruction::{immediate_bit_form, is_integer, may_run_natively_unmasked, memory_use};
 use crate::memory::Linear;
-use crate::techniques::{Technique, Techniques};
-
-/// How an instruction is translated.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum Action {
-    /// Its bytes, as they are.
-    Copy,
-    /// Nothing: a hint.
-    Skip,
-    /// With its memory operand looked up.
-    Memory(MemoryUse),
-    /// Put a linear address, relative to the block's page if that is not known, into a register.
-    Address(Register, u64),
-    /// `push` of a 64-bit register.
-    Push(Register),
-    /// `push` of a 64-bit memory operand.
-    PushMemory,
-    /// `push` of a constant.
-    PushConstant(i32),
-    /// `pop` into a 64-bit register.
-    Pop(Register),
-    /// `leave`.
-    Leave,
-    /// A conditional jump: condition code as encoded, and target.
-    Branch(u8, u64),
-    /// An unconditional jump to a known address.
-    Jump(u64),
-    /// A call of a known address.
-    Call(u64),
-    /// An indirect jump through the instruction's operand.
-    JumpIndirect,
-    /// An indirect call through the instruction's operand.
-    CallIndirect,
-    /// A near return that drops so many more bytes.
-    Return(u16),
-    /// A sensitive instruction that the block does itself.
-    Inline(Inline),
-    /// `mov` of a segment register, whose selector is there, to memory.
-    StoreSelector(i32),
-    /// `rep movs` or `rep stos`.
-    Repeat(Repeated),
-    /// `movs` or `stos` of one element.
-    MoveOne(Repeated),
-    /// `syscall` from CPL 3.
-    SystemCall,
-    /// `sysretq` from CPL 0.
-    SystemReturn,
-    /// `iretq` from CPL 0.
-    InterruptReturn,
-    /// One of the XSAVE family, on the kernel's memory.
-    ExtendedState,
-    /// Carried out by Rust for the block.
-    Assist(Assistance),
-    /// Left to the interpreter.
-    Interpret,
-}
-
-impl Action {
-    /// Whether nothing of the block can come after it.
-    pub(super) fn ends_block(&self) -> bool {
-        matches!(
-            self,
-            Action::Jump(_)
-                | Action::Call(_)
-                | Action::JumpIndirect
-                | Action::CallIndirect
-                | Action::Return(_)
-                | Action::SystemCall
-                | Action::SystemReturn
-                | Action::InterruptReturn
-                | Action::Assist(Assistance::Anew)
-                | Action::Interpret
-        )
-    }
-
-    /// The same where some techniques are not used.
-    pub(super) fn by(self, techniques: Techniques) -> Self {
-        let needed = match self {
-            Action::Inline(Inline::SetAccess(_)) => return self,
-            Action::Inline(_) => Technique::Inline,
-            Action::ExtendedState if !techniques.has(Technique::ExtendedState) => {
-                return Action::Assist(Assistance::Onwards).by(techniques);
-            }
-            Action::ExtendedState | Action::Assist(_) => Technique::Assists,
-            Action::Repeat(_) | Action::MoveOne(_) => Technique::Strings,
-            Action::SystemCall | Action::SystemReturn | Action::InterruptReturn => {
-                Technique::Entries
-            }
-            _ => return self,
-        };
-        if techniques.has(needed) { self } else { Action::Interpret }
-    }
-
-    /// Whether the host executes the instruction itself.
-    pub(super) fn is_copied(&self) -> bool {
-        matches!(self, Action::Copy | Action::Memory(_))
-    }
-}
 
 /// An operand relative to EIP, which wraps at 4 GiB wherever the code is.
 fn is_relative_to_eip(instruction: &Instruction) -> bool {
@@ -217,7 +119,7 @@ fn stored_selector(instruction: &Instruction) -> Option<i32> {
         return None;
     }
     let number = crate::instruction::segment_register(instruction.op1_register()) as usize;
-    Some(super::generate::selector_offset(number))
+    Some(selector_offset(number))
 }
 
 fn is_hint(instruction: &Instruction) -> bool {
@@ -263,52 +165,6 @@ fn needed_vectors(instruction: &Instruction) -> Vectors {
         }
         _ => Vectors::All,
     }
-}
-
-/// Whether an instruction works on general-purpose registers only, so that no control bit can
-/// make it fault.
-fn is_integer(instruction: &Instruction) -> bool {
-    // `fwait` is as old as the processor, but obeys CR0.MP and CR0.TS.
-    instruction.mnemonic() != Mnemonic::Wait
-        && instruction.cpuid_features().iter().all(|feature| {
-            matches!(
-                feature,
-                CpuidFeature::INTEL8086
-                    | CpuidFeature::INTEL8086_ONLY
-                    | CpuidFeature::INTEL186
-                    | CpuidFeature::INTEL286
-                    | CpuidFeature::INTEL386
-                    | CpuidFeature::INTEL486
-                    | CpuidFeature::X64
-                    | CpuidFeature::CMOV
-                    | CpuidFeature::CX8
-                    | CpuidFeature::CMPXCHG16B
-                    | CpuidFeature::MULTIBYTENOP
-                    | CpuidFeature::PAUSE
-                    | CpuidFeature::POPCNT
-                    | CpuidFeature::LZCNT
-                    | CpuidFeature::BMI1
-                    | CpuidFeature::BMI2
-                    | CpuidFeature::ADX
-                    | CpuidFeature::MOVBE
-                    | CpuidFeature::RDRAND
-                    | CpuidFeature::RDSEED
-                    | CpuidFeature::CLFSH
-                    | CpuidFeature::CLFLUSHOPT
-                    | CpuidFeature::CLWB
-                    | CpuidFeature::CET_IBT
-                    | CpuidFeature::CET_SS
-            )
-        })
-}
-
-/// Whether an instruction that is copied reads or changes x87 or vector state.
-pub(crate) fn touches_vectors(instruction: &Instruction) -> bool {
-    let only_memory = matches!(
-        instruction.mnemonic(),
-        Mnemonic::Lfence | Mnemonic::Sfence | Mnemonic::Mfence | Mnemonic::Movnti | Mnemonic::Crc32
-    );
-    !only_memory && !is_integer(instruction)
 }
 
 /// Stack and control-flow instructions that have a translation of their own.
@@ -382,4 +238,67 @@ pub(super) fn registers_used(
         .iter()
         .filter(|used| used.register().is_gpr())
         .fold(0, |set, used| set | 1 << used.register().full_register().number())
+}
+
+/// How an instruction is helped with, if it is.
+fn assistance(instruction: &Instruction, mode: Mode) -> Option<Assistance> {
+    if instruction.has_lock_prefix() {
+        return None;
+    }
+    let kernel = mode.guest.is_kernel();
+    Some(match instruction.mnemonic() {
+        Mnemonic::Cpuid => Assistance::Identify,
+        Mnemonic::Mov if kernel && instruction.op0_register() == Register::CR3 => Assistance::Anew,
+        Mnemonic::Invlpg | Mnemonic::Invpcid | Mnemonic::Wrmsr if kernel => Assistance::Anew,
+        Mnemonic::Rdmsr if kernel => Assistance::Onwards,
+        Mnemonic::Xgetbv => Assistance::Onwards,
+        Mnemonic::Mov if loads_data_segment(instruction.op0_register()) => Assistance::Onwards,
+        _ if crate::instruction::is_string(instruction.code()) => Assistance::Onwards,
+        mnemonic if is_extended(mnemonic) => Assistance::Onwards,
+        _ => return None,
+    })
+}
+
+/// A segment register of which translated code assumes nothing.
+fn loads_data_segment(register: Register) -> bool {
+    matches!(register, Register::DS | Register::ES | Register::FS | Register::GS)
+}
+
+#[cfg(test)]
+mod tests {
+    use iced_x86::{Decoder, DecoderOptions, InstructionInfoFactory};
+
+    use super::*;
+
+    /// What Rust changes, and what these instructions read, must be known as used by them: else a block
+    /// would have its own values there.
+    #[test]
+    fn the_registers_of_instructions_with_help_are_known() {
+        let check = |bytes: &[u8], numbers: &[u16]| {
+            let instruction = Decoder::new(64, bytes, DecoderOptions::NONE).decode();
+            let mode = Mode::default();
+            assert!(assistance(&instruction, mode).is_some(), "{instruction}");
+            let used = registers_used(&mut InstructionInfoFactory::new(), &instruction);
+            let expected = numbers.iter().fold(0, |set, number| set | 1 << number);
+            assert_eq!(used, expected, "{instruction}");
+        };
+        check(&[0x0f, 0xa2], &[0, 1, 2, 3]);
+        check(&[0x0f, 0x32], &[0, 1, 2]);
+        check(&[0x0f, 0x30], &[0, 1, 2]);
+        check(&[0x0f, 0x01, 0xd0], &[0, 1, 2]);
+        check(&[0x48, 0x0f, 0xc7, 0x26], &[0, 2, 6]);
+        check(&[0x48, 0x0f, 0xae, 0x26], &[0, 2, 6]);
+        check(&[0x48, 0x0f, 0xae, 0x2e], &[0, 2, 6]);
+        check(&[0x48, 0x0f, 0xae, 0x36], &[0, 2, 6]);
+        check(&[0x48, 0x0f, 0xae, 0x06], &[6]);
+        check(&[0x0f, 0x22, 0xdf], &[7]);
+        check(&[0x0f, 0x01, 0x3f], &[7]);
+        check(&[0x66, 0x0f, 0x38, 0x82, 0x07], &[0, 7]);
+        check(&[0x8e, 0xd8], &[0]);
+        check(&[0x48, 0xa5], &[6, 7]);
+        check(&[0x48, 0xab], &[0, 7]);
+        check(&[0x48, 0xad], &[0, 6]);
+        check(&[0xf2, 0xae], &[0, 1, 7]);
+        check(&[0xf3, 0xa6], &[1, 6, 7]);
+    }
 }

@@ -1,12 +1,11 @@
 //! Making guest memory accessible to an instruction: through the kernel's mirror
-//! (memory/mirror.rs), through a span's look-up (spans.rs), or by a look-up of its own
+//! (memory/mirror.rs), through a span's look-up (coalesce.rs), or by a look-up of its own
 //! (memory/tlb.rs).
 
 use iced_x86::{Code, Instruction, MemoryOperand, Mnemonic, OpKind, Register};
 
-use super::crossing::Second;
+use super::builder::{Builder, Later, Second};
 use super::emit::{at, field, gpr8, in_set};
-use super::generate::{Builder, Later};
 use crate::context::context_offset;
 use crate::instruction::without_moffs;
 use crate::instruction::{MemoryUse, immediate_bit_form};

@@ -31,16 +31,13 @@
 use iced_x86::{MemoryOperand, Register};
 
 use super::Translator;
+use super::builder::{Builder, Later, is_linkable};
 use super::cache::Part;
 use super::emit::{Emitter, at, field};
-use super::generate::{Builder, Later, is_linkable};
 use super::scratch::make_canonical;
-use super::thunk::ThunkKey;
+use super::way_out::ThunkKey;
 use crate::context::{Context, Landing, Ring, context_offset, register_offset};
 use crate::techniques::Technique;
-
-/// Rings: for the kernel's code, for that which may access its users' memory, for users' code.
-pub(super) const RINGS: usize = 3;
 
 /// Where the number of a ring's next entry is.
 fn top_of(ring: usize) -> i32 {

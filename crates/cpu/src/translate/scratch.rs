@@ -15,9 +15,9 @@
 
 use iced_x86::{Code, Instruction, MemoryOperand, Register};
 
-use super::decode::Run;
+use super::action::Action;
 use super::emit::{Emitter, field, gpr64};
-use super::plan::Action;
+use super::planned::Run;
 use crate::context::context_offset;
 
 /// A block's scratch registers, by slot.

@@ -26,8 +26,9 @@
 
 use iced_x86::{Code, Instruction, Register};
 
+use super::action::Repeated;
+use super::builder::{Builder, Later};
 use super::emit::{at, field};
-use super::generate::{Builder, Later};
 use crate::architectural::Architectural;
 use crate::context::context_offset;
 use crate::memory::place::BASE;
@@ -35,15 +36,6 @@ use crate::memory::tlb::Entries;
 
 /// Elements in one piece at most.
 const MAX_PIECE: u64 = 1 << 16;
-
-/// A string instruction with a translation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Repeated {
-    /// Bytes in an element.
-    pub(crate) size: u32,
-    /// `movs` rather than `stos`.
-    pub(crate) copies: bool,
-}
 
 /// The translation of a repeated string instruction, if it has one.
 pub(crate) fn repeated(instruction: &Instruction) -> Option<Repeated> {

@@ -8,8 +8,8 @@
 
 use iced_x86::{Code, Instruction, Register};
 
+use super::builder::Builder;
 use super::emit::{at, field};
-use super::generate::Builder;
 use crate::context::{context_offset, register_offset};
 use crate::state::{Registers, Segment, rflags};
 

@@ -9,48 +9,11 @@ use super::Translator;
 use super::cache::Part;
 use super::emit::{Emitter, at, field, in_set};
 use super::leave::{look_at_first_line, look_at_second_line, of_line};
-use super::returns::RINGS;
 use super::scratch::{Scratch, make_canonical, reload};
+use super::way_out::{Thunk, ThunkKey, Thunks};
 use crate::context::{Reason, context_offset, register_offset};
 use crate::memory::physical_jumps::Line;
 use crate::memory::tlb::{Entries, FetchEntry, JumpEntry};
-
-/// What a thunk depends on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct ThunkKey {
-    /// The block's scratch registers.
-    pub(super) scratch: Option<Scratch>,
-    /// GS is at the mirror.
-    pub(super) kernel: bool,
-}
-
-/// Host addresses of the ways out for one choice of scratch registers.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Thunks {
-    pub(super) unlinked: Thunk,
-    pub(super) lookup: Thunk,
-    pub(super) interpret: Thunk,
-    pub(super) assist: Thunk,
-    pub(super) miss: Thunk,
-    /// Look at the second line of the jump cache for the address in s0, with the guest's RCX in s2;
-    /// then, from user code, for a block by its physical address.
-    pub(super) second: u64,
-    /// For the address in s0: the same looks after one at the first line, but once in sixteen times out
-    /// to Rust to be linked; and the same always (far.rs).
-    pub(super) far: u64,
-    pub(super) refused: u64,
-    /// For the address in s0 that a return has popped, with its mark in s1 (returns.rs), by ring.
-    pub(super) returned: [u64; RINGS],
-}
-
-/// One way out.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Thunk {
-    /// For when RCX has its guest value.
-    pub(super) plain: u64,
-    /// For when the guest's RCX is in s2.
-    pub(super) with_rcx: u64,
-}
 
 impl Translator {
     /// The ways out for `key`, made when first asked for. The caller has made room.

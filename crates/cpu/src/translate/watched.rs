@@ -1,7 +1,7 @@
 //! What an inspection sees of blocks, and what it has done with them (inspect.rs).
 
 use super::cache::Part;
-use super::decode::Run;
+use super::planned::Run;
 use super::{Key, Translator};
 use crate::inspect::{BlockId, GuestCode, Origin};
 use crate::memory::{Linear, PAGE_SIZE};

@@ -21,8 +21,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use rustc_hash::FxHashMap;
 
 use super::page::Forbidden;
+use crate::memory::Physical;
 use crate::memory::ram::Ram;
-use crate::memory::{PAGE_SIZE, Physical};
 
 /// What came of trying to copy a page.
 #[derive(Debug, Clone, Copy)]
@@ -83,11 +83,9 @@ impl Copies {
             Some(Attempt::Failed(known)) if *known == starts.len() => return,
             _ => {}
         }
-        let Some(host) = ram.host(page) else { return };
-        let mut bytes = [0; PAGE_SIZE as usize];
-        // SAFETY: a page of RAM. No processor writes it while it has translations and we hold them; a
-        // device that does drops the copy after that (package.rs), whatever has been copied.
-        unsafe { std::ptr::copy_nonoverlapping(host, bytes.as_mut_ptr(), bytes.len()) };
+        // No processor writes it while it has translations and we hold them; a device that does drops the copy
+        // after that (package.rs), whatever has been copied.
+        let Some(bytes) = ram.copy_page(page) else { return };
         let (spare, count) = (state.used, starts.len());
         let copy = forbidden.defused(&bytes, starts).filter(|_| spare < host::SPARE_PAGES);
         let made = copy.is_some_and(|copy| memory.write_spare(spare, &copy).is_ok());

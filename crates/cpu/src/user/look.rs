@@ -11,23 +11,17 @@
 //! 3. *At the first jump into a page* that is Rust's anyway (translate/mod.rs): whether it stands for a program
 //!    whose threads compute.
 
+use super::FAULT_STOPS;
 use super::choice::{LEAST_LOOK, Moment, ThreadKey};
+use super::code::{Timer, UserCode};
+use super::plan::UserExecution;
 use super::programs::CodePage;
-use super::{FAULT_STOPS, UserCode, UserExecution};
-use crate::memory::{Linear, PAGE_SIZE, Physical};
+use crate::memory::{Linear, Physical};
 use crate::time::{cycles, time_stamp};
 use crate::vcpu::Vcpu;
 
 /// How long user code runs before it is looked at, in nanoseconds; longer where stops are dear.
 const LOOK_AFTER: u64 = 1_000_000;
-
-/// The timer of a processor.
-#[derive(Debug, Default)]
-pub(super) struct Timer {
-    is_set: bool,
-    /// Who was found not to be worth setting it for last.
-    unwatched: Option<ThreadKey>,
-}
 
 impl UserCode {
     /// How long it is until the next look, in nanoseconds.
@@ -170,11 +164,9 @@ impl Vcpu {
 
     fn code_page_of(&self, at: Physical) -> Option<CodePage> {
         let page = at.page();
-        let host = self.arch.ram.host(page)?;
-        // SAFETY: a page of RAM, which outlives the processor. If somebody writes it meanwhile, the hash is
-        // that of other bytes, and the page is not recognized.
-        let bytes = unsafe { std::slice::from_raw_parts(host, PAGE_SIZE as usize) };
-        Some(CodePage::new(page.0, bytes))
+        // If somebody writes it meanwhile, the hash is that of other bytes, and the page is not recognized.
+        let bytes = self.arch.ram.copy_page(page)?;
+        Some(CodePage::new(page.0, &bytes))
     }
 
     fn moment(&self) -> Moment {

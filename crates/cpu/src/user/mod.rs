@@ -21,15 +21,17 @@
 
 mod calibrate;
 mod choice;
+pub(crate) mod code;
 pub(crate) mod copies;
 mod look;
 mod page;
+pub(crate) mod plan;
 mod programs;
 pub(crate) mod spaces;
 
 use std::sync::Arc;
 
-use direct::{Helpers, Stop};
+use direct::Stop;
 
 use crate::exception::{Exception, Vector};
 use crate::exit::Exit;
@@ -37,40 +39,17 @@ use crate::history::Happened;
 use crate::memory::paging::{Accessor, LARGE_BYTES, walk};
 use crate::memory::{Access, Linear, PAGE_SIZE, Physical, Privilege};
 use crate::state::{SegmentRegister, cr4, efer, rflags};
-use crate::statistics::Statistics;
 use crate::system::{flat, null_segment};
 use crate::techniques::Technique;
 use crate::time::time_stamp;
 use crate::translate::Vectors;
 use crate::vcpu::Vcpu;
 pub use calibrate::stop_cycles;
-use choice::{Cause, Choice, ThreadKey};
-use copies::Copies;
+use choice::{Cause, ThreadKey};
+use code::UserCode;
+use plan::Plan;
+pub use plan::UserExecution;
 use spaces::{FAULT_WINDOW, Filled, Guest, Spaces, root_of};
-
-/// How guest user code is executed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum UserExecution {
-    /// Translated, always.
-    Translate,
-    /// Directly, wherever that is possible.
-    Direct,
-    /// As suits each thread.
-    #[default]
-    Auto,
-}
-
-/// What a package needs to run user code directly.
-#[derive(Debug)]
-pub(crate) struct Plan {
-    execution: UserExecution,
-    pub(crate) helpers: Arc<Helpers>,
-    memory: host::GuestMemory,
-    /// What helpers execute in place of some pages.
-    pub(crate) copies: Copies,
-    /// Cycles that stopping a helper and running it again costs here.
-    stop: u64,
-}
 
 /// Faults at one address before the interpreter has a look.
 const MAX_REPEATS: u32 = 4;
@@ -91,92 +70,6 @@ const USER_DATA: u16 = 0x2b;
 
 /// Accessed, readable code at CPL 3, present, G, D.
 const CODE_32: u16 = 0xc09b;
-
-/// One processor's direct execution.
-#[derive(Debug)]
-pub(crate) struct UserCode {
-    plan: Arc<Plan>,
-    choice: Choice,
-    /// Time-stamp counter before which everything is translated.
-    hold_until: u64,
-    /// The last fault that was mended by mapping something, and how often in a row.
-    last_fault: (u64, u64, u32),
-    /// The guest's own page fault that a direct run ended with: once its kernel has mapped the page,
-    /// it is mapped in the helper before the program runs again.
-    own_fault: Option<(ThreadKey, Linear, Access)>,
-    timer: look::Timer,
-    counters: Counters,
-}
-
-#[derive(Debug, Clone, Copy, Default)]
-struct Counters {
-    runs: u64,
-    cycles: u64,
-    entries: u64,
-    misses: u64,
-    held: u64,
-    timer_looks: u64,
-}
-
-impl Plan {
-    /// Find out what the host charges.
-    ///
-    /// # Errors
-    ///
-    /// [`direct::Error`] when there can be no helper; user code is to be translated then.
-    pub(crate) fn new(
-        execution: UserExecution,
-        helpers: &Arc<Helpers>,
-        memory: &host::GuestMemory,
-    ) -> Result<Self, direct::Error> {
-        let stop = stop_cycles(helpers, memory)?;
-        tracing::debug!(stop, "cycles for a stop of directly executed code");
-        let (helpers, memory, copies) = (Arc::clone(helpers), memory.clone(), Copies::default());
-        Ok(Self { execution, helpers, memory, copies, stop })
-    }
-}
-
-impl UserCode {
-    pub(crate) fn new(plan: &Arc<Plan>) -> Self {
-        Self {
-            choice: Choice::new(plan.stop),
-            plan: Arc::clone(plan),
-            hold_until: 0,
-            last_fault: (0, 0, 0),
-            own_fault: None,
-            timer: look::Timer::default(),
-            counters: Counters::default(),
-        }
-    }
-
-    fn is_always(&self) -> bool {
-        self.plan.execution == UserExecution::Direct
-    }
-
-    fn chooses(&self, key: ThreadKey) -> bool {
-        if self.is_always() { !self.choice.is_banned(key) } else { self.choice.is_direct(key) }
-    }
-
-    /// Whether returns to user code with these page tables have to come to the run loop.
-    pub(crate) fn is_wanted(&mut self, cr3: u64) -> bool {
-        self.is_always() || self.choice.any_direct(root_of(cr3), time_stamp())
-    }
-
-    pub(crate) fn count_in(&self, statistics: &mut Statistics) {
-        statistics.direct_runs = self.counters.runs;
-        statistics.direct_cycles = self.counters.cycles;
-        statistics.direct_entries = self.counters.entries;
-        statistics.direct_misses = self.counters.misses;
-        statistics.direct_held = self.counters.held;
-        statistics.direct_timer_looks = self.counters.timer_looks;
-        let choice = &self.choice.counters;
-        statistics.direct_looks = choice.looks;
-        statistics.direct_promotions = choice.promotions;
-        statistics.direct_begun = choice.begun;
-        statistics.direct_demotions = choice.demotions;
-        statistics.direct_barred = choice.barred;
-    }
-}
 
 impl Vcpu {
     fn thread_key(&self) -> ThreadKey {
@@ -538,7 +431,7 @@ impl Vcpu {
     fn drop_translations_of(&mut self, page: Physical) {
         let arch = &mut self.arch;
         let mut translator = arch.package.translator();
-        let dropped = translator.invalidate(page, PAGE_SIZE as usize, &arch.package);
+        let dropped = translator.invalidate(page, PAGE_SIZE as usize, &arch.package.members);
         arch.statistics.invalidated_blocks += dropped;
     }
 

@@ -556,14 +556,10 @@ impl Guest<'_> {
             // It is fetched when it is needed.
             return None;
         }
-        let host = self.ram.host(physical)?;
+        self.ram.host(physical)?;
         self.ram.make_present(physical);
-        let execute = page.executable && {
-            // SAFETY: a page of RAM, which outlives the processor. The guest may change it
-            // meanwhile; then what is found is as good as what would have been found later.
-            let bytes = unsafe { std::slice::from_raw_parts(host, PAGE_SIZE as usize) };
-            !forbidden.is_in(bytes)
-        };
+        // The guest may change it meanwhile; then what is found is as good as what would have been found later.
+        let execute = page.executable && !forbidden.is_in(&self.ram.copy_page(physical)?);
         let copy = None;
         Some(Mapped { physical: physical.0, write, execute, is_piece: page.is_piece, copy })
     }

@@ -6,6 +6,7 @@ mod choice;
 mod classes;
 mod copies;
 mod crossings;
+mod debugger;
 mod events;
 mod extended;
 mod legacy_modes;

@@ -1,4 +1,4 @@
-//! One look-up for several accesses (translate/spans.rs).
+//! One look-up for several accesses (translate/coalesce.rs).
 
 use iced_x86::code_asm::*;
 

@@ -19,54 +19,14 @@
 //! the jump cache, and once in sixteen times out to Rust, which links it if it can, or refuses: most of a
 //! kernel's code runs once, while it boots. A refused gate goes through the jump cache for good.
 
-use rustc_hash::{FxHashMap, FxHashSet};
-
 use super::Translator;
-use super::generate::Builder;
-use super::links::Places;
+use super::builder::Builder;
+use super::gate::{FarGate, Places, REGION};
 use crate::architectural::Architectural;
 use crate::memory::paging::{Accessor, walk};
 use crate::memory::tlb::{Flush, PageSize};
 use crate::memory::{Access, Linear, Physical};
 use crate::techniques::Technique;
-
-/// No page that far gates lead to is larger, in bytes.
-const REGION: u64 = 2 << 20;
-
-/// Pages that far gates lead to.
-#[derive(Debug, Default)]
-pub(super) struct Far {
-    pages: FxHashMap<u64, FarPage>,
-    /// Regions in which they are.
-    regions: FxHashSet<u64>,
-}
-
-#[derive(Debug)]
-struct FarPage {
-    physical: Physical,
-    gates: FxHashSet<u32>,
-}
-
-impl Far {
-    pub(super) fn clear(&mut self) {
-        self.pages.clear();
-        self.regions.clear();
-    }
-
-    /// Remember that a gate leads to a page; false if gates lead there that know it at another place.
-    fn note(&mut self, linear: Linear, physical: Physical, gate: u32) -> bool {
-        let page = linear.page().0;
-        let known = self
-            .pages
-            .entry(page)
-            .or_insert_with(|| FarPage { physical: physical.page(), gates: FxHashSet::default() });
-        self.regions.insert(page / REGION);
-        known.physical == physical.page() && {
-            known.gates.insert(gate);
-            true
-        }
-    }
-}
 
 impl Builder<'_> {
     /// Whether a direct jump to an address outside the page gets a far gate.
@@ -102,16 +62,6 @@ impl Builder<'_> {
         let far = FarGate { unlinked: self.offset(unlinked), refused: self.offset(refused) };
         self.gates.last_mut().expect("just added").far = Some(far);
     }
-}
-
-/// Where the first jump of a far gate may lead, besides to blocks: offsets in the code cache. To a block
-/// with other scratch registers it leads to where that is seen to ([`Places::convert`]).
-#[derive(Debug, Clone, Copy)]
-pub(super) struct FarGate {
-    /// Through the jump cache, or out to Rust.
-    pub(super) unlinked: u32,
-    /// Through the jump cache.
-    pub(super) refused: u32,
 }
 
 impl Architectural {

@@ -31,37 +31,15 @@
 use iced_x86::{Instruction, InstructionInfoFactory, MemoryOperand, OpAccess, OpKind, Register};
 use rustc_hash::FxHashMap;
 
-use super::decode::Planned;
+use super::action::{Action, Repeated};
+use super::builder::Builder;
 use super::emit::{at, field};
-use super::generate::Builder;
-use super::plan::Action;
-use super::string::Repeated;
+use super::planned::{Lookup, Planned, SpanUse};
 use crate::context::{MAX_SPANS, context_offset};
 use crate::instruction::immediate_bit_form;
 
 /// Bytes of one span.
 const MAX_SPAN_BYTES: i64 = 512;
-
-/// An access that is part of a span.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct SpanUse {
-    /// Where the host address is kept.
-    pub(super) slot: usize,
-    /// Distance of the access from the start of the span.
-    pub(super) offset: i32,
-    /// For the first access, what is looked up.
-    pub(super) first: Option<Lookup>,
-}
-
-/// The look-up of a span.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Lookup {
-    pub(super) base: Register,
-    /// Distance of the span's start from the base register at the first access.
-    pub(super) displacement: i32,
-    pub(super) size: usize,
-    pub(super) write: bool,
-}
 
 /// One access by base and displacement.
 struct Reference {

@@ -1,0 +1,153 @@
+//! What can become of a guest instruction. Which does, [`plan`](super::plan) decides; the files that are named after
+//! the kinds write them.
+
+use iced_x86::Register;
+
+use crate::instruction::MemoryUse;
+use crate::techniques::{Technique, Techniques};
+
+/// How an instruction is translated.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Action {
+    /// Its bytes, as they are.
+    Copy,
+    /// Nothing: a hint.
+    Skip,
+    /// With its memory operand looked up.
+    Memory(MemoryUse),
+    /// Put a linear address, relative to the block's page if that is not known, into a register.
+    Address(Register, u64),
+    /// `push` of a 64-bit register.
+    Push(Register),
+    /// `push` of a 64-bit memory operand.
+    PushMemory,
+    /// `push` of a constant.
+    PushConstant(i32),
+    /// `pop` into a 64-bit register.
+    Pop(Register),
+    /// `leave`.
+    Leave,
+    /// A conditional jump: condition code as encoded, and target.
+    Branch(u8, u64),
+    /// An unconditional jump to a known address.
+    Jump(u64),
+    /// A call of a known address.
+    Call(u64),
+    /// An indirect jump through the instruction's operand.
+    JumpIndirect,
+    /// An indirect call through the instruction's operand.
+    CallIndirect,
+    /// A near return that drops so many more bytes.
+    Return(u16),
+    /// A sensitive instruction that the block does itself.
+    Inline(Inline),
+    /// `mov` of a segment register, whose selector is there, to memory.
+    StoreSelector(i32),
+    /// `rep movs` or `rep stos`.
+    Repeat(Repeated),
+    /// `movs` or `stos` of one element.
+    MoveOne(Repeated),
+    /// `syscall` from CPL 3.
+    SystemCall,
+    /// `sysretq` from CPL 0.
+    SystemReturn,
+    /// `iretq` from CPL 0.
+    InterruptReturn,
+    /// One of the XSAVE family, on the kernel's memory.
+    ExtendedState,
+    /// Carried out by Rust for the block.
+    Assist(Assistance),
+    /// Left to the interpreter.
+    Interpret,
+}
+
+impl Action {
+    /// Whether nothing of the block can come after it.
+    pub(super) fn ends_block(&self) -> bool {
+        matches!(
+            self,
+            Action::Jump(_)
+                | Action::Call(_)
+                | Action::JumpIndirect
+                | Action::CallIndirect
+                | Action::Return(_)
+                | Action::SystemCall
+                | Action::SystemReturn
+                | Action::InterruptReturn
+                | Action::Assist(Assistance::Anew)
+                | Action::Interpret
+        )
+    }
+
+    /// The same where some techniques are not used.
+    pub(super) fn by(self, techniques: Techniques) -> Self {
+        let needed = match self {
+            Action::Inline(Inline::SetAccess(_)) => return self,
+            Action::Inline(_) => Technique::Inline,
+            Action::ExtendedState if !techniques.has(Technique::ExtendedState) => {
+                return Action::Assist(Assistance::Onwards).by(techniques);
+            }
+            Action::ExtendedState | Action::Assist(_) => Technique::Assists,
+            Action::Repeat(_) | Action::MoveOne(_) => Technique::Strings,
+            Action::SystemCall | Action::SystemReturn | Action::InterruptReturn => {
+                Technique::Entries
+            }
+            _ => return self,
+        };
+        if techniques.has(needed) { self } else { Action::Interpret }
+    }
+
+    /// Whether the host executes the instruction itself.
+    pub(super) fn is_copied(&self) -> bool {
+        matches!(self, Action::Copy | Action::Memory(_))
+    }
+}
+
+/// A sensitive instruction with a translation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Inline {
+    /// `cli` at CPL 0.
+    DisableInterrupts,
+    /// `sti` at CPL 0.
+    EnableInterrupts,
+    /// `stac` or `clac` at CPL 0.
+    SetAccess(bool),
+    /// `swapgs` at CPL 0.
+    SwapGs,
+    /// `pushfq`.
+    PushFlags,
+    /// `popfq` at CPL 0.
+    PopFlags,
+    /// `rdtsc`, or `rdtscp`.
+    TimeStamp { with_processor: bool },
+    /// `mov r32, sreg`: destination and the selector's offset.
+    ReadSelector(Register, i32),
+    /// `mov r16, sreg`, which leaves the rest of the register alone: likewise.
+    ReadSelectorLow(Register, i32),
+    /// `mov r64, crN` at CPL 0: destination and the field's offset.
+    ReadControl(Register, i32),
+    /// `rdfsbase` or `rdgsbase`: destination and the base's offset.
+    ReadBase(Register, i32),
+    /// `wrfsbase` or `wrgsbase`: the base's offset and the source.
+    WriteBase(i32, Register),
+}
+
+/// A string instruction with a translation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Repeated {
+    /// Bytes in an element.
+    pub(crate) size: u32,
+    /// `movs` rather than `stos`.
+    pub(crate) copies: bool,
+}
+
+/// How an instruction is helped with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Assistance {
+    /// The block goes on.
+    Onwards,
+    /// What comes next is looked for.
+    Anew,
+    /// `cpuid`: only what has not been asked before.
+    Identify,
+}

@@ -1,0 +1,83 @@
+//! What is remembered of a translated block, of the guest instructions in it, and of a page that has blocks.
+
+use iced_x86::Instruction;
+
+use super::key::Key;
+use super::scratch::Scratch;
+use crate::memory::{PAGE_SIZE, Physical};
+
+/// A place where a guest instruction starts in host code.
+#[derive(Debug, Clone, Copy)]
+#[repr(Rust, packed(2))]
+pub(crate) struct Mark {
+    /// Offset in the code cache.
+    pub(super) host: u32,
+    pub(super) block: u32,
+    /// Distance from the block's first instruction, in bytes.
+    pub(super) guest: u16,
+}
+
+/// One translated block.
+#[derive(Debug)]
+pub(crate) struct Block {
+    pub(super) key: Key,
+    /// Second page, for a block of one instruction that straddles two.
+    pub(super) second: Option<Physical>,
+    /// Length of the guest code in bytes.
+    pub(super) length: u16,
+    /// Host addresses: of the body, of what is behind it, and of the exit stubs.
+    pub(super) start: u64,
+    pub(super) end: u64,
+    pub(super) exit_stubs: u64,
+    /// Entries: where the scratch registers are spilled, and for when they already are.
+    pub(super) cold: u64,
+    pub(super) warm: u64,
+    /// Entry for when the canonical scratch registers are spilled, whatever the block's own are.
+    pub(super) canonical: u64,
+    /// Entry for when the scratch registers are spilled and x87 and vector state is loaded, if the
+    /// block touches it.
+    pub(super) live: Option<u64>,
+    pub(super) scratch: Option<Scratch>,
+    /// All of it is for the interpreter, because an inspection says so.
+    pub(super) held: bool,
+    pub(super) marks: std::ops::Range<u32>,
+    /// The first gate that is linked to it, or [`NONE`].
+    pub(super) incoming: u32,
+    pub(super) alive: bool,
+}
+
+impl Block {
+    pub(super) fn overlaps(&self, written: &std::ops::Range<u64>) -> bool {
+        let start = self.key.physical;
+        let end = start + u64::from(self.length);
+        if self.second.is_some_and(|second| written.start & !(PAGE_SIZE - 1) == second.0) {
+            // The second half starts at its page's first byte.
+            let rest = end - (start & !(PAGE_SIZE - 1)) - PAGE_SIZE;
+            return written.start & (PAGE_SIZE - 1) < rest;
+        }
+        start < written.end && written.start < end
+    }
+
+    /// The guest address of one of its marks, in this page if it is relocatable.
+    pub(super) fn linear_of(&self, mark: Mark, code_page: u64) -> u64 {
+        let key = &self.key;
+        key.relocated(key.linear.wrapping_add(u64::from(mark.guest)), code_page)
+    }
+}
+
+/// The blocks of one guest page.
+#[derive(Debug, Default)]
+pub(super) struct Page {
+    pub(super) blocks: Vec<u32>,
+    /// Linear addresses of the page at which relocatable blocks have been entered into a jump cache.
+    pub(super) linears: Vec<u64>,
+    pub(super) near_writes: u32,
+}
+
+/// An instruction that a block has help with.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Assisted {
+    pub(super) instruction: Instruction,
+    /// Where the block goes on: offset in the code cache.
+    pub(super) onwards: u32,
+}

@@ -1,0 +1,236 @@
+//! The block for the next instruction: found, or translated and entered where jumps find it.
+
+use std::sync::Arc;
+
+use super::Translator;
+use super::block::Block;
+use super::generate::Makings;
+use super::key::Key;
+use super::planned::Run;
+use crate::exception::{Exception, Trap};
+use crate::memory::paging::{Accessor, Translation, walk};
+use crate::memory::{Access, Linear, PAGE_SIZE, Physical};
+use crate::techniques::Technique;
+use crate::time::time_stamp;
+use crate::vcpu::Vcpu;
+
+/// Room that must be free before a block is translated.
+const MAX_BLOCK_BYTES: usize = 64 << 10;
+
+/// Gates that one block can have.
+const MAX_CLOSINGS: usize = 64;
+
+/// Times that a block is tried to be translated before its first instruction is interpreted.
+const MAX_ATTEMPTS: usize = 8;
+
+impl Vcpu {
+    /// The host address of the block for RIP, translated if need be and entered into the jump
+    /// cache; `None` if the next instruction has been interpreted instead, or is to run directly.
+    ///
+    /// # Errors
+    ///
+    /// The fault of the instruction fetch.
+    pub(crate) fn find_block(&mut self) -> Result<Option<u64>, Trap> {
+        self.find_block_of_kind(false)
+    }
+
+    /// The same for a plain block, which the jump cache does not have.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::find_block`].
+    pub(crate) fn find_plain_block(&mut self) -> Result<Option<u64>, Trap> {
+        self.find_block_of_kind(true)
+    }
+
+    fn find_block_of_kind(&mut self, plain: bool) -> Result<Option<u64>, Trap> {
+        let linear = self.arch.code_linear(self.arch.context.regs.rip)?;
+        self.arch.note_users();
+        let mode = self.arch.translation_mode();
+        let jump_mode = mode.of_jumps();
+        let set = self.arch.current_set();
+        self.heed_dropped_jumps();
+        if jump_mode != self.jump_mode {
+            self.jump_mode = jump_mode;
+            self.forget_blocks();
+        } else if !plain && let Some(known) = self.arch.tlb.set(set).jump_to(linear) {
+            return Ok(Some(known));
+        }
+        let found = self.translate_fetch(linear)?;
+        let Some((physical, global)) = found else { return Ok(None) };
+        if self.begins_directly(physical) {
+            return Ok(None);
+        }
+        let may_relocate = self.arch.package.techniques.has(Technique::Relocation);
+        let key = Key::new(physical, linear, mode, plain, may_relocate);
+        // Another processor may write the page each time it was protected: that has an end.
+        for _ in 0..MAX_ATTEMPTS {
+            if let Some(target) = self.known_block(key, set, global)? {
+                return Ok(Some(target));
+            }
+            let began = time_stamp();
+            let translated = self.translate(key, set, global)?;
+            // This is done once: it tells nothing of what the code will need (user/choice.rs).
+            self.left_at = self.left_at.wrapping_add(time_stamp().wrapping_sub(began));
+            if let Some(target) = translated {
+                return Ok(Some(target));
+            }
+        }
+        self.arch.step()?;
+        Ok(None)
+    }
+
+    /// The block for `key` if it has been translated, entered into the jump cache.
+    fn known_block(&mut self, key: Key, set: usize, global: bool) -> Result<Option<u64>, Trap> {
+        let package = Arc::clone(&self.arch.package);
+        let mut translator = package.translator();
+        let Some(&number) = translator.known.get(&key) else { return Ok(None) };
+        if !self.second_page_matches(&translator.blocks[number as usize])? {
+            translator.kill(number, &package.members);
+            return Ok(None);
+        }
+        Ok(Some(self.enter_in_caches(&mut translator, number, set, global)))
+    }
+
+    /// Put a block for RIP where jumps find it; its address.
+    fn enter_in_caches(
+        &mut self,
+        translator: &mut Translator,
+        number: u32,
+        set: usize,
+        global: bool,
+    ) -> u64 {
+        let linear = Linear(self.arch.context.regs.rip);
+        let key = translator.blocks[number as usize].key;
+        translator.note_linear(key, linear);
+        let block = &translator.blocks[number as usize];
+        if key.plain || self.is_traced() {
+            return block.cold;
+        }
+        self.arch.tlb.set(set).insert_jump(linear, block.cold, block.canonical, global);
+        if key.is_relocatable() && block.second.is_none() {
+            let physical = Physical(key.physical);
+            self.arch.tlb.set(set).insert_fetch(linear, physical);
+            if self.arch.package.techniques.has(Technique::PhysicalJumps) {
+                self.arch.tlb.physical_jumps.insert(physical, block.cold, block.canonical);
+            }
+        }
+        block.cold
+    }
+
+    /// Where an instruction is fetched from; `None` after interpreting code in device memory.
+    fn translate_fetch(&mut self, linear: Linear) -> Result<Option<(Physical, bool)>, Trap> {
+        let found = self.walk_for_fetch(linear)?;
+        if self.arch.ram.host(found.physical).is_none() {
+            // Fetching from a device is refused by the interpreter, with the right exception.
+            self.arch.step()?;
+            return Ok(None);
+        }
+        Ok(Some((found.physical, found.global)))
+    }
+
+    fn second_page_matches(&self, block: &Block) -> Result<bool, Trap> {
+        let Some(second) = block.second else { return Ok(true) };
+        let linear = Linear(self.arch.context.regs.rip).page();
+        let next = Linear(linear.0.wrapping_add(PAGE_SIZE));
+        Ok(self.walk_for_fetch(next)?.physical == second)
+    }
+
+    pub(crate) fn walk_for_fetch(&self, at: Linear) -> Result<Translation, Exception> {
+        let regs = &self.arch.context.regs;
+        let by = Accessor { user: regs.mode().is_user(), smap_override: false };
+        walk(&self.arch.ram, regs, at, Access::Execute, by)
+    }
+
+    /// Translate the block at `key` and enter it into the jump cache; `None` if there is something
+    /// to be done first, which has been done.
+    fn translate(&mut self, key: Key, set: usize, global: bool) -> Result<Option<u64>, Trap> {
+        let package = Arc::clone(&self.arch.package);
+        let mut run = self.decode_run(key)?;
+        let pages = [Some(Physical(key.physical).page()), run.second];
+        let pages = || pages.into_iter().flatten();
+        if let Some(page) = pages().find(|&page| !package.is_protected(page)) {
+            // Bytes that were read before this are not to be trusted.
+            self.protect(page);
+            return Ok(None);
+        }
+        let mut translator = package.translator();
+        if !translator.cache.has_room(MAX_BLOCK_BYTES) || !package.stopper.has_room(MAX_CLOSINGS) {
+            drop(translator);
+            self.drop_blocks();
+            return Ok(None);
+        }
+        // Under the lock: nobody drops translations of these pages, or has done so and written,
+        // since the bytes were read.
+        if !pages().all(|page| package.is_protected(page)) || !self.still_reads(key, &run) {
+            return Ok(None);
+        }
+        let id = translator.inspect(key, &mut run);
+        let makings = Makings {
+            techniques: package.techniques,
+            stopper: &package.stopper,
+            star: self.arch.context.regs.star,
+        };
+        let number = translator.generate(key, &run, &makings);
+        let linear = Linear(self.arch.context.regs.rip);
+        if let Some(id) = id {
+            translator.tell_of_block(number, id, linear, &run);
+        }
+        self.arch.statistics.blocks += 1;
+        self.arch.statistics.block_instructions += run.instructions.len() as u64;
+        translator.known.insert(key, number);
+        for page in pages() {
+            let entry = translator.pages.entry(page.0).or_default();
+            entry.blocks.push(number);
+            entry.near_writes = 0;
+        }
+        Ok(Some(self.enter_in_caches(&mut translator, number, set, global)))
+    }
+
+    /// Whether guest memory still holds the bytes of `run`.
+    fn still_reads(&self, key: Key, run: &Run) -> bool {
+        let length = usize::from(run.length()).min(run.bytes.len());
+        let first = length.min((PAGE_SIZE - (key.physical & (PAGE_SIZE - 1))) as usize);
+        let reads = |at: Physical, bytes: &[u8]| {
+            let Some(host) = self.arch.ram.host(at) else { return bytes.is_empty() };
+            // SAFETY: RAM for the length of the piece, which does not leave its page; the guest
+            // may race with us, and the bytes are plain data.
+            bytes
+                .iter()
+                .enumerate()
+                .all(|(offset, &byte)| unsafe { host.wrapping_add(offset).read_volatile() == byte })
+        };
+        reads(Physical(key.physical), &run.bytes[..first])
+            && run.second.is_none_or(|second| reads(second, &run.bytes[first..length]))
+    }
+
+    /// Open again what the signal handler has closed. Jumps that it closed count as not linked.
+    pub(crate) fn reopen_gates(&mut self) {
+        for &at in self.arch.context.take_closed() {
+            // SAFETY: the handler has noted a gate of the code cache; nothing has dropped it since,
+            // because this processor was busy (package.rs).
+            unsafe { self.arch.package.stopper.open_gate(at) };
+        }
+    }
+
+    /// Put the registers back to the start of the guest instruction whose host code contains
+    /// `host`; false if there is none.
+    pub(crate) fn restore_at(&mut self, host: u64) -> bool {
+        let translator = self.arch.package.translator();
+        let Some(number) = translator.block_at(host) else { return false };
+        let block = &translator.blocks[number as usize];
+        let range = block.marks.start as usize..block.marks.end as usize;
+        let offset = (host - translator.cache.start()) as u32;
+        let marks = &translator.marks[range];
+        let after = marks.partition_point(|mark| mark.host <= offset);
+        let Some(mark) = after.checked_sub(1).and_then(|index| marks.get(index)) else {
+            return false;
+        };
+        let regs = &mut self.arch.context.regs;
+        regs.rip = block.linear_of(*mark, self.arch.context.code_page);
+        for (slot, register) in block.scratch.into_iter().flatten().enumerate() {
+            regs.gpr[register.number()] = self.arch.context.spill[slot];
+        }
+        true
+    }
+}

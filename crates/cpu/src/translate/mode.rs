@@ -1,0 +1,36 @@
+//! The mode bits that translations assume, of a processor.
+
+use super::key::{Mode, Vectors};
+use super::syscall;
+use crate::architectural::Architectural;
+use crate::mode::GuestMode;
+
+impl Architectural {
+    /// The mode bits that translations assume.
+    pub(crate) fn translation_mode(&self) -> Mode {
+        use crate::state::{cr0, cr4, efer};
+        let regs = &self.context.regs;
+        let vectors = if regs.cr0 & (cr0::EM | cr0::TS) != 0 || regs.cr4 & cr4::OSFXSR == 0 {
+            Vectors::None
+        } else if regs.cr4 & cr4::OSXSAVE == 0 || regs.xcr0 & 6 != 6 {
+            Vectors::Legacy
+        } else if regs.xcr0 == self.context.xsave_mask {
+            Vectors::All
+        } else {
+            Vectors::Avx
+        };
+        let fast_system_calls = regs.efer & efer::SCE != 0
+            && regs.sfmask & syscall::CLEARED_FLAGS == syscall::CLEARED_FLAGS;
+        Mode {
+            guest: GuestMode::of_64_bit_code(regs.cpl),
+            vectors,
+            fast_system_calls,
+            star: if fast_system_calls { regs.star } else { 0 },
+            smap: regs.cr4 & cr4::SMAP != 0,
+            time_stamp_disabled: regs.cr4 & cr4::TSD != 0,
+            native: self.uses_mirror(),
+            user_open: self.uses_mirror() && self.is_user_open(),
+            segment_bases: regs.cr4 & cr4::FSGSBASE != 0,
+        }
+    }
+}

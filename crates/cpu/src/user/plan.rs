@@ -1,0 +1,50 @@
+//! What the processors of one machine need in common to run user code directly.
+
+use std::sync::Arc;
+
+use direct::Helpers;
+
+use super::calibrate::stop_cycles;
+use super::copies::Copies;
+
+/// How guest user code is executed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum UserExecution {
+    /// Translated, always.
+    Translate,
+    /// Directly, wherever that is possible.
+    Direct,
+    /// As suits each thread.
+    #[default]
+    Auto,
+}
+
+/// What a package needs to run user code directly.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    pub(super) execution: UserExecution,
+    pub(crate) helpers: Arc<Helpers>,
+    pub(super) memory: host::GuestMemory,
+    /// What helpers execute in place of some pages.
+    pub(crate) copies: Copies,
+    /// Cycles that stopping a helper and running it again costs here.
+    pub(super) stop: u64,
+}
+
+impl Plan {
+    /// Find out what the host charges.
+    ///
+    /// # Errors
+    ///
+    /// [`direct::Error`] when there can be no helper; user code is to be translated then.
+    pub(crate) fn new(
+        execution: UserExecution,
+        helpers: &Arc<Helpers>,
+        memory: &host::GuestMemory,
+    ) -> Result<Self, direct::Error> {
+        let stop = stop_cycles(helpers, memory)?;
+        tracing::debug!(stop, "cycles for a stop of directly executed code");
+        let (helpers, memory, copies) = (Arc::clone(helpers), memory.clone(), Copies::default());
+        Ok(Self { execution, helpers, memory, copies, stop })
+    }
+}
