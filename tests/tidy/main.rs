@@ -34,7 +34,7 @@ const MAY_IMPORT: [(&str, &[&str]); 18] = [
     ("files", &["host"]),
     ("spec", &[]),
     ("api", &["spec"]),
-    ("session", &["api", "protocol", "spec"]),
+    ("session", &["api", "host", "protocol", "spec"]),
     (
         "domain",
         &[

@@ -56,15 +56,6 @@ enum Reason {
     Snapshot(io::Error),
 }
 
-/// Opens disks, in their order.
-///
-/// # Errors
-///
-/// Those of [`open`].
-pub fn open_all<'a>(all: impl Iterator<Item = &'a spec::Disk>) -> Result<Vec<Disk>, Error> {
-    all.map(open).collect()
-}
-
 /// A machine whose root is an image goes on without that image as it was: `name` is another, or none.
 pub fn other_image(name: &str) -> Error {
     Error { path: name.into(), reason: Reason::OtherImage }

@@ -2,13 +2,18 @@
 
 use std::fs::File;
 use std::io;
+use std::path::Path;
 
 use protocol::devices::Kind;
 use spec::Spec;
+use vmm::ConsolePort;
 use vmm::devices::{Balloon, BalloonHandle, Console, DebugConsole, DebugExit, Device, Devices};
 use vmm::devices::{Entropy, Window};
-use vmm::disk::Disk;
-use vmm::{ConsolePort, Sockets};
+
+use super::disk;
+use super::error::Error;
+use crate::domain::Domain;
+use crate::vsock;
 
 /// What was kept of devices that others want something of while the machine runs.
 #[derive(Default)]
@@ -83,32 +88,28 @@ fn wanted_plain(spec: &Spec) -> impl Iterator<Item = &'static Plain> {
     PLAIN.iter().filter(|device| (device.is_wanted)(spec))
 }
 
-/// What a machine has of the host, opened.
-pub struct Opened {
-    /// Its sockets.
-    pub sockets: Option<Sockets>,
-    /// The user's disks.
-    pub disks: Vec<Disk>,
-    /// Where the characters of the debug console go.
-    pub debug_console: Option<File>,
-    /// It has a balloon.
-    pub has_balloon: bool,
-}
-
-/// Adds what was opened to a machine's devices.
-pub fn add(devices: &mut Devices, opened: Opened) -> Handles {
-    let Opened { sockets, disks, debug_console, has_balloon } = opened;
+/// Opens what the described devices have of the host, and adds them to a machine's devices.
+pub fn add(devices: &mut Devices, spec: &Spec) -> Result<Handles, Error> {
+    let sockets = spec.sockets().next();
+    let sockets = sockets.map(|it| vsock::start(it, !spec.engine.no_seccomp)).transpose()?;
+    let disks = spec.disks().map(disk::open).collect::<Result<Vec<_>, _>>()?;
+    let debug_console = spec.debug_console().map(|it| create(&it.file)).transpose()?;
     let mut handles = Handles::default();
     // The user's disks are before the one that is an image, which is there already.
     devices.splice(..0, disks.into_iter().map(|disk| Box::new(disk) as _));
     devices.extend(sockets.map(|sockets| Box::new(sockets) as _));
     devices.extend(debug_console.map(|file| Box::new(DebugConsole::new(Box::new(file))) as _));
-    if has_balloon {
+    if Domain::is_wanted(&spec.life) {
         let (balloon, handle) = Balloon::new();
         devices.push(Box::new(balloon));
         handles.balloon = Some(handle);
     }
-    handles
+    Ok(handles)
+}
+
+/// Creates the file that a device or a console writes to.
+pub fn create(path: &Path) -> Result<File, Error> {
+    File::create(path).map_err(|error| Error::Open { path: path.to_owned(), error })
 }
 
 /// Adds a virtio console; its window.
