@@ -59,7 +59,9 @@ impl<T: Send + 'static> Job<T> {
         match self.result.try_recv() {
             Ok(result) => Some(result),
             Err(TryRecvError::Empty) => None,
-            Err(TryRecvError::Disconnected) => Some(Err("it came to nothing".to_owned())),
+            Err(TryRecvError::Disconnected) => {
+                Some(Err("the thread that did it panicked".to_owned()))
+            }
         }
     }
 }

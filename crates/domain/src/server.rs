@@ -446,9 +446,11 @@ impl v1::Domain for Server {
         };
         self.must_not_stand_still()?;
         match &mut self.hub {
-            None => Err((409, "this machine has no command to be signalled".to_owned())),
+            None => {
+                Err((409, "this machine has no command that a signal could be sent to".to_owned()))
+            }
             Some(hub) if !hub.has_started() => {
-                Err((503, "its command does not run yet".to_owned()))
+                Err((503, "its command has not started yet".to_owned()))
             }
             Some(hub) => {
                 hub.signal_first(signal);
@@ -467,7 +469,7 @@ impl v1::Domain for Server {
         }
         match self.machine()?.set_balloon(all - memory) {
             true => Ok(()),
-            false => Err((409, "it has no balloon".to_owned())),
+            false => Err((409, "the machine has no balloon device".to_owned())),
         }
     }
 
@@ -477,7 +479,7 @@ impl v1::Domain for Server {
             machine.resume();
         } else if !machine.pause() {
             machine.resume();
-            return Err((503, "its processors do not stand still".to_owned()));
+            return Err((503, "its processors could not be paused in time".to_owned()));
         }
         Ok(())
     }
@@ -488,10 +490,10 @@ impl v1::Domain for Server {
         self.hub.as_ref().map_or(Ok(()), |_| self.must_not_stand_still())?;
         match &self.hub {
             Some(hub) if !hub.has_started() => {
-                Err((503, "its command does not run yet".to_owned()))
+                Err((503, "its command has not started yet".to_owned()))
             }
             _ if !self.snapshots.are_possible => {
-                Err((409, "it has something that a snapshot cannot keep".to_owned()))
+                Err((409, "it has a device that a snapshot cannot contain".to_owned()))
             }
             _ => Ok(()),
         }
@@ -500,9 +502,14 @@ impl v1::Domain for Server {
     fn takes_commands(&self) -> Result<(), Refusal> {
         self.must_not_stand_still()?;
         match &self.hub {
-            None => Err((409, "the guest has no init of ours to run commands".to_owned())),
+            None => Err((
+                409,
+                "the guest does not run Bivouac's init, so it cannot run commands".to_owned(),
+            )),
             Some(hub) if !hub.has_started() => Err((503, "the guest is not up yet".to_owned())),
-            Some(hub) if !hub.has_room() => Err((503, "too many commands run in it".to_owned())),
+            Some(hub) if !hub.has_room() => {
+                Err((503, "too many commands are running in it".to_owned()))
+            }
             Some(_) => Ok(()),
         }
     }
@@ -512,7 +519,7 @@ impl v1::Domain for Server {
         match &self.console {
             None => Err((409, "it has no console".to_owned())),
             Some(console) if !console.has_room() => {
-                Err((503, "too many are at its console".to_owned()))
+                Err((503, "too many clients are connected to its console".to_owned()))
             }
             Some(_) => Ok(()),
         }
@@ -521,9 +528,14 @@ impl v1::Domain for Server {
     fn takes_watchers(&self) -> Result<(), Refusal> {
         self.must_not_stand_still()?;
         match &self.hub {
-            None => Err((409, "it has no command, but a console: see biv console".to_owned())),
-            Some(hub) if !hub.has_started() => Err((503, "its command does not run".to_owned())),
-            Some(hub) if !hub.may_be_watched() => Err((503, "too many watch it".to_owned())),
+            None => Err((
+                409,
+                "it has no command to attach to, only a console (biv console)".to_owned(),
+            )),
+            Some(hub) if !hub.has_started() => Err((503, "its command is not running".to_owned())),
+            Some(hub) if !hub.may_be_watched() => {
+                Err((503, "too many clients are attached to it".to_owned()))
+            }
             Some(_) => Ok(()),
         }
     }

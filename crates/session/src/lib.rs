@@ -102,7 +102,7 @@ pub enum Error {
     #[error("{0}")]
     Guest(String),
     /// The guest sent a frame that only a host sends.
-    #[error("the guest sent a frame out of turn")]
+    #[error("protocol error: the guest's init sent an unexpected frame")]
     OutOfTurn,
 }
 

@@ -33,7 +33,7 @@ impl Symbols {
             _ => from_lines(file)?,
         };
         if sorted.is_empty() {
-            return Err("there are no symbols of code in it".to_owned());
+            return Err("it has no function symbols".to_owned());
         }
         if sorted.iter().all(|&(address, _)| address == 0) {
             return Err("all addresses are zero; read /proc/kallsyms as root".to_owned());

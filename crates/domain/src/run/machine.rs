@@ -36,12 +36,14 @@ pub enum Error {
     Confine(#[from] host::confine::Error),
     /// The guest does not come to its end.
     #[error(
-        "the guest has not switched itself off within {WRITING_PATIENCE_SECONDS} seconds after its \
-         command; what it had not written to its disks is lost"
+        "the guest did not power off within {WRITING_PATIENCE_SECONDS} seconds after its command \
+         ended; what it had not written to its disks is lost"
     )]
     Unwritten,
     /// A fault of ours.
-    #[error("the machine's thread panicked; please report this with the message above")]
+    #[error(
+        "internal error: the machine's thread panicked; please report this with the message above"
+    )]
     Panicked,
 }
 

@@ -1,19 +1,11 @@
 //! The list of a machine's devices: what it is made from, and in which order they are plugged in.
 
-use std::fs::File;
 use std::io;
-use std::path::Path;
 
 use protocol::devices::Kind;
 use spec::Spec;
 use vmm::ConsolePort;
-use vmm::devices::{Balloon, BalloonHandle, Console, DebugConsole, DebugExit, Device, Devices};
-use vmm::devices::{Entropy, Window};
-
-use super::disk;
-use super::error::Error;
-use crate::domain::Domain;
-use crate::vsock;
+use vmm::devices::{BalloonHandle, Console, DebugExit, Device, Devices, Entropy, Window};
 
 /// What was kept of devices that others want something of while the machine runs.
 #[derive(Default)]
@@ -88,30 +80,6 @@ fn wanted_plain(spec: &Spec) -> impl Iterator<Item = &'static Plain> {
     PLAIN.iter().filter(|device| (device.is_wanted)(spec))
 }
 
-/// Opens what the described devices have of the host, and adds them to a machine's devices.
-pub fn add(devices: &mut Devices, spec: &Spec) -> Result<Handles, Error> {
-    let sockets = spec.sockets().next();
-    let sockets = sockets.map(|it| vsock::start(it, !spec.engine.no_seccomp)).transpose()?;
-    let disks = spec.disks().map(disk::open).collect::<Result<Vec<_>, _>>()?;
-    let debug_console = spec.debug_console().map(|it| create(&it.file)).transpose()?;
-    let mut handles = Handles::default();
-    // The user's disks are before the one that is an image, which is there already.
-    devices.splice(..0, disks.into_iter().map(|disk| Box::new(disk) as _));
-    devices.extend(sockets.map(|sockets| Box::new(sockets) as _));
-    devices.extend(debug_console.map(|file| Box::new(DebugConsole::new(Box::new(file))) as _));
-    if Domain::is_wanted(&spec.life) {
-        let (balloon, handle) = Balloon::new();
-        devices.push(Box::new(balloon));
-        handles.balloon = Some(handle);
-    }
-    Ok(handles)
-}
-
-/// Creates the file that a device or a console writes to.
-pub fn create(path: &Path) -> Result<File, Error> {
-    File::create(path).map_err(|error| Error::Open { path: path.to_owned(), error })
-}
-
 /// Adds a virtio console; its window.
 pub fn add_console(devices: &mut Devices, port: ConsolePort) -> io::Result<Window> {
     let (console, window) = Console::new(port)?;
@@ -121,7 +89,7 @@ pub fn add_console(devices: &mut Devices, port: ConsolePort) -> io::Result<Windo
 
 #[cfg(test)]
 mod tests {
-    use vmm::devices::Post;
+    use vmm::devices::{Balloon, Post};
 
     use super::*;
 

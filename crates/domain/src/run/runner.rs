@@ -26,7 +26,6 @@ use session::terminal;
 use session::terminal::{Escape, Mode};
 use session::{Ending, Input, Outputs, Passing, Session, Signals};
 
-use super::devices;
 use super::error::Error;
 use super::guest::{self, Guest};
 use super::machine::{self, Machine, Telling, Wait};
@@ -34,6 +33,7 @@ use super::order::order;
 use super::plugged::{self, Handles};
 use super::tail::Tail;
 use super::warm::{Start, Unnamed};
+use super::{backends, devices};
 
 /// Be where the machine is started.
 pub fn enter_directory(spec: &Spec) -> Result<(), Error> {
@@ -116,13 +116,13 @@ fn run_guest(
         }
     };
     let warm = warm.map(Unnamed::into_parts);
-    let handles = plugged::add(&mut configuration.devices, spec)?;
+    let handles = backends::open(&mut configuration.devices, spec)?;
     let inspect::Prepared { inspection, teller } =
         inspect::prepare(&spec.watch, &configuration.kernel)?;
     configuration.inspection = inspection;
     configuration.reporter = teller.as_ref().map(inspect::Teller::reporter).unwrap_or_default();
     let telling = Telling { stats: spec.watch.statistics, history: teller };
-    let copy = spec.watch.console.as_deref().map(plugged::create).transpose()?;
+    let copy = spec.watch.console.as_deref().map(backends::create).transpose()?;
     let wait = Wait::of(spec, keeps_writes);
     let parameter = network.as_ref().map(|network| network.parameter().to_owned());
     if let Some(network) = network {
@@ -429,7 +429,7 @@ fn converse<L: session::Link>(
         }
         Ending::TimedOut => {
             machine.tell_history();
-            let reason = "the machine was ended by --timeout".to_owned();
+            let reason = "the machine was stopped because the time of --timeout was up".to_owned();
             Ok(Verdict::told(status::TIMEOUT, reason))
         }
         Ending::Escaped => Ok(Verdict::plain(status::of_signal(2))),
@@ -448,7 +448,7 @@ fn judge(outcome: Outcome, has_command: bool, tail: &Tail) -> Verdict {
             Verdict::told(status::TRIPLE_FAULT, reason.to_owned())
         }
         Outcome::PoweredOff | Outcome::Reset if !has_command => Verdict::plain(status::SUCCESS),
-        Outcome::PoweredOff => lost("switched itself off", tail),
+        Outcome::PoweredOff => lost("powered off", tail),
         Outcome::Reset => lost("panicked or rebooted", tail),
         // By `biv kill`, or by `biv stop` after a while.
         Outcome::Stopped => Verdict::plain(status::of_signal(9)),
