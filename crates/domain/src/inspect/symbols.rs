@@ -134,7 +134,7 @@ mod tests {
             let error = Symbols::parse(file).unwrap_err();
             assert!(error.contains(words), "{error}");
         };
-        check(b"", "no symbols");
+        check(b"", "no function symbols");
         check(b"0000000000000000 T a\n0000000000000000 t b\n", "as root");
         check(b"what is this\n", "not an address");
         check(b"\xff\xfe", "neither text");
