@@ -474,7 +474,7 @@ fn what_is_no_disk_is_refused_in_words_that_help() {
     check("/dev/null", "neither a file nor a block device");
     let small = Image::new("small", 511);
     check(small.path(), "it has 511 bytes");
-    check(&image.with(",format=qcow2"), "it is no qcow2 image");
+    check(&image.with(",format=qcow2"), "it is not a qcow2 image");
     let write = |bytes: &[u8]| fs::write(&small.0, bytes).expect("it can be written");
     write(&qcow2::empty(MIB, Some(("/etc/passwd", "raw"))));
     check(small.path(), "add ,backing=/etc/passwd");
@@ -487,7 +487,7 @@ fn what_is_no_disk_is_refused_in_words_that_help() {
     check(&small.with(",backing=/etc/passwd"), "format");
     write(&qcow2::empty(MIB, None));
     check(&small.with(",backing=/etc/passwd"), "no image refers to /etc/passwd");
-    check(&image.with(",backing=/etc/passwd"), "it is no qcow2 image");
+    check(&image.with(",backing=/etc/passwd"), "it is not a qcow2 image");
     let mut cut = qcow2::empty(MIB, None);
     // A table of clusters, and a cluster, where there is nothing any more.
     cut[0x3_0000..0x3_0008].copy_from_slice(&0x8000_0000_0004_0000_u64.to_be_bytes());

@@ -22,7 +22,7 @@ fn all_who_sit_at_the_console_have_its_shell() {
     let place = Place::new();
     place.detach("web", "sleep 1000");
     let mut one = place.at_terminal(&["console", "web"]);
-    one.expect("at the console of web; Ctrl-] leaves it");
+    one.expect("connected to the console of web; press Ctrl-] to disconnect");
     one.expect("bivouac:");
     assert!(one.is_raw());
     one.press("tty; stty size; echo $((6 * 7))-one\r");
@@ -248,7 +248,7 @@ fn a_commands_terminal_can_be_sat_at() {
         "-l",
     ]);
     let mut at = place.at_terminal(&["attach", "web"]);
-    at.expect("at the command of web; Ctrl-] leaves it");
+    at.expect("attached to the command of web; press Ctrl-] to detach");
     at.press("until stty size | grep '24 80'; do sleep 0.1; done; tty; echo $((6 * 7))-there\r");
     at.expect("42-there");
     at.expect("/dev/pts/");

@@ -131,7 +131,7 @@ fn an_edited_snapshot_gets_nothing_of_the_host() {
     describe("root", root, "'--root=/\\u{1b}[2J'");
     describe("devices", json!([{"kind": "disk", "path": canary}]), "--disk=");
     // Nothing but what a machine has of the host can be said there at all.
-    let strange = "in words that this biv does not know";
+    let strange = "this version of biv does not support it";
     describe("watch", json!({"console": canary}), strange);
     describe("watch", json!({"trace_blocks": {"path": canary}}), strange);
     describe("boot", json!({"kernel": canary}), strange);
@@ -144,13 +144,13 @@ fn an_edited_snapshot_gets_nothing_of_the_host() {
         note["origin"] = json!({ "arguments": ["run", "--no-seccomp"], "directory": "/" });
         parts.note = note.to_string().into_bytes();
     };
-    check(&with_origin, "its note makes no sense");
+    check(&with_origin, "its record of the machine is invalid");
     let strange = |parts: &mut Parts| {
         let mut note: Value = serde_json::from_slice(&parts.note).expect("it is JSON");
         note["conversation"]["commands"][0]["session"] = json!(65_000);
         parts.note = note.to_string().into_bytes();
     };
-    check(&strange, "its note makes no sense");
+    check(&strange, "its record of the machine is invalid");
 }
 
 #[test]
@@ -161,8 +161,8 @@ fn what_is_vouched_for_is_one_snapshot_with_what_it_had() {
     let volume = format!("{}:/shared", shared.display());
     let good = place.snapshot_of_one(&["--busybox", "--net", "none", "--volume", &volume]);
     let wanted = format!(
-        "made elsewhere, or changed since, and gets nothing of this host that is not named; \
-         it wants --volume={volume} "
+        "taken elsewhere or modified since, so it gets only the host resources that options of biv \
+         restore name; it needs --volume={volume} "
     );
     let edited = place.path.join("edited");
     let check = |change: &dyn Fn(&mut Parts)| {

@@ -62,7 +62,7 @@ fn a_domain_goes_on_by_itself_until_it_is_stopped() {
     assert!(complaint.contains("biv rm web"), "{complaint}");
     assert_eq!(place.output(&["logs", "web"]).stdout, b"ready\n\xff\n");
     place.says(&["rm", "web"]);
-    assert!(place.complains(&["logs", "web"]).contains("there is no domain web"));
+    assert!(place.complains(&["logs", "web"]).contains("no domain web"));
 }
 
 #[test]

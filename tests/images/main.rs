@@ -339,7 +339,7 @@ fn a_machine_keeps_its_image_and_goes_on_with_it() {
     let output = place.output(&["restore", "-d", "--name", "three", file]);
     assert!(!output.status.success());
     let complaint = text(&output.stderr);
-    assert!(complaint.contains(IMAGE) && complaint.contains("built anew"), "{complaint}");
+    assert!(complaint.contains(IMAGE) && complaint.contains("rebuilt"), "{complaint}");
     wait_for("nobody runs", || place.says(&["ps"]).lines().count() <= 1);
     check(&place, &[]);
     place.says(&["image", "rm", IMAGE]);

@@ -4,6 +4,7 @@
 
 mod cycles;
 mod functions;
+mod paths;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -20,7 +21,7 @@ const MAX_CODE_COLUMNS: usize = 100;
 const MAX_COMMENT_COLUMNS: usize = 120;
 
 /// Lines that are wider; the numbers may only shrink.
-const WIDER_CODE: usize = 61;
+const WIDER_CODE: usize = 53;
 const WIDER_COMMENTS: usize = 0;
 
 /// Which of our crates each may depend on.
@@ -34,7 +35,7 @@ const MAY_IMPORT: [(&str, &[&str]); 18] = [
     ("files", &["host"]),
     ("spec", &[]),
     ("api", &["spec"]),
-    ("session", &["api", "protocol", "spec"]),
+    ("session", &["api", "host", "protocol", "spec"]),
     (
         "domain",
         &[

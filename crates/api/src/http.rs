@@ -44,10 +44,10 @@ pub enum Error {
     #[error("the request has a body of more than {BODY_MAX_BYTES} bytes")]
     Body,
     /// A length that is none, or two.
-    #[error("the request's Content-Length makes no sense")]
+    #[error("the request's Content-Length is not a valid number")]
     Length,
     /// A body whose length is not said before it.
-    #[error("the request has a Transfer-Encoding; say its Content-Length instead")]
+    #[error("the request has a Transfer-Encoding, which is not supported; send a Content-Length")]
     Encoding,
 }
 

@@ -69,11 +69,13 @@ impl Origin {
     pub fn of_domain(directory: impl AsFd) -> io::Result<Self> {
         let file = File::from(files::open(directory, files::ORIGIN)?);
         if fstat(&file)?.st_uid != rustix::process::geteuid().as_raw() {
-            return Err(io::Error::other("the record of what the domain was given is another's"));
+            return Err(io::Error::other(
+                "the record of the domain's host resources belongs to another domain",
+            ));
         }
         let mut text = Vec::new();
         file.take(ORIGIN_MAX_BYTES + 1).read_to_end(&mut text)?;
-        let wrong = "the record of what the domain was given makes no sense";
+        let wrong = "the record of the domain's host resources is invalid";
         Self::parse(&text).ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, wrong))
     }
 }

@@ -54,16 +54,16 @@ pub enum Error {
         error: io::Error,
     },
     /// A domain lives under that name.
-    #[error("there is a domain {0} already, and it is running; choose another name")]
+    #[error("domain {0} already exists and is running; choose another name")]
     Running(Name),
     /// One has, and is kept.
-    #[error("there is a domain {0} already, which has ended; remove it (biv rm {0})")]
+    #[error("domain {0} already exists and has ended; remove it with `biv rm {0}`")]
     Ended(Name),
     /// There is none.
-    #[error("there is no domain {0}; `biv ps --all` lists them")]
+    #[error("no domain {0}; `biv ps --all` lists the domains")]
     Unknown(String),
     /// It lives.
-    #[error("domain {0} is running; stop it first (biv stop {0}), or give --force")]
+    #[error("domain {0} is running; stop it first with `biv stop {0}`, or use --force")]
     Alive(Name),
     /// One of a domain's files.
     #[error("cannot use the files of domain {name}: {error}")]
@@ -133,7 +133,7 @@ impl Registry {
         let directory = openat(CWD, path, DIRECTORY, Mode::empty()).map_err(fail)?;
         let found = fstat(&directory).map_err(fail)?;
         if found.st_uid != rustix::process::geteuid().as_raw() || found.st_mode & 0o022 != 0 {
-            let error = io::Error::other("others own it or may write to it");
+            let error = io::Error::other("it belongs to another user, or others may write to it");
             return Err(Error::Place { path: path.to_owned(), error });
         }
         Ok(Registry { path: path.to_owned(), directory })

@@ -11,7 +11,7 @@ use super::record;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum State {
-    /// It boots: its command does not run yet.
+    /// It boots: its command has not started yet.
     Starting,
     /// It runs.
     Running,
@@ -206,7 +206,9 @@ pub fn answer(request: &Request, domain: &mut dyn Domain) -> Answer {
             Err(refusal) => Err(refusal),
         },
         ("GET", "/v1/openapi.json") => Ok(Response::json(200, &document())),
-        (_, path) if PATHS.contains(&path) => Err((405, "not by this method".to_owned())),
+        (_, path) if PATHS.contains(&path) => {
+            Err((405, "method not allowed for this path".to_owned()))
+        }
         (_, path) => Err((404, format!("there is no {path} here"))),
     };
     Answer::Response(result.unwrap_or_else(|(status, error)| Response::problem(status, error)))
@@ -337,7 +339,7 @@ fn exec(domain: &dyn Domain, upgrade: Option<&str>) -> Result<(), Refusal> {
     (status = 101, description = "What follows are frames"),
     (status = 409, description = "The guest has no init of ours, or is paused", body = Problem),
     (status = 426, description = "The request asks for no upgrade", body = Problem),
-    (status = 503, description = "It does not run, or too many watch it", body = Problem)))]
+    (status = 503, description = "It does not run, or too many clients are attached to it", body = Problem)))]
 fn attach(domain: &dyn Domain, upgrade: Option<&str>) -> Result<(), Refusal> {
     must_ask_for_frames(upgrade)?;
     domain.takes_watchers()

@@ -258,7 +258,7 @@ pub(crate) fn parse_seconds(text: &str) -> Result<std::time::Duration, String> {
     let seconds: f64 = text.parse().map_err(|_| "not a number of seconds".to_owned())?;
     match std::time::Duration::try_from_secs_f64(seconds) {
         Ok(duration) if !duration.is_zero() => Ok(duration),
-        _ => Err("not a time that could expire".to_owned()),
+        _ => Err("not a positive number of seconds, or too large".to_owned()),
     }
 }
 

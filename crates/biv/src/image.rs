@@ -30,7 +30,7 @@ pub fn image(action: &ImageAction) -> Result<(), String> {
         ImageAction::Rm { name } => {
             for name in name {
                 if !images::remove_called(name).map_err(|error| error.to_string())? {
-                    return Err(format!("there is no image {name}; `biv image ls` lists them"));
+                    return Err(format!("no image {name}; `biv image ls` lists the images"));
                 }
             }
             Ok(())

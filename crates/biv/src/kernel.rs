@@ -41,7 +41,7 @@ pub fn kernel(action: &KernelAction) -> Result<(), String> {
             for name in version {
                 let removed = kernels::remove_called(name).map_err(|error| said(&error))?;
                 let Some(release) = removed else {
-                    return Err(format!("there is no kernel {name}; `biv kernel ls` lists them"));
+                    return Err(format!("no kernel {name}; `biv kernel ls` lists the kernels"));
                 };
                 unless_closed(print::text(&format!("{release}\n")))?;
             }

@@ -277,7 +277,7 @@ fn a_command_without_a_fault_is_not_searched() {
     };
     let words = [subject.get_program()].into_iter().chain(subject.get_args());
     let words: Vec<_> = words.map(|word| word.to_str().unwrap()).collect();
-    check("1", &words, "nothing to find");
+    check("1", &words, "no block is mistranslated");
     check("0", &words, "are interpreted, too");
     check("0", &["false"], "no block");
     check("0", &["/no/such/command"], "/no/such/command");

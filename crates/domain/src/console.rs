@@ -8,8 +8,8 @@
 
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
-use std::sync::PoisonError;
 
+use host::Unpoisoned;
 use protocol::Frame;
 use rustix::event::PollFlags;
 
@@ -157,7 +157,7 @@ impl Console {
             Ok(Some(0)) | Err(_) => return self.lose_machine(),
         };
         if let Some(log) = &self.log {
-            log.lock().unwrap_or_else(PoisonError::into_inner).add(Stream::Console, bytes);
+            log.lock().unpoisoned().add(Stream::Console, bytes);
         }
         self.seats.iter_mut().for_each(|seat| seat.show_bytes(bytes));
         if let Some(streams) = &mut self.streams {

@@ -9,14 +9,13 @@
 
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{ChildStderr, Command, Stdio};
 
 use api::{Name, status};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::Errno;
+use host::poll::{PollFlags, Poller, look_at};
 use spec::shown;
 
 /// The process that goes on, until it does.
@@ -51,6 +50,15 @@ impl Child {
     }
 }
 
+/// What the process that waits hears from.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Source {
+    /// The socket to the process that goes on.
+    Child,
+    /// That process's standard error.
+    Complaints,
+}
+
 /// Starts the process that goes on, by this command, and waits until it does; returns the status for the caller.
 ///
 /// # Errors
@@ -65,12 +73,11 @@ pub fn start(mut command: Command) -> io::Result<u8> {
     drop(command);
     let mut complaints = child.stderr.take().ok_or(io::ErrorKind::BrokenPipe)?;
     loop {
-        let mut fds = [PollFd::new(&ours, PollFlags::IN), PollFd::new(&complaints, PollFlags::IN)];
-        match poll(&mut fds, None) {
-            Ok(_) | Err(Errno::INTR) => {}
-            Err(error) => return Err(error.into()),
-        }
-        let is_over = !fds[0].revents().is_empty();
+        let mut poller = Poller::new();
+        poller.register(Source::Child, ours.as_fd(), PollFlags::IN);
+        poller.register(Source::Complaints, complaints.as_fd(), PollFlags::IN);
+        poller.wait(None)?;
+        let is_over = poller.ready().any(|(source, _)| source == Source::Child);
         pass_on(&mut complaints)?;
         if is_over {
             break;
@@ -93,9 +100,7 @@ pub fn start(mut command: Command) -> io::Result<u8> {
 fn pass_on(complaints: &mut ChildStderr) -> io::Result<()> {
     let mut buffer = [0; 4096];
     loop {
-        let mut fds = [PollFd::new(complaints, PollFlags::IN)];
-        let none = Timespec { tv_sec: 0, tv_nsec: 0 };
-        if poll(&mut fds, Some(&none))? == 0 {
+        if look_at(&*complaints, PollFlags::IN)?.is_empty() {
             return Ok(());
         }
         match complaints.read(&mut buffer)? {

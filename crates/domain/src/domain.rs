@@ -20,7 +20,9 @@ use std::fs::{File, Permissions};
 use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
-use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::sync::{Arc, Mutex, mpsc};
+
+use host::Unpoisoned;
 
 use crate::console::Console;
 use crate::detach;
@@ -73,7 +75,7 @@ struct Written {
 
 impl Written {
     fn change(this: &Mutex<Self>, change: impl FnOnce(&mut Record)) {
-        let mut this = this.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut this = this.lock().unpoisoned();
         change(&mut this.record);
         // Whoever looks finds that it says what it said before.
         let _ = this.record.write(&this.file);
@@ -252,9 +254,10 @@ impl Domain {
         snapshots: Snapshots,
     ) -> io::Result<()> {
         let listener = self.listener.take();
-        let record = self.record.as_ref().map_or_else(nobody, |written| {
-            written.lock().unwrap_or_else(PoisonError::into_inner).record.clone()
-        });
+        let record = self
+            .record
+            .as_ref()
+            .map_or_else(nobody, |written| written.lock().unpoisoned().record.clone());
         let machine = Arc::clone(&self.machine);
         let messages = self.messages.as_ref().map(File::try_clone).transpose()?;
         let owner = rustix::process::geteuid();

@@ -384,7 +384,7 @@ impl Hub {
     }
 
     fn hear(&mut self, session: u16, mut frame: Frame) -> Result<(), String> {
-        const OUT_OF_TURN: &str = "the guest sent a frame out of turn";
+        const OUT_OF_TURN: &str = "protocol error: the guest's init sent an unexpected frame";
         match (&frame, session) {
             (Frame::Hello { window, .. }, LINE) if !self.is_greeted => {
                 self.is_greeted = true;

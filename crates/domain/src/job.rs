@@ -59,22 +59,26 @@ impl<T: Send + 'static> Job<T> {
         match self.result.try_recv() {
             Ok(result) => Some(result),
             Err(TryRecvError::Empty) => None,
-            Err(TryRecvError::Disconnected) => Some(Err("it came to nothing".to_owned())),
+            Err(TryRecvError::Disconnected) => {
+                Some(Err("the thread that did it panicked".to_owned()))
+            }
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    use std::time::{Duration, Instant};
+
+    use host::poll::{PollFlags, wait_for};
 
     use super::*;
 
     fn check(work: impl FnOnce() -> Result<u32, String> + Send + 'static, is_good: bool) {
         let job = Job::start("job", work).unwrap();
-        let patience = Timespec { tv_sec: 10, tv_nsec: 0 };
-        let mut fds = [PollFd::from_borrowed_fd(job.bell(), PollFlags::IN)];
-        assert_eq!(poll(&mut fds, Some(&patience)), Ok(1));
+        let deadline = Instant::now() + Duration::from_secs(10);
+        let rung = wait_for(job.bell(), PollFlags::IN, Some(deadline)).unwrap();
+        assert!(!rung.is_empty());
         assert_eq!(job.result().map(|result| result.is_ok()), Some(is_good));
     }
 

@@ -51,8 +51,9 @@ pub enum Error {
     NoPlace,
     /// The directory of keys, or one of them.
     #[error(
-        "cannot use the key that signs snapshots, in {path}: {error}; the directory and the key must be \
-         yours, and nobody else may write to them", path = path.display()
+        "cannot use the key that signs snapshots, in {path}: {error}; the directory and the key \
+         must be yours, and nobody else may write to them",
+        path = path.display()
     )]
     Key {
         /// The directory.
@@ -202,7 +203,7 @@ fn open_place(path: &Path) -> io::Result<OwnedFd> {
     let place = openat(CWD, path, flags, Mode::empty())?;
     let found = fstat(&place)?;
     if found.st_uid != rustix::process::geteuid().as_raw() || found.st_mode & 0o022 != 0 {
-        return Err(io::Error::other("others own it or may write to it"));
+        return Err(io::Error::other("it belongs to another user, or others may write to it"));
     }
     Ok(place)
 }

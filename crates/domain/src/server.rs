@@ -10,13 +10,13 @@
 use std::fs::File;
 use std::io::{IoSliceMut, Write};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use host::poll::{PollFlags, Poller};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 use rustix::process::Uid;
 
@@ -157,11 +157,11 @@ impl Serving {
 
     /// Waits until something can be done; none if nothing ever can.
     fn wait(&self) -> Option<Vec<Source>> {
-        let mut watched: Vec<(Source, BorrowedFd<'_>, PollFlags)> = Vec::new();
+        let mut poller = Poller::new();
         if let Some(listener) = &self.server.listener
             && self.clients.len() < CLIENTS_MAX
         {
-            watched.push((Source::Listener, listener.as_fd(), PollFlags::IN));
+            poller.register(Source::Listener, listener.as_fd(), PollFlags::IN);
         }
         for (number, client) in self.clients.iter().enumerate() {
             let flags = match client.stage {
@@ -169,35 +169,29 @@ impl Serving {
                 Stage::Waiting => continue,
                 Stage::Asking | Stage::Leaving => PollFlags::IN,
             };
-            watched.push((Source::Client(number), client.stream.as_fd(), flags));
+            poller.register(Source::Client(number), client.stream.as_fd(), flags);
         }
         if let Some(hub) = &self.server.hub {
-            let of_hub = hub.watched().into_iter();
-            watched.extend(of_hub.map(|(place, fd, flags)| (Source::Hub(place), fd, flags)));
+            for (place, descriptor, flags) in hub.watched() {
+                poller.register(Source::Hub(place), descriptor, flags);
+            }
         }
         if let Some(console) = &self.server.console {
-            let of_console = console.watched().into_iter();
-            watched.extend(of_console.map(|(at, fd, flags)| (Source::Console(at), fd, flags)));
+            for (place, descriptor, flags) in console.watched() {
+                poller.register(Source::Console(place), descriptor, flags);
+            }
         }
-        let bell = self.server.snapshots.bell();
-        watched.extend(bell.map(|bell| (Source::Snapshots, bell, PollFlags::IN)));
-        if watched.is_empty() && self.clients.is_empty() {
+        if let Some(bell) = self.server.snapshots.bell() {
+            poller.register(Source::Snapshots, bell, PollFlags::IN);
+        }
+        if poller.is_empty() && self.clients.is_empty() {
             return None;
         }
-        let mut fds: Vec<PollFd<'_>> =
-            watched.iter().map(|(_, fd, flags)| PollFd::from_borrowed_fd(*fd, *flags)).collect();
         let clients = self.clients.iter().map(|client| client.deadline);
         let of_hub = self.server.hub.as_ref().and_then(Hub::deadline);
         let next = clients.chain(self.server.snapshots.deadline()).chain(of_hub).min();
-        let left = next.map(|next| next.saturating_duration_since(Instant::now()));
-        let left = left.and_then(|left| Timespec::try_from(left).ok());
-        match poll(&mut fds, left.as_ref()) {
-            Ok(_) => {}
-            Err(rustix::io::Errno::INTR) => return Some(Vec::new()),
-            Err(_) => return None,
-        }
-        let ready = fds.iter().zip(&watched).filter(|(fd, _)| !fd.revents().is_empty());
-        Some(ready.map(|(_, (source, ..))| *source).collect())
+        poller.wait(next).ok()?;
+        Some(poller.ready().map(|(source, _)| source).collect())
     }
 
     fn accept(&mut self) {
@@ -452,9 +446,11 @@ impl v1::Domain for Server {
         };
         self.must_not_stand_still()?;
         match &mut self.hub {
-            None => Err((409, "this machine has no command to be signalled".to_owned())),
+            None => {
+                Err((409, "this machine has no command that a signal could be sent to".to_owned()))
+            }
             Some(hub) if !hub.has_started() => {
-                Err((503, "its command does not run yet".to_owned()))
+                Err((503, "its command has not started yet".to_owned()))
             }
             Some(hub) => {
                 hub.signal_first(signal);
@@ -473,7 +469,7 @@ impl v1::Domain for Server {
         }
         match self.machine()?.set_balloon(all - memory) {
             true => Ok(()),
-            false => Err((409, "it has no balloon".to_owned())),
+            false => Err((409, "the machine has no balloon device".to_owned())),
         }
     }
 
@@ -483,7 +479,7 @@ impl v1::Domain for Server {
             machine.resume();
         } else if !machine.pause() {
             machine.resume();
-            return Err((503, "its processors do not stand still".to_owned()));
+            return Err((503, "its processors could not be paused in time".to_owned()));
         }
         Ok(())
     }
@@ -494,10 +490,10 @@ impl v1::Domain for Server {
         self.hub.as_ref().map_or(Ok(()), |_| self.must_not_stand_still())?;
         match &self.hub {
             Some(hub) if !hub.has_started() => {
-                Err((503, "its command does not run yet".to_owned()))
+                Err((503, "its command has not started yet".to_owned()))
             }
             _ if !self.snapshots.are_possible => {
-                Err((409, "it has something that a snapshot cannot keep".to_owned()))
+                Err((409, "it has a device that a snapshot cannot contain".to_owned()))
             }
             _ => Ok(()),
         }
@@ -506,9 +502,14 @@ impl v1::Domain for Server {
     fn takes_commands(&self) -> Result<(), Refusal> {
         self.must_not_stand_still()?;
         match &self.hub {
-            None => Err((409, "the guest has no init of ours to run commands".to_owned())),
+            None => Err((
+                409,
+                "the guest does not run Bivouac's init, so it cannot run commands".to_owned(),
+            )),
             Some(hub) if !hub.has_started() => Err((503, "the guest is not up yet".to_owned())),
-            Some(hub) if !hub.has_room() => Err((503, "too many commands run in it".to_owned())),
+            Some(hub) if !hub.has_room() => {
+                Err((503, "too many commands are running in it".to_owned()))
+            }
             Some(_) => Ok(()),
         }
     }
@@ -518,7 +519,7 @@ impl v1::Domain for Server {
         match &self.console {
             None => Err((409, "it has no console".to_owned())),
             Some(console) if !console.has_room() => {
-                Err((503, "too many are at its console".to_owned()))
+                Err((503, "too many clients are connected to its console".to_owned()))
             }
             Some(_) => Ok(()),
         }
@@ -527,9 +528,14 @@ impl v1::Domain for Server {
     fn takes_watchers(&self) -> Result<(), Refusal> {
         self.must_not_stand_still()?;
         match &self.hub {
-            None => Err((409, "it has no command, but a console: see biv console".to_owned())),
-            Some(hub) if !hub.has_started() => Err((503, "its command does not run".to_owned())),
-            Some(hub) if !hub.may_be_watched() => Err((503, "too many watch it".to_owned())),
+            None => Err((
+                409,
+                "it has no command to attach to, only a console (biv console)".to_owned(),
+            )),
+            Some(hub) if !hub.has_started() => Err((503, "its command is not running".to_owned())),
+            Some(hub) if !hub.may_be_watched() => {
+                Err((503, "too many clients are attached to it".to_owned()))
+            }
             Some(_) => Ok(()),
         }
     }

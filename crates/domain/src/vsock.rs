@@ -30,7 +30,7 @@ pub const KIND: &str = "sockets";
 pub enum Error {
     /// The path is too long.
     #[error(
-        "--vsock {path}: the path has to have at most {PATH_MAX_BYTES} bytes; give a shorter one",
+        "--vsock {path}: the path is longer than {PATH_MAX_BYTES} bytes; give a shorter one",
         path = .0.display()
     )]
     Path(PathBuf),
@@ -43,7 +43,7 @@ pub enum Error {
         error: io::Error,
     },
     /// The process.
-    #[error("cannot start the process of the guest's sockets: {0}")]
+    #[error("cannot start the process that serves the guest's virtio sockets: {0}")]
     Process(#[from] io::Error),
 }
 

@@ -50,7 +50,7 @@ const FULL_BYTES: u64 = 1 << 20;
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// There is no apt here.
-    #[error("this host has no {0} to download it with")]
+    #[error("cannot download: {0} is not installed on this host")]
     NoApt(&'static str),
     /// It could not be run or given its files.
     #[error("{what}: {error}")]
@@ -64,10 +64,10 @@ pub enum Error {
     #[error("apt's sources on this host have no package {0}")]
     NoPackage(String),
     /// There is no such suite, or nowhere to get it from.
-    #[error("apt's sources on this host are not Debian's, or {0:?} is no name of a suite")]
+    #[error("apt's sources on this host are not Debian's, or {0:?} is not the name of a suite")]
     NoSuite(String),
     /// The sources could not be read, and so had no package either.
-    #[error("apt could not read the lists of packages: {0}")]
+    #[error("apt could not update the package lists: {0}")]
     Update(String),
     /// Nothing fits there.
     #[error("the disk of {path} is full; make room, or set XDG_CACHE_HOME", path = .0.display())]

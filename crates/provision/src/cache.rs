@@ -13,8 +13,8 @@ use rustix::fs::{CWD, FlockOperation, RenameFlags, flock, renameat_with};
 pub enum Error {
     /// A file or directory of it.
     #[error(
-        "cannot use the cache directory {path}: {error}; set XDG_CACHE_HOME to one that can be \
-         written, or give your own guest with --kernel FILE and --initrd FILE or --root DIR",
+        "cannot use the cache directory {path}: {error}; set XDG_CACHE_HOME to a \
+         writable one, or give your own guest with --kernel FILE and --initrd FILE or --root DIR",
         path = path.display()
     )]
     Io {
@@ -25,7 +25,7 @@ pub enum Error {
     },
     /// The user has no home directory.
     #[error(
-        "no place for the default guest: neither XDG_CACHE_HOME nor HOME is set; set one, or give \
+        "no cache directory: neither XDG_CACHE_HOME nor HOME is set; set one, or give \
          your own guest with --kernel FILE and --initrd FILE or --root DIR"
     )]
     NoHome,

@@ -108,10 +108,15 @@ impl Image {
 #[derive(Debug, thiserror::Error)]
 pub enum Trouble {
     /// Its name.
-    #[error("an image is called by letters, digits and any of -_. after the first, not {0:?}")]
+    #[error(
+        "invalid image name {0:?}: use letters, digits, \"-\", \"_\" and \".\", and begin with a \
+         letter or a digit"
+    )]
     Name(String),
     /// There is no mmdebstrap here.
-    #[error("this host has no mmdebstrap, which makes images; Debian's package has that name")]
+    #[error(
+        "mmdebstrap, which builds images, is not installed; install Debian's package mmdebstrap"
+    )]
     NoProgram,
     /// It failed.
     #[error("mmdebstrap failed ({status}): {said}")]
@@ -125,7 +130,7 @@ pub enum Trouble {
     #[error("cannot unpack the image: {0}")]
     Unpack(io::Error),
     /// The same as a disk.
-    #[error("cannot make a disk of the image: {0}")]
+    #[error("cannot build the disk of the image: {0}")]
     Disk(#[from] erofs::Error),
 }
 

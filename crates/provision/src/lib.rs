@@ -81,7 +81,7 @@ pub enum Error {
         found: String,
     },
     /// A name of several kernels.
-    #[error("{name} is the beginning of several kernels' names: {found}; say which")]
+    #[error("{name} is ambiguous: it matches the kernels {found}")]
     SeveralKernels {
         /// What they were called.
         name: String,

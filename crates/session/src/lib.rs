@@ -18,8 +18,8 @@ use std::os::unix::net::UnixStream;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use host::poll::{PollFlags, Poller, look_at, wait_for};
 use nix::sys::signal::Signal;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{OFlags, fcntl_getfl, fstat};
 use rustix::io::Errno;
 
@@ -53,7 +53,7 @@ const INTERRUPT_TWICE: std::ops::Range<Duration> =
 const BACKGROUND_INTERVAL: Duration = Duration::from_millis(500);
 
 /// How long the end of the line may be later than the end of the machine.
-const END_OF_LINE_PATIENCE: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
+const END_OF_LINE_PATIENCE: Duration = Duration::from_secs(1);
 
 /// What is wrong with a guest, for whoever waits for its command: said by whoever passes on what it says.
 pub type Trouble = Arc<OnceLock<String>>;
@@ -102,7 +102,7 @@ pub enum Error {
     #[error("{0}")]
     Guest(String),
     /// The guest sent a frame that only a host sends.
-    #[error("the guest sent a frame out of turn")]
+    #[error("protocol error: the guest's init sent an unexpected frame")]
     OutOfTurn,
 }
 
@@ -335,48 +335,38 @@ impl<L: Link> Running<L> {
     /// Waits for something to do; `None` when time is up first.
     fn wait(&self) -> Result<Option<Vec<Source>>, Error> {
         let link = &self.session.link;
-        let mut watched: Vec<(Source, BorrowedFd<'_>, PollFlags)> =
-            vec![(Source::Signals, self.session.signals.as_fd(), PollFlags::IN)];
+        let mut poller = Poller::new();
+        poller.register(Source::Signals, self.session.signals.as_fd(), PollFlags::IN);
         if let Some(machine) = &self.session.machine {
-            watched.push((Source::Machine, machine.as_fd(), PollFlags::IN));
+            poller.register(Source::Machine, machine.as_fd(), PollFlags::IN);
         }
         if let Some(end) = link.input_end().filter(|_| self.link_open) {
-            watched.push((Source::Link, end, PollFlags::IN));
+            poller.register(Source::Link, end, PollFlags::IN);
         }
         if let Some(end) = link.output_end().filter(|_| self.link_open) {
-            watched.push((Source::Link, end, PollFlags::OUT));
+            poller.register(Source::Link, end, PollFlags::OUT);
         }
         // A person is always listened to; a file or a pipe waits until there is room for it.
         let is_person = self.session.mode != Mode::Lines;
         let is_wanted = is_person || (link.room() > 0 && self.typed.is_empty());
         let may_not_read = self.stdin_open && self.input.is_in_background();
         if self.stdin_open && is_wanted && !may_not_read {
-            watched.push((Source::Stdin, self.input.descriptor(), PollFlags::IN));
+            poller.register(Source::Stdin, self.input.descriptor(), PollFlags::IN);
         }
         for (source, output) in
             [(Source::Stdout, &self.outputs.stdout), (Source::Stderr, &self.outputs.stderr)]
         {
             if output.is_pending() {
-                watched.push((source, output.as_fd(), PollFlags::OUT));
+                poller.register(source, output.as_fd(), PollFlags::OUT);
             }
         }
-        let mut fds: Vec<PollFd<'_>> =
-            watched.iter().map(|(_, fd, flags)| PollFd::from_borrowed_fd(*fd, *flags)).collect();
-        let left = self.time_left();
-        let patience = may_not_read.then_some(BACKGROUND_INTERVAL);
-        let time = left.into_iter().chain(patience).min();
-        match poll(&mut fds, timespec(time).as_ref()) {
-            Ok(0) if time == left => return Ok(None),
-            Ok(_) => {}
-            Err(Errno::INTR) => return Ok(Some(Vec::new())),
-            Err(error) => return Err(error.into()),
+        let end = self.session.deadline;
+        let look = may_not_read.then(|| Instant::now() + BACKGROUND_INTERVAL);
+        let until = end.into_iter().chain(look).min();
+        match poller.wait(until)? {
+            0 if until == end => Ok(None),
+            _ => Ok(Some(poller.ready().map(|(source, _)| source).collect())),
         }
-        let ready = fds.iter().zip(&watched).filter(|(fd, _)| !fd.revents().is_empty());
-        Ok(Some(ready.map(|(_, (source, ..))| *source).collect()))
-    }
-
-    fn time_left(&self) -> Option<Duration> {
-        self.session.deadline.map(|it| it.saturating_duration_since(Instant::now()))
     }
 
     fn take_signals(&mut self) -> Result<Option<Ending>, Error> {
@@ -450,9 +440,8 @@ impl<L: Link> Running<L> {
 
     /// Whether the terminal that input comes from has gone.
     fn has_hung_up(&self) -> bool {
-        let mut fds = [PollFd::from_borrowed_fd(self.input.descriptor(), PollFlags::IN)];
-        let ready = poll(&mut fds, Some(&Timespec::default()));
-        ready.is_err() || fds[0].revents().contains(PollFlags::HUP)
+        let ready = look_at(self.input.descriptor(), PollFlags::IN);
+        ready.map_or(true, |ready| ready.contains(PollFlags::HUP))
     }
 
     /// Hands on what was read, as far as there is room for it, and then its end.
@@ -497,8 +486,8 @@ impl<L: Link> Running<L> {
             // After the flush there is room for more. The machine's end of the line is closed, so that an
             // end comes; but whoever passes on what it has sent may need a moment.
             let Some(end) = self.session.link.input_end() else { break };
-            let mut fds = [PollFd::from_borrowed_fd(end, PollFlags::IN)];
-            if poll(&mut fds, Some(&END_OF_LINE_PATIENCE))? == 0 {
+            let deadline = Instant::now() + END_OF_LINE_PATIENCE;
+            if wait_for(end, PollFlags::IN, Some(deadline))?.is_empty() {
                 break;
             }
             self.link_open = self.session.link.exchange(&mut self.outputs)?;
@@ -512,28 +501,22 @@ impl<L: Link> Running<L> {
         loop {
             self.give_output()?;
             let pending = [&self.outputs.stdout, &self.outputs.stderr];
-            let pending = pending.into_iter().filter(|output| output.is_pending());
-            let mut fds: Vec<PollFd<'_>> =
-                pending.map(|output| PollFd::new(output, PollFlags::OUT)).collect();
-            if fds.is_empty() {
+            let mut poller = Poller::new();
+            for output in pending.into_iter().filter(|output| output.is_pending()) {
+                poller.register((), output.as_fd(), PollFlags::OUT);
+            }
+            if poller.is_empty() {
                 return Ok(ending);
             }
-            fds.push(PollFd::new(&self.session.signals, PollFlags::IN));
-            match poll(&mut fds, timespec(self.time_left()).as_ref()) {
-                Ok(0) => return Ok(Ending::TimedOut),
-                Ok(_) | Err(Errno::INTR) => {}
-                Err(error) => return Err(error.into()),
+            poller.register((), self.session.signals.as_fd(), PollFlags::IN);
+            if poller.wait(self.session.deadline)? == 0 {
+                return Ok(Ending::TimedOut);
             }
             if let Some(killed) = self.take_signals()? {
                 return Ok(killed);
             }
         }
     }
-}
-
-/// As poll(2) takes it; for ever, if it is longer than that can be told.
-fn timespec(time: Option<Duration>) -> Option<Timespec> {
-    Timespec::try_from(time?).ok()
 }
 
 /// Which of our standard streams can be of no use: input that cannot be read, output and errors that cannot be

@@ -6,9 +6,10 @@
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use host::Unpoisoned;
+use host::poll::{PollFlags, look_at};
 use rustix::io::Errno;
 
 use super::Error;
@@ -72,7 +73,7 @@ impl Output {
     pub fn queue(&mut self, bytes: &[u8]) {
         match &self.log {
             Some((log, stream)) if self.queue.is_empty() => {
-                log.lock().unwrap_or_else(PoisonError::into_inner).add(*stream, bytes);
+                log.lock().unpoisoned().add(*stream, bytes);
                 self.logged += bytes.len();
             }
             _ => self.queue.extend(bytes),
@@ -102,7 +103,7 @@ impl Output {
         let mut given = std::mem::take(&mut self.logged);
         if let Some((log, stream)) = self.log.as_ref().filter(|_| !self.queue.is_empty()) {
             let bytes = self.queue.make_contiguous();
-            log.lock().unwrap_or_else(PoisonError::into_inner).add(*stream, bytes);
+            log.lock().unpoisoned().add(*stream, bytes);
             given += bytes.len();
             self.queue.clear();
         }
@@ -127,9 +128,7 @@ impl Output {
     }
 
     fn is_ready(&self) -> bool {
-        let mut fds = [PollFd::new(&self.descriptor, PollFlags::OUT)];
-        let none = Timespec { tv_sec: 0, tv_nsec: 0 };
-        matches!(poll(&mut fds, Some(&none)), Ok(count) if count > 0)
+        look_at(&self.descriptor, PollFlags::OUT).is_ok_and(|ready| !ready.is_empty())
     }
 }
 

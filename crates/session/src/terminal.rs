@@ -9,9 +9,10 @@
 
 use std::io::{self, IsTerminal};
 use std::os::unix::ffi::OsStrExt;
-use std::sync::{LazyLock, Mutex, Once, PoisonError};
+use std::sync::{LazyLock, Mutex, Once};
 use std::time::{Duration, Instant};
 
+use host::Unpoisoned;
 use rustix::process::Pid;
 use rustix::stdio::{stdin, stdout};
 use rustix::termios::{
@@ -74,7 +75,7 @@ impl Raw {
         let cooked = tcgetattr(stdin())?;
         let mut raw = cooked.clone();
         change(&mut raw);
-        *RESTORE.lock().unwrap_or_else(PoisonError::into_inner) = Some(cooked);
+        *RESTORE.lock().unpoisoned() = Some(cooked);
         if let Err(error) = tcsetattr(stdin(), OptionalActions::Now, &raw) {
             restore();
             return Err(error.into());
@@ -98,7 +99,7 @@ pub fn variable() -> Vec<u8> {
 
 /// Makes the terminal what it was, if it is raw and still ours.
 fn restore() {
-    let cooked = RESTORE.lock().unwrap_or_else(PoisonError::into_inner).take();
+    let cooked = RESTORE.lock().unpoisoned().take();
     // A shell that has us in the background has seen to its terminal, and somebody else may use it.
     if let Some(cooked) = cooked.filter(|_| !is_in_background()) {
         // There is nobody left to tell if it fails: the terminal has gone.

@@ -11,7 +11,7 @@ pub enum Error {
     #[error("{0}")]
     Json(#[from] serde_json::Error),
     /// It is of another version.
-    #[error("it is of version {0}; this biv knows version {VERSION}")]
+    #[error("unsupported version {0}; this biv supports version {VERSION}")]
     Version(u32),
     /// Its parts do not fit together.
     #[error("{0}")]

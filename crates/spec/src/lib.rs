@@ -357,7 +357,7 @@ mod tests {
             (r#""networks": [{"kind": "user"}, {"kind": "user"}]"#, "one network"),
             (r#""networks": [{"kind": "user", "backend": "passt"}]"#, "passt"),
             (r#""networks": [{"kind": "tap", "name": ""}]"#, "without a name"),
-            (r#""life": {"name": "../x"}"#, "no name"),
+            (r#""life": {"name": "../x"}"#, "invalid domain name"),
             (r#""life": {"timeout": -1}"#, "negative"),
             (r#""life": {"timeout": 0}"#, "timeout"),
             (r#""process": {"args": ["a\u0000"]}"#, "NUL"),

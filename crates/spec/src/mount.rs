@@ -51,7 +51,7 @@ impl FromStr for Mount {
         let (host, guest, options) = match parts[..] {
             [host, guest] => (host, guest, "rw"),
             [host, guest, options] => (host, guest, options),
-            _ => return Err("a volume is HOST:GUEST or HOST:GUEST:ro".to_owned()),
+            _ => return Err("expected HOST:GUEST or HOST:GUEST:ro".to_owned()),
         };
         let mut mount = Self { host: host.into(), guest: guest.into(), ..Self::default() };
         for option in options.split(',') {

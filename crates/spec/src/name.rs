@@ -24,9 +24,8 @@ pub fn is_plain(text: &str) -> bool {
 /// What is not a name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{0:?} is no name for a domain: at most {LENGTH_MAX} letters, digits, \"_\", \".\" and \"-\", \
-     of \
-     which the first is a letter or a digit"
+    "invalid domain name {0:?}: use at most {LENGTH_MAX} letters, digits, \"_\", \".\" and \"-\", \
+     and begin with a letter or a digit"
 )]
 pub struct Error(String);
 

@@ -136,7 +136,7 @@ impl Net {
                 vec![Network::User(UserNetwork { user, publish, other: Other::default() })]
             }
             Self::None | Self::Tap(_) if !publish.is_empty() => {
-                return Err("--publish needs a network of the user's own; give --net user".into());
+                return Err("--publish requires --net user".into());
             }
             Self::None => Vec::new(),
             Self::Tap(name) => vec![Network::Tap(Tap { name, other: Other::default() })],
@@ -199,7 +199,7 @@ impl FromStr for Net {
         match text.split_once(',') {
             None if text == "user" => Ok(Self::User(User::default())),
             Some(("user", options)) => options.parse().map(Self::User),
-            _ => Err("give none, user, user,host or tap:NAME".into()),
+            _ => Err("expected none, user, user,host or tap:NAME".into()),
         }
     }
 }
@@ -216,7 +216,7 @@ impl FromStr for User {
                 "backend=builtin" => user.backend = Some(Backend::Builtin),
                 _ => {
                     let known = "host, backend=passt and backend=builtin";
-                    return Err(format!("behind user there can be {known}, not {option:?}"));
+                    return Err(format!("unknown option {option:?}; user takes {known}"));
                 }
             }
         }

@@ -7,7 +7,7 @@ pub enum Error {
     #[error("not a size; write a number and a unit, such as 512M or 8G")]
     Syntax,
     /// More than fits 64 bits.
-    #[error("larger than any memory")]
+    #[error("too large")]
     TooLarge,
 }
 

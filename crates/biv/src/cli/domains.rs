@@ -157,7 +157,7 @@ pub struct Cp {
 /// Connect to the console of a running domain.
 ///
 /// A guest that runs Bivouac's init starts a shell there; any other guest has whatever it runs on its console. The
-/// console's last output is shown first. Several users can be connected at once. Ctrl-] disconnects.
+/// console's last output is shown first. Several terminals can be connected at once. Ctrl-] disconnects.
 #[derive(Debug, Args)]
 pub struct Console {
     /// Name of the domain

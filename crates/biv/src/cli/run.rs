@@ -260,7 +260,7 @@ impl Run {
             }
         };
         for name in spec.unknown() {
-            say(&format!("this biv does not know what {name} means, and goes without it"));
+            say(&format!("ignoring {name}, which this version of biv does not know"));
         }
         sandbox::settle(&mut spec);
         spec.check().map_err(|error| error.to_string())?;

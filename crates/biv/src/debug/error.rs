@@ -24,7 +24,7 @@ pub enum Error {
         error: io::Error,
     },
     /// It does nothing wrong.
-    #[error("the command succeeds when everything is translated: there is nothing to find")]
+    #[error("the command succeeds when everything is translated, so no block is mistranslated")]
     Succeeds,
     /// It is not the translator's fault, or that of a block that was left out.
     #[error(
@@ -33,7 +33,7 @@ pub enum Error {
     )]
     Fails,
     /// It runs no `biv`, or that one translates nothing.
-    #[error("the command has translated no block; does it run `biv run`?")]
+    #[error("the command has translated no block; check that it runs `biv run`")]
     NoBlocks,
     /// It is not the same each time.
     #[error("the command does not fail the same way each time; no more runs after {0}")]

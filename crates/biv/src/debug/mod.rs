@@ -114,7 +114,7 @@ fn bisect(arguments: &Bisect) -> Result<u8, Error> {
     let mut blocks = subject.blocks()?;
     let all = blocks.len();
     blocks.retain(|block| innocent.binary_search(block).is_err());
-    say(&format!("the command fails; {} of its {all} blocks are looked into", blocks.len()));
+    say(&format!("the command fails; searching {} of its {all} blocks", blocks.len()));
     if blocks.is_empty() {
         return Err(Error::Fails);
     }

@@ -17,7 +17,7 @@ pub fn console(arguments: &Console) -> Result<u8, Error> {
     let link = connect(&entry, "/v1/domain/console")?;
     let mode = Mode::raw_if(stdin_is_terminal());
     if mode == Mode::Raw {
-        say(&format!("at the console of {}; Ctrl-] leaves it", entry.name));
+        say(&format!("connected to the console of {}; press Ctrl-] to disconnect", entry.name));
     }
     let ending = session(link, mode, Input::Ours, Passing::Nothing)?.run()?;
     Ok(conclude(entry, ending, status::SUCCESS))
@@ -39,7 +39,7 @@ pub fn attach(arguments: &Attach) -> Result<u8, Error> {
             (Mode::LinesAndKey, Passing::Keys) => ", Ctrl-C is the command's",
             _ => "",
         };
-        say(&format!("at the command of {}; Ctrl-] leaves it{whose}", entry.name));
+        say(&format!("attached to the command of {}; press Ctrl-] to detach{whose}", entry.name));
     }
     let input = if arguments.no_stdin { Input::Endless } else { Input::Ours };
     let ending = session(link, mode, input, passing)?.run()?;

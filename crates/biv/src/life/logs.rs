@@ -1,8 +1,9 @@
 //! `biv logs`: read from the domain's files, whether it lives or not.
 
 use std::io::{self, Write};
+use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use host::poll::{PollFlags, wait_for};
 use rustix::fs::inotify;
 
 use super::Error;
@@ -11,7 +12,7 @@ use api::log::{Line, Reader, Stream, last_lines};
 use api::{Entry, Registry, files};
 
 /// How often it is looked whether the domain still lives.
-const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 300_000_000 };
+const LOOK: Duration = Duration::from_millis(300);
 
 /// `biv logs`.
 pub fn logs(arguments: &Logs) -> Result<(), Error> {
@@ -31,8 +32,8 @@ pub fn logs(arguments: &Logs) -> Result<(), Error> {
     if let Some(watch) = watch {
         // What came before the end is read after it was seen.
         while entry.alive {
-            let mut fds = [PollFd::new(&watch, PollFlags::IN)];
-            if !matches!(poll(&mut fds, Some(&LOOK)), Ok(0)) {
+            let ready = wait_for(&watch, PollFlags::IN, Some(Instant::now() + LOOK));
+            if !ready.is_ok_and(|ready| ready.is_empty()) {
                 let _ = rustix::io::read(&watch, &mut [0; 4096]);
             }
             entry.read_again();

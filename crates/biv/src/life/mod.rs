@@ -52,19 +52,19 @@ pub enum Error {
     #[error(transparent)]
     Session(#[from] session::Error),
     /// It does not even die.
-    #[error("the process of domain {0} cannot be ended")]
+    #[error("cannot kill the process of domain {0}")]
     Undying(Name),
     /// There is no log.
     #[error(
-        "domain {0} has no log: it was not started with --detach, and its output went to where it \
-         was started"
+        "domain {0} has no log: only domains started with --detach have one; its output went to \
+         the terminal or the files of its biv run"
     )]
     NoLog(Name),
     /// What is to be copied, or where to.
-    #[error("one of the two is NAME:PATH, in a domain, and the other is not")]
+    #[error("exactly one of FROM and TO must be NAME:PATH, a path in a domain")]
     TwoEnds,
     /// An archive is nothing for a terminal.
-    #[error("an archive is not written to a terminal")]
+    #[error("refusing to write an archive to a terminal; redirect standard output")]
     Terminal,
     /// Files here.
     #[error("{0}")]
@@ -76,7 +76,7 @@ pub enum Error {
     #[error("the domain ended before everything was copied")]
     Lost,
     /// A snapshot is no stream.
-    #[error("a snapshot is written to a file, not to standard output; ./- is a file of that name")]
+    #[error("cannot write a snapshot to standard output; name a file (./- for a file called -)")]
     NoStream,
     /// Where a snapshot is to go.
     #[error("cannot write {path}: {error}", path = path.display())]

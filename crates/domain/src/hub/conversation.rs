@@ -7,11 +7,11 @@
 
 use std::collections::BTreeSet;
 
+use host::poll::{PollFlags, look_at};
 use protocol::{
     Encoder, FIRST, Frame, HEADER_BYTES, LINE, PAYLOAD_MAX_BYTES, Progress, SESSIONS_MAX,
     WINDOW_OF_PORT_BYTES, WINDOW_TO_GUEST_BYTES, WINDOW_TO_HOST_BYTES, Window,
 };
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::{Deserialize, Serialize};
 
 use super::{Hub, Port, Stage};
@@ -183,8 +183,7 @@ impl Hub {
 
 /// Whether something has come over a line.
 fn has_something(line: &Line) -> bool {
-    let mut fds = [PollFd::from_borrowed_fd(line.from(), PollFlags::IN)];
-    poll(&mut fds, Some(&Timespec::default())).is_ok_and(|count| count > 0)
+    look_at(line.from(), PollFlags::IN).is_ok_and(|ready| !ready.is_empty())
 }
 
 impl Port {

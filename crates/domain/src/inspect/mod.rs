@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use host::Unpoisoned;
 use spec::Watch;
 use vmm::inspect::Inspection;
 use vmm::{Contents, Processor, Questions, Reporter};
@@ -145,7 +146,7 @@ impl Teller {
         Reporter(Some(Arc::new(move |processor, state: &str| {
             teller.tell(processor, state);
             let (count, changed) = &teller.shared.answers;
-            *count.lock().unwrap_or_else(std::sync::PoisonError::into_inner) += 1;
+            *count.lock().unpoisoned() += 1;
             changed.notify_all();
         })))
     }
@@ -166,9 +167,9 @@ impl Teller {
     /// Asks, and waits until `processors` have answered; not for long, because one may hang.
     pub fn ask_and_wait(&self, processors: usize) {
         let (count, changed) = &self.shared.answers;
-        let before = *count.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let before = *count.lock().unpoisoned();
         self.ask();
-        let guard = count.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let guard = count.lock().unpoisoned();
         // Whoever has not answered by now has not answered; there is nothing to be done about it.
         let _ = changed.wait_timeout_while(guard, REPORT_PATIENCE, |count| {
             self.shared.questions.get().is_some() && *count < before + processors

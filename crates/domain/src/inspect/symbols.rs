@@ -33,7 +33,7 @@ impl Symbols {
             _ => from_lines(file)?,
         };
         if sorted.is_empty() {
-            return Err("there are no symbols of code in it".to_owned());
+            return Err("it has no function symbols".to_owned());
         }
         if sorted.iter().all(|&(address, _)| address == 0) {
             return Err("all addresses are zero; read /proc/kallsyms as root".to_owned());
@@ -134,7 +134,7 @@ mod tests {
             let error = Symbols::parse(file).unwrap_err();
             assert!(error.contains(words), "{error}");
         };
-        check(b"", "no symbols");
+        check(b"", "no function symbols");
         check(b"0000000000000000 T a\n0000000000000000 t b\n", "as root");
         check(b"what is this\n", "not an address");
         check(b"\xff\xfe", "neither text");

@@ -3,8 +3,9 @@
 
 use std::fs::File;
 use std::io::Write;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
+use host::Unpoisoned;
 use vmm::history::Happened;
 use vmm::inspect::{Traced, Tracer};
 
@@ -30,7 +31,7 @@ impl Trace {
 
 impl Tracer for Trace {
     fn trace(&self, cpu: &Traced<'_>, happened: &Happened) -> bool {
-        let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut written = self.written.lock().unpoisoned();
         let (file, next) = &mut *written;
         let number = *next;
         if number >= self.end {

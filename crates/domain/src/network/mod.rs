@@ -44,11 +44,11 @@ pub enum Error {
     Port(Published, #[source] io::Error),
     /// passt was asked for.
     #[error(
-        "cannot start passt: {0}; --net user,backend=builtin does without, --net none without a network"
+        "cannot start passt: {0}; use --net user,backend=builtin, or --net none for no network"
     )]
     Passt(String),
     /// Our own.
-    #[error("cannot start the network's process: {0}; --net none does without")]
+    #[error("cannot start the network process: {0}; use --net none to run without a network")]
     Builtin(#[source] io::Error),
     /// An interface of the host's.
     #[error("cannot use the interface {0}: {1}")]

@@ -31,7 +31,7 @@ pub struct Error {
 enum Reason {
     #[error("{0}")]
     Open(io::Error),
-    #[error("{0}; with ,ro or ,snapshot it need not be writable")]
+    #[error("{0}; add ,ro or ,snapshot to use a file that is not writable")]
     OpenToWrite(io::Error),
     #[error("it is a directory")]
     Directory,
@@ -39,30 +39,21 @@ enum Reason {
     Kind,
     #[error("it has {0} bytes, which is less than one sector of 512")]
     TooSmall(u64),
-    #[error("it is no qcow2 image")]
+    #[error("it is not a qcow2 image")]
     NotQcow2,
     #[error("the qcow2 image cannot be opened: {0}")]
     Qcow2(Qcow2Error),
-    #[error("it is no qcow2 image, and refers to no other file")]
+    #[error("it is not a qcow2 image, so it has no backing file or data files")]
     RefersToNothing,
-    #[error("another machine uses it (QEMU, or biv){}", if *.read_only { " and writes to it" } else { "; with ,ro two may read it" })]
+    #[error("another machine uses it (QEMU, or biv){}", if *.read_only { " and writes to it" } else { "; add ,ro to share it read-only" })]
     InUse { read_only: bool },
     #[error(
-        "the machine's root is an image as it was when it started; that has been built anew since, or is not named \
-         (--image)"
+        "the machine's root is an image that has been rebuilt since the snapshot, or that --image \
+         does not name"
     )]
     OtherImage,
-    #[error("no room for what the guest writes: {0}")]
+    #[error("cannot create the temporary file for the guest's writes: {0}")]
     Snapshot(io::Error),
-}
-
-/// Opens disks, in their order.
-///
-/// # Errors
-///
-/// Those of [`open`].
-pub fn open_all<'a>(all: impl Iterator<Item = &'a spec::Disk>) -> Result<Vec<Disk>, Error> {
-    all.map(open).collect()
 }
 
 /// A machine whose root is an image goes on without that image as it was: `name` is another, or none.
@@ -153,7 +144,9 @@ fn raw(
     }
     if !length.is_multiple_of(SECTOR_BYTES) {
         let (name, more) = (argument.path.display(), length % SECTOR_BYTES);
-        say(&format!("the last {more} bytes of {name} are no whole sector; the guest lacks them"));
+        say(&format!(
+            "{name}: the last {more} bytes, less than a sector, are not visible to the guest"
+        ));
     }
     Ok(Box::new(Raw::new(file, length, is_guessed)))
 }

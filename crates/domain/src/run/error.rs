@@ -21,7 +21,7 @@ pub enum Error {
     },
     /// A directory that is no directory of files.
     #[error(
-        "cannot show a directory at {place}: its file system {}", described(kind),
+        "cannot share a directory at {place}: its file system {}", described(kind),
         place = place.display()
     )]
     FileSystem {
@@ -30,7 +30,7 @@ pub enum Error {
         /// What it is.
         kind: files::kinds::Kind,
     },
-    /// What is described makes no sense.
+    /// The description contradicts itself.
     #[error("{0}")]
     Contradiction(String),
     /// A snapshot that the user named.
@@ -43,16 +43,17 @@ pub enum Error {
     },
     /// A snapshot of ours that does not say what it had.
     #[error(
-        "cannot restore {path}: it does not say what its machine had of the host, or says it in words that \
-         this biv does not know; take it again",
+        "cannot restore {path}: its record of the machine's host resources is missing, or this \
+         version of biv does not support it; take the snapshot again",
         path = .0.display()
     )]
     NoOrigin(PathBuf),
-    /// A snapshot that nobody vouches for wants something of the host.
+    /// A snapshot without a valid signature needs host resources that no option names.
     #[error(
-        "cannot restore {path}: it was made elsewhere, or changed since, and gets nothing of this host that \
-         is not named; it wants {wanted} (name these or others after biv restore; --net none and \
-         --no-publish do without)", path = path.display()
+        "cannot restore {path}: it was taken elsewhere or modified since, so it gets only the host \
+         resources that options of biv restore name; it needs {wanted} (name these or others; \
+         --net none and --no-publish leave the network and the ports out)",
+        path = path.display()
     )]
     Unnamed {
         /// Which.
@@ -61,31 +62,28 @@ pub enum Error {
         wanted: String,
     },
     /// A kernel that the user named.
-    #[error(
-        "there is no file {0} and no kernel of that version; `biv kernel pull {0}` fetches one"
-    )]
+    #[error("no file {0} and no kernel of that version; download it with `biv kernel pull {0}`")]
     NoKernel(String),
     /// Directories for a machine in which nothing of ours could mount them.
     #[error(
-        "--volume needs an init of ours in the guest, which this machine does not have: give a command after --"
+        "--volume needs Bivouac's init in the guest, which this machine does not run; give a \
+         command after --"
     )]
     PlainVolume,
     /// A directory that a guest gets a copy of.
     #[error(
-        "--root-rw needs a kernel of Debian's: with a kernel of your own, the guest has a copy of the directory in \
-         its memory; do without it, or give --root-disk"
+        "--root-rw needs a Debian kernel: with another kernel, the guest works on a copy of the \
+         directory in its memory; leave --root-rw out, or use --root-disk"
     )]
     PackedRoot,
     /// The same, where it is no version.
-    #[error(
-        "there is no file {0}; kernels that `biv kernel ls` lists are called by their versions, such as 6.12"
-    )]
+    #[error("no file {0}; name a file, or a version that `biv kernel ls` lists, such as 6.12")]
     NoKernelFile(String),
     /// An image that the user named.
-    #[error("there is no image {0}; `biv image build {0}` makes one")]
+    #[error("no image {0}; build it with `biv image build {0}`")]
     NoImage(String),
     /// A file that the user named, of which there is more than could be of use.
-    #[error("cannot use {path}: {error}, which is too much for {whom}", path = path.display())]
+    #[error("cannot use {path}: {error}, which is too large for {whom}", path = path.display())]
     TooLarge {
         /// Which.
         path: PathBuf,
@@ -142,7 +140,7 @@ fn described(kind: &files::kinds::Kind) -> String {
     use files::kinds::Kind;
     match kind {
         Kind::OfTheKernel(name) => {
-            format!("is {name}, a window into the host's kernel; name a directory with files")
+            format!("is {name}, an interface to the host's kernel; name a directory with files")
         }
         Kind::Ordinary | Kind::Unknown(_) => {
             let number = match kind {
@@ -150,8 +148,8 @@ fn described(kind: &files::kinds::Kind) -> String {
                 _ => 0,
             };
             format!(
-                "is of a kind that biv does not know ({number:#x}, statfs(2)); if it holds files, say so: \
-                 --volume HOST:GUEST:anyfs"
+                "is of a type that biv does not know ({number:#x}, statfs(2)); if it holds \
+                 ordinary files, add anyfs: --volume HOST:GUEST:anyfs"
             )
         }
     }

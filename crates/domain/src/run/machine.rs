@@ -5,8 +5,9 @@ use std::io::{self, Write};
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use host::poll::{PollFlags, wait_for};
 use spec::Spec;
 use vmm::{Configuration, Line, Outcome};
 
@@ -16,10 +17,10 @@ use crate::inspect::Teller;
 
 /// How long a guest may take to switch itself off after its command has ended, where all that is lost
 /// otherwise are traces.
-const FINISH_PATIENCE_SECONDS: i64 = 10;
+const FINISH_PATIENCE_SECONDS: u64 = 10;
 
 /// The same, while it writes to its disks what it still has in memory.
-const WRITING_PATIENCE_SECONDS: i64 = 300;
+const WRITING_PATIENCE_SECONDS: u64 = 300;
 
 /// Why there is no machine.
 #[derive(Debug, thiserror::Error)]
@@ -35,12 +36,14 @@ pub enum Error {
     Confine(#[from] host::confine::Error),
     /// The guest does not come to its end.
     #[error(
-        "the guest has not switched itself off within {WRITING_PATIENCE_SECONDS} seconds after its \
-         command; what it had not written to its disks is lost"
+        "the guest did not power off within {WRITING_PATIENCE_SECONDS} seconds after its command \
+         ended; what it had not written to its disks is lost"
     )]
     Unwritten,
     /// A fault of ours.
-    #[error("the machine's thread panicked; please report this with the message above")]
+    #[error(
+        "internal error: the machine's thread panicked; please report this with the message above"
+    )]
     Panicked,
 }
 
@@ -172,9 +175,9 @@ impl Machine {
             Wait::ForTraces => FINISH_PATIENCE_SECONDS,
             Wait::UntilWritten => WRITING_PATIENCE_SECONDS,
         };
-        let patience = Timespec { tv_sec: seconds, tv_nsec: 0 };
-        match poll(&mut [PollFd::new(&self.ended, PollFlags::IN)], Some(&patience)) {
-            Ok(count) if count > 0 => self.outcome().map(drop),
+        let deadline = Instant::now() + Duration::from_secs(seconds);
+        match wait_for(&self.ended, PollFlags::IN, Some(deadline)) {
+            Ok(ready) if !ready.is_empty() => self.outcome().map(drop),
             _ if self.wait == Wait::UntilWritten => Err(Error::Unwritten),
             _ => Ok(()),
         }

@@ -3,11 +3,12 @@
 //! - [`start`]: here, or in a process that goes on by itself, which is told by [`launch`]'s file; [`restore`]: from a
 //!   snapshot. Both come to [`runner`], which makes the configuration that `vmm` builds a machine from.
 //! - [`guest`]: what boots, with its [`directories`], [`image_disk`] and [`files`]; [`warm`]: a guest that has booted.
-//! - [`disk`], [`plugged`], [`devices`], [`order`]: what the machine has besides, what its init must find, what it
-//!   is to run.
+//! - [`disk`], [`backends`], [`plugged`]: the devices and what they have of the host; [`devices`], [`order`]: what
+//!   init must find, and what it is to run.
 //! - [`sandbox`], [`surroundings`], [`homes`]: what of the host's a machine may have.
 //! - [`machine`]: its thread; [`statistics`], [`tail`]: what is told of it.
 
+mod backends;
 mod devices;
 pub mod directories;
 pub mod disk;

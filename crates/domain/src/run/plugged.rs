@@ -1,14 +1,11 @@
 //! The list of a machine's devices: what it is made from, and in which order they are plugged in.
 
-use std::fs::File;
 use std::io;
 
 use protocol::devices::Kind;
 use spec::Spec;
-use vmm::devices::{Balloon, BalloonHandle, Console, DebugConsole, DebugExit, Device, Devices};
-use vmm::devices::{Entropy, Window};
-use vmm::disk::Disk;
-use vmm::{ConsolePort, Sockets};
+use vmm::ConsolePort;
+use vmm::devices::{BalloonHandle, Console, DebugExit, Device, Devices, Entropy, Window};
 
 /// What was kept of devices that others want something of while the machine runs.
 #[derive(Default)]
@@ -83,34 +80,6 @@ fn wanted_plain(spec: &Spec) -> impl Iterator<Item = &'static Plain> {
     PLAIN.iter().filter(|device| (device.is_wanted)(spec))
 }
 
-/// What a machine has of the host, opened.
-pub struct Opened {
-    /// Its sockets.
-    pub sockets: Option<Sockets>,
-    /// The user's disks.
-    pub disks: Vec<Disk>,
-    /// Where the characters of the debug console go.
-    pub debug_console: Option<File>,
-    /// It has a balloon.
-    pub has_balloon: bool,
-}
-
-/// Adds what was opened to a machine's devices.
-pub fn add(devices: &mut Devices, opened: Opened) -> Handles {
-    let Opened { sockets, disks, debug_console, has_balloon } = opened;
-    let mut handles = Handles::default();
-    // The user's disks are before the one that is an image, which is there already.
-    devices.splice(..0, disks.into_iter().map(|disk| Box::new(disk) as _));
-    devices.extend(sockets.map(|sockets| Box::new(sockets) as _));
-    devices.extend(debug_console.map(|file| Box::new(DebugConsole::new(Box::new(file))) as _));
-    if has_balloon {
-        let (balloon, handle) = Balloon::new();
-        devices.push(Box::new(balloon));
-        handles.balloon = Some(handle);
-    }
-    handles
-}
-
 /// Adds a virtio console; its window.
 pub fn add_console(devices: &mut Devices, port: ConsolePort) -> io::Result<Window> {
     let (console, window) = Console::new(port)?;
@@ -120,7 +89,7 @@ pub fn add_console(devices: &mut Devices, port: ConsolePort) -> io::Result<Windo
 
 #[cfg(test)]
 mod tests {
-    use vmm::devices::Post;
+    use vmm::devices::{Balloon, Post};
 
     use super::*;
 

@@ -54,7 +54,7 @@ pub fn restore(order: &GoOn, child: Option<Child>) -> Result<u8, Error> {
     if !order.no_verify {
         snapshot.verify().map_err(failed)?;
     }
-    let nonsense = || failed(vmm::snapshot::Error::Damaged("its note makes no sense"));
+    let nonsense = || failed(vmm::snapshot::Error::Damaged("its record of the machine is invalid"));
     let note = Note::parse(snapshot.note()).ok_or_else(nonsense)?;
     if note.conversation.as_ref().is_some_and(|conversation| !conversation.has_command()) {
         return Err(nonsense());

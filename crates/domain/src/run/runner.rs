@@ -3,7 +3,6 @@
 
 use std::fs::File;
 use std::io;
-use std::path::Path;
 use std::sync::mpsc;
 use std::time::Instant;
 
@@ -20,7 +19,6 @@ use crate::inspect;
 use crate::network;
 use crate::say::say;
 use crate::snapshot::{Finish, Snapshots};
-use crate::vsock;
 use provision::initramfs;
 use session::channel::Channel;
 use session::console::Console;
@@ -32,10 +30,10 @@ use super::error::Error;
 use super::guest::{self, Guest};
 use super::machine::{self, Machine, Telling, Wait};
 use super::order::order;
-use super::plugged::{self, Handles, Opened};
+use super::plugged::{self, Handles};
 use super::tail::Tail;
 use super::warm::{Start, Unnamed};
-use super::{devices, disk};
+use super::{backends, devices};
 
 /// Be where the machine is started.
 pub fn enter_directory(spec: &Spec) -> Result<(), Error> {
@@ -118,15 +116,14 @@ fn run_guest(
         }
     };
     let warm = warm.map(Unnamed::into_parts);
-    let opened = open(spec)?;
+    let handles = backends::open(&mut configuration.devices, spec)?;
     let inspect::Prepared { inspection, teller } =
         inspect::prepare(&spec.watch, &configuration.kernel)?;
     configuration.inspection = inspection;
     configuration.reporter = teller.as_ref().map(inspect::Teller::reporter).unwrap_or_default();
     let telling = Telling { stats: spec.watch.statistics, history: teller };
-    let copy = spec.watch.console.as_deref().map(create).transpose()?;
+    let copy = spec.watch.console.as_deref().map(backends::create).transpose()?;
     let wait = Wait::of(spec, keeps_writes);
-    let handles = plugged::add(&mut configuration.devices, opened);
     let parameter = network.as_ref().map(|network| network.parameter().to_owned());
     if let Some(network) = network {
         network.connect(&mut configuration);
@@ -153,18 +150,6 @@ fn run_guest(
         true => run.run_plain(domain),
         false => run.run_command(domain, &order, parameter.as_deref().unwrap_or_default()),
     }
-}
-
-/// What the machine's devices have of the host's.
-fn open(spec: &Spec) -> Result<Opened, Error> {
-    let confine = !spec.engine.no_seccomp;
-    let vsock = spec.sockets().next();
-    Ok(Opened {
-        sockets: vsock.map(|vsock| vsock::start(vsock, confine)).transpose()?,
-        disks: disk::open_all(spec.disks())?,
-        debug_console: spec.debug_console().map(|it| create(&it.file)).transpose()?,
-        has_balloon: Domain::is_wanted(&spec.life),
-    })
 }
 
 /// A machine that lacks only its console and its command line.
@@ -444,7 +429,7 @@ fn converse<L: session::Link>(
         }
         Ending::TimedOut => {
             machine.tell_history();
-            let reason = "the machine was ended by --timeout".to_owned();
+            let reason = "the machine was stopped because the time of --timeout was up".to_owned();
             Ok(Verdict::told(status::TIMEOUT, reason))
         }
         Ending::Escaped => Ok(Verdict::plain(status::of_signal(2))),
@@ -463,7 +448,7 @@ fn judge(outcome: Outcome, has_command: bool, tail: &Tail) -> Verdict {
             Verdict::told(status::TRIPLE_FAULT, reason.to_owned())
         }
         Outcome::PoweredOff | Outcome::Reset if !has_command => Verdict::plain(status::SUCCESS),
-        Outcome::PoweredOff => lost("switched itself off", tail),
+        Outcome::PoweredOff => lost("powered off", tail),
         Outcome::Reset => lost("panicked or rebooted", tail),
         // By `biv kill`, or by `biv stop` after a while.
         Outcome::Stopped => Verdict::plain(status::of_signal(9)),
@@ -474,8 +459,4 @@ fn judge(outcome: Outcome, has_command: bool, tail: &Tail) -> Verdict {
 fn lost(did: &str, tail: &Tail) -> Verdict {
     let reason = format!("the guest {did} before its command ended; -v shows its console{tail}");
     Verdict::told(status::GUEST_LOST, reason)
-}
-
-fn create(path: &Path) -> Result<File, Error> {
-    File::create(path).map_err(|error| Error::Open { path: path.to_owned(), error })
 }

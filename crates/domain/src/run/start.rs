@@ -21,7 +21,11 @@ use crate::{domain, log, network};
 pub fn launch(mut spec: Spec) -> Result<u8, Error> {
     sandbox::settle(&mut spec);
     spec.check().map_err(|error| Error::Contradiction(error.to_string()))?;
-    start(&Launch::Run(Box::new(spec)))
+    log::start(spec.watch.verbose);
+    match spec.life.detached {
+        true => detach(&Launch::Run(Box::new(spec))),
+        false => boot(&spec, None),
+    }
 }
 
 /// Has a machine go on from a snapshot, as [`launch`] has one run.
@@ -30,18 +34,16 @@ pub fn launch(mut spec: Spec) -> Result<u8, Error> {
 ///
 /// There is no machine, or none to its end.
 pub fn go_on(order: restore::GoOn) -> Result<u8, Error> {
-    start(&Launch::GoOn(Box::new(order)))
+    log::start(0);
+    match order.detached {
+        true => detach(&Launch::GoOn(Box::new(order))),
+        false => restore::restore(&order, None),
+    }
 }
 
-/// Does it, or has a process do it that goes on by itself; returns the exit status.
-fn start(launch: &Launch) -> Result<u8, Error> {
-    log::start(launch.verbosity());
-    match launch.is_detached() {
-        true => {
-            Ok(launch::command(launch).and_then(detach::start).map_err(domain::Error::Detach)?)
-        }
-        false => run(launch, None),
-    }
+/// Starts a process that runs the machine and goes on by itself; returns the exit status.
+fn detach(launch: &Launch) -> Result<u8, Error> {
+    Ok(launch::command(launch).and_then(detach::start).map_err(domain::Error::Detach)?)
 }
 
 /// Does what another process of ours has this one do; returns the exit status.
@@ -53,14 +55,10 @@ pub fn carry_out(order: &Carry) -> Result<u8, Error> {
     let launch = order.read()?;
     log::start(launch.verbosity());
     let child = order.detached.then(Child::of_process).transpose();
-    run(&launch, child.map_err(domain::Error::Detach)?)
-}
-
-/// Does it in this process, which is `child` if it goes on by itself.
-fn run(launch: &Launch, child: Option<Child>) -> Result<u8, Error> {
+    let child = child.map_err(domain::Error::Detach)?;
     match launch {
-        Launch::Run(spec) => boot(spec, child),
-        Launch::GoOn(order) => restore::restore(order, child),
+        Launch::Run(spec) => boot(&spec, child),
+        Launch::GoOn(order) => restore::restore(&order, child),
     }
 }
 

@@ -3,7 +3,9 @@
 
 use std::fmt;
 use std::io::{self, Write};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use host::Unpoisoned;
 
 use crate::recent::Recent;
 use spec::shown;
@@ -19,7 +21,7 @@ pub struct Tail {
 
 impl Tail {
     fn kept(&self) -> MutexGuard<'_, Recent> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+        self.kept.lock().unpoisoned()
     }
 }
 

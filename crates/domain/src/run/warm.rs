@@ -145,7 +145,7 @@ impl Unnamed {
             let mut answer = [0];
             match rustix::io::read(&signer, &mut answer)? {
                 1 if answer == [1] => Ok(()),
-                _ => Err(io::Error::other("it cannot be signed")),
+                _ => Err(io::Error::other("cannot sign it")),
             }
         };
         (file, Box::new(finish))
@@ -245,7 +245,7 @@ fn make_private(path: &Path) -> io::Result<()> {
     let directory = open(path, OFlags::DIRECTORY)?;
     let found = directory.metadata()?;
     if found.uid() != rustix::process::geteuid().as_raw() {
-        return Err(io::Error::other("another owns the directory of warm starts"));
+        return Err(io::Error::other("the directory of warm starts belongs to another user"));
     }
     match found.mode() & 0o022 {
         0 => Ok(()),
