@@ -11,7 +11,7 @@ const IN_CIRCLES: [(&str, usize); 6] = [
     ("crates/devices", 12),
     ("crates/direct", 5),
     ("crates/files", 2),
-    ("crates/machine", 19),
+    ("crates/machine", 14),
     ("crates/vmm", 15),
 ];
 
