@@ -5,7 +5,7 @@
 use std::sync::LazyLock;
 
 use libfuzzer_sys::fuzz_target;
-use machine::boot::{
+use boot::{
     MapEntry, MapKind, Module, Randomness, Request, load, protocol, unpack, unpack_payload,
 };
 use vm_memory::{GuestAddress, GuestMemoryMmap};

@@ -7,7 +7,7 @@
 use std::sync::LazyLock;
 
 use libfuzzer_sys::fuzz_target;
-use machine::boot::{MapEntry, MapKind, Request, load, unpack, unpack_payload};
+use boot::{MapEntry, MapKind, Request, load, unpack, unpack_payload};
 use vm_memory::{GuestAddress, GuestMemoryMmap};
 
 const MEMORY_BYTES: u64 = 32 << 20;

@@ -171,7 +171,7 @@ impl Bench {
                 let _ = vcpu.msr_write(msr(index), value);
             }
             step => {
-                drop(socket);
+                drop(vcpu);
                 self.take_rest(step);
             }
         }

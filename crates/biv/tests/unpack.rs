@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use machine::boot::Format;
+use boot::Format;
 
-#[path = "../../machine/src/boot/unpack/tests/pack.rs"]
+#[path = "../../boot/src/unpack/tests/pack.rs"]
 mod pack;
 
 use pack::{FORMATS, pack};

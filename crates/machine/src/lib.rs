@@ -1,7 +1,7 @@
 //! What a computer is: its memory map, its buses, its interrupt controllers and timers, its ACPI
-//! tables, and how it boots.
+//! tables.
 //!
-//! What it is not: it knows no host. Time, randomness, memory and files are handed to it. It knows
+//! What it is not: it knows no host. Time and memory are handed to it. It loads no kernel (crate `boot`), and it knows
 //! no processor either: [`Platform`] is asked what the processor cannot answer itself.
 //!
 //! What rules it:
@@ -20,7 +20,6 @@
 pub mod acpi;
 mod bare;
 pub mod board;
-pub mod boot;
 pub mod bus;
 pub mod calendar;
 pub mod hypercall;

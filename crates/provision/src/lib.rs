@@ -22,6 +22,7 @@ use std::time::Duration;
 pub use cache::{Error as CacheError, cache_directory, trusted};
 use cache::{Lock, Work, at};
 use initramfs::Busybox;
+pub use unpacked::{Error as UnpackedKernelsError, UnpackedKernels};
 
 pub mod apt;
 mod cache;
@@ -32,6 +33,7 @@ pub mod limits;
 mod package;
 mod progress;
 pub mod recent;
+mod unpacked;
 
 /// What every virtio device needs, in the order in which it is loaded.
 pub const VIRTIO: &[&str] =

@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::ops::Deref;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::devices::Devices;
@@ -115,10 +114,10 @@ pub struct Unpacker(pub Option<Arc<UnpackPayload>>);
 pub type UnpackPayload = dyn Fn(&[u8]) -> Result<Vec<u8>, String> + Send + Sync;
 
 impl Unpacker {
-    pub(crate) fn unpack(&self, payload: &[u8]) -> Result<Vec<u8>, machine::boot::Error> {
+    pub(crate) fn unpack(&self, payload: &[u8]) -> Result<Vec<u8>, boot::Error> {
         match &self.0 {
-            Some(unpack) => unpack(payload).map_err(machine::boot::Error::Unpack),
-            None => machine::boot::unpack_payload(payload),
+            Some(unpack) => unpack(payload).map_err(boot::Error::Unpack),
+            None => boot::unpack_payload(payload),
         }
     }
 }
@@ -161,8 +160,8 @@ pub struct Configuration {
     pub user_execution: cpu::UserExecution,
     /// What makes it fast, all of it unless that is to be measured.
     pub techniques: cpu::Techniques,
-    /// Directory where unpacked kernels are kept.
-    pub cache: Option<PathBuf>,
+    /// Where unpacked kernels are kept; without it, a kernel is unpacked at each start.
+    pub cache: Option<Arc<dyn boot::KernelCache>>,
     /// Who unpacks the others.
     pub unpacker: Unpacker,
     /// Count what the interpreter executes.
@@ -222,7 +221,7 @@ pub enum Outcome {
 pub enum Error {
     /// The kernel or what belongs to it cannot be loaded.
     #[error(transparent)]
-    Boot(#[from] machine::boot::Error),
+    Boot(#[from] boot::Error),
     /// Guest memory cannot be had.
     #[error(transparent)]
     Memory(#[from] host::Error),

@@ -1,8 +1,8 @@
 //! Between the vocabularies of crates that do not know each other.
 
+use boot::{self, Entry};
 use cpu::state::Attributes;
 use machine::Board;
-use machine::boot::{self, Entry};
 use machine::layout::{self, Kind};
 
 /// The registers with which the processor enters a kernel.
@@ -37,16 +37,16 @@ fn table_of(table: boot::Table) -> cpu::TableRegister {
 }
 
 /// The memory map as the boot protocols want it.
-pub(crate) fn memory_map(bytes: u64) -> Vec<machine::boot::MapEntry> {
+pub(crate) fn memory_map(bytes: u64) -> Vec<boot::MapEntry> {
     layout::memory_map(bytes)
         .into_iter()
-        .map(|range| machine::boot::MapEntry {
+        .map(|range| boot::MapEntry {
             start: range.start.0,
             size: range.size,
             kind: match range.kind {
-                Kind::Ram => machine::boot::MapKind::Ram,
-                Kind::Reserved => machine::boot::MapKind::Reserved,
-                Kind::AcpiTables => machine::boot::MapKind::AcpiTables,
+                Kind::Ram => boot::MapKind::Ram,
+                Kind::Reserved => boot::MapKind::Reserved,
+                Kind::AcpiTables => boot::MapKind::AcpiTables,
             },
         })
         .collect()

@@ -37,13 +37,12 @@ pub mod snapshot;
 mod stolen;
 mod waker;
 
+pub use ::boot::{CachedKernel, KernelCache};
+pub use ::boot::{ModuleFile, is_multiboot, split_modules, unpack_payload, unpacked_bytes};
 pub use ::cpu::{Registers, Statistics, Technique, Techniques, UserExecution, Vcpu};
 pub use ::cpu::{Room as RoomForKernel, room as room_for_kernel};
 pub use ::cpu::{history, inspect};
 pub use ::devices::virtio::balloon::Statistics as GuestMemoryStatistics;
-pub use ::machine::boot::{
-    ModuleFile, is_multiboot, split_modules, unpack_payload, unpacked_bytes,
-};
 pub use ::machine::{BareBoard, Board, Platform};
 pub use activity::Activity;
 pub use clock::{HostClock, TimeOfDay, TimePair};

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
+use boot::Unpacked;
 use cpu::{Package, UserExecution, Vcpu};
 use host::GuestMemory;
-use machine::boot::{self, Cache, Unpacked};
 use machine::time::{Clock, Hertz};
 use machine::{Board, Platform, acpi, board, layout};
 use vm_memory::{Bytes, GuestAddress};
@@ -306,9 +306,8 @@ impl<B: Board> Machine<B> {
 
     fn unpack(&self) -> Result<Unpacked<'_>, boot::Error> {
         let configuration = &self.configuration;
-        let cache = configuration.cache.as_ref().map(Cache::new);
         let unpack = |payload: &[u8]| configuration.unpacker.unpack(payload);
-        boot::unpack(&configuration.kernel, cache.as_ref(), &unpack)
+        boot::unpack(&configuration.kernel, configuration.cache.as_deref(), &unpack)
     }
 }
 

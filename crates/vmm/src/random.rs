@@ -1,6 +1,6 @@
 //! Randomness of the host's.
 
-use machine::boot::Randomness;
+use boot::Randomness;
 use rustix::rand::{GetRandomFlags, getrandom};
 
 use crate::configuration::Error;

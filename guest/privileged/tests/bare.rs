@@ -29,12 +29,12 @@ const NEED_A_PC: [&str; 12] = [
     "long/interrupts",
     "long/loops",
     "long/msrs",
-    "long/noise",
+    "long/noise", // the local APIC's timer ends each round: random code may loop for ever
     "long/platform",
-    "long/preempt",
-    "long/shelter",
-    "long/timers",
-    "protected/modes",
+    "long/preempt",    // interrupts of the local APIC's timer are what it tests
+    "long/shelter",    // counts interrupts of the local APIC's timer after `sti`
+    "long/timers",     // local APIC (x2APIC's MSRs too), PIT, PIC and CMOS clock are what it tests
+    "protected/modes", // waits in real mode for the PIT and the CMOS clock
 ];
 
 /// A program on the bare board: how it ended, and what it said.

@@ -379,7 +379,7 @@ impl Guest {
             user_execution: user_execution(spec),
             techniques: techniques(spec)?,
             // Without a place to keep it, the kernel is unpacked each time.
-            cache: provision::trusted("unpacked").ok(),
+            cache: unpack::cache(),
             unpacker: unpack::unpacker(confine),
             count_interpreted: spec.watch.statistics,
             confine,

@@ -2,7 +2,7 @@
 
 use super::images::{Bz, Elf, Part, vmlinux};
 use super::*;
-use crate::boot::unpack::Format;
+use crate::unpack::Format;
 
 /// A kernel of somebody else's with a PVH entry.
 pub fn pvh(is_64: bool) -> Elf {

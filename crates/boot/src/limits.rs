@@ -20,14 +20,5 @@ pub const MAX_MODULES: usize = 64;
 /// Most loadable segments of an ELF kernel.
 pub const MAX_SEGMENTS: usize = 128;
 
-/// Most unpacked kernels kept in the cache; the one that was not used for longest goes first.
-pub const MAX_CACHED_KERNELS: usize = 16;
-
-/// Most bytes that they may have together, unless the newest alone has more.
-pub const MAX_CACHED_BYTES: u64 = 1 << 30;
-
-/// How long an unfinished file may lie in the cache before it is taken for a leftover.
-pub const STALE_SECONDS: u64 = 600;
-
 /// How much of a file is searched for a Multiboot header (Multiboot 0.6.96, 3.1).
 pub const MULTIBOOT_SEARCH_BYTES: usize = 8192;

@@ -5,6 +5,9 @@ mod linux;
 mod malformed;
 mod others;
 
+use std::collections::HashMap;
+use std::sync::Mutex;
+
 use vm_memory::{Bytes as _, GuestAddress, GuestMemoryMmap};
 
 use super::*;
@@ -48,7 +51,11 @@ impl Machine {
         self.load_from(request, None)
     }
 
-    fn load_from(&self, request: &Request, cache: Option<&Cache>) -> Result<Loaded, Error> {
+    fn load_from(
+        &self,
+        request: &Request,
+        cache: Option<&dyn KernelCache>,
+    ) -> Result<Loaded, Error> {
         load(&self.memory, request, unpack(request.kernel, cache, &unpack_payload)?)
     }
 
@@ -89,6 +96,22 @@ impl Machine {
         let entry = self.u64(table + (linear >> 21 & 511) * 8);
         assert!(entry & 0x80 != 0 || entry == 0, "2 MiB pages only");
         (entry & 3 == 3).then_some((entry & !0x1f_ffff) + (linear & 0x1f_ffff))
+    }
+}
+
+/// A cache in memory: what is in it, by packed kernel.
+#[derive(Debug, Default)]
+struct Kept(Mutex<HashMap<Vec<u8>, Vec<u8>>>);
+
+impl KernelCache for Kept {
+    fn get(&self, packed: &[u8]) -> Result<Option<CachedKernel>, String> {
+        let kept = self.0.lock().unwrap().get(packed).cloned();
+        Ok(kept.map(|kernel| Box::new(kernel) as _))
+    }
+
+    fn put(&self, packed: &[u8], unpacked: &[u8]) -> Result<(), String> {
+        self.0.lock().unwrap().insert(packed.to_vec(), unpacked.to_vec());
+        Ok(())
     }
 }
 

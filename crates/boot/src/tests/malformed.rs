@@ -8,7 +8,7 @@ use sha2::{Digest, Sha256};
 use super::images::{Bz, LINKED, PE_CERTIFICATES, PE_CHECKSUM, relocations, vmlinux};
 use super::others::{multiboot_elf, multiboot_flat, pvh};
 use super::*;
-use crate::boot::unpack::{Format, tests::FORMATS};
+use crate::unpack::{Format, tests::FORMATS};
 
 fn error_of(kernel: &[u8]) -> Error {
     let machine = Machine::new(64, 0);

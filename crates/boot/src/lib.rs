@@ -24,8 +24,11 @@
 //! 1. A kernel file is untrusted. No input panics, hangs or takes unbounded memory ([`limits`]); each
 //!    error is one line that says what to do.
 //! 2. What decompresses is handed in ([`Unpack`]), so that it can be done where it can do no harm.
-//! 3. Nothing is placed where the memory map has no RAM, and nothing twice: every byte comes from one
+//! 3. What is kept between boots is handed in, too ([`KernelCache`]): no file is opened here.
+//! 4. Nothing is placed where the memory map has no RAM, and nothing twice: every byte comes from one
 //!    `Space`.
+
+#![forbid(unsafe_code)]
 
 mod bytes;
 mod bzimage;
@@ -36,10 +39,12 @@ mod error;
 pub mod limits;
 mod linux;
 mod loader;
+mod memory_map;
 mod modules;
 mod multiboot;
 mod pvh;
 mod relocate;
+mod request;
 mod space;
 mod tables;
 mod unpack;
@@ -47,12 +52,14 @@ mod unpack;
 #[cfg(test)]
 mod tests;
 
-use vm_memory::{GuestAddress, GuestMemoryMmap};
+use vm_memory::GuestMemoryMmap;
 
-pub use cache::{Cache, Unpacked};
+pub use cache::{CachedKernel, KernelCache, Unpacked};
 pub use entry::{Entry, Mode, Segment, Table, UNUSABLE, gpr};
 pub use error::Error;
+pub use memory_map::{MapEntry, MapKind};
 pub use modules::{ModuleFile, split_modules};
+pub use request::{Loaded, Module, Protocol, Randomness, Request};
 pub use space::Range;
 pub use unpack::{Format, unpack as unpack_payload, unpacked_bytes};
 
@@ -61,115 +68,9 @@ use elf::Image;
 use linux::Kernel;
 use loader::Loader;
 
-/// What a range of guest-physical addresses is, with the numbers that e820 gives it (ACPI 6.5, table
-/// 15.4), which all boot protocols share.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u32)]
-pub enum MapKind {
-    /// Memory that is free for use.
-    Ram = 1,
-    /// Not for use.
-    Reserved = 2,
-    /// ACPI tables, memory once they are read.
-    AcpiTables = 3,
-    /// Memory that ACPI wants preserved.
-    AcpiStorage = 4,
-}
-
-impl MapKind {
-    fn is_ram(self) -> bool {
-        self == Self::Ram
-    }
-}
-
-/// An entry of the memory map.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct MapEntry {
-    /// Guest-physical address.
-    pub start: u64,
-    /// Bytes.
-    pub size: u64,
-    /// What is there.
-    pub kind: MapKind,
-}
-
-impl MapEntry {
-    /// Address after the last byte.
-    pub fn end(&self) -> u64 {
-        self.start.saturating_add(self.size)
-    }
-}
-
-/// A file that the kernel gets: the initrd, or a Multiboot module.
-#[derive(Debug, Clone, Copy)]
-pub struct Module<'a> {
-    /// Its bytes.
-    pub data: &'a [u8],
-    /// Its own command line, if the protocol has such.
-    pub command_line: &'a str,
-}
-
-/// Uniform random numbers for one boot. Never use them twice.
-#[derive(Debug, Clone, Copy)]
-pub struct Randomness {
-    /// Chooses the physical address.
-    pub physical: u64,
-    /// Chooses the virtual address.
-    pub linear: u64,
-    /// Seeds the kernel's random number generator (`SETUP_RNG_SEED`).
-    pub seed: [u8; 32],
-}
-
-/// Everything that a boot needs to know.
-#[derive(Debug, Clone, Copy)]
-pub struct Request<'a> {
-    /// The kernel file.
-    pub kernel: &'a [u8],
-    /// Its name, which Multiboot kernels see as the first word of their command line.
-    pub kernel_name: &'a str,
-    /// The kernel's command line.
-    pub command_line: &'a str,
-    /// The initrd (several are joined, which Linux understands), or modules.
-    pub modules: &'a [Module<'a>],
-    /// What is where in guest-physical memory.
-    pub memory_map: &'a [MapEntry],
-    /// The ACPI root pointer, in memory that the map does not call RAM.
-    pub rsdp: Option<GuestAddress>,
-    /// Without it the kernel is not randomized.
-    pub randomness: Option<Randomness>,
-}
-
 /// Unpacks the payload of a bzImage: [`unpack_payload`], or somebody who has another process call it. The
 /// decompressors are C, and a kernel may come from anywhere.
 pub type Unpack<'a> = dyn Fn(&[u8]) -> Result<Vec<u8>, Error> + 'a;
-
-/// How a kernel is entered.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Protocol {
-    /// Linux, 64-bit (Documentation/arch/x86/boot.rst, "64-bit Boot Protocol").
-    Linux64,
-    /// Xen's PVH (xen/docs/misc/pvh.pandoc).
-    Pvh,
-    /// Multiboot 0.6.96.
-    Multiboot,
-}
-
-/// A kernel in memory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Loaded {
-    /// How to start the processor.
-    pub entry: Entry,
-    /// The protocol that was used.
-    pub protocol: Protocol,
-    /// Where the kernel is in physical memory, its zeros included.
-    pub kernel: Range,
-    /// Where the initrd is, if Linux got one.
-    pub initrd: Option<Range>,
-    /// How far it is above where it was linked, in physical memory.
-    pub physical_offset: i64,
-    /// The same in virtual memory, where it only moves up.
-    pub linear_offset: u64,
-}
 
 /// By which protocol a file would be booted, without unpacking or loading it.
 ///
@@ -206,18 +107,24 @@ fn elf_protocol(image: &Image) -> Protocol {
 /// [`Error`] says what is wrong with a bzImage, or with the cache.
 pub fn unpack<'a>(
     kernel: &'a [u8],
-    cache: Option<&Cache>,
+    cache: Option<&dyn KernelCache>,
     unpack: &Unpack,
 ) -> Result<Unpacked<'a>, Error> {
     if !bzimage::is_bzimage(kernel) {
         return Ok(Unpacked::Borrowed(kernel));
     }
     let bzimage = BzImage::parse(kernel)?;
-    let unpack = || bzimage.verify().and_then(|()| unpack(bzimage.payload));
-    match cache {
-        Some(cache) => cache.get_or_unpack(kernel, unpack),
-        None => Ok(Unpacked::Owned(unpack()?)),
+    if let Some(cache) = cache
+        && let Some(kept) = cache.get(kernel).map_err(Error::Cache)?
+    {
+        return Ok(Unpacked::Cached(kept));
     }
+    bzimage.verify()?;
+    let unpacked = unpack(bzimage.payload)?;
+    if let Some(cache) = cache {
+        cache.put(kernel, &unpacked).map_err(Error::Cache)?;
+    }
+    Ok(Unpacked::Owned(unpacked))
 }
 
 /// Put a kernel, which has been unpacked from the request's by [`unpack`], and all that it needs into guest

@@ -2,7 +2,6 @@
 //! what to do.
 
 use std::io;
-use std::path::PathBuf;
 
 /// Why a machine cannot be booted.
 #[derive(Debug, thiserror::Error)]
@@ -159,15 +158,7 @@ pub enum Error {
         /// What the memory said.
         source: io::Error,
     },
-    /// The cache of unpacked kernels cannot be used.
-    #[error("cannot {action} the kernel cache {}: {source}; make it writable or set XDG_CACHE_HOME \
-             to a directory that is", path.display())]
-    Cache {
-        /// What was tried.
-        action: &'static str,
-        /// The file or directory.
-        path: PathBuf,
-        /// The operating system's answer.
-        source: io::Error,
-    },
+    /// The cache of unpacked kernels cannot be used, as it says itself.
+    #[error("{0}")]
+    Cache(String),
 }

@@ -128,7 +128,7 @@ impl Space {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::boot::MapKind;
+    use crate::MapKind;
     use proptest::prelude::*;
 
     fn ram(start: u64, size: u64) -> MapEntry {

@@ -1,6 +1,6 @@
 //! Kernels made to order.
 
-use crate::boot::unpack::{Format, tests::pack};
+use crate::unpack::{Format, tests::pack};
 
 /// Where Linux kernels are linked.
 pub const LINKED: u64 = 16 << 20;
@@ -105,7 +105,7 @@ pub const OLD: [u64; 3] = [0xffff_ffff_8123_4567, 0x1234_5678, 0x8111_2222];
 /// A small Linux: text, data some way off, and a `.bss`.
 pub fn vmlinux() -> Elf {
     let part = |offset: u64, size: usize, memory_bytes| {
-        let mut bytes = crate::boot::unpack::tests::sample(size);
+        let mut bytes = crate::unpack::tests::sample(size);
         for (place, old) in PLACES.iter().zip(OLD) {
             if let Some(at) = place.checked_sub(offset).filter(|&at| (at as usize) < size) {
                 bytes[at as usize..at as usize + 8].copy_from_slice(&old.to_le_bytes());

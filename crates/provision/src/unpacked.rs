@@ -1,17 +1,16 @@
-//! A directory of unpacked kernels, so that a kernel is unpacked once and not at every boot.
+//! The cache of unpacked kernels: a directory of them, so that a kernel is unpacked once and not at every boot.
 //!
 //! An entry is named after the hash of the *packed* file, so a changed file never finds a stale
 //! entry, and carries the length and the hash of its own content, so a damaged entry is noticed and
 //! made anew. Entries appear under their names when they are finished: several machines may start at
 //! once, and one that is killed leaves nothing behind where the file system has files without names.
-//! Beyond a number of entries and of bytes ([`super::limits`]), those that were not used for longest are
+//! Beyond a number of entries and of bytes ([`crate::limits`]), those that were not used for longest are
 //! dropped; when an entry was used is its file's modification time.
 //!
 //! Whoever can write the directory can replace kernels; it belongs to the user who runs the machine.
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
-use std::ops::Deref;
 use std::os::fd::AsRawFd as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,9 +20,13 @@ use host::Buffer;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use rustix::io::Errno;
 
-use super::bytes::{array_at, u64_at};
-use super::error::Error;
-use super::limits::{MAX_CACHED_BYTES, MAX_CACHED_KERNELS, MAX_UNPACKED_BYTES, STALE_SECONDS};
+use super::cache::trusted;
+use super::limits::{
+    MAX_CACHED_BYTES, MAX_CACHED_KERNELS, MAX_UNPACKED_KERNEL_BYTES, STALE_SECONDS,
+};
+
+/// Where it is below the user's cache directory.
+const DIRECTORY: &str = "unpacked";
 
 const MAGIC: [u8; 8] = *b"bivkern2";
 /// What follows the kernel in an entry: magic, length, hash. At the end, so that it can be cut off.
@@ -31,90 +34,77 @@ const TRAILER_BYTES: usize = 48;
 const EXTENSION: &str = "kernel";
 const UNFINISHED: &str = "part";
 
-/// An unpacked kernel, wherever its bytes are.
-#[derive(Debug)]
-pub enum Unpacked<'a> {
-    /// It was never packed.
-    Borrowed(&'a [u8]),
-    /// Just unpacked.
-    Owned(Vec<u8>),
-    /// From the cache.
-    Cached(Buffer),
-}
-
-impl Unpacked<'_> {
-    /// The bytes, to be changed; a copy if they are somebody else's.
-    pub fn to_mut(&mut self) -> &mut [u8] {
-        if let Self::Borrowed(bytes) = self {
-            *self = Self::Owned(bytes.to_vec());
-        }
-        match self {
-            Self::Borrowed(_) => &mut [],
-            Self::Owned(bytes) => bytes,
-            Self::Cached(bytes) => bytes,
-        }
-    }
-}
-
-impl Deref for Unpacked<'_> {
-    type Target = [u8];
-
-    fn deref(&self) -> &[u8] {
-        match self {
-            Self::Borrowed(bytes) => bytes,
-            Self::Owned(bytes) => bytes,
-            Self::Cached(bytes) => bytes,
-        }
-    }
+/// Why the cache of unpacked kernels cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "cannot {action} the kernel cache {}: {source}; make it writable or set XDG_CACHE_HOME to a \
+     directory that is",
+    path.display()
+)]
+pub struct Error {
+    /// What was tried.
+    action: &'static str,
+    /// The file or directory.
+    path: PathBuf,
+    /// The operating system's answer.
+    source: io::Error,
 }
 
 /// The cache in one directory, which is made when it is first needed.
 #[derive(Debug, Clone)]
-pub struct Cache {
+pub struct UnpackedKernels {
     directory: PathBuf,
 }
 
-impl Cache {
+impl UnpackedKernels {
+    /// The user's cache; `None` if it cannot be trusted: a kernel is then unpacked at each boot.
+    pub fn of_user() -> Option<Self> {
+        trusted(DIRECTORY).ok().map(Self::new)
+    }
+
     /// A cache in this directory.
     pub fn new(directory: impl Into<PathBuf>) -> Self {
         Self { directory: directory.into() }
     }
 
-    /// The unpacked form of `packed`, from the cache or by `unpack`.
+    fn path_of(&self, packed: &[u8]) -> PathBuf {
+        let name = blake3::hash(packed).to_hex();
+        self.directory.join(name.as_str()).with_extension(EXTENSION)
+    }
+
+    /// The unpacked form of the kernel file `packed`, if it is in the cache. Says of a damaged entry that it is not.
     ///
     /// # Errors
     ///
-    /// What `unpack` says, or [`Error::Cache`] if the result cannot be kept.
-    pub fn get_or_unpack(
-        &self,
-        packed: &[u8],
-        unpack: impl FnOnce() -> Result<Vec<u8>, Error>,
-    ) -> Result<Unpacked<'static>, Error> {
-        let name = blake3::hash(packed).to_hex();
-        let path = self.directory.join(name.as_str()).with_extension(EXTENSION);
-        match Buffer::read(&path, MAX_UNPACKED_BYTES + TRAILER_BYTES as u64) {
-            Ok(entry) => match content(entry) {
-                Some(kernel) => {
-                    mark_used(&path);
-                    return Ok(Unpacked::Cached(kernel));
-                }
-                None => tracing::warn!("{} is damaged and is made anew", path.display()),
-            },
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) if error.kind() == io::ErrorKind::FileTooLarge => {
-                tracing::warn!("{} is damaged and is made anew", path.display());
-            }
-            Err(source) => return Err(Error::Cache { action: "read", path, source }),
+    /// The entry is there and cannot be read.
+    pub fn get(&self, packed: &[u8]) -> Result<Option<Buffer>, Error> {
+        let path = self.path_of(packed);
+        let kept = match Buffer::read(&path, MAX_UNPACKED_KERNEL_BYTES + TRAILER_BYTES as u64) {
+            Ok(entry) => content(entry),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) if error.kind() == io::ErrorKind::FileTooLarge => None,
+            Err(source) => return Err(Error { action: "read", path, source }),
+        };
+        match &kept {
+            Some(_) => mark_used(&path),
+            None => tracing::warn!("{} is damaged and is made anew", path.display()),
         }
-        let kernel = unpack()?;
-        self.store(&path, &kernel)?;
-        Ok(Unpacked::Owned(kernel))
+        Ok(kept)
+    }
+
+    /// Keep the unpacked form of the kernel file `packed`.
+    ///
+    /// # Errors
+    ///
+    /// The directory cannot be made, or nothing can be written there.
+    pub fn put(&self, packed: &[u8], unpacked: &[u8]) -> Result<(), Error> {
+        self.store(&self.path_of(packed), unpacked)
     }
 
     fn store(&self, path: &Path, kernel: &[u8]) -> Result<(), Error> {
         static COUNTER: AtomicU64 = AtomicU64::new(0);
         let directory = &self.directory;
-        fs::create_dir_all(directory).map_err(|source| Error::Cache {
+        fs::create_dir_all(directory).map_err(|source| Error {
             action: "create",
             path: directory.clone(),
             source,
@@ -128,7 +118,7 @@ impl Cache {
         let unfinished = path.with_extension(format!("{}-{}.{UNFINISHED}", unique.0, unique.1));
         store_named(&unfinished, path, kernel).map_err(|source| {
             let _ = fs::remove_file(&unfinished);
-            Error::Cache { action: "write to", path: directory.clone(), source }
+            Error { action: "write to", path: directory.clone(), source }
         })
     }
 
@@ -220,12 +210,13 @@ fn write(file: &mut File, kernel: &[u8]) -> io::Result<()> {
 fn content(mut entry: Buffer) -> Option<Buffer> {
     let length = entry.len().checked_sub(TRAILER_BYTES)?;
     let (body, trailer) = entry.split_at(length);
-    let hash: [u8; 32] = array_at(trailer, 16)?;
-    let intact = array_at(trailer, 0) == Some(MAGIC)
-        && u64_at(trailer, 8) == Some(length as u64)
-        && blake3::hash(body) == hash;
+    let (magic, rest) = trailer.split_at(MAGIC.len());
+    let (bytes, hash) = rest.split_at(size_of::<u64>());
+    let is_intact = magic == MAGIC
+        && bytes == (length as u64).to_le_bytes()
+        && hash == blake3::hash(body).as_bytes();
     entry.truncate(length);
-    intact.then_some(entry)
+    is_intact.then_some(entry)
 }
 
 #[cfg(test)]
@@ -254,27 +245,41 @@ mod tests {
         }
     }
 
-    fn never() -> Result<Vec<u8>, Error> {
+    /// What the loader does.
+    fn get_or_unpack(
+        cache: &UnpackedKernels,
+        packed: &[u8],
+        unpack: impl FnOnce() -> Vec<u8>,
+    ) -> Result<Vec<u8>, Error> {
+        if let Some(kept) = cache.get(packed)? {
+            return Ok(kept.to_vec());
+        }
+        let unpacked = unpack();
+        cache.put(packed, &unpacked)?;
+        Ok(unpacked)
+    }
+
+    fn never() -> Vec<u8> {
         panic!("was in the cache")
     }
 
     #[test]
     fn a_kernel_is_unpacked_once() {
         let directory = Directory::new("once");
-        let cache = Cache::new(&directory.0);
-        let unpack = || Ok(b"unpacked".to_vec());
-        assert_eq!(cache.get_or_unpack(b"packed", unpack).unwrap()[..], *b"unpacked");
-        assert_eq!(cache.get_or_unpack(b"packed", never).unwrap()[..], *b"unpacked");
-        assert_eq!(cache.get_or_unpack(b"other", || Ok(vec![7])).unwrap()[..], [7]);
+        let cache = UnpackedKernels::new(&directory.0);
+        let unpack = || b"unpacked".to_vec();
+        assert_eq!(get_or_unpack(&cache, b"packed", unpack).unwrap()[..], *b"unpacked");
+        assert_eq!(get_or_unpack(&cache, b"packed", never).unwrap()[..], *b"unpacked");
+        assert_eq!(get_or_unpack(&cache, b"other", || vec![7]).unwrap()[..], [7]);
         assert_eq!(directory.entries().len(), 2);
     }
 
     #[test]
     fn a_damaged_entry_is_made_anew() {
         let directory = Directory::new("damaged");
-        let cache = Cache::new(&directory.0);
-        let unpack = || Ok(b"unpacked".to_vec());
-        cache.get_or_unpack(b"packed", unpack).unwrap();
+        let cache = UnpackedKernels::new(&directory.0);
+        let unpack = || b"unpacked".to_vec();
+        get_or_unpack(&cache, b"packed", unpack).unwrap();
         let path = directory.entries().pop().unwrap();
         let good = fs::read(&path).unwrap();
         let damage = |at: usize| {
@@ -293,7 +298,7 @@ mod tests {
             damage(55),
         ] {
             fs::write(&path, bad).unwrap();
-            assert_eq!(cache.get_or_unpack(b"packed", unpack).unwrap()[..], *b"unpacked");
+            assert_eq!(get_or_unpack(&cache, b"packed", unpack).unwrap()[..], *b"unpacked");
             assert_eq!(fs::read(&path).unwrap(), good);
         }
     }
@@ -315,18 +320,10 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_to_unpack_leaves_nothing_behind() {
-        let directory = Directory::new("failure");
-        let cache = Cache::new(&directory.0);
-        assert!(cache.get_or_unpack(b"packed", || Err(Error::Checksum)).is_err());
-        assert!(!directory.0.exists());
-    }
-
-    #[test]
     fn what_was_not_used_for_longest_is_dropped() {
         let directory = Directory::new("old");
-        let cache = Cache::new(&directory.0);
-        let fill = |index: u8| cache.get_or_unpack(&[index], || Ok(vec![index])).unwrap();
+        let cache = UnpackedKernels::new(&directory.0);
+        let fill = |index: u8| get_or_unpack(&cache, &[index], || vec![index]).unwrap();
         let most = MAX_CACHED_KERNELS as u8;
         (0..most).for_each(|index| drop(fill(index)));
         // All of them long ago, and in the order of their making.
@@ -336,13 +333,13 @@ mod tests {
             let then = SystemTime::now() - Duration::from_secs(1000 - u64::from(index));
             File::options().append(true).open(path).unwrap().set_modified(then).unwrap();
         }
-        assert_eq!(cache.get_or_unpack(&[0], never).unwrap()[..], [0]);
+        assert_eq!(get_or_unpack(&cache, &[0], never).unwrap()[..], [0]);
         fill(most);
         fill(most + 1);
         assert_eq!(directory.entries().len(), MAX_CACHED_KERNELS);
         // The first was used since; the second and the third had to go.
         for index in (0..most + 2).filter(|index| ![1, 2].contains(index)) {
-            assert_eq!(cache.get_or_unpack(&[index], never).unwrap()[..], [index]);
+            assert_eq!(get_or_unpack(&cache, &[index], never).unwrap()[..], [index]);
         }
     }
 
@@ -370,11 +367,11 @@ mod tests {
     #[test]
     fn an_entry_that_is_too_large_is_made_anew() {
         let directory = Directory::new("huge");
-        let cache = Cache::new(&directory.0);
-        cache.get_or_unpack(b"packed", || Ok(b"unpacked".to_vec())).unwrap();
+        let cache = UnpackedKernels::new(&directory.0);
+        get_or_unpack(&cache, b"packed", || b"unpacked".to_vec()).unwrap();
         let path = directory.entries().pop().unwrap();
         File::options().append(true).open(&path).unwrap().set_len(1 << 42).unwrap();
-        let again = cache.get_or_unpack(b"packed", || Ok(b"unpacked".to_vec())).unwrap();
+        let again = get_or_unpack(&cache, b"packed", || b"unpacked".to_vec()).unwrap();
         assert_eq!(again[..], *b"unpacked");
         assert!(path.metadata().unwrap().len() < 100);
     }
@@ -383,9 +380,9 @@ mod tests {
     fn a_directory_that_cannot_be_made_is_an_error() {
         let directory = Directory::new("file");
         fs::write(&directory.0, "a file").unwrap();
-        let cache = Cache::new(directory.0.join("below"));
-        let error = cache.get_or_unpack(b"packed", || Ok(vec![1])).unwrap_err();
-        assert!(matches!(error, Error::Cache { .. }), "{error}");
+        let cache = UnpackedKernels::new(directory.0.join("below"));
+        let error = get_or_unpack(&cache, b"packed", || vec![1]).unwrap_err();
+        assert!(error.to_string().starts_with("cannot read the kernel cache"), "{error}");
         assert!(!error.to_string().contains('\n'));
         fs::remove_file(&directory.0).unwrap();
     }

@@ -2,7 +2,7 @@
 
 use super::images::{Bz, KERNEL_MAP, LINKED, OLD, PLACES, relocations, vmlinux};
 use super::*;
-use crate::boot::unpack::{Format, tests::FORMATS};
+use crate::unpack::{Format, tests::FORMATS};
 
 /// Offsets in the zero page (Documentation/arch/x86/zero-page.rst).
 mod zero {
@@ -245,8 +245,7 @@ fn an_unpacked_kernel_with_its_table_is_randomized_too() {
 
 #[test]
 fn the_cache_is_used() {
-    let directory = std::env::temp_dir().join(format!("bivouac-{}-load", std::process::id()));
-    let cache = Cache::new(&directory);
+    let cache = Kept::default();
     let kernel = Bz::new(Format::Xz).build();
     for _ in 0..2 {
         let machine = Machine::new(64, 0);
@@ -256,8 +255,37 @@ fn the_cache_is_used() {
     }
     let never = |_: &[u8]| panic!("it is in the cache");
     assert!(unpack(&kernel, Some(&cache), &never).is_ok());
-    assert_eq!(std::fs::read_dir(&directory).unwrap().count(), 1);
-    std::fs::remove_dir_all(&directory).unwrap();
+    assert_eq!(cache.0.lock().unwrap().len(), 1);
+}
+
+#[test]
+fn a_failure_to_unpack_leaves_nothing_in_the_cache() {
+    let cache = Kept::default();
+    let kernel = Bz::new(Format::Xz).build();
+    let fail = |_: &[u8]| Err(Error::Checksum);
+    assert!(unpack(&kernel, Some(&cache), &fail).is_err());
+    assert!(cache.0.lock().unwrap().is_empty());
+}
+
+/// A cache that can neither be read nor written.
+#[derive(Debug)]
+struct Broken;
+
+impl KernelCache for Broken {
+    fn get(&self, _: &[u8]) -> Result<Option<CachedKernel>, String> {
+        Err("cannot read the cache".to_owned())
+    }
+
+    fn put(&self, _: &[u8], _: &[u8]) -> Result<(), String> {
+        Err("cannot write the cache".to_owned())
+    }
+}
+
+#[test]
+fn a_cache_that_cannot_be_used_is_an_error() {
+    let kernel = Bz::new(Format::Xz).build();
+    let error = unpack(&kernel, Some(&Broken), &unpack_payload).unwrap_err();
+    assert_eq!(error.to_string(), "cannot read the cache");
 }
 
 #[test]
