@@ -4,10 +4,10 @@
 
 use std::sync::LazyLock;
 
-use libfuzzer_sys::fuzz_target;
 use boot::{
     MapEntry, MapKind, Module, Randomness, Request, load, protocol, unpack, unpack_payload,
 };
+use libfuzzer_sys::fuzz_target;
 use vm_memory::{GuestAddress, GuestMemoryMmap};
 
 const LOW: u64 = 0xa_0000;

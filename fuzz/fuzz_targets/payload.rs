@@ -6,8 +6,8 @@
 
 use std::sync::LazyLock;
 
-use libfuzzer_sys::fuzz_target;
 use boot::{MapEntry, MapKind, Request, load, unpack, unpack_payload};
+use libfuzzer_sys::fuzz_target;
 use vm_memory::{GuestAddress, GuestMemoryMmap};
 
 const MEMORY_BYTES: u64 = 32 << 20;

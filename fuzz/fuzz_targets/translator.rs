@@ -6,9 +6,10 @@
 use std::sync::{LazyLock, Mutex};
 
 use cpu::state::Attributes;
-use cpu::{Config, Vcpu};
+use cpu::{Board, Config, Vcpu};
 use host::GuestMemory;
 use libfuzzer_sys::fuzz_target;
+use machine::Platform;
 use vm_memory::{Bytes, GuestAddress};
 
 /// Page tables that map 4 MiB to itself, for users too.
@@ -19,7 +20,9 @@ const MAX_CODE_BYTES: usize = 2048;
 
 static GUEST: LazyLock<(GuestMemory, Mutex<Vcpu>)> = LazyLock::new(|| {
     let memory = GuestMemory::new(&[(0, 4 << 20)]).expect("4 MiB of memory");
-    let config = Config { apic_id: 0, processors: 1, tsc_khz: 1_000_000, interpret_only: false };
+    let board = Board { msrs: <Platform as machine::Board>::MSRS, ..Board::default() };
+    let config =
+        Config { apic_id: 0, processors: 1, tsc_khz: 1_000_000, interpret_only: false, board };
     let cpu = Vcpu::in_memory(config, &memory).expect("this host can translate");
     (memory, Mutex::new(cpu))
 });
