@@ -1,15 +1,13 @@
-//! Which device an address belongs to.
+//! Which device an I/O port belongs to.
 //!
-//! A device registers the range that it decodes; two cannot have the same address. An access
-//! belongs to the device at its first byte. What belongs to nobody reads as all ones, and writes
-//! to it are lost, as on a PCI bus after a master abort.
+//! A device claims the range of ports that it decodes; two cannot have the same port. An access belongs to the device
+//! at its first byte. A port that no device has claimed reads as all ones, and writes to it are lost, as on a PCI bus
+//! after a master abort. Devices at memory addresses are functions of the PCI bus ([`crate::pci`]).
 
-mod mmio;
 mod ports;
 #[cfg(test)]
 mod tests;
 
-pub use mmio::{Mmio, MmioDevice};
 pub use ports::{PortDevice, Ports, Route, Width};
 
 /// Bytes in one access.

@@ -1,23 +1,4 @@
-use vm_memory::GuestAddress;
-
-use super::{Error, Mmio, MmioDevice, Ports, Size, Width};
-
-/// Answers with its own number and the offset.
-struct Echo(u64);
-
-impl MmioDevice for Echo {
-    fn read(&mut self, offset: u64, _size: Size) -> u64 {
-        self.0 << 32 | offset
-    }
-
-    fn write(&mut self, _offset: u64, _size: Size, value: u64) {
-        self.0 = value;
-    }
-
-    fn reset(&mut self) {
-        self.0 = 0;
-    }
-}
+use super::{Error, Ports, Width};
 
 #[test]
 fn a_port_belongs_to_who_claimed_it() {
@@ -53,29 +34,4 @@ fn the_port_bus_fills_up() {
     assert!(results[..crate::limits::MAX_BUS_DEVICES].iter().all(Result::is_ok));
     assert_eq!(results[299], Err(Error::Full { name: "x" }));
     assert_eq!(ports.find(249).unwrap().target, 249);
-}
-
-#[test]
-fn mmio_is_dispatched_by_offset_and_unclaimed_reads_all_ones() {
-    let mut mmio = Mmio::default();
-    mmio.register("high", GuestAddress(0x2000), 0x10, Box::new(Echo(2))).unwrap();
-    mmio.register("low", GuestAddress(0x1000), 0x10, Box::new(Echo(1))).unwrap();
-    mmio.register("top", GuestAddress(u64::MAX), 1, Box::new(Echo(3))).unwrap();
-    assert_eq!(mmio.read(GuestAddress(0x100f), Size::Qword), 1 << 32 | 0xf);
-    assert_eq!(mmio.read(GuestAddress(0x2001), Size::Word), 1);
-    assert_eq!(mmio.read(GuestAddress(0x1010), Size::Word), 0xffff);
-    assert_eq!(mmio.read(GuestAddress(0), Size::Qword), u64::MAX);
-    assert_eq!(mmio.read(GuestAddress(u64::MAX), Size::Qword), 3 << 32);
-    mmio.write(GuestAddress(0x1000), Size::Byte, 0x1ff);
-    assert_eq!(mmio.read(GuestAddress(0x1000), Size::Qword), 0xff << 32);
-}
-
-#[test]
-fn mmio_ranges_cannot_overlap() {
-    let mut mmio = Mmio::default();
-    mmio.register("first", GuestAddress(0x1000), 0x1000, Box::new(Echo(1))).unwrap();
-    let error = mmio.register("second", GuestAddress(0xfff), 2, Box::new(Echo(2))).unwrap_err();
-    assert_eq!(error, Error::Taken { name: "second", address: 0x1000, other: "first" });
-    let error = mmio.register("third", GuestAddress(u64::MAX), 2, Box::new(Echo(2))).unwrap_err();
-    assert_eq!(error, Error::BadRange { name: "third", address: u64::MAX });
 }

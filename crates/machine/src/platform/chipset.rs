@@ -7,7 +7,7 @@ use vm_memory::GuestAddress;
 
 use super::Config;
 use super::ports::Target;
-use crate::bus::{Mmio, PortDevice, Ports, Size};
+use crate::bus::{PortDevice, Ports, Size};
 use crate::interrupts::Controllers;
 use crate::layout::{APIC_BYTES, DEVICE_HOLE, HIGH_MEMORY, IO_APIC, irq};
 use crate::pci::Root;
@@ -22,7 +22,6 @@ pub(super) struct Chipset {
     pub controllers: Controllers,
     pub ports: Ports<Target>,
     pub port_devices: Vec<Box<dyn PortDevice>>,
-    pub mmio: Mmio,
     pub pci: Root,
     pub pit: Pit,
     pub rtc: Rtc,
@@ -40,7 +39,6 @@ impl Chipset {
             controllers,
             ports: Ports::default(),
             port_devices: Vec::new(),
-            mmio: Mmio::default(),
             pci: Root::default(),
             pit: Pit::default(),
             rtc: Rtc::default(),
@@ -54,7 +52,6 @@ impl Chipset {
     pub fn reset(&mut self) {
         let now = self.clock.now();
         self.port_devices.iter_mut().for_each(|device| device.reset());
-        self.mmio.reset();
         self.pci.reset();
         self.pit = Pit::default();
         self.rtc.reset();
@@ -99,27 +96,25 @@ impl Chipset {
         self.controllers.set_input(irq::SCI, self.power.interrupts());
     }
 
-    /// A load that is not the local APIC's.
+    /// A load that is not the local APIC's; one where no device is reads as all ones.
     pub fn mmio_read(&mut self, address: GuestAddress, size: Size) -> u64 {
         let within = address.0 & (APIC_BYTES - 1);
         if Root::is_at(address) {
             return self.pci.read(address, size) & size.mask();
         }
         if address.0 - within != IO_APIC.0 {
-            return self.mmio.read(address, size);
+            return size.mask();
         }
         self.controllers.synchronize();
         part_of(self.controllers.read_io_apic(within & !3), within, size)
     }
 
-    /// A store that is not the local APIC's.
+    /// A store that is not the local APIC's; one where no device is is lost.
     pub fn mmio_write(&mut self, address: GuestAddress, size: Size, value: u64) {
         let within = address.0 & (APIC_BYTES - 1);
         if Root::is_at(address) {
             self.pci.write(address, size, value & size.mask());
-        } else if address.0 - within != IO_APIC.0 {
-            self.mmio.write(address, size, value);
-        } else if is_whole(within, size) {
+        } else if address.0 - within == IO_APIC.0 && is_whole(within, size) {
             self.controllers.synchronize();
             self.controllers.write_io_apic(within, value as u32);
         }

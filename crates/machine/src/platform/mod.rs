@@ -21,13 +21,10 @@ use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use vm_memory::GuestAddress;
-
 use crate::board::{Backplane, Board, Hypervisor};
 pub use crate::board::{Config, Error, Surroundings};
-use crate::bus::{self, MmioDevice, PortDevice, Width};
+use crate::bus::{self, PortDevice, Width};
 use crate::interrupts::{Controllers, Inputs, Line, LineStates, LocalApic, Message, Router};
-use crate::layout::{APIC_BYTES, IO_APIC};
 use crate::limits::MAX_PROCESSORS;
 use crate::lock::lock;
 use crate::memory::Memory;
@@ -130,29 +127,6 @@ impl Platform {
         chipset.ports.claim(name, first, count, width, target)?;
         chipset.port_devices.push(device);
         Ok(())
-    }
-
-    /// Plug in a device that is reached through `size` bytes of addresses from `start` on.
-    ///
-    /// # Errors
-    ///
-    /// [`bus::Error`] when the addresses are taken.
-    pub fn add_mmio_device(
-        &mut self,
-        name: &'static str,
-        start: GuestAddress,
-        size: u64,
-        device: Box<dyn MmioDevice>,
-    ) -> Result<(), bus::Error> {
-        let end = start.0.saturating_add(size);
-        if start.0 < IO_APIC.0 + APIC_BYTES && end > IO_APIC.0 {
-            return Err(bus::Error::Taken { name, address: IO_APIC.0, other: "I/O APIC" });
-        }
-        let last = GuestAddress(end.saturating_sub(1));
-        if [start, last].into_iter().any(pci::Root::is_at) {
-            return Err(bus::Error::Taken { name, address: start.0, other: "PCI bus" });
-        }
-        lock(&self.chipset).mmio.register(name, start, size, device)
     }
 
     /// Plug a function into the PCI bus; the number of its slot.

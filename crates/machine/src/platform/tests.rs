@@ -7,7 +7,7 @@ use vm_memory::{Bytes, GuestAddress, GuestMemoryMmap};
 
 use super::{Config, Error, Platform, Surroundings};
 use crate::board::{Board, BoardVcpu};
-use crate::bus::{self, MmioDevice, PortDevice, Size, Width};
+use crate::bus::{self, PortDevice, Size, Width};
 use crate::interrupts::{DeliveryMode, Destination, Fault, Message, StartUp, Wake};
 use crate::layout::irq;
 use crate::request::Request;
@@ -442,39 +442,29 @@ impl PortDevice for Recorder {
     }
 }
 
-impl MmioDevice for Recorder {
-    fn read(&mut self, offset: u64, _size: Size) -> u64 {
-        offset
-    }
-
-    fn write(&mut self, offset: u64, size: Size, value: u64) {
-        self.0.lock().unwrap().push((offset, size, value));
-    }
-
-    fn reset(&mut self) {
-        self.0.lock().unwrap().clear();
-    }
-}
-
 #[test]
-fn devices_plug_into_both_buses() {
+fn devices_plug_into_the_port_bus() {
     let mut bench = Bench::new(1);
-    let (ports, mmio) = (Recorder::default(), Recorder::default());
+    let ports = Recorder::default();
     let platform = &mut bench.platform;
     platform.add_port_device("p", 0x400, 4, Width::Any, Box::new(ports.clone())).unwrap();
     platform.add_port_device("b", 0x404, 2, Width::Byte, Box::new(ports.clone())).unwrap();
-    let start = GuestAddress(0xc800_0000);
-    platform.add_mmio_device("m", start, 0x1000, Box::new(mmio.clone())).unwrap();
     platform.vcpu(0).port_write(0x402, 2, 0x1_2345);
     platform.vcpu(0).port_write(0x404, 4, 0x0403_0201);
-    platform.vcpu(0).mmio_write(GuestAddress(0xc800_0008), 8, 7);
     assert_eq!(platform.vcpu(0).port_read(0x401, 2), 1);
-    assert_eq!(platform.vcpu(0).mmio_read(GuestAddress(0xc800_0ff0), 4), 0xff0);
     let written = [(2, Size::Word, 0x2345), (0, Size::Byte, 1), (1, Size::Byte, 2)];
     assert_eq!(*ports.0.lock().unwrap(), written);
-    assert_eq!(*mmio.0.lock().unwrap(), [(8, Size::Qword, 7)]);
     platform.reset();
-    assert!(ports.0.lock().unwrap().is_empty() && mmio.0.lock().unwrap().is_empty());
+    assert!(ports.0.lock().unwrap().is_empty());
+}
+
+#[test]
+fn addresses_without_a_device_read_as_ones() {
+    let bench = Bench::new(1);
+    let address = GuestAddress(0xc800_0008);
+    bench.platform.vcpu(0).mmio_write(address, 8, 7);
+    assert_eq!(bench.platform.vcpu(0).mmio_read(address, 8), u64::MAX);
+    assert_eq!(bench.platform.vcpu(0).mmio_read(address, 2), 0xffff);
 }
 
 #[test]
@@ -483,9 +473,6 @@ fn devices_cannot_take_the_platforms_own_places() {
     let device = || Box::new(Recorder::default());
     let error = bench.platform.add_port_device("x", 0x6f, 2, Width::Any, device()).unwrap_err();
     assert_eq!(error, bus::Error::Taken { name: "x", address: 0x70, other: "RTC" });
-    let start = GuestAddress(0xfebf_f000);
-    let error = bench.platform.add_mmio_device("x", start, 0x1001, device()).unwrap_err();
-    assert_eq!(error, bus::Error::Taken { name: "x", address: IO, other: "I/O APIC" });
 }
 
 #[test]
