@@ -26,7 +26,9 @@
 //! for a page to be protected, while busy.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
+
+use host::Unpoisoned;
 
 use crate::config::{Error, RamRegion};
 use crate::inspect::{Inspection, Tracer};
@@ -187,15 +189,15 @@ impl Package {
     /// Everything known about blocks. A panic elsewhere does not make it wrong: what it holds is
     /// changed in steps that leave it usable.
     pub(crate) fn translator(&self) -> MutexGuard<'_, Translator> {
-        self.translator.lock().unwrap_or_else(PoisonError::into_inner)
+        self.translator.lock().unpoisoned()
     }
 
     pub(crate) fn world(&self) -> MutexGuard<'_, ()> {
-        self.world.lock().unwrap_or_else(PoisonError::into_inner)
+        self.world.lock().unpoisoned()
     }
 
     fn protecting(&self) -> MutexGuard<'_, Vec<Physical>> {
-        self.protecting.lock().unwrap_or_else(PoisonError::into_inner)
+        self.protecting.lock().unpoisoned()
     }
 
     /// Whether a page is marked as having translations, and no processor can write it unseen.
@@ -207,7 +209,7 @@ impl Package {
     pub(crate) fn await_protected(&self, page: Physical) {
         let pages = self.protecting();
         let waited = self.protected.wait_while(pages, |pages| pages.contains(&page));
-        drop(waited.unwrap_or_else(PoisonError::into_inner));
+        drop(waited.unpoisoned());
     }
 
     /// How often the code cache was dropped.

@@ -3,8 +3,10 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
+
+use host::Unpoisoned;
 
 use crate::area::Area;
 use crate::error::{Error, host};
@@ -68,7 +70,7 @@ impl Helpers {
     }
 
     pub(crate) fn maker(&self) -> MutexGuard<'_, Maker> {
-        self.makers.lock().unwrap_or_else(PoisonError::into_inner)
+        self.makers.lock().unpoisoned()
     }
 
     /// Have a helper made.

@@ -5,7 +5,7 @@
 //! processor alone.
 
 use std::ops::RangeInclusive;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use vm_memory::GuestAddress;
 
@@ -13,6 +13,7 @@ use crate::board::{Backplane, Board, BoardVcpu, Config, Error, Hypervisor, Surro
 use crate::bus::{self, PortDevice, Ports, Size, Width};
 use crate::hypercall::{Answer, Call};
 use crate::interrupts::{Fault, Inputs, Line, LineStates};
+use crate::lock::lock;
 use crate::pci::{self, MessageSender};
 use crate::request::Requests;
 use crate::saved::{Busy, CounterShift, Parts, Unfit};
@@ -64,7 +65,7 @@ impl Bus {
 
 impl BareBoard {
     fn bus(&self) -> MutexGuard<'_, Bus> {
-        self.bus.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.bus)
     }
 }
 

@@ -1,9 +1,10 @@
 //! How a machine ends or stands still: from any of its processors, or from outside, and for all of them.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
+use host::Unpoisoned;
 use machine::saved::Busy;
 
 use crate::activity::Activity;
@@ -137,7 +138,7 @@ impl Control {
         let all = self.shared.wakers.len();
         let moving = |still: &mut Still| still.count < all && !self.is_over();
         let waited = self.shared.still_changed.wait_timeout_while(self.still(), patience, moving);
-        !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
+        !waited.unpoisoned().1.timed_out()
     }
 
     /// They are to go on.
@@ -155,7 +156,7 @@ impl Control {
         while self.is_paused() && !self.is_over() {
             if still.questions == answered {
                 let waited = self.shared.still_changed.wait(still);
-                still = waited.unwrap_or_else(PoisonError::into_inner);
+                still = waited.unpoisoned();
                 continue;
             }
             answered = still.questions;
@@ -185,7 +186,7 @@ impl Control {
         self.shared.still_changed.notify_all();
         let missing = |still: &mut Still| still.answers.len() < wanted && !self.is_over();
         let waited = self.shared.still_changed.wait_timeout_while(still, patience, missing);
-        let (mut still, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        let (mut still, _) = waited.unpoisoned();
         still.question = None;
         let mut answers = std::mem::take(&mut still.answers);
         answers.sort_by_key(|(processor, _)| *processor);
@@ -250,11 +251,11 @@ impl Control {
     }
 
     fn still(&self) -> MutexGuard<'_, Still> {
-        self.shared.still.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shared.still.lock().unpoisoned()
     }
 
     fn result(&self) -> std::sync::MutexGuard<'_, Option<Result<Outcome, Error>>> {
-        self.shared.result.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shared.result.lock().unpoisoned()
     }
 }
 

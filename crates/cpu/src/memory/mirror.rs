@@ -32,8 +32,9 @@
 
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
+use host::Unpoisoned;
 use rustc_hash::FxHashMap;
 
 use super::local::Local;
@@ -165,7 +166,7 @@ impl Mirror {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unpoisoned()
     }
 
     /// Map the page of `at`, which `walk` finds under the lock, for an access by processor `member`.

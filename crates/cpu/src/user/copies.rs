@@ -16,8 +16,9 @@
 //!    more, forbidden pages stay forbidden.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
+use host::Unpoisoned;
 use rustc_hash::FxHashMap;
 
 use super::page::Forbidden;
@@ -51,7 +52,7 @@ struct State {
 
 impl Copies {
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unpoisoned()
     }
 
     /// The spare page with the copy of a page, if there is one.

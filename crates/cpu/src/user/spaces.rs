@@ -26,10 +26,11 @@
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 use direct::{Error, Helpers, Protection, Space, TimeStamp};
+use host::Unpoisoned;
 use rustc_hash::FxHashMap;
 
 use super::copies::Copies;
@@ -113,7 +114,7 @@ type Aliases = FxHashMap<u64, Vec<Alias>>;
 
 impl Removable {
     fn lists(&self) -> MutexGuard<'_, Lists> {
-        self.lists.lock().unwrap_or_else(PoisonError::into_inner)
+        self.lists.lock().unpoisoned()
     }
 
     /// A page is about to have translations. Whether a helper had it writable.

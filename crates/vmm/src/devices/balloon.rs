@@ -2,10 +2,11 @@
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use devices::virtio::balloon::{self, ACTUAL, Host, PAGE_BYTES, Reason, Statistics};
 use devices::virtio::{Doorbell, Shared};
+use host::Unpoisoned;
 use machine::bus::Size;
 
 use super::io_thread::Notifier;
@@ -114,7 +115,7 @@ impl Host for Taker {
     }
 
     fn tell(&mut self, statistics: Statistics) {
-        *self.wishes.told.lock().unwrap_or_else(PoisonError::into_inner) = Some(statistics);
+        *self.wishes.told.lock().unpoisoned() = Some(statistics);
     }
 }
 
@@ -137,7 +138,7 @@ impl BalloonHandle {
             wanted: bytes(wishes.pages.load(Ordering::SeqCst).into()),
             given: bytes(self.device.get().map_or(0, actual)),
             freed: wishes.freed.load(Ordering::Relaxed),
-            statistics: *wishes.told.lock().unwrap_or_else(PoisonError::into_inner),
+            statistics: *wishes.told.lock().unpoisoned(),
         }
     }
 }

@@ -17,13 +17,14 @@
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use devices::virtio::file_system::{self, FileServer, FileSystem, Gone};
 use devices::virtio::{Chain, Doorbell, Segment, Shared};
 use files::{Connection, Range, Reply};
+use host::Unpoisoned;
 
 use super::backoff::Backoff;
 use super::{Device, Slots};
@@ -328,7 +329,7 @@ struct ServerLink {
 
 impl ServerLink {
     fn heard(&self) -> MutexGuard<'_, Heard> {
-        self.heard.lock().unwrap_or_else(PoisonError::into_inner)
+        self.heard.lock().unpoisoned()
     }
 
     /// Whether there are answers to come.

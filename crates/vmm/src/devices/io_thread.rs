@@ -5,13 +5,14 @@
 //! once. It then sleeps in poll(2), and is called through an event descriptor.
 
 use std::io;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::{JoinHandle, Thread};
 
 use devices::virtio::{Doorbell, Shared};
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use host::poll::{PollFlags, Poller};
+use rustix::event::{EventfdFlags, eventfd};
 
 /// The thread is to end.
 const END: u64 = 1 << 63;
@@ -32,7 +33,7 @@ impl Source {
     }
 
     pub(crate) fn file(&self) -> BorrowedFd<'_> {
-        std::os::fd::AsFd::as_fd(&self.file)
+        self.file.as_fd()
     }
 
     /// Have the queue served when the descriptor is ready for this, once. For the device's thread.
@@ -118,21 +119,23 @@ impl Notifier {
         sleeps.store(true, Ordering::SeqCst);
         let has_work = self.wanted.load(Ordering::SeqCst) != 0;
         let wanted = |source: &&Source| !source.wanted().is_empty();
-        let waiting: Vec<&Source> = sources.iter().filter(wanted).collect();
-        if !(has_work && waiting.is_empty()) {
-            let mut fds = vec![PollFd::new(call, PollFlags::IN)];
-            fds.extend(waiting.iter().map(|s| PollFd::from_borrowed_fd(s.file(), s.wanted())));
-            let now = Timespec::default();
-            // What fails (a signal) is tried again.
-            let ready = poll(&mut fds, has_work.then_some(&now)).unwrap_or(0);
-            if ready > 0 {
-                if !fds[0].revents().is_empty() {
+        let mut poller = Poller::new();
+        poller.register(None, call.as_fd(), PollFlags::IN);
+        for source in sources.iter().filter(wanted) {
+            poller.register(Some(source), source.file(), source.wanted());
+        }
+        let has_sources = sources.iter().any(|source| wanted(&source));
+        if has_sources || !has_work {
+            // What fails is tried again: nothing is ready then.
+            let _ = if has_work { poller.look() } else { poller.wait(None) };
+            let bits = poller.ready().fold(0, |all, (source, flags)| match source {
+                Some(source) => all | source.take(flags),
+                None => {
                     let _ = rustix::io::read(call, &mut [0; 8]);
+                    all
                 }
-                let queues = waiting.iter().zip(&fds[1..]);
-                let bits = queues.fold(0, |all, (source, fd)| all | source.take(fd.revents()));
-                self.wanted.fetch_or(bits, Ordering::SeqCst);
-            }
+            });
+            self.wanted.fetch_or(bits, Ordering::SeqCst);
         }
         sleeps.store(false, Ordering::SeqCst);
     }

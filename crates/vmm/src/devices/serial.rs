@@ -8,13 +8,15 @@
 use std::fmt;
 use std::io::{self, Write};
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use devices::serial::{Input, Place};
+use host::Unpoisoned;
+use host::poll::{PollFlags, Poller};
 use machine::time::Nanoseconds;
-use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use rustix::event::{EventfdFlags, eventfd};
 
 use super::{Device, Plugged, Slots};
 use crate::configuration::Error;
@@ -48,7 +50,7 @@ impl Collector {
     }
 
     fn with<R>(&self, act: impl FnOnce(&mut Collected) -> R) -> R {
-        act(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
+        act(&mut self.state.lock().unpoisoned())
     }
 
     /// Whether something waits.
@@ -137,19 +139,22 @@ impl Drop for Reader {
     }
 }
 
+/// What the reader of a serial line polls.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Polled {
+    Source,
+    Stop,
+}
+
 /// Give the guest what comes from `source`, until that ends or `stop` says so.
 fn forward(source: &OwnedFd, stop: &OwnedFd, input: &Input) {
     let mut buffer = [0; MAX_READ_BYTES];
     loop {
-        let mut polled = [
-            PollFd::from_borrowed_fd(source.as_fd(), PollFlags::IN),
-            PollFd::new(stop, PollFlags::IN),
-        ];
-        match poll(&mut polled, None) {
-            Err(rustix::io::Errno::INTR) => continue,
-            Err(_) => return,
-            Ok(_) if !polled[1].revents().is_empty() => return,
-            Ok(_) => {}
+        let mut poller = Poller::new();
+        poller.register(Polled::Source, source.as_fd(), PollFlags::IN);
+        poller.register(Polled::Stop, stop.as_fd(), PollFlags::IN);
+        if poller.wait(None).is_err() || poller.ready().any(|(polled, _)| polled == Polled::Stop) {
+            return;
         }
         match rustix::io::read(source, &mut buffer) {
             Err(rustix::io::Errno::INTR | rustix::io::Errno::AGAIN) => {}

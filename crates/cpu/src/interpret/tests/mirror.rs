@@ -1,9 +1,10 @@
 //! Kernel memory through the host's MMU (memory/mirror.rs): the promises of a TLB.
 
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use host::Unpoisoned;
 use iced_x86::code_asm::*;
 
 use super::{Machine, enter_long_mode, place, selector};
@@ -45,7 +46,7 @@ pub(super) fn check_upper(
 /// Give a machine that is mapped in the upper half as well, and goes on there; and where that is.
 /// RBX is at the data.
 pub(super) fn with_upper_half(use_it: impl FnOnce(Machine, u64)) {
-    let _one = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let _one = ONE_AT_A_TIME.lock().unpoisoned();
     let mut machine = enter_long_mode(with_mirror());
     let index = |shift: u64| 8 * (UPPER >> shift & 0x1ff);
     machine.write_u64(place::PAGES + index(39), place::PAGES + 0x6007);

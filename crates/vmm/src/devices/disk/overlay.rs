@@ -6,7 +6,9 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::io;
 use std::ops::Range;
-use std::sync::{PoisonError, RwLock};
+use std::sync::RwLock;
+
+use host::Unpoisoned;
 
 use super::{Buffers, Image, Raw, SECTOR_BYTES};
 
@@ -37,7 +39,7 @@ impl Overlay {
 
     /// The first part of a range of sectors that is in one place; whether that is the top.
     fn run(&self, range: Range<u64>) -> (Range<u64>, bool) {
-        let present = self.present.read().unwrap_or_else(PoisonError::into_inner);
+        let present = self.present.read().unpoisoned();
         let is_there = |sector: u64| {
             let (group, bit) = (sector / GROUP_SECTORS, sector % GROUP_SECTORS);
             present.get(&group).is_some_and(|group| group[bit as usize / 64] >> (bit % 64) & 1 != 0)
@@ -48,7 +50,7 @@ impl Overlay {
     }
 
     fn note(&self, at: u64, bytes: u64) {
-        let mut present = self.present.write().unwrap_or_else(PoisonError::into_inner);
+        let mut present = self.present.write().unpoisoned();
         for sector in at / SECTOR_BYTES..(at + bytes) / SECTOR_BYTES {
             let (group, bit) = (sector / GROUP_SECTORS, sector % GROUP_SECTORS);
             let group = present.entry(group).or_insert_with(|| Box::new([0; _]));

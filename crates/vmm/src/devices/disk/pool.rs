@@ -25,13 +25,14 @@ use std::cell::Cell;
 use std::collections::VecDeque;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use devices::limits::MAX_BLOCK_QUEUES;
 use devices::virtio::block::{Failed, Job, Store, Ticket};
 use devices::virtio::{Chain, Doorbell, Segment, Shared};
+use host::Unpoisoned;
 
 use super::errands::{LEAST_FREE, MOST_UNHELPED, SLOW};
 use super::{Buffers, Disk};
@@ -187,7 +188,7 @@ impl Pool {
             self.waiting.fetch_add(1, Ordering::SeqCst);
             // Who rings and then calls sees us wait; who has rung before is seen.
             if self.wanted.load(Ordering::SeqCst) == 0 {
-                orders = self.called.wait(orders).unwrap_or_else(PoisonError::into_inner);
+                orders = self.called.wait(orders).unpoisoned();
             }
             self.waiting.fetch_sub(1, Ordering::SeqCst);
         }
@@ -300,7 +301,7 @@ fn bit(queue: usize) -> u64 {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    mutex.lock().unpoisoned()
 }
 
 /// What processors' threads do.

@@ -14,8 +14,9 @@
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{PoisonError, RwLock};
+use std::sync::RwLock;
 
+use host::Unpoisoned;
 use imago::file::File as Storage;
 use imago::io_buffers::{IoVector, IoVectorMut};
 use imago::qcow2::Qcow2 as Format;
@@ -123,7 +124,7 @@ impl Qcow2 {
     }
 
     fn image(&self) -> std::sync::RwLockReadGuard<'_, FormatAccess<Storage>> {
-        self.image.read().unwrap_or_else(PoisonError::into_inner)
+        self.image.read().unpoisoned()
     }
 }
 
@@ -286,7 +287,7 @@ impl Image for Qcow2 {
         if !unmap {
             return self.image().write_zeroes(at, bytes);
         }
-        let mut image = self.image.write().unwrap_or_else(PoisonError::into_inner);
+        let mut image = self.image.write().unpoisoned();
         image.discard_to_zero(at, bytes)
     }
 }
