@@ -212,10 +212,10 @@ fn a_snapshot_of_another_user_has_what_is_named() {
     let volume = format!("{}:/shared:ro", shared.display());
     let options = ["--net", "user", "--publish", "127.0.0.1:48123:80", "--volume", &volume];
     let file = place.snapshot_of_one(&[&["--busybox"], &options[..]].concat());
-    let all = format!("it wants --volume={volume} --net=user --publish=127.0.0.1:48123:80 ");
+    let all = format!("it needs --volume={volume} --net=user --publish=127.0.0.1:48123:80 ");
     place.refuses(&place.restored(&file, &[], true), &all);
     let some = ["--volume", &volume, "--no-publish"];
-    place.refuses(&place.restored(&file, &some, true), "it wants --net=user ");
+    place.refuses(&place.restored(&file, &some, true), "it needs --net=user ");
     // The directories are those that are named, and must be what the guest remembers.
     let named = [&some[..], &["--net", "user"]].concat();
     let output = place.restored(&file, &named, true);

@@ -86,7 +86,7 @@ fn attach_is_left_without_ending_the_command() {
     let place = Place::new();
     place.detach("web", "trap 'echo interrupted' INT; while :; do echo tick; sleep 0.2; done");
     let mut at = place.at_terminal(&["attach", "web"]);
-    at.expect("Ctrl-] leaves it");
+    at.expect("press Ctrl-] to detach");
     at.expect("tick");
     at.press("\x1d");
     at.expect("left web");
