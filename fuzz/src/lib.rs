@@ -24,7 +24,7 @@ use devices::{DebugConsole, DebugExit, FwCfg, Post, Serial};
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use machine::saved::CounterShift;
 use machine::time::{Clock, Hertz, ManualClock, Nanoseconds};
-use machine::{BoardVcpu, Platform, Wake, platform};
+use machine::{Backplane, Board, BoardVcpu, Platform, Wake, platform};
 use vm_memory::{GuestAddress, GuestMemoryMmap};
 
 use disk::Disk;
@@ -134,7 +134,8 @@ impl Bench {
         let virtio = devices.map(|device| {
             let rung = Arc::new(Rung::default());
             let (its_memory, its_rung) = (Arc::clone(&memory) as _, Arc::clone(&rung) as _);
-            let transport = Transport::new(device, its_memory, its_rung, platform.message_sender());
+            let sender = platform.message_sender().expect("it has a PCI bus");
+            let transport = Transport::new(device, its_memory, its_rung, sender);
             let shared = transport.shared();
             transport.plug_into(&mut platform).expect("a slot");
             (shared, rung)
@@ -265,7 +266,7 @@ impl Bench {
             vcpu.advance(now);
             assert!(vcpu.next_deadline().is_none_or(|deadline| deadline > now));
         }
-        self.platform.take_request();
+        self.platform.requests().take();
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use machine::bus::{PortDevice, Size};
 use machine::time::{Hertz, ManualClock};
-use machine::{BoardVcpu, Platform, Wake, platform};
+use machine::{Backplane, Board, BoardVcpu, Platform, Wake, platform};
 use proptest::prelude::*;
 use vm_memory::{GuestAddress, GuestMemoryMmap};
 

@@ -8,7 +8,7 @@ use machine::bus::Size;
 use machine::pci::{Function, MessageSender};
 use machine::saved::{Parts, Unfit};
 use machine::time::{Hertz, ManualClock};
-use machine::{Platform, Wake, platform};
+use machine::{Backplane, Board, Platform, Wake, platform};
 use vm_memory::{Bytes, GuestAddress, GuestMemoryMmap};
 
 use super::{Device, Doorbell, Shared, Transport};
@@ -46,7 +46,7 @@ pub fn sender() -> MessageSender {
         memory: Arc::new(memory),
         wake: Arc::new(Nobody),
     };
-    Platform::new(config, surroundings).unwrap().message_sender()
+    Platform::new(config, surroundings).unwrap().message_sender().unwrap()
 }
 
 #[derive(Default)]

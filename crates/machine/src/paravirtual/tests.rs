@@ -7,7 +7,7 @@ use vm_memory::{Bytes, GuestAddress, GuestMemoryMmap};
 
 use super::clock::scale;
 use super::{Answer, Call, Done, msr};
-use crate::board::BoardVcpu;
+use crate::board::{Board, BoardVcpu};
 use crate::interrupts::{Fault, Wake};
 use crate::platform::{Config, Platform, Surroundings};
 use crate::time::{Hertz, ManualClock, Nanoseconds};

@@ -30,9 +30,9 @@ use crate::lock::lock;
 use crate::memory::Memory;
 use crate::paravirtual::{self, MachineClock};
 use crate::pci::{self, MessageSender};
-use crate::request::{Request, Requests};
+use crate::request::Requests;
 use crate::saved::{CounterShift, Unfit};
-use crate::time::{Clock, Hertz, Nanoseconds};
+use crate::time::{Clock, Nanoseconds};
 use chipset::Chipset;
 use ports::Target;
 use vcpu::Local;
@@ -43,7 +43,6 @@ pub struct Platform {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) memory: Arc<dyn Memory>,
     pub(crate) paravirtual_clock: Mutex<MachineClock>,
-    tsc: Hertz,
     router: Arc<Router>,
     lines: Arc<LineStates>,
     locals: Vec<Mutex<Local>>,
@@ -54,130 +53,6 @@ pub struct Platform {
 }
 
 impl Platform {
-    /// A platform that has just been switched on.
-    ///
-    /// # Errors
-    ///
-    /// [`Error`] when the configuration makes no sense.
-    pub fn new(config: Config, surroundings: Surroundings) -> Result<Self, Error> {
-        if !(1..=MAX_PROCESSORS).contains(&config.processors) {
-            return Err(Error::Processors(config.processors));
-        }
-        let Surroundings { clock, memory, wake } = surroundings;
-        let (requests, now) = (Requests::default(), clock.now());
-        let router = Arc::new(Router::new(config.processors, Arc::clone(&wake)));
-        let inputs = Inputs::new(wake);
-        let lines = Arc::clone(inputs.states());
-        let controllers = Controllers::new(Arc::clone(&router), inputs);
-        let mut chipset = Chipset::new(Arc::clone(&clock), controllers, requests.clone());
-        chipset.claim_own_ports()?;
-        chipset.describe_memory(&config);
-        let local = |processor| Local {
-            apic: LocalApic::new(Arc::clone(router.mailbox(processor)), config.tsc),
-            paravirtual: paravirtual::Processor::default(),
-        };
-        Ok(Self {
-            paravirtual_clock: Mutex::new(MachineClock::new(now)),
-            tsc: config.tsc,
-            lines,
-            locals: (0..config.processors).map(|number| Mutex::new(local(number))).collect(),
-            deadline: AtomicU64::new(chipset.next_deadline().0),
-            chipset: Mutex::new(chipset),
-            router,
-            requests,
-            clock,
-            memory,
-        })
-    }
-
-    /// How many processors there are.
-    pub fn processors(&self) -> usize {
-        self.locals.len()
-    }
-
-    /// Frequency of the guest's time-stamp counter.
-    pub fn tsc(&self) -> Hertz {
-        self.tsc
-    }
-
-    /// A vCPU's side of the board. It blocks while another thread has it.
-    ///
-    /// # Panics
-    ///
-    /// When there is no such processor.
-    pub fn vcpu(&self, processor: usize) -> PcVcpu<'_> {
-        PcVcpu { platform: self, number: processor, local: lock(&self.locals[processor]) }
-    }
-
-    /// Plug in a device that is reached through `count` ports from `first` on.
-    ///
-    /// # Errors
-    ///
-    /// [`bus::Error`] when the ports are taken.
-    pub fn add_port_device(
-        &mut self,
-        name: &'static str,
-        first: u16,
-        count: u16,
-        width: Width,
-        device: Box<dyn PortDevice>,
-    ) -> Result<(), bus::Error> {
-        let mut chipset = lock(&self.chipset);
-        let target = Target::Plugged(chipset.port_devices.len() as u8);
-        chipset.ports.claim(name, first, count, width, target)?;
-        chipset.port_devices.push(device);
-        Ok(())
-    }
-
-    /// Plug a function into the PCI bus; the number of its slot.
-    ///
-    /// # Errors
-    ///
-    /// [`pci::Error`] when there is no room for it.
-    pub fn add_pci_function(&mut self, function: Box<dyn pci::Function>) -> Result<u8, pci::Error> {
-        lock(&self.chipset).pci.plug_in(function)
-    }
-
-    /// What delivers the interrupt messages of devices.
-    pub fn message_sender(&self) -> MessageSender {
-        MessageSender::new(&self.router)
-    }
-
-    /// The device's end of an interrupt input (see [`crate::layout::irq`]).
-    pub fn line(&self, input: u8) -> Line {
-        Line::new(&self.lines, input)
-    }
-
-    /// Where devices leave what the guest asks for.
-    pub fn requests(&self) -> Requests {
-        self.requests.clone()
-    }
-
-    /// What the guest has asked for, once.
-    #[inline]
-    pub fn take_request(&self) -> Option<Request> {
-        self.requests.take()
-    }
-
-    /// Everything as after power-on; devices stay plugged in, the clock keeps the time. No thread
-    /// may have a [`PcVcpu`].
-    pub fn reset(&self) {
-        *lock(&self.paravirtual_clock) = MachineClock::new(self.clock.now());
-        for local in &self.locals {
-            let mut local = lock(local);
-            local.apic.reset();
-            local.paravirtual = paravirtual::Processor::default();
-        }
-        self.with_chipset(None, Chipset::reset);
-        self.requests.take();
-    }
-
-    /// Leave the chip set as a PC's firmware does when it hands over to a boot loader: the 8259s at vectors 08h
-    /// and 70h, the PIT ticking (PC/AT BIOS). Who boots by a protocol of firmware expects that.
-    pub fn initialize_as_firmware(&self) {
-        self.with_chipset(None, Chipset::initialize_as_firmware);
-    }
-
     /// Deliver an interrupt message of a device, from any thread.
     pub fn send_message(&self, message: &Message) {
         self.router.send(message, None);
@@ -223,7 +98,7 @@ impl Platform {
 
 impl Backplane for Platform {
     fn processors(&self) -> usize {
-        Self::processors(self)
+        self.locals.len()
     }
 
     fn add_port_device(
@@ -234,23 +109,27 @@ impl Backplane for Platform {
         width: Width,
         device: Box<dyn PortDevice>,
     ) -> Result<(), bus::Error> {
-        Self::add_port_device(self, name, first, count, width, device)
+        let mut chipset = lock(&self.chipset);
+        let target = Target::Plugged(chipset.port_devices.len() as u8);
+        chipset.ports.claim(name, first, count, width, target)?;
+        chipset.port_devices.push(device);
+        Ok(())
     }
 
     fn add_pci_function(&mut self, function: Box<dyn pci::Function>) -> Result<u8, pci::Error> {
-        Self::add_pci_function(self, function)
+        lock(&self.chipset).pci.plug_in(function)
     }
 
     fn message_sender(&self) -> Result<MessageSender, pci::Error> {
-        Ok(Self::message_sender(self))
+        Ok(MessageSender::new(&self.router))
     }
 
     fn line(&self, input: u8) -> Line {
-        Self::line(self, input)
+        Line::new(&self.lines, input)
     }
 
     fn requests(&self) -> Requests {
-        Self::requests(self)
+        self.requests.clone()
     }
 }
 
@@ -262,19 +141,53 @@ impl Board for Platform {
     const HYPERVISOR: Option<Hypervisor> = Some(paravirtual::HYPERVISOR);
 
     fn new(config: Config, surroundings: Surroundings) -> Result<Self, Error> {
-        Self::new(config, surroundings)
+        if !(1..=MAX_PROCESSORS).contains(&config.processors) {
+            return Err(Error::Processors(config.processors));
+        }
+        let Surroundings { clock, memory, wake } = surroundings;
+        let (requests, now) = (Requests::default(), clock.now());
+        let router = Arc::new(Router::new(config.processors, Arc::clone(&wake)));
+        let inputs = Inputs::new(wake);
+        let lines = Arc::clone(inputs.states());
+        let controllers = Controllers::new(Arc::clone(&router), inputs);
+        let mut chipset = Chipset::new(Arc::clone(&clock), controllers, requests.clone());
+        chipset.claim_own_ports()?;
+        chipset.describe_memory(&config);
+        let local = |processor| Local {
+            apic: LocalApic::new(Arc::clone(router.mailbox(processor)), config.tsc),
+            paravirtual: paravirtual::Processor::default(),
+        };
+        Ok(Self {
+            paravirtual_clock: Mutex::new(MachineClock::new(now)),
+            lines,
+            locals: (0..config.processors).map(|number| Mutex::new(local(number))).collect(),
+            deadline: AtomicU64::new(chipset.next_deadline().0),
+            chipset: Mutex::new(chipset),
+            router,
+            requests,
+            clock,
+            memory,
+        })
     }
 
     fn vcpu(&self, number: usize) -> PcVcpu<'_> {
-        Self::vcpu(self, number)
+        PcVcpu { platform: self, number, local: lock(&self.locals[number]) }
     }
 
+    /// As a PC's firmware: the 8259s at vectors 08h and 70h, the PIT ticking (PC/AT BIOS).
     fn initialize_as_firmware(&self) {
-        Self::initialize_as_firmware(self);
+        self.with_chipset(None, Chipset::initialize_as_firmware);
     }
 
     fn reset(&self) {
-        Self::reset(self);
+        *lock(&self.paravirtual_clock) = MachineClock::new(self.clock.now());
+        for local in &self.locals {
+            let mut local = lock(local);
+            local.apic.reset();
+            local.paravirtual = paravirtual::Processor::default();
+        }
+        self.with_chipset(None, Chipset::reset);
+        self.requests.take();
     }
 
     fn restore(
@@ -283,6 +196,6 @@ impl Board for Platform {
         processors: &[Vec<u8>],
         shift: CounterShift,
     ) -> Result<(), Unfit> {
-        Self::restore(self, shared, processors, shift)
+        self.restore_chipset(shared, processors, shift)
     }
 }

@@ -104,13 +104,13 @@ pub fn has_clock(bytes: &[u8]) -> Result<bool, Unfit> {
 }
 
 impl Platform {
-    /// Go on from what [`PcVcpu::save_chipset`] and each processor's [`PcVcpu::save_local`] have said. No thread
-    /// may have a [`PcVcpu`].
+    /// The inverse of [`PcVcpu::save_chipset`] and each processor's [`PcVcpu::save_local`]. No thread may have a
+    /// [`PcVcpu`].
     ///
     /// # Errors
     ///
     /// [`Unfit`] when that is no state of such a platform: it names the device.
-    pub fn restore(
+    pub(super) fn restore_chipset(
         &self,
         shared: &[u8],
         processors: &[Vec<u8>],

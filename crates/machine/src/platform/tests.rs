@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use vm_memory::{Bytes, GuestAddress, GuestMemoryMmap};
 
 use super::{Config, Error, Platform, Surroundings};
-use crate::board::{Board, BoardVcpu};
+use crate::board::{Backplane, Board, BoardVcpu};
 use crate::bus::{self, PortDevice, Size, Width};
 use crate::interrupts::{DeliveryMode, Destination, Fault, Message, StartUp, Wake};
 use crate::layout::irq;
@@ -111,7 +111,11 @@ fn what_nobody_decodes_reads_as_ones() {
     assert_eq!(platform.vcpu(0).mmio_read(GuestAddress(0xd000_0000), 8), u64::MAX);
     platform.vcpu(0).port_write(0x300, 4, 1);
     platform.vcpu(0).port_write(0xcf8, 4, 0x8000_0600);
-    assert_eq!(platform.take_request(), None, "0xcf9 is not reached by a wider access before it");
+    assert_eq!(
+        platform.requests().take(),
+        None,
+        "0xcf9 is not reached by a wider access before it"
+    );
     platform.vcpu(0).mmio_write(GuestAddress(0xd000_0000), 8, 1);
 }
 
@@ -495,10 +499,10 @@ fn reset_is_as_power_on() {
     bench.platform.vcpu(0).msr_write(0x1b, 0xfee0_0d00).unwrap();
     bench.platform.line(4).set(true);
     bench.platform.vcpu(0).port_write(0x64, 1, 0xfe);
-    assert_eq!(bench.platform.take_request(), Some(Request::Reset));
+    assert_eq!(bench.platform.requests().take(), Some(Request::Reset));
     bench.platform.vcpu(0).port_write(0xcf9, 1, 0x06);
     bench.platform.reset();
-    assert_eq!(bench.platform.take_request(), None);
+    assert_eq!(bench.platform.requests().take(), None);
     assert_eq!(bench.platform.vcpu(0).msr_read(0x1b), Ok(0xfee0_0900));
     assert!(!bench.platform.vcpu(0).has_interrupt());
     assert_eq!(bench.platform.vcpu(0).next_deadline(), None);
@@ -534,7 +538,7 @@ proptest! {
             let now = bench.clock.now();
             bench.platform.vcpu(0).advance(now);
             prop_assert!(bench.platform.vcpu(0).next_deadline().is_none_or(|deadline| deadline > now));
-            bench.platform.take_request();
+            bench.platform.requests().take();
         }
     }
 }

@@ -13,7 +13,7 @@ use machine::bus::Size;
 use machine::pci::Function;
 use machine::saved::Parts;
 use machine::time::{Hertz, ManualClock};
-use machine::{Platform, Wake, platform};
+use machine::{Backplane, Board, Platform, Wake, platform};
 use vm_memory::{Bytes, GuestAddress, GuestMemoryMmap};
 
 use super::*;
@@ -220,7 +220,7 @@ impl Rig {
             memory: Arc::new(memory.map().clone()),
             wake: Arc::new(Nobody),
         };
-        let sender = Platform::new(config, surroundings).unwrap().message_sender();
+        let sender = Platform::new(config, surroundings).unwrap().message_sender().unwrap();
         let bell = Arc::clone(&pool) as _;
         let transport = Transport::new(device, Arc::new(device_memory), bell, sender);
         let threads = PoolThreads::start(Arc::clone(&pool), &transport.shared()).unwrap();
