@@ -244,31 +244,23 @@ impl Guest {
         let start = key.as_ref().map(warm::start).unwrap_or_default();
         let is_plain = user_space == UserSpace::Plain;
         let has_shared_root = user_space == UserSpace::Shared;
-        if let Start::GoOn(..) = start {
-            let (kernel, modules) = (Contents::default(), Vec::new());
-            return Ok(Self {
-                kernel,
-                kernel_path,
-                modules,
-                is_plain,
-                directories,
-                start,
-                key,
-                has_shared_root,
-                known_command: None,
-            });
-        }
-        let mut modules = first_modules(spec, user_space, root.as_ref())?;
-        if user_space == UserSpace::Busybox {
-            modules.push(module(initramfs::default_guest(&guest.busybox()?)?));
-        }
-        let kernel = match given {
-            Some(contents) => contents,
-            None => files::read_kernel(&kernel_path)?,
+        let (kernel, modules) = match start {
+            Start::GoOn(..) => (Contents::default(), Vec::new()),
+            Start::Cold | Start::First(_) => {
+                let mut modules = first_modules(spec, user_space, root.as_ref())?;
+                if user_space == UserSpace::Busybox {
+                    modules.push(module(initramfs::default_guest(&guest.busybox()?)?));
+                }
+                let kernel = match given {
+                    Some(contents) => contents,
+                    None => files::read_kernel(&kernel_path)?,
+                };
+                if !drivers.is_empty() {
+                    modules.push(module(initramfs::only_drivers(&drivers)?));
+                }
+                (kernel, modules)
+            }
         };
-        if !drivers.is_empty() {
-            modules.push(module(initramfs::only_drivers(&drivers)?));
-        }
         Ok(Self {
             kernel,
             kernel_path,
