@@ -9,7 +9,7 @@ use std::time::Duration;
 use provision::initramfs;
 use provision::{Guest, Part, UnpackedKernels};
 use vmm::devices::{Line, Serial};
-use vmm::{CachedKernel, Configuration, Contents, Error, KernelCache, Machine, Module, Outcome};
+use vmm::{Configuration, Contents, Error, KernelCache, Machine, Module, Outcome};
 
 use crate::modes::Mode;
 
@@ -23,21 +23,6 @@ pub struct Files {
     initramfs: Contents,
     cache: Option<Arc<dyn KernelCache>>,
     mode: Mode,
-}
-
-/// Unpacked kernels in a directory of the test's.
-#[derive(Debug)]
-struct Cache(UnpackedKernels);
-
-impl KernelCache for Cache {
-    fn get(&self, packed: &[u8]) -> Result<Option<CachedKernel>, String> {
-        let kept = self.0.get(packed).map_err(|error| error.to_string())?;
-        Ok(kept.map(|kernel| Box::new(kernel) as _))
-    }
-
-    fn put(&self, packed: &[u8], unpacked: &[u8]) -> Result<(), String> {
-        self.0.put(packed, unpacked).map_err(|error| error.to_string())
-    }
 }
 
 /// How a machine ended, and what it had said.
@@ -66,7 +51,7 @@ impl Files {
 
     /// The same, with unpacked kernels kept in `directory`.
     pub fn cached_in(self, directory: PathBuf) -> Files {
-        Files { cache: Some(Arc::new(Cache(UnpackedKernels::new(directory)))), ..self }
+        Files { cache: Some(Arc::new(UnpackedKernels::new(directory))), ..self }
     }
 
     /// The same with the files of a directory instead of the default guest's.

@@ -53,7 +53,7 @@ const MAY_IMPORT: [(&str, &[&str]); 19] = [
             "vmm",
         ],
     ),
-    ("provision", &["erofs", "files", "host", "spec"]),
+    ("provision", &["boot", "erofs", "files", "host", "spec"]),
     ("vmm", &["boot", "cpu", "devices", "direct", "files", "host", "machine"]),
     (
         "biv",

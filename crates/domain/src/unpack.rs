@@ -17,7 +17,7 @@ use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::process::{
     Resource, Rlimit, Signal, getrlimit, set_parent_process_death_signal, setrlimit,
 };
-use vmm::{CachedKernel, KernelCache, Unpacker};
+use vmm::{KernelCache, Unpacker};
 
 use crate::helper::helper;
 use serde::{Deserialize, Serialize};
@@ -47,24 +47,9 @@ const MAX_ADDRESS_SPACE_BYTES: u64 = 4 << 30;
 /// Processor time of the process: more than the slowest method needs for the largest kernel.
 const MAX_PROCESSOR_SECONDS: u64 = 600;
 
-/// The user's cache of unpacked kernels, as the machine uses it.
-#[derive(Debug)]
-struct UserCache(UnpackedKernels);
-
-impl KernelCache for UserCache {
-    fn get(&self, packed: &[u8]) -> Result<Option<CachedKernel>, String> {
-        let kept = self.0.get(packed).map_err(|error| error.to_string())?;
-        Ok(kept.map(|kernel| Box::new(kernel) as _))
-    }
-
-    fn put(&self, packed: &[u8], unpacked: &[u8]) -> Result<(), String> {
-        self.0.put(packed, unpacked).map_err(|error| error.to_string())
-    }
-}
-
 /// Where the user's unpacked kernels are kept, unless somebody else may write there.
 pub fn cache() -> Option<Arc<dyn KernelCache>> {
-    UnpackedKernels::of_user().map(|kernels| Arc::new(UserCache(kernels)) as _)
+    UnpackedKernels::of_user().map(|kernels| Arc::new(kernels) as _)
 }
 
 /// One that has such a process unpack, which is confined if it is to be.

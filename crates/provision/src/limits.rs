@@ -21,9 +21,6 @@ pub const MAX_DRIVER_BYTES: u64 = 64 << 20;
 /// What the decompressor of a driver may take for its dictionary; Linux's Makefile gives xz 2 MiB.
 pub const MAX_DRIVER_DICTIONARY_KIBIBYTES: u32 = 64 << 10;
 
-/// Largest unpacked kernel that is read from the cache: what the loader accepts (`boot::limits`).
-pub const MAX_UNPACKED_KERNEL_BYTES: u64 = 1 << 30;
-
 /// Most unpacked kernels kept in the cache; the one that was not used for longest goes first.
 pub const MAX_CACHED_KERNELS: usize = 16;
 

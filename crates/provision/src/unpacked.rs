@@ -16,14 +16,14 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
+use boot::limits::MAX_UNPACKED_BYTES;
+use boot::{CachedKernel, KernelCache};
 use host::Buffer;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::cache::trusted;
-use super::limits::{
-    MAX_CACHED_BYTES, MAX_CACHED_KERNELS, MAX_UNPACKED_KERNEL_BYTES, STALE_SECONDS,
-};
+use super::limits::{MAX_CACHED_BYTES, MAX_CACHED_KERNELS, STALE_SECONDS};
 
 /// Where it is below the user's cache directory.
 const DIRECTORY: &str = "unpacked";
@@ -56,6 +56,17 @@ pub struct UnpackedKernels {
     directory: PathBuf,
 }
 
+impl KernelCache for UnpackedKernels {
+    fn get(&self, packed: &[u8]) -> Result<Option<CachedKernel>, String> {
+        let kept = self.get(packed).map_err(|error| error.to_string())?;
+        Ok(kept.map(|kernel| Box::new(kernel) as _))
+    }
+
+    fn put(&self, packed: &[u8], unpacked: &[u8]) -> Result<(), String> {
+        self.put(packed, unpacked).map_err(|error| error.to_string())
+    }
+}
+
 impl UnpackedKernels {
     /// The user's cache; `None` if it cannot be trusted: a kernel is then unpacked at each boot.
     pub fn of_user() -> Option<Self> {
@@ -79,7 +90,7 @@ impl UnpackedKernels {
     /// The entry is there and cannot be read.
     pub fn get(&self, packed: &[u8]) -> Result<Option<Buffer>, Error> {
         let path = self.path_of(packed);
-        let kept = match Buffer::read(&path, MAX_UNPACKED_KERNEL_BYTES + TRAILER_BYTES as u64) {
+        let kept = match Buffer::read(&path, MAX_UNPACKED_BYTES + TRAILER_BYTES as u64) {
             Ok(entry) => content(entry),
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) if error.kind() == io::ErrorKind::FileTooLarge => None,

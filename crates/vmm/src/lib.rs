@@ -37,7 +37,7 @@ pub mod snapshot;
 mod stolen;
 mod waker;
 
-pub use ::boot::{CachedKernel, KernelCache};
+pub use ::boot::KernelCache;
 pub use ::boot::{ModuleFile, is_multiboot, split_modules, unpack_payload, unpacked_bytes};
 pub use ::cpu::{Registers, Statistics, Technique, Techniques, UserExecution, Vcpu};
 pub use ::cpu::{Room as RoomForKernel, room as room_for_kernel};
