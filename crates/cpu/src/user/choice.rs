@@ -18,8 +18,11 @@
 //! What a program is like is remembered longer than its processes live (programs.rs): its next thread may
 //! begin directly.
 //!
-//! Of a direct thread the runs are known exactly; it is translated again when their average falls below
-//! the break-even, or when it keeps coming to pages that must not run directly. So that nobody flaps, each
+//! Of a direct thread the runs are known exactly, and so is what they cost: a stop of the helper, and what the
+//! processor did for it beside (a helper is made, pages are compared with the page tables, unmapped and mapped). A
+//! process that has just forked, or begun, pays many times the price of a stop for each of its runs. The break-even
+//! grows with what a stop has cost on average, and the thread is translated again when its average run falls below
+//! that, or when it keeps coming to pages that must not run directly. So that nobody flaps, each
 //! thread that was mistaken for one that computes has to show twice as many good looks the next time. But a
 //! compiler that looks for its headers calls its kernel some hundred times in a row, and then computes again: who
 //! ran for longer than its stops were worth, from when it became direct to when it ceased to be, only *rests*. It is
@@ -78,6 +81,9 @@ const WEIGHT: u64 = 32;
 /// around it as well, and does not come again.
 const MISS_WEIGHT: u64 = 64;
 
+/// How many stops' worth one stop costs at most. If it took longer, the host had the core.
+const MAX_COST: u64 = 32;
+
 /// A thread that stays direct for so many stops' worth was chosen well.
 const PROVEN: u64 = 100_000;
 
@@ -133,14 +139,18 @@ struct Thread {
     break_even: u64,
     /// Cycles since the last stop.
     running: u64,
+    /// Cycles that the processor has spent on it since then beside the stop itself, and what a stop costs with
+    /// that, on average.
+    spending: u64,
+    cost: u64,
     /// Good looks in a row, and how many it takes beyond the first few.
     good: u32,
     needed: u32,
     /// Bad looks in a row.
     bad: u32,
-    /// Cycles since it became direct, and what it stopped for itself.
+    /// Cycles since it became direct, and those that its stops have cost.
     total: u64,
-    stops: u64,
+    spent: u64,
     /// Stops at pages that must not run directly, and what `total` was at the first of them.
     barred: u32,
     barred_since: u64,
@@ -149,6 +159,34 @@ struct Thread {
     origin: Option<Origin>,
     /// Time-stamp counter when it last ran directly, or became direct.
     seen: u64,
+}
+
+impl Thread {
+    /// Count a stop and the run before it, with so much weight. A stop costs `stop` cycles at least.
+    fn count_stop(&mut self, weight: u64, stop: u64) {
+        let (run, spending) =
+            (std::mem::take(&mut self.running), std::mem::take(&mut self.spending));
+        let cost = stop.saturating_add(spending).min(MAX_COST * stop);
+        self.average = self.average - self.average / weight + run / weight;
+        self.cost = self.cost - self.cost / weight + cost / weight;
+        self.spent = self.spent.saturating_add(cost);
+    }
+
+    /// From which length of a run on direct is better, as its stops cost more than `stop`.
+    fn dear_break_even(&self, stop: u64) -> u64 {
+        times(self.break_even, self.cost.max(stop), stop)
+    }
+
+    /// Whether it has run for more than so many times what its stops were worth.
+    fn was_worth(&self, times_over: u64, stop: u64) -> bool {
+        self.total / times_over > times(self.break_even, self.spent, stop)
+    }
+}
+
+/// `value * numerator / denominator`.
+fn times(value: u64, numerator: u64, denominator: u64) -> u64 {
+    let result = u128::from(value) * u128::from(numerator) / u128::from(denominator);
+    result.try_into().unwrap_or(u64::MAX)
 }
 
 /// What a processor has done until a moment.
@@ -174,8 +212,7 @@ impl Moment {
         let native = |helped: u64| time - (helped + (time - helped) / LOST_IN_CODE).clamp(1, time);
         let break_even = |helped: u64| {
             let native = native(helped);
-            let from = u128::from(stop) * u128::from(native) / u128::from(time - native);
-            from.try_into().unwrap_or(u64::MAX)
+            times(stop, native, time - native)
         };
         let entries = self.entries.wrapping_sub(before.entries) + 1;
         let average = native(helped) / entries;
@@ -338,9 +375,10 @@ impl Choice {
     fn promote(&mut self, key: ThreadKey, runs: Runs, origin: Option<Origin>, now: u64) {
         let Runs { average, break_even } = runs;
         let average = average.min(break_even.saturating_mul(MAX_ADVANCE));
+        let cost = self.stop;
         let thread = self.thread(key);
         let Thread { banned, good, needed, .. } = *thread;
-        let began = Thread { direct: true, banned, average, break_even, ..Thread::default() };
+        let began = Thread { direct: true, banned, average, break_even, cost, ..Thread::default() };
         *thread = Thread { good, needed, origin, seen: now, ..began };
         self.direct.push(key);
         self.counters.promotions += 1;
@@ -365,28 +403,32 @@ impl Choice {
         true
     }
 
+    /// The processor has spent so many cycles for a direct thread beside running and stopping it.
+    pub(crate) fn spent(&mut self, key: ThreadKey, cycles: u64) {
+        let thread = self.thread(key);
+        thread.spending = thread.spending.saturating_add(cycles);
+    }
+
     /// A thread has run directly for so many cycles, until `now`. Whether it stays direct.
     pub(crate) fn stopped(&mut self, key: ThreadKey, cycles: u64, now: u64, cause: Cause) -> bool {
-        let worth = WORTH * self.stop;
+        let stop = self.stop;
         let thread = self.thread(key);
         thread.seen = now;
         thread.running += cycles;
         thread.total += cycles;
-        thread.stops += u64::from(cause != Cause::Kick);
         let weight = match cause {
             Cause::Kick => None,
             Cause::Entry => Some(WEIGHT),
             Cause::Miss => Some(MISS_WEIGHT),
         };
         if let Some(weight) = weight {
-            let run = std::mem::take(&mut thread.running);
-            thread.average = thread.average - thread.average / weight + run / weight;
-            if thread.average < thread.break_even {
+            thread.count_stop(weight, stop);
+            if thread.average < thread.dear_break_even(stop) {
                 self.demote(key);
                 return false;
             }
         }
-        if thread.total >= worth
+        if thread.total >= WORTH * stop
             && let Some(origin) = thread.origin.take()
         {
             let average = thread.average.max(thread.break_even.saturating_mul(PROMOTE));
@@ -421,21 +463,17 @@ impl Choice {
     }
 
     fn demote(&mut self, key: ThreadKey) {
-        let (proven, worth) = (PROVEN * self.stop, WORTH * self.stop);
+        let (proven, stop) = (PROVEN * self.stop, self.stop);
         let thread = self.thread(key);
         let kept_to_barred = thread.barred >= MAX_BARRED;
-        let was_worth_it =
-            thread.total / WORTH_TO_REST > thread.stops.saturating_mul(thread.break_even);
         let again = match () {
-            () if was_worth_it && !kept_to_barred => LOOKS_AT_REST,
+            () if thread.was_worth(WORTH_TO_REST, stop) && !kept_to_barred => LOOKS_AT_REST,
             () if thread.total > proven => GOOD_LOOKS,
             () => thread.needed.max(GOOD_LOOKS).saturating_mul(2),
         };
         thread.needed = again.min(MAX_GOOD_LOOKS);
         (thread.direct, thread.good) = (false, 0);
-        if let Some(Origin::Began(page)) = thread.origin.take()
-            && thread.total < worth
-        {
+        if let Some(Origin::Began(page)) = thread.origin.take() {
             self.programs.judge(page, false);
         }
         self.counters.demotions += 1;

@@ -71,6 +71,15 @@ const USER_DATA: u16 = 0x2b;
 /// Accessed, readable code at CPL 3, present, G, D.
 const CODE_32: u16 = 0xc09b;
 
+/// One run of a helper.
+struct Run {
+    /// The number of its space.
+    space: usize,
+    /// Time-stamp counter when the helper was let go.
+    began: u64,
+    stop: Stop,
+}
+
 impl Vcpu {
     fn thread_key(&self) -> ThreadKey {
         let regs = &self.arch.context.regs;
@@ -119,14 +128,16 @@ impl Vcpu {
     pub(crate) fn run_direct(&mut self) -> Option<Exit> {
         let key = self.thread_key();
         let (mut user, mut spaces) = (self.user.take()?, self.arch.spaces.take()?);
-        let began = time_stamp();
+        let came = time_stamp();
         let stopped = self.run_in_space(&mut user, &mut spaces);
         self.left_at = time_stamp();
+        let began = stopped.as_ref().map_or(came, |run| run.began);
         let cycles = self.left_at.wrapping_sub(began);
+        user.choice.spent(key, began.wrapping_sub(came));
         user.counters.runs += 1;
         user.counters.cycles += cycles;
-        let (space, stop) = match stopped {
-            Ok(stopped) => stopped,
+        let Run { space, stop, .. } = match stopped {
+            Ok(run) => run,
             Err(error) => {
                 tracing::warn!(%error, "a guest program is translated");
                 user.choice.ban(key);
@@ -154,12 +165,12 @@ impl Vcpu {
         self.serve_stop(key, space, stop)
     }
 
-    /// One run: the number of the space, and why it ended.
+    /// Make the space ready, and run its helper once.
     fn run_in_space(
         &mut self,
         user: &mut UserCode,
         spaces: &mut Spaces,
-    ) -> Result<(usize, Stop), direct::Error> {
+    ) -> Result<Run, direct::Error> {
         let plan = Arc::clone(&user.plan);
         let guest = self.guest(&plan);
         let space = spaces.select(&guest, self.arch.current_pcid())?;
@@ -172,11 +183,13 @@ impl Vcpu {
         let mut frame = self.frame();
         let before = frame;
         let extended = &mut self.arch.context.xsave.0;
-        let stop = spaces.ready(space)?.run(&mut frame, extended, &self.arch.kick.direct);
+        let helper = spaces.ready(space)?;
+        let began = time_stamp();
+        let stop = helper.run(&mut frame, extended, &self.arch.kick.direct);
         if !matches!(stop, Stop::Unsupported | Stop::Refused | Stop::Died) {
             self.take_frame(&frame, &before);
         }
-        Ok((space, stop))
+        Ok(Run { space, began, stop })
     }
 
     fn guest<'a>(&'a self, plan: &'a Plan) -> Guest<'a> {
@@ -398,6 +411,9 @@ impl Vcpu {
             filled => filled,
         };
         self.arch.spaces = Some(spaces);
+        if let Some(user) = &mut self.user {
+            user.choice.spent(key, time_stamp().wrapping_sub(self.left_at));
+        }
         match filled {
             Ok(Filled::Mapped) => None,
             Ok(Filled::Forbidden) => {

@@ -286,3 +286,22 @@ fn a_banned_thread_is_never_direct() {
     assert!(!clock.begins_as(THREAD.root, PAGE));
     assert!(clock.choice.is_banned(THREAD) && !clock.choice.wants_look(THREAD));
 }
+
+#[test]
+fn a_thread_whose_stops_cost_more_than_they_are_worth_is_translated_again() {
+    let stops_until_translated = |spent: u64| {
+        let mut clock = Clock::new();
+        clock.looks_until_direct(0);
+        (0..1000).find(|_| {
+            clock.choice.spent(THREAD, spent);
+            !clock.runs(8 * STOP, Cause::Entry)
+        })
+    };
+    assert_eq!(stops_until_translated(0), None, "a stop in eight stops' time is worth it");
+    assert!(stops_until_translated(15 * STOP).is_some_and(|stops| stops < 100));
+    // One that took very long is the host's doing.
+    let mut clock = Clock::new();
+    clock.looks_until_direct(0);
+    clock.choice.spent(THREAD, 100_000 * STOP);
+    assert!((0..1000).all(|_| clock.runs(8 * STOP, Cause::Entry)));
+}
