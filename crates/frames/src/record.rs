@@ -318,7 +318,7 @@ impl<'f> Frames<'f> {
         Ok(())
     }
 
-    /// Take the frame from the domain, if nothing refers to it.
+    /// Take the frame from the domain, if nothing refers to it. The caller gives and takes frames one at a time.
     ///
     /// # Errors
     ///

@@ -128,6 +128,7 @@ impl Domain {
         Frames::new(Mfn(BASE), &self.records)
     }
 
+    #[allow(dead_code, reason = "not by all tests")]
     pub fn tables(&mut self, vcpu: usize) -> Tables<'_, Machine> {
         let frames = Frames::new(Mfn(BASE), &self.records);
         Tables::new(frames, &mut self.state, &mut self.machine, vcpu)
