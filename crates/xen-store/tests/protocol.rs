@@ -240,6 +240,34 @@ fn transactions_that_do_not_meet_all_happen() {
 }
 
 #[test]
+fn a_removal_meets_changes_of_what_it_removes() {
+    let (mut store, client) = store();
+    store.write("/local/domain/5/a/b/c", b"1").expect("the host may");
+    let own = [Permission::owner(5)];
+    store.set_permissions("/local/domain/5/a", &own).expect("it is there");
+    check(&mut store, client, START, "\0", "1\0");
+    check_in(&mut store, client, 1, REMOVE, "a\0", "OK\0");
+    store.write("/local/domain/5/a/b/c", b"2").expect("the host may");
+    check_in(&mut store, client, 1, END, "T\0", "EAGAIN\0");
+    check(&mut store, client, READ, "a/b/c\0", "2");
+}
+
+#[test]
+fn events_that_are_too_many_become_one_for_the_watched_node() {
+    let (mut store, client) = store();
+    store.watch(client, "many", "t").expect("it is a name");
+    for number in 0..300 {
+        store.write(&format!("/local/domain/5/many/{number}"), b"").expect("the host may");
+    }
+    let told = drain(&mut store, client);
+    assert_eq!(told.len(), 256, "the first of them for the watch itself, which stands for all");
+    assert_eq!((&told[0], &told[255]), (&event("many", "t"), &event("many/254", "t")));
+    // What is left out has to be found by a look at the node, so its event comes after the change.
+    store.write("/local/domain/5/many/0", b"").expect("the host may");
+    assert_eq!(drain(&mut store, client), [event("many/0", "t")]);
+}
+
+#[test]
 fn quotas_are_kept() {
     let (mut store, client) = store();
     for number in 0..12 {
