@@ -143,7 +143,14 @@ impl<M: Memory + Effects> Tables<'_, M> {
         let (level, entry) = (in_use.and_then(Level::of_type), Entry(value));
         match (in_use, level) {
             (_, Some(Level::L1)) => Ok(self.update_leaf(mfn, index, entry, preserves)?),
-            (_, Some(level)) => self.update_upper(mfn, level, index, entry, preserves),
+            (_, Some(level)) => {
+                // The table stays what it is until the end: a promotion that is dropped on the way
+                // may have been all that held it.
+                self.frames.take_table(mfn, level)?;
+                let result = self.update_upper(mfn, level, index, entry, preserves);
+                self.put(mfn, level);
+                result
+            }
             (None, _) => self.update_unused(mfn, index, value),
             (Some(FrameType::Writable), _) => {
                 self.machine.store(mfn, index, value);

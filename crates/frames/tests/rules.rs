@@ -382,6 +382,22 @@ fn what_a_processor_does_not_come_back_for_is_dropped() {
 }
 
 #[test]
+fn a_table_that_only_a_dropped_promotion_held_is_updated_before_it_is_demoted() {
+    let mut domain = Domain::new(1);
+    for table in 0..3 {
+        domain.write(table, 0, entry(table + 1, W));
+    }
+    assert_eq!(domain.tables(0).pin(frame(0), Level::L4), Err(Stop::Yield));
+    domain.machine.yields_in = 0;
+    domain.tables(1).settle().expect("nobody waits");
+    assert_eq!(domain.frames().frame_type(frame(1)), FrameType::L3);
+    assert_eq!(update(&mut domain, 1, 0, entry(20, W)), Ok(()));
+    assert_eq!(domain.machine.memory[1][0], entry(20, W).0);
+    assert!((0..40).all(|index| domain.frames().references(frame(index)) == 0));
+    check(&mut domain, &[]);
+}
+
+#[test]
 fn lists_say_how_far_they_got() {
     let mut domain = domain();
     let operations = [(3, 0), (3, 1), (3, 1000), (3, 2)];
