@@ -25,7 +25,7 @@ const WIDER_CODE: usize = 53;
 const WIDER_COMMENTS: usize = 0;
 
 /// Which of our crates each may depend on.
-const MAY_IMPORT: [(&str, &[&str]); 19] = [
+const MAY_IMPORT: [(&str, &[&str]); 21] = [
     ("boot", &[]),
     ("host", &[]),
     ("direct", &["host"]),
@@ -34,6 +34,8 @@ const MAY_IMPORT: [(&str, &[&str]); 19] = [
     ("devices", &["machine"]),
     ("erofs", &[]),
     ("files", &["host"]),
+    ("frames", &[]),
+    ("xen-store", &[]),
     ("spec", &[]),
     ("api", &["spec"]),
     ("session", &["api", "host", "protocol", "spec"]),
