@@ -80,8 +80,8 @@ impl Architectural {
         context.physical_jumps = tlb.physical_jumps.address();
         let helpers = package.members.plan.as_ref().map(|plan| Arc::clone(&plan.helpers));
         let spaces = helpers.map(|helpers| Box::new(Spaces::new(helpers)));
-        let removable = spaces.as_ref().map(|spaces| spaces.removable());
-        let member = package.members.join(&kick, tlb.shared(), removable)?;
+        let revocable = spaces.as_ref().map(|spaces| spaces.revocable());
+        let member = package.members.join(&kick, tlb.shared(), revocable)?;
         Ok(Self {
             context,
             config,

@@ -11,14 +11,14 @@ use crate::memory::ram::{MAX_MEMBERS, Ram, Writers};
 use crate::memory::tlb::{Entries, Shared};
 use crate::memory::{Linear, Physical};
 use crate::user::plan::Plan;
-use crate::user::spaces::Removable;
+use crate::user::revocable::Revocable;
 
 /// A processor, as the others see it.
 pub(crate) struct Member {
     pub(crate) kick: Arc<KickState>,
     pub(crate) tlb: Shared,
     /// What its helper processes can write.
-    pub(crate) removable: Option<Arc<Removable>>,
+    pub(crate) revocable: Option<Arc<Revocable>>,
 }
 
 impl Member {
@@ -39,7 +39,7 @@ impl Member {
                 writers.indices().for_each(|index| revoke(entries, index));
             }
         }
-        any | self.removable.as_ref().is_some_and(|removable| removable.strike(page))
+        any | self.revocable.as_ref().is_some_and(|revocable| revocable.revoke_write(page))
     }
 }
 
@@ -81,11 +81,11 @@ impl Members {
         &self,
         kick: &Arc<KickState>,
         tlb: Shared,
-        removable: Option<Arc<Removable>>,
+        revocable: Option<Arc<Revocable>>,
     ) -> Result<usize, Error> {
         let number = self.count.fetch_add(1, Ordering::SeqCst);
         let slot = self.slots.get(number).ok_or(Error::TooManyProcessors(MAX_MEMBERS))?;
-        let taken = slot.set(Member { kick: Arc::clone(kick), tlb, removable }).is_err();
+        let taken = slot.set(Member { kick: Arc::clone(kick), tlb, revocable }).is_err();
         assert!(!taken, "each number is given once");
         Ok(number)
     }
@@ -108,7 +108,7 @@ impl Members {
             return;
         }
         for (_, member) in self.iter() {
-            if member.removable.as_ref().is_some_and(|removable| removable.strike_copy(page)) {
+            if member.revocable.as_ref().is_some_and(|revocable| revocable.revoke_copy(page)) {
                 member.kick.ask_to_look();
             }
         }

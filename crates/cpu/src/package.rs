@@ -8,7 +8,7 @@
 //! 2. *Code may be executed while it is patched.* Only displacements of jumps and five-byte `nop`s
 //!    are, each in one aligned store (translate/cache.rs).
 //! 3. *A block that is dropped is not entered again.* Who drops it holds the lock; it leaves the
-//!    table of known blocks, the jumps to it are unlinked, and its lines are struck from the jump
+//!    table of known blocks, the jumps to it are unlinked, and its lines are removed from the jump
 //!    caches of every processor. Its host code stays as it is: a processor that is on the way into
 //!    it executes the old bytes once more, as a processor may whose instruction fetch was ahead
 //!    (SDM 3A 10.1.3).
@@ -260,8 +260,8 @@ impl Package {
         self.members.ram.clear_code();
         if let Some(plan) = &self.members.plan {
             plan.copies.drop_all();
-            let all = self.members.iter().filter_map(|(_, member)| member.removable.as_ref());
-            all.for_each(|removable| removable.strike_copies());
+            let all = self.members.iter().filter_map(|(_, member)| member.revocable.as_ref());
+            all.for_each(|revocable| _ = revocable.revoke_copies());
         }
         self.generation.fetch_add(1, Ordering::SeqCst);
     }

@@ -41,6 +41,7 @@ use super::local::Local;
 use super::paging::{Translation, peek};
 use super::place::{BASE, FIRST, Place};
 use super::ram::{FETCHED_BYTES, Ram, populate};
+use super::reverse_map::ReverseMap;
 use super::tlb::PageSize;
 use super::{Access, Linear, PAGE_SIZE, Physical};
 
@@ -74,10 +75,9 @@ struct Region {
 struct State {
     /// By linear address divided by 2 MiB.
     regions: FxHashMap<u64, Region>,
-    /// Linear page numbers by physical page number.
-    small_aliases: FxHashMap<u64, Vec<u64>>,
-    /// Linear addresses divided by 2 MiB, by physical address divided by 2 MiB.
-    large_aliases: FxHashMap<u64, Vec<u64>>,
+    /// Where pages of 4 KiB and of 2 MiB are mapped: the first address of each mapping.
+    small_aliases: ReverseMap<Linear, PAGE_SIZE>,
+    large_aliases: ReverseMap<Linear, LARGE>,
     /// What of all this is not global.
     local: Local,
 }
@@ -256,7 +256,7 @@ impl Mirror {
         let region = state.regions.entry(start.0 / LARGE).or_default();
         region.large = Some(mapped);
         region.closed = if is_absent { u64::MAX } else { 0 };
-        state.large_aliases.entry(base / LARGE).or_default().push(start.0 / LARGE);
+        state.large_aliases.insert_new(Physical(base), start);
         if !found.global {
             state.local.add(start);
         }
@@ -308,7 +308,7 @@ impl Mirror {
         let number = page.0 / PAGE_SIZE;
         let region = state.regions.entry(page.0 / LARGE).or_default();
         region.small.insert(number, Mapped { physical, writable });
-        state.small_aliases.entry(physical / PAGE_SIZE).or_default().push(number);
+        state.small_aliases.insert_new(Physical(physical), page);
         if !found.global {
             state.local.add(page);
         }
@@ -344,16 +344,13 @@ impl Mirror {
     /// Make every mapping of a page read-only, because it is about to have translations.
     pub(crate) fn write_protect(&self, page: Physical) {
         let mut state = self.state();
-        let small = state.small_aliases.get(&(page.0 / PAGE_SIZE)).cloned().unwrap_or_default();
-        let large = state.large_aliases.get(&(page.0 / LARGE)).cloned().unwrap_or_default();
-        let small = small.into_iter().map(|number| Linear(number * PAGE_SIZE));
-        let large = large.into_iter().map(|number| Linear(number * LARGE + page.0 % LARGE));
-        for at in small.chain(large) {
-            if !protect(at.page(), PAGE_SIZE, false) {
-                // The host has no room for another mapping: have fewer.
-                self.drop_everything(&mut state);
-                return;
-            }
+        let small = state.small_aliases.places(page).iter().copied();
+        let large = state.large_aliases.places(page).iter();
+        let large = large.map(|start| Linear(start.0 + page.0 % LARGE));
+        let is_done = small.chain(large).all(|at| protect(at.page(), PAGE_SIZE, false));
+        if !is_done {
+            // The host has no room for another mapping: have fewer.
+            self.drop_everything(&mut state);
         }
     }
 
@@ -362,12 +359,12 @@ impl Mirror {
         let Some(region) = state.regions.get_mut(&(at.0 / LARGE)) else { return };
         let number = at.0 / PAGE_SIZE;
         let is_unmapped = if let Some(mapped) = region.small.remove(&number) {
-            forget(&mut state.small_aliases, mapped.physical / PAGE_SIZE, number);
+            state.small_aliases.remove(Physical(mapped.physical), at.page());
             state.local.remove(at.page());
             unmap(at.page(), PAGE_SIZE)
         } else if let Some(mapped) = region.large.take() {
-            forget(&mut state.large_aliases, mapped.physical / LARGE, at.0 / LARGE);
             let start = Linear(at.0 & !(LARGE - 1));
+            state.large_aliases.remove(Physical(mapped.physical), start);
             state.local.remove(start);
             unmap(start, LARGE)
         } else {
@@ -468,15 +465,6 @@ impl Mapped {
         now.page_of(at).0 == self.physical
             && (now.writable_now || !self.writable)
             && (now.size != PageSize::Small || !is_large)
-    }
-}
-
-fn forget(aliases: &mut FxHashMap<u64, Vec<u64>>, physical: u64, linear: u64) {
-    if let Some(known) = aliases.get_mut(&physical) {
-        known.retain(|&number| number != linear);
-        if known.is_empty() {
-            aliases.remove(&physical);
-        }
     }
 }
 

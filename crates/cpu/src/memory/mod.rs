@@ -13,6 +13,7 @@ pub(crate) mod paging;
 pub(crate) mod physical_jumps;
 pub(crate) mod place;
 pub(crate) mod ram;
+pub(crate) mod reverse_map;
 pub(crate) mod tlb;
 pub(crate) mod zeroed;
 

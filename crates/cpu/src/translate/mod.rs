@@ -241,7 +241,7 @@ impl Translator {
         }
     }
 
-    /// Strike a block's lines from the jump caches.
+    /// Remove a block's lines from the jump caches.
     fn remove_jumps(&self, key: Key, members: &Members) {
         if !key.is_relocatable() {
             return members.remove_jump(Linear(key.linear));

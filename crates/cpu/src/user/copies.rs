@@ -9,9 +9,9 @@
 //! 1. A copy is made while its page has translations, holding the translator, like a translation:
 //!    nobody writes the page meanwhile. It is dropped when the page is written, and when the page
 //!    loses its last translation, after which writes would not be noticed.
-//! 2. Who drops a copy strikes it from what the helpers of every processor have mapped
-//!    ([`Removable`](super::spaces::Removable)); a helper that is running is stopped soon, as is a
-//!    processor that executes a translation that was dropped.
+//! 2. The vCPU that drops a copy revokes it from the helpers of every vCPU
+//!    ([`Revocable`](super::revocable::Revocable)); a helper that is running is stopped soon, as is a
+//!    vCPU that executes a translation that was dropped.
 //! 3. Copies lie in spare pages of guest memory's file. A spare page is used once; when there are no
 //!    more, forbidden pages stay forbidden.
 

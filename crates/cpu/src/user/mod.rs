@@ -27,6 +27,7 @@ mod look;
 mod page;
 pub(crate) mod plan;
 mod programs;
+pub(crate) mod revocable;
 pub(crate) mod spaces;
 
 use std::sync::Arc;

@@ -3,38 +3,35 @@
 //! A [`Space`](direct::Space) is a TLB of one processor for one address space, and keeps a TLB's
 //! promises, as memory/mirror.rs does for the kernel's half:
 //!
-//! 1. *Filled on a miss*, with the 2 MiB around it: everything there that the guest's page tables
-//!    allow user code already. Removable is only what has its dirty bit set; a page whose accessed bit
-//!    is clear is not mapped. After a page fault of the guest's own it is [`FAULT_WINDOW`] around it: what
-//!    lies farther away was looked at before, and the guest's kernel has entered what is around one page.
+//! 1. *Filled on a miss*, with the 2 MiB around it: every page there that the guest's page tables
+//!    already allow user code to access. A page is mapped writable only if its dirty bit is set, and not at all if
+//!    its accessed bit is clear. After a page fault of the guest's own, the window is [`FAULT_WINDOW`]: a miss before
+//!    has looked at what lies farther away, and the guest's kernel has only mapped what is around one page.
 //! 2. *Flushed when the guest flushes.* A single page is dropped at once. After anything larger the
 //!    space is *stale*: before it runs again each of its pages is compared with the page tables, and
 //!    what they no longer say is dropped. A dropped page is *gone*: it counts no more, and is unmapped
 //!    before the helper runs ([`Spaces::ready`]), unless another has been mapped over it meanwhile, as for a page
 //!    that a guest copies when it is written. Several are unmapped at once, together with the holes between
 //!    them: of a process that begins another program nothing stays.
-//! 3. *Pages with translations are mapped read-only.* A page that is about to get some is struck
-//!    from [`Removable`], by whichever processor translates; the owner of the mapping makes it
-//!    read-only before it runs a helper again, and until it has left the one that it runs, the
-//!    other waits (package.rs).
+//! 3. *Pages with translations are mapped read-only.* The vCPU that translates from a page first revokes
+//!    write access to it ([`Revocable`]); the vCPU that owns the mapping makes it read-only before it runs a helper
+//!    again, and until it has left the helper that it runs, the first vCPU waits (package.rs).
 //! 4. *A page with forbidden instructions is not executable* (page.rs), but a copy of it may be mapped
-//!    in its place (copies.rs), which is struck when the page is written.
+//!    in its place (copies.rs), which is revoked when the page is written.
 //!
 //! A space belongs to a root of page tables, and remembers the PCID under which it was last used: a
 //! flush names a PCID, and a root that comes with another PCID finds nothing cached.
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 use direct::{Error, Helpers, Protection, Space, TimeStamp};
-use host::Unpoisoned;
 use rustc_hash::FxHashMap;
 
 use super::copies::Copies;
 use super::page::Forbidden;
+use super::revocable::{Mapping, Maps, Revocable};
 use crate::memory::paging::{UserPage, user_page, user_pages};
 use crate::memory::ram::Ram;
 use crate::memory::tlb::index_of;
@@ -88,93 +85,6 @@ struct UserSpace {
     unasked: u64,
 }
 
-/// A page in a space.
-type Alias = (usize, u64);
-
-/// What helpers of one processor have mapped that must go when a page gets translations, or loses
-/// them: pages that are writable, and copies. Other processors strike it out.
-#[derive(Debug, Default)]
-pub(crate) struct Removable {
-    lists: Mutex<Lists>,
-    struck: AtomicBool,
-}
-
-#[derive(Debug, Default)]
-struct Lists {
-    /// Writable pages, by physical page number.
-    pages: Aliases,
-    /// Copies, by that of the page that is copied.
-    copies: Aliases,
-    /// Still writable, or copies that are still mapped, though they must not be.
-    struck: Vec<Alias>,
-}
-
-/// Where pages are mapped.
-type Aliases = FxHashMap<u64, Vec<Alias>>;
-
-impl Removable {
-    fn lists(&self) -> MutexGuard<'_, Lists> {
-        self.lists.lock().unpoisoned()
-    }
-
-    /// A page is about to have translations. Whether a helper had it writable.
-    pub(crate) fn strike(&self, page: Physical) -> bool {
-        let mut lists = self.lists();
-        let Some(aliases) = lists.pages.remove(&(page.0 / PAGE_SIZE)) else { return false };
-        lists.struck.extend(aliases);
-        self.struck.store(true, Ordering::SeqCst);
-        true
-    }
-
-    /// A page is about to be written, or will no longer be watched. Whether a helper had its copy.
-    pub(crate) fn strike_copy(&self, page: Physical) -> bool {
-        let mut lists = self.lists();
-        let Some(aliases) = lists.copies.remove(&(page.0 / PAGE_SIZE)) else { return false };
-        lists.struck.extend(aliases);
-        self.struck.store(true, Ordering::SeqCst);
-        true
-    }
-
-    /// No page is watched any longer.
-    pub(crate) fn strike_copies(&self) {
-        let mut lists = self.lists();
-        let aliases: Vec<Alias> = lists.copies.drain().flat_map(|(_, aliases)| aliases).collect();
-        lists.struck.extend(aliases);
-        self.struck.store(true, Ordering::SeqCst);
-    }
-
-    fn take_struck(&self) -> Vec<Alias> {
-        if !self.struck.swap(false, Ordering::SeqCst) {
-            return Vec::new();
-        }
-        std::mem::take(&mut self.lists().struck)
-    }
-}
-
-fn add(aliases: &mut Aliases, physical: u64, alias: Alias) {
-    let aliases = aliases.entry(physical / PAGE_SIZE).or_default();
-    if !aliases.contains(&alias) {
-        aliases.push(alias);
-    }
-}
-
-fn remove(aliases: &mut Aliases, physical: u64, alias: Alias) {
-    if let Some(places) = aliases.get_mut(&(physical / PAGE_SIZE)) {
-        places.retain(|&known| known != alias);
-        if places.is_empty() {
-            aliases.remove(&(physical / PAGE_SIZE));
-        }
-    }
-}
-
-impl Lists {
-    /// A page is mapped no longer.
-    fn remove(&mut self, mapped: &Mapped, alias: Alias) {
-        let aliases = if mapped.copy.is_some() { &mut self.copies } else { &mut self.pages };
-        remove(aliases, mapped.physical, alias);
-    }
-}
-
 /// What came of a miss.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Filled {
@@ -214,7 +124,7 @@ pub(crate) struct Spaces {
     helpers: Arc<Helpers>,
     forbidden: Forbidden,
     slots: Vec<Option<UserSpace>>,
-    removable: Arc<Removable>,
+    revocable: Arc<Revocable>,
     clock: u64,
     /// What the helpers of spaces that are gone have had of a core.
     past_time: Duration,
@@ -228,7 +138,7 @@ impl Spaces {
             helpers,
             forbidden,
             slots: (0..MAX_SPACES).map(|_| None).collect(),
-            removable: Arc::default(),
+            revocable: Arc::default(),
             clock: 0,
             past_time: Duration::ZERO,
             counters: Counters::default(),
@@ -241,8 +151,8 @@ impl Spaces {
     }
 
     /// For the other processors.
-    pub(crate) fn removable(&self) -> Arc<Removable> {
-        Arc::clone(&self.removable)
+    pub(crate) fn revocable(&self) -> Arc<Revocable> {
+        Arc::clone(&self.revocable)
     }
 
     /// The number of the space for a CR3, ready to run.
@@ -253,7 +163,7 @@ impl Spaces {
     pub(crate) fn select(&mut self, guest: &Guest<'_>, pcid: u16) -> Result<usize, Error> {
         let root = root_of(guest.cr3);
         self.clock += 1;
-        self.settle_struck();
+        self.apply_revocations();
         let time_stamp = guest.time_stamp;
         let known =
             self.slots.iter().position(|slot| slot.as_ref().is_some_and(|it| it.root == root));
@@ -311,7 +221,7 @@ impl Spaces {
         if let Some(mut it) = self.slots[number].take() {
             self.past_time += it.ask_time(self.clock);
             drop(it);
-            self.forget_aliases(number);
+            self.revocable.forget_space(number);
         }
     }
 
@@ -342,25 +252,13 @@ impl Spaces {
         share(run, had, ran)
     }
 
-    fn forget_aliases(&self, number: usize) {
-        let mut lists = self.removable.lists();
-        lists.struck.retain(|alias| alias.0 != number);
-        let Lists { pages, copies, .. } = &mut *lists;
-        for aliases in [pages, copies] {
-            aliases.retain(|_, places| {
-                places.retain(|alias| alias.0 != number);
-                !places.is_empty()
-            });
-        }
-    }
-
     /// Unmap everything of a space: what is mapped is not known, or it is too much.
     ///
     /// # Errors
     ///
     /// As of [`Self::select`].
     pub(crate) fn empty(&mut self, number: usize) -> Result<(), Error> {
-        self.forget_aliases(number);
+        self.revocable.forget_space(number);
         let it = self.slots[number].as_mut().expect("the number comes from `select`");
         it.pages.clear();
         it.unmap_all()
@@ -368,8 +266,8 @@ impl Spaces {
 
     /// Take write access away where another processor, or ours, has translated something, and copies
     /// of what has changed.
-    fn settle_struck(&mut self) {
-        for (number, page) in self.removable.take_struck() {
+    fn apply_revocations(&mut self) {
+        for Mapping { space: number, page } in self.revocable.take_revoked() {
             let Some(it) = self.slots[number].as_mut() else { continue };
             let Some(mapped) = it.pages.get_mut(&page) else { continue };
             if mapped.copy.is_some() {
@@ -403,17 +301,17 @@ impl Spaces {
         }
         let mut wanted = Vec::with_capacity(512);
         let it = self.slots[number].as_mut().expect("the number comes from `select`");
-        let mut lists = self.removable.lists();
+        let mut maps = self.revocable.maps();
         let mut want = |page: UserPage| {
             let mapped = guest.wanted(&page, &it.pages, self.forbidden, page.linear == at.page());
             let Some(mapped) = mapped else { return };
-            let alias = (number, page.linear.0 / PAGE_SIZE);
+            let mapping = Mapping { space: number, page: page.linear.0 / PAGE_SIZE };
             if mapped.write {
                 guest.ram.note_writer(page.physical, guest.member, index_of(page.linear));
-                add(&mut lists.pages, page.physical.0, alias);
+                maps.writable.insert(page.physical, mapping);
             }
             if mapped.copy.is_some() {
-                add(&mut lists.copies, page.physical.0, alias);
+                maps.copies.insert(page.physical, mapping);
             }
             wanted.push((page.linear.0, mapped));
         };
@@ -426,7 +324,8 @@ impl Spaces {
         for (linear, mapped) in wanted.iter_mut().filter(|(_, mapped)| mapped.write) {
             if guest.ram.has_code(Physical(mapped.physical)) {
                 mapped.write = false;
-                remove(&mut lists.pages, mapped.physical, (number, *linear / PAGE_SIZE));
+                let page = *linear / PAGE_SIZE;
+                maps.writable.remove(Physical(mapped.physical), Mapping { space: number, page });
             }
         }
         // Likewise a copy may have been dropped.
@@ -434,11 +333,12 @@ impl Spaces {
             let stays = mapped.copy.is_none()
                 || guest.copies.find(Physical(mapped.physical)) == mapped.copy;
             if !stays {
-                remove(&mut lists.copies, mapped.physical, (number, *linear / PAGE_SIZE));
+                let page = *linear / PAGE_SIZE;
+                maps.copies.remove(Physical(mapped.physical), Mapping { space: number, page });
             }
             stays
         });
-        drop(lists);
+        drop(maps);
         self.counters.pages += wanted.len() as u64;
         it.map(&wanted, guest.memory)?;
         Ok(match (access, it.pages.get(&(at.0 / PAGE_SIZE))) {
@@ -457,13 +357,13 @@ impl Spaces {
             (!now.is_some_and(|now| mapped.is_still(&now))).then_some(page)
         };
         let gone: Vec<u64> = it.pages.iter().filter_map(is_gone).collect();
-        let mut lists = self.removable.lists();
+        let mut maps = self.revocable.maps();
         for page in &gone {
             if let Some(mapped) = it.pages.remove(page) {
-                lists.remove(&mapped, (number, *page));
+                maps.remove_mapped(&mapped, Mapping { space: number, page: *page });
             }
         }
-        drop(lists);
+        drop(maps);
         it.gone.extend(gone);
     }
 
@@ -497,7 +397,7 @@ impl Spaces {
             it.stale = true;
             return;
         }
-        self.removable.lists().remove(&mapped, (number, page));
+        self.revocable.maps().remove_mapped(&mapped, Mapping { space: number, page });
         it.pages.remove(&page);
         it.gone.push(page);
     }
@@ -650,6 +550,14 @@ impl UserSpace {
             self.pages.extend(run.iter().map(|&(at, mapped)| (at / PAGE_SIZE, mapped)));
         }
         Ok(())
+    }
+}
+
+impl Maps {
+    /// A page is mapped no longer.
+    fn remove_mapped(&mut self, mapped: &Mapped, mapping: Mapping) {
+        let map = if mapped.copy.is_some() { &mut self.copies } else { &mut self.writable };
+        map.remove(Physical(mapped.physical), mapping);
     }
 }
 
