@@ -4,7 +4,7 @@
 use std::ffi::c_void;
 use std::sync::atomic::AtomicU32;
 
-use crate::answers::Answers;
+use crate::cpuid_cache::CpuidCache;
 use crate::memory::physical_jumps;
 use crate::memory::tlb::{ENTRIES, FETCHES, INDEX_BITS, JumpEntry, LINES};
 use crate::state::{Registers, rflags};
@@ -262,8 +262,8 @@ pub(crate) struct Context {
     /// Component mask for XSAVE and XRSTOR; and components that the host has switched on beyond it.
     pub(crate) xsave_mask: u64,
     pub(crate) foreign_mask: u64,
-    /// What CPUID has answered, and how often from there (translate/answers.rs).
-    pub(crate) answers: Answers,
+    /// What CPUID has answered, and how often from there (translate/cpuid.rs).
+    pub(crate) cpuid_cache: CpuidCache,
     pub(crate) answered: u64,
     /// The kick request flag.
     pub(crate) kick: *const AtomicU32,
@@ -276,7 +276,7 @@ pub(crate) struct Context {
     pub(crate) stubs_start: u64,
     pub(crate) stubs_end: u64,
     /// The [`Stopper`](crate::translate::unchain::Stopper), with which the signal handler stops
-    /// translated code; the package keeps it.
+    /// translated code; the group keeps it.
     pub(crate) stopper: *const c_void,
     /// Gates that the signal handler has closed and that must be opened again.
     closed: [u64; MAX_CLOSED],
@@ -358,7 +358,7 @@ impl Context {
             host_mxcsr: 0x1f80,
             xsave_mask,
             foreign_mask: 0,
-            answers: Answers::new(),
+            cpuid_cache: CpuidCache::new(),
             answered: 0,
             kick,
             fault: Fault::default(),

@@ -9,7 +9,7 @@ pub(crate) struct KickState {
     pub(crate) requested: AtomicU32,
     /// Thread that runs the processor, 0 when none does.
     pub(crate) thread: AtomicI32,
-    /// The processor is in [`crate::Vcpu::run`] (package.rs).
+    /// The processor is in [`crate::Vcpu::run`] (vcpu_group.rs).
     busy: AtomicBool,
     /// Stops a helper process that the processor waits for (user/mod.rs).
     pub(crate) direct: direct::Kick,

@@ -16,11 +16,11 @@
 //! 4. *Guest misbehaviour is data*: an [`Exception`] delivered to the guest. A panic is our bug.
 
 mod address;
-mod answers;
 mod architectural;
 mod board;
 mod config;
 mod context;
+mod cpuid_cache;
 mod debugger;
 pub mod exception;
 mod exclusive;
@@ -30,11 +30,10 @@ pub mod inspect;
 mod instruction;
 mod interpret;
 mod kick;
-mod members;
 mod memory;
 mod mode;
 mod native;
-mod package;
+mod peers;
 mod replay;
 mod run;
 mod saved;
@@ -48,6 +47,7 @@ mod trace;
 mod translate;
 mod user;
 mod vcpu;
+mod vcpu_group;
 
 pub use board::{Board, Hypervisor};
 pub use config::{Config, Error, RamRegion};
@@ -58,7 +58,6 @@ pub use exit::Exit;
 pub use kick::Kick;
 pub use memory::place::{Room, room};
 pub use mode::GuestMode;
-pub use package::Package;
 pub use saved::{Saved, Unfit};
 pub use state::{Registers, Segment, SegmentRegister, TableRegister};
 pub use statistics::Statistics;
@@ -66,3 +65,4 @@ pub use techniques::{Technique, Techniques, Unknown as UnknownTechnique};
 pub use time::time_stamp;
 pub use user::{UserExecution, stop_cycles};
 pub use vcpu::Vcpu;
+pub use vcpu_group::VcpuGroup;

@@ -1,4 +1,4 @@
-//! Answers to exits in the middle of an instruction.
+//! CpuidCache to exits in the middle of an instruction.
 //!
 //! An instruction that needs a value from outside (a port, device memory, a platform register) is
 //! abandoned with an exit and executed again from its start when the answer is there; answers
@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::exception::{Exception, Trap};
 use crate::exit::Exit;
 
-/// Answers one instruction may need before the guest is doing something absurd.
+/// CpuidCache one instruction may need before the guest is doing something absurd.
 const MAX_ANSWERS: usize = 4096;
 
 /// One answer.

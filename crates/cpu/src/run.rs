@@ -152,7 +152,7 @@ impl Vcpu {
     fn interpret_left(&mut self) -> Option<Exit> {
         let (left, held) = {
             let (mark, page) = (self.arch.context.detail, self.arch.context.code_page);
-            let translator = self.arch.package.translator();
+            let translator = self.arch.group.translator();
             (translator.left_instruction(mark, page), translator.held_end(mark, page))
         };
         if let Some(end) = held {
@@ -266,7 +266,7 @@ impl Vcpu {
             self.arch.statistics.entries += 1;
             let start = self.arch.context.regs.rip;
             let resumes = self.arch.context.regs.take_resume_flag();
-            self.arch.package.code_changes.catch_up(&mut self.seen_changes);
+            self.arch.group.code_changes.catch_up(&mut self.seen_changes);
             // SAFETY: `target` is a block's entry, or a restart point in one, whose needs are known.
             let reason = unsafe { crate::native::enter(&mut self.arch.context, target, vectors) };
             self.left_at = time_stamp();
@@ -327,11 +327,10 @@ impl Vcpu {
         match reason {
             Reason::Miss | Reason::Interpret | Reason::Assist => {
                 self.arch.context.regs.rip =
-                    self.arch.package.translator().mark_address(detail, page);
+                    self.arch.group.translator().mark_address(detail, page);
             }
             Reason::Unlinked => {
-                self.arch.context.regs.rip =
-                    self.arch.package.translator().gate_target(detail, page);
+                self.arch.context.regs.rip = self.arch.group.translator().gate_target(detail, page);
             }
             _ => {}
         }
@@ -348,7 +347,7 @@ impl Vcpu {
     /// in the meantime, it has happened, and its target faults.
     fn refuse_jump(&mut self) -> Option<Exit> {
         let (mark, page) = (self.arch.context.detail, self.arch.context.code_page);
-        let jump = self.arch.package.translator().mark_address(mark, page);
+        let jump = self.arch.group.translator().mark_address(mark, page);
         let target = std::mem::replace(&mut self.arch.context.regs.rip, jump);
         let undone = self.arch.fetch_instruction().ok().and_then(|instruction| {
             let released = match instruction.op_count() {
@@ -378,8 +377,7 @@ impl Vcpu {
         }
         let gate = self.arch.context.detail;
         let generation = self.generation;
-        let plain =
-            reason == Reason::Unlinked && self.arch.package.translator().gate_is_plain(gate);
+        let plain = reason == Reason::Unlinked && self.arch.group.translator().gate_is_plain(gate);
         let found = if plain { self.find_plain_block() } else { self.find_block() };
         let target = found.ok()??;
         let linked = reason == Reason::Unlinked
@@ -396,7 +394,7 @@ impl Vcpu {
 
     fn link(&self, gate: u32, target: u64) -> bool {
         let page = self.arch.far_page(gate);
-        self.arch.package.translator().link(gate, target, page)
+        self.arch.group.translator().link(gate, target, page)
     }
 
     /// A signal arrived in translated code: the host CPU refused a guest instruction, or the mirror
@@ -431,16 +429,16 @@ impl Vcpu {
         const WRITE: u64 = 1 << 1;
         self.arch.statistics.mirror_faults += 1;
         let access = if fault.error & WRITE != 0 { Access::Write } else { Access::Read };
-        let package = std::sync::Arc::clone(&self.arch.package);
-        let found = package.translator().instruction_at(fault.rip);
+        let group = std::sync::Arc::clone(&self.arch.group);
+        let found = group.translator().instruction_at(fault.rip);
         let Some((physical, mark, restart)) = found else {
             return Resume::Dispatch(self.interpret());
         };
         if fault.trap == 14 && self.arch.fill_mirror(fault.address, access) {
             return self.try_again(restart);
         }
-        if package.mirror.is_some() && !repeats {
-            package.translator().except(physical, &package.members);
+        if group.mirror.is_some() && !repeats {
+            group.translator().except(physical, &group.peers);
             self.arch.statistics.mirror_exceptions += 1;
         }
         let helped = repeats.then(|| self.help_missed(physical, mark)).flatten();

@@ -94,7 +94,7 @@ impl Vcpu {
         self.pending = saved.pending;
         self.arch.replay = saved.replay;
         self.arch.system.restore(saved.system);
-        self.arch.forget_answers();
+        self.arch.clear_cpuid_cache();
         self.arch.flush_tlb(crate::memory::Flush::All);
         self.note_direct_wanted();
         Ok(())

@@ -40,15 +40,16 @@ impl Vcpu {
     fn trace(&mut self, happened: Happened) {
         let Some(tracer) = self.tracer.take() else { return };
         let arch = &self.arch;
-        let seen = Traced { number: arch.member, registers: &arch.context.regs, ram: &arch.ram };
+        let seen =
+            Traced { number: arch.vcpu_index, registers: &arch.context.regs, ram: &arch.ram };
         if tracer.trace(&seen, &happened) {
             self.tracer = Some(tracer);
         }
     }
 
-    /// This processor's number in its package.
+    /// The index of this vCPU in its group.
     pub fn number(&self) -> usize {
-        self.arch.member
+        self.arch.vcpu_index
     }
 
     /// Guest-physical memory, as much of `bytes` as lies in RAM; the rest is left alone.

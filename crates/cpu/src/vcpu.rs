@@ -10,11 +10,11 @@ use crate::config::{Config, Error, RamRegion};
 use crate::context::XSAVE_BYTES;
 use crate::kick::Kick;
 use crate::native::signals::Registration;
-use crate::package::Package;
 use crate::replay::Replay;
 use crate::state::Registers;
 use crate::statistics::{Statistics, named};
 use crate::translate::Mode;
+use crate::vcpu_group::VcpuGroup;
 
 /// A virtual processor: its architectural state, and what executes the guest's code on it.
 pub struct Vcpu {
@@ -56,7 +56,7 @@ pub(crate) struct Pending {
 }
 
 impl Vcpu {
-    /// A processor of its own package, in the state after RESET.
+    /// A vCPU in a group of its own, in the state after RESET.
     ///
     /// # Errors
     ///
@@ -64,10 +64,10 @@ impl Vcpu {
     ///
     /// # Safety
     ///
-    /// As for [`Package::new`].
+    /// As for [`VcpuGroup::new`].
     pub unsafe fn new(config: Config, ram: Vec<RamRegion>) -> Result<Self, Error> {
         // SAFETY: the caller vouches for the regions.
-        Self::in_package(config, &unsafe { Package::new(ram) }?)
+        Self::in_group(config, &unsafe { VcpuGroup::new(ram) }?)
     }
 
     /// The same in a guest's memory, which stays mapped as long as the processor lives.
@@ -76,19 +76,19 @@ impl Vcpu {
     ///
     /// [`Error`] when the host cannot run translated code.
     pub fn in_memory(config: Config, memory: &host::GuestMemory) -> Result<Self, Error> {
-        Self::in_package(config, &Package::in_memory(memory)?)
+        Self::in_group(config, &VcpuGroup::in_memory(memory)?)
     }
 
-    /// A processor that shares memory and translations with the others of `package`.
+    /// A vCPU that shares memory and translations with the others of `group`.
     ///
     /// # Errors
     ///
-    /// [`Error`] when the host cannot run translated code, or the package is full.
-    pub fn in_package(config: Config, package: &Arc<Package>) -> Result<Self, Error> {
-        let (tracer, history_entries) = package.inspection();
+    /// [`Error`] when the host cannot run translated code, or the group is full.
+    pub fn in_group(config: Config, group: &Arc<VcpuGroup>) -> Result<Self, Error> {
+        let (tracer, history_entries) = group.inspection();
         let mut cpu = Self {
-            arch: Architectural::new(config, package)?,
-            generation: package.generation(),
+            arch: Architectural::new(config, group)?,
+            generation: group.generation(),
             dropped_jumps: 0,
             seen_changes: 0,
             jump_mode: Mode::default(),
@@ -98,8 +98,8 @@ impl Vcpu {
             tracer,
             helped_cycles: 0,
             left_at: 0,
-            user: package
-                .members
+            user: group
+                .peers
                 .plan
                 .as_ref()
                 .map(|plan| Box::new(crate::user::code::UserCode::new(plan))),
@@ -115,7 +115,7 @@ impl Vcpu {
 
     /// The registers, to be changed between runs. Everything cached from them is forgotten.
     pub fn registers_mut(&mut self) -> &mut Registers {
-        self.arch.forget_answers();
+        self.arch.clear_cpuid_cache();
         self.arch.flush_tlb(crate::memory::Flush::All);
         &mut self.arch.context.regs
     }
@@ -138,7 +138,7 @@ impl Vcpu {
         self.pending = Pending::default();
         self.arch.context.window_wanted = 0;
         self.arch.system.reset();
-        self.arch.forget_answers();
+        self.arch.clear_cpuid_cache();
         if let Some(spaces) = &mut self.arch.spaces {
             spaces.discard_all();
         }
@@ -208,7 +208,7 @@ impl Vcpu {
     /// Counters.
     pub fn statistics(&self) -> Statistics {
         let mut statistics = self.arch.statistics;
-        statistics.cache_bytes = self.arch.package.translator().cache.used() as u64;
+        statistics.cache_bytes = self.arch.group.translator().cache.used() as u64;
         statistics.system_calls = self.arch.context.system_calls;
         statistics.crossings = self.arch.context.crossing.count;
         statistics.answered = self.arch.context.answered;

@@ -91,8 +91,8 @@ impl Architectural {
     /// CR3 was loaded, or what is not global was flushed: tell the mirror.
     pub(crate) fn flush_local_mirror(&mut self) {
         self.views.root = self.mirror_root();
-        if let Some(mirror) = &self.package.mirror {
-            mirror.flush_local(self.member, self.views.root, &self.ram);
+        if let Some(mirror) = &self.group.mirror {
+            mirror.flush_local(self.vcpu_index, self.views.root, &self.ram);
         }
     }
 
@@ -109,10 +109,10 @@ impl Architectural {
 
     /// Have nobody use the mirror any more if the guest has memory where this process lies.
     fn make_way(&self) {
-        let package = &self.package;
-        let Some(mirror) = &package.mirror else { return };
+        let group = &self.group;
+        let Some(mirror) = &group.mirror else { return };
         if mirror.make_way(self.context.regs.cr3, &self.ram) {
-            package.members.remove_all_jumps();
+            group.peers.remove_all_jumps();
         }
     }
 
@@ -120,7 +120,7 @@ impl Architectural {
     /// parts of a block relies on one answer.
     pub(crate) fn heed_mirror(&mut self) {
         if self.must_heed_mirror()
-            && let Some(mirror) = &self.package.mirror
+            && let Some(mirror) = &self.group.mirror
         {
             self.without_mirror = true;
             mirror.clear();
@@ -129,7 +129,7 @@ impl Architectural {
 
     /// Whether the mirror has been given up since the run loop looked.
     pub(crate) fn must_heed_mirror(&self) -> bool {
-        let mirror = self.package.mirror.as_ref();
+        let mirror = self.group.mirror.as_ref();
         !self.without_mirror && mirror.is_some_and(|mirror| mirror.is_given_up())
     }
 
@@ -150,7 +150,7 @@ impl Architectural {
         }
         self.flush_far_gates(what);
         self.look_at_roots();
-        let Some(mirror) = &self.package.mirror else { return };
+        let Some(mirror) = &self.group.mirror else { return };
         match what {
             Flush::All if self.uses_mirror() => {
                 mirror.flush_all(self.context.regs.cr3, &self.ram);
@@ -165,7 +165,7 @@ impl Architectural {
     /// Whether translated kernel code reaches memory through the mirror in the current mode.
     pub(crate) fn uses_mirror(&self) -> bool {
         let regs = &self.context.regs;
-        self.package.mirror.is_some()
+        self.group.mirror.is_some()
             && !self.without_mirror
             && regs.cr0 & cr0::PG != 0
             && regs.long_mode()
@@ -176,7 +176,7 @@ impl Architectural {
     pub(crate) fn is_user_open(&self) -> bool {
         let regs = &self.context.regs;
         if regs.cr4 & cr4::SMAP == 0 {
-            return self.package.has_users.load(Ordering::Relaxed);
+            return self.group.has_users.load(Ordering::Relaxed);
         }
         regs.mode().is_kernel() && regs.alignment_flag != 0
     }
@@ -184,7 +184,7 @@ impl Architectural {
     /// Take note of user code in a machine whose kernel does without SMAP.
     pub(crate) fn note_users(&self) {
         let regs = &self.context.regs;
-        let has_users = &self.package.has_users;
+        let has_users = &self.group.has_users;
         if regs.mode().is_user() && regs.cr4 & cr4::SMAP == 0 && !has_users.load(Ordering::Relaxed)
         {
             has_users.store(true, Ordering::Relaxed);
@@ -196,8 +196,8 @@ impl Architectural {
     pub(crate) fn fill_mirror(&mut self, address: u64, access: Access) -> bool {
         self.make_way();
         let at = super::mirror::linear_of(address);
-        let (package, ram) = (&self.package, &self.ram);
-        let Some(mirror) = &package.mirror else { return false };
+        let (group, ram) = (&self.group, &self.ram);
+        let Some(mirror) = &group.mirror else { return false };
         let regs = &self.context.regs;
         let by = Accessor { user: false, smap_override: false };
         let walk = || {
@@ -207,7 +207,7 @@ impl Architectural {
             ram.make_present(found.physical);
             Ok::<_, Exception>(found)
         };
-        let entered = mirror.enter(at, access, self.member, ram, walk);
+        let entered = mirror.enter(at, access, self.vcpu_index, ram, walk);
         entered == Ok(super::mirror::Entered::Mapped)
     }
 
@@ -251,7 +251,7 @@ impl Architectural {
         let write = found.writable_now && !self.ram.has_code(physical);
         self.ram.make_present(physical);
         if write {
-            self.ram.note_writer(physical, self.member, index);
+            self.ram.note_writer(physical, self.vcpu_index, index);
         }
         let host = host.wrapping_sub(at.offset() as usize);
         self.statistics.tlb_fills += 1;
@@ -395,9 +395,9 @@ impl Architectural {
         length: usize,
         write: impl FnOnce() -> T,
     ) -> T {
-        let mut translator = self.package.translator();
+        let mut translator = self.group.translator();
         if self.ram.has_code(physical) {
-            let dropped = translator.invalidate(physical, length, &self.package.members);
+            let dropped = translator.invalidate(physical, length, &self.group.peers);
             self.statistics.invalidated_blocks += dropped;
         }
         write()

@@ -21,7 +21,7 @@ use rustc_hash::FxHashSet;
 
 use super::Linear;
 use super::paging::{self, ENTRY_ADDRESS, Translation, load};
-use super::ram::{MAX_MEMBERS, Ram};
+use super::ram::{MAX_VCPUS, Ram};
 use super::tlb::PageSize;
 
 /// The pages, and who may use them.
@@ -32,7 +32,7 @@ pub(super) struct Local {
     /// What led to all of `pages`; none if some were entered since.
     seen: Option<Seen>,
     /// CR3 of each processor that uses the mirror.
-    roots: [Option<u64>; MAX_MEMBERS],
+    roots: [Option<u64>; MAX_VCPUS],
 }
 
 /// Entries of page tables, as they were.
@@ -63,8 +63,8 @@ impl Local {
     }
 
     /// A processor uses the mirror under this CR3 from here on, or not at all.
-    pub(super) fn set_root(&mut self, member: usize, root: Option<u64>) {
-        self.roots[member] = root;
+    pub(super) fn set_root(&mut self, vcpu_index: usize, root: Option<u64>) {
+        self.roots[vcpu_index] = root;
     }
 
     /// Whether the page tables of all processors but this one agree to a translation.
@@ -72,10 +72,10 @@ impl Local {
         &self,
         at: Linear,
         found: Translation,
-        member: usize,
+        vcpu_index: usize,
         ram: &Ram,
     ) -> bool {
-        let others = self.roots.iter().enumerate().filter(|&(number, _)| number != member);
+        let others = self.roots.iter().enumerate().filter(|&(number, _)| number != vcpu_index);
         others.filter_map(|(_, root)| *root).all(|root| {
             paging::peek(ram, root, at).is_some_and(|now| {
                 let is_large = |translation: Translation| translation.size != PageSize::Small;

@@ -169,7 +169,7 @@ impl Mirror {
         self.state.lock().unpoisoned()
     }
 
-    /// Map the page of `at`, which `walk` finds under the lock, for an access by processor `member`.
+    /// Map the page of `at`, which `walk` finds under the lock, for an access by the vCPU `vcpu_index`.
     ///
     /// # Errors
     ///
@@ -178,14 +178,14 @@ impl Mirror {
         &self,
         at: Linear,
         access: Access,
-        member: usize,
+        vcpu_index: usize,
         ram: &Ram,
         walk: impl FnOnce() -> Result<Translation, E>,
     ) -> Result<Entered, E> {
         let mut state = self.state();
         let found = walk()?;
         let is_others = at.0 < FIRST || self.place.has(at) || self.is_given_up();
-        if is_others || !found.global && !state.local.is_everybodys(at, found, member, ram) {
+        if is_others || !found.global && !state.local.is_everybodys(at, found, vcpu_index, ram) {
             return Ok(Entered::Refused);
         }
         Ok(self.map(&mut state, at, access, found, ram))
@@ -394,12 +394,12 @@ impl Mirror {
         }
     }
 
-    /// Processor `member` uses the mirror under this CR3 from here on (it has loaded it, or has flushed what is not
-    /// global), or does not use it: drop what the page tables do not say.
-    pub(crate) fn flush_local(&self, member: usize, cr3: Option<u64>, ram: &Ram) {
+    /// From here on, the vCPU `vcpu_index` uses the mirror under this CR3 (it has loaded it, or has flushed what is not
+    /// global), or does not use it. Drop what the page tables do not say.
+    pub(crate) fn flush_local(&self, vcpu_index: usize, cr3: Option<u64>, ram: &Ram) {
         let mut state = self.state();
         let State { local, regions, .. } = &mut *state;
-        local.set_root(member, cr3);
+        local.set_root(vcpu_index, cr3);
         let Some(cr3) = cr3 else { return };
         let stale = local.compare(cr3, ram, |at, now| {
             let region = regions.get(&(at.0 / LARGE));

@@ -9,7 +9,7 @@
 //! block, here. Only the first jump into each page of a process is Rust's.
 //!
 //! 1. Each processor has its own table. Its owner enters blocks, holding the translator; everybody
-//!    who drops a block removes it from all tables, as from the jump caches (package.rs, rule 3).
+//!    who drops a block removes it from all tables, as from the jump caches (vcpu_group.rs, rule 3).
 //! 2. It has blocks for CPL 3 and the modes that the jump caches are valid for, and is emptied when
 //!    those are for a change of mode. No flush of the guest's concerns it.
 //! 3. A block that straddles two pages is not entered, because its second page may be another one in

@@ -21,7 +21,7 @@ const CHUNK_BYTES: u64 = 64 << 10;
 pub(super) const FETCHED_BYTES: u64 = host::backing::CHUNK_BYTES;
 
 /// Processors of one machine, at most: one bit each in [`Writers`].
-pub(crate) const MAX_MEMBERS: usize = 16;
+pub(crate) const MAX_VCPUS: usize = 16;
 
 /// TLB indices remembered for one page.
 const MAX_INDICES: u64 = 3;
@@ -41,8 +41,8 @@ impl Writers {
         20 + u64::from(INDEX_BITS) * slot
     }
 
-    fn with(self, member: usize, index: usize) -> Self {
-        let mut bits = self.0 | 1 << member;
+    fn with(self, vcpu_index: usize, index: usize) -> Self {
+        let mut bits = self.0 | 1 << vcpu_index;
         if bits & Self::OVERFLOW == 0 && !self.indices().any(|known| known == index) {
             let count = bits >> 16 & 3;
             if count == MAX_INDICES {
@@ -55,9 +55,9 @@ impl Writers {
         Self(bits)
     }
 
-    /// Whether processor `member` may have a tag.
-    pub(crate) fn includes(self, member: usize) -> bool {
-        self.0 >> member & 1 != 0
+    /// Whether the vCPU `vcpu_index` may have a tag.
+    pub(crate) fn includes(self, vcpu_index: usize) -> bool {
+        self.0 >> vcpu_index & 1 != 0
     }
 
     /// Whether no processor can have a tag.
@@ -231,13 +231,13 @@ impl Ram {
     }
 
     /// Announce that a write tag for the page of `at` is about to be put into the TLB of processor
-    /// `member`.
-    pub(crate) fn note_writer(&self, at: Physical, member: usize, index: usize) {
+    /// `vcpu_index`.
+    pub(crate) fn note_writer(&self, at: Physical, vcpu_index: usize, index: usize) {
         let Some((region, offset)) = self.find(at) else { return };
         let slot = &region.writers[(offset / PAGE_SIZE) as usize];
         let mut old = slot.load(Ordering::Relaxed);
         loop {
-            let new = Writers(old).with(member, index).0;
+            let new = Writers(old).with(vcpu_index, index).0;
             // Always a locked store: it orders the note before the look at the page's code.
             match slot.compare_exchange_weak(old, new, Ordering::SeqCst, Ordering::Relaxed) {
                 Ok(_) => return,

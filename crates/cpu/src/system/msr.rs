@@ -278,7 +278,7 @@ impl Architectural {
         self.platform_msr_write(index, value)?;
         if index == number::APIC_BASE {
             self.system.msrs.values.insert(index, value);
-            self.forget_answers();
+            self.clear_cpuid_cache();
         }
         Ok(())
     }

@@ -22,7 +22,7 @@
 //!    nothing has been decided: the rest is done by a *plain* block, translated from the same
 //!    instruction without spans, which deals with every access by itself and so fills the TLB.
 //! 3. A span's host address is used only until control leaves the block, for Rust too, except for
-//!    a miss that is served and resumed: nothing takes a page away in between (package.rs).
+//!    a miss that is served and resumed: nothing takes a page away in between (vcpu_group.rs).
 //! 4. The instruction after an `sti` is part of no span: it must not leave the block before it has
 //!    completed.
 //!

@@ -108,8 +108,8 @@ impl Vcpu {
         let mut branches = 0;
         let techniques = self.techniques_of_blocks();
         let (mut mirrored, crossing) = {
-            let translator = self.arch.package.translator();
-            (Mirrored::new(key, &translator), Crossing::new(key, &translator, &self.arch.package))
+            let translator = self.arch.group.translator();
+            (Mirrored::new(key, &translator), Crossing::new(key, &translator, &self.arch.group))
         };
         let source = std::mem::take(&mut run.bytes);
         let mut decoder = Decoder::with_ip(64, &source, key.linear, decoder_options());
@@ -162,7 +162,7 @@ impl Vcpu {
     /// The techniques that blocks are made by: who traces sees each instruction that is not simply
     /// executed.
     fn techniques_of_blocks(&self) -> Techniques {
-        let techniques = self.arch.package.techniques;
+        let techniques = self.arch.group.techniques;
         if !self.is_traced() {
             return techniques;
         }
@@ -180,7 +180,7 @@ impl Vcpu {
         if decoder.last_error() == DecoderError::None {
             run.second = Some(self.walk_for_fetch(next)?.physical);
             action = plan::plan(&mut self.arch.info_factory, &instruction, key.mode);
-            action = action.by(self.arch.package.techniques);
+            action = action.by(self.arch.group.techniques);
             if matches!(action, Action::Inline(_) | Action::Assist(_) | Action::ExtendedState) {
                 action = Action::Interpret;
             }

@@ -61,7 +61,7 @@ impl Vcpu {
         if self.begins_directly(physical) {
             return Ok(None);
         }
-        let may_relocate = self.arch.package.techniques.has(Technique::Relocation);
+        let may_relocate = self.arch.group.techniques.has(Technique::Relocation);
         let key = Key::new(physical, linear, mode, plain, may_relocate);
         // Another processor may write the page each time it was protected: that has an end.
         for _ in 0..MAX_ATTEMPTS {
@@ -82,11 +82,11 @@ impl Vcpu {
 
     /// The block for `key` if it has been translated, entered into the jump cache.
     fn known_block(&mut self, key: Key, set: usize, global: bool) -> Result<Option<u64>, Trap> {
-        let package = Arc::clone(&self.arch.package);
-        let mut translator = package.translator();
+        let group = Arc::clone(&self.arch.group);
+        let mut translator = group.translator();
         let Some(&number) = translator.known.get(&key) else { return Ok(None) };
         if !self.second_page_matches(&translator.blocks[number as usize])? {
-            translator.kill(number, &package.members);
+            translator.kill(number, &group.peers);
             return Ok(None);
         }
         Ok(Some(self.enter_in_caches(&mut translator, number, set, global)))
@@ -111,7 +111,7 @@ impl Vcpu {
         if key.is_relocatable() && block.second.is_none() {
             let physical = Physical(key.physical);
             self.arch.tlb.set(set).insert_fetch(linear, physical);
-            if self.arch.package.techniques.has(Technique::PhysicalJumps) {
+            if self.arch.group.techniques.has(Technique::PhysicalJumps) {
                 self.arch.tlb.physical_jumps.insert(physical, block.cold, block.canonical);
             }
         }
@@ -145,30 +145,30 @@ impl Vcpu {
     /// Translate the block at `key` and enter it into the jump cache; `None` if there is something
     /// to be done first, which has been done.
     fn translate(&mut self, key: Key, set: usize, global: bool) -> Result<Option<u64>, Trap> {
-        let package = Arc::clone(&self.arch.package);
+        let group = Arc::clone(&self.arch.group);
         let mut run = self.decode_run(key)?;
         let pages = [Some(Physical(key.physical).page()), run.second];
         let pages = || pages.into_iter().flatten();
-        if let Some(page) = pages().find(|&page| !package.is_protected(page)) {
+        if let Some(page) = pages().find(|&page| !group.is_protected(page)) {
             // Bytes that were read before this are not to be trusted.
             self.protect(page);
             return Ok(None);
         }
-        let mut translator = package.translator();
-        if !translator.cache.has_room(MAX_BLOCK_BYTES) || !package.stopper.has_room(MAX_CLOSINGS) {
+        let mut translator = group.translator();
+        if !translator.cache.has_room(MAX_BLOCK_BYTES) || !group.stopper.has_room(MAX_CLOSINGS) {
             drop(translator);
             self.drop_blocks();
             return Ok(None);
         }
         // Under the lock: nobody drops translations of these pages, or has done so and written,
         // since the bytes were read.
-        if !pages().all(|page| package.is_protected(page)) || !self.still_reads(key, &run) {
+        if !pages().all(|page| group.is_protected(page)) || !self.still_reads(key, &run) {
             return Ok(None);
         }
         let id = translator.inspect(key, &mut run);
         let makings = Makings {
-            techniques: package.techniques,
-            stopper: &package.stopper,
+            techniques: group.techniques,
+            stopper: &group.stopper,
             star: self.arch.context.regs.star,
         };
         let number = translator.generate(key, &run, &makings);
@@ -208,15 +208,15 @@ impl Vcpu {
     pub(crate) fn reopen_gates(&mut self) {
         for &at in self.arch.context.take_closed() {
             // SAFETY: the handler has noted a gate of the code cache; nothing has dropped it since,
-            // because this processor was busy (package.rs).
-            unsafe { self.arch.package.stopper.open_gate(at) };
+            // because this processor was busy (vcpu_group.rs).
+            unsafe { self.arch.group.stopper.open_gate(at) };
         }
     }
 
     /// Put the registers back to the start of the guest instruction whose host code contains
     /// `host`; false if there is none.
     pub(crate) fn restore_at(&mut self, host: u64) -> bool {
-        let translator = self.arch.package.translator();
+        let translator = self.arch.group.translator();
         let Some(number) = translator.block_at(host) else { return false };
         let block = &translator.blocks[number as usize];
         let range = block.marks.start as usize..block.marks.end as usize;

@@ -66,10 +66,10 @@ impl Copies {
         }
     }
 
-    /// Copy a page, which nobody can write without dropping its copy ([`Package::is_protected`]), if enough is
+    /// Copy a page, which nobody can write without dropping its copy ([`VcpuGroup::is_protected`]), if enough is
     /// known about it.
     ///
-    /// [`Package::is_protected`]: crate::package::Package::is_protected
+    /// [`VcpuGroup::is_protected`]: crate::vcpu_group::VcpuGroup::is_protected
     pub(crate) fn make(
         &self,
         starts: Vec<usize>,
@@ -85,7 +85,7 @@ impl Copies {
             _ => {}
         }
         // No processor writes it while it has translations and we hold them; a device that does drops the copy
-        // after that (package.rs), whatever has been copied.
+        // after that (vcpu_group.rs), whatever has been copied.
         let Some(bytes) = ram.copy_page(page) else { return };
         let (spare, count) = (state.used, starts.len());
         let copy = forbidden.defused(&bytes, starts).filter(|_| spare < host::SPARE_PAGES);

@@ -182,7 +182,7 @@ impl Vcpu {
 
     fn guest<'a>(&'a self, plan: &'a Plan) -> Guest<'a> {
         let Plan { memory, copies, .. } = plan;
-        let batches = self.arch.package.techniques.has(Technique::Batches);
+        let batches = self.arch.group.techniques.has(Technique::Batches);
         let window = if batches { LARGE_BYTES } else { PAGE_SIZE };
         let cr3 = self.arch.context.regs.cr3;
         let time_stamp = self.direct_time_stamp();
@@ -190,7 +190,7 @@ impl Vcpu {
             ram: &self.arch.ram,
             memory,
             copies,
-            member: self.arch.member,
+            vcpu_index: self.arch.vcpu_index,
             cr3,
             time_stamp,
             window,
@@ -374,7 +374,7 @@ impl Vcpu {
         let found = match walk(&self.arch.ram, &self.arch.context.regs, at, access, by) {
             Ok(found) => found,
             Err(exception) => {
-                let premap = self.arch.package.techniques.has(Technique::Premap);
+                let premap = self.arch.group.techniques.has(Technique::Premap);
                 if let Some(user) = self.user.as_mut().filter(|_| premap) {
                     user.own_fault = Some((key, at, access));
                 }
@@ -392,7 +392,7 @@ impl Vcpu {
         let plan = Arc::clone(&user.plan);
         let mut spaces = self.arch.spaces.take()?;
         let filled = match spaces.fill(space, &self.guest(&plan), at, access) {
-            Ok(Filled::Forbidden) if self.arch.package.techniques.has(Technique::Copies) => {
+            Ok(Filled::Forbidden) if self.arch.group.techniques.has(Technique::Copies) => {
                 self.copy_page(&plan, spaces.forbidden(), found.physical.page());
                 spaces.fill(space, &self.guest(&plan), at, access)
             }
@@ -421,8 +421,8 @@ impl Vcpu {
     /// Have a copy of a page made for helpers to execute, if that is possible.
     fn copy_page(&self, plan: &Plan, forbidden: page::Forbidden, page: Physical) {
         let arch = &self.arch;
-        let translator = arch.package.translator();
-        if arch.package.is_protected(page) {
+        let translator = arch.group.translator();
+        if arch.group.is_protected(page) {
             let starts = translator.instruction_starts(page);
             plan.copies.make(starts, &arch.ram, &plan.memory, forbidden, page);
         }
@@ -431,8 +431,8 @@ impl Vcpu {
     /// A helper is about to write a page.
     fn drop_translations_of(&mut self, page: Physical) {
         let arch = &mut self.arch;
-        let mut translator = arch.package.translator();
-        let dropped = translator.invalidate(page, PAGE_SIZE as usize, &arch.package.members);
+        let mut translator = arch.group.translator();
+        let dropped = translator.invalidate(page, PAGE_SIZE as usize, &arch.group.peers);
         arch.statistics.invalidated_blocks += dropped;
     }
 

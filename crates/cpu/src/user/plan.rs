@@ -19,7 +19,7 @@ pub enum UserExecution {
     Auto,
 }
 
-/// What a package needs to run user code directly.
+/// What a group of vCPUs needs for direct execution.
 #[derive(Debug)]
 pub(crate) struct Plan {
     pub(super) execution: UserExecution,

@@ -7,7 +7,7 @@
 //! 1. Any vCPU moves the page's mappings from the reverse map to a list ([`Revocable::revoke_write`],
 //!    [`Revocable::revoke_copy`]).
 //! 2. The owner takes the list ([`Revocable::take_revoked`]) and changes the mappings before it runs a helper again.
-//!    Until the owner has left the helper that it runs, the other vCPU waits where it must (package.rs).
+//!    Until the owner has left the helper that it runs, the other vCPU waits where it must (vcpu_group.rs).
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard};

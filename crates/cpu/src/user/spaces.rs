@@ -15,7 +15,7 @@
 //!    them: of a process that begins another program nothing stays.
 //! 3. *Pages with translations are mapped read-only.* The vCPU that translates from a page first revokes
 //!    write access to it ([`Revocable`]); the vCPU that owns the mapping makes it read-only before it runs a helper
-//!    again, and until it has left the helper that it runs, the first vCPU waits (package.rs).
+//!    again, and until it has left the helper that it runs, the first vCPU waits (vcpu_group.rs).
 //! 4. *A page with forbidden instructions is not executable* (page.rs), but a copy of it may be mapped
 //!    in its place (copies.rs), which is revoked when the page is written.
 //!
@@ -109,8 +109,8 @@ pub(crate) struct Guest<'a> {
     pub(crate) ram: &'a Ram,
     pub(crate) memory: &'a host::GuestMemory,
     pub(crate) copies: &'a Copies,
-    /// The processor's number in its package.
-    pub(crate) member: usize,
+    /// The index of the vCPU in its group.
+    pub(crate) vcpu_index: usize,
     pub(crate) cr3: u64,
     /// Whether its time-stamp counter is the host's.
     pub(crate) time_stamp: TimeStamp,
@@ -307,7 +307,7 @@ impl Spaces {
             let Some(mapped) = mapped else { return };
             let mapping = Mapping { space: number, page: page.linear.0 / PAGE_SIZE };
             if mapped.write {
-                guest.ram.note_writer(page.physical, guest.member, index_of(page.linear));
+                guest.ram.note_writer(page.physical, guest.vcpu_index, index_of(page.linear));
                 maps.writable.insert(page.physical, mapping);
             }
             if mapped.copy.is_some() {

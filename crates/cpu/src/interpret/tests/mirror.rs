@@ -69,7 +69,7 @@ fn with_mirror() -> Machine {
     let start = Instant::now();
     loop {
         let machine = Machine::in_memory();
-        if machine.cpu.arch.package.mirror.is_some() {
+        if machine.cpu.arch.group.mirror.is_some() {
             return machine;
         }
         assert!(start.elapsed() < PATIENCE, "somebody else keeps the mirror");

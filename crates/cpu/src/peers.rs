@@ -1,5 +1,5 @@
-//! The processors of one machine as each other sees them: whom to ask, and what to take from them, when a page or a
-//! block changes.
+//! The vCPUs of one machine as they see each other: which of them to interrupt, and what to revoke from them, when a
+//! page or a block changes.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -7,23 +7,23 @@ use std::sync::{Arc, OnceLock};
 use crate::config::Error;
 use crate::kick::KickState;
 use crate::memory::physical_jumps;
-use crate::memory::ram::{MAX_MEMBERS, Ram, Writers};
+use crate::memory::ram::{MAX_VCPUS, Ram, Writers};
 use crate::memory::tlb::{Entries, Shared};
 use crate::memory::{Linear, Physical};
 use crate::user::plan::Plan;
 use crate::user::revocable::Revocable;
 
-/// A processor, as the others see it.
-pub(crate) struct Member {
+/// A vCPU as the other vCPUs of its machine see it.
+pub(crate) struct Peer {
     pub(crate) kick: Arc<KickState>,
     pub(crate) tlb: Shared,
-    /// What its helper processes can write.
+    /// What its helper processes have mapped that must go when a page changes.
     pub(crate) revocable: Option<Arc<Revocable>>,
 }
 
-impl Member {
-    /// Take back its write tags, and its helpers' mappings, for a page, which is at `host`; whether
-    /// there were any.
+impl Peer {
+    /// Revoke write access to a page, which is at `host`: the write tags in the vCPU's TLB and its helpers' mappings.
+    /// Whether there was any.
     pub(crate) fn revoke(&self, writers: Writers, page: Physical, host: *mut u8) -> bool {
         let mut any = false;
         let mut revoke = |entries: &Entries, index| {
@@ -43,36 +43,36 @@ impl Member {
     }
 }
 
-/// All processors of one machine, and what a change of guest memory concerns besides them.
-pub(crate) struct Members {
+/// All vCPUs of one machine, and what else a change of guest memory concerns.
+pub(crate) struct Peers {
     pub(crate) ram: Arc<Ram>,
-    /// How user code is run directly, if it may be.
+    /// How user code is executed directly, if it may be.
     pub(crate) plan: Option<Arc<Plan>>,
-    /// How often all lines of all jump caches had to go.
+    /// How often all jump caches were flushed.
     pub(crate) dropped_jumps: AtomicU64,
-    slots: [OnceLock<Member>; MAX_MEMBERS],
+    slots: [OnceLock<Peer>; MAX_VCPUS],
     count: AtomicUsize,
 }
 
-impl Members {
-    /// No processor yet.
+impl Peers {
+    /// Without any vCPU yet.
     pub(crate) fn new(ram: Arc<Ram>, plan: Option<Arc<Plan>>) -> Self {
         Self {
             ram,
             plan,
             dropped_jumps: AtomicU64::new(0),
-            slots: [const { OnceLock::new() }; MAX_MEMBERS],
+            slots: [const { OnceLock::new() }; MAX_VCPUS],
             count: AtomicUsize::new(0),
         }
     }
 
-    /// Each with its number.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (usize, &Member)> {
+    /// Each vCPU with its index.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (usize, &Peer)> {
         let filled = self.slots.iter().enumerate();
-        filled.filter_map(|(number, slot)| slot.get().map(|member| (number, member)))
+        filled.filter_map(|(number, slot)| slot.get().map(|peer| (number, peer)))
     }
 
-    /// Take in another processor; its number.
+    /// Add a vCPU; its index.
     ///
     /// # Errors
     ///
@@ -84,40 +84,40 @@ impl Members {
         revocable: Option<Arc<Revocable>>,
     ) -> Result<usize, Error> {
         let number = self.count.fetch_add(1, Ordering::SeqCst);
-        let slot = self.slots.get(number).ok_or(Error::TooManyProcessors(MAX_MEMBERS))?;
-        let taken = slot.set(Member { kick: Arc::clone(kick), tlb, revocable }).is_err();
-        assert!(!taken, "each number is given once");
+        let slot = self.slots.get(number).ok_or(Error::TooManyProcessors(MAX_VCPUS))?;
+        let taken = slot.set(Peer { kick: Arc::clone(kick), tlb, revocable }).is_err();
+        assert!(!taken, "each index is given once");
         Ok(number)
     }
 
-    /// Forget one linear address in every jump cache; the caller holds the translator.
+    /// Remove one linear address from every jump cache. The caller holds the translator's lock.
     pub(crate) fn remove_jump(&self, at: Linear) {
-        let sets = self.iter().flat_map(|(_, member)| &member.tlb.entries);
+        let sets = self.iter().flat_map(|(_, peer)| &peer.tlb.entries);
         sets.for_each(|entries| entries.remove_jump(at));
     }
 
-    /// Forget the block of user code at a physical address; likewise.
+    /// Remove the block of user code at a physical address; likewise.
     pub(crate) fn remove_physical_jump(&self, at: Physical) {
-        self.iter().for_each(|(_, member)| physical_jumps::remove(&member.tlb.blocks, at));
+        self.iter().for_each(|(_, peer)| physical_jumps::remove(&peer.tlb.blocks, at));
     }
 
-    /// A page is about to be written, or has lost its last translation: nobody executes a copy of it
-    /// from here on, as rule 3 has it. The caller holds the translator.
+    /// A page is about to be written, or has lost its last translation: no helper executes a copy of it
+    /// from here on, in the sense of rule 3 (vcpu_group.rs). The caller holds the translator's lock.
     pub(crate) fn drop_copy(&self, page: Physical) {
         if !self.plan.as_ref().is_some_and(|plan| plan.copies.drop_copy(page)) {
             return;
         }
-        for (_, member) in self.iter() {
-            if member.revocable.as_ref().is_some_and(|revocable| revocable.revoke_copy(page)) {
-                member.kick.ask_to_look();
+        for (_, peer) in self.iter() {
+            if peer.revocable.as_ref().is_some_and(|revocable| revocable.revoke_copy(page)) {
+                peer.kick.ask_to_look();
             }
         }
     }
 
-    /// Have every processor forget all of its jump caches: ours before it executes anything, the
-    /// others soon, as rule 3 has it.
+    /// Have every vCPU flush its jump caches: the calling one before it executes anything, the
+    /// others soon, in the sense of rule 3 (vcpu_group.rs).
     pub(crate) fn remove_all_jumps(&self) {
         self.dropped_jumps.fetch_add(1, Ordering::SeqCst);
-        self.iter().for_each(|(_, member)| member.kick.ask_to_look());
+        self.iter().for_each(|(_, peer)| peer.kick.ask_to_look());
     }
 }
