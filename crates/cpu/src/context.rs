@@ -185,15 +185,15 @@ pub(crate) struct Context {
     pub(crate) physical_jumps: u64,
     pub(crate) sample: u64,
     pub(crate) sample_mask: u64,
-    /// The active TLB set; translated code has it in GS, or uses this while GS is at the mirror.
-    pub(crate) set: u64,
+    /// The active `SpaceTlb`; translated code has it in GS, or uses this while GS is at the mirror.
+    pub(crate) tlb: u64,
     /// GS base on the way into translated code.
     pub(crate) gs_base: u64,
-    /// The sets for CPL 0 with AC clear and with AC set.
-    pub(crate) kernel_set: u64,
-    pub(crate) access_set: u64,
-    /// The set for CPL 3.
-    pub(crate) user_set: u64,
+    /// The TLBs for CPL 0 with AC clear and with AC set.
+    pub(crate) kernel_tlb: u64,
+    pub(crate) access_tlb: u64,
+    /// The TLB for CPL 3.
+    pub(crate) user_tlb: u64,
     /// Masks of RFLAGS: what the host's register holds, the rest without IF and AC, IF, AC, and
     /// what only the interpreter may change.
     pub(crate) native_mask: u64,
@@ -312,11 +312,11 @@ impl Context {
             physical_jumps: 0,
             sample: physical_jumps::SAMPLE,
             sample_mask: 1,
-            set: 0,
+            tlb: 0,
             gs_base: 0,
-            kernel_set: 0,
-            access_set: 0,
-            user_set: 0,
+            kernel_tlb: 0,
+            access_tlb: 0,
+            user_tlb: 0,
             native_mask: rflags::NATIVE,
             system_mask: rflags::DEFINED & !(rflags::NATIVE | rflags::IF | rflags::AC)
                 | rflags::FIXED,

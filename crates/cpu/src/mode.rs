@@ -81,7 +81,7 @@ impl GuestMode {
         self.0 & RING
     }
 
-    /// What the jump cache of this mode is shared with: kernel and user programs have sets of their own, so that one
+    /// What the jump cache of this mode is shared with: kernel and user programs have TLBs of their own, so that one
     /// set of assumptions holds for both.
     #[inline]
     pub(crate) const fn of_jumps(self) -> Self {

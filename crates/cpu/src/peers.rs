@@ -92,8 +92,8 @@ impl Peers {
 
     /// Remove one linear address from every jump cache. The caller holds the translator's lock.
     pub(crate) fn remove_jump(&self, at: Linear) {
-        let sets = self.iter().flat_map(|(_, peer)| &peer.tlb.entries);
-        sets.for_each(|entries| entries.remove_jump(at));
+        let tlbs = self.iter().flat_map(|(_, peer)| &peer.tlb.entries);
+        tlbs.for_each(|entries| entries.remove_jump(at));
     }
 
     /// Remove the block of user code at a physical address; likewise.

@@ -258,7 +258,7 @@ impl Vcpu {
         loop {
             self.heed_switch_of_spaces();
             self.note_help();
-            self.arch.select_sets();
+            self.arch.select_tlbs();
             self.heed_dropped_jumps();
             self.arch.context.code_page =
                 crate::memory::Linear(self.arch.context.regs.rip).page().0;

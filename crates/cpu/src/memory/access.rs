@@ -24,37 +24,37 @@ impl Architectural {
         }
     }
 
-    /// The number of the TLB set that translated code uses in the current mode.
-    pub(crate) fn current_set(&mut self) -> usize {
+    /// The index of the `SpaceTlb` that translated code uses in the current mode.
+    pub(crate) fn current_tlb(&mut self) -> usize {
         let accessor = self.accessor(Privilege::Current);
-        self.set_for(accessor)
+        self.tlb_for(accessor)
     }
 
-    /// Tell translated code which sets to use.
-    pub(crate) fn select_sets(&mut self) {
-        let number = self.current_set();
-        let [user, kernel, access] = self.views.sets;
-        self.context.set = self.set_address(number);
-        self.context.user_set = self.set_address(user);
-        self.context.kernel_set = self.set_address(kernel);
-        self.context.access_set = self.set_address(access);
+    /// Tell translated code which `SpaceTlb`s to use.
+    pub(crate) fn select_tlbs(&mut self) {
+        let number = self.current_tlb();
+        let [user, kernel, access] = self.views.tlbs;
+        self.context.tlb = self.tlb_address(number);
+        self.context.user_tlb = self.tlb_address(user);
+        self.context.kernel_tlb = self.tlb_address(kernel);
+        self.context.access_tlb = self.tlb_address(access);
         let mirrored = !self.context.regs.mode().is_user() && self.uses_mirror();
-        self.context.gs_base = if mirrored { super::place::BASE } else { self.context.set };
+        self.context.gs_base = if mirrored { super::place::BASE } else { self.context.tlb };
         self.context.after_system_call = !self.context.regs.sfmask & !rflags::RF | rflags::FIXED;
     }
 
-    fn set_address(&mut self, number: usize) -> u64 {
-        self.tlb.set(number).address()
+    fn tlb_address(&mut self, number: usize) -> u64 {
+        self.tlb.space_tlb(number).address()
     }
 
     #[inline]
-    fn set_for(&mut self, accessor: Accessor) -> usize {
+    fn tlb_for(&mut self, accessor: Accessor) -> usize {
         let regs = &self.context.regs;
         let mode = (regs.cr3, regs.cr4 & (cr4::PCIDE | cr4::SMAP), regs.cr0 & cr0::PG);
         if self.views.mode != Some(mode) {
             self.find_views(mode);
         }
-        let [user, kernel, access] = self.views.sets;
+        let [user, kernel, access] = self.views.tlbs;
         match accessor {
             Accessor { user: true, .. } => user,
             Accessor { smap_override: true, .. } => access,
@@ -62,7 +62,7 @@ impl Architectural {
         }
     }
 
-    /// The sets for the current address space.
+    /// Find the `SpaceTlb`s for the current address space.
     fn find_views(&mut self, mode: (u64, u64, u64)) {
         self.context.forget_returns();
         let regs = &self.context.regs;
@@ -76,7 +76,7 @@ impl Architectural {
             kernel
         };
         self.views.mode = Some(mode);
-        self.views.sets = [user, kernel, access];
+        self.views.tlbs = [user, kernel, access];
         if self.views.root != self.mirror_root() {
             self.flush_local_mirror();
         }
@@ -223,7 +223,7 @@ impl Architectural {
             let found = walk(&self.ram, &self.context.regs, at, access, accessor)?;
             return Ok(self.place(found.physical));
         }
-        let number = self.set_for(accessor);
+        let number = self.tlb_for(accessor);
         let found = walk(&self.ram, &self.context.regs, at, access, accessor)?;
         let place = self.place(found.physical);
         if let Place::Ram(host, physical) = place {
@@ -256,10 +256,10 @@ impl Architectural {
         let host = host.wrapping_sub(at.offset() as usize);
         self.statistics.tlb_fills += 1;
         let entry = Entry { host, read: true, write, global: found.global, size: found.size };
-        self.tlb.set(number).insert(at, entry);
+        self.tlb.space_tlb(number).insert(at, entry);
         // Another processor may have begun to translate the page since (memory/ram.rs).
         if write && self.ram.has_code(physical) {
-            self.tlb.set(number).revoke(index);
+            self.tlb.space_tlb(number).revoke(index);
         }
     }
 
@@ -267,9 +267,9 @@ impl Architectural {
     #[inline]
     fn cached(&mut self, at: Linear, access: Access, privilege: Privilege) -> Option<*mut u8> {
         let accessor = self.accessor(privilege);
-        let number = self.set_for(accessor);
+        let number = self.tlb_for(accessor);
         let index = index_of(at);
-        let entries = self.tlb.set(number).entries();
+        let entries = self.tlb.space_tlb(number).entries();
         let tags = if access == Access::Write { &entries.write } else { &entries.read };
         let offset = at.0.wrapping_add(tags[index].load(Ordering::Relaxed));
         let host = entries.host[index].load(Ordering::Relaxed);

@@ -1,10 +1,10 @@
 //! Blocks of user code by physical address: what translated code asks when the jump cache of the
-//! current set (tlb.rs) does not have a target.
+//! current `SpaceTlb` (tlb.rs) does not have a target.
 //!
 //! The idea. A jump cache is empty in every new address space, but what a new process executes has
 //! mostly been translated for others, from the same page-cache pages, and such translations fit any
 //! linear address (translate/mod.rs, invariant 6). So a jump that the jump cache lacks is looked up
-//! in two steps that need no Rust: from the linear page to the physical one, in the set's *fetch
+//! in two steps that need no Rust: from the linear page to the physical one, in the TLB's *fetch
 //! entries*, which are an instruction TLB and flushed as one; and from the physical address to the
 //! block, here. Only the first jump into each page of a process is Rust's.
 //!

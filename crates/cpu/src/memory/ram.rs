@@ -26,7 +26,7 @@ pub(crate) const MAX_VCPUS: usize = 16;
 /// TLB indices remembered for one page.
 const MAX_INDICES: u64 = 3;
 
-/// Where write tags for a page may be: in any set of these processors, at these indices.
+/// Where write tags for a page may be: in any `SpaceTlb` of these vCPUs, at these indices.
 ///
 /// Bits 15:0 are the processors; bits 17:16 the number of indices; bit 18 says that there were more
 /// of them; bits 33:20, 47:34 and 61:48 are the indices.

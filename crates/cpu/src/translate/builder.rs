@@ -64,7 +64,7 @@ pub(super) struct Builder<'a> {
     pub(super) techniques: Techniques,
     pub(super) block: u32,
     pub(super) scratch: Option<Scratch>,
-    /// Ways out with the scratch registers spilled (with GS at the TLB set, and at the mirror), and
+    /// Ways out with the scratch registers spilled (with GS at the TLB, and at the mirror), and
     /// with none.
     pub(super) thunks: [Thunks; 2],
     pub(super) bare: Thunks,
@@ -89,7 +89,7 @@ pub(super) struct Builder<'a> {
     pub(super) cache_start: u64,
     /// IA32_STAR.
     pub(super) star: u64,
-    /// GS is at the mirror (memory/mirror.rs), not at the TLB set.
+    /// GS is at the mirror (memory/mirror.rs), not at the TLB.
     pub(super) kernel: bool,
     /// [`Mode::user_open`](super::key::Mode) after the instructions so far.
     pub(super) user_open: bool,

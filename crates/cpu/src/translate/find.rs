@@ -48,12 +48,12 @@ impl Vcpu {
         self.arch.note_users();
         let mode = self.arch.translation_mode();
         let jump_mode = mode.of_jumps();
-        let set = self.arch.current_set();
+        let tlb = self.arch.current_tlb();
         self.heed_dropped_jumps();
         if jump_mode != self.jump_mode {
             self.jump_mode = jump_mode;
             self.forget_blocks();
-        } else if !plain && let Some(known) = self.arch.tlb.set(set).jump_to(linear) {
+        } else if !plain && let Some(known) = self.arch.tlb.space_tlb(tlb).jump_to(linear) {
             return Ok(Some(known));
         }
         let found = self.translate_fetch(linear)?;
@@ -65,11 +65,11 @@ impl Vcpu {
         let key = Key::new(physical, linear, mode, plain, may_relocate);
         // Another processor may write the page each time it was protected: that has an end.
         for _ in 0..MAX_ATTEMPTS {
-            if let Some(target) = self.known_block(key, set, global)? {
+            if let Some(target) = self.known_block(key, tlb, global)? {
                 return Ok(Some(target));
             }
             let began = time_stamp();
-            let translated = self.translate(key, set, global)?;
+            let translated = self.translate(key, tlb, global)?;
             // This is done once: it tells nothing of what the code will need (user/choice.rs).
             self.left_at = self.left_at.wrapping_add(time_stamp().wrapping_sub(began));
             if let Some(target) = translated {
@@ -81,7 +81,7 @@ impl Vcpu {
     }
 
     /// The block for `key` if it has been translated, entered into the jump cache.
-    fn known_block(&mut self, key: Key, set: usize, global: bool) -> Result<Option<u64>, Trap> {
+    fn known_block(&mut self, key: Key, tlb: usize, global: bool) -> Result<Option<u64>, Trap> {
         let group = Arc::clone(&self.arch.group);
         let mut translator = group.translator();
         let Some(&number) = translator.known.get(&key) else { return Ok(None) };
@@ -89,7 +89,7 @@ impl Vcpu {
             translator.kill(number, &group.peers);
             return Ok(None);
         }
-        Ok(Some(self.enter_in_caches(&mut translator, number, set, global)))
+        Ok(Some(self.enter_in_caches(&mut translator, number, tlb, global)))
     }
 
     /// Put a block for RIP where jumps find it; its address.
@@ -97,7 +97,7 @@ impl Vcpu {
         &mut self,
         translator: &mut Translator,
         number: u32,
-        set: usize,
+        tlb: usize,
         global: bool,
     ) -> u64 {
         let linear = Linear(self.arch.context.regs.rip);
@@ -107,10 +107,10 @@ impl Vcpu {
         if key.plain || self.is_traced() {
             return block.cold;
         }
-        self.arch.tlb.set(set).insert_jump(linear, block.cold, block.canonical, global);
+        self.arch.tlb.space_tlb(tlb).insert_jump(linear, block.cold, block.canonical, global);
         if key.is_relocatable() && block.second.is_none() {
             let physical = Physical(key.physical);
-            self.arch.tlb.set(set).insert_fetch(linear, physical);
+            self.arch.tlb.space_tlb(tlb).insert_fetch(linear, physical);
             if self.arch.group.techniques.has(Technique::PhysicalJumps) {
                 self.arch.tlb.physical_jumps.insert(physical, block.cold, block.canonical);
             }
@@ -144,7 +144,7 @@ impl Vcpu {
 
     /// Translate the block at `key` and enter it into the jump cache; `None` if there is something
     /// to be done first, which has been done.
-    fn translate(&mut self, key: Key, set: usize, global: bool) -> Result<Option<u64>, Trap> {
+    fn translate(&mut self, key: Key, tlb: usize, global: bool) -> Result<Option<u64>, Trap> {
         let group = Arc::clone(&self.arch.group);
         let mut run = self.decode_run(key)?;
         let pages = [Some(Physical(key.physical).page()), run.second];
@@ -184,7 +184,7 @@ impl Vcpu {
             entry.blocks.push(number);
             entry.near_writes = 0;
         }
-        Ok(Some(self.enter_in_caches(&mut translator, number, set, global)))
+        Ok(Some(self.enter_in_caches(&mut translator, number, tlb, global)))
     }
 
     /// Whether guest memory still holds the bytes of `run`.

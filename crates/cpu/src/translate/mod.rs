@@ -20,7 +20,7 @@
 //!    the kernel, which are looked at again when it flushes ([`cross_page`]); all other jumps go through the
 //!    jump cache, or the rings of [`returns`], which are flushed with the TLB. So no change of the page
 //!    tables can make a link wrong.
-//! 5. A page with blocks has no write tag in any TLB set.
+//! 5. A page with blocks has no write tag in any TLB.
 //! 6. User code is *relocatable*: programs and libraries are mapped elsewhere each time, from pages
 //!    that stay. A relocatable block knows its offset in the page only; the page's linear address
 //!    is in the context, where every jump through the jump cache puts it (links stay in the page),

@@ -5,7 +5,7 @@
 use iced_x86::{Code, Instruction, MemoryOperand, Mnemonic, OpKind, Register};
 
 use super::builder::{Builder, Later, Second};
-use super::emit::{at, field, gpr8, in_set};
+use super::emit::{at, field, gpr8, in_tlb};
 use crate::context::context_offset;
 use crate::instruction::without_moffs;
 use crate::instruction::{MemoryUse, immediate_bit_form};
@@ -316,7 +316,7 @@ impl Builder<'_> {
         self.out.load(s1, host);
     }
 
-    /// Element `index` of an array in the active set; `pointer` is lost.
+    /// Element `index` of an array in the active TLB; `pointer` is lost.
     pub(super) fn indexed(
         &mut self,
         pointer: Register,
@@ -324,24 +324,24 @@ impl Builder<'_> {
         array: i32,
     ) -> MemoryOperand {
         if !self.kernel {
-            return in_set(Register::None, index, array);
+            return in_tlb(Register::None, index, array);
         }
-        self.out.load(pointer, field(context_offset!(set)));
+        self.out.load(pointer, field(context_offset!(tlb)));
         super::emit::scaled(pointer, index, 8, array)
     }
 
-    /// Have translated code use the set at a field of the context from here on; s0 is lost.
-    pub(super) fn use_set(&mut self, kernel: bool, offset: i32) {
+    /// Have translated code use the TLB at a field of the context from here on; s0 is lost.
+    pub(super) fn use_tlb(&mut self, kernel: bool, offset: i32) {
         self.use_set_at(kernel, field(offset));
     }
 
-    /// The same with the set at a place, which s0 may be a part of.
+    /// The same with the TLB at a place, which s0 may be a part of.
     pub(super) fn use_set_at(&mut self, kernel: bool, place: MemoryOperand) {
         let [s0, ..] = self.s();
         self.out.load(s0, place);
         let native = self.key.mode.native && kernel;
         if native {
-            self.out.store(field(context_offset!(set)), s0);
+            self.out.store(field(context_offset!(tlb)), s0);
             if !self.kernel {
                 self.out.constant(s0, BASE);
             }
