@@ -15,8 +15,8 @@ pub const XSAVE_BYTES: usize = 4096;
 /// Room for one memory operand (at most 108 bytes, `fnsave`) at any alignment.
 const BOUNCE_BYTES: usize = 192;
 
-/// Spans of one block.
-pub(crate) const MAX_SPANS: usize = 6;
+/// Coalesced ranges of one block.
+pub(crate) const MAX_COALESCED_RANGES: usize = 6;
 
 /// Bits of RFLAGS whose change needs the interpreter, or that keep translated code from running.
 pub(crate) const DELICATE_FLAGS: u64 = rflags::TF
@@ -216,8 +216,8 @@ pub(crate) struct Context {
     /// `pext` masks that round a distance down to words of four and eight bytes.
     pub(crate) word4_mask: u64,
     pub(crate) word8_mask: u64,
-    /// Host addresses of the current block's spans.
-    pub(crate) spans: [u64; MAX_SPANS],
+    /// Host addresses of the current block's coalesced ranges.
+    pub(crate) coalesced: [u64; MAX_COALESCED_RANGES],
     /// Free for use within one instruction's translation.
     pub(crate) temporary: u64,
     pub(crate) crossing: Crossing,
@@ -332,7 +332,7 @@ impl Context {
             left: 0,
             word4_mask: !3,
             word8_mask: !7,
-            spans: [0; MAX_SPANS],
+            coalesced: [0; MAX_COALESCED_RANGES],
             temporary: 0,
             crossing: Crossing { entry_mask: ENTRIES as u64 - 1, ..Crossing::default() },
             frame: [0; 7],

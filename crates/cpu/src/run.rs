@@ -150,12 +150,12 @@ impl Vcpu {
     /// The instruction that a block has left to the interpreter. It need not be fetched again: a
     /// block whose bytes have changed is gone.
     fn interpret_left(&mut self) -> Option<Exit> {
-        let (left, held) = {
+        let (left, interpreted) = {
             let (mark, page) = (self.arch.context.detail, self.arch.context.code_page);
             let translator = self.arch.group.translator();
-            (translator.left_instruction(mark, page), translator.held_end(mark, page))
+            (translator.left_instruction(mark, page), translator.interpreted_end(mark, page))
         };
-        if let Some(end) = held {
+        if let Some(end) = interpreted {
             return self.interpret_until(end);
         }
         let Some(instruction) = left else { return self.interpret() };

@@ -30,8 +30,8 @@ pub enum Technique {
     Relocation,
     /// Jumps find blocks by their physical address without Rust (memory/physical_jumps.rs).
     PhysicalJumps,
-    /// Accesses share look-ups (translate/coalesce.rs).
-    Spans,
+    /// Accesses share look-ups (translate/coalesce.rs); without, each has its own.
+    Coalescing,
     /// Accesses that cross a page are split in blocks (translate/crossing.rs); without, by the
     /// interpreter.
     Crossings,
@@ -68,7 +68,7 @@ impl Technique {
         (Technique::Handover, "handover"),
         (Technique::Relocation, "relocation"),
         (Technique::PhysicalJumps, "physical-jumps"),
-        (Technique::Spans, "spans"),
+        (Technique::Coalescing, "spans"),
         (Technique::Crossings, "crossings"),
         (Technique::Strings, "strings"),
         (Technique::Inline, "inline"),

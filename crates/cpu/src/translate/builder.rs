@@ -6,7 +6,7 @@ use super::block::Mark;
 use super::emit::{Emitter, at, field};
 use super::gate::Gate;
 use super::key::Key;
-use super::planned::SpanUse;
+use super::planned::CoalescedAccess;
 use super::scratch::Scratch;
 use super::unchain::Closing;
 use super::way_out::Thunks;
@@ -27,7 +27,7 @@ pub(super) enum Later {
     Miss { at: u64, mark: u32 },
     /// The operand may cross a page.
     Second(Box<Second>),
-    /// The look-up of a span missed: displacement to patch, mark.
+    /// The look-up of a coalesced range missed: displacement to patch, mark.
     Plain { at: u64, mark: u32 },
     /// x87 and vector state is not loaded: displacement to patch, where to go on.
     Vectors { at: u64, live: u64 },
@@ -95,8 +95,8 @@ pub(super) struct Builder<'a> {
     pub(super) user_open: bool,
     /// The instruction at hand accesses memory through the mirror.
     pub(super) native: bool,
-    /// The span that it is part of.
-    pub(super) span: Option<SpanUse>,
+    /// Its part of a coalesced range.
+    pub(super) coalesced: Option<CoalescedAccess>,
     /// It has a second way for an operand that crosses a page.
     pub(super) crosses: bool,
 }

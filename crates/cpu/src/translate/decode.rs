@@ -132,11 +132,11 @@ impl Vcpu {
             }
             run.registers = registers;
             let sheltered = run.instructions.last().is_some_and(enables_interrupts);
-            let (native, span) = (false, None);
+            let (native, coalesced) = (false, None);
             let physical = key.physical + u64::from(delta);
             let crosses = crossing.includes(&instruction, action, physical);
             let mut planned =
-                Planned { instruction, action, delta, native, span, crosses, sheltered };
+                Planned { instruction, action, delta, native, coalesced, crosses, sheltered };
             planned.native = mirrored.next(&planned, physical);
             let extended = matches!(action, Action::ExtendedState) && planned.native;
             run.vectors |= extended || action.is_copied() && touches_vectors(&instruction);
@@ -147,7 +147,7 @@ impl Vcpu {
             }
         }
         run.bytes = source;
-        if !mirrored.on && !key.plain && techniques.has(Technique::Spans) {
+        if !mirrored.on && !key.plain && techniques.has(Technique::Coalescing) {
             coalesce::find(&mut self.arch.info_factory, &mut run.instructions);
         }
         // `sti` holds interrupts off for one more instruction, which must be in the same block.
@@ -192,7 +192,7 @@ impl Vcpu {
             action,
             delta: 0,
             native: false,
-            span: None,
+            coalesced: None,
             crosses: false,
             sheltered: false,
         });

@@ -27,7 +27,8 @@
 //!    and is added wherever an address becomes visible. The same block is found for any address.
 //! 7. The instruction after an `sti` completes before Rust looks for interrupts (SDM 2B "STI"). Gates
 //!    lie behind it. If it misses, it is interpreted and not tried again, because the way back into
-//!    the block ends at a kick; and it looks up no span, because a span that misses leaves the block.
+//!    the block ends at a kick; and it looks up no coalesced range, because such a look-up leaves the block if
+//!    it misses.
 
 mod action;
 mod assist;

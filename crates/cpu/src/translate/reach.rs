@@ -1,5 +1,5 @@
 //! Making guest memory accessible to an instruction: through the kernel's mirror
-//! (memory/mirror.rs), through a span's look-up (coalesce.rs), or by a look-up of its own
+//! (memory/mirror.rs), through the look-up of a coalesced range (coalesce.rs), or by a look-up of its own
 //! (memory/tlb.rs).
 
 use iced_x86::{Code, Instruction, MemoryOperand, Mnemonic, OpKind, Register};
@@ -38,8 +38,8 @@ impl Builder<'_> {
         if self.native {
             return MemoryOperand { segment_prefix: Register::GS, ..address };
         }
-        if let Some(span) = self.span {
-            return self.in_span(span, mark);
+        if let Some(access) = self.coalesced {
+            return self.coalesced_operand(access, mark);
         }
         self.look_up(address, size, write, mark);
         self.found()
@@ -128,8 +128,8 @@ impl Builder<'_> {
         if self.native {
             return self.on_mirror(instruction);
         }
-        if let Some(span) = self.span {
-            return self.on_span(instruction, span, mark);
+        if let Some(access) = self.coalesced {
+            return self.coalesced_instruction(instruction, access, mark);
         }
         let [s0, s1, _] = self.s();
         let (mut moved, high) = self.without_high_byte(instruction);
@@ -277,7 +277,7 @@ impl Builder<'_> {
     /// host address. Leaves everything else alone.
     pub(super) fn look_up_in_s0(&mut self, size: usize, write: bool, mark: u32) {
         let displacement = self.look_up_entry(size, write);
-        self.postpone(if self.span.is_some() {
+        self.postpone(if self.coalesced.is_some() {
             Later::Plain { at: displacement, mark }
         } else {
             Later::Miss { at: displacement, mark }

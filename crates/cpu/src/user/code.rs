@@ -15,7 +15,7 @@ pub(crate) struct UserCode {
     pub(super) plan: Arc<Plan>,
     pub(super) choice: Choice,
     /// Time-stamp counter before which everything is translated.
-    pub(super) hold_until: u64,
+    pub(super) suspended_until: u64,
     /// The last fault that was mended by mapping something, and how often in a row.
     pub(super) last_fault: (u64, u64, u32),
     /// The guest's own page fault that a direct run ended with: once its kernel has mapped the page,
@@ -39,7 +39,7 @@ pub(super) struct Counters {
     pub(super) cycles: u64,
     pub(super) entries: u64,
     pub(super) misses: u64,
-    pub(super) held: u64,
+    pub(super) suspensions: u64,
     pub(super) timer_looks: u64,
 }
 
@@ -48,7 +48,7 @@ impl UserCode {
         Self {
             choice: Choice::new(plan.stop),
             plan: Arc::clone(plan),
-            hold_until: 0,
+            suspended_until: 0,
             last_fault: (0, 0, 0),
             own_fault: None,
             timer: Timer::default(),
@@ -74,7 +74,7 @@ impl UserCode {
         statistics.direct_cycles = self.counters.cycles;
         statistics.direct_entries = self.counters.entries;
         statistics.direct_misses = self.counters.misses;
-        statistics.direct_held = self.counters.held;
+        statistics.direct_suspensions = self.counters.suspensions;
         statistics.direct_timer_looks = self.counters.timer_looks;
         let choice = &self.choice.counters;
         statistics.direct_looks = choice.looks;

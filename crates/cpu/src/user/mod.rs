@@ -59,8 +59,8 @@ const MAX_REPEATS: u32 = 4;
 /// is something to be mapped afterwards.
 const FAULT_STOPS: u64 = 3;
 
-/// How many stops' worth a thread is translated that has come to a forbidden page.
-const HOLD: u64 = 3;
+/// For how many stops' worth direct execution is suspended after a forbidden page.
+const SUSPENSION_STOPS: u64 = 3;
 
 /// How many stops' worth a run has to take for the host to be asked how much of that the helper had a core.
 const LONG_RUN: u64 = 100;
@@ -87,7 +87,7 @@ impl Vcpu {
         self.user.as_ref().is_some_and(|user| {
             user.chooses(self.thread_key())
                 && self.may_run_directly()
-                && (user.hold_until == 0 || user.hold_until <= time_stamp())
+                && (user.suspended_until == 0 || user.suspended_until <= time_stamp())
         })
     }
 
@@ -267,7 +267,7 @@ impl Vcpu {
             // The interpreter knows what the instruction does, and what it raises.
             Stop::Exception { .. } | Stop::NoMemory => self.interpret(),
             Stop::Unsupported => {
-                self.hold();
+                self.suspend_direct();
                 None
             }
             Stop::Refused => {
@@ -297,13 +297,13 @@ impl Vcpu {
         self.note_direct_wanted();
     }
 
-    /// Translate everything for a while.
-    fn hold(&mut self) {
+    /// Suspend direct execution for a while: everything is translated.
+    fn suspend_direct(&mut self) {
         if let Some(user) = &mut self.user {
-            user.counters.held += 1;
-            user.hold_until = time_stamp().wrapping_add(HOLD * user.plan.stop);
+            user.counters.suspensions += 1;
+            user.suspended_until = time_stamp().wrapping_add(SUSPENSION_STOPS * user.plan.stop);
         }
-        self.return_after(HOLD);
+        self.return_after(SUSPENSION_STOPS);
     }
 
     /// `syscall`, which the helper has executed as far as a helper can.
@@ -402,7 +402,7 @@ impl Vcpu {
         match filled {
             Ok(Filled::Mapped) => None,
             Ok(Filled::Forbidden) => {
-                self.hold();
+                self.suspend_direct();
                 let (now, page) = (self.left_at, found.physical.page().0);
                 let user = self.user.as_mut()?;
                 if !user.is_always() && !user.choice.barred(key, page, now) {

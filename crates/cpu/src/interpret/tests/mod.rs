@@ -4,6 +4,7 @@
 mod assists;
 mod choice;
 mod classes;
+mod coalescing;
 mod copies;
 mod crossings;
 mod debugger;
@@ -17,7 +18,6 @@ mod relocation;
 mod returns;
 mod several;
 mod shelter;
-mod spans;
 mod vectors;
 
 use iced_x86::code_asm::CodeAssembler;
