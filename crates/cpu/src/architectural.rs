@@ -1,10 +1,10 @@
-//! The architectural side of a processor: what the manuals describe, and nothing of how the guest's code is executed.
+//! The architectural side of a vCPU: what the manuals describe, and nothing of how the guest's code is executed.
 //!
-//! Registers, the state of the system side, and memory as the guest addresses it: page tables, the software TLB, the
-//! helpers' shadows of user address spaces (which are flushed as a TLB is), and what an instruction asks of the
-//! machine. [`interpret`](crate::interpret) and [`system`](crate::system) work on this and know no more of the
-//! processor: not the run loop, not which blocks there are, not who runs a thread of the guest's. What they do to
-//! these they do through what the vCPUs of the machine share ([`VcpuGroup`]), as any other vCPU would.
+//! It consists of the registers, the state of the system side, and memory as the guest addresses it: page tables, the
+//! software TLB, the helpers' shadow address spaces (which are flushed as a TLB is), and the requests of an
+//! instruction to the machine. [`interpret`](crate::interpret) and [`system`](crate::system) work on this state. They
+//! know neither the run loop, nor which blocks exist, nor which threads of the guest execute directly. Where they
+//! affect these, they do so through what the vCPUs of the machine share ([`VcpuGroup`]), as any other vCPU would.
 
 use std::sync::Arc;
 
@@ -46,9 +46,9 @@ pub(crate) struct Architectural {
     pub(crate) replay: Replay,
     /// State of the instruction set that is not in the registers.
     pub(crate) system: SystemState,
-    /// A string instruction stops between two repetitions if somebody wants the processor.
+    /// Requests of other threads; for one, a string instruction stops between two repetitions.
     pub(crate) kick: Arc<KickState>,
-    /// CR3 was loaded since the run loop looked, which decides who runs the threads of the address space.
+    /// CR3 was loaded since the run loop last checked. The run loop decides how threads of the address space execute.
     pub(crate) has_switched_spaces: bool,
     pub(crate) statistics: Statistics,
     /// Instructions that were interpreted and assisted, by code, when counting is on.
@@ -140,7 +140,7 @@ impl Architectural {
         }
     }
 
-    /// Whether somebody wants the processor back.
+    /// Whether another thread wants the vCPU to leave the guest's code.
     pub(crate) fn is_kicked(&self) -> bool {
         self.kick.is_requested()
     }

@@ -1,5 +1,5 @@
-//! What a processor is made from: what distinguishes it from others, and the memory that it has; and what the host
-//! may refuse it.
+//! The configuration of a vCPU: what distinguishes it from others, and its memory; and the errors of a host that
+//! cannot provide it.
 
 use crate::board::Board;
 

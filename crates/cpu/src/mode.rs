@@ -1,4 +1,4 @@
-//! The mode that the guest's code runs in, and the questions that are asked of it.
+//! The mode that the guest's code runs in, and the predicates on it.
 //!
 //! Whether code is the kernel's is a property of the mode and not a ring: today the guest's kernel runs in ring 0, and
 //! the paravirtual kernel of a Xen domain will run in ring 3. So code that means "the kernel" or "a user program" asks

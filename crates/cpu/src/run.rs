@@ -1,8 +1,8 @@
 //! The run loop: what happens between two exits.
 //!
 //! Every pass of the loop starts at an instruction boundary with precise state. Events come in the
-//! order of SDM 3A table 6-2: what the last instruction left to do, then NMI, then interrupts, then
-//! the next instruction, translated where the mode allows it and interpreted where not.
+//! order of SDM 3A table 6-2: what the last instruction has left pending, then NMI, then interrupts, then
+//! the next instruction, translated where the mode allows it and interpreted where it does not.
 
 use iced_x86::FlowControl;
 
@@ -17,7 +17,7 @@ use crate::time::time_stamp;
 use crate::vcpu::Vcpu;
 
 impl Vcpu {
-    /// Run the guest until something happens that the processor cannot do itself.
+    /// Run the guest until it needs something that is not the vCPU's own.
     ///
     /// # Errors
     ///
@@ -171,9 +171,9 @@ impl Vcpu {
         }
     }
 
-    /// A block that is to be interpreted: go on as long as it goes straight on, and no further than
-    /// its end. Interrupts wait until then, as they would if it were translated, unless somebody
-    /// calls the processor away, or an instruction lets them in.
+    /// Interpret a block as a whole: up to its end, or to the first instruction that does not fall
+    /// through. Interrupts wait until then, as they would if it were translated, unless another thread
+    /// kicks the vCPU, or an instruction enables them.
     fn interpret_until(&mut self, end: u64) -> Option<Exit> {
         /// Repetitions of a string instruction are single steps.
         const MAX_STEPS: usize = 4096;
@@ -195,7 +195,7 @@ impl Vcpu {
         None
     }
 
-    /// Deal with an instruction that did not complete.
+    /// Handle an instruction that did not complete.
     pub(crate) fn take_trap(&mut self, trap: Trap) -> Option<Exit> {
         match trap {
             Trap::Exit(Exit::Halt) => {
@@ -220,7 +220,7 @@ impl Vcpu {
         }
     }
 
-    /// Deliver an exception; the exit, if that shuts the processor down.
+    /// Deliver an exception; the exit, if that shuts the vCPU down.
     pub(crate) fn raise(&mut self, exception: Exception) -> Option<Exit> {
         self.arch.statistics.exceptions += 1;
         self.note(Happened::Exception {

@@ -1,9 +1,9 @@
-//! The state of a processor, to be taken up by another one: what the guest can see, and what it is in the
-//! middle of. What the engine has learned (translations, TLBs, which threads run directly) is not; it is
-//! learned again.
+//! The saved state of a vCPU, which another vCPU can restore: what the guest can see, and an instruction that has not
+//! completed. What the engine has learned (translations, TLBs, which threads execute directly) is not
+//! part of it; the other vCPU learns it again.
 //!
-//! State is a stranger's word. It may be anything that a guest could have made of its processor, however
-//! odd; what no guest can make, and what the host's processor would refuse to load, is refused here.
+//! Saved state is untrusted. It may be anything that a guest could have made of its vCPU, however
+//! odd. State that no guest can make, and state that the host's processor would refuse to load, is refused here.
 
 use serde::{Deserialize, Serialize};
 
@@ -30,7 +30,7 @@ pub struct Saved {
 /// Why a processor cannot go on from a state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Unfit {
-    /// The guest has been told of another processor, and may use what this one lacks.
+    /// CPUID has shown the guest another processor, whose features this one lacks.
     #[error("it is of a machine with another kind of processor than this host's")]
     AnotherProcessor,
     /// No processor can be in that state.
@@ -101,7 +101,7 @@ impl Vcpu {
     }
 }
 
-/// Whether a guest could have made them so, as far as it matters to anybody but the guest.
+/// Whether a guest could have made them so, as far as it matters outside of the guest.
 fn makes_sense(regs: &Registers, components: u64) -> bool {
     let is_bit = |value: u8| value <= 1;
     let bits = [

@@ -1,4 +1,4 @@
-//! One virtual processor: its state, the memory it sees, and the calls that a machine makes on it.
+//! One vCPU: its state, its memory, and the calls that a machine makes on it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::statistics::{Statistics, named};
 use crate::translate::Mode;
 use crate::vcpu_group::VcpuGroup;
 
-/// A virtual processor: its architectural state, and what executes the guest's code on it.
+/// A virtual processor: its architectural state, and the engine that executes the guest's code on it.
 pub struct Vcpu {
     pub(crate) arch: Architectural,
     /// The generation of the code cache that the jump caches belong to.
@@ -30,7 +30,7 @@ pub struct Vcpu {
     pub(crate) registration: Option<Registration>,
     pub(crate) pending: Pending,
     pub(crate) history: crate::history::History,
-    /// Who follows what the processor does (inspect.rs).
+    /// The tracer, if there is one (inspect.rs).
     pub(crate) tracer: Option<Arc<dyn crate::inspect::Tracer>>,
     /// Cycles of the time-stamp counter for which translated user code waited to be helped, and when
     /// translated code was left last.

@@ -22,7 +22,7 @@ pub enum Error {
     /// A helper did not answer.
     #[error("a helper process did not start within {seconds} s")]
     Silent {
-        /// How long we waited.
+        /// How long the domain waited.
         seconds: u64,
     },
     /// An earlier failure has left the helpers in disorder.

@@ -31,7 +31,7 @@ pub struct Helpers {
     pub(crate) _memory: Arc<File>,
 }
 
-/// Who makes helpers, and of what.
+/// The source of helpers: the zygote, and the files that helpers get.
 #[derive(Debug)]
 pub(crate) struct Maker {
     pub(crate) socket: OwnedFd,

@@ -79,7 +79,7 @@ pub(crate) const MEMORY_FD: u64 = 2;
 /// In the mapper: the runner's notifications.
 pub(crate) const RUNNER_FD: u64 = 4;
 
-/// The system call that means "I have stopped": one that every filter around us allows.
+/// The system call that means "I have stopped": one that every outer filter allows.
 pub(crate) const STOP: u64 = libc::SYS_getppid as u64;
 
 /// What the stub writes as signal number when an order failed.

@@ -26,7 +26,7 @@ const FIRST_STOP_LIMIT: Duration = Duration::from_secs(10);
 /// a TLB, it is to be changed when that processor flushes, and several processors have several.
 ///
 /// Orders ([`Self::map`] and the like) are gathered and carried out before the next run, or by
-/// [`Self::flush`]. Between runs the runner is held by the kernel, so that nobody can use a stale
+/// [`Self::flush`]. Between runs the kernel holds the runner, so that no code can use a stale
 /// mapping in the meantime.
 #[derive(Debug)]
 pub struct Space {
@@ -344,7 +344,7 @@ fn process_time(process: u32) -> Option<Duration> {
     (result == 0).then(|| Duration::new(time.tv_sec as u64, time.tv_nsec as u32))
 }
 
-/// Wait for a thread to stop. A signal to us while we wait for the runner is passed on as a kick.
+/// Wait for a thread to stop. A signal to this thread while it waits for the runner is passed on as a kick.
 fn receive(listener: &Listener, process: &OwnedFd, kick: Option<&Kick>) -> Option<Notification> {
     loop {
         let error = match listener.receive() {

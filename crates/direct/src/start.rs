@@ -127,7 +127,7 @@ fn check_host() -> Result<(), Error> {
 }
 
 /// What a signal frame takes. `AT_MINSIGSTKSZ` is no help: it includes AMX, whose state Linux saves
-/// only for processes that have asked for it, which we do not.
+/// only for processes that have asked for it, which the domain does not.
 fn signal_frame_bytes() -> u64 {
     /// `ARCH_GET_XCOMP_PERM` (Linux 5.16; before, there was no AMX).
     const PERMITTED: i64 = 0x1022;

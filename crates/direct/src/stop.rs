@@ -30,7 +30,7 @@ pub enum Stop {
         /// For a debug exception: because of RFLAGS.TF, and not `int1`.
         single_step: bool,
     },
-    /// A kick, or a signal that somebody sent to the helper.
+    /// A kick, or a signal that another process sent to the helper.
     Kicked,
     /// The registers cannot be had natively: 32-bit or other segments, RIP in the kernel's half.
     /// Nothing was run.

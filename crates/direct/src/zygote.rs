@@ -1,8 +1,8 @@
 //! How the zygote comes into being.
 //!
-//! It is forked once from the domain process, through a child that shares our memory: such a child
+//! It is forked once from the domain process, through a child that shares the domain's memory: such a child
 //! has no restartable sequence registered, which the zygote would otherwise inherit and the kernel
-//! would write to. It unmaps all that it has of us before it forks anything.
+//! would write to. It unmaps all that it has of the domain's before it forks anything.
 
 use std::fs::File;
 use std::io;
@@ -99,7 +99,7 @@ pub(crate) fn fork_zygote(
     })
 }
 
-/// Runs in a child that shares our memory, while we wait.
+/// Runs in a child that shares the domain's memory, while the domain waits.
 extern "C" fn between(birth: *mut libc::c_void) -> i32 {
     // SAFETY: `fork_zygote` passes its own `Birth`, which outlives this child.
     let birth = unsafe { &*birth.cast::<Birth>() };

@@ -107,7 +107,7 @@ impl Architectural {
         }
     }
 
-    /// Have nobody use the mirror any more if the guest has memory where this process lies.
+    /// Stop the use of the mirror, on all vCPUs, if the guest has memory where this process lies.
     fn make_way(&self) {
         let group = &self.group;
         let Some(mirror) = &group.mirror else { return };
@@ -387,8 +387,8 @@ impl Architectural {
     }
 
     /// Drop the translations that overlap `length` bytes at `physical`, which do not leave the
-    /// page, and write the bytes, before anybody can translate them again. Under the lock also where there is no
-    /// code: without a write tag, nobody who translates the page would wait for us.
+    /// page, and write the bytes, before another vCPU can translate them again. Under the lock also where there is no
+    /// code: without a write tag, a vCPU that translates from the page would not wait for this one.
     pub(crate) fn write_beside_code<T>(
         &mut self,
         physical: Physical,

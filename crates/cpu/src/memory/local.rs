@@ -24,7 +24,7 @@ use super::paging::{self, ENTRY_ADDRESS, Translation, load};
 use super::ram::{MAX_VCPUS, Ram};
 use super::tlb::PageSize;
 
-/// The pages, and who may use them.
+/// The pages, and the CR3 of each vCPU that may use them.
 #[derive(Debug, Default)]
 pub(super) struct Local {
     /// First addresses.

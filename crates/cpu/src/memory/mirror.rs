@@ -82,7 +82,7 @@ struct State {
     local: Local,
 }
 
-/// What came of a miss.
+/// The outcome of a miss.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Entered {
     /// The access can be repeated.
@@ -106,7 +106,7 @@ pub(crate) struct Counters {
 pub(crate) struct Mirror {
     memory: host::GuestMemory,
     state: Mutex<State>,
-    /// What must never be mapped.
+    /// The addresses that must never be mapped.
     place: Place,
     is_given_up: AtomicBool,
     pub(crate) counters: Counters,

@@ -2,7 +2,7 @@
 //! page-fault error codes as SDM 3A chapter 4 has them.
 //!
 //! The walk is a function of the registers and of memory; it caches nothing. Accessed bits are set
-//! on the way, atomically, because other processors use the same tables; the dirty bit is set by
+//! on the way, atomically, because other vCPUs use the same tables; the dirty bit is set by
 //! the last step of a write that is allowed.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};

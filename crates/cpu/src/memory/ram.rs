@@ -1,11 +1,11 @@
 //! Guest-physical memory: which addresses are RAM, where they are mapped, which pages hold code
-//! that has been translated, and where write tags for a page may be found. Shared by all
-//! processors of a machine; everything in it is atomic.
+//! that has been translated, and where write tags for a page may be found. All vCPUs of a machine share it;
+//! everything in it is atomic.
 //!
-//! A page either has code or has write tags. Two processors may try for both at once, so each side
-//! announces itself before it looks at the other: who gives a tag notes it, stores it, and then asks
-//! whether the page has code (and takes the tag back if so); who translates marks the page and then
-//! looks for tags. At least one of the two sees the other (`SeqCst` throughout).
+//! A page either has code or has write tags. Two vCPUs may try for both at once, so each side
+//! announces itself before it checks the other. A vCPU that enters a tag notes it, stores it, and then checks
+//! whether the page has code (and revokes the tag if so). A vCPU that translates marks the page and then
+//! checks for tags. At least one of the two sees the other (`SeqCst` throughout).
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -246,7 +246,7 @@ impl Ram {
         }
     }
 
-    /// Who may hold a write tag for this page; forgets it, because the caller removes them.
+    /// The vCPUs that may have a write tag for this page. The list is cleared, because the caller revokes the tags.
     pub(crate) fn take_writers(&self, at: Physical) -> Writers {
         let Some((region, offset)) = self.find(at) else { return Writers(0) };
         Writers(region.writers[(offset / PAGE_SIZE) as usize].swap(0, Ordering::SeqCst))

@@ -1,4 +1,4 @@
-//! What the host charges for stopping directly executed code.
+//! A measurement of what a stop of directly executed code costs on this host.
 
 use std::sync::Arc;
 

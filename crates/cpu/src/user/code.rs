@@ -1,4 +1,4 @@
-//! One processor's direct execution: its state.
+//! The state of direct execution on one vCPU.
 
 use std::sync::Arc;
 

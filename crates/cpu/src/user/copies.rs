@@ -1,13 +1,13 @@
 //! Copies of pages for helpers to execute, in which forbidden instructions fault (page.rs).
 //!
 //! Hot code shares pages with CPUID more often than one would think: in programs that are linked
-//! statically the C library's start-up code lies beside the jumps to `memcpy` and its kin, and who has
-//! a function for each kind of processor has the choice among them close by. So helpers have such a
-//! page's copy mapped, execute only, as it were: a program that reads its own code there sees HLT
+//! statically the C library's start-up code lies beside the jumps to `memcpy` and its kin, and a program with
+//! a function for each kind of processor has the choice among them close by. So helpers map a copy of such a
+//! page in its place: a program that reads its own code there sees HLT
 //! where CPUID is, and nothing else is different.
 //!
 //! 1. A copy is made while its page has translations, holding the translator, like a translation:
-//!    nobody writes the page meanwhile. It is dropped when the page is written, and when the page
+//!    no vCPU writes the page meanwhile. It is dropped when the page is written, and when the page
 //!    loses its last translation, after which writes would not be noticed.
 //! 2. The vCPU that drops a copy revokes it from the helpers of every vCPU
 //!    ([`Revocable`](super::revocable::Revocable)); a helper that is running is stopped soon, as is a
@@ -66,7 +66,7 @@ impl Copies {
         }
     }
 
-    /// Copy a page, which nobody can write without dropping its copy ([`VcpuGroup::is_protected`]), if enough is
+    /// Copy a page, which no vCPU can write without dropping its copy ([`VcpuGroup::is_protected`]), if enough is
     /// known about it.
     ///
     /// [`VcpuGroup::is_protected`]: crate::vcpu_group::VcpuGroup::is_protected

@@ -197,8 +197,8 @@ impl Vcpu {
         }
     }
 
-    /// Who reads the time-stamp counter of direct code: in a machine that goes on from a snapshot, whose counter
-    /// has gone on from where it was, the interpreter.
+    /// How direct code reads the time-stamp counter. In a machine that was restored from a snapshot the counter has an
+    /// offset, and the interpreter reads it.
     fn direct_time_stamp(&self) -> direct::TimeStamp {
         let regs = &self.arch.context.regs;
         match regs.tsc_offset == 0 && regs.cr4 & cr4::TSD == 0 {

@@ -1,4 +1,4 @@
-//! What the processors of one machine need in common to run user code directly.
+//! What the vCPUs of one machine share for direct execution.
 
 use std::sync::Arc;
 

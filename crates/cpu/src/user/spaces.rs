@@ -1,4 +1,4 @@
-//! The guest's address spaces, as far as helpers have them mapped.
+//! Shadow address spaces: the guest's user address spaces, as far as helpers have them mapped.
 //!
 //! A [`Space`](direct::Space) is a TLB of one processor for one address space, and keeps a TLB's
 //! promises, as memory/mirror.rs does for the kernel's half:
@@ -63,7 +63,7 @@ struct Mapped {
     copy: Option<usize>,
 }
 
-/// What a helper has mapped, and for whom.
+/// What a helper has mapped, and for which address space.
 #[derive(Debug)]
 struct UserSpace {
     root: u64,
@@ -78,14 +78,14 @@ struct UserSpace {
     mappings: usize,
     stale: bool,
     used: u64,
-    /// What its helper has had of a core, and when we last asked.
+    /// The time that its helper has had a core, and when the host was last asked for it.
     time: Duration,
     asked: u64,
     /// Cycles that it has run for since.
     unasked: u64,
 }
 
-/// What came of a miss.
+/// The outcome of a miss.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Filled {
     /// The access can be repeated.
@@ -264,8 +264,7 @@ impl Spaces {
         it.unmap_all()
     }
 
-    /// Take write access away where another processor, or ours, has translated something, and copies
-    /// of what has changed.
+    /// Apply revocations: write-protect pages that have translations, and unmap copies of pages that have changed.
     fn apply_revocations(&mut self) {
         for Mapping { space: number, page } in self.revocable.take_revoked() {
             let Some(it) = self.slots[number].as_mut() else { continue };
