@@ -127,7 +127,7 @@ pub struct History {
 }
 
 impl History {
-    /// An empty one that keeps so many entries, rounded up, within bounds.
+    /// An empty history with room for so many entries, rounded up, within bounds.
     pub(crate) fn new(entries: usize) -> Self {
         let entries = entries.clamp(MIN_ENTRIES, MAX_ENTRIES).next_power_of_two();
         Self { ring: vec![None; entries].into(), next: 0 }

@@ -24,7 +24,7 @@ use crate::memory::Physical;
 use crate::memory::ram::Ram;
 use crate::state::Registers;
 
-/// What is to be looked at, and changed, in the processors of one machine.
+/// What to inspect, and change, in the vCPUs of one machine.
 #[derive(Default)]
 pub struct Inspection {
     /// These are told of all host code.
@@ -82,7 +82,7 @@ impl Inspection {
 
 /// An observer of the code cache.
 ///
-/// Called while a lock is held that every processor needs: it must not call the engine.
+/// It is called under a lock that every vCPU needs: it must not call the engine.
 pub trait CodeWatcher: Send {
     /// There is new host code.
     fn added(&mut self, code: &HostCode<'_>);
@@ -226,7 +226,7 @@ impl std::str::FromStr for BlockRanges {
     }
 }
 
-/// What a [`Tracer`] sees of a processor.
+/// What a [`Tracer`] sees of a vCPU.
 #[derive(Clone, Copy)]
 pub struct Traced<'a> {
     pub(crate) number: usize,
@@ -235,7 +235,7 @@ pub struct Traced<'a> {
 }
 
 impl Traced<'_> {
-    /// The processor's number in its machine.
+    /// The vCPU's index in its machine.
     pub fn number(&self) -> usize {
         self.number
     }
@@ -255,7 +255,7 @@ impl Traced<'_> {
 pub(crate) fn read_physical(ram: &Ram, at: u64, bytes: &mut [u8]) {
     for (offset, byte) in bytes.iter_mut().enumerate() {
         if let Some(host) = ram.host(Physical(at.wrapping_add(offset as u64))) {
-            // SAFETY: a byte of RAM; the guest may race with us, and it is plain data.
+            // SAFETY: a byte of RAM; the guest may write it meanwhile, and it is plain data.
             *byte = unsafe { host.read_volatile() };
         }
     }
@@ -263,8 +263,8 @@ pub(crate) fn read_physical(ram: &Ram, at: u64, bytes: &mut [u8]) {
 
 /// An observer of the vCPUs, step by step.
 pub trait Tracer: Send + Sync {
-    /// This is about to happen, or has happened: see [`Happened`]. `false` if there is nothing more
-    /// that is wanted from this processor; it goes on at full speed then.
+    /// This is about to happen, or has happened: see [`Happened`]. `false` ends the trace
+    /// of this vCPU, which goes on at full speed then.
     fn trace(&self, cpu: &Traced<'_>, happened: &Happened) -> bool;
 }
 

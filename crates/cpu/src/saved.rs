@@ -13,7 +13,7 @@ use crate::state::{Registers, cr0, efer, rflags};
 use crate::system::{SavedSystem, cpuid};
 use crate::vcpu::{Pending, Vcpu};
 
-/// The state of a processor.
+/// The state of a vCPU.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Saved {
     /// What the guest was told that its processor is.
@@ -27,7 +27,7 @@ pub struct Saved {
     system: SavedSystem,
 }
 
-/// Why a processor cannot go on from a state.
+/// Why a vCPU cannot be restored from a state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Unfit {
     /// CPUID has shown the guest another processor, whose features this one lacks.
@@ -56,7 +56,7 @@ impl Saved {
 }
 
 impl Vcpu {
-    /// What a processor that goes on from here has to know. Between two runs.
+    /// The state that another vCPU needs to go on from here. To be called between two runs.
     pub fn save(&self) -> Saved {
         Saved {
             identity: cpuid::identity(),
@@ -69,12 +69,12 @@ impl Vcpu {
         }
     }
 
-    /// Go on from there, in memory as it was then. `shift` is added to the difference between the guest's
+    /// Restore the state, in memory as it was then. `shift` is added to the difference between the guest's
     /// time-stamp counter and the host's (mod 2^64).
     ///
     /// # Errors
     ///
-    /// [`Unfit`]; the processor is as it was.
+    /// [`Unfit`]; the vCPU is as it was.
     pub fn restore(&mut self, saved: Saved, shift: u64) -> Result<(), Unfit> {
         saved.check_host()?;
         let Ok(extended) = <[u8; XSAVE_BYTES]>::try_from(saved.extended) else {

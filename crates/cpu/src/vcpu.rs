@@ -21,9 +21,9 @@ pub struct Vcpu {
     pub(crate) arch: Architectural,
     /// The generation of the code cache that the jump caches belong to.
     pub(crate) generation: u64,
-    /// The last order to forget them that was heeded.
+    /// The last request to flush them that was served.
     pub(crate) dropped_jumps: u64,
-    /// How many changes of code it has seen (translate/views.rs).
+    /// The number of changes of code that the vCPU has seen (translate/views.rs).
     pub(crate) seen_changes: u64,
     /// Mode bits under which the jump caches were filled.
     pub(crate) jump_mode: Mode,
@@ -44,7 +44,7 @@ pub struct Vcpu {
 // runs the processor, and no other follows its pointers.
 unsafe impl Send for Vcpu {}
 
-/// Events that wait for the processor to take them.
+/// Events that are pending for the vCPU.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct Pending {
     pub(crate) interrupt: Option<u8>,
@@ -145,7 +145,7 @@ impl Vcpu {
         self.arch.flush_tlb(crate::memory::Flush::All);
     }
 
-    /// Forget all translations: memory was changed behind the processor's back.
+    /// Drop all translations, because memory was changed without notice to the vCPU.
     pub fn forget_code(&mut self) {
         self.drop_blocks();
         self.arch.ram.forget_present();
@@ -166,14 +166,14 @@ impl Vcpu {
         self.arch.forms.as_ref().map_or_else(Vec::new, |forms| named(&forms.assisted))
     }
 
-    /// Something that makes [`Self::run`] return.
+    /// A handle for other threads to make [`Self::run`] return.
     pub fn kick_handle(&self) -> Kick {
         Kick { state: Arc::clone(&self.arch.kick) }
     }
 
     /// Have [`Self::run`] return with [`Exit::Kicked`] once `after` has passed, whether it has begun by then or
-    /// not. It replaces an alarm that was set before. To be called on the thread that runs the processor, for
-    /// which it is a timer of the host's: no other thread has a part in it.
+    /// not. It replaces an alarm that was set before. To be called on the thread that runs the vCPU: the
+    /// alarm is a timer of this thread, and no other thread takes part in it.
     ///
     /// # Errors
     ///
@@ -200,7 +200,7 @@ impl Vcpu {
         self.arch.kick.take_alarm()
     }
 
-    /// What the processor did last.
+    /// The history of the vCPU.
     pub fn history(&self) -> &crate::history::History {
         &self.history
     }
@@ -252,7 +252,7 @@ impl Vcpu {
         self.pending.interrupt = Some(vector);
     }
 
-    /// Have a non-maskable interrupt delivered as soon as none is being handled.
+    /// Deliver a non-maskable interrupt as soon as the guest handles none.
     pub fn inject_nmi(&mut self) {
         self.pending.nmi = true;
     }

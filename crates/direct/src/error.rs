@@ -1,4 +1,4 @@
-//! Why there are no helpers, or not another one.
+//! The errors of helpers: why there are none, or not another one.
 
 use std::io;
 

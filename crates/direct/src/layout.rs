@@ -1,4 +1,4 @@
-//! Where everything of a helper lies, seen from inside and from outside.
+//! The memory layout of a helper, in the helper and in the domain.
 //!
 //! A helper keeps 64 KiB of its address space for itself: [`RESERVED`]. They are one slot of a
 //! memory file that the domain process maps as a whole, readable and writable. What the slot's

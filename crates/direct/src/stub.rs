@@ -133,7 +133,7 @@ global_asm!(
     "mov [rbx + 48], rax",
     "rdgsbase rax",
     "mov [rbx + 56], rax",
-    // The next frame goes where this one is not: a kick may come before we are back in the program,
+    // The next frame goes where this one is not: a kick may come before the runner is back in the program,
     // run after run.
     "movabs rax, {stack_end}",
     "movabs rcx, {stack_second}",

@@ -83,7 +83,7 @@ impl Architectural {
         self.look_at_roots();
     }
 
-    /// Under which CR3 this processor uses the mirror, if it does.
+    /// The CR3 under which this vCPU uses the mirror, if it does.
     fn mirror_root(&self) -> Option<u64> {
         self.uses_mirror().then_some(self.context.regs.cr3)
     }
@@ -96,7 +96,7 @@ impl Architectural {
         }
     }
 
-    /// CR3 was loaded: see whether the guest has memory where this process lies.
+    /// CR3 was loaded: check whether the guest has memory where this process lies.
     fn look_at_roots(&mut self) {
         if !self.uses_mirror() {
             return;
@@ -116,8 +116,8 @@ impl Architectural {
         }
     }
 
-    /// Go without the mirror from here on if it has been given up. In the run loop only: what is between two
-    /// parts of a block relies on one answer.
+    /// Stop the use of the mirror if it has been given up. In the run loop only: the parts of a block
+    /// rely on the same state.
     pub(crate) fn heed_mirror(&mut self) {
         if self.must_heed_mirror()
             && let Some(mirror) = &self.group.mirror
@@ -127,7 +127,7 @@ impl Architectural {
         }
     }
 
-    /// Whether the mirror has been given up since the run loop looked.
+    /// Whether the mirror has been given up since the run loop last checked.
     pub(crate) fn must_heed_mirror(&self) -> bool {
         let mirror = self.group.mirror.as_ref();
         !self.without_mirror && mirror.is_some_and(|mirror| mirror.is_given_up())
@@ -139,7 +139,7 @@ impl Architectural {
         if regs.cr4 & cr4::PCIDE != 0 { (regs.cr3 & 0xfff) as u16 } else { 0 }
     }
 
-    /// Forget cached translations.
+    /// Flush cached translations.
     pub(crate) fn flush_tlb(&mut self, what: Flush) {
         self.statistics.tlb_flushes += 1;
         self.context.forget_returns();
@@ -211,7 +211,7 @@ impl Architectural {
         entered == Ok(super::mirror::Entered::Mapped)
     }
 
-    /// Where `at` leads for an access; fills the TLB.
+    /// Where `at` leads for an access; this fills the TLB.
     pub(crate) fn translate_linear(
         &mut self,
         at: Linear,
@@ -345,7 +345,7 @@ impl Architectural {
             rest = after;
             match self.locate(at, Access::Read, privilege)?.0 {
                 // SAFETY: `host` is RAM up to the end of its page, and the piece does not leave
-                // the page. The guest may race with us; the bytes are plain data.
+                // the page. The guest may write them meanwhile; the bytes are plain data.
                 Place::Ram(host, _) => unsafe {
                     std::ptr::copy_nonoverlapping(host, piece.as_mut_ptr(), length);
                 },

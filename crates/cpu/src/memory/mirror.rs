@@ -23,10 +23,11 @@
 //!    has it.
 //!
 //! What cannot be mapped (devices, where this process lies) is reached by looking it up, as user memory is.
-//! Where a kernel may mean memory of its users ([`Architectural::is_user_open`]) all is looked up but its stack and its
-//! variables. If these turn out to be a user's all the same (right after `syscall` RSP and GS are, and a kernel
-//! without SMAP may use them), or if a kernel means a user's memory anywhere else, the host refuses the address,
-//! and the instruction is translated again with a look-up, which says what the guest's page tables say.
+//! Where a kernel may mean memory of its users ([`Architectural::is_user_open`]), every access is looked up, except
+//! those to its stack and its variables. These may turn out to be a user's all the same: right after `syscall` RSP and
+//! GS are, and a kernel without SMAP may use them. There, and if a kernel means a user's memory anywhere else, the
+//! host's processor refuses the address. The instruction is then translated again with a look-up, which says what
+//! the guest's page tables say.
 //!
 //! [`Architectural::is_user_open`]: crate::architectural::Architectural::is_user_open
 
@@ -78,7 +79,7 @@ struct State {
     /// Where pages of 4 KiB and of 2 MiB are mapped: the first address of each mapping.
     small_aliases: ReverseMap<Linear, PAGE_SIZE>,
     large_aliases: ReverseMap<Linear, LARGE>,
-    /// What of all this is not global.
+    /// The mappings that are not global.
     local: Local,
 }
 
@@ -150,8 +151,8 @@ impl Mirror {
         })
     }
 
-    /// Give the mirror up for good if page tables have something where this process lies; whether it is so.
-    /// What is mapped stays until [`Self::clear`]: others may be using it.
+    /// Give the mirror up for good if page tables have something where this process lies; whether they have.
+    /// The mappings stay until [`Self::clear`]: other vCPUs may be using them.
     pub(crate) fn make_way(&self, cr3: u64, ram: &Ram) -> bool {
         if self.is_given_up() || !self.place.is_used_by(cr3, ram) {
             return false;
@@ -486,7 +487,7 @@ fn allow(start: Linear, mapped: Mapped, length: u64, ram: &Ram) -> bool {
     })
 }
 
-/// Whether it could be done.
+/// Unmap pages of the mirror; whether the host could.
 fn unmap(at: Linear, length: u64) -> bool {
     // SAFETY: the range is part of the mirror, which only guest code uses.
     unsafe { libc::munmap(host_of(at), length as usize) == 0 }

@@ -258,7 +258,7 @@ pub(crate) fn walk(
             size: PageSize::Small,
         });
     }
-    // Another processor may change an entry between our look at it and our setting its accessed
+    // Another vCPU may change an entry after this walk has read it and before it sets the accessed
     // bit; then the walk starts over. The bound is never reached by an honest guest.
     for _ in 0..1000 {
         if let Some(done) = try_walk(ram, regs, at, access, by) {

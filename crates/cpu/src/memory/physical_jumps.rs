@@ -89,10 +89,10 @@ impl PhysicalJumps {
     }
 }
 
-/// Forget a block, in any processor's table.
+/// Remove a block from the table of any vCPU.
 pub(crate) fn remove(table: &Table, at: Physical) {
     let tag = &table[line_of(at)].negative_tag;
-    // Who enters blocks and who drops them holds the translator.
+    // A vCPU holds the translator's lock while it enters or drops blocks.
     if tag.load(Ordering::Relaxed) == at.0.wrapping_neg() {
         tag.store(0, Ordering::Relaxed);
     }

@@ -13,14 +13,14 @@ use super::tlb::{ENTRIES, INDEX_BITS};
 use super::{PAGE_SIZE, Physical};
 use crate::config::RamRegion;
 
-/// Bytes that are asked of the host at once. A first touch costs the host an exception and several
+/// Bytes that the host is asked for at once. A first touch costs the host an exception and several
 /// microseconds for each page; asked for together, a page costs a fraction of that.
 const CHUNK_BYTES: u64 = 64 << 10;
 
 /// What is fetched at once, where memory comes from somewhere else.
 pub(super) const FETCHED_BYTES: u64 = host::backing::CHUNK_BYTES;
 
-/// Processors of one machine, at most: one bit each in [`Writers`].
+/// vCPUs of one machine, at most: one bit each in [`Writers`].
 pub(crate) const MAX_VCPUS: usize = 16;
 
 /// TLB indices remembered for one page.
@@ -28,7 +28,7 @@ const MAX_INDICES: u64 = 3;
 
 /// Where write tags for a page may be: in any `SpaceTlb` of these vCPUs, at these indices.
 ///
-/// Bits 15:0 are the processors; bits 17:16 the number of indices; bit 18 says that there were more
+/// Bits 15:0 are the vCPUs; bits 17:16 the number of indices; bit 18 says that there were more
 /// of them; bits 33:20, 47:34 and 61:48 are the indices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Writers(u64);
@@ -60,7 +60,7 @@ impl Writers {
         self.0 >> vcpu_index & 1 != 0
     }
 
-    /// Whether no processor can have a tag.
+    /// Whether no vCPU can have a tag.
     pub(crate) fn is_empty(self) -> bool {
         self.0 & 0xffff == 0
     }
@@ -104,7 +104,7 @@ unsafe impl Send for Ram {}
 unsafe impl Sync for Ram {}
 
 /// Ask the host for these pages of guest memory, or of an alias of it, and enter them into its page tables. A
-/// refusal is no harm: they come one by one then.
+/// refusal does no harm: the pages are then faulted in one by one.
 pub(super) fn populate(start: *mut u8, bytes: u64, writable: bool) {
     /// Linux 5.14; not in the libc crate for all targets.
     const MADV_POPULATE_READ: i32 = 22;
@@ -230,7 +230,7 @@ impl Ram {
         }
     }
 
-    /// Announce that a write tag for the page of `at` is about to be put into the TLB of processor
+    /// Announce that a write tag for the page of `at` is about to be put into the TLB of the vCPU
     /// `vcpu_index`.
     pub(crate) fn note_writer(&self, at: Physical, vcpu_index: usize, index: usize) {
         let Some((region, offset)) = self.find(at) else { return };
@@ -261,7 +261,7 @@ impl Ram {
         })
     }
 
-    /// Say whether the page of `at` has translations.
+    /// Set whether the page of `at` has translations.
     pub(crate) fn set_code(&self, at: Physical, has: bool) {
         let Some((region, offset)) = self.find(at) else { return };
         let page = offset / PAGE_SIZE;

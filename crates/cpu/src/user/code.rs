@@ -9,14 +9,14 @@ use crate::memory::{Access, Linear};
 use crate::statistics::Statistics;
 use crate::time::time_stamp;
 
-/// One processor's direct execution.
+/// The direct execution of one vCPU.
 #[derive(Debug)]
 pub(crate) struct UserCode {
     pub(super) plan: Arc<Plan>,
     pub(super) choice: Choice,
     /// Time-stamp counter before which everything is translated.
     pub(super) suspended_until: u64,
-    /// The last fault that was mended by mapping something, and how often in a row.
+    /// The last fault that was served by mapping something, and how often in a row.
     pub(super) last_fault: (u64, u64, u32),
     /// The guest's own page fault that a direct run ended with: once its kernel has mapped the page,
     /// it is mapped in the helper before the program runs again.
@@ -25,11 +25,11 @@ pub(crate) struct UserCode {
     pub(super) counters: Counters,
 }
 
-/// The timer of a processor.
+/// The timer of a vCPU.
 #[derive(Debug, Default)]
 pub(super) struct Timer {
     pub(super) is_set: bool,
-    /// Who was found not to be worth setting it for last.
+    /// The thread that was last found not to be worth setting it for.
     pub(super) unwatched: Option<ThreadKey>,
 }
 

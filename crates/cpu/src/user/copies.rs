@@ -25,7 +25,7 @@ use super::page::Forbidden;
 use crate::memory::Physical;
 use crate::memory::ram::Ram;
 
-/// What came of trying to copy a page.
+/// The outcome of an attempt to copy a page.
 #[derive(Debug, Clone, Copy)]
 enum Attempt {
     /// It is in this spare page.
@@ -84,8 +84,8 @@ impl Copies {
             Some(Attempt::Failed(known)) if *known == starts.len() => return,
             _ => {}
         }
-        // No processor writes it while it has translations and we hold them; a device that does drops the copy
-        // after that (vcpu_group.rs), whatever has been copied.
+        // No vCPU writes it while it has translations and this thread holds the translator's lock. A device that
+        // writes it drops the copy afterwards (vcpu_group.rs), whatever has been copied.
         let Some(bytes) = ram.copy_page(page) else { return };
         let (spare, count) = (state.used, starts.len());
         let copy = forbidden.defused(&bytes, starts).filter(|_| spare < host::SPARE_PAGES);
@@ -98,13 +98,13 @@ impl Copies {
         }
     }
 
-    /// Forget the copy of a page; whether there was one.
+    /// Drop the copy of a page; whether there was one.
     pub(crate) fn drop_copy(&self, page: Physical) -> bool {
         self.any.load(Ordering::SeqCst)
             && matches!(self.state().attempts.remove(&page.0), Some(Attempt::Made(_)))
     }
 
-    /// Forget all copies.
+    /// Drop all copies.
     pub(crate) fn drop_all(&self) {
         self.state().attempts.clear();
     }

@@ -1,9 +1,9 @@
 //! Guest user code: translated, or run directly in a helper process.
 //!
-//! The idea. User code computes, and calls its kernel. Translated code calls the kernel for nothing,
-//! because kernel and user code are blocks of the same cache, but reaches memory through a look-up;
-//! a helper process (crate `direct`) computes at the host's own speed, but stopping it costs
-//! microseconds. So each thread of the guest runs the way that suits what it does (choice.rs), and
+//! The idea. User code computes, and calls its kernel. For translated code a kernel call costs nothing extra,
+//! because kernel and user code are blocks of the same cache, but it accesses memory through a look-up.
+//! A helper process (crate `direct`) computes at the host's own speed, but a stop of it costs
+//! microseconds. So each thread of the guest executes in the way that costs it less (choice.rs), and
 //! may change at any instruction, because both ways keep the same registers.
 //!
 //! What keeps it exact:
@@ -52,17 +52,17 @@ use plan::Plan;
 pub use plan::UserExecution;
 use spaces::{FAULT_WINDOW, Filled, Guest, Spaces, root_of};
 
-/// Faults at one address before the interpreter has a look.
+/// Faults in a row at one address before the interpreter executes the instruction.
 const MAX_REPEATS: u32 = 4;
 
-/// How many stops' worth an exception, as a rule a page fault, costs a thread that runs directly: there
-/// is something to be mapped afterwards.
+/// How many stops' worth an exception, as a rule a page fault, costs a thread that runs directly: the helper
+/// has to map something afterwards.
 const FAULT_STOPS: u64 = 3;
 
 /// For how many stops' worth direct execution is suspended after a forbidden page.
 const SUSPENSION_STOPS: u64 = 3;
 
-/// How many stops' worth a run has to take for the host to be asked how much of that the helper had a core.
+/// How many stops' worth a run has to take before the host is asked for how much of it the helper had a core.
 const LONG_RUN: u64 = 100;
 
 /// CS and SS of user code, as helpers have them.
@@ -109,7 +109,7 @@ impl Vcpu {
             && !self.arch.replay.has_question()
     }
 
-    /// Another address space is current, or threads have changed their ways.
+    /// Another address space is current, or threads have changed how they execute.
     pub(crate) fn note_direct_wanted(&mut self) {
         let cr3 = self.arch.context.regs.cr3;
         let wanted = self.user.as_mut().is_some_and(|user| user.is_wanted(cr3));
@@ -436,7 +436,7 @@ impl Vcpu {
         arch.statistics.invalidated_blocks += dropped;
     }
 
-    /// Whether this very fault has been mended several times in a row, to no avail.
+    /// Whether this very fault was served several times in a row without success.
     fn is_repeated_fault(&mut self, at: Linear) -> bool {
         let rip = self.arch.context.regs.rip;
         let Some(user) = &mut self.user else { return false };

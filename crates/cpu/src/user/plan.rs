@@ -14,7 +14,7 @@ pub enum UserExecution {
     Translate,
     /// Directly, wherever that is possible.
     Direct,
-    /// As suits each thread.
+    /// Translated or directly, in the way that costs each thread less.
     #[default]
     Auto,
 }
@@ -32,7 +32,7 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// Find out what the host charges.
+    /// Measure what a stop costs on this host.
     ///
     /// # Errors
     ///

@@ -39,14 +39,14 @@ use crate::memory::{Access, Flush, Linear, PAGE_SIZE, Physical};
 use crate::statistics::Statistics;
 use crate::time::cycles;
 
-/// Spaces of one processor; the one that has not been used for longest goes first.
+/// Spaces of one vCPU; the least recently used one is evicted first.
 const MAX_SPACES: usize = 24;
 
-/// What is looked at after a page fault of the guest's own: what Linux maps around a page of a file, and
-/// the pages that it makes of several for other memory. Both lie as is natural for their size.
+/// The window after a page fault of the guest's own: as much as Linux maps around a page of a file, or
+/// combines into one larger page for other memory. Both are naturally aligned.
 pub(crate) const FAULT_WINDOW: u64 = 64 << 10;
 
-/// One in how many pages has to be gone for the holes between those that are to be looked for.
+/// If more than one in so many pages is gone, the holes between those pages are looked for.
 const MANY_GONE: usize = 8;
 
 /// Mappings of one space before it starts anew: Linux allows a process 65,530 as a rule.
@@ -96,7 +96,7 @@ pub(crate) enum Filled {
     Refused,
 }
 
-/// Counters since the processor was made.
+/// Counters since the vCPU was made.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Counters {
     pub(crate) spaces: u64,
@@ -104,7 +104,7 @@ pub(crate) struct Counters {
     pub(crate) flushes: u64,
 }
 
-/// What guest memory is, as far as mapping it goes.
+/// The guest's memory and page tables, as far as mapping them needs.
 pub(crate) struct Guest<'a> {
     pub(crate) ram: &'a Ram,
     pub(crate) memory: &'a host::GuestMemory,
@@ -118,7 +118,7 @@ pub(crate) struct Guest<'a> {
     pub(crate) window: u64,
 }
 
-/// The spaces of one processor.
+/// The spaces of one vCPU.
 #[derive(Debug)]
 pub(crate) struct Spaces {
     helpers: Arc<Helpers>,
@@ -126,7 +126,7 @@ pub(crate) struct Spaces {
     slots: Vec<Option<UserSpace>>,
     revocable: Arc<Revocable>,
     clock: u64,
-    /// What the helpers of spaces that are gone have had of a core.
+    /// The time that the helpers of evicted spaces have had a core.
     past_time: Duration,
     pub(crate) counters: Counters,
 }
@@ -145,12 +145,12 @@ impl Spaces {
         }
     }
 
-    /// What must not run in helpers.
+    /// The instructions that must not be executed in helpers.
     pub(crate) fn forbidden(&self) -> Forbidden {
         self.forbidden
     }
 
-    /// For the other processors.
+    /// What the other vCPUs may revoke.
     pub(crate) fn revocable(&self) -> Arc<Revocable> {
         Arc::clone(&self.revocable)
     }
@@ -230,15 +230,15 @@ impl Spaces {
         (0..MAX_SPACES).for_each(|number| self.discard(number));
     }
 
-    /// What helpers have had of the host's cores.
+    /// The time that helpers have had one of the host's cores.
     pub(crate) fn time(&mut self) -> Duration {
         let clock = self.clock;
         let present = self.slots.iter_mut().flatten().map(|it| it.ask_time(clock));
         present.sum::<Duration>() + self.past_time
     }
 
-    /// How many of the cycles of the run that has just ended its helper had a core for. The host is asked
-    /// after a long run only: if a core was taken away in a short one, it is not much that is taken for
+    /// For how many of the cycles of the run that has just ended its helper had a core. The host is asked
+    /// only after a long run: if it takes the core away in a short one, few cycles are mistaken for
     /// computing.
     pub(crate) fn had_core(&mut self, number: usize, run: u64, long: u64, tsc_khz: u32) -> u64 {
         let clock = self.clock;
@@ -252,7 +252,7 @@ impl Spaces {
         share(run, had, ran)
     }
 
-    /// Unmap everything of a space: what is mapped is not known, or it is too much.
+    /// Unmap all pages of a space, because it is not known what is mapped, or because it is too much.
     ///
     /// # Errors
     ///
@@ -318,8 +318,8 @@ impl Spaces {
             PAGE_SIZE => want(missed),
             window => user_pages(guest.ram, guest.cr3, at, window, want),
         }
-        // A page may have got translations since we looked; who translates has not seen our entry
-        // in the lists then (memory/ram.rs).
+        // A page may have got translations since the check above; the vCPU that translates has not seen the new
+        // entry in the reverse map then (memory/ram.rs).
         for (linear, mapped) in wanted.iter_mut().filter(|(_, mapped)| mapped.write) {
             if guest.ram.has_code(Physical(mapped.physical)) {
                 mapped.write = false;
@@ -402,14 +402,14 @@ impl Spaces {
     }
 }
 
-/// What a run of so many cycles had of a core, if all runs since a time had `had` of `ran`.
+/// For how many of `run` cycles the helper had a core, if it had one for `had` of the last `ran` cycles.
 fn share(run: u64, had: u64, ran: u64) -> u64 {
     let share = u128::from(run) * u128::from(had) / u128::from(ran.max(1));
     run.min(share.try_into().unwrap_or(u64::MAX))
 }
 
-/// Ranges with all of the pages `gone` and none of those `staying`, if there are any: what is neither may
-/// be in them. Both lists are in ascending order.
+/// Ranges with all of the pages `gone` and none of those `staying`, if there are any. They may contain pages that
+/// are in neither list. Both lists are in ascending order.
 fn ranges(gone: &[u64], staying: &[u64]) -> Vec<Range<u64>> {
     let goes_on = |&a: &u64, &b: &u64| {
         a + 1 >= b
@@ -516,7 +516,7 @@ impl UserSpace {
         self.space.unmap_all()
     }
 
-    /// What its helper has had of a core. The host is asked only if it has run since the last time.
+    /// The time that its helper has had a core. The host is asked only if the helper has run since the last time.
     fn ask_time(&mut self, clock: u64) -> Duration {
         if self.used >= self.asked {
             (self.asked, self.unasked) = (clock + 1, 0);
