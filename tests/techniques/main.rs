@@ -78,7 +78,7 @@ fn each_technique_can_be_left_out() {
         // What shows that it is gone: a counter, and whether that grows.
         let (mode, sign) = match technique {
             Technique::Mirror => (translate, Some(("mirror faults", false))),
-            // Between what is left of links there are those to blocks without spans.
+            // Between what is left of links there are those to blocks without coalesced accesses.
             Technique::Links => (translate, Some(("links", false))),
             Technique::FarLinks => (translate, Some(("links", false))),
             // Programs of the default guest have one address each, but are found by another way.
@@ -93,7 +93,7 @@ fn each_technique_can_be_left_out() {
             Technique::Batches => (direct, Some(("pages mapped", false))),
             Technique::Premap => (direct, Some(("ended at a missing page", true))),
             // Nothing is counted that changes by much.
-            Technique::Handover | Technique::Spans | Technique::Returns => (translate, None),
+            Technique::Handover | Technique::Coalescing | Technique::Returns => (translate, None),
             Technique::Copies => (direct, None),
         };
         let without = statistics(mode, Some(name));

@@ -1,10 +1,10 @@
-//! The architectural side of a processor: what the manuals describe, and nothing of how the guest's code is executed.
+//! The architectural side of a vCPU: what the manuals describe, and nothing of how the guest's code is executed.
 //!
-//! Registers, the state of the system side, and memory as the guest addresses it: page tables, the software TLB, the
-//! helpers' shadows of user address spaces (which are flushed as a TLB is), and what an instruction asks of the
-//! machine. [`interpret`](crate::interpret) and [`system`](crate::system) work on this and know no more of the
-//! processor: not the run loop, not which blocks there are, not who runs a thread of the guest's. What they do to
-//! these they do through what belongs to all processors of the machine ([`Package`]), as any other processor would.
+//! It consists of the registers, the state of the system side, and memory as the guest addresses it: page tables, the
+//! software TLB, the helpers' shadow address spaces (which are flushed as a TLB is), and the requests of an
+//! instruction to the machine. [`interpret`](crate::interpret) and [`system`](crate::system) work on this state. They
+//! know neither the run loop, nor which blocks exist, nor which threads of the guest execute directly. Where they
+//! affect these, they do so through what the vCPUs of the machine share ([`VcpuGroup`]), as any other vCPU would.
 
 use std::sync::Arc;
 
@@ -19,20 +19,20 @@ use crate::memory::ram::Ram;
 use crate::memory::tlb::Tlb;
 use crate::memory::{Access, Linear, Privilege, Views};
 use crate::native::stub::Stubs;
-use crate::package::Package;
 use crate::replay::Replay;
 use crate::statistics::{Forms, Statistics};
 use crate::system::SystemState;
 use crate::user::spaces::Spaces;
+use crate::vcpu_group::VcpuGroup;
 
 /// The architectural state of one processor, and its memory.
 pub(crate) struct Architectural {
     /// Registers, and what else emitted code reaches through FS.
     pub(crate) context: Box<Context>,
     pub(crate) config: Config,
-    pub(crate) package: Arc<Package>,
-    /// This processor's number in the package.
-    pub(crate) member: usize,
+    pub(crate) group: Arc<VcpuGroup>,
+    /// The index of this vCPU in its group.
+    pub(crate) vcpu_index: usize,
     /// The mirror has been given up ([`Self::heed_mirror`]).
     pub(crate) without_mirror: bool,
     pub(crate) ram: Arc<Ram>,
@@ -46,9 +46,9 @@ pub(crate) struct Architectural {
     pub(crate) replay: Replay,
     /// State of the instruction set that is not in the registers.
     pub(crate) system: SystemState,
-    /// A string instruction stops between two repetitions if somebody wants the processor.
+    /// Requests of other threads; for one, a string instruction stops between two repetitions.
     pub(crate) kick: Arc<KickState>,
-    /// CR3 was loaded since the run loop looked, which decides who runs the threads of the address space.
+    /// CR3 was loaded since the run loop last checked. The run loop decides how threads of the address space execute.
     pub(crate) has_switched_spaces: bool,
     pub(crate) statistics: Statistics,
     /// Instructions that were interpreted and assisted, by code, when counting is on.
@@ -60,35 +60,35 @@ pub(crate) struct Architectural {
 unsafe impl Send for Architectural {}
 
 impl Architectural {
-    /// The state after RESET of another processor of `package`.
+    /// The state after RESET of another vCPU of `group`.
     ///
     /// # Errors
     ///
-    /// [`Error`] when the host cannot run translated code, or the package is full.
-    pub(crate) fn new(config: Config, package: &Arc<Package>) -> Result<Self, Error> {
+    /// [`Error`] when the host cannot run translated code, or the group is full.
+    pub(crate) fn new(config: Config, group: &Arc<VcpuGroup>) -> Result<Self, Error> {
         let components = crate::native::check_host()?;
         let kick = Arc::new(KickState::default());
         let mut context = Context::new(components, &raw const kick.requested);
         context.leave = crate::native::leave_address();
         context.leave_unknown = crate::native::leave_unknown_address();
         context.foreign_mask = crate::native::enabled_components() & !components;
-        context.stopper = (&raw const package.stopper).cast();
-        (context.cache_start, context.cache_end) = package.translator().cache.bounds();
+        context.stopper = (&raw const group.stopper).cast();
+        (context.cache_start, context.cache_end) = group.translator().cache.bounds();
         let stubs = Stubs::new(&mut context)?;
-        package.tell_of_place((context.stubs_start, context.stubs_end), "stubs");
+        group.tell_of_place((context.stubs_start, context.stubs_end), "stubs");
         let tlb = Tlb::new();
         context.physical_jumps = tlb.physical_jumps.address();
-        let helpers = package.members.plan.as_ref().map(|plan| Arc::clone(&plan.helpers));
+        let helpers = group.peers.plan.as_ref().map(|plan| Arc::clone(&plan.helpers));
         let spaces = helpers.map(|helpers| Box::new(Spaces::new(helpers)));
-        let removable = spaces.as_ref().map(|spaces| spaces.removable());
-        let member = package.members.join(&kick, tlb.shared(), removable)?;
+        let revocable = spaces.as_ref().map(|spaces| spaces.revocable());
+        let vcpu_index = group.peers.join(&kick, tlb.shared(), revocable)?;
         Ok(Self {
             context,
             config,
-            package: Arc::clone(package),
-            member,
+            group: Arc::clone(group),
+            vcpu_index,
             without_mirror: false,
-            ram: Arc::clone(&package.members.ram),
+            ram: Arc::clone(&group.peers.ram),
             tlb,
             views: Views::default(),
             spaces,
@@ -140,7 +140,7 @@ impl Architectural {
         }
     }
 
-    /// Whether somebody wants the processor back.
+    /// Whether another thread wants the vCPU to leave the guest's code.
     pub(crate) fn is_kicked(&self) -> bool {
         self.kick.is_requested()
     }
@@ -151,8 +151,8 @@ impl Architectural {
     }
 
     /// What CPUID answers may have changed.
-    pub(crate) fn forget_answers(&mut self) {
-        self.context.answers.clear();
+    pub(crate) fn clear_cpuid_cache(&mut self) {
+        self.context.cpuid_cache.clear();
     }
 
     /// Count an instruction, once: not when it goes on with an answer that it has waited for.

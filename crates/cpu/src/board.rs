@@ -1,5 +1,5 @@
-//! What a processor is told of the board around it: which of its model-specific registers are the board's, and what
-//! the guest sees of a hypervisor. The processor knows none of them by name.
+//! What a vCPU knows of the board around it: which model-specific registers are the board's, and what
+//! the guest sees of a hypervisor. The vCPU knows none of them by name.
 
 use std::ops::RangeInclusive;
 
@@ -25,7 +25,7 @@ pub struct Hypervisor {
     /// The registers of the arguments of `vmcall` and `vmmcall`, by their numbers (0 is RAX). The number of the
     /// call and its answer are in RAX.
     pub arguments: [u8; 4],
-    /// What a call from CPL 3 gets; one from CPL 0 is an exit, whoever answers that says what an unknown one gets.
+    /// What a call from CPL 3 gets; one from CPL 0 is an exit, and the board decides what an unknown one gets.
     pub user_answer: u64,
 }
 

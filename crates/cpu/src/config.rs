@@ -1,5 +1,5 @@
-//! What a processor is made from: what distinguishes it from others, and the memory that it has; and what the host
-//! may refuse it.
+//! The configuration of a vCPU: what distinguishes it from others, and its memory; and the errors of a host that
+//! cannot provide it.
 
 use crate::board::Board;
 
@@ -35,7 +35,7 @@ pub enum Error {
     /// The host processor lacks something that translated code needs.
     #[error("this processor lacks {0}, which Bivouac needs")]
     MissingFeature(&'static str),
-    /// More processors than a package holds.
+    /// More vCPUs than a group can have.
     #[error("a machine has at most {0} processors")]
     TooManyProcessors(usize),
     /// User code cannot be run directly, and must not be translated.

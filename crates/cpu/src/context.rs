@@ -4,7 +4,7 @@
 use std::ffi::c_void;
 use std::sync::atomic::AtomicU32;
 
-use crate::answers::Answers;
+use crate::cpuid_cache::CpuidCache;
 use crate::memory::physical_jumps;
 use crate::memory::tlb::{ENTRIES, FETCHES, INDEX_BITS, JumpEntry, LINES};
 use crate::state::{Registers, rflags};
@@ -15,8 +15,8 @@ pub const XSAVE_BYTES: usize = 4096;
 /// Room for one memory operand (at most 108 bytes, `fnsave`) at any alignment.
 const BOUNCE_BYTES: usize = 192;
 
-/// Spans of one block.
-pub(crate) const MAX_SPANS: usize = 6;
+/// Coalesced ranges of one block.
+pub(crate) const MAX_COALESCED_RANGES: usize = 6;
 
 /// Bits of RFLAGS whose change needs the interpreter, or that keep translated code from running.
 pub(crate) const DELICATE_FLAGS: u64 = rflags::TF
@@ -185,15 +185,15 @@ pub(crate) struct Context {
     pub(crate) physical_jumps: u64,
     pub(crate) sample: u64,
     pub(crate) sample_mask: u64,
-    /// The active TLB set; translated code has it in GS, or uses this while GS is at the mirror.
-    pub(crate) set: u64,
+    /// The active `SpaceTlb`; translated code has it in GS, or uses this while GS is at the mirror.
+    pub(crate) tlb: u64,
     /// GS base on the way into translated code.
     pub(crate) gs_base: u64,
-    /// The sets for CPL 0 with AC clear and with AC set.
-    pub(crate) kernel_set: u64,
-    pub(crate) access_set: u64,
-    /// The set for CPL 3.
-    pub(crate) user_set: u64,
+    /// The TLBs for CPL 0 with AC clear and with AC set.
+    pub(crate) kernel_tlb: u64,
+    pub(crate) access_tlb: u64,
+    /// The TLB for CPL 3.
+    pub(crate) user_tlb: u64,
     /// Masks of RFLAGS: what the host's register holds, the rest without IF and AC, IF, AC, and
     /// what only the interpreter may change.
     pub(crate) native_mask: u64,
@@ -216,8 +216,8 @@ pub(crate) struct Context {
     /// `pext` masks that round a distance down to words of four and eight bytes.
     pub(crate) word4_mask: u64,
     pub(crate) word8_mask: u64,
-    /// Host addresses of the current block's spans.
-    pub(crate) spans: [u64; MAX_SPANS],
+    /// Host addresses of the current block's coalesced ranges.
+    pub(crate) coalesced: [u64; MAX_COALESCED_RANGES],
     /// Free for use within one instruction's translation.
     pub(crate) temporary: u64,
     pub(crate) crossing: Crossing,
@@ -262,8 +262,8 @@ pub(crate) struct Context {
     /// Component mask for XSAVE and XRSTOR; and components that the host has switched on beyond it.
     pub(crate) xsave_mask: u64,
     pub(crate) foreign_mask: u64,
-    /// What CPUID has answered, and how often from there (translate/answers.rs).
-    pub(crate) answers: Answers,
+    /// What CPUID has answered, and how often from there (translate/cpuid.rs).
+    pub(crate) cpuid_cache: CpuidCache,
     pub(crate) answered: u64,
     /// The kick request flag.
     pub(crate) kick: *const AtomicU32,
@@ -276,7 +276,7 @@ pub(crate) struct Context {
     pub(crate) stubs_start: u64,
     pub(crate) stubs_end: u64,
     /// The [`Stopper`](crate::translate::unchain::Stopper), with which the signal handler stops
-    /// translated code; the package keeps it.
+    /// translated code; the group keeps it.
     pub(crate) stopper: *const c_void,
     /// Gates that the signal handler has closed and that must be opened again.
     closed: [u64; MAX_CLOSED],
@@ -312,11 +312,11 @@ impl Context {
             physical_jumps: 0,
             sample: physical_jumps::SAMPLE,
             sample_mask: 1,
-            set: 0,
+            tlb: 0,
             gs_base: 0,
-            kernel_set: 0,
-            access_set: 0,
-            user_set: 0,
+            kernel_tlb: 0,
+            access_tlb: 0,
+            user_tlb: 0,
             native_mask: rflags::NATIVE,
             system_mask: rflags::DEFINED & !(rflags::NATIVE | rflags::IF | rflags::AC)
                 | rflags::FIXED,
@@ -332,7 +332,7 @@ impl Context {
             left: 0,
             word4_mask: !3,
             word8_mask: !7,
-            spans: [0; MAX_SPANS],
+            coalesced: [0; MAX_COALESCED_RANGES],
             temporary: 0,
             crossing: Crossing { entry_mask: ENTRIES as u64 - 1, ..Crossing::default() },
             frame: [0; 7],
@@ -358,7 +358,7 @@ impl Context {
             host_mxcsr: 0x1f80,
             xsave_mask,
             foreign_mask: 0,
-            answers: Answers::new(),
+            cpuid_cache: CpuidCache::new(),
             answered: 0,
             kick,
             fault: Fault::default(),

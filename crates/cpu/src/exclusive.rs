@@ -1,15 +1,15 @@
-//! How one processor is alone: the others of its package wait at the heads of their run loops ([`crate::package`], 4
-//! and 5).
+//! How one vCPU executes alone: the other vCPUs of its group wait at the heads of their run loops (QEMU:
+//! `start_exclusive`). [`crate::vcpu_group`] says what for (4 and 5).
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::memory::Physical;
-use crate::package::Turn;
 use crate::vcpu::Vcpu;
+use crate::vcpu_group::Turn;
 
 impl Vcpu {
-    /// Mark the processor busy, once nobody wants to be alone.
+    /// Mark the vCPU busy, as soon as no other vCPU wants to be alone.
     pub(crate) fn become_busy(&mut self) {
         loop {
             self.arch.kick.set_busy(true);
@@ -17,16 +17,16 @@ impl Vcpu {
                 break;
             }
             self.arch.kick.set_busy(false);
-            drop(self.arch.package.world());
+            drop(self.arch.group.world());
         }
-        let generation = self.arch.package.generation();
+        let generation = self.arch.group.generation();
         if generation != self.generation {
             self.generation = generation;
             self.forget_blocks();
         }
     }
 
-    /// Let somebody be alone who wants to.
+    /// If another vCPU wants to be alone, wait until it has been.
     #[inline]
     pub(crate) fn checkpoint(&mut self) {
         self.arch.kick.has_looked();
@@ -40,14 +40,14 @@ impl Vcpu {
         }
     }
 
-    /// Run `act` while no other processor runs. The caller holds no host address of guest memory or
+    /// Call `act` while no other vCPU runs. The caller holds no host address of guest memory or
     /// of a block, and no lock.
     pub(crate) fn alone<T>(&mut self, act: impl FnOnce(&mut Self) -> T) -> T {
         let was_busy = self.arch.kick.is_busy();
         self.arch.kick.set_busy(false);
-        let package = Arc::clone(&self.arch.package);
-        let world = package.world();
-        let others = || package.members.iter().filter(|&(number, _)| number != self.arch.member);
+        let group = Arc::clone(&self.arch.group);
+        let world = group.world();
+        let others = || group.peers.iter().filter(|&(number, _)| number != self.arch.vcpu_index);
         others().for_each(|(_, other)| other.kick.ask_to_wait());
         for (_, other) in others() {
             while other.kick.is_busy() {
@@ -55,7 +55,7 @@ impl Vcpu {
             }
         }
         let result = act(self);
-        let others = package.members.iter().filter(|&(number, _)| number != self.arch.member);
+        let others = group.peers.iter().filter(|&(number, _)| number != self.arch.vcpu_index);
         others.for_each(|(_, other)| other.kick.let_go());
         drop(world);
         if was_busy {
@@ -64,17 +64,17 @@ impl Vcpu {
         result
     }
 
-    /// Forget the jump caches if somebody has asked for it.
+    /// Flush the jump caches if another thread has asked for it.
     #[inline]
     pub(crate) fn heed_dropped_jumps(&mut self) {
-        let dropped = self.arch.package.members.dropped_jumps.load(Ordering::SeqCst);
+        let dropped = self.arch.group.peers.dropped_jumps.load(Ordering::SeqCst);
         if dropped != self.dropped_jumps {
             self.dropped_jumps = dropped;
             self.forget_jumps();
         }
     }
 
-    /// Forget where jumps and returns lead.
+    /// Flush what is cached of the targets of jumps and returns.
     fn forget_jumps(&mut self) {
         self.arch.tlb.drop_all_jumps();
         self.arch.context.forget_returns();
@@ -86,36 +86,36 @@ impl Vcpu {
         self.forget_jumps();
     }
 
-    /// Drop all translations, of every processor.
+    /// Drop all translations, for every vCPU.
     pub(crate) fn drop_blocks(&mut self) {
         self.arch.statistics.cache_drops += 1;
-        self.alone(|cpu| cpu.arch.package.drop_blocks());
+        self.alone(|cpu| cpu.arch.group.drop_blocks());
         self.forget_blocks();
-        self.generation = self.arch.package.generation();
+        self.generation = self.arch.group.generation();
     }
 
     /// Make sure that no translated code can write a page, and mark it as having translations. As
     /// [`Self::alone`] for what the caller may hold.
     pub(crate) fn protect(&mut self, page: Physical) {
-        let package = Arc::clone(&self.arch.package);
-        let Some(_turn) = Turn::take(&package, page) else {
+        let group = Arc::clone(&self.arch.group);
+        let Some(_turn) = Turn::take(&group, page) else {
             self.arch.kick.set_busy(false);
-            package.await_protected(page);
+            group.await_protected(page);
             return self.become_busy();
         };
         self.arch.ram.set_code(page, true);
         let writers = self.arch.ram.take_writers(page);
         let Some(host) = self.arch.ram.host(page) else { return };
-        if let Some(mirror) = &package.mirror {
+        if let Some(mirror) = &group.mirror {
             mirror.write_protect(page);
         }
         if writers.is_empty() {
             return;
         }
         let mut others = false;
-        for (number, member) in package.members.iter() {
-            if writers.includes(number) && member.revoke(writers, page, host) {
-                others |= number != self.arch.member;
+        for (number, peer) in group.peers.iter() {
+            if writers.includes(number) && peer.revoke(writers, page, host) {
+                others |= number != self.arch.vcpu_index;
             }
         }
         if others {

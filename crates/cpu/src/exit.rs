@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// One reason to leave the processor. Reads are answered with [`crate::Vcpu::complete_read`] before the
+/// One reason why the vCPU returns from `run`. Reads are answered with [`crate::Vcpu::complete_read`] before the
 /// next `run`; everything else needs no answer, except where it says so.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[allow(missing_docs)] // The fields are explained with their variants.

@@ -25,9 +25,9 @@ pub enum Happened {
     /// [`crate::Vcpu::run`] came back, or will soon: for a port, a register or an address, with what
     /// was written or with the answer.
     Exit { rip: u64, kind: ExitKind, place: u64, value: u64 },
-    /// A block is about to be executed. Only those who trace are told.
+    /// A block is about to be executed. Only a tracer is told.
     Block { rip: u64 },
-    /// An instruction is about to be interpreted. Only those who trace are told.
+    /// An instruction is about to be interpreted. Only a tracer is told.
     Interpreted { rip: u64 },
 }
 
@@ -127,7 +127,7 @@ pub struct History {
 }
 
 impl History {
-    /// An empty one that keeps so many entries, rounded up, within bounds.
+    /// An empty history with room for so many entries, rounded up, within bounds.
     pub(crate) fn new(entries: usize) -> Self {
         let entries = entries.clamp(MIN_ENTRIES, MAX_ENTRIES).next_power_of_two();
         Self { ring: vec![None; entries].into(), next: 0 }

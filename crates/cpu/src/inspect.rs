@@ -1,16 +1,16 @@
-//! Looking into the engine: for those who debug it, and for profilers.
+//! Inspection of the engine, for debuggers and profilers.
 //!
-//! Whoever builds a machine may hand over an [`Inspection`]. Three things can be seen: what host code
-//! there is ([`CodeWatcher`]), what the processor does ([`Tracer`]), and what it did last
-//! ([`crate::history`]). Two can be changed: which blocks are interpreted instead of translated
-//! ([`BlockRanges`]), and which one is translated wrongly on purpose, to try the tools themselves.
+//! The caller that builds a machine may pass an [`Inspection`]. It shows three things: the host code
+//! ([`CodeWatcher`]), what each vCPU does ([`Tracer`]), and what it did last
+//! ([`crate::history`]). It changes two: which blocks are interpreted instead of translated
+//! ([`BlockRanges`]), and which block is translated wrongly on purpose, to test the tools themselves.
 //!
 //! What rules it:
 //!
 //! 1. *Nothing of it is on the path of translated code.* All questions are asked where a block is
 //!    made, where translated code has been left anyway, or before an instruction is interpreted.
-//! 2. *A trace sees every block*, because while somebody traces, no block is linked to another and
-//!    none is entered into the jump cache: each comes back to Rust. What is executed is the same.
+//! 2. *A trace sees every block*, because while there is a tracer, no block is linked to another and
+//!    none is entered into the jump cache: each returns to Rust. The same code is executed.
 //! 3. *A block is known by what it is made of* ([`BlockId`]): its bytes, its place in its page and its
 //!    privilege level, not its address. So it has the same name in the next run, wherever the guest's
 //!    kernel puts its pages; if it contains no addresses, also wherever the kernel puts itself.
@@ -24,14 +24,14 @@ use crate::memory::Physical;
 use crate::memory::ram::Ram;
 use crate::state::Registers;
 
-/// What is to be looked at, and changed, in the processors of one machine.
+/// What to inspect, and change, in the vCPUs of one machine.
 #[derive(Default)]
 pub struct Inspection {
-    /// Who is told what host code there is.
+    /// These are told of all host code.
     pub watchers: Vec<Box<dyn CodeWatcher>>,
-    /// Who is told what the processors do.
+    /// This is told what the vCPUs do.
     pub tracer: Option<Arc<dyn Tracer>>,
-    /// How much of the past each processor remembers; rounded up, and never very little.
+    /// Entries of each vCPU's history; rounded up, and never very few.
     pub history_entries: usize,
     /// Blocks that are interpreted.
     pub interpreted: BlockRanges,
@@ -56,7 +56,7 @@ impl fmt::Debug for Inspection {
 }
 
 impl Inspection {
-    /// Whether anybody asks about blocks.
+    /// Whether any part of it concerns blocks.
     pub(crate) fn concerns_blocks(&self) -> bool {
         !self.watchers.is_empty()
             || !self.interpreted.is_empty()
@@ -80,9 +80,9 @@ impl Inspection {
     }
 }
 
-/// Somebody who wants to know what the code cache holds.
+/// An observer of the code cache.
 ///
-/// Called while a lock is held that every processor needs: it must not call the engine.
+/// It is called under a lock that every vCPU needs: it must not call the engine.
 pub trait CodeWatcher: Send {
     /// There is new host code.
     fn added(&mut self, code: &HostCode<'_>);
@@ -129,7 +129,7 @@ pub struct GuestCode<'a> {
     pub cpl: u8,
     /// The guest's code.
     pub bytes: &'a [u8],
-    /// It is left to the interpreter, because somebody wanted that.
+    /// The block is left to the interpreter, because the inspection asks for that.
     pub interpreted: bool,
 }
 
@@ -226,7 +226,7 @@ impl std::str::FromStr for BlockRanges {
     }
 }
 
-/// What a [`Tracer`] sees of a processor.
+/// What a [`Tracer`] sees of a vCPU.
 #[derive(Clone, Copy)]
 pub struct Traced<'a> {
     pub(crate) number: usize,
@@ -235,7 +235,7 @@ pub struct Traced<'a> {
 }
 
 impl Traced<'_> {
-    /// The processor's number in its machine.
+    /// The vCPU's index in its machine.
     pub fn number(&self) -> usize {
         self.number
     }
@@ -255,16 +255,16 @@ impl Traced<'_> {
 pub(crate) fn read_physical(ram: &Ram, at: u64, bytes: &mut [u8]) {
     for (offset, byte) in bytes.iter_mut().enumerate() {
         if let Some(host) = ram.host(Physical(at.wrapping_add(offset as u64))) {
-            // SAFETY: a byte of RAM; the guest may race with us, and it is plain data.
+            // SAFETY: a byte of RAM; the guest may write it meanwhile, and it is plain data.
             *byte = unsafe { host.read_volatile() };
         }
     }
 }
 
-/// Somebody who wants to know what the processors do, step by step.
+/// An observer of the vCPUs, step by step.
 pub trait Tracer: Send + Sync {
-    /// This is about to happen, or has happened: see [`Happened`]. `false` if there is nothing more
-    /// that is wanted from this processor; it goes on at full speed then.
+    /// This is about to happen, or has happened: see [`Happened`]. `false` ends the trace
+    /// of this vCPU, which goes on at full speed then.
     fn trace(&self, cpu: &Traced<'_>, happened: &Happened) -> bool;
 }
 

@@ -1,36 +1,36 @@
-//! How other threads, and timers, get a processor out of the guest's code.
+//! Kicks: how other threads, and timers, get a vCPU out of the guest's code.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 
-/// Shared between a processor and those who kick it.
+/// Shared between a vCPU and the threads that kick it.
 #[derive(Debug, Default)]
 pub(crate) struct KickState {
     pub(crate) requested: AtomicU32,
-    /// Thread that runs the processor, 0 when none does.
+    /// The thread that runs the vCPU; 0 when none does.
     pub(crate) thread: AtomicI32,
-    /// The processor is in [`crate::Vcpu::run`] (package.rs).
+    /// The vCPU is in [`crate::Vcpu::run`] (vcpu_group.rs).
     busy: AtomicBool,
-    /// Stops a helper process that the processor waits for (user/mod.rs).
+    /// Stops a helper process that the vCPU waits for (user/mod.rs).
     pub(crate) direct: direct::Kick,
     /// The alarm has gone off ([`crate::Vcpu::set_alarm`]).
     has_gone_off: AtomicBool,
 }
 
-/// Somebody wants [`crate::Vcpu::run`] to return.
+/// Request: [`crate::Vcpu::run`] returns.
 const RETURN: u32 = 1;
 
-/// Another processor wants to be alone.
+/// Request: another vCPU wants to be alone.
 const WAIT: u32 = 2;
 
-/// The processor is to come to the head of its run loop.
+/// Request: the vCPU comes to the head of its run loop.
 const LOOK: u32 = 4;
 
-/// It is to look at what its user code does.
+/// Request: the vCPU looks at what its user code does (user/look.rs).
 const CONSIDER: u32 = 8;
 
 impl KickState {
-    /// Take the request to return back, if there is one.
+    /// Clear the request to return; whether there was one.
     pub(crate) fn take(&self) -> bool {
         self.requested.load(Ordering::SeqCst) & RETURN != 0
             && self.requested.fetch_and(!RETURN, Ordering::SeqCst) & RETURN != 0
@@ -40,18 +40,18 @@ impl KickState {
         self.requested.load(Ordering::SeqCst) != 0
     }
 
-    /// Whether another processor wants to be alone.
+    /// Whether another vCPU wants to be alone.
     #[inline]
     pub(crate) fn must_wait(&self) -> bool {
         self.requested.load(Ordering::SeqCst) & WAIT != 0
     }
 
-    /// Have the processor wait before it goes on.
+    /// Have the vCPU wait before it goes on.
     pub(crate) fn ask_to_wait(&self) {
         self.request(WAIT);
     }
 
-    /// Have the processor come to the head of its run loop, where it sees what has changed.
+    /// Have the vCPU come to the head of its run loop, where it sees what has changed.
     pub(crate) fn ask_to_look(&self) {
         self.request(LOOK);
     }

@@ -1,26 +1,26 @@
-//! The processor: an x86-64 CPU in software that runs guest code until something happens that it
-//! cannot do itself, and then returns an [`Exit`], in the manner of KVM's run loop.
+//! The processor: an x86-64 vCPU in software. It executes guest code until it needs something that is not its own,
+//! and then returns an [`Exit`], as KVM's run loop does.
 //!
-//! What it is not: it knows no device, no file and no clock but the time-stamp counter. It calls
-//! nobody; ports, MMIO, model-specific registers of the platform and halts are exits.
+//! What it is not: it knows no device, no file, and no clock except the time-stamp counter. It never calls
+//! out of the crate; ports, MMIO, model-specific registers of the platform and halts are exits.
 //!
 //! What rules it:
 //!
 //! 1. *State is precise.* Whenever control is in Rust, [`Registers`] is the architectural state at
 //!    a guest instruction boundary, flags included.
 //! 2. *Two ways to execute, one meaning.* [`interpret`] executes one instruction at a time in any
-//!    processor mode; [`translate`] turns 64-bit code into blocks of host code. What the
-//!    translator does not know it leaves to the interpreter, instruction by instruction.
-//! 3. *The host CPU computes.* Innocuous instructions run natively on operands that have been
-//!    checked and, where needed, copied; nobody re-implements arithmetic.
-//! 4. *Guest misbehaviour is data*: an [`Exception`] delivered to the guest. A panic is our bug.
+//!    processor mode; [`translate`] turns 64-bit code into blocks of host code. The translator leaves an instruction
+//!    that it does not know to the interpreter.
+//! 3. *The host CPU computes.* Innocuous instructions execute natively, on operands that the interpreter has
+//!    checked and, where needed, copied; no arithmetic is implemented again.
+//! 4. *Guest misbehaviour is data*: an [`Exception`] delivered to the guest. A panic is a bug of this crate.
 
 mod address;
-mod answers;
 mod architectural;
 mod board;
 mod config;
 mod context;
+mod cpuid_cache;
 mod debugger;
 pub mod exception;
 mod exclusive;
@@ -30,11 +30,10 @@ pub mod inspect;
 mod instruction;
 mod interpret;
 mod kick;
-mod members;
 mod memory;
 mod mode;
 mod native;
-mod package;
+mod peers;
 mod replay;
 mod run;
 mod saved;
@@ -48,6 +47,7 @@ mod trace;
 mod translate;
 mod user;
 mod vcpu;
+mod vcpu_group;
 
 pub use board::{Board, Hypervisor};
 pub use config::{Config, Error, RamRegion};
@@ -58,7 +58,6 @@ pub use exit::Exit;
 pub use kick::Kick;
 pub use memory::place::{Room, room};
 pub use mode::GuestMode;
-pub use package::Package;
 pub use saved::{Saved, Unfit};
 pub use state::{Registers, Segment, SegmentRegister, TableRegister};
 pub use statistics::Statistics;
@@ -66,3 +65,4 @@ pub use techniques::{Technique, Techniques, Unknown as UnknownTechnique};
 pub use time::time_stamp;
 pub use user::{UserExecution, stop_cycles};
 pub use vcpu::Vcpu;
+pub use vcpu_group::VcpuGroup;

@@ -1,4 +1,4 @@
-//! The mode that the guest's code runs in, and the questions that are asked of it.
+//! The mode that the guest's code runs in, and the predicates on it.
 //!
 //! Whether code is the kernel's is a property of the mode and not a ring: today the guest's kernel runs in ring 0, and
 //! the paravirtual kernel of a Xen domain will run in ring 3. So code that means "the kernel" or "a user program" asks
@@ -81,7 +81,7 @@ impl GuestMode {
         self.0 & RING
     }
 
-    /// What the jump cache of this mode is shared with: kernel and user programs have sets of their own, so that one
+    /// What the jump cache of this mode is shared with: kernel and user programs have TLBs of their own, so that one
     /// set of assumptions holds for both.
     #[inline]
     pub(crate) const fn of_jumps(self) -> Self {

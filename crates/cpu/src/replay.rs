@@ -1,9 +1,9 @@
-//! Answers to exits in the middle of an instruction.
+//! Values for exits in the middle of an instruction, and the restart of that instruction.
 //!
-//! An instruction that needs a value from outside (a port, device memory, a platform register) is
-//! abandoned with an exit and executed again from its start when the answer is there; answers
-//! already given are replayed in order. What an instruction sends outside is queued and leaves
-//! when it has completed; what an abandoned attempt queued is taken back.
+//! An instruction that needs a value from outside the vCPU (a port, device memory, a platform register) is
+//! abandoned with an exit, and executed again from its start when the value has arrived. The restarted instruction
+//! gets the values that arrived before in the same order. What an instruction sends outside is queued, and leaves
+//! when the instruction has completed; an abandoned attempt discards what it queued.
 
 use std::collections::VecDeque;
 
@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::exception::{Exception, Trap};
 use crate::exit::Exit;
 
-/// Answers one instruction may need before the guest is doing something absurd.
+/// Values that one instruction may need before the guest is doing something absurd.
 const MAX_ANSWERS: usize = 4096;
 
 /// One answer.
@@ -59,7 +59,7 @@ impl Replay {
         self.next = 0;
     }
 
-    /// The attempt was abandoned: take back what it wanted to send.
+    /// The attempt was abandoned: discard what it queued.
     pub(crate) fn abandon(&mut self) {
         self.queued.clear();
     }

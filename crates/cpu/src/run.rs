@@ -1,8 +1,8 @@
 //! The run loop: what happens between two exits.
 //!
 //! Every pass of the loop starts at an instruction boundary with precise state. Events come in the
-//! order of SDM 3A table 6-2: what the last instruction left to do, then NMI, then interrupts, then
-//! the next instruction, translated where the mode allows it and interpreted where not.
+//! order of SDM 3A table 6-2: what the last instruction has left pending, then NMI, then interrupts, then
+//! the next instruction, translated where the mode allows it and interpreted where it does not.
 
 use iced_x86::FlowControl;
 
@@ -17,7 +17,7 @@ use crate::time::time_stamp;
 use crate::vcpu::Vcpu;
 
 impl Vcpu {
-    /// Run the guest until something happens that the processor cannot do itself.
+    /// Run the guest until it needs something that is not the vCPU's own.
     ///
     /// # Errors
     ///
@@ -150,12 +150,12 @@ impl Vcpu {
     /// The instruction that a block has left to the interpreter. It need not be fetched again: a
     /// block whose bytes have changed is gone.
     fn interpret_left(&mut self) -> Option<Exit> {
-        let (left, held) = {
+        let (left, interpreted) = {
             let (mark, page) = (self.arch.context.detail, self.arch.context.code_page);
-            let translator = self.arch.package.translator();
-            (translator.left_instruction(mark, page), translator.held_end(mark, page))
+            let translator = self.arch.group.translator();
+            (translator.left_instruction(mark, page), translator.interpreted_end(mark, page))
         };
-        if let Some(end) = held {
+        if let Some(end) = interpreted {
             return self.interpret_until(end);
         }
         let Some(instruction) = left else { return self.interpret() };
@@ -171,9 +171,9 @@ impl Vcpu {
         }
     }
 
-    /// A block that is to be interpreted: go on as long as it goes straight on, and no further than
-    /// its end. Interrupts wait until then, as they would if it were translated, unless somebody
-    /// calls the processor away, or an instruction lets them in.
+    /// Interpret a block as a whole: up to its end, or to the first instruction that does not fall
+    /// through. Interrupts wait until then, as they would if it were translated, unless another thread
+    /// kicks the vCPU, or an instruction enables them.
     fn interpret_until(&mut self, end: u64) -> Option<Exit> {
         /// Repetitions of a string instruction are single steps.
         const MAX_STEPS: usize = 4096;
@@ -195,7 +195,7 @@ impl Vcpu {
         None
     }
 
-    /// Deal with an instruction that did not complete.
+    /// Handle an instruction that did not complete.
     pub(crate) fn take_trap(&mut self, trap: Trap) -> Option<Exit> {
         match trap {
             Trap::Exit(Exit::Halt) => {
@@ -220,7 +220,7 @@ impl Vcpu {
         }
     }
 
-    /// Deliver an exception; the exit, if that shuts the processor down.
+    /// Deliver an exception; the exit, if that shuts the vCPU down.
     pub(crate) fn raise(&mut self, exception: Exception) -> Option<Exit> {
         self.arch.statistics.exceptions += 1;
         self.note(Happened::Exception {
@@ -258,7 +258,7 @@ impl Vcpu {
         loop {
             self.heed_switch_of_spaces();
             self.note_help();
-            self.arch.select_sets();
+            self.arch.select_tlbs();
             self.heed_dropped_jumps();
             self.arch.context.code_page =
                 crate::memory::Linear(self.arch.context.regs.rip).page().0;
@@ -266,7 +266,7 @@ impl Vcpu {
             self.arch.statistics.entries += 1;
             let start = self.arch.context.regs.rip;
             let resumes = self.arch.context.regs.take_resume_flag();
-            self.arch.package.code_changes.catch_up(&mut self.seen_changes);
+            self.arch.group.code_changes.catch_up(&mut self.seen_changes);
             // SAFETY: `target` is a block's entry, or a restart point in one, whose needs are known.
             let reason = unsafe { crate::native::enter(&mut self.arch.context, target, vectors) };
             self.left_at = time_stamp();
@@ -327,11 +327,10 @@ impl Vcpu {
         match reason {
             Reason::Miss | Reason::Interpret | Reason::Assist => {
                 self.arch.context.regs.rip =
-                    self.arch.package.translator().mark_address(detail, page);
+                    self.arch.group.translator().mark_address(detail, page);
             }
             Reason::Unlinked => {
-                self.arch.context.regs.rip =
-                    self.arch.package.translator().gate_target(detail, page);
+                self.arch.context.regs.rip = self.arch.group.translator().gate_target(detail, page);
             }
             _ => {}
         }
@@ -348,7 +347,7 @@ impl Vcpu {
     /// in the meantime, it has happened, and its target faults.
     fn refuse_jump(&mut self) -> Option<Exit> {
         let (mark, page) = (self.arch.context.detail, self.arch.context.code_page);
-        let jump = self.arch.package.translator().mark_address(mark, page);
+        let jump = self.arch.group.translator().mark_address(mark, page);
         let target = std::mem::replace(&mut self.arch.context.regs.rip, jump);
         let undone = self.arch.fetch_instruction().ok().and_then(|instruction| {
             let released = match instruction.op_count() {
@@ -378,8 +377,7 @@ impl Vcpu {
         }
         let gate = self.arch.context.detail;
         let generation = self.generation;
-        let plain =
-            reason == Reason::Unlinked && self.arch.package.translator().gate_is_plain(gate);
+        let plain = reason == Reason::Unlinked && self.arch.group.translator().gate_is_plain(gate);
         let found = if plain { self.find_plain_block() } else { self.find_block() };
         let target = found.ok()??;
         let linked = reason == Reason::Unlinked
@@ -396,7 +394,7 @@ impl Vcpu {
 
     fn link(&self, gate: u32, target: u64) -> bool {
         let page = self.arch.far_page(gate);
-        self.arch.package.translator().link(gate, target, page)
+        self.arch.group.translator().link(gate, target, page)
     }
 
     /// A signal arrived in translated code: the host CPU refused a guest instruction, or the mirror
@@ -431,16 +429,16 @@ impl Vcpu {
         const WRITE: u64 = 1 << 1;
         self.arch.statistics.mirror_faults += 1;
         let access = if fault.error & WRITE != 0 { Access::Write } else { Access::Read };
-        let package = std::sync::Arc::clone(&self.arch.package);
-        let found = package.translator().instruction_at(fault.rip);
+        let group = std::sync::Arc::clone(&self.arch.group);
+        let found = group.translator().instruction_at(fault.rip);
         let Some((physical, mark, restart)) = found else {
             return Resume::Dispatch(self.interpret());
         };
         if fault.trap == 14 && self.arch.fill_mirror(fault.address, access) {
             return self.try_again(restart);
         }
-        if package.mirror.is_some() && !repeats {
-            package.translator().except(physical, &package.members);
+        if group.mirror.is_some() && !repeats {
+            group.translator().except(physical, &group.peers);
             self.arch.statistics.mirror_exceptions += 1;
         }
         let helped = repeats.then(|| self.help_missed(physical, mark)).flatten();

@@ -1,9 +1,9 @@
-//! The state of a processor, to be taken up by another one: what the guest can see, and what it is in the
-//! middle of. What the engine has learned (translations, TLBs, which threads run directly) is not; it is
-//! learned again.
+//! The saved state of a vCPU, which another vCPU can restore: what the guest can see, and an instruction that has not
+//! completed. What the engine has learned (translations, TLBs, which threads execute directly) is not
+//! part of it; the other vCPU learns it again.
 //!
-//! State is a stranger's word. It may be anything that a guest could have made of its processor, however
-//! odd; what no guest can make, and what the host's processor would refuse to load, is refused here.
+//! Saved state is untrusted. It may be anything that a guest could have made of its vCPU, however
+//! odd. State that no guest can make, and state that the host's processor would refuse to load, is refused here.
 
 use serde::{Deserialize, Serialize};
 
@@ -13,7 +13,7 @@ use crate::state::{Registers, cr0, efer, rflags};
 use crate::system::{SavedSystem, cpuid};
 use crate::vcpu::{Pending, Vcpu};
 
-/// The state of a processor.
+/// The state of a vCPU.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Saved {
     /// What the guest was told that its processor is.
@@ -27,10 +27,10 @@ pub struct Saved {
     system: SavedSystem,
 }
 
-/// Why a processor cannot go on from a state.
+/// Why a vCPU cannot be restored from a state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Unfit {
-    /// The guest has been told of another processor, and may use what this one lacks.
+    /// CPUID has shown the guest another processor, whose features this one lacks.
     #[error("it is of a machine with another kind of processor than this host's")]
     AnotherProcessor,
     /// No processor can be in that state.
@@ -56,7 +56,7 @@ impl Saved {
 }
 
 impl Vcpu {
-    /// What a processor that goes on from here has to know. Between two runs.
+    /// The state that another vCPU needs to go on from here. To be called between two runs.
     pub fn save(&self) -> Saved {
         Saved {
             identity: cpuid::identity(),
@@ -69,12 +69,12 @@ impl Vcpu {
         }
     }
 
-    /// Go on from there, in memory as it was then. `shift` is added to the difference between the guest's
+    /// Restore the state, in memory as it was then. `shift` is added to the difference between the guest's
     /// time-stamp counter and the host's (mod 2^64).
     ///
     /// # Errors
     ///
-    /// [`Unfit`]; the processor is as it was.
+    /// [`Unfit`]; the vCPU is as it was.
     pub fn restore(&mut self, saved: Saved, shift: u64) -> Result<(), Unfit> {
         saved.check_host()?;
         let Ok(extended) = <[u8; XSAVE_BYTES]>::try_from(saved.extended) else {
@@ -94,14 +94,14 @@ impl Vcpu {
         self.pending = saved.pending;
         self.arch.replay = saved.replay;
         self.arch.system.restore(saved.system);
-        self.arch.forget_answers();
+        self.arch.clear_cpuid_cache();
         self.arch.flush_tlb(crate::memory::Flush::All);
         self.note_direct_wanted();
         Ok(())
     }
 }
 
-/// Whether a guest could have made them so, as far as it matters to anybody but the guest.
+/// Whether a guest could have made them so, as far as it matters outside of the guest.
 fn makes_sense(regs: &Registers, components: u64) -> bool {
     let is_bit = |value: u8| value <= 1;
     let bits = [

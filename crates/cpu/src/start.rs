@@ -1,5 +1,5 @@
-//! How a processor that is not the first is started, and what a machine with several needs beyond
-//! running each.
+//! How a vCPU that is not the first is started, and what a machine with several vCPUs needs beyond
+//! running each of them.
 
 use std::time::Duration;
 

@@ -54,7 +54,7 @@ pub struct Statistics {
     /// Runs that ended because something was not mapped in the helper.
     pub direct_misses: u64,
     /// Runs that ended at a page that must not run directly.
-    pub direct_held: u64,
+    pub direct_suspensions: u64,
     /// Helper processes made.
     pub direct_spaces: u64,
     /// Pages mapped in them.

@@ -4,7 +4,7 @@
 //! translated, never while guest code runs, so that they cost nothing.
 //!
 //! There is no switch for what everything else stands on: translation itself (the interpreter is another
-//! engine, [`Config::interpret_only`](crate::Config)), the software TLB and its sets, the jump cache,
+//! engine, [`Config::interpret_only`](crate::Config)), the software TLB, the jump cache,
 //! vector state that is loaded when it is first needed. Which user code runs directly is not a switch
 //! but a choice, [`UserExecution`](crate::UserExecution).
 
@@ -30,8 +30,8 @@ pub enum Technique {
     Relocation,
     /// Jumps find blocks by their physical address without Rust (memory/physical_jumps.rs).
     PhysicalJumps,
-    /// Accesses share look-ups (translate/coalesce.rs).
-    Spans,
+    /// Accesses share look-ups (translate/coalesce.rs); without, each has its own.
+    Coalescing,
     /// Accesses that cross a page are split in blocks (translate/crossing.rs); without, by the
     /// interpreter.
     Crossings,
@@ -68,7 +68,7 @@ impl Technique {
         (Technique::Handover, "handover"),
         (Technique::Relocation, "relocation"),
         (Technique::PhysicalJumps, "physical-jumps"),
-        (Technique::Spans, "spans"),
+        (Technique::Coalescing, "spans"),
         (Technique::Crossings, "crossings"),
         (Technique::Strings, "strings"),
         (Technique::Inline, "inline"),
@@ -81,7 +81,7 @@ impl Technique {
     ];
 }
 
-/// A set of techniques: those that are used. All of them, unless somebody says otherwise.
+/// A set of techniques: those that are used. All of them, unless the user switches some off.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Techniques(u32);
 

@@ -1,4 +1,4 @@
-//! The one clock that a processor has.
+//! The one clock of a vCPU: the time-stamp counter.
 
 /// The host's time-stamp counter.
 pub fn time_stamp() -> u64 {

@@ -1,11 +1,11 @@
-//! What a processor tells its history, and whoever traces it ([`crate::inspect`]).
+//! What a vCPU tells its history, and the tracer if there is one ([`crate::inspect`]).
 
 use crate::history::Happened;
 use crate::inspect::{Traced, read_physical};
 use crate::vcpu::Vcpu;
 
 impl Vcpu {
-    /// Note that something happened, for the history and for whoever traces.
+    /// Note an event, for the history and for the tracer.
     #[inline]
     pub(crate) fn note(&mut self, happened: Happened) {
         self.history.note(happened);
@@ -30,7 +30,7 @@ impl Vcpu {
         }
     }
 
-    /// Whether somebody follows every block.
+    /// Whether there is a tracer, which follows every block.
     #[inline]
     pub(crate) fn is_traced(&self) -> bool {
         self.tracer.is_some()
@@ -40,15 +40,16 @@ impl Vcpu {
     fn trace(&mut self, happened: Happened) {
         let Some(tracer) = self.tracer.take() else { return };
         let arch = &self.arch;
-        let seen = Traced { number: arch.member, registers: &arch.context.regs, ram: &arch.ram };
+        let seen =
+            Traced { number: arch.vcpu_index, registers: &arch.context.regs, ram: &arch.ram };
         if tracer.trace(&seen, &happened) {
             self.tracer = Some(tracer);
         }
     }
 
-    /// This processor's number in its package.
+    /// The index of this vCPU in its group.
     pub fn number(&self) -> usize {
-        self.arch.member
+        self.arch.vcpu_index
     }
 
     /// Guest-physical memory, as much of `bytes` as lies in RAM; the rest is left alone.

@@ -1,4 +1,4 @@
-//! One virtual processor: its state, the memory it sees, and the calls that a machine makes on it.
+//! One vCPU: its state, its memory, and the calls that a machine makes on it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,27 +10,27 @@ use crate::config::{Config, Error, RamRegion};
 use crate::context::XSAVE_BYTES;
 use crate::kick::Kick;
 use crate::native::signals::Registration;
-use crate::package::Package;
 use crate::replay::Replay;
 use crate::state::Registers;
 use crate::statistics::{Statistics, named};
 use crate::translate::Mode;
+use crate::vcpu_group::VcpuGroup;
 
-/// A virtual processor: its architectural state, and what executes the guest's code on it.
+/// A virtual processor: its architectural state, and the engine that executes the guest's code on it.
 pub struct Vcpu {
     pub(crate) arch: Architectural,
     /// The generation of the code cache that the jump caches belong to.
     pub(crate) generation: u64,
-    /// The last order to forget them that was heeded.
+    /// The last request to flush them that was served.
     pub(crate) dropped_jumps: u64,
-    /// How many changes of code it has seen (translate/views.rs).
+    /// The number of changes of code that the vCPU has seen (translate/views.rs).
     pub(crate) seen_changes: u64,
     /// Mode bits under which the jump caches were filled.
     pub(crate) jump_mode: Mode,
     pub(crate) registration: Option<Registration>,
     pub(crate) pending: Pending,
     pub(crate) history: crate::history::History,
-    /// Who follows what the processor does (inspect.rs).
+    /// The tracer, if there is one (inspect.rs).
     pub(crate) tracer: Option<Arc<dyn crate::inspect::Tracer>>,
     /// Cycles of the time-stamp counter for which translated user code waited to be helped, and when
     /// translated code was left last.
@@ -44,7 +44,7 @@ pub struct Vcpu {
 // runs the processor, and no other follows its pointers.
 unsafe impl Send for Vcpu {}
 
-/// Events that wait for the processor to take them.
+/// Events that are pending for the vCPU.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct Pending {
     pub(crate) interrupt: Option<u8>,
@@ -56,7 +56,7 @@ pub(crate) struct Pending {
 }
 
 impl Vcpu {
-    /// A processor of its own package, in the state after RESET.
+    /// A vCPU in a group of its own, in the state after RESET.
     ///
     /// # Errors
     ///
@@ -64,10 +64,10 @@ impl Vcpu {
     ///
     /// # Safety
     ///
-    /// As for [`Package::new`].
+    /// As for [`VcpuGroup::new`].
     pub unsafe fn new(config: Config, ram: Vec<RamRegion>) -> Result<Self, Error> {
         // SAFETY: the caller vouches for the regions.
-        Self::in_package(config, &unsafe { Package::new(ram) }?)
+        Self::in_group(config, &unsafe { VcpuGroup::new(ram) }?)
     }
 
     /// The same in a guest's memory, which stays mapped as long as the processor lives.
@@ -76,19 +76,19 @@ impl Vcpu {
     ///
     /// [`Error`] when the host cannot run translated code.
     pub fn in_memory(config: Config, memory: &host::GuestMemory) -> Result<Self, Error> {
-        Self::in_package(config, &Package::in_memory(memory)?)
+        Self::in_group(config, &VcpuGroup::in_memory(memory)?)
     }
 
-    /// A processor that shares memory and translations with the others of `package`.
+    /// A vCPU that shares memory and translations with the others of `group`.
     ///
     /// # Errors
     ///
-    /// [`Error`] when the host cannot run translated code, or the package is full.
-    pub fn in_package(config: Config, package: &Arc<Package>) -> Result<Self, Error> {
-        let (tracer, history_entries) = package.inspection();
+    /// [`Error`] when the host cannot run translated code, or the group is full.
+    pub fn in_group(config: Config, group: &Arc<VcpuGroup>) -> Result<Self, Error> {
+        let (tracer, history_entries) = group.inspection();
         let mut cpu = Self {
-            arch: Architectural::new(config, package)?,
-            generation: package.generation(),
+            arch: Architectural::new(config, group)?,
+            generation: group.generation(),
             dropped_jumps: 0,
             seen_changes: 0,
             jump_mode: Mode::default(),
@@ -98,8 +98,8 @@ impl Vcpu {
             tracer,
             helped_cycles: 0,
             left_at: 0,
-            user: package
-                .members
+            user: group
+                .peers
                 .plan
                 .as_ref()
                 .map(|plan| Box::new(crate::user::code::UserCode::new(plan))),
@@ -115,7 +115,7 @@ impl Vcpu {
 
     /// The registers, to be changed between runs. Everything cached from them is forgotten.
     pub fn registers_mut(&mut self) -> &mut Registers {
-        self.arch.forget_answers();
+        self.arch.clear_cpuid_cache();
         self.arch.flush_tlb(crate::memory::Flush::All);
         &mut self.arch.context.regs
     }
@@ -138,14 +138,14 @@ impl Vcpu {
         self.pending = Pending::default();
         self.arch.context.window_wanted = 0;
         self.arch.system.reset();
-        self.arch.forget_answers();
+        self.arch.clear_cpuid_cache();
         if let Some(spaces) = &mut self.arch.spaces {
             spaces.discard_all();
         }
         self.arch.flush_tlb(crate::memory::Flush::All);
     }
 
-    /// Forget all translations: memory was changed behind the processor's back.
+    /// Drop all translations, because memory was changed without notice to the vCPU.
     pub fn forget_code(&mut self) {
         self.drop_blocks();
         self.arch.ram.forget_present();
@@ -166,14 +166,14 @@ impl Vcpu {
         self.arch.forms.as_ref().map_or_else(Vec::new, |forms| named(&forms.assisted))
     }
 
-    /// Something that makes [`Self::run`] return.
+    /// A handle for other threads to make [`Self::run`] return.
     pub fn kick_handle(&self) -> Kick {
         Kick { state: Arc::clone(&self.arch.kick) }
     }
 
     /// Have [`Self::run`] return with [`Exit::Kicked`] once `after` has passed, whether it has begun by then or
-    /// not. It replaces an alarm that was set before. To be called on the thread that runs the processor, for
-    /// which it is a timer of the host's: no other thread has a part in it.
+    /// not. It replaces an alarm that was set before. To be called on the thread that runs the vCPU: the
+    /// alarm is a timer of this thread, and no other thread takes part in it.
     ///
     /// # Errors
     ///
@@ -200,7 +200,7 @@ impl Vcpu {
         self.arch.kick.take_alarm()
     }
 
-    /// What the processor did last.
+    /// The history of the vCPU.
     pub fn history(&self) -> &crate::history::History {
         &self.history
     }
@@ -208,7 +208,7 @@ impl Vcpu {
     /// Counters.
     pub fn statistics(&self) -> Statistics {
         let mut statistics = self.arch.statistics;
-        statistics.cache_bytes = self.arch.package.translator().cache.used() as u64;
+        statistics.cache_bytes = self.arch.group.translator().cache.used() as u64;
         statistics.system_calls = self.arch.context.system_calls;
         statistics.crossings = self.arch.context.crossing.count;
         statistics.answered = self.arch.context.answered;
@@ -252,7 +252,7 @@ impl Vcpu {
         self.pending.interrupt = Some(vector);
     }
 
-    /// Have a non-maskable interrupt delivered as soon as none is being handled.
+    /// Deliver a non-maskable interrupt as soon as the guest handles none.
     pub fn inject_nmi(&mut self) {
         self.pending.nmi = true;
     }

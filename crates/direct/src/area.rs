@@ -1,4 +1,4 @@
-//! The file that we share with the helpers: one slot for each.
+//! The file that the domain shares with the helpers: one slot for each helper.
 
 use std::fs::File;
 use std::os::fd::{AsRawFd, FromRawFd};
@@ -59,7 +59,7 @@ impl Area {
         Ok(area)
     }
 
-    /// Where the helper's `address` in slot `slot` is in our memory.
+    /// Where the helper's `address` in slot `slot` is in the domain's memory.
     fn place(&self, slot: usize, address: u64, bytes: usize) -> *mut u8 {
         let end = address + bytes as u64;
         let fits = slot <= MAX_SPACES && RESERVED.contains(&address) && end <= RESERVED.end;

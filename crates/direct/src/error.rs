@@ -1,4 +1,4 @@
-//! Why there are no helpers, or not another one.
+//! The errors of helpers: why there are none, or not another one.
 
 use std::io;
 
@@ -22,7 +22,7 @@ pub enum Error {
     /// A helper did not answer.
     #[error("a helper process did not start within {seconds} s")]
     Silent {
-        /// How long we waited.
+        /// How long the domain waited.
         seconds: u64,
     },
     /// An earlier failure has left the helpers in disorder.

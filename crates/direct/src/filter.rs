@@ -88,7 +88,7 @@ fn runner_stop() -> Vec<(u32, u32, u32)> {
 }
 
 /// Zygote: fork in two ways, map, handle signals, pass descriptors on, give more up. Nothing here
-/// opens a file, runs a program, reaches another process or the network. What else is tried is a
+/// opens a file, runs a program, reaches another process or the network. Every other call is a
 /// signal, which ends the zygote and the mapper, and is what the runner needs.
 pub(crate) fn zygote() -> Vec<libc::sock_filter> {
     let with = |number: i64, index, value: u64| {
@@ -181,7 +181,7 @@ pub(crate) fn mapper_strict() -> Vec<libc::sock_filter> {
 mod tests {
     use super::*;
 
-    /// What a filter says to a call.
+    /// A filter's verdict on a call.
     fn judge(filter: &[libc::sock_filter], data: &[u8; 64]) -> u32 {
         let (mut at, mut accumulator) = (0, 0);
         loop {

@@ -1,4 +1,4 @@
-//! All the helpers of a domain: making them, and which slot is whose.
+//! All helpers of a domain: how they are made, and which slot belongs to which.
 
 use std::fs::File;
 use std::io;
@@ -17,7 +17,7 @@ use crate::reply::{Received, Reply};
 use crate::rights::TimeStamp;
 use crate::script;
 
-/// What makes address spaces for one guest.
+/// All helpers of one guest, and the source of new ones.
 #[derive(Debug)]
 pub struct Helpers {
     pub(crate) area: Area,
@@ -27,18 +27,18 @@ pub struct Helpers {
     pub(crate) cpuid_faults: bool,
     /// Held while a helper is made: requests and replies are one conversation.
     pub(crate) makers: Mutex<Maker>,
-    /// The file that the zygote and every mapper have open; kept so that it is not another's.
+    /// The file that the zygote and every mapper have open; held so that its number stays this file's.
     pub(crate) _memory: Arc<File>,
 }
 
-/// Who makes helpers, and of what.
+/// The source of helpers: the zygote, and the files that helpers get.
 #[derive(Debug)]
 pub(crate) struct Maker {
     pub(crate) socket: OwnedFd,
     pub(crate) free: Vec<usize>,
     /// Slots whose runners have been killed but may still be running for a moment.
     pub(crate) dying: Vec<(usize, Arc<OwnedFd>)>,
-    /// The helper that is in the making.
+    /// The helper that the zygote is preparing.
     pub(crate) order: Option<Order>,
     pub(crate) broken: bool,
 }

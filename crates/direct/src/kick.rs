@@ -6,14 +6,14 @@ use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 const IDLE: u32 = 0;
 /// A run that has not been kicked.
 const RUNNING: u32 = 1;
-/// Somebody is sending the signal.
+/// Another thread is sending the signal.
 const SENDING: u32 = 2;
 /// The signal has been sent.
 const SENT: u32 = 3;
 /// Nothing runs, and the next run is not to begin.
 const EARLY: u32 = 4;
 
-/// Makes a run of one virtual processor, in whichever space, stop soon. A kick while nothing runs
+/// Makes the current run of one vCPU, in any of its spaces, stop soon. A kick while nothing runs
 /// makes the next run stop at once; every return from a run consumes the kicks before it.
 ///
 /// No run is sent more than one signal, and none is left over for the next: the stub relies on it.
@@ -25,7 +25,7 @@ pub struct Kick {
 }
 
 impl Kick {
-    /// A kick for one virtual processor.
+    /// A kick for one vCPU.
     pub const fn new() -> Self {
         Self { state: AtomicU32::new(IDLE), target: AtomicI32::new(-1) }
     }

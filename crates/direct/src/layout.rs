@@ -1,4 +1,4 @@
-//! Where everything of a helper lies, seen from inside and from outside.
+//! The memory layout of a helper, in the helper and in the domain.
 //!
 //! A helper keeps 64 KiB of its address space for itself: [`RESERVED`]. They are one slot of a
 //! memory file that the domain process maps as a whole, readable and writable. What the slot's
@@ -79,7 +79,7 @@ pub(crate) const MEMORY_FD: u64 = 2;
 /// In the mapper: the runner's notifications.
 pub(crate) const RUNNER_FD: u64 = 4;
 
-/// The system call that means "I have stopped": one that every filter around us allows.
+/// The system call that means "I have stopped": one that every outer filter allows.
 pub(crate) const STOP: u64 = libc::SYS_getppid as u64;
 
 /// What the stub writes as signal number when an order failed.

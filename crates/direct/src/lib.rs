@@ -1,11 +1,11 @@
-//! Guest user code run natively, in helper processes that can do nothing else.
+//! Guest user code executed natively, in helper processes that can do nothing else.
 //!
 //! A [`Space`] is the user half of one guest address space: a process whose memory is pages of the
-//! guest's, and whose only thread of the guest's runs one virtual processor's user code with the
-//! host's full speed. Every system call, fault and kick stops it with all registers in shared
-//! memory. Nothing is traced: there is no `ptrace`, and no privilege.
+//! guest's, and one thread of which executes the user code of one vCPU at the host's full speed.
+//! Every system call, fault and kick stops this thread with all registers in shared
+//! memory. No process traces another: there is no `ptrace`, and no privilege.
 //!
-//! # Who is who
+//! # The processes
 //!
 //! - The *domain* process: the caller. It holds guest memory and the area (`area.rs`), one slot of
 //!   which belongs to each helper.
@@ -35,7 +35,7 @@
 //!    SIGSYS for itself. Filters cannot be taken off, and no `rt_sigreturn` is allowed either: the
 //!    stub leaves handlers by IRETQ. The stop takes no arguments and, with the notification, returns
 //!    what the domain says. Syscall User Dispatch catches calls from outside the stub before any
-//!    filter sees them. That is faster, keeps them from filters around us that would end the
+//!    filter sees them. That is faster, keeps them from outer filters that would end the
 //!    helper, and matters for two calls only, `uprobe` and `uretprobe`, which Linux exempts
 //!    from filters: made from the stub, they return an error or raise SIGILL, because they are not
 //!    made from the kernel's own trampolines.
@@ -47,7 +47,7 @@
 //!    execute, the control pages (entry, orders, answers) are read only, and the scratch pages
 //!    (report, signal stack) are writable. No system call means that no guest code can change that.
 //!    What is in the control pages is the program's own registers and the addresses of its own
-//!    mappings, and the number of a notification, which means nothing to whom cannot answer it.
+//!    mappings, and the number of a notification, which is of no use to a process that cannot answer it.
 //! 4. *Running the stub gains nothing.* Its only effects beyond user instructions are its system
 //!    calls. From the runner, all but the stop are SIGSYS (1). A stop that the program makes itself
 //!    reports what the program wrote; see 6. What the stub reads to decide what to call lies in
@@ -77,11 +77,11 @@
 //!    death. Death is reported ([`Stop::Died`]), and the slot is not used again before the kernel says
 //!    that the runner is dead.
 //! 9. *Nothing outlives the domain.* The zygote exits when its socket closes; mappers die with the
-//!    zygote and runners with their mappers (`PR_SET_PDEATHSIG`), both also when nobody listens.
+//!    zygote and runners with their mappers (`PR_SET_PDEATHSIG`), both also when no process listens.
 //! 10. *The zygote is no way out for a domain that was taken over.* The domain writes the scripts,
 //!     so the zygote's filter (inherited by all helpers) names what scripts need: to fork in two ways,
 //!     map, handle signals, pass on descriptors that it has, install filters. It opens nothing, runs
-//!     nothing, connects to nothing and signals nobody.
+//!     nothing, connects to nothing and signals no process.
 //!
 //! What the guest can do is to end its own helper, by putting its stack pointer so that the kernel
 //! has no room for a signal frame on the signal stack, or by reporting nonsense. That is
@@ -90,7 +90,7 @@
 //! `tests/attacks.rs` tries all of this as a program, the tests of `helpers.rs` as a domain that has
 //! been taken over.
 //!
-//! # What the caller does with a stop
+//! # How the caller serves a stop
 //!
 //! - [`Stop::SystemCall`]: what the `syscall` instruction does, from the registers as they are (RIP is
 //!   behind it).
@@ -106,13 +106,13 @@
 //! - [`Stop::Unsupported`], [`Stop::NoMemory`]: translate, at least for now.
 //! - [`Stop::Died`]: the program cannot go on. It is as if it had met a machine check: deliver #GP
 //!   at the last known registers, and let the guest's kernel end it.
-//! - A guest's TLB flush is [`Space::unmap`] or [`Space::unmap_all`] in the space of the processor that
+//! - A guest's TLB flush is [`Space::unmap`] or [`Space::unmap_all`] in the space of the vCPU that
 //!   flushes; both are carried out before the program runs on.
 //!
 //! # What it costs, and what was rejected
 //!
 //! (`examples/cost.rs` measures it.) A system call and back takes 7.8 us on the machine where this was
-//! made: 2.3 us for the signal, 4.4 us for two switches between processes on one core. A page fault
+//! developed: 2.3 us for the signal, 4.4 us for two switches between processes on one core. A page fault
 //! with one order takes 16.6 us, each further order 4 us, each further page of one order 0.5 us when
 //! populated. Making a space takes 0.2 ms; there is always one ahead.
 //!
@@ -128,8 +128,8 @@
 //! # What is different from a processor of the guest's own
 //!
 //! - CPUID shows the host's leaves where [`Helpers::cpuid_faults`] is false; RDTSCP and RDPID show the
-//!   host's number of the processor, and LSL the host's descriptors. RDTSC reads the host's counter,
-//!   or raises #GP for somebody else to say what it reads ([`TimeStamp`]). SGDT and the like show
+//!   host's processor number, and LSL the host's descriptors. RDTSC reads the host's counter,
+//!   or raises #GP, so that the caller emulates it ([`TimeStamp`]). SGDT and the like show
 //!   what Linux on the host shows (UMIP).
 //! - The guest's own descriptor tables are not there: a program with segments in the LDT or the TLS
 //!   entries of the GDT, or in 32-bit code, has to be translated ([`Stop::Unsupported`]).

@@ -1,4 +1,4 @@
-//! Seccomp notifications: how a thread of a helper waits for us, held in the kernel (seccomp_unotify(2)).
+//! Seccomp notifications: how a thread of a helper waits in the kernel for the domain (seccomp_unotify(2)).
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -20,7 +20,7 @@ const SYNC_WAKE_UP: libc::c_ulong = 1;
 pub(crate) struct Notification {
     /// To be given back in the answer.
     pub id: u64,
-    /// The thread, as we see it.
+    /// The thread's number, in the domain's PID namespace.
     pub process: u32,
     flags: u32,
     number: u32,
@@ -74,7 +74,7 @@ impl Listener {
         poll(self.0.as_raw_fd(), limit)
     }
 
-    /// Whether nobody is left who could stop.
+    /// Whether no thread is left that could stop.
     pub(crate) fn is_deserted(&self) -> bool {
         let now = self.wait(Some(Duration::ZERO));
         now.is_err_and(|error| error.raw_os_error() == Some(libc::ENOENT))

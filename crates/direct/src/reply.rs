@@ -78,7 +78,7 @@ impl Reply {
         }
         let numbers = [first as i32, (first >> 32) as i32, second as i32];
         let count = length.saturating_sub(16) / 4;
-        // SAFETY: the kernel has just made these descriptors for us.
+        // SAFETY: the kernel has just made these descriptors for this process.
         let own = |&number: &i32| unsafe { OwnedFd::from_raw_fd(number) };
         numbers.iter().take(count as usize).map(own).collect()
     }

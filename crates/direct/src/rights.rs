@@ -24,6 +24,6 @@ pub enum TimeStamp {
     /// They read the host's counter.
     #[default]
     Native,
-    /// They raise #GP(0), so that somebody else can say what they read.
+    /// They raise #GP(0), so that the caller can emulate them.
     Faults,
 }

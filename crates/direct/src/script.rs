@@ -18,9 +18,9 @@ use crate::stub::{self, Place};
 const ZYGOTE_SETUP: usize = 8;
 /// The first step of a helper in the zygote's slot, the only one that is not in its own.
 const HELPER_START: usize = 128;
-/// Every result is fine.
+/// Every result is accepted.
 const ANY: (i64, i64) = (i64::MIN, i64::MAX);
-/// Every result that is not an error is fine.
+/// Every result that is not an error is accepted.
 const GOOD: (i64, i64) = (0, i64::MAX);
 /// The signals that a runner handles.
 const FAULTS: [i32; 6] =
@@ -201,7 +201,7 @@ fn action(handler: u64) -> Action {
     Action { handler, flags: 0, restorer: 0, mask: 0 }
 }
 
-/// What can be taken from a helper beside its system calls, as far as the host allows it.
+/// The rights that a helper gives up beside its system calls, as far as the host allows it.
 fn confine(script: &mut Script) {
     script.step(libc::SYS_setsid, [], ANY);
     let spaces = libc::CLONE_NEWUSER
@@ -254,7 +254,7 @@ pub(crate) fn helper(area: &Area, slot: usize, zygote: u32, time_stamp: TimeStam
     runner(&mut script, time_stamp);
 }
 
-/// The mapper's waiting for orders: the first step for the rest of its life.
+/// How the mapper waits for orders: the first step for the rest of its life.
 fn idle(script: &mut Script) {
     script.step(STOP as i64, [], (0, 0));
     script.amend(|step| step.failed = stub::address(Place::Exit));
@@ -324,8 +324,8 @@ fn runner(script: &mut Script, time_stamp: TimeStamp) {
         let option = libc::PR_SET_TSC as u64;
         script.step(libc::SYS_prctl, [option, TIME_STAMP_FAULTS, 0, 0, 0], GOOD);
     }
-    // A short cut that spares the program's calls the filters, ours and those around us; who jumps
-    // into the stub to avoid it meets them.
+    // A short cut: the program's calls do not reach the filters, neither the helper's nor outer ones. Those of a
+    // program that jumps into the stub to avoid it do.
     let dispatch = [USER_DISPATCH as u64, USER_DISPATCH_ON, BASE, PAGE_BYTES, 0];
     script.step(libc::SYS_prctl, dispatch, ANY);
     name(script, *b"biv user\0\0\0\0\0\0\0\0");

@@ -22,11 +22,11 @@ use crate::stub::{self, NOTIFY_SEND, Place};
 /// How long a new helper may take to stop for the first time.
 const FIRST_STOP_LIMIT: Duration = Duration::from_secs(10);
 
-/// The user half of one guest address space, as one virtual processor sees it: like the entries of
-/// a TLB, it is to be changed when that processor flushes, and several processors have several.
+/// The user half of one guest address space, as one vCPU has it cached: like the entries of
+/// a TLB, it must be changed when that vCPU flushes. Each of several vCPUs has a space of its own.
 ///
 /// Orders ([`Self::map`] and the like) are gathered and carried out before the next run, or by
-/// [`Self::flush`]. Between runs the runner is held by the kernel, so that nobody can use a stale
+/// [`Self::flush`]. Between runs the kernel holds the runner, so that no code can use a stale
 /// mapping in the meantime.
 #[derive(Debug)]
 pub struct Space {
@@ -85,7 +85,7 @@ impl Space {
         self.processes
     }
 
-    /// What its processes have had of the host's cores; nothing once they are gone.
+    /// The time that its processes have had one of the host's cores; none once they are gone.
     pub fn time(&self) -> Option<Duration> {
         self.processes.iter().map(|&process| process_time(process)).sum()
     }
@@ -136,8 +136,8 @@ impl Space {
         Ok(())
     }
 
-    /// Unmap everything, and forget the orders that were not carried out. It is what a full flush
-    /// asks for, and it mends a space after [`Stop::Refused`] and [`Error::Order`].
+    /// Unmap everything, and discard the orders that were not carried out. A full flush
+    /// needs this, and it makes a space usable again after [`Stop::Refused`] and [`Error::Order`].
     ///
     /// # Errors
     ///
@@ -180,7 +180,7 @@ impl Space {
         Ok(())
     }
 
-    /// Run the program until something happens, after carrying out the orders. `registers` and
+    /// Carry out the orders, and run the program until it stops. `registers` and
     /// `extended` (an XSAVE image in the standard format) are its state before and after.
     pub fn run(
         &mut self,
@@ -318,7 +318,7 @@ impl Space {
         self.helpers.area.write(self.slot, step_address(index), step);
     }
 
-    /// The helper is dead, or is going to be.
+    /// The helper has died, or is about to.
     fn die(&mut self) -> Stop {
         self.dead = true;
         kill(&self.process);
@@ -344,7 +344,7 @@ fn process_time(process: u32) -> Option<Duration> {
     (result == 0).then(|| Duration::new(time.tv_sec as u64, time.tv_nsec as u32))
 }
 
-/// Wait for a thread to stop. A signal to us while we wait for the runner is passed on as a kick.
+/// Wait for a thread to stop. A signal to this thread while it waits for the runner is passed on as a kick.
 fn receive(listener: &Listener, process: &OwnedFd, kick: Option<&Kick>) -> Option<Notification> {
     loop {
         let error = match listener.receive() {
@@ -357,7 +357,7 @@ fn receive(listener: &Listener, process: &OwnedFd, kick: Option<&Kick>) -> Optio
                     kick.kick();
                 }
             }
-            // The notification was withdrawn, because a signal came before we received it, or the
+            // The notification was withdrawn, because a signal came before this thread received it, or the
             // thread is gone.
             Some(libc::ENOENT) if is_alive(process) && !listener.is_deserted() => {}
             _ => return None,

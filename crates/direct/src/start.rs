@@ -55,7 +55,7 @@ impl Helpers {
         Ok(helpers)
     }
 
-    /// See that everything works here that will be needed.
+    /// Check that the host has everything that helpers need.
     fn try_out(self: &Arc<Self>) -> Result<(), Error> {
         let mut space = self.space(TimeStamp::Native)?;
         if self.memory_bytes >= PAGE_BYTES {
@@ -72,7 +72,7 @@ impl Helpers {
         }
     }
 
-    /// A new address space with nothing mapped in it. There is always one in the making, so that
+    /// A new address space with nothing mapped in it. The zygote always prepares the next one, so that
     /// the next call need not wait.
     ///
     /// # Errors
@@ -127,7 +127,7 @@ fn check_host() -> Result<(), Error> {
 }
 
 /// What a signal frame takes. `AT_MINSIGSTKSZ` is no help: it includes AMX, whose state Linux saves
-/// only for processes that have asked for it, which we do not.
+/// only for processes that have asked for it, which the domain does not.
 fn signal_frame_bytes() -> u64 {
     /// `ARCH_GET_XCOMP_PERM` (Linux 5.16; before, there was no AMX).
     const PERMITTED: i64 = 0x1022;

@@ -30,7 +30,7 @@ pub enum Stop {
         /// For a debug exception: because of RFLAGS.TF, and not `int1`.
         single_step: bool,
     },
-    /// A kick, or a signal that somebody sent to the helper.
+    /// A kick, or a signal that another process sent to the helper.
     Kicked,
     /// The registers cannot be had natively: 32-bit or other segments, RIP in the kernel's half.
     /// Nothing was run.
@@ -84,8 +84,8 @@ impl Stopped<'_> {
         report.signal == libc::SIGUSR1 as u64
     }
 
-    /// Learn why it stopped, and read its state if there is a new one. `None` if what it left makes
-    /// no sense: then it is up to no good.
+    /// Find out why it stopped, and read its state if there is a new one. `None` if the report is
+    /// implausible: then the program has forged it.
     pub(crate) fn read(&self, registers: &mut Registers, extended: &mut [u8]) -> Option<Stop> {
         let report: Report = self.area.read(self.slot, REPORT);
         if report.signal == REFUSED {
@@ -125,7 +125,7 @@ impl Stopped<'_> {
     }
 }
 
-/// Whether a SIGBUS is about a page that is mapped and cannot be had, and not about alignment or
+/// Whether a SIGBUS is about a mapped page that the host cannot provide, and not about alignment or
 /// the stack segment.
 fn is_missing_memory(frame: &SignalFrame) -> bool {
     frame.exception().0 == PAGE_FAULT

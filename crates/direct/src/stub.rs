@@ -1,9 +1,9 @@
-//! The only code of ours in a helper: position-independent, hand-written, without a stack of its
-//! own, copied into one page that nobody in the helper can write.
+//! The stub: the only engine code in a helper. It is position-independent, hand-written and without a stack of its
+//! own, in one page that no thread of the helper can write.
 //!
 //! - `sequence` carries out a script of system calls ([`Step`](crate::layout::Step)). The zygote,
 //!   the set-up of a helper and the mapper are such scripts; what they may do is decided by their
-//!   seccomp filters and by who can write the script, not by this code.
+//!   seccomp filters and by which process can write the script, not by this code.
 //! - `handler` is where the kernel enters the runner with a signal. It reports and stops.
 //! - `resume` loads every register from the read-only entry page and leaves by `iretq`, so that no
 //!   `rt_sigreturn` (which could change the signal mask and stack) has to be allowed.
@@ -133,7 +133,7 @@ global_asm!(
     "mov [rbx + 48], rax",
     "rdgsbase rax",
     "mov [rbx + 56], rax",
-    // The next frame goes where this one is not: a kick may come before we are back in the program,
+    // The next frame goes where this one is not: a kick may come before the runner is back in the program,
     // run after run.
     "movabs rax, {stack_end}",
     "movabs rcx, {stack_second}",

@@ -1,8 +1,8 @@
 //! How the zygote comes into being.
 //!
-//! It is forked once from the domain process, through a child that shares our memory: such a child
+//! It is forked once from the domain process, through a child that shares the domain's memory: such a child
 //! has no restartable sequence registered, which the zygote would otherwise inherit and the kernel
-//! would write to. It unmaps all that it has of us before it forks anything.
+//! would write to. It unmaps all that it has of the domain's before it forks anything.
 
 use std::fs::File;
 use std::io;
@@ -40,7 +40,7 @@ impl Drop for BlockedSignals {
     }
 }
 
-/// What the zygote needs to know in its first moments, and what it tells.
+/// The arguments of the zygote's start, and its result.
 struct Birth {
     descriptors: [(i32, u64); 3],
     first: u64,
@@ -83,7 +83,7 @@ pub(crate) fn fork_zygote(
     let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
     let argument = (&raw const birth).cast_mut().cast();
     let blocked = BlockedSignals::new();
-    // SAFETY: the child has a stack of its own and we wait here until it has exited; `between` makes
+    // SAFETY: the child has a stack of its own, and this thread waits here until it has exited; `between` makes
     // system calls only, and with all signals blocked nothing else happens in it.
     let between = unsafe { libc::clone(between, top.cast(), flags, argument) };
     drop(blocked);
@@ -99,11 +99,11 @@ pub(crate) fn fork_zygote(
     })
 }
 
-/// Runs in a child that shares our memory, while we wait.
+/// Runs in a child that shares the domain's memory, while the domain waits.
 extern "C" fn between(birth: *mut libc::c_void) -> i32 {
     // SAFETY: `fork_zygote` passes its own `Birth`, which outlives this child.
     let birth = unsafe { &*birth.cast::<Birth>() };
-    // SAFETY: a plain fork; the new process goes on with a copy of our stack.
+    // SAFETY: a plain fork; the new process goes on with a copy of this stack.
     let process = unsafe { libc::syscall(libc::SYS_clone, libc::SIGCHLD, 0, 0, 0, 0) };
     if process == 0 {
         become_zygote(birth);

@@ -1,10 +1,10 @@
 //! Guest memory as devices write it: through a mapping that stays writable whatever the processors'
 //! have protected, with the translations of what is overwritten dropped afterwards
-//! ([`cpu::Package::note_written`] has the argument; any thread may).
+//! ([`cpu::VcpuGroup::note_written`] has the argument; any thread may).
 
 use std::sync::Arc;
 
-use cpu::Package;
+use cpu::VcpuGroup;
 use devices::virtio::Segment;
 use host::GuestMemory;
 use machine::memory::{Memory, NoMemory};
@@ -19,12 +19,12 @@ pub(crate) fn ranges(segments: &[Segment]) -> impl Iterator<Item = (u64, usize)>
 #[derive(Clone)]
 pub(crate) struct DeviceMemory {
     memory: GuestMemory,
-    package: Arc<Package>,
+    group: Arc<VcpuGroup>,
 }
 
 impl DeviceMemory {
-    pub(crate) fn new(memory: &GuestMemory, package: &Arc<Package>) -> Self {
-        Self { memory: memory.clone(), package: Arc::clone(package) }
+    pub(crate) fn new(memory: &GuestMemory, group: &Arc<VcpuGroup>) -> Self {
+        Self { memory: memory.clone(), group: Arc::clone(group) }
     }
 
     /// Give memory back to the host; it reads as zeroes from now on.
@@ -34,7 +34,7 @@ impl DeviceMemory {
     /// The host does not take it.
     pub(crate) fn discard(&self, address: u64, length: u64) -> Result<(), host::Error> {
         self.memory.discard(address, length)?;
-        self.package.note_discarded(address, length);
+        self.group.note_discarded(address, length);
         Ok(())
     }
 
@@ -46,7 +46,7 @@ impl DeviceMemory {
 
     /// So many bytes were written, and the guest has not been told.
     pub(crate) fn note_written(&self, address: u64, length: u64) {
-        self.package.note_written(address, length);
+        self.group.note_written(address, length);
     }
 
     /// The first `bytes` of the segments were written, and the guest has not been told.

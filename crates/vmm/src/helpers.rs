@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use cpu::{Package, Techniques, UserExecution};
+use cpu::{Techniques, UserExecution, VcpuGroup};
 use direct::Helpers;
 use host::GuestMemory;
 
@@ -20,18 +20,18 @@ use crate::configuration::Error;
 ///
 /// [`Error::Processor`] when the host refuses what every machine needs, or when user code must run
 /// directly and cannot.
-pub(crate) fn package(
+pub(crate) fn vcpu_group(
     memory: &GuestMemory,
     execution: UserExecution,
     techniques: Techniques,
-) -> Result<Arc<Package>, Error> {
-    let translated = || Package::with_techniques(memory, None, techniques);
+) -> Result<Arc<VcpuGroup>, Error> {
+    let translated = || VcpuGroup::with_techniques(memory, None, techniques);
     if execution == UserExecution::Translate {
         return Ok(translated()?);
     }
     match Helpers::start(memory) {
         Ok(helpers) => {
-            Ok(Package::with_techniques(memory, Some((&helpers, execution)), techniques)?)
+            Ok(VcpuGroup::with_techniques(memory, Some((&helpers, execution)), techniques)?)
         }
         Err(error) if execution == UserExecution::Direct => Err(cpu::Error::from(error).into()),
         Err(error) => {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use boot::Unpacked;
-use cpu::{Package, UserExecution, Vcpu};
+use cpu::{UserExecution, Vcpu, VcpuGroup};
 use host::GuestMemory;
 use machine::time::{Clock, Hertz};
 use machine::{Board, Platform, acpi, board, layout};
@@ -127,10 +127,10 @@ impl<B: Board> Machine<B> {
             true => UserExecution::Translate,
             false => configuration.user_execution,
         };
-        let package = helpers::package(&memory, execution, configuration.techniques)?;
-        package.inspect(inspection);
-        let device_memory = DeviceMemory::new(&memory, &package);
-        let cpus = new_processors::<B>(&configuration, &package, &clock)?;
+        let group = helpers::vcpu_group(&memory, execution, configuration.techniques)?;
+        group.inspect(inspection);
+        let device_memory = DeviceMemory::new(&memory, &group);
+        let cpus = new_processors::<B>(&configuration, &group, &clock)?;
         let wakers: Vec<_> =
             cpus.iter().map(|cpu| Waker::new(Processor::kick_handle(cpu))).collect();
         let mut board: B = new_board(&configuration, &device_memory, &clock, &wakers)?;
@@ -319,7 +319,7 @@ impl<B: Board> Drop for Machine<B> {
 
 fn new_processors<B: Board>(
     configuration: &Configuration,
-    package: &Arc<Package>,
+    group: &Arc<VcpuGroup>,
     clock: &HostClock,
 ) -> Result<Vec<Vcpu>, Error> {
     let processors = configuration.processors as u32;
@@ -331,7 +331,7 @@ fn new_processors<B: Board>(
             interpret_only: configuration.interpret,
             board: convert::board::<B>(),
         };
-        let mut cpu = Vcpu::in_package(config, package)?;
+        let mut cpu = Vcpu::in_group(config, group)?;
         if configuration.count_interpreted {
             cpu.count_interpreted();
         }

@@ -24,37 +24,37 @@ impl Architectural {
         }
     }
 
-    /// The number of the TLB set that translated code uses in the current mode.
-    pub(crate) fn current_set(&mut self) -> usize {
+    /// The index of the `SpaceTlb` that translated code uses in the current mode.
+    pub(crate) fn current_tlb(&mut self) -> usize {
         let accessor = self.accessor(Privilege::Current);
-        self.set_for(accessor)
+        self.tlb_for(accessor)
     }
 
-    /// Tell translated code which sets to use.
-    pub(crate) fn select_sets(&mut self) {
-        let number = self.current_set();
-        let [user, kernel, access] = self.views.sets;
-        self.context.set = self.set_address(number);
-        self.context.user_set = self.set_address(user);
-        self.context.kernel_set = self.set_address(kernel);
-        self.context.access_set = self.set_address(access);
+    /// Tell translated code which `SpaceTlb`s to use.
+    pub(crate) fn select_tlbs(&mut self) {
+        let number = self.current_tlb();
+        let [user, kernel, access] = self.views.tlbs;
+        self.context.tlb = self.tlb_address(number);
+        self.context.user_tlb = self.tlb_address(user);
+        self.context.kernel_tlb = self.tlb_address(kernel);
+        self.context.access_tlb = self.tlb_address(access);
         let mirrored = !self.context.regs.mode().is_user() && self.uses_mirror();
-        self.context.gs_base = if mirrored { super::place::BASE } else { self.context.set };
+        self.context.gs_base = if mirrored { super::place::BASE } else { self.context.tlb };
         self.context.after_system_call = !self.context.regs.sfmask & !rflags::RF | rflags::FIXED;
     }
 
-    fn set_address(&mut self, number: usize) -> u64 {
-        self.tlb.set(number).address()
+    fn tlb_address(&mut self, number: usize) -> u64 {
+        self.tlb.space_tlb(number).address()
     }
 
     #[inline]
-    fn set_for(&mut self, accessor: Accessor) -> usize {
+    fn tlb_for(&mut self, accessor: Accessor) -> usize {
         let regs = &self.context.regs;
         let mode = (regs.cr3, regs.cr4 & (cr4::PCIDE | cr4::SMAP), regs.cr0 & cr0::PG);
         if self.views.mode != Some(mode) {
             self.find_views(mode);
         }
-        let [user, kernel, access] = self.views.sets;
+        let [user, kernel, access] = self.views.tlbs;
         match accessor {
             Accessor { user: true, .. } => user,
             Accessor { smap_override: true, .. } => access,
@@ -62,7 +62,7 @@ impl Architectural {
         }
     }
 
-    /// The sets for the current address space.
+    /// Find the `SpaceTlb`s for the current address space.
     fn find_views(&mut self, mode: (u64, u64, u64)) {
         self.context.forget_returns();
         let regs = &self.context.regs;
@@ -76,14 +76,14 @@ impl Architectural {
             kernel
         };
         self.views.mode = Some(mode);
-        self.views.sets = [user, kernel, access];
+        self.views.tlbs = [user, kernel, access];
         if self.views.root != self.mirror_root() {
             self.flush_local_mirror();
         }
         self.look_at_roots();
     }
 
-    /// Under which CR3 this processor uses the mirror, if it does.
+    /// The CR3 under which this vCPU uses the mirror, if it does.
     fn mirror_root(&self) -> Option<u64> {
         self.uses_mirror().then_some(self.context.regs.cr3)
     }
@@ -91,12 +91,12 @@ impl Architectural {
     /// CR3 was loaded, or what is not global was flushed: tell the mirror.
     pub(crate) fn flush_local_mirror(&mut self) {
         self.views.root = self.mirror_root();
-        if let Some(mirror) = &self.package.mirror {
-            mirror.flush_local(self.member, self.views.root, &self.ram);
+        if let Some(mirror) = &self.group.mirror {
+            mirror.flush_local(self.vcpu_index, self.views.root, &self.ram);
         }
     }
 
-    /// CR3 was loaded: see whether the guest has memory where this process lies.
+    /// CR3 was loaded: check whether the guest has memory where this process lies.
     fn look_at_roots(&mut self) {
         if !self.uses_mirror() {
             return;
@@ -107,29 +107,29 @@ impl Architectural {
         }
     }
 
-    /// Have nobody use the mirror any more if the guest has memory where this process lies.
+    /// Stop the use of the mirror, on all vCPUs, if the guest has memory where this process lies.
     fn make_way(&self) {
-        let package = &self.package;
-        let Some(mirror) = &package.mirror else { return };
+        let group = &self.group;
+        let Some(mirror) = &group.mirror else { return };
         if mirror.make_way(self.context.regs.cr3, &self.ram) {
-            package.members.remove_all_jumps();
+            group.peers.remove_all_jumps();
         }
     }
 
-    /// Go without the mirror from here on if it has been given up. In the run loop only: what is between two
-    /// parts of a block relies on one answer.
+    /// Stop the use of the mirror if it has been given up. In the run loop only: the parts of a block
+    /// rely on the same state.
     pub(crate) fn heed_mirror(&mut self) {
         if self.must_heed_mirror()
-            && let Some(mirror) = &self.package.mirror
+            && let Some(mirror) = &self.group.mirror
         {
             self.without_mirror = true;
             mirror.clear();
         }
     }
 
-    /// Whether the mirror has been given up since the run loop looked.
+    /// Whether the mirror has been given up since the run loop last checked.
     pub(crate) fn must_heed_mirror(&self) -> bool {
-        let mirror = self.package.mirror.as_ref();
+        let mirror = self.group.mirror.as_ref();
         !self.without_mirror && mirror.is_some_and(|mirror| mirror.is_given_up())
     }
 
@@ -139,7 +139,7 @@ impl Architectural {
         if regs.cr4 & cr4::PCIDE != 0 { (regs.cr3 & 0xfff) as u16 } else { 0 }
     }
 
-    /// Forget cached translations.
+    /// Flush cached translations.
     pub(crate) fn flush_tlb(&mut self, what: Flush) {
         self.statistics.tlb_flushes += 1;
         self.context.forget_returns();
@@ -150,7 +150,7 @@ impl Architectural {
         }
         self.flush_far_gates(what);
         self.look_at_roots();
-        let Some(mirror) = &self.package.mirror else { return };
+        let Some(mirror) = &self.group.mirror else { return };
         match what {
             Flush::All if self.uses_mirror() => {
                 mirror.flush_all(self.context.regs.cr3, &self.ram);
@@ -165,7 +165,7 @@ impl Architectural {
     /// Whether translated kernel code reaches memory through the mirror in the current mode.
     pub(crate) fn uses_mirror(&self) -> bool {
         let regs = &self.context.regs;
-        self.package.mirror.is_some()
+        self.group.mirror.is_some()
             && !self.without_mirror
             && regs.cr0 & cr0::PG != 0
             && regs.long_mode()
@@ -176,7 +176,7 @@ impl Architectural {
     pub(crate) fn is_user_open(&self) -> bool {
         let regs = &self.context.regs;
         if regs.cr4 & cr4::SMAP == 0 {
-            return self.package.has_users.load(Ordering::Relaxed);
+            return self.group.has_users.load(Ordering::Relaxed);
         }
         regs.mode().is_kernel() && regs.alignment_flag != 0
     }
@@ -184,7 +184,7 @@ impl Architectural {
     /// Take note of user code in a machine whose kernel does without SMAP.
     pub(crate) fn note_users(&self) {
         let regs = &self.context.regs;
-        let has_users = &self.package.has_users;
+        let has_users = &self.group.has_users;
         if regs.mode().is_user() && regs.cr4 & cr4::SMAP == 0 && !has_users.load(Ordering::Relaxed)
         {
             has_users.store(true, Ordering::Relaxed);
@@ -196,8 +196,8 @@ impl Architectural {
     pub(crate) fn fill_mirror(&mut self, address: u64, access: Access) -> bool {
         self.make_way();
         let at = super::mirror::linear_of(address);
-        let (package, ram) = (&self.package, &self.ram);
-        let Some(mirror) = &package.mirror else { return false };
+        let (group, ram) = (&self.group, &self.ram);
+        let Some(mirror) = &group.mirror else { return false };
         let regs = &self.context.regs;
         let by = Accessor { user: false, smap_override: false };
         let walk = || {
@@ -207,11 +207,11 @@ impl Architectural {
             ram.make_present(found.physical);
             Ok::<_, Exception>(found)
         };
-        let entered = mirror.enter(at, access, self.member, ram, walk);
+        let entered = mirror.enter(at, access, self.vcpu_index, ram, walk);
         entered == Ok(super::mirror::Entered::Mapped)
     }
 
-    /// Where `at` leads for an access; fills the TLB.
+    /// Where `at` leads for an access; this fills the TLB.
     pub(crate) fn translate_linear(
         &mut self,
         at: Linear,
@@ -223,7 +223,7 @@ impl Architectural {
             let found = walk(&self.ram, &self.context.regs, at, access, accessor)?;
             return Ok(self.place(found.physical));
         }
-        let number = self.set_for(accessor);
+        let number = self.tlb_for(accessor);
         let found = walk(&self.ram, &self.context.regs, at, access, accessor)?;
         let place = self.place(found.physical);
         if let Place::Ram(host, physical) = place {
@@ -251,15 +251,15 @@ impl Architectural {
         let write = found.writable_now && !self.ram.has_code(physical);
         self.ram.make_present(physical);
         if write {
-            self.ram.note_writer(physical, self.member, index);
+            self.ram.note_writer(physical, self.vcpu_index, index);
         }
         let host = host.wrapping_sub(at.offset() as usize);
         self.statistics.tlb_fills += 1;
         let entry = Entry { host, read: true, write, global: found.global, size: found.size };
-        self.tlb.set(number).insert(at, entry);
+        self.tlb.space_tlb(number).insert(at, entry);
         // Another processor may have begun to translate the page since (memory/ram.rs).
         if write && self.ram.has_code(physical) {
-            self.tlb.set(number).revoke(index);
+            self.tlb.space_tlb(number).revoke(index);
         }
     }
 
@@ -267,9 +267,9 @@ impl Architectural {
     #[inline]
     fn cached(&mut self, at: Linear, access: Access, privilege: Privilege) -> Option<*mut u8> {
         let accessor = self.accessor(privilege);
-        let number = self.set_for(accessor);
+        let number = self.tlb_for(accessor);
         let index = index_of(at);
-        let entries = self.tlb.set(number).entries();
+        let entries = self.tlb.space_tlb(number).entries();
         let tags = if access == Access::Write { &entries.write } else { &entries.read };
         let offset = at.0.wrapping_add(tags[index].load(Ordering::Relaxed));
         let host = entries.host[index].load(Ordering::Relaxed);
@@ -345,7 +345,7 @@ impl Architectural {
             rest = after;
             match self.locate(at, Access::Read, privilege)?.0 {
                 // SAFETY: `host` is RAM up to the end of its page, and the piece does not leave
-                // the page. The guest may race with us; the bytes are plain data.
+                // the page. The guest may write them meanwhile; the bytes are plain data.
                 Place::Ram(host, _) => unsafe {
                     std::ptr::copy_nonoverlapping(host, piece.as_mut_ptr(), length);
                 },
@@ -387,17 +387,17 @@ impl Architectural {
     }
 
     /// Drop the translations that overlap `length` bytes at `physical`, which do not leave the
-    /// page, and write the bytes, before anybody can translate them again. Under the lock also where there is no
-    /// code: without a write tag, nobody who translates the page would wait for us.
+    /// page, and write the bytes, before another vCPU can translate them again. Under the lock also where there is no
+    /// code: without a write tag, a vCPU that translates from the page would not wait for this one.
     pub(crate) fn write_beside_code<T>(
         &mut self,
         physical: Physical,
         length: usize,
         write: impl FnOnce() -> T,
     ) -> T {
-        let mut translator = self.package.translator();
+        let mut translator = self.group.translator();
         if self.ram.has_code(physical) {
-            let dropped = translator.invalidate(physical, length, &self.package.members);
+            let dropped = translator.invalidate(physical, length, &self.group.peers);
             self.statistics.invalidated_blocks += dropped;
         }
         write()

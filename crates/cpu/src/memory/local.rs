@@ -7,12 +7,12 @@
 //! and missing them again costs tens of microseconds for each switch of address space. So they are compared
 //! instead:
 //!
-//! 1. *A page stays as long as every processor that uses the mirror could have just read it from its page tables.*
-//!    That is what a TLB may do that has forgotten everything and has walked again; accessed bits are set already, or
-//!    the page goes.
-//! 2. A processor says under which CR3 it uses the mirror ([`Local::roots`]) when it loads one, and the pages are
-//!    compared under that. This happens under the mirror's lock, before it executes anything; so does entering a
-//!    page, which is compared under the CR3 of all others. So neither can miss the other.
+//! 1. *A page stays as long as every vCPU that uses the mirror could have just read it from its page tables.*
+//!    A TLB may do the same that was flushed and has walked the tables again. The accessed bits are set already, or
+//!    the page is dropped.
+//! 2. When a vCPU loads CR3, it publishes under which CR3 it uses the mirror ([`Local::roots`]), and compares the pages
+//!    under this CR3. It does so under the mirror's lock, before it executes anything. A vCPU that enters a page
+//!    compares it under the CR3 of all others, also under the lock. So neither can miss the other.
 //! 3. A flush that spares global pages is the same comparison; `invlpg` drops its page.
 //! 4. Comparing is reading again the entries of the page tables that led to the pages ([`Seen`]): all pages together
 //!    mostly have few tables. Only if an entry is another does each page have to be looked at by itself.
@@ -21,18 +21,18 @@ use rustc_hash::FxHashSet;
 
 use super::Linear;
 use super::paging::{self, ENTRY_ADDRESS, Translation, load};
-use super::ram::{MAX_MEMBERS, Ram};
+use super::ram::{MAX_VCPUS, Ram};
 use super::tlb::PageSize;
 
-/// The pages, and who may use them.
+/// The pages, and the CR3 of each vCPU that may use them.
 #[derive(Debug, Default)]
 pub(super) struct Local {
     /// First addresses.
     pages: FxHashSet<u64>,
     /// What led to all of `pages`; none if some were entered since.
     seen: Option<Seen>,
-    /// CR3 of each processor that uses the mirror.
-    roots: [Option<u64>; MAX_MEMBERS],
+    /// CR3 of each vCPU that uses the mirror.
+    roots: [Option<u64>; MAX_VCPUS],
 }
 
 /// Entries of page tables, as they were.
@@ -62,20 +62,20 @@ impl Local {
         self.seen = None;
     }
 
-    /// A processor uses the mirror under this CR3 from here on, or not at all.
-    pub(super) fn set_root(&mut self, member: usize, root: Option<u64>) {
-        self.roots[member] = root;
+    /// From here on, a vCPU uses the mirror under this CR3, or not at all.
+    pub(super) fn set_root(&mut self, vcpu_index: usize, root: Option<u64>) {
+        self.roots[vcpu_index] = root;
     }
 
-    /// Whether the page tables of all processors but this one agree to a translation.
+    /// Whether the page tables of all other vCPUs have the same translation.
     pub(super) fn is_everybodys(
         &self,
         at: Linear,
         found: Translation,
-        member: usize,
+        vcpu_index: usize,
         ram: &Ram,
     ) -> bool {
-        let others = self.roots.iter().enumerate().filter(|&(number, _)| number != member);
+        let others = self.roots.iter().enumerate().filter(|&(number, _)| number != vcpu_index);
         others.filter_map(|(_, root)| *root).all(|root| {
             paging::peek(ram, root, at).is_some_and(|now| {
                 let is_large = |translation: Translation| translation.size != PageSize::Small;

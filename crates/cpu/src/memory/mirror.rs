@@ -23,10 +23,11 @@
 //!    has it.
 //!
 //! What cannot be mapped (devices, where this process lies) is reached by looking it up, as user memory is.
-//! Where a kernel may mean memory of its users ([`Architectural::is_user_open`]) all is looked up but its stack and its
-//! variables. If these turn out to be a user's all the same (right after `syscall` RSP and GS are, and a kernel
-//! without SMAP may use them), or if a kernel means a user's memory anywhere else, the host refuses the address,
-//! and the instruction is translated again with a look-up, which says what the guest's page tables say.
+//! Where a kernel may mean memory of its users ([`Architectural::is_user_open`]), every access is looked up, except
+//! those to its stack and its variables. These may turn out to be a user's all the same: right after `syscall` RSP and
+//! GS are, and a kernel without SMAP may use them. There, and if a kernel means a user's memory anywhere else, the
+//! host's processor refuses the address. The instruction is then translated again with a look-up, which says what
+//! the guest's page tables say.
 //!
 //! [`Architectural::is_user_open`]: crate::architectural::Architectural::is_user_open
 
@@ -41,6 +42,7 @@ use super::local::Local;
 use super::paging::{Translation, peek};
 use super::place::{BASE, FIRST, Place};
 use super::ram::{FETCHED_BYTES, Ram, populate};
+use super::reverse_map::ReverseMap;
 use super::tlb::PageSize;
 use super::{Access, Linear, PAGE_SIZE, Physical};
 
@@ -74,15 +76,14 @@ struct Region {
 struct State {
     /// By linear address divided by 2 MiB.
     regions: FxHashMap<u64, Region>,
-    /// Linear page numbers by physical page number.
-    small_aliases: FxHashMap<u64, Vec<u64>>,
-    /// Linear addresses divided by 2 MiB, by physical address divided by 2 MiB.
-    large_aliases: FxHashMap<u64, Vec<u64>>,
-    /// What of all this is not global.
+    /// Where pages of 4 KiB and of 2 MiB are mapped: the first address of each mapping.
+    small_aliases: ReverseMap<Linear, PAGE_SIZE>,
+    large_aliases: ReverseMap<Linear, LARGE>,
+    /// The mappings that are not global.
     local: Local,
 }
 
-/// What came of a miss.
+/// The outcome of a miss.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Entered {
     /// The access can be repeated.
@@ -106,7 +107,7 @@ pub(crate) struct Counters {
 pub(crate) struct Mirror {
     memory: host::GuestMemory,
     state: Mutex<State>,
-    /// What must never be mapped.
+    /// The addresses that must never be mapped.
     place: Place,
     is_given_up: AtomicBool,
     pub(crate) counters: Counters,
@@ -150,8 +151,8 @@ impl Mirror {
         })
     }
 
-    /// Give the mirror up for good if page tables have something where this process lies; whether it is so.
-    /// What is mapped stays until [`Self::clear`]: others may be using it.
+    /// Give the mirror up for good if page tables have something where this process lies; whether they have.
+    /// The mappings stay until [`Self::clear`]: other vCPUs may be using them.
     pub(crate) fn make_way(&self, cr3: u64, ram: &Ram) -> bool {
         if self.is_given_up() || !self.place.is_used_by(cr3, ram) {
             return false;
@@ -169,7 +170,7 @@ impl Mirror {
         self.state.lock().unpoisoned()
     }
 
-    /// Map the page of `at`, which `walk` finds under the lock, for an access by processor `member`.
+    /// Map the page of `at`, which `walk` finds under the lock, for an access by the vCPU `vcpu_index`.
     ///
     /// # Errors
     ///
@@ -178,14 +179,14 @@ impl Mirror {
         &self,
         at: Linear,
         access: Access,
-        member: usize,
+        vcpu_index: usize,
         ram: &Ram,
         walk: impl FnOnce() -> Result<Translation, E>,
     ) -> Result<Entered, E> {
         let mut state = self.state();
         let found = walk()?;
         let is_others = at.0 < FIRST || self.place.has(at) || self.is_given_up();
-        if is_others || !found.global && !state.local.is_everybodys(at, found, member, ram) {
+        if is_others || !found.global && !state.local.is_everybodys(at, found, vcpu_index, ram) {
             return Ok(Entered::Refused);
         }
         Ok(self.map(&mut state, at, access, found, ram))
@@ -256,7 +257,7 @@ impl Mirror {
         let region = state.regions.entry(start.0 / LARGE).or_default();
         region.large = Some(mapped);
         region.closed = if is_absent { u64::MAX } else { 0 };
-        state.large_aliases.entry(base / LARGE).or_default().push(start.0 / LARGE);
+        state.large_aliases.insert_new(Physical(base), start);
         if !found.global {
             state.local.add(start);
         }
@@ -308,7 +309,7 @@ impl Mirror {
         let number = page.0 / PAGE_SIZE;
         let region = state.regions.entry(page.0 / LARGE).or_default();
         region.small.insert(number, Mapped { physical, writable });
-        state.small_aliases.entry(physical / PAGE_SIZE).or_default().push(number);
+        state.small_aliases.insert_new(Physical(physical), page);
         if !found.global {
             state.local.add(page);
         }
@@ -344,16 +345,13 @@ impl Mirror {
     /// Make every mapping of a page read-only, because it is about to have translations.
     pub(crate) fn write_protect(&self, page: Physical) {
         let mut state = self.state();
-        let small = state.small_aliases.get(&(page.0 / PAGE_SIZE)).cloned().unwrap_or_default();
-        let large = state.large_aliases.get(&(page.0 / LARGE)).cloned().unwrap_or_default();
-        let small = small.into_iter().map(|number| Linear(number * PAGE_SIZE));
-        let large = large.into_iter().map(|number| Linear(number * LARGE + page.0 % LARGE));
-        for at in small.chain(large) {
-            if !protect(at.page(), PAGE_SIZE, false) {
-                // The host has no room for another mapping: have fewer.
-                self.drop_everything(&mut state);
-                return;
-            }
+        let small = state.small_aliases.places(page).iter().copied();
+        let large = state.large_aliases.places(page).iter();
+        let large = large.map(|start| Linear(start.0 + page.0 % LARGE));
+        let is_done = small.chain(large).all(|at| protect(at.page(), PAGE_SIZE, false));
+        if !is_done {
+            // The host has no room for another mapping: have fewer.
+            self.drop_everything(&mut state);
         }
     }
 
@@ -362,12 +360,12 @@ impl Mirror {
         let Some(region) = state.regions.get_mut(&(at.0 / LARGE)) else { return };
         let number = at.0 / PAGE_SIZE;
         let is_unmapped = if let Some(mapped) = region.small.remove(&number) {
-            forget(&mut state.small_aliases, mapped.physical / PAGE_SIZE, number);
+            state.small_aliases.remove(Physical(mapped.physical), at.page());
             state.local.remove(at.page());
             unmap(at.page(), PAGE_SIZE)
         } else if let Some(mapped) = region.large.take() {
-            forget(&mut state.large_aliases, mapped.physical / LARGE, at.0 / LARGE);
             let start = Linear(at.0 & !(LARGE - 1));
+            state.large_aliases.remove(Physical(mapped.physical), start);
             state.local.remove(start);
             unmap(start, LARGE)
         } else {
@@ -397,12 +395,12 @@ impl Mirror {
         }
     }
 
-    /// Processor `member` uses the mirror under this CR3 from here on (it has loaded it, or has flushed what is not
-    /// global), or does not use it: drop what the page tables do not say.
-    pub(crate) fn flush_local(&self, member: usize, cr3: Option<u64>, ram: &Ram) {
+    /// From here on, the vCPU `vcpu_index` uses the mirror under this CR3 (it has loaded it, or has flushed what is not
+    /// global), or does not use it. Drop what the page tables do not say.
+    pub(crate) fn flush_local(&self, vcpu_index: usize, cr3: Option<u64>, ram: &Ram) {
         let mut state = self.state();
         let State { local, regions, .. } = &mut *state;
-        local.set_root(member, cr3);
+        local.set_root(vcpu_index, cr3);
         let Some(cr3) = cr3 else { return };
         let stale = local.compare(cr3, ram, |at, now| {
             let region = regions.get(&(at.0 / LARGE));
@@ -471,15 +469,6 @@ impl Mapped {
     }
 }
 
-fn forget(aliases: &mut FxHashMap<u64, Vec<u64>>, physical: u64, linear: u64) {
-    if let Some(known) = aliases.get_mut(&physical) {
-        known.retain(|&number| number != linear);
-        if known.is_empty() {
-            aliases.remove(&physical);
-        }
-    }
-}
-
 /// Change the protection of pages of the mirror.
 fn protect(at: Linear, length: u64, writable: bool) -> bool {
     // SAFETY: the range is part of the mirror, which only guest code uses.
@@ -498,7 +487,7 @@ fn allow(start: Linear, mapped: Mapped, length: u64, ram: &Ram) -> bool {
     })
 }
 
-/// Whether it could be done.
+/// Unmap pages of the mirror; whether the host could.
 fn unmap(at: Linear, length: u64) -> bool {
     // SAFETY: the range is part of the mirror, which only guest code uses.
     unsafe { libc::munmap(host_of(at), length as usize) == 0 }

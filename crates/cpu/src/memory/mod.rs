@@ -3,7 +3,7 @@
 //!
 //! The software TLB is the one place where a linear address becomes a host address. Translated
 //! code looks entries up inline; everything else goes through [`access`]. An entry's existence is
-//! a promise: permission was checked for the mode its set belongs to, the accessed bit (and for a
+//! a promise: permission was checked for the mode its `SpaceTlb` belongs to, the accessed bit (and for a
 //! write tag the dirty bit) is set, and a page with a write tag has no translations.
 
 pub(crate) mod access;
@@ -13,6 +13,7 @@ pub(crate) mod paging;
 pub(crate) mod physical_jumps;
 pub(crate) mod place;
 pub(crate) mod ram;
+pub(crate) mod reverse_map;
 pub(crate) mod tlb;
 pub(crate) mod zeroed;
 
@@ -74,13 +75,13 @@ pub(crate) enum Privilege {
     Supervisor,
 }
 
-/// The TLB sets of the current address space, and what they were chosen for.
+/// The indices of the `SpaceTlb`s of the current address space, and what selected them.
 #[derive(Debug, Default)]
 pub(crate) struct Views {
     /// CR3, CR4.PCIDE and SMAP, CR0.PG.
     pub(super) mode: Option<(u64, u64, u64)>,
     /// For CPL 3, for lower CPLs with AC clear, and with AC set.
-    pub(super) sets: [usize; 3],
+    pub(super) tlbs: [usize; 3],
     /// What the PML4 had where this process may be ([`place`]).
     pub(super) roots: [u64; 3],
     /// What the mirror was told last: under which CR3 it is used, if it is.

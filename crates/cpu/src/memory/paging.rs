@@ -2,7 +2,7 @@
 //! page-fault error codes as SDM 3A chapter 4 has them.
 //!
 //! The walk is a function of the registers and of memory; it caches nothing. Accessed bits are set
-//! on the way, atomically, because other processors use the same tables; the dirty bit is set by
+//! on the way, atomically, because other vCPUs use the same tables; the dirty bit is set by
 //! the last step of a write that is allowed.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -258,7 +258,7 @@ pub(crate) fn walk(
             size: PageSize::Small,
         });
     }
-    // Another processor may change an entry between our look at it and our setting its accessed
+    // Another vCPU may change an entry after this walk has read it and before it sets the accessed
     // bit; then the walk starts over. The bound is never reached by an honest guest.
     for _ in 0..1000 {
         if let Some(done) = try_walk(ram, regs, at, access, by) {

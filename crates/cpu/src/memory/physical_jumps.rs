@@ -1,21 +1,21 @@
-//! Blocks of user code by physical address: what translated code asks when the jump cache of the
-//! current set (tlb.rs) does not have a target.
+//! A table of blocks of user code by physical address, which translated code looks up when the jump cache of the
+//! current `SpaceTlb` (tlb.rs) does not have a target.
 //!
-//! The idea. A jump cache is empty in every new address space, but what a new process executes has
-//! mostly been translated for others, from the same page-cache pages, and such translations fit any
-//! linear address (translate/mod.rs, invariant 6). So a jump that the jump cache lacks is looked up
-//! in two steps that need no Rust: from the linear page to the physical one, in the set's *fetch
+//! The idea. A jump cache is empty in every new address space, but most of what a new process executes
+//! has been translated for others, from the same page-cache pages, and such translations fit any
+//! linear address (translate/mod.rs, invariant 6). So a jump that misses the jump cache is looked up
+//! in two steps that need no Rust: from the linear page to the physical one, in the TLB's *fetch
 //! entries*, which are an instruction TLB and flushed as one; and from the physical address to the
-//! block, here. Only the first jump into each page of a process is Rust's.
+//! block, in this table. Only the first jump into each page of a process is served by Rust.
 //!
-//! 1. Each processor has its own table. Its owner enters blocks, holding the translator; everybody
-//!    who drops a block strikes it from all tables, as from the jump caches (package.rs, rule 3).
-//! 2. It has blocks for CPL 3 and the modes that the jump caches are valid for, and is emptied when
-//!    those are for a change of mode. No flush of the guest's concerns it.
+//! 1. Each vCPU has a table of its own. The owner enters blocks, and holds the translator's lock meanwhile; a vCPU
+//!    that drops a block removes it from all tables, as from the jump caches (vcpu_group.rs, rule 3).
+//! 2. The table has blocks for CPL 3 and the modes that the jump caches are valid for, and is flushed when
+//!    those are for a change of mode. The guest's own flushes do not concern it.
 //! 3. A block that straddles two pages is not entered, because its second page may be another one in
-//!    another address space. Nor is anything at physical address 0, which stands for an empty line.
-//! 4. What is found here is not put into the jump cache, except once in a while, by Rust: one in
-//!    sixteen finds is sent there ([`SAMPLE`]), so that what is jumped to often gets there soon.
+//!    another address space. Nor is a block at physical address 0, which stands for an empty line.
+//! 4. A block that is found here is not put into the jump cache, except now and then, by Rust: one in
+//!    sixteen hits goes there ([`SAMPLE`]), so that frequent targets get into the jump cache soon.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -72,7 +72,7 @@ impl PhysicalJumps {
         self.table.address()
     }
 
-    /// Enter a block; whoever is in its line goes.
+    /// Enter a block; a block in its line is evicted.
     pub(crate) fn insert(&self, at: Physical, target: u64, canonical: u64) {
         if at.0 == 0 {
             return;
@@ -89,10 +89,10 @@ impl PhysicalJumps {
     }
 }
 
-/// Forget a block, in any processor's table.
+/// Remove a block from the table of any vCPU.
 pub(crate) fn remove(table: &Table, at: Physical) {
     let tag = &table[line_of(at)].negative_tag;
-    // Who enters blocks and who drops them holds the translator.
+    // A vCPU holds the translator's lock while it enters or drops blocks.
     if tag.load(Ordering::Relaxed) == at.0.wrapping_neg() {
         tag.store(0, Ordering::Relaxed);
     }

@@ -1,11 +1,11 @@
 //! Guest-physical memory: which addresses are RAM, where they are mapped, which pages hold code
-//! that has been translated, and where write tags for a page may be found. Shared by all
-//! processors of a machine; everything in it is atomic.
+//! that has been translated, and where write tags for a page may be found. All vCPUs of a machine share it;
+//! everything in it is atomic.
 //!
-//! A page either has code or has write tags. Two processors may try for both at once, so each side
-//! announces itself before it looks at the other: who gives a tag notes it, stores it, and then asks
-//! whether the page has code (and takes the tag back if so); who translates marks the page and then
-//! looks for tags. At least one of the two sees the other (`SeqCst` throughout).
+//! A page either has code or has write tags. Two vCPUs may try for both at once, so each side
+//! announces itself before it checks the other. A vCPU that enters a tag notes it, stores it, and then checks
+//! whether the page has code (and revokes the tag if so). A vCPU that translates marks the page and then
+//! checks for tags. At least one of the two sees the other (`SeqCst` throughout).
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -13,22 +13,22 @@ use super::tlb::{ENTRIES, INDEX_BITS};
 use super::{PAGE_SIZE, Physical};
 use crate::config::RamRegion;
 
-/// Bytes that are asked of the host at once. A first touch costs the host an exception and several
+/// Bytes that the host is asked for at once. A first touch costs the host an exception and several
 /// microseconds for each page; asked for together, a page costs a fraction of that.
 const CHUNK_BYTES: u64 = 64 << 10;
 
 /// What is fetched at once, where memory comes from somewhere else.
 pub(super) const FETCHED_BYTES: u64 = host::backing::CHUNK_BYTES;
 
-/// Processors of one machine, at most: one bit each in [`Writers`].
-pub(crate) const MAX_MEMBERS: usize = 16;
+/// vCPUs of one machine, at most: one bit each in [`Writers`].
+pub(crate) const MAX_VCPUS: usize = 16;
 
 /// TLB indices remembered for one page.
 const MAX_INDICES: u64 = 3;
 
-/// Where write tags for a page may be: in any set of these processors, at these indices.
+/// Where write tags for a page may be: in any `SpaceTlb` of these vCPUs, at these indices.
 ///
-/// Bits 15:0 are the processors; bits 17:16 the number of indices; bit 18 says that there were more
+/// Bits 15:0 are the vCPUs; bits 17:16 the number of indices; bit 18 says that there were more
 /// of them; bits 33:20, 47:34 and 61:48 are the indices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Writers(u64);
@@ -41,8 +41,8 @@ impl Writers {
         20 + u64::from(INDEX_BITS) * slot
     }
 
-    fn with(self, member: usize, index: usize) -> Self {
-        let mut bits = self.0 | 1 << member;
+    fn with(self, vcpu_index: usize, index: usize) -> Self {
+        let mut bits = self.0 | 1 << vcpu_index;
         if bits & Self::OVERFLOW == 0 && !self.indices().any(|known| known == index) {
             let count = bits >> 16 & 3;
             if count == MAX_INDICES {
@@ -55,12 +55,12 @@ impl Writers {
         Self(bits)
     }
 
-    /// Whether processor `member` may have a tag.
-    pub(crate) fn includes(self, member: usize) -> bool {
-        self.0 >> member & 1 != 0
+    /// Whether the vCPU `vcpu_index` may have a tag.
+    pub(crate) fn includes(self, vcpu_index: usize) -> bool {
+        self.0 >> vcpu_index & 1 != 0
     }
 
-    /// Whether no processor can have a tag.
+    /// Whether no vCPU can have a tag.
     pub(crate) fn is_empty(self) -> bool {
         self.0 & 0xffff == 0
     }
@@ -104,7 +104,7 @@ unsafe impl Send for Ram {}
 unsafe impl Sync for Ram {}
 
 /// Ask the host for these pages of guest memory, or of an alias of it, and enter them into its page tables. A
-/// refusal is no harm: they come one by one then.
+/// refusal does no harm: the pages are then faulted in one by one.
 pub(super) fn populate(start: *mut u8, bytes: u64, writable: bool) {
     /// Linux 5.14; not in the libc crate for all targets.
     const MADV_POPULATE_READ: i32 = 22;
@@ -230,14 +230,14 @@ impl Ram {
         }
     }
 
-    /// Announce that a write tag for the page of `at` is about to be put into the TLB of processor
-    /// `member`.
-    pub(crate) fn note_writer(&self, at: Physical, member: usize, index: usize) {
+    /// Announce that a write tag for the page of `at` is about to be put into the TLB of the vCPU
+    /// `vcpu_index`.
+    pub(crate) fn note_writer(&self, at: Physical, vcpu_index: usize, index: usize) {
         let Some((region, offset)) = self.find(at) else { return };
         let slot = &region.writers[(offset / PAGE_SIZE) as usize];
         let mut old = slot.load(Ordering::Relaxed);
         loop {
-            let new = Writers(old).with(member, index).0;
+            let new = Writers(old).with(vcpu_index, index).0;
             // Always a locked store: it orders the note before the look at the page's code.
             match slot.compare_exchange_weak(old, new, Ordering::SeqCst, Ordering::Relaxed) {
                 Ok(_) => return,
@@ -246,7 +246,7 @@ impl Ram {
         }
     }
 
-    /// Who may hold a write tag for this page; forgets it, because the caller removes them.
+    /// The vCPUs that may have a write tag for this page. The list is cleared, because the caller revokes the tags.
     pub(crate) fn take_writers(&self, at: Physical) -> Writers {
         let Some((region, offset)) = self.find(at) else { return Writers(0) };
         Writers(region.writers[(offset / PAGE_SIZE) as usize].swap(0, Ordering::SeqCst))
@@ -261,7 +261,7 @@ impl Ram {
         })
     }
 
-    /// Say whether the page of `at` has translations.
+    /// Set whether the page of `at` has translations.
     pub(crate) fn set_code(&self, at: Physical, has: bool) {
         let Some((region, offset)) = self.find(at) else { return };
         let page = offset / PAGE_SIZE;

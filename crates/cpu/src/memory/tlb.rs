@@ -1,8 +1,8 @@
 //! The software TLB, laid out for translated code.
 //!
-//! The idea. A [`Set`] is what one privilege view of one address space has cached. Translated code
-//! holds a set's address in its GS base and looks up linear address `a` for an access of `n` bytes
-//! without touching the flags:
+//! The idea. A [`SpaceTlb`] caches the translations of one address space in one privilege view. Translated code
+//! has the address of the active one in its GS base, and looks up linear address `a` for an access of `n` bytes
+//! without a change of the flags:
 //!
 //! ```text
 //! lea   s0, [a]
@@ -20,12 +20,12 @@
 //! The *jump cache* is the instruction side: linear address to translated block, valid under
 //! exactly the conditions under which an instruction-TLB entry would be, and flushed with it. An
 //! address has two lines: blocks look at the first inline, and at the second out of line. User code
-//! that finds neither looks for the block by its physical address (physical_jumps.rs), to which the
+//! that finds neither looks the block up by its physical address (physical_jumps.rs), to which the
 //! *fetch entries* lead: linear page to physical page, for pages that user code may execute.
 //!
-//! Which set is active follows from CR3, CPL and SMAP ([`Tlb::activate`]): one set for the user's view and one for
-//! the kernel's view with AC set per PCID, and one for the kernel's view that all PCIDs share. The
-//! shared set's entries that are not global are dropped when the address space changes.
+//! CR3, CPL and SMAP select the active one ([`Tlb::activate`]): for each PCID there is one for the user's view and one
+//! for the kernel's view with AC set, and all PCIDs share one for the kernel's view. When the address space
+//! changes, the shared one drops its entries that are not global.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -36,27 +36,27 @@ use super::physical_jumps::{PhysicalJumps, Table};
 use super::zeroed::{Zero, Zeroed};
 use super::{Linear, PAGE_SIZE, Physical};
 
-/// Entries in each array of a set. A page has one place, so that two pages that are in use at once can
-/// be in each other's way: among a hundred there is such a pair in one of four programs.
+/// Entries in each array of a [`SpaceTlb`], which is direct-mapped: two pages that are in use at once can
+/// evict each other. Among a hundred pages there is such a pair in one of four programs.
 pub(crate) const ENTRIES: usize = 1 << INDEX_BITS;
 
 /// Bits of a linear address that choose the entry.
 pub(crate) const INDEX_BITS: u32 = 14;
 
-/// Lines of a set's jump cache. A kernel that forks and executes has some ten thousand blocks in use, to most
+/// Lines of a jump cache. A kernel that forks and executes has some ten thousand blocks in use, to most
 /// of which links and returns lead without it.
 pub(crate) const LINES: usize = 16384;
 
-/// Fetch entries of a set: bits 23:12 of the address choose one.
+/// Fetch entries of a [`SpaceTlb`]: bits 23:12 of the address choose one.
 pub(crate) const FETCHES: usize = 4096;
 
 /// Words in the filter of pages that the jump cache has entries in.
 const BLOOM_WORDS: usize = 1024;
 
-/// Address spaces that are kept (least recently used goes first).
+/// Address spaces that are cached; the least recently used one is evicted first.
 const SPACES: usize = 8;
 
-/// Index of the set that all address spaces share.
+/// Index of the [`SpaceTlb`] that all address spaces share.
 const SHARED: usize = 2 * SPACES;
 
 /// One line of the jump cache.
@@ -83,8 +83,8 @@ pub(crate) struct FetchEntry {
     pub(crate) distance: AtomicU64,
 }
 
-/// The part of a set that translated code looks at, and knows the layout of. Other processors take
-/// tags back here while it is in use; only the owner puts them in.
+/// The part of a [`SpaceTlb`] that translated code reads, and whose layout it knows. Other vCPUs revoke
+/// tags here while it is in use; only the owner enters them.
 #[repr(C)]
 pub(crate) struct Entries {
     /// Minus the linear page address, where reading is allowed.
@@ -102,8 +102,8 @@ pub(crate) struct Entries {
 // SAFETY: integers in cells, and padding that is one.
 unsafe impl Zero for Entries {}
 
-/// What one view of one address space has cached.
-pub(crate) struct Set {
+/// The cached translations of one address space in one privilege view.
+pub(crate) struct SpaceTlb {
     entries: Arc<Zeroed<Entries>>,
     /// Indices in use, for pages that are not global and for those that are.
     filled: [Vec<u16>; 2],
@@ -132,7 +132,7 @@ pub(crate) enum PageSize {
     Huge,
 }
 
-/// What is entered for one page.
+/// What to enter for one page.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Entry {
     /// Host address of the page.
@@ -222,7 +222,7 @@ impl Entries {
         self.fetches[index].negative_page.store(none, Ordering::Relaxed);
     }
 
-    /// Forget the block entered for `at`, if it is there. May be called by any processor that keeps
+    /// Remove the block entered for `at`, if it is there. Any vCPU may call this that keeps
     /// blocks from being entered meanwhile.
     pub(crate) fn remove_jump(&self, at: Linear) {
         for line in lines_of(at) {
@@ -238,7 +238,7 @@ impl Entries {
             && self.write[index].load(Ordering::SeqCst) != no_tag(index)
     }
 
-    /// Take back the write tag of an entry that maps this host page.
+    /// Revoke the write tag of an entry that maps this host page.
     pub(crate) fn revoke_write(&self, index: usize, host: *mut u8) {
         if self.host[index].load(Ordering::SeqCst) == host as u64 {
             self.write[index].store(no_tag(index), Ordering::SeqCst);
@@ -246,9 +246,9 @@ impl Entries {
     }
 }
 
-impl Set {
-    fn new() -> Set {
-        Set {
+impl SpaceTlb {
+    fn new() -> SpaceTlb {
+        SpaceTlb {
             entries: Entries::new(),
             filled: [Vec::new(), Vec::new()],
             jumped: [Vec::new(), Vec::new()],
@@ -418,21 +418,21 @@ impl Set {
         free.unwrap_or(lines[usize::from(self.turn)])
     }
 
-    /// Take back the write tag that entry `index` may have.
+    /// Revoke the write tag that entry `index` may have.
     pub(crate) fn revoke(&self, index: usize) {
         self.entries.write[index].store(no_tag(index), Ordering::SeqCst);
     }
 }
 
-/// What other processors have to reach of a processor's TLB.
+/// The part of a vCPU's TLB that other vCPUs reach.
 pub(crate) struct Shared {
-    /// Its sets.
+    /// Of each [`SpaceTlb`].
     pub(crate) entries: Vec<Arc<Zeroed<Entries>>>,
     /// Its blocks by physical address.
     pub(crate) blocks: Arc<Table>,
 }
 
-/// What to forget (SDM 3A 4.10.4).
+/// What to flush (SDM 3A 4.10.4).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Flush {
     /// Everything, global entries included.
@@ -447,14 +447,14 @@ pub(crate) enum Flush {
     AllPcids,
 }
 
-/// One address space that has sets.
+/// One address space that is cached.
 #[derive(Debug, Clone, Copy)]
 struct Space {
     pcid: u16,
     last_used: u64,
 }
 
-/// The view that the processor's mode selects.
+/// The privilege view that the vCPU's mode selects (QEMU: MMU index).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum View {
     /// CPL 3.
@@ -465,30 +465,30 @@ pub(crate) enum View {
     KernelUserAccess,
 }
 
-/// All sets of one processor.
+/// The TLB of one vCPU.
 pub(crate) struct Tlb {
-    sets: Vec<Set>,
+    tlbs: Vec<SpaceTlb>,
     spaces: [Option<Space>; SPACES],
     clock: u64,
     /// Blocks by physical address, for the user's view of any address space.
     pub(crate) physical_jumps: PhysicalJumps,
-    /// CR3 (without the PCID-irrelevant bits) under which the shared set was filled.
+    /// CR3 (without the PCID-irrelevant bits) under which the shared one was filled.
     shared_cr3: u64,
 }
 
 impl Tlb {
     pub(crate) fn new() -> Self {
-        let sets = (0..=SHARED).map(|_| Set::new()).collect();
+        let tlbs = (0..=SHARED).map(|_| SpaceTlb::new()).collect();
         let physical_jumps = PhysicalJumps::new();
-        Self { sets, spaces: [None; SPACES], clock: 0, physical_jumps, shared_cr3: 0 }
+        Self { tlbs, spaces: [None; SPACES], clock: 0, physical_jumps, shared_cr3: 0 }
     }
 
-    /// The number of the set for `view` of the address space `cr3`.
+    /// The index of the [`SpaceTlb`] for `view` of the address space `cr3`.
     pub(crate) fn activate(&mut self, cr3: u64, pcid: u16, view: View) -> usize {
         if view == View::Kernel {
             if cr3 != self.shared_cr3 {
                 self.shared_cr3 = cr3;
-                self.sets[SHARED].drop_entries(false);
+                self.tlbs[SHARED].drop_entries(false);
             }
             return SHARED;
         }
@@ -510,57 +510,57 @@ impl Tlb {
             }
         }
         let number = oldest.1;
-        self.sets[2 * number].drop_all();
-        self.sets[2 * number + 1].drop_all();
+        self.tlbs[2 * number].drop_all();
+        self.tlbs[2 * number + 1].drop_all();
         self.spaces[number] = Some(Space { pcid, last_used: self.clock });
         number
     }
 
-    pub(crate) fn set(&mut self, number: usize) -> &mut Set {
-        &mut self.sets[number]
+    pub(crate) fn space_tlb(&mut self, number: usize) -> &mut SpaceTlb {
+        &mut self.tlbs[number]
     }
 
     /// Drop what `flush` names.
     pub(crate) fn flush(&mut self, flush: Flush) {
         match flush {
-            Flush::All => self.sets.iter_mut().for_each(|set| set.drop_all()),
+            Flush::All => self.tlbs.iter_mut().for_each(|tlb| tlb.drop_all()),
             Flush::AllPcids => {
-                self.sets.iter_mut().for_each(|set| set.drop_entries(false));
+                self.tlbs.iter_mut().for_each(|tlb| tlb.drop_entries(false));
             }
             Flush::Pcid(pcid) => {
-                self.for_space(pcid, |set| set.drop_entries(false));
-                self.sets[SHARED].drop_entries(false);
+                self.for_space(pcid, |tlb| tlb.drop_entries(false));
+                self.tlbs[SHARED].drop_entries(false);
             }
             Flush::Page(at) => {
-                self.sets.iter_mut().for_each(|set| set.drop_page(at));
+                self.tlbs.iter_mut().for_each(|tlb| tlb.drop_page(at));
             }
             Flush::PagePcid(at, pcid) => {
-                self.for_space(pcid, |set| set.drop_page(at));
-                self.sets[SHARED].drop_page(at);
+                self.for_space(pcid, |tlb| tlb.drop_page(at));
+                self.tlbs[SHARED].drop_page(at);
             }
         }
     }
 
-    fn for_space(&mut self, pcid: u16, mut act: impl FnMut(&mut Set)) {
+    fn for_space(&mut self, pcid: u16, mut act: impl FnMut(&mut SpaceTlb)) {
         for number in 0..SPACES {
             if self.spaces[number].is_some_and(|space| space.pcid == pcid) {
-                act(&mut self.sets[2 * number]);
-                act(&mut self.sets[2 * number + 1]);
+                act(&mut self.tlbs[2 * number]);
+                act(&mut self.tlbs[2 * number + 1]);
             }
         }
     }
 
     /// Empty the jump caches.
     pub(crate) fn drop_all_jumps(&mut self) {
-        for set in &mut self.sets {
-            set.drop_jumps(false);
-            set.drop_jumps(true);
+        for tlb in &mut self.tlbs {
+            tlb.drop_jumps(false);
+            tlb.drop_jumps(true);
         }
     }
 
     /// The parts of it that translated code sees.
     pub(crate) fn shared(&self) -> Shared {
-        let entries = self.sets.iter().map(|set| Arc::clone(&set.entries)).collect();
+        let entries = self.tlbs.iter().map(|tlb| Arc::clone(&tlb.entries)).collect();
         Shared { entries, blocks: self.physical_jumps.table() }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::ops::Deref;
 
-/// What may be made of zero bytes and shared between threads.
+/// Types that zero bytes are a value of, and that threads may share.
 ///
 /// # Safety
 ///
@@ -25,8 +25,8 @@ unsafe impl<T: Zero> Send for Zeroed<T> {}
 unsafe impl<T: Zero> Sync for Zeroed<T> {}
 
 impl<T: Zero> Zeroed<T> {
-    /// Map it. Where the host has no address space left, that is the end of the process, as it is
-    /// for every allocation.
+    /// Map it. If the host has no address space left, the process ends, as for every failed
+    /// allocation.
     pub(crate) fn new() -> Self {
         // SAFETY: a fresh anonymous mapping.
         let place = unsafe {
@@ -72,7 +72,7 @@ impl<T: Zero> Deref for Zeroed<T> {
 
 impl<T: Zero> Drop for Zeroed<T> {
     fn drop(&mut self) {
-        // SAFETY: the mapping is ours, and nobody has a reference to it any more.
+        // SAFETY: the mapping belongs to `self`, and there is no reference to it any more.
         unsafe { libc::munmap(self.place.cast_mut().cast(), size_of::<T>()) };
     }
 }

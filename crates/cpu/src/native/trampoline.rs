@@ -1,7 +1,7 @@
 //! The way from Rust into translated code and back, in assembly.
 //!
 //! Going in, everything that belongs to the guest is put into the host's registers: flags, all
-//! sixteen general-purpose registers (RSP included), with FS at the context and GS at the TLB set or
+//! sixteen general-purpose registers (RSP included), with FS at the context and GS at the TLB or
 //! the mirror. Coming back, the same in reverse; translated code arrives at `leave` with the guest's
 //! registers all in place.
 //!

@@ -205,7 +205,7 @@ impl Architectural {
             self.check_directory_pointers(cr0, cr3, value)?;
         }
         self.context.regs.cr4 = value;
-        self.forget_answers();
+        self.clear_cpuid_cache();
         if changed & (CR4_PAGING | cr4::OSFXSR | cr4::OSXSAVE) != 0 {
             self.flush_tlb(Flush::All);
         }
@@ -356,7 +356,7 @@ impl Architectural {
             return Err(gp0());
         }
         self.context.regs.xcr0 = value;
-        self.forget_answers();
+        self.clear_cpuid_cache();
         self.flush_tlb(Flush::All);
         Ok(())
     }

@@ -88,7 +88,7 @@ impl SystemState {
         self.debug.defer();
     }
 
-    /// The current instruction has been interrupted by a turn of somebody else.
+    /// The current instruction was interrupted while another thread had its turn.
     pub(crate) fn set_repeating(&mut self) {
         self.repeating = true;
     }

@@ -147,7 +147,7 @@ fn is_amd_configuration(index: u32) -> bool {
 
 /// The four performance counters that every AMD64 processor has, and what selects their events (APM 2
 /// 13.2.1). CPUID has no bit for them. They do not count: a guest finds 0 whatever it writes, so that
-/// nobody who writes a pattern and reads it back takes them for counters that do.
+/// no guest that writes a pattern and reads it back takes them for counters that do.
 fn is_amd_performance_counter(index: u32) -> bool {
     matches!(index, 0xc001_0000..=0xc001_0007)
 }
@@ -278,7 +278,7 @@ impl Architectural {
         self.platform_msr_write(index, value)?;
         if index == number::APIC_BASE {
             self.system.msrs.values.insert(index, value);
-            self.forget_answers();
+            self.clear_cpuid_cache();
         }
         Ok(())
     }

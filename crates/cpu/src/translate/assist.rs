@@ -3,7 +3,7 @@
 //! An instruction that is left to the interpreter ends its block, and goes through the run loop: what
 //! it was is looked for, events are looked at, the next block is found. Some instructions are frequent
 //! and need none of this: `mov` to CR3 at every switch of address spaces, `invlpg`, the XSAVE family
-//! on a user's memory, and the first time that CPUID is asked something (answers.rs). For these a
+//! on a user's memory, and the first time that CPUID is asked something (cpuid.rs). For these a
 //! block leaves by a way of its own, Rust does what the interpreter would do and enters the block
 //! again behind the instruction. What is kept:
 //!
@@ -95,7 +95,7 @@ impl Vcpu {
     /// Execute the instruction that a block wants help with, and go on in the block.
     pub(crate) fn assist(&mut self) -> Resume {
         let (mark, page) = (self.arch.context.detail, self.arch.context.code_page);
-        let found = self.arch.package.translator().assisted_at(mark, page);
+        let found = self.arch.group.translator().assisted_at(mark, page);
         let Some((instruction, onwards)) = found else {
             return Resume::Dispatch(self.interpret());
         };
@@ -106,7 +106,7 @@ impl Vcpu {
         }
         self.arch.replay.end();
         if instruction.mnemonic() == Mnemonic::Cpuid {
-            self.arch.remember_answer(leaf, subleaf);
+            self.arch.cache_cpuid(leaf, subleaf);
         }
         if self.goes_on_in_block(mark, instruction.next_ip()) {
             return Resume::At(onwards.place());
@@ -127,13 +127,13 @@ impl Vcpu {
             && self.may_translate()
             && mode.of_jumps() == self.jump_mode
             && !self.arch.must_heed_mirror()
-            && self.arch.package.translator().is_alive(mark)
+            && self.arch.group.translator().is_alive(mark)
     }
 
     /// Carry out the instruction at guest-physical address `physical`, and at `mark` of a block, that
     /// has missed for good, if it is of a kind that is helped with; where to go on then.
     pub(crate) fn help_missed(&mut self, physical: Physical, mark: u32) -> Option<Resume> {
-        if !self.arch.package.techniques.has(Technique::Assists) || self.is_traced() {
+        if !self.arch.group.techniques.has(Technique::Assists) || self.is_traced() {
             return None;
         }
         let instruction = self.instruction_in_page(physical)?;
@@ -161,7 +161,7 @@ impl Vcpu {
         if !self.goes_on_in_block(mark, next) {
             return Resume::Dispatch(None);
         }
-        let translator = self.arch.package.translator();
+        let translator = self.arch.group.translator();
         let onwards = match is_done {
             true => translator.restart_after(mark, instruction.len()),
             false => Some(translator.restart_at(mark)),

@@ -39,7 +39,7 @@ pub(crate) struct Block {
     pub(super) live: Option<u64>,
     pub(super) scratch: Option<Scratch>,
     /// All of it is for the interpreter, because an inspection says so.
-    pub(super) held: bool,
+    pub(super) interpreted: bool,
     pub(super) marks: std::ops::Range<u32>,
     /// The first gate that is linked to it, or [`NONE`].
     pub(super) incoming: u32,

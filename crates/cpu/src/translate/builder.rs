@@ -6,7 +6,7 @@ use super::block::Mark;
 use super::emit::{Emitter, at, field};
 use super::gate::Gate;
 use super::key::Key;
-use super::planned::SpanUse;
+use super::planned::CoalescedAccess;
 use super::scratch::Scratch;
 use super::unchain::Closing;
 use super::way_out::Thunks;
@@ -27,7 +27,7 @@ pub(super) enum Later {
     Miss { at: u64, mark: u32 },
     /// The operand may cross a page.
     Second(Box<Second>),
-    /// The look-up of a span missed: displacement to patch, mark.
+    /// The look-up of a coalesced range missed: displacement to patch, mark.
     Plain { at: u64, mark: u32 },
     /// x87 and vector state is not loaded: displacement to patch, where to go on.
     Vectors { at: u64, live: u64 },
@@ -64,7 +64,7 @@ pub(super) struct Builder<'a> {
     pub(super) techniques: Techniques,
     pub(super) block: u32,
     pub(super) scratch: Option<Scratch>,
-    /// Ways out with the scratch registers spilled (with GS at the TLB set, and at the mirror), and
+    /// Ways out with the scratch registers spilled (with GS at the TLB, and at the mirror), and
     /// with none.
     pub(super) thunks: [Thunks; 2],
     pub(super) bare: Thunks,
@@ -89,14 +89,14 @@ pub(super) struct Builder<'a> {
     pub(super) cache_start: u64,
     /// IA32_STAR.
     pub(super) star: u64,
-    /// GS is at the mirror (memory/mirror.rs), not at the TLB set.
+    /// GS is at the mirror (memory/mirror.rs), not at the TLB.
     pub(super) kernel: bool,
     /// [`Mode::user_open`](super::key::Mode) after the instructions so far.
     pub(super) user_open: bool,
     /// The instruction at hand accesses memory through the mirror.
     pub(super) native: bool,
-    /// The span that it is part of.
-    pub(super) span: Option<SpanUse>,
+    /// Its part of a coalesced range.
+    pub(super) coalesced: Option<CoalescedAccess>,
     /// It has a second way for an operand that crosses a page.
     pub(super) crosses: bool,
 }

@@ -1,32 +1,32 @@
-//! Spans: one look-up for several accesses.
+//! Coalesced accesses: one TLB look-up for several accesses.
 //!
 //! Code works on stack frames and structures: within a block, most accesses go to a few places a few
-//! bytes apart, named by a base register that does not change meanwhile. Such accesses form a *span*.
-//! The first of them looks up the whole range and keeps the host address of its start; the others
-//! use that, at the cost of one load.
+//! bytes apart, through a base register that does not change meanwhile. The range from the first of these bytes to the
+//! last is a *coalesced range*. The first access looks up the whole range and saves the host address of its start;
+//! the other accesses use this address, at the cost of one load.
 //!
 //! ```text
 //! push rbx            lea   s0, [rsp - 32] ; look up 40 bytes for writing
 //!                     ...                  ; s0 = host address
-//!                     mov   fs:[span], s0
+//!                     mov   fs:[range], s0
 //!                     mov   [s0 + 24], rbx
-//! mov  [rsp+8], rax   mov   s0, fs:[span]
+//! mov  [rsp+8], rax   mov   s0, fs:[range]
 //!                     mov   [s0 + 16], rax
 //! ```
 //!
 //! The rules:
 //!
-//! 1. A look-up has no effect that a guest could see, so it may cover bytes that are never accessed
-//!    because the block is left before. It asks for the strongest right that any access needs.
-//! 2. If it misses (the span crosses a page, the rights differ within it, the TLB does not have it)
-//!    nothing has been decided: the rest is done by a *plain* block, translated from the same
-//!    instruction without spans, which deals with every access by itself and so fills the TLB.
-//! 3. A span's host address is used only until control leaves the block, for Rust too, except for
-//!    a miss that is served and resumed: nothing takes a page away in between (package.rs).
-//! 4. The instruction after an `sti` is part of no span: it must not leave the block before it has
+//! 1. A look-up has no effect that a guest could see, so it may cover bytes that no access reaches
+//!    because control leaves the block before. It requires the strongest right that any access needs.
+//! 2. If it misses (the range crosses a page, the rights differ within it, the TLB does not have it),
+//!    the translated code goes on in a *plain* block, translated from the same
+//!    instruction without coalescing, which looks up every access by itself and so fills the TLB.
+//! 3. The saved host address is used only until control leaves the block, for Rust too, except for
+//!    a miss that is served and resumed: no vCPU unmaps a page in between (vcpu_group.rs).
+//! 4. The instruction after an `sti` is part of no range: it must not leave the block before it has
 //!    completed.
 //!
-//! Kernel code that reaches memory through the mirror needs no spans.
+//! Kernel code that reaches memory through the mirror needs no look-up, and none is coalesced.
 
 use iced_x86::{Instruction, InstructionInfoFactory, MemoryOperand, OpAccess, OpKind, Register};
 use rustc_hash::FxHashMap;
@@ -34,12 +34,12 @@ use rustc_hash::FxHashMap;
 use super::action::{Action, Repeated};
 use super::builder::Builder;
 use super::emit::{at, field};
-use super::planned::{Lookup, Planned, SpanUse};
-use crate::context::{MAX_SPANS, context_offset};
+use super::planned::{CoalescedAccess, Lookup, Planned};
+use crate::context::{MAX_COALESCED_RANGES, context_offset};
 use crate::instruction::immediate_bit_form;
 
-/// Bytes of one span.
-const MAX_SPAN_BYTES: i64 = 512;
+/// Bytes of one coalesced range.
+const MAX_RANGE_BYTES: i64 = 512;
 
 /// One access by base and displacement.
 struct Reference {
@@ -67,7 +67,7 @@ impl Bases {
         Reference { base: (base, changes), at: displacement + moved, size, write, moved }
     }
 
-    /// The access of an instruction, if it has one that a span can cover.
+    /// The access of an instruction, if it has one that a range can cover.
     fn reference_of(&self, planned: &Planned) -> Option<Reference> {
         let instruction = &planned.instruction;
         let stack = |displacement, write| self.reference(Register::RSP, displacement, 8, write);
@@ -138,21 +138,21 @@ fn stack_step(instruction: &Instruction) -> Option<i64> {
     }
 }
 
-/// A span under construction.
-struct Span {
+/// A coalesced range under construction.
+struct CoalescedRange {
     low: i64,
     high: i64,
     write: bool,
-    /// How far the base register had moved at the first access, where the span is looked up.
+    /// How far the base register had moved at the first access, which looks the range up.
     moved: i64,
-    members: Vec<(usize, Reference)>,
+    accesses: Vec<(usize, Reference)>,
 }
 
-impl Span {
-    /// A span that starts with this access, which [`Self::take`] puts into it.
+impl CoalescedRange {
+    /// A range that starts with this access, which [`Self::take`] adds.
     fn starting_with(first: &Reference) -> Self {
         let (low, moved) = (first.at, first.moved);
-        Self { low, high: low, write: false, moved, members: Vec::new() }
+        Self { low, high: low, write: false, moved, accesses: Vec::new() }
     }
 
     fn range_with(&self, reference: &Reference) -> (i64, i64) {
@@ -160,16 +160,16 @@ impl Span {
         (self.low.min(reference.at), self.high.max(high))
     }
 
-    /// Whether the span with this access is still one that its first access can look up.
+    /// Whether the first access can still look the range up if it includes this one.
     fn can_take(&self, reference: &Reference) -> bool {
         let (low, high) = self.range_with(reference);
-        high - low <= MAX_SPAN_BYTES && self.displacement_of(low).is_some()
+        high - low <= MAX_RANGE_BYTES && self.displacement_of(low).is_some()
     }
 
     fn take(&mut self, index: usize, reference: Reference) {
         (self.low, self.high) = self.range_with(&reference);
         self.write |= reference.write;
-        self.members.push((index, reference));
+        self.accesses.push((index, reference));
     }
 
     /// The displacement by which the first access names `at`, if 32 bits have it. They may not: the
@@ -180,7 +180,7 @@ impl Span {
 
     /// What the first access looks up.
     fn look_up(&self) -> Option<Lookup> {
-        let (_, first) = self.members.first()?;
+        let (_, first) = self.accesses.first()?;
         Some(Lookup {
             base: first.base.0,
             displacement: self.displacement_of(self.low)?,
@@ -190,67 +190,76 @@ impl Span {
     }
 }
 
-/// Find the spans of a run, and say so with its instructions.
+/// Find the coalesced ranges of a run, and mark its instructions.
 pub(super) fn find(factory: &mut InstructionInfoFactory, run: &mut [Planned]) {
     let mut bases = Bases::default();
     let mut open: FxHashMap<(Register, u32), usize> = FxHashMap::default();
-    let mut spans: Vec<Span> = Vec::new();
+    let mut ranges: Vec<CoalescedRange> = Vec::new();
     for (index, planned) in run.iter().enumerate() {
         let reference = bases.reference_of(planned).filter(|_| !planned.sheltered);
         if let Some(reference) = reference {
             let known = open.get(&reference.base).copied();
-            let number = known.filter(|&number| spans[number].can_take(&reference));
+            let number = known.filter(|&number| ranges[number].can_take(&reference));
             let number = number.unwrap_or_else(|| {
-                spans.push(Span::starting_with(&reference));
-                spans.len() - 1
+                ranges.push(CoalescedRange::starting_with(&reference));
+                ranges.len() - 1
             });
             open.insert(reference.base, number);
-            spans[number].take(index, reference);
+            ranges[number].take(index, reference);
         }
         bases.pass(factory, planned);
     }
-    let worth_it = spans.into_iter().filter(|span| span.members.len() > 1);
-    let with_look_up = worth_it.filter_map(|span| Some((span.look_up()?, span)));
-    for (slot, (look_up, span)) in with_look_up.take(MAX_SPANS).enumerate() {
-        for (place, (index, reference)) in span.members.iter().enumerate() {
+    let worth_it = ranges.into_iter().filter(|range| range.accesses.len() > 1);
+    let with_look_up = worth_it.filter_map(|range| Some((range.look_up()?, range)));
+    for (slot, (look_up, range)) in with_look_up.take(MAX_COALESCED_RANGES).enumerate() {
+        for (place, (index, reference)) in range.accesses.iter().enumerate() {
             let first = (place == 0).then_some(look_up);
-            let offset = (reference.at - span.low) as i32;
-            run[*index].span = Some(SpanUse { slot, offset, first });
+            let offset = (reference.at - range.low) as i32;
+            run[*index].coalesced = Some(CoalescedAccess { slot, offset, first });
         }
     }
 }
 
 impl Builder<'_> {
-    /// The operand of an access that is part of a span.
-    pub(super) fn in_span(&mut self, span: SpanUse, mark: u32) -> MemoryOperand {
+    /// The operand of an access that is part of a coalesced range.
+    pub(super) fn coalesced_operand(
+        &mut self,
+        access: CoalescedAccess,
+        mark: u32,
+    ) -> MemoryOperand {
         let [s0, s1, _] = self.s();
-        let kept = field(context_offset!(spans) + 8 * span.slot as i32);
-        if let Some(Lookup { base, displacement, size, write }) = span.first {
+        let kept = field(context_offset!(coalesced) + 8 * access.slot as i32);
+        if let Some(Lookup { base, displacement, size, write }) = access.first {
             self.look_up(at(base, Register::None, displacement), size, write, mark);
             self.out.lea(s0, at(s1, s0, 0));
             self.out.store(kept, s0);
         } else {
             self.out.load(s0, kept);
         }
-        at(s0, Register::None, span.offset)
+        at(s0, Register::None, access.offset)
     }
 
-    /// An instruction with an explicit memory operand that is part of a span; false if the operand
+    /// An instruction with an explicit memory operand that is part of a coalesced range; false if the operand
     /// cannot be replaced.
-    pub(super) fn on_span(&mut self, instruction: &Instruction, span: SpanUse, mark: u32) -> bool {
+    pub(super) fn coalesced_instruction(
+        &mut self,
+        instruction: &Instruction,
+        access: CoalescedAccess,
+        mark: u32,
+    ) -> bool {
         let [s0, ..] = self.s();
         let (mut moved, high) = self.without_high_byte(instruction);
         moved.set_segment_prefix(Register::None);
         moved.set_memory_base(s0);
         moved.set_memory_index(Register::None);
         moved.set_memory_index_scale(1);
-        moved.set_memory_displacement64(i64::from(span.offset) as u64);
-        moved.set_memory_displ_size(u32::from(span.offset != 0));
+        moved.set_memory_displacement64(i64::from(access.offset) as u64);
+        moved.set_memory_displ_size(u32::from(access.offset != 0));
         let mut probe = iced_x86::Encoder::new(64);
         if probe.encode(&moved, self.out.here()).is_err() {
             return false;
         }
-        self.in_span(span, mark);
+        self.coalesced_operand(access, mark);
         self.load_high_byte(high);
         self.out.instruction(&moved);
         true

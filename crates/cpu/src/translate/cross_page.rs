@@ -68,7 +68,7 @@ impl Architectural {
     /// Where the target of a far gate is, if that is a page that the gate may be linked to; `None`
     /// as well if the gate is not far.
     pub(crate) fn far_page(&self, gate: u32) -> Option<Physical> {
-        let target = self.package.translator().far_target(gate)?;
+        let target = self.group.translator().far_target(gate)?;
         self.walk_kernel_fetch(target)
     }
 
@@ -86,7 +86,7 @@ impl Architectural {
             Flush::Page(at) | Flush::PagePcid(at, _) => Some(at.0 / REGION),
             Flush::Pcid(_) | Flush::AllPcids => return,
         };
-        let mut translator = self.package.translator();
+        let mut translator = self.group.translator();
         if near.is_some_and(|region| !translator.far.regions.contains(&region)) {
             return;
         }

@@ -59,10 +59,10 @@ use crate::instruction::has_masked_memory;
 use crate::instruction::{MemoryUse, immediate_bit_form};
 use crate::memory::tlb::Entries;
 use crate::memory::{PAGE_SIZE, Physical};
-use crate::package::Package;
 use crate::run::Resume;
 use crate::techniques::Technique;
 use crate::vcpu::Vcpu;
+use crate::vcpu_group::VcpuGroup;
 
 use super::miss::Restart;
 
@@ -77,8 +77,8 @@ pub(super) enum Crossing {
 
 impl Crossing {
     /// What a run at `key` is to be translated with.
-    pub(super) fn new(key: Key, translator: &Translator, package: &Package) -> Self {
-        if !package.techniques.has(Technique::Crossings) {
+    pub(super) fn new(key: Key, translator: &Translator, group: &VcpuGroup) -> Self {
+        if !group.techniques.has(Technique::Crossings) {
             return Self::Some(FxHashSet::default());
         }
         if translator.inspection.as_ref().is_some_and(|inspection| inspection.all_crossings) {
@@ -139,16 +139,16 @@ impl Vcpu {
         restart: Restart,
     ) -> Resume {
         let mark = self.arch.context.detail;
-        let package = std::sync::Arc::clone(&self.arch.package);
+        let group = std::sync::Arc::clone(&self.arch.group);
         let covered = self.is_covered(instruction, key.mode);
-        let mut translator = package.translator();
+        let mut translator = group.translator();
         if covered && translator.has_second_way(mark) {
             drop(translator);
             return self.try_again(restart);
         }
         if covered && translator.crossings.note(at) {
             let block = translator.marks[mark as usize].block;
-            translator.kill(block, &package.members);
+            translator.kill(block, &group.peers);
         }
         drop(translator);
         self.arch.statistics.crossings_interpreted += 1;
@@ -156,7 +156,7 @@ impl Vcpu {
     }
 
     fn is_covered(&mut self, instruction: &Instruction, mode: Mode) -> bool {
-        let techniques = self.arch.package.techniques;
+        let techniques = self.arch.group.techniques;
         let action =
             super::plan::plan(&mut self.arch.info_factory, instruction, mode).by(techniques);
         techniques.has(Technique::Crossings) && covers(instruction, action)

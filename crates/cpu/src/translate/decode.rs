@@ -108,8 +108,8 @@ impl Vcpu {
         let mut branches = 0;
         let techniques = self.techniques_of_blocks();
         let (mut mirrored, crossing) = {
-            let translator = self.arch.package.translator();
-            (Mirrored::new(key, &translator), Crossing::new(key, &translator, &self.arch.package))
+            let translator = self.arch.group.translator();
+            (Mirrored::new(key, &translator), Crossing::new(key, &translator, &self.arch.group))
         };
         let source = std::mem::take(&mut run.bytes);
         let mut decoder = Decoder::with_ip(64, &source, key.linear, decoder_options());
@@ -132,11 +132,11 @@ impl Vcpu {
             }
             run.registers = registers;
             let sheltered = run.instructions.last().is_some_and(enables_interrupts);
-            let (native, span) = (false, None);
+            let (native, coalesced) = (false, None);
             let physical = key.physical + u64::from(delta);
             let crosses = crossing.includes(&instruction, action, physical);
             let mut planned =
-                Planned { instruction, action, delta, native, span, crosses, sheltered };
+                Planned { instruction, action, delta, native, coalesced, crosses, sheltered };
             planned.native = mirrored.next(&planned, physical);
             let extended = matches!(action, Action::ExtendedState) && planned.native;
             run.vectors |= extended || action.is_copied() && touches_vectors(&instruction);
@@ -147,7 +147,7 @@ impl Vcpu {
             }
         }
         run.bytes = source;
-        if !mirrored.on && !key.plain && techniques.has(Technique::Spans) {
+        if !mirrored.on && !key.plain && techniques.has(Technique::Coalescing) {
             coalesce::find(&mut self.arch.info_factory, &mut run.instructions);
         }
         // `sti` holds interrupts off for one more instruction, which must be in the same block.
@@ -162,7 +162,7 @@ impl Vcpu {
     /// The techniques that blocks are made by: who traces sees each instruction that is not simply
     /// executed.
     fn techniques_of_blocks(&self) -> Techniques {
-        let techniques = self.arch.package.techniques;
+        let techniques = self.arch.group.techniques;
         if !self.is_traced() {
             return techniques;
         }
@@ -180,7 +180,7 @@ impl Vcpu {
         if decoder.last_error() == DecoderError::None {
             run.second = Some(self.walk_for_fetch(next)?.physical);
             action = plan::plan(&mut self.arch.info_factory, &instruction, key.mode);
-            action = action.by(self.arch.package.techniques);
+            action = action.by(self.arch.group.techniques);
             if matches!(action, Action::Inline(_) | Action::Assist(_) | Action::ExtendedState) {
                 action = Action::Interpret;
             }
@@ -192,7 +192,7 @@ impl Vcpu {
             action,
             delta: 0,
             native: false,
-            span: None,
+            coalesced: None,
             crosses: false,
             sheltered: false,
         });

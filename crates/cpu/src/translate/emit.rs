@@ -106,8 +106,8 @@ pub(crate) fn field(offset: i32) -> MemoryOperand {
     MemoryOperand::new(Register::None, Register::None, 1, i64::from(offset), 8, false, Register::FS)
 }
 
-/// `gs:[base + displacement]`, `gs:[index*8 + displacement]`: a part of the TLB set.
-pub(crate) fn in_set(base: Register, index: Register, displacement: i32) -> MemoryOperand {
+/// `gs:[base + displacement]`, `gs:[index*8 + displacement]`: a part of the active `SpaceTlb`.
+pub(crate) fn in_tlb(base: Register, index: Register, displacement: i32) -> MemoryOperand {
     let scale = if index == Register::None { 1 } else { 8 };
     let size = if base == Register::None { 8 } else { 1 };
     MemoryOperand::new(base, index, scale, i64::from(displacement), size, false, Register::GS)

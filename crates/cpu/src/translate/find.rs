@@ -48,12 +48,12 @@ impl Vcpu {
         self.arch.note_users();
         let mode = self.arch.translation_mode();
         let jump_mode = mode.of_jumps();
-        let set = self.arch.current_set();
+        let tlb = self.arch.current_tlb();
         self.heed_dropped_jumps();
         if jump_mode != self.jump_mode {
             self.jump_mode = jump_mode;
             self.forget_blocks();
-        } else if !plain && let Some(known) = self.arch.tlb.set(set).jump_to(linear) {
+        } else if !plain && let Some(known) = self.arch.tlb.space_tlb(tlb).jump_to(linear) {
             return Ok(Some(known));
         }
         let found = self.translate_fetch(linear)?;
@@ -61,15 +61,15 @@ impl Vcpu {
         if self.begins_directly(physical) {
             return Ok(None);
         }
-        let may_relocate = self.arch.package.techniques.has(Technique::Relocation);
+        let may_relocate = self.arch.group.techniques.has(Technique::Relocation);
         let key = Key::new(physical, linear, mode, plain, may_relocate);
         // Another processor may write the page each time it was protected: that has an end.
         for _ in 0..MAX_ATTEMPTS {
-            if let Some(target) = self.known_block(key, set, global)? {
+            if let Some(target) = self.known_block(key, tlb, global)? {
                 return Ok(Some(target));
             }
             let began = time_stamp();
-            let translated = self.translate(key, set, global)?;
+            let translated = self.translate(key, tlb, global)?;
             // This is done once: it tells nothing of what the code will need (user/choice.rs).
             self.left_at = self.left_at.wrapping_add(time_stamp().wrapping_sub(began));
             if let Some(target) = translated {
@@ -81,15 +81,15 @@ impl Vcpu {
     }
 
     /// The block for `key` if it has been translated, entered into the jump cache.
-    fn known_block(&mut self, key: Key, set: usize, global: bool) -> Result<Option<u64>, Trap> {
-        let package = Arc::clone(&self.arch.package);
-        let mut translator = package.translator();
+    fn known_block(&mut self, key: Key, tlb: usize, global: bool) -> Result<Option<u64>, Trap> {
+        let group = Arc::clone(&self.arch.group);
+        let mut translator = group.translator();
         let Some(&number) = translator.known.get(&key) else { return Ok(None) };
         if !self.second_page_matches(&translator.blocks[number as usize])? {
-            translator.kill(number, &package.members);
+            translator.kill(number, &group.peers);
             return Ok(None);
         }
-        Ok(Some(self.enter_in_caches(&mut translator, number, set, global)))
+        Ok(Some(self.enter_in_caches(&mut translator, number, tlb, global)))
     }
 
     /// Put a block for RIP where jumps find it; its address.
@@ -97,7 +97,7 @@ impl Vcpu {
         &mut self,
         translator: &mut Translator,
         number: u32,
-        set: usize,
+        tlb: usize,
         global: bool,
     ) -> u64 {
         let linear = Linear(self.arch.context.regs.rip);
@@ -107,11 +107,11 @@ impl Vcpu {
         if key.plain || self.is_traced() {
             return block.cold;
         }
-        self.arch.tlb.set(set).insert_jump(linear, block.cold, block.canonical, global);
+        self.arch.tlb.space_tlb(tlb).insert_jump(linear, block.cold, block.canonical, global);
         if key.is_relocatable() && block.second.is_none() {
             let physical = Physical(key.physical);
-            self.arch.tlb.set(set).insert_fetch(linear, physical);
-            if self.arch.package.techniques.has(Technique::PhysicalJumps) {
+            self.arch.tlb.space_tlb(tlb).insert_fetch(linear, physical);
+            if self.arch.group.techniques.has(Technique::PhysicalJumps) {
                 self.arch.tlb.physical_jumps.insert(physical, block.cold, block.canonical);
             }
         }
@@ -144,31 +144,31 @@ impl Vcpu {
 
     /// Translate the block at `key` and enter it into the jump cache; `None` if there is something
     /// to be done first, which has been done.
-    fn translate(&mut self, key: Key, set: usize, global: bool) -> Result<Option<u64>, Trap> {
-        let package = Arc::clone(&self.arch.package);
+    fn translate(&mut self, key: Key, tlb: usize, global: bool) -> Result<Option<u64>, Trap> {
+        let group = Arc::clone(&self.arch.group);
         let mut run = self.decode_run(key)?;
         let pages = [Some(Physical(key.physical).page()), run.second];
         let pages = || pages.into_iter().flatten();
-        if let Some(page) = pages().find(|&page| !package.is_protected(page)) {
+        if let Some(page) = pages().find(|&page| !group.is_protected(page)) {
             // Bytes that were read before this are not to be trusted.
             self.protect(page);
             return Ok(None);
         }
-        let mut translator = package.translator();
-        if !translator.cache.has_room(MAX_BLOCK_BYTES) || !package.stopper.has_room(MAX_CLOSINGS) {
+        let mut translator = group.translator();
+        if !translator.cache.has_room(MAX_BLOCK_BYTES) || !group.stopper.has_room(MAX_CLOSINGS) {
             drop(translator);
             self.drop_blocks();
             return Ok(None);
         }
         // Under the lock: nobody drops translations of these pages, or has done so and written,
         // since the bytes were read.
-        if !pages().all(|page| package.is_protected(page)) || !self.still_reads(key, &run) {
+        if !pages().all(|page| group.is_protected(page)) || !self.still_reads(key, &run) {
             return Ok(None);
         }
         let id = translator.inspect(key, &mut run);
         let makings = Makings {
-            techniques: package.techniques,
-            stopper: &package.stopper,
+            techniques: group.techniques,
+            stopper: &group.stopper,
             star: self.arch.context.regs.star,
         };
         let number = translator.generate(key, &run, &makings);
@@ -184,7 +184,7 @@ impl Vcpu {
             entry.blocks.push(number);
             entry.near_writes = 0;
         }
-        Ok(Some(self.enter_in_caches(&mut translator, number, set, global)))
+        Ok(Some(self.enter_in_caches(&mut translator, number, tlb, global)))
     }
 
     /// Whether guest memory still holds the bytes of `run`.
@@ -208,15 +208,15 @@ impl Vcpu {
     pub(crate) fn reopen_gates(&mut self) {
         for &at in self.arch.context.take_closed() {
             // SAFETY: the handler has noted a gate of the code cache; nothing has dropped it since,
-            // because this processor was busy (package.rs).
-            unsafe { self.arch.package.stopper.open_gate(at) };
+            // because this processor was busy (vcpu_group.rs).
+            unsafe { self.arch.group.stopper.open_gate(at) };
         }
     }
 
     /// Put the registers back to the start of the guest instruction whose host code contains
     /// `host`; false if there is none.
     pub(crate) fn restore_at(&mut self, host: u64) -> bool {
-        let translator = self.arch.package.translator();
+        let translator = self.arch.group.translator();
         let Some(number) = translator.block_at(host) else { return false };
         let block = &translator.blocks[number as usize];
         let range = block.marks.start as usize..block.marks.end as usize;

@@ -86,7 +86,7 @@ impl Translator {
             kernel: key.mode.native && key.mode.guest.is_kernel(),
             user_open: key.mode.user_open,
             native: false,
-            span: None,
+            coalesced: None,
             crosses: false,
         };
         let (warm, live) = builder.build(run);
@@ -119,7 +119,7 @@ impl Translator {
             canonical,
             live,
             scratch,
-            held: run.held.is_some(),
+            interpreted: run.interpreted.is_some(),
             marks: first_mark..first_mark + marks.len() as u32,
             incoming: NONE,
             alive: true,
@@ -198,7 +198,7 @@ impl Builder<'_> {
         let instruction = &planned.instruction;
         let mark = self.mark(planned);
         self.native = planned.native;
-        self.span = planned.span;
+        self.coalesced = planned.coalesced;
         self.crosses = planned.crosses;
         match planned.action {
             Action::Copy => self.out.raw(bytes),

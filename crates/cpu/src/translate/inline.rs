@@ -88,8 +88,8 @@ impl Builder<'_> {
             Inline::SetAccess(allowed) => {
                 self.out.set_field8(register_offset!(alignment_flag), u8::from(allowed));
                 let offset =
-                    if allowed { context_offset!(access_set) } else { context_offset!(kernel_set) };
-                self.use_set(true, offset);
+                    if allowed { context_offset!(access_tlb) } else { context_offset!(kernel_tlb) };
+                self.use_tlb(true, offset);
                 self.user_open = allowed && self.key.mode.native;
             }
             Inline::SwapGs => {

@@ -53,10 +53,10 @@ fn popped(number: usize) -> i32 {
     context_offset!(frame) + 8 * number as i32
 }
 
-/// Where the set for CPL 0 is, with the AC that a register has.
+/// Where the TLB for CPL 0 is, with the AC that a register has.
 fn kernel_set_by(alignment: Register) -> MemoryOperand {
-    const { assert!(context_offset!(access_set) == context_offset!(kernel_set) + 8) };
-    let place = i64::from(context_offset!(kernel_set));
+    const { assert!(context_offset!(access_tlb) == context_offset!(kernel_tlb) + 8) };
+    let place = i64::from(context_offset!(kernel_tlb));
     MemoryOperand::new(Register::None, alignment, 8, place, 8, false, Register::FS)
 }
 
@@ -182,7 +182,7 @@ impl Builder<'_> {
             self.out.extract(s0, s0, context_offset!(alignment_mask));
             self.use_set_at(true, kernel_set_by(s0));
         } else {
-            self.use_set(false, context_offset!(user_set));
+            self.use_tlb(false, context_offset!(user_tlb));
         }
         self.out.load(Register::RSP, field(popped(RSP)));
         self.out.load(s0, field(popped(FLAGS)));

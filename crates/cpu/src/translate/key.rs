@@ -69,7 +69,7 @@ pub(crate) struct Mode {
 }
 
 impl Mode {
-    /// What of a mode the lines of jump caches have in common: kernel and user code have sets of
+    /// What of a mode the lines of jump caches have in common: kernel and user code have TLBs of
     /// their own, as have EFLAGS.AC clear and set under SMAP.
     pub(super) fn of_jumps(self) -> Mode {
         let guest = self.guest.of_jumps();

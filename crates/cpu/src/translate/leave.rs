@@ -3,7 +3,7 @@
 use iced_x86::{MemoryOperand, Register};
 
 use super::builder::{Builder, Later, is_linkable};
-use super::emit::{Emitter, at, field, in_set, scaled};
+use super::emit::{Emitter, at, field, in_tlb, scaled};
 use super::gate::{Gate, NONE, Places};
 use super::reach::set_offset;
 use super::scratch::{CANONICAL, Scratch, make_canonical, reload};
@@ -306,9 +306,9 @@ impl Builder<'_> {
     /// A field of a known line of the jump cache; `pointer` is lost.
     pub(super) fn in_line(&mut self, pointer: Register, offset: i32) -> MemoryOperand {
         if !self.kernel {
-            return in_set(Register::None, Register::None, offset);
+            return in_tlb(Register::None, Register::None, offset);
         }
-        self.out.load(pointer, field(context_offset!(set)));
+        self.out.load(pointer, field(context_offset!(tlb)));
         at(pointer, Register::None, offset)
     }
 }
@@ -319,7 +319,7 @@ pub(super) fn of_line(register: Register, kernel: bool, part: usize) -> MemoryOp
     if kernel {
         at(register, Register::None, offset)
     } else {
-        in_set(register, Register::None, offset)
+        in_tlb(register, Register::None, offset)
     }
 }
 
@@ -345,7 +345,7 @@ fn look_at_line(out: &mut Emitter, [s0, s1, _]: Scratch, kernel: bool) -> u64 {
     out.extract(s1, s1, context_offset!(jump_index_mask));
     out.deposit(s1, s1, context_offset!(jump_line_mask));
     if kernel {
-        out.load(Register::RCX, field(context_offset!(set)));
+        out.load(Register::RCX, field(context_offset!(tlb)));
         out.lea(s1, at(s1, Register::RCX, 0));
     }
     out.load(Register::RCX, of_line(s1, kernel, std::mem::offset_of!(JumpEntry, negative_tag)));

@@ -96,7 +96,7 @@ impl Vcpu {
     /// code, faults, operands that cross pages as a rule), interpret it.
     pub(crate) fn serve_miss(&mut self) -> Resume {
         self.arch.statistics.misses += 1;
-        let translator = self.arch.package.translator();
+        let translator = self.arch.group.translator();
         let mark = translator.marks[self.arch.context.detail as usize];
         let block = &translator.blocks[mark.block as usize];
         let (key, straddles) = (block.key, block.second.is_some());

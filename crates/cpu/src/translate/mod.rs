@@ -20,22 +20,23 @@
 //!    the kernel, which are looked at again when it flushes ([`cross_page`]); all other jumps go through the
 //!    jump cache, or the rings of [`returns`], which are flushed with the TLB. So no change of the page
 //!    tables can make a link wrong.
-//! 5. A page with blocks has no write tag in any TLB set.
+//! 5. A page with blocks has no write tag in any TLB.
 //! 6. User code is *relocatable*: programs and libraries are mapped elsewhere each time, from pages
 //!    that stay. A relocatable block knows its offset in the page only; the page's linear address
 //!    is in the context, where every jump through the jump cache puts it (links stay in the page),
 //!    and is added wherever an address becomes visible. The same block is found for any address.
 //! 7. The instruction after an `sti` completes before Rust looks for interrupts (SDM 2B "STI"). Gates
 //!    lie behind it. If it misses, it is interpreted and not tried again, because the way back into
-//!    the block ends at a kick; and it looks up no span, because a span that misses leaves the block.
+//!    the block ends at a kick; and it looks up no coalesced range, because such a look-up leaves the block if
+//!    it misses.
 
 mod action;
-pub(crate) mod answers;
 mod assist;
 mod block;
 mod builder;
 pub(crate) mod cache;
 pub(crate) mod coalesce;
+pub(crate) mod cpuid;
 mod cross_page;
 mod crossing;
 pub(crate) mod decode;
@@ -71,8 +72,8 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::config::Error;
 use crate::inspect::Inspection;
-use crate::members::Members;
 use crate::memory::{Linear, Physical};
+use crate::peers::Peers;
 use block::{Assisted, Block, Mark, Page};
 use cache::{CACHE_BYTES, CodeCache, EXIT_STUB_BYTES};
 use emit::Emitter;
@@ -177,12 +178,12 @@ impl Translator {
     }
 
     /// Have the instruction at `at` look its memory up from now on.
-    pub(crate) fn except(&mut self, at: Physical, members: &Members) {
+    pub(crate) fn except(&mut self, at: Physical, peers: &Peers) {
         self.exceptions.entry(at.page().0).or_default().insert(at.0);
         let blocks = self.pages.get(&at.page().0).map(|page| page.blocks.clone());
         for number in blocks.unwrap_or_default() {
             if self.blocks[number as usize].overlaps(&(at.0..at.0 + 1)) {
-                self.kill(number, members);
+                self.kill(number, peers);
             }
         }
     }
@@ -202,15 +203,15 @@ impl Translator {
 
     /// Drop the blocks that overlap `length` bytes about to be written at `at`, which do not leave
     /// the page. A page that is written again and again beside its code loses all blocks.
-    pub(crate) fn invalidate(&mut self, at: Physical, length: usize, members: &Members) -> u64 {
+    pub(crate) fn invalidate(&mut self, at: Physical, length: usize, peers: &Peers) -> u64 {
         let Some(page) = self.pages.get_mut(&at.page().0) else {
             // Marked by a processor that has not translated anything there yet, and will look again.
-            members.ram.set_code(at, false);
+            peers.ram.set_code(at, false);
             return 0;
         };
         page.near_writes += 1;
         let all = page.near_writes > MAX_NEAR_WRITES;
-        members.drop_copy(at.page());
+        peers.drop_copy(at.page());
         let written = at.0..at.0 + length as u64;
         let doomed: Vec<u32> = page
             .blocks
@@ -219,12 +220,12 @@ impl Translator {
             .filter(|&number| all || self.blocks[number as usize].overlaps(&written))
             .collect();
         for &number in &doomed {
-            self.kill(number, members);
+            self.kill(number, peers);
         }
         doomed.len() as u64
     }
 
-    fn kill(&mut self, number: u32, members: &Members) {
+    fn kill(&mut self, number: u32, peers: &Peers) {
         let block = &mut self.blocks[number as usize];
         if !block.alive {
             return;
@@ -234,25 +235,25 @@ impl Translator {
         let second = block.second;
         let incoming = std::mem::replace(&mut block.incoming, NONE);
         self.known.remove(&key);
-        self.remove_jumps(key, members);
+        self.remove_jumps(key, peers);
         self.unlink_all(incoming);
         for page in [Some(Physical(key.physical).page()), second].into_iter().flatten() {
-            self.forget_in_page(page, number, members);
+            self.forget_in_page(page, number, peers);
         }
     }
 
-    /// Strike a block's lines from the jump caches.
-    fn remove_jumps(&self, key: Key, members: &Members) {
+    /// Remove a block's lines from the jump caches.
+    fn remove_jumps(&self, key: Key, peers: &Peers) {
         if !key.is_relocatable() {
-            return members.remove_jump(Linear(key.linear));
+            return peers.remove_jump(Linear(key.linear));
         }
-        members.remove_physical_jump(Physical(key.physical));
+        peers.remove_physical_jump(Physical(key.physical));
         let page = self.pages.get(&Physical(key.physical).page().0);
         let linears = page.map_or(&[][..], |page| &page.linears);
         if linears.len() == MAX_LINEARS {
-            return members.remove_all_jumps();
+            return peers.remove_all_jumps();
         }
-        linears.iter().for_each(|linear| members.remove_jump(Linear(linear + key.linear)));
+        linears.iter().for_each(|linear| peers.remove_jump(Linear(linear + key.linear)));
     }
 
     /// A block is about to be entered into a jump cache at `linear`.
@@ -268,13 +269,13 @@ impl Translator {
         }
     }
 
-    fn forget_in_page(&mut self, at: Physical, number: u32, members: &Members) {
+    fn forget_in_page(&mut self, at: Physical, number: u32, peers: &Peers) {
         let Some(page) = self.pages.get_mut(&at.0) else { return };
         page.blocks.retain(|&other| other != number);
         if page.blocks.is_empty() {
             self.pages.remove(&at.0);
-            members.drop_copy(at);
-            members.ram.set_code(at, false);
+            peers.drop_copy(at);
+            peers.ram.set_code(at, false);
         }
     }
 

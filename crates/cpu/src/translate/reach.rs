@@ -1,11 +1,11 @@
 //! Making guest memory accessible to an instruction: through the kernel's mirror
-//! (memory/mirror.rs), through a span's look-up (coalesce.rs), or by a look-up of its own
+//! (memory/mirror.rs), through the look-up of a coalesced range (coalesce.rs), or by a look-up of its own
 //! (memory/tlb.rs).
 
 use iced_x86::{Code, Instruction, MemoryOperand, Mnemonic, OpKind, Register};
 
 use super::builder::{Builder, Later, Second};
-use super::emit::{at, field, gpr8, in_set};
+use super::emit::{at, field, gpr8, in_tlb};
 use crate::context::context_offset;
 use crate::instruction::without_moffs;
 use crate::instruction::{MemoryUse, immediate_bit_form};
@@ -38,8 +38,8 @@ impl Builder<'_> {
         if self.native {
             return MemoryOperand { segment_prefix: Register::GS, ..address };
         }
-        if let Some(span) = self.span {
-            return self.in_span(span, mark);
+        if let Some(access) = self.coalesced {
+            return self.coalesced_operand(access, mark);
         }
         self.look_up(address, size, write, mark);
         self.found()
@@ -128,8 +128,8 @@ impl Builder<'_> {
         if self.native {
             return self.on_mirror(instruction);
         }
-        if let Some(span) = self.span {
-            return self.on_span(instruction, span, mark);
+        if let Some(access) = self.coalesced {
+            return self.coalesced_instruction(instruction, access, mark);
         }
         let [s0, s1, _] = self.s();
         let (mut moved, high) = self.without_high_byte(instruction);
@@ -277,7 +277,7 @@ impl Builder<'_> {
     /// host address. Leaves everything else alone.
     pub(super) fn look_up_in_s0(&mut self, size: usize, write: bool, mark: u32) {
         let displacement = self.look_up_entry(size, write);
-        self.postpone(if self.span.is_some() {
+        self.postpone(if self.coalesced.is_some() {
             Later::Plain { at: displacement, mark }
         } else {
             Later::Miss { at: displacement, mark }
@@ -316,7 +316,7 @@ impl Builder<'_> {
         self.out.load(s1, host);
     }
 
-    /// Element `index` of an array in the active set; `pointer` is lost.
+    /// Element `index` of an array in the active TLB; `pointer` is lost.
     pub(super) fn indexed(
         &mut self,
         pointer: Register,
@@ -324,24 +324,24 @@ impl Builder<'_> {
         array: i32,
     ) -> MemoryOperand {
         if !self.kernel {
-            return in_set(Register::None, index, array);
+            return in_tlb(Register::None, index, array);
         }
-        self.out.load(pointer, field(context_offset!(set)));
+        self.out.load(pointer, field(context_offset!(tlb)));
         super::emit::scaled(pointer, index, 8, array)
     }
 
-    /// Have translated code use the set at a field of the context from here on; s0 is lost.
-    pub(super) fn use_set(&mut self, kernel: bool, offset: i32) {
+    /// Have translated code use the TLB at a field of the context from here on; s0 is lost.
+    pub(super) fn use_tlb(&mut self, kernel: bool, offset: i32) {
         self.use_set_at(kernel, field(offset));
     }
 
-    /// The same with the set at a place, which s0 may be a part of.
+    /// The same with the TLB at a place, which s0 may be a part of.
     pub(super) fn use_set_at(&mut self, kernel: bool, place: MemoryOperand) {
         let [s0, ..] = self.s();
         self.out.load(s0, place);
         let native = self.key.mode.native && kernel;
         if native {
-            self.out.store(field(context_offset!(set)), s0);
+            self.out.store(field(context_offset!(tlb)), s0);
             if !self.kernel {
                 self.out.constant(s0, BASE);
             }

@@ -253,7 +253,7 @@ impl Architectural {
     /// is a string instruction, give RDI, RSI and RCX the values that the guest sees: so much has
     /// been done, and the rest not. Whether it is one.
     pub(crate) fn leave_piece(&mut self, rip: u64) -> bool {
-        let code = self.package.translator().cache.code_at(rip);
+        let code = self.group.translator().cache.code_at(rip);
         let Some(Repeated { copies, .. }) = code.and_then(of_host_form) else { return false };
         let context = &mut *self.context;
         let gpr = &mut context.regs.gpr;

@@ -58,7 +58,7 @@ impl Builder<'_> {
         let code = kernel_code(self.star);
         let stack = ((code + 8) & 0xffff, KERNEL_DATA);
         self.set_privilege(0, (code, KERNEL_CODE), stack);
-        self.use_set(true, context_offset!(kernel_set));
+        self.use_tlb(true, context_offset!(kernel_tlb));
         // 1 + 0: every status flag is clear afterwards.
         self.out.constant(s0, 1);
         let add = Instruction::with2(Code::Add_rm64_imm8, s0, 0);
@@ -87,7 +87,7 @@ impl Builder<'_> {
         let code = user_code(self.star);
         let stack = ((code - 8) & 0xffff, USER_DATA);
         self.set_privilege(3, (code, USER_CODE), stack);
-        self.use_set(false, context_offset!(user_set));
+        self.use_tlb(false, context_offset!(user_tlb));
         self.load_native_flags(Register::R11);
         self.out.copy(s0, Register::RCX);
         self.come_to_run_loop_if_direct();

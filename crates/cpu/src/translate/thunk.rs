@@ -7,7 +7,7 @@ use iced_x86::{Code, Instruction, MemoryOperand, Register};
 
 use super::Translator;
 use super::cache::Part;
-use super::emit::{Emitter, at, field, in_set};
+use super::emit::{Emitter, at, field, in_tlb};
 use super::leave::{look_at_first_line, look_at_second_line, of_line};
 use super::scratch::{Scratch, make_canonical, reload};
 use super::way_out::{Thunk, ThunkKey, Thunks};
@@ -152,7 +152,7 @@ fn sample(out: &mut Emitter) -> u64 {
 fn by_physical_address(out: &mut Emitter, scratch: Scratch, lookup: Thunk) {
     let [s0, s1, _] = scratch;
     let fetch =
-        |offset: usize| in_set(Register::None, s1, (offset_of!(Entries, fetches) + offset) as i32);
+        |offset: usize| in_tlb(Register::None, s1, (offset_of!(Entries, fetches) + offset) as i32);
     out.extract(s1, s0, context_offset!(fetch_index_mask));
     // A fetch entry is two words.
     out.lea(s1, at(s1, s1, 0));

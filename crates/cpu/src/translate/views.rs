@@ -12,7 +12,7 @@
 //! 3. A processor notices that code is changed under the address that it is executed at. Under another
 //!    address it need not (SDM 3A 9.1.3): who enters translated code serializes first if anything was written
 //!    since ([`Changes`]). Code that runs meanwhile finds either the old jump or the new one, both of which
-//!    are right (package.rs).
+//!    are right (vcpu_group.rs).
 //! 4. Files in memory get large pages as the host has it set for these, which is never by default. So each
 //!    large page is asked for by name when code reaches it (MADV_COLLAPSE, Linux 6.1).
 

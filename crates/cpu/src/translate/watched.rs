@@ -21,7 +21,7 @@ impl Translator {
         let bytes = &run.bytes[..usize::from(run.length()).min(run.bytes.len())];
         let id = BlockId::new(key.linear & (PAGE_SIZE - 1), key.mode.guest.cpl(), bytes);
         if inspection.interpreted.contains(id) {
-            run.hold();
+            run.interpret_all();
         } else if inspection.planted_fault == Some(id) {
             run.spoil();
         }
@@ -37,7 +37,7 @@ impl Translator {
             physical: block.key.physical,
             cpl: block.key.mode.guest.cpl(),
             bytes: &run.bytes[..usize::from(run.length()).min(run.bytes.len())],
-            interpreted: block.held,
+            interpreted: block.interpreted,
         };
         let (start, stubs) = (block.start, block.exit_stubs);
         if let Some(inspection) = &mut self.inspection {
@@ -56,9 +56,9 @@ impl Translator {
     }
 
     /// The end of the block at a mark, in this page, if all of it is to be interpreted.
-    pub(crate) fn held_end(&self, mark: u32, code_page: u64) -> Option<u64> {
+    pub(crate) fn interpreted_end(&self, mark: u32, code_page: u64) -> Option<u64> {
         let block = &self.blocks[self.marks[mark as usize].block as usize];
         let end = block.key.linear.wrapping_add(u64::from(block.length));
-        block.held.then(|| block.key.relocated(end, code_page))
+        block.interpreted.then(|| block.key.relocated(end, code_page))
     }
 }

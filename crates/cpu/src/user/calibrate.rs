@@ -1,4 +1,4 @@
-//! What the host charges for stopping directly executed code.
+//! A measurement of what a stop of directly executed code costs on this host.
 
 use std::sync::Arc;
 
@@ -8,8 +8,8 @@ use crate::context::XsaveArea;
 use crate::memory::PAGE_SIZE;
 use crate::time::time_stamp;
 
-/// Stops that are measured together, and how often: the best of them counts, because others share
-/// the host.
+/// Stops that are measured together, and how often: the best result counts, because other processes
+/// use the host meanwhile.
 const STOPS: u64 = 32;
 const ROUNDS: usize = 5;
 

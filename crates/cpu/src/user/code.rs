@@ -1,4 +1,4 @@
-//! One processor's direct execution: its state.
+//! The state of direct execution on one vCPU.
 
 use std::sync::Arc;
 
@@ -9,14 +9,14 @@ use crate::memory::{Access, Linear};
 use crate::statistics::Statistics;
 use crate::time::time_stamp;
 
-/// One processor's direct execution.
+/// The direct execution of one vCPU.
 #[derive(Debug)]
 pub(crate) struct UserCode {
     pub(super) plan: Arc<Plan>,
     pub(super) choice: Choice,
     /// Time-stamp counter before which everything is translated.
-    pub(super) hold_until: u64,
-    /// The last fault that was mended by mapping something, and how often in a row.
+    pub(super) suspended_until: u64,
+    /// The last fault that was served by mapping something, and how often in a row.
     pub(super) last_fault: (u64, u64, u32),
     /// The guest's own page fault that a direct run ended with: once its kernel has mapped the page,
     /// it is mapped in the helper before the program runs again.
@@ -25,11 +25,11 @@ pub(crate) struct UserCode {
     pub(super) counters: Counters,
 }
 
-/// The timer of a processor.
+/// The timer of a vCPU.
 #[derive(Debug, Default)]
 pub(super) struct Timer {
     pub(super) is_set: bool,
-    /// Who was found not to be worth setting it for last.
+    /// The thread that was last found not to be worth setting it for.
     pub(super) unwatched: Option<ThreadKey>,
 }
 
@@ -39,7 +39,7 @@ pub(super) struct Counters {
     pub(super) cycles: u64,
     pub(super) entries: u64,
     pub(super) misses: u64,
-    pub(super) held: u64,
+    pub(super) suspensions: u64,
     pub(super) timer_looks: u64,
 }
 
@@ -48,7 +48,7 @@ impl UserCode {
         Self {
             choice: Choice::new(plan.stop),
             plan: Arc::clone(plan),
-            hold_until: 0,
+            suspended_until: 0,
             last_fault: (0, 0, 0),
             own_fault: None,
             timer: Timer::default(),
@@ -74,7 +74,7 @@ impl UserCode {
         statistics.direct_cycles = self.counters.cycles;
         statistics.direct_entries = self.counters.entries;
         statistics.direct_misses = self.counters.misses;
-        statistics.direct_held = self.counters.held;
+        statistics.direct_suspensions = self.counters.suspensions;
         statistics.direct_timer_looks = self.counters.timer_looks;
         let choice = &self.choice.counters;
         statistics.direct_looks = choice.looks;

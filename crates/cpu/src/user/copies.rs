@@ -1,17 +1,17 @@
 //! Copies of pages for helpers to execute, in which forbidden instructions fault (page.rs).
 //!
 //! Hot code shares pages with CPUID more often than one would think: in programs that are linked
-//! statically the C library's start-up code lies beside the jumps to `memcpy` and its kin, and who has
-//! a function for each kind of processor has the choice among them close by. So helpers have such a
-//! page's copy mapped, execute only, as it were: a program that reads its own code there sees HLT
+//! statically the C library's start-up code lies beside the jumps to `memcpy` and its kin, and a program with
+//! a function for each kind of processor has the choice among them close by. So helpers map a copy of such a
+//! page in its place: a program that reads its own code there sees HLT
 //! where CPUID is, and nothing else is different.
 //!
 //! 1. A copy is made while its page has translations, holding the translator, like a translation:
-//!    nobody writes the page meanwhile. It is dropped when the page is written, and when the page
+//!    no vCPU writes the page meanwhile. It is dropped when the page is written, and when the page
 //!    loses its last translation, after which writes would not be noticed.
-//! 2. Who drops a copy strikes it from what the helpers of every processor have mapped
-//!    ([`Removable`](super::spaces::Removable)); a helper that is running is stopped soon, as is a
-//!    processor that executes a translation that was dropped.
+//! 2. The vCPU that drops a copy revokes it from the helpers of every vCPU
+//!    ([`Revocable`](super::revocable::Revocable)); a helper that is running is stopped soon, as is a
+//!    vCPU that executes a translation that was dropped.
 //! 3. Copies lie in spare pages of guest memory's file. A spare page is used once; when there are no
 //!    more, forbidden pages stay forbidden.
 
@@ -25,7 +25,7 @@ use super::page::Forbidden;
 use crate::memory::Physical;
 use crate::memory::ram::Ram;
 
-/// What came of trying to copy a page.
+/// The outcome of an attempt to copy a page.
 #[derive(Debug, Clone, Copy)]
 enum Attempt {
     /// It is in this spare page.
@@ -66,10 +66,10 @@ impl Copies {
         }
     }
 
-    /// Copy a page, which nobody can write without dropping its copy ([`Package::is_protected`]), if enough is
+    /// Copy a page, which no vCPU can write without dropping its copy ([`VcpuGroup::is_protected`]), if enough is
     /// known about it.
     ///
-    /// [`Package::is_protected`]: crate::package::Package::is_protected
+    /// [`VcpuGroup::is_protected`]: crate::vcpu_group::VcpuGroup::is_protected
     pub(crate) fn make(
         &self,
         starts: Vec<usize>,
@@ -84,8 +84,8 @@ impl Copies {
             Some(Attempt::Failed(known)) if *known == starts.len() => return,
             _ => {}
         }
-        // No processor writes it while it has translations and we hold them; a device that does drops the copy
-        // after that (package.rs), whatever has been copied.
+        // No vCPU writes it while it has translations and this thread holds the translator's lock. A device that
+        // writes it drops the copy afterwards (vcpu_group.rs), whatever has been copied.
         let Some(bytes) = ram.copy_page(page) else { return };
         let (spare, count) = (state.used, starts.len());
         let copy = forbidden.defused(&bytes, starts).filter(|_| spare < host::SPARE_PAGES);
@@ -98,13 +98,13 @@ impl Copies {
         }
     }
 
-    /// Forget the copy of a page; whether there was one.
+    /// Drop the copy of a page; whether there was one.
     pub(crate) fn drop_copy(&self, page: Physical) -> bool {
         self.any.load(Ordering::SeqCst)
             && matches!(self.state().attempts.remove(&page.0), Some(Attempt::Made(_)))
     }
 
-    /// Forget all copies.
+    /// Drop all copies.
     pub(crate) fn drop_all(&self) {
         self.state().attempts.clear();
     }

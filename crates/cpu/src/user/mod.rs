@@ -1,9 +1,9 @@
 //! Guest user code: translated, or run directly in a helper process.
 //!
-//! The idea. User code computes, and calls its kernel. Translated code calls the kernel for nothing,
-//! because kernel and user code are blocks of the same cache, but reaches memory through a look-up;
-//! a helper process (crate `direct`) computes at the host's own speed, but stopping it costs
-//! microseconds. So each thread of the guest runs the way that suits what it does (choice.rs), and
+//! The idea. User code computes, and calls its kernel. For translated code a kernel call costs nothing extra,
+//! because kernel and user code are blocks of the same cache, but it accesses memory through a look-up.
+//! A helper process (crate `direct`) computes at the host's own speed, but a stop of it costs
+//! microseconds. So each thread of the guest executes in the way that costs it less (choice.rs), and
 //! may change at any instruction, because both ways keep the same registers.
 //!
 //! What keeps it exact:
@@ -27,6 +27,7 @@ mod look;
 mod page;
 pub(crate) mod plan;
 mod programs;
+pub(crate) mod revocable;
 pub(crate) mod spaces;
 
 use std::sync::Arc;
@@ -51,17 +52,17 @@ use plan::Plan;
 pub use plan::UserExecution;
 use spaces::{FAULT_WINDOW, Filled, Guest, Spaces, root_of};
 
-/// Faults at one address before the interpreter has a look.
+/// Faults in a row at one address before the interpreter executes the instruction.
 const MAX_REPEATS: u32 = 4;
 
-/// How many stops' worth an exception, as a rule a page fault, costs a thread that runs directly: there
-/// is something to be mapped afterwards.
+/// How many stops' worth an exception, as a rule a page fault, costs a thread that runs directly: the helper
+/// has to map something afterwards.
 const FAULT_STOPS: u64 = 3;
 
-/// How many stops' worth a thread is translated that has come to a forbidden page.
-const HOLD: u64 = 3;
+/// For how many stops' worth direct execution is suspended after a forbidden page.
+const SUSPENSION_STOPS: u64 = 3;
 
-/// How many stops' worth a run has to take for the host to be asked how much of that the helper had a core.
+/// How many stops' worth a run has to take before the host is asked for how much of it the helper had a core.
 const LONG_RUN: u64 = 100;
 
 /// CS and SS of user code, as helpers have them.
@@ -95,7 +96,7 @@ impl Vcpu {
         self.user.as_ref().is_some_and(|user| {
             user.chooses(self.thread_key())
                 && self.may_run_directly()
-                && (user.hold_until == 0 || user.hold_until <= time_stamp())
+                && (user.suspended_until == 0 || user.suspended_until <= time_stamp())
         })
     }
 
@@ -117,7 +118,7 @@ impl Vcpu {
             && !self.arch.replay.has_question()
     }
 
-    /// Another address space is current, or threads have changed their ways.
+    /// Another address space is current, or threads have changed how they execute.
     pub(crate) fn note_direct_wanted(&mut self) {
         let cr3 = self.arch.context.regs.cr3;
         let wanted = self.user.as_mut().is_some_and(|user| user.is_wanted(cr3));
@@ -194,7 +195,7 @@ impl Vcpu {
 
     fn guest<'a>(&'a self, plan: &'a Plan) -> Guest<'a> {
         let Plan { memory, copies, .. } = plan;
-        let batches = self.arch.package.techniques.has(Technique::Batches);
+        let batches = self.arch.group.techniques.has(Technique::Batches);
         let window = if batches { LARGE_BYTES } else { PAGE_SIZE };
         let cr3 = self.arch.context.regs.cr3;
         let time_stamp = self.direct_time_stamp();
@@ -202,15 +203,15 @@ impl Vcpu {
             ram: &self.arch.ram,
             memory,
             copies,
-            member: self.arch.member,
+            vcpu_index: self.arch.vcpu_index,
             cr3,
             time_stamp,
             window,
         }
     }
 
-    /// Who reads the time-stamp counter of direct code: in a machine that goes on from a snapshot, whose counter
-    /// has gone on from where it was, the interpreter.
+    /// How direct code reads the time-stamp counter. In a machine that was restored from a snapshot the counter has an
+    /// offset, and the interpreter reads it.
     fn direct_time_stamp(&self) -> direct::TimeStamp {
         let regs = &self.arch.context.regs;
         match regs.tsc_offset == 0 && regs.cr4 & cr4::TSD == 0 {
@@ -279,7 +280,7 @@ impl Vcpu {
             // The interpreter knows what the instruction does, and what it raises.
             Stop::Exception { .. } | Stop::NoMemory => self.interpret(),
             Stop::Unsupported => {
-                self.hold();
+                self.suspend_direct();
                 None
             }
             Stop::Refused => {
@@ -309,13 +310,13 @@ impl Vcpu {
         self.note_direct_wanted();
     }
 
-    /// Translate everything for a while.
-    fn hold(&mut self) {
+    /// Suspend direct execution for a while: everything is translated.
+    fn suspend_direct(&mut self) {
         if let Some(user) = &mut self.user {
-            user.counters.held += 1;
-            user.hold_until = time_stamp().wrapping_add(HOLD * user.plan.stop);
+            user.counters.suspensions += 1;
+            user.suspended_until = time_stamp().wrapping_add(SUSPENSION_STOPS * user.plan.stop);
         }
-        self.return_after(HOLD);
+        self.return_after(SUSPENSION_STOPS);
     }
 
     /// `syscall`, which the helper has executed as far as a helper can.
@@ -386,7 +387,7 @@ impl Vcpu {
         let found = match walk(&self.arch.ram, &self.arch.context.regs, at, access, by) {
             Ok(found) => found,
             Err(exception) => {
-                let premap = self.arch.package.techniques.has(Technique::Premap);
+                let premap = self.arch.group.techniques.has(Technique::Premap);
                 if let Some(user) = self.user.as_mut().filter(|_| premap) {
                     user.own_fault = Some((key, at, access));
                 }
@@ -404,7 +405,7 @@ impl Vcpu {
         let plan = Arc::clone(&user.plan);
         let mut spaces = self.arch.spaces.take()?;
         let filled = match spaces.fill(space, &self.guest(&plan), at, access) {
-            Ok(Filled::Forbidden) if self.arch.package.techniques.has(Technique::Copies) => {
+            Ok(Filled::Forbidden) if self.arch.group.techniques.has(Technique::Copies) => {
                 self.copy_page(&plan, spaces.forbidden(), found.physical.page());
                 spaces.fill(space, &self.guest(&plan), at, access)
             }
@@ -417,7 +418,7 @@ impl Vcpu {
         match filled {
             Ok(Filled::Mapped) => None,
             Ok(Filled::Forbidden) => {
-                self.hold();
+                self.suspend_direct();
                 let (now, page) = (self.left_at, found.physical.page().0);
                 let user = self.user.as_mut()?;
                 if !user.is_always() && !user.choice.barred(key, page, now) {
@@ -436,8 +437,8 @@ impl Vcpu {
     /// Have a copy of a page made for helpers to execute, if that is possible.
     fn copy_page(&self, plan: &Plan, forbidden: page::Forbidden, page: Physical) {
         let arch = &self.arch;
-        let translator = arch.package.translator();
-        if arch.package.is_protected(page) {
+        let translator = arch.group.translator();
+        if arch.group.is_protected(page) {
             let starts = translator.instruction_starts(page);
             plan.copies.make(starts, &arch.ram, &plan.memory, forbidden, page);
         }
@@ -446,12 +447,12 @@ impl Vcpu {
     /// A helper is about to write a page.
     fn drop_translations_of(&mut self, page: Physical) {
         let arch = &mut self.arch;
-        let mut translator = arch.package.translator();
-        let dropped = translator.invalidate(page, PAGE_SIZE as usize, &arch.package.members);
+        let mut translator = arch.group.translator();
+        let dropped = translator.invalidate(page, PAGE_SIZE as usize, &arch.group.peers);
         arch.statistics.invalidated_blocks += dropped;
     }
 
-    /// Whether this very fault has been mended several times in a row, to no avail.
+    /// Whether this very fault was served several times in a row without success.
     fn is_repeated_fault(&mut self, at: Linear) -> bool {
         let rip = self.arch.context.regs.rip;
         let Some(user) = &mut self.user else { return false };

@@ -14,8 +14,8 @@
 //! Where the translator knows how the program runs through such a page, a helper can have a copy of it
 //! instead, in which these instructions fault ([`Forbidden::defused`], copies.rs).
 //!
-//! Who jumps into the middle of an instruction, has one of these cross the end of a page, or writes
-//! it into a page that is executable at the same time, learns the truth about the host's processor,
+//! A program that jumps into the middle of an instruction, has one of these cross the end of a page, or writes
+//! one into a page that is executable at the same time, reads the values of the host's processor,
 //! and nothing more.
 
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic};

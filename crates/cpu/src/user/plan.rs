@@ -1,4 +1,4 @@
-//! What the processors of one machine need in common to run user code directly.
+//! What the vCPUs of one machine share for direct execution.
 
 use std::sync::Arc;
 
@@ -14,12 +14,12 @@ pub enum UserExecution {
     Translate,
     /// Directly, wherever that is possible.
     Direct,
-    /// As suits each thread.
+    /// Translated or directly, in the way that costs each thread less.
     #[default]
     Auto,
 }
 
-/// What a package needs to run user code directly.
+/// What a group of vCPUs needs for direct execution.
 #[derive(Debug)]
 pub(crate) struct Plan {
     pub(super) execution: UserExecution,
@@ -32,7 +32,7 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// Find out what the host charges.
+    /// Measure what a stop costs on this host.
     ///
     /// # Errors
     ///

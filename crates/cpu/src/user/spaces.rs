@@ -1,40 +1,37 @@
-//! The guest's address spaces, as far as helpers have them mapped.
+//! Shadow address spaces: the guest's user address spaces, as far as helpers have them mapped.
 //!
 //! A [`Space`](direct::Space) is a TLB of one processor for one address space, and keeps a TLB's
 //! promises, as memory/mirror.rs does for the kernel's half:
 //!
-//! 1. *Filled on a miss*, with the 2 MiB around it: everything there that the guest's page tables
-//!    allow user code already. Removable is only what has its dirty bit set; a page whose accessed bit
-//!    is clear is not mapped. After a page fault of the guest's own it is [`FAULT_WINDOW`] around it: what
-//!    lies farther away was looked at before, and the guest's kernel has entered what is around one page.
+//! 1. *Filled on a miss*, with the 2 MiB around it: every page there that the guest's page tables
+//!    already allow user code to access. A page is mapped writable only if its dirty bit is set, and not at all if
+//!    its accessed bit is clear. After a page fault of the guest's own, the window is [`FAULT_WINDOW`]: a miss before
+//!    has looked at what lies farther away, and the guest's kernel has only mapped what is around one page.
 //! 2. *Flushed when the guest flushes.* A single page is dropped at once. After anything larger the
 //!    space is *stale*: before it runs again each of its pages is compared with the page tables, and
 //!    what they no longer say is dropped. A dropped page is *gone*: it counts no more, and is unmapped
 //!    before the helper runs ([`Spaces::ready`]), unless another has been mapped over it meanwhile, as for a page
 //!    that a guest copies when it is written. Several are unmapped at once, together with the holes between
 //!    them: of a process that begins another program nothing stays.
-//! 3. *Pages with translations are mapped read-only.* A page that is about to get some is struck
-//!    from [`Removable`], by whichever processor translates; the owner of the mapping makes it
-//!    read-only before it runs a helper again, and until it has left the one that it runs, the
-//!    other waits (package.rs).
+//! 3. *Pages with translations are mapped read-only.* The vCPU that translates from a page first revokes
+//!    write access to it ([`Revocable`]); the vCPU that owns the mapping makes it read-only before it runs a helper
+//!    again, and until it has left the helper that it runs, the first vCPU waits (vcpu_group.rs).
 //! 4. *A page with forbidden instructions is not executable* (page.rs), but a copy of it may be mapped
-//!    in its place (copies.rs), which is struck when the page is written.
+//!    in its place (copies.rs), which is revoked when the page is written.
 //!
 //! A space belongs to a root of page tables, and remembers the PCID under which it was last used: a
 //! flush names a PCID, and a root that comes with another PCID finds nothing cached.
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 use direct::{Error, Helpers, Protection, Space, TimeStamp};
-use host::Unpoisoned;
 use rustc_hash::FxHashMap;
 
 use super::copies::Copies;
 use super::page::Forbidden;
+use super::revocable::{Mapping, Maps, Revocable};
 use crate::memory::paging::{UserPage, user_page, user_pages};
 use crate::memory::ram::Ram;
 use crate::memory::tlb::index_of;
@@ -42,14 +39,14 @@ use crate::memory::{Access, Flush, Linear, PAGE_SIZE, Physical};
 use crate::statistics::Statistics;
 use crate::time::cycles;
 
-/// Spaces of one processor; the one that has not been used for longest goes first.
+/// Spaces of one vCPU; the least recently used one is evicted first.
 const MAX_SPACES: usize = 24;
 
-/// What is looked at after a page fault of the guest's own: what Linux maps around a page of a file, and
-/// the pages that it makes of several for other memory. Both lie as is natural for their size.
+/// The window after a page fault of the guest's own: as much as Linux maps around a page of a file, or
+/// combines into one larger page for other memory. Both are naturally aligned.
 pub(crate) const FAULT_WINDOW: u64 = 64 << 10;
 
-/// One in how many pages has to be gone for the holes between those that are to be looked for.
+/// If more than one in so many pages is gone, the holes between those pages are looked for.
 const MANY_GONE: usize = 8;
 
 /// Mappings of one space before it starts anew: Linux allows a process 65,530 as a rule.
@@ -66,7 +63,7 @@ struct Mapped {
     copy: Option<usize>,
 }
 
-/// What a helper has mapped, and for whom.
+/// What a helper has mapped, and for which address space.
 #[derive(Debug)]
 struct UserSpace {
     root: u64,
@@ -81,101 +78,14 @@ struct UserSpace {
     mappings: usize,
     stale: bool,
     used: u64,
-    /// What its helper has had of a core, and when we last asked.
+    /// The time that its helper has had a core, and when the host was last asked for it.
     time: Duration,
     asked: u64,
     /// Cycles that it has run for since.
     unasked: u64,
 }
 
-/// A page in a space.
-type Alias = (usize, u64);
-
-/// What helpers of one processor have mapped that must go when a page gets translations, or loses
-/// them: pages that are writable, and copies. Other processors strike it out.
-#[derive(Debug, Default)]
-pub(crate) struct Removable {
-    lists: Mutex<Lists>,
-    struck: AtomicBool,
-}
-
-#[derive(Debug, Default)]
-struct Lists {
-    /// Writable pages, by physical page number.
-    pages: Aliases,
-    /// Copies, by that of the page that is copied.
-    copies: Aliases,
-    /// Still writable, or copies that are still mapped, though they must not be.
-    struck: Vec<Alias>,
-}
-
-/// Where pages are mapped.
-type Aliases = FxHashMap<u64, Vec<Alias>>;
-
-impl Removable {
-    fn lists(&self) -> MutexGuard<'_, Lists> {
-        self.lists.lock().unpoisoned()
-    }
-
-    /// A page is about to have translations. Whether a helper had it writable.
-    pub(crate) fn strike(&self, page: Physical) -> bool {
-        let mut lists = self.lists();
-        let Some(aliases) = lists.pages.remove(&(page.0 / PAGE_SIZE)) else { return false };
-        lists.struck.extend(aliases);
-        self.struck.store(true, Ordering::SeqCst);
-        true
-    }
-
-    /// A page is about to be written, or will no longer be watched. Whether a helper had its copy.
-    pub(crate) fn strike_copy(&self, page: Physical) -> bool {
-        let mut lists = self.lists();
-        let Some(aliases) = lists.copies.remove(&(page.0 / PAGE_SIZE)) else { return false };
-        lists.struck.extend(aliases);
-        self.struck.store(true, Ordering::SeqCst);
-        true
-    }
-
-    /// No page is watched any longer.
-    pub(crate) fn strike_copies(&self) {
-        let mut lists = self.lists();
-        let aliases: Vec<Alias> = lists.copies.drain().flat_map(|(_, aliases)| aliases).collect();
-        lists.struck.extend(aliases);
-        self.struck.store(true, Ordering::SeqCst);
-    }
-
-    fn take_struck(&self) -> Vec<Alias> {
-        if !self.struck.swap(false, Ordering::SeqCst) {
-            return Vec::new();
-        }
-        std::mem::take(&mut self.lists().struck)
-    }
-}
-
-fn add(aliases: &mut Aliases, physical: u64, alias: Alias) {
-    let aliases = aliases.entry(physical / PAGE_SIZE).or_default();
-    if !aliases.contains(&alias) {
-        aliases.push(alias);
-    }
-}
-
-fn remove(aliases: &mut Aliases, physical: u64, alias: Alias) {
-    if let Some(places) = aliases.get_mut(&(physical / PAGE_SIZE)) {
-        places.retain(|&known| known != alias);
-        if places.is_empty() {
-            aliases.remove(&(physical / PAGE_SIZE));
-        }
-    }
-}
-
-impl Lists {
-    /// A page is mapped no longer.
-    fn remove(&mut self, mapped: &Mapped, alias: Alias) {
-        let aliases = if mapped.copy.is_some() { &mut self.copies } else { &mut self.pages };
-        remove(aliases, mapped.physical, alias);
-    }
-}
-
-/// What came of a miss.
+/// The outcome of a miss.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Filled {
     /// The access can be repeated.
@@ -186,7 +96,7 @@ pub(crate) enum Filled {
     Refused,
 }
 
-/// Counters since the processor was made.
+/// Counters since the vCPU was made.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Counters {
     pub(crate) spaces: u64,
@@ -194,13 +104,13 @@ pub(crate) struct Counters {
     pub(crate) flushes: u64,
 }
 
-/// What guest memory is, as far as mapping it goes.
+/// The guest's memory and page tables, as far as mapping them needs.
 pub(crate) struct Guest<'a> {
     pub(crate) ram: &'a Ram,
     pub(crate) memory: &'a host::GuestMemory,
     pub(crate) copies: &'a Copies,
-    /// The processor's number in its package.
-    pub(crate) member: usize,
+    /// The index of the vCPU in its group.
+    pub(crate) vcpu_index: usize,
     pub(crate) cr3: u64,
     /// Whether its time-stamp counter is the host's.
     pub(crate) time_stamp: TimeStamp,
@@ -208,15 +118,15 @@ pub(crate) struct Guest<'a> {
     pub(crate) window: u64,
 }
 
-/// The spaces of one processor.
+/// The spaces of one vCPU.
 #[derive(Debug)]
 pub(crate) struct Spaces {
     helpers: Arc<Helpers>,
     forbidden: Forbidden,
     slots: Vec<Option<UserSpace>>,
-    removable: Arc<Removable>,
+    revocable: Arc<Revocable>,
     clock: u64,
-    /// What the helpers of spaces that are gone have had of a core.
+    /// The time that the helpers of evicted spaces have had a core.
     past_time: Duration,
     pub(crate) counters: Counters,
 }
@@ -228,21 +138,21 @@ impl Spaces {
             helpers,
             forbidden,
             slots: (0..MAX_SPACES).map(|_| None).collect(),
-            removable: Arc::default(),
+            revocable: Arc::default(),
             clock: 0,
             past_time: Duration::ZERO,
             counters: Counters::default(),
         }
     }
 
-    /// What must not run in helpers.
+    /// The instructions that must not be executed in helpers.
     pub(crate) fn forbidden(&self) -> Forbidden {
         self.forbidden
     }
 
-    /// For the other processors.
-    pub(crate) fn removable(&self) -> Arc<Removable> {
-        Arc::clone(&self.removable)
+    /// What the other vCPUs may revoke.
+    pub(crate) fn revocable(&self) -> Arc<Revocable> {
+        Arc::clone(&self.revocable)
     }
 
     /// The number of the space for a CR3, ready to run.
@@ -253,7 +163,7 @@ impl Spaces {
     pub(crate) fn select(&mut self, guest: &Guest<'_>, pcid: u16) -> Result<usize, Error> {
         let root = root_of(guest.cr3);
         self.clock += 1;
-        self.settle_struck();
+        self.apply_revocations();
         let time_stamp = guest.time_stamp;
         let known =
             self.slots.iter().position(|slot| slot.as_ref().is_some_and(|it| it.root == root));
@@ -311,7 +221,7 @@ impl Spaces {
         if let Some(mut it) = self.slots[number].take() {
             self.past_time += it.ask_time(self.clock);
             drop(it);
-            self.forget_aliases(number);
+            self.revocable.forget_space(number);
         }
     }
 
@@ -320,15 +230,15 @@ impl Spaces {
         (0..MAX_SPACES).for_each(|number| self.discard(number));
     }
 
-    /// What helpers have had of the host's cores.
+    /// The time that helpers have had one of the host's cores.
     pub(crate) fn time(&mut self) -> Duration {
         let clock = self.clock;
         let present = self.slots.iter_mut().flatten().map(|it| it.ask_time(clock));
         present.sum::<Duration>() + self.past_time
     }
 
-    /// How many of the cycles of the run that has just ended its helper had a core for. The host is asked
-    /// after a long run only: if a core was taken away in a short one, it is not much that is taken for
+    /// For how many of the cycles of the run that has just ended its helper had a core. The host is asked
+    /// only after a long run: if it takes the core away in a short one, few cycles are mistaken for
     /// computing.
     pub(crate) fn had_core(&mut self, number: usize, run: u64, long: u64, tsc_khz: u32) -> u64 {
         let clock = self.clock;
@@ -342,34 +252,21 @@ impl Spaces {
         share(run, had, ran)
     }
 
-    fn forget_aliases(&self, number: usize) {
-        let mut lists = self.removable.lists();
-        lists.struck.retain(|alias| alias.0 != number);
-        let Lists { pages, copies, .. } = &mut *lists;
-        for aliases in [pages, copies] {
-            aliases.retain(|_, places| {
-                places.retain(|alias| alias.0 != number);
-                !places.is_empty()
-            });
-        }
-    }
-
-    /// Unmap everything of a space: what is mapped is not known, or it is too much.
+    /// Unmap all pages of a space, because it is not known what is mapped, or because it is too much.
     ///
     /// # Errors
     ///
     /// As of [`Self::select`].
     pub(crate) fn empty(&mut self, number: usize) -> Result<(), Error> {
-        self.forget_aliases(number);
+        self.revocable.forget_space(number);
         let it = self.slots[number].as_mut().expect("the number comes from `select`");
         it.pages.clear();
         it.unmap_all()
     }
 
-    /// Take write access away where another processor, or ours, has translated something, and copies
-    /// of what has changed.
-    fn settle_struck(&mut self) {
-        for (number, page) in self.removable.take_struck() {
+    /// Apply revocations: write-protect pages that have translations, and unmap copies of pages that have changed.
+    fn apply_revocations(&mut self) {
+        for Mapping { space: number, page } in self.revocable.take_revoked() {
             let Some(it) = self.slots[number].as_mut() else { continue };
             let Some(mapped) = it.pages.get_mut(&page) else { continue };
             if mapped.copy.is_some() {
@@ -403,17 +300,17 @@ impl Spaces {
         }
         let mut wanted = Vec::with_capacity(512);
         let it = self.slots[number].as_mut().expect("the number comes from `select`");
-        let mut lists = self.removable.lists();
+        let mut maps = self.revocable.maps();
         let mut want = |page: UserPage| {
             let mapped = guest.wanted(&page, &it.pages, self.forbidden, page.linear == at.page());
             let Some(mapped) = mapped else { return };
-            let alias = (number, page.linear.0 / PAGE_SIZE);
+            let mapping = Mapping { space: number, page: page.linear.0 / PAGE_SIZE };
             if mapped.write {
-                guest.ram.note_writer(page.physical, guest.member, index_of(page.linear));
-                add(&mut lists.pages, page.physical.0, alias);
+                guest.ram.note_writer(page.physical, guest.vcpu_index, index_of(page.linear));
+                maps.writable.insert(page.physical, mapping);
             }
             if mapped.copy.is_some() {
-                add(&mut lists.copies, page.physical.0, alias);
+                maps.copies.insert(page.physical, mapping);
             }
             wanted.push((page.linear.0, mapped));
         };
@@ -421,12 +318,13 @@ impl Spaces {
             PAGE_SIZE => want(missed),
             window => user_pages(guest.ram, guest.cr3, at, window, want),
         }
-        // A page may have got translations since we looked; who translates has not seen our entry
-        // in the lists then (memory/ram.rs).
+        // A page may have got translations since the check above; the vCPU that translates has not seen the new
+        // entry in the reverse map then (memory/ram.rs).
         for (linear, mapped) in wanted.iter_mut().filter(|(_, mapped)| mapped.write) {
             if guest.ram.has_code(Physical(mapped.physical)) {
                 mapped.write = false;
-                remove(&mut lists.pages, mapped.physical, (number, *linear / PAGE_SIZE));
+                let page = *linear / PAGE_SIZE;
+                maps.writable.remove(Physical(mapped.physical), Mapping { space: number, page });
             }
         }
         // Likewise a copy may have been dropped.
@@ -434,11 +332,12 @@ impl Spaces {
             let stays = mapped.copy.is_none()
                 || guest.copies.find(Physical(mapped.physical)) == mapped.copy;
             if !stays {
-                remove(&mut lists.copies, mapped.physical, (number, *linear / PAGE_SIZE));
+                let page = *linear / PAGE_SIZE;
+                maps.copies.remove(Physical(mapped.physical), Mapping { space: number, page });
             }
             stays
         });
-        drop(lists);
+        drop(maps);
         self.counters.pages += wanted.len() as u64;
         it.map(&wanted, guest.memory)?;
         Ok(match (access, it.pages.get(&(at.0 / PAGE_SIZE))) {
@@ -457,13 +356,13 @@ impl Spaces {
             (!now.is_some_and(|now| mapped.is_still(&now))).then_some(page)
         };
         let gone: Vec<u64> = it.pages.iter().filter_map(is_gone).collect();
-        let mut lists = self.removable.lists();
+        let mut maps = self.revocable.maps();
         for page in &gone {
             if let Some(mapped) = it.pages.remove(page) {
-                lists.remove(&mapped, (number, *page));
+                maps.remove_mapped(&mapped, Mapping { space: number, page: *page });
             }
         }
-        drop(lists);
+        drop(maps);
         it.gone.extend(gone);
     }
 
@@ -497,20 +396,20 @@ impl Spaces {
             it.stale = true;
             return;
         }
-        self.removable.lists().remove(&mapped, (number, page));
+        self.revocable.maps().remove_mapped(&mapped, Mapping { space: number, page });
         it.pages.remove(&page);
         it.gone.push(page);
     }
 }
 
-/// What a run of so many cycles had of a core, if all runs since a time had `had` of `ran`.
+/// For how many of `run` cycles the helper had a core, if it had one for `had` of the last `ran` cycles.
 fn share(run: u64, had: u64, ran: u64) -> u64 {
     let share = u128::from(run) * u128::from(had) / u128::from(ran.max(1));
     run.min(share.try_into().unwrap_or(u64::MAX))
 }
 
-/// Ranges with all of the pages `gone` and none of those `staying`, if there are any: what is neither may
-/// be in them. Both lists are in ascending order.
+/// Ranges with all of the pages `gone` and none of those `staying`, if there are any. They may contain pages that
+/// are in neither list. Both lists are in ascending order.
 fn ranges(gone: &[u64], staying: &[u64]) -> Vec<Range<u64>> {
     let goes_on = |&a: &u64, &b: &u64| {
         a + 1 >= b
@@ -617,7 +516,7 @@ impl UserSpace {
         self.space.unmap_all()
     }
 
-    /// What its helper has had of a core. The host is asked only if it has run since the last time.
+    /// The time that its helper has had a core. The host is asked only if the helper has run since the last time.
     fn ask_time(&mut self, clock: u64) -> Duration {
         if self.used >= self.asked {
             (self.asked, self.unasked) = (clock + 1, 0);
@@ -650,6 +549,14 @@ impl UserSpace {
             self.pages.extend(run.iter().map(|&(at, mapped)| (at / PAGE_SIZE, mapped)));
         }
         Ok(())
+    }
+}
+
+impl Maps {
+    /// A page is mapped no longer.
+    fn remove_mapped(&mut self, mapped: &Mapped, mapping: Mapping) {
+        let map = if mapped.copy.is_some() { &mut self.copies } else { &mut self.writable };
+        map.remove(Physical(mapped.physical), mapping);
     }
 }
 

@@ -9,8 +9,8 @@ use std::time::Duration;
 use cpu::inspect::Inspection;
 use cpu::state::{Attributes, cr0, cr4, efer};
 use cpu::{
-    Board, Config, Exit, Package, Segment, SegmentRegister, Statistics, TableRegister,
-    UserExecution, Vcpu,
+    Board, Config, Exit, Segment, SegmentRegister, Statistics, TableRegister, UserExecution, Vcpu,
+    VcpuGroup,
 };
 
 use super::case::{Case, NEVER_ENDED, Outcome, usable};
@@ -152,9 +152,9 @@ impl Engine {
             interpret_only,
             board: Board::default(),
         };
-        let package = package(&memory, setting);
-        package.inspect(Inspection { all_crossings: true, ..Inspection::default() });
-        let vcpu = Vcpu::in_package(config, &package).expect("there is room");
+        let group = group(&memory, setting);
+        group.inspect(Inspection { all_crossings: true, ..Inspection::default() });
+        let vcpu = Vcpu::in_group(config, &group).expect("there is room");
         let (data, watchdog) = (data.to_vec(), Arc::default());
         let mut engine = Self { setting, vcpu, _memory: memory, ram, data, watchdog };
         engine.set_up_tables();
@@ -395,12 +395,13 @@ pub fn has_helpers() -> bool {
     started.is_ok()
 }
 
-fn package(memory: &host::GuestMemory, setting: Setting) -> Arc<Package> {
+fn group(memory: &host::GuestMemory, setting: Setting) -> Arc<VcpuGroup> {
     if setting != Setting::UserDirect {
-        return Package::in_memory(memory).expect("this host runs the engine");
+        return VcpuGroup::in_memory(memory).expect("this host runs the engine");
     }
     let helpers = direct::Helpers::start(memory).expect("this host runs helpers");
-    Package::with_helpers(memory, &helpers, UserExecution::Direct).expect("this host runs helpers")
+    VcpuGroup::with_helpers(memory, &helpers, UserExecution::Direct)
+        .expect("this host runs helpers")
 }
 
 impl Drop for Engine {

@@ -56,7 +56,7 @@ const GROUPS: [(&str, &[Row<Statistics>]); 4] = [
             ("runs", |s| s.direct_runs),
             ("ended in the kernel", |s| s.direct_entries),
             ("ended at a missing page", |s| s.direct_misses),
-            ("ended at a forbidden page", |s| s.direct_held),
+            ("ended at a forbidden page", |s| s.direct_suspensions),
             ("looks by the timer", |s| s.direct_timer_looks),
             ("looks that told something", |s| s.direct_looks),
             ("threads promoted", |s| s.direct_promotions),

@@ -335,8 +335,8 @@ fn build(scripts: Vec<VecDeque<Step>>, input: Option<OwnedFd>) -> Bench {
         Box::new(Serial::second(Line::default())),
         Box::new(DebugExit),
     ];
-    let package = cpu::Package::in_memory(&memory).unwrap();
-    let device_memory = crate::device_memory::DeviceMemory::new(&memory, &package);
+    let group = cpu::VcpuGroup::in_memory(&memory).unwrap();
+    let device_memory = crate::device_memory::DeviceMemory::new(&memory, &group);
     let mut slots = Slots::new(&mut platform, &device_memory, &memory);
     devices.into_iter().for_each(|device| device.plug_in(&mut slots).unwrap());
     let Plugged { threads, polled, .. } = slots.plugged;

@@ -1,5 +1,5 @@
 //! What blocks are helped with, and what they do with CPUID by themselves (translate/assist.rs,
-//! answers.rs): the same as the interpreter does, without the run loop.
+//! cpuid.rs): the same as the interpreter does, without the run loop.
 
 use iced_x86::IcedError;
 use iced_x86::code_asm::*;

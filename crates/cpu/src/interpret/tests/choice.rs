@@ -7,9 +7,9 @@ use iced_x86::code_asm::*;
 use super::returns::like_a_kernel;
 use super::{Machine, RAM_BYTES, enter_long_mode, place, selector};
 use crate::config::Config;
-use crate::package::Package;
 use crate::user::UserExecution;
 use crate::vcpu::Vcpu;
+use crate::vcpu_group::VcpuGroup;
 
 /// Times round the user's loop: some hundred milliseconds of a processor.
 const ROUNDS: u64 = 400_000_000;
@@ -23,7 +23,7 @@ const STACK: u64 = place::USER_CODE + 0x8000;
 fn choosing() -> Machine {
     let memory = host::GuestMemory::new(&[(0, RAM_BYTES as u64)]).expect("a little memory");
     let helpers = direct::Helpers::start(&memory).expect("this host runs helpers");
-    let package = Package::with_helpers(&memory, &helpers, UserExecution::Auto);
+    let group = VcpuGroup::with_helpers(&memory, &helpers, UserExecution::Auto);
     let config = Config {
         apic_id: 0,
         processors: 1,
@@ -31,7 +31,7 @@ fn choosing() -> Machine {
         interpret_only: false,
         board: crate::board::TEST_PC,
     };
-    let cpu = Vcpu::in_package(config, &package.expect("this host runs helpers"));
+    let cpu = Vcpu::in_group(config, &group.expect("this host runs helpers"));
     let cpu = cpu.expect("this host can run guests");
     Machine { cpu, ram: memory.regions()[0].host, memory: Some(memory) }
 }

@@ -65,14 +65,14 @@ pub(super) fn with_upper_half(use_it: impl FnOnce(Machine, u64)) {
 
 /// A machine that has the mirror, as soon as no other has it.
 fn with_mirror() -> Machine {
-    const PATIENCE: Duration = Duration::from_secs(300);
+    const CLAIM_TIMEOUT: Duration = Duration::from_secs(300);
     let start = Instant::now();
     loop {
         let machine = Machine::in_memory();
-        if machine.cpu.arch.package.mirror.is_some() {
+        if machine.cpu.arch.group.mirror.is_some() {
             return machine;
         }
-        assert!(start.elapsed() < PATIENCE, "somebody else keeps the mirror");
+        assert!(start.elapsed() < CLAIM_TIMEOUT, "another test keeps the mirror");
         drop(machine);
         std::thread::sleep(Duration::from_millis(1));
     }

@@ -4,6 +4,7 @@
 mod assists;
 mod choice;
 mod classes;
+mod coalescing;
 mod copies;
 mod crossings;
 mod debugger;
@@ -17,17 +18,16 @@ mod relocation;
 mod returns;
 mod several;
 mod shelter;
-mod spans;
 mod vectors;
 
 use iced_x86::code_asm::CodeAssembler;
 
 use crate::config::{Config, RamRegion};
 use crate::exit::Exit;
-use crate::package::Package;
 use crate::state::{Attributes, Registers, Segment, SegmentRegister, cr0, cr4, efer};
 use crate::user::UserExecution;
 use crate::vcpu::Vcpu;
+use crate::vcpu_group::VcpuGroup;
 
 /// Bytes of RAM.
 const RAM_BYTES: usize = 4 << 20;
@@ -121,7 +121,7 @@ impl Machine {
     fn with_helpers() -> Self {
         let memory = host::GuestMemory::new(&[(0, RAM_BYTES as u64)]).expect("a little memory");
         let helpers = direct::Helpers::start(&memory).expect("this host runs helpers");
-        let package = Package::with_helpers(&memory, &helpers, UserExecution::Direct);
+        let group = VcpuGroup::with_helpers(&memory, &helpers, UserExecution::Direct);
         let config = Config {
             apic_id: 0,
             processors: 1,
@@ -129,7 +129,7 @@ impl Machine {
             interpret_only: false,
             board: crate::board::TEST_PC,
         };
-        let cpu = Vcpu::in_package(config, &package.expect("this host runs helpers"));
+        let cpu = Vcpu::in_group(config, &group.expect("this host runs helpers"));
         let cpu = cpu.expect("this host can run guests");
         Self { cpu, ram: memory.regions()[0].host, memory: Some(memory) }
     }
@@ -137,8 +137,7 @@ impl Machine {
     /// Another processor of the same machine, in the same state but for its entry point and stack.
     pub(super) fn another(&self, entry: u64, stack: u64) -> Vcpu {
         let config = Config { apic_id: 1, ..self.cpu.arch.config };
-        let mut cpu =
-            Vcpu::in_package(config, &self.cpu.arch.package).expect("the package has room");
+        let mut cpu = Vcpu::in_group(config, &self.cpu.arch.group).expect("the group has room");
         cpu.arch.context.regs = self.cpu.arch.context.regs;
         cpu.arch.context.regs.rip = entry;
         cpu.arch.context.regs.gpr[4] = stack;

@@ -26,7 +26,7 @@ fn check(mut machine: Machine, base: u64) {
         a.add(rbx, 4096)?;
         a.sti()?;
         let before = a.instructions().len();
-        // Two accesses by one base register: what a span is made of.
+        // Two accesses by one base register: what is coalesced.
         a.mov(rax, qword_ptr(rbx))?;
         a.mov(rdx, qword_ptr(rbx + 8))?;
         a.dec(ecx)?;

@@ -202,8 +202,8 @@ impl Rig {
     fn new() -> Self {
         let book = Arc::new(Book::default());
         let memory = host::GuestMemory::new(&[(0, MEMORY_BYTES)]).unwrap();
-        let package = cpu::Package::in_memory(&memory).unwrap();
-        let device_memory = DeviceMemory::new(&memory, &package);
+        let group = cpu::VcpuGroup::in_memory(&memory).unwrap();
+        let device_memory = DeviceMemory::new(&memory, &group);
         let disk = Disk {
             serial: String::new(),
             name: "disk".to_owned(),

@@ -24,7 +24,7 @@ fn prepare(machine: &mut Machine) {
 /// After a step of the stack pointer, the same displacement means another place: together they are
 /// farther from the pointer than 32 bits say.
 #[test]
-fn a_span_does_not_wrap_at_the_largest_displacement() {
+fn a_coalesced_range_does_not_wrap_at_the_largest_displacement() {
     check_long(
         prepare,
         |a| {
@@ -47,7 +47,7 @@ fn a_span_does_not_wrap_at_the_largest_displacement() {
 
 /// The same upwards, where the first access is the farther one.
 #[test]
-fn a_span_does_not_wrap_at_the_largest_displacement_upwards() {
+fn a_coalesced_range_does_not_wrap_at_the_largest_displacement_upwards() {
     check_long(
         prepare,
         |a| {

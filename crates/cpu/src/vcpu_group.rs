@@ -1,29 +1,31 @@
-//! What the processors of one machine share: guest memory and the translations of it.
+//! What the vCPUs of one machine share: guest memory and the translations of it.
 //!
 //! The constraints, and how they are met:
 //!
-//! 1. *One code cache.* Blocks are position independent of the processor that runs them: everything
-//!    that belongs to a processor is reached through FS and GS. Everything about blocks that is not
-//!    host code is in the [`Translator`], behind a lock that is never held while guest code runs.
-//! 2. *Code may be executed while it is patched.* Only displacements of jumps and five-byte `nop`s
-//!    are, each in one aligned store (translate/cache.rs).
-//! 3. *A block that is dropped is not entered again.* Who drops it holds the lock; it leaves the
-//!    table of known blocks, the jumps to it are unlinked, and its lines are struck from the jump
-//!    caches of every processor. Its host code stays as it is: a processor that is on the way into
+//! 1. *One code cache.* Blocks do not depend on the vCPU that executes them: a block reaches everything
+//!    that belongs to a vCPU through FS and GS. All data about blocks, except the host code itself, is in the
+//!    [`Translator`], behind a lock that no thread holds while it executes guest code.
+//! 2. *Code may be executed while it is patched.* A patch changes only the displacement of a jump or a five-byte
+//!    `nop`, each in one aligned store (translate/cache.rs).
+//! 3. *A block that is dropped is not entered again.* The vCPU that drops it holds the lock. It removes the block from
+//!    the table of known blocks, unlinks the jumps to it, and removes its lines from the jump
+//!    caches of every vCPU. The host code stays as it is: a vCPU that is about to enter
 //!    it executes the old bytes once more, as a processor may whose instruction fetch was ahead
 //!    (SDM 3A 10.1.3).
-//! 4. *A page with translations is not writable by translated code, on any processor* (memory/ram.rs).
-//!    Taking a write tag back from another processor is not enough: it may be between its look-up
-//!    and its store. Therefore it is also waited for. Until that is done nobody trusts the page's mark
-//!    ([`Package::is_protected`]): a second processor that comes to translate waits for the first, as whatever
-//!    it read before could still be overwritten unseen.
-//! 5. *The cache is dropped whole, when nobody uses it.*
+//! 4. *A page with translations is not writable by translated code, on any vCPU* (memory/ram.rs).
+//!    To revoke another vCPU's write tag is not enough: that vCPU may be between its look-up
+//!    and its store. So the revoking vCPU also waits for it. Until the wait is over, no vCPU trusts the page's mark
+//!    ([`VcpuGroup::is_protected`]): a second vCPU that is to translate from the page waits for the first one, because
+//!    translated code could still overwrite, unseen, what the second one has read.
+//! 5. *The cache is dropped as a whole, when no vCPU uses it.*
 //!
-//! Waiting for the others (4, 5) is done by `Vcpu::alone` (exclusive.rs). A processor is *busy* while it is in
-//! [`Vcpu::run`]; at the head of every pass of the run loop, where it holds neither a host address
-//! of guest memory nor one of a block, it looks whether somebody wants to be alone, and waits if so.
-//! Locks are taken in this order: `world`, then `translator`, then `protecting`. Nobody waits for `world`, or
-//! for a page to be protected, while busy.
+//! `Vcpu::alone` (exclusive.rs) waits for the other vCPUs (4, 5). A vCPU is *busy* while it is in
+//! [`Vcpu::run`]. At the head of every pass of the run loop, where it holds neither a host address
+//! of guest memory nor one of a block, it checks whether another vCPU wants to be alone, and waits if so.
+//! Locks are taken in this order: `world`, then `translator`, then `protecting`. No vCPU waits for `world`, or
+//! for a page to be protected, while it is busy.
+//!
+//! [`Vcpu::run`]: crate::Vcpu::run
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
@@ -32,51 +34,51 @@ use host::Unpoisoned;
 
 use crate::config::{Error, RamRegion};
 use crate::inspect::{Inspection, Tracer};
-use crate::members::Members;
 use crate::memory::Physical;
 use crate::memory::mirror::Mirror;
 use crate::memory::ram::Ram;
+use crate::peers::Peers;
 use crate::techniques::{Technique, Techniques};
 use crate::translate::Translator;
 use crate::translate::unchain::Stopper;
 use crate::translate::views::Changes;
 use crate::user::plan::{Plan, UserExecution};
 
-/// What each processor has of an [`Inspection`].
+/// The part of an [`Inspection`] that each vCPU has.
 #[derive(Clone, Default)]
 struct Watch {
     tracer: Option<Arc<dyn Tracer>>,
     history_entries: usize,
 }
 
-/// What the processors of one machine share.
-pub struct Package {
-    pub(crate) members: Members,
+/// The vCPUs of one machine, by what they share.
+pub struct VcpuGroup {
+    pub(crate) peers: Peers,
     pub(crate) stopper: Stopper,
     pub(crate) code_changes: Changes,
-    /// The kernel's half of the linear address space, unless it is switched off.
+    /// The mirror of the kernel's half of the linear address space, unless it is switched off.
     pub(crate) mirror: Option<Mirror>,
     /// There has been user code while SMAP was off ([`is_user_open`](crate::architectural::Architectural)).
     pub(crate) has_users: AtomicBool,
-    /// What blocks and helpers may make use of.
+    /// The techniques that blocks and helpers may use.
     pub(crate) techniques: Techniques,
     translator: Mutex<Translator>,
-    /// Held by the processor that is alone.
+    /// Held by the vCPU that is alone.
     world: Mutex<()>,
-    /// Pages that some processor is about to make unwritable.
+    /// Pages that a vCPU is about to write-protect.
     protecting: Mutex<Vec<Physical>>,
-    /// It has done so with one.
+    /// Signalled when one of `protecting` is done.
     protected: Condvar,
     /// How often the code cache was dropped.
     generation: AtomicU64,
-    /// What a processor that joins is told of an inspection.
+    /// The inspection, for vCPUs that join.
     watch: OnceLock<Watch>,
-    /// What keeps the memory mapped, where that is ours to do.
+    /// Keeps the memory mapped, unless the caller does.
     _memory: Option<host::GuestMemory>,
 }
 
-impl Package {
-    /// A package without processors, in a guest's memory, which stays mapped as long as it lives.
+impl VcpuGroup {
+    /// A group without vCPUs, in a guest's memory, which stays mapped as long as the group lives.
     ///
     /// # Errors
     ///
@@ -85,9 +87,9 @@ impl Package {
         Self::with_techniques(memory, None, Techniques::ALL)
     }
 
-    /// The same with helper processes to run user code directly. `helpers` were started for this
-    /// memory, in which no guest is running yet. Where they turn out to be of no use, user code is
-    /// translated, unless it must not be: see `execution`.
+    /// The same with helper processes for direct execution. `helpers` were started for this
+    /// memory, in which no guest is running yet. If the helpers turn out not to work, user code is
+    /// translated, unless `execution` forbids that.
     ///
     /// # Errors
     ///
@@ -132,7 +134,7 @@ impl Package {
     ///
     /// # Safety
     ///
-    /// Every region must be mapped, readable and writable, for as long as the package lives, and
+    /// Every region must be mapped, readable and writable, for as long as the group lives, and
     /// nothing in them may be relied upon: the guest changes it at will.
     pub unsafe fn new(regions: Vec<RamRegion>) -> Result<Arc<Self>, Error> {
         Self::build(regions, None, None, Techniques::ALL)
@@ -147,7 +149,7 @@ impl Package {
         let translator = Translator::new()?;
         let mirrored = memory.filter(|_| techniques.has(Technique::Mirror));
         Ok(Arc::new(Self {
-            members: Members::new(Arc::new(Ram::new(regions, memory)), plan),
+            peers: Peers::new(Arc::new(Ram::new(regions, memory)), plan),
             stopper: Stopper::new(translator.cache.views()),
             code_changes: translator.cache.changes(),
             has_users: AtomicBool::new(false),
@@ -163,7 +165,7 @@ impl Package {
         }))
     }
 
-    /// Have the processors that join from now on looked into. Once for each package, and before
+    /// Have the vCPUs that join from now on inspected. To be called once for each group, and before
     /// anything is translated; a second call does nothing.
     pub fn inspect(&self, inspection: Inspection) {
         let tracer = inspection.tracer.clone();
@@ -173,21 +175,21 @@ impl Package {
         }
     }
 
-    /// Tell whoever looks at host code of a place that is filled later.
+    /// Tell the inspection of a range of host code that is filled later.
     pub(crate) fn tell_of_place(&self, bounds: (u64, u64), name: &'static str) {
         if let Some(inspection) = &mut self.translator().inspection {
             inspection.tell_of_place(bounds, name);
         }
     }
 
-    /// Who traces a processor, and how much of the past it remembers.
+    /// The tracer of a vCPU, and the entries of its history.
     pub(crate) fn inspection(&self) -> (Option<Arc<dyn Tracer>>, usize) {
         let Watch { tracer, history_entries } = self.watch.get().cloned().unwrap_or_default();
         (tracer, history_entries)
     }
 
-    /// Everything known about blocks. A panic elsewhere does not make it wrong: what it holds is
-    /// changed in steps that leave it usable.
+    /// All data about blocks. A panic of a thread that holds the lock does not make it wrong: each
+    /// change is made in steps that leave it usable.
     pub(crate) fn translator(&self) -> MutexGuard<'_, Translator> {
         self.translator.lock().unpoisoned()
     }
@@ -200,12 +202,12 @@ impl Package {
         self.protecting.lock().unpoisoned()
     }
 
-    /// Whether a page is marked as having translations, and no processor can write it unseen.
+    /// Whether a page is marked as having translations, and no vCPU can write it unseen.
     pub(crate) fn is_protected(&self, page: Physical) -> bool {
-        self.members.ram.has_code(page) && !self.protecting().contains(&page)
+        self.peers.ram.has_code(page) && !self.protecting().contains(&page)
     }
 
-    /// Wait until nobody is about to protect a page. The caller is not busy.
+    /// Wait until no vCPU is about to protect a page. The caller is not busy.
     pub(crate) fn await_protected(&self, page: Physical) {
         let pages = self.protecting();
         let waited = self.protected.wait_while(pages, |pages| pages.contains(&page));
@@ -221,16 +223,15 @@ impl Package {
     /// mapping of its own; it has not told the guest yet. Translations of what was there are dropped.
     ///
     /// *After* the write, not before it: what is dropped before could be translated again from the old
-    /// bytes. That nothing survives which was translated from old bytes:
+    /// bytes. Why no translation of old bytes survives:
     ///
-    /// 1. Who translates marks the page, then compares the bytes that it has decoded with memory,
-    ///    under the translator's lock, and enters the block under it (translate/mod.rs).
-    /// 2. We write, pass a full fence, and then look at the mark. If it is not there, it is set after
-    ///    our write can be seen, and the comparison sees the new bytes. If it is there, we take the
-    ///    lock: a block that is entered before us is dropped here, and a comparison after us sees the
-    ///    new bytes.
+    /// 1. The vCPU that translates marks the page, then compares the bytes that it has decoded with memory,
+    ///    under the translator's lock, and enters the block under the same lock (translate/mod.rs).
+    /// 2. The device's thread writes, executes a full fence, and then reads the mark. If the mark is not there, it is
+    ///    set after the write can be seen, and the comparison sees the new bytes. If the mark is there, the thread
+    ///    takes the lock: it drops a block that was entered before, and a later comparison sees the new bytes.
     ///
-    /// Until then processors may execute old translations, as they may execute old bytes until a
+    /// Until then vCPUs may execute old translations, as a processor may execute old bytes until a
     /// device says that it is done; once it does, rule 3 holds. A copy of the page (user/copies.rs)
     /// goes with its translations.
     pub fn note_written(&self, at: u64, length: u64) {
@@ -239,17 +240,17 @@ impl Package {
         let mut at = at;
         while at < end {
             let next = ((at | (crate::memory::PAGE_SIZE - 1)).saturating_add(1)).min(end);
-            if self.members.ram.has_code(Physical(at)) {
-                self.translator().invalidate(Physical(at), (next - at) as usize, &self.members);
+            if self.peers.ram.has_code(Physical(at)) {
+                self.translator().invalidate(Physical(at), (next - at) as usize, &self.peers);
             }
             at = next;
         }
     }
 
-    /// `length` bytes at guest-physical `at` were given back to the host, and read as zeroes: as if they
-    /// had been written ([`Self::note_written`]).
+    /// `length` bytes at guest-physical `at` were given back to the host, and read as zeroes. To the vCPUs this is
+    /// a device's write ([`Self::note_written`]).
     pub fn note_discarded(&self, at: u64, length: u64) {
-        self.members.ram.note_discarded(Physical(at), length);
+        self.peers.ram.note_discarded(Physical(at), length);
         self.note_written(at, length);
     }
 
@@ -257,11 +258,11 @@ impl Package {
     pub(crate) fn drop_blocks(&self) {
         self.translator().clear();
         self.stopper.clear();
-        self.members.ram.clear_code();
-        if let Some(plan) = &self.members.plan {
+        self.peers.ram.clear_code();
+        if let Some(plan) = &self.peers.plan {
             plan.copies.drop_all();
-            let all = self.members.iter().filter_map(|(_, member)| member.removable.as_ref());
-            all.for_each(|removable| removable.strike_copies());
+            let all = self.peers.iter().filter_map(|(_, peer)| peer.revocable.as_ref());
+            all.for_each(|revocable| _ = revocable.revoke_copies());
         }
         self.generation.fetch_add(1, Ordering::SeqCst);
     }
@@ -274,27 +275,27 @@ fn regions_of(memory: &host::GuestMemory) -> Vec<RamRegion> {
         .collect()
 }
 
-/// To protect a page; there is one at a time for each.
+/// The right to protect a page, which one vCPU has at a time.
 pub(crate) struct Turn<'a> {
-    package: &'a Package,
+    group: &'a VcpuGroup,
     page: Physical,
 }
 
 impl<'a> Turn<'a> {
-    /// None if another processor has it.
-    pub(crate) fn take(package: &'a Package, page: Physical) -> Option<Self> {
-        let mut pages = package.protecting();
+    /// None if another vCPU has it.
+    pub(crate) fn take(group: &'a VcpuGroup, page: Physical) -> Option<Self> {
+        let mut pages = group.protecting();
         if pages.contains(&page) {
             return None;
         }
         pages.push(page);
-        Some(Self { package, page })
+        Some(Self { group, page })
     }
 }
 
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
-        self.package.protecting().retain(|&page| page != self.page);
-        self.package.protected.notify_all();
+        self.group.protecting().retain(|&page| page != self.page);
+        self.group.protected.notify_all();
     }
 }

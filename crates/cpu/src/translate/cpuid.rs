@@ -16,34 +16,34 @@
 //! Most leaves have no subleaves, and are asked with anything in ECX: the answer is in all lines that it
 //! may choose. What is not there is answered by Rust (assist.rs), which fills the line. An answer depends on the
 //! processor, which never changes, and on CR4.OSXSAVE, XCR0 and whether there is a local APIC; whoever
-//! changes one of these empties the table ([`Architectural::forget_answers`]).
+//! changes one of these empties the table ([`Architectural::clear_cpuid_cache`]).
 
 use iced_x86::{MemoryOperand, Register};
 
 use super::builder::{Builder, Later};
 use super::emit::{at, gpr32};
-use crate::answers::{Answers, Line};
 use crate::architectural::Architectural;
 use crate::context::context_offset;
+use crate::cpuid_cache::{CpuidCache, Line};
 
 impl Architectural {
     /// CPUID has been asked in a block, and has answered.
-    pub(super) fn remember_answer(&mut self, leaf: u32, subleaf: u32) {
+    pub(super) fn cache_cpuid(&mut self, leaf: u32, subleaf: u32) {
         let answer = [0, 3, 1, 2].map(|register| self.context.regs.gpr[register] as u32);
-        self.context.answers.insert(leaf, subleaf, answer);
+        self.context.cpuid_cache.insert(leaf, subleaf, answer);
     }
 }
 
 /// A part of the line whose offset is in a register.
 fn part(register: Register, offset: usize) -> MemoryOperand {
-    let lines = context_offset!(answers) as usize + std::mem::offset_of!(Answers, lines);
+    let lines = context_offset!(cpuid_cache) as usize + std::mem::offset_of!(CpuidCache, lines);
     let place = (lines + offset) as i64;
     MemoryOperand::new(register, Register::None, 1, place, 8, false, Register::FS)
 }
 
 /// One of the table's masks.
 fn mask(offset: usize) -> i32 {
-    context_offset!(answers) + offset as i32
+    context_offset!(cpuid_cache) + offset as i32
 }
 
 impl Builder<'_> {
@@ -55,8 +55,8 @@ impl Builder<'_> {
         self.out.rotate(s0, s0, 32);
         self.out.copy32(gpr32(s1), Register::EAX);
         self.out.lea(s0, at(s0, s1, 0));
-        self.out.extract(s1, s0, mask(std::mem::offset_of!(Answers, index_mask)));
-        self.out.deposit(s1, s1, mask(std::mem::offset_of!(Answers, line_mask)));
+        self.out.extract(s1, s0, mask(std::mem::offset_of!(CpuidCache, index_mask)));
+        self.out.deposit(s1, s1, mask(std::mem::offset_of!(CpuidCache, line_mask)));
         self.out.copy(s2, Register::RCX);
         self.out.load(Register::RCX, part(s1, std::mem::offset_of!(Line, significant)));
         self.out.extract_by(s0, s0, Register::RCX);

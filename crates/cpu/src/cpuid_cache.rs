@@ -1,22 +1,23 @@
-//! What CPUID has answered, by question, laid out so that translated code can look it up (translate/answers.rs).
+//! A cache of what CPUID has returned, by leaf and subleaf, in a layout that translated code can look up
+//! (translate/cpuid.rs).
 
 use crate::system::cpuid::has_subleaves;
 
-/// Bits of a question that choose its line: those in which the leaves differ that are there, and
+/// Bits of a question (leaf and subleaf) that choose its line: those in which the existing leaves differ, and
 /// three for subleaves.
 const INDEX_MASK: u64 = 0x8000_001f | (SUBLEAVES - 1) << 32;
 
-/// Subleaves that can be kept of one leaf.
+/// Subleaves of one leaf that the cache can hold.
 const SUBLEAVES: u64 = 8;
 
-/// Lines of the table.
+/// Lines of the cache.
 const LINES: usize = 1 << INDEX_MASK.count_ones();
 
 /// A question and its answer.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
 pub(crate) struct Line {
-    /// Minus (ECX << 32 | EAX), or what no question of this line can be.
+    /// Minus (ECX << 32 | EAX); in an empty line, a value that matches no question of this line.
     pub(crate) negative_question: u64,
     /// The bits of a question that count: low ones.
     pub(crate) significant: u64,
@@ -24,17 +25,17 @@ pub(crate) struct Line {
     pub(crate) answer: [u32; 4],
 }
 
-/// The table of one processor.
+/// The cache of one vCPU.
 #[derive(Debug)]
 #[repr(C)]
-pub(crate) struct Answers {
+pub(crate) struct CpuidCache {
     /// `pext` mask of a question that gives its line, and `pdep` mask that makes this an offset.
     pub(crate) index_mask: u64,
     pub(crate) line_mask: u64,
     pub(crate) lines: [Line; LINES],
 }
 
-/// Nothing: minus a question that belongs to another line.
+/// An empty line: it has a question that belongs to another line.
 fn none(index: usize) -> Line {
     let question: u64 = if index == 0 { 1 } else { 0 };
     Line { negative_question: question.wrapping_neg(), significant: !0, answer: [0; 4] }
@@ -50,8 +51,8 @@ fn extracted(value: u64, mask: u64) -> usize {
     bits.fold(0, |index, (to, from)| index | ((value >> from & 1) as usize) << to)
 }
 
-impl Answers {
-    /// An empty table.
+impl CpuidCache {
+    /// An empty cache.
     pub(crate) fn new() -> Self {
         let line_mask = (LINES as u64 - 1) * size_of::<Line>() as u64;
         Self { index_mask: INDEX_MASK, line_mask, lines: std::array::from_fn(none) }
@@ -79,21 +80,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_that_is_empty_answers_nothing() {
-        for (index, line) in Answers::new().lines.iter().enumerate() {
+    fn an_empty_line_matches_nothing() {
+        for (index, line) in CpuidCache::new().lines.iter().enumerate() {
             let question = line.negative_question.wrapping_neg();
             assert_ne!(extracted(question, INDEX_MASK), index);
         }
     }
 
-    /// The line that translated code looks at, if it finds an answer there.
-    fn found(answers: &Answers, leaf: u32, subleaf: u32) -> Option<[u32; 4]> {
+    /// What translated code finds for a question.
+    fn found(cache: &CpuidCache, leaf: u32, subleaf: u32) -> Option<[u32; 4]> {
         let asked = question(leaf, subleaf);
         // SAFETY: translated code needs BMI2, without which there is no processor.
-        let index = unsafe { std::arch::x86_64::_pext_u64(asked, answers.index_mask) };
+        let index = unsafe { std::arch::x86_64::_pext_u64(asked, cache.index_mask) };
         // SAFETY: as above.
-        let offset = unsafe { std::arch::x86_64::_pdep_u64(index, answers.line_mask) } as usize;
-        let line = answers.lines[offset / size_of::<Line>()];
+        let offset = unsafe { std::arch::x86_64::_pdep_u64(index, cache.line_mask) } as usize;
+        let line = cache.lines[offset / size_of::<Line>()];
         assert_eq!(offset % size_of::<Line>(), 0);
         // SAFETY: as above.
         let asked = unsafe { std::arch::x86_64::_pext_u64(asked, line.significant) };
@@ -102,26 +103,26 @@ mod tests {
 
     #[test]
     fn what_is_remembered_is_found_where_the_processor_looks() {
-        let mut answers = Answers::new();
+        let mut cache = CpuidCache::new();
         for (leaf, subleaf) in [(0xd, 0), (7, 0xffff_fff9), (0x8000_001d, 3)] {
-            assert_eq!(found(&answers, leaf, subleaf), None);
-            answers.insert(leaf, subleaf, [1, 2, 3, leaf]);
-            assert_eq!(found(&answers, leaf, subleaf), Some([1, 2, 3, leaf]));
-            assert_eq!(found(&answers, leaf, subleaf ^ 1), None);
-            assert_eq!(found(&answers, leaf, subleaf ^ 1 << 31), None);
-            assert_eq!(found(&answers, leaf ^ 1 << 9, subleaf), None);
+            assert_eq!(found(&cache, leaf, subleaf), None);
+            cache.insert(leaf, subleaf, [1, 2, 3, leaf]);
+            assert_eq!(found(&cache, leaf, subleaf), Some([1, 2, 3, leaf]));
+            assert_eq!(found(&cache, leaf, subleaf ^ 1), None);
+            assert_eq!(found(&cache, leaf, subleaf ^ 1 << 31), None);
+            assert_eq!(found(&cache, leaf ^ 1 << 9, subleaf), None);
         }
     }
 
     #[test]
     fn a_leaf_without_subleaves_is_found_whatever_is_in_ecx() {
-        let mut answers = Answers::new();
+        let mut cache = CpuidCache::new();
         for leaf in [0, 1, 0x8000_0000, 0x4000_0001, 0xffff_ffff] {
-            answers.insert(leaf, 0x1234_5677, [leaf, 2, 3, 4]);
+            cache.insert(leaf, 0x1234_5677, [leaf, 2, 3, 4]);
             for subleaf in [0, 1, 7, 0x0789_80fd, 0xffff_ffff] {
-                assert_eq!(found(&answers, leaf, subleaf), Some([leaf, 2, 3, 4]));
+                assert_eq!(found(&cache, leaf, subleaf), Some([leaf, 2, 3, 4]));
             }
-            assert_eq!(found(&answers, leaf ^ 1 << 20, 0), None);
+            assert_eq!(found(&cache, leaf ^ 1 << 20, 0), None);
         }
     }
 }
