@@ -18,7 +18,7 @@ use crate::kick::KickState;
 use crate::memory::ram::Ram;
 use crate::memory::tlb::Tlb;
 use crate::memory::{Access, Linear, Privilege, Views};
-use crate::native::stub::Stubs;
+use crate::native::call_out::CallOuts;
 use crate::package::Package;
 use crate::replay::Replay;
 use crate::statistics::{Forms, Statistics};
@@ -41,7 +41,7 @@ pub(crate) struct Architectural {
     /// What helper processes have mapped of the guest's user address spaces, where there are helpers.
     pub(crate) spaces: Option<Box<Spaces>>,
     /// How innocuous instructions are executed by the host's processor.
-    pub(crate) stubs: Stubs,
+    pub(crate) call_outs: CallOuts,
     pub(crate) info_factory: InstructionInfoFactory,
     pub(crate) replay: Replay,
     /// State of the instruction set that is not in the registers.
@@ -72,10 +72,10 @@ impl Architectural {
         context.leave = crate::native::leave_address();
         context.leave_unknown = crate::native::leave_unknown_address();
         context.foreign_mask = crate::native::enabled_components() & !components;
-        context.stopper = (&raw const package.stopper).cast();
+        context.unchainer = (&raw const package.unchainer).cast();
         (context.cache_start, context.cache_end) = package.translator().cache.bounds();
-        let stubs = Stubs::new(&mut context)?;
-        package.tell_of_place((context.stubs_start, context.stubs_end), "stubs");
+        let call_outs = CallOuts::new(&mut context)?;
+        package.tell_of_place((context.call_outs_start, context.call_outs_end), "call_outs");
         let tlb = Tlb::new();
         context.physical_jumps = tlb.physical_jumps.address();
         let helpers = package.members.plan.as_ref().map(|plan| Arc::clone(&plan.helpers));
@@ -92,7 +92,7 @@ impl Architectural {
             tlb,
             views: Views::default(),
             spaces,
-            stubs,
+            call_outs,
             info_factory: InstructionInfoFactory::new(),
             replay: Replay::default(),
             system: SystemState::new(&config, components),

@@ -38,7 +38,7 @@ use crate::memory::mirror::Mirror;
 use crate::memory::ram::Ram;
 use crate::techniques::{Technique, Techniques};
 use crate::translate::Translator;
-use crate::translate::unchain::Stopper;
+use crate::translate::unchain::Unchainer;
 use crate::translate::views::Changes;
 use crate::user::plan::{Plan, UserExecution};
 
@@ -52,7 +52,7 @@ struct Watch {
 /// What the processors of one machine share.
 pub struct Package {
     pub(crate) members: Members,
-    pub(crate) stopper: Stopper,
+    pub(crate) unchainer: Unchainer,
     pub(crate) code_changes: Changes,
     /// The kernel's half of the linear address space, unless it is switched off.
     pub(crate) mirror: Option<Mirror>,
@@ -148,7 +148,7 @@ impl Package {
         let mirrored = memory.filter(|_| techniques.has(Technique::Mirror));
         Ok(Arc::new(Self {
             members: Members::new(Arc::new(Ram::new(regions, memory)), plan),
-            stopper: Stopper::new(translator.cache.views()),
+            unchainer: Unchainer::new(translator.cache.views()),
             code_changes: translator.cache.changes(),
             has_users: AtomicBool::new(false),
             techniques,
@@ -256,7 +256,7 @@ impl Package {
     /// Drop all blocks. The caller is alone.
     pub(crate) fn drop_blocks(&self) {
         self.translator().clear();
-        self.stopper.clear();
+        self.unchainer.clear();
         self.members.ram.clear_code();
         if let Some(plan) = &self.members.plan {
             plan.copies.drop_all();

@@ -271,7 +271,7 @@ impl Vcpu {
             let reason = unsafe { crate::native::enter(&mut self.arch.context, target, vectors) };
             self.left_at = time_stamp();
             vectors = false;
-            self.reopen_gates();
+            self.restore_unchained();
             self.arrive(reason);
             let went_on = matches!(reason, Reason::Unlinked | Reason::Lookup);
             let stayed = resumes && !went_on && self.arch.context.regs.rip == start;
@@ -331,7 +331,7 @@ impl Vcpu {
             }
             Reason::Unlinked => {
                 self.arch.context.regs.rip =
-                    self.arch.package.translator().gate_target(detail, page);
+                    self.arch.package.translator().slot_target(detail, page);
             }
             _ => {}
         }
@@ -376,16 +376,16 @@ impl Vcpu {
         if !self.may_translate() || self.wants_direct() {
             return None;
         }
-        let gate = self.arch.context.detail;
+        let slot = self.arch.context.detail;
         let generation = self.generation;
         let plain =
-            reason == Reason::Unlinked && self.arch.package.translator().gate_is_plain(gate);
+            reason == Reason::Unlinked && self.arch.package.translator().slot_is_plain(slot);
         let found = if plain { self.find_plain_block() } else { self.find_block() };
         let target = found.ok()??;
         let linked = reason == Reason::Unlinked
             && !self.is_traced()
             && generation == self.generation
-            && self.link(gate, target);
+            && self.link(slot, target);
         if linked {
             self.arch.statistics.links += 1;
         } else {
@@ -394,9 +394,9 @@ impl Vcpu {
         Some(target)
     }
 
-    fn link(&self, gate: u32, target: u64) -> bool {
-        let page = self.arch.far_page(gate);
-        self.arch.package.translator().link(gate, target, page)
+    fn link(&self, slot: u32, target: u64) -> bool {
+        let page = self.arch.linkable_page(slot);
+        self.arch.package.translator().link(slot, target, page)
     }
 
     /// A signal arrived in translated code: the host CPU refused a guest instruction, or the mirror

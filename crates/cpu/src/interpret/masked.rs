@@ -190,7 +190,7 @@ impl Architectural {
         let shift = usize::from(!aligned);
         self.context.bounce.0[shift..shift + 64].copy_from_slice(&bytes);
         let offset = context_offset!(bounce) + shift as i32;
-        self.run_stub(&on_context(instruction, offset))?;
+        self.call_out(&on_context(instruction, offset))?;
         if stores {
             bytes.copy_from_slice(&self.context.bounce.0[shift..shift + 64]);
             self.write_elements(instruction, elements, &bytes)?;

@@ -1,6 +1,6 @@
 //! Locked instructions outside translated code.
 //!
-//! A stub works on a copy of its operand, which other processors do not see. A locked instruction is
+//! A call-out works on a copy of its operand, which other processors do not see. A locked instruction is
 //! therefore run on a copy of what memory holds, and its result put into memory only if memory
 //! still holds the same; else it starts over, with the registers it started with. What it computes
 //! depends on nothing else, so that this is the same as having the bus to itself.
@@ -108,7 +108,7 @@ impl Architectural {
     ///
     /// # Errors
     ///
-    /// As [`Architectural::run_stub`]; nothing has changed then.
+    /// As [`Architectural::call_out`]; nothing has changed then.
     pub(super) fn run_locked(
         &mut self,
         moved: &Instruction,
@@ -124,7 +124,7 @@ impl Architectural {
             // read may be torn; the exchange then fails.
             unsafe { std::ptr::copy_nonoverlapping(host, old.as_mut_ptr(), size) };
             self.context.bounce.0[..size].copy_from_slice(old);
-            self.run_stub(moved)?;
+            self.call_out(moved)?;
             let mut new = [0u8; 16];
             let new = &mut new[..size];
             new.copy_from_slice(&self.context.bounce.0[..size]);

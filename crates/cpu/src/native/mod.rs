@@ -1,10 +1,10 @@
 //! Running things on the host's CPU with the guest's registers: the trampoline, the signals that
-//! come back from there, and stubs that execute one instruction.
+//! come back from there, and call-outs that execute one instruction.
 
+pub(crate) mod call_out;
 mod execute;
 mod locked;
 pub(crate) mod signals;
-pub(crate) mod stub;
 mod trampoline;
 
 use crate::config::Error;
@@ -54,8 +54,8 @@ pub(crate) fn restore_host(context: &Context) {
 ///
 /// # Safety
 ///
-/// `target` must be the start of a stub, the entry of a block, or a place in a block at which a
-/// guest instruction starts, in the code cache of this context; in a stub, or in the middle of a
+/// `target` must be the start of a call-out, the entry of a block, or a place in a block at which a
+/// guest instruction starts, in the code cache of this context; in a call-out, or in the middle of a
 /// block, that touches extended state `vectors` must be set. The calling thread must have been
 /// prepared with [`signals::prepare_thread`] for this context, and noted with [`note_host`].
 pub(crate) unsafe fn enter(context: &mut Context, target: u64, vectors: bool) -> Reason {

@@ -10,9 +10,9 @@
 //!    registers are, is worked out later, in ordinary Rust.
 //! 3. A kick sets a flag before it sends the signal. If the thread is in Rust, the flag is seen
 //!    before translated code is entered. If it is in the trampoline's window, the entry is
-//!    abandoned. If it is in translated code, the handler closes the *gates* of the block that was
-//!    interrupted: the places where control leaves it, each of which can be turned into a jump out
-//!    with one store. Control may be past a gate already, in the few instructions that jump to the
+//!    abandoned. If it is in translated code, the handler unchains the *slots* of the block that was
+//!    interrupted: the places where control leaves it, each of which one store turns into a jump
+//!    out. Control may be past a slot already, in the few instructions that jump to the
 //!    next block; therefore a timer repeats the signal until the processor has come back.
 //! 4. All other signals are blocked on a processor's thread: their handlers belong to somebody
 //!    else and would run on the guest's stack.
@@ -27,7 +27,7 @@ use super::trampoline;
 use crate::config::Error;
 use crate::context::{Context, Fault, Reason};
 use crate::kick::{KickState, kick_signal};
-use crate::translate::unchain::Stopper;
+use crate::translate::unchain::Unchainer;
 
 /// Processors that can run at once in one process.
 const MAX_THREADS: usize = 64;
@@ -389,11 +389,11 @@ extern "C" fn on_kick(_signal: i32, info: *mut libc::siginfo_t, frame: *mut libc
     let Some(thread) = find(context) else { return };
     // SAFETY: the context lives while it is registered. Control was in code that runs with FS at
     // the context; if that is the code cache, no Rust code of this thread holds a reference to the
-    // context or the stopper, which lives as long as the processor.
+    // context or the unchainer, which lives as long as the processor.
     unsafe {
         if (*context).runs_guest_at(rip) && is_requested(context) {
-            if let Some(stopper) = (*context).stopper.cast::<Stopper>().as_ref() {
-                stopper.close_gates(rip, &mut *context);
+            if let Some(unchainer) = (*context).unchainer.cast::<Unchainer>().as_ref() {
+                unchainer.unchain(rip, &mut *context);
             }
             try_again(thread.retry.load(Ordering::Acquire));
         }
@@ -421,7 +421,7 @@ fn note(what: impl FnOnce(&KickState)) {
     let slot = THREADS.iter().find(|slot| slot.id.load(Ordering::Acquire) == id);
     let kick = slot.map(|slot| slot.kick.load(Ordering::Acquire));
     // SAFETY: it lives while the thread is registered, which is while this handler runs on it. (Where the
-    // context says that the flags are is not always true: native/stub.rs.)
+    // context says that the flags are is not always true: native/call_out.rs.)
     if let Some(kick) = kick.and_then(|kick| unsafe { kick.as_ref() }) {
         what(kick);
     }

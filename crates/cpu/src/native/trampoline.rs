@@ -15,7 +15,7 @@
 //! 3. A block with an instruction that touches extended state looks at `vectors_absent` at its
 //!    entry, and loads the image if need be (translate/generate.rs, translate/thunk.rs). Jumps from
 //!    such a block to another one skip the look.
-//! 4. `enter` loads the image if `vectors_wanted` says so: for a stub, and for a place in the middle
+//! 4. `enter` loads the image if `vectors_wanted` says so: for a call-out, and for a place in the middle
 //!    of a block of 3, whose look lies behind.
 //! 5. `leave` saves the registers if they were loaded.
 //!

@@ -41,7 +41,7 @@ pub(crate) struct Block {
     /// All of it is for the interpreter, because an inspection says so.
     pub(super) held: bool,
     pub(super) marks: std::ops::Range<u32>,
-    /// The first gate that is linked to it, or [`NONE`].
+    /// The first slot that is linked to it, or [`NONE`].
     pub(super) incoming: u32,
     pub(super) alive: bool,
 }

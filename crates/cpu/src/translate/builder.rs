@@ -4,11 +4,11 @@ use iced_x86::{Code, Instruction, MemoryOperand, Register};
 
 use super::block::Mark;
 use super::emit::{Emitter, at, field};
-use super::gate::Gate;
+use super::jump_slot::JumpSlot;
 use super::key::Key;
 use super::planned::SpanUse;
 use super::scratch::Scratch;
-use super::unchain::Closing;
+use super::unchain::Unchaining;
 use super::way_out::Thunks;
 use crate::context::context_offset;
 use crate::instruction::MemoryUse;
@@ -35,9 +35,9 @@ pub(super) enum Later {
     Delicate { at: u64, mark: u32 },
     /// Or help (assist.rs): likewise.
     Assist { at: u64, mark: u32 },
-    /// The jump cache lacks a computed address, or its use is closed: displacement to patch, gate,
+    /// The jump cache lacks a computed address, or the slot is unchained: displacement to patch, slot,
     /// mark.
-    Computed { at: u64, gate: (u64, usize), mark: u32 },
+    Computed { at: u64, slot: (u64, usize), mark: u32 },
     /// Where a return goes on: displacement to patch, address.
     Landing { at: u64, back: u64 },
 }
@@ -74,9 +74,9 @@ pub(super) struct Builder<'a> {
     pub(super) load_vectors: u64,
     /// What is to be written later, with [`Self::user_open`] there.
     pub(super) later: Vec<(Later, bool)>,
-    pub(super) closings: Vec<Closing>,
-    pub(super) gates: Vec<Gate>,
-    pub(super) first_gate: u32,
+    pub(super) unchainings: Vec<Unchaining>,
+    pub(super) slots: Vec<JumpSlot>,
+    pub(super) first_slot: u32,
     pub(super) marks: Vec<Mark>,
     pub(super) first_mark: u32,
     /// Instructions that are left to the interpreter, by mark.

@@ -1,4 +1,4 @@
-//! The code cache: host memory that holds blocks and stubs. It only grows; when it is full it is
+//! The code cache: host memory that holds translated code. It only grows; when it is full it is
 //! dropped whole. Code is executed in one view of it and written in another (views.rs): all addresses
 //! here are those of the executable one.
 //!
@@ -6,7 +6,7 @@
 //! executed, and their *exit stubs*, which as a rule are not: ways out to Rust, entries for neighbours
 //! with other scratch registers, what a miss does. A busy guest executes several hundred KiB of
 //! translated code, more than a processor's first cache of instructions has by far, and half of what
-//! lies beside a block that is executed would otherwise be stubs.
+//! lies beside a block that is executed would otherwise be exit stubs.
 
 use super::views::{Changes, LARGE_BYTES, Views};
 use crate::config::Error;
@@ -59,7 +59,7 @@ pub(crate) struct CodeCache {
 }
 
 impl CodeCache {
-    /// Reserve `bytes` of address space, the last `stubs` of them for exit stubs, both multiples of the
+    /// Reserve `bytes` of address space, the last `exit_stubs` of them for exit stubs, both multiples of the
     /// page size; pages are taken as they are written, large ones where the host has them: translated
     /// code is several times as long as what it is made from, and a processor has few entries for pages
     /// of code.
@@ -67,9 +67,9 @@ impl CodeCache {
     /// # Errors
     ///
     /// [`Error::Host`] when the kernel does not allow files in memory to be executed.
-    pub(crate) fn new(bytes: usize, stubs: usize) -> Result<Self, Error> {
+    pub(crate) fn new(bytes: usize, exit_stubs: usize) -> Result<Self, Error> {
         let views = Views::map(bytes)?;
-        let areas = [Area::new(0, bytes - stubs), Area::new(bytes - stubs, bytes)];
+        let areas = [Area::new(0, bytes - exit_stubs), Area::new(bytes - exit_stubs, bytes)];
         Ok(Self { views, bytes, areas, changes: Changes::default() })
     }
 
@@ -154,7 +154,7 @@ impl CodeCache {
     pub(crate) fn code_at(&self, at: u64) -> Option<[u8; 3]> {
         let inside = self.is_written(at, 3);
         // SAFETY: code that has been written lies there, and nobody else writes to it under the
-        // translator's lock but the signal handlers, whose gates are not in the way of a value that
+        // translator's lock but the signal handlers, whose slots are not in the way of a value that
         // is only looked at.
         inside.then(|| unsafe { (self.views.writable(at) as *const [u8; 3]).read_unaligned() })
     }

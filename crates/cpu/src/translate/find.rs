@@ -17,8 +17,8 @@ use crate::vcpu::Vcpu;
 /// Room that must be free before a block is translated.
 const MAX_BLOCK_BYTES: usize = 64 << 10;
 
-/// Gates that one block can have.
-const MAX_CLOSINGS: usize = 64;
+/// The most slots of one block.
+const MAX_UNCHAININGS: usize = 64;
 
 /// Times that a block is tried to be translated before its first instruction is interpreted.
 const MAX_ATTEMPTS: usize = 8;
@@ -155,7 +155,9 @@ impl Vcpu {
             return Ok(None);
         }
         let mut translator = package.translator();
-        if !translator.cache.has_room(MAX_BLOCK_BYTES) || !package.stopper.has_room(MAX_CLOSINGS) {
+        if !translator.cache.has_room(MAX_BLOCK_BYTES)
+            || !package.unchainer.has_room(MAX_UNCHAININGS)
+        {
             drop(translator);
             self.drop_blocks();
             return Ok(None);
@@ -168,7 +170,7 @@ impl Vcpu {
         let id = translator.inspect(key, &mut run);
         let makings = Makings {
             techniques: package.techniques,
-            stopper: &package.stopper,
+            unchainer: &package.unchainer,
             star: self.arch.context.regs.star,
         };
         let number = translator.generate(key, &run, &makings);
@@ -204,12 +206,13 @@ impl Vcpu {
             && run.second.is_none_or(|second| reads(second, &run.bytes[first..length]))
     }
 
-    /// Open again what the signal handler has closed. Jumps that it closed count as not linked.
-    pub(crate) fn reopen_gates(&mut self) {
-        for &at in self.arch.context.take_closed() {
-            // SAFETY: the handler has noted a gate of the code cache; nothing has dropped it since,
+    /// Chain again the slots that the signal handler has unchained. Direct jumps that it has unchained count as not
+    /// linked.
+    pub(crate) fn restore_unchained(&mut self) {
+        for &at in self.arch.context.take_unchained() {
+            // SAFETY: the handler has noted a slot of the code cache; nothing has dropped it since,
             // because this processor was busy (package.rs).
-            unsafe { self.arch.package.stopper.open_gate(at) };
+            unsafe { self.arch.package.unchainer.rechain(at) };
         }
     }
 

@@ -5,7 +5,7 @@
 //! ```text
 //! warm:  ...                              ; entry from a block with the same scratch registers
 //!        guest instructions, look-ups as in memory/tlb.rs
-//!        jcc warm entry of a target       ; gate, at first to an exit stub
+//!        jcc warm entry of a target       ; slot, at first to an exit stub
 //! exit:  jmp warm entry of the target      ; likewise
 //!        landings (returns.rs), second ways (crossing.rs)
 //!
@@ -13,9 +13,9 @@
 //! cold:  mov fs:[spill], s0 ...           ; entry from anywhere
 //!        jmp warm
 //! canonical: ...                          ; entry with the canonical ones spilled (scratch.rs)
-//! of each gate, for targets with others:
+//! of each slot, for targets with others:
 //!        convert to the canonical ones
-//!        jmp canonical entry              ; gate, at first to the next line
+//!        jmp canonical entry              ; slot, at first to the next line
 //!        way out to Rust
 //! what misses and other rare cases do
 //! ```
@@ -28,11 +28,11 @@ use super::block::{Block, Mark};
 use super::builder::{Builder, Later, stack};
 use super::cache::Part;
 use super::emit::{at, field};
-use super::gate::NONE;
+use super::jump_slot::NONE;
 use super::key::Key;
 use super::planned::{Planned, Run};
 use super::scratch::{self, CANONICAL};
-use super::unchain::Stopper;
+use super::unchain::Unchainer;
 use super::way_out::ThunkKey;
 use crate::context::context_offset;
 use crate::techniques::Techniques;
@@ -40,8 +40,8 @@ use crate::techniques::Techniques;
 /// What a block is made with, besides its run.
 pub(super) struct Makings<'a> {
     pub(super) techniques: Techniques,
-    /// Where the block's gates are noted.
-    pub(super) stopper: &'a Stopper,
+    /// Where the block's slots are noted for the signal handler.
+    pub(super) unchainer: &'a Unchainer,
     /// IA32_STAR.
     pub(super) star: u64,
 }
@@ -72,9 +72,9 @@ impl Translator {
             canonical,
             load_vectors,
             later: Vec::new(),
-            closings: Vec::new(),
-            gates: Vec::new(),
-            first_gate: self.gates.len() as u32,
+            unchainings: Vec::new(),
+            slots: Vec::new(),
+            first_slot: self.slots.len() as u32,
             marks: Vec::new(),
             left: Vec::new(),
             instructions: Vec::new(),
@@ -91,7 +91,7 @@ impl Translator {
         };
         let (warm, live) = builder.build(run);
         let [cold, canonical] = builder.entries(warm);
-        let Builder { closings, gates, marks, left, sheltered, instructions, onwards, .. } =
+        let Builder { unchainings, slots, marks, left, sheltered, instructions, onwards, .. } =
             builder;
         let Builder { scratch, block, first_mark, .. } = builder;
         if run.second.is_none() {
@@ -99,14 +99,14 @@ impl Translator {
         }
         self.add_assisted(instructions, onwards);
         self.sheltered.extend(sheltered);
-        self.gates.extend_from_slice(&gates);
+        self.slots.extend_from_slice(&slots);
         self.marks.extend_from_slice(&marks);
         self.cache.append(Part::Bodies, self.emitter.bytes());
         self.cache.append(Part::ExitStubs, self.exit_stubs.bytes());
         let end = self.emitter.here();
-        makings.stopper.add(start, end, &closings);
+        makings.unchainer.add(start, end, &unchainings);
         self.places.push((start - cache_start) as u32);
-        self.stub_places.push((exit_stubs - cache_start) as u32);
+        self.exit_stub_places.push((exit_stubs - cache_start) as u32);
         self.blocks.push(Block {
             key,
             second: run.second,
@@ -311,7 +311,7 @@ impl Builder<'_> {
         }
     }
 
-    /// Look up the slot below the stack pointer, fill it, and move the stack pointer.
+    /// Look up the word below the stack pointer, fill it, and move the stack pointer.
     fn push(&mut self, mark: u32, fill: impl FnOnce(&mut Self, MemoryOperand)) {
         let place = self.reach(stack(-8), 8, true, mark);
         fill(self, place);
@@ -356,9 +356,9 @@ impl Builder<'_> {
                 Later::Assist { at, mark } => self.exit_stub(at, |builder| {
                     builder.way_out(builder.thunks().assist.with_rcx, mark);
                 }),
-                Later::Computed { at, gate, mark } => self.exit_stub(at, |builder| {
+                Later::Computed { at, slot, mark } => self.exit_stub(at, |builder| {
                     builder.way_out(builder.thunks().second, mark);
-                    builder.finish_gate(gate);
+                    builder.finish_nop_slot(slot);
                     builder.way_out(builder.thunks().lookup.plain, mark);
                 }),
                 Later::Landing { at, back } => {

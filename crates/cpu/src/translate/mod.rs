@@ -25,7 +25,7 @@
 //!    that stay. A relocatable block knows its offset in the page only; the page's linear address
 //!    is in the context, where every jump through the jump cache puts it (links stay in the page),
 //!    and is added wherever an address becomes visible. The same block is found for any address.
-//! 7. The instruction after an `sti` completes before Rust looks for interrupts (SDM 2B "STI"). Gates
+//! 7. The instruction after an `sti` completes before Rust looks for interrupts (SDM 2B "STI"). Slots
 //!    lie behind it. If it misses, it is interpreted and not tried again, because the way back into
 //!    the block ends at a kick; and it looks up no span, because a span that misses leaves the block.
 
@@ -42,10 +42,10 @@ pub(crate) mod decode;
 pub(crate) mod emit;
 mod extended;
 mod find;
-mod gate;
 mod generate;
 pub(crate) mod inline;
 mod interrupt;
+mod jump_slot;
 mod key;
 mod leave;
 mod links;
@@ -76,7 +76,7 @@ use crate::memory::{Linear, Physical};
 use block::{Assisted, Block, Mark, Page};
 use cache::{CACHE_BYTES, CodeCache, EXIT_STUB_BYTES};
 use emit::Emitter;
-use gate::{Far, Gate, NONE};
+use jump_slot::{CrossPageLinks, JumpSlot, NONE};
 pub(crate) use key::{Key, Mode, Vectors};
 use places::Places;
 use sites::Sites;
@@ -94,14 +94,14 @@ pub(crate) struct Translator {
     emitter: Emitter,
     exit_stubs: Emitter,
     blocks: Vec<Block>,
-    /// Where they begin, and their exit stubs.
+    /// Where the bodies of the blocks begin, and their exit stubs.
     places: Places,
-    stub_places: Places,
+    exit_stub_places: Places,
     known: FxHashMap<Key, u32>,
     pages: FxHashMap<u64, Page>,
     marks: Vec<Mark>,
-    gates: Vec<Gate>,
-    far: Far,
+    slots: Vec<JumpSlot>,
+    cross_page: CrossPageLinks,
     thunks: FxHashMap<ThunkKey, Thunks>,
     /// The thunk that loads x87 and vector state.
     load_vectors: Option<u64>,
@@ -133,12 +133,12 @@ impl Translator {
             cache,
             blocks: Vec::new(),
             places: Places::default(),
-            stub_places: Places::default(),
+            exit_stub_places: Places::default(),
             known: FxHashMap::default(),
             pages: FxHashMap::default(),
             marks: Vec::new(),
-            gates: Vec::new(),
-            far: Far::default(),
+            slots: Vec::new(),
+            cross_page: CrossPageLinks::default(),
             thunks: FxHashMap::default(),
             load_vectors: None,
             left: FxHashMap::default(),
@@ -155,12 +155,12 @@ impl Translator {
         self.cache.clear();
         self.blocks.clear();
         self.places.clear();
-        self.stub_places.clear();
+        self.exit_stub_places.clear();
         self.known.clear();
         self.pages.clear();
         self.marks.clear();
-        self.gates.clear();
-        self.far.clear();
+        self.slots.clear();
+        self.cross_page.clear();
         self.thunks.clear();
         self.load_vectors = None;
         self.left.clear();
@@ -305,7 +305,7 @@ impl Translator {
     fn block_entered_at(&self, at: u64) -> Option<u32> {
         self.block_at(at).or_else(|| {
             let offset = u32::try_from(at.checked_sub(self.cache.start())?).ok()?;
-            let number = self.stub_places.last_from(offset)?;
+            let number = self.exit_stub_places.last_from(offset)?;
             let block = &self.blocks[number as usize];
             [block.cold, block.canonical].contains(&at).then_some(number)
         })

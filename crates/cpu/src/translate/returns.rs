@@ -87,12 +87,12 @@ impl Builder<'_> {
             return self.leave_computed(mark);
         }
         let [_, s1, _] = self.s();
-        let gate = self.open_gate();
+        let slot = self.nop_slot();
         self.out.constant(s1, u64::from(mark));
         self.out.jump(self.thunks().returned[self.ring()]);
         self.in_exit_stubs(|builder| {
             let [s0, ..] = builder.s();
-            builder.finish_gate(gate);
+            builder.finish_nop_slot(slot);
             builder.out.store(field(register_offset!(rip)), s0);
             builder.way_out(builder.thunks().lookup.plain, mark);
         });

@@ -32,8 +32,9 @@ impl Translator {
             interpret: self.thunk(scratch, Reason::Interpret),
             assist: self.thunk(scratch, Reason::Assist),
             miss: self.thunk(scratch, Reason::Miss),
-            far: scratch.map_or(0, |scratch| self.far(scratch, first, Some(unlinked))),
-            refused: scratch.map_or(0, |scratch| self.far(scratch, first, None)),
+            cross_page: scratch
+                .map_or(0, |scratch| self.cross_page(scratch, first, Some(unlinked))),
+            refused: scratch.map_or(0, |scratch| self.cross_page(scratch, first, None)),
             second,
             returned: std::array::from_fn(|ring| self.returned(key, ring, first)),
         };
@@ -42,7 +43,7 @@ impl Translator {
     }
 
     /// Load x87 and vector state and go on at `jump_target`. It is in the code cache, so that the
-    /// signal handler takes it for translated code that comes to a gate soon.
+    /// signal handler takes it for translated code that comes to a slot soon.
     pub(super) fn load_vectors(&mut self) -> u64 {
         if let Some(known) = self.load_vectors {
             return known;
@@ -82,9 +83,9 @@ impl Translator {
         Thunk { plain, with_rcx }
     }
 
-    /// Begin to look for the address in s0, or ask Rust to link the gate in the detail instead, if
+    /// Begin to look for the address in s0, or ask Rust to link the slot in the detail instead, if
     /// there is somebody to ask and it is time.
-    fn far(&mut self, scratch: Scratch, first: u64, ask: Option<Thunk>) -> u64 {
+    fn cross_page(&mut self, scratch: Scratch, first: u64, ask: Option<Thunk>) -> u64 {
         let [s0, _, s2] = scratch;
         let mut out = Emitter::new(self.cache.next(Part::Bodies));
         let start = out.here();
@@ -95,7 +96,7 @@ impl Translator {
             out.patch(sampled, ask.with_rcx);
         }
         out.jump(first);
-        self.append_own("far", out.bytes());
+        self.append_own("cross_page", out.bytes());
         start
     }
 

@@ -27,7 +27,7 @@ pub(super) struct Thunks {
     pub(super) second: u64,
     /// For the address in s0: the same looks after one at the first line, but once in sixteen times out
     /// to Rust to be linked; and the same always (cross_page.rs).
-    pub(super) far: u64,
+    pub(super) cross_page: u64,
     pub(super) refused: u64,
     /// For the address in s0 that a return has popped, with its mark in s1 (returns.rs), by ring.
     pub(super) returned: [u64; RINGS],
