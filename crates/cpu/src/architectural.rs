@@ -69,13 +69,13 @@ impl Architectural {
         let components = crate::native::check_host()?;
         let kick = Arc::new(KickState::default());
         let mut context = Context::new(components, &raw const kick.requested);
-        context.leave = crate::native::leave_address();
-        context.leave_unknown = crate::native::leave_unknown_address();
+        context.leave = crate::native::leave_address().0;
+        context.leave_unknown = crate::native::leave_unknown_address().0;
         context.foreign_mask = crate::native::enabled_components() & !components;
         context.unchainer = (&raw const package.unchainer).cast();
         (context.cache_start, context.cache_end) = package.translator().cache.bounds();
         let call_outs = CallOuts::new(&mut context)?;
-        package.tell_of_place((context.call_outs_start, context.call_outs_end), "call_outs");
+        package.tell_of_place((context.call_outs_start.0, context.call_outs_end.0), "call_outs");
         let tlb = Tlb::new();
         context.physical_jumps = tlb.physical_jumps.address();
         let helpers = package.members.plan.as_ref().map(|plan| Arc::clone(&plan.helpers));

@@ -8,6 +8,7 @@ use crate::answers::Answers;
 use crate::memory::physical_jumps;
 use crate::memory::tlb::{ENTRIES, FETCHES, INDEX_BITS, JumpEntry, LINES};
 use crate::state::{Registers, rflags};
+use crate::translate::host_code::HostCode;
 
 /// Bytes reserved for the XSAVE image: x87, SSE, AVX and AVX-512 in the standard format need 2,696.
 pub const XSAVE_BYTES: usize = 4096;
@@ -270,16 +271,16 @@ pub(crate) struct Context {
     /// The last host fault.
     pub(crate) fault: Fault,
     /// First and last+1 address of the code cache.
-    pub(crate) cache_start: u64,
-    pub(crate) cache_end: u64,
+    pub(crate) cache_start: HostCode,
+    pub(crate) cache_end: HostCode,
     /// The same for this processor's call-outs.
-    pub(crate) call_outs_start: u64,
-    pub(crate) call_outs_end: u64,
+    pub(crate) call_outs_start: HostCode,
+    pub(crate) call_outs_end: HostCode,
     /// The [`Unchainer`](crate::translate::unchain::Unchainer), with which the signal handler gets the
     /// vCPU out of chained blocks; the package keeps it.
     pub(crate) unchainer: *const c_void,
     /// Slots that the signal handler has unchained and that Rust must chain again.
-    unchained: [u64; MAX_UNCHAINED],
+    unchained: [HostCode; MAX_UNCHAINED],
     unchained_count: usize,
     /// A memory operand that cannot be used in place.
     pub(crate) bounce: Bounce,
@@ -362,12 +363,12 @@ impl Context {
             answered: 0,
             kick,
             fault: Fault::default(),
-            cache_start: 0,
-            cache_end: 0,
-            call_outs_start: 0,
-            call_outs_end: 0,
+            cache_start: HostCode::default(),
+            cache_end: HostCode::default(),
+            call_outs_start: HostCode::default(),
+            call_outs_end: HostCode::default(),
             unchainer: std::ptr::null(),
-            unchained: [0; MAX_UNCHAINED],
+            unchained: [HostCode::default(); MAX_UNCHAINED],
             unchained_count: 0,
             bounce: Bounce([0; BOUNCE_BYTES]),
             xsave: XsaveArea::initial(),
@@ -382,7 +383,7 @@ impl Context {
 impl Context {
     /// Remember that the signal handler unchains the slot at `at`; false if it must not, because
     /// there are too many.
-    pub(crate) fn note_unchained(&mut self, at: u64) -> bool {
+    pub(crate) fn note_unchained(&mut self, at: HostCode) -> bool {
         let Some(slot) = self.unchained.get_mut(self.unchained_count) else { return false };
         *slot = at;
         self.unchained_count += 1;
@@ -390,13 +391,13 @@ impl Context {
     }
 
     /// Slots to be chained again; forgets them.
-    pub(crate) fn take_unchained(&mut self) -> &[u64] {
+    pub(crate) fn take_unchained(&mut self) -> &[HostCode] {
         let count = std::mem::take(&mut self.unchained_count);
         &self.unchained[..count]
     }
 
     /// Whether host address `rip` is in translated code or in a call-out.
-    pub(crate) fn runs_guest_at(&self, rip: u64) -> bool {
+    pub(crate) fn runs_guest_at(&self, rip: HostCode) -> bool {
         (self.cache_start..self.cache_end).contains(&rip)
             || (self.call_outs_start..self.call_outs_end).contains(&rip)
     }

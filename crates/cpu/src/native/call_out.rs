@@ -10,6 +10,7 @@ use crate::config::Error;
 use crate::context::{Context, Reason, context_offset};
 use crate::translate::cache::{CodeCache, Part};
 use crate::translate::emit::Emitter;
+use crate::translate::host_code::HostCode;
 
 /// Identifies a call-out: the instruction as re-encoded, zero padded, and its length.
 type Key = ([u8; 24], u8);
@@ -23,7 +24,7 @@ const CALL_OUT_BYTES: usize = 1 << 20;
 /// Call-outs by instruction. They are few, and each processor has its own.
 pub(crate) struct CallOuts {
     cache: CodeCache,
-    known: FxHashMap<Key, u64>,
+    known: FxHashMap<Key, HostCode>,
 }
 
 impl CallOuts {
@@ -41,7 +42,7 @@ impl CallOuts {
 
     /// The host address of the call-out for an instruction without memory operands but in the context; none if it
     /// cannot be encoded.
-    pub(super) fn target(&mut self, instruction: &Instruction) -> Option<u64> {
+    pub(super) fn target(&mut self, instruction: &Instruction) -> Option<HostCode> {
         let mut encoder = Encoder::new(64);
         let length = encoder.encode(instruction, 0).ok()?;
         let mut key: Key = ([0; 24], length as u8);

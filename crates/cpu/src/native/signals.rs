@@ -27,6 +27,7 @@ use super::trampoline;
 use crate::config::Error;
 use crate::context::{Context, Fault, Reason};
 use crate::kick::{KickState, kick_signal};
+use crate::translate::host_code::HostCode;
 use crate::translate::unchain::Unchainer;
 
 /// Processors that can run at once in one process.
@@ -329,7 +330,7 @@ extern "C" fn on_fault(signal: i32, info: *mut libc::siginfo_t, frame: *mut libc
         let context = unsafe { &mut *context };
         // A jump to an address that is not mapped cannot come from translated code: targets
         // are taken from the jump cache.
-        if context.runs_guest_at(rip) {
+        if context.runs_guest_at(HostCode(rip)) {
             context.fault = Fault {
                 rip,
                 trap: registers[libc::REG_TRAPNO as usize] as u64,
@@ -338,7 +339,7 @@ extern "C" fn on_fault(signal: i32, info: *mut libc::siginfo_t, frame: *mut libc
                 address: unsafe { (*info).si_addr() } as u64,
             };
             context.reason = Reason::Fault as u32;
-            registers[libc::REG_RIP as usize] = super::leave_address() as i64;
+            registers[libc::REG_RIP as usize] = super::leave_address().0 as i64;
             return;
         }
     }
@@ -391,9 +392,9 @@ extern "C" fn on_kick(_signal: i32, info: *mut libc::siginfo_t, frame: *mut libc
     // the context; if that is the code cache, no Rust code of this thread holds a reference to the
     // context or the unchainer, which lives as long as the processor.
     unsafe {
-        if (*context).runs_guest_at(rip) && is_requested(context) {
+        if (*context).runs_guest_at(HostCode(rip)) && is_requested(context) {
             if let Some(unchainer) = (*context).unchainer.cast::<Unchainer>().as_ref() {
-                unchainer.unchain(rip, &mut *context);
+                unchainer.unchain(HostCode(rip), &mut *context);
             }
             try_again(thread.retry.load(Ordering::Acquire));
         }

@@ -48,7 +48,7 @@ impl Builder<'_> {
         }
         self.instructions.push((mark, *instruction));
         if kind == Assistance::Anew {
-            self.leave_by_jump_cache(instruction.next_ip());
+            self.leave_by_jump_cache(Linear(instruction.next_ip()));
         }
     }
 
@@ -75,7 +75,7 @@ impl Translator {
 
     /// The instruction at a mark that is to be helped with, as it is in this page, and where its block
     /// goes on.
-    fn assisted_at(&self, mark: u32, code_page: u64) -> Option<(Instruction, Restart)> {
+    fn assisted_at(&self, mark: u32, code_page: Linear) -> Option<(Instruction, Restart)> {
         let Assisted { mut instruction, onwards } = *self.assisted.get(&mark)?;
         let block = &self.blocks[self.marks[mark as usize].block as usize];
         if block.key.is_relocatable() {
@@ -94,7 +94,7 @@ impl Translator {
 impl Vcpu {
     /// Execute the instruction that a block wants help with, and go on in the block.
     pub(crate) fn assist(&mut self) -> Resume {
-        let (mark, page) = (self.arch.context.detail, self.arch.context.code_page);
+        let (mark, page) = (self.arch.context.detail, Linear(self.arch.context.code_page));
         let found = self.arch.package.translator().assisted_at(mark, page);
         let Some((instruction, onwards)) = found else {
             return Resume::Dispatch(self.interpret());
@@ -108,19 +108,18 @@ impl Vcpu {
         if instruction.mnemonic() == Mnemonic::Cpuid {
             self.arch.remember_answer(leaf, subleaf);
         }
-        if self.goes_on_in_block(mark, instruction.next_ip()) {
+        if self.goes_on_in_block(mark, Linear(instruction.next_ip())) {
             return Resume::At(onwards.place());
         }
         Resume::Dispatch(None)
     }
 
     /// Whether the block of a mark may be entered again, at the instruction at `next`.
-    fn goes_on_in_block(&self, mark: u32, next: u64) -> bool {
-        let rip = self.arch.context.regs.rip;
+    fn goes_on_in_block(&self, mark: u32, next: Linear) -> bool {
+        let rip = Linear(self.arch.context.regs.rip);
         let mode = self.arch.translation_mode();
         // A user's block adds its page's address to what it knows of its own.
-        let is_in_page =
-            !mode.guest.is_user() || Linear(rip).page().0 == self.arch.context.code_page;
+        let is_in_page = !mode.guest.is_user() || rip.page().0 == self.arch.context.code_page;
         rip == next
             && is_in_page
             && !self.arch.replay.has_queued()
@@ -158,7 +157,7 @@ impl Vcpu {
     /// Go on in the block of a mark: at the instruction of the mark, or if that is done at the next one.
     fn go_on(&mut self, mark: u32, instruction: &Instruction, is_done: bool) -> Resume {
         let next = if is_done { instruction.next_ip() } else { instruction.ip() };
-        if !self.goes_on_in_block(mark, next) {
+        if !self.goes_on_in_block(mark, Linear(next)) {
             return Resume::Dispatch(None);
         }
         let translator = self.arch.package.translator();

@@ -2,9 +2,10 @@
 
 use iced_x86::Instruction;
 
+use super::host_code::HostCode;
 use super::key::Key;
 use super::scratch::Scratch;
-use crate::memory::{PAGE_SIZE, Physical};
+use crate::memory::{Linear, PAGE_SIZE, Physical};
 
 /// A place where a guest instruction starts in host code.
 #[derive(Debug, Clone, Copy)]
@@ -26,17 +27,17 @@ pub(crate) struct Block {
     /// Length of the guest code in bytes.
     pub(super) length: u16,
     /// Host addresses: of the body, of what is behind it, and of the exit stubs.
-    pub(super) start: u64,
-    pub(super) end: u64,
-    pub(super) exit_stubs: u64,
+    pub(super) start: HostCode,
+    pub(super) end: HostCode,
+    pub(super) exit_stubs: HostCode,
     /// Entries: where the scratch registers are spilled, and for when they already are.
-    pub(super) cold: u64,
-    pub(super) warm: u64,
+    pub(super) cold: HostCode,
+    pub(super) warm: HostCode,
     /// Entry for when the canonical scratch registers are spilled, whatever the block's own are.
-    pub(super) canonical: u64,
+    pub(super) canonical: HostCode,
     /// Entry for when the scratch registers are spilled and x87 and vector state is loaded, if the
     /// block touches it.
-    pub(super) live: Option<u64>,
+    pub(super) live: Option<HostCode>,
     pub(super) scratch: Option<Scratch>,
     /// All of it is for the interpreter, because an inspection says so.
     pub(super) held: bool,
@@ -47,21 +48,21 @@ pub(crate) struct Block {
 }
 
 impl Block {
-    pub(super) fn overlaps(&self, written: &std::ops::Range<u64>) -> bool {
+    pub(super) fn overlaps(&self, written: &std::ops::Range<Physical>) -> bool {
         let start = self.key.physical;
-        let end = start + u64::from(self.length);
-        if self.second.is_some_and(|second| written.start & !(PAGE_SIZE - 1) == second.0) {
+        let end = start.plus(u64::from(self.length));
+        if self.second == Some(written.start.page()) {
             // The second half starts at its page's first byte.
-            let rest = end - (start & !(PAGE_SIZE - 1)) - PAGE_SIZE;
-            return written.start & (PAGE_SIZE - 1) < rest;
+            let rest = end.0 - start.page().0 - PAGE_SIZE;
+            return written.start.offset() < rest;
         }
         start < written.end && written.start < end
     }
 
     /// The guest address of one of its marks, in this page if it is relocatable.
-    pub(super) fn linear_of(&self, mark: Mark, code_page: u64) -> u64 {
+    pub(super) fn linear_of(&self, mark: Mark, code_page: Linear) -> Linear {
         let key = &self.key;
-        key.relocated(key.linear.wrapping_add(u64::from(mark.guest)), code_page)
+        key.relocated(key.linear.plus(u64::from(mark.guest)), code_page)
     }
 }
 
@@ -70,7 +71,7 @@ impl Block {
 pub(super) struct Page {
     pub(super) blocks: Vec<u32>,
     /// Linear addresses of the page at which relocatable blocks have been entered into a jump cache.
-    pub(super) linears: Vec<u64>,
+    pub(super) linears: Vec<Linear>,
     pub(super) near_writes: u32,
 }
 

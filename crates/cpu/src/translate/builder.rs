@@ -4,6 +4,7 @@ use iced_x86::{Code, Instruction, MemoryOperand, Register};
 
 use super::block::Mark;
 use super::emit::{Emitter, at, field};
+use super::host_code::HostCode;
 use super::jump_slot::JumpSlot;
 use super::key::Key;
 use super::planned::SpanUse;
@@ -19,40 +20,43 @@ use crate::techniques::{Technique, Techniques};
 /// Longest instruction; a jump target closer to the end of its page may straddle it.
 const MAX_INSTRUCTION: u64 = 15;
 
+/// A `nop` slot that is not finished yet: where it is, and the index of its [`Unchaining`].
+pub(super) type NopSlot = (HostCode, usize);
+
 /// What is to be written after the straight line.
 pub(super) enum Later {
     /// The taken side of a conditional jump: displacement to patch, target.
-    Taken { at: u64, target: u64 },
+    Taken { at: HostCode, target: Linear },
     /// A look-up missed: displacement to patch, mark.
-    Miss { at: u64, mark: u32 },
+    Miss { at: HostCode, mark: u32 },
     /// The operand may cross a page.
     Second(Box<Second>),
     /// The look-up of a span missed: displacement to patch, mark.
-    Plain { at: u64, mark: u32 },
+    Plain { at: HostCode, mark: u32 },
     /// x87 and vector state is not loaded: displacement to patch, where to go on.
-    Vectors { at: u64, live: u64 },
+    Vectors { at: HostCode, live: HostCode },
     /// An instruction turned out to need the interpreter: displacement to patch, mark.
-    Delicate { at: u64, mark: u32 },
+    Delicate { at: HostCode, mark: u32 },
     /// Or help (assist.rs): likewise.
-    Assist { at: u64, mark: u32 },
+    Assist { at: HostCode, mark: u32 },
     /// The jump cache lacks a computed address, or the slot is unchained: displacement to patch, slot,
     /// mark.
-    Computed { at: u64, slot: (u64, usize), mark: u32 },
+    Computed { at: HostCode, slot: NopSlot, mark: u32 },
     /// Where a return goes on: displacement to patch, address.
-    Landing { at: u64, back: u64 },
+    Landing { at: HostCode, back: Linear },
 }
 
 /// A second way that is still to be written.
 pub(super) struct Second {
     /// The displacement that leads to it.
-    pub(super) at: u64,
+    pub(super) at: HostCode,
     pub(super) mark: u32,
     pub(super) usage: MemoryUse,
     /// The instruction, with its operand where the look-up finds it, and what takes the place of a high byte.
     pub(super) moved: (Instruction, Option<Register>),
     /// Where it is in the straight line, and what follows it.
-    pub(super) found: u64,
-    pub(super) done: u64,
+    pub(super) found: HostCode,
+    pub(super) done: HostCode,
 }
 
 /// A block under construction.
@@ -71,7 +75,7 @@ pub(super) struct Builder<'a> {
     /// And with the canonical ones.
     pub(super) canonical: Thunks,
     /// The thunk that loads x87 and vector state.
-    pub(super) load_vectors: u64,
+    pub(super) load_vectors: HostCode,
     /// What is to be written later, with [`Self::user_open`] there.
     pub(super) later: Vec<(Later, bool)>,
     pub(super) unchainings: Vec<Unchaining>,
@@ -86,7 +90,7 @@ pub(super) struct Builder<'a> {
     pub(super) onwards: Vec<(u32, u32)>,
     /// Marks of instructions after an `sti`.
     pub(super) sheltered: Vec<u32>,
-    pub(super) cache_start: u64,
+    pub(super) cache_start: HostCode,
     /// IA32_STAR.
     pub(super) star: u64,
     /// GS is at the mirror (memory/mirror.rs), not at the TLB set.
@@ -102,12 +106,11 @@ pub(super) struct Builder<'a> {
 }
 
 /// Whether a direct link may lead to `target`: same page, and no instruction there can straddle.
-pub(super) fn is_linkable(key: Key, target: u64, techniques: Techniques) -> bool {
-    let target = Linear(target);
+pub(super) fn is_linkable(key: Key, target: Linear, techniques: Techniques) -> bool {
     techniques.has(Technique::Links)
-        && target.page() == Linear(key.linear).page()
+        && target.page() == key.linear.page()
         && target.offset() <= PAGE_SIZE - MAX_INSTRUCTION
-        && key.physical & (PAGE_SIZE - 1) <= PAGE_SIZE - MAX_INSTRUCTION
+        && key.physical.offset() <= PAGE_SIZE - MAX_INSTRUCTION
 }
 
 /// Where a segment register's selector is.
@@ -158,9 +161,9 @@ impl Builder<'_> {
     }
 
     /// Store a linear address; uses s2.
-    pub(super) fn store_address(&mut self, place: MemoryOperand, value: u64) {
+    pub(super) fn store_address(&mut self, place: MemoryOperand, value: Linear) {
         if !self.key.is_relocatable() {
-            return self.store_constant(place, value);
+            return self.store_constant(place, value.0);
         }
         let [_, _, s2] = self.s();
         self.address(s2, value);
@@ -168,14 +171,14 @@ impl Builder<'_> {
     }
 
     /// Put a linear address into a register: that of the block's page is added, if it has none.
-    pub(super) fn address(&mut self, register: Register, value: u64) {
+    pub(super) fn address(&mut self, register: Register, value: Linear) {
         /// As far as one `lea` reaches; a displacement from an instruction reaches a little farther.
         const REACH: i64 = i32::MAX as i64;
         if !self.key.is_relocatable() {
-            return self.out.constant(register, value);
+            return self.out.constant(register, value.0);
         }
         self.out.load(register, field(context_offset!(code_page)));
-        let mut left = value as i64;
+        let mut left = value.0 as i64;
         while left != 0 {
             let step = left.clamp(-REACH, REACH);
             self.out.lea(register, at(register, Register::None, step as i32));

@@ -8,6 +8,7 @@
 //! translated code, more than a processor's first cache of instructions has by far, and half of what
 //! lies beside a block that is executed would otherwise be exit stubs.
 
+use super::host_code::HostCode;
 use super::views::{Changes, LARGE_BYTES, Views};
 use crate::config::Error;
 
@@ -74,17 +75,17 @@ impl CodeCache {
     }
 
     /// Address of the first byte.
-    pub(crate) fn start(&self) -> u64 {
+    pub(crate) fn start(&self) -> HostCode {
         self.views.start()
     }
 
     /// Address after the last byte of the reservation.
-    pub(crate) fn end(&self) -> u64 {
+    pub(crate) fn end(&self) -> HostCode {
         self.start() + self.bytes as u64
     }
 
     /// Both.
-    pub(crate) fn bounds(&self) -> (u64, u64) {
+    pub(crate) fn bounds(&self) -> (HostCode, HostCode) {
         (self.start(), self.end())
     }
 
@@ -99,7 +100,7 @@ impl CodeCache {
     }
 
     /// Where the next piece of code will be put.
-    pub(crate) fn next(&self, part: Part) -> u64 {
+    pub(crate) fn next(&self, part: Part) -> HostCode {
         self.start() + self.areas[part as usize].used as u64
     }
 
@@ -114,7 +115,7 @@ impl CodeCache {
     }
 
     /// Append code; the caller has asked [`Self::has_room`].
-    pub(crate) fn append(&mut self, part: Part, code: &[u8]) -> u64 {
+    pub(crate) fn append(&mut self, part: Part, code: &[u8]) -> HostCode {
         let at = self.next(part);
         let area = &mut self.areas[part as usize];
         let end = area.used + code.len();
@@ -125,7 +126,7 @@ impl CodeCache {
         }
         // SAFETY: the range is inside the mapping (asserted) and not executed by anybody yet.
         unsafe {
-            let place = self.views.writable(at) as *mut u8;
+            let place = self.views.writable(at);
             std::ptr::copy_nonoverlapping(code.as_ptr(), place, code.len());
         }
         self.changes.note();
@@ -134,16 +135,15 @@ impl CodeCache {
     }
 
     /// Whether code has been written in all of so many bytes.
-    fn is_written(&self, at: u64, bytes: usize) -> bool {
-        let Some(offset) = at.checked_sub(self.start()) else { return false };
-        let inside = |area: &Area| {
-            offset >= area.start as u64 && offset.saturating_add(bytes as u64) <= area.used as u64
-        };
+    fn is_written(&self, at: HostCode, bytes: usize) -> bool {
+        let Some(offset) = at.offset_from(self.start()) else { return false };
+        let offset = offset as usize;
+        let inside = |area: &Area| offset >= area.start && offset + bytes <= area.used;
         self.areas.iter().any(inside)
     }
 
     /// Let the jump whose displacement is at `at` lead elsewhere.
-    pub(crate) fn patch(&mut self, at: u64, displacement: i32) {
+    pub(crate) fn patch(&mut self, at: HostCode, displacement: i32) {
         assert!(self.is_written(at, 4), "patch outside the code cache");
         // SAFETY: the place is a displacement in the code cache (asserted).
         unsafe { self.views.patch(at, displacement.to_le_bytes()) };
@@ -151,12 +151,12 @@ impl CodeCache {
     }
 
     /// Three bytes of code, all of which must have been written.
-    pub(crate) fn code_at(&self, at: u64) -> Option<[u8; 3]> {
+    pub(crate) fn code_at(&self, at: HostCode) -> Option<[u8; 3]> {
         let inside = self.is_written(at, 3);
         // SAFETY: code that has been written lies there, and nobody else writes to it under the
         // translator's lock but the signal handlers, whose slots are not in the way of a value that
         // is only looked at.
-        inside.then(|| unsafe { (self.views.writable(at) as *const [u8; 3]).read_unaligned() })
+        inside.then(|| unsafe { self.views.writable(at).cast::<[u8; 3]>().read_unaligned() })
     }
 
     /// Drop everything.

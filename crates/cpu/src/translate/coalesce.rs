@@ -247,7 +247,7 @@ impl Builder<'_> {
         moved.set_memory_displacement64(i64::from(span.offset) as u64);
         moved.set_memory_displ_size(u32::from(span.offset != 0));
         let mut probe = iced_x86::Encoder::new(64);
-        if probe.encode(&moved, self.out.here()).is_err() {
+        if probe.encode(&moved, self.out.here().0).is_err() {
             return false;
         }
         self.in_span(span, mark);

@@ -21,6 +21,7 @@
 
 use super::Translator;
 use super::builder::Builder;
+use super::host_code::HostCode;
 use super::jump_slot::{CrossPageLink, REGION, SlotPlaces};
 use crate::architectural::Architectural;
 use crate::memory::paging::{Accessor, walk};
@@ -30,22 +31,22 @@ use crate::techniques::Technique;
 
 impl Builder<'_> {
     /// Whether a direct jump to an address outside the page gets a cross-page slot.
-    pub(super) fn may_cross_page(&self, target: u64) -> bool {
+    pub(super) fn may_cross_page(&self, target: Linear) -> bool {
         let mode = self.key.mode;
         let wanted = self.techniques.has(Technique::CrossPageLinks);
         wanted
             && mode.guest.is_kernel()
             && mode.native
-            && Linear(target).is_canonical()
-            && target >> 63 != 0
+            && target.is_canonical()
+            && target.0 >> 63 != 0
     }
 
     /// Make the jump whose displacement is at `at` a cross-page slot.
-    pub(super) fn link_cross_page(&mut self, at: u64, target: u64) {
+    pub(super) fn link_cross_page(&mut self, at: HostCode, target: Linear) {
         self.in_exit_stubs(|builder| builder.write_cross_page_slot(at, target));
     }
 
-    fn write_cross_page_slot(&mut self, warm: u64, target: u64) {
+    fn write_cross_page_slot(&mut self, warm: HostCode, target: Linear) {
         let [s0, ..] = self.s();
         let places = self.write_conversion();
         let number = self.slot(target, SlotPlaces { warm, ..places });
@@ -54,10 +55,10 @@ impl Builder<'_> {
         self.way_out(self.thunks().unlinked.plain, number);
         let unlinked = self.out.here();
         self.patch(warm, unlinked);
-        self.out.constant(s0, target);
+        self.out.constant(s0, target.0);
         self.way_out(self.thunks().cross_page, number);
         let refused = self.out.here();
-        self.out.constant(s0, target);
+        self.out.constant(s0, target.0);
         self.out.jump(self.thunks().refused);
         let link = CrossPageLink { unlinked: self.offset(unlinked), refused: self.offset(refused) };
         self.slots.last_mut().expect("just added").cross_page = Some(link);
@@ -90,13 +91,12 @@ impl Architectural {
         if near.is_some_and(|region| !translator.cross_page.regions.contains(&region)) {
             return;
         }
-        let stale: Vec<u64> = {
+        let stale: Vec<Linear> = {
             let pages = translator.cross_page.pages.iter();
             let concerned =
-                pages.filter(|(page, _)| near.is_none_or(|near| near == *page / REGION));
-            let changed = concerned.filter(|(page, known)| {
-                self.walk_kernel_fetch(Linear(**page)) != Some(known.physical)
-            });
+                pages.filter(|(page, _)| near.is_none_or(|near| near == page.0 / REGION));
+            let changed = concerned
+                .filter(|(page, known)| self.walk_kernel_fetch(**page) != Some(known.physical));
             changed.map(|(&page, _)| page).collect()
         };
         for page in stale {
@@ -109,7 +109,7 @@ impl Architectural {
 impl Translator {
     fn cross_page_target(&self, number: u32) -> Option<Linear> {
         let slot = self.slots.get(number as usize)?;
-        slot.cross_page.map(|_| Linear(slot.target))
+        slot.cross_page.map(|_| slot.target)
     }
 
     /// Whether a cross-page slot may lead to `physical`, which is remembered. If not, it goes through the
@@ -122,8 +122,7 @@ impl Translator {
     ) -> bool {
         let slot = self.slots[number as usize];
         let Some(CrossPageLink { refused, .. }) = slot.cross_page else { return false };
-        let admitted =
-            found == Some(to.page()) && self.cross_page.note(Linear(slot.target), to, number);
+        let admitted = found == Some(to.page()) && self.cross_page.note(slot.target, to, number);
         if !admitted {
             self.direct(slot.warm, self.cache.start() + u64::from(refused));
         }

@@ -52,6 +52,7 @@ use super::action::Action;
 use super::block::Mark;
 use super::builder::{Builder, Second};
 use super::emit::{at, field};
+use super::host_code::HostCode;
 use super::key::{Key, Mode};
 use super::reach::set_offset;
 use crate::context::context_offset;
@@ -71,7 +72,7 @@ const MAX_BYTES: usize = 64;
 
 /// Which instructions of a page have a second way.
 pub(super) enum Crossing {
-    Some(FxHashSet<u64>),
+    Some(FxHashSet<Physical>),
     All,
 }
 
@@ -84,7 +85,7 @@ impl Crossing {
         if translator.inspection.as_ref().is_some_and(|inspection| inspection.all_crossings) {
             return Self::All;
         }
-        let ripe = translator.crossings.ripe.get(&Physical(key.physical).page().0);
+        let ripe = translator.crossings.ripe.get(&key.physical.page());
         Self::Some(ripe.cloned().unwrap_or_default())
     }
 
@@ -93,7 +94,7 @@ impl Crossing {
         &self,
         instruction: &Instruction,
         action: Action,
-        physical: u64,
+        physical: Physical,
     ) -> bool {
         let is_wanted = match self {
             Self::Some(ripe) => ripe.contains(&physical),
@@ -198,7 +199,7 @@ impl Builder<'_> {
     }
 
     /// Where the pages turn out not to be there: displacements of the jumps for the first and for the second.
-    fn miss_again(&mut self, [first, second]: [u64; 2], mark: u32) {
+    fn miss_again(&mut self, [first, second]: [HostCode; 2], mark: u32) {
         let [_, _, s2] = self.s();
         let here = self.out.here();
         self.out.patch(second, here);
@@ -211,7 +212,7 @@ impl Builder<'_> {
     /// Look up both pages, with the index of the first one's entry in s1, and in s0 the offset in it if that is
     /// what it is the entry of. Keeps RCX and the host addresses of the pages in the context, and that of the
     /// second in s2, too. The displacements of the jumps where the first, and the second, is not there.
-    fn find_both(&mut self, usage: MemoryUse) -> [u64; 2] {
+    fn find_both(&mut self, usage: MemoryUse) -> [HostCode; 2] {
         let [s0, s1, s2] = self.s();
         let tags = if usage.writes {
             std::mem::offset_of!(Entries, write)

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::Translator;
 use super::block::Block;
 use super::generate::Makings;
+use super::host_code::HostCode;
 use super::key::Key;
 use super::planned::Run;
 use crate::exception::{Exception, Trap};
@@ -30,7 +31,7 @@ impl Vcpu {
     /// # Errors
     ///
     /// The fault of the instruction fetch.
-    pub(crate) fn find_block(&mut self) -> Result<Option<u64>, Trap> {
+    pub(crate) fn find_block(&mut self) -> Result<Option<HostCode>, Trap> {
         self.find_block_of_kind(false)
     }
 
@@ -39,11 +40,11 @@ impl Vcpu {
     /// # Errors
     ///
     /// As [`Self::find_block`].
-    pub(crate) fn find_plain_block(&mut self) -> Result<Option<u64>, Trap> {
+    pub(crate) fn find_plain_block(&mut self) -> Result<Option<HostCode>, Trap> {
         self.find_block_of_kind(true)
     }
 
-    fn find_block_of_kind(&mut self, plain: bool) -> Result<Option<u64>, Trap> {
+    fn find_block_of_kind(&mut self, plain: bool) -> Result<Option<HostCode>, Trap> {
         let linear = self.arch.code_linear(self.arch.context.regs.rip)?;
         self.arch.note_users();
         let mode = self.arch.translation_mode();
@@ -54,7 +55,7 @@ impl Vcpu {
             self.jump_mode = jump_mode;
             self.forget_blocks();
         } else if !plain && let Some(known) = self.arch.tlb.set(set).jump_to(linear) {
-            return Ok(Some(known));
+            return Ok(Some(HostCode(known)));
         }
         let found = self.translate_fetch(linear)?;
         let Some((physical, global)) = found else { return Ok(None) };
@@ -81,7 +82,12 @@ impl Vcpu {
     }
 
     /// The block for `key` if it has been translated, entered into the jump cache.
-    fn known_block(&mut self, key: Key, set: usize, global: bool) -> Result<Option<u64>, Trap> {
+    fn known_block(
+        &mut self,
+        key: Key,
+        set: usize,
+        global: bool,
+    ) -> Result<Option<HostCode>, Trap> {
         let package = Arc::clone(&self.arch.package);
         let mut translator = package.translator();
         let Some(&number) = translator.known.get(&key) else { return Ok(None) };
@@ -99,7 +105,7 @@ impl Vcpu {
         number: u32,
         set: usize,
         global: bool,
-    ) -> u64 {
+    ) -> HostCode {
         let linear = Linear(self.arch.context.regs.rip);
         let key = translator.blocks[number as usize].key;
         translator.note_linear(key, linear);
@@ -107,12 +113,12 @@ impl Vcpu {
         if key.plain || self.is_traced() {
             return block.cold;
         }
-        self.arch.tlb.set(set).insert_jump(linear, block.cold, block.canonical, global);
+        self.arch.tlb.set(set).insert_jump(linear, block.cold.0, block.canonical.0, global);
         if key.is_relocatable() && block.second.is_none() {
-            let physical = Physical(key.physical);
+            let physical = key.physical;
             self.arch.tlb.set(set).insert_fetch(linear, physical);
             if self.arch.package.techniques.has(Technique::PhysicalJumps) {
-                self.arch.tlb.physical_jumps.insert(physical, block.cold, block.canonical);
+                self.arch.tlb.physical_jumps.insert(physical, block.cold.0, block.canonical.0);
             }
         }
         block.cold
@@ -144,10 +150,10 @@ impl Vcpu {
 
     /// Translate the block at `key` and enter it into the jump cache; `None` if there is something
     /// to be done first, which has been done.
-    fn translate(&mut self, key: Key, set: usize, global: bool) -> Result<Option<u64>, Trap> {
+    fn translate(&mut self, key: Key, set: usize, global: bool) -> Result<Option<HostCode>, Trap> {
         let package = Arc::clone(&self.arch.package);
         let mut run = self.decode_run(key)?;
-        let pages = [Some(Physical(key.physical).page()), run.second];
+        let pages = [Some(key.physical.page()), run.second];
         let pages = || pages.into_iter().flatten();
         if let Some(page) = pages().find(|&page| !package.is_protected(page)) {
             // Bytes that were read before this are not to be trusted.
@@ -182,7 +188,7 @@ impl Vcpu {
         self.arch.statistics.block_instructions += run.instructions.len() as u64;
         translator.known.insert(key, number);
         for page in pages() {
-            let entry = translator.pages.entry(page.0).or_default();
+            let entry = translator.pages.entry(page).or_default();
             entry.blocks.push(number);
             entry.near_writes = 0;
         }
@@ -192,7 +198,7 @@ impl Vcpu {
     /// Whether guest memory still holds the bytes of `run`.
     fn still_reads(&self, key: Key, run: &Run) -> bool {
         let length = usize::from(run.length()).min(run.bytes.len());
-        let first = length.min((PAGE_SIZE - (key.physical & (PAGE_SIZE - 1))) as usize);
+        let first = length.min((PAGE_SIZE - key.physical.offset()) as usize);
         let reads = |at: Physical, bytes: &[u8]| {
             let Some(host) = self.arch.ram.host(at) else { return bytes.is_empty() };
             // SAFETY: RAM for the length of the piece, which does not leave its page; the guest
@@ -202,7 +208,7 @@ impl Vcpu {
                 .enumerate()
                 .all(|(offset, &byte)| unsafe { host.wrapping_add(offset).read_volatile() == byte })
         };
-        reads(Physical(key.physical), &run.bytes[..first])
+        reads(key.physical, &run.bytes[..first])
             && run.second.is_none_or(|second| reads(second, &run.bytes[first..length]))
     }
 
@@ -218,7 +224,7 @@ impl Vcpu {
 
     /// Put the registers back to the start of the guest instruction whose host code contains
     /// `host`; false if there is none.
-    pub(crate) fn restore_at(&mut self, host: u64) -> bool {
+    pub(crate) fn restore_at(&mut self, host: HostCode) -> bool {
         let translator = self.arch.package.translator();
         let Some(number) = translator.block_at(host) else { return false };
         let block = &translator.blocks[number as usize];
@@ -230,7 +236,7 @@ impl Vcpu {
             return false;
         };
         let regs = &mut self.arch.context.regs;
-        regs.rip = block.linear_of(*mark, self.arch.context.code_page);
+        regs.rip = block.linear_of(*mark, Linear(self.arch.context.code_page)).0;
         for (slot, register) in block.scratch.into_iter().flatten().enumerate() {
             regs.gpr[register.number()] = self.arch.context.spill[slot];
         }

@@ -28,6 +28,7 @@ use super::block::{Block, Mark};
 use super::builder::{Builder, Later, stack};
 use super::cache::Part;
 use super::emit::{at, field};
+use super::host_code::HostCode;
 use super::jump_slot::NONE;
 use super::key::Key;
 use super::planned::{Planned, Run};
@@ -35,6 +36,7 @@ use super::scratch::{self, CANONICAL};
 use super::unchain::Unchainer;
 use super::way_out::ThunkKey;
 use crate::context::context_offset;
+use crate::memory::Linear;
 use crate::techniques::Techniques;
 
 /// What a block is made with, besides its run.
@@ -130,7 +132,7 @@ impl Translator {
 
 impl Builder<'_> {
     /// Write everything; the warm entry, and the one that finds x87 and vector state loaded.
-    fn build(&mut self, run: &Run) -> (u64, Option<u64>) {
+    fn build(&mut self, run: &Run) -> (HostCode, Option<HostCode>) {
         let warm = self.out.here();
         let live = run.vectors.then(|| self.require_vectors());
         let mut open = true;
@@ -142,14 +144,14 @@ impl Builder<'_> {
             }
         }
         if open && let Some(last) = run.instructions.last() {
-            self.leave_to(last.instruction.next_ip());
+            self.leave_to(Linear(last.instruction.next_ip()));
         }
         self.write_later();
         (warm, live)
     }
 
     /// Load x87 and vector state unless that was done (native/trampoline.rs); the address after.
-    fn require_vectors(&mut self) -> u64 {
+    fn require_vectors(&mut self) -> HostCode {
         let [_, _, s2] = self.s();
         self.out.copy(s2, Register::RCX);
         self.out.load_byte(Register::RCX, field(context_offset!(vectors_absent)));
@@ -161,7 +163,7 @@ impl Builder<'_> {
     }
 
     /// The entry from anywhere, and that for when the canonical scratch registers are spilled.
-    fn entries(&mut self, warm: u64) -> [u64; 2] {
+    fn entries(&mut self, warm: HostCode) -> [HostCode; 2] {
         let own = self.scratch;
         self.in_exit_stubs(|builder| {
             let cold = if own.is_some() { builder.out.here() } else { warm };
@@ -273,7 +275,7 @@ impl Builder<'_> {
         match planned.action {
             Action::Jump(target) => self.leave_to(target),
             Action::Call(target) => {
-                let back = instruction.next_ip();
+                let back = Linear(instruction.next_ip());
                 self.push(mark, |builder, place| builder.store_address(place, back));
                 self.note_return(back);
                 self.leave_to(target);
@@ -284,7 +286,7 @@ impl Builder<'_> {
             }
             Action::CallIndirect => {
                 let [s0, ..] = self.s();
-                let back = instruction.next_ip();
+                let back = Linear(instruction.next_ip());
                 self.load_target(instruction, mark);
                 self.out.store(field(context_offset!(jump_target)), s0);
                 self.push(mark, |builder, place| builder.store_address(place, back));
@@ -346,7 +348,7 @@ impl Builder<'_> {
                 Later::Vectors { at, live } => self.exit_stub(at, |builder| {
                     let [s0, _, s2] = builder.s();
                     builder.out.copy(Register::RCX, s2);
-                    builder.out.constant(s0, live);
+                    builder.out.constant(s0, live.0);
                     builder.out.store(field(context_offset!(jump_target)), s0);
                     builder.out.jump(builder.load_vectors);
                 }),

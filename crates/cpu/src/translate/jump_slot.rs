@@ -3,6 +3,7 @@
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use super::host_code::HostCode;
 use crate::memory::{Linear, Physical};
 
 /// The number of no block, or of no slot.
@@ -13,7 +14,7 @@ pub(super) const NONE: u32 = u32::MAX;
 pub(super) struct JumpSlot {
     pub(super) block: u32,
     /// Linear address of the guest instruction it leads to.
-    pub(super) target: u64,
+    pub(super) target: Linear,
     /// Offsets in the code cache, as in [`SlotPlaces`].
     pub(super) warm: u32,
     pub(super) cold: u32,
@@ -36,13 +37,13 @@ pub(super) struct JumpSlot {
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct SlotPlaces {
     /// Displacement of the jump with the block's scratch registers spilled.
-    pub(super) warm: u64,
+    pub(super) warm: HostCode,
     /// Displacement of the jump with the canonical ones spilled, or with none (scratch.rs).
-    pub(super) cold: u64,
+    pub(super) cold: HostCode,
     /// The conversion from one to the other: `warm` leads there unless it is linked.
-    pub(super) convert: u64,
+    pub(super) convert: HostCode,
     /// Where `cold` leads when not linked.
-    pub(super) out: u64,
+    pub(super) out: HostCode,
     /// `cold` is for none.
     pub(super) loaded: bool,
 }
@@ -63,7 +64,7 @@ pub(super) const REGION: u64 = 2 << 20;
 /// The pages that cross-page links lead to.
 #[derive(Debug, Default)]
 pub(super) struct CrossPageLinks {
-    pub(super) pages: FxHashMap<u64, LinkedPage>,
+    pub(super) pages: FxHashMap<Linear, LinkedPage>,
     /// The regions of [`REGION`] bytes in which these pages are.
     pub(super) regions: FxHashSet<u64>,
 }
@@ -84,12 +85,12 @@ impl CrossPageLinks {
     /// Remember that a slot leads to a page; false if other slots lead there that have found it at another
     /// physical address.
     pub(super) fn note(&mut self, linear: Linear, physical: Physical, slot: u32) -> bool {
-        let page = linear.page().0;
+        let page = linear.page();
         let known = self.pages.entry(page).or_insert_with(|| LinkedPage {
             physical: physical.page(),
             slots: FxHashSet::default(),
         });
-        self.regions.insert(page / REGION);
+        self.regions.insert(page.0 / REGION);
         known.physical == physical.page() && {
             known.slots.insert(slot);
             true

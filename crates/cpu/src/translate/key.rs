@@ -8,8 +8,8 @@ use crate::mode::GuestMode;
 /// translation is relocatable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Key {
-    pub(super) physical: u64,
-    pub(super) linear: u64,
+    pub(super) physical: Physical,
+    pub(super) linear: Linear,
     pub(super) mode: Mode,
     /// Every access is looked up by itself (coalesce.rs).
     pub(super) plain: bool,
@@ -29,19 +29,19 @@ impl Key {
         may_relocate: bool,
     ) -> Self {
         let relocatable = may_relocate && mode.guest.is_user() && linear.0 < RELOCATABLE_END;
-        let linear = if relocatable { linear.offset() } else { linear.0 };
-        Self { physical: physical.0, linear, mode, plain }
+        let linear = if relocatable { Linear(linear.offset()) } else { linear };
+        Self { physical, linear, mode, plain }
     }
 
     /// Whether the block may be executed at any linear address. (What is mapped at address zero is
     /// no exception.)
     pub(super) fn is_relocatable(&self) -> bool {
-        self.mode.guest.is_user() && self.linear < PAGE_SIZE
+        self.mode.guest.is_user() && self.linear.0 < PAGE_SIZE
     }
 
     /// An address that is relative to the page if the block is relocatable.
-    pub(super) fn relocated(&self, address: u64, code_page: u64) -> u64 {
-        if self.is_relocatable() { address.wrapping_add(code_page) } else { address }
+    pub(super) fn relocated(&self, address: Linear, code_page: Linear) -> Linear {
+        if self.is_relocatable() { address.plus(code_page.0) } else { address }
     }
 }
 

@@ -5,10 +5,11 @@
 //! there are many, and most blocks have one or two.
 
 use super::emit::displacement;
+use super::host_code::HostCode;
 use super::jump_slot::{JumpSlot, NONE};
 use super::scratch::CANONICAL;
 use super::{Mode, Translator};
-use crate::memory::Physical;
+use crate::memory::{Linear, Physical};
 
 impl Translator {
     /// Unlink the slots of a list that begins with `first`: those to a block that is dropped.
@@ -54,7 +55,7 @@ impl Translator {
     }
 
     /// Have the jump whose displacement is at this offset in the code cache lead to a host address.
-    pub(super) fn direct(&mut self, at: u32, target: u64) {
+    pub(super) fn direct(&mut self, at: u32, target: HostCode) {
         let at = self.cache.start() + u64::from(at);
         self.cache.patch(at, displacement(at, target));
     }
@@ -65,7 +66,7 @@ impl Translator {
     }
 
     /// The guest address that a slot leads to, in this page if it is relocatable.
-    pub(crate) fn slot_target(&self, number: u32, code_page: u64) -> u64 {
+    pub(crate) fn slot_target(&self, number: u32, code_page: Linear) -> Linear {
         let slot = self.slots[number as usize];
         self.blocks[slot.block as usize].key.relocated(slot.target, code_page)
     }
@@ -73,7 +74,7 @@ impl Translator {
     /// Let the slot lead to the block at `target`, if that is sound (invariant 4). `page` is where
     /// [`linkable_page`](crate::vcpu::Vcpu::linkable_page) has found it. Since `target` was, another processor may have
     /// dropped the block: it may be entered once more, but nothing must lead to it.
-    pub(crate) fn link(&mut self, number: u32, target: u64, page: Option<Physical>) -> bool {
+    pub(crate) fn link(&mut self, number: u32, target: HostCode, page: Option<Physical>) -> bool {
         let Some(slot) = self.slots.get(number as usize).copied() else { return false };
         if slot.cold == 0 {
             return false;
@@ -83,8 +84,8 @@ impl Translator {
         if !from.alive || !block.alive {
             return false;
         }
-        let place = Physical(block.key.physical);
-        let same_page = Physical(from.key.physical).page() == place.page();
+        let place = block.key.physical;
+        let same_page = from.key.physical.page() == place.page();
         let mode = Mode { user_open: slot.user_open, ..from.key.mode };
         let fits = block.second.is_none() && mode == block.key.mode;
         let admitted = match slot.cross_page {

@@ -2,6 +2,7 @@
 
 use iced_x86::{Code, Decoder, Instruction, Mnemonic, OpKind};
 
+use super::host_code::HostCode;
 use crate::exception::Exception;
 use crate::instruction::has_masked_memory;
 use crate::instruction::{immediate_bit_form, memory_use, touches_vectors};
@@ -23,7 +24,7 @@ type Wanted = (Linear, usize, Access);
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Restart {
     /// Host address.
-    at: u64,
+    at: HostCode,
     /// Whether x87 and vector state must be loaded there.
     vectors: bool,
     /// Whether the instruction comes after an `sti` (invariant 7).
@@ -42,12 +43,12 @@ enum Filled {
 
 impl Restart {
     /// A place in a block behind an instruction that is complete.
-    pub(super) fn new(at: u64, vectors: bool) -> Self {
+    pub(super) fn new(at: HostCode, vectors: bool) -> Self {
         Self { at, vectors, sheltered: false }
     }
 
     /// As [`Resume::At`] has it.
-    pub(super) fn place(self) -> (u64, bool) {
+    pub(super) fn place(self) -> (HostCode, bool) {
         (self.at, self.vectors)
     }
 }
@@ -55,7 +56,7 @@ impl Restart {
 impl Translator {
     /// The guest-physical address of the instruction whose host code contains `host`, its mark, and
     /// where it starts.
-    pub(crate) fn instruction_at(&self, host: u64) -> Option<(Physical, u32, Restart)> {
+    pub(crate) fn instruction_at(&self, host: HostCode) -> Option<(Physical, u32, Restart)> {
         let block = &self.blocks[self.block_at(host)? as usize];
         let marks = &self.marks[block.marks.start as usize..block.marks.end as usize];
         let offset = (host - self.cache.start()) as u32;
@@ -63,7 +64,7 @@ impl Translator {
         let guest = marks[after.checked_sub(1)?].guest;
         // Not the mark of a second way (crossing.rs).
         let index = marks.iter().position(|mark| mark.guest == guest)?;
-        let physical = Physical(block.key.physical + u64::from(marks[index].guest));
+        let physical = block.key.physical.plus(u64::from(marks[index].guest));
         let mark = block.marks.start + index as u32;
         Some((physical, mark, self.restart_at(mark)))
     }
@@ -101,13 +102,13 @@ impl Vcpu {
         let block = &translator.blocks[mark.block as usize];
         let (key, straddles) = (block.key, block.second.is_some());
         let restart = translator.restart_at(self.arch.context.detail);
-        let rip = block.linear_of(mark, self.arch.context.code_page);
+        let rip = block.linear_of(mark, Linear(self.arch.context.code_page));
         drop(translator);
-        self.arch.context.regs.rip = rip;
+        self.arch.context.regs.rip = rip.0;
         if straddles {
             return Resume::Dispatch(self.interpret());
         }
-        let physical = Physical(key.physical + u64::from(mark.guest));
+        let physical = key.physical.plus(u64::from(mark.guest));
         match self.fill_for(physical) {
             Ok(Filled::All) => self.try_again(restart),
             Ok(Filled::Crossing(instruction)) => {

@@ -144,7 +144,7 @@ fn address_only(instruction: &Instruction) -> Action {
     let value = instruction.memory_displacement64();
     match instruction.op0_register().size() {
         8 if instruction.memory_base() == Register::RIP => {
-            Action::Address(instruction.op0_register(), value)
+            Action::Address(instruction.op0_register(), Linear(value))
         }
         _ => Action::Interpret,
     }
@@ -194,16 +194,16 @@ fn stack_or_flow(instruction: &Instruction) -> Option<Action> {
             if !near {
                 return Some(Action::Interpret);
             }
-            Action::Branch(condition as u8 - 1, instruction.near_branch_target())
+            Action::Branch(condition as u8 - 1, near_target(instruction))
         }
         FlowControl::UnconditionalBranch
             if instruction.op0_kind() == OpKind::NearBranch64
                 && instruction.is_jmp_short_or_near() =>
         {
-            Action::Jump(instruction.near_branch_target())
+            Action::Jump(near_target(instruction))
         }
         FlowControl::Call if instruction.code() == Code::Call_rel32_64 => {
-            Action::Call(instruction.near_branch_target())
+            Action::Call(near_target(instruction))
         }
         FlowControl::IndirectBranch if instruction.code() == Code::Jmp_rm64 => {
             let register = instruction.op0_kind() == OpKind::Register;
@@ -225,7 +225,12 @@ fn stack_or_flow(instruction: &Instruction) -> Option<Action> {
 /// A direct near branch to an address that is not canonical, which faults.
 fn leads_nowhere(instruction: &Instruction) -> bool {
     let near = instruction.op0_kind() == OpKind::NearBranch64;
-    near && !Linear(instruction.near_branch_target()).is_canonical()
+    near && !near_target(instruction).is_canonical()
+}
+
+/// Where a direct near branch leads.
+fn near_target(instruction: &Instruction) -> Linear {
+    Linear(instruction.near_branch_target())
 }
 
 /// General-purpose registers that an instruction reads or writes, as a bit set by number.

@@ -34,9 +34,11 @@ use super::Translator;
 use super::builder::{Builder, Later, is_linkable};
 use super::cache::Part;
 use super::emit::{Emitter, at, field};
+use super::host_code::HostCode;
 use super::scratch::make_canonical;
 use super::way_out::ThunkKey;
 use crate::context::{Context, Landing, Ring, context_offset, register_offset};
+use crate::memory::Linear;
 use crate::techniques::Technique;
 
 /// Where the number of a ring's next entry is.
@@ -65,7 +67,7 @@ impl Builder<'_> {
     }
 
     /// A call has pushed `back`. Uses the scratch registers.
-    pub(super) fn note_return(&mut self, back: u64) {
+    pub(super) fn note_return(&mut self, back: Linear) {
         let wanted = self.techniques.has(Technique::Returns);
         if !wanted || !is_linkable(self.key, back, self.techniques) {
             return;
@@ -106,9 +108,11 @@ impl Translator {
         &mut self,
         ThunkKey { scratch, kernel }: ThunkKey,
         ring: usize,
-        first: u64,
-    ) -> u64 {
-        let Some([s0, s1, s2]) = scratch else { return 0 };
+        first: HostCode,
+    ) -> HostCode {
+        let Some([s0, s1, s2]) = scratch else {
+            return HostCode::default();
+        };
         let mut out = Emitter::new(self.cache.next(Part::Bodies));
         let start = out.here();
         out.store(field(register_offset!(rip)), s0);

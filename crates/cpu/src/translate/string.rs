@@ -29,6 +29,7 @@ use iced_x86::{Code, Instruction, Register};
 use super::action::Repeated;
 use super::builder::{Builder, Later};
 use super::emit::{at, field};
+use super::host_code::HostCode;
 use crate::architectural::Architectural;
 use crate::context::context_offset;
 use crate::memory::place::BASE;
@@ -160,7 +161,8 @@ impl Builder<'_> {
         let user = self.out.jump_unless_rcx_zero();
         self.out.constant(s0, BASE);
         self.out.store(field(distance), s0);
-        let done = self.out.jump(0);
+        let here = self.out.here();
+        let done = self.out.jump(here);
         let here = self.out.here();
         self.out.patch(user, here);
         self.prepare_page(pointer, distance, size, write, mark);
@@ -252,7 +254,7 @@ impl Architectural {
     /// A fault has left translated code at host address `rip`, the registers being restored. If that
     /// is a string instruction, give RDI, RSI and RCX the values that the guest sees: so much has
     /// been done, and the rest not. Whether it is one.
-    pub(crate) fn leave_piece(&mut self, rip: u64) -> bool {
+    pub(crate) fn leave_piece(&mut self, rip: HostCode) -> bool {
         let code = self.package.translator().cache.code_at(rip);
         let Some(Repeated { copies, .. }) = code.and_then(of_host_form) else { return false };
         let context = &mut *self.context;

@@ -14,6 +14,7 @@
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
+use super::host_code::HostCode;
 use super::views::Views;
 use crate::context::Context;
 use crate::memory::zeroed::Zeroed;
@@ -22,9 +23,9 @@ use crate::memory::zeroed::Zeroed;
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Unchaining {
     /// A `jmp rel32`: address of the displacement, and the displacement that leads out.
-    Jump { at: u64, displacement: i32 },
+    Jump { at: HostCode, displacement: i32 },
     /// A five-byte `nop` that becomes `jmp rel32`.
-    Nop { at: u64, displacement: i32 },
+    Nop { at: HostCode, displacement: i32 },
 }
 
 /// The five-byte `nop` (SDM 2B "NOP").
@@ -85,7 +86,7 @@ impl Unchainer {
     }
 
     /// Add a block, which lies after all others. One thread at a time, and only with room.
-    pub(crate) fn add(&self, start: u64, end: u64, unchainings: &[Unchaining]) {
+    pub(crate) fn add(&self, start: HostCode, end: HostCode, unchainings: &[Unchaining]) {
         let first = self.unchaining_count.load(Ordering::Relaxed);
         for (slot, &unchaining) in self.unchainings[first..].iter().zip(unchainings) {
             slot.store(self.pack(unchaining), Ordering::Relaxed);
@@ -127,8 +128,8 @@ impl Unchainer {
 
     /// Unchain the slots of the block that contains host address `rip`, and note in `context` which
     /// must be chained again. Async-signal-safe.
-    pub(crate) fn unchain(&self, rip: u64, context: &mut Context) {
-        for unchaining in self.unchainings_at(rip.wrapping_sub(self.views.start())) {
+    pub(crate) fn unchain(&self, rip: HostCode, context: &mut Context) {
+        for unchaining in self.unchainings_at(rip.0.wrapping_sub(self.views.start().0)) {
             let word = unchaining.load(Ordering::Relaxed);
             let displacement = (word >> 32) as i32;
             let at = self.views.start() + (word & (IS_NOP - 1));
@@ -148,7 +149,7 @@ impl Unchainer {
     /// # Safety
     ///
     /// The block of the slot has not been dropped since.
-    pub(crate) unsafe fn rechain(&self, at: u64) {
+    pub(crate) unsafe fn rechain(&self, at: HostCode) {
         // SAFETY: what was noted is a five-byte instruction, by the caller's promise still.
         unsafe { self.views.patch(at, NOP) };
     }
