@@ -90,7 +90,7 @@ fn routine(class: Class) -> Option<Routine> {
         Class::TimeStampAndProcessor => Architectural::read_time_stamp_and_processor,
         Class::Processor => Architectural::read_processor,
         Class::PerformanceCounter => Architectural::read_performance_counter,
-        Class::NoOperation => Architectural::no_operation,
+        Class::Hint | Class::NoOperation => Architectural::no_operation,
         Class::LoadEffectiveAddress => Architectural::load_effective_address,
         Class::FlushLine => Architectural::flush_line,
         Class::FlushCaches => Architectural::flush_caches,

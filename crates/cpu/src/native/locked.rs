@@ -10,19 +10,12 @@
 
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
-use iced_x86::{Instruction, Mnemonic, OpKind};
+use iced_x86::Instruction;
 
 use crate::architectural::Architectural;
 use crate::exception::Trap;
-use crate::instruction::MemoryUse;
+use crate::instruction::{MemoryUse, is_locked};
 use crate::memory::{Access, Linear, Place, Privilege};
-
-/// Whether an instruction is atomic on memory (SDM 3A 10.1.2).
-fn is_locked(instruction: &Instruction) -> bool {
-    instruction.has_lock_prefix()
-        || (instruction.mnemonic() == Mnemonic::Xchg
-            && (0..2).any(|operand| instruction.op_kind(operand) == OpKind::Memory))
-}
 
 /// Put `new` at `host` if `old` is there.
 ///

@@ -23,7 +23,7 @@
 //! with translations, of which a kernel that patches its text does ten thousands, and elements of `rep movs`
 //! that cross pages.
 
-use iced_x86::{Code, Instruction, Mnemonic, OpKind};
+use iced_x86::{Code, Instruction, OpKind};
 
 use super::action::Assistance;
 use super::block::Assisted;
@@ -31,6 +31,7 @@ use super::builder::Builder;
 use super::miss::Restart;
 use super::string::repeated;
 use super::{Translator, relocate};
+use crate::instruction::{Class, class_of};
 use crate::memory::{Access, Linear, Physical, Privilege};
 use crate::run::Resume;
 use crate::techniques::Technique;
@@ -105,7 +106,7 @@ impl Vcpu {
             return Resume::Dispatch(self.take_trap(trap));
         }
         self.arch.replay.end();
-        if instruction.mnemonic() == Mnemonic::Cpuid {
+        if class_of(instruction.code()) == Class::Identify {
             self.arch.remember_answer(leaf, subleaf);
         }
         if self.goes_on_in_block(mark, Linear(instruction.next_ip())) {
@@ -189,7 +190,8 @@ impl Vcpu {
         Some(self.go_on(mark, instruction, true))
     }
 
-    /// What an instruction stores, if it is a plain `mov` of a register or a constant to memory.
+    /// What an instruction stores, if it is a plain `mov` of a register or a constant to memory. (The codes are the
+    /// operation itself: the table has no class for what the host's processor executes.)
     fn stored_value(&self, instruction: &Instruction) -> Option<u64> {
         let is_store = matches!(
             instruction.code(),

@@ -56,8 +56,7 @@ use super::host_code::HostCode;
 use super::key::{Key, Mode};
 use super::reach::set_offset;
 use crate::context::context_offset;
-use crate::instruction::has_masked_memory;
-use crate::instruction::{MemoryUse, immediate_bit_form};
+use crate::instruction::{MemoryUse, has_masked_memory, immediate_bit_form, is_locked};
 use crate::memory::tlb::Entries;
 use crate::memory::{PAGE_SIZE, Physical};
 use crate::package::Package;
@@ -107,10 +106,8 @@ impl Crossing {
 /// Whether an instruction can have a second way.
 fn covers(instruction: &Instruction, action: Action) -> bool {
     let Action::Memory(MemoryUse { size, writes, .. }) = action else { return false };
-    let is_locked = instruction.has_lock_prefix()
-        || (instruction.mnemonic() == iced_x86::Mnemonic::Xchg && writes);
     (2..=MAX_BYTES).contains(&size)
-        && !is_locked
+        && !is_locked(instruction)
         && !(writes && has_masked_memory(instruction))
         && immediate_bit_form(instruction.code()).is_none()
 }

@@ -1,10 +1,10 @@
 //! An access of translated code that the software TLB did not have.
 
-use iced_x86::{Code, Decoder, Instruction, Mnemonic, OpKind};
+use iced_x86::{Decoder, Instruction, OpKind};
 
 use super::host_code::HostCode;
 use crate::exception::Exception;
-use crate::instruction::has_masked_memory;
+use crate::instruction::{Class, class_of, has_masked_memory};
 use crate::instruction::{immediate_bit_form, memory_use, touches_vectors};
 use crate::memory::{Access, Linear, PAGE_SIZE, Physical, Privilege};
 use crate::run::Resume;
@@ -152,7 +152,7 @@ impl Vcpu {
             self.arch.context.regs.gpr[1] != 0
         } else {
             wanted[1].is_none()
-                && instruction.mnemonic() != Mnemonic::Iretq
+                && class_of(instruction.code()) != Class::InterruptReturn
                 && !touches_vectors(&instruction)
                 && !instruction.has_rep_prefix()
                 && !instruction.has_repne_prefix()
@@ -225,20 +225,20 @@ impl Vcpu {
         }
         let rsp = self.arch.context.regs.gpr[4];
         let push = Some((Linear(rsp.wrapping_sub(8)), 8, Access::Write));
-        match instruction.mnemonic() {
-            Mnemonic::Push if instruction.op0_kind() == OpKind::Memory => {
+        match class_of(instruction.code()) {
+            Class::Push if instruction.op0_kind() == OpKind::Memory => {
                 [self.explicit(instruction), push]
             }
-            Mnemonic::Push | Mnemonic::Pushfq => [push, None],
-            Mnemonic::Call if instruction.code() == Code::Call_rel32_64 => [push, None],
-            Mnemonic::Call => [self.explicit(instruction), push],
-            Mnemonic::Pop | Mnemonic::Popfq | Mnemonic::Ret => {
+            Class::Push | Class::PushFlags => [push, None],
+            Class::CallNear if instruction.op0_kind() == OpKind::NearBranch64 => [push, None],
+            Class::CallNear => [self.explicit(instruction), push],
+            Class::Pop | Class::PopFlags | Class::ReturnNear => {
                 [Some((Linear(rsp), 8, Access::Read)), None]
             }
-            Mnemonic::Leave => {
+            Class::LeaveFrame => {
                 [Some((Linear(self.arch.context.regs.gpr[5]), 8, Access::Read)), None]
             }
-            Mnemonic::Iretq => self.arch.return_accesses(),
+            Class::InterruptReturn => self.arch.return_accesses(),
             _ => [self.explicit(instruction), None],
         }
     }

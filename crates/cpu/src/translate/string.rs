@@ -24,7 +24,7 @@
 //! Translated code never runs with the direction flag set: `may_translate` sees to it,
 //! and every instruction that can set it leaves the block.
 
-use iced_x86::{Code, Instruction, Register};
+use iced_x86::{Instruction, Register};
 
 use super::action::Repeated;
 use super::builder::{Builder, Later};
@@ -32,6 +32,7 @@ use super::emit::{at, field};
 use super::host_code::HostCode;
 use crate::architectural::Architectural;
 use crate::context::context_offset;
+use crate::instruction::{StringOperation, string_operation};
 use crate::memory::place::BASE;
 use crate::memory::tlb::Entries;
 
@@ -50,17 +51,13 @@ pub(crate) fn single(instruction: &Instruction) -> Option<Repeated> {
 }
 
 fn elements(instruction: &Instruction) -> Option<Repeated> {
-    let (size, copies) = match instruction.code() {
-        Code::Movsb_m8_m8 => (1, true),
-        Code::Movsw_m16_m16 => (2, true),
-        Code::Movsd_m32_m32 => (4, true),
-        Code::Movsq_m64_m64 => (8, true),
-        Code::Stosb_m8_AL => (1, false),
-        Code::Stosw_m16_AX => (2, false),
-        Code::Stosd_m32_EAX => (4, false),
-        Code::Stosq_m64_RAX => (8, false),
+    let (operation, size) = string_operation(instruction.code())?;
+    let copies = match operation {
+        StringOperation::Move => true,
+        StringOperation::Store => false,
         _ => return None,
     };
+    let size = size as u32;
     let wide = (0..instruction.op_count()).all(|operand| {
         !matches!(
             instruction.op_kind(operand),
