@@ -1,6 +1,6 @@
 //! What an instruction is, as far as that does not depend on the processor's state: which class it belongs to, whether
-//! the announced processor has it, and how it uses its operands. The translator, the interpreter and their tests ask
-//! here, and nowhere else.
+//! the announced processor has it, and how it uses its operands. The translator, the interpreter, their tests and the
+//! fuzzer ask this module for the kind of an instruction, and have no lists of their own.
 
 mod announced;
 mod class;

@@ -1,12 +1,12 @@
 //! Locked instructions outside translated code.
 //!
-//! A call-out works on a copy of its operand, which other processors do not see. A locked instruction is
-//! therefore run on a copy of what memory holds, and its result put into memory only if memory
-//! still holds the same; else it starts over, with the registers it started with. What it computes
-//! depends on nothing else, so that this is the same as having the bus to itself.
+//! A call-out works on a copy of its operand, which other vCPUs do not see. So the interpreter runs a
+//! locked instruction on a copy of the operand, and then compares and exchanges: the result is stored only if
+//! memory still holds the copied value. If it does not, the instruction starts over with the registers that it
+//! started with. The result depends on nothing else, so that this is the same as a locked bus.
 //!
-//! Only operands in RAM that do not cross their natural alignment are done so. Others (split locks,
-//! devices) are read and written apart.
+//! This holds for operands in RAM that do not cross their natural alignment. Others (split locks,
+//! devices) are read and written separately.
 
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 

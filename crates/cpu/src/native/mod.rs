@@ -1,5 +1,5 @@
-//! Running things on the host's CPU with the guest's registers: the trampoline, the signals that
-//! come back from there, and call-outs that execute one instruction.
+//! Running code on the host's CPU with the guest's registers: the trampoline, the signals that arrive
+//! meanwhile, and the interpreter's call-outs, each of which executes one instruction.
 
 pub(crate) mod call_out;
 mod execute;
@@ -17,7 +17,7 @@ pub(crate) fn leave_address() -> HostCode {
     HostCode(trampoline::bivouac_leave as *const () as u64)
 }
 
-/// The same for when RIP is right and nobody knows where that leads ([`Reason::Lookup`]).
+/// The same for when RIP is right and no block is known for it ([`Reason::Lookup`]).
 pub(crate) fn leave_unknown_address() -> HostCode {
     HostCode(trampoline::bivouac_leave_unknown as *const () as u64)
 }

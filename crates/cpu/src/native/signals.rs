@@ -4,18 +4,18 @@
 //!
 //! 1. In translated code RSP, FS and GS are not the host's. Handlers run on an alternate stack, use
 //!    no thread-local storage and call nothing but system calls.
-//! 2. A fault (SIGSEGV, SIGBUS, SIGFPE, SIGILL) in translated code is guest business: the handler
+//! 2. A fault (SIGSEGV, SIGBUS, SIGFPE, SIGILL) in translated code belongs to the guest: the handler
 //!    notes it in the [`Context`] and sends control to the trampoline's way out, with the registers
-//!    as they were. Which guest instruction it was, and where the guest values of the scratch
-//!    registers are, is worked out later, in ordinary Rust.
+//!    as they were. Ordinary Rust finds out later which guest instruction it was, and where the
+//!    guest values of the scratch registers are.
 //! 3. A kick sets a flag before it sends the signal. If the thread is in Rust, the flag is seen
 //!    before translated code is entered. If it is in the trampoline's window, the entry is
 //!    abandoned. If it is in translated code, the handler unchains the *slots* of the block that was
 //!    interrupted: the places where control leaves it, each of which one store turns into a jump
 //!    out. Control may be past a slot already, in the few instructions that jump to the
 //!    next block; therefore a timer repeats the signal until the processor has come back.
-//! 4. All other signals are blocked on a processor's thread: their handlers belong to somebody
-//!    else and would run on the guest's stack.
+//! 4. All other signals are blocked on a processor's thread: their handlers belong to other
+//!    parts of the program and would run on the guest's stack.
 //!
 //! The handlers find the context through FS, and believe it only if a table of threads has it.
 
@@ -164,7 +164,7 @@ impl Timer {
 
 impl Drop for Timer {
     fn drop(&mut self) {
-        // SAFETY: the timer is ours, and nobody uses it any more.
+        // SAFETY: the timer is ours, and no other code uses it any more.
         unsafe { libc::timer_delete(self.0) };
     }
 }
@@ -416,7 +416,7 @@ unsafe fn purpose(info: *const libc::siginfo_t) -> usize {
 }
 
 /// Tell the processor of this thread something. A signal that was on its way when the thread ceased to be one
-/// finds nobody.
+/// finds no thread.
 fn note(what: impl FnOnce(&KickState)) {
     let id = thread_id();
     let slot = THREADS.iter().find(|slot| slot.id.load(Ordering::Acquire) == id);
@@ -428,7 +428,7 @@ fn note(what: impl FnOnce(&KickState)) {
     }
 }
 
-/// Whether somebody asks the processor to come back.
+/// Whether the vCPU has been kicked.
 ///
 /// # Safety
 ///

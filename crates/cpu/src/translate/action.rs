@@ -1,5 +1,5 @@
-//! What can become of a guest instruction. Which does, [`plan`](super::plan) decides; the files that are named after
-//! the kinds write them.
+//! The translations that a guest instruction can have. [`plan`](super::plan) chooses one of them for each
+//! instruction; the files that are named after the kinds emit their host code.
 
 use iced_x86::Register;
 
@@ -142,13 +142,13 @@ pub(crate) struct Repeated {
     pub(crate) copies: bool,
 }
 
-/// How an instruction is helped with.
+/// How Rust assists a block with an instruction (assist.rs).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Assistance {
     /// The block goes on.
     Onwards,
-    /// What comes next is looked for.
+    /// The jump cache is asked for the next instruction.
     Anew,
-    /// `cpuid`: only what has not been asked before.
+    /// `cpuid`: Rust executes only the leaves that the table of answers lacks.
     Identify,
 }

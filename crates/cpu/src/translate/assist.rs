@@ -1,16 +1,16 @@
-//! Instructions that Rust carries out for a block, which goes on after them.
+//! Assists: instructions that Rust executes for a block, which goes on after them (QEMU: helper calls).
 //!
-//! An instruction that is left to the interpreter ends its block, and goes through the run loop: what
-//! it was is looked for, events are looked at, the next block is found. Some instructions are frequent
+//! An instruction that is left to the interpreter ends its block, and goes through the run loop, which
+//! fetches the instruction, looks for pending events and finds the next block. Some instructions are frequent
 //! and need none of this: `mov` to CR3 at every switch of address spaces, `invlpg`, the XSAVE family
 //! on a user's memory, and the first time that CPUID is asked something (answers.rs). For these a
-//! block leaves by a way of its own, Rust does what the interpreter would do and enters the block
-//! again behind the instruction. What is kept:
+//! block leaves by a thunk of its own, Rust does what the interpreter would do and enters the block
+//! again behind the instruction. The rules:
 //!
 //! 1. *It is the interpreter that executes it*, with the same checks and all or nothing. What does not
 //!    complete (an exception, an exit) goes to the run loop.
-//! 2. *State is precise*, as at every return to Rust. While somebody traces, everything is left to the
-//!    interpreter as ever, so that it is seen.
+//! 2. *State is precise*, as at every return to Rust. While a tracer is attached, every such instruction is left
+//!    to the interpreter, so that the tracer sees it.
 //! 3. *The way back is a way into translated code*: a kick that came meanwhile ends it, and the run
 //!    loop finds RIP at the next instruction. Translated code is entered nowhere else than where the
 //!    run loop would let it run ([`Vcpu::goes_on_in_block`]); among other things the block must not
@@ -19,7 +19,7 @@
 //!    ([`Assistance::Anew`]), nothing is taken for granted: the block has only a look at the jump cache
 //!    behind it, which was flushed as far as the instruction flushes.
 //!
-//! What misses the TLB for good is helped with as well, if it is frequent ([`Vcpu::help_missed`]): stores to pages
+//! Rust also assists frequent accesses that the TLB can never have ([`Vcpu::help_missed`]): stores to pages
 //! with translations, of which a kernel that patches its text does ten thousands, and elements of `rep movs`
 //! that cross pages.
 
@@ -38,7 +38,7 @@ use crate::techniques::Technique;
 use crate::vcpu::Vcpu;
 
 impl Builder<'_> {
-    /// Leave for Rust, and go on behind it.
+    /// Leave for Rust, and go on behind the instruction.
     pub(super) fn assist(&mut self, kind: Assistance, instruction: &Instruction, mark: u32) {
         match kind {
             Assistance::Identify => self.identify(mark),
@@ -62,7 +62,7 @@ impl Builder<'_> {
 }
 
 impl Translator {
-    /// Remember the instructions that the block just written is helped with, and where it goes on.
+    /// Remember the assisted instructions of the block just written, and where it goes on after each.
     pub(super) fn add_assisted(
         &mut self,
         instructions: Vec<(u32, Instruction)>,
@@ -74,8 +74,7 @@ impl Translator {
         }
     }
 
-    /// The instruction at a mark that is to be helped with, as it is in this page, and where its block
-    /// goes on.
+    /// The assisted instruction at a mark, as it is in this page, and where its block goes on.
     fn assisted_at(&self, mark: u32, code_page: Linear) -> Option<(Instruction, Restart)> {
         let Assisted { mut instruction, onwards } = *self.assisted.get(&mark)?;
         let block = &self.blocks[self.marks[mark as usize].block as usize];
@@ -86,14 +85,14 @@ impl Translator {
         Some((instruction, Restart::new(at, block.live.is_some())))
     }
 
-    /// Whether the block of a mark is one still.
+    /// Whether the block of a mark has not been dropped.
     fn is_alive(&self, mark: u32) -> bool {
         self.blocks[self.marks[mark as usize].block as usize].alive
     }
 }
 
 impl Vcpu {
-    /// Execute the instruction that a block wants help with, and go on in the block.
+    /// Execute the instruction that a block leaves to Rust, and go on in the block.
     pub(crate) fn assist(&mut self) -> Resume {
         let (mark, page) = (self.arch.context.detail, Linear(self.arch.context.code_page));
         let found = self.arch.package.translator().assisted_at(mark, page);
@@ -131,7 +130,7 @@ impl Vcpu {
     }
 
     /// Carry out the instruction at guest-physical address `physical`, and at `mark` of a block, that
-    /// has missed for good, if it is of a kind that is helped with; where to go on then.
+    /// has missed for good, if it is of an assisted kind; where to go on then.
     pub(crate) fn help_missed(&mut self, physical: Physical, mark: u32) -> Option<Resume> {
         if !self.arch.package.techniques.has(Technique::Assists) || self.is_traced() {
             return None;

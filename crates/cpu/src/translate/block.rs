@@ -1,4 +1,4 @@
-//! What is remembered of a translated block, of the guest instructions in it, and of a page that has blocks.
+//! The translator's records of a block, of each guest instruction in a block (a mark), and of a page with blocks.
 
 use iced_x86::Instruction;
 
@@ -7,7 +7,7 @@ use super::key::Key;
 use super::scratch::Scratch;
 use crate::memory::{Linear, PAGE_SIZE, Physical};
 
-/// A place where a guest instruction starts in host code.
+/// A mark: the place in host code where a guest instruction starts.
 #[derive(Debug, Clone, Copy)]
 #[repr(Rust, packed(2))]
 pub(crate) struct Mark {
@@ -39,7 +39,7 @@ pub(crate) struct Block {
     /// block touches it.
     pub(super) live: Option<HostCode>,
     pub(super) scratch: Option<Scratch>,
-    /// All of it is for the interpreter, because an inspection says so.
+    /// The interpreter executes all of it, because an inspection says so.
     pub(super) held: bool,
     pub(super) marks: std::ops::Range<u32>,
     /// The first slot that is linked to it, or [`NONE`].
@@ -75,7 +75,7 @@ pub(super) struct Page {
     pub(super) near_writes: u32,
 }
 
-/// An instruction that a block has help with.
+/// An instruction that Rust executes for a block (assist.rs).
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Assisted {
     pub(super) instruction: Instruction,

@@ -1,4 +1,4 @@
-//! A block under construction: what all that write its parts have in common.
+//! A block under construction: the state that all files share which emit parts of a block.
 
 use iced_x86::{Code, Instruction, MemoryOperand, Register};
 
@@ -85,7 +85,7 @@ pub(super) struct Builder<'a> {
     pub(super) first_mark: u32,
     /// Instructions that are left to the interpreter, by mark.
     pub(super) left: Vec<(u32, Instruction)>,
-    /// Those that it is helped with, and where the block goes on after them, by mark.
+    /// Assisted instructions, and where the block goes on after them, by mark.
     pub(super) instructions: Vec<(u32, Instruction)>,
     pub(super) onwards: Vec<(u32, u32)>,
     /// Marks of instructions after an `sti`.

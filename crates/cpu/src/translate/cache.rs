@@ -124,7 +124,7 @@ impl CodeCache {
             self.views.make_large(area.large);
             area.large += LARGE_BYTES;
         }
-        // SAFETY: the range is inside the mapping (asserted) and not executed by anybody yet.
+        // SAFETY: the range is inside the mapping (asserted) and executed by no vCPU yet.
         unsafe {
             let place = self.views.writable(at);
             std::ptr::copy_nonoverlapping(code.as_ptr(), place, code.len());
@@ -153,7 +153,7 @@ impl CodeCache {
     /// Three bytes of code, all of which must have been written.
     pub(crate) fn code_at(&self, at: HostCode) -> Option<[u8; 3]> {
         let inside = self.is_written(at, 3);
-        // SAFETY: code that has been written lies there, and nobody else writes to it under the
+        // SAFETY: code that has been written lies there, and no other thread writes to it under the
         // translator's lock but the signal handlers, whose slots are not in the way of a value that
         // is only looked at.
         inside.then(|| unsafe { self.views.writable(at).cast::<[u8; 3]>().read_unaligned() })
@@ -167,7 +167,7 @@ impl CodeCache {
 
 impl Drop for CodeCache {
     fn drop(&mut self) {
-        // Nobody runs code in it any more.
+        // No vCPU runs code in it any more.
         self.views.unmap(self.bytes);
     }
 }

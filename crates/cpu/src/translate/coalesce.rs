@@ -1,4 +1,4 @@
-//! Spans: one look-up for several accesses.
+//! Spans, or coalesced accesses: one TLB look-up for several accesses.
 //!
 //! Code works on stack frames and structures: within a block, most accesses go to a few places a few
 //! bytes apart, named by a base register that does not change meanwhile. Such accesses form a *span*.
@@ -53,7 +53,7 @@ struct Reference {
     moved: i64,
 }
 
-/// What is known of registers on the way through a block.
+/// The state of base registers on the way through a block.
 #[derive(Default)]
 struct Bases {
     changes: FxHashMap<Register, u32>,
@@ -90,7 +90,7 @@ impl Bases {
         }
     }
 
-    /// Take note of what an instruction does to registers.
+    /// Record which registers an instruction changes, and by how much it moves RSP.
     fn pass(&mut self, factory: &mut InstructionInfoFactory, planned: &Planned) {
         let instruction = &planned.instruction;
         let step = match planned.action {

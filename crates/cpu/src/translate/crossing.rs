@@ -30,7 +30,7 @@
 //! first `n` of the next side by side, it lies where its offset says. So there is no loop and no count in
 //! reading.
 //!
-//! What rules it:
+//! Rules:
 //!
 //! 1. *Nothing has happened before both pages are known.* Everything else (a page that is not there, or lacks
 //!    a right, or has translations; a device) is a miss, at the start of the instruction: Rust fills the
@@ -39,7 +39,8 @@
 //!    nowhere. They are not written, not even with what they held: another processor may be writing them. So
 //!    masked stores, of which the mask leaves out bytes, are the interpreter's.
 //! 3. So are locked instructions (native/locked.rs), and those of which the bit number moves the operand.
-//! 4. The operand has in the buffer the alignment that it has in memory, so that who insists on it faults.
+//! 4. The operand has in the buffer the alignment that it has in memory, so that an instruction that requires
+//!    alignment faults.
 //! 5. A second way has a mark, too: that of its instruction, for when that faults there. Where it faults, the state
 //!    is that of the instruction's start, because what it would have written is in the buffer.
 //! 6. Flags stay (`not`, `lea`, `pext`, `rep movsb`); DF is clear in translated code.

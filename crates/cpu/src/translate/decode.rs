@@ -1,4 +1,4 @@
-//! Reading a run of guest instructions that will become one block.
+//! Decoding a run of guest instructions, which will become one block.
 //!
 //! A run stays in one page. It goes on over conditional jumps that are not taken, and ends with
 //! any other change of control, with an instruction for the interpreter, at a bound, or where
@@ -159,8 +159,8 @@ impl Vcpu {
         run
     }
 
-    /// The techniques that blocks are made by: who traces sees each instruction that is not simply
-    /// executed.
+    /// The techniques that blocks are made by. A tracer sees each instruction that the host's processor does not
+    /// simply execute.
     fn techniques_of_blocks(&self) -> Techniques {
         let techniques = self.arch.package.techniques;
         if !self.is_traced() {

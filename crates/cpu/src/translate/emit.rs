@@ -1,7 +1,8 @@
-//! Writing host code: a thin layer of named operations over iced's encoder.
+//! The emitter: named operations over iced's encoder, each of which appends one or a few host instructions.
+
+use iced_x86::{Code, Encoder, Instruction, MemoryOperand, Register};
 
 use super::host_code::HostCode;
-use iced_x86::{Code, Encoder, Instruction, MemoryOperand, Register};
 
 /// Host code under construction, and where it will live.
 pub(crate) struct Emitter {

@@ -1,4 +1,5 @@
-//! The block for the next instruction: found, or translated and entered where jumps find it.
+//! Finding the block for the next instruction; if there is none, translating it and entering it into the
+//! jump caches.
 
 use std::sync::Arc;
 
@@ -98,7 +99,7 @@ impl Vcpu {
         Ok(Some(self.enter_in_caches(&mut translator, number, set, global)))
     }
 
-    /// Put a block for RIP where jumps find it; its address.
+    /// Enter a block for RIP into the jump caches; the address of its cold entry.
     fn enter_in_caches(
         &mut self,
         translator: &mut Translator,
@@ -148,15 +149,15 @@ impl Vcpu {
         walk(&self.arch.ram, regs, at, Access::Execute, by)
     }
 
-    /// Translate the block at `key` and enter it into the jump cache; `None` if there is something
-    /// to be done first, which has been done.
+    /// Translate the block at `key` and enter it into the jump cache; `None` if something
+    /// had to be done first (protecting the page, dropping the cache), which has been done.
     fn translate(&mut self, key: Key, set: usize, global: bool) -> Result<Option<HostCode>, Trap> {
         let package = Arc::clone(&self.arch.package);
         let mut run = self.decode_run(key)?;
         let pages = [Some(key.physical.page()), run.second];
         let pages = || pages.into_iter().flatten();
         if let Some(page) = pages().find(|&page| !package.is_protected(page)) {
-            // Bytes that were read before this are not to be trusted.
+            // A vCPU may have changed the bytes that were read before this.
             self.protect(page);
             return Ok(None);
         }
@@ -168,7 +169,7 @@ impl Vcpu {
             self.drop_blocks();
             return Ok(None);
         }
-        // Under the lock: nobody drops translations of these pages, or has done so and written,
+        // Under the lock: no other vCPU drops translations of these pages, or has done so and written,
         // since the bytes were read.
         if !pages().all(|page| package.is_protected(page)) || !self.still_reads(key, &run) {
             return Ok(None);

@@ -17,7 +17,7 @@
 //!        convert to the canonical ones
 //!        jmp canonical entry              ; slot, at first to the next line
 //!        way out to Rust
-//! what misses and other rare cases do
+//! code for misses and other rare cases
 //! ```
 
 use iced_x86::{Instruction, MemoryOperand, OpKind, Register};
@@ -39,7 +39,7 @@ use crate::context::context_offset;
 use crate::memory::Linear;
 use crate::techniques::Techniques;
 
-/// What a block is made with, besides its run.
+/// The inputs of a block besides its run.
 pub(super) struct Makings<'a> {
     pub(super) techniques: Techniques,
     /// Where the block's slots are noted for the signal handler.
@@ -131,7 +131,7 @@ impl Translator {
 }
 
 impl Builder<'_> {
-    /// Write everything; the warm entry, and the one that finds x87 and vector state loaded.
+    /// Emit the whole block; its warm entry, and the entry for when x87 and vector state is loaded.
     fn build(&mut self, run: &Run) -> (HostCode, Option<HostCode>) {
         let warm = self.out.here();
         let live = run.vectors.then(|| self.require_vectors());

@@ -2,8 +2,8 @@
 //!
 //! All of them keep the host's flags (invariant 2): masks are taken with `pext` and `pdep`, sums
 //! with `lea`, tests with `jrcxz`. Where an instruction may have a consequence that needs a look at
-//! the whole machine (interrupts become possible, TF, IOPL, AC change), the block tests for it
-//! first and, if so, leaves the instruction to the interpreter.
+//! the whole machine (interrupts become possible, TF, IOPL, AC change), the block tests for this
+//! consequence first and, if it is possible, leaves the instruction to the interpreter.
 
 use iced_x86::{Code, Instruction, Mnemonic, OpKind, Register};
 
@@ -112,7 +112,7 @@ impl Builder<'_> {
         }
     }
 
-    /// A base must be canonical: the interpreter knows what to say of one that is not.
+    /// A base must be canonical: the interpreter raises the exception for one that is not.
     fn write_base(&mut self, offset: i32, register: Register, mark: u32) {
         let [s0, s1, s2] = self.s();
         if register.size() == 4 {
@@ -192,7 +192,7 @@ impl Builder<'_> {
         let place = self.reach(stack(0), 8, false, mark);
         self.out.load(s0, place);
         self.out.copy(s2, Register::RCX);
-        // Anything delicate in the new value or the old one, or somebody waiting for IF?
+        // Is anything delicate in the new value or the old one, or does the machine wait for IF?
         self.out.extract(Register::RCX, s0, context_offset!(delicate_mask));
         self.out.load(s1, field(context_offset!(regs) + crate::state::FLAGS_OFFSET));
         self.out.extract(s1, s1, context_offset!(delicate_mask));

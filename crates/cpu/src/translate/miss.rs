@@ -1,11 +1,11 @@
-//! An access of translated code that the software TLB did not have.
+//! TLB misses: filling the software TLB for an access of translated code, and repeating the instruction.
 
 use iced_x86::{Decoder, Instruction, OpKind};
 
-use super::host_code::HostCode;
 use crate::exception::Exception;
-use crate::instruction::{Class, class_of, has_masked_memory};
-use crate::instruction::{immediate_bit_form, memory_use, touches_vectors};
+use crate::instruction::{
+    Class, class_of, has_masked_memory, immediate_bit_form, memory_use, touches_vectors,
+};
 use crate::memory::{Access, Linear, PAGE_SIZE, Physical, Privilege};
 use crate::run::Resume;
 use crate::state::SegmentRegister;
@@ -15,6 +15,7 @@ use crate::vcpu::Vcpu;
 use super::Translator;
 use super::action::Repeated;
 use super::block::Mark;
+use super::host_code::HostCode;
 use super::string::{repeated, single};
 
 /// What an instruction accesses first: where, how many bytes, and how.
@@ -31,7 +32,7 @@ pub(crate) struct Restart {
     sheltered: bool,
 }
 
-/// What filling the TLB has come to.
+/// The result of filling the TLB.
 enum Filled {
     /// It has all that the instruction accesses.
     All,
@@ -181,7 +182,7 @@ impl Vcpu {
         Ok(if are_there { Filled::All } else { Filled::NotEnough })
     }
 
-    /// The same for an operand that crosses a page. Whatever is not as it should be, the interpreter finds.
+    /// The same for an operand that crosses a page. The interpreter finds any fault.
     fn fill_both(&mut self, instruction: Instruction, (at, size, access): Wanted) -> Filled {
         let masked = has_masked_memory(&instruction) && access == Access::Write;
         if size > PAGE_SIZE as usize || masked {

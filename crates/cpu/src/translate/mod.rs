@@ -1,9 +1,9 @@
 //! Same-ISA binary translation of 64-bit code.
 //!
-//! The pipeline is the path: [`decode`] reads a run of guest instructions, [`plan`] decides what
-//! becomes of each and which registers are free, [`generate`] writes the host code with
-//! [`emit`], [`cache`] keeps it, and this module knows all blocks: where they came from, who jumps
-//! to them, and what must be dropped when their bytes are written.
+//! The pipeline is the path: [`decode`] reads a run of guest instructions, [`plan`] chooses the
+//! translation of each and finds the free registers, [`generate`] emits the host code with
+//! [`emit`], [`cache`] keeps it. This module knows all blocks: the guest code that they were made
+//! from, the blocks that are linked to them, and which blocks a write to guest memory invalidates.
 //!
 //! Invariants:
 //!
@@ -109,7 +109,7 @@ pub(crate) struct Translator {
     load_vectors: Option<HostCode>,
     /// Instructions that blocks leave to the interpreter, by mark.
     left: FxHashMap<u32, Instruction>,
-    /// Instructions that blocks are helped with, by mark (assist.rs).
+    /// Assisted instructions, by mark (assist.rs).
     assisted: FxHashMap<u32, Assisted>,
     /// Marks of instructions that come after an `sti` (invariant 7).
     sheltered: FxHashSet<u32>,
@@ -117,7 +117,7 @@ pub(crate) struct Translator {
     exceptions: FxHashMap<Physical, FxHashSet<Physical>>,
     /// Instructions of which operands have crossed pages.
     crossings: Sites,
-    /// Who looks at blocks, or wants them done otherwise.
+    /// The watchers of blocks, and which blocks are to be interpreted.
     pub(crate) inspection: Option<Box<Inspection>>,
 }
 
@@ -178,7 +178,7 @@ impl Translator {
         self.exceptions.get(&physical.page()).cloned().unwrap_or_default()
     }
 
-    /// Have the instruction at `at` look its memory up from now on.
+    /// Translate the instruction at `at` with a TLB look-up from now on, not with the mirror.
     pub(crate) fn except(&mut self, at: Physical, members: &Members) {
         self.exceptions.entry(at.page()).or_default().insert(at);
         let blocks = self.pages.get(&at.page()).map(|page| page.blocks.clone());
@@ -243,7 +243,7 @@ impl Translator {
         }
     }
 
-    /// Strike a block's lines from the jump caches.
+    /// Remove a block's lines from the jump caches.
     fn remove_jumps(&self, key: Key, members: &Members) {
         if !key.is_relocatable() {
             return members.remove_jump(key.linear);

@@ -1,4 +1,4 @@
-//! What becomes of each guest instruction, and which registers a run leaves free.
+//! The choice of a translation for each guest instruction, and the registers that a run leaves free.
 //!
 //! What kind an instruction is, the class table says (instruction/class.rs), here as in the interpreter. This file
 //! looks at iced's codes only where the forms of a class differ: in operand size, or in which of a pair it is.
@@ -224,7 +224,7 @@ pub(super) fn registers_used(
         .fold(0, |set, used| set | 1 << used.register().full_register().number())
 }
 
-/// How an instruction is helped with, if it is.
+/// How Rust assists with an instruction, if it does.
 fn assistance(instruction: &Instruction, mode: Mode) -> Option<Assistance> {
     if instruction.has_lock_prefix() {
         return None;

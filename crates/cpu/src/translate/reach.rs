@@ -1,6 +1,5 @@
-//! Making guest memory accessible to an instruction: through the kernel's mirror
-//! (memory/mirror.rs), through a span's look-up (coalesce.rs), or by a look-up of its own
-//! (memory/tlb.rs).
+//! Emitting accesses to guest memory: through the kernel's mirror (memory/mirror.rs), through a
+//! span's look-up (coalesce.rs), or by a TLB look-up of the instruction's own (memory/tlb.rs).
 
 use iced_x86::{Code, Instruction, MemoryOperand, Mnemonic, OpKind, Register};
 

@@ -1,7 +1,7 @@
 //! Predicted returns.
 //!
-//! A return leads to the instruction after the call that it belongs to. Looking that up is as dear as
-//! any indirect jump, and worse for the caches: there are as many places to return to as there are
+//! A return leads to the instruction after the call that it belongs to. Looking its block up costs as much
+//! as for any indirect jump, and is worse for the host's caches: there are as many places to return to as there are
 //! calls. So a call notes, in a ring of its privilege level that is a part of the [`Context`], where it
 //! will come back to: the guest's address and the host address of a *landing*, which is a link like
 //! that of a jump. A return whose address is the one on top goes there; any other is looked up as
@@ -25,7 +25,7 @@
 //! line of the jump cache says; so it is forgotten when those are ([`Context::forget_returns`]): at
 //! every flush, change of the address space, and change of what blocks mean. Dropping the block that a
 //! landing leads to unlinks it, as any jump. Code at CPL 0 and code at CPL 3 have rings of their own,
-//! so that a user's return can never be taken for the kernel's; and so has the kernel's code that may
+//! so that no return of a user's is predicted by a call of the kernel's; and so has the kernel's code that may
 //! access its users' memory, which is translated otherwise ([`super::Mode::user_open`]).
 
 use iced_x86::{MemoryOperand, Register};

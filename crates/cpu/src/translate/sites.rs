@@ -1,4 +1,5 @@
-//! Which instructions have operands that cross pages often enough to be translated for it (crossing.rs).
+//! Counts of accesses that crossed a page, by instruction: those with enough of them are translated with a
+//! second way (crossing.rs).
 
 use rustc_hash::{FxHashMap, FxHashSet};
 

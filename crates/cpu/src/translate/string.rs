@@ -13,7 +13,7 @@
 //! piece:  what is left, and a bound so that a kick is seen soon
 //!         for each pointer: distance from guest to host address; piece = min(piece, to the page's end)
 //!         rdi += distance ...; rcx = piece; rep movs; rdi -= distance ...; rcx = what is left
-//!         again if there is any, and nobody asks the processor to come back
+//!         again if there is any, unless the vCPU has been kicked
 //! ```
 //!
 //! Only within `rep` itself do RDI, RSI and RCX have other values than the guest's. Where the mirror
@@ -21,8 +21,8 @@
 //!
 //! What no piece can be made of (an element that crosses pages, a device, a fault) is for
 //! Rust (assist.rs). Without `rep` there is one element, which is looked up and moved like any other operand.
-//! Translated code never runs with the direction flag set: `may_translate` sees to it,
-//! and every instruction that can set it leaves the block.
+//! Translated code never runs with the direction flag set: `may_translate` refuses to enter a block with
+//! it, and every instruction that can set it leaves the block.
 
 use iced_x86::{Instruction, Register};
 

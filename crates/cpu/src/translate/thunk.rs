@@ -1,5 +1,6 @@
-//! The common ends of ways out of blocks: reload the scratch registers, say why, leave. One of each
-//! kind for every choice of scratch registers, so that a way out is two instructions in the block.
+//! Thunks: the common ends of ways out of blocks. A thunk reloads the scratch registers, stores the reason
+//! and leaves. There is one of each kind for every choice of scratch registers, so that a way out is two
+//! instructions in the block.
 
 use std::mem::offset_of;
 
@@ -87,8 +88,8 @@ impl Translator {
         Thunk { plain, with_rcx }
     }
 
-    /// Begin to look for the address in s0, or ask Rust to link the slot in the detail instead, if
-    /// there is somebody to ask and it is time.
+    /// Begin to look for the address in s0. If `ask` is given, one time in sixteen ask Rust to link the slot in
+    /// the detail instead.
     fn cross_page(&mut self, scratch: Scratch, first: HostCode, ask: Option<Thunk>) -> HostCode {
         let [s0, _, s2] = scratch;
         let mut out = Emitter::new(self.cache.next(Part::Bodies));
@@ -104,7 +105,7 @@ impl Translator {
         start
     }
 
-    /// The first look at the jump cache, for those who expected not to need it.
+    /// The first look at the jump cache, for slots that are not linked and returns that were not predicted.
     fn first(&mut self, scratch: Scratch, kernel: bool, second: HostCode) -> HostCode {
         let mut out = Emitter::new(self.cache.next(Part::Bodies));
         let start = out.here();
@@ -177,7 +178,7 @@ fn by_physical_address(out: &mut Emitter, scratch: Scratch, lookup: Thunk) {
     out.load(Register::RCX, line(offset_of!(Line, negative_tag)));
     out.lea(Register::RCX, at(Register::RCX, s0, 0));
     let unknown = out.jump_unless_rcx_zero();
-    // One find in so many is Rust's, which puts it into the jump cache.
+    // One hit in so many goes to Rust, which enters the block into the jump cache.
     let sampled = sample(out);
     out.load(s0, field(register_offset!(rip)));
     out.extract(s0, s0, context_offset!(page_number_mask));

@@ -1,8 +1,8 @@
 //! Host code, mapped twice: where it is executed, and where it is written.
 //!
-//! Who can write where code is executed owns the process. So a code cache is a file in memory that is mapped
-//! at two addresses, each a random distance from everything else: one view is executable and not writable,
-//! the other is writable and not executable. (Where the processor has protection keys, Linux makes the first
+//! An attacker that can write where code is executed owns the process. So a code cache is a file in memory
+//! that is mapped at two addresses, each a random distance from everything else: one view is executable and not
+//! writable, the other is writable and not executable. (Where the processor has protection keys, Linux makes the first
 //! execute-only, because it asks for PROT_EXEC alone.) The rules:
 //!
 //! 1. Whatever computes with code (targets of jumps, marks, bounds, RIP in a signal's frame) means the
@@ -10,8 +10,8 @@
 //! 2. No mapping is ever writable and executable, not for a moment. After confinement no memory is made
 //!    executable at all (`host::confine`).
 //! 3. A processor notices that code is changed under the address that it is executed at. Under another
-//!    address it need not (SDM 3A 9.1.3): who enters translated code serializes first if anything was written
-//!    since ([`Changes`]). Code that runs meanwhile finds either the old jump or the new one, both of which
+//!    address it need not (SDM 3A 9.1.3): a vCPU thread that enters translated code serializes first if any code was
+//!    written since ([`Changes`]). Code that runs meanwhile finds either the old jump or the new one, both of which
 //!    are right (package.rs).
 //! 4. Files in memory get large pages as the host has it set for these, which is never by default. So each
 //!    large page is asked for by name when code reaches it (MADV_COLLAPSE, Linux 6.1).
@@ -113,7 +113,8 @@ impl Changes {
         self.0.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// See to it that the calling thread executes what has been written; `seen` is what it has seen so far.
+    /// Serialize the calling thread if code has been written since it did so last; `seen` is the count of writes
+    /// then.
     pub(crate) fn catch_up(&self, seen: &mut u64) {
         let now = self.0.load(Ordering::SeqCst);
         if now != *seen {
@@ -147,7 +148,7 @@ pub(crate) fn serialize() {
     }
 }
 
-/// A file in memory that nobody else has.
+/// A file in memory, of which no other process has a descriptor.
 fn code_file(bytes: usize) -> io::Result<OwnedFd> {
     // SAFETY: creates a descriptor, which is then ours.
     let file = unsafe {
@@ -170,7 +171,7 @@ fn map_view(file: &OwnedFd, bytes: usize, protection: i32) -> io::Result<u64> {
     // A limit on address space may not let us be far away.
     let start = reserve(bytes, spread as usize).or_else(|_| reserve(bytes, 0))?;
     let flags = libc::MAP_SHARED | libc::MAP_NORESERVE | libc::MAP_FIXED;
-    // SAFETY: takes the place of the reservation, which nobody uses. A host without large pages refuses the
+    // SAFETY: takes the place of the reservation, which no code uses. A host without large pages refuses the
     // advice about them, which does no harm.
     unsafe {
         let view = libc::mmap(start as *mut _, bytes, protection, flags, file.as_raw_fd(), 0);
@@ -204,7 +205,7 @@ fn reserve(bytes: usize, spread: usize) -> io::Result<u64> {
     Ok(start)
 }
 
-/// Unmap what is ours and in use by nobody.
+/// Unmap a view that no thread uses any more.
 fn unmap(start: u64, bytes: usize) {
     // SAFETY: the callers' own mapping, of which nothing is in use any more.
     unsafe { libc::munmap(start as *mut _, bytes) };

@@ -1,4 +1,5 @@
-//! What an inspection sees of blocks, and what it has done with them (inspect.rs).
+//! Inspection: telling watchers of new blocks, and blocks that an inspection has interpreted or spoiled
+//! (inspect.rs).
 
 use super::cache::Part;
 use super::planned::Run;
@@ -15,7 +16,7 @@ impl Translator {
         }
     }
 
-    /// Do with a run what an inspection wants done with it; what its block will be.
+    /// Hold or spoil a run if an inspection asks for it; the identity of its block.
     pub(super) fn inspect(&self, key: Key, run: &mut Run) -> Option<BlockId> {
         let inspection = self.inspection.as_ref()?;
         let bytes = &run.bytes[..usize::from(run.length()).min(run.bytes.len())];

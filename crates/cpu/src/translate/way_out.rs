@@ -1,4 +1,4 @@
-//! Where the ways out of blocks are (thunk.rs).
+//! The addresses of the thunks by which blocks leave (thunk.rs).
 
 use super::host_code::HostCode;
 use super::scratch::Scratch;
@@ -6,7 +6,7 @@ use super::scratch::Scratch;
 /// Rings: for the kernel's code, for that which may access its users' memory, for users' code.
 pub(super) const RINGS: usize = 3;
 
-/// What a thunk depends on.
+/// The key of a set of thunks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct ThunkKey {
     /// The block's scratch registers.
@@ -15,7 +15,7 @@ pub(super) struct ThunkKey {
     pub(super) kernel: bool,
 }
 
-/// Host addresses of the ways out for one choice of scratch registers.
+/// The thunks for one choice of scratch registers.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Thunks {
     pub(super) unlinked: Thunk,
@@ -34,7 +34,7 @@ pub(super) struct Thunks {
     pub(super) returned: [HostCode; RINGS],
 }
 
-/// One way out.
+/// A thunk, with one entry for each place where the guest's RCX may be.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Thunk {
     /// For when RCX has its guest value.
