@@ -1,5 +1,6 @@
-//! The decoder, the translator and the interpreter, given any code at all at CPL 3: the processor
-//! must come back, and must neither panic nor hang.
+//! The decoder, the translator and the interpreter, given any code at all, at CPL 3 and at CPL 0: the processor
+//! must come back, and must neither panic nor hang. Instructions come from the processor's own table, class by
+//! class ([`fuzz::forms`]), and between them any bytes.
 
 #![no_main]
 
@@ -7,7 +8,9 @@ use std::sync::{LazyLock, Mutex};
 
 use cpu::state::Attributes;
 use cpu::{Board, Config, Vcpu};
+use fuzz::forms::{Piece, program};
 use host::GuestMemory;
+use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use libfuzzer_sys::fuzz_target;
 use machine::Platform;
 use vm_memory::{Bytes, GuestAddress};
@@ -16,7 +19,20 @@ use vm_memory::{Bytes, GuestAddress};
 const TABLES: u64 = 0x10_0000;
 const CODE: u64 = 0x2000;
 const STACK: u64 = 0x8000;
-const MAX_CODE_BYTES: usize = 2048;
+
+/// Where the registers point, each at a cache line of its own.
+const DATA: u64 = 0x6000;
+
+/// Code and data segments: attributes of flat ones at CPL 3 and at CPL 0.
+const USER: [u16; 2] = [0xa0fb, 0xc0f3];
+const KERNEL: [u16; 2] = [0xa09b, 0xc093];
+
+/// A program, and who runs it.
+#[derive(Debug, Arbitrary)]
+struct Input {
+    is_kernel: bool,
+    pieces: Vec<Piece>,
+}
 
 static GUEST: LazyLock<(GuestMemory, Mutex<Vcpu>)> = LazyLock::new(|| {
     let memory = GuestMemory::new(&[(0, 4 << 20)]).expect("4 MiB of memory");
@@ -27,11 +43,11 @@ static GUEST: LazyLock<(GuestMemory, Mutex<Vcpu>)> = LazyLock::new(|| {
     (memory, Mutex::new(cpu))
 });
 
-fuzz_target!(|code: &[u8]| {
+fuzz_target!(|input: Input| {
     let (memory, cpu) = &*GUEST;
     let mut cpu = cpu.lock().expect("no panic has got this far");
     let map = memory.map();
-    let code = &code[..code.len().min(MAX_CODE_BYTES)];
+    let code = program(&input.pieces);
     for (at, entry) in [
         (TABLES, TABLES + 0x1007),
         (TABLES + 0x1000, TABLES + 0x2007),
@@ -40,15 +56,20 @@ fuzz_target!(|code: &[u8]| {
     ] {
         map.write_obj(entry, GuestAddress(at)).expect("the tables are in memory");
     }
-    map.write_slice(code, GuestAddress(CODE)).expect("the code is in memory");
+    map.write_slice(&code, GuestAddress(CODE)).expect("the code is in memory");
     cpu.reset();
     cpu.forget_code();
     let regs = cpu.registers_mut();
     (regs.cr0, regs.cr3, regs.cr4, regs.efer) = (0x8001_0033, TABLES, 0x4_0620, 0x501);
-    (regs.rip, regs.cpl, regs.idtr.limit, regs.gpr[4]) = (CODE, 3, 0, STACK);
+    for (register, at) in regs.gpr.iter_mut().zip((DATA..).step_by(64)) {
+        *register = at;
+    }
+    let cpl = if input.is_kernel { 0 } else { 3 };
+    (regs.rip, regs.cpl, regs.idtr.limit, regs.gpr[4]) = (CODE, cpl, 0, STACK);
+    let [code, data] = if input.is_kernel { KERNEL } else { USER };
     regs.segments[1].base = 0;
-    regs.segments[1].attributes = Attributes::from_bits_retain(0xa0fb);
-    regs.segments[2].attributes = Attributes::from_bits_retain(0xc0f3);
+    regs.segments[1].attributes = Attributes::from_bits_retain(code);
+    regs.segments[2].attributes = Attributes::from_bits_retain(data);
     // With no IDT every exception is a triple fault. What runs for ever is kicked.
     let kick = cpu.kick_handle();
     let alarm = std::thread::spawn(move || {

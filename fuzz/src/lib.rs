@@ -3,6 +3,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod forms;
 mod mail;
 mod pages;
 mod screen;

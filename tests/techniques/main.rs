@@ -80,7 +80,7 @@ fn each_technique_can_be_left_out() {
             Technique::Mirror => (translate, Some(("mirror faults", false))),
             // Between what is left of links there are those to blocks without coalesced accesses.
             Technique::Links => (translate, Some(("links", false))),
-            Technique::FarLinks => (translate, Some(("links", false))),
+            Technique::CrossPageLinks => (translate, Some(("links", false))),
             // Programs of the default guest have one address each, but are found by another way.
             Technique::Relocation | Technique::PhysicalJumps => {
                 (translate, Some(("jump look-ups", true)))

@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+mod addresses;
 mod cycles;
 mod functions;
 mod paths;

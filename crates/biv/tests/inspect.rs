@@ -92,7 +92,9 @@ fn perf_gets_names_for_what_has_been_translated() {
         assert!(size > 0 && start > 0x1_0000, "{line}");
         pieces.push((start, start + size));
     }
-    for name in ["biv:stubs", "biv:leave_miss", "biv:second_look", " mix+0x0", " guest:0x10006b"] {
+    for name in
+        ["biv:call_outs", "biv:leave_miss", "biv:second_look", " mix+0x0", " guest:0x10006b"]
+    {
         assert!(said.contains(name), "{name} is missing:\n{said}");
     }
     pieces.sort_unstable();

@@ -18,7 +18,7 @@ use crate::kick::KickState;
 use crate::memory::ram::Ram;
 use crate::memory::tlb::Tlb;
 use crate::memory::{Access, Linear, Privilege, Views};
-use crate::native::stub::Stubs;
+use crate::native::call_out::CallOuts;
 use crate::replay::Replay;
 use crate::statistics::{Forms, Statistics};
 use crate::system::SystemState;
@@ -41,7 +41,7 @@ pub(crate) struct Architectural {
     /// What helper processes have mapped of the guest's user address spaces, where there are helpers.
     pub(crate) spaces: Option<Box<Spaces>>,
     /// How innocuous instructions are executed by the host's processor.
-    pub(crate) stubs: Stubs,
+    pub(crate) call_outs: CallOuts,
     pub(crate) info_factory: InstructionInfoFactory,
     pub(crate) replay: Replay,
     /// State of the instruction set that is not in the registers.
@@ -69,13 +69,13 @@ impl Architectural {
         let components = crate::native::check_host()?;
         let kick = Arc::new(KickState::default());
         let mut context = Context::new(components, &raw const kick.requested);
-        context.leave = crate::native::leave_address();
-        context.leave_unknown = crate::native::leave_unknown_address();
+        context.leave = crate::native::leave_address().0;
+        context.leave_unknown = crate::native::leave_unknown_address().0;
         context.foreign_mask = crate::native::enabled_components() & !components;
-        context.stopper = (&raw const group.stopper).cast();
+        context.unchainer = (&raw const group.unchainer).cast();
         (context.cache_start, context.cache_end) = group.translator().cache.bounds();
-        let stubs = Stubs::new(&mut context)?;
-        group.tell_of_place((context.stubs_start, context.stubs_end), "stubs");
+        let call_outs = CallOuts::new(&mut context)?;
+        group.tell_of_place((context.call_outs_start.0, context.call_outs_end.0), "call_outs");
         let tlb = Tlb::new();
         context.physical_jumps = tlb.physical_jumps.address();
         let helpers = group.peers.plan.as_ref().map(|plan| Arc::clone(&plan.helpers));
@@ -92,7 +92,7 @@ impl Architectural {
             tlb,
             views: Views::default(),
             spaces,
-            stubs,
+            call_outs,
             info_factory: InstructionInfoFactory::new(),
             replay: Replay::default(),
             system: SystemState::new(&config, components),

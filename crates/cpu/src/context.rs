@@ -1,5 +1,5 @@
 //! What translated code can reach through its FS base: the guest's registers and everything that
-//! blocks, stubs and the trampoline share with Rust.
+//! blocks, call-outs and the trampoline share with Rust.
 
 use std::ffi::c_void;
 use std::sync::atomic::AtomicU32;
@@ -8,6 +8,7 @@ use crate::cpuid_cache::CpuidCache;
 use crate::memory::physical_jumps;
 use crate::memory::tlb::{ENTRIES, FETCHES, INDEX_BITS, JumpEntry, LINES};
 use crate::state::{Registers, rflags};
+use crate::translate::host_code::HostCode;
 
 /// Bytes reserved for the XSAVE image: x87, SSE, AVX and AVX-512 in the standard format need 2,696.
 pub const XSAVE_BYTES: usize = 4096;
@@ -30,8 +31,8 @@ pub(crate) const DELICATE_FLAGS: u64 = rflags::TF
     | rflags::VIP
     | rflags::ID;
 
-/// Gates that can be closed before they must be opened again.
-const MAX_CLOSED: usize = 64;
+/// Slots that the signal handler can unchain before Rust must chain them again.
+const MAX_UNCHAINED: usize = 64;
 
 /// Extended state components that Bivouac can carry: x87, SSE, AVX, opmask, ZMM_Hi256, Hi16_ZMM
 /// (SDM 1 13.1).
@@ -59,13 +60,13 @@ pub(crate) const NOT_COMPUTED: u32 = u32::MAX;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub(crate) enum Reason {
-    /// A native stub has run to its end.
+    /// A native call-out has run to its end.
     Done = 0,
-    /// A signal arrived in translated code or in a stub; see [`Fault`].
+    /// A signal arrived in translated code or in a call-out; see [`Fault`].
     Fault = 1,
     /// An access missed the TLB; `detail` is the site.
     Miss = 2,
-    /// A direct jump is not linked yet; `detail` is the gate.
+    /// A direct jump is not linked yet; `detail` is the slot.
     Unlinked = 3,
     /// The jump cache had no entry for RIP. Where that is not canonical, `detail` is the mark of the
     /// instruction that computed it, or [`NOT_COMPUTED`].
@@ -95,7 +96,7 @@ impl Reason {
     /// For people.
     pub(crate) fn name(self) -> &'static str {
         match self {
-            Reason::Done => "stub",
+            Reason::Done => "call-out",
             Reason::Fault => "host fault",
             Reason::Miss => "TLB miss",
             Reason::Unlinked => "unlinked jump",
@@ -270,17 +271,17 @@ pub(crate) struct Context {
     /// The last host fault.
     pub(crate) fault: Fault,
     /// First and last+1 address of the code cache.
-    pub(crate) cache_start: u64,
-    pub(crate) cache_end: u64,
-    /// The same for this processor's stubs.
-    pub(crate) stubs_start: u64,
-    pub(crate) stubs_end: u64,
-    /// The [`Stopper`](crate::translate::unchain::Stopper), with which the signal handler stops
-    /// translated code; the group keeps it.
-    pub(crate) stopper: *const c_void,
-    /// Gates that the signal handler has closed and that must be opened again.
-    closed: [u64; MAX_CLOSED],
-    closed_count: usize,
+    pub(crate) cache_start: HostCode,
+    pub(crate) cache_end: HostCode,
+    /// The same for this processor's call-outs.
+    pub(crate) call_outs_start: HostCode,
+    pub(crate) call_outs_end: HostCode,
+    /// The [`Unchainer`](crate::translate::unchain::Unchainer), with which the signal handler gets the
+    /// vCPU out of chained blocks; the group keeps it.
+    pub(crate) unchainer: *const c_void,
+    /// Slots that the signal handler has unchained and that Rust must chain again.
+    unchained: [HostCode; MAX_UNCHAINED],
+    unchained_count: usize,
     /// A memory operand that cannot be used in place.
     pub(crate) bounce: Bounce,
     /// x87 and vector state.
@@ -362,13 +363,13 @@ impl Context {
             answered: 0,
             kick,
             fault: Fault::default(),
-            cache_start: 0,
-            cache_end: 0,
-            stubs_start: 0,
-            stubs_end: 0,
-            stopper: std::ptr::null(),
-            closed: [0; MAX_CLOSED],
-            closed_count: 0,
+            cache_start: HostCode::default(),
+            cache_end: HostCode::default(),
+            call_outs_start: HostCode::default(),
+            call_outs_end: HostCode::default(),
+            unchainer: std::ptr::null(),
+            unchained: [HostCode::default(); MAX_UNCHAINED],
+            unchained_count: 0,
             bounce: Bounce([0; BOUNCE_BYTES]),
             xsave: XsaveArea::initial(),
         });
@@ -380,25 +381,25 @@ impl Context {
 }
 
 impl Context {
-    /// Remember that the signal handler closes the gate at `at`; false if it must not, because
+    /// Remember that the signal handler unchains the slot at `at`; false if it must not, because
     /// there are too many.
-    pub(crate) fn note_closed(&mut self, at: u64) -> bool {
-        let Some(slot) = self.closed.get_mut(self.closed_count) else { return false };
+    pub(crate) fn note_unchained(&mut self, at: HostCode) -> bool {
+        let Some(slot) = self.unchained.get_mut(self.unchained_count) else { return false };
         *slot = at;
-        self.closed_count += 1;
+        self.unchained_count += 1;
         true
     }
 
-    /// Gates to be opened again; forgets them.
-    pub(crate) fn take_closed(&mut self) -> &[u64] {
-        let count = std::mem::take(&mut self.closed_count);
-        &self.closed[..count]
+    /// Slots to be chained again; forgets them.
+    pub(crate) fn take_unchained(&mut self) -> &[HostCode] {
+        let count = std::mem::take(&mut self.unchained_count);
+        &self.unchained[..count]
     }
 
-    /// Whether host address `rip` is in translated code or in a stub.
-    pub(crate) fn runs_guest_at(&self, rip: u64) -> bool {
+    /// Whether host address `rip` is in translated code or in a call-out.
+    pub(crate) fn runs_guest_at(&self, rip: HostCode) -> bool {
         (self.cache_start..self.cache_end).contains(&rip)
-            || (self.stubs_start..self.stubs_end).contains(&rip)
+            || (self.call_outs_start..self.call_outs_end).contains(&rip)
     }
 }
 

@@ -66,16 +66,16 @@ impl Inspection {
 
     /// Tell of code that is there.
     pub(crate) fn tell(&mut self, start: u64, bytes: &[u8], origin: Origin<'_>) {
-        self.tell_all(&HostCode { start, size: bytes.len() as u64, bytes, origin });
+        self.tell_all(&CodePiece { start, size: bytes.len() as u64, bytes, origin });
     }
 
     /// Tell of a place that the engine will fill, and keep.
     pub(crate) fn tell_of_place(&mut self, (start, end): (u64, u64), name: &'static str) {
         let origin = Origin::Place(name);
-        self.tell_all(&HostCode { start, size: end - start, bytes: &[], origin });
+        self.tell_all(&CodePiece { start, size: end - start, bytes: &[], origin });
     }
 
-    fn tell_all(&mut self, code: &HostCode<'_>) {
+    fn tell_all(&mut self, code: &CodePiece<'_>) {
         self.watchers.iter_mut().for_each(|watcher| watcher.added(code));
     }
 }
@@ -85,7 +85,7 @@ impl Inspection {
 /// It is called under a lock that every vCPU needs: it must not call the engine.
 pub trait CodeWatcher: Send {
     /// There is new host code.
-    fn added(&mut self, code: &HostCode<'_>);
+    fn added(&mut self, code: &CodePiece<'_>);
 
     /// All host code has been dropped; what comes will use its addresses again.
     fn dropped(&mut self);
@@ -93,7 +93,7 @@ pub trait CodeWatcher: Send {
 
 /// A piece of host code.
 #[derive(Debug, Clone, Copy)]
-pub struct HostCode<'a> {
+pub struct CodePiece<'a> {
     /// Host address of its first byte.
     pub start: u64,
     /// Its length.

@@ -55,6 +55,7 @@ pub use context::XSAVE_BYTES;
 pub use debugger::Unmapped;
 pub use exception::{Exception, Trap, Vector};
 pub use exit::Exit;
+pub use instruction::{Class as InstructionClass, class_of, codes_by_class};
 pub use kick::Kick;
 pub use memory::place::{Room, room};
 pub use mode::GuestMode;

@@ -14,6 +14,7 @@ use crate::history::Happened;
 use crate::memory::{Access, Linear};
 use crate::state::rflags;
 use crate::time::time_stamp;
+use crate::translate::host_code::HostCode;
 use crate::vcpu::Vcpu;
 
 impl Vcpu {
@@ -151,12 +152,12 @@ impl Vcpu {
     /// block whose bytes have changed is gone.
     fn interpret_left(&mut self) -> Option<Exit> {
         let (left, interpreted) = {
-            let (mark, page) = (self.arch.context.detail, self.arch.context.code_page);
+            let (mark, page) = (self.arch.context.detail, Linear(self.arch.context.code_page));
             let translator = self.arch.group.translator();
             (translator.left_instruction(mark, page), translator.interpreted_end(mark, page))
         };
         if let Some(end) = interpreted {
-            return self.interpret_until(end);
+            return self.interpret_until(end.0);
         }
         let Some(instruction) = left else { return self.interpret() };
         self.note_interpreted();
@@ -271,7 +272,7 @@ impl Vcpu {
             let reason = unsafe { crate::native::enter(&mut self.arch.context, target, vectors) };
             self.left_at = time_stamp();
             vectors = false;
-            self.reopen_gates();
+            self.restore_unchained();
             self.arrive(reason);
             let went_on = matches!(reason, Reason::Unlinked | Reason::Lookup);
             let stayed = resumes && !went_on && self.arch.context.regs.rip == start;
@@ -323,14 +324,15 @@ impl Vcpu {
 
     /// Put RIP right for the reasons that leave it to a number.
     fn arrive(&mut self, reason: Reason) {
-        let (detail, page) = (self.arch.context.detail, self.arch.context.code_page);
+        let (detail, page) = (self.arch.context.detail, Linear(self.arch.context.code_page));
         match reason {
             Reason::Miss | Reason::Interpret | Reason::Assist => {
                 self.arch.context.regs.rip =
-                    self.arch.group.translator().mark_address(detail, page);
+                    self.arch.group.translator().mark_address(detail, page).0;
             }
             Reason::Unlinked => {
-                self.arch.context.regs.rip = self.arch.group.translator().gate_target(detail, page);
+                self.arch.context.regs.rip =
+                    self.arch.group.translator().slot_target(detail, page).0;
             }
             _ => {}
         }
@@ -346,8 +348,8 @@ impl Vcpu {
     /// happened, and faults (SDM 2A "CALL", "JMP", 2B "RET"). If another processor has changed it
     /// in the meantime, it has happened, and its target faults.
     fn refuse_jump(&mut self) -> Option<Exit> {
-        let (mark, page) = (self.arch.context.detail, self.arch.context.code_page);
-        let jump = self.arch.group.translator().mark_address(mark, page);
+        let (mark, page) = (self.arch.context.detail, Linear(self.arch.context.code_page));
+        let jump = self.arch.group.translator().mark_address(mark, page).0;
         let target = std::mem::replace(&mut self.arch.context.regs.rip, jump);
         let undone = self.arch.fetch_instruction().ok().and_then(|instruction| {
             let released = match instruction.op_count() {
@@ -371,19 +373,19 @@ impl Vcpu {
     }
 
     /// Link a jump, or enter its target into the jump cache; where to go on.
-    fn follow(&mut self, reason: Reason) -> Option<u64> {
+    fn follow(&mut self, reason: Reason) -> Option<HostCode> {
         if !self.may_translate() || self.wants_direct() {
             return None;
         }
-        let gate = self.arch.context.detail;
+        let slot = self.arch.context.detail;
         let generation = self.generation;
-        let plain = reason == Reason::Unlinked && self.arch.group.translator().gate_is_plain(gate);
+        let plain = reason == Reason::Unlinked && self.arch.group.translator().slot_is_plain(slot);
         let found = if plain { self.find_plain_block() } else { self.find_block() };
         let target = found.ok()??;
         let linked = reason == Reason::Unlinked
             && !self.is_traced()
             && generation == self.generation
-            && self.link(gate, target);
+            && self.link(slot, target);
         if linked {
             self.arch.statistics.links += 1;
         } else {
@@ -392,21 +394,21 @@ impl Vcpu {
         Some(target)
     }
 
-    fn link(&self, gate: u32, target: u64) -> bool {
-        let page = self.arch.far_page(gate);
-        self.arch.group.translator().link(gate, target, page)
+    fn link(&self, slot: u32, target: HostCode) -> bool {
+        let page = self.arch.linkable_page(slot);
+        self.arch.group.translator().link(slot, target, page)
     }
 
     /// A signal arrived in translated code: the host CPU refused a guest instruction, or the mirror
     /// lacks what the guest kernel wants.
     fn serve_fault(&mut self) -> Resume {
         let fault = self.arch.context.fault;
-        if !self.restore_at(fault.rip) {
+        if !self.restore_at(HostCode(fault.rip)) {
             tracing::error!(?fault, "host fault outside any guest instruction");
             self.pending.shut_down = true;
             return Resume::Dispatch(Some(Exit::Shutdown));
         }
-        let repeats = self.arch.leave_piece(fault.rip);
+        let repeats = self.arch.leave_piece(HostCode(fault.rip));
         let exception = match fault.trap {
             0 => Exception::plain(Vector::DivideError),
             6 => Exception::invalid_opcode(),
@@ -430,7 +432,7 @@ impl Vcpu {
         self.arch.statistics.mirror_faults += 1;
         let access = if fault.error & WRITE != 0 { Access::Write } else { Access::Read };
         let group = std::sync::Arc::clone(&self.arch.group);
-        let found = group.translator().instruction_at(fault.rip);
+        let found = group.translator().instruction_at(HostCode(fault.rip));
         let Some((physical, mark, restart)) = found else {
             return Resume::Dispatch(self.interpret());
         };
@@ -449,7 +451,7 @@ impl Vcpu {
 /// How to go on after a miss.
 pub(crate) enum Resume {
     /// In translated code, at this host address, with x87 and vector state loaded or not.
-    At((u64, bool)),
+    At((HostCode, bool)),
     /// In the run loop.
     Dispatch(Option<Exit>),
 }

@@ -19,7 +19,7 @@ pub enum Technique {
     /// Jumps within a page are linked to their targets; without, they go through the jump cache.
     Links,
     /// So are jumps to other pages in the kernel (translate/cross_page.rs).
-    FarLinks,
+    CrossPageLinks,
     /// Calls say where they will return to (translate/returns.rs); without, returns go through the
     /// jump cache.
     Returns,
@@ -63,7 +63,7 @@ impl Technique {
     pub const ALL: [(Technique, &str); 17] = [
         (Technique::Mirror, "mirror"),
         (Technique::Links, "links"),
-        (Technique::FarLinks, "far-links"),
+        (Technique::CrossPageLinks, "far-links"),
         (Technique::Returns, "returns"),
         (Technique::Handover, "handover"),
         (Technique::Relocation, "relocation"),

@@ -40,7 +40,7 @@ use crate::memory::ram::Ram;
 use crate::peers::Peers;
 use crate::techniques::{Technique, Techniques};
 use crate::translate::Translator;
-use crate::translate::unchain::Stopper;
+use crate::translate::unchain::Unchainer;
 use crate::translate::views::Changes;
 use crate::user::plan::{Plan, UserExecution};
 
@@ -51,10 +51,10 @@ struct Watch {
     history_entries: usize,
 }
 
-/// The vCPUs of one machine, by what they share.
+/// What the processors of one machine share.
 pub struct VcpuGroup {
     pub(crate) peers: Peers,
-    pub(crate) stopper: Stopper,
+    pub(crate) unchainer: Unchainer,
     pub(crate) code_changes: Changes,
     /// The mirror of the kernel's half of the linear address space, unless it is switched off.
     pub(crate) mirror: Option<Mirror>,
@@ -150,7 +150,7 @@ impl VcpuGroup {
         let mirrored = memory.filter(|_| techniques.has(Technique::Mirror));
         Ok(Arc::new(Self {
             peers: Peers::new(Arc::new(Ram::new(regions, memory)), plan),
-            stopper: Stopper::new(translator.cache.views()),
+            unchainer: Unchainer::new(translator.cache.views()),
             code_changes: translator.cache.changes(),
             has_users: AtomicBool::new(false),
             techniques,
@@ -257,7 +257,7 @@ impl VcpuGroup {
     /// Drop all blocks. The caller is alone.
     pub(crate) fn drop_blocks(&self) {
         self.translator().clear();
-        self.stopper.clear();
+        self.unchainer.clear();
         self.peers.ram.clear_code();
         if let Some(plan) = &self.peers.plan {
             plan.copies.drop_all();

@@ -1,7 +1,9 @@
 //! The class of every instruction: one table, by iced's code.
 //!
 //! A class is what the interpreter has a routine for. An instruction without one is [`Class::Plain`]: it may run on
-//! the host's processor as it is, if nothing else speaks against it ([`may_run_natively`]), and is #UD if not.
+//! the host's processor as it is, if nothing else speaks against it ([`may_run_natively`]), and is #UD if not. The
+//! translator, the interpreter and the fuzzer (`fuzz/src/forms.rs`) read this table to tell kinds of instructions
+//! apart.
 
 use std::sync::LazyLock;
 
@@ -13,7 +15,7 @@ use super::operand::{has_masked_memory, string_operation};
 /// What carries an instruction out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[allow(missing_docs)]
-pub(crate) enum Class {
+pub enum Class {
     /// The host's processor, or nothing.
     Plain,
     // Control flow.
@@ -55,6 +57,9 @@ pub(crate) enum Class {
     TimeStampAndProcessor,
     Processor,
     PerformanceCounter,
+    /// Instructions without an effect that a guest could see, which a block leaves out: `nop`, prefetches, `endbr64`.
+    Hint,
+    /// The others without effect: `pause`, and opcodes that are reserved for what the processor does not have.
     NoOperation,
     LoadEffectiveAddress,
     FlushLine,
@@ -111,6 +116,13 @@ pub(crate) enum Class {
     Scatter,
 }
 
+impl Class {
+    /// Whether its instructions save or restore x87 and vector state: the XSAVE family, `fxsave`, `fxrstor`.
+    pub(crate) fn is_extended_state(self) -> bool {
+        matches!(self, Class::Fxsave | Class::Fxrstor | Class::Xsave | Class::Xrstor)
+    }
+}
+
 /// The class of each code.
 static CLASSES: LazyLock<Vec<Class>> = LazyLock::new(|| {
     let count = Code::values().map(|code| code as usize).max().unwrap_or(0) + 1;
@@ -121,8 +133,25 @@ static CLASSES: LazyLock<Vec<Class>> = LazyLock::new(|| {
 
 /// The class of an instruction with this code.
 #[inline]
-pub(crate) fn class_of(code: Code) -> Class {
+pub fn class_of(code: Code) -> Class {
     CLASSES[code as usize]
+}
+
+/// All codes of instructions, by class: what a fuzzer chooses from, so that it comes to rare classes as often as to
+/// others.
+pub fn codes_by_class() -> &'static [(Class, Vec<Code>)] {
+    static CODES: LazyLock<Vec<(Class, Vec<Code>)>> = LazyLock::new(|| {
+        let mut all: Vec<(Class, Vec<Code>)> = Vec::new();
+        for code in Code::values().filter(|code| code.op_code().is_instruction()) {
+            let class = class_of(code);
+            match all.iter_mut().find(|(known, _)| *known == class) {
+                Some((_, codes)) => codes.push(code),
+                None => all.push((class, vec![code])),
+            }
+        }
+        all
+    });
+    &CODES
 }
 
 fn find(code: Code) -> Class {
@@ -209,19 +238,15 @@ fn sensitive(mnemonic: Mnemonic) -> Option<Class> {
         M::Rdtscp => Class::TimeStampAndProcessor,
         M::Rdpid => Class::Processor,
         M::Rdpmc => Class::PerformanceCounter,
-        M::Nop | M::Pause | M::Endbr32 | M::Endbr64 | M::Reservednop => Class::NoOperation,
-        mnemonic if is_prefetch(mnemonic) => Class::NoOperation,
+        M::Nop | M::Endbr32 | M::Endbr64 => Class::Hint,
+        M::Prefetchnta | M::Prefetcht0 | M::Prefetcht1 | M::Prefetcht2 => Class::Hint,
+        M::Prefetch | M::Prefetchw => Class::Hint,
+        M::Pause | M::Prefetchwt1 | M::Reservednop => Class::NoOperation,
         M::Lea => Class::LoadEffectiveAddress,
         M::Clflush | M::Clflushopt | M::Clwb => Class::FlushLine,
         M::Wbinvd | M::Wbnoinvd | M::Invd => Class::FlushCaches,
         _ => return None,
     })
-}
-
-fn is_prefetch(mnemonic: Mnemonic) -> bool {
-    use Mnemonic as M;
-    let levels = matches!(mnemonic, M::Prefetchnta | M::Prefetcht0 | M::Prefetcht1 | M::Prefetcht2);
-    levels || matches!(mnemonic, M::Prefetch | M::Prefetchw | M::Prefetchwt1)
 }
 
 /// `mov` to and from segment, control, debug and test registers.
@@ -332,7 +357,7 @@ pub(crate) fn may_run_natively_unmasked(instruction: &Instruction) -> bool {
         || instruction.is_stack_instruction()
         || instruction.is_vsib()
         || has_system_operand(instruction)
-        || class != Class::Plain && !is_harmless(instruction.mnemonic())
+        || !runs_natively(class, instruction.mnemonic())
         || !announces(instruction))
 }
 
@@ -349,11 +374,15 @@ fn has_system_operand(instruction: &Instruction) -> bool {
     })
 }
 
-/// Instructions that have a class but would run as well on the host's processor.
-fn is_harmless(mnemonic: Mnemonic) -> bool {
-    use Mnemonic as M;
-    let nothing = matches!(mnemonic, M::Nop | M::Pause | M::Endbr32 | M::Endbr64);
-    // Special outside 64-bit mode, where nothing is translated.
-    let clearing = matches!(mnemonic, M::Vzeroall | M::Vzeroupper);
-    is_prefetch(mnemonic) || nothing || clearing || mnemonic == M::Lea
+/// Whether the host's processor may execute the instructions of a class, though the interpreter has a routine for
+/// some of them.
+fn runs_natively(class: Class, mnemonic: Mnemonic) -> bool {
+    match class {
+        Class::Plain | Class::Hint | Class::LoadEffectiveAddress => true,
+        // Different outside 64-bit mode, where nothing is translated.
+        Class::ClearVectors => true,
+        // The others are reserved opcodes, whose meaning depends on the host's processor.
+        Class::NoOperation => matches!(mnemonic, Mnemonic::Pause | Mnemonic::Prefetchwt1),
+        _ => false,
+    }
 }

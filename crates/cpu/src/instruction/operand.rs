@@ -90,8 +90,6 @@ pub(crate) fn memory_use(
     let (reads, writes) = match info.op_access(operand) {
         OpAccess::None | OpAccess::NoMemAccess => return None,
         OpAccess::Read | OpAccess::CondRead => (true, false),
-        // Nothing is stored when an unmasked x87 exception becomes pending (SDM 1 8.5).
-        OpAccess::Write if stores_from_x87(instruction.mnemonic()) => (true, true),
         OpAccess::Write => (may_leave_unwritten(instruction.mnemonic()), true),
         OpAccess::CondWrite | OpAccess::ReadWrite | OpAccess::ReadCondWrite => (true, true),
     };
@@ -109,12 +107,6 @@ pub(crate) fn memory_use(
 fn may_leave_unwritten(mnemonic: Mnemonic) -> bool {
     use Mnemonic as M;
     matches!(mnemonic, M::Fst | M::Fstp | M::Fist | M::Fistp | M::Fisttp | M::Fbstp)
-}
-
-/// x87 stores that can leave their operand as it is.
-fn stores_from_x87(mnemonic: Mnemonic) -> bool {
-    use Mnemonic::{Fbstp, Fist, Fistp, Fisttp, Fst, Fstp};
-    matches!(mnemonic, Fst | Fstp | Fist | Fistp | Fisttp | Fbstp)
 }
 
 /// `bt`, `bts`, `btr`, `btc` with a register bit offset address memory beyond their operand
@@ -188,6 +180,13 @@ pub(crate) fn without_moffs(code: Code) -> Option<Code> {
 pub(crate) fn has_masked_memory(instruction: &Instruction) -> bool {
     instruction.has_op_mask()
         && (0..instruction.op_count()).any(|operand| instruction.op_kind(operand) == OpKind::Memory)
+}
+
+/// Whether an instruction is atomic on memory (SDM 3A 10.1.2).
+pub(crate) fn is_locked(instruction: &Instruction) -> bool {
+    let exchanges = instruction.mnemonic() == Mnemonic::Xchg;
+    instruction.has_lock_prefix()
+        || exchanges && (0..2).any(|operand| instruction.op_kind(operand) == OpKind::Memory)
 }
 
 /// What a string instruction does with an element.

@@ -1,6 +1,6 @@
 //! Gathers and scatters: one access for each element, at addresses from a vector (SDM 2A 2.3.12, 2C
-//! "VPGATHERDD"). One that faults keeps what it has done, and takes it out of its mask, so that it
-//! can be tried again.
+//! "VPGATHERDD"). A gather or scatter that faults clears the mask bits of the elements that are
+//! done, so that it can be restarted.
 
 use iced_x86::{EncodingKind, Instruction, Register};
 

@@ -2,8 +2,8 @@
 //! `vmaskmov` and its relatives. Gathers and scatters are in `gather.rs`.
 //!
 //! Elements that the mask leaves out are not accessed and cannot fault (SDM 1 15.6.4, 2A 2.7). So
-//! the elements in use are read into the bounce buffer, the host's CPU does the arithmetic on it,
-//! and of what it stores only the elements in use go back to memory.
+//! the interpreter reads the elements in use into the bounce buffer, the host's CPU does the arithmetic
+//! on it, and the interpreter writes back only the elements in use.
 
 use iced_x86::{Instruction, Mnemonic, OpKind};
 
@@ -190,7 +190,7 @@ impl Architectural {
         let shift = usize::from(!aligned);
         self.context.bounce.0[shift..shift + 64].copy_from_slice(&bytes);
         let offset = context_offset!(bounce) + shift as i32;
-        self.run_stub(&on_context(instruction, offset))?;
+        self.call_out(&on_context(instruction, offset))?;
         if stores {
             bytes.copy_from_slice(&self.context.bounce.0[shift..shift + 64]);
             self.write_elements(instruction, elements, &bytes)?;

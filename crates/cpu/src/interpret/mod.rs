@@ -2,16 +2,18 @@
 //!
 //! It is the authority on what an instruction means. The translator copies what [`may_run_natively`]
 //! admits and leaves the rest to [`Architectural::step`]. What it is not: an arithmetic unit. Innocuous
-//! instructions run on the host's CPU ([`Architectural::execute_native`]); here is only what depends on, or
-//! changes, the state of the processor beyond registers, flags and one explicit memory operand.
+//! instructions run on the host's CPU ([`Architectural::execute_native`]); this module has routines only for
+//! instructions that depend on, or change, the state of the processor beyond registers, flags and one explicit
+//! memory operand. The class table (instruction/class.rs) says which routine an instruction has.
 //!
-//! What rules it:
+//! Rules:
 //!
 //! 1. *All or nothing.* An instruction that does not complete leaves no trace in the registers:
 //!    [`Architectural::step`] keeps a copy and puts it back. Handlers check before they write memory.
-//! 2. *Default deny.* What has no handler, or whose CPUID feature is not announced, is #UD.
-//! 3. *Events belong to boundaries.* Shadows, RF, single-step and data breakpoints are dealt with
-//!    in [`Architectural::step`] and nowhere else (SDM 3A 6.8, 6.9; 3B 18.3).
+//! 2. *Default deny.* An instruction without a routine that may not run natively, or whose CPUID feature is
+//!    not announced, is #UD.
+//! 3. *Events belong to boundaries.* [`Architectural::step`] handles interrupt shadows, RF, single-step and
+//!    data breakpoints, and no other function does (SDM 3A 6.8, 6.9; 3B 18.3).
 
 mod alignment;
 mod control;
@@ -90,7 +92,7 @@ fn routine(class: Class) -> Option<Routine> {
         Class::TimeStampAndProcessor => Architectural::read_time_stamp_and_processor,
         Class::Processor => Architectural::read_processor,
         Class::PerformanceCounter => Architectural::read_performance_counter,
-        Class::NoOperation => Architectural::no_operation,
+        Class::Hint | Class::NoOperation => Architectural::no_operation,
         Class::LoadEffectiveAddress => Architectural::load_effective_address,
         Class::FlushLine => Architectural::flush_line,
         Class::FlushCaches => Architectural::flush_caches,

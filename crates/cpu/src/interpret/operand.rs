@@ -1,4 +1,4 @@
-//! Reading and writing the operands of an instruction, whatever they are.
+//! Reading and writing the operands of an instruction: registers, memory, constants.
 
 use iced_x86::{Instruction, OpKind, Register};
 

@@ -1,4 +1,4 @@
-//! Port I/O and who may do it (SDM 1 chapter 19).
+//! Port I/O, and the check of IOPL and the I/O permission bitmap (SDM 1 chapter 19).
 
 use iced_x86::{Instruction, Mnemonic, OpKind};
 

@@ -75,7 +75,7 @@ impl Architectural {
         Ok(())
     }
 
-    /// `hlt`. A debug trap that is pending when it completes ends the halt before anybody could see
+    /// `hlt`. A debug trap that is pending when it completes ends the halt before any device could see
     /// it (SDM 2A "HLT", 3B 18.3.1.4).
     pub(crate) fn halt(&mut self, _: &Instruction) -> Result<(), Trap> {
         self.require_ring_0()?;

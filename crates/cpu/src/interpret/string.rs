@@ -2,8 +2,8 @@
 //!
 //! A repeated instruction may be interrupted between two elements. It does a bounded amount of
 //! work per call of [`Architectural::step`] and, if there is more to do, leaves RIP at itself, with RCX,
-//! RSI and RDI saying how far it came. A fault in the middle is not reported until the next call
-//! finds it at the first element: then everything before it is already accounted for. `movs` and
+//! RSI and RDI advanced by the elements that are done. A fault in the middle is not raised until the
+//! next call finds it at the first element: then the registers account for all elements before it. `movs` and
 //! `stos` go page by page where both sides are RAM without breakpoints.
 
 use iced_x86::{Instruction, OpKind};

@@ -148,7 +148,7 @@ impl Architectural {
         if let Some(spaces) = &mut self.spaces {
             spaces.flush(what, pcid);
         }
-        self.flush_far_gates(what);
+        self.flush_cross_page_links(what);
         self.look_at_roots();
         let Some(mirror) = &self.group.mirror else { return };
         match what {

@@ -37,6 +37,11 @@ impl Linear {
         self.0 & (PAGE_SIZE - 1)
     }
 
+    /// The address so many bytes behind it; addresses wrap at 2^64.
+    pub(crate) fn plus(self, bytes: u64) -> Linear {
+        Linear(self.0.wrapping_add(bytes))
+    }
+
     /// Whether bits 63:47 are all equal (48-bit linear addresses, SDM 1 3.3.7.1).
     pub(crate) fn is_canonical(self) -> bool {
         (self.0 << 16) as i64 >> 16 == self.0 as i64
@@ -51,6 +56,16 @@ impl Physical {
     /// The first byte of the page.
     pub(crate) fn page(self) -> Physical {
         Physical(self.0 & !(PAGE_SIZE - 1))
+    }
+
+    /// Byte offset in the page.
+    pub(crate) fn offset(self) -> u64 {
+        self.0 & (PAGE_SIZE - 1)
+    }
+
+    /// The address so many bytes behind it.
+    pub(crate) fn plus(self, bytes: u64) -> Physical {
+        Physical(self.0 + bytes)
     }
 }
 

@@ -1,4 +1,4 @@
-//! Executing one innocuous instruction on the host's CPU, by its stub (stub.rs).
+//! Executing one innocuous instruction on the host's CPU, by its call-out (call_out.rs).
 //!
 //! Operand bytes are read from guest memory before and written back after, with all checks made first, so that an
 //! operand may cross pages, lie in device memory, or be anything else that translated code cannot handle.
@@ -13,7 +13,7 @@ use crate::exception::{Exception, Trap, Vector};
 use crate::instruction::{MemoryUse, encodable, immediate_bit_form, memory_use, on_context};
 use crate::memory::{Access, Linear, Privilege};
 
-/// The kick flag that a stub runs under.
+/// The kick flag that a call-out runs under.
 static NO_KICK: AtomicU32 = AtomicU32::new(0);
 
 impl Architectural {
@@ -28,7 +28,7 @@ impl Architectural {
         let mut instruction = *instruction;
         instruction.set_code(encodable(instruction.code()));
         let Some(operand) = memory_use(&mut self.info_factory, &instruction) else {
-            return self.run_stub(&instruction);
+            return self.call_out(&instruction);
         };
         let mut place = self.effective_address(&instruction);
         if let Some(code) = immediate_bit_form(instruction.code()) {
@@ -83,7 +83,7 @@ impl Architectural {
         let shift = usize::from(!aligned);
         self.context.bounce.0[shift..shift + operand.size].copy_from_slice(bytes);
         let offset = context_offset!(bounce) + shift as i32;
-        self.run_stub(&on_context(instruction, offset))?;
+        self.call_out(&on_context(instruction, offset))?;
         if operand.writes {
             let mut result = [0u8; 128];
             let result = &mut result[..operand.size];
@@ -94,24 +94,24 @@ impl Architectural {
     }
 
     /// Run an instruction whose operands are registers, or in the context.
-    pub(crate) fn run_stub(&mut self, instruction: &Instruction) -> Result<(), Trap> {
-        let Some(target) = self.stubs.target(instruction) else {
+    pub(crate) fn call_out(&mut self, instruction: &Instruction) -> Result<(), Trap> {
+        let Some(target) = self.call_outs.target(instruction) else {
             return Err(Exception::invalid_opcode().into());
         };
         let vectors = crate::instruction::touches_vectors(instruction);
         // A kick is for the run loop, which will see it: the instruction comes first.
         let kick = std::mem::replace(&mut self.context.kick, &raw const NO_KICK);
-        // SAFETY: `target` is a stub in this context's code cache; `run` has prepared the thread.
+        // SAFETY: `target` is a call-out in this context's code cache; `run` has prepared the thread.
         let reason = unsafe { super::enter(&mut self.context, target, vectors) };
         self.context.kick = kick;
         match reason {
-            Reason::Fault => Err(self.stub_fault().into()),
+            Reason::Fault => Err(self.call_out_fault().into()),
             _ => Ok(()),
         }
     }
 
-    /// The exception that the host raised for a stub.
-    fn stub_fault(&self) -> Exception {
+    /// The exception that the host raised for a call-out.
+    fn call_out_fault(&self) -> Exception {
         match self.context.fault.trap {
             0 => Exception::plain(Vector::DivideError),
             6 => Exception::invalid_opcode(),

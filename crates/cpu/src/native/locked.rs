@@ -1,28 +1,21 @@
 //! Locked instructions outside translated code.
 //!
-//! A stub works on a copy of its operand, which other processors do not see. A locked instruction is
-//! therefore run on a copy of what memory holds, and its result put into memory only if memory
-//! still holds the same; else it starts over, with the registers it started with. What it computes
-//! depends on nothing else, so that this is the same as having the bus to itself.
+//! A call-out works on a copy of its operand, which other vCPUs do not see. So the interpreter runs a
+//! locked instruction on a copy of the operand, and then compares and exchanges: the result is stored only if
+//! memory still holds the copied value. If it does not, the instruction starts over with the registers that it
+//! started with. The result depends on nothing else, so that this is the same as a locked bus.
 //!
-//! Only operands in RAM that do not cross their natural alignment are done so. Others (split locks,
-//! devices) are read and written apart.
+//! This holds for operands in RAM that do not cross their natural alignment. Others (split locks,
+//! devices) are read and written separately.
 
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
-use iced_x86::{Instruction, Mnemonic, OpKind};
+use iced_x86::Instruction;
 
 use crate::architectural::Architectural;
 use crate::exception::Trap;
-use crate::instruction::MemoryUse;
+use crate::instruction::{MemoryUse, is_locked};
 use crate::memory::{Access, Linear, Place, Privilege};
-
-/// Whether an instruction is atomic on memory (SDM 3A 10.1.2).
-fn is_locked(instruction: &Instruction) -> bool {
-    instruction.has_lock_prefix()
-        || (instruction.mnemonic() == Mnemonic::Xchg
-            && (0..2).any(|operand| instruction.op_kind(operand) == OpKind::Memory))
-}
 
 /// Put `new` at `host` if `old` is there.
 ///
@@ -108,7 +101,7 @@ impl Architectural {
     ///
     /// # Errors
     ///
-    /// As [`Architectural::run_stub`]; nothing has changed then.
+    /// As [`Architectural::call_out`]; nothing has changed then.
     pub(super) fn run_locked(
         &mut self,
         moved: &Instruction,
@@ -124,7 +117,7 @@ impl Architectural {
             // read may be torn; the exchange then fails.
             unsafe { std::ptr::copy_nonoverlapping(host, old.as_mut_ptr(), size) };
             self.context.bounce.0[..size].copy_from_slice(old);
-            self.run_stub(moved)?;
+            self.call_out(moved)?;
             let mut new = [0u8; 16];
             let new = &mut new[..size];
             new.copy_from_slice(&self.context.bounce.0[..size]);

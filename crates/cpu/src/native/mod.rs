@@ -1,24 +1,25 @@
-//! Running things on the host's CPU with the guest's registers: the trampoline, the signals that
-//! come back from there, and stubs that execute one instruction.
+//! Running code on the host's CPU with the guest's registers: the trampoline, the signals that arrive
+//! meanwhile, and the interpreter's call-outs, each of which executes one instruction.
 
+pub(crate) mod call_out;
 mod execute;
 mod locked;
 pub(crate) mod signals;
-pub(crate) mod stub;
 mod trampoline;
 
 use crate::config::Error;
 use crate::context::{CARRIED_COMPONENTS, Context, Reason};
 use crate::state::rflags;
+use crate::translate::host_code::HostCode;
 
 /// Address of the trampoline's way out, for translated code to jump to.
-pub(crate) fn leave_address() -> u64 {
-    trampoline::bivouac_leave as *const () as u64
+pub(crate) fn leave_address() -> HostCode {
+    HostCode(trampoline::bivouac_leave as *const () as u64)
 }
 
-/// The same for when RIP is right and nobody knows where that leads ([`Reason::Lookup`]).
-pub(crate) fn leave_unknown_address() -> u64 {
-    trampoline::bivouac_leave_unknown as *const () as u64
+/// The same for when RIP is right and no block is known for it ([`Reason::Lookup`]).
+pub(crate) fn leave_unknown_address() -> HostCode {
+    HostCode(trampoline::bivouac_leave_unknown as *const () as u64)
 }
 
 /// Remember what belongs to the calling thread and is changed while the processor runs.
@@ -54,16 +55,16 @@ pub(crate) fn restore_host(context: &Context) {
 ///
 /// # Safety
 ///
-/// `target` must be the start of a stub, the entry of a block, or a place in a block at which a
-/// guest instruction starts, in the code cache of this context; in a stub, or in the middle of a
+/// `target` must be the start of a call-out, the entry of a block, or a place in a block at which a
+/// guest instruction starts, in the code cache of this context; in a call-out, or in the middle of a
 /// block, that touches extended state `vectors` must be set. The calling thread must have been
 /// prepared with [`signals::prepare_thread`] for this context, and noted with [`note_host`].
-pub(crate) unsafe fn enter(context: &mut Context, target: u64, vectors: bool) -> Reason {
+pub(crate) unsafe fn enter(context: &mut Context, target: HostCode, vectors: bool) -> Reason {
     context.vectors_wanted = u8::from(vectors);
     let native = context.regs.rflags() & rflags::NATIVE;
     context.native_flags = native | rflags::FIXED;
     // SAFETY: the caller vouches for the target; the trampoline preserves what the ABI asks for.
-    unsafe { trampoline::bivouac_enter(context, target) };
+    unsafe { trampoline::bivouac_enter(context, target.0) };
     let flags = context.regs.rflags() & !rflags::NATIVE | context.native_flags & rflags::NATIVE;
     context.regs.set_rflags(flags);
     reason(context.reason)

@@ -4,18 +4,18 @@
 //!
 //! 1. In translated code RSP, FS and GS are not the host's. Handlers run on an alternate stack, use
 //!    no thread-local storage and call nothing but system calls.
-//! 2. A fault (SIGSEGV, SIGBUS, SIGFPE, SIGILL) in translated code is guest business: the handler
+//! 2. A fault (SIGSEGV, SIGBUS, SIGFPE, SIGILL) in translated code belongs to the guest: the handler
 //!    notes it in the [`Context`] and sends control to the trampoline's way out, with the registers
-//!    as they were. Which guest instruction it was, and where the guest values of the scratch
-//!    registers are, is worked out later, in ordinary Rust.
+//!    as they were. Ordinary Rust finds out later which guest instruction it was, and where the
+//!    guest values of the scratch registers are.
 //! 3. A kick sets a flag before it sends the signal. If the thread is in Rust, the flag is seen
 //!    before translated code is entered. If it is in the trampoline's window, the entry is
-//!    abandoned. If it is in translated code, the handler closes the *gates* of the block that was
-//!    interrupted: the places where control leaves it, each of which can be turned into a jump out
-//!    with one store. Control may be past a gate already, in the few instructions that jump to the
+//!    abandoned. If it is in translated code, the handler unchains the *slots* of the block that was
+//!    interrupted: the places where control leaves it, each of which one store turns into a jump
+//!    out. Control may be past a slot already, in the few instructions that jump to the
 //!    next block; therefore a timer repeats the signal until the processor has come back.
-//! 4. All other signals are blocked on a processor's thread: their handlers belong to somebody
-//!    else and would run on the guest's stack.
+//! 4. All other signals are blocked on a processor's thread: their handlers belong to other
+//!    parts of the program and would run on the guest's stack.
 //!
 //! The handlers find the context through FS, and believe it only if a table of threads has it.
 
@@ -27,7 +27,8 @@ use super::trampoline;
 use crate::config::Error;
 use crate::context::{Context, Fault, Reason};
 use crate::kick::{KickState, kick_signal};
-use crate::translate::unchain::Stopper;
+use crate::translate::host_code::HostCode;
+use crate::translate::unchain::Unchainer;
 
 /// Processors that can run at once in one process.
 const MAX_THREADS: usize = 64;
@@ -163,7 +164,7 @@ impl Timer {
 
 impl Drop for Timer {
     fn drop(&mut self) {
-        // SAFETY: the timer is ours, and nobody uses it any more.
+        // SAFETY: the timer is ours, and no other code uses it any more.
         unsafe { libc::timer_delete(self.0) };
     }
 }
@@ -329,7 +330,7 @@ extern "C" fn on_fault(signal: i32, info: *mut libc::siginfo_t, frame: *mut libc
         let context = unsafe { &mut *context };
         // A jump to an address that is not mapped cannot come from translated code: targets
         // are taken from the jump cache.
-        if context.runs_guest_at(rip) {
+        if context.runs_guest_at(HostCode(rip)) {
             context.fault = Fault {
                 rip,
                 trap: registers[libc::REG_TRAPNO as usize] as u64,
@@ -338,7 +339,7 @@ extern "C" fn on_fault(signal: i32, info: *mut libc::siginfo_t, frame: *mut libc
                 address: unsafe { (*info).si_addr() } as u64,
             };
             context.reason = Reason::Fault as u32;
-            registers[libc::REG_RIP as usize] = super::leave_address() as i64;
+            registers[libc::REG_RIP as usize] = super::leave_address().0 as i64;
             return;
         }
     }
@@ -389,11 +390,11 @@ extern "C" fn on_kick(_signal: i32, info: *mut libc::siginfo_t, frame: *mut libc
     let Some(thread) = find(context) else { return };
     // SAFETY: the context lives while it is registered. Control was in code that runs with FS at
     // the context; if that is the code cache, no Rust code of this thread holds a reference to the
-    // context or the stopper, which lives as long as the processor.
+    // context or the unchainer, which lives as long as the processor.
     unsafe {
-        if (*context).runs_guest_at(rip) && is_requested(context) {
-            if let Some(stopper) = (*context).stopper.cast::<Stopper>().as_ref() {
-                stopper.close_gates(rip, &mut *context);
+        if (*context).runs_guest_at(HostCode(rip)) && is_requested(context) {
+            if let Some(unchainer) = (*context).unchainer.cast::<Unchainer>().as_ref() {
+                unchainer.unchain(HostCode(rip), &mut *context);
             }
             try_again(thread.retry.load(Ordering::Acquire));
         }
@@ -415,19 +416,19 @@ unsafe fn purpose(info: *const libc::siginfo_t) -> usize {
 }
 
 /// Tell the processor of this thread something. A signal that was on its way when the thread ceased to be one
-/// finds nobody.
+/// finds no thread.
 fn note(what: impl FnOnce(&KickState)) {
     let id = thread_id();
     let slot = THREADS.iter().find(|slot| slot.id.load(Ordering::Acquire) == id);
     let kick = slot.map(|slot| slot.kick.load(Ordering::Acquire));
     // SAFETY: it lives while the thread is registered, which is while this handler runs on it. (Where the
-    // context says that the flags are is not always true: native/stub.rs.)
+    // context says that the flags are is not always true: native/call_out.rs.)
     if let Some(kick) = kick.and_then(|kick| unsafe { kick.as_ref() }) {
         what(kick);
     }
 }
 
-/// Whether somebody asks the processor to come back.
+/// Whether the vCPU has been kicked.
 ///
 /// # Safety
 ///

@@ -1,8 +1,8 @@
 //! The way from Rust into translated code and back, in assembly.
 //!
-//! Going in, everything that belongs to the guest is put into the host's registers: flags, all
-//! sixteen general-purpose registers (RSP included), with FS at the context and GS at the TLB or
-//! the mirror. Coming back, the same in reverse; translated code arrives at `leave` with the guest's
+//! On entry, the trampoline loads the guest's state into the host's registers: flags and all sixteen
+//! general-purpose registers (RSP included), with FS at the context and GS at the TLB or the
+//! mirror. On exit, it stores this state in the context again; translated code arrives at `leave` with the guest's
 //! registers all in place.
 //!
 //! *Extended state is loaded late.* XRSTOR and XSAVEOPT cost more than everything else here
@@ -13,10 +13,10 @@
 //! 2. In translated code, `vectors_absent` says where the guest's extended state is: 0, in the
 //!    host's registers; 1, in the image, while the registers hold what Rust left there.
 //! 3. A block with an instruction that touches extended state looks at `vectors_absent` at its
-//!    entry, and loads the image if need be (translate/generate.rs, translate/thunk.rs). Jumps from
+//!    entry, and loads the image if it is not loaded (translate/generate.rs, translate/thunk.rs). Jumps from
 //!    such a block to another one skip the look.
-//! 4. `enter` loads the image if `vectors_wanted` says so: for a stub, and for a place in the middle
-//!    of a block of 3, whose look lies behind.
+//! 4. `enter` loads the image if `vectors_wanted` says so: for a call-out, and for a place in the middle
+//!    of a block of 3, where the look has been passed.
 //! 5. `leave` saves the registers if they were loaded.
 //!
 //! The host's FS base and MXCSR are put back on the way out; its GS base, which nothing in this
@@ -24,7 +24,7 @@
 //!
 //! A kick must not be lost between the last look at the request flag and the jump into the block:
 //! the signal handler treats the instructions between `window_start` and `window_end` as a place
-//! from which nothing has happened yet, and sends control to `abort`.
+//! before which no guest code has run, and sends control to `abort`.
 
 use std::mem::offset_of;
 
@@ -39,7 +39,7 @@ unsafe extern "C" {
     pub(super) fn bivouac_enter(context: *mut Context, target: u64);
     /// Where translated code goes to come back. Not to be called.
     pub(super) fn bivouac_leave();
-    /// Where it goes, with the canonical scratch registers spilled (translate/scratch.rs), to have somebody
+    /// Where it goes, with the canonical scratch registers spilled (translate/scratch.rs), to have Rust
     /// find the block for RIP. Not to be called.
     pub(super) fn bivouac_leave_unknown();
     /// Where the signal handler sends a thread that was in the window. Not to be called.

@@ -1,9 +1,10 @@
-//! What can become of a guest instruction. Which does, [`plan`](super::plan) decides; the files that are named after
-//! the kinds write them.
+//! The translations that a guest instruction can have. [`plan`](super::plan) chooses one of them for each
+//! instruction; the files that are named after the kinds emit their host code.
 
 use iced_x86::Register;
 
 use crate::instruction::MemoryUse;
+use crate::memory::Linear;
 use crate::techniques::{Technique, Techniques};
 
 /// How an instruction is translated.
@@ -16,7 +17,7 @@ pub(super) enum Action {
     /// With its memory operand looked up.
     Memory(MemoryUse),
     /// Put a linear address, relative to the block's page if that is not known, into a register.
-    Address(Register, u64),
+    Address(Register, Linear),
     /// `push` of a 64-bit register.
     Push(Register),
     /// `push` of a 64-bit memory operand.
@@ -28,11 +29,11 @@ pub(super) enum Action {
     /// `leave`.
     Leave,
     /// A conditional jump: condition code as encoded, and target.
-    Branch(u8, u64),
+    Branch(u8, Linear),
     /// An unconditional jump to a known address.
-    Jump(u64),
+    Jump(Linear),
     /// A call of a known address.
-    Call(u64),
+    Call(Linear),
     /// An indirect jump through the instruction's operand.
     JumpIndirect,
     /// An indirect call through the instruction's operand.
@@ -141,13 +142,13 @@ pub(crate) struct Repeated {
     pub(crate) copies: bool,
 }
 
-/// How an instruction is helped with.
+/// How Rust assists a block with an instruction (assist.rs).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Assistance {
     /// The block goes on.
     Onwards,
-    /// What comes next is looked for.
+    /// The jump cache is asked for the next instruction.
     Anew,
-    /// `cpuid`: only what has not been asked before.
+    /// `cpuid`: Rust executes only the leaves that the table of answers lacks.
     Identify,
 }

@@ -1,16 +1,16 @@
-//! Instructions that Rust carries out for a block, which goes on after them.
+//! Assists: instructions that Rust executes for a block, which goes on after them (QEMU: helper calls).
 //!
-//! An instruction that is left to the interpreter ends its block, and goes through the run loop: what
-//! it was is looked for, events are looked at, the next block is found. Some instructions are frequent
+//! An instruction that is left to the interpreter ends its block, and goes through the run loop, which
+//! fetches the instruction, looks for pending events and finds the next block. Some instructions are frequent
 //! and need none of this: `mov` to CR3 at every switch of address spaces, `invlpg`, the XSAVE family
 //! on a user's memory, and the first time that CPUID is asked something (cpuid.rs). For these a
-//! block leaves by a way of its own, Rust does what the interpreter would do and enters the block
-//! again behind the instruction. What is kept:
+//! block leaves by a thunk of its own, Rust does what the interpreter would do and enters the block
+//! again behind the instruction. The rules:
 //!
 //! 1. *It is the interpreter that executes it*, with the same checks and all or nothing. What does not
 //!    complete (an exception, an exit) goes to the run loop.
-//! 2. *State is precise*, as at every return to Rust. While somebody traces, everything is left to the
-//!    interpreter as ever, so that it is seen.
+//! 2. *State is precise*, as at every return to Rust. While a tracer is attached, every such instruction is left
+//!    to the interpreter, so that the tracer sees it.
 //! 3. *The way back is a way into translated code*: a kick that came meanwhile ends it, and the run
 //!    loop finds RIP at the next instruction. Translated code is entered nowhere else than where the
 //!    run loop would let it run ([`Vcpu::goes_on_in_block`]); among other things the block must not
@@ -19,11 +19,11 @@
 //!    ([`Assistance::Anew`]), nothing is taken for granted: the block has only a look at the jump cache
 //!    behind it, which was flushed as far as the instruction flushes.
 //!
-//! What misses the TLB for good is helped with as well, if it is frequent ([`Vcpu::help_missed`]): stores to pages
+//! Rust also assists frequent accesses that the TLB can never have ([`Vcpu::help_missed`]): stores to pages
 //! with translations, of which a kernel that patches its text does ten thousands, and elements of `rep movs`
 //! that cross pages.
 
-use iced_x86::{Code, Instruction, Mnemonic, OpKind};
+use iced_x86::{Code, Instruction, OpKind};
 
 use super::action::Assistance;
 use super::block::Assisted;
@@ -31,13 +31,14 @@ use super::builder::Builder;
 use super::miss::Restart;
 use super::string::repeated;
 use super::{Translator, relocate};
+use crate::instruction::{Class, class_of};
 use crate::memory::{Access, Linear, Physical, Privilege};
 use crate::run::Resume;
 use crate::techniques::Technique;
 use crate::vcpu::Vcpu;
 
 impl Builder<'_> {
-    /// Leave for Rust, and go on behind it.
+    /// Leave for Rust, and go on behind the instruction.
     pub(super) fn assist(&mut self, kind: Assistance, instruction: &Instruction, mark: u32) {
         match kind {
             Assistance::Identify => self.identify(mark),
@@ -48,7 +49,7 @@ impl Builder<'_> {
         }
         self.instructions.push((mark, *instruction));
         if kind == Assistance::Anew {
-            self.leave_by_jump_cache(instruction.next_ip());
+            self.leave_by_jump_cache(Linear(instruction.next_ip()));
         }
     }
 
@@ -61,7 +62,7 @@ impl Builder<'_> {
 }
 
 impl Translator {
-    /// Remember the instructions that the block just written is helped with, and where it goes on.
+    /// Remember the assisted instructions of the block just written, and where it goes on after each.
     pub(super) fn add_assisted(
         &mut self,
         instructions: Vec<(u32, Instruction)>,
@@ -73,9 +74,8 @@ impl Translator {
         }
     }
 
-    /// The instruction at a mark that is to be helped with, as it is in this page, and where its block
-    /// goes on.
-    fn assisted_at(&self, mark: u32, code_page: u64) -> Option<(Instruction, Restart)> {
+    /// The assisted instruction at a mark, as it is in this page, and where its block goes on.
+    fn assisted_at(&self, mark: u32, code_page: Linear) -> Option<(Instruction, Restart)> {
         let Assisted { mut instruction, onwards } = *self.assisted.get(&mark)?;
         let block = &self.blocks[self.marks[mark as usize].block as usize];
         if block.key.is_relocatable() {
@@ -85,16 +85,16 @@ impl Translator {
         Some((instruction, Restart::new(at, block.live.is_some())))
     }
 
-    /// Whether the block of a mark is one still.
+    /// Whether the block of a mark has not been dropped.
     fn is_alive(&self, mark: u32) -> bool {
         self.blocks[self.marks[mark as usize].block as usize].alive
     }
 }
 
 impl Vcpu {
-    /// Execute the instruction that a block wants help with, and go on in the block.
+    /// Execute the instruction that a block leaves to Rust, and go on in the block.
     pub(crate) fn assist(&mut self) -> Resume {
-        let (mark, page) = (self.arch.context.detail, self.arch.context.code_page);
+        let (mark, page) = (self.arch.context.detail, Linear(self.arch.context.code_page));
         let found = self.arch.group.translator().assisted_at(mark, page);
         let Some((instruction, onwards)) = found else {
             return Resume::Dispatch(self.interpret());
@@ -105,22 +105,21 @@ impl Vcpu {
             return Resume::Dispatch(self.take_trap(trap));
         }
         self.arch.replay.end();
-        if instruction.mnemonic() == Mnemonic::Cpuid {
+        if class_of(instruction.code()) == Class::Identify {
             self.arch.cache_cpuid(leaf, subleaf);
         }
-        if self.goes_on_in_block(mark, instruction.next_ip()) {
+        if self.goes_on_in_block(mark, Linear(instruction.next_ip())) {
             return Resume::At(onwards.place());
         }
         Resume::Dispatch(None)
     }
 
     /// Whether the block of a mark may be entered again, at the instruction at `next`.
-    fn goes_on_in_block(&self, mark: u32, next: u64) -> bool {
-        let rip = self.arch.context.regs.rip;
+    fn goes_on_in_block(&self, mark: u32, next: Linear) -> bool {
+        let rip = Linear(self.arch.context.regs.rip);
         let mode = self.arch.translation_mode();
         // A user's block adds its page's address to what it knows of its own.
-        let is_in_page =
-            !mode.guest.is_user() || Linear(rip).page().0 == self.arch.context.code_page;
+        let is_in_page = !mode.guest.is_user() || rip.page().0 == self.arch.context.code_page;
         rip == next
             && is_in_page
             && !self.arch.replay.has_queued()
@@ -131,7 +130,7 @@ impl Vcpu {
     }
 
     /// Carry out the instruction at guest-physical address `physical`, and at `mark` of a block, that
-    /// has missed for good, if it is of a kind that is helped with; where to go on then.
+    /// has missed for good, if it is of an assisted kind; where to go on then.
     pub(crate) fn help_missed(&mut self, physical: Physical, mark: u32) -> Option<Resume> {
         if !self.arch.group.techniques.has(Technique::Assists) || self.is_traced() {
             return None;
@@ -158,7 +157,7 @@ impl Vcpu {
     /// Go on in the block of a mark: at the instruction of the mark, or if that is done at the next one.
     fn go_on(&mut self, mark: u32, instruction: &Instruction, is_done: bool) -> Resume {
         let next = if is_done { instruction.next_ip() } else { instruction.ip() };
-        if !self.goes_on_in_block(mark, next) {
+        if !self.goes_on_in_block(mark, Linear(next)) {
             return Resume::Dispatch(None);
         }
         let translator = self.arch.group.translator();
@@ -190,7 +189,8 @@ impl Vcpu {
         Some(self.go_on(mark, instruction, true))
     }
 
-    /// What an instruction stores, if it is a plain `mov` of a register or a constant to memory.
+    /// What an instruction stores, if it is a plain `mov` of a register or a constant to memory. (The codes are the
+    /// operation itself: the table has no class for what the host's processor executes.)
     fn stored_value(&self, instruction: &Instruction) -> Option<u64> {
         let is_store = matches!(
             instruction.code(),

@@ -1,12 +1,13 @@
-//! What is remembered of a translated block, of the guest instructions in it, and of a page that has blocks.
+//! The translator's records of a block, of each guest instruction in a block (a mark), and of a page with blocks.
 
 use iced_x86::Instruction;
 
+use super::host_code::HostCode;
 use super::key::Key;
 use super::scratch::Scratch;
-use crate::memory::{PAGE_SIZE, Physical};
+use crate::memory::{Linear, PAGE_SIZE, Physical};
 
-/// A place where a guest instruction starts in host code.
+/// A mark: the place in host code where a guest instruction starts.
 #[derive(Debug, Clone, Copy)]
 #[repr(Rust, packed(2))]
 pub(crate) struct Mark {
@@ -26,42 +27,42 @@ pub(crate) struct Block {
     /// Length of the guest code in bytes.
     pub(super) length: u16,
     /// Host addresses: of the body, of what is behind it, and of the exit stubs.
-    pub(super) start: u64,
-    pub(super) end: u64,
-    pub(super) exit_stubs: u64,
+    pub(super) start: HostCode,
+    pub(super) end: HostCode,
+    pub(super) exit_stubs: HostCode,
     /// Entries: where the scratch registers are spilled, and for when they already are.
-    pub(super) cold: u64,
-    pub(super) warm: u64,
+    pub(super) cold: HostCode,
+    pub(super) warm: HostCode,
     /// Entry for when the canonical scratch registers are spilled, whatever the block's own are.
-    pub(super) canonical: u64,
+    pub(super) canonical: HostCode,
     /// Entry for when the scratch registers are spilled and x87 and vector state is loaded, if the
     /// block touches it.
-    pub(super) live: Option<u64>,
+    pub(super) live: Option<HostCode>,
     pub(super) scratch: Option<Scratch>,
-    /// All of it is for the interpreter, because an inspection says so.
+    /// The interpreter executes all of it, because an inspection says so.
     pub(super) interpreted: bool,
     pub(super) marks: std::ops::Range<u32>,
-    /// The first gate that is linked to it, or [`NONE`].
+    /// The first slot that is linked to it, or [`NONE`].
     pub(super) incoming: u32,
     pub(super) alive: bool,
 }
 
 impl Block {
-    pub(super) fn overlaps(&self, written: &std::ops::Range<u64>) -> bool {
+    pub(super) fn overlaps(&self, written: &std::ops::Range<Physical>) -> bool {
         let start = self.key.physical;
-        let end = start + u64::from(self.length);
-        if self.second.is_some_and(|second| written.start & !(PAGE_SIZE - 1) == second.0) {
+        let end = start.plus(u64::from(self.length));
+        if self.second == Some(written.start.page()) {
             // The second half starts at its page's first byte.
-            let rest = end - (start & !(PAGE_SIZE - 1)) - PAGE_SIZE;
-            return written.start & (PAGE_SIZE - 1) < rest;
+            let rest = end.0 - start.page().0 - PAGE_SIZE;
+            return written.start.offset() < rest;
         }
         start < written.end && written.start < end
     }
 
     /// The guest address of one of its marks, in this page if it is relocatable.
-    pub(super) fn linear_of(&self, mark: Mark, code_page: u64) -> u64 {
+    pub(super) fn linear_of(&self, mark: Mark, code_page: Linear) -> Linear {
         let key = &self.key;
-        key.relocated(key.linear.wrapping_add(u64::from(mark.guest)), code_page)
+        key.relocated(key.linear.plus(u64::from(mark.guest)), code_page)
     }
 }
 
@@ -70,11 +71,11 @@ impl Block {
 pub(super) struct Page {
     pub(super) blocks: Vec<u32>,
     /// Linear addresses of the page at which relocatable blocks have been entered into a jump cache.
-    pub(super) linears: Vec<u64>,
+    pub(super) linears: Vec<Linear>,
     pub(super) near_writes: u32,
 }
 
-/// An instruction that a block has help with.
+/// An instruction that Rust executes for a block (assist.rs).
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Assisted {
     pub(super) instruction: Instruction,

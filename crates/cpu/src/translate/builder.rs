@@ -1,14 +1,15 @@
-//! A block under construction: what all that write its parts have in common.
+//! A block under construction: the state that all files share which emit parts of a block.
 
 use iced_x86::{Code, Instruction, MemoryOperand, Register};
 
 use super::block::Mark;
 use super::emit::{Emitter, at, field};
-use super::gate::Gate;
+use super::host_code::HostCode;
+use super::jump_slot::JumpSlot;
 use super::key::Key;
 use super::planned::CoalescedAccess;
 use super::scratch::Scratch;
-use super::unchain::Closing;
+use super::unchain::Unchaining;
 use super::way_out::Thunks;
 use crate::context::context_offset;
 use crate::instruction::MemoryUse;
@@ -19,40 +20,43 @@ use crate::techniques::{Technique, Techniques};
 /// Longest instruction; a jump target closer to the end of its page may straddle it.
 const MAX_INSTRUCTION: u64 = 15;
 
+/// A `nop` slot that is not finished yet: where it is, and the index of its [`Unchaining`].
+pub(super) type NopSlot = (HostCode, usize);
+
 /// What is to be written after the straight line.
 pub(super) enum Later {
     /// The taken side of a conditional jump: displacement to patch, target.
-    Taken { at: u64, target: u64 },
+    Taken { at: HostCode, target: Linear },
     /// A look-up missed: displacement to patch, mark.
-    Miss { at: u64, mark: u32 },
+    Miss { at: HostCode, mark: u32 },
     /// The operand may cross a page.
     Second(Box<Second>),
-    /// The look-up of a coalesced range missed: displacement to patch, mark.
-    Plain { at: u64, mark: u32 },
+    /// The look-up of a coalesced missed: displacement to patch, mark.
+    Plain { at: HostCode, mark: u32 },
     /// x87 and vector state is not loaded: displacement to patch, where to go on.
-    Vectors { at: u64, live: u64 },
+    Vectors { at: HostCode, live: HostCode },
     /// An instruction turned out to need the interpreter: displacement to patch, mark.
-    Delicate { at: u64, mark: u32 },
+    Delicate { at: HostCode, mark: u32 },
     /// Or help (assist.rs): likewise.
-    Assist { at: u64, mark: u32 },
-    /// The jump cache lacks a computed address, or its use is closed: displacement to patch, gate,
+    Assist { at: HostCode, mark: u32 },
+    /// The jump cache lacks a computed address, or the slot is unchained: displacement to patch, slot,
     /// mark.
-    Computed { at: u64, gate: (u64, usize), mark: u32 },
+    Computed { at: HostCode, slot: NopSlot, mark: u32 },
     /// Where a return goes on: displacement to patch, address.
-    Landing { at: u64, back: u64 },
+    Landing { at: HostCode, back: Linear },
 }
 
 /// A second way that is still to be written.
 pub(super) struct Second {
     /// The displacement that leads to it.
-    pub(super) at: u64,
+    pub(super) at: HostCode,
     pub(super) mark: u32,
     pub(super) usage: MemoryUse,
     /// The instruction, with its operand where the look-up finds it, and what takes the place of a high byte.
     pub(super) moved: (Instruction, Option<Register>),
     /// Where it is in the straight line, and what follows it.
-    pub(super) found: u64,
-    pub(super) done: u64,
+    pub(super) found: HostCode,
+    pub(super) done: HostCode,
 }
 
 /// A block under construction.
@@ -71,22 +75,22 @@ pub(super) struct Builder<'a> {
     /// And with the canonical ones.
     pub(super) canonical: Thunks,
     /// The thunk that loads x87 and vector state.
-    pub(super) load_vectors: u64,
+    pub(super) load_vectors: HostCode,
     /// What is to be written later, with [`Self::user_open`] there.
     pub(super) later: Vec<(Later, bool)>,
-    pub(super) closings: Vec<Closing>,
-    pub(super) gates: Vec<Gate>,
-    pub(super) first_gate: u32,
+    pub(super) unchainings: Vec<Unchaining>,
+    pub(super) slots: Vec<JumpSlot>,
+    pub(super) first_slot: u32,
     pub(super) marks: Vec<Mark>,
     pub(super) first_mark: u32,
     /// Instructions that are left to the interpreter, by mark.
     pub(super) left: Vec<(u32, Instruction)>,
-    /// Those that it is helped with, and where the block goes on after them, by mark.
+    /// Assisted instructions, and where the block goes on after them, by mark.
     pub(super) instructions: Vec<(u32, Instruction)>,
     pub(super) onwards: Vec<(u32, u32)>,
     /// Marks of instructions after an `sti`.
     pub(super) sheltered: Vec<u32>,
-    pub(super) cache_start: u64,
+    pub(super) cache_start: HostCode,
     /// IA32_STAR.
     pub(super) star: u64,
     /// GS is at the mirror (memory/mirror.rs), not at the TLB.
@@ -102,12 +106,11 @@ pub(super) struct Builder<'a> {
 }
 
 /// Whether a direct link may lead to `target`: same page, and no instruction there can straddle.
-pub(super) fn is_linkable(key: Key, target: u64, techniques: Techniques) -> bool {
-    let target = Linear(target);
+pub(super) fn is_linkable(key: Key, target: Linear, techniques: Techniques) -> bool {
     techniques.has(Technique::Links)
-        && target.page() == Linear(key.linear).page()
+        && target.page() == key.linear.page()
         && target.offset() <= PAGE_SIZE - MAX_INSTRUCTION
-        && key.physical & (PAGE_SIZE - 1) <= PAGE_SIZE - MAX_INSTRUCTION
+        && key.physical.offset() <= PAGE_SIZE - MAX_INSTRUCTION
 }
 
 /// Where a segment register's selector is.
@@ -158,9 +161,9 @@ impl Builder<'_> {
     }
 
     /// Store a linear address; uses s2.
-    pub(super) fn store_address(&mut self, place: MemoryOperand, value: u64) {
+    pub(super) fn store_address(&mut self, place: MemoryOperand, value: Linear) {
         if !self.key.is_relocatable() {
-            return self.store_constant(place, value);
+            return self.store_constant(place, value.0);
         }
         let [_, _, s2] = self.s();
         self.address(s2, value);
@@ -168,14 +171,14 @@ impl Builder<'_> {
     }
 
     /// Put a linear address into a register: that of the block's page is added, if it has none.
-    pub(super) fn address(&mut self, register: Register, value: u64) {
+    pub(super) fn address(&mut self, register: Register, value: Linear) {
         /// As far as one `lea` reaches; a displacement from an instruction reaches a little farther.
         const REACH: i64 = i32::MAX as i64;
         if !self.key.is_relocatable() {
-            return self.out.constant(register, value);
+            return self.out.constant(register, value.0);
         }
         self.out.load(register, field(context_offset!(code_page)));
-        let mut left = value as i64;
+        let mut left = value.0 as i64;
         while left != 0 {
             let step = left.clamp(-REACH, REACH);
             self.out.lea(register, at(register, Register::None, step as i32));

@@ -1,4 +1,4 @@
-//! The code cache: host memory that holds blocks and stubs. It only grows; when it is full it is
+//! The code cache: host memory that holds translated code. It only grows; when it is full it is
 //! dropped whole. Code is executed in one view of it and written in another (views.rs): all addresses
 //! here are those of the executable one.
 //!
@@ -6,8 +6,9 @@
 //! executed, and their *exit stubs*, which as a rule are not: ways out to Rust, entries for neighbours
 //! with other scratch registers, what a miss does. A busy guest executes several hundred KiB of
 //! translated code, more than a processor's first cache of instructions has by far, and half of what
-//! lies beside a block that is executed would otherwise be stubs.
+//! lies beside a block that is executed would otherwise be exit stubs.
 
+use super::host_code::HostCode;
 use super::views::{Changes, LARGE_BYTES, Views};
 use crate::config::Error;
 
@@ -59,7 +60,7 @@ pub(crate) struct CodeCache {
 }
 
 impl CodeCache {
-    /// Reserve `bytes` of address space, the last `stubs` of them for exit stubs, both multiples of the
+    /// Reserve `bytes` of address space, the last `exit_stubs` of them for exit stubs, both multiples of the
     /// page size; pages are taken as they are written, large ones where the host has them: translated
     /// code is several times as long as what it is made from, and a processor has few entries for pages
     /// of code.
@@ -67,24 +68,24 @@ impl CodeCache {
     /// # Errors
     ///
     /// [`Error::Host`] when the kernel does not allow files in memory to be executed.
-    pub(crate) fn new(bytes: usize, stubs: usize) -> Result<Self, Error> {
+    pub(crate) fn new(bytes: usize, exit_stubs: usize) -> Result<Self, Error> {
         let views = Views::map(bytes)?;
-        let areas = [Area::new(0, bytes - stubs), Area::new(bytes - stubs, bytes)];
+        let areas = [Area::new(0, bytes - exit_stubs), Area::new(bytes - exit_stubs, bytes)];
         Ok(Self { views, bytes, areas, changes: Changes::default() })
     }
 
     /// Address of the first byte.
-    pub(crate) fn start(&self) -> u64 {
+    pub(crate) fn start(&self) -> HostCode {
         self.views.start()
     }
 
     /// Address after the last byte of the reservation.
-    pub(crate) fn end(&self) -> u64 {
+    pub(crate) fn end(&self) -> HostCode {
         self.start() + self.bytes as u64
     }
 
     /// Both.
-    pub(crate) fn bounds(&self) -> (u64, u64) {
+    pub(crate) fn bounds(&self) -> (HostCode, HostCode) {
         (self.start(), self.end())
     }
 
@@ -99,7 +100,7 @@ impl CodeCache {
     }
 
     /// Where the next piece of code will be put.
-    pub(crate) fn next(&self, part: Part) -> u64 {
+    pub(crate) fn next(&self, part: Part) -> HostCode {
         self.start() + self.areas[part as usize].used as u64
     }
 
@@ -114,7 +115,7 @@ impl CodeCache {
     }
 
     /// Append code; the caller has asked [`Self::has_room`].
-    pub(crate) fn append(&mut self, part: Part, code: &[u8]) -> u64 {
+    pub(crate) fn append(&mut self, part: Part, code: &[u8]) -> HostCode {
         let at = self.next(part);
         let area = &mut self.areas[part as usize];
         let end = area.used + code.len();
@@ -123,9 +124,9 @@ impl CodeCache {
             self.views.make_large(area.large);
             area.large += LARGE_BYTES;
         }
-        // SAFETY: the range is inside the mapping (asserted) and not executed by anybody yet.
+        // SAFETY: the range is inside the mapping (asserted) and executed by no vCPU yet.
         unsafe {
-            let place = self.views.writable(at) as *mut u8;
+            let place = self.views.writable(at);
             std::ptr::copy_nonoverlapping(code.as_ptr(), place, code.len());
         }
         self.changes.note();
@@ -134,16 +135,15 @@ impl CodeCache {
     }
 
     /// Whether code has been written in all of so many bytes.
-    fn is_written(&self, at: u64, bytes: usize) -> bool {
-        let Some(offset) = at.checked_sub(self.start()) else { return false };
-        let inside = |area: &Area| {
-            offset >= area.start as u64 && offset.saturating_add(bytes as u64) <= area.used as u64
-        };
+    fn is_written(&self, at: HostCode, bytes: usize) -> bool {
+        let Some(offset) = at.offset_from(self.start()) else { return false };
+        let offset = offset as usize;
+        let inside = |area: &Area| offset >= area.start && offset + bytes <= area.used;
         self.areas.iter().any(inside)
     }
 
     /// Let the jump whose displacement is at `at` lead elsewhere.
-    pub(crate) fn patch(&mut self, at: u64, displacement: i32) {
+    pub(crate) fn patch(&mut self, at: HostCode, displacement: i32) {
         assert!(self.is_written(at, 4), "patch outside the code cache");
         // SAFETY: the place is a displacement in the code cache (asserted).
         unsafe { self.views.patch(at, displacement.to_le_bytes()) };
@@ -151,12 +151,12 @@ impl CodeCache {
     }
 
     /// Three bytes of code, all of which must have been written.
-    pub(crate) fn code_at(&self, at: u64) -> Option<[u8; 3]> {
+    pub(crate) fn code_at(&self, at: HostCode) -> Option<[u8; 3]> {
         let inside = self.is_written(at, 3);
-        // SAFETY: code that has been written lies there, and nobody else writes to it under the
-        // translator's lock but the signal handlers, whose gates are not in the way of a value that
+        // SAFETY: code that has been written lies there, and no other thread writes to it under the
+        // translator's lock but the signal handlers, whose slots are not in the way of a value that
         // is only looked at.
-        inside.then(|| unsafe { (self.views.writable(at) as *const [u8; 3]).read_unaligned() })
+        inside.then(|| unsafe { self.views.writable(at).cast::<[u8; 3]>().read_unaligned() })
     }
 
     /// Drop everything.
@@ -167,7 +167,7 @@ impl CodeCache {
 
 impl Drop for CodeCache {
     fn drop(&mut self) {
-        // Nobody runs code in it any more.
+        // No vCPU runs code in it any more.
         self.views.unmap(self.bytes);
     }
 }

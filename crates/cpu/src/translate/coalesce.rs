@@ -53,7 +53,7 @@ struct Reference {
     moved: i64,
 }
 
-/// What is known of registers on the way through a block.
+/// The state of base registers on the way through a block.
 #[derive(Default)]
 struct Bases {
     changes: FxHashMap<Register, u32>,
@@ -90,7 +90,7 @@ impl Bases {
         }
     }
 
-    /// Take note of what an instruction does to registers.
+    /// Record which registers an instruction changes, and by how much it moves RSP.
     fn pass(&mut self, factory: &mut InstructionInfoFactory, planned: &Planned) {
         let instruction = &planned.instruction;
         let step = match planned.action {
@@ -256,7 +256,7 @@ impl Builder<'_> {
         moved.set_memory_displacement64(i64::from(access.offset) as u64);
         moved.set_memory_displ_size(u32::from(access.offset != 0));
         let mut probe = iced_x86::Encoder::new(64);
-        if probe.encode(&moved, self.out.here()).is_err() {
+        if probe.encode(&moved, self.out.here().0).is_err() {
             return false;
         }
         self.coalesced_operand(access, mark);

@@ -15,8 +15,8 @@
 //!
 //! Most leaves have no subleaves, and are asked with anything in ECX: the answer is in all lines that it
 //! may choose. What is not there is answered by Rust (assist.rs), which fills the line. An answer depends on the
-//! processor, which never changes, and on CR4.OSXSAVE, XCR0 and whether there is a local APIC; whoever
-//! changes one of these empties the table ([`Architectural::clear_cpuid_cache`]).
+//! processor, which never changes, and on CR4.OSXSAVE, XCR0 and whether there is a local APIC; code
+//! that changes one of these empties the table ([`Architectural::clear_cpuid_cache`]).
 
 use iced_x86::{MemoryOperand, Register};
 

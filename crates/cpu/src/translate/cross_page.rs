@@ -1,27 +1,28 @@
-//! Links from page to page, within the kernel.
+//! Cross-page links: direct links from page to page, within the kernel.
 //!
 //! A direct jump or call to another page may not be linked as one within its page is: what is mapped
 //! there can change (invariant 4 in mod.rs). User code therefore goes through the jump cache. A
 //! kernel's own code is different: its pages are global and stay for as long as the kernel runs, most
 //! of its calls leave their page, and the jump cache's lines are too many to stay near the processor.
 //!
-//! So a *far* gate is linked, if the target's page is global, and the page is remembered with the gates
-//! that lead there. It is a promise like one of the TLB's, and kept in the same way:
+//! So a *cross-page* slot is linked if the target's page is global, and the translator remembers the page
+//! with the slots that lead there. A cross-page link is valid for as long as a TLB entry would be:
 //!
-//! 1. What the page tables said when the gate was linked holds until the guest flushes it.
+//! 1. What the page tables said when the slot was linked holds until the guest flushes it.
 //! 2. After a flush that may concern the page (`invlpg` near it, or of everything) the page tables are
-//!    looked at again. If they say something else, or nothing, the gates are unlinked before the
+//!    looked at again. If they say something else, or nothing, the slots are unlinked before the
 //!    processor executes anything. A kernel flushes often, and changes the place of its code hardly ever.
 //! 3. A global page is taken to be the same for all processors, as for the mirror (memory/mirror.rs),
 //!    rule 5.
 //!
-//! A far gate has three states: not linked, linked, and *refused*. Where it is not linked it goes through
+//! A cross-page slot has three states: not linked, linked, and *refused*. Where it is not linked it goes through
 //! the jump cache, and once in sixteen times out to Rust, which links it if it can, or refuses: most of a
-//! kernel's code runs once, while it boots. A refused gate goes through the jump cache for good.
+//! kernel's code runs once, while it boots. A refused slot goes through the jump cache for good.
 
 use super::Translator;
 use super::builder::Builder;
-use super::gate::{FarGate, Places, REGION};
+use super::host_code::HostCode;
+use super::jump_slot::{CrossPageLink, REGION, SlotPlaces};
 use crate::architectural::Architectural;
 use crate::memory::paging::{Accessor, walk};
 use crate::memory::tlb::{Flush, PageSize};
@@ -29,46 +30,46 @@ use crate::memory::{Access, Linear, Physical};
 use crate::techniques::Technique;
 
 impl Builder<'_> {
-    /// Whether a direct jump to an address outside the page gets a far gate.
-    pub(super) fn may_be_far(&self, target: u64) -> bool {
+    /// Whether a direct jump to an address outside the page gets a cross-page slot.
+    pub(super) fn may_cross_page(&self, target: Linear) -> bool {
         let mode = self.key.mode;
-        let wanted = self.techniques.has(Technique::FarLinks);
+        let wanted = self.techniques.has(Technique::CrossPageLinks);
         wanted
             && mode.guest.is_kernel()
             && mode.native
-            && Linear(target).is_canonical()
-            && target >> 63 != 0
+            && target.is_canonical()
+            && target.0 >> 63 != 0
     }
 
-    /// Make the jump whose displacement is at `at` a far gate.
-    pub(super) fn link_far(&mut self, at: u64, target: u64) {
-        self.in_exit_stubs(|builder| builder.write_far_gate(at, target));
+    /// Make the jump whose displacement is at `at` a cross-page slot.
+    pub(super) fn link_cross_page(&mut self, at: HostCode, target: Linear) {
+        self.in_exit_stubs(|builder| builder.write_cross_page_slot(at, target));
     }
 
-    fn write_far_gate(&mut self, warm: u64, target: u64) {
+    fn write_cross_page_slot(&mut self, warm: HostCode, target: Linear) {
         let [s0, ..] = self.s();
         let places = self.write_conversion();
-        let number = self.gate(target, Places { warm, ..places });
+        let number = self.slot(target, SlotPlaces { warm, ..places });
         self.way_out_converted(number);
-        self.closes(warm, self.out.here());
+        self.unchains(warm, self.out.here());
         self.way_out(self.thunks().unlinked.plain, number);
         let unlinked = self.out.here();
         self.patch(warm, unlinked);
-        self.out.constant(s0, target);
-        self.way_out(self.thunks().far, number);
+        self.out.constant(s0, target.0);
+        self.way_out(self.thunks().cross_page, number);
         let refused = self.out.here();
-        self.out.constant(s0, target);
+        self.out.constant(s0, target.0);
         self.out.jump(self.thunks().refused);
-        let far = FarGate { unlinked: self.offset(unlinked), refused: self.offset(refused) };
-        self.gates.last_mut().expect("just added").far = Some(far);
+        let link = CrossPageLink { unlinked: self.offset(unlinked), refused: self.offset(refused) };
+        self.slots.last_mut().expect("just added").cross_page = Some(link);
     }
 }
 
 impl Architectural {
-    /// Where the target of a far gate is, if that is a page that the gate may be linked to; `None`
-    /// as well if the gate is not far.
-    pub(crate) fn far_page(&self, gate: u32) -> Option<Physical> {
-        let target = self.group.translator().far_target(gate)?;
+    /// Where the target of a cross-page slot is, if that is a page that the slot may be linked to; `None`
+    /// as well if the slot does not cross pages.
+    pub(crate) fn linkable_page(&self, slot: u32) -> Option<Physical> {
+        let target = self.group.translator().cross_page_target(slot)?;
         self.walk_kernel_fetch(target)
     }
 
@@ -80,46 +81,50 @@ impl Architectural {
     }
 
     /// The guest has flushed: unlink what no longer leads where it did.
-    pub(crate) fn flush_far_gates(&self, what: Flush) {
+    pub(crate) fn flush_cross_page_links(&self, what: Flush) {
         let near = match what {
             Flush::All => None,
             Flush::Page(at) | Flush::PagePcid(at, _) => Some(at.0 / REGION),
             Flush::Pcid(_) | Flush::AllPcids => return,
         };
         let mut translator = self.group.translator();
-        if near.is_some_and(|region| !translator.far.regions.contains(&region)) {
+        if near.is_some_and(|region| !translator.cross_page.regions.contains(&region)) {
             return;
         }
-        let stale: Vec<u64> = {
-            let pages = translator.far.pages.iter();
+        let stale: Vec<Linear> = {
+            let pages = translator.cross_page.pages.iter();
             let concerned =
-                pages.filter(|(page, _)| near.is_none_or(|near| near == *page / REGION));
-            let changed = concerned.filter(|(page, known)| {
-                self.walk_kernel_fetch(Linear(**page)) != Some(known.physical)
-            });
+                pages.filter(|(page, _)| near.is_none_or(|near| near == page.0 / REGION));
+            let changed = concerned
+                .filter(|(page, known)| self.walk_kernel_fetch(**page) != Some(known.physical));
             changed.map(|(&page, _)| page).collect()
         };
         for page in stale {
-            let gates = translator.far.pages.remove(&page).map(|known| known.gates);
-            gates.into_iter().flatten().for_each(|gate| translator.unlink(gate));
+            let slots = translator.cross_page.pages.remove(&page).map(|known| known.slots);
+            slots.into_iter().flatten().for_each(|slot| translator.unlink(slot));
         }
     }
 }
 
 impl Translator {
-    fn far_target(&self, number: u32) -> Option<Linear> {
-        let gate = self.gates.get(number as usize)?;
-        gate.far.map(|_| Linear(gate.target))
+    fn cross_page_target(&self, number: u32) -> Option<Linear> {
+        let slot = self.slots.get(number as usize)?;
+        slot.cross_page.map(|_| slot.target)
     }
 
-    /// Whether a far gate may lead to `physical`, which is remembered. If not, it goes through the
+    /// Whether a cross-page slot may lead to `physical`, which is remembered. If not, it goes through the
     /// jump cache from here on.
-    pub(super) fn admit_far(&mut self, number: u32, found: Option<Physical>, to: Physical) -> bool {
-        let gate = self.gates[number as usize];
-        let Some(FarGate { refused, .. }) = gate.far else { return false };
-        let admitted = found == Some(to.page()) && self.far.note(Linear(gate.target), to, number);
+    pub(super) fn admit_cross_page(
+        &mut self,
+        number: u32,
+        found: Option<Physical>,
+        to: Physical,
+    ) -> bool {
+        let slot = self.slots[number as usize];
+        let Some(CrossPageLink { refused, .. }) = slot.cross_page else { return false };
+        let admitted = found == Some(to.page()) && self.cross_page.note(slot.target, to, number);
         if !admitted {
-            self.direct(gate.warm, self.cache.start() + u64::from(refused));
+            self.direct(slot.warm, self.cache.start() + u64::from(refused));
         }
         admitted
     }

@@ -30,7 +30,7 @@
 //! first `n` of the next side by side, it lies where its offset says. So there is no loop and no count in
 //! reading.
 //!
-//! What rules it:
+//! Rules:
 //!
 //! 1. *Nothing has happened before both pages are known.* Everything else (a page that is not there, or lacks
 //!    a right, or has translations; a device) is a miss, at the start of the instruction: Rust fills the
@@ -39,7 +39,8 @@
 //!    nowhere. They are not written, not even with what they held: another processor may be writing them. So
 //!    masked stores, of which the mask leaves out bytes, are the interpreter's.
 //! 3. So are locked instructions (native/locked.rs), and those of which the bit number moves the operand.
-//! 4. The operand has in the buffer the alignment that it has in memory, so that who insists on it faults.
+//! 4. The operand has in the buffer the alignment that it has in memory, so that an instruction that requires
+//!    alignment faults.
 //! 5. A second way has a mark, too: that of its instruction, for when that faults there. Where it faults, the state
 //!    is that of the instruction's start, because what it would have written is in the buffer.
 //! 6. Flags stay (`not`, `lea`, `pext`, `rep movsb`); DF is clear in translated code.
@@ -52,11 +53,11 @@ use super::action::Action;
 use super::block::Mark;
 use super::builder::{Builder, Second};
 use super::emit::{at, field};
+use super::host_code::HostCode;
 use super::key::{Key, Mode};
 use super::reach::set_offset;
 use crate::context::context_offset;
-use crate::instruction::has_masked_memory;
-use crate::instruction::{MemoryUse, immediate_bit_form};
+use crate::instruction::{MemoryUse, has_masked_memory, immediate_bit_form, is_locked};
 use crate::memory::tlb::Entries;
 use crate::memory::{PAGE_SIZE, Physical};
 use crate::run::Resume;
@@ -71,7 +72,7 @@ const MAX_BYTES: usize = 64;
 
 /// Which instructions of a page have a second way.
 pub(super) enum Crossing {
-    Some(FxHashSet<u64>),
+    Some(FxHashSet<Physical>),
     All,
 }
 
@@ -84,7 +85,7 @@ impl Crossing {
         if translator.inspection.as_ref().is_some_and(|inspection| inspection.all_crossings) {
             return Self::All;
         }
-        let ripe = translator.crossings.ripe.get(&Physical(key.physical).page().0);
+        let ripe = translator.crossings.ripe.get(&key.physical.page());
         Self::Some(ripe.cloned().unwrap_or_default())
     }
 
@@ -93,7 +94,7 @@ impl Crossing {
         &self,
         instruction: &Instruction,
         action: Action,
-        physical: u64,
+        physical: Physical,
     ) -> bool {
         let is_wanted = match self {
             Self::Some(ripe) => ripe.contains(&physical),
@@ -106,10 +107,8 @@ impl Crossing {
 /// Whether an instruction can have a second way.
 fn covers(instruction: &Instruction, action: Action) -> bool {
     let Action::Memory(MemoryUse { size, writes, .. }) = action else { return false };
-    let is_locked = instruction.has_lock_prefix()
-        || (instruction.mnemonic() == iced_x86::Mnemonic::Xchg && writes);
     (2..=MAX_BYTES).contains(&size)
-        && !is_locked
+        && !is_locked(instruction)
         && !(writes && has_masked_memory(instruction))
         && immediate_bit_form(instruction.code()).is_none()
 }
@@ -198,7 +197,7 @@ impl Builder<'_> {
     }
 
     /// Where the pages turn out not to be there: displacements of the jumps for the first and for the second.
-    fn miss_again(&mut self, [first, second]: [u64; 2], mark: u32) {
+    fn miss_again(&mut self, [first, second]: [HostCode; 2], mark: u32) {
         let [_, _, s2] = self.s();
         let here = self.out.here();
         self.out.patch(second, here);
@@ -211,7 +210,7 @@ impl Builder<'_> {
     /// Look up both pages, with the index of the first one's entry in s1, and in s0 the offset in it if that is
     /// what it is the entry of. Keeps RCX and the host addresses of the pages in the context, and that of the
     /// second in s2, too. The displacements of the jumps where the first, and the second, is not there.
-    fn find_both(&mut self, usage: MemoryUse) -> [u64; 2] {
+    fn find_both(&mut self, usage: MemoryUse) -> [HostCode; 2] {
         let [s0, s1, s2] = self.s();
         let tags = if usage.writes {
             std::mem::offset_of!(Entries, write)

@@ -1,4 +1,4 @@
-//! Reading a run of guest instructions that will become one block.
+//! Decoding a run of guest instructions, which will become one block.
 //!
 //! A run stays in one page. It goes on over conditional jumps that are not taken, and ends with
 //! any other change of control, with an instruction for the interpreter, at a bound, or where
@@ -35,7 +35,7 @@ const MAX_REGISTERS: u32 = 11;
 struct Mirrored {
     on: bool,
     user_access: bool,
-    exceptions: FxHashSet<u64>,
+    exceptions: FxHashSet<Physical>,
 }
 
 impl Mirrored {
@@ -46,7 +46,7 @@ impl Mirrored {
         Self { on, user_access: key.mode.user_open, exceptions }
     }
 
-    fn next(&mut self, planned: &Planned, physical: u64) -> bool {
+    fn next(&mut self, planned: &Planned, physical: Physical) -> bool {
         if let Action::Inline(Inline::SetAccess(open)) = planned.action {
             self.user_access = open;
         }
@@ -90,9 +90,9 @@ impl Vcpu {
     ///
     /// The fault of fetching the second page of an instruction that straddles two.
     pub(super) fn decode_run(&mut self, key: Key) -> Result<Run, Trap> {
-        let offset = (key.physical & (PAGE_SIZE - 1)) as usize;
+        let offset = key.physical.offset() as usize;
         let mut bytes = vec![0; PAGE_SIZE as usize - offset];
-        if let Some(host) = self.arch.ram.host(Physical(key.physical)) {
+        if let Some(host) = self.arch.ram.host(key.physical) {
             // SAFETY: RAM up to the end of the page; the copy is what will be translated, whatever
             // becomes of the original.
             unsafe {
@@ -112,7 +112,7 @@ impl Vcpu {
             (Mirrored::new(key, &translator), Crossing::new(key, &translator, &self.arch.group))
         };
         let source = std::mem::take(&mut run.bytes);
-        let mut decoder = Decoder::with_ip(64, &source, key.linear, decoder_options());
+        let mut decoder = Decoder::with_ip(64, &source, key.linear.0, decoder_options());
         let mut instruction = Instruction::default();
         while run.instructions.len() < MAX_INSTRUCTIONS && decoder.can_decode() {
             let delta = decoder.position() as u16;
@@ -133,7 +133,7 @@ impl Vcpu {
             run.registers = registers;
             let sheltered = run.instructions.last().is_some_and(enables_interrupts);
             let (native, coalesced) = (false, None);
-            let physical = key.physical + u64::from(delta);
+            let physical = key.physical.plus(u64::from(delta));
             let crosses = crossing.includes(&instruction, action, physical);
             let mut planned =
                 Planned { instruction, action, delta, native, coalesced, crosses, sheltered };
@@ -159,8 +159,8 @@ impl Vcpu {
         run
     }
 
-    /// The techniques that blocks are made by: who traces sees each instruction that is not simply
-    /// executed.
+    /// The techniques that blocks are made by. A tracer sees each instruction that the host's processor does not
+    /// simply execute.
     fn techniques_of_blocks(&self) -> Techniques {
         let techniques = self.arch.group.techniques;
         if !self.is_traced() {
@@ -174,7 +174,8 @@ impl Vcpu {
         let available = self.arch.fetch(&mut bytes)?;
         let next = Linear(Linear(self.arch.context.regs.rip).page().0.wrapping_add(PAGE_SIZE));
         let mut run = Run::new(bytes.to_vec());
-        let mut decoder = Decoder::with_ip(64, &bytes[..available], key.linear, decoder_options());
+        let mut decoder =
+            Decoder::with_ip(64, &bytes[..available], key.linear.0, decoder_options());
         let instruction = decoder.decode();
         let mut action = Action::Interpret;
         if decoder.last_error() == DecoderError::None {

@@ -1,12 +1,14 @@
-//! Writing host code: a thin layer of named operations over iced's encoder.
+//! The emitter: named operations over iced's encoder, each of which appends one or a few host instructions.
 
 use iced_x86::{Code, Encoder, Instruction, MemoryOperand, Register};
+
+use super::host_code::HostCode;
 
 /// Host code under construction, and where it will live.
 pub(crate) struct Emitter {
     encoder: Encoder,
     bytes: Vec<u8>,
-    base: u64,
+    base: HostCode,
 }
 
 /// The general-purpose register with an encoding number.
@@ -132,18 +134,18 @@ pub(crate) fn scaled(
 
 impl Emitter {
     /// Start at host address `base`.
-    pub(crate) fn new(base: u64) -> Self {
+    pub(crate) fn new(base: HostCode) -> Self {
         Self { encoder: Encoder::new(64), bytes: Vec::with_capacity(1024), base }
     }
 
     /// Start again at another address, keeping the buffers.
-    pub(crate) fn restart(&mut self, base: u64) {
+    pub(crate) fn restart(&mut self, base: HostCode) {
         self.bytes.clear();
         self.base = base;
     }
 
     /// Host address of the next byte.
-    pub(crate) fn here(&self) -> u64 {
+    pub(crate) fn here(&self) -> HostCode {
         self.base + self.bytes.len() as u64
     }
 
@@ -160,7 +162,7 @@ impl Emitter {
     /// Append one instruction; `false` (and nothing appended) when it has no encoding.
     pub(crate) fn try_instruction(&mut self, instruction: &Instruction) -> bool {
         let here = self.here();
-        let done = self.encoder.encode(instruction, here).is_ok();
+        let done = self.encoder.encode(instruction, here.0).is_ok();
         let mut buffer = self.encoder.take_buffer();
         if done {
             self.bytes.extend_from_slice(&buffer);
@@ -238,7 +240,7 @@ impl Emitter {
 
     /// `lea register, [rip + ...]` of a place in this piece of code that is not known yet; the
     /// address of the displacement.
-    pub(crate) fn address_of_code(&mut self, register: Register) -> u64 {
+    pub(crate) fn address_of_code(&mut self, register: Register) -> HostCode {
         let number = register.number() as u8;
         self.raw(&[0x48 | (number >> 3) << 2, 0x8d, 0x05 | (number & 7) << 3, 0, 0, 0, 0]);
         self.here() - 4
@@ -373,7 +375,7 @@ impl Emitter {
     }
 
     /// `jmp rel32` to a host address; the address of the displacement.
-    pub(crate) fn jump(&mut self, target: u64) -> u64 {
+    pub(crate) fn jump(&mut self, target: HostCode) -> HostCode {
         let at = self.here() + 1;
         self.raw(&[0xe9]);
         self.raw(&displacement(at, target).to_le_bytes());
@@ -393,14 +395,14 @@ impl Emitter {
 
     /// Make so many bytes, behind `before` others that follow, lie in one aligned word of eight.
     fn align(&mut self, before: u64, bytes: u64) {
-        let offset = (self.here() + before) % 8;
+        let offset = (self.here().0 + before) % 8;
         if offset + bytes > 8 {
             self.pad((8 - offset) as usize);
         }
     }
 
     /// Whether a host address is in this piece of code.
-    pub(crate) fn contains(&self, at: u64) -> bool {
+    pub(crate) fn contains(&self, at: HostCode) -> bool {
         (self.base..self.here()).contains(&at)
     }
 
@@ -413,7 +415,7 @@ impl Emitter {
 
     /// `jcc rel32`, to the next instruction; the address of the displacement, which can be patched while
     /// it is executed.
-    pub(crate) fn jump_if(&mut self, condition: u8) -> u64 {
+    pub(crate) fn jump_if(&mut self, condition: u8) -> HostCode {
         self.align_displacement(2);
         self.raw(&[0x0f, 0x80 | condition, 0, 0, 0, 0]);
         self.here() - 4
@@ -426,25 +428,25 @@ impl Emitter {
     }
 
     /// `jrcxz` over a `jmp rel32` to a place not known yet; the address of the displacement.
-    pub(crate) fn jump_unless_rcx_zero(&mut self) -> u64 {
+    pub(crate) fn jump_unless_rcx_zero(&mut self) -> HostCode {
         self.raw(&[0xe3, 5, 0xe9, 0, 0, 0, 0]);
         self.here() - 4
     }
 
     /// `jrcxz` over a jump over a jump: to a place not known yet; the address of the displacement.
-    pub(crate) fn jump_if_rcx_zero(&mut self) -> u64 {
+    pub(crate) fn jump_if_rcx_zero(&mut self) -> HostCode {
         self.raw(&[0xe3, 2, 0xeb, 5, 0xe9, 0, 0, 0, 0]);
         self.here() - 4
     }
 
     /// Set the displacement at host address `at`, in this piece of code, to reach `target`.
-    pub(crate) fn patch(&mut self, at: u64, target: u64) {
+    pub(crate) fn patch(&mut self, at: HostCode, target: HostCode) {
         let offset = (at - self.base) as usize;
         self.bytes[offset..offset + 4].copy_from_slice(&displacement(at, target).to_le_bytes());
     }
 }
 
 /// The rel32 of a jump whose displacement is at `at`.
-pub(crate) fn displacement(at: u64, target: u64) -> i32 {
-    target.wrapping_sub(at + 4) as i32
+pub(crate) fn displacement(at: HostCode, target: HostCode) -> i32 {
+    target.0.wrapping_sub(at.0 + 4) as i32
 }

@@ -20,14 +20,14 @@
 //!
 //! What is not the kernel's own memory (signal frames, areas on a user's stack) is for Rust (assist.rs).
 
-use iced_x86::{Instruction, MemoryOperand, Mnemonic, Register};
+use iced_x86::{Instruction, MemoryOperand, Register};
 
 use super::action::Assistance;
 use super::builder::{Builder, Later};
 use super::emit::{at, gpr32};
 use super::key::{Mode, Vectors};
 use crate::context::context_offset;
-use crate::instruction::MemoryUse;
+use crate::instruction::{Class, MemoryUse, class_of};
 
 /// Where XSTATE_BV and XCOMP_BV are in an area.
 const STATE: i32 = 512;
@@ -36,29 +36,16 @@ const FORMAT: i32 = 520;
 /// How an area is used, as far as the mirror goes by it: not at all.
 const AREA: MemoryUse = MemoryUse { size: 1, reads: true, writes: true };
 
-/// Whether an instruction is one of the XSAVE family, or `fxsave` or `fxrstor`.
-pub(super) fn is_extended(mnemonic: Mnemonic) -> bool {
-    is_legacy(mnemonic) || is_restore(mnemonic) || is_save(mnemonic)
-}
-
-fn is_legacy(mnemonic: Mnemonic) -> bool {
-    use Mnemonic::{Fxrstor, Fxrstor64, Fxsave, Fxsave64};
-    matches!(mnemonic, Fxsave | Fxsave64 | Fxrstor | Fxrstor64)
-}
-
-fn is_restore(mnemonic: Mnemonic) -> bool {
-    matches!(mnemonic, Mnemonic::Xrstor | Mnemonic::Xrstor64)
-}
-
-fn is_save(mnemonic: Mnemonic) -> bool {
-    use Mnemonic::{Xsave, Xsave64, Xsavec, Xsavec64, Xsaveopt, Xsaveopt64};
-    matches!(mnemonic, Xsave | Xsave64 | Xsaveopt | Xsaveopt64 | Xsavec | Xsavec64)
+/// Whether the instructions of a class are `fxsave` or `fxrstor`, which know no components.
+fn is_legacy(class: Class) -> bool {
+    matches!(class, Class::Fxsave | Class::Fxrstor)
 }
 
 /// Whether the host may execute an instruction of the family where its operand is the kernel's.
 pub(super) fn runs_on_mirror(instruction: &Instruction, mode: Mode) -> bool {
-    let needed = if is_legacy(instruction.mnemonic()) { Vectors::Legacy } else { Vectors::All };
-    is_extended(instruction.mnemonic())
+    let class = class_of(instruction.code());
+    let needed = if is_legacy(class) { Vectors::Legacy } else { Vectors::All };
+    class.is_extended_state()
         && !instruction.has_lock_prefix()
         && mode.guest.is_kernel()
         && mode.native
@@ -72,7 +59,7 @@ impl Builder<'_> {
             self.assist(Assistance::Onwards, instruction, mark);
             return true;
         }
-        if is_legacy(instruction.mnemonic()) {
+        if is_legacy(class_of(instruction.code())) {
             return self.on_memory(instruction, AREA, mark);
         }
         self.instructions.push((mark, *instruction));
@@ -89,7 +76,7 @@ impl Builder<'_> {
         let [s0, s1, s2] = self.s();
         let foreign = context_offset!(foreign_mask);
         self.out.constant(s1, 0);
-        if is_restore(instruction.mnemonic()) {
+        if class_of(instruction.code()) == Class::Xrstor {
             // These may fault; no register of the guest's has changed.
             self.operand_address(instruction);
             let part = |offset| MemoryOperand {

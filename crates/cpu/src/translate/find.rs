@@ -1,10 +1,12 @@
-//! The block for the next instruction: found, or translated and entered where jumps find it.
+//! Finding the block for the next instruction; if there is none, translating it and entering it into the
+//! jump caches.
 
 use std::sync::Arc;
 
 use super::Translator;
 use super::block::Block;
 use super::generate::Makings;
+use super::host_code::HostCode;
 use super::key::Key;
 use super::planned::Run;
 use crate::exception::{Exception, Trap};
@@ -17,8 +19,8 @@ use crate::vcpu::Vcpu;
 /// Room that must be free before a block is translated.
 const MAX_BLOCK_BYTES: usize = 64 << 10;
 
-/// Gates that one block can have.
-const MAX_CLOSINGS: usize = 64;
+/// The most slots of one block.
+const MAX_UNCHAININGS: usize = 64;
 
 /// Times that a block is tried to be translated before its first instruction is interpreted.
 const MAX_ATTEMPTS: usize = 8;
@@ -30,7 +32,7 @@ impl Vcpu {
     /// # Errors
     ///
     /// The fault of the instruction fetch.
-    pub(crate) fn find_block(&mut self) -> Result<Option<u64>, Trap> {
+    pub(crate) fn find_block(&mut self) -> Result<Option<HostCode>, Trap> {
         self.find_block_of_kind(false)
     }
 
@@ -39,11 +41,11 @@ impl Vcpu {
     /// # Errors
     ///
     /// As [`Self::find_block`].
-    pub(crate) fn find_plain_block(&mut self) -> Result<Option<u64>, Trap> {
+    pub(crate) fn find_plain_block(&mut self) -> Result<Option<HostCode>, Trap> {
         self.find_block_of_kind(true)
     }
 
-    fn find_block_of_kind(&mut self, plain: bool) -> Result<Option<u64>, Trap> {
+    fn find_block_of_kind(&mut self, plain: bool) -> Result<Option<HostCode>, Trap> {
         let linear = self.arch.code_linear(self.arch.context.regs.rip)?;
         self.arch.note_users();
         let mode = self.arch.translation_mode();
@@ -54,7 +56,7 @@ impl Vcpu {
             self.jump_mode = jump_mode;
             self.forget_blocks();
         } else if !plain && let Some(known) = self.arch.tlb.space_tlb(tlb).jump_to(linear) {
-            return Ok(Some(known));
+            return Ok(Some(HostCode(known)));
         }
         let found = self.translate_fetch(linear)?;
         let Some((physical, global)) = found else { return Ok(None) };
@@ -81,7 +83,12 @@ impl Vcpu {
     }
 
     /// The block for `key` if it has been translated, entered into the jump cache.
-    fn known_block(&mut self, key: Key, tlb: usize, global: bool) -> Result<Option<u64>, Trap> {
+    fn known_block(
+        &mut self,
+        key: Key,
+        tlb: usize,
+        global: bool,
+    ) -> Result<Option<HostCode>, Trap> {
         let group = Arc::clone(&self.arch.group);
         let mut translator = group.translator();
         let Some(&number) = translator.known.get(&key) else { return Ok(None) };
@@ -92,14 +99,14 @@ impl Vcpu {
         Ok(Some(self.enter_in_caches(&mut translator, number, tlb, global)))
     }
 
-    /// Put a block for RIP where jumps find it; its address.
+    /// Enter a block for RIP into the jump caches; the address of its cold entry.
     fn enter_in_caches(
         &mut self,
         translator: &mut Translator,
         number: u32,
         tlb: usize,
         global: bool,
-    ) -> u64 {
+    ) -> HostCode {
         let linear = Linear(self.arch.context.regs.rip);
         let key = translator.blocks[number as usize].key;
         translator.note_linear(key, linear);
@@ -107,12 +114,12 @@ impl Vcpu {
         if key.plain || self.is_traced() {
             return block.cold;
         }
-        self.arch.tlb.space_tlb(tlb).insert_jump(linear, block.cold, block.canonical, global);
+        self.arch.tlb.space_tlb(tlb).insert_jump(linear, block.cold.0, block.canonical.0, global);
         if key.is_relocatable() && block.second.is_none() {
-            let physical = Physical(key.physical);
+            let physical = key.physical;
             self.arch.tlb.space_tlb(tlb).insert_fetch(linear, physical);
             if self.arch.group.techniques.has(Technique::PhysicalJumps) {
-                self.arch.tlb.physical_jumps.insert(physical, block.cold, block.canonical);
+                self.arch.tlb.physical_jumps.insert(physical, block.cold.0, block.canonical.0);
             }
         }
         block.cold
@@ -142,25 +149,26 @@ impl Vcpu {
         walk(&self.arch.ram, regs, at, Access::Execute, by)
     }
 
-    /// Translate the block at `key` and enter it into the jump cache; `None` if there is something
-    /// to be done first, which has been done.
-    fn translate(&mut self, key: Key, tlb: usize, global: bool) -> Result<Option<u64>, Trap> {
+    /// Translate the block at `key` and enter it into the jump cache; `None` if something
+    /// had to be done first (protecting the page, dropping the cache), which has been done.
+    fn translate(&mut self, key: Key, tlb: usize, global: bool) -> Result<Option<HostCode>, Trap> {
         let group = Arc::clone(&self.arch.group);
         let mut run = self.decode_run(key)?;
-        let pages = [Some(Physical(key.physical).page()), run.second];
+        let pages = [Some(key.physical.page()), run.second];
         let pages = || pages.into_iter().flatten();
         if let Some(page) = pages().find(|&page| !group.is_protected(page)) {
-            // Bytes that were read before this are not to be trusted.
+            // A vCPU may have changed the bytes that were read before this.
             self.protect(page);
             return Ok(None);
         }
         let mut translator = group.translator();
-        if !translator.cache.has_room(MAX_BLOCK_BYTES) || !group.stopper.has_room(MAX_CLOSINGS) {
+        if !translator.cache.has_room(MAX_BLOCK_BYTES) || !group.unchainer.has_room(MAX_UNCHAININGS)
+        {
             drop(translator);
             self.drop_blocks();
             return Ok(None);
         }
-        // Under the lock: nobody drops translations of these pages, or has done so and written,
+        // Under the lock: no other vCPU drops translations of these pages, or has done so and written,
         // since the bytes were read.
         if !pages().all(|page| group.is_protected(page)) || !self.still_reads(key, &run) {
             return Ok(None);
@@ -168,7 +176,7 @@ impl Vcpu {
         let id = translator.inspect(key, &mut run);
         let makings = Makings {
             techniques: group.techniques,
-            stopper: &group.stopper,
+            unchainer: &group.unchainer,
             star: self.arch.context.regs.star,
         };
         let number = translator.generate(key, &run, &makings);
@@ -180,7 +188,7 @@ impl Vcpu {
         self.arch.statistics.block_instructions += run.instructions.len() as u64;
         translator.known.insert(key, number);
         for page in pages() {
-            let entry = translator.pages.entry(page.0).or_default();
+            let entry = translator.pages.entry(page).or_default();
             entry.blocks.push(number);
             entry.near_writes = 0;
         }
@@ -190,7 +198,7 @@ impl Vcpu {
     /// Whether guest memory still holds the bytes of `run`.
     fn still_reads(&self, key: Key, run: &Run) -> bool {
         let length = usize::from(run.length()).min(run.bytes.len());
-        let first = length.min((PAGE_SIZE - (key.physical & (PAGE_SIZE - 1))) as usize);
+        let first = length.min((PAGE_SIZE - key.physical.offset()) as usize);
         let reads = |at: Physical, bytes: &[u8]| {
             let Some(host) = self.arch.ram.host(at) else { return bytes.is_empty() };
             // SAFETY: RAM for the length of the piece, which does not leave its page; the guest
@@ -200,22 +208,23 @@ impl Vcpu {
                 .enumerate()
                 .all(|(offset, &byte)| unsafe { host.wrapping_add(offset).read_volatile() == byte })
         };
-        reads(Physical(key.physical), &run.bytes[..first])
+        reads(key.physical, &run.bytes[..first])
             && run.second.is_none_or(|second| reads(second, &run.bytes[first..length]))
     }
 
-    /// Open again what the signal handler has closed. Jumps that it closed count as not linked.
-    pub(crate) fn reopen_gates(&mut self) {
-        for &at in self.arch.context.take_closed() {
-            // SAFETY: the handler has noted a gate of the code cache; nothing has dropped it since,
-            // because this processor was busy (vcpu_group.rs).
-            unsafe { self.arch.group.stopper.open_gate(at) };
+    /// Chain again the slots that the signal handler has unchained. Direct jumps that it has unchained count as not
+    /// linked.
+    pub(crate) fn restore_unchained(&mut self) {
+        for &at in self.arch.context.take_unchained() {
+            // SAFETY: the handler has noted a slot of the code cache; nothing has dropped it since,
+            // because this processor was busy (group.rs).
+            unsafe { self.arch.group.unchainer.rechain(at) };
         }
     }
 
     /// Put the registers back to the start of the guest instruction whose host code contains
     /// `host`; false if there is none.
-    pub(crate) fn restore_at(&mut self, host: u64) -> bool {
+    pub(crate) fn restore_at(&mut self, host: HostCode) -> bool {
         let translator = self.arch.group.translator();
         let Some(number) = translator.block_at(host) else { return false };
         let block = &translator.blocks[number as usize];
@@ -227,7 +236,7 @@ impl Vcpu {
             return false;
         };
         let regs = &mut self.arch.context.regs;
-        regs.rip = block.linear_of(*mark, self.arch.context.code_page);
+        regs.rip = block.linear_of(*mark, Linear(self.arch.context.code_page)).0;
         for (slot, register) in block.scratch.into_iter().flatten().enumerate() {
             regs.gpr[register.number()] = self.arch.context.spill[slot];
         }

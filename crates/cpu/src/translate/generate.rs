@@ -5,7 +5,7 @@
 //! ```text
 //! warm:  ...                              ; entry from a block with the same scratch registers
 //!        guest instructions, look-ups as in memory/tlb.rs
-//!        jcc warm entry of a target       ; gate, at first to an exit stub
+//!        jcc warm entry of a target       ; slot, at first to an exit stub
 //! exit:  jmp warm entry of the target      ; likewise
 //!        landings (returns.rs), second ways (crossing.rs)
 //!
@@ -13,11 +13,11 @@
 //! cold:  mov fs:[spill], s0 ...           ; entry from anywhere
 //!        jmp warm
 //! canonical: ...                          ; entry with the canonical ones spilled (scratch.rs)
-//! of each gate, for targets with others:
+//! of each slot, for targets with others:
 //!        convert to the canonical ones
-//!        jmp canonical entry              ; gate, at first to the next line
+//!        jmp canonical entry              ; slot, at first to the next line
 //!        way out to Rust
-//! what misses and other rare cases do
+//! code for misses and other rare cases
 //! ```
 
 use iced_x86::{Instruction, MemoryOperand, OpKind, Register};
@@ -28,20 +28,22 @@ use super::block::{Block, Mark};
 use super::builder::{Builder, Later, stack};
 use super::cache::Part;
 use super::emit::{at, field};
-use super::gate::NONE;
+use super::host_code::HostCode;
+use super::jump_slot::NONE;
 use super::key::Key;
 use super::planned::{Planned, Run};
 use super::scratch::{self, CANONICAL};
-use super::unchain::Stopper;
+use super::unchain::Unchainer;
 use super::way_out::ThunkKey;
 use crate::context::context_offset;
+use crate::memory::Linear;
 use crate::techniques::Techniques;
 
-/// What a block is made with, besides its run.
+/// The inputs of a block besides its run.
 pub(super) struct Makings<'a> {
     pub(super) techniques: Techniques,
-    /// Where the block's gates are noted.
-    pub(super) stopper: &'a Stopper,
+    /// Where the block's slots are noted for the signal handler.
+    pub(super) unchainer: &'a Unchainer,
     /// IA32_STAR.
     pub(super) star: u64,
 }
@@ -72,9 +74,9 @@ impl Translator {
             canonical,
             load_vectors,
             later: Vec::new(),
-            closings: Vec::new(),
-            gates: Vec::new(),
-            first_gate: self.gates.len() as u32,
+            unchainings: Vec::new(),
+            slots: Vec::new(),
+            first_slot: self.slots.len() as u32,
             marks: Vec::new(),
             left: Vec::new(),
             instructions: Vec::new(),
@@ -91,7 +93,7 @@ impl Translator {
         };
         let (warm, live) = builder.build(run);
         let [cold, canonical] = builder.entries(warm);
-        let Builder { closings, gates, marks, left, sheltered, instructions, onwards, .. } =
+        let Builder { unchainings, slots, marks, left, sheltered, instructions, onwards, .. } =
             builder;
         let Builder { scratch, block, first_mark, .. } = builder;
         if run.second.is_none() {
@@ -99,14 +101,14 @@ impl Translator {
         }
         self.add_assisted(instructions, onwards);
         self.sheltered.extend(sheltered);
-        self.gates.extend_from_slice(&gates);
+        self.slots.extend_from_slice(&slots);
         self.marks.extend_from_slice(&marks);
         self.cache.append(Part::Bodies, self.emitter.bytes());
         self.cache.append(Part::ExitStubs, self.exit_stubs.bytes());
         let end = self.emitter.here();
-        makings.stopper.add(start, end, &closings);
+        makings.unchainer.add(start, end, &unchainings);
         self.places.push((start - cache_start) as u32);
-        self.stub_places.push((exit_stubs - cache_start) as u32);
+        self.exit_stub_places.push((exit_stubs - cache_start) as u32);
         self.blocks.push(Block {
             key,
             second: run.second,
@@ -129,8 +131,8 @@ impl Translator {
 }
 
 impl Builder<'_> {
-    /// Write everything; the warm entry, and the one that finds x87 and vector state loaded.
-    fn build(&mut self, run: &Run) -> (u64, Option<u64>) {
+    /// Emit the whole block; its warm entry, and the entry for when x87 and vector state is loaded.
+    fn build(&mut self, run: &Run) -> (HostCode, Option<HostCode>) {
         let warm = self.out.here();
         let live = run.vectors.then(|| self.require_vectors());
         let mut open = true;
@@ -142,14 +144,14 @@ impl Builder<'_> {
             }
         }
         if open && let Some(last) = run.instructions.last() {
-            self.leave_to(last.instruction.next_ip());
+            self.leave_to(Linear(last.instruction.next_ip()));
         }
         self.write_later();
         (warm, live)
     }
 
     /// Load x87 and vector state unless that was done (native/trampoline.rs); the address after.
-    fn require_vectors(&mut self) -> u64 {
+    fn require_vectors(&mut self) -> HostCode {
         let [_, _, s2] = self.s();
         self.out.copy(s2, Register::RCX);
         self.out.load_byte(Register::RCX, field(context_offset!(vectors_absent)));
@@ -161,7 +163,7 @@ impl Builder<'_> {
     }
 
     /// The entry from anywhere, and that for when the canonical scratch registers are spilled.
-    fn entries(&mut self, warm: u64) -> [u64; 2] {
+    fn entries(&mut self, warm: HostCode) -> [HostCode; 2] {
         let own = self.scratch;
         self.in_exit_stubs(|builder| {
             let cold = if own.is_some() { builder.out.here() } else { warm };
@@ -273,7 +275,7 @@ impl Builder<'_> {
         match planned.action {
             Action::Jump(target) => self.leave_to(target),
             Action::Call(target) => {
-                let back = instruction.next_ip();
+                let back = Linear(instruction.next_ip());
                 self.push(mark, |builder, place| builder.store_address(place, back));
                 self.note_return(back);
                 self.leave_to(target);
@@ -284,7 +286,7 @@ impl Builder<'_> {
             }
             Action::CallIndirect => {
                 let [s0, ..] = self.s();
-                let back = instruction.next_ip();
+                let back = Linear(instruction.next_ip());
                 self.load_target(instruction, mark);
                 self.out.store(field(context_offset!(jump_target)), s0);
                 self.push(mark, |builder, place| builder.store_address(place, back));
@@ -311,7 +313,7 @@ impl Builder<'_> {
         }
     }
 
-    /// Look up the slot below the stack pointer, fill it, and move the stack pointer.
+    /// Look up the word below the stack pointer, fill it, and move the stack pointer.
     fn push(&mut self, mark: u32, fill: impl FnOnce(&mut Self, MemoryOperand)) {
         let place = self.reach(stack(-8), 8, true, mark);
         fill(self, place);
@@ -346,7 +348,7 @@ impl Builder<'_> {
                 Later::Vectors { at, live } => self.exit_stub(at, |builder| {
                     let [s0, _, s2] = builder.s();
                     builder.out.copy(Register::RCX, s2);
-                    builder.out.constant(s0, live);
+                    builder.out.constant(s0, live.0);
                     builder.out.store(field(context_offset!(jump_target)), s0);
                     builder.out.jump(builder.load_vectors);
                 }),
@@ -356,9 +358,9 @@ impl Builder<'_> {
                 Later::Assist { at, mark } => self.exit_stub(at, |builder| {
                     builder.way_out(builder.thunks().assist.with_rcx, mark);
                 }),
-                Later::Computed { at, gate, mark } => self.exit_stub(at, |builder| {
+                Later::Computed { at, slot, mark } => self.exit_stub(at, |builder| {
                     builder.way_out(builder.thunks().second, mark);
-                    builder.finish_gate(gate);
+                    builder.finish_nop_slot(slot);
                     builder.way_out(builder.thunks().lookup.plain, mark);
                 }),
                 Later::Landing { at, back } => {

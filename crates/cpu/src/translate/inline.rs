@@ -2,52 +2,48 @@
 //!
 //! All of them keep the host's flags (invariant 2): masks are taken with `pext` and `pdep`, sums
 //! with `lea`, tests with `jrcxz`. Where an instruction may have a consequence that needs a look at
-//! the whole machine (interrupts become possible, TF, IOPL, AC change), the block tests for it
-//! first and, if so, leaves the instruction to the interpreter.
+//! the whole machine (interrupts become possible, TF, IOPL, AC change), the block tests for this
+//! consequence first and, if it is possible, leaves the instruction to the interpreter.
 
-use iced_x86::{Code, Instruction, OpKind, Register};
+use iced_x86::{Code, Instruction, Mnemonic, OpKind, Register};
 
 use super::action::Inline;
 use super::builder::{Builder, selector_offset, stack};
 use super::emit::{at, field, gpr32};
 use super::key::Mode;
 use crate::context::{context_offset, register_offset};
+use crate::instruction::{Class, class_of};
 
-/// The inline translation of an instruction, if it has one in this mode.
+/// The inline translation of an instruction, if it has one in this mode. The class says what kind it is; the code,
+/// which of a pair and with which operand size.
 pub(super) fn inline(instruction: &Instruction, mode: Mode) -> Option<Inline> {
     if instruction.has_lock_prefix() {
         return None;
     }
     let kernel = mode.guest.is_kernel();
-    Some(match instruction.code() {
-        Code::Cli if kernel => Inline::DisableInterrupts,
-        Code::Sti if kernel => Inline::EnableInterrupts,
-        Code::Stac if kernel && mode.smap => Inline::SetAccess(true),
-        Code::Clac if kernel && mode.smap => Inline::SetAccess(false),
-        Code::Swapgs if kernel => Inline::SwapGs,
-        Code::Pushfq => Inline::PushFlags,
-        Code::Popfq if kernel => Inline::PopFlags,
-        Code::Rdtsc if kernel || !mode.time_stamp_disabled => {
+    let code = instruction.code();
+    Some(match class_of(code) {
+        Class::InterruptFlag if kernel && code == Code::Cli => Inline::DisableInterrupts,
+        Class::InterruptFlag if kernel => Inline::EnableInterrupts,
+        Class::AlignmentFlag if kernel && mode.smap => Inline::SetAccess(code == Code::Stac),
+        Class::SwapGs if kernel => Inline::SwapGs,
+        Class::PushFlags if code == Code::Pushfq => Inline::PushFlags,
+        Class::PopFlags if kernel && code == Code::Popfq => Inline::PopFlags,
+        Class::TimeStamp if kernel || !mode.time_stamp_disabled => {
             Inline::TimeStamp { with_processor: false }
         }
-        Code::Rdtscp if kernel || !mode.time_stamp_disabled => {
+        Class::TimeStampAndProcessor if kernel || !mode.time_stamp_disabled => {
             Inline::TimeStamp { with_processor: true }
         }
-        Code::Mov_r32m16_Sreg | Code::Mov_r64m16_Sreg
-            if instruction.op0_kind() == OpKind::Register =>
-        {
+        Class::StoreSegment if instruction.op0_kind() == OpKind::Register => {
             let number = crate::instruction::segment_register(instruction.op1_register()) as usize;
-            Inline::ReadSelector(
-                instruction.op0_register().full_register(),
-                selector_offset(number),
-            )
+            let (register, offset) = (instruction.op0_register(), selector_offset(number));
+            match register.size() {
+                2 => Inline::ReadSelectorLow(register, offset),
+                _ => Inline::ReadSelector(register.full_register(), offset),
+            }
         }
-        Code::Mov_rm16_Sreg if instruction.op0_kind() == OpKind::Register => {
-            let number = crate::instruction::segment_register(instruction.op1_register()) as usize;
-            let offset = selector_offset(number);
-            Inline::ReadSelectorLow(instruction.op0_register(), offset)
-        }
-        Code::Mov_r64_cr if kernel => {
+        Class::MoveFromControl if kernel && code == Code::Mov_r64_cr => {
             let offset = match instruction.op1_register() {
                 Register::CR0 => register_offset!(cr0),
                 Register::CR2 => register_offset!(cr2),
@@ -57,21 +53,20 @@ pub(super) fn inline(instruction: &Instruction, mode: Mode) -> Option<Inline> {
             };
             Inline::ReadControl(instruction.op0_register(), offset)
         }
-        code if mode.segment_bases => return segment_base(code, instruction.op0_register()),
+        Class::ReadSegmentBase if mode.segment_bases => {
+            Inline::ReadBase(instruction.op0_register(), base_of(code))
+        }
+        Class::WriteSegmentBase if mode.segment_bases => {
+            Inline::WriteBase(base_of(code), instruction.op0_register())
+        }
         _ => return None,
     })
 }
 
-/// `rdfsbase` and its kin (SDM 2B "RDFSBASE/RDGSBASE").
-fn segment_base(code: Code, register: Register) -> Option<Inline> {
-    let [fs, gs] = [Register::FS, Register::GS].map(super::reach::segment_base);
-    Some(match code {
-        Code::Rdfsbase_r32 | Code::Rdfsbase_r64 => Inline::ReadBase(register, fs),
-        Code::Rdgsbase_r32 | Code::Rdgsbase_r64 => Inline::ReadBase(register, gs),
-        Code::Wrfsbase_r32 | Code::Wrfsbase_r64 => Inline::WriteBase(fs, register),
-        Code::Wrgsbase_r32 | Code::Wrgsbase_r64 => Inline::WriteBase(gs, register),
-        _ => return None,
-    })
+/// Where the base is that `rdfsbase` or one of its kin accesses (SDM 2B "RDFSBASE/RDGSBASE").
+fn base_of(code: Code) -> i32 {
+    let is_fs = matches!(code.mnemonic(), Mnemonic::Rdfsbase | Mnemonic::Wrfsbase);
+    super::reach::segment_base(if is_fs { Register::FS } else { Register::GS })
 }
 
 const TEMPORARY: i32 = context_offset!(temporary);
@@ -117,7 +112,7 @@ impl Builder<'_> {
         }
     }
 
-    /// A base must be canonical: the interpreter knows what to say of one that is not.
+    /// A base must be canonical: the interpreter raises the exception for one that is not.
     fn write_base(&mut self, offset: i32, register: Register, mark: u32) {
         let [s0, s1, s2] = self.s();
         if register.size() == 4 {
@@ -197,7 +192,7 @@ impl Builder<'_> {
         let place = self.reach(stack(0), 8, false, mark);
         self.out.load(s0, place);
         self.out.copy(s2, Register::RCX);
-        // Anything delicate in the new value or the old one, or somebody waiting for IF?
+        // Is anything delicate in the new value or the old one, or does the machine wait for IF?
         self.out.extract(Register::RCX, s0, context_offset!(delicate_mask));
         self.out.load(s1, field(context_offset!(regs) + crate::state::FLAGS_OFFSET));
         self.out.extract(s1, s1, context_offset!(delicate_mask));

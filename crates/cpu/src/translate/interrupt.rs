@@ -20,7 +20,9 @@ use iced_x86::{MemoryOperand, Register};
 
 use super::builder::{Builder, stack};
 use super::emit::{at, field};
-use super::syscall::{KERNEL_CODE, KERNEL_DATA, USER_CODE, USER_DATA, kernel_code, user_code};
+use super::syscall::{
+    FlatSegment, KERNEL_CODE, KERNEL_DATA, USER_CODE, USER_DATA, kernel_selector, user_selector,
+};
 use crate::architectural::Architectural;
 use crate::context::{context_offset, register_offset};
 use crate::memory::{Access, Linear};
@@ -34,8 +36,8 @@ const NULL_DATA: u64 = 0x93;
 struct Return {
     guest: GuestMode,
     /// Selector and attributes.
-    code: (u64, u64),
-    stack: (u64, u64),
+    code: FlatSegment,
+    stack: FlatSegment,
 }
 
 /// The descriptor of a flat segment with these attributes (SDM 3A 3.4.5): limit 0xfffff.
@@ -68,7 +70,7 @@ const SS: usize = 4;
 
 /// The returns that are translated.
 fn returns(star: u64) -> impl Iterator<Item = Return> {
-    let (kernel, user) = (kernel_code(star), user_code(star));
+    let (kernel, user) = (kernel_selector(star), user_selector(star));
     let to_kernel =
         |stack| Return { guest: GuestMode::of_64_bit_code(0), code: (kernel, KERNEL_CODE), stack };
     let data = ((kernel + 8) & 0xffff, KERNEL_DATA);
@@ -86,7 +88,7 @@ fn returns(star: u64) -> impl Iterator<Item = Return> {
 
 /// The part of the GDT that returns look at: first and last byte.
 fn descriptors(star: u64) -> (u64, u64) {
-    let (kernel, user) = (kernel_code(star) & !7, user_code(star) & !7);
+    let (kernel, user) = (kernel_selector(star) & !7, user_selector(star) & !7);
     (kernel.min(user.wrapping_sub(8)), (kernel + 8).max(user) | 7)
 }
 

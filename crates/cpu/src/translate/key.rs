@@ -1,15 +1,15 @@
-//! What a translation depends on besides the bytes that it is made from: where they are, and the modes
-//! of the processor that it assumes.
+//! The key of a translation: the addresses of the guest code, and the mode bits of the vCPU that the
+//! translation assumes.
 
 use crate::memory::{Linear, PAGE_SIZE, Physical};
 use crate::mode::GuestMode;
 
-/// What a translation depends on besides its bytes. `linear` is the offset in the page if the
+/// Everything that a translation depends on besides the guest's bytes. `linear` is the offset in the page if the
 /// translation is relocatable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Key {
-    pub(super) physical: u64,
-    pub(super) linear: u64,
+    pub(super) physical: Physical,
+    pub(super) linear: Linear,
     pub(super) mode: Mode,
     /// Every access is looked up by itself (coalesce.rs).
     pub(super) plain: bool,
@@ -20,7 +20,7 @@ pub(crate) struct Key {
 const RELOCATABLE_END: u64 = 0x7fff_7000_0000;
 
 impl Key {
-    /// What lies at an address in some mode; not relocatable, unless it may be.
+    /// The key of the code at an address in a mode; `may_relocate` allows it to be relocatable.
     pub(super) fn new(
         physical: Physical,
         linear: Linear,
@@ -29,19 +29,19 @@ impl Key {
         may_relocate: bool,
     ) -> Self {
         let relocatable = may_relocate && mode.guest.is_user() && linear.0 < RELOCATABLE_END;
-        let linear = if relocatable { linear.offset() } else { linear.0 };
-        Self { physical: physical.0, linear, mode, plain }
+        let linear = if relocatable { Linear(linear.offset()) } else { linear };
+        Self { physical, linear, mode, plain }
     }
 
     /// Whether the block may be executed at any linear address. (What is mapped at address zero is
     /// no exception.)
     pub(super) fn is_relocatable(&self) -> bool {
-        self.mode.guest.is_user() && self.linear < PAGE_SIZE
+        self.mode.guest.is_user() && self.linear.0 < PAGE_SIZE
     }
 
     /// An address that is relative to the page if the block is relocatable.
-    pub(super) fn relocated(&self, address: u64, code_page: u64) -> u64 {
-        if self.is_relocatable() { address.wrapping_add(code_page) } else { address }
+    pub(super) fn relocated(&self, address: Linear, code_page: Linear) -> Linear {
+        if self.is_relocatable() { address.plus(code_page.0) } else { address }
     }
 }
 
@@ -50,7 +50,7 @@ impl Key {
 pub(crate) struct Mode {
     /// Privilege; the code is 64-bit code.
     pub(crate) guest: GuestMode,
-    /// Which x87 and vector instructions can run without further ado.
+    /// Which x87 and vector instructions can run without a check.
     pub(crate) vectors: Vectors,
     /// CR4.SMAP.
     pub(crate) smap: bool,
@@ -62,14 +62,15 @@ pub(crate) struct Mode {
     pub(crate) time_stamp_disabled: bool,
     /// The kernel's memory is reached through the mirror.
     pub(crate) native: bool,
-    /// But not here, where the kernel may mean memory of its users (`Architectural::is_user_open`).
+    /// The exception: accesses are looked up, because the kernel may mean memory of its users
+    /// (`Architectural::is_user_open`).
     pub(crate) user_open: bool,
     /// CR4.FSGSBASE.
     pub(crate) segment_bases: bool,
 }
 
 impl Mode {
-    /// What of a mode the lines of jump caches have in common: kernel and user code have TLBs of
+    /// The part of a mode that all lines of a jump cache have in common: kernel and user code have sets of
     /// their own, as have EFLAGS.AC clear and set under SMAP.
     pub(super) fn of_jumps(self) -> Mode {
         let guest = self.guest.of_jumps();
@@ -77,7 +78,7 @@ impl Mode {
     }
 }
 
-/// What CR0, CR4 and XCR0 have enabled, each level with those before it.
+/// The extended state that CR0, CR4 and XCR0 have enabled; each level includes those before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub(crate) enum Vectors {
     /// Nothing: such instructions fault, or need a closer look.

@@ -2,12 +2,13 @@
 
 use iced_x86::{MemoryOperand, Register};
 
-use super::builder::{Builder, Later, is_linkable};
+use super::builder::{Builder, Later, NopSlot, is_linkable};
 use super::emit::{Emitter, at, field, in_tlb, scaled};
-use super::gate::{Gate, NONE, Places};
+use super::host_code::HostCode;
+use super::jump_slot::{JumpSlot, NONE, SlotPlaces};
 use super::reach::set_offset;
 use super::scratch::{CANONICAL, Scratch, make_canonical, reload};
-use super::unchain::{Closing, NOP};
+use super::unchain::{NOP, Unchaining};
 use super::way_out::Thunks;
 use crate::context::{NOT_COMPUTED, context_offset, register_offset};
 use crate::memory::Linear;
@@ -25,7 +26,7 @@ impl Builder<'_> {
     }
 
     /// Go out to Rust through a thunk, with a number that says more.
-    pub(super) fn way_out(&mut self, thunk: u64, detail: u32) {
+    pub(super) fn way_out(&mut self, thunk: HostCode, detail: u32) {
         self.out.set_field32(context_offset!(detail), detail);
         self.out.jump(thunk);
     }
@@ -36,13 +37,13 @@ impl Builder<'_> {
     }
 
     /// The jump whose displacement is at `at` leads to the interpreter.
-    pub(super) fn delicate(&mut self, at: u64, mark: u32) {
+    pub(super) fn delicate(&mut self, at: HostCode, mark: u32) {
         self.postpone(Later::Delicate { at, mark });
     }
 
     /// Leave the block for a known address.
-    pub(super) fn leave_to(&mut self, target: u64) {
-        if is_linkable(self.key, target, self.techniques) || self.may_be_far(target) {
+    pub(super) fn leave_to(&mut self, target: Linear) {
+        if is_linkable(self.key, target, self.techniques) || self.may_cross_page(target) {
             let at = self.jump_somewhere();
             self.leave_from(at, target);
         } else {
@@ -51,11 +52,11 @@ impl Builder<'_> {
     }
 
     /// The same for a jump that has been written, with its displacement at `at`.
-    pub(super) fn leave_from(&mut self, at: u64, target: u64) {
+    pub(super) fn leave_from(&mut self, at: HostCode, target: Linear) {
         if is_linkable(self.key, target, self.techniques) {
             self.link(at, target);
-        } else if self.may_be_far(target) {
-            self.link_far(at, target);
+        } else if self.may_cross_page(target) {
+            self.link_cross_page(at, target);
         } else {
             let here = self.out.here();
             self.out.patch(at, here);
@@ -64,28 +65,28 @@ impl Builder<'_> {
     }
 
     /// A jump that does not lead anywhere yet, and can be patched while it is executed: its displacement.
-    pub(super) fn jump_somewhere(&mut self) -> u64 {
+    pub(super) fn jump_somewhere(&mut self) -> HostCode {
         self.out.align_displacement(1);
         let here = self.out.here();
         self.out.jump(here)
     }
 
     /// Make the jump whose displacement is at `at` a link.
-    fn link(&mut self, at: u64, target: u64) {
+    fn link(&mut self, at: HostCode, target: Linear) {
         self.in_exit_stubs(|builder| {
             let mut places = builder.write_conversion();
             builder.patch(at, places.convert);
             if builder.hands_over() {
-                builder.closes(at, places.convert);
+                builder.unchains(at, places.convert);
                 places.warm = at;
             }
-            let number = builder.gate(target, places);
+            let number = builder.slot(target, places);
             builder.way_out_converted(number);
         });
     }
 
     /// Convert the scratch registers, and the jump after that, which leads to what follows it.
-    pub(super) fn write_conversion(&mut self) -> Places {
+    pub(super) fn write_conversion(&mut self) -> SlotPlaces {
         let convert = self.out.here();
         match self.scratch {
             Some(scratch) if self.hands_over() => {
@@ -96,8 +97,8 @@ impl Builder<'_> {
         let cold = self.jump_somewhere();
         let out = self.out.here();
         self.patch(cold, out);
-        self.closes(cold, out);
-        Places { warm: 0, cold, convert, out, loaded: !self.is_spilled() }
+        self.unchains(cold, out);
+        SlotPlaces { warm: HostCode::default(), cold, convert, out, loaded: !self.is_spilled() }
     }
 
     /// Whether scratch registers are spilled after [`Self::write_conversion`].
@@ -105,23 +106,23 @@ impl Builder<'_> {
         self.scratch.is_some() && self.hands_over()
     }
 
-    /// Go out to Rust after a conversion, through a gate that is not linked.
-    pub(super) fn way_out_converted(&mut self, gate: u32) {
+    /// Go out to Rust after a conversion, through a slot that is not linked.
+    pub(super) fn way_out_converted(&mut self, slot: u32) {
         let thunks = if self.is_spilled() { self.canonical } else { self.bare };
-        self.way_out(thunks.unlinked.plain, gate);
+        self.way_out(thunks.unlinked.plain, slot);
     }
 
     /// Have the jump whose displacement is at `at` lead to a host address.
-    pub(super) fn patch(&mut self, at: u64, target: u64) {
+    pub(super) fn patch(&mut self, at: HostCode, target: HostCode) {
         let pieces = [&mut *self.out, &mut *self.exit_stubs];
         let piece = pieces.into_iter().find(|piece| piece.contains(at));
         piece.expect("what is patched is in a piece of the block").patch(at, target);
     }
 
-    /// When the block is stopped, the jump whose displacement is at `at` leads to a host address.
-    pub(super) fn closes(&mut self, at: u64, target: u64) {
+    /// When the block is unchained, the jump whose displacement is at `at` leads to a host address.
+    pub(super) fn unchains(&mut self, at: HostCode, target: HostCode) {
         let displacement = super::emit::displacement(at, target);
-        self.closings.push(Closing::Jump { at, displacement });
+        self.unchainings.push(Unchaining::Jump { at, displacement });
     }
 
     /// Have something written into the part of the code cache for what is seldom executed. Nothing there
@@ -134,7 +135,7 @@ impl Builder<'_> {
     }
 
     /// The same, for where the jump whose displacement is at `at` leads.
-    pub(super) fn exit_stub(&mut self, at: u64, write: impl FnOnce(&mut Self)) {
+    pub(super) fn exit_stub(&mut self, at: HostCode, write: impl FnOnce(&mut Self)) {
         let here = self.exit_stubs.here();
         self.patch(at, here);
         self.in_exit_stubs(write);
@@ -145,36 +146,38 @@ impl Builder<'_> {
     pub(super) fn leave_to_plain(&mut self, mark: u32) {
         let [_, _, s2] = self.s();
         let delta = self.marks[(mark - self.first_mark) as usize].guest;
-        let target = self.key.linear.wrapping_add(u64::from(delta));
+        let target = self.key.linear.plus(u64::from(delta));
         self.out.copy(Register::RCX, s2);
         self.reload();
         let cold = self.jump_somewhere();
         let out = self.out.here();
         self.patch(cold, out);
-        self.closes(cold, out);
-        let number = self.gate(target, Places { cold, out, loaded: true, ..Places::default() });
-        self.gates.last_mut().expect("just added").plain = true;
+        self.unchains(cold, out);
+        let number =
+            self.slot(target, SlotPlaces { cold, out, loaded: true, ..SlotPlaces::default() });
+        self.slots.last_mut().expect("just added").plain = true;
         self.way_out(self.bare.unlinked.plain, number);
     }
 
     /// Make the jump whose displacement is at `at` a link from a place where the canonical scratch
     /// registers are spilled, whatever the block's own are.
-    pub(super) fn link_canonical(&mut self, at: u64, target: u64) {
+    pub(super) fn link_canonical(&mut self, at: HostCode, target: Linear) {
         self.in_exit_stubs(|builder| {
             let out = builder.out.here();
             builder.patch(at, out);
-            builder.closes(at, out);
-            let number = builder.gate(target, Places { cold: at, out, ..Places::default() });
+            builder.unchains(at, out);
+            let number =
+                builder.slot(target, SlotPlaces { cold: at, out, ..SlotPlaces::default() });
             builder.way_out(builder.canonical.unlinked.plain, number);
         });
     }
 
-    /// Add a gate; its number.
-    pub(super) fn gate(&mut self, target: u64, places: Places) -> u32 {
+    /// Add a slot; its number.
+    pub(super) fn slot(&mut self, target: Linear, places: SlotPlaces) -> u32 {
         let (block, user_open) = (self.block, self.user_open);
-        let Places { warm, cold, convert, out, loaded } = places;
+        let SlotPlaces { warm, cold, convert, out, loaded } = places;
         let [warm, cold, convert, out] = [warm, cold, convert, out].map(|place| self.offset(place));
-        self.gates.push(Gate {
+        self.slots.push(JumpSlot {
             block,
             target,
             warm,
@@ -184,59 +187,59 @@ impl Builder<'_> {
             loaded,
             plain: false,
             user_open,
-            far: None,
+            cross_page: None,
             to: NONE,
             next: NONE,
         });
-        self.first_gate + self.gates.len() as u32 - 1
+        self.first_slot + self.slots.len() as u32 - 1
     }
 
     /// The offset in the code cache of a place that is not its start; 0 for none.
-    pub(super) fn offset(&self, place: u64) -> u32 {
-        if place == 0 { 0 } else { (place - self.cache_start) as u32 }
+    pub(super) fn offset(&self, place: HostCode) -> u32 {
+        if place.is_place() { (place - self.cache_start) as u32 } else { 0 }
     }
 
-    /// A five-byte `nop` that the signal handler can turn into a jump; the index of its closing,
-    /// to be completed by [`Self::finish_gate`].
-    pub(super) fn open_gate(&mut self) -> (u64, usize) {
+    /// A five-byte `nop` that the signal handler can turn into a jump; the index of its [`Unchaining`],
+    /// to be completed by [`Self::finish_nop_slot`].
+    pub(super) fn nop_slot(&mut self) -> NopSlot {
         self.out.align_five();
         let at = self.out.here();
         self.out.raw(&NOP);
-        self.closings.push(Closing::Nop { at, displacement: 0 });
-        (at, self.closings.len() - 1)
+        self.unchainings.push(Unchaining::Nop { at, displacement: 0 });
+        (at, self.unchainings.len() - 1)
     }
 
-    /// Say that a closed gate leads here.
-    pub(super) fn finish_gate(&mut self, gate: (u64, usize)) {
-        self.finish_gate_at(gate, self.out.here());
+    /// The slot leads here when it is unchained.
+    pub(super) fn finish_nop_slot(&mut self, slot: NopSlot) {
+        self.finish_nop_slot_at(slot, self.out.here());
     }
 
-    pub(super) fn finish_gate_at(&mut self, (at, index): (u64, usize), target: u64) {
+    pub(super) fn finish_nop_slot_at(&mut self, (at, index): NopSlot, target: HostCode) {
         let displacement = super::emit::displacement(at + 1, target);
-        self.closings[index] = Closing::Nop { at, displacement };
+        self.unchainings[index] = Unchaining::Nop { at, displacement };
     }
 
-    pub(super) fn leave_by_jump_cache(&mut self, target: u64) {
+    pub(super) fn leave_by_jump_cache(&mut self, target: Linear) {
         let [s0, s1, s2] = self.s();
         if self.key.is_relocatable() {
             self.address(s0, target);
             return self.leave_indirect();
         }
-        if !Linear(target).is_canonical() {
+        if !target.is_canonical() {
             // The next instruction, behind the last address that there is.
             self.out.set_field32(context_offset!(detail), NOT_COMPUTED);
         }
         let line =
-            std::mem::offset_of!(Entries, jumps) + jump_index_of(target) * size_of::<JumpEntry>();
+            std::mem::offset_of!(Entries, jumps) + jump_index_of(target.0) * size_of::<JumpEntry>();
         let entry = set_offset(line);
-        let gate = self.open_gate();
+        let slot = self.nop_slot();
         self.out.copy(s2, Register::RCX);
         let tag = self.in_line(Register::RCX, entry);
         self.out.load(Register::RCX, tag);
-        if i64::from(target as i32) == target as i64 {
-            self.out.lea(Register::RCX, at(Register::RCX, Register::None, target as i32));
+        if i64::from(target.0 as i32) == target.0 as i64 {
+            self.out.lea(Register::RCX, at(Register::RCX, Register::None, target.0 as i32));
         } else {
-            self.out.constant(s0, target);
+            self.out.constant(s0, target.0);
             self.out.lea(Register::RCX, at(Register::RCX, s0, 0));
         }
         let miss = self.out.jump_unless_rcx_zero();
@@ -249,10 +252,10 @@ impl Builder<'_> {
         let place = self.in_line(s1, entry + canonical);
         make_canonical(self.out, [s0, s1, s2], s1, place);
         self.exit_stub(miss, |builder| {
-            builder.out.constant(s0, target);
+            builder.out.constant(s0, target.0);
             builder.out.jump(builder.thunks().second);
-            builder.finish_gate(gate);
-            builder.out.constant(s0, target);
+            builder.finish_nop_slot(slot);
+            builder.out.constant(s0, target.0);
             builder.out.store(field(register_offset!(rip)), s0);
             builder.out.jump(builder.thunks().lookup.plain);
         });
@@ -266,24 +269,24 @@ impl Builder<'_> {
     /// The same; `arrive` writes what is to be done when the first line of the jump cache has the
     /// target, and may use no register.
     pub(super) fn leave_indirect_after(&mut self, arrive: impl FnOnce(&mut Self)) {
-        let (miss, gate) = self.jump_by_cache(arrive);
+        let (miss, slot) = self.jump_by_cache(arrive);
         self.out.patch(miss, self.thunks().second);
-        self.finish_gate_at(gate, self.thunks().lookup.plain);
+        self.finish_nop_slot_at(slot, self.thunks().lookup.plain);
     }
 
     /// Leave the block for the address in s0, which the guest has computed at `mark`. It may turn
     /// out not to be canonical where the jump cache does not have it (run.rs).
     pub(super) fn leave_computed(&mut self, mark: u32) {
-        let (at, gate) = self.jump_by_cache(|_| {});
-        self.postpone(Later::Computed { at, gate, mark });
+        let (at, slot) = self.jump_by_cache(|_| {});
+        self.postpone(Later::Computed { at, slot, mark });
     }
 
     /// Jump to the address in s0 if the first line of the jump cache has it; the displacement of the
-    /// way on if not, and the gate.
-    fn jump_by_cache(&mut self, arrive: impl FnOnce(&mut Self)) -> (u64, (u64, usize)) {
+    /// way on if not, and the slot.
+    fn jump_by_cache(&mut self, arrive: impl FnOnce(&mut Self)) -> (HostCode, NopSlot) {
         let [s0, s1, s2] = self.s();
         self.out.store(field(register_offset!(rip)), s0);
-        let gate = self.open_gate();
+        let slot = self.nop_slot();
         self.out.copy(s2, Register::RCX);
         let kernel = self.kernel;
         let miss = look_at_first_line(self.out, [s0, s1, s2], kernel);
@@ -294,7 +297,7 @@ impl Builder<'_> {
         arrive(self);
         let canonical = of_line(s1, kernel, std::mem::offset_of!(JumpEntry, canonical));
         make_canonical(self.out, [s0, s1, s2], s1, canonical);
-        (miss, gate)
+        (miss, slot)
     }
 
     /// User code goes on in the page that a line of the jump cache names; RCX is lost.
@@ -325,7 +328,7 @@ pub(super) fn of_line(register: Register, kernel: bool, part: usize) -> MemoryOp
 
 /// Have s1 lead to the first line of the jump cache for the address in s0, and see whether it is that
 /// address's: the displacement of the jump if not. RCX is lost.
-pub(super) fn look_at_first_line(out: &mut Emitter, scratch: Scratch, kernel: bool) -> u64 {
+pub(super) fn look_at_first_line(out: &mut Emitter, scratch: Scratch, kernel: bool) -> HostCode {
     let [s0, s1, _] = scratch;
     out.rotate(s1, s0, 12);
     out.lea(s1, at(s1, s0, 0));
@@ -333,7 +336,7 @@ pub(super) fn look_at_first_line(out: &mut Emitter, scratch: Scratch, kernel: bo
 }
 
 /// The same for the second line.
-pub(super) fn look_at_second_line(out: &mut Emitter, scratch: Scratch, kernel: bool) -> u64 {
+pub(super) fn look_at_second_line(out: &mut Emitter, scratch: Scratch, kernel: bool) -> HostCode {
     let [s0, s1, _] = scratch;
     out.rotate(s1, s0, 7);
     out.lea(s1, scaled(s1, s0, 2, 0));
@@ -341,7 +344,7 @@ pub(super) fn look_at_second_line(out: &mut Emitter, scratch: Scratch, kernel: b
 }
 
 /// The same for the line whose number is the low bits of s1.
-fn look_at_line(out: &mut Emitter, [s0, s1, _]: Scratch, kernel: bool) -> u64 {
+fn look_at_line(out: &mut Emitter, [s0, s1, _]: Scratch, kernel: bool) -> HostCode {
     out.extract(s1, s1, context_offset!(jump_index_mask));
     out.deposit(s1, s1, context_offset!(jump_line_mask));
     if kernel {

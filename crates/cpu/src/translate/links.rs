@@ -1,42 +1,43 @@
-//! Gates: the direct jumps out of blocks, and what they are linked to.
+//! Chaining: which blocks the direct-jump slots of other blocks are linked to.
 //!
-//! A gate leads out to Rust until its target is known, and then to the target's block, for as long as
-//! that lives: a block knows the gates that lead to it, as a list through the gates themselves, because
+//! A slot leads out to Rust until its target is known, and then to the target's block, for as long as
+//! that lives: a block knows the slots that lead to it, as a list through the slots themselves, because
 //! there are many, and most blocks have one or two.
 
 use super::emit::displacement;
-use super::gate::{Gate, NONE};
+use super::host_code::HostCode;
+use super::jump_slot::{JumpSlot, NONE};
 use super::scratch::CANONICAL;
 use super::{Mode, Translator};
-use crate::memory::Physical;
+use crate::memory::{Linear, Physical};
 
 impl Translator {
-    /// Unlink the gates of a list that begins with `first`: those to a block that is dropped.
+    /// Unlink the slots of a list that begins with `first`: those to a block that is dropped.
     pub(super) fn unlink_all(&mut self, first: u32) {
         let mut number = first;
         while number != NONE {
             self.unlink(number);
-            let gate = &mut self.gates[number as usize];
-            gate.to = NONE;
-            number = std::mem::replace(&mut gate.next, NONE);
+            let slot = &mut self.slots[number as usize];
+            slot.to = NONE;
+            number = std::mem::replace(&mut slot.next, NONE);
         }
     }
 
-    /// Have a gate lead out to Rust again.
+    /// Have a slot lead out to Rust again.
     pub(super) fn unlink(&mut self, number: u32) {
-        let gate = self.gates[number as usize];
+        let slot = self.slots[number as usize];
         let start = self.cache.start();
-        self.direct(gate.cold, start + u64::from(gate.out));
-        match gate.far {
-            Some(far) => self.direct(gate.warm, start + u64::from(far.unlinked)),
-            None if gate.warm != 0 => self.direct(gate.warm, start + u64::from(gate.convert)),
+        self.direct(slot.cold, start + u64::from(slot.out));
+        match slot.cross_page {
+            Some(link) => self.direct(slot.warm, start + u64::from(link.unlinked)),
+            None if slot.warm != 0 => self.direct(slot.warm, start + u64::from(slot.convert)),
             None => {}
         }
     }
 
-    /// Take a gate from the list of the block that it was linked to.
+    /// Take a slot from the list of the block that it was linked to.
     fn leave_incoming(&mut self, number: u32) {
-        let Gate { to, next, .. } = self.gates[number as usize];
+        let JumpSlot { to, next, .. } = self.slots[number as usize];
         if to == NONE {
             return;
         }
@@ -45,78 +46,78 @@ impl Translator {
             if at == NONE {
                 return;
             }
-            (before, at) = (at, self.gates[at as usize].next);
+            (before, at) = (at, self.slots[at as usize].next);
         }
         match before {
             NONE => self.blocks[to as usize].incoming = next,
-            _ => self.gates[before as usize].next = next,
+            _ => self.slots[before as usize].next = next,
         }
     }
 
     /// Have the jump whose displacement is at this offset in the code cache lead to a host address.
-    pub(super) fn direct(&mut self, at: u32, target: u64) {
+    pub(super) fn direct(&mut self, at: u32, target: HostCode) {
         let at = self.cache.start() + u64::from(at);
         self.cache.patch(at, displacement(at, target));
     }
 
-    /// Whether a gate leads to a plain block.
-    pub(crate) fn gate_is_plain(&self, number: u32) -> bool {
-        self.gates[number as usize].plain
+    /// Whether a slot leads to a plain block.
+    pub(crate) fn slot_is_plain(&self, number: u32) -> bool {
+        self.slots[number as usize].plain
     }
 
-    /// The guest address that a gate leads to, in this page if it is relocatable.
-    pub(crate) fn gate_target(&self, number: u32, code_page: u64) -> u64 {
-        let gate = self.gates[number as usize];
-        self.blocks[gate.block as usize].key.relocated(gate.target, code_page)
+    /// The guest address that a slot leads to, in this page if it is relocatable.
+    pub(crate) fn slot_target(&self, number: u32, code_page: Linear) -> Linear {
+        let slot = self.slots[number as usize];
+        self.blocks[slot.block as usize].key.relocated(slot.target, code_page)
     }
 
-    /// Let the gate lead to the block at `target`, if that is sound (invariant 4). `page` is where
-    /// [`far_page`](crate::vcpu::Vcpu::far_page) has found it. Since `target` was, another processor may have
+    /// Let the slot lead to the block at `target`, if that is sound (invariant 4). `page` is where
+    /// [`linkable_page`](crate::vcpu::Vcpu::linkable_page) has found it. Since `target` was, another processor may have
     /// dropped the block: it may be entered once more, but nothing must lead to it.
-    pub(crate) fn link(&mut self, number: u32, target: u64, page: Option<Physical>) -> bool {
-        let Some(gate) = self.gates.get(number as usize).copied() else { return false };
-        if gate.cold == 0 {
+    pub(crate) fn link(&mut self, number: u32, target: HostCode, page: Option<Physical>) -> bool {
+        let Some(slot) = self.slots.get(number as usize).copied() else { return false };
+        if slot.cold == 0 {
             return false;
         }
         let Some(to) = self.block_entered_at(target) else { return false };
-        let (from, block) = (&self.blocks[gate.block as usize], &self.blocks[to as usize]);
+        let (from, block) = (&self.blocks[slot.block as usize], &self.blocks[to as usize]);
         if !from.alive || !block.alive {
             return false;
         }
-        let place = Physical(block.key.physical);
-        let same_page = Physical(from.key.physical).page() == place.page();
-        let mode = Mode { user_open: gate.user_open, ..from.key.mode };
+        let place = block.key.physical;
+        let same_page = from.key.physical.page() == place.page();
+        let mode = Mode { user_open: slot.user_open, ..from.key.mode };
         let fits = block.second.is_none() && mode == block.key.mode;
-        let admitted = match gate.far {
+        let admitted = match slot.cross_page {
             None => fits && same_page,
             Some(_) => {
-                let page = page.filter(|_| fits && block.key.linear == gate.target);
-                self.admit_far(number, page, place)
+                let page = page.filter(|_| fits && block.key.linear == slot.target);
+                self.admit_cross_page(number, page, place)
             }
         };
         if !admitted {
             return false;
         }
-        let (from, block) = (&self.blocks[gate.block as usize], &self.blocks[to as usize]);
-        if gate.warm != 0 && from.scratch == block.scratch {
+        let (from, block) = (&self.blocks[slot.block as usize], &self.blocks[to as usize]);
+        if slot.warm != 0 && from.scratch == block.scratch {
             let loaded = from.live.and(block.live);
             let entry = loaded.unwrap_or(block.warm);
-            self.direct(gate.warm, entry);
-        } else if gate.warm != 0 && from.scratch == Some(CANONICAL) {
+            self.direct(slot.warm, entry);
+        } else if slot.warm != 0 && from.scratch == Some(CANONICAL) {
             let entry = block.canonical;
-            self.direct(gate.warm, entry);
+            self.direct(slot.warm, entry);
         } else {
-            let entry = if gate.loaded { block.cold } else { block.canonical };
-            self.direct(gate.cold, entry);
-            if gate.warm != 0 {
-                self.direct(gate.warm, self.cache.start() + u64::from(gate.convert));
+            let entry = if slot.loaded { block.cold } else { block.canonical };
+            self.direct(slot.cold, entry);
+            if slot.warm != 0 {
+                self.direct(slot.warm, self.cache.start() + u64::from(slot.convert));
             }
         }
-        if gate.to != to {
+        if slot.to != to {
             self.leave_incoming(number);
             let first = std::mem::replace(&mut self.blocks[to as usize].incoming, number);
-            let gate = &mut self.gates[number as usize];
-            (gate.to, gate.next) = (to, first);
+            let slot = &mut self.slots[number as usize];
+            (slot.to, slot.next) = (to, first);
         }
         true
     }

@@ -1,10 +1,11 @@
-//! An access of translated code that the software TLB did not have.
+//! TLB misses: filling the software TLB for an access of translated code, and repeating the instruction.
 
-use iced_x86::{Code, Decoder, Instruction, Mnemonic, OpKind};
+use iced_x86::{Decoder, Instruction, OpKind};
 
 use crate::exception::Exception;
-use crate::instruction::has_masked_memory;
-use crate::instruction::{immediate_bit_form, memory_use, touches_vectors};
+use crate::instruction::{
+    Class, class_of, has_masked_memory, immediate_bit_form, memory_use, touches_vectors,
+};
 use crate::memory::{Access, Linear, PAGE_SIZE, Physical, Privilege};
 use crate::run::Resume;
 use crate::state::SegmentRegister;
@@ -14,6 +15,7 @@ use crate::vcpu::Vcpu;
 use super::Translator;
 use super::action::Repeated;
 use super::block::Mark;
+use super::host_code::HostCode;
 use super::string::{repeated, single};
 
 /// What an instruction accesses first: where, how many bytes, and how.
@@ -23,14 +25,14 @@ type Wanted = (Linear, usize, Access);
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Restart {
     /// Host address.
-    at: u64,
+    at: HostCode,
     /// Whether x87 and vector state must be loaded there.
     vectors: bool,
     /// Whether the instruction comes after an `sti` (invariant 7).
     sheltered: bool,
 }
 
-/// What filling the TLB has come to.
+/// The result of filling the TLB.
 enum Filled {
     /// It has all that the instruction accesses.
     All,
@@ -42,12 +44,12 @@ enum Filled {
 
 impl Restart {
     /// A place in a block behind an instruction that is complete.
-    pub(super) fn new(at: u64, vectors: bool) -> Self {
+    pub(super) fn new(at: HostCode, vectors: bool) -> Self {
         Self { at, vectors, sheltered: false }
     }
 
     /// As [`Resume::At`] has it.
-    pub(super) fn place(self) -> (u64, bool) {
+    pub(super) fn place(self) -> (HostCode, bool) {
         (self.at, self.vectors)
     }
 }
@@ -55,7 +57,7 @@ impl Restart {
 impl Translator {
     /// The guest-physical address of the instruction whose host code contains `host`, its mark, and
     /// where it starts.
-    pub(crate) fn instruction_at(&self, host: u64) -> Option<(Physical, u32, Restart)> {
+    pub(crate) fn instruction_at(&self, host: HostCode) -> Option<(Physical, u32, Restart)> {
         let block = &self.blocks[self.block_at(host)? as usize];
         let marks = &self.marks[block.marks.start as usize..block.marks.end as usize];
         let offset = (host - self.cache.start()) as u32;
@@ -63,7 +65,7 @@ impl Translator {
         let guest = marks[after.checked_sub(1)?].guest;
         // Not the mark of a second way (crossing.rs).
         let index = marks.iter().position(|mark| mark.guest == guest)?;
-        let physical = Physical(block.key.physical + u64::from(marks[index].guest));
+        let physical = block.key.physical.plus(u64::from(marks[index].guest));
         let mark = block.marks.start + index as u32;
         Some((physical, mark, self.restart_at(mark)))
     }
@@ -101,13 +103,13 @@ impl Vcpu {
         let block = &translator.blocks[mark.block as usize];
         let (key, straddles) = (block.key, block.second.is_some());
         let restart = translator.restart_at(self.arch.context.detail);
-        let rip = block.linear_of(mark, self.arch.context.code_page);
+        let rip = block.linear_of(mark, Linear(self.arch.context.code_page));
         drop(translator);
-        self.arch.context.regs.rip = rip;
+        self.arch.context.regs.rip = rip.0;
         if straddles {
             return Resume::Dispatch(self.interpret());
         }
-        let physical = Physical(key.physical + u64::from(mark.guest));
+        let physical = key.physical.plus(u64::from(mark.guest));
         match self.fill_for(physical) {
             Ok(Filled::All) => self.try_again(restart),
             Ok(Filled::Crossing(instruction)) => {
@@ -151,7 +153,7 @@ impl Vcpu {
             self.arch.context.regs.gpr[1] != 0
         } else {
             wanted[1].is_none()
-                && instruction.mnemonic() != Mnemonic::Iretq
+                && class_of(instruction.code()) != Class::InterruptReturn
                 && !touches_vectors(&instruction)
                 && !instruction.has_rep_prefix()
                 && !instruction.has_repne_prefix()
@@ -180,7 +182,7 @@ impl Vcpu {
         Ok(if are_there { Filled::All } else { Filled::NotEnough })
     }
 
-    /// The same for an operand that crosses a page. Whatever is not as it should be, the interpreter finds.
+    /// The same for an operand that crosses a page. The interpreter finds any fault.
     fn fill_both(&mut self, instruction: Instruction, (at, size, access): Wanted) -> Filled {
         let masked = has_masked_memory(&instruction) && access == Access::Write;
         if size > PAGE_SIZE as usize || masked {
@@ -224,20 +226,20 @@ impl Vcpu {
         }
         let rsp = self.arch.context.regs.gpr[4];
         let push = Some((Linear(rsp.wrapping_sub(8)), 8, Access::Write));
-        match instruction.mnemonic() {
-            Mnemonic::Push if instruction.op0_kind() == OpKind::Memory => {
+        match class_of(instruction.code()) {
+            Class::Push if instruction.op0_kind() == OpKind::Memory => {
                 [self.explicit(instruction), push]
             }
-            Mnemonic::Push | Mnemonic::Pushfq => [push, None],
-            Mnemonic::Call if instruction.code() == Code::Call_rel32_64 => [push, None],
-            Mnemonic::Call => [self.explicit(instruction), push],
-            Mnemonic::Pop | Mnemonic::Popfq | Mnemonic::Ret => {
+            Class::Push | Class::PushFlags => [push, None],
+            Class::CallNear if instruction.op0_kind() == OpKind::NearBranch64 => [push, None],
+            Class::CallNear => [self.explicit(instruction), push],
+            Class::Pop | Class::PopFlags | Class::ReturnNear => {
                 [Some((Linear(rsp), 8, Access::Read)), None]
             }
-            Mnemonic::Leave => {
+            Class::LeaveFrame => {
                 [Some((Linear(self.arch.context.regs.gpr[5]), 8, Access::Read)), None]
             }
-            Mnemonic::Iretq => self.arch.return_accesses(),
+            Class::InterruptReturn => self.arch.return_accesses(),
             _ => [self.explicit(instruction), None],
         }
     }

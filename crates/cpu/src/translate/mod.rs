@@ -1,9 +1,9 @@
 //! Same-ISA binary translation of 64-bit code.
 //!
-//! The pipeline is the path: [`decode`] reads a run of guest instructions, [`plan`] decides what
-//! becomes of each and which registers are free, [`generate`] writes the host code with
-//! [`emit`], [`cache`] keeps it, and this module knows all blocks: where they came from, who jumps
-//! to them, and what must be dropped when their bytes are written.
+//! The pipeline is the path: [`decode`] reads a run of guest instructions, [`plan`] chooses the
+//! translation of each and finds the free registers, [`generate`] emits the host code with
+//! [`emit`], [`cache`] keeps it. This module knows all blocks: the guest code that they were made
+//! from, the blocks that are linked to them, and which blocks a write to guest memory invalidates.
 //!
 //! Invariants:
 //!
@@ -25,7 +25,7 @@
 //!    that stay. A relocatable block knows its offset in the page only; the page's linear address
 //!    is in the context, where every jump through the jump cache puts it (links stay in the page),
 //!    and is added wherever an address becomes visible. The same block is found for any address.
-//! 7. The instruction after an `sti` completes before Rust looks for interrupts (SDM 2B "STI"). Gates
+//! 7. The instruction after an `sti` completes before Rust looks for interrupts (SDM 2B "STI"). Slots
 //!    lie behind it. If it misses, it is interpreted and not tried again, because the way back into
 //!    the block ends at a kick; and it looks up no coalesced range, because such a look-up leaves the block if
 //!    it misses.
@@ -43,10 +43,11 @@ pub(crate) mod decode;
 pub(crate) mod emit;
 mod extended;
 mod find;
-mod gate;
 mod generate;
+pub(crate) mod host_code;
 pub(crate) mod inline;
 mod interrupt;
+mod jump_slot;
 mod key;
 mod leave;
 mod links;
@@ -77,7 +78,8 @@ use crate::peers::Peers;
 use block::{Assisted, Block, Mark, Page};
 use cache::{CACHE_BYTES, CodeCache, EXIT_STUB_BYTES};
 use emit::Emitter;
-use gate::{Far, Gate, NONE};
+use host_code::HostCode;
+use jump_slot::{CrossPageLinks, JumpSlot, NONE};
 pub(crate) use key::{Key, Mode, Vectors};
 use places::Places;
 use sites::Sites;
@@ -95,28 +97,28 @@ pub(crate) struct Translator {
     emitter: Emitter,
     exit_stubs: Emitter,
     blocks: Vec<Block>,
-    /// Where they begin, and their exit stubs.
+    /// Where the bodies of the blocks begin, and their exit stubs.
     places: Places,
-    stub_places: Places,
+    exit_stub_places: Places,
     known: FxHashMap<Key, u32>,
-    pages: FxHashMap<u64, Page>,
+    pages: FxHashMap<Physical, Page>,
     marks: Vec<Mark>,
-    gates: Vec<Gate>,
-    far: Far,
+    slots: Vec<JumpSlot>,
+    cross_page: CrossPageLinks,
     thunks: FxHashMap<ThunkKey, Thunks>,
     /// The thunk that loads x87 and vector state.
-    load_vectors: Option<u64>,
+    load_vectors: Option<HostCode>,
     /// Instructions that blocks leave to the interpreter, by mark.
     left: FxHashMap<u32, Instruction>,
-    /// Instructions that blocks are helped with, by mark (assist.rs).
+    /// Assisted instructions, by mark (assist.rs).
     assisted: FxHashMap<u32, Assisted>,
     /// Marks of instructions that come after an `sti` (invariant 7).
     sheltered: FxHashSet<u32>,
     /// Physical addresses of kernel instructions that reach what the mirror does not have, by page.
-    exceptions: FxHashMap<u64, FxHashSet<u64>>,
+    exceptions: FxHashMap<Physical, FxHashSet<Physical>>,
     /// Instructions of which operands have crossed pages.
     crossings: Sites,
-    /// Who looks at blocks, or wants them done otherwise.
+    /// The watchers of blocks, and which blocks are to be interpreted.
     pub(crate) inspection: Option<Box<Inspection>>,
 }
 
@@ -134,12 +136,12 @@ impl Translator {
             cache,
             blocks: Vec::new(),
             places: Places::default(),
-            stub_places: Places::default(),
+            exit_stub_places: Places::default(),
             known: FxHashMap::default(),
             pages: FxHashMap::default(),
             marks: Vec::new(),
-            gates: Vec::new(),
-            far: Far::default(),
+            slots: Vec::new(),
+            cross_page: CrossPageLinks::default(),
             thunks: FxHashMap::default(),
             load_vectors: None,
             left: FxHashMap::default(),
@@ -156,12 +158,12 @@ impl Translator {
         self.cache.clear();
         self.blocks.clear();
         self.places.clear();
-        self.stub_places.clear();
+        self.exit_stub_places.clear();
         self.known.clear();
         self.pages.clear();
         self.marks.clear();
-        self.gates.clear();
-        self.far.clear();
+        self.slots.clear();
+        self.cross_page.clear();
         self.thunks.clear();
         self.load_vectors = None;
         self.left.clear();
@@ -173,16 +175,16 @@ impl Translator {
     }
 
     /// The instructions of a page that are not to use the mirror.
-    fn exceptions_in(&self, physical: u64) -> FxHashSet<u64> {
-        self.exceptions.get(&Physical(physical).page().0).cloned().unwrap_or_default()
+    fn exceptions_in(&self, physical: Physical) -> FxHashSet<Physical> {
+        self.exceptions.get(&physical.page()).cloned().unwrap_or_default()
     }
 
-    /// Have the instruction at `at` look its memory up from now on.
+    /// Translate the instruction at `at` with a TLB look-up from now on, not with the mirror.
     pub(crate) fn except(&mut self, at: Physical, peers: &Peers) {
-        self.exceptions.entry(at.page().0).or_default().insert(at.0);
-        let blocks = self.pages.get(&at.page().0).map(|page| page.blocks.clone());
+        self.exceptions.entry(at.page()).or_default().insert(at);
+        let blocks = self.pages.get(&at.page()).map(|page| page.blocks.clone());
         for number in blocks.unwrap_or_default() {
-            if self.blocks[number as usize].overlaps(&(at.0..at.0 + 1)) {
+            if self.blocks[number as usize].overlaps(&(at..at.plus(1))) {
                 self.kill(number, peers);
             }
         }
@@ -190,11 +192,11 @@ impl Translator {
 
     /// Offsets in a page at which instructions start that have been translated.
     pub(crate) fn instruction_starts(&self, page: Physical) -> Vec<usize> {
-        let numbers = self.pages.get(&page.0).map_or(&[][..], |page| &page.blocks);
+        let numbers = self.pages.get(&page).map_or(&[][..], |page| &page.blocks);
         let blocks = numbers.iter().map(|&number| &self.blocks[number as usize]);
-        let of_page = blocks.filter(|block| Physical(block.key.physical).page() == page);
+        let of_page = blocks.filter(|block| block.key.physical.page() == page);
         let starts = of_page.flat_map(|block| {
-            let offset = block.key.physical - page.0;
+            let offset = block.key.physical.0 - page.0;
             let marks = self.straight_marks(block.marks.clone());
             marks.iter().map(move |mark| offset as usize + usize::from(mark.guest))
         });
@@ -204,7 +206,7 @@ impl Translator {
     /// Drop the blocks that overlap `length` bytes about to be written at `at`, which do not leave
     /// the page. A page that is written again and again beside its code loses all blocks.
     pub(crate) fn invalidate(&mut self, at: Physical, length: usize, peers: &Peers) -> u64 {
-        let Some(page) = self.pages.get_mut(&at.page().0) else {
+        let Some(page) = self.pages.get_mut(&at.page()) else {
             // Marked by a processor that has not translated anything there yet, and will look again.
             peers.ram.set_code(at, false);
             return 0;
@@ -212,7 +214,7 @@ impl Translator {
         page.near_writes += 1;
         let all = page.near_writes > MAX_NEAR_WRITES;
         peers.drop_copy(at.page());
-        let written = at.0..at.0 + length as u64;
+        let written = at..at.plus(length as u64);
         let doomed: Vec<u32> = page
             .blocks
             .iter()
@@ -237,7 +239,7 @@ impl Translator {
         self.known.remove(&key);
         self.remove_jumps(key, peers);
         self.unlink_all(incoming);
-        for page in [Some(Physical(key.physical).page()), second].into_iter().flatten() {
+        for page in [Some(key.physical.page()), second].into_iter().flatten() {
             self.forget_in_page(page, number, peers);
         }
     }
@@ -245,15 +247,15 @@ impl Translator {
     /// Remove a block's lines from the jump caches.
     fn remove_jumps(&self, key: Key, peers: &Peers) {
         if !key.is_relocatable() {
-            return peers.remove_jump(Linear(key.linear));
+            return peers.remove_jump(key.linear);
         }
-        peers.remove_physical_jump(Physical(key.physical));
-        let page = self.pages.get(&Physical(key.physical).page().0);
+        peers.remove_physical_jump(key.physical);
+        let page = self.pages.get(&key.physical.page());
         let linears = page.map_or(&[][..], |page| &page.linears);
         if linears.len() == MAX_LINEARS {
             return peers.remove_all_jumps();
         }
-        linears.iter().for_each(|linear| peers.remove_jump(Linear(linear + key.linear)));
+        linears.iter().for_each(|linear| peers.remove_jump(linear.plus(key.linear.0)));
     }
 
     /// A block is about to be entered into a jump cache at `linear`.
@@ -261,8 +263,8 @@ impl Translator {
         if !key.is_relocatable() {
             return;
         }
-        if let Some(page) = self.pages.get_mut(&Physical(key.physical).page().0) {
-            let linear = linear.page().0;
+        if let Some(page) = self.pages.get_mut(&key.physical.page()) {
+            let linear = linear.page();
             if page.linears.len() < MAX_LINEARS && !page.linears.contains(&linear) {
                 page.linears.push(linear);
             }
@@ -270,23 +272,23 @@ impl Translator {
     }
 
     fn forget_in_page(&mut self, at: Physical, number: u32, peers: &Peers) {
-        let Some(page) = self.pages.get_mut(&at.0) else { return };
+        let Some(page) = self.pages.get_mut(&at) else { return };
         page.blocks.retain(|&other| other != number);
         if page.blocks.is_empty() {
-            self.pages.remove(&at.0);
+            self.pages.remove(&at);
             peers.drop_copy(at);
             peers.ram.set_code(at, false);
         }
     }
 
     /// The guest address of a mark, in this page if it is relocatable.
-    pub(crate) fn mark_address(&self, number: u32, code_page: u64) -> u64 {
+    pub(crate) fn mark_address(&self, number: u32, code_page: Linear) -> Linear {
         let mark = self.marks[number as usize];
         self.blocks[mark.block as usize].linear_of(mark, code_page)
     }
 
     /// The instruction that the block left to the interpreter at a mark, as it is in this page.
-    pub(crate) fn left_instruction(&self, mark: u32, code_page: u64) -> Option<Instruction> {
+    pub(crate) fn left_instruction(&self, mark: u32, code_page: Linear) -> Option<Instruction> {
         let mut instruction = *self.left.get(&mark)?;
         let block = self.marks[mark as usize].block;
         if self.blocks[block as usize].key.is_relocatable() {
@@ -296,25 +298,27 @@ impl Translator {
     }
 
     /// The block whose body contains host address `at`.
-    fn block_at(&self, at: u64) -> Option<u32> {
-        let offset = u32::try_from(at.checked_sub(self.cache.start())?).ok()?;
+    fn block_at(&self, at: HostCode) -> Option<u32> {
+        let offset = at.offset_from(self.cache.start())?;
         let number = self.places.last_from(offset)?;
         (at < self.blocks[number as usize].end).then_some(number)
     }
 
     /// The block that has an entry at host address `at`, in its body or in its exit stubs.
-    fn block_entered_at(&self, at: u64) -> Option<u32> {
+    fn block_entered_at(&self, at: HostCode) -> Option<u32> {
         self.block_at(at).or_else(|| {
-            let offset = u32::try_from(at.checked_sub(self.cache.start())?).ok()?;
-            let number = self.stub_places.last_from(offset)?;
+            let offset = at.offset_from(self.cache.start())?;
+            let number = self.exit_stub_places.last_from(offset)?;
             let block = &self.blocks[number as usize];
             [block.cold, block.canonical].contains(&at).then_some(number)
         })
     }
 }
 
-/// Move a decoded instruction, and what it says relative to itself.
-fn relocate(instruction: &mut Instruction, by: u64) {
+/// Move an instruction that was decoded at its offset in a page to that page, with what it says relative
+/// to itself.
+fn relocate(instruction: &mut Instruction, page: Linear) {
+    let by = page.0;
     instruction.set_ip(instruction.ip().wrapping_add(by));
     if instruction.is_ip_rel_memory_operand() {
         let operand = instruction.memory_displacement64().wrapping_add(by);

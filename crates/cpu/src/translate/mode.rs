@@ -1,4 +1,4 @@
-//! The mode bits that translations assume, of a processor.
+//! The mode bits that translations assume, computed from a vCPU's registers.
 
 use super::key::{Mode, Vectors};
 use super::syscall;

@@ -1,8 +1,8 @@
-//! Where blocks begin in the code cache: which one an address is in.
+//! The starts of blocks in the code cache, by which the translator finds the block that contains an address.
 //!
 //! Every miss of translated code and every link asks this. There are tens of thousands of blocks, and a search
-//! through all of them waits for memory at each of its steps. So it is told for each [`UNIT`] of the cache how many
-//! blocks begin below it, which leaves a handful to look at.
+//! through all of them waits for memory at each of its steps. So this table has for each [`UNIT`] of the cache how
+//! many blocks begin below it, which leaves a handful to look at.
 
 /// Bytes of the code cache for which the number of blocks below is kept.
 const UNIT: u32 = 1 << 10;

@@ -1,17 +1,23 @@
-//! What becomes of each guest instruction, and which registers a run leaves free.
+//! The choice of a translation for each guest instruction, and the registers that a run leaves free.
+//!
+//! What kind an instruction is, the class table says (instruction/class.rs), here as in the interpreter. This file
+//! looks at iced's codes only where the forms of a class differ: in operand size, or in which of a pair it is.
 
 use iced_x86::{
-    Code, ConditionCode, EncodingKind, FlowControl, Instruction, InstructionInfoFactory, Mnemonic,
-    OpKind, Register,
+    Code, EncodingKind, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpKind,
+    Register,
 };
 
 use super::action::{Action, Assistance};
 use super::builder::selector_offset;
-use super::extended::{is_extended, runs_on_mirror};
+use super::extended::runs_on_mirror;
 use super::inline::inline;
 use super::key::{Mode, Vectors};
 use super::string::{repeated, single};
-use crate::instruction::{immediate_bit_form, is_integer, may_run_natively_unmasked, memory_use};
+use crate::instruction::{
+    Class, class_of, immediate_bit_form, is_integer, is_string, may_run_natively_unmasked,
+    memory_use,
+};
 use crate::memory::Linear;
 
 /// An operand relative to EIP, which wraps at 4 GiB wherever the code is.
@@ -29,18 +35,9 @@ pub(super) fn plan(
     if bad_lock || is_relative_to_eip(instruction) {
         return Action::Interpret;
     }
-    let guest = mode.guest;
-    match instruction.code() {
-        Code::Syscall if mode.fast_system_calls && guest.is_user() => return Action::SystemCall,
-        Code::Sysretq if mode.fast_system_calls && guest.is_kernel() => {
-            return Action::SystemReturn;
-        }
-        Code::Iretq if mode.fast_system_calls && guest.is_kernel() => {
-            return Action::InterruptReturn;
-        }
-        _ => {}
-    }
-    if let Some(action) = stack_or_flow(instruction) {
+    let class = class_of(instruction.code());
+    let own = entry(instruction, class, mode).or_else(|| stack(instruction, class));
+    if let Some(action) = own.or_else(|| flow(instruction, class)) {
         return action;
     }
     if let Some(repeated) = repeated(instruction) {
@@ -49,13 +46,13 @@ pub(super) fn plan(
     if let Some(single) = single(instruction) {
         return Action::MoveOne(single);
     }
-    if let Some(selector) = stored_selector(instruction) {
+    if let Some(selector) = stored_selector(instruction, class) {
         return Action::StoreSelector(selector);
     }
     if let Some(kind) = inline(instruction, mode) {
         return Action::Inline(kind);
     }
-    if is_hint(instruction) {
+    if class == Class::Hint {
         return Action::Skip;
     }
     if runs_on_mirror(instruction, mode) {
@@ -64,7 +61,7 @@ pub(super) fn plan(
     if let Some(kind) = assistance(instruction, mode) {
         return Action::Assist(kind);
     }
-    // Translated code never has DF set.
+    // Translated code never has DF set. (`std` has no class of its own: the interpreter has the host execute it.)
     if instruction.mnemonic() == Mnemonic::Std {
         return Action::Interpret;
     }
@@ -77,7 +74,7 @@ pub(super) fn plan(
     if instruction.op_kind(operand) != OpKind::Memory {
         return Action::Interpret;
     }
-    if matches!(instruction.mnemonic(), Mnemonic::Lea) {
+    if class == Class::LoadEffectiveAddress {
         return address_only(instruction);
     }
     let Some(usage) = memory_use(factory, instruction) else {
@@ -110,31 +107,13 @@ fn memory_operand(instruction: &Instruction) -> Option<u32> {
 }
 
 /// Where the selector is that a `mov` stores in memory.
-fn stored_selector(instruction: &Instruction) -> Option<i32> {
-    let stores = matches!(
-        instruction.code(),
-        Code::Mov_rm16_Sreg | Code::Mov_r32m16_Sreg | Code::Mov_r64m16_Sreg
-    );
-    if !stores || instruction.op0_kind() != OpKind::Memory || instruction.has_lock_prefix() {
+fn stored_selector(instruction: &Instruction, class: Class) -> Option<i32> {
+    let stores = class == Class::StoreSegment && instruction.op0_kind() == OpKind::Memory;
+    if !stores || instruction.has_lock_prefix() {
         return None;
     }
     let number = crate::instruction::segment_register(instruction.op1_register()) as usize;
     Some(selector_offset(number))
-}
-
-fn is_hint(instruction: &Instruction) -> bool {
-    matches!(
-        instruction.mnemonic(),
-        Mnemonic::Nop
-            | Mnemonic::Prefetchnta
-            | Mnemonic::Prefetcht0
-            | Mnemonic::Prefetcht1
-            | Mnemonic::Prefetcht2
-            | Mnemonic::Prefetchw
-            | Mnemonic::Prefetch
-            | Mnemonic::Endbr64
-            | Mnemonic::Endbr32
-    )
 }
 
 fn address_only(instruction: &Instruction) -> Action {
@@ -144,7 +123,7 @@ fn address_only(instruction: &Instruction) -> Action {
     let value = instruction.memory_displacement64();
     match instruction.op0_register().size() {
         8 if instruction.memory_base() == Register::RIP => {
-            Action::Address(instruction.op0_register(), value)
+            Action::Address(instruction.op0_register(), Linear(value))
         }
         _ => Action::Interpret,
     }
@@ -167,57 +146,57 @@ fn needed_vectors(instruction: &Instruction) -> Vectors {
     }
 }
 
-/// Stack and control-flow instructions that have a translation of their own.
-fn stack_or_flow(instruction: &Instruction) -> Option<Action> {
-    let operand_size_is_odd = |size: usize| instruction.op0_register().size() != size;
-    Some(match instruction.flow_control() {
-        FlowControl::Next => match instruction.code() {
-            Code::Push_r64 | Code::Push_rm64 if instruction.op0_kind() == OpKind::Register => {
-                Action::Push(instruction.op0_register())
-            }
-            Code::Push_rm64 => Action::PushMemory,
-            Code::Pushq_imm8 | Code::Pushq_imm32 => {
-                Action::PushConstant(instruction.immediate(0) as i32)
-            }
-            Code::Pop_r64 | Code::Pop_rm64 if instruction.op0_kind() == OpKind::Register => {
-                Action::Pop(instruction.op0_register())
-            }
-            Code::Leaveq => Action::Leave,
-            _ => return None,
-        },
-        _ if leads_nowhere(instruction) => Action::Interpret,
-        FlowControl::ConditionalBranch => {
-            let condition = instruction.condition_code();
-            let near = instruction.is_jcc_short_or_near()
-                && instruction.op0_kind() == OpKind::NearBranch64
-                && condition != ConditionCode::None;
-            if !near {
-                return Some(Action::Interpret);
-            }
-            Action::Branch(condition as u8 - 1, instruction.near_branch_target())
+/// Entries into the kernel and returns from it that have a translation in this mode.
+fn entry(instruction: &Instruction, class: Class, mode: Mode) -> Option<Action> {
+    let kernel = mode.guest.is_kernel();
+    match (class, instruction.code()) {
+        _ if !mode.fast_system_calls => None,
+        (Class::Syscall, _) if mode.guest.is_user() => Some(Action::SystemCall),
+        (Class::Sysret, Code::Sysretq) if kernel => Some(Action::SystemReturn),
+        (Class::InterruptReturn, Code::Iretq) if kernel => Some(Action::InterruptReturn),
+        _ => None,
+    }
+}
+
+/// Stack instructions that have a translation of their own: the 64-bit forms.
+fn stack(instruction: &Instruction, class: Class) -> Option<Action> {
+    let names_register = instruction.op0_kind() == OpKind::Register;
+    Some(match (class, instruction.code()) {
+        (Class::Push, Code::Push_r64 | Code::Push_rm64) if names_register => {
+            Action::Push(instruction.op0_register())
         }
-        FlowControl::UnconditionalBranch
-            if instruction.op0_kind() == OpKind::NearBranch64
-                && instruction.is_jmp_short_or_near() =>
-        {
-            Action::Jump(instruction.near_branch_target())
+        (Class::Push, Code::Push_rm64) => Action::PushMemory,
+        (Class::Push, Code::Pushq_imm8 | Code::Pushq_imm32) => {
+            Action::PushConstant(instruction.immediate(0) as i32)
         }
-        FlowControl::Call if instruction.code() == Code::Call_rel32_64 => {
-            Action::Call(instruction.near_branch_target())
+        (Class::Pop, Code::Pop_r64 | Code::Pop_rm64) if names_register => {
+            Action::Pop(instruction.op0_register())
         }
-        FlowControl::IndirectBranch if instruction.code() == Code::Jmp_rm64 => {
-            let register = instruction.op0_kind() == OpKind::Register;
-            if register && operand_size_is_odd(8) {
-                return Some(Action::Interpret);
-            }
-            Action::JumpIndirect
+        (Class::LeaveFrame, Code::Leaveq) => Action::Leave,
+        _ => return None,
+    })
+}
+
+/// What becomes of an instruction that changes the flow of control. The near ones with 64-bit operands have
+/// translations.
+fn flow(instruction: &Instruction, class: Class) -> Option<Action> {
+    if instruction.flow_control() == FlowControl::Next {
+        return None;
+    }
+    if leads_nowhere(instruction) {
+        return Some(Action::Interpret);
+    }
+    let is_direct = instruction.op0_kind() == OpKind::NearBranch64;
+    Some(match (class, instruction.code()) {
+        (Class::JumpConditionally, _) if is_direct => {
+            Action::Branch(instruction.condition_code() as u8 - 1, near_target(instruction))
         }
-        FlowControl::IndirectCall if instruction.code() == Code::Call_rm64 => Action::CallIndirect,
-        FlowControl::Return => match instruction.code() {
-            Code::Retnq => Action::Return(0),
-            Code::Retnq_imm16 => Action::Return(instruction.immediate16()),
-            _ => Action::Interpret,
-        },
+        (Class::JumpNear, _) if is_direct => Action::Jump(near_target(instruction)),
+        (Class::JumpNear, Code::Jmp_rm64) => Action::JumpIndirect,
+        (Class::CallNear, _) if is_direct => Action::Call(near_target(instruction)),
+        (Class::CallNear, Code::Call_rm64) => Action::CallIndirect,
+        (Class::ReturnNear, Code::Retnq) => Action::Return(0),
+        (Class::ReturnNear, Code::Retnq_imm16) => Action::Return(instruction.immediate16()),
         _ => Action::Interpret,
     })
 }
@@ -225,7 +204,12 @@ fn stack_or_flow(instruction: &Instruction) -> Option<Action> {
 /// A direct near branch to an address that is not canonical, which faults.
 fn leads_nowhere(instruction: &Instruction) -> bool {
     let near = instruction.op0_kind() == OpKind::NearBranch64;
-    near && !Linear(instruction.near_branch_target()).is_canonical()
+    near && !near_target(instruction).is_canonical()
+}
+
+/// Where a direct near branch leads.
+fn near_target(instruction: &Instruction) -> Linear {
+    Linear(instruction.near_branch_target())
 }
 
 /// General-purpose registers that an instruction reads or writes, as a bit set by number.
@@ -240,21 +224,28 @@ pub(super) fn registers_used(
         .fold(0, |set, used| set | 1 << used.register().full_register().number())
 }
 
-/// How an instruction is helped with, if it is.
+/// How Rust assists with an instruction, if it does.
 fn assistance(instruction: &Instruction, mode: Mode) -> Option<Assistance> {
     if instruction.has_lock_prefix() {
         return None;
     }
     let kernel = mode.guest.is_kernel();
-    Some(match instruction.mnemonic() {
-        Mnemonic::Cpuid => Assistance::Identify,
-        Mnemonic::Mov if kernel && instruction.op0_register() == Register::CR3 => Assistance::Anew,
-        Mnemonic::Invlpg | Mnemonic::Invpcid | Mnemonic::Wrmsr if kernel => Assistance::Anew,
-        Mnemonic::Rdmsr if kernel => Assistance::Onwards,
-        Mnemonic::Xgetbv => Assistance::Onwards,
-        Mnemonic::Mov if loads_data_segment(instruction.op0_register()) => Assistance::Onwards,
-        _ if crate::instruction::is_string(instruction.code()) => Assistance::Onwards,
-        mnemonic if is_extended(mnemonic) => Assistance::Onwards,
+    let class = class_of(instruction.code());
+    Some(match class {
+        Class::Identify => Assistance::Identify,
+        Class::MoveToControl if kernel && instruction.op0_register() == Register::CR3 => {
+            Assistance::Anew
+        }
+        Class::InvalidatePage | Class::InvalidatePcid | Class::WriteMsr if kernel => {
+            Assistance::Anew
+        }
+        Class::ReadMsr if kernel => Assistance::Onwards,
+        Class::GetExtendedControl => Assistance::Onwards,
+        Class::MoveToSegment if loads_data_segment(instruction.op0_register()) => {
+            Assistance::Onwards
+        }
+        Class::String if is_string(instruction.code()) => Assistance::Onwards,
+        _ if class.is_extended_state() => Assistance::Onwards,
         _ => return None,
     })
 }

@@ -1,4 +1,4 @@
-//! A run of guest instructions, and what is to become of each.
+//! A run of guest instructions with the translation that is planned for each.
 
 use iced_x86::{Instruction, Register};
 
@@ -80,7 +80,7 @@ impl Run {
         }
     }
 
-    /// Make a fault of translation: leave an instruction out.
+    /// Plant an error of translation: leave an instruction out.
     pub(super) fn spoil(&mut self) {
         let copied = |planned: &&mut Planned| matches!(planned.action, Action::Copy);
         if let Some(planned) = self.instructions.iter_mut().find(copied) {

@@ -1,14 +1,15 @@
-//! Making guest memory accessible to an instruction: through the kernel's mirror
-//! (memory/mirror.rs), through the look-up of a coalesced range (coalesce.rs), or by a look-up of its own
-//! (memory/tlb.rs).
+//! Emitting accesses to guest memory: through the kernel's mirror (memory/mirror.rs), through a
+//! coalesced's look-up (coalesce.rs), or by a TLB look-up of the instruction's own (memory/tlb.rs).
 
 use iced_x86::{Code, Instruction, MemoryOperand, Mnemonic, OpKind, Register};
 
 use super::builder::{Builder, Later, Second};
 use super::emit::{at, field, gpr8, in_tlb};
+use super::host_code::HostCode;
 use crate::context::context_offset;
 use crate::instruction::without_moffs;
 use crate::instruction::{MemoryUse, immediate_bit_form};
+use crate::memory::Linear;
 use crate::memory::place::BASE;
 use crate::memory::tlb::Entries;
 use crate::state::{Registers, Segment};
@@ -143,7 +144,7 @@ impl Builder<'_> {
             moved.set_code(code);
         }
         let mut probe = iced_x86::Encoder::new(64);
-        if probe.encode(&moved, self.out.here()).is_err() {
+        if probe.encode(&moved, self.out.here().0).is_err() {
             return false;
         }
         self.operand_address(instruction);
@@ -238,7 +239,7 @@ impl Builder<'_> {
         let (base, index) = (instruction.memory_base(), instruction.memory_index());
         let displacement = instruction.memory_displacement64();
         if instruction.is_ip_rel_memory_operand() {
-            self.address(s0, displacement);
+            self.address(s0, Linear(displacement));
         } else if base == Register::None && index == Register::None {
             self.out.constant(s0, displacement);
         } else {
@@ -287,7 +288,7 @@ impl Builder<'_> {
 
     /// The first part of that: the displacement of the jump where the page is not there, or not all of the
     /// access is in it. After that, the guest's RCX is in s2, and the number of the entry in s1.
-    fn look_up_entry(&mut self, size: usize, write: bool) -> u64 {
+    fn look_up_entry(&mut self, size: usize, write: bool) -> HostCode {
         let [s0, s1, s2] = self.s();
         let tags = if write {
             std::mem::offset_of!(Entries, write)

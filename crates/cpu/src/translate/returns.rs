@@ -1,7 +1,7 @@
 //! Predicted returns.
 //!
-//! A return leads to the instruction after the call that it belongs to. Looking that up is as dear as
-//! any indirect jump, and worse for the caches: there are as many places to return to as there are
+//! A return leads to the instruction after the call that it belongs to. Looking its block up costs as much
+//! as for any indirect jump, and is worse for the host's caches: there are as many places to return to as there are
 //! calls. So a call notes, in a ring of its privilege level that is a part of the [`Context`], where it
 //! will come back to: the guest's address and the host address of a *landing*, which is a link like
 //! that of a jump. A return whose address is the one on top goes there; any other is looked up as
@@ -25,7 +25,7 @@
 //! line of the jump cache says; so it is forgotten when those are ([`Context::forget_returns`]): at
 //! every flush, change of the address space, and change of what blocks mean. Dropping the block that a
 //! landing leads to unlinks it, as any jump. Code at CPL 0 and code at CPL 3 have rings of their own,
-//! so that a user's return can never be taken for the kernel's; and so has the kernel's code that may
+//! so that no return of a user's is predicted by a call of the kernel's; and so has the kernel's code that may
 //! access its users' memory, which is translated otherwise ([`super::Mode::user_open`]).
 
 use iced_x86::{MemoryOperand, Register};
@@ -34,9 +34,11 @@ use super::Translator;
 use super::builder::{Builder, Later, is_linkable};
 use super::cache::Part;
 use super::emit::{Emitter, at, field};
+use super::host_code::HostCode;
 use super::scratch::make_canonical;
 use super::way_out::ThunkKey;
 use crate::context::{Context, Landing, Ring, context_offset, register_offset};
+use crate::memory::Linear;
 use crate::techniques::Technique;
 
 /// Where the number of a ring's next entry is.
@@ -65,7 +67,7 @@ impl Builder<'_> {
     }
 
     /// A call has pushed `back`. Uses the scratch registers.
-    pub(super) fn note_return(&mut self, back: u64) {
+    pub(super) fn note_return(&mut self, back: Linear) {
         let wanted = self.techniques.has(Technique::Returns);
         if !wanted || !is_linkable(self.key, back, self.techniques) {
             return;
@@ -87,12 +89,12 @@ impl Builder<'_> {
             return self.leave_computed(mark);
         }
         let [_, s1, _] = self.s();
-        let gate = self.open_gate();
+        let slot = self.nop_slot();
         self.out.constant(s1, u64::from(mark));
         self.out.jump(self.thunks().returned[self.ring()]);
         self.in_exit_stubs(|builder| {
             let [s0, ..] = builder.s();
-            builder.finish_gate(gate);
+            builder.finish_nop_slot(slot);
             builder.out.store(field(register_offset!(rip)), s0);
             builder.way_out(builder.thunks().lookup.plain, mark);
         });
@@ -106,9 +108,11 @@ impl Translator {
         &mut self,
         ThunkKey { scratch, kernel }: ThunkKey,
         ring: usize,
-        first: u64,
-    ) -> u64 {
-        let Some([s0, s1, s2]) = scratch else { return 0 };
+        first: HostCode,
+    ) -> HostCode {
+        let Some([s0, s1, s2]) = scratch else {
+            return HostCode::default();
+        };
         let mut out = Emitter::new(self.cache.next(Part::Bodies));
         let start = out.here();
         out.store(field(register_offset!(rip)), s0);

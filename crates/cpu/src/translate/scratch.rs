@@ -9,9 +9,9 @@
 //!    no argument, or the last. They are free in 95% of Linux's blocks and in 85 to 90% of a library's; R13 to
 //!    R15, which keep their values over calls, in 77 and in 73 to 78%. A block has these, except for those that
 //!    its instructions name: each is replaced in its slot, and the others keep theirs.
-//! 3. Blocks with the same ones are linked directly. All others hand over in the canonical state: who leaves
-//!    reloads what is not canonical and spills what is, which is one register as a rule; and who is entered
-//!    does the contrary ([`convert`]).
+//! 3. Blocks with the same ones are linked directly. All others hand over in the canonical state. The block
+//!    that is left reloads its scratch registers that are not canonical and spills the canonical ones,
+//!    which is one register as a rule; the block that is entered does the contrary ([`convert`]).
 
 use iced_x86::{Code, Instruction, MemoryOperand, Register};
 

@@ -1,4 +1,5 @@
-//! Which instructions have operands that cross pages often enough to be translated for it (crossing.rs).
+//! Counts of accesses that crossed a page, by instruction: those with enough of them are translated with a
+//! second way (crossing.rs).
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -14,9 +15,9 @@ const MAX_SITES: usize = 1 << 16;
 /// Instructions of which operands have crossed pages, by physical address, and how often they did.
 #[derive(Default)]
 pub(super) struct Sites {
-    pub(super) counts: FxHashMap<u64, u8>,
+    pub(super) counts: FxHashMap<Physical, u8>,
     /// Those that are ripe, by page.
-    pub(super) ripe: FxHashMap<u64, FxHashSet<u64>>,
+    pub(super) ripe: FxHashMap<Physical, FxHashSet<Physical>>,
 }
 
 impl Sites {
@@ -25,12 +26,12 @@ impl Sites {
         if self.counts.len() == MAX_SITES {
             self.clear();
         }
-        let count = self.counts.entry(at.0).or_insert(0);
+        let count = self.counts.entry(at).or_insert(0);
         *count = count.saturating_add(1);
         if *count < RIPE {
             return false;
         }
-        self.ripe.entry(at.page().0).or_default().insert(at.0);
+        self.ripe.entry(at.page()).or_default().insert(at);
         true
     }
 

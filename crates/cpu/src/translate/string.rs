@@ -13,7 +13,7 @@
 //! piece:  what is left, and a bound so that a kick is seen soon
 //!         for each pointer: distance from guest to host address; piece = min(piece, to the page's end)
 //!         rdi += distance ...; rcx = piece; rep movs; rdi -= distance ...; rcx = what is left
-//!         again if there is any, and nobody asks the processor to come back
+//!         again if there is any, unless the vCPU has been kicked
 //! ```
 //!
 //! Only within `rep` itself do RDI, RSI and RCX have other values than the guest's. Where the mirror
@@ -21,16 +21,18 @@
 //!
 //! What no piece can be made of (an element that crosses pages, a device, a fault) is for
 //! Rust (assist.rs). Without `rep` there is one element, which is looked up and moved like any other operand.
-//! Translated code never runs with the direction flag set: `may_translate` sees to it,
-//! and every instruction that can set it leaves the block.
+//! Translated code never runs with the direction flag set: `may_translate` refuses to enter a block with
+//! it, and every instruction that can set it leaves the block.
 
-use iced_x86::{Code, Instruction, Register};
+use iced_x86::{Instruction, Register};
 
 use super::action::Repeated;
 use super::builder::{Builder, Later};
 use super::emit::{at, field};
+use super::host_code::HostCode;
 use crate::architectural::Architectural;
 use crate::context::context_offset;
+use crate::instruction::{StringOperation, string_operation};
 use crate::memory::place::BASE;
 use crate::memory::tlb::Entries;
 
@@ -49,17 +51,13 @@ pub(crate) fn single(instruction: &Instruction) -> Option<Repeated> {
 }
 
 fn elements(instruction: &Instruction) -> Option<Repeated> {
-    let (size, copies) = match instruction.code() {
-        Code::Movsb_m8_m8 => (1, true),
-        Code::Movsw_m16_m16 => (2, true),
-        Code::Movsd_m32_m32 => (4, true),
-        Code::Movsq_m64_m64 => (8, true),
-        Code::Stosb_m8_AL => (1, false),
-        Code::Stosw_m16_AX => (2, false),
-        Code::Stosd_m32_EAX => (4, false),
-        Code::Stosq_m64_RAX => (8, false),
+    let (operation, size) = string_operation(instruction.code())?;
+    let copies = match operation {
+        StringOperation::Move => true,
+        StringOperation::Store => false,
         _ => return None,
     };
+    let size = size as u32;
     let wide = (0..instruction.op_count()).all(|operand| {
         !matches!(
             instruction.op_kind(operand),
@@ -160,7 +158,8 @@ impl Builder<'_> {
         let user = self.out.jump_unless_rcx_zero();
         self.out.constant(s0, BASE);
         self.out.store(field(distance), s0);
-        let done = self.out.jump(0);
+        let here = self.out.here();
+        let done = self.out.jump(here);
         let here = self.out.here();
         self.out.patch(user, here);
         self.prepare_page(pointer, distance, size, write, mark);
@@ -252,7 +251,7 @@ impl Architectural {
     /// A fault has left translated code at host address `rip`, the registers being restored. If that
     /// is a string instruction, give RDI, RSI and RCX the values that the guest sees: so much has
     /// been done, and the rest not. Whether it is one.
-    pub(crate) fn leave_piece(&mut self, rip: u64) -> bool {
+    pub(crate) fn leave_piece(&mut self, rip: HostCode) -> bool {
         let code = self.group.translator().cache.code_at(rip);
         let Some(Repeated { copies, .. }) = code.and_then(of_host_form) else { return false };
         let context = &mut *self.context;

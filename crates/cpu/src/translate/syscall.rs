@@ -11,6 +11,7 @@ use iced_x86::{Code, Instruction, Register};
 use super::builder::Builder;
 use super::emit::{at, field};
 use crate::context::{context_offset, register_offset};
+use crate::memory::Linear;
 use crate::state::{Registers, Segment, rflags};
 
 /// Flags that IA32_FMASK must clear for the fast path: what Linux has cleared since 5.x, and more
@@ -31,13 +32,16 @@ fn segment_offset(number: usize) -> i32 {
         + number * size_of::<Segment>()) as i32
 }
 
+/// A flat segment: its selector and its attributes.
+pub(super) type FlatSegment = (u64, u64);
+
 /// The selectors of code that `syscall` and `sysretq` load; SS's are 8 more and 8 less.
-pub(super) fn kernel_code(star: u64) -> u64 {
+pub(super) fn kernel_selector(star: u64) -> u64 {
     star >> 32 & 0xfffc
 }
 
-/// See [`kernel_code`].
-pub(super) fn user_code(star: u64) -> u64 {
+/// See [`kernel_selector`].
+pub(super) fn user_selector(star: u64) -> u64 {
     (star >> 48).wrapping_add(16) & 0xffff | 3
 }
 
@@ -48,14 +52,14 @@ impl Builder<'_> {
         let back = instruction.next_ip();
         self.compose_flags();
         self.out.copy(Register::R11, s0);
-        self.address(Register::RCX, back);
+        self.address(Register::RCX, Linear(back));
         self.out.load(s1, field(context_offset!(regs) + crate::state::FLAGS_OFFSET));
         self.masked(s1, context_offset!(after_system_call));
         self.out.store(field(context_offset!(regs) + crate::state::FLAGS_OFFSET), s1);
         self.out.set_field8(register_offset!(interrupt_flag), 0);
         self.out.set_field8(register_offset!(alignment_flag), 0);
         self.count(context_offset!(system_calls), s1);
-        let code = kernel_code(self.star);
+        let code = kernel_selector(self.star);
         let stack = ((code + 8) & 0xffff, KERNEL_DATA);
         self.set_privilege(0, (code, KERNEL_CODE), stack);
         self.use_tlb(true, context_offset!(kernel_tlb));
@@ -84,7 +88,7 @@ impl Builder<'_> {
         self.out.extract(s1, Register::R11, context_offset!(interrupt_mask));
         self.out.store_byte(field(register_offset!(interrupt_flag)), s1);
         self.out.set_field8(register_offset!(alignment_flag), 0);
-        let code = user_code(self.star);
+        let code = user_selector(self.star);
         let stack = ((code - 8) & 0xffff, USER_DATA);
         self.set_privilege(3, (code, USER_CODE), stack);
         self.use_tlb(false, context_offset!(user_tlb));
@@ -110,7 +114,7 @@ impl Builder<'_> {
     }
 
     /// CPL, CS and SS: flat segments, by selector and attributes.
-    pub(super) fn set_privilege(&mut self, cpl: u8, code: (u64, u64), stack: (u64, u64)) {
+    pub(super) fn set_privilege(&mut self, cpl: u8, code: FlatSegment, stack: FlatSegment) {
         let [_, s1, _] = self.s();
         self.out.set_field8(register_offset!(cpl), cpl);
         for (number, (selector, kind)) in [(1, code), (2, stack)] {

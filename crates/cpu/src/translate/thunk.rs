@@ -1,5 +1,6 @@
-//! The common ends of ways out of blocks: reload the scratch registers, say why, leave. One of each
-//! kind for every choice of scratch registers, so that a way out is two instructions in the block.
+//! Thunks: the common ends of ways out of blocks. A thunk reloads the scratch registers, stores the reason
+//! and leaves. There is one of each kind for every choice of scratch registers, so that a way out is two
+//! instructions in the block.
 
 use std::mem::offset_of;
 
@@ -8,12 +9,16 @@ use iced_x86::{Code, Instruction, MemoryOperand, Register};
 use super::Translator;
 use super::cache::Part;
 use super::emit::{Emitter, at, field, in_tlb};
+use super::host_code::HostCode;
 use super::leave::{look_at_first_line, look_at_second_line, of_line};
 use super::scratch::{Scratch, make_canonical, reload};
 use super::way_out::{Thunk, ThunkKey, Thunks};
 use crate::context::{Reason, context_offset, register_offset};
 use crate::memory::physical_jumps::Line;
 use crate::memory::tlb::{Entries, FetchEntry, JumpEntry};
+
+/// What a block without scratch registers never jumps to.
+const NOWHERE: HostCode = HostCode(0);
 
 impl Translator {
     /// The ways out for `key`, made when first asked for. The caller has made room.
@@ -23,8 +28,8 @@ impl Translator {
         }
         let scratch = key.scratch;
         let lookup = self.thunk(scratch, Reason::Lookup);
-        let second = scratch.map_or(0, |scratch| self.second(scratch, key.kernel, lookup));
-        let first = scratch.map_or(0, |scratch| self.first(scratch, key.kernel, second));
+        let second = scratch.map_or(NOWHERE, |scratch| self.second(scratch, key.kernel, lookup));
+        let first = scratch.map_or(NOWHERE, |scratch| self.first(scratch, key.kernel, second));
         let unlinked = self.thunk(scratch, Reason::Unlinked);
         let thunks = Thunks {
             unlinked,
@@ -32,8 +37,9 @@ impl Translator {
             interpret: self.thunk(scratch, Reason::Interpret),
             assist: self.thunk(scratch, Reason::Assist),
             miss: self.thunk(scratch, Reason::Miss),
-            far: scratch.map_or(0, |scratch| self.far(scratch, first, Some(unlinked))),
-            refused: scratch.map_or(0, |scratch| self.far(scratch, first, None)),
+            cross_page: scratch
+                .map_or(NOWHERE, |scratch| self.cross_page(scratch, first, Some(unlinked))),
+            refused: scratch.map_or(NOWHERE, |scratch| self.cross_page(scratch, first, None)),
             second,
             returned: std::array::from_fn(|ring| self.returned(key, ring, first)),
         };
@@ -42,8 +48,8 @@ impl Translator {
     }
 
     /// Load x87 and vector state and go on at `jump_target`. It is in the code cache, so that the
-    /// signal handler takes it for translated code that comes to a gate soon.
-    pub(super) fn load_vectors(&mut self) -> u64 {
+    /// signal handler takes it for translated code that comes to a slot soon.
+    pub(super) fn load_vectors(&mut self) -> HostCode {
         if let Some(known) = self.load_vectors {
             return known;
         }
@@ -82,9 +88,9 @@ impl Translator {
         Thunk { plain, with_rcx }
     }
 
-    /// Begin to look for the address in s0, or ask Rust to link the gate in the detail instead, if
-    /// there is somebody to ask and it is time.
-    fn far(&mut self, scratch: Scratch, first: u64, ask: Option<Thunk>) -> u64 {
+    /// Begin to look for the address in s0. If `ask` is given, one time in sixteen ask Rust to link the slot in
+    /// the detail instead.
+    fn cross_page(&mut self, scratch: Scratch, first: HostCode, ask: Option<Thunk>) -> HostCode {
         let [s0, _, s2] = scratch;
         let mut out = Emitter::new(self.cache.next(Part::Bodies));
         let start = out.here();
@@ -95,12 +101,12 @@ impl Translator {
             out.patch(sampled, ask.with_rcx);
         }
         out.jump(first);
-        self.append_own("far", out.bytes());
+        self.append_own("cross_page", out.bytes());
         start
     }
 
-    /// The first look at the jump cache, for those who expected not to need it.
-    fn first(&mut self, scratch: Scratch, kernel: bool, second: u64) -> u64 {
+    /// The first look at the jump cache, for slots that are not linked and returns that were not predicted.
+    fn first(&mut self, scratch: Scratch, kernel: bool, second: HostCode) -> HostCode {
         let mut out = Emitter::new(self.cache.next(Part::Bodies));
         let start = out.here();
         let miss = look_at_first_line(&mut out, scratch, kernel);
@@ -111,7 +117,7 @@ impl Translator {
     }
 
     /// The second look at the jump cache, and a third look elsewhere.
-    fn second(&mut self, scratch: Scratch, kernel: bool, lookup: Thunk) -> u64 {
+    fn second(&mut self, scratch: Scratch, kernel: bool, lookup: Thunk) -> HostCode {
         let [s0, ..] = scratch;
         let mut out = Emitter::new(self.cache.next(Part::Bodies));
         let start = out.here();
@@ -139,7 +145,7 @@ fn enter_line(out: &mut Emitter, scratch: Scratch, kernel: bool) {
 }
 
 /// The displacement of a jump that is taken once in sixteen times. RCX is lost.
-fn sample(out: &mut Emitter) -> u64 {
+fn sample(out: &mut Emitter) -> HostCode {
     out.load(Register::RCX, field(context_offset!(sample)));
     out.rotate(Register::RCX, Register::RCX, 1);
     out.store(field(context_offset!(sample)), Register::RCX);
@@ -172,7 +178,7 @@ fn by_physical_address(out: &mut Emitter, scratch: Scratch, lookup: Thunk) {
     out.load(Register::RCX, line(offset_of!(Line, negative_tag)));
     out.lea(Register::RCX, at(Register::RCX, s0, 0));
     let unknown = out.jump_unless_rcx_zero();
-    // One find in so many is Rust's, which puts it into the jump cache.
+    // One hit in so many goes to Rust, which enters the block into the jump cache.
     let sampled = sample(out);
     out.load(s0, field(register_offset!(rip)));
     out.extract(s0, s0, context_offset!(page_number_mask));

@@ -1,110 +1,113 @@
-//! Stopping translated code from a signal handler.
+//! Unchaining: how a signal handler gets a vCPU out of chained blocks.
 //!
-//! A *gate* is a place where control leaves a block. Open, it lets control through to the next
-//! block (or, not linked yet, out to Rust); closed, it leads out to Rust with precise state. The
-//! handler closes all gates of the block it interrupted. It allocates nothing and touches only the
-//! tables here and the code itself.
+//! A block is left through its *slots*: direct-jump slots (jump_slot.rs), and five-byte `nop`s before
+//! the jumps whose target is computed. A chained slot leads to the next block (or, if it is not linked
+//! yet, out to Rust). An unchained slot leads out to Rust with precise state. The signal handler
+//! unchains all slots of the block that the signal has interrupted. It allocates nothing and touches
+//! only the tables in this file and the code itself.
 //!
-//! The tables are shared by all processors, and one of them may add a block while the handler runs
-//! on another's thread: they never move, they grow at the end only, and the count is stored last.
-//! Another processor that runs through a closed gate comes out to Rust and goes on; whoever opens
-//! it again may open it too early for a third, whose kick is repeated until it has been heard.
+//! All vCPUs share the tables, and one vCPU thread may add a block while the handler runs on another
+//! vCPU's thread: the tables never move, they grow at the end only, and the count is stored last.
+//! Another vCPU that comes to an unchained slot leaves for Rust and goes on. A vCPU thread may chain a
+//! slot again while a third vCPU is still to be stopped by it; the kick of that vCPU is repeated until
+//! the vCPU has seen it.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
+use super::host_code::HostCode;
 use super::views::Views;
 use crate::context::Context;
 use crate::memory::zeroed::Zeroed;
 
-/// A place that can be closed, and how.
+/// A slot that the signal handler can unchain, and how.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Closing {
+pub(crate) enum Unchaining {
     /// A `jmp rel32`: address of the displacement, and the displacement that leads out.
-    Jump { at: u64, displacement: i32 },
+    Jump { at: HostCode, displacement: i32 },
     /// A five-byte `nop` that becomes `jmp rel32`.
-    Nop { at: u64, displacement: i32 },
+    Nop { at: HostCode, displacement: i32 },
 }
 
 /// The five-byte `nop` (SDM 2B "NOP").
 pub(crate) const NOP: [u8; 5] = [0x0f, 0x1f, 0x44, 0x00, 0x00];
 
-/// Blocks in the tables.
+/// The most blocks in the tables.
 const MAX_SPANS: usize = 1 << 20;
 
-/// Places in the tables.
-const MAX_CLOSINGS: usize = 1 << 23;
+/// The most slots in the tables.
+const MAX_UNCHAININGS: usize = 1 << 23;
 
-/// Marks a `nop` in a packed closing.
+/// Marks a `nop` in a packed [`Unchaining`].
 const IS_NOP: u64 = 1 << 31;
 
 /// The handler's tables.
-pub(crate) struct Stopper {
+pub(crate) struct Unchainer {
     /// The code cache's; the tables hold offsets from its start.
     views: Views,
-    /// Two words for each block: start and end; first closing and number of closings.
+    /// Two words for each block: start and end; index of its first slot and their number.
     spans: Zeroed<[AtomicU64; 2 * MAX_SPANS]>,
     span_count: AtomicUsize,
-    /// One word for each: displacement, kind, place.
-    closings: Zeroed<[AtomicU64; MAX_CLOSINGS]>,
-    closing_count: AtomicUsize,
+    /// One word for each slot: displacement, kind, offset in the code cache.
+    unchainings: Zeroed<[AtomicU64; MAX_UNCHAININGS]>,
+    unchaining_count: AtomicUsize,
 }
 
 fn pair(high: u64, low: u64) -> u64 {
     high << 32 | low
 }
 
-impl Stopper {
+impl Unchainer {
     /// Tables for a code cache.
     pub(crate) fn new(views: Views) -> Self {
         Self {
             views,
             spans: Zeroed::new(),
             span_count: AtomicUsize::new(0),
-            closings: Zeroed::new(),
-            closing_count: AtomicUsize::new(0),
+            unchainings: Zeroed::new(),
+            unchaining_count: AtomicUsize::new(0),
         }
     }
 
-    /// Whether another block fits, however many places it has (at most `closings`).
-    pub(crate) fn has_room(&self, closings: usize) -> bool {
+    /// Whether another block fits, with at most `unchainings` slots.
+    pub(crate) fn has_room(&self, unchainings: usize) -> bool {
         self.span_count.load(Ordering::Relaxed) < MAX_SPANS
-            && self.closing_count.load(Ordering::Relaxed) + closings <= MAX_CLOSINGS
+            && self.unchaining_count.load(Ordering::Relaxed) + unchainings <= MAX_UNCHAININGS
     }
 
-    fn pack(&self, closing: Closing) -> u64 {
-        match closing {
-            Closing::Jump { at, displacement } => {
+    fn pack(&self, unchaining: Unchaining) -> u64 {
+        match unchaining {
+            Unchaining::Jump { at, displacement } => {
                 pair(u64::from(displacement as u32), at - self.views.start())
             }
-            Closing::Nop { at, displacement } => {
+            Unchaining::Nop { at, displacement } => {
                 pair(u64::from(displacement as u32), at - self.views.start()) | IS_NOP
             }
         }
     }
 
     /// Add a block, which lies after all others. One thread at a time, and only with room.
-    pub(crate) fn add(&self, start: u64, end: u64, closings: &[Closing]) {
-        let first = self.closing_count.load(Ordering::Relaxed);
-        for (slot, &closing) in self.closings[first..].iter().zip(closings) {
-            slot.store(self.pack(closing), Ordering::Relaxed);
+    pub(crate) fn add(&self, start: HostCode, end: HostCode, unchainings: &[Unchaining]) {
+        let first = self.unchaining_count.load(Ordering::Relaxed);
+        for (slot, &unchaining) in self.unchainings[first..].iter().zip(unchainings) {
+            slot.store(self.pack(unchaining), Ordering::Relaxed);
         }
-        self.closing_count.store(first + closings.len(), Ordering::Relaxed);
+        self.unchaining_count.store(first + unchainings.len(), Ordering::Relaxed);
         let (number, base) = (self.span_count.load(Ordering::Relaxed), self.views.start());
-        let words = [pair(start - base, end - base), pair(first as u64, closings.len() as u64)];
+        let words = [pair(start - base, end - base), pair(first as u64, unchainings.len() as u64)];
         for (slot, word) in self.spans[2 * number..].iter().zip(words) {
             slot.store(word, Ordering::Relaxed);
         }
         self.span_count.store(number + 1, Ordering::Release);
     }
 
-    /// Forget everything: the code cache was dropped. Nobody is in translated code.
+    /// Forget everything: the code cache was dropped. No vCPU is in translated code.
     pub(crate) fn clear(&self) {
         self.span_count.store(0, Ordering::Release);
-        self.closing_count.store(0, Ordering::Relaxed);
+        self.unchaining_count.store(0, Ordering::Relaxed);
     }
 
-    /// The closings of the block that contains an offset in the code cache.
-    fn closings_at(&self, offset: u64) -> &[AtomicU64] {
+    /// The slots of the block that contains an offset in the code cache.
+    fn unchainings_at(&self, offset: u64) -> &[AtomicU64] {
         let (mut low, mut high) = (0, self.span_count.load(Ordering::Acquire));
         while low < high {
             let middle = usize::midpoint(low, high);
@@ -120,20 +123,20 @@ impl Stopper {
         }
         let place = self.spans[2 * number + 1].load(Ordering::Relaxed);
         let (first, count) = ((place >> 32) as usize, (place & 0xffff_ffff) as usize);
-        self.closings.get(first..first + count).unwrap_or(&[])
+        self.unchainings.get(first..first + count).unwrap_or(&[])
     }
 
-    /// Close the gates of the block that contains host address `rip`, and note in `context` which
-    /// must be opened again. Async-signal-safe.
-    pub(crate) fn close_gates(&self, rip: u64, context: &mut Context) {
-        for closing in self.closings_at(rip.wrapping_sub(self.views.start())) {
-            let word = closing.load(Ordering::Relaxed);
+    /// Unchain the slots of the block that contains host address `rip`, and note in `context` which
+    /// must be chained again. Async-signal-safe.
+    pub(crate) fn unchain(&self, rip: HostCode, context: &mut Context) {
+        for unchaining in self.unchainings_at(rip.0.wrapping_sub(self.views.start().0)) {
+            let word = unchaining.load(Ordering::Relaxed);
             let displacement = (word >> 32) as i32;
             let at = self.views.start() + (word & (IS_NOP - 1));
             if word & IS_NOP == 0 {
                 // SAFETY: the tables hold displacements of jumps in the code cache.
                 unsafe { self.views.patch(at, displacement.to_le_bytes()) };
-            } else if context.note_closed(at) {
+            } else if context.note_unchained(at) {
                 let [a, b, c, d] = displacement.to_le_bytes();
                 // SAFETY: the tables hold five-byte instructions in the code cache.
                 unsafe { self.views.patch(at, [0xe9, a, b, c, d]) };
@@ -141,12 +144,12 @@ impl Stopper {
         }
     }
 
-    /// Open the gate at `at` again, which [`Self::close_gates`] has noted.
+    /// Chain the slot at `at` again, which [`Self::unchain`] has noted.
     ///
     /// # Safety
     ///
-    /// Nothing has dropped the gate since.
-    pub(crate) unsafe fn open_gate(&self, at: u64) {
+    /// The block of the slot has not been dropped since.
+    pub(crate) unsafe fn rechain(&self, at: HostCode) {
         // SAFETY: what was noted is a five-byte instruction, by the caller's promise still.
         unsafe { self.views.patch(at, NOP) };
     }

@@ -1,8 +1,8 @@
 //! Host code, mapped twice: where it is executed, and where it is written.
 //!
-//! Who can write where code is executed owns the process. So a code cache is a file in memory that is mapped
-//! at two addresses, each a random distance from everything else: one view is executable and not writable,
-//! the other is writable and not executable. (Where the processor has protection keys, Linux makes the first
+//! An attacker that can write where code is executed owns the process. So a code cache is a file in memory
+//! that is mapped at two addresses, each a random distance from everything else: one view is executable and not
+//! writable, the other is writable and not executable. (Where the processor has protection keys, Linux makes the first
 //! execute-only, because it asks for PROT_EXEC alone.) The rules:
 //!
 //! 1. Whatever computes with code (targets of jumps, marks, bounds, RIP in a signal's frame) means the
@@ -10,9 +10,9 @@
 //! 2. No mapping is ever writable and executable, not for a moment. After confinement no memory is made
 //!    executable at all (`host::confine`).
 //! 3. A processor notices that code is changed under the address that it is executed at. Under another
-//!    address it need not (SDM 3A 9.1.3): who enters translated code serializes first if anything was written
-//!    since ([`Changes`]). Code that runs meanwhile finds either the old jump or the new one, both of which
-//!    are right (vcpu_group.rs).
+//!    address it need not (SDM 3A 9.1.3): a vCPU thread that enters translated code serializes first if any code was
+//!    written since ([`Changes`]). Code that runs meanwhile finds either the old jump or the new one, both of which
+//!    are right (group.rs).
 //! 4. Files in memory get large pages as the host has it set for these, which is never by default. So each
 //!    large page is asked for by name when code reaches it (MADV_COLLAPSE, Linux 6.1).
 
@@ -21,6 +21,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::host_code::HostCode;
 use crate::config::Error;
 
 /// A large page.
@@ -32,7 +33,7 @@ const SPREAD_BYTES: u64 = 16 << 30;
 /// The two addresses of the same code.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Views {
-    execute: u64,
+    execute: HostCode,
     write: u64,
 }
 
@@ -48,23 +49,23 @@ impl Views {
         let execute = map_view(&file, bytes, libc::PROT_EXEC).map_err(failed)?;
         let write = map_view(&file, bytes, libc::PROT_READ | libc::PROT_WRITE);
         let write = write.inspect_err(|_| unmap(execute, bytes)).map_err(failed)?;
-        Ok(Self { execute, write })
+        Ok(Self { execute: HostCode(execute), write })
     }
 
     /// Unmap both.
     pub(super) fn unmap(self, bytes: usize) {
-        unmap(self.execute, bytes);
+        unmap(self.execute.0, bytes);
         unmap(self.write, bytes);
     }
 
     /// Where code is executed from.
-    pub(super) fn start(self) -> u64 {
+    pub(super) fn start(self) -> HostCode {
         self.execute
     }
 
     /// Where what is executed at `at` is written.
-    pub(super) fn writable(self, at: u64) -> u64 {
-        at - self.execute + self.write
+    pub(super) fn writable(self, at: HostCode) -> *mut u8 {
+        (at - self.execute + self.write) as *mut u8
     }
 
     /// Make the large page at an offset one, if the host does that; nothing is there yet.
@@ -73,7 +74,7 @@ impl Views {
         // pages the host uses, and not what is in them.
         unsafe {
             ((self.write as usize + offset) as *mut u8).write_volatile(0xcc);
-            let page = (self.execute as usize + offset) as *mut libc::c_void;
+            let page = (self.execute.0 as usize + offset) as *mut libc::c_void;
             libc::madvise(page, LARGE_BYTES, libc::MADV_COLLAPSE);
         }
     }
@@ -85,15 +86,15 @@ impl Views {
     /// # Safety
     ///
     /// At `at` in this code there must be one or the other, which does not cross a multiple of eight.
-    pub(super) unsafe fn patch<const N: usize>(self, at: u64, bytes: [u8; N]) {
-        let offset = (at % 8) as usize;
-        debug_assert!(offset + N <= 8, "{N} bytes of code at {at:#x} cross a word");
+    pub(super) unsafe fn patch<const N: usize>(self, at: HostCode, bytes: [u8; N]) {
+        let offset = (at.0 % 8) as usize;
+        debug_assert!(offset + N <= 8, "{N} bytes of {at:x?} cross a word");
         let (mut new, mut mask) = ([0; 8], [0; 8]);
         new[offset..offset + N].copy_from_slice(&bytes);
         mask[offset..offset + N].fill(0xff);
         let (new, mask) = (u64::from_le_bytes(new), u64::from_le_bytes(mask));
         // SAFETY: the caller vouches for the place; both views begin at a page.
-        let word = unsafe { &*(self.writable(at & !7) as *const AtomicU64) };
+        let word = unsafe { &*(self.writable(HostCode(at.0 & !7)).cast::<AtomicU64>()) };
         let mut old = word.load(Ordering::SeqCst);
         while let Err(now) =
             word.compare_exchange(old, old & !mask | new, Ordering::SeqCst, Ordering::SeqCst)
@@ -112,7 +113,8 @@ impl Changes {
         self.0.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// See to it that the calling thread executes what has been written; `seen` is what it has seen so far.
+    /// Serialize the calling thread if code has been written since it did so last; `seen` is the count of writes
+    /// then.
     pub(crate) fn catch_up(&self, seen: &mut u64) {
         let now = self.0.load(Ordering::SeqCst);
         if now != *seen {
@@ -146,7 +148,7 @@ pub(crate) fn serialize() {
     }
 }
 
-/// A file in memory that nobody else has.
+/// A file in memory, of which no other process has a descriptor.
 fn code_file(bytes: usize) -> io::Result<OwnedFd> {
     // SAFETY: creates a descriptor, which is then ours.
     let file = unsafe {
@@ -169,7 +171,7 @@ fn map_view(file: &OwnedFd, bytes: usize, protection: i32) -> io::Result<u64> {
     // A limit on address space may not let us be far away.
     let start = reserve(bytes, spread as usize).or_else(|_| reserve(bytes, 0))?;
     let flags = libc::MAP_SHARED | libc::MAP_NORESERVE | libc::MAP_FIXED;
-    // SAFETY: takes the place of the reservation, which nobody uses. A host without large pages refuses the
+    // SAFETY: takes the place of the reservation, which no code uses. A host without large pages refuses the
     // advice about them, which does no harm.
     unsafe {
         let view = libc::mmap(start as *mut _, bytes, protection, flags, file.as_raw_fd(), 0);
@@ -203,7 +205,7 @@ fn reserve(bytes: usize, spread: usize) -> io::Result<u64> {
     Ok(start)
 }
 
-/// Unmap what is ours and in use by nobody.
+/// Unmap a view that no thread uses any more.
 fn unmap(start: u64, bytes: usize) {
     // SAFETY: the callers' own mapping, of which nothing is in use any more.
     unsafe { libc::munmap(start as *mut _, bytes) };
@@ -230,9 +232,9 @@ mod tests {
             let line = maps.lines().find(|line| line.starts_with(&start)).expect("it is mapped");
             line.split(' ').nth(1).expect("rights").to_owned()
         };
-        let execute = rights(views.start());
+        let execute = rights(views.start().0);
         assert!(!execute.contains('w') && execute.contains('x'), "{execute}");
-        assert_eq!(rights(views.writable(views.start())), "rw-s");
+        assert_eq!(rights(views.writable(views.start()) as u64), "rw-s");
         views.unmap(LARGE_BYTES);
     }
 
@@ -242,11 +244,11 @@ mod tests {
         views.make_large(0);
         // SAFETY: `mov eax, imm32; ret`, which is called after it was written.
         let call = |value: i32| unsafe {
-            let place = views.writable(views.start()) as *mut [u8; 6];
+            let place = views.writable(views.start()).cast::<[u8; 6]>();
             let [a, b, c, d] = value.to_le_bytes();
             place.write_volatile([0xb8, a, b, c, d, 0xc3]);
             serialize();
-            let function: extern "C" fn() -> i32 = std::mem::transmute(views.start());
+            let function: extern "C" fn() -> i32 = std::mem::transmute(views.start().0);
             function()
         };
         assert_eq!([1, 2, -3].map(call), [1, 2, -3]);

@@ -1,25 +1,26 @@
-//! What an inspection sees of blocks, and what it has done with them (inspect.rs).
+//! Inspection: telling watchers of new blocks, and blocks that an inspection has interpreted or spoiled
+//! (inspect.rs).
 
 use super::cache::Part;
 use super::planned::Run;
 use super::{Key, Translator};
 use crate::inspect::{BlockId, GuestCode, Origin};
-use crate::memory::{Linear, PAGE_SIZE};
+use crate::memory::Linear;
 
 impl Translator {
     /// Add host code of the engine's own to the cache.
     pub(super) fn append_own(&mut self, name: &'static str, code: &[u8]) {
         let start = self.cache.append(Part::Bodies, code);
         if let Some(inspection) = &mut self.inspection {
-            inspection.tell(start, code, Origin::Engine(name));
+            inspection.tell(start.0, code, Origin::Engine(name));
         }
     }
 
-    /// Do with a run what an inspection wants done with it; what its block will be.
+    /// Hold or spoil a run if an inspection asks for it; the identity of its block.
     pub(super) fn inspect(&self, key: Key, run: &mut Run) -> Option<BlockId> {
         let inspection = self.inspection.as_ref()?;
         let bytes = &run.bytes[..usize::from(run.length()).min(run.bytes.len())];
-        let id = BlockId::new(key.linear & (PAGE_SIZE - 1), key.mode.guest.cpl(), bytes);
+        let id = BlockId::new(key.linear.offset(), key.mode.guest.cpl(), bytes);
         if inspection.interpreted.contains(id) {
             run.interpret_all();
         } else if inspection.planted_fault == Some(id) {
@@ -34,16 +35,16 @@ impl Translator {
         let guest = GuestCode {
             id,
             linear: linear.0,
-            physical: block.key.physical,
+            physical: block.key.physical.0,
             cpl: block.key.mode.guest.cpl(),
             bytes: &run.bytes[..usize::from(run.length()).min(run.bytes.len())],
             interpreted: block.interpreted,
         };
         let (start, stubs) = (block.start, block.exit_stubs);
         if let Some(inspection) = &mut self.inspection {
-            inspection.tell(start, self.emitter.bytes(), Origin::Block(guest));
+            inspection.tell(start.0, self.emitter.bytes(), Origin::Block(guest));
             if !self.exit_stubs.bytes().is_empty() {
-                inspection.tell(stubs, self.exit_stubs.bytes(), Origin::Engine("exit_stubs"));
+                inspection.tell(stubs.0, self.exit_stubs.bytes(), Origin::Engine("exit_stubs"));
             }
         }
     }
@@ -56,9 +57,9 @@ impl Translator {
     }
 
     /// The end of the block at a mark, in this page, if all of it is to be interpreted.
-    pub(crate) fn interpreted_end(&self, mark: u32, code_page: u64) -> Option<u64> {
+    pub(crate) fn interpreted_end(&self, mark: u32, code_page: Linear) -> Option<Linear> {
         let block = &self.blocks[self.marks[mark as usize].block as usize];
-        let end = block.key.linear.wrapping_add(u64::from(block.length));
+        let end = block.key.linear.plus(u64::from(block.length));
         block.interpreted.then(|| block.key.relocated(end, code_page))
     }
 }

@@ -6,7 +6,7 @@ use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
 
-use vmm::inspect::{BlockId, BlockRanges, CodeWatcher, GuestCode, HostCode, Origin, disassemble};
+use vmm::inspect::{BlockId, BlockRanges, CodePiece, CodeWatcher, GuestCode, Origin, disassemble};
 
 use super::{Error, Symbols, create};
 
@@ -59,7 +59,7 @@ impl BlockList {
 }
 
 impl CodeWatcher for BlockList {
-    fn added(&mut self, code: &HostCode<'_>) {
+    fn added(&mut self, code: &CodePiece<'_>) {
         let Origin::Block(guest) = code.origin else { return };
         let mut text = self.head(&guest).trim_end().to_owned() + "\n";
         if self.show.contains(guest.id) {

@@ -10,7 +10,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use vmm::inspect::{CodeWatcher, HostCode, Origin};
+use vmm::inspect::{CodePiece, CodeWatcher, Origin};
 
 use super::{Error, Symbols};
 
@@ -47,7 +47,7 @@ impl PerfMap {
         Self { file, symbols, written: 0, places: String::new() }
     }
 
-    fn name(&self, code: &HostCode<'_>) -> String {
+    fn name(&self, code: &CodePiece<'_>) -> String {
         match code.origin {
             Origin::Engine(name) | Origin::Place(name) => format!("biv:{name}"),
             Origin::Block(guest) => self
@@ -68,7 +68,7 @@ impl PerfMap {
 }
 
 impl CodeWatcher for PerfMap {
-    fn added(&mut self, code: &HostCode<'_>) {
+    fn added(&mut self, code: &CodePiece<'_>) {
         let line = format!("{:x} {:x} {}\n", code.start, code.size, self.name(code));
         if matches!(code.origin, Origin::Place(_)) {
             self.places.push_str(&line);
@@ -90,7 +90,7 @@ mod tests {
     use super::*;
     use vmm::inspect::{BlockId, GuestCode};
 
-    fn block(start: u64, linear: u64) -> HostCode<'static> {
+    fn block(start: u64, linear: u64) -> CodePiece<'static> {
         let guest = GuestCode {
             id: BlockId(1),
             linear,
@@ -99,7 +99,7 @@ mod tests {
             bytes: &[0x90],
             interpreted: false,
         };
-        HostCode { start, size: 0x20, bytes: &[0; 0x20], origin: Origin::Block(guest) }
+        CodePiece { start, size: 0x20, bytes: &[0; 0x20], origin: Origin::Block(guest) }
     }
 
     #[test]
@@ -109,11 +109,11 @@ mod tests {
         let mut map = PerfMap::new(File::create(&path).unwrap(), Arc::new(symbols));
         let said = || std::fs::read_to_string(&path).unwrap();
         let place = Origin::Place("stubs");
-        map.added(&HostCode { start: 0x8000, size: 0x1000, bytes: &[], origin: place });
+        map.added(&CodePiece { start: 0x8000, size: 0x1000, bytes: &[], origin: place });
         map.added(&block(0x1000, 0xffff_ffff_8100_0010));
         map.added(&block(0x1020, 0x40_0000));
         let engine = Origin::Engine("second_look");
-        map.added(&HostCode { start: 0x1040, size: 1, bytes: &[0xc3], origin: engine });
+        map.added(&CodePiece { start: 0x1040, size: 1, bytes: &[0xc3], origin: engine });
         let all = "8000 1000 biv:stubs\n1000 20 start+0x10\n1020 20 guest:0x400000\n\
                    1040 1 biv:second_look\n";
         assert_eq!(said(), all);

@@ -2,13 +2,25 @@
 
 use iced_x86::{Code, Instruction, InstructionInfoFactory, Mnemonic, OpKind};
 
-use crate::instruction::may_run_natively;
+use crate::instruction::{class_of, codes_by_class, may_run_natively};
 
 /// An instruction of this code, without operands: the tables say the rest.
 fn typical(code: Code) -> Instruction {
     let mut instruction = Instruction::default();
     instruction.set_code(code);
     instruction
+}
+
+#[test]
+fn each_instruction_is_listed_once_with_its_class() {
+    let mut listed: Vec<Code> = Vec::new();
+    for (class, codes) in codes_by_class() {
+        assert!(codes.iter().all(|&code| class_of(code) == *class), "{class:?}");
+        listed.extend(codes);
+    }
+    listed.sort_unstable();
+    let all = Code::values().filter(|code| code.op_code().is_instruction());
+    assert!(listed.iter().copied().eq(all), "a code is missing, or there twice");
 }
 
 #[test]
