@@ -23,6 +23,7 @@ mod attributes;
 mod error;
 pub mod format;
 mod identity;
+mod limits;
 mod output;
 mod place;
 mod tree;

@@ -6,10 +6,8 @@ use std::io;
 use std::os::unix::fs::FileExt;
 
 use crate::format::{BLOCK_BYTES, Super};
+use crate::limits::BUFFER_BYTES;
 use crate::{Error, Identity};
-
-/// So much is written at once.
-const BUFFER_BYTES: usize = 1 << 20;
 
 /// See above.
 pub struct Output<'a> {

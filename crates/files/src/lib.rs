@@ -31,6 +31,7 @@
 
 pub mod client;
 pub mod kinds;
+mod limits;
 mod message;
 pub mod owner;
 mod ring;
@@ -38,7 +39,8 @@ pub mod server;
 mod wire;
 
 pub use client::{Connection, Share};
-pub use message::{MAX_RANGES, MAX_SHARES, Range, Reply};
+pub use limits::{MAX_RANGES, MAX_SHARES};
+pub use message::{Range, Reply};
 pub use wire::opcode::{is_brief as request_is_brief, name as request_name};
 
 /// The host's clock that both sides of a share read.

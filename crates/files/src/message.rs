@@ -9,19 +9,6 @@
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// Bytes of the longest message on the control socket.
-pub const MAX_MESSAGE_BYTES: usize = 32 << 10;
-
-/// Ranges of one request.
-pub const MAX_RANGES: usize = 1024;
-
-/// Shares of one server, whose descriptors fit into one message (`SCM_MAX_FD` is 253).
-pub const MAX_SHARES: usize = 32;
-
-/// Descriptors of the first message: the memory's file and, of each share, its directory, its rings' file and
-/// its socket.
-pub const MAX_DESCRIPTORS: usize = 3 * MAX_SHARES + 1;
-
 /// What the domain and its server, who are one program, agree upon.
 pub const VERSION: u32 = 5;
 

@@ -12,14 +12,13 @@ use rustix::buffer::spare_capacity;
 use rustix::fs::{XattrFlags, lgetxattr, lsetxattr};
 use rustix::io::Errno;
 
+use crate::limits::MAX_OWNER_BYTES;
+
 /// The attribute with what [`Owner`] has: `USER:GROUP:PERMISSIONS`, the latter in octal.
 pub const OWNER: &str = "user.bivouac.owner";
 
 /// The attribute with what is `security.capability` in the guest.
 pub const CAPABILITY: &str = "user.bivouac.capability";
-
-/// The longest value of the former.
-const VALUE_MAX_BYTES: usize = 64;
 
 /// The permissions of a file, with those that make it run as its owner.
 const PERMISSIONS: u32 = 0o7777;
@@ -39,7 +38,7 @@ impl Owner {
     /// What is recorded of the file, directory or link at `path`, if anything is.
     #[must_use]
     pub fn recorded(path: impl AsRef<Path>) -> Option<Owner> {
-        let mut value = Vec::with_capacity(VALUE_MAX_BYTES);
+        let mut value = Vec::with_capacity(MAX_OWNER_BYTES);
         lgetxattr(path.as_ref(), OWNER, spare_capacity(&mut value)).ok()?;
         Owner::parse(&value)
     }

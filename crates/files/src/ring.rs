@@ -30,8 +30,7 @@ use rustix::net::{
 use rustix::thread::{futex, sched_getcpu};
 use vm_memory::{Bytes, GuestAddress, GuestMemoryBackend, GuestMemoryMmap, VolatileMemory};
 
-/// Bytes that a ring holds: several times the longest message.
-const DATA_BYTES: u64 = 64 << 10;
+use crate::limits::RING_DATA_BYTES;
 
 /// What a message is padded to.
 const ALIGNMENT: u64 = 8;
@@ -62,7 +61,7 @@ mod asleep {
 }
 
 /// Bytes of a ring.
-const RING_BYTES: u64 = at::DATA + DATA_BYTES;
+const RING_BYTES: u64 = at::DATA + RING_DATA_BYTES;
 
 /// Bytes of the memory that both have.
 const ALL_BYTES: u64 = 2 * RING_BYTES;
@@ -104,8 +103,8 @@ impl Ring {
     /// Do something with the two parts of which bytes from a place on consist: with each part's place in
     /// memory, and its bytes' place among them.
     fn in_parts(position: u64, length: u64, mut act: impl FnMut(u64, std::ops::Range<usize>)) {
-        let start = position % DATA_BYTES;
-        let first = length.min(DATA_BYTES - start);
+        let start = position % RING_DATA_BYTES;
+        let first = length.min(RING_DATA_BYTES - start);
         act(at::DATA + start, 0..first as usize);
         act(at::DATA, first as usize..length as usize);
     }
@@ -140,7 +139,7 @@ impl Writer {
         let beginning = self.ring.load(at::BEGINNING, Ordering::Acquire);
         let used = self.end.wrapping_sub(beginning);
         let length = ALIGNMENT + message.len() as u64;
-        let room = DATA_BYTES.checked_sub(used).ok_or(Nonsense)?;
+        let room = RING_DATA_BYTES.checked_sub(used).ok_or(Nonsense)?;
         if room < length.next_multiple_of(ALIGNMENT) {
             return Ok(false);
         }
@@ -181,7 +180,8 @@ impl Reader {
         let length = u64::from_ne_bytes(length);
         let after =
             ALIGNMENT.checked_add(length).and_then(|all| all.checked_next_multiple_of(ALIGNMENT));
-        let after = after.filter(|&after| after <= there && there <= DATA_BYTES).ok_or(Nonsense)?;
+        let after =
+            after.filter(|&after| after <= there && there <= RING_DATA_BYTES).ok_or(Nonsense)?;
         message.resize(length as usize, 0);
         self.ring.read(self.beginning.wrapping_add(ALIGNMENT), message);
         self.beginning = self.beginning.wrapping_add(after);
@@ -192,7 +192,7 @@ impl Reader {
 
 /// How one side wakes the other, and sleeps itself.
 #[derive(Debug)]
-pub struct Bell {
+pub struct Notifier {
     socket: OwnedFd,
     /// What we read.
     ours: Ring,
@@ -200,9 +200,9 @@ pub struct Bell {
     theirs: Ring,
 }
 
-impl Bell {
+impl Notifier {
     /// Wake the other side, if it sleeps: there is something for it.
-    pub fn ring(&self) {
+    pub fn notify(&self) {
         fence(Ordering::SeqCst);
         self.theirs.with_asleep(|word| {
             if word.load(Ordering::SeqCst) == asleep::NOWHERE {
@@ -297,7 +297,7 @@ pub fn socket_pair() -> io::Result<(OwnedFd, OwnedFd)> {
 }
 
 /// One side's end: what it writes and reads, and how it sleeps.
-pub type End = (Writer, Reader, Bell);
+pub type End = (Writer, Reader, Notifier);
 
 /// A domain's end, with what its server needs for the other: the memory's file, and a socket.
 ///
@@ -323,8 +323,8 @@ pub fn other_end(file: File, socket: OwnedFd) -> Result<End, host::Error> {
 /// The end that writes to one ring and reads the other.
 fn end(memory: &GuestMemoryMmap, socket: OwnedFd, (written, read): (u64, u64)) -> End {
     let ring = |base| Ring { memory: memory.clone(), base };
-    let bell = Bell { socket, ours: ring(read), theirs: ring(written) };
-    (Writer { ring: ring(written), end: 0 }, Reader { ring: ring(read), beginning: 0 }, bell)
+    let notifier = Notifier { socket, ours: ring(read), theirs: ring(written) };
+    (Writer { ring: ring(written), end: 0 }, Reader { ring: ring(read), beginning: 0 }, notifier)
 }
 
 #[cfg(test)]
@@ -362,10 +362,10 @@ mod tests {
         while writer.put(&[7; 1000]).unwrap() {
             count += 1;
         }
-        assert_eq!(count, DATA_BYTES / 1008);
+        assert_eq!(count, RING_DATA_BYTES / 1008);
         assert!(reader.take(&mut Vec::new()).unwrap() && writer.put(&[7; 1000]).unwrap());
         assert!(!writer.put(&[7; 1000]).unwrap());
-        assert!(!writer.put(&vec![7; DATA_BYTES as usize]).unwrap());
+        assert!(!writer.put(&vec![7; RING_DATA_BYTES as usize]).unwrap());
     }
 
     #[test]
@@ -377,7 +377,7 @@ mod tests {
             ring.write(0, &length.to_ne_bytes());
             assert_eq!(reader.take(&mut Vec::new()), Err(Nonsense), "{length:#x}");
         }
-        ring.store(at::END, DATA_BYTES + 8, Ordering::SeqCst);
+        ring.store(at::END, RING_DATA_BYTES + 8, Ordering::SeqCst);
         ring.write(0, &16_u64.to_ne_bytes());
         assert_eq!(reader.take(&mut Vec::new()), Err(Nonsense));
         ring.store(at::BEGINNING, 32, Ordering::SeqCst);
@@ -385,12 +385,12 @@ mod tests {
     }
 
     /// Say a thousand numbers, and now and then let the other side go to sleep.
-    fn say_a_thousand(writer: &mut Writer, bell: &Bell) {
+    fn say_a_thousand(writer: &mut Writer, notifier: &Notifier) {
         for number in 0..1000_u64 {
             while !writer.put(&number.to_ne_bytes()).unwrap() {
                 std::thread::yield_now();
             }
-            bell.ring();
+            notifier.notify();
             if number % 10 == 0 {
                 std::thread::yield_now();
             }
@@ -399,21 +399,21 @@ mod tests {
 
     #[test]
     fn who_is_on_the_same_core_is_known() {
-        let ((.., bell), (.., other)) = ends();
-        assert!(!bell.shares_core(), "nothing has been said");
+        let ((.., notifier), (.., other)) = ends();
+        assert!(!notifier.shares_core(), "nothing has been said");
         // A thread may be moved between two looks, but not each time.
         let is_seen = |_| {
             other.say_core();
-            bell.shares_core()
+            notifier.shares_core()
         };
         assert!((0..1000).any(is_seen));
-        bell.ours.store(at::CORE, u64::MAX, Ordering::Relaxed);
-        assert!(!bell.shares_core());
+        notifier.ours.store(at::CORE, u64::MAX, Ordering::Relaxed);
+        assert!(!notifier.shares_core());
     }
 
     #[test]
     fn who_sleeps_is_woken_and_nobody_else() {
-        let ((mut writer, _, bell), (_, mut reader, other)) = ends();
+        let ((mut writer, _, notifier), (_, mut reader, other)) = ends();
         let sleeper = std::thread::spawn(move || {
             let mut message = Vec::new();
             for expected in 0..1000_u64 {
@@ -428,14 +428,14 @@ mod tests {
             // Bytes of wake-ups that were not waited for may be left.
             while other.wait() {}
         });
-        say_a_thousand(&mut writer, &bell);
-        bell.shut();
+        say_a_thousand(&mut writer, &notifier);
+        notifier.shut();
         sleeper.join().unwrap();
     }
 
     #[test]
     fn who_rests_is_woken_or_wakes_by_himself() {
-        let ((mut writer, _, bell), (_, mut reader, other)) = ends();
+        let ((mut writer, _, notifier), (_, mut reader, other)) = ends();
         let long = Duration::from_secs(60);
         other.rest(Duration::from_millis(1), || false);
         other.rest(long, || true);
@@ -448,7 +448,7 @@ mod tests {
             }
         });
         let start = std::time::Instant::now();
-        say_a_thousand(&mut writer, &bell);
+        say_a_thousand(&mut writer, &notifier);
         sleeper.join().unwrap();
         assert!(start.elapsed() < long, "somebody was not woken");
     }

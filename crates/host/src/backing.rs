@@ -18,11 +18,8 @@ use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
+pub use crate::limits::CHUNK_BYTES;
 use crate::poison::Unpoisoned;
-
-/// What is fetched at once: what is near a byte that is needed is mostly needed too, and what is not costs
-/// memory.
-pub const CHUNK_BYTES: u64 = 32 << 10;
 
 /// Where memory comes from.
 pub trait Source: Send + Sync {

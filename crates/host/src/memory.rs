@@ -28,19 +28,14 @@ use vm_memory::{
 };
 
 use crate::available::Available;
-use crate::backing::{Backing, CHUNK_BYTES, Source};
+use crate::backing::{Backing, Source};
+use crate::limits::{CHUNK_BYTES, MAX_REGIONS, SPARE_PAGES};
 
 /// What a huge page of the host is aligned to.
 const HUGE_PAGE_BYTES: u64 = 2 << 20;
 
 /// The unit of mapping.
 const PAGE_BYTES: u64 = 4096;
-
-/// Pages of the file behind the guest's memory.
-pub const SPARE_PAGES: usize = 1024;
-
-/// Most regions that a machine may have.
-const MAX_REGIONS: usize = 64;
 
 /// Why a guest cannot have its memory.
 #[derive(Debug, thiserror::Error)]

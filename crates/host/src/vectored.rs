@@ -9,8 +9,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 use vm_memory::{GuestAddress, GuestMemoryBackend as _, GuestMemoryMmap, GuestMemoryRegion as _};
 
-/// The most pieces of one transfer (`UIO_MAXIOV`, readv(2)).
-pub const MAX_PIECES: usize = 1024;
+pub use crate::limits::MAX_PIECES;
 
 /// A range of guest memory, looked up.
 pub struct Pieces<'a> {

@@ -13,7 +13,8 @@ use crate::addresses::Addresses;
 use crate::cable::{Input, Output, Watch};
 use crate::connection::Connection;
 use crate::limits::{
-    CONNECTION_BUFFER_BYTES, MAX_CONNECTIONS, MAX_FULL_CONNECTIONS, SMALL_BUFFER_BYTES,
+    CONNECTION_BUFFER_BYTES, CONNECTIONS_AT_ONCE, MAX_CONNECTIONS, MAX_FULL_CONNECTIONS,
+    SMALL_BUFFER_BYTES,
 };
 use crate::packets::Packet;
 
@@ -21,9 +22,6 @@ use crate::packets::Packet;
 const SYN: u8 = 2;
 const RST: u8 = 4;
 const ACK: u8 = 16;
-
-/// Connections that are accepted before others have their turn.
-const ACCEPTED_AT_ONCE: usize = 64;
 
 /// Ports of the gateway's, for connections that come from outside.
 const PORTS: Range<u16> = 32768..65535;
@@ -163,7 +161,7 @@ impl Connections {
     /// Somebody has connected to a published port.
     pub fn accept(&mut self, token: u64, watch: &Watch, now: Instant) {
         let number = (token - self.tokens.0) as usize;
-        for _ in 0..ACCEPTED_AT_ONCE {
+        for _ in 0..CONNECTIONS_AT_ONCE {
             let Some((listener, guest)) = self.published.get(number) else { return };
             let (host, guest) = match listener.accept() {
                 Ok((host, _)) => (host, *guest),

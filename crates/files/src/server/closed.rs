@@ -23,6 +23,8 @@ use std::sync::RwLock;
 use host::Unpoisoned;
 use rustix::fs::{AtFlags, CWD, Statx, StatxFlags, makedev, statx};
 
+use crate::limits::MAX_CLOSED_FILES;
+
 /// What is closed below a home directory: keys, tokens and passwords, by the names that programs give them.
 const OF_A_HOME: &[&str] = &[
     ".aws",
@@ -67,10 +69,6 @@ const OF_THE_ROOT: &[&str] = &["dev", "proc", "run", "sys"];
 
 /// A file: device, inode number and when it was made, because the number of one that is gone is used again.
 pub type Id = (u64, u64, (i64, u32));
-
-/// How many directories and files are known at most. A guest that has more directories made on the way to a
-/// closed name finds them empty.
-const MAX_KNOWN: usize = 1 << 18;
 
 /// How a file that was found is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -165,7 +163,7 @@ impl Closed {
     /// Note what something is; false if there is no room.
     fn note(&self, id: Id, step: Step) -> bool {
         let mut known = self.known.write().unpoisoned();
-        let is_full = known.len() >= MAX_KNOWN;
+        let is_full = known.len() >= MAX_CLOSED_FILES;
         match (known.get_mut(&id), step) {
             (None, _) if is_full => return false,
             // A link that closes a home directory or the root closes nothing.

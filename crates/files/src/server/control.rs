@@ -19,11 +19,9 @@ use zerocopy::FromBytes;
 use super::error::Error;
 use super::saved;
 use super::share::Share;
-use crate::message::{Command, Header, MAX_SHARES, Region, ShareRecord, VERSION, command};
+use crate::limits::{MAX_SHARES, MAX_STATE_BYTES};
+use crate::message::{Command, Header, Region, ShareRecord, VERSION, command};
 use crate::ring;
-
-/// Bytes of a share's state that are read: some 60 for each file that the guest knows.
-const MAX_STATE_BYTES: u64 = 1 << 30;
 
 /// Bytes, and descriptors that came with them.
 pub type Message = (Vec<u8>, Vec<OwnedFd>);

@@ -28,9 +28,9 @@ use serde::{Deserialize, Serialize};
 use super::closed::{Closed, Id, Shown, id_of};
 use super::descriptor::counted;
 pub use super::descriptor::{Descriptor, Open};
-use super::handles::Handle;
 use super::version::Seen;
 use crate::kinds::Kind;
+use crate::limits::MAX_DEPTH_DIRECTORIES;
 use crate::wire::ROOT;
 
 /// What a file is known by on the host.
@@ -42,9 +42,6 @@ pub struct Key {
     /// When it was made, where the file system knows: the number of a file that is gone may be used again.
     born: (i64, u32),
 }
-
-/// How deep a file can be in its share: with more components no path is short enough (`PATH_MAX`).
-const MAX_DEPTH: usize = 2048;
 
 /// What a file is, as this server has seen it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,7 +71,7 @@ pub struct Inode {
     /// What the guest has of its contents.
     pub seen: Seen,
     /// What the guest has opened last of it.
-    pub opened: Mutex<Weak<Handle>>,
+    pub opened: Mutex<Weak<Open>>,
     /// How many inodes the share has.
     living: Arc<AtomicUsize>,
 }
@@ -245,7 +242,7 @@ impl Inode {
     ///
     /// [`Errno::STALE`] if it cannot be found again.
     pub fn descriptor(self: &Arc<Self>, inodes: &Inodes) -> Result<Arc<Descriptor>, Errno> {
-        self.descriptor_below(inodes, MAX_DEPTH)
+        self.descriptor_below(inodes, MAX_DEPTH_DIRECTORIES)
     }
 
     fn descriptor_below(
