@@ -45,4 +45,4 @@ mod watchers;
 pub use domain::{Domain, Error, GoingOn, GuestEnd, Plan};
 pub use layout::settle;
 pub use processes::begin;
-pub use run::{go_on, launch};
+pub use run::{CheckedSpec, go_on, launch};

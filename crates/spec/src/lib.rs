@@ -138,19 +138,28 @@ pub(crate) fn is_default<T: Default + PartialEq>(value: &T) -> bool {
 }
 
 impl Spec {
-    /// Reads a description.
+    /// Reads a description and checks it ([`Self::check`]).
     ///
     /// # Errors
     ///
     /// [`Error`] says what is wrong with it.
     pub fn parse(text: &[u8]) -> Result<Self, Error> {
+        let spec = Self::decode(text)?;
+        spec.check()?;
+        Ok(spec)
+    }
+
+    /// Reads a description that the caller checks.
+    ///
+    /// # Errors
+    ///
+    /// [`Error`], but no contradiction.
+    pub fn decode(text: &[u8]) -> Result<Self, Error> {
         let version: error::Version = serde_json::from_slice(text)?;
         if version.version != VERSION {
             return Err(Error::Version(version.version));
         }
-        let spec: Self = serde_json::from_slice(text)?;
-        spec.check()?;
-        Ok(spec)
+        Ok(serde_json::from_slice(text)?)
     }
 
     /// As text, which [`Self::parse`] reads.

@@ -1,5 +1,6 @@
 //! From a description to a running machine, and on to the end of its command.
 //!
+//! - [`checked`]: a description that has been checked, from which all begins.
 //! - [`start`]: here, or in a process that goes on by itself, which is told by [`launch`]'s file; [`restore`]: from a
 //!   snapshot. Both come to [`runner`], which makes the configuration that `vmm` builds a machine from.
 //! - [`guest`]: what boots, with its [`directories`], [`image_disk`] and [`files`]; [`warm`]: a guest that has booted.
@@ -9,6 +10,7 @@
 //! - [`machine`]: its thread; [`statistics`], [`tail`]: what is told of it.
 
 mod backends;
+mod checked;
 mod devices;
 pub mod directories;
 pub mod disk;
@@ -30,6 +32,7 @@ pub mod surroundings;
 mod tail;
 mod warm;
 
+pub use checked::CheckedSpec;
 pub use error::Error;
 pub use order::PATH;
 pub use start::{carry_out, go_on, launch};

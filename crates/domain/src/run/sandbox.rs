@@ -13,9 +13,9 @@ use super::guest;
 /// How long such a machine runs.
 pub const TIMEOUT: Duration = Duration::from_secs(300);
 
-/// The machine as it is meant, if it is a sandbox: busybox unless another root is named, no network, a
-/// limit of time, and no mirror, so that the kernel's accesses to memory are looked up like any other's.
-pub fn settle(spec: &mut Spec) {
+/// Gives a sandbox its defaults: busybox unless the description names another root, no network, a limit of time, and
+/// no mirror, so that the kernel's accesses to memory are looked up like any other's. Changes nothing else.
+pub fn apply_defaults(spec: &mut Spec) {
     if !spec.sandbox {
         return;
     }
