@@ -6,7 +6,7 @@
 
 use std::collections::VecDeque;
 use std::io::{self, IoSliceMut};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -14,11 +14,12 @@ use protocol::{
     Decoder, Encoder, FIRST, Frame, LINE, Output, Receipts, WINDOW_OF_PORT_BYTES,
     WINDOW_OF_SERIAL_BYTES,
 };
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::PollFlags;
 use rustix::fs::{Mode, OFlags, open};
 use rustix::termios::{ControlModes, OptionalActions, isatty, tcdrain, tcgetattr, tcsetattr};
 
 use crate::error::Error;
+use crate::poller::wait_for;
 
 /// While so much waits, no more is read from commands.
 const WAITING_MAX_BYTES: usize = 256 * 1024;
@@ -36,7 +37,7 @@ const PORT_PATIENCE: Duration = Duration::from_secs(2);
 const PORT_PAUSE: Duration = Duration::from_millis(1);
 
 /// How long the host may take to hear that the first command has ended.
-const HEARING_PATIENCE: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };
+const HEARING_PATIENCE: Duration = Duration::from_secs(10);
 
 /// What Linux's driver reads at once of a port.
 const PORT_PIECE_BYTES: usize = 4096;
@@ -216,20 +217,16 @@ impl Line {
                     return Ok(());
                 }
             }
-            if !self.wait(Some(&HEARING_PATIENCE))? {
+            if !self.wait(Some(Instant::now() + HEARING_PATIENCE))? {
                 return Ok(());
             }
             self.exchange()?;
         }
     }
 
-    /// Waits until the line can be used; `false` if that takes too long.
-    fn wait(&self, patience: Option<&Timespec>) -> Result<bool, Error> {
-        match poll(&mut [PollFd::new(&self.device, self.interest())], patience) {
-            Ok(count) => Ok(count > 0),
-            Err(rustix::io::Errno::INTR) => Ok(true),
-            Err(error) => Err(error.into()),
-        }
+    /// Waits until the line can be used; `false` if that is not so by the deadline.
+    fn wait(&self, deadline: Option<Instant>) -> Result<bool, Error> {
+        Ok(wait_for(self.device.as_fd(), self.interest(), deadline)?)
     }
 }
 

@@ -27,6 +27,7 @@ mod line;
 mod network;
 mod pace;
 mod pages;
+mod poller;
 mod random;
 mod reaper;
 mod root;
