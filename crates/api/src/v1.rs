@@ -325,7 +325,8 @@ fn snapshot(domain: &dyn Domain, body: &[u8]) -> Result<Take, Refusal> {
     (status = 101, description = "What follows are frames"),
     (status = 409, description = "The guest has no init of ours, or is paused", body = Problem),
     (status = 426, description = "The request asks for no upgrade", body = Problem),
-    (status = 503, description = "It is still starting, or too many commands run", body = Problem)))]
+    (status = 503, description = "It is still starting, or too many commands run",
+        body = Problem)))]
 fn exec(domain: &dyn Domain, upgrade: Option<&str>) -> Result<(), Refusal> {
     must_ask_for_frames(upgrade)?;
     domain.takes_commands()
@@ -339,7 +340,8 @@ fn exec(domain: &dyn Domain, upgrade: Option<&str>) -> Result<(), Refusal> {
     (status = 101, description = "What follows are frames"),
     (status = 409, description = "The guest has no init of ours, or is paused", body = Problem),
     (status = 426, description = "The request asks for no upgrade", body = Problem),
-    (status = 503, description = "It does not run, or too many clients are attached to it", body = Problem)))]
+    (status = 503, description = "It does not run, or too many clients are attached to it",
+        body = Problem)))]
 fn attach(domain: &dyn Domain, upgrade: Option<&str>) -> Result<(), Refusal> {
     must_ask_for_frames(upgrade)?;
     domain.takes_watchers()

@@ -35,12 +35,14 @@ const EXAMPLES: [(&str, &str); 8] = [
 const FILES: [(&str, &str); 3] = [
     (
         "$XDG_CACHE_HOME/bivouac",
-        "The default guest, kernels, images, and snapshots for warm starts; ~/.cache/bivouac without the \
+        "The default guest, kernels, images, and snapshots for warm starts; ~/.cache/bivouac \
+         without the \
          variable. It may be removed while no machine runs.",
     ),
     (
         "$XDG_RUNTIME_DIR/bivouac/NAME",
-        "A domain: its lock, record, log and control socket. Without the variable /run/user/UID/bivouac, \
+        "A domain: its lock, record, log and control socket. Without the variable \
+         /run/user/UID/bivouac, \
          for the superuser /run/bivouac, else /tmp/bivouac-UID.",
     ),
     ("/tmp/perf-PID.map", "Names of translated code for perf(1), with --perf-map."),

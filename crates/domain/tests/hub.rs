@@ -471,7 +471,8 @@ fn the_guest_is_told_the_time_now_and_then() {
         let heard = bench.guest.heard().0;
         assert!(heard.len() <= 1, "{heard:?}");
         heard.first().is_some_and(|frame| {
-            matches!(frame, (LINE, Frame::Time(time)) if !time.is_start && time.at(time.counter).is_some())
+            let (LINE, Frame::Time(time)) = frame else { return false };
+            !time.is_start && time.at(time.counter).is_some()
         })
     };
     let now = Instant::now();

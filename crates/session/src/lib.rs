@@ -537,7 +537,8 @@ pub fn closed_streams() -> [bool; 3] {
 #[must_use]
 pub fn has_one_output() -> bool {
     let of = |stream| fstat(stream).map(|it| (it.st_dev, it.st_ino, it.st_rdev));
-    matches!((of(rustix::stdio::stdout()), of(rustix::stdio::stderr())), (Ok(one), Ok(other)) if one == other)
+    let (stdout, stderr) = (of(rustix::stdio::stdout()), of(rustix::stdio::stderr()));
+    matches!((stdout, stderr), (Ok(one), Ok(other)) if one == other)
 }
 
 /// Whether standard input comes from a person's terminal.

@@ -320,7 +320,10 @@ mod tests {
             "version": 1,
             "colour": "red",
             "machine": {"memory": "1.5G", "sockets": 2},
-            "devices": [{"kind": "disk", "path": "a", "cache": "none"}, {"kind": "entropy", "rate": 9}],
+            "devices": [
+                {"kind": "disk", "path": "a", "cache": "none"},
+                {"kind": "entropy", "rate": 9}
+            ],
             "mounts": [{"host": "a", "guest": "/b", "dax": true}],
             "networks": [{"kind": "user", "mtu": 1280}],
             "process": {"limits": []}

@@ -99,7 +99,8 @@ pub struct HostOptions {
     pub disk: Vec<Disk>,
 
     /// Attach the disk that holds the guest's root file system
-    #[arg(long, value_name = "FILE[,part=N]", value_hint = ValueHint::FilePath, help_heading = HEADING,
+    #[arg(long, value_name = "FILE[,part=N]", value_hint = ValueHint::FilePath,
+        help_heading = HEADING,
         conflicts_with_all = ["root", "image"],
         value_parser = OsStringValueParser::new().try_map(DiskRoot::parse))]
     pub root_disk: Option<DiskRoot>,

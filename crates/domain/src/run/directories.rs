@@ -331,7 +331,8 @@ fn say_not_shared() {
         Err(_) => "the current directory, which is gone,".to_owned(),
     };
     say(&format!(
-        "{here} is not shared with the machine, which has its own {}: the command starts in /, and what it \
+        "{here} is not shared with the machine, which has its own {}: the command starts \
+         in /, and what it \
          writes is gone with the machine; --volume HOST:GUEST shares a directory",
         OF_THE_KERNEL.join(", ")
     ));

@@ -45,7 +45,10 @@ enum Reason {
     Qcow2(Qcow2Error),
     #[error("it is not a qcow2 image, so it has no backing file or data files")]
     RefersToNothing,
-    #[error("another machine uses it (QEMU, or biv){}", if *.read_only { " and writes to it" } else { "; add ,ro to share it read-only" })]
+    #[error(
+        "another machine uses it (QEMU, or biv){}",
+        if *.read_only { " and writes to it" } else { "; add ,ro to share it read-only" }
+    )]
     InUse { read_only: bool },
     #[error(
         "the machine's root is an image that has been rebuilt since the snapshot, or that --image \

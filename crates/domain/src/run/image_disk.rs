@@ -46,7 +46,8 @@ impl ImageDisk {
     pub fn choose(image: &Image, is_known: bool) -> Option<Self> {
         if !is_known {
             tracing::info!(
-                "the kernel has no module erofs, or an older biv fetched it: the image is shared as a directory"
+                "the kernel has no module erofs, or an older biv fetched it: the image is shared \
+                 as a directory"
             );
             return None;
         }
