@@ -1,4 +1,4 @@
-//! The other end of a domain's socket.
+//! The client's end of a domain's control socket.
 
 use std::io::{self, IoSlice, Read, Write};
 use std::mem::MaybeUninit;

@@ -1,12 +1,15 @@
-//! The directories of domains: who has which name, who lives, what is left of whom.
+//! The registry: a directory for each domain. It tells which names are taken, which domains live,
+//! and which have left files behind.
 //!
-//! 1. A domain lives as long as somebody holds the lock on `lock` in its directory. The kernel lets go
-//!    of it however the process ends, so neither a process number nor a socket is ever trusted to tell.
-//! 2. Directories are made and removed under the lock on `.lock` beside them, which is held for a
-//!    moment only. So nobody removes one that has been made and is not locked yet.
-//! 3. All access is relative to an open directory which is ours and nobody else's to write.
-//! 4. A running machine's process can remove nothing (`host::confine`): what is not to be kept of a
-//!    domain goes when somebody next looks ([`Registry::sweep`]).
+//! 1. A domain lives as long as a process holds the lock on `lock` in its directory. The kernel
+//!    releases the lock however the process ends, so nothing relies on a process number or on a
+//!    socket.
+//! 2. A process creates and removes directories only while it holds the lock on `.lock` beside
+//!    them, which it does for a moment. So no process removes a directory that another has created
+//!    and not yet locked.
+//! 3. Every access is relative to an open directory that only this user may write.
+//! 4. A running machine's process can remove nothing (`host::confine`). The next command that looks
+//!    at the registry removes what is not to be kept ([`Registry::sweep`]).
 
 use std::fs::File;
 use std::io::{self, Read};

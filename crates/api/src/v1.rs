@@ -1,5 +1,5 @@
-//! What can be asked of a domain over its socket: one function for each path, from which the OpenAPI
-//! document is made.
+//! The requests that a domain answers on its control socket: one function for each path. utoipa
+//! makes the OpenAPI document from them.
 
 use serde::{Deserialize, Serialize};
 use utoipa::{OpenApi, ToSchema};

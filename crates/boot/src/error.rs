@@ -1,5 +1,4 @@
-//! What can be wrong with a kernel, an initrd or a memory map. Each message is one line and says
-//! what to do.
+//! Errors in a kernel, an initrd or a memory map. Each message is one line and says what to do.
 
 use std::io;
 

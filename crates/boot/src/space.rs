@@ -1,4 +1,4 @@
-//! Which guest memory is free while a machine is being loaded.
+//! The guest memory that is free while a kernel is loaded.
 
 use super::MapEntry;
 use super::error::Error;

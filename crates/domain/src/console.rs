@@ -1,10 +1,12 @@
-//! A domain's console: between the machine's end of it and all who sit at it.
+//! A domain's console: it connects the machine's end with the attached clients.
 //!
-//! What it shows is kept, up to a limit, for who comes later, and goes to the domain's log. Whoever sits
-//! at it sees all of it, and types as if alone; its window is of the size that somebody has said last.
+//! The hub's thread keeps the last output, up to a limit, for clients that attach later, and writes
+//! all of it to the domain's log. Each client sees all output, and types as if it were alone. The
+//! window has the size that a client has sent last.
 //!
-//! In a machine without an init of ours the console may be the standard streams of `biv run` as well.
-//! These come first: what they do not take makes the machine wait, as it would without a domain.
+//! In a machine without our init the standard streams of `biv run` may be attached to the console
+//! as well. They come first: when they take no more, the machine waits, as it would without a
+//! domain.
 
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;

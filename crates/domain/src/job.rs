@@ -1,4 +1,4 @@
-//! What takes a while, and is done by a thread of its own for a loop that polls.
+//! Work that takes a while: a thread of its own does it, for a loop that polls.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

@@ -1,19 +1,23 @@
-//! Who vouches for a snapshot: this user's `biv`, with an Ed25519 signature in the snapshot's label.
+//! The signature of a snapshot, with the Ed25519 key of this user, in the snapshot's label.
 //!
-//! A snapshot that is restored wants directories, disks, ports and a network of the host, and a warm start gives
-//! what `biv run` was told to a guest that is already there. Neither may be a file that somebody else has made
-//! or changed. So:
+//! A snapshot that is restored wants directories, disks, ports and a network of the host, and a
+//! warm start gives what `biv run` was told to a guest that is already there. Neither may be a file
+//! that another user or program has made or changed. So:
 //!
-//! 1. *The signature is over what the machine is and what it had.* It covers the [`Digest`] of the snapshot
-//!    (memory, processors, devices, and the note with the conversation), the text beside it in the label (what
-//!    the domain was given of the host), and the [`Purpose`]. Nothing of one file is good in another: neither
-//!    can a guest's memory be put under what another guest was given, nor a warm start be made from a domain.
-//! 2. *No process that runs a guest ever has the secret.* `biv snapshot` signs, which is the user's own process
-//!    and not the domain, and a helper that ends before the first program of a guest runs ([`seal_warm_start`]).
-//!    Who starts a machine needs the public half only; that is why this is a signature and not a MAC.
-//! 3. *Keys belong to the user alone.* Both halves are in `$XDG_STATE_HOME/bivouac`, a directory that only its
-//!    owner may write to; the secret is read by nobody else. They appear whole, under their names, or not at all.
-//! 4. *Without a valid signature a snapshot is a foreign one*, which grants nothing. It is no error.
+//! 1. *The signature covers the machine and what it was given*: the [`Digest`] of the snapshot
+//!    (memory, vCPUs, devices, and the note with the conversation), the text beside it in the label
+//!    (the host resources), and the [`Purpose`]. No part of one file can be used in another:
+//!    neither can a guest's memory be put under the resources of another guest, nor a warm start be
+//!    made from a domain.
+//! 2. *No process that runs a guest ever has the secret key.* `biv snapshot` signs, which is the
+//!    user's own process and not the domain, and a helper signs that ends before the first program
+//!    of a guest runs ([`seal_warm_start`]). A process that starts a machine needs the public key
+//!    only; that is why this is a signature and not a MAC.
+//! 3. *Keys belong to the user alone.* Both are in `$XDG_STATE_HOME/bivouac`, a directory that only
+//!    its owner may write; no other user may read the secret one. They appear whole, under their
+//!    names, or not at all.
+//! 4. *Without a valid signature a snapshot is a foreign one*, which grants nothing. It is no
+//!    error.
 
 use std::fs::{DirBuilder, File};
 use std::io::{self, Read, Write};

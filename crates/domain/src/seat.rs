@@ -1,10 +1,10 @@
-//! One who watches what somebody else has started, over the control socket: at a domain's console
-//! ([`super::console`]) or at the streams of its command ([`super::watchers`]). It speaks as whoever has a
-//! command run does, in frames of session [`protocol::FIRST`], and orders nothing.
+//! An attached client, over the control socket: at a domain's console ([`super::console`]) or at
+//! the streams of its command ([`super::watchers`]). It sends and receives frames of session
+//! [`protocol::FIRST`], as a client that has a command run does, and gives no orders.
 //!
-//! 1. *Nobody waits for it.* One that does not take what it is shown is cut off.
-//! 2. *It types no more than its window*, which is given back as what it has typed is taken.
-//! 3. *The end of its input is nothing to others*, who may type too.
+//! 1. *Nothing waits for it.* The domain disconnects a client that does not take its output.
+//! 2. *It types no more than its window*, which the domain gives back as the input is taken.
+//! 3. *The end of its input changes nothing for other clients*, which may type too.
 
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;

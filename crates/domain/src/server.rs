@@ -1,11 +1,11 @@
-//! The thread that serves a domain's control socket, and the hub behind it.
+//! The thread that serves a domain's control socket and its hub.
 //!
-//! One loop polls everything and blocks on nothing, but for the moment in which processors come to a
-//! halt for `pause` or a snapshot is taken. It runs confined ([`host::confine`]): the socket listens before the
-//! machine starts, and nothing is opened or made afterwards but connections that others make, and snapshots'
-//! threads with what wakes us when they are done ([`super::job`]).
+//! One loop polls everything, and blocks only for the moment in which the vCPUs pause, for `pause`
+//! or for a snapshot. The thread runs confined ([`host::confine`]): its socket listens before the
+//! machine starts, and afterwards it opens nothing, but accepts connections and starts the threads
+//! of snapshots, each with an eventfd ([`super::job`]).
 //!
-//! Only this user and the superuser are answered; the kernel says who they are (SO_PEERCRED).
+//! It answers only this user and root; the kernel tells which user a client is (SO_PEERCRED).
 
 use std::fs::File;
 use std::io::{IoSliceMut, Write};

@@ -1,9 +1,10 @@
-//! Snapshots of a domain: what is noted with the machine's state, and when it is a good time to take one.
+//! Snapshots of a domain: what is stored beside the machine's state, and when a snapshot can be
+//! taken.
 //!
-//! First memory is copied, by a thread of its own, while everything goes on. Then the conversation with the
-//! guest's init ([`super::hub`]) is brought to a point at which another hub can go on with it, and the machine
-//! stands still between two instructions of the guest, wherever that is. When it goes on, what was copied is
-//! written, by a thread again.
+//! First a thread of its own copies memory while everything else runs. Then the hub brings the
+//! conversation with the guest's init ([`super::hub`]) to a point at which another hub can go on
+//! with it, and the machine is paused between two instructions of the guest, wherever that is. When
+//! it runs again, a thread writes what was copied.
 
 use std::fs::File;
 use std::io;

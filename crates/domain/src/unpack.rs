@@ -1,11 +1,12 @@
-//! Kernels are unpacked in a process of their own: the program starts itself again for that. The
-//! process confines itself to reading its input and writing its output, and only then looks at what it is
-//! given: a kernel may come from anywhere, and several of the decompressors are C.
+//! Unpacks kernels in a process of their own: the program starts itself again for that. The process
+//! confines itself to reading its input and writing its output before it looks at its input,
+//! because a kernel may come from anywhere, and several of the decompressors are C.
 //!
-//! 1. Its input is a file in memory that is complete before it starts: nobody waits for it to read.
-//! 2. Its answer is a byte that says how it went, and the unpacked kernel or the reason. No more of it is
-//!    taken than the payload's length says, whatever it writes.
-//! 3. Memory and processor time are limited, and it ends with who has started it.
+//! 1. Its input is a memory file that is complete before it starts, so its parent never waits for
+//!    it to read.
+//! 2. Its answer is a byte that tells the outcome, and then the unpacked kernel or the reason. The
+//!    parent reads no more than the payload's length announces.
+//! 3. Memory and processor time are limited, and the process ends with its parent.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, Write};

@@ -1,8 +1,9 @@
-//! Those who watch a domain's command (`biv attach`), beside the session of `biv run` that has started
-//! it: they see what it writes, and what they type is its input, too.
+//! Clients that are attached to a domain's command (`biv attach`), beside the session of `biv run`
+//! that has started it: they receive its output, and what they type is its input, too.
 //!
-//! The guest acknowledges what its command takes without saying whose it was. So it is remembered who has
-//! sent what, in order, and acknowledgements are shared out in that order.
+//! The guest acknowledges the input that its command takes, and does not tell whose it was. So the
+//! domain remembers which client has sent how much, in order, and divides the acknowledgements in
+//! that order.
 
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;

@@ -1,5 +1,5 @@
-//! The file that is written: blocks one after the other, of which those of zeroes are left out; and what
-//! they are, in one number.
+//! The file that is written: blocks one after the other, with holes for those of zeroes; and a hash
+//! of all of them.
 
 use std::fs::File;
 use std::io;

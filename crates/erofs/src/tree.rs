@@ -1,4 +1,4 @@
-//! Reads the tree: what each file is, and its contents, which go to the output at once.
+//! Reads the tree: the attributes of each file, and its contents, which go to the output at once.
 
 use std::collections::HashMap;
 use std::ffi::OsString;

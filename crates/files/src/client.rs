@@ -1,4 +1,4 @@
-//! The domain's side.
+//! The client of the file server, in the domain's process.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};

@@ -1,11 +1,11 @@
-//! What a domain's process and its file server tell each other. Numbers are the host's own.
+//! Messages between a domain's process and its file server. Numbers are in the host's byte order.
 //!
-//! On the *control* socket, in packets (`SOCK_SEQPACKET`) that each begin with a [`Command`], from the domain:
-//! [`command::INTRODUCE`]; then what is answered with one byte, 1 if it was done. The end
-//! of the control socket is the server's end.
+//! On the *control* socket the domain sends packets (`SOCK_SEQPACKET`), each of which begins with a
+//! [`Command`]: first [`command::INTRODUCE`]; then commands that the server answers with one byte,
+//! 1 if it has carried the command out. The server ends when the control socket is closed.
 //!
-//! In a *share's* rings: from the domain a [`Request`] with the [`Range`]s of one chain of
-//! descriptors, first those that may be read; from the server a [`Reply`] for each.
+//! In a *share's* rings the domain sends a [`Request`] with the [`Range`]s of one descriptor chain,
+//! the readable ones first; the server sends a [`Reply`] for each.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 

@@ -1,10 +1,11 @@
-//! To whom the files of an image belong, where they are files of somebody who may give them to nobody: as
-//! extended attributes of users, which any user can set on his own files, and any file system for Linux keeps.
+//! The owners of an image's files in a guest, where one user of the host owns all of them. Extended
+//! attributes of the `user` namespace record them, which any user can set on his own files, and any
+//! file system for Linux keeps.
 //!
-//! A file of an image has, on the host, the permissions that make it harmless there: it is its maker's, who may
-//! read and write it, and it runs as nobody else (`mode & 0o777 | 0o600`). What it is in the guest is recorded
-//! beside that: [`OWNER`] has its user, its group and its permissions, [`CAPABILITY`] what a program may do
-//! (capabilities(7)). Symbolic links have no such attributes, and belong to root.
+//! A file of an image has, on the host, permissions that make it harmless there: its maker may read
+//! and write it, and it runs as no other user (`mode & 0o777 | 0o600`). Its attributes say what it
+//! is in the guest: [`OWNER`] has its user, group and permissions, [`CAPABILITY`] a program's
+//! capabilities (capabilities(7)). Symbolic links have no such attributes, and belong to root.
 
 use std::path::Path;
 

@@ -1,18 +1,20 @@
-//! What a domain's process and its file server say to each other of a share: requests one way, replies the
-//! other, through memory that both have, and a socket by which each wakes the other.
+//! The rings of a share: requests from a domain's process to its file server, and replies back, in
+//! memory that both map; with a notifier, by which each side wakes the other.
 //!
-//! A message through a socket costs both sides a system call, and to wake who waits for it costs more than
-//! most requests. So messages lie in two rings, where who has a core to spare sees them without asking
-//! anybody:
+//! A message through a socket costs both sides a system call, and waking a sleeping thread costs
+//! more than most requests. So messages lie in two rings, where a thread with a core to spare sees
+//! them without a system call:
 //!
-//! 1. *A ring has one writer and one reader.* The writer moves the ring's end when a message is whole, the
-//!    reader its beginning when it has taken one. Each keeps its own place to itself, and believes of the
-//!    other's only what is possible: the other process may be hostile.
-//! 2. *Who sleeps says so before, and looks once more.* Who has written looks whether the reader sleeps, and
-//!    only then sends a byte over the socket. One of both sees the other (`SeqCst`). Who sleeps for a moment
-//!    only, so that the other side can have his core, sleeps at the word that says so.
-//! 3. *The end of the socket is the end of the other side*, which nobody can miss who sleeps.
-//! 4. *Memory is never the reason for a signal:* its file can neither grow nor shrink.
+//! 1. *A ring has one writer and one reader.* The writer moves the ring's end when a message is
+//!    whole; the reader moves its beginning when it has taken one. Each keeps its own position
+//!    privately, and accepts of the other's only what is possible: the other process may be
+//!    hostile.
+//! 2. *A reader announces that it sleeps, and then looks once more.* A writer looks after each
+//!    message whether the reader sleeps, and only then sends a byte over the socket. At least one
+//!    of them sees the other (`SeqCst`). A reader that sleeps only for a moment, to leave the core
+//!    to the other side, waits on the announcement itself (futex(2)).
+//! 3. *The other side's end closes the socket*, which a sleeping side cannot miss.
+//! 4. *An access to the memory never raises a signal:* its file can neither grow nor shrink.
 
 use std::fs::File;
 use std::io;

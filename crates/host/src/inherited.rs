@@ -1,8 +1,8 @@
-//! Descriptors: those that whoever started this process has left open for it, and how many there may be.
+//! Descriptors that this process has inherited, and how many descriptors it may have.
 //!
-//! Many that are left open are so by mistake, and a guest that comes to own a process has all that is open in
-//! it. So each process marks them when it starts ([`mark`]), passes none on, and closes them before
-//! there is a guest ([`close_marked`]).
+//! Many inherited descriptors were left open by mistake, and a guest that comes to own a process
+//! has all of them. So each process marks them when it starts ([`mark`]), passes none on, and
+//! closes them before there is a guest ([`close_marked`]).
 
 use std::io;
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};

@@ -1,8 +1,8 @@
-//! Moving bytes between files (or sockets) and guest memory, without a copy in between.
+//! Vectored I/O between files (or sockets) and guest memory, without a copy in between.
 //!
 //! A transfer names ranges of guest-physical addresses; all of them are looked up before any byte
-//! moves. The memory belongs to a guest that may write it at the same time: nothing here makes a
-//! reference to it, the kernel is given pointers and lengths.
+//! moves. The memory belongs to a guest that may write it at the same time. So this module makes no
+//! reference to it; it gives the kernel pointers and lengths.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};

@@ -1,4 +1,5 @@
-//! Watching for what another thread or process is about to do, where waking who sleeps would cost more.
+//! Polling for what another thread or process is about to do, where waking a sleeping thread would
+//! cost more.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,5 @@
-//! All connections: who gets which packet, which event, and a turn when its time has come.
+//! All TCP connections: dispatches packets and events to them, and gives each a turn when its time
+//! has come.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};

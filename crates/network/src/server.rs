@@ -1,4 +1,4 @@
-//! The loop: frames from the machine to whom they concern, events of sockets to whose they are.
+//! The loop: dispatches frames from the machine, and events of sockets.
 
 use std::io;
 use std::net::{TcpListener, UdpSocket};

@@ -1,4 +1,4 @@
-//! The host's end of the channel to the guest's init; [`protocol`] says how it speaks.
+//! The host's end of the channel to the guest's init, in the protocol of [`protocol`].
 
 use std::collections::VecDeque;
 use std::io;

@@ -1,13 +1,16 @@
-//! What a program does while a command of its user's runs in a guest: it carries the user's standard streams to and
-//! from the guest, and ends when the command, the machine, the user or the clock says so. What it is not: a domain,
-//! or a machine. It knows neither, but the line to what is at the other end ([`Line`]), and the log in which output is
-//! kept that nobody reads any more ([`api::log`]).
+//! A session: the loop of a program while a command of its user's runs in a guest. The session
+//! copies the user's standard streams to and from the guest, and ends when the command, the
+//! machine, the user or the time limit ends it.
 //!
-//! One loop in one thread polls everything and blocks on nothing. What is at the other end is a
-//! [`Link`]: the channel to the guest's init ([`channel`]), or a bare serial console ([`console`]).
-//! Signals are blocked and read from a descriptor, so no handler runs anywhere: the processor's
-//! threads run with registers of the guest, on which no ordinary handler could live. The terminal is restored in
-//! every case ([`terminal`]).
+//! What it is not: a domain, or a machine. It knows neither. It knows the line to the other end
+//! ([`Line`]), and the log that takes output which the user's streams no longer take
+//! ([`api::log`]).
+//!
+//! One loop in one thread polls everything and blocks on nothing. The other end is a [`Link`]: the
+//! channel to the guest's init ([`channel`]), or a bare serial console ([`console`]). Signals are
+//! blocked and read from a descriptor, so no signal handler runs: vCPU threads run with registers
+//! of the guest, on which no ordinary handler could run. The session restores the terminal in every
+//! case ([`terminal`]).
 
 #![forbid(unsafe_code)]
 

@@ -1,8 +1,9 @@
-//! One of the user's output streams: what could not be written yet, and whether anybody listens.
+//! One of the user's output streams: the bytes that could not be written yet, and whether the
+//! stream has a reader.
 //!
-//! The stream may be shared with other programs, so it is not made non-blocking. It is written
-//! only when it has been polled ready, and then at most PIPE_BUF bytes, which a ready pipe takes
-//! without blocking (pipe(7)).
+//! Other programs may share the stream, so the session does not make it non-blocking. The session
+//! writes only when poll(2) has reported the stream ready, and then at most PIPE_BUF bytes, which a
+//! ready pipe takes without blocking (pipe(7)).
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

@@ -1,4 +1,4 @@
-//! One connection between a program of the host's and one of the guest's.
+//! One connection between a program of the host and one of the guest.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

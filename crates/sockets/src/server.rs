@@ -1,5 +1,4 @@
-//! The loop: packets from the machine to whom they concern, and what sockets are ready for to whose they
-//! are.
+//! The loop: dispatches packets from the machine, and events of sockets.
 
 use std::collections::BTreeMap;
 use std::io;

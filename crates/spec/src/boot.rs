@@ -1,4 +1,4 @@
-//! What a machine boots.
+//! The kernel of a machine, and how it boots.
 
 use std::path::PathBuf;
 

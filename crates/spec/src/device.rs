@@ -1,4 +1,4 @@
-//! What is plugged into a machine besides what every machine has.
+//! The devices of a machine besides those that every machine has.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! Files that a guest has as disks.
+//! Disk images.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};

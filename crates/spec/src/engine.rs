@@ -1,4 +1,4 @@
-//! How a machine's code is executed.
+//! How the engine executes a machine's code.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

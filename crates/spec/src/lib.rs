@@ -1,18 +1,20 @@
-//! A machine as it is described, before there is one: what a command line comes to, what a snapshot and a
-//! domain's record say, and what another program hands over as JSON.
+//! The description of a machine, before the machine exists. A command line becomes one; a snapshot
+//! and a domain's record contain one; other programs hand one over as JSON.
 //!
 //! What rules it:
 //!
-//! 1. *It is a description, and does nothing.* No file is opened and nothing is looked up here; this crate
-//!    imports none of ours, and whoever describes machines links no engine.
-//! 2. *What is not said has one meaning*, which stands on its field. So two descriptions are compared, and hashed, as
-//!    they are, and what nobody has said is not written either.
-//! 3. *It grants nothing.* A description from a stranger may name any file; who reads one decides whether
-//!    what it names is given (a snapshot's, only if this user's own program has signed it).
-//! 4. *A newer program's description is read.* Fields that are not known here are kept, and written again
-//!    ([`Other`]); [`Spec::unknown`] names them, so that nobody is left to believe that they were heeded. What
-//!    cannot be ignored, a device of an unknown kind for one, is an error, as is another [`VERSION`].
-//! 5. *Everything has a short form*, in which people type it (`FILE,ro`, `8080:80`): it stands beside the type.
+//! 1. *It is data.* This crate opens no file and looks nothing up. It imports none of our crates,
+//!    so that a program which describes machines links no engine.
+//! 2. *A field that is left out has one meaning*, which stands on the field. So two descriptions
+//!    are compared and hashed as they are, and a default is not written.
+//! 3. *It grants nothing.* A stranger's description may name any file. The program that reads a
+//!    description decides whether to give what it names. (`biv restore` gives what a snapshot names
+//!    only if this user's own program has signed the snapshot.)
+//! 4. *A newer program's description can be read.* The parser keeps unknown fields and writes them
+//!    again ([`Other`]); [`Spec::unknown`] names them, so that the caller can warn the user. What
+//!    cannot be ignored is an error: a device of an unknown kind, for one, and another [`VERSION`].
+//! 5. *Everything has a short form* for the command line (`FILE,ro`, `8080:80`). It stands beside
+//!    the type.
 
 #![forbid(unsafe_code)]
 

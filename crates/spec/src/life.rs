@@ -1,4 +1,4 @@
-//! What a machine is called, and when it ends.
+//! The name of a machine, and when it ends.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Directories of the host's in a guest.
+//! Directories of the host that a guest mounts.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};

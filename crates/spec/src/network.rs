@@ -1,4 +1,4 @@
-//! What a machine is connected to.
+//! The network of a machine.
 
 use std::fmt;
 use std::net::Ipv4Addr;

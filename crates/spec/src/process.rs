@@ -1,4 +1,4 @@
-//! What runs in a machine.
+//! The command of a machine.
 
 use std::ffi::OsString;
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! Where a guest's file system comes from.
+//! The root file system of a guest.
 
 use std::ffi::OsString;
 use std::path::PathBuf;

@@ -1,4 +1,5 @@
-//! What is written down of a machine for those who watch it, or look for faults of ours (docs/debugging.md).
+//! The traces and statistics that a machine writes for its user, or for those who look for faults
+//! of ours (docs/debugging.md).
 
 use std::path::PathBuf;
 use std::str::FromStr;

@@ -1,7 +1,8 @@
-//! What a guest's network card leads to: `--net` and `--publish`.
+//! The back-end of a guest's network card: `--net` and `--publish`.
 //!
-//! Everything is opened, bound and started here, before the machine's process is confined. A network of the
-//! user's own is made by another process, behind a socket: one of our own ([`builtin`]), or [`passt`].
+//! Everything is opened, bound and started here, before the machine's process is confined. Another
+//! process makes a user-mode network, and is reached through a socket: one of our own
+//! ([`builtin`]), or [`passt`].
 
 mod builtin;
 mod passt;

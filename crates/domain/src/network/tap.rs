@@ -1,4 +1,4 @@
-//! An interface of the host's.
+//! A TAP interface of the host.
 
 use std::io;
 use std::os::fd::OwnedFd;

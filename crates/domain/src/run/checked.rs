@@ -1,4 +1,5 @@
-//! A description whose parts fit together: the only kind that [`super::launch`] takes, so that each is checked once.
+//! A description whose parts fit together. It is the only kind that [`super::launch`] takes, so
+//! that each is checked once.
 
 use std::ops::Deref;
 

@@ -1,5 +1,5 @@
-//! Directories of the host's in the guest: its root, the current directory, volumes; and the process
-//! that serves them.
+//! Directories of the host in the guest (its root, the current directory, volumes), and the file
+//! server that shares them.
 
 use std::io;
 use std::os::fd::OwnedFd;

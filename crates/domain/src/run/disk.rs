@@ -1,7 +1,7 @@
-//! Files that the guest has as disks. Everything is opened here, before the machine runs.
+//! Disk images. All of them are opened here, before the machine runs.
 //!
-//! A file's format is what the user says, or what its first bytes say; one that was only taken for raw
-//! is kept from becoming something else ([`vmm::disk::Raw`]).
+//! The user names an image's format, or the image's first bytes tell it. If they only suggest that
+//! it is raw, the guest may not write the header of another format ([`vmm::disk::Raw`]).
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Seek, SeekFrom};

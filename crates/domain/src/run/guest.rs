@@ -1,4 +1,4 @@
-//! What boots: a kernel, a user space and the drivers that they need, and how they are chosen.
+//! Chooses what a machine boots: a kernel, a user space and the drivers that they need.
 
 use std::ffi::OsString;
 use std::io;

@@ -1,8 +1,8 @@
 //! `biv restore`: a domain goes on from a snapshot.
 //!
-//! What the machine is comes from the file: memory, processors, which devices. It is checked, and grants nothing.
-//! What it has of the host comes from the command line, or from the file's label if this user's `biv` vouches for
-//! it ([`crate::seal`]), and from nowhere else.
+//! The machine comes from the file: memory, vCPUs, devices. The file is checked, and grants
+//! nothing. The host resources come from the command line, or from the file's label if this user's
+//! `biv` has signed it ([`crate::seal`]), and from nowhere else.
 
 use std::fs::File;
 use std::path::PathBuf;

@@ -1,7 +1,7 @@
-//! `--sandbox`: one word for a machine that is given nothing which was not asked for.
+//! `--sandbox`: a machine that is given nothing which the user has not named.
 //!
-//! It is other defaults for what can be said anyway, which then is what was said. What would open the machine again
-//! in a way that is easily missed is refused with it ([`Spec::check`]).
+//! The option only changes defaults, and the user can still name anything else. Options that would
+//! open the sandbox again, and are easily overlooked, are refused beside it ([`Spec::check`]).
 
 use std::time::Duration;
 

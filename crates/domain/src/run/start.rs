@@ -1,4 +1,4 @@
-//! Starts the machine that is meant: in this process, or in one that goes on by itself.
+//! Starts a machine, in this process or in a detached one.
 
 use std::os::unix::process::CommandExt;
 

@@ -1,12 +1,13 @@
-//! What of the host a domain that goes on from a snapshot is given: said to `biv restore`, or recorded when the
-//! domain was started and vouched for by this user's `biv` ([`crate::seal`]).
+//! The host resources of a domain that goes on from a snapshot. The user names them for `biv
+//! restore`, or they were recorded when the domain was started, and this user's `biv` has signed
+//! the record ([`crate::seal`]).
 //!
-//! 1. *It is part of a description*, as much of it as concerns the host ([`Surroundings::of`]), with absolute paths. So
-//!    a file that nobody vouches for can be asked what it wants, in words that the user can type
+//! 1. *They are part of a description* ([`Surroundings::of`]), with absolute paths. So `biv` can
+//!    show what an unsigned file asks for, in options that the user can type
 //!    ([`Surroundings::shown`]).
-//! 2. *What is said wins, one kind at a time*: root, volumes, disks, network, ports.
-//! 3. *What is for watching or debugging a machine is not taken from a record*: consoles and traces in files,
-//!    `--no-seccomp`, how code is executed.
+//! 2. *What the user names wins, one kind at a time*: root, volumes, disks, network, ports.
+//! 3. *A record does not set what is for watching or debugging a machine*: consoles and traces in
+//!    files, `--no-seccomp`, how code is executed.
 
 use std::ffi::{OsStr, OsString};
 use std::io;

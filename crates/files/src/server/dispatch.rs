@@ -1,4 +1,4 @@
-//! From a request to who carries it out.
+//! Dispatches a request to the function that carries it out.
 
 use std::sync::atomic::Ordering;
 

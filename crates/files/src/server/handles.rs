@@ -1,4 +1,4 @@
-//! What the guest has open, each by a number of ours.
+//! The files that the guest has open, each with a number of the server's.
 
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;

@@ -1,16 +1,17 @@
-//! The files that the guest's kernel knows, each by a number of ours.
+//! The files that the guest's kernel knows, each with a number of the server's.
 //!
-//! A file is held by a descriptor that can do nothing but name it (`O_PATH`), opened beneath the one of
-//! its directory: what happens to its path afterwards, here or on the host, cannot make it another file.
+//! The server holds a file by a descriptor that can only name it (`O_PATH`), opened beneath the
+//! descriptor of its directory. Whatever happens to its path afterwards, here or on the host,
+//! cannot make it another file.
 //!
-//! There may be more files than a process can have descriptors. Of those that have not been used for
-//! the longest time the descriptor is closed, and opened again by directory and name when it is
-//! needed; it must then still be the same file (device, inode number, time of birth), or else it is stale
+//! There may be more files than a process can have descriptors. The server closes descriptors that
+//! have not been used for long, and opens them again by directory and name when they are needed.
+//! The file must then be the same (device, inode number, time of birth), or else it is stale
 //! (`ESTALE`), and the guest's kernel looks its path up anew.
 //!
-//! A guest that goes on from a snapshot brings numbers, places and keys along ([`super::saved`]). Whoever wrote
-//! them may have been anybody, so they only say where to look. What a file *is* ([`Nature`]), this server has
-//! seen itself whenever it is asked for.
+//! A guest that goes on from a snapshot brings numbers, places and keys along ([`super::saved`]).
+//! Anybody may have written these, so they only say where to look. The server itself looks at the
+//! file to learn what it *is* ([`Nature`]).
 
 use std::collections::{HashMap, VecDeque};
 use std::ffi::{CStr, CString};

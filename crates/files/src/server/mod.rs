@@ -1,4 +1,5 @@
-//! The server: started with a socket, told what to share, and ended with the socket.
+//! The file server: a process that is started with a control socket, receives its shares through
+//! it, and ends when it is closed.
 
 mod answer;
 mod attributes;

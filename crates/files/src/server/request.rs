@@ -1,4 +1,4 @@
-//! One request: what the guest's kernel asks, and where the answer goes.
+//! One request of the guest's kernel, and the place for its answer.
 
 use std::ffi::CStr;
 use std::io;

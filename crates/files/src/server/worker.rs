@@ -1,9 +1,9 @@
-//! The threads that serve a share. One of them has the turn: it waits for requests, and carries those out
-//! at once that take less time than waking a thread does. With one that may take long it lets another
-//! thread have the turn.
+//! The threads that serve a share. One of them has the turn: it waits for requests, and carries out
+//! at once those that take less time than waking a thread. Before a request that may take long it
+//! gives the turn to another thread.
 //!
-//! Where there is a core to spare, it watches for the next request for a moment before it sleeps, if
-//! requests have been following each other that closely: the guest's programs mostly wait for one
+//! If there is a core to spare, and requests have come in quick succession, the thread polls for
+//! the next one for a moment before it sleeps: the guest's programs mostly wait for one request
 //! before they make the next.
 
 use std::io;
