@@ -3,7 +3,7 @@
 //!
 //! - [`crate::server`]: the thread that answers on the socket, as [`api::v1`] specifies.
 //! - [`crate::hub`]: multiplexes several clients to the guest's init; [`crate::console`]: the
-//!   console; [`crate::seat`]: an attached client.
+//!   console; [`crate::attached`]: an attached client.
 //! - [`crate::detach`]: detached domains.
 //!
 //! What rules it:

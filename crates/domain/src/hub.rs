@@ -29,7 +29,7 @@ use rustix::event::PollFlags;
 use vmm::TimeOfDay;
 
 use self::lines::{Lines, READ_BYTES};
-use super::seat::Seat;
+use super::attached::AttachedClient;
 use super::watchers::{Sender, Watchers};
 use session::{Line, Trouble};
 use spec::shown;
@@ -223,8 +223,8 @@ impl Hub {
     }
 
     /// Takes one who watches the first command, which must have started.
-    pub fn watch(&mut self, seat: Seat) {
-        self.watchers.add(seat);
+    pub fn watch(&mut self, client: AttachedClient) {
+        self.watchers.add(client);
         self.send_what_fits();
     }
 

@@ -25,6 +25,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod attached;
 pub mod console;
 pub mod detach;
 pub mod domain;
@@ -40,7 +41,6 @@ mod recent;
 pub mod run;
 pub mod say;
 pub mod seal;
-pub mod seat;
 pub mod server;
 pub mod snapshot;
 pub mod unpack;

@@ -20,9 +20,9 @@ use host::poll::{PollFlags, Poller};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 use rustix::process::Uid;
 
+use super::attached::AttachedClient;
 use super::console::{self, Console};
 use super::hub::{self, Hub};
-use super::seat::Seat;
 use super::snapshot::Snapshots;
 use api::http::{self, Response};
 use api::record::Record;
@@ -181,8 +181,8 @@ impl Serving {
                 poller.register(Source::Console(place), descriptor, flags);
             }
         }
-        if let Some(bell) = self.server.snapshots.bell() {
-            poller.register(Source::Snapshots, bell, PollFlags::IN);
+        if let Some(completion) = self.server.snapshots.completion() {
+            poller.register(Source::Snapshots, completion, PollFlags::IN);
         }
         if poller.is_empty() && self.clients.is_empty() {
             return None;
@@ -296,7 +296,7 @@ impl Serving {
         let preface = http::upgraded(http::FRAMES);
         match (answer, &mut self.server.hub, &mut self.server.console) {
             (Answer::Frames, Some(hub), _) => drop(hub.connect(line, &preface, rest)),
-            (Answer::Watch, Some(hub), _) => hub.watch(Seat::new(line, &preface, rest)),
+            (Answer::Watch, Some(hub), _) => hub.watch(AttachedClient::new(line, &preface, rest)),
             (Answer::Console, _, Some(console)) => {
                 console.connect(line, &preface, rest);
                 self.server.attend_console();

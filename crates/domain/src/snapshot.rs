@@ -125,10 +125,10 @@ impl Snapshots {
 
     /// What can be read when there is something to be done about it.
     #[must_use]
-    pub fn bell(&self) -> Option<BorrowedFd<'_>> {
+    pub fn completion(&self) -> Option<BorrowedFd<'_>> {
         match &self.taking.as_ref()?.1 {
-            Stage::Copying(job) => Some(job.bell()),
-            Stage::Writing(job) => Some(job.bell()),
+            Stage::Copying(job) => Some(job.completion()),
+            Stage::Writing(job) => Some(job.completion()),
             Stage::Begun(..) | Stage::Falling(..) => None,
         }
     }

@@ -5,8 +5,8 @@ use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
+use domain::attached::AttachedClient;
 use domain::hub::{Hub, Place};
-use domain::seat::Seat;
 use protocol::{
     Decoder, Encoder, FIRST, Frame, LINE, SESSIONS_MAX, WINDOW_OF_SERIAL_BYTES,
     WINDOW_TO_GUEST_BYTES, hello,
@@ -106,7 +106,7 @@ impl Bench {
     /// One who watches the first command, and has heard that it runs.
     fn watcher(&mut self) -> End {
         let (line, mut end) = End::pair(Decoder::after_greeting());
-        self.hub.watch(Seat::new(line, &[], &[]));
+        self.hub.watch(AttachedClient::new(line, &[], &[]));
         self.turn();
         assert!(matches!(end.heard().0[..], [(LINE, Frame::Hello { .. }), (1, Frame::Started)]));
         end

@@ -68,14 +68,14 @@ const RING_BYTES: u64 = at::DATA + RING_DATA_BYTES;
 /// Bytes of the memory that both have.
 const ALL_BYTES: u64 = 2 * RING_BYTES;
 
-/// What the other side has written makes no sense.
+/// The other side has written positions or lengths that are impossible.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the other side of a share makes no sense")]
-pub struct Nonsense;
+#[error("the other side of a share has written an invalid ring")]
+pub struct InvalidRing;
 
-impl From<Nonsense> for io::Error {
-    fn from(nonsense: Nonsense) -> Self {
-        Self::new(io::ErrorKind::InvalidData, nonsense)
+impl From<InvalidRing> for io::Error {
+    fn from(invalid: InvalidRing) -> Self {
+        Self::new(io::ErrorKind::InvalidData, invalid)
     }
 }
 
@@ -136,12 +136,12 @@ impl Writer {
     ///
     /// # Errors
     ///
-    /// [`Nonsense`].
-    pub fn put(&mut self, message: &[u8]) -> Result<bool, Nonsense> {
+    /// [`InvalidRing`].
+    pub fn put(&mut self, message: &[u8]) -> Result<bool, InvalidRing> {
         let beginning = self.ring.load(at::BEGINNING, Ordering::Acquire);
         let used = self.end.wrapping_sub(beginning);
         let length = ALIGNMENT + message.len() as u64;
-        let room = RING_DATA_BYTES.checked_sub(used).ok_or(Nonsense)?;
+        let room = RING_DATA_BYTES.checked_sub(used).ok_or(InvalidRing)?;
         if room < length.next_multiple_of(ALIGNMENT) {
             return Ok(false);
         }
@@ -171,8 +171,8 @@ impl Reader {
     ///
     /// # Errors
     ///
-    /// [`Nonsense`].
-    pub fn take(&mut self, message: &mut Vec<u8>) -> Result<bool, Nonsense> {
+    /// [`InvalidRing`].
+    pub fn take(&mut self, message: &mut Vec<u8>) -> Result<bool, InvalidRing> {
         let there = self.ring.load(at::END, Ordering::Acquire).wrapping_sub(self.beginning);
         if there == 0 {
             return Ok(false);
@@ -183,7 +183,7 @@ impl Reader {
         let after =
             ALIGNMENT.checked_add(length).and_then(|all| all.checked_next_multiple_of(ALIGNMENT));
         let after =
-            after.filter(|&after| after <= there && there <= RING_DATA_BYTES).ok_or(Nonsense)?;
+            after.filter(|&after| after <= there && there <= RING_DATA_BYTES).ok_or(InvalidRing)?;
         message.resize(length as usize, 0);
         self.ring.read(self.beginning.wrapping_add(ALIGNMENT), message);
         self.beginning = self.beginning.wrapping_add(after);
@@ -377,13 +377,13 @@ mod tests {
         let ring = writer.ring.clone();
         for length in [17, 1 << 20, u64::MAX, u64::MAX - 7] {
             ring.write(0, &length.to_ne_bytes());
-            assert_eq!(reader.take(&mut Vec::new()), Err(Nonsense), "{length:#x}");
+            assert_eq!(reader.take(&mut Vec::new()), Err(InvalidRing), "{length:#x}");
         }
         ring.store(at::END, RING_DATA_BYTES + 8, Ordering::SeqCst);
         ring.write(0, &16_u64.to_ne_bytes());
-        assert_eq!(reader.take(&mut Vec::new()), Err(Nonsense));
+        assert_eq!(reader.take(&mut Vec::new()), Err(InvalidRing));
         ring.store(at::BEGINNING, 32, Ordering::SeqCst);
-        assert_eq!(writer.put(&[7; 16]), Err(Nonsense));
+        assert_eq!(writer.put(&[7; 16]), Err(InvalidRing));
     }
 
     /// Say a thousand numbers, and now and then let the other side go to sleep.

@@ -8,7 +8,7 @@
 //!   starts from a snapshot of a booted guest.
 //! - [`disk`], [`backends`], [`plugged`]: the devices and their back-ends; [`devices`], [`order`]:
 //!   what init must find, and what it is to run.
-//! - [`sandbox`], [`surroundings`], [`homes`]: the host resources that a machine may have.
+//! - [`sandbox`], [`host_resources`], [`homes`]: the host resources that a machine may have.
 //! - [`machine`]: its thread; [`statistics`], [`tail`]: reports at its end.
 
 mod backends;
@@ -20,6 +20,7 @@ mod error;
 mod files;
 mod guest;
 pub mod homes;
+pub mod host_resources;
 pub mod image_disk;
 pub mod launch;
 mod machine;
@@ -30,7 +31,6 @@ mod runner;
 pub mod sandbox;
 mod start;
 mod statistics;
-pub mod surroundings;
 mod tail;
 mod warm;
 
