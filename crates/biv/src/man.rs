@@ -1,4 +1,5 @@
-//! `biv man [DIR]`: what clap knows of the command line, and what it does not.
+//! `biv man [DIR]`: the man pages, from what clap knows of the command line and from the tables
+//! here.
 
 use std::io::{self, Write};
 use std::path::Path;

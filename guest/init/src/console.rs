@@ -1,6 +1,6 @@
-//! A shell on the virtio console, for whoever sits at it: `biv console` in another process of the
-//! host's. There is one while somebody does, and one that was left stays for the next; who ends it, and
-//! stays, gets another.
+//! A shell on the virtio console, for the clients of `biv console`. Init starts it when a client
+//! attaches. It stays when all clients have gone; if it ends while a client is attached, init
+//! starts another.
 
 use std::fs::File;
 use std::io;

@@ -1,8 +1,9 @@
-//! The line to the host: a virtio port, or a raw serial line; not blocking, with what waits to be sent.
+//! The line to the host: a virtio port, or a raw serial line. It does not block, and keeps what
+//! waits to be sent.
 //!
-//! Linux's driver gives a port's reader one buffer of a page for each segment of a `readv`, and goes on
-//! with the next segment only if that page was full; so what is read at once is as many pages as the host
-//! has filled.
+//! Linux's driver gives a port's reader one buffer of a page for each segment of a `readv`, and
+//! goes on with the next segment only if that page was full. So one read takes as many pages as the
+//! host has filled.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSliceMut};

@@ -1,10 +1,10 @@
-//! Serves the host over the channel: takes orders, has each carried out in a session ([`Session`]),
-//! reports how the commands ended.
+//! Serves the host over the channel: receives orders, carries each out in a session ([`Session`]),
+//! and reports how the commands ended.
 //!
 //! One loop polls everything and blocks on nothing: the line, the commands' streams and the reaper.
-//! What the host sent is acknowledged when it has reached the command, what a command wrote is read
-//! only while the host's window for it has room; so at most two windows of bytes are held here for
-//! each session, and no session waits for another.
+//! Init acknowledges the host's bytes when they have reached the command, and reads a command's
+//! output only while the host's window for it has room. So init holds at most two windows of bytes
+//! for each session, and no session waits for another.
 
 use std::collections::BTreeMap;
 use std::io;

@@ -1,4 +1,4 @@
-//! `biv run`: what is said, and the description that it comes to.
+//! `biv run`: its options, and the description that they become.
 
 use std::ffi::OsString;
 use std::fs::File;
