@@ -27,7 +27,7 @@ use spec::Name;
 use super::files;
 use super::record::Record;
 
-/// How long to wait for others who make or remove directories.
+/// How long to wait for other processes that create or remove directories.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// How long between two tries.
@@ -42,10 +42,10 @@ const NAMES_TRIED: u32 = 32;
 const DIRECTORY: OFlags =
     OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
-/// Why the registry cannot be used, or not so.
+/// Why the registry cannot be used, or a name in it.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The directory of all.
+    /// The directory of the registry.
     #[error(
         "cannot use {path} for the state of domains: {error}; set XDG_RUNTIME_DIR to a directory \
          of yours", path = path.display()
@@ -56,22 +56,22 @@ pub enum Error {
         /// What is wrong with it.
         error: io::Error,
     },
-    /// A domain lives under that name.
+    /// A domain with that name lives.
     #[error("domain {0} already exists and is running; choose another name")]
     Running(Name),
-    /// One has, and is kept.
+    /// A domain with that name has ended, and is kept.
     #[error("domain {0} already exists and has ended; remove it with `biv rm {0}`")]
     Ended(Name),
-    /// There is none.
+    /// There is no domain with that name.
     #[error("no domain {0}; `biv ps --all` lists the domains")]
     Unknown(String),
-    /// It lives.
+    /// The domain lives, so it cannot be removed.
     #[error("domain {0} is running; stop it first with `biv stop {0}`, or use --force")]
     Alive(Name),
     /// One of a domain's files.
     #[error("cannot use the files of domain {name}: {error}")]
     Files {
-        /// Whose.
+        /// The domain's name.
         name: Name,
         /// What is wrong with them.
         error: io::Error,
@@ -85,14 +85,14 @@ pub struct Registry {
     directory: OwnedFd,
 }
 
-/// A name that is ours as long as this lives, with its directory.
+/// A name that this process owns as long as this value lives, with its directory.
 #[derive(Debug)]
 pub struct Claim {
     /// The name.
     pub name: Name,
     /// Its directory.
     pub directory: OwnedFd,
-    /// The directory's path, for people.
+    /// The directory's path, for messages.
     pub path: PathBuf,
     _lock: OwnedFd,
 }
@@ -104,7 +104,7 @@ pub struct Entry {
     pub name: Name,
     /// Its directory.
     pub directory: OwnedFd,
-    /// What it says about itself, if that can be read.
+    /// Its record, if that can be read.
     pub record: Option<Record>,
     /// Whether it lives.
     pub alive: bool,
@@ -254,7 +254,7 @@ impl Registry {
         unlinkat(&self.directory, entry.name.as_str(), AtFlags::REMOVEDIR)
     }
 
-    /// The right to make and remove directories.
+    /// The lock that a process needs to create and remove directories.
     fn lock(&self) -> Result<OwnedFd, Error> {
         let fail = |error: Errno| Error::Place { path: self.path.clone(), error: error.into() };
         let lock = files::create(&self.directory, ".lock").map_err(fail)?;
@@ -287,7 +287,7 @@ impl Entry {
         true
     }
 
-    /// What it says about itself now.
+    /// Its record now.
     pub fn read_again(&mut self) {
         self.alive = is_locked(&self.directory);
         self.record = read_record(&self.directory).ok();
@@ -307,7 +307,7 @@ fn read_record(directory: &OwnedFd) -> io::Result<Record> {
     Record::parse(&text)
 }
 
-/// Locks, however long others take, up to a limit: one that is stopped must not stop everybody.
+/// Takes the lock, and waits for it up to a limit: a stopped process must not hold up all others.
 fn until_locked(lock: impl AsFd) -> Result<(), Errno> {
     let start = Instant::now();
     loop {
