@@ -76,39 +76,39 @@ pub struct Spec {
     /// show that].
     #[serde(default, skip_serializing_if = "is_default")]
     pub root: Root,
-    /// What is plugged in besides, in this order.
+    /// Further devices, in this order.
     #[serde(default, skip_serializing_if = "is_default")]
     pub devices: Vec<Device>,
-    /// Directories of the host's that it sees besides its root.
+    /// Directories of the host that the guest mounts besides its root.
     #[serde(default, skip_serializing_if = "is_default")]
     pub mounts: Vec<Mount>,
-    /// What it is connected to; an empty list is nothing, and there can be one so far [default: a network of the
-    /// user's own, unless it runs nothing of ours].
+    /// Its networks: one at most so far; an empty list means no network card [default: a user-mode network if the
+    /// guest has our init, else none].
     #[serde(default, skip_serializing_if = "is_default")]
     pub networks: Option<Vec<Network>>,
-    /// What runs in it.
+    /// Its command.
     #[serde(default, skip_serializing_if = "is_default")]
     pub process: Process,
-    /// What it is called, and when it ends.
+    /// Its name, and when it ends.
     #[serde(default, skip_serializing_if = "is_default")]
     pub life: Life,
-    /// The host's directory in which it is started: what relative paths here are relative to, and the directory
-    /// in which the command of a machine that looks like the host starts, and to which it may write [default: the
-    /// caller's].
+    /// The host's directory in which it is started. Relative paths of this description are relative to it. The
+    /// command of a machine that looks like the host starts there, and may write there [default: the caller's].
     #[serde(default, with = "text::option", skip_serializing_if = "is_default")]
     #[schemars(with = "Option<String>")]
     pub directory: Option<PathBuf>,
-    /// It runs what nobody trusts: a sandbox sees the directory in which it is started, to be read.
+    /// It is a sandbox for untrusted programs: the guest may read the directory in which it is started, and
+    /// nothing else of the host unless this description names it.
     #[serde(default, skip_serializing_if = "is_default")]
     pub sandbox: bool,
     /// How its code is executed.
     #[serde(default, skip_serializing_if = "is_default")]
     pub engine: Engine,
-    /// What is written down of it for those who watch it. It is never recorded, nor given to a machine that goes
-    /// on from a snapshot.
+    /// Traces and statistics, for debugging and profiling. They are never recorded, and a machine that goes on
+    /// from a snapshot does not have them.
     #[serde(default, skip_serializing_if = "is_default")]
     pub watch: Watch,
-    /// What this program does not know.
+    /// Fields that this program does not know.
     #[serde(flatten)]
     pub other: Other,
 }
