@@ -17,7 +17,7 @@ use rustix::event::PollFlags;
 
 use session::Line;
 
-/// What a client may be behind with: many windows, so that whoever pauses for a moment is not cut off.
+/// How far a client may be behind: many windows, so that one which pauses for a moment stays attached.
 const UNSEEN_MAX_BYTES: usize = 8 << 20;
 
 /// Signals and sizes of one client that wait for their turn; more are dropped.
@@ -60,7 +60,7 @@ enum Stage {
 }
 
 impl AttachedClient {
-    /// A client for whoever is at the other end of `line`, has sent `received` already and is sent
+    /// The client at the other end of `line`, which has sent `received` already and is sent
     /// `preface` first.
     pub fn new(line: Line, preface: &[u8], received: &[u8]) -> AttachedClient {
         // It will be found closed if this fails.

@@ -47,7 +47,7 @@ pub struct Console {
     /// On its way to the machine.
     typed: VecDeque<u8>,
     log: Option<log::Shared>,
-    /// What somebody has said last, if nobody has asked yet.
+    /// The size that a client has sent last, until the hub has taken it.
     size: Option<(u16, u16)>,
 }
 
@@ -91,7 +91,7 @@ impl Console {
         self.clients.len()
     }
 
-    /// Rows and columns, if somebody has said so since this was last asked.
+    /// Rows and columns, if a client has sent them since the last call.
     pub fn take_size(&mut self) -> Option<(u16, u16)> {
         self.size.take()
     }

@@ -127,9 +127,9 @@ pub struct Domain {
     listener: Option<UnixListener>,
     /// What its command writes, if that is kept.
     pub log: Option<log::Shared>,
-    /// Where `biv` puts what it has to say, if nobody is there to hear it.
+    /// Where `biv` writes its messages, if it is detached.
     pub messages: Option<File>,
-    /// The machine, for whoever asks.
+    /// The machine, for requests.
     pub machine: Machine,
 }
 

@@ -369,7 +369,7 @@ impl Hub {
         self.leaving.extend(ports.into_values().filter(|port| port.stage != Stage::Gone));
     }
 
-    /// Hears all that has come over a line. Who greets on one has chosen it.
+    /// Reads all that has come over a line. A guest that greets on one has chosen it.
     fn hear_all(&mut self, number: usize) -> Result<(), String> {
         let mut number = number;
         while let Some((session, frame)) =

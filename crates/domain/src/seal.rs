@@ -118,7 +118,7 @@ pub struct Label<'a> {
     pub is_ours: bool,
 }
 
-/// The label of a snapshot, or an empty one that nobody vouches for.
+/// The label of a snapshot, or an empty one if it is not signed.
 #[must_use]
 pub fn read<'a>(label: &'a [u8], purpose: Purpose<'_>, digest: &Digest) -> Label<'a> {
     let key = state_directory().ok().and_then(|place| public_key(&place).ok());
@@ -201,7 +201,7 @@ pub fn seal_warm_start(sealing: &Sealing) -> Result<(), Error> {
     result
 }
 
-/// The directory of keys, which nobody else may write to; it is made if it is not there.
+/// The directory of keys, which no other user may write to; it is made if it is not there.
 fn open_place(path: &Path) -> io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let place = openat(CWD, path, flags, Mode::empty())?;
@@ -212,7 +212,7 @@ fn open_place(path: &Path) -> io::Result<OwnedFd> {
     Ok(place)
 }
 
-/// A key, of whose file nobody else has any of the `forbidden` rights.
+/// A key, whose file gives no other user any of the `forbidden` rights.
 fn read_key(place: &OwnedFd, name: &str, forbidden: u32) -> io::Result<[u8; KEY_BYTES]> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = openat(place, name, flags, Mode::empty())?;
@@ -262,7 +262,7 @@ fn secret_key(path: &Path) -> io::Result<SigningKey> {
     Ok(key)
 }
 
-/// A file with this contents, for its owner only, under a name that nobody else uses.
+/// A file with this contents, for its owner only, under an unused name.
 fn write_aside(place: &OwnedFd, contents: &[u8]) -> io::Result<String> {
     let name = format!(".{}.{:016x}", std::process::id(), random());
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;

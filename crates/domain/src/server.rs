@@ -211,7 +211,7 @@ impl Serving {
         }
     }
 
-    /// Whether whoever is at the other end is this user or the superuser.
+    /// Whether the client is a process of this user or of root.
     fn may_ask(&self, stream: &UnixStream) -> bool {
         rustix::net::sockopt::socket_peercred(stream)
             .is_ok_and(|who| who.uid == self.server.owner || who.uid.is_root())
@@ -375,7 +375,7 @@ impl Server {
         }
     }
 
-    /// A guest that stands still answers nobody.
+    /// A paused guest answers no request.
     fn must_not_stand_still(&self) -> Result<(), Refusal> {
         match self.machine.get().is_some_and(vmm::Remote::is_paused) {
             true => {

@@ -51,7 +51,7 @@ impl Note {
 /// What is done with a snapshot that is whole.
 pub type Finish = Box<dyn FnOnce() -> io::Result<()> + Send>;
 
-/// For whom a snapshot is.
+/// The receiver of a snapshot.
 enum Whose {
     /// For those who start such a machine later; once it is written, this is done with it.
     Warm(Option<Finish>),

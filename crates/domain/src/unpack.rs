@@ -48,7 +48,7 @@ const MAX_ADDRESS_SPACE_BYTES: u64 = 4 << 30;
 /// Processor time of the process: more than the slowest method needs for the largest kernel.
 const MAX_PROCESSOR_SECONDS: u64 = 600;
 
-/// Where the user's unpacked kernels are kept, unless somebody else may write there.
+/// The user's cache of unpacked kernels, unless another user may write there.
 pub fn cache() -> Option<Arc<dyn KernelCache>> {
     UnpackedKernels::of_user().map(|kernels| Arc::new(kernels) as _)
 }
@@ -106,7 +106,7 @@ fn receive(mut output: impl Read, limit: u64) -> io::Result<Option<Result<Vec<u8
 ///
 /// # Errors
 ///
-/// The process cannot be confined, or nobody listens.
+/// The process cannot be confined, or its parent has ended.
 pub fn serve(confine: bool) -> io::Result<()> {
     set_parent_process_death_signal(Some(Signal::KILL))?;
     for (resource, most) in

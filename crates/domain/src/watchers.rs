@@ -13,7 +13,7 @@ use rustix::event::PollFlags;
 
 use super::attached::{ATTACHED_MAX, AttachedClient};
 
-/// Who has sent something to the command.
+/// The sender of bytes to the command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sender {
     /// The session that has started it.
@@ -28,7 +28,7 @@ pub struct Watchers {
     clients: Vec<AttachedClient>,
     /// What all of them together may have on its way.
     window: Window,
-    /// Who has sent what the guest has not acknowledged, the oldest first.
+    /// The senders of bytes that the guest has not acknowledged, the oldest first.
     owed: VecDeque<(Sender, u32)>,
     /// Whose turn it is to be heard.
     turn: usize,

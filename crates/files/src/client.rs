@@ -38,7 +38,7 @@ pub struct Share {
     pub host_owner: (u32, u32),
     /// See above.
     pub guest_owner: (u32, u32),
-    /// Its files belong to whom their attributes say ([`crate::owner`]). Such a share is only read.
+    /// Its files belong to the owners in their attributes ([`crate::owner`]). Such a share is read-only.
     pub has_owners: bool,
     /// Nobody but the guest changes it while the machine runs: what the guest knows of it remains true.
     pub is_exclusive: bool,

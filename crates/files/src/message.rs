@@ -64,7 +64,7 @@ pub mod flags {
     pub const ALLOWS_UNKNOWN_KINDS: u64 = 4;
     /// Credentials in home directories, and what is the host's own, are left out.
     pub const HIDES_SECRETS: u64 = 8;
-    /// Its files belong to whom their attributes say ([`crate::owner`]).
+    /// Its files belong to the owners in their attributes ([`crate::owner`]).
     pub const HAS_OWNERS: u64 = 16;
     /// Nobody but the guest changes it.
     pub const EXCLUSIVE: u64 = 32;

@@ -24,7 +24,7 @@ pub const CAPABILITY: &str = "user.bivouac.capability";
 /// The permissions of a file, with those that make it run as its owner.
 const PERMISSIONS: u32 = 0o7777;
 
-/// To whom a file belongs in a guest, and who may do what with it.
+/// A file's owner in a guest, and its permissions there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Owner {
     /// The user's number.

@@ -277,7 +277,7 @@ impl Notifier {
         self.ours.load(at::CORE, Ordering::Relaxed) == core()
     }
 
-    /// The other side is told that we have ended, and whoever waits here too.
+    /// Closes the socket: both sides' waiting threads wake.
     pub fn shut(&self) {
         // That it has ended before is as good.
         let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);

@@ -27,7 +27,7 @@ const ACK: u8 = 16;
 /// Ports of the gateway's, for connections that come from outside.
 const PORTS: Range<u16> = 32768..65535;
 
-/// Who speaks to whom: the guest's end, and the other.
+/// The ends of a connection: the guest's, and the other.
 type Ends = (SocketAddrV4, SocketAddrV4);
 
 /// See above. The tokens of published ports are those from the first on, of connections from the second.
@@ -44,9 +44,9 @@ pub struct Connections {
     by_ends: HashMap<Ends, u64>,
     /// Packets of this batch, and whose they are.
     batch: Vec<(u64, Range<usize>)>,
-    /// Who is to have a turn.
+    /// The connections that are to have a turn now.
     ready: Vec<u64>,
-    /// Who is to have one later.
+    /// The connections that are to have one later.
     later: BinaryHeap<Reverse<(Instant, u64)>>,
 }
 
@@ -235,7 +235,7 @@ impl Connections {
         self.batch = batch;
     }
 
-    /// When somebody is to have a turn.
+    /// When the next connection is to have a turn.
     pub fn deadline(&self) -> Option<Instant> {
         self.later.peek().map(|next| next.0.0)
     }

@@ -103,7 +103,7 @@ impl Echoes {
         }
     }
 
-    /// Forget what nobody has used for long.
+    /// Forget what has not been used for long.
     pub fn sweep(&mut self, now: Instant) {
         self.echoes.retain(|_, echo| now.saturating_duration_since(echo.used) < IDLE_TIMEOUT);
     }

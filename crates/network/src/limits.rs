@@ -31,7 +31,7 @@ pub const MAX_PEERS: usize = 256;
 /// Identifiers of echo requests at the same time.
 pub const MAX_ECHOES: usize = 64;
 
-/// When nobody has used one for so long, it is forgotten.
+/// A port or identifier that is idle for so long is forgotten.
 pub const IDLE_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Datagrams that are taken from a socket before others have their turn.

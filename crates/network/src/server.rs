@@ -32,7 +32,7 @@ const CONNECTIONS: u64 = 1 << 56;
 
 /// What a network is made from.
 pub struct Plan {
-    /// Who is who.
+    /// The addresses of guest, gateway and name server.
     pub addresses: Addresses,
     /// The greatest packet.
     pub mtu: u16,

@@ -189,7 +189,7 @@ impl Datagrams {
         Some(())
     }
 
-    /// Forget what nobody has used for long.
+    /// Forget what has not been used for long.
     pub fn sweep(&mut self, now: Instant) {
         let is_fresh = |used: Instant| now.saturating_duration_since(used) < IDLE_TIMEOUT;
         self.associations.retain(|_, association| is_fresh(association.used));

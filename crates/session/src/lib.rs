@@ -101,7 +101,7 @@ pub enum Error {
     /// The command cannot be sent.
     #[error(transparent)]
     Order(#[from] protocol::OrderError),
-    /// The guest talks nonsense to whoever passes on what it says.
+    /// The guest breaks the protocol with the hub.
     #[error("{0}")]
     Guest(String),
     /// The guest sent a frame that only a host sends.
@@ -177,7 +177,7 @@ pub enum Input {
     From(OwnedFd),
     /// It has none.
     None,
-    /// It is a terminal on which nobody types.
+    /// It is a terminal without input.
     Endless,
 }
 
@@ -190,7 +190,7 @@ impl Input {
         }
     }
 
-    /// Whether it is a terminal that is somebody else's now.
+    /// Whether it is a terminal that another process group has in the foreground now.
     fn is_in_background(&self) -> bool {
         matches!(self, Input::Ours) && terminal::is_in_background()
     }

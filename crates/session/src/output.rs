@@ -43,9 +43,9 @@ pub struct Output {
     descriptor: Descriptor,
     queue: VecDeque<u8>,
     closed: bool,
-    /// Where it is kept instead, if nobody is at the descriptor's other end any more.
+    /// The log that takes the output when the descriptor's other end is closed.
     log: Option<(log::Shared, Stream)>,
-    /// Bytes that are in the log, and that nobody has been told of.
+    /// Bytes that are in the log, and not reported to the domain yet.
     logged: usize,
 }
 
@@ -55,7 +55,7 @@ impl Output {
         Self::to(name, Descriptor::Standard(descriptor))
     }
 
-    /// To a descriptor that somebody of ours is at the other end of.
+    /// To a descriptor whose other end a process of ours has.
     pub fn own(name: &'static str, descriptor: OwnedFd) -> Output {
         Self::to(name, Descriptor::Own(descriptor))
     }

@@ -42,7 +42,7 @@ pub struct Server {
     asking: Vec<Asking>,
     connections: BTreeMap<Ports, Connection>,
     next_port: u32,
-    /// Who may connect, besides the superuser.
+    /// The user who may connect, besides root.
     owner: Uid,
 }
 
@@ -269,7 +269,7 @@ impl Server {
         }
     }
 
-    /// Connect to whoever listens for that port of the host's.
+    /// Connect to the program that listens for that port of the host.
     fn connect(&self, ports: Ports, header: &Header) -> Option<Connection> {
         if self.connections() >= MAX_CONNECTIONS {
             return None;

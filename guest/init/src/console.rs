@@ -31,7 +31,7 @@ const ENVIRONMENT: [(&str, &str); 3] = [
 /// A shell that ends sooner may be one that cannot run.
 const LIFE_MIN: Duration = Duration::from_secs(1);
 
-/// So many of these in a row are not followed by another, until somebody else sits down.
+/// After so many of these in a row init starts no other shell, until another client attaches.
 const BRIEF_LIVES_MAX: u8 = 5;
 
 /// The console's shell.
@@ -45,7 +45,7 @@ pub struct Console {
 }
 
 impl Console {
-    /// Somebody sits at it, or nobody does any more.
+    /// A client is attached to it, or none is any more.
     pub fn set_wanted(&mut self, is_wanted: bool) {
         self.is_wanted = is_wanted;
         self.brief_lives = 0;

@@ -25,7 +25,7 @@ pub enum End {
 /// Held while a process is started.
 static STARTING: Mutex<()> = Mutex::new(());
 
-/// How long to wait for somebody to wait for.
+/// How long to pause while there is no child.
 const NOBODY_PAUSE: Duration = Duration::from_millis(50);
 
 /// No process is collected while this lives.
@@ -52,7 +52,7 @@ impl Reaper {
         Ok(Reaper { ends, stop })
     }
 
-    /// Who has ended, and how; blocks until somebody has.
+    /// The process that has ended, and how; blocks until one has.
     pub fn end(&self) -> io::Result<(u32, End)> {
         let mut report = [0; 6];
         (&self.ends).read_exact(&mut report)?;

@@ -77,7 +77,7 @@ fn create(path: &Path) -> Result<File, Error> {
 pub struct Prepared {
     /// For the machine.
     pub inspection: Inspection,
-    /// For whoever stays with it.
+    /// For the thread that watches it.
     pub teller: Option<Teller>,
 }
 

@@ -122,7 +122,7 @@ fn qcow2(argument: &spec::Disk, file: File, writes: bool) -> Result<Box<dyn Imag
     }
 }
 
-/// Opens a file that nobody writes to meanwhile, or nobody uses if it `writes`.
+/// Opens a file that no other machine writes to meanwhile, or even reads if this one `writes`.
 fn open_locked(path: &Path, writes: bool) -> Result<File, Reason> {
     let file = open_file(path, writes)?;
     match lock::lock(&file, writes) {

@@ -340,7 +340,7 @@ impl Guest {
         }
     }
 
-    /// What is said of the machine to whoever asks.
+    /// The machine's properties in the registry.
     pub fn plan(&self, spec: &Spec) -> Result<Plan, Error> {
         Ok(Plan {
             spec: spec.clone(),
@@ -380,7 +380,7 @@ impl Guest {
     }
 }
 
-/// How user code is executed. Who traces blocks wants to see it, unless told otherwise.
+/// How user code is executed. A user who traces blocks wants to see it, unless the options say otherwise.
 fn user_execution(spec: &Spec) -> vmm::UserExecution {
     match (spec.engine.user_execution, &spec.watch.trace_blocks) {
         (UserExecution::Auto, Some(_)) | (UserExecution::Translate, _) => {

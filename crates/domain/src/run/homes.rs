@@ -37,7 +37,7 @@ pub fn readable(home: Option<PathBuf>) -> Vec<PathBuf> {
 /// Why a directory is more than a place to work in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wide {
-    /// It is somebody's home directory.
+    /// It is a home directory.
     Home,
     /// A home directory is in it.
     AboveHome,

@@ -78,7 +78,7 @@ struct Verdict {
 }
 
 impl Verdict {
-    /// It ended as its command did, or as somebody wanted.
+    /// It ended as its command did, or as the user wanted.
     fn plain(status: u8) -> Verdict {
         Verdict { status, reason: None }
     }

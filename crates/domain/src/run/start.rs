@@ -78,7 +78,8 @@ fn boot(spec: &Spec, child: Option<Child>) -> Result<u8, Error> {
     result
 }
 
-/// Start once more, to boot: nobody has seen anything of us yet. Who has detached is waited for, and cannot.
+/// Executes the program again, to boot: there has been no output yet. A detached process does not, because its parent
+/// waits for it.
 fn start_cold(spec: &Spec) {
     if spec.boot.cold || spec.life.detached {
         return;

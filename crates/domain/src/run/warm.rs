@@ -240,7 +240,7 @@ fn find(path: &Path) -> Result<Start, Error> {
     Ok(Start::First(Unnamed::new(directory, &name)?))
 }
 
-/// Makes the directory if there is none; nobody else may write to it.
+/// Makes the directory if there is none; no other user may write to it.
 fn make_private(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(path)?;
     let directory = open(path, OFlags::DIRECTORY)?;

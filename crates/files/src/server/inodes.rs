@@ -64,7 +64,7 @@ pub struct Inode {
     key: Key,
     place: Mutex<Place>,
     descriptor: Mutex<Option<Arc<Descriptor>>>,
-    /// It has been used since somebody looked for one to close.
+    /// It has been used since the server last looked for one to close.
     is_used: AtomicBool,
     lookups: AtomicU64,
     /// How many [`Pin`]s it has.

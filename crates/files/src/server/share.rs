@@ -35,7 +35,7 @@ pub struct Share {
     pub is_started: AtomicBool,
     /// What kernel and server have agreed on.
     pub agreed: Agreed,
-    /// Its files belong to whom their attributes say, and it is only read.
+    /// Its files belong to the owners in their attributes, and it is read-only.
     pub has_owners: bool,
     /// Nobody but the guest changes it.
     pub is_exclusive: bool,
@@ -45,7 +45,7 @@ pub struct Share {
     pub has_attributes: bool,
     /// Seconds and nanoseconds for which names and attributes may be believed.
     pub validity: (u64, u32),
-    /// Nothing has been asked of it, and nobody has said what its guest knows.
+    /// It has had no request, and no saved state.
     is_untouched: AtomicBool,
     memory: Arc<GuestMemoryMmap>,
     own_descriptors: OwnedFd,
