@@ -4,6 +4,7 @@
 
 use std::process::ExitCode;
 
+use domain::CheckedSpec;
 use spec::{Root, Spec};
 
 fn main() -> ExitCode {
@@ -14,7 +15,7 @@ fn main() -> ExitCode {
     let mut spec = Spec { root: Root::Busybox, ..Spec::default() };
     spec.machine.memory = 256 << 20;
     spec.process.args = std::env::args_os().skip(1).collect();
-    match domain::launch(spec) {
+    match CheckedSpec::new(spec).and_then(domain::launch) {
         Ok(status) => status.into(),
         Err(error) => {
             eprintln!("start: {error}");

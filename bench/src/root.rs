@@ -18,7 +18,8 @@ const SOURCES: &str = "deb http://deb.debian.org/debian bookworm main\n\
     deb-src http://deb.debian.org/debian bookworm main\n";
 
 /// What the scripts use, beside the smallest system. (tcl makes SQLite's sources into one file.)
-const PACKAGES: &str = "gcc,make,libc6-dev,sqlite3,nginx-light,wrk,apache2-utils,iperf3,povray,povray-examples,\
+const PACKAGES: &str = "\
+    gcc,make,libc6-dev,sqlite3,nginx-light,wrk,apache2-utils,iperf3,povray,povray-examples,\
     lua5.4,python3,golang-go,nodejs,git,postgresql,redis-server,tcl";
 
 /// What nobody reads is not unpacked into every machine's memory.

@@ -44,7 +44,8 @@ done | ask
 /// What has to hold.
 const LOOK: &str = r#"
 ask -c "select count(*), max(n) from numbers"
-ask -c "select (select sum(abalance) from pgbench_accounts) = (select sum(delta) from pgbench_history),
+ask -c "select
+    (select sum(abalance) from pgbench_accounts) = (select sum(delta) from pgbench_history),
     (select sum(bbalance) from pgbench_branches) = (select sum(delta) from pgbench_history),
     (select sum(tbalance) from pgbench_tellers) = (select sum(delta) from pgbench_history)"
 ask -c "select count(*) from pgbench_history"

@@ -34,7 +34,8 @@ rate() {
         tries=$((tries+1)); sleep 0.5
     done
     echo "$report" | awk -v name="$name" '/receiver/ { for (n = 2; n <= NF; n++)
-        if ($n == "Mbits/sec") last = $(n - 1) } /error/ { said = $0 } END { print name, last ? last : said }'
+        if ($n == "Mbits/sec") last = $(n - 1) } /error/ { said = $0 }
+        END { print name, last ? last : said }'
 }
 requests() {
     wrk -t 1 -c 16 -d 2s --timeout 60s "$2" | awk -v name="$1" '/^Requests.sec/ { print name, $2 }
@@ -64,8 +65,10 @@ const HOST: &str = r#"
 set -e; biv=$1; cd "$2"; net=$3
 ip link set lo up
 case $net in *tap:*)
-    ip tuntap add tap0 mode tap multi_queue; ip addr add 192.168.77.1/24 dev tap0; ip link set tap0 up
-    printf 'start 192.168.77.10\nend 192.168.77.20\ninterface tap0\nlease_file leases\npidfile pid\n' >dhcp
+    ip tuntap add tap0 mode tap multi_queue
+    ip addr add 192.168.77.1/24 dev tap0; ip link set tap0 up
+    printf 'start 192.168.77.10\nend 192.168.77.20\ninterface tap0\n' >dhcp
+    printf 'lease_file leases\npidfile pid\n' >>dhcp
     printf 'option subnet 255.255.255.0\noption router 192.168.77.1\n' >>dhcp
     : >leases; busybox udhcpd -f dhcp 2>/dev/null & serving=$!; more=$serving ;;
 esac

@@ -82,13 +82,17 @@ fn several_processors_have_queues_of_their_own() {
 
 /// Runs in the namespace; `$1` is `biv`. The host hears that the guest is up, removes the interface, and says so.
 const REMOVED: &str = r#"
-ip link set lo up; ip tuntap add tap0 mode tap; ip addr add 192.168.77.1/24 dev tap0; ip link set tap0 up
+ip link set lo up; ip tuntap add tap0 mode tap
+    ip addr add 192.168.77.1/24 dev tap0; ip link set tap0 up
 mkfifo "$2/down"; exec 8<>"$2/down"
 timeout 300 "$1" run --busybox --net tap:tap0 -- sh -c '
-    ip addr add 192.168.77.9/24 dev eth0; ip link set eth0 up; ping -c 1 192.168.77.1 | grep -c "1 packets rec"
+    ip addr add 192.168.77.9/24 dev eth0; ip link set eth0 up
+    ping -c 1 192.168.77.1 | grep -c "1 packets rec"
     echo up; read line; n=0
-    while [ $(cat /sys/class/net/eth0/carrier) = 1 ] && [ $n -lt 500 ]; do n=$((n+1)); sleep 0.02; done
-    cat /sys/class/net/eth0/carrier; ping -c 1 -W 1 192.168.77.1 | grep -c " 0 packets rec"; echo goes on
+    while [ $(cat /sys/class/net/eth0/carrier) = 1 ] && [ $n -lt 500 ]; do
+        n=$((n+1)); sleep 0.02; done
+    cat /sys/class/net/eth0/carrier
+    ping -c 1 -W 1 192.168.77.1 | grep -c " 0 packets rec"; echo goes on
 ' <&8 | while read -r line; do
     echo "$line"
     if [ "$line" = up ]; then ip link del tap0; echo removed >&8; fi

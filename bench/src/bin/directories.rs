@@ -32,7 +32,8 @@ git -c user.name=a -c user.email=a@b add -A >/dev/null 2>&1
 a=$(now); git status >/dev/null; b=$(now); took status $a $b
 a=$(now); find . -name '*.h' -newer /etc/hostname | wc -l >/dev/null; b=$(now); took find $a $b
 a=$(now); tar cf - --exclude=.git . | wc -c >/dev/null; b=$(now); took pack $a $b
-a=$(now); i=0; while [ $i -lt 2000 ]; do [ -e nothing$i ]; i=$((i+1)); done; b=$(now); took absent $a $b
+a=$(now); i=0; while [ $i -lt 2000 ]; do [ -e nothing$i ]; i=$((i+1)); done; b=$(now)
+took absent $a $b
 "#;
 
 /// What is done at last, of all rounds: ext4 takes its time to make files where many were removed within the last

@@ -16,7 +16,8 @@ pub const NUMBER: Number = Number {
 };
 
 const RUN: &str = r#"
-ab -q -n $((200 * bench_scale)) -c 16 http://127.0.0.1:8080/ >/tmp/nginx/ab 2>&1 || { tail -3 /tmp/nginx/ab; exit 1; }
+ab -q -n $((200 * bench_scale)) -c 16 http://127.0.0.1:8080/ >/tmp/nginx/ab 2>&1 ||
+    { tail -3 /tmp/nginx/ab; exit 1; }
 kill "$(cat /tmp/nginx/pid)"
 grep -q "^Complete requests: *$((200 * bench_scale))$" /tmp/nginx/ab
 grep -q '^Failed requests: *0$' /tmp/nginx/ab

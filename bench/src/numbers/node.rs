@@ -23,9 +23,11 @@ let x = 0;
 for (let i = 0; i < 1e6 * scale; i++) x = (x * 31 + i) | 0;
 const digest = require("crypto").createHash("sha256").update(text.repeat(scale)).digest("hex");
 const ordered = sorted.every((n, i) => i === 0 || sorted[i - 1] <= n);
-const later = Array.from({ length: 100 * scale }, (_, i) => new Promise((done) => setImmediate(done, i)));
+const later = Array.from({ length: 100 * scale }, (_, i) =>
+    new Promise((done) => setImmediate(done, i)));
 Promise.all(later).then((all) => {
-    const fine = ordered && back === 4000 * scale && all.length === 100 * scale && digest.length === 64;
+    const fine = ordered && back === 4000 * scale && all.length === 100 * scale &&
+        digest.length === 64;
     console.log(fine && Number.isInteger(x) ? "ok" : "wrong");
 });
 END

@@ -37,7 +37,8 @@ bin=/usr/lib/postgresql/15/bin
 cd /tmp/postgres
 seconds=5
 [ "$bench_scale" -ge 100 ] || seconds=2
-$bin/pgbench -h 127.0.0.1 -U postgres $kind -c 4 -j 1 -T $seconds postgres >found 2>&1 || { tail -5 found; exit 1; }
+$bin/pgbench -h 127.0.0.1 -U postgres $kind -c 4 -j 1 -T $seconds postgres >found 2>&1 ||
+    { tail -5 found; exit 1; }
 grep -q '^number of failed transactions: 0 ' found
 awk '/^tps = / { printf "rate %.1f\n", $3 }' found
 "#

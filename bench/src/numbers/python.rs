@@ -27,14 +27,16 @@ while node:
     keys.append(node.key)
     node = node.next
 keys.sort(key=lambda key: -key)
-text = json.dumps({word: [count, str(count)] for word, count in words.items()} | {"keys": keys[:500 * scale]})
+text = json.dumps({word: [count, str(count)] for word, count in words.items()}
+                  | {"keys": keys[:500 * scale]})
 back = json.loads(text)
 digits = sum(len(found) for found in re.findall(r"[0-9]+", text))
 sieve = bytearray([1]) * (10000 * scale)
 for i in range(2, int(len(sieve) ** 0.5) + 1):
     if sieve[i]:
         sieve[i * i :: i] = bytes(len(range(i * i, len(sieve), i)))
-fine = sum(words.values()) == 4000 * scale and back["keys"] == keys[:500 * scale] and digits > 500 * scale
+fine = (sum(words.values()) == 4000 * scale and back["keys"] == keys[:500 * scale]
+        and digits > 500 * scale)
 if scale == 100:
     fine = fine and sum(sieve) - 2 == 78498
 print("ok" if fine else "wrong")

@@ -1,4 +1,4 @@
-//! The other end of a domain's socket.
+//! The client's end of a domain's control socket.
 
 use std::io::{self, IoSlice, Read, Write};
 use std::mem::MaybeUninit;
@@ -25,28 +25,28 @@ const ANSWER_MAX_BYTES: u64 = 16 << 20;
 /// The most header lines of an answer.
 const HEADERS_MAX: usize = 32;
 
-/// Why a domain does not do as it was asked.
+/// Why a request to a domain fails.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// It does not live.
+    /// The domain does not live.
     #[error("domain {0} is not running")]
     NotRunning(Name),
-    /// It does not answer.
+    /// The domain does not answer.
     #[error("domain {name} does not answer: {error}")]
     Io {
-        /// Which.
+        /// The domain's name.
         name: Name,
         /// What is wrong.
         error: io::Error,
     },
-    /// It says no.
+    /// The domain refuses the request.
     #[error("domain {name}: {reason}")]
     Refused {
-        /// Which.
+        /// The domain's name.
         name: Name,
         /// The status of the answer.
         status: u16,
-        /// What it says.
+        /// The reason in the answer.
         reason: String,
     },
 }
@@ -78,30 +78,30 @@ impl Client {
         }
     }
 
-    /// The domain's process, as the kernel has it: that of whoever listens on the socket.
+    /// The domain's process: the kernel knows which process listens on the socket.
     #[must_use]
     pub fn process(&self) -> Option<rustix::process::Pid> {
         rustix::net::sockopt::socket_peercred(&self.stream).ok().map(|who| who.pid)
     }
 
-    /// Asks for what is at `path`.
+    /// Sends a `GET` request.
     pub fn get<T: DeserializeOwned>(self, path: &str) -> Result<T, Error> {
         self.request("GET", path, &[])
     }
 
-    /// Has `path` done.
+    /// Sends a `POST` request.
     pub fn post<T: DeserializeOwned>(self, path: &str, body: &impl Serialize) -> Result<T, Error> {
         let body = serde_json::to_vec(body).unwrap_or_default();
         self.request("POST", path, &body)
     }
 
-    /// Has what is at `path` be so.
+    /// Sends a `PUT` request.
     pub fn put<T: DeserializeOwned>(self, path: &str, body: &impl Serialize) -> Result<T, Error> {
         let body = serde_json::to_vec(body).unwrap_or_default();
         self.request("PUT", path, &body)
     }
 
-    /// The same with a descriptor of a file, for as long as it takes.
+    /// Sends a `POST` request with a descriptor of a file, and waits for the answer without a time limit.
     pub fn post_with_file<T: DeserializeOwned>(
         mut self,
         path: &str,
@@ -146,7 +146,7 @@ impl Client {
         serde_json::from_slice(body).map_err(|error| self.failed(error.into()))
     }
 
-    /// Makes the connection one of `protocol`; what has come of it already is returned with it.
+    /// Upgrades the connection to `protocol`; returns it with the bytes of that protocol that have come already.
     pub fn upgrade(mut self, path: &str, protocol: &str) -> Result<(UnixStream, Vec<u8>), Error> {
         let header = format!("Upgrade: {protocol}\r\n");
         let mut answer = Vec::new();

@@ -1,13 +1,13 @@
 //! The files of a domain's directory.
 //!
-//! | file | what |
+//! | file | contents |
 //! | --- | --- |
-//! | `lock` | locked as long as the domain lives |
-//! | `record.json` | what it is, and how it ended ([`super::record`]) |
-//! | `origin.json` | what kind of machine it is, and what it was given of the host ([`super::origin`]) |
-//! | `control` | its socket ([`super::v1`]) |
-//! | `log.0`, `log.1` | what its command has written ([`super::log`]) |
-//! | `messages` | what `biv` itself has said |
+//! | `lock` | a lock that the domain's process holds as long as the domain lives |
+//! | `record.json` | the domain's properties, and how it ended ([`super::record`]) |
+//! | `origin.json` | its description with the host resources that it has ([`super::origin`]) |
+//! | `control` | its control socket ([`super::v1`]) |
+//! | `log.0`, `log.1` | the output of its command ([`super::log`]) |
+//! | `messages` | `biv`'s own messages |
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 

@@ -1,8 +1,8 @@
-//! HTTP/1.1, as much of it as a socket on the same host needs: one request, one answer, and then the
-//! connection ends or becomes something else (`Upgrade`).
+//! HTTP/1.1, as much of it as a socket on the same host needs: one request and one answer. Then the
+//! connection ends, or becomes a connection of another protocol (`Upgrade`).
 //!
-//! Who connects is this user or the superuser, and may still be broken: everything has a limit, and
-//! whatever comes in ends in a [`Request`] or an [`Error`].
+//! The client is a process of this user's or of root's, and may still be broken. So the server
+//! limits everything that it reads, and makes each input a [`Request`] or an [`Error`].
 
 use serde::Serialize;
 

@@ -1,21 +1,23 @@
-//! What programs say to a domain, and how they find it: a domain is one process that owns a directory and answers
-//! on a socket.
+//! The interface of a domain, and how programs find domains. A domain is one process that owns a
+//! directory and answers on a control socket.
 //!
-//! - [`registry`]: who has which name and who lives; [`files`]: what is in a domain's directory.
-//! - [`record`], [`origin`]: what a domain was started as, for everybody and for those who take snapshots of it.
-//! - [`v1`]: what a domain answers; [`http`]: how it is asked; [`client`]: the end of the socket that asks.
-//! - [`log`]: what the command of a detached domain has written.
-//! - [`status`]: what the exit statuses mean.
+//! - [`registry`]: the names of domains and which of them live; [`files`]: a domain's directory.
+//! - [`record`]: the properties of a domain, for everybody; [`origin`]: the host resources that it
+//!   was given, for programs that take snapshots of it.
+//! - [`v1`]: the requests that a domain answers; [`http`]: their transport; [`client`]: the client.
+//! - [`log`]: the output of a detached domain's command.
+//! - [`status`]: the exit statuses.
 //!
-//! What it is not: a domain. It starts no machine and links no `vmm`, so that a front end which only talks to
-//! domains is small. The other end of the socket, and all that runs a machine, is the crate `domain`.
+//! What it is not: a domain. It starts no machine and links no `vmm`, so that a front end which
+//! only talks to domains is small. The crate `domain` has the server's end of the socket, and runs
+//! machines.
 //!
 //! What rules it:
 //!
 //! 1. *Liveness is a lock*, never a process number ([`registry`]).
-//! 2. *Domains share nothing but the directory that they are in.*
-//! 3. *Neither end trusts the other*: everything that is read has a limit, and whatever comes in ends in a value or
-//!    in an error.
+//! 2. *Domains share nothing but the directory that contains their directories.*
+//! 3. *Neither end trusts the other.* Each end limits what it reads, and makes each input a value
+//!    or an error.
 
 #![forbid(unsafe_code)]
 

@@ -1,14 +1,15 @@
-//! What a detached domain's command writes, and what its console shows, kept in two files of limited size: when one
-//! is full, the other begins anew. A machine's process cannot make or rename files, so both are open from the start.
+//! The log of a domain: the output of a detached domain's command, and of its console, in two files
+//! of limited size. When one file is full, the writer truncates the other and goes on there. A
+//! machine's process cannot create or rename files, so it opens both before it starts.
 //!
-//! Each line is a JSON object, as container engines have them, with a number that goes up:
+//! Each line is a JSON object, as container engines write them, with a number that goes up:
 //!
 //! ```text
 //! {"n":7,"time":"2026-01-31T10:20:30.123456Z","stream":"stdout","log":"what was written\n"}
 //! ```
 //!
-//! What is not UTF-8 is in `base64` instead of `log`. What was written without an end of line is an
-//! object of its own, and what follows it another.
+//! Bytes that are not UTF-8 are in `base64` instead of `log`. A piece of output without an end of
+//! line is an object of its own, and the rest of the line is another.
 
 use std::fs::File;
 use std::io;

@@ -1,9 +1,10 @@
-//! What is known of a domain when it is started, for those who take snapshots of it: its description, which says what
-//! of the host it was given.
+//! The origin of a snapshot: a domain's description with the host resources that the domain was
+//! given.
 //!
-//! It is in a file of the domain's directory, written before the machine's process is confined and closed then.
-//! A guest that owns this process has no way to open the file, or to put another in its place: it names no files
-//! (`host::confine`). `biv snapshot` takes it from there, not from the domain.
+//! `biv run` writes it to a file in the domain's directory before the machine's process is
+//! confined, and then closes the file. A guest that owns this process can neither open the file nor
+//! replace it, because the process may not name files (`host::confine`). `biv snapshot` reads the
+//! file itself; it does not ask the domain.
 
 use std::fs::File;
 use std::io::{self, Read, Write};

@@ -1,4 +1,5 @@
-//! What a domain's directory says about it: written when it begins and when it ends.
+//! The record of a domain in its directory. The domain's process writes it when it starts and when
+//! it ends.
 
 use std::fs::File;
 use std::io;

@@ -1,12 +1,15 @@
-//! The directories of domains: who has which name, who lives, what is left of whom.
+//! The registry: a directory for each domain. It tells which names are taken, which domains live,
+//! and which have left files behind.
 //!
-//! 1. A domain lives as long as somebody holds the lock on `lock` in its directory. The kernel lets go
-//!    of it however the process ends, so neither a process number nor a socket is ever trusted to tell.
-//! 2. Directories are made and removed under the lock on `.lock` beside them, which is held for a
-//!    moment only. So nobody removes one that has been made and is not locked yet.
-//! 3. All access is relative to an open directory which is ours and nobody else's to write.
-//! 4. A running machine's process can remove nothing (`host::confine`): what is not to be kept of a
-//!    domain goes when somebody next looks ([`Registry::sweep`]).
+//! 1. A domain lives as long as a process holds the lock on `lock` in its directory. The kernel
+//!    releases the lock however the process ends, so nothing relies on a process number or on a
+//!    socket.
+//! 2. A process creates and removes directories only while it holds the lock on `.lock` beside
+//!    them, which it does for a moment. So no process removes a directory that another has created
+//!    and not yet locked.
+//! 3. Every access is relative to an open directory that only this user may write.
+//! 4. A running machine's process can remove nothing (`host::confine`). The next command that looks
+//!    at the registry removes what is not to be kept ([`Registry::sweep`]).
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -24,7 +27,7 @@ use spec::Name;
 use super::files;
 use super::record::Record;
 
-/// How long to wait for others who make or remove directories.
+/// How long to wait for other processes that create or remove directories.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// How long between two tries.
@@ -39,10 +42,10 @@ const NAMES_TRIED: u32 = 32;
 const DIRECTORY: OFlags =
     OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
-/// Why the registry cannot be used, or not so.
+/// Why the registry cannot be used, or a name in it.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The directory of all.
+    /// The directory of the registry.
     #[error(
         "cannot use {path} for the state of domains: {error}; set XDG_RUNTIME_DIR to a directory \
          of yours", path = path.display()
@@ -53,22 +56,22 @@ pub enum Error {
         /// What is wrong with it.
         error: io::Error,
     },
-    /// A domain lives under that name.
+    /// A domain with that name lives.
     #[error("domain {0} already exists and is running; choose another name")]
     Running(Name),
-    /// One has, and is kept.
+    /// A domain with that name has ended, and is kept.
     #[error("domain {0} already exists and has ended; remove it with `biv rm {0}`")]
     Ended(Name),
-    /// There is none.
+    /// There is no domain with that name.
     #[error("no domain {0}; `biv ps --all` lists the domains")]
     Unknown(String),
-    /// It lives.
+    /// The domain lives, so it cannot be removed.
     #[error("domain {0} is running; stop it first with `biv stop {0}`, or use --force")]
     Alive(Name),
     /// One of a domain's files.
     #[error("cannot use the files of domain {name}: {error}")]
     Files {
-        /// Whose.
+        /// The domain's name.
         name: Name,
         /// What is wrong with them.
         error: io::Error,
@@ -82,14 +85,14 @@ pub struct Registry {
     directory: OwnedFd,
 }
 
-/// A name that is ours as long as this lives, with its directory.
+/// A name that this process owns as long as this value lives, with its directory.
 #[derive(Debug)]
 pub struct Claim {
     /// The name.
     pub name: Name,
     /// Its directory.
     pub directory: OwnedFd,
-    /// The directory's path, for people.
+    /// The directory's path, for messages.
     pub path: PathBuf,
     _lock: OwnedFd,
 }
@@ -101,7 +104,7 @@ pub struct Entry {
     pub name: Name,
     /// Its directory.
     pub directory: OwnedFd,
-    /// What it says about itself, if that can be read.
+    /// Its record, if that can be read.
     pub record: Option<Record>,
     /// Whether it lives.
     pub alive: bool,
@@ -251,7 +254,7 @@ impl Registry {
         unlinkat(&self.directory, entry.name.as_str(), AtFlags::REMOVEDIR)
     }
 
-    /// The right to make and remove directories.
+    /// The lock that a process needs to create and remove directories.
     fn lock(&self) -> Result<OwnedFd, Error> {
         let fail = |error: Errno| Error::Place { path: self.path.clone(), error: error.into() };
         let lock = files::create(&self.directory, ".lock").map_err(fail)?;
@@ -284,7 +287,7 @@ impl Entry {
         true
     }
 
-    /// What it says about itself now.
+    /// Its record now.
     pub fn read_again(&mut self) {
         self.alive = is_locked(&self.directory);
         self.record = read_record(&self.directory).ok();
@@ -304,7 +307,7 @@ fn read_record(directory: &OwnedFd) -> io::Result<Record> {
     Record::parse(&text)
 }
 
-/// Locks, however long others take, up to a limit: one that is stopped must not stop everybody.
+/// Takes the lock, and waits for it up to a limit: a stopped process must not hold up all others.
 fn until_locked(lock: impl AsFd) -> Result<(), Errno> {
     let start = Instant::now();
     loop {

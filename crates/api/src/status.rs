@@ -1,4 +1,4 @@
-//! The exit status of `biv`: one scheme for every verb, after `timeout(1)`, `env(1)` and shells.
+//! The exit statuses of `biv`: one scheme for every verb, after `timeout(1)`, `env(1)` and shells.
 
 /// A machine that was told to by `--debug-exit`, a command in the guest: their own status.
 /// What follows is `biv`'s.

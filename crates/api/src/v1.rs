@@ -1,5 +1,5 @@
-//! What can be asked of a domain over its socket: one function for each path, from which the OpenAPI
-//! document is made.
+//! The requests that a domain answers on its control socket: one function for each path. utoipa
+//! makes the OpenAPI document from them.
 
 use serde::{Deserialize, Serialize};
 use utoipa::{OpenApi, ToSchema};
@@ -7,7 +7,7 @@ use utoipa::{OpenApi, ToSchema};
 use super::http::{FRAMES, Problem, Request, Response};
 use super::record;
 
-/// What a domain is doing.
+/// The state of a domain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum State {
@@ -15,7 +15,7 @@ pub enum State {
     Starting,
     /// It runs.
     Running,
-    /// Its processors stand still.
+    /// Its vCPUs are paused.
     Paused,
 }
 
@@ -23,17 +23,17 @@ pub enum State {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Inspection {
-    /// What it was started as.
+    /// Its record, from when it was started.
     pub record: record::Record,
-    /// What it is doing.
+    /// Its state.
     pub state: State,
     /// Commands that run in it.
     pub commands: u32,
-    /// Those who watch the command that it was started for.
+    /// Clients that are attached to the command that it was started for.
     pub watchers: u32,
-    /// Those who sit at its console.
+    /// Clients that are attached to its console.
     pub terminals: u32,
-    /// What `biv` has said about it, at most the last 4 KiB.
+    /// `biv`'s messages about it, at most the last 4 KiB.
     pub messages: String,
 }
 
@@ -46,13 +46,13 @@ pub struct Kill {
     pub signal: Option<u8>,
 }
 
-/// What a domain has done.
+/// Statistics of a domain.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Statistics {
     /// Bytes of memory that it has.
     pub memory: u64,
-    /// Those that its guest has touched, and not given back.
+    /// Bytes of memory that its guest has touched, and not given back.
     pub memory_used: u64,
     /// Its balloon.
     pub balloon: Option<Balloon>,
@@ -66,53 +66,53 @@ pub struct Statistics {
     pub written_bytes: u64,
 }
 
-/// What the guest has given back of its memory, and what it says of the rest. It is asked anew whenever this
-/// is.
+/// The guest's balloon, and the guest's own account of its memory. Each request for the statistics asks
+/// the guest for its account again.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Balloon {
-    /// Bytes that it is to give.
+    /// Bytes that the guest is to give.
     pub wanted: u64,
-    /// Bytes that it has given.
+    /// Bytes that the guest has given.
     pub given: u64,
-    /// Bytes that were free and were given back for as long, all together since it was started.
+    /// Bytes of free memory that the guest has reported and the host has released, in all since the start.
     pub freed: u64,
-    /// Bytes that it has, by its own account.
+    /// Bytes that the guest has, by its own account.
     pub guest_total: Option<u64>,
-    /// Bytes of that which are of no use to anybody.
+    /// Bytes of that which are unused.
     pub guest_free: Option<u64>,
-    /// Bytes that its programs could have without swapping.
+    /// Bytes that the guest's programs could allocate without swapping.
     pub guest_available: Option<u64>,
-    /// Bytes of files that could be read again.
+    /// Bytes of the page cache.
     pub guest_caches: Option<u64>,
-    /// Bytes read from its swap space.
+    /// Bytes read from the guest's swap space.
     pub guest_swapped_in: Option<u64>,
-    /// Bytes written there.
+    /// Bytes written to the guest's swap space.
     pub guest_swapped_out: Option<u64>,
     /// Page faults that waited for a disk.
     pub guest_major_faults: Option<u64>,
-    /// Page faults that did not.
+    /// Page faults that did not wait for a disk.
     pub guest_minor_faults: Option<u64>,
 }
 
-/// How much memory a guest is to do with.
+/// The target size of a guest's memory.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct BalloonSize {
-    /// Bytes that it keeps, of those that the machine has.
+    /// Bytes that the guest keeps, of those that the machine has.
     #[schema(minimum = 1)]
     pub memory: u64,
 }
 
-/// What one of its processors has done since the machine was made.
+/// Statistics of a vCPU since the machine was made.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Processor {
-    /// Times that it came back from guest code.
+    /// Exits from guest code.
     pub exits: u64,
-    /// Interrupts that it was delivered.
+    /// Interrupts that were delivered to it.
     pub interrupts: u64,
-    /// Times that it had nothing to do.
+    /// Times that it was halted.
     pub halts: u64,
 }
 
@@ -128,53 +128,53 @@ pub struct Take {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Snapshot {
-    /// For how many milliseconds the guest stood still.
+    /// For how many milliseconds the guest was paused.
     pub paused: u64,
-    /// Bytes of memory that it has, of those that are not zero.
+    /// Bytes of memory in it: those of chunks that are not all zeroes.
     pub memory: u64,
     /// Bytes of the file.
     pub file: u64,
 }
 
-/// Why something is not done: a status and a reason.
+/// Why a request is refused: a status and a reason.
 pub type Refusal = (u16, String);
 
-/// What answers are made from.
+/// The domain that answers requests.
 pub trait Domain {
-    /// What it is.
+    /// Its properties and state.
     fn inspect(&self) -> Inspection;
-    /// What it has done.
+    /// Its statistics.
     fn statistics(&self) -> Result<Statistics, Refusal>;
     /// Ask the guest to switch itself off.
     fn stop(&mut self) -> Result<(), Refusal>;
     /// Send its command a signal, or end it.
     fn kill(&mut self, signal: Option<u8>) -> Result<(), Refusal>;
-    /// Have its guest do with so many bytes of memory.
+    /// Set the target of its balloon: so many bytes of memory are left to the guest.
     fn balloon(&mut self, memory: u64) -> Result<(), Refusal>;
-    /// Let its processors stand still, or go on.
+    /// Pause its vCPUs, or resume them.
     fn pause(&mut self, paused: bool) -> Result<(), Refusal>;
     /// Whether a snapshot can be taken of it.
     fn allows_snapshots(&self) -> Result<(), Refusal>;
     /// Whether commands can be run in it now.
     fn takes_commands(&self) -> Result<(), Refusal>;
-    /// Whether somebody may sit down at its console now.
+    /// Whether another client may attach to its console now.
     fn takes_terminals(&self) -> Result<(), Refusal>;
-    /// Whether somebody may watch its command now.
+    /// Whether another client may attach to its command now.
     fn takes_watchers(&self) -> Result<(), Refusal>;
 }
 
-/// What a connection is to get.
+/// What becomes of a connection.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// This, and its end.
+    /// It gets this response, and ends.
     Response(Response),
-    /// To be a port of the hub.
+    /// It becomes a port of the hub.
     Frames,
-    /// To sit at the console.
+    /// It is attached to the console.
     Console,
-    /// To watch the first command.
+    /// It is attached to the first command.
     Watch,
-    /// To be answered when a snapshot has been taken.
+    /// It gets its response when a snapshot has been taken.
     Snapshot(Take),
 }
 
@@ -231,13 +231,13 @@ const PATHS: &[&str] = &[
 
 type Result_ = Result<Response, Refusal>;
 
-/// What the domain is.
+/// The domain's properties and state.
 #[utoipa::path(get, path = "/v1/domain", responses((status = 200, body = Inspection)))]
 fn inspect(domain: &dyn Domain) -> Result_ {
     Ok(Response::json(200, &domain.inspect()))
 }
 
-/// What it has done.
+/// Its statistics.
 #[utoipa::path(get, path = "/v1/domain/statistics", responses(
     (status = 200, body = Statistics),
     (status = 503, description = "It is still being built", body = Problem)))]
@@ -245,8 +245,8 @@ fn statistics(domain: &dyn Domain) -> Result_ {
     Ok(Response::json(200, &domain.statistics()?))
 }
 
-/// Ask the guest to end: its init ends the commands and switches off; a guest without an init of ours
-/// finds the power button pressed. Whether and when it ends is its own business.
+/// Ask the guest to shut down. Our init ends the commands and switches the machine off; for a guest
+/// without it, the domain presses the power button. The guest decides whether and when it shuts down.
 #[utoipa::path(post, path = "/v1/domain/stop", responses(
     (status = 202, description = "It has been asked", body = Inspection),
     (status = 503, description = "It is still starting", body = Problem)))]
@@ -271,8 +271,8 @@ fn kill(domain: &mut dyn Domain, body: &[u8]) -> Result_ {
     Ok(Response::json(202, &domain.inspect()))
 }
 
-/// Have its guest do with so much memory. It gives the rest back as it can, or takes it back; whether it has,
-/// the statistics tell. Without a driver for a virtio balloon it does neither.
+/// Set the target size of the guest's memory. The guest gives the rest back as it can, or takes memory back;
+/// the statistics tell how far it is. A guest without a driver for a virtio balloon does neither.
 #[utoipa::path(put, path = "/v1/domain/balloon", request_body = BalloonSize, responses(
     (status = 202, description = "It has been told", body = Inspection),
     (status = 400, description = "No such size", body = Problem),
@@ -285,7 +285,7 @@ fn balloon(domain: &mut dyn Domain, body: &[u8]) -> Result_ {
     Ok(Response::json(202, &domain.inspect()))
 }
 
-/// Let its processors stand still.
+/// Pause its vCPUs.
 #[utoipa::path(post, path = "/v1/domain/pause", responses(
     (status = 200, description = "They do", body = Inspection),
     (status = 503, description = "It is still being built, or they do not", body = Problem)))]
@@ -294,7 +294,7 @@ fn pause(domain: &mut dyn Domain) -> Result_ {
     Ok(Response::json(200, &domain.inspect()))
 }
 
-/// Let them go on.
+/// Resume its vCPUs.
 #[utoipa::path(post, path = "/v1/domain/resume", responses(
     (status = 200, description = "They do", body = Inspection),
     (status = 503, description = "It is still being built", body = Problem)))]
@@ -303,9 +303,9 @@ fn resume(domain: &mut dyn Domain) -> Result_ {
     Ok(Response::json(200, &domain.inspect()))
 }
 
-/// Write a snapshot of it into a file, of which a descriptor comes with the request (`SCM_RIGHTS`, unix(7)).
-/// The file is empty, and it is a snapshot only if the answer says so. It does not say what the domain has of the
-/// host, and nobody vouches for it: `biv snapshot` adds both.
+/// Write a snapshot of it into an empty file, whose descriptor comes with the request (`SCM_RIGHTS`,
+/// unix(7)). The file is a snapshot only if the answer says so. It has neither the host resources of the
+/// domain nor a signature: `biv snapshot` adds both.
 #[utoipa::path(post, path = "/v1/domain/snapshot", request_body = Take, responses(
     (status = 200, description = "It is written", body = Snapshot),
     (status = 400, description = "There is no descriptor", body = Problem),
@@ -319,34 +319,36 @@ fn snapshot(domain: &dyn Domain, body: &[u8]) -> Result<Take, Refusal> {
 }
 
 /// Run a command in the guest. The connection becomes one of frames (`Upgrade: bivouac-frames`), as
-/// `guest/protocol` has them: the domain sends its greeting, the client an order, and so on. The order may
-/// also be to pack files to standard output, or to unpack them from standard input.
+/// `guest/protocol` defines them: the domain sends its greeting, the client an order, and so on. The order
+/// may also be to pack files to standard output, or to unpack them from standard input.
 #[utoipa::path(post, path = "/v1/domain/exec", responses(
     (status = 101, description = "What follows are frames"),
     (status = 409, description = "The guest has no init of ours, or is paused", body = Problem),
     (status = 426, description = "The request asks for no upgrade", body = Problem),
-    (status = 503, description = "It is still starting, or too many commands run", body = Problem)))]
+    (status = 503, description = "It is still starting, or too many commands run",
+        body = Problem)))]
 fn exec(domain: &dyn Domain, upgrade: Option<&str>) -> Result<(), Refusal> {
     must_ask_for_frames(upgrade)?;
     domain.takes_commands()
 }
 
-/// Watch the command that the domain was started for. The connection becomes one of frames as that of
-/// `exec`, whose order somebody else has given: what the command writes from now on, and how it ends; the
-/// client may send input, signals and sizes, beside others who do. One that does not take what it is sent
-/// is cut off.
+/// Attach to the command that the domain was started for. The connection becomes one of frames as that of
+/// `exec`, without an order: the domain sends the command's output from now on, and how it ended. The client
+/// may send input, signals and window sizes, beside other clients. The domain disconnects a client that does
+/// not take its output.
 #[utoipa::path(post, path = "/v1/domain/attach", responses(
     (status = 101, description = "What follows are frames"),
     (status = 409, description = "The guest has no init of ours, or is paused", body = Problem),
     (status = 426, description = "The request asks for no upgrade", body = Problem),
-    (status = 503, description = "It does not run, or too many clients are attached to it", body = Problem)))]
+    (status = 503, description = "It does not run, or too many clients are attached to it",
+        body = Problem)))]
 fn attach(domain: &dyn Domain, upgrade: Option<&str>) -> Result<(), Refusal> {
     must_ask_for_frames(upgrade)?;
     domain.takes_watchers()
 }
 
-/// The console. The connection becomes one of frames as that of `attach`: what the console has shown
-/// last, and then what it shows, is standard output; what the client sends as input is typed.
+/// Attach to the console. The connection becomes one of frames as that of `attach`: standard output is the
+/// console's last output, and then its further output; the client's input is typed on the console.
 #[utoipa::path(post, path = "/v1/domain/console", responses(
     (status = 101, description = "What follows are frames"),
     (status = 409, description = "It has no console, or is paused", body = Problem),

@@ -1,4 +1,4 @@
-//! The command line, from which the help, the man pages and the completions are made.
+//! The command line, from which clap makes the help, the man pages and the completions.
 
 use std::ffi::OsString;
 use std::path::PathBuf;

@@ -1,4 +1,5 @@
-//! `biv man [DIR]`: what clap knows of the command line, and what it does not.
+//! `biv man [DIR]`: the man pages, from what clap knows of the command line and from the tables
+//! here.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -35,12 +36,14 @@ const EXAMPLES: [(&str, &str); 8] = [
 const FILES: [(&str, &str); 3] = [
     (
         "$XDG_CACHE_HOME/bivouac",
-        "The default guest, kernels, images, and snapshots for warm starts; ~/.cache/bivouac without the \
+        "The default guest, kernels, images, and snapshots for warm starts; ~/.cache/bivouac \
+         without the \
          variable. It may be removed while no machine runs.",
     ),
     (
         "$XDG_RUNTIME_DIR/bivouac/NAME",
-        "A domain: its lock, record, log and control socket. Without the variable /run/user/UID/bivouac, \
+        "A domain: its lock, record, log and control socket. Without the variable \
+         /run/user/UID/bivouac, \
          for the superuser /run/bivouac, else /tmp/bivouac-UID.",
     ),
     ("/tmp/perf-PID.map", "Names of translated code for perf(1), with --perf-map."),

@@ -1,9 +1,10 @@
-//! What a verb says on standard output, and what of others' words it says at all.
+//! The standard output of verbs, and the rule for untrusted text in it.
 //!
-//! A guest, and the process of a domain that a guest owns, choose much of what is said of them: reasons, names of
-//! files, commands, the end of a console. None of it commands the user's terminal: it passes
-//! [`harmless`](spec::shown::harmless) or [`line()`](spec::shown::line). (What is a guest's output and asked for as
-//! such, by `biv logs` or `biv attach`, is passed on as it is.)
+//! A guest, and the process of a domain that a guest owns, choose much of what `biv` prints about
+//! them: reasons, names of files, commands, the end of a console. None of it may control the user's
+//! terminal: it passes [`harmless`](spec::shown::harmless) or [`line()`](spec::shown::line). (`biv
+//! logs` and `biv attach` print a guest's output unchanged, because the user has asked for just
+//! that.)
 
 use std::fmt::Write as _;
 use std::io::{self, Write};

@@ -336,7 +336,8 @@ fn a_kernel_comes_in_as_many_packages_as_it_has() {
     host.script("tools/apt-cache", shows);
     // The image lies beside its modules; drivers that are not modules are built in.
     let unpack = r#"mkdir -p "$HOME/out/usr/lib/modules/x"; cd "$HOME/out"
-        echo a newer kernel >usr/lib/modules/x/vmlinuz; echo a driver >usr/lib/modules/x/virtio_blk.ko
+        echo a newer kernel >usr/lib/modules/x/vmlinuz
+        echo a driver >usr/lib/modules/x/virtio_blk.ko
         case "$*" in *linux-binary*) tar c usr/lib/modules/x/vmlinuz ;;
         *linux-modules*) tar c usr/lib/modules/x/virtio_blk.ko ;;
         *) tar c --files-from /dev/null ;; esac"#;

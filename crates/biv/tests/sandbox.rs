@@ -10,7 +10,7 @@ use spec::{Net, Root, Spec, User};
 fn settled(options: &[&str]) -> Spec {
     let line = [&["biv", "run", "--sandbox"], options].concat();
     let Verb::Run(run) = Cli::try_parse_from(line).unwrap().verb else { panic!("not run") };
-    run.into_spec().unwrap()
+    run.into_spec().unwrap().into_inner()
 }
 
 #[test]

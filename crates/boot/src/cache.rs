@@ -1,5 +1,5 @@
-//! Unpacked kernels that are kept from one boot to the next, so that a kernel is unpacked once. Where they are kept is
-//! the caller's affair: the loader opens no file.
+//! Unpacked kernels that are kept from one boot to the next, so that a kernel is unpacked once. The
+//! caller decides where they are kept: the loader opens no file.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};

@@ -1,6 +1,6 @@
-//! The state in which a processor enters a kernel, as plain data.
+//! The state in which a vCPU enters a kernel, as plain data.
 //!
-//! The machine does not know the processor; whoever knows both copies these values over.
+//! The loader does not know the processor; a caller that knows both copies these values over.
 
 /// What the processor is in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

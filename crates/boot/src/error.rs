@@ -1,5 +1,4 @@
-//! What can be wrong with a kernel, an initrd or a memory map. Each message is one line and says
-//! what to do.
+//! Errors in a kernel, an initrd or a memory map. Each message is one line and says what to do.
 
 use std::io;
 
@@ -57,7 +56,8 @@ pub enum Error {
     Unpack(String),
     /// From before boot protocol 2.08.
     #[error(
-        "the kernel uses boot protocol {}.{:02}, which is older than 2.08; use Linux 2.6.24 or newer",
+        "the kernel uses boot protocol {}.{:02}, which is older than 2.08; \
+         use Linux 2.6.24 or newer",
         version >> 8, version & 0xff
     )]
     ProtocolTooOld {

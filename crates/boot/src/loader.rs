@@ -1,4 +1,4 @@
-//! What all protocols need: free memory, and ways to put things there.
+//! What all boot protocols share: free memory, and ways to write to it.
 
 use std::os::unix::fs::FileExt as _;
 

@@ -1,4 +1,4 @@
-//! What is where in guest-physical memory, as boot protocols tell it to kernels.
+//! The guest-physical memory map, as boot protocols hand it to kernels.
 
 /// What a range of guest-physical addresses is, with the numbers that e820 gives it (ACPI 6.5, table
 /// 15.4), which all boot protocols share.

@@ -1,4 +1,4 @@
-//! What `--initrd` means to a kernel that takes modules.
+//! The meaning of `--initrd` for a kernel that takes modules.
 
 /// A module to be read: a file and the command line that goes with it.
 #[derive(Debug, Clone, PartialEq, Eq)]

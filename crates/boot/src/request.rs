@@ -1,4 +1,4 @@
-//! What a boot needs to know, and what it answers.
+//! The input of a boot, and its result.
 
 use vm_memory::GuestAddress;
 

@@ -1,4 +1,4 @@
-//! Which guest memory is free while a machine is being loaded.
+//! The guest memory that is free while a kernel is loaded.
 
 use super::MapEntry;
 use super::error::Error;
@@ -180,7 +180,10 @@ mod tests {
         #[test]
         fn takes_are_disjoint_and_inside_ram(
             entries in prop::collection::vec((0_u64..1 << 20, 0_u64..1 << 18, 0_u8..3), 1..8),
-            wishes in prop::collection::vec((1_u64..1 << 14, 0_u32..13, any::<u64>(), 0_u8..3), 1..20),
+            wishes in prop::collection::vec(
+                (1_u64..1 << 14, 0_u32..13, any::<u64>(), 0_u8..3),
+                1..20,
+            ),
         ) {
             let kinds = [MapKind::Ram, MapKind::Ram, MapKind::Reserved];
             let map: Vec<MapEntry> = entries

@@ -1,10 +1,12 @@
-//! A domain's console: between the machine's end of it and all who sit at it.
+//! A domain's console: it connects the machine's end with the attached clients.
 //!
-//! What it shows is kept, up to a limit, for who comes later, and goes to the domain's log. Whoever sits
-//! at it sees all of it, and types as if alone; its window is of the size that somebody has said last.
+//! The hub's thread keeps the last output, up to a limit, for clients that attach later, and writes
+//! all of it to the domain's log. Each client sees all output, and types as if it were alone. The
+//! window has the size that a client has sent last.
 //!
-//! In a machine without an init of ours the console may be the standard streams of `biv run` as well.
-//! These come first: what they do not take makes the machine wait, as it would without a domain.
+//! In a machine without our init the standard streams of `biv run` may be attached to the console
+//! as well. They come first: when they take no more, the machine waits, as it would without a
+//! domain.
 
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
@@ -13,7 +15,7 @@ use host::Unpoisoned;
 use protocol::Frame;
 use rustix::event::PollFlags;
 
-use super::seat::{SEATS_MAX, Seat};
+use super::attached::{ATTACHED_MAX, AttachedClient};
 use crate::recent::Recent;
 use api::log::{self, Stream};
 use session::Line;
@@ -31,8 +33,8 @@ pub enum Place {
     Machine,
     /// The streams of `biv run`.
     Streams,
-    /// A seat.
-    Seat(usize),
+    /// A client.
+    Client(usize),
 }
 
 /// See above.
@@ -40,12 +42,12 @@ pub enum Place {
 pub struct Console {
     machine: Option<Line>,
     streams: Option<Streams>,
-    seats: Vec<Seat>,
+    clients: Vec<AttachedClient>,
     shown: Recent,
     /// On its way to the machine.
     typed: VecDeque<u8>,
     log: Option<log::Shared>,
-    /// What somebody has said last, if nobody has asked yet.
+    /// The size that a client has sent last, until the hub has taken it.
     size: Option<(u16, u16)>,
 }
 
@@ -62,7 +64,7 @@ impl Console {
         Ok(Console {
             machine: Some(machine),
             streams: None,
-            seats: Vec::new(),
+            clients: Vec::new(),
             shown: Recent::default(),
             typed: VecDeque::new(),
             log,
@@ -80,25 +82,25 @@ impl Console {
     /// Whether another may sit down.
     #[must_use]
     pub fn has_room(&self) -> bool {
-        self.seats.len() < SEATS_MAX
+        self.clients.len() < ATTACHED_MAX
     }
 
     /// How many sit at it.
     #[must_use]
     pub fn attendance(&self) -> usize {
-        self.seats.len()
+        self.clients.len()
     }
 
-    /// Rows and columns, if somebody has said so since this was last asked.
+    /// Rows and columns, if a client has sent them since the last call.
     pub fn take_size(&mut self) -> Option<(u16, u16)> {
         self.size.take()
     }
 
-    /// Somebody sits down, at the other end of `line`; see [`Seat::new`]. There must be room.
+    /// Attaches the client at the other end of `line`; see [`AttachedClient::new`]. There must be room.
     pub fn connect(&mut self, line: Line, preface: &[u8], received: &[u8]) {
-        let mut seat = Seat::new(line, preface, received);
-        seat.show_bytes(self.shown.bytes());
-        self.seats.push(seat);
+        let mut client = AttachedClient::new(line, preface, received);
+        client.show_bytes(self.shown.bytes());
+        self.clients.push(client);
         self.carry(&[]);
     }
 
@@ -122,8 +124,8 @@ impl Console {
                 watched.push((Place::Streams, streams.line.to(), PollFlags::OUT));
             }
         }
-        for (number, seat) in self.seats.iter().enumerate() {
-            watched.extend(seat.watched().map(|(fd, flags)| (Place::Seat(number), fd, flags)));
+        for (number, client) in self.clients.iter().enumerate() {
+            watched.extend(client.watched().map(|(fd, flags)| (Place::Client(number), fd, flags)));
         }
         watched
     }
@@ -131,10 +133,10 @@ impl Console {
     /// Does what can be done in these places.
     pub fn carry(&mut self, ready: &[Place]) {
         for place in ready {
-            if let Place::Seat(number) = place
-                && let Some(seat) = self.seats.get_mut(*number)
+            if let Place::Client(number) = place
+                && let Some(client) = self.clients.get_mut(*number)
             {
-                seat.carry();
+                client.carry();
             }
         }
         if ready.contains(&Place::Machine) {
@@ -144,7 +146,7 @@ impl Console {
             self.exchange_with_streams();
         }
         self.type_all();
-        self.seats.retain(|seat| !seat.is_gone());
+        self.clients.retain(|client| !client.is_gone());
     }
 
     /// Shows what the machine has sent.
@@ -159,7 +161,7 @@ impl Console {
         if let Some(log) = &self.log {
             log.lock().unpoisoned().add(Stream::Console, bytes);
         }
-        self.seats.iter_mut().for_each(|seat| seat.show_bytes(bytes));
+        self.clients.iter_mut().for_each(|client| client.show_bytes(bytes));
         if let Some(streams) = &mut self.streams {
             streams.outgoing.extend(bytes);
             // A session that has gone ends the process.
@@ -170,7 +172,7 @@ impl Console {
 
     fn lose_machine(&mut self) {
         self.machine = None;
-        self.seats.iter_mut().for_each(Seat::leave);
+        self.clients.iter_mut().for_each(AttachedClient::leave);
         // Its session waits for this end.
         if self.streams.as_ref().is_some_and(|streams| streams.outgoing.is_empty()) {
             self.streams = None;
@@ -191,17 +193,17 @@ impl Console {
 
     /// Passes on what was typed, in turn, and does what was wished for.
     fn type_all(&mut self) {
-        for seat in &mut self.seats {
-            while let Some(wish) = seat.take_wish() {
-                if let Frame::WindowSize { rows, columns } = wish {
+        for client in &mut self.clients {
+            while let Some(request) = client.take_request() {
+                if let Frame::WindowSize { rows, columns } = request {
                     self.size = Some((rows, columns));
                 }
             }
             let room = UNDERWAY_MAX_BYTES.saturating_sub(self.typed.len());
-            let count = room.min(seat.typed().len());
+            let count = room.min(client.typed().len());
             if count > 0 {
-                self.typed.extend(seat.typed().drain(..count));
-                seat.has_taken(count);
+                self.typed.extend(client.typed().drain(..count));
+                client.has_taken(count);
             }
         }
         if let Some(machine) = &self.machine

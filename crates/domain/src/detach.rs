@@ -1,11 +1,11 @@
-//! How a domain goes on by itself: `biv run --detach` starts another process of ours, waits until that
-//! says that the guest's command runs, prints its name and ends.
+//! Detached domains: `biv run --detach` starts another process of this program, waits until that
+//! process reports that the guest's command runs, prints the domain's name and ends.
 //!
-//! The process that goes on is told what to do ([`crate::run::launch`]). Its standard
-//! input is a socket to the one that waits, its standard error a pipe: whatever goes wrong until the
-//! command runs is said where it was started, and its status is the caller's. Afterwards what there is
-//! to say goes to the domain's `messages`. Neither the process nor its helpers ever have the caller's own
-//! streams, for whose end somebody may wait.
+//! A file tells the detached process what to run ([`crate::run::launch`]). Its standard input is a
+//! socket to the process that waits, its standard error a pipe. Until the command runs, its errors
+//! appear where the user started it, and its status is the caller's. Afterwards it writes to the
+//! domain's `messages`. Neither this process nor its helpers ever have the caller's own streams,
+//! because another program may wait for the end of those.
 
 use std::fs::File;
 use std::io::{self, Read, Write};

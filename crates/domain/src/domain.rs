@@ -1,20 +1,22 @@
-//! The life of a domain, without a daemon: each domain is one process (and its helpers) that owns a
-//! directory, a lock and a socket.
+//! The life of a domain. There is no daemon: each domain is one process, with its helpers, that
+//! owns a directory, a lock and a socket.
 //!
-//! - [`crate::server`]: the thread that answers on the socket, as [`api::v1`] has it.
-//! - [`crate::hub`]: the way of several at once to the guest's init; [`crate::console`]: that to its console;
-//!   [`crate::seat`]: one of them who only watches.
-//! - [`crate::detach`]: how a domain goes on by itself.
+//! - [`crate::server`]: the thread that answers on the socket, as [`api::v1`] specifies.
+//! - [`crate::hub`]: multiplexes several clients to the guest's init; [`crate::console`]: the
+//!   console; [`crate::attached`]: an attached client.
+//! - [`crate::detach`]: detached domains.
 //!
 //! What rules it:
 //!
 //! 1. *Liveness is a lock*, never a process number ([`api::registry`]).
-//! 2. *Domains share nothing but the directory that they are in.* The end of one, however it comes, is
-//!    nothing to another.
+//! 2. *Domains share nothing but the directory that contains their directories.* However a domain
+//!    ends, no other domain notices.
 //! 3. *Everything is open before the guest's first instruction.* What a domain's process cannot do
-//!    afterwards (remove its directory, find a name for it) others do when they look.
-//! 4. *Only what has a name or goes on by itself is in the registry.* A confined process can remove nothing,
-//!    so that any other run would leave its directory behind; and it never fails for want of a registry.
+//!    afterwards (remove its directory, choose a name), other commands do when they look at the
+//!    registry.
+//! 4. *Only a domain that has a name or is detached is in the registry.* A confined process can
+//!    remove nothing, so any other run would leave its directory behind. And such a run never fails
+//!    because the registry cannot be used.
 
 use std::fs::{File, Permissions};
 use std::io;
@@ -125,9 +127,9 @@ pub struct Domain {
     listener: Option<UnixListener>,
     /// What its command writes, if that is kept.
     pub log: Option<log::Shared>,
-    /// Where `biv` puts what it has to say, if nobody is there to hear it.
+    /// Where `biv` writes its messages, if it is detached.
     pub messages: Option<File>,
-    /// The machine, for whoever asks.
+    /// The machine, for requests.
     pub machine: Machine,
 }
 

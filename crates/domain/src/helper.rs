@@ -1,6 +1,6 @@
-//! Processes of our own program that serve a machine: the program starts itself again, with words that no user types
-//! ([`crate::processes`] has what becomes of them). Each ends with the socket that it is given, and has nothing else of
-//! the user's: neither the variables of the environment nor descriptors that were open by chance
+//! Helper processes of a machine. The program starts itself again with arguments that no user types
+//! ([`crate::processes`] recognizes them). Each helper ends when its socket is closed. It inherits
+//! nothing else of the user's: neither environment variables nor descriptors that were left open
 //! ([`host::inherited`]).
 
 use std::ffi::OsString;

@@ -1,20 +1,21 @@
-//! Between the channel to the guest's init and those who have commands run there: the session of
-//! `biv run` itself, and whoever else comes over the control socket.
+//! The hub: multiplexes the channel to the guest's init among those who run commands in the guest,
+//! which are the session of `biv run` itself and the clients of the control socket.
 //!
-//! Each of them is a *port*, and speaks as if the guest were its own: frames of session [`FIRST`], after a
-//! greeting. The hub gives each a session of the guest's and passes frames on. What rules it:
+//! Each of them is a *port*, and speaks as if it had the guest to itself: it exchanges greetings,
+//! and then frames of session [`FIRST`]. The hub gives each port a session of the guest's and
+//! forwards frames. What rules it:
 //!
-//! 1. *No port waits for another.* A port's window is what it may have on its way to its command, and the
-//!    command's to it; what the hub holds of a port is no more than that. The guest's line is read
-//!    whatever ports do.
-//! 2. *A port that breaks the rules, or goes, ends alone*: its command is hung up on. A guest that does
-//!    ends all of them.
+//! 1. *No port waits for another.* The hub holds at most one window of bytes for each port in each
+//!    direction. It reads the guest's line whatever ports do.
+//! 2. *A port that breaks the protocol, or closes, ends alone*: the hub hangs up on its command. A
+//!    guest that breaks the protocol ends all ports.
 //! 3. *Nothing blocks.*
-//! 4. *The guest chooses its line.* There may be several to it, of which its init greets on one; the others
-//!    are closed then.
-//! 5. *A conversation can be gone on with elsewhere*, where a snapshot of the machine goes on. Before it is
-//!    taken the hub is silent, and the guest has read all that it was sent ([`Hub::fall_silent`]); what
-//!    the guest is in the middle of saying is part of the [`Conversation`].
+//! 4. *The guest chooses its line.* There may be several lines, and the guest's init greets on one
+//!    of them; the hub then closes the others.
+//! 5. *Another hub can go on with a conversation*, where a snapshot of the machine goes on. Before
+//!    the snapshot is taken the hub quiesces the line: it sends nothing, and the guest has read
+//!    everything that it was sent ([`Hub::fall_silent`]). A frame that the guest has sent in part
+//!    is in the [`Conversation`].
 
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::BorrowedFd;
@@ -28,7 +29,7 @@ use rustix::event::PollFlags;
 use vmm::TimeOfDay;
 
 use self::lines::{Lines, READ_BYTES};
-use super::seat::Seat;
+use super::attached::AttachedClient;
 use super::watchers::{Sender, Watchers};
 use session::{Line, Trouble};
 use spec::shown;
@@ -222,8 +223,8 @@ impl Hub {
     }
 
     /// Takes one who watches the first command, which must have started.
-    pub fn watch(&mut self, seat: Seat) {
-        self.watchers.add(seat);
+    pub fn watch(&mut self, client: AttachedClient) {
+        self.watchers.add(client);
         self.send_what_fits();
     }
 
@@ -368,7 +369,7 @@ impl Hub {
         self.leaving.extend(ports.into_values().filter(|port| port.stage != Stage::Gone));
     }
 
-    /// Hears all that has come over a line. Who greets on one has chosen it.
+    /// Reads all that has come over a line. A guest that greets on one has chosen it.
     fn hear_all(&mut self, number: usize) -> Result<(), String> {
         let mut number = number;
         while let Some((session, frame)) =

@@ -1,4 +1,4 @@
-//! What takes a while, and is done by a thread of its own for a loop that polls.
+//! Work that takes a while: a thread of its own does it, for a loop that polls.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -11,16 +11,16 @@ use rustix::event::{EventfdFlags, eventfd};
 /// See above.
 pub struct Job<T> {
     result: Receiver<Result<T, String>>,
-    /// Rung when it is done.
-    bell: Arc<OwnedFd>,
+    /// An eventfd that becomes readable when it is done.
+    completion: Arc<OwnedFd>,
 }
 
-/// Rings when it goes.
-struct Ring(Arc<OwnedFd>);
+/// Signals the eventfd when it is dropped.
+struct Completion(Arc<OwnedFd>);
 
-impl Drop for Ring {
+impl Drop for Completion {
     fn drop(&mut self) {
-        // There is room for the one that rings it.
+        // The counter has room for one.
         let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
     }
 }
@@ -38,20 +38,20 @@ impl<T: Send + 'static> Job<T> {
         name: &str,
         work: impl FnOnce() -> Result<T, String> + Send + 'static,
     ) -> io::Result<Self> {
-        let bell = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
-        let (ring, (sender, result)) = (Ring(Arc::clone(&bell)), mpsc::channel());
+        let completion = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
+        let (notifier, (sender, result)) = (Completion(Arc::clone(&completion)), mpsc::channel());
         thread::Builder::new().name(name.into()).spawn(move || {
-            // Rung when the result is there, or never will be.
-            let _ring = ring;
+            // Dropped when the result is there, or never will be.
+            let _notifier = notifier;
             let sender = sender;
             let _ = sender.send(work());
         })?;
-        Ok(Self { result, bell })
+        Ok(Self { result, completion })
     }
 
     /// What can be read when it is done.
-    pub fn bell(&self) -> BorrowedFd<'_> {
-        self.bell.as_fd()
+    pub fn completion(&self) -> BorrowedFd<'_> {
+        self.completion.as_fd()
     }
 
     /// What came of it, if it is done.
@@ -77,13 +77,13 @@ mod tests {
     fn check(work: impl FnOnce() -> Result<u32, String> + Send + 'static, is_good: bool) {
         let job = Job::start("job", work).unwrap();
         let deadline = Instant::now() + Duration::from_secs(10);
-        let rung = wait_for(job.bell(), PollFlags::IN, Some(deadline)).unwrap();
+        let rung = wait_for(job.completion(), PollFlags::IN, Some(deadline)).unwrap();
         assert!(!rung.is_empty());
         assert_eq!(job.result().map(|result| result.is_ok()), Some(is_good));
     }
 
     #[test]
-    fn the_bell_rings_whatever_comes_of_it() {
+    fn it_completes_whatever_comes_of_it() {
         check(|| Ok(7), true);
         check(|| Err("no".to_owned()), false);
         check(|| panic!("a thread that panics"), false);

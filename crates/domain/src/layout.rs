@@ -1,12 +1,15 @@
-//! Starting again until the host has put this process where a guest's kernel has nothing.
+//! Executes the program again until the host has placed this process at addresses that a guest's
+//! kernel does not use.
 //!
-//! The kernel's memory is mirrored at this process's addresses, all of which are some of its own (`cpu`'s
-//! memory/place.rs). `biv` itself is linked at addresses that Linux does not use, but the host decides where stack
-//! and libraries are: at the top of the address space, a random distance down. On most hosts that is at most
-//! 1 TiB, of which a third suits us; some make it up to 16 TiB (`vm.mmap_rnd_bits=32`); and where the stack has
-//! no limit, libraries start at a third of the address space. All that is decided anew by each execve(2), which
-//! takes a millisecond: much less than a boot without the mirror costs. Who has bad luck many times is content
-//! with addresses that Linux hardly uses, and who has it every time goes without.
+//! The engine mirrors the kernel's memory at addresses of this process (`cpu`'s memory/place.rs),
+//! and all of the guest kernel's addresses are among these. `biv` is linked at addresses that Linux
+//! does not use. But the host places stack and libraries: at the top of the address space, a random
+//! distance down. On most hosts that distance is at most 1 TiB, of which a third suits us. Some
+//! hosts make it up to 16 TiB (`vm.mmap_rnd_bits=32`), and where the stack has no limit, libraries
+//! start at a third of the address space. Each execve(2) decides all of that anew, and takes a
+//! millisecond: much less than a boot without the mirror costs. After many attempts in vain the
+//! process accepts addresses that Linux hardly uses; after all of them it goes on without the
+//! mirror.
 
 use std::env;
 use std::fs;

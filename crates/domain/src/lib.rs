@@ -1,25 +1,31 @@
-//! Runs the machine that a description ([`spec::Spec`]) means, as a domain: one process, and its helpers, that others
-//! can ask things of.
+//! Runs a machine from its description ([`spec::Spec`]) as a domain: one process with its helper
+//! processes, which other commands can send requests to.
 //!
-//! - [`run`]: from the description to the machine: the guest, its directories, disks and network, and what it may do.
-//! - [`domain`]: its place among other domains, and the thread that serves them ([`server`], [`hub`]).
-//! - [`processes`]: what this program is when it has started itself again, for a machine ([`helper`]): [`network`],
-//!   [`vsock`], [`unpack`], [`seal`], the file server, or a machine that goes on by itself.
-//! - [`inspect`]: what is seen of the engine; [`layout`]: where the host has put this process.
+//! - [`run`]: from the description to the machine: the guest, its directories, disks and network,
+//!   and its rights.
+//! - [`domain`]: a domain among others, and the thread that serves its socket ([`server`],
+//!   [`hub`]).
+//! - [`processes`]: the program's other executions ([`helper`]): [`network`], [`vsock`],
+//!   [`unpack`], [`seal`], the file server, and a detached machine.
+//! - [`inspect`]: traces and profiles of the engine; [`layout`]: the addresses of this process.
 //!
-//! What it is not: a command line, which is `biv`; a machine, which is built and run by `vmm`; what a domain answers,
-//! and how it is found, which is `api`; the streams of whoever runs a command, which are `session`.
+//! What it is not: a command line, which is `biv`; a machine, which `vmm` builds and runs; the
+//! interface of a domain, and how programs find one, which is `api`; the streams of a user who runs
+//! a command, which are `session`.
 //!
 //! What rules it:
 //!
-//! 1. *Nothing here knows a command line*: a [`spec::Spec`], or a snapshot and what is said of the host, is all.
-//! 2. *The command in the guest looks like a command on the host*: its streams are kept apart and 8-bit clean, its
-//!    exit status is ours ([`api::status`]).
-//! 3. *Everything is open before the guest's first instruction*, and then the process is confined.
+//! 1. *Nothing here knows a command line.* A [`spec::Spec`], or a snapshot with the host resources
+//!    for it, is all that there is.
+//! 2. *The command in the guest looks like a command on the host.* Its streams are kept apart and
+//!    are 8-bit clean; its exit status is the program's ([`api::status`]).
+//! 3. *Everything is open before the guest's first instruction*, and then the process confines
+//!    itself.
 //! 4. *A file grants nothing of the host* that the user has not named or recorded ([`seal`]).
 
 #![forbid(unsafe_code)]
 
+pub mod attached;
 pub mod console;
 pub mod detach;
 pub mod domain;
@@ -35,7 +41,6 @@ mod recent;
 pub mod run;
 pub mod say;
 pub mod seal;
-pub mod seat;
 pub mod server;
 pub mod snapshot;
 pub mod unpack;
@@ -45,4 +50,4 @@ mod watchers;
 pub use domain::{Domain, Error, GoingOn, GuestEnd, Plan};
 pub use layout::settle;
 pub use processes::begin;
-pub use run::{go_on, launch};
+pub use run::{CheckedSpec, go_on, launch};

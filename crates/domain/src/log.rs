@@ -1,4 +1,4 @@
-//! What is said on standard error of what a machine's processes do.
+//! The level of the log on standard error of a machine's processes.
 
 use std::io;
 

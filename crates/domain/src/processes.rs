@@ -1,10 +1,9 @@
-//! What a program of ours is when it has started itself again: a machine that goes on by itself, or a process that
-//! serves one.
+//! The executions of the program that serve a machine: a detached machine, and helper processes.
 //!
-//! A machine's processes are executions of one program, whichever links this crate: [`begin`] is the first thing that
-//! its `main` calls. It recognises such an execution by its first word, which no user types, and does not return then.
-//! What the second word says is written by ourselves; anybody can type it nevertheless, and gets no more by it than by
-//! starting a program of his own.
+//! All processes of a machine are executions of one program, whichever links this crate. Its `main`
+//! calls [`begin`] first, which recognizes such an execution by its first argument, and does not
+//! return then. The parent process writes the second argument. A user who types it gains nothing
+//! over starting a program of his own.
 
 use std::ffi::{CString, OsStr, OsString};
 use std::fmt::Display;

@@ -1,4 +1,4 @@
-//! The last of what was written somewhere, for who comes later.
+//! The last bytes of a stream, for clients that come later.
 
 use std::collections::VecDeque;
 

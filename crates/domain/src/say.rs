@@ -1,4 +1,4 @@
-//! What is said to the user besides what a verb prints.
+//! Messages to the user besides what a verb prints.
 
 use std::io::{self, Write};
 

@@ -1,19 +1,23 @@
-//! Who vouches for a snapshot: this user's `biv`, with an Ed25519 signature in the snapshot's label.
+//! The signature of a snapshot, with the Ed25519 key of this user, in the snapshot's label.
 //!
-//! A snapshot that is restored wants directories, disks, ports and a network of the host, and a warm start gives
-//! what `biv run` was told to a guest that is already there. Neither may be a file that somebody else has made
-//! or changed. So:
+//! A snapshot that is restored wants directories, disks, ports and a network of the host, and a
+//! warm start gives what `biv run` was told to a guest that is already there. Neither may be a file
+//! that another user or program has made or changed. So:
 //!
-//! 1. *The signature is over what the machine is and what it had.* It covers the [`Digest`] of the snapshot
-//!    (memory, processors, devices, and the note with the conversation), the text beside it in the label (what
-//!    the domain was given of the host), and the [`Purpose`]. Nothing of one file is good in another: neither
-//!    can a guest's memory be put under what another guest was given, nor a warm start be made from a domain.
-//! 2. *No process that runs a guest ever has the secret.* `biv snapshot` signs, which is the user's own process
-//!    and not the domain, and a helper that ends before the first program of a guest runs ([`seal_warm_start`]).
-//!    Who starts a machine needs the public half only; that is why this is a signature and not a MAC.
-//! 3. *Keys belong to the user alone.* Both halves are in `$XDG_STATE_HOME/bivouac`, a directory that only its
-//!    owner may write to; the secret is read by nobody else. They appear whole, under their names, or not at all.
-//! 4. *Without a valid signature a snapshot is a foreign one*, which grants nothing. It is no error.
+//! 1. *The signature covers the machine and what it was given*: the [`Digest`] of the snapshot
+//!    (memory, vCPUs, devices, and the note with the conversation), the text beside it in the label
+//!    (the host resources), and the [`Purpose`]. No part of one file can be used in another:
+//!    neither can a guest's memory be put under the resources of another guest, nor a warm start be
+//!    made from a domain.
+//! 2. *No process that runs a guest ever has the secret key.* `biv snapshot` signs, which is the
+//!    user's own process and not the domain, and a helper signs that ends before the first program
+//!    of a guest runs ([`seal_warm_start`]). A process that starts a machine needs the public key
+//!    only; that is why this is a signature and not a MAC.
+//! 3. *Keys belong to the user alone.* Both are in `$XDG_STATE_HOME/bivouac`, a directory that only
+//!    its owner may write; no other user may read the secret one. They appear whole, under their
+//!    names, or not at all.
+//! 4. *Without a valid signature a snapshot is a foreign one*, which grants nothing. It is no
+//!    error.
 
 use std::fs::{DirBuilder, File};
 use std::io::{self, Read, Write};
@@ -114,7 +118,7 @@ pub struct Label<'a> {
     pub is_ours: bool,
 }
 
-/// The label of a snapshot, or an empty one that nobody vouches for.
+/// The label of a snapshot, or an empty one if it is not signed.
 #[must_use]
 pub fn read<'a>(label: &'a [u8], purpose: Purpose<'_>, digest: &Digest) -> Label<'a> {
     let key = state_directory().ok().and_then(|place| public_key(&place).ok());
@@ -197,7 +201,7 @@ pub fn seal_warm_start(sealing: &Sealing) -> Result<(), Error> {
     result
 }
 
-/// The directory of keys, which nobody else may write to; it is made if it is not there.
+/// The directory of keys, which no other user may write to; it is made if it is not there.
 fn open_place(path: &Path) -> io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let place = openat(CWD, path, flags, Mode::empty())?;
@@ -208,7 +212,7 @@ fn open_place(path: &Path) -> io::Result<OwnedFd> {
     Ok(place)
 }
 
-/// A key, of whose file nobody else has any of the `forbidden` rights.
+/// A key, whose file gives no other user any of the `forbidden` rights.
 fn read_key(place: &OwnedFd, name: &str, forbidden: u32) -> io::Result<[u8; KEY_BYTES]> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = openat(place, name, flags, Mode::empty())?;
@@ -258,7 +262,7 @@ fn secret_key(path: &Path) -> io::Result<SigningKey> {
     Ok(key)
 }
 
-/// A file with this contents, for its owner only, under a name that nobody else uses.
+/// A file with this contents, for its owner only, under an unused name.
 fn write_aside(place: &OwnedFd, contents: &[u8]) -> io::Result<String> {
     let name = format!(".{}.{:016x}", std::process::id(), random());
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;

@@ -1,11 +1,11 @@
-//! The thread that serves a domain's control socket, and the hub behind it.
+//! The thread that serves a domain's control socket and its hub.
 //!
-//! One loop polls everything and blocks on nothing, but for the moment in which processors come to a
-//! halt for `pause` or a snapshot is taken. It runs confined ([`host::confine`]): the socket listens before the
-//! machine starts, and nothing is opened or made afterwards but connections that others make, and snapshots'
-//! threads with what wakes us when they are done ([`super::job`]).
+//! One loop polls everything, and blocks only for the moment in which the vCPUs pause, for `pause`
+//! or for a snapshot. The thread runs confined ([`host::confine`]): its socket listens before the
+//! machine starts, and afterwards it opens nothing, but accepts connections and starts the threads
+//! of snapshots, each with an eventfd ([`super::job`]).
 //!
-//! Only this user and the superuser are answered; the kernel says who they are (SO_PEERCRED).
+//! It answers only this user and root; the kernel tells which user a client is (SO_PEERCRED).
 
 use std::fs::File;
 use std::io::{IoSliceMut, Write};
@@ -20,9 +20,9 @@ use host::poll::{PollFlags, Poller};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 use rustix::process::Uid;
 
+use super::attached::AttachedClient;
 use super::console::{self, Console};
 use super::hub::{self, Hub};
-use super::seat::Seat;
 use super::snapshot::Snapshots;
 use api::http::{self, Response};
 use api::record::Record;
@@ -181,8 +181,8 @@ impl Serving {
                 poller.register(Source::Console(place), descriptor, flags);
             }
         }
-        if let Some(bell) = self.server.snapshots.bell() {
-            poller.register(Source::Snapshots, bell, PollFlags::IN);
+        if let Some(completion) = self.server.snapshots.completion() {
+            poller.register(Source::Snapshots, completion, PollFlags::IN);
         }
         if poller.is_empty() && self.clients.is_empty() {
             return None;
@@ -211,7 +211,7 @@ impl Serving {
         }
     }
 
-    /// Whether whoever is at the other end is this user or the superuser.
+    /// Whether the client is a process of this user or of root.
     fn may_ask(&self, stream: &UnixStream) -> bool {
         rustix::net::sockopt::socket_peercred(stream)
             .is_ok_and(|who| who.uid == self.server.owner || who.uid.is_root())
@@ -296,7 +296,7 @@ impl Serving {
         let preface = http::upgraded(http::FRAMES);
         match (answer, &mut self.server.hub, &mut self.server.console) {
             (Answer::Frames, Some(hub), _) => drop(hub.connect(line, &preface, rest)),
-            (Answer::Watch, Some(hub), _) => hub.watch(Seat::new(line, &preface, rest)),
+            (Answer::Watch, Some(hub), _) => hub.watch(AttachedClient::new(line, &preface, rest)),
             (Answer::Console, _, Some(console)) => {
                 console.connect(line, &preface, rest);
                 self.server.attend_console();
@@ -375,7 +375,7 @@ impl Server {
         }
     }
 
-    /// A guest that stands still answers nobody.
+    /// A paused guest answers no request.
     fn must_not_stand_still(&self) -> Result<(), Refusal> {
         match self.machine.get().is_some_and(vmm::Remote::is_paused) {
             true => {

@@ -1,9 +1,10 @@
-//! Snapshots of a domain: what is noted with the machine's state, and when it is a good time to take one.
+//! Snapshots of a domain: what is stored beside the machine's state, and when a snapshot can be
+//! taken.
 //!
-//! First memory is copied, by a thread of its own, while everything goes on. Then the conversation with the
-//! guest's init ([`super::hub`]) is brought to a point at which another hub can go on with it, and the machine
-//! stands still between two instructions of the guest, wherever that is. When it goes on, what was copied is
-//! written, by a thread again.
+//! First a thread of its own copies memory while everything else runs. Then the hub brings the
+//! conversation with the guest's init ([`super::hub`]) to a point at which another hub can go on
+//! with it, and the machine is paused between two instructions of the guest, wherever that is. When
+//! it runs again, a thread writes what was copied.
 
 use std::fs::File;
 use std::io;
@@ -50,7 +51,7 @@ impl Note {
 /// What is done with a snapshot that is whole.
 pub type Finish = Box<dyn FnOnce() -> io::Result<()> + Send>;
 
-/// For whom a snapshot is.
+/// The receiver of a snapshot.
 enum Whose {
     /// For those who start such a machine later; once it is written, this is done with it.
     Warm(Option<Finish>),
@@ -124,10 +125,10 @@ impl Snapshots {
 
     /// What can be read when there is something to be done about it.
     #[must_use]
-    pub fn bell(&self) -> Option<BorrowedFd<'_>> {
+    pub fn completion(&self) -> Option<BorrowedFd<'_>> {
         match &self.taking.as_ref()?.1 {
-            Stage::Copying(job) => Some(job.bell()),
-            Stage::Writing(job) => Some(job.bell()),
+            Stage::Copying(job) => Some(job.completion()),
+            Stage::Writing(job) => Some(job.completion()),
             Stage::Begun(..) | Stage::Falling(..) => None,
         }
     }

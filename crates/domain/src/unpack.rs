@@ -1,11 +1,12 @@
-//! Kernels are unpacked in a process of their own: the program starts itself again for that. The
-//! process confines itself to reading its input and writing its output, and only then looks at what it is
-//! given: a kernel may come from anywhere, and several of the decompressors are C.
+//! Unpacks kernels in a process of their own: the program starts itself again for that. The process
+//! confines itself to reading its input and writing its output before it looks at its input,
+//! because a kernel may come from anywhere, and several of the decompressors are C.
 //!
-//! 1. Its input is a file in memory that is complete before it starts: nobody waits for it to read.
-//! 2. Its answer is a byte that says how it went, and the unpacked kernel or the reason. No more of it is
-//!    taken than the payload's length says, whatever it writes.
-//! 3. Memory and processor time are limited, and it ends with who has started it.
+//! 1. Its input is a memory file that is complete before it starts, so its parent never waits for
+//!    it to read.
+//! 2. Its answer is a byte that tells the outcome, and then the unpacked kernel or the reason. The
+//!    parent reads no more than the payload's length announces.
+//! 3. Memory and processor time are limited, and the process ends with its parent.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, Write};
@@ -47,7 +48,7 @@ const MAX_ADDRESS_SPACE_BYTES: u64 = 4 << 30;
 /// Processor time of the process: more than the slowest method needs for the largest kernel.
 const MAX_PROCESSOR_SECONDS: u64 = 600;
 
-/// Where the user's unpacked kernels are kept, unless somebody else may write there.
+/// The user's cache of unpacked kernels, unless another user may write there.
 pub fn cache() -> Option<Arc<dyn KernelCache>> {
     UnpackedKernels::of_user().map(|kernels| Arc::new(kernels) as _)
 }
@@ -105,7 +106,7 @@ fn receive(mut output: impl Read, limit: u64) -> io::Result<Option<Result<Vec<u8
 ///
 /// # Errors
 ///
-/// The process cannot be confined, or nobody listens.
+/// The process cannot be confined, or its parent has ended.
 pub fn serve(confine: bool) -> io::Result<()> {
     set_parent_process_death_signal(Some(Signal::KILL))?;
     for (resource, most) in

@@ -1,6 +1,6 @@
-//! `--vsock`: sockets between the guest and programs of the host, served by a process of their own
-//! ([`sockets`]), which `biv` starts with one end of a cable and with the listening socket, bound here. It
-//! confines itself, serves, and ends with the cable.
+//! `--vsock`: sockets between the guest and programs of the host. A process of its own serves them
+//! ([`sockets`]). `biv` starts it with one end of a cable and with the listening socket, which it
+//! has bound here. The process confines itself, serves, and ends when the cable is closed.
 
 use std::fs::{self, Permissions};
 use std::io;

@@ -1,8 +1,9 @@
-//! Those who watch a domain's command (`biv attach`), beside the session of `biv run` that has started
-//! it: they see what it writes, and what they type is its input, too.
+//! Clients that are attached to a domain's command (`biv attach`), beside the session of `biv run`
+//! that has started it: they receive its output, and what they type is its input, too.
 //!
-//! The guest acknowledges what its command takes without saying whose it was. So it is remembered who has
-//! sent what, in order, and acknowledgements are shared out in that order.
+//! The guest acknowledges the input that its command takes, and does not tell whose it was. So the
+//! domain remembers which client has sent how much, in order, and divides the acknowledgements in
+//! that order.
 
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
@@ -10,9 +11,9 @@ use std::os::fd::BorrowedFd;
 use protocol::{Frame, PAYLOAD_MAX_BYTES, WINDOW_TO_GUEST_BYTES, Window};
 use rustix::event::PollFlags;
 
-use super::seat::{SEATS_MAX, Seat};
+use super::attached::{ATTACHED_MAX, AttachedClient};
 
-/// Who has sent something to the command.
+/// The sender of bytes to the command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sender {
     /// The session that has started it.
@@ -24,10 +25,10 @@ pub enum Sender {
 /// See above.
 #[derive(Debug)]
 pub struct Watchers {
-    seats: Vec<Seat>,
+    clients: Vec<AttachedClient>,
     /// What all of them together may have on its way.
     window: Window,
-    /// Who has sent what the guest has not acknowledged, the oldest first.
+    /// The senders of bytes that the guest has not acknowledged, the oldest first.
     owed: VecDeque<(Sender, u32)>,
     /// Whose turn it is to be heard.
     turn: usize,
@@ -36,81 +37,80 @@ pub struct Watchers {
 impl Default for Watchers {
     fn default() -> Watchers {
         let window = Window::new(WINDOW_TO_GUEST_BYTES);
-        Watchers { seats: Vec::new(), window, owed: VecDeque::new(), turn: 0 }
+        Watchers { clients: Vec::new(), window, owed: VecDeque::new(), turn: 0 }
     }
 }
 
 impl Watchers {
     /// How many there are.
     pub fn count(&self) -> usize {
-        self.seats.len()
+        self.clients.len()
     }
 
     /// Whether another may come.
     pub fn has_room(&self) -> bool {
-        self.seats.len() < SEATS_MAX
+        self.clients.len() < ATTACHED_MAX
     }
 
     /// Somebody comes.
-    pub fn add(&mut self, seat: Seat) {
-        self.seats.push(seat);
+    pub fn add(&mut self, client: AttachedClient) {
+        self.clients.push(client);
     }
 
     /// What to poll of each, and its number.
     pub fn watched(&self) -> impl Iterator<Item = (usize, BorrowedFd<'_>, PollFlags)> {
-        self.seats
-            .iter()
-            .enumerate()
-            .flat_map(|(number, seat)| seat.watched().map(move |(fd, flags)| (number, fd, flags)))
+        self.clients.iter().enumerate().flat_map(|(number, client)| {
+            client.watched().map(move |(fd, flags)| (number, fd, flags))
+        })
     }
 
     /// Something may have come from one of them, or there may be room.
     pub fn carry(&mut self, number: usize) {
-        if let Some(seat) = self.seats.get_mut(number) {
-            seat.carry();
+        if let Some(client) = self.clients.get_mut(number) {
+            client.carry();
         }
     }
 
     /// The command has written something, or ended.
     pub fn show(&mut self, frame: &Frame) {
-        for seat in &mut self.seats {
-            seat.show(frame.clone());
+        for client in &mut self.clients {
+            client.show(frame.clone());
             match frame {
-                Frame::Exited(_) | Frame::Signaled(_) => seat.leave(),
-                _ => seat.flush(),
+                Frame::Exited(_) | Frame::Signaled(_) => client.leave(),
+                _ => client.flush(),
             }
         }
     }
 
     /// The command has gone, however that came.
     pub fn dismiss(&mut self) {
-        self.seats.iter_mut().for_each(Seat::leave);
+        self.clients.iter_mut().for_each(AttachedClient::leave);
         self.owed.clear();
     }
 
     /// Those who have left are forgotten.
     pub fn sweep(&mut self) {
-        self.seats.retain(|seat| !seat.is_gone());
+        self.clients.retain(|client| !client.is_gone());
     }
 
     /// The next frame for the command, if `line` has room for it.
     pub fn next_frame(&mut self, line: &mut Window) -> Option<Frame> {
-        for _ in 0..self.seats.len() {
-            self.turn = (self.turn + 1) % self.seats.len();
-            let seat = &mut self.seats[self.turn];
-            if let Some(wish) = seat.take_wish() {
+        for _ in 0..self.clients.len() {
+            self.turn = (self.turn + 1) % self.clients.len();
+            let client = &mut self.clients[self.turn];
+            if let Some(request) = client.take_request() {
                 // Signals and sizes are few; what they take of the windows is given back.
-                line.take(wish.wire_bytes());
-                self.window.take(wish.wire_bytes());
-                return Some(wish);
+                line.take(request.wire_bytes());
+                self.window.take(request.wire_bytes());
+                return Some(request);
             }
             let room = self.window.payload_room(0).min(line.payload_room(0));
-            let count = room.min(seat.typed().len()).min(PAYLOAD_MAX_BYTES);
+            let count = room.min(client.typed().len()).min(PAYLOAD_MAX_BYTES);
             if count > 0 {
-                let frame = Frame::Stdin(seat.typed().drain(..count).collect());
+                let frame = Frame::Stdin(client.typed().drain(..count).collect());
                 line.take(frame.wire_bytes());
                 self.window.take(frame.wire_bytes());
-                seat.has_taken(count);
+                client.has_taken(count);
                 return Some(frame);
             }
         }

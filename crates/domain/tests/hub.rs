@@ -5,8 +5,8 @@ use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
+use domain::attached::AttachedClient;
 use domain::hub::{Hub, Place};
-use domain::seat::Seat;
 use protocol::{
     Decoder, Encoder, FIRST, Frame, LINE, SESSIONS_MAX, WINDOW_OF_SERIAL_BYTES,
     WINDOW_TO_GUEST_BYTES, hello,
@@ -106,7 +106,7 @@ impl Bench {
     /// One who watches the first command, and has heard that it runs.
     fn watcher(&mut self) -> End {
         let (line, mut end) = End::pair(Decoder::after_greeting());
-        self.hub.watch(Seat::new(line, &[], &[]));
+        self.hub.watch(AttachedClient::new(line, &[], &[]));
         self.turn();
         assert!(matches!(end.heard().0[..], [(LINE, Frame::Hello { .. }), (1, Frame::Started)]));
         end
@@ -471,7 +471,8 @@ fn the_guest_is_told_the_time_now_and_then() {
         let heard = bench.guest.heard().0;
         assert!(heard.len() <= 1, "{heard:?}");
         heard.first().is_some_and(|frame| {
-            matches!(frame, (LINE, Frame::Time(time)) if !time.is_start && time.at(time.counter).is_some())
+            let (LINE, Frame::Time(time)) = frame else { return false };
+            !time.is_start && time.at(time.counter).is_some()
         })
     };
     let now = Instant::now();

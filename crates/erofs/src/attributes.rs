@@ -1,4 +1,4 @@
-//! What a file of the tree is besides its contents.
+//! The attributes of a file of the tree.
 
 /// What a file is besides its contents. A caller may say otherwise before it is written.
 #[derive(Debug, Clone, PartialEq, Eq)]

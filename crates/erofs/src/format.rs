@@ -1,4 +1,4 @@
-//! What is on the disk: super block, inodes, attributes, and the blocks of directories (Linux,
+//! The layout on the disk: super block, inodes, attributes, and the blocks of directories (Linux,
 //! `Documentation/filesystems/erofs.rst` and `fs/erofs/erofs_fs.h`). All numbers are little-endian.
 
 use std::ops::Range;

@@ -1,21 +1,23 @@
 //! Writes a tree of files as a read-only file system that Linux mounts: EROFS, uncompressed.
 //!
-//! What it is not: a reader, and no tool for all that the format can. No kept crate writes it: `erofs` is a
-//! beginning, `erofs-rs` reads, and the writer in `composefs` leaves the files' contents elsewhere.
+//! What it is not: a reader, or a tool for all features of the format. No maintained crate writes
+//! it: `erofs` is a beginning, `erofs-rs` reads, and the writer in `composefs` leaves the files'
+//! contents elsewhere.
 //!
 //! What rules it:
 //!
-//! 1. *The tree is read once, and as it is.* Each file is opened by the descriptor under which its kind was seen;
-//!    symbolic links are never followed. Whatever changes meanwhile is an [`Error`], or is not in the result:
-//!    files and directories have the same times before and after they are read. There is no result that Linux
-//!    could find broken.
-//! 2. *The same tree makes the same bytes*: entries are in the order of their names, nothing says when or where it was
-//!    written, and blocks of zeroes are holes of the file, whether or not they were before.
-//! 3. *What is needed to list files lies together*: contents come first, in the order of the tree, then what of
-//!    directories fills blocks, then all inodes, those of a directory beside each other. Linux reads a block of
-//!    metadata when it first needs it, and each holds some 60 inodes. So only the contents of tiny files stand
-//!    behind their inodes.
-//! 4. *The super block comes last.* What is written halfway is no file system.
+//! 1. *The tree is read once, and as it is.* The walk opens each file by the descriptor under which
+//!    it saw its type, and never follows symbolic links. What changes meanwhile is an [`Error`], or
+//!    is not in the result: files and directories have the same times before and after they are
+//!    read. There is no result that Linux could find broken.
+//! 2. *The same tree makes the same bytes.* Entries are in the order of their names, nothing
+//!    records when or where the file system was written, and blocks of zeroes are holes of the
+//!    file, whether or not they were before.
+//! 3. *What is needed to list files lies together.* Contents come first, in the order of the tree,
+//!    then the blocks of directories, then all inodes, those of a directory beside each other.
+//!    Linux reads a block of metadata when it first needs it, and each holds some 60 inodes. So
+//!    only the contents of tiny files stand behind their inodes.
+//! 4. *The super block is written last.* A file that is written halfway is no file system.
 
 #![forbid(unsafe_code)]
 
@@ -23,6 +25,7 @@ mod attributes;
 mod error;
 pub mod format;
 mod identity;
+mod limits;
 mod output;
 mod place;
 mod tree;

@@ -1,15 +1,13 @@
-//! The file that is written: blocks one after the other, of which those of zeroes are left out; and what
-//! they are, in one number.
+//! The file that is written: blocks one after the other, with holes for those of zeroes; and a hash
+//! of all of them.
 
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
 use crate::format::{BLOCK_BYTES, Super};
+use crate::limits::BUFFER_BYTES;
 use crate::{Error, Identity};
-
-/// So much is written at once.
-const BUFFER_BYTES: usize = 1 << 20;
 
 /// See above.
 pub struct Output<'a> {

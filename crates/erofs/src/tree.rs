@@ -1,4 +1,4 @@
-//! Reads the tree: what each file is, and its contents, which go to the output at once.
+//! Reads the tree: the attributes of each file, and its contents, which go to the output at once.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -16,20 +16,9 @@ use rustix::fs::{
 use rustix::io::Errno;
 
 use crate::format::{self, BLOCK_BYTES};
+use crate::limits::{BUFFER_BYTES, MAX_ATTRIBUTE_BYTES, MAX_INLINE_BYTES, MAX_OPEN_DIRECTORIES};
 use crate::output::Output;
 use crate::{Attributes, Error, Extended};
-
-/// Files of so many bytes and less stand behind their inodes.
-const SHORT_MAX_BYTES: usize = 256;
-
-/// So much is read at once, in whole blocks.
-const BUFFER_BYTES: usize = 1 << 20;
-
-/// So many directories are open at once, however deep the tree is.
-const OPEN_MAX: usize = 64;
-
-/// The longest value of an attribute, and the longest list (`XATTR_SIZE_MAX`, `XATTR_LIST_MAX`).
-const ATTRIBUTE_MAX_BYTES: usize = 64 << 10;
 
 /// A file, with all that is not in the output already.
 #[derive(Debug)]
@@ -215,7 +204,7 @@ impl<'a, 'b> Walk<'a, 'b> {
         let entries = Vec::with_capacity(names.len());
         let (rest, descriptor) = (names.into_iter(), Some(descriptor));
         self.frames.push(Frame { descriptor, name, stamp, inode, rest, entries });
-        if let Some(hidden) = self.frames.len().checked_sub(OPEN_MAX + 1) {
+        if let Some(hidden) = self.frames.len().checked_sub(MAX_OPEN_DIRECTORIES + 1) {
             self.frames[hidden].descriptor = None;
         }
         Ok(inode)
@@ -301,7 +290,7 @@ impl<'a, 'b> Walk<'a, 'b> {
         let bytes = u64::try_from(status.st_size).map_err(|_| Trouble::Changed)?;
         let data = match bytes {
             0 => Data::Nothing,
-            _ if bytes <= SHORT_MAX_BYTES as u64 => {
+            _ if bytes <= MAX_INLINE_BYTES as u64 => {
                 let mut contents = vec![0; bytes as usize];
                 opened.read_exact(&mut contents).map_err(shortened)?;
                 Data::Short(contents)
@@ -398,14 +387,14 @@ fn reopen(file: BorrowedFd<'_>, flags: OFlags) -> rustix::io::Result<OwnedFd> {
 /// Its extended attributes.
 fn extended(file: BorrowedFd<'_>) -> Result<Extended, Trouble> {
     let path = path_of(file);
-    let mut names = Vec::with_capacity(ATTRIBUTE_MAX_BYTES);
+    let mut names = Vec::with_capacity(MAX_ATTRIBUTE_BYTES);
     match listxattr(&path, spare_capacity(&mut names)) {
         Err(Errno::OPNOTSUPP) => return Ok(Vec::new()),
         listed => listed?,
     };
     let mut found = Vec::new();
     for name in names.split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
-        let mut value = Vec::with_capacity(ATTRIBUTE_MAX_BYTES);
+        let mut value = Vec::with_capacity(MAX_ATTRIBUTE_BYTES);
         match getxattr(&path, name, spare_capacity(&mut value)) {
             Err(Errno::NODATA) => return Err(Trouble::Changed),
             read => read?,

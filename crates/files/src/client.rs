@@ -1,4 +1,4 @@
-//! The domain's side.
+//! The client of the file server, in the domain's process.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -12,12 +12,12 @@ use rustix::fs::MemfdFlags;
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, recv, sendmsg};
 use zerocopy::{FromBytes, IntoBytes};
 
+use crate::limits::{MAX_DESCRIPTORS, MAX_RANGES, MAX_SHARES};
 use crate::message::{
-    Command, Header, MAX_DESCRIPTORS, MAX_RANGES, MAX_SHARES, Range, Region, Reply, Request,
-    ShareRecord, VERSION, command, flags,
+    Command, Header, Range, Region, Reply, Request, ShareRecord, VERSION, command, flags,
 };
 pub use crate::ring::socket_pair as pair;
-use crate::ring::{self, Bell, Reader, Writer};
+use crate::ring::{self, Notifier, Reader, Writer};
 
 /// A directory of the host's that is to be shared.
 #[derive(Debug)]
@@ -38,7 +38,7 @@ pub struct Share {
     pub host_owner: (u32, u32),
     /// See above.
     pub guest_owner: (u32, u32),
-    /// Its files belong to whom their attributes say ([`crate::owner`]). Such a share is only read.
+    /// Its files belong to the owners in their attributes ([`crate::owner`]). Such a share is read-only.
     pub has_owners: bool,
     /// Nobody but the guest changes it while the machine runs: what the guest knows of it remains true.
     pub is_exclusive: bool,
@@ -73,8 +73,8 @@ pub fn introduce(
     let (mut ours, mut theirs) = (Vec::new(), Vec::new());
     for share in shares {
         bytes.extend(record(share).as_bytes());
-        let ((writer, reader, bell), rings, socket) = ring::pair()?;
-        ours.push(Connection { writer: writer.into(), reader: reader.into(), bell });
+        let ((writer, reader, notifier), rings, socket) = ring::pair()?;
+        ours.push(Connection { writer: writer.into(), reader: reader.into(), notifier });
         theirs.push((rings, socket));
     }
     let mut descriptors = vec![memory];
@@ -175,7 +175,7 @@ fn ask(control: BorrowedFd<'_>, bytes: &[u8], files: &[BorrowedFd<'_>]) -> io::R
 pub struct Connection {
     writer: Mutex<Writer>,
     reader: Mutex<Reader>,
-    bell: Bell,
+    notifier: Notifier,
 }
 
 impl Connection {
@@ -204,9 +204,9 @@ impl Connection {
             bytes.extend(range.as_bytes());
         }
         let is_sent = self.writer.lock().unpoisoned().put(&bytes)?;
-        self.bell.let_watch(may_watch);
+        self.notifier.let_watch(may_watch);
         if is_sent {
-            self.bell.ring();
+            self.notifier.notify();
         }
         Ok(is_sent)
     }
@@ -230,25 +230,25 @@ impl Connection {
     /// Whether the server was last seen on the core that this thread is on, which it does not get as long as this
     /// thread watches.
     pub fn shares_core(&self) -> bool {
-        self.bell.shares_core()
+        self.notifier.shares_core()
     }
 
     /// Whether who is in [`Self::wait`] is to be woken by the next reply. Who asks for it looks for one
     /// afterwards, which may have come before.
     pub fn wake_waiting(&self, wake: bool) {
-        self.bell.set_asleep(wake);
+        self.notifier.set_asleep(wake);
     }
 
     /// Sleep until there is a reply, for so long at most: the server can have this thread's core.
     ///
     /// Who has slept looks, and then sees to it that who is in [`Self::wait`] is woken by what comes later.
     pub fn rest(&self, span: Duration) {
-        self.bell.rest(span, || self.reader.lock().unpoisoned().has_message());
+        self.notifier.rest(span, || self.reader.lock().unpoisoned().has_message());
     }
 
     /// Wait to be woken; false when the server has ended.
     pub fn wait(&self) -> bool {
-        self.bell.wait()
+        self.notifier.wait()
     }
 
     /// Wait for a reply; none when the server has ended.
@@ -270,6 +270,6 @@ impl Connection {
 
     /// Nothing more is said: who waits is told that the server has ended.
     pub fn shut(&self) {
-        self.bell.shut();
+        self.notifier.shut();
     }
 }

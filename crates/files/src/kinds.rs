@@ -1,8 +1,9 @@
-//! Kinds of file systems: which of them a guest may be shown.
+//! Kinds of file systems, and which of them a guest may see.
 //!
-//! A file system that holds files is on a list. One that is a window into the host's kernel (`/proc` shows
-//! the environment of every process of the user, `/sys` controls devices) never is, and a kind that is not known
-//! is shown only if the user says so of a share: it may be such a window in a kernel that is newer than the list.
+//! A list has the kinds that hold files. A kind that is a window into the host's kernel is never
+//! shown (`/proc` has the environment of every process of the user, `/sys` controls devices). An
+//! unknown kind is shown only if the user allows it for a share: it may be such a window in a
+//! kernel that is newer than the list.
 
 use std::os::fd::AsFd;
 

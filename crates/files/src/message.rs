@@ -1,26 +1,13 @@
-//! What a domain's process and its file server tell each other. Numbers are the host's own.
+//! Messages between a domain's process and its file server. Numbers are in the host's byte order.
 //!
-//! On the *control* socket, in packets (`SOCK_SEQPACKET`) that each begin with a [`Command`], from the domain:
-//! [`command::INTRODUCE`]; then what is answered with one byte, 1 if it was done. The end
-//! of the control socket is the server's end.
+//! On the *control* socket the domain sends packets (`SOCK_SEQPACKET`), each of which begins with a
+//! [`Command`]: first [`command::INTRODUCE`]; then commands that the server answers with one byte,
+//! 1 if it has carried the command out. The server ends when the control socket is closed.
 //!
-//! In a *share's* rings: from the domain a [`Request`] with the [`Range`]s of one chain of
-//! descriptors, first those that may be read; from the server a [`Reply`] for each.
+//! In a *share's* rings the domain sends a [`Request`] with the [`Range`]s of one descriptor chain,
+//! the readable ones first; the server sends a [`Reply`] for each.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
-
-/// Bytes of the longest message on the control socket.
-pub const MAX_MESSAGE_BYTES: usize = 32 << 10;
-
-/// Ranges of one request.
-pub const MAX_RANGES: usize = 1024;
-
-/// Shares of one server, whose descriptors fit into one message (`SCM_MAX_FD` is 253).
-pub const MAX_SHARES: usize = 32;
-
-/// Descriptors of the first message: the memory's file and, of each share, its directory, its rings' file and
-/// its socket.
-pub const MAX_DESCRIPTORS: usize = 3 * MAX_SHARES + 1;
 
 /// What the domain and its server, who are one program, agree upon.
 pub const VERSION: u32 = 5;
@@ -77,7 +64,7 @@ pub mod flags {
     pub const ALLOWS_UNKNOWN_KINDS: u64 = 4;
     /// Credentials in home directories, and what is the host's own, are left out.
     pub const HIDES_SECRETS: u64 = 8;
-    /// Its files belong to whom their attributes say ([`crate::owner`]).
+    /// Its files belong to the owners in their attributes ([`crate::owner`]).
     pub const HAS_OWNERS: u64 = 16;
     /// Nobody but the guest changes it.
     pub const EXCLUSIVE: u64 = 32;

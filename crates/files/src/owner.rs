@@ -1,10 +1,11 @@
-//! To whom the files of an image belong, where they are files of somebody who may give them to nobody: as
-//! extended attributes of users, which any user can set on his own files, and any file system for Linux keeps.
+//! The owners of an image's files in a guest, where one user of the host owns all of them. Extended
+//! attributes of the `user` namespace record them, which any user can set on his own files, and any
+//! file system for Linux keeps.
 //!
-//! A file of an image has, on the host, the permissions that make it harmless there: it is its maker's, who may
-//! read and write it, and it runs as nobody else (`mode & 0o777 | 0o600`). What it is in the guest is recorded
-//! beside that: [`OWNER`] has its user, its group and its permissions, [`CAPABILITY`] what a program may do
-//! (capabilities(7)). Symbolic links have no such attributes, and belong to root.
+//! A file of an image has, on the host, permissions that make it harmless there: its maker may read
+//! and write it, and it runs as no other user (`mode & 0o777 | 0o600`). Its attributes say what it
+//! is in the guest: [`OWNER`] has its user, group and permissions, [`CAPABILITY`] a program's
+//! capabilities (capabilities(7)). Symbolic links have no such attributes, and belong to root.
 
 use std::path::Path;
 
@@ -12,19 +13,18 @@ use rustix::buffer::spare_capacity;
 use rustix::fs::{XattrFlags, lgetxattr, lsetxattr};
 use rustix::io::Errno;
 
+use crate::limits::MAX_OWNER_BYTES;
+
 /// The attribute with what [`Owner`] has: `USER:GROUP:PERMISSIONS`, the latter in octal.
 pub const OWNER: &str = "user.bivouac.owner";
 
 /// The attribute with what is `security.capability` in the guest.
 pub const CAPABILITY: &str = "user.bivouac.capability";
 
-/// The longest value of the former.
-const VALUE_MAX_BYTES: usize = 64;
-
 /// The permissions of a file, with those that make it run as its owner.
 const PERMISSIONS: u32 = 0o7777;
 
-/// To whom a file belongs in a guest, and who may do what with it.
+/// A file's owner in a guest, and its permissions there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Owner {
     /// The user's number.
@@ -39,7 +39,7 @@ impl Owner {
     /// What is recorded of the file, directory or link at `path`, if anything is.
     #[must_use]
     pub fn recorded(path: impl AsRef<Path>) -> Option<Owner> {
-        let mut value = Vec::with_capacity(VALUE_MAX_BYTES);
+        let mut value = Vec::with_capacity(MAX_OWNER_BYTES);
         lgetxattr(path.as_ref(), OWNER, spare_capacity(&mut value)).ok()?;
         Owner::parse(&value)
     }

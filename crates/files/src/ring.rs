@@ -1,18 +1,20 @@
-//! What a domain's process and its file server say to each other of a share: requests one way, replies the
-//! other, through memory that both have, and a socket by which each wakes the other.
+//! The rings of a share: requests from a domain's process to its file server, and replies back, in
+//! memory that both map; with a notifier, by which each side wakes the other.
 //!
-//! A message through a socket costs both sides a system call, and to wake who waits for it costs more than
-//! most requests. So messages lie in two rings, where who has a core to spare sees them without asking
-//! anybody:
+//! A message through a socket costs both sides a system call, and waking a sleeping thread costs
+//! more than most requests. So messages lie in two rings, where a thread with a core to spare sees
+//! them without a system call:
 //!
-//! 1. *A ring has one writer and one reader.* The writer moves the ring's end when a message is whole, the
-//!    reader its beginning when it has taken one. Each keeps its own place to itself, and believes of the
-//!    other's only what is possible: the other process may be hostile.
-//! 2. *Who sleeps says so before, and looks once more.* Who has written looks whether the reader sleeps, and
-//!    only then sends a byte over the socket. One of both sees the other (`SeqCst`). Who sleeps for a moment
-//!    only, so that the other side can have his core, sleeps at the word that says so.
-//! 3. *The end of the socket is the end of the other side*, which nobody can miss who sleeps.
-//! 4. *Memory is never the reason for a signal:* its file can neither grow nor shrink.
+//! 1. *A ring has one writer and one reader.* The writer moves the ring's end when a message is
+//!    whole; the reader moves its beginning when it has taken one. Each keeps its own position
+//!    privately, and accepts of the other's only what is possible: the other process may be
+//!    hostile.
+//! 2. *A reader announces that it sleeps, and then looks once more.* A writer looks after each
+//!    message whether the reader sleeps, and only then sends a byte over the socket. At least one
+//!    of them sees the other (`SeqCst`). A reader that sleeps only for a moment, to leave the core
+//!    to the other side, waits on the announcement itself (futex(2)).
+//! 3. *The other side's end closes the socket*, which a sleeping side cannot miss.
+//! 4. *An access to the memory never raises a signal:* its file can neither grow nor shrink.
 
 use std::fs::File;
 use std::io;
@@ -30,8 +32,7 @@ use rustix::net::{
 use rustix::thread::{futex, sched_getcpu};
 use vm_memory::{Bytes, GuestAddress, GuestMemoryBackend, GuestMemoryMmap, VolatileMemory};
 
-/// Bytes that a ring holds: several times the longest message.
-const DATA_BYTES: u64 = 64 << 10;
+use crate::limits::RING_DATA_BYTES;
 
 /// What a message is padded to.
 const ALIGNMENT: u64 = 8;
@@ -62,19 +63,19 @@ mod asleep {
 }
 
 /// Bytes of a ring.
-const RING_BYTES: u64 = at::DATA + DATA_BYTES;
+const RING_BYTES: u64 = at::DATA + RING_DATA_BYTES;
 
 /// Bytes of the memory that both have.
 const ALL_BYTES: u64 = 2 * RING_BYTES;
 
-/// What the other side has written makes no sense.
+/// The other side has written positions or lengths that are impossible.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the other side of a share makes no sense")]
-pub struct Nonsense;
+#[error("the other side of a share has written an invalid ring")]
+pub struct InvalidRing;
 
-impl From<Nonsense> for io::Error {
-    fn from(nonsense: Nonsense) -> Self {
-        Self::new(io::ErrorKind::InvalidData, nonsense)
+impl From<InvalidRing> for io::Error {
+    fn from(invalid: InvalidRing) -> Self {
+        Self::new(io::ErrorKind::InvalidData, invalid)
     }
 }
 
@@ -104,8 +105,8 @@ impl Ring {
     /// Do something with the two parts of which bytes from a place on consist: with each part's place in
     /// memory, and its bytes' place among them.
     fn in_parts(position: u64, length: u64, mut act: impl FnMut(u64, std::ops::Range<usize>)) {
-        let start = position % DATA_BYTES;
-        let first = length.min(DATA_BYTES - start);
+        let start = position % RING_DATA_BYTES;
+        let first = length.min(RING_DATA_BYTES - start);
         act(at::DATA + start, 0..first as usize);
         act(at::DATA, first as usize..length as usize);
     }
@@ -135,12 +136,12 @@ impl Writer {
     ///
     /// # Errors
     ///
-    /// [`Nonsense`].
-    pub fn put(&mut self, message: &[u8]) -> Result<bool, Nonsense> {
+    /// [`InvalidRing`].
+    pub fn put(&mut self, message: &[u8]) -> Result<bool, InvalidRing> {
         let beginning = self.ring.load(at::BEGINNING, Ordering::Acquire);
         let used = self.end.wrapping_sub(beginning);
         let length = ALIGNMENT + message.len() as u64;
-        let room = DATA_BYTES.checked_sub(used).ok_or(Nonsense)?;
+        let room = RING_DATA_BYTES.checked_sub(used).ok_or(InvalidRing)?;
         if room < length.next_multiple_of(ALIGNMENT) {
             return Ok(false);
         }
@@ -170,8 +171,8 @@ impl Reader {
     ///
     /// # Errors
     ///
-    /// [`Nonsense`].
-    pub fn take(&mut self, message: &mut Vec<u8>) -> Result<bool, Nonsense> {
+    /// [`InvalidRing`].
+    pub fn take(&mut self, message: &mut Vec<u8>) -> Result<bool, InvalidRing> {
         let there = self.ring.load(at::END, Ordering::Acquire).wrapping_sub(self.beginning);
         if there == 0 {
             return Ok(false);
@@ -181,7 +182,8 @@ impl Reader {
         let length = u64::from_ne_bytes(length);
         let after =
             ALIGNMENT.checked_add(length).and_then(|all| all.checked_next_multiple_of(ALIGNMENT));
-        let after = after.filter(|&after| after <= there && there <= DATA_BYTES).ok_or(Nonsense)?;
+        let after =
+            after.filter(|&after| after <= there && there <= RING_DATA_BYTES).ok_or(InvalidRing)?;
         message.resize(length as usize, 0);
         self.ring.read(self.beginning.wrapping_add(ALIGNMENT), message);
         self.beginning = self.beginning.wrapping_add(after);
@@ -192,7 +194,7 @@ impl Reader {
 
 /// How one side wakes the other, and sleeps itself.
 #[derive(Debug)]
-pub struct Bell {
+pub struct Notifier {
     socket: OwnedFd,
     /// What we read.
     ours: Ring,
@@ -200,9 +202,9 @@ pub struct Bell {
     theirs: Ring,
 }
 
-impl Bell {
+impl Notifier {
     /// Wake the other side, if it sleeps: there is something for it.
-    pub fn ring(&self) {
+    pub fn notify(&self) {
         fence(Ordering::SeqCst);
         self.theirs.with_asleep(|word| {
             if word.load(Ordering::SeqCst) == asleep::NOWHERE {
@@ -275,7 +277,7 @@ impl Bell {
         self.ours.load(at::CORE, Ordering::Relaxed) == core()
     }
 
-    /// The other side is told that we have ended, and whoever waits here too.
+    /// Closes the socket: both sides' waiting threads wake.
     pub fn shut(&self) {
         // That it has ended before is as good.
         let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);
@@ -297,7 +299,7 @@ pub fn socket_pair() -> io::Result<(OwnedFd, OwnedFd)> {
 }
 
 /// One side's end: what it writes and reads, and how it sleeps.
-pub type End = (Writer, Reader, Bell);
+pub type End = (Writer, Reader, Notifier);
 
 /// A domain's end, with what its server needs for the other: the memory's file, and a socket.
 ///
@@ -323,8 +325,8 @@ pub fn other_end(file: File, socket: OwnedFd) -> Result<End, host::Error> {
 /// The end that writes to one ring and reads the other.
 fn end(memory: &GuestMemoryMmap, socket: OwnedFd, (written, read): (u64, u64)) -> End {
     let ring = |base| Ring { memory: memory.clone(), base };
-    let bell = Bell { socket, ours: ring(read), theirs: ring(written) };
-    (Writer { ring: ring(written), end: 0 }, Reader { ring: ring(read), beginning: 0 }, bell)
+    let notifier = Notifier { socket, ours: ring(read), theirs: ring(written) };
+    (Writer { ring: ring(written), end: 0 }, Reader { ring: ring(read), beginning: 0 }, notifier)
 }
 
 #[cfg(test)]
@@ -362,10 +364,10 @@ mod tests {
         while writer.put(&[7; 1000]).unwrap() {
             count += 1;
         }
-        assert_eq!(count, DATA_BYTES / 1008);
+        assert_eq!(count, RING_DATA_BYTES / 1008);
         assert!(reader.take(&mut Vec::new()).unwrap() && writer.put(&[7; 1000]).unwrap());
         assert!(!writer.put(&[7; 1000]).unwrap());
-        assert!(!writer.put(&vec![7; DATA_BYTES as usize]).unwrap());
+        assert!(!writer.put(&vec![7; RING_DATA_BYTES as usize]).unwrap());
     }
 
     #[test]
@@ -375,22 +377,22 @@ mod tests {
         let ring = writer.ring.clone();
         for length in [17, 1 << 20, u64::MAX, u64::MAX - 7] {
             ring.write(0, &length.to_ne_bytes());
-            assert_eq!(reader.take(&mut Vec::new()), Err(Nonsense), "{length:#x}");
+            assert_eq!(reader.take(&mut Vec::new()), Err(InvalidRing), "{length:#x}");
         }
-        ring.store(at::END, DATA_BYTES + 8, Ordering::SeqCst);
+        ring.store(at::END, RING_DATA_BYTES + 8, Ordering::SeqCst);
         ring.write(0, &16_u64.to_ne_bytes());
-        assert_eq!(reader.take(&mut Vec::new()), Err(Nonsense));
+        assert_eq!(reader.take(&mut Vec::new()), Err(InvalidRing));
         ring.store(at::BEGINNING, 32, Ordering::SeqCst);
-        assert_eq!(writer.put(&[7; 16]), Err(Nonsense));
+        assert_eq!(writer.put(&[7; 16]), Err(InvalidRing));
     }
 
     /// Say a thousand numbers, and now and then let the other side go to sleep.
-    fn say_a_thousand(writer: &mut Writer, bell: &Bell) {
+    fn say_a_thousand(writer: &mut Writer, notifier: &Notifier) {
         for number in 0..1000_u64 {
             while !writer.put(&number.to_ne_bytes()).unwrap() {
                 std::thread::yield_now();
             }
-            bell.ring();
+            notifier.notify();
             if number % 10 == 0 {
                 std::thread::yield_now();
             }
@@ -399,21 +401,21 @@ mod tests {
 
     #[test]
     fn who_is_on_the_same_core_is_known() {
-        let ((.., bell), (.., other)) = ends();
-        assert!(!bell.shares_core(), "nothing has been said");
+        let ((.., notifier), (.., other)) = ends();
+        assert!(!notifier.shares_core(), "nothing has been said");
         // A thread may be moved between two looks, but not each time.
         let is_seen = |_| {
             other.say_core();
-            bell.shares_core()
+            notifier.shares_core()
         };
         assert!((0..1000).any(is_seen));
-        bell.ours.store(at::CORE, u64::MAX, Ordering::Relaxed);
-        assert!(!bell.shares_core());
+        notifier.ours.store(at::CORE, u64::MAX, Ordering::Relaxed);
+        assert!(!notifier.shares_core());
     }
 
     #[test]
     fn who_sleeps_is_woken_and_nobody_else() {
-        let ((mut writer, _, bell), (_, mut reader, other)) = ends();
+        let ((mut writer, _, notifier), (_, mut reader, other)) = ends();
         let sleeper = std::thread::spawn(move || {
             let mut message = Vec::new();
             for expected in 0..1000_u64 {
@@ -428,14 +430,14 @@ mod tests {
             // Bytes of wake-ups that were not waited for may be left.
             while other.wait() {}
         });
-        say_a_thousand(&mut writer, &bell);
-        bell.shut();
+        say_a_thousand(&mut writer, &notifier);
+        notifier.shut();
         sleeper.join().unwrap();
     }
 
     #[test]
     fn who_rests_is_woken_or_wakes_by_himself() {
-        let ((mut writer, _, bell), (_, mut reader, other)) = ends();
+        let ((mut writer, _, notifier), (_, mut reader, other)) = ends();
         let long = Duration::from_secs(60);
         other.rest(Duration::from_millis(1), || false);
         other.rest(long, || true);
@@ -448,7 +450,7 @@ mod tests {
             }
         });
         let start = std::time::Instant::now();
-        say_a_thousand(&mut writer, &bell);
+        say_a_thousand(&mut writer, &notifier);
         sleeper.join().unwrap();
         assert!(start.elapsed() < long, "somebody was not woken");
     }

@@ -62,7 +62,8 @@ structures! {
         fh: u64, offset: u64, size: u32, read_flags: u32, lock_owner: u64, flags: u32, padding: u32,
     }
     WriteIn {
-        fh: u64, offset: u64, size: u32, write_flags: u32, lock_owner: u64, flags: u32, padding: u32,
+        fh: u64, offset: u64, size: u32, write_flags: u32,
+        lock_owner: u64, flags: u32, padding: u32,
     }
     WriteOut { size: u32, padding: u32, }
     StatfsOut {

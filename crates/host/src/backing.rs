@@ -1,16 +1,17 @@
 //! Guest memory that is somewhere else until it is touched: in a snapshot, for one.
 //!
-//! Such memory starts as a file without pages, as all guest memory does, and a [`Source`] of what belongs
-//! there. It is fetched by the chunk, when somebody is about to look at a byte of it or to write one:
+//! Such memory starts as a file without pages, as all guest memory does, and a [`Source`] of its
+//! contents. It is fetched by the chunk, when a thread is about to read or write a byte of it:
 //!
-//! 1. *Nobody looks at what has not been fetched.* There is no fault that would tell: the file reads as
-//!    zeroes. So every way to guest memory asks for it first ([`super::GuestMemory::require`]). There are
-//!    few: where the processor turns a physical address into a host address, where a device does, and
-//!    where pages are mapped into another process.
-//! 2. *A chunk is fetched once.* Who fetches holds the lock, and what is there is not written again; what
-//!    the guest has written since is safe.
-//! 3. *A source that fails ends everything.* The guest must not go on with zeroes, which it would write to
-//!    its disks.
+//! 1. *No thread reads what has not been fetched.* There is no fault that would tell: the file
+//!    reads as zeroes. So every way to guest memory fetches first
+//!    ([`super::GuestMemory::require`]). There are few: where the processor turns a physical
+//!    address into a host address, where a device does, and where pages are mapped into another
+//!    process.
+//! 2. *A chunk is fetched once.* The thread that fetches holds the lock, and does not overwrite a
+//!    chunk that is there; what the guest has written since is safe.
+//! 3. *A source that fails ends the machine.* The guest must not go on with zeroes, which it would
+//!    write to its disks.
 
 use std::fs::File;
 use std::io;
@@ -18,11 +19,8 @@ use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
+pub use crate::limits::CHUNK_BYTES;
 use crate::poison::Unpoisoned;
-
-/// What is fetched at once: what is near a byte that is needed is mostly needed too, and what is not costs
-/// memory.
-pub const CHUNK_BYTES: u64 = 32 << 10;
 
 /// Where memory comes from.
 pub trait Source: Send + Sync {

@@ -12,11 +12,10 @@ use std::ptr::NonNull;
 
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
+use crate::limits::MAX_STREAM_BYTES;
+
 /// What a huge page is aligned to.
 const HUGE_PAGE_BYTES: usize = 2 << 20;
-
-/// Most that is read from a file that does not know its length, whatever the caller would take.
-pub const MAX_STREAM_BYTES: u64 = 1 << 30;
 
 /// Bytes of its own, zero at first.
 #[derive(Debug)]

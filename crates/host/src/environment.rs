@@ -1,5 +1,5 @@
-//! What a process was started with in its environment (environ(7)), which often has secrets: keys to somebody's
-//! cloud, tokens. A machine's process needs none of it once it runs, and its guest's kernel may come to read its
+//! The environment variables of this process (environ(7)), which often have secrets: keys, tokens.
+//! A machine's process needs none of them once it runs, and its guest's kernel may come to read its
 //! memory.
 
 use std::os::raw::c_char;

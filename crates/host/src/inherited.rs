@@ -1,8 +1,8 @@
-//! Descriptors: those that whoever started this process has left open for it, and how many there may be.
+//! Descriptors that this process has inherited, and how many descriptors it may have.
 //!
-//! Many that are left open are so by mistake, and a guest that comes to own a process has all that is open in
-//! it. So each process marks them when it starts ([`mark`]), passes none on, and closes them before
-//! there is a guest ([`close_marked`]).
+//! Many inherited descriptors were left open by mistake, and a guest that comes to own a process
+//! has all of them. So each process marks them when it starts ([`mark`]), passes none on, and
+//! closes them before there is a guest ([`close_marked`]).
 
 use std::io;
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
@@ -10,6 +10,7 @@ use std::sync::Mutex;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
+use crate::limits::MAX_LISTED_DESCRIPTORS;
 use crate::poison::Unpoisoned;
 
 /// Those that were taken.
@@ -43,9 +44,6 @@ pub fn take(number: RawFd) -> io::Result<OwnedFd> {
 /// Those that nobody has asked for.
 static MARKED: Mutex<Vec<RawFd>> = Mutex::new(Vec::new());
 
-/// How many descriptors are looked at where there is no list of them.
-const MAX_LOOKED_AT: RawFd = 1 << 16;
-
 /// Mark what this process was started with, but for the standard streams and these: it is closed in what this
 /// process starts, and here by [`close_marked`]. Until then it can be named as `/dev/fd/N`.
 pub fn mark(kept: &[RawFd]) {
@@ -53,7 +51,7 @@ pub fn mark(kept: &[RawFd]) {
         let names = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
         names.collect::<Vec<RawFd>>()
     });
-    let numbers = list.unwrap_or_else(|_| (0..MAX_LOOKED_AT).collect());
+    let numbers = list.unwrap_or_else(|_| (0..MAX_LISTED_DESCRIPTORS).collect());
     let mut marked = MARKED.lock().unpoisoned();
     for number in numbers.into_iter().filter(|number| *number > 2 && !kept.contains(number)) {
         // SAFETY: the calls look at a number, and set a flag of a descriptor that is nobody's here: all that

@@ -1,4 +1,4 @@
-//! Where this process has its memory.
+//! The mappings of this process.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};

@@ -1,26 +1,26 @@
-//! What we ask of Linux.
+//! The interface to Linux.
 //!
 //! This crate imports none of ours. It is one of the three that may contain `unsafe`: it maps
-//! memory, and a mapping is something that no type can check; it talks to the kernel where no safe
-//! crate does. Each `unsafe` block is short
-//! and says what makes it sound.
+//! memory, and a mapping is something that no type can check; it makes system calls that no safe
+//! crate offers. Each `unsafe` block is short and says what makes it sound.
 //!
 //! - [`memory`]: a guest's physical memory, one sealed `memfd` mapped region by region.
 //! - [`backing`]: guest memory that is fetched when it is touched.
-//! - [`available`]: how much memory the host could still give us, by its own account and by that of
-//!   the control groups that we are in.
-//! - [`environment`]: the variables that this process was started with.
-//! - [`inherited`]: descriptors that this process was started with, and how many it may have.
-//! - [`privileges`]: capabilities of root's that a process does without.
-//! - [`layout`]: where this process has its memory.
-//! - [`usage`]: what this process has moved from and to disks.
-//! - [`vectored`]: files read into guest memory and written from it.
+//! - [`available`]: how much memory the host can still give, by its own account and by that of the
+//!   control groups of this process.
+//! - [`environment`]: the environment variables of this process.
+//! - [`inherited`]: descriptors that this process has inherited, and how many it may have.
+//! - [`privileges`]: capabilities of root that a process drops.
+//! - [`layout`]: the mappings of this process.
+//! - [`usage`]: bytes that this process has read from disks and written to them.
+//! - [`vectored`]: vectored I/O between files and guest memory.
 //! - [`message`]: the same with a socket, beside bytes of our own.
-//! - [`tap`]: network interfaces whose other end we are.
+//! - [`tap`]: TAP interfaces.
 //! - [`poll`]: waiting for descriptors.
 //! - [`poison`]: the one way to lock.
-//! - [`mod@watch`]: watching, where waking costs more.
-//! - [`confine`]: what a running machine's process may still ask of the kernel.
+//! - [`mod@watch`]: polling for a moment where waking a thread costs more.
+//! - [`confine`]: the system calls that a running machine's process may still make.
+//! - [`limits`]: every limit of this crate.
 
 pub mod available;
 pub mod backing;
@@ -29,6 +29,7 @@ pub mod confine;
 pub mod environment;
 pub mod inherited;
 pub mod layout;
+pub mod limits;
 pub mod memory;
 pub mod message;
 pub mod poison;
@@ -43,7 +44,8 @@ pub mod watch;
 pub use available::Available;
 pub use buffer::{Buffer, open_regular};
 pub use inherited::raise_descriptor_limit;
-pub use memory::{Error, GuestMemory, RawRegion, SPARE_PAGES};
+pub use limits::SPARE_PAGES;
+pub use memory::{Error, GuestMemory, RawRegion};
 pub use poison::Unpoisoned;
 pub use poll::Poller;
 pub use usage::moved_bytes;

@@ -1,17 +1,17 @@
 //! A guest's physical memory: one `memfd`, mapped region by region.
 //!
-//! 1. The file is sealed against growing, shrinking and further sealing before anybody else can see
-//!    it: no one who is handed the descriptor can pull pages from under us (SIGBUS).
+//! 1. The file is sealed against growing, shrinking and further sealing before any other process
+//!    can see it. So no process that has the descriptor can remove pages of it while we access them
+//!    (SIGBUS).
 //! 2. A region starts in the file at an offset that is congruent to its guest-physical address
-//!    modulo 2 MiB; then the kernel aligns the mapping alike, and a huge page of the host can back a
-//!    huge page of the guest.
-//! 3. Nothing is reserved (`MAP_NORESERVE`): pages come into being when the guest touches them. A
-//!    guest that wants more than the host can give at all is refused before it starts, because the
-//!    alternative is the out-of-memory killer at a time of its choosing.
-//! 4. Behind the regions the file has some *spare* pages, which are nobody's memory: what helper
-//!    processes are to see in place of a page of the guest's is put there.
-//! 5. Whoever holds a clone of the [`GuestMemoryMmap`] holds the mappings: they go away with the
-//!    last one.
+//!    modulo 2 MiB; then the kernel aligns the mapping alike, and a huge page of the host can back
+//!    a huge page of the guest.
+//! 3. Nothing is reserved (`MAP_NORESERVE`): the kernel allocates a page when the guest touches it.
+//!    A guest that wants more than the host can give at all is refused before it starts, because
+//!    the alternative is the out-of-memory killer at a time of its choosing.
+//! 4. Behind the regions the file has some *spare* pages, which are not the guest's memory: the
+//!    engine writes there what helper processes are to see in place of a page of the guest's.
+//! 5. A clone of the [`GuestMemoryMmap`] keeps the mappings: they go away with the last one.
 
 use std::fs::File;
 use std::io;
@@ -28,19 +28,14 @@ use vm_memory::{
 };
 
 use crate::available::Available;
-use crate::backing::{Backing, CHUNK_BYTES, Source};
+use crate::backing::{Backing, Source};
+use crate::limits::{CHUNK_BYTES, MAX_REGIONS, SPARE_PAGES};
 
 /// What a huge page of the host is aligned to.
 const HUGE_PAGE_BYTES: u64 = 2 << 20;
 
 /// The unit of mapping.
 const PAGE_BYTES: u64 = 4096;
-
-/// Pages of the file behind the guest's memory.
-pub const SPARE_PAGES: usize = 1024;
-
-/// Most regions that a machine may have.
-const MAX_REGIONS: usize = 64;
 
 /// Why a guest cannot have its memory.
 #[derive(Debug, thiserror::Error)]

@@ -1,4 +1,5 @@
-//! Messages on stream sockets that are partly guest memory and partly our own bytes. None of it waits.
+//! Messages on stream sockets that are partly guest memory and partly our own bytes. No call
+//! blocks.
 
 use std::io;
 use std::marker::PhantomData;

@@ -1,8 +1,9 @@
 //! The one way to lock.
 //!
-//! The standard library marks a lock as poisoned when a thread panics while it holds the lock. Here that says nothing
-//! about what the lock protects: a critical section changes it in steps that each leave it whole, and calls nothing
-//! of others'. The panic itself ends the machine or the command, in good order, and whoever does that needs the locks.
+//! The standard library marks a lock as poisoned when a thread panics while it holds the lock. Here
+//! that says nothing about what the lock protects: a critical section changes it in steps that each
+//! leave it whole, and calls no foreign code. The panic itself ends the machine or the command in
+//! good order, and the thread that does so needs the locks.
 
 use std::sync::LockResult;
 

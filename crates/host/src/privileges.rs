@@ -1,7 +1,7 @@
-//! Capabilities (capabilities(7)): of a process that root has started, those that it does without.
+//! Capabilities (capabilities(7)) that a process of root's drops.
 //!
-//! Each thread has capabilities of its own, and passes them on to those that it starts. So they are dropped while
-//! the thread that drops them is the only one, or all others have no need of it.
+//! Each thread has capabilities of its own, which the threads that it starts inherit. So a thread
+//! drops them while it is the only one, or while the others do not need them.
 
 use rustix::io::Errno;
 use rustix::thread::{

@@ -1,8 +1,8 @@
 //! Standard streams that are closed when a process starts.
 //!
-//! Rust's library opens `/dev/null` for them, so that no other file gets their numbers. What is written there
-//! then seems to be written, although whoever closed the stream (`>&-` in a shell) wants to be told that it cannot
-//! be. So it is looked before the library does that.
+//! Rust's library opens `/dev/null` for them, so that no other file gets their numbers. A write to
+//! such a stream then seems to succeed, although the user who closed it (`>&-` in a shell) wants an
+//! error. So this module looks at the streams before the library opens anything.
 
 use std::fs::File;
 use std::io;

@@ -1,4 +1,4 @@
-//! What this process has used, by the host's account.
+//! The I/O of this process, by the host's account.
 
 /// The unit of `ru_inblock` and `ru_oublock` (getrusage(2), linux/sched.h).
 const BLOCK_BYTES: u64 = 512;

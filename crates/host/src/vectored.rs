@@ -1,16 +1,15 @@
-//! Moving bytes between files (or sockets) and guest memory, without a copy in between.
+//! Vectored I/O between files (or sockets) and guest memory, without a copy in between.
 //!
 //! A transfer names ranges of guest-physical addresses; all of them are looked up before any byte
-//! moves. The memory belongs to a guest that may write it at the same time: nothing here makes a
-//! reference to it, the kernel is given pointers and lengths.
+//! moves. The memory belongs to a guest that may write it at the same time. So this module makes no
+//! reference to it; it gives the kernel pointers and lengths.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use vm_memory::{GuestAddress, GuestMemoryBackend as _, GuestMemoryMmap, GuestMemoryRegion as _};
 
-/// The most pieces of one transfer (`UIO_MAXIOV`, readv(2)).
-pub const MAX_PIECES: usize = 1024;
+pub use crate::limits::MAX_PIECES;
 
 /// A range of guest memory, looked up.
 pub struct Pieces<'a> {

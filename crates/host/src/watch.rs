@@ -1,16 +1,16 @@
-//! Watching for what another thread or process is about to do, where waking who sleeps would cost more.
+//! Polling for what another thread or process is about to do, where waking a sleeping thread would
+//! cost more.
 
 use std::time::{Duration, Instant};
 
-/// Looks between two looks at the clock.
-const LOOKS: u32 = 16;
+use crate::limits::POLLS_PER_READING;
 
 /// Look for something for so long at most; whether it was there.
 #[inline]
 pub fn watch(span: Duration, mut is_there: impl FnMut() -> bool) -> bool {
     let start = Instant::now();
     while start.elapsed() < span {
-        for _ in 0..LOOKS {
+        for _ in 0..POLLS_PER_READING {
             if is_there() {
                 return true;
             }

@@ -1,4 +1,4 @@
-//! Who is who: the guest's network, and what of the host it stands for.
+//! The addresses of the guest's network, and the host's addresses that they stand for.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 

@@ -1,4 +1,4 @@
-//! Who has our addresses (RFC 826): we do.
+//! ARP (RFC 826): answers for our own addresses.
 
 use std::net::Ipv4Addr;
 

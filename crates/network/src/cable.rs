@@ -10,16 +10,13 @@ use rustix::net::{RecvFlags, SendFlags, recv, send};
 use smoltcp::phy::{self, Checksum, ChecksumCapabilities, DeviceCapabilities, Medium};
 use smoltcp::time::Instant;
 
-use crate::limits::{INPUT_BYTES, OUTPUT_BYTES};
+use crate::limits::{INPUT_BYTES, MAX_FRAME_BYTES, OUTPUT_BYTES};
 
 /// Bytes of a length.
 const PREFIX_BYTES: usize = 4;
 
 /// Bytes of an Ethernet header.
 pub const ETHERNET_BYTES: usize = 14;
-
-/// The longest frame.
-const MAX_FRAME_BYTES: usize = 65535 + 18;
 
 /// The type of frames with packets of IPv4.
 pub const IPV4: [u8; 2] = [0x08, 0x00];

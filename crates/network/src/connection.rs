@@ -1,8 +1,9 @@
-//! A connection of TCP: one half is the guest's, kept by smoltcp, the other a socket of the host's.
+//! A TCP connection: smoltcp keeps the guest's half, and the other is a socket of the host.
 //!
-//! Each has an interface of its own with one socket in it, so that a packet costs the same however many
-//! there are. A connection that the guest opens is accepted when the host's is made, and refused when that
-//! is. Each side's end of data becomes the other's.
+//! Each connection has a smoltcp interface of its own with one socket in it, so that a packet costs
+//! the same however many connections there are. A connection that the guest opens is accepted when
+//! the host's connection is made, and refused when that is refused. The end of data of each half
+//! becomes that of the other.
 
 use std::io;
 use std::net::{Shutdown, SocketAddrV4, TcpStream};

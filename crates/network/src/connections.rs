@@ -1,4 +1,5 @@
-//! All connections: who gets which packet, which event, and a turn when its time has come.
+//! All TCP connections: dispatches packets and events to them, and gives each a turn when its time
+//! has come.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -13,7 +14,8 @@ use crate::addresses::Addresses;
 use crate::cable::{Input, Output, Watch};
 use crate::connection::Connection;
 use crate::limits::{
-    CONNECTION_BUFFER_BYTES, MAX_CONNECTIONS, MAX_FULL_CONNECTIONS, SMALL_BUFFER_BYTES,
+    CONNECTION_BUFFER_BYTES, CONNECTIONS_AT_ONCE, MAX_CONNECTIONS, MAX_FULL_CONNECTIONS,
+    SMALL_BUFFER_BYTES,
 };
 use crate::packets::Packet;
 
@@ -22,13 +24,10 @@ const SYN: u8 = 2;
 const RST: u8 = 4;
 const ACK: u8 = 16;
 
-/// Connections that are accepted before others have their turn.
-const ACCEPTED_AT_ONCE: usize = 64;
-
 /// Ports of the gateway's, for connections that come from outside.
 const PORTS: Range<u16> = 32768..65535;
 
-/// Who speaks to whom: the guest's end, and the other.
+/// The ends of a connection: the guest's, and the other.
 type Ends = (SocketAddrV4, SocketAddrV4);
 
 /// See above. The tokens of published ports are those from the first on, of connections from the second.
@@ -45,9 +44,9 @@ pub struct Connections {
     by_ends: HashMap<Ends, u64>,
     /// Packets of this batch, and whose they are.
     batch: Vec<(u64, Range<usize>)>,
-    /// Who is to have a turn.
+    /// The connections that are to have a turn now.
     ready: Vec<u64>,
-    /// Who is to have one later.
+    /// The connections that are to have one later.
     later: BinaryHeap<Reverse<(Instant, u64)>>,
 }
 
@@ -163,7 +162,7 @@ impl Connections {
     /// Somebody has connected to a published port.
     pub fn accept(&mut self, token: u64, watch: &Watch, now: Instant) {
         let number = (token - self.tokens.0) as usize;
-        for _ in 0..ACCEPTED_AT_ONCE {
+        for _ in 0..CONNECTIONS_AT_ONCE {
             let Some((listener, guest)) = self.published.get(number) else { return };
             let (host, guest) = match listener.accept() {
                 Ok((host, _)) => (host, *guest),
@@ -236,7 +235,7 @@ impl Connections {
         self.batch = batch;
     }
 
-    /// When somebody is to have a turn.
+    /// When the next connection is to have a turn.
     pub fn deadline(&self) -> Option<Instant> {
         self.later.peek().map(|next| next.0.0)
     }

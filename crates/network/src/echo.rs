@@ -1,5 +1,5 @@
-//! Echo requests (ping): our own addresses answer, and others are asked through sockets for just that, where
-//! the host lets us have them (icmp(7), `ping_group_range`).
+//! Echo requests (ping). Our own addresses answer. Requests to other addresses go through ICMP
+//! sockets, where the host allows them (icmp(7), `ping_group_range`).
 
 use std::collections::HashMap;
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -103,7 +103,7 @@ impl Echoes {
         }
     }
 
-    /// Forget what nobody has used for long.
+    /// Forget what has not been used for long.
     pub fn sweep(&mut self, now: Instant) {
         self.echoes.retain(|_, echo| now.saturating_duration_since(echo.used) < IDLE_TIMEOUT);
     }

@@ -1,18 +1,19 @@
-//! A guest's network as sockets of an ordinary process: what the guest sends to anybody is sent by a socket
-//! of this host, and answered as if there were a network in between. No privilege is needed.
+//! User-mode networking: a guest's network as sockets of an ordinary process. The process sends
+//! what the guest sends through sockets of this host, and answers as if there were a network in
+//! between. It needs no privilege.
 //!
-//! What it is not: a switch, a firewall, a router of other protocols. The guest reaches what its user may
-//! reach, over IPv4, by TCP, UDP and echo requests, but for the host itself and what takes whoever asks for the
-//! host (`reach.rs`), unless that is allowed; it is reached through ports that are published.
+//! What it is not: a switch, a firewall, a router of other protocols. The guest reaches what its
+//! user may reach, over IPv4, by TCP, UDP and echo requests. It does not reach the host itself,
+//! unless the user allows that (`reach.rs`). Published ports lead to the guest.
 //!
 //! What rules it:
 //!
-//! 1. *Frames come from an adversary.* Whatever is not understood is lost, and nothing that the guest can
-//!    name grows without a limit ([`limits`]).
-//! 2. *One thread, that never waits* but in epoll(7), whose events are edges: what was ready stays so
-//!    until a system call says otherwise.
-//! 3. *Work is done in batches*: all frames that have come are looked at, each connection has one turn
-//!    with all of its own, and what is to be said goes out at once.
+//! 1. *Frames come from an adversary.* The server drops what it does not understand, and nothing
+//!    that the guest can name grows without a limit ([`limits`]).
+//! 2. *One thread, which waits only* in epoll(7), with edge-triggered events: a socket that was
+//!    ready stays ready until a system call says otherwise.
+//! 3. *Work is done in batches*: the server looks at all frames that have come, gives each
+//!    connection one turn with all of its frames, and sends all answers at once.
 //! 4. *It ends with its cable*, the socket to the machine, and leaves nothing behind.
 
 #![forbid(unsafe_code)]

@@ -31,14 +31,23 @@ pub const MAX_PEERS: usize = 256;
 /// Identifiers of echo requests at the same time.
 pub const MAX_ECHOES: usize = 64;
 
-/// When nobody has used one for so long, it is forgotten.
+/// A port or identifier that is idle for so long is forgotten.
 pub const IDLE_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Datagrams that are taken from a socket before others have their turn.
 pub const DATAGRAMS_AT_ONCE: usize = 64;
 
+/// Connections that are accepted before others have their turn.
+pub const CONNECTIONS_AT_ONCE: usize = 64;
+
+/// How often the server looks for what is idle.
+pub const SWEEP_INTERVAL: Duration = Duration::from_secs(10);
+
 /// How long a connection to the guest may take to be accepted.
 pub const ACCEPT_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// The longest frame.
+pub const MAX_FRAME_BYTES: usize = 65535 + 18;
 
 /// Bytes of frames that wait to be taken; beyond that, nothing is made.
 pub const OUTPUT_BYTES: usize = 1 << 20;

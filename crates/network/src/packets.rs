@@ -1,4 +1,4 @@
-//! Packets that are made here, and not by smoltcp: their headers.
+//! Headers of packets that the server makes itself, without smoltcp.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 

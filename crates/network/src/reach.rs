@@ -1,12 +1,14 @@
-//! Where a guest may go: to the world, and to the host only where it was allowed to.
+//! Which addresses a guest may reach: the world, and the host only where the user allows it.
 //!
-//! 1. *What is judged is the address that a socket is about to be connected to*, after the gateway's and
-//!    the name server's have been replaced. Names, and other ways of writing an address, are resolved by then.
-//! 2. *Whether an address is one of the host's own is asked of the host's kernel*, when a connection is opened
-//!    and when a port of the guest's first sends there: interfaces and their addresses come and go while a
-//!    machine runs. A datagram's socket is connected to the address, which sends nothing; where the kernel then sends
-//!    from the very address that it sends to, that is its own (`ip_route_output_key_hash_rcu` in Linux's
-//!    net/ipv4/route.c: a local route's source is its destination).
+//! 1. *The server judges the address that a socket is about to be connected to*, after it has
+//!    replaced the gateway's and the name server's. Names, and other ways of writing an address,
+//!    are resolved by then.
+//! 2. *The server asks the host's kernel whether an address is the host's own*, when a connection
+//!    is opened and when a port of the guest's first sends there: interfaces and their addresses
+//!    come and go while a machine runs. It connects a datagram socket to the address, which sends
+//!    nothing. If the kernel then chooses the same address as the source, the address is the host's
+//!    own (`ip_route_output_key_hash_rcu` in Linux's net/ipv4/route.c: a local route's source is
+//!    its destination).
 //! 3. *What cannot be judged is refused.*
 
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket};

@@ -1,4 +1,4 @@
-//! The loop: frames from the machine to whom they concern, events of sockets to whose they are.
+//! The loop: dispatches frames from the machine, and events of sockets.
 
 use std::io;
 use std::net::{TcpListener, UdpSocket};
@@ -14,6 +14,7 @@ use crate::addresses::Addresses;
 use crate::cable::{ETHERNET_BYTES, IPV4, Input, Output, Watch};
 use crate::connections::Connections;
 use crate::echo::Echoes;
+use crate::limits::SWEEP_INTERVAL;
 use crate::packets::{Packet, protocol};
 use crate::udp::Datagrams;
 use crate::{arp, dhcp};
@@ -29,12 +30,9 @@ const ASSOCIATIONS: u64 = 2 << 32;
 const ECHOES: u64 = 1 << 48;
 const CONNECTIONS: u64 = 1 << 56;
 
-/// How often what is idle is looked for.
-const SWEEP: Duration = Duration::from_secs(10);
-
 /// What a network is made from.
 pub struct Plan {
-    /// Who is who.
+    /// The addresses of guest, gateway and name server.
     pub addresses: Addresses,
     /// The greatest packet.
     pub mtu: u16,
@@ -131,7 +129,7 @@ impl Server {
 
     fn patience(&self) -> Duration {
         if self.is_blocked {
-            return SWEEP;
+            return SWEEP_INTERVAL;
         }
         if self.cable_is_ready || !self.more_datagrams.is_empty() {
             return Duration::ZERO;
@@ -141,7 +139,9 @@ impl Server {
             .connections
             .deadline()
             .map(|at| if at > now { at - now } else { Default::default() });
-        until.map_or(SWEEP, |until| Duration::from_micros(until.total_micros())).min(SWEEP)
+        until
+            .map_or(SWEEP_INTERVAL, |until| Duration::from_micros(until.total_micros()))
+            .min(SWEEP_INTERVAL)
     }
 
     fn note(&mut self, event: &Event) {
@@ -189,7 +189,7 @@ impl Server {
             Err(_) => return Ok(false),
         }
         let now = Instant::now();
-        if now.saturating_duration_since(self.swept) >= SWEEP {
+        if now.saturating_duration_since(self.swept) >= SWEEP_INTERVAL {
             self.swept = now;
             self.datagrams.sweep(now);
             self.echoes.sweep(now);

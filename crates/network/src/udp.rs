@@ -1,8 +1,8 @@
-//! Datagrams: each port of the guest's that sends has a socket of the host's, and so has each that is
-//! published.
+//! UDP: each port of the guest's that sends has a socket of the host, and so has each published
+//! port.
 //!
-//! What comes to the first kind is passed on if the guest has sent something to that address. Who sends to
-//! the second is the gateway for the guest, with a port of its own.
+//! A datagram that comes to the first kind is forwarded if the guest has sent something to its
+//! source. A sender to the second kind appears to the guest as the gateway, with a port of its own.
 
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -189,7 +189,7 @@ impl Datagrams {
         Some(())
     }
 
-    /// Forget what nobody has used for long.
+    /// Forget what has not been used for long.
     pub fn sweep(&mut self, now: Instant) {
         let is_fresh = |used: Instant| now.saturating_duration_since(used) < IDLE_TIMEOUT;
         self.associations.retain(|_, association| is_fresh(association.used));

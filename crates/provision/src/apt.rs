@@ -1,9 +1,9 @@
-//! The host's apt, made to work for an ordinary user: its sources, keys and transport settings are
-//! used, its state is not.
+//! The host's apt, for an ordinary user: with its sources, keys and transport settings, and with
+//! state of our own.
 //!
 //! apt's configuration may contain commands to run (images of container engines empty the system's
-//! package cache after each update, for instance). Therefore apt is given a configuration of its
-//! own, made from what `apt-config dump` says about sources, keys and transport, and no other.
+//! package cache after each update, for instance). Therefore apt gets a configuration of its own,
+//! made from what `apt-config dump` prints about sources, keys and transport, and no other.
 
 use std::ffi::OsString;
 use std::fs;

@@ -1,4 +1,5 @@
-//! The user's cache directory: who may change it, where work is done, and how a directory comes in whole.
+//! The user's cache directory: it checks who may write there, has a place for unfinished work, and
+//! makes a finished directory appear whole.
 
 use std::fs::{self, File};
 use std::io;

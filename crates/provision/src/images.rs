@@ -1,12 +1,13 @@
-//! Root file systems of Debian's, made by mmdebstrap as the user who asks, each a directory in the user's
-//! cache: `images/NAME/`, which domains share.
+//! Root file systems of Debian, made by mmdebstrap as the user who asks. Each is a directory in the
+//! user's cache, `images/NAME/`, which domains share.
 //!
-//! What mmdebstrap makes is taken as an archive, because only root could keep its files' owners. On the host all
-//! of them belong to who made the image; to whom they belong in a guest is in their attributes
-//! ([`files::owner`]), where the file server and who packs an image for a kernel without one look. Devices are
-//! left out: a guest has its own.
+//! mmdebstrap hands its result over as an archive, because only root could keep the owners of its
+//! files. On the host all files belong to the user who made the image. Extended attributes record
+//! their owners in a guest ([`files::owner`]); the file server reads them, and so does the code
+//! that packs an image for a kernel without a file server. Devices are left out: a guest has its
+//! own.
 //!
-//! Beside the directory is the same as a disk ([`disk`]), which a guest reads faster.
+//! Beside the directory is the same image as a disk ([`disk`]), which a guest reads faster.
 
 use std::fs;
 use std::io::{self, BufRead, BufReader, Read};

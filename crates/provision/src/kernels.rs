@@ -1,5 +1,6 @@
 //! Debian's kernels by version, suite and flavour, each with its drivers, in the user's cache:
-//! `kernels/RELEASE/`, beside the default one. They come, and are verified, as that one does.
+//! `kernels/RELEASE/`, beside the default kernel. They are downloaded and verified as the default
+//! is.
 
 use std::cmp::Ordering;
 use std::fs;

@@ -1,17 +1,19 @@
-//! The default guest: Debian's kernel for cloud machines ([`recent`]) and a static busybox, fetched once
-//! through the host's own package client and kept in the user's cache directory.
+//! The default guest: Debian's kernel for cloud machines ([`recent`]) and a static busybox,
+//! downloaded once through the host's own package client and kept in the user's cache directory.
 //!
-//! What it is not: an image store. Two parts, each a directory under `$XDG_CACHE_HOME/bivouac`.
+//! What it is not: an image store. It keeps two parts, each a directory under
+//! `$XDG_CACHE_HOME/bivouac`.
 //!
 //! What rules it:
 //!
-//! 1. *Nothing of the host's system state is read for writing*: apt works on lists, state and cache
-//!    of its own ([`apt`]), so it needs no privilege, and nothing is installed.
-//! 2. *All or nothing*: a part is unpacked beside its place and renamed into it, under a lock. What
-//!    is there is never fetched again unless the user says so (`--refresh`).
+//! 1. *The host's package system stays as it is.* apt works on lists, state and a cache of its own
+//!    ([`apt`]), so it needs no privilege, and installs nothing.
+//! 2. *All or nothing*: a part is unpacked beside its place and renamed into it, under a lock. A
+//!    part that is there is not downloaded again unless the user asks for it (`--refresh`).
 //! 3. *apt authenticates what it downloads*, with the keys that the host trusts.
-//! 4. *No C decompressor runs in this process.* `dpkg-deb` unpacks packages in a process of its own; the drivers in
-//!    them are decompressed in Rust without unsafe code, up to a limit ([`limits`]).
+//! 4. *No C decompressor runs in this process.* `dpkg-deb` unpacks packages in a process of its
+//!    own; the drivers in them are decompressed in Rust without unsafe code, up to a limit
+//!    ([`limits`]).
 
 #![forbid(unsafe_code)]
 

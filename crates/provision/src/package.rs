@@ -1,5 +1,5 @@
-//! Unpacks what is needed of a Debian package: `dpkg-deb`, which comes with apt, turns it into a
-//! tar stream, of which single files are taken.
+//! Takes files out of a Debian package. `dpkg-deb`, which comes with apt, makes the package a tar
+//! stream, from which single files are taken.
 
 use std::fs::{self, File};
 use std::io::{self, Read};

@@ -1,4 +1,4 @@
-//! A progress bar on standard error, for what takes longer than a second on a terminal.
+//! A progress bar on standard error, for downloads that take longer than a second on a terminal.
 
 use std::io::{IsTerminal, Write};
 use std::time::Instant;

@@ -1,9 +1,10 @@
-//! Which of Debian's kernels the default guest has.
+//! Chooses the kernel of the default guest among Debian's.
 //!
-//! Page faults are dear in a guest. Linux has had folios of 16 to 64 KiB for the memory of programs since 6.8
-//! (Documentation/admin-guide/mm/transhuge.rst), which guests' init switches on, and 6.12 is the first kernel since
-//! then that Debian supports for long. So the default guest has that or a later one: the host's own suite's, or that
-//! of its backports. A host whose apt offers neither gets what there is, and is told.
+//! Page faults are dear in a guest. Since 6.8 Linux has had folios of 16 to 64 KiB for the memory
+//! of programs (Documentation/admin-guide/mm/transhuge.rst), which the guest's init switches on.
+//! The first kernel since then that Debian supports for long is 6.12. So the default guest has that
+//! kernel or a later one: from the host's own suite, or from the suite's backports. If the host's
+//! apt offers neither, the guest has the newest that it offers, and `biv` warns the user.
 
 use std::cmp::Ordering;
 use std::path::Path;

@@ -1,13 +1,15 @@
-//! The cache of unpacked kernels: a directory of them, so that a kernel is unpacked once and not at every boot.
+//! The cache of unpacked kernels: a directory of them, so that a kernel is unpacked once and not at
+//! every boot.
 //!
 //! An entry is named after the hash of the *packed* file, so a changed file never finds a stale
-//! entry, and carries the length and the hash of its own content, so a damaged entry is noticed and
-//! made anew. Entries appear under their names when they are finished: several machines may start at
-//! once, and one that is killed leaves nothing behind where the file system has files without names.
-//! Beyond a number of entries and of bytes ([`crate::limits`]), those that were not used for longest are
-//! dropped; when an entry was used is its file's modification time.
+//! entry. It carries the length and the hash of its own content, so a damaged entry is noticed and
+//! made anew. An entry appears under its name when it is finished: several machines may start at
+//! once, and one that is killed leaves nothing behind where the file system has files without
+//! names. Beyond a number of entries and of bytes ([`crate::limits`]), the least recently used are
+//! evicted; the modification time of an entry's file tells when it was used.
 //!
-//! Whoever can write the directory can replace kernels; it belongs to the user who runs the machine.
+//! A user who can write the directory can replace kernels; it belongs to the user who runs the
+//! machine.
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};

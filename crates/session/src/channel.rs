@@ -1,4 +1,4 @@
-//! The host's end of the channel to the guest's init; [`protocol`] says how it speaks.
+//! The host's end of the channel to the guest's init, in the protocol of [`protocol`].
 
 use std::collections::VecDeque;
 use std::io;
@@ -37,7 +37,7 @@ pub struct Channel {
     window: Window,
     receipts: Receipts,
     stage: Stage,
-    /// The command runs, and nobody will say so.
+    /// The command runs, and the guest will not report that.
     has_started: bool,
     /// What is still to be sent of the order.
     order: VecDeque<u8>,
@@ -81,7 +81,7 @@ impl Channel {
         Ok(Channel::over(line, order.encode()?.into()))
     }
 
-    /// A channel over `line` to what somebody else has ordered.
+    /// A channel over `line` to a command that another client has ordered.
     pub fn watching(line: Line) -> io::Result<Channel> {
         line.set_nonblocking()?;
         Ok(Channel { is_watching: true, ..Channel::over(line, VecDeque::new()) })
@@ -148,7 +148,7 @@ impl Channel {
         self
     }
 
-    /// For a command that does not end by SIGPIPE: if nobody reads what it writes, the session ends.
+    /// For a command that does not end by SIGPIPE: if its output has no reader any more, the session ends.
     #[must_use]
     pub fn ends_unread(mut self) -> Channel {
         self.ends_unread = true;

@@ -1,4 +1,4 @@
-//! A bare console: bytes both ways.
+//! A serial console without protocol: bytes in both directions.
 
 use std::collections::VecDeque;
 use std::io;

@@ -1,13 +1,16 @@
-//! What a program does while a command of its user's runs in a guest: it carries the user's standard streams to and
-//! from the guest, and ends when the command, the machine, the user or the clock says so. What it is not: a domain,
-//! or a machine. It knows neither, but the line to what is at the other end ([`Line`]), and the log in which output is
-//! kept that nobody reads any more ([`api::log`]).
+//! A session: the loop of a program while a command of its user's runs in a guest. The session
+//! copies the user's standard streams to and from the guest, and ends when the command, the
+//! machine, the user or the time limit ends it.
 //!
-//! One loop in one thread polls everything and blocks on nothing. What is at the other end is a
-//! [`Link`]: the channel to the guest's init ([`channel`]), or a bare serial console ([`console`]).
-//! Signals are blocked and read from a descriptor, so no handler runs anywhere: the processor's
-//! threads run with registers of the guest, on which no ordinary handler could live. The terminal is restored in
-//! every case ([`terminal`]).
+//! What it is not: a domain, or a machine. It knows neither. It knows the line to the other end
+//! ([`Line`]), and the log that takes output which the user's streams no longer take
+//! ([`api::log`]).
+//!
+//! One loop in one thread polls everything and blocks on nothing. The other end is a [`Link`]: the
+//! channel to the guest's init ([`channel`]), or a bare serial console ([`console`]). Signals are
+//! blocked and read from a descriptor, so no signal handler runs: vCPU threads run with registers
+//! of the guest, on which no ordinary handler could run. The session restores the terminal in every
+//! case ([`terminal`]).
 
 #![forbid(unsafe_code)]
 
@@ -98,7 +101,7 @@ pub enum Error {
     /// The command cannot be sent.
     #[error(transparent)]
     Order(#[from] protocol::OrderError),
-    /// The guest talks nonsense to whoever passes on what it says.
+    /// The guest breaks the protocol with the hub.
     #[error("{0}")]
     Guest(String),
     /// The guest sent a frame that only a host sends.
@@ -174,7 +177,7 @@ pub enum Input {
     From(OwnedFd),
     /// It has none.
     None,
-    /// It is a terminal on which nobody types.
+    /// It is a terminal without input.
     Endless,
 }
 
@@ -187,7 +190,7 @@ impl Input {
         }
     }
 
-    /// Whether it is a terminal that is somebody else's now.
+    /// Whether it is a terminal that another process group has in the foreground now.
     fn is_in_background(&self) -> bool {
         matches!(self, Input::Ours) && terminal::is_in_background()
     }
@@ -537,7 +540,8 @@ pub fn closed_streams() -> [bool; 3] {
 #[must_use]
 pub fn has_one_output() -> bool {
     let of = |stream| fstat(stream).map(|it| (it.st_dev, it.st_ino, it.st_rdev));
-    matches!((of(rustix::stdio::stdout()), of(rustix::stdio::stderr())), (Ok(one), Ok(other)) if one == other)
+    let (stdout, stderr) = (of(rustix::stdio::stdout()), of(rustix::stdio::stderr()));
+    matches!((stdout, stderr), (Ok(one), Ok(other)) if one == other)
 }
 
 /// Whether standard input comes from a person's terminal.

@@ -1,7 +1,7 @@
-//! A serial line as the host has it: two pipes.
+//! The host's end of a serial line: two pipes.
 //!
-//! Pipes and not a socket, because the guest sends byte by byte: a pipe gathers them, a socket would
-//! keep a buffer of its own for each.
+//! They are pipes and not a socket because the guest sends byte by byte. A pipe coalesces the
+//! bytes; a socket would keep a buffer for each.
 
 use std::collections::VecDeque;
 use std::fs::File;

@@ -1,8 +1,9 @@
-//! One of the user's output streams: what could not be written yet, and whether anybody listens.
+//! One of the user's output streams: the bytes that could not be written yet, and whether the
+//! stream has a reader.
 //!
-//! The stream may be shared with other programs, so it is not made non-blocking. It is written
-//! only when it has been polled ready, and then at most PIPE_BUF bytes, which a ready pipe takes
-//! without blocking (pipe(7)).
+//! Other programs may share the stream, so the session does not make it non-blocking. The session
+//! writes only when poll(2) has reported the stream ready, and then at most PIPE_BUF bytes, which a
+//! ready pipe takes without blocking (pipe(7)).
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -42,9 +43,9 @@ pub struct Output {
     descriptor: Descriptor,
     queue: VecDeque<u8>,
     closed: bool,
-    /// Where it is kept instead, if nobody is at the descriptor's other end any more.
+    /// The log that takes the output when the descriptor's other end is closed.
     log: Option<(log::Shared, Stream)>,
-    /// Bytes that are in the log, and that nobody has been told of.
+    /// Bytes that are in the log, and not reported to the domain yet.
     logged: usize,
 }
 
@@ -54,7 +55,7 @@ impl Output {
         Self::to(name, Descriptor::Standard(descriptor))
     }
 
-    /// To a descriptor that somebody of ours is at the other end of.
+    /// To a descriptor whose other end a process of ours has.
     pub fn own(name: &'static str, descriptor: OwnedFd) -> Output {
         Self::to(name, Descriptor::Own(descriptor))
     }

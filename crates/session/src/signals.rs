@@ -1,4 +1,4 @@
-//! Signals as something to read, instead of something that interrupts.
+//! Signals as records to read from a descriptor, without handlers.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};

@@ -1,11 +1,11 @@
-//! The user's terminal: raw while a guest has it, restored in every case.
+//! The user's terminal: in raw mode while a guest uses it, and restored in every case.
 //!
 //! "Every case" is: the guard is dropped, a thread panics (the hook runs before the message is
-//! printed), or a signal ends `biv` (signals are read by the session's loop, which then drops the
-//! guard). Only SIGKILL leaves a terminal raw.
+//! printed), or a signal ends `biv` (the session's loop reads signals, and then drops the guard).
+//! Only SIGKILL leaves a terminal in raw mode.
 //!
-//! A terminal is its foreground's: who was put into the background by a shell (`biv run ... &`) neither reads it nor
-//! changes it, and goes on.
+//! A terminal belongs to its foreground process group. A program that a shell has put into the
+//! background (`biv run ... &`) neither reads the terminal nor changes it, and goes on.
 
 use std::io::{self, IsTerminal};
 use std::os::unix::ffi::OsStrExt;

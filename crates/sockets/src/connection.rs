@@ -1,4 +1,4 @@
-//! One connection between a program of the host's and one of the guest's.
+//! One connection between a program of the host and one of the guest.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -291,13 +291,13 @@ pub struct Asking {
 
 /// How far it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Wish {
+pub enum Wanted {
     /// It has not said.
     Unknown,
     /// This port of the guest's.
     Port(u32),
     /// Nothing that there is, or it has gone.
-    Nonsense,
+    Invalid,
 }
 
 impl Asking {
@@ -310,17 +310,17 @@ impl Asking {
     }
 
     /// Read the line, and no byte after it: these are for the guest.
-    pub fn read(&mut self) -> Wish {
+    pub fn read(&mut self) -> Wanted {
         while self.line.len() < LINE_BYTES {
             let mut byte = [0];
             match recv(&self.socket, &mut byte, RecvFlags::DONTWAIT) {
                 Ok((1, _)) if byte != *b"\n" => self.line.push(byte[0]),
-                Ok((1, _)) => return port(&self.line).map_or(Wish::Nonsense, Wish::Port),
-                Err(Errno::AGAIN | Errno::INTR) => return Wish::Unknown,
-                Ok(_) | Err(_) => return Wish::Nonsense,
+                Ok((1, _)) => return port(&self.line).map_or(Wanted::Invalid, Wanted::Port),
+                Err(Errno::AGAIN | Errno::INTR) => return Wanted::Unknown,
+                Ok(_) | Err(_) => return Wanted::Invalid,
             }
         }
-        Wish::Nonsense
+        Wanted::Invalid
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 /// Connections at the same time, those included that have not said what they want.
 pub const MAX_CONNECTIONS: usize = 1000;
 
-/// What a connection holds of what the guest has sent and nobody has read.
+/// Bytes from the guest that a connection holds until the program reads them.
 pub const CONNECTION_BUFFER_BYTES: usize = 128 << 10;
 
 /// Bytes of a packet besides its header.
@@ -17,7 +17,7 @@ pub const PIECE_BYTES: usize = 32 << 10;
 /// Bytes of packets that wait to be taken by the machine; beyond that, no program is read.
 pub const OUTPUT_BYTES: usize = 1 << 20;
 
-/// Beyond that, nobody is told that he talks to nobody.
+/// Beyond that, packets without a connection are not answered by a reset.
 pub const OUTPUT_WITH_RESETS_BYTES: usize = 2 << 20;
 
 /// The longest line with which a program says what it wants.

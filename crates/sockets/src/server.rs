@@ -1,5 +1,4 @@
-//! The loop: packets from the machine to whom they concern, and what sockets are ready for to whose they
-//! are.
+//! The loop: dispatches packets from the machine, and events of sockets.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -16,7 +15,7 @@ use rustix::net::{
 };
 use rustix::process::Uid;
 
-use crate::connection::{Asking, Connection, Fate, Ports, Wish};
+use crate::connection::{Asking, Connection, Fate, Ports, Wanted};
 use crate::limits::{MAX_CONNECTIONS, OUTPUT_WITH_RESETS_BYTES};
 use crate::wire::{Header, Input, Output, operation};
 
@@ -43,7 +42,7 @@ pub struct Server {
     asking: Vec<Asking>,
     connections: BTreeMap<Ports, Connection>,
     next_port: u32,
-    /// Who may connect, besides the superuser.
+    /// The user who may connect, besides root.
     owner: Uid,
 }
 
@@ -137,7 +136,7 @@ impl Server {
     /// Do what there is to do; false when the machine has gone.
     fn step(&mut self, ready: &[(Token, PollFlags)]) -> bool {
         let now = Instant::now();
-        let mut wishes = Vec::new();
+        let mut wanted = Vec::new();
         for (token, flags) in ready {
             match token {
                 Token::Cable if flags.intersects(!PollFlags::OUT) => {
@@ -149,7 +148,7 @@ impl Server {
                 Token::Listener => self.accept(now),
                 Token::Asking(number) => {
                     if let Some(asking) = self.asking.get_mut(*number) {
-                        wishes.push((*number, asking.read()));
+                        wanted.push((*number, asking.read()));
                     }
                 }
                 Token::Connection(ports) => {
@@ -161,19 +160,19 @@ impl Server {
                 }
             }
         }
-        self.grant(wishes, now);
+        self.grant(wanted, now);
         self.tend(now);
         self.output.flush(self.cable.as_fd()).is_ok()
     }
 
     /// Those who have said what they want ask the guest, or are dismissed.
-    fn grant(&mut self, wishes: Vec<(usize, Wish)>, now: Instant) {
-        for (number, wish) in wishes.into_iter().rev() {
-            if wish == Wish::Unknown {
+    fn grant(&mut self, wanted: Vec<(usize, Wanted)>, now: Instant) {
+        for (number, port) in wanted.into_iter().rev() {
+            if port == Wanted::Unknown {
                 continue;
             }
             let asking = self.asking.remove(number);
-            if let Wish::Port(guest) = wish {
+            if let Wanted::Port(guest) = port {
                 let ports = Ports { guest, host: self.free_port(guest) };
                 let connection = Connection::asked(ports, asking.socket, now);
                 self.connections.insert(ports, connection);
@@ -270,7 +269,7 @@ impl Server {
         }
     }
 
-    /// Connect to whoever listens for that port of the host's.
+    /// Connect to the program that listens for that port of the host.
     fn connect(&self, ports: Ports, header: &Header) -> Option<Connection> {
         if self.connections() >= MAX_CONNECTIONS {
             return None;

@@ -1,4 +1,4 @@
-//! What is plugged into a machine besides what every machine has.
+//! The devices of a machine besides those that every machine has.
 
 use std::path::PathBuf;
 
@@ -13,36 +13,36 @@ use crate::{Disk, Other, text};
 pub enum Device {
     /// A disk (virtio-blk): the guest's next one.
     Disk(Disk),
-    /// The host's randomness (virtio-rng).
+    /// An entropy device with the host's randomness (virtio-rng).
     Entropy(Plain),
     /// Sockets between guest and host (virtio-vsock).
     Sockets(Sockets),
-    /// A port at 0xf4 by which the machine ends with status (VALUE << 1) | 1.
+    /// The debug-exit port 0xf4: writing VALUE ends the machine with status (VALUE << 1) | 1.
     DebugExit(Plain),
-    /// A port at 0xe9, and a file for what is sent there.
+    /// The debug console, port 0xe9, whose output goes to a file.
     DebugConsole(DebugConsole),
 }
 
-/// A device of which nothing is to be said.
+/// A device without properties.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Plain {
-    /// What this program does not know.
+    /// Fields that this program does not know.
     #[serde(flatten)]
     pub other: Other,
 }
 
-/// Sockets between the guest and Unix sockets of the host's: a program that connects to the path and says "CONNECT
-/// N" is connected to the guest's port N, a guest that connects to port N of address 2 to `PATH_N`.
+/// Sockets between the guest and Unix sockets of the host. A program that connects to the path and sends "CONNECT N"
+/// is connected to the guest's port N; a guest that connects to port N of address 2 is connected to `PATH_N`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Sockets {
-    /// Where programs connect.
+    /// The Unix socket at which programs connect.
     #[serde(with = "text")]
     #[schemars(with = "String")]
     pub path: PathBuf,
-    /// The guest's address, from 3 on [default: 3].
+    /// The guest's address (cid), 3 or higher [default: 3].
     #[serde(default = "first_address")]
     pub address: u32,
-    /// What this program does not know.
+    /// Fields that this program does not know.
     #[serde(flatten)]
     pub other: Other,
 }
@@ -50,11 +50,11 @@ pub struct Sockets {
 /// A debug console.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct DebugConsole {
-    /// Where what is sent is written.
+    /// The file for its output.
     #[serde(with = "text")]
     #[schemars(with = "String")]
     pub file: PathBuf,
-    /// What this program does not know.
+    /// Fields that this program does not know.
     #[serde(flatten)]
     pub other: Other,
 }

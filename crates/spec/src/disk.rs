@@ -1,4 +1,4 @@
-//! Files that a guest has as disks.
+//! Disk images.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -19,32 +19,32 @@ pub struct Disk {
     /// The guest may not write.
     #[serde(default, skip_serializing_if = "is_default")]
     pub read_only: bool,
-    /// What the guest writes vanishes with it.
+    /// The guest's writes are kept in memory and lost when it ends.
     #[serde(default, skip_serializing_if = "is_default")]
     pub snapshot: bool,
-    /// What the file is [default: what its first bytes say].
+    /// The format of the file [default: detected from its first bytes].
     #[serde(default, skip_serializing_if = "is_default")]
     pub format: Option<Format>,
-    /// Files that the image may refer to for what it does not have.
+    /// Backing files that the image may refer to.
     #[serde(default, with = "text::list", skip_serializing_if = "is_default")]
     #[schemars(with = "Vec<String>")]
     pub backing: Vec<PathBuf>,
-    /// Files that the image may refer to for its data.
+    /// Data files that the image may refer to.
     #[serde(default, with = "text::list", skip_serializing_if = "is_default")]
     #[schemars(with = "Vec<String>")]
     pub data_files: Vec<PathBuf>,
-    /// What this program does not know.
+    /// Fields that this program does not know.
     #[serde(flatten)]
     pub other: Other,
 }
 
-/// What a file is to a disk.
+/// The format of a disk image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Format {
-    /// The disk's bytes.
+    /// Raw: the disk's bytes.
     Raw,
-    /// QEMU's format.
+    /// QEMU's qcow2.
     Qcow2,
 }
 
@@ -60,7 +60,7 @@ impl Disk {
     ///
     /// # Errors
     ///
-    /// What is wrong with it.
+    /// What is wrong with the word.
     pub fn parse(text: OsString) -> Result<Self, String> {
         let (disk, rest) = parse(&text)?;
         match rest.first() {

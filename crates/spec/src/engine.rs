@@ -1,4 +1,4 @@
-//! How a machine's code is executed.
+//! How the engine executes a machine's code.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -12,7 +12,7 @@ pub struct Engine {
     /// How user code is executed.
     #[serde(skip_serializing_if = "is_default")]
     pub user_execution: UserExecution,
-    /// Every instruction is interpreted.
+    /// The interpreter executes every instruction.
     #[serde(skip_serializing_if = "is_default")]
     pub interpret: bool,
     /// Techniques that are left out (docs/measuring.md).
@@ -21,7 +21,7 @@ pub struct Engine {
     /// The machine's process may make any system call.
     #[serde(skip_serializing_if = "is_default")]
     pub no_seccomp: bool,
-    /// What this program does not know.
+    /// Fields that this program does not know.
     #[serde(flatten)]
     pub other: Other,
 }

@@ -1,4 +1,4 @@
-//! What is wrong with a description.
+//! Errors in a description.
 
 use serde::Deserialize;
 

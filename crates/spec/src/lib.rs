@@ -1,18 +1,20 @@
-//! A machine as it is described, before there is one: what a command line comes to, what a snapshot and a
-//! domain's record say, and what another program hands over as JSON.
+//! The description of a machine, before the machine exists. A command line becomes one; a snapshot
+//! and a domain's record contain one; other programs hand one over as JSON.
 //!
 //! What rules it:
 //!
-//! 1. *It is a description, and does nothing.* No file is opened and nothing is looked up here; this crate
-//!    imports none of ours, and whoever describes machines links no engine.
-//! 2. *What is not said has one meaning*, which stands on its field. So two descriptions are compared, and hashed, as
-//!    they are, and what nobody has said is not written either.
-//! 3. *It grants nothing.* A description from a stranger may name any file; who reads one decides whether
-//!    what it names is given (a snapshot's, only if this user's own program has signed it).
-//! 4. *A newer program's description is read.* Fields that are not known here are kept, and written again
-//!    ([`Other`]); [`Spec::unknown`] names them, so that nobody is left to believe that they were heeded. What
-//!    cannot be ignored, a device of an unknown kind for one, is an error, as is another [`VERSION`].
-//! 5. *Everything has a short form*, in which people type it (`FILE,ro`, `8080:80`): it stands beside the type.
+//! 1. *It is data.* This crate opens no file and looks nothing up. It imports none of our crates,
+//!    so that a program which describes machines links no engine.
+//! 2. *A field that is left out has one meaning*, which stands on the field. So two descriptions
+//!    are compared and hashed as they are, and a default is not written.
+//! 3. *It grants nothing.* A stranger's description may name any file. The program that reads a
+//!    description decides whether to give what it names. (`biv restore` gives what a snapshot names
+//!    only if this user's own program has signed the snapshot.)
+//! 4. *A newer program's description can be read.* The parser keeps unknown fields and writes them
+//!    again ([`Other`]); [`Spec::unknown`] names them, so that the caller can warn the user. What
+//!    cannot be ignored is an error: a device of an unknown kind, for one, and another [`VERSION`].
+//! 5. *Everything has a short form* for the command line (`FILE,ro`, `8080:80`). It stands beside
+//!    the type.
 
 #![forbid(unsafe_code)]
 
@@ -74,39 +76,39 @@ pub struct Spec {
     /// show that].
     #[serde(default, skip_serializing_if = "is_default")]
     pub root: Root,
-    /// What is plugged in besides, in this order.
+    /// Further devices, in this order.
     #[serde(default, skip_serializing_if = "is_default")]
     pub devices: Vec<Device>,
-    /// Directories of the host's that it sees besides its root.
+    /// Directories of the host that the guest mounts besides its root.
     #[serde(default, skip_serializing_if = "is_default")]
     pub mounts: Vec<Mount>,
-    /// What it is connected to; an empty list is nothing, and there can be one so far [default: a network of the
-    /// user's own, unless it runs nothing of ours].
+    /// Its networks: one at most so far; an empty list means no network card [default: a user-mode network if the
+    /// guest has our init, else none].
     #[serde(default, skip_serializing_if = "is_default")]
     pub networks: Option<Vec<Network>>,
-    /// What runs in it.
+    /// Its command.
     #[serde(default, skip_serializing_if = "is_default")]
     pub process: Process,
-    /// What it is called, and when it ends.
+    /// Its name, and when it ends.
     #[serde(default, skip_serializing_if = "is_default")]
     pub life: Life,
-    /// The host's directory in which it is started: what relative paths here are relative to, and the directory
-    /// in which the command of a machine that looks like the host starts, and to which it may write [default: the
-    /// caller's].
+    /// The host's directory in which it is started. Relative paths of this description are relative to it. The
+    /// command of a machine that looks like the host starts there, and may write there [default: the caller's].
     #[serde(default, with = "text::option", skip_serializing_if = "is_default")]
     #[schemars(with = "Option<String>")]
     pub directory: Option<PathBuf>,
-    /// It runs what nobody trusts: a sandbox sees the directory in which it is started, to be read.
+    /// It is a sandbox for untrusted programs: the guest may read the directory in which it is started, and
+    /// nothing else of the host unless this description names it.
     #[serde(default, skip_serializing_if = "is_default")]
     pub sandbox: bool,
     /// How its code is executed.
     #[serde(default, skip_serializing_if = "is_default")]
     pub engine: Engine,
-    /// What is written down of it for those who watch it. It is never recorded, nor given to a machine that goes
-    /// on from a snapshot.
+    /// Traces and statistics, for debugging and profiling. They are never recorded, and a machine that goes on
+    /// from a snapshot does not have them.
     #[serde(default, skip_serializing_if = "is_default")]
     pub watch: Watch,
-    /// What this program does not know.
+    /// Fields that this program does not know.
     #[serde(flatten)]
     pub other: Other,
 }
@@ -138,19 +140,28 @@ pub(crate) fn is_default<T: Default + PartialEq>(value: &T) -> bool {
 }
 
 impl Spec {
-    /// Reads a description.
+    /// Reads a description and checks it ([`Self::check`]).
     ///
     /// # Errors
     ///
     /// [`Error`] says what is wrong with it.
     pub fn parse(text: &[u8]) -> Result<Self, Error> {
+        let spec = Self::decode(text)?;
+        spec.check()?;
+        Ok(spec)
+    }
+
+    /// Reads a description that the caller checks.
+    ///
+    /// # Errors
+    ///
+    /// [`Error`], but no contradiction.
+    pub fn decode(text: &[u8]) -> Result<Self, Error> {
         let version: error::Version = serde_json::from_slice(text)?;
         if version.version != VERSION {
             return Err(Error::Version(version.version));
         }
-        let spec: Self = serde_json::from_slice(text)?;
-        spec.check()?;
-        Ok(spec)
+        Ok(serde_json::from_slice(text)?)
     }
 
     /// As text, which [`Self::parse`] reads.
@@ -311,7 +322,10 @@ mod tests {
             "version": 1,
             "colour": "red",
             "machine": {"memory": "1.5G", "sockets": 2},
-            "devices": [{"kind": "disk", "path": "a", "cache": "none"}, {"kind": "entropy", "rate": 9}],
+            "devices": [
+                {"kind": "disk", "path": "a", "cache": "none"},
+                {"kind": "entropy", "rate": 9}
+            ],
             "mounts": [{"host": "a", "guest": "/b", "dax": true}],
             "networks": [{"kind": "user", "mtu": 1280}],
             "process": {"limits": []}

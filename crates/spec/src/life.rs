@@ -1,4 +1,4 @@
-//! What a machine is called, and when it ends.
+//! The name of a machine, and when it ends.
 
 use std::time::Duration;
 
@@ -11,17 +11,17 @@ use crate::{Name, Other, is_default};
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Life {
-    /// Its name [default: one that is made up, if it runs by itself; else other commands do not know it].
+    /// Its name [default: a generated one if it is detached; else none, and other commands do not know it].
     #[serde(skip_serializing_if = "is_default")]
     #[schemars(with = "Option<String>")]
     pub name: Option<Name>,
-    /// It runs by itself, without whoever has started it.
+    /// It is detached: it runs in the background.
     #[serde(skip_serializing_if = "is_default")]
     pub detached: bool,
-    /// Nothing of it is kept when it has ended.
+    /// The registry keeps nothing of it when it has ended.
     #[serde(skip_serializing_if = "is_default")]
     pub remove: bool,
-    /// Seconds after which it is ended, with status 124.
+    /// The time limit in seconds; the domain then ends with status 124.
     #[serde(
         serialize_with = "write",
         deserialize_with = "read",
@@ -29,7 +29,7 @@ pub struct Life {
     )]
     #[schemars(with = "Option<f64>")]
     pub timeout: Option<Duration>,
-    /// What this program does not know.
+    /// Fields that this program does not know.
     #[serde(flatten)]
     pub other: Other,
 }

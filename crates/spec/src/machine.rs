@@ -5,7 +5,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::{Other, is_default, parse_size};
 
-/// What a machine is made of.
+/// The hardware of a machine.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Machine {
@@ -15,10 +15,10 @@ pub struct Machine {
     pub memory: u64,
     /// Processors, 1 to 16 [default: 1].
     pub processors: u8,
-    /// What they are plugged into.
+    /// The board.
     #[serde(skip_serializing_if = "is_default")]
     pub board: Board,
-    /// What this program does not know.
+    /// Fields that this program does not know.
     #[serde(flatten)]
     pub other: Other,
 }

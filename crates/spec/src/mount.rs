@@ -1,4 +1,4 @@
-//! Directories of the host's in a guest.
+//! Directories of the host that a guest mounts.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -9,36 +9,36 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Error, Other, is_default, text};
 
-/// A directory.
+/// A directory of the host in the guest.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Mount {
-    /// Which, on the host.
+    /// Its path on the host.
     #[serde(with = "text")]
     #[schemars(with = "String")]
     pub host: PathBuf,
-    /// Where it is in the guest: an absolute path.
+    /// Its path in the guest, which is absolute.
     #[serde(with = "text")]
     #[schemars(with = "String")]
     pub guest: PathBuf,
-    /// It is only read.
+    /// The guest may not write.
     #[serde(default, skip_serializing_if = "is_default")]
     pub read_only: bool,
     /// The guest may give files set-user-ID and set-group-ID bits and `security.*` attributes.
     #[serde(default, skip_serializing_if = "is_default")]
     pub suid: bool,
-    /// File systems of kinds that are not known are shown as well.
+    /// File systems of unknown kinds below it are shown as well.
     #[serde(default, skip_serializing_if = "is_default")]
     pub anyfs: bool,
-    /// Nobody else changes it while the machine runs: what the guest knows of it remains true.
+    /// Nothing else changes it while the machine runs, so that the guest's caches stay valid.
     #[serde(default, skip_serializing_if = "is_default")]
     pub exclusive: bool,
-    /// The same, and what is written may come later: when files are closed.
+    /// The same, and the guest may write back later: when files are closed.
     #[serde(default, skip_serializing_if = "is_default")]
     pub writeback: bool,
-    /// Its files have no extended attributes in the guest, which then does not ask for any.
+    /// Its files have no extended attributes in the guest, so that the guest does not ask for any.
     #[serde(default, skip_serializing_if = "is_default")]
     pub noxattr: bool,
-    /// What this program does not know.
+    /// Fields that this program does not know.
     #[serde(flatten)]
     pub other: Other,
 }

@@ -1,5 +1,5 @@
-//! Names of domains: what people type, and what directories are called. A name is checked once, where it
-//! comes in; what is a [`Name`] leads nowhere but to an entry of the registry.
+//! Names of domains, which are also names of directories. A name is checked once, where it comes
+//! in: a [`Name`] cannot lead out of the registry.
 
 use std::fmt;
 use std::str::FromStr;

@@ -1,4 +1,4 @@
-//! What a machine is connected to.
+//! The network of a machine.
 
 use std::fmt;
 use std::net::Ipv4Addr;
@@ -9,67 +9,67 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Error, Other, is_default};
 
-/// A network, of which the machine has a card (virtio-net).
+/// A network, to which the machine has a card (virtio-net).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum Network {
-    /// What the user may reach, from a network of the guest's own.
+    /// A user-mode network: the guest reaches what the user may reach.
     User(UserNetwork),
-    /// An interface of the host's.
+    /// A TAP interface of the host.
     Tap(Tap),
 }
 
-/// A network of the user's own.
+/// A user-mode network.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct UserNetwork {
-    /// How it is made, and how far it reaches.
+    /// Its back-end, and how far it reaches.
     #[serde(flatten)]
     pub user: User,
-    /// Ports of the host's that lead to it.
+    /// Ports of the host that are published.
     #[serde(default, skip_serializing_if = "is_default")]
     pub publish: Vec<Published>,
-    /// What this program does not know.
+    /// Fields that this program does not know.
     #[serde(flatten)]
     pub other: Other,
 }
 
-/// What is said of a network of the user's own.
+/// The properties of a user-mode network.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct User {
     /// The guest reaches the host, too: servers on its loopback interface and its other addresses, and what
     /// is link-local to it.
     #[serde(default, skip_serializing_if = "is_default")]
     pub reaches_host: bool,
-    /// Who makes it [default: a process of biv's].
+    /// Its back-end [default: a process of biv].
     #[serde(default, skip_serializing_if = "is_default")]
     pub backend: Option<Backend>,
 }
 
-/// Who makes a network of the user's own.
+/// The back-end of a user-mode network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Backend {
     /// passt(1).
     Passt,
-    /// A process of ours.
+    /// A process of biv.
     Builtin,
 }
 
-/// An interface of the host's, which is there.
+/// An existing TAP interface of the host.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Tap {
-    /// Which.
+    /// Its name.
     pub name: String,
-    /// What this program does not know.
+    /// Fields that this program does not know.
     #[serde(flatten)]
     pub other: Other,
 }
 
-/// A port of the host's that leads to one of the guest's.
+/// A published port: a port of the host that leads to one of the guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Published {
-    /// The host's address; the unspecified one stands for all of them [default: 127.0.0.1].
+    /// The host's address; the unspecified one stands for all addresses [default: 127.0.0.1].
     #[serde(default = "localhost")]
     pub address: Ipv4Addr,
     /// The host's port.

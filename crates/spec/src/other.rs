@@ -1,4 +1,4 @@
-//! What a description says that this program does not know.
+//! Fields of a description that this program does not know.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! What runs in a machine.
+//! The command of a machine.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -17,25 +17,26 @@ pub struct Process {
     #[serde(with = "text::list", skip_serializing_if = "is_default")]
     #[schemars(with = "Vec<String>")]
     pub args: Vec<OsString>,
-    /// What its environment has besides, or instead of what every command has: NAME=VALUE.
+    /// Environment variables, NAME=VALUE, which are added to those that every command has, or replace them.
     #[serde(with = "text::list", skip_serializing_if = "is_default")]
     #[schemars(with = "Vec<String>")]
     pub env: Vec<OsString>,
-    /// Where it starts [default: / or, in a machine that looks like the host, the directory in which that is started].
+    /// Its working directory [default: / or, in a machine that looks like the host, the directory in which that is
+    /// started].
     #[serde(with = "text::option", skip_serializing_if = "is_default")]
     #[schemars(with = "Option<String>")]
     pub directory: Option<PathBuf>,
-    /// Whom it runs as, USER or USER:GROUP, by name or number [default: root or, in a machine that looks like the host,
-    /// who starts that].
+    /// Its user, USER or USER:GROUP, by name or number [default: root or, in a machine that looks like the host,
+    /// the user who starts that].
     #[serde(skip_serializing_if = "is_default")]
     pub user: Option<String>,
-    /// It has a terminal of its own [default: a shell on a terminal has].
+    /// It has a terminal of its own [default: true for a shell that is started on a terminal].
     #[serde(skip_serializing_if = "is_default")]
     pub terminal: bool,
-    /// Its standard input stays open, though nobody types, if the machine runs by itself.
+    /// Its standard input stays open, without a client that types, if the machine is detached.
     #[serde(skip_serializing_if = "is_default")]
     pub interactive: bool,
-    /// What this program does not know.
+    /// Fields that this program does not know.
     #[serde(flatten)]
     pub other: Other,
 }

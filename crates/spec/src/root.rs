@@ -1,4 +1,4 @@
-//! Where a guest's file system comes from.
+//! The root file system of a guest.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -8,15 +8,15 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Disk, Error, Other, disk, is_default, text};
 
-/// A root.
+/// A root file system.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Root {
-    /// The host's.
+    /// The host's own.
     Host(HostRoot),
-    /// A directory of the host's.
+    /// A directory of the host.
     Directory(Directory),
-    /// What `biv image build` has made under that name.
+    /// The image of that name, which `biv image build` has made.
     Image(String),
     /// A file system on a disk.
     Disk(DiskRoot),
@@ -24,15 +24,15 @@ pub enum Root {
     Busybox,
 }
 
-/// A machine that looks like the host, to who has started it: what it writes stays in its memory, but for the
-/// directory in which it is started.
+/// A machine that looks like the host, with the rights of the user who has started it. The guest's writes stay in
+/// its memory, except those to the directory in which it is started.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct HostRoot {
-    /// It may write to that directory also where that is the user's home directory, or has it in it.
+    /// It may write to that directory even if that is the user's home directory, or contains it.
     #[serde(skip_serializing_if = "is_default")]
     pub here: bool,
-    /// What this program does not know.
+    /// Fields that this program does not know.
     #[serde(flatten)]
     pub other: Other,
 }
@@ -40,18 +40,18 @@ pub struct HostRoot {
 /// A directory as a root.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Directory {
-    /// Which.
+    /// Its path.
     #[serde(with = "text")]
     #[schemars(with = "String")]
     pub path: PathBuf,
-    /// What the guest writes is written there, instead of staying in its memory.
+    /// The guest's writes go to the directory, instead of staying in its memory.
     #[serde(default, skip_serializing_if = "is_default")]
     pub writable: bool,
     /// The guest may give files there set-user-ID and set-group-ID bits and `security.*` attributes, which hold for
     /// the users of the host as well.
     #[serde(default, skip_serializing_if = "is_default")]
     pub suid: bool,
-    /// What this program does not know.
+    /// Fields that this program does not know.
     #[serde(flatten)]
     pub other: Other,
 }
@@ -59,10 +59,10 @@ pub struct Directory {
 /// A disk that has the root file system; it is the guest's first.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct DiskRoot {
-    /// The number of the partition [default: it is the whole disk].
+    /// The number of the partition [default: the whole disk].
     #[serde(default, skip_serializing_if = "is_default")]
     pub partition: Option<u8>,
-    /// Which.
+    /// Its path.
     #[serde(flatten)]
     pub disk: Disk,
 }

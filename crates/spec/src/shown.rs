@@ -1,4 +1,5 @@
-//! Others' words on a terminal: what a guest, a file or another program has said is shown, and commands nothing.
+//! Untrusted text on a terminal. Text from a guest, a file or another program is shown without the
+//! control characters that a terminal would obey.
 
 /// Others' words on lines of their own: what could command a terminal is shown as text.
 #[must_use]

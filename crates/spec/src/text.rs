@@ -1,5 +1,5 @@
-//! Names of files and arguments in a description: strings, where they are text; where they are not, which Linux
-//! allows, `{"base64": "..."}`.
+//! File names and arguments in a description: strings if they are UTF-8, else `{"base64": "..."}`,
+//! because Linux allows any bytes.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};

@@ -1,4 +1,5 @@
-//! What is written down of a machine for those who watch it, or look for faults of ours (docs/debugging.md).
+//! The traces and statistics that a machine writes for its user, or for those who look for faults
+//! of ours (docs/debugging.md).
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -8,14 +9,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Other, is_default, text};
 
-/// What is to be seen.
+/// Traces and statistics.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Watch {
-    /// How much is said on standard error: the kernel's messages and our own (1), our details (2).
+    /// Verbosity on standard error: the kernel's messages and ours (1), our details (2).
     #[serde(skip_serializing_if = "is_default")]
     pub verbose: u8,
-    /// What the engine did is said there at the end.
+    /// The engine's statistics are printed there at the end.
     #[serde(skip_serializing_if = "is_default")]
     pub statistics: bool,
     /// The serial console is written to this file.
@@ -29,27 +30,27 @@ pub struct Watch {
     #[serde(with = "text::option", skip_serializing_if = "is_default")]
     #[schemars(with = "Option<String>")]
     pub symbols: Option<PathBuf>,
-    /// So much of what each processor did last is said where it matters.
+    /// So many of the last events of each vCPU are printed when the machine fails or hangs.
     #[serde(skip_serializing_if = "is_default")]
     pub history: Option<usize>,
-    /// Blocks that are executed are written down.
+    /// Trace of the blocks that are executed.
     #[serde(skip_serializing_if = "is_default")]
     pub trace_blocks: Option<TraceBlocks>,
-    /// The blocks with these names, or those in @FILE, are interpreted.
+    /// The interpreter executes the blocks with these names, or those in @FILE.
     #[serde(skip_serializing_if = "is_default")]
     pub interpret_blocks: Option<String>,
-    /// Blocks that are translated are listed.
+    /// List of the blocks that are translated.
     #[serde(skip_serializing_if = "is_default")]
     pub list_blocks: Option<ListBlocks>,
-    /// This block is translated wrongly.
+    /// This block is translated wrongly, to test the tools that find such a block.
     #[serde(skip_serializing_if = "is_default")]
     pub plant_fault: Option<String>,
-    /// What this program does not know.
+    /// Fields that this program does not know.
     #[serde(flatten)]
     pub other: Other,
 }
 
-/// What is to be traced, and where to.
+/// A trace of blocks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct TraceBlocks {
     /// The file.
@@ -59,19 +60,19 @@ pub struct TraceBlocks {
     /// Number of the first block.
     #[serde(default)]
     pub from: u64,
-    /// How many.
+    /// The number of blocks.
     #[serde(default = "trace_length")]
     pub count: u64,
 }
 
-/// Which list of blocks is wanted, and where.
+/// A list of blocks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ListBlocks {
     /// The file.
     #[serde(with = "text")]
     #[schemars(with = "String")]
     pub path: PathBuf,
-    /// Blocks that are shown whole. If there are any, the others are not listed.
+    /// Blocks that are shown with their instructions. If there are any, the others are not listed.
     #[serde(default, skip_serializing_if = "is_default")]
     pub show: Option<String>,
 }

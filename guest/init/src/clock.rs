@@ -1,12 +1,13 @@
-//! The guest's calendar (`CLOCK_REALTIME`), kept as the host's: the host tells its time now and then
-//! ([`protocol::Time`]), and files that both see are then of one time.
+//! The guest's calendar (`CLOCK_REALTIME`), synchronized with the host's. The host sends its time
+//! now and then ([`protocol::Time`]), so that files which both see have times of one clock.
 //!
-//! 1. *At a start it is stepped*, to the microsecond: nobody has seen it yet, or it is long past.
-//! 2. *A running guest's is slewed*, as adjtime(3) does (0.05% faster or slower until it is right), and its pace
-//!    is corrected for what it has lost or gained, so that there is little left to slew. Only what no slewing
-//!    would mend in minutes is stepped: then somebody has set the host's clock.
-//! 3. *A clock that somebody in the guest sets or keeps is his* (date(1), an NTP client, a test of clocks), until
-//!    the machine goes on elsewhere.
+//! 1. *At a start it is stepped*, to the microsecond: no program has read it yet, or it is long
+//!    past.
+//! 2. *A running guest's is slewed*, as adjtime(3) does (0.05% faster or slower until it is right).
+//!    Its frequency is corrected for what it has lost or gained, so that there is little left to
+//!    slew. It is stepped only if slewing would take minutes: then the host's clock has been set.
+//! 3. *A clock that a program in the guest sets or disciplines is left alone* (date(1), an NTP
+//!    client, a test of clocks), until the machine goes on elsewhere.
 
 use protocol::{Time, nanoseconds};
 

@@ -1,6 +1,6 @@
-//! A shell on the virtio console, for whoever sits at it: `biv console` in another process of the
-//! host's. There is one while somebody does, and one that was left stays for the next; who ends it, and
-//! stays, gets another.
+//! A shell on the virtio console, for the clients of `biv console`. Init starts it when a client
+//! attaches. It stays when all clients have gone; if it ends while a client is attached, init
+//! starts another.
 
 use std::fs::File;
 use std::io;
@@ -31,7 +31,7 @@ const ENVIRONMENT: [(&str, &str); 3] = [
 /// A shell that ends sooner may be one that cannot run.
 const LIFE_MIN: Duration = Duration::from_secs(1);
 
-/// So many of these in a row are not followed by another, until somebody else sits down.
+/// After so many of these in a row init starts no other shell, until another client attaches.
 const BRIEF_LIVES_MAX: u8 = 5;
 
 /// The console's shell.
@@ -45,7 +45,7 @@ pub struct Console {
 }
 
 impl Console {
-    /// Somebody sits at it, or nobody does any more.
+    /// A client is attached to it, or none is any more.
     pub fn set_wanted(&mut self, is_wanted: bool) {
         self.is_wanted = is_wanted;
         self.brief_lives = 0;

@@ -1,5 +1,6 @@
-//! Files in and out of the guest, for `biv cp`: a process of its own, which is init once more under the name
-//! [`COPY_NAME`], packs to its standard output or unpacks from its standard input ([`archive`]).
+//! Copies files in and out of the guest, for `biv cp`. A process of its own, which is init executed
+//! again under the name [`COPY_NAME`], packs to its standard output or unpacks from its standard
+//! input ([`archive`]).
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, BufWriter};

@@ -1,4 +1,4 @@
-//! Whether the kernel has drivers for the devices that the machine was given: each virtio device with a driver
+//! Checks whether the kernel has drivers for the machine's devices: a virtio device with a driver
 //! has a link to it in sysfs.
 
 use std::collections::BTreeMap;

@@ -1,4 +1,4 @@
-//! The root file system on a disk: whichever of the kernel's file systems it is.
+//! The root file system on a disk: any file system that the kernel knows.
 
 use std::ffi::OsString;
 use std::fs;

@@ -1,5 +1,5 @@
-//! What the kernel does though nobody wants anything of it. Where many machines share a host, each wake-up
-//! of one that is idle counts.
+//! Settings of the kernel that reduce wake-ups of an idle guest. Where many machines share a host,
+//! each wake-up of an idle machine counts.
 
 use std::fs;
 

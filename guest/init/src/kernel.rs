@@ -1,4 +1,4 @@
-//! What the kernel's command line says, and what is said on its console.
+//! Parameters on the kernel's command line, and messages on its console.
 
 use std::fs;
 

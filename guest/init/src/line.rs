@@ -1,12 +1,13 @@
-//! The line to the host: a virtio port, or a raw serial line; not blocking, with what waits to be sent.
+//! The line to the host: a virtio port, or a raw serial line. It does not block, and keeps what
+//! waits to be sent.
 //!
-//! Linux's driver gives a port's reader one buffer of a page for each segment of a `readv`, and goes on
-//! with the next segment only if that page was full; so what is read at once is as many pages as the host
-//! has filled.
+//! Linux's driver gives a port's reader one buffer of a page for each segment of a `readv`, and
+//! goes on with the next segment only if that page was full. So one read takes as many pages as the
+//! host has filled.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSliceMut};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -14,11 +15,12 @@ use protocol::{
     Decoder, Encoder, FIRST, Frame, LINE, Output, Receipts, WINDOW_OF_PORT_BYTES,
     WINDOW_OF_SERIAL_BYTES,
 };
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::PollFlags;
 use rustix::fs::{Mode, OFlags, open};
 use rustix::termios::{ControlModes, OptionalActions, isatty, tcdrain, tcgetattr, tcsetattr};
 
 use crate::error::Error;
+use crate::poller::wait_for;
 
 /// While so much waits, no more is read from commands.
 const WAITING_MAX_BYTES: usize = 256 * 1024;
@@ -36,7 +38,7 @@ const PORT_PATIENCE: Duration = Duration::from_secs(2);
 const PORT_PAUSE: Duration = Duration::from_millis(1);
 
 /// How long the host may take to hear that the first command has ended.
-const HEARING_PATIENCE: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };
+const HEARING_PATIENCE: Duration = Duration::from_secs(10);
 
 /// What Linux's driver reads at once of a port.
 const PORT_PIECE_BYTES: usize = 4096;
@@ -216,20 +218,16 @@ impl Line {
                     return Ok(());
                 }
             }
-            if !self.wait(Some(&HEARING_PATIENCE))? {
+            if !self.wait(Some(Instant::now() + HEARING_PATIENCE))? {
                 return Ok(());
             }
             self.exchange()?;
         }
     }
 
-    /// Waits until the line can be used; `false` if that takes too long.
-    fn wait(&self, patience: Option<&Timespec>) -> Result<bool, Error> {
-        match poll(&mut [PollFd::new(&self.device, self.interest())], patience) {
-            Ok(count) => Ok(count > 0),
-            Err(rustix::io::Errno::INTR) => Ok(true),
-            Err(error) => Err(error.into()),
-        }
+    /// Waits until the line can be used; `false` if that is not so by the deadline.
+    fn wait(&self, deadline: Option<Instant>) -> Result<bool, Error> {
+        Ok(wait_for(self.device.as_fd(), self.interest(), deadline)?)
     }
 }
 

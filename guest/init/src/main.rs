@@ -1,15 +1,15 @@
-//! The first process in a guest of `biv`: prepares the system, runs what the host orders, reports
-//! how it ended and switches the machine off.
+//! The first process in a guest of `biv`: prepares the system, runs the commands that the host
+//! orders, reports how they ended, and switches the machine off.
 //!
-//! What it is not: a service manager. It runs the commands that the host orders, switches off with the
-//! first one, and where nobody gives orders, it runs none.
+//! What it is not: a service manager. It runs only the commands that the host orders, and switches
+//! off when the first one ends.
 //!
 //! What rules it:
 //!
-//! 1. *The channel is its own.* Orders and streams go over the first device that there is of those that the
-//!    kernel command line names (`biv.channel=vport,ttyS1`), never over the console.
-//! 2. *It always ends the machine.* Whatever goes wrong is said on the console, and then the power
-//!    goes off; a guest whose init hangs or exits would look like a hung `biv`.
+//! 1. *The channel is its own.* Orders and streams go over the first existing device of those that
+//!    the kernel command line names (`biv.channel=vport,ttyS1`), never over the console.
+//! 2. *It always ends the machine.* It prints any error on the console, and then switches the power
+//!    off; a guest whose init hangs or exits would look like a hung `biv`.
 //! 3. *It is the parent of orphans*, and reaps them.
 
 #![deny(unsafe_code)]
@@ -27,6 +27,7 @@ mod line;
 mod network;
 mod pace;
 mod pages;
+mod poller;
 mod random;
 mod reaper;
 mod root;

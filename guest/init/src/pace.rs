@@ -1,12 +1,13 @@
-//! When a command's output is read: at once, unless the command writes many small pieces in a row.
+//! When init reads a command's output: at once, unless the command writes many small pieces in a
+//! row.
 //!
-//! Each piece costs two switches between processes, a frame and a request to the host, however small it is.
-//! A command that goes on writing small pieces is therefore left alone for a moment, in which it fills its
-//! pipe. Whoever waits for an answer does not notice: a piece that comes after some input, or after a
-//! pause, is read at once.
+//! Each piece costs two context switches, a frame and a request to the host, however small it is.
+//! So init leaves a command that goes on writing small pieces alone for a moment, in which the
+//! command fills its pipe. A user who waits for an answer does not notice: a piece that comes after
+//! some input, or after a pause, is read at once.
 //!
-//! What was written to one stream before the other stays before it: while one rests, something on the other
-//! has it read first.
+//! The order of the two output streams is kept: before init reads one of them, it reads the other
+//! if that one rests.
 
 use std::time::{Duration, Instant};
 

@@ -1,6 +1,6 @@
-//! In how large pieces programs get memory. A page fault costs a guest more than a host, so each provides as much as
-//! the kernel can by one: since Linux 6.8, folios of less than a huge page, where a program touches memory that is
-//! its alone (Documentation/admin-guide/mm/transhuge.rst).
+//! The size of the folios in which programs get memory. A page fault costs a guest more than a
+//! host, so each fault maps as much as the kernel can: since Linux 6.8, folios of less than a huge
+//! page, where a program touches memory of its own (Documentation/admin-guide/mm/transhuge.rst).
 
 use std::fs;
 use std::path::Path;

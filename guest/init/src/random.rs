@@ -1,5 +1,5 @@
-//! Randomness of the host's, for a machine that may be one of several which go on from the same state, and
-//! would all draw the same numbers.
+//! Adds a seed of the host's to the kernel's random number generator. Several machines may go on
+//! from the same state, and would all draw the same numbers.
 
 use std::fs::File;
 use std::io::Write;

@@ -1,8 +1,8 @@
-//! Collects every process that ends, as the first process must, and passes on how each ended.
+//! Reaps every process that ends, as the first process must, and reports how each ended.
 //!
-//! A thread of its own waits; the main loop polls a socket. The thread first waits without collecting,
-//! and collects under a lock that is held while a command is started: what does not come to life is
-//! collected by who tried to start it (std::process panics if somebody else has).
+//! A thread of its own waits; the main loop polls a socket. The thread first waits without reaping,
+//! and then reaps under a lock. Init holds that lock while it starts a command, because
+//! std::process itself must reap a child that fails to start (it panics if another thread has).
 
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -25,7 +25,7 @@ pub enum End {
 /// Held while a process is started.
 static STARTING: Mutex<()> = Mutex::new(());
 
-/// How long to wait for somebody to wait for.
+/// How long to pause while there is no child.
 const NOBODY_PAUSE: Duration = Duration::from_millis(50);
 
 /// No process is collected while this lives.
@@ -52,7 +52,7 @@ impl Reaper {
         Ok(Reaper { ends, stop })
     }
 
-    /// Who has ended, and how; blocks until somebody has.
+    /// The process that has ended, and how; blocks until one has.
     pub fn end(&self) -> io::Result<(u32, End)> {
         let mut report = [0; 6];
         (&self.ends).read_exact(&mut report)?;

@@ -1,6 +1,6 @@
-//! The root file system, where it is not the one that the kernel unpacked: a directory of the host's,
-//! through virtio-fs, or an image of one on a disk, most often below an overlay in memory, or a disk;
-//! and other directories of the host's.
+//! The root file system, if it is not the one that the kernel has unpacked: a directory of the host
+//! through virtio-fs, an image of one on a disk, or a disk; the first two mostly below an overlay
+//! in memory. And other directories of the host.
 
 use std::fs;
 use std::io;

@@ -1,23 +1,23 @@
-//! Serves the host over the channel: takes orders, has each carried out in a session ([`Session`]),
-//! reports how the commands ended.
+//! Serves the host over the channel: receives orders, carries each out in a session ([`Session`]),
+//! and reports how the commands ended.
 //!
 //! One loop polls everything and blocks on nothing: the line, the commands' streams and the reaper.
-//! What the host sent is acknowledged when it has reached the command, what a command wrote is read
-//! only while the host's window for it has room; so at most two windows of bytes are held here for
-//! each session, and no session waits for another.
+//! Init acknowledges the host's bytes when they have reached the command, and reads a command's
+//! output only while the host's window for it has room. So init holds at most two windows of bytes
+//! for each session, and no session waits for another.
 
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::time::Instant;
 
 use protocol::{FIRST, Frame, LINE, PAYLOAD_MAX_BYTES, SESSIONS_MAX};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::PollFlags;
 
 use crate::clock::Clock;
 use crate::console::Console;
 use crate::error::{Error, name_of};
 use crate::line::{self, Line};
+use crate::poller::Poller;
 use crate::reaper::Reaper;
 use crate::session::Session;
 use crate::stream::Stream;
@@ -146,26 +146,16 @@ impl Service {
 
     /// Waits until something can be done, and says what.
     fn wait(&self) -> Result<Vec<Source>, Error> {
-        let mut fds = vec![
-            PollFd::new(self.line.device(), self.line.interest()),
-            PollFd::new(&self.reaper, PollFlags::IN),
-        ];
-        let mut sources = vec![Source::Line, Source::Reaper];
+        let mut poller = Poller::new();
+        poller.register(Source::Line, self.line.device(), self.line.interest());
+        poller.register(Source::Reaper, &self.reaper, PollFlags::IN);
         for (&number, session) in &self.sessions {
             for (stream, descriptor, flags) in session.watched(&self.line) {
-                fds.push(PollFd::new(descriptor, flags));
-                sources.push(Source::Stream(number, stream));
+                poller.register(Source::Stream(number, stream), descriptor, flags);
             }
         }
         let wakes = self.sessions.values().filter_map(Session::wakes).min();
-        let left = wakes.map(|at| at.saturating_duration_since(Instant::now()));
-        match poll(&mut fds, left.and_then(|left| Timespec::try_from(left).ok()).as_ref()) {
-            Ok(_) => {}
-            Err(rustix::io::Errno::INTR) => return Ok(Vec::new()),
-            Err(error) => return Err(error.into()),
-        }
-        let ready = fds.iter().zip(sources).filter(|(fd, _)| !fd.revents().is_empty());
-        Ok(ready.map(|(_, source)| source).collect())
+        Ok(poller.wait(wakes)?)
     }
 
     /// Does what the host's frames say.

@@ -1,4 +1,4 @@
-//! One session: an order that is being received, then a command between its streams and the line.
+//! One session: first it receives an order; then it connects a command's streams with the line.
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;

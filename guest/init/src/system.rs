@@ -1,5 +1,5 @@
-//! What a Linux user space finds prepared: file systems, devices, the network, a name;
-//! and the end of it all.
+//! Prepares what a Linux user space expects: file systems, devices, the network, a host name. And
+//! switches the machine off.
 
 use std::fs;
 use std::io;

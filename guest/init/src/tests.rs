@@ -1,6 +1,6 @@
-//! The service without a machine: the line is a pseudo-terminal and the test is the host.
+//! Tests of the service without a machine: the line is a pseudo-terminal and the test is the host.
 //!
-//! One test after the other in one function, because the reaper takes every child of the process.
+//! One function runs one test after the other, because the reaper reaps every child of the process.
 
 use std::fs::File;
 use std::io::{Read, Write};

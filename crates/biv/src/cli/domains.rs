@@ -1,4 +1,4 @@
-//! The command line of the verbs about domains that exist.
+//! The command line of the verbs about existing domains.
 
 use std::ffi::OsString;
 

@@ -9,8 +9,8 @@ use spec::{Directory, Disk, DiskRoot, Mount, Name, Net, Published};
 
 use super::{parse_seconds, root};
 use api::status;
+use domain::run::host_resources::HostResources;
 use domain::run::restore::GoOn;
-use domain::run::surroundings::Surroundings;
 
 /// Where the help puts what a machine has of the host.
 const HEADING: &str = "What the machine has of the host (in the place of what it had)";
@@ -99,7 +99,8 @@ pub struct HostOptions {
     pub disk: Vec<Disk>,
 
     /// Attach the disk that holds the guest's root file system
-    #[arg(long, value_name = "FILE[,part=N]", value_hint = ValueHint::FilePath, help_heading = HEADING,
+    #[arg(long, value_name = "FILE[,part=N]", value_hint = ValueHint::FilePath,
+        help_heading = HEADING,
         conflicts_with_all = ["root", "image"],
         value_parser = OsStringValueParser::new().try_map(DiskRoot::parse))]
     pub root_disk: Option<DiskRoot>,
@@ -124,10 +125,10 @@ impl Restore {
     ///
     /// What makes no sense in it.
     pub fn into_order(self) -> Result<GoOn, String> {
-        let surroundings = self.of_the_host.into_surroundings()?;
+        let host_resources = self.of_the_host.into_host_resources()?;
         Ok(GoOn {
             file: self.file,
-            surroundings,
+            host_resources,
             name: self.name,
             detached: self.detach,
             remove: self.rm,
@@ -139,7 +140,7 @@ impl Restore {
 }
 
 impl HostOptions {
-    fn into_surroundings(self) -> Result<Surroundings, String> {
+    fn into_host_resources(self) -> Result<HostResources, String> {
         // A network that is not named is the one that was recorded.
         let net = self.net.clone().unwrap_or(Net::User(spec::User::default()));
         net.networks(self.publish.clone())?;
@@ -147,7 +148,7 @@ impl HostOptions {
         let named =
             self.root.map(|path| Directory { path, writable, suid, ..Directory::default() });
         let root = root(named, self.image, self.root_disk, self.here);
-        Ok(Surroundings {
+        Ok(HostResources {
             root,
             directory: self.directory,
             mounts: self.volume,

@@ -1,4 +1,4 @@
-//! `biv run`: what is said, and the description that it comes to.
+//! `biv run`: its options, and the description that they become.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -15,7 +15,7 @@ use spec::{
 
 use super::{Options, root};
 use api::status;
-use domain::run::sandbox;
+use domain::CheckedSpec;
 use domain::say::say;
 
 /// Where the help puts what is for measuring.
@@ -251,19 +251,17 @@ impl Run {
     /// # Errors
     ///
     /// What is wrong with it, for people.
-    pub fn into_spec(self) -> Result<Spec, String> {
-        let mut spec = match &self.spec {
-            None => self.described()?,
+    pub fn into_spec(self) -> Result<CheckedSpec, String> {
+        let spec = match &self.spec {
+            None => CheckedSpec::new(self.described()?).map_err(|error| error.to_string())?,
             Some(path) => {
-                let spec = read(path).and_then(|text| Ok(Spec::parse(&text)?));
+                let spec = read(path).and_then(|text| Ok(CheckedSpec::new(Spec::decode(&text)?)?));
                 spec.map_err(|error| format!("cannot run {}: {error}", path.display()))?
             }
         };
         for name in spec.unknown() {
             say(&format!("ignoring {name}, which this version of biv does not know"));
         }
-        sandbox::settle(&mut spec);
-        spec.check().map_err(|error| error.to_string())?;
         Ok(spec)
     }
 
@@ -372,7 +370,7 @@ mod tests {
     fn spec(options: &[&str]) -> Result<Spec, String> {
         let line = [&["biv", "run"], options].concat();
         let Verb::Run(run) = Cli::try_parse_from(line).unwrap().verb else { panic!("not run") };
-        run.into_spec()
+        run.into_spec().map(CheckedSpec::into_inner)
     }
 
     #[test]

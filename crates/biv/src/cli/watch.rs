@@ -1,4 +1,4 @@
-//! Options for those who watch the engine.
+//! Options for debugging and profiling the engine.
 
 use std::path::PathBuf;
 

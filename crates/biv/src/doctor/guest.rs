@@ -1,4 +1,4 @@
-//! The default guest: whether it is there, and how it could be had.
+//! The default guest: whether it is in the cache, and how to download it.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! What confines this process, and whether it leaves what a machine needs.
+//! The confinement of this process, and whether it leaves what a machine needs.
 
 use rustix::fs::{MemfdFlags, memfd_create};
 

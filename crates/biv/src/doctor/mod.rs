@@ -1,7 +1,7 @@
 //! `biv doctor`: what this host offers, what Bivouac uses of it, and what is missing.
 //!
-//! Everything is read from files of `/proc` and `/sys`, from limits, or tried in a way that leaves
-//! no trace. `/dev/kvm` is looked at and never opened: opening it proves nothing (there are hosts on
+//! It reads files of `/proc` and `/sys` and limits, or tries an operation in a way that leaves no
+//! trace. It looks at `/dev/kvm` and never opens it: opening it proves nothing (there are hosts on
 //! which it opens and makes machines without any hardware behind it), and this version has no use
 //! for it.
 

@@ -1,8 +1,10 @@
-//! `biv cp`: a session in which the guest's init packs files or unpacks them, and we do the other half.
+//! `biv cp`: a session in which the guest's init packs or unpacks files, and `biv` does the other
+//! half.
 //!
-//! Three at once: the session carries bytes between the domain's socket and pipes, one thread packs or unpacks
-//! at the other end of these, and one keeps what init complains about. Whoever ends closes its pipe, and so
-//! ends the others. What a guest says is shown without what a terminal would obey.
+//! Three threads work at once: the session copies bytes between the domain's socket and pipes; one
+//! thread packs or unpacks at the other end of the pipes; one keeps init's error messages. A thread
+//! that ends closes its pipe, and so ends the others. Text of the guest's is printed without
+//! control characters.
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, IsTerminal, PipeReader, Read, Write};

@@ -1,4 +1,4 @@
-//! `biv exec`: a session with a domain's guest, over its socket.
+//! `biv exec`: a session with a domain's guest, over its control socket.
 
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStringExt;

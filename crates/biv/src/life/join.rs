@@ -1,4 +1,4 @@
-//! `biv console` and `biv attach`: at what goes on in a domain, beside others who may be.
+//! `biv console` and `biv attach`: attach to a domain's console or command, beside other clients.
 
 use std::io::{self, Write};
 

@@ -1,4 +1,4 @@
-//! `biv logs`: read from the domain's files, whether it lives or not.
+//! `biv logs`: reads the domain's log files, whether the domain lives or not.
 
 use std::io::{self, Write};
 use std::time::{Duration, Instant};

@@ -1,5 +1,5 @@
-//! The verbs about domains that exist: each looks into the registry and asks the domain itself, if it
-//! lives.
+//! The verbs about existing domains. Each looks into the registry, and sends requests to the domain
+//! itself if it lives.
 
 use std::collections::HashMap;
 use std::io;

@@ -94,7 +94,8 @@ pub fn state_of_ended(entry: &Entry) -> String {
 
 /// What is to be said of one that does not live, and has not ended by itself.
 pub fn reason(entry: &Entry) -> Option<String> {
-    const KILLED: &str = "its process was killed, and could not say why: by somebody's SIGKILL, by the host \
+    const KILLED: &str = "its process was killed, and could not say why: by somebody's \
+        SIGKILL, by the host \
                           for want of memory, or for a system call that its confinement forbids";
     let ending = entry.record.as_ref().and_then(|record| record.ending.as_ref());
     match ending {

@@ -1,6 +1,6 @@
-//! `biv snapshot`: a domain writes itself into a file that we open for it, because it can open none. We add what
-//! the domain was given of the host, which was recorded when it was started, and vouch for both
-//! ([`domain::seal`]): the domain's process may be its guest's.
+//! `biv snapshot`: a domain writes its state into a file that `biv` opens for it, because the
+//! domain can open none. `biv` adds the host resources that were recorded when the domain was
+//! started, and signs both ([`domain::seal`]), because the guest may own the domain's process.
 
 use std::fs::{self, File};
 use std::io;

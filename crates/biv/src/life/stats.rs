@@ -1,4 +1,4 @@
-//! `biv stats`: what domains use, by their own account and by the host's.
+//! `biv stats`: the resources that domains use, by their own account and by the host's.
 
 use std::collections::BTreeMap;
 use std::io::{self, IsTerminal, Write};

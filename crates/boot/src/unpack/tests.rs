@@ -120,7 +120,10 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn what_was_packed_unpacks(data in prop::collection::vec(0_u8..9, 1..3000), index in 0_usize..7) {
+    fn what_was_packed_unpacks(
+        data in prop::collection::vec(0_u8..9, 1..3000),
+        index in 0_usize..7,
+    ) {
         prop_assert_eq!(unpack(&pack(FORMATS[index], &data)).unwrap(), data);
     }
 

@@ -1,9 +1,10 @@
-//! How a conversation with a guest is gone on with by another hub, where a snapshot of the machine goes on.
+//! The state of the conversation with a guest, with which another hub goes on where a snapshot of
+//! the machine goes on.
 //!
-//! The hub falls silent, and asks the guest's init to say when it has read everything: then nothing is on
-//! its way to the guest. What is on its way from it is taken while the machine stands still; the part of a
-//! frame that has come so far is kept. What the guest has said and was not given credit for is owed to it:
-//! whoever it was for has had it, or will not ask for it.
+//! The hub stops sending, and asks the guest's init to acknowledge that it has read everything.
+//! Then nothing is on its way to the guest. The hub reads what is on its way from the guest while
+//! the machine is paused, and keeps a frame that has come in part. Bytes for which the guest was
+//! not given credit are owed to it: their port has taken them, or will never ask for them.
 
 use std::collections::BTreeSet;
 

@@ -1,5 +1,5 @@
-//! The lines over which a guest may be reached: a virtio port, and a serial line for kernels without a driver
-//! of such ports. Until its init has greeted on one of them, all are listened to.
+//! The lines to a guest's init: a virtio port, and a serial line for kernels without a driver of
+//! virtio ports. The hub reads all of them until the init has greeted on one.
 
 use std::io;
 

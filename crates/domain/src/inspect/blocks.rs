@@ -1,5 +1,5 @@
-//! The list of blocks: a line for each one that has been translated; of those that are to be shown,
-//! the guest's instructions and the host's.
+//! The list of blocks: one line for each translated block and, for the blocks that the user has
+//! named, the guest's instructions and the host's.
 
 use std::fs::File;
 use std::io::Write;

@@ -1,10 +1,10 @@
-//! Looking into a running machine, for those who debug or profile it: names for perf(1), traces of
-//! blocks, what the processors did last, and which blocks are interpreted.
+//! Views into a running machine, for debugging and profiling it: symbols for perf(1), traces of
+//! blocks, the history of each vCPU, and which blocks the interpreter executes.
 //!
 //! What it is not: a debugger of the guest. What rules it:
 //!
 //! 1. *Every file is open before the machine runs*, because a confined process opens none.
-//! 2. *What has been written is in the file*, however `biv` ends: nothing is kept in buffers of ours.
+//! 2. *What was written is in the file*, however `biv` ends: nothing is kept in buffers of ours.
 //! 3. *Every file has a bound.*
 
 use std::fs::File;
@@ -77,7 +77,7 @@ fn create(path: &Path) -> Result<File, Error> {
 pub struct Prepared {
     /// For the machine.
     pub inspection: Inspection,
-    /// For whoever stays with it.
+    /// For the thread that watches it.
     pub teller: Option<Teller>,
 }
 

@@ -1,4 +1,4 @@
-//! Which blocks are meant, and the variables that say so where a description is out of reach.
+//! Selection of blocks, and the environment variables for it where a description is out of reach.
 
 use std::str::FromStr;
 

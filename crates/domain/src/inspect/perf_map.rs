@@ -1,8 +1,9 @@
-//! `/tmp/perf-PID.map`, by which perf(1) names code that a process has made itself: a line
-//! `START SIZE NAME` for each piece (Linux, tools/perf/Documentation/jit-interface.txt).
+//! `/tmp/perf-PID.map`, in which perf(1) finds the names of code that a process has generated: a
+//! line `START SIZE NAME` for each piece (Linux, tools/perf/Documentation/jit-interface.txt).
 //!
-//! perf reads it when it reports, that is, after the process has ended: it stays. When the code cache
-//! is dropped, addresses are used again; the file begins anew then, and names what came last.
+//! perf reads the file when it reports, which is after the process has ended; so the file stays.
+//! When the engine drops its code cache, addresses are used again: the file is truncated then, and
+//! has the names of the newest code.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Seek, Write};

@@ -1,8 +1,8 @@
 //! The guest kernel's symbols: names for its addresses.
 //!
-//! They come from the lines of a System.map or of /proc/kallsyms, which look alike, or from the table
-//! of an ELF file. A kernel that has moved itself (KASLR) is where /proc/kallsyms of that boot says;
-//! the others need `--append nokaslr`.
+//! They come from the lines of a System.map or of /proc/kallsyms, which look alike, or from the
+//! symbol table of an ELF file. Only /proc/kallsyms of the same boot has the addresses of a kernel
+//! that has randomized its own (KASLR); the others need `--append nokaslr`.
 
 use object::read::elf::{ElfFile, FileHeader};
 use object::{Endianness, Object, ObjectSymbol, SymbolKind, elf};

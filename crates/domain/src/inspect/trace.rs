@@ -1,5 +1,5 @@
-//! The trace of blocks: a line for each block that is entered and each instruction that is
-//! interpreted, numbered over all processors, and for what happens between them.
+//! The trace of blocks: one line for each block that a vCPU enters, for each instruction that it
+//! interprets, and for each event in between, numbered over all vCPUs.
 
 use std::fs::File;
 use std::io::Write;

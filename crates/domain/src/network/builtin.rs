@@ -1,6 +1,6 @@
-//! The network of our own: the program starts itself again, with one end of the
-//! cable and the published ports, which are bound here. That process confines itself, serves, and ends with
-//! the cable.
+//! Our own network. The program starts itself again with one end of the cable and with the
+//! published ports, which it has bound before. That process confines itself, serves, and ends when
+//! the cable is closed.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, UdpSocket};

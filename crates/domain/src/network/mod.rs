@@ -1,7 +1,8 @@
-//! What a guest's network card leads to: `--net` and `--publish`.
+//! The back-end of a guest's network card: `--net` and `--publish`.
 //!
-//! Everything is opened, bound and started here, before the machine's process is confined. A network of the
-//! user's own is made by another process, behind a socket: one of our own ([`builtin`]), or [`passt`].
+//! Everything is opened, bound and started here, before the machine's process is confined. Another
+//! process makes a user-mode network, and is reached through a socket: one of our own
+//! ([`builtin`]), or [`passt`].
 
 mod builtin;
 mod passt;
@@ -22,7 +23,7 @@ use spec::{Backend, Net, Published, Spec, User};
 pub const GUEST: Ipv4Addr = Ipv4Addr::new(10, 0, 2, 15);
 /// Its gateway, which also stands for the host's loopback interface where the guest may reach the host.
 pub const GATEWAY: Ipv4Addr = Ipv4Addr::new(10, 0, 2, 2);
-/// Who answers its questions for names.
+/// The name server.
 pub const NAMESERVER: Ipv4Addr = Ipv4Addr::new(10, 0, 2, 3);
 /// Bits of the network's prefix.
 pub const PREFIX_BITS: u8 = 24;
@@ -30,7 +31,7 @@ pub const PREFIX_BITS: u8 = 24;
 /// The greatest packet, as the card has it.
 const MTU: u16 = 65520;
 
-/// The card's address in a network of the user's own, where there is nobody else.
+/// The card's address in a user-mode network, where there is no other card.
 pub const CARD: [u8; 6] = [0x52, 0x54, 0x00, 0x12, 0x34, 0x56];
 
 /// What is asked of the socket's buffers; the host gives what it allows.

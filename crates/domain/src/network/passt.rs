@@ -1,8 +1,7 @@
-//! passt(1): a process that connects a guest's network card to sockets of the host's, without any
-//! privilege.
+//! passt(1): an unprivileged process that connects a guest's network card to sockets of the host.
 //!
-//! It goes to the background when it is ready, which is how we know; it ends when the socket does. What it
-//! says until then is why it does not start.
+//! passt goes to the background when it is ready, which is how we know; it ends when its socket is
+//! closed. What it prints until then is the reason why it does not start.
 
 use std::io::Read;
 use std::os::fd::{AsRawFd, OwnedFd};

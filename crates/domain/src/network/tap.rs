@@ -1,4 +1,4 @@
-//! An interface of the host's.
+//! A TAP interface of the host.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -10,7 +10,7 @@ pub fn open(name: &str, processors: usize) -> Result<Vec<OwnedFd>, Error> {
     host::tap::open(name, processors.min(8)).map_err(|error| Error::Tap(name.to_owned(), error))
 }
 
-/// An Ethernet address that nobody else on the network has: a random one, in the range that
+/// An Ethernet address that no other card on the network has: a random one, in the range that
 /// virtual machines use.
 pub fn random_address() -> io::Result<[u8; 6]> {
     let mut address = [0x52, 0x54, 0x00, 0, 0, 0];

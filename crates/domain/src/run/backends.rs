@@ -1,4 +1,5 @@
-//! Back-ends of a machine's devices: what they have of the host, opened before the machine starts.
+//! The back-ends of a machine's devices: the host resources that they use, opened before the
+//! machine starts.
 
 use std::fs::File;
 use std::path::Path;

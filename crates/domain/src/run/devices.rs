@@ -1,5 +1,5 @@
-//! What a guest's system must have: directories that are mounted, and drivers for the machine's devices, where
-//! our init can look: for all that is named. What a machine has by default, a guest can do without.
+//! The requirements of a guest's devices and directories: the drivers that init must find for what
+//! the user has named. A guest can do without what a machine has by default.
 
 use protocol::Frame;
 use protocol::devices::{Devices, Kind};

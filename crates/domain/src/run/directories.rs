@@ -1,5 +1,5 @@
-//! Directories of the host's in the guest: its root, the current directory, volumes; and the process
-//! that serves them.
+//! Directories of the host in the guest (its root, the current directory, volumes), and the file
+//! server that shares them.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -331,7 +331,8 @@ fn say_not_shared() {
         Err(_) => "the current directory, which is gone,".to_owned(),
     };
     say(&format!(
-        "{here} is not shared with the machine, which has its own {}: the command starts in /, and what it \
+        "{here} is not shared with the machine, which has its own {}: the command starts \
+         in /, and what it \
          writes is gone with the machine; --volume HOST:GUEST shares a directory",
         OF_THE_KERNEL.join(", ")
     ));

@@ -1,7 +1,7 @@
-//! Files that the guest has as disks. Everything is opened here, before the machine runs.
+//! Disk images. All of them are opened here, before the machine runs.
 //!
-//! A file's format is what the user says, or what its first bytes say; one that was only taken for raw
-//! is kept from becoming something else ([`vmm::disk::Raw`]).
+//! The user names an image's format, or the image's first bytes tell it. If they only suggest that
+//! it is raw, the guest may not write the header of another format ([`vmm::disk::Raw`]).
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Seek, SeekFrom};
@@ -45,7 +45,10 @@ enum Reason {
     Qcow2(Qcow2Error),
     #[error("it is not a qcow2 image, so it has no backing file or data files")]
     RefersToNothing,
-    #[error("another machine uses it (QEMU, or biv){}", if *.read_only { " and writes to it" } else { "; add ,ro to share it read-only" })]
+    #[error(
+        "another machine uses it (QEMU, or biv){}",
+        if *.read_only { " and writes to it" } else { "; add ,ro to share it read-only" }
+    )]
     InUse { read_only: bool },
     #[error(
         "the machine's root is an image that has been rebuilt since the snapshot, or that --image \
@@ -119,7 +122,7 @@ fn qcow2(argument: &spec::Disk, file: File, writes: bool) -> Result<Box<dyn Imag
     }
 }
 
-/// Opens a file that nobody writes to meanwhile, or nobody uses if it `writes`.
+/// Opens a file that no other machine writes to meanwhile, or even reads if this one `writes`.
 fn open_locked(path: &Path, writes: bool) -> Result<File, Reason> {
     let file = open_file(path, writes)?;
     match lock::lock(&file, writes) {

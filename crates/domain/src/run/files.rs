@@ -1,7 +1,8 @@
-//! The files that the user names for the guest, read into memory: never more than there is.
+//! The files that the user names for the guest, read into memory, up to a limit.
 //!
-//! What goes into the guest's memory as it is, an initrd or a module, cannot be larger than that;
-//! a kernel can (an ELF file has much that is not loaded), but not without limit.
+//! A file that is copied into the guest's memory as it is, an initrd or a module, cannot be larger
+//! than that memory. A kernel can be (an ELF file has much that is not loaded), but has a limit as
+//! well.
 
 use std::io::{self, Read};
 use std::path::Path;

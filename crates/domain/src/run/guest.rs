@@ -1,4 +1,4 @@
-//! What boots: a kernel, a user space and the drivers that they need, and how they are chosen.
+//! Chooses what a machine boots: a kernel, a user space and the drivers that they need.
 
 use std::ffi::OsString;
 use std::io;
@@ -12,9 +12,9 @@ use vmm::{Configuration, Contents, Devices, Module};
 
 use super::directories::{Directories, Root};
 use super::error::Error;
+use super::host_resources::{HostResources, Likeness};
 use super::image_disk::{self, ImageDisk};
 use super::order::{SHELL, is_on_terminal};
-use super::surroundings::{Likeness, Surroundings};
 use super::warm::{self, Key, Start};
 use super::{disk, files, plugged};
 use crate::domain::{Domain, Plan};
@@ -274,7 +274,7 @@ impl Guest {
         })
     }
 
-    /// What goes on from a snapshot, with the surroundings that the options name. Without another root, it has
+    /// What goes on from a snapshot, with the host resources that the options name. Without another root, it has
     /// the host's if it sees a directory and names no other, and none that is shared otherwise.
     pub fn restored(
         spec: &Spec,
@@ -340,7 +340,7 @@ impl Guest {
         }
     }
 
-    /// What is said of the machine to whoever asks.
+    /// The machine's properties in the registry.
     pub fn plan(&self, spec: &Spec) -> Result<Plan, Error> {
         Ok(Plan {
             spec: spec.clone(),
@@ -380,7 +380,7 @@ impl Guest {
     }
 }
 
-/// How user code is executed. Who traces blocks wants to see it, unless told otherwise.
+/// How user code is executed. A user who traces blocks wants to see it, unless the options say otherwise.
 fn user_execution(spec: &Spec) -> vmm::UserExecution {
     match (spec.engine.user_execution, &spec.watch.trace_blocks) {
         (UserExecution::Auto, Some(_)) | (UserExecution::Translate, _) => {
@@ -472,7 +472,7 @@ fn module(data: Vec<u8>) -> Module {
     Module { data: Contents::new(data), command_line: String::new() }
 }
 
-/// Whether a machine of this description can be given the same surroundings again.
+/// Whether a machine of this description can be given the same host resources again.
 pub fn can_be_restored(spec: &Spec) -> bool {
     // What such a disk has is gone with its machine, and who is connected is not told.
     !spec.disks().any(|disk| disk.snapshot) && spec.sockets().next().is_none()
@@ -481,13 +481,13 @@ pub fn can_be_restored(spec: &Spec) -> bool {
 /// What is recorded of a machine that is started so.
 fn recorded(spec: &Spec, guest: &Guest) -> io::Result<Origin> {
     let Likeness { has_shared_root, sees_directory } = guest.likeness();
-    let mut surroundings = Surroundings::of(spec);
+    let mut host_resources = HostResources::of(spec);
     // What is in its memory, it has.
     if !has_shared_root && !matches!(spec.root, spec::Root::Host(_) | spec::Root::Disk(_)) {
-        surroundings.root = spec::Root::default();
+        host_resources.root = spec::Root::default();
     }
-    surroundings.directory = sees_directory.then(std::env::current_dir).transpose()?;
-    surroundings.net = Some(net(spec));
+    host_resources.directory = sees_directory.then(std::env::current_dir).transpose()?;
+    host_resources.net = Some(net(spec));
     let mut process = spec.process.clone();
     process.terminal = is_on_terminal(spec);
     let is_disk = |device: &Device| matches!(device, Device::Disk(_));
@@ -499,7 +499,7 @@ fn recorded(spec: &Spec, guest: &Guest) -> io::Result<Origin> {
         sandbox: spec.sandbox,
         ..Spec::default()
     };
-    let applied = surroundings.absolute()?.apply(&mut kept);
+    let applied = host_resources.absolute()?.apply(&mut kept);
     applied.map_err(io::Error::other)?;
     let image_disk = guest.directories.image_disk.as_ref().map(|disk| disk.identity().0);
     Ok(Origin { spec: kept, command: guest.shown_command(spec), image_disk })

@@ -1,7 +1,7 @@
-//! Home directories of the host's: what is shared by default, and what is shown, depends on them.
+//! Home directories of the host. The default shares, and which files are hidden, depend on them.
 //!
-//! A home directory is whatever the environment or the host's list of users says, because either may be wrong:
-//! `HOME` can be empty in a service and another's after `sudo`.
+//! The environment and the host's list of users both name home directories, and either may be
+//! wrong: `HOME` can be empty in a service, and another user's after `sudo`. So both count.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -37,7 +37,7 @@ pub fn readable(home: Option<PathBuf>) -> Vec<PathBuf> {
 /// Why a directory is more than a place to work in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wide {
-    /// It is somebody's home directory.
+    /// It is a home directory.
     Home,
     /// A home directory is in it.
     AboveHome,

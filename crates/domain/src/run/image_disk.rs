@@ -1,11 +1,14 @@
-//! The root of a machine whose image never changes, as a disk: the guest's kernel answers for names and
-//! attributes itself, where a file server would be asked for each.
+//! The root of a machine whose image never changes, as a disk. The guest's kernel looks up names
+//! and attributes itself; of a shared directory it would have to ask the file server for each.
 //!
-//! 1. *It is a disk behind the user's own*, whose names in the guest stay what they are. Our init finds it by a
-//!    serial number that no other disk has: theirs are names of files, and no file's name has a slash in it.
-//! 2. *It is what a machine was started with*, as long as the machine lives, and in its snapshots: a kernel does not
-//!    expect that what it has read of a disk changes. So a snapshot says which it was, and goes on with no other.
-//! 3. *Where it cannot be had, the directory is shared*, which is slower and shows the same.
+//! 1. *It comes behind the user's disks*, whose names in the guest stay what they are. Our init
+//!    finds it by a serial number that no other disk has: theirs are names of files, and no name of
+//!    a file has a slash.
+//! 2. *It stays the same* as long as the machine lives, and in its snapshots: a kernel does not
+//!    expect that blocks which it has read change. So a snapshot records which image it was, and
+//!    goes on with no other.
+//! 3. *Where the disk cannot be made, the directory is shared*, which is slower and shows the same
+//!    files.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -46,7 +49,8 @@ impl ImageDisk {
     pub fn choose(image: &Image, is_known: bool) -> Option<Self> {
         if !is_known {
             tracing::info!(
-                "the kernel has no module erofs, or an older biv fetched it: the image is shared as a directory"
+                "the kernel has no module erofs, or an older biv fetched it: the image is shared \
+                 as a directory"
             );
             return None;
         }

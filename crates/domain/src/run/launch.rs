@@ -1,8 +1,10 @@
-//! What a process that runs a machine is to do: run one that is described, or go on from a snapshot.
+//! The orders for a process that runs a machine: run a machine that is described, or restore a
+//! snapshot.
 //!
-//! `biv run` and `biv restore` do it themselves, or hand it to another process of ours that goes on by itself
-//! ([`crate::detach`]): as JSON, in a file in memory, of which that inherits a descriptor. So nothing depends
-//! on how a command line was written, and a program that has a description needs none.
+//! `biv run` and `biv restore` carry an order out themselves, or hand it to a detached process
+//! ([`crate::detach`]): as JSON, in a memory file whose descriptor that process inherits. So
+//! nothing depends on how a command line was written, and a program that has a description needs
+//! none.
 
 use std::ffi::OsString;
 use std::fs::File;

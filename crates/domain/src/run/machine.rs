@@ -1,4 +1,4 @@
-//! Starts the machine in a thread and tells how it ended: the seam to `vmm`.
+//! Starts the machine in a thread, and reports how it ended: the seam to `vmm`.
 
 use std::fs::File;
 use std::io::{self, Write};

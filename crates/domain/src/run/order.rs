@@ -1,4 +1,4 @@
-//! What a guest's init is told to run.
+//! The order for the guest's init: the command that it is to run.
 
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 

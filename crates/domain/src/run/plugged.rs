@@ -1,4 +1,4 @@
-//! The list of a machine's devices: what it is made from, and in which order they are plugged in.
+//! The list of a machine's devices, and the order in which they are plugged in.
 
 use std::io;
 

@@ -1,8 +1,8 @@
 //! `biv restore`: a domain goes on from a snapshot.
 //!
-//! What the machine is comes from the file: memory, processors, which devices. It is checked, and grants nothing.
-//! What it has of the host comes from the command line, or from the file's label if this user's `biv` vouches for
-//! it ([`crate::seal`]), and from nowhere else.
+//! The machine comes from the file: memory, vCPUs, devices. The file is checked, and grants
+//! nothing. The host resources come from the command line, or from the file's label if this user's
+//! `biv` has signed it ([`crate::seal`]), and from nowhere else.
 
 use std::fs::File;
 use std::path::PathBuf;
@@ -14,10 +14,10 @@ use vmm::snapshot::Snapshot;
 
 use super::error::Error;
 use super::guest::{self, Guest, Looks};
+use super::host_resources::HostResources;
 use super::order::SHELL;
 use super::runner::{enter_directory, run_domain};
 use super::sandbox;
-use super::surroundings::Surroundings;
 use crate::detach::Child;
 use crate::network;
 use crate::seal::{self, Purpose};
@@ -30,7 +30,7 @@ pub struct GoOn {
     #[serde(with = "spec::text")]
     pub file: PathBuf,
     /// What is said of the host.
-    pub surroundings: Surroundings,
+    pub host_resources: HostResources,
     /// The domain's name.
     pub name: Option<Name>,
     /// It runs by itself.
@@ -65,11 +65,11 @@ pub fn restore(order: &GoOn, child: Option<Child>) -> Result<u8, Error> {
         _ => Origin::parse(label.text),
     };
     let origin = origin.ok_or_else(|| Error::NoOrigin(file.clone()))?;
-    let surroundings = choose(order, Surroundings::of(&origin.spec), label.is_ours)?;
+    let host_resources = choose(order, HostResources::of(&origin.spec), label.is_ours)?;
     let processors = u8::try_from(snapshot.processors()).map_err(|_| nonsense())?;
     let mut spec = machine(&origin.spec, order);
     (spec.machine.memory, spec.machine.processors) = (snapshot.memory(), processors);
-    surroundings.apply(&mut spec).map_err(Error::Contradiction)?;
+    host_resources.apply(&mut spec).map_err(Error::Contradiction)?;
     enter_directory(&spec)?;
     let network = network::start(&spec, &guest::net(&spec))?;
     let looks = Looks { sees_directory: spec.directory.is_some(), image_disk: origin.image_disk };
@@ -80,8 +80,12 @@ pub fn restore(order: &GoOn, child: Option<Child>) -> Result<u8, Error> {
 
 /// What it has of the host: what is said, and what was recorded if `is_ours`. Otherwise all that is wanted has to
 /// be said.
-fn choose(order: &GoOn, mut recorded: Surroundings, is_ours: bool) -> Result<Surroundings, Error> {
-    let said = order.surroundings.clone().absolute()?;
+fn choose(
+    order: &GoOn,
+    mut recorded: HostResources,
+    is_ours: bool,
+) -> Result<HostResources, Error> {
+    let said = order.host_resources.clone().absolute()?;
     if order.no_publish {
         recorded.publish.clear();
     }
@@ -89,7 +93,7 @@ fn choose(order: &GoOn, mut recorded: Surroundings, is_ours: bool) -> Result<Sur
         return Ok(said.or(recorded));
     }
     let missing = said.missing(&recorded);
-    match missing == Surroundings::default() {
+    match missing == HostResources::default() {
         true => Ok(said),
         false => Err(Error::Unnamed { path: order.file.clone(), wanted: missing.shown() }),
     }

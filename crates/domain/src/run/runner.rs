@@ -1,5 +1,5 @@
-//! Runs a guest as a domain, from what was found for it to the end of its command: builds the configuration of the
-//! machine, starts it, and stays with it until it, its command, the user or the clock ends.
+//! Runs a guest as a domain: makes the configuration of the machine, starts the machine, and waits
+//! until the machine, its command, the user or the time limit ends it.
 
 use std::fs::File;
 use std::io;
@@ -78,7 +78,7 @@ struct Verdict {
 }
 
 impl Verdict {
-    /// It ended as its command did, or as somebody wanted.
+    /// It ended as its command did, or as the user wanted.
     fn plain(status: u8) -> Verdict {
         Verdict { status, reason: None }
     }

@@ -1,7 +1,7 @@
-//! `--sandbox`: one word for a machine that is given nothing which was not asked for.
+//! `--sandbox`: a machine that is given nothing which the user has not named.
 //!
-//! It is other defaults for what can be said anyway, which then is what was said. What would open the machine again
-//! in a way that is easily missed is refused with it ([`Spec::check`]).
+//! The option only changes defaults, and the user can still name anything else. Options that would
+//! open the sandbox again, and are easily overlooked, are refused beside it ([`Spec::check`]).
 
 use std::time::Duration;
 
@@ -13,9 +13,9 @@ use super::guest;
 /// How long such a machine runs.
 pub const TIMEOUT: Duration = Duration::from_secs(300);
 
-/// The machine as it is meant, if it is a sandbox: busybox unless another root is named, no network, a
-/// limit of time, and no mirror, so that the kernel's accesses to memory are looked up like any other's.
-pub fn settle(spec: &mut Spec) {
+/// Gives a sandbox its defaults: busybox unless the description names another root, no network, a limit of time, and
+/// no mirror, so that the kernel's accesses to memory are looked up like any other's. Changes nothing else.
+pub fn apply_defaults(spec: &mut Spec) {
     if !spec.sandbox {
         return;
     }

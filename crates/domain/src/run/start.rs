@@ -1,26 +1,26 @@
-//! Starts the machine that is meant: in this process, or in one that goes on by itself.
+//! Starts a machine, in this process or in a detached one.
 
 use std::os::unix::process::CommandExt;
 
 use spec::Spec;
 
+use super::checked::CheckedSpec;
 use super::error::Error;
 use super::guest::{self, Guest};
 use super::launch::{self, Carry, Launch};
 use super::runner::{enter_directory, run_domain};
-use super::{machine, restore, sandbox, warm};
+use super::{machine, restore, warm};
 use crate::detach::{self, Child};
 use crate::{domain, log, network};
 
-/// Runs the machine that a description means, here or, if it is to be detached, in a process that goes on by itself;
-/// returns the exit status ([`api::status`]).
+/// Runs the machine that is described, in this process or, if it is to be detached, in a process of its own; returns
+/// the exit status ([`api::status`]).
 ///
 /// # Errors
 ///
-/// The description makes no sense, or there is no machine, or none to its end.
-pub fn launch(mut spec: Spec) -> Result<u8, Error> {
-    sandbox::settle(&mut spec);
-    spec.check().map_err(|error| Error::Contradiction(error.to_string()))?;
+/// The machine cannot be made, or fails before its guest ends.
+pub fn launch(spec: CheckedSpec) -> Result<u8, Error> {
+    let spec = spec.into_inner();
     log::start(spec.watch.verbose);
     match spec.life.detached {
         true => detach(&Launch::Run(Box::new(spec))),
@@ -78,7 +78,8 @@ fn boot(spec: &Spec, child: Option<Child>) -> Result<u8, Error> {
     result
 }
 
-/// Start once more, to boot: nobody has seen anything of us yet. Who has detached is waited for, and cannot.
+/// Executes the program again, to boot: there has been no output yet. A detached process does not, because its parent
+/// waits for it.
 fn start_cold(spec: &Spec) {
     if spec.boot.cold || spec.life.detached {
         return;

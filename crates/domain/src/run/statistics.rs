@@ -1,6 +1,6 @@
-//! What the engine did, for `--stats`: a table with a column for each processor and, if there are
-//! several, one for their sum, of the engine and of the threads; then what the interpreter was used for, and
-//! what was asked of each of the host's directories.
+//! The tables of `--stats`: what the engine and the vCPU threads did, with a column for each vCPU
+//! and, if there are several, one for the sum; then what the interpreter was used for, and the
+//! requests for each of the host's directories.
 
 use std::collections::BTreeSet;
 

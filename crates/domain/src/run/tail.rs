@@ -1,5 +1,5 @@
-//! The end of what a guest wrote to its console, for who has lost it and had not asked to see that: a guest that
-//! boots quietly writes there only what went wrong.
+//! The last lines of the guest's console, for a user whose guest has failed and who has not asked
+//! to see the console. A guest that boots quietly writes only its problems there.
 
 use std::fmt;
 use std::io::{self, Write};

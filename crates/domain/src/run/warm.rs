@@ -1,20 +1,21 @@
-//! Warm starts: the default guest, and what is like it, does not boot each time. The first machine of a kind
-//! leaves a snapshot of itself in the cache, at the moment at which its init is up and has been told
-//! nothing; the next ones go on from there.
+//! Warm starts: the default guest, and guests like it, do not boot each time. The first machine of
+//! a kind leaves a snapshot in the cache, at the moment at which its init is up and has had no
+//! order; the next ones start from that snapshot.
 //!
-//! 1. *What differs between two machines that share a snapshot is told to the init*: what to mount, what to
-//!    run, what time it is, and randomness of its own. Everything else is part of the [`Key`].
-//! 2. *A snapshot has no name before it is whole.* A machine that ends too early leaves nothing. A helper gives
-//!    the name, because the machine's process can give none, and signs it ([`crate::seal`]), because that process
-//!    is to hold no secret. One that nobody has signed for this kind of machine is not used, nor one that is
-//!    another's to write.
-//! 3. *No guest's program comes near one.* It is taken before anything of the user's runs, its file is closed then,
-//!    and who goes on from it can only read it: a guest that owns its machine's process changes nothing for
-//!    those that come later.
-//! 4. *A snapshot that does not fit is no error*: the machine boots. (A host's processor may have changed.)
-//! 5. *What machines share for having booted once is not shared for long*: the addresses at which the kernel has
-//!    put itself (KASLR), above all. A snapshot is used for a day ([`AGE_MAX_SECONDS`]), then a machine boots and
-//!    leaves another. Who wants addresses of his own boots (`--cold`).
+//! 1. *What differs between two machines that share a snapshot is sent to the init*: what to mount,
+//!    what to run, the time, and a random seed. Everything else is part of the [`Key`].
+//! 2. *A snapshot has no name before it is whole.* A machine that ends too early leaves none. A
+//!    helper process links the file to its name, because the machine's process may name no file,
+//!    and signs it ([`crate::seal`]), because the machine's process has no secret. `biv` uses no
+//!    snapshot that is not signed for this kind of machine, and none that another user may write.
+//! 3. *No program of a guest comes near one.* It is taken before any program of the user's runs,
+//!    and then its file is closed. A machine that starts from it can only read it: a guest that
+//!    owns its machine's process changes nothing for later machines.
+//! 4. *A snapshot that does not fit is no error*: the machine boots. (The host's processor may have
+//!    changed.)
+//! 5. *Machines do not share for long what a boot decides*: above all the addresses at which the
+//!    kernel has placed itself (KASLR). A snapshot is used for a day ([`AGE_MAX_SECONDS`]); then a
+//!    machine boots and leaves another. A user who wants addresses of his own boots (`--cold`).
 
 use std::fs::{self, DirBuilder, File, Permissions};
 use std::io;
@@ -239,7 +240,7 @@ fn find(path: &Path) -> Result<Start, Error> {
     Ok(Start::First(Unnamed::new(directory, &name)?))
 }
 
-/// Makes the directory if there is none; nobody else may write to it.
+/// Makes the directory if there is none; no other user may write to it.
 fn make_private(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(path)?;
     let directory = open(path, OFlags::DIRECTORY)?;

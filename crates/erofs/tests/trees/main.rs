@@ -347,7 +347,10 @@ proptest! {
     #[test]
     fn any_tree_is_what_it_was(
         files in prop::collection::btree_map(
-            prop::collection::vec(prop::sample::select((1..=255u8).filter(|b| *b != b'/').collect::<Vec<_>>()), 1..=255),
+            prop::collection::vec(
+                prop::sample::select((1..=255u8).filter(|b| *b != b'/').collect::<Vec<_>>()),
+                1..=255,
+            ),
             (0..3usize, 0..9000usize, 0..5000usize),
             0..60,
         ),

@@ -1,4 +1,4 @@
-//! What files are, beside their contents.
+//! Attributes of files: `GETATTR`, `SETATTR` and others.
 
 use rustix::fs::{
     AtFlags, FileType, Gid, OFlags, Statx, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, Uid,

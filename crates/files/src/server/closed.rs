@@ -1,19 +1,22 @@
-//! What of the host's is closed in a share, whoever asks: credentials in home directories, and what is the
-//! host's kernel's or its services'.
+//! Files of the host that a share hides from everybody: credentials in home directories, and
+//! directories of the host's kernel and services.
 //!
-//! A guest that may run anything may be its own kernel's master: a file system mounted over a directory
-//! hides nothing from it. So it is here that these files do not exist.
+//! A guest that may run any program may own its kernel: a file system mounted over a directory
+//! hides nothing from it. So the server hides these files.
 //!
-//! 1. *A directory that is closed is empty, and nothing is made in it; any other file that is closed is not
-//!    there*, and nothing takes its name. So programs find what they find in a new home directory.
-//! 2. *What was there when the server began is known by device and inode number*: by whatever path it is reached, a
-//!    symbolic link's target, a bind mount, another name of the file, it is closed.
-//! 3. *What comes later is known by its directory and name*, and the directory by device and inode number,
-//!    wherever it has been moved: each directory on the way to a closed name is noted when it is looked up.
-//! 4. *The root of a share is never closed*: it is the directory that the user has named, or is in.
+//! 1. *A closed directory is empty, and nothing is created in it; any other closed file does not
+//!    exist*, and nothing takes its name. So programs find what they would find in a new home
+//!    directory.
+//! 2. *A file that existed when the server started is known by device and inode number*: it is
+//!    closed by whatever path the guest reaches it, a symbolic link, a bind mount or another name.
+//! 3. *A file that is created later is known by its directory and name*, and the directory by
+//!    device and inode number, wherever it has been moved: the server notes each directory on the
+//!    way to a closed name when the guest looks it up.
+//! 4. *The root of a share is never closed*: it is the directory that the user has named, or the
+//!    current one.
 //!
-//! What is not seen: other names (hard links) of files *in* a closed directory, which only the host's user
-//! can have made.
+//! The server does not notice other names (hard links) of files *in* a closed directory; only the
+//! host's user can have made these.
 
 use std::collections::HashMap;
 use std::ffi::CStr;
@@ -22,6 +25,8 @@ use std::sync::RwLock;
 
 use host::Unpoisoned;
 use rustix::fs::{AtFlags, CWD, Statx, StatxFlags, makedev, statx};
+
+use crate::limits::MAX_CLOSED_FILES;
 
 /// What is closed below a home directory: keys, tokens and passwords, by the names that programs give them.
 const OF_A_HOME: &[&str] = &[
@@ -67,10 +72,6 @@ const OF_THE_ROOT: &[&str] = &["dev", "proc", "run", "sys"];
 
 /// A file: device, inode number and when it was made, because the number of one that is gone is used again.
 pub type Id = (u64, u64, (i64, u32));
-
-/// How many directories and files are known at most. A guest that has more directories made on the way to a
-/// closed name finds them empty.
-const MAX_KNOWN: usize = 1 << 18;
 
 /// How a file that was found is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -165,7 +166,7 @@ impl Closed {
     /// Note what something is; false if there is no room.
     fn note(&self, id: Id, step: Step) -> bool {
         let mut known = self.known.write().unpoisoned();
-        let is_full = known.len() >= MAX_KNOWN;
+        let is_full = known.len() >= MAX_CLOSED_FILES;
         match (known.get_mut(&id), step) {
             (None, _) if is_full => return false,
             // A link that closes a home directory or the root closes nothing.

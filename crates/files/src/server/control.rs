@@ -1,12 +1,12 @@
-//! What the domain's process may tell the server, besides requests: whom to serve, and what a guest that goes on
-//! from a snapshot knows.
+//! Commands of the domain's process to the server, besides requests: the shares, and the saved
+//! state of a guest that goes on from a snapshot.
 //!
-//! Until the guest runs, the domain's process is `biv` as the user started it. From its first instruction on
-//! it may be the guest's. So everything that gives a right comes before:
+//! Until the guest runs, the domain's process is `biv` as the user started it. From the guest's
+//! first instruction on, the guest may own it. So everything that gives a right comes before:
 //!
 //! 1. *Shares* come once, with [`command::INTRODUCE`].
-//! 2. *What a guest knows* of a share comes once, before the first request of the guest
-//!    ([`command::RESTORE`]); [`super::saved`] believes nothing of it.
+//! 2. *The saved state* of a share comes once, before the first request of the guest
+//!    ([`command::RESTORE`]); [`super::saved`] trusts nothing in it.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -19,11 +19,9 @@ use zerocopy::FromBytes;
 use super::error::Error;
 use super::saved;
 use super::share::Share;
-use crate::message::{Command, Header, MAX_SHARES, Region, ShareRecord, VERSION, command};
+use crate::limits::{MAX_SHARES, MAX_STATE_BYTES};
+use crate::message::{Command, Header, Region, ShareRecord, VERSION, command};
 use crate::ring;
-
-/// Bytes of a share's state that are read: some 60 for each file that the guest knows.
-const MAX_STATE_BYTES: u64 = 1 << 30;
 
 /// Bytes, and descriptors that came with them.
 pub type Message = (Vec<u8>, Vec<OwnedFd>);

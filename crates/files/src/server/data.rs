@@ -14,6 +14,7 @@ use super::handles::Handle;
 use super::inodes::{Inode, Open, attributes};
 use super::request::Ask;
 use super::share::Share;
+use crate::limits::MAX_COPY_BYTES;
 use crate::wire::{
     CopyFileRangeIn, FSYNC_FDATASYNC, FallocateIn, FsyncIn, LseekIn, LseekOut, OPEN_KEEP_CACHE,
     OPEN_KILL_SUIDGID, OpenIn, OpenOut, ReadIn, ReleaseIn, WRITE_KILL_SUIDGID, WriteIn, WriteOut,
@@ -202,7 +203,7 @@ pub fn copy(share: &Share, ask: &Ask<'_>) -> Result<Answer, Errno> {
     let (from, to): (Arc<Handle>, _) =
         (share.handles.get(asked.fh_in)?, share.handles.get(asked.fh_out)?);
     let (mut source, mut target) = (asked.off_in, asked.off_out);
-    let length = usize::try_from(asked.len).unwrap_or(usize::MAX).min(1 << 30);
+    let length = usize::try_from(asked.len).unwrap_or(usize::MAX).min(MAX_COPY_BYTES);
     let (file, other) = (&from.open.file, &to.open.file);
     let done = copy_file_range(file, Some(&mut source), other, Some(&mut target), length)?;
     Answer::of(&WriteOut { size: done as u32, padding: 0 })

@@ -1,4 +1,4 @@
-//! Descriptors that name files, and what is open of them.
+//! Descriptors that name files, and the open files behind them.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -12,13 +12,8 @@ use super::answer::Answer;
 use super::inodes::{Inode, Open};
 use super::request::Ask;
 use super::share::Share;
+use crate::limits::{MAX_NAMES_ANSWER_BYTES, NAMES_BYTES};
 use crate::wire::{Dirent, EntryOut, OpenOut, ReadIn};
-
-/// Bytes of names that are asked of the host at once.
-const NAMES_BYTES: usize = 32 << 10;
-
-/// The most bytes of names in one answer.
-const MAX_ANSWER_BYTES: usize = 1 << 20;
 
 /// What is answered about a file that has been looked up.
 pub fn entry(share: &Share, inode: &Arc<Inode>, status: &Statx) -> EntryOut {
@@ -62,7 +57,7 @@ pub fn open(share: &Share, ask: &Ask<'_>) -> Result<Answer, Errno> {
 /// `READDIR` and `READDIRPLUS`.
 pub fn read(share: &Share, ask: &Ask<'_>, with_attributes: bool) -> Result<Answer, Errno> {
     let asked: ReadIn = ask.arguments().take()?;
-    let room = (asked.size as usize).min(ask.room()).min(MAX_ANSWER_BYTES);
+    let room = (asked.size as usize).min(ask.room()).min(MAX_NAMES_ANSWER_BYTES);
     let mut list = List { share, with_attributes, room, bytes: Vec::new() };
     let who = (ask.header.nodeid, asked.fh);
     share.with_open(who, |open, directory| list.read(open, directory, asked.offset))?;

@@ -1,4 +1,4 @@
-//! From a request to who carries it out.
+//! Dispatches a request to the function that carries it out.
 
 use std::sync::atomic::Ordering;
 
@@ -8,20 +8,11 @@ use super::answer::Answer;
 use super::request::Ask;
 use super::share::{Agreed, Share};
 use super::{attributes, change, data, directory, extended};
+use crate::limits::{MAX_BACKGROUND_REQUESTS, MAX_DATA_BYTES, MAX_DATA_PAGES, MUCH_DATA_BYTES};
 use crate::wire::{
     BatchForgetIn, ForgetIn, ForgetOne, InitFlags, InitIn, InitOut, MAJOR, MINOR, OLDEST_MINOR,
     ReadIn, WriteIn, opcode,
 };
-
-/// The most data of one request: 256 pages.
-const MAX_PAGES: u16 = 256;
-const MAX_DATA_BYTES: u32 = MAX_PAGES as u32 * 4096;
-
-/// Requests that the kernel keeps in flight in the background.
-const MAX_BACKGROUND: u16 = 64;
-
-/// Data that take longer to move than it takes to wake a thread.
-const MUCH_DATA_BYTES: u32 = 64 << 10;
 
 /// Whether a request may take so long that others should not wait for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -136,11 +127,11 @@ fn start(share: &Share, ask: &Ask<'_>) -> Result<Answer, Errno> {
         minor: MINOR.min(asked.minor),
         max_readahead: asked.max_readahead,
         flags: flags.bits(),
-        max_background: MAX_BACKGROUND,
-        congestion_threshold: MAX_BACKGROUND / 4 * 3,
+        max_background: MAX_BACKGROUND_REQUESTS,
+        congestion_threshold: MAX_BACKGROUND_REQUESTS / 4 * 3,
         max_write: MAX_DATA_BYTES,
         time_gran: 1,
-        max_pages: MAX_PAGES,
+        max_pages: MAX_DATA_PAGES,
         ..InitOut::default()
     })
 }

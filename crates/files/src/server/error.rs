@@ -1,4 +1,4 @@
-//! Why the file server cannot serve.
+//! Errors that keep the file server from starting.
 
 use std::io;
 

@@ -16,11 +16,9 @@ use super::answer::Answer;
 use super::inodes::Inode;
 use super::request::Ask;
 use super::share::Share;
+use crate::limits::MAX_ATTRIBUTE_BYTES;
 use crate::owner::{self, OWNER};
 use crate::wire::{GetxattrIn, GetxattrOut, SetxattrIn};
-
-/// The longest value, and the longest list (`XATTR_SIZE_MAX`, `XATTR_LIST_MAX`).
-const MAX_BYTES: usize = 64 << 10;
 
 /// The attribute with a program's capabilities (capabilities(7)).
 const CAPABILITY: &CStr = c"security.capability";
@@ -83,7 +81,7 @@ pub fn get(share: &Share, ask: &Ask<'_>) -> Result<Answer, Errno> {
     let name = name_on_host(share, arguments.string()?).ok_or(Errno::NODATA)?;
     let name: &CStr = &name;
     let inode = of(share, ask)?;
-    let mut value = Vec::with_capacity(MAX_BYTES);
+    let mut value = Vec::with_capacity(MAX_ATTRIBUTE_BYTES);
     let open = share.if_open(&inode, |file| fgetxattr(file, name, spare_capacity(&mut value)));
     match open {
         Some(done) => done?,
@@ -95,7 +93,7 @@ pub fn get(share: &Share, ask: &Ask<'_>) -> Result<Answer, Errno> {
 /// `LISTXATTR`.
 pub fn list(share: &Share, ask: &Ask<'_>) -> Result<Answer, Errno> {
     let asked: GetxattrIn = ask.arguments().take()?;
-    let mut names = Vec::with_capacity(MAX_BYTES);
+    let mut names = Vec::with_capacity(MAX_ATTRIBUTE_BYTES);
     share.by_path(&of(share, ask)?, |path| listxattr(path, spare_capacity(&mut names)))?;
     let mut shown = Vec::with_capacity(names.len());
     for name in names.split_inclusive(|&byte| byte == 0) {

@@ -1,4 +1,4 @@
-//! What the guest has open, each by a number of ours.
+//! The files that the guest has open, each with a number of the server's.
 
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
@@ -12,16 +12,16 @@ use super::inodes::{Inode, Open};
 /// An open file or directory.
 #[derive(Debug)]
 pub struct Handle {
-    pub open: Open,
+    pub open: Arc<Open>,
     pub inode: Arc<Inode>,
 }
 
 impl Handle {
     /// An open file, which its inode knows as long as it is open.
     fn new(file: OwnedFd, inode: &Arc<Inode>) -> Arc<Self> {
-        let handle = Arc::new(Self { open: Open::new(file), inode: Arc::clone(inode) });
-        *inode.opened.lock().unpoisoned() = Arc::downgrade(&handle);
-        handle
+        let open = Arc::new(Open::new(file));
+        *inode.opened.lock().unpoisoned() = Arc::downgrade(&open);
+        Arc::new(Self { open, inode: Arc::clone(inode) })
     }
 }
 

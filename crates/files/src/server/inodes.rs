@@ -1,16 +1,17 @@
-//! The files that the guest's kernel knows, each by a number of ours.
+//! The files that the guest's kernel knows, each with a number of the server's.
 //!
-//! A file is held by a descriptor that can do nothing but name it (`O_PATH`), opened beneath the one of
-//! its directory: what happens to its path afterwards, here or on the host, cannot make it another file.
+//! The server holds a file by a descriptor that can only name it (`O_PATH`), opened beneath the
+//! descriptor of its directory. Whatever happens to its path afterwards, here or on the host,
+//! cannot make it another file.
 //!
-//! There may be more files than a process can have descriptors. Of those that have not been used for
-//! the longest time the descriptor is closed, and opened again by directory and name when it is
-//! needed; it must then still be the same file (device, inode number, time of birth), or else it is stale
+//! There may be more files than a process can have descriptors. The server closes descriptors that
+//! have not been used for long, and opens them again by directory and name when they are needed.
+//! The file must then be the same (device, inode number, time of birth), or else it is stale
 //! (`ESTALE`), and the guest's kernel looks its path up anew.
 //!
-//! A guest that goes on from a snapshot brings numbers, places and keys along ([`super::saved`]). Whoever wrote
-//! them may have been anybody, so they only say where to look. What a file *is* ([`Nature`]), this server has
-//! seen itself whenever it is asked for.
+//! A guest that goes on from a snapshot brings numbers, places and keys along ([`super::saved`]).
+//! Anybody may have written these, so they only say where to look. The server itself looks at the
+//! file to learn what it *is* ([`Nature`]).
 
 use std::collections::{HashMap, VecDeque};
 use std::ffi::{CStr, CString};
@@ -28,9 +29,9 @@ use serde::{Deserialize, Serialize};
 use super::closed::{Closed, Id, Shown, id_of};
 use super::descriptor::counted;
 pub use super::descriptor::{Descriptor, Open};
-use super::handles::Handle;
 use super::version::Seen;
 use crate::kinds::Kind;
+use crate::limits::MAX_DEPTH_DIRECTORIES;
 use crate::wire::ROOT;
 
 /// What a file is known by on the host.
@@ -42,9 +43,6 @@ pub struct Key {
     /// When it was made, where the file system knows: the number of a file that is gone may be used again.
     born: (i64, u32),
 }
-
-/// How deep a file can be in its share: with more components no path is short enough (`PATH_MAX`).
-const MAX_DEPTH: usize = 2048;
 
 /// What a file is, as this server has seen it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,7 +64,7 @@ pub struct Inode {
     key: Key,
     place: Mutex<Place>,
     descriptor: Mutex<Option<Arc<Descriptor>>>,
-    /// It has been used since somebody looked for one to close.
+    /// It has been used since the server last looked for one to close.
     is_used: AtomicBool,
     lookups: AtomicU64,
     /// How many [`Pin`]s it has.
@@ -74,7 +72,7 @@ pub struct Inode {
     /// What the guest has of its contents.
     pub seen: Seen,
     /// What the guest has opened last of it.
-    pub opened: Mutex<Weak<Handle>>,
+    pub opened: Mutex<Weak<Open>>,
     /// How many inodes the share has.
     living: Arc<AtomicUsize>,
 }
@@ -245,7 +243,7 @@ impl Inode {
     ///
     /// [`Errno::STALE`] if it cannot be found again.
     pub fn descriptor(self: &Arc<Self>, inodes: &Inodes) -> Result<Arc<Descriptor>, Errno> {
-        self.descriptor_below(inodes, MAX_DEPTH)
+        self.descriptor_below(inodes, MAX_DEPTH_DIRECTORIES)
     }
 
     fn descriptor_below(

@@ -1,9 +1,9 @@
-//! The host's kernel keeps the server in its shares, too (landlock(7)): whatever the server opens or changes by
-//! mistake, or because somebody owns it, lies below a share's directory, and in a share that is only read
-//! nothing is changed.
+//! The host's kernel confines the server to its shares, too (landlock(7)). Whatever the server
+//! opens or changes by mistake, or because an attacker owns it, lies below a share's directory, and
+//! nothing changes in a read-only share.
 //!
-//! Landlock is there from Linux 5.13 on; before 5.19 it forbids to rename and link between directories, so
-//! that it is not used there.
+//! Linux has Landlock since 5.13. Before 5.19 it forbids to rename and link between directories, so
+//! the server does not use it there.
 
 use std::os::fd::BorrowedFd;
 

@@ -1,4 +1,5 @@
-//! The server: started with a socket, told what to share, and ended with the socket.
+//! The file server: a process that is started with a control socket, receives its shares through
+//! it, and ends when it is closed.
 
 mod answer;
 mod attributes;
@@ -32,15 +33,13 @@ use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendFlags, recvmsg, send,
 };
 
-use crate::message::{MAX_DESCRIPTORS, MAX_MESSAGE_BYTES, flags};
+use crate::limits::{MAX_DESCRIPTORS, MAX_MESSAGE_BYTES, RESERVED_DESCRIPTORS};
+use crate::message::flags;
 use closed::Closed;
 use control::{Control, Introduced, Message};
 pub use error::Error;
 use error::failed;
 use share::Share;
-
-/// Descriptors for everything but files that the guest knows.
-const RESERVED_DESCRIPTORS: usize = 64;
 
 /// Be told through `control` what to share, and share it until the other end is closed. With
 /// `confined`, nothing but that can be done by this process from then on. Of these home directories, and of

@@ -1,4 +1,4 @@
-//! One request: what the guest's kernel asks, and where the answer goes.
+//! One request of the guest's kernel, and the place for its answer.
 
 use std::ffi::CStr;
 use std::io;
@@ -8,12 +8,9 @@ use rustix::io::Errno;
 use vm_memory::{Bytes, GuestAddress, GuestMemoryMmap};
 use zerocopy::{FromBytes, IntoBytes};
 
+use crate::limits::MAX_ARGUMENT_BYTES;
 use crate::message::Range;
 use crate::wire::{InHeader, OutHeader, WriteIn, opcode};
-
-/// Bytes of the longest request, its data not counted: an extended attribute (`XATTR_SIZE_MAX`) and
-/// its name.
-const MAX_ARGUMENT_BYTES: u64 = (64 << 10) + 1024;
 
 /// Bytes that a write has before its data, and more than most other requests have in all.
 const HEAD_BYTES: usize = size_of::<InHeader>() + size_of::<WriteIn>();

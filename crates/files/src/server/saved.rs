@@ -1,20 +1,20 @@
-//! What the guest knows of a share, as bytes, for a server that goes on with the guest elsewhere.
+//! The guest's view of a share as bytes, for a server that goes on with the guest elsewhere.
 //!
-//! A file is known by its directory and its name, and by what it was ([`super::inodes`]); it is sought again
-//! when it is needed. What is not there any more, or is another file by then, is stale, and the guest's
-//! kernel looks the path up anew. What it has open is opened again; a file that has been removed while it
-//! was open is lost to it.
+//! The bytes identify a file by its directory and name, and by its key ([`super::inodes`]). The new
+//! server looks for it when it is needed. A file that is gone, or is another file by then, is
+//! stale, and the guest's kernel looks the path up anew. The new server opens again what the guest
+//! has open; a file that was removed while it was open is lost.
 //!
-//! Nobody vouches for these bytes: a snapshot is a file, and the domain's process that sends them may be its
-//! guest's. They therefore say nothing but which number means which name in which directory:
+//! These bytes are not trusted: a snapshot is a file, and the domain's process that sends them may
+//! be the guest's. So they only tell which number means which name in which directory:
 //!
-//! 1. *A name is one component*, neither `.` nor `..`, and is looked up as any name is, so that nothing is
-//!    reached that the guest could not have looked up.
-//! 2. *What a file is, is seen when it is found*: its type, and whether it is a file system that is shown.
-//!    Nothing of the kind is among the bytes.
+//! 1. *A name is one component*, neither `.` nor `..`, and is looked up as any name is. So a guest
+//!    reaches nothing that it could not have looked up.
+//! 2. *The server sees itself what a file is*: its type, and whether its file system is shown. The
+//!    bytes do not contain that.
 //! 3. *How a file is opened again* is limited to what the guest could ask for, in this share.
 //! 4. *There are not more files, open or not*, than a guest may have otherwise.
-//! 5. *What was agreed on with its kernel* takes nothing that the guest could not ask for: which requests it
+//! 5. *The negotiated features* are among those that the guest could ask for: which requests it
 //!    leaves out, and that files which it writes are opened for reading as well.
 
 use std::collections::HashMap;

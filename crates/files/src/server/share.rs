@@ -14,12 +14,10 @@ use super::closed::Closed;
 use super::descriptor::{OWN_DESCRIPTORS, number};
 use super::handles::Handles;
 use super::inodes::{Inode, Inodes, Limits, Open, attributes};
+use crate::limits::{GUEST_BYTES_PER_FILE, MAX_OWNER_BYTES, MIN_FILES};
 use crate::message::{ShareRecord, flags};
 use crate::owner::{OWNER, Owner};
 use crate::wire::Attr;
-
-/// The longest record of an owner.
-const OWNER_MAX_BYTES: usize = 64;
 
 /// The bits of a mode that are its owner's to set (chmod(2)).
 const PERMISSIONS: u32 = 0o7777;
@@ -37,7 +35,7 @@ pub struct Share {
     pub is_started: AtomicBool,
     /// What kernel and server have agreed on.
     pub agreed: Agreed,
-    /// Its files belong to whom their attributes say, and it is only read.
+    /// Its files belong to the owners in their attributes, and it is read-only.
     pub has_owners: bool,
     /// Nobody but the guest changes it.
     pub is_exclusive: bool,
@@ -47,7 +45,7 @@ pub struct Share {
     pub has_attributes: bool,
     /// Seconds and nanoseconds for which names and attributes may be believed.
     pub validity: (u64, u32),
-    /// Nothing has been asked of it, and nobody has said what its guest knows.
+    /// It has had no request, and no saved state.
     is_untouched: AtomicBool,
     memory: Arc<GuestMemoryMmap>,
     own_descriptors: OwnedFd,
@@ -92,16 +90,10 @@ impl Agreed {
     }
 }
 
-/// Files of a share that a guest may know, whatever its memory.
-const LEAST_MOST_FILES: usize = 1 << 20;
-
-/// What Linux has in memory at least for each file that it knows (`struct fuse_inode` and `struct dentry`).
-const GUEST_BYTES_PER_FILE: u64 = 1 << 10;
-
 /// How many files a guest with this memory may know: one that knows more than it has room for does not forget.
 fn most_files(memory: &GuestMemoryMmap) -> usize {
     let bytes: u64 = memory.iter().map(|region| region.len()).sum();
-    usize::try_from(bytes / GUEST_BYTES_PER_FILE).unwrap_or(usize::MAX).max(LEAST_MOST_FILES)
+    usize::try_from(bytes / GUEST_BYTES_PER_FILE).unwrap_or(usize::MAX).max(MIN_FILES)
 }
 
 /// Users and groups that change places.
@@ -257,8 +249,8 @@ impl Share {
         inode: &Inode,
         act: impl FnOnce(&OwnedFd) -> Result<T, Errno>,
     ) -> Option<Result<T, Errno>> {
-        let handle = inode.opened.lock().unpoisoned().upgrade()?;
-        Some(act(&handle.open.file))
+        let open = inode.opened.lock().unpoisoned().upgrade()?;
+        Some(act(&open.file))
     }
 
     /// Mode, user and group of a file as the guest sees them.
@@ -277,7 +269,7 @@ impl Share {
         if !self.has_owners || !has_attributes {
             return None;
         }
-        let mut value = Vec::with_capacity(OWNER_MAX_BYTES);
+        let mut value = Vec::with_capacity(MAX_OWNER_BYTES);
         let read = |path: &str| getxattr(path, OWNER, spare_capacity(&mut value));
         self.by_path(inode, read).ok()?;
         Owner::parse(&value)

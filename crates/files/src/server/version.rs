@@ -1,9 +1,11 @@
-//! Whether a file is still as the guest has read it, so that what it keeps of it may be kept.
+//! Versions of files: whether a file is still as the guest has read it, so that the guest may keep
+//! its cached contents.
 //!
-//! A guest's kernel drops what it has of a file when it opens it again, unless it is told that nothing has
-//! changed since it was last opened. That is seen by times and size, as NFS does it. A change within the same tick
-//! of the host's clock as the one before would not be seen: so a file that has just changed is not believed to be
-//! settled, and its next opening drops what the guest has.
+//! A guest's kernel drops what it has cached of a file when it opens the file again, unless the
+//! server answers that nothing has changed since it was last opened. The server compares times and
+//! size, as NFS does. It would miss a change within the same tick of the host's clock as the one
+//! before. So a file that has just changed is not settled, and the next time that the guest opens
+//! it, the guest drops its cache.
 
 use std::sync::Mutex;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};

@@ -1,14 +1,13 @@
-//! The threads that serve a share. One of them has the turn: it waits for requests, and carries those out
-//! at once that take less time than waking a thread does. With one that may take long it lets another
-//! thread have the turn.
+//! The threads that serve a share. One of them has the turn: it waits for requests, and carries out
+//! at once those that take less time than waking a thread. Before a request that may take long it
+//! gives the turn to another thread.
 //!
-//! Where there is a core to spare, it watches for the next request for a moment before it sleeps, if
-//! requests have been following each other that closely: the guest's programs mostly wait for one
+//! If there is a core to spare, and requests have come in quick succession, the thread polls for
+//! the next one for a moment before it sleeps: the guest's programs mostly wait for one request
 //! before they make the next.
 
 use std::io;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use host::Unpoisoned;
 use zerocopy::{FromBytes, IntoBytes};
@@ -16,38 +15,30 @@ use zerocopy::{FromBytes, IntoBytes};
 use super::dispatch::{self, Pace};
 use super::request::Ask;
 use super::share::Share;
-use crate::message::{MAX_RANGES, Range, Reply, Request};
+use crate::limits::{MAX_RANGES, MAX_VAIN_WATCHES, SHARE_THREADS, WATCH_TIMEOUT};
+use crate::message::{Range, Reply, Request};
 use crate::monotonic_nanoseconds;
-use crate::ring::{self, Bell, Reader, Writer};
-
-/// Threads for each share.
-const THREADS: usize = 4;
-
-/// How long to watch for the next request: somewhat more than waking a thread costs.
-const WATCH: Duration = Duration::from_micros(100);
-
-/// After so many watches in vain, it is not tried before a request has come early by itself.
-const VAIN_WATCHES: u32 = 4;
+use crate::ring::{self, Notifier, Reader, Writer};
 
 /// Where a share's requests come from and its replies go to.
 struct Line {
     /// Held by who waits for a request.
     turn: Mutex<Reader>,
     replies: Mutex<Writer>,
-    bell: Bell,
+    notifier: Notifier,
 }
 
 /// Start a share's threads; they end with the other end of the line.
-pub fn start(share: Arc<Share>, (replies, requests, bell): ring::End) -> io::Result<()> {
-    let line = Arc::new(Line { turn: requests.into(), replies: replies.into(), bell });
-    for _ in 0..THREADS {
+pub fn start(share: Arc<Share>, (replies, requests, notifier): ring::End) -> io::Result<()> {
+    let line = Arc::new(Line { turn: requests.into(), replies: replies.into(), notifier });
+    for _ in 0..SHARE_THREADS {
         let (share, line) = (Arc::clone(&share), Arc::clone(&line));
         std::thread::Builder::new().name("files".to_owned()).spawn(move || {
             let mut worker = Worker { share: &share, line: &line, vain: 0 };
             let mut bytes = Vec::new();
             while worker.take_turn(&mut bytes).is_some() {}
             // Who waits here, and the other side, find the same.
-            line.bell.shut();
+            line.notifier.shut();
         })?;
     }
     Ok(())
@@ -87,9 +78,9 @@ impl Worker<'_> {
     /// There is room for more replies than a device has requests.
     fn reply(&self, token: u64, bytes: usize) -> Option<()> {
         let reply = Reply { token, bytes: bytes as u64 };
-        self.line.bell.say_core();
+        self.line.notifier.say_core();
         let is_sent = self.line.replies.lock().unpoisoned().put(reply.as_bytes()).ok()?;
-        self.line.bell.ring();
+        self.line.notifier.notify();
         is_sent.then_some(())
     }
 
@@ -103,14 +94,14 @@ impl Worker<'_> {
                 }
                 return Some(());
             }
-            if self.vain < VAIN_WATCHES && self.line.bell.may_watch() {
-                if host::watch(WATCH, || requests.has_message()) {
+            if self.vain < MAX_VAIN_WATCHES && self.line.notifier.may_watch() {
+                if host::watch(WATCH_TIMEOUT, || requests.has_message()) {
                     continue;
                 }
                 self.vain += 1;
             }
-            self.line.bell.set_asleep(true);
-            if !requests.has_message() && !self.line.bell.wait() {
+            self.line.notifier.set_asleep(true);
+            if !requests.has_message() && !self.line.notifier.wait() {
                 return None;
             }
         }
@@ -122,7 +113,9 @@ impl Worker<'_> {
 /// again.
 fn is_early(bytes: &[u8], start: u64) -> bool {
     let request = Request::read_from_prefix(bytes);
-    request.is_ok_and(|(request, _)| request.sent < start.saturating_add(WATCH.as_nanos() as u64))
+    request.is_ok_and(|(request, _)| {
+        request.sent < start.saturating_add(WATCH_TIMEOUT.as_nanos() as u64)
+    })
 }
 
 /// The parts of a message.

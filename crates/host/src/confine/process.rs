@@ -1,5 +1,5 @@
-//! What every confined process may ask of the host's kernel, whatever it is for: memory, its own signals, the
-//! time, and its end. None of it reaches anything but the process.
+//! The system calls that every confined process may make, whatever it is for: memory, its own
+//! signals, the time, and its end. None of them reaches anything but the process.
 
 use libc::c_long;
 

@@ -1,11 +1,11 @@
-//! What a running machine may ask of the host's kernel, beside what every process may
-//! ([`super::process`]): the one list, for the machine's own threads and for what they start.
+//! The system calls that a running machine may make, besides those of every process
+//! ([`super::process`]): one list, for the machine's own threads and for those that they start.
 //!
-//! A call is on it because the code that is named beside it makes it *after* the machine has
-//! started. What makes a call before that does not need it here: files are open, memory is there,
-//! processes that run guest code directly have been forked from or are served by one that was
-//! forked earlier. The rule for making anything new is therefore: threads of this process, yes;
-//! processes, no. A helper that must outlive this rule is started before [`super::confine`].
+//! A call is on the list because the code that is named beside it makes the call *after* the
+//! machine has started. A call that is made only before that need not be on it: files are open,
+//! memory is mapped, and the processes that run guest code directly are forked by one that was
+//! forked earlier. So the rule for making anything new is: threads of this process, yes; processes,
+//! no. A helper process that must outlive this rule is started before [`super::confine`].
 
 use libc::c_long;
 

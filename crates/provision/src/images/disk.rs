@@ -1,5 +1,5 @@
-//! An image as a disk: an EROFS file system with what a guest sees of the image's directory through the file
-//! server.
+//! An image as a disk: an EROFS file system with the files that a guest sees of the image's
+//! directory through the file server.
 
 use std::fs::{File, OpenOptions};
 use std::os::fd::AsFd;

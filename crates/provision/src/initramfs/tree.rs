@@ -1,10 +1,10 @@
 //! Packs a directory: `--root DIR`.
 //!
-//! Types, permissions, times, symbolic and hard links, devices, and names of any bytes are kept.
-//! Like `cp -x`, it stays on DIR's file system: what is mounted below (`/proc`, say) is packed as an
-//! empty directory. What belongs to the user who packs belongs to root in the guest, because an
-//! ordinary user who unpacked a file system owns all of it. An image's files belong to whom their
-//! attributes say ([`files::owner`]).
+//! It keeps types, permissions, times, symbolic and hard links, devices, and names of any bytes.
+//! Like `cp -x`, it stays on DIR's file system, and packs a mount point below (`/proc`, say) as an
+//! empty directory. Files of the user who packs belong to root in the guest, because an ordinary
+//! user who has unpacked a file system owns all of it. Files of an image belong to the owner in
+//! their attributes ([`files::owner`]).
 
 use std::collections::HashMap;
 use std::fs::{self, File};

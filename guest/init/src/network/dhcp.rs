@@ -1,8 +1,7 @@
-//! A DHCP client (RFC 2131): asks until somebody answers, sets the interface up, and asks again when half of
-//! the lease is over.
+//! A DHCP client (RFC 2131): asks until a server answers, configures the interface, and asks again
+//! when half of the lease is over.
 //!
-//! It is heard without an address because it asks for broadcast answers, for which an ordinary socket
-//! will do.
+//! It asks for broadcast answers, which an ordinary socket receives before there is an address.
 
 use std::io;
 use std::net::{Ipv4Addr, UdpSocket};

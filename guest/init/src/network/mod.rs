@@ -1,7 +1,8 @@
-//! The guest's network: the loopback interface, and the one that the machine has.
+//! The guest's network: the loopback interface, and the machine's network card.
 //!
-//! The kernel's command line says how the latter is set up: `biv.network=ADDRESS/BITS,GATEWAY,NAMESERVER`
-//! where the host knows that, so that nobody has to wait; `biv.network=dhcp` where a network does.
+//! The kernel's command line says how to configure the card:
+//! `biv.network=ADDRESS/BITS,GATEWAY,NAMESERVER` if the host knows the address, which takes no
+//! time; `biv.network=dhcp` if a network assigns it.
 
 mod dhcp;
 mod netlink;

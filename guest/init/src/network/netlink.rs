@@ -1,5 +1,5 @@
-//! A conversation with the kernel about interfaces, addresses and routes (rtnetlink(7)): one message at a
-//! time, each answered.
+//! rtnetlink(7): requests to the kernel about interfaces, addresses and routes, one at a time, each
+//! with an answer.
 
 use std::io;
 use std::net::Ipv4Addr;

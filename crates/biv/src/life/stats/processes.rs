@@ -1,12 +1,12 @@
-//! The processes of a domain, as the host accounts for them: the one that owns it, the helpers that run
-//! guest code for it, and whatever serves its devices.
+//! The processes of a domain, as the host accounts for them: the process that owns it, the helpers
+//! that run guest code for it, and those that serve its devices.
 //!
-//! They are told by what they have in common: a detached domain has a session of its own; of another, the
-//! processes of its process group count that run the same program.
+//! They are recognized by what they have in common. A detached domain has a session of its own. Of
+//! any other, the processes of its process group count that run the same program.
 //!
-//! Processes that are confined show an ordinary user neither their program nor what they have mapped nor what
-//! they have read (they are not dumpable, proc(5)): then those of the group count that show none, and their memory is
-//! what they have of their own and of files.
+//! The kernel shows an ordinary user neither the program nor the mappings nor the I/O of confined
+//! processes (they are not dumpable, proc(5)). Then those of the group count that show none, and
+//! their memory is their anonymous and file-backed memory.
 
 use std::fs;
 use std::time::Duration;

@@ -1,8 +1,9 @@
-//! Locks of an image, the same as QEMU's (block/file-posix.c), so that each heeds the other's.
+//! Locks of an image, the same as QEMU's (block/file-posix.c), so that each program respects the
+//! other's.
 //!
-//! They are locks of single bytes of the file, which are about nothing that is there: one byte for
-//! each thing that a user does, and one for each that it does not want others to do. Both are locked
-//! shared. Whoever comes sees whether somebody has locked the opposite.
+//! They are locks of single bytes of the file, whatever is stored there: one byte for each
+//! operation that a user of the image performs, and one for each that it forbids to others. Both
+//! kinds are shared locks. A new user looks whether another holds the opposite of what it wants.
 
 use std::fs::File;
 use std::io;

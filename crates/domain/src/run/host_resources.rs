@@ -1,12 +1,13 @@
-//! What of the host a domain that goes on from a snapshot is given: said to `biv restore`, or recorded when the
-//! domain was started and vouched for by this user's `biv` ([`crate::seal`]).
+//! The host resources of a domain that goes on from a snapshot. The user names them for `biv
+//! restore`, or they were recorded when the domain was started, and this user's `biv` has signed
+//! the record ([`crate::seal`]).
 //!
-//! 1. *It is part of a description*, as much of it as concerns the host ([`Surroundings::of`]), with absolute paths. So
-//!    a file that nobody vouches for can be asked what it wants, in words that the user can type
-//!    ([`Surroundings::shown`]).
-//! 2. *What is said wins, one kind at a time*: root, volumes, disks, network, ports.
-//! 3. *What is for watching or debugging a machine is not taken from a record*: consoles and traces in files,
-//!    `--no-seccomp`, how code is executed.
+//! 1. *They are part of a description* ([`HostResources::of`]), with absolute paths. So `biv` can
+//!    show what an unsigned file asks for, in options that the user can type
+//!    ([`HostResources::shown`]).
+//! 2. *What the user names wins, one kind at a time*: root, volumes, disks, network, ports.
+//! 3. *A record does not set what is for watching or debugging a machine*: consoles and traces in
+//!    files, `--no-seccomp`, how code is executed.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -22,7 +23,7 @@ const SHOWN_MAX_BYTES: usize = 2000;
 
 /// See above.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Surroundings {
+pub struct HostResources {
     /// Its root; that of a host is not spoken of.
     pub root: Root,
     /// The directory in which it was started, of a machine that sees that.
@@ -49,7 +50,7 @@ pub struct Likeness {
     pub sees_directory: bool,
 }
 
-impl Surroundings {
+impl HostResources {
     /// Those that a description has.
     #[must_use]
     pub fn of(spec: &Spec) -> Self {

@@ -7,18 +7,18 @@ use std::os::unix::ffi::OsStringExt;
 
 use biv::cli::{Cli, Verb};
 use clap::Parser;
-use domain::run::surroundings::Surroundings;
+use domain::run::host_resources::HostResources;
 use spec::{Directory, Net, Root, Spec};
 
-fn parse(words: impl IntoIterator<Item = OsString>) -> Surroundings {
+fn parse(words: impl IntoIterator<Item = OsString>) -> HostResources {
     let line = ["biv", "restore"].into_iter().map(OsString::from);
     let line = line.chain(words).chain([OsString::from("a.snapshot")]);
     let cli = Cli::try_parse_from(line).expect("they are options");
     let Verb::Restore(restore) = cli.verb else { panic!("not restore") };
-    restore.into_order().expect("it makes sense").surroundings
+    restore.into_order().expect("it makes sense").host_resources
 }
 
-fn surroundings(words: &[&str]) -> Surroundings {
+fn host_resources(words: &[&str]) -> HostResources {
     parse(words.iter().map(OsString::from))
 }
 
@@ -47,13 +47,13 @@ const ALL: [&str; 20] = [
 
 #[test]
 fn words_say_the_same_again() {
-    let all = surroundings(&ALL);
+    let all = host_resources(&ALL);
     assert_eq!(parse(all.words()), all);
-    let disk = surroundings(&["--root-disk", "/img,part=2,ro", "--net", "tap:tap0"]);
+    let disk = host_resources(&["--root-disk", "/img,part=2,ro", "--net", "tap:tap0"]);
     assert_eq!(parse(disk.words()), disk);
     let path = OsString::from_vec(b"/\xff\n".to_vec());
     let root = Directory { path: path.into(), ..Directory::default() };
-    let odd = Surroundings { root: Root::Directory(root), ..Surroundings::default() };
+    let odd = HostResources { root: Root::Directory(root), ..HostResources::default() };
     assert_eq!(parse(odd.words()), odd);
     assert_eq!(odd.shown(), "'--root=/\u{fffd}\\n'");
 }
@@ -61,19 +61,19 @@ fn words_say_the_same_again() {
 #[test]
 fn a_description_has_them() {
     for words in [&ALL[..], &["--here", "--directory", "/home/me", "--net", "none"]] {
-        let all = surroundings(words);
+        let all = host_resources(words);
         let mut spec = Spec::default();
         all.clone().apply(&mut spec).unwrap();
         let text = spec.to_json();
-        assert_eq!(Surroundings::of(&Spec::parse(text.as_bytes()).unwrap()), all);
+        assert_eq!(HostResources::of(&Spec::parse(text.as_bytes()).unwrap()), all);
     }
 }
 
 #[test]
 fn what_is_said_takes_the_place_of_what_was_recorded() {
-    let all = surroundings(&ALL);
-    assert_eq!(Surroundings::default().or(all.clone()), all);
-    let said = surroundings(&["--image", "pg", "--net", "none", "--volume", "/x:/y"]);
+    let all = host_resources(&ALL);
+    assert_eq!(HostResources::default().or(all.clone()), all);
+    let said = host_resources(&["--image", "pg", "--net", "none", "--volume", "/x:/y"]);
     let both = said.or(all.clone());
     assert_eq!((both.root, both.net), (Root::Image("pg".into()), Some(Net::None)));
     assert_eq!(both.mounts.len(), 1);
@@ -82,8 +82,9 @@ fn what_is_said_takes_the_place_of_what_was_recorded() {
 
 #[test]
 fn what_is_wanted_has_to_be_named() {
-    let missing =
-        |said: &[&str], wanted: &[&str]| surroundings(said).missing(&surroundings(wanted)).shown();
+    let missing = |said: &[&str], wanted: &[&str]| {
+        host_resources(said).missing(&host_resources(wanted)).shown()
+    };
     assert_eq!(missing(&[], &["--net", "none"]), "");
     let host = ["--directory", "/home/me", "--net", "user", "--timeout", "9"];
     assert_eq!(missing(&[], &host), "--directory=/home/me --net=user");

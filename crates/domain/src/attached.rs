@@ -1,10 +1,10 @@
-//! One who watches what somebody else has started, over the control socket: at a domain's console
-//! ([`super::console`]) or at the streams of its command ([`super::watchers`]). It speaks as whoever has a
-//! command run does, in frames of session [`protocol::FIRST`], and orders nothing.
+//! An attached client, over the control socket: at a domain's console ([`super::console`]) or at
+//! the streams of its command ([`super::watchers`]). It sends and receives frames of session
+//! [`protocol::FIRST`], as a client that has a command run does, and gives no orders.
 //!
-//! 1. *Nobody waits for it.* One that does not take what it is shown is cut off.
-//! 2. *It types no more than its window*, which is given back as what it has typed is taken.
-//! 3. *The end of its input is nothing to others*, who may type too.
+//! 1. *Nothing waits for it.* The domain disconnects a client that does not take its output.
+//! 2. *It types no more than its window*, which the domain gives back as the input is taken.
+//! 3. *The end of its input changes nothing for other clients*, which may type too.
 
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
@@ -17,18 +17,18 @@ use rustix::event::PollFlags;
 
 use session::Line;
 
-/// What a seat may be behind with: many windows, so that whoever pauses for a moment is not cut off.
+/// How far a client may be behind: many windows, so that one which pauses for a moment stays attached.
 const UNSEEN_MAX_BYTES: usize = 8 << 20;
 
-/// Signals and sizes of one seat that wait for their turn; more are dropped.
-const WISHES_MAX: usize = 16;
+/// Signals and sizes of one client that wait for their turn; more are dropped.
+const REQUESTS_MAX: usize = 16;
 
 /// Those who watch one thing, at most.
-pub const SEATS_MAX: usize = 16;
+pub const ATTACHED_MAX: usize = 16;
 
 /// See above.
 #[derive(Debug)]
-pub struct Seat {
+pub struct AttachedClient {
     line: Line,
     encoder: Encoder,
     decoder: Decoder,
@@ -45,7 +45,7 @@ pub struct Seat {
     /// What it has typed.
     typed: VecDeque<u8>,
     /// Signals and sizes.
-    wishes: VecDeque<Frame>,
+    requests: VecDeque<Frame>,
     stage: Stage,
 }
 
@@ -59,15 +59,15 @@ enum Stage {
     Gone,
 }
 
-impl Seat {
-    /// A seat for whoever is at the other end of `line`, has sent `received` already and is sent
+impl AttachedClient {
+    /// The client at the other end of `line`, which has sent `received` already and is sent
     /// `preface` first.
-    pub fn new(line: Line, preface: &[u8], received: &[u8]) -> Seat {
+    pub fn new(line: Line, preface: &[u8], received: &[u8]) -> AttachedClient {
         // It will be found closed if this fails.
         let _ = line.set_nonblocking();
         let (mut encoder, mut greeting) = (Encoder::default(), preface.to_vec());
         hello(WINDOW_TO_GUEST_BYTES, &mut encoder, &mut greeting);
-        let mut seat = Seat {
+        let mut client = AttachedClient {
             line,
             encoder,
             decoder: Decoder::new(),
@@ -78,13 +78,13 @@ impl Seat {
             window: Window::new(WINDOW_TO_GUEST_BYTES),
             receipts: Receipts::new(WINDOW_TO_GUEST_BYTES),
             typed: VecDeque::new(),
-            wishes: VecDeque::new(),
+            requests: VecDeque::new(),
             stage: Stage::Here,
         };
-        seat.decoder.feed(received);
-        seat.show(Frame::Started);
-        seat.listen();
-        seat
+        client.decoder.feed(received);
+        client.show(Frame::Started);
+        client.listen();
+        client
     }
 
     /// Whether nothing more is to be done with it.
@@ -153,8 +153,8 @@ impl Seat {
     }
 
     /// The next signal or size.
-    pub fn take_wish(&mut self) -> Option<Frame> {
-        self.wishes.pop_front()
+    pub fn take_request(&mut self) -> Option<Frame> {
+        self.requests.pop_front()
     }
 
     fn acknowledge(&mut self, bytes: u32) {
@@ -218,8 +218,8 @@ impl Seat {
                 return true;
             }
             Frame::Signal(_) | Frame::WindowSize { .. } => {
-                if self.wishes.len() < WISHES_MAX {
-                    self.wishes.push_back(frame);
+                if self.requests.len() < REQUESTS_MAX {
+                    self.requests.push_back(frame);
                 }
             }
             Frame::StdinEnd => {}

@@ -1,0 +1,14 @@
+//! Every limit of the writer in one place. Those of the format itself are in [`crate::format`].
+
+/// Bytes that are read or written at once, in whole blocks.
+pub const BUFFER_BYTES: usize = 1 << 20;
+
+/// The longest file whose contents stand behind its inode.
+pub const MAX_INLINE_BYTES: usize = 256;
+
+/// Directories that are open at once, however deep the tree is.
+pub const MAX_OPEN_DIRECTORIES: usize = 64;
+
+/// The longest value of an extended attribute, and the longest list of their names (`XATTR_SIZE_MAX`,
+/// `XATTR_LIST_MAX`).
+pub const MAX_ATTRIBUTE_BYTES: usize = 64 << 10;

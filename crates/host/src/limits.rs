@@ -1,0 +1,25 @@
+//! Every limit of this crate in one place.
+
+use std::os::fd::RawFd;
+
+/// Regions of a guest's memory.
+pub const MAX_REGIONS: usize = 64;
+
+/// Pages of the memory's file behind the guest's memory ([`crate::memory`], 4).
+pub const SPARE_PAGES: usize = 1024;
+
+/// Bytes of guest memory that are fetched at once: what is near a byte that is needed is mostly needed too, and what
+/// is not needed costs memory.
+pub const CHUNK_BYTES: u64 = 32 << 10;
+
+/// Pieces of one transfer (`UIO_MAXIOV`, readv(2)).
+pub const MAX_PIECES: usize = 1024;
+
+/// Bytes that are read from a file which does not know its length, whatever the caller would take.
+pub const MAX_STREAM_BYTES: u64 = 1 << 30;
+
+/// Descriptors that this process looks at where the host has no list of them.
+pub const MAX_LISTED_DESCRIPTORS: RawFd = 1 << 16;
+
+/// Polls of [`fn@crate::watch`] between two readings of the clock.
+pub const POLLS_PER_READING: u32 = 16;
