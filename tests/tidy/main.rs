@@ -25,18 +25,19 @@ const WIDER_CODE: usize = 53;
 const WIDER_COMMENTS: usize = 0;
 
 /// Which of our crates each may depend on.
-const MAY_IMPORT: [(&str, &[&str]); 19] = [
+const MAY_IMPORT: [(&str, &[&str]); 20] = [
     ("boot", &[]),
-    ("host", &[]),
-    ("direct", &["host"]),
-    ("cpu", &["direct", "host"]),
-    ("machine", &[]),
-    ("devices", &["machine"]),
+    ("host", &["locks"]),
+    ("locks", &[]),
+    ("direct", &["host", "locks"]),
+    ("cpu", &["direct", "host", "locks"]),
+    ("machine", &["locks"]),
+    ("devices", &["locks", "machine"]),
     ("erofs", &[]),
-    ("files", &["host"]),
+    ("files", &["host", "locks"]),
     ("spec", &[]),
     ("api", &["spec"]),
-    ("session", &["api", "host", "protocol", "spec"]),
+    ("session", &["api", "host", "locks", "protocol", "spec"]),
     (
         "domain",
         &[
@@ -44,6 +45,7 @@ const MAY_IMPORT: [(&str, &[&str]); 19] = [
             "erofs",
             "files",
             "host",
+            "locks",
             "network",
             "protocol",
             "provision",
@@ -54,7 +56,7 @@ const MAY_IMPORT: [(&str, &[&str]); 19] = [
         ],
     ),
     ("provision", &["boot", "erofs", "files", "host", "spec"]),
-    ("vmm", &["boot", "cpu", "devices", "direct", "files", "host", "machine"]),
+    ("vmm", &["boot", "cpu", "devices", "direct", "files", "host", "locks", "machine"]),
     (
         "biv",
         &[

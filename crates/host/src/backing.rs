@@ -18,7 +18,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use crate::poison::Unpoisoned;
+use locks::Unpoisoned;
 
 /// What is fetched at once: what is near a byte that is needed is mostly needed too, and what is not costs
 /// memory.

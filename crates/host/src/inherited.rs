@@ -10,7 +10,7 @@ use std::sync::Mutex;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use crate::poison::Unpoisoned;
+use locks::Unpoisoned;
 
 /// Those that were taken.
 static TAKEN: Mutex<Vec<RawFd>> = Mutex::new(Vec::new());

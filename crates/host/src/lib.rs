@@ -18,7 +18,6 @@
 //! - [`message`]: the same with a socket, beside bytes of our own.
 //! - [`tap`]: network interfaces whose other end we are.
 //! - [`poll`]: waiting for descriptors.
-//! - [`poison`]: the one way to lock.
 //! - [`mod@watch`]: watching, where waking costs more.
 //! - [`confine`]: what a running machine's process may still ask of the kernel.
 
@@ -31,7 +30,6 @@ pub mod inherited;
 pub mod layout;
 pub mod memory;
 pub mod message;
-pub mod poison;
 pub mod poll;
 pub mod privileges;
 pub mod standard_streams;
@@ -44,7 +42,6 @@ pub use available::Available;
 pub use buffer::{Buffer, open_regular};
 pub use inherited::raise_descriptor_limit;
 pub use memory::{Error, GuestMemory, RawRegion, SPARE_PAGES};
-pub use poison::Unpoisoned;
 pub use poll::Poller;
 pub use usage::moved_bytes;
 pub use watch::watch;

@@ -7,13 +7,13 @@
 use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use locks::Unpoisoned;
 use vm_memory::GuestAddress;
 
 use crate::board::{Backplane, Board, BoardVcpu, Config, Error, Hypervisor, Surroundings};
 use crate::bus::{self, PortDevice, Ports, Size, Width};
 use crate::hypercall::{Answer, Call};
 use crate::interrupts::{Fault, Inputs, Line, LineStates};
-use crate::lock::lock;
 use crate::pci::{self, MessageSender};
 use crate::request::Requests;
 use crate::saved::{Busy, CounterShift, Parts, Unfit};
@@ -65,7 +65,7 @@ impl Bus {
 
 impl BareBoard {
     fn bus(&self) -> MutexGuard<'_, Bus> {
-        lock(&self.bus)
+        self.bus.lock().unpoisoned()
     }
 }
 

@@ -26,7 +26,6 @@ pub mod hypercall;
 pub mod interrupts;
 pub mod layout;
 pub mod limits;
-mod lock;
 pub mod memory;
 pub mod paravirtual;
 pub mod pci;

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
-use host::Unpoisoned;
+use locks::Unpoisoned;
 use machine::saved::Busy;
 
 use crate::activity::Activity;

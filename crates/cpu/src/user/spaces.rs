@@ -30,7 +30,7 @@ use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 use direct::{Error, Helpers, Protection, Space, TimeStamp};
-use host::Unpoisoned;
+use locks::Unpoisoned;
 use rustc_hash::FxHashMap;
 
 use super::copies::Copies;

@@ -1,7 +1,8 @@
 //! The other end of a serial port: what the guest is to read.
 
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
+use locks::Unpoisoned;
 use machine::Line;
 
 use super::uart::Uart;
@@ -59,7 +60,7 @@ impl Shared {
 
     /// A poisoned lock means that an output panicked; the chip itself is whole.
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unpoisoned()
     }
 }
 
@@ -94,7 +95,7 @@ impl Input {
                 return Ok(());
             }
             state.waiting = true;
-            state = self.shared.room.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = self.shared.room.wait(state).unpoisoned();
         }
         Err(Closed)
     }

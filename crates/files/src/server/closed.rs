@@ -20,7 +20,7 @@ use std::ffi::CStr;
 use std::path::{Path, PathBuf};
 use std::sync::RwLock;
 
-use host::Unpoisoned;
+use locks::Unpoisoned;
 use rustix::fs::{AtFlags, CWD, Statx, StatxFlags, makedev, statx};
 
 /// What is closed below a home directory: keys, tokens and passwords, by the names that programs give them.

@@ -10,7 +10,7 @@ use std::io;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use host::Unpoisoned;
+use locks::Unpoisoned;
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::dispatch::{self, Pace};

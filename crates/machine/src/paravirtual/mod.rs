@@ -19,8 +19,8 @@ pub mod steal;
 #[cfg(test)]
 mod tests;
 
+use locks::Unpoisoned;
 use serde::{Deserialize, Serialize};
-
 use vm_memory::GuestAddress;
 
 pub use crate::hypercall::{Answer, Call, Done};
@@ -31,7 +31,6 @@ use steal::StealTime;
 
 use crate::board::Hypervisor;
 use crate::interrupts::Fault;
-use crate::lock::lock;
 use crate::platform::Platform;
 use crate::saved::CounterShift;
 
@@ -92,7 +91,9 @@ impl Processor {
     /// [`Fault`] where there is no such register.
     pub(crate) fn read(&self, index: u32, platform: &Platform) -> Result<u64, Fault> {
         Ok(match index {
-            msr::WALL_CLOCK | msr::WALL_CLOCK_OLD => lock(&platform.paravirtual_clock).wall_clock,
+            msr::WALL_CLOCK | msr::WALL_CLOCK_OLD => {
+                platform.paravirtual_clock.lock().unpoisoned().wall_clock
+            }
             msr::SYSTEM_TIME | msr::SYSTEM_TIME_OLD => self.system_time,
             msr::STEAL_TIME => self.steal.register(),
             msr::END_OF_INTERRUPT => self.end.register(),
@@ -114,7 +115,7 @@ impl Processor {
         let (clock, memory) = (&*platform.clock, &*platform.memory);
         match index {
             msr::WALL_CLOCK | msr::WALL_CLOCK_OLD => {
-                lock(&platform.paravirtual_clock).set_wall_clock(value, clock, memory);
+                platform.paravirtual_clock.lock().unpoisoned().set_wall_clock(value, clock, memory);
             }
             msr::SYSTEM_TIME | msr::SYSTEM_TIME_OLD => {
                 self.system_time = value;
@@ -157,7 +158,11 @@ impl Processor {
             let at = GuestAddress(self.system_time & !ENABLE);
             let (clock, memory) = (&*platform.clock, &*platform.memory);
             let offset = self.tsc_offset;
-            lock(&platform.paravirtual_clock).write_page(at, offset, stopped, clock, memory);
+            platform
+                .paravirtual_clock
+                .lock()
+                .unpoisoned()
+                .write_page(at, offset, stopped, clock, memory);
         }
     }
 }

@@ -3,16 +3,16 @@
 //! rewrite the table at the same time, so that it is behind a lock, which is held for a few
 //! instructions and under which nothing else is locked.
 
-use serde::{Deserialize, Serialize};
-
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard};
+
+use locks::Unpoisoned;
+use serde::{Deserialize, Serialize};
 
 use super::bits::msi_x::{ENABLE, ENTRY_BYTES, FUNCTION_MASK, MASKED};
 use crate::bus::Size;
 use crate::interrupts::{Message, Router};
 use crate::limits::MAX_MSI_X_VECTORS;
-use crate::lock::lock;
 use crate::saved::{self, Unfit};
 
 /// Where the pending bits are; before them is the table.
@@ -150,7 +150,7 @@ impl Vectors {
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
-        lock(&self.table)
+        self.table.lock().unpoisoned()
     }
 }
 

@@ -21,12 +21,13 @@ use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
+use locks::Unpoisoned;
+
 use crate::board::{Backplane, Board, Hypervisor};
 pub use crate::board::{Config, Error, Surroundings};
 use crate::bus::{self, PortDevice, Width};
 use crate::interrupts::{Controllers, Inputs, Line, LineStates, LocalApic, Message, Router};
 use crate::limits::MAX_PROCESSORS;
-use crate::lock::lock;
 use crate::memory::Memory;
 use crate::paravirtual::{self, MachineClock};
 use crate::pci::{self, MessageSender};
@@ -79,7 +80,7 @@ impl Platform {
     /// Use the chip set, on the thread of the processor `user` if it is one's.
     #[inline]
     fn with_chipset<R>(&self, user: Option<usize>, act: impl FnOnce(&mut Chipset) -> R) -> R {
-        let mut chipset = lock(&self.chipset);
+        let mut chipset = self.chipset.lock().unpoisoned();
         chipset.controllers.user = user;
         let result = act(&mut chipset);
         chipset.controllers.synchronize();
@@ -109,7 +110,7 @@ impl Backplane for Platform {
         width: Width,
         device: Box<dyn PortDevice>,
     ) -> Result<(), bus::Error> {
-        let mut chipset = lock(&self.chipset);
+        let mut chipset = self.chipset.lock().unpoisoned();
         let target = Target::Plugged(chipset.port_devices.len() as u8);
         chipset.ports.claim(name, first, count, width, target)?;
         chipset.port_devices.push(device);
@@ -117,7 +118,7 @@ impl Backplane for Platform {
     }
 
     fn add_pci_function(&mut self, function: Box<dyn pci::Function>) -> Result<u8, pci::Error> {
-        lock(&self.chipset).pci.plug_in(function)
+        self.chipset.lock().unpoisoned().pci.plug_in(function)
     }
 
     fn message_sender(&self) -> Result<MessageSender, pci::Error> {
@@ -171,7 +172,7 @@ impl Board for Platform {
     }
 
     fn vcpu(&self, number: usize) -> PcVcpu<'_> {
-        PcVcpu { platform: self, number, local: lock(&self.locals[number]) }
+        PcVcpu { platform: self, number, local: self.locals[number].lock().unpoisoned() }
     }
 
     /// As a PC's firmware: the 8259s at vectors 08h and 70h, the PIT ticking (PC/AT BIOS).
@@ -180,9 +181,9 @@ impl Board for Platform {
     }
 
     fn reset(&self) {
-        *lock(&self.paravirtual_clock) = MachineClock::new(self.clock.now());
+        *self.paravirtual_clock.lock().unpoisoned() = MachineClock::new(self.clock.now());
         for local in &self.locals {
-            let mut local = lock(local);
+            let mut local = local.lock().unpoisoned();
             local.apic.reset();
             local.paravirtual = paravirtual::Processor::default();
         }

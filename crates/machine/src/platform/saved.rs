@@ -1,9 +1,10 @@
 //! The state of the machine without its processors and its memory ([`crate::saved`]).
 
+use locks::Unpoisoned;
+
 use super::chipset::Chipset;
 use super::{PcVcpu, Platform};
 use crate::interrupts::{SavedApic, SavedControllers};
-use crate::lock::lock;
 use crate::paravirtual::{self, MachineClock};
 use crate::power::{Keyboard, Power};
 use crate::saved::{self, Busy, CounterShift, Parts, Unfit};
@@ -63,7 +64,7 @@ impl PcVcpu<'_> {
     /// [`Busy`] when a device does not come to rest.
     pub(super) fn save_chipset(&mut self) -> Result<Vec<u8>, Busy> {
         let mut parts = Parts::default();
-        parts.add(kind::CLOCK, 1, &*lock(&self.platform.paravirtual_clock));
+        parts.add(kind::CLOCK, 1, &*self.platform.paravirtual_clock.lock().unpoisoned());
         let save = |chipset: &mut Chipset| chipset.save(&mut parts);
         self.platform.with_chipset(Some(self.number), save)?;
         Ok(parts.to_bytes())
@@ -119,11 +120,11 @@ impl Platform {
         let mut parts = Parts::from_bytes(shared, "the chip set")?;
         saved::check(processors.len() == self.locals.len(), "the processors")?;
         let clock: MachineClock = parts.take(kind::CLOCK)?;
-        *lock(&self.paravirtual_clock) = clock.moved(shift);
+        *self.paravirtual_clock.lock().unpoisoned() = clock.moved(shift);
         // Before devices: these may interrupt as soon as they are what they were.
         for (local, state) in self.locals.iter().zip(processors) {
             let (apic, paravirtual) = own(state)?;
-            let mut local = lock(local);
+            let mut local = local.lock().unpoisoned();
             local.apic.restore(apic, shift);
             local.paravirtual = paravirtual.moved(shift);
             local.paravirtual.has_been_stopped(self);

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use devices::virtio::balloon::{self, ACTUAL, Host, PAGE_BYTES, Reason, Statistics};
 use devices::virtio::{Doorbell, Shared};
-use host::Unpoisoned;
+use locks::Unpoisoned;
 use machine::bus::Size;
 
 use super::io_thread::Notifier;

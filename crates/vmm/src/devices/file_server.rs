@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 use devices::virtio::file_system::{self, FileServer, FileSystem, Gone};
 use devices::virtio::{Chain, Doorbell, Segment, Shared};
 use files::{Connection, Range, Reply};
-use host::Unpoisoned;
+use locks::Unpoisoned;
 
 use super::backoff::Backoff;
 use super::{Device, Slots};

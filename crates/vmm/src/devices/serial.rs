@@ -13,8 +13,8 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use devices::serial::{Input, Place};
-use host::Unpoisoned;
 use host::poll::{PollFlags, Poller};
+use locks::Unpoisoned;
 use machine::time::Nanoseconds;
 use rustix::event::{EventfdFlags, eventfd};
 

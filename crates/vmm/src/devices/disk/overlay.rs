@@ -8,7 +8,7 @@ use std::io;
 use std::ops::Range;
 use std::sync::RwLock;
 
-use host::Unpoisoned;
+use locks::Unpoisoned;
 
 use super::{Buffers, Image, Raw, SECTOR_BYTES};
 

@@ -25,14 +25,14 @@ use std::cell::Cell;
 use std::collections::VecDeque;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use devices::limits::MAX_BLOCK_QUEUES;
 use devices::virtio::block::{Failed, Job, Store, Ticket};
 use devices::virtio::{Chain, Doorbell, Segment, Shared};
-use host::Unpoisoned;
+use locks::Unpoisoned;
 
 use super::errands::{LEAST_FREE, MOST_UNHELPED, SLOW};
 use super::{Buffers, Disk};
@@ -152,7 +152,7 @@ impl Pool {
             match self.next(device) {
                 Next::Serve(queues) => {
                     device.serve(queues);
-                    lock(&self.orders).attending -= 1;
+                    self.orders.lock().unpoisoned().attending -= 1;
                 }
                 Next::CarryOut(ticket, job) => {
                     let mut queues = self.carry_out(ticket, &job);
@@ -170,7 +170,7 @@ impl Pool {
     }
 
     fn next(self: &Arc<Self>, device: &Arc<Shared>) -> Next {
-        let mut orders = lock(&self.orders);
+        let mut orders = self.orders.lock().unpoisoned();
         loop {
             if orders.is_over {
                 return Next::End;
@@ -204,7 +204,7 @@ impl Pool {
     }
 
     fn next_quick(&self) -> Option<(Ticket, Job)> {
-        let mut orders = lock(&self.orders);
+        let mut orders = self.orders.lock().unpoisoned();
         let is_quick = orders.jobs.front().is_some_and(|(_, job)| self.is_quick(job));
         if is_quick { orders.jobs.pop_front() } else { None }
     }
@@ -234,7 +234,7 @@ impl Pool {
     }
 
     fn end(&self, Ticket { queue, number }: Ticket, result: Result<(), Failed>) -> u64 {
-        lock(&self.ended)[queue].push_back((number, result));
+        self.ended.lock().unpoisoned()[queue].push_back((number, result));
         bit(queue)
     }
 
@@ -275,7 +275,7 @@ impl Pool {
 
     fn tell(&self, what: &str, at: u64, result: io::Result<()>) -> Result<(), Failed> {
         result.map_err(|error| {
-            let mut complaints = lock(&self.complaints);
+            let mut complaints = self.complaints.lock().unpoisoned();
             let is_due = complaints.last.is_none_or(|last| last.elapsed() >= COMPLAINT_INTERVAL);
             if !is_due {
                 complaints.unsaid += 1;
@@ -300,24 +300,22 @@ fn bit(queue: usize) -> u64 {
     1 << (queue & 63)
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unpoisoned()
-}
-
 /// What processors' threads do.
 impl Pool {
     /// Have a thread look at what there is.
     fn call(&self) {
         if self.waiting.load(Ordering::SeqCst) > 0 {
             // Who waits has let go of it.
-            drop(lock(&self.orders));
+            drop(self.orders.lock().unpoisoned());
             self.called.notify_one();
         }
     }
 
     /// The same, if there is anything.
     pub(super) fn call_for_all(&self) {
-        if self.wanted.load(Ordering::SeqCst) != 0 || !lock(&self.orders).jobs.is_empty() {
+        if self.wanted.load(Ordering::SeqCst) != 0
+            || !self.orders.lock().unpoisoned().jobs.is_empty()
+        {
             self.call();
         }
     }
@@ -331,7 +329,7 @@ impl Pool {
         if !self.writes.tries() {
             return (0, Left::Much);
         }
-        lock(&self.orders).attending += 1;
+        self.orders.lock().unpoisoned().attending += 1;
         let jobs =
             self.serve_and_write(device, if brief { BRIEF_ERRAND_BYTES } else { ERRAND_BYTES });
         (jobs, self.stop_attending())
@@ -340,7 +338,7 @@ impl Pool {
     /// Do a job that may wait, too; likewise.
     pub(super) fn help(&self, device: &Shared) -> (u64, Left) {
         let (ticket, job) = {
-            let mut orders = lock(&self.orders);
+            let mut orders = self.orders.lock().unpoisoned();
             match orders.jobs.pop_front() {
                 None => return (0, Left::Nothing),
                 Some(next) if suits_a_processor(&next.1) && self.waits.tries() => {
@@ -425,12 +423,12 @@ impl Pool {
     /// Whether all threads wait to be called.
     #[cfg(test)]
     pub(super) fn is_quiet(&self) -> bool {
-        let orders = lock(&self.orders);
+        let orders = self.orders.lock().unpoisoned();
         self.waiting.load(Ordering::SeqCst) == orders.threads.len()
     }
 
     fn next_write(&self, bytes: &mut u64) -> Option<(Ticket, Job)> {
-        let mut orders = lock(&self.orders);
+        let mut orders = self.orders.lock().unpoisoned();
         let Some((_, Job::Write { source, .. })) = orders.jobs.front() else { return None };
         *bytes = bytes.checked_sub(Chain::bytes(source))?;
         if self.disk.image.writes_to_cache() { orders.jobs.pop_front() } else { None }
@@ -445,7 +443,7 @@ impl Pool {
             Some(done) if done < buffers.bytes() => {
                 let rest = buffers.part(done, buffers.bytes() - done).segments().to_vec();
                 let rest = Job::Write { at: at + done as u64, source: rest };
-                lock(&self.orders).jobs.push_front((ticket, rest));
+                self.orders.lock().unpoisoned().jobs.push_front((ticket, rest));
                 return (0, false);
             }
             Some(_) => self.end(ticket, Ok(())),
@@ -461,7 +459,7 @@ impl Pool {
 
     /// Attend no more; what is left.
     fn stop_attending(&self) -> Left {
-        let mut orders = lock(&self.orders);
+        let mut orders = self.orders.lock().unpoisoned();
         orders.attending -= 1;
         let few = orders.jobs.len() <= MAX_LEFT;
         match orders.jobs.is_empty() {
@@ -526,7 +524,7 @@ impl Store for Frontend {
             }
             job => job,
         };
-        let mut orders = lock(&self.0.orders);
+        let mut orders = self.0.orders.lock().unpoisoned();
         orders.jobs.push_back((ticket, job));
         if orders.attending == 0 {
             self.0.called.notify_one();
@@ -535,11 +533,11 @@ impl Store for Frontend {
     }
 
     fn finished(&mut self, queue: usize) -> Option<(usize, Result<(), Failed>)> {
-        lock(&self.0.ended)[queue].pop_front()
+        self.0.ended.lock().unpoisoned()[queue].pop_front()
     }
 
     fn serve_again(&mut self, queue: usize) {
-        let orders = lock(&self.0.orders);
+        let orders = self.0.orders.lock().unpoisoned();
         self.0.wanted.fetch_or(bit(queue), Ordering::SeqCst);
         self.0.has_more.store(true, Ordering::SeqCst);
         if orders.attending == 0 {
@@ -570,7 +568,7 @@ impl PoolThreads {
     ///
     /// The host has no thread.
     pub(crate) fn start(pool: Arc<Pool>, device: &Arc<Shared>) -> io::Result<Self> {
-        pool.start_thread(&mut lock(&pool.orders), device)?;
+        pool.start_thread(&mut pool.orders.lock().unpoisoned(), device)?;
         Ok(Self(pool))
     }
 }
@@ -578,7 +576,7 @@ impl PoolThreads {
 impl Drop for PoolThreads {
     fn drop(&mut self) {
         let threads = {
-            let mut orders = lock(&self.0.orders);
+            let mut orders = self.0.orders.lock().unpoisoned();
             orders.is_over = true;
             std::mem::take(&mut orders.threads)
         };

@@ -16,13 +16,13 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::RwLock;
 
-use host::Unpoisoned;
 use imago::file::File as Storage;
 use imago::io_buffers::{IoVector, IoVectorMut};
 use imago::qcow2::Qcow2 as Format;
 use imago::raw::Raw;
 use imago::storage::Storage as _;
 use imago::{FormatAccess, Mapping, StorageOpenOptions};
+use locks::Unpoisoned;
 use vm_memory::{GuestAddress, GuestMemoryBackend, VolatileSlice};
 
 use super::{Buffers, Image, SECTOR_BYTES};
