@@ -123,7 +123,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_time_of_ticks_is_enough_for_them(hz in 1u64..10_000_000_000, ticks in 0u64..1 << 40) {
+        fn the_time_of_ticks_is_enough_for_them(
+            hz in 1u64..10_000_000_000,
+            ticks in 0u64..1 << 40,
+        ) {
             let span = Hertz(hz).time_of(ticks);
             prop_assert!(Hertz(hz).ticks_in(span) >= ticks);
         }

@@ -3,7 +3,8 @@
 use locks::Unpoisoned;
 
 use super::chipset::Chipset;
-use super::{PcVcpu, Platform};
+use super::pc::Platform;
+use super::vcpu::PcVcpu;
 use crate::interrupts::{SavedApic, SavedControllers};
 use crate::paravirtual::{self, MachineClock};
 use crate::power::{Keyboard, Power};
@@ -32,9 +33,7 @@ impl Chipset {
         parts.add(kind::RTC, 1, &self.rtc);
         parts.add(kind::POWER, 1, &self.power);
         parts.add(kind::KEYBOARD, 1, &self.keyboard);
-        for device in &self.port_devices {
-            parts.add_bytes(device.kind(), device.version(), device.save());
-        }
+        self.port_bus.save(parts);
         Ok(())
     }
 
@@ -47,10 +46,7 @@ impl Chipset {
         self.keyboard = parts.take::<Keyboard>(kind::KEYBOARD)?.with_requests(&self.requests);
         self.controllers.restore(parts.take::<SavedControllers>(kind::CONTROLLERS)?);
         // Devices find their lines as the controllers know them.
-        for device in &mut self.port_devices {
-            let saved = parts.take_versions(device.kind(), device.version())?;
-            device.restore(saved.version, &saved.bytes)?;
-        }
+        self.port_bus.restore(parts)?;
         self.pci.restore(parts)
     }
 }
@@ -127,7 +123,7 @@ impl Platform {
             let mut local = local.lock().unpoisoned();
             local.apic.restore(apic, shift);
             local.paravirtual = paravirtual.moved(shift);
-            local.paravirtual.has_been_stopped(self);
+            local.paravirtual.has_been_stopped(self.paravirtual());
         }
         self.with_chipset(None, |chipset| chipset.restore(&mut parts))?;
         parts.finish()
