@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use devices::virtio::block::{Failed, Job, Store, Ticket};
+use devices::virtio::block::{BlockBackend, Failed, Job, Ticket};
 use locks::Unpoisoned;
 use machine::memory::Memory;
 use vm_memory::GuestAddress;
@@ -57,7 +57,7 @@ impl Disk {
     }
 }
 
-impl Store for Disk {
+impl BlockBackend for Disk {
     fn bytes(&self) -> u64 {
         1 << 20
     }

@@ -13,7 +13,7 @@ use vm_memory::GuestAddress;
 use crate::board::{Backplane, Board, BoardVcpu, Config, Error, Hypervisor, Surroundings};
 use crate::bus::{self, Decoder, Plugged, PortBus, PortDevice, Ports, Route, Size, Width};
 use crate::hypercall::{Answer, Call};
-use crate::interrupts::{Fault, Inputs, Line, LineStates};
+use crate::interrupts::{Fault, Inputs, InterruptLine, LineStates};
 use crate::pci::{self, MessageSender};
 use crate::request::Requests;
 use crate::saved::{Busy, CounterShift, Parts, Unfit};
@@ -21,7 +21,7 @@ use crate::saved::{Busy, CounterShift, Parts, Unfit};
 /// See above.
 pub struct BareBoard {
     bus: Mutex<Bus>,
-    /// Nobody looks at them.
+    /// Nothing reads them.
     lines: Arc<LineStates>,
     requests: Requests,
 }
@@ -75,8 +75,8 @@ impl Backplane for BareBoard {
         Err(pci::Error::NoBus)
     }
 
-    fn line(&self, input: u8) -> Line {
-        Line::new(&self.lines, input)
+    fn line(&self, input: u8) -> InterruptLine {
+        InterruptLine::new(&self.lines, input)
     }
 
     fn requests(&self) -> Requests {

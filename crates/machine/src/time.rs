@@ -1,7 +1,7 @@
 //! Time as a machine sees it: handed in, never fetched.
 //!
-//! Timers are *pulled*: each says when it next has something to do ([`Nanoseconds::NEVER`] if not
-//! at all) and is told that time has passed. Nobody here owns a thread or sleeps.
+//! Timers are *pulled*: each says when it is next due ([`Nanoseconds::NEVER`] if not at all) and is told that time has
+//! passed. None owns a thread or sleeps.
 
 use serde::{Deserialize, Serialize};
 

@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex};
 use clap::Parser;
 use domain::inspect::Symbols;
 use locks::Unpoisoned;
-use vmm::devices::{DebugExit, Line, Serial};
+use vmm::devices::{DebugExit, Serial, SerialBackend};
 use vmm::history::Happened;
 use vmm::inspect::{BlockId, Inspection, Traced, Tracer};
 use vmm::{Configuration, Contents, Machine, Module, UserExecution};
@@ -119,9 +119,9 @@ fn start(
         planted_fault: options.plant_fault,
         ..Inspection::default()
     };
-    let line = || -> std::io::Result<Line> {
+    let line = || -> std::io::Result<SerialBackend> {
         let input = File::open("/dev/null")?.into();
-        Ok(Line { input: Some(input), output: Some(Box::new(std::io::sink())) })
+        Ok(SerialBackend { input: Some(input), output: Some(Box::new(std::io::sink())) })
     };
     let configuration = Configuration {
         kernel: Contents::new(kernel),

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
 use locks::Unpoisoned;
-use machine::Line;
+use machine::InterruptLine;
 
 use super::uart::Uart;
 
@@ -16,18 +16,18 @@ pub struct Closed;
 pub struct Shared {
     state: Mutex<State>,
     room: Condvar,
-    line: Line,
+    line: InterruptLine,
 }
 
 struct State {
     uart: Uart,
-    /// Somebody waits for room.
+    /// A thread waits for room.
     waiting: bool,
     closed: bool,
 }
 
 impl Shared {
-    pub fn new(uart: Uart, line: Line) -> Self {
+    pub fn new(uart: Uart, line: InterruptLine) -> Self {
         let state = State { uart, waiting: false, closed: false };
         Self { state: Mutex::new(state), room: Condvar::new(), line }
     }
@@ -48,7 +48,7 @@ impl Shared {
         result
     }
 
-    /// Nobody accesses it.
+    /// Not an access by the guest.
     pub fn look_at_uart<R>(&self, look: impl FnOnce(&Uart) -> R) -> R {
         look(&self.lock().uart)
     }
@@ -100,7 +100,7 @@ impl Input {
         Err(Closed)
     }
 
-    /// Have everybody who waits in [`Self::send`] come back.
+    /// Make every thread that waits in [`Self::send`] return.
     pub fn close(&self) {
         self.shared.lock().closed = true;
         self.shared.room.notify_all();

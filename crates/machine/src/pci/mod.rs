@@ -211,7 +211,7 @@ impl Root {
         }
     }
 
-    /// Who decodes an address of the window: the first of them, if a guest has put two in one place.
+    /// The function that decodes an address of the window: the first one, if a guest has put two in one place.
     fn decoder(&mut self, address: u64) -> Option<(&mut Box<dyn Function>, usize, u64)> {
         self.functions.iter_mut().find_map(|function| {
             let (bar, offset) = function.configuration().decode(address)?;

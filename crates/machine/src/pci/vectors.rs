@@ -86,7 +86,7 @@ impl Vectors {
         self.table().entries.len() as u16
     }
 
-    /// Interrupt, or remember to when that is allowed. What is not in the table interrupts nobody.
+    /// Interrupt, or remember to when that is allowed. A vector that is not in the table sends nothing.
     pub fn trigger(&self, vector: u16) {
         let message = self.table().fire(vector.into());
         if let Some(message) = message {

@@ -1,13 +1,11 @@
-//! The machine without its processors: everything that a processor reaches by leaving its own
-//! registers and memory.
-//!
-//! This is the PC with KVM's interface, the first [`Board`].
+//! The PC with KVM's interface, the first [`Board`]: everything that a vCPU reaches by leaving its own registers and
+//! memory.
 //!
 //! # Locks
 //!
-//! In this order: a processor's own part (held by its thread as long as it runs), then the chip
-//! set, then what a device locks for itself. The paravirtual clock is locked last, and nothing under
-//! it. Messages between processors, interrupt lines and [`Requests`](crate::Requests) need no lock.
+//! In this order: a vCPU's own part (its thread holds the lock as long as it runs), then the chip set, then the locks
+//! of devices. The lock of the paravirtual clock comes last. Interrupts between vCPUs, interrupt lines and
+//! [`Requests`](crate::Requests) need no lock.
 
 mod chipset;
 mod local;

@@ -10,7 +10,9 @@ use super::local::Local;
 use super::port_map;
 use crate::board::{Backplane, Config, Error, Surroundings};
 use crate::bus::{self, PortDevice, Width};
-use crate::interrupts::{Controllers, Inputs, Line, LineStates, LocalApic, Message, Router};
+use crate::interrupts::{
+    Controllers, Inputs, InterruptLine, LineStates, LocalApic, Message, Router,
+};
 use crate::limits::MAX_PROCESSORS;
 use crate::memory::Memory;
 use crate::paravirtual::{self, MachineClock};
@@ -145,8 +147,8 @@ impl Backplane for Platform {
         Ok(MessageSender::new(&self.router))
     }
 
-    fn line(&self, input: u8) -> Line {
-        Line::new(&self.lines, input)
+    fn line(&self, input: u8) -> InterruptLine {
+        InterruptLine::new(&self.lines, input)
     }
 
     fn requests(&self) -> Requests {

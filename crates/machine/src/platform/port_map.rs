@@ -4,7 +4,7 @@ use crate::bus::{self, Plugged, Ports, Width};
 use crate::layout::port;
 use crate::power;
 
-/// Who decodes a port.
+/// What decodes a port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Target {
     Pic(u8),

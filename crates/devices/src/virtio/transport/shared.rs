@@ -41,7 +41,7 @@ pub(super) struct Own {
     pub bytes: Vec<u8>,
 }
 
-/// The device and its queues. Who holds it may write guest memory.
+/// The device and its queues. The thread that has locked it may write guest memory.
 struct Engine {
     device: Box<dyn Device>,
     queues: Vec<Queue>,
@@ -232,7 +232,7 @@ impl Shared {
         }
     }
 
-    /// Work outside of [`Device::serve`] has come to an end: who waits for that looks again.
+    /// Work outside of [`Device::serve`] has come to an end: a thread that waits for that looks again.
     pub fn settle(&self) {
         self.settled.notify_all();
     }
@@ -247,7 +247,7 @@ impl Shared {
         self.stopping.store(false, Ordering::SeqCst);
     }
 
-    /// Go on after [`Self::save`]. Whoever has rung meanwhile was not heard.
+    /// Go on after [`Self::save`]. What was rung for meanwhile has not been served.
     pub(super) fn thaw(&self) {
         self.frozen.store(false, Ordering::SeqCst);
     }
@@ -293,7 +293,7 @@ impl Shared {
         self.engine().device.version()
     }
 
-    /// Go on from there, with what driver and device have agreed on. Nobody serves it yet.
+    /// Go on from there, with what driver and device have agreed on. No thread serves it yet.
     ///
     /// # Errors
     ///

@@ -1,25 +1,23 @@
-//! The threads of a disk. All are alike, and each does whatever there is to do: serve the device's
-//! queue, or carry a job out that would have others wait. They do what processors do not do for themselves
-//! ([`super::errands`]), who ring the doorbell and then attend to it, or call a thread.
+//! The I/O threads of a disk. All are alike: each serves the device's queues, or performs a job that would block. They
+//! do the work that vCPUs' threads do not do themselves ([`super::errands`]); a vCPU's thread rings the doorbell, and
+//! then either attends to the request or wakes an I/O thread.
 //!
-//! 1. *Who has found a request does it.* The thread that was called serves the
-//!    queue, which leaves jobs; it takes the first itself, and when that is done tells the guest. So one
-//!    request alone costs one wake-up, like a thread that does nothing else.
-//! 2. *Somebody listens.* Before a thread does what may take long, it sees to it that another waits to be
-//!    called; threads are started as they are needed, up to [`MAX_THREADS`].
-//! 3. *What is in the host's page cache takes no thread*: it is read while the queue is served. What is
-//!    not has the host begin to read it, all that is in the queue at once; so that one thread which waits
-//!    for one after the other has them as soon as several would, for fewer wake-ups. Writing to the page
-//!    cache takes little time, and is no reason to wake anybody either.
-//! 4. *Who serves the queue attends*: it says so before, and looks at the jobs after. Jobs that are found while
-//!    nobody attends (as when a device comes to rest) have a thread called.
+//! 1. *The thread that finds a request performs it.* The thread that was woken serves the queue, which yields jobs. It
+//!    performs the first job itself and then notifies the guest. So a single request costs one wake-up.
+//! 2. *One thread is always waiting.* Before a thread performs a job that may take long, it makes sure that another one
+//!    waits to be woken. Threads are started when they are needed, up to [`MAX_THREADS`].
+//! 3. *The host's page cache needs no thread.* A read that the page cache can answer is done while the queue is served.
+//!    For any other read the host's readahead is started, for all that is in the queue at once; then one thread that
+//!    waits for one read after the other is as fast as several, with fewer wake-ups. A write to the page cache takes
+//!    little time and wakes no other thread either.
+//! 4. *The thread that serves the queue attends to its jobs*: it says so before, and looks at the jobs after. A job
+//!    that is queued while no thread attends (as when a device quiesces) wakes a thread.
+//! 5. *A queue belongs to a vCPU, a thread does not*: there is one list of jobs, and each completion is reported in
+//!    the queue that the job came from. One thread at a time serves the device. A thread that finds the device locked
+//!    rings, tries once, and goes on. A thread that has served the device unlocks it, and then looks whether more was
+//!    rung for. Each of the two has a fence between its two steps, or both could miss each other.
 //!
-//! 5. *A queue is a processor's, and a thread is not*: what is to be done has one list, and what has ended is told of
-//!    in the queue that it came from. The device is served by one at a time. Who finds it locked rings, tries, and goes
-//!    on; who has served it lets go of it, and looks whether more was rung for; between the two steps each has a fence,
-//!    or both could miss each other.
-//!
-//! Lock order: the device (whoever serves it), then what is here, one at a time.
+//! Lock order: the device (held by the thread that serves it), then one lock of this file at a time.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -30,11 +28,11 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use devices::limits::MAX_BLOCK_QUEUES;
-use devices::virtio::block::{Failed, Job, Store, Ticket};
+use devices::virtio::block::{BlockBackend, Failed, Job, Ticket};
 use devices::virtio::{Chain, Doorbell, Segment, Shared};
 use locks::Unpoisoned;
 
-use super::errands::{LEAST_FREE, MOST_UNHELPED, SLOW};
+use super::thresholds::{LEAST_FREE, MOST_UNHELPED, SLOW};
 use super::{Buffers, Disk};
 use crate::device_memory::DeviceMemory;
 use crate::devices::backoff::Backoff;
@@ -72,7 +70,7 @@ pub(crate) struct Pool {
     memory: DeviceMemory,
     /// Queues to be served, a bit for each.
     wanted: AtomicU64,
-    /// A queue is to be served again that nobody rings for.
+    /// A queue is to be served again without being rung for.
     has_more: AtomicBool,
     /// A note for the processor's thread that has rung.
     rung: Arc<AtomicBool>,
@@ -209,7 +207,7 @@ impl Pool {
         if is_quick { orders.jobs.pop_front() } else { None }
     }
 
-    /// See that somebody listens, and, if we will be `long`, that what is left is begun.
+    /// Make sure that a thread waits, and, if this one will be `long`, that another begins the jobs that are left.
     fn call_another(self: &Arc<Self>, orders: &mut Orders, device: &Arc<Shared>, long: bool) {
         if self.waiting.load(Ordering::SeqCst) > 0 {
             if long && !orders.jobs.is_empty() {
@@ -406,15 +404,15 @@ impl Pool {
         jobs + READS.get()
     }
 
-    /// Serve what is to be served, unless somebody else does, who then does this as well: whoever has served looks
-    /// whether more is wanted ([`Self::is_wanted`], [`Self::next`]), and sees what was rung for before we found
-    /// the device locked.
+    /// Serve what is to be served, unless another thread is serving, which then does this as well: a thread
+    /// that has served looks whether more is wanted ([`Self::is_wanted`], [`Self::next`]), and sees what was rung for
+    /// before this thread found the device locked.
     fn try_serve(&self, device: &Shared) -> bool {
         fence(Ordering::SeqCst);
         device.try_serve(|| self.wanted.swap(0, Ordering::SeqCst))
     }
 
-    /// Whether there is something to be served, for one who has just served.
+    /// Whether there is something to be served, for a thread that has just served.
     fn is_wanted(&self) -> bool {
         fence(Ordering::SeqCst);
         self.wanted.load(Ordering::SeqCst) != 0
@@ -491,10 +489,10 @@ impl Doorbell for Pool {
     }
 }
 
-/// What the device sees of it.
-pub(crate) struct Frontend(pub(crate) Arc<Pool>);
+/// The disk as its device sees it.
+pub(crate) struct Backend(pub(crate) Arc<Pool>);
 
-impl Store for Frontend {
+impl BlockBackend for Backend {
     fn bytes(&self) -> u64 {
         self.0.disk.image.bytes()
     }
