@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use provision::initramfs;
 use provision::{Guest, Part, UnpackedKernels};
-use vmm::devices::{Line, Serial};
+use vmm::devices::{Serial, SerialBackend};
 use vmm::{Configuration, Contents, Error, KernelCache, Machine, Module, Outcome};
 
 use crate::modes::Mode;
@@ -127,11 +127,11 @@ fn lines() -> (Configuration, Ends) {
     let configuration = Configuration {
         memory: MEMORY_BYTES,
         devices: vec![
-            Box::new(Serial::first(Line {
+            Box::new(Serial::first(SerialBackend {
                 input: Some(console_input.into()),
                 output: Some(Box::new(output)),
             })),
-            Box::new(Serial::second(Line {
+            Box::new(Serial::second(SerialBackend {
                 input: Some(channel_input.into()),
                 output: Some(Box::new(io::sink())),
             })),

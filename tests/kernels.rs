@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Mutex;
 
+use locks::Unpoisoned;
+
 /// The package of Xen in Debian 12.
 const XEN: &str = "xen-hypervisor-4.17-amd64";
 
@@ -18,7 +20,7 @@ static DOWNLOAD: Mutex<()> = Mutex::new(());
 ///
 /// If apt cannot get it.
 pub fn debian(suite: &str, meta_package: &str) -> PathBuf {
-    let _one = DOWNLOAD.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let _one = DOWNLOAD.lock().unpoisoned();
     let done = cache_directory().join(format!("{suite}-{meta_package}"));
     if !done.exists() {
         let fetched = fetch(suite, meta_package, &done);
@@ -33,7 +35,7 @@ pub fn debian(suite: &str, meta_package: &str) -> PathBuf {
 ///
 /// Why apt cannot get them.
 pub fn debian_with_headers(suite: &str, meta_package: &str) -> Result<PathBuf, String> {
-    let _one = DOWNLOAD.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let _one = DOWNLOAD.lock().unpoisoned();
     let done = cache_directory().join(format!("{suite}-{meta_package}-headers"));
     if !done.exists() {
         fetch_with_headers(suite, meta_package, &done)?;
@@ -47,7 +49,7 @@ pub fn debian_with_headers(suite: &str, meta_package: &str) -> Result<PathBuf, S
 ///
 /// Why apt cannot get it.
 pub fn xen() -> Result<PathBuf, String> {
-    let _one = DOWNLOAD.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let _one = DOWNLOAD.lock().unpoisoned();
     let done = cache_directory().join(XEN);
     if !done.exists() {
         let apt = Apt::new(XEN, "bookworm")?;

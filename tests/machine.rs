@@ -20,7 +20,9 @@ pub mod waiting;
 use std::env;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
-use std::sync::{Mutex, Once, PoisonError};
+use std::sync::{Mutex, Once};
+
+use locks::Unpoisoned;
 
 /// How long one machine may take before it is ended.
 pub const PATIENCE_SECONDS: &str = "400";
@@ -35,7 +37,7 @@ pub fn bivouac() -> PathBuf {
 /// A program of another package, built beside this test.
 pub fn program(package: &str, name: &str) -> PathBuf {
     static BUILD: Mutex<()> = Mutex::new(());
-    let _alone = BUILD.lock().unwrap_or_else(PoisonError::into_inner);
+    let _alone = BUILD.lock().unpoisoned();
     build(package, &["--bin", name]);
     profile().join(name)
 }
@@ -43,7 +45,7 @@ pub fn program(package: &str, name: &str) -> PathBuf {
 /// An example of the command's package, built beside this test.
 pub fn example(name: &str) -> PathBuf {
     static BUILT: Mutex<Vec<String>> = Mutex::new(Vec::new());
-    let mut built = BUILT.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut built = BUILT.lock().unpoisoned();
     if !built.iter().any(|known| known == name) {
         build("biv", &["--example", name]);
         built.push(name.to_owned());

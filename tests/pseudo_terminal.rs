@@ -3,9 +3,10 @@
 use std::fs::File;
 use std::io::{Read, Write};
 use std::process::{Child, Command, ExitStatus};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use locks::Unpoisoned;
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::pty::{OpenptFlags, grantpt, ioctl_tiocgptpeer, openpt, unlockpt};
 use rustix::termios::{LocalModes, SpecialCodeIndex, Termios, Winsize, tcgetattr, tcsetwinsize};
@@ -49,7 +50,7 @@ impl AtTerminal {
             let mut buffer = [0; 4096];
             // It ends with an error when nobody has the other side open any more.
             while let Ok(count @ 1..) = reader.read(&mut buffer) {
-                let mut shown = its_shown.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut shown = its_shown.lock().unpoisoned();
                 shown.extend(&buffer[..count]);
             }
         });
@@ -58,7 +59,7 @@ impl AtTerminal {
 
     /// What the terminal has shown so far.
     pub fn shown(&self) -> String {
-        crate::text(&self.shown.lock().unwrap_or_else(PoisonError::into_inner))
+        crate::text(&self.shown.lock().unpoisoned())
     }
 
     /// Waits until the terminal shows `words`.

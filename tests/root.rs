@@ -9,6 +9,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Mutex;
 
+use locks::Unpoisoned;
+
 use crate::kernels;
 
 /// What a guest has besides what a test adds: the programs of these packages, and theirs.
@@ -29,7 +31,7 @@ const FILES: [(&str, &str); 2] = [
 /// The directory; it is shared, and must not be changed.
 pub fn debian() -> PathBuf {
     static ONE: Mutex<()> = Mutex::new(());
-    let _one = ONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let _one = ONE.lock().unpoisoned();
     let home = kernels::cache_directory();
     let done = home.join("root-bookworm");
     if !done.exists() {

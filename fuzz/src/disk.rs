@@ -1,9 +1,10 @@
 //! A disk whose jobs end when a step says so, and which writes guest memory then.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
-use devices::virtio::block::{Failed, Job, Store, Ticket};
+use devices::virtio::block::{BlockBackend, Failed, Job, Ticket};
+use locks::Unpoisoned;
 use machine::memory::Memory;
 use vm_memory::GuestAddress;
 
@@ -22,7 +23,7 @@ pub struct Disk(Arc<Mutex<Jobs>>);
 
 impl Disk {
     fn jobs(&self) -> MutexGuard<'_, Jobs> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().unpoisoned()
     }
 
     /// The queues that are to be served again, once.
@@ -56,7 +57,7 @@ impl Disk {
     }
 }
 
-impl Store for Disk {
+impl BlockBackend for Disk {
     fn bytes(&self) -> u64 {
         1 << 20
     }

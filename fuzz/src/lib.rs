@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use devices::serial::{Input, Place};
+use devices::serial::{Input, ComPort};
 use devices::virtio::balloon::Balloon;
 use devices::virtio::block::Block;
 use devices::virtio::console::Console;
@@ -116,7 +116,7 @@ impl Bench {
         };
         let mut platform = Platform::new(config, surroundings).expect("a sensible configuration");
         let output = Box::new(std::io::sink());
-        let com1 = Serial::plug_into(&mut platform, Place::Com1, output).expect("its ports");
+        let com1 = Serial::plug_into(&mut platform, ComPort::Com1, output).expect("its ports");
         DebugExit::plug_into(&mut platform).expect("its ports");
         DebugConsole::plug_into(&mut platform, Box::new(std::io::sink())).expect("its port");
         Post::plug_into(&mut platform).expect("its port");

@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use devices::virtio::socket::{Cable, Gone, header};
+use devices::virtio::socket::{SocketBackend, Gone, header};
 
 /// Calls until it is cut.
 const CALLS: u32 = 2000;
@@ -22,7 +22,7 @@ impl Mail {
     }
 }
 
-impl Cable for Mail {
+impl SocketBackend for Mail {
     fn send(&mut self, bytes: &[u8]) -> Result<usize, Gone> {
         self.use_up()?;
         // It is full now and then.

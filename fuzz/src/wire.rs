@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use devices::virtio::Segment;
-use devices::virtio::network::{Cable, Fault, Features, Frame, Way};
+use devices::virtio::network::{NetworkBackend, Fault, Features, Frame, Way};
 use machine::memory::Memory;
 use vm_memory::{GuestAddress, GuestMemoryMmap};
 
@@ -43,7 +43,7 @@ impl Wire {
     }
 }
 
-impl Cable for Wire {
+impl NetworkBackend for Wire {
     fn features(&self) -> Features {
         Features::HOST | Features::GUEST
     }

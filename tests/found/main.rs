@@ -9,9 +9,10 @@ use std::io::{BufRead, BufReader};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 
+use locks::Unpoisoned;
 use tiny_kernels::Kernel;
 use whole_machine::processes::{adopt_orphans, descendants_of, survivors};
 use whole_machine::waiting::wait_for;
@@ -111,7 +112,7 @@ fn the_processes_of_a_machine_have_nothing_of_the_users() {
         println!("left out: only root can read the memory of these processes");
         return;
     }
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let _alone = ALONE.lock().unpoisoned();
     adopt_orphans();
     let scratch = std::env::temp_dir().join(format!("whole-machine-found-{}", std::process::id()));
     fs::create_dir_all(&scratch).expect("a directory");
@@ -156,7 +157,7 @@ fn other_processes_of_the_user_do_not_read_a_machines_memory() {
         println!("left out: only root can become somebody else");
         return;
     }
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let _alone = ALONE.lock().unpoisoned();
     let home = std::env::temp_dir().join(format!("whole-machine-nobody-{}", std::process::id()));
     fs::create_dir_all(&home).expect("a directory");
     fs::copy(bivouac(), home.join("biv")).expect("the command can be copied");

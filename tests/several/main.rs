@@ -10,9 +10,10 @@ use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
+use locks::Unpoisoned;
 use whole_machine::{PATIENCE_SECONDS, biv, bivouac, counted, kernels, text};
 
 /// A file system with nothing but the program.
@@ -26,7 +27,7 @@ const EXECUTIONS: [&str; 3] = ["translate", "direct", "auto"];
 
 fn alone() -> MutexGuard<'static, ()> {
     static ONE: Mutex<()> = Mutex::new(());
-    ONE.lock().unwrap_or_else(PoisonError::into_inner)
+    ONE.lock().unpoisoned()
 }
 
 /// Run a shell script in a fresh default machine; it must succeed, and its output is returned.

@@ -22,24 +22,25 @@ const MAX_CODE_COLUMNS: usize = 100;
 const MAX_COMMENT_COLUMNS: usize = 120;
 
 /// Lines that are wider; the numbers may only shrink.
-const WIDER_CODE: usize = 17;
+const WIDER_CODE: usize = 0;
 const WIDER_COMMENTS: usize = 0;
 
 /// Which of our crates each may depend on.
-const MAY_IMPORT: [(&str, &[&str]); 21] = [
+const MAY_IMPORT: [(&str, &[&str]); 22] = [
     ("boot", &[]),
-    ("host", &[]),
-    ("direct", &["host"]),
-    ("cpu", &["direct", "host"]),
-    ("machine", &[]),
-    ("devices", &["machine"]),
+    ("host", &["locks"]),
+    ("locks", &[]),
+    ("direct", &["host", "locks"]),
+    ("cpu", &["direct", "host", "locks"]),
+    ("machine", &["locks"]),
+    ("devices", &["locks", "machine"]),
     ("erofs", &[]),
-    ("files", &["host"]),
+    ("files", &["host", "locks"]),
     ("frames", &[]),
     ("xen-store", &[]),
     ("spec", &[]),
     ("api", &["spec"]),
-    ("session", &["api", "host", "protocol", "spec"]),
+    ("session", &["api", "host", "locks", "protocol", "spec"]),
     (
         "domain",
         &[
@@ -47,6 +48,7 @@ const MAY_IMPORT: [(&str, &[&str]); 21] = [
             "erofs",
             "files",
             "host",
+            "locks",
             "network",
             "protocol",
             "provision",
@@ -57,7 +59,7 @@ const MAY_IMPORT: [(&str, &[&str]); 21] = [
         ],
     ),
     ("provision", &["boot", "erofs", "files", "host", "spec"]),
-    ("vmm", &["boot", "cpu", "devices", "direct", "files", "host", "machine"]),
+    ("vmm", &["boot", "cpu", "devices", "direct", "files", "host", "locks", "machine"]),
     (
         "biv",
         &[

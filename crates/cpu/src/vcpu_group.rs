@@ -30,7 +30,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
 
-use host::Unpoisoned;
+use locks::Unpoisoned;
 
 use crate::config::{Error, RamRegion};
 use crate::inspect::{Inspection, Tracer};

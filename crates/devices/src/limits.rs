@@ -37,7 +37,7 @@ pub const MAX_BLOCK_TRANSFER_BYTES: u64 = 1 << 20;
 /// Bytes that one discard or write-zeroes request names.
 pub const MAX_BLOCK_DISCARD_BYTES: u64 = 1 << 30;
 
-/// Bytes that a console takes from the guest, or from whoever types, at once.
+/// Bytes that a console takes from the guest, or from its input, at once.
 pub const MAX_CONSOLE_PIECE_BYTES: usize = 4096;
 
 /// Bytes that a port moves at once: what Linux sends as one request.

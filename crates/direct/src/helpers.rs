@@ -6,7 +6,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use host::Unpoisoned;
+use locks::Unpoisoned;
 
 use crate::area::Area;
 use crate::error::{Error, host};

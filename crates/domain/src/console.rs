@@ -11,7 +11,7 @@
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
 
-use host::Unpoisoned;
+use locks::Unpoisoned;
 use protocol::Frame;
 use rustix::event::PollFlags;
 

@@ -24,7 +24,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
 use std::sync::{Arc, Mutex, mpsc};
 
-use host::Unpoisoned;
+use locks::Unpoisoned;
 
 use crate::console::Console;
 use crate::detach;

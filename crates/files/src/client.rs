@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Mutex;
 use std::time::Duration;
 
-use host::Unpoisoned;
+use locks::Unpoisoned;
 use rustix::fs::MemfdFlags;
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, recv, sendmsg};
 use zerocopy::{FromBytes, IntoBytes};

@@ -19,8 +19,9 @@ use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
+use locks::Unpoisoned;
+
 pub use crate::limits::CHUNK_BYTES;
-use crate::poison::Unpoisoned;
 
 /// Where memory comes from.
 pub trait Source: Send + Sync {

@@ -10,8 +10,9 @@ use std::sync::Mutex;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
+use locks::Unpoisoned;
+
 use crate::limits::MAX_LISTED_DESCRIPTORS;
-use crate::poison::Unpoisoned;
 
 /// Those that were taken.
 static TAKEN: Mutex<Vec<RawFd>> = Mutex::new(Vec::new());

@@ -17,7 +17,6 @@
 //! - [`message`]: the same with a socket, beside bytes of our own.
 //! - [`tap`]: TAP interfaces.
 //! - [`poll`]: waiting for descriptors.
-//! - [`poison`]: the one way to lock.
 //! - [`mod@watch`]: polling for a moment where waking a thread costs more.
 //! - [`confine`]: the system calls that a running machine's process may still make.
 //! - [`limits`]: every limit of this crate.
@@ -32,7 +31,6 @@ pub mod layout;
 pub mod limits;
 pub mod memory;
 pub mod message;
-pub mod poison;
 pub mod poll;
 pub mod privileges;
 pub mod standard_streams;
@@ -46,7 +44,6 @@ pub use buffer::{Buffer, open_regular};
 pub use inherited::raise_descriptor_limit;
 pub use limits::SPARE_PAGES;
 pub use memory::{Error, GuestMemory, RawRegion};
-pub use poison::Unpoisoned;
 pub use poll::Poller;
 pub use usage::moved_bytes;
 pub use watch::watch;

@@ -7,13 +7,13 @@
 use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use locks::Unpoisoned;
 use vm_memory::GuestAddress;
 
 use crate::board::{Backplane, Board, BoardVcpu, Config, Error, Hypervisor, Surroundings};
-use crate::bus::{self, PortDevice, Ports, Size, Width};
+use crate::bus::{self, Decoder, Plugged, PortBus, PortDevice, Ports, Route, Size, Width};
 use crate::hypercall::{Answer, Call};
-use crate::interrupts::{Fault, Inputs, Line, LineStates};
-use crate::lock::lock;
+use crate::interrupts::{Fault, Inputs, InterruptLine, LineStates};
 use crate::pci::{self, MessageSender};
 use crate::request::Requests;
 use crate::saved::{Busy, CounterShift, Parts, Unfit};
@@ -21,51 +21,33 @@ use crate::saved::{Busy, CounterShift, Parts, Unfit};
 /// See above.
 pub struct BareBoard {
     bus: Mutex<Bus>,
-    /// Nobody looks at them.
+    /// Nothing reads them.
     lines: Arc<LineStates>,
     requests: Requests,
 }
 
-/// The ports and what is there, by its number.
-#[derive(Default)]
-struct Bus {
-    ports: Ports<usize>,
-    devices: Vec<Box<dyn PortDevice>>,
-}
+/// There is nothing but what is plugged in.
+type Bus = PortBus<Plugged>;
 
-impl Bus {
-    /// Which device an access goes to as it is, and at which offset.
-    fn find(&self, port: u16, size: Size) -> Option<(usize, u16)> {
-        let route = self.ports.find(port).filter(|route| route.takes_whole(size))?;
-        Some((route.target, port - route.first))
+impl Decoder for Bus {
+    type Target = Plugged;
+
+    fn ports(&self) -> &Ports<Plugged> {
+        &self.ports
     }
 
-    fn read(&mut self, port: u16, size: Size) -> u32 {
-        let mask = size.mask() as u32;
-        match self.find(port, size) {
-            Some((device, offset)) => self.devices[device].read(offset, size) & mask,
-            None if size == Size::Byte => mask,
-            None => (0..size.bytes()).fold(0, |value, n| {
-                value | self.read(port.wrapping_add(n.into()), Size::Byte) << (8 * n)
-            }),
-        }
+    fn read_target(&mut self, route: &Route<Plugged>, port: u16, size: Size) -> u32 {
+        self.read(route.target, port - route.first, size)
     }
 
-    fn write(&mut self, port: u16, size: Size, value: u32) {
-        let value = value & size.mask() as u32;
-        match self.find(port, size) {
-            Some((device, offset)) => self.devices[device].write(offset, size, value),
-            None if size == Size::Byte => {}
-            None => (0..size.bytes()).for_each(|n| {
-                self.write(port.wrapping_add(n.into()), Size::Byte, value >> (8 * n));
-            }),
-        }
+    fn write_target(&mut self, route: &Route<Plugged>, port: u16, size: Size, value: u32) {
+        self.write(route.target, port - route.first, size, value);
     }
 }
 
 impl BareBoard {
     fn bus(&self) -> MutexGuard<'_, Bus> {
-        lock(&self.bus)
+        self.bus.lock().unpoisoned()
     }
 }
 
@@ -82,11 +64,7 @@ impl Backplane for BareBoard {
         width: Width,
         device: Box<dyn PortDevice>,
     ) -> Result<(), bus::Error> {
-        let mut bus = self.bus();
-        let number = bus.devices.len();
-        bus.ports.claim(name, first, count, width, number)?;
-        bus.devices.push(device);
-        Ok(())
+        self.bus().add(name, first, count, width, device)
     }
 
     fn add_pci_function(&mut self, _: Box<dyn pci::Function>) -> Result<u8, pci::Error> {
@@ -97,8 +75,8 @@ impl Backplane for BareBoard {
         Err(pci::Error::NoBus)
     }
 
-    fn line(&self, input: u8) -> Line {
-        Line::new(&self.lines, input)
+    fn line(&self, input: u8) -> InterruptLine {
+        InterruptLine::new(&self.lines, input)
     }
 
     fn requests(&self) -> Requests {
@@ -127,16 +105,13 @@ impl Board for BareBoard {
     }
 
     fn reset(&self) {
-        self.bus().devices.iter_mut().for_each(|device| device.reset());
+        self.bus().reset();
         self.requests.take();
     }
 
     fn restore(&self, shared: &[u8], _: &[Vec<u8>], _: CounterShift) -> Result<(), Unfit> {
         let mut parts = Parts::from_bytes(shared, "the board")?;
-        for device in &mut self.bus().devices {
-            let saved = parts.take_versions(device.kind(), device.version())?;
-            device.restore(saved.version, &saved.bytes)?;
-        }
+        self.bus().restore(&mut parts)?;
         parts.finish()
     }
 }
@@ -166,13 +141,11 @@ impl BoardVcpu for BareVcpu<'_> {
     }
 
     fn port_read(&mut self, port: u16, size: u8) -> u32 {
-        Size::from_bytes(size).map_or(u32::MAX, |size| self.board.bus().read(port, size))
+        self.board.bus().port_read(port, size)
     }
 
     fn port_write(&mut self, port: u16, size: u8, value: u32) {
-        if let Some(size) = Size::from_bytes(size) {
-            self.board.bus().write(port, size, value);
-        }
+        self.board.bus().port_write(port, size, value);
     }
 
     fn mmio_read(&mut self, _: GuestAddress, size: u8) -> u64 {
@@ -191,9 +164,7 @@ impl BoardVcpu for BareVcpu<'_> {
 
     fn save_shared(&mut self) -> Result<Vec<u8>, Busy> {
         let mut parts = Parts::default();
-        for device in &self.board.bus().devices {
-            parts.add_bytes(device.kind(), device.version(), device.save());
-        }
+        self.board.bus().save(&mut parts);
         Ok(parts.to_bytes())
     }
 
@@ -257,6 +228,11 @@ mod tests {
         vcpu.port_write(0x10, 1, 0x41);
         assert_eq!(vcpu.port_read(0x10, 2), 0x4241, "a byte at a time");
         assert_eq!(vcpu.port_read(0x11, 2), 0xff42, "nobody is at the second");
+        assert_eq!(
+            vcpu.port_read(0x0f, 2),
+            0xffff,
+            "an access belongs to the device at its first port"
+        );
         assert_eq!(vcpu.mmio_read(GuestAddress(0xfee0_0030), 4), 0xffff_ffff);
         assert!(vcpu.msr_read(0x1b).is_err() && !vcpu.has_interrupt());
         vcpu.tpr_write(0x19);

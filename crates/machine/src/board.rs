@@ -34,7 +34,7 @@ use vm_memory::GuestAddress;
 
 use crate::bus::{self, PortDevice, Width};
 use crate::hypercall::{Answer, Call};
-use crate::interrupts::{Fault, Line, StartUp, Wake};
+use crate::interrupts::{Fault, InterruptLine, StartUp, Wake};
 use crate::limits::MAX_PROCESSORS;
 use crate::memory::Memory;
 use crate::pci::{self, MessageSender};
@@ -68,7 +68,7 @@ pub enum Error {
     Bus(#[from] bus::Error),
 }
 
-/// What a board is given by whoever runs it.
+/// What the program that runs a board gives it.
 #[derive(Clone)]
 pub struct Surroundings {
     /// Time.
@@ -126,9 +126,9 @@ pub trait Backplane {
     fn message_sender(&self) -> Result<MessageSender, pci::Error>;
 
     /// The device's end of an interrupt input (see [`crate::layout::irq`]).
-    fn line(&self, input: u8) -> Line;
+    fn line(&self, input: u8) -> InterruptLine;
 
-    /// Where devices leave what the guest asks of whoever runs the machine.
+    /// Where devices leave what the guest asks of the program that runs the machine.
     fn requests(&self) -> Requests;
 }
 
@@ -161,8 +161,8 @@ pub trait Board: Backplane + Send + Sync + Sized + 'static {
     /// When there is no such vCPU.
     fn vcpu(&self, number: usize) -> Self::Vcpu<'_>;
 
-    /// Leave the board as firmware does when it hands over to a boot loader. Who boots by a protocol of firmware
-    /// expects that.
+    /// Leave the board as firmware does when it hands over to a boot loader. A kernel that boots by a
+    /// protocol of firmware expects that.
     fn initialize_as_firmware(&self) {}
 
     /// Everything as after power-on; devices stay plugged in, the clock keeps the time. No thread may have a vCPU's
@@ -239,7 +239,7 @@ pub trait BoardVcpu {
         let _ = offset;
     }
 
-    /// The machine has stood still until now: the guest is to take that for nobody's fault.
+    /// The machine has stood still until now: the guest is not to take that for a fault of its own.
     fn has_been_stopped(&mut self) {}
 
     /// Push the power button: a guest that handles it shuts down.

@@ -21,7 +21,7 @@ pub struct Answer {
     pub done: Done,
 }
 
-/// What a call has come to, for whoever runs the processors.
+/// What a call has come to, for the run loop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Done {
     /// Nothing that concerns other processors.
@@ -36,7 +36,7 @@ pub enum Done {
 }
 
 impl Answer {
-    /// There is nobody who would do anything.
+    /// No call is known.
     pub const NONE: Self = Self { value: NO_SUCH_CALL as u64, done: Done::Nothing };
 
     pub(crate) fn of(value: i64) -> Self {

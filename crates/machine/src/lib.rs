@@ -1,19 +1,17 @@
-//! What a computer is: its memory map, its buses, its interrupt controllers and timers, its ACPI
-//! tables.
+//! The hardware of a computer apart from its processor: memory map, buses, interrupt controllers, timers, ACPI tables.
 //!
-//! What it is not: it knows no host. Time and memory are handed to it. It loads no kernel (crate `boot`), and it knows
-//! no processor either: [`Platform`] is asked what the processor cannot answer itself.
+//! The crate knows no host: time and memory are handed to it. It loads no kernel (crate `boot`). It knows no processor
+//! either: [`Platform`] answers for what the processor cannot do itself.
 //!
-//! What rules it:
+//! The rules:
 //!
-//! 1. *Nothing runs by itself.* Timers say when they next have something to do and are told that
-//!    time has passed; no thread and no callback is in here but the one that wakes a processor.
-//! 2. *What concerns one processor costs no lock.* Each processor's thread owns its
-//!    side of the board ([`BoardVcpu`]); processors and devices reach each other through mailboxes and
-//!    [`interrupts::Line`]s, which are bits in shared words. The chip set is locked for an access;
-//!    [`platform`] has the order of locks.
-//! 3. *Every register write of a guest is an ordinary event*: nothing panics, overflows or takes
-//!    time that the guest can choose.
+//! 1. *Nothing runs by itself.* A timer says when it is next due, and is told that time has passed. The crate has no
+//!    thread, and no callback but the one that wakes a vCPU.
+//! 2. *A vCPU's own hardware costs no lock.* Each vCPU's thread owns its side of the board ([`BoardVcpu`]). vCPUs and
+//!    devices reach each other through mailboxes and [`interrupts::InterruptLine`]s, which are bits in shared words.
+//!    The chip set is locked for one access; [`platform`] has the lock order.
+//! 3. *Every register write of a guest is an ordinary event*: it cannot make the crate panic, overflow, or take time
+//!    that the guest can choose.
 
 #![forbid(unsafe_code)]
 
@@ -26,7 +24,6 @@ pub mod hypercall;
 pub mod interrupts;
 pub mod layout;
 pub mod limits;
-mod lock;
 pub mod memory;
 pub mod paravirtual;
 pub mod pci;
@@ -39,7 +36,7 @@ mod timers;
 
 pub use bare::{BareBoard, BareVcpu};
 pub use board::{Backplane, Board, BoardVcpu};
-pub use interrupts::{Fault, Line, StartUp, Wake};
+pub use interrupts::{Fault, InterruptLine, StartUp, Wake};
 pub use platform::{Config, Error, PcVcpu, Platform};
 pub use request::{Request, Requests};
 

@@ -9,7 +9,7 @@ use vm_memory::{Bytes, GuestAddress, GuestMemoryBackend, GuestMemoryMmap, Volati
 #[error("there is no memory at the guest-physical address that was given")]
 pub struct NoMemory;
 
-/// Guest memory. Whoever implements it also drops the translations of code that is overwritten.
+/// Guest memory. An implementation also drops the translations of code that is overwritten.
 pub trait Memory: Send + Sync {
     /// Fill `bytes` from `address` on.
     ///

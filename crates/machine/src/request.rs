@@ -1,4 +1,4 @@
-//! What the guest asks of whoever runs the machine: to end it, or to start it again.
+//! What the guest asks of the program that runs the machine: to end it, or to start it again.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};

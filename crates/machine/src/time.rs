@@ -1,7 +1,7 @@
 //! Time as a machine sees it: handed in, never fetched.
 //!
-//! Timers are *pulled*: each says when it next has something to do ([`Nanoseconds::NEVER`] if not
-//! at all) and is told that time has passed. Nobody here owns a thread or sleeps.
+//! Timers are *pulled*: each says when it is next due ([`Nanoseconds::NEVER`] if not at all) and is told that time has
+//! passed. None owns a thread or sleeps.
 
 use serde::{Deserialize, Serialize};
 
@@ -123,7 +123,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_time_of_ticks_is_enough_for_them(hz in 1u64..10_000_000_000, ticks in 0u64..1 << 40) {
+        fn the_time_of_ticks_is_enough_for_them(
+            hz in 1u64..10_000_000_000,
+            ticks in 0u64..1 << 40,
+        ) {
             let span = Hertz(hz).time_of(ticks);
             prop_assert!(Hertz(hz).ticks_in(span) >= ticks);
         }

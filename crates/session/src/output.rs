@@ -9,8 +9,8 @@ use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use host::Unpoisoned;
 use host::poll::{PollFlags, look_at};
+use locks::Unpoisoned;
 use rustix::io::Errno;
 
 use super::Error;

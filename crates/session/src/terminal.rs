@@ -12,7 +12,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::{LazyLock, Mutex, Once};
 use std::time::{Duration, Instant};
 
-use host::Unpoisoned;
+use locks::Unpoisoned;
 use rustix::process::Pid;
 use rustix::stdio::{stdin, stdout};
 use rustix::termios::{

@@ -7,7 +7,7 @@ use std::time::Duration;
 pub struct Activity {
     /// Times that the processor came back from guest code.
     pub exits: u64,
-    /// Times that somebody wanted it back: a timer, a device, another processor.
+    /// Times that a timer, a device or another vCPU kicked it.
     pub kicks: u64,
     /// Interrupts delivered.
     pub interrupts: u64,

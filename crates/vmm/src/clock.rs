@@ -6,8 +6,6 @@ use std::time::{Duration, Instant, SystemTime};
 
 use machine::time::{Clock, Hertz, Nanoseconds};
 
-use crate::snapshot::{self, Snapshot};
-
 /// How long the time-stamp counter is compared with the monotonic clock.
 const CALIBRATION: Duration = Duration::from_millis(5);
 
@@ -100,50 +98,6 @@ impl Clock for HostClock {
     }
 }
 
-/// The host's time of day beside the time-stamp counter that a guest sees. A guest that reads its counter knows
-/// from one such pair how late it is, however long ago the pair was made.
-#[derive(Debug, Clone, Copy)]
-pub struct TimeOfDay {
-    clock: HostClock,
-    /// How far the guest's counter is ahead of the host's (mod 2^64).
-    offset: u64,
-}
-
-/// A time and a reading of the guest's time-stamp counter at that time, and the counter's pace.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct TimePair {
-    /// Since 1970 (UTC).
-    pub realtime: Duration,
-    /// Ticks.
-    pub counter: u64,
-    /// Ticks in a second of the host's, as far as they have been measured yet.
-    pub frequency: u64,
-}
-
-impl TimeOfDay {
-    /// For a machine that boots, and finds the host's counter.
-    pub fn of_the_host() -> Self {
-        Self { clock: HostClock::new(), offset: 0 }
-    }
-
-    /// For one that goes on from a snapshot, and finds its counter where it was.
-    ///
-    /// # Errors
-    ///
-    /// The snapshot makes no sense on this host.
-    pub fn of_snapshot(snapshot: &Snapshot) -> Result<Self, snapshot::Error> {
-        Ok(Self { clock: HostClock::new(), offset: snapshot.counter_offset()? })
-    }
-
-    /// How late it is.
-    pub fn pair(&self) -> TimePair {
-        let (now, counter) = simultaneous(SystemTime::now);
-        let realtime = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        let counter = counter.wrapping_add(self.offset);
-        TimePair { realtime, counter, frequency: self.clock.tsc_frequency().0 }
-    }
-}
-
 /// The frequency of the host's time-stamp counter, measured once per process.
 fn tsc_khz() -> u32 {
     static KHZ: OnceLock<u32> = OnceLock::new();
@@ -163,7 +117,7 @@ fn khz_of(ticks: u64, elapsed: Duration) -> u32 {
 
 /// A clock and the counter at the same time: the reading that took least of several, so that being
 /// scheduled away in the middle of one does not count.
-fn simultaneous<T>(clock: impl Fn() -> T) -> (T, u64) {
+pub(crate) fn simultaneous<T>(clock: impl Fn() -> T) -> (T, u64) {
     let readings = (0..READINGS).map(|_| {
         let before = cpu::time_stamp();
         let now = clock();
@@ -211,22 +165,6 @@ mod tests {
         // A hundred parts in a million, where five milliseconds alone can be off by several times that
         // on a busy host.
         assert!(measured.abs_diff(exact) < exact / 10_000, "{measured} Hz against {exact} Hz");
-    }
-
-    #[test]
-    fn a_pair_tells_the_time_later() {
-        let source = TimeOfDay { offset: 1 << 40, ..TimeOfDay::of_the_host() };
-        let since = |pair: TimePair, (now, counter): (SystemTime, u64)| {
-            let ticks = u128::from(counter.wrapping_add(1 << 40).wrapping_sub(pair.counter));
-            let passed = ticks * 1_000_000_000 / u128::from(pair.frequency);
-            let told = pair.realtime + Duration::from_nanos(passed as u64);
-            told.abs_diff(now.duration_since(SystemTime::UNIX_EPOCH).unwrap())
-        };
-        let pair = source.pair();
-        std::thread::sleep(Duration::from_millis(50));
-        let error = since(pair, simultaneous(SystemTime::now));
-        // What 50 ms are, told by a counter that was measured for five.
-        assert!(error < Duration::from_micros(500), "{error:?}");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! What a machine is made from, and how it can end.
+//! What a machine is made from.
 
 use std::fmt;
 use std::ops::Deref;
@@ -38,9 +38,6 @@ impl fmt::Debug for Contents {
     }
 }
 
-/// The most processors that a machine can have.
-pub const MAX_PROCESSORS: usize = 16;
-
 /// A file that the kernel gets: the initrd, or a Multiboot module.
 #[derive(Debug, Clone, Default)]
 pub struct Module {
@@ -70,7 +67,7 @@ impl fmt::Debug for Notice {
     }
 }
 
-/// Who is told what a processor does, when somebody has asked ([`crate::Questions`]): the processor's
+/// Is told what a vCPU does, when another thread has asked ([`crate::Questions`]): the vCPU's
 /// number and its state, in lines. Called on the processors' threads.
 #[derive(Clone, Default)]
 pub struct Reporter(pub Option<Arc<Report>>);
@@ -106,7 +103,7 @@ impl fmt::Debug for Preparation {
     }
 }
 
-/// Who unpacks a kernel's payload when it is not in the cache: this process, unless somebody else is named.
+/// Unpacks a kernel's payload that is not in the cache, in place of this process.
 #[derive(Clone, Default)]
 pub struct Unpacker(pub Option<Arc<UnpackPayload>>);
 
@@ -144,7 +141,7 @@ pub struct Configuration {
     pub snapshot: Option<Snapshot>,
     /// Bytes of memory.
     pub memory: u64,
-    /// Processors, 1 to [`MAX_PROCESSORS`].
+    /// Processors, 1 to [`crate::MAX_PROCESSORS`].
     pub processors: usize,
     /// The devices, in the order that they have on the PCI bus.
     pub devices: Devices,
@@ -162,13 +159,13 @@ pub struct Configuration {
     pub techniques: cpu::Techniques,
     /// Where unpacked kernels are kept; without it, a kernel is unpacked at each start.
     pub cache: Option<Arc<dyn boot::KernelCache>>,
-    /// Who unpacks the others.
+    /// Unpacks the payload of a kernel that is not in the cache.
     pub unpacker: Unpacker,
     /// Count what the interpreter executes.
     pub count_interpreted: bool,
     /// What is looked at, and changed, in the engine.
     pub inspection: cpu::inspect::Inspection,
-    /// Who is told what the processors do.
+    /// Is told what the vCPUs do.
     pub reporter: Reporter,
     /// Confine this process for good before the guest starts (see [`host::confine`]).
     pub confine: bool,
@@ -198,89 +195,5 @@ impl Default for Configuration {
             reporter: Reporter::default(),
             confine: false,
         }
-    }
-}
-
-/// How a machine ended.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Outcome {
-    /// The guest switched it off.
-    PoweredOff,
-    /// The guest reset it, and it was not to boot again.
-    Reset,
-    /// The processor shut down; the text describes its state.
-    TripleFault(String),
-    /// The guest wrote the debug-exit port; the exit status.
-    DebugExit(u8),
-    /// Somebody called [`crate::Stop::stop`].
-    Stopped,
-}
-
-/// Why there is no machine, or why it cannot go on.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// The kernel or what belongs to it cannot be loaded.
-    #[error(transparent)]
-    Boot(#[from] boot::Error),
-    /// Guest memory cannot be had.
-    #[error(transparent)]
-    Memory(#[from] host::Error),
-    /// The processor cannot run here.
-    #[error(transparent)]
-    Processor(#[from] cpu::Error),
-    /// The firmware tables do not fit.
-    #[error("cannot describe the machine to its kernel: {0}")]
-    Tables(String),
-    /// It cannot go on from a snapshot.
-    #[error("cannot go on from the snapshot: {0}")]
-    Snapshot(#[from] crate::snapshot::Error),
-    /// The process cannot be confined.
-    #[error(transparent)]
-    Confine(#[from] host::confine::Error),
-    /// What was to be done before it starts.
-    #[error("{0}")]
-    Preparation(String),
-    /// Too little memory for anything.
-    #[error(
-        "a machine needs at least {} MiB of memory, not {wanted} bytes; give a larger --mem",
-        least >> 20
-    )]
-    TooLittleMemory {
-        /// Bytes asked for.
-        wanted: u64,
-        /// Bytes needed.
-        least: u64,
-    },
-    /// More memory than a machine can have.
-    #[error(
-        "a machine has at most {} GiB of memory, not {}; give a smaller --mem",
-        most >> 30, wanted >> 30
-    )]
-    TooMuchMemory {
-        /// Bytes asked for.
-        wanted: u64,
-        /// Bytes possible.
-        most: u64,
-    },
-    /// None, or too many.
-    #[error("a machine has 1 to {MAX_PROCESSORS} processors, not {0}; change --cpus")]
-    Processors(usize),
-    /// A fault of ours on a processor's thread.
-    #[error("the thread of processor {0} panicked; please report this with the message above")]
-    Panicked(usize),
-    /// Something is where a device belongs.
-    #[error("cannot plug a device in: {0}")]
-    Slot(#[from] machine::bus::Error),
-    /// The PCI bus is full.
-    #[error(transparent)]
-    Pci(#[from] machine::pci::Error),
-    /// A thread, a timer or an event descriptor.
-    #[error("cannot set up the machine: {0}")]
-    Host(#[from] std::io::Error),
-}
-
-impl From<rustix::io::Errno> for Error {
-    fn from(errno: rustix::io::Errno) -> Self {
-        Self::Host(errno.into())
     }
 }

@@ -4,28 +4,28 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
-use host::Unpoisoned;
+use locks::Unpoisoned;
 use machine::saved::Busy;
 
 use crate::activity::Activity;
-
-use crate::configuration::{Error, MAX_PROCESSORS, Outcome};
+use crate::limits::MAX_PROCESSORS;
+use crate::outcome::{Error, Outcome};
 use crate::waker::Waker;
 
 /// One of the processors has come to an end.
 const ENDED: u32 = 1;
-/// Somebody outside wants the end. It stays so.
+/// A thread outside has stopped the machine, for good.
 const STOPPED: u32 = 2;
 /// The processors are to stand still.
 const PAUSED: u32 = 4;
-/// Somebody has pushed the power button.
+/// The power button has been pushed.
 const BUTTON: u32 = 8;
-/// Somebody outside wants to know what the first processor does; the next bit is for the second one.
+/// The first vCPU is to report what it does; the next bit is for the second one.
 const REPORT: u32 = 1 << 16;
 
 const _: () = assert!(MAX_PROCESSORS <= 16);
 
-/// Shared by all who can end a machine. Clones are the same.
+/// Shared by all threads that can end a machine. Clones are the same.
 #[derive(Debug, Clone)]
 pub(crate) struct Control {
     shared: Arc<Shared>,
@@ -35,9 +35,9 @@ pub(crate) struct Control {
 struct Shared {
     /// [`ENDED`], [`STOPPED`], [`PAUSED`], [`BUTTON`], and [`REPORT`] for each processor.
     orders: AtomicU32,
-    /// What the first one said who ended it. Nothing else is locked under it.
+    /// The result of the first thread that ended the machine. Nothing else is locked under it.
     result: Mutex<Option<Result<Outcome, Error>>>,
-    /// Who stands still, and what they are asked. Nothing else is locked under it.
+    /// Which vCPUs are paused, and what they are asked. Nothing else is locked under it.
     still: Mutex<Still>,
     /// That has changed, or whether they are to stand still.
     still_changed: Condvar,
@@ -116,7 +116,7 @@ impl Control {
             && self.shared.orders.fetch_and(!bit, Ordering::AcqRel) & bit != 0
     }
 
-    /// Whether somebody has pushed the power button, once.
+    /// Whether the power button has been pushed, once.
     pub(crate) fn take_button(&self) -> bool {
         self.shared.orders.load(Ordering::Acquire) & BUTTON != 0
             && self.shared.orders.fetch_and(!BUTTON, Ordering::AcqRel) & BUTTON != 0
@@ -224,7 +224,7 @@ impl Control {
         self.order(ENDED);
     }
 
-    /// The machine ends because somebody wants it to.
+    /// Stop the machine, from any thread.
     pub(crate) fn stop(&self) {
         self.order(STOPPED);
     }
@@ -244,7 +244,7 @@ impl Control {
         }
     }
 
-    /// Who waits for the processors to stand still, or stands still, looks again.
+    /// Wake the threads that wait for the vCPUs to pause, and the paused vCPUs.
     fn announce(&self) {
         drop(self.still());
         self.shared.still_changed.notify_all();

@@ -1,6 +1,6 @@
-//! Guest memory as devices write it: through a mapping that stays writable whatever the processors'
-//! have protected, with the translations of what is overwritten dropped afterwards
-//! ([`cpu::VcpuGroup::note_written`] has the argument; any thread may).
+//! Guest memory as devices write it: through a mapping that stays writable whatever the vCPUs have write-protected.
+//! After each write the translations of what was overwritten are dropped ([`cpu::VcpuGroup::note_written`] says why any
+//! thread may do so).
 
 use std::sync::Arc;
 
@@ -38,7 +38,7 @@ impl DeviceMemory {
         Ok(())
     }
 
-    /// The mapping, for the host's kernel, where it was required; who lets it write there calls
+    /// The mapping, for the host's kernel, where it was required; the caller that lets it write there calls
     /// [`Self::note_written`].
     pub(crate) fn map(&self) -> &GuestMemoryMmap {
         self.memory.map()

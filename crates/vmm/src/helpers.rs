@@ -12,7 +12,7 @@ use direct::Helpers;
 use host::GuestMemory;
 
 use crate::clock::HostClock;
-use crate::configuration::Error;
+use crate::outcome::Error;
 
 /// What the processors share, with helper processes unless all user code is to be translated.
 ///

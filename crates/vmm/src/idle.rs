@@ -35,7 +35,7 @@ pub(crate) struct Occupancy {
 }
 
 impl Occupancy {
-    /// Nobody is awake yet.
+    /// No vCPU is awake yet.
     pub(crate) fn new() -> Arc<Self> {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         Arc::new(Self { awake: AtomicUsize::new(0), cores })
@@ -83,12 +83,12 @@ impl Idle {
         self.occupancy.has_room()
     }
 
-    /// Whether somebody who works for a processor that is awake can have a core, too.
+    /// Whether a thread that works for a vCPU which is awake can have a core, too.
     pub(crate) fn has_room_for_another(&self) -> bool {
         self.occupancy.has_room_for_another()
     }
 
-    /// Watch for a moment, if that is worth it; whether the wait is over: somebody has woken the
+    /// Watch for a moment, if that is worth it; whether the wait is over: a thread has woken the
     /// processor, or `deadline` has come.
     pub(crate) fn watch(
         &mut self,
@@ -108,7 +108,7 @@ impl Idle {
         self.occupancy.has_room() && (watch(waker, clock, watched) || watched == end)
     }
 
-    /// Sleep until somebody wakes the processor, until `deadline` at the latest; how long there was
+    /// Sleep until another thread wakes the vCPU, until `deadline` at the latest; how long there was
     /// nothing to do.
     pub(crate) fn sleep(
         &mut self,
@@ -153,7 +153,7 @@ impl Idle {
     }
 }
 
-/// Watch until somebody wakes the processor, which is said, or until `end`.
+/// Poll until another thread wakes the vCPU, which is said, or until `end`.
 fn watch(waker: &Waker, clock: &dyn Clock, end: Nanoseconds) -> bool {
     host::watch(left(clock, end), || waker.is_notified())
 }

@@ -1,20 +1,18 @@
-//! One virtual machine, from one configuration: the place where the processor, the machine and its
-//! devices meet.
+//! One virtual machine, from one configuration: the place where the processor, the board and its devices meet.
 //!
-//! What it is not: a command line, a control plane, a device. It owns a thread for each processor
-//! (the first one's is the caller's), one for each virtio device and a reader per serial line, and leaves
-//! none of them behind.
+//! The crate is no command line, no control plane and no device. A machine owns a thread for each vCPU (the caller's
+//! thread runs the first), a thread for each virtio device and a reader for each serial port. It joins all of them
+//! before it is gone.
 //!
-//! What rules it:
+//! The rules:
 //!
-//! 1. *The processor returns, the machine answers.* [`machine`](Machine) dispatches each exit; the
-//!    engine never calls a device.
-//! 2. *Nobody polls.* Whoever has something for a processor (a deadline, a key, another processor's
-//!    message, a stop) wakes it. An idle processor may watch for a moment before it sleeps, if there
-//!    is a core for it ([`idle`]).
-//! 3. *A processor's exits cost no lock* but the chip set's, for those that use it. Locks are taken in
-//!    the order that [`machine::platform`] gives; a collector of serial output after all of them.
-//! 4. *A reset is a new boot*: memory is cleared, the kernel is loaded again.
+//! 1. *The vCPU returns, the machine answers.* [`machine`](Machine) dispatches each exit; the engine never calls a
+//!    device.
+//! 2. *No thread polls.* A thread that has something for a vCPU (a deadline, a key, an interrupt from another vCPU, a
+//!    stop) wakes it. An idle vCPU may poll for a moment before it sleeps, if a core is free for it ([`idle`]).
+//! 3. *An exit takes no lock* but the chip set's, if it needs the chip set. [`machine::platform`] has the lock order;
+//!    the lock of a [`devices::collector`] comes last.
+//! 4. *A reset is a new boot*: the machine clears memory and loads the kernel again.
 
 #![forbid(unsafe_code)]
 
@@ -28,13 +26,16 @@ mod device_memory;
 pub mod devices;
 mod helpers;
 mod idle;
+mod limits;
 mod machine;
+mod outcome;
 mod processor;
 mod random;
 mod remote;
 mod run;
 pub mod snapshot;
 mod stolen;
+mod time_of_day;
 mod waker;
 
 pub use ::boot::KernelCache;
@@ -45,16 +46,18 @@ pub use ::cpu::{history, inspect};
 pub use ::devices::virtio::balloon::Statistics as GuestMemoryStatistics;
 pub use ::machine::{BareBoard, Board, Platform};
 pub use activity::Activity;
-pub use clock::{HostClock, TimeOfDay, TimePair};
+pub use clock::HostClock;
 pub use configuration::{
-    Configuration, Contents, Error, MAX_PROCESSORS, Module, Notice, Outcome, Preparation, Report,
-    Reporter, UnpackPayload, Unpacker,
+    Configuration, Contents, Module, Notice, Preparation, Report, Reporter, UnpackPayload, Unpacker,
 };
 pub use devices::{
-    Ballooned, CableEnd, ConsolePort, Device, Devices, DirectoryRequests, Line, Network,
+    Ballooned, ConsolePort, Device, Devices, DirectoryRequests, Netdev, Network, SerialBackend,
     SharedDirectories, SharedDirectory, Sockets, disk,
 };
 pub use helpers::cost_of_a_stop;
+pub use limits::MAX_PROCESSORS;
 pub use machine::{Age, Machine, Questions, Stop};
+pub use outcome::{Error, Outcome};
 pub use processor::{Kick, Processor};
 pub use remote::Remote;
+pub use time_of_day::{TimeOfDay, TimePair};

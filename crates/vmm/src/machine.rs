@@ -11,10 +11,12 @@ use vm_memory::{Bytes, GuestAddress};
 
 use crate::activity::Activity;
 use crate::clock::HostClock;
-use crate::configuration::{Configuration, Contents, Error, MAX_PROCESSORS, Outcome};
+use crate::configuration::{Configuration, Contents};
 use crate::control::Control;
 use crate::device_memory::DeviceMemory;
 use crate::devices::{Devices, DirectoryRequests, FirmwareConfiguration, Plugged, Post, Slots};
+use crate::limits::MAX_PROCESSORS;
+use crate::outcome::{Error, Outcome};
 use crate::processor::Processor;
 use crate::remote::Remote;
 use crate::run::{Runner, Wakers};

@@ -3,7 +3,7 @@
 use boot::Randomness;
 use rustix::rand::{GetRandomFlags, getrandom};
 
-use crate::configuration::Error;
+use crate::outcome::Error;
 
 /// Random numbers for one boot.
 pub(crate) fn for_boot() -> Result<Randomness, Error> {

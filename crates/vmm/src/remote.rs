@@ -22,9 +22,9 @@ pub struct Remote {
     /// The guest's memory.
     pub(crate) memory: GuestMemory,
     pub(crate) clock: Arc<HostClock>,
-    /// The window of its virtio console, from whoever has made that.
+    /// The window of its virtio console, if the program that made the console has set it.
     pub window: Option<Window>,
-    /// Its balloon, from whoever has made that.
+    /// Its balloon, if the program that made the balloon has set it.
     pub balloon: Option<BalloonHandle>,
 }
 

@@ -37,7 +37,7 @@ pub struct Waker {
     state: Arc<AtomicU32>,
     /// Since when time is counted here.
     epoch: Instant,
-    /// When somebody last found the thread asleep, in nanoseconds.
+    /// When another thread last found this one asleep, in nanoseconds.
     found_asleep: Arc<AtomicU64>,
 }
 
@@ -90,7 +90,7 @@ impl Waker {
         self.state.load(Ordering::Relaxed) == NOTIFIED
     }
 
-    /// Sleep until somebody wakes us, at most for `span`; for ever without one. How long there was
+    /// Sleep until another thread wakes this one, at most for `span`; for ever without one. How long there was
     /// nothing to do: the time from then on until the host has found a core for us does not count.
     pub(crate) fn sleep(&self, span: Option<Duration>) -> Duration {
         let start = self.now();

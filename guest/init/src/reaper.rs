@@ -8,9 +8,10 @@ use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
+use locks::Unpoisoned;
 use rustix::process::{Pid, WaitId, WaitIdOptions, WaitOptions, wait, waitid};
 
 /// How a process ended.
@@ -30,7 +31,7 @@ const NOBODY_PAUSE: Duration = Duration::from_millis(50);
 
 /// No process is collected while this lives.
 pub fn hold() -> MutexGuard<'static, ()> {
-    STARTING.lock().unwrap_or_else(PoisonError::into_inner)
+    STARTING.lock().unpoisoned()
 }
 
 /// Where the ends of processes become readable.

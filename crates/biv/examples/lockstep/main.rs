@@ -14,11 +14,12 @@ use std::fs::File;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use clap::Parser;
 use domain::inspect::Symbols;
-use vmm::devices::{DebugExit, Line, Serial};
+use locks::Unpoisoned;
+use vmm::devices::{DebugExit, Serial, SerialBackend};
 use vmm::history::Happened;
 use vmm::inspect::{BlockId, Inspection, Traced, Tracer};
 use vmm::{Configuration, Contents, Machine, Module, UserExecution};
@@ -96,7 +97,7 @@ fn compare(options: &Options) -> Result<Verdict, Failure> {
         return verdict;
     }
     let outcome = ended.recv()?.map_err(|error| error.to_string())?;
-    let mut comparison = comparison.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut comparison = comparison.lock().unpoisoned();
     let comparison = comparison.as_mut().ok_or("the comparison has ended without a verdict")?;
     Ok(Verdict::Agreed(comparison.agreement(&outcome)))
 }
@@ -118,9 +119,9 @@ fn start(
         planted_fault: options.plant_fault,
         ..Inspection::default()
     };
-    let line = || -> std::io::Result<Line> {
+    let line = || -> std::io::Result<SerialBackend> {
         let input = File::open("/dev/null")?.into();
-        Ok(Line { input: Some(input), output: Some(Box::new(std::io::sink())) })
+        Ok(SerialBackend { input: Some(input), output: Some(Box::new(std::io::sink())) })
     };
     let configuration = Configuration {
         kernel: Contents::new(kernel),
@@ -155,7 +156,7 @@ struct Lockstep {
 
 impl Tracer for Lockstep {
     fn trace(&self, cpu: &Traced<'_>, happened: &Happened) -> bool {
-        let mut comparison = self.comparison.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut comparison = self.comparison.lock().unpoisoned();
         let Some(running) = comparison.as_mut() else { return false };
         let verdict = running.happened(cpu, happened).transpose();
         let Some(verdict) = verdict else { return true };

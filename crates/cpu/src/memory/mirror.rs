@@ -35,7 +35,7 @@ use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
-use host::Unpoisoned;
+use locks::Unpoisoned;
 use rustc_hash::FxHashMap;
 
 use super::local::Local;

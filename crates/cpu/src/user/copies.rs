@@ -18,7 +18,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
-use host::Unpoisoned;
+use locks::Unpoisoned;
 use rustc_hash::FxHashMap;
 
 use super::page::Forbidden;

@@ -12,7 +12,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
-use host::Unpoisoned;
+use locks::Unpoisoned;
 
 use crate::memory::reverse_map::ReverseMap;
 use crate::memory::{PAGE_SIZE, Physical};

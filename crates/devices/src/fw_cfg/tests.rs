@@ -124,7 +124,9 @@ fn an_unknown_item_is_empty() {
 
 proptest! {
     #[test]
-    fn nothing_that_is_written_breaks_it(steps in prop::collection::vec(any::<(bool, u16, u8, u32)>(), 0..200)) {
+    fn nothing_that_is_written_breaks_it(
+        steps in prop::collection::vec(any::<(bool, u16, u8, u32)>(), 0..200),
+    ) {
         let (mut device, memory) = device();
         for (write, at, size, value) in steps {
             let size = [Size::Byte, Size::Word, Size::Dword][usize::from(size % 3)];

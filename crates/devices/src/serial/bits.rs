@@ -48,7 +48,7 @@ pub mod identification {
     pub const FIFOS: u8 = 0xc0;
 }
 
-/// Line control register: the first two ports are the divisor.
+/// InterruptLine control register: the first two ports are the divisor.
 pub const DIVISOR_LATCH: u8 = 1 << 7;
-/// Line status register: there is a received byte.
+/// InterruptLine status register: there is a received byte.
 pub const DATA_READY: u8 = 1 << 0;

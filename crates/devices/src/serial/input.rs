@@ -1,8 +1,9 @@
 //! The other end of a serial port: what the guest is to read.
 
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
-use machine::Line;
+use locks::Unpoisoned;
+use machine::InterruptLine;
 
 use super::uart::Uart;
 
@@ -15,18 +16,18 @@ pub struct Closed;
 pub struct Shared {
     state: Mutex<State>,
     room: Condvar,
-    line: Line,
+    line: InterruptLine,
 }
 
 struct State {
     uart: Uart,
-    /// Somebody waits for room.
+    /// A thread waits for room.
     waiting: bool,
     closed: bool,
 }
 
 impl Shared {
-    pub fn new(uart: Uart, line: Line) -> Self {
+    pub fn new(uart: Uart, line: InterruptLine) -> Self {
         let state = State { uart, waiting: false, closed: false };
         Self { state: Mutex::new(state), room: Condvar::new(), line }
     }
@@ -47,7 +48,7 @@ impl Shared {
         result
     }
 
-    /// Nobody accesses it.
+    /// Not an access by the guest.
     pub fn look_at_uart<R>(&self, look: impl FnOnce(&Uart) -> R) -> R {
         look(&self.lock().uart)
     }
@@ -59,7 +60,7 @@ impl Shared {
 
     /// A poisoned lock means that an output panicked; the chip itself is whole.
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unpoisoned()
     }
 }
 
@@ -94,12 +95,12 @@ impl Input {
                 return Ok(());
             }
             state.waiting = true;
-            state = self.shared.room.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = self.shared.room.wait(state).unpoisoned();
         }
         Err(Closed)
     }
 
-    /// Have everybody who waits in [`Self::send`] come back.
+    /// Make every thread that waits in [`Self::send`] return.
     pub fn close(&self) {
         self.shared.lock().closed = true;
         self.shared.room.notify_all();

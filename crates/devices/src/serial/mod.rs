@@ -26,7 +26,7 @@ pub use input::{Closed, Input};
 use machine::bus::{PortDevice, Size, Width};
 use machine::layout::{irq, port};
 use machine::saved::Unfit;
-use machine::{Backplane, Line, bus};
+use machine::{Backplane, InterruptLine, bus};
 use uart::Uart;
 
 /// The kind of the device, which its saved state is kept by (QEMU has the same name).
@@ -39,7 +39,7 @@ pub struct Serial {
 
 /// Where PCs have serial ports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Place {
+pub enum ComPort {
     /// 0x3f8, interrupt 4.
     Com1,
     /// 0x2f8, interrupt 3.
@@ -49,7 +49,7 @@ pub enum Place {
 impl Serial {
     /// A port that interrupts on `line`, and its other end. `output` is written and flushed for
     /// every byte, on the processor's thread: it must not wait for long.
-    pub fn new(line: Line, output: Box<dyn Write + Send>) -> (Self, Input) {
+    pub fn new(line: InterruptLine, output: Box<dyn Write + Send>) -> (Self, Input) {
         let shared = Arc::new(Shared::new(Uart::new(output), line));
         (Self { shared: Arc::clone(&shared) }, Input::new(shared))
     }
@@ -61,12 +61,12 @@ impl Serial {
     /// [`bus::Error`] when something else is there.
     pub fn plug_into(
         board: &mut dyn Backplane,
-        place: Place,
+        place: ComPort,
         output: Box<dyn Write + Send>,
     ) -> Result<Input, bus::Error> {
         let (name, first, input) = match place {
-            Place::Com1 => ("COM1", port::COM1, irq::COM1),
-            Place::Com2 => ("COM2", port::COM2, irq::COM2),
+            ComPort::Com1 => ("COM1", port::COM1, irq::COM1),
+            ComPort::Com2 => ("COM2", port::COM2, irq::COM2),
         };
         let (serial, other_end) = Self::new(board.line(input), output);
         let device = Box::new(serial);

@@ -9,7 +9,7 @@ use machine::{Backplane, Board, BoardVcpu, Platform, Wake, platform};
 use proptest::prelude::*;
 use vm_memory::{GuestAddress, GuestMemoryMmap};
 
-use super::{Closed, Input, Place, Serial};
+use super::{Closed, ComPort, Input, Serial};
 
 const BASE: u16 = 0x3f8;
 
@@ -59,7 +59,7 @@ impl Bench {
         }
         let output = Output::default();
         let input =
-            Serial::plug_into(&mut platform, Place::Com1, Box::new(output.clone())).unwrap();
+            Serial::plug_into(&mut platform, ComPort::Com1, Box::new(output.clone())).unwrap();
         Self { platform, input, output, wakes }
     }
 

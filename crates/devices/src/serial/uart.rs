@@ -23,7 +23,7 @@ impl Trigger for Unused {
     }
 }
 
-/// Where bytes go. What cannot be written is lost, as on a line that nobody listens to.
+/// Where bytes go. What cannot be written is lost, as on a line that is not connected.
 struct Output(Box<dyn Write + Send>);
 
 impl Write for Output {

@@ -1,30 +1,30 @@
-//! Virtio 1.2 devices on the PCI bus, without what came before version 1.
+//! Virtio 1.2 devices on the PCI bus, without legacy interfaces.
 //!
-//! The parts, and who runs them:
+//! The parts, and the threads that run them:
 //!
 //! ```text
-//!  guest's driver ── registers ──> Transport      a processor's thread, under the chip set's lock
+//!  guest's driver ── registers ──> Transport      a vCPU's thread, under the chip set's lock
 //!        │                             │
 //!        │                          Doorbell ──> the device's own thread ──> Shared::serve
 //!        └────── rings in memory ──────────────────────────────────────────> Queue, Device
 //! ```
 //!
-//! 1. *A processor's thread never waits for a device.* It rings the doorbell and goes on. What it and
-//!    the device's thread share is atomic, but for the engine (device and queues), which the device's
-//!    thread has locked as long as it serves. A reset that finds it locked is carried out when the
-//!    guest, which waits for the status to be zero, reads it again (2.1.2, 4.1.4.3.1). A processor's thread may
-//!    serve a device that nobody else serves (`Shared::try_serve`).
-//! 2. *Everything in guest memory is an allegation*, and may change while we look: a descriptor is
-//!    read once, and then checked. A queue that makes no sense stops the device until it is reset
-//!    (`DEVICE_NEEDS_RESET`); nobody else is hurt.
-//! 3. *Work is done in batches*: a device takes what there is, answers all of it, and interrupts once,
-//!    if the driver wants it (event index). While it works it does not want to be notified.
-//! 4. *Data is not copied* where the host can move it itself: a back-end is given [`Segment`]s of
-//!    guest memory. Whoever writes them says so to the processors before the used ring is published,
-//!    as [`Memory`](machine::memory::Memory) does for what is written through it.
+//! 1. *A vCPU's thread never waits for a device.* It rings the doorbell and goes on. What it shares with the device's
+//!    thread is atomic, but for the engine (device and queues), which the device's thread locks as long as it serves. A
+//!    reset that finds the engine locked is carried out when the guest reads the status again, which it does until the
+//!    status is zero (2.1.2, 4.1.4.3.1). A vCPU's thread may serve a device that no other thread is serving
+//!    (`Shared::try_serve`).
+//! 2. *Everything in guest memory is an allegation*, and may change at any time: a descriptor is read once, and then
+//!    checked. A malformed queue stops its device until the driver resets it (`DEVICE_NEEDS_RESET`); no other device is
+//!    affected.
+//! 3. *Work is done in batches*: a device takes what is queued, completes all of it, and interrupts once, if the driver
+//!    wants it (event index). While it works it suppresses notifications.
+//! 4. *Data is not copied* where the host can move it itself: a back-end is given [`Segment`]s of guest memory. A
+//!    back-end that writes them reports that to the vCPUs before the used ring is published, as
+//!    [`Memory`](machine::memory::Memory) does for what is written through it.
 //!
-//! The ring is ours and not the `virtio-queue` crate's, because that writes to memory by itself, where
-//! code could be translated from, and trusts lengths that we want checked as the chain is read.
+//! The ring is not that of the `virtio-queue` crate, because that one writes to memory that code may have been
+//! translated from without a report, and trusts lengths that this one checks as it reads the chain.
 
 pub mod balloon;
 pub mod block;
@@ -90,7 +90,7 @@ pub trait Device: Send {
     /// [`Broken`] when the driver has broken the rules; the device stops.
     fn serve(&mut self, queue: usize, serving: &mut Serving<'_>) -> Result<(), Broken>;
 
-    /// Whether nobody is at work for it outside of [`Self::serve`]. Only then it is reset; whoever
+    /// Whether no thread is at work for it outside of [`Self::serve`]. Only then it is reset; a thread that
     /// finishes such work calls [`Shared::serve`] or [`Shared::settle`].
     fn is_idle(&mut self) -> bool {
         true
@@ -105,7 +105,7 @@ pub trait Device: Send {
     }
 
     /// How many chains were taken from a queue that will be finished in that order, and before any others.
-    /// Whoever goes on from the saved state takes them again.
+    /// The device that goes on from the saved state takes them again.
     fn taken(&self, queue: usize) -> u16 {
         let _ = queue;
         0

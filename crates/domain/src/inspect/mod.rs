@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use host::Unpoisoned;
+use locks::Unpoisoned;
 use spec::Watch;
 use vmm::inspect::Inspection;
 use vmm::{Contents, Processor, Questions, Reporter};

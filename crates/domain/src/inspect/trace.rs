@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::Write;
 use std::sync::{Arc, Mutex};
 
-use host::Unpoisoned;
+use locks::Unpoisoned;
 use vmm::history::Happened;
 use vmm::inspect::{Traced, Tracer};
 

@@ -14,7 +14,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddrV4, TcpListener, UdpSocket};
 use std::os::fd::OwnedFd;
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair, sockopt};
-use vmm::{CableEnd, Configuration, Network, Preparation};
+use vmm::{Configuration, Netdev, Network, Preparation};
 
 pub use builtin::{KIND, Serving, serve};
 use spec::{Backend, Net, Published, Spec, User};
@@ -75,8 +75,8 @@ pub fn start(spec: &Spec, net: &Net) -> Result<Option<Starting>, Error> {
     match net {
         Net::None => Ok(None),
         Net::Tap(name) => {
-            let cable = CableEnd::Tap(tap::open(name, processors)?);
-            let network = Network { cable, address: tap::random_address()? };
+            let netdev = Netdev::Tap(tap::open(name, processors)?);
+            let network = Network { netdev, address: tap::random_address()? };
             let parameter = "biv.network=dhcp".to_owned();
             Ok(Some(Starting { network, parameter, passt: None }))
         }
@@ -97,7 +97,7 @@ fn start_user(user: User, published: &[Published], confine: bool) -> Result<Star
         }
     };
     Ok(Starting {
-        network: Network { cable: CableEnd::Stream(ours), address: CARD },
+        network: Network { netdev: Netdev::Stream(ours), address: CARD },
         parameter: format!("biv.network={GUEST}/{PREFIX_BITS},{GATEWAY},{NAMESERVER}"),
         passt,
     })

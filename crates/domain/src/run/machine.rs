@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use host::poll::{PollFlags, wait_for};
 use spec::Spec;
-use vmm::{Configuration, Line, Outcome};
+use vmm::{Configuration, Outcome, SerialBackend};
 
 use super::plugged::{self, Handles};
 use super::statistics;
@@ -54,15 +54,15 @@ pub fn console(end: session::Line, size: (u16, u16)) -> vmm::ConsolePort {
 }
 
 /// A serial line to and from the session.
-pub fn line(end: session::Line) -> Line {
+pub fn line(end: session::Line) -> SerialBackend {
     let (input, output) = end.into_parts();
-    Line { input: Some(input), output: Some(Box::new(output)) }
+    SerialBackend { input: Some(input), output: Some(Box::new(output)) }
 }
 
 /// The same, with a copy of what the guest sends.
-pub fn line_with_copy(end: session::Line, copy: File) -> Line {
+pub fn line_with_copy(end: session::Line, copy: File) -> SerialBackend {
     let (input, line) = end.into_parts();
-    Line { input: Some(input), output: Some(Box::new(Tee { line, copy })) }
+    SerialBackend { input: Some(input), output: Some(Box::new(Tee { line, copy })) }
 }
 
 /// Writes everything twice.

@@ -10,7 +10,7 @@ use api::{Ended, record, status};
 use protocol::{Frame, Order};
 use spec::Spec;
 use vmm::devices::{Port, Serial};
-use vmm::{Line, Outcome, TimeOfDay};
+use vmm::{Outcome, SerialBackend, TimeOfDay};
 
 use crate::detach::Child;
 use crate::domain::{Domain, GuestEnd};
@@ -188,7 +188,10 @@ impl Prepared<'_> {
         let serial = if guest::has_virtio_console(spec) {
             let port = machine::console(theirs, terminal::size());
             self.handles.window = Some(plugged::add_console(&mut configuration.devices, port)?);
-            Line { output: self.copy.map(|copy| Box::new(copy) as _), ..Line::default() }
+            SerialBackend {
+                output: self.copy.map(|copy| Box::new(copy) as _),
+                ..SerialBackend::default()
+            }
         } else {
             match self.copy {
                 Some(copy) => machine::line_with_copy(theirs, copy),
@@ -196,7 +199,7 @@ impl Prepared<'_> {
             }
         };
         configuration.devices.push(Box::new(Serial::first(serial)));
-        configuration.devices.push(Box::new(Serial::second(Line::default())));
+        configuration.devices.push(Box::new(Serial::second(SerialBackend::default())));
         let ours = domain.serve_plain(ours, self.snapshots)?;
         let mut started = Started::of(configuration);
         let remote = domain.machine.clone();
@@ -246,7 +249,7 @@ impl Prepared<'_> {
             None => Some(Box::new(tail.clone())),
         };
         let devices = &mut configuration.devices;
-        devices.push(Box::new(Serial::first(Line { output, ..Line::default() })));
+        devices.push(Box::new(Serial::first(SerialBackend { output, ..SerialBackend::default() })));
         let (port, theirs) = session::Line::pair()?;
         devices.push(Box::new(Port::new(machine::console(theirs, (0, 0)))?));
         let (serial, theirs) = session::Line::pair()?;

@@ -5,7 +5,7 @@ use std::fmt;
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use host::Unpoisoned;
+use locks::Unpoisoned;
 
 use crate::recent::Recent;
 use spec::shown;

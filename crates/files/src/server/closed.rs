@@ -23,7 +23,7 @@ use std::ffi::CStr;
 use std::path::{Path, PathBuf};
 use std::sync::RwLock;
 
-use host::Unpoisoned;
+use locks::Unpoisoned;
 use rustix::fs::{AtFlags, CWD, Statx, StatxFlags, makedev, statx};
 
 use crate::limits::MAX_CLOSED_FILES;

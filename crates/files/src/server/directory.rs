@@ -1,6 +1,6 @@
 //! Names in directories.
 
-use host::Unpoisoned;
+use locks::Unpoisoned;
 use rustix::fs::{FileType, OFlags, RawDir, SeekFrom, Statx, seek};
 use rustix::io::Errno;
 use std::ffi::CStr;

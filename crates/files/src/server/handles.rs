@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use host::Unpoisoned;
+use locks::Unpoisoned;
 use rustix::io::Errno;
 
 use super::inodes::{Inode, Open};

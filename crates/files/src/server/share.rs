@@ -4,7 +4,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
-use host::Unpoisoned;
+use locks::Unpoisoned;
 use rustix::buffer::spare_capacity;
 use rustix::fs::{CWD, FileType, Mode, OFlags, getxattr, openat};
 use rustix::io::Errno;

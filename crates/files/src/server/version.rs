@@ -10,7 +10,7 @@
 use std::sync::Mutex;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use host::Unpoisoned;
+use locks::Unpoisoned;
 use rustix::fs::Statx;
 
 /// More than a tick of any host's clock (10 ms at 100 Hz).

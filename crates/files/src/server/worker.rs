@@ -9,7 +9,7 @@
 use std::io;
 use std::sync::{Arc, Mutex};
 
-use host::Unpoisoned;
+use locks::Unpoisoned;
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::dispatch::{self, Pace};

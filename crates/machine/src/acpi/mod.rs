@@ -18,7 +18,7 @@ use vm_memory::GuestAddress;
 
 use crate::layout::{ACPI_TABLES, HIGH_MEMORY};
 
-/// Who made the tables.
+/// The maker of the tables.
 const OEM_ID: [u8; 6] = *b"BIVUAC";
 const OEM_TABLE_ID: [u8; 8] = *b"BIVOUAC ";
 const OEM_REVISION: u32 = 1;

@@ -4,10 +4,12 @@
 //! at its first byte. A port that no device has claimed reads as all ones, and writes to it are lost, as on a PCI bus
 //! after a master abort. Devices at memory addresses are functions of the PCI bus ([`crate::pci`]).
 
+mod access;
 mod ports;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use access::{Decoder, Plugged, PortBus};
 pub use ports::{PortDevice, Ports, Route, Width};
 
 /// Bytes in one access.

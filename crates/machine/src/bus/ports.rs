@@ -48,7 +48,7 @@ pub enum Width {
     Any,
 }
 
-/// Who decodes a port.
+/// What decodes a port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Route<T> {
     /// The device.
@@ -66,7 +66,7 @@ pub struct Route<T> {
 /// Which port belongs to which `T`.
 #[derive(Debug)]
 pub struct Ports<T> {
-    /// Index into `routes` plus one; 0 where nobody is.
+    /// Index into `routes` plus one; 0 where no device is.
     slots: Box<[u8]>,
     routes: Vec<Route<T>>,
 }
@@ -106,7 +106,7 @@ impl<T: Copy> Ports<T> {
         Ok(())
     }
 
-    /// Who decodes `port`.
+    /// What decodes `port`.
     #[inline]
     pub fn find(&self, port: u16) -> Option<&Route<T>> {
         let slot = usize::from(self.slots[usize::from(port)]);

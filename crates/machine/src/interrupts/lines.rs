@@ -24,7 +24,7 @@ pub trait Wake: Send + Sync {
     fn wake(&self, processor: usize);
 }
 
-/// The word, and who is to be woken.
+/// The word, and what wakes a vCPU.
 pub(crate) struct LineStates {
     state: AtomicU64,
     /// The levels that the controllers know; they alone write it.
@@ -95,12 +95,12 @@ impl Inputs {
 
 /// One interrupt line, at the device's end. Clones drive the same line.
 #[derive(Clone)]
-pub struct Line {
+pub struct InterruptLine {
     states: Arc<LineStates>,
     bit: u64,
 }
 
-impl Line {
+impl InterruptLine {
     /// The device's end of input `number`; lines beyond the last are not connected.
     pub(crate) fn new(states: &Arc<LineStates>, number: u8) -> Self {
         let bit = if number < INPUTS { 1 << number } else { 0 };
@@ -142,9 +142,9 @@ impl Line {
     }
 }
 
-impl std::fmt::Debug for Line {
+impl std::fmt::Debug for InterruptLine {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(formatter, "Line({})", self.bit.trailing_zeros())
+        write!(formatter, "InterruptLine({})", self.bit.trailing_zeros())
     }
 }
 
@@ -170,7 +170,7 @@ mod tests {
     #[test]
     fn a_level_is_reported_once() {
         let mut inputs = Inputs::new(Arc::new(Counter::default()));
-        let line = Line::new(inputs.states(), 4);
+        let line = InterruptLine::new(inputs.states(), 4);
         line.set(true);
         assert_eq!(inputs.take_changes(), changes(1 << 4, 1 << 4, 1 << 4));
         assert_eq!(inputs.take_changes(), None);
@@ -183,7 +183,7 @@ mod tests {
     #[test]
     fn an_edge_survives_the_fall_of_the_line() {
         let mut inputs = Inputs::new(Arc::new(Counter::default()));
-        Line::new(inputs.states(), 9).pulse();
+        InterruptLine::new(inputs.states(), 9).pulse();
         assert_eq!(inputs.take_changes(), changes(0, 1 << 9, 1 << 9));
         assert_eq!(inputs.take_changes(), None);
     }
@@ -191,7 +191,7 @@ mod tests {
     #[test]
     fn a_second_edge_of_a_high_line_is_seen() {
         let mut inputs = Inputs::new(Arc::new(Counter::default()));
-        let line = Line::new(inputs.states(), 3);
+        let line = InterruptLine::new(inputs.states(), 3);
         line.set(true);
         inputs.take_changes();
         line.set(false);
@@ -203,7 +203,7 @@ mod tests {
     fn waking_happens_on_a_change_only() {
         let counter = Arc::new(Counter::default());
         let inputs = Inputs::new(Arc::clone(&counter) as Arc<dyn Wake>);
-        let line = Line::new(inputs.states(), 1);
+        let line = InterruptLine::new(inputs.states(), 1);
         line.set(true);
         line.set_and_wake(true);
         assert_eq!(counter.0.load(Ordering::Relaxed), 0);
@@ -215,15 +215,15 @@ mod tests {
     #[test]
     fn a_line_beyond_the_last_input_is_not_connected() {
         let mut inputs = Inputs::new(Arc::new(Counter::default()));
-        Line::new(inputs.states(), 24).set(true);
-        Line::new(inputs.states(), 255).pulse();
+        InterruptLine::new(inputs.states(), 24).set(true);
+        InterruptLine::new(inputs.states(), 255).pulse();
         assert_eq!(inputs.take_changes(), None);
     }
 
     #[test]
     fn no_edge_is_lost_between_threads() {
         let mut inputs = Inputs::new(Arc::new(Counter::default()));
-        let line = Line::new(inputs.states(), 7);
+        let line = InterruptLine::new(inputs.states(), 7);
         let device = std::thread::spawn(move || {
             for _ in 0..10_000 {
                 line.pulse();
@@ -234,7 +234,7 @@ mod tests {
         }
         device.join().unwrap();
         let _ = inputs.take_changes();
-        Line::new(inputs.states(), 7).pulse();
+        InterruptLine::new(inputs.states(), 7).pulse();
         assert_eq!(inputs.take_changes(), changes(0, 1 << 7, 1 << 7));
     }
 }

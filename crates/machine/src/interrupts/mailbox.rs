@@ -1,9 +1,9 @@
-//! What other processors and devices leave for a processor, and how it is to be addressed: the only
-//! part of a local APIC that anybody but its own processor touches.
+//! What other vCPUs and devices send to a vCPU, and by which addresses they reach it: the only part of a local APIC
+//! that other threads touch.
 //!
-//! Nothing is locked. Whoever leaves something sets its bits first and `attention` last; the owner
-//! takes `attention` first and the bits after it. So nothing is overlooked, and of many that come
-//! before the owner looks, only the first finds `attention` clear and has to wake it.
+//! There is no lock. A sender sets the message's bits first and `attention` last; the vCPU's thread takes `attention`
+//! first and the bits after it. So no message is missed; and of many senders before the vCPU's thread looks, only the
+//! first finds `attention` clear and has to wake the thread.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 

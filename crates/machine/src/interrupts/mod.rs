@@ -26,7 +26,7 @@ use serde::{Deserialize, Serialize};
 
 pub use io_apic::IoApic;
 pub(crate) use lines::{Inputs, LineStates};
-pub use lines::{Line, Wake};
+pub use lines::{InterruptLine, Wake};
 pub use local_apic::{
     Effect, FREQUENCY as LOCAL_TIMER_FREQUENCY, Fault, LocalApic, SavedApic, StartUp,
 };

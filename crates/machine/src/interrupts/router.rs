@@ -11,7 +11,7 @@ use super::message::{DeliveryMode, Destination, Message};
 pub struct Router {
     mailboxes: Vec<Arc<Mailbox>>,
     wake: Arc<dyn Wake>,
-    /// Who was last given a lowest-priority message.
+    /// The vCPU that was last given a lowest-priority message.
     favoured: AtomicUsize,
     /// INTR of the 8259 pair.
     intr: AtomicBool,

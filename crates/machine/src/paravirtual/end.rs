@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use vm_memory::GuestAddress;
 
-use super::ENABLE;
+use super::bits::ENABLE;
 use crate::interrupts::{Fault, LocalApic};
 use crate::memory::Memory;
 

@@ -12,6 +12,7 @@
 //! | PV_SEND_IPI | an interrupt for many with one exit | [`call`] |
 //! | PV_SCHED_YIELD | let the processor go first that one waits for | [`call`] |
 
+mod bits;
 mod call;
 mod clock;
 pub mod end;
@@ -19,11 +20,15 @@ pub mod steal;
 #[cfg(test)]
 mod tests;
 
-use serde::{Deserialize, Serialize};
+use std::sync::Mutex;
 
+use locks::Unpoisoned;
+use serde::{Deserialize, Serialize};
 use vm_memory::GuestAddress;
 
 pub use crate::hypercall::{Answer, Call, Done};
+use bits::ENABLE;
+pub use bits::msr;
 pub(crate) use call::call;
 pub use clock::MachineClock;
 use end::DeferredEnd;
@@ -31,20 +36,9 @@ use steal::StealTime;
 
 use crate::board::Hypervisor;
 use crate::interrupts::Fault;
-use crate::lock::lock;
-use crate::platform::Platform;
+use crate::memory::Memory;
 use crate::saved::CounterShift;
-
-/// The model-specific registers.
-#[allow(missing_docs)]
-pub mod msr {
-    pub const WALL_CLOCK_OLD: u32 = 0x11;
-    pub const SYSTEM_TIME_OLD: u32 = 0x12;
-    pub const WALL_CLOCK: u32 = 0x4b56_4d00;
-    pub const SYSTEM_TIME: u32 = 0x4b56_4d01;
-    pub const STEAL_TIME: u32 = 0x4b56_4d03;
-    pub const END_OF_INTERRUPT: u32 = 0x4b56_4d04;
-}
+use crate::time::Clock;
 
 /// How the guest finds all this, and how it calls.
 pub const HYPERVISOR: Hypervisor = Hypervisor {
@@ -70,10 +64,16 @@ const NOT_PERMITTED: u64 = -1_i64 as u64;
 const FEATURES: u32 =
     1 | 1 << 1 | 1 << 3 | 1 << 5 | 1 << 6 | 1 << 7 | 1 << 9 | 1 << 11 | 1 << 13 | 1 << 24;
 
-/// Bit 0 of a register that holds an address: what is there is in use.
-const ENABLE: u64 = 1;
+/// What the paravirtual registers of all vCPUs of a machine work on.
+#[derive(Clone, Copy)]
+pub(crate) struct Shared<'a> {
+    pub clock: &'a dyn Clock,
+    pub memory: &'a dyn Memory,
+    /// No other lock is taken while this one is held.
+    pub machine_clock: &'a Mutex<MachineClock>,
+}
 
-/// The paravirtual registers of one processor.
+/// The paravirtual registers of one vCPU.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Processor {
     system_time: u64,
@@ -90,9 +90,11 @@ impl Processor {
     /// # Errors
     ///
     /// [`Fault`] where there is no such register.
-    pub(crate) fn read(&self, index: u32, platform: &Platform) -> Result<u64, Fault> {
+    pub(crate) fn read(&self, index: u32, shared: Shared<'_>) -> Result<u64, Fault> {
         Ok(match index {
-            msr::WALL_CLOCK | msr::WALL_CLOCK_OLD => lock(&platform.paravirtual_clock).wall_clock,
+            msr::WALL_CLOCK | msr::WALL_CLOCK_OLD => {
+                shared.machine_clock.lock().unpoisoned().wall_clock
+            }
             msr::SYSTEM_TIME | msr::SYSTEM_TIME_OLD => self.system_time,
             msr::STEAL_TIME => self.steal.register(),
             msr::END_OF_INTERRUPT => self.end.register(),
@@ -109,16 +111,16 @@ impl Processor {
         &mut self,
         index: u32,
         value: u64,
-        platform: &Platform,
+        shared: Shared<'_>,
     ) -> Result<(), Fault> {
-        let (clock, memory) = (&*platform.clock, &*platform.memory);
+        let (clock, memory) = (shared.clock, shared.memory);
         match index {
             msr::WALL_CLOCK | msr::WALL_CLOCK_OLD => {
-                lock(&platform.paravirtual_clock).set_wall_clock(value, clock, memory);
+                shared.machine_clock.lock().unpoisoned().set_wall_clock(value, clock, memory);
             }
             msr::SYSTEM_TIME | msr::SYSTEM_TIME_OLD => {
                 self.system_time = value;
-                self.write_clock_page(false, platform);
+                self.write_clock_page(false, shared);
             }
             msr::STEAL_TIME => self.steal.set_register(value, memory)?,
             msr::END_OF_INTERRUPT => self.end.set_register(value)?,
@@ -129,10 +131,10 @@ impl Processor {
 
     /// The guest has moved its time-stamp counter, or not.
     #[inline]
-    pub(crate) fn set_tsc_offset(&mut self, offset: u64, platform: &Platform) {
+    pub(crate) fn set_tsc_offset(&mut self, offset: u64, shared: Shared<'_>) {
         if self.tsc_offset != offset {
             self.tsc_offset = offset;
-            self.write_clock_page(false, platform);
+            self.write_clock_page(false, shared);
         }
     }
 
@@ -148,16 +150,16 @@ impl Processor {
     }
 
     /// The machine has stood still until now.
-    pub(crate) fn has_been_stopped(&self, platform: &Platform) {
-        self.write_clock_page(true, platform);
+    pub(crate) fn has_been_stopped(&self, shared: Shared<'_>) {
+        self.write_clock_page(true, shared);
     }
 
-    fn write_clock_page(&self, stopped: bool, platform: &Platform) {
+    fn write_clock_page(&self, stopped: bool, shared: Shared<'_>) {
         if self.has_clock() {
             let at = GuestAddress(self.system_time & !ENABLE);
-            let (clock, memory) = (&*platform.clock, &*platform.memory);
+            let (clock, memory) = (shared.clock, shared.memory);
             let offset = self.tsc_offset;
-            lock(&platform.paravirtual_clock).write_page(at, offset, stopped, clock, memory);
+            shared.machine_clock.lock().unpoisoned().write_page(at, offset, stopped, clock, memory);
         }
     }
 }

@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use vm_memory::GuestAddress;
 
-use super::ENABLE;
+use super::bits::ENABLE;
 use crate::interrupts::Fault;
 use crate::memory::Memory;
 use crate::time::Nanoseconds;

@@ -13,7 +13,7 @@ use crate::saved::{self, Unfit};
 /// What a function says it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Identity {
-    /// Who made it.
+    /// The maker.
     pub vendor: u16,
     /// Which of theirs.
     pub device: u16,

@@ -1,7 +1,8 @@
 //! The bridge between the processors and the bus, as QEMU's generic one identifies itself. It has
 //! nothing to set: where the bus is, the ACPI tables say.
 
-use super::{Configuration, Function, Identity};
+use super::configuration::{Configuration, Identity};
+use super::function::Function;
 use crate::bus::Size;
 
 /// Red Hat, QEMU PCIe host bridge; class: bridge, host.

@@ -10,6 +10,7 @@
 
 mod bits;
 mod configuration;
+mod function;
 mod host_bridge;
 #[cfg(test)]
 mod tests;
@@ -20,6 +21,7 @@ use vm_memory::GuestAddress;
 pub use bits::{BARS, capability};
 use bits::{CONFIGURATION_BYTES, Mechanism};
 pub use configuration::{Configuration, Identity};
+pub use function::Function;
 pub use vectors::{MessageSender, Vectors};
 
 use crate::bus::Size;
@@ -42,55 +44,6 @@ pub enum Error {
     /// The window has no room for its memory.
     #[error("there is no room for another {0} bytes of PCI devices' registers; remove a device")]
     NoRoom(u64),
-}
-
-/// What is in a slot.
-pub trait Function: Send {
-    /// Its configuration space.
-    fn configuration(&mut self) -> &mut Configuration;
-
-    /// A load from its configuration space.
-    fn read_configuration(&mut self, offset: usize, size: Size) -> u32 {
-        self.configuration().read(offset, size)
-    }
-
-    /// A store to its configuration space.
-    fn write_configuration(&mut self, offset: usize, size: Size, value: u32) {
-        self.configuration().write(offset, size, value);
-    }
-
-    /// A load from the memory behind a base address.
-    fn read(&mut self, bar: usize, offset: u64, size: Size) -> u64;
-
-    /// A store to it.
-    fn write(&mut self, bar: usize, offset: u64, size: Size, value: u64);
-
-    /// As after power-on, but for its configuration space, which is the bus's to reset.
-    fn reset(&mut self);
-
-    /// Come to rest until [`Self::thaw`], and add what a machine that goes on from here has to know
-    /// ([`crate::saved`]), but for the configuration space and the messages. No processor runs.
-    ///
-    /// # Errors
-    ///
-    /// [`Busy`] when it does not come to rest.
-    fn save(&mut self, parts: &mut Parts) -> Result<(), Busy> {
-        let _ = parts;
-        Ok(())
-    }
-
-    /// End the rest.
-    fn thaw(&mut self) {}
-
-    /// Take what it has added, and go on from there. No processor runs yet.
-    ///
-    /// # Errors
-    ///
-    /// [`Unfit`] when that is no state of such a function.
-    fn restore(&mut self, parts: &mut Parts) -> Result<(), Unfit> {
-        let _ = parts;
-        Ok(())
-    }
 }
 
 /// The kinds of the bus's own state, and of each function's configuration space, whose instance is its slot.
@@ -258,7 +211,7 @@ impl Root {
         }
     }
 
-    /// Who decodes an address of the window: the first of them, if a guest has put two in one place.
+    /// The function that decodes an address of the window: the first one, if a guest has put two in one place.
     fn decoder(&mut self, address: u64) -> Option<(&mut Box<dyn Function>, usize, u64)> {
         self.functions.iter_mut().find_map(|function| {
             let (bar, offset) = function.configuration().decode(address)?;

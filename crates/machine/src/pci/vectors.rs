@@ -3,16 +3,16 @@
 //! rewrite the table at the same time, so that it is behind a lock, which is held for a few
 //! instructions and under which nothing else is locked.
 
-use serde::{Deserialize, Serialize};
-
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard};
+
+use locks::Unpoisoned;
+use serde::{Deserialize, Serialize};
 
 use super::bits::msi_x::{ENABLE, ENTRY_BYTES, FUNCTION_MASK, MASKED};
 use crate::bus::Size;
 use crate::interrupts::{Message, Router};
 use crate::limits::MAX_MSI_X_VECTORS;
-use crate::lock::lock;
 use crate::saved::{self, Unfit};
 
 /// Where the pending bits are; before them is the table.
@@ -86,7 +86,7 @@ impl Vectors {
         self.table().entries.len() as u16
     }
 
-    /// Interrupt, or remember to when that is allowed. What is not in the table interrupts nobody.
+    /// Interrupt, or remember to when that is allowed. A vector that is not in the table sends nothing.
     pub fn trigger(&self, vector: u16) {
         let message = self.table().fire(vector.into());
         if let Some(message) = message {
@@ -150,7 +150,7 @@ impl Vectors {
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
-        lock(&self.table)
+        self.table.lock().unpoisoned()
     }
 }
 

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use vm_memory::GuestAddress;
 
-use super::Config;
-use super::ports::Target;
-use crate::bus::{PortDevice, Ports, Size};
+use super::port_map::Target;
+use crate::board::Config;
+use crate::bus::{PortBus, Size};
 use crate::interrupts::Controllers;
 use crate::layout::{APIC_BYTES, DEVICE_HOLE, HIGH_MEMORY, IO_APIC, irq};
 use crate::pci::Root;
@@ -20,8 +20,7 @@ use crate::timers::{Pit, Rtc};
 pub(super) struct Chipset {
     pub clock: Arc<dyn Clock>,
     pub controllers: Controllers,
-    pub ports: Ports<Target>,
-    pub port_devices: Vec<Box<dyn PortDevice>>,
+    pub port_bus: PortBus<Target>,
     pub pci: Root,
     pub pit: Pit,
     pub rtc: Rtc,
@@ -37,8 +36,7 @@ impl Chipset {
         Self {
             clock,
             controllers,
-            ports: Ports::default(),
-            port_devices: Vec::new(),
+            port_bus: PortBus::default(),
             pci: Root::default(),
             pit: Pit::default(),
             rtc: Rtc::default(),
@@ -51,7 +49,7 @@ impl Chipset {
     /// As after power-on; devices stay plugged in, the clock keeps the time.
     pub fn reset(&mut self) {
         let now = self.clock.now();
-        self.port_devices.iter_mut().for_each(|device| device.reset());
+        self.port_bus.reset();
         self.pci.reset();
         self.pit = Pit::default();
         self.rtc.reset();

@@ -1,9 +1,11 @@
 //! The state of the machine without its processors and its memory ([`crate::saved`]).
 
+use locks::Unpoisoned;
+
 use super::chipset::Chipset;
-use super::{PcVcpu, Platform};
+use super::pc::Platform;
+use super::vcpu::PcVcpu;
 use crate::interrupts::{SavedApic, SavedControllers};
-use crate::lock::lock;
 use crate::paravirtual::{self, MachineClock};
 use crate::power::{Keyboard, Power};
 use crate::saved::{self, Busy, CounterShift, Parts, Unfit};
@@ -31,9 +33,7 @@ impl Chipset {
         parts.add(kind::RTC, 1, &self.rtc);
         parts.add(kind::POWER, 1, &self.power);
         parts.add(kind::KEYBOARD, 1, &self.keyboard);
-        for device in &self.port_devices {
-            parts.add_bytes(device.kind(), device.version(), device.save());
-        }
+        self.port_bus.save(parts);
         Ok(())
     }
 
@@ -46,10 +46,7 @@ impl Chipset {
         self.keyboard = parts.take::<Keyboard>(kind::KEYBOARD)?.with_requests(&self.requests);
         self.controllers.restore(parts.take::<SavedControllers>(kind::CONTROLLERS)?);
         // Devices find their lines as the controllers know them.
-        for device in &mut self.port_devices {
-            let saved = parts.take_versions(device.kind(), device.version())?;
-            device.restore(saved.version, &saved.bytes)?;
-        }
+        self.port_bus.restore(parts)?;
         self.pci.restore(parts)
     }
 }
@@ -63,7 +60,7 @@ impl PcVcpu<'_> {
     /// [`Busy`] when a device does not come to rest.
     pub(super) fn save_chipset(&mut self) -> Result<Vec<u8>, Busy> {
         let mut parts = Parts::default();
-        parts.add(kind::CLOCK, 1, &*lock(&self.platform.paravirtual_clock));
+        parts.add(kind::CLOCK, 1, &*self.platform.paravirtual_clock.lock().unpoisoned());
         let save = |chipset: &mut Chipset| chipset.save(&mut parts);
         self.platform.with_chipset(Some(self.number), save)?;
         Ok(parts.to_bytes())
@@ -119,14 +116,14 @@ impl Platform {
         let mut parts = Parts::from_bytes(shared, "the chip set")?;
         saved::check(processors.len() == self.locals.len(), "the processors")?;
         let clock: MachineClock = parts.take(kind::CLOCK)?;
-        *lock(&self.paravirtual_clock) = clock.moved(shift);
+        *self.paravirtual_clock.lock().unpoisoned() = clock.moved(shift);
         // Before devices: these may interrupt as soon as they are what they were.
         for (local, state) in self.locals.iter().zip(processors) {
             let (apic, paravirtual) = own(state)?;
-            let mut local = lock(local);
+            let mut local = local.lock().unpoisoned();
             local.apic.restore(apic, shift);
             local.paravirtual = paravirtual.moved(shift);
-            local.paravirtual.has_been_stopped(self);
+            local.paravirtual.has_been_stopped(self.paravirtual());
         }
         self.with_chipset(None, |chipset| chipset.restore(&mut parts))?;
         parts.finish()

@@ -6,13 +6,15 @@
 use std::ops::RangeInclusive;
 use std::sync::MutexGuard;
 
+use locks::Unpoisoned;
 use vm_memory::GuestAddress;
 
-use super::Platform;
-use super::chipset::{is_whole, part_of};
+use super::chipset::{Chipset, is_whole, part_of};
+use super::local::Local;
+use super::pc::Platform;
 use crate::board::BoardVcpu;
-use crate::bus::Size;
-use crate::interrupts::{Effect, Fault, LocalApic, StartUp};
+use crate::bus::{Decoder, Size};
+use crate::interrupts::{Effect, Fault, StartUp};
 use crate::layout::APIC_BYTES;
 use crate::paravirtual::{self, Answer, Call, msr};
 use crate::saved::Busy;
@@ -35,12 +37,6 @@ pub(super) const MSRS: [RangeInclusive<u32>; 6] = [
     msr::WALL_CLOCK_OLD..=msr::SYSTEM_TIME_OLD,
 ];
 
-/// What belongs to one processor alone.
-pub(super) struct Local {
-    pub apic: LocalApic,
-    pub paravirtual: paravirtual::Processor,
-}
-
 /// What waits for a processor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Pending {
@@ -57,7 +53,12 @@ pub struct PcVcpu<'a> {
     pub(super) local: MutexGuard<'a, Local>,
 }
 
-impl PcVcpu<'_> {
+impl<'a> PcVcpu<'a> {
+    /// The side of the vCPU with this number, once no other thread has it.
+    pub(super) fn take(platform: &'a Platform, number: usize) -> Self {
+        Self { platform, number, local: platform.locals[number].lock().unpoisoned() }
+    }
+
     #[inline]
     fn pending(&mut self) -> Option<Pending> {
         if self.platform.lines.has_changes() {
@@ -102,8 +103,7 @@ impl BoardVcpu for PcVcpu<'_> {
             Pending::External => {
                 self.local.apic.external_acknowledged();
                 let user = Some(self.number);
-                let acknowledge =
-                    |chipset: &mut super::Chipset| chipset.controllers.acknowledge_pic();
+                let acknowledge = |chipset: &mut Chipset| chipset.controllers.acknowledge_pic();
                 Some(self.platform.with_chipset(user, acknowledge))
             }
         }
@@ -161,11 +161,11 @@ impl BoardVcpu for PcVcpu<'_> {
     #[inline]
     fn set_tsc_offset(&mut self, offset: u64) {
         self.local.apic.set_tsc_offset(offset);
-        self.local.paravirtual.set_tsc_offset(offset, self.platform);
+        self.local.paravirtual.set_tsc_offset(offset, self.platform.paravirtual());
     }
 
     fn has_been_stopped(&mut self) {
-        self.local.paravirtual.has_been_stopped(self.platform);
+        self.local.paravirtual.has_been_stopped(self.platform.paravirtual());
     }
 
     fn press_power_button(&mut self) {
@@ -234,7 +234,7 @@ impl BoardVcpu for PcVcpu<'_> {
         let apic = &mut self.local.apic;
         if !apic.is_at(address.0) {
             let user = Some(self.number);
-            let store = |chipset: &mut super::Chipset| chipset.mmio_write(address, size, value);
+            let store = |chipset: &mut Chipset| chipset.mmio_write(address, size, value);
             return self.platform.with_chipset(user, store);
         }
         let within = address.0 & (APIC_BYTES - 1);
@@ -256,7 +256,7 @@ impl BoardVcpu for PcVcpu<'_> {
                 apic.absorb();
                 apic.read_msr(index, clock)
             }
-            _ => paravirtual.read(index, self.platform),
+            _ => paravirtual.read(index, self.platform.paravirtual()),
         }
     }
 
@@ -272,7 +272,7 @@ impl BoardVcpu for PcVcpu<'_> {
                 let effect = apic.write_msr(index, value, clock)?;
                 self.carry_out(effect);
             }
-            _ => return paravirtual.write(index, value, self.platform),
+            _ => return paravirtual.write(index, value, self.platform.paravirtual()),
         }
         Ok(())
     }

@@ -59,7 +59,7 @@ impl Power {
         Self { requests: requests.clone(), ..self }
     }
 
-    /// Somebody pushes the power button.
+    /// The power button is pushed.
     pub fn press_button(&mut self) {
         self.status |= Events::POWER_BUTTON;
     }
@@ -70,7 +70,7 @@ impl Power {
         self.status.intersects(self.enable)
     }
 
-    /// When the timer's highest bit changes, if anybody wants to know.
+    /// When the timer's highest bit changes, if the guest has asked for that.
     #[inline]
     pub fn next_deadline(&self) -> Nanoseconds {
         let wanted = self.enable.contains(Events::TIMER) && !self.status.contains(Events::TIMER);

@@ -110,7 +110,9 @@ fn the_keyboard_controller_says_that_nothing_is_connected() {
 
 proptest! {
     #[test]
-    fn nothing_that_is_written_breaks_it(steps in prop::collection::vec(any::<(u8, u16, u32, u8)>(), 0..100)) {
+    fn nothing_that_is_written_breaks_it(
+        steps in prop::collection::vec(any::<(u8, u16, u32, u8)>(), 0..100),
+    ) {
         let ((mut power, requests), clock) = (power(), clock());
         let mut keyboard = Keyboard::new(requests.clone());
         for (what, at, value, shift) in steps {

@@ -1,9 +1,9 @@
-//! The state of a machine as bytes, to be taken up by another one.
+//! The state of a machine as bytes, from which another machine continues.
 //!
-//! What is kept is what the guest can see, and what it has asked for and not had yet; what connects a
-//! device to the host is not. A machine takes state up before it runs, and after it has been built like the
-//! one that the state is of: the same devices in the same places. State is a stranger's word: what it says
-//! is checked where it could hurt us. That it makes sense to the guest is the guest's affair.
+//! Saved state is what the guest can see, and what it has asked for and not had yet; it does not say what connects a
+//! device to the host. A machine restores state before it runs, after it has been built like the machine that saved it:
+//! the same devices in the same slots. State is untrusted: what could hurt the host is checked. Whether the state makes
+//! sense to the guest is not.
 //!
 //! State is a list of parts, one of each device ([`Parts`]). The bytes of a part are postcard's
 //! (<https://postcard.jamesmunns.com/wire-format>): fields in the order in which the structures have them, without

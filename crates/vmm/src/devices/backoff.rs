@@ -1,4 +1,4 @@
-//! What is tried more seldom while it is in vain.
+//! Exponential back-off: an attempt that keeps failing is made less and less often.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 

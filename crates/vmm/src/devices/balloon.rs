@@ -1,4 +1,5 @@
-//! The balloon's end at the host: what is wanted of the guest, what it says, and where its pages go.
+//! The balloon's back-end: how much memory the host asks of the guest, the guest's statistics, and the release of its
+//! pages.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -6,13 +7,13 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use devices::virtio::balloon::{self, ACTUAL, Host, PAGE_BYTES, Reason, Statistics};
 use devices::virtio::{Doorbell, Shared};
-use host::Unpoisoned;
+use locks::Unpoisoned;
 use machine::bus::Size;
 
 use super::io_thread::Notifier;
 use super::{Device, Slots};
-use crate::configuration::Error;
 use crate::device_memory::DeviceMemory;
+use crate::outcome::Error;
 
 /// The queue of the pages that the driver gives, and that of its statistics.
 const QUEUES: [usize; 2] = [0, 2];
@@ -21,7 +22,7 @@ const QUEUES: [usize; 2] = [0, 2];
 #[derive(Default)]
 struct Wishes {
     pages: AtomicU32,
-    /// Somebody wants to know the statistics.
+    /// The statistics are wanted.
     asks: AtomicBool,
     told: Mutex<Option<Statistics>>,
     /// Bytes of pages that were free and went to the host.
@@ -38,7 +39,7 @@ struct Taker {
 #[derive(Debug)]
 pub struct Balloon(BalloonHandle);
 
-/// A balloon, for whoever wants memory back from the guest. Clones are of the same one.
+/// A balloon, by which memory is taken back from the guest. Clones are of the same one.
 #[derive(Clone)]
 pub struct BalloonHandle {
     wishes: Arc<Wishes>,

@@ -12,9 +12,9 @@ use rustix::event::PollFlags;
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::Errno;
 
-use super::io_thread::{Notifier, Source};
+use super::io_thread::{EventSource, Notifier};
 use super::{Device, Slots};
-use crate::configuration::Error;
+use crate::outcome::Error;
 
 /// What a guest's programs can find the port by.
 const CHANNEL: &str = "bivouac.channel";
@@ -24,13 +24,13 @@ const CHANNEL: &str = "bivouac.channel";
 pub struct ConsolePort {
     /// What the guest is to receive.
     pub input: OwnedFd,
-    /// What it sends. Who does not read here makes the guest wait.
+    /// What the guest sends. It blocks the guest not to read here.
     pub output: OwnedFd,
     /// Rows and columns of its window.
     pub size: (u16, u16),
 }
 
-/// The window of a console, for whoever changes its size. Clones are of the same window.
+/// The window of a console, by which its size is changed. Clones are of the same window.
 #[derive(Clone)]
 pub struct Window {
     /// Rows in the upper half, columns in the lower.
@@ -58,9 +58,9 @@ fn packed(rows: u16, columns: u16) -> u32 {
 
 /// See above.
 struct Ends {
-    sources: Arc<[Source]>,
+    sources: Arc<[EventSource]>,
     size: Arc<AtomicU32>,
-    /// Nobody will ever type.
+    /// There will be no more input.
     is_over: bool,
 }
 
@@ -144,8 +144,8 @@ fn terminal(port: ConsolePort) -> io::Result<(Ends, Arc<Notifier>, Window)> {
     for end in [&input, &output] {
         fcntl_setfl(end, fcntl_getfl(end)? | OFlags::NONBLOCK)?;
     }
-    let sources: Arc<[Source]> =
-        [Source::new(input, [0, 0]), Source::new(output, [1, 1])].into_iter().collect();
+    let sources: Arc<[EventSource]> =
+        [EventSource::new(input, [0, 0]), EventSource::new(output, [1, 1])].into_iter().collect();
     let notifier = Arc::new(Notifier::with_sources(&sources)?);
     let size = Arc::new(AtomicU32::new(packed(rows, columns)));
     let window = Window { size: Arc::clone(&size), notifier: Arc::clone(&notifier) };

@@ -3,9 +3,9 @@
 use std::fmt;
 use std::io::Write;
 
-use super::serial::Collector;
+use super::collector::Collector;
 use super::{Device, Slots};
-use crate::configuration::Error;
+use crate::outcome::Error;
 
 /// The debug console at port 0xe9.
 pub struct DebugConsole(Box<dyn Write + Send>);

@@ -3,7 +3,7 @@
 use devices::virtio::entropy;
 
 use super::{Device, Slots};
-use crate::configuration::Error;
+use crate::outcome::Error;
 
 /// A virtio entropy device, which gives the guest the host's randomness (getrandom(2)).
 #[derive(Debug, Default)]

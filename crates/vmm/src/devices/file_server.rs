@@ -1,56 +1,37 @@
-//! What is between a file system device and the server, which is another process: rings of messages.
+//! The connection between file system devices and their server, which is another process: rings of messages.
 //!
-//! To wake a thread costs more than most requests. So processors' threads look for answers themselves, as long
-//! as they have nothing better to do and there is a core to spare for the server:
+//! To wake a thread costs more than most requests. So vCPUs' threads poll for answers themselves, as long as they are
+//! idle and a core is free for the server:
 //!
-//! 1. Who has rung the doorbell sends the request itself, and watches for a moment: what is quick is done
-//!    before the guest could have turned to something else. Meanwhile the chip set is not locked: the
-//!    doorbell only leaves a note, which is found when the exit has been dealt with.
-//! 2. Where there is none to spare, or the server was last on this one ([`Connection::shares_core`]), it leaves its
-//!    own to the server instead, and sleeps until the server has answered: two changes of process, where the guest's
-//!    going on would have the server wait for a core, and the answer for a thread that passes it on. It gives up
-//!    after [`REST`], and tries more seldom while that is in vain.
-//! 3. A processor whose guest has nothing to do watches for longer ([`FileServers::watch`]).
-//! 4. *Who stops watching leaves it to the listener* ([`DirectoryQueue::leave`]), a thread that the server wakes with
-//!    the next answer, and looks once more. So whatever is outstanding, somebody will hear of it.
+//! 1. The vCPU's thread that has rung the doorbell sends the request itself, and polls for a moment: a quick request is
+//!    answered before the guest could have switched to another task. The chip set is not locked meanwhile: the doorbell
+//!    only sets a flag, which the thread finds after the exit.
+//! 2. Where no core is free, or the server last ran on this one ([`Connection::shares_core`]), the vCPU's thread yields
+//!    its core to the server instead: it sleeps until the server has answered. That costs two context switches; if the
+//!    guest continued, the server would wait for a core, and the answer for a thread that delivers it. The thread gives
+//!    up after [`REST`], and backs off while that fails.
+//! 3. A vCPU's thread whose guest is idle polls for longer ([`FileServers::watch`]).
+//! 4. *A thread that stops polling hands over to the listener* ([`DirectoryQueue::leave`]), a thread that the server
+//!    wakes with the next answer, and then looks once more. So no answer is missed.
 
 use std::collections::VecDeque;
+use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use devices::virtio::file_system::{self, FileServer, FileSystem, Gone};
+use devices::virtio::file_system::{FileServer, Gone};
 use devices::virtio::{Chain, Doorbell, Segment, Shared};
 use files::{Connection, Range, Reply};
-use host::Unpoisoned;
+use locks::Unpoisoned;
 
 use super::backoff::Backoff;
-use super::{Device, Slots};
-use crate::configuration::Error;
 use crate::device_memory::DeviceMemory;
 
 /// Every queue of the device.
 const ALL_QUEUES: u64 = 3;
-
-/// A directory of the host's in a machine.
-#[derive(Debug)]
-pub struct SharedDirectory {
-    /// By what name the guest mounts it; at most 36 bytes.
-    pub tag: String,
-    /// What it is.
-    pub share: files::Share,
-}
-
-/// The directories of a machine, and who serves them.
-#[derive(Debug)]
-pub struct SharedDirectories {
-    /// At its other end is a process in [`files::server::serve`]; it ends when this is closed.
-    pub control: OwnedFd,
-    /// The directories.
-    pub directories: Vec<SharedDirectory>,
-}
 
 /// The numbers that requests have (FUSE's are below 53); what is above is counted as the last.
 const OPCODES: usize = 64;
@@ -84,10 +65,10 @@ pub struct DirectoryRequests {
 #[derive(Default)]
 pub(crate) struct FileServers {
     queues: Vec<Arc<DirectoryQueue>>,
-    /// Somebody has rung.
+    /// A doorbell has been rung.
     rung: Arc<AtomicBool>,
     listeners: Vec<Listener>,
-    /// See [`SharedDirectories::control`].
+    /// See [`SharedDirectories::control`](super::SharedDirectories::control).
     controls: Vec<Arc<OwnedFd>>,
 }
 
@@ -128,58 +109,58 @@ impl FileServers {
     }
 }
 
-impl Device for SharedDirectories {
-    fn kind(&self) -> &'static str {
-        file_system::KIND.name
+/// What joins one directory's device and its server.
+pub(super) struct Ends {
+    link: Arc<ServerLink>,
+    rung_queues: Arc<RungQueues>,
+}
+
+impl Ends {
+    /// The ends of a connection. `place` is the way to ask for all of the share, and its number.
+    pub(super) fn backend(&self, place: (Arc<OwnedFd>, usize), memory: DeviceMemory) -> Backend {
+        Backend { link: Arc::clone(&self.link), place, memory }
     }
 
-    /// Plug in a virtio file system device for each directory.
-    fn plug_in(self: Box<Self>, slots: &mut Slots<'_>) -> Result<(), Error> {
-        let memory = slots.guest_memory;
-        let regions: Vec<_> = memory
-            .regions()
-            .iter()
-            .map(|region| (region.guest, region.size, region.file_offset))
-            .collect();
-        let (tags, shares): (Vec<_>, Vec<_>) =
-            self.directories.into_iter().map(|directory| (directory.tag, directory.share)).unzip();
-        let memory_file = memory.file().as_fd();
-        let control = self.control.as_fd();
-        let connections = files::client::introduce(control, memory_file, &regions, &shares)?;
-        let control = Arc::new(self.control);
-        for (number, (tag, connection)) in tags.iter().zip(connections).enumerate() {
-            let place = (Arc::clone(&control), number);
-            let queue = plug_in_one(slots, tag, connection, place)?;
-            let servers = &mut slots.plugged.polled.file_servers;
-            servers.listeners.push(Listener::start(tag, Arc::clone(&queue))?);
-            servers.queues.push(queue);
-        }
-        slots.plugged.polled.file_servers.controls.push(control);
-        Ok(())
+    /// What the device's transport rings.
+    pub(super) fn doorbell(&self) -> Arc<dyn Doorbell> {
+        Arc::clone(&self.rung_queues) as _
     }
 }
 
-fn plug_in_one(
-    slots: &mut Slots<'_>,
-    tag: &str,
-    connection: Connection,
-    place: (Arc<OwnedFd>, usize),
-) -> Result<Arc<DirectoryQueue>, Error> {
-    let link = Arc::new(ServerLink {
-        connection,
-        requests: Requests::default(),
-        heard: Mutex::default(),
-        outstanding: AtomicUsize::new(0),
-        may_watch: AtomicBool::new(false),
-        is_brief: AtomicBool::new(false),
-    });
-    let rung = Arc::clone(&slots.plugged.polled.file_servers.rung);
-    let rung_queues = Arc::new(RungQueues { wanted: AtomicU64::new(0), rung });
-    let backend = Backend { link: Arc::clone(&link), place, memory: slots.memory.clone() };
-    let device = Box::new(FileSystem::new(tag, Box::new(backend)));
-    let device = slots.add_virtio(device, Arc::clone(&rung_queues) as _)?;
-    let backoff = Backoff::new(MOST_UNRESTED);
-    Ok(Arc::new(DirectoryQueue { tag: tag.to_owned(), rung_queues, link, device, backoff }))
+impl FileServers {
+    /// Join a directory with the server at the other end of `connection`.
+    pub(super) fn join(&self, connection: Connection) -> Ends {
+        let link = Arc::new(ServerLink {
+            connection,
+            requests: Requests::default(),
+            heard: Mutex::default(),
+            outstanding: AtomicUsize::new(0),
+            may_watch: AtomicBool::new(false),
+            is_brief: AtomicBool::new(false),
+        });
+        let rung = Arc::clone(&self.rung);
+        Ends { link, rung_queues: Arc::new(RungQueues { wanted: AtomicU64::new(0), rung }) }
+    }
+
+    /// Attend to a directory from now on, whose device has been plugged in.
+    ///
+    /// # Errors
+    ///
+    /// The host has no thread.
+    pub(super) fn add(&mut self, tag: &str, ends: Ends, device: Arc<Shared>) -> io::Result<()> {
+        let Ends { link, rung_queues } = ends;
+        let backoff = Backoff::new(MOST_UNRESTED);
+        let tag = tag.to_owned();
+        let queue = Arc::new(DirectoryQueue { tag, rung_queues, link, device, backoff });
+        self.listeners.push(Listener::start(Arc::clone(&queue))?);
+        self.queues.push(queue);
+        Ok(())
+    }
+
+    /// Keep the connection that ends the server when it is closed.
+    pub(super) fn keep(&mut self, control: Arc<OwnedFd>) {
+        self.controls.push(control);
+    }
 }
 
 /// Leaves a note.
@@ -365,7 +346,7 @@ impl ServerLink {
         self.heard().is_gone = true;
     }
 
-    /// Nothing more comes, and nobody has asked for that.
+    /// The server has ended unexpectedly: no more answers come.
     fn lose(&self) {
         self.outstanding.store(0, Ordering::SeqCst);
         if !std::mem::replace(&mut self.heard().is_gone, true) {
@@ -375,7 +356,7 @@ impl ServerLink {
 }
 
 /// The server, as the device knows it.
-struct Backend {
+pub(super) struct Backend {
     link: Arc<ServerLink>,
     /// The way to ask for all of the share, and its number.
     place: (Arc<OwnedFd>, usize),
@@ -441,11 +422,11 @@ struct Listener {
 }
 
 impl Listener {
-    fn start(tag: &str, directory: Arc<DirectoryQueue>) -> std::io::Result<Self> {
-        let (its_queue, tag) = (Arc::clone(&directory), tag.to_owned());
+    fn start(directory: Arc<DirectoryQueue>) -> io::Result<Self> {
+        let its_queue = Arc::clone(&directory);
         let thread = std::thread::Builder::new().name("files".to_owned()).spawn(move || {
             its_queue.listen();
-            tracing::debug!(tag, "the file server is gone");
+            tracing::debug!(tag = its_queue.tag, "the file server is gone");
         })?;
         Ok(Self { directory, thread: Some(thread) })
     }

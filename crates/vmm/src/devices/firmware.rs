@@ -1,7 +1,7 @@
 //! What every PC has for its firmware, and kernels ask: fw_cfg and the POST port.
 
 use super::{Device, Slots};
-use crate::configuration::Error;
+use crate::outcome::Error;
 
 /// QEMU's firmware configuration device, which tells of the vCPUs and the memory.
 #[derive(Debug, Default)]

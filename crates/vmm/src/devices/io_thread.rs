@@ -1,8 +1,8 @@
-//! A thread for each device that does I/O: the guest computes while it works. The doorbell is a word
-//! with a bit for each queue; a thread that works finds new bits by itself, one that sleeps is called.
+//! A thread for each device that does I/O, so that the guest computes meanwhile. The doorbell is a word with a bit for
+//! each queue: a thread that is busy finds new bits by itself, one that sleeps is woken.
 //!
-//! A thread may have descriptors to wait for besides ([`Source`]), each when somebody has asked for it,
-//! once. It then sleeps in poll(2), and is called through an event descriptor.
+//! A thread may also wait for descriptors ([`EventSource`]), each once per request. It then sleeps in poll(2), and an
+//! event descriptor wakes it.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -18,7 +18,7 @@ use rustix::event::{EventfdFlags, eventfd};
 const END: u64 = 1 << 63;
 
 /// A descriptor that a device's thread waits for.
-pub(crate) struct Source {
+pub(crate) struct EventSource {
     file: OwnedFd,
     /// What is waited for.
     wanted: AtomicU16,
@@ -26,7 +26,7 @@ pub(crate) struct Source {
     queues: [usize; 2],
 }
 
-impl Source {
+impl EventSource {
     /// A descriptor whose input is for the first queue and whose output is the second one's.
     pub(crate) fn new(file: OwnedFd, queues: [usize; 2]) -> Self {
         Self { file, wanted: AtomicU16::new(0), queues }
@@ -64,7 +64,7 @@ enum Sleep {
     /// Until it is unparked.
     Parked(OnceLock<Thread>),
     /// Until one of these is ready, or it is called.
-    Polling { sources: Arc<[Source]>, call: OwnedFd, sleeps: AtomicBool },
+    Polling { sources: Arc<[EventSource]>, call: OwnedFd, sleeps: AtomicBool },
 }
 
 /// What the processors' threads ring.
@@ -81,7 +81,7 @@ impl Default for Notifier {
 
 impl Notifier {
     /// A notifier for a thread that waits for these, too.
-    pub(crate) fn with_sources(sources: &Arc<[Source]>) -> io::Result<Self> {
+    pub(crate) fn with_sources(sources: &Arc<[EventSource]>) -> io::Result<Self> {
         let call = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let (sources, sleeps) = (Arc::clone(sources), AtomicBool::new(false));
         Ok(Self { wanted: AtomicU64::new(0), sleep: Sleep::Polling { sources, call, sleeps } })
@@ -115,10 +115,10 @@ impl Notifier {
     }
 
     /// Look at the sources that are wanted; and wait for them if there is nothing else to do.
-    fn poll(&self, sources: &[Source], call: &OwnedFd, sleeps: &AtomicBool) {
+    fn poll(&self, sources: &[EventSource], call: &OwnedFd, sleeps: &AtomicBool) {
         sleeps.store(true, Ordering::SeqCst);
         let has_work = self.wanted.load(Ordering::SeqCst) != 0;
-        let wanted = |source: &&Source| !source.wanted().is_empty();
+        let wanted = |source: &&EventSource| !source.wanted().is_empty();
         let mut poller = Poller::new();
         poller.register(None, call.as_fd(), PollFlags::IN);
         for source in sources.iter().filter(wanted) {

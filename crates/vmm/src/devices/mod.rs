@@ -8,15 +8,17 @@
 
 pub(crate) mod backoff;
 mod balloon;
+pub(crate) mod collector;
 mod console;
 mod debug;
+mod directories;
 pub mod disk;
 mod entropy;
 pub(crate) mod file_server;
 mod firmware;
 mod io_thread;
 mod network;
-pub(crate) mod serial;
+mod serial;
 mod slots;
 mod sockets;
 
@@ -25,16 +27,17 @@ use std::fmt::Debug;
 pub use balloon::{Balloon, BalloonHandle, Ballooned};
 pub use console::{Console, ConsolePort, Port, Window};
 pub use debug::{DebugConsole, DebugExit};
+pub use directories::{SharedDirectories, SharedDirectory};
 pub use entropy::Entropy;
-pub use file_server::{DirectoryRequests, SharedDirectories, SharedDirectory};
+pub use file_server::DirectoryRequests;
 pub use firmware::{FirmwareConfiguration, Post};
-pub use network::{CableEnd, Network};
-pub use serial::{Line, Serial};
+pub use network::{Netdev, Network};
+pub use serial::{Serial, SerialBackend};
 pub use slots::Slots;
 pub(crate) use slots::{Plugged, Polled};
 pub use sockets::Sockets;
 
-use crate::configuration::Error;
+use crate::outcome::Error;
 
 /// A device that a machine is built with: the model and its back-end.
 pub trait Device: Debug + Send {

@@ -1,4 +1,4 @@
-//! What a device finds on the board while it is plugged in, and what it leaves there.
+//! What a device finds on the board while it is plugged in, and what it registers there.
 
 use std::sync::Arc;
 
@@ -8,12 +8,12 @@ use machine::bus::{PortDevice, Width};
 use machine::memory::Memory;
 use machine::{Backplane, Requests, acpi};
 
+use super::collector::Collector;
 use super::disk::errands::Disks;
 use super::file_server::FileServers;
 use super::io_thread::{IoThread, Notifier};
-use super::serial::Collector;
-use crate::configuration::Error;
 use crate::device_memory::DeviceMemory;
+use crate::outcome::Error;
 
 /// What devices have left for the vCPUs' threads to look at.
 #[derive(Default)]
@@ -22,7 +22,7 @@ pub(crate) struct Polled {
     pub(crate) file_servers: FileServers,
     /// Disks, whose I/O a vCPU may complete itself.
     pub(crate) disks: Disks,
-    /// What serial ports have sent and nobody has passed on.
+    /// Output of serial ports that has not been flushed.
     pub(crate) collectors: Vec<Collector>,
 }
 
@@ -76,7 +76,7 @@ impl<'a> Slots<'a> {
         Arc::new(self.memory.clone())
     }
 
-    /// Where the device leaves what the guest asks of whoever runs the machine.
+    /// Where the device leaves what the guest asks of the program that runs the machine.
     #[must_use]
     pub fn requests(&self) -> Requests {
         self.board.requests()
@@ -103,7 +103,7 @@ impl<'a> Slots<'a> {
         Ok(self.board.add_port_device(name, first, count, width, device)?)
     }
 
-    /// Plug in a virtio device. `doorbell` hears of the guest's notifications, and whoever listens to it calls
+    /// Plug in a virtio device. `doorbell` receives the guest's notifications, and the thread that listens to it calls
     /// [`Shared::serve`] on what is returned.
     ///
     /// # Errors

@@ -1,17 +1,17 @@
-//! The cable of the socket device: a socket to the process that is the other end of the guest's sockets.
+//! The back-end of the socket device: a socket to the process that is the other end of the guest's sockets.
 
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use devices::virtio::socket::{self, Cable, Gone};
+use devices::virtio::socket::{self, Gone, SocketBackend};
 use rustix::event::PollFlags;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 
-use super::io_thread::{Notifier, Source};
+use super::io_thread::{EventSource, Notifier};
 use super::{Device, Slots};
-use crate::configuration::Error;
+use crate::outcome::Error;
 
 /// Sockets between a guest and programs of the host.
 #[derive(Debug)]
@@ -37,21 +37,21 @@ impl Device for Sockets {
 
 /// See above.
 struct Stream {
-    sources: Arc<[Source]>,
+    sources: Arc<[EventSource]>,
 }
 
-/// The cable, and what its thread is called by.
+/// The back-end, and what its thread is woken by.
 ///
 /// # Errors
 ///
 /// The host has no descriptor.
 fn stream(cable: OwnedFd) -> io::Result<(Stream, Arc<Notifier>)> {
-    let sources: Arc<[Source]> = [Source::new(cable, [0, 1])].into_iter().collect();
+    let sources: Arc<[EventSource]> = [EventSource::new(cable, [0, 1])].into_iter().collect();
     let notifier = Arc::new(Notifier::with_sources(&sources)?);
     Ok((Stream { sources }, notifier))
 }
 
-impl Cable for Stream {
+impl SocketBackend for Stream {
     fn send(&mut self, bytes: &[u8]) -> Result<usize, Gone> {
         let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
         match send(self.sources[0].file(), bytes, flags) {

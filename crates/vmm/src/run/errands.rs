@@ -5,9 +5,8 @@ use std::time::Duration;
 use machine::time::{Clock, Nanoseconds};
 
 use crate::devices::backoff::Backoff;
-use crate::devices::disk::errands::{
-    Disks, LEAVE_AFTER, LEAVE_AFTER_MOST, MOST_RINGS, MOST_UNHELPED,
-};
+use crate::devices::disk::errands::Disks;
+use crate::devices::disk::thresholds::{LEAVE_AFTER, LEAVE_AFTER_MOST, MOST_RINGS, MOST_UNHELPED};
 
 /// See above.
 pub(super) struct Errands<'a> {

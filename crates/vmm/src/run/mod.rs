@@ -1,7 +1,7 @@
-//! All processors of one machine at work: a thread for each, the first one's being the caller's.
+//! All vCPUs of one machine at work: a thread for each; the caller's thread runs the first.
 //!
-//! Any of them can end the machine, and so can somebody outside; then all return. A processor whose
-//! thread fails or panics ends the machine too, and its error is what [`Runner::run`] returns.
+//! Any vCPU can end the machine, and so can another thread; then all return. A vCPU whose thread fails or panics ends
+//! the machine too, and [`Runner::run`] returns its error.
 
 mod errands;
 mod run_loop;
@@ -17,11 +17,12 @@ use machine::{Board, Wake};
 
 use crate::activity::Activity;
 use crate::alarm::Alarm;
-use crate::configuration::{Error, Outcome, Reporter};
+use crate::configuration::Reporter;
 use crate::control::{Control, Guard};
 use crate::devices::Polled;
-use crate::devices::serial::Collector;
+use crate::devices::collector::Collector;
 use crate::idle::{Idle, Occupancy};
+use crate::outcome::{Error, Outcome};
 use crate::processor::Processor;
 use crate::stolen::Stolen;
 use crate::waker::Waker;

@@ -23,11 +23,12 @@ use vm_memory::GuestAddress;
 use super::errands::Errands;
 use crate::activity::Activity;
 use crate::alarm::Alarm;
-use crate::configuration::{Error, Outcome, Reporter};
+use crate::configuration::Reporter;
 use crate::control::{Control, Question};
+use crate::devices::collector::{Collector, FLUSH_AFTER};
 use crate::devices::file_server::FileServers;
-use crate::devices::serial::{Collector, FLUSH_AFTER};
 use crate::idle::{Idle, left};
+use crate::outcome::{Error, Outcome};
 use crate::processor::Processor;
 use crate::stolen::Stolen;
 use crate::waker::Waker;
@@ -122,7 +123,7 @@ impl<P: Processor, V: BoardVcpu> RunLoop<'_, P, V> {
         }
     }
 
-    /// Say what the processor does, if somebody wants to know.
+    /// Report what the vCPU does, if it was asked.
     #[cold]
     fn report(&mut self) {
         if self.control.take_report(self.processor) {

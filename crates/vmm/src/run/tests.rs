@@ -14,7 +14,7 @@ use machine::{Platform, platform};
 
 use super::*;
 use crate::clock::HostClock;
-use crate::devices::{DebugExit, Devices, Line, Plugged, Serial, Slots};
+use crate::devices::{DebugExit, Devices, Plugged, Serial, SerialBackend, Slots};
 use crate::processor::Kick;
 
 mod of_several;
@@ -329,10 +329,10 @@ fn build(scripts: Vec<VecDeque<Step>>, input: Option<OwnedFd>) -> Bench {
     };
     let mut platform = Platform::new(config, surroundings).unwrap();
     let console = Console::default();
-    let line = Line { input, output: Some(Box::new(console.clone())) };
+    let line = SerialBackend { input, output: Some(Box::new(console.clone())) };
     let devices: Devices = vec![
         Box::new(Serial::first(line)),
-        Box::new(Serial::second(Line::default())),
+        Box::new(Serial::second(SerialBackend::default())),
         Box::new(DebugExit),
     ];
     let group = cpu::VcpuGroup::in_memory(&memory).unwrap();

@@ -1,13 +1,13 @@
-//! The copy of a machine's memory, for which the machine stands still as short as can be:
+//! The copy of a machine's memory, made such that the machine is paused as briefly as possible:
 //!
-//! 1. *Copied while it runs.* Memory goes into the page cache of the host as it is, by several threads, while
-//!    the guest changes it ([`Draft::follow`]).
-//! 2. *Compared while it stands still.* Each chunk of memory is read beside its copy, and copied again where
-//!    they differ ([`Draft::catch_up`]). Nobody has to note who writes where (processors, helper processes,
-//!    devices), which nobody does for free, and none can be forgotten: a draft is of one moment because all of
-//!    it was looked at in that moment. Reading a page costs a tenth of what a new page of the page cache does.
+//! 1. *Copied while the machine runs.* Several threads copy memory to the host's page cache as it is, while the guest
+//!    changes it ([`Draft::follow`]).
+//! 2. *Compared while the machine is paused.* Each chunk of memory is read beside its copy, and copied again where they
+//!    differ ([`Draft::catch_up`]). No dirty log is needed: vCPUs, helper processes and devices need not record their
+//!    writes, which would cost time and could be forgotten somewhere. The copy is of one moment because all of it was
+//!    compared in that moment. To read a page costs a tenth of what a new page of the page cache costs.
 //!
-//! What becomes of the copy afterwards, while the guest runs, is [`super::writer`]'s.
+//! [`super::writer`] turns the copy into a file afterwards, while the guest runs.
 
 use std::collections::BTreeMap;
 use std::fs::File;

@@ -19,7 +19,7 @@ const USED_BYTES: usize = 8 + 4 + 4 + 8 * 7 + 4 + 4;
 /// Bytes of an entry of the table.
 pub(super) const ENTRY_BYTES: usize = 32;
 
-/// Bytes of the digest of a chunk: nobody finds another chunk with the same.
+/// Bytes of the digest of a chunk: no other chunk with the same can be found.
 const CHUNK_DIGEST_BYTES: usize = 16;
 
 /// The most that state, note and label may have each, in bytes: far more than any has.

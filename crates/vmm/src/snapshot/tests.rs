@@ -215,7 +215,10 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
     #[test]
-    fn no_bytes_are_too_strange(at in 0u64..200, bytes in prop::collection::vec(any::<u8>(), 1..64)) {
+    fn no_bytes_are_too_strange(
+        at in 0u64..200,
+        bytes in prop::collection::vec(any::<u8>(), 1..64),
+    ) {
         let strange = written(Compression::None);
         let length = strange.metadata().unwrap().len();
         let place = if at < 100 { at } else { length - at };

@@ -89,28 +89,76 @@ static void periodic(void)
     check(last.rip >= (word)wait_for_event_at && last.rip < (word)wait_for_event_after, true,
           "within the loop");
     apic_timer_off();
-    hooks[VECTOR] = tick;
-    /* Twice the count takes about twice the time. */
-    u64 times[2] = {~0ul, ~0ul};
-    bool longer = false;
-    for (unsigned i = 0; i < 960 && (i < 48 || !longer); i++) {
-        /* The least of many: a busy host stops the guest for a while, or for most of the time. */
-        ticks = 0;
-        u64 start = rdtsc();
-        apic_timer(VECTOR, 0, 2000000 << (i & 1));
-        let_in(1);
-        u64 time = rdtsc() - start;
-        if (time < times[i & 1])
-            times[i & 1] = time;
-        longer = times[1] > times[0] + times[0] / 4;
-    }
-    check(longer, true, "a longer count takes longer");
     for (unsigned divide = 0; divide < 8; divide++) {
         u32 value = (divide & 3) | (divide & 4) << 1;
         apic_write(APIC_TIMER_DIVIDE, value);
         check(apic_read(APIC_TIMER_DIVIDE), value, "divide configuration %d", divide);
     }
     apic_write(APIC_TIMER_DIVIDE, 0xb);
+    apic_timer_off();
+}
+
+/* The current count, and the time-stamp counter at that moment: the reading of several that took least, because the
+ * host may stop the guest between the two. */
+static u64 time_of_count(u32 *count)
+{
+    u64 least = ~0ul, middle = 0;
+    for (unsigned i = 0; i < 32; i++) {
+        u64 before = rdtsc();
+        u32 read = apic_read(APIC_TIMER_CURRENT);
+        u64 took = rdtsc() - before;
+        if (took < least) {
+            least = took;
+            middle = before + took / 2;
+            *count = read;
+        }
+    }
+    return middle;
+}
+
+/* How many cycles of the time-stamp counter 2^20 counts take. */
+static u64 pace_of_timer(void)
+{
+    u32 first, second;
+    apic_timer(VECTOR, LVT_MASKED, 0xffffffff);
+    u64 start = time_of_count(&first);
+    while (rdtsc() - start < 50000000)
+        ;
+    u64 end = time_of_count(&second);
+    check(second < first, true, "the count goes down");
+    apic_timer_off();
+    return ((end - start) << 20) / (first - second);
+}
+
+/* A count takes its time by the time-stamp counter, and interrupts when it has run down. The host may stop the guest
+ * at any point and for as long as it likes: each reading lies between two readings of the time-stamp counter, and only
+ * what these two leave no doubt of is checked. */
+static void duration(void)
+{
+    u64 pace = pace_of_timer();
+    hooks[VECTOR] = tick;
+    for (unsigned i = 0; i < 3; i++) {
+        u32 count = 1000000 << i;
+        u64 due = (pace * count) >> 20, slack = due / 64;
+        bool is_late = false, is_pending = false;
+        ticks = 0;
+        u64 start = rdtsc();
+        apic_timer(VECTOR, 0, count);
+        u64 armed = rdtsc(), before, after;
+        u32 left;
+        do {
+            before = rdtsc();
+            left = apic_read(APIC_TIMER_CURRENT);
+            after = rdtsc();
+            is_late |= left && before - armed > due + slack;
+        } while (left && after - start < 20000000000ul);
+        is_pending = apic_highest(APIC_IRR) == VECTOR;
+        check(left, 0, "a count of %d runs down", count);
+        check(after - start + slack >= due, true, "a count of %d takes its time", count);
+        check(is_late, false, "a count of %d takes no longer", count);
+        check(is_pending, true, "an interrupt is pending when a count of %d has run down", count);
+        check(let_in(1), 1, "a count of %d interrupts", count);
+    }
     apic_timer_off();
 }
 
@@ -319,6 +367,7 @@ int main(void)
     local_apic();
     one_shot();
     periodic();
+    duration();
     deadline();
     due_at_once();
     pit_by_ioapic();

@@ -4,8 +4,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use host::Unpoisoned;
 use iced_x86::code_asm::*;
+use locks::Unpoisoned;
 
 use super::{Machine, enter_long_mode, place, selector};
 use crate::memory::place::BASE;

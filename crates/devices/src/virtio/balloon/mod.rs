@@ -40,7 +40,7 @@ pub struct Statistics {
     pub major_faults: Option<u64>,
     /// Page faults that did not.
     pub minor_faults: Option<u64>,
-    /// Bytes that are of no use to anybody.
+    /// Bytes that are not in use.
     pub free: Option<u64>,
     /// Bytes that it has.
     pub total: Option<u64>,
@@ -77,9 +77,9 @@ pub enum Reason {
     Free,
 }
 
-/// Whoever has the memory.
+/// The back-end of a balloon, which has the guest's memory.
 pub trait Host: Send {
-    /// How many pages the driver is to give, as it is now. Who changes it rings for queue 0.
+    /// How many pages the driver is to give, as it is now. A change is followed by a ring for queue 0.
     fn wanted_pages(&self) -> u32;
 
     /// The driver was told to give so many, before the machine went on from a snapshot.
@@ -89,7 +89,7 @@ pub trait Host: Send {
     /// as zeroes from now on, and the processors know.
     fn take(&mut self, addresses: Range<u64>, reason: Reason);
 
-    /// Whether somebody wants to know the statistics, once. Who does rings for queue 0.
+    /// Whether the statistics are wanted, once. A wish is followed by a ring for queue 0.
     fn wants_statistics(&mut self) -> bool;
 
     /// They are these.
@@ -103,7 +103,7 @@ pub struct State {
     pub accepted: u64,
     /// Its buffer for statistics, if we have it.
     pub statistics: Option<u16>,
-    /// Somebody wants them, and we have no buffer to say so.
+    /// They are wanted, and there is no buffer to ask the driver with.
     pub is_asked: bool,
 }
 

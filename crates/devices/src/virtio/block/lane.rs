@@ -1,12 +1,12 @@
 //! One queue of a disk, and what of it is under way. Queues know nothing of each other: what was taken from
 //! one is answered in it, and how much one has under way is no matter of another's.
 
+use super::backend::{Failed, Job, Ticket};
 use super::bits::Status;
 use super::medium::Medium;
 use super::request::Request;
-use super::store::{Failed, Job, Ticket};
-use super::{Broken, Chain, Serving};
 use crate::limits::{MAX_BLOCK_BATCH, MAX_BLOCK_REQUESTS, MAX_BLOCK_SHARE};
+use crate::virtio::{Broken, Chain, Serving};
 
 /// See above.
 pub(super) struct Lane {
@@ -49,7 +49,7 @@ impl Lane {
         // What is left in the queue when there is no room is looked at when something ends.
         while self.under_way < MAX_BLOCK_REQUESTS {
             if left == 0 {
-                medium.store.serve_again(self.queue);
+                medium.backend.serve_again(self.queue);
                 return Ok(());
             }
             if !serving.pop(&mut self.chain)? {
@@ -74,9 +74,9 @@ impl Lane {
         self.free.len() != self.tasks.len()
     }
 
-    /// Take note of what has ended; nobody wants to know how any more.
+    /// Take note of what has ended; the result no longer matters.
     pub fn forget_ended(&mut self, medium: &mut Medium) {
-        while let Some((number, _)) = medium.store.finished(self.queue) {
+        while let Some((number, _)) = medium.backend.finished(self.queue) {
             self.take(number);
         }
     }
@@ -132,7 +132,7 @@ impl Lane {
     ) -> Result<(), Broken> {
         // Each task has a request of its own at least, and there are not more of these.
         let Some(number) = self.free.pop() else { return Err(Broken::Index) };
-        match medium.store.start(Ticket { queue: self.queue, number }, job) {
+        match medium.backend.start(Ticket { queue: self.queue, number }, job) {
             None => {
                 self.tasks[number] = Some(task);
                 Ok(())
@@ -146,7 +146,7 @@ impl Lane {
 
     /// Tell the driver of what has ended in the meantime.
     fn reap(&mut self, medium: &mut Medium, serving: &mut Serving<'_>) -> Result<(), Broken> {
-        while let Some((number, result)) = medium.store.finished(self.queue) {
+        while let Some((number, result)) = medium.backend.finished(self.queue) {
             if let Some(task) = self.take(number) {
                 self.end(task, result, medium, serving)?;
             }

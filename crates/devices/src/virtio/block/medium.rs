@@ -2,15 +2,15 @@
 
 use machine::memory::Memory;
 
+use super::backend::{BlockBackend, Job};
 use super::bits::{IDENTITY_BYTES, RANGE_BYTES, SECTOR_BYTES, Status, UNMAP, kind};
 use super::request::{Request, take_front};
-use super::store::{Job, Store};
 use crate::limits::{MAX_BLOCK_DISCARD_BYTES, MAX_BLOCK_SEGMENTS, MAX_BLOCK_TRANSFER_BYTES};
 use crate::virtio::scatter;
 
 /// See above.
 pub(super) struct Medium {
-    pub store: Box<dyn Store>,
+    pub backend: Box<dyn BlockBackend>,
     /// The driver knows of no flushing.
     pub writes_through: bool,
 }
@@ -58,7 +58,9 @@ impl Medium {
             kind::FLUSH => Ok(Job::Flush),
             kind::GET_ID => {
                 let mut name = [0; IDENTITY_BYTES];
-                name.iter_mut().zip(self.store.serial().bytes()).for_each(|(to, from)| *to = from);
+                name.iter_mut()
+                    .zip(self.backend.serial().bytes())
+                    .for_each(|(to, from)| *to = from);
                 let filled = scatter(memory, &first.target, &name);
                 Err(filled.map_or((Status::Failed, 0), |filled| (Status::Fine, filled)))
             }
@@ -76,13 +78,13 @@ impl Medium {
     fn range(&self, sector: u64, bytes: u64) -> Result<u64, Status> {
         let start = sector.checked_mul(SECTOR_BYTES).ok_or(Status::Failed)?;
         let end = start.checked_add(bytes).ok_or(Status::Failed)?;
-        let fits = bytes.is_multiple_of(SECTOR_BYTES) && end <= self.store.bytes();
+        let fits = bytes.is_multiple_of(SECTOR_BYTES) && end <= self.backend.bytes();
         if fits { Ok(start) } else { Err(Status::Failed) }
     }
 
     /// Discard, or write zeroes to, one range (5.2.6.2). What is discarded is zero as well.
     fn zero(&self, request: &Request, memory: &dyn Memory) -> Result<Job, Status> {
-        if !self.store.can_discard() {
+        if !self.backend.can_discard() {
             return Err(Status::Unsupported);
         }
         self.must_be_writable()?;
@@ -106,6 +108,6 @@ impl Medium {
     }
 
     fn must_be_writable(&self) -> Result<(), Status> {
-        if self.store.is_read_only() { Err(Status::Failed) } else { Ok(()) }
+        if self.backend.is_read_only() { Err(Status::Failed) } else { Ok(()) }
     }
 }

@@ -1,5 +1,4 @@
-//! A disk. What keeps its bytes is handed to it (a [`Store`]) and moves them between itself and guest
-//! memory.
+//! A disk. Its backend (a [`BlockBackend`]) keeps its bytes, and moves them between itself and guest memory.
 //!
 //! Requests are looked at in batches: neighbours that continue each other on the disk become one
 //! [`Job`], and all that is done by then is answered by one interrupt at most. A job is done at once or
@@ -9,26 +8,26 @@
 //!
 //! There may be several queues ([`lane`]), one for each processor, so that each of them is interrupted for what
 //! it has asked for itself. A flush covers every write that the driver was told of before, through whichever
-//! queue: when a write is answered, the store has it, and a flush is of the store.
+//! queue: when a write is answered, the backend has it, and a flush is one of the backend.
 //!
 //! A driver that does not negotiate flushing expects what it has written to stay (5.2.6.2): then every
 //! write is followed by a flush.
 
+mod backend;
 mod bits;
 mod lane;
 mod medium;
 mod request;
-mod store;
 #[cfg(test)]
 mod tests;
 
+pub use backend::{BlockBackend, Failed, Job, Ticket};
 pub use bits::SECTOR_BYTES;
 use bits::{CLASS, Features, NUMBER, QUEUE_SIZE, configuration};
 use lane::Lane;
 use medium::Medium;
-pub use store::{Failed, Job, Store, Ticket};
 
-use super::{Broken, Chain, Device, Kind, Segment, Serving};
+use super::{Broken, Device, Kind, Serving};
 use crate::limits::{MAX_BLOCK_DISCARD_BYTES, MAX_BLOCK_QUEUES};
 
 /// What it is.
@@ -43,10 +42,10 @@ pub struct Block {
 
 impl Block {
     /// A disk whose bytes are there, with so many queues, 1 to [`MAX_BLOCK_QUEUES`].
-    pub fn new(store: Box<dyn Store>, queues: usize) -> Self {
+    pub fn new(backend: Box<dyn BlockBackend>, queues: usize) -> Self {
         let queues = queues.clamp(1, MAX_BLOCK_QUEUES);
         Self {
-            medium: Medium { store, writes_through: true },
+            medium: Medium { backend, writes_through: true },
             lanes: (0..queues).map(Lane::new).collect(),
             queue_sizes: vec![QUEUE_SIZE; queues],
         }
@@ -59,11 +58,11 @@ impl Device for Block {
     }
 
     fn features(&self) -> u64 {
-        let store = &self.medium.store;
+        let backend = &self.medium.backend;
         let always = Features::SEGMENTS | Features::BLOCK_SIZE | Features::FLUSH;
         let mut features = always | Features::TOPOLOGY;
-        features.set(Features::READ_ONLY, store.is_read_only());
-        let discards = store.can_discard() && !store.is_read_only();
+        features.set(Features::READ_ONLY, backend.is_read_only());
+        let discards = backend.can_discard() && !backend.is_read_only();
         features.set(Features::DISCARD | Features::WRITE_ZEROES, discards);
         features.set(Features::MULTIQUEUE, self.lanes.len() > 1);
         features.bits()
@@ -75,7 +74,7 @@ impl Device for Block {
 
     fn configuration(&self) -> Vec<u8> {
         let discard = (MAX_BLOCK_DISCARD_BYTES / SECTOR_BYTES) as u32;
-        let sectors = self.medium.store.bytes() / SECTOR_BYTES;
+        let sectors = self.medium.backend.bytes() / SECTOR_BYTES;
         configuration(sectors, discard, self.lanes.len() as u16)
     }
 

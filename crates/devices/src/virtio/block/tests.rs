@@ -10,6 +10,7 @@ use vm_memory::{Bytes, GuestAddress, GuestMemoryMmap};
 use super::bits::kind;
 use super::*;
 use crate::limits::MAX_BLOCK_REQUESTS;
+use crate::virtio::Chain;
 use crate::virtio::rig::*;
 
 mod queues;
@@ -131,7 +132,7 @@ impl Disk {
     }
 }
 
-impl Store for Disk {
+impl BlockBackend for Disk {
     fn bytes(&self) -> u64 {
         SECTORS * SECTOR_BYTES
     }

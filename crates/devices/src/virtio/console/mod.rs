@@ -1,12 +1,11 @@
-//! A console: bytes both ways between the guest and a [`Terminal`], which has a window. It has one port
-//! (5.3.2), which Linux calls `hvc0`.
+//! A console: bytes both ways between the guest and a [`Terminal`], which has a size. It has one port (5.3.2), which
+//! Linux calls `hvc0`.
 //!
-//! 1. *Nobody waits.* A terminal that has nothing, or takes nothing, is asked to ring the doorbell when
-//!    that changes.
-//! 2. *Nothing is lost*: what the terminal does not take stays in the guest's memory. Linux waits for
-//!    what it has sent with a processor that does nothing else, so that a terminal had better take it.
-//! 3. *A driver looks at the size when it is told of a change* and not before (Linux reads it nowhere
-//!    else), and hears that only when it has its port. It is told once more when it sends its first byte.
+//! 1. *No thread blocks.* A terminal that has nothing, or takes nothing, rings the doorbell when that changes.
+//! 2. *Nothing is lost*: what the terminal does not take stays in the guest's memory. Linux spins until its output has
+//!    been taken, so that a terminal should take it soon.
+//! 3. *A driver reads the size when it is told of a change* and not before (Linux reads it nowhere else), and is told
+//!    only once it has its port. The device tells it once more when it sends its first byte.
 
 pub(super) mod bits;
 #[cfg(test)]
@@ -35,7 +34,7 @@ pub struct Size {
 
 /// What a console is connected to. No method waits.
 pub trait Terminal: Send {
-    /// The size of its window, as it is now. Who changes it rings for queue 0.
+    /// The size of its window, as it is now. A change is followed by a ring for queue 0.
     fn size(&self) -> Size;
 
     /// Show what the guest has sent; how much of it was taken.

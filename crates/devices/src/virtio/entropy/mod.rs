@@ -1,5 +1,5 @@
-//! Random bytes from whoever is asked for them: fills what the driver offers, up to
-//! [`MAX_ENTROPY_BYTES`] of each chain, which it may (5.4.6.1).
+//! Random bytes from the host: fills the buffers that the driver offers, up to [`MAX_ENTROPY_BYTES`] of each chain,
+//! which the specification allows (5.4.6.1).
 
 mod bits;
 #[cfg(test)]
@@ -14,17 +14,17 @@ use crate::limits::MAX_ENTROPY_BYTES;
 pub const KIND: Kind = Kind { name: "virtio-rng", number: NUMBER, class: CLASS };
 
 /// Fills a buffer with random bytes; false if it cannot.
-pub type Source = Box<dyn FnMut(&mut [u8]) -> bool + Send>;
+pub type RandomSource = Box<dyn FnMut(&mut [u8]) -> bool + Send>;
 
 /// The device.
 pub struct Entropy {
-    source: Source,
+    source: RandomSource,
     chain: Chain,
 }
 
 impl Entropy {
     /// Random bytes come from there.
-    pub fn new(source: Source) -> Self {
+    pub fn new(source: RandomSource) -> Self {
         Self { source, chain: Chain::default() }
     }
 }

@@ -1,8 +1,7 @@
-//! A directory of somebody else's, spoken about in FUSE. Who carries the requests out is a
-//! [`FileServer`], which has guest memory of its own; here they are only taken from the queues and
-//! put back. Many may be in flight.
+//! A directory of the host, accessed by FUSE requests. A [`FileServer`], which has guest memory mapped itself, carries
+//! the requests out; the device only takes them from its queues and puts the answers back. Many may be in flight.
 //!
-//! A server that is gone leaves a file system of which everything fails, and nothing waits for ever.
+//! When the server is gone, every request to the file system fails, and none waits for ever.
 
 mod bits;
 #[cfg(test)]

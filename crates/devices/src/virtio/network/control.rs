@@ -2,9 +2,9 @@
 
 use vm_memory::GuestAddress;
 
+use super::Network;
 use super::bits::{Features, command, configuration};
-use super::{Broken, Chain, Network, Segment, Serving};
-use crate::virtio::scatter;
+use crate::virtio::{Broken, Chain, Segment, Serving, scatter};
 use machine::memory::{Memory, NoMemory};
 
 impl Network {
@@ -51,7 +51,7 @@ impl Network {
         let has_them = (1..=self.settings.pairs).contains(&pairs.into());
         if has_them {
             self.choices.pairs = pairs;
-            self.cable.set_pairs(pairs.into());
+            self.backend.set_pairs(pairs.into());
         }
         has_them
     }
@@ -62,7 +62,7 @@ impl Network {
         let is_offered = (self.accepted & Features::GUEST).contains(wanted);
         if is_offered {
             self.choices.offloads = wanted.bits();
-            self.cable.set_features((self.accepted - Features::GUEST) | wanted);
+            self.backend.set_features((self.accepted - Features::GUEST) | wanted);
         }
         is_offered
     }

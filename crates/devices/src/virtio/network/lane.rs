@@ -1,12 +1,16 @@
-//! Frames between a queue and the cable.
+//! Frames between a queue and the backend.
 
 use std::collections::VecDeque;
 
+use machine::memory::Memory;
 use vm_memory::GuestAddress;
 
-use super::bits::{Features, MAX_FRAME_BYTES, MIN_FRAME_BYTES, header};
-use super::{Broken, Chain, Fault, Frame, Network, SHARE_BYTES, Segment, Serving, Way};
-use machine::memory::Memory;
+use super::backend::{Fault, Frame, NetworkBackend, Way};
+use super::bits::{MAX_FRAME_BYTES, MIN_FRAME_BYTES, header};
+use crate::virtio::{Broken, Chain, Segment, Serving};
+
+/// What a queue does before another has its turn.
+const SHARE_BYTES: u64 = 512 << 10;
 
 /// Frames that are sent at once, and their segments: what one system call takes.
 const BATCH_FRAMES: usize = 64;
@@ -14,6 +18,14 @@ const BATCH_SEGMENTS: usize = 512;
 
 /// The most descriptors of a frame; drivers use some twenty.
 const MAX_FRAME_SEGMENTS: usize = 256;
+
+/// What frames of one pair of queues go through.
+pub struct Frames<'a> {
+    pub pair: usize,
+    pub backend: &'a mut dyn NetworkBackend,
+    /// Where chains are read into.
+    pub chain: &'a mut Chain,
+}
 
 /// A chain that was taken to be filled.
 struct Buffer {
@@ -35,6 +47,70 @@ impl Receiving {
     /// Chains that were taken.
     pub fn taken(&self) -> u16 {
         self.buffers.len() as u16
+    }
+
+    /// Give the driver the frames that the backend has, up to a queue's share.
+    pub fn serve(
+        &mut self,
+        frames: Frames<'_>,
+        mergeable: bool,
+        serving: &mut Serving<'_>,
+    ) -> Result<Result<(), Fault>, Broken> {
+        let Frames { pair, backend, chain } = frames;
+        let mut done = 0;
+        while done < SHARE_BYTES {
+            let bytes = match backend.next_bytes(pair) {
+                Ok(Some(bytes)) => bytes,
+                Ok(None) => break,
+                Err(fault) => return Ok(Err(fault)),
+            };
+            // Without buffers, the driver is to say when there are some.
+            if !self.make_room(bytes, mergeable, chain, serving)? {
+                return Ok(Ok(()));
+            }
+            let received = match backend.receive(pair, &self.room) {
+                Ok(Some(0)) => {
+                    done += bytes;
+                    continue;
+                }
+                Ok(Some(received)) => received.min(self.bytes),
+                Ok(None) => break,
+                Err(fault) => return Ok(Err(fault)),
+            };
+            let first = self.room.first().copied();
+            let second = self.room.get(1).copied();
+            let count = self.fill(received, serving)?;
+            set_count(serving.memory(), [first, second], count)?;
+            serving.publish()?;
+            done += received;
+        }
+        backend.call_when_ready(pair, Way::In);
+        Ok(Ok(()))
+    }
+
+    /// Take buffers until a frame of so many bytes has room, or what room there is.
+    fn make_room(
+        &mut self,
+        bytes: u64,
+        mergeable: bool,
+        chain: &mut Chain,
+        serving: &mut Serving<'_>,
+    ) -> Result<bool, Broken> {
+        loop {
+            let has_one = !self.buffers.is_empty();
+            // If all that the queue can have is here, there will not be more.
+            let has_all = self.buffers.len() >= serving.size().into();
+            if self.bytes >= bytes || has_all || has_one && !mergeable {
+                return Ok(true);
+            }
+            if !serving.pop(chain)? {
+                return Ok(false);
+            }
+            if Chain::bytes(&chain.writable) < header::BYTES as u64 {
+                return Err(Broken::Request);
+            }
+            self.add(chain);
+        }
     }
 
     fn add(&mut self, chain: &Chain) {
@@ -75,6 +151,49 @@ impl Sending {
         self.frames.len() as u16
     }
 
+    /// Have the backend send what the driver has queued, up to a queue's share.
+    pub fn serve(
+        &mut self,
+        frames: Frames<'_>,
+        serving: &mut Serving<'_>,
+    ) -> Result<Result<(), Fault>, Broken> {
+        let Frames { pair, backend, chain } = frames;
+        let mut done = 0;
+        while done < SHARE_BYTES {
+            while !self.is_full() && serving.take(chain)? {
+                self.add(chain, serving)?;
+            }
+            if self.frames.is_empty() {
+                if !serving.pop(chain)? {
+                    return Ok(Ok(()));
+                }
+                self.add(chain, serving)?;
+                continue;
+            }
+            let count = match backend.send(pair, &self.frames) {
+                Ok(count) => count,
+                Err(fault) => return Ok(Err(fault)),
+            };
+            let is_full = count < self.frames.len();
+            done += self.finish(count, serving)?;
+            serving.publish()?;
+            if is_full {
+                break;
+            }
+        }
+        backend.call_when_ready(pair, Way::Out);
+        Ok(Ok(()))
+    }
+
+    /// What is sent without a cable is lost.
+    pub fn lose(&mut self, chain: &mut Chain, serving: &mut Serving<'_>) -> Result<(), Broken> {
+        self.finish(usize::MAX, serving)?;
+        while serving.pop(chain)? {
+            serving.finish(chain.head, 0)?;
+        }
+        Ok(())
+    }
+
     fn is_full(&self) -> bool {
         self.frames.len() >= BATCH_FRAMES || self.segments >= BATCH_SEGMENTS
     }
@@ -103,113 +222,6 @@ impl Sending {
             self.segments -= frame.segments.len();
         }
         Ok(bytes)
-    }
-}
-
-impl Network {
-    pub(super) fn receive(
-        &mut self,
-        pair: usize,
-        serving: &mut Serving<'_>,
-    ) -> Result<Result<(), Fault>, Broken> {
-        let mut done = 0;
-        while done < SHARE_BYTES {
-            let bytes = match self.cable.next_bytes(pair) {
-                Ok(Some(bytes)) => bytes,
-                Ok(None) => break,
-                Err(fault) => return Ok(Err(fault)),
-            };
-            // Without buffers, the driver is to say when there are some.
-            if !self.make_room(pair, bytes, serving)? {
-                return Ok(Ok(()));
-            }
-            let receiving = &mut self.receiving[pair];
-            let received = match self.cable.receive(pair, &receiving.room) {
-                Ok(Some(0)) => {
-                    done += bytes;
-                    continue;
-                }
-                Ok(Some(received)) => received.min(receiving.bytes),
-                Ok(None) => break,
-                Err(fault) => return Ok(Err(fault)),
-            };
-            let first = receiving.room.first().copied();
-            let second = receiving.room.get(1).copied();
-            let count = receiving.fill(received, serving)?;
-            set_count(serving.memory(), [first, second], count)?;
-            serving.publish()?;
-            done += received;
-        }
-        self.cable.call_when_ready(pair, Way::In);
-        Ok(Ok(()))
-    }
-
-    /// Take buffers until a frame of so many bytes has room, or what room there is.
-    fn make_room(
-        &mut self,
-        pair: usize,
-        bytes: u64,
-        serving: &mut Serving<'_>,
-    ) -> Result<bool, Broken> {
-        let receiving = &mut self.receiving[pair];
-        let mergeable = self.accepted.contains(Features::MERGEABLE);
-        loop {
-            let has_one = !receiving.buffers.is_empty();
-            // If all that the queue can have is here, there will not be more.
-            let has_all = receiving.buffers.len() >= serving.size().into();
-            if receiving.bytes >= bytes || has_all || has_one && !mergeable {
-                return Ok(true);
-            }
-            if !serving.pop(&mut self.chain)? {
-                return Ok(false);
-            }
-            if Chain::bytes(&self.chain.writable) < header::BYTES as u64 {
-                return Err(Broken::Request);
-            }
-            receiving.add(&self.chain);
-        }
-    }
-
-    pub(super) fn send(
-        &mut self,
-        pair: usize,
-        serving: &mut Serving<'_>,
-    ) -> Result<Result<(), Fault>, Broken> {
-        let mut done = 0;
-        while done < SHARE_BYTES {
-            let sending = &mut self.sending[pair];
-            while !sending.is_full() && serving.take(&mut self.chain)? {
-                sending.add(&mut self.chain, serving)?;
-            }
-            if sending.frames.is_empty() {
-                if !serving.pop(&mut self.chain)? {
-                    return Ok(Ok(()));
-                }
-                sending.add(&mut self.chain, serving)?;
-                continue;
-            }
-            let count = match self.cable.send(pair, &sending.frames) {
-                Ok(count) => count,
-                Err(fault) => return Ok(Err(fault)),
-            };
-            let is_full = count < sending.frames.len();
-            done += sending.finish(count, serving)?;
-            serving.publish()?;
-            if is_full {
-                break;
-            }
-        }
-        self.cable.call_when_ready(pair, Way::Out);
-        Ok(Ok(()))
-    }
-
-    /// What is sent without a cable is lost.
-    pub(super) fn lose(&mut self, pair: usize, serving: &mut Serving<'_>) -> Result<(), Broken> {
-        self.sending[pair].finish(usize::MAX, serving)?;
-        while serving.pop(&mut self.chain)? {
-            serving.finish(self.chain.head, 0)?;
-        }
-        Ok(())
     }
 }
 

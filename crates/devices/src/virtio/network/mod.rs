@@ -1,14 +1,15 @@
-//! An Ethernet card. Frames go between its queues and a [`Cable`], which is what the host has to offer.
+//! An Ethernet card. Frames go between its queues and a [`NetworkBackend`].
 //!
-//! 1. *Frames are not copied here.* A cable is told where in guest memory they are to come from or to
-//!    go to, with their virtio headers.
-//! 2. *Nobody waits.* A cable that has no frame, or takes none, is asked to ring the doorbell when
-//!    that changes ([`Cable::call_when_ready`]); so it is asked by a queue that has had its share.
-//! 3. *A frame is received whole or not at all.* Buffers are taken before it is known whether there is a
-//!    frame to fill them, and are kept for the next one.
-//! 4. *The cable may be pulled* at any time: the driver sees the link go down, and what it sends is
-//!    lost, as it is on a real card.
+//! 1. *Frames are not copied here.* The card tells the back-end where in guest memory frames are, or have to go, with
+//!    their virtio headers.
+//! 2. *No thread blocks.* A back-end that has no frame, or takes none, rings the doorbell when that changes
+//!    ([`NetworkBackend::call_when_ready`]); it rings as well for a queue that has used up its share.
+//! 3. *A frame is received whole or not at all.* Buffers are taken before the card knows whether there is a frame to
+//!    fill them, and are kept for the next one.
+//! 4. *The back-end may disappear* at any time: the driver sees the link go down, and what it sends is lost, as on a
+//!    real card whose cable is pulled.
 
+mod backend;
 mod bits;
 mod control;
 mod lane;
@@ -18,10 +19,11 @@ mod tests;
 use machine::saved::{self, Unfit};
 use serde::{Deserialize, Serialize};
 
-use super::{Broken, Chain, Device, Kind, Segment, Serving};
+use super::{Broken, Chain, Device, Kind, Serving};
+pub use backend::{Fault, Frame, NetworkBackend, Way};
 use bits::{CLASS, CONTROL_QUEUE_SIZE, NUMBER, QUEUE_SIZE, configuration};
 pub use bits::{Features, header};
-use lane::{Receiving, Sending};
+use lane::{Frames, Receiving, Sending};
 
 /// What it is.
 pub const KIND: Kind = Kind { name: "virtio-net", number: NUMBER, class: CLASS };
@@ -31,81 +33,6 @@ pub const HEADER_BYTES: usize = header::BYTES;
 
 /// The most pairs of queues.
 pub const MAX_PAIRS: usize = 8;
-
-/// What a queue does before another has its turn.
-const SHARE_BYTES: u64 = 512 << 10;
-
-/// Why a cable takes or gives nothing.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Fault {
-    /// The other end has gone, for good.
-    #[error("the other end of the network cable has gone")]
-    Pulled,
-    /// The driver's segments are not memory, or too many.
-    #[error("a frame is not in memory")]
-    NoMemory,
-}
-
-/// The way that frames go.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Way {
-    /// To the guest.
-    In,
-    /// From the guest.
-    Out,
-}
-
-/// A frame of the driver's, with its header: where it is.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Frame {
-    /// Header and frame.
-    pub segments: Vec<Segment>,
-    /// Bytes of both.
-    pub bytes: u64,
-    /// The chain it came in.
-    head: u16,
-}
-
-/// Where frames go and come from. No method waits. All frames have the header before them.
-pub trait Cable: Send {
-    /// What it can do of [`Features::HOST`] and [`Features::GUEST`].
-    fn features(&self) -> Features;
-
-    /// The driver has accepted these, and of [`Features::GUEST`] it wants these now.
-    fn set_features(&mut self, features: Features);
-
-    /// So many pairs of queues are in use.
-    fn set_pairs(&mut self, pairs: usize);
-
-    /// How many bytes the next frame has at most, with its header.
-    ///
-    /// # Errors
-    ///
-    /// [`Fault`].
-    fn next_bytes(&mut self, pair: usize) -> Result<Option<u64>, Fault>;
-
-    /// Receive a frame; how many bytes it has with its header, and `None` if there is none yet, or
-    /// not all of it. In that case the next call has the same room. If it does not fit, it is lost
-    /// and has no bytes. Whoever writes guest memory notes that.
-    ///
-    /// # Errors
-    ///
-    /// [`Fault`].
-    fn receive(&mut self, pair: usize, room: &[Segment]) -> Result<Option<u64>, Fault>;
-
-    /// Send frames, which are at least as long as header and addresses; how many are done with.
-    ///
-    /// # Errors
-    ///
-    /// [`Fault`].
-    fn send(&mut self, pair: usize, frames: &[Frame]) -> Result<usize, Fault>;
-
-    /// Ring the doorbell of the queue when frames can go this way. Once.
-    fn call_when_ready(&mut self, pair: usize, way: Way);
-
-    /// Forget the room for frames: it is no longer ours.
-    fn reset(&mut self);
-}
 
 /// What a card is made from.
 pub struct Settings {
@@ -127,7 +54,7 @@ struct Choices {
 
 /// The device.
 pub struct Network {
-    cable: Box<dyn Cable>,
+    backend: Box<dyn NetworkBackend>,
     settings: Settings,
     choices: Choices,
     sizes: Vec<u16>,
@@ -139,14 +66,14 @@ pub struct Network {
 }
 
 impl Network {
-    /// A card with this cable.
-    pub fn new(cable: Box<dyn Cable>, mut settings: Settings) -> Self {
+    /// A card with this backend.
+    pub fn new(backend: Box<dyn NetworkBackend>, mut settings: Settings) -> Self {
         settings.pairs = settings.pairs.clamp(1, MAX_PAIRS);
         let mut sizes = vec![QUEUE_SIZE; 2 * settings.pairs];
         sizes.push(CONTROL_QUEUE_SIZE);
         let choices = Choices { address: settings.address, pairs: 1, offloads: 0 };
         let mut it = Self {
-            cable,
+            backend,
             settings,
             choices,
             sizes,
@@ -185,8 +112,8 @@ impl Device for Network {
     }
 
     fn features(&self) -> u64 {
-        let cable = self.cable.features() & (Features::HOST | Features::GUEST);
-        let mut features = cable
+        let offered = self.backend.features() & (Features::HOST | Features::GUEST);
+        let mut features = offered
             | Features::ADDRESS
             | Features::MERGEABLE
             | Features::STATUS
@@ -194,7 +121,7 @@ impl Device for Network {
             | Features::CONTROL_ADDRESS;
         features.set(Features::MTU, self.settings.mtu.is_some());
         features.set(Features::MULTIQUEUE, self.settings.pairs > 1);
-        features.set(Features::GUEST_OFFLOADS, cable.contains(Features::GUEST_TSO4));
+        features.set(Features::GUEST_OFFLOADS, offered.contains(Features::GUEST_TSO4));
         features.bits()
     }
 
@@ -212,8 +139,8 @@ impl Device for Network {
 
     fn activate(&mut self, features: u64) {
         self.accepted = Features::from_bits_truncate(features);
-        self.cable.set_features(self.accepted);
-        self.cable.set_pairs(1);
+        self.backend.set_features(self.accepted);
+        self.backend.set_pairs(1);
         self.choices.offloads = (self.accepted & Features::GUEST).bits();
         self.choices.pairs = 1;
     }
@@ -228,9 +155,16 @@ impl Device for Network {
         }
         let served = match queue % 2 {
             0 if self.is_pulled => return Ok(()),
-            0 => self.receive(pair, serving)?,
-            _ if self.is_pulled => return self.lose(pair, serving),
-            _ => self.send(pair, serving)?,
+            0 => {
+                let mergeable = self.accepted.contains(Features::MERGEABLE);
+                let frames = Frames { pair, backend: &mut *self.backend, chain: &mut self.chain };
+                self.receiving[pair].serve(frames, mergeable, serving)?
+            }
+            _ if self.is_pulled => return self.sending[pair].lose(&mut self.chain, serving),
+            _ => {
+                let frames = Frames { pair, backend: &mut *self.backend, chain: &mut self.chain };
+                self.sending[pair].serve(frames, serving)?
+            }
         };
         match served {
             Ok(()) => Ok(()),
@@ -271,7 +205,7 @@ impl Device for Network {
 
     fn reset(&mut self) {
         self.forget();
-        self.cable.reset();
+        self.backend.reset();
         self.accepted = Features::empty();
     }
 }

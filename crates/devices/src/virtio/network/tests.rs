@@ -8,7 +8,8 @@ use machine::memory::Memory;
 use proptest::prelude::*;
 use vm_memory::{Bytes, GuestAddress, GuestMemoryMmap};
 
-use super::{Cable, Fault, Features, Frame, Network, Segment, Settings, Way};
+use super::{Fault, Features, Frame, Network, NetworkBackend, Settings, Way};
+use crate::virtio::Segment;
 use crate::virtio::rig::*;
 
 const MERGEABLE: u64 = Features::MERGEABLE.bits();
@@ -38,7 +39,7 @@ impl Wire {
     }
 }
 
-impl Cable for Wire {
+impl NetworkBackend for Wire {
     fn features(&self) -> Features {
         Features::HOST | Features::GUEST
     }
@@ -280,10 +281,12 @@ proptest! {
     /// Chains of any kind, in either queue, beside frames of any length.
     #[test]
     fn odd_buffers_and_frames_do_no_harm(
-        queue in 0..5u64, features in 0..4u64, parts in prop::collection::vec((0..0x1_f000u64, 0..3000u32), 1..12),
+        queue in 0..5u64, features in 0..4u64,
+        parts in prop::collection::vec((0..0x1_f000u64, 0..3000u32), 1..12),
         frames in prop::collection::vec(0..5000usize, 0..8), room in 0..9usize,
     ) {
-        let features = ((features & 1) * MERGEABLE) | ((features >> 1) * Features::MULTIQUEUE.bits());
+        let several = (features >> 1) * Features::MULTIQUEUE.bits();
+        let features = ((features & 1) * MERGEABLE) | several;
         let (mut rig, wire) = start(queue, features);
         wire.end().incoming.extend(frames.into_iter().map(frame));
         wire.end().room = room;

@@ -1,12 +1,10 @@
-//! A port: bytes both ways between a program in the guest and a [`Terminal`]'s descriptors. It is a console
-//! device with the one port 0, which is no console (5.3): Linux has it as `/dev/vportNp0`, and a program
-//! there reads and writes whole pages, where a console's driver sends 16 bytes at a time.
+//! A port: bytes both ways between a program in the guest and the descriptors of a [`Terminal`]. It is a console
+//! device with the one port 0, which is no console (5.3): Linux has it as `/dev/vportNp0`, and a program there reads
+//! and writes whole pages, where a console's driver sends 16 bytes at a time.
 //!
-//! 1. *Nobody waits.* A terminal that has nothing, or takes nothing, is asked to ring the doorbell when that
-//!    changes.
-//! 2. *Nothing is lost*: what the terminal does not take stays in the guest's memory, and what no program
-//!    reads stays with the terminal. Before a program has opened the port there is none: Linux drops what
-//!    comes then.
+//! 1. *No thread blocks.* A terminal that has nothing, or takes nothing, rings the doorbell when that changes.
+//! 2. *Nothing is lost*: what the terminal does not take stays in the guest's memory, and what no program reads stays
+//!    with the terminal. Before a program has opened the port the device sends it nothing: Linux would drop it.
 //! 3. *The driver is interrupted for batches*, not for each buffer.
 
 mod bits;

@@ -208,7 +208,8 @@ fn without_it_a_flag_says_so() {
 proptest! {
     #[test]
     fn random_rings_do_no_harm(
-        bytes in prop::collection::vec(any::<u8>(), 0x300), heads in any::<[u16; 8]>(), index in any::<u16>(),
+        bytes in prop::collection::vec(any::<u8>(), 0x300),
+        heads in any::<[u16; 8]>(), index in any::<u16>(),
         small in any::<bool>(), features in 0..2u64,
     ) {
         let mut rig = Rig::new(Sink::default()).start(VERSION_1 | (features * EVENT_INDEX));

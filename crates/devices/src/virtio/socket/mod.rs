@@ -1,15 +1,12 @@
-//! Sockets between the guest and programs of the host. What they are is somebody else's business, to whom
-//! packets go over a [`Cable`], each with its header; here they are only taken from the queues and put
-//! back.
+//! Sockets between the guest and programs of the host. A process at the other end of a [`SocketBackend`] implements
+//! them; the device only moves packets, each with its header, between its queues and the back-end.
 //!
-//! 1. *Nobody waits.* A cable that has nothing, or takes nothing, is asked to ring the doorbell when that
-//!    changes.
-//! 2. *A packet goes whole or not at all*: one that makes no sense is lost, and what the cable has taken of
-//!    one is followed by its rest, whatever the driver does meanwhile.
-//! 3. *A stream is cut as the driver's buffers are.* What is too long for one of them goes in several
-//!    packets, which says the same (5.10.6.5).
-//! 4. *The other end hears when a driver begins*, by a packet of zeroes: who it was connected to before is
-//!    nobody any more.
+//! 1. *No thread blocks.* A back-end that has nothing, or takes nothing, rings the doorbell when that changes.
+//! 2. *A packet goes whole or not at all*: a malformed one is dropped, and a packet that the back-end has taken in
+//!    part is completed, whatever the driver does meanwhile.
+//! 3. *A stream is cut as the driver's buffers are.* A packet that is too long for a buffer is split into several,
+//!    which means the same (5.10.6.5).
+//! 4. *A packet of zeroes tells the other end that a driver starts*: the connections of the driver before are gone.
 
 mod bits;
 #[cfg(test)]
@@ -33,7 +30,7 @@ pub const KIND: Kind = Kind { name: "virtio-vsock", number: NUMBER, class: CLASS
 pub struct Gone;
 
 /// Where packets go and come from: bytes in order. No method waits.
-pub trait Cable: Send {
+pub trait SocketBackend: Send {
     /// Send bytes; how many were taken.
     ///
     /// # Errors
@@ -48,14 +45,14 @@ pub trait Cable: Send {
     /// [`Gone`].
     fn receive(&mut self, buffer: &mut [u8]) -> Result<usize, Gone>;
 
-    /// Ring for the queue when the cable has something (queue 0) or takes something (queue 1). Once.
+    /// Ring for the queue when the backend has something (queue 0) or takes something (queue 1). Once.
     fn call_when_ready(&mut self, queue: usize);
 }
 
 /// What is under way.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct State {
-    /// What the cable has still to take.
+    /// What the backend has still to take.
     pub outgoing: Vec<u8>,
     /// What has come of the next packet for the guest; its header is of what is left of it.
     pub incoming: Vec<u8>,
@@ -65,7 +62,7 @@ pub struct State {
 
 /// The device.
 pub struct Socket {
-    cable: Box<dyn Cable>,
+    backend: Box<dyn SocketBackend>,
     /// The guest's address.
     address: u64,
     state: State,
@@ -74,11 +71,11 @@ pub struct Socket {
 
 impl Socket {
     /// Sockets of a guest with this address, which is above 2.
-    pub fn new(address: u64, cable: Box<dyn Cable>) -> Self {
-        Self { cable, address, state: State::default(), is_gone: false }
+    pub fn new(address: u64, backend: Box<dyn SocketBackend>) -> Self {
+        Self { backend, address, state: State::default(), is_gone: false }
     }
 
-    fn lose_cable(&mut self) {
+    fn lose_backend(&mut self) {
         if !std::mem::replace(&mut self.is_gone, true) {
             tracing::error!("the other end of the guest's sockets has gone");
         }
@@ -94,13 +91,13 @@ impl Socket {
                 }
                 self.state.outgoing = vec![0; header::BYTES];
             }
-            match self.cable.send(&self.state.outgoing) {
+            match self.backend.send(&self.state.outgoing) {
                 Ok(0) => {
-                    self.cable.call_when_ready(TRANSMIT);
+                    self.backend.call_when_ready(TRANSMIT);
                     return false;
                 }
                 Ok(count) => drop(self.state.outgoing.drain(..count)),
-                Err(Gone) => self.lose_cable(),
+                Err(Gone) => self.lose_backend(),
             }
         }
     }
@@ -123,13 +120,13 @@ impl Socket {
         while self.state.incoming.len() < count {
             let start = self.state.incoming.len();
             self.state.incoming.resize(count, 0);
-            let received = self.cable.receive(&mut self.state.incoming[start..]);
+            let received = self.backend.receive(&mut self.state.incoming[start..]);
             self.state.incoming.truncate(start + received.unwrap_or(0));
             match received {
                 Ok(0) => return false,
                 Ok(_) => {}
                 Err(Gone) => {
-                    self.lose_cable();
+                    self.lose_backend();
                     return false;
                 }
             }
@@ -145,7 +142,7 @@ impl Socket {
         if self.have(header::BYTES) {
             let length = length(&self.state.incoming) as usize;
             if length > MAX_SOCKET_PACKET_BYTES {
-                self.lose_cable();
+                self.lose_backend();
                 return false;
             }
             if self.have(header::BYTES + length) {
@@ -153,7 +150,7 @@ impl Socket {
             }
         }
         if !self.is_gone {
-            self.cable.call_when_ready(RECEIVE);
+            self.backend.call_when_ready(RECEIVE);
         }
         false
     }
@@ -262,7 +259,7 @@ impl Device for Socket {
     }
 
     fn reset(&mut self) {
-        // What is under way on the cable goes its way. The next driver knows nothing of what was for this
+        // What the backend has taken goes its way. The next driver knows nothing of what was for this
         // one, and says so.
     }
 }

@@ -34,7 +34,7 @@ impl Fake {
     }
 }
 
-impl Cable for Fake {
+impl SocketBackend for Fake {
     fn send(&mut self, bytes: &[u8]) -> Result<usize, Gone> {
         let mut end = self.end();
         if end.is_gone {
@@ -113,7 +113,7 @@ fn packets_of_the_guests_go_whole_and_what_is_none_is_lost() {
 }
 
 #[test]
-fn a_cable_that_is_full_is_waited_for() {
+fn a_backend_that_is_full_is_waited_for() {
     let (mut rig, fake) = start(1);
     fake.end().room = 50;
     let bytes = packet(GUEST, 5, &[7; 1000]);
@@ -219,7 +219,8 @@ proptest! {
     #[test]
     fn odd_packets_do_no_harm(
         queue in 0..3u64, parts in prop::collection::vec((0..0x1_7000u64, 0..5000u32), 1..12),
-        coming in prop::collection::vec(any::<u8>(), 0..500), good in 0..4usize, room in 0..10_000usize,
+        coming in prop::collection::vec(any::<u8>(), 0..500),
+        good in 0..4usize, room in 0..10_000usize,
     ) {
         let (mut rig, fake) = start(queue);
         fake.end().room = room;

@@ -2,9 +2,10 @@
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU16, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
+use locks::Unpoisoned;
 use machine::bus::Size;
 use machine::memory::Memory;
 use machine::pci::Vectors;
@@ -40,7 +41,7 @@ pub(super) struct Own {
     pub bytes: Vec<u8>,
 }
 
-/// The device and its queues. Who holds it may write guest memory.
+/// The device and its queues. The thread that has locked it may write guest memory.
 struct Engine {
     device: Box<dyn Device>,
     queues: Vec<Queue>,
@@ -115,11 +116,7 @@ impl Shared {
     /// The same on a thread that must not wait for another that serves: which queues is asked for when it has
     /// turned out that nobody does. Whether it was so.
     pub fn try_serve(&self, queues: impl FnOnce() -> u64) -> bool {
-        let mut engine = match self.engine.try_lock() {
-            Err(TryLockError::WouldBlock) => return false,
-            Ok(engine) => engine,
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-        };
+        let Some(mut engine) = self.engine.try_lock().unpoisoned() else { return false };
         self.serve_with(&mut engine, queues());
         true
     }
@@ -159,7 +156,7 @@ impl Shared {
     }
 
     fn space(&self) -> MutexGuard<'_, Space> {
-        self.space.lock().unwrap_or_else(PoisonError::into_inner)
+        self.space.lock().unpoisoned()
     }
 
     pub(super) fn generation(&self) -> u8 {
@@ -214,11 +211,7 @@ impl Shared {
         if !self.stopping.load(Ordering::SeqCst) {
             return false;
         }
-        let mut engine = match self.engine.try_lock() {
-            Err(TryLockError::WouldBlock) => return true,
-            Ok(engine) => engine,
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-        };
+        let Some(mut engine) = self.engine.try_lock().unpoisoned() else { return true };
         let is_idle = engine.device.is_idle();
         if is_idle {
             self.clear(engine);
@@ -235,11 +228,11 @@ impl Shared {
                 return self.clear(engine);
             }
             let settled = self.settled.wait_timeout(engine, LOOK_AGAIN);
-            drop(settled.unwrap_or_else(PoisonError::into_inner));
+            drop(settled.unpoisoned());
         }
     }
 
-    /// Work outside of [`Device::serve`] has come to an end: who waits for that looks again.
+    /// Work outside of [`Device::serve`] has come to an end: a thread that waits for that looks again.
     pub fn settle(&self) {
         self.settled.notify_all();
     }
@@ -254,7 +247,7 @@ impl Shared {
         self.stopping.store(false, Ordering::SeqCst);
     }
 
-    /// Go on after [`Self::save`]. Whoever has rung meanwhile was not heard.
+    /// Go on after [`Self::save`]. What was rung for meanwhile has not been served.
     pub(super) fn thaw(&self) {
         self.frozen.store(false, Ordering::SeqCst);
     }
@@ -276,7 +269,7 @@ impl Shared {
                 return Err(Busy);
             }
             let settled = self.settled.wait_timeout(engine, LOOK_AGAIN);
-            drop(settled.unwrap_or_else(PoisonError::into_inner));
+            drop(settled.unpoisoned());
         };
         self.frozen.store(true, Ordering::SeqCst);
         let Engine { device, queues } = &mut *engine;
@@ -300,7 +293,7 @@ impl Shared {
         self.engine().device.version()
     }
 
-    /// Go on from there, with what driver and device have agreed on. Nobody serves it yet.
+    /// Go on from there, with what driver and device have agreed on. No thread serves it yet.
     ///
     /// # Errors
     ///
@@ -372,7 +365,7 @@ impl Shared {
     }
 
     fn engine(&self) -> MutexGuard<'_, Engine> {
-        self.engine.lock().unwrap_or_else(PoisonError::into_inner)
+        self.engine.lock().unpoisoned()
     }
 }
 

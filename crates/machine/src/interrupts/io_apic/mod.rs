@@ -1,8 +1,7 @@
-//! The I/O APIC: 24 pins, each redirected to local APICs by an entry of a table
-//! (Intel 82093AA data sheet).
+//! The I/O APIC: 24 pins, each redirected to local APICs by an entry of a table (Intel 82093AA data sheet).
 //!
-//! It sends nothing itself: what is to be sent is returned, and whoever owns the local APICs
-//! delivers it. An edge on a masked pin is lost, as on the real one.
+//! It sends nothing itself: it returns the messages, and its owner, which knows the local APICs, delivers them. An edge
+//! on a masked pin is lost, as on the real one.
 
 mod bits;
 #[cfg(test)]

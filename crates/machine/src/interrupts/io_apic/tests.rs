@@ -123,7 +123,9 @@ fn making_an_entry_edge_triggered_forgets_that_it_awaits_an_end() {
 
 proptest! {
     #[test]
-    fn nothing_that_is_written_breaks_it(steps in prop::collection::vec(any::<(u8, u8, u32)>(), 0..200)) {
+    fn nothing_that_is_written_breaks_it(
+        steps in prop::collection::vec(any::<(u8, u8, u32)>(), 0..200),
+    ) {
         let mut apic = IoApic::default();
         for (what, at, value) in steps {
             let mut messages = match what % 4 {

@@ -1,13 +1,10 @@
-//! The local APIC of one processor, in xAPIC mode (a page of MMIO) and x2APIC mode (MSRs)
-//! (SDM 3A chapter 11).
+//! The local APIC of one vCPU, in xAPIC mode (a page of MMIO) and x2APIC mode (MSRs) (SDM 3A chapter 11).
 //!
-//! It belongs to its processor's thread. It reaches nobody: what leaves it is an [`Effect`] that the
-//! caller carries out; what comes in waits in a [`Mailbox`] until the owner looks
-//! ([`LocalApic::absorb`]).
+//! It belongs to its vCPU's thread and reaches no other: its caller carries out what it sends, which is an [`Effect`];
+//! what comes in waits in a [`Mailbox`] until the vCPU's thread looks ([`LocalApic::absorb`]).
 //!
-//! Known differences: there is no interrupt behind the thermal and performance-counter entries of
-//! the LVT, and arbitration priority and remote read are zero, as on every processor since the
-//! Pentium 4.
+//! Known differences: there is no interrupt behind the thermal and performance-counter entries of the LVT, and
+//! arbitration priority and remote read are zero, as on every processor since the Pentium 4.
 
 mod bits;
 mod command;

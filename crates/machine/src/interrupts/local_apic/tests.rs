@@ -444,7 +444,9 @@ fn the_external_interrupt_follows_lint0() {
 
 proptest! {
     #[test]
-    fn nothing_that_is_written_breaks_it(steps in prop::collection::vec(any::<(u8, u16, u32, u8)>(), 0..300)) {
+    fn nothing_that_is_written_breaks_it(
+        steps in prop::collection::vec(any::<(u8, u16, u32, u8)>(), 0..300),
+    ) {
         let (mut apic, clock) = (enabled(), clock());
         for (what, at, value, shift) in steps {
             match what % 8 {

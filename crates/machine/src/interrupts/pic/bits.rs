@@ -4,6 +4,9 @@ use serde::{Deserialize, Serialize};
 
 use bitflags::bitflags;
 
+/// Input of the first chip that the second one drives.
+pub const CASCADE: u8 = 2;
+
 bitflags! {
     /// Initialization command word 1, told from the others by [`Self::INITIALIZE`].
     #[derive(Debug, Clone, Copy, Serialize, Deserialize)]

@@ -2,8 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::CASCADE;
-use super::bits::{Icw1, Icw4, Ocw2, Ocw3};
+use super::bits::{CASCADE, Icw1, Icw4, Ocw2, Ocw3};
 
 /// The command word that a write to the data port is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

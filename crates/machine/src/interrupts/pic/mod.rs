@@ -12,13 +12,10 @@ mod tests;
 
 use serde::{Deserialize, Serialize};
 
-use bits::{Icw1, Icw4};
+use bits::{CASCADE, Icw1, Icw4};
 use chip::Chip;
 
 use crate::layout::irq;
-
-/// Input of the first chip that the second one drives.
-const CASCADE: u8 = 2;
 
 /// Inputs that can be level triggered: not the timer, keyboard, cascade (first chip), clock and
 /// coprocessor (second).

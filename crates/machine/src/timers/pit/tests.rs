@@ -177,7 +177,9 @@ fn decimal_counts_count_in_tens() {
 
 proptest! {
     #[test]
-    fn nothing_that_is_written_breaks_it(steps in prop::collection::vec(any::<(u8, u8, u32)>(), 0..200)) {
+    fn nothing_that_is_written_breaks_it(
+        steps in prop::collection::vec(any::<(u8, u8, u32)>(), 0..200),
+    ) {
         let mut pit = Pit::default();
         let mut now = Nanoseconds(0);
         for (what, value, later) in steps {

@@ -189,7 +189,9 @@ proptest! {
     }
 
     #[test]
-    fn nothing_that_is_written_breaks_it(steps in prop::collection::vec(any::<(u8, u8, u32)>(), 0..300)) {
+    fn nothing_that_is_written_breaks_it(
+        steps in prop::collection::vec(any::<(u8, u8, u32)>(), 0..300),
+    ) {
         let (mut rtc, clock) = (Rtc::default(), clock());
         for (what, value, later) in steps {
             match what % 4 {

@@ -1,6 +1,7 @@
-//! An image that is never written: what is, goes to a file without a name, and vanishes with it.
+//! An image that is never written: what the guest writes goes to a file without a name, and is lost when the machine
+//! ends.
 //!
-//! Which sectors are there is kept in memory, a bit for each, for 2 MiB of the disk at a time.
+//! A bitmap in memory has a bit for each sector that the file has, for 2 MiB of the disk at a time.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -8,7 +9,7 @@ use std::io;
 use std::ops::Range;
 use std::sync::RwLock;
 
-use host::Unpoisoned;
+use locks::Unpoisoned;
 
 use super::{Buffers, Image, Raw, SECTOR_BYTES};
 

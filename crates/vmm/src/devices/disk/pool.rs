@@ -1,40 +1,38 @@
-//! The threads of a disk. All are alike, and each does whatever there is to do: serve the device's
-//! queue, or carry a job out that would have others wait. They do what processors do not do for themselves
-//! ([`super::errands`]), who ring the doorbell and then attend to it, or call a thread.
+//! The I/O threads of a disk. All are alike: each serves the device's queues, or performs a job that would block. They
+//! do the work that vCPUs' threads do not do themselves ([`super::errands`]); a vCPU's thread rings the doorbell, and
+//! then either attends to the request or wakes an I/O thread.
 //!
-//! 1. *Who has found a request does it.* The thread that was called serves the
-//!    queue, which leaves jobs; it takes the first itself, and when that is done tells the guest. So one
-//!    request alone costs one wake-up, like a thread that does nothing else.
-//! 2. *Somebody listens.* Before a thread does what may take long, it sees to it that another waits to be
-//!    called; threads are started as they are needed, up to [`MAX_THREADS`].
-//! 3. *What is in the host's page cache takes no thread*: it is read while the queue is served. What is
-//!    not has the host begin to read it, all that is in the queue at once; so that one thread which waits
-//!    for one after the other has them as soon as several would, for fewer wake-ups. Writing to the page
-//!    cache takes little time, and is no reason to wake anybody either.
-//! 4. *Who serves the queue attends*: it says so before, and looks at the jobs after. Jobs that are found while
-//!    nobody attends (as when a device comes to rest) have a thread called.
+//! 1. *The thread that finds a request performs it.* The thread that was woken serves the queue, which yields jobs. It
+//!    performs the first job itself and then notifies the guest. So a single request costs one wake-up.
+//! 2. *One thread is always waiting.* Before a thread performs a job that may take long, it makes sure that another one
+//!    waits to be woken. Threads are started when they are needed, up to [`MAX_THREADS`].
+//! 3. *The host's page cache needs no thread.* A read that the page cache can answer is done while the queue is served.
+//!    For any other read the host's readahead is started, for all that is in the queue at once; then one thread that
+//!    waits for one read after the other is as fast as several, with fewer wake-ups. A write to the page cache takes
+//!    little time and wakes no other thread either.
+//! 4. *The thread that serves the queue attends to its jobs*: it says so before, and looks at the jobs after. A job
+//!    that is queued while no thread attends (as when a device quiesces) wakes a thread.
+//! 5. *A queue belongs to a vCPU, a thread does not*: there is one list of jobs, and each completion is reported in
+//!    the queue that the job came from. One thread at a time serves the device. A thread that finds the device locked
+//!    rings, tries once, and goes on. A thread that has served the device unlocks it, and then looks whether more was
+//!    rung for. Each of the two has a fence between its two steps, or both could miss each other.
 //!
-//! 5. *A queue is a processor's, and a thread is not*: what is to be done has one list, and what has ended is told of
-//!    in the queue that it came from. The device is served by one at a time. Who finds it locked rings, tries, and goes
-//!    on; who has served it lets go of it, and looks whether more was rung for; between the two steps each has a fence,
-//!    or both could miss each other.
-//!
-//! Lock order: the device (whoever serves it), then what is here, one at a time.
+//! Lock order: the device (held by the thread that serves it), then one lock of this file at a time.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use devices::limits::MAX_BLOCK_QUEUES;
-use devices::virtio::block::{Failed, Job, Store, Ticket};
+use devices::virtio::block::{BlockBackend, Failed, Job, Ticket};
 use devices::virtio::{Chain, Doorbell, Segment, Shared};
-use host::Unpoisoned;
+use locks::Unpoisoned;
 
-use super::errands::{LEAST_FREE, MOST_UNHELPED, SLOW};
+use super::thresholds::{LEAST_FREE, MOST_UNHELPED, SLOW};
 use super::{Buffers, Disk};
 use crate::device_memory::DeviceMemory;
 use crate::devices::backoff::Backoff;
@@ -72,7 +70,7 @@ pub(crate) struct Pool {
     memory: DeviceMemory,
     /// Queues to be served, a bit for each.
     wanted: AtomicU64,
-    /// A queue is to be served again that nobody rings for.
+    /// A queue is to be served again without being rung for.
     has_more: AtomicBool,
     /// A note for the processor's thread that has rung.
     rung: Arc<AtomicBool>,
@@ -152,7 +150,7 @@ impl Pool {
             match self.next(device) {
                 Next::Serve(queues) => {
                     device.serve(queues);
-                    lock(&self.orders).attending -= 1;
+                    self.orders.lock().unpoisoned().attending -= 1;
                 }
                 Next::CarryOut(ticket, job) => {
                     let mut queues = self.carry_out(ticket, &job);
@@ -170,7 +168,7 @@ impl Pool {
     }
 
     fn next(self: &Arc<Self>, device: &Arc<Shared>) -> Next {
-        let mut orders = lock(&self.orders);
+        let mut orders = self.orders.lock().unpoisoned();
         loop {
             if orders.is_over {
                 return Next::End;
@@ -204,12 +202,12 @@ impl Pool {
     }
 
     fn next_quick(&self) -> Option<(Ticket, Job)> {
-        let mut orders = lock(&self.orders);
+        let mut orders = self.orders.lock().unpoisoned();
         let is_quick = orders.jobs.front().is_some_and(|(_, job)| self.is_quick(job));
         if is_quick { orders.jobs.pop_front() } else { None }
     }
 
-    /// See that somebody listens, and, if we will be `long`, that what is left is begun.
+    /// Make sure that a thread waits, and, if this one will be `long`, that another begins the jobs that are left.
     fn call_another(self: &Arc<Self>, orders: &mut Orders, device: &Arc<Shared>, long: bool) {
         if self.waiting.load(Ordering::SeqCst) > 0 {
             if long && !orders.jobs.is_empty() {
@@ -234,7 +232,7 @@ impl Pool {
     }
 
     fn end(&self, Ticket { queue, number }: Ticket, result: Result<(), Failed>) -> u64 {
-        lock(&self.ended)[queue].push_back((number, result));
+        self.ended.lock().unpoisoned()[queue].push_back((number, result));
         bit(queue)
     }
 
@@ -275,7 +273,7 @@ impl Pool {
 
     fn tell(&self, what: &str, at: u64, result: io::Result<()>) -> Result<(), Failed> {
         result.map_err(|error| {
-            let mut complaints = lock(&self.complaints);
+            let mut complaints = self.complaints.lock().unpoisoned();
             let is_due = complaints.last.is_none_or(|last| last.elapsed() >= COMPLAINT_INTERVAL);
             if !is_due {
                 complaints.unsaid += 1;
@@ -300,24 +298,22 @@ fn bit(queue: usize) -> u64 {
     1 << (queue & 63)
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unpoisoned()
-}
-
 /// What processors' threads do.
 impl Pool {
     /// Have a thread look at what there is.
     fn call(&self) {
         if self.waiting.load(Ordering::SeqCst) > 0 {
             // Who waits has let go of it.
-            drop(lock(&self.orders));
+            drop(self.orders.lock().unpoisoned());
             self.called.notify_one();
         }
     }
 
     /// The same, if there is anything.
     pub(super) fn call_for_all(&self) {
-        if self.wanted.load(Ordering::SeqCst) != 0 || !lock(&self.orders).jobs.is_empty() {
+        if self.wanted.load(Ordering::SeqCst) != 0
+            || !self.orders.lock().unpoisoned().jobs.is_empty()
+        {
             self.call();
         }
     }
@@ -331,7 +327,7 @@ impl Pool {
         if !self.writes.tries() {
             return (0, Left::Much);
         }
-        lock(&self.orders).attending += 1;
+        self.orders.lock().unpoisoned().attending += 1;
         let jobs =
             self.serve_and_write(device, if brief { BRIEF_ERRAND_BYTES } else { ERRAND_BYTES });
         (jobs, self.stop_attending())
@@ -340,7 +336,7 @@ impl Pool {
     /// Do a job that may wait, too; likewise.
     pub(super) fn help(&self, device: &Shared) -> (u64, Left) {
         let (ticket, job) = {
-            let mut orders = lock(&self.orders);
+            let mut orders = self.orders.lock().unpoisoned();
             match orders.jobs.pop_front() {
                 None => return (0, Left::Nothing),
                 Some(next) if suits_a_processor(&next.1) && self.waits.tries() => {
@@ -408,15 +404,15 @@ impl Pool {
         jobs + READS.get()
     }
 
-    /// Serve what is to be served, unless somebody else does, who then does this as well: whoever has served looks
-    /// whether more is wanted ([`Self::is_wanted`], [`Self::next`]), and sees what was rung for before we found
-    /// the device locked.
+    /// Serve what is to be served, unless another thread is serving, which then does this as well: a thread
+    /// that has served looks whether more is wanted ([`Self::is_wanted`], [`Self::next`]), and sees what was rung for
+    /// before this thread found the device locked.
     fn try_serve(&self, device: &Shared) -> bool {
         fence(Ordering::SeqCst);
         device.try_serve(|| self.wanted.swap(0, Ordering::SeqCst))
     }
 
-    /// Whether there is something to be served, for one who has just served.
+    /// Whether there is something to be served, for a thread that has just served.
     fn is_wanted(&self) -> bool {
         fence(Ordering::SeqCst);
         self.wanted.load(Ordering::SeqCst) != 0
@@ -425,12 +421,12 @@ impl Pool {
     /// Whether all threads wait to be called.
     #[cfg(test)]
     pub(super) fn is_quiet(&self) -> bool {
-        let orders = lock(&self.orders);
+        let orders = self.orders.lock().unpoisoned();
         self.waiting.load(Ordering::SeqCst) == orders.threads.len()
     }
 
     fn next_write(&self, bytes: &mut u64) -> Option<(Ticket, Job)> {
-        let mut orders = lock(&self.orders);
+        let mut orders = self.orders.lock().unpoisoned();
         let Some((_, Job::Write { source, .. })) = orders.jobs.front() else { return None };
         *bytes = bytes.checked_sub(Chain::bytes(source))?;
         if self.disk.image.writes_to_cache() { orders.jobs.pop_front() } else { None }
@@ -445,7 +441,7 @@ impl Pool {
             Some(done) if done < buffers.bytes() => {
                 let rest = buffers.part(done, buffers.bytes() - done).segments().to_vec();
                 let rest = Job::Write { at: at + done as u64, source: rest };
-                lock(&self.orders).jobs.push_front((ticket, rest));
+                self.orders.lock().unpoisoned().jobs.push_front((ticket, rest));
                 return (0, false);
             }
             Some(_) => self.end(ticket, Ok(())),
@@ -461,7 +457,7 @@ impl Pool {
 
     /// Attend no more; what is left.
     fn stop_attending(&self) -> Left {
-        let mut orders = lock(&self.orders);
+        let mut orders = self.orders.lock().unpoisoned();
         orders.attending -= 1;
         let few = orders.jobs.len() <= MAX_LEFT;
         match orders.jobs.is_empty() {
@@ -493,10 +489,10 @@ impl Doorbell for Pool {
     }
 }
 
-/// What the device sees of it.
-pub(crate) struct Frontend(pub(crate) Arc<Pool>);
+/// The disk as its device sees it.
+pub(crate) struct Backend(pub(crate) Arc<Pool>);
 
-impl Store for Frontend {
+impl BlockBackend for Backend {
     fn bytes(&self) -> u64 {
         self.0.disk.image.bytes()
     }
@@ -526,7 +522,7 @@ impl Store for Frontend {
             }
             job => job,
         };
-        let mut orders = lock(&self.0.orders);
+        let mut orders = self.0.orders.lock().unpoisoned();
         orders.jobs.push_back((ticket, job));
         if orders.attending == 0 {
             self.0.called.notify_one();
@@ -535,11 +531,11 @@ impl Store for Frontend {
     }
 
     fn finished(&mut self, queue: usize) -> Option<(usize, Result<(), Failed>)> {
-        lock(&self.0.ended)[queue].pop_front()
+        self.0.ended.lock().unpoisoned()[queue].pop_front()
     }
 
     fn serve_again(&mut self, queue: usize) {
-        let orders = lock(&self.0.orders);
+        let orders = self.0.orders.lock().unpoisoned();
         self.0.wanted.fetch_or(bit(queue), Ordering::SeqCst);
         self.0.has_more.store(true, Ordering::SeqCst);
         if orders.attending == 0 {
@@ -570,7 +566,7 @@ impl PoolThreads {
     ///
     /// The host has no thread.
     pub(crate) fn start(pool: Arc<Pool>, device: &Arc<Shared>) -> io::Result<Self> {
-        pool.start_thread(&mut lock(&pool.orders), device)?;
+        pool.start_thread(&mut pool.orders.lock().unpoisoned(), device)?;
         Ok(Self(pool))
     }
 }
@@ -578,7 +574,7 @@ impl PoolThreads {
 impl Drop for PoolThreads {
     fn drop(&mut self) {
         let threads = {
-            let mut orders = lock(&self.0.orders);
+            let mut orders = self.0.orders.lock().unpoisoned();
             orders.is_over = true;
             std::mem::take(&mut orders.threads)
         };

@@ -1,28 +1,28 @@
-//! QEMU's format, by the crate `imago`: clusters that are there when they have been written, over a
-//! backing image or nothing.
+//! QEMU's format qcow2, by the crate `imago`: clusters that are allocated when they are first written, over a backing
+//! image or nothing.
 //!
-//! 1. *A file that names others is not trusted with the choice.* What an image refers to (a backing
-//!    image, a file with its data) is used only if who gives the disk has named that very file, too
-//!    ([`Named`]); else the image is refused, and says what it wants. Who can write to an image, a guest for
-//!    one, would otherwise have its host's files read and written. `imago` opens nothing here.
-//! 2. *All files are open before the machine runs*; who opens is the caller, with its own locks.
-//! 3. *A backing image is only read, and is what the image above says that it is*: nothing is told from the
-//!    bytes of an image, which may be a guest's.
-//! 4. *A cluster behind the end of its file is missing*, not zero: such an image is refused when it is
-//!    opened. What is cut later reads as zeroes, as it does with QEMU.
+//! 1. *An image does not choose which files are opened.* A file that an image refers to (a backing image, a file with
+//!    its data) is used only if the user who gives the disk has named that very file, too ([`Named`]). Otherwise the
+//!    image is refused with a message that says which file it wants. Else a program that can write to an image, such
+//!    as a guest, could have the host's files read and written. `imago` opens nothing here.
+//! 2. *All files are open before the machine runs*; the caller opens and locks them.
+//! 3. *A backing image is only read, and has the format that the image above says*: its format is never probed from its
+//!    bytes, which a guest may have written.
+//! 4. *A cluster behind the end of its file is missing*, not zero: such an image is refused when it is opened. A file
+//!    that is truncated later reads as zeroes, as it does with QEMU.
 
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::RwLock;
 
-use host::Unpoisoned;
 use imago::file::File as Storage;
 use imago::io_buffers::{IoVector, IoVectorMut};
 use imago::qcow2::Qcow2 as Format;
 use imago::raw::Raw;
 use imago::storage::Storage as _;
 use imago::{FormatAccess, Mapping, StorageOpenOptions};
+use locks::Unpoisoned;
 use vm_memory::{GuestAddress, GuestMemoryBackend, VolatileSlice};
 
 use super::{Buffers, Image, SECTOR_BYTES};
@@ -52,7 +52,7 @@ pub enum Error {
         image = .image.display(), path = .path.display()
     )]
     Backing {
-        /// Who refers to it.
+        /// The image that refers to it.
         image: PathBuf,
         /// What it refers to.
         path: PathBuf,
@@ -64,14 +64,15 @@ pub enum Error {
         image = .image.display(), path = .path.display()
     )]
     Data {
-        /// Who refers to it.
+        /// The image that refers to it.
         image: PathBuf,
         /// What it refers to.
         path: PathBuf,
     },
-    /// A backing image of which nobody says what it is.
+    /// A backing image whose format is not given.
     #[error(
-        "{image} does not say what format its backing image has; `qemu-img rebase -u -b FILE -F raw` \
+        "{image} does not say what format its backing image has; \
+         `qemu-img rebase -u -b FILE -F raw` \
          (or -F qcow2) has it do so",
         image = .0.display()
     )]

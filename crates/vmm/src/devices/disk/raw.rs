@@ -1,9 +1,9 @@
 //! An image that is the disk's bytes and nothing else: a file, or a block device of the host.
 //!
-//! *A guest that writes the beginning of its disk could make another format of it*, which would be
-//! opened as such the next time, with the backing file that it names. So where nobody has said that
-//! the file is raw and it was only taken for that, a first sector that looks like another format is
-//! not written (QEMU does the same). That is checked on a copy, which the guest cannot change after.
+//! *A guest could write the header of another format to the beginning of its disk.* The next machine would open the
+//! disk as that format, with the backing file that it names. So where the format was probed, because the user has not
+//! said that the file is raw, a first sector that looks like another format is not written (QEMU does the same). The
+//! check is made on a copy, which the guest cannot change afterwards.
 
 use std::fs::File;
 use std::io;

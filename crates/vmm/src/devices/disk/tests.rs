@@ -1,6 +1,7 @@
 //! Images against a file in memory.
 
 use std::fs::File;
+use std::io;
 use std::os::unix::fs::FileExt;
 
 use devices::virtio::Segment;

@@ -1,4 +1,4 @@
-//! What a network card's cable leads to: a socket to another process of this host ([`stream`]), or a
+//! The back-ends of a network card ([`Netdev`]): a socket to another process of this host ([`stream`]), or a
 //! network interface of the host's ([`tap`]).
 
 mod stream;
@@ -8,33 +8,33 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use devices::virtio::Segment;
-use devices::virtio::network::{self, Cable, MAX_PAIRS, Way};
+use devices::virtio::network::{self, MAX_PAIRS, NetworkBackend, Way};
 use host::vectored::Pieces;
 
 use rustix::event::PollFlags;
 
-use super::io_thread::{Notifier, Source};
+use super::io_thread::{EventSource, Notifier};
 use super::{Device, Slots};
-use crate::configuration::Error;
 use crate::device_memory::{DeviceMemory, ranges};
+use crate::outcome::Error;
 
 /// A network card.
 #[derive(Debug)]
 pub struct Network {
-    /// Where its cable leads.
-    pub cable: CableEnd,
+    /// Its back-end.
+    pub netdev: Netdev,
     /// Its Ethernet address.
     pub address: [u8; 6],
 }
 
-/// Where a cable leads.
+/// What a card is connected to, as QEMU's option `-netdev` says it.
 #[derive(Debug)]
-pub enum CableEnd {
-    /// To a process that speaks as passt(1) and QEMU do: before each frame, its length as four bytes,
+pub enum Netdev {
+    /// A process that speaks as passt(1) and QEMU do: before each frame, its length as four bytes,
     /// the most significant first. A stream socket, which need not be non-blocking. Nobody there looks
     /// at checksums, because no wire comes between.
     Stream(OwnedFd),
-    /// To a TAP interface of the host's, with a descriptor for each queue ([`host::tap::open`]).
+    /// A TAP interface of the host's, with a descriptor for each queue ([`host::tap::open`]).
     Tap(Vec<OwnedFd>),
 }
 
@@ -56,21 +56,22 @@ impl Device for Network {
 }
 
 /// A card's device, and what its thread waits for.
-fn card(network: Network, memory: &DeviceMemory) -> (network::Network, Arc<[Source]>) {
-    let Network { cable, address } = network;
-    let source = |(pair, file)| Source::new(file, [2 * pair, 2 * pair + 1]);
-    let (ends, mtu, is_tap) = match cable {
-        CableEnd::Stream(end) => (vec![end], Some(STREAM_MTU), false),
-        CableEnd::Tap(ends) => (ends, None, true),
+fn card(network: Network, memory: &DeviceMemory) -> (network::Network, Arc<[EventSource]>) {
+    let Network { netdev, address } = network;
+    let source = |(pair, file)| EventSource::new(file, [2 * pair, 2 * pair + 1]);
+    let (ends, mtu, is_tap) = match netdev {
+        Netdev::Stream(end) => (vec![end], Some(STREAM_MTU), false),
+        Netdev::Tap(ends) => (ends, None, true),
     };
-    let sources: Arc<[Source]> = ends.into_iter().take(MAX_PAIRS).enumerate().map(source).collect();
+    let sources: Arc<[EventSource]> =
+        ends.into_iter().take(MAX_PAIRS).enumerate().map(source).collect();
     let settings = network::Settings { address, mtu, pairs: sources.len() };
     let (memory, its) = (memory.clone(), Arc::clone(&sources));
-    let cable: Box<dyn Cable> = match is_tap {
+    let backend: Box<dyn NetworkBackend> = match is_tap {
         true => Box::new(tap::Tap::new(memory, its)),
         false => Box::new(stream::Stream::new(memory, its)),
     };
-    (network::Network::new(cable, settings), sources)
+    (network::Network::new(backend, settings), sources)
 }
 
 /// Look up segments.

@@ -1,11 +1,11 @@
-//! A cable to another process: frames on a stream socket, each after its length. The other end gets frames
+//! A back-end that is another process: frames on a stream socket, each after its length. The other end gets frames
 //! without headers, and those that come from it are taken as they are: there was no wire on which they
 //! could have been damaged.
 
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
 
-use devices::virtio::network::{Cable, Fault, Features, Frame, HEADER_BYTES, Way, header};
+use devices::virtio::network::{Fault, Features, Frame, HEADER_BYTES, NetworkBackend, Way, header};
 use devices::virtio::{Segment, scatter};
 use host::message::{self, Outgoing};
 use host::vectored::{MAX_PIECES, Pieces};
@@ -14,7 +14,7 @@ use vm_memory::GuestAddress;
 
 use super::{pieces, readiness};
 use crate::device_memory::{DeviceMemory, ranges};
-use crate::devices::io_thread::Source;
+use crate::devices::io_thread::EventSource;
 
 /// Bytes of a length.
 const PREFIX_BYTES: usize = 4;
@@ -22,11 +22,11 @@ const PREFIX_BYTES: usize = 4;
 /// Frames as they may be.
 const FRAME_BYTES: std::ops::RangeInclusive<usize> = 14..=65535 + 18;
 
-/// The cable.
+/// The back-end.
 pub(super) struct Stream {
     memory: DeviceMemory,
-    sources: Arc<[Source]>,
-    /// The driver takes frames whose checksums nobody has looked at.
+    sources: Arc<[EventSource]>,
+    /// The driver takes frames whose checksums have not been checked.
     is_trusted: bool,
     /// The beginning of the next frame's length, and how much of it there is.
     prefix: [u8; PREFIX_BYTES],
@@ -40,7 +40,7 @@ pub(super) struct Stream {
 }
 
 impl Stream {
-    pub(super) fn new(memory: DeviceMemory, sources: Arc<[Source]>) -> Self {
+    pub(super) fn new(memory: DeviceMemory, sources: Arc<[EventSource]>) -> Self {
         let (prefix, rest) = ([0; PREFIX_BYTES], Vec::new());
         let is_trusted = false;
         Self { memory, sources, is_trusted, prefix, have: 0, done: 0, skip: 0, rest }
@@ -112,7 +112,7 @@ enum Into {
     Nowhere,
 }
 
-impl Cable for Stream {
+impl NetworkBackend for Stream {
     fn features(&self) -> Features {
         Features::CHECKSUM | Features::GUEST_CHECKSUM
     }

@@ -1,18 +1,18 @@
-//! A cable to a TAP interface of the host's. The kernel takes and gives frames with their headers, so that
-//! checksums and segmentation are left to whoever has the hardware for it. It also chooses the queue for
-//! what comes in: that of the processor which last sent something of the same flow.
+//! A back-end that is a TAP interface of the host. The kernel exchanges frames with their virtio headers, so that
+//! checksums and segmentation are left to the hardware that has offloads for them. The kernel also chooses the queue of
+//! an incoming frame: that of the vCPU which last sent a frame of the same flow.
 
 use std::io::ErrorKind;
 use std::sync::Arc;
 
 use devices::virtio::Segment;
-use devices::virtio::network::{Cable, Fault, Features, Frame, HEADER_BYTES, Way};
+use devices::virtio::network::{Fault, Features, Frame, HEADER_BYTES, NetworkBackend, Way};
 use host::tap::{offload, set_offloads, use_queue};
 use rustix::io::Errno;
 
 use super::{pieces, readiness};
 use crate::device_memory::DeviceMemory;
-use crate::devices::io_thread::Source;
+use crate::devices::io_thread::EventSource;
 
 /// Room for any frame, with its header.
 const MOST_BYTES: u64 = HEADER_BYTES as u64 + 65535 + 18;
@@ -21,15 +21,15 @@ const MOST_BYTES: u64 = HEADER_BYTES as u64 + 65535 + 18;
 const DATAGRAMS: Features =
     Features::GUEST_USO4.union(Features::GUEST_USO6).union(Features::HOST_USO);
 
-/// The cable.
+/// The back-end.
 pub(super) struct Tap {
     memory: DeviceMemory,
-    sources: Arc<[Source]>,
+    sources: Arc<[EventSource]>,
     features: Features,
 }
 
 impl Tap {
-    pub(super) fn new(memory: DeviceMemory, sources: Arc<[Source]>) -> Self {
+    pub(super) fn new(memory: DeviceMemory, sources: Arc<[EventSource]>) -> Self {
         let mut it = Self { memory, sources, features: Features::HOST | Features::GUEST };
         if it.offer(it.features).is_err() {
             it.features -= DATAGRAMS;
@@ -42,12 +42,12 @@ impl Tap {
         self.sources.iter().try_for_each(|source| set_offloads(source.file(), offloads))
     }
 
-    fn source(&self, pair: usize) -> &Source {
+    fn source(&self, pair: usize) -> &EventSource {
         &self.sources[pair.min(self.sources.len() - 1)]
     }
 }
 
-impl Cable for Tap {
+impl NetworkBackend for Tap {
     fn features(&self) -> Features {
         self.features
     }

@@ -1,39 +1,40 @@
-//! What processors' threads do for disks themselves, instead of waking a disk's thread ([`super::pool`]).
+//! I/O of disks that vCPUs' threads complete themselves, instead of waking an I/O thread ([`super::pool`]). The names
+//! in capitals are in [`super::thresholds`].
 //!
-//! To wake a thread on an idle core costs the host as much as a third of a flush, and a write with its flush
-//! that is done by others has four of these. A guest that waits for its disk has a thread that has nothing
-//! to do: its processor's. So that does the work, in two steps:
+//! To wake a thread on an idle core costs the host as much as a third of a flush, and a write with its flush takes four
+//! wake-ups when I/O threads do both. While a guest waits for its disk, its vCPU's thread is idle. So that thread does
+//! the work, in two steps:
 //!
-//! 1. *At the doorbell, what waits for nothing*: once the exit has been dealt with, when the chip set is not
-//!    locked any more, the queue is served, what the host has in its page cache is read, and what is small is
-//!    written there. That is over before the guest could have turned to something else.
-//! 2. *Who halts helps*: what is left, a flush for one, is done when the guest halts, if it does within
-//!    [`LEAVE_AFTER`]; else an alarm brings the processor back, and it is left to the disk's threads. One such job,
-//!    then the guest goes on. To set a timer of the host's and to take it back cost as much as a wake-up, where the
-//!    host is a virtual machine itself. So a guest that has halted again and again has more time, up to
-//!    [`LEAVE_AFTER_MOST`], and a timer that is set stays set: it serves several errands. Each halt in time adds
-//!    [`LEAVE_AFTER`], so that what a guest can lose when it computes for once is less than what it has gained.
+//! 1. *At the doorbell, what does not block*: after the exit, when the chip set is unlocked again, the vCPU's thread
+//!    serves the queue, reads what the host has in its page cache, and writes small requests to the page cache. It is
+//!    done before the guest could have switched to another task.
+//! 2. *At a halt, what blocks*: the vCPU's thread performs the rest, such as a flush, if the guest halts within
+//!    `LEAVE_AFTER`; else an alarm brings the thread back, and it leaves the job to the I/O threads. It performs one
+//!    such job, and then the guest continues. Where the host is a virtual machine itself, to set a timer and to cancel
+//!    it costs as much as a wake-up. So a guest that has halted in time again and again gets longer, up to
+//!    `LEAVE_AFTER_MOST`, and a timer that is set stays set for several jobs. Each halt in time adds `LEAVE_AFTER`, so
+//!    that a guest that computes for once loses less than it has gained.
 //!
-//! What it must not do, and why it does not:
+//! What the vCPU's thread must not do, and why it does not:
 //!
-//! - *Keep a guest that computes from it.* For a guest that rings again and again without a halt ([`MOST_RINGS`]) a
-//!   processor does only what takes no longer than to call a thread: some pages that are at hand. Where nothing was,
-//!   and for the rest, the disk's threads work beside it. So they do for one that does not halt after it has asked for
-//!   something (`Backoff`). What is large, or a matter of the file system's trees (discards), is never done here.
-//! - *Keep a processor from its interrupts.* Nobody can take a thread out of an fdatasync(2). So none begins
-//!   one while a timer of the guest's is due within twice the time that one takes, or [`SLOW`], nor while a reset,
-//!   a pause or the machine's end is waiting. One that was slow all the same is remembered: of the next ones, up to
-//!   [`MOST_UNHELPED`] are left to the disk's threads, likewise for writes. So the guest's interrupts are late by
-//!   less than [`SLOW`], but once in a while on a disk that is slow. To other processors it says that it sleeps, so
-//!   that a flush of their TLBs does not wait for it.
-//! - *Hold others up.* No lock is held while a byte is moved or a flush goes on: neither the device's nor the
-//!   list of jobs'. Who finds the device locked does not wait: whoever serves it looks again when that is done.
-//! - *Lose work.* What a processor leaves, it has promised to do: it does, or calls a thread ([`Disks::leave`]),
-//!   also before it stands still (for a snapshot), before it ends, and when it is reset. Whoever else serves the
-//!   device finds that nobody attends, and calls a thread for what it has found (`Frontend::start`).
+//! - *Delay a guest that computes.* If a guest rings more than `MOST_RINGS` times without a halt, the thread does only
+//!   what costs no more than a wake-up: some pages that are in the page cache. The I/O threads do the rest in parallel,
+//!   and so they do for a guest that does not halt after a request (`Backoff`). The vCPU's thread never performs large
+//!   jobs, or jobs that change the file system's trees (discards).
+//! - *Delay interrupts.* No signal ends an fdatasync(2) early. So the thread begins none while a timer of the guest is
+//!   due within twice the time that one takes, or `SLOW`, nor while a reset, a pause or the end of the machine is
+//!   pending. After a slow flush, up to `MOST_UNHELPED` of the next ones are left to the I/O threads; likewise for
+//!   writes. So interrupts are late by less than `SLOW`, but once in a while on a slow disk. Meanwhile the vCPU counts
+//!   as asleep, so that no other vCPU waits for it to flush its TLB.
+//! - *Block other threads.* The thread holds no lock while it moves a byte or flushes: neither the device's nor that
+//!   of the list of jobs. A thread that finds the device locked does not wait: the thread that serves the device looks
+//!   again when it is done.
+//! - *Lose work.* The vCPU's thread has promised to do what it has left for a halt: it does it, or wakes an I/O thread
+//!   ([`Disks::leave`]), also before it pauses (for a snapshot), before it ends, and at a reset. Any other thread that
+//!   serves the device finds that no thread attends, and wakes one for the jobs that it has queued (`Backend::start`).
 //!
-//! A flush covers the writes that have ended when it is begun, whoever does either, as before: what is under way
-//! at the same time has no order.
+//! A flush covers the writes that had completed when the flush began, whichever threads perform them. Requests that are
+//! in flight at the same time have no order.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -42,23 +43,6 @@ use std::time::Duration;
 use devices::virtio::Shared;
 
 use super::pool::{Left, Pool};
-
-/// What is left at the doorbell is left to the disk's threads if the guest has not halted by then.
-pub(crate) const LEAVE_AFTER: Duration = Duration::from_micros(100);
-
-/// The same for a guest that has always halted of late.
-pub(crate) const LEAVE_AFTER_MOST: Duration = Duration::from_millis(2);
-
-/// How long a halting processor has to be free to do what may wait, at least and at most: between these, twice as
-/// long as that took of late.
-pub(super) const LEAST_FREE: Duration = Duration::from_micros(100);
-pub(super) const SLOW: Duration = Duration::from_millis(1);
-
-/// Doorbells between two halts that a processor attends to as if its guest waited; to more it attends briefly.
-pub(crate) const MOST_RINGS: u32 = 8;
-
-/// The most slow jobs, or errands that no halt followed, that are left to the disk's threads after one.
-pub(crate) const MOST_UNHELPED: u32 = 255;
 
 /// The disks of a machine, as its processors see them.
 #[derive(Default)]
@@ -72,7 +56,7 @@ pub(crate) struct Disks {
 pub(crate) struct Errand {
     /// Jobs that were done.
     pub(crate) jobs: u64,
-    /// Something is left for who halts.
+    /// Something is left for a vCPU that halts.
     pub(crate) is_left: bool,
 }
 
@@ -87,7 +71,7 @@ impl Disks {
         self.disks.push((pool, device));
     }
 
-    /// Whether a doorbell has been rung that nobody has attended to, once.
+    /// Whether a doorbell has been rung that no thread has attended to, once.
     #[inline]
     pub(crate) fn take_rung(&self) -> bool {
         self.rung.load(Ordering::Relaxed) && self.rung.swap(false, Ordering::SeqCst)

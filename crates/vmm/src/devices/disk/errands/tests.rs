@@ -18,7 +18,8 @@ use vm_memory::{Bytes, GuestAddress, GuestMemoryMmap};
 
 use super::*;
 use crate::device_memory::DeviceMemory;
-use crate::devices::disk::pool::{Frontend, PoolThreads};
+use crate::devices::disk::pool::{Backend, PoolThreads};
+use crate::devices::disk::thresholds::SLOW;
 use crate::devices::disk::{Buffers, Disk, Image};
 
 const MEMORY_BYTES: u64 = 4 << 20;
@@ -213,7 +214,7 @@ impl Rig {
         };
         let mut disks = Disks::default();
         let pool = Pool::new(disk, device_memory.clone(), disks.rung());
-        let device = Box::new(Block::new(Box::new(Frontend(Arc::clone(&pool))), QUEUES));
+        let device = Box::new(Block::new(Box::new(Backend(Arc::clone(&pool))), QUEUES));
         let config = platform::Config { processors: 1, tsc: Hertz(1 << 30), memory_bytes: 0 };
         let surroundings = platform::Surroundings {
             clock: Arc::new(ManualClock::new(Hertz(1 << 30), Duration::ZERO)),

@@ -1,6 +1,6 @@
-//! What a block device asks of whoever keeps the bytes.
+//! What a disk asks of the host, which keeps its bytes.
 
-use super::Segment;
+use crate::virtio::Segment;
 
 /// What is to be done. Ranges lie inside the disk; segments of guest memory may be anywhere, and have
 /// to be checked.
@@ -40,7 +40,7 @@ impl Job {
     }
 }
 
-/// It did not work; the store has said why.
+/// It did not work; the backend has said why.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Failed;
 
@@ -53,8 +53,8 @@ pub struct Ticket {
     pub number: usize,
 }
 
-/// What keeps a disk's bytes. Called with the device locked, so that nothing here waits for long.
-pub trait Store: Send {
+/// What keeps a disk's bytes. The device calls it while the device is locked, so that no method blocks for long.
+pub trait BlockBackend: Send {
     /// Bytes of the disk.
     fn bytes(&self) -> u64;
 
@@ -68,13 +68,13 @@ pub trait Store: Send {
     fn serial(&self) -> &str;
 
     /// Begin a job. How it went if it is done; otherwise [`Self::finished`] gives its number when it is,
-    /// and whoever has done it has its queue served again.
+    /// and the thread that has done it has its queue served again.
     fn start(&mut self, ticket: Ticket, job: Job) -> Option<Result<(), Failed>>;
 
     /// The number of a job of this queue that has ended since it was started, and how it went; each is given
     /// once.
     fn finished(&mut self, queue: usize) -> Option<(usize, Result<(), Failed>)>;
 
-    /// Have this queue served again, when others have been: there is more in it, and nobody will ring.
+    /// Have this queue served again, when others have been: there is more in it, and the driver will not ring.
     fn serve_again(&mut self, queue: usize);
 }
