@@ -25,8 +25,9 @@ const WIDER_CODE: usize = 53;
 const WIDER_COMMENTS: usize = 0;
 
 /// Which of our crates each may depend on.
-const MAY_IMPORT: [(&str, &[&str]); 19] = [
+const MAY_IMPORT: [(&str, &[&str]); 20] = [
     ("boot", &[]),
+    ("xen-abi", &[]),
     ("host", &[]),
     ("direct", &["host"]),
     ("cpu", &["direct", "host"]),
