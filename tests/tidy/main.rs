@@ -25,9 +25,10 @@ const WIDER_CODE: usize = 53;
 const WIDER_COMMENTS: usize = 0;
 
 /// Which of our crates each may depend on.
-const MAY_IMPORT: [(&str, &[&str]); 20] = [
+const MAY_IMPORT: [(&str, &[&str]); 21] = [
     ("boot", &[]),
     ("xen-abi", &[]),
+    ("xen", &["boot", "xen-abi"]),
     ("host", &[]),
     ("direct", &["host"]),
     ("cpu", &["direct", "host"]),

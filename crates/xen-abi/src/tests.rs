@@ -48,7 +48,8 @@ fn structures() -> Vec<Expectation> {
             InitControl ExpandArray SetPriority FifoControlBlock;
         grant: EntryV1 EntryV2 EntryV2SubPage EntryV2Transitive Map Unmap UnmapAndReplace SetupTable
             DumpTable Transfer CopySide CopyPages QuerySize SetVersion GetVersion GetStatusFrames
-            Swap; start: StartInfo;
+            Swap;
+        start: StartInfo;
         shared: ArchVcpuInfo VcpuTimeInfo VcpuInfo ArchSharedInfo SharedInfo RunstateInfo;
         vcpu: RegisterRunstate RegisterTime RegisterInfo PeriodicTimer SingleshotTimer PhysicalId
             UserRegisters GuestContext IretFrame;
