@@ -26,8 +26,10 @@ const WIDER_CODE: usize = 0;
 const WIDER_COMMENTS: usize = 0;
 
 /// Which of our crates each may depend on.
-const MAY_IMPORT: [(&str, &[&str]); 22] = [
+const MAY_IMPORT: [(&str, &[&str]); 24] = [
     ("boot", &[]),
+    ("xen-abi", &[]),
+    ("xen", &["boot", "xen-abi"]),
     ("host", &["locks"]),
     ("locks", &[]),
     ("direct", &["host", "locks"]),
