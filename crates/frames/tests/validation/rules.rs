@@ -1,12 +1,10 @@
 //! Each rule of the validation by itself.
 
-mod support;
-
 use frames::{
     Entry, Errno, FrameType, Level, Mfn, Outcome, Outside, Refused, Stop, check_descriptor,
 };
 
-use self::support::{Domain, Machine, entry, frame};
+use crate::support::{BASE, Domain, Machine, entry, frame};
 
 const W: u64 = Entry::WRITABLE;
 const READ_ONLY: u64 = 0;
@@ -23,7 +21,7 @@ fn check(domain: &mut Domain, outside: &[Outside]) {
 }
 
 fn update(domain: &mut Domain, table: u64, index: u64, entry: Entry) -> Result<(), Stop> {
-    domain.tables(0).update(((support::BASE + table) << 12) | (index * 8), entry.0)
+    domain.tables(0).update(((BASE + table) << 12) | (index * 8), entry.0)
 }
 
 /// L4 in frame 0, L3 in 1, L2 in 2, L1 in 3, which maps frames 10 (writable) and 11; the tables are pinned.
@@ -31,9 +29,7 @@ fn domain() -> Domain {
     let mut domain = Domain::new(0);
     domain.write(3, 0, entry(10, W));
     domain.write(3, 1, entry(11, READ_ONLY));
-    for table in 0..3 {
-        domain.write(table, 0, entry(table + 1, W));
-    }
+    domain.chain();
     domain.tables(0).pin(frame(0), Level::L4).expect("the tables are right");
     check(&mut domain, &[]);
     domain
@@ -46,7 +42,7 @@ fn a_pin_validates_all_that_it_leads_to() {
     use FrameType::{L1, L2, L3, L4, None, Writable};
     assert_eq!(types, [L4, L3, L2, L1, Writable, None]);
     assert_eq!([10, 11, 12].map(|index| domain.frames().references(frame(index))), [1, 1, 0]);
-    let order = domain.machine.revoked.iter().map(|(mfn, _)| mfn.0 - support::BASE);
+    let order = domain.machine.revoked.iter().map(|(mfn, _)| mfn.0 - BASE);
     assert_eq!(order.collect::<Vec<_>>(), [0, 1, 2, 3], "marked and revoked from above");
 
     domain.tables(0).unpin(frame(0)).expect("it is pinned");
@@ -111,7 +107,7 @@ fn errors_are_those_of_xen() {
         check(&mut domain, 3, entry(21, bit), Errno::Inval);
     }
     assert_eq!(update(&mut domain, 3, 7, entry(21, Entry::GLOBAL)), Ok(()));
-    assert_eq!(domain.tables(0).update((support::BASE + 3) << 12 | 4, 0), refused(Errno::NoSys));
+    assert_eq!(domain.tables(0).update((BASE + 3) << 12 | 4, 0), refused(Errno::NoSys));
     assert_eq!(domain.tables(0).update(7 << 12, 0), refused(Errno::Inval));
     self::check(&mut domain, &[]);
 }
@@ -175,7 +171,7 @@ fn flags_change_without_a_look_and_ad_bits_can_be_preserved() {
     let mut domain = domain();
     let all = W | Entry::ACCESSED | Entry::DIRTY | Entry::NO_EXECUTE | Entry::AVAILABLE;
     assert_eq!(update(&mut domain, 3, 0, entry(10, all)), Ok(()));
-    let pointer = (support::BASE + 3) << 12;
+    let pointer = (BASE + 3) << 12;
     assert_eq!(domain.tables(0).update(pointer | 2, entry(10, READ_ONLY).0), Ok(()));
     let kept = entry(10, Entry::ACCESSED | Entry::DIRTY);
     assert_eq!(domain.machine.memory[3][0], kept.0);
@@ -195,7 +191,7 @@ fn memory_that_is_no_table_is_written_plainly() {
     assert_eq!((domain.machine.memory[10][5], domain.machine.memory[30][5]), (77, 78));
     domain.tables(0).take_descriptors(frame(31)).expect("zeroes");
     assert_eq!(update(&mut domain, 31, 5, Entry(0)), refused(Errno::Inval), "descriptors");
-    assert_eq!(domain.tables(0).update((support::BASE + 9) << 12 | 1, 1234), Ok(()));
+    assert_eq!(domain.tables(0).update((BASE + 9) << 12 | 1, 1234), Ok(()));
     assert_eq!(domain.machine.physical[&frame(9).0], 1234);
     domain.tables(0).put_descriptors(frame(31));
     check(&mut domain, &[]);
@@ -332,10 +328,7 @@ fn insist(
 
 #[test]
 fn an_interrupted_promotion_goes_on() {
-    let mut domain = Domain::new(1);
-    for table in 0..3 {
-        domain.write(table, 0, entry(table + 1, W));
-    }
+    let mut domain = Domain::with_chain(1);
     let (result, interruptions) =
         insist(&mut domain, |domain| domain.tables(0).pin(frame(0), Level::L4));
     assert_eq!(result, Ok(()));
@@ -351,10 +344,7 @@ fn an_interrupted_promotion_goes_on() {
 
 #[test]
 fn a_promotion_that_another_processor_finishes_is_kept_for_its_own() {
-    let mut domain = Domain::new(1);
-    for table in 0..3 {
-        domain.write(table, 0, entry(table + 1, W));
-    }
+    let mut domain = Domain::with_chain(1);
     assert_eq!(domain.tables(0).pin(frame(0), Level::L4), Err(Stop::Yield));
     domain.machine.yields_in = 0;
     assert_eq!(domain.tables(1).pin(frame(0), Level::L4), Ok(()), "on top of the first");
@@ -365,15 +355,18 @@ fn a_promotion_that_another_processor_finishes_is_kept_for_its_own() {
     assert_eq!(domain.frames().shown(frame(0)).map(|shown| shown.uses), Some(1));
 }
 
-#[test]
-fn what_a_processor_does_not_come_back_for_is_dropped() {
-    let mut domain = Domain::new(1);
-    for table in 0..3 {
-        domain.write(table, 0, entry(table + 1, W));
-    }
+/// A domain of which a vCPU has begun to pin a table, and another one has finished that.
+fn abandoned_pin() -> Domain {
+    let mut domain = Domain::with_chain(1);
     assert_eq!(domain.tables(0).pin(frame(0), Level::L4), Err(Stop::Yield));
     domain.machine.yields_in = 0;
     domain.tables(1).settle().expect("nobody waits");
+    domain
+}
+
+#[test]
+fn what_a_processor_does_not_come_back_for_is_dropped() {
+    let mut domain = abandoned_pin();
     assert_eq!(domain.frames().frame_type(frame(0)), FrameType::L4);
     check(&mut domain, &[]);
     assert_eq!(domain.tables(0).pin(frame(9), Level::L1), Ok(()));
@@ -383,13 +376,7 @@ fn what_a_processor_does_not_come_back_for_is_dropped() {
 
 #[test]
 fn a_table_that_only_a_dropped_promotion_held_is_updated_before_it_is_demoted() {
-    let mut domain = Domain::new(1);
-    for table in 0..3 {
-        domain.write(table, 0, entry(table + 1, W));
-    }
-    assert_eq!(domain.tables(0).pin(frame(0), Level::L4), Err(Stop::Yield));
-    domain.machine.yields_in = 0;
-    domain.tables(1).settle().expect("nobody waits");
+    let mut domain = abandoned_pin();
     assert_eq!(domain.frames().frame_type(frame(1)), FrameType::L3);
     assert_eq!(update(&mut domain, 1, 0, entry(20, W)), Ok(()));
     assert_eq!(domain.machine.memory[1][0], entry(20, W).0);
@@ -406,7 +393,7 @@ fn lists_say_how_far_they_got() {
         tables.run_list(operations.len() - from, |tables, index| {
             let (table, target) = operations[from + index];
             let value = entry(20 + target, W).0;
-            tables.update(((support::BASE + table) << 12) | (8 * (20 + index as u64)), value)
+            tables.update(((BASE + table) << 12) | (8 * (20 + index as u64)), value)
         })
     };
     let progress = run(&mut domain, 0);

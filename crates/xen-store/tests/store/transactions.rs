@@ -1,13 +1,12 @@
 //! Transactions of several clients at once: each that is committed has seen what it would have seen had it been alone
 //! at its end, in a model that is a list of names.
 
-mod support;
-
 use std::collections::BTreeMap;
 
+use fastrand::Rng;
 use xen_store::{CONTROL_DOMAIN, ClientId, Store};
 
-use self::support::{Random, ask};
+use crate::support::ask;
 
 const NAMES: [&str; 9] =
     ["/a", "/a/b", "/a/b/c", "/a/d", "/e", "/e/f", "/e/f/g/h", "/a/d/i", "/e/k"];
@@ -72,12 +71,12 @@ struct Player {
     others: usize,
 }
 
-fn any_request(random: &mut Random) -> (u32, Vec<u8>) {
-    let kind = [1, 2, 2, 11, 11, 11, 12, 13][random.below(8) as usize];
-    let name = NAMES[random.below(NAMES.len() as u64) as usize];
+fn any_request(random: &mut Rng) -> (u32, Vec<u8>) {
+    let kind = [1, 2, 2, 11, 11, 11, 12, 13][random.u64(..8) as usize];
+    let name = NAMES[random.u64(..NAMES.len() as u64) as usize];
     let mut payload = format!("{name}\0").into_bytes();
     if kind == 11 {
-        payload.extend_from_slice(random.below(1000).to_string().as_bytes());
+        payload.extend_from_slice(random.u64(..1000).to_string().as_bytes());
     }
     (kind, payload)
 }
@@ -113,7 +112,7 @@ fn end(store: &mut Store, player: &mut Player, model: &mut Model) -> bool {
 }
 
 fn run(seed: u64) -> (usize, usize) {
-    let mut random = Random(seed);
+    let mut random = Rng::with_seed(seed);
     let mut store = Store::new();
     let mut model = Model::default();
     let mut players: Vec<_> = (0..3)
@@ -126,9 +125,9 @@ fn run(seed: u64) -> (usize, usize) {
         .collect();
     let (mut committed, mut refused) = (0, 0);
     for _ in 0..STEPS {
-        let turn = random.below(3) as usize;
+        let turn = random.u64(..3) as usize;
         let player = &mut players[turn];
-        let has_changed = match (player.transaction, random.below(6)) {
+        let has_changed = match (player.transaction, random.u64(..6)) {
             (0, 0..=2) => {
                 let (_, answer) = request(&mut store, player, 0, (6, b"\0"));
                 let id = str::from_utf8(&answer).expect("a number").trim_end_matches('\0');

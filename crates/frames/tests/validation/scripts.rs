@@ -1,14 +1,11 @@
 //! Random scripts of operations, right and wrong ones, beside a naive model: the answers, all counts and all memory
 //! are the same after each step, and an audit finds nothing.
 
-mod model;
-#[path = "../support/mod.rs"]
-mod support;
-
+use fastrand::Rng;
 use frames::{Entry, Errno, FrameType, Level, Mfn, Outside, Stop};
 
-use self::model::Model;
-use self::support::{BASE, Domain, FRAMES, Random, frame};
+use crate::model::Model;
+use crate::support::{BASE, Domain, FRAMES, frame};
 
 const STEPS: usize = 4000;
 
@@ -46,19 +43,19 @@ fn usual(index: u64) -> Option<Level> {
 /// Slots that are used: few, so that they meet.
 const SLOTS: [u64; 8] = [0, 1, 2, 255, 256, 271, 272, 511];
 
-fn any_frame(random: &mut Random) -> Mfn {
-    match random.below(60) {
+fn any_frame(random: &mut Rng) -> Mfn {
+    match random.u64(..60) {
         0 => Mfn(0),
         1 => Mfn(0xff_ffff_ffff),
         2 => frame(FRAMES as u64),
-        _ => frame(random.below(FRAMES as u64)),
+        _ => frame(random.u64(..FRAMES as u64)),
     }
 }
 
 /// An entry for a table that mostly is of this level.
-fn any_entry(random: &mut Random, level: Option<Level>) -> u64 {
-    if random.below(5) == 0 {
-        return random.next() & !Entry::PRESENT;
+fn any_entry(random: &mut Rng, level: Option<Level>) -> u64 {
+    if random.u64(..5) == 0 {
+        return random.u64(..) & !Entry::PRESENT;
     }
     let mut target = any_frame(random);
     let wanted = level.map_or(0, |level| level as u64);
@@ -67,26 +64,26 @@ fn any_entry(random: &mut Random, level: Option<Level>) -> u64 {
         if is_usual == wanted || wanted < 2 {
             break;
         }
-        target = if random.below(12) == 0 { break } else { any_frame(random) };
+        target = if random.u64(..12) == 0 { break } else { any_frame(random) };
     }
-    let mut flags = Entry::PRESENT | random.next() & (Entry::WRITABLE | Entry::USER);
-    flags |= random.next() & (Entry::ACCESSED | Entry::DIRTY | Entry::NO_EXECUTE);
-    if random.below(25) == 0 {
-        flags |= 1 << random.below(12);
+    let mut flags = Entry::PRESENT | random.u64(..) & (Entry::WRITABLE | Entry::USER);
+    flags |= random.u64(..) & (Entry::ACCESSED | Entry::DIRTY | Entry::NO_EXECUTE);
+    if random.u64(..25) == 0 {
+        flags |= 1 << random.u64(..12);
     }
     Entry::new(target, flags).0
 }
 
-fn any_step(random: &mut Random) -> Step {
+fn any_step(random: &mut Rng) -> Step {
     let mfn = any_frame(random);
     let level = usual(mfn.0.wrapping_sub(BASE));
-    let slot = SLOTS[random.below(8) as usize];
-    let vcpu = random.below(2) as usize;
-    let any_level = [Level::L1, Level::L2, Level::L3, Level::L4][random.below(4) as usize];
-    let pinned = if random.below(10) == 0 { any_level } else { level.unwrap_or(any_level) };
-    match random.below(24) {
+    let slot = SLOTS[random.u64(..8) as usize];
+    let vcpu = random.u64(..2) as usize;
+    let any_level = [Level::L1, Level::L2, Level::L3, Level::L4][random.u64(..4) as usize];
+    let pinned = if random.u64(..10) == 0 { any_level } else { level.unwrap_or(any_level) };
+    match random.u64(..24) {
         0..=9 => {
-            let command = [0, 0, 0, 0, 2, 2, 1, 3, 5][random.below(9) as usize];
+            let command = [0, 0, 0, 0, 2, 2, 1, 3, 5][random.u64(..9) as usize];
             Step::Update {
                 pointer: (mfn.0 << 12) | (slot * 8) | command,
                 value: any_entry(random, level),
@@ -94,9 +91,9 @@ fn any_step(random: &mut Random) -> Step {
         }
         10..=12 => Step::Pin(mfn, pinned),
         13 => Step::Unpin(mfn),
-        14 | 15 => Step::Root { vcpu, mfn, is_user: random.below(2) == 0 },
+        14 | 15 => Step::Root { vcpu, mfn, is_user: random.u64(..2) == 0 },
         16 | 17 => {
-            let indices = [39, 30, 21, 12].map(|shift| SLOTS[random.below(8) as usize] << shift);
+            let indices = [39, 30, 21, 12].map(|shift| SLOTS[random.u64(..8) as usize] << shift);
             let address = indices.iter().sum::<u64>();
             let address = ((address << 16) as i64 >> 16) as u64;
             Step::UpdateVa { vcpu, address, value: any_entry(random, Some(Level::L1)) }
@@ -107,9 +104,9 @@ fn any_step(random: &mut Random) -> Step {
         }
         19 => Step::TakeDescriptors(mfn),
         20 => Step::PutDescriptors,
-        21 if random.below(2) == 0 => Step::TakeWritable(mfn),
+        21 if random.u64(..2) == 0 => Step::TakeWritable(mfn),
         21 | 22 => Step::PutWritable,
-        _ if random.below(2) == 0 => Step::Release(mfn),
+        _ if random.u64(..2) == 0 => Step::Release(mfn),
         _ => Step::Assign(mfn),
     }
 }
@@ -256,7 +253,7 @@ impl Run {
 fn run(seed: u64, yields_in: u64) -> (usize, usize) {
     let domain = Domain::new(yields_in);
     let mut run = Run { domain, model: Model::new(), outside: Vec::new() };
-    let mut random = Random(seed | 1);
+    let mut random = Rng::with_seed(seed | 1);
     let mut counts = (0, 0);
     for number in 0..STEPS {
         let step = any_step(&mut random);
@@ -294,11 +291,11 @@ fn interruptions_change_nothing() {
 fn processors_that_interrupt_each_other_leave_counts_right() {
     for seed in 1..=4_u64 {
         let mut domain = Domain::new(2);
-        let mut random = Random(seed * 15_485_863);
+        let mut random = Rng::with_seed(seed * 15_485_863);
         let mut waiting: [Option<Step>; 2] = [None; 2];
         let mut interruptions = 0;
         for _ in 0..STEPS {
-            let vcpu = random.below(2) as usize;
+            let vcpu = random.u64(..2) as usize;
             let step = waiting[vcpu].take().unwrap_or_else(|| any_step(&mut random));
             let mut tables = domain.tables(vcpu);
             let result = match step {
@@ -312,7 +309,7 @@ fn processors_that_interrupt_each_other_leave_counts_right() {
             if result == Err(Stop::Yield) {
                 interruptions += 1;
                 // Now and then a processor does not come back for it.
-                waiting[vcpu] = Some(step).filter(|_| random.below(4) > 0);
+                waiting[vcpu] = Some(step).filter(|_| random.u64(..4) > 0);
             }
             if domain.state.is_settled() {
                 assert_eq!(domain.tables(0).audit(&[]), [], "seed {seed}");

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use fastrand::Rng;
 use frames::{Change, Effects, Entry, FrameRecord, FrameType, Frames, Memory, Mfn, State, Tables};
 
 /// The first frame of the domain.
@@ -9,22 +10,6 @@ pub const BASE: u64 = 0x10000;
 
 /// Frames that there are.
 pub const FRAMES: usize = 40;
-
-/// Numbers that look random, the same ones each time.
-pub struct Random(pub u64);
-
-impl Random {
-    pub fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
-    }
-
-    pub fn below(&mut self, end: u64) -> u64 {
-        (self.next() >> 16) % end
-    }
-}
 
 /// The memory and the engine.
 pub struct Machine {
@@ -38,7 +23,7 @@ pub struct Machine {
     pub changes: Vec<Change>,
     /// Answers to `should_yield`: yes, one time out of so many; never if 0.
     pub yields_in: u64,
-    pub random: Random,
+    pub random: Rng,
 }
 
 impl Machine {
@@ -93,7 +78,7 @@ impl Effects for Machine {
     }
 
     fn should_yield(&mut self) -> bool {
-        self.yields_in > 0 && self.random.below(self.yields_in) == 0
+        self.yields_in > 0 && self.random.u64(..self.yields_in) == 0
     }
 }
 
@@ -115,7 +100,7 @@ impl Domain {
             demoted: Vec::new(),
             changes: Vec::new(),
             yields_in,
-            random: Random(0x1234_5678_9abc),
+            random: Rng::with_seed(0x1234_5678_9abc),
         };
         let domain = Self { records, state: State::default(), machine };
         for index in 0..FRAMES as u64 {
@@ -124,18 +109,30 @@ impl Domain {
         domain
     }
 
+    /// A domain whose frames 0 to 2 name the next one each, as tables with writable entries.
+    pub fn with_chain(yields_in: u64) -> Self {
+        let mut domain = Self::new(yields_in);
+        domain.chain();
+        domain
+    }
+
+    /// Have frames 0 to 2 name the next one each.
+    pub fn chain(&mut self) {
+        for table in 0..3 {
+            self.write(table, 0, entry(table + 1, Entry::WRITABLE));
+        }
+    }
+
     pub fn frames(&self) -> Frames<'_> {
         Frames::new(Mfn(BASE), &self.records)
     }
 
-    #[allow(dead_code, reason = "not by all tests")]
     pub fn tables(&mut self, vcpu: usize) -> Tables<'_, Machine> {
         let frames = Frames::new(Mfn(BASE), &self.records);
         Tables::new(frames, &mut self.state, &mut self.machine, vcpu)
     }
 
     /// Put an entry where nothing looks yet.
-    #[allow(dead_code, reason = "not by all tests")]
     pub fn write(&mut self, table: u64, index: usize, entry: Entry) {
         self.machine.memory[usize::try_from(table).expect("it is small")][index] = entry.0;
     }
@@ -146,7 +143,6 @@ pub fn frame(index: u64) -> Mfn {
 }
 
 /// A present entry; `W` in `flags` is `Entry::WRITABLE`.
-#[allow(dead_code, reason = "not by all tests")]
 pub fn entry(index: u64, flags: u64) -> Entry {
     Entry::new(frame(index), Entry::PRESENT | flags)
 }

@@ -1,11 +1,9 @@
 //! Requests and their answers, as a domain's kernel has them.
 
-mod support;
-
 use xen_store::ring::{self, Exchanged, Page, RingError};
 use xen_store::{Broken, CONTROL_DOMAIN, ClientId, Permission, Store};
 
-use self::support::{Message, ask, drain, parse};
+use crate::support::{Message, ask, drain, parse};
 
 const DIRECTORY: u32 = 1;
 const READ: u32 = 2;

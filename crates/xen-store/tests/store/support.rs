@@ -46,7 +46,6 @@ pub fn drain(store: &mut Store, client: ClientId) -> Vec<Message> {
 }
 
 /// A request's answers and events.
-#[allow(dead_code, reason = "not by all tests")]
 pub fn ask(
     store: &mut Store,
     client: ClientId,
@@ -58,22 +57,4 @@ pub fn ask(
     let bytes = message.bytes();
     assert_eq!(store.receive(client, &bytes), Ok(bytes.len()));
     drain(store, client)
-}
-
-/// Numbers that look random, the same ones each time.
-#[allow(dead_code, reason = "not by all tests")]
-pub struct Random(pub u64);
-
-#[allow(dead_code, reason = "not by all tests")]
-impl Random {
-    pub fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
-    }
-
-    pub fn below(&mut self, end: u64) -> u64 {
-        (self.next() >> 16) % end
-    }
 }

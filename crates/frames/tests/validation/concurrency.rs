@@ -1,13 +1,11 @@
 //! Back-ends take and put references while the domain makes page tables of the same frames.
 
-mod support;
-
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
 use frames::{FrameType, Frames, Level, Mfn, Tables};
 
-use self::support::{BASE, Domain, frame};
+use crate::support::{BASE, Domain, frame};
 
 const ROUNDS: u64 = 100_000;
 

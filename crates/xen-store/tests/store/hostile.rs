@@ -1,11 +1,10 @@
 //! Bytes that mean nothing, and some that almost do: nothing panics, and nothing grows beyond its limit.
 
-mod support;
-
+use fastrand::Rng;
 use xen_store::ring::{self, Page};
 use xen_store::{ClientId, Permission, Store, limits};
 
-use self::support::{Message, Random};
+use crate::support::Message;
 
 const DOMAIN: u16 = 7;
 
@@ -24,40 +23,40 @@ fn store() -> (Store, ClientId) {
     (store, client)
 }
 
-fn any_name(random: &mut Random) -> Vec<u8> {
+fn any_name(random: &mut Rng) -> Vec<u8> {
     let parts = ["a", "b", "/", "//", "@x", "/local/domain/7", "c/d", "\u{e9}", "", "e"];
-    let count = random.below(4);
+    let count = random.u64(..4);
     let joined: Vec<_> =
-        (0..count).map(|_| parts[random.below(parts.len() as u64) as usize]).collect();
+        (0..count).map(|_| parts[random.u64(..parts.len() as u64) as usize]).collect();
     let mut name = joined.join("/").into_bytes();
-    if random.below(30) == 0 {
-        name.extend(vec![b'z'; random.below(4000) as usize]);
+    if random.u64(..30) == 0 {
+        name.extend(vec![b'z'; random.u64(..4000) as usize]);
     }
     name
 }
 
 /// A request that almost means something.
-fn any_message(random: &mut Random) -> Message {
+fn any_message(random: &mut Rng) -> Message {
     let mut payload = any_name(random);
-    for _ in 0..random.below(3) {
-        let part = match random.below(3) {
+    for _ in 0..random.u64(..3) {
+        let part = match random.u64(..3) {
             0 => any_name(random),
-            1 => format!("b{}", random.below(9)).into_bytes(),
-            _ => vec![b'v'; random.below(2100) as usize],
+            1 => format!("b{}", random.u64(..9)).into_bytes(),
+            _ => vec![b'v'; random.u64(..2100) as usize],
         };
         payload.extend([0].into_iter().chain(part));
     }
-    if random.below(4) > 0 {
+    if random.u64(..4) > 0 {
         payload.push(0);
     }
-    if random.below(4) == 0 {
-        payload = [&b"T\0"[..], b"F\0", b"\0", b"7\0"][random.below(4) as usize].to_vec();
+    if random.u64(..4) == 0 {
+        payload = [&b"T\0"[..], b"F\0", b"\0", b"7\0"][random.u64(..4) as usize].to_vec();
     }
     payload.truncate(limits::PAYLOAD_BYTES);
     Message {
-        kind: random.below(25) as u32,
-        request: random.next() as u32,
-        transaction: [0, 0, random.below(15) as u32][random.below(3) as usize],
+        kind: random.u64(..25) as u32,
+        request: random.u64(..) as u32,
+        transaction: [0, 0, random.u64(..15) as u32][random.u64(..3) as usize],
         payload,
     }
 }
@@ -70,7 +69,7 @@ fn check(store: &Store, client: ClientId) {
 #[test]
 fn requests_that_almost_mean_something_are_answered() {
     for seed in 1..=4_u64 {
-        let mut random = Random(seed * 7919);
+        let mut random = Rng::with_seed(seed * 7919);
         let (mut store, client) = store();
         let mut answered = 0;
         for _ in 0..20_000 {
@@ -84,7 +83,7 @@ fn requests_that_almost_mean_something_are_answered() {
                 if rest.is_empty() {
                     break;
                 }
-                let mut some = vec![0; 1 + random.below(3000) as usize];
+                let mut some = vec![0; 1 + random.u64(..3000) as usize];
                 answered += store.send(client, &mut some);
             }
             assert!(rest.is_empty(), "it is taken in the end");
@@ -96,13 +95,13 @@ fn requests_that_almost_mean_something_are_answered() {
 #[test]
 fn random_bytes_end_the_connection_at_worst() {
     for seed in 1..=2000_u64 {
-        let mut random = Random(seed * 104_729);
+        let mut random = Rng::with_seed(seed * 104_729);
         let (mut store, client) = store();
         for _ in 0..20 {
-            let mut bytes: Vec<u8> = (0..random.below(200)).map(|_| random.next() as u8).collect();
+            let mut bytes: Vec<u8> = (0..random.u64(..200)).map(|_| random.u64(..) as u8).collect();
             // Small lengths more often than bytes alone would have them.
             for byte in bytes.iter_mut().filter(|_| seed % 2 == 0) {
-                *byte = if random.below(3) > 0 { 0 } else { *byte & 31 };
+                *byte = if random.u64(..3) > 0 { 0 } else { *byte & 31 };
             }
             if store.receive(client, &bytes).is_err() {
                 break;
@@ -113,20 +112,20 @@ fn random_bytes_end_the_connection_at_worst() {
 }
 
 /// A page that another writes to all the time.
-struct Scribbled<'r>(&'r mut Random);
+struct Scribbled<'r>(&'r mut Rng);
 
 impl Page for Scribbled<'_> {
     fn load(&self, offset: usize) -> u32 {
         // Mostly indices that could be.
         match offset % 8 {
             0 => 100,
-            _ => 100 + (offset as u32).wrapping_mul(self.0.0 as u32) % 1100,
+            _ => 100 + (offset as u32).wrapping_mul(self.0.get_seed() as u32) % 1100,
         }
     }
 
     fn store(&mut self, offset: usize, _: u32) {
         assert!((2048..=2072).contains(&offset));
-        self.0.next();
+        self.0.u64(..);
     }
 
     fn read(&self, offset: usize, bytes: &mut [u8]) {
@@ -134,7 +133,7 @@ impl Page for Scribbled<'_> {
         for (index, byte) in bytes.iter_mut().enumerate() {
             // Small words, so that lengths are right now and then.
             let is_low = index % 4 == 0;
-            *byte = if is_low { (self.0.0 >> (index % 40)) as u8 & 31 } else { 0 };
+            *byte = if is_low { (self.0.get_seed() >> (index % 40)) as u8 & 31 } else { 0 };
         }
     }
 
@@ -146,12 +145,12 @@ impl Page for Scribbled<'_> {
 
 #[test]
 fn indices_that_change_all_the_time_lead_nowhere_else() {
-    let mut random = Random(99);
+    let mut random = Rng::with_seed(99);
     let mut served = 0;
     for _ in 0..3000 {
         let (mut store, client) = store();
         for _ in 0..10 {
-            random.next();
+            random.u64(..);
             let result = ring::exchange(&mut Scribbled(&mut random), &mut store, client);
             check(&store, client);
             if result.is_err() {
