@@ -12,25 +12,6 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fs, io};
 
-/// What the C compiler is told for every file: freestanding, no vector registers, fixed addresses.
-const FLAGS: &[&str] = &[
-    "-std=gnu11",
-    "-O1",
-    "-g0",
-    "-Wall",
-    "-Wextra",
-    "-ffreestanding",
-    "-fno-pic",
-    "-fno-pie",
-    "-fno-stack-protector",
-    "-fno-asynchronous-unwind-tables",
-    "-fcf-protection=none",
-    "-fno-toplevel-reorder",
-    "-mno-red-zone",
-    "-mgeneral-regs-only",
-    "-Iharness",
-];
-
 /// The word size that a program's harness is built for.
 #[derive(Clone, Copy)]
 enum Width {
@@ -146,9 +127,10 @@ fn build_harness(folder: &Path, width: Width) -> io::Result<Vec<PathBuf>> {
 }
 
 fn compile(width: Width, flags: &[&str], source: &Path, object: &Path) -> io::Result<()> {
-    let mut command = Command::new(compiler());
-    command.args(FLAGS).args(flags).arg(width.flag()).arg("-c").arg(source).arg("-o").arg(object);
-    execute(command)
+    let mut command = freestanding::compiler();
+    command.arg("-fno-toplevel-reorder").arg("-Iharness").args(flags).arg(width.flag());
+    command.arg("-c").arg(source).arg("-o").arg(object);
+    freestanding::execute(command)
 }
 
 /// Link one image. Loaders want Multiboot kernels as 32-bit ELF files, whatever they contain.
@@ -160,35 +142,18 @@ fn link(
     object: &Path,
     image: &Path,
 ) -> io::Result<()> {
-    let mut command = Command::new(compiler());
+    let mut command = freestanding::linker();
     command
-        .args([width.flag(), "-nostdlib", "-static", "-no-pie", "-Wl,-T,harness/link.ld"])
-        .args(["-Wl,--build-id=none", "-Wl,-z,noexecstack", "-Wl,-z,max-page-size=4096"])
-        .args(["-Wl,--no-warn-rwx-segments", "-o"])
+        .args([width.flag(), "-Wl,-T,harness/link.ld", "-o"])
         .arg(image)
         .arg(folder.join(format!("header_{header}.o")))
         .args(harness)
         .arg(object);
-    execute(command)?;
+    freestanding::execute(command)?;
     if matches!(width, Width::Bits64) && header != "pvh" {
         let mut command = Command::new("objcopy");
         command.args(["-O", "elf32-i386"]).arg(image);
-        execute(command)?;
+        freestanding::execute(command)?;
     }
     Ok(())
-}
-
-fn compiler() -> String {
-    env::var("CC").unwrap_or_else(|_| "cc".into())
-}
-
-fn execute(mut command: Command) -> io::Result<()> {
-    let status = command.status().map_err(|error| {
-        let program = command.get_program().to_string_lossy();
-        io::Error::other(format!("cannot start {program}: {error}; install gcc and binutils"))
-    })?;
-    if status.success() {
-        return Ok(());
-    }
-    Err(io::Error::other(format!("{command:?} failed with {status}")))
 }
