@@ -1,29 +1,21 @@
-//! The few numbers of Xen's interface that this crate needs (public/xen.h).
+//! What of Xen's interface this crate speaks, as types.
 
-/// The number of a machine frame.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
-pub struct Mfn(pub u64);
-
-impl Mfn {
-    /// The frame of a machine address.
-    pub fn of_address(address: u64) -> Self {
-        Self(address >> 12)
-    }
-}
+use xen_abi::errno;
+use xen_abi::mmu::update;
 
 /// Why an operation is refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Errno {
     /// A frame that no domain could be given.
-    Perm = 1,
+    Perm = errno::EPERM as isize,
     /// The list of an operation cannot be read.
-    Fault = 14,
+    Fault = errno::EFAULT as isize,
     /// The frame is in use as another type, or has been given back.
-    Busy = 16,
+    Busy = errno::EBUSY as isize,
     /// Whatever else is wrong with a request.
-    Inval = 22,
+    Inval = errno::EINVAL as isize,
     /// There is no such command.
-    NoSys = 38,
+    NoSys = errno::ENOSYS as isize,
 }
 
 impl Errno {
@@ -45,14 +37,15 @@ pub enum Update {
 }
 
 impl Update {
-    /// Bits of the pointer that are a command.
+    /// Bits of the pointer that are a command: all that an entry's address leaves, and not the two of
+    /// [`xen_abi::mmu::UPDATE_MASK`] alone.
     pub(crate) const COMMAND: u64 = 7;
 
     pub(crate) fn of_pointer(pointer: u64) -> Result<Self, Errno> {
         match pointer & Self::COMMAND {
-            0 | 3 => Ok(Self::Normal),
-            1 => Ok(Self::MachineToPhysical),
-            2 => Ok(Self::PreserveFlags),
+            update::PAGE_TABLE | update::NO_TRANSLATE => Ok(Self::Normal),
+            update::MACHINE_TO_PHYSICAL => Ok(Self::MachineToPhysical),
+            update::PRESERVE_ACCESSED_DIRTY => Ok(Self::PreserveFlags),
             _ => Err(Errno::NoSys),
         }
     }

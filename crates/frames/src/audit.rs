@@ -2,12 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::abi::Mfn;
 use crate::entry::{Entry, Level};
 use crate::limits::TABLE_ENTRIES;
 use crate::machine::Memory;
 use crate::record::{FrameType, References, TypeInfo};
 use crate::state::Tables;
+use xen_abi::Mfn;
 
 /// A use of a frame that is no entry, pin or base pointer: a part of a descriptor table, a grant in use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -1,8 +1,8 @@
 //! What an entry of a page table says, as far as validation looks at it.
 
-use crate::abi::Mfn;
-use crate::limits::RESERVED_SLOTS;
 use crate::record::FrameType;
+use xen_abi::Mfn;
+use xen_abi::mmu::RESERVED_SLOTS;
 
 /// An entry of a page table of any level.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

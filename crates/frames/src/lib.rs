@@ -71,7 +71,7 @@ mod state;
 mod uses;
 mod walk;
 
-pub use self::abi::{Errno, Mfn, Update};
+pub use self::abi::{Errno, Update};
 pub use self::audit::{Difference, Outside};
 pub use self::descriptor::check_descriptor;
 pub use self::entry::{Entry, Level};

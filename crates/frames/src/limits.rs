@@ -7,8 +7,5 @@ pub const TABLE_ENTRIES: usize = 512;
 /// linear entry leads to.
 pub const MAX_STEPS: usize = 7;
 
-/// Slots of an L4 that are the hypervisor's: the first, and the first that is not any more.
-pub const RESERVED_SLOTS: std::ops::Range<usize> = 256..272;
-
 /// Entries of a GDT that a guest may have; those above are the hypervisor's.
 pub const MAX_GDT_ENTRIES: usize = 14 * TABLE_ENTRIES;

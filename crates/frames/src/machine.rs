@@ -1,8 +1,8 @@
 //! What validation needs of the machine: its memory, and an engine that hears of changes.
 
-use crate::abi::Mfn;
 use crate::entry::{Entry, Level};
 use crate::record::FrameType;
+use xen_abi::Mfn;
 
 /// The domain's memory in words of eight bytes. `index` is below 512; frames are those that the domain owns.
 pub trait Memory {

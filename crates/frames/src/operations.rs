@@ -1,6 +1,8 @@
 //! The operations that hypercalls ask for, one at a time.
 
-use crate::abi::{Errno, Mfn, Update};
+use xen_abi::Mfn;
+
+use crate::abi::{Errno, Update};
 use crate::descriptor::check_descriptor;
 use crate::entry::{Entry, Level};
 use crate::machine::{Change, Effects, Memory};

@@ -1,9 +1,12 @@
 //! Promotion and demotion: one table at a time, on a stack that survives an interruption.
 
-use crate::abi::{Errno, Mfn};
+use xen_abi::Mfn;
+use xen_abi::mmu::RESERVED_SLOTS;
+
+use crate::abi::Errno;
 use crate::descriptor::check_descriptor;
 use crate::entry::{Entry, Level};
-use crate::limits::{MAX_STEPS, RESERVED_SLOTS, TABLE_ENTRIES};
+use crate::limits::{MAX_STEPS, TABLE_ENTRIES};
 use crate::machine::{Effects, Memory};
 use crate::record::{FrameType, Refused, Taken};
 use crate::state::{Goal, Held, Mode, Step, Stop, Tables};

@@ -2,7 +2,9 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::abi::{Errno, Mfn};
+use xen_abi::Mfn;
+
+use crate::abi::Errno;
 
 /// What a frame is in use as.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]

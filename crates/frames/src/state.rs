@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::abi::{Errno, Mfn};
+use xen_abi::Mfn;
+
+use crate::abi::Errno;
 use crate::entry::Level;
 use crate::record::Frames;
 

@@ -1,6 +1,8 @@
 //! The references that one entry is: taking them before the entry is stored, and putting them after it is gone.
 
-use crate::abi::{Errno, Mfn};
+use xen_abi::Mfn;
+
+use crate::abi::Errno;
 use crate::entry::{Entry, Level};
 use crate::record::{Absent, FrameType, Frames, Refused, Taken};
 

@@ -1,9 +1,9 @@
 //! Where the L1 entry of a linear address is, in the tables as they are now.
 
-use crate::abi::Mfn;
 use crate::entry::{Entry, Level};
 use crate::machine::Memory;
 use crate::record::{FrameType, Frames};
+use xen_abi::Mfn;
 
 /// The L1 and the index in it that hold the entry of a linear address.
 ///

@@ -18,6 +18,11 @@ impl Mfn {
     /// What stands where there is no frame, as in a P2M list.
     pub const INVALID: Self = Self(u64::MAX);
 
+    /// The frame of a machine address.
+    pub const fn of_address(address: u64) -> Self {
+        Self(address >> PAGE_SHIFT)
+    }
+
     /// The machine address of the frame's first byte.
     pub const fn address(self) -> u64 {
         self.0 << PAGE_SHIFT

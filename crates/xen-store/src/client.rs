@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use xen_abi::Wire;
+
 use crate::limits::{MAX_EVENTS, PAYLOAD_BYTES, REPLY_BYTES};
 use crate::path::DomainId;
 use crate::transaction::Transaction;
@@ -66,7 +68,7 @@ impl Client {
             return Ok((0, None));
         }
         let mut taken = self.fill(bytes, HEADER_BYTES);
-        let Some(header) = self.input.first_chunk().map(Header::parse) else {
+        let Some(header) = Header::read(&self.input, 0) else {
             return Ok((taken, None));
         };
         let length = header.length as usize;

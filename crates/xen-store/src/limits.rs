@@ -1,13 +1,15 @@
 //! Every limit of this crate in one place. Those of a domain are xenstored's defaults.
 
+use xen_abi::store::limit;
+
 /// Bytes of a message after its header, in both directions.
-pub const PAYLOAD_BYTES: usize = 4096;
+pub const PAYLOAD_BYTES: usize = limit::PAYLOAD_BYTES as usize;
 
 /// Bytes of a path from the root.
-pub const ABSOLUTE_PATH_BYTES: usize = 3072;
+pub const ABSOLUTE_PATH_BYTES: usize = limit::ABSOLUTE_PATH_BYTES as usize;
 
 /// Bytes of a path below a domain's own directory, and of any that is not below such a directory.
-pub const RELATIVE_PATH_BYTES: usize = 2048;
+pub const RELATIVE_PATH_BYTES: usize = limit::RELATIVE_PATH_BYTES as usize;
 
 /// Nodes that a domain owns.
 pub const MAX_NODES: usize = 1000;

@@ -1,25 +1,26 @@
 //! The ring in a domain's memory (public/io/xs_wire.h): 1,024 bytes of requests, 1,024 of replies, and four indices
 //! that either side may have set to anything.
 
+use std::mem::offset_of;
+
+use xen_abi::store::{StoreRing, feature, limit};
+
 use crate::client::Broken;
 use crate::store::{ClientId, Store};
 
 /// Bytes of each direction.
-pub const RING_BYTES: usize = 1024;
+pub const RING_BYTES: usize = limit::RING_BYTES as usize;
 
-const REQUESTS: usize = 0;
-const REPLIES: usize = RING_BYTES;
+const REQUESTS: usize = offset_of!(StoreRing, requests);
+const REPLIES: usize = offset_of!(StoreRing, answers);
 
 /// Words behind the bytes: of the two directions, the consumer's and the producer's index.
-const REQUEST_CONSUMER: usize = 2048;
-const REQUEST_PRODUCER: usize = 2052;
-const REPLY_CONSUMER: usize = 2056;
-const REPLY_PRODUCER: usize = 2060;
-const FEATURES: usize = 2064;
-const ERROR: usize = 2072;
-
-/// The domain finds the error in the page.
-const FEATURE_ERROR: u32 = 2;
+const REQUEST_CONSUMER: usize = offset_of!(StoreRing, request_consumer);
+const REQUEST_PRODUCER: usize = offset_of!(StoreRing, request_producer);
+const REPLY_CONSUMER: usize = offset_of!(StoreRing, answer_consumer);
+const REPLY_PRODUCER: usize = offset_of!(StoreRing, answer_producer);
+const FEATURES: usize = offset_of!(StoreRing, features);
+const ERROR: usize = offset_of!(StoreRing, error);
 
 /// The page of the domain's that the ring is in. The domain may write to it at any time.
 pub trait Page {
@@ -46,7 +47,7 @@ pub enum RingError {
 
 /// Say in the page what this end can do, before the domain runs.
 pub fn prepare(page: &mut impl Page) {
-    page.store(FEATURES, FEATURE_ERROR);
+    page.store(FEATURES, feature::ERROR);
 }
 
 /// What an exchange comes to.

@@ -1,35 +1,39 @@
 //! Messages on the wire (public/io/xs_wire.h): a header of four words, then a payload.
 
+use xen_abi::Wire;
+pub(crate) use xen_abi::store::Header;
+use xen_abi::store::kind;
+
 use crate::error::Error;
 
 /// Bytes of a header.
-pub const HEADER_BYTES: usize = 16;
+pub const HEADER_BYTES: usize = Header::BYTES;
 
 /// What a message is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
-    Directory = 1,
-    Read = 2,
-    GetPermissions = 3,
-    Watch = 4,
-    Unwatch = 5,
-    TransactionStart = 6,
-    TransactionEnd = 7,
-    GetDomainPath = 10,
-    Write = 11,
-    MakeDirectory = 12,
-    Remove = 13,
-    SetPermissions = 14,
-    WatchEvent = 15,
-    Error = 16,
-    IsDomainIntroduced = 17,
-    ResetWatches = 21,
-    DirectoryPart = 22,
+    Directory = kind::DIRECTORY as isize,
+    Read = kind::READ as isize,
+    GetPermissions = kind::GET_PERMS as isize,
+    Watch = kind::WATCH as isize,
+    Unwatch = kind::UNWATCH as isize,
+    TransactionStart = kind::TRANSACTION_START as isize,
+    TransactionEnd = kind::TRANSACTION_END as isize,
+    GetDomainPath = kind::GET_DOMAIN_PATH as isize,
+    Write = kind::WRITE as isize,
+    MakeDirectory = kind::MKDIR as isize,
+    Remove = kind::RM as isize,
+    SetPermissions = kind::SET_PERMS as isize,
+    WatchEvent = kind::WATCH_EVENT as isize,
+    Error = kind::ERROR as isize,
+    IsDomainIntroduced = kind::IS_DOMAIN_INTRODUCED as isize,
+    ResetWatches = kind::RESET_WATCHES as isize,
+    DirectoryPart = kind::DIRECTORY_PART as isize,
 }
 
-/// Requests of the control domain's alone: 0 control, 8 introduce, 9 release, 18 resume, 19 set_target. The host does
-/// these by calls, not by messages.
-const CONTROL_REQUESTS: [u32; 5] = [0, 8, 9, 18, 19];
+/// Requests of the control domain's alone. The host does these by calls, not by messages.
+const CONTROL_REQUESTS: [u32; 5] =
+    [kind::CONTROL, kind::INTRODUCE, kind::RELEASE, kind::RESUME, kind::SET_TARGET];
 
 impl Kind {
     /// The request of this number.
@@ -60,28 +64,11 @@ impl Kind {
     }
 }
 
-/// The header of a message.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Header {
-    pub kind: u32,
-    pub request: u32,
-    pub transaction: u32,
-    pub length: u32,
-}
-
-impl Header {
-    pub fn parse(bytes: &[u8; HEADER_BYTES]) -> Self {
-        let word = |at: usize| u32::from_le_bytes(std::array::from_fn(|index| bytes[at + index]));
-        Self { kind: word(0), request: word(4), transaction: word(8), length: word(12) }
-    }
-}
-
 /// A whole message.
 pub(crate) fn message(kind: Kind, request: u32, transaction: u32, payload: &[u8]) -> Vec<u8> {
     let length = payload.len() as u32;
-    let words = [kind as u32, request, transaction, length];
-    let header = words.iter().flat_map(|word| word.to_le_bytes());
-    header.chain(payload.iter().copied()).collect()
+    let header = Header { kind: kind as u32, request, transaction, length };
+    [&header.to_bytes(), payload].concat()
 }
 
 /// A payload of one string, which ends with the payload's only NUL.

@@ -3,7 +3,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
-use frames::{FrameType, Frames, Level, Mfn, Tables};
+use frames::{FrameType, Frames, Level, Tables};
+use xen_abi::Mfn;
 
 use crate::support::{BASE, Domain, frame};
 

@@ -1,6 +1,7 @@
 //! The rules once more, written naively: recursive, on a copy of everything, which a failure throws away.
 
-use frames::{Entry, Errno, FrameType, Level, Mfn, Shown, check_descriptor};
+use frames::{Entry, Errno, FrameType, Level, Shown, check_descriptor};
+use xen_abi::Mfn;
 
 use crate::support::{BASE, FRAMES};
 

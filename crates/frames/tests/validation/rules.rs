@@ -1,8 +1,7 @@
 //! Each rule of the validation by itself.
 
-use frames::{
-    Entry, Errno, FrameType, Level, Mfn, Outcome, Outside, Refused, Stop, check_descriptor,
-};
+use frames::{Entry, Errno, FrameType, Level, Outcome, Outside, Refused, Stop, check_descriptor};
+use xen_abi::Mfn;
 
 use crate::support::{BASE, Domain, Machine, entry, frame};
 

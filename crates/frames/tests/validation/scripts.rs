@@ -2,7 +2,8 @@
 //! are the same after each step, and an audit finds nothing.
 
 use fastrand::Rng;
-use frames::{Entry, Errno, FrameType, Level, Mfn, Outside, Stop};
+use frames::{Entry, Errno, FrameType, Level, Outside, Stop};
+use xen_abi::Mfn;
 
 use crate::model::Model;
 use crate::support::{BASE, Domain, FRAMES, frame};

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use fastrand::Rng;
-use frames::{Change, Effects, Entry, FrameRecord, FrameType, Frames, Memory, Mfn, State, Tables};
+use frames::{Change, Effects, Entry, FrameRecord, FrameType, Frames, Memory, State, Tables};
+use xen_abi::Mfn;
 
 /// The first frame of the domain.
 pub const BASE: u64 = 0x10000;
