@@ -29,12 +29,12 @@ const WIDER_COMMENTS: usize = 0;
 const MAY_IMPORT: [(&str, &[&str]); 24] = [
     ("boot", &[]),
     ("xen-abi", &[]),
-    ("xen", &["boot", "xen-abi"]),
+    ("xen", &["boot", "frames", "locks", "machine", "xen-abi"]),
     ("host", &["locks"]),
     ("locks", &[]),
     ("direct", &["host", "locks"]),
-    ("cpu", &["direct", "host", "locks"]),
-    ("machine", &["locks"]),
+    ("cpu", &["direct", "host", "locks", "xen-abi"]),
+    ("machine", &["locks", "xen-abi"]),
     ("devices", &["locks", "machine"]),
     ("erofs", &[]),
     ("files", &["host", "locks"]),
@@ -61,7 +61,13 @@ const MAY_IMPORT: [(&str, &[&str]); 24] = [
         ],
     ),
     ("provision", &["boot", "erofs", "files", "host", "spec"]),
-    ("vmm", &["boot", "cpu", "devices", "direct", "files", "host", "locks", "machine"]),
+    (
+        "vmm",
+        &[
+            "boot", "cpu", "devices", "direct", "files", "host", "locks", "machine", "xen",
+            "xen-abi",
+        ],
+    ),
     (
         "biv",
         &[

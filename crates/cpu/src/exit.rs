@@ -28,6 +28,13 @@ pub enum Exit {
     /// `vmcall` or `vmmcall` at CPL 0: a call to the hypervisor, with number and arguments as [`crate::Hypervisor`] has
     /// them. Answer with RAX.
     Hypercall { number: u64, arguments: [u64; 4] },
+    /// `syscall` by a paravirtual kernel: a hypercall, with the number in RAX and the arguments in RDI, RSI, RDX, R10
+    /// and R8. The instruction has completed. The machine sets RAX, or all registers.
+    ParavirtualCall { number: u64, arguments: [u64; 5] },
+    /// A paravirtual kernel writes to RAM that its page tables map read-only. The instruction has completed but for
+    /// this write, in the aligned eight bytes at a guest-physical address: `old` was found there, `new` is to be there.
+    /// The machine writes it, or has the instruction fault or start over.
+    ParavirtualWrite { address: u64, old: u64, new: u64 },
     /// `hlt` with nothing pending: resume when an interrupt is to be injected.
     Halt,
     /// The window that was asked for with [`crate::Vcpu::request_interrupt_window`] is open.

@@ -31,16 +31,19 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use vm_memory::GuestAddress;
+use xen_abi::vcpu::GuestContext;
 
 use crate::bus::{self, PortDevice, Width};
 use crate::hypercall::{Answer, Call};
 use crate::interrupts::{Fault, InterruptLine, StartUp, Wake};
+use crate::layout;
 use crate::limits::MAX_PROCESSORS;
 use crate::memory::Memory;
 use crate::pci::{self, MessageSender};
 use crate::request::Requests;
 use crate::saved::{Busy, CounterShift, Unfit};
 use crate::time::{Clock, Hertz, Nanoseconds};
+use crate::xen::{TableWrite, Then, XenCall, XenVcpu};
 
 /// What distinguishes one board from another of its kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -147,6 +150,15 @@ pub trait Board: Backplane + Send + Sync + Sized + 'static {
     /// What the guest sees of a hypervisor, if it sees any.
     const HYPERVISOR: Option<Hypervisor>;
 
+    /// Guests are paravirtual, by Xen's interface: vCPUs start with [`BoardVcpu::take_context`], and say
+    /// [`BoardVcpu::xen_call`].
+    const PARAVIRTUAL: bool = false;
+
+    /// Where a machine with so many bytes of memory has RAM: guest-physical addresses and bytes.
+    fn ram_regions(memory_bytes: u64) -> Vec<(GuestAddress, u64)> {
+        layout::ram_regions(memory_bytes)
+    }
+
     /// A board that has just been switched on.
     ///
     /// # Errors
@@ -205,6 +217,11 @@ pub trait BoardVcpu {
 
     /// INIT and the start-up message, each once.
     fn take_start_up(&mut self) -> Option<StartUp> {
+        None
+    }
+
+    /// The state that a paravirtual vCPU is to start with, once.
+    fn take_context(&mut self) -> Option<Box<GuestContext>> {
         None
     }
 
@@ -272,6 +289,19 @@ pub trait BoardVcpu {
 
     /// A call by the guest's kernel ([`Board::HYPERVISOR`]).
     fn hypercall(&mut self, call: &Call) -> Answer;
+
+    /// A hypercall by a paravirtual kernel ([`Board::PARAVIRTUAL`]).
+    fn xen_call(&mut self, cpu: &mut dyn XenVcpu, call: &XenCall) -> Then {
+        let _ = call;
+        cpu.set_result(-xen_abi::errno::ENOSYS as u64);
+        Then::Run
+    }
+
+    /// A paravirtual kernel writes what is mapped read-only.
+    fn xen_write(&mut self, cpu: &mut dyn XenVcpu, write: &TableWrite) {
+        let _ = write;
+        cpu.refuse_write();
+    }
 
     /// `in`: `size` is 1, 2 or 4.
     fn port_read(&mut self, port: u16, size: u8) -> u32;

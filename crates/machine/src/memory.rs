@@ -1,6 +1,6 @@
 //! The guest's physical memory, as devices that read and write it by address see it.
 
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use vm_memory::{Bytes, GuestAddress, GuestMemoryBackend, GuestMemoryMmap, VolatileMemory};
 
@@ -39,6 +39,24 @@ pub trait Memory: Send + Sync {
     /// [`NoMemory`] when there is no RAM, or the address is odd.
     fn store(&self, address: GuestAddress, value: u16) -> Result<(), NoMemory>;
 
+    /// Load eight bytes at an aligned address, in one step; what is read after it is as new.
+    ///
+    /// # Errors
+    ///
+    /// [`NoMemory`] when there is no RAM, or the address is not aligned.
+    fn load_word(&self, address: GuestAddress) -> Result<u64, NoMemory>;
+
+    /// Change eight bytes at an aligned address by the atomic operations that `change` does on them, once.
+    ///
+    /// # Errors
+    ///
+    /// [`NoMemory`] when there is no RAM, or the address is not aligned: `change` is not called then.
+    fn change_word(
+        &self,
+        address: GuestAddress,
+        change: &mut dyn FnMut(&AtomicU64),
+    ) -> Result<(), NoMemory>;
+
     /// Bytes from `address` on are about to be moved by the host, which must find them there.
     fn require(&self, address: GuestAddress, length: u64) {
         let _ = (address, length);
@@ -67,6 +85,20 @@ impl Memory for GuestMemoryMmap {
 
     fn store(&self, address: GuestAddress, value: u16) -> Result<(), NoMemory> {
         Bytes::store(self, value, address, Ordering::Release).map_err(|_| NoMemory)
+    }
+
+    fn load_word(&self, address: GuestAddress) -> Result<u64, NoMemory> {
+        Bytes::load(self, address, Ordering::Acquire).map_err(|_| NoMemory)
+    }
+
+    fn change_word(
+        &self,
+        address: GuestAddress,
+        change: &mut dyn FnMut(&AtomicU64),
+    ) -> Result<(), NoMemory> {
+        let slice = self.get_slice(address, 8).map_err(|_| NoMemory)?;
+        change(slice.get_atomic_ref::<AtomicU64>(0).map_err(|_| NoMemory)?);
+        Ok(())
     }
 
     fn swap_byte(&self, address: GuestAddress, value: u8) -> Result<u8, NoMemory> {

@@ -3,6 +3,7 @@
 //! thread may do so).
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use cpu::VcpuGroup;
 use devices::virtio::Segment;
@@ -90,6 +91,22 @@ impl Memory for DeviceMemory {
         self.memory.require(address.0, 2);
         Memory::store(self.map(), address, value)?;
         self.note_written(address.0, 2);
+        Ok(())
+    }
+
+    fn load_word(&self, address: GuestAddress) -> Result<u64, NoMemory> {
+        self.memory.require(address.0, 8);
+        self.map().load_word(address)
+    }
+
+    fn change_word(
+        &self,
+        address: GuestAddress,
+        change: &mut dyn FnMut(&AtomicU64),
+    ) -> Result<(), NoMemory> {
+        self.memory.require(address.0, 8);
+        self.map().change_word(address, change)?;
+        self.note_written(address.0, 8);
         Ok(())
     }
 

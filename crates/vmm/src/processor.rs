@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use cpu::{Exit, Vcpu};
 use machine::saved::{CounterShift, Parts, Unfit};
+use machine::xen::XenVcpu;
 
 /// The kind of a processor's saved state.
 const CPU: &str = "x86-cpu";
@@ -107,6 +108,11 @@ pub trait Processor: Send {
     /// Time of the host's cores that was spent on guest code outside the thread that runs the
     /// processor.
     fn computed_elsewhere(&mut self) -> Duration;
+
+    /// The processor as a board with Xen's paravirtual interface sees it, if it has a mode for that.
+    fn xen(&mut self) -> Option<&mut dyn XenVcpu> {
+        None
+    }
 
     /// What a processor that goes on from here has to know.
     fn save(&self) -> Vec<u8>;

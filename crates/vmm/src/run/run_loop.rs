@@ -17,6 +17,7 @@ use cpu::Exit;
 use machine::paravirtual::{Call, Done};
 use machine::saved;
 use machine::time::{Clock, Nanoseconds};
+use machine::xen::{TableWrite, Then, XenCall};
 use machine::{BoardVcpu, Request, StartUp};
 use vm_memory::GuestAddress;
 
@@ -202,6 +203,11 @@ impl<P: Processor, V: BoardVcpu> RunLoop<'_, P, V> {
                 StartUp::At(page) => self.cpu.start_at(page),
             }
         }
+        if let Some(context) = self.vcpu.take_context()
+            && let Some(cpu) = self.cpu.xen()
+        {
+            cpu.initialise(&context);
+        }
         !self.vcpu.waits_for_start_up()
     }
 
@@ -272,6 +278,12 @@ impl<P: Processor, V: BoardVcpu> RunLoop<'_, P, V> {
             }
             Exit::TprWrite { value } => self.vcpu.tpr_write(value),
             Exit::Hypercall { number, arguments } => self.call(&Call { number, arguments }),
+            Exit::ParavirtualCall { number, arguments } => {
+                self.xen_call(&XenCall { number, arguments });
+            }
+            Exit::ParavirtualWrite { address, old, new } => {
+                self.xen_write(&TableWrite { address: GuestAddress(address), old, new });
+            }
             Exit::Halt => self.halt(),
             Exit::Kicked => self.activity.kicks += 1,
             Exit::InterruptWindow => {}
@@ -308,6 +320,24 @@ impl<P: Processor, V: BoardVcpu> RunLoop<'_, P, V> {
         }
         if answer.done == Done::Yielded && !self.idle.has_room() {
             std::thread::yield_now();
+        }
+    }
+
+    /// A hypercall of a paravirtual kernel.
+    fn xen_call(&mut self, call: &XenCall) {
+        let Some(cpu) = self.cpu.xen() else { return };
+        match self.vcpu.xen_call(cpu, call) {
+            Then::Run => {}
+            Then::Block => self.halt(),
+            Then::Yield if self.idle.has_room() => {}
+            Then::Yield => std::thread::yield_now(),
+        }
+    }
+
+    /// A paravirtual kernel writes to a table of its own, or to what it must not write.
+    fn xen_write(&mut self, write: &TableWrite) {
+        if let Some(cpu) = self.cpu.xen() {
+            self.vcpu.xen_write(cpu, write);
         }
     }
 
