@@ -19,6 +19,7 @@ use crate::memory::ram::Ram;
 use crate::memory::tlb::Tlb;
 use crate::memory::{Access, Linear, Privilege, Views};
 use crate::native::call_out::CallOuts;
+use crate::paravirtual::Paravirtual;
 use crate::replay::Replay;
 use crate::statistics::{Forms, Statistics};
 use crate::system::SystemState;
@@ -46,6 +47,8 @@ pub(crate) struct Architectural {
     pub(crate) replay: Replay,
     /// State of the instruction set that is not in the registers.
     pub(crate) system: SystemState,
+    /// For a paravirtual kernel.
+    pub(crate) paravirtual: Option<Box<Paravirtual>>,
     /// Requests of other threads; for one, a string instruction stops between two repetitions.
     pub(crate) kick: Arc<KickState>,
     /// CR3 was loaded since the run loop last checked. The run loop decides how threads of the address space execute.
@@ -96,6 +99,7 @@ impl Architectural {
             info_factory: InstructionInfoFactory::new(),
             replay: Replay::default(),
             system: SystemState::new(&config, components),
+            paravirtual: config.board.paravirtual.then(Box::default),
             kick,
             has_switched_spaces: false,
             statistics: Statistics::default(),

@@ -13,6 +13,8 @@ pub struct Board {
     pub msrs: &'static [RangeInclusive<u32>],
     /// What the guest sees of a hypervisor. Without, CPUID says that there is none, and a call is an invalid opcode.
     pub hypervisor: Option<Hypervisor>,
+    /// The guest's kernel is paravirtual, by Xen's interface.
+    pub paravirtual: bool,
 }
 
 /// What the guest sees of a hypervisor.
@@ -63,4 +65,5 @@ pub(crate) const TEST_PC: Board = Board {
         arguments: [3, 1, 2, 6],
         user_answer: -1_i64 as u64,
     }),
+    paravirtual: false,
 };

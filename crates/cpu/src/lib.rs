@@ -33,6 +33,7 @@ mod kick;
 mod memory;
 mod mode;
 mod native;
+mod paravirtual;
 mod peers;
 mod replay;
 mod run;

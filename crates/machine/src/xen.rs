@@ -17,6 +17,10 @@ use xen_abi::Mfn;
 use xen_abi::callback::TrapInfo;
 use xen_abi::vcpu::GuestContext;
 
+/// Where a kernel is told that the table of the page numbers of machine frames is. Xen has it at the start of its
+/// addresses; there it is as well, but this place is one that the engine can mirror.
+pub const MACHINE_TO_PHYSICAL: u64 = 0xffff_8300_0000_0000;
+
 /// A hypercall: `syscall` by a paravirtual kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct XenCall {
@@ -157,6 +161,10 @@ pub trait XenVcpu {
 
     /// No vCPU writes this frame any more by a translation that it has from before.
     fn revoke_writable(&mut self, frame: Mfn);
+
+    /// Where the table of the page numbers of machine frames is, in whole pages, which the kernel reads at
+    /// [`MACHINE_TO_PHYSICAL`] and where Xen has it.
+    fn set_machine_to_physical(&mut self, at: GuestAddress, bytes: u64);
 
     /// Where the vCPU's `vcpu_info` is, whose bytes 0 and 1 say whether an event is pending and may be delivered.
     fn set_vcpu_info(&mut self, at: GuestAddress);

@@ -60,5 +60,5 @@ pub(crate) fn board<B: Board>() -> cpu::Board {
         arguments: it.arguments,
         user_answer: it.user_answer,
     });
-    cpu::Board { msrs: B::MSRS, hypervisor }
+    cpu::Board { msrs: B::MSRS, hypervisor, paravirtual: B::PARAVIRTUAL }
 }
