@@ -95,6 +95,25 @@ pub struct Hypervisor {
     pub user_answer: u64,
 }
 
+/// What a paravirtual domain starts with.
+#[derive(Debug, Clone, Copy)]
+pub struct Payload<'a> {
+    /// The kernel's ELF file, unpacked.
+    pub kernel: &'a [u8],
+    /// Its command line.
+    pub command_line: &'a str,
+    /// An initial RAM disk.
+    pub ram_disk: Option<&'a [u8]>,
+}
+
+/// Why a paravirtual kernel cannot be started, in one line for its user.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct LoadError(pub String);
+
+/// Where the first byte of the table of machine frames' page numbers is, and its bytes.
+pub type MachineToPhysical = (GuestAddress, u64);
+
 /// Where devices are plugged in, before any vCPU runs.
 pub trait Backplane {
     /// How many vCPUs there are.
@@ -165,6 +184,17 @@ pub trait Board: Backplane + Send + Sync + Sized + 'static {
     ///
     /// [`Error`] when the configuration makes no sense.
     fn new(config: Config, surroundings: Surroundings) -> Result<Self, Error>;
+
+    /// Have the first vCPU start a kernel, on a board whose guests are paravirtual ([`Self::PARAVIRTUAL`]); where the
+    /// machine-to-physical table is.
+    ///
+    /// # Errors
+    ///
+    /// [`LoadError`] for other boards, and when the kernel cannot be started.
+    fn load(&self, payload: &Payload<'_>) -> Result<MachineToPhysical, LoadError> {
+        let _ = payload;
+        Err(LoadError("this board starts no paravirtual kernel".into()))
+    }
 
     /// A vCPU's side. It blocks while another thread has it.
     ///

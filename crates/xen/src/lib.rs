@@ -25,6 +25,8 @@ mod errno;
 pub mod geometry;
 pub mod limits;
 mod memory;
+mod start;
 
 pub use board::{Board, VcpuSide};
 pub use domain::Domain;
+pub use start::Started;
