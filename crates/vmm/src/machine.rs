@@ -6,6 +6,7 @@ use boot::Unpacked;
 use cpu::{UserExecution, Vcpu, VcpuGroup};
 use host::GuestMemory;
 use machine::time::{Clock, Hertz};
+use machine::xen::XenVcpu as _;
 use machine::{Board, Platform, acpi, board};
 use vm_memory::{Bytes, GuestAddress};
 
@@ -285,7 +286,7 @@ impl<B: Board> Machine<B> {
         let (table, bytes) = self.runner.board.load(&payload)?;
         self.unpacked = kept.or(self.unpacked.take());
         for cpu in &mut self.runner.cpus {
-            if let Some(cpu) = Processor::xen(cpu) {
+            if let Some(mut cpu) = Processor::xen(cpu) {
                 cpu.set_machine_to_physical(table, bytes);
             }
         }

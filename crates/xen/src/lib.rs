@@ -25,6 +25,7 @@ mod errno;
 pub mod geometry;
 pub mod limits;
 mod memory;
+mod services;
 mod start;
 
 pub use board::{Board, VcpuSide};
