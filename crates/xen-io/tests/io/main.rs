@@ -1,0 +1,6 @@
+//! Back-ends with front-ends that behave as Linux's do, and with such as do not.
+
+mod block;
+mod grants;
+mod hostile;
+mod machine;
