@@ -1,5 +1,5 @@
 //! Back-ends of a paravirtual machine's split drivers, as state machines: disks ([`block`]), and
-//! the console ([`console`]).
+//! the console ([`console`]), and how a disk and its front-end find each other ([`bus`]).
 //!
 //! A front-end in the guest puts requests into a ring in its memory and grants pages to the back-end, which does what
 //! is asked for. A back-end here is given the domain's memory ([`Domain`]) and calls a trait for everything that is not
@@ -19,6 +19,7 @@
 #![forbid(unsafe_code)]
 
 pub mod block;
+pub mod bus;
 pub mod console;
 mod error;
 pub mod grant;
