@@ -105,6 +105,11 @@ pub struct Tables<'t, M> {
 }
 
 impl<'t, M> Tables<'t, M> {
+    /// The machine that the operations are of.
+    pub fn machine(&mut self) -> &mut M {
+        self.machine
+    }
+
     /// For one or more operations of a processor, while the caller holds the domain's lock.
     pub fn new(frames: Frames<'t>, state: &'t mut State, machine: &'t mut M, vcpu: usize) -> Self {
         Self { frames, state, machine, vcpu }

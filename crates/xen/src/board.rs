@@ -15,6 +15,7 @@ use vm_memory::GuestAddress;
 use crate::call::{self, Caller};
 use crate::domain::Domain;
 use crate::geometry::Geometry;
+use crate::mmu;
 
 /// See above.
 pub struct Board {
@@ -116,8 +117,9 @@ impl BoardVcpu for VcpuSide<'_> {
         call::call(&mut caller, call)
     }
 
-    fn xen_write(&mut self, cpu: &mut dyn XenVcpu, _: &TableWrite) {
-        cpu.refuse_write();
+    fn xen_write(&mut self, cpu: &mut dyn XenVcpu, write: &TableWrite) {
+        let mut caller = Caller { domain: self.domain, vcpu: self.number, cpu };
+        mmu::write(&mut caller, write);
     }
 
     fn port_read(&mut self, _: u16, size: u8) -> u32 {

@@ -1,5 +1,6 @@
 //! What the vCPUs of a domain share.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use frames::{FrameRecord, Frames};
@@ -7,6 +8,8 @@ use locks::Unpoisoned;
 use machine::board::{self, Surroundings};
 use machine::time::Clock;
 use machine::{Requests, Wake};
+
+use xen_abi::Mfn;
 
 use crate::geometry::{self, Geometry};
 use crate::memory::MachineMemory;
@@ -24,6 +27,10 @@ pub struct Domain {
     records: Box<[FrameRecord]>,
     /// What validation of page tables remembers.
     tables: Mutex<frames::State>,
+    /// What `vm_assist` has switched on.
+    assists: AtomicU64,
+    /// The frames of each vCPU's GDT, which are in use as such.
+    gdts: Mutex<Vec<Vec<Mfn>>>,
 }
 
 impl Domain {
@@ -40,12 +47,33 @@ impl Domain {
             processors: config.processors,
             records: std::iter::repeat_with(FrameRecord::default).take(count).collect(),
             tables: Mutex::default(),
+            assists: AtomicU64::new(0),
+            gdts: Mutex::new(vec![Vec::new(); config.processors]),
         }
     }
 
     /// The frames' types and counts.
     pub(crate) fn frames(&self) -> Frames<'_> {
         Frames::new(geometry::BASE, &self.records)
+    }
+
+    /// What `vm_assist` has switched on.
+    pub(crate) fn assists(&self) -> u64 {
+        self.assists.load(Ordering::SeqCst)
+    }
+
+    /// Switch assists; what is on then.
+    pub(crate) fn change_assists(&self, change: impl Fn(u64) -> u64) -> u64 {
+        let order = Ordering::SeqCst;
+        // The closure always gives a value, so that it comes to an end with one.
+        let _ = self.assists.fetch_update(order, order, |assists| Some(change(assists)));
+        self.assists()
+    }
+
+    /// Note the frames of a vCPU's GDT; which they were.
+    pub(crate) fn replace_gdt(&self, vcpu: usize, frames: Vec<Mfn>) -> Vec<Mfn> {
+        let mut gdts = self.gdts.lock().unpoisoned();
+        gdts.get_mut(vcpu).map(|gdt| std::mem::replace(gdt, frames)).unwrap_or_default()
     }
 
     /// The lock of page tables.

@@ -25,8 +25,10 @@ mod errno;
 pub mod geometry;
 pub mod limits;
 mod memory;
+mod mmu;
 mod services;
 mod start;
+mod traps;
 
 pub use board::{Board, VcpuSide};
 pub use domain::Domain;

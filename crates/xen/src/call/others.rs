@@ -6,6 +6,6 @@ use super::{Caller, Reply};
 use crate::errno::Errno;
 
 /// The call of this number.
-pub(super) fn call(_: &mut Caller<'_>, _: u64, _: [u64; 6]) -> Reply {
+pub(super) fn call(_: &mut Caller<'_>, _: u32, _: [u64; 6]) -> Reply {
     Err(Errno::new(errno::ENOSYS))
 }
