@@ -114,6 +114,15 @@ pub struct LoadError(pub String);
 /// Where the first byte of the table of machine frames' page numbers is, and its bytes.
 pub type MachineToPhysical = (GuestAddress, u64);
 
+/// Where what a guest is to read on a line of characters is put.
+pub trait LineInput: Send + Sync {
+    /// Have the guest read this, and wait until there was room for all of it; whether the line is open.
+    fn send(&self, bytes: &[u8]) -> bool;
+
+    /// Nobody waits any more.
+    fn close(&self);
+}
+
 /// Where devices are plugged in, before any vCPU runs.
 pub trait Backplane {
     /// How many vCPUs there are.
@@ -132,6 +141,17 @@ pub trait Backplane {
         width: Width,
         device: Box<dyn PortDevice>,
     ) -> Result<(), bus::Error>;
+
+    /// Connect line `number` of a board that has lines of characters without ports (consoles of a paravirtual machine):
+    /// what the guest says goes to `output`. Where what it is to read is put; none on other boards.
+    fn add_line(
+        &mut self,
+        number: u8,
+        output: Box<dyn std::io::Write + Send>,
+    ) -> Option<Box<dyn LineInput>> {
+        let _ = (number, output);
+        None
+    }
 
     /// Plug a function into the PCI bus; the number of its slot.
     ///
@@ -253,6 +273,11 @@ pub trait BoardVcpu {
     /// The state that a paravirtual vCPU is to start with, once.
     fn take_context(&mut self) -> Option<Box<GuestContext>> {
         None
+    }
+
+    /// Where a paravirtual vCPU's `vcpu_info` is when it starts.
+    fn vcpu_info(&self) -> GuestAddress {
+        GuestAddress(0)
     }
 
     /// Whether the vCPU is to do nothing until a start-up message comes.

@@ -3,19 +3,48 @@
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use machine::board::{self, Backplane, BoardVcpu, Hypervisor, Surroundings};
+use machine::board::{
+    self, Backplane, BoardVcpu, Hypervisor, LoadError, MachineToPhysical, Payload, Surroundings,
+};
 use machine::bus::{self, PortDevice, Width};
 use machine::hypercall::{Answer, Call};
 use machine::pci::{self, MessageSender};
 use machine::saved::{Busy, CounterShift, Unfit};
+use machine::time::Nanoseconds;
 use machine::xen::{TableWrite, Then, XenCall, XenVcpu};
 use machine::{Fault, InterruptLine, Requests};
 use vm_memory::GuestAddress;
+use xen_abi::cpuid::leaf;
+use xen_abi::vcpu::GuestContext;
 
 use crate::call::{self, Caller};
 use crate::domain::Domain;
 use crate::geometry::Geometry;
 use crate::mmu;
+use crate::services::{Described, LineInput};
+
+/// What CPUID says of the hypervisor (public/arch-x86/cpuid.h).
+const HYPERVISOR: Hypervisor = Hypervisor {
+    leaves: &[
+        (
+            leaf::FIRST,
+            [
+                leaf::FIRST + leaf::MAX_COUNT,
+                leaf::SIGNATURE_EBX,
+                leaf::SIGNATURE_ECX,
+                leaf::SIGNATURE_EDX,
+            ],
+        ),
+        (leaf::FIRST + 1, [4 << 16 | 17, 0, 0, 0]),
+        // Hypercall pages: one, by this model-specific register.
+        (leaf::FIRST + 2, [1, leaf::FIRST, leaf::PRESERVE_ACCESSED_DIRTY, 0]),
+        // Machine addresses have so many bits.
+        (leaf::FIRST + 5, [0, 40, 0, 0]),
+    ],
+    timing_leaf: None,
+    arguments: [0; 4],
+    user_answer: 0,
+};
 
 /// See above.
 pub struct Board {
@@ -46,6 +75,18 @@ impl Backplane for Board {
         Ok(())
     }
 
+    fn add_line(
+        &mut self,
+        number: u8,
+        output: Box<dyn std::io::Write + Send>,
+    ) -> Option<Box<dyn board::LineInput>> {
+        // The others come with the bus that front-ends find their devices on.
+        (number == 0).then(|| {
+            self.domain.line.set_output(output);
+            Box::new(LineInput(Arc::clone(&self.domain))) as _
+        })
+    }
+
     fn add_pci_function(&mut self, _: Box<dyn pci::Function>) -> Result<u8, pci::Error> {
         Err(pci::Error::NoBus)
     }
@@ -69,7 +110,7 @@ impl board::Board for Board {
     const HAS_FIRMWARE: bool = false;
     const PARAVIRTUAL: bool = true;
     const MSRS: &'static [RangeInclusive<u32>] = &[];
-    const HYPERVISOR: Option<Hypervisor> = None;
+    const HYPERVISOR: Option<Hypervisor> = Some(HYPERVISOR);
 
     fn ram_regions(memory_bytes: u64) -> Vec<(GuestAddress, u64)> {
         let (start, bytes) = Geometry::fixed(memory_bytes >> xen_abi::PAGE_SHIFT).ram();
@@ -78,6 +119,26 @@ impl board::Board for Board {
 
     fn new(config: board::Config, surroundings: Surroundings) -> Result<Self, board::Error> {
         Ok(Self { domain: Arc::new(Domain::new(config, surroundings)) })
+    }
+
+    fn load(&self, payload: &Payload<'_>) -> Result<MachineToPhysical, LoadError> {
+        let domain = &self.domain;
+        let (started, context) = domain.start(payload)?;
+        domain.write_wall_clock();
+        (0..domain.processors).for_each(|number| domain.write_time(number));
+        let kib = domain.geometry.pages * 4;
+        let described = Described {
+            name: "bivouac".into(),
+            target_kib: kib,
+            maximum_kib: kib,
+            processors: domain.processors,
+        };
+        let served = domain.serve(&started, &described);
+        served.map_err(|reason| LoadError(reason.into()))?;
+        domain.vcpus.start(0, context);
+        let geometry = &domain.geometry;
+        let table = geometry.machine_to_physical().address();
+        Ok((GuestAddress(table), geometry.machine_to_physical_frames() << xen_abi::PAGE_SHIFT))
     }
 
     fn vcpu(&self, number: usize) -> VcpuSide<'_> {
@@ -100,6 +161,50 @@ pub struct VcpuSide<'a> {
 impl BoardVcpu for VcpuSide<'_> {
     fn number(&self) -> usize {
         self.number
+    }
+
+    fn take_nmi(&mut self) -> bool {
+        self.domain.vcpus.vcpu(self.number).take_nmi()
+    }
+
+    fn take_context(&mut self) -> Option<Box<GuestContext>> {
+        let mut vcpu = self.domain.vcpus.vcpu(self.number);
+        if vcpu.is_up { vcpu.context.take() } else { None }
+    }
+
+    fn vcpu_info(&self) -> GuestAddress {
+        GuestAddress(self.domain.vcpus.info(self.number))
+    }
+
+    fn waits_for_start_up(&self) -> bool {
+        !self.domain.vcpus.vcpu(self.number).is_up
+    }
+
+    fn take_unhalt(&mut self) -> bool {
+        let domain = self.domain;
+        let now = domain.system_time();
+        let mut vcpu = domain.vcpus.vcpu(self.number);
+        vcpu.take_polled(now, |port| domain.is_port_pending(port)) || {
+            drop(vcpu);
+            domain.has_upcall(self.number)
+        }
+    }
+
+    fn next_deadline(&self) -> Option<Nanoseconds> {
+        let deadline = self.domain.vcpus.vcpu(self.number).next_deadline();
+        deadline.map(|deadline| self.domain.instant(deadline))
+    }
+
+    fn advance(&mut self, _: Nanoseconds) {
+        self.domain.advance_timers(self.number);
+    }
+
+    fn has_been_stopped(&mut self) {
+        self.domain.write_time_after_stop(self.number);
+    }
+
+    fn enter(&mut self) {
+        self.domain.vcpus.vcpu(self.number).end_poll();
     }
 
     fn tpr_read(&mut self) -> u8 {

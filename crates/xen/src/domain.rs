@@ -10,9 +10,14 @@ use machine::time::Clock;
 use machine::{Requests, Wake};
 
 use xen_abi::Mfn;
+use xen_io::{MachineAddress, Memory as _};
 
+use crate::events::Events;
 use crate::geometry::{self, Geometry};
 use crate::memory::MachineMemory;
+use crate::services::{Line, Services};
+use crate::time::DomainTime;
+use crate::vcpus::Vcpus;
 
 /// A domain, apart from its devices.
 pub struct Domain {
@@ -31,6 +36,14 @@ pub struct Domain {
     assists: AtomicU64,
     /// The frames of each vCPU's GDT, which are in use as such.
     gdts: Mutex<Vec<Vec<Mfn>>>,
+    /// No frame below this number is free.
+    first_free: Mutex<u64>,
+    pub(crate) events: Events,
+    pub(crate) vcpus: Vcpus,
+    time: Mutex<DomainTime>,
+    /// The first console's end on the host, and that of the hypervisor's.
+    pub(crate) line: Line,
+    services: Mutex<Option<Arc<Services>>>,
 }
 
 impl Domain {
@@ -41,7 +54,7 @@ impl Domain {
         Self {
             geometry,
             memory: MachineMemory::new(surroundings.memory),
-            clock: surroundings.clock,
+            clock: Arc::clone(&surroundings.clock),
             wake: surroundings.wake,
             requests: Requests::default(),
             processors: config.processors,
@@ -49,6 +62,12 @@ impl Domain {
             tables: Mutex::default(),
             assists: AtomicU64::new(0),
             gdts: Mutex::new(vec![Vec::new(); config.processors]),
+            first_free: Mutex::new(geometry::BASE.0),
+            events: Events::new(),
+            vcpus: Vcpus::new(config.processors, &geometry),
+            time: Mutex::new(DomainTime::new(&*surroundings.clock)),
+            line: Line::default(),
+            services: Mutex::default(),
         }
     }
 
@@ -76,8 +95,56 @@ impl Domain {
         gdts.get_mut(vcpu).map(|gdt| std::mem::replace(gdt, frames)).unwrap_or_default()
     }
 
+    /// The number below which no frame is free. Who holds it gives and takes frames.
+    pub(crate) fn reservation(&self) -> MutexGuard<'_, u64> {
+        self.first_free.lock().unpoisoned()
+    }
+
+    /// Time as the domain sees it.
+    pub(crate) fn time(&self) -> MutexGuard<'_, DomainTime> {
+        self.time.lock().unpoisoned()
+    }
+
+    /// What serves the domain's rings, once it has started.
+    pub(crate) fn services(&self) -> MutexGuard<'_, Option<Arc<Services>>> {
+        self.services.lock().unpoisoned()
+    }
+
     /// The lock of page tables.
     pub(crate) fn tables(&self) -> MutexGuard<'_, frames::State> {
         self.tables.lock().unpoisoned()
+    }
+}
+
+impl xen_io::Memory for Domain {
+    fn read(&self, at: MachineAddress, bytes: &mut [u8]) -> Result<(), xen_io::NoMemory> {
+        self.memory.read(at, bytes)
+    }
+
+    fn write(&self, at: MachineAddress, bytes: &[u8]) -> Result<(), xen_io::NoMemory> {
+        self.memory.write(at, bytes)
+    }
+
+    fn load_word(&self, at: MachineAddress) -> Result<u64, xen_io::NoMemory> {
+        self.memory.load_word(at)
+    }
+
+    fn change_word(
+        &self,
+        at: MachineAddress,
+        change: &mut dyn FnMut(&AtomicU64),
+    ) -> Result<(), xen_io::NoMemory> {
+        self.memory.change_word(at, change)
+    }
+}
+
+impl xen_io::Domain for Domain {
+    fn frames(&self) -> Frames<'_> {
+        Domain::frames(self)
+    }
+
+    fn grant_frame(&self, number: usize) -> Option<Mfn> {
+        let number = number as u64;
+        (number < geometry::GRANT_FRAMES).then(|| self.geometry.grant_frame(number))
     }
 }

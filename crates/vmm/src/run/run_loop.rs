@@ -207,6 +207,7 @@ impl<P: Processor, V: BoardVcpu> RunLoop<'_, P, V> {
             && let Some(mut cpu) = self.cpu.xen()
         {
             cpu.initialise(&context);
+            cpu.set_vcpu_info(self.vcpu.vcpu_info());
         }
         !self.vcpu.waits_for_start_up()
     }
