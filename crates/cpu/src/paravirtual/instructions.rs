@@ -29,6 +29,11 @@ mod msr {
     pub const GS_BASE: u32 = 0xc000_0101;
     pub const KERNEL_GS_BASE: u32 = 0xc000_0102;
     pub const TSC_AUX: u32 = 0xc000_0103;
+
+    /// IA32_MCG_CAP, IA32_MCG_STATUS, IA32_MCG_CTL, and the banks.
+    pub fn is_of_machine_check(index: u32) -> bool {
+        matches!(index, 0x179..=0x17b | 0x400..=0x47f)
+    }
 }
 
 /// IA32_APIC_BASE of the first processor, and IA32_PAT, as Xen's guests read them.
@@ -53,7 +58,6 @@ impl Architectural {
             return self.paravirtual_user_instruction(class);
         }
         Some(match class {
-            Class::Syscall => self.hypercall_of_kernel(),
             Class::InterruptReturn => self.return_in_kernel(instruction, true),
             Class::ReturnFar => self.return_in_kernel(instruction, false),
             Class::InterruptFlag if self.has_ports(KERNEL_RING) => Ok(()),
@@ -79,15 +83,11 @@ impl Architectural {
     }
 
     fn paravirtual_user_instruction(&mut self, class: Class) -> Option<Result<(), Trap>> {
-        let is_64_bit = self.context.regs.code_size() == CodeSize::Bits64;
         Some(match class {
-            Class::Syscall if is_64_bit => self.bounce_system_call(kind::SYSCALL),
-            Class::Syscall => self.bounce_system_call(kind::SYSCALL32),
             Class::Sysenter => match self.callback(kind::SYSENTER).address {
                 0 => Err(gp0()),
                 _ => self.bounce_system_call(kind::SYSENTER),
             },
-            Class::InterruptReturn => return None,
             Class::Sysret | Class::Sysexit | Class::CallHypervisor => Err(ud()),
             Class::InterruptFlag if self.has_ports(3) => Ok(()),
             _ => return None,
@@ -109,6 +109,15 @@ impl Architectural {
         }
         self.context.regs.rip = at.0.wrapping_add(bytes.len() as u64);
         Some(self.identify(&Instruction::default()))
+    }
+
+    /// `syscall`: a hypercall of the kernel's, or a system call of its users. RIP is behind it.
+    pub(crate) fn paravirtual_system_call(&mut self) -> Result<(), Trap> {
+        if self.context.regs.cpl == 0 {
+            return self.hypercall_of_kernel();
+        }
+        let is_64_bit = self.context.regs.code_size() == CodeSize::Bits64;
+        self.bounce_system_call(if is_64_bit { kind::SYSCALL } else { kind::SYSCALL32 })
     }
 
     /// `syscall` by the kernel.
@@ -196,6 +205,7 @@ impl Architectural {
             msr::FS_BASE | msr::GS_BASE | msr::KERNEL_GS_BASE | msr::EFER | msr::TSC_AUX => {
                 return None;
             }
+            index if msr::is_of_machine_check(index) => return None,
             msr::APIC_BASE => APIC_BASE,
             msr::PAT => PAT,
             _ => {
@@ -217,6 +227,7 @@ impl Architectural {
         let value = regs.gpr[0] & 0xffff_ffff | regs.gpr[2] << 32;
         let is_fine = match regs.gpr[1] as u32 {
             msr::FS_BASE | msr::GS_BASE | msr::KERNEL_GS_BASE | msr::TSC_AUX => return None,
+            index if msr::is_of_machine_check(index) => return None,
             msr::EFER => value == regs.efer,
             msr::PAT => value == PAT,
             _ => false,
