@@ -242,6 +242,8 @@ impl Vcpu {
         self.arch.context.regs.cr3 = if in_kernel { state.kernel_root } else { state.user_root };
         state.kernel_stack = (start.kernel_ss as u16, start.kernel_sp);
         state.assists = start.vm_assist;
+        // A vCPU's IOPL starts as its flags have it (Xen: `arch_set_info_guest`).
+        state.io_privilege = (start.registers.rflags >> 12 & 3) as u8;
         self.clear_traps();
         start.traps.iter().filter(|trap| trap.address != 0).for_each(|trap| self.set_trap(trap));
         let masks = |flag| start.flags & flag != 0;

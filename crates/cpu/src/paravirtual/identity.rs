@@ -2,7 +2,7 @@
 //! xen/include/public/arch-x86/cpufeatureset.h, features that are not marked for paravirtual guests).
 
 /// Bits that are clear in EAX, EBX, ECX and EDX of a leaf and subleaf.
-const HIDDEN: [(u32, Option<u32>, [u32; 4]); 5] = [
+const HIDDEN: [(u32, Option<u32>, [u32; 4]); 6] = [
     // ECX: MONITOR, PCID, X2APIC, TSC_DEADLINE. EDX: VME, PSE, MTRR, PGE, PSE36.
     (
         1,
@@ -27,6 +27,8 @@ const HIDDEN: [(u32, Option<u32>, [u32; 4]); 5] = [
     (0x8000_0001, None, [0, 0, 0, 1 << 3 | 1 << 12 | 1 << 13 | 1 << 17 | 1 << 26]),
     // EBX: IBPB, IBRS, STIBP and their relatives.
     (0x8000_0008, None, [0, 0x1f << 12 | 7 << 23, 0, 0]),
+    // EAX: automatic IBRS, CPUID that faults.
+    (0x8000_0021, None, [1 << 8 | 1 << 17, 0, 0, 0]),
 ];
 
 /// EDX of leaf 1: there is a local APIC, which the kernel then replaces by Xen's events.
