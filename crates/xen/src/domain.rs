@@ -10,7 +10,7 @@ use machine::time::Clock;
 use machine::{Requests, Wake};
 
 use xen_abi::Mfn;
-use xen_io::{MachineAddress, Memory as _};
+use xen_io::MachineAddress;
 
 use crate::events::Events;
 use crate::geometry::{self, Geometry};

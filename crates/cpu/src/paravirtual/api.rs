@@ -60,13 +60,15 @@ impl Vcpu {
 
     /// Fill `bytes` from a linear address on, as the kernel reads memory; whether that was possible.
     pub fn read_kernel_memory(&mut self, at: u64, bytes: &mut [u8]) -> bool {
-        self.arch.reaches_all(at, bytes.len(), crate::memory::Access::Read)
+        reserved::leaves_out(at, bytes.len())
+            && self.arch.reaches_all(at, bytes.len(), crate::memory::Access::Read)
             && self.arch.read_linear(Linear(at), bytes, Privilege::Current).is_ok()
     }
 
     /// Store `bytes` from a linear address on, as the kernel writes memory; whether that was possible.
     pub fn write_kernel_memory(&mut self, at: u64, bytes: &[u8]) -> bool {
-        self.arch.reaches_all(at, bytes.len(), crate::memory::Access::Write)
+        reserved::leaves_out(at, bytes.len())
+            && self.arch.reaches_all(at, bytes.len(), crate::memory::Access::Write)
             && self.arch.write_linear(Linear(at), bytes, Privilege::Current).is_ok()
     }
 

@@ -38,6 +38,11 @@ pub(crate) fn is_reserved(at: Linear) -> bool {
     (START..END).contains(&at.0)
 }
 
+/// Whether so many bytes are none of Xen's: a hypercall takes no argument from there.
+pub(super) fn leaves_out(at: u64, bytes: usize) -> bool {
+    at >= END || at.checked_add(bytes as u64).is_some_and(|end| end <= START)
+}
+
 impl Architectural {
     /// Where one of Xen's addresses leads.
     ///

@@ -3,7 +3,7 @@
 use frames::{Errno as Refusal, Level, Memory as _, Stop, Tables};
 use machine::xen::FlushOf;
 use xen_abi::mmu::{MmuExtended, extended};
-use xen_abi::{Mfn, Wire};
+use xen_abi::{Mfn, PAGE_BYTES, Wire};
 
 use super::update::finish;
 use super::{Engine, Flush, check_owner, count_of};
@@ -56,7 +56,8 @@ fn operate(
             Ok(())
         }
         extended::SET_LDT => {
-            let is_fine = operation.first % 4096 == 0 && second <= MAX_LDT_ENTRIES;
+            let is_fine =
+                operation.first.is_multiple_of(PAGE_BYTES as u64) && second <= MAX_LDT_ENTRIES;
             if !is_fine {
                 return Err(Refusal::Inval.into());
             }

@@ -61,14 +61,6 @@ impl StoreService {
     pub(crate) fn serve(&self) -> bool {
         self.served().serve()
     }
-
-    /// Do something with the store as the host; whether the domain is to be notified.
-    pub(crate) fn with<R>(&self, act: impl FnOnce(&mut Store) -> R) -> (R, bool) {
-        let mut served = self.served();
-        let result = act(&mut served.store);
-        let notifies = served.serve();
-        (result, notifies)
-    }
 }
 
 impl Served {
