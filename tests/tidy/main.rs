@@ -29,7 +29,7 @@ const WIDER_COMMENTS: usize = 0;
 const MAY_IMPORT: [(&str, &[&str]); 25] = [
     ("boot", &[]),
     ("xen-abi", &[]),
-    ("xen", &["boot", "frames", "locks", "machine", "xen-abi", "xen-store"]),
+    ("xen", &["boot", "frames", "locks", "machine", "xen-abi", "xen-io", "xen-store"]),
     ("host", &["locks"]),
     ("locks", &[]),
     ("direct", &["host", "locks"]),

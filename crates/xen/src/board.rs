@@ -17,11 +17,13 @@ use vm_memory::GuestAddress;
 use xen_abi::cpuid::leaf;
 use xen_abi::vcpu::GuestContext;
 
-use crate::call::{self, Caller};
+use crate::call;
+use crate::caller::Caller;
 use crate::domain::Domain;
 use crate::geometry::Geometry;
 use crate::mmu;
-use crate::services::{Described, LineInput};
+use crate::serve::LineInput;
+use crate::services::Described;
 
 /// What CPUID says of the hypervisor (public/arch-x86/cpuid.h).
 const HYPERVISOR: Hypervisor = Hypervisor {

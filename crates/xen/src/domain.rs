@@ -12,11 +12,11 @@ use machine::{Requests, Wake};
 use xen_abi::Mfn;
 use xen_io::MachineAddress;
 
-use crate::events::Events;
+use crate::clock::DomainTime;
 use crate::geometry::{self, Geometry};
 use crate::memory::MachineMemory;
+use crate::ports::Events;
 use crate::services::{Line, Services};
-use crate::time::DomainTime;
 use crate::vcpus::Vcpus;
 
 /// A domain, apart from its devices.

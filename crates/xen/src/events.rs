@@ -9,19 +9,15 @@
 //! console, a disk), which is called on the thread of the vCPU that notifies it. No other domain is reached by a port.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
 
-use locks::Unpoisoned;
 use vm_memory::GuestAddress;
-use xen_abi::event::{self, command, limit, state};
+use xen_abi::event::{self, command, state};
 use xen_abi::{domain, errno};
 
-use crate::call::{Caller, Outcome, Reply};
+use crate::caller::{Caller, Outcome, Reply};
 use crate::domain::Domain;
 use crate::errno::Errno;
-
-/// Ports, of which 0 is none.
-const PORTS: usize = limit::TWO_LEVEL_PORTS as usize;
+use crate::ports::{Binding, Notify, PORTS, Port};
 
 /// Where the bits are in `shared_info`.
 const PENDING: u64 = 2048;
@@ -31,81 +27,6 @@ const MASK: u64 = 2560;
 const SELECTOR: u64 = 8;
 
 const INVALID: Errno = Errno::new(errno::EINVAL);
-
-/// Is called when the guest notifies a service.
-pub type Notify = Arc<dyn Fn(&Domain) + Send + Sync>;
-
-/// What a port is bound to.
-#[derive(Clone)]
-enum Binding {
-    Closed,
-    /// A back-end may connect.
-    Unbound,
-    Service(Notify),
-    Virtual(u32),
-    Vcpu,
-}
-
-#[derive(Clone)]
-struct Port {
-    binding: Binding,
-    /// The vCPU that is notified.
-    vcpu: usize,
-}
-
-/// The domain's ports.
-pub(crate) struct Events {
-    ports: Mutex<Vec<Port>>,
-}
-
-impl Events {
-    /// With no port bound.
-    pub(crate) fn new() -> Self {
-        Self { ports: Mutex::new(vec![Port { binding: Binding::Closed, vcpu: 0 }]) }
-    }
-
-    fn ports(&self) -> MutexGuard<'_, Vec<Port>> {
-        self.ports.lock().unpoisoned()
-    }
-
-    /// The lowest port that is closed, bound to this from now on.
-    fn bind(&self, binding: Binding, vcpu: usize) -> Result<u32, Errno> {
-        let mut ports = self.ports();
-        let free = ports.iter().skip(1).position(|port| matches!(port.binding, Binding::Closed));
-        let number = free.map_or(ports.len(), |index| index + 1);
-        if number >= PORTS {
-            return Err(Errno::new(errno::ENOSPC));
-        }
-        let port = Port { binding, vcpu };
-        match ports.get_mut(number) {
-            Some(place) => *place = port,
-            None => ports.push(port),
-        }
-        Ok(number as u32)
-    }
-
-    fn port(&self, number: u32) -> Result<Port, Errno> {
-        let found = self.ports().get(number as usize).cloned();
-        found.filter(|port| !matches!(port.binding, Binding::Closed)).ok_or(INVALID)
-    }
-
-    fn change(&self, number: u32, change: impl FnOnce(&mut Port)) -> Result<(), Errno> {
-        let mut ports = self.ports();
-        let port = ports.get_mut(number as usize);
-        let port = port.filter(|port| !matches!(port.binding, Binding::Closed)).ok_or(INVALID)?;
-        change(port);
-        Ok(())
-    }
-
-    /// The port of a vCPU's virtual interrupt.
-    fn of_virtual(&self, interrupt: u32, vcpu: usize) -> Option<u32> {
-        let is_it = |port: &Port| {
-            matches!(port.binding, Binding::Virtual(number) if number == interrupt)
-                && port.vcpu == vcpu
-        };
-        self.ports().iter().position(is_it).map(|number| number as u32)
-    }
-}
 
 impl Domain {
     /// Change a word by an atomic operation; the memory is the domain's own, or the guest has lost it.
@@ -206,7 +127,7 @@ impl Domain {
     fn send(&self, number: u32) -> Result<(), Errno> {
         let Port { binding, .. } = self.events.port(number)?;
         match binding {
-            Binding::Service(notify) => notify(self),
+            Binding::Service(notify) => notify(),
             Binding::Vcpu => self.raise(number),
             // Nobody is there.
             Binding::Unbound => {}
@@ -292,7 +213,7 @@ pub(crate) fn event_channel_op(caller: &mut Caller<'_>, [command, at, ..]: [u64;
         }
         command::RESET => {
             check_own(caller.read::<event::Reset>(at)?.domain)?;
-            let ports = domain.events.ports().len() as u32;
+            let ports = domain.events.count();
             for port in 1..ports {
                 // One that is closed already stays so.
                 let _ = domain.close(port);

@@ -1,8 +1,8 @@
 //! Where a domain's machine frames are.
 //!
-//! The numbering is private to the domain. Its memory begins at [`BASE`], which is not zero so that a kernel which mixes
-//! up page frame numbers and machine frame numbers fails at once. Behind the most that the domain may ever have lie the
-//! frames that the hypervisor shares with it:
+//! The numbering is private to the domain. Its memory begins at [`BASE`], which is not zero so that a kernel which
+//! mixes up page frame numbers and machine frame numbers fails at once. Behind the most that the domain may ever
+//! have lie the frames that the hypervisor shares with it:
 //!
 //! ```text
 //! BASE                 BASE + maximum (rounded up to 2 MiB)

@@ -6,7 +6,7 @@
 use xen_abi::grant::{QuerySize, SetupTable, command, status};
 use xen_abi::{Wire, domain, errno};
 
-use crate::call::{Caller, Outcome, Reply};
+use crate::caller::{Caller, Outcome, Reply};
 use crate::errno::Errno;
 use crate::geometry::GRANT_FRAMES;
 

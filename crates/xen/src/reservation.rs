@@ -5,7 +5,7 @@ use vm_memory::GuestAddress;
 use xen_abi::memory::{E820Entry, MachphysMapping, MemoryMap, Reservation, command};
 use xen_abi::{Mfn, PAGE_BYTES, PAGE_SHIFT, domain, errno};
 
-use crate::call::{Caller, Outcome, Reply};
+use crate::caller::{Caller, Outcome, Reply};
 use crate::domain::Domain;
 use crate::errno::Errno;
 use crate::geometry;

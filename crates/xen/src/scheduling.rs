@@ -4,7 +4,7 @@ use machine::Request;
 use xen_abi::errno;
 use xen_abi::scheduler::{Poll, Shutdown, command, reason};
 
-use crate::call::{Caller, Outcome, Reply};
+use crate::caller::{Caller, Outcome, Reply};
 use crate::errno::Errno;
 use crate::vcpus::{State, write_runstate};
 

@@ -11,12 +11,7 @@ use xen_abi::{Mfn, PAGE_BYTES, Pfn, Wire};
 use crate::builder::{self, Built, Page, Parameters};
 use crate::domain::Domain;
 use crate::geometry;
-
-/// The ports that a domain has from its start (public/xen.h: `store_evtchn`, `console.domU.evtchn`).
-pub(crate) mod port {
-    pub const STORE: u32 = 1;
-    pub const CONSOLE: u32 = 2;
-}
+use crate::services::port;
 
 /// CR0 as Xen's guests see it: PG, AM, WP, NE, ET, MP, PE, and TS clear.
 const CR0: u64 = 0x8005_0033;

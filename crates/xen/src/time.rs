@@ -1,7 +1,6 @@
 //! The time that a domain sees: system time, which starts with the domain, and the wall clock.
 
-use machine::paravirtual::MachineClock;
-use machine::time::{Clock, Nanoseconds};
+use machine::time::Nanoseconds;
 use vm_memory::GuestAddress;
 
 use crate::domain::Domain;
@@ -10,20 +9,6 @@ use crate::domain::Domain;
 const TIME: u64 = 32;
 const WALL_CLOCK: u64 = 3072;
 const WALL_SECONDS_HIGH: u64 = 3084;
-
-/// When a domain's time started, and how it goes on.
-pub(crate) struct DomainTime {
-    origin: Nanoseconds,
-    clock: MachineClock,
-}
-
-impl DomainTime {
-    /// It starts now.
-    pub(crate) fn new(clock: &dyn Clock) -> Self {
-        let origin = clock.now();
-        Self { origin, clock: MachineClock::new(origin) }
-    }
-}
 
 impl Domain {
     /// Nanoseconds since the domain started.

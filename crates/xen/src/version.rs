@@ -4,7 +4,7 @@ use xen_abi::feature::bit;
 use xen_abi::version::{CompileInfo, FeatureInfo, PlatformParameters, command, length};
 use xen_abi::{Wire, errno, mmu};
 
-use crate::call::{Caller, Outcome, Reply};
+use crate::caller::{Caller, Outcome, Reply};
 use crate::errno::Errno;
 
 /// The interface is that of 4.17.

@@ -1,20 +1,21 @@
 //! The mode of a vCPU whose kernel is paravirtual, by Xen's interface (public/arch-x86/xen-x86_64.h, callback.h).
 //!
-//! A paravirtual kernel is written to run without privilege. On Xen it runs in ring 3, as its users do, and a toggle
-//! that Xen keeps tells the two apart. Here it runs in the engine's ring 0, so that everything that the engine has for
-//! kernels applies to it (TLBs of its own, for one), and the mode changes what is different:
+//! A paravirtual kernel is written to run without privilege. On Xen it runs in ring 3, as its users do, and a
+//! toggle that Xen keeps tells the two apart. Here it runs in the engine's ring 0, so that everything that the
+//! engine has for kernels applies to it (TLBs of its own, for one), and the mode changes what is different:
 //!
-//! 1. *The guest sees ring 3.* Selectors in CS and SS have RPL 3, whoever runs. The engine's CPL says who runs: 0 for
-//!    the kernel, 3 for users. Nothing compares that CPL with the RPLs of these selectors.
-//! 2. *Interrupts are always enabled* for the engine. Events are masked by a byte of the guest's memory (`vcpu_info`),
-//!    which the kernel writes as it likes; the run loop looks at it at each return to Rust ([`trap`]). So masking costs
-//!    nothing, and the kernel asks for what has come meanwhile by a hypercall.
-//! 3. *There is no IDT and no TSS.* A trap, a system call and an event enter the kernel by a frame on its stack, at the
-//!    address that the kernel has registered ([`trap`]). `iret` is a hypercall ([`iret`]).
-//! 4. *Two roots.* The kernel's and its users' address spaces have page tables of their own. CR3 is the root of who runs;
-//!    the toggle changes it, and exchanges the bases of GS, but flushes nothing: the engine keeps a TLB for each.
-//! 5. *Some addresses are not the guest's* ([`reserved`]): there the kernel reads the machine-to-physical table, and the
-//!    processor its descriptors. The GDT is a list of frames.
+//! 1. *The guest sees ring 3.* Selectors in CS and SS have RPL 3, whoever runs. The engine's CPL says who runs: 0
+//!    for the kernel, 3 for users. Nothing compares that CPL with the RPLs of these selectors.
+//! 2. *Interrupts are always enabled* for the engine. Events are masked by a byte of the guest's memory
+//!    (`vcpu_info`), which the kernel writes as it likes; the run loop looks at it at each return to Rust
+//!    ([`trap`]). So masking costs nothing, and the kernel asks for what has come meanwhile by a hypercall.
+//! 3. *There is no IDT and no TSS.* A trap, a system call and an event enter the kernel by a frame on its stack, at
+//!    the address that the kernel has registered ([`trap`]). `iret` is a hypercall ([`iret`]).
+//! 4. *Two roots.* The kernel's and its users' address spaces have page tables of their own. CR3 is the root of who
+//!    runs; the toggle changes it, and exchanges the bases of GS, but flushes nothing: the engine keeps a TLB for
+//!    each.
+//! 5. *Some addresses are not the guest's* ([`reserved`]): there the kernel reads the machine-to-physical table,
+//!    and the processor its descriptors. The GDT is a list of frames.
 //! 6. `syscall` by the kernel is a hypercall: an exit. What else of privileged instructions means something is in
 //!    [`instructions`]; the rest is #GP.
 //! 7. *A write to a page that is mapped read-only is provisional* ([`write`]): the page may be a page table of the

@@ -1,13 +1,14 @@
 //! What a hypercall takes from other vCPUs: write access to a frame, and translations of addresses.
 //!
 //! Both are called between two runs, when this vCPU holds no address of guest memory. Both end with all other vCPUs
-//! brought to the heads of their run loops ([`Vcpu::alone`]), if these could have had something: what they had looked up
-//! is used by then, and they see what has changed before they execute anything.
+//! brought to the heads of their run loops ([`Vcpu::alone`]), if these could have had something: what they had
+//! looked up is used by then, and they see what has changed before they execute anything.
 //!
-//! A frame whose type changes is mapped writable nowhere any more, which the hypervisor's counts say. What is revoked is
-//! what was cached from the time when it was. A vCPU that has walked the page tables, and is about to enter what it has
-//! found, is one that the guest races with a change of its own tables: on hardware it would have to flush, and here too.
-//! In the common case nobody has the frame cached for writing, which costs one look at the frame's writers.
+//! A frame whose type changes is mapped writable nowhere any more, which the hypervisor's counts say. What is
+//! revoked is what was cached from the time when it was. A vCPU that has walked the page tables, and is about to
+//! enter what it has found, is one that the guest races with a change of its own tables: on hardware it would have
+//! to flush, and here too. In the common case nobody has the frame cached for writing, which costs one look at the
+//! frame's writers.
 
 use crate::memory::{Flush, Linear, Physical};
 use crate::vcpu::Vcpu;

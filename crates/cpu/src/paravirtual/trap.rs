@@ -1,8 +1,8 @@
 //! How a paravirtual kernel is entered: for exceptions, `int`, system calls and events.
 //!
-//! The frame is that of a 64-bit interrupt, with three differences: RCX and R11 are pushed below it, since `syscall` by
-//! the kernel loses them; the slot of CS has the mask of events in its bits 32 to 39; and CS has RPL 0 if the kernel was
-//! interrupted, which is how it knows. IF in the frame is the opposite of the mask.
+//! The frame is that of a 64-bit interrupt, with three differences: RCX and R11 are pushed below it, since
+//! `syscall` by the kernel loses them; the slot of CS has the mask of events in its bits 32 to 39; and CS has RPL 0
+//! if the kernel was interrupted, which is how it knows. IF in the frame is the opposite of the mask.
 
 use crate::architectural::Architectural;
 use crate::exception::{Exception, Trap, Vector};

@@ -3,10 +3,11 @@
 //!
 //! The processor does not know which frames are page tables. So an instruction that writes one to eight bytes of an
 //! aligned word on such a page is executed on a copy of the word, and retires, but the word is not stored: the exit
-//! [`Exit::ParavirtualWrite`] says what was found and what is to be there. Until the vCPU runs again, the hypervisor
-//! has either stored the word, by a compare-and-exchange with what was found; or it has the instruction fault
-//! ([`Vcpu::refuse_paravirtual_write`]), or start over because the word had changed ([`Vcpu::retry_paravirtual_write`]).
-//! In both cases the registers from before the instruction are put back: nobody has seen that it had retired.
+//! [`Exit::ParavirtualWrite`] says what was found and what is to be there. Until the vCPU runs again, the
+//! hypervisor has either stored the word, by a compare-and-exchange with what was found; or it has the instruction
+//! fault ([`Vcpu::refuse_paravirtual_write`]), or start over because the word had changed
+//! ([`Vcpu::retry_paravirtual_write`]). In both cases the registers from before the instruction are put back:
+//! nobody has seen that it had retired.
 //!
 //! Only plain operands are taken. A string instruction, a push, or an operand of more than a word is the page fault
 //! that it would be anyway: no kernel writes its page tables with these while they are in use.

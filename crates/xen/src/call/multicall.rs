@@ -3,7 +3,8 @@
 use xen_abi::hypercall::{MulticallEntry, number};
 use xen_abi::{Wire, errno};
 
-use super::{Caller, Outcome, Reply, dispatch};
+use super::dispatch;
+use crate::caller::{Caller, Outcome, Reply};
 use crate::errno::Errno;
 
 /// Where an entry's result is.

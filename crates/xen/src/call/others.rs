@@ -5,7 +5,7 @@ use xen_abi::errno;
 use xen_abi::hypercall::number as calls;
 use xen_abi::physical::{self, SetIopl};
 
-use super::{Caller, Outcome, Reply};
+use crate::caller::{Caller, Outcome, Reply};
 use crate::errno::Errno;
 use crate::{events, grants, reservation, scheduling, vcpus, version};
 

@@ -7,7 +7,7 @@ use xen_abi::{Mfn, PAGE_BYTES, Wire};
 
 use super::update::finish;
 use super::{Engine, Flush, check_owner, count_of};
-use crate::call::{Caller, Reply};
+use crate::caller::{Caller, Reply};
 
 /// Descriptors of an LDT.
 const MAX_LDT_ENTRIES: u64 = 8192;

@@ -14,7 +14,7 @@ use machine::xen::{FlushOf, TableWrite, XenVcpu};
 use vm_memory::GuestAddress;
 use xen_abi::{Mfn, PAGE_SHIFT, errno, mmu};
 
-use crate::call::{Caller, Outcome, Reply};
+use crate::caller::{Caller, Outcome, Reply};
 use crate::domain::Domain;
 use crate::errno::Errno;
 

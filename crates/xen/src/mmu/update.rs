@@ -6,7 +6,7 @@ use xen_abi::mmu::{self, MmuUpdate};
 use xen_abi::{Wire, errno};
 
 use super::{Flush, check_owner, count_of};
-use crate::call::{Caller, Outcome, Reply};
+use crate::caller::{Caller, Outcome, Reply};
 use crate::errno::Errno;
 
 /// What has become of a list: how the call ends, or goes on.

@@ -9,7 +9,6 @@ use xen_abi::Mfn;
 use xen_io::Broken;
 use xen_io::console::Console as Ring;
 
-use crate::domain::Domain;
 use crate::memory::MachineMemory;
 
 /// How long who brings characters waits for room before it looks again whether the domain still lives.
@@ -37,6 +36,22 @@ impl Line {
     /// Where what the domain says goes.
     pub(crate) fn set_output(&self, output: Box<dyn Write + Send>) {
         self.state().output = Some(output);
+    }
+
+    /// Whether nobody brings characters any more.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.state().is_closed
+    }
+
+    /// Nobody brings characters any more.
+    pub(crate) fn close(&self) {
+        self.state().is_closed = true;
+        self.room.notify_all();
+    }
+
+    /// Wait until the domain has taken some, for a while.
+    pub(crate) fn wait_for_room(&self) {
+        drop(self.room.wait_timeout(self.state(), PATIENCE));
     }
 
     /// The domain says something.
@@ -87,33 +102,5 @@ impl Console {
                 none
             }
         }
-    }
-}
-
-/// Where characters for the domain are put. Clones are of the same line.
-#[derive(Clone)]
-pub struct LineInput(pub(crate) std::sync::Arc<Domain>);
-
-impl machine::board::LineInput for LineInput {
-    fn send(&self, mut bytes: &[u8]) -> bool {
-        while !bytes.is_empty() {
-            let state = self.0.line.state();
-            if state.is_closed {
-                return false;
-            }
-            drop(state);
-            let given = self.0.give_console(bytes);
-            bytes = &bytes[given..];
-            if given == 0 {
-                let state = self.0.line.state();
-                drop(self.0.line.room.wait_timeout(state, PATIENCE));
-            }
-        }
-        true
-    }
-
-    fn close(&self) {
-        self.0.line.state().is_closed = true;
-        self.0.line.room.notify_all();
     }
 }

@@ -93,8 +93,8 @@ fn fill(store: &mut Store, domain: &Described) {
         ("vm", "/vm/1".to_owned()),
         ("memory/target", domain.target_kib.to_string()),
         ("memory/static-max", domain.maximum_kib.to_string()),
-        ("store/port", crate::start::port::STORE.to_string()),
-        ("console/port", crate::start::port::CONSOLE.to_string()),
+        ("store/port", super::port::STORE.to_string()),
+        ("console/port", super::port::CONSOLE.to_string()),
         ("console/type", "ioemu".to_owned()),
         ("console/limit", "1048576".to_owned()),
     ];

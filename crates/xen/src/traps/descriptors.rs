@@ -3,7 +3,7 @@
 use frames::{Stop, Tables};
 use xen_abi::{Mfn, errno};
 
-use crate::call::{Caller, Outcome, Reply};
+use crate::caller::{Caller, Outcome, Reply};
 use crate::errno::Errno;
 use crate::mmu::Engine;
 

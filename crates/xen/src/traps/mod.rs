@@ -8,7 +8,7 @@ use xen_abi::hypercall::assist_command;
 use xen_abi::segment::base;
 use xen_abi::{Wire, errno, mmu};
 
-use crate::call::{Caller, Outcome, Reply};
+use crate::caller::{Caller, Outcome, Reply};
 use crate::errno::Errno;
 
 pub(crate) use descriptors::{set_gdt, update_descriptor};

@@ -9,7 +9,7 @@ use xen_abi::vcpu::{
 use xen_abi::{Mfn, PAGE_BYTES, errno};
 
 use super::{INFO_BYTES, State};
-use crate::call::{Caller, Outcome, Reply};
+use crate::caller::{Caller, Outcome, Reply};
 use crate::domain::Domain;
 use crate::errno::Errno;
 
