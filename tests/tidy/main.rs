@@ -26,10 +26,10 @@ const WIDER_CODE: usize = 0;
 const WIDER_COMMENTS: usize = 0;
 
 /// Which of our crates each may depend on.
-const MAY_IMPORT: [(&str, &[&str]); 24] = [
+const MAY_IMPORT: [(&str, &[&str]); 25] = [
     ("boot", &[]),
     ("xen-abi", &[]),
-    ("xen", &["boot", "frames", "locks", "machine", "xen-abi"]),
+    ("xen", &["boot", "frames", "locks", "machine", "xen-abi", "xen-io", "xen-store"]),
     ("host", &["locks"]),
     ("locks", &[]),
     ("direct", &["host", "locks"]),
@@ -40,6 +40,7 @@ const MAY_IMPORT: [(&str, &[&str]); 24] = [
     ("files", &["host", "locks"]),
     ("frames", &["xen-abi"]),
     ("xen-store", &["xen-abi"]),
+    ("xen-io", &["frames", "locks", "xen-abi", "xen-store"]),
     ("spec", &[]),
     ("api", &["spec"]),
     ("session", &["api", "host", "locks", "protocol", "spec"]),

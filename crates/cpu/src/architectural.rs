@@ -151,7 +151,11 @@ impl Architectural {
 
     /// What CPUID answers.
     pub(crate) fn cpuid(&self, leaf: u32, subleaf: u32) -> [u32; 4] {
-        self.system.cpuid(leaf, subleaf, &self.context.regs)
+        let answer = self.system.cpuid(leaf, subleaf, &self.context.regs);
+        match &self.paravirtual {
+            Some(_) => crate::paravirtual::identity::shown(leaf, subleaf, answer),
+            None => answer,
+        }
     }
 
     /// What CPUID answers may have changed.

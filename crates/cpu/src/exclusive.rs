@@ -24,6 +24,7 @@ impl Vcpu {
             self.generation = generation;
             self.forget_blocks();
         }
+        self.heed_flush();
     }
 
     /// If another vCPU wants to be alone, wait until it has been.

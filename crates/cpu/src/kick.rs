@@ -15,6 +15,8 @@ pub(crate) struct KickState {
     pub(crate) direct: direct::Kick,
     /// The alarm has gone off ([`crate::Vcpu::set_alarm`]).
     has_gone_off: AtomicBool,
+    /// Another vCPU wants this one to flush its translations.
+    must_flush: AtomicBool,
 }
 
 /// Request: [`crate::Vcpu::run`] returns.
@@ -74,6 +76,16 @@ impl KickState {
     /// Undo [`Self::ask_to_wait`].
     pub(crate) fn let_go(&self) {
         self.requested.fetch_and(!WAIT, Ordering::SeqCst);
+    }
+
+    /// Have the vCPU flush its translations before it executes anything more.
+    pub(crate) fn ask_to_flush(&self) {
+        self.must_flush.store(true, Ordering::SeqCst);
+    }
+
+    /// Whether it is to, once.
+    pub(crate) fn take_flush(&self) -> bool {
+        self.must_flush.load(Ordering::SeqCst) && self.must_flush.swap(false, Ordering::SeqCst)
     }
 
     pub(crate) fn is_busy(&self) -> bool {

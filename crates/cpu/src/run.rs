@@ -78,6 +78,12 @@ impl Vcpu {
             self.pending.halted = false;
             return self.delivered(|cpu| cpu.arch.deliver_nmi());
         }
+        if self.arch.has_event() && !self.in_shadow() {
+            self.pending.halted = false;
+            self.consider_direct();
+            self.arch.statistics.interrupts += 1;
+            return self.delivered(|cpu| cpu.arch.deliver_upcall());
+        }
         let open = self.arch.context.regs.interrupt_flag != 0 && !self.in_shadow();
         if open && let Some(vector) = self.pending.interrupt.take() {
             self.pending.halted = false;

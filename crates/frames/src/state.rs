@@ -105,6 +105,16 @@ pub struct Tables<'t, M> {
 }
 
 impl<'t, M> Tables<'t, M> {
+    /// The machine that the operations are of.
+    pub fn machine(&mut self) -> &mut M {
+        self.machine
+    }
+
+    /// For operations of another processor, which does not run.
+    pub fn of_vcpu(&mut self, vcpu: usize) -> Tables<'_, M> {
+        Tables { frames: self.frames, state: self.state, machine: self.machine, vcpu }
+    }
+
     /// For one or more operations of a processor, while the caller holds the domain's lock.
     pub fn new(frames: Frames<'t>, state: &'t mut State, machine: &'t mut M, vcpu: usize) -> Self {
         Self { frames, state, machine, vcpu }

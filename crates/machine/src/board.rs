@@ -95,6 +95,34 @@ pub struct Hypervisor {
     pub user_answer: u64,
 }
 
+/// What a paravirtual domain starts with.
+#[derive(Debug, Clone, Copy)]
+pub struct Payload<'a> {
+    /// The kernel's ELF file, unpacked.
+    pub kernel: &'a [u8],
+    /// Its command line.
+    pub command_line: &'a str,
+    /// An initial RAM disk.
+    pub ram_disk: Option<&'a [u8]>,
+}
+
+/// Why a paravirtual kernel cannot be started, in one line for its user.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct LoadError(pub String);
+
+/// Where the first byte of the table of machine frames' page numbers is, and its bytes.
+pub type MachineToPhysical = (GuestAddress, u64);
+
+/// Where what a guest is to read on a line of characters is put.
+pub trait LineInput: Send + Sync {
+    /// Have the guest read this, and wait until there was room for all of it; whether the line is open.
+    fn send(&self, bytes: &[u8]) -> bool;
+
+    /// Nobody waits any more.
+    fn close(&self);
+}
+
 /// Where devices are plugged in, before any vCPU runs.
 pub trait Backplane {
     /// How many vCPUs there are.
@@ -113,6 +141,17 @@ pub trait Backplane {
         width: Width,
         device: Box<dyn PortDevice>,
     ) -> Result<(), bus::Error>;
+
+    /// Connect line `number` of a board that has lines of characters without ports (consoles of a paravirtual machine):
+    /// what the guest says goes to `output`. Where what it is to read is put; none on other boards.
+    fn add_line(
+        &mut self,
+        number: u8,
+        output: Box<dyn std::io::Write + Send>,
+    ) -> Option<Box<dyn LineInput>> {
+        let _ = (number, output);
+        None
+    }
 
     /// Plug a function into the PCI bus; the number of its slot.
     ///
@@ -165,6 +204,17 @@ pub trait Board: Backplane + Send + Sync + Sized + 'static {
     ///
     /// [`Error`] when the configuration makes no sense.
     fn new(config: Config, surroundings: Surroundings) -> Result<Self, Error>;
+
+    /// Have the first vCPU start a kernel, on a board whose guests are paravirtual ([`Self::PARAVIRTUAL`]); where the
+    /// machine-to-physical table is.
+    ///
+    /// # Errors
+    ///
+    /// [`LoadError`] for other boards, and when the kernel cannot be started.
+    fn load(&self, payload: &Payload<'_>) -> Result<MachineToPhysical, LoadError> {
+        let _ = payload;
+        Err(LoadError("this board starts no paravirtual kernel".into()))
+    }
 
     /// A vCPU's side. It blocks while another thread has it.
     ///
@@ -223,6 +273,11 @@ pub trait BoardVcpu {
     /// The state that a paravirtual vCPU is to start with, once.
     fn take_context(&mut self) -> Option<Box<GuestContext>> {
         None
+    }
+
+    /// Where a paravirtual vCPU's `vcpu_info` is when it starts.
+    fn vcpu_info(&self) -> GuestAddress {
+        GuestAddress(0)
     }
 
     /// Whether the vCPU is to do nothing until a start-up message comes.

@@ -37,6 +37,7 @@ pub mod snapshot;
 mod stolen;
 mod time_of_day;
 mod waker;
+mod xen_vcpu;
 
 pub use ::boot::KernelCache;
 pub use ::boot::{ModuleFile, is_multiboot, split_modules, unpack_payload, unpacked_bytes};

@@ -6,7 +6,8 @@ use boot::Unpacked;
 use cpu::{UserExecution, Vcpu, VcpuGroup};
 use host::GuestMemory;
 use machine::time::{Clock, Hertz};
-use machine::{Board, Platform, acpi, board, layout};
+use machine::xen::XenVcpu as _;
+use machine::{Board, Platform, acpi, board};
 use vm_memory::{Bytes, GuestAddress};
 
 use crate::activity::Activity;
@@ -111,7 +112,7 @@ impl<B: Board> Machine<B> {
         }
         let page = 4096;
         configuration.memory = configuration.memory.div_ceil(page) * page;
-        let ranges: Vec<_> = layout::ram_regions(configuration.memory)
+        let ranges: Vec<_> = B::ram_regions(configuration.memory)
             .into_iter()
             .map(|(start, size)| (start.0, size))
             .collect();
@@ -230,7 +231,7 @@ impl<B: Board> Machine<B> {
     fn clear(&mut self) -> Result<(), Error> {
         self.runner.cpus.iter_mut().for_each(Vcpu::reset);
         self.runner.board.reset();
-        for (start, size) in layout::ram_regions(self.configuration.memory) {
+        for (start, size) in B::ram_regions(self.configuration.memory) {
             self.memory.discard(start.0, size)?;
         }
         self.runner.cpus.iter_mut().for_each(Vcpu::forget_code);
@@ -252,6 +253,9 @@ impl<B: Board> Machine<B> {
 
     /// Load the kernel and put the processor at its entry.
     fn boot(&mut self) -> Result<(), Error> {
+        if B::PARAVIRTUAL {
+            return self.boot_paravirtual();
+        }
         let rsdp = if B::HAS_FIRMWARE { Some(self.write_tables()?) } else { None };
         let loaded = self.load(rsdp)?;
         // Multiboot's loaders are started by firmware; neither Linux, entered in 64-bit mode, nor PVH knows any.
@@ -259,6 +263,33 @@ impl<B: Board> Machine<B> {
             self.runner.board.initialize_as_firmware();
         }
         convert::enter(self.runner.cpus[0].registers_mut(), &loaded.entry);
+        Ok(())
+    }
+
+    /// Have the board start a paravirtual kernel. Its first vCPU takes its state from there.
+    fn boot_paravirtual(&mut self) -> Result<(), Error> {
+        let unpacked = match &self.unpacked {
+            Some(bytes) => Unpacked::Borrowed(bytes),
+            None => self.unpack()?,
+        };
+        // Once it is confined, the process can neither read the cache nor start who unpacks.
+        let kept = match &unpacked {
+            Unpacked::Borrowed(_) => None,
+            unpacked => self.configuration.reboot.then(|| unpacked.to_vec()),
+        };
+        let configuration = &self.configuration;
+        let payload = board::Payload {
+            kernel: &unpacked,
+            command_line: &configuration.command_line,
+            ram_disk: configuration.modules.first().map(|module| &*module.data),
+        };
+        let (table, bytes) = self.runner.board.load(&payload)?;
+        self.unpacked = kept.or(self.unpacked.take());
+        for cpu in &mut self.runner.cpus {
+            if let Some(mut cpu) = Processor::xen(cpu) {
+                cpu.set_machine_to_physical(table, bytes);
+            }
+        }
         Ok(())
     }
 

@@ -11,7 +11,8 @@ use std::time::Duration;
 
 use cpu::{Exit, Vcpu};
 use machine::saved::{CounterShift, Parts, Unfit};
-use machine::xen::XenVcpu;
+
+use crate::xen_vcpu::EngineVcpu;
 
 /// The kind of a processor's saved state.
 const CPU: &str = "x86-cpu";
@@ -110,7 +111,7 @@ pub trait Processor: Send {
     fn computed_elsewhere(&mut self) -> Duration;
 
     /// The processor as a board with Xen's paravirtual interface sees it, if it has a mode for that.
-    fn xen(&mut self) -> Option<&mut dyn XenVcpu> {
+    fn xen(&mut self) -> Option<EngineVcpu<'_>> {
         None
     }
 
@@ -207,6 +208,10 @@ impl Processor for Vcpu {
 
     fn computed_elsewhere(&mut self) -> Duration {
         Vcpu::helpers_time(self)
+    }
+
+    fn xen(&mut self) -> Option<EngineVcpu<'_>> {
+        Some(EngineVcpu(self))
     }
 
     fn save(&self) -> Vec<u8> {

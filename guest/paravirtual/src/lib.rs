@@ -8,3 +8,49 @@
 
 /// Its ELF file.
 pub const KERNEL: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/kernel"));
+
+/// What it says under Xen 4.17, without the `pv: ` before each line (`tests/oracle-xen` asks). Errors are those of
+/// public/errno.h.
+pub const SAID_UNDER_XEN: &str = "\
+magic 1
+cs 57395
+ss 57387
+ds 0
+interrupts 1
+stack after tables 1
+start info below tables 1
+own page writable 1
+writable tables 0
+other slots 0
+root maps itself 1
+version is 4 4
+features 0
+preserves accessed and dirty 1
+available bits of grants 1
+writable page tables 0
+features of submap 1 -22
+unknown hypercall -38
+unknown assist -22
+bad address -14
+set_trap_table 0
+map shared info 0
+write to own page -1
+write to a table 3
+fault's cs 57392
+fault's address 1
+pin a writable page -22
+map it read-only 0
+pin it 0
+pin it again -22
+map it writable -16
+unpin it 0
+unpin it again -22
+map it writable now 0
+and write -1
+map a table writable -16
+write a slot of Xen's -22
+map no frame -22
+the entry is as it was 1
+clear an entry 0
+touch it 0
+end";

@@ -229,7 +229,13 @@ impl Architectural {
     }
 
     fn execute(&mut self, instruction: &Instruction) -> Result<(), Trap> {
-        if let Some(routine) = routine(class_of(instruction.code())) {
+        let class = class_of(instruction.code());
+        if self.paravirtual.is_some()
+            && let Some(result) = self.paravirtual_instruction(class, instruction)
+        {
+            return result;
+        }
+        if let Some(routine) = routine(class) {
             return routine(self, instruction);
         }
         if has_masked_memory(instruction) {

@@ -190,6 +190,9 @@ impl Architectural {
         if !regs.protected() {
             changed |= rflags::IOPL;
         }
+        if self.paravirtual.is_some() {
+            changed &= !(rflags::IOPL | rflags::IF);
+        }
         changed
     }
 

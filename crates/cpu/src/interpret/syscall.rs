@@ -34,6 +34,9 @@ impl Architectural {
 
     /// `syscall`.
     pub(crate) fn syscall(&mut self, _: &Instruction) -> Result<(), Trap> {
+        if self.paravirtual.is_some() {
+            return self.paravirtual_system_call();
+        }
         let amd = self.system.is_amd();
         let regs = &self.context.regs;
         let long = regs.long_mode();

@@ -12,6 +12,7 @@ use super::{Access, Flush, Linear, PAGE_SIZE, Physical, Place, Privilege};
 use crate::architectural::Architectural;
 use crate::exception::{Exception, Trap};
 use crate::exit::Exit;
+use crate::paravirtual::reserved::is_reserved;
 use crate::state::{cr0, cr4, rflags};
 
 impl Architectural {
@@ -169,6 +170,7 @@ impl Architectural {
             && !self.without_mirror
             && regs.cr0 & cr0::PG != 0
             && regs.long_mode()
+            && self.paravirtual.is_none()
     }
 
     /// Whether the kernel may mean memory of its users: with SMAP, if it says so by EFLAGS.AC; without,
@@ -219,12 +221,15 @@ impl Architectural {
         privilege: Privilege,
     ) -> Result<Place, Exception> {
         let accessor = self.accessor(privilege);
+        let walk = |cpu: &Self| match cpu.paravirtual.is_some() && is_reserved(at) {
+            true => cpu.reserved(at, access, accessor, privilege),
+            false => walk(&cpu.ram, &cpu.context.regs, at, access, accessor),
+        };
         if access == Access::Execute {
-            let found = walk(&self.ram, &self.context.regs, at, access, accessor)?;
-            return Ok(self.place(found.physical));
+            return walk(self).map(|found| self.place(found.physical));
         }
         let number = self.tlb_for(accessor);
-        let found = walk(&self.ram, &self.context.regs, at, access, accessor)?;
+        let found = walk(self)?;
         let place = self.place(found.physical);
         if let Place::Ram(host, physical) = place {
             self.fill(number, at, host, physical, found);
@@ -306,6 +311,13 @@ impl Architectural {
         privilege: Privilege,
     ) -> Result<bool, Exception> {
         Ok(matches!(self.locate(at, access, privilege)?.0, Place::Ram(..)))
+    }
+
+    /// Whether all of so many bytes are RAM that may be accessed.
+    pub(crate) fn reaches_all(&mut self, at: u64, size: usize, access: Access) -> bool {
+        let reaches =
+            |(at, _)| matches!(self.reaches_memory(at, access, Privilege::Current), Ok(true));
+        Linear(at).is_canonical() && pieces(Linear(at), size).all(reaches)
     }
 
     /// Check that `size` bytes may be accessed.

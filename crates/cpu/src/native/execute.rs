@@ -64,6 +64,9 @@ impl Architectural {
         linear: Linear,
         operand: MemoryUse,
     ) -> Result<(), Trap> {
+        if self.write_table(instruction, linear, operand)? {
+            return Ok(());
+        }
         if let Some(place) = self.locked_operand(instruction, linear, operand)? {
             let moved = on_context(instruction, context_offset!(bounce));
             self.watch(linear, operand.size, Access::Write, Privilege::Current);

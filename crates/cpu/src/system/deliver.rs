@@ -161,6 +161,9 @@ impl Architectural {
 
     /// Deliver one event; nothing has changed when it fails.
     pub(crate) fn try_deliver(&mut self, event: Event) -> Result<(), Trap> {
+        if self.paravirtual.is_some() {
+            return self.bounce_trap(event);
+        }
         let before = self.context.regs;
         let regs = &mut self.context.regs;
         regs.interrupt_shadow = 0;

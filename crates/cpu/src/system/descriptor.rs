@@ -176,6 +176,9 @@ impl Architectural {
     ///
     /// A page fault on the table.
     pub(crate) fn read_descriptor(&mut self, selector: u16) -> Result<Option<Descriptor>, Trap> {
+        if let Some(low) = self.own_descriptor(selector) {
+            return Ok(Some(Descriptor { low, high: 0, at: Linear(0) }));
+        }
         let (base, limit) = self.table_of(selector);
         let offset = u32::from(selector & !7);
         if limit < 7 || offset > limit - 7 {

@@ -80,6 +80,25 @@ impl Action {
         )
     }
 
+    /// The same in a machine whose kernel is paravirtual: what that changes is left to the interpreter, which asks the
+    /// paravirtual mode.
+    pub(super) fn for_paravirtual(self) -> Self {
+        match self {
+            Self::Inline(
+                Inline::PushFlags
+                | Inline::TimeStamp { .. }
+                | Inline::ReadSelector(..)
+                | Inline::ReadSelectorLow(..)
+                | Inline::ReadBase(..)
+                | Inline::WriteBase(..),
+            ) => self,
+            Self::Inline(_) | Self::SystemCall | Self::SystemReturn | Self::InterruptReturn => {
+                Self::Interpret
+            }
+            _ => self,
+        }
+    }
+
     /// The same where some techniques are not used.
     pub(super) fn by(self, techniques: Techniques) -> Self {
         let needed = match self {

@@ -67,6 +67,8 @@ pub(crate) struct Mode {
     pub(crate) user_open: bool,
     /// CR4.FSGSBASE.
     pub(crate) segment_bases: bool,
+    /// The guest's kernel is paravirtual.
+    pub(crate) paravirtual: bool,
 }
 
 impl Mode {

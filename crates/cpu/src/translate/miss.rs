@@ -172,7 +172,7 @@ impl Vcpu {
             }
             match self.arch.translate_linear(at, access, Privilege::Current) {
                 Ok(_) => {}
-                Err(fault) if is_simple => return Err(fault),
+                Err(fault) if is_simple && !self.arch.may_be_table(fault) => return Err(fault),
                 Err(_) => return Ok(Filled::NotEnough),
             }
         }

@@ -19,7 +19,9 @@ impl Architectural {
         } else {
             Vectors::Avx
         };
-        let fast_system_calls = regs.efer & efer::SCE != 0
+        let paravirtual = self.paravirtual.is_some();
+        let fast_system_calls = !paravirtual
+            && regs.efer & efer::SCE != 0
             && regs.sfmask & syscall::CLEARED_FLAGS == syscall::CLEARED_FLAGS;
         Mode {
             guest: GuestMode::of_64_bit_code(regs.cpl),
@@ -31,6 +33,7 @@ impl Architectural {
             native: self.uses_mirror(),
             user_open: self.uses_mirror() && self.is_user_open(),
             segment_bases: regs.cr4 & cr4::FSGSBASE != 0,
+            paravirtual,
         }
     }
 }

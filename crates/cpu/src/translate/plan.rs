@@ -31,6 +31,15 @@ pub(super) fn plan(
     instruction: &Instruction,
     mode: Mode,
 ) -> Action {
+    let action = plan_for_any_kernel(factory, instruction, mode);
+    if mode.paravirtual { action.for_paravirtual() } else { action }
+}
+
+fn plan_for_any_kernel(
+    factory: &mut InstructionInfoFactory,
+    instruction: &Instruction,
+    mode: Mode,
+) -> Action {
     let bad_lock = instruction.has_lock_prefix() && !instruction.op_code().can_use_lock_prefix();
     if bad_lock || is_relative_to_eip(instruction) {
         return Action::Interpret;

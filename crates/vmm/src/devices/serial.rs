@@ -9,6 +9,7 @@ use std::thread::JoinHandle;
 
 use devices::serial::{ComPort, Input};
 use host::poll::{PollFlags, Poller};
+use machine::board::LineInput;
 use rustix::event::{EventfdFlags, eventfd};
 
 use super::collector::Collector;
@@ -20,18 +21,18 @@ const MAX_READ_BYTES: usize = 4096;
 
 /// Reads for one serial port; its thread ends when this is dropped.
 struct Reader {
-    input: Input,
+    input: Arc<dyn LineInput>,
     stop: Arc<OwnedFd>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Reader {
-    fn start(source: OwnedFd, input: Input) -> io::Result<Self> {
+    fn start(source: OwnedFd, input: Arc<dyn LineInput>) -> io::Result<Self> {
         let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC)?);
-        let (its_stop, its_input) = (Arc::clone(&stop), input.clone());
+        let (its_stop, its_input) = (Arc::clone(&stop), Arc::clone(&input));
         let thread = std::thread::Builder::new()
             .name("serial input".into())
-            .spawn(move || forward(&source, &its_stop, &its_input))?;
+            .spawn(move || forward(&source, &its_stop, &*its_input))?;
         Ok(Self { input, stop, thread: Some(thread) })
     }
 }
@@ -46,6 +47,19 @@ impl Drop for Reader {
     }
 }
 
+/// The input of a port.
+struct Port(Input);
+
+impl LineInput for Port {
+    fn send(&self, bytes: &[u8]) -> bool {
+        self.0.send(bytes).is_ok()
+    }
+
+    fn close(&self) {
+        self.0.close();
+    }
+}
+
 /// What the reader of a serial line polls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Token {
@@ -54,7 +68,7 @@ enum Token {
 }
 
 /// Give the guest what comes from `source`, until that ends or `stop` says so.
-fn forward(source: &OwnedFd, stop: &OwnedFd, input: &Input) {
+fn forward(source: &OwnedFd, stop: &OwnedFd, input: &dyn LineInput) {
     let mut buffer = [0; MAX_READ_BYTES];
     loop {
         let mut poller = Poller::new();
@@ -67,7 +81,7 @@ fn forward(source: &OwnedFd, stop: &OwnedFd, input: &Input) {
             Err(rustix::io::Errno::INTR | rustix::io::Errno::AGAIN) => {}
             Ok(0) | Err(_) => return,
             Ok(count) => {
-                if input.send(&buffer[..count]).is_err() {
+                if !input.send(&buffer[..count]) {
                     return;
                 }
             }
@@ -120,6 +134,14 @@ impl Device for Serial {
         let Self { port, backend } = *self;
         let collector = Collector::new(backend.output);
         let output = Box::new(collector.clone());
+        let number = u8::from(port == ComPort::Com2);
+        if let Some(input) = slots.board().add_line(number, output.clone()) {
+            slots.plugged.polled.collectors.push(collector);
+            if let Some(source) = backend.input {
+                slots.keep(Reader::start(source, Arc::from(input))?);
+            }
+            return Ok(());
+        }
         let input = devices::Serial::plug_into(slots.board(), port, output)?;
         let Plugged { polled, tables, .. } = &mut slots.plugged;
         polled.collectors.push(collector);
@@ -128,7 +150,7 @@ impl Device for Serial {
             ComPort::Com2 => tables.com2 = true,
         }
         if let Some(source) = backend.input {
-            slots.keep(Reader::start(source, input)?);
+            slots.keep(Reader::start(source, Arc::new(Port(input)))?);
         }
         Ok(())
     }

@@ -17,7 +17,7 @@ use cpu::Exit;
 use machine::paravirtual::{Call, Done};
 use machine::saved;
 use machine::time::{Clock, Nanoseconds};
-use machine::xen::{TableWrite, Then, XenCall};
+use machine::xen::{TableWrite, Then, XenCall, XenVcpu as _};
 use machine::{BoardVcpu, Request, StartUp};
 use vm_memory::GuestAddress;
 
@@ -204,9 +204,10 @@ impl<P: Processor, V: BoardVcpu> RunLoop<'_, P, V> {
             }
         }
         if let Some(context) = self.vcpu.take_context()
-            && let Some(cpu) = self.cpu.xen()
+            && let Some(mut cpu) = self.cpu.xen()
         {
             cpu.initialise(&context);
+            cpu.set_vcpu_info(self.vcpu.vcpu_info());
         }
         !self.vcpu.waits_for_start_up()
     }
@@ -325,8 +326,8 @@ impl<P: Processor, V: BoardVcpu> RunLoop<'_, P, V> {
 
     /// A hypercall of a paravirtual kernel.
     fn xen_call(&mut self, call: &XenCall) {
-        let Some(cpu) = self.cpu.xen() else { return };
-        match self.vcpu.xen_call(cpu, call) {
+        let Some(mut cpu) = self.cpu.xen() else { return };
+        match self.vcpu.xen_call(&mut cpu, call) {
             Then::Run => {}
             Then::Block => self.halt(),
             Then::Yield if self.idle.has_room() => {}
@@ -336,8 +337,8 @@ impl<P: Processor, V: BoardVcpu> RunLoop<'_, P, V> {
 
     /// A paravirtual kernel writes to a table of its own, or to what it must not write.
     fn xen_write(&mut self, write: &TableWrite) {
-        if let Some(cpu) = self.cpu.xen() {
-            self.vcpu.xen_write(cpu, write);
+        if let Some(mut cpu) = self.cpu.xen() {
+            self.vcpu.xen_write(&mut cpu, write);
         }
     }
 

@@ -1,0 +1,245 @@
+//! What instructions mean that are privileged, or show who runs (Xen 4.17, arch/x86/pv/emul-*.c, by their behaviour).
+
+use iced_x86::{Code, Instruction, Mnemonic, Register};
+
+use crate::architectural::Architectural;
+use crate::exception::{Trap, Vector};
+use crate::exit::Exit;
+use crate::instruction::Class;
+use crate::interpret::{gp0, ud};
+use crate::memory::{Linear, Privilege};
+use crate::state::{CodeSize, cr0, cr4, rflags};
+
+use xen_abi::callback::kind;
+use xen_abi::hypercall::number;
+
+/// `ud2` is followed by this, and means CPUID as the hypervisor answers it (public/arch-x86/xen.h, `XEN_CPUID`).
+const PREFIXED_CPUID: [u8; 5] = [b'x', b'e', b'n', 0x0f, 0xa2];
+
+/// Bits of CR4 that the kernel may set and clear; PAE is always set.
+const CR4_CHANGEABLE: u64 =
+    cr4::TSD | cr4::DE | cr4::OSFXSR | cr4::OSXMMEXCPT | cr4::OSXSAVE | cr4::FSGSBASE;
+
+/// Model-specific registers.
+mod msr {
+    pub const APIC_BASE: u32 = 0x1b;
+    pub const PAT: u32 = 0x277;
+    pub const EFER: u32 = 0xc000_0080;
+    pub const FS_BASE: u32 = 0xc000_0100;
+    pub const GS_BASE: u32 = 0xc000_0101;
+    pub const KERNEL_GS_BASE: u32 = 0xc000_0102;
+    pub const TSC_AUX: u32 = 0xc000_0103;
+
+    /// IA32_MCG_CAP, IA32_MCG_STATUS, IA32_MCG_CTL, and the banks.
+    pub fn is_of_machine_check(index: u32) -> bool {
+        matches!(index, 0x179..=0x17b | 0x400..=0x47f)
+    }
+}
+
+/// IA32_APIC_BASE of the first processor, and IA32_PAT, as Xen's guests read them.
+const APIC_BASE: u64 = 0xfee0_0900;
+const PAT: u64 = 0x0501_0007_0406;
+
+/// The kernel's ring, as IOPL is compared with it.
+const KERNEL_RING: u8 = 1;
+
+impl Architectural {
+    /// Carry out an instruction whose meaning the paravirtual mode changes; `None` if it does not. RIP is that of the
+    /// next instruction.
+    pub(crate) fn paravirtual_instruction(
+        &mut self,
+        class: Class,
+        instruction: &Instruction,
+    ) -> Option<Result<(), Trap>> {
+        if class == Class::Undefined && instruction.code() == Code::Ud2 {
+            return self.prefixed_cpuid();
+        }
+        if self.context.regs.cpl != 0 {
+            return self.paravirtual_user_instruction(class);
+        }
+        Some(match class {
+            Class::InterruptReturn => self.return_in_kernel(instruction, true),
+            Class::ReturnFar => self.return_in_kernel(instruction, false),
+            Class::InterruptFlag if self.has_ports(KERNEL_RING) => Ok(()),
+            Class::Port | Class::String if is_port(class, instruction) => {
+                return (!self.has_ports(KERNEL_RING)).then(|| Err(gp0()));
+            }
+            Class::MoveFromControl => return self.read_control(instruction),
+            Class::MoveToControl => self.write_control(instruction),
+            Class::ReadMsr => return self.read_guest_msr(),
+            Class::WriteMsr => return self.write_guest_msr(),
+            Class::InterruptFlag
+            | Class::Halt
+            | Class::LoadTable
+            | Class::LoadLocalTable
+            | Class::LoadTaskRegister
+            | Class::LoadMachineStatus
+            | Class::InvalidatePage
+            | Class::InvalidatePcid
+            | Class::SwapGs => Err(gp0()),
+            Class::Sysret | Class::Sysenter | Class::Sysexit | Class::CallHypervisor => Err(ud()),
+            _ => return None,
+        })
+    }
+
+    fn paravirtual_user_instruction(&mut self, class: Class) -> Option<Result<(), Trap>> {
+        Some(match class {
+            Class::Sysenter => match self.callback(kind::SYSENTER).address {
+                0 => Err(gp0()),
+                _ => self.bounce_system_call(kind::SYSENTER),
+            },
+            Class::Sysret | Class::Sysexit | Class::CallHypervisor => Err(ud()),
+            Class::InterruptFlag if self.has_ports(3) => Ok(()),
+            _ => return None,
+        })
+    }
+
+    /// Whether ports, `cli` and `sti` are open to a ring.
+    fn has_ports(&self, ring: u8) -> bool {
+        self.paravirtual.as_ref().is_some_and(|state| state.io_privilege >= ring)
+    }
+
+    /// `ud2` with the prefix of a CPUID behind it.
+    fn prefixed_cpuid(&mut self) -> Option<Result<(), Trap>> {
+        let at = Linear(self.context.regs.rip);
+        let mut bytes = [0; PREFIXED_CPUID.len()];
+        self.read_linear(at, &mut bytes, Privilege::Current).ok()?;
+        if bytes != PREFIXED_CPUID {
+            return None;
+        }
+        self.context.regs.rip = at.0.wrapping_add(bytes.len() as u64);
+        Some(self.identify(&Instruction::default()))
+    }
+
+    /// `syscall`: a hypercall of the kernel's, or a system call of its users. RIP is behind it.
+    pub(crate) fn paravirtual_system_call(&mut self) -> Result<(), Trap> {
+        if self.context.regs.cpl == 0 {
+            return self.hypercall_of_kernel();
+        }
+        let is_64_bit = self.context.regs.code_size() == CodeSize::Bits64;
+        self.bounce_system_call(if is_64_bit { kind::SYSCALL } else { kind::SYSCALL32 })
+    }
+
+    /// `syscall` by the kernel.
+    fn hypercall_of_kernel(&mut self) -> Result<(), Trap> {
+        let regs = &mut self.context.regs;
+        let number = regs.gpr[0];
+        if number == u64::from(number::IRET) {
+            return self.paravirtual_return();
+        }
+        let flags = regs.rflags() & !rflags::RF;
+        (regs.gpr[1], regs.gpr[11]) = (regs.rip, flags);
+        let [_, _, rdx, _, _, _, rsi, rdi, r8, _, r10, ..] = regs.gpr;
+        let arguments = [rdi, rsi, rdx, r10, r8];
+        self.replay.queue(Exit::ParavirtualCall { number, arguments });
+        Ok(())
+    }
+
+    /// `iretq` and `lretq` by the kernel, to itself: in ring 3, which it believes to be in, they go nowhere else.
+    fn return_in_kernel(
+        &mut self,
+        instruction: &Instruction,
+        is_interrupt: bool,
+    ) -> Result<(), Trap> {
+        let is_wide = matches!(instruction.code(), Code::Iretq | Code::Retfq | Code::Retfq_imm16);
+        if !is_wide {
+            return Err(gp0());
+        }
+        let at = Linear(self.context.regs.gpr[4]);
+        let mut bytes = [0; 40];
+        let bytes = &mut bytes[..if is_interrupt { 40 } else { 16 }];
+        self.read_linear(at, bytes, Privilege::Current)?;
+        let words: Vec<u64> = bytes
+            .chunks_exact(8)
+            .map(|word| u64::from_le_bytes(word.try_into().unwrap_or_default()))
+            .collect();
+        if words[1] & 3 != 3 || !Linear(words[0]).is_canonical() {
+            return Err(gp0());
+        }
+        let regs = &mut self.context.regs;
+        regs.rip = words[0];
+        if is_interrupt {
+            let kept = regs.rflags() & (rflags::IF | rflags::IOPL);
+            let popped = words[2] & !(rflags::IF | rflags::IOPL | rflags::VM | rflags::NT);
+            regs.set_rflags(popped | kept);
+            regs.gpr[4] = words[3];
+        } else {
+            let released = match instruction.op_count() {
+                0 => 0,
+                _ => u64::from(instruction.immediate16()),
+            };
+            regs.gpr[4] = at.0.wrapping_add(16 + released);
+        }
+        Ok(())
+    }
+
+    /// CR2 and CR3 are not those of the engine.
+    fn read_control(&mut self, instruction: &Instruction) -> Option<Result<(), Trap>> {
+        let value = match instruction.op1_register() {
+            Register::CR2 => self.fault_address(),
+            Register::CR3 => self.paravirtual.as_ref()?.kernel_root,
+            Register::CR8 => return Some(Err(gp0())),
+            _ => return None,
+        };
+        self.set_register(instruction.op0_register(), value);
+        Some(Ok(()))
+    }
+
+    fn write_control(&mut self, instruction: &Instruction) -> Result<(), Trap> {
+        let value = self.register_value(instruction.op1_register());
+        let regs = &mut self.context.regs;
+        match instruction.op0_register() {
+            Register::CR0 if (value ^ regs.cr0) & !cr0::TS == 0 => regs.cr0 = value,
+            Register::CR2 => self.set_fault_address(value),
+            Register::CR4 => {
+                regs.cr4 = cr4::PAE | value & CR4_CHANGEABLE;
+                self.clear_cpuid_cache();
+            }
+            _ => return Err(gp0()),
+        }
+        Ok(())
+    }
+
+    fn read_guest_msr(&mut self) -> Option<Result<(), Trap>> {
+        let value = match self.context.regs.gpr[1] as u32 {
+            msr::FS_BASE | msr::GS_BASE | msr::KERNEL_GS_BASE | msr::EFER | msr::TSC_AUX => {
+                return None;
+            }
+            index if msr::is_of_machine_check(index) => return None,
+            msr::APIC_BASE => APIC_BASE,
+            msr::PAT => PAT,
+            _ => {
+                let state = self.paravirtual.as_ref()?;
+                let gate = state.traps[Vector::GeneralProtection as usize];
+                if gate.address != 0 {
+                    return Some(Err(gp0()));
+                }
+                0
+            }
+        };
+        let gpr = &mut self.context.regs.gpr;
+        (gpr[0], gpr[2]) = (value & 0xffff_ffff, value >> 32);
+        Some(Ok(()))
+    }
+
+    fn write_guest_msr(&mut self) -> Option<Result<(), Trap>> {
+        let regs = &self.context.regs;
+        let value = regs.gpr[0] & 0xffff_ffff | regs.gpr[2] << 32;
+        let is_fine = match regs.gpr[1] as u32 {
+            msr::FS_BASE | msr::GS_BASE | msr::KERNEL_GS_BASE | msr::TSC_AUX => return None,
+            index if msr::is_of_machine_check(index) => return None,
+            msr::EFER => value == regs.efer,
+            msr::PAT => value == PAT,
+            _ => false,
+        };
+        let has_handler = self.paravirtual.as_ref()?.traps[Vector::GeneralProtection as usize];
+        Some(if is_fine || has_handler.address == 0 { Ok(()) } else { Err(gp0()) })
+    }
+}
+
+/// Whether an instruction is `in`, `out`, or one of their string forms.
+fn is_port(class: Class, instruction: &Instruction) -> bool {
+    use Mnemonic::{Insb, Insd, Insw, Outsb, Outsd, Outsw};
+    class == Class::Port
+        || matches!(instruction.mnemonic(), Insb | Insw | Insd | Outsb | Outsw | Outsd)
+}

@@ -1,0 +1,69 @@
+//! What a hypercall takes from other vCPUs: write access to a frame, and translations of addresses.
+//!
+//! Both are called between two runs, when this vCPU holds no address of guest memory. Both end with all other vCPUs
+//! brought to the heads of their run loops ([`Vcpu::alone`]), if these could have had something: what they had
+//! looked up is used by then, and they see what has changed before they execute anything.
+//!
+//! A frame whose type changes is mapped writable nowhere any more, which the hypervisor's counts say. What is
+//! revoked is what was cached from the time when it was. A vCPU that has walked the page tables, and is about to
+//! enter what it has found, is one that the guest races with a change of its own tables: on hardware it would have
+//! to flush, and here too. In the common case nobody has the frame cached for writing, which costs one look at the
+//! frame's writers.
+
+use crate::memory::{Flush, Linear, Physical};
+use crate::vcpu::Vcpu;
+
+impl Vcpu {
+    /// No vCPU writes a frame, given by its machine address, by what it has cached from before.
+    pub fn revoke_writable(&mut self, frame: u64) {
+        let page = Physical(frame);
+        let group = std::sync::Arc::clone(&self.arch.group);
+        let Some(host) = self.arch.ram.host(page) else { return };
+        let writers = self.arch.ram.take_writers(page);
+        if writers.is_empty() {
+            return;
+        }
+        let mut others = false;
+        for (number, peer) in group.peers.iter() {
+            if writers.includes(number) && peer.revoke(writers, page, host) {
+                others |= number != self.arch.vcpu_index;
+            }
+        }
+        if others {
+            // They may be about to store what they have looked up.
+            self.alone(|_| ());
+        }
+    }
+
+    /// Have other vCPUs, of which each has a bit, flush all that they have translated, before they execute anything
+    /// more. The address is for those that could flush less.
+    pub fn flush_others_translations(&mut self, vcpus: u64, _: Option<u64>) {
+        let group = std::sync::Arc::clone(&self.arch.group);
+        let mut others = false;
+        for (number, peer) in group.peers.iter() {
+            if number != self.arch.vcpu_index && vcpus >> number & 1 != 0 {
+                peer.kick.ask_to_flush();
+                others |= peer.kick.is_busy();
+            }
+        }
+        if others {
+            self.alone(|_| ());
+        }
+    }
+
+    /// Flush, if another vCPU has asked for it.
+    #[inline]
+    pub(crate) fn heed_flush(&mut self) {
+        if self.arch.paravirtual.is_some() && self.arch.kick.take_flush() {
+            self.arch.flush_tlb(Flush::All);
+        }
+    }
+
+    /// Flush translations of this vCPU: all, or those of one page.
+    pub fn flush_translations(&mut self, of: Option<u64>) {
+        match of {
+            None => self.arch.flush_tlb(Flush::All),
+            Some(at) => self.arch.flush_tlb(Flush::Page(Linear(at).page())),
+        }
+    }
+}

@@ -1,0 +1,231 @@
+//! How a paravirtual kernel is entered: for exceptions, `int`, system calls and events.
+//!
+//! The frame is that of a 64-bit interrupt, with three differences: RCX and R11 are pushed below it, since
+//! `syscall` by the kernel loses them; the slot of CS has the mask of events in its bits 32 to 39; and CS has RPL 0
+//! if the kernel was interrupted, which is how it knows. IF in the frame is the opposite of the mask.
+
+use crate::architectural::Architectural;
+use crate::exception::{Exception, Trap, Vector};
+use crate::exit::Exit;
+use crate::memory::{Linear, Physical, Privilege};
+use crate::state::{SegmentRegister, rflags};
+use crate::system::{Event, Source, flat};
+
+use super::Gate;
+use xen_abi::callback::kind;
+use xen_abi::segment::selector;
+
+/// Where the bytes of a `vcpu_info` are (public/xen.h).
+mod info {
+    pub const PENDING: u64 = 0;
+    pub const MASK: u64 = 1;
+    pub const CR2: u64 = 16;
+}
+
+/// Attributes of the kernel's flat segments.
+const CODE: u16 = 0xa09b;
+const DATA: u16 = 0xc093;
+
+/// The kernel sees its IOPL in the flags of a frame (`vm_assist`).
+const ARCHITECTURAL_IOPL: u64 = 1 << xen_abi::hypercall::assist::ARCHITECTURAL_IOPL;
+
+/// Bit of a page fault's error code: from user mode.
+const FROM_USER: u32 = 1 << 2;
+
+/// What is pushed beside the registers.
+struct Entry {
+    gate: Gate,
+    error: Option<u32>,
+    /// RFLAGS as interrupted.
+    flags: u64,
+    /// Flags that are clear in the kernel.
+    cleared: u64,
+}
+
+const CLEARED: u64 = rflags::TF | rflags::NT | rflags::RF | rflags::VM | rflags::AC;
+
+impl Architectural {
+    /// A byte of the vCPU's `vcpu_info`, as it is now; 0 if it has none.
+    fn info_byte(&self, offset: u64) -> u8 {
+        let Some(at) = self.paravirtual.as_ref().and_then(|state| state.info) else { return 0 };
+        let Some(host) = self.ram.host(at.plus(offset)) else { return 0 };
+        // SAFETY: RAM; a `vcpu_info` does not leave its page. The guest may change the byte at any time, hence the
+        // atomic access.
+        unsafe {
+            (*host.cast::<std::sync::atomic::AtomicU8>()).load(std::sync::atomic::Ordering::SeqCst)
+        }
+    }
+
+    fn set_info_bytes(&mut self, offset: u64, bytes: &[u8]) {
+        let Some(at) = self.paravirtual.as_ref().and_then(|state| state.info) else { return };
+        let at = Physical(at.0 + offset);
+        if let Some(host) = self.ram.host(at) {
+            self.write_beside_code(at, bytes.len(), || crate::memory::access::store(host, bytes));
+        }
+    }
+
+    /// Whether events are masked.
+    pub(super) fn masks_events(&self) -> bool {
+        self.info_byte(info::MASK) != 0
+    }
+
+    /// Mask events, or do not.
+    pub(super) fn mask_events(&mut self, is_masked: bool) {
+        self.set_info_bytes(info::MASK, &[u8::from(is_masked)]);
+    }
+
+    /// The address of the last page fault.
+    pub(super) fn fault_address(&self) -> u64 {
+        let bytes = [0, 1, 2, 3, 4, 5, 6, 7].map(|byte| self.info_byte(info::CR2 + byte));
+        u64::from_le_bytes(bytes)
+    }
+
+    pub(super) fn set_fault_address(&mut self, address: u64) {
+        self.set_info_bytes(info::CR2, &address.to_le_bytes());
+    }
+
+    /// Whether an event is to be delivered before the next instruction.
+    #[inline]
+    pub(crate) fn has_event(&self) -> bool {
+        self.paravirtual.is_some()
+            && self.info_byte(info::PENDING) != 0
+            && self.info_byte(info::MASK) == 0
+    }
+
+    /// Deliver it.
+    ///
+    /// # Errors
+    ///
+    /// [`Exit::Shutdown`] if that is impossible.
+    pub(crate) fn deliver_upcall(&mut self) -> Result<(), Trap> {
+        let flags = self.context.regs.rflags();
+        let gate = Gate { masks_events: true, ..self.callback(kind::EVENT) };
+        self.enter_kernel(&Entry { gate, error: None, flags, cleared: CLEARED })
+    }
+
+    pub(super) fn callback(&self, kind: u16) -> Gate {
+        let callbacks = self.paravirtual.as_ref().map(|state| state.callbacks);
+        callbacks
+            .and_then(|callbacks| callbacks.get(usize::from(kind)).copied())
+            .unwrap_or_default()
+    }
+
+    /// Deliver a trap by the kernel's table.
+    ///
+    /// # Errors
+    ///
+    /// #GP for an `int` that is not allowed, [`Exit::Shutdown`] if the kernel has no handler, or no stack.
+    pub(crate) fn bounce_trap(&mut self, event: Event) -> Result<(), Trap> {
+        let is_user = self.context.regs.cpl != 0;
+        let Some(state) = &mut self.paravirtual else { return Ok(()) };
+        let mut gate = state.traps[usize::from(event.vector)];
+        if event.source == Source::Software {
+            // The kernel counts as ring 1.
+            let privilege = if is_user { 3 } else { 1 };
+            if gate.privilege < privilege {
+                return Err(Exception::general_protection(u32::from(event.vector) * 8 + 2).into());
+            }
+        }
+        if event.vector == Vector::NonMaskable as u8 {
+            state.in_nmi = true;
+            gate = Gate { masks_events: true, ..self.callback(kind::NMI) };
+        }
+        let mut error = event.error;
+        if event.vector == Vector::PageFault as u8 {
+            let user = if is_user { FROM_USER } else { 0 };
+            error = error.map(|error| error & !FROM_USER | user);
+            self.set_fault_address(self.context.regs.cr2);
+        }
+        let regs = &mut self.context.regs;
+        (regs.interrupt_shadow, regs.debug_shadow) = (0, 0);
+        let resume = if event.source == Source::Fault { rflags::RF } else { 0 };
+        let flags = self.context.regs.rflags() | resume;
+        self.enter_kernel(&Entry { gate, error, flags, cleared: CLEARED })
+    }
+
+    /// A user's `syscall` of this kind; RIP is behind the instruction.
+    ///
+    /// # Errors
+    ///
+    /// #UD if the kernel takes none, else as [`Self::bounce_trap`].
+    pub(super) fn bounce_system_call(&mut self, kind: u16) -> Result<(), Trap> {
+        let gate = self.callback(kind);
+        if gate.address == 0 {
+            return Err(Exception::invalid_opcode().into());
+        }
+        let regs = &mut self.context.regs;
+        let flags = regs.rflags() & !rflags::RF;
+        (regs.gpr[1], regs.gpr[11]) = (regs.rip, flags);
+        *regs.segment_mut(SegmentRegister::Cs) = flat(selector::CODE64, CODE);
+        *regs.segment_mut(SegmentRegister::Ss) = flat(selector::STACK64, DATA);
+        self.enter_kernel(&Entry { gate, error: None, flags, cleared: CLEARED | rflags::DF })
+    }
+
+    /// Push the frame, and go to the handler.
+    fn enter_kernel(&mut self, entry: &Entry) -> Result<(), Trap> {
+        let old = self.context.regs;
+        let mask = self.info_byte(info::MASK);
+        let is_user = old.cpl != 0;
+        let Some(state) = &self.paravirtual else { return Ok(()) };
+        if entry.gate.address == 0 {
+            return Err(self.end_domain("a trap came for which the kernel has no handler"));
+        }
+        let iopl = match state.assists & ARCHITECTURAL_IOPL {
+            0 => 0,
+            _ => u64::from(state.io_privilege) << 12,
+        };
+        let stack = if is_user { state.kernel_stack.1 } else { old.gpr[4] } & !15;
+        let interrupts = if mask == 0 { rflags::IF } else { 0 };
+        let flags = entry.flags & !(rflags::IF | rflags::IOPL) | interrupts | iopl;
+        let selector_of = |which| u64::from(old.segment(which).selector);
+        let code = selector_of(SegmentRegister::Cs) & !if is_user { 0 } else { 3 };
+        let code = code | u64::from(mask) << 32;
+        let (error, length) = match entry.error {
+            Some(error) => (u64::from(error), 8),
+            None => (0, 7),
+        };
+        let stack_selector = selector_of(SegmentRegister::Ss);
+        let mut words = vec![stack_selector, old.gpr[4], flags, code, old.rip];
+        words.extend(entry.error.map(|_| error));
+        words.extend([old.gpr[11], old.gpr[1]]);
+        let bytes: Vec<u8> = words.iter().rev().flat_map(|word| word.to_le_bytes()).collect();
+        if is_user {
+            self.toggle();
+        }
+        let pointer = stack.wrapping_sub(8 * length);
+        if self.write_linear(Linear(pointer), &bytes, Privilege::Supervisor).is_err() {
+            self.context.regs = old;
+            return Err(self.end_domain("the kernel's stack cannot be written"));
+        }
+        if entry.gate.masks_events {
+            self.mask_events(true);
+        }
+        let regs = &mut self.context.regs;
+        regs.gpr[4] = pointer;
+        regs.rip = entry.gate.address;
+        regs.set_rflags(regs.rflags() & !entry.cleared | rflags::IF);
+        *regs.segment_mut(SegmentRegister::Cs) = flat(selector::CODE64, CODE);
+        *regs.segment_mut(SegmentRegister::Ss) = flat(selector::STACK64, DATA);
+        Ok(())
+    }
+
+    /// From the kernel to its users, or back: the other root, the other base of GS.
+    pub(super) fn toggle(&mut self) {
+        let Some(state) = &self.paravirtual else { return };
+        let (kernel, user) = (state.kernel_root, state.user_root);
+        let regs = &mut self.context.regs;
+        let is_user = regs.cpl != 0;
+        regs.cpl = if is_user { 0 } else { 3 };
+        regs.cr3 = if is_user { kernel } else { user };
+        let gs = &mut regs.segments[SegmentRegister::Gs as usize];
+        std::mem::swap(&mut gs.base, &mut regs.kernel_gs_base);
+    }
+
+    /// The domain has ended by its own fault.
+    pub(super) fn end_domain(&mut self, why: &'static str) -> Trap {
+        if let Some(state) = &mut self.paravirtual {
+            state.crash = Some(why);
+        }
+        Trap::Exit(Exit::Shutdown)
+    }
+}

@@ -1,0 +1,100 @@
+//! Paravirtual kernels on the engine and our own hypervisor: the tiny kernel finds what it finds under real Xen, and
+//! Debian's kernels come to the point where they want a root file system.
+
+use std::io::Write;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use vmm::devices::Serial;
+use vmm::{Configuration, Contents, Machine, Outcome, SerialBackend};
+use whole_machine::kernels;
+
+/// Longer than any of them takes on a busy host: two seconds on an idle one.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// What a kernel says.
+#[derive(Clone, Default)]
+struct Said(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Said {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().expect("nobody panics").extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Run a kernel until it resets its machine; what it has said.
+fn said_by(kernel: Contents, processors: usize, interpret: bool, command_line: &str) -> String {
+    let said = Said::default();
+    let output: Option<Box<dyn Write + Send>> = Some(Box::new(said.clone()));
+    let configuration = Configuration {
+        kernel,
+        command_line: command_line.into(),
+        memory: 256 << 20,
+        processors,
+        interpret,
+        devices: vec![Box::new(Serial::first(SerialBackend { output, input: None }))],
+        ..Configuration::default()
+    };
+    let mut machine = Machine::<xen::Board>::on_board(configuration).expect("a machine");
+    let stop = machine.stop_handle();
+    let (ended, waits) = std::sync::mpsc::channel::<()>();
+    let guard = std::thread::spawn(move || {
+        if waits.recv_timeout(PATIENCE) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
+            stop.stop();
+        }
+    });
+    let outcome = machine.run();
+    drop(ended);
+    guard.join().expect("it only waits");
+    let text = String::from_utf8_lossy(&said.0.lock().expect("nobody panics")).into_owned();
+    assert!(matches!(outcome, Ok(Outcome::Reset)), "{outcome:?}\n{text}");
+    text
+}
+
+fn the_tiny_kernel(interpret: bool) {
+    let text = said_by(Contents::new(paravirtual::KERNEL), 1, interpret, "");
+    let lines = text.lines().filter_map(|line| line.trim_end().strip_prefix("pv: "));
+    let lines = lines.collect::<Vec<_>>().join("\n");
+    assert_eq!(lines, paravirtual::SAID_UNDER_XEN, "{text}");
+}
+
+#[test]
+fn the_tiny_kernel_finds_what_it_finds_under_xen() {
+    the_tiny_kernel(false);
+    the_tiny_kernel(true);
+}
+
+/// Debian's kernel of a suite, without a root file system: it panics, and has its machine reset.
+fn debian(suite: &str, processors: usize) {
+    let file = std::fs::read(kernels::debian(suite, "linux-image-cloud-amd64"));
+    let file = Contents::new(file.expect("it is there"));
+    let parameters = "earlyprintk=xen console=hvc0 panic=-1 cryptomgr.notests";
+    let text = said_by(file, processors, false, parameters);
+    let found = |words: &str| assert!(text.contains(words), "{words}\n{text}");
+    found("Hypervisor detected: Xen PV");
+    found("Switched to clocksource xen");
+    found("VFS: Unable to mount root fs");
+    if processors > 1 {
+        found(&format!("smp: Brought up 1 node, {processors} CPUs"));
+    }
+    for trouble in ["WARNING:", "BUG:", "Oops"] {
+        assert!(!text.contains(trouble), "{trouble}\n{text}");
+    }
+}
+
+#[test]
+fn debians_stable_kernel_boots() {
+    debian("bookworm", 1);
+    debian("bookworm", 4);
+}
+
+#[test]
+fn debians_backported_kernel_boots() {
+    debian("bookworm-backports", 1);
+    debian("bookworm-backports", 4);
+}

@@ -1,0 +1,224 @@
+//! The handshake of a device's two halves over xenstore (public/io/xenbus.h, public/io/blkif.h), from the back-end's
+//! side.
+//!
+//! Each half has a directory with a key `state`, and watches the other's. [`next`] says what a back-end does when the
+//! front-end's state is read; [`Handshake`] reads and writes the keys that belong to it. Who embeds this watches
+//! [`Handshake::watched`], and calls [`Handshake::look`] when that has changed, and once at the start.
+//!
+//! ```text
+//! back   InitWait --------> Connected ------> Closing --> Closed --> InitWait (the front-end begins again)
+//! front  Initialising --> Initialised --> Connected --> Closing --> Closed --> Initialising
+//! ```
+//!
+//! What the front-end has written is an allegation: a number that is none, or a key that is missing, ends the attempt
+//! with a text in the back-end's key `error`, and the back-end closes.
+
+use xen_abi::block::{SECTOR_BYTES, disk};
+use xen_abi::bus::state;
+
+use crate::block::Vbd;
+use crate::limits::{MAX_INDIRECT_SEGMENTS, MAX_RING_PAGE_ORDER};
+
+/// Keys and values, for a client that may read and write both directories.
+pub trait Tree {
+    /// The value of a key, if there is one that is text.
+    fn read(&mut self, path: &str) -> Option<String>;
+
+    /// Write a key.
+    ///
+    /// # Errors
+    ///
+    /// [`Unwritable`].
+    fn write(&mut self, path: &str, value: &str) -> Result<(), Unwritable>;
+}
+
+/// The store does not take a key of the back-end's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the store does not take a key of the back-end's directory")]
+pub struct Unwritable;
+
+/// What a back-end does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Step {
+    /// Nothing.
+    Stay,
+    /// It waits for a front-end.
+    Wait,
+    /// It reads what the front-end has written, and connects.
+    Connect,
+    /// It stops, and says that it does.
+    Close,
+    /// It has stopped.
+    Closed,
+    /// It has stopped and does not come back.
+    Leave,
+}
+
+/// What a back-end in state `own` does when its front-end is in state `front`, one of [`state`]. A device that is not
+/// `online` any more leaves when its front-end has closed.
+pub fn next(own: u32, front: u32, is_online: bool) -> Step {
+    match front {
+        state::INITIALISING if own == state::CLOSED => Step::Wait,
+        state::INITIALISED | state::CONNECTED if own == state::INIT_WAIT => Step::Connect,
+        state::CLOSING if !matches!(own, state::CLOSING | state::CLOSED) => Step::Close,
+        state::CLOSED | state::UNKNOWN if !is_online => Step::Leave,
+        state::CLOSED if own != state::CLOSED => Step::Closed,
+        // The directory is gone; a new front-end may come.
+        state::UNKNOWN if own != state::CLOSED && own != state::INIT_WAIT => Step::Closed,
+        _ => Step::Stay,
+    }
+}
+
+/// What a disk's front-end has written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DiskSettings {
+    /// Grants of the ring's pages.
+    pub ring: Vec<u32>,
+    /// The front-end's event channel.
+    pub port: u32,
+}
+
+/// What has come of a look.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Change {
+    /// Nothing to do.
+    None,
+    /// Make the device and call [`Handshake::connected`] or [`Handshake::failed`].
+    Connect(DiskSettings),
+    /// End the device, when its jobs have ended; if there is one.
+    Disconnect,
+    /// The same, and it does not come back.
+    Leave,
+}
+
+/// A disk's handshake.
+#[derive(Debug)]
+pub struct Handshake {
+    back: String,
+    front: String,
+    own: u32,
+    watched: String,
+}
+
+impl Handshake {
+    /// Of a device with these two directories. It says what it offers, and waits for a front-end.
+    ///
+    /// # Errors
+    ///
+    /// [`Unwritable`].
+    pub fn begin(
+        tree: &mut dyn Tree,
+        back: &str,
+        front: &str,
+        discards: bool,
+    ) -> Result<Self, Unwritable> {
+        let watched = format!("{front}/state");
+        let (back, front) = (back.to_owned(), front.to_owned());
+        let mut handshake = Self { back, front, own: state::INITIALISING, watched };
+        let offered = [
+            ("max-ring-page-order", MAX_RING_PAGE_ORDER),
+            ("multi-queue-max-queues", 1),
+            ("feature-persistent", 0),
+            ("feature-max-indirect-segments", MAX_INDIRECT_SEGMENTS as u32),
+            ("feature-flush-cache", 1),
+            ("feature-barrier", 1),
+            ("feature-discard", discards.into()),
+        ];
+        for (key, value) in offered {
+            handshake.write(tree, key, &value.to_string())?;
+        }
+        handshake.enter(tree, state::INIT_WAIT)?;
+        Ok(handshake)
+    }
+
+    /// The key of the front-end's state.
+    pub fn watched(&self) -> &str {
+        &self.watched
+    }
+
+    /// The back-end's state, one of [`state`].
+    pub fn state(&self) -> u32 {
+        self.own
+    }
+
+    /// Look at the front-end's state, and go on.
+    ///
+    /// # Errors
+    ///
+    /// [`Unwritable`].
+    pub fn look(&mut self, tree: &mut dyn Tree) -> Result<Change, Unwritable> {
+        let front = tree.read(&self.watched).and_then(|text| number(&text));
+        let is_online = tree.read(&format!("{}/online", self.back)).is_none_or(|it| it != "0");
+        match next(self.own, front.unwrap_or(state::UNKNOWN), is_online) {
+            Step::Stay => Ok(Change::None),
+            Step::Wait => self.enter(tree, state::INIT_WAIT).map(|()| Change::None),
+            Step::Connect => match self.settings(tree) {
+                Ok(settings) => Ok(Change::Connect(settings)),
+                Err(reason) => self.failed(tree, &reason).map(|()| Change::None),
+            },
+            Step::Close => self.enter(tree, state::CLOSING).map(|()| Change::Disconnect),
+            Step::Closed => self.enter(tree, state::CLOSED).map(|()| Change::Disconnect),
+            Step::Leave => self.enter(tree, state::CLOSED).map(|()| Change::Leave),
+        }
+    }
+
+    /// The disk serves its ring: say what it is.
+    ///
+    /// # Errors
+    ///
+    /// [`Unwritable`].
+    pub fn connected(&mut self, tree: &mut dyn Tree, vbd: &Vbd) -> Result<(), Unwritable> {
+        let info = if vbd.is_read_only() { disk::READONLY } else { 0 };
+        self.write(tree, "sectors", &vbd.sectors().to_string())?;
+        self.write(tree, "sector-size", &SECTOR_BYTES.to_string())?;
+        self.write(tree, "physical-sector-size", &SECTOR_BYTES.to_string())?;
+        self.write(tree, "info", &info.to_string())?;
+        self.enter(tree, state::CONNECTED)
+    }
+
+    /// There is no disk for this front-end, or it is broken: say why, and close.
+    ///
+    /// # Errors
+    ///
+    /// [`Unwritable`].
+    pub fn failed(&mut self, tree: &mut dyn Tree, reason: &str) -> Result<(), Unwritable> {
+        self.write(tree, "error", reason)?;
+        self.enter(tree, state::CLOSING)
+    }
+
+    fn settings(&self, tree: &mut dyn Tree) -> Result<DiskSettings, String> {
+        let mut read = |key: &str| tree.read(&format!("{}/{key}", self.front));
+        if let Some(other) = read("protocol").filter(|it| it != "x86_64-abi") {
+            return Err(format!("the protocol is x86_64-abi, not {other:.40}"));
+        }
+        let mut need = |key: &str| {
+            let value = read(key).and_then(|text| number(&text));
+            value.ok_or_else(|| format!("the front-end's key {key} is no number"))
+        };
+        let port = need("event-channel")?;
+        let order = need("ring-page-order").unwrap_or(0);
+        if order > MAX_RING_PAGE_ORDER {
+            return Err(format!("a ring's order is at most {MAX_RING_PAGE_ORDER}, not {order}"));
+        }
+        let ring = match order {
+            0 => vec![need("ring-ref").or_else(|_| need("ring-ref0"))?],
+            _ => (0..1 << order)
+                .map(|it| need(&format!("ring-ref{it}")))
+                .collect::<Result<_, _>>()?,
+        };
+        Ok(DiskSettings { ring, port })
+    }
+
+    fn enter(&mut self, tree: &mut dyn Tree, new: u32) -> Result<(), Unwritable> {
+        self.own = new;
+        self.write(tree, "state", &new.to_string())
+    }
+
+    fn write(&self, tree: &mut dyn Tree, key: &str, value: &str) -> Result<(), Unwritable> {
+        tree.write(&format!("{}/{key}", self.back), value)
+    }
+}
+
+fn number(text: &str) -> Option<u32> {
+    text.trim_end_matches('\0').parse().ok()
+}

@@ -1,0 +1,259 @@
+//! The board of a paravirtual machine: no chip set, no bus, no firmware; hypercalls and events.
+
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+
+use machine::board::{
+    self, Backplane, BoardVcpu, Hypervisor, LoadError, MachineToPhysical, Payload, Surroundings,
+};
+use machine::bus::{self, PortDevice, Width};
+use machine::hypercall::{Answer, Call};
+use machine::pci::{self, MessageSender};
+use machine::saved::{Busy, CounterShift, Unfit};
+use machine::time::Nanoseconds;
+use machine::xen::{TableWrite, Then, XenCall, XenVcpu};
+use machine::{Fault, InterruptLine, Requests};
+use vm_memory::GuestAddress;
+use xen_abi::cpuid::leaf;
+use xen_abi::vcpu::GuestContext;
+
+use crate::call;
+use crate::caller::Caller;
+use crate::domain::Domain;
+use crate::geometry::Geometry;
+use crate::mmu;
+use crate::serve::LineInput;
+use crate::services::Described;
+
+/// What CPUID says of the hypervisor (public/arch-x86/cpuid.h).
+const HYPERVISOR: Hypervisor = Hypervisor {
+    leaves: &[
+        (
+            leaf::FIRST,
+            [
+                leaf::FIRST + leaf::MAX_COUNT,
+                leaf::SIGNATURE_EBX,
+                leaf::SIGNATURE_ECX,
+                leaf::SIGNATURE_EDX,
+            ],
+        ),
+        (leaf::FIRST + 1, [4 << 16 | 17, 0, 0, 0]),
+        // Hypercall pages: one, by this model-specific register.
+        (leaf::FIRST + 2, [1, leaf::FIRST, leaf::PRESERVE_ACCESSED_DIRTY, 0]),
+        // Machine addresses have so many bits.
+        (leaf::FIRST + 5, [0, 40, 0, 0]),
+    ],
+    timing_leaf: None,
+    arguments: [0; 4],
+    user_answer: 0,
+};
+
+/// See above.
+pub struct Board {
+    domain: Arc<Domain>,
+}
+
+impl Board {
+    /// The domain, for what serves its rings.
+    pub fn domain(&self) -> &Arc<Domain> {
+        &self.domain
+    }
+}
+
+impl Backplane for Board {
+    fn processors(&self) -> usize {
+        self.domain.processors
+    }
+
+    fn add_port_device(
+        &mut self,
+        _: &'static str,
+        _: u16,
+        _: u16,
+        _: Width,
+        _: Box<dyn PortDevice>,
+    ) -> Result<(), bus::Error> {
+        // A paravirtual kernel reaches no port.
+        Ok(())
+    }
+
+    fn add_line(
+        &mut self,
+        number: u8,
+        output: Box<dyn std::io::Write + Send>,
+    ) -> Option<Box<dyn board::LineInput>> {
+        // The others come with the bus that front-ends find their devices on.
+        (number == 0).then(|| {
+            self.domain.line.set_output(output);
+            Box::new(LineInput(Arc::clone(&self.domain))) as _
+        })
+    }
+
+    fn add_pci_function(&mut self, _: Box<dyn pci::Function>) -> Result<u8, pci::Error> {
+        Err(pci::Error::NoBus)
+    }
+
+    fn message_sender(&self) -> Result<MessageSender, pci::Error> {
+        Err(pci::Error::NoBus)
+    }
+
+    fn line(&self, _: u8) -> InterruptLine {
+        InterruptLine::unconnected(Arc::clone(&self.domain.wake))
+    }
+
+    fn requests(&self) -> Requests {
+        self.domain.requests.clone()
+    }
+}
+
+impl board::Board for Board {
+    type Vcpu<'a> = VcpuSide<'a>;
+
+    const HAS_FIRMWARE: bool = false;
+    const PARAVIRTUAL: bool = true;
+    const MSRS: &'static [RangeInclusive<u32>] = &[];
+    const HYPERVISOR: Option<Hypervisor> = Some(HYPERVISOR);
+
+    fn ram_regions(memory_bytes: u64) -> Vec<(GuestAddress, u64)> {
+        let (start, bytes) = Geometry::fixed(memory_bytes >> xen_abi::PAGE_SHIFT).ram();
+        vec![(GuestAddress(start), bytes)]
+    }
+
+    fn new(config: board::Config, surroundings: Surroundings) -> Result<Self, board::Error> {
+        Ok(Self { domain: Arc::new(Domain::new(config, surroundings)) })
+    }
+
+    fn load(&self, payload: &Payload<'_>) -> Result<MachineToPhysical, LoadError> {
+        let domain = &self.domain;
+        let (started, context) = domain.start(payload)?;
+        domain.write_wall_clock();
+        (0..domain.processors).for_each(|number| domain.write_time(number));
+        let kib = domain.geometry.pages * 4;
+        let described = Described {
+            name: "bivouac".into(),
+            target_kib: kib,
+            maximum_kib: kib,
+            processors: domain.processors,
+        };
+        let served = domain.serve(&started, &described);
+        served.map_err(|reason| LoadError(reason.into()))?;
+        domain.vcpus.start(0, context);
+        let geometry = &domain.geometry;
+        let table = geometry.machine_to_physical().address();
+        Ok((GuestAddress(table), geometry.machine_to_physical_frames() << xen_abi::PAGE_SHIFT))
+    }
+
+    fn vcpu(&self, number: usize) -> VcpuSide<'_> {
+        VcpuSide { domain: &self.domain, number }
+    }
+
+    fn reset(&self) {}
+
+    fn restore(&self, _: &[u8], _: &[Vec<u8>], _: CounterShift) -> Result<(), Unfit> {
+        Err(Unfit::State("a paravirtual machine cannot go on from a snapshot yet".into()))
+    }
+}
+
+/// A vCPU's side of the board.
+pub struct VcpuSide<'a> {
+    domain: &'a Domain,
+    number: usize,
+}
+
+impl BoardVcpu for VcpuSide<'_> {
+    fn number(&self) -> usize {
+        self.number
+    }
+
+    fn take_nmi(&mut self) -> bool {
+        self.domain.vcpus.vcpu(self.number).take_nmi()
+    }
+
+    fn take_context(&mut self) -> Option<Box<GuestContext>> {
+        let mut vcpu = self.domain.vcpus.vcpu(self.number);
+        if vcpu.is_up { vcpu.context.take() } else { None }
+    }
+
+    fn vcpu_info(&self) -> GuestAddress {
+        GuestAddress(self.domain.vcpus.info(self.number))
+    }
+
+    fn waits_for_start_up(&self) -> bool {
+        !self.domain.vcpus.vcpu(self.number).is_up
+    }
+
+    fn take_unhalt(&mut self) -> bool {
+        let domain = self.domain;
+        let now = domain.system_time();
+        let mut vcpu = domain.vcpus.vcpu(self.number);
+        vcpu.take_polled(now, |port| domain.is_port_pending(port)) || {
+            drop(vcpu);
+            domain.has_upcall(self.number)
+        }
+    }
+
+    fn next_deadline(&self) -> Option<Nanoseconds> {
+        let deadline = self.domain.vcpus.vcpu(self.number).next_deadline();
+        deadline.map(|deadline| self.domain.instant(deadline))
+    }
+
+    fn advance(&mut self, _: Nanoseconds) {
+        self.domain.advance_timers(self.number);
+    }
+
+    fn has_been_stopped(&mut self) {
+        self.domain.write_time_after_stop(self.number);
+    }
+
+    fn enter(&mut self) {
+        self.domain.vcpus.vcpu(self.number).end_poll();
+    }
+
+    fn tpr_read(&mut self) -> u8 {
+        0
+    }
+
+    fn tpr_write(&mut self, _: u8) {}
+
+    fn hypercall(&mut self, _: &Call) -> Answer {
+        Answer::NONE
+    }
+
+    fn xen_call(&mut self, cpu: &mut dyn XenVcpu, call: &XenCall) -> Then {
+        let mut caller = Caller { domain: self.domain, vcpu: self.number, cpu };
+        call::call(&mut caller, call)
+    }
+
+    fn xen_write(&mut self, cpu: &mut dyn XenVcpu, write: &TableWrite) {
+        let mut caller = Caller { domain: self.domain, vcpu: self.number, cpu };
+        mmu::write(&mut caller, write);
+    }
+
+    fn port_read(&mut self, _: u16, size: u8) -> u32 {
+        u32::MAX >> (32 - 8 * u32::from(size.clamp(1, 4)))
+    }
+
+    fn port_write(&mut self, _: u16, _: u8, _: u32) {}
+
+    fn mmio_read(&mut self, _: GuestAddress, size: u8) -> u64 {
+        u64::MAX >> (64 - 8 * u32::from(size.clamp(1, 8)))
+    }
+
+    fn mmio_write(&mut self, _: GuestAddress, _: u8, _: u64) {}
+
+    fn msr_read(&mut self, _: u32) -> Result<u64, Fault> {
+        Err(Fault)
+    }
+
+    fn msr_write(&mut self, _: u32, _: u64) -> Result<(), Fault> {
+        Err(Fault)
+    }
+
+    fn save_shared(&mut self) -> Result<Vec<u8>, Busy> {
+        Err(Busy)
+    }
+
+    fn save_own(&mut self) -> Vec<u8> {
+        Vec::new()
+    }
+}

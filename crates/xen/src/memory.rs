@@ -1,0 +1,84 @@
+//! A domain's machine memory, by frames.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use machine::memory::{Memory, NoMemory};
+use vm_memory::GuestAddress;
+use xen_abi::Mfn;
+use xen_io::MachineAddress;
+
+/// The domain's memory in words, by machine addresses.
+#[derive(Clone)]
+pub(crate) struct MachineMemory(Arc<dyn Memory>);
+
+impl MachineMemory {
+    pub(crate) fn new(memory: Arc<dyn Memory>) -> Self {
+        Self(memory)
+    }
+
+    /// The memory by guest-physical addresses, which machine addresses are.
+    pub(crate) fn bytes(&self) -> &dyn Memory {
+        &*self.0
+    }
+
+    /// A word of a frame that there is; zero of another.
+    pub(crate) fn load(&self, frame: Mfn, index: usize) -> u64 {
+        self.0.load_word(word(frame, index)).unwrap_or(0)
+    }
+
+    /// Write a word of a frame that there is.
+    pub(crate) fn store(&self, frame: Mfn, index: usize, value: u64) {
+        let store = &mut |word: &AtomicU64| word.store(value, Ordering::SeqCst);
+        // There is no other frame whose number gets here.
+        let _: Result<(), NoMemory> = self.0.change_word(word(frame, index), store);
+    }
+
+    /// Write a word if it is `expected`.
+    ///
+    /// # Errors
+    ///
+    /// What it is instead.
+    pub(crate) fn compare_exchange(
+        &self,
+        frame: Mfn,
+        index: usize,
+        expected: u64,
+        value: u64,
+    ) -> Result<(), u64> {
+        let mut result = Err(0);
+        let exchange = &mut |word: &AtomicU64| {
+            let order = Ordering::SeqCst;
+            result = word.compare_exchange(expected, value, order, order).map(drop);
+        };
+        let _: Result<(), NoMemory> = self.0.change_word(word(frame, index), exchange);
+        result
+    }
+}
+
+impl xen_io::Memory for MachineMemory {
+    fn read(&self, at: MachineAddress, bytes: &mut [u8]) -> Result<(), xen_io::NoMemory> {
+        self.0.read(GuestAddress(at.0), bytes).map_err(|_| xen_io::NoMemory)
+    }
+
+    fn write(&self, at: MachineAddress, bytes: &[u8]) -> Result<(), xen_io::NoMemory> {
+        self.0.write(GuestAddress(at.0), bytes).map_err(|_| xen_io::NoMemory)
+    }
+
+    fn load_word(&self, at: MachineAddress) -> Result<u64, xen_io::NoMemory> {
+        self.0.load_word(GuestAddress(at.0)).map_err(|_| xen_io::NoMemory)
+    }
+
+    fn change_word(
+        &self,
+        at: MachineAddress,
+        change: &mut dyn FnMut(&AtomicU64),
+    ) -> Result<(), xen_io::NoMemory> {
+        self.0.change_word(GuestAddress(at.0), change).map_err(|_| xen_io::NoMemory)
+    }
+}
+
+/// The address of a word.
+fn word(frame: Mfn, index: usize) -> GuestAddress {
+    GuestAddress(frame.address() + (index as u64 & 511) * 8)
+}

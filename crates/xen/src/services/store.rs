@@ -1,0 +1,128 @@
+//! The domain's xenstore, and what is in it at the start (docs/misc/xenstore-paths of Xen).
+
+use std::sync::{Mutex, MutexGuard};
+
+use locks::Unpoisoned;
+use xen_abi::Mfn;
+use xen_store::ring::{self, Exchanged};
+use xen_store::{ClientId, Permission, Store};
+
+use super::page::SharedPage;
+use crate::memory::MachineMemory;
+
+/// The domain's number in its own store. No other domain is in it.
+pub const DOMAIN_ID: u16 = 1;
+
+/// The number of domain 0, whose part the host plays.
+pub const HOST_ID: u16 = 0;
+
+/// What the store says of a domain from its start.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Described {
+    /// Its name.
+    pub name: String,
+    /// The memory that it is to have, in KiB.
+    pub target_kib: u64,
+    /// The memory that it may have, in KiB.
+    pub maximum_kib: u64,
+    /// Its vCPUs.
+    pub processors: usize,
+}
+
+/// The store with the ring by which its domain reaches it.
+pub(crate) struct StoreService {
+    served: Mutex<Served>,
+}
+
+struct Served {
+    store: Store,
+    client: ClientId,
+    page: SharedPage,
+    /// The ring was wrong, and is served no more.
+    is_broken: bool,
+}
+
+impl StoreService {
+    /// A store for a domain whose ring is in this page.
+    pub(crate) fn new(memory: &MachineMemory, frame: Mfn, domain: &Described) -> Self {
+        let mut store = Store::new();
+        fill(&mut store, domain);
+        let client = store.connect(DOMAIN_ID);
+        let mut page = SharedPage::new(memory, frame);
+        ring::prepare(&mut page);
+        Self { served: Mutex::new(Served { store, client, page, is_broken: false }) }
+    }
+
+    fn served(&self) -> MutexGuard<'_, Served> {
+        self.served.lock().unpoisoned()
+    }
+
+    /// Take requests and give answers and events; whether the domain is to be notified.
+    pub(crate) fn serve(&self) -> bool {
+        self.served().serve()
+    }
+}
+
+impl Served {
+    fn serve(&mut self) -> bool {
+        let mut notifies = false;
+        while !self.is_broken {
+            match ring::exchange(&mut self.page, &mut self.store, self.client) {
+                Ok(Exchanged { notifies: now, is_unfinished }) => {
+                    notifies |= now;
+                    if !is_unfinished {
+                        break;
+                    }
+                }
+                Err(_) => {
+                    self.store.disconnect(self.client);
+                    (self.is_broken, notifies) = (true, true);
+                }
+            }
+        }
+        notifies
+    }
+}
+
+/// The directories that a domain finds, which it may read, and those that it may write.
+fn fill(store: &mut Store, domain: &Described) {
+    let home = format!("/local/domain/{DOMAIN_ID}");
+    let read = [
+        ("domid", DOMAIN_ID.to_string()),
+        ("name", domain.name.clone()),
+        ("vm", "/vm/1".to_owned()),
+        ("memory/target", domain.target_kib.to_string()),
+        ("memory/static-max", domain.maximum_kib.to_string()),
+        ("store/port", super::port::STORE.to_string()),
+        ("console/port", super::port::CONSOLE.to_string()),
+        ("console/type", "ioemu".to_owned()),
+        ("console/limit", "1048576".to_owned()),
+    ];
+    let mut put = |path: &str, value: &str, writes: bool| {
+        let host = Permission::owner(HOST_ID);
+        let reader = Permission { domain: DOMAIN_ID, reads: true, writes: false };
+        let rights: &[Permission] =
+            if writes { &[Permission::owner(DOMAIN_ID)] } else { &[host, reader] };
+        // The names are ours, and no quota is the host's.
+        let written = store.write(path, value.as_bytes());
+        debug_assert!(written.is_ok(), "{path}");
+        let _ = store.set_permissions(path, rights);
+    };
+    put(&home, "", false);
+    for directory in ["memory", "store", "console", "device", "cpu", "control"] {
+        put(&format!("{home}/{directory}"), "", false);
+    }
+    for (name, value) in &read {
+        put(&format!("{home}/{name}"), value, false);
+    }
+    for number in 0..domain.processors {
+        put(&format!("{home}/cpu/{number}"), "", false);
+        put(&format!("{home}/cpu/{number}/availability"), "online", false);
+    }
+    // What a domain tells by itself, and answers requests by.
+    for directory in ["control/shutdown", "control/sysrq", "data", "drivers", "feature", "attr"] {
+        put(&format!("{home}/{directory}"), "", true);
+    }
+    put(&format!("/vm/{DOMAIN_ID}"), "", false);
+    put(&format!("/vm/{DOMAIN_ID}/uuid"), "00000000-0000-0000-0000-000000000001", false);
+}

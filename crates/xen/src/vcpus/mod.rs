@@ -1,0 +1,138 @@
+//! The vCPUs: whether they are up, what they start with, their timers, and where they share what with the guest.
+
+mod operations;
+mod runstate;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard};
+
+use locks::Unpoisoned;
+use machine::time::Nanoseconds;
+use xen_abi::vcpu::GuestContext;
+
+use crate::geometry::Geometry;
+use runstate::Accounts;
+
+pub(crate) use operations::{set_timer_op, vcpu_op, write_runstate};
+pub(crate) use runstate::State;
+
+/// Bytes of a `vcpu_info`.
+const INFO_BYTES: u64 = 64;
+
+/// Of a vCPU, what its thread and the others' change.
+#[derive(Default)]
+pub(crate) struct Vcpu {
+    /// What it starts with, once it is up.
+    pub(crate) context: Option<Box<GuestContext>>,
+    pub(crate) is_initialised: bool,
+    pub(crate) is_up: bool,
+    has_own_info: bool,
+    /// In system time.
+    single_shot: Option<u64>,
+    /// The period, and when it ends next.
+    periodic: Option<(u64, u64)>,
+    /// The ports that it waits for, masked or not, and until when.
+    poll: Option<(Vec<u32>, Option<u64>)>,
+    /// Linear addresses.
+    runstate_area: Option<u64>,
+    accounts: Accounts,
+    /// A non-maskable interrupt was sent.
+    nmi: bool,
+}
+
+/// All of them.
+pub(crate) struct Vcpus {
+    vcpus: Box<[Mutex<Vcpu>]>,
+    /// Where each one's `vcpu_info` is.
+    infos: Box<[AtomicU64]>,
+}
+
+impl Vcpus {
+    /// Of a domain that has not started.
+    pub(crate) fn new(count: usize, geometry: &Geometry) -> Self {
+        let shared = geometry.shared_info().address();
+        let info = |number: usize| AtomicU64::new(shared + INFO_BYTES * (number as u64 % 32));
+        Self {
+            vcpus: (0..count).map(|_| Mutex::default()).collect(),
+            infos: (0..count).map(info).collect(),
+        }
+    }
+
+    /// One of them; there is such.
+    pub(crate) fn vcpu(&self, number: usize) -> MutexGuard<'_, Vcpu> {
+        self.vcpus[number].lock().unpoisoned()
+    }
+
+    /// Where a vCPU's `vcpu_info` is.
+    pub(crate) fn info(&self, number: usize) -> u64 {
+        self.infos[number].load(Ordering::SeqCst)
+    }
+
+    fn set_info(&self, number: usize, at: u64) {
+        self.infos[number].store(at, Ordering::SeqCst);
+    }
+
+    /// Have a vCPU start with this.
+    pub(crate) fn start(&self, number: usize, context: Box<GuestContext>) {
+        let mut vcpu = self.vcpu(number);
+        vcpu.context = Some(context);
+        (vcpu.is_initialised, vcpu.is_up) = (true, true);
+    }
+}
+
+impl Vcpu {
+    /// The earliest of its deadlines, in system time.
+    pub(crate) fn next_deadline(&self) -> Option<u64> {
+        let poll = self.poll.as_ref().and_then(|(_, until)| *until);
+        let periodic = self.periodic.map(|(_, next)| next);
+        [self.single_shot, periodic, poll].into_iter().flatten().min()
+    }
+
+    /// Whether a timer is due at a system time; it is set anew, or not at all.
+    pub(crate) fn take_due(&mut self, now: u64) -> bool {
+        let mut is_due = false;
+        if self.single_shot.is_some_and(|deadline| deadline <= now) {
+            self.single_shot = None;
+            is_due = true;
+        }
+        if let Some((period, next)) = &mut self.periodic
+            && *next <= now
+        {
+            let periods = (now - *next) / *period + 1;
+            *next = next.saturating_add(periods.saturating_mul(*period));
+            is_due = true;
+        }
+        is_due
+    }
+
+    /// Whether the vCPU waits for one of these ports, or for no longer than now.
+    pub(crate) fn take_polled(&mut self, now: u64, is_pending: impl Fn(u32) -> bool) -> bool {
+        let Some((ports, until)) = &self.poll else { return false };
+        let is_over = until.is_some_and(|until| until <= now);
+        let is_done = is_over || ports.iter().any(|port| is_pending(*port));
+        if is_done {
+            self.poll = None;
+        }
+        is_done
+    }
+
+    /// Wait for ports.
+    pub(crate) fn poll(&mut self, ports: Vec<u32>, until: Option<u64>) {
+        self.poll = Some((ports, until));
+    }
+
+    /// Not any more.
+    pub(crate) fn end_poll(&mut self) {
+        self.poll = None;
+    }
+
+    /// A non-maskable interrupt that was sent, once.
+    pub(crate) fn take_nmi(&mut self) -> bool {
+        std::mem::take(&mut self.nmi)
+    }
+
+    /// What it does from now on.
+    pub(crate) fn enter(&mut self, state: State, now: Nanoseconds) {
+        self.accounts.enter(state, now.0);
+    }
+}
