@@ -3,15 +3,13 @@
 use xen_abi::callback::{TRAP_MASKS_EVENTS, TRAP_PRIVILEGE_MASK, TrapInfo};
 use xen_abi::vcpu::{GuestContext, context};
 
-use super::{GDT_FRAMES, Gate, Paravirtual, reserved};
+use super::{GDT_FRAMES, Gate, Paravirtual, flat_code, flat_data, reserved};
 use crate::memory::{Flush, Linear, Physical, Privilege};
 use crate::state::{Attributes, Registers, Segment, SegmentRegister, cr0, cr4, efer, rflags};
-use crate::system::{flat, null_segment};
+use crate::system::null_segment;
 use crate::vcpu::Vcpu;
 
-/// Attributes of flat code and data, and of an LDT.
-const CODE: u16 = 0xa09b;
-const DATA: u16 = 0xc093;
+/// Attributes of an LDT.
 const LDT: u16 = 0x82;
 
 /// Bytes of a descriptor.
@@ -289,7 +287,7 @@ fn registers(start: &GuestContext) -> Registers {
     *regs.segment_mut(SegmentRegister::Fs) = Segment { base: start.fs_base, ..null_segment(0) };
     *regs.segment_mut(SegmentRegister::Gs) = Segment { base: gs, ..null_segment(0) };
     regs.kernel_gs_base = other;
-    *regs.segment_mut(SegmentRegister::Cs) = flat(user.cs | 3, CODE);
-    *regs.segment_mut(SegmentRegister::Ss) = flat(user.ss | 3, DATA);
+    *regs.segment_mut(SegmentRegister::Cs) = flat_code(user.cs | 3);
+    *regs.segment_mut(SegmentRegister::Ss) = flat_data(user.ss | 3);
     regs
 }

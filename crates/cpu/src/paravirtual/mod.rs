@@ -38,7 +38,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::exception::Exception;
 use crate::memory::Physical;
-use crate::state::Registers;
+use crate::state::{Registers, Segment};
+use crate::system::flat;
 
 /// Where the kernel is entered for a trap. Address 0 is none.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -54,6 +55,16 @@ const TRAPS: usize = 256;
 
 /// Callbacks, by their kind ([`xen_abi::callback::kind`]).
 const CALLBACKS: usize = 8;
+
+/// The flat segment of 64-bit code, with this selector.
+fn flat_code(selector: u16) -> Segment {
+    flat(selector, 0xa09b)
+}
+
+/// The flat segment of data, with this selector.
+fn flat_data(selector: u16) -> Segment {
+    flat(selector, 0xc093)
+}
 
 /// Frames of a GDT, the last two of which are Xen's.
 const GDT_FRAMES: usize = 16;
@@ -78,8 +89,6 @@ pub(crate) struct Paravirtual {
     gdt: [u64; GDT_FRAMES],
     /// The machine-to-physical table: its machine address and its bytes.
     table: (u64, u64),
-    /// A non-maskable interrupt is being handled.
-    in_nmi: bool,
     /// The registers before an instruction whose write waits for the hypervisor, and the page fault that it is if the
     /// write is refused.
     before: Option<Box<(Registers, Exception)>>,
@@ -100,7 +109,6 @@ impl Default for Paravirtual {
             info: None,
             gdt: [0; GDT_FRAMES],
             table: (0, 0),
-            in_nmi: false,
             before: None,
             crash: None,
         }
