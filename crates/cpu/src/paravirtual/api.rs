@@ -3,6 +3,8 @@
 use xen_abi::callback::{TRAP_MASKS_EVENTS, TRAP_PRIVILEGE_MASK, TrapInfo};
 use xen_abi::vcpu::{GuestContext, context};
 
+use crate::context::XsaveArea;
+
 use super::{GDT_FRAMES, Gate, Paravirtual, flat_code, flat_data, reserved};
 use crate::memory::{Flush, Linear, Physical, Privilege};
 use crate::state::{Attributes, Registers, Segment, SegmentRegister, cr0, cr4, efer, rflags};
@@ -14,6 +16,9 @@ const LDT: u16 = 0x82;
 
 /// Bytes of a descriptor.
 const DESCRIPTOR_BYTES: u32 = 8;
+
+/// XSTATE_BV of an image with x87 and SSE state (SDM 1 13.4.2).
+const LEGACY: u64 = 3;
 
 /// The bytes of an image that `fxsave` makes.
 const FXSAVE_BYTES: usize = 512;
@@ -232,11 +237,11 @@ impl Vcpu {
     /// Load everything (public/xen.h: `VCPUOP_initialise`).
     pub fn initialise_paravirtual(&mut self, start: &GuestContext) {
         let regs = &mut self.arch.context.regs;
+        let tsc_offset = regs.tsc_offset;
         *regs = registers(start);
+        regs.tsc_offset = tsc_offset;
         let in_kernel = start.flags & context::IN_KERNEL != 0;
-        if start.flags & context::I387_VALID != 0 {
-            self.arch.context.xsave.0[..FXSAVE_BYTES].copy_from_slice(&start.fpu);
-        }
+        self.load_extended(start);
         let Some(state) = self.arch.paravirtual.as_deref_mut() else { return };
         (state.kernel_root, state.user_root) = (start.control[3], start.control[1]);
         self.arch.context.regs.cr3 = if in_kernel { state.kernel_root } else { state.user_root };
@@ -260,6 +265,19 @@ impl Vcpu {
         self.pending = crate::vcpu::Pending::default();
         self.arch.clear_cpuid_cache();
         self.arch.flush_tlb(Flush::All);
+    }
+}
+
+impl Vcpu {
+    /// Load x87 and vector state: the image of a start, if it has one that a processor would load; else as after RESET.
+    fn load_extended(&mut self, start: &GuestContext) {
+        let mut area = XsaveArea::initial();
+        if start.flags & context::I387_VALID != 0 {
+            area.0[..FXSAVE_BYTES].copy_from_slice(&start.fpu);
+            area.0[FXSAVE_BYTES..FXSAVE_BYTES + 8].copy_from_slice(&LEGACY.to_le_bytes());
+        }
+        let fits = crate::interpret::can_be_loaded(&area.0, self.arch.system.components());
+        self.arch.context.xsave = if fits { area } else { XsaveArea::initial() };
     }
 }
 

@@ -124,6 +124,11 @@ impl Architectural {
         }
         if event.vector == Vector::NonMaskable as u8 {
             gate = Gate { masks_events: true, ..self.callback(kind::NMI) };
+            if gate.address == 0 {
+                // A kernel that takes none does not hear of it.
+                self.context.regs.nmi_blocked = 0;
+                return Ok(());
+            }
         }
         let mut error = event.error;
         if event.vector == Vector::PageFault as u8 {
