@@ -26,7 +26,7 @@ const WIDER_CODE: usize = 0;
 const WIDER_COMMENTS: usize = 0;
 
 /// Which of our crates each may depend on.
-const MAY_IMPORT: [(&str, &[&str]); 24] = [
+const MAY_IMPORT: [(&str, &[&str]); 25] = [
     ("boot", &[]),
     ("xen-abi", &[]),
     ("xen", &["boot", "frames", "locks", "machine", "xen-abi"]),
@@ -84,6 +84,7 @@ const MAY_IMPORT: [(&str, &[&str]); 24] = [
         ],
     ),
     ("network", &[]),
+    ("router", &[]),
     ("sockets", &["host"]),
     ("protocol", &[]),
     ("archive", &[]),
