@@ -85,6 +85,7 @@ const MAY_IMPORT: [(&str, &[&str]); 25] = [
         ],
     ),
     ("network", &[]),
+    ("router", &[]),
     ("sockets", &["host"]),
     ("protocol", &[]),
     ("archive", &[]),
