@@ -1,5 +1,5 @@
-//! The firewall-router with a guest as an adversary: frames of any kind, rules that change, ports that come and go. What
-//! leaves its VIF has its addresses, nothing comes back to it, and every turn ends.
+//! The firewall-router with a guest as an adversary: frames of any kind, rules that change, ports that come and go.
+//! What leaves its VIF has its addresses, nothing comes back to it, and every turn ends.
 
 #![no_main]
 

@@ -1,7 +1,7 @@
 //! Time, rates, and the token bucket that keeps one to the other.
 //!
-//! A bucket's level is kept in bytes times nanoseconds per second, so that nothing is ever rounded: over any time, what was
-//! taken is at most the rate times that time, the burst and one frame.
+//! A bucket's level is kept in bytes times nanoseconds per second, so that nothing is ever rounded: over any time,
+//! what was taken is at most the rate times that time, the burst and one frame.
 
 use crate::limits;
 

@@ -1,9 +1,9 @@
 //! Nobody speaks for another: what a port may say of itself.
 //!
 //! A VIF's frames are looked at before its rules are, so that no rule can allow more. The uplink may be anybody but
-//! those who are here. What is allowed although the sender has no address yet: a DHCP client's requests (RFC 2131, 4.1),
-//! ARP's probes (RFC 5227), and in IPv6 looking for duplicates of one's own address, for routers, and reports of
-//! groups (RFC 4862, 5.4.2; RFC 4861, 4.1; RFC 3590).
+//! those who are here. What is allowed although the sender has no address yet: a DHCP client's requests (RFC 2131,
+//! 4.1), ARP's probes (RFC 5227), and in IPv6 looking for duplicates of one's own address, for routers, and reports
+//! of groups (RFC 4862, 5.4.2; RFC 4861, 4.1; RFC 3590).
 
 use std::net::{IpAddr, Ipv4Addr};
 

@@ -3,10 +3,10 @@
 //! The constraints:
 //!
 //! 1. *Total and bounded.* Any bytes have an answer; every loop is over at most [`limits::HEAD_BYTES`] bytes.
-//! 2. *One meaning.* What a rule sees is what the receiver will see. So a frame is refused where receivers differ, or
-//!    where what decides comes later: a tag of a VLAN, headers that go on after what is looked at (RFC 7112), a fragment
-//!    that could overwrite the ports or flags of the first (RFC 1858, RFC 3128), neighbour discovery in fragments
-//!    (RFC 6980), and packets that name the next stops of their way (RFC 7126, 4.3; RFC 5095).
+//! 2. *One meaning.* What a rule sees is what the receiver will see. So a frame is refused where receivers differ,
+//!    or where what decides comes later: a tag of a VLAN, headers that go on after what is looked at (RFC 7112), a
+//!    fragment that could overwrite the ports or flags of the first (RFC 1858, RFC 3128), neighbour discovery in
+//!    fragments (RFC 6980), and packets that name the next stops of their way (RFC 7126, 4.3; RFC 5095).
 //! 3. *Lengths are compared with the frame's*, so that a packet does not end after its frame.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};

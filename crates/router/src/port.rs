@@ -13,7 +13,8 @@ use crate::rule::{Action, Direction, Rule, Rules};
 pub struct Interface {
     /// Its address of Ethernet; only the uplink may have none.
     pub mac: Option<Mac>,
-    /// Its addresses of IP. With one of IPv6 it has the link-local address that follows from its Ethernet address as well.
+    /// Its addresses of IP. With one of IPv6 it has the link-local address that follows from its Ethernet address
+    /// as well.
     pub addresses: Vec<IpAddr>,
     /// It may send as anybody, and receive for anybody, as a domain must that is a router itself.
     pub is_trusted: bool,

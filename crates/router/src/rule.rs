@@ -206,8 +206,8 @@ impl Rule {
 /// # As a text
 ///
 /// A line is a rule: a direction, an action, and what the frame must look like, in any order. What follows a `#` is
-/// a remark. The first rule that fits decides, but for `rate`, which only drops what is too much. If none fits,
-/// ARP and IP are accepted and all else is dropped.
+/// a remark. The first rule that fits decides, but for `rate`, which only drops what is too much. If none fits, ARP
+/// and IP are accepted and all else is dropped.
 ///
 /// ```text
 /// # A web server, which may send 10 MB a second to the world's resolvers and whomever else.
@@ -225,7 +225,8 @@ impl Rule {
 /// | `tx`, `rx` | of what the port sends, or receives |
 /// | `accept`, `drop` | the action |
 /// | `to vif N`, `to uplink` | the action: it goes there instead |
-/// | `rate N [burst N]` | the action: at most so many bytes a second; units are `k`, `M`, `G`, `T` (thousands), `Ki`, `Mi`, `Gi`, `Ti` |
+/// | `rate N [burst N]` | the action: at most so many bytes a second; units are `k`, `M`, `G`, `T` (thousands),
+/// `Ki`, `Mi`, `Gi`, `Ti` |
 /// | `arp`, `ipv4`, `ipv6`, `ethertype 0x88cc` | the kind of frame |
 /// | `tcp`, `udp`, `icmp`, `icmp6`, `protocol N` | the protocol above IP |
 /// | `src PREFIX`, `dst PREFIX` | addresses; of ARP, its sender and its target |

@@ -1,8 +1,8 @@
 //! Whose turn it is.
 //!
-//! Ports that have something to send stand in a line. The first gets a turn, and goes to the end if it has more then. What
-//! a turn took beyond its bytes is a debt that its port pays from its next turns, so that nobody gains by sending
-//! large frames or broadcasts. A port with a rate leaves the line while its bucket is empty.
+//! Ports that have something to send stand in a line. The first gets a turn, and goes to the end if it has more
+//! then. What a turn took beyond its bytes is a debt that its port pays from its next turns, so that nobody gains
+//! by sending large frames or broadcasts. A port with a rate leaves the line while its bucket is empty.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 

@@ -3,9 +3,10 @@
 use xen_abi::callback::{TRAP_MASKS_EVENTS, TRAP_PRIVILEGE_MASK, TrapInfo};
 use xen_abi::vcpu::{GuestContext, context};
 
+use super::segments::{flat_code, flat_data};
 use crate::context::XsaveArea;
 
-use super::{GDT_FRAMES, Gate, Paravirtual, flat_code, flat_data, reserved};
+use super::{GDT_FRAMES, Gate, Paravirtual, reserved};
 use crate::memory::{Flush, Linear, Physical, Privilege};
 use crate::state::{Attributes, Registers, Segment, SegmentRegister, cr0, cr4, efer, rflags};
 use crate::system::null_segment;

@@ -7,7 +7,8 @@ use crate::state::{Segment, SegmentRegister, rflags};
 use crate::system::descriptor::{is_null, rpl};
 use crate::system::null_segment;
 
-use super::{Gate, flat_code, flat_data};
+use super::Gate;
+use super::segments::{flat_code, flat_data};
 use xen_abi::Wire;
 use xen_abi::callback::kind;
 use xen_abi::segment::selector;

@@ -31,6 +31,7 @@ mod instructions;
 mod iret;
 pub(crate) mod reserved;
 mod revoke;
+mod segments;
 mod trap;
 mod write;
 
@@ -38,8 +39,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::exception::Exception;
 use crate::memory::Physical;
-use crate::state::{Registers, Segment};
-use crate::system::flat;
+use crate::state::Registers;
 
 /// Where the kernel is entered for a trap. Address 0 is none.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -55,16 +55,6 @@ const TRAPS: usize = 256;
 
 /// Callbacks, by their kind ([`xen_abi::callback::kind`]).
 const CALLBACKS: usize = 8;
-
-/// The flat segment of 64-bit code, with this selector.
-fn flat_code(selector: u16) -> Segment {
-    flat(selector, 0xa09b)
-}
-
-/// The flat segment of data, with this selector.
-fn flat_data(selector: u16) -> Segment {
-    flat(selector, 0xc093)
-}
 
 /// Frames of a GDT, the last two of which are Xen's.
 const GDT_FRAMES: usize = 16;

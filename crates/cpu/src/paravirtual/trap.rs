@@ -11,7 +11,8 @@ use crate::memory::{Linear, Physical, Privilege};
 use crate::state::{SegmentRegister, rflags};
 use crate::system::{Event, Source};
 
-use super::{Gate, flat_code, flat_data};
+use super::Gate;
+use super::segments::{flat_code, flat_data};
 use xen_abi::callback::kind;
 use xen_abi::segment::selector;
 

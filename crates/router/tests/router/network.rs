@@ -1,4 +1,5 @@
-//! A network for tests: VIFs 1 to 3 with addresses 10.0.0.N and 2001:db8::N, and the uplink, behind which 10.0.0.254 is.
+//! A network for tests: VIFs 1 to 3 with addresses 10.0.0.N and 2001:db8::N, and the uplink, behind which
+//! 10.0.0.254 is.
 
 use router::{Decision, Frame, Interface, Next, PortId, Reason, Router, Time, Turn};
 
