@@ -225,8 +225,7 @@ impl Rule {
 /// | `tx`, `rx` | of what the port sends, or receives |
 /// | `accept`, `drop` | the action |
 /// | `to vif N`, `to uplink` | the action: it goes there instead |
-/// | `rate N [burst N]` | the action: at most so many bytes a second; units are `k`, `M`, `G`, `T` (thousands),
-/// `Ki`, `Mi`, `Gi`, `Ti` |
+/// | `rate N [burst N]` | the action: at most so many bytes a second; units are `k` to `T`, and `Ki` to `Ti` |
 /// | `arp`, `ipv4`, `ipv6`, `ethertype 0x88cc` | the kind of frame |
 /// | `tcp`, `udp`, `icmp`, `icmp6`, `protocol N` | the protocol above IP |
 /// | `src PREFIX`, `dst PREFIX` | addresses; of ARP, its sender and its target |
