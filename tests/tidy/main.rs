@@ -26,7 +26,7 @@ const WIDER_CODE: usize = 0;
 const WIDER_COMMENTS: usize = 0;
 
 /// Which of our crates each may depend on.
-const MAY_IMPORT: [(&str, &[&str]); 25] = [
+const MAY_IMPORT: [(&str, &[&str]); 26] = [
     ("boot", &[]),
     ("xen-abi", &[]),
     ("xen", &["boot", "frames", "locks", "machine", "xen-abi", "xen-io", "xen-store"]),
@@ -85,6 +85,7 @@ const MAY_IMPORT: [(&str, &[&str]); 25] = [
         ],
     ),
     ("network", &[]),
+    ("router", &[]),
     ("sockets", &["host"]),
     ("protocol", &[]),
     ("archive", &[]),

@@ -138,6 +138,7 @@ impl Vcpu {
         self.pending = Pending::default();
         self.arch.context.window_wanted = 0;
         self.arch.system.reset();
+        self.arch.paravirtual = self.arch.config.board.paravirtual.then(Box::default);
         self.arch.clear_cpuid_cache();
         if let Some(spaces) = &mut self.arch.spaces {
             spaces.discard_all();

@@ -268,6 +268,14 @@ impl<'f> Frames<'f> {
             .map(move |(index, record)| (Mfn(base + index as u64), record))
     }
 
+    /// No frame is the domain's, nor in use as anything: the machine is switched off, and nobody uses it.
+    pub fn clear(&self) {
+        for record in self.records {
+            record.type_info.store(0, Ordering::Release);
+            record.references.store(0, Ordering::Release);
+        }
+    }
+
     /// What the record says of a frame, for debuggers and tests.
     pub fn shown(&self, mfn: Mfn) -> Option<Shown> {
         let record = self.record(mfn)?;

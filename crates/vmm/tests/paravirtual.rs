@@ -3,7 +3,7 @@
 
 use std::io::Write;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use vmm::devices::Serial;
 use vmm::{Configuration, Contents, Machine, Outcome, SerialBackend};
@@ -15,6 +15,12 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// What a kernel says.
 #[derive(Clone, Default)]
 struct Said(Arc<Mutex<Vec<u8>>>);
+
+impl Said {
+    fn text(&self) -> String {
+        String::from_utf8_lossy(&self.0.lock().expect("nobody panics")).into_owned()
+    }
+}
 
 impl Write for Said {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
@@ -51,22 +57,52 @@ fn said_by(kernel: Contents, processors: usize, interpret: bool, command_line: &
     let outcome = machine.run();
     drop(ended);
     guard.join().expect("it only waits");
-    let text = String::from_utf8_lossy(&said.0.lock().expect("nobody panics")).into_owned();
+    let text = said.text();
     assert!(matches!(outcome, Ok(Outcome::Reset)), "{outcome:?}\n{text}");
     text
 }
 
+/// The lines of the tiny kernel in what was said.
+fn lines(text: &str) -> String {
+    let lines = text.lines().filter_map(|line| line.trim_end().strip_prefix("pv: "));
+    lines.collect::<Vec<_>>().join("\n")
+}
+
 fn the_tiny_kernel(interpret: bool) {
     let text = said_by(Contents::new(paravirtual::KERNEL), 1, interpret, "");
-    let lines = text.lines().filter_map(|line| line.trim_end().strip_prefix("pv: "));
-    let lines = lines.collect::<Vec<_>>().join("\n");
-    assert_eq!(lines, paravirtual::SAID_UNDER_XEN, "{text}");
+    assert_eq!(lines(&text), paravirtual::SAID_UNDER_XEN, "{text}");
 }
 
 #[test]
 fn the_tiny_kernel_finds_what_it_finds_under_xen() {
     the_tiny_kernel(false);
     the_tiny_kernel(true);
+}
+
+#[test]
+fn a_domain_that_reboots_finds_the_same_again() {
+    let said = Said::default();
+    let output: Option<Box<dyn Write + Send>> = Some(Box::new(said.clone()));
+    let configuration = Configuration {
+        kernel: Contents::new(paravirtual::KERNEL),
+        memory: 64 << 20,
+        reboot: true,
+        devices: vec![Box::new(Serial::first(SerialBackend { output, input: None }))],
+        ..Configuration::default()
+    };
+    let mut machine = Machine::<xen::Board>::on_board(configuration).expect("a machine");
+    let (stop, heard) = (machine.stop_handle(), said.clone());
+    let watcher = std::thread::spawn(move || {
+        let deadline = Instant::now() + PATIENCE;
+        while heard.text().matches("pv: end").count() < 2 && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        stop.stop();
+    });
+    let outcome = machine.run();
+    watcher.join().expect("it only waits");
+    let twice = [paravirtual::SAID_UNDER_XEN; 2].join("\n");
+    assert!(lines(&said.text()).starts_with(&twice), "{outcome:?}\n{}", said.text());
 }
 
 /// Debian's kernel of a suite, without a root file system: it panics, and has its machine reset.

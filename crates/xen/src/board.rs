@@ -147,7 +147,9 @@ impl board::Board for Board {
         VcpuSide { domain: &self.domain, number }
     }
 
-    fn reset(&self) {}
+    fn reset(&self) {
+        self.domain.reset();
+    }
 
     fn restore(&self, _: &[u8], _: &[Vec<u8>], _: CounterShift) -> Result<(), Unfit> {
         Err(Unfit::State("a paravirtual machine cannot go on from a snapshot yet".into()))

@@ -71,6 +71,20 @@ impl Domain {
         }
     }
 
+    /// As before its start: no vCPU runs, and its memory is zero. What its lines are connected to remains.
+    pub(crate) fn reset(&self) {
+        self.frames().clear();
+        *self.tables() = frames::State::default();
+        self.assists.store(0, Ordering::SeqCst);
+        self.gdts.lock().unpoisoned().iter_mut().for_each(Vec::clear);
+        *self.reservation() = geometry::BASE.0;
+        self.events.clear();
+        self.vcpus.clear(&self.geometry);
+        *self.time() = DomainTime::new(&*self.clock);
+        *self.services() = None;
+        self.requests.take();
+    }
+
     /// The frames' types and counts.
     pub(crate) fn frames(&self) -> Frames<'_> {
         Frames::new(geometry::BASE, &self.records)

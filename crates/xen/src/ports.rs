@@ -90,6 +90,11 @@ impl Events {
         self.ports().iter().position(is_it).map(|number| number as u32)
     }
 
+    /// Close all.
+    pub(crate) fn clear(&self) {
+        self.ports().truncate(1);
+    }
+
     /// How many ports have ever been bound, with that of number 0.
     pub(crate) fn count(&self) -> u32 {
         self.ports().len() as u32

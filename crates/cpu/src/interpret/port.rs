@@ -16,6 +16,9 @@ impl Architectural {
     /// clear (SDM 1 19.5).
     pub(super) fn check_port(&mut self, port: u16, size: u8) -> Result<(), Trap> {
         self.note_port_access(port, size);
+        if self.paravirtual.is_some() {
+            return if self.has_ports() { Ok(()) } else { Err(gp0()) };
+        }
         let regs = &self.context.regs;
         let mode = regs.mode();
         let allowed = mode.has_io_privilege(regs.rflags()) && !mode.is_virtual_8086();

@@ -12,7 +12,6 @@ use super::{Access, Flush, Linear, PAGE_SIZE, Physical, Place, Privilege};
 use crate::architectural::Architectural;
 use crate::exception::{Exception, Trap};
 use crate::exit::Exit;
-use crate::paravirtual::reserved::is_reserved;
 use crate::state::{cr0, cr4, rflags};
 
 impl Architectural {
@@ -51,7 +50,7 @@ impl Architectural {
     #[inline]
     fn tlb_for(&mut self, accessor: Accessor) -> usize {
         let regs = &self.context.regs;
-        let mode = (regs.cr3, regs.cr4 & (cr4::PCIDE | cr4::SMAP), regs.cr0 & cr0::PG);
+        let mode = (self.views_root(), regs.cr4 & (cr4::PCIDE | cr4::SMAP), regs.cr0 & cr0::PG);
         if self.views.mode != Some(mode) {
             self.find_views(mode);
         }
@@ -68,7 +67,7 @@ impl Architectural {
         self.context.forget_returns();
         let regs = &self.context.regs;
         let pcid = self.current_pcid();
-        let cr3 = if regs.cr0 & cr0::PG == 0 { 0 } else { regs.cr3 };
+        let cr3 = if regs.cr0 & cr0::PG == 0 { 0 } else { self.views_root() };
         let user = self.tlb.activate(cr3, pcid, View::User);
         let kernel = self.tlb.activate(cr3, pcid, View::Kernel);
         let access = if mode.1 & cr4::SMAP != 0 {
@@ -221,9 +220,9 @@ impl Architectural {
         privilege: Privilege,
     ) -> Result<Place, Exception> {
         let accessor = self.accessor(privilege);
-        let walk = |cpu: &Self| match cpu.paravirtual.is_some() && is_reserved(at) {
-            true => cpu.reserved(at, access, accessor, privilege),
-            false => walk(&cpu.ram, &cpu.context.regs, at, access, accessor),
+        let walk = |cpu: &Self| match cpu.paravirtual {
+            Some(_) => cpu.paravirtual_walk(at, access, accessor, privilege),
+            None => walk(&cpu.ram, &cpu.context.regs, at, access, accessor),
         };
         if access == Access::Execute {
             return walk(self).map(|found| self.place(found.physical));

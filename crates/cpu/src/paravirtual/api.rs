@@ -3,19 +3,23 @@
 use xen_abi::callback::{TRAP_MASKS_EVENTS, TRAP_PRIVILEGE_MASK, TrapInfo};
 use xen_abi::vcpu::{GuestContext, context};
 
+use super::segments::{flat_code, flat_data};
+use crate::context::XsaveArea;
+
 use super::{GDT_FRAMES, Gate, Paravirtual, reserved};
 use crate::memory::{Flush, Linear, Physical, Privilege};
 use crate::state::{Attributes, Registers, Segment, SegmentRegister, cr0, cr4, efer, rflags};
-use crate::system::{flat, null_segment};
+use crate::system::null_segment;
 use crate::vcpu::Vcpu;
 
-/// Attributes of flat code and data, and of an LDT.
-const CODE: u16 = 0xa09b;
-const DATA: u16 = 0xc093;
+/// Attributes of an LDT.
 const LDT: u16 = 0x82;
 
 /// Bytes of a descriptor.
 const DESCRIPTOR_BYTES: u32 = 8;
+
+/// XSTATE_BV of an image with x87 and SSE state (SDM 1 13.4.2).
+const LEGACY: u64 = 3;
 
 /// The bytes of an image that `fxsave` makes.
 const FXSAVE_BYTES: usize = 512;
@@ -234,11 +238,11 @@ impl Vcpu {
     /// Load everything (public/xen.h: `VCPUOP_initialise`).
     pub fn initialise_paravirtual(&mut self, start: &GuestContext) {
         let regs = &mut self.arch.context.regs;
+        let tsc_offset = regs.tsc_offset;
         *regs = registers(start);
+        regs.tsc_offset = tsc_offset;
         let in_kernel = start.flags & context::IN_KERNEL != 0;
-        if start.flags & context::I387_VALID != 0 {
-            self.arch.context.xsave.0[..FXSAVE_BYTES].copy_from_slice(&start.fpu);
-        }
+        self.load_extended(start);
         let Some(state) = self.arch.paravirtual.as_deref_mut() else { return };
         (state.kernel_root, state.user_root) = (start.control[3], start.control[1]);
         self.arch.context.regs.cr3 = if in_kernel { state.kernel_root } else { state.user_root };
@@ -262,6 +266,19 @@ impl Vcpu {
         self.pending = crate::vcpu::Pending::default();
         self.arch.clear_cpuid_cache();
         self.arch.flush_tlb(Flush::All);
+    }
+}
+
+impl Vcpu {
+    /// Load x87 and vector state: the image of a start, if it has one that a processor would load; else as after RESET.
+    fn load_extended(&mut self, start: &GuestContext) {
+        let mut area = XsaveArea::initial();
+        if start.flags & context::I387_VALID != 0 {
+            area.0[..FXSAVE_BYTES].copy_from_slice(&start.fpu);
+            area.0[FXSAVE_BYTES..FXSAVE_BYTES + 8].copy_from_slice(&LEGACY.to_le_bytes());
+        }
+        let fits = crate::interpret::can_be_loaded(&area.0, self.arch.system.components());
+        self.arch.context.xsave = if fits { area } else { XsaveArea::initial() };
     }
 }
 
@@ -289,7 +306,7 @@ fn registers(start: &GuestContext) -> Registers {
     *regs.segment_mut(SegmentRegister::Fs) = Segment { base: start.fs_base, ..null_segment(0) };
     *regs.segment_mut(SegmentRegister::Gs) = Segment { base: gs, ..null_segment(0) };
     regs.kernel_gs_base = other;
-    *regs.segment_mut(SegmentRegister::Cs) = flat(user.cs | 3, CODE);
-    *regs.segment_mut(SegmentRegister::Ss) = flat(user.ss | 3, DATA);
+    *regs.segment_mut(SegmentRegister::Cs) = flat_code(user.cs | 3);
+    *regs.segment_mut(SegmentRegister::Ss) = flat_data(user.ss | 3);
     regs
 }

@@ -1,6 +1,6 @@
 //! What instructions mean that are privileged, or show who runs (Xen 4.17, arch/x86/pv/emul-*.c, by their behaviour).
 
-use iced_x86::{Code, Instruction, Mnemonic, Register};
+use iced_x86::{Code, Instruction, Register};
 
 use crate::architectural::Architectural;
 use crate::exception::{Trap, Vector};
@@ -40,8 +40,9 @@ mod msr {
 const APIC_BASE: u64 = 0xfee0_0900;
 const PAT: u64 = 0x0501_0007_0406;
 
-/// The kernel's ring, as IOPL is compared with it.
+/// The rings of the kernel and of its users, as IOPL is compared with them.
 const KERNEL_RING: u8 = 1;
+const USER_RING: u8 = 3;
 
 impl Architectural {
     /// Carry out an instruction whose meaning the paravirtual mode changes; `None` if it does not. RIP is that of the
@@ -60,10 +61,7 @@ impl Architectural {
         Some(match class {
             Class::InterruptReturn => self.return_in_kernel(instruction, true),
             Class::ReturnFar => self.return_in_kernel(instruction, false),
-            Class::InterruptFlag if self.has_ports(KERNEL_RING) => Ok(()),
-            Class::Port | Class::String if is_port(class, instruction) => {
-                return (!self.has_ports(KERNEL_RING)).then(|| Err(gp0()));
-            }
+            Class::InterruptFlag if self.has_ports() => Ok(()),
             Class::MoveFromControl => return self.read_control(instruction),
             Class::MoveToControl => self.write_control(instruction),
             Class::ReadMsr => return self.read_guest_msr(),
@@ -89,13 +87,14 @@ impl Architectural {
                 _ => self.bounce_system_call(kind::SYSENTER),
             },
             Class::Sysret | Class::Sysexit | Class::CallHypervisor => Err(ud()),
-            Class::InterruptFlag if self.has_ports(3) => Ok(()),
+            Class::InterruptFlag if self.has_ports() => Ok(()),
             _ => return None,
         })
     }
 
-    /// Whether ports, `cli` and `sti` are open to a ring.
-    fn has_ports(&self, ring: u8) -> bool {
+    /// Whether ports, `cli` and `sti` are open to who runs.
+    pub(crate) fn has_ports(&self) -> bool {
+        let ring = if self.context.regs.cpl == 0 { KERNEL_RING } else { USER_RING };
         self.paravirtual.as_ref().is_some_and(|state| state.io_privilege >= ring)
     }
 
@@ -235,11 +234,4 @@ impl Architectural {
         let has_handler = self.paravirtual.as_ref()?.traps[Vector::GeneralProtection as usize];
         Some(if is_fine || has_handler.address == 0 { Ok(()) } else { Err(gp0()) })
     }
-}
-
-/// Whether an instruction is `in`, `out`, or one of their string forms.
-fn is_port(class: Class, instruction: &Instruction) -> bool {
-    use Mnemonic::{Insb, Insd, Insw, Outsb, Outsd, Outsw};
-    class == Class::Port
-        || matches!(instruction.mnemonic(), Insb | Insw | Insd | Outsb | Outsw | Outsd)
 }

@@ -5,17 +5,14 @@ use crate::exception::Trap;
 use crate::memory::{Linear, Privilege};
 use crate::state::{Segment, SegmentRegister, rflags};
 use crate::system::descriptor::{is_null, rpl};
-use crate::system::{flat, null_segment};
+use crate::system::null_segment;
 
 use super::Gate;
+use super::segments::{flat_code, flat_data};
 use xen_abi::Wire;
 use xen_abi::callback::kind;
 use xen_abi::segment::selector;
 use xen_abi::vcpu::{IretFrame, context};
-
-/// Attributes of flat 64-bit code and of flat data, but for the privilege.
-const CODE: u16 = 0xa09b;
-const DATA: u16 = 0xc093;
 
 impl Architectural {
     /// Take the frame from the kernel's stack, and load it.
@@ -34,9 +31,7 @@ impl Architectural {
         if to_user && self.paravirtual.as_ref().is_some_and(|state| state.user_root == 0) {
             return Err(self.end_domain("an iret to user mode without a root for it"));
         }
-        if let Some(state) = &mut self.paravirtual {
-            state.in_nmi = false;
-        }
+        self.context.regs.nmi_blocked = 0;
         self.mask_events(frame.rflags & rflags::IF == 0);
         let loaded = self.return_segments(&frame, to_user);
         let regs = &mut self.context.regs;
@@ -61,7 +56,7 @@ impl Architectural {
         let (code, stack) = (frame.cs as u16 | 3, frame.ss as u16 | 3);
         if !to_user {
             let is_canonical = Linear(frame.rip).is_canonical();
-            return is_canonical.then(|| (flat(code, CODE), flat(stack, DATA)));
+            return is_canonical.then(|| (flat_code(code), flat_data(stack)));
         }
         let code = self.user_code(code)?;
         let is_64_bit = code.attributes.contains(crate::state::Attributes::LONG);
@@ -73,7 +68,7 @@ impl Architectural {
 
     fn user_code(&mut self, wanted: u16) -> Option<Segment> {
         if wanted == selector::CODE64 {
-            return Some(flat(wanted, CODE));
+            return Some(flat_code(wanted));
         }
         let mut descriptor = self.read_descriptor(wanted).ok()??;
         let fits = descriptor.is_code() && descriptor.is_present();
@@ -87,7 +82,7 @@ impl Architectural {
 
     fn user_stack(&mut self, wanted: u16) -> Option<Segment> {
         if wanted == selector::STACK64 {
-            return Some(flat(wanted, DATA));
+            return Some(flat_data(wanted));
         }
         let mut descriptor = self.read_descriptor(wanted).ok()??;
         let fits = descriptor.is_writable_data() && descriptor.dpl() == 3;
@@ -108,33 +103,20 @@ impl Architectural {
         let data =
             [SegmentRegister::Gs, SegmentRegister::Fs, SegmentRegister::Es, SegmentRegister::Ds]
                 .map(|which| u64::from(regs.segment(which).selector));
-        let mask = u64::from(self.masks_events());
-        let interrupts = if mask == 0 { rflags::IF } else { 0 };
-        let flags = frame.rflags & !(rflags::IF | rflags::IOPL) | interrupts;
-        let code = frame.cs & 0xffff | mask << 32;
+        let code = frame.cs & 0xffff | self.mask_of_frame();
+        let flags = self.flags_of_frame(frame.rflags);
         let mut words = vec![frame.ss & 0xffff, frame.rsp, flags, code, frame.rip];
         words.extend(data);
-        words.extend([regs.gpr[11], regs.gpr[1]]);
-        let bytes: Vec<u8> = words.iter().rev().flat_map(|word| word.to_le_bytes()).collect();
         let from_user = frame.cs & 3 == 3;
         let stack = match &self.paravirtual {
             Some(state) if from_user => state.kernel_stack.1,
             _ => frame.rsp,
         };
-        let pointer = (stack & !15).wrapping_sub(bytes.len() as u64);
-        if self.write_linear(Linear(pointer), &bytes, Privilege::Supervisor).is_err() {
-            return Err(self.end_domain("the kernel's stack cannot be written"));
-        }
-        if gate.masks_events {
-            self.mask_events(true);
-        }
+        self.push_and_enter(stack, words, gate)?;
         let regs = &mut self.context.regs;
-        (regs.rip, regs.gpr[4]) = (gate.address, pointer);
         for which in [SegmentRegister::Ds, SegmentRegister::Es, SegmentRegister::Fs] {
             *regs.segment_mut(which) = null_segment(0);
         }
-        *regs.segment_mut(SegmentRegister::Cs) = flat(selector::CODE64, CODE);
-        *regs.segment_mut(SegmentRegister::Ss) = flat(selector::STACK64, DATA);
         Ok(())
     }
 }

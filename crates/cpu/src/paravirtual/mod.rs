@@ -31,6 +31,7 @@ mod instructions;
 mod iret;
 pub(crate) mod reserved;
 mod revoke;
+mod segments;
 mod trap;
 mod write;
 
@@ -78,8 +79,6 @@ pub(crate) struct Paravirtual {
     gdt: [u64; GDT_FRAMES],
     /// The machine-to-physical table: its machine address and its bytes.
     table: (u64, u64),
-    /// A non-maskable interrupt is being handled.
-    in_nmi: bool,
     /// The registers before an instruction whose write waits for the hypervisor, and the page fault that it is if the
     /// write is refused.
     before: Option<Box<(Registers, Exception)>>,
@@ -100,7 +99,6 @@ impl Default for Paravirtual {
             info: None,
             gdt: [0; GDT_FRAMES],
             table: (0, 0),
-            in_nmi: false,
             before: None,
             crash: None,
         }

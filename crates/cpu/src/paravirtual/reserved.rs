@@ -10,9 +10,10 @@
 
 use crate::architectural::Architectural;
 use crate::exception::Exception;
-use crate::memory::paging::{Accessor, Translation};
+use crate::memory::paging::{Accessor, Translation, walk};
 use crate::memory::tlb::PageSize;
 use crate::memory::{Access, Linear, PAGE_SIZE, Physical, Privilege};
+use crate::state::Registers;
 
 /// Xen's first address, and the first that is not.
 const START: u64 = 0xffff_8000_0000_0000;
@@ -34,7 +35,7 @@ const FETCH: u32 = 1 << 4;
 
 /// Whether an address is Xen's.
 #[inline]
-pub(crate) fn is_reserved(at: Linear) -> bool {
+fn is_reserved(at: Linear) -> bool {
     (START..END).contains(&at.0)
 }
 
@@ -44,12 +45,49 @@ pub(super) fn leaves_out(at: u64, bytes: usize) -> bool {
 }
 
 impl Architectural {
+    /// The root by which the TLBs of all views are known. It is the kernel's, whoever runs: so the toggle between
+    /// kernel and users finds the TLBs of both as they were.
+    #[inline]
+    pub(crate) fn views_root(&self) -> u64 {
+        self.paravirtual.as_ref().map_or(self.context.regs.cr3, |state| state.kernel_root)
+    }
+
+    /// The root of the address space of user programs, whoever runs.
+    pub(crate) fn user_root(&self) -> u64 {
+        self.paravirtual.as_ref().map_or(self.context.regs.cr3, |state| state.user_root)
+    }
+
+    /// Translate an address of a paravirtual guest.
+    ///
+    /// # Errors
+    ///
+    /// The page fault.
+    pub(crate) fn paravirtual_walk(
+        &self,
+        at: Linear,
+        access: Access,
+        by: Accessor,
+        privilege: Privilege,
+    ) -> Result<Translation, Exception> {
+        if is_reserved(at) {
+            return self.reserved(at, access, by, privilege);
+        }
+        let regs = &self.context.regs;
+        if by.user || regs.cpl == 0 {
+            return walk(&self.ram, regs, at, access, by);
+        }
+        // The processor's own access, to an LDT for instance, while a user program runs: tables are the kernel's.
+        let mut regs: Registers = *regs;
+        regs.cr3 = self.views_root();
+        walk(&self.ram, &regs, at, access, by)
+    }
+
     /// Where one of Xen's addresses leads.
     ///
     /// # Errors
     ///
     /// #PF where nothing is for this accessor.
-    pub(crate) fn reserved(
+    fn reserved(
         &self,
         at: Linear,
         access: Access,

@@ -9,9 +9,10 @@ use crate::exception::{Exception, Trap, Vector};
 use crate::exit::Exit;
 use crate::memory::{Linear, Physical, Privilege};
 use crate::state::{SegmentRegister, rflags};
-use crate::system::{Event, Source, flat};
+use crate::system::{Event, Source};
 
 use super::Gate;
+use super::segments::{flat_code, flat_data};
 use xen_abi::callback::kind;
 use xen_abi::segment::selector;
 
@@ -21,10 +22,6 @@ mod info {
     pub const MASK: u64 = 1;
     pub const CR2: u64 = 16;
 }
-
-/// Attributes of the kernel's flat segments.
-const CODE: u16 = 0xa09b;
-const DATA: u16 = 0xc093;
 
 /// The kernel sees its IOPL in the flags of a frame (`vm_assist`).
 const ARCHITECTURAL_IOPL: u64 = 1 << xen_abi::hypercall::assist::ARCHITECTURAL_IOPL;
@@ -117,7 +114,7 @@ impl Architectural {
     /// #GP for an `int` that is not allowed, [`Exit::Shutdown`] if the kernel has no handler, or no stack.
     pub(crate) fn bounce_trap(&mut self, event: Event) -> Result<(), Trap> {
         let is_user = self.context.regs.cpl != 0;
-        let Some(state) = &mut self.paravirtual else { return Ok(()) };
+        let Some(state) = &self.paravirtual else { return Ok(()) };
         let mut gate = state.traps[usize::from(event.vector)];
         if event.source == Source::Software {
             // The kernel counts as ring 1.
@@ -127,8 +124,12 @@ impl Architectural {
             }
         }
         if event.vector == Vector::NonMaskable as u8 {
-            state.in_nmi = true;
             gate = Gate { masks_events: true, ..self.callback(kind::NMI) };
+            if gate.address == 0 {
+                // A kernel that takes none does not hear of it.
+                self.context.regs.nmi_blocked = 0;
+                return Ok(());
+            }
         }
         let mut error = event.error;
         if event.vector == Vector::PageFault as u8 {
@@ -156,56 +157,77 @@ impl Architectural {
         let regs = &mut self.context.regs;
         let flags = regs.rflags() & !rflags::RF;
         (regs.gpr[1], regs.gpr[11]) = (regs.rip, flags);
-        *regs.segment_mut(SegmentRegister::Cs) = flat(selector::CODE64, CODE);
-        *regs.segment_mut(SegmentRegister::Ss) = flat(selector::STACK64, DATA);
+        *regs.segment_mut(SegmentRegister::Cs) = flat_code(selector::CODE64);
+        *regs.segment_mut(SegmentRegister::Ss) = flat_data(selector::STACK64);
         self.enter_kernel(&Entry { gate, error: None, flags, cleared: CLEARED | rflags::DF })
     }
 
     /// Push the frame, and go to the handler.
     fn enter_kernel(&mut self, entry: &Entry) -> Result<(), Trap> {
         let old = self.context.regs;
-        let mask = self.info_byte(info::MASK);
         let is_user = old.cpl != 0;
         let Some(state) = &self.paravirtual else { return Ok(()) };
         if entry.gate.address == 0 {
             return Err(self.end_domain("a trap came for which the kernel has no handler"));
         }
-        let iopl = match state.assists & ARCHITECTURAL_IOPL {
-            0 => 0,
-            _ => u64::from(state.io_privilege) << 12,
-        };
-        let stack = if is_user { state.kernel_stack.1 } else { old.gpr[4] } & !15;
-        let interrupts = if mask == 0 { rflags::IF } else { 0 };
-        let flags = entry.flags & !(rflags::IF | rflags::IOPL) | interrupts | iopl;
+        let stack = if is_user { state.kernel_stack.1 } else { old.gpr[4] };
         let selector_of = |which| u64::from(old.segment(which).selector);
         let code = selector_of(SegmentRegister::Cs) & !if is_user { 0 } else { 3 };
-        let code = code | u64::from(mask) << 32;
-        let (error, length) = match entry.error {
-            Some(error) => (u64::from(error), 8),
-            None => (0, 7),
-        };
         let stack_selector = selector_of(SegmentRegister::Ss);
-        let mut words = vec![stack_selector, old.gpr[4], flags, code, old.rip];
-        words.extend(entry.error.map(|_| error));
-        words.extend([old.gpr[11], old.gpr[1]]);
-        let bytes: Vec<u8> = words.iter().rev().flat_map(|word| word.to_le_bytes()).collect();
+        let flags = self.flags_of_frame(entry.flags);
+        let code = code | self.mask_of_frame();
+        let mut frame = vec![stack_selector, old.gpr[4], flags, code, old.rip];
+        frame.extend(entry.error.map(u64::from));
         if is_user {
             self.toggle();
         }
-        let pointer = stack.wrapping_sub(8 * length);
-        if self.write_linear(Linear(pointer), &bytes, Privilege::Supervisor).is_err() {
+        if let Err(trap) = self.push_and_enter(stack, frame, entry.gate) {
             self.context.regs = old;
+            return Err(trap);
+        }
+        let regs = &mut self.context.regs;
+        regs.set_rflags(regs.rflags() & !entry.cleared | rflags::IF);
+        Ok(())
+    }
+
+    /// RFLAGS as a frame has them: IF says whether events were masked.
+    pub(super) fn flags_of_frame(&self, flags: u64) -> u64 {
+        let iopl = match &self.paravirtual {
+            Some(state) if state.assists & ARCHITECTURAL_IOPL != 0 => {
+                u64::from(state.io_privilege) << 12
+            }
+            _ => 0,
+        };
+        let interrupts = if self.masks_events() { 0 } else { rflags::IF };
+        flags & !(rflags::IF | rflags::IOPL) | interrupts | iopl
+    }
+
+    /// The mask of events, as the slot of CS has it.
+    pub(super) fn mask_of_frame(&self) -> u64 {
+        u64::from(self.info_byte(info::MASK)) << 32
+    }
+
+    /// Push a frame onto a stack of the kernel's, with R11 and RCX below it, and go to a handler.
+    pub(super) fn push_and_enter(
+        &mut self,
+        stack: u64,
+        mut frame: Vec<u64>,
+        gate: Gate,
+    ) -> Result<(), Trap> {
+        let gpr = &self.context.regs.gpr;
+        frame.extend([gpr[11], gpr[1]]);
+        let bytes: Vec<u8> = frame.iter().rev().flat_map(|word| word.to_le_bytes()).collect();
+        let pointer = (stack & !15).wrapping_sub(bytes.len() as u64);
+        if self.write_linear(Linear(pointer), &bytes, Privilege::Supervisor).is_err() {
             return Err(self.end_domain("the kernel's stack cannot be written"));
         }
-        if entry.gate.masks_events {
+        if gate.masks_events {
             self.mask_events(true);
         }
         let regs = &mut self.context.regs;
-        regs.gpr[4] = pointer;
-        regs.rip = entry.gate.address;
-        regs.set_rflags(regs.rflags() & !entry.cleared | rflags::IF);
-        *regs.segment_mut(SegmentRegister::Cs) = flat(selector::CODE64, CODE);
-        *regs.segment_mut(SegmentRegister::Ss) = flat(selector::STACK64, DATA);
+        (regs.rip, regs.gpr[4]) = (gate.address, pointer);
+        *regs.segment_mut(SegmentRegister::Cs) = flat_code(selector::CODE64);
+        *regs.segment_mut(SegmentRegister::Ss) = flat_data(selector::STACK64);
         Ok(())
     }
 

@@ -85,7 +85,7 @@ impl Vcpu {
     fn thread_key(&self) -> ThreadKey {
         let regs = &self.arch.context.regs;
         let fs_base = regs.segment(SegmentRegister::Fs).base;
-        ThreadKey { root: root_of(regs.cr3), fs_base }
+        ThreadKey { root: root_of(self.arch.user_root()), fs_base }
     }
 
     /// Whether the next instruction is user code that is to run directly.
@@ -120,7 +120,7 @@ impl Vcpu {
 
     /// Another address space is current, or threads have changed how they execute.
     pub(crate) fn note_direct_wanted(&mut self) {
-        let cr3 = self.arch.context.regs.cr3;
+        let cr3 = self.arch.user_root();
         let wanted = self.user.as_mut().is_some_and(|user| user.is_wanted(cr3));
         self.arch.context.direct_wanted = u8::from(wanted);
     }

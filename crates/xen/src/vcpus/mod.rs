@@ -50,11 +50,18 @@ pub(crate) struct Vcpus {
 impl Vcpus {
     /// Of a domain that has not started.
     pub(crate) fn new(count: usize, geometry: &Geometry) -> Self {
-        let shared = geometry.shared_info().address();
-        let info = |number: usize| AtomicU64::new(shared + INFO_BYTES * (number as u64 % 32));
+        let info = |number| AtomicU64::new(first_info(number, geometry));
         Self {
             vcpus: (0..count).map(|_| Mutex::default()).collect(),
             infos: (0..count).map(info).collect(),
+        }
+    }
+
+    /// As before the domain's start.
+    pub(crate) fn clear(&self, geometry: &Geometry) {
+        for number in 0..self.vcpus.len() {
+            *self.vcpu(number) = Vcpu::default();
+            self.set_info(number, first_info(number, geometry));
         }
     }
 
@@ -78,6 +85,12 @@ impl Vcpus {
         vcpu.context = Some(context);
         (vcpu.is_initialised, vcpu.is_up) = (true, true);
     }
+}
+
+/// Where a vCPU's `vcpu_info` is before the guest has registered another place.
+fn first_info(number: usize, geometry: &Geometry) -> u64 {
+    let place = number as u64 % xen_abi::shared::LEGACY_VCPUS as u64;
+    geometry.shared_info().address() + INFO_BYTES * place
 }
 
 impl Vcpu {

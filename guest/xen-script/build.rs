@@ -1,0 +1,31 @@
+//! Builds the kernel with the machine's C compiler: freestanding, at fixed addresses in the upper half.
+
+#![forbid(unsafe_code)]
+
+use std::path::{Path, PathBuf};
+use std::{env, io};
+
+fn main() {
+    println!("cargo::rerun-if-changed=build.rs");
+    println!("cargo::rerun-if-changed=kernel");
+    let out = PathBuf::from(env::var_os("OUT_DIR").unwrap_or_default());
+    if let Err(error) = build(&out) {
+        eprintln!("cannot build the kernel: {error}");
+        std::process::exit(1);
+    }
+}
+
+fn build(out: &Path) -> io::Result<()> {
+    let mut objects = Vec::new();
+    for source in ["start.S", "main.c"] {
+        let object = out.join(format!("{source}.o"));
+        let mut command = freestanding::compiler();
+        command.args(["-mcmodel=kernel", "-c"]).arg(Path::new("kernel").join(source));
+        command.arg("-o").arg(&object);
+        freestanding::execute(command)?;
+        objects.push(object);
+    }
+    let mut command = freestanding::linker();
+    command.arg("-Wl,-T,kernel/link.ld").arg("-o").arg(out.join("kernel")).args(objects);
+    freestanding::execute(command)
+}

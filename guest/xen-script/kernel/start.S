@@ -1,0 +1,55 @@
+/* The notes (public/elfnote.h), the entry, and what C cannot say. */
+        .macro  note type, value:vararg
+        .section .note.xen, "a"
+        .balign 4
+        .long   4, 2f - 1f, \type
+        .asciz  "Xen"
+1:      \value
+2:      .balign 4
+        .endm
+
+        note    5, .asciz "xen-3.0"             /* XEN_VERSION */
+        note    6, .asciz "tiny"                /* GUEST_OS */
+        note    8, .asciz "generic"             /* LOADER */
+        note    1, .quad start                  /* ENTRY */
+        note    3, .quad 0xffffffff80000000     /* VIRT_BASE */
+        note    4, .quad 0                      /* PADDR_OFFSET */
+        note    9, .asciz "yes"                 /* PAE_MODE */
+        note    17, .long 0x801                 /* SUPPORTED_FEATURES: may be domain 0 */
+
+        .text
+        .globl  start, page_fault, write_word
+start:
+        cld
+        movq    %rsi, %rdi
+        call    main
+1:      jmp     1b
+
+/* Handler of vector 14: goes on at `recovery`. Below the frame of the exception are RCX and R11. */
+page_fault:
+        popq    %rcx
+        popq    %r11
+        popq    fault_error
+        movq    recovery, %rax
+        movq    %rax, (%rsp)
+        pushq   $0                              /* flags of the iret: restore all */
+        pushq   %rcx
+        pushq   %r11
+        pushq   %rax
+        movl    $23, %eax
+        syscall
+
+/* Write RSI to (RDI); returns the error code of the fault, or -1 without one. */
+write_word:
+        movq    $1f, recovery
+        movq    $-1, fault_error
+        movq    %rsi, (%rdi)
+1:      movq    fault_error, %rax
+        ret
+
+        .bss
+        .balign 8
+recovery:
+        .quad   0
+fault_error:
+        .quad   0
