@@ -1,23 +1,26 @@
-//! Builds the kernel with the machine's C compiler: freestanding, at fixed addresses in the upper half.
+//! Builds the kernels with the machine's C compiler: freestanding, at fixed addresses in the upper half.
 
 #![forbid(unsafe_code)]
 
 use std::path::{Path, PathBuf};
 use std::{env, io};
 
+/// Each kernel and the source that it has beside the entry.
+const KERNELS: [(&str, &str); 2] = [("kernel", "main.c"), ("script", "script.c")];
+
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
     println!("cargo::rerun-if-changed=kernel");
     let out = PathBuf::from(env::var_os("OUT_DIR").unwrap_or_default());
-    if let Err(error) = build(&out) {
-        eprintln!("cannot build the kernel: {error}");
+    if let Err(error) = KERNELS.iter().try_for_each(|(name, source)| build(&out, name, source)) {
+        eprintln!("cannot build the kernels: {error}");
         std::process::exit(1);
     }
 }
 
-fn build(out: &Path) -> io::Result<()> {
+fn build(out: &Path, name: &str, source: &str) -> io::Result<()> {
     let mut objects = Vec::new();
-    for source in ["start.S", "main.c"] {
+    for source in ["start.S", source] {
         let object = out.join(format!("{source}.o"));
         let mut command = freestanding::compiler();
         command.args(["-mcmodel=kernel", "-c"]).arg(Path::new("kernel").join(source));
@@ -26,6 +29,6 @@ fn build(out: &Path) -> io::Result<()> {
         objects.push(object);
     }
     let mut command = freestanding::linker();
-    command.arg("-Wl,-T,kernel/link.ld").arg("-o").arg(out.join("kernel")).args(objects);
+    command.arg("-Wl,-T,kernel/link.ld").arg("-o").arg(out.join(name)).args(objects);
     freestanding::execute(command)
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::memory::Physical;
+use crate::memory::ram::Writers;
 use crate::vcpu::Vcpu;
 use crate::vcpu_group::Turn;
 
@@ -110,9 +111,16 @@ impl Vcpu {
         if let Some(mirror) = &group.mirror {
             mirror.write_protect(page);
         }
+        self.revoke(page, writers, host);
+    }
+
+    /// Revoke write access to a page, which is at `host`, from those that have had it. No vCPU stores to the page any
+    /// more by what it has looked up before. As [`Self::alone`] for what the caller may hold.
+    pub(crate) fn revoke(&mut self, page: Physical, writers: Writers, host: *mut u8) {
         if writers.is_empty() {
             return;
         }
+        let group = Arc::clone(&self.arch.group);
         let mut others = false;
         for (number, peer) in group.peers.iter() {
             if writers.includes(number) && peer.revoke(writers, page, host) {

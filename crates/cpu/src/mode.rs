@@ -1,9 +1,9 @@
 //! The mode that the guest's code runs in, and the predicates on it.
 //!
-//! Whether code is the kernel's is a property of the mode and not a ring: today the guest's kernel runs in ring 0, and
-//! the paravirtual kernel of a Xen domain will run in ring 3. So code that means "the kernel" or "a user program" asks
-//! this type. Only the checks of segmentation compare privilege levels with each other (`Registers::cpl`), because the
-//! manual does.
+//! Whether code is the kernel's is a property of the mode and not a ring: a paravirtual kernel takes itself to be
+//! in ring 3, and the engine has it in ring 0 ([`crate::paravirtual`]). So code that means "the kernel" or "a user
+//! program" asks this type. Only the checks of segmentation compare privilege levels with each other
+//! (`Registers::cpl`), because the manual does.
 
 use crate::state::{CodeSize, Registers, rflags};
 

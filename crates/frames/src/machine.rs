@@ -60,12 +60,16 @@ pub trait Effects {
     fn revoke(&mut self, mfn: Mfn, former: FrameType);
 
     /// The frame is no page table or descriptor table any more: nothing has to be kept from writing to it.
-    fn demoted(&mut self, mfn: Mfn, former: FrameType);
+    fn demoted(&mut self, mfn: Mfn, former: FrameType) {
+        let _ = (mfn, former);
+    }
 
     /// An entry was stored. When `old` was present and `new` does not allow all that `old` did, nothing that was
     /// derived from it may be used after this returns. Of a level above L1 that is everything below the entry. What
     /// the guest may rely on a stale TLB for, it asks a flush for, and the caller does that.
-    fn changed(&mut self, change: Change);
+    fn changed(&mut self, change: Change) {
+        let _ = change;
+    }
 
     /// Somebody waits for this processor: stop at the next table. Asked between tables, of at most 512 entries each.
     fn should_yield(&mut self) -> bool;

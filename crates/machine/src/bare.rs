@@ -8,13 +8,10 @@ use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use locks::Unpoisoned;
-use vm_memory::GuestAddress;
 
 use crate::board::{Backplane, Board, BoardVcpu, Config, Error, Hypervisor, Surroundings};
 use crate::bus::{self, Decoder, Plugged, PortBus, PortDevice, Ports, Route, Size, Width};
-use crate::hypercall::{Answer, Call};
-use crate::interrupts::{Fault, Inputs, InterruptLine, LineStates};
-use crate::pci::{self, MessageSender};
+use crate::interrupts::{Inputs, InterruptLine, LineStates};
 use crate::request::Requests;
 use crate::saved::{Busy, CounterShift, Parts, Unfit};
 
@@ -65,14 +62,6 @@ impl Backplane for BareBoard {
         device: Box<dyn PortDevice>,
     ) -> Result<(), bus::Error> {
         self.bus().add(name, first, count, width, device)
-    }
-
-    fn add_pci_function(&mut self, _: Box<dyn pci::Function>) -> Result<u8, pci::Error> {
-        Err(pci::Error::NoBus)
-    }
-
-    fn message_sender(&self) -> Result<MessageSender, pci::Error> {
-        Err(pci::Error::NoBus)
     }
 
     fn line(&self, input: u8) -> InterruptLine {
@@ -136,30 +125,12 @@ impl BoardVcpu for BareVcpu<'_> {
         self.task_priority = class & 0xf;
     }
 
-    fn hypercall(&mut self, _: &Call) -> Answer {
-        Answer::NONE
-    }
-
     fn port_read(&mut self, port: u16, size: u8) -> u32 {
         self.board.bus().port_read(port, size)
     }
 
     fn port_write(&mut self, port: u16, size: u8, value: u32) {
         self.board.bus().port_write(port, size, value);
-    }
-
-    fn mmio_read(&mut self, _: GuestAddress, size: u8) -> u64 {
-        Size::from_bytes(size).map_or(u64::MAX, Size::mask)
-    }
-
-    fn mmio_write(&mut self, _: GuestAddress, _: u8, _: u64) {}
-
-    fn msr_read(&mut self, _: u32) -> Result<u64, Fault> {
-        Err(Fault)
-    }
-
-    fn msr_write(&mut self, _: u32, _: u64) -> Result<(), Fault> {
-        Err(Fault)
     }
 
     fn save_shared(&mut self) -> Result<Vec<u8>, Busy> {
@@ -175,6 +146,8 @@ impl BoardVcpu for BareVcpu<'_> {
 
 #[cfg(test)]
 mod tests {
+    use vm_memory::GuestAddress;
+
     use super::*;
     use crate::request::Request;
     use crate::time::Hertz;

@@ -33,7 +33,7 @@ use std::sync::Arc;
 use vm_memory::GuestAddress;
 use xen_abi::vcpu::GuestContext;
 
-use crate::bus::{self, PortDevice, Width};
+use crate::bus::{self, PortDevice, Size, Width};
 use crate::hypercall::{Answer, Call};
 use crate::interrupts::{Fault, InterruptLine, StartUp, Wake};
 use crate::layout;
@@ -158,14 +158,19 @@ pub trait Backplane {
     /// # Errors
     ///
     /// [`pci::Error`] when there is no bus, or no room for it.
-    fn add_pci_function(&mut self, function: Box<dyn pci::Function>) -> Result<u8, pci::Error>;
+    fn add_pci_function(&mut self, function: Box<dyn pci::Function>) -> Result<u8, pci::Error> {
+        let _ = function;
+        Err(pci::Error::NoBus)
+    }
 
     /// What delivers the interrupt messages of devices.
     ///
     /// # Errors
     ///
     /// [`pci::Error::NoBus`] where none can be delivered.
-    fn message_sender(&self) -> Result<MessageSender, pci::Error>;
+    fn message_sender(&self) -> Result<MessageSender, pci::Error> {
+        Err(pci::Error::NoBus)
+    }
 
     /// The device's end of an interrupt input (see [`crate::layout::irq`]).
     fn line(&self, input: u8) -> InterruptLine;
@@ -343,7 +348,10 @@ pub trait BoardVcpu {
     }
 
     /// A call by the guest's kernel ([`Board::HYPERVISOR`]).
-    fn hypercall(&mut self, call: &Call) -> Answer;
+    fn hypercall(&mut self, call: &Call) -> Answer {
+        let _ = call;
+        Answer::NONE
+    }
 
     /// A hypercall by a paravirtual kernel ([`Board::PARAVIRTUAL`]).
     fn xen_call(&mut self, cpu: &mut dyn XenVcpu, call: &XenCall) -> Then {
@@ -365,24 +373,35 @@ pub trait BoardVcpu {
     fn port_write(&mut self, port: u16, size: u8, value: u32);
 
     /// A load of `size` bytes where no RAM is: 1, 2, 4 or 8.
-    fn mmio_read(&mut self, address: GuestAddress, size: u8) -> u64;
+    fn mmio_read(&mut self, address: GuestAddress, size: u8) -> u64 {
+        let _ = address;
+        Size::from_bytes(size).map_or(u64::MAX, Size::mask)
+    }
 
     /// A store of `size` bytes where no RAM is: 1, 2, 4 or 8.
-    fn mmio_write(&mut self, address: GuestAddress, size: u8, value: u64);
+    fn mmio_write(&mut self, address: GuestAddress, size: u8, value: u64) {
+        let _ = (address, size, value);
+    }
 
     /// `rdmsr` of one of [`Board::MSRS`].
     ///
     /// # Errors
     ///
     /// [`Fault`] where there is no such register, or not in this mode.
-    fn msr_read(&mut self, index: u32) -> Result<u64, Fault>;
+    fn msr_read(&mut self, index: u32) -> Result<u64, Fault> {
+        let _ = index;
+        Err(Fault)
+    }
 
     /// `wrmsr`.
     ///
     /// # Errors
     ///
     /// [`Fault`] where there is no such register, or it cannot have that value.
-    fn msr_write(&mut self, index: u32, value: u64) -> Result<(), Fault>;
+    fn msr_write(&mut self, index: u32, value: u64) -> Result<(), Fault> {
+        let _ = (index, value);
+        Err(Fault)
+    }
 
     /// Bring all devices to rest until [`Self::thaw`], and say what a board that goes on from here has to know of what
     /// the vCPUs share: the bytes of [`Parts`](crate::saved::Parts). All vCPUs stand still.

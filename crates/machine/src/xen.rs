@@ -141,8 +141,8 @@ pub trait XenVcpu {
     /// The assists of `vm_assist` that are on, a bit for each type.
     fn set_assists(&mut self, assists: u64);
 
-    /// The frames of the GDT, 16 at most, and how many descriptors of it there are.
-    fn set_gdt(&mut self, frames: &[Mfn], entries: u32);
+    /// The frames of the GDT, 14 at most; what lies behind them is the hypervisor's.
+    fn set_gdt(&mut self, frames: &[Mfn]);
 
     /// The LDT: a linear address and how many descriptors there are.
     fn set_ldt(&mut self, base: u64, entries: u32);
@@ -168,9 +168,6 @@ pub trait XenVcpu {
 
     /// Where the vCPU's `vcpu_info` is, whose bytes 0 and 1 say whether an event is pending and may be delivered.
     fn set_vcpu_info(&mut self, at: GuestAddress);
-
-    /// Have a non-maskable interrupt delivered.
-    fn inject_nmi(&mut self);
 
     /// The write that the vCPU has stopped at is a page fault.
     fn refuse_write(&mut self);

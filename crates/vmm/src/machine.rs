@@ -268,15 +268,7 @@ impl<B: Board> Machine<B> {
 
     /// Have the board start a paravirtual kernel. Its first vCPU takes its state from there.
     fn boot_paravirtual(&mut self) -> Result<(), Error> {
-        let unpacked = match &self.unpacked {
-            Some(bytes) => Unpacked::Borrowed(bytes),
-            None => self.unpack()?,
-        };
-        // Once it is confined, the process can neither read the cache nor start who unpacks.
-        let kept = match &unpacked {
-            Unpacked::Borrowed(_) => None,
-            unpacked => self.configuration.reboot.then(|| unpacked.to_vec()),
-        };
+        let (unpacked, kept) = self.unpack()?;
         let configuration = &self.configuration;
         let payload = board::Payload {
             kernel: &unpacked,
@@ -323,24 +315,26 @@ impl<B: Board> Machine<B> {
             rsdp,
             randomness: Some(random::for_boot()?),
         };
-        let unpacked = match &self.unpacked {
-            Some(bytes) => Unpacked::Borrowed(bytes),
-            None => self.unpack()?,
-        };
-        // Once it is confined, the process can neither read the cache nor start who unpacks.
-        let kept = match &unpacked {
-            Unpacked::Borrowed(_) => None,
-            unpacked => configuration.reboot.then(|| unpacked.to_vec()),
-        };
+        let (unpacked, kept) = self.unpack()?;
         let loaded = boot::load(self.memory.map(), &request, unpacked)?;
         self.unpacked = kept.or(self.unpacked.take());
         Ok(loaded)
     }
 
-    fn unpack(&self) -> Result<Unpacked<'_>, boot::Error> {
+    /// What the kernel's file holds, and what of it is to be kept for the next boot: once it is confined, the process
+    /// can neither read the cache nor start who unpacks.
+    fn unpack(&self) -> Result<(Unpacked<'_>, Option<Vec<u8>>), boot::Error> {
         let configuration = &self.configuration;
         let unpack = |payload: &[u8]| configuration.unpacker.unpack(payload);
-        boot::unpack(&configuration.kernel, configuration.cache.as_deref(), &unpack)
+        let unpacked = match &self.unpacked {
+            Some(bytes) => Unpacked::Borrowed(bytes),
+            None => boot::unpack(&configuration.kernel, configuration.cache.as_deref(), &unpack)?,
+        };
+        let kept = match &unpacked {
+            Unpacked::Borrowed(_) => None,
+            unpacked => configuration.reboot.then(|| unpacked.to_vec()),
+        };
+        Ok((unpacked, kept))
     }
 }
 

@@ -7,6 +7,9 @@ use xen_abi::Mfn;
 use xen_abi::callback::TrapInfo;
 use xen_abi::vcpu::GuestContext;
 
+// The board tells the kernel where the engine has the table.
+const _: () = assert!(machine::xen::MACHINE_TO_PHYSICAL == cpu::MACHINE_TO_PHYSICAL);
+
 /// The address that the engine flushes, if it is one.
 fn address_of(of: FlushOf) -> Option<u64> {
     match of {
@@ -91,7 +94,7 @@ impl XenVcpu for EngineVcpu<'_> {
         self.0.set_assists(assists);
     }
 
-    fn set_gdt(&mut self, frames: &[Mfn], _: u32) {
+    fn set_gdt(&mut self, frames: &[Mfn]) {
         let addresses: Vec<u64> = frames.iter().map(|frame| frame.address()).collect();
         self.0.set_gdt(&addresses);
     }
@@ -126,10 +129,6 @@ impl XenVcpu for EngineVcpu<'_> {
 
     fn set_vcpu_info(&mut self, at: GuestAddress) {
         self.0.set_vcpu_info(at.0);
-    }
-
-    fn inject_nmi(&mut self) {
-        self.0.inject_nmi();
     }
 
     fn refuse_write(&mut self) {

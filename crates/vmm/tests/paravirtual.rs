@@ -33,20 +33,22 @@ impl Write for Said {
     }
 }
 
-/// Run a kernel until it resets its machine; what it has said.
-fn said_by(kernel: Contents, processors: usize, interpret: bool, command_line: &str) -> String {
+/// A paravirtual machine, and what it will say.
+fn machine(configuration: Configuration) -> (Machine<xen::Board>, Said) {
     let said = Said::default();
     let output: Option<Box<dyn Write + Send>> = Some(Box::new(said.clone()));
-    let configuration = Configuration {
-        kernel,
-        command_line: command_line.into(),
-        memory: 256 << 20,
-        processors,
-        interpret,
-        devices: vec![Box::new(Serial::first(SerialBackend { output, input: None }))],
-        ..Configuration::default()
-    };
-    let mut machine = Machine::<xen::Board>::on_board(configuration).expect("a machine");
+    let devices: vmm::Devices =
+        vec![Box::new(Serial::first(SerialBackend { output, input: None }))];
+    let configuration = Configuration { memory: 256 << 20, devices, ..configuration };
+    (Machine::on_board(configuration).expect("a machine"), said)
+}
+
+/// Run a kernel until it resets its machine; what it has said.
+fn said_by(kernel: Contents, processors: usize, interpret: bool, command_line: &str) -> String {
+    let command_line = command_line.into();
+    let configuration =
+        Configuration { kernel, command_line, processors, interpret, ..Configuration::default() };
+    let (mut machine, said) = machine(configuration);
     let stop = machine.stop_handle();
     let (ended, waits) = std::sync::mpsc::channel::<()>();
     let guard = std::thread::spawn(move || {
@@ -81,16 +83,9 @@ fn the_tiny_kernel_finds_what_it_finds_under_xen() {
 
 #[test]
 fn a_domain_that_reboots_finds_the_same_again() {
-    let said = Said::default();
-    let output: Option<Box<dyn Write + Send>> = Some(Box::new(said.clone()));
-    let configuration = Configuration {
-        kernel: Contents::new(paravirtual::KERNEL),
-        memory: 64 << 20,
-        reboot: true,
-        devices: vec![Box::new(Serial::first(SerialBackend { output, input: None }))],
-        ..Configuration::default()
-    };
-    let mut machine = Machine::<xen::Board>::on_board(configuration).expect("a machine");
+    let kernel = Contents::new(paravirtual::KERNEL);
+    let (mut machine, said) =
+        machine(Configuration { kernel, reboot: true, ..Configuration::default() });
     let (stop, heard) = (machine.stop_handle(), said.clone());
     let watcher = std::thread::spawn(move || {
         let deadline = Instant::now() + PATIENCE;

@@ -29,4 +29,4 @@ pub mod ring;
 
 pub use self::error::Broken;
 pub use self::grant::Grants;
-pub use self::memory::{Domain, MachineAddress, Memory, NoMemory, Range};
+pub use self::memory::{Domain, MachineAddress, Memory, NoMemory, Range, load_index, store_index};

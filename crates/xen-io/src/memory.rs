@@ -81,7 +81,11 @@ pub trait Domain: Memory {
 }
 
 /// Load the four bytes at an aligned address.
-pub(crate) fn load_index(memory: &dyn Memory, at: MachineAddress) -> Result<u32, NoMemory> {
+///
+/// # Errors
+///
+/// [`NoMemory`].
+pub fn load_index(memory: &dyn Memory, at: MachineAddress) -> Result<u32, NoMemory> {
     let word = memory.load_word(MachineAddress(at.0 & !7))?;
     Ok((word >> shift(at)) as u32)
 }
@@ -90,11 +94,11 @@ pub(crate) fn load_index(memory: &dyn Memory, at: MachineAddress) -> Result<u32,
 ///
 /// The word's other half may be the front-end's, which stores it meanwhile. One exclusive-or changes only ours, and
 /// needs no second attempt; if the front-end has written to our half, it has spoilt its own ring.
-pub(crate) fn store_index(
-    memory: &dyn Memory,
-    at: MachineAddress,
-    value: u32,
-) -> Result<(), NoMemory> {
+///
+/// # Errors
+///
+/// [`NoMemory`].
+pub fn store_index(memory: &dyn Memory, at: MachineAddress, value: u32) -> Result<(), NoMemory> {
     let difference = u64::from(load_index(memory, at)? ^ value) << shift(at);
     memory.change_word(MachineAddress(at.0 & !7), &mut |word| {
         word.fetch_xor(difference, Ordering::SeqCst);

@@ -7,12 +7,10 @@ use machine::board::{
     self, Backplane, BoardVcpu, Hypervisor, LoadError, MachineToPhysical, Payload, Surroundings,
 };
 use machine::bus::{self, PortDevice, Width};
-use machine::hypercall::{Answer, Call};
-use machine::pci::{self, MessageSender};
 use machine::saved::{Busy, CounterShift, Unfit};
 use machine::time::Nanoseconds;
 use machine::xen::{TableWrite, Then, XenCall, XenVcpu};
-use machine::{Fault, InterruptLine, Requests};
+use machine::{InterruptLine, Requests};
 use vm_memory::GuestAddress;
 use xen_abi::cpuid::leaf;
 use xen_abi::vcpu::GuestContext;
@@ -53,13 +51,6 @@ pub struct Board {
     domain: Arc<Domain>,
 }
 
-impl Board {
-    /// The domain, for what serves its rings.
-    pub fn domain(&self) -> &Arc<Domain> {
-        &self.domain
-    }
-}
-
 impl Backplane for Board {
     fn processors(&self) -> usize {
         self.domain.processors
@@ -87,14 +78,6 @@ impl Backplane for Board {
             self.domain.line.set_output(output);
             Box::new(LineInput(Arc::clone(&self.domain))) as _
         })
-    }
-
-    fn add_pci_function(&mut self, _: Box<dyn pci::Function>) -> Result<u8, pci::Error> {
-        Err(pci::Error::NoBus)
-    }
-
-    fn message_sender(&self) -> Result<MessageSender, pci::Error> {
-        Err(pci::Error::NoBus)
     }
 
     fn line(&self, _: u8) -> InterruptLine {
@@ -217,10 +200,6 @@ impl BoardVcpu for VcpuSide<'_> {
 
     fn tpr_write(&mut self, _: u8) {}
 
-    fn hypercall(&mut self, _: &Call) -> Answer {
-        Answer::NONE
-    }
-
     fn xen_call(&mut self, cpu: &mut dyn XenVcpu, call: &XenCall) -> Then {
         let mut caller = Caller { domain: self.domain, vcpu: self.number, cpu };
         call::call(&mut caller, call)
@@ -236,20 +215,6 @@ impl BoardVcpu for VcpuSide<'_> {
     }
 
     fn port_write(&mut self, _: u16, _: u8, _: u32) {}
-
-    fn mmio_read(&mut self, _: GuestAddress, size: u8) -> u64 {
-        u64::MAX >> (64 - 8 * u32::from(size.clamp(1, 8)))
-    }
-
-    fn mmio_write(&mut self, _: GuestAddress, _: u8, _: u64) {}
-
-    fn msr_read(&mut self, _: u32) -> Result<u64, Fault> {
-        Err(Fault)
-    }
-
-    fn msr_write(&mut self, _: u32, _: u64) -> Result<(), Fault> {
-        Err(Fault)
-    }
 
     fn save_shared(&mut self) -> Result<Vec<u8>, Busy> {
         Err(Busy)

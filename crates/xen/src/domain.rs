@@ -20,7 +20,7 @@ use crate::services::{Line, Services};
 use crate::vcpus::Vcpus;
 
 /// A domain, apart from its devices.
-pub struct Domain {
+pub(crate) struct Domain {
     pub(crate) geometry: Geometry,
     pub(crate) memory: MachineMemory,
     pub(crate) clock: Arc<dyn Clock>,

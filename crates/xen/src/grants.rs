@@ -9,14 +9,12 @@ use xen_abi::{Wire, domain, errno};
 use crate::caller::{Caller, Outcome, Reply};
 use crate::errno::Errno;
 use crate::geometry::GRANT_FRAMES;
-
-/// Structures of a list that are looked at in one call.
-const MAX_COUNT: u64 = 4096;
+use crate::limits::MAX_GRANT_OPERATIONS;
 
 /// An operation on a list of structures.
 pub(crate) fn grant_table_op(caller: &mut Caller<'_>, [command, at, count, ..]: [u64; 6]) -> Reply {
     let count = u64::from(count as u32);
-    if count > MAX_COUNT {
+    if count > MAX_GRANT_OPERATIONS {
         return Err(Errno::new(errno::EINVAL));
     }
     match command as u32 {

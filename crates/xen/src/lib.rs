@@ -12,7 +12,7 @@
 //! 2. *Whatever a guest asks for, the answer is an error number.* No hypercall makes us panic, or takes time or
 //!    memory that the guest can choose: long ones are interrupted and made again.
 //! 3. *Each call does what the public headers say*, and where these are silent, what real Xen does.
-//! 4. *Lock order*: `Domain::tables`, then `Domain::reservation`, then grants, then events, then a vCPU's own lock.
+//! 4. *Lock order*: `Domain::tables`, then `Domain::reservation`, then events, then a vCPU's own lock.
 //!    None is held while the guest's memory is accessed by linear addresses, except `tables`.
 
 #![forbid(unsafe_code)]
@@ -23,6 +23,7 @@ mod call;
 mod caller;
 mod clock;
 mod domain;
+mod engine;
 mod errno;
 mod events;
 pub mod geometry;
@@ -42,6 +43,3 @@ mod vcpus;
 mod version;
 
 pub use board::{Board, VcpuSide};
-pub use domain::Domain;
-pub use serve::LineInput;
-pub use start::Started;

@@ -8,3 +8,16 @@ pub const MAX_NOTES: usize = 1024;
 
 /// Bytes of a command line without the zero that ends it.
 pub const MAX_COMMAND_LINE_BYTES: usize = 1023;
+
+/// Ports that one call may wait for (Xen: `sched_poll`, "overflow" beyond 128).
+pub const MAX_POLLED: u32 = 128;
+
+/// Bytes of the emergency console that one call writes.
+pub const MAX_CONSOLE_BYTES: usize = 1024;
+
+/// Structures of a list of `grant_table_op` that are looked at in one call.
+pub const MAX_GRANT_OPERATIONS: u64 = 4096;
+
+/// Turns of the store's ring at one notification. A domain that goes on for longer keeps another vCPU busy with it:
+/// it is served when it notifies.
+pub const MAX_EXCHANGES: usize = 1024;

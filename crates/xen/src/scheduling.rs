@@ -6,10 +6,8 @@ use xen_abi::scheduler::{Poll, Shutdown, command, reason};
 
 use crate::caller::{Caller, Outcome, Reply};
 use crate::errno::Errno;
+use crate::limits::MAX_POLLED;
 use crate::vcpus::{State, write_runstate};
-
-/// Ports that one call may wait for (Xen: `sched_poll`, "overflow" beyond 128).
-const MAX_POLLED: u32 = 128;
 
 /// Wait, or end.
 pub(crate) fn sched_op(caller: &mut Caller<'_>, [command, at, ..]: [u64; 6]) -> Reply {
@@ -25,7 +23,7 @@ pub(crate) fn sched_op(caller: &mut Caller<'_>, [command, at, ..]: [u64; 6]) -> 
             if domain.has_upcall(caller.vcpu) {
                 return Ok(Outcome::DONE);
             }
-            let now = domain.clock.now().since(domain.instant(0));
+            let now = domain.system_time();
             domain.vcpus.vcpu(caller.vcpu).enter(State::Blocked, now);
             Ok(Outcome::Block)
         }

@@ -62,9 +62,8 @@ impl Domain {
     }
 }
 
-/// Where characters for the domain are put. Clones are of the same line.
-#[derive(Clone)]
-pub struct LineInput(pub(crate) Arc<Domain>);
+/// Where characters for the domain are put.
+pub(crate) struct LineInput(pub(crate) Arc<Domain>);
 
 impl machine::board::LineInput for LineInput {
     fn send(&self, mut bytes: &[u8]) -> bool {

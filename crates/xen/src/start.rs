@@ -1,7 +1,7 @@
 //! The start of a domain: its memory as the builder lays it out, the types of what is page tables in it, and the state
 //! that its first vCPU is entered with.
 
-use frames::{Change, Effects, FrameType, Level, Tables};
+use frames::{Level, Tables};
 use machine::board::{LoadError, Payload};
 use vm_memory::GuestAddress;
 use xen_abi::shared::SharedInfo;
@@ -10,6 +10,7 @@ use xen_abi::{Mfn, PAGE_BYTES, Pfn, Wire};
 
 use crate::builder::{self, Built, Page, Parameters};
 use crate::domain::Domain;
+use crate::engine::{Engine, NotRunning};
 use crate::geometry;
 use crate::services::port;
 
@@ -27,11 +28,11 @@ const CHUNK_BYTES: usize = 64 << 10;
 
 /// What a started domain has of pages that it shares with services.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Started {
+pub(crate) struct Started {
     /// The page of the store's rings.
-    pub store: Mfn,
+    pub(crate) store: Mfn,
     /// The page of the console's rings.
-    pub console: Mfn,
+    pub(crate) console: Mfn,
 }
 
 impl Domain {
@@ -60,8 +61,8 @@ impl Domain {
         self.fill_machine_to_physical().map_err(|error| refused(&error))?;
         self.mask_events().map_err(|error| refused(&error))?;
         self.pin_root(&built)?;
-        let machine = |page: Pfn| machine_frame(page);
-        let started = Started { store: machine(built.store), console: machine(built.console) };
+        let (store, console) = (machine_frame(built.store), machine_frame(built.console));
+        let started = Started { store, console };
         Ok((started, first_context(&built)))
     }
 
@@ -102,9 +103,9 @@ impl Domain {
     /// The root is validated with all tables below it, pinned, and the first vCPU's.
     fn pin_root(&self, built: &Built) -> Result<(), LoadError> {
         let root = Mfn::of_address(built.entry.cr3);
-        let mut quiet = Quiet(self);
+        let mut engine = Engine { domain: self, cpu: NotRunning };
         let mut state = self.tables();
-        let mut tables = Tables::new(self.frames(), &mut state, &mut quiet, 0);
+        let mut tables = Tables::new(self.frames(), &mut state, &mut engine, 0);
         let result = tables.pin(root, Level::L4).and_then(|()| tables.new_baseptr(root));
         result.map_err(|stop| LoadError(format!("its page tables are no good: {stop:?}")))
     }
@@ -139,42 +140,5 @@ impl builder::Memory for Pages<'_> {
 
     fn write_page(&mut self, page: Pfn, bytes: &Page) -> Result<(), Self::Error> {
         self.0.memory.bytes().write(GuestAddress(machine_frame(page).address()), bytes)
-    }
-}
-
-/// A machine of which no vCPU has run: nothing has been derived from its memory.
-struct Quiet<'a>(&'a Domain);
-
-impl frames::Memory for Quiet<'_> {
-    fn load(&self, frame: Mfn, index: usize) -> u64 {
-        self.0.memory.load(frame, index)
-    }
-
-    fn store(&mut self, frame: Mfn, index: usize, value: u64) {
-        self.0.memory.store(frame, index, value);
-    }
-
-    fn compare_exchange(
-        &mut self,
-        frame: Mfn,
-        index: usize,
-        expected: u64,
-        value: u64,
-    ) -> Result<(), u64> {
-        self.0.memory.compare_exchange(frame, index, expected, value)
-    }
-
-    fn set_physical(&mut self, _: Mfn, _: u64) {}
-}
-
-impl Effects for Quiet<'_> {
-    fn revoke(&mut self, _: Mfn, _: FrameType) {}
-
-    fn demoted(&mut self, _: Mfn, _: FrameType) {}
-
-    fn changed(&mut self, _: Change) {}
-
-    fn should_yield(&mut self) -> bool {
-        false
     }
 }

@@ -1,43 +1,11 @@
 /* What a paravirtual kernel finds, one line each. Layouts and numbers: public/xen.h of Xen. */
 #include <stddef.h>
-#include <stdint.h>
 
-typedef uint64_t u64;
+#include "xen.h"
 
-#define PAGE 4096ul
 #define PRESENT 1ul
 #define WRITABLE 2ul
 #define FRAME(entry) (((entry) & 0x000ffffffffff000ul) >> 12)
-
-struct start_info {
-        char magic[32];
-        u64 pages, shared_info;
-        uint32_t flags;
-        u64 store_mfn;
-        uint32_t store_port;
-        u64 console_mfn;
-        uint32_t console_port;
-        u64 pt_base, pt_frames, mfn_list;
-};
-
-struct trap {
-        uint8_t vector, flags;
-        uint16_t cs;
-        u64 address;
-};
-
-struct mmuext {
-        uint32_t command;
-        u64 first, second;
-};
-
-struct update {
-        u64 pointer, value;
-};
-
-extern u64 entry_rsp, entry_rflags, fault_error, fault_cs;
-void page_fault(void);
-u64 try_write(u64 *place);
 
 static u64 base;
 static const u64 *mfn_list;
@@ -45,16 +13,6 @@ static const u64 *mfn_list;
 /* Pages whose mappings are changed. */
 static u64 table[512] __attribute__((aligned(4096)));
 static u64 window[512] __attribute__((aligned(4096)));
-
-static long hypercall(long number, u64 a, u64 b, u64 c, u64 d)
-{
-        register u64 r10 __asm__("r10") = d;
-        __asm__ volatile("syscall"
-                         : "+a"(number), "+D"(a), "+S"(b), "+d"(c), "+r"(r10)
-                         :
-                         : "rcx", "r11", "r8", "r9", "memory");
-        return number;
-}
 
 static void print(const char *text)
 {

@@ -18,7 +18,7 @@
         note    17, .long 0x801                 /* SUPPORTED_FEATURES: may be domain 0 */
 
         .text
-        .globl  start, page_fault, try_write, entry_rsp, entry_rflags
+        .globl  start, page_fault, try_write, write_word, entry_rsp, entry_rflags
 start:
         movq    %rsp, entry_rsp
         pushfq
@@ -48,8 +48,12 @@ page_fault:
 try_write:
         movq    $1f, recovery
         movq    $-1, fault_error
-        movq    (%rdi), %rax
-        movq    %rax, (%rdi)
+        movq    (%rdi), %rsi
+/* Write RSI to (RDI), and return likewise. */
+write_word:
+        movq    $1f, recovery
+        movq    $-1, fault_error
+        movq    %rsi, (%rdi)
 1:      movq    fault_error, %rax
         ret
 

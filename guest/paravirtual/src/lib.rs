@@ -1,13 +1,18 @@
-//! A tiny kernel for Xen's paravirtual interface. It prints on Xen's console what it finds at its entry and what
-//! hypercalls answer, one line each after `pv: `, and then has the machine reset. The same lines are to appear
-//! whichever Xen runs it, so it prints no address, frame or size that its builder chooses.
+//! Tiny kernels for Xen's paravirtual interface. `kernel/` has their source; `build.rs` compiles them.
 //!
-//! `kernel/` has its source; `build.rs` compiles it.
+//! The one prints on Xen's console what it finds at its entry and what hypercalls answer, one line each after `pv: `,
+//! and then has the machine reset. The same lines are to appear whichever Xen runs it, so it prints no address, frame
+//! or size that its builder chooses. The other carries out scripts of page-table operations on a pool of its own
+//! frames, and prints what each answered; `kernel/script.c` says how a script is written, which is its initial RAM
+//! disk.
 
 #![forbid(unsafe_code)]
 
-/// Its ELF file.
+/// The ELF file of the one that says what it finds.
 pub const KERNEL: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/kernel"));
+
+/// The ELF file of the one that carries out scripts.
+pub const SCRIPT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/script"));
 
 /// What it says under Xen 4.17, without the `pv: ` before each line (`tests/oracle-xen` asks). Errors are those of
 /// public/errno.h.

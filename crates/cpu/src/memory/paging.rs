@@ -219,7 +219,8 @@ impl Rights {
     }
 }
 
-fn error_code(regs: &Registers, access: Access, by: Accessor) -> u32 {
+/// The error code of a fault on a page that is not present.
+pub(crate) fn error_code(regs: &Registers, access: Access, by: Accessor) -> u32 {
     let mut code = 0;
     if by.user {
         code |= error::USER;

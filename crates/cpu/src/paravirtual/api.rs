@@ -1,13 +1,12 @@
 //! What the hypervisor asks of a paravirtual vCPU, between two runs.
 
-use xen_abi::callback::{TRAP_MASKS_EVENTS, TRAP_PRIVILEGE_MASK, TrapInfo};
+use xen_abi::callback::{TRAP_MASKS_EVENTS, TRAP_PRIVILEGE_MASK, TrapInfo, kind};
 use xen_abi::vcpu::{GuestContext, context};
 
 use super::segments::{flat_code, flat_data};
-use crate::context::XsaveArea;
-
 use super::{GDT_FRAMES, Gate, Paravirtual, reserved};
-use crate::memory::{Flush, Linear, Physical, Privilege};
+use crate::context::XsaveArea;
+use crate::memory::{Access, Flush, Linear, Physical, Privilege};
 use crate::state::{Attributes, Registers, Segment, SegmentRegister, cr0, cr4, efer, rflags};
 use crate::system::null_segment;
 use crate::vcpu::Vcpu;
@@ -65,14 +64,14 @@ impl Vcpu {
     /// Fill `bytes` from a linear address on, as the kernel reads memory; whether that was possible.
     pub fn read_kernel_memory(&mut self, at: u64, bytes: &mut [u8]) -> bool {
         reserved::leaves_out(at, bytes.len())
-            && self.arch.reaches_all(at, bytes.len(), crate::memory::Access::Read)
+            && self.arch.reaches_all(at, bytes.len(), Access::Read)
             && self.arch.read_linear(Linear(at), bytes, Privilege::Current).is_ok()
     }
 
     /// Store `bytes` from a linear address on, as the kernel writes memory; whether that was possible.
     pub fn write_kernel_memory(&mut self, at: u64, bytes: &[u8]) -> bool {
         reserved::leaves_out(at, bytes.len())
-            && self.arch.reaches_all(at, bytes.len(), crate::memory::Access::Write)
+            && self.arch.reaches_all(at, bytes.len(), Access::Write)
             && self.arch.write_linear(Linear(at), bytes, Privilege::Current).is_ok()
     }
 
@@ -170,8 +169,7 @@ impl Vcpu {
         }
     }
 
-    /// The frames of the GDT, by machine addresses, and how many descriptors it has: the limit does not matter, since
-    /// Xen's own descriptors lie behind.
+    /// The frames of the GDT, by machine addresses. Xen's own descriptors lie behind, so that its limit is the largest.
     pub fn set_gdt(&mut self, frames: &[u64]) {
         let Some(state) = self.arch.paravirtual.as_deref_mut() else { return };
         state.gdt = [0; GDT_FRAMES];
@@ -253,7 +251,6 @@ impl Vcpu {
         self.clear_traps();
         start.traps.iter().filter(|trap| trap.address != 0).for_each(|trap| self.set_trap(trap));
         let masks = |flag| start.flags & flag != 0;
-        use xen_abi::callback::kind;
         self.set_callback(kind::EVENT, start.event_callback, true);
         let fail_safe = masks(context::FAILSAFE_DISABLES_EVENTS);
         self.set_callback(kind::FAILSAFE, start.failsafe_callback, fail_safe);
@@ -267,9 +264,7 @@ impl Vcpu {
         self.arch.clear_cpuid_cache();
         self.arch.flush_tlb(Flush::All);
     }
-}
 
-impl Vcpu {
     /// Load x87 and vector state: the image of a start, if it has one that a processor would load; else as after RESET.
     fn load_extended(&mut self, start: &GuestContext) {
         let mut area = XsaveArea::initial();

@@ -35,14 +35,14 @@ mod segments;
 mod trap;
 mod write;
 
-use serde::{Deserialize, Serialize};
+pub use reserved::MACHINE_TO_PHYSICAL;
 
 use crate::exception::Exception;
 use crate::memory::Physical;
 use crate::state::Registers;
 
 /// Where the kernel is entered for a trap. Address 0 is none.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Gate {
     pub(crate) address: u64,
     /// The lowest privilege from which `int` may raise it.

@@ -10,28 +10,20 @@
 
 use crate::architectural::Architectural;
 use crate::exception::Exception;
-use crate::memory::paging::{Accessor, Translation, walk};
+use crate::memory::paging::{Accessor, Translation, error_code, walk};
 use crate::memory::tlb::PageSize;
 use crate::memory::{Access, Linear, PAGE_SIZE, Physical, Privilege};
 use crate::state::Registers;
 
-/// Xen's first address, and the first that is not.
-const START: u64 = 0xffff_8000_0000_0000;
-const END: u64 = 0xffff_8800_0000_0000;
+use xen_abi::mmu::reserved::{END, START};
+use xen_abi::segment::{gdt, selector};
 
-/// Where the kernel is told that the machine-to-physical table is.
-const TABLE: u64 = 0xffff_8300_0000_0000;
+/// Where the kernel is told that the machine-to-physical table is, which Xen has at the start of its addresses. It is
+/// told so by the board, which has the same constant.
+pub const MACHINE_TO_PHYSICAL: u64 = 0xffff_8300_0000_0000;
 
 /// Where the processor has the GDT.
 pub(super) const GDT: u64 = 0xffff_8400_0000_0000;
-
-/// Where Xen's own descriptors begin in a GDT.
-const OWN_DESCRIPTORS: u16 = 0xe000;
-
-/// Bits of the page fault's error code (SDM 3A 4.7).
-const WRITE: u32 = 1 << 1;
-const USER: u32 = 1 << 2;
-const FETCH: u32 = 1 << 4;
 
 /// Whether an address is Xen's.
 #[inline]
@@ -70,7 +62,17 @@ impl Architectural {
         privilege: Privilege,
     ) -> Result<Translation, Exception> {
         if is_reserved(at) {
-            return self.reserved(at, access, by, privilege);
+            let found = (!by.user).then(|| self.reserved_page(at, access, privilege)).flatten();
+            let error = || error_code(&self.context.regs, access, by);
+            let page = found.ok_or_else(|| Exception::page_fault(at.0, error()))?;
+            let physical = Physical(page.0 + at.offset());
+            let writable_now = access == Access::Write;
+            return Ok(Translation {
+                physical,
+                writable_now,
+                global: false,
+                size: PageSize::Small,
+            });
         }
         let regs = &self.context.regs;
         if by.user || regs.cpl == 0 {
@@ -82,30 +84,7 @@ impl Architectural {
         walk(&self.ram, &regs, at, access, by)
     }
 
-    /// Where one of Xen's addresses leads.
-    ///
-    /// # Errors
-    ///
-    /// #PF where nothing is for this accessor.
-    fn reserved(
-        &self,
-        at: Linear,
-        access: Access,
-        by: Accessor,
-        privilege: Privilege,
-    ) -> Result<Translation, Exception> {
-        let found = (!by.user).then(|| self.reserved_page(at, access, privilege)).flatten();
-        let Some(physical) = found else {
-            let write = if access == Access::Write { WRITE } else { 0 };
-            let fetch = if access == Access::Execute { FETCH } else { 0 };
-            let user = if by.user { USER } else { 0 };
-            return Err(Exception::page_fault(at.0, write | fetch | user));
-        };
-        let writable_now = access == Access::Write;
-        let physical = Physical(physical.0 + at.offset());
-        Ok(Translation { physical, writable_now, global: false, size: PageSize::Small })
-    }
-
+    /// The page that one of Xen's addresses leads to, for an accessor that is not a user program.
     fn reserved_page(&self, at: Linear, access: Access, privilege: Privilege) -> Option<Physical> {
         let state = self.paravirtual.as_ref()?;
         if privilege == Privilege::Supervisor && at.0 >= GDT {
@@ -116,7 +95,8 @@ impl Architectural {
             return None;
         }
         let (table, bytes) = state.table;
-        let offset = at.page().0 - if at.0 >= TABLE { TABLE } else { START };
+        let offset =
+            at.page().0 - if at.0 >= MACHINE_TO_PHYSICAL { MACHINE_TO_PHYSICAL } else { START };
         (offset < bytes).then_some(Physical(table + offset))
     }
 
@@ -125,13 +105,13 @@ impl Architectural {
         /// In the GDT, not the LDT.
         const LOCAL: u16 = 4;
         self.paravirtual.as_ref()?;
-        if selector & LOCAL != 0 || selector < OWN_DESCRIPTORS {
+        if selector & LOCAL != 0 || u32::from(selector) < gdt::FIRST_RESERVED_BYTE {
             return None;
         }
-        match selector & !3 {
-            0xe020 => Some(0x00cf_fb00_0000_ffff),
-            0xe028 => Some(0x00cf_f300_0000_ffff),
-            0xe030 => Some(0x00af_fb00_0000_ffff),
+        match selector | 3 {
+            selector::CODE32 => Some(0x00cf_fb00_0000_ffff),
+            selector::DATA32 => Some(0x00cf_f300_0000_ffff),
+            selector::CODE64 => Some(0x00af_fb00_0000_ffff),
             _ => Some(0),
         }
     }

@@ -17,21 +17,9 @@ impl Vcpu {
     /// No vCPU writes a frame, given by its machine address, by what it has cached from before.
     pub fn revoke_writable(&mut self, frame: u64) {
         let page = Physical(frame);
-        let group = std::sync::Arc::clone(&self.arch.group);
-        let Some(host) = self.arch.ram.host(page) else { return };
-        let writers = self.arch.ram.take_writers(page);
-        if writers.is_empty() {
-            return;
-        }
-        let mut others = false;
-        for (number, peer) in group.peers.iter() {
-            if writers.includes(number) && peer.revoke(writers, page, host) {
-                others |= number != self.arch.vcpu_index;
-            }
-        }
-        if others {
-            // They may be about to store what they have looked up.
-            self.alone(|_| ());
+        if let Some(host) = self.arch.ram.host(page) {
+            let writers = self.arch.ram.take_writers(page);
+            self.revoke(page, writers, host);
         }
     }
 

@@ -4,9 +4,12 @@
 //! `syscall` by the kernel loses them; the slot of CS has the mask of events in its bits 32 to 39; and CS has RPL 0
 //! if the kernel was interrupted, which is how it knows. IF in the frame is the opposite of the mask.
 
+use std::sync::atomic::{AtomicU8, Ordering};
+
 use crate::architectural::Architectural;
 use crate::exception::{Exception, Trap, Vector};
 use crate::exit::Exit;
+use crate::memory::access::store;
 use crate::memory::{Linear, Physical, Privilege};
 use crate::state::{SegmentRegister, rflags};
 use crate::system::{Event, Source};
@@ -48,16 +51,14 @@ impl Architectural {
         let Some(host) = self.ram.host(at.plus(offset)) else { return 0 };
         // SAFETY: RAM; a `vcpu_info` does not leave its page. The guest may change the byte at any time, hence the
         // atomic access.
-        unsafe {
-            (*host.cast::<std::sync::atomic::AtomicU8>()).load(std::sync::atomic::Ordering::SeqCst)
-        }
+        unsafe { (*host.cast::<AtomicU8>()).load(Ordering::SeqCst) }
     }
 
     fn set_info_bytes(&mut self, offset: u64, bytes: &[u8]) {
         let Some(at) = self.paravirtual.as_ref().and_then(|state| state.info) else { return };
         let at = Physical(at.0 + offset);
         if let Some(host) = self.ram.host(at) {
-            self.write_beside_code(at, bytes.len(), || crate::memory::access::store(host, bytes));
+            self.write_beside_code(at, bytes.len(), || store(host, bytes));
         }
     }
 

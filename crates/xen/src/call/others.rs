@@ -7,10 +7,8 @@ use xen_abi::physical::{self, SetIopl};
 
 use crate::caller::{Caller, Outcome, Reply};
 use crate::errno::Errno;
+use crate::limits::MAX_CONSOLE_BYTES;
 use crate::{events, grants, reservation, scheduling, vcpus, version};
-
-/// Bytes of the emergency console that one call writes.
-const MAX_CONSOLE_BYTES: usize = 1024;
 
 /// The call of this number.
 pub(super) fn call(caller: &mut Caller<'_>, number: u32, arguments: [u64; 6]) -> Reply {

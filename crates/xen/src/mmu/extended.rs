@@ -6,8 +6,9 @@ use xen_abi::mmu::{MmuExtended, extended};
 use xen_abi::{Mfn, PAGE_BYTES, Wire};
 
 use super::update::finish;
-use super::{Engine, Flush, check_owner, count_of};
+use super::{Flush, check_owner, count_of};
 use crate::caller::{Caller, Reply};
+use crate::engine::Engine;
 
 /// Descriptors of an LDT.
 const MAX_LDT_ENTRIES: u64 = 8192;

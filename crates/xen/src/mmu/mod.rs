@@ -9,63 +9,17 @@
 mod extended;
 mod update;
 
-use frames::{Change, Effects, FrameType, Stop, Tables};
-use machine::xen::{FlushOf, TableWrite, XenVcpu};
+use frames::{Stop, Tables};
+use machine::xen::{FlushOf, TableWrite};
 use vm_memory::GuestAddress;
-use xen_abi::{Mfn, PAGE_SHIFT, errno, mmu};
+use xen_abi::{Mfn, errno, mmu};
 
 use crate::caller::{Caller, Outcome, Reply};
-use crate::domain::Domain;
+use crate::engine::Engine;
 use crate::errno::Errno;
 
 pub(crate) use extended::mmuext_op;
 pub(crate) use update::{mmu_update, update_va_mapping};
-
-/// The domain's memory, and the engine of the vCPU that makes the call.
-pub(crate) struct Engine<'a> {
-    domain: &'a Domain,
-    cpu: &'a mut dyn XenVcpu,
-}
-
-impl frames::Memory for Engine<'_> {
-    fn load(&self, frame: Mfn, index: usize) -> u64 {
-        self.domain.memory.load(frame, index)
-    }
-
-    fn store(&mut self, frame: Mfn, index: usize, value: u64) {
-        self.domain.memory.store(frame, index, value);
-    }
-
-    fn compare_exchange(
-        &mut self,
-        frame: Mfn,
-        index: usize,
-        expected: u64,
-        value: u64,
-    ) -> Result<(), u64> {
-        self.domain.memory.compare_exchange(frame, index, expected, value)
-    }
-
-    fn set_physical(&mut self, frame: Mfn, page: u64) {
-        self.domain.set_physical(frame, page);
-    }
-}
-
-impl Effects for Engine<'_> {
-    fn revoke(&mut self, frame: Mfn, former: FrameType) {
-        if former == FrameType::Writable {
-            self.cpu.revoke_writable(frame);
-        }
-    }
-
-    fn demoted(&mut self, _: Mfn, _: FrameType) {}
-
-    fn changed(&mut self, _: Change) {}
-
-    fn should_yield(&mut self) -> bool {
-        self.cpu.is_kicked()
-    }
-}
 
 impl Caller<'_> {
     /// Call `act` with the domain's page tables.
@@ -74,7 +28,7 @@ impl Caller<'_> {
         act: impl FnOnce(&mut Tables<'_, Engine<'_>>) -> R,
     ) -> R {
         let domain = self.domain;
-        let mut engine = Engine { domain, cpu: &mut *self.cpu };
+        let mut engine: Engine<'_> = Engine { domain, cpu: &mut *self.cpu };
         let mut state = domain.tables();
         act(&mut Tables::new(domain.frames(), &mut state, &mut engine, self.vcpu))
     }
@@ -148,17 +102,6 @@ pub(crate) fn write(caller: &mut Caller<'_>, write: &TableWrite) {
             // What is to be finished first is bounded; the instruction starts over if somebody waits for us.
             Err(Stop::Yield) if caller.cpu.is_kicked() => return caller.cpu.retry_write(),
             Err(Stop::Yield) => {}
-        }
-    }
-}
-
-impl Domain {
-    /// Set a frame's entry of the machine-to-physical table.
-    pub(crate) fn set_physical(&self, frame: Mfn, page: u64) {
-        let geometry = &self.geometry;
-        if frame.0 < geometry.end().0 {
-            let at = (geometry.machine_to_physical().address() + frame.0 * 8) >> PAGE_SHIFT;
-            self.memory.store(Mfn(at), (frame.0 % 512) as usize, page);
         }
     }
 }

@@ -8,6 +8,7 @@ use xen_store::ring::{self, Exchanged};
 use xen_store::{ClientId, Permission, Store};
 
 use super::page::SharedPage;
+use crate::limits::MAX_EXCHANGES;
 use crate::memory::MachineMemory;
 
 /// The domain's number in its own store. No other domain is in it.
@@ -65,8 +66,6 @@ impl StoreService {
 
 impl Served {
     fn serve(&mut self) -> bool {
-        /// A domain that goes on for longer keeps another vCPU busy with it: it is served when it notifies.
-        const MAX_EXCHANGES: usize = 1024;
         let mut notifies = false;
         for _ in 0..MAX_EXCHANGES {
             if self.is_broken {

@@ -4,8 +4,8 @@ use frames::{Stop, Tables};
 use xen_abi::{Mfn, errno};
 
 use crate::caller::{Caller, Outcome, Reply};
+use crate::engine::Engine;
 use crate::errno::Errno;
-use crate::mmu::Engine;
 
 /// Descriptors of a GDT that are the guest's; the rest are Xen's.
 const MAX_ENTRIES: u64 = 14 * ENTRIES;
@@ -35,7 +35,7 @@ pub(crate) fn set_gdt(caller: &mut Caller<'_>, [list, entries, ..]: [u64; 6]) ->
     let in_use = if is_done { frames.clone() } else { old };
     caller.domain.replace_gdt(caller.vcpu, in_use);
     if is_done {
-        caller.cpu.set_gdt(&frames, entries as u32);
+        caller.cpu.set_gdt(&frames);
     }
     reply
 }

@@ -7,7 +7,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
 use locks::Unpoisoned;
-use machine::time::Nanoseconds;
 use xen_abi::vcpu::GuestContext;
 
 use crate::geometry::Geometry;
@@ -144,8 +143,8 @@ impl Vcpu {
         std::mem::take(&mut self.nmi)
     }
 
-    /// What it does from now on.
-    pub(crate) fn enter(&mut self, state: State, now: Nanoseconds) {
-        self.accounts.enter(state, now.0);
+    /// What it does from now on, a system time.
+    pub(crate) fn enter(&mut self, state: State, now: u64) {
+        self.accounts.enter(state, now);
     }
 }

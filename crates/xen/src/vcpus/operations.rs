@@ -44,11 +44,7 @@ pub(crate) fn vcpu_op(caller: &mut Caller<'_>, [command, number, at, ..]: [u64; 
         }
         command::GET_RUNSTATE_INFO => {
             let now = domain.system_time();
-            let mut vcpu = domain.vcpus.vcpu(number);
-            let state = vcpu.accounts.shown();
-            vcpu.accounts.enter(state_of(state.state), now);
-            let shown = vcpu.accounts.shown();
-            drop(vcpu);
+            let shown = domain.vcpus.vcpu(number).accounts.shown(now);
             caller.write(at, &shown)?;
         }
         command::SET_PERIODIC_TIMER => {
@@ -77,14 +73,6 @@ pub(crate) fn vcpu_op(caller: &mut Caller<'_>, [command, number, at, ..]: [u64; 
         _ => return Err(Errno::new(errno::ENOSYS)),
     }
     Ok(Outcome::DONE)
-}
-
-fn state_of(number: u32) -> State {
-    match number {
-        xen_abi::shared::runstate::RUNNING => State::Running,
-        xen_abi::shared::runstate::BLOCKED => State::Blocked,
-        _ => State::Offline,
-    }
 }
 
 /// Give a vCPU that is down its first state.
@@ -175,7 +163,7 @@ pub(crate) fn write_runstate(caller: &mut Caller<'_>) {
     let now = caller.domain.system_time();
     let mut vcpu = caller.domain.vcpus.vcpu(caller.vcpu);
     vcpu.accounts.enter(State::Running, now);
-    let (area, shown) = (vcpu.runstate_area, vcpu.accounts.shown());
+    let (area, shown) = (vcpu.runstate_area, vcpu.accounts.shown(now));
     drop(vcpu);
     if let Some(at) = area {
         // Where nothing is mapped, nothing is told, as on Xen.

@@ -29,8 +29,9 @@ impl Accounts {
         (self.state, self.since) = (state, self.since.max(now));
     }
 
-    /// What the guest is told.
-    pub(crate) fn shown(&self) -> RunstateInfo {
+    /// What the guest is told at a system time.
+    pub(crate) fn shown(&mut self, now: u64) -> RunstateInfo {
+        self.enter(self.state, now);
         let mut info = RunstateInfo::zeroed();
         (info.state, info.since, info.times) = (self.state as u32, self.since, self.times);
         info

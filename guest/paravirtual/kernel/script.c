@@ -5,46 +5,18 @@
  * present is an index into the pool, too; NO_FRAME there is the frame number with all bits set.
  *
  * The pool is mapped read-only between scripts, so that any of its frames can become a table. */
-#include <stdint.h>
+#include "xen.h"
 
-typedef uint64_t u64;
-
-#define PAGE 4096ul
 #define POOL 40
 #define NO_FRAME 0xfffful
 #define ADDRESS 0x000ffffffffff000ul
 
 enum kind { UPDATE, UPDATE_PRESERVING, PIN, UNPIN, USER_ROOT, MAP, WRITE };
 
-struct start_info {
-        char magic[32];
-        u64 pages, shared_info;
-        uint32_t flags;
-        u64 store_mfn;
-        uint32_t store_port;
-        u64 console_mfn;
-        uint32_t console_port;
-        u64 pt_base, pt_frames, mfn_list, mod_start, mod_len;
-};
-
-struct trap { uint8_t vector, flags; uint16_t cs; u64 address; };
-struct mmuext { uint32_t command; u64 first, second; };
-struct update { u64 pointer, value; };
 struct operation { u64 kind, frame, slot, value; };
-
-void page_fault(void);
-u64 write_word(volatile u64 *place, u64 value);
 
 static u64 pool[POOL][512] __attribute__((aligned(4096)));
 static u64 mfns[POOL];
-
-static long hypercall(long number, u64 a, u64 b, u64 c, u64 d)
-{
-        register u64 r10 __asm__("r10") = d;
-        __asm__ volatile("syscall" : "+a"(number), "+D"(a), "+S"(b), "+d"(c), "+r"(r10)
-                         : : "rcx", "r11", "r8", "r9", "memory");
-        return number;
-}
 
 static void say(const char *name, u64 number, u64 value)
 {
