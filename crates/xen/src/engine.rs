@@ -1,5 +1,5 @@
-//! What validation of page tables works on: the domain's memory, and the vCPU that makes the call, whose engine hears of
-//! changes.
+//! What validation of page tables works on: the domain's memory, and the vCPU that makes the call, whose engine
+//! hears of changes.
 
 use frames::{Effects, FrameType};
 use machine::xen::XenVcpu;
