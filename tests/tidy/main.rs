@@ -34,7 +34,7 @@ const MAY_IMPORT: [(&str, &[&str]); 26] = [
     ("locks", &[]),
     ("direct", &["host", "locks"]),
     ("cpu", &["direct", "host", "locks", "xen-abi"]),
-    ("machine", &["locks", "xen-abi"]),
+    ("machine", &["locks", "xen-abi", "xen-io"]),
     ("devices", &["locks", "machine"]),
     ("erofs", &[]),
     ("files", &["host", "locks"]),

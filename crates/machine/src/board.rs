@@ -32,6 +32,7 @@ use std::sync::Arc;
 
 use vm_memory::GuestAddress;
 use xen_abi::vcpu::GuestContext;
+use xen_io::device::BackEnd;
 
 use crate::bus::{self, PortDevice, Size, Width};
 use crate::hypercall::{Answer, Call};
@@ -114,6 +115,11 @@ pub struct LoadError(pub String);
 /// Where the first byte of the table of machine frames' page numbers is, and its bytes.
 pub type MachineToPhysical = (GuestAddress, u64);
 
+/// The board has no bus for devices with a front-end in the guest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("this board has no split devices")]
+pub struct NoSplitDevices;
+
 /// Where what a guest is to read on a line of characters is put.
 pub trait LineInput: Send + Sync {
     /// Have the guest read this, and wait until there was room for all of it; whether the line is open.
@@ -151,6 +157,21 @@ pub trait Backplane {
     ) -> Option<Box<dyn LineInput>> {
         let _ = (number, output);
         None
+    }
+
+    /// Give the domain a device with two halves, on a board that has a bus for such (Xen's).
+    ///
+    /// # Errors
+    ///
+    /// [`NoSplitDevices`] on another board.
+    fn add_split(&mut self, device: Box<dyn BackEnd>) -> Result<(), NoSplitDevices> {
+        let _ = device;
+        Err(NoSplitDevices)
+    }
+
+    /// Whether [`Self::add_split`] is how devices are plugged in here.
+    fn has_split_devices(&self) -> bool {
+        false
     }
 
     /// Plug a function into the PCI bus; the number of its slot.

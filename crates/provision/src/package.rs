@@ -19,7 +19,7 @@ pub const APPLETS: &str = "applets";
 pub const DRIVERS: &str = "drivers";
 
 /// Which. A kernel that has one built in has no module of it.
-const DRIVER_NAMES: [&str; 21] = [
+const DRIVER_NAMES: [&str; 23] = [
     "erofs",
     "failover",
     "fuse",
@@ -41,6 +41,8 @@ const DRIVER_NAMES: [&str; 21] = [
     "vmw_vsock_virtio_transport_common",
     "vsock",
     "vsock_diag",
+    "xen-blkfront",
+    "xen-netfront",
 ];
 
 /// The file beside the drivers that says which were looked for.

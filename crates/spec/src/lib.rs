@@ -209,6 +209,11 @@ impl Spec {
                  engine.no_seccomp)",
             );
         }
+        if self.machine.board == Board::Xen
+            && let Some(complaint) = self.complaint_of_xen()
+        {
+            return contradiction(complaint);
+        }
         if let Some(complaint) = self.sockets().find_map(Sockets::complaint) {
             return contradiction(complaint);
         }
@@ -217,6 +222,25 @@ impl Spec {
         }
         self.root.check().and_then(|()| self.mounts.iter().try_for_each(Mount::check))?;
         network::check(self.networks.as_deref())
+    }
+
+    /// What a paravirtual machine of Xen's interface cannot have, if the description has it.
+    fn complaint_of_xen(&self) -> Option<&'static str> {
+        let is_disk = |device: &Device| matches!(device, Device::Disk(_));
+        if !self.mounts.is_empty() {
+            return Some(
+                "a machine of Xen's interface mounts no directories (machine.board, mounts)",
+            );
+        }
+        if !self.devices.iter().all(is_disk) {
+            return Some("a machine of Xen's interface has disks only (machine.board, devices)");
+        }
+        match &self.root {
+            Root::Host(host) if host.here => {
+                Some("a machine of Xen's interface does not see the host (machine.board, root)")
+            }
+            _ => None,
+        }
     }
 
     /// Whether it has what a sandbox is there to prevent, and what is easily missed.
@@ -380,6 +404,8 @@ mod tests {
                 r#""sandbox": true, "root": {"directory": {"path": "a", "writable": true}}"#,
                 "sandbox",
             ),
+            (r#""machine": {"board": "xen"}, "devices": [{"kind": "entropy"}]"#, "devices"),
+            (r#""machine": {"board": "xen"}, "mounts": [{"host": "/a", "guest": "/b"}]"#, "mounts"),
             (r#""engine": {"interpret": true, "without": ["links"]}"#, "interpret"),
         ];
         for (field, why) in fields {

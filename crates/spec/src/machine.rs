@@ -30,6 +30,8 @@ pub enum Board {
     /// A PC with virtio devices and KVM's paravirtual interface.
     #[default]
     Pc,
+    /// A paravirtual domain by Xen's interface: no PCI bus, disks and a network card by split drivers.
+    Xen,
 }
 
 impl Default for Machine {

@@ -46,6 +46,7 @@ pub use ::cpu::{Room as RoomForKernel, room as room_for_kernel};
 pub use ::cpu::{history, inspect};
 pub use ::devices::virtio::balloon::Statistics as GuestMemoryStatistics;
 pub use ::machine::{BareBoard, Board, Platform};
+pub use ::xen::Board as XenBoard;
 pub use activity::Activity;
 pub use clock::HostClock;
 pub use configuration::{

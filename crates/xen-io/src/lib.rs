@@ -21,6 +21,7 @@
 pub mod block;
 pub mod bus;
 pub mod console;
+pub mod device;
 mod error;
 pub mod grant;
 pub mod limits;

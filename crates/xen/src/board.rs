@@ -3,8 +3,10 @@
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
+use locks::Unpoisoned;
 use machine::board::{
-    self, Backplane, BoardVcpu, Hypervisor, LoadError, MachineToPhysical, Payload, Surroundings,
+    self, Backplane, BoardVcpu, Hypervisor, LoadError, MachineToPhysical, NoSplitDevices, Payload,
+    Surroundings,
 };
 use machine::bus::{self, PortDevice, Width};
 use machine::saved::{Busy, CounterShift, Unfit};
@@ -14,6 +16,7 @@ use machine::{InterruptLine, Requests};
 use vm_memory::GuestAddress;
 use xen_abi::cpuid::leaf;
 use xen_abi::vcpu::GuestContext;
+use xen_io::device::BackEnd;
 
 use crate::call;
 use crate::caller::Caller;
@@ -21,7 +24,7 @@ use crate::domain::Domain;
 use crate::geometry::Geometry;
 use crate::mmu;
 use crate::serve::LineInput;
-use crate::services::Described;
+use crate::services::{BusConsole, Described};
 
 /// What CPUID says of the hypervisor (public/arch-x86/cpuid.h).
 const HYPERVISOR: Hypervisor = Hypervisor {
@@ -73,11 +76,24 @@ impl Backplane for Board {
         number: u8,
         output: Box<dyn std::io::Write + Send>,
     ) -> Option<Box<dyn board::LineInput>> {
-        // The others come with the bus that front-ends find their devices on.
-        (number == 0).then(|| {
-            self.domain.line.set_output(output);
-            Box::new(LineInput(Arc::clone(&self.domain))) as _
-        })
+        let domain = &self.domain;
+        let console = Arc::clone(domain.consoles.get(usize::from(number))?);
+        console.set_output(output);
+        if number > 0 {
+            let memory = domain.memory.clone();
+            let device = BusConsole::new(number.into(), Arc::clone(&console), memory);
+            domain.bus.lock().unpoisoned().add(Box::new(device));
+        }
+        Some(Box::new(LineInput { domain: Arc::clone(domain), console }))
+    }
+
+    fn has_split_devices(&self) -> bool {
+        true
+    }
+
+    fn add_split(&mut self, device: Box<dyn BackEnd>) -> Result<(), NoSplitDevices> {
+        self.domain.bus.lock().unpoisoned().add(device);
+        Ok(())
     }
 
     fn line(&self, _: u8) -> InterruptLine {

@@ -3,21 +3,19 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use frames::{FrameRecord, Frames};
+use frames::Frames;
 use locks::Unpoisoned;
 use machine::board::{self, Surroundings};
 use machine::time::Clock;
 use machine::{Requests, Wake};
 
-use xen_abi::Mfn;
-use xen_io::MachineAddress;
-
 use crate::clock::DomainTime;
 use crate::geometry::{self, Geometry};
-use crate::memory::MachineMemory;
+use crate::memory::{MachineMemory, Owned};
 use crate::ports::Events;
-use crate::services::{Line, Services};
+use crate::services::{Bus, Console, StoreService};
 use crate::vcpus::Vcpus;
+use xen_abi::Mfn;
 
 /// A domain, apart from its devices.
 pub(crate) struct Domain {
@@ -28,8 +26,8 @@ pub(crate) struct Domain {
     pub(crate) requests: Requests,
     /// How many vCPUs it may have.
     pub(crate) processors: usize,
-    /// A record for each machine frame from [`geometry::BASE`] on.
-    records: Box<[FrameRecord]>,
+    /// The memory with its frames' records.
+    pub(crate) owned: Arc<Owned>,
     /// What validation of page tables remembers.
     tables: Mutex<frames::State>,
     /// What `vm_assist` has switched on.
@@ -41,24 +39,25 @@ pub(crate) struct Domain {
     pub(crate) events: Events,
     pub(crate) vcpus: Vcpus,
     time: Mutex<DomainTime>,
-    /// The first console's end on the host, and that of the hypervisor's.
-    pub(crate) line: Line,
-    services: Mutex<Option<Arc<Services>>>,
+    /// The first, which is also the hypervisor's, and another that the domain finds on the bus.
+    pub(crate) consoles: [Arc<Console>; 2],
+    pub(crate) bus: Mutex<Bus>,
+    store: Mutex<Option<Arc<StoreService>>>,
 }
 
 impl Domain {
     /// A domain without memory of its own yet.
     pub(crate) fn new(config: board::Config, surroundings: Surroundings) -> Self {
         let geometry = Geometry::fixed(config.memory_bytes >> xen_abi::PAGE_SHIFT);
-        let count = usize::try_from(geometry.records()).unwrap_or(usize::MAX);
+        let memory = MachineMemory::new(surroundings.memory);
         Self {
             geometry,
-            memory: MachineMemory::new(surroundings.memory),
+            owned: Arc::new(Owned::new(geometry, memory.clone())),
+            memory,
             clock: Arc::clone(&surroundings.clock),
             wake: surroundings.wake,
             requests: Requests::default(),
             processors: config.processors,
-            records: std::iter::repeat_with(FrameRecord::default).take(count).collect(),
             tables: Mutex::default(),
             assists: AtomicU64::new(0),
             gdts: Mutex::new(vec![Vec::new(); config.processors]),
@@ -66,13 +65,15 @@ impl Domain {
             events: Events::new(),
             vcpus: Vcpus::new(config.processors, &geometry),
             time: Mutex::new(DomainTime::new(&*surroundings.clock)),
-            line: Line::default(),
-            services: Mutex::default(),
+            consoles: Default::default(),
+            bus: Mutex::default(),
+            store: Mutex::default(),
         }
     }
 
     /// As before its start: no vCPU runs, and its memory is zero. What its lines are connected to remains.
     pub(crate) fn reset(&self) {
+        self.end_services();
         self.frames().clear();
         *self.tables() = frames::State::default();
         self.assists.store(0, Ordering::SeqCst);
@@ -81,13 +82,12 @@ impl Domain {
         self.events.clear();
         self.vcpus.clear(&self.geometry);
         *self.time() = DomainTime::new(&*self.clock);
-        *self.services() = None;
         self.requests.take();
     }
 
     /// The frames' types and counts.
     pub(crate) fn frames(&self) -> Frames<'_> {
-        Frames::new(geometry::BASE, &self.records)
+        self.owned.frames()
     }
 
     /// What `vm_assist` has switched on.
@@ -119,46 +119,13 @@ impl Domain {
         self.time.lock().unpoisoned()
     }
 
-    /// What serves the domain's rings, once it has started.
-    pub(crate) fn services(&self) -> MutexGuard<'_, Option<Arc<Services>>> {
-        self.services.lock().unpoisoned()
+    /// The domain's store, once it has started.
+    pub(crate) fn store(&self) -> MutexGuard<'_, Option<Arc<StoreService>>> {
+        self.store.lock().unpoisoned()
     }
 
     /// The lock of page tables.
     pub(crate) fn tables(&self) -> MutexGuard<'_, frames::State> {
         self.tables.lock().unpoisoned()
-    }
-}
-
-impl xen_io::Memory for Domain {
-    fn read(&self, at: MachineAddress, bytes: &mut [u8]) -> Result<(), xen_io::NoMemory> {
-        self.memory.read(at, bytes)
-    }
-
-    fn write(&self, at: MachineAddress, bytes: &[u8]) -> Result<(), xen_io::NoMemory> {
-        self.memory.write(at, bytes)
-    }
-
-    fn load_word(&self, at: MachineAddress) -> Result<u64, xen_io::NoMemory> {
-        self.memory.load_word(at)
-    }
-
-    fn change_word(
-        &self,
-        at: MachineAddress,
-        change: &mut dyn FnMut(&AtomicU64),
-    ) -> Result<(), xen_io::NoMemory> {
-        self.memory.change_word(at, change)
-    }
-}
-
-impl xen_io::Domain for Domain {
-    fn frames(&self) -> Frames<'_> {
-        Domain::frames(self)
-    }
-
-    fn grant_frame(&self, number: usize) -> Option<Mfn> {
-        let number = number as u64;
-        (number < geometry::GRANT_FRAMES).then(|| self.geometry.grant_frame(number))
     }
 }

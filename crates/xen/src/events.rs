@@ -13,11 +13,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use vm_memory::GuestAddress;
 use xen_abi::event::{self, command, state};
 use xen_abi::{domain, errno};
+use xen_io::device::Notify;
 
 use crate::caller::{Caller, Outcome, Reply};
 use crate::domain::Domain;
 use crate::errno::Errno;
-use crate::ports::{Binding, Notify, PORTS, Port};
+use crate::ports::{Binding, PORTS, Port};
 
 /// Where the bits are in `shared_info`.
 const PENDING: u64 = 2048;

@@ -3,10 +3,13 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use frames::{FrameRecord, Frames};
 use machine::memory::{Memory, NoMemory};
 use vm_memory::GuestAddress;
 use xen_abi::Mfn;
 use xen_io::MachineAddress;
+
+use crate::geometry::{self, Geometry};
 
 /// The domain's memory in words, by machine addresses.
 #[derive(Clone)]
@@ -81,4 +84,59 @@ impl xen_io::Memory for MachineMemory {
 /// The address of a word.
 fn word(frame: Mfn, index: usize) -> GuestAddress {
     GuestAddress(frame.address() + (index as u64 & 511) * 8)
+}
+
+/// What of a domain its back-ends use: the memory, the frames' records, the grant table.
+pub(crate) struct Owned {
+    geometry: Geometry,
+    memory: MachineMemory,
+    /// A record for each machine frame from [`geometry::BASE`] on.
+    records: Box<[FrameRecord]>,
+}
+
+impl Owned {
+    /// With records of frames that are nobody's yet.
+    pub(crate) fn new(geometry: Geometry, memory: MachineMemory) -> Self {
+        let count = usize::try_from(geometry.records()).unwrap_or(usize::MAX);
+        let records = std::iter::repeat_with(FrameRecord::default).take(count).collect();
+        Self { geometry, memory, records }
+    }
+
+    /// The frames' types and counts.
+    pub(crate) fn frames(&self) -> Frames<'_> {
+        Frames::new(geometry::BASE, &self.records)
+    }
+}
+
+impl xen_io::Memory for Owned {
+    fn read(&self, at: MachineAddress, bytes: &mut [u8]) -> Result<(), xen_io::NoMemory> {
+        self.memory.read(at, bytes)
+    }
+
+    fn write(&self, at: MachineAddress, bytes: &[u8]) -> Result<(), xen_io::NoMemory> {
+        self.memory.write(at, bytes)
+    }
+
+    fn load_word(&self, at: MachineAddress) -> Result<u64, xen_io::NoMemory> {
+        self.memory.load_word(at)
+    }
+
+    fn change_word(
+        &self,
+        at: MachineAddress,
+        change: &mut dyn FnMut(&AtomicU64),
+    ) -> Result<(), xen_io::NoMemory> {
+        self.memory.change_word(at, change)
+    }
+}
+
+impl xen_io::Domain for Owned {
+    fn frames(&self) -> Frames<'_> {
+        Owned::frames(self)
+    }
+
+    fn grant_frame(&self, number: usize) -> Option<Mfn> {
+        let number = number as u64;
+        (number < geometry::GRANT_FRAMES).then(|| self.geometry.grant_frame(number))
+    }
 }

@@ -1,10 +1,11 @@
 //! The table of a domain's event channels: what each port is bound to.
 
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Mutex, MutexGuard};
 
 use locks::Unpoisoned;
 use xen_abi::errno;
 use xen_abi::event::limit;
+use xen_io::device::Notify;
 
 use crate::errno::Errno;
 
@@ -12,9 +13,6 @@ use crate::errno::Errno;
 pub(crate) const PORTS: usize = limit::TWO_LEVEL_PORTS as usize;
 
 const INVALID: Errno = Errno::new(errno::EINVAL);
-
-/// Is called when the guest notifies a service.
-pub(crate) type Notify = Arc<dyn Fn() + Send + Sync>;
 
 /// What a port is bound to.
 #[derive(Clone)]

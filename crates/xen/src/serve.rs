@@ -1,11 +1,46 @@
-//! The ports by which a domain reaches its services.
+//! The ports by which a domain reaches its services, and its devices' back-ends the domain.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
+
+use locks::Unpoisoned;
+use xen_io::Grants;
+use xen_io::device::{Link, NoPort, Notify};
 
 use crate::domain::Domain;
-use crate::ports::Notify;
-use crate::services::{Console, Described, Services, StoreService, port};
+use crate::ports::Binding;
+use crate::services::{Console, Described, StoreService, port};
 use crate::start::Started;
+
+/// The domain as back-ends reach it.
+struct DomainLink {
+    domain: Weak<Domain>,
+    grants: Arc<Grants>,
+}
+
+impl Link for DomainLink {
+    fn grants(&self) -> &Arc<Grants> {
+        &self.grants
+    }
+
+    fn bind(&self, port: u32, notify: Notify) -> Result<(), NoPort> {
+        let domain = self.domain.upgrade().ok_or(NoPort(port))?;
+        domain.connect(Some(port), notify).map(drop).map_err(|_| NoPort(port))
+    }
+
+    fn leave(&self, port: u32) {
+        let Some(domain) = self.domain.upgrade() else { return };
+        // The domain may have closed it.
+        let _ = domain.events.change(port, |port| {
+            if matches!(port.binding, Binding::Service(_)) {
+                port.binding = Binding::Unbound;
+            }
+        });
+    }
+
+    fn notify(&self, port: u32) {
+        self.domain.upgrade().iter().for_each(|domain| domain.raise(port));
+    }
+}
 
 impl Domain {
     /// Connect the ports that the domain finds to the services of its pages.
@@ -18,9 +53,13 @@ impl Domain {
         started: &Started,
         described: &Described,
     ) -> Result<(), &'static str> {
-        let store = StoreService::new(&self.memory, started.store, described);
-        let console = Console::new(&self.memory, started.console)?;
-        *self.services() = Some(Arc::new(Services { store, console }));
+        let grants = Grants::new(Arc::clone(&self.owned) as _);
+        let link: Arc<dyn Link> = Arc::new(DomainLink { domain: Arc::downgrade(self), grants });
+        let store = StoreService::new(&self.memory, started.store, described, link);
+        store.begin(&mut self.bus.lock().unpoisoned())?;
+        *self.store() = Some(Arc::new(store));
+        let console = self.consoles[0].connect(&self.memory, started.console, port::CONSOLE, None);
+        console.map_err(|_| "there is no page for its console")?;
         let store = self.connect(None, self.notify(Self::serve_store));
         let console = self.connect(None, self.notify(Self::serve_console));
         let expected = (Ok(port::STORE), Ok(port::CONSOLE));
@@ -31,6 +70,13 @@ impl Domain {
         }
     }
 
+    /// Use nothing of what the domain shares any more.
+    pub(crate) fn end_services(&self) {
+        self.bus.lock().unpoisoned().end();
+        self.consoles[0].disconnect();
+        *self.store() = None;
+    }
+
     /// Have something done by the domain, as long as it lives.
     fn notify(self: &Arc<Self>, act: fn(&Self)) -> Notify {
         let domain = Arc::downgrade(self);
@@ -38,49 +84,42 @@ impl Domain {
     }
 
     fn serve_store(&self) {
-        let services = self.services().clone();
-        if services.is_some_and(|services| services.store.serve()) {
+        let store = self.store().clone();
+        if store.is_some_and(|store| store.serve(&self.bus)) {
             self.raise(port::STORE);
         }
     }
 
     fn serve_console(&self) {
-        let services = self.services().clone();
-        if services.is_some_and(|services| services.console.serve(&self.memory, &self.line)) {
-            self.raise(port::CONSOLE);
-        }
-    }
-
-    /// Give the domain characters to read on its console; how many there was room for.
-    pub(crate) fn give_console(&self, bytes: &[u8]) -> usize {
-        let services = self.services().clone();
-        let given = services.map_or(0, |services| services.console.give(&self.memory, bytes));
-        if given > 0 {
-            self.raise(port::CONSOLE);
-        }
-        given
+        self.consoles[0].serve(&self.memory).iter().for_each(|port| self.raise(*port));
     }
 }
 
 /// Where characters for the domain are put.
-pub(crate) struct LineInput(pub(crate) Arc<Domain>);
+pub(crate) struct LineInput {
+    pub(crate) domain: Arc<Domain>,
+    pub(crate) console: Arc<Console>,
+}
 
 impl machine::board::LineInput for LineInput {
     fn send(&self, mut bytes: &[u8]) -> bool {
+        let Self { domain, console } = self;
         while !bytes.is_empty() {
-            if self.0.line.is_closed() {
+            if console.is_closed() {
                 return false;
             }
-            let given = self.0.give_console(bytes);
-            bytes = &bytes[given..];
-            if given == 0 {
-                self.0.line.wait_for_room();
+            match console.give(&domain.memory, bytes) {
+                None => console.wait_for_room(),
+                Some((given, port)) => {
+                    bytes = &bytes[given..];
+                    domain.raise(port);
+                }
             }
         }
         true
     }
 
     fn close(&self) {
-        self.0.line.close();
+        self.console.close();
     }
 }

@@ -68,9 +68,11 @@ impl Domain {
 
     /// All frames of its memory are the domain's; so is what the hypervisor shares with it.
     fn assign_frames(&self) -> Result<(), frames::Errno> {
-        let (frames, geometry) = (self.frames(), &self.geometry);
-        (0..geometry.pages).try_for_each(|page| frames.assign(machine_frame(Pfn(page))))?;
-        frames.assign_special(geometry.shared_info(), true)
+        let (frames, places) = (self.frames(), &self.geometry);
+        (0..places.pages).try_for_each(|page| frames.assign(machine_frame(Pfn(page))))?;
+        frames.assign_special(places.shared_info(), true)?;
+        (0..geometry::GRANT_FRAMES)
+            .try_for_each(|index| frames.assign_special(places.grant_frame(index), true))
     }
 
     /// Each frame's page number, and none where there is no page.

@@ -11,6 +11,12 @@ use protocol::devices::{Devices, Kind};
 /// The devices of the virtio bus.
 const BUS: &str = "/sys/bus/virtio/devices";
 
+/// The devices of a Xen domain's bus.
+const XEN_BUS: &str = "/sys/bus/xen/devices";
+
+/// What these are called, of a kind and before a number.
+const XEN_KINDS: [(&str, Kind); 2] = [("vbd-", Kind::Disk), ("vif-", Kind::Network)];
+
 /// What is missing of the devices that the machine was given.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Missing {
@@ -27,7 +33,8 @@ pub fn missing(wanted: &[Devices]) -> Missing {
         return missing;
     }
     // A kernel without a virtio bus has no directory for it.
-    let driven = driven_below(Path::new(BUS)).unwrap_or_default();
+    let mut driven = driven_below(Path::new(BUS)).unwrap_or_default();
+    driven.extend(driven_of_xen(Path::new(XEN_BUS)).unwrap_or_default());
     for devices in wanted {
         let found = driven.get(&(devices.kind as u32)).copied().unwrap_or(0);
         if found < usize::from(devices.count) {
@@ -50,6 +57,22 @@ fn driven_below(bus: &Path) -> io::Result<BTreeMap<u32, usize>> {
             && path.join("driver").exists()
         {
             *driven.entry(number).or_insert(0) += 1;
+        }
+    }
+    Ok(driven)
+}
+
+/// The same of a Xen domain's devices; there are no others then.
+fn driven_of_xen(bus: &Path) -> io::Result<BTreeMap<u32, usize>> {
+    let mut driven = BTreeMap::new();
+    for entry in fs::read_dir(bus)? {
+        let path = entry?.path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let kind = XEN_KINDS.iter().find(|(prefix, _)| name.starts_with(prefix));
+        if let Some((_, kind)) = kind
+            && path.join("driver").exists()
+        {
+            *driven.entry(*kind as u32).or_insert(0) += 1;
         }
     }
     Ok(driven)

@@ -28,10 +28,13 @@ const WAITING_MAX_BYTES: usize = 256 * 1024;
 /// The name that stands for the first virtio port in a list of devices.
 const ANY_PORT: &str = "vport";
 
+/// How consoles of a hypervisor are called. Their files are there before they are.
+const HYPERVISOR_CONSOLE: &str = "hvc";
+
 /// How `/proc/devices` calls the driver of a virtio device that has ports, or may have.
 const PORTS_DRIVER: &str = "virtio-portsdev";
 
-/// How long the driver may take to learn from the host which ports there are.
+/// How long a driver may take to learn from the host which ports or consoles there are.
 const PORT_PATIENCE: Duration = Duration::from_secs(2);
 
 /// How long it is left alone between two looks.
@@ -50,6 +53,7 @@ const READ_BYTES: usize = 16 * PORT_PIECE_BYTES;
 pub fn find(devices: &str) -> io::Result<OwnedFd> {
     let device = |device| match device {
         ANY_PORT => first_port(),
+        name if name.starts_with(HYPERVISOR_CONSOLE) => hypervisor_console(name),
         name => open_device(&Path::new("/dev").join(name)).ok(),
     };
     let none = || io::Error::new(io::ErrorKind::NotFound, format!("there is no device {devices}"));
@@ -81,6 +85,20 @@ fn first_port() -> Option<OwnedFd> {
             return None;
         }
         std::thread::sleep(PORT_PAUSE);
+    }
+}
+
+/// A hypervisor's console, which cannot be opened before it is connected (ENODEV).
+fn hypervisor_console(name: &str) -> Option<OwnedFd> {
+    let (path, deadline) = (Path::new("/dev").join(name), Instant::now() + PORT_PATIENCE);
+    loop {
+        match open_device(&path) {
+            Ok(device) => return Some(device),
+            Err(rustix::io::Errno::NODEV) if Instant::now() < deadline => {
+                std::thread::sleep(PORT_PAUSE);
+            }
+            Err(_) => return None,
+        }
     }
 }
 

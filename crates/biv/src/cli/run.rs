@@ -9,8 +9,8 @@ use std::time::Duration;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, ValueEnum, ValueHint};
 use spec::{
-    Boot, Device, Directory, Disk, DiskRoot, Engine, Life, Machine, Mount, Name, Net, Process,
-    Published, Root, Sockets, Spec, User, UserExecution,
+    Board, Boot, Device, Directory, Disk, DiskRoot, Engine, Life, Machine, Mount, Name, Net,
+    Process, Published, Root, Sockets, Spec, User, UserExecution,
 };
 
 use super::{Options, root};
@@ -68,6 +68,12 @@ pub struct Run {
     #[arg(long, value_name = "N", default_value = "1",
         value_parser = clap::value_parser!(u8).range(1..=vmm::MAX_PROCESSORS as i64))]
     pub cpus: u8,
+
+    /// Run a paravirtual machine by Xen's interface instead of a PC: the kernel is entered by its Xen notes, and
+    /// its disks and network card are Xen's (/dev/xvda, xen-netfront). Its root is busybox unless --root, --image,
+    /// --root-disk or --initrd names another, and --root and --image are copied into its memory
+    #[arg(long, conflicts_with_all = ["here", "volume", "vsock", "entropy", "debug_exit", "debug_console"])]
+    pub xen: bool,
 
     /// Use DIR as the guest's root file system; writes stay in the machine's memory unless --root-rw is given
     /// [default: /, with the current directory writable, and without keys, tokens and passwords in
@@ -277,6 +283,7 @@ impl Run {
         let net = self.net.or((!self.publish.is_empty()).then(|| Net::User(User::default())));
         let networks = net.map(|net| net.networks(self.publish)).transpose()?;
         let (memory, processors) = (self.mem, self.cpus);
+        let board = if self.xen { Board::Xen } else { Board::Pc };
         let mut watch = self.inspect.into_watch();
         (watch.verbose, watch.statistics) = (self.verbose, self.stats);
         watch.console = self.console;
@@ -288,7 +295,7 @@ impl Run {
             false => root(named, self.image, self.root_disk, self.here),
         };
         Ok(Spec {
-            machine: Machine { memory, processors, ..Machine::default() },
+            machine: Machine { memory, processors, board, ..Machine::default() },
             boot: Boot {
                 kernel: self.kernel,
                 initrd: self.initrd,

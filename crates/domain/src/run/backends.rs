@@ -9,6 +9,7 @@ use vmm::devices::{Balloon, DebugConsole, Devices};
 
 use super::disk;
 use super::error::Error;
+use super::paravirtual::is_paravirtual;
 use super::plugged::Handles;
 use crate::domain::Domain;
 use crate::vsock;
@@ -24,7 +25,7 @@ pub fn open(devices: &mut Devices, spec: &Spec) -> Result<Handles, Error> {
     devices.splice(..0, disks.into_iter().map(|disk| Box::new(disk) as _));
     devices.extend(sockets.map(|sockets| Box::new(sockets) as _));
     devices.extend(debug_console.map(|file| Box::new(DebugConsole::new(Box::new(file))) as _));
-    if Domain::is_wanted(&spec.life) {
+    if Domain::is_wanted(&spec.life) && !is_paravirtual(spec) {
         let (balloon, handle) = Balloon::new();
         devices.push(Box::new(balloon));
         handles.balloon = Some(handle);

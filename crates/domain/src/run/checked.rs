@@ -6,7 +6,7 @@ use std::ops::Deref;
 use spec::Spec;
 
 use super::error::Error;
-use super::sandbox;
+use super::{paravirtual, sandbox};
 
 /// A [`Spec`] with the defaults of a sandbox, if it is one, and without contradictions ([`Spec::check`]).
 #[derive(Debug, Clone, PartialEq)]
@@ -20,6 +20,7 @@ impl CheckedSpec {
     /// [`Error::Contradiction`] names the parts that do not fit together.
     pub fn new(mut spec: Spec) -> Result<Self, Error> {
         sandbox::apply_defaults(&mut spec);
+        paravirtual::apply_defaults(&mut spec);
         spec.check().map_err(|error| Error::Contradiction(error.to_string()))?;
         Ok(Self(spec))
     }

@@ -6,6 +6,7 @@ use protocol::devices::{Devices, Kind};
 use spec::{Net, Spec};
 
 use super::directories::Directories;
+use super::paravirtual::is_paravirtual;
 use super::{guest, plugged};
 use crate::domain::Domain;
 
@@ -32,7 +33,7 @@ fn wanted(spec: &Spec, image_disks: usize) -> Vec<Devices> {
     let wants_network = spec.networks.is_some();
     let disks = u8::try_from(spec.disks().count() + image_disks).unwrap_or(u8::MAX);
     // What has a name can be given less memory, and somebody may sit down at its console.
-    let is_known = Domain::is_wanted(&spec.life);
+    let is_known = Domain::is_wanted(&spec.life) && !is_paravirtual(spec);
     let all = [
         (Kind::Disk, disks, false),
         (Kind::Network, has_network.into(), !wants_network),

@@ -15,6 +15,7 @@ use super::error::Error;
 use super::host_resources::{HostResources, Likeness};
 use super::image_disk::{self, ImageDisk};
 use super::order::{SHELL, is_on_terminal};
+use super::paravirtual::{self, is_paravirtual};
 use super::warm::{self, Key, Start};
 use super::{disk, files, plugged};
 use crate::domain::{Domain, Plan};
@@ -106,7 +107,7 @@ impl UserSpace {
             () if matches!(spec.root, spec::Root::Disk(_)) => Self::Disk,
             () if spec.boot.initrd.is_some() => Self::Initrd,
             () if spec.root == spec::Root::Busybox => Self::Busybox,
-            () if !is_given => Self::Shared,
+            () if !is_given && !is_paravirtual(spec) => Self::Shared,
             () if has_user_space(spec) => Self::Packed,
             () => Self::Busybox,
         }
@@ -128,7 +129,7 @@ pub fn has_virtio_console(spec: &Spec) -> bool {
     let append = spec.boot.append.as_deref().unwrap_or_default();
     let mut consoles =
         append.split_ascii_whitespace().filter_map(|word| word.strip_prefix("console="));
-    consoles.next_back().is_some_and(|console| console.starts_with("hvc"))
+    !is_paravirtual(spec) && consoles.next_back().is_some_and(|console| console.starts_with("hvc"))
 }
 
 /// Whether nothing of ours will run in the guest.
@@ -150,7 +151,7 @@ fn is_elf(spec: &Spec) -> bool {
 /// see it.
 fn sees_here(spec: &Spec, is_plain: bool) -> bool {
     let is_given = spec.boot.kernel.as_deref().is_some_and(|kernel| version(kernel).is_none());
-    spec.sandbox && !is_plain && !is_given
+    spec.sandbox && !is_plain && !is_given && !is_paravirtual(spec)
 }
 
 /// The directory of the host's that is the root, or would be if the guest could see it.
@@ -203,7 +204,7 @@ impl Guest {
             _ => Directories::open(spec, Root::Elsewhere)?,
         };
         if let spec::Root::Disk(root) = &spec.root {
-            directories.set_root_disk(root.device(), root.disk.read_only);
+            directories.set_root_disk(paravirtual::root_device(spec, root), root.disk.read_only);
         }
         if sees_here(spec, user_space == UserSpace::Plain) {
             directories.add_here_to_read()?;
@@ -451,6 +452,12 @@ fn drivers(spec: &Spec, directories: &Directories) -> Vec<&'static str> {
     let mut names = Vec::new();
     names.extend(directories.drivers());
     names.extend(plugged::plain_drivers(spec));
+    if is_paravirtual(spec) {
+        let (has_network, has_disk) = (net(spec) != Net::None, spec.disks().next().is_some());
+        names.extend(paravirtual::NETWORK_DRIVERS.iter().filter(|_| has_network));
+        names.extend(paravirtual::DISK_DRIVERS.iter().filter(|_| has_disk));
+        return names;
+    }
     if net(spec) != Net::None {
         names.extend(["failover", "net_failover", "virtio_net"]);
     }
@@ -475,7 +482,9 @@ fn module(data: Vec<u8>) -> Module {
 /// Whether a machine of this description can be given the same host resources again.
 pub fn can_be_restored(spec: &Spec) -> bool {
     // What such a disk has is gone with its machine, and who is connected is not told.
-    !spec.disks().any(|disk| disk.snapshot) && spec.sockets().next().is_none()
+    !spec.disks().any(|disk| disk.snapshot)
+        && spec.sockets().next().is_none()
+        && !is_paravirtual(spec)
 }
 
 /// What is recorded of a machine that is started so.

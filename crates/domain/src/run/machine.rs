@@ -132,6 +132,7 @@ impl Machine {
     ///
     /// [`Machine::finish`] waits for its end as `wait` says.
     pub fn start(
+        board: spec::Board,
         mut configuration: Configuration,
         handles: Handles,
         wait: Wait,
@@ -145,7 +146,10 @@ impl Machine {
         let thread = std::thread::Builder::new().name("machine".into()).spawn(move || {
             // Its end is seen when this closes, also after a panic.
             let _guard = guard;
-            run(configuration, handles, &telling, &remote)
+            match board {
+                spec::Board::Pc => run::<vmm::Platform>(configuration, handles, &telling, &remote),
+                spec::Board::Xen => run::<vmm::XenBoard>(configuration, handles, &telling, &remote),
+            }
         })?;
         Ok(Machine { thread, ended, wait, history, processors })
     }
@@ -189,7 +193,7 @@ impl Machine {
     }
 }
 
-fn run(
+fn run<B: vmm::Board>(
     configuration: Configuration,
     handles: Handles,
     telling: &Telling,
@@ -200,7 +204,7 @@ fn run(
         host::privileges::drop_all().map_err(io::Error::from)?;
         host::confine::hide()?;
     }
-    let mut machine = vmm::Machine::new(configuration)?;
+    let mut machine = vmm::Machine::<B>::on_board(configuration)?;
     let Handles { balloon, window } = handles;
     let mut seen = machine.remote();
     (seen.balloon, seen.window) = (balloon, window);

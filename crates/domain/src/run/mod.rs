@@ -25,6 +25,7 @@ pub mod image_disk;
 pub mod launch;
 mod machine;
 mod order;
+mod paravirtual;
 mod plugged;
 pub mod restore;
 mod runner;

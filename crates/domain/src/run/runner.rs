@@ -30,6 +30,7 @@ use super::error::Error;
 use super::guest::{self, Guest};
 use super::machine::{self, Machine, Telling, Wait};
 use super::order::order;
+use super::paravirtual::{self, Words, is_paravirtual};
 use super::plugged::{self, Handles};
 use super::tail::Tail;
 use super::warm::{Start, Unnamed};
@@ -180,7 +181,8 @@ impl Prepared<'_> {
         let (spec, configuration) = (self.spec, &mut self.configuration);
         // Linux is told where its console is; a Multiboot kernel may take its arguments by position.
         let is_multiboot = vmm::is_multiboot(&configuration.kernel);
-        let ours: &[&str] = if is_multiboot { &[] } else { &["console=ttyS0"] };
+        let console = paravirtual::words(spec).console;
+        let ours: &[&str] = if is_multiboot { &[] } else { &[console] };
         configuration.command_line = command_line(ours, spec);
         // One that goes on from a snapshot has no kernel to boot again.
         configuration.reboot = !spec.boot.no_reboot && configuration.snapshot.is_none();
@@ -199,12 +201,15 @@ impl Prepared<'_> {
             }
         };
         configuration.devices.push(Box::new(Serial::first(serial)));
-        configuration.devices.push(Box::new(Serial::second(SerialBackend::default())));
+        if !is_paravirtual(spec) {
+            configuration.devices.push(Box::new(Serial::second(SerialBackend::default())));
+        }
         let ours = domain.serve_plain(ours, self.snapshots)?;
         let mut started = Started::of(configuration);
         let remote = domain.machine.clone();
         let machine = started.start(|| {
             Machine::start(
+                spec.machine.board,
                 self.configuration,
                 self.handles,
                 self.wait,
@@ -239,8 +244,9 @@ impl Prepared<'_> {
         let quiet = if spec.watch.verbose == 0 && self.copy.is_none() { "quiet" } else { "" };
         // A panic resets the guest at once, and its command is lost with it. Before its init the kernel would
         // test its ciphers for a tenth of a second.
-        let ours = ["console=ttyS0", quiet, "panic=-1", "cryptomgr.notests"];
-        let words = [&ours[..], &[&rdinit, CHANNEL, parameter]].concat();
+        let Words { console, channel } = paravirtual::words(spec);
+        let ours = [console, quiet, "panic=-1", "cryptomgr.notests"];
+        let words = [&ours[..], &[&rdinit, channel, parameter]].concat();
         configuration.command_line = command_line(&words, spec);
         let tail = Tail::default();
         let output: Option<Box<dyn io::Write + Send>> = match self.copy {
@@ -250,16 +256,21 @@ impl Prepared<'_> {
         };
         let devices = &mut configuration.devices;
         devices.push(Box::new(Serial::first(SerialBackend { output, ..SerialBackend::default() })));
-        let (port, theirs) = session::Line::pair()?;
-        devices.push(Box::new(Port::new(machine::console(theirs, (0, 0)))?));
+        let mut lines = Vec::new();
+        if !is_paravirtual(spec) {
+            let (port, theirs) = session::Line::pair()?;
+            devices.push(Box::new(Port::new(machine::console(theirs, (0, 0)))?));
+            lines.push(port);
+        }
         let (serial, theirs) = session::Line::pair()?;
         devices.push(Box::new(Serial::second(machine::line(theirs))));
+        lines.push(serial);
         let raw = order.terminal.is_some() && session::stdin_is_terminal();
         let running = self.conversation.as_ref().filter(|it| it.has_command());
         let running = running.map(Conversation::window_of_first);
         let mut console = None;
         // Only what others could find has been kept while its command ran.
-        if domain.is_known() || running.is_some() {
+        if (domain.is_known() || running.is_some()) && !is_paravirtual(spec) {
             let (end, theirs) = session::Line::pair()?;
             let port = machine::console(theirs, (0, 0));
             self.handles.window = Some(plugged::add_console(&mut configuration.devices, port)?);
@@ -267,7 +278,7 @@ impl Prepared<'_> {
         }
         let time = time_of(configuration).map_err(machine::Error::Machine)?;
         let (needs, conversation) = (self.needs, self.conversation);
-        let end = GuestEnd { lines: vec![port, serial], needs, time, conversation };
+        let end = GuestEnd { lines, needs, time, conversation };
         let (ours, trouble) = domain.serve(end, console, self.snapshots, self.warm)?;
         let link = match running {
             Some(window) => Channel::going_on(ours, window)?,
@@ -281,7 +292,14 @@ impl Prepared<'_> {
         let mut started = Started::of(&mut self.configuration);
         let remote = domain.machine.clone();
         let machine = started.start(|| {
-            Machine::start(self.configuration, self.handles, self.wait, self.telling, remote)
+            Machine::start(
+                spec.machine.board,
+                self.configuration,
+                self.handles,
+                self.wait,
+                self.telling,
+                remote,
+            )
         })?;
         // A command that runs already says nothing of that; it does when the machine goes on.
         if running.is_some() && started.wait() {
@@ -305,10 +323,6 @@ fn time_of(configuration: &vmm::Configuration) -> Result<TimeOfDay, vmm::Error> 
         None => Ok(TimeOfDay::of_the_host()),
     }
 }
-
-/// Where the guest's init finds us: at the virtio port, if its kernel has a driver, else at the second serial
-/// port.
-const CHANNEL: &str = "biv.channel=vport,ttyS1";
 
 /// The kernel's command line: `words`, then what `--append` says, which therefore wins.
 fn command_line(words: &[&str], spec: &Spec) -> String {

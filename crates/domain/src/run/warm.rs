@@ -31,6 +31,7 @@ use serde::{Deserialize, Serialize};
 use spec::{Device, Engine, Life, Network, Process, Root, Spec, UserExecution, UserNetwork, Watch};
 use vmm::snapshot::Snapshot;
 
+use super::paravirtual::is_paravirtual;
 use crate::domain::Domain;
 use crate::helper::helper;
 use crate::hub::Conversation;
@@ -72,6 +73,9 @@ pub fn kind(spec: &Spec) -> Option<Spec> {
         // The interface may be another's when the next one starts.
         Some(Network::Tap(_)) => return None,
     });
+    if is_paravirtual(spec) {
+        return None;
+    }
     let is_usual = kind.devices.iter().all(|device| matches!(device, Device::Entropy(_)))
         && !matches!(spec.root, Root::Disk(_));
     // What is watched or measured is so from its start on.

@@ -4,6 +4,7 @@
 //! number of exits, and at the latest after [`FLUSH_AFTER`], for which the thread sets its alarm.
 
 use std::io::{self, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -23,6 +24,8 @@ const FULL_SINK_PAUSE: Duration = Duration::from_millis(1);
 #[derive(Clone)]
 pub(crate) struct Collector {
     state: Arc<Mutex<Collected>>,
+    /// Whether the buffer has something, for who looks often.
+    is_waiting: Arc<AtomicBool>,
 }
 
 struct Collected {
@@ -32,7 +35,8 @@ struct Collected {
 
 impl Collector {
     pub(super) fn new(sink: Option<Box<dyn Write + Send>>) -> Self {
-        Self { state: Arc::new(Mutex::new(Collected { bytes: Vec::new(), sink })) }
+        let state = Arc::new(Mutex::new(Collected { bytes: Vec::new(), sink }));
+        Self { state, is_waiting: Arc::default() }
     }
 
     fn with<R>(&self, act: impl FnOnce(&mut Collected) -> R) -> R {
@@ -41,12 +45,15 @@ impl Collector {
 
     /// Whether something waits.
     pub(crate) fn is_waiting(&self) -> bool {
-        self.with(|collected| !collected.bytes.is_empty())
+        self.is_waiting.load(Ordering::Relaxed)
     }
 
     /// Pass on what waits.
     pub(crate) fn flush(&self) {
-        self.with(Collected::flush);
+        self.with(|collected| {
+            self.is_waiting.store(false, Ordering::Relaxed);
+            collected.flush();
+        });
     }
 }
 
@@ -88,6 +95,7 @@ impl Write for Collector {
             if collected.bytes.len() >= MAX_COLLECTED_BYTES {
                 collected.flush();
             }
+            self.is_waiting.store(!collected.bytes.is_empty(), Ordering::Relaxed);
         });
         Ok(bytes.len())
     }

@@ -327,7 +327,9 @@ impl<P: Processor, V: BoardVcpu> RunLoop<'_, P, V> {
     /// A hypercall of a paravirtual kernel.
     fn xen_call(&mut self, call: &XenCall) {
         let Some(mut cpu) = self.cpu.xen() else { return };
-        match self.vcpu.xen_call(&mut cpu, call) {
+        let then = self.vcpu.xen_call(&mut cpu, call);
+        self.expect_flush();
+        match then {
             Then::Run => {}
             Then::Block => self.halt(),
             Then::Yield if self.idle.has_room() => {}

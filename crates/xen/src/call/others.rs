@@ -34,7 +34,7 @@ fn console_io(caller: &mut Caller<'_>, [command, count, at, ..]: [u64; 6]) -> Re
             let total = usize::try_from(count).unwrap_or(usize::MAX);
             let mut bytes = vec![0; total.min(MAX_CONSOLE_BYTES)];
             caller.cpu.read_linear(at, &mut bytes)?;
-            caller.domain.line.say(&bytes);
+            caller.domain.consoles[0].say(&bytes);
             let left = (total - bytes.len()) as u64;
             if left > 0 {
                 let at = at.wrapping_add(bytes.len() as u64);

@@ -1,21 +1,21 @@
-//! What real Xen leaves to domain 0, and this board does itself: the store and the console.
+//! What real Xen leaves to domain 0, and this board does itself: the store, the consoles, and the bus of the devices.
 //!
 //! The vCPU's thread serves a ring when the guest notifies its port: there is no thread to wake. What comes from the
-//! host (characters for the console, news in the store) is put into the ring on the thread that brings it.
+//! host (characters for a console) is put into the ring on the thread that brings it.
+//!
+//! Lock order: the store, then the bus, then what a device has.
 
+mod bus;
+mod bus_console;
 mod console;
 mod page;
 mod store;
 
-pub(crate) use console::{Console, Line};
+pub(crate) use bus::Bus;
+pub(crate) use bus_console::BusConsole;
+pub(crate) use console::Console;
 pub use store::Described;
 pub(crate) use store::StoreService;
-
-/// The services of a domain that has started.
-pub(crate) struct Services {
-    pub(crate) store: StoreService,
-    pub(crate) console: Console,
-}
 
 /// The ports that a domain has from its start (public/xen.h: `store_evtchn`, `console.domU.evtchn`).
 pub(crate) mod port {

@@ -1,12 +1,14 @@
 //! The domain's xenstore, and what is in it at the start (docs/misc/xenstore-paths of Xen).
 
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use locks::Unpoisoned;
 use xen_abi::Mfn;
+use xen_io::device::Link;
 use xen_store::ring::{self, Exchanged};
 use xen_store::{ClientId, Permission, Store};
 
+use super::bus::Bus;
 use super::page::SharedPage;
 use crate::limits::MAX_EXCHANGES;
 use crate::memory::MachineMemory;
@@ -38,6 +40,10 @@ pub(crate) struct StoreService {
 struct Served {
     store: Store,
     client: ClientId,
+    /// The host's, which hears of what devices' front-ends do.
+    host: ClientId,
+    /// For the devices.
+    link: Arc<dyn Link>,
     page: SharedPage,
     /// The ring was wrong, and is served no more.
     is_broken: bool,
@@ -45,26 +51,56 @@ struct Served {
 
 impl StoreService {
     /// A store for a domain whose ring is in this page.
-    pub(crate) fn new(memory: &MachineMemory, frame: Mfn, domain: &Described) -> Self {
+    pub(crate) fn new(
+        memory: &MachineMemory,
+        frame: Mfn,
+        domain: &Described,
+        link: Arc<dyn Link>,
+    ) -> Self {
         let mut store = Store::new();
         fill(&mut store, domain);
         let client = store.connect(DOMAIN_ID);
+        let host = store.connect(HOST_ID);
         let mut page = SharedPage::new(memory, frame);
         ring::prepare(&mut page);
-        Self { served: Mutex::new(Served { store, client, page, is_broken: false }) }
+        let served = Served { store, client, host, link, page, is_broken: false };
+        Self { served: Mutex::new(served) }
     }
 
     fn served(&self) -> MutexGuard<'_, Served> {
         self.served.lock().unpoisoned()
     }
 
+    /// Make the devices' directories.
+    ///
+    /// # Errors
+    ///
+    /// They cannot be written: our own mistake.
+    pub(crate) fn begin(&self, bus: &mut Bus) -> Result<(), &'static str> {
+        let mut served = self.served();
+        let Served { store, host, .. } = &mut *served;
+        bus.begin(store, *host).map_err(|_| "its devices' directories cannot be written")
+    }
+
     /// Take requests and give answers and events; whether the domain is to be notified.
-    pub(crate) fn serve(&self) -> bool {
-        self.served().serve()
+    pub(crate) fn serve(&self, bus: &Mutex<Bus>) -> bool {
+        let mut served = self.served();
+        let mut notifies = served.serve();
+        // What the devices say is news for the domain.
+        while served.look(bus) {
+            notifies |= served.serve();
+        }
+        notifies
     }
 }
 
 impl Served {
+    /// Have devices look at what their front-ends have done; whether one did.
+    fn look(&mut self, bus: &Mutex<Bus>) -> bool {
+        let Self { store, host, link, .. } = self;
+        bus.lock().unpoisoned().look(store, *host, link)
+    }
+
     fn serve(&mut self) -> bool {
         let mut notifies = false;
         for _ in 0..MAX_EXCHANGES {
@@ -124,7 +160,10 @@ fn fill(store: &mut Store, domain: &Described) {
         put(&format!("{home}/cpu/{number}/availability"), "online", false);
     }
     // What a domain tells by itself, and answers requests by.
-    for directory in ["control/shutdown", "control/sysrq", "data", "drivers", "feature", "attr"] {
+    let control = ["shutdown", "sysrq", "feature-poweroff", "feature-reboot", "feature-suspend"];
+    let control = control.map(|key| format!("control/{key}"));
+    let others = ["data", "drivers", "feature", "attr"].map(str::to_owned);
+    for directory in control.into_iter().chain(others) {
         put(&format!("{home}/{directory}"), "", true);
     }
     put(&format!("/vm/{DOMAIN_ID}"), "", false);

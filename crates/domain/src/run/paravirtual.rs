@@ -1,0 +1,49 @@
+//! Paravirtual machines, by Xen's interface (`--xen`): what is different about them from a PC.
+//!
+//! There is no PCI bus, so there are no virtio devices. The console is the domain's first one, and the init's channel
+//! is the second. Nothing shares the host's files, so that a root is packed into the guest's memory, or on a disk.
+
+use spec::{Board, DiskRoot, Root, Spec};
+
+use super::guest;
+
+/// The modules that drive a paravirtual machine's disks and network card.
+pub const DISK_DRIVERS: [&str; 1] = ["xen-blkfront"];
+pub const NETWORK_DRIVERS: [&str; 1] = ["xen-netfront"];
+
+/// Whether a machine is one.
+pub fn is_paravirtual(spec: &Spec) -> bool {
+    spec.machine.board == Board::Xen
+}
+
+/// Gives such a machine a root that it can have: busybox, unless one is named or it boots an initial RAM disk.
+pub fn apply_defaults(spec: &mut Spec) {
+    if is_paravirtual(spec) && !guest::is_plain(spec) && !guest::has_user_space(spec) {
+        spec.root = Root::Busybox;
+    }
+}
+
+/// Words of the kernel's command line: the console that it has instead of `console`, and where init finds us.
+pub struct Words {
+    /// The kernel's console.
+    pub console: &'static str,
+    /// Where the guest's init finds us.
+    pub channel: &'static str,
+}
+
+/// Those of a machine.
+pub fn words(spec: &Spec) -> Words {
+    match is_paravirtual(spec) {
+        true => Words { console: "console=hvc0", channel: "biv.channel=hvc1" },
+        // At the virtio port, if its kernel has a driver, else at the second serial port.
+        false => Words { console: "console=ttyS0", channel: "biv.channel=vport,ttyS1" },
+    }
+}
+
+/// What the guest calls the disk, or its partition, that its root is on.
+pub fn root_device(spec: &Spec, root: &DiskRoot) -> String {
+    match is_paravirtual(spec) {
+        true => format!("x{}", root.device()),
+        false => root.device(),
+    }
+}

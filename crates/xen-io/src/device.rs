@@ -1,0 +1,76 @@
+//! What a device's back-end is to the bus of its domain: two directories in the domain's store, a link to the domain,
+//! and calls when the front-end has done something.
+//!
+//! The bus ([`BackEnd`]'s caller) writes what every device has into both directories, watches the front-end's state,
+//! and calls [`BackEnd::look`] when that changes. The back-end takes grants and binds the front-end's port through the
+//! [`Link`] that it is given; it keeps the link for as long as it is connected.
+//!
+//! Who serves a ring, and on which thread, is the back-end's own affair: what it has bound to a port is called on the
+//! thread of the vCPU that notifies, and is to be short.
+
+use std::sync::Arc;
+
+use crate::bus::{Tree, Unwritable};
+use crate::grant::Grants;
+
+/// Is called when the front-end notifies a port.
+pub type Notify = Arc<dyn Fn() + Send + Sync>;
+
+/// The front-end has left no such port for its back-end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the front-end has left no event channel of the number {0}")]
+pub struct NoPort(pub u32);
+
+/// A domain that has begun, as its back-ends reach it.
+pub trait Link: Send + Sync {
+    /// Its grants.
+    fn grants(&self) -> &Arc<Grants>;
+
+    /// Bind a port that the front-end has left for its back-end.
+    ///
+    /// # Errors
+    ///
+    /// [`NoPort`].
+    fn bind(&self, port: u32, notify: Notify) -> Result<(), NoPort>;
+
+    /// Leave a port, which has no other end from now on.
+    fn leave(&self, port: u32);
+
+    /// Notify the front-end.
+    fn notify(&self, port: u32);
+}
+
+/// A device's directories in the store.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Places {
+    /// The back-end's.
+    pub back: String,
+    /// The front-end's.
+    pub front: String,
+}
+
+/// The back-end of a device.
+pub trait BackEnd: Send {
+    /// What the bus calls its kind: `vbd`, `vif`, `console`.
+    fn kind(&self) -> &'static str;
+
+    /// The device's number among those of its kind, which may say what it is (a disk's is its device number).
+    fn number(&self) -> u32;
+
+    /// Say what the device offers, in a domain that is about to begin.
+    ///
+    /// # Errors
+    ///
+    /// [`Unwritable`].
+    fn begin(&mut self, places: &Places, tree: &mut dyn Tree) -> Result<(), Unwritable>;
+
+    /// Look at the front-end's state, and go on.
+    ///
+    /// # Errors
+    ///
+    /// [`Unwritable`].
+    fn look(&mut self, link: &Arc<dyn Link>, tree: &mut dyn Tree) -> Result<(), Unwritable>;
+
+    /// The domain has come to its end, or begins again: use nothing of it any more when this returns.
+    fn end(&mut self);
+}
