@@ -66,7 +66,7 @@ const MAY_IMPORT: [(&str, &[&str]); 26] = [
         "vmm",
         &[
             "boot", "cpu", "devices", "direct", "files", "host", "locks", "machine", "xen",
-            "xen-abi",
+            "xen-abi", "xen-io",
         ],
     ),
     (

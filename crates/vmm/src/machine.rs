@@ -1,5 +1,6 @@
 //! The life of one machine: built, booted, run until it ends, booted again if it asks for that.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use boot::Unpacked;
@@ -12,7 +13,7 @@ use vm_memory::{Bytes, GuestAddress};
 
 use crate::activity::Activity;
 use crate::clock::HostClock;
-use crate::configuration::{Configuration, Contents};
+use crate::configuration::{Configuration, Contents, Module};
 use crate::control::Control;
 use crate::device_memory::DeviceMemory;
 use crate::devices::{Devices, DirectoryRequests, FirmwareConfiguration, Plugged, Post, Slots};
@@ -137,7 +138,7 @@ impl<B: Board> Machine<B> {
         let wakers: Vec<_> =
             cpus.iter().map(|cpu| Waker::new(Processor::kick_handle(cpu))).collect();
         let mut board: B = new_board(&configuration, &device_memory, &clock, &wakers)?;
-        let Plugged { threads: _threads, polled, tables } =
+        let Plugged { threads: _threads, polled, tables, .. } =
             plug_in(&mut board, &mut configuration, &device_memory, &memory)?;
         let its_clock = Arc::clone(&clock) as _;
         let mut runner = Runner::new(cpus, board, polled, its_clock, wakers)?;
@@ -270,10 +271,11 @@ impl<B: Board> Machine<B> {
     fn boot_paravirtual(&mut self) -> Result<(), Error> {
         let (unpacked, kept) = self.unpack()?;
         let configuration = &self.configuration;
+        let ram_disk = joined(&configuration.modules);
         let payload = board::Payload {
             kernel: &unpacked,
             command_line: &configuration.command_line,
-            ram_disk: configuration.modules.first().map(|module| &*module.data),
+            ram_disk: (!ram_disk.is_empty()).then_some(&ram_disk),
         };
         let (table, bytes) = self.runner.board.load(&payload)?;
         self.unpacked = kept.or(self.unpacked.take());
@@ -335,6 +337,21 @@ impl<B: Board> Machine<B> {
             unpacked => configuration.reboot.then(|| unpacked.to_vec()),
         };
         Ok((unpacked, kept))
+    }
+}
+
+/// Archives one behind the other, as Linux takes them for its initial RAM disk: each begins at a multiple of four.
+fn joined(modules: &[Module]) -> Cow<'_, [u8]> {
+    match modules {
+        [one] => Cow::Borrowed(&one.data),
+        modules => {
+            let mut all = Vec::new();
+            for module in modules {
+                all.resize(all.len().next_multiple_of(4), 0);
+                all.extend_from_slice(&module.data);
+            }
+            Cow::Owned(all)
+        }
     }
 }
 

@@ -75,6 +75,9 @@ pub enum Error {
     /// Something is where a device belongs.
     #[error("cannot plug a device in: {0}")]
     Slot(#[from] machine::bus::Error),
+    /// The board has no bus for split devices: our own mistake.
+    #[error(transparent)]
+    Split(#[from] machine::board::NoSplitDevices),
     /// The PCI bus is full.
     #[error(transparent)]
     Pci(#[from] machine::pci::Error),

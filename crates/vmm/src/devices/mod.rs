@@ -21,6 +21,7 @@ mod network;
 mod serial;
 mod slots;
 mod sockets;
+mod split;
 
 use std::fmt::Debug;
 

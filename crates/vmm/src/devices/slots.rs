@@ -32,6 +32,8 @@ pub(crate) struct Plugged {
     /// Threads that end when this is dropped, before what they use.
     pub(crate) threads: Vec<Box<dyn Send>>,
     pub(crate) polled: Polled,
+    /// Disks on a bus of split devices.
+    pub(crate) split_disks: u32,
     /// What the firmware tables are to name.
     pub(crate) tables: acpi::Config,
 }

@@ -20,6 +20,7 @@ use std::sync::Arc;
 use devices::limits::MAX_BLOCK_QUEUES;
 use devices::virtio::block::{self, Block};
 
+use super::split::SplitDisk;
 use super::{Device, Slots};
 use crate::limits::MAX_PROCESSORS;
 use crate::outcome::Error;
@@ -40,6 +41,12 @@ impl Device for Disk {
     }
 
     fn plug_in(self: Box<Self>, slots: &mut Slots<'_>) -> Result<(), Error> {
+        if slots.board().has_split_devices() {
+            let index = slots.plugged.split_disks;
+            slots.plugged.split_disks += 1;
+            let device = SplitDisk::new(*self, index, slots.memory.clone());
+            return Ok(slots.board().add_split(Box::new(device))?);
+        }
         // Each vCPU is to be interrupted for what it has asked for, and by nothing else.
         let queues = slots.processors();
         let rung = slots.plugged.polled.disks.rung();
