@@ -1,8 +1,9 @@
-//! The handshake of a device's two halves over xenstore (public/io/xenbus.h, public/io/blkif.h), from the back-end's
+//! The handshake of a device's two halves over xenstore (public/io/xenbus.h), from the back-end's
 //! side.
 //!
 //! Each half has a directory with a key `state`, and watches the other's. [`next`] says what a back-end does when the
-//! front-end's state is read; [`Handshake`] reads and writes the keys that belong to it. Who embeds this watches
+//! front-end's state is read; [`Handshake`] reads and writes the keys that belong to it, and
+//! [`Settings`] is what a front-end of a kind has to say. Who embeds this watches
 //! [`Handshake::watched`], and calls [`Handshake::look`] when that has changed, and once at the start.
 //!
 //! ```text
@@ -13,11 +14,7 @@
 //! What the front-end has written is an allegation: a number that is none, or a key that is missing, ends the attempt
 //! with a text in the back-end's key `error`, and the back-end closes.
 
-use xen_abi::block::{SECTOR_BYTES, disk};
 use xen_abi::bus::state;
-
-use crate::block::Vbd;
-use crate::limits::{MAX_INDIRECT_SEGMENTS, MAX_RING_PAGE_ORDER};
 
 /// Keys and values, for a client that may read and write both directories.
 pub trait Tree {
@@ -69,29 +66,61 @@ pub fn next(own: u32, front: u32, is_online: bool) -> Step {
     }
 }
 
-/// What a disk's front-end has written.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct DiskSettings {
-    /// Grants of the ring's pages.
-    pub ring: Vec<u32>,
-    /// The front-end's event channel.
-    pub port: u32,
+/// What a front-end of some kind writes, that its back-end can serve it.
+pub trait Settings: Sized {
+    /// As it stands in the front-end's directory.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with it, for the back-end's key `error`.
+    fn read(keys: &mut FrontKeys<'_>) -> Result<Self, String>;
+}
+
+/// The keys of a front-end's directory.
+pub struct FrontKeys<'a> {
+    tree: &'a mut dyn Tree,
+    front: &'a str,
+}
+
+impl FrontKeys<'_> {
+    /// A key's value, if there is one.
+    pub fn text(&mut self, key: &str) -> Option<String> {
+        self.tree.read(&format!("{}/{key}", self.front))
+    }
+
+    /// The number that a key has.
+    ///
+    /// # Errors
+    ///
+    /// It is none, or is missing: a text for the key `error`.
+    pub fn number(&mut self, key: &str) -> Result<u32, String> {
+        let value = self.text(key).and_then(|text| number(&text));
+        value.ok_or_else(|| format!("the front-end's key {key} is no number"))
+    }
+
+    /// Whether a key is there, and not zero.
+    pub fn is_set(&mut self, key: &str) -> bool {
+        self.number(key).is_ok_and(|value| value != 0)
+    }
 }
 
 /// What has come of a look.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Change {
+pub enum Change<S> {
     /// Nothing to do.
     None,
     /// Make the device and call [`Handshake::connected`] or [`Handshake::failed`].
-    Connect(DiskSettings),
+    Connect(S),
     /// End the device, when its jobs have ended; if there is one.
     Disconnect,
     /// The same, and it does not come back.
     Leave,
 }
 
-/// A disk's handshake.
+/// A key of the back-end's, and its value.
+pub type Key = (&'static str, String);
+
+/// A device's handshake.
 #[derive(Debug)]
 pub struct Handshake {
     back: String,
@@ -110,23 +139,12 @@ impl Handshake {
         tree: &mut dyn Tree,
         back: &str,
         front: &str,
-        discards: bool,
+        offered: &[Key],
     ) -> Result<Self, Unwritable> {
         let watched = format!("{front}/state");
         let (back, front) = (back.to_owned(), front.to_owned());
         let mut handshake = Self { back, front, own: state::INITIALISING, watched };
-        let offered = [
-            ("max-ring-page-order", MAX_RING_PAGE_ORDER),
-            ("multi-queue-max-queues", 1),
-            ("feature-persistent", 0),
-            ("feature-max-indirect-segments", MAX_INDIRECT_SEGMENTS as u32),
-            ("feature-flush-cache", 1),
-            ("feature-barrier", 1),
-            ("feature-discard", discards.into()),
-        ];
-        for (key, value) in offered {
-            handshake.write(tree, key, &value.to_string())?;
-        }
+        handshake.write_all(tree, offered)?;
         handshake.enter(tree, state::INIT_WAIT)?;
         Ok(handshake)
     }
@@ -146,13 +164,13 @@ impl Handshake {
     /// # Errors
     ///
     /// [`Unwritable`].
-    pub fn look(&mut self, tree: &mut dyn Tree) -> Result<Change, Unwritable> {
+    pub fn look<S: Settings>(&mut self, tree: &mut dyn Tree) -> Result<Change<S>, Unwritable> {
         let front = tree.read(&self.watched).and_then(|text| number(&text));
         let is_online = tree.read(&format!("{}/online", self.back)).is_none_or(|it| it != "0");
         match next(self.own, front.unwrap_or(state::UNKNOWN), is_online) {
             Step::Stay => Ok(Change::None),
             Step::Wait => self.enter(tree, state::INIT_WAIT).map(|()| Change::None),
-            Step::Connect => match self.settings(tree) {
+            Step::Connect => match S::read(&mut FrontKeys { tree, front: &self.front }) {
                 Ok(settings) => Ok(Change::Connect(settings)),
                 Err(reason) => self.failed(tree, &reason).map(|()| Change::None),
             },
@@ -162,21 +180,17 @@ impl Handshake {
         }
     }
 
-    /// The disk serves its ring: say what it is.
+    /// The device is served: say what it is.
     ///
     /// # Errors
     ///
     /// [`Unwritable`].
-    pub fn connected(&mut self, tree: &mut dyn Tree, vbd: &Vbd) -> Result<(), Unwritable> {
-        let info = if vbd.is_read_only() { disk::READONLY } else { 0 };
-        self.write(tree, "sectors", &vbd.sectors().to_string())?;
-        self.write(tree, "sector-size", &SECTOR_BYTES.to_string())?;
-        self.write(tree, "physical-sector-size", &SECTOR_BYTES.to_string())?;
-        self.write(tree, "info", &info.to_string())?;
+    pub fn connected(&mut self, tree: &mut dyn Tree, keys: &[Key]) -> Result<(), Unwritable> {
+        self.write_all(tree, keys)?;
         self.enter(tree, state::CONNECTED)
     }
 
-    /// There is no disk for this front-end, or it is broken: say why, and close.
+    /// There is no device for this front-end, or it is broken: say why, and close.
     ///
     /// # Errors
     ///
@@ -186,32 +200,13 @@ impl Handshake {
         self.enter(tree, state::CLOSING)
     }
 
-    fn settings(&self, tree: &mut dyn Tree) -> Result<DiskSettings, String> {
-        let mut read = |key: &str| tree.read(&format!("{}/{key}", self.front));
-        if let Some(other) = read("protocol").filter(|it| it != "x86_64-abi") {
-            return Err(format!("the protocol is x86_64-abi, not {other:.40}"));
-        }
-        let mut need = |key: &str| {
-            let value = read(key).and_then(|text| number(&text));
-            value.ok_or_else(|| format!("the front-end's key {key} is no number"))
-        };
-        let port = need("event-channel")?;
-        let order = need("ring-page-order").unwrap_or(0);
-        if order > MAX_RING_PAGE_ORDER {
-            return Err(format!("a ring's order is at most {MAX_RING_PAGE_ORDER}, not {order}"));
-        }
-        let ring = match order {
-            0 => vec![need("ring-ref").or_else(|_| need("ring-ref0"))?],
-            _ => (0..1 << order)
-                .map(|it| need(&format!("ring-ref{it}")))
-                .collect::<Result<_, _>>()?,
-        };
-        Ok(DiskSettings { ring, port })
-    }
-
     fn enter(&mut self, tree: &mut dyn Tree, new: u32) -> Result<(), Unwritable> {
         self.own = new;
         self.write(tree, "state", &new.to_string())
+    }
+
+    fn write_all(&self, tree: &mut dyn Tree, keys: &[Key]) -> Result<(), Unwritable> {
+        keys.iter().try_for_each(|(key, value)| self.write(tree, key, value))
     }
 
     fn write(&self, tree: &mut dyn Tree, key: &str, value: &str) -> Result<(), Unwritable> {

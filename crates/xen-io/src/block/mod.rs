@@ -15,6 +15,7 @@
 
 mod job;
 mod request;
+mod settings;
 mod vbd;
 
 use std::sync::Arc;
@@ -22,6 +23,7 @@ use std::sync::Arc;
 use xen_abi::block::{Response, status};
 
 pub use self::job::{Failed, Images, Job, Ticket};
+pub use self::settings::{DiskSettings, description, offers};
 pub use self::vbd::{Denied, Extent, Place, Right, Vbd, VbdError};
 
 use self::job::Task;

@@ -1,8 +1,8 @@
 //! The handshake of a disk, over a store.
 
 use xen_abi::bus::state;
-use xen_io::block::{Extent, Vbd};
-use xen_io::bus::{Change, DiskSettings, Handshake, Tree, Unwritable};
+use xen_io::block::{DiskSettings, Extent, Vbd, description, offers};
+use xen_io::bus::{Change, Handshake, Tree, Unwritable};
 use xen_store::Store;
 
 const BACK: &str = "/local/domain/0/backend/vbd/1/51712";
@@ -28,12 +28,13 @@ struct Bench {
 impl Bench {
     fn new() -> Self {
         let mut keys = Keys(Store::new());
-        let handshake = Handshake::begin(&mut keys, BACK, FRONT, true).expect("it is the host's");
+        let handshake = Handshake::begin(&mut keys, BACK, FRONT, &offers(true));
+        let handshake = handshake.expect("it is the host's");
         Self { keys, handshake }
     }
 
     /// The front-end writes keys and then its state.
-    fn front(&mut self, keys: &[(&str, &str)], state: u32) -> Change {
+    fn front(&mut self, keys: &[(&str, &str)], state: u32) -> Change<DiskSettings> {
         for (key, value) in keys {
             self.keys.write(&format!("{FRONT}/{key}"), value).expect("it is a key");
         }
@@ -51,7 +52,8 @@ impl Bench {
         assert_eq!(self.front(&keys, state::INITIALISED), Change::Connect(expected));
         let extent = Extent { image: 0, start: 0, sectors: 77, is_writable: false };
         let vbd = Vbd::new(&[extent]).expect("it is a device");
-        self.handshake.connected(&mut self.keys, &vbd).expect("it is the host's");
+        let said = self.handshake.connected(&mut self.keys, &description(&vbd));
+        said.expect("it is the host's");
         assert_eq!(self.back("state").as_deref(), Some("4"));
         assert_eq!(self.front(&[], state::CONNECTED), Change::None);
     }

@@ -2,57 +2,56 @@
 
 use std::sync::Arc;
 
-use xen_abi::bus::state;
-use xen_io::bus::{Step, Tree, Unwritable, next};
+use xen_io::bus::{Change, FrontKeys, Handshake, Settings, Tree, Unwritable};
 use xen_io::device::{BackEnd, Link, Places};
 use xen_io::grant::Access;
 
 use super::console::Console;
 use crate::memory::MachineMemory;
 
+/// What a console's front-end has written (docs/misc/console.txt of Xen).
+struct ConsoleSettings {
+    /// The grant of the page.
+    ring: u32,
+    port: u32,
+}
+
+impl Settings for ConsoleSettings {
+    fn read(keys: &mut FrontKeys<'_>) -> Result<Self, String> {
+        Ok(Self { ring: keys.number("ring-ref")?, port: keys.number("port")? })
+    }
+}
+
 /// See above.
 pub(crate) struct BusConsole {
     number: u32,
     console: Arc<Console>,
     memory: MachineMemory,
-    places: Places,
-    /// Its state, one of [`state`].
-    own: u32,
+    handshake: Option<Handshake>,
     link: Option<Arc<dyn Link>>,
 }
 
 impl BusConsole {
     /// Console `number`, which is not the first.
     pub(crate) fn new(number: u32, console: Arc<Console>, memory: MachineMemory) -> Self {
-        let places = Places { back: String::new(), front: String::new() };
-        Self { number, console, memory, places, own: state::UNKNOWN, link: None }
+        Self { number, console, memory, handshake: None, link: None }
     }
 
-    fn enter(&mut self, tree: &mut dyn Tree, own: u32) -> Result<(), Unwritable> {
-        self.own = own;
-        tree.write(&format!("{}/state", self.places.back), &own.to_string())
-    }
-
-    /// Use what the front-end has left in its directory.
-    fn connect(&mut self, link: &Arc<dyn Link>, tree: &mut dyn Tree) -> Result<(), String> {
-        let mut number = |key: &str| {
-            let value = tree.read(&format!("{}/{key}", self.places.front));
-            let value = value.and_then(|text| text.trim_end_matches('\0').parse::<u32>().ok());
-            value.ok_or_else(|| format!("the front-end's key {key} is no number"))
-        };
-        let (reference, port) = (number("ring-ref")?, number("port")?);
-        let grant = link.grants().take(reference, Access::Write).map_err(|it| it.to_string())?;
+    /// Use the page that the front-end has granted.
+    fn connect(&mut self, link: &Arc<dyn Link>, settings: &ConsoleSettings) -> Result<(), String> {
+        let port = settings.port;
+        let grant = link.grants().take(settings.ring, Access::Write);
+        let grant = grant.map_err(|error| error.to_string())?;
         let frame = grant.frame();
         let (console, memory) = (Arc::clone(&self.console), self.memory.clone());
         let its_link = Arc::clone(link);
         let notify = Arc::new(move || {
             console.serve(&memory).iter().for_each(|port| its_link.notify(*port));
         });
-        link.bind(port, notify).map_err(|it| it.to_string())?;
-        let connected = self.console.connect(&self.memory, frame, port, Some(grant));
-        connected.map_err(|broken| broken.to_string())?;
+        link.bind(port, notify).map_err(|error| error.to_string())?;
         self.link = Some(Arc::clone(link));
-        Ok(())
+        let connected = self.console.connect(&self.memory, frame, port, Some(grant));
+        connected.map_err(|broken| broken.to_string())
     }
 
     fn disconnect(&mut self) {
@@ -72,36 +71,29 @@ impl BackEnd for BusConsole {
     }
 
     fn begin(&mut self, places: &Places, tree: &mut dyn Tree) -> Result<(), Unwritable> {
-        self.places = places.clone();
-        self.enter(tree, state::INIT_WAIT)
+        self.handshake = Some(Handshake::begin(tree, &places.back, &places.front, &[])?);
+        Ok(())
     }
 
     fn look(&mut self, link: &Arc<dyn Link>, tree: &mut dyn Tree) -> Result<(), Unwritable> {
-        let front = tree.read(&format!("{}/state", self.places.front));
-        let front = front.and_then(|text| text.parse().ok()).unwrap_or(state::UNKNOWN);
-        match next(self.own, front, true) {
-            Step::Stay | Step::Leave => Ok(()),
-            Step::Wait => self.enter(tree, state::INIT_WAIT),
-            Step::Connect => match self.connect(link, tree) {
-                Ok(()) => self.enter(tree, state::CONNECTED),
-                Err(reason) => {
-                    tree.write(&format!("{}/error", self.places.back), &reason)?;
-                    self.enter(tree, state::CLOSING)
-                }
+        let Some(mut handshake) = self.handshake.take() else { return Ok(()) };
+        let looked = match handshake.look(tree)? {
+            Change::None => Ok(()),
+            Change::Connect(settings) => match self.connect(link, &settings) {
+                Ok(()) => handshake.connected(tree, &[]),
+                Err(reason) => handshake.failed(tree, &reason),
             },
-            Step::Close => {
+            Change::Disconnect | Change::Leave => {
                 self.disconnect();
-                self.enter(tree, state::CLOSING)
+                Ok(())
             }
-            Step::Closed => {
-                self.disconnect();
-                self.enter(tree, state::CLOSED)
-            }
-        }
+        };
+        self.handshake = Some(handshake);
+        looked
     }
 
     fn end(&mut self) {
         self.console.disconnect();
-        (self.own, self.link) = (state::UNKNOWN, None);
+        (self.handshake, self.link) = (None, None);
     }
 }

@@ -18,8 +18,10 @@ use std::time::Duration;
 use devices::virtio::Segment;
 use locks::Unpoisoned;
 use xen_io::Range;
-use xen_io::block::{Block, Extent, Failed, Images, Job, Ticket, Vbd};
-use xen_io::bus::{Change, DiskSettings, Handshake, Tree, Unwritable};
+use xen_io::block::{
+    Block, DiskSettings, Extent, Failed, Images, Job, Ticket, Vbd, description, offers,
+};
+use xen_io::bus::{Change, Handshake, Tree, Unwritable};
 use xen_io::device::{BackEnd, Link, Places};
 
 use crate::device_memory::DeviceMemory;
@@ -293,7 +295,7 @@ impl BackEnd for SplitDisk {
         let mode = if self.shared.disk.read_only { "r" } else { "w" };
         tree.write(&format!("{back}/mode"), mode)?;
         let discards = self.shared.disk.image.can_discard();
-        self.handshake = Some(Handshake::begin(tree, back, front, discards)?);
+        self.handshake = Some(Handshake::begin(tree, back, front, &offers(discards))?);
         Ok(())
     }
 
@@ -302,7 +304,7 @@ impl BackEnd for SplitDisk {
         let looked = match handshake.look(tree)? {
             Change::None => Ok(()),
             Change::Connect(settings) => match self.connect(link, &settings) {
-                Ok(vbd) => handshake.connected(tree, &vbd),
+                Ok(vbd) => handshake.connected(tree, &description(&vbd)),
                 Err(reason) => {
                     self.shared.stop();
                     handshake.failed(tree, &reason)
