@@ -75,6 +75,9 @@ pub enum Error {
     /// Something is where a device belongs.
     #[error("cannot plug a device in: {0}")]
     Slot(#[from] machine::bus::Error),
+    /// A card of a paravirtual machine is connected to a process.
+    #[error("a machine of Xen's interface cannot use a TAP interface yet; use --net user")]
+    TapOfXen,
     /// The board has no bus for split devices: our own mistake.
     #[error(transparent)]
     Split(#[from] machine::board::NoSplitDevices),

@@ -23,6 +23,9 @@ pub enum Broken {
     /// The frames of the ring are no memory.
     #[error("the ring is not in the domain's memory")]
     Memory(#[from] NoMemory),
+    /// A packet has more slots than packets have, or fewer than it says.
+    #[error("a packet's slots do not end where the packet does")]
+    Packet,
     /// More responses than requests: a back-end's own mistake.
     #[error("there are more responses than requests")]
     Responses,

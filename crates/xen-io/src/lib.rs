@@ -1,5 +1,5 @@
-//! Back-ends of a paravirtual machine's split drivers, as state machines: disks ([`block`]), and
-//! the console ([`console`]), and how a disk and its front-end find each other ([`bus`]).
+//! Back-ends of a paravirtual machine's split drivers, as state machines: disks ([`block`]), network cards
+//! ([`network`]) and the console ([`console`]), and how a device and its front-end find each other ([`bus`]).
 //!
 //! A front-end in the guest puts requests into a ring in its memory and grants pages to the back-end, which does what
 //! is asked for. A back-end here is given the domain's memory ([`Domain`]) and calls a trait for everything that is not
@@ -26,6 +26,7 @@ mod error;
 pub mod grant;
 pub mod limits;
 mod memory;
+pub mod network;
 pub mod ring;
 
 pub use self::error::Broken;

@@ -177,6 +177,16 @@ impl Ring {
         Ok(self.waiting()? == 0)
     }
 
+    /// Ask for an event when so many requests wait. False: they do by now.
+    ///
+    /// # Errors
+    ///
+    /// [`Broken`].
+    pub fn asks_for(&mut self, count: u32) -> Result<bool, Broken> {
+        self.store(REQUEST_EVENT, self.consumed.wrapping_add(count))?;
+        Ok(self.waiting()? < count)
+    }
+
     /// Where in the ring's bytes an entry begins.
     fn place(&self, index: u32) -> usize {
         size_of::<RingHeader>() + (index % self.entries) as usize * self.entry_bytes

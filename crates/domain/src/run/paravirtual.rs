@@ -3,7 +3,7 @@
 //! There is no PCI bus, so there are no virtio devices. The console is the domain's first one, and the init's channel
 //! is the second. Nothing shares the host's files, so that a root is packed into the guest's memory, or on a disk.
 
-use spec::{Board, DiskRoot, Root, Spec};
+use spec::{Board, DiskRoot, Net, Root, Spec};
 
 use super::guest;
 
@@ -29,14 +29,20 @@ pub struct Words {
     pub console: &'static str,
     /// Where the guest's init finds us.
     pub channel: &'static str,
+    /// The greatest packet of a card that does not say it.
+    pub mtu: &'static str,
 }
 
 /// Those of a machine.
 pub fn words(spec: &Spec) -> Words {
     match is_paravirtual(spec) {
-        true => Words { console: "console=hvc0", channel: "biv.channel=hvc1" },
+        true => Words {
+            console: "console=hvc0",
+            channel: "biv.channel=hvc1",
+            mtu: if guest::net(spec) == Net::None { "" } else { "biv.mtu=65520" },
+        },
         // At the virtio port, if its kernel has a driver, else at the second serial port.
-        false => Words { console: "console=ttyS0", channel: "biv.channel=vport,ttyS1" },
+        false => Words { console: "console=ttyS0", channel: "biv.channel=vport,ttyS1", mtu: "" },
     }
 }
 

@@ -244,9 +244,9 @@ impl Prepared<'_> {
         let quiet = if spec.watch.verbose == 0 && self.copy.is_none() { "quiet" } else { "" };
         // A panic resets the guest at once, and its command is lost with it. Before its init the kernel would
         // test its ciphers for a tenth of a second.
-        let Words { console, channel } = paravirtual::words(spec);
+        let Words { console, channel, mtu } = paravirtual::words(spec);
         let ours = [console, quiet, "panic=-1", "cryptomgr.notests"];
-        let words = [&ours[..], &[&rdinit, channel, parameter]].concat();
+        let words = [&ours[..], &[&rdinit, channel, parameter, mtu]].concat();
         configuration.command_line = command_line(&words, spec);
         let tail = Tail::default();
         let output: Option<Box<dyn io::Write + Send>> = match self.copy {

@@ -2,7 +2,7 @@
 //!
 //! The kernel's command line says how to configure the card:
 //! `biv.network=ADDRESS/BITS,GATEWAY,NAMESERVER` if the host knows the address, which takes no
-//! time; `biv.network=dhcp` if a network assigns it.
+//! time; `biv.network=dhcp` if a network assigns it. With an address, `biv.mtu=BYTES` may say how large a packet may be.
 
 mod dhcp;
 mod netlink;
@@ -17,6 +17,9 @@ use netlink::Conversation;
 
 /// The kernel parameter.
 const PARAMETER: &str = "biv.network=";
+
+/// The kernel parameter with the greatest packet, for a card whose host does not say it to its driver.
+const MTU_PARAMETER: &str = "biv.mtu=";
 
 /// The interface `lo`.
 const LOOPBACK_INDEX: u32 = 1;
@@ -51,7 +54,8 @@ pub fn bring_up() -> io::Result<()> {
     if how == "dhcp" {
         return dhcp::start(index, address, PATIENCE);
     }
-    let settings = parse(&how).ok_or_else(|| io::Error::other(format!("what is {how}?")))?;
+    let mut settings = parse(&how).ok_or_else(|| io::Error::other(format!("what is {how}?")))?;
+    settings.mtu = crate::kernel::kernel_parameter(MTU_PARAMETER).and_then(|mtu| mtu.parse().ok());
     apply(&mut netlink, index, &settings)
 }
 

@@ -14,6 +14,7 @@ use host::vectored::Pieces;
 use rustix::event::PollFlags;
 
 use super::io_thread::{EventSource, Notifier};
+use super::split::SplitNetwork;
 use super::{Device, Slots};
 use crate::device_memory::{DeviceMemory, ranges};
 use crate::outcome::Error;
@@ -48,6 +49,12 @@ impl Device for Network {
     }
 
     fn plug_in(self: Box<Self>, slots: &mut Slots<'_>) -> Result<(), Error> {
+        if slots.board().has_split_devices() {
+            let Self { netdev, address } = *self;
+            let Netdev::Stream(socket) = netdev else { return Err(Error::TapOfXen) };
+            let device = SplitNetwork::new(socket, address)?;
+            return Ok(slots.board().add_split(Box::new(device))?);
+        }
         let (device, sources) = card(*self, slots.memory);
         let notifier = Arc::new(Notifier::with_sources(&sources)?);
         slots.add_virtio_with_thread("network", Box::new(device), notifier)?;
