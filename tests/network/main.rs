@@ -53,21 +53,30 @@ fn fetch() -> String {
 
 fn a_guest_reaches_servers(mode: Mode) {
     for backend in backends() {
-        let (source, datagrams) = (servers::source(servers::bytes(MANY)), servers::datagram_echo());
-        let script = format!(
-            "{} cat /sys/class/net/eth0/carrier /etc/resolv.conf
+        reach_servers(mode, "--busybox", backend);
+    }
+}
+
+fn a_paravirtual_guest_reaches_servers(mode: Mode) {
+    reach_servers(mode, "--xen", "user,host,backend=builtin");
+}
+
+/// A machine of a kind gets bytes and datagrams from servers.
+fn reach_servers(mode: Mode, kind: &str, backend: &str) {
+    let (source, datagrams) = (servers::source(servers::bytes(MANY)), servers::datagram_echo());
+    let script = format!(
+        "{} cat /sys/class/net/eth0/carrier /etc/resolv.conf
             wget -qO- http://$host:{source}/ | sha256sum
             /tmp/datagram ask $host {datagrams} datagram
             dmesg",
-            fetch()
-        );
-        let said = mode.shell(&["--busybox", "--net", backend], &script);
-        let lines: Vec<&str> = said.lines().collect();
-        let digest = through(&["sha256sum"], servers::bytes(MANY));
-        let expected = ["1", "nameserver 10.0.2.3", &digest, "datagram"];
-        assert_eq!(lines[..4], expected, "{backend}: {said}");
-        assert_eq!(complaint(&said), None, "{backend}: {said}");
-    }
+        fetch()
+    );
+    let said = mode.shell(&[kind, "--net", backend], &script);
+    let lines: Vec<&str> = said.lines().collect();
+    let digest = through(&["sha256sum"], servers::bytes(MANY));
+    let expected = ["1", "nameserver 10.0.2.3", &digest, "datagram"];
+    assert_eq!(lines[..4], expected, "{backend}: {said}");
+    assert_eq!(complaint(&said), None, "{backend}: {said}");
 }
 
 /// What Debian 12's passt does not tell a guest: that the other side has said all when the guest had
@@ -160,10 +169,18 @@ in_mode!(
     Auto,
     1,
     a_guest_reaches_servers,
+    a_paravirtual_guest_reaches_servers,
     a_guest_is_reached_through_published_ports,
     each_side_ends_by_itself
 );
-in_mode!(direct_on_4, Direct, 4, a_guest_reaches_servers, each_side_ends_by_itself);
+in_mode!(
+    direct_on_4,
+    Direct,
+    4,
+    a_guest_reaches_servers,
+    a_paravirtual_guest_reaches_servers,
+    each_side_ends_by_itself
+);
 
 #[test]
 fn the_machine_goes_on_when_its_network_ends() {
