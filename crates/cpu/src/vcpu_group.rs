@@ -60,6 +60,8 @@ pub struct VcpuGroup {
     pub(crate) mirror: Option<Mirror>,
     /// There has been user code while SMAP was off ([`is_user_open`](crate::architectural::Architectural)).
     pub(crate) has_users: AtomicBool,
+    /// How often something was taken away from page tables of a paravirtual guest.
+    pub(crate) taken_away: AtomicU64,
     /// The techniques that blocks and helpers may use.
     pub(crate) techniques: Techniques,
     translator: Mutex<Translator>,
@@ -153,6 +155,7 @@ impl VcpuGroup {
             unchainer: Unchainer::new(translator.cache.views()),
             code_changes: translator.cache.changes(),
             has_users: AtomicBool::new(false),
+            taken_away: AtomicU64::new(0),
             techniques,
             translator: Mutex::new(translator),
             world: Mutex::new(()),

@@ -138,7 +138,8 @@ impl Level {
         }
     }
 
-    pub(crate) fn of_type(frame_type: FrameType) -> Option<Self> {
+    /// The level of tables of a type, if they are.
+    pub fn of_type(frame_type: FrameType) -> Option<Self> {
         match frame_type {
             FrameType::L1 => Some(Self::L1),
             FrameType::L2 => Some(Self::L2),

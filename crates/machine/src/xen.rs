@@ -159,6 +159,13 @@ pub trait XenVcpu {
     /// Have other vCPUs flush theirs, and wait until they have or do not run: vCPU `n` if bit `n` is set.
     fn flush_others(&mut self, vcpus: u64, of: FlushOf);
 
+    /// An entry of a page table, of a level from 1 up, has changed: this vCPU uses nothing any more that was derived
+    /// from what the entry does not allow any more. Other vCPUs see to it when they flush.
+    fn entry_changed(&mut self, table: (Mfn, u8), index: usize, old: u64, new: u64);
+
+    /// A frame is no page table of this level any more; nobody tells of what is written to it.
+    fn table_demoted(&mut self, table: Mfn, level: u8);
+
     /// No vCPU writes this frame any more by a translation that it has from before.
     fn revoke_writable(&mut self, frame: Mfn);
 

@@ -119,6 +119,14 @@ impl XenVcpu for EngineVcpu<'_> {
         self.0.flush_others_translations(vcpus, address_of(of));
     }
 
+    fn entry_changed(&mut self, (table, level): (Mfn, u8), index: usize, old: u64, new: u64) {
+        self.0.table_entry_changed((table.address(), level), index, old, new);
+    }
+
+    fn table_demoted(&mut self, table: Mfn, level: u8) {
+        self.0.table_demoted(table.address(), level);
+    }
+
     fn revoke_writable(&mut self, frame: Mfn) {
         self.0.revoke_writable(frame.address());
     }

@@ -1,7 +1,7 @@
 //! What validation of page tables works on: the domain's memory, and the vCPU that makes the call, whose engine
 //! hears of changes.
 
-use frames::{Effects, FrameType};
+use frames::{Change, Effects, FrameType, Level};
 use machine::xen::XenVcpu;
 use xen_abi::{Mfn, PAGE_SHIFT};
 
@@ -11,6 +11,16 @@ use crate::domain::Domain;
 pub(crate) struct Engine<'a, C = &'a mut dyn XenVcpu> {
     pub(crate) domain: &'a Domain,
     pub(crate) cpu: C,
+}
+
+/// A level as the engine counts it.
+fn number_of(level: Level) -> u8 {
+    match level {
+        Level::L1 => 1,
+        Level::L2 => 2,
+        Level::L3 => 3,
+        Level::L4 => 4,
+    }
 }
 
 /// In place of a vCPU while none has run: nothing has been derived from memory.
@@ -45,6 +55,17 @@ impl Effects for Engine<'_> {
         if former == FrameType::Writable {
             self.cpu.revoke_writable(frame);
         }
+    }
+
+    fn demoted(&mut self, frame: Mfn, former: FrameType) {
+        if let Some(level) = Level::of_type(former) {
+            self.cpu.table_demoted(frame, number_of(level));
+        }
+    }
+
+    fn changed(&mut self, change: Change) {
+        let Change { table, level, index, old, new } = change;
+        self.cpu.entry_changed((table, number_of(level)), index, old.0, new.0);
     }
 
     fn should_yield(&mut self) -> bool {

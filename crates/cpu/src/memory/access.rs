@@ -135,6 +135,9 @@ impl Architectural {
 
     /// The current PCID, 0 when they are off.
     pub(crate) fn current_pcid(&self) -> u16 {
+        if let Some(state) = &self.paravirtual {
+            return state.space_number();
+        }
         let regs = &self.context.regs;
         if regs.cr4 & cr4::PCIDE != 0 { (regs.cr3 & 0xfff) as u16 } else { 0 }
     }
@@ -225,10 +228,13 @@ impl Architectural {
             None => walk(&cpu.ram, &cpu.context.regs, at, access, accessor),
         };
         if access == Access::Execute {
-            return walk(self).map(|found| self.place(found.physical));
+            let found = walk(self)?;
+            self.note_source(at, found.table, !accessor.user);
+            return Ok(self.place(found.physical));
         }
         let number = self.tlb_for(accessor);
         let found = walk(self)?;
+        self.note_source(at, found.table, number == self.views.tlbs[1]);
         let place = self.place(found.physical);
         if let Place::Ram(host, physical) = place {
             self.fill(number, at, host, physical, found);
@@ -259,7 +265,9 @@ impl Architectural {
         }
         let host = host.wrapping_sub(at.offset() as usize);
         self.statistics.tlb_fills += 1;
-        let entry = Entry { host, read: true, write, global: found.global, size: found.size };
+        let is_users = number == self.views.tlbs[0];
+        let global = found.global || (!is_users && self.is_common(at));
+        let entry = Entry { host, read: true, write, global, size: found.size };
         self.tlb.space_tlb(number).insert(at, entry);
         // Another processor may have begun to translate the page since (memory/ram.rs).
         if write && self.ram.has_code(physical) {

@@ -60,6 +60,8 @@ pub(crate) struct Translation {
     pub(crate) global: bool,
     /// Size of the page.
     pub(crate) size: PageSize,
+    /// The table that has the last entry; 0 without one.
+    pub(crate) table: Physical,
 }
 
 impl Translation {
@@ -257,6 +259,7 @@ pub(crate) fn walk(
             writable_now: true,
             global: false,
             size: PageSize::Small,
+            table: Physical(0),
         });
     }
     // Another vCPU may change an entry after this walk has read it and before it sets the accessed
@@ -333,6 +336,7 @@ fn try_walk(
                 30 => PageSize::Huge,
                 _ => PageSize::Large,
             },
+            table: Physical(table),
         }));
     }
     fault(0)
@@ -408,6 +412,7 @@ pub(super) fn peek_noting(
             writable_now: writable && value & entry::DIRTY != 0,
             global: value & entry::GLOBAL != 0,
             size,
+            table: Physical(place).page(),
         });
     }
     None

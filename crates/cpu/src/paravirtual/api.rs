@@ -200,7 +200,7 @@ impl Vcpu {
         if self.arch.context.regs.cpl == 0 {
             self.arch.context.regs.cr3 = root;
         }
-        self.flush_after_switch();
+        self.arch.switch_space();
     }
 
     /// The root of the address space of user programs; 0 is none.
@@ -210,13 +210,7 @@ impl Vcpu {
         if self.arch.context.regs.cpl != 0 {
             self.arch.context.regs.cr3 = root;
         }
-        self.flush_after_switch();
-    }
-
-    /// As a load of CR3 flushes without PCIDs; no page of a paravirtual guest is global.
-    fn flush_after_switch(&mut self) {
-        self.arch.flush_tlb(Flush::Pcid(0));
-        self.arch.has_switched_spaces = true;
+        self.arch.switch_space();
     }
 
     /// The machine-to-physical table: its machine address and its bytes.
@@ -262,7 +256,7 @@ impl Vcpu {
         self.set_ldt(start.ldt_base, u32::try_from(start.ldt_entries).unwrap_or(u32::MAX));
         self.pending = crate::vcpu::Pending::default();
         self.arch.clear_cpuid_cache();
-        self.arch.flush_tlb(Flush::All);
+        self.arch.begin_spaces();
     }
 
     /// Load x87 and vector state: the image of a start, if it has one that a processor would load; else as after RESET.

@@ -20,12 +20,14 @@
 //!    [`instructions`]; the rest is #GP.
 //! 7. *A write to a page that is mapped read-only is provisional* ([`write`]): the page may be a page table of the
 //!    kernel's own, and the hypervisor decides.
-//! 8. What no frame can be made for ends the domain ([`Paravirtual::crash`]): there is no kernel to tell.
+//! 8. *TLBs are exact* ([`exact`]): nearly nothing flushes them.
+//! 9. What no frame can be made for ends the domain ([`Paravirtual::crash`]): there is no kernel to tell.
 //!
 //! Translations are made for the mode: `translate::Mode` has a bit for it, and what the mode changes is left to the
 //! interpreter.
 
 mod api;
+mod exact;
 pub(crate) mod identity;
 mod instructions;
 mod iret;
@@ -82,6 +84,8 @@ pub(crate) struct Paravirtual {
     /// The registers before an instruction whose write waits for the hypervisor, and the page fault that it is if the
     /// write is refused.
     before: Option<Box<(Registers, Exception)>>,
+    /// What is cached of page tables.
+    exact: exact::Exact,
     /// Why the domain has ended.
     crash: Option<&'static str>,
 }
@@ -100,12 +104,18 @@ impl Default for Paravirtual {
             gdt: [0; GDT_FRAMES],
             table: (0, 0),
             before: None,
+            exact: exact::Exact::default(),
             crash: None,
         }
     }
 }
 
 impl Paravirtual {
+    /// The number that the current address space has in place of a PCID.
+    pub(crate) fn space_number(&self) -> u16 {
+        self.exact.number()
+    }
+
     /// Why the domain has ended, if it has by a fault of its own.
     pub(crate) fn crash(&self) -> Option<&'static str> {
         self.crash

@@ -72,6 +72,7 @@ impl Architectural {
                 writable_now,
                 global: false,
                 size: PageSize::Small,
+                table: Physical(0),
             });
         }
         let regs = &self.context.regs;

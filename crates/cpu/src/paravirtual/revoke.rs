@@ -10,7 +10,7 @@
 //! to flush, and here too. In the common case nobody has the frame cached for writing, which costs one look at the
 //! frame's writers.
 
-use crate::memory::{Flush, Linear, Physical};
+use crate::memory::Physical;
 use crate::vcpu::Vcpu;
 
 impl Vcpu {
@@ -36,22 +36,6 @@ impl Vcpu {
         }
         if others {
             self.alone(|_| ());
-        }
-    }
-
-    /// Flush, if another vCPU has asked for it.
-    #[inline]
-    pub(crate) fn heed_flush(&mut self) {
-        if self.arch.paravirtual.is_some() && self.arch.kick.take_flush() {
-            self.arch.flush_tlb(Flush::All);
-        }
-    }
-
-    /// Flush translations of this vCPU: all, or those of one page.
-    pub fn flush_translations(&mut self, of: Option<u64>) {
-        match of {
-            None => self.arch.flush_tlb(Flush::All),
-            Some(at) => self.arch.flush_tlb(Flush::Page(Linear(at).page())),
         }
     }
 }

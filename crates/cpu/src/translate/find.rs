@@ -146,7 +146,10 @@ impl Vcpu {
     pub(crate) fn walk_for_fetch(&self, at: Linear) -> Result<Translation, Exception> {
         let regs = &self.arch.context.regs;
         let by = Accessor { user: regs.mode().is_user(), smap_override: false };
-        walk(&self.arch.ram, regs, at, Access::Execute, by)
+        let mut found = walk(&self.arch.ram, regs, at, Access::Execute, by)?;
+        self.arch.note_source(at, found.table, !by.user);
+        found.global |= !by.user && self.arch.is_common(at);
+        Ok(found)
     }
 
     /// Translate the block at `key` and enter it into the jump cache; `None` if something
