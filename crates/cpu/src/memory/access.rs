@@ -229,12 +229,12 @@ impl Architectural {
         };
         if access == Access::Execute {
             let found = walk(self)?;
-            self.note_source(at, found.table, !accessor.user);
+            self.note_source(at, found.table, accessor.user);
             return Ok(self.place(found.physical));
         }
         let number = self.tlb_for(accessor);
         let found = walk(self)?;
-        self.note_source(at, found.table, number == self.views.tlbs[1]);
+        self.note_source(at, found.table, accessor.user);
         let place = self.place(found.physical);
         if let Place::Ram(host, physical) = place {
             self.fill(number, at, host, physical, found);
@@ -265,8 +265,7 @@ impl Architectural {
         }
         let host = host.wrapping_sub(at.offset() as usize);
         self.statistics.tlb_fills += 1;
-        let is_users = number == self.views.tlbs[0];
-        let global = found.global || (!is_users && self.is_common(at));
+        let global = found.global || (number != self.views.tlbs[0] && self.is_common(at));
         let entry = Entry { host, read: true, write, global, size: found.size };
         self.tlb.space_tlb(number).insert(at, entry);
         // Another processor may have begun to translate the page since (memory/ram.rs).

@@ -95,7 +95,7 @@ pub(super) struct Exact {
     current: usize,
     clock: u64,
     last_key: u32,
-    /// The key of what all spaces share: the kernel's view.
+    /// The key of what all spaces share: the upper half, for the kernel.
     shared: u32,
     /// By the table's machine address.
     sources: RefCell<FxHashMap<u64, Vec<Source>>>,
@@ -164,16 +164,17 @@ impl Architectural {
         at.0 >> 63 != 0 && self.paravirtual.is_some()
     }
 
-    /// Note through which table, by its machine address, an address was translated for a view of the TLB: the
-    /// kernel's, or one of the current space's own.
+    /// Note through which table, by its machine address, an address was translated, for users or for the kernel. What
+    /// is common, and what is of the current space, is found by different keys.
     #[inline]
-    pub(crate) fn note_source(&self, at: Linear, table: Physical, is_kernels: bool) {
+    pub(crate) fn note_source(&self, at: Linear, table: Physical, is_users: bool) {
         let Some(state) = &self.paravirtual else { return };
         if table.0 == 0 {
             return;
         }
         let exact = &state.exact;
-        let key = if is_kernels { exact.shared } else { exact.spaces[exact.current].key };
+        let is_shared = !is_users && self.is_common(at);
+        let key = if is_shared { exact.shared } else { exact.spaces[exact.current].key };
         let source = Source { key, region: at.0 & !(REGION - 1) };
         let mut sources = exact.sources.borrow_mut();
         let list = sources.entry(table.page().0).or_default();

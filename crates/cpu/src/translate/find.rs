@@ -147,7 +147,7 @@ impl Vcpu {
         let regs = &self.arch.context.regs;
         let by = Accessor { user: regs.mode().is_user(), smap_override: false };
         let mut found = walk(&self.arch.ram, regs, at, Access::Execute, by)?;
-        self.arch.note_source(at, found.table, !by.user);
+        self.arch.note_source(at, found.table, by.user);
         found.global |= !by.user && self.arch.is_common(at);
         Ok(found)
     }
