@@ -7,7 +7,7 @@ use crate::exception::{Trap, Vector};
 use crate::exit::Exit;
 use crate::instruction::Class;
 use crate::interpret::{gp0, ud};
-use crate::memory::{Linear, Privilege};
+use crate::memory::{Flush, Linear, Privilege};
 use crate::state::{CodeSize, cr0, cr4, rflags};
 
 use xen_abi::callback::kind;
@@ -18,11 +18,14 @@ const PREFIXED_CPUID: [u8; 5] = [b'x', b'e', b'n', 0x0f, 0xa2];
 
 /// Bits of CR4 that the kernel may set and clear; PAE is always set.
 const CR4_CHANGEABLE: u64 =
-    cr4::TSD | cr4::DE | cr4::OSFXSR | cr4::OSXMMEXCPT | cr4::OSXSAVE | cr4::FSGSBASE;
+    cr4::TSD | cr4::DE | cr4::OSFXSR | cr4::OSXMMEXCPT | cr4::OSXSAVE | cr4::FSGSBASE | cr4::SMAP;
 
 /// Model-specific registers.
 mod msr {
     pub const APIC_BASE: u32 = 0x1b;
+    pub const SPEC_CTRL: u32 = 0x48;
+    pub const PRED_CMD: u32 = 0x49;
+    pub const ARCH_CAPABILITIES: u32 = 0x10a;
     pub const PAT: u32 = 0x277;
     pub const EFER: u32 = 0xc000_0080;
     pub const FS_BASE: u32 = 0xc000_0100;
@@ -35,6 +38,9 @@ mod msr {
         matches!(index, 0x179..=0x17b | 0x400..=0x47f)
     }
 }
+
+/// A bit of EFER that has no effect: indirect branches of the guest are the engine's.
+const AUTOMATIC_IBRS: u64 = 1 << 21;
 
 /// IA32_APIC_BASE of the first processor, and IA32_PAT, as Xen's guests read them.
 const APIC_BASE: u64 = 0xfee0_0900;
@@ -191,8 +197,12 @@ impl Architectural {
             Register::CR0 if (value ^ regs.cr0) & !cr0::TS == 0 => regs.cr0 = value,
             Register::CR2 => self.set_fault_address(value),
             Register::CR4 => {
-                regs.cr4 = cr4::PAE | value & CR4_CHANGEABLE;
+                let new = cr4::PAE | value & CR4_CHANGEABLE;
+                let changed = std::mem::replace(&mut regs.cr4, new) ^ new;
                 self.clear_cpuid_cache();
+                if changed & cr4::SMAP != 0 {
+                    self.flush_tlb(Flush::All);
+                }
             }
             _ => return Err(gp0()),
         }
@@ -204,6 +214,7 @@ impl Architectural {
             msr::FS_BASE | msr::GS_BASE | msr::KERNEL_GS_BASE | msr::EFER | msr::TSC_AUX => {
                 return None;
             }
+            msr::SPEC_CTRL | msr::PRED_CMD | msr::ARCH_CAPABILITIES => return None,
             index if msr::is_of_machine_check(index) => return None,
             msr::APIC_BASE => APIC_BASE,
             msr::PAT => PAT,
@@ -226,6 +237,8 @@ impl Architectural {
         let value = regs.gpr[0] & 0xffff_ffff | regs.gpr[2] << 32;
         let is_fine = match regs.gpr[1] as u32 {
             msr::FS_BASE | msr::GS_BASE | msr::KERNEL_GS_BASE | msr::TSC_AUX => return None,
+            msr::SPEC_CTRL | msr::PRED_CMD | msr::ARCH_CAPABILITIES => return None,
+            msr::EFER if value ^ regs.efer == AUTOMATIC_IBRS => return None,
             index if msr::is_of_machine_check(index) => return None,
             msr::EFER => value == regs.efer,
             msr::PAT => value == PAT,
