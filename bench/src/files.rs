@@ -160,7 +160,7 @@ fn install(root: &Path) -> Result<(), Error> {
 
 /// What a kernel needs for a disk, with names in the order in which it is loaded.
 fn install_modules(root: &Path, guest: &Guest) -> Result<(), Error> {
-    let names = [VIRTIO, &["virtio_blk"]].concat();
+    let names = [VIRTIO, &["virtio_blk", "xen-blkfront"]].concat();
     let directory = root.join("modules");
     fs::create_dir_all(&directory).map_err(at(&directory))?;
     for (index, (name, path)) in guest.drivers(&names).into_iter().enumerate() {

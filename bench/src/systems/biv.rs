@@ -67,7 +67,9 @@ pub fn command(
     }
     let own = system.variant.map_or("", |variant| variant.parameters);
     let parameters = format!("console=ttyS0 quiet panic=-1 {PAGES} {own}");
-    command.args(["--append", &settings.kernel_parameters(parameters.trim_end(), "vda")]);
+    let is_xen = system.options.iter().any(|option| option == "--xen");
+    let disk = if is_xen { "xvda" } else { "vda" };
+    command.args(["--append", &settings.kernel_parameters(parameters.trim_end(), disk)]);
     command
 }
 
