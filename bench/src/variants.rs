@@ -2,8 +2,8 @@
 //! of `biv run`. The first is what users get, and what the promises are about.
 //!
 //! Three are the ways to execute user code, and one is a machine of Xen's interface; in these everything is measured.
-//! The others are the rungs of the *ladder*: one technique is left out of each (docs/measuring.md), and only what shows its worth is
-//! measured ([`crate::numbers::LADDER`]).
+//! The others are the rungs of the *ladder*: one technique is left out of each (docs/measuring.md), and only what shows
+//! its worth is measured ([`crate::numbers::LADDER`]).
 //!
 //! A variant with an option that `biv run --help` does not know is left out, which is said.
 

@@ -72,7 +72,8 @@ pub struct Run {
     /// Run a paravirtual machine by Xen's interface instead of a PC: the kernel is entered by its Xen notes, and
     /// its disks and network card are Xen's (/dev/xvda, xen-netfront). Its root is busybox unless --root, --image,
     /// --root-disk or --initrd names another, and --root and --image are copied into its memory
-    #[arg(long, conflicts_with_all = ["here", "volume", "vsock", "entropy", "debug_exit", "debug_console"])]
+    #[arg(long, conflicts_with_all =
+        ["here", "volume", "vsock", "entropy", "debug_exit", "debug_console"])]
     pub xen: bool,
 
     /// Use DIR as the guest's root file system; writes stay in the machine's memory unless --root-rw is given

@@ -11,8 +11,8 @@
 //!
 //! 1. *Sources.* For each table of the lowest level, a vCPU knows the regions of 2 MiB that it has walked through it,
 //!    and in which space ([`Source`]). A change of an entry drops the page of that entry in each of these regions.
-//! 2. *Spaces.* Each root has a number in place of a PCID, for as long as it is among the [`SPACES`] used last. Its TLBs
-//!    remain when another root is loaded. A root that is demoted loses its number.
+//! 2. *Spaces.* Each root has a number in place of a PCID, for as long as it is among the [`SPACES`] used last. Its
+//!    TLBs remain when another root is loaded. A root that is demoted loses its number.
 //! 3. *The upper half is common*, as long as its top entries are: a root whose top entries there differ from those of
 //!    the root before has everything flushed. So what is cached of the upper half counts as global.
 //! 4. *Others' changes are counted*, not told. Where the architecture flushes for a guest, because it asks for that or
@@ -330,8 +330,8 @@ impl Architectural {
 }
 
 impl Vcpu {
-    /// An entry of a page table has changed: the table by its machine address, its level (1 is the lowest), which of its
-    /// entries. Nothing that was derived from what is taken away is used by this vCPU any more.
+    /// An entry of a page table has changed: the table by its machine address, its level (1 is the lowest), which of
+    /// its entries. Nothing that was derived from what is taken away is used by this vCPU any more.
     pub fn table_entry_changed(
         &mut self,
         (table, level): (u64, u8),

@@ -6,7 +6,8 @@ use std::ops::Deref;
 use spec::Spec;
 
 use super::error::Error;
-use super::{paravirtual, sandbox};
+use super::paravirtual::is_paravirtual;
+use super::{guest, sandbox};
 
 /// A [`Spec`] with the defaults of a sandbox, if it is one, and without contradictions ([`Spec::check`]).
 #[derive(Debug, Clone, PartialEq)]
@@ -20,7 +21,7 @@ impl CheckedSpec {
     /// [`Error::Contradiction`] names the parts that do not fit together.
     pub fn new(mut spec: Spec) -> Result<Self, Error> {
         sandbox::apply_defaults(&mut spec);
-        paravirtual::apply_defaults(&mut spec);
+        give_root(&mut spec);
         spec.check().map_err(|error| Error::Contradiction(error.to_string()))?;
         Ok(Self(spec))
     }
@@ -37,6 +38,13 @@ impl Deref for CheckedSpec {
 
     fn deref(&self) -> &Spec {
         &self.0
+    }
+}
+
+/// Gives a paravirtual machine a root that it can have: busybox, unless one is named or it boots an initial RAM disk.
+fn give_root(spec: &mut Spec) {
+    if is_paravirtual(spec) && !guest::is_plain(spec) && !guest::has_user_space(spec) {
+        spec.root = spec::Root::Busybox;
     }
 }
 

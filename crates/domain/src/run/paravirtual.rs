@@ -3,9 +3,7 @@
 //! There is no PCI bus, so there are no virtio devices. The console is the domain's first one, and the init's channel
 //! is the second. Nothing shares the host's files, so that a root is packed into the guest's memory, or on a disk.
 
-use spec::{Board, DiskRoot, Net, Root, Spec};
-
-use super::guest;
+use spec::{Board, DiskRoot, Spec};
 
 /// The modules that drive a paravirtual machine's disks and network card.
 pub const DISK_DRIVERS: [&str; 1] = ["xen-blkfront"];
@@ -14,13 +12,6 @@ pub const NETWORK_DRIVERS: [&str; 1] = ["xen-netfront"];
 /// Whether a machine is one.
 pub fn is_paravirtual(spec: &Spec) -> bool {
     spec.machine.board == Board::Xen
-}
-
-/// Gives such a machine a root that it can have: busybox, unless one is named or it boots an initial RAM disk.
-pub fn apply_defaults(spec: &mut Spec) {
-    if is_paravirtual(spec) && !guest::is_plain(spec) && !guest::has_user_space(spec) {
-        spec.root = Root::Busybox;
-    }
 }
 
 /// Words of the kernel's command line: the console that it has instead of `console`, and where init finds us.
@@ -33,13 +24,13 @@ pub struct Words {
     pub mtu: &'static str,
 }
 
-/// Those of a machine.
-pub fn words(spec: &Spec) -> Words {
+/// Those of a machine, which has a network card or not.
+pub fn words(spec: &Spec, has_network: bool) -> Words {
     match is_paravirtual(spec) {
         true => Words {
             console: "console=hvc0",
             channel: "biv.channel=hvc1",
-            mtu: if guest::net(spec) == Net::None { "" } else { "biv.mtu=65520" },
+            mtu: if has_network { "biv.mtu=65520" } else { "" },
         },
         // At the virtio port, if its kernel has a driver, else at the second serial port.
         false => Words { console: "console=ttyS0", channel: "biv.channel=vport,ttyS1", mtu: "" },

@@ -9,7 +9,7 @@ use std::time::Instant;
 use api::{Ended, record, status};
 use protocol::{Frame, Order};
 use spec::Spec;
-use vmm::devices::{Port, Serial};
+use vmm::devices::{Devices, Port, Serial};
 use vmm::{Outcome, SerialBackend, TimeOfDay};
 
 use crate::detach::Child;
@@ -181,7 +181,7 @@ impl Prepared<'_> {
         let (spec, configuration) = (self.spec, &mut self.configuration);
         // Linux is told where its console is; a Multiboot kernel may take its arguments by position.
         let is_multiboot = vmm::is_multiboot(&configuration.kernel);
-        let console = paravirtual::words(spec).console;
+        let console = paravirtual::words(spec, false).console;
         let ours: &[&str] = if is_multiboot { &[] } else { &[console] };
         configuration.command_line = command_line(ours, spec);
         // One that goes on from a snapshot has no kernel to boot again.
@@ -244,7 +244,7 @@ impl Prepared<'_> {
         let quiet = if spec.watch.verbose == 0 && self.copy.is_none() { "quiet" } else { "" };
         // A panic resets the guest at once, and its command is lost with it. Before its init the kernel would
         // test its ciphers for a tenth of a second.
-        let Words { console, channel, mtu } = paravirtual::words(spec);
+        let Words { console, channel, mtu } = paravirtual::words(spec, !parameter.is_empty());
         let ours = [console, quiet, "panic=-1", "cryptomgr.notests"];
         let words = [&ours[..], &[&rdinit, channel, parameter, mtu]].concat();
         configuration.command_line = command_line(&words, spec);
@@ -256,15 +256,7 @@ impl Prepared<'_> {
         };
         let devices = &mut configuration.devices;
         devices.push(Box::new(Serial::first(SerialBackend { output, ..SerialBackend::default() })));
-        let mut lines = Vec::new();
-        if !is_paravirtual(spec) {
-            let (port, theirs) = session::Line::pair()?;
-            devices.push(Box::new(Port::new(machine::console(theirs, (0, 0)))?));
-            lines.push(port);
-        }
-        let (serial, theirs) = session::Line::pair()?;
-        devices.push(Box::new(Serial::second(machine::line(theirs))));
-        lines.push(serial);
+        let lines = lines_to_init(devices, !is_paravirtual(spec))?;
         let raw = order.terminal.is_some() && session::stdin_is_terminal();
         let running = self.conversation.as_ref().filter(|it| it.has_command());
         let running = running.map(Conversation::window_of_first);
@@ -305,15 +297,35 @@ impl Prepared<'_> {
         if running.is_some() && started.wait() {
             link.note_started();
         }
-        let is_open = spec.process.interactive || order.terminal.is_some();
-        let input = match (spec.life.detached, is_open) {
-            (false, _) => Input::Ours,
-            (true, false) => Input::None,
-            (true, true) => Input::Endless,
-        };
+        let input = input_of(spec, order);
         let user = User { raw, input, tail, ..User::default() };
         converse(link, machine, self.deadline, user, self.signals)
     }
+}
+
+/// Where the command's input comes from.
+fn input_of(spec: &Spec, order: &Order) -> Input {
+    let is_open = spec.process.interactive || order.terminal.is_some();
+    match (spec.life.detached, is_open) {
+        (false, _) => Input::Ours,
+        (true, false) => Input::None,
+        (true, true) => Input::Endless,
+    }
+}
+
+/// Gives a machine the lines by which its init may find us: a virtio port, if it has a bus for that, and the second
+/// serial line; our ends.
+fn lines_to_init(devices: &mut Devices, has_ports: bool) -> io::Result<Vec<session::Line>> {
+    let mut lines = Vec::new();
+    if has_ports {
+        let (port, theirs) = session::Line::pair()?;
+        devices.push(Box::new(Port::new(machine::console(theirs, (0, 0)))?));
+        lines.push(port);
+    }
+    let (serial, theirs) = session::Line::pair()?;
+    devices.push(Box::new(Serial::second(machine::line(theirs))));
+    lines.push(serial);
+    Ok(lines)
 }
 
 /// The time that a machine is told.

@@ -6,3 +6,4 @@ mod console;
 mod grants;
 mod hostile;
 mod machine;
+mod network;

@@ -8,7 +8,7 @@ use xen_io::bus::{Tree, Unwritable};
 use xen_io::device::{BackEnd, Link, Places};
 use xen_store::{ClientId, Permission, Store};
 
-use super::store::{DOMAIN_ID, HOST_ID};
+use super::numbers::{DOMAIN_ID, HOST_ID};
 
 /// The devices, whose numbers here are the watches' tokens. They remain when the domain begins again.
 #[derive(Default)]

@@ -8,17 +8,13 @@
 mod bus;
 mod bus_console;
 mod console;
+mod numbers;
 mod page;
 mod store;
 
 pub(crate) use bus::Bus;
 pub(crate) use bus_console::BusConsole;
 pub(crate) use console::Console;
+pub(crate) use numbers::port;
 pub use store::Described;
 pub(crate) use store::StoreService;
-
-/// The ports that a domain has from its start (public/xen.h: `store_evtchn`, `console.domU.evtchn`).
-pub(crate) mod port {
-    pub const STORE: u32 = 1;
-    pub const CONSOLE: u32 = 2;
-}

@@ -9,15 +9,10 @@ use xen_store::ring::{self, Exchanged};
 use xen_store::{ClientId, Permission, Store};
 
 use super::bus::Bus;
+use super::numbers::{DOMAIN_ID, HOST_ID, port};
 use super::page::SharedPage;
 use crate::limits::MAX_EXCHANGES;
 use crate::memory::MachineMemory;
-
-/// The domain's number in its own store. No other domain is in it.
-pub const DOMAIN_ID: u16 = 1;
-
-/// The number of domain 0, whose part the host plays.
-pub const HOST_ID: u16 = 0;
 
 /// What the store says of a domain from its start.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -133,8 +128,8 @@ fn fill(store: &mut Store, domain: &Described) {
         ("vm", "/vm/1".to_owned()),
         ("memory/target", domain.target_kib.to_string()),
         ("memory/static-max", domain.maximum_kib.to_string()),
-        ("store/port", super::port::STORE.to_string()),
-        ("console/port", super::port::CONSOLE.to_string()),
+        ("store/port", port::STORE.to_string()),
+        ("console/port", port::CONSOLE.to_string()),
         ("console/type", "ioemu".to_owned()),
         ("console/limit", "1048576".to_owned()),
     ];

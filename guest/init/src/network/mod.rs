@@ -2,7 +2,8 @@
 //!
 //! The kernel's command line says how to configure the card:
 //! `biv.network=ADDRESS/BITS,GATEWAY,NAMESERVER` if the host knows the address, which takes no
-//! time; `biv.network=dhcp` if a network assigns it. With an address, `biv.mtu=BYTES` may say how large a packet may be.
+//! time; `biv.network=dhcp` if a network assigns it. With an address, `biv.mtu=BYTES` may say how
+//! large a packet may be.
 
 mod dhcp;
 mod netlink;
