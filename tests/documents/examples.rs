@@ -193,6 +193,18 @@ pub const EXAMPLES: &[Example] = &[
     Example { document: "docs/guide.md", begins: "truncate", ..PLAIN },
     Example {
         document: "docs/guide.md",
+        begins: "biv run --xen",
+        lines: &[("nproc", Shows("4"))],
+        ..PLAIN
+    },
+    Example {
+        document: "docs/xen.md",
+        begins: "biv run --xen",
+        lines: &[("uname", Shows("Linux")), ("hypervisor", Shows("xen"))],
+        ..PLAIN
+    },
+    Example {
+        document: "docs/guide.md",
         begins: "qemu-img create",
         needs: &["qemu-img", "mke2fs"],
         surroundings: concat!(

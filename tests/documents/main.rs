@@ -25,7 +25,7 @@ mod examples;
 use examples::{EXAMPLES, Example, Line};
 
 /// Those whose examples a reader is to try.
-const DOCUMENTS: [&str; 7] = [
+const DOCUMENTS: [&str; 8] = [
     "README.md",
     "docs/guide.md",
     "docs/domains.md",
@@ -33,6 +33,7 @@ const DOCUMENTS: [&str; 7] = [
     "docs/spec.md",
     "docs/debugging.md",
     "docs/measuring.md",
+    "docs/xen.md",
 ];
 
 /// How long a line may take on a busy host, downloads included.
