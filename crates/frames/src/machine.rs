@@ -1,6 +1,7 @@
 //! What validation needs of the machine: its memory, and an engine that hears of changes.
 
 use crate::entry::{Entry, Level};
+use crate::limits::TABLE_ENTRIES;
 use crate::record::FrameType;
 use xen_abi::Mfn;
 
@@ -8,6 +9,11 @@ use xen_abi::Mfn;
 pub trait Memory {
     /// Read a word, all of it at once.
     fn load(&self, mfn: Mfn, index: usize) -> u64;
+
+    /// Read all words of a frame that nobody writes to but processors' walkers, who set accessed and dirty bits.
+    fn load_all(&self, mfn: Mfn) -> [u64; TABLE_ENTRIES] {
+        std::array::from_fn(|index| self.load(mfn, index))
+    }
 
     /// Write a word, all of it at once. The frame may be ordinary memory, with translations of its code: the machine
     /// invalidates these.

@@ -90,13 +90,9 @@ impl<M: Memory + Effects> Tables<'_, M> {
         }
     }
 
-    fn entry(&self, table: Mfn, index: usize) -> Entry {
-        Entry(self.machine.load(table, index))
-    }
-
     fn validate_leaves(&mut self, table: Mfn) {
-        for index in 0..TABLE_ENTRIES {
-            let entry = self.entry(table, index);
+        let entries = self.machine.load_all(table).map(Entry);
+        for (index, entry) in entries.into_iter().enumerate() {
             if !entry.is_present() {
                 continue;
             }
@@ -110,14 +106,13 @@ impl<M: Memory + Effects> Tables<'_, M> {
 
     /// Put what the entries below `end` have taken.
     fn put_leaves(&mut self, table: Mfn, end: usize) {
-        for index in 0..end {
-            self.frames.put_leaf(self.entry(table, index));
-        }
+        let entries = self.machine.load_all(table);
+        entries[..end].iter().for_each(|entry| self.frames.put_leaf(Entry(*entry)));
     }
 
     fn validate_uppers(&mut self, mut step: Step) {
-        while step.next < TABLE_ENTRIES {
-            let entry = self.entry(step.table, step.next);
+        let entries = self.machine.load_all(step.table).map(Entry);
+        while let Some(entry) = entries.get(step.next).copied() {
             if !entry.is_present() || step.level.reserves(step.next) {
                 step.next += 1;
                 continue;
@@ -152,12 +147,13 @@ impl<M: Memory + Effects> Tables<'_, M> {
 
     /// Put the references of the entries below `step.next`, the last one first.
     fn put_uppers(&mut self, mut step: Step, error: Option<Errno>) {
+        let entries = self.machine.load_all(step.table).map(Entry);
         while step.next > 0 {
             step.next -= 1;
-            if step.level.reserves(step.next) {
+            let entry = entries[step.next];
+            if step.level.reserves(step.next) || !entry.is_present() {
                 continue;
             }
-            let entry = self.entry(step.table, step.next);
             if let Some((table, level)) = self.frames.put_upper(step.table, step.level, entry) {
                 self.state.stack.push(step);
                 return self.push(table, level, TABLE_ENTRIES, Mode::Put(None));

@@ -167,11 +167,11 @@ impl BoardVcpu for VcpuSide<'_> {
     }
 
     fn take_nmi(&mut self) -> bool {
-        self.domain.vcpus.vcpu(self.number).take_nmi()
+        self.domain.vcpus.rare(self.number).is_some_and(|mut vcpu| vcpu.take_nmi())
     }
 
     fn take_context(&mut self) -> Option<Box<GuestContext>> {
-        let mut vcpu = self.domain.vcpus.vcpu(self.number);
+        let mut vcpu = self.domain.vcpus.rare(self.number)?;
         if vcpu.is_up { vcpu.context.take() } else { None }
     }
 
@@ -180,7 +180,7 @@ impl BoardVcpu for VcpuSide<'_> {
     }
 
     fn waits_for_start_up(&self) -> bool {
-        !self.domain.vcpus.vcpu(self.number).is_up
+        self.domain.vcpus.rare(self.number).is_some_and(|vcpu| !vcpu.is_up)
     }
 
     fn take_unhalt(&mut self) -> bool {
@@ -194,7 +194,7 @@ impl BoardVcpu for VcpuSide<'_> {
     }
 
     fn next_deadline(&self) -> Option<Nanoseconds> {
-        let deadline = self.domain.vcpus.vcpu(self.number).next_deadline();
+        let deadline = self.domain.vcpus.next_deadline(self.number);
         deadline.map(|deadline| self.domain.instant(deadline))
     }
 
@@ -207,7 +207,7 @@ impl BoardVcpu for VcpuSide<'_> {
     }
 
     fn enter(&mut self) {
-        self.domain.vcpus.vcpu(self.number).end_poll();
+        self.domain.vcpus.rare(self.number).iter_mut().for_each(|vcpu| vcpu.end_poll());
     }
 
     fn tpr_read(&mut self) -> u8 {

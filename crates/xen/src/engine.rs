@@ -6,6 +6,7 @@ use machine::xen::XenVcpu;
 use xen_abi::{Mfn, PAGE_SHIFT};
 
 use crate::domain::Domain;
+use crate::memory::WORDS;
 
 /// See above.
 pub(crate) struct Engine<'a, C = &'a mut dyn XenVcpu> {
@@ -29,6 +30,10 @@ pub(crate) struct NotRunning;
 impl<C> frames::Memory for Engine<'_, C> {
     fn load(&self, frame: Mfn, index: usize) -> u64 {
         self.domain.memory.load(frame, index)
+    }
+
+    fn load_all(&self, frame: Mfn) -> [u64; WORDS] {
+        self.domain.memory.load_all(frame)
     }
 
     fn store(&mut self, frame: Mfn, index: usize, value: u64) {

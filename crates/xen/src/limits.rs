@@ -21,3 +21,6 @@ pub const MAX_GRANT_OPERATIONS: u64 = 4096;
 /// Turns of the store's ring at one notification. A domain that goes on for longer keeps another vCPU busy with it:
 /// it is served when it notifies.
 pub const MAX_EXCHANGES: usize = 1024;
+
+/// Times at one notification that devices look at what their front-ends have done.
+pub const MAX_LOOKS: usize = 16;

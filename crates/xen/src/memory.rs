@@ -11,6 +11,9 @@ use xen_io::MachineAddress;
 
 use crate::geometry::{self, Geometry};
 
+/// Words of a frame.
+pub(crate) const WORDS: usize = 512;
+
 /// The domain's memory in words, by machine addresses.
 #[derive(Clone)]
 pub(crate) struct MachineMemory(Arc<dyn Memory>);
@@ -28,6 +31,16 @@ impl MachineMemory {
     /// A word of a frame that there is; zero of another.
     pub(crate) fn load(&self, frame: Mfn, index: usize) -> u64 {
         self.0.load_word(word(frame, index)).unwrap_or(0)
+    }
+
+    /// All words of a frame that there is; zeroes of another.
+    pub(crate) fn load_all(&self, frame: Mfn) -> [u64; WORDS] {
+        let mut bytes = [0; WORDS * 8];
+        if self.0.read(GuestAddress(frame.address()), &mut bytes).is_err() {
+            return [0; WORDS];
+        }
+        let (words, _) = bytes.as_chunks::<8>();
+        std::array::from_fn(|index| u64::from_le_bytes(words[index]))
     }
 
     /// Write a word of a frame that there is.

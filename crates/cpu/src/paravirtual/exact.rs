@@ -23,7 +23,7 @@
 //!
 //! Helpers' address spaces (direct execution) are not exact: they hear of each flush and of each switch.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::sync::atomic::Ordering;
 
 use rustc_hash::FxHashMap;
@@ -43,8 +43,8 @@ const UPPER: usize = 512 - FIRST_UPPER as usize;
 /// Bytes that a table of the lowest level maps.
 const REGION: u64 = 2 << 20;
 
-/// Tables that sources are known of. Who has more flushes everything.
-const MAX_TABLES: usize = 1 << 16;
+/// Sources that are known. Whoever has more flushes everything.
+const MAX_SOURCES: usize = 1 << 18;
 
 /// Bits of an entry.
 mod bit {
@@ -99,6 +99,9 @@ pub(super) struct Exact {
     shared: u32,
     /// By the table's machine address.
     sources: RefCell<FxHashMap<u64, Vec<Source>>>,
+    /// How many there were at most since everything was flushed last. From [`MAX_SOURCES`] on no more are noted, and
+    /// the next change, or the next run, flushes everything.
+    noted: Cell<usize>,
     /// Top entries of the root that was loaded last.
     upper: Box<[u64; UPPER]>,
     /// What others had taken away when everything was flushed last.
@@ -116,6 +119,7 @@ impl Default for Exact {
             last_key: 1,
             shared: 1,
             sources: RefCell::default(),
+            noted: Cell::new(0),
             upper: Box::new([0; UPPER]),
             seen: 0,
             own: 0,
@@ -138,6 +142,11 @@ impl Exact {
         index as u16 + 1
     }
 
+    /// Whether there are too many sources.
+    fn is_full(&self) -> bool {
+        self.noted.get() >= MAX_SOURCES
+    }
+
     /// Whether what was noted under a key may still be cached.
     fn is_live(&self, key: u32) -> bool {
         key == self.shared || self.spaces.iter().any(|space| space.key == key)
@@ -146,6 +155,7 @@ impl Exact {
     /// Nothing is cached any more.
     fn forget(&mut self) {
         self.sources.borrow_mut().clear();
+        self.noted.set(0);
         self.shared = self.new_key();
         for index in 0..SPACES {
             self.spaces[index].key = self.new_key();
@@ -173,6 +183,9 @@ impl Architectural {
             return;
         }
         let exact = &state.exact;
+        if exact.is_full() {
+            return;
+        }
         let is_shared = !is_users && self.is_common(at);
         let key = if is_shared { exact.shared } else { exact.spaces[exact.current].key };
         let source = Source { key, region: at.0 & !(REGION - 1) };
@@ -181,6 +194,7 @@ impl Architectural {
         if !list.contains(&source) {
             list.retain(|old| exact.is_live(old.key));
             list.push(source);
+            exact.noted.set(exact.noted.get() + 1);
         }
     }
 
@@ -348,6 +362,7 @@ impl Vcpu {
             exact.own = exact.own.wrapping_add(1);
         }
         match level {
+            _ if arch.exact().is_some_and(|exact| exact.is_full()) => arch.flush_everything(),
             1 => arch.drop_leaf(table, index as u64, old & bit::NO_EXECUTE == 0),
             2 => {
                 // It may be walked as a table of the lowest level as well (linear page tables).
@@ -363,6 +378,14 @@ impl Vcpu {
     pub fn table_demoted(&mut self, table: u64, level: u8) {
         let arch = &mut self.arch;
         let Some(exact) = arch.exact() else { return };
+        if level == 4 {
+            exact.own = exact.own.wrapping_add(1);
+            arch.group.taken_away.fetch_add(1, Ordering::SeqCst);
+        }
+        let Some(exact) = arch.exact() else { return };
+        if exact.is_full() {
+            return arch.flush_everything();
+        }
         let gone = match level {
             1 => {
                 let list = exact.sources.borrow_mut().remove(&table).unwrap_or_default();
@@ -375,10 +398,6 @@ impl Vcpu {
             4 => exact.spaces.map(|space| [space.kernel_root, space.user_root].contains(&table)),
             _ => return,
         };
-        if level == 4 {
-            exact.own = exact.own.wrapping_add(1);
-            arch.group.taken_away.fetch_add(1, Ordering::SeqCst);
-        }
         for (index, _) in gone.iter().enumerate().filter(|(_, is_gone)| **is_gone) {
             let Some(exact) = arch.exact() else { return };
             let (is_current, space) = (index == exact.current, exact.spaces[index]);
@@ -408,8 +427,7 @@ impl Vcpu {
             self.arch.synchronize(Flush::AllPcids);
         }
         self.arch.heed_user_root();
-        let is_full = self.arch.exact().is_some_and(|it| it.sources.borrow().len() > MAX_TABLES);
-        if is_full {
+        if self.arch.exact().is_some_and(|exact| exact.is_full()) {
             self.arch.flush_everything();
         }
     }

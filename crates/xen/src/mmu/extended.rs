@@ -9,12 +9,10 @@ use super::update::finish;
 use super::{Flush, check_owner, count_of};
 use crate::caller::{Caller, Reply};
 use crate::engine::Engine;
+use crate::memory::WORDS;
 
 /// Descriptors of an LDT.
 const MAX_LDT_ENTRIES: u64 = 8192;
-
-/// Words of a frame.
-const WORDS: usize = 512;
 
 /// Do the operations of a list.
 pub(crate) fn mmuext_op(caller: &mut Caller<'_>, arguments: [u64; 6]) -> Reply {

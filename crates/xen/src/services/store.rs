@@ -11,7 +11,7 @@ use xen_store::{ClientId, Permission, Store};
 use super::bus::Bus;
 use super::numbers::{DOMAIN_ID, HOST_ID, port};
 use super::page::SharedPage;
-use crate::limits::MAX_EXCHANGES;
+use crate::limits::{MAX_EXCHANGES, MAX_LOOKS};
 use crate::memory::MachineMemory;
 
 /// What the store says of a domain from its start.
@@ -81,8 +81,11 @@ impl StoreService {
     pub(crate) fn serve(&self, bus: &Mutex<Bus>) -> bool {
         let mut served = self.served();
         let mut notifies = served.serve();
-        // What the devices say is news for the domain.
-        while served.look(bus) {
+        // What the devices say is news for the domain. A domain that goes on all the time is served when it notifies.
+        for _ in 0..MAX_LOOKS {
+            if !served.look(bus) {
+                break;
+            }
             notifies |= served.serve();
         }
         notifies

@@ -1,9 +1,13 @@
 //! The vCPUs: whether they are up, what they start with, their timers, and where they share what with the guest.
+//!
+//! A vCPU's thread asks after each exit whether there is something for it. So who has changed a vCPU leaves a summary
+//! ([`Summary`]) when it lets go of it, which is read without the lock.
 
 mod operations;
 mod runstate;
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::ops::{Deref, DerefMut};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
 use locks::Unpoisoned;
@@ -39,9 +43,54 @@ pub(crate) struct Vcpu {
     nmi: bool,
 }
 
+/// What a vCPU's thread asks for all the time.
+struct Summary {
+    /// It is not up, or there is something else that is rarely so: a context, an NMI, ports that it waits for.
+    is_rare: AtomicBool,
+    /// [`Vcpu::next_deadline`]; the largest number is none.
+    deadline: AtomicU64,
+}
+
+impl Default for Summary {
+    fn default() -> Self {
+        Self { is_rare: AtomicBool::new(true), deadline: AtomicU64::new(u64::MAX) }
+    }
+}
+
+/// A vCPU that nobody else changes meanwhile.
+pub(crate) struct VcpuGuard<'a> {
+    vcpu: MutexGuard<'a, Vcpu>,
+    summary: &'a Summary,
+}
+
+impl Deref for VcpuGuard<'_> {
+    type Target = Vcpu;
+
+    fn deref(&self) -> &Vcpu {
+        &self.vcpu
+    }
+}
+
+impl DerefMut for VcpuGuard<'_> {
+    fn deref_mut(&mut self) -> &mut Vcpu {
+        &mut self.vcpu
+    }
+}
+
+impl Drop for VcpuGuard<'_> {
+    /// The summary is of the time before the lock is free.
+    fn drop(&mut self) {
+        let vcpu = &*self.vcpu;
+        let is_rare = !vcpu.is_up || vcpu.context.is_some() || vcpu.nmi || vcpu.poll.is_some();
+        self.summary.is_rare.store(is_rare, Ordering::SeqCst);
+        let deadline = vcpu.next_deadline().unwrap_or(u64::MAX);
+        self.summary.deadline.store(deadline, Ordering::SeqCst);
+    }
+}
+
 /// All of them.
 pub(crate) struct Vcpus {
-    vcpus: Box<[Mutex<Vcpu>]>,
+    vcpus: Box<[(Mutex<Vcpu>, Summary)]>,
     /// Where each one's `vcpu_info` is.
     infos: Box<[AtomicU64]>,
 }
@@ -51,7 +100,7 @@ impl Vcpus {
     pub(crate) fn new(count: usize, geometry: &Geometry) -> Self {
         let info = |number| AtomicU64::new(first_info(number, geometry));
         Self {
-            vcpus: (0..count).map(|_| Mutex::default()).collect(),
+            vcpus: (0..count).map(|_| Default::default()).collect(),
             infos: (0..count).map(info).collect(),
         }
     }
@@ -65,8 +114,20 @@ impl Vcpus {
     }
 
     /// One of them; there is such.
-    pub(crate) fn vcpu(&self, number: usize) -> MutexGuard<'_, Vcpu> {
-        self.vcpus[number].lock().unpoisoned()
+    pub(crate) fn vcpu(&self, number: usize) -> VcpuGuard<'_> {
+        let (vcpu, summary) = &self.vcpus[number];
+        VcpuGuard { vcpu: vcpu.lock().unpoisoned(), summary }
+    }
+
+    /// One of them, if it is not simply running.
+    pub(crate) fn rare(&self, number: usize) -> Option<VcpuGuard<'_>> {
+        self.vcpus[number].1.is_rare.load(Ordering::SeqCst).then(|| self.vcpu(number))
+    }
+
+    /// The earliest deadline of one of them, in system time.
+    pub(crate) fn next_deadline(&self, number: usize) -> Option<u64> {
+        let deadline = self.vcpus[number].1.deadline.load(Ordering::SeqCst);
+        (deadline != u64::MAX).then_some(deadline)
     }
 
     /// Where a vCPU's `vcpu_info` is.
@@ -94,7 +155,7 @@ fn first_info(number: usize, geometry: &Geometry) -> u64 {
 
 impl Vcpu {
     /// The earliest of its deadlines, in system time.
-    pub(crate) fn next_deadline(&self) -> Option<u64> {
+    fn next_deadline(&self) -> Option<u64> {
         let poll = self.poll.as_ref().and_then(|(_, until)| *until);
         let periodic = self.periodic.map(|(_, next)| next);
         [self.single_shot, periodic, poll].into_iter().flatten().min()

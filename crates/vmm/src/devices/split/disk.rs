@@ -4,7 +4,8 @@
 //!    nothing: reads that the host's page cache answers, writes that it takes. What would wait is a job for a thread
 //!    of the disk's; the front-end hears of it when that thread has done it.
 //! 2. *One thread at a time serves the ring*, under [`Shared::running`]. A thread that is notified meanwhile leaves a
-//!    note, and who serves looks for notes when it has let go: none is lost.
+//!    note, and who serves looks for notes when it has let go: none is lost. After [`MAX_TURNS`] it leaves the ring to
+//!    a thread of the disk's: another vCPU that never stops asking keeps no vCPU's thread here.
 //! 3. *Threads are started when jobs wait for one*, up to [`MAX_THREADS`], and end with the disk.
 //! 4. *A ring ends when nothing of it is under way*: frames are the domain's own again only then.
 
@@ -29,6 +30,9 @@ use crate::devices::disk::{Buffers, Disk, SECTOR_BYTES};
 
 /// Threads of one disk.
 const MAX_THREADS: usize = 8;
+
+/// Turns of a ring that a thread serves at once.
+const MAX_TURNS: usize = 64;
 
 /// The device number of the first disk (`xvda`), and how many numbers each of the first has
 /// (docs/misc/vbd-interface of Xen).
@@ -62,6 +66,8 @@ struct Running {
 struct Jobs {
     waiting: VecDeque<(Ticket, Job)>,
     ended: VecDeque<(Ticket, Result<(), Failed>)>,
+    /// The ring is to be served by a thread.
+    serves: bool,
     /// Threads that wait for a job.
     idle: usize,
     threads: Vec<JoinHandle<()>>,
@@ -90,7 +96,10 @@ impl Shared {
     /// Serve the ring, unless another thread does, which then looks again.
     fn serve(self: &Arc<Self>) {
         self.is_wanted.store(true, Ordering::SeqCst);
-        while self.is_wanted.load(Ordering::SeqCst) {
+        for _ in 0..MAX_TURNS {
+            if !self.is_wanted.load(Ordering::SeqCst) {
+                return;
+            }
             let mut running = match self.running.try_lock() {
                 Ok(running) => running,
                 Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
@@ -107,15 +116,21 @@ impl Shared {
                 self.is_wanted.store(true, Ordering::SeqCst);
             }
         }
+        let mut jobs = self.jobs();
+        jobs.serves = true;
+        self.see_to_threads(&mut jobs);
+        drop(jobs);
+        self.called.notify_one();
     }
 
     /// Serve no ring any more, when what is under way has ended.
     fn stop(self: &Arc<Self>) {
         let mut running = self.running.lock().unpoisoned();
-        while let Some(Running { block, .. }) = &mut *running {
+        while let Some(Running { block, port, link }) = &mut *running {
             // A ring that is wrong is answered no more, and ends all the same.
             let _ = block.drain(&mut Keeper(self));
             if block.is_idle() {
+                link.leave(*port);
                 *running = None;
                 break;
             }
@@ -127,23 +142,25 @@ impl Shared {
     fn leave(self: &Arc<Self>, ticket: Ticket, job: Job) {
         let mut jobs = self.jobs();
         jobs.waiting.push_back((ticket, job));
-        let is_wanted = jobs.idle < jobs.waiting.len() && jobs.threads.len() < MAX_THREADS;
-        if is_wanted {
-            let its_own = Arc::clone(self);
-            let thread = std::thread::Builder::new().name("disk".into());
-            match thread.spawn(move || its_own.work()) {
-                Ok(thread) => jobs.threads.push(thread),
-                // Those that there are do it; without any, the guest is told.
-                Err(_) if jobs.threads.is_empty() => {
-                    jobs.waiting.pop_back();
-                    jobs.ended.push_back((ticket, Err(Failed)));
-                    self.is_wanted.store(true, Ordering::SeqCst);
-                }
-                Err(_) => {}
-            }
+        self.see_to_threads(&mut jobs);
+        if jobs.threads.is_empty() {
+            // The host has none for us: the guest is told.
+            jobs.waiting.pop_back();
+            jobs.ended.push_back((ticket, Err(Failed)));
+            self.is_wanted.store(true, Ordering::SeqCst);
         }
         drop(jobs);
         self.called.notify_one();
+    }
+
+    /// Start a thread if what is to be done needs one more. Without, those that there are do it.
+    fn see_to_threads(self: &Arc<Self>, jobs: &mut Jobs) {
+        let wanted = jobs.waiting.len() + usize::from(jobs.serves);
+        if jobs.idle < wanted && jobs.threads.len() < MAX_THREADS {
+            let its_own = Arc::clone(self);
+            let thread = std::thread::Builder::new().name("disk".into());
+            jobs.threads.extend(thread.spawn(move || its_own.work()));
+        }
     }
 
     /// What a thread does: one job after the other.
@@ -159,6 +176,11 @@ impl Shared {
                 jobs = self.jobs();
             } else if jobs.is_over {
                 return;
+            } else if std::mem::take(&mut jobs.serves) {
+                drop(jobs);
+                self.serve();
+                self.ended.notify_all();
+                jobs = self.jobs();
             } else {
                 jobs.idle += 1;
                 jobs = self.called.wait(jobs).unpoisoned();

@@ -30,6 +30,9 @@ const PREFIX_BYTES: usize = 4;
 const BATCH_BYTES: usize = 64 << 10;
 const TURN_BYTES: usize = 256 << 10;
 
+/// What a look at the ring counts for at least.
+const LEAST_BYTES: usize = 4 << 10;
+
 /// Bytes that are read at once: two of the largest frames.
 const READ_BYTES: usize = 2 * (PREFIX_BYTES + MAX_FRAME_BYTES);
 
@@ -100,7 +103,8 @@ impl Sending {
                 self.rest.extend_from_slice(&(self.packet.len() as u32).to_be_bytes());
                 self.rest.extend_from_slice(&self.packet);
             }
-            total += self.rest.len();
+            // Packets that make no sense take time as well.
+            total += self.rest.len().max(LEAST_BYTES);
             if self.ring.publish()? {
                 self.link.notify(self.port);
             }
@@ -342,8 +346,10 @@ impl SplitNetwork {
 
     /// Serve no rings any more.
     fn stop(&self) {
-        *self.shared.sending.lock().unpoisoned() = None;
-        *self.shared.receiving.lock().unpoisoned() = None;
+        let sending = self.shared.sending.lock().unpoisoned().take();
+        sending.iter().for_each(|sending| sending.link.leave(sending.port));
+        let receiving = self.shared.receiving.lock().unpoisoned().take();
+        receiving.iter().for_each(|receiving| receiving.link.leave(receiving.port));
     }
 }
 
