@@ -9,6 +9,7 @@ mod copying;
 mod disks;
 mod foreign;
 mod hostile;
+mod paravirtual;
 mod place;
 mod reasons;
 mod snapshots;

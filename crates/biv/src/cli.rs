@@ -15,6 +15,7 @@ mod format;
 mod restore;
 mod run;
 mod watch;
+pub mod xen;
 
 use self::domains as life;
 pub use self::format::Format;
@@ -56,6 +57,7 @@ pub enum Verb {
     Stats(life::Stats),
     Wait(life::Wait),
     Rm(life::Rm),
+    Xen(xen::Xen),
     Kernel(Kernel),
     Image(Image),
     Doctor(Doctor),

@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use api::status;
 use biv::cli::{Cli, Run, Verb};
 use biv::print::{self, unless_closed};
-use biv::{completions, debug, doctor, image, kernel, life, man};
+use biv::{completions, debug, doctor, image, kernel, life, man, xen};
 use spec::shown::harmless;
 
 fn main() -> ExitCode {
@@ -46,6 +46,7 @@ fn main() -> ExitCode {
         Verb::Stats(arguments) => told(life::stats(&arguments)),
         Verb::Wait(arguments) => told(life::wait(&arguments)),
         Verb::Rm(arguments) => told(life::rm(&arguments)),
+        Verb::Xen(arguments) => told(xen::xen(&arguments.action)),
         Verb::Completions(arguments) => unless_closed(completions::completions(&arguments)),
         Verb::Man(arguments) => unless_closed(man::man(&arguments)),
     };

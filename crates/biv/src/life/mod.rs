@@ -18,7 +18,7 @@ mod cp;
 mod exec;
 mod join;
 mod logs;
-mod ps;
+pub(crate) mod ps;
 mod snapshot;
 mod stats;
 
@@ -28,6 +28,7 @@ pub use join::{attach, console};
 pub use logs::logs;
 pub use ps::ps;
 pub use snapshot::snapshot;
+pub(crate) use stats::Group;
 pub use stats::stats;
 
 /// How long a machine may take to end that was told to, before its process is killed.
@@ -89,6 +90,9 @@ pub enum Error {
     /// The key that vouches for a snapshot.
     #[error(transparent)]
     Seal(#[from] domain::seal::Error),
+    /// What was asked for has no meaning there.
+    #[error("domain {0} is not a paravirtual domain (biv run --xen)")]
+    NotParavirtual(Name),
     /// Several of them.
     #[error("{0}")]
     Several(String),

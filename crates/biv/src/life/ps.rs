@@ -72,7 +72,8 @@ fn row(entry: &Entry) -> Option<Row> {
     })
 }
 
-fn state_of(entry: &Entry) -> String {
+/// What is to be said of one that lives.
+pub fn state_of(entry: &Entry) -> String {
     let state = match ask(entry).map(|inspection| inspection.state) {
         Some(State::Starting) => "starting",
         Some(State::Running) => "running",

@@ -13,7 +13,7 @@ use crate::print;
 use api::client::{self, Client};
 use api::v1::Statistics;
 use api::{Entry, Registry};
-use processes::Group;
+pub(crate) use processes::Group;
 
 mod processes;
 

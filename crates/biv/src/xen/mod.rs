@@ -1,0 +1,40 @@
+//! `biv xen`: the verbs about paravirtual domains, each in a file of its own. [`facts`] is what they
+//! know of a domain.
+//!
+//! A paravirtual domain is a domain like any other: it is in the registry and answers on its socket.
+//! What is here shows and changes what only it has.
+
+use api::{Entry, Registry};
+use spec::Board;
+
+use crate::cli::xen::XenAction;
+use crate::life::Error;
+
+mod facts;
+mod info;
+mod list;
+
+/// `biv xen`.
+pub fn xen(action: &XenAction) -> Result<(), Error> {
+    match action {
+        XenAction::List(arguments) => list::list(arguments),
+        XenAction::Info(arguments) => info::info(arguments),
+    }
+}
+
+/// The paravirtual domain of that name, which runs.
+fn find(name: &str) -> Result<Entry, Error> {
+    let entry = Registry::open()?.find(name)?;
+    if !is_paravirtual(&entry) {
+        return Err(Error::NotParavirtual(entry.name));
+    }
+    if !entry.alive {
+        return Err(api::client::Error::NotRunning(entry.name).into());
+    }
+    Ok(entry)
+}
+
+/// Whether a domain is a paravirtual one.
+fn is_paravirtual(entry: &Entry) -> bool {
+    entry.record.as_ref().is_some_and(|record| record.spec.machine.board == Board::Xen)
+}
