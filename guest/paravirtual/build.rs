@@ -5,22 +5,23 @@
 use std::path::{Path, PathBuf};
 use std::{env, io};
 
-/// Each kernel and the source that it has beside the entry.
-const KERNELS: [(&str, &str); 2] = [("kernel", "main.c"), ("script", "script.c")];
+/// Each kernel and the sources that it has beside the entry.
+const KERNELS: [(&str, &[&str]); 3] =
+    [("kernel", &["main.c"]), ("script", &["script.c"]), ("users", &["users.c", "users.S"])];
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
     println!("cargo::rerun-if-changed=kernel");
     let out = PathBuf::from(env::var_os("OUT_DIR").unwrap_or_default());
-    if let Err(error) = KERNELS.iter().try_for_each(|(name, source)| build(&out, name, source)) {
+    if let Err(error) = KERNELS.iter().try_for_each(|(name, sources)| build(&out, name, sources)) {
         eprintln!("cannot build the kernels: {error}");
         std::process::exit(1);
     }
 }
 
-fn build(out: &Path, name: &str, source: &str) -> io::Result<()> {
+fn build(out: &Path, name: &str, sources: &[&str]) -> io::Result<()> {
     let mut objects = Vec::new();
-    for source in ["start.S", source] {
+    for &source in [&["start.S"], sources].concat().iter() {
         let object = out.join(format!("{source}.o"));
         let mut command = freestanding::compiler();
         command.args(["-mcmodel=kernel", "-c"]).arg(Path::new("kernel").join(source));

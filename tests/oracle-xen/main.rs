@@ -1,5 +1,5 @@
 //! What a paravirtual kernel meets under Debian's Xen, which `biv` boots as a Multiboot guest: the reference for
-//! whatever else offers the same interface. Xen takes the tiny kernel (`guest/paravirtual`) for its domain 0.
+//! whatever else offers the same interface. Xen takes a tiny kernel (`guest/paravirtual`) for its domain 0.
 
 #![forbid(unsafe_code)]
 
@@ -13,13 +13,13 @@ use whole_machine::{bivouac, kernels, text};
 /// Longer than Xen takes to boot on a busy host: three seconds on an idle one.
 const PATIENCE_SECONDS: &str = "120";
 
-/// The tiny kernel in a file that goes away again.
+/// A tiny kernel in a file that goes away again.
 struct Kernel(PathBuf);
 
 impl Kernel {
-    fn new() -> Kernel {
-        let path = env::temp_dir().join(format!("biv-oracle-xen-{}", process::id()));
-        fs::write(&path, paravirtual::KERNEL).expect("there is room");
+    fn new(name: &str, file: &[u8]) -> Kernel {
+        let path = env::temp_dir().join(format!("biv-oracle-xen-{name}-{}", process::id()));
+        fs::write(&path, file).expect("there is room");
         Kernel(path)
     }
 }
@@ -32,11 +32,20 @@ impl Drop for Kernel {
 
 #[test]
 fn the_tiny_kernel_finds_what_xen_gives() {
+    check("kernel", paravirtual::KERNEL, paravirtual::SAID_UNDER_XEN);
+}
+
+#[test]
+fn its_users_and_their_kernel_find_each_other_as_xen_has_it() {
+    check("users", paravirtual::USERS, paravirtual::USERS_SAID_UNDER_XEN.trim_end());
+}
+
+fn check(name: &str, file: &[u8], expected: &str) {
     let xen = match kernels::xen() {
         Ok(xen) => xen,
         Err(reason) => return println!("there is no Xen to ask here: {reason}"),
     };
-    let (command, kernel) = (bivouac(), Kernel::new());
+    let (command, kernel) = (bivouac(), Kernel::new(name, file));
     let start = Instant::now();
     let output = Command::new("timeout")
         .arg(PATIENCE_SECONDS)
@@ -54,7 +63,7 @@ fn the_tiny_kernel_finds_what_xen_gives() {
     let lines = said.lines().filter_map(|line| line.trim_end().strip_prefix("pv: "));
     let lines = lines.collect::<Vec<_>>().join("\n");
     let all = format!("{said}{}{:?}", text(&output.stderr), output.status);
-    assert_eq!(lines, paravirtual::SAID_UNDER_XEN, "{all}");
+    assert_eq!(lines, expected, "{all}");
     assert!(said.contains("Hardware Dom0 shutdown: rebooting machine"), "{all}");
     assert!(output.status.success(), "{all}");
 }

@@ -81,6 +81,15 @@ fn the_tiny_kernel_finds_what_it_finds_under_xen() {
     the_tiny_kernel(true);
 }
 
+/// The one that goes to its users and back, several times each way.
+#[test]
+fn users_and_their_kernel_find_each_other_as_under_xen() {
+    for interpret in [false, true] {
+        let text = said_by(Contents::new(paravirtual::USERS), 1, interpret, "");
+        assert_eq!(lines(&text), paravirtual::USERS_SAID_UNDER_XEN.trim_end(), "{text}");
+    }
+}
+
 #[test]
 fn a_domain_that_reboots_finds_the_same_again() {
     let kernel = Contents::new(paravirtual::KERNEL);

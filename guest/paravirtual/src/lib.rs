@@ -1,15 +1,22 @@
 //! Tiny kernels for Xen's paravirtual interface. `kernel/` has their source; `build.rs` compiles them.
 //!
-//! The one prints on Xen's console what it finds at its entry and what hypercalls answer, one line each after `pv: `,
-//! and then has the machine reset. The same lines are to appear whichever Xen runs it, so it prints no address, frame
-//! or size that its builder chooses. The other carries out scripts of page-table operations on a pool of its own
-//! frames, and prints what each answered; `kernel/script.c` says how a script is written, which is its initial RAM
-//! disk.
+//! The one prints on Xen's console what it finds at its entry and what hypercalls answer, one line each after
+//! `pv: `, and then has the machine reset. The same lines are to appear whichever Xen runs it, so it prints no address,
+//! frame or size that its builder chooses. Another does the same with what it finds on its stack when its users, or
+//! itself, are interrupted, and how it returns there; `kernel/users.c` says what is in a line. The third carries
+//! out scripts of page-table operations on a pool of its own frames, and prints what each answered;
+//! `kernel/script.c` says how a script is written, which is its initial RAM disk.
 
 #![forbid(unsafe_code)]
 
 /// The ELF file of the one that says what it finds.
 pub const KERNEL: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/kernel"));
+
+/// The ELF file of the one that goes to its users and back.
+pub const USERS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/users"));
+
+/// What it says under Xen 4.17, as [`SAID_UNDER_XEN`] is.
+pub const USERS_SAID_UNDER_XEN: &str = include_str!("users.txt");
 
 /// The ELF file of the one that carries out scripts.
 pub const SCRIPT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/script"));

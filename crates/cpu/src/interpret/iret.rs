@@ -115,7 +115,7 @@ impl Architectural {
     }
 
     /// The code segment of a return (SDM 2B "RET", "IRET").
-    fn return_segment(&mut self, selector: u16) -> Result<Descriptor, Trap> {
+    pub(crate) fn return_segment(&mut self, selector: u16) -> Result<Descriptor, Trap> {
         if is_null(selector) {
             return Err(gp0());
         }

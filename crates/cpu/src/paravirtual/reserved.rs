@@ -101,13 +101,17 @@ impl Architectural {
         (offset < bytes).then_some(Physical(table + offset))
     }
 
-    /// One of Xen's own descriptors, if a selector names such.
+    /// One of Xen's own descriptors, if a selector names such, or none at all in place of a frame that the GDT lacks.
     pub(crate) fn own_descriptor(&self, selector: u16) -> Option<u64> {
         /// In the GDT, not the LDT.
         const LOCAL: u16 = 4;
-        self.paravirtual.as_ref()?;
-        if selector & LOCAL != 0 || u32::from(selector) < gdt::FIRST_RESERVED_BYTE {
+        let state = self.paravirtual.as_ref()?;
+        if selector & LOCAL != 0 {
             return None;
+        }
+        if u32::from(selector) < gdt::FIRST_RESERVED_BYTE {
+            let frame = state.gdt[usize::from(selector) / PAGE_SIZE as usize];
+            return (frame == 0).then_some(0);
         }
         match selector | 3 {
             selector::CODE32 => Some(0x00cf_fb00_0000_ffff),
