@@ -7,6 +7,7 @@ use std::sync::atomic::AtomicU32;
 use crate::cpuid_cache::CpuidCache;
 use crate::memory::physical_jumps;
 use crate::memory::tlb::{ENTRIES, FETCHES, INDEX_BITS, JumpEntry, LINES};
+use crate::paravirtual::gateway::Gateway;
 use crate::state::{Registers, rflags};
 use crate::translate::host_code::HostCode;
 
@@ -78,6 +79,8 @@ pub(crate) enum Reason {
     /// Rust is to carry out an instruction of a block that goes on after it (translate/assist.rs);
     /// `detail` is its mark.
     Assist = 7,
+    /// A paravirtual kernel has made a hypercall other than `iret`; RIP is behind it.
+    Call = 8,
 }
 
 impl Reason {
@@ -89,6 +92,7 @@ impl Reason {
             Reason::Interpret => "leave_interpret",
             Reason::Assist => "leave_assist",
             Reason::Miss => "leave_miss",
+            Reason::Call => "leave_call",
             Reason::Done | Reason::Fault | Reason::Kicked => "leave",
         }
     }
@@ -103,6 +107,7 @@ impl Reason {
             Reason::Lookup => "jump cache miss",
             Reason::Interpret => "to be interpreted",
             Reason::Assist => "to be assisted",
+            Reason::Call => "hypercall",
             Reason::Kicked => "kicked",
         }
     }
@@ -222,7 +227,7 @@ pub(crate) struct Context {
     /// Free for use within one instruction's translation.
     pub(crate) temporary: u64,
     pub(crate) crossing: Crossing,
-    /// What an `iretq` has read: its frame, and two descriptors.
+    /// What an `iretq`, or the hypercall in its place, has read: its frame, and two descriptors.
     pub(crate) frame: [u64; 7],
     /// `pext` masks of what `iretq` leaves to the interpreter, and of RF.
     pub(crate) return_mask: u64,
@@ -237,6 +242,8 @@ pub(crate) struct Context {
     pub(crate) code_page: u64,
     /// A return to user code is for the run loop, which may run it directly (user/mod.rs), 0 or 1.
     pub(crate) direct_wanted: u8,
+    /// How a paravirtual kernel is entered and left.
+    pub(crate) gateway: Gateway,
     /// Times that `syscall` was executed.
     pub(crate) system_calls: u64,
     /// A stack for moving the flags.
@@ -344,6 +351,7 @@ impl Context {
             window_wanted: 0,
             code_page: 0,
             direct_wanted: 0,
+            gateway: Gateway::default(),
             system_calls: 0,
             stack: [0; 8],
             itself: 0,

@@ -306,6 +306,7 @@ impl Vcpu {
                     }
                 }
                 Reason::Interpret => return self.interpret_left(),
+                Reason::Call => return Some(self.arch.called()),
                 Reason::Assist => match self.assist() {
                     Resume::At(again) => (target, vectors) = again,
                     Resume::Dispatch(exit) => return exit,

@@ -71,7 +71,7 @@ pub(crate) unsafe fn enter(context: &mut Context, target: HostCode, vectors: boo
 }
 
 fn reason(value: u32) -> Reason {
-    const ALL: [Reason; 8] = [
+    const ALL: [Reason; 9] = [
         Reason::Done,
         Reason::Fault,
         Reason::Miss,
@@ -80,6 +80,7 @@ fn reason(value: u32) -> Reason {
         Reason::Interpret,
         Reason::Kicked,
         Reason::Assist,
+        Reason::Call,
     ];
     ALL[value as usize]
 }

@@ -128,16 +128,20 @@ impl Architectural {
     /// `syscall` by the kernel.
     fn hypercall_of_kernel(&mut self) -> Result<(), Trap> {
         let regs = &mut self.context.regs;
-        let number = regs.gpr[0];
-        if number == u64::from(number::IRET) {
+        if regs.gpr[0] == u64::from(number::IRET) {
             return self.paravirtual_return();
         }
         let flags = regs.rflags() & !rflags::RF;
         (regs.gpr[1], regs.gpr[11]) = (regs.rip, flags);
-        let [_, _, rdx, _, _, _, rsi, rdi, r8, _, r10, ..] = regs.gpr;
-        let arguments = [rdi, rsi, rdx, r10, r8];
-        self.replay.queue(Exit::ParavirtualCall { number, arguments });
+        let exit = self.called();
+        self.replay.queue(exit);
         Ok(())
+    }
+
+    /// The hypercall that the registers have.
+    pub(crate) fn called(&self) -> Exit {
+        let [number, _, rdx, _, _, _, rsi, rdi, r8, _, r10, ..] = self.context.regs.gpr;
+        Exit::ParavirtualCall { number, arguments: [rdi, rsi, rdx, r10, r8] }
     }
 
     /// `iretq` and `lretq` by the kernel, to itself: in ring 3, which it believes to be in, they go nowhere else.

@@ -28,6 +28,7 @@
 
 mod api;
 mod exact;
+pub(crate) mod gateway;
 pub(crate) mod identity;
 mod instructions;
 mod iret;

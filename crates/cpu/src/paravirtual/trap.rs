@@ -10,24 +10,24 @@ use crate::architectural::Architectural;
 use crate::exception::{Exception, Trap, Vector};
 use crate::exit::Exit;
 use crate::memory::access::store;
+use crate::memory::paging::load;
 use crate::memory::{Linear, Physical, Privilege};
 use crate::state::{SegmentRegister, rflags};
 use crate::system::{Event, Source};
 
 use super::Gate;
+use super::gateway::{FRAME_BYTES, Gateway, info};
 use super::segments::{flat_code, flat_data};
 use xen_abi::callback::kind;
 use xen_abi::segment::selector;
 
-/// Where the bytes of a `vcpu_info` are (public/xen.h).
-mod info {
-    pub const PENDING: u64 = 0;
-    pub const MASK: u64 = 1;
-    pub const CR2: u64 = 16;
-}
-
 /// The kernel sees its IOPL in the flags of a frame (`vm_assist`).
 const ARCHITECTURAL_IOPL: u64 = 1 << xen_abi::hypercall::assist::ARCHITECTURAL_IOPL;
+
+/// The descriptors of 64-bit code and of data that users' selectors name as a rule, and where they are in the GDT:
+/// flat, and accessed.
+const USER_DESCRIPTORS: [(u64, u64); 2] =
+    [(0x28, 0x00cf_f300_0000_ffff), (0x30, 0x00af_fb00_0000_ffff)];
 
 /// Bit of a page fault's error code: from user mode.
 const FROM_USER: u32 = 1 << 2;
@@ -161,6 +161,37 @@ impl Architectural {
         *regs.segment_mut(SegmentRegister::Cs) = flat_code(selector::CODE64);
         *regs.segment_mut(SegmentRegister::Ss) = flat_data(selector::STACK64);
         self.enter_kernel(&Entry { gate, error: None, flags, cleared: CLEARED | rflags::DF })
+    }
+
+    /// Tell translated code how the kernel is entered and left.
+    pub(crate) fn open_gateway(&mut self) {
+        let nowhere = std::ptr::from_ref(&self.context.gateway.nowhere) as u64;
+        let Some(state) = &self.paravirtual else { return };
+        let place = state.info.and_then(|at| Some((at, self.ram.host(at)?)));
+        let obstacle = place.is_none_or(|(at, _)| self.ram.has_code(at));
+        let call = state.callbacks[usize::from(kind::SYSCALL)];
+        let cannot_call = call.address == 0 || !Linear(call.address).is_canonical();
+        let table = state.gdt[0];
+        let is_usual = |(offset, wanted): (u64, u64)| load(&self.ram, table + offset, 8) == wanted;
+        self.context.gateway = Gateway {
+            info: place.map_or(nowhere, |(_, host)| host as u64),
+            frame: (state.kernel_stack.1 & !15).wrapping_sub(FRAME_BYTES),
+            system_call: call.address,
+            kernel_root: state.kernel_root,
+            user_root: state.user_root,
+            kept_flags: !(CLEARED | rflags::DF) & rflags::DEFINED | rflags::FIXED,
+            system_call_masks: u8::from(call.masks_events),
+            call_obstacle: u8::from(obstacle || cannot_call || self.shows_iopl()),
+            user_obstacle: u8::from(state.user_root == 0),
+            selector_obstacle: u8::from(table == 0 || !USER_DESCRIPTORS.into_iter().all(is_usual)),
+            ..self.context.gateway
+        };
+        self.context.return_obstacle = u8::from(obstacle || self.context.regs.nmi_blocked != 0);
+    }
+
+    /// Whether frames have an IOPL.
+    fn shows_iopl(&self) -> bool {
+        self.paravirtual.as_ref().is_some_and(|state| state.assists & ARCHITECTURAL_IOPL != 0)
     }
 
     /// Push the frame, and go to the handler.

@@ -50,6 +50,10 @@ pub(super) enum Action {
     MoveOne(Repeated),
     /// `syscall` from CPL 3.
     SystemCall,
+    /// The same where the kernel is paravirtual.
+    SystemCallOfGuest,
+    /// `syscall` by a paravirtual kernel.
+    Hypercall,
     /// `sysretq` from CPL 0.
     SystemReturn,
     /// `iretq` from CPL 0.
@@ -73,6 +77,8 @@ impl Action {
                 | Action::CallIndirect
                 | Action::Return(_)
                 | Action::SystemCall
+                | Action::SystemCallOfGuest
+                | Action::Hypercall
                 | Action::SystemReturn
                 | Action::InterruptReturn
                 | Action::Assist(Assistance::Anew)
@@ -86,6 +92,7 @@ impl Action {
         match self {
             Self::Inline(
                 Inline::PushFlags
+                | Inline::SetAccess(_)
                 | Inline::TimeStamp { .. }
                 | Inline::ReadSelector(..)
                 | Inline::ReadSelectorLow(..)
@@ -109,12 +116,21 @@ impl Action {
             }
             Action::ExtendedState | Action::Assist(_) => Technique::Assists,
             Action::Repeat(_) | Action::MoveOne(_) => Technique::Strings,
-            Action::SystemCall | Action::SystemReturn | Action::InterruptReturn => {
-                Technique::Entries
-            }
+            Action::SystemCall
+            | Action::SystemCallOfGuest
+            | Action::Hypercall
+            | Action::SystemReturn
+            | Action::InterruptReturn => Technique::Entries,
             _ => return self,
         };
         if techniques.has(needed) { self } else { Action::Interpret }
+    }
+
+    /// Registers, by bits, that the translation names besides those that the instruction does.
+    pub(super) fn registers_named(&self) -> u16 {
+        /// The number of a hypercall, and its answer.
+        const RAX: u16 = 1;
+        if matches!(self, Action::Hypercall) { RAX } else { 0 }
     }
 
     /// Whether the host executes the instruction itself.

@@ -125,7 +125,8 @@ impl Vcpu {
             } else {
                 plan::plan(&mut self.arch.info_factory, &instruction, key.mode).by(techniques)
             };
-            let used = plan::registers_used(&mut self.arch.info_factory, &instruction);
+            let used = plan::registers_used(&mut self.arch.info_factory, &instruction)
+                | action.registers_named();
             let registers = run.registers | used;
             if (registers & !FIXED).count_ones() > MAX_REGISTERS && !run.instructions.is_empty() {
                 break;
@@ -185,7 +186,8 @@ impl Vcpu {
             if matches!(action, Action::Inline(_) | Action::Assist(_) | Action::ExtendedState) {
                 action = Action::Interpret;
             }
-            run.registers = plan::registers_used(&mut self.arch.info_factory, &instruction);
+            run.registers = plan::registers_used(&mut self.arch.info_factory, &instruction)
+                | action.registers_named();
         }
         run.vectors = action.is_copied() && touches_vectors(&instruction);
         run.instructions.push(Planned {

@@ -295,6 +295,8 @@ impl Builder<'_> {
                 self.leave_computed(mark);
             }
             Action::SystemCall => self.system_call(instruction),
+            Action::SystemCallOfGuest => self.system_call_of_guest(instruction, mark),
+            Action::Hypercall => self.hypercall(instruction, mark),
             Action::SystemReturn => self.system_return(mark),
             Action::InterruptReturn => self.interrupt_return(mark),
             Action::Return(extra) => {

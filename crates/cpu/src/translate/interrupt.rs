@@ -51,22 +51,22 @@ fn item(place: MemoryOperand, number: usize) -> MemoryOperand {
 }
 
 /// Where the popped item `number` is.
-fn popped(number: usize) -> i32 {
+pub(super) fn popped(number: usize) -> i32 {
     context_offset!(frame) + 8 * number as i32
 }
 
 /// Where the TLB for CPL 0 is, with the AC that a register has.
-fn kernel_set_by(alignment: Register) -> MemoryOperand {
+pub(super) fn kernel_set_by(alignment: Register) -> MemoryOperand {
     const { assert!(context_offset!(access_tlb) == context_offset!(kernel_tlb) + 8) };
     let place = i64::from(context_offset!(kernel_tlb));
     MemoryOperand::new(Register::None, alignment, 8, place, 8, false, Register::FS)
 }
 
-const RIP: usize = 0;
-const CS: usize = 1;
-const FLAGS: usize = 2;
+pub(super) const RIP: usize = 0;
+pub(super) const CS: usize = 1;
+pub(super) const FLAGS: usize = 2;
 const RSP: usize = 3;
-const SS: usize = 4;
+pub(super) const SS: usize = 4;
 
 /// The returns that are translated.
 fn returns(star: u64) -> impl Iterator<Item = Return> {
@@ -95,18 +95,14 @@ fn descriptors(star: u64) -> (u64, u64) {
 impl Builder<'_> {
     /// `iretq` from CPL 0.
     pub(super) fn interrupt_return(&mut self, mark: u32) {
-        let [s0, s1, s2] = self.s();
+        let [_, s1, s2] = self.s();
         let frame = self.reach(stack(0), 40, false, mark);
         for number in [RIP, CS, FLAGS, RSP, SS] {
             self.out.load(s2, item(frame, number));
             self.out.store(field(popped(number)), s2);
         }
         self.require_easy_return(mark);
-        // Both selectors in one number.
-        self.out.load_word(s1, field(popped(CS)));
-        self.out.load_word(s0, field(popped(SS)));
-        self.out.rotate(s0, s0, 48);
-        self.out.lea(s1, at(s1, s0, 0));
+        self.selectors_into_s1();
         let kernel = self.kernel;
         for to in returns(self.star) {
             let selectors = to.code.0 | to.stack.0 << 16;
@@ -124,8 +120,17 @@ impl Builder<'_> {
         self.interpret(mark);
     }
 
+    /// Both selectors in one number.
+    pub(super) fn selectors_into_s1(&mut self) {
+        let [s0, s1, _] = self.s();
+        self.out.load_word(s1, field(popped(CS)));
+        self.out.load_word(s0, field(popped(SS)));
+        self.out.rotate(s0, s0, 48);
+        self.out.lea(s1, at(s1, s0, 0));
+    }
+
     /// Leave the instruction to the interpreter if flags or Rust ask for it.
-    fn require_easy_return(&mut self, mark: u32) {
+    pub(super) fn require_easy_return(&mut self, mark: u32) {
         let [s0, s1, _] = self.s();
         self.out.load(s0, field(popped(FLAGS)));
         self.out.extract(s0, s0, context_offset!(return_mask));
@@ -145,7 +150,7 @@ impl Builder<'_> {
 
     /// Leave the instruction to the interpreter unless `register`, a scratch register other than
     /// s2, is zero.
-    fn require_zero(&mut self, register: Register, mark: u32) {
+    pub(super) fn require_zero(&mut self, register: Register, mark: u32) {
         let [_, _, s2] = self.s();
         self.out.copy(s2, Register::RCX);
         self.out.copy(Register::RCX, register);
@@ -227,9 +232,12 @@ impl Builder<'_> {
 impl Architectural {
     /// Whether something that only Rust changes asks for the interpreter at the next `iretq`:
     /// segment registers that CPL 3 may not keep (SDM 3A 5.8.6), NMIs that it lets through again,
-    /// or a GDT that is too short.
+    /// or a GDT that is too short. (A paravirtual kernel does not execute it, but `iret`.)
     pub(crate) fn note_return_obstacles(&mut self) {
         use SegmentRegister::{Ds, Es, Fs, Gs};
+        if self.paravirtual.is_some() {
+            return self.open_gateway();
+        }
         let regs = &self.context.regs;
         let inner = [Es, Ds, Fs, Gs].into_iter().any(|which| {
             let segment = regs.segment(which);

@@ -53,6 +53,7 @@ mod leave;
 mod links;
 pub(crate) mod miss;
 mod mode;
+mod paravirtual;
 mod places;
 mod plan;
 mod planned;

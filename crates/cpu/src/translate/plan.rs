@@ -159,6 +159,9 @@ fn needed_vectors(instruction: &Instruction) -> Vectors {
 fn entry(instruction: &Instruction, class: Class, mode: Mode) -> Option<Action> {
     let kernel = mode.guest.is_kernel();
     match (class, instruction.code()) {
+        (Class::Syscall, _) if mode.paravirtual => {
+            Some(if kernel { Action::Hypercall } else { Action::SystemCallOfGuest })
+        }
         _ if !mode.fast_system_calls => None,
         (Class::Syscall, _) if mode.guest.is_user() => Some(Action::SystemCall),
         (Class::Sysret, Code::Sysretq) if kernel => Some(Action::SystemReturn),

@@ -288,7 +288,7 @@ impl Builder<'_> {
 
     /// The first part of that: the displacement of the jump where the page is not there, or not all of the
     /// access is in it. After that, the guest's RCX is in s2, and the number of the entry in s1.
-    fn look_up_entry(&mut self, size: usize, write: bool) -> HostCode {
+    pub(super) fn look_up_entry(&mut self, size: usize, write: bool) -> HostCode {
         let [s0, s1, s2] = self.s();
         let tags = if write {
             std::mem::offset_of!(Entries, write)
@@ -310,7 +310,7 @@ impl Builder<'_> {
     }
 
     /// The second part: the host address of the page.
-    fn load_host(&mut self) {
+    pub(super) fn load_host(&mut self) {
         let [_, s1, s2] = self.s();
         self.out.copy(Register::RCX, s2);
         let host = self.indexed(s2, s1, set_offset(std::mem::offset_of!(Entries, host)));

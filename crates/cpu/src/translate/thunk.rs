@@ -37,6 +37,7 @@ impl Translator {
             interpret: self.thunk(scratch, Reason::Interpret),
             assist: self.thunk(scratch, Reason::Assist),
             miss: self.thunk(scratch, Reason::Miss),
+            call: self.thunk(scratch, Reason::Call),
             cross_page: scratch
                 .map_or(NOWHERE, |scratch| self.cross_page(scratch, first, Some(unlinked))),
             refused: scratch.map_or(NOWHERE, |scratch| self.cross_page(scratch, first, None)),

@@ -23,6 +23,7 @@ pub(super) struct Thunks {
     pub(super) interpret: Thunk,
     pub(super) assist: Thunk,
     pub(super) miss: Thunk,
+    pub(super) call: Thunk,
     /// Look at the second line of the jump cache for the address in s0, with the guest's RCX in s2;
     /// then, from user code, for a block by its physical address.
     pub(super) second: HostCode,
