@@ -210,7 +210,7 @@ impl Vcpu {
         if self.arch.context.regs.cpl != 0 {
             self.arch.context.regs.cr3 = root;
         }
-        self.arch.switch_space();
+        self.arch.switch_user_space();
     }
 
     /// The machine-to-physical table: its machine address and its bytes.

@@ -24,7 +24,7 @@
 //! Helpers' address spaces (direct execution) are not exact: they hear of each flush and of each switch.
 
 use std::cell::{Cell, RefCell};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustc_hash::FxHashMap;
 
@@ -226,10 +226,15 @@ impl Architectural {
         }
     }
 
-    /// The kernel's root, or that of users, has been loaded.
-    pub(super) fn switch_space(&mut self) {
+    /// The root of users has been loaded; before they run, [`Self::heed_user_root`] looks at it.
+    pub(super) fn switch_user_space(&mut self) {
         self.synchronize(Flush::AllPcids);
         self.has_switched_spaces = true;
+    }
+
+    /// The kernel's root has been loaded.
+    pub(super) fn switch_space(&mut self) {
+        self.switch_user_space();
         let root = self.views_root();
         if self.takes_upper_half(root) {
             self.flush_everything();
@@ -255,9 +260,14 @@ impl Architectural {
     /// Copy the top entries of a root; whether one of the upper half is not as it was in the root before.
     fn takes_upper_half(&mut self, root: u64) -> bool {
         let Some(state) = self.paravirtual.as_deref_mut() else { return false };
+        let first = self.ram.host(Physical(root + FIRST_UPPER * 8));
+        let Some(first) = first.filter(|_| root.is_multiple_of(PAGE_SIZE)) else { return true };
+        let first = first.cast::<AtomicU64>();
         let mut takes = false;
-        for (entry, index) in state.exact.upper.iter_mut().zip(FIRST_UPPER..) {
-            let new = load(&self.ram, root + index * 8, 8);
+        for (index, entry) in state.exact.upper.iter_mut().enumerate() {
+            // SAFETY: an entry of a page of RAM, which is mapped as long as the vCPU lives, and aligned as pages are;
+            // the guest may change it at any time, hence the atomic load.
+            let new = unsafe { (*first.wrapping_add(index)).load(Ordering::Relaxed) };
             takes |= *entry & bit::PRESENT != 0 && (*entry ^ new) & !bit::ACCESSED != 0;
             *entry = new;
         }
