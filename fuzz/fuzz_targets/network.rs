@@ -47,7 +47,7 @@ impl Bench {
             prefix_bits: 0,
             resolver: None,
         };
-        let plan = Plan { addresses, mtu: 65520, card: [2; 6], tcp: vec![], udp: vec![] };
+        let plan = Plan { addresses, mtu: 65520, card: Some([2; 6]), tcp: vec![], udp: vec![] };
         let server = Server::new(OwnedFd::from(theirs), plan).expect("descriptors");
         Self { server, _end: end, listener }
     }

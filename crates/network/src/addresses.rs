@@ -26,11 +26,12 @@ impl Addresses {
     /// Where the host sends what the guest sends there; `None` for what goes nowhere.
     pub fn outward(&self, to: SocketAddrV4) -> Option<SocketAddrV4> {
         let address = *to.ip();
+        // The gateway may be the name server as well.
+        if address == self.nameserver && to.port() == DNS {
+            return self.resolver;
+        }
         if address == self.gateway {
             return self.host.map(|host| SocketAddrV4::new(host, to.port()));
-        }
-        if address == self.nameserver {
-            return self.resolver.filter(|_| to.port() == DNS);
         }
         let is_nowhere = address.is_loopback()
             || address.is_multicast()
@@ -98,6 +99,16 @@ mod tests {
             check(nowhere, None);
         }
         check("169.254.169.254:80", Some("169.254.169.254:80"));
+    }
+
+    #[test]
+    fn the_gateway_may_be_the_name_server() {
+        let addresses = crate::tests::addresses();
+        let closed = crate::Addresses { nameserver: addresses.gateway, host: None, ..addresses };
+        let outward = |to: &str| closed.outward(to.parse().unwrap());
+        assert_eq!(outward("10.0.2.2:53"), closed.resolver);
+        assert_eq!(outward("10.0.2.2:80"), None);
+        assert_eq!(outward("10.0.2.3:53"), None);
     }
 
     #[test]

@@ -34,4 +34,4 @@ mod tests;
 mod udp;
 
 pub use addresses::Addresses;
-pub use server::{Plan, Server};
+pub use server::{OURS, Plan, Server};

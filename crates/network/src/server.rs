@@ -20,7 +20,11 @@ use crate::udp::Datagrams;
 use crate::{arp, dhcp};
 
 /// Our Ethernet address: the gateway's, and everybody's behind it.
-const OURS: [u8; 6] = [0x52, 0x55, 0x0a, 0x00, 0x02, 0x02];
+pub const OURS: [u8; 6] = [0x52, 0x55, 0x0a, 0x00, 0x02, 0x02];
+
+/// The destination of what is for one of several guests: nobody's address, so that who is between us and them goes by
+/// that of IP.
+const SOMEBODY: [u8; 6] = [0x52, 0x55, 0x0a, 0x00, 0x02, 0xff];
 
 /// Tokens of events: whose they are.
 const CABLE: u64 = 0;
@@ -36,8 +40,9 @@ pub struct Plan {
     pub addresses: Addresses,
     /// The greatest packet.
     pub mtu: u16,
-    /// The guest's Ethernet address.
-    pub card: [u8; 6],
+    /// The guest's Ethernet address; `None` if there are several guests, whom a router at the cable's other end tells
+    /// apart by their addresses of IP. They have these already, and no port leads to them.
+    pub card: Option<[u8; 6]>,
     /// Published ports: the host's, which listens, and the guest's.
     pub tcp: Vec<(TcpListener, u16)>,
     /// The same of UDP.
@@ -52,6 +57,8 @@ pub struct Server {
     output: Output,
     addresses: Addresses,
     mtu: u16,
+    /// There are several guests.
+    has_several: bool,
     connections: Connections,
     datagrams: Datagrams,
     echoes: Echoes,
@@ -83,7 +90,8 @@ impl Server {
             cable,
             watch,
             input: Input::default(),
-            output: Output::new(card, OURS),
+            output: Output::new(card.unwrap_or(SOMEBODY), OURS),
+            has_several: card.is_none(),
             addresses,
             mtu,
             connections,
@@ -215,12 +223,16 @@ impl Server {
         let now = self.moment();
         let frame = self.input.frame(range.clone());
         let Some(header) = frame.first_chunk::<ETHERNET_BYTES>() else { return };
-        if let Some(source) = header[6..12].first_chunk::<6>() {
-            self.output.theirs = *source;
-        }
-        let kind = [header[12], header[13]];
+        let (kind, source) = ([header[12], header[13]], header[6..12].first_chunk::<6>());
         if kind == arp::KIND {
-            return arp::answer(frame, OURS, &self.addresses, &mut self.output);
+            // Who asks is answered, even among several.
+            let theirs = source.map(|source| std::mem::replace(&mut self.output.theirs, *source));
+            arp::answer(frame, OURS, &self.addresses, &mut self.output);
+            self.output.theirs = theirs.filter(|_| self.has_several).unwrap_or(self.output.theirs);
+            return;
+        }
+        if let Some(source) = source.filter(|_| !self.has_several) {
+            self.output.theirs = *source;
         }
         let packet = (kind == IPV4).then(|| Packet::parse(&frame[ETHERNET_BYTES..])).flatten();
         let Some(packet) = packet else { return };
@@ -233,6 +245,9 @@ impl Server {
                     return;
                 };
                 if to.port() == dhcp::SERVER_PORT {
+                    if self.has_several {
+                        return;
+                    }
                     dhcp::answer(bytes, &self.addresses, self.mtu, &mut self.output);
                 } else {
                     self.datagrams.send(&packet, &mut self.output, &self.watch);

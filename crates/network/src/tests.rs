@@ -34,7 +34,7 @@ fn server() -> (Server, UnixStream) {
 
 fn server_of(addresses: Addresses) -> (Server, UnixStream) {
     let (ours, theirs) = UnixStream::pair().unwrap();
-    let plan = Plan { addresses, mtu: 65520, card: CARD, tcp: vec![], udp: vec![] };
+    let plan = Plan { addresses, mtu: 65520, card: Some(CARD), tcp: vec![], udp: vec![] };
     (Server::new(theirs.into(), plan).unwrap(), ours)
 }
 
@@ -104,6 +104,28 @@ fn the_gateway_answers_echo_requests() {
     assert_eq!((packet.from, packet.to), (GATEWAY, GUEST));
     assert_eq!(packet.payload[4..], [1, 2, 3, 4, 5]);
     assert_eq!((packet.payload[0], checksum(packet.payload), checksum(&said[18..38])), (0, 0, 0));
+}
+
+/// A router between them and us knows by the address of IP whose a packet is.
+#[test]
+fn several_guests_are_answered_by_their_addresses() {
+    let (_end, theirs) = UnixStream::pair().unwrap();
+    let plan = Plan { addresses: addresses(), mtu: 65520, card: None, tcp: vec![], udp: vec![] };
+    let mut server = Server::new(theirs.into(), plan).unwrap();
+    let mut question = vec![0, 1, 8, 0, 6, 4, 0, 1];
+    question.extend(CARD);
+    question.extend([10, 0, 2, 77]);
+    question.extend([0; 6]);
+    question.extend(GATEWAY.octets());
+    assert_eq!(server.feed(&frame([8, 6], &question))[4..10], CARD);
+    let said = server.feed(&packet(1, GATEWAY, &[8, 0, 0, 0, 1, 2, 3, 4]));
+    assert_eq!(Packet::parse(&said[18..]).unwrap().to, GUEST);
+    assert_ne!(said[4..10], CARD, "that of whoever spoke last may be another's");
+    let mut message = vec![1, 1, 6, 0, 9, 9, 9, 9];
+    message.resize(236, 0);
+    message.extend([99, 130, 83, 99, 53, 1, 1, 255]);
+    let asks = datagram("255.255.255.255:67".parse().unwrap(), 68, &message);
+    assert_eq!(server.feed(&asks), [], "they have their addresses");
 }
 
 #[test]

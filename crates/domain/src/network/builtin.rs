@@ -64,7 +64,7 @@ pub fn serve(serving: &Serving) -> io::Result<()> {
     let take = |number: i32| host::inherited::take(number);
     let cable = take(serving.cable)?;
     let addresses = addresses(serving.reaches_host);
-    let mut plan = Plan { addresses, mtu: MTU, card: CARD, tcp: vec![], udp: vec![] };
+    let mut plan = Plan { addresses, mtu: MTU, card: Some(CARD), tcp: vec![], udp: vec![] };
     for &(descriptor, guest) in &serving.tcp {
         plan.tcp.push((take(descriptor)?.into(), guest));
     }
