@@ -76,7 +76,7 @@ pub fn start(spec: &Spec, net: &Net) -> Result<Option<Starting>, Error> {
         Net::None => Ok(None),
         Net::Tap(name) => {
             let netdev = Netdev::Tap(tap::open(name, processors)?);
-            let network = Network { netdev, address: tap::random_address()? };
+            let network = Network { netdev, address: tap::random_address()?, relink: None };
             let parameter = "biv.network=dhcp".to_owned();
             Ok(Some(Starting { network, parameter, passt: None }))
         }
@@ -97,7 +97,7 @@ fn start_user(user: User, published: &[Published], confine: bool) -> Result<Star
         }
     };
     Ok(Starting {
-        network: Network { netdev: Netdev::Stream(ours), address: CARD },
+        network: Network { netdev: Netdev::Stream(ours), address: CARD, relink: None },
         parameter: format!("biv.network={GUEST}/{PREFIX_BITS},{GATEWAY},{NAMESERVER}"),
         passt,
     })

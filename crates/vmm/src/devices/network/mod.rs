@@ -26,6 +26,9 @@ pub struct Network {
     pub netdev: Netdev,
     /// Its Ethernet address.
     pub address: [u8; 6],
+    /// A stream socket that listens: whoever connects to it, and is this user or root, is the other end of a
+    /// [`Netdev::Stream`] from then on. Only cards of Xen's interface have one.
+    pub relink: Option<OwnedFd>,
 }
 
 /// What a card is connected to, as QEMU's option `-netdev` says it.
@@ -50,9 +53,9 @@ impl Device for Network {
 
     fn plug_in(self: Box<Self>, slots: &mut Slots<'_>) -> Result<(), Error> {
         if slots.board().has_split_devices() {
-            let Self { netdev, address } = *self;
+            let Self { netdev, address, relink } = *self;
             let Netdev::Stream(socket) = netdev else { return Err(Error::TapOfXen) };
-            let device = SplitNetwork::new(socket, address)?;
+            let device = SplitNetwork::new(socket, relink, address)?;
             return Ok(slots.board().add_split(Box::new(device))?);
         }
         let (device, sources) = card(*self, slots.memory);
@@ -64,7 +67,7 @@ impl Device for Network {
 
 /// A card's device, and what its thread waits for.
 fn card(network: Network, memory: &DeviceMemory) -> (network::Network, Arc<[EventSource]>) {
-    let Network { netdev, address } = network;
+    let Network { netdev, address, relink: _ } = network;
     let source = |(pair, file)| EventSource::new(file, [2 * pair, 2 * pair + 1]);
     let (ends, mtu, is_tap) = match netdev {
         Netdev::Stream(end) => (vec![end], Some(STREAM_MTU), false),

@@ -7,10 +7,14 @@
 //!    that has no room it reads no more, so that the sender waits: no packet is lost.
 //! 3. *One thread at a time has a ring*, under its lock; who is notified meanwhile leaves a note.
 //! 4. *There is no wire.* Nobody looks at checksums on either side, and a packet may be as large as it likes.
+//! 5. *A link may be made again.* When the other end goes, what the front-end transmits is lost and nothing comes. Who
+//!    connects to the card's listening socket, and is this user or root, is the other end from then on: a router that
+//!    was started again. The front-end sees only that packets were lost: Xen's protocol has no word for a link that is
+//!    down.
 
 use std::io::{ErrorKind, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::net::UnixStream;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, TryLockError};
 use std::thread::JoinHandle;
@@ -18,6 +22,9 @@ use std::thread::JoinHandle;
 use host::poll::{PollFlags, Poller};
 use locks::Unpoisoned;
 use rustix::event::{EventfdFlags, eventfd};
+use rustix::net::UCred;
+use rustix::net::sockopt::socket_peercred;
+use rustix::process::{Uid, geteuid};
 use xen_io::Broken;
 use xen_io::bus::{Change, Handshake, Tree, Unwritable};
 use xen_io::device::{BackEnd, Link, Places};
@@ -59,9 +66,14 @@ struct Receiving {
     link: Arc<dyn Link>,
 }
 
-/// What the card's thread shares with the vCPUs'.
+/// What the card's thread shares with the vCPUs'. Who wants both locks takes that of `sending` first.
 struct Shared {
-    socket: UnixStream,
+    /// The link, of which `sending` may have half a frame still to send.
+    socket: Mutex<Arc<UnixStream>>,
+    /// Where who makes the link again connects.
+    listener: Option<UnixListener>,
+    /// Who may.
+    owner: Uid,
     sending: Mutex<Option<Sending>>,
     receiving: Mutex<Option<Receiving>>,
     /// The front-end has transmitted since its ring was looked at.
@@ -131,6 +143,27 @@ fn flush(mut socket: &UnixStream, rest: &mut Vec<u8>) -> bool {
 }
 
 impl Shared {
+    fn socket(&self) -> Arc<UnixStream> {
+        Arc::clone(&self.socket.lock().unpoisoned())
+    }
+
+    /// Somebody makes the link again; whether he may.
+    fn relink(&self) -> bool {
+        let Some(Ok((socket, _))) = self.listener.as_ref().map(UnixListener::accept) else {
+            return false;
+        };
+        let is_allowed = |who: UCred| who.uid == self.owner || who.uid.is_root();
+        if !socket_peercred(&socket).is_ok_and(is_allowed) || socket.set_nonblocking(true).is_err()
+        {
+            return false;
+        }
+        let mut sending = self.sending.lock().unpoisoned();
+        // The rest of a frame is nothing to begin with.
+        sending.iter_mut().for_each(|sending| sending.rest.clear());
+        *self.socket.lock().unpoisoned() = Arc::new(socket);
+        true
+    }
+
     /// Have the thread look.
     fn call(&self) {
         // It cannot be full as long as the thread reads it.
@@ -149,7 +182,7 @@ impl Shared {
             };
             self.is_sending_wanted.store(false, Ordering::SeqCst);
             let Some(ring) = &mut *sending else { return };
-            match ring.send(&self.socket) {
+            match ring.send(&self.socket()) {
                 Ok(Sent::All) => {}
                 Ok(Sent::Full) => {
                     self.is_full.store(true, Ordering::SeqCst);
@@ -200,21 +233,28 @@ impl Shared {
             interest.set(PollFlags::OUT, self.is_full.swap(false, Ordering::SeqCst));
             let mut poller = Poller::new();
             poller.register(Token::Call, self.call.as_fd(), PollFlags::IN);
+            let socket = self.socket();
             if !interest.is_empty() {
-                poller.register(Token::Socket, self.socket.as_fd(), interest);
+                poller.register(Token::Socket, socket.as_fd(), interest);
+            }
+            if let Some(listener) = &self.listener {
+                poller.register(Token::Listener, listener.as_fd(), PollFlags::IN);
             }
             if poller.wait(None).is_err() {
                 return;
             }
-            let mut reads = false;
+            let (mut reads, mut is_new) = (false, false);
             for (token, ready) in poller.ready() {
                 match token {
                     Token::Call => drop(rustix::io::read(&self.call, &mut [0u8; 8])),
                     Token::Socket => reads |= ready.intersects(!PollFlags::OUT),
+                    Token::Listener => is_new |= self.relink(),
                 }
             }
-            if reads {
-                waiting.read(&self.socket);
+            if is_new {
+                waiting = Waiting::default();
+            } else if reads {
+                waiting.read(&socket);
             }
         }
     }
@@ -225,6 +265,7 @@ impl Shared {
 enum Token {
     Call,
     Socket,
+    Listener,
 }
 
 /// Bytes of frames that have come.
@@ -286,16 +327,24 @@ pub struct SplitNetwork {
 }
 
 impl SplitNetwork {
-    /// A card with this Ethernet address.
+    /// A card with this Ethernet address, whose link is made again by who connects to `listener`.
     ///
     /// # Errors
     ///
     /// The host has no thread, or no descriptor.
-    pub fn new(socket: OwnedFd, address: [u8; 6]) -> std::io::Result<Self> {
+    pub fn new(
+        socket: OwnedFd,
+        listener: Option<OwnedFd>,
+        address: [u8; 6],
+    ) -> std::io::Result<Self> {
         let socket = UnixStream::from(socket);
         socket.set_nonblocking(true)?;
+        let listener = listener.map(UnixListener::from);
+        listener.iter().try_for_each(|listener| listener.set_nonblocking(true))?;
         let shared = Arc::new(Shared {
-            socket,
+            socket: Mutex::new(Arc::new(socket)),
+            listener,
+            owner: geteuid(),
             sending: Mutex::default(),
             receiving: Mutex::default(),
             is_sending_wanted: AtomicBool::new(false),
