@@ -26,7 +26,7 @@ const WIDER_CODE: usize = 0;
 const WIDER_COMMENTS: usize = 0;
 
 /// Which of our crates each may depend on.
-const MAY_IMPORT: [(&str, &[&str]); 26] = [
+const MAY_IMPORT: [(&str, &[&str]); 27] = [
     ("boot", &[]),
     ("xen-abi", &[]),
     ("xen", &["boot", "frames", "locks", "machine", "xen-abi", "xen-io", "xen-store"]),
@@ -58,6 +58,7 @@ const MAY_IMPORT: [(&str, &[&str]); 26] = [
             "session",
             "sockets",
             "spec",
+            "vfr",
             "vmm",
         ],
     ),
@@ -86,6 +87,7 @@ const MAY_IMPORT: [(&str, &[&str]); 26] = [
     ),
     ("network", &[]),
     ("router", &[]),
+    ("vfr", &["host", "router"]),
     ("sockets", &["host"]),
     ("protocol", &[]),
     ("archive", &[]),

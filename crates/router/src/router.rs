@@ -189,6 +189,11 @@ impl Router {
         self.ports.get(&id).map(|port| &port.counters)
     }
 
+    /// What a port is configured as.
+    pub fn interface(&self, id: PortId) -> Option<&Interface> {
+        self.ports.get(&id).map(|port| &port.interface)
+    }
+
     /// A port's rules, and the frames that each has matched.
     pub fn rules(&self, id: PortId) -> Vec<(Direction, Rule, Tally)> {
         self.ports.get(&id).map(|port| port.rules().collect()).unwrap_or_default()

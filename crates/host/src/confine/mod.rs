@@ -9,8 +9,8 @@
 //!
 //! 1. It holds for all threads, those that run already and those to come, and cannot be taken off.
 //! 2. What is not in the lists of its kind of process ([`process`] for each; [`table`], [`files`],
-//!    [`network`], [`sockets`], [`unpack`]) is not executed. The attempt is a SIGSYS, whose handler says what was
-//!    tried and ends the process; where the signal is blocked or its handler gone, the kernel ends it.
+//!    [`network`], [`router`], [`sockets`], [`unpack`]) is not executed. The attempt is a SIGSYS, whose handler says
+//!    what was tried and ends the process; where the signal is blocked or its handler gone, the kernel ends it.
 //! 3. It gives no speculative-execution mitigation of its own (`SECCOMP_FILTER_FLAG_SPEC_ALLOW`):
 //!    kernels before 5.16 would otherwise switch off store bypassing for guest code, which shares
 //!    this process with nobody.
@@ -28,6 +28,7 @@ use seccompiler::{
 mod files;
 mod network;
 mod process;
+mod router;
 mod sockets;
 mod table;
 mod unpack;
@@ -89,6 +90,15 @@ pub fn confine_network() -> Result<(), Error> {
     confine_with(NETWORK)
 }
 
+/// Confine this process, which is the router of a network between domains: it makes no sockets.
+///
+/// # Errors
+///
+/// As [`confine`].
+pub fn confine_router() -> Result<(), Error> {
+    confine_with(ROUTER)
+}
+
 /// Confine this process, which is the other end of a guest's sockets: it may have Unix sockets, and neither
 /// files nor processes.
 ///
@@ -116,6 +126,7 @@ type Calls = [(c_long, Condition)];
 const MACHINE: &[&Calls] = &[process::ALLOWED, ALLOWED];
 const FILE_SERVER: &[&Calls] = &[process::ALLOWED, ALLOWED, files::ALLOWED];
 const NETWORK: &[&Calls] = &[process::ALLOWED, network::ALLOWED];
+const ROUTER: &[&Calls] = &[process::ALLOWED, router::ALLOWED];
 const SOCKETS: &[&Calls] = &[process::ALLOWED, sockets::ALLOWED];
 const UNPACKER: &[&Calls] = &[process::ALLOWED, unpack::ALLOWED];
 
@@ -340,6 +351,7 @@ mod tests {
         let lists = [
             with_absent(MACHINE),
             with_absent(NETWORK),
+            with_absent(ROUTER),
             with_absent(SOCKETS),
             with_absent(UNPACKER),
             numbers(FILE_SERVER),
@@ -354,7 +366,7 @@ mod tests {
 
     #[test]
     fn the_filters_are_within_the_kernels_limit() {
-        for lists in [MACHINE, FILE_SERVER, NETWORK, SOCKETS, UNPACKER] {
+        for lists in [MACHINE, FILE_SERVER, NETWORK, ROUTER, SOCKETS, UNPACKER] {
             let (absent, refused) = programs(lists).unwrap();
             // BPF_MAXINSNS (linux/bpf_common.h).
             assert!(absent.len() < 4096 && refused.len() < 4096, "{}", refused.len());
