@@ -199,6 +199,16 @@ pub const EXAMPLES: &[Example] = &[
     },
     Example {
         document: "docs/xen.md",
+        begins: "biv run --xen -d --name db",
+        lines: &[
+            ("ping", Shows("1 packets received")),
+            ("numbered", Shows("rx drop icmp src 10.77.0.3")),
+            ("dropped", Shows("10485760")),
+        ],
+        ..PLAIN
+    },
+    Example {
+        document: "docs/xen.md",
         begins: "biv run --xen",
         lines: &[("uname", Shows("Linux")), ("hypervisor", Shows("xen"))],
         ..PLAIN

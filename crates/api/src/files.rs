@@ -8,6 +8,8 @@
 //! | `control` | its control socket ([`super::v1`]) |
 //! | `log.0`, `log.1` | the output of its command ([`super::log`]) |
 //! | `messages` | `biv`'s own messages |
+//! | `vif` | where its VIF's router connects that was started again |
+//! | `vif.json` | its VIF as it is now, with what `biv xen` has changed |
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
@@ -26,6 +28,10 @@ pub const SOCKET: &str = "control";
 pub const LOGS: [&str; 2] = ["log.0", "log.1"];
 /// See above.
 pub const MESSAGES: &str = "messages";
+/// See above.
+pub const VIF: &str = "vif";
+/// See above.
+pub const VIF_STATE: &str = "vif.json";
 
 /// The path of a file, for calls that take no directory. That of the directory may be longer than a
 /// socket's address; this one is not.

@@ -36,6 +36,9 @@ const PAUSE: Duration = Duration::from_millis(2);
 /// The largest record that is read.
 const RECORD_MAX_BYTES: u64 = 1 << 20;
 
+/// Where networks between domains have their directories: a control socket, a lock and messages.
+const NETWORKS: &str = ".networks";
+
 /// Generated names that are tried.
 const NAMES_TRIED: u32 = 32;
 
@@ -214,6 +217,21 @@ impl Registry {
         let alive = is_locked(&directory);
         let record = read_record(&directory).ok();
         Ok(Entry { name: name.clone(), directory, record, alive })
+    }
+
+    /// The directory of a network between domains, which is made if it is not there. No domain is called like the one
+    /// that these are in.
+    pub fn network(&self, name: &Name) -> Result<OwnedFd, Error> {
+        let fail = |error: Errno| Error::Place { path: self.path.clone(), error: error.into() };
+        let enter = |place: &OwnedFd, name: &str| {
+            match mkdirat(place, name, Mode::RWXU) {
+                Ok(()) | Err(Errno::EXIST) => {}
+                Err(error) => return Err(error),
+            }
+            openat(place, name, DIRECTORY, Mode::empty())
+        };
+        let all = enter(&self.directory, NETWORKS).map_err(fail)?;
+        enter(&all, name.as_str()).map_err(fail)
     }
 
     /// Removes what is left of domains that have ended and are not kept.

@@ -316,6 +316,8 @@ mod tests {
         check(&["--timeout", "-1"]);
         check(&["--net", "bridge"]);
         check(&["--net", "tap:"]);
+        check(&["--xen", "--vif", "ip=10.77.0.1"]);
+        check(&["--xen", "--vif", "ip=10.77.0.2", "--net", "none"]);
         check(&["--vsock", "a,cid=1"]);
         check(&["--publish", "80"]);
         check(&["--publish", "80:80/icmp"]);

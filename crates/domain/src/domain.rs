@@ -20,6 +20,7 @@
 
 use std::fs::{File, Permissions};
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
 use std::sync::{Arc, Mutex, mpsc};
@@ -209,6 +210,12 @@ impl Domain {
     #[must_use]
     pub fn name(&self) -> Option<&Name> {
         self.claim.as_ref().map(|claim| &claim.name)
+    }
+
+    /// Its directory, if it has one.
+    #[must_use]
+    pub fn directory(&self) -> Option<&OwnedFd> {
+        self.claim.as_ref().map(|claim| &claim.directory)
     }
 
     /// Whether others can find it, and sit down at its console.

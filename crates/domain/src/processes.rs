@@ -16,6 +16,7 @@ use api::status;
 use serde::de::DeserializeOwned;
 
 use crate::helper::MARK;
+use crate::network::routed::{self, Serving as Routed};
 use crate::network::{self, Serving as Network};
 use crate::run::carry_out;
 use crate::run::directories::{self, ServeFiles};
@@ -32,6 +33,7 @@ enum Process {
     Launch(Carry),
     Files(ServeFiles),
     Network(Network),
+    Router(Routed),
     Sockets(Sockets),
     Seal(Sealing),
     Unpack(Unpacking),
@@ -88,6 +90,7 @@ impl Process {
             launch::KIND => read(order).map(Self::Launch),
             directories::KIND => read(order).map(Self::Files),
             network::KIND => read(order).map(Self::Network),
+            routed::KIND => read(order).map(Self::Router),
             vsock::KIND => read(order).map(Self::Sockets),
             seal::KIND => read(order).map(Self::Seal),
             unpack::KIND => read(order).map(Self::Unpack),
@@ -102,6 +105,7 @@ impl Process {
             Self::Launch(_) => own_name(program),
             Self::Files(_) => c"biv files".into(),
             Self::Network(_) => c"biv network".into(),
+            Self::Router(_) => c"biv router".into(),
             Self::Sockets(_) => c"biv sockets".into(),
             Self::Seal(_) => c"biv seal".into(),
             Self::Unpack(_) => c"biv unpack".into(),
@@ -115,6 +119,7 @@ impl Process {
                 let ports = serving.tcp.iter().chain(&serving.udp).map(|&(number, _)| number);
                 ports.chain([serving.cable]).collect()
             }
+            Self::Router(serving) => vec![serving.control, serving.uplink],
             Self::Sockets(serving) => vec![serving.cable, serving.listener],
             Self::Launch(order) => vec![order.descriptor],
             Self::Files(_) | Self::Seal(_) | Self::Unpack(_) => Vec::new(),
@@ -133,6 +138,10 @@ impl Process {
             Self::Network(serving) => {
                 log::start(0);
                 done("the network", network::serve(&serving))
+            }
+            Self::Router(serving) => {
+                log::start(0);
+                done("the router", routed::serve(&serving))
             }
             Self::Sockets(serving) => done("the guest's sockets", vsock::serve(&serving)),
             Self::Seal(sealing) => ended(seal::seal_warm_start(&sealing).map(|()| status::SUCCESS)),
@@ -193,6 +202,11 @@ mod tests {
         check(
             "network",
             r#"{"cable":3,"reaches_host":false,"tcp":[[4,80]],"udp":[],"confined":true}"#,
+            true,
+        );
+        check(
+            "router",
+            r#"{"control":3,"uplink":4,"gateway":"10.77.0.1","bits":24,"confined":true}"#,
             true,
         );
         check(

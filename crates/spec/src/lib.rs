@@ -39,6 +39,7 @@ mod root;
 pub mod shown;
 mod size;
 pub mod text;
+mod vif;
 mod watch;
 
 pub use boot::Boot;
@@ -55,6 +56,7 @@ pub use other::Other;
 pub use process::Process;
 pub use root::{Directory, DiskRoot, HostRoot, Root};
 pub use size::{Error as NotASize, parse as parse_size};
+pub use vif::Vif;
 pub use watch::{ListBlocks, TraceBlocks, Watch};
 
 /// The version of descriptions that this code reads and writes.
@@ -219,6 +221,12 @@ impl Spec {
         }
         if self.sockets().count() > 1 {
             return contradiction("a machine has one virtio socket device (devices)");
+        }
+        let is_vif = |network: &Network| matches!(network, Network::Vif(_));
+        if self.machine.board != Board::Xen && self.networks.iter().flatten().any(is_vif) {
+            return contradiction(
+                "only a machine of Xen's interface has a VIF (machine.board, networks)",
+            );
         }
         self.root.check().and_then(|()| self.mounts.iter().try_for_each(Mount::check))?;
         network::check(self.networks.as_deref())
@@ -395,6 +403,11 @@ mod tests {
             (r#""networks": [{"kind": "user"}, {"kind": "user"}]"#, "one network"),
             (r#""networks": [{"kind": "user", "backend": "passt"}]"#, "passt"),
             (r#""networks": [{"kind": "tap", "name": ""}]"#, "without a name"),
+            (r#""networks": [{"kind": "vif", "ip": "10.77.0.2"}]"#, "Xen"),
+            (
+                r#""machine": {"board": "xen"}, "networks": [{"kind": "vif", "ip": "10.77.0.1"}]"#,
+                "gateway",
+            ),
             (r#""life": {"name": "../x"}"#, "invalid domain name"),
             (r#""life": {"timeout": -1}"#, "negative"),
             (r#""life": {"timeout": 0}"#, "timeout"),

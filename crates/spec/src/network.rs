@@ -7,9 +7,9 @@ use std::str::FromStr;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{Error, Other, is_default};
+use crate::{Error, Other, Vif, is_default};
 
-/// A network, to which the machine has a card (virtio-net).
+/// A network, to which the machine has a card.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum Network {
@@ -17,6 +17,8 @@ pub enum Network {
     User(UserNetwork),
     /// A TAP interface of the host.
     Tap(Tap),
+    /// A network between domains, of a machine of Xen's interface.
+    Vif(Vif),
 }
 
 /// A user-mode network.
@@ -82,7 +84,7 @@ pub struct Published {
 }
 
 /// A connection as it is typed: one network, or none.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Net {
     /// No card.
@@ -91,6 +93,8 @@ pub enum Net {
     User(User),
     /// See [`Tap`].
     Tap(String),
+    /// See [`Vif`].
+    Vif(Vif),
 }
 
 const fn localhost() -> Ipv4Addr {
@@ -103,7 +107,7 @@ impl Network {
     pub fn published(&self) -> &[Published] {
         match self {
             Self::User(network) => &network.publish,
-            Self::Tap(_) => &[],
+            Self::Tap(_) | Self::Vif(_) => &[],
         }
     }
 
@@ -113,6 +117,7 @@ impl Network {
         match self {
             Self::User(network) => Net::User(network.user),
             Self::Tap(tap) => Net::Tap(tap.name.clone()),
+            Self::Vif(vif) => Net::Vif(vif.clone()),
         }
     }
 
@@ -120,6 +125,7 @@ impl Network {
         match self {
             Self::User(network) => &network.other,
             Self::Tap(tap) => &tap.other,
+            Self::Vif(vif) => &vif.other,
         }
     }
 }
@@ -135,11 +141,12 @@ impl Net {
             Self::User(user) => {
                 vec![Network::User(UserNetwork { user, publish, other: Other::default() })]
             }
-            Self::None | Self::Tap(_) if !publish.is_empty() => {
+            Self::None | Self::Tap(_) | Self::Vif(_) if !publish.is_empty() => {
                 return Err("--publish requires --net user".into());
             }
             Self::None => Vec::new(),
             Self::Tap(name) => vec![Network::Tap(Tap { name, other: Other::default() })],
+            Self::Vif(vif) => vec![Network::Vif(vif)],
         };
         check(Some(&networks)).map_err(|error| error.to_string())?;
         Ok(networks)
@@ -159,6 +166,7 @@ pub(crate) fn check(networks: Option<&[Network]>) -> Result<(), Error> {
                 return contradiction("an interface without a name (networks)".into());
             }
             Network::User(network) => network.user.check().or_else(contradiction)?,
+            Network::Vif(vif) => vif.check().or_else(contradiction)?,
             Network::Tap(_) => {}
         }
         let ports = network.published();
@@ -199,7 +207,8 @@ impl FromStr for Net {
         match text.split_once(',') {
             None if text == "user" => Ok(Self::User(User::default())),
             Some(("user", options)) => options.parse().map(Self::User),
-            _ => Err("expected none, user, user,host or tap:NAME".into()),
+            Some(("vif", options)) => options.parse().map(Self::Vif),
+            _ => Err("expected none, user, user,host, tap:NAME or vif,ip=ADDRESS".into()),
         }
     }
 }
@@ -266,6 +275,7 @@ impl fmt::Display for Net {
                 })
             }
             Self::Tap(name) => write!(f, "tap:{name}"),
+            Self::Vif(vif) => write!(f, "vif,{vif}"),
         }
     }
 }
@@ -334,6 +344,7 @@ mod tests {
         check("user,host,backend=passt", user(true, Some(Backend::Passt)));
         check("user,backend=passt,host", user(true, Some(Backend::Passt)));
         check("tap:tap0", Some(Net::Tap("tap0".into())));
+        check("vif,ip=10.77.0.2", Some(Net::Vif(Vif::new([10, 77, 0, 2].into()))));
         for wrong in
             ["", "tap", "tap:", "tap,x", "user:", "user,", "user,backend=slirp", "none,x", "NONE"]
         {

@@ -10,7 +10,7 @@ use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, ValueEnum, ValueHint};
 use spec::{
     Board, Boot, Device, Directory, Disk, DiskRoot, Engine, Life, Machine, Mount, Name, Net,
-    Process, Published, Root, Sockets, Spec, User, UserExecution,
+    Process, Published, Root, Sockets, Spec, User, UserExecution, Vif,
 };
 
 use super::{Options, root};
@@ -141,6 +141,14 @@ pub struct Run {
     /// user,host,backend=passt: the same through passt; tap:NAME: a TAP interface of the host
     #[arg(long, value_name = "NETWORK")]
     pub net: Option<Net>,
+
+    /// Connect the domain (--xen) to a network between domains by a virtual interface. BITS: those of the network's
+    /// prefix, 24 by default, of which the first address is the gateway to the world. rate: bytes a second that the
+    /// domain may send at most. The network's router, a process of its own, lets the domain send with its own
+    /// addresses only; biv xen rules changes its rules
+    #[arg(long, value_name = "ip=ADDRESS[/BITS][,mac=MAC][,net=NAME][,rate=BYTES]",
+        conflicts_with_all = ["net", "publish"])]
+    pub vif: Option<Vif>,
 
     /// Forward a port of the host to the guest: [IP:]HOSTPORT:GUESTPORT[/udp]. IP is the address to listen at,
     /// 127.0.0.1 by default; 0.0.0.0 listens at all addresses
@@ -281,7 +289,8 @@ impl Run {
         devices.extend(sockets.into_iter().chain(console));
         devices.extend(self.debug_exit.then(Device::debug_exit));
         // Who publishes ports means the network that they lead to.
-        let net = self.net.or((!self.publish.is_empty()).then(|| Net::User(User::default())));
+        let net = self.net.or(self.vif.map(Net::Vif));
+        let net = net.or((!self.publish.is_empty()).then(|| Net::User(User::default())));
         let networks = net.map(|net| net.networks(self.publish)).transpose()?;
         let (memory, processors) = (self.mem, self.cpus);
         let board = if self.xen { Board::Xen } else { Board::Pc };

@@ -93,6 +93,9 @@ pub enum Error {
     /// What was asked for has no meaning there.
     #[error("domain {0} is not a paravirtual domain (biv run --xen)")]
     NotParavirtual(Name),
+    /// Its network.
+    #[error(transparent)]
+    Network(#[from] domain::network::Error),
     /// Several of them.
     #[error("{0}")]
     Several(String),

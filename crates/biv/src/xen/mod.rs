@@ -13,12 +13,16 @@ use crate::life::Error;
 mod facts;
 mod info;
 mod list;
+mod rules;
+mod vif;
 
 /// `biv xen`.
 pub fn xen(action: &XenAction) -> Result<(), Error> {
     match action {
         XenAction::List(arguments) => list::list(arguments),
         XenAction::Info(arguments) => info::info(arguments),
+        XenAction::Rules(arguments) => rules::rules(arguments),
+        XenAction::Vif(arguments) => vif::vif(arguments),
     }
 }
 

@@ -1,12 +1,15 @@
-//! The back-end of a guest's network card: `--net` and `--publish`.
+//! The back-end of a guest's network card: `--net`, `--publish` and `--vif`.
 //!
 //! Everything is opened, bound and started here, before the machine's process is confined. Another
 //! process makes a user-mode network, and is reached through a socket: one of our own
-//! ([`builtin`]), or [`passt`].
+//! ([`builtin`]), or [`passt`]. So does the router of a network between domains ([`routed`]), which a domain's virtual
+//! interface ([`vif`]) is attached to.
 
 mod builtin;
 mod passt;
+pub mod routed;
 mod tap;
+pub mod vif;
 
 use std::fs;
 use std::io;
@@ -16,8 +19,9 @@ use std::os::fd::OwnedFd;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair, sockopt};
 use vmm::{Configuration, Netdev, Network, Preparation};
 
+use crate::Domain;
 pub use builtin::{KIND, Serving, serve};
-use spec::{Backend, Net, Published, Spec, User};
+use spec::{Backend, Name, Net, Published, Spec, User};
 
 /// The guest's address and those of its network, as QEMU's users know them.
 pub const GUEST: Ipv4Addr = Ipv4Addr::new(10, 0, 2, 15);
@@ -54,6 +58,21 @@ pub enum Error {
     /// An interface of the host's.
     #[error("cannot use the interface {0}: {1}")]
     Tap(String, #[source] host::tap::Error),
+    /// The registry, where networks between domains have their places.
+    #[error(transparent)]
+    Registry(#[from] api::registry::Error),
+    /// The router of a network between domains.
+    #[error("cannot start the router of the network {0}: {1}")]
+    Router(Name, #[source] io::Error),
+    /// It does not have a VIF.
+    #[error("cannot be attached to the network {0}: {1}")]
+    Attach(Name, #[source] io::Error),
+    /// A domain without a VIF is asked for it.
+    #[error("domain {0} has no VIF; start it with `biv run --xen --vif ip=ADDRESS`")]
+    NoVif(Name),
+    /// Rules, or a rate.
+    #[error("{0}")]
+    Rules(String),
     /// A socket, or a random number.
     #[error("cannot set up the network: {0}")]
     Host(#[from] io::Error),
@@ -61,11 +80,19 @@ pub enum Error {
 
 /// A network that may still be starting.
 pub struct Starting {
-    network: Network,
+    card: Card,
     /// For the guest's init.
     parameter: String,
     /// What is to be waited for.
     passt: Option<passt::Starting>,
+}
+
+/// A machine's card.
+enum Card {
+    /// It is there.
+    Ready(Network),
+    /// It is attached when the domain has its name.
+    Vif(vif::Starting),
 }
 
 /// Starts the network `net` for a machine; a process of ours is confined, if it is to be.
@@ -78,7 +105,20 @@ pub fn start(spec: &Spec, net: &Net) -> Result<Option<Starting>, Error> {
             let netdev = Netdev::Tap(tap::open(name, processors)?);
             let network = Network { netdev, address: tap::random_address()?, relink: None };
             let parameter = "biv.network=dhcp".to_owned();
-            Ok(Some(Starting { network, parameter, passt: None }))
+            Ok(Some(Starting { card: Card::Ready(network), parameter, passt: None }))
+        }
+        Net::Vif(_) => {
+            // What is typed does not have its first rules.
+            let vif = spec.networks.iter().flatten().find_map(|network| match network {
+                spec::Network::Vif(vif) => Some(vif),
+                _ => None,
+            });
+            let started = vif.map(|vif| vif::Starting::new(vif, confine)).transpose()?;
+            Ok(started.map(|starting| Starting {
+                parameter: starting.parameter(),
+                card: Card::Vif(starting),
+                passt: None,
+            }))
         }
         Net::User(user) => start_user(*user, published, confine).map(Some),
     }
@@ -97,7 +137,7 @@ fn start_user(user: User, published: &[Published], confine: bool) -> Result<Star
         }
     };
     Ok(Starting {
-        network: Network { netdev: Netdev::Stream(ours), address: CARD, relink: None },
+        card: Card::Ready(Network { netdev: Netdev::Stream(ours), address: CARD, relink: None }),
         parameter: format!("biv.network={GUEST}/{PREFIX_BITS},{GATEWAY},{NAMESERVER}"),
         passt,
     })
@@ -110,12 +150,21 @@ impl Starting {
     }
 
     /// Gives the machine its card, which waits, before it starts, until the network has started.
-    pub fn connect(self, configuration: &mut Configuration) {
-        configuration.devices.push(Box::new(self.network));
+    ///
+    /// # Errors
+    ///
+    /// The domain cannot be attached to its network.
+    pub fn connect(self, configuration: &mut Configuration, domain: &Domain) -> Result<(), Error> {
+        let network = match self.card {
+            Card::Ready(network) => network,
+            Card::Vif(starting) => starting.attach(domain)?,
+        };
+        configuration.devices.push(Box::new(network));
         if let Some(passt) = self.passt {
             let wait = move || passt.finish().map_err(|why| Error::Passt(why).to_string());
             configuration.preparation = Preparation(Some(Box::new(wait)));
         }
+        Ok(())
     }
 }
 

@@ -127,7 +127,7 @@ fn run_guest(
     let wait = Wait::of(spec, keeps_writes);
     let parameter = network.as_ref().map(|network| network.parameter().to_owned());
     if let Some(network) = network {
-        network.connect(&mut configuration);
+        network.connect(&mut configuration, domain)?;
     }
     let snapshots = Snapshots::new(guest::can_be_restored(spec));
     // Everything is open.

@@ -71,7 +71,7 @@ pub fn kind(spec: &Spec) -> Option<Spec> {
             vec![Network::User(UserNetwork { publish: Vec::new(), ..network.clone() })]
         }
         // The interface may be another's when the next one starts.
-        Some(Network::Tap(_)) => return None,
+        Some(Network::Tap(_) | Network::Vif(_)) => return None,
     });
     if is_paravirtual(spec) {
         return None;
