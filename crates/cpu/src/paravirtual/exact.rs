@@ -18,8 +18,8 @@
 //! 4. *Others' changes are counted*, not told. Where the architecture flushes for a guest, because it asks for that or
 //!    loads a root, a vCPU flushes everything if another vCPU has taken something away since it last did, and nothing
 //!    otherwise. As on hardware, what another vCPU takes away may be used until then.
-//! 5. *A change of an entry that leads to tables* drops what is derived from the table below it, if that is of the
-//!    lowest level, and everything otherwise.
+//! 5. *A change of an entry that leads to tables* drops what is derived from the tables below it, and everything if it
+//!    is a top entry: programs free tables of the third level when they are executed, as their stack is moved.
 //!
 //! Helpers' address spaces (direct execution) are not exact: they hear of each flush and of each switch.
 
@@ -29,7 +29,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rustc_hash::FxHashMap;
 
 use crate::architectural::Architectural;
-use crate::memory::paging::load;
 use crate::memory::{Flush, Linear, PAGE_SIZE, Physical};
 use crate::vcpu::Vcpu;
 
@@ -45,6 +44,9 @@ const REGION: u64 = 2 << 20;
 
 /// Sources that are known. Whoever has more flushes everything.
 const MAX_SOURCES: usize = 1 << 18;
+
+/// Entries of a table that are dropped one by one when it ceases to be one, rather than with all of their spaces.
+const FEW_ENTRIES: usize = 16;
 
 /// Bits of an entry.
 mod bit {
@@ -335,21 +337,40 @@ impl Architectural {
         }
     }
 
+    /// Whether something may be cached that was walked to through a table.
+    fn is_source(&self, table: u64) -> bool {
+        let state = self.paravirtual.as_deref();
+        state.is_some_and(|state| state.exact.sources.borrow().contains_key(&table))
+    }
+
     /// Drop all that was walked to through a table of the lowest level, whose content is as it was then.
     fn drop_table(&mut self, table: u64) {
-        let Some(state) = &self.paravirtual else { return };
-        let is_known = state.exact.sources.borrow().contains_key(&table);
-        if !is_known {
+        if !self.is_source(table) {
             return;
         }
-        for index in 0..PAGE_SIZE / 8 {
-            if load(&self.ram, table + index * 8, 8) & bit::PRESENT != 0 {
-                self.drop_leaf(table, index, true);
-            }
+        for (index, _) in self.present_entries(table) {
+            self.drop_leaf(table, index, true);
         }
         if let Some(exact) = self.exact() {
             exact.sources.borrow_mut().remove(&table);
         }
+    }
+
+    /// The same for a table of the second level. Where it is walked as one of the lowest, that is a source as well.
+    fn drop_tables(&mut self, table: u64) {
+        for (_, entry) in self.present_entries(table) {
+            self.drop_table(entry & bit::ADDRESS);
+        }
+        self.drop_table(table);
+    }
+
+    /// The entries of a table that are present, with their numbers.
+    fn present_entries(&self, table: u64) -> Vec<(u64, u64)> {
+        let Some(bytes) = self.ram.copy_page(Physical(table)) else { return Vec::new() };
+        let words = bytes
+            .chunks_exact(8)
+            .map(|word| u64::from_le_bytes(word.try_into().unwrap_or_default()));
+        (0..).zip(words).filter(|(_, entry)| entry & bit::PRESENT != 0).collect()
     }
 }
 
@@ -379,6 +400,10 @@ impl Vcpu {
                 arch.drop_leaf(table, index as u64, true);
                 arch.drop_table(old & bit::ADDRESS);
             }
+            3 => {
+                arch.drop_leaf(table, index as u64, true);
+                arch.drop_tables(old & bit::ADDRESS);
+            }
             _ => arch.flush_everything(),
         }
     }
@@ -392,10 +417,19 @@ impl Vcpu {
             exact.own = exact.own.wrapping_add(1);
             arch.group.taken_away.fetch_add(1, Ordering::SeqCst);
         }
-        let Some(exact) = arch.exact() else { return };
-        if exact.is_full() {
+        if arch.exact().is_some_and(|exact| exact.is_full()) {
             return arch.flush_everything();
         }
+        if level == 1 {
+            if !arch.is_source(table) {
+                return;
+            }
+            // A kernel clears a table before it frees it, as a rule.
+            if arch.present_entries(table).len() <= FEW_ENTRIES {
+                return arch.drop_table(table);
+            }
+        }
+        let Some(exact) = arch.exact() else { return };
         let gone = match level {
             1 => {
                 let list = exact.sources.borrow_mut().remove(&table).unwrap_or_default();
