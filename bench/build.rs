@@ -4,8 +4,17 @@ use std::path::PathBuf;
 use std::process::Command;
 
 /// Its files.
-const SOURCES: [&str; 7] =
-    ["main", "computing", "vectors", "kernel", "messages", "processes", "memory"];
+const SOURCES: [&str; 9] = [
+    "main",
+    "computing",
+    "vectors",
+    "kernel",
+    "messages",
+    "processes",
+    "memory",
+    "switching",
+    "files",
+];
 
 fn main() {
     println!("cargo::rerun-if-changed=guest");

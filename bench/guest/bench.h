@@ -37,3 +37,7 @@ double signal_delivery(long n), protection_fault(long n);
 double pipe_round_trip(long n), unix_round_trip(long n), tcp_round_trip(long n);
 double fork_exit(long n), fork_exec(long n), shell(long n), thread(long n);
 double anonymous_fault(long n), file_fault(long n), map_touch_unmap(long n);
+double switch_2p_0k(long n), switch_2p_16k(long n), switch_2p_64k(long n), switch_8p_16k(long n);
+double switch_8p_64k(long n), switch_16p_16k(long n), switch_16p_64k(long n);
+double create_0k(long n), delete_0k(long n), create_10k(long n), delete_10k(long n);
+double map_file(long n), select_tcp(long n), signal_install(long n);

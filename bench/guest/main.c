@@ -50,7 +50,13 @@ static const struct program programs[] = {
     {"unix-socket", unix_round_trip}, {"tcp", tcp_round_trip}, {"fork-exit", fork_exit},
     {"fork-exec", fork_exec}, {"shell", shell}, {"thread", thread},
     {"anonymous-fault", anonymous_fault}, {"file-fault", file_fault},
-    {"map-touch-unmap", map_touch_unmap},
+    {"map-touch-unmap", map_touch_unmap}, {"switch-2p-0k", switch_2p_0k},
+    {"switch-2p-16k", switch_2p_16k}, {"switch-2p-64k", switch_2p_64k},
+    {"switch-8p-16k", switch_8p_16k}, {"switch-8p-64k", switch_8p_64k},
+    {"switch-16p-16k", switch_16p_16k}, {"switch-16p-64k", switch_16p_64k},
+    {"create-0k", create_0k}, {"delete-0k", delete_0k}, {"create-10k", create_10k},
+    {"delete-10k", delete_10k}, {"map-file", map_file}, {"select-tcp", select_tcp},
+    {"signal-install", signal_install},
 };
 
 void must(int fine, const char *what) {

@@ -10,6 +10,7 @@ mod build_two;
 mod bytecode;
 mod chase;
 mod file_fault;
+mod files;
 mod fork_exec;
 mod fork_exit;
 mod git;
@@ -17,18 +18,19 @@ mod go;
 mod iperf3;
 mod launch;
 mod lua;
+mod map_file;
 mod map_touch_unmap;
 mod memcpy;
 mod memcpy_16k;
 mod memory;
 mod nbody;
-mod nginx;
+pub mod nginx;
 mod nginx_connections;
 mod node;
 mod null_syscall;
 mod open_close;
 mod parallel_build;
-mod pgbench;
+pub mod pgbench;
 mod pgbench_write;
 mod pipe;
 mod povray;
@@ -38,13 +40,16 @@ mod python_start;
 mod qsort;
 mod read_byte;
 mod redis;
+mod select_tcp;
 mod sha256;
 mod shell;
 mod signal;
+mod signal_install;
 mod sqlite;
 mod sse;
 mod stat;
 mod storm;
+mod switches;
 mod tar_gzip;
 mod tcp;
 mod thread;
@@ -53,7 +58,7 @@ mod unix_socket;
 mod untar;
 
 /// All of them.
-pub const ALL: [&Number; 49] = [
+pub const ALL: [&Number; 63] = [
     &sha256::NUMBER,
     &nbody::NUMBER,
     &qsort::NUMBER,
@@ -79,6 +84,20 @@ pub const ALL: [&Number; 49] = [
     &anonymous_fault::NUMBER,
     &file_fault::NUMBER,
     &map_touch_unmap::NUMBER,
+    &map_file::NUMBER,
+    &signal_install::NUMBER,
+    &select_tcp::NUMBER,
+    &switches::P2_0K,
+    &switches::P2_16K,
+    &switches::P2_64K,
+    &switches::P8_16K,
+    &switches::P8_64K,
+    &switches::P16_16K,
+    &switches::P16_64K,
+    &files::CREATE_0K,
+    &files::DELETE_0K,
+    &files::CREATE_10K,
+    &files::DELETE_10K,
     &build::NUMBER,
     &build_two::NUMBER,
     &parallel_build::NUMBER,

@@ -39,7 +39,8 @@ END
 nginx -c /tmp/nginx/conf -e /tmp/nginx/error </dev/null >/dev/null 2>&1
 "#;
 
-const RUN: &str = r#"
+/// Requests for some seconds.
+pub const RUN: &str = r#"
 seconds=5
 [ "$bench_scale" -ge 100 ] || seconds=2
 wrk -t1 -c16 -d$seconds http://127.0.0.1:8080/ >/tmp/nginx/wrk
