@@ -100,7 +100,7 @@ mod tests {
         let Some(group) = Group::new() else { return };
         let mut shell = group.start(Path::new("sh"));
         let busy = "sh -c 'i=0; while [ $i -lt 20000 ]; do i=$((i + 1)); done'";
-        bench::run(shell.args(["-c", busy])).unwrap();
+        crate::run(shell.args(["-c", busy])).unwrap();
         assert!(group.seconds().unwrap() > 0.001);
         let path = group.path.clone();
         let abandoned = path.with_file_name(format!("{PREFIX}4194305"));

@@ -176,7 +176,7 @@ mod tests {
         let check = |needs, expected: &str| {
             let mut shell = std::process::Command::new("sh");
             let shell = shell.args(["-eu", "-c", &script(needs).preparation()]);
-            assert_eq!(bench::run(shell).unwrap().trim_end(), expected);
+            assert_eq!(crate::run(shell).unwrap().trim_end(), expected);
         };
         check(&["sh"], "done");
         check(&["sh", "no-such-program", "nor-this"], "absent no no-such-program here");

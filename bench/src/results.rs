@@ -1,6 +1,6 @@
 //! What was measured, and the arithmetic on it.
 
-use bench::Spread;
+use crate::spread::Spread;
 
 use crate::number::Number;
 use crate::systems::{Family, System};

@@ -9,7 +9,7 @@ use std::process::{Child, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-use bench::processes;
+use crate::processes;
 
 use crate::counters;
 use crate::files::Files;

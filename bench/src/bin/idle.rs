@@ -11,26 +11,15 @@
 
 #![forbid(unsafe_code)]
 
-use std::fs;
-use std::path::PathBuf;
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use bench::processes::{Computed, computed, end, held_kib, tree};
-use bench::{Spread, run};
+use bench::Spread;
+use bench::domains::{Domains, SPAN, START_SECONDS, available_kib, load, others, settle, watch};
+use bench::processes::{Computed, held_kib};
 
 /// What one domain may need of the host, in KiB: none is started where there is no room for all.
 const ROOM_KIB: u64 = 192 << 10;
-
-/// The longest that one may need to start.
-const START_SECONDS: u64 = 60;
-
-/// Domains are quiet when they compute more than this part of what they did in the span before.
-const QUIET: f64 = 0.9;
-
-/// The span, and how many of them to wait at most.
-const SPAN: Duration = Duration::from_secs(5);
-const MOST_SPANS: u32 = 24;
 
 struct Options {
     domains: usize,
@@ -64,59 +53,6 @@ fn parse() -> Result<Options, String> {
     Ok(options)
 }
 
-/// Domains, all of which vanish with this.
-struct Domains {
-    biv: PathBuf,
-    registry: PathBuf,
-    names: Vec<String>,
-}
-
-impl Domains {
-    fn new() -> Result<Domains, String> {
-        let own = std::env::current_exe().map_err(|error| error.to_string())?;
-        let registry = std::env::temp_dir().join(format!("bivouac-idle-{}", std::process::id()));
-        fs::create_dir(&registry).map_err(|error| format!("{}: {error}", registry.display()))?;
-        Ok(Domains { biv: own.with_file_name("biv"), registry, names: Vec::new() })
-    }
-
-    /// `biv` in this registry; it does not outlive its patience.
-    fn biv(&self, patience: u64) -> Command {
-        let mut command = Command::new("timeout");
-        command.args(["--kill-after=5", &patience.to_string()]).arg(&self.biv);
-        command.env("XDG_RUNTIME_DIR", &self.registry);
-        command
-    }
-
-    fn start(&mut self, options: &Options) -> Result<(), String> {
-        let name = format!("idle-{}", self.names.len());
-        // Enough for all to start, to become quiet and to be watched.
-        let life = options.domains as u64 * START_SECONDS / 4 + 300 + options.seconds;
-        let mut command = self.biv(START_SECONDS);
-        command.args(["run", "-d", "--name", &name, "--busybox", "--mem", "128M"]);
-        command.args(["--net", &options.network, "--timeout", &life.to_string()]);
-        run(command.args(["--", "sleep", "1000000"]))?;
-        self.names.push(name);
-        Ok(())
-    }
-}
-
-impl Drop for Domains {
-    fn drop(&mut self) {
-        let patience = 30 + self.names.len() as u64;
-        let removed = run(self.biv(patience).args(["rm", "--force"]).args(&self.names));
-        if let Err(error) = removed {
-            eprintln!("idle: {error}");
-        }
-        others().into_iter().for_each(end);
-        let _ = fs::remove_dir_all(&self.registry);
-    }
-}
-
-/// All that descends from this process, without it.
-fn others() -> Vec<u32> {
-    tree(std::process::id()).split_off(1)
-}
-
 fn measure(options: &Options) -> Result<(), String> {
     let available = available_kib().ok_or("/proc/meminfo does not say what is available")?;
     if available < options.domains as u64 * ROOM_KIB {
@@ -127,47 +63,23 @@ fn measure(options: &Options) -> Result<(), String> {
             (options.domains as u64 * ROOM_KIB) >> 10,
         ));
     }
-    // Domains go on without whoever has started them, and are not to get out of sight.
-    rustix::process::set_child_subreaper(Some(rustix::process::getpid()))
-        .map_err(|error| error.to_string())?;
-    let mut domains = Domains::new()?;
+    let mut domains = Domains::new("idle")?;
     let begun = Instant::now();
-    for _ in 0..options.domains {
-        domains.start(options)?;
+    // Enough for all to start, to become quiet and to be watched.
+    let life = options.domains as u64 * START_SECONDS / 4 + 300 + options.seconds;
+    for number in 0..options.domains {
+        let given = ["--busybox", "--mem", "128M", "--net", &options.network];
+        domains.start(&format!("idle-{number}"), life, &given, &["sleep", "1000000"])?;
     }
     println!("{} domains started in {:.0} s", options.domains, begun.elapsed().as_secs_f64());
     let spans = settle();
     println!("quiet after {} s", u64::from(spans) * SPAN.as_secs());
     let processes = others();
-    let load = load();
+    let before = load();
     let used = watch(&processes, Duration::from_secs(options.seconds));
     report(options, &processes, used)?;
-    println!("the host's load before and after: {load}; {}", self::load());
+    println!("the host's load before and after: {before}; {}", load());
     Ok(())
-}
-
-/// Wait until the domains compute hardly less than in the span before; how many spans that took.
-fn settle() -> u32 {
-    let mut last = f64::INFINITY;
-    for span in 1..=MOST_SPANS {
-        let now = watch(&others(), SPAN).seconds;
-        if now > QUIET * last {
-            return span;
-        }
-        last = now;
-    }
-    MOST_SPANS
-}
-
-/// What they compute in a time.
-fn watch(processes: &[u32], time: Duration) -> Computed {
-    let (start, before) = (Instant::now(), computed(processes));
-    std::thread::sleep(time);
-    let after = computed(processes);
-    // A busy host may be late.
-    let late = time.as_secs_f64() / start.elapsed().as_secs_f64();
-    let times = (after.times.saturating_sub(before.times) as f64 * late) as u64;
-    Computed { seconds: (after.seconds - before.seconds) * late, times }
 }
 
 fn report(options: &Options, processes: &[u32], used: Computed) -> Result<(), String> {
@@ -192,14 +104,4 @@ fn report(options: &Options, processes: &[u32], used: Computed) -> Result<(), St
         processes.len() as f64 / count,
     );
     Ok(())
-}
-
-fn available_kib() -> Option<u64> {
-    let all = fs::read_to_string("/proc/meminfo").ok()?;
-    let line = all.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
-    line.trim().trim_end_matches(" kB").parse().ok()
-}
-
-fn load() -> String {
-    fs::read_to_string("/proc/loadavg").unwrap_or_default().trim().to_owned()
 }

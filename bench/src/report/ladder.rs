@@ -1,12 +1,12 @@
 //! The ladder: what each technique is worth, by how much longer work takes without it.
 
-use bench::Spread;
+use crate::spread::Spread;
 
 use crate::number::Number;
 use crate::numbers;
 use crate::results::{Factor, Results};
 
-use super::table::{amount, markdown};
+use crate::markdown::{amount, markdown};
 
 /// What is known of one technique: what was left out, from what, and a factor for each number.
 pub struct Rung {

@@ -4,7 +4,7 @@
 
 use std::fmt::Write;
 
-use bench::Spread;
+use crate::spread::Spread;
 
 use crate::number::Number;
 use crate::results::Factor;

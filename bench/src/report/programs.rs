@@ -1,12 +1,12 @@
 //! What programs took, each sample in a fresh machine: a row for each system, with how far apart its starts are.
 
-use bench::Spread;
+use crate::spread::Spread;
 
 use crate::number::Number;
 use crate::results::{Outcome, Results, Sample};
 use crate::systems::Family;
 
-use super::table::{amount, markdown};
+use crate::markdown::{amount, markdown};
 
 const HEAD: [&str; 11] = [
     "program",

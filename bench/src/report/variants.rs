@@ -1,11 +1,11 @@
 //! The modes: what `biv` reaches when user code is executed in one way only.
 
-use bench::Spread;
+use crate::spread::Spread;
 
 use crate::results::{Results, geometric_mean};
 use crate::systems::Family;
 
-use super::table::{amount, markdown};
+use crate::markdown::{amount, markdown};
 
 /// Every mode beside `biv` as users get it, with the factor between them; nothing where only
 /// that was measured.

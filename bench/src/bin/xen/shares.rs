@@ -1,0 +1,140 @@
+//! Section 3.3.1, Borrowed Virtual Time: what domains get of the processors by their weights, and what a cap leaves.
+
+use bench::bars::Group;
+use bench::domains::Domains;
+use bench::markdown::amount;
+use bench::processes::{computed, tree};
+
+use crate::experiment::{Experiment, Options, Report};
+use crate::work;
+
+/// See the head of this file.
+pub const EXPERIMENT: Experiment = Experiment {
+    name: "shares",
+    title: "Weights and caps: what computing domains get of the processors",
+    run,
+};
+
+/// A domain, and the part of one core that is its due on this host.
+struct Domain {
+    name: &'static str,
+    options: &'static [&'static str],
+    weight: f64,
+    /// Of a core.
+    cap: f64,
+}
+
+const fn domain(name: &'static str, options: &'static [&'static str], weight: f64) -> Domain {
+    Domain { name, options, weight, cap: 1.0 }
+}
+
+const WEIGHTED: [Domain; 4] = [
+    domain("one", &["--weight", "128"], 128.0),
+    domain("two", &["--weight", "256"], 256.0),
+    domain("three", &["--weight", "384"], 384.0),
+    domain("four", &["--weight", "512"], 512.0),
+];
+
+const CAPPED: [Domain; 1] =
+    [Domain { cap: 0.25, ..domain("capped", &["--weight", "256", "--cap", "25"], 256.0) }];
+
+fn run(options: &Options) -> Result<Report, String> {
+    let cores = std::thread::available_parallelism().map_err(|error| error.to_string())?.get();
+    let head = ["domain", "weight", "its due, of a core", "used", "used / due", "work / due"];
+    let mut report = Report::new(&head);
+    report.series = vec!["used / due".into()];
+    for domains in [&WEIGHTED[..], &CAPPED[..]] {
+        let due = dues(domains, cores as f64);
+        let got = measure(options, domains)?;
+        let all_work: f64 = got.iter().map(|(_, work)| work).sum();
+        let all_due: f64 = due.iter().sum();
+        for ((domain, due), (used, work)) in domains.iter().zip(due).zip(got) {
+            let by_work = (work / all_work) / (due / all_due);
+            report.rows.push(vec![
+                domain.name.into(),
+                amount(domain.weight),
+                format!("{due:.3}"),
+                format!("{used:.3}"),
+                format!("{:.3}", used / due),
+                format!("{by_work:.3}"),
+            ]);
+            let bars = vec![Some(used / due)];
+            report.groups.push(Group { label: domain.name.into(), bars });
+        }
+    }
+    report.remarks.push(
+        "Used: what the host says that all processes of the domain have computed. Work: what the \
+         guests have counted, as parts of all."
+            .into(),
+    );
+    Ok(report)
+}
+
+/// Water-filling: by weight, but nobody gets more than a cap, and what is over goes to the others.
+fn dues(domains: &[Domain], cores: f64) -> Vec<f64> {
+    let mut due: Vec<Option<f64>> = vec![None; domains.len()];
+    loop {
+        let left = cores - due.iter().flatten().sum::<f64>();
+        let open = || domains.iter().zip(&due).filter(|(_, due)| due.is_none());
+        let weights: f64 = open().map(|(domain, _)| domain.weight).sum();
+        let share = |domain: &Domain| left * domain.weight / weights;
+        let full: Vec<bool> = domains
+            .iter()
+            .zip(&due)
+            .map(|(domain, due)| due.is_none() && share(domain) >= domain.cap)
+            .collect();
+        if !full.contains(&true) {
+            let rest =
+                |(domain, due): (&Domain, &Option<f64>)| due.unwrap_or_else(|| share(domain));
+            return domains.iter().zip(&due).map(rest).collect();
+        }
+        for ((domain, due), _) in
+            domains.iter().zip(&mut due).zip(full).filter(|(_, is_full)| *is_full)
+        {
+            *due = Some(domain.cap);
+        }
+    }
+}
+
+/// Cores that each used, and pieces of work that it did in a second.
+fn measure(options: &Options, wanted: &[Domain]) -> Result<Vec<(f64, f64)>, String> {
+    let mut domains = Domains::new("shares")?;
+    let seconds = options.seconds;
+    // They go on computing while the host's clock is read.
+    let script = work::computing(seconds + 2);
+    for domain in wanted {
+        let given =
+            [&["--xen", "--busybox", "--mem", "128M", "--net", "none"], domain.options].concat();
+        domains.start(domain.name, seconds * 3 + 300, &given, &["sh", "-c", &script])?;
+    }
+    let process = |domain: &Domain| {
+        domains.process(domain.name).ok_or(format!("{} has no process", domain.name))
+    };
+    let processes = wanted.iter().map(process).collect::<Result<Vec<u32>, _>>()?;
+    let used = || processes.iter().map(|&one| computed(&tree(one)).seconds).collect::<Vec<f64>>();
+    let names: Vec<String> = wanted.iter().map(|domain| domain.name.to_owned()).collect();
+    let begin = work::begin(&domains, &names)?;
+    work::sleep_until(begin + 1);
+    let (start, before) = (std::time::Instant::now(), used());
+    std::thread::sleep(std::time::Duration::from_secs(seconds));
+    let (took, after) = (start.elapsed().as_secs_f64(), used());
+    work::sleep_until(begin + seconds + 3);
+    let rates = wanted.iter().map(|domain| work::rate(&domains, domain.name));
+    let rates = rates.collect::<Result<Vec<f64>, _>>()?;
+    let cores = before.iter().zip(&after).map(|(before, after)| (after - before) / took);
+    Ok(cores.zip(rates).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dues_are_by_weight_and_never_above_a_cap() {
+        assert_eq!(dues(&WEIGHTED, 2.0), [0.2, 0.4, 0.6, 0.8]);
+        assert_eq!(dues(&WEIGHTED, 8.0), [1.0; 4]);
+        assert_eq!(dues(&CAPPED, 2.0), [0.25]);
+        let large = [domain("a", &[], 1000.0), domain("b", &[], 1.0), domain("c", &[], 1.0)];
+        assert_eq!(dues(&large, 2.0), [1.0, 0.5, 0.5]);
+    }
+}
