@@ -14,7 +14,7 @@ use crate::addresses::Addresses;
 use crate::cable::{Input, Output, Watch};
 use crate::connection::Connection;
 use crate::limits::{
-    CONNECTION_BUFFER_BYTES, CONNECTIONS_AT_ONCE, MAX_CONNECTIONS, MAX_FULL_CONNECTIONS,
+    self, CONNECTION_BUFFER_BYTES, CONNECTIONS_AT_ONCE, MAX_CONNECTIONS, MAX_FULL_CONNECTIONS,
     SMALL_BUFFER_BYTES,
 };
 use crate::packets::Packet;
@@ -34,6 +34,8 @@ type Ends = (SocketAddrV4, SocketAddrV4);
 pub struct Connections {
     addresses: Addresses,
     mtu: usize,
+    /// How many one guest may have.
+    of_guest: usize,
     tokens: (u64, u64),
     next: u64,
     next_port: u16,
@@ -56,10 +58,12 @@ impl Connections {
         mtu: u16,
         published: Vec<(TcpListener, u16)>,
         tokens: (u64, u64),
+        has_several: bool,
     ) -> Self {
         Self {
             addresses,
             mtu: mtu.into(),
+            of_guest: limits::of_guest(MAX_CONNECTIONS, has_several),
             tokens,
             next: 0,
             next_port: PORTS.start,
@@ -122,7 +126,7 @@ impl Connections {
         watch: &Watch,
         now: Instant,
     ) -> Option<u64> {
-        if self.all.len() >= MAX_CONNECTIONS {
+        if self.all.len() >= MAX_CONNECTIONS || self.has_all_of_its_own(*there.ip()) {
             return None;
         }
         let outward = self.addresses.reach(here)?;
@@ -136,6 +140,12 @@ impl Connections {
         let _ = host.set_nodelay(true);
         let connection = Connection::from_guest(here, there, host, self.sizes(), now)?;
         self.add(connection, watch)
+    }
+
+    /// Whether a guest has as many as one may.
+    fn has_all_of_its_own(&self, guest: Ipv4Addr) -> bool {
+        let its_own = || self.all.values().filter(|it| *it.there.ip() == guest).count();
+        self.all.len() >= self.of_guest && its_own() >= self.of_guest
     }
 
     /// Bytes of a packet and of a buffer of the next connection.

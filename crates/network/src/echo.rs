@@ -13,7 +13,7 @@ use rustix::net::{
 
 use crate::addresses::Addresses;
 use crate::cable::{Output, Watch};
-use crate::limits::{DATAGRAMS_AT_ONCE, IDLE_TIMEOUT, MAX_ECHOES};
+use crate::limits::{self, DATAGRAMS_AT_ONCE, IDLE_TIMEOUT, MAX_ECHOES};
 use crate::packets::{Packet, add_echo_reply, add_prohibited};
 
 const REQUEST: u8 = 8;
@@ -31,12 +31,15 @@ struct Echo {
 pub struct Echoes {
     first: u64,
     next: u64,
+    /// How many one guest may have.
+    of_guest: usize,
     echoes: HashMap<u64, Echo>,
 }
 
 impl Echoes {
-    pub fn new(first: u64) -> Self {
-        Self { first, next: 0, echoes: HashMap::new() }
+    pub fn new(first: u64, has_several: bool) -> Self {
+        let of_guest = limits::of_guest(MAX_ECHOES, has_several);
+        Self { first, next: 0, of_guest, echoes: HashMap::new() }
     }
 
     /// The guest asks.
@@ -69,9 +72,10 @@ impl Echoes {
     fn echo(&mut self, guest: Ipv4Addr, identifier: [u8; 2], watch: &Watch) -> Option<&mut Echo> {
         let is_it = |echo: &Echo| echo.guest == guest && echo.identifier == identifier;
         let known = self.echoes.iter().find(|(_, echo)| is_it(echo)).map(|(token, _)| *token);
+        let its_own = || self.echoes.values().filter(|it| it.guest == guest).count();
         let token = match known {
             Some(token) => token,
-            None if self.echoes.len() >= MAX_ECHOES => return None,
+            None if self.echoes.len() >= MAX_ECHOES || its_own() >= self.of_guest => return None,
             None => {
                 let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
                 let (family, kind) = (AddressFamily::INET, SocketType::DGRAM);

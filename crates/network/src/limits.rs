@@ -31,6 +31,14 @@ pub const MAX_PEERS: usize = 256;
 /// Identifiers of echo requests at the same time.
 pub const MAX_ECHOES: usize = 64;
 
+/// The part of connections, ports and identifiers that one of several guests may have: one in so many.
+const PARTS_OF_GUEST: usize = 4;
+
+/// How many of so many one guest may have, of several or alone.
+pub const fn of_guest(most: usize, has_several: bool) -> usize {
+    if has_several { most / PARTS_OF_GUEST } else { most }
+}
+
 /// A port or identifier that is idle for so long is forgotten.
 pub const IDLE_TIMEOUT: Duration = Duration::from_secs(120);
 

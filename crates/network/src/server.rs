@@ -81,9 +81,11 @@ impl Server {
         let watch = Watch::new()?;
         watch.add(&cable, CABLE)?;
         let Plan { addresses, mtu, card, tcp, udp } = plan;
-        let connections = Connections::new(addresses, mtu, tcp, (LISTENERS, CONNECTIONS));
+        let has_several = card.is_none();
+        let tokens = (LISTENERS, CONNECTIONS);
+        let connections = Connections::new(addresses, mtu, tcp, tokens, has_several);
         connections.watch(&watch)?;
-        let datagrams = Datagrams::new(addresses, udp, (PUBLISHED_UDP, ASSOCIATIONS));
+        let datagrams = Datagrams::new(addresses, udp, (PUBLISHED_UDP, ASSOCIATIONS), has_several);
         datagrams.watch(&watch)?;
         let now = Instant::now();
         Ok(Self {
@@ -91,12 +93,12 @@ impl Server {
             watch,
             input: Input::default(),
             output: Output::new(card.unwrap_or(SOMEBODY), OURS),
-            has_several: card.is_none(),
+            has_several,
             addresses,
             mtu,
             connections,
             datagrams,
-            echoes: Echoes::new(ECHOES),
+            echoes: Echoes::new(ECHOES, has_several),
             started: now,
             swept: now,
             cable_is_ready: true,

@@ -5,9 +5,12 @@ use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, UdpSocket};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
 use crate::addresses::Addresses;
 use crate::limits::{
-    CONNECTION_BUFFER_BYTES, MAX_BUFFERED_BYTES, MAX_FULL_CONNECTIONS, SMALL_BUFFER_BYTES,
+    CONNECTION_BUFFER_BYTES, MAX_BUFFERED_BYTES, MAX_CONNECTIONS, MAX_FULL_CONNECTIONS,
+    SMALL_BUFFER_BYTES,
 };
 use crate::packets::{Packet, checksum};
 use crate::{Plan, Server};
@@ -126,6 +129,28 @@ fn several_guests_are_answered_by_their_addresses() {
     message.extend([99, 130, 83, 99, 53, 1, 1, 255]);
     let asks = datagram("255.255.255.255:67".parse().unwrap(), 68, &message);
     assert_eq!(server.feed(&asks), [], "they have their addresses");
+}
+
+/// A guest that opens whatever it can leaves others a way out.
+#[test]
+fn one_of_several_guests_has_its_part_only() {
+    let (_end, theirs) = UnixStream::pair().unwrap();
+    let plan = Plan { addresses: addresses(), mtu: 65520, card: None, tcp: vec![], udp: vec![] };
+    let mut server = Server::new(theirs.into(), plan).unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let to = SocketAddrV4::new(GATEWAY, listener.local_addr().unwrap().port());
+    let part = MAX_CONNECTIONS / 4;
+    // Each is a descriptor.
+    let most = getrlimit(Resource::Nofile).maximum;
+    setrlimit(Resource::Nofile, Rlimit { current: most, maximum: most }).unwrap();
+    for port in 0..part as u16 + 50 {
+        server.feed(&segment_from(1024 + port, to, 2));
+    }
+    assert_eq!(server.connections(), part);
+    let mut other = segment_from(9999, to, 2);
+    other[4 + 14 + 15] = 99;
+    server.feed(&other);
+    assert_eq!(server.connections(), part + 1);
 }
 
 #[test]

@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use crate::addresses::Addresses;
 use crate::cable::{Output, Watch};
-use crate::limits::{DATAGRAMS_AT_ONCE, IDLE_TIMEOUT, MAX_ASSOCIATIONS, MAX_PEERS};
+use crate::limits::{self, DATAGRAMS_AT_ONCE, IDLE_TIMEOUT, MAX_ASSOCIATIONS, MAX_PEERS};
 use crate::packets::{Packet, add_datagram, add_prohibited};
 
 /// A socket for one of the guest's ports.
@@ -35,6 +35,8 @@ struct Published {
 /// All of them. The tokens of published ports are those from the first on, of others from the second.
 pub struct Datagrams {
     addresses: Addresses,
+    /// How many associations one guest may have.
+    of_guest: usize,
     tokens: (u64, u64),
     next: u64,
     published: Vec<Published>,
@@ -46,7 +48,12 @@ pub struct Datagrams {
 }
 
 impl Datagrams {
-    pub fn new(addresses: Addresses, published: Vec<(UdpSocket, u16)>, tokens: (u64, u64)) -> Self {
+    pub fn new(
+        addresses: Addresses,
+        published: Vec<(UdpSocket, u16)>,
+        tokens: (u64, u64),
+        has_several: bool,
+    ) -> Self {
         let published = published.into_iter().map(|(socket, guest)| Published {
             socket,
             guest,
@@ -54,6 +61,7 @@ impl Datagrams {
         });
         Self {
             addresses,
+            of_guest: limits::of_guest(MAX_ASSOCIATIONS, has_several),
             tokens,
             next: 0,
             published: published.collect(),
@@ -118,7 +126,11 @@ impl Datagrams {
         let token = match self.by_port.get(&from) {
             Some(token) => *token,
             None => {
-                if self.associations.len() >= MAX_ASSOCIATIONS {
+                let count = self.associations.len();
+                let of_it = |it: &&Association| it.guest.ip() == from.ip();
+                let its_own = || self.associations.values().filter(of_it).count();
+                let has_its_own = count >= self.of_guest && its_own() >= self.of_guest;
+                if count >= MAX_ASSOCIATIONS || has_its_own {
                     return None;
                 }
                 let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).ok()?;
