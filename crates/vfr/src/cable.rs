@@ -7,18 +7,18 @@ use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use router::Mac;
+use router::{Mac, PortId};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 
-use crate::limits::{BATCH_BYTES, FRAME_BYTES, OUTPUT_BYTES, READ_BYTES};
+use crate::lanes::Lanes;
+use crate::limits::{BATCH_BYTES, FRAME_BYTES, READ_BYTES};
 
 /// Bytes of a frame's length.
 const PREFIX_BYTES: usize = 4;
 
-/// Bytes of its Ethernet header, of which the first are its destination.
+/// Bytes of its Ethernet header.
 const HEADER_BYTES: usize = 14;
-const MAC_BYTES: usize = 6;
 
 /// A cable's end, with what has come and what is to go.
 #[derive(Debug)]
@@ -27,8 +27,11 @@ pub struct Cable {
     input: Box<[u8]>,
     start: usize,
     end: usize,
+    /// What waits to be written, of each sender.
+    lanes: Lanes,
+    /// What is written now.
     output: Vec<u8>,
-    /// Bytes of the output that were taken.
+    /// Bytes of it that were taken.
     taken: usize,
     /// The socket has taken no more when it was last written to.
     is_blocked: bool,
@@ -61,7 +64,9 @@ impl Cable {
     #[must_use]
     pub fn new(socket: OwnedFd) -> Self {
         let input = vec![0; READ_BYTES + PREFIX_BYTES + FRAME_BYTES].into();
-        Self { socket, input, start: 0, end: 0, output: Vec::new(), taken: 0, is_blocked: false }
+        let lanes = Lanes::default();
+        let (output, taken, is_blocked) = (Vec::new(), 0, false);
+        Self { socket, input, start: 0, end: 0, lanes, output, taken, is_blocked }
     }
 
     /// The first frame that has come, which this takes.
@@ -103,25 +108,16 @@ impl Cable {
         }
     }
 
-    /// Put a frame behind what is to go, for this address if that is another than the frame's; whether there was room.
-    pub fn put(&mut self, frame: &[u8], mac: Option<Mac>) -> bool {
-        // Half of it has to fit. If all of it had to, who sends large frames would lose more than who sends small ones;
-        // if none of it had to, less.
-        if self.output.len() - self.taken + frame.len() / 2 > OUTPUT_BYTES {
-            return false;
-        }
-        let Ok(length) = u32::try_from(frame.len()) else { return false };
-        self.output.extend_from_slice(&length.to_be_bytes());
-        let (own, rest) = frame.split_at(frame.len().min(MAC_BYTES));
-        self.output.extend_from_slice(mac.as_ref().map_or(own, |mac| &mac.0));
-        self.output.extend_from_slice(rest);
-        true
+    /// Put a frame of this port's behind what is to go, for this address if that is another than the frame's; whether
+    /// there was room.
+    pub fn put(&mut self, from: PortId, frame: &[u8], mac: Option<Mac>) -> bool {
+        self.lanes.put(from, frame, mac)
     }
 
     /// Whether enough waits to be written, and can be.
     #[must_use]
     pub fn is_batch(&self) -> bool {
-        !self.is_blocked && self.output.len() - self.taken >= BATCH_BYTES
+        !self.is_blocked && self.output.len() - self.taken + self.lanes.bytes() >= BATCH_BYTES
     }
 
     /// Whether there is something to write that may be taken.
@@ -138,7 +134,7 @@ impl Cable {
     /// Whether something waits.
     #[must_use]
     pub fn has_output(&self) -> bool {
-        self.output.len() > self.taken
+        self.output.len() > self.taken || self.lanes.bytes() > 0
     }
 
     /// Write what waits, as far as it is taken.
@@ -147,23 +143,26 @@ impl Cable {
     ///
     /// There is nobody to take it.
     pub fn write(&mut self) -> io::Result<()> {
-        while self.taken < self.output.len() {
+        loop {
+            if self.taken == self.output.len() {
+                self.output.clear();
+                self.taken = 0;
+                self.lanes.take(&mut self.output);
+            }
+            if self.output.is_empty() {
+                return Ok(());
+            }
             let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
             match send(&self.socket, &self.output[self.taken..], flags) {
                 Ok(count) => self.taken += count,
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => {
                     self.is_blocked = true;
-                    break;
+                    return Ok(());
                 }
                 Err(error) => return Err(error.into()),
             }
         }
-        // What is left is moved when that is worth it.
-        if !self.has_output() || self.taken >= OUTPUT_BYTES / 2 {
-            self.output.drain(..std::mem::take(&mut self.taken));
-        }
-        Ok(())
     }
 }
 

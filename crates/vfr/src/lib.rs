@@ -16,7 +16,7 @@
 //! 2. *Nothing comes from a cable but frames.* Addresses, rules and rates are said over the control socket, which no
 //!    confined domain can connect to, by processes of the same user (`SO_PEERCRED`).
 //! 3. *A port is not read out of its turn.* Round robin and rates are a matter of whose cable is read next; who has to
-//!    wait finds its socket full, and its guest its ring.
+//!    wait finds its socket full, and its guest its ring. A receiver that is slow is shared in turns as well (`lanes`).
 //! 4. *A domain's death is the end of its cable*, and no more. The router ends when nobody has been attached for a
 //!    while, and keeps nothing: whoever starts it again attaches the domains that live.
 //! 5. *One thread, no file.* It is confined like every process that serves machines (`host::confine`).
@@ -27,6 +27,7 @@
 pub mod cable;
 mod client;
 mod control;
+mod lanes;
 pub mod limits;
 mod server;
 mod wire;

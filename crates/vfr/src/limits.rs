@@ -11,8 +11,12 @@ pub const READ_BYTES: usize = 128 << 10;
 /// Times that a cable is read in a turn: who sends in crumbs does not keep the others waiting.
 pub const READS_OF_TURN: u32 = 8;
 
-/// Bytes that wait for a cable's end to take them; when there are so many, further frames are lost.
+/// Bytes that wait for a cable's end to take them; when there are so many, further frames are lost. As many again for
+/// those of whom less waits than of the others.
 pub const OUTPUT_BYTES: usize = 1 << 20;
+
+/// Bytes of a sender's turn among those who wait for the same cable's end.
+pub const LANE_TURN_BYTES: usize = router::limits::TURN_BYTES as usize;
 
 /// Bytes that are gathered before they are written.
 pub const BATCH_BYTES: usize = 128 << 10;

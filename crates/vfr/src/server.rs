@@ -232,6 +232,7 @@ impl Server {
         // No frame is longer than 32 bits can say (`limits::FRAME_BYTES`).
         let frame = Frame { head, bytes: bytes.len() as u32 };
         let now = self.now();
+        let from = turn.port();
         let mut destinations = std::mem::take(&mut self.destinations);
         destinations.clear();
         destinations.extend_from_slice(self.router.submit(turn, &frame, now).destinations);
@@ -242,7 +243,7 @@ impl Server {
                     // If that fails, so it does when the rest is written.
                     let _ = station.cable.write();
                 }
-                station.cable.put(bytes, *mac)
+                station.cable.put(from, bytes, *mac)
             });
             if !is_taken {
                 self.router.undelivered(*port, frame.bytes);
