@@ -236,6 +236,10 @@ fn domains_outlive_their_router() {
     for _ in 0..2 {
         assert!(place.pings("one", "10.77.0.3"));
         let router = place.router().expect("there is one");
+        let status = fs::read_to_string(format!("/proc/{router}/status")).expect("it runs");
+        for confined in ["Seccomp:\t2\n", "NoNewPrivs:\t1\n", "CapEff:\t0000000000000000\n"] {
+            assert!(status.contains(confined), "{confined}{status}");
+        }
         assert!(kill(router));
         wait_for("it is gone", || place.router() != Some(router));
         assert!(place.misses("one", "10.77.0.3"), "there is nobody between them");
