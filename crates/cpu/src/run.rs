@@ -446,6 +446,8 @@ impl Vcpu {
         if fault.trap == 14 && self.arch.fill_mirror(fault.address, access) {
             return self.try_again(restart);
         }
+        // What a paravirtual kernel clears is its next page table, time and again (memory/runs.rs).
+        let repeats = repeats && self.arch.paravirtual.is_none();
         if group.mirror.is_some() && !repeats {
             group.translator().except(physical, &group.peers);
             self.arch.statistics.mirror_exceptions += 1;

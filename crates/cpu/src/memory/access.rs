@@ -85,7 +85,9 @@ impl Architectural {
 
     /// The CR3 under which this vCPU uses the mirror, if it does.
     fn mirror_root(&self) -> Option<u64> {
-        self.uses_mirror().then_some(self.context.regs.cr3)
+        // A paravirtual vCPU tells of the roots that it loads itself.
+        let is_told = self.paravirtual.is_none() && self.uses_mirror();
+        is_told.then_some(self.context.regs.cr3)
     }
 
     /// CR3 was loaded, or what is not global was flushed: tell the mirror.
@@ -154,6 +156,10 @@ impl Architectural {
         self.flush_cross_page_links(what);
         self.look_at_roots();
         let Some(mirror) = &self.group.mirror else { return };
+        if self.paravirtual.is_some() {
+            // What is mirrored of its memory is exact.
+            return;
+        }
         match what {
             Flush::All if self.uses_mirror() => {
                 mirror.flush_all(self.context.regs.cr3, &self.ram);
@@ -172,7 +178,6 @@ impl Architectural {
             && !self.without_mirror
             && regs.cr0 & cr0::PG != 0
             && regs.long_mode()
-            && self.paravirtual.is_none()
     }
 
     /// Whether the kernel may mean memory of its users: with SMAP, if it says so by EFLAGS.AC; without,
@@ -199,7 +204,10 @@ impl Architectural {
     /// the access can be repeated.
     pub(crate) fn fill_mirror(&mut self, address: u64, access: Access) -> bool {
         self.make_way();
-        let at = super::mirror::linear_of(address);
+        let at = super::window::linear_of(address);
+        if self.paravirtual.is_some() {
+            return self.fill_paravirtual_mirror(at, access);
+        }
         let (group, ram) = (&self.group, &self.ram);
         let Some(mirror) = &group.mirror else { return false };
         let regs = &self.context.regs;

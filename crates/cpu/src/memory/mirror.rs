@@ -1,7 +1,7 @@
 //! The guest kernel's half of the linear address space, mapped by the host's MMU.
 //!
 //! A Linux process owns addresses below 2^47, and a 64-bit kernel lives above 0xffff_8000_0000_0000.
-//! With the GS base at [`BASE`], `gs:[g]` for a kernel address `g` reaches host address `g + BASE`
+//! With the GS base at `place::BASE`, `gs:[g]` for a kernel address `g` reaches host address `g + BASE`
 //! (modulo 2^64), which is in the lower half for all of the kernel's half but its first 2 MiB, and not an
 //! address at all for a user's `g`; place.rs says why, and where this process is meanwhile.
 //! Translated kernel code therefore reaches memory with no check at all.
@@ -22,6 +22,9 @@
 //!    (local.rs). A global page is taken to be the same for all processors, as a kernel that shares its page tables
 //!    has it.
 //!
+//! A paravirtual kernel has neither global nor large pages, and tells of every change: its memory is mapped as
+//! runs.rs has it, which keeps the same promises (but for the rules 3 and 5).
+//!
 //! What cannot be mapped (devices, where this process lies) is reached by looking it up, as user memory is.
 //! Where a kernel may mean memory of its users ([`Architectural::is_user_open`]), every access is looked up, except
 //! those to its stack and its variables. These may turn out to be a user's all the same: right after `syscall` RSP and
@@ -31,7 +34,6 @@
 //!
 //! [`Architectural::is_user_open`]: crate::architectural::Architectural::is_user_open
 
-use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
@@ -40,10 +42,12 @@ use rustc_hash::FxHashMap;
 
 use super::local::Local;
 use super::paging::{Translation, peek};
-use super::place::{BASE, FIRST, Place};
-use super::ram::{FETCHED_BYTES, Ram, populate};
+use super::place::{FIRST, Place};
+use super::ram::{FETCHED_BYTES, Ram};
 use super::reverse_map::ReverseMap;
+use super::runs::Runs;
 use super::tlb::PageSize;
+use super::window::{self, populate_around, protect, protection, unmap};
 use super::{Access, Linear, PAGE_SIZE, Physical};
 
 const LARGE: u64 = 2 << 20;
@@ -107,24 +111,12 @@ pub(crate) struct Counters {
 pub(crate) struct Mirror {
     memory: host::GuestMemory,
     state: Mutex<State>,
+    /// What there is of a paravirtual kernel's memory, instead of `state`.
+    runs: Mutex<Runs>,
     /// The addresses that must never be mapped.
     place: Place,
     is_given_up: AtomicBool,
     pub(crate) counters: Counters,
-}
-
-/// Host address of a kernel address that has a place in the mirror.
-fn host_of(at: Linear) -> *mut libc::c_void {
-    at.0.wrapping_add(BASE) as *mut libc::c_void
-}
-
-/// The kernel address at a host address where translated code faulted.
-pub(crate) fn linear_of(host: u64) -> Linear {
-    Linear(host.wrapping_sub(BASE))
-}
-
-fn protection(writable: bool) -> i32 {
-    if writable { libc::PROT_READ | libc::PROT_WRITE } else { libc::PROT_READ }
 }
 
 /// The addresses of the mirror are taken: a process has one.
@@ -145,6 +137,7 @@ impl Mirror {
         Some(Self {
             memory: memory.clone(),
             state: Mutex::default(),
+            runs: Mutex::default(),
             place,
             is_given_up: AtomicBool::new(false),
             counters: Counters::default(),
@@ -185,8 +178,9 @@ impl Mirror {
     ) -> Result<Entered, E> {
         let mut state = self.state();
         let found = walk()?;
-        let is_others = at.0 < FIRST || self.place.has(at) || self.is_given_up();
-        if is_others || !found.global && !state.local.is_everybodys(at, found, vcpu_index, ram) {
+        if !self.has_room(at)
+            || !found.global && !state.local.is_everybodys(at, found, vcpu_index, ram)
+        {
             return Ok(Entered::Refused);
         }
         Ok(self.map(&mut state, at, access, found, ram))
@@ -327,23 +321,12 @@ impl Mirror {
     }
 
     fn map_file(&self, at: Linear, length: u64, offset: u64, protection: i32) -> bool {
-        let flags = libc::MAP_SHARED | libc::MAP_NORESERVE | libc::MAP_FIXED_NOREPLACE;
-        let file = self.memory.file().as_raw_fd();
-        let host = host_of(at);
-        // SAFETY: the range is below 2^47 and free (MAP_FIXED_NOREPLACE); it becomes an alias of
-        // guest memory, in which nothing is relied upon.
-        let got =
-            unsafe { libc::mmap(host, length as usize, protection, flags, file, offset as i64) };
-        if got != libc::MAP_FAILED && got != host {
-            // A kernel without MAP_FIXED_NOREPLACE takes the address as a hint.
-            // SAFETY: just mapped, and unknown to anybody.
-            unsafe { libc::munmap(got, length as usize) };
-        }
-        got == host
+        window::map(&self.memory, at, length, offset, protection)
     }
 
     /// Make every mapping of a page read-only, because it is about to have translations.
     pub(crate) fn write_protect(&self, page: Physical) {
+        self.runs().write_protect(page);
         let mut state = self.state();
         let small = state.small_aliases.places(page).iter().copied();
         let large = state.large_aliases.places(page).iter();
@@ -434,7 +417,39 @@ impl Mirror {
 
     /// Drop everything.
     pub(crate) fn clear(&self) {
+        self.runs().clear();
         self.drop_everything(&mut self.state());
+    }
+
+    /// What there is of a paravirtual kernel's memory.
+    pub(crate) fn runs(&self) -> MutexGuard<'_, Runs> {
+        self.runs.lock().unpoisoned()
+    }
+
+    /// Map the page of `at`, which `walk` finds under the lock, for an access by a vCPU of a paravirtual guest that has
+    /// loaded a root; whether the access can be repeated.
+    pub(crate) fn enter_run<E>(
+        &self,
+        at: Linear,
+        access: Access,
+        vcpu: (usize, u64),
+        ram: &Ram,
+        walk: impl FnOnce() -> Result<Translation, E>,
+    ) -> bool {
+        let mut runs = self.runs();
+        let can_be = walk().is_ok() && self.has_room(at);
+        can_be && runs.enter(at, access, vcpu, (&self.memory, ram))
+    }
+
+    /// Map what is the hypervisor's (`bytes` from a physical address on, which are at a linear address), if `at` is of
+    /// it, for reading; whether the access can be repeated.
+    pub(crate) fn enter_fixed(&self, at: Linear, place: (Linear, u64, u64)) -> bool {
+        self.has_room(at) && self.runs().enter_fixed(at, place, &self.memory)
+    }
+
+    /// Whether an address can be in the mirror.
+    fn has_room(&self, at: Linear) -> bool {
+        at.0 >= FIRST && !self.place.has(at) && !self.is_given_up()
     }
 }
 
@@ -469,12 +484,6 @@ impl Mapped {
     }
 }
 
-/// Change the protection of pages of the mirror.
-fn protect(at: Linear, length: u64, writable: bool) -> bool {
-    // SAFETY: the range is part of the mirror, which only guest code uses.
-    unsafe { libc::mprotect(host_of(at), length as usize, protection(writable)) == 0 }
-}
-
 /// Let `length` bytes of a large page be accessed, and written where there is no code.
 fn allow(start: Linear, mapped: Mapped, length: u64, ram: &Ram) -> bool {
     let physical = mapped.physical + start.0 % LARGE;
@@ -485,15 +494,4 @@ fn allow(start: Linear, mapped: Mapped, length: u64, ram: &Ram) -> bool {
         let (first, writable) = run[0];
         protect(Linear(start.0 + first), run.len() as u64 * PAGE_SIZE, writable)
     })
-}
-
-/// Unmap pages of the mirror; whether the host could.
-fn unmap(at: Linear, length: u64) -> bool {
-    // SAFETY: the range is part of the mirror, which only guest code uses.
-    unsafe { libc::munmap(host_of(at), length as usize) == 0 }
-}
-
-/// Enter the chunk of so many bytes around `at` into the host's page tables.
-fn populate_around(at: Linear, bytes: u64, writable: bool) {
-    populate(host_of(Linear(at.0 & !(bytes - 1))).cast(), bytes, writable);
 }

@@ -14,7 +14,9 @@ pub(crate) mod physical_jumps;
 pub(crate) mod place;
 pub(crate) mod ram;
 pub(crate) mod reverse_map;
+mod runs;
 pub(crate) mod tlb;
+mod window;
 pub(crate) mod zeroed;
 
 pub(crate) use tlb::Flush;

@@ -16,11 +16,11 @@ use crate::state::{Registers, cr0, cr4, efer};
 /// Bits of a paging-structure entry (SDM 3A table 4-19).
 pub(super) mod entry {
     pub(in super::super) const PRESENT: u64 = 1 << 0;
-    pub(super) const WRITABLE: u64 = 1 << 1;
-    pub(super) const USER: u64 = 1 << 2;
-    pub(super) const ACCESSED: u64 = 1 << 5;
-    pub(super) const DIRTY: u64 = 1 << 6;
-    pub(super) const LARGE: u64 = 1 << 7;
+    pub(in super::super) const WRITABLE: u64 = 1 << 1;
+    pub(in super::super) const USER: u64 = 1 << 2;
+    pub(in super::super) const ACCESSED: u64 = 1 << 5;
+    pub(in super::super) const DIRTY: u64 = 1 << 6;
+    pub(in super::super) const LARGE: u64 = 1 << 7;
     pub(super) const GLOBAL: u64 = 1 << 8;
     pub(super) const NO_EXECUTE: u64 = 1 << 63;
 }

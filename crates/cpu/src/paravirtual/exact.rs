@@ -241,6 +241,9 @@ impl Architectural {
         if self.takes_upper_half(root) {
             self.flush_everything();
         }
+        if let Some(mirror) = &self.group.mirror {
+            mirror.runs().load_root(self.vcpu_index, root, &self.ram);
+        }
         let Some(exact) = self.exact() else { return };
         exact.clock += 1;
         let clock = exact.clock;
@@ -308,6 +311,9 @@ impl Architectural {
     /// The roots have been set otherwise, and nothing is cached.
     pub(super) fn begin_spaces(&mut self) {
         self.flush_everything();
+        if let Some(mirror) = &self.group.mirror {
+            mirror.clear();
+        }
         if let Some(exact) = self.exact() {
             exact.spaces = [Space::default(); SPACES];
             exact.forget();
@@ -388,6 +394,9 @@ impl Vcpu {
         if !takes_away(old, new) {
             return;
         }
+        if let Some(mirror) = &arch.group.mirror {
+            mirror.runs().entry_changed((table, level), index, new);
+        }
         arch.group.taken_away.fetch_add(1, Ordering::SeqCst);
         if let Some(exact) = arch.exact() {
             exact.own = exact.own.wrapping_add(1);
@@ -412,6 +421,9 @@ impl Vcpu {
     /// without anybody telling.
     pub fn table_demoted(&mut self, table: u64, level: u8) {
         let arch = &mut self.arch;
+        if let Some(mirror) = &arch.group.mirror {
+            mirror.runs().demoted(table);
+        }
         let Some(exact) = arch.exact() else { return };
         if level == 4 {
             exact.own = exact.own.wrapping_add(1);

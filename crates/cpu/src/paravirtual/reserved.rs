@@ -101,6 +101,26 @@ impl Architectural {
         (offset < bytes).then_some(Physical(table + offset))
     }
 
+    /// Enter a page that translated code of the kernel missed into the mirror; whether the access can be repeated.
+    pub(crate) fn fill_paravirtual_mirror(&self, at: Linear, access: Access) -> bool {
+        let (Some(mirror), Some(state)) = (&self.group.mirror, &self.paravirtual) else {
+            return false;
+        };
+        let (table, bytes) = state.table;
+        if is_reserved(at) {
+            let place = (Linear(MACHINE_TO_PHYSICAL), table, bytes);
+            return access == Access::Read && mirror.enter_fixed(at, place);
+        }
+        let (ram, root) = (&self.ram, state.kernel_root);
+        let by = Accessor { user: false, smap_override: false };
+        let walk = || {
+            let found = walk(ram, &self.context.regs, at, access, by)?;
+            ram.make_present(found.physical);
+            Ok::<_, Exception>(found)
+        };
+        mirror.enter_run(at, access, (self.vcpu_index, root), ram, walk)
+    }
+
     /// One of Xen's own descriptors, if a selector names such, or none at all in place of a frame that the GDT lacks.
     pub(crate) fn own_descriptor(&self, selector: u16) -> Option<u64> {
         /// In the GDT, not the LDT.

@@ -37,6 +37,7 @@ impl Builder<'_> {
         wanted
             && mode.guest.is_kernel()
             && mode.native
+            && !mode.paravirtual
             && target.is_canonical()
             && target.0 >> 63 != 0
     }
