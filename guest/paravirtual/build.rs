@@ -6,8 +6,11 @@ use std::path::{Path, PathBuf};
 use std::{env, io};
 
 /// Each kernel and the sources that it has beside the entry.
-const KERNELS: [(&str, &[&str]); 3] =
-    [("kernel", &["main.c"]), ("script", &["script.c"]), ("users", &["users.c", "users.S"])];
+const KERNELS: [(&str, &[&str]); 3] = [
+    ("kernel", &["main.c"]),
+    ("script", &["script.c", "pages.c", "events.c"]),
+    ("users", &["users.c", "users.S"]),
+];
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");

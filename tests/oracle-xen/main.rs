@@ -3,6 +3,9 @@
 
 #![forbid(unsafe_code)]
 
+mod generator;
+mod scripts;
+
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Instant;
@@ -12,6 +15,9 @@ use whole_machine::{bivouac, kernels, text};
 
 /// Longer than Xen takes to boot on a busy host: three seconds on an idle one.
 const PATIENCE_SECONDS: &str = "120";
+
+/// What Xen is told: to have no real mode, and to give its domain 0 little memory.
+const XEN_OPTIONS: &str = "no-real-mode edd=off dom0_mem=64M console=com1 com1=115200,8n1";
 
 /// A tiny kernel in a file that goes away again.
 struct Kernel(PathBuf);
@@ -54,7 +60,7 @@ fn check(name: &str, file: &[u8], expected: &str) {
         .arg(&kernel.0)
         .arg("--kernel")
         .arg(xen)
-        .args(["--append", "no-real-mode edd=off dom0_mem=64M console=com1 com1=115200,8n1"])
+        .args(["--append", XEN_OPTIONS])
         .stdin(Stdio::null())
         .output()
         .expect("the command can be started");

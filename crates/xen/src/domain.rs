@@ -10,9 +10,9 @@ use machine::time::Clock;
 use machine::{Requests, Wake};
 
 use crate::clock::DomainTime;
+use crate::events::Events;
 use crate::geometry::{self, Geometry};
 use crate::memory::{MachineMemory, Owned};
-use crate::ports::Events;
 use crate::services::{Bus, Console, StoreService};
 use crate::vcpus::Vcpus;
 use xen_abi::Mfn;

@@ -31,7 +31,6 @@ mod grants;
 pub mod limits;
 mod memory;
 mod mmu;
-mod ports;
 mod reservation;
 mod scheduling;
 mod serve;

@@ -24,3 +24,6 @@ pub const MAX_EXCHANGES: usize = 1024;
 
 /// Times at one notification that devices look at what their front-ends have done.
 pub const MAX_LOOKS: usize = 16;
+
+/// Attempts to change a word of a FIFO that the guest changes, too.
+pub const MAX_WORD_ATTEMPTS: usize = 1000;

@@ -56,9 +56,13 @@ fn poll(caller: &mut Caller<'_>, at: u64) -> Reply {
     if count > MAX_POLLED {
         return Err(Errno::new(errno::EINVAL));
     }
+    if caller.domain.has_upcall(caller.vcpu) {
+        return Ok(Outcome::DONE);
+    }
     let mut polled = Vec::new();
     for index in 0..u64::from(count) {
         let port: u32 = caller.read(ports.wrapping_add(4 * index))?;
+        caller.domain.events.port(port)?;
         if caller.domain.is_port_pending(port) {
             return Ok(Outcome::DONE);
         }

@@ -7,8 +7,8 @@ use xen_io::Grants;
 use xen_io::device::{Link, NoPort, Notify};
 
 use crate::domain::Domain;
-use crate::ports::Binding;
-use crate::services::{Console, Described, StoreService, port};
+use crate::events::Binding;
+use crate::services::{Console, Described, HOST_ID, StoreService, port};
 use crate::start::Started;
 
 /// The domain as back-ends reach it.
@@ -32,7 +32,7 @@ impl Link for DomainLink {
         // The domain may have closed it.
         let _ = domain.events.change(port, |port| {
             if matches!(port.binding, Binding::Service(_)) {
-                port.binding = Binding::Unbound;
+                port.binding = Binding::Unbound(HOST_ID);
             }
         });
     }

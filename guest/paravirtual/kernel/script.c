@@ -1,22 +1,16 @@
-/* Carries out scripts of page-table operations. Layouts and numbers: public/xen.h of Xen.
+/* Carries out scripts: operations on page tables (pages.c) and event channels (events.c), and says what each script
+ * has come to. Layouts and numbers: public/xen.h of Xen.
  *
- * The script file: a word with the number of scripts; each script is two words {operations, details}, then operations of
- * four words {kind, frame, slot or level, value}. The frame is an index into the pool. The address in a value that is
- * present is an index into the pool, too; NO_FRAME there is the frame number with all bits set.
- *
- * The pool is mapped read-only between scripts, so that any of its frames can become a table. */
-#include "xen.h"
+ * The script file: two words {scripts, number of the own domain}; each script is two words {operations, details}, then
+ * operations of four words (`struct operation`). Of each script its number and a sum are said: of all answers, and of
+ * what is in memory at its end. With details, the terms of the sum are said, too. No script sees what one before has
+ * left. */
+#include "script.h"
 
-#define POOL 40
-#define NO_FRAME 0xfffful
-#define ADDRESS 0x000ffffffffff000ul
+u64 own_domain, shared_info_address;
 
-enum kind { UPDATE, UPDATE_PRESERVING, PIN, UNPIN, USER_ROOT, MAP, WRITE };
-
-struct operation { u64 kind, frame, slot, value; };
-
-static u64 pool[POOL][512] __attribute__((aligned(4096)));
-static u64 mfns[POOL];
+static const struct start_info *info;
+static u64 sum, details;
 
 static void say(const char *name, u64 number, u64 value)
 {
@@ -35,117 +29,76 @@ static void say(const char *name, u64 number, u64 value)
         hypercall(18, 0, end, (u64)line, 0);
 }
 
-static u64 to_machine(u64 value)
+void note(const char *what, u64 value)
 {
-        u64 index = (value & ADDRESS) >> 12;
-        if (!(value & 1))
-                return value;
-        if (index == NO_FRAME)
-                return value | ADDRESS;
-        return (value & ~ADDRESS) | mfns[index % POOL] << 12;
+        static u64 count;
+        sum = (sum ^ value) * 0x100000001b3ul;
+        sum ^= sum >> 29;
+        if (details)
+                say(what, count++, value);
 }
 
-static u64 from_machine(u64 value)
+u64 domain_of(u64 choice)
 {
-        if (!(value & 1))
-                return value;
-        for (u64 index = 0; index < POOL; index++)
-                if (mfns[index] == (value & ADDRESS) >> 12)
-                        return (value & ~ADDRESS) | index << 12;
-        return (value & ~ADDRESS) | NO_FRAME << 12;
+        return choice % 4 == 3 ? 77 : choice % 4 == 2 ? own_domain : 0x7ff0;
 }
 
-static long extended(uint32_t command, u64 frame)
+u64 from_domain(u64 domain)
 {
-        struct mmuext one = { command, frame, 0 };
-        return hypercall(26, (u64)&one, 1, 0, 0x7ff0);
+        return domain == own_domain ? 0x7ff0 : domain;
 }
 
-static long map(u64 frame, u64 flags)
+u64 mfn_of(const void *address)
 {
-        return hypercall(14, (u64)pool[frame], mfns[frame] << 12 | flags, 2, 0);
+        return ((const u64 *)info->mfn_list)[((u64)address - 0xffffffff80000000ul) / PAGE];
 }
 
-static long carry_out(const struct operation *at)
+long map_page(const void *address, u64 machine_address_and_flags)
 {
-        u64 frame = at->frame % POOL, slot = at->slot % 512, value = to_machine(at->value);
-        struct update update = { mfns[frame] << 12 | slot << 3, value };
-        switch (at->kind) {
-        case UPDATE_PRESERVING:
-                update.pointer |= 2; /* fall through */
-        case UPDATE:
-                return hypercall(1, (u64)&update, 1, 0, 0x7ff0);
-        case PIN:
-                return extended(at->slot & 3, mfns[frame]);
-        case UNPIN:
-                return extended(4, mfns[frame]);
-        case USER_ROOT:
-                return extended(15, at->value ? mfns[frame] : 0);
-        case MAP:
-                return map(frame, at->value ? 0x63 : 0x61);
-        case WRITE:
-                return write_word(&pool[frame][slot], value);
-        }
-        return -38;
+        return hypercall(14, (u64)address, machine_address_and_flags, 2, 0);
 }
 
-static int reset(void)
+static void carry_out(const struct operation *at)
 {
-        int failures = 0;
-        extended(15, 0);
-        for (u64 frame = 0; frame < POOL; frame++)
-                map(frame, 0x61);
-        for (u64 frame = 0; frame < POOL; frame++)
-                extended(4, mfns[frame]);
-        for (u64 frame = 0; frame < POOL; frame++) {
-                failures += map(frame, 0x63) != 0;
-                for (u64 slot = 0; slot < 512; slot++)
-                        if (pool[frame][slot])
-                                failures += write_word(&pool[frame][slot], 0) != ~0ul;
-                failures += map(frame, 0x61) != 0;
-        }
-        return failures;
-}
-
-static u64 hash(u64 sum, u64 word)
-{
-        return (sum ^ word) * 0x100000001b3ul ^ (sum >> 29);
+        if (details)
+                say("kind", at->kind, at->first);
+        if (at->kind >= EVENTS)
+                events_carry_out(at);
+        else
+                pages_carry_out(at);
 }
 
 static const u64 *run(u64 number, const u64 *script)
 {
-        u64 count = script[0], details = script[1], sum = reset();
+        u64 count = script[0];
         const struct operation *operations = (const struct operation *)(script + 2);
-        if (sum)
-                say("not reset", number, sum);
-        for (u64 index = 0; index < count; index++) {
-                u64 answer = carry_out(&operations[index]);
-                sum = hash(sum, answer);
-                if (details)
-                        say("answer", index, answer);
-        }
-        for (u64 frame = 0; frame < POOL; frame++)
-                for (u64 slot = 0; slot < 512; slot++) {
-                        u64 word = from_machine(pool[frame][slot]);
-                        if (!word)
-                                continue;
-                        sum = hash(hash(sum, frame << 9 | slot), word);
-                        if (details)
-                                say("word", frame << 9 | slot, word);
-                }
+        int failures = events_reset() + pages_reset();
+        details = script[1];
+        sum = 0;
+        if (failures)
+                say("not reset", number, failures);
+        for (u64 index = 0; index < count; index++)
+                carry_out(&operations[index]);
+        events_show();
+        pages_show();
+        details = 0;
         say("script", number, sum);
         return (const u64 *)(operations + count);
 }
 
-void main(const struct start_info *info)
+void main(const struct start_info *start)
 {
         struct trap traps[2] = { { 14, 0, 0xe033, (u64)page_fault }, { 0, 0, 0, 0 } };
         uint32_t reboot = 1;
-        const u64 *mfn_list = (const u64 *)info->mfn_list, *script = (const u64 *)info->mod_start;
-        for (u64 frame = 0; frame < POOL; frame++)
-                mfns[frame] = mfn_list[((u64)pool[frame] - 0xffffffff80000000ul) / PAGE];
-        hypercall(0, (u64)traps, 0, 0, 0);
+        const u64 *script = (const u64 *)start->mod_start;
+        info = start;
+        shared_info_address = start->shared_info;
         u64 count = *script++;
+        own_domain = *script++;
+        for (u64 frame = 0; frame < POOL; frame++)
+                mfns[frame] = mfn_of(pool[frame]);
+        hypercall(0, (u64)traps, 0, 0, 0);
+        events_begin();
         for (u64 number = 0; number < count; number++)
                 script = run(number, script);
         say("end", count, 0);

@@ -4,8 +4,8 @@
 //! `pv: `, and then has the machine reset. The same lines are to appear whichever Xen runs it, so it prints no address,
 //! frame or size that its builder chooses. Another does the same with what it finds on its stack when its users, or
 //! itself, are interrupted, and how it returns there; `kernel/users.c` says what is in a line. The third carries
-//! out scripts of page-table operations on a pool of its own frames, and prints what each answered;
-//! `kernel/script.c` says how a script is written, which is its initial RAM disk.
+//! out scripts of operations on page tables and event channels, and prints what each script came to;
+//! `kernel/script.c` says how a script is written, which is in its initial RAM disk.
 
 #![forbid(unsafe_code)]
 

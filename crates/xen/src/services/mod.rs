@@ -15,6 +15,6 @@ mod store;
 pub(crate) use bus::Bus;
 pub(crate) use bus_console::BusConsole;
 pub(crate) use console::Console;
-pub(crate) use numbers::port;
+pub(crate) use numbers::{DOMAIN_ID, HOST_ID, port};
 pub use store::Described;
 pub(crate) use store::StoreService;
