@@ -6,6 +6,9 @@ use xen_abi::Wire;
 use crate::domain::Domain;
 use crate::errno::Errno;
 
+/// What is read and written without an allocation: an entry of a list, as a rule.
+const SMALL_BYTES: usize = 64;
+
 /// Who makes a call: a vCPU of a domain.
 pub(crate) struct Caller<'a> {
     pub(crate) domain: &'a Domain,
@@ -44,9 +47,15 @@ impl Caller<'_> {
     ///
     /// `EFAULT`.
     pub(crate) fn read<T: Wire>(&mut self, at: u64) -> Result<T, Errno> {
-        let mut bytes = vec![0; T::BYTES];
-        self.cpu.read_linear(at, &mut bytes)?;
-        Ok(T::decode(&bytes))
+        if T::BYTES > SMALL_BYTES {
+            let mut bytes = vec![0; T::BYTES];
+            self.cpu.read_linear(at, &mut bytes)?;
+            return Ok(T::decode(&bytes));
+        }
+        let mut bytes = [0; SMALL_BYTES];
+        let bytes = &mut bytes[..T::BYTES];
+        self.cpu.read_linear(at, bytes)?;
+        Ok(T::decode(bytes))
     }
 
     /// Put it at a linear address of the guest's.
@@ -55,8 +64,14 @@ impl Caller<'_> {
     ///
     /// `EFAULT`.
     pub(crate) fn write<T: Wire>(&mut self, at: u64, value: &T) -> Result<(), Errno> {
-        let mut bytes = vec![0; T::BYTES];
-        value.encode(&mut bytes);
-        Ok(self.cpu.write_linear(at, &bytes)?)
+        if T::BYTES > SMALL_BYTES {
+            let mut bytes = vec![0; T::BYTES];
+            value.encode(&mut bytes);
+            return Ok(self.cpu.write_linear(at, &bytes)?);
+        }
+        let mut bytes = [0; SMALL_BYTES];
+        let bytes = &mut bytes[..T::BYTES];
+        value.encode(bytes);
+        Ok(self.cpu.write_linear(at, bytes)?)
     }
 }
