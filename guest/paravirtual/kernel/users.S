@@ -62,6 +62,21 @@ record:
 kernel_ud:
         ud2
 
+/* Call what is on another page. */
+        .globl  call_first, first_code, second_code
+call_first:
+        call    first_code
+        ret
+        .balign 4096
+first_code:
+        movl    $1, %eax
+        ret
+        .balign 4096
+second_code:
+        movl    $2, %eax
+        ret
+        .balign 4096
+
 /* The page of user programs: `users.c` says where it is for them. */
         .section .text.user, "ax"
         .balign 4096

@@ -25,7 +25,9 @@ extern u64 frame[9], came[17];
 extern char user_page[], user_call[], user_ud[], user_int3[], user_int80[], user_load[], user_gs[], user_word[];
 extern char kernel_ud[], on_system_call[], on_event[], on_failsafe[], on_trap3[], on_trap6[];
 extern char on_trap11[], on_trap12[], on_trap13[], on_trap14[], on_trap128[];
+extern char first_code[], second_code[];
 void trip(void);
+u64 call_first(void);
 
 static u64 base;
 static const u64 *mfn_list;
@@ -305,6 +307,19 @@ static void events(void)
         info[0] &= ~0xfful;
 }
 
+/* Code is what is mapped where it is called, from the flush on. */
+static void code(void)
+{
+        u64 sums[3] = { 0, 0, 0 };
+        const char *shown[3] = { first_code, second_code, first_code };
+        for (int turn = 0; turn < 3; turn++) {
+                hypercall(14, (u64)first_code, mfn_of(shown[turn]) << 12 | 1, 2, 0);
+                for (int call = 0; call < 100; call++)
+                        sums[turn] += call_first();
+        }
+        say("called", sums, 3);
+}
+
 void main(const struct start_info *start)
 {
         uint32_t reboot = 1;
@@ -316,6 +331,7 @@ void main(const struct start_info *start)
         returns();
         bad_frames();
         events();
+        code();
         say_one("end", 0);
         hypercall(29, 2, (u64)&reboot, 0, 0);
 }

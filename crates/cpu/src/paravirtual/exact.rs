@@ -214,6 +214,7 @@ impl Architectural {
             exact.seen = seen;
             exact.forget();
         }
+        self.note_linked_sources();
     }
 
     /// Where the architecture flushes: see to what others have taken away, and to helpers' address spaces.
@@ -325,7 +326,7 @@ impl Architectural {
     fn drop_leaf(&mut self, table: u64, index: u64, is_executable: bool) {
         let Some(state) = &self.paravirtual else { return };
         let found = state.exact.sources.borrow().get(&table).cloned().unwrap_or_default();
-        for Source { key, region } in found {
+        for &Source { key, region } in &found {
             let Some(exact) = self.exact() else { return };
             let at = Linear(region + index * PAGE_SIZE);
             let of_space = exact.spaces.iter().position(|space| space.key == key);
@@ -340,6 +341,10 @@ impl Architectural {
         }
         if is_executable {
             self.context.forget_returns();
+        }
+        let is_linked = |source: &&Source| is_executable && source.region >> 63 != 0;
+        for source in found.iter().filter(is_linked) {
+            self.flush_cross_page_links(Flush::Page(Linear(source.region + index * PAGE_SIZE)));
         }
     }
 

@@ -15,6 +15,10 @@
 //! 3. A global page is taken to be the same for all processors, as for the mirror (memory/mirror.rs),
 //!    rule 5.
 //!
+//! A paravirtual kernel has no global pages, but all that its roots have in common counts as such, and nobody
+//! flushes it: what changes there is told (paravirtual/exact.rs), and is a flush here. What another processor
+//! changes is not told; so it has cross-page links on one processor only (find.rs).
+//!
 //! A cross-page slot has three states: not linked, linked, and *refused*. Where it is not linked it goes through
 //! the jump cache, and once in sixteen times out to Rust, which links it if it can, or refuses: most of a
 //! kernel's code runs once, while it boots. A refused slot goes through the jump cache for good.
@@ -27,6 +31,7 @@ use crate::architectural::Architectural;
 use crate::memory::paging::{Accessor, walk};
 use crate::memory::tlb::{Flush, PageSize};
 use crate::memory::{Access, Linear, Physical};
+use crate::state::Registers;
 use crate::techniques::Technique;
 
 impl Builder<'_> {
@@ -36,8 +41,7 @@ impl Builder<'_> {
         let wanted = self.techniques.has(Technique::CrossPageLinks);
         wanted
             && mode.guest.is_kernel()
-            && mode.native
-            && !mode.paravirtual
+            && (mode.native || mode.paravirtual)
             && target.is_canonical()
             && target.0 >> 63 != 0
     }
@@ -76,9 +80,29 @@ impl Architectural {
 
     fn walk_kernel_fetch(&self, at: Linear) -> Option<Physical> {
         let by = Accessor { user: false, smap_override: false };
-        let found = walk(&self.ram, &self.context.regs, at, Access::Execute, by).ok()?;
-        let fits = found.global && found.size != PageSize::Huge;
+        let found = walk(&self.ram, &self.kernel_registers(), at, Access::Execute, by).ok()?;
+        self.note_source(at, found.table, false);
+        let fits = (found.global || self.is_common(at)) && found.size != PageSize::Huge;
         fits.then(|| found.physical.page())
+    }
+
+    /// The registers by which the kernel's addresses are walked to, whoever runs: users of a paravirtual kernel have a
+    /// root of their own.
+    fn kernel_registers(&self) -> Registers {
+        let mut regs = self.context.regs;
+        regs.cr3 = self.views_root();
+        regs
+    }
+
+    /// Note by which tables the pages are walked to that cross-page links lead to, which nothing is known of any more.
+    pub(crate) fn note_linked_sources(&self) {
+        let by = Accessor { user: false, smap_override: false };
+        let regs = self.kernel_registers();
+        for page in self.group.translator().cross_page.pages.keys() {
+            if let Ok(found) = walk(&self.ram, &regs, *page, Access::Execute, by) {
+                self.note_source(*page, found.table, false);
+            }
+        }
     }
 
     /// The guest has flushed: unlink what no longer leads where it did.

@@ -12,7 +12,7 @@ use super::planned::Run;
 use crate::exception::{Exception, Trap};
 use crate::memory::paging::{Accessor, Translation, walk};
 use crate::memory::{Access, Linear, PAGE_SIZE, Physical};
-use crate::techniques::Technique;
+use crate::techniques::{Technique, Techniques};
 use crate::time::time_stamp;
 use crate::vcpu::Vcpu;
 
@@ -99,6 +99,14 @@ impl Vcpu {
         Ok(Some(self.enter_in_caches(&mut translator, number, tlb, global)))
     }
 
+    /// The techniques that blocks are written by. What another processor changes of a paravirtual kernel's pages is not
+    /// told, so that nothing would unlink what leads there (cross_page.rs).
+    fn techniques_of_links(&self) -> Techniques {
+        let techniques = self.arch.group.techniques;
+        let is_told = self.arch.paravirtual.is_none() || self.arch.config.processors == 1;
+        if is_told { techniques } else { techniques.without(Technique::CrossPageLinks) }
+    }
+
     /// Enter a block for RIP into the jump caches; the address of its cold entry.
     fn enter_in_caches(
         &mut self,
@@ -178,7 +186,7 @@ impl Vcpu {
         }
         let id = translator.inspect(key, &mut run);
         let makings = Makings {
-            techniques: group.techniques,
+            techniques: self.techniques_of_links(),
             unchainer: &group.unchainer,
             star: self.arch.context.regs.star,
         };
