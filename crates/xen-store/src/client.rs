@@ -4,8 +4,10 @@ use std::collections::{BTreeMap, VecDeque};
 
 use xen_abi::Wire;
 
+use crate::error::Error;
 use crate::limits::{MAX_EVENTS, PAYLOAD_BYTES, REPLY_BYTES};
 use crate::path::DomainId;
+use crate::saved_client::SavedClient;
 use crate::transaction::Transaction;
 use crate::watch::Watch;
 use crate::wire::{HEADER_BYTES, Header, Kind, message};
@@ -137,7 +139,7 @@ impl Client {
             }
             Packet::Event { path, token } => {
                 self.events -= 1;
-                message(Kind::WatchEvent, 0, 0, format!("{path}\0{token}\0").as_bytes())
+                event(&path, &token)
             }
         }
     }
@@ -153,6 +155,52 @@ impl Client {
             }
             Packet::Reply(_) => None,
         }
+    }
+
+    /// The beginning of a message.
+    pub fn input(&self) -> &[u8] {
+        &self.input
+    }
+
+    /// Whether it is not listened to any more.
+    pub fn is_broken(&self) -> bool {
+        self.is_broken
+    }
+
+    /// All bytes that wait for it, as they would be sent.
+    pub fn waiting(&self) -> Vec<u8> {
+        let mut bytes: Vec<u8> = self.rest.iter().copied().collect();
+        for packet in &self.output {
+            match packet {
+                Packet::Reply(message) => bytes.extend_from_slice(message),
+                Packet::Event { path, token } => bytes.extend(event(path, token)),
+            }
+        }
+        bytes
+    }
+
+    /// Go on from there, with these transactions.
+    ///
+    /// # Errors
+    ///
+    /// More waits than could, or a message has begun that is none.
+    pub fn restore(
+        &mut self,
+        saved: SavedClient,
+        transactions: BTreeMap<u32, Transaction>,
+    ) -> Result<(), Error> {
+        let most = REPLY_BYTES + PAYLOAD_BYTES + MAX_EVENTS * (HEADER_BYTES + PAYLOAD_BYTES);
+        let is_sane = saved.input.len() < HEADER_BYTES + PAYLOAD_BYTES
+            && saved.output.len() <= 2 * most
+            && Header::read(&saved.input, 0)
+                .is_none_or(|header| header.length as usize <= PAYLOAD_BYTES);
+        if !is_sane {
+            return Err(Error::Inval);
+        }
+        (self.input, self.is_broken) = (saved.input, saved.is_broken);
+        self.rest = saved.output.into();
+        (self.transactions, self.last_transaction) = (transactions, saved.last_transaction);
+        Ok(())
     }
 
     /// Nothing waits.
@@ -172,4 +220,9 @@ impl Client {
             .sum();
         packets + self.input.len() + self.rest.len()
     }
+}
+
+/// The message that says that something watched has changed.
+fn event(path: &str, token: &str) -> Vec<u8> {
+    message(Kind::WatchEvent, 0, 0, format!("{path}\0{token}\0").as_bytes())
 }

@@ -17,7 +17,8 @@
 //! 4. *A transaction sees the tree as it began*, and its own changes. At its end, if one of the nodes that it has used
 //!    has changed meanwhile, it is `EAGAIN` and nothing happens; else its changes happen at once. So committed
 //!    transactions are as good as one after the other.
-//! 5. *Events say what has happened, to those that may know.* A watch is told of changes of nodes that its client may
+//! 5. *A store can go on elsewhere* ([`Store::save`]); transactions that had begun are made again there.
+//! 6. *Events say what has happened, to those that may know.* A watch is told of changes of nodes that its client may
 //!    read, or could. Events of a transaction come with its end. A watch fires once when it is made.
 
 #![forbid(unsafe_code)]
@@ -29,6 +30,8 @@ mod path;
 mod permission;
 mod requests;
 pub mod ring;
+mod saved;
+mod saved_client;
 mod store;
 mod transaction;
 mod tree;
@@ -40,5 +43,6 @@ pub use self::client::Broken;
 pub use self::error::Error;
 pub use self::path::{DomainId, Path, domain_path};
 pub use self::permission::{CONTROL_DOMAIN, Permission};
+pub use self::saved::Saved;
 pub use self::store::{ClientId, Store};
 pub use self::wire::HEADER_BYTES;

@@ -31,6 +31,11 @@ impl Path {
         if is_wrong { Err(Error::Inval) } else { Ok(Self(path)) }
     }
 
+    /// The node that all others are below.
+    pub(crate) fn root() -> Self {
+        Self("/".to_owned())
+    }
+
     /// The whole name.
     pub fn as_str(&self) -> &str {
         &self.0

@@ -36,15 +36,18 @@ impl Permission {
         let domain = domain.parse().map_err(|_| Error::Inval)?;
         Ok(Self { domain, reads, writes })
     }
+}
 
-    pub(crate) fn text(self) -> String {
+impl std::fmt::Display for Permission {
+    /// As clients of the store are told.
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let letter = match (self.reads, self.writes) {
             (true, false) => 'r',
             (false, true) => 'w',
             (true, true) => 'b',
             (false, false) => 'n',
         };
-        format!("{letter}{}", self.domain)
+        write!(out, "{letter}{}", self.domain)
     }
 }
 

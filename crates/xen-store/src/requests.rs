@@ -50,7 +50,7 @@ impl Store {
             Kind::GetPermissions => {
                 let path = path()?;
                 let found = self.act(client, transaction, |view| view.permissions(&path))?;
-                Ok(found.iter().flat_map(|it| (it.text() + "\0").into_bytes()).collect())
+                Ok(found.iter().flat_map(|it| format!("{it}\0").into_bytes()).collect())
             }
             Kind::MakeDirectory => {
                 let path = path()?;

@@ -101,6 +101,28 @@ impl Store {
         self.host(|view| view.read(&path).map(<[u8]>::to_vec))
     }
 
+    /// The names below a node, as the control domain.
+    ///
+    /// # Errors
+    ///
+    /// It is no name, or there is no such node.
+    pub fn list(&mut self, path: &str) -> Result<Vec<String>, Error> {
+        let path = Path::new(path, CONTROL_DOMAIN)?;
+        let (names, _) = self.host(|view| view.directory(&path))?;
+        let names = names.split(|byte| *byte == 0).filter(|name| !name.is_empty());
+        Ok(names.map(|name| String::from_utf8_lossy(name).into_owned()).collect())
+    }
+
+    /// Who may read and write a node, the owner first.
+    ///
+    /// # Errors
+    ///
+    /// It is no name, or there is no such node.
+    pub fn permissions(&mut self, path: &str) -> Result<Vec<Permission>, Error> {
+        let path = Path::new(path, CONTROL_DOMAIN)?;
+        self.host(|view| view.permissions(&path))
+    }
+
     /// Write a node, as the control domain. Nodes above it are made.
     ///
     /// # Errors

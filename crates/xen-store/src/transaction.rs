@@ -69,6 +69,14 @@ impl Transaction {
         Self { tree: tree.clone(), record }
     }
 
+    /// One that has met another change already.
+    pub fn stale(tree: &Tree) -> Self {
+        let mut transaction = Self::new(tree);
+        // No node ever has this generation.
+        transaction.record.used.insert(Path::root(), Some(u64::MAX));
+        transaction
+    }
+
     /// Make the changes in the tree of all, and say what has happened.
     pub fn commit(
         self,
