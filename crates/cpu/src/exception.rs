@@ -1,9 +1,11 @@
 //! Exceptions and the other reasons for which an instruction does not complete.
 
+use serde::{Deserialize, Serialize};
+
 use crate::exit::Exit;
 
 /// Exception vectors (SDM 3A table 6-1).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[repr(u8)]
 #[allow(missing_docs)]
 pub enum Vector {
@@ -28,7 +30,7 @@ pub enum Vector {
 }
 
 /// A fault or trap to be delivered through the guest's IDT.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Exception {
     /// Which one.
     pub vector: Vector,

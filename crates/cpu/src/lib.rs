@@ -60,7 +60,7 @@ pub use instruction::{Class as InstructionClass, class_of, codes_by_class};
 pub use kick::Kick;
 pub use memory::place::{Room, room};
 pub use mode::GuestMode;
-pub use paravirtual::MACHINE_TO_PHYSICAL;
+pub use paravirtual::{MACHINE_TO_PHYSICAL, SavedParavirtual};
 pub use saved::{Saved, Unfit};
 pub use state::{Registers, Segment, SegmentRegister, TableRegister};
 pub use statistics::Statistics;

@@ -102,7 +102,7 @@ impl Vcpu {
 }
 
 /// Whether a guest could have made them so, as far as it matters outside of the guest.
-fn makes_sense(regs: &Registers, components: u64) -> bool {
+pub(crate) fn makes_sense(regs: &Registers, components: u64) -> bool {
     let is_bit = |value: u8| value <= 1;
     let bits = [
         regs.interrupt_flag,

@@ -296,6 +296,21 @@ impl<'f> Frames<'f> {
         in_use.unwrap_or_default()
     }
 
+    /// The frames that are the domain's memory, in rising order: not those that the hypervisor shares with it.
+    pub fn owned(&self) -> impl Iterator<Item = Mfn> + use<'f> {
+        let is_memory = |record: &FrameRecord| {
+            let references = record.references();
+            references.is_owned() && !references.is_special()
+        };
+        self.all().filter(move |(_, record)| is_memory(record)).map(|(mfn, _)| mfn)
+    }
+
+    /// The tables that stay such until they are unpinned, in rising order, with their types.
+    pub fn pinned(&self) -> impl Iterator<Item = (Mfn, FrameType)> + use<'f> {
+        let pinned = self.all().filter(|(_, record)| record.type_info().is_pinned());
+        pinned.map(|(mfn, record)| (mfn, record.type_info().frame_type()))
+    }
+
     /// References of the frame, whatever for.
     pub fn references(&self, mfn: Mfn) -> u32 {
         self.record(mfn).map_or(0, |record| record.references().count())

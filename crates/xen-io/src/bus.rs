@@ -149,6 +149,27 @@ impl Handshake {
         Ok(handshake)
     }
 
+    /// That of a device which has been served before, where the store says that it was; and what the front-end has
+    /// written, if the device is to be served.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with that.
+    pub fn resume<S: Settings>(
+        tree: &mut dyn Tree,
+        back: &str,
+        front: &str,
+    ) -> Result<(Self, Option<S>), String> {
+        let own = tree.read(&format!("{back}/state")).and_then(|text| number(&text));
+        let own = own.ok_or("the back-end's state is no number")?;
+        let watched = format!("{front}/state");
+        let (back, front) = (back.to_owned(), front.to_owned());
+        let handshake = Self { back, front, own, watched };
+        let mut keys = FrontKeys { tree, front: &handshake.front };
+        let settings = (own == state::CONNECTED).then(|| S::read(&mut keys)).transpose()?;
+        Ok((handshake, settings))
+    }
+
     /// The key of the front-end's state.
     pub fn watched(&self) -> &str {
         &self.watched

@@ -71,6 +71,31 @@ pub trait BackEnd: Send {
     /// [`Unwritable`].
     fn look(&mut self, link: &Arc<dyn Link>, tree: &mut dyn Tree) -> Result<(), Unwritable>;
 
+    /// Begin nothing any more until [`Self::thaw`], and finish what is under way; whether it is. No vCPU runs. All that
+    /// was taken from a ring is answered then, or is still to be taken by who goes on ([`Self::resume`]).
+    fn freeze(&mut self) -> bool {
+        false
+    }
+
+    /// Go on.
+    fn thaw(&mut self) {}
+
+    /// Take up a device of a domain that goes on from a snapshot: the store says how far its two halves were, and the
+    /// front-end knows nothing of an interruption.
+    ///
+    /// # Errors
+    ///
+    /// Why that is not possible.
+    fn resume(
+        &mut self,
+        places: &Places,
+        link: &Arc<dyn Link>,
+        tree: &mut dyn Tree,
+    ) -> Result<(), String> {
+        let _ = (places, link, tree);
+        Err("a device of this kind cannot go on".to_owned())
+    }
+
     /// The domain has come to its end, or begins again: use nothing of it any more when this returns.
     fn end(&mut self);
 }

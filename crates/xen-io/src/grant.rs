@@ -112,6 +112,16 @@ impl Grants {
         self.active.lock().unpoisoned().len()
     }
 
+    /// Each use of a frame.
+    pub fn uses(&self) -> Vec<(Mfn, Access)> {
+        let active = self.active.lock().unpoisoned();
+        let each = active.values().flat_map(|entry| {
+            let of = |access, count: u32| (0..count).map(move |_| (entry.frame, access));
+            of(Access::Read, entry.readers).chain(of(Access::Write, entry.writers))
+        });
+        each.collect()
+    }
+
     /// Begin to use a grant.
     ///
     /// # Errors

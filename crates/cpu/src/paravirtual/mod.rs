@@ -34,18 +34,22 @@ mod instructions;
 mod iret;
 pub(crate) mod reserved;
 mod revoke;
+mod saved;
 mod segments;
 mod trap;
 mod write;
 
 pub use reserved::MACHINE_TO_PHYSICAL;
+pub use saved::SavedParavirtual;
+
+use serde::{Deserialize, Serialize};
 
 use crate::exception::Exception;
 use crate::memory::Physical;
 use crate::state::Registers;
 
 /// Where the kernel is entered for a trap. Address 0 is none.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Gate {
     pub(crate) address: u64,
     /// The lowest privilege from which `int` may raise it.
