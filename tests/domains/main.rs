@@ -10,6 +10,7 @@ mod disks;
 mod foreign;
 mod hostile;
 mod paravirtual;
+mod paravirtual_life;
 mod place;
 mod reasons;
 mod snapshots;

@@ -7,6 +7,8 @@ use utoipa::{OpenApi, ToSchema};
 use super::http::{FRAMES, Problem, Request, Response};
 use super::record;
 
+pub mod toolstack;
+
 /// The state of a domain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
@@ -151,6 +153,11 @@ pub trait Domain {
     fn kill(&mut self, signal: Option<u8>) -> Result<(), Refusal>;
     /// Set the target of its balloon: so many bytes of memory are left to the guest.
     fn balloon(&mut self, memory: u64) -> Result<(), Refusal>;
+    /// Do what a domain 0 could, if it is a domain of Xen's interface.
+    fn toolstack(&mut self, ask: &toolstack::Ask) -> Result<toolstack::Reply, Refusal> {
+        let _ = ask;
+        Err(toolstack::none())
+    }
     /// Pause its vCPUs, or resume them.
     fn pause(&mut self, paused: bool) -> Result<(), Refusal>;
     /// Whether a snapshot can be taken of it.
@@ -187,6 +194,7 @@ pub fn answer(request: &Request, domain: &mut dyn Domain) -> Answer {
         ("POST", "/v1/domain/stop") => stop(domain),
         ("POST", "/v1/domain/kill") => kill(domain, &request.body),
         ("PUT", "/v1/domain/balloon") => balloon(domain, &request.body),
+        ("POST", "/v1/domain/toolstack") => toolstack::toolstack(domain, &request.body),
         ("POST", "/v1/domain/pause") => pause(domain),
         ("POST", "/v1/domain/resume") => resume(domain),
         ("POST", "/v1/domain/snapshot") => match snapshot(domain, &request.body) {
@@ -220,6 +228,7 @@ const PATHS: &[&str] = &[
     "/v1/domain/stop",
     "/v1/domain/kill",
     "/v1/domain/balloon",
+    "/v1/domain/toolstack",
     "/v1/domain/pause",
     "/v1/domain/resume",
     "/v1/domain/snapshot",
@@ -272,7 +281,7 @@ fn kill(domain: &mut dyn Domain, body: &[u8]) -> Result_ {
 }
 
 /// Set the target size of the guest's memory. The guest gives the rest back as it can, or takes memory back;
-/// the statistics tell how far it is. A guest without a driver for a virtio balloon does neither.
+/// the statistics tell how far it is. A guest without a driver for its balloon does neither.
 #[utoipa::path(put, path = "/v1/domain/balloon", request_body = BalloonSize, responses(
     (status = 202, description = "It has been told", body = Inspection),
     (status = 400, description = "No such size", body = Problem),
@@ -373,7 +382,18 @@ fn must_ask_for_frames(upgrade: Option<&str>) -> Result<(), Refusal> {
 #[derive(OpenApi)]
 #[openapi(
     paths(
-        inspect, statistics, stop, kill, balloon, pause, resume, snapshot, exec, attach, console
+        inspect,
+        statistics,
+        stop,
+        kill,
+        balloon,
+        toolstack::toolstack,
+        pause,
+        resume,
+        snapshot,
+        exec,
+        attach,
+        console
     ),
     components(schemas(record::Record, record::Ended, State, Problem)),
     servers((url = "http://domain", description = "the domain's socket"))

@@ -43,6 +43,7 @@ pub mod say;
 pub mod seal;
 pub mod server;
 pub mod snapshot;
+mod toolstack;
 pub mod unpack;
 pub mod vsock;
 mod watchers;

@@ -24,8 +24,10 @@ use super::attached::AttachedClient;
 use super::console::{self, Console};
 use super::hub::{self, Hub};
 use super::snapshot::Snapshots;
+use super::toolstack;
 use api::http::{self, Response};
 use api::record::Record;
+use api::v1::toolstack::{Ask, Reply};
 use api::v1::{self, Answer, Inspection, Refusal, State, Statistics, Take};
 use session::Line;
 use vmm::snapshot::{Compression, Written};
@@ -418,7 +420,7 @@ impl v1::Domain for Server {
         });
         let (read_bytes, written_bytes) = host::moved_bytes();
         Ok(Statistics {
-            memory: self.record.memory,
+            memory: machine.maximum_memory(self.record.memory),
             memory_used: machine.memory_used(),
             balloon: machine.ballooned().map(balloon),
             processors: processors.collect(),
@@ -460,17 +462,25 @@ impl v1::Domain for Server {
     }
 
     fn balloon(&mut self, memory: u64) -> Result<(), Refusal> {
-        let all = self.record.memory;
-        if !(1..=all).contains(&memory) {
+        let (machine, all) = (self.machine()?, self.record.memory);
+        let most = machine.maximum_memory(all);
+        if memory == 0 {
             return Err((
                 400,
-                format!("the machine has {all} bytes of memory; say how many of them"),
+                format!("the machine has {most} bytes of memory; say how many of them"),
             ));
         }
-        match self.machine()?.set_balloon(all - memory) {
+        match machine.set_memory(all, memory.min(most)) {
             true => Ok(()),
             false => Err((409, "the machine has no balloon device".to_owned())),
         }
+    }
+
+    fn toolstack(&mut self, ask: &Ask) -> Result<Reply, Refusal> {
+        let answer = toolstack::answer(self.machine()?, ask);
+        answer.unwrap_or_else(|| {
+            Err((409, "it is no machine of Xen's interface (biv run --xen)".to_owned()))
+        })
     }
 
     fn pause(&mut self, paused: bool) -> Result<(), Refusal> {

@@ -186,7 +186,12 @@ mod tests {
     }
 
     fn board(processors: usize) -> Result<BareBoard, Error> {
-        let config = Config { processors, tsc: Hertz(1_000_000_000), memory_bytes: 1 << 20 };
+        let config = Config {
+            processors,
+            tsc: Hertz(1_000_000_000),
+            memory_bytes: 1 << 20,
+            maximum_bytes: 1 << 20,
+        };
         let mut board = BareBoard::new(config, crate::tests::surroundings())?;
         let requests = board.requests();
         let device = Box::new(Latch(0, requests));

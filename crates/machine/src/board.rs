@@ -44,6 +44,7 @@ use crate::pci::{self, MessageSender};
 use crate::request::Requests;
 use crate::saved::{Busy, CounterShift, Unfit};
 use crate::time::{Clock, Hertz, Nanoseconds};
+use crate::toolstack::Toolstack;
 use crate::xen::{TableWrite, Then, XenCall, XenVcpu};
 
 /// What distinguishes one board from another of its kind.
@@ -55,6 +56,8 @@ pub struct Config {
     pub tsc: Hertz,
     /// Bytes of RAM.
     pub memory_bytes: u64,
+    /// The most that it may ever have, on a board on which that can change ([`Board::PARAVIRTUAL`]).
+    pub maximum_bytes: u64,
 }
 
 /// Why there is no board.
@@ -219,9 +222,9 @@ pub trait Board: Backplane + Send + Sync + Sized + 'static {
     /// [`BoardVcpu::xen_call`].
     const PARAVIRTUAL: bool = false;
 
-    /// Where a machine with so many bytes of memory has RAM: guest-physical addresses and bytes.
-    fn ram_regions(memory_bytes: u64) -> Vec<(GuestAddress, u64)> {
-        layout::ram_regions(memory_bytes)
+    /// Where a machine with so many bytes of memory at most has RAM: guest-physical addresses and bytes.
+    fn ram_regions(maximum_bytes: u64) -> Vec<(GuestAddress, u64)> {
+        layout::ram_regions(maximum_bytes)
     }
 
     /// A board that has just been switched on.
@@ -231,15 +234,19 @@ pub trait Board: Backplane + Send + Sync + Sized + 'static {
     /// [`Error`] when the configuration makes no sense.
     fn new(config: Config, surroundings: Surroundings) -> Result<Self, Error>;
 
-    /// Have the first vCPU start a kernel, on a board whose guests are paravirtual ([`Self::PARAVIRTUAL`]); where the
-    /// machine-to-physical table is.
+    /// Have the first vCPU start a kernel, on a board whose guests are paravirtual ([`Self::PARAVIRTUAL`]).
     ///
     /// # Errors
     ///
     /// [`LoadError`] for other boards, and when the kernel cannot be started.
-    fn load(&self, payload: &Payload<'_>) -> Result<MachineToPhysical, LoadError> {
+    fn load(&self, payload: &Payload<'_>) -> Result<(), LoadError> {
         let _ = payload;
         Err(LoadError("this board starts no paravirtual kernel".into()))
+    }
+
+    /// Where the machine-to-physical table is, on such a board.
+    fn machine_to_physical(&self) -> Option<MachineToPhysical> {
+        None
     }
 
     /// A vCPU's side. It blocks while another thread has it.
@@ -252,6 +259,11 @@ pub trait Board: Backplane + Send + Sync + Sized + 'static {
     /// Leave the board as firmware does when it hands over to a boot loader. A kernel that boots by a
     /// protocol of firmware expects that.
     fn initialize_as_firmware(&self) {}
+
+    /// What domain 0 does to the domain, on a board whose guests are paravirtual.
+    fn toolstack(&self) -> Option<Arc<dyn Toolstack>> {
+        None
+    }
 
     /// Everything as after power-on; devices stay plugged in, the clock keeps the time. No thread may have a vCPU's
     /// side.

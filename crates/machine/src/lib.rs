@@ -33,6 +33,7 @@ pub mod request;
 pub mod saved;
 pub mod time;
 mod timers;
+pub mod toolstack;
 pub mod xen;
 
 pub use bare::{BareBoard, BareVcpu};

@@ -62,6 +62,19 @@ pub trait Memory: Send + Sync {
         let _ = (address, length);
     }
 
+    /// What is from `address` on is not needed any more, and reads as zeroes; where that is possible, the host has the
+    /// memory again. Whole pages.
+    ///
+    /// # Errors
+    ///
+    /// [`NoMemory`] when the range is not all RAM.
+    fn discard(&self, address: GuestAddress, length: u64) -> Result<(), NoMemory> {
+        const PAGE: [u8; 4096] = [0; _];
+        (0..length)
+            .step_by(PAGE.len())
+            .try_for_each(|offset| self.write(GuestAddress(address.0 + offset), &PAGE))
+    }
+
     /// Exchange one byte, in one step as other processors see it.
     ///
     /// # Errors

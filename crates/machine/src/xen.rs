@@ -17,6 +17,12 @@ use xen_abi::Mfn;
 use xen_abi::callback::TrapInfo;
 use xen_abi::vcpu::GuestContext;
 
+/// The kind of the saved state of what a domain's vCPUs share.
+pub const SAVED_DOMAIN: &str = "xen-domain";
+
+/// The kind of the saved state of a domain's vCPU.
+pub const SAVED_VCPU: &str = "xen-vcpu";
+
 /// Where a kernel is told that the table of the page numbers of machine frames is. Xen has it at the start of its
 /// addresses; there it is as well, but this place is one that the engine can mirror.
 pub const MACHINE_TO_PHYSICAL: u64 = 0xffff_8300_0000_0000;

@@ -193,6 +193,20 @@ impl Spec {
         if self.machine.memory == 0 {
             return contradiction("a machine has memory (machine.memory)");
         }
+        if let Some(maximum) = self.machine.maximum_memory {
+            if self.machine.board != Board::Xen {
+                return contradiction(
+                    "only a machine of Xen's interface has a maximum of memory \
+                     (machine.maximum_memory)",
+                );
+            }
+            if maximum < self.machine.memory {
+                return contradiction(
+                    "a machine starts with more memory than it may have \
+                     (machine.memory, machine.maximum_memory)",
+                );
+            }
+        }
         if self.boot.initrd.is_some() && !matches!(self.root, Root::Host(_) | Root::Disk(_)) {
             return contradiction(
                 "an initial RAM disk is the first root already (boot.initrd, root)",

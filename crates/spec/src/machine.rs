@@ -13,6 +13,10 @@ pub struct Machine {
     #[serde(deserialize_with = "size")]
     #[schemars(with = "Size")]
     pub memory: u64,
+    /// The most memory that it may ever have, on the board `xen` [default: as much as it starts with].
+    #[serde(deserialize_with = "some_size", skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<Size>")]
+    pub maximum_memory: Option<u64>,
     /// Processors, 1 to 16 [default: 1].
     pub processors: u8,
     /// The board.
@@ -37,7 +41,7 @@ pub enum Board {
 impl Default for Machine {
     fn default() -> Self {
         let (board, other) = (Board::default(), Other::default());
-        Self { memory: 1 << 30, processors: 1, board, other }
+        Self { memory: 1 << 30, maximum_memory: None, processors: 1, board, other }
     }
 }
 
@@ -47,6 +51,10 @@ impl Default for Machine {
 enum Size {
     Bytes(u64),
     Text(String),
+}
+
+fn some_size<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Error> {
+    size(from).map(Some)
 }
 
 fn size<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {

@@ -141,6 +141,8 @@ pub struct Configuration {
     pub snapshot: Option<Snapshot>,
     /// Bytes of memory.
     pub memory: u64,
+    /// The most that it may ever have, if that is more: on a board on which it can change.
+    pub maximum_memory: u64,
     /// Processors, 1 to [`crate::MAX_PROCESSORS`].
     pub processors: usize,
     /// The devices, in the order that they have on the PCI bus.
@@ -180,6 +182,7 @@ impl Default for Configuration {
             command_line: String::new(),
             snapshot: None,
             memory: 0,
+            maximum_memory: 0,
             processors: 1,
             devices: Devices::new(),
             preparation: Preparation::default(),

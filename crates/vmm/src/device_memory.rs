@@ -82,6 +82,10 @@ impl Memory for DeviceMemory {
         self.memory.require(address.0, length);
     }
 
+    fn discard(&self, address: GuestAddress, length: u64) -> Result<(), NoMemory> {
+        DeviceMemory::discard(self, address.0, length).map_err(|_| NoMemory)
+    }
+
     fn load(&self, address: GuestAddress) -> Result<u16, NoMemory> {
         self.memory.require(address.0, 2);
         Memory::load(self.map(), address)

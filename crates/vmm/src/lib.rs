@@ -45,6 +45,7 @@ pub use ::cpu::{Registers, Statistics, Technique, Techniques, UserExecution, Vcp
 pub use ::cpu::{Room as RoomForKernel, room as room_for_kernel};
 pub use ::cpu::{history, inspect};
 pub use ::devices::virtio::balloon::Statistics as GuestMemoryStatistics;
+pub use ::machine::toolstack::{DomainMemory, Refused, Toolstack};
 pub use ::machine::{BareBoard, Board, Platform};
 pub use ::xen::Board as XenBoard;
 pub use activity::Activity;

@@ -105,6 +105,7 @@ impl<B: Board> Machine<B> {
         if wanted < MINIMUM_MEMORY {
             return Err(Error::TooLittleMemory { wanted, least: MINIMUM_MEMORY });
         }
+        let wanted = wanted.max(configuration.maximum_memory);
         if wanted > MAXIMUM_MEMORY {
             return Err(Error::TooMuchMemory { wanted, most: MAXIMUM_MEMORY });
         }
@@ -112,8 +113,10 @@ impl<B: Board> Machine<B> {
             return Err(Error::Processors(configuration.processors));
         }
         let page = 4096;
-        configuration.memory = configuration.memory.div_ceil(page) * page;
-        let ranges: Vec<_> = B::ram_regions(configuration.memory)
+        configuration.memory = configuration.memory.next_multiple_of(page);
+        configuration.maximum_memory =
+            configuration.maximum_memory.max(configuration.memory).next_multiple_of(page);
+        let ranges: Vec<_> = B::ram_regions(configuration.maximum_memory)
             .into_iter()
             .map(|(start, size)| (start.0, size))
             .collect();
@@ -162,7 +165,8 @@ impl<B: Board> Machine<B> {
     pub fn remote(&self) -> Remote {
         let (control, memory) = (self.runner.control(), self.memory.clone());
         let clock = Arc::clone(&self.clock);
-        Remote { control, memory, clock, window: None, balloon: None }
+        let toolstack = self.runner.board.toolstack();
+        Remote { control, memory, clock, window: None, balloon: None, toolstack }
     }
 
     /// The processors, for statistics.
@@ -232,7 +236,7 @@ impl<B: Board> Machine<B> {
     fn clear(&mut self) -> Result<(), Error> {
         self.runner.cpus.iter_mut().for_each(Vcpu::reset);
         self.runner.board.reset();
-        for (start, size) in B::ram_regions(self.configuration.memory) {
+        for (start, size) in B::ram_regions(self.configuration.maximum_memory) {
             self.memory.discard(start.0, size)?;
         }
         self.runner.cpus.iter_mut().for_each(Vcpu::forget_code);
@@ -241,7 +245,7 @@ impl<B: Board> Machine<B> {
 
     /// Take up the state of another machine.
     fn go_on(&mut self, snapshot: &Snapshot) -> Result<(), snapshot::Error> {
-        let (state, board) = (snapshot.state(), &self.runner.board);
+        let state = snapshot.state();
         let shift = snapshot.moment()?.shift;
         let mut places = Vec::new();
         for (number, cpu) in self.runner.cpus.iter_mut().enumerate() {
@@ -249,7 +253,9 @@ impl<B: Board> Machine<B> {
             Processor::restore(cpu, &own, shift)?;
             places.push(place);
         }
-        Ok(board.restore(state.shared(), &places, shift)?)
+        self.runner.board.restore(state.shared(), &places, shift)?;
+        self.show_machine_to_physical();
+        Ok(())
     }
 
     /// Load the kernel and put the processor at its entry.
@@ -277,14 +283,20 @@ impl<B: Board> Machine<B> {
             command_line: &configuration.command_line,
             ram_disk: (!ram_disk.is_empty()).then_some(&ram_disk),
         };
-        let (table, bytes) = self.runner.board.load(&payload)?;
+        self.runner.board.load(&payload)?;
         self.unpacked = kept.or(self.unpacked.take());
+        self.show_machine_to_physical();
+        Ok(())
+    }
+
+    /// Have the vCPUs find the machine-to-physical table, on a board that has one.
+    fn show_machine_to_physical(&mut self) {
+        let Some((table, bytes)) = self.runner.board.machine_to_physical() else { return };
         for cpu in &mut self.runner.cpus {
             if let Some(mut cpu) = Processor::xen(cpu) {
                 cpu.set_machine_to_physical(table, bytes);
             }
         }
-        Ok(())
     }
 
     /// Put the firmware tables where kernels find them; where the RSDP is.
@@ -412,6 +424,7 @@ fn new_board<B: Board>(
         processors: configuration.processors,
         tsc: Hertz(u64::from(clock.tsc_khz()) * 1000),
         memory_bytes: configuration.memory,
+        maximum_bytes: configuration.maximum_memory,
     };
     let surroundings = board::Surroundings {
         clock: Arc::clone(clock) as Arc<dyn Clock>,

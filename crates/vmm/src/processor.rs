@@ -17,16 +17,25 @@ use crate::xen_vcpu::EngineVcpu;
 /// The kind of a processor's saved state.
 const CPU: &str = "x86-cpu";
 
+/// The kind of what a processor has in the mode for paravirtual kernels.
+const PARAVIRTUAL: &str = "x86-xen";
+
 /// The state of a processor that [`Processor::save`] has given.
 ///
 /// # Errors
 ///
 /// [`Unfit`] when it is none, or of a version that is not known here.
 pub(crate) fn saved_cpu(state: &[u8]) -> Result<cpu::Saved, Unfit> {
+    Ok(saved_parts(state)?.0)
+}
+
+/// The same, and what it has in the mode for paravirtual kernels.
+fn saved_parts(state: &[u8]) -> Result<(cpu::Saved, Option<cpu::SavedParavirtual>), Unfit> {
     let mut parts = Parts::from_bytes(state, "a processor")?;
     let cpu = parts.take(CPU)?;
+    let paravirtual = parts.has(PARAVIRTUAL).then(|| parts.take(PARAVIRTUAL)).transpose()?;
     parts.finish()?;
-    Ok(cpu)
+    Ok((cpu, paravirtual))
 }
 
 /// Makes a processor's [`Processor::run`] return soon; from any thread.
@@ -217,12 +226,20 @@ impl Processor for Vcpu {
     fn save(&self) -> Vec<u8> {
         let mut parts = Parts::default();
         parts.add(CPU, 1, &Vcpu::save(self));
+        if let Some(paravirtual) = self.save_paravirtual() {
+            parts.add(PARAVIRTUAL, 1, &paravirtual);
+        }
         parts.to_bytes()
     }
 
     fn restore(&mut self, state: &[u8], shift: CounterShift) -> Result<(), Unfit> {
-        let state = saved_cpu(state)?;
-        Vcpu::restore(self, state, shift.guest).map_err(|unfit| Unfit::State(unfit.to_string()))
+        let unfit = |unfit: cpu::Unfit| Unfit::State(unfit.to_string());
+        let (state, paravirtual) = saved_parts(state)?;
+        Vcpu::restore(self, state, shift.guest).map_err(unfit)?;
+        match paravirtual {
+            Some(state) => self.restore_paravirtual(state).map_err(unfit),
+            None => Ok(()),
+        }
     }
 
     fn describe(&self) -> String {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use host::GuestMemory;
+use machine::toolstack::{DomainMemory, Toolstack};
 
 use crate::activity::Activity;
 use crate::clock::HostClock;
@@ -26,6 +27,8 @@ pub struct Remote {
     pub window: Option<Window>,
     /// Its balloon, if the program that made the balloon has set it.
     pub balloon: Option<BalloonHandle>,
+    /// What domain 0 does to it, if it is paravirtual.
+    pub toolstack: Option<Arc<dyn Toolstack>>,
 }
 
 impl Remote {
@@ -112,16 +115,29 @@ impl Remote {
         self.window.iter().for_each(|window| window.resize(rows, columns));
     }
 
-    /// Have the guest do with so much memory less; whether there is a balloon to tell it by. It may take its
-    /// time, and may have no driver.
-    pub fn set_balloon(&self, bytes: u64) -> bool {
-        self.balloon.iter().for_each(|balloon| balloon.want(bytes));
+    /// Have the guest, which was made with `all` bytes of memory, keep so many; whether there is a way to tell it. It
+    /// may take its time, and may have no driver.
+    pub fn set_memory(&self, all: u64, bytes: u64) -> bool {
+        if let Some(toolstack) = &self.toolstack {
+            return toolstack.set_target(bytes).is_ok();
+        }
+        self.balloon.iter().for_each(|balloon| balloon.want(all.saturating_sub(bytes)));
         self.balloon.is_some()
+    }
+
+    /// The most memory that the guest may have, of a machine that was made with `all` bytes.
+    pub fn maximum_memory(&self, all: u64) -> u64 {
+        self.toolstack.as_ref().map_or(all, |toolstack| toolstack.memory().maximum)
     }
 
     /// What the guest has given, and says of its memory, if it has a balloon.
     pub fn ballooned(&self) -> Option<Ballooned> {
-        self.balloon.as_ref().map(BalloonHandle::look)
+        let Some(toolstack) = &self.toolstack else {
+            return self.balloon.as_ref().map(BalloonHandle::look);
+        };
+        let DomainMemory { now, target, maximum } = toolstack.memory();
+        let (wanted, given) = (maximum.saturating_sub(target), maximum.saturating_sub(now));
+        Some(Ballooned { wanted, given, freed: 0, statistics: None })
     }
 
     /// Bytes of the guest's memory that it has touched, and not given back.

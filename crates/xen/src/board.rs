@@ -11,6 +11,7 @@ use machine::board::{
 use machine::bus::{self, PortDevice, Width};
 use machine::saved::{Busy, CounterShift, Unfit};
 use machine::time::Nanoseconds;
+use machine::toolstack::Toolstack;
 use machine::xen::{TableWrite, Then, XenCall, XenVcpu};
 use machine::{InterruptLine, Requests};
 use vm_memory::GuestAddress;
@@ -25,6 +26,7 @@ use crate::geometry::Geometry;
 use crate::mmu;
 use crate::serve::LineInput;
 use crate::services::{BusConsole, Described};
+use crate::tools::Tools;
 
 /// What CPUID says of the hypervisor (public/arch-x86/cpuid.h).
 const HYPERVISOR: Hypervisor = Hypervisor {
@@ -113,8 +115,9 @@ impl board::Board for Board {
     const MSRS: &'static [RangeInclusive<u32>] = &[];
     const HYPERVISOR: Option<Hypervisor> = Some(HYPERVISOR);
 
-    fn ram_regions(memory_bytes: u64) -> Vec<(GuestAddress, u64)> {
-        let (start, bytes) = Geometry::fixed(memory_bytes >> xen_abi::PAGE_SHIFT).ram();
+    fn ram_regions(maximum_bytes: u64) -> Vec<(GuestAddress, u64)> {
+        let maximum = maximum_bytes >> xen_abi::PAGE_SHIFT;
+        let (start, bytes) = Geometry::new(maximum, maximum).ram();
         vec![(GuestAddress(start), bytes)]
     }
 
@@ -122,36 +125,50 @@ impl board::Board for Board {
         Ok(Self { domain: Arc::new(Domain::new(config, surroundings)) })
     }
 
-    fn load(&self, payload: &Payload<'_>) -> Result<MachineToPhysical, LoadError> {
+    fn load(&self, payload: &Payload<'_>) -> Result<(), LoadError> {
         let domain = &self.domain;
         let (started, context) = domain.start(payload)?;
         domain.write_wall_clock();
         (0..domain.processors).for_each(|number| domain.write_time(number));
-        let kib = domain.geometry.pages * 4;
+        let kib = |pages: u64| pages << (xen_abi::PAGE_SHIFT - 10);
         let described = Described {
             name: "bivouac".into(),
-            target_kib: kib,
-            maximum_kib: kib,
+            target_kib: kib(domain.geometry.pages),
+            maximum_kib: kib(domain.geometry.maximum),
             processors: domain.processors,
         };
         let served = domain.serve(&started, &described);
         served.map_err(|reason| LoadError(reason.into()))?;
         domain.vcpus.start(0, context);
-        let geometry = &domain.geometry;
+        Ok(())
+    }
+
+    fn machine_to_physical(&self) -> Option<MachineToPhysical> {
+        let geometry = &self.domain.geometry;
         let table = geometry.machine_to_physical().address();
-        Ok((GuestAddress(table), geometry.machine_to_physical_frames() << xen_abi::PAGE_SHIFT))
+        let bytes = geometry.machine_to_physical_frames() << xen_abi::PAGE_SHIFT;
+        Some((GuestAddress(table), bytes))
     }
 
     fn vcpu(&self, number: usize) -> VcpuSide<'_> {
         VcpuSide { domain: &self.domain, number }
     }
 
+    fn toolstack(&self) -> Option<Arc<dyn Toolstack>> {
+        Some(Arc::new(Tools(Arc::clone(&self.domain))))
+    }
+
     fn reset(&self) {
         self.domain.reset();
     }
 
-    fn restore(&self, _: &[u8], _: &[Vec<u8>], _: CounterShift) -> Result<(), Unfit> {
-        Err(Unfit::State("a paravirtual machine cannot go on from a snapshot yet".into()))
+    fn restore(
+        &self,
+        shared: &[u8],
+        processors: &[Vec<u8>],
+        shift: CounterShift,
+    ) -> Result<(), Unfit> {
+        self.domain.restore(shared, processors, shift)
     }
 }
 
@@ -206,6 +223,10 @@ impl BoardVcpu for VcpuSide<'_> {
         self.domain.write_time_after_stop(self.number);
     }
 
+    fn press_power_button(&mut self) {
+        self.domain.ask_to_power_off();
+    }
+
     fn enter(&mut self) {
         self.domain.vcpus.rare(self.number).iter_mut().for_each(|vcpu| vcpu.end_poll());
     }
@@ -233,10 +254,14 @@ impl BoardVcpu for VcpuSide<'_> {
     fn port_write(&mut self, _: u16, _: u8, _: u32) {}
 
     fn save_shared(&mut self) -> Result<Vec<u8>, Busy> {
-        Err(Busy)
+        self.domain.save()
+    }
+
+    fn thaw(&mut self) {
+        self.domain.thaw();
     }
 
     fn save_own(&mut self) -> Vec<u8> {
-        Vec::new()
+        self.domain.save_own(self.number)
     }
 }

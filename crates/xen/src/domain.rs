@@ -11,9 +11,11 @@ use machine::{Requests, Wake};
 
 use crate::clock::DomainTime;
 use crate::events::Events;
-use crate::geometry::{self, Geometry};
+use crate::geometry::Geometry;
+use crate::holding::Reservation;
 use crate::memory::{MachineMemory, Owned};
 use crate::services::{Bus, Console, StoreService};
+use crate::started::Started;
 use crate::vcpus::Vcpus;
 use xen_abi::Mfn;
 
@@ -34,8 +36,7 @@ pub(crate) struct Domain {
     assists: AtomicU64,
     /// The frames of each vCPU's GDT, which are in use as such.
     gdts: Mutex<Vec<Vec<Mfn>>>,
-    /// No frame below this number is free.
-    first_free: Mutex<u64>,
+    reservation: Mutex<Reservation>,
     pub(crate) events: Events,
     pub(crate) vcpus: Vcpus,
     time: Mutex<DomainTime>,
@@ -43,12 +44,14 @@ pub(crate) struct Domain {
     pub(crate) consoles: [Arc<Console>; 2],
     pub(crate) bus: Mutex<Bus>,
     store: Mutex<Option<Arc<StoreService>>>,
+    started: Mutex<Option<Started>>,
 }
 
 impl Domain {
     /// A domain without memory of its own yet.
     pub(crate) fn new(config: board::Config, surroundings: Surroundings) -> Self {
-        let geometry = Geometry::fixed(config.memory_bytes >> xen_abi::PAGE_SHIFT);
+        let pages = |bytes| bytes >> xen_abi::PAGE_SHIFT;
+        let geometry = Geometry::new(pages(config.memory_bytes), pages(config.maximum_bytes));
         let memory = MachineMemory::new(surroundings.memory);
         Self {
             geometry,
@@ -61,13 +64,14 @@ impl Domain {
             tables: Mutex::default(),
             assists: AtomicU64::new(0),
             gdts: Mutex::new(vec![Vec::new(); config.processors]),
-            first_free: Mutex::new(geometry::BASE.0),
+            reservation: Mutex::new(Reservation::empty()),
             events: Events::new(),
             vcpus: Vcpus::new(config.processors, &geometry),
             time: Mutex::new(DomainTime::new(&*surroundings.clock)),
             consoles: Default::default(),
             bus: Mutex::default(),
             store: Mutex::default(),
+            started: Mutex::default(),
         }
     }
 
@@ -78,7 +82,7 @@ impl Domain {
         *self.tables() = frames::State::default();
         self.assists.store(0, Ordering::SeqCst);
         self.gdts.lock().unpoisoned().iter_mut().for_each(Vec::clear);
-        *self.reservation() = geometry::BASE.0;
+        *self.reservation() = Reservation::empty();
         self.events.clear();
         self.vcpus.clear(&self.geometry);
         *self.time() = DomainTime::new(&*self.clock);
@@ -109,9 +113,20 @@ impl Domain {
         gdts.get_mut(vcpu).map(|gdt| std::mem::replace(gdt, frames)).unwrap_or_default()
     }
 
-    /// The number below which no frame is free. Who holds it gives and takes frames.
-    pub(crate) fn reservation(&self) -> MutexGuard<'_, u64> {
-        self.first_free.lock().unpoisoned()
+    /// The frames of all GDTs.
+    pub(crate) fn gdt_frames(&self) -> Vec<Mfn> {
+        self.gdts.lock().unpoisoned().iter().flatten().copied().collect()
+    }
+
+    /// Those of each vCPU's, by number.
+    pub(crate) fn save_gdts(&self) -> Vec<Vec<u64>> {
+        let gdts = self.gdts.lock().unpoisoned();
+        gdts.iter().map(|frames| frames.iter().map(|frame| frame.0).collect()).collect()
+    }
+
+    /// What frames it has. Who holds it gives and takes frames.
+    pub(crate) fn reservation(&self) -> MutexGuard<'_, Reservation> {
+        self.reservation.lock().unpoisoned()
     }
 
     /// Time as the domain sees it.
@@ -122,6 +137,16 @@ impl Domain {
     /// The domain's store, once it has started.
     pub(crate) fn store(&self) -> MutexGuard<'_, Option<Arc<StoreService>>> {
         self.store.lock().unpoisoned()
+    }
+
+    /// The pages that it shares with its services, once it has started.
+    pub(crate) fn started(&self) -> Option<Started> {
+        *self.started.lock().unpoisoned()
+    }
+
+    /// It shares these, or none any more.
+    pub(crate) fn set_started(&self, started: Option<Started>) {
+        *self.started.lock().unpoisoned() = started;
     }
 
     /// The lock of page tables.

@@ -35,9 +35,9 @@ pub struct Geometry {
 }
 
 impl Geometry {
-    /// Of a domain whose memory may not grow.
-    pub fn fixed(pages: u64) -> Self {
-        Self { pages, maximum: pages }
+    /// Of a domain that starts with so many pages, and may have so many at most.
+    pub fn new(pages: u64, maximum: u64) -> Self {
+        Self { pages, maximum: maximum.max(pages) }
     }
 
     /// The first of the frames that the hypervisor shares with the domain.

@@ -27,3 +27,12 @@ pub const MAX_LOOKS: usize = 16;
 
 /// Attempts to change a word of a FIFO that the guest changes, too.
 pub const MAX_WORD_ATTEMPTS: usize = 1000;
+
+/// Those of the host who watch a domain's store at the same time.
+pub const MAX_WATCHERS: usize = 16;
+
+/// Events that one of them is told at once.
+pub const MAX_EVENTS_TOLD: usize = 256;
+
+/// For how long a watch lasts whose events nobody asks for.
+pub const WATCHER_LIFE_SECONDS: u64 = 30;

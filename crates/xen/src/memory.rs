@@ -101,8 +101,8 @@ fn word(frame: Mfn, index: usize) -> GuestAddress {
 
 /// What of a domain its back-ends use: the memory, the frames' records, the grant table.
 pub(crate) struct Owned {
-    geometry: Geometry,
-    memory: MachineMemory,
+    pub(crate) geometry: Geometry,
+    pub(crate) memory: MachineMemory,
     /// A record for each machine frame from [`geometry::BASE`] on.
     records: Box<[FrameRecord]>,
 }

@@ -8,8 +8,8 @@ use xen_io::device::{Link, NoPort, Notify};
 
 use crate::domain::Domain;
 use crate::events::Binding;
-use crate::services::{Console, Described, HOST_ID, StoreService, port};
-use crate::start::Started;
+use crate::services::{Console, Described, HOST_ID, SavedStore, StoreService, port};
+use crate::started::Started;
 
 /// The domain as back-ends reach it.
 struct DomainLink {
@@ -53,13 +53,9 @@ impl Domain {
         started: &Started,
         described: &Described,
     ) -> Result<(), &'static str> {
-        let grants = Grants::new(Arc::clone(&self.owned) as _);
-        let link: Arc<dyn Link> = Arc::new(DomainLink { domain: Arc::downgrade(self), grants });
-        let store = StoreService::new(&self.memory, started.store, described, link);
+        let store = StoreService::new(&self.memory, started.store, described, self.link());
         store.begin(&mut self.bus.lock().unpoisoned())?;
-        *self.store() = Some(Arc::new(store));
-        let console = self.consoles[0].connect(&self.memory, started.console, port::CONSOLE, None);
-        console.map_err(|_| "there is no page for its console")?;
+        self.share(*started, store)?;
         let store = self.connect(None, self.notify(Self::serve_store));
         let console = self.connect(None, self.notify(Self::serve_console));
         let expected = (Ok(port::STORE), Ok(port::CONSOLE));
@@ -70,11 +66,46 @@ impl Domain {
         }
     }
 
+    /// The same in a domain that goes on from a snapshot, whose ports are there.
+    ///
+    /// # Errors
+    ///
+    /// Why that is not possible.
+    pub(crate) fn resume_services(
+        self: &Arc<Self>,
+        started: Started,
+        saved: SavedStore,
+    ) -> Result<(), String> {
+        let service = StoreService::restored(&self.memory, started.store, saved, self.link());
+        self.share(started, service.map_err(|error| format!("its store: {error}"))?)?;
+        let connect = |port, act| self.connect(Some(port), self.notify(act));
+        let connected = connect(port::STORE, Self::serve_store as fn(&Self))
+            .and_then(|_| connect(port::CONSOLE, Self::serve_console as fn(&Self)));
+        connected.map_err(|_| "the ports of its services are not theirs")?;
+        let store = self.store().clone();
+        store.map_or(Ok(()), |store| store.resume(&mut self.bus.lock().unpoisoned()))
+    }
+
+    /// A way for back-ends to the domain.
+    fn link(self: &Arc<Self>) -> Arc<dyn Link> {
+        let grants = Grants::new(Arc::clone(&self.owned) as _);
+        Arc::new(DomainLink { domain: Arc::downgrade(self), grants })
+    }
+
+    /// The domain shares these pages with its services.
+    fn share(&self, started: Started, store: StoreService) -> Result<(), &'static str> {
+        *self.store() = Some(Arc::new(store));
+        self.set_started(Some(started));
+        let console = self.consoles[0].connect(&self.memory, started.console, port::CONSOLE, None);
+        console.map_err(|_| "there is no page for its console")
+    }
+
     /// Use nothing of what the domain shares any more.
     pub(crate) fn end_services(&self) {
         self.bus.lock().unpoisoned().end();
         self.consoles[0].disconnect();
         *self.store() = None;
+        self.set_started(None);
     }
 
     /// Have something done by the domain, as long as it lives.
@@ -83,7 +114,7 @@ impl Domain {
         Arc::new(move || domain.upgrade().iter().for_each(|domain| act(domain)))
     }
 
-    fn serve_store(&self) {
+    pub(crate) fn serve_store(&self) {
         let store = self.store().clone();
         if store.is_some_and(|store| store.serve(&self.bus)) {
             self.raise(port::STORE);

@@ -12,7 +12,9 @@ use crate::builder::{self, Built, Page, Parameters};
 use crate::domain::Domain;
 use crate::engine::{Engine, NotRunning};
 use crate::geometry;
+use crate::holding::Reservation;
 use crate::services::port;
+use crate::started::Started;
 
 /// CR0 as Xen's guests see it: PG, AM, WP, NE, ET, MP, PE, and TS clear.
 const CR0: u64 = 0x8005_0033;
@@ -25,15 +27,6 @@ const ENTRIES: u64 = PAGE_BYTES as u64 / 8;
 
 /// Bytes of the machine-to-physical table that are written at once.
 const CHUNK_BYTES: usize = 64 << 10;
-
-/// What a started domain has of pages that it shares with services.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Started {
-    /// The page of the store's rings.
-    pub(crate) store: Mfn,
-    /// The page of the console's rings.
-    pub(crate) console: Mfn,
-}
 
 impl Domain {
     /// Fill the domain's memory, which is zero and all its own from now on, from a kernel.
@@ -58,6 +51,7 @@ impl Domain {
         let plan = builder::plan(payload.kernel, &parameters).map_err(|error| refused(&error))?;
         let built = plan.write(&mut Pages(self)).map_err(|error| refused(&error))?;
         self.assign_frames().map_err(|_| LoadError("its frames are in use".into()))?;
+        *self.reservation() = Reservation::of(&self.owned);
         self.fill_machine_to_physical().map_err(|error| refused(&error))?;
         self.mask_events().map_err(|error| refused(&error))?;
         self.pin_root(&built)?;
@@ -70,9 +64,7 @@ impl Domain {
     fn assign_frames(&self) -> Result<(), frames::Errno> {
         let (frames, places) = (self.frames(), &self.geometry);
         (0..places.pages).try_for_each(|page| frames.assign(machine_frame(Pfn(page))))?;
-        frames.assign_special(places.shared_info(), true)?;
-        (0..geometry::GRANT_FRAMES)
-            .try_for_each(|index| frames.assign_special(places.grant_frame(index), true))
+        places.assign_special(frames)
     }
 
     /// Each frame's page number, and none where there is no page.

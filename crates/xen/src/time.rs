@@ -23,14 +23,19 @@ impl Domain {
 
     /// Write the time into a vCPU's `vcpu_info`.
     pub(crate) fn write_time(&self, vcpu: usize) {
-        let at = GuestAddress(self.vcpus.info(vcpu) + TIME);
-        self.time().clock.write_page(at, 0, false, &*self.clock, self.memory.bytes());
+        self.write_time_and_say(vcpu, false);
     }
 
     /// The machine has stood still: say so to a vCPU.
     pub(crate) fn write_time_after_stop(&self, vcpu: usize) {
+        self.write_time_and_say(vcpu, true);
+    }
+
+    fn write_time_and_say(&self, vcpu: usize, has_stopped: bool) {
         let at = GuestAddress(self.vcpus.info(vcpu) + TIME);
-        self.time().clock.write_page(at, 0, true, &*self.clock, self.memory.bytes());
+        let mut time = self.time();
+        let offset = time.counter_offset;
+        time.clock.write_page(at, offset, has_stopped, &*self.clock, self.memory.bytes());
     }
 
     /// Write the wall clock: when the domain started.

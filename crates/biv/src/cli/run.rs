@@ -64,6 +64,11 @@ pub struct Run {
     #[arg(long, value_name = "SIZE", default_value = "1G", value_parser = spec::parse_size)]
     pub mem: u64,
 
+    /// The most memory that a machine of Xen's interface may ever have (--xen); `biv balloon` and `biv xen set --mem`
+    /// change what it has [default: --mem]
+    #[arg(long, value_name = "SIZE", requires = "xen", value_parser = spec::parse_size)]
+    pub max_mem: Option<u64>,
+
     /// Number of processors, 1 to 16
     #[arg(long, value_name = "N", default_value = "1",
         value_parser = clap::value_parser!(u8).range(1..=vmm::MAX_PROCESSORS as i64))]
@@ -305,7 +310,13 @@ impl Run {
             false => root(named, self.image, self.root_disk, self.here),
         };
         Ok(Spec {
-            machine: Machine { memory, processors, board, ..Machine::default() },
+            machine: Machine {
+                memory,
+                maximum_memory: self.max_mem,
+                processors,
+                board,
+                ..Machine::default()
+            },
             boot: Boot {
                 kernel: self.kernel,
                 initrd: self.initrd,

@@ -24,6 +24,9 @@ pub enum XenAction {
     Info(Info),
     Rules(Rules),
     Vif(Vif),
+    Set(Set),
+    Store(Store),
+    Audit(Audit),
 }
 
 /// List paravirtual domains that run.
@@ -119,4 +122,85 @@ fn parse_rate(text: &str) -> Result<Rate, String> {
         "none" => Ok(Rate(None)),
         _ => spec::parse_size(text).map(|rate| Rate(Some(rate))).map_err(|error| error.to_string()),
     }
+}
+
+/// Change what a running paravirtual domain has.
+///
+/// Its kernel is told, and does what it can: the stock balloon driver returns memory and takes it, processors go
+/// offline and can be brought online again.
+#[derive(Debug, Args)]
+pub struct Set {
+    /// Memory that the guest is to keep, such as 512M, up to its --max-mem
+    #[arg(long, value_name = "SIZE", value_parser = spec::parse_size)]
+    pub mem: Option<u64>,
+
+    /// Processors that the guest is to use, up to its --cpus
+    #[arg(long, value_name = "N",
+        value_parser = clap::value_parser!(u8).range(1..=vmm::MAX_PROCESSORS as i64))]
+    pub cpus: Option<u8>,
+
+    /// Name of the domain
+    pub name: String,
+}
+
+/// Read and write the xenstore of a running paravirtual domain, as its domain 0.
+///
+/// In its own store a domain is number 1; the other ends of its devices are number 0. A PATH that does not begin with
+/// "/" is below /local/domain/1.
+#[derive(Debug, Args)]
+pub struct Store {
+    /// Name of the domain
+    #[arg(long, value_name = "NAME", global = true, default_value = "")]
+    pub domain: String,
+
+    /// What
+    #[command(subcommand)]
+    pub action: StoreAction,
+}
+
+/// What is done with the store.
+#[derive(Debug, Subcommand)]
+pub enum StoreAction {
+    /// List the nodes below a node, with their values
+    Ls {
+        /// Show who may read and write them
+        #[arg(short, long)]
+        permissions: bool,
+        /// The node
+        path: String,
+    },
+    /// Print the value of a node
+    Read {
+        /// The node
+        path: String,
+    },
+    /// Write a node; nodes above it are created
+    Write {
+        /// The node
+        path: String,
+        /// Its value
+        value: String,
+    },
+    /// Remove a node and all below it
+    Rm {
+        /// The node
+        path: String,
+    },
+    /// Print the path of each change at a node and below it, until Ctrl-C; the first line is the node itself
+    Watch {
+        /// End after so many lines
+        #[arg(short = 'n', long, value_name = "N")]
+        count: Option<u64>,
+        /// The node
+        path: String,
+    },
+}
+
+/// Count all uses of a paravirtual domain's page frames once more, and list what differs.
+///
+/// The domain is paused meanwhile. The exit status is 0 if nothing differs.
+#[derive(Debug, Args)]
+pub struct Audit {
+    /// Name of the domain
+    pub name: String,
 }

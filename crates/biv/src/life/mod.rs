@@ -55,6 +55,9 @@ pub enum Error {
     /// It does not even die.
     #[error("cannot kill the process of domain {0}")]
     Undying(Name),
+    /// An audit has found something: a fault of ours.
+    #[error("domain {0}: {1} counts of page frames differ")]
+    Differences(Name, usize),
     /// There is no log.
     #[error(
         "domain {0} has no log: only domains started with --detach have one; its output went to \
@@ -202,8 +205,7 @@ fn end(entry: &Entry) -> Result<(), Error> {
 /// `biv balloon`.
 pub fn balloon(arguments: &cli::Balloon) -> Result<(), Error> {
     let entry = Registry::open()?.find(&arguments.name)?;
-    let all = entry.record.as_ref().map_or(u64::MAX, |record| record.memory);
-    let size = v1::BalloonSize { memory: arguments.size.min(all) };
+    let size = v1::BalloonSize { memory: arguments.size };
     Client::connect(&entry)?.put::<Inspection>("/v1/domain/balloon", &size)?;
     Ok(())
 }

@@ -10,11 +10,17 @@ use spec::Board;
 use crate::cli::xen::XenAction;
 use crate::life::Error;
 
+mod audit;
 mod facts;
 mod info;
 mod list;
 mod rules;
+mod set;
+mod store;
 mod vif;
+
+/// Where a domain is asked for what its domain 0 could do.
+const TOOLSTACK: &str = "/v1/domain/toolstack";
 
 /// `biv xen`.
 pub fn xen(action: &XenAction) -> Result<(), Error> {
@@ -23,6 +29,9 @@ pub fn xen(action: &XenAction) -> Result<(), Error> {
         XenAction::Info(arguments) => info::info(arguments),
         XenAction::Rules(arguments) => rules::rules(arguments),
         XenAction::Vif(arguments) => vif::vif(arguments),
+        XenAction::Set(arguments) => set::set(arguments),
+        XenAction::Store(arguments) => store::store(arguments),
+        XenAction::Audit(arguments) => audit::audit(arguments),
     }
 }
 

@@ -33,6 +33,7 @@
 //! 6. Pages of users are not entered, whatever SMAP is: they are looked up.
 //! 7. *The host's mappings are counted* ([`MAX_PIECES`]). With too many, or when the host refuses, all go and are
 //!    missed again: a slow machine, not a wrong one.
+//! 8. *What is mapped is there.* Memory that has still to be fetched ([`host::backing`]) is missed, page by page.
 //!
 //! The machine-to-physical table, which no entry of the guest's leads to, is mapped read-only, and stays.
 
@@ -417,6 +418,7 @@ impl Runs {
         let length = end - first;
         let offset = memory.file_offset(physical + (first - start.0), length);
         let Some(offset) = offset else { return false };
+        memory.require(physical + (first - start.0), length);
         if !window::map(memory, Linear(first), length, offset, protection(false)) {
             return false;
         }
@@ -557,7 +559,7 @@ impl Runs {
 /// Map a whole region with one mapping, if its table has consecutive frames from an aligned one on.
 fn map_whole(wanted: &Wanted, (memory, ram): (&host::GuestMemory, &Ram)) -> Option<Region> {
     let base = wanted.physical.checked_sub(wanted.page() as u64 * PAGE_SIZE)?;
-    if !base.is_multiple_of(REGION) || ram.is_absent(Physical(base), REGION) {
+    if !base.is_multiple_of(REGION) {
         return None;
     }
     let offset = memory.file_offset(base, REGION)?;
@@ -575,6 +577,11 @@ fn map_whole(wanted: &Wanted, (memory, ram): (&host::GuestMemory, &Ram)) -> Opti
     }
     if region.readable.count() < MIN_RUN_PAGES {
         return None;
+    }
+    if ram.is_absent(Physical(base), REGION) {
+        let is_absent = |page| ram.is_absent(Physical(base + page as u64 * PAGE_SIZE), PAGE_SIZE);
+        let absent = (0..PAGES).filter(|page| is_absent(*page));
+        absent.for_each(|page| region.set_rights(page, Rights::None));
     }
     let start = address(wanted.region(), 0);
     if !window::map(memory, start, REGION, offset, libc::PROT_NONE) {

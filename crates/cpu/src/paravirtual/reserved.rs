@@ -115,6 +115,8 @@ impl Architectural {
         let by = Accessor { user: false, smap_override: false };
         let walk = || {
             let found = walk(ram, &self.context.regs, at, access, by)?;
+            // The mirror maps what is there.
+            ram.host(found.physical);
             ram.make_present(found.physical);
             Ok::<_, Exception>(found)
         };

@@ -47,7 +47,12 @@ impl Bench {
     fn new() -> Self {
         let wakes = Arc::new(Wakes::default());
         let memory = GuestMemoryMmap::<()>::from_ranges(&[(GuestAddress(0), 0x1000)]).unwrap();
-        let config = platform::Config { processors: 1, tsc: Hertz(1), memory_bytes: 0x1000 };
+        let config = platform::Config {
+            processors: 1,
+            tsc: Hertz(1),
+            memory_bytes: 0x1000,
+            maximum_bytes: 0x1000,
+        };
         let surroundings = platform::Surroundings {
             clock: Arc::new(ManualClock::new(Hertz(1), Duration::ZERO)),
             memory: Arc::new(memory),

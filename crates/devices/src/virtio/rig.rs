@@ -40,7 +40,12 @@ impl Wake for Nobody {
 /// What delivers messages to a processor that never looks.
 pub fn sender() -> MessageSender {
     let memory = GuestMemoryMmap::from_ranges(&[(GuestAddress(0), 0x1000)]).unwrap();
-    let config = platform::Config { processors: 1, tsc: Hertz(1_000_000_000), memory_bytes: 0 };
+    let config = platform::Config {
+        processors: 1,
+        tsc: Hertz(1_000_000_000),
+        memory_bytes: 0,
+        maximum_bytes: 0,
+    };
     let surroundings = platform::Surroundings {
         clock: Arc::new(ManualClock::new(Hertz(1_000_000_000), Duration::ZERO)),
         memory: Arc::new(memory),

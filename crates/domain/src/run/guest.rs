@@ -239,7 +239,8 @@ impl Guest {
             Kernel::Pulled(kernel) => (kernel.image(), None),
             Kernel::Default => (guest.kernel(), None),
         };
-        let is_usual = given.is_none() && user_space == UserSpace::Shared;
+        let is_small = user_space == UserSpace::Busybox && is_paravirtual(spec);
+        let is_usual = given.is_none() && (user_space == UserSpace::Shared || is_small);
         let kind = warm::kind(spec).filter(|_| is_usual);
         let key = kind.and_then(|kind| key(&kind, &kernel_path, &drivers, &directories).ok());
         let start = key.as_ref().map(warm::start).unwrap_or_default();
@@ -295,7 +296,7 @@ impl Guest {
         let mut directories = Directories::open(spec, place)?;
         let has_shared_root = !matches!(place, Root::Elsewhere);
         if let spec::Root::Disk(root) = &spec.root {
-            directories.set_root_disk(root.device(), root.disk.read_only);
+            directories.set_root_disk(paravirtual::root_device(spec, root), root.disk.read_only);
         }
         if sees_directory && sees_here(spec, is_plain) {
             directories.add_here_to_read()?;
@@ -367,6 +368,7 @@ impl Guest {
             kernel_name: self.kernel_path.to_string_lossy().into_owned(),
             modules: self.modules,
             memory: spec.machine.memory,
+            maximum_memory: spec.machine.maximum_memory.unwrap_or(0),
             processors: spec.machine.processors.into(),
             interpret: spec.engine.interpret,
             user_execution: user_execution(spec),
@@ -481,10 +483,10 @@ fn module(data: Vec<u8>) -> Module {
 
 /// Whether a machine of this description can be given the same host resources again.
 pub fn can_be_restored(spec: &Spec) -> bool {
-    // What such a disk has is gone with its machine, and who is connected is not told.
-    !spec.disks().any(|disk| disk.snapshot)
-        && spec.sockets().next().is_none()
-        && !is_paravirtual(spec)
+    // What such a disk has is gone with its machine, and who is connected is not told. Two domains on a network do not
+    // have one address.
+    let is_connected = spec.sockets().next().is_some() || matches!(net(spec), Net::Vif(_));
+    !spec.disks().any(|disk| disk.snapshot) && !is_connected
 }
 
 /// What is recorded of a machine that is started so.

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 
 use api::{Name, Origin, files as domain_files};
 use serde::{Deserialize, Serialize};
-use spec::{Boot, Device, Life, Process, Spec};
+use spec::{Board, Boot, Device, Life, Process, Spec};
 use vmm::snapshot::Snapshot;
 
 use super::error::Error;
@@ -68,7 +68,13 @@ pub fn restore(order: &GoOn, child: Option<Child>) -> Result<u8, Error> {
     let host_resources = choose(order, HostResources::of(&origin.spec), label.is_ours)?;
     let processors = u8::try_from(snapshot.processors()).map_err(|_| nonsense())?;
     let mut spec = machine(&origin.spec, order);
-    (spec.machine.memory, spec.machine.processors) = (snapshot.memory(), processors);
+    spec.machine.processors = processors;
+    spec.machine.memory = snapshot.memory();
+    if let Some((memory, maximum)) = snapshot.paravirtual().map_err(failed)? {
+        spec.machine.board = Board::Xen;
+        spec.machine.memory = memory;
+        spec.machine.maximum_memory = (maximum > memory).then_some(maximum);
+    }
     host_resources.apply(&mut spec).map_err(Error::Contradiction)?;
     enter_directory(&spec)?;
     let network = network::start(&spec, &guest::net(&spec))?;

@@ -73,8 +73,9 @@ pub fn kind(spec: &Spec) -> Option<Spec> {
         // The interface may be another's when the next one starts.
         Some(Network::Tap(_) | Network::Vif(_)) => return None,
     });
-    if is_paravirtual(spec) {
-        return None;
+    // It is packed into the memory of such a machine.
+    if is_paravirtual(spec) && spec.root == Root::Busybox {
+        kind.root = Root::Busybox;
     }
     let is_usual = kind.devices.iter().all(|device| matches!(device, Device::Entropy(_)))
         && !matches!(spec.root, Root::Disk(_));

@@ -10,6 +10,7 @@ use crate::paravirtual::{self, MachineClock};
 use crate::power::{Keyboard, Power};
 use crate::saved::{self, Busy, CounterShift, Parts, Unfit};
 use crate::timers::Pit;
+use crate::xen::SAVED_VCPU;
 
 /// The kinds of what is the board's own, with QEMU's names where it has the same.
 mod kind {
@@ -89,13 +90,16 @@ fn own(bytes: &[u8]) -> Result<(SavedApic, paravirtual::Processor), Unfit> {
 }
 
 /// Whether a processor that has said this ([`PcVcpu::save_local`]) reads the time from the paravirtual clock; on a
-/// board that has none, it does not.
+/// board that has none, it does not. A domain's vCPU always has Xen's.
 ///
 /// # Errors
 ///
 /// [`Unfit`] when that is no state of a processor's.
 pub fn has_clock(bytes: &[u8]) -> Result<bool, Unfit> {
     let mut parts = Parts::from_bytes(bytes, "a processor's interrupts")?;
+    if parts.has(SAVED_VCPU) {
+        return Ok(true);
+    }
     let has = parts.has(kind::PARAVIRTUAL);
     Ok(has && parts.take::<paravirtual::Processor>(kind::PARAVIRTUAL)?.has_clock())
 }

@@ -39,7 +39,12 @@ impl Bench {
         let clock = Arc::new(ManualClock::new(Hertz(1_000_000_000), Duration::ZERO));
         let memory = GuestMemoryMmap::from_ranges(&[(GuestAddress(0), 0x4000)]).unwrap();
         let (memory, woken) = (Arc::new(memory), Arc::new(Woken::default()));
-        let config = Config { processors, tsc: Hertz(1_000_000_000), memory_bytes: 6 << 30 };
+        let config = Config {
+            processors,
+            tsc: Hertz(1_000_000_000),
+            memory_bytes: 6 << 30,
+            maximum_bytes: 6 << 30,
+        };
         let surroundings = Surroundings {
             clock: Arc::clone(&clock) as _,
             memory: Arc::clone(&memory) as _,
@@ -94,7 +99,7 @@ fn a_machine_has_a_sensible_number_of_processors() {
             memory: Arc::clone(&bench.memory) as _,
             wake: Arc::clone(&bench.woken) as _,
         };
-        let config = Config { processors, tsc: Hertz(1), memory_bytes: 0 };
+        let config = Config { processors, tsc: Hertz(1), memory_bytes: 0, maximum_bytes: 0 };
         assert!(matches!(Platform::new(config, surroundings), Err(Error::Processors(_))));
     }
 }

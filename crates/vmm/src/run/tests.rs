@@ -321,6 +321,7 @@ fn build(scripts: Vec<VecDeque<Step>>, input: Option<OwnedFd>) -> Bench {
         processors: cpus.len(),
         tsc: Hertz(u64::from(clock.tsc_khz()) * 1000),
         memory_bytes: MEMORY_BYTES,
+        maximum_bytes: MEMORY_BYTES,
     };
     let surroundings = platform::Surroundings {
         clock: Arc::clone(&clock) as Arc<dyn Clock>,

@@ -170,6 +170,20 @@ impl Snapshot {
         self.state.memory
     }
 
+    /// Of a paravirtual machine by Xen's interface: bytes of memory that it started with, and the most that it may
+    /// have.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unfit`] when its state makes no sense.
+    pub fn paravirtual(&self) -> Result<Option<(u64, u64)>, Error> {
+        let bytes = |pages: u64| pages.checked_mul(4096);
+        let Some((pages, maximum)) = xen::memory_of(self.state.shared())? else { return Ok(None) };
+        let both = bytes(pages).zip(bytes(maximum));
+        let unfit = || saved::Unfit::State("the domain's memory".to_owned());
+        Ok(Some(both.ok_or_else(unfit)?))
+    }
+
     /// What was noted with it.
     pub fn note(&self) -> &[u8] {
         &self.note

@@ -25,9 +25,11 @@
 //!
 //! A guest that breaks the rules of its side loses its own events.
 
-use xen_abi::Mfn;
+use serde::{Deserialize, Serialize};
+use xen_abi::event::FifoControlBlock;
 use xen_abi::event::fifo::{BUSY_BIT, LINK_MASK, LINKED_BIT, MASKED_BIT, PENDING_BIT};
 use xen_abi::event::limit::{FIFO_PORTS, FIFO_QUEUES};
+use xen_abi::{Mfn, PAGE_BYTES, PAGE_SHIFT, Wire};
 
 const PENDING: u32 = 1 << PENDING_BIT;
 const MASKED: u32 = 1 << MASKED_BIT;
@@ -64,8 +66,14 @@ pub(super) trait Words {
     }
 }
 
+/// Whether a control block can be at an address: aligned, and within a page.
+pub(super) fn is_place_of_control(at: u64) -> bool {
+    let last = (PAGE_BYTES - FifoControlBlock::BYTES) as u64;
+    at.is_multiple_of(8) && at % PAGE_BYTES as u64 <= last
+}
+
 /// One of a vCPU's queues.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub(super) struct Queue {
     pub(super) vcpu: usize,
     pub(super) priority: u8,
@@ -100,10 +108,38 @@ pub(super) struct Fifo {
     vcpus: Vec<Queues>,
 }
 
+/// Its saved state: the frames of pages, and of each vCPU the address of its control block, and its tails.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct SavedFifo {
+    pub(super) pages: Vec<u64>,
+    pub(super) vcpus: Vec<(Option<u64>, Vec<u32>)>,
+}
+
 impl Fifo {
     /// Without a page or a control block.
     pub(super) fn new(vcpus: usize) -> Self {
         Self { pages: Vec::new(), vcpus: vec![Queues::default(); vcpus] }
+    }
+
+    /// What it is, but for what is in its frames.
+    pub(super) fn save(&self) -> SavedFifo {
+        let vcpus = self.vcpus.iter().map(|queues| (queues.control, queues.tails.to_vec()));
+        SavedFifo { pages: self.pages.iter().map(|page| page.0).collect(), vcpus: vcpus.collect() }
+    }
+
+    /// Go on from there, if so many vCPUs can have such. The frames may be anybody's.
+    pub(super) fn restored(saved: &SavedFifo, vcpus: usize) -> Option<Self> {
+        let is_frame = |frame: &u64| *frame <= u64::MAX >> PAGE_SHIFT;
+        let SavedFifo { pages, vcpus: queues } = saved;
+        if pages.len() > MAX_PAGES || queues.len() != vcpus || !pages.iter().all(is_frame) {
+            return None;
+        }
+        let restored = |(control, tails): &(Option<u64>, Vec<u32>)| {
+            let tails = tails.as_slice().try_into().ok()?;
+            control.is_none_or(is_place_of_control).then_some(Queues { control: *control, tails })
+        };
+        let vcpus = queues.iter().map(restored).collect::<Option<_>>()?;
+        Some(Self { pages: pages.iter().copied().map(Mfn).collect(), vcpus })
     }
 
     /// All frames that it uses: pages, and those of control blocks.

@@ -11,6 +11,7 @@
 mod fifo;
 mod operations;
 mod ports;
+mod saved;
 mod two_level;
 
 use std::sync::MutexGuard;
@@ -30,6 +31,7 @@ use ports::Table;
 
 pub(crate) use operations::event_channel_op;
 pub(crate) use ports::{Binding, Events, PORTS, Port};
+pub(crate) use saved::SavedEvents;
 
 const INVALID: Errno = Errno::new(errno::EINVAL);
 

@@ -1,9 +1,9 @@
 //! `event_channel_op`.
 
 use xen_abi::event::{self, command, fifo as abi, state};
-use xen_abi::{Mfn, PAGE_BYTES, Wire, domain, errno};
+use xen_abi::{Mfn, PAGE_BYTES, domain, errno};
 
-use super::fifo::{Fifo, Full};
+use super::fifo::{Fifo, Full, is_place_of_control};
 use super::ports::is_global;
 use super::{Binding, INVALID, PORTS, Port};
 use crate::caller::{Caller, Outcome, Reply};
@@ -233,7 +233,7 @@ impl Domain {
     }
 
     /// Use a frame of the domain's for as long as it has FIFOs.
-    fn take_shared(&self, frame: Mfn) -> Result<(), Errno> {
+    pub(super) fn take_shared(&self, frame: Mfn) -> Result<(), Errno> {
         self.frames().take_writable(frame).map_err(|_| INVALID)
     }
 
@@ -241,8 +241,7 @@ impl Domain {
     fn init_control(&self, wanted: &event::InitControl) -> Result<(), Errno> {
         let vcpu = self.vcpu_of(wanted.vcpu)?;
         let offset = u64::from(wanted.offset);
-        let last = (PAGE_BYTES - event::FifoControlBlock::BYTES) as u64;
-        if offset > last || !offset.is_multiple_of(8) {
+        if offset >= PAGE_BYTES as u64 || !is_place_of_control(offset) {
             return Err(INVALID);
         }
         let mut table = self.events.table();

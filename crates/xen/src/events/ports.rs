@@ -14,7 +14,7 @@ use crate::errno::Errno;
 pub(crate) const PORTS: usize = limit::TWO_LEVEL_PORTS as usize;
 
 /// The table grows by so many ports, as Xen's does: those that have never been bound are valid already.
-const BUCKET: usize = 64;
+pub(super) const BUCKET: usize = 64;
 
 const INVALID: Errno = Errno::new(errno::EINVAL);
 
@@ -48,7 +48,7 @@ pub(crate) struct Port {
 
 /// What the lock of events is for.
 pub(crate) struct Table {
-    ports: Vec<Port>,
+    pub(super) ports: Vec<Port>,
     /// If the domain has changed to FIFO.
     pub(super) fifo: Option<Fifo>,
 }

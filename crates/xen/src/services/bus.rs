@@ -37,13 +37,40 @@ impl Bus {
     /// front-ends do.
     pub(crate) fn begin(&mut self, store: &mut Store, client: ClientId) -> Result<(), Unwritable> {
         for (index, device) in self.0.iter_mut().enumerate() {
-            let (kind, number) = (device.kind(), device.number());
-            let front = format!("/local/domain/{DOMAIN_ID}/device/{kind}/{number}");
-            let back = format!("/local/domain/{HOST_ID}/backend/{kind}/{DOMAIN_ID}/{number}");
-            fill(store, &front, &back)?;
-            let watched = format!("{front}/state");
-            device.begin(&Places { back, front }, &mut Host(store))?;
-            store.watch(client, &watched, &index.to_string()).map_err(|_| Unwritable)?;
+            let places = places(&**device);
+            fill(store, &places.front, &places.back)?;
+            device.begin(&places, &mut Host(store))?;
+            watch(store, client, &places, index)?;
+        }
+        Ok(())
+    }
+
+    /// The devices' kinds and numbers, in their order.
+    pub(crate) fn list(&self) -> Vec<(String, u32)> {
+        self.0.iter().map(|device| (device.kind().to_owned(), device.number())).collect()
+    }
+
+    /// Bring all devices to rest until [`Self::thaw`]; whether they are.
+    pub(crate) fn freeze(&mut self) -> bool {
+        self.0.iter_mut().all(|device| device.freeze())
+    }
+
+    /// Let them go on.
+    pub(crate) fn thaw(&mut self) {
+        self.0.iter_mut().for_each(|device| device.thaw());
+    }
+
+    /// Take the devices up in a domain that goes on from a snapshot.
+    pub(crate) fn resume(
+        &mut self,
+        store: &mut Store,
+        client: ClientId,
+        link: &Arc<dyn Link>,
+    ) -> Result<(), String> {
+        for (index, device) in self.0.iter_mut().enumerate() {
+            let places = places(&**device);
+            device.resume(&places, link, &mut Host(store))?;
+            watch(store, client, &places, index).map_err(|error| error.to_string())?;
         }
         Ok(())
     }
@@ -71,6 +98,26 @@ impl Bus {
     pub(crate) fn end(&mut self) {
         self.0.iter_mut().for_each(|device| device.end());
     }
+}
+
+/// A device's two directories.
+fn places(device: &dyn BackEnd) -> Places {
+    let (kind, number) = (device.kind(), device.number());
+    Places {
+        back: format!("/local/domain/{HOST_ID}/backend/{kind}/{DOMAIN_ID}/{number}"),
+        front: format!("/local/domain/{DOMAIN_ID}/device/{kind}/{number}"),
+    }
+}
+
+/// Have `client` hear of the state of a device's front-end.
+fn watch(
+    store: &mut Store,
+    client: ClientId,
+    places: &Places,
+    index: usize,
+) -> Result<(), Unwritable> {
+    let watched = format!("{}/state", places.front);
+    store.watch(client, &watched, &index.to_string()).map_err(|_| Unwritable)
 }
 
 /// What every device has in its two directories.

@@ -92,6 +92,26 @@ impl BackEnd for BusConsole {
         looked
     }
 
+    fn freeze(&mut self) -> bool {
+        self.console.freeze();
+        true
+    }
+
+    fn thaw(&mut self) {
+        self.console.thaw();
+    }
+
+    fn resume(
+        &mut self,
+        places: &Places,
+        link: &Arc<dyn Link>,
+        tree: &mut dyn Tree,
+    ) -> Result<(), String> {
+        let (handshake, settings) = Handshake::resume(tree, &places.back, &places.front)?;
+        self.handshake = Some(handshake);
+        settings.map_or(Ok(()), |settings| self.connect(link, &settings))
+    }
+
     fn end(&mut self) {
         self.console.disconnect();
         (self.handshake, self.link) = (None, None);

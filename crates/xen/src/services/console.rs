@@ -29,6 +29,8 @@ pub(crate) struct Console {
 struct Line {
     output: Option<Box<dyn Write + Send>>,
     is_closed: bool,
+    /// The ring is left as it is.
+    is_frozen: bool,
 }
 
 /// The ring that the domain shares.
@@ -62,6 +64,19 @@ impl Console {
     /// Nobody brings characters any more.
     pub(crate) fn close(&self) {
         self.line().is_closed = true;
+        self.room.notify_all();
+    }
+
+    /// Give the domain nothing until [`Self::thaw`].
+    pub(crate) fn freeze(&self) {
+        // Who gives something has the ring.
+        let _ring = self.ring();
+        self.line().is_frozen = true;
+    }
+
+    /// Go on.
+    pub(crate) fn thaw(&self) {
+        self.line().is_frozen = false;
         self.room.notify_all();
     }
 
@@ -114,6 +129,9 @@ impl Console {
     /// Give the domain characters; how many there was room for, and the port by which it is to be notified.
     pub(crate) fn give(&self, memory: &MachineMemory, bytes: &[u8]) -> Option<(usize, u32)> {
         let mut held = self.ring();
+        if self.line().is_frozen {
+            return None;
+        }
         let (port, given) = held.as_mut()?.with(0, |ring| ring.give(memory, bytes));
         (given > 0).then_some((given, port))
     }

@@ -11,10 +11,12 @@ mod console;
 mod numbers;
 mod page;
 mod store;
+mod watchers;
 
 pub(crate) use bus::Bus;
 pub(crate) use bus_console::BusConsole;
 pub(crate) use console::Console;
 pub(crate) use numbers::{DOMAIN_ID, HOST_ID, port};
 pub use store::Described;
-pub(crate) use store::StoreService;
+pub(crate) use store::{SavedStore, StoreService, home};
+pub(crate) use watchers::Watchers;

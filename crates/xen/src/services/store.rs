@@ -3,14 +3,17 @@
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use locks::Unpoisoned;
+use serde::{Deserialize, Serialize};
 use xen_abi::Mfn;
 use xen_io::device::Link;
+use xen_io::grant::Access;
 use xen_store::ring::{self, Exchanged};
 use xen_store::{ClientId, Permission, Store};
 
 use super::bus::Bus;
 use super::numbers::{DOMAIN_ID, HOST_ID, port};
 use super::page::SharedPage;
+use super::watchers::Watchers;
 use crate::limits::{MAX_EXCHANGES, MAX_LOOKS};
 use crate::memory::MachineMemory;
 
@@ -25,6 +28,13 @@ pub struct Described {
     pub maximum_kib: u64,
     /// Its vCPUs.
     pub processors: usize,
+}
+
+/// The store's saved state.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct SavedStore {
+    store: xen_store::Saved,
+    is_broken: bool,
 }
 
 /// The store with the ring by which its domain reaches it.
@@ -42,6 +52,7 @@ struct Served {
     page: SharedPage,
     /// The ring was wrong, and is served no more.
     is_broken: bool,
+    watchers: Watchers,
 }
 
 impl StoreService {
@@ -55,11 +66,50 @@ impl StoreService {
         let mut store = Store::new();
         fill(&mut store, domain);
         let client = store.connect(DOMAIN_ID);
-        let host = store.connect(HOST_ID);
         let mut page = SharedPage::new(memory, frame);
         ring::prepare(&mut page);
-        let served = Served { store, client, host, link, page, is_broken: false };
+        Self::of(store, client, link, page)
+    }
+
+    fn of(mut store: Store, client: ClientId, link: Arc<dyn Link>, page: SharedPage) -> Self {
+        let host = store.connect(HOST_ID);
+        let (is_broken, watchers) = (false, Watchers::default());
+        let served = Served { store, client, host, link, page, is_broken, watchers };
         Self { served: Mutex::new(served) }
+    }
+
+    /// The store of a domain that goes on from a snapshot.
+    ///
+    /// # Errors
+    ///
+    /// That is no store of such a domain.
+    pub(crate) fn restored(
+        memory: &MachineMemory,
+        frame: Mfn,
+        saved: SavedStore,
+        link: Arc<dyn Link>,
+    ) -> Result<Self, xen_store::Error> {
+        let (store, client) = Store::restored(saved.store, DOMAIN_ID)?;
+        let service = Self::of(store, client, link, SharedPage::new(memory, frame));
+        service.served().is_broken = saved.is_broken;
+        Ok(service)
+    }
+
+    /// What who goes on from here has to know.
+    pub(crate) fn save(&self) -> SavedStore {
+        let served = self.served();
+        SavedStore { store: served.store.save(served.client), is_broken: served.is_broken }
+    }
+
+    /// Take the devices up.
+    ///
+    /// # Errors
+    ///
+    /// Why one of them cannot be.
+    pub(crate) fn resume(&self, bus: &mut Bus) -> Result<(), String> {
+        let mut served = self.served();
+        let Served { store, host, link, .. } = &mut *served;
+        bus.resume(store, *host, link)
     }
 
     fn served(&self) -> MutexGuard<'_, Served> {
@@ -75,6 +125,23 @@ impl StoreService {
         let mut served = self.served();
         let Served { store, host, .. } = &mut *served;
         bus.begin(store, *host).map_err(|_| "its devices' directories cannot be written")
+    }
+
+    /// Do something to the store, as domain 0. The domain hears of it when the ring is served.
+    pub(crate) fn with<R>(&self, act: impl FnOnce(&mut Store) -> R) -> R {
+        act(&mut self.served().store)
+    }
+
+    /// Do something with the store and those of the host who watch it.
+    pub(crate) fn with_watchers<R>(&self, act: impl FnOnce(&mut Watchers, &mut Store) -> R) -> R {
+        let mut served = self.served();
+        let Served { store, watchers, .. } = &mut *served;
+        act(watchers, store)
+    }
+
+    /// The frames of grants that devices use.
+    pub(crate) fn grants(&self) -> Vec<(Mfn, Access)> {
+        self.served().link.grants().uses()
     }
 
     /// Take requests and give answers and events; whether the domain is to be notified.
@@ -122,9 +189,14 @@ impl Served {
     }
 }
 
+/// The domain's own directory.
+pub(crate) fn home() -> String {
+    format!("/local/domain/{DOMAIN_ID}")
+}
+
 /// The directories that a domain finds, which it may read, and those that it may write.
 fn fill(store: &mut Store, domain: &Described) {
-    let home = format!("/local/domain/{DOMAIN_ID}");
+    let home = home();
     let read = [
         ("domid", DOMAIN_ID.to_string()),
         ("name", domain.name.clone()),

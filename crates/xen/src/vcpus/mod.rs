@@ -5,6 +5,7 @@
 
 mod operations;
 mod runstate;
+mod saved;
 
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -18,9 +19,16 @@ use runstate::Accounts;
 
 pub(crate) use operations::{set_timer_op, vcpu_op, write_runstate};
 pub(crate) use runstate::State;
+pub(crate) use saved::SavedVcpu;
 
 /// Bytes of a `vcpu_info`.
 const INFO_BYTES: u64 = 64;
+
+/// The shortest period of a periodic timer.
+const MIN_PERIOD_NS: u64 = 1_000_000;
+
+/// The longest, about 146 years: sums do not overflow.
+const MAX_PERIOD_NS: u64 = i64::MAX as u64 / 2;
 
 /// Of a vCPU, what its thread and the others' change.
 #[derive(Default)]
@@ -202,6 +210,11 @@ impl Vcpu {
     /// A non-maskable interrupt that was sent, once.
     pub(crate) fn take_nmi(&mut self) -> bool {
         std::mem::take(&mut self.nmi)
+    }
+
+    /// The guest has said where its `vcpu_info` is.
+    pub(crate) fn has_own_info(&self) -> bool {
+        self.has_own_info
     }
 
     /// What it does from now on, a system time.

@@ -8,16 +8,10 @@ use xen_abi::vcpu::{
 };
 use xen_abi::{Mfn, PAGE_BYTES, errno};
 
-use super::{INFO_BYTES, State};
+use super::{INFO_BYTES, MAX_PERIOD_NS, MIN_PERIOD_NS, State};
 use crate::caller::{Caller, Outcome, Reply};
 use crate::domain::Domain;
 use crate::errno::Errno;
-
-/// The shortest period of a periodic timer.
-const MIN_PERIOD_NS: u64 = 1_000_000;
-
-/// The longest, about 146 years: sums do not overflow.
-const MAX_PERIOD_NS: u64 = i64::MAX as u64 / 2;
 
 const INVALID: Errno = Errno::new(errno::EINVAL);
 

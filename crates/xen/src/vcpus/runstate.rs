@@ -1,9 +1,10 @@
 //! How long a vCPU has been in each state (public/vcpu.h, `struct vcpu_runstate_info`).
 
+use serde::{Deserialize, Serialize};
 use xen_abi::shared::{RunstateInfo, runstate};
 
 /// What a vCPU is doing.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub(crate) enum State {
     /// Its thread has a core, or wants one: the host does not say which until later.
     Running = runstate::RUNNING as isize,
@@ -15,7 +16,7 @@ pub(crate) enum State {
 }
 
 /// The account. Its times add up to the system time of the last change.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Accounts {
     state: State,
     since: u64,
@@ -25,7 +26,8 @@ pub(crate) struct Accounts {
 impl Accounts {
     /// Be in another state from now on, a system time.
     pub(crate) fn enter(&mut self, state: State, now: u64) {
-        self.times[self.state as usize] += now.saturating_sub(self.since);
+        let time = &mut self.times[self.state as usize];
+        *time = time.saturating_add(now.saturating_sub(self.since));
         (self.state, self.since) = (state, self.since.max(now));
     }
 

@@ -7,14 +7,15 @@
 //!    note, and who serves looks for notes when it has let go: none is lost. After [`MAX_TURNS`] it leaves the ring to
 //!    a thread of the disk's: another vCPU that never stops asking keeps no vCPU's thread here.
 //! 3. *Threads are started when jobs wait for one*, up to [`MAX_THREADS`], and end with the disk.
-//! 4. *A ring ends when nothing of it is under way*: frames are the domain's own again only then.
+//! 4. *A ring ends when nothing of it is under way*: frames are the domain's own again only then. Nor is it saved
+//!    before: who goes on from a snapshot begins with the first request that has no answer.
 
 use std::collections::VecDeque;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, TryLockError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use devices::virtio::Segment;
 use locks::Unpoisoned;
@@ -45,6 +46,9 @@ const EXTENDED: u32 = 1 << 28;
 
 /// How long who waits for jobs to end waits before it looks again.
 const PATIENCE: Duration = Duration::from_millis(50);
+
+/// How long what is under way may take when the disk is to come to rest.
+const FREEZE_PATIENCE: Duration = Duration::from_secs(5);
 
 /// The device number of the disk with this index.
 fn device_number(index: u32) -> u32 {
@@ -81,6 +85,8 @@ struct Shared {
     running: Mutex<Option<Running>>,
     /// Somebody was notified since the ring was served last.
     is_wanted: AtomicBool,
+    /// Nothing is begun.
+    is_frozen: AtomicBool,
     jobs: Mutex<Jobs>,
     /// There is a job, or it is over.
     called: Condvar,
@@ -105,6 +111,9 @@ impl Shared {
                 Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
                 Err(TryLockError::WouldBlock) => return,
             };
+            if self.is_frozen.load(Ordering::SeqCst) {
+                return;
+            }
             self.is_wanted.store(false, Ordering::SeqCst);
             let Some(Running { block, port, link }) = &mut *running else { return };
             // A ring that is wrong is served no more; its jobs end all the same.
@@ -136,6 +145,33 @@ impl Shared {
             }
             running = self.ended.wait_timeout(running, PATIENCE).unpoisoned().0;
         }
+    }
+
+    /// Begin nothing until [`Self::thaw`], and finish what is under way; whether it is.
+    fn freeze(self: &Arc<Self>) -> bool {
+        let deadline = Instant::now() + FREEZE_PATIENCE;
+        self.is_frozen.store(true, Ordering::SeqCst);
+        let mut running = self.running.lock().unpoisoned();
+        while let Some(Running { block, port, link }) = &mut *running {
+            // One that is wrong stays so.
+            if block.drain(&mut Keeper(self)).is_ok_and(|turn| turn.notifies) {
+                link.notify(*port);
+            }
+            if block.is_idle() {
+                break;
+            }
+            if Instant::now() >= deadline {
+                return false;
+            }
+            running = self.ended.wait_timeout(running, PATIENCE).unpoisoned().0;
+        }
+        true
+    }
+
+    /// Go on.
+    fn thaw(self: &Arc<Self>) {
+        self.is_frozen.store(false, Ordering::SeqCst);
+        self.serve();
     }
 
     /// Have a thread do this.
@@ -270,6 +306,7 @@ impl SplitDisk {
             memory,
             running: Mutex::default(),
             is_wanted: AtomicBool::new(false),
+            is_frozen: AtomicBool::new(false),
             jobs: Mutex::default(),
             called: Condvar::new(),
             ended: Condvar::new(),
@@ -339,6 +376,34 @@ impl BackEnd for SplitDisk {
         };
         self.handshake = Some(handshake);
         looked
+    }
+
+    fn freeze(&mut self) -> bool {
+        self.shared.freeze()
+    }
+
+    fn thaw(&mut self) {
+        self.shared.thaw();
+    }
+
+    fn resume(
+        &mut self,
+        places: &Places,
+        link: &Arc<dyn Link>,
+        tree: &mut dyn Tree,
+    ) -> Result<(), String> {
+        let (handshake, settings) = Handshake::resume(tree, &places.back, &places.front)?;
+        if let Some(settings) = settings {
+            let told = tree.read(&format!("{}/sectors", places.back));
+            let vbd = self.vbd()?;
+            if told.as_deref() != Some(&vbd.sectors().to_string()) {
+                let (name, number) = (&self.shared.disk.name, vbd.sectors());
+                return Err(format!("disk {name} has {number} sectors, and had another number"));
+            }
+            self.connect(link, &settings)?;
+        }
+        self.handshake = Some(handshake);
+        Ok(())
     }
 
     fn end(&mut self) {

@@ -80,6 +80,8 @@ struct Shared {
     is_sending_wanted: AtomicBool,
     /// The socket is full, and the thread waits for it.
     is_full: AtomicBool,
+    /// Neither ring is looked at.
+    is_frozen: AtomicBool,
     /// Calls the thread.
     call: OwnedFd,
     is_over: AtomicBool,
@@ -180,6 +182,9 @@ impl Shared {
                 Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
                 Err(TryLockError::WouldBlock) => return,
             };
+            if self.is_frozen.load(Ordering::SeqCst) {
+                return;
+            }
             self.is_sending_wanted.store(false, Ordering::SeqCst);
             let Some(ring) = &mut *sending else { return };
             match ring.send(&self.socket()) {
@@ -198,6 +203,9 @@ impl Shared {
     /// Give the front-end frames that have come, of which `waiting` has the bytes; whether it has room for more.
     fn give(&self, waiting: &mut Waiting) -> bool {
         let mut receiving = self.receiving.lock().unpoisoned();
+        if self.is_frozen.load(Ordering::SeqCst) {
+            return false;
+        }
         let Some(Receiving { ring, port, link }) = &mut *receiving else { return false };
         let mut has_room = true;
         let given = loop {
@@ -349,6 +357,7 @@ impl SplitNetwork {
             receiving: Mutex::default(),
             is_sending_wanted: AtomicBool::new(false),
             is_full: AtomicBool::new(false),
+            is_frozen: AtomicBool::new(false),
             call: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
             is_over: AtomicBool::new(false),
         });
@@ -391,6 +400,20 @@ impl SplitNetwork {
         // What the front-end has put into the rings meanwhile.
         self.shared.call();
         Ok(())
+    }
+
+    /// Look at no ring until [`Self::thaw`]: who did has let go.
+    fn freeze(&self) {
+        self.shared.is_frozen.store(true, Ordering::SeqCst);
+        drop(self.shared.sending.lock().unpoisoned());
+        drop(self.shared.receiving.lock().unpoisoned());
+    }
+
+    /// Go on.
+    fn thaw(&self) {
+        self.shared.is_frozen.store(false, Ordering::SeqCst);
+        self.shared.is_sending_wanted.store(true, Ordering::SeqCst);
+        self.shared.call();
     }
 
     /// Serve no rings any more.
@@ -440,6 +463,26 @@ impl BackEnd for SplitNetwork {
         };
         self.handshake = Some(handshake);
         looked
+    }
+
+    fn freeze(&mut self) -> bool {
+        Self::freeze(self);
+        true
+    }
+
+    fn thaw(&mut self) {
+        Self::thaw(self);
+    }
+
+    fn resume(
+        &mut self,
+        places: &Places,
+        link: &Arc<dyn Link>,
+        tree: &mut dyn Tree,
+    ) -> Result<(), String> {
+        let (handshake, settings) = Handshake::resume(tree, &places.back, &places.front)?;
+        self.handshake = Some(handshake);
+        settings.map_or(Ok(()), |settings| self.connect(link, &settings))
     }
 
     fn end(&mut self) {

@@ -215,7 +215,12 @@ impl Rig {
         let mut disks = Disks::default();
         let pool = Pool::new(disk, device_memory.clone(), disks.rung());
         let device = Box::new(Block::new(Box::new(Backend(Arc::clone(&pool))), QUEUES));
-        let config = platform::Config { processors: 1, tsc: Hertz(1 << 30), memory_bytes: 0 };
+        let config = platform::Config {
+            processors: 1,
+            tsc: Hertz(1 << 30),
+            memory_bytes: 0,
+            maximum_bytes: 0,
+        };
         let surroundings = platform::Surroundings {
             clock: Arc::new(ManualClock::new(Hertz(1 << 30), Duration::ZERO)),
             memory: Arc::new(memory.map().clone()),
