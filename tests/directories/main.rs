@@ -239,7 +239,7 @@ fn a_guest_sees_nothing_of_the_hosts_kernel() {
 #[test]
 fn without_its_file_server_a_machine_has_errors_and_an_end() {
     let place = Place::new();
-    let script = "echo ready > /mnt/share/ready; n=0; cd /mnt/share
+    let script = "cd /mnt/share; n=0; echo ready > ready
                   while ls >/dev/null 2>&1 && test $n -lt 600; do sleep 0.1; n=$((n+1)); done
                   ls 2>&1; echo through";
     let mut command = Command::new("timeout");
