@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use devices::serial::{Input, ComPort};
+use devices::serial::{ComPort, Input};
 use devices::virtio::balloon::Balloon;
 use devices::virtio::block::Block;
 use devices::virtio::console::Console;
@@ -107,8 +107,12 @@ impl Bench {
 
     /// The same with this clock and this memory.
     fn over(clock: Arc<ManualClock>, memory: Arc<GuestMemoryMmap>) -> Self {
-        let config =
-            platform::Config { processors: PROCESSORS, tsc: TSC, memory_bytes: MEMORY_BYTES };
+        let config = platform::Config {
+            processors: PROCESSORS,
+            tsc: TSC,
+            memory_bytes: MEMORY_BYTES,
+            maximum_bytes: MEMORY_BYTES,
+        };
         let surroundings = platform::Surroundings {
             clock: Arc::clone(&clock) as _,
             memory: Arc::clone(&memory) as _,

@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use devices::virtio::socket::{SocketBackend, Gone, header};
+use devices::virtio::socket::{Gone, SocketBackend, header};
 
 /// Calls until it is cut.
 const CALLS: u32 = 2000;

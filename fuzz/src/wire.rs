@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use devices::virtio::Segment;
-use devices::virtio::network::{NetworkBackend, Fault, Features, Frame, Way};
+use devices::virtio::network::{Fault, Features, Frame, NetworkBackend, Way};
 use machine::memory::Memory;
 use vm_memory::{GuestAddress, GuestMemoryMmap};
 
