@@ -215,8 +215,7 @@ impl Serving {
 
     /// Whether the client is a process of this user or of root.
     fn may_ask(&self, stream: &UnixStream) -> bool {
-        rustix::net::sockopt::socket_peercred(stream)
-            .is_ok_and(|who| who.uid == self.server.owner || who.uid.is_root())
+        host::peer::is_of(stream, self.server.owner)
     }
 
     fn serve(&mut self, number: usize) {

@@ -16,6 +16,7 @@
 //! - [`vectored`]: vectored I/O between files and guest memory.
 //! - [`message`]: the same with a socket, beside bytes of our own.
 //! - [`tap`]: TAP interfaces.
+//! - [`peer`]: who is at the other end of a Unix socket.
 //! - [`poll`]: waiting for descriptors.
 //! - [`mod@watch`]: polling for a moment where waking a thread costs more.
 //! - [`confine`]: the system calls that a running machine's process may still make.
@@ -31,6 +32,7 @@ pub mod layout;
 pub mod limits;
 pub mod memory;
 pub mod message;
+pub mod peer;
 pub mod poll;
 pub mod privileges;
 pub mod standard_streams;

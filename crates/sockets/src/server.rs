@@ -8,10 +8,8 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use host::poll::{PollFlags, Poller};
-use rustix::net::sockopt::socket_peercred;
 use rustix::net::{
-    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, UCred, acceptfrom_with, connect,
-    socket_with,
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, acceptfrom_with, connect, socket_with,
 };
 use rustix::process::Uid;
 
@@ -220,7 +218,7 @@ impl Server {
         for _ in self.connections()..MAX_CONNECTIONS {
             // What fails is tried again when somebody comes.
             let Ok((socket, _)) = acceptfrom_with(&self.listener, flags) else { return };
-            if socket_peercred(&socket).is_ok_and(|who| may_connect(who, self.owner)) {
+            if host::peer::is_of(&socket, self.owner) {
                 self.asking.push(Asking::new(socket, now));
             }
         }
@@ -282,10 +280,4 @@ impl Server {
         connect(&socket, &SocketAddrUnix::new(path).ok()?).ok()?;
         Some(Connection::accepted(ports, socket, header))
     }
-}
-
-/// Whether somebody may speak to a guest of `owner`'s. The rights of the socket's file let nobody else in, but may
-/// have been changed.
-pub(crate) fn may_connect(who: UCred, owner: Uid) -> bool {
-    who.uid == owner || who.uid.is_root()
 }

@@ -5,7 +5,6 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::io::Errno;
-use rustix::net::sockopt::socket_peercred;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendFlags, SocketFlags,
     accept_with, recvmsg, send,
@@ -54,8 +53,7 @@ impl Control {
     pub fn accept(&mut self) {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let Ok(socket) = accept_with(&self.listener, flags) else { return };
-        let is_allowed = |who: rustix::net::UCred| who.uid == self.owner || who.uid.is_root();
-        if socket_peercred(&socket).is_ok_and(is_allowed) {
+        if host::peer::is_of(&socket, self.owner) {
             self.clients.push(socket);
         }
     }

@@ -22,8 +22,6 @@ use std::thread::JoinHandle;
 use host::poll::{PollFlags, Poller};
 use locks::Unpoisoned;
 use rustix::event::{EventfdFlags, eventfd};
-use rustix::net::UCred;
-use rustix::net::sockopt::socket_peercred;
 use rustix::process::{Uid, geteuid};
 use xen_io::Broken;
 use xen_io::bus::{Change, Handshake, Tree, Unwritable};
@@ -154,9 +152,7 @@ impl Shared {
         let Some(Ok((socket, _))) = self.listener.as_ref().map(UnixListener::accept) else {
             return false;
         };
-        let is_allowed = |who: UCred| who.uid == self.owner || who.uid.is_root();
-        if !socket_peercred(&socket).is_ok_and(is_allowed) || socket.set_nonblocking(true).is_err()
-        {
+        if !host::peer::is_of(&socket, self.owner) || socket.set_nonblocking(true).is_err() {
             return false;
         }
         let mut sending = self.sending.lock().unpoisoned();
