@@ -10,7 +10,7 @@
 
 use std::sync::Arc;
 
-use crate::bus::{Tree, Unwritable};
+use crate::bus::{Change, Handshake, Key, Settings, Tree, Unwritable};
 use crate::grant::Grants;
 
 /// Is called when the front-end notifies a port.
@@ -47,6 +47,75 @@ pub struct Places {
     pub back: String,
     /// The front-end's.
     pub front: String,
+}
+
+/// What a back-end does when the handshake with its front-end is over, and when there is no front-end any more:
+/// [`look`] and [`resume`] do the rest.
+pub trait Connect {
+    /// What the front-end has to say.
+    type Settings: Settings;
+
+    /// Where the handshake is, once the device has begun.
+    fn handshake(&mut self) -> &mut Option<Handshake>;
+
+    /// Serve the front-end; what it is told of the device then.
+    ///
+    /// # Errors
+    ///
+    /// Why that is not possible, for the key `error`.
+    fn connect(
+        &mut self,
+        link: &Arc<dyn Link>,
+        settings: &Self::Settings,
+    ) -> Result<Vec<Key>, String>;
+
+    /// Serve it no more, if it was served.
+    fn disconnect(&mut self);
+}
+
+/// [`BackEnd::look`].
+///
+/// # Errors
+///
+/// [`Unwritable`].
+pub fn look<C: Connect>(
+    device: &mut C,
+    link: &Arc<dyn Link>,
+    tree: &mut dyn Tree,
+) -> Result<(), Unwritable> {
+    let Some(mut handshake) = device.handshake().take() else { return Ok(()) };
+    let looked = match handshake.look(tree)? {
+        Change::None => Ok(()),
+        Change::Connect(settings) => match device.connect(link, &settings) {
+            Ok(keys) => handshake.connected(tree, &keys),
+            Err(reason) => {
+                device.disconnect();
+                handshake.failed(tree, &reason)
+            }
+        },
+        Change::Disconnect | Change::Leave => {
+            device.disconnect();
+            Ok(())
+        }
+    };
+    *device.handshake() = Some(handshake);
+    looked
+}
+
+/// [`BackEnd::resume`].
+///
+/// # Errors
+///
+/// Why that is not possible.
+pub fn resume<C: Connect>(
+    device: &mut C,
+    places: &Places,
+    link: &Arc<dyn Link>,
+    tree: &mut dyn Tree,
+) -> Result<(), String> {
+    let (handshake, settings) = Handshake::resume(tree, &places.back, &places.front)?;
+    *device.handshake() = Some(handshake);
+    settings.map_or(Ok(()), |settings| device.connect(link, &settings).map(drop))
 }
 
 /// The back-end of a device.

@@ -2,15 +2,15 @@
 
 use std::sync::Arc;
 
-use xen_io::bus::{Change, FrontKeys, Handshake, Settings, Tree, Unwritable};
-use xen_io::device::{BackEnd, Link, Places};
+use xen_io::bus::{FrontKeys, Handshake, Key, Settings, Tree, Unwritable};
+use xen_io::device::{self, BackEnd, Connect, Link, Places};
 use xen_io::grant::Access;
 
 use super::console::Console;
 use crate::memory::MachineMemory;
 
 /// What a console's front-end has written (docs/misc/console.txt of Xen).
-struct ConsoleSettings {
+pub(crate) struct ConsoleSettings {
     /// The grant of the page.
     ring: u32,
     port: u32,
@@ -36,9 +36,21 @@ impl BusConsole {
     pub(crate) fn new(number: u32, console: Arc<Console>, memory: MachineMemory) -> Self {
         Self { number, console, memory, handshake: None, link: None }
     }
+}
+
+impl Connect for BusConsole {
+    type Settings = ConsoleSettings;
+
+    fn handshake(&mut self) -> &mut Option<Handshake> {
+        &mut self.handshake
+    }
 
     /// Use the page that the front-end has granted.
-    fn connect(&mut self, link: &Arc<dyn Link>, settings: &ConsoleSettings) -> Result<(), String> {
+    fn connect(
+        &mut self,
+        link: &Arc<dyn Link>,
+        settings: &ConsoleSettings,
+    ) -> Result<Vec<Key>, String> {
         let port = settings.port;
         let grant = link.grants().take(settings.ring, Access::Write);
         let grant = grant.map_err(|error| error.to_string())?;
@@ -51,7 +63,7 @@ impl BusConsole {
         link.bind(port, notify).map_err(|error| error.to_string())?;
         self.link = Some(Arc::clone(link));
         let connected = self.console.connect(&self.memory, frame, port, Some(grant));
-        connected.map_err(|broken| broken.to_string())
+        connected.map(|()| Vec::new()).map_err(|broken| broken.to_string())
     }
 
     fn disconnect(&mut self) {
@@ -76,20 +88,7 @@ impl BackEnd for BusConsole {
     }
 
     fn look(&mut self, link: &Arc<dyn Link>, tree: &mut dyn Tree) -> Result<(), Unwritable> {
-        let Some(mut handshake) = self.handshake.take() else { return Ok(()) };
-        let looked = match handshake.look(tree)? {
-            Change::None => Ok(()),
-            Change::Connect(settings) => match self.connect(link, &settings) {
-                Ok(()) => handshake.connected(tree, &[]),
-                Err(reason) => handshake.failed(tree, &reason),
-            },
-            Change::Disconnect | Change::Leave => {
-                self.disconnect();
-                Ok(())
-            }
-        };
-        self.handshake = Some(handshake);
-        looked
+        device::look(self, link, tree)
     }
 
     fn freeze(&mut self) -> bool {
@@ -107,9 +106,7 @@ impl BackEnd for BusConsole {
         link: &Arc<dyn Link>,
         tree: &mut dyn Tree,
     ) -> Result<(), String> {
-        let (handshake, settings) = Handshake::resume(tree, &places.back, &places.front)?;
-        self.handshake = Some(handshake);
-        settings.map_or(Ok(()), |settings| self.connect(link, &settings))
+        device::resume(self, places, link, tree)
     }
 
     fn end(&mut self) {

@@ -23,8 +23,8 @@ use xen_io::Range;
 use xen_io::block::{
     Block, DiskSettings, Extent, Failed, Images, Job, Ticket, Vbd, description, offers,
 };
-use xen_io::bus::{Change, Handshake, Tree, Unwritable};
-use xen_io::device::{BackEnd, Link, Places};
+use xen_io::bus::{Handshake, Key, Tree, Unwritable};
+use xen_io::device::{self, BackEnd, Connect, Link, Places};
 
 use crate::device_memory::DeviceMemory;
 use crate::devices::disk::{Buffers, Disk, SECTOR_BYTES};
@@ -320,9 +320,21 @@ impl SplitDisk {
         let whole = Extent { image: 0, start: 0, sectors, is_writable: !read_only };
         Vbd::new(&[whole]).map_err(|error| error.to_string())
     }
+}
+
+impl Connect for SplitDisk {
+    type Settings = DiskSettings;
+
+    fn handshake(&mut self) -> &mut Option<Handshake> {
+        &mut self.handshake
+    }
 
     /// Serve the ring that the front-end has made.
-    fn connect(&self, link: &Arc<dyn Link>, settings: &DiskSettings) -> Result<Vbd, String> {
+    fn connect(
+        &mut self,
+        link: &Arc<dyn Link>,
+        settings: &DiskSettings,
+    ) -> Result<Vec<Key>, String> {
         let vbd = self.vbd()?;
         let discards = self.shared.disk.image.can_discard();
         let block = Block::new(link.grants(), &settings.ring, vbd.clone(), discards);
@@ -334,7 +346,11 @@ impl SplitDisk {
         link.bind(port, Arc::new(move || shared.serve())).map_err(|error| error.to_string())?;
         // What the front-end has put into the ring meanwhile.
         self.shared.serve();
-        Ok(vbd)
+        Ok(description(&vbd))
+    }
+
+    fn disconnect(&mut self) {
+        self.shared.stop();
     }
 }
 
@@ -359,23 +375,7 @@ impl BackEnd for SplitDisk {
     }
 
     fn look(&mut self, link: &Arc<dyn Link>, tree: &mut dyn Tree) -> Result<(), Unwritable> {
-        let Some(mut handshake) = self.handshake.take() else { return Ok(()) };
-        let looked = match handshake.look(tree)? {
-            Change::None => Ok(()),
-            Change::Connect(settings) => match self.connect(link, &settings) {
-                Ok(vbd) => handshake.connected(tree, &description(&vbd)),
-                Err(reason) => {
-                    self.shared.stop();
-                    handshake.failed(tree, &reason)
-                }
-            },
-            Change::Disconnect | Change::Leave => {
-                self.shared.stop();
-                Ok(())
-            }
-        };
-        self.handshake = Some(handshake);
-        looked
+        device::look(self, link, tree)
     }
 
     fn freeze(&mut self) -> bool {

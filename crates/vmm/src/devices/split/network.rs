@@ -24,8 +24,8 @@ use locks::Unpoisoned;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::process::{Uid, geteuid};
 use xen_io::Broken;
-use xen_io::bus::{Change, Handshake, Tree, Unwritable};
-use xen_io::device::{BackEnd, Link, Places};
+use xen_io::bus::{Handshake, Key, Tree, Unwritable};
+use xen_io::device::{self, BackEnd, Connect, Link, Places};
 use xen_io::network::{Checksum, Given, Offload, Receiver, Transmitter, VifSettings, offers};
 
 /// Bytes of a frame's length on the socket.
@@ -363,8 +363,42 @@ impl SplitNetwork {
         Ok(Self { shared, address, handshake: None, thread })
     }
 
+    /// Look at no ring until [`Self::thaw`]: who did has let go.
+    fn freeze(&self) {
+        self.shared.is_frozen.store(true, Ordering::SeqCst);
+        drop(self.shared.sending.lock().unpoisoned());
+        drop(self.shared.receiving.lock().unpoisoned());
+    }
+
+    /// Go on.
+    fn thaw(&self) {
+        self.shared.is_frozen.store(false, Ordering::SeqCst);
+        self.shared.is_sending_wanted.store(true, Ordering::SeqCst);
+        self.shared.call();
+    }
+
+    /// Serve no rings any more.
+    fn stop(&self) {
+        let sending = self.shared.sending.lock().unpoisoned().take();
+        sending.iter().for_each(|sending| sending.link.leave(sending.port));
+        let receiving = self.shared.receiving.lock().unpoisoned().take();
+        receiving.iter().for_each(|receiving| receiving.link.leave(receiving.port));
+    }
+}
+
+impl Connect for SplitNetwork {
+    type Settings = VifSettings;
+
+    fn handshake(&mut self) -> &mut Option<Handshake> {
+        &mut self.handshake
+    }
+
     /// Serve the rings that the front-end has made.
-    fn connect(&self, link: &Arc<dyn Link>, settings: &VifSettings) -> Result<(), String> {
+    fn connect(
+        &mut self,
+        link: &Arc<dyn Link>,
+        settings: &VifSettings,
+    ) -> Result<Vec<Key>, String> {
         let text = |broken: Broken| broken.to_string();
         let VifSettings { transmit, receive, ports, takes } = settings;
         let ring = Transmitter::new(link.grants(), *transmit).map_err(text)?;
@@ -395,29 +429,11 @@ impl SplitNetwork {
         }
         // What the front-end has put into the rings meanwhile.
         self.shared.call();
-        Ok(())
+        Ok(Vec::new())
     }
 
-    /// Look at no ring until [`Self::thaw`]: who did has let go.
-    fn freeze(&self) {
-        self.shared.is_frozen.store(true, Ordering::SeqCst);
-        drop(self.shared.sending.lock().unpoisoned());
-        drop(self.shared.receiving.lock().unpoisoned());
-    }
-
-    /// Go on.
-    fn thaw(&self) {
-        self.shared.is_frozen.store(false, Ordering::SeqCst);
-        self.shared.is_sending_wanted.store(true, Ordering::SeqCst);
-        self.shared.call();
-    }
-
-    /// Serve no rings any more.
-    fn stop(&self) {
-        let sending = self.shared.sending.lock().unpoisoned().take();
-        sending.iter().for_each(|sending| sending.link.leave(sending.port));
-        let receiving = self.shared.receiving.lock().unpoisoned().take();
-        receiving.iter().for_each(|receiving| receiving.link.leave(receiving.port));
+    fn disconnect(&mut self) {
+        self.stop();
     }
 }
 
@@ -442,23 +458,7 @@ impl BackEnd for SplitNetwork {
     }
 
     fn look(&mut self, link: &Arc<dyn Link>, tree: &mut dyn Tree) -> Result<(), Unwritable> {
-        let Some(mut handshake) = self.handshake.take() else { return Ok(()) };
-        let looked = match handshake.look(tree)? {
-            Change::None => Ok(()),
-            Change::Connect(settings) => match self.connect(link, &settings) {
-                Ok(()) => handshake.connected(tree, &[]),
-                Err(reason) => {
-                    self.stop();
-                    handshake.failed(tree, &reason)
-                }
-            },
-            Change::Disconnect | Change::Leave => {
-                self.stop();
-                Ok(())
-            }
-        };
-        self.handshake = Some(handshake);
-        looked
+        device::look(self, link, tree)
     }
 
     fn freeze(&mut self) -> bool {
@@ -476,9 +476,7 @@ impl BackEnd for SplitNetwork {
         link: &Arc<dyn Link>,
         tree: &mut dyn Tree,
     ) -> Result<(), String> {
-        let (handshake, settings) = Handshake::resume(tree, &places.back, &places.front)?;
-        self.handshake = Some(handshake);
-        settings.map_or(Ok(()), |settings| self.connect(link, &settings))
+        device::resume(self, places, link, tree)
     }
 
     fn end(&mut self) {
