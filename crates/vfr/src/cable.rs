@@ -11,11 +11,8 @@ use router::{Mac, PortId};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 
-use crate::lanes::Lanes;
+use crate::lanes::{Lanes, PREFIX_BYTES};
 use crate::limits::{BATCH_BYTES, FRAME_BYTES, READ_BYTES};
-
-/// Bytes of a frame's length.
-const PREFIX_BYTES: usize = 4;
 
 /// Bytes of its Ethernet header.
 const HEADER_BYTES: usize = 14;

@@ -11,8 +11,8 @@ use router::{Mac, PortId};
 
 use crate::limits::{BATCH_BYTES, LANE_TURN_BYTES, OUTPUT_BYTES};
 
-/// Bytes of a frame's length.
-const PREFIX_BYTES: usize = 4;
+/// Bytes of the length before a frame on a cable.
+pub const PREFIX_BYTES: usize = 4;
 
 /// Bytes of an Ethernet address, of which a frame begins with its destination's.
 const MAC_BYTES: usize = 6;

@@ -49,25 +49,20 @@ impl Architectural {
         // What the frame of a fault will have.
         *regs.segment_mut(SegmentRegister::Cs) = flat_code(frame.cs as u16 | 3);
         *regs.segment_mut(SegmentRegister::Ss) = flat_data(frame.ss as u16 | 3);
-        match loaded {
+        let (code, stack) = match loaded {
             Ok(_) if is_of_system_call && frame.cs as u16 | 3 != selector::CODE32 => {
-                let regs = &mut self.context.regs;
-                *regs.segment_mut(SegmentRegister::Cs) = flat_code(selector::CODE64);
-                *regs.segment_mut(SegmentRegister::Ss) = flat_data(selector::STACK64);
-                Ok(())
+                (flat_code(selector::CODE64), flat_data(selector::STACK64))
             }
-            Ok((code, stack)) => {
-                let regs = &mut self.context.regs;
-                *regs.segment_mut(SegmentRegister::Cs) = code;
-                *regs.segment_mut(SegmentRegister::Ss) = stack;
-                Ok(())
-            }
+            Ok(segments) => segments,
             Err(Trap::Exception(Exception { vector, error, .. })) => {
                 let vector = vector as u8;
-                self.bounce_trap(Event { vector, error, source: Source::Other })
+                return self.bounce_trap(Event { vector, error, source: Source::Other });
             }
-            Err(exit) => Err(exit),
-        }
+            Err(exit) => return Err(exit),
+        };
+        *regs.segment_mut(SegmentRegister::Cs) = code;
+        *regs.segment_mut(SegmentRegister::Ss) = stack;
+        Ok(())
     }
 
     /// CS and SS of a frame, if it can be loaded: else the exception that the processor raises where it goes.
