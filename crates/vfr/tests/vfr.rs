@@ -290,11 +290,15 @@ fn what_is_no_frame_cuts_its_cable_only() {
 fn crumbs_are_a_frame_in_the_end() {
     let network = Network::new();
     let (mut one, mut crumbs, two) = (network.attach(2), network.attach(4), network.attach(3));
-    for byte in between(4, 3, 100) {
-        crumbs.write_all(&[byte]).unwrap();
+    let frame = between(4, 3, 100);
+    // With the last byte it has its turn, before the other's or after it.
+    let (last, bytes) = frame.split_last().unwrap();
+    for byte in bytes {
+        crumbs.write_all(&[*byte]).unwrap();
         one.write_all(&between(2, 3, 60)).unwrap();
         assert_eq!(read(&two).len(), 64, "others do not wait");
     }
+    crumbs.write_all(&[*last]).unwrap();
     assert_eq!(read(&two), between(4, 3, 100));
 }
 
