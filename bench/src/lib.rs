@@ -37,7 +37,7 @@ pub mod results;
 pub mod root;
 mod round;
 mod spread;
-mod systems;
+pub mod systems;
 mod variants;
 
 use std::process::{Command, Stdio};

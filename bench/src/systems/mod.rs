@@ -14,7 +14,7 @@ use crate::variants::Variant;
 
 mod biv;
 mod gvisor;
-mod host;
+pub mod host;
 mod tcg;
 mod uml;
 

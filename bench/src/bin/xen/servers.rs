@@ -13,6 +13,7 @@ use bench::markdown::amount;
 use bench::number::{Number, Work};
 use bench::numbers::{nginx, pgbench};
 use bench::root::{self, Applications};
+use bench::systems::host;
 
 use crate::experiment::{Experiment, Options, Report};
 use crate::work;
@@ -90,11 +91,8 @@ fn rate(output: &str) -> Result<f64, String> {
 /// What so many do together on the host, each in namespaces of its own.
 fn on_host(applications: &Applications, count: usize, script: &str) -> Result<f64, String> {
     let start = || -> Result<Child, String> {
-        let mut command = Command::new("bwrap");
-        command.arg("--ro-bind").arg(&applications.directory).arg("/");
-        command.args(["--dev", "/dev", "--proc", "/proc", "--tmpfs", "/tmp", "--tmpfs", "/run"]);
-        command.args(["--tmpfs", "/var", "--unshare-net", "--unshare-pid", "--unshare-ipc"]);
-        command.args(["--die-with-parent", "--cap-add", "ALL", "--", "/bin/sh", "-c", script]);
+        let mut command = host::namespaces(&applications.directory, |bwrap| Command::new(bwrap));
+        command.args(["--", "/bin/sh", "-c", script]);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
         command.spawn().map_err(|error| format!("bwrap: {error}"))
     };
