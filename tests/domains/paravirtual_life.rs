@@ -66,6 +66,7 @@ fn the_stock_balloon_gives_memory_back_and_takes_it_up_to_the_maximum() {
     wait_for("it keeps 128 MiB", || statistics()["balloon"]["given"] == 512 * MIB);
     wait_for("the host has the rest", || used() < 150 * MIB);
     assert_eq!(total(&place, "db"), all - 384 * MIB);
+    assert!(place.complains(&["xen", "set", "db", "--mem", "1G"]).contains("bytes of memory"));
     place.says(&["balloon", "db", "1G"]);
     wait_for("it has all that it may have", || statistics()["balloon"]["given"] == 0);
     wait_for("its kernel uses it", || total(&place, "db") > all + 100 * MIB);

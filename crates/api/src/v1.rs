@@ -52,7 +52,7 @@ pub struct Kill {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Statistics {
-    /// Bytes of memory that it has.
+    /// Bytes of memory that it has, or may have at most where that can change.
     pub memory: u64,
     /// Bytes of memory that its guest has touched, and not given back.
     pub memory_used: u64,

@@ -463,13 +463,13 @@ impl v1::Domain for Server {
     fn balloon(&mut self, memory: u64) -> Result<(), Refusal> {
         let (machine, all) = (self.machine()?, self.record.memory);
         let most = machine.maximum_memory(all);
-        if memory == 0 {
+        if !(1..=most).contains(&memory) {
             return Err((
                 400,
                 format!("the machine has {most} bytes of memory; say how many of them"),
             ));
         }
-        match machine.set_memory(all, memory.min(most)) {
+        match machine.set_memory(all, memory) {
             true => Ok(()),
             false => Err((409, "the machine has no balloon device".to_owned())),
         }
@@ -477,9 +477,7 @@ impl v1::Domain for Server {
 
     fn toolstack(&mut self, ask: &Ask) -> Result<Reply, Refusal> {
         let answer = toolstack::answer(self.machine()?, ask);
-        answer.unwrap_or_else(|| {
-            Err((409, "it is no machine of Xen's interface (biv run --xen)".to_owned()))
-        })
+        answer.unwrap_or_else(|| Err(v1::toolstack::none()))
     }
 
     fn pause(&mut self, paused: bool) -> Result<(), Refusal> {

@@ -84,6 +84,6 @@ pub(super) fn toolstack(domain: &mut dyn Domain, body: &[u8]) -> Result_ {
 }
 
 /// What a domain of no such interface says.
-pub(super) fn none() -> Refusal {
+pub fn none() -> Refusal {
     (409, "it is no machine of Xen's interface (biv run --xen)".to_owned())
 }

@@ -205,7 +205,8 @@ fn end(entry: &Entry) -> Result<(), Error> {
 /// `biv balloon`.
 pub fn balloon(arguments: &cli::Balloon) -> Result<(), Error> {
     let entry = Registry::open()?.find(&arguments.name)?;
-    let size = v1::BalloonSize { memory: arguments.size };
+    let has: v1::Statistics = Client::connect(&entry)?.get("/v1/domain/statistics")?;
+    let size = v1::BalloonSize { memory: arguments.size.min(has.memory) };
     Client::connect(&entry)?.put::<Inspection>("/v1/domain/balloon", &size)?;
     Ok(())
 }
