@@ -354,4 +354,10 @@ pub const EXAMPLES: &[Example] = &[
         lines: &[("cargo", HOURS)],
         ..PLAIN
     },
+    Example {
+        document: "docs/measuring.md",
+        begins: "cargo build --release && cargo run --release -p bench --bin xen",
+        lines: &[("cargo", HOURS)],
+        ..PLAIN
+    },
 ];

@@ -58,6 +58,10 @@ usage: xen [OPTION]...
   --list           print the names of experiments, and end";
 
 fn main() -> ExitCode {
+    if std::env::args().skip(1).any(|argument| argument == "--list") {
+        println!("{}", EXPERIMENTS.map(|one| one.name).join(" "));
+        return ExitCode::SUCCESS;
+    }
     let outcome =
         parse(std::env::args().skip(1)).map_err(|complaint| format!("{complaint}\n{USAGE}"));
     match outcome.and_then(|(options, chosen)| measure(&options, &chosen)) {
@@ -89,7 +93,6 @@ fn parse(
             "--against" => options.against = value()?,
             "--out" => options.out = value()?.into(),
             "--only" => chosen = named(&value()?)?,
-            "--list" => return Err(EXPERIMENTS.map(|one| one.name).join(" ")),
             other => return Err(format!("unknown option {other}")),
         }
     }
