@@ -49,22 +49,25 @@ fn fifo() -> Fifo {
     fifo
 }
 
-/// The guest's side of a vCPU: takes events off its queues as the ABI says.
+/// The guest's side of a vCPU: takes events off its queues as the ABI says. Like Linux it takes all bits of queues that
+/// are ready off the control block first: a bit cleared there after its queue was found empty could be that of a port
+/// which came meanwhile.
 struct Consumer {
     vcpu: usize,
+    ready: u32,
     heads: [u32; 16],
 }
 
 impl Consumer {
     fn new(vcpu: usize) -> Self {
-        Self { vcpu, heads: [0; 16] }
+        Self { vcpu, ready: 0, heads: [0; 16] }
     }
 
     /// Take the next port of the first queue that is ready; whether it was pending and not masked, so that it is the
     /// kernel's to handle.
     fn take(&mut self, memory: &Memory) -> Option<(u32, bool)> {
-        let ready = memory.get(control(self.vcpu));
-        let queue = (ready != 0).then(|| ready.trailing_zeros())?;
+        self.ready |= memory.clear(control(self.vcpu), u32::MAX);
+        let queue = (self.ready != 0).then(|| self.ready.trailing_zeros())?;
         let head = &mut self.heads[queue as usize];
         if *head == 0 {
             *head = memory.get(control(self.vcpu) + HEADS + 4 * u64::from(queue));
@@ -73,7 +76,7 @@ impl Consumer {
         let old = memory.clear(word(port), LINKED | LINK_MASK);
         *head = old & LINK_MASK;
         if *head == 0 {
-            memory.clear(control(self.vcpu), 1 << queue);
+            self.ready &= !(1 << queue);
         }
         let is_due = old & PENDING != 0 && old & MASKED == 0;
         if is_due {
