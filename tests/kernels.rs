@@ -10,6 +10,9 @@ use locks::Unpoisoned;
 /// The package of Xen in Debian 12.
 const XEN: &str = "xen-hypervisor-4.17-amd64";
 
+/// The package of GRUB for paravirtual domains.
+const PARAVIRTUAL_GRUB: &str = "grub-xen-host";
+
 /// One at a time: they share apt's state.
 static DOWNLOAD: Mutex<()> = Mutex::new(());
 
@@ -57,6 +60,23 @@ pub fn xen() -> Result<PathBuf, String> {
         let unzip = "gunzip -c boot/xen-*-amd64.gz > xen";
         succeed(Command::new("sh").args(["-c", unzip]).current_dir(apt.files()))?;
         fs::rename(apt.files().join("xen"), &done).map_err(|error| error.to_string())?;
+    }
+    Ok(done)
+}
+
+/// GRUB as a paravirtual kernel (PV-GRUB), as Debian has it: it looks for `/boot/grub/grub.cfg` on all disks.
+///
+/// # Errors
+///
+/// Why apt cannot get it.
+pub fn paravirtual_grub() -> Result<PathBuf, String> {
+    let _one = DOWNLOAD.lock().unpoisoned();
+    let done = cache_directory().join(PARAVIRTUAL_GRUB);
+    if !done.exists() {
+        let apt = Apt::new(PARAVIRTUAL_GRUB, "bookworm")?;
+        apt.unpack(PARAVIRTUAL_GRUB, "./usr/lib/grub-xen")?;
+        let image = apt.files().join("usr/lib/grub-xen/grub-x86_64-xen.bin");
+        fs::rename(image, &done).map_err(|error| error.to_string())?;
     }
     Ok(done)
 }

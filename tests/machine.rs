@@ -14,6 +14,7 @@ pub mod modes;
 pub mod oracle;
 pub mod processes;
 pub mod pseudo_terminal;
+pub mod ram_disk;
 pub mod root;
 pub mod waiting;
 

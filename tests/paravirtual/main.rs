@@ -2,6 +2,8 @@
 
 #![forbid(unsafe_code)]
 
+mod grub;
+
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
