@@ -380,6 +380,11 @@ pub trait BoardVcpu {
         let _ = total;
     }
 
+    /// Tell a paravirtual kernel how long its vCPU has been in which state, with what was stolen.
+    fn tell_states(&mut self, cpu: &mut dyn XenVcpu) {
+        let _ = cpu;
+    }
+
     /// A call by the guest's kernel ([`Board::HYPERVISOR`]).
     fn hypercall(&mut self, call: &Call) -> Answer {
         let _ = call;

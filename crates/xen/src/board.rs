@@ -27,6 +27,7 @@ use crate::mmu;
 use crate::serve::LineInput;
 use crate::services::{BusConsole, Described};
 use crate::tools::Tools;
+use crate::vcpus::{State, write_runstate};
 
 /// What CPUID says of the hypervisor (public/arch-x86/cpuid.h).
 const HYPERVISOR: Hypervisor = Hypervisor {
@@ -229,6 +230,28 @@ impl BoardVcpu for VcpuSide<'_> {
 
     fn enter(&mut self) {
         self.domain.vcpus.rare(self.number).iter_mut().for_each(|vcpu| vcpu.end_poll());
+    }
+
+    fn fall_asleep(&mut self) {
+        self.domain.enter_state(self.number, State::Blocked);
+    }
+
+    fn wake_up(&mut self) -> bool {
+        self.domain.enter_state(self.number, State::Running);
+        false
+    }
+
+    fn counts_stolen_time(&self) -> bool {
+        self.domain.vcpus.vcpu(self.number).tells_states()
+    }
+
+    fn set_stolen_time(&mut self, total: Nanoseconds) {
+        let now = self.domain.system_time();
+        self.domain.vcpus.vcpu(self.number).steal(total.0, now);
+    }
+
+    fn tell_states(&mut self, cpu: &mut dyn XenVcpu) {
+        write_runstate(&mut Caller { domain: self.domain, vcpu: self.number, cpu });
     }
 
     fn tpr_read(&mut self) -> u8 {

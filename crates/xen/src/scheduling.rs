@@ -7,7 +7,7 @@ use xen_abi::scheduler::{Poll, Shutdown, command, reason};
 use crate::caller::{Caller, Outcome, Reply};
 use crate::errno::Errno;
 use crate::limits::MAX_POLLED;
-use crate::vcpus::{State, write_runstate};
+use crate::vcpus::write_runstate;
 
 /// Wait, or end.
 pub(crate) fn sched_op(caller: &mut Caller<'_>, [command, at, ..]: [u64; 6]) -> Reply {
@@ -23,8 +23,6 @@ pub(crate) fn sched_op(caller: &mut Caller<'_>, [command, at, ..]: [u64; 6]) -> 
             if domain.has_upcall(caller.vcpu) {
                 return Ok(Outcome::DONE);
             }
-            let now = domain.system_time();
-            domain.vcpus.vcpu(caller.vcpu).enter(State::Blocked, now);
             Ok(Outcome::Block)
         }
         command::SHUTDOWN => {

@@ -168,6 +168,9 @@ impl<P: Processor, V: BoardVcpu> RunLoop<'_, P, V> {
         {
             self.vcpu.set_stolen_time(total);
             self.activity.stolen = Duration::from_nanos(total.0);
+            if let Some(mut cpu) = self.cpu.xen() {
+                self.vcpu.tell_states(&mut cpu);
+            }
         }
     }
 

@@ -221,4 +221,14 @@ impl Vcpu {
     pub(crate) fn enter(&mut self, state: State, now: u64) {
         self.accounts.enter(state, now);
     }
+
+    /// Whether the guest is told what it does.
+    pub(crate) fn tells_states(&self) -> bool {
+        self.is_up && self.runstate_area.is_some()
+    }
+
+    /// See [`Accounts::steal`].
+    pub(crate) fn steal(&mut self, total: u64, now: u64) {
+        self.accounts.steal(total, now);
+    }
 }

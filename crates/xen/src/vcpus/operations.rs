@@ -173,6 +173,12 @@ pub(crate) fn set_timer_op(caller: &mut Caller<'_>, [deadline, ..]: [u64; 6]) ->
 }
 
 impl Domain {
+    /// What a vCPU does from now on.
+    pub(crate) fn enter_state(&self, number: usize, state: State) {
+        let now = self.system_time();
+        self.vcpus.vcpu(number).enter(state, now);
+    }
+
     /// Raise the timer interrupts that are due.
     pub(crate) fn advance_timers(&self, number: usize) {
         let now = self.system_time();
