@@ -26,7 +26,7 @@ const WIDER_CODE: usize = 0;
 const WIDER_COMMENTS: usize = 0;
 
 /// Which of our crates each may depend on.
-const MAY_IMPORT: [(&str, &[&str]); 27] = [
+const MAY_IMPORT: [(&str, &[&str]); 28] = [
     ("boot", &[]),
     ("xen-abi", &[]),
     ("xen", &["boot", "frames", "locks", "machine", "xen-abi", "xen-io", "xen-store"]),
@@ -88,6 +88,7 @@ const MAY_IMPORT: [(&str, &[&str]); 27] = [
     ("network", &[]),
     ("router", &[]),
     ("vfr", &["host", "router"]),
+    ("scheduler", &[]),
     ("sockets", &["host"]),
     ("protocol", &[]),
     ("archive", &[]),
