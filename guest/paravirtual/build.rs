@@ -6,10 +6,11 @@ use std::path::{Path, PathBuf};
 use std::{env, io};
 
 /// Each kernel and the sources that it has beside the entry.
-const KERNELS: [(&str, &[&str]); 3] = [
+const KERNELS: [(&str, &[&str]); 4] = [
     ("kernel", &["main.c"]),
     ("script", &["script.c", "pages.c", "events.c"]),
     ("users", &["users.c", "users.S"]),
+    ("hostile", &["hostile.c", "rings.c", "hostile.S"]),
 ];
 
 fn main() {

@@ -5,7 +5,8 @@
 //! frame or size that its builder chooses. Another does the same with what it finds on its stack when its users, or
 //! itself, are interrupted, and how it returns there; `kernel/users.c` says what is in a line. The third carries
 //! out scripts of operations on page tables and event channels, and prints what each script came to;
-//! `kernel/script.c` says how a script is written, which is in its initial RAM disk.
+//! `kernel/script.c` says how a script is written, which is in its initial RAM disk. The last one is hostile
+//! (`kernel/hostile.c`).
 
 #![forbid(unsafe_code)]
 
@@ -20,6 +21,10 @@ pub const USERS_SAID_UNDER_XEN: &str = include_str!("users.txt");
 
 /// The ELF file of the one that carries out scripts.
 pub const SCRIPT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/script"));
+
+/// The ELF file of the one that does at random what no kernel should: its initial RAM disk has a seed, how often, and
+/// the number of vCPUs, each in 8 bytes.
+pub const HOSTILE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/hostile"));
 
 /// What it says under Xen 4.17, without the `pv: ` before each line (`tests/oracle-xen` asks). Errors are those of
 /// public/errno.h.

@@ -130,6 +130,9 @@ pub enum Error {
     /// The order to the guest.
     #[error(transparent)]
     Order(#[from] protocol::OrderError),
+    /// The uses of its frames were not counted as they are: a fault of ours.
+    #[error("an audit of the domain's frames found differences; please report this: {0}")]
+    Audit(String),
     /// A descriptor.
     #[error("cannot start the machine: {0}")]
     Io(#[from] io::Error),

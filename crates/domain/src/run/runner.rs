@@ -19,6 +19,7 @@ use crate::inspect;
 use crate::network;
 use crate::say::say;
 use crate::snapshot::{Finish, Snapshots};
+use crate::toolstack;
 use provision::initramfs;
 use session::channel::Channel;
 use session::console::Console;
@@ -147,10 +148,16 @@ fn run_guest(
         signals,
         child,
     };
-    match is_plain {
+    // The process is confined, and has no environment, when the machine ends.
+    let audits = toolstack::audits_at_end();
+    let verdict = match is_plain {
         true => run.run_plain(domain),
         false => run.run_command(domain, &order, parameter.as_deref().unwrap_or_default()),
+    }?;
+    if audits && let Some(machine) = domain.machine.get() {
+        toolstack::audit_at_end(machine).map_err(Error::Audit)?;
     }
+    Ok(verdict)
 }
 
 /// A machine that lacks only its console and its command line.
