@@ -1,6 +1,6 @@
 /* Trips to user mode, or within the kernel, and what the kernel finds when it is entered again. */
         .text
-        .globl  trip, frame, came, kernel_ud
+        .globl  trip, frame, came, kernel_ud, kernel_iretq
 /* Return by the hypercall to what `frame` has, and come back when the kernel is entered. */
 trip:
         pushq   %rbx
@@ -59,6 +59,8 @@ record:
         popq    %rbx
         ret
 
+kernel_iretq:
+        iretq
 kernel_ud:
         ud2
 

@@ -23,7 +23,7 @@ enum { RAX, R11, RCX, KIND, RIP, CS, FLAGS, RSP, SS };
 
 extern u64 frame[9], came[17];
 extern char user_page[], user_call[], user_ud[], user_int3[], user_int80[], user_load[], user_gs[], user_word[];
-extern char kernel_ud[], on_system_call[], on_event[], on_failsafe[], on_trap3[], on_trap6[];
+extern char kernel_ud[], kernel_iretq[], on_system_call[], on_event[], on_failsafe[], on_trap3[], on_trap6[];
 extern char on_trap11[], on_trap12[], on_trap13[], on_trap14[], on_trap128[];
 extern char first_code[], second_code[];
 void trip(void);
@@ -245,6 +245,27 @@ static void returns(void)
         go("the same with events masked", 7);
 }
 
+/* `iretq` by the kernel to itself, without the hypervisor. */
+static void own_return(const char *name, u64 rip, u64 cs, u64 flags)
+{
+        static u64 own[5];
+        u64 words[5] = { rip, cs, flags, (u64)&entry_stack[62], XEN_DATA };
+        for (int word = 0; word < 5; word++)
+                own[word] = words[word];
+        to((u64)kernel_iretq, XEN_CODE & ~3ul, XEN_DATA, IF | 1);
+        frame[RSP] = (u64)own;
+        go(name, 7);
+}
+
+static void own_returns(void)
+{
+        static const u64 flags[] = { IF, 2, IF | 0x8d4, IF | 0x400, IF | 0x40000, IF | 0x200000, IF | 0x4000, IF | 0x3000, IF | 0x10000 };
+        for (size_t index = 0; index < sizeof(flags) / sizeof(*flags); index++)
+                own_return("own return", (u64)kernel_ud, XEN_CODE, flags[index]);
+        own_return("with more in the selector", (u64)kernel_ud, XEN_CODE | 0xdead0000, IF);
+        own_return("to another page", user_address(user_ud), XEN_CODE, IF);
+}
+
 static void bad_frames(void)
 {
         u64 call = user_address(user_call);
@@ -329,6 +350,7 @@ void main(const struct start_info *start)
         set_entries();
         system_calls();
         returns();
+        own_returns();
         bad_frames();
         events();
         code();

@@ -151,7 +151,8 @@ impl Architectural {
         is_interrupt: bool,
     ) -> Result<(), Trap> {
         let is_wide = matches!(instruction.code(), Code::Iretq | Code::Retfq | Code::Retfq_imm16);
-        if !is_wide {
+        let is_nested = self.context.regs.rflags() & rflags::NT != 0;
+        if !is_wide || is_interrupt && is_nested {
             return Err(gp0());
         }
         let at = Linear(self.context.regs.gpr[4]);
@@ -169,7 +170,7 @@ impl Architectural {
         regs.rip = words[0];
         if is_interrupt {
             let kept = regs.rflags() & (rflags::IF | rflags::IOPL);
-            let popped = words[2] & !(rflags::IF | rflags::IOPL | rflags::VM | rflags::NT);
+            let popped = words[2] & !(rflags::IF | rflags::IOPL | rflags::VM);
             regs.set_rflags(popped | kept);
             regs.gpr[4] = words[3];
         } else {

@@ -58,6 +58,8 @@ pub(super) enum Action {
     SystemReturn,
     /// `iretq` from CPL 0.
     InterruptReturn,
+    /// The same by a paravirtual kernel, to itself.
+    ReturnInKernel,
     /// One of the XSAVE family, on the kernel's memory.
     ExtendedState,
     /// Carried out by Rust for the block.
@@ -81,6 +83,7 @@ impl Action {
                 | Action::Hypercall
                 | Action::SystemReturn
                 | Action::InterruptReturn
+                | Action::ReturnInKernel
                 | Action::Assist(Assistance::Anew)
                 | Action::Interpret
         )
@@ -120,7 +123,8 @@ impl Action {
             | Action::SystemCallOfGuest
             | Action::Hypercall
             | Action::SystemReturn
-            | Action::InterruptReturn => Technique::Entries,
+            | Action::InterruptReturn
+            | Action::ReturnInKernel => Technique::Entries,
             _ => return self,
         };
         if techniques.has(needed) { self } else { Action::Interpret }

@@ -62,7 +62,8 @@ fn is_kernels_own(planned: &Planned) -> bool {
     let instruction = &planned.instruction;
     match planned.action {
         Action::Push(_) | Action::PushConstant(_) | Action::Pop(_) => true,
-        Action::Call(_) | Action::Return(_) | Action::InterruptReturn => true,
+        Action::Call(_) | Action::Return(_) => true,
+        Action::InterruptReturn | Action::ReturnInKernel => true,
         Action::CallIndirect if instruction.op0_kind() == OpKind::Register => true,
         // A string instruction sees for itself whose memory it is (string.rs).
         Action::Repeat(_) => true,

@@ -299,6 +299,10 @@ impl Builder<'_> {
             Action::Hypercall => self.hypercall(instruction, mark),
             Action::SystemReturn => self.system_return(mark),
             Action::InterruptReturn => self.interrupt_return(mark),
+            Action::ReturnInKernel => {
+                self.left.push((mark, *instruction));
+                self.return_in_kernel(mark);
+            }
             Action::Return(extra) => {
                 let [s0, ..] = self.s();
                 let place = self.reach(stack(0), 8, false, mark);

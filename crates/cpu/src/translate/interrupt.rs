@@ -46,7 +46,7 @@ fn descriptor(attributes: u64) -> u64 {
 }
 
 /// The 64-bit word `number` from a place on.
-fn item(place: MemoryOperand, number: usize) -> MemoryOperand {
+pub(super) fn item(place: MemoryOperand, number: usize) -> MemoryOperand {
     MemoryOperand { displacement: 8 * number as i64, displ_size: u32::from(number != 0), ..place }
 }
 
@@ -65,7 +65,7 @@ pub(super) fn kernel_set_by(alignment: Register) -> MemoryOperand {
 pub(super) const RIP: usize = 0;
 pub(super) const CS: usize = 1;
 pub(super) const FLAGS: usize = 2;
-const RSP: usize = 3;
+pub(super) const RSP: usize = 3;
 pub(super) const SS: usize = 4;
 
 /// The returns that are translated.
@@ -232,7 +232,7 @@ impl Builder<'_> {
 impl Architectural {
     /// Whether something that only Rust changes asks for the interpreter at the next `iretq`:
     /// segment registers that CPL 3 may not keep (SDM 3A 5.8.6), NMIs that it lets through again,
-    /// or a GDT that is too short. (A paravirtual kernel does not execute it, but `iret`.)
+    /// or a GDT that is too short. (A paravirtual kernel returns by a hypercall; its `iretq` leads to itself.)
     pub(crate) fn note_return_obstacles(&mut self) {
         use SegmentRegister::{Ds, Es, Fs, Gs};
         if self.paravirtual.is_some() {
@@ -248,12 +248,16 @@ impl Architectural {
         self.context.return_obstacle = u8::from(inner || short || regs.nmi_blocked != 0);
     }
 
-    /// What the translation of `iretq` reads: the frame, and descriptors.
+    /// What the translation of `iretq` reads: the frame, and descriptors. A paravirtual kernel's loads no segment.
     pub(super) fn return_accesses(&self) -> [Option<(Linear, usize, Access)>; 2] {
         let regs = &self.context.regs;
+        let frame = (Linear(regs.gpr[4]), 40, Access::Read);
+        if self.paravirtual.is_some() {
+            return [Some(frame), None];
+        }
         let (first, last) = descriptors(regs.star);
         let table = Linear(regs.gdtr.base.wrapping_add(first));
         let length = last.wrapping_sub(first) as usize + 1;
-        [Some((Linear(regs.gpr[4]), 40, Access::Read)), Some((table, length, Access::Read))]
+        [Some(frame), Some((table, length, Access::Read))]
     }
 }

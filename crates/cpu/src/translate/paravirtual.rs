@@ -24,12 +24,16 @@
 //!
 //! Flags, selectors and targets that are not the usual ones are left to the interpreter, as `iretq`'s are
 //! (interrupt.rs). An `iret` for the kernel takes the selectors that its own frames have.
+//!
+//! `iretq` itself is here as well: in ring 3, where the kernel believes to be, it leads to ring 3, which is the kernel.
+//! Linux executes it to have nothing in the pipeline that was fetched before a change of its code, 140,000 times while
+//! it boots.
 
 use iced_x86::{Instruction, MemoryOperand, Register};
 
-use super::builder::{Builder, Later};
+use super::builder::{Builder, Later, stack};
 use super::emit::{at, field};
-use super::interrupt::{CS, FLAGS, RIP, SS, kernel_set_by, popped};
+use super::interrupt::{CS, FLAGS, RIP, RSP, SS, item, kernel_set_by, popped};
 use super::reach::segment_base;
 use super::syscall::{FlatSegment, KERNEL_CODE, KERNEL_DATA, USER_CODE, USER_DATA};
 use crate::context::{context_offset, register_offset};
@@ -257,6 +261,36 @@ impl Builder<'_> {
         self.leave_indirect_after(|builder| {
             builder.out.set_field8(context_offset!(resume_pending), 0);
         });
+    }
+
+    /// `iretq` by the kernel, to itself (paravirtual/instructions.rs): RIP, RSP and flags are loaded, segments and IF
+    /// stay. A frame with RF or AC is the interpreter's, beside those that [`Self::require_easy_return`] sees to.
+    pub(super) fn return_in_kernel(&mut self, mark: u32) {
+        let [s0, s1, s2] = self.s();
+        let frame = self.reach(stack(0), 40, false, mark);
+        for number in [RIP, CS, FLAGS, RSP] {
+            self.out.load(s2, item(frame, number));
+            self.out.store(field(popped(number)), s2);
+        }
+        self.require_easy_return(mark);
+        self.out.load(s1, field(popped(FLAGS)));
+        self.out.extract(s0, s1, context_offset!(alignment_mask));
+        self.out.extract(s1, s1, context_offset!(resume_mask));
+        self.out.lea(s0, at(s0, s1, 0));
+        self.require_zero(s0, mark);
+        self.out.load_word(s0, field(popped(CS)));
+        self.out.lea(s0, at(s0, Register::None, -i32::from(selector::CODE64)));
+        self.require_zero(s0, mark);
+        self.out.load(s0, field(popped(RIP)));
+        self.out.complement(s0);
+        self.out.extract(s0, s0, context_offset!(upper_mask));
+        self.require_zero(s0, mark);
+        // From here on nothing can go wrong.
+        self.out.load(Register::RSP, field(popped(RSP)));
+        self.out.load(s0, field(popped(FLAGS)));
+        self.load_native_flags(s0);
+        self.out.load(s0, field(popped(RIP)));
+        self.leave_indirect();
     }
 
     /// Leave the instruction to the interpreter unless the target is in the usual half of the address space, and there

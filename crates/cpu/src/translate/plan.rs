@@ -162,6 +162,9 @@ fn entry(instruction: &Instruction, class: Class, mode: Mode) -> Option<Action> 
         (Class::Syscall, _) if mode.paravirtual => {
             Some(if kernel { Action::Hypercall } else { Action::SystemCallOfGuest })
         }
+        (Class::InterruptReturn, Code::Iretq) if kernel && mode.paravirtual => {
+            Some(Action::ReturnInKernel)
+        }
         _ if !mode.fast_system_calls => None,
         (Class::Syscall, _) if mode.guest.is_user() => Some(Action::SystemCall),
         (Class::Sysret, Code::Sysretq) if kernel => Some(Action::SystemReturn),
