@@ -256,7 +256,7 @@ impl Vcpu {
 
     /// Run translated code from RIP until it comes back for a reason that ends this pass.
     fn run_translated(&mut self) -> Option<Exit> {
-        let mut target = match self.find_block() {
+        let mut target = match self.find_block(None) {
             Ok(target) => target?,
             Err(trap) => return self.take_trap(trap),
         };
@@ -386,9 +386,8 @@ impl Vcpu {
         }
         let slot = self.arch.context.detail;
         let generation = self.generation;
-        let plain = reason == Reason::Unlinked && self.arch.group.translator().slot_is_plain(slot);
-        let found = if plain { self.find_plain_block() } else { self.find_block() };
-        let target = found.ok()??;
+        let from = (reason == Reason::Unlinked).then_some(slot);
+        let target = self.find_block(from).ok()??;
         let linked = reason == Reason::Unlinked
             && !self.is_traced()
             && generation == self.generation

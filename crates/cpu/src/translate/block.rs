@@ -39,6 +39,8 @@ pub(crate) struct Block {
     /// block touches it.
     pub(super) live: Option<HostCode>,
     pub(super) scratch: Option<Scratch>,
+    /// How many blocks ago these were chosen (scratch.rs).
+    pub(super) inherited: u8,
     /// The interpreter executes all of it, because an inspection says so.
     pub(super) interpreted: bool,
     pub(super) marks: std::ops::Range<u32>,

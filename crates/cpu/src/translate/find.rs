@@ -27,25 +27,14 @@ const MAX_ATTEMPTS: usize = 8;
 
 impl Vcpu {
     /// The host address of the block for RIP, translated if need be and entered into the jump
-    /// cache; `None` if the next instruction has been interpreted instead, or is to run directly.
+    /// cache; `None` if the next instruction has been interpreted instead, or is to run directly. `from` is the slot
+    /// that leads to it, if it is one: of a plain block, which the jump cache does not have, it may be.
     ///
     /// # Errors
     ///
     /// The fault of the instruction fetch.
-    pub(crate) fn find_block(&mut self) -> Result<Option<HostCode>, Trap> {
-        self.find_block_of_kind(false)
-    }
-
-    /// The same for a plain block, which the jump cache does not have.
-    ///
-    /// # Errors
-    ///
-    /// As [`Self::find_block`].
-    pub(crate) fn find_plain_block(&mut self) -> Result<Option<HostCode>, Trap> {
-        self.find_block_of_kind(true)
-    }
-
-    fn find_block_of_kind(&mut self, plain: bool) -> Result<Option<HostCode>, Trap> {
+    pub(crate) fn find_block(&mut self, from: Option<u32>) -> Result<Option<HostCode>, Trap> {
+        let plain = from.is_some_and(|slot| self.arch.group.translator().slot_is_plain(slot));
         let linear = self.arch.code_linear(self.arch.context.regs.rip)?;
         self.arch.note_users();
         let mode = self.arch.translation_mode();
@@ -71,7 +60,7 @@ impl Vcpu {
                 return Ok(Some(target));
             }
             let began = time_stamp();
-            let translated = self.translate(key, tlb, global)?;
+            let translated = self.translate(key, from, tlb, global)?;
             // This is done once: it tells nothing of what the code will need (user/choice.rs).
             self.left_at = self.left_at.wrapping_add(time_stamp().wrapping_sub(began));
             if let Some(target) = translated {
@@ -162,7 +151,13 @@ impl Vcpu {
 
     /// Translate the block at `key` and enter it into the jump cache; `None` if something
     /// had to be done first (protecting the page, dropping the cache), which has been done.
-    fn translate(&mut self, key: Key, tlb: usize, global: bool) -> Result<Option<HostCode>, Trap> {
+    fn translate(
+        &mut self,
+        key: Key,
+        from: Option<u32>,
+        tlb: usize,
+        global: bool,
+    ) -> Result<Option<HostCode>, Trap> {
         let group = Arc::clone(&self.arch.group);
         let mut run = self.decode_run(key)?;
         let pages = [Some(key.physical.page()), run.second];
@@ -189,6 +184,7 @@ impl Vcpu {
             techniques: self.techniques_of_links(),
             unchainer: &group.unchainer,
             star: self.arch.context.regs.star,
+            before: from.and_then(|slot| translator.chosen_before(slot)),
         };
         let number = translator.generate(key, &run, &makings);
         let linear = Linear(self.arch.context.regs.rip);

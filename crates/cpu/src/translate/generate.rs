@@ -32,7 +32,7 @@ use super::host_code::HostCode;
 use super::jump_slot::NONE;
 use super::key::Key;
 use super::planned::{Planned, Run};
-use super::scratch::{self, CANONICAL};
+use super::scratch::{self, CANONICAL, Chosen};
 use super::unchain::Unchainer;
 use super::way_out::ThunkKey;
 use crate::context::context_offset;
@@ -46,13 +46,15 @@ pub(super) struct Makings<'a> {
     pub(super) unchainer: &'a Unchainer,
     /// IA32_STAR.
     pub(super) star: u64,
+    /// The scratch registers of the block that leads to it, if it is to take them over.
+    pub(super) before: Option<Chosen>,
 }
 
 impl Translator {
     /// Write the block for `run` into the code cache, which has room; its number.
     pub(super) fn generate(&mut self, key: Key, run: &Run, makings: &Makings<'_>) -> u32 {
         let techniques = makings.techniques;
-        let scratch = scratch::choose(run);
+        let Chosen { scratch, inherited } = scratch::choose(run, makings.before);
         let thunks = [false, true].map(|kernel| self.thunks(ThunkKey { scratch, kernel }));
         let canonical = ThunkKey { scratch: Some(CANONICAL), kernel: false };
         let canonical = self.thunks(canonical);
@@ -121,6 +123,7 @@ impl Translator {
             canonical,
             live,
             scratch,
+            inherited,
             interpreted: run.interpreted.is_some(),
             marks: first_mark..first_mark + marks.len() as u32,
             incoming: NONE,

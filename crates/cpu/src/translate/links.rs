@@ -4,10 +4,11 @@
 //! that lives: a block knows the slots that lead to it, as a list through the slots themselves, because
 //! there are many, and most blocks have one or two.
 
+use super::block::Block;
 use super::emit::displacement;
 use super::host_code::HostCode;
 use super::jump_slot::{JumpSlot, NONE};
-use super::scratch::CANONICAL;
+use super::scratch::{CANONICAL, Chosen};
 use super::{Mode, Translator};
 use crate::memory::{Linear, Physical};
 
@@ -69,6 +70,13 @@ impl Translator {
     pub(crate) fn slot_target(&self, number: u32, code_page: Linear) -> Linear {
         let slot = self.slots[number as usize];
         self.blocks[slot.block as usize].key.relocated(slot.target, code_page)
+    }
+
+    /// The scratch registers that what a slot leads to may take over: of a block in the same page (scratch.rs).
+    pub(super) fn chosen_before(&self, slot: u32) -> Option<Chosen> {
+        let slot = self.slots.get(slot as usize).filter(|slot| slot.cross_page.is_none())?;
+        let Block { scratch, inherited, .. } = self.blocks.get(slot.block as usize)?;
+        Some(Chosen { scratch: *scratch, inherited: *inherited })
     }
 
     /// Let the slot lead to the block at `target`, if that is sound (invariant 4). `page` is where

@@ -9,7 +9,10 @@
 //!    no argument, or the last. They are free in 95% of Linux's blocks and in 85 to 90% of a library's; R13 to
 //!    R15, which keep their values over calls, in 77 and in 73 to 78%. A block has these, except for those that
 //!    its instructions name: each is replaced in its slot, and the others keep theirs.
-//! 3. Blocks with the same ones are linked directly. All others hand over in the canonical state. The block
+//! 3. A block that is first reached from one of the same page that needs others takes these over where it can, and so
+//!    do its successors, up to [`MAX_INHERITED`] of them. Else a loop that is made of a block that needs others and one
+//!    that does not would convert twice in each round, and carry the guest's values from one to the next by memory.
+//! 4. Blocks with the same ones are linked directly. All others hand over in the canonical state. The block
 //!    that is left reloads its scratch registers that are not canonical and spills the canonical ones,
 //!    which is one register as a rule; the block that is entered does the contrary ([`convert`]).
 
@@ -35,12 +38,30 @@ fn slot(number: usize) -> MemoryOperand {
     field(SPILL + 8 * number as i32)
 }
 
-/// Three registers that the run does not use, if it needs any.
-pub(super) fn choose(run: &Run) -> Option<Scratch> {
+/// How far from a block that needs others than the canonical ones its successors take them over.
+const MAX_INHERITED: u8 = 3;
+
+/// The scratch registers of a block, and from how far they come: 0 if they are its own choice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Chosen {
+    pub(super) scratch: Option<Scratch>,
+    pub(super) inherited: u8,
+}
+
+/// Three registers that the run does not use, if it needs any: those of the block `before` it, if there is one that
+/// they are to be taken over from.
+pub(super) fn choose(run: &Run, before: Option<Chosen>) -> Chosen {
     if let Some(Action::Interpret) = run.instructions.first().map(|first| first.action) {
-        return None;
+        return Chosen { scratch: None, inherited: 0 };
     }
     let is_free = |number: usize| run.registers >> number & 1 == 0;
+    if let Some(Chosen { scratch: Some(scratch), inherited }) = before
+        && inherited < MAX_INHERITED
+        && scratch != CANONICAL
+        && scratch.into_iter().all(|register| is_free(register.number()))
+    {
+        return Chosen { scratch: Some(scratch), inherited: inherited + 1 };
+    }
     let mut others = OTHERS.into_iter().filter(|&number| is_free(number));
     let chosen = CANONICAL.map(|register| {
         if is_free(register.number()) {
@@ -48,7 +69,7 @@ pub(super) fn choose(run: &Run) -> Option<Scratch> {
         }
         gpr64(others.next().expect("a run leaves three registers free"))
     });
-    Some(chosen)
+    Chosen { scratch: Some(chosen), inherited: 0 }
 }
 
 /// Spill them all.
