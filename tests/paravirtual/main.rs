@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod grub;
+mod vbd;
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::extent::{Extent, MAX_EXTENTS};
 use crate::{Other, is_default, text};
 
 /// A disk (virtio).
@@ -33,6 +34,10 @@ pub struct Disk {
     #[serde(default, with = "text::list", skip_serializing_if = "is_default")]
     #[schemars(with = "Vec<String>")]
     pub data_files: Vec<PathBuf>,
+    /// Parts of a raw image, of which the guest sees no more: they are its disk, one behind the other. Several
+    /// machines may have parts of one image [default: the whole image].
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub extents: Vec<Extent>,
     /// Fields that this program does not know.
     #[serde(flatten)]
     pub other: Other,
@@ -69,10 +74,32 @@ impl Disk {
         }
     }
 
+    /// Reads what [`Self::parse`] reads, and `,extent=START+LENGTH[:ro]` any number of times.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with the word.
+    pub fn parse_vbd(text: OsString) -> Result<Self, String> {
+        let (mut disk, rest) = parse(&text)?;
+        for part in rest {
+            disk.add_extent(&part)?;
+        }
+        Ok(disk)
+    }
+
+    /// Take a part of a word that is to be an extent.
+    pub(crate) fn add_extent(&mut self, part: &str) -> Result<(), String> {
+        let extent = part.strip_prefix("extent=");
+        let extent = extent.ok_or_else(|| unknown(part, ", extent=START+LENGTH"))?;
+        self.extents.push(extent.parse()?);
+        Ok(())
+    }
+
     /// The word that is read as this.
     #[must_use]
     pub fn word(&self) -> OsString {
-        let Self { path, read_only, snapshot, format, backing, data_files, other: _ } = self;
+        let Self { path, read_only, snapshot, format, backing, data_files, extents, other: _ } =
+            self;
         let mut word = escaped(path);
         let format = match format {
             None => "",
@@ -88,6 +115,7 @@ impl Disk {
                 word.extend(escaped(file));
             }
         }
+        extents.iter().for_each(|extent| word.extend(format!(",extent={extent}").bytes()));
         OsString::from_vec(word)
     }
 
@@ -96,11 +124,44 @@ impl Disk {
         [&mut self.path].into_iter().chain(&mut self.backing).chain(&mut self.data_files)
     }
 
+    /// Whether the guest may write to no part of it.
+    #[must_use]
+    pub fn is_read_only(&self) -> bool {
+        let all = !self.extents.is_empty() && self.extents.iter().all(|extent| extent.read_only);
+        self.read_only || all
+    }
+
     /// Whether something is kept that the guest writes.
     #[must_use]
     pub fn keeps_writes(&self) -> bool {
-        !self.read_only && !self.snapshot
+        !self.is_read_only() && !self.snapshot
     }
+}
+
+/// What is wrong with the extents of a machine's disks, if anything is.
+pub(crate) fn complaint_of_extents<'a>(
+    disks: impl Iterator<Item = &'a Disk>,
+) -> Option<&'static str> {
+    let mut all: Vec<(&Disk, &Extent)> = Vec::new();
+    for disk in disks.filter(|disk| !disk.extents.is_empty()) {
+        if disk.extents.len() > MAX_EXTENTS {
+            return Some("a disk has 1024 extents at most (extents)");
+        }
+        if disk.format == Some(Format::Qcow2) || !disk.backing.is_empty() {
+            return Some("only a raw image has extents (format, extents)");
+        }
+        if let Some(complaint) = disk.extents.iter().find_map(Extent::complaint) {
+            return Some(complaint);
+        }
+        all.extend(disk.extents.iter().map(|extent| (disk, extent)));
+    }
+    let writes = |(disk, extent): &(&Disk, &Extent)| disk.keeps_writes() && !extent.read_only;
+    let clash = all.iter().enumerate().any(|(index, one)| {
+        all[..index].iter().any(|other| {
+            one.0.path == other.0.path && (writes(one) || writes(other)) && one.1.overlaps(other.1)
+        })
+    });
+    clash.then_some("extents that overlap are read-only (extents)")
 }
 
 /// A file's name in the word of a disk, where two commas are one.
@@ -206,5 +267,23 @@ mod tests {
         for wrong in ["a,part=0", "a,part=", "a,part=x", "a,part=256", "a,root", ",part=1"] {
             assert!(root(wrong).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn extents_that_overlap_are_read_only() {
+        let check = |words: &[&str], is_good: bool| {
+            let disks = words.iter().map(|word| Disk::parse_vbd((*word).into()));
+            let disks: Vec<_> = disks.collect::<Result<_, _>>().unwrap();
+            assert_eq!(complaint_of_extents(disks.iter()).is_none(), is_good, "{words:?}");
+        };
+        check(&["a,extent=0+1K,extent=1K+1K"], true);
+        check(&["a,extent=0+1K,extent=512+1K"], false);
+        check(&["a,extent=0+1K:ro,extent=512+1K"], false);
+        check(&["a,ro,extent=0+1K,extent=512+1K"], true);
+        check(&["a,extent=0+1K:ro,extent=512+1K:ro"], true);
+        check(&["a,extent=0+1K", "a,extent=1K+1K"], true);
+        check(&["a,extent=0+1K", "a,extent=0+512:ro"], false);
+        check(&["a,extent=0+1K", "b,extent=0+1K"], true);
+        check(&["a,extent=0+1K,format=qcow2"], false);
     }
 }

@@ -28,6 +28,7 @@ mod device;
 mod disk;
 mod engine;
 mod error;
+mod extent;
 mod life;
 mod machine;
 mod mount;
@@ -47,6 +48,7 @@ pub use device::{DebugConsole, Device, Sockets};
 pub use disk::{Disk, Format};
 pub use engine::{Engine, UserExecution};
 pub use error::Error;
+pub use extent::Extent;
 pub use life::Life;
 pub use machine::{Board, Machine};
 pub use mount::Mount;
@@ -242,6 +244,14 @@ impl Spec {
                 "only a machine of Xen's interface has a VIF (machine.board, networks)",
             );
         }
+        if self.machine.board != Board::Xen && self.disks().any(|disk| !disk.extents.is_empty()) {
+            return contradiction(
+                "only a machine of Xen's interface has disks of extents (machine.board, extents)",
+            );
+        }
+        if let Some(complaint) = disk::complaint_of_extents(self.disks()) {
+            return contradiction(complaint);
+        }
         self.root.check().and_then(|()| self.mounts.iter().try_for_each(Mount::check))?;
         network::check(self.networks.as_deref())
     }
@@ -421,6 +431,16 @@ mod tests {
             (
                 r#""machine": {"board": "xen"}, "networks": [{"kind": "vif", "ip": "10.77.0.1"}]"#,
                 "gateway",
+            ),
+            (
+                r#""devices":
+                    [{"kind": "disk", "path": "a", "extents": [{"start": 0, "bytes": 512}]}]"#,
+                "Xen",
+            ),
+            (
+                r#""machine": {"board": "xen"}, "devices":
+                    [{"kind": "disk", "path": "a", "extents": [{"start": 1, "bytes": 512}]}]"#,
+                "whole sectors",
             ),
             (r#""life": {"name": "../x"}"#, "invalid domain name"),
             (r#""life": {"timeout": -1}"#, "negative"),

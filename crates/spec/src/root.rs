@@ -98,7 +98,7 @@ impl Root {
 }
 
 impl DiskRoot {
-    /// Reads what [`Disk::parse`] reads, with `,part=N`.
+    /// Reads what [`Disk::parse_vbd`] reads, with `,part=N`.
     ///
     /// # Errors
     ///
@@ -107,8 +107,14 @@ impl DiskRoot {
         let (disk, rest) = disk::parse(&text)?;
         let mut root = Self { disk, partition: None };
         for part in rest {
-            let number =
-                part.strip_prefix("part=").ok_or_else(|| disk::unknown(&part, ", part=N"))?;
+            let Some(number) = part.strip_prefix("part=") else {
+                let known = part.starts_with("extent=");
+                let refused = || disk::unknown(&part, ", part=N, extent=START+LENGTH");
+                root.disk
+                    .add_extent(&part)
+                    .map_err(|error| if known { error } else { refused() })?;
+                continue;
+            };
             let number = number.parse().ok().filter(|number| *number > 0);
             root.partition = Some(number.ok_or("partitions have numbers from 1 to 255")?);
         }

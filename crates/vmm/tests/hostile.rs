@@ -86,6 +86,7 @@ fn machine(kind: Kind, seed: u64, turns: u64, said: &Said) -> Machine<vmm::XenBo
         name: "hostile".into(),
         image: Box::new(Raw::new(image, DISK, false)),
         read_only: false,
+        extents: Vec::new(),
         complain: Arc::new(|_| ()),
     };
     let serial = Serial::first(SerialBackend { output, input: None });

@@ -95,7 +95,7 @@ pub struct HostOptions {
 
     /// Attach a disk, as `biv run --disk` does
     #[arg(long, value_name = "FILE[,ro]", value_hint = ValueHint::FilePath, help_heading = HEADING,
-        value_parser = OsStringValueParser::new().try_map(Disk::parse))]
+        value_parser = OsStringValueParser::new().try_map(Disk::parse_vbd))]
     pub disk: Vec<Disk>,
 
     /// Attach the disk that holds the guest's root file system

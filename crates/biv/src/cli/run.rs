@@ -95,8 +95,17 @@ pub struct Run {
         value_parser = OsStringValueParser::new().try_map(Disk::parse))]
     pub disk: Vec<Disk>,
 
+    /// Attach a virtual block device to a machine of Xen's interface: parts of a raw image or block device, which are
+    /// one disk together, behind those of --disk. FILE and its options are as with --disk; ",extent=START+LENGTH"
+    /// (repeatable; sizes of whole sectors, such as extent=64M+1G): a part, ":ro" behind it: read-only. Without
+    /// extents: all of it. Domains may have parts of one FILE at the same time, as long as none may write to what
+    /// another has
+    #[arg(long, value_name = "FILE[,extent=START+LENGTH]", value_hint = ValueHint::FilePath,
+        requires = "xen", value_parser = OsStringValueParser::new().try_map(Disk::parse_vbd))]
+    pub vbd: Vec<Disk>,
+
     /// Use the file system on a disk, which becomes /dev/vda, as the guest's root. FILE and its options are as
-    /// with --disk. ",part=N": use the Nth partition instead of the whole disk
+    /// with --disk (with --xen: --vbd). ",part=N": use the Nth partition instead of the whole disk
     #[arg(long, value_name = "FILE[,part=N]", value_hint = ValueHint::FilePath,
         conflicts_with_all = ["root", "busybox", "initrd"],
         value_parser = OsStringValueParser::new().try_map(DiskRoot::parse))]
@@ -289,7 +298,7 @@ impl Run {
     fn described(self) -> Result<Spec, String> {
         let sockets = self.vsock.map(Device::Sockets);
         let console = self.debug_console.map(Device::debug_console);
-        let mut devices: Vec<_> = self.disk.into_iter().map(Device::Disk).collect();
+        let mut devices: Vec<_> = self.disk.into_iter().chain(self.vbd).map(Device::Disk).collect();
         devices.extend(self.entropy.then(Device::entropy));
         devices.extend(sockets.into_iter().chain(console));
         devices.extend(self.debug_exit.then(Device::debug_exit));

@@ -10,7 +10,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use spec::Format;
-use vmm::disk::{Disk, Image, Named, Overlay, QCOW2_MAGIC, Qcow2, Qcow2Error, Raw, SECTOR_BYTES};
+use vmm::disk::{
+    Disk, Extent, Image, Named, Overlay, QCOW2_MAGIC, Qcow2, Qcow2Error, Raw, SECTOR_BYTES,
+};
 
 use crate::say::say;
 
@@ -55,6 +57,15 @@ enum Reason {
          does not name"
     )]
     OtherImage,
+    #[error("extent {0} ends behind the end of the file, which has {1} bytes")]
+    ExtentBehindEnd(spec::Extent, u64),
+    #[error("only a raw image has extents, and this is a qcow2 image")]
+    ExtentsOfQcow2,
+    #[error(
+        "another machine uses it as a whole or has a part of it that overlaps, and one of the two \
+         writes"
+    )]
+    ExtentInUse,
     #[error("cannot create the temporary file for the guest's writes: {0}")]
     Snapshot(io::Error),
 }
@@ -70,9 +81,10 @@ pub fn other_image(name: &str) -> Error {
 ///
 /// [`Error`] says what to do.
 pub fn open(argument: &spec::Disk) -> Result<Disk, Error> {
-    let spec::Disk { path, read_only, snapshot, .. } = argument;
+    let spec::Disk { path, snapshot, .. } = argument;
     let failed = |reason| Error { path: path.clone(), reason };
     let image = open_image(argument).map_err(failed)?;
+    let extents = extents(argument, image.bytes()).map_err(failed)?;
     let image: Box<dyn Image> = match snapshot {
         true => {
             let top = nameless().map_err(|error| failed(Reason::Snapshot(error)))?;
@@ -86,19 +98,24 @@ pub fn open(argument: &spec::Disk) -> Result<Disk, Error> {
         serial,
         name: path.display().to_string(),
         image,
-        read_only: *read_only,
+        read_only: argument.is_read_only(),
+        extents,
         complain: Arc::new(say),
     })
 }
 
 fn open_image(argument: &spec::Disk) -> Result<Box<dyn Image>, Reason> {
     let writes = argument.keeps_writes();
-    let file = open_locked(&argument.path, writes)?;
+    let file = match argument.extents.is_empty() {
+        true => open_locked(&argument.path, writes)?,
+        false => open_parts(argument, writes)?,
+    };
     let length = (&file).seek(SeekFrom::End(0)).map_err(Reason::Open)?;
     let mut magic = [0; QCOW2_MAGIC.len()];
     let is_qcow2 = file.read_exact_at(&mut magic, 0).is_ok() && magic == QCOW2_MAGIC;
     match argument.format {
         Some(Format::Qcow2) if !is_qcow2 => Err(Reason::NotQcow2),
+        None if is_qcow2 && !argument.extents.is_empty() => Err(Reason::ExtentsOfQcow2),
         None | Some(Format::Qcow2) if is_qcow2 => qcow2(argument, file, writes),
         _ if named(argument) != Named::default() => Err(Reason::RefersToNothing),
         format => raw(argument, file, length, format.is_none()),
@@ -134,6 +151,32 @@ fn open_locked(path: &Path, writes: bool) -> Result<File, Reason> {
         Ok(()) => {}
     }
     Ok(file)
+}
+
+/// Opens a file of which this machine has parts: no other one writes to these meanwhile, or even reads what this one
+/// writes.
+fn open_parts(argument: &spec::Disk, writes: bool) -> Result<File, Reason> {
+    let file = open_file(&argument.path, writes)?;
+    match lock::lock_parts(&file, &argument.extents, writes) {
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Err(Reason::ExtentInUse),
+        Err(error) => tracing::info!("{}: not locked: {error}", argument.path.display()),
+        Ok(()) => {}
+    }
+    Ok(file)
+}
+
+/// The parts of an image with so many bytes that are the disk.
+fn extents(argument: &spec::Disk, bytes: u64) -> Result<Vec<Extent>, Reason> {
+    let extent = |extent: &spec::Extent| {
+        let spec::Extent { start, bytes: length, read_only, .. } = extent;
+        if start.checked_add(*length).is_none_or(|end| end > bytes) {
+            return Err(Reason::ExtentBehindEnd(extent.clone(), bytes));
+        }
+        let (start, sectors) = (start / SECTOR_BYTES, length / SECTOR_BYTES);
+        let is_writable = !argument.read_only && !read_only;
+        Ok(Extent { image: 0, start, sectors, is_writable })
+    };
+    argument.extents.iter().map(extent).collect()
 }
 
 fn raw(

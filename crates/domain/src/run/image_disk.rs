@@ -110,6 +110,7 @@ impl ImageDisk {
             serial: self.serial(),
             name: format!("the image {}", self.name),
             image: Box::new(Raw::new(self.file, bytes, false)),
+            extents: Vec::new(),
             read_only: true,
             complain: Arc::new(say),
         })

@@ -10,6 +10,8 @@ use std::io;
 
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::libc;
+use spec::Extent;
+use vmm::disk::SECTOR_BYTES;
 
 /// Where the bytes of what is done begin, and of what others may not do.
 const DOES: i64 = 100;
@@ -19,6 +21,9 @@ const FORBIDS: i64 = 200;
 const READ: i64 = 0;
 const WRITE: i64 = 1;
 const RESIZE: i64 = 3;
+
+/// Where the locks of sectors begin: no file has so many bytes.
+const SECTORS: i64 = 1 << 62;
 
 /// Lock an image for a machine that writes to it, or does not. The lock lasts as long as the file is
 /// open.
@@ -44,6 +49,44 @@ pub fn lock(file: &File, writes: bool) -> io::Result<()> {
     Ok(())
 }
 
+/// Lock parts of an image for a machine that writes to them, or does not; likewise.
+///
+/// To who uses the whole file, each user of parts is a writer: they keep each other out. Among themselves, the users
+/// of parts have a lock for each sector, far behind all bytes of the file: shared for those that only read.
+///
+/// # Errors
+///
+/// As [`lock`].
+pub fn lock_parts(file: &File, parts: &[Extent], writes: bool) -> io::Result<()> {
+    let does = [READ, WRITE].map(|it| DOES + it);
+    for place in does.into_iter().chain([FORBIDS + RESIZE]) {
+        let description = describe(place, libc::F_RDLCK);
+        fcntl(file, FcntlArg::F_OFD_SETLK(&description)).map_err(io::Error::from)?;
+    }
+    let shared = parts.iter().filter(|part| !writes || part.read_only);
+    let alone = parts.iter().filter(|part| writes && !part.read_only);
+    for (part, kind) in
+        shared.map(|part| (part, libc::F_RDLCK)).chain(alone.map(|part| (part, libc::F_WRLCK)))
+    {
+        let (start, sectors) = (part.start / SECTOR_BYTES, part.bytes / SECTOR_BYTES);
+        let mut description = describe(SECTORS + start.cast_signed(), kind);
+        description.l_len = sectors.cast_signed();
+        fcntl(file, FcntlArg::F_OFD_SETLK(&description)).map_err(|errno| match errno {
+            nix::Error::EAGAIN | nix::Error::EACCES => io::ErrorKind::WouldBlock.into(),
+            errno => io::Error::from(errno),
+        })?;
+    }
+    for place in [READ, WRITE].map(|it| FORBIDS + it).into_iter().chain([DOES + RESIZE]) {
+        let mut description = describe(place, libc::F_WRLCK);
+        fcntl(file, FcntlArg::F_OFD_GETLK(&mut description)).map_err(io::Error::from)?;
+        if description.l_type != libc::F_UNLCK as i16 {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+    }
+    Ok(())
+}
+
+/// The lock of one byte.
 fn describe(place: i64, kind: i32) -> libc::flock {
     libc::flock {
         l_type: kind as i16,

@@ -6,6 +6,8 @@ use std::sync::Arc;
 
 use super::buffers::Buffers;
 
+pub use xen_io::block::Extent;
+
 /// The unit of a disk's length.
 pub const SECTOR_BYTES: u64 = devices::virtio::block::SECTOR_BYTES;
 
@@ -80,6 +82,8 @@ pub struct Disk {
     pub image: Box<dyn Image>,
     /// Nothing may be written.
     pub read_only: bool,
+    /// Parts of the image that are the disk, one behind the other; none: all of it. They are for split devices only.
+    pub extents: Vec<Extent>,
     /// Called with failures of the host.
     pub complain: Complain,
 }

@@ -27,7 +27,7 @@ use crate::outcome::Error;
 use pool::{Backend, Pool, PoolThreads};
 
 pub use buffers::Buffers;
-pub use image::{Complain, Disk, Image, SECTOR_BYTES};
+pub use image::{Complain, Disk, Extent, Image, SECTOR_BYTES};
 pub use overlay::Overlay;
 pub use qcow2::{Error as Qcow2Error, Named, Qcow2};
 pub use raw::{QCOW2_MAGIC, Raw};
@@ -46,6 +46,9 @@ impl Device for Disk {
             slots.plugged.split_disks += 1;
             let device = SplitDisk::new(*self, index, slots.memory.clone());
             return Ok(slots.board().add_split(Box::new(device))?);
+        }
+        if !self.extents.is_empty() {
+            return Err(Error::Extents);
         }
         // Each vCPU is to be interrupted for what it has asked for, and by nothing else.
         let queues = slots.processors();

@@ -315,10 +315,11 @@ impl SplitDisk {
     }
 
     fn vbd(&self) -> Result<Vbd, String> {
-        let Disk { image, read_only, .. } = &self.shared.disk;
+        let Disk { image, read_only, extents, .. } = &self.shared.disk;
         let sectors = image.bytes() / SECTOR_BYTES;
         let whole = Extent { image: 0, start: 0, sectors, is_writable: !read_only };
-        Vbd::new(&[whole]).map_err(|error| error.to_string())
+        let extents = if extents.is_empty() { &[whole][..] } else { extents };
+        Vbd::new(extents).map_err(|error| error.to_string())
     }
 }
 

@@ -210,6 +210,7 @@ impl Rig {
             name: "disk".to_owned(),
             image: Box::new(Fake(Arc::clone(&book))),
             read_only: false,
+            extents: Vec::new(),
             complain: Arc::new(|_| {}),
         };
         let mut disks = Disks::default();
