@@ -238,6 +238,8 @@ static void write_until(int processors, const char *end) {
 
 int main(int count, char **words) {
     const char *what = count > 1 ? words[1] : "";
+    if (access(disk_name, F_OK))
+        disk_name = "/dev/xvda";
     if (!strcmp(what, "run"))
         run_what_was_read(atoi(words[2]));
     else if (!strcmp(what, "commit") && count > 2) {

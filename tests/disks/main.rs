@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+mod paravirtual;
 mod postgresql;
 mod qcow2;
 
