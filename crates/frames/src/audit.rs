@@ -99,7 +99,7 @@ impl<M: Memory> Tables<'_, M> {
                 found.add(root, FrameType::L4);
             }
         }
-        for held in self.state.held.values().filter(|held| held.outcome.is_ok()) {
+        for (_, held) in self.state.held.iter().filter(|(_, held)| held.outcome.is_ok()) {
             found.add(held.table, held.level.frame_type());
         }
         for use_of in outside {

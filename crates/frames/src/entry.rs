@@ -58,16 +58,19 @@ impl Entry {
     }
 
     /// It names a frame.
+    #[inline]
     pub fn is_present(self) -> bool {
         self.0 & Self::PRESENT != 0
     }
 
     /// It allows writes.
+    #[inline]
     pub fn is_writable(self) -> bool {
         self.0 & Self::WRITABLE != 0
     }
 
     /// The frame that it names.
+    #[inline]
     pub fn mfn(self) -> Mfn {
         Mfn::of_address(self.0 & Self::ADDRESS)
     }
@@ -78,12 +81,14 @@ impl Entry {
     }
 
     /// It has bits that a guest may not set at this level. An L1 entry may be global.
+    #[inline]
     pub(crate) fn has_forbidden_bits(self, level: Level) -> bool {
         let more = if level == Level::L1 { Self::GLOBAL } else { 0 };
         self.0 & !(Self::ALLOWED | more) != 0
     }
 
     /// Both name the same frame with the same rights, so that the counts remain.
+    #[inline]
     pub(crate) fn is_like(self, other: Self) -> bool {
         (self.0 ^ other.0) & !Self::FLAGS == 0
     }
@@ -109,6 +114,7 @@ pub enum Level {
 
 impl Level {
     /// The level whose tables the entries of this one name; none for an L1.
+    #[inline]
     pub(crate) fn below(self) -> Option<Self> {
         match self {
             Self::L1 => None,
@@ -119,16 +125,19 @@ impl Level {
     }
 
     /// The slot is the hypervisor's.
+    #[inline]
     pub(crate) fn reserves(self, index: usize) -> bool {
         self == Self::L4 && RESERVED_SLOTS.contains(&index)
     }
 
     /// Where a linear address has its entry in a table of this level.
+    #[inline]
     pub(crate) fn index(self, address: u64) -> usize {
         (address >> (3 + 9 * self as u32)) as usize & 511
     }
 
     /// The type of its frames.
+    #[inline]
     pub fn frame_type(self) -> FrameType {
         match self {
             Self::L1 => FrameType::L1,
@@ -139,6 +148,7 @@ impl Level {
     }
 
     /// The level of tables of a type, if they are.
+    #[inline]
     pub fn of_type(frame_type: FrameType) -> Option<Self> {
         match frame_type {
             FrameType::L1 => Some(Self::L1),

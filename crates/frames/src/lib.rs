@@ -70,6 +70,7 @@ mod record;
 mod state;
 mod uses;
 mod walk;
+mod words;
 
 pub use self::abi::{Errno, Update};
 pub use self::audit::{Difference, Outside};
@@ -80,3 +81,4 @@ pub use self::machine::{Change, Effects, Memory};
 pub use self::record::{Absent, FrameRecord, FrameType, Frames, Refused, Shown};
 pub use self::state::{State, Stop, Tables};
 pub use self::walk::walk;
+pub use self::words::Words;

@@ -3,6 +3,7 @@
 use crate::entry::{Entry, Level};
 use crate::limits::TABLE_ENTRIES;
 use crate::record::FrameType;
+use crate::words::Words;
 use xen_abi::Mfn;
 
 /// The domain's memory in words of eight bytes. `index` is below 512; frames are those that the domain owns.
@@ -11,8 +12,8 @@ pub trait Memory {
     fn load(&self, mfn: Mfn, index: usize) -> u64;
 
     /// Read all words of a frame that nobody writes to but processors' walkers, who set accessed and dirty bits.
-    fn load_all(&self, mfn: Mfn) -> [u64; TABLE_ENTRIES] {
-        std::array::from_fn(|index| self.load(mfn, index))
+    fn load_all(&self, mfn: Mfn, words: &mut Words) {
+        (0..TABLE_ENTRIES).for_each(|index| words.set(index, self.load(mfn, index)));
     }
 
     /// Write a word, all of it at once. The frame may be ordinary memory, with translations of its code: the machine

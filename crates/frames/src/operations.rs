@@ -88,7 +88,7 @@ impl<M: Memory + Effects> Tables<'_, M> {
     /// [`Stop::Yield`].
     pub fn forget(&mut self) -> Result<(), Stop> {
         self.settle()?;
-        if let Some(held) = self.state.held.remove(&self.vcpu) {
+        if let Some(held) = self.state.take_held(self.vcpu) {
             self.drop_held(held);
         }
         let roots = self.state.roots.remove(&self.vcpu).unwrap_or_default();

@@ -5,12 +5,13 @@ use xen_abi::mmu::RESERVED_SLOTS;
 
 use crate::abi::Errno;
 use crate::descriptor::check_descriptor;
-use crate::entry::{Entry, Level};
+use crate::entry::Level;
 use crate::limits::{MAX_STEPS, TABLE_ENTRIES};
 use crate::machine::{Effects, Memory};
 use crate::record::{FrameType, Refused, Taken};
 use crate::state::{Goal, Held, Mode, Step, Stop, Tables};
 use crate::uses::Use;
+use crate::words::Words;
 
 impl<M: Memory + Effects> Tables<'_, M> {
     /// Finish what has been interrupted, whoever had asked for it. Every operation begins with this.
@@ -36,7 +37,7 @@ impl<M: Memory + Effects> Tables<'_, M> {
 
     /// Take a reference and a type reference of a page table, and validate it if it is the first.
     pub(crate) fn take(&mut self, table: Mfn, level: Level) -> Result<(), Stop> {
-        if let Some(held) = self.state.held.remove(&self.vcpu) {
+        if let Some(held) = self.state.take_held(self.vcpu) {
             if (held.table, held.level) == (table, level) {
                 return held.outcome.map_err(Stop::Refused);
             }
@@ -55,7 +56,7 @@ impl<M: Memory + Effects> Tables<'_, M> {
         self.machine.revoke(table, former);
         self.push(table, level, 0, Mode::Validate);
         self.settle()?;
-        let held = self.state.held.remove(&self.vcpu);
+        let held = self.state.take_held(self.vcpu);
         held.map_or(Ok(()), |held| held.outcome.map_err(Stop::Refused))
     }
 
@@ -91,33 +92,44 @@ impl<M: Memory + Effects> Tables<'_, M> {
     }
 
     fn validate_leaves(&mut self, table: Mfn) {
-        let entries = self.machine.load_all(table).map(Entry);
-        for (index, entry) in entries.into_iter().enumerate() {
-            if !entry.is_present() {
-                continue;
-            }
-            if let Err(error) = self.frames.take_leaf(entry) {
+        let words = self.words(table);
+        let mut next = 0;
+        while let Some(index) = words.first_present(next..TABLE_ENTRIES) {
+            if let Err(error) = self.frames.take_leaf(words.entry(index)) {
                 self.put_leaves(table, index);
                 return self.has_put(table, Level::L1, Some(error));
             }
+            next = index + 1;
         }
         self.has_validated(table);
     }
 
     /// Put what the entries below `end` have taken.
     fn put_leaves(&mut self, table: Mfn, end: usize) {
-        let entries = self.machine.load_all(table);
-        entries[..end].iter().for_each(|entry| self.frames.put_leaf(Entry(*entry)));
+        let words = self.words(table);
+        let mut next = 0;
+        while let Some(index) = words.first_present(next..end) {
+            self.frames.put_leaf(words.entry(index));
+            next = index + 1;
+        }
+    }
+
+    /// What a table has.
+    fn words(&self, table: Mfn) -> Words {
+        let mut words = Words::zeroed();
+        self.machine.load_all(table, &mut words);
+        words
     }
 
     fn validate_uppers(&mut self, mut step: Step) {
-        let entries = self.machine.load_all(step.table).map(Entry);
-        while let Some(entry) = entries.get(step.next).copied() {
-            if !entry.is_present() || step.level.reserves(step.next) {
+        let words = self.words(step.table);
+        while let Some(index) = words.first_present(step.next..TABLE_ENTRIES) {
+            step.next = index;
+            if step.level.reserves(index) {
                 step.next += 1;
                 continue;
             }
-            match self.frames.take_upper(step.table, step.level, entry) {
+            match self.frames.take_upper(step.table, step.level, words.entry(index)) {
                 Ok(Use::Taken) => step.next += 1,
                 Ok(Use::Promote(table, level, former)) => {
                     self.state.stack.push(step);
@@ -147,13 +159,13 @@ impl<M: Memory + Effects> Tables<'_, M> {
 
     /// Put the references of the entries below `step.next`, the last one first.
     fn put_uppers(&mut self, mut step: Step, error: Option<Errno>) {
-        let entries = self.machine.load_all(step.table).map(Entry);
-        while step.next > 0 {
-            step.next -= 1;
-            let entry = entries[step.next];
-            if step.level.reserves(step.next) || !entry.is_present() {
+        let words = self.words(step.table);
+        while let Some(index) = words.last_present(step.next) {
+            step.next = index;
+            if step.level.reserves(index) {
                 continue;
             }
+            let entry = words.entry(index);
             if let Some((table, level)) = self.frames.put_upper(step.table, step.level, entry) {
                 self.state.stack.push(step);
                 return self.push(table, level, TABLE_ENTRIES, Mode::Put(None));
@@ -191,7 +203,7 @@ impl<M: Memory + Effects> Tables<'_, M> {
     /// The promotion that was asked for has ended; its processor looks for the outcome.
     fn end_goal(&mut self, outcome: Result<(), Errno>) {
         if let Some(Goal { vcpu, table, level }) = self.state.goal.take() {
-            self.state.held.insert(vcpu, Held { table, level, outcome });
+            self.state.held.push((vcpu, Held { table, level, outcome }));
         }
     }
 

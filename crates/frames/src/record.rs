@@ -72,6 +72,7 @@ impl TypeInfo {
     }
 
     /// The type that the frame is in use as, and validated.
+    #[inline]
     pub fn in_use(self) -> Option<FrameType> {
         (self.count() > 0 && self.is_validated()).then(|| self.frame_type())
     }
@@ -121,15 +122,18 @@ pub struct FrameRecord {
 const _: () = assert!(size_of::<FrameRecord>() == 16);
 
 impl FrameRecord {
+    #[inline]
     pub(crate) fn type_info(&self) -> TypeInfo {
         TypeInfo(self.type_info.load(Ordering::Acquire))
     }
 
+    #[inline]
     pub(crate) fn references(&self) -> References {
         References(self.references.load(Ordering::Acquire))
     }
 
     /// Change the first word by what `change` makes of it, if it makes something.
+    #[inline]
     fn change_type(
         &self,
         mut change: impl FnMut(TypeInfo) -> Option<TypeInfo>,
@@ -139,6 +143,7 @@ impl FrameRecord {
         result.ok().map(TypeInfo)
     }
 
+    #[inline]
     fn change_references(
         &self,
         mut change: impl FnMut(References) -> Option<References>,
@@ -255,6 +260,7 @@ impl<'f> Frames<'f> {
         Self { base: base.0, records }
     }
 
+    #[inline]
     pub(crate) fn record(&self, mfn: Mfn) -> Option<&'f FrameRecord> {
         self.records.get(usize::try_from(mfn.0.checked_sub(self.base)?).ok()?)
     }
@@ -291,6 +297,7 @@ impl<'f> Frames<'f> {
     }
 
     /// What the frame is in use as.
+    #[inline]
     pub fn frame_type(&self, mfn: Mfn) -> FrameType {
         let in_use = self.record(mfn).and_then(|record| record.type_info().in_use());
         in_use.unwrap_or_default()
@@ -366,6 +373,7 @@ impl<'f> Frames<'f> {
     /// # Errors
     ///
     /// [`Absent`].
+    #[inline]
     pub fn take_reference(&self, mfn: Mfn) -> Result<(), Absent> {
         let record = self.record(mfn).ok_or(Absent::Outside)?;
         let more = |old: References| {
@@ -375,6 +383,7 @@ impl<'f> Frames<'f> {
     }
 
     /// Put what [`Frames::take_reference`] took.
+    #[inline]
     pub fn put_reference(&self, mfn: Mfn) {
         let less = |old: References| (old.count() > 0).then(|| References(old.0 - 1));
         let put = self.record(mfn).and_then(|record| record.change_references(less));
@@ -387,6 +396,7 @@ impl<'f> Frames<'f> {
     /// # Errors
     ///
     /// [`Refused`].
+    #[inline]
     pub fn take_writable(&self, mfn: Mfn) -> Result<(), Refused> {
         self.take_reference(mfn)?;
         let taken = self.take_type(mfn, FrameType::Writable);
@@ -394,12 +404,14 @@ impl<'f> Frames<'f> {
     }
 
     /// Put what [`Frames::take_writable`] took.
+    #[inline]
     pub fn put_writable(&self, mfn: Mfn) {
         self.put_type(mfn);
         self.put_reference(mfn);
     }
 
     /// Take a type reference; the caller has a reference of the frame.
+    #[inline]
     pub(crate) fn take_type(&self, mfn: Mfn, wanted: FrameType) -> Result<Taken, Refused> {
         let record = self.record(mfn).ok_or(Refused::Absent(Absent::Outside))?;
         let more = |old: TypeInfo| {
@@ -421,6 +433,7 @@ impl<'f> Frames<'f> {
     ///
     /// A frame that was writable is remembered as that, for the next promotion to know. Page tables are not put by
     /// this ([`Frames::put_table`]).
+    #[inline]
     pub(crate) fn put_type(&self, mfn: Mfn) -> bool {
         let less = |old: TypeInfo| match old.count() {
             0 => None,

@@ -73,8 +73,8 @@ pub struct State {
     pub(crate) goal: Option<Goal>,
     /// Tables without a use, which wait for their demotion: at most one per processor, and two.
     pub(crate) unused: Vec<(Mfn, Level)>,
-    /// By processor.
-    pub(crate) held: BTreeMap<usize, Held>,
+    /// At most one of each processor.
+    pub(crate) held: Vec<(usize, Held)>,
     /// By processor.
     pub(crate) roots: BTreeMap<usize, BasePointers>,
 }
@@ -83,6 +83,13 @@ impl State {
     /// No promotion or demotion has been interrupted.
     pub fn is_settled(&self) -> bool {
         self.stack.is_empty() && self.unused.is_empty()
+    }
+
+    /// The outcome that a processor has not come back for yet, which is forgotten.
+    #[inline]
+    pub(crate) fn take_held(&mut self, vcpu: usize) -> Option<Held> {
+        let place = self.held.iter().position(|(number, _)| *number == vcpu)?;
+        Some(self.held.swap_remove(place).1)
     }
 
     /// The processor's root of the kernel's address space.

@@ -17,6 +17,7 @@ pub(crate) enum Use {
 
 impl Frames<'_> {
     /// Take the references of a present entry of an L1.
+    #[inline]
     pub(crate) fn take_leaf(&self, entry: Entry) -> Result<(), Errno> {
         if entry.has_forbidden_bits(Level::L1) {
             return Err(Errno::Inval);
@@ -34,6 +35,7 @@ impl Frames<'_> {
     }
 
     /// Put the references of an entry of an L1.
+    #[inline]
     pub(crate) fn put_leaf(&self, entry: Entry) {
         match (entry.is_present(), entry.is_writable()) {
             (false, _) => (),

@@ -1,12 +1,11 @@
 //! What validation of page tables works on: the domain's memory, and the vCPU that makes the call, whose engine
 //! hears of changes.
 
-use frames::{Change, Effects, FrameType, Level};
+use frames::{Change, Effects, FrameType, Level, Words};
 use machine::xen::XenVcpu;
 use xen_abi::{Mfn, PAGE_SHIFT};
 
 use crate::domain::Domain;
-use crate::memory::WORDS;
 
 /// See above.
 pub(crate) struct Engine<'a, C = &'a mut dyn XenVcpu> {
@@ -32,8 +31,8 @@ impl<C> frames::Memory for Engine<'_, C> {
         self.domain.memory.load(frame, index)
     }
 
-    fn load_all(&self, frame: Mfn) -> [u64; WORDS] {
-        self.domain.memory.load_all(frame)
+    fn load_all(&self, frame: Mfn, words: &mut Words) {
+        self.domain.memory.load_all(frame, words);
     }
 
     fn store(&mut self, frame: Mfn, index: usize, value: u64) {

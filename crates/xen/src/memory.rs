@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use frames::{FrameRecord, Frames};
+use frames::{FrameRecord, Frames, Words};
 use machine::memory::{Memory, NoMemory};
 use vm_memory::GuestAddress;
 use xen_abi::Mfn;
@@ -33,14 +33,10 @@ impl MachineMemory {
         self.0.load_word(word(frame, index)).unwrap_or(0)
     }
 
-    /// All words of a frame that there is; zeroes of another.
-    pub(crate) fn load_all(&self, frame: Mfn) -> [u64; WORDS] {
-        let mut bytes = [0; WORDS * 8];
-        if self.0.read(GuestAddress(frame.address()), &mut bytes).is_err() {
-            return [0; WORDS];
-        }
-        let (words, _) = bytes.as_chunks::<8>();
-        std::array::from_fn(|index| u64::from_le_bytes(words[index]))
+    /// All words of a frame that there is; of another they stay as they are.
+    pub(crate) fn load_all(&self, frame: Mfn, words: &mut Words) {
+        // A frame with a type is one that there is.
+        let _: Result<(), NoMemory> = self.0.read(GuestAddress(frame.address()), words.bytes_mut());
     }
 
     /// Write a word of a frame that there is.
