@@ -174,15 +174,23 @@ impl Ram {
     /// The bytes of the page of `at`, if it is RAM. The guest may write it meanwhile: this is a copy, each word of
     /// which was there at some time.
     pub(crate) fn copy_page(&self, at: Physical) -> Option<[u8; PAGE_SIZE as usize]> {
-        let host = self.host(at.page())?;
+        let words = self.words(at)?;
         let mut bytes = [0; PAGE_SIZE as usize];
-        for (number, word) in bytes.chunks_exact_mut(size_of::<u64>()).enumerate() {
-            // SAFETY: a word of a page of RAM, which is mapped as long as the processors live and is aligned as
-            // pages are; memory that others write is read only atomically.
-            let read = unsafe { AtomicU64::from_ptr(host.cast::<u64>().wrapping_add(number)) };
-            word.copy_from_slice(&read.load(Ordering::Relaxed).to_ne_bytes());
+        for (place, word) in bytes.chunks_exact_mut(size_of::<u64>()).zip(words) {
+            place.copy_from_slice(&word.to_ne_bytes());
         }
         Some(bytes)
+    }
+
+    /// The words of the page of `at`, if it is RAM, each as it is when the iterator comes to it.
+    pub(crate) fn words(&self, at: Physical) -> Option<impl Iterator<Item = u64>> {
+        let host = self.host(at.page())?.cast::<u64>();
+        Some((0..PAGE_SIZE as usize / size_of::<u64>()).map(move |number| {
+            // SAFETY: a word of a page of RAM, which is mapped as long as the processors live and is aligned as
+            // pages are; memory that others write is read only atomically.
+            let word = unsafe { AtomicU64::from_ptr(host.wrapping_add(number)) };
+            word.load(Ordering::Relaxed)
+        }))
     }
 
     /// Have the host provide the memory around `at`, if that was not done yet.

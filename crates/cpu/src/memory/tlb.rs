@@ -300,7 +300,7 @@ impl SpaceTlb {
         self.huge_regions.clear();
     }
 
-    fn drop_page(&mut self, at: Linear) {
+    fn drop_page(&mut self, at: Linear, has: Content) {
         if self.may_be_in_larger_page(at) {
             return self.drop_all();
         }
@@ -310,6 +310,9 @@ impl SpaceTlb {
         let tags = [&entries.read[index], &entries.write[index]];
         if tags.iter().any(|tag| tag.load(Ordering::Relaxed) == negative) {
             entries.drop_entry(index);
+        }
+        if has == Content::Data {
+            return;
         }
         let fetch = &entries.fetches[fetch_index_of(at)];
         if fetch.negative_page.load(Ordering::Relaxed) == negative {
@@ -447,6 +450,15 @@ pub(crate) enum Flush {
     AllPcids,
 }
 
+/// What a page that is dropped was mapped for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Content {
+    /// It could not be executed, so that no jump cache leads to it. Looking for one that does takes microseconds.
+    Data,
+    /// Anything.
+    Any,
+}
+
 /// One address space that is cached.
 #[derive(Debug, Clone, Copy)]
 struct Space {
@@ -531,12 +543,18 @@ impl Tlb {
                 self.for_space(pcid, |tlb| tlb.drop_entries(false));
                 self.tlbs[SHARED].drop_entries(false);
             }
-            Flush::Page(at) => {
-                self.tlbs.iter_mut().for_each(|tlb| tlb.drop_page(at));
-            }
-            Flush::PagePcid(at, pcid) => {
-                self.for_space(pcid, |tlb| tlb.drop_page(at));
-                self.tlbs[SHARED].drop_page(at);
+            Flush::Page(at) => self.drop_page(at, None, Content::Any),
+            Flush::PagePcid(at, pcid) => self.drop_page(at, Some(pcid), Content::Any),
+        }
+    }
+
+    /// Drop a page, in all address spaces or in one.
+    pub(crate) fn drop_page(&mut self, at: Linear, pcid: Option<u16>, has: Content) {
+        match pcid {
+            None => self.tlbs.iter_mut().for_each(|tlb| tlb.drop_page(at, has)),
+            Some(pcid) => {
+                self.for_space(pcid, |tlb| tlb.drop_page(at, has));
+                self.tlbs[SHARED].drop_page(at, has);
             }
         }
     }

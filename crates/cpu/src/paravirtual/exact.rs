@@ -29,6 +29,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rustc_hash::FxHashMap;
 
 use crate::architectural::Architectural;
+use crate::memory::paging::load;
+use crate::memory::tlb::Content;
 use crate::memory::{Flush, Linear, PAGE_SIZE, Physical};
 use crate::vcpu::Vcpu;
 
@@ -46,7 +48,7 @@ const REGION: u64 = 2 << 20;
 const MAX_SOURCES: usize = 1 << 18;
 
 /// Entries of a table that are dropped one by one when it ceases to be one, rather than with all of their spaces.
-const FEW_ENTRIES: usize = 16;
+const FEW_ENTRIES: u32 = 16;
 
 /// Bits of an entry.
 mod bit {
@@ -88,6 +90,28 @@ struct Source {
     key: u32,
     /// The linear address of the region.
     region: u64,
+}
+
+/// A bit for each entry of a table that is present.
+#[derive(Debug, Clone, Copy, Default)]
+struct Present([u64; 8]);
+
+impl Present {
+    fn count(self) -> u32 {
+        self.0.iter().map(|bits| bits.count_ones()).sum()
+    }
+
+    /// Their numbers.
+    fn numbers(self) -> impl Iterator<Item = u64> {
+        (0..).zip(self.0).flat_map(|(word, mut bits)| {
+            std::iter::from_fn(move || {
+                let lowest = u64::from(bits.trailing_zeros());
+                // All but the lowest.
+                bits = (bits != 0).then(|| bits & (bits - 1))?;
+                Some(word * 64 + lowest)
+            })
+        })
+    }
 }
 
 /// See above.
@@ -322,18 +346,22 @@ impl Architectural {
         self.switch_space();
     }
 
-    /// Drop the page that an entry of a table of the lowest level maps, wherever it was walked to.
+    /// Drop the page that an entry of a table of the lowest level maps, wherever it was walked to. That the entry was
+    /// not executable says that nothing is cached of jumps to the page: when it ceased to be, they were dropped. (Where
+    /// another vCPU has made it so, they are there until the architecture flushes, which drops everything.)
     fn drop_leaf(&mut self, table: u64, index: u64, is_executable: bool) {
-        let Some(state) = &self.paravirtual else { return };
-        let found = state.exact.sources.borrow().get(&table).cloned().unwrap_or_default();
+        // Lent by the table: nothing is noted meanwhile. Where nothing was walked to, there is nothing to drop.
+        let lent = self.exact().and_then(|exact| exact.sources.get_mut().get_mut(&table));
+        let Some(found) = lent.map(std::mem::take) else { return };
+        let has = if is_executable { Content::Any } else { Content::Data };
         for &Source { key, region } in &found {
             let Some(exact) = self.exact() else { return };
             let at = Linear(region + index * PAGE_SIZE);
             let of_space = exact.spaces.iter().position(|space| space.key == key);
             match of_space {
-                _ if at.0 >> 63 != 0 || key == exact.shared => self.tlb.flush(Flush::Page(at)),
+                _ if at.0 >> 63 != 0 || key == exact.shared => self.tlb.drop_page(at, None, has),
                 Some(space) => {
-                    self.tlb.flush(Flush::PagePcid(at, Exact::number_of(space)));
+                    self.tlb.drop_page(at, Some(Exact::number_of(space)), has);
                 }
                 // The space was dropped meanwhile.
                 None => {}
@@ -345,6 +373,10 @@ impl Architectural {
         let is_linked = |source: &&Source| is_executable && source.region >> 63 != 0;
         for source in found.iter().filter(is_linked) {
             self.flush_cross_page_links(Flush::Page(Linear(source.region + index * PAGE_SIZE)));
+        }
+        let lender = self.exact().and_then(|exact| exact.sources.get_mut().get_mut(&table));
+        if let Some(list) = lender {
+            *list = found;
         }
     }
 
@@ -359,8 +391,9 @@ impl Architectural {
         if !self.is_source(table) {
             return;
         }
-        for (index, _) in self.present_entries(table) {
-            self.drop_leaf(table, index, true);
+        for index in self.present_entries(table).numbers() {
+            let entry = load(&self.ram, table + index * 8, 8);
+            self.drop_leaf(table, index, entry & bit::NO_EXECUTE == 0);
         }
         if let Some(exact) = self.exact() {
             exact.sources.borrow_mut().remove(&table);
@@ -369,19 +402,21 @@ impl Architectural {
 
     /// The same for a table of the second level. Where it is walked as one of the lowest, that is a source as well.
     fn drop_tables(&mut self, table: u64) {
-        for (_, entry) in self.present_entries(table) {
+        for index in self.present_entries(table).numbers() {
+            let entry = load(&self.ram, table + index * 8, 8);
             self.drop_table(entry & bit::ADDRESS);
         }
         self.drop_table(table);
     }
 
-    /// The entries of a table that are present, with their numbers.
-    fn present_entries(&self, table: u64) -> Vec<(u64, u64)> {
-        let Some(bytes) = self.ram.copy_page(Physical(table)) else { return Vec::new() };
-        let words = bytes
-            .chunks_exact(8)
-            .map(|word| u64::from_le_bytes(word.try_into().unwrap_or_default()));
-        (0..).zip(words).filter(|(_, entry)| entry & bit::PRESENT != 0).collect()
+    /// The entries of a table that are present.
+    fn present_entries(&self, table: u64) -> Present {
+        let mut present = Present::default();
+        let words = self.ram.words(Physical(table)).into_iter().flatten();
+        for (index, entry) in words.enumerate() {
+            present.0[index / 64] |= (entry & bit::PRESENT) << (index % 64);
+        }
+        present
     }
 }
 
@@ -442,7 +477,7 @@ impl Vcpu {
                 return;
             }
             // A kernel clears a table before it frees it, as a rule.
-            if arch.present_entries(table).len() <= FEW_ENTRIES {
+            if arch.present_entries(table).count() <= FEW_ENTRIES {
                 return arch.drop_table(table);
             }
         }
@@ -497,6 +532,18 @@ impl Vcpu {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn present_entries_have_their_numbers() {
+        let present = Present([1 | 1 << 63, 0, 1 << 5, 0, 0, 0, 0, 1 << 63]);
+        assert_eq!(present.numbers().collect::<Vec<_>>(), [0, 63, 133, 511]);
+        assert_eq!(present.count(), 4);
+        assert_eq!(
+            Present([u64::MAX; 8]).numbers().collect::<Vec<_>>(),
+            (0..512).collect::<Vec<_>>()
+        );
+        assert_eq!(Present::default().numbers().next(), None);
+    }
 
     #[test]
     fn what_is_taken_away_is_known() {

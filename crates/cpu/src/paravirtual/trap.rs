@@ -32,6 +32,9 @@ const USER_DESCRIPTORS: [(u64, u64); 2] =
 /// Bit of a page fault's error code: from user mode.
 const FROM_USER: u32 = 1 << 2;
 
+/// Bytes of the largest frame: SS, RSP, RFLAGS, CS, RIP, an error code, R11, RCX.
+const MAX_FRAME_BYTES: usize = 8 * 8;
+
 /// What is pushed beside the registers.
 struct Entry {
     gate: Gate,
@@ -208,8 +211,9 @@ impl Architectural {
         let stack_selector = selector_of(SegmentRegister::Ss);
         let flags = self.flags_of_frame(entry.flags);
         let code = code | self.mask_of_frame();
-        let mut frame = vec![stack_selector, old.gpr[4], flags, code, old.rip];
-        frame.extend(entry.error.map(u64::from));
+        let error = u64::from(entry.error.unwrap_or_default());
+        let frame = [stack_selector, old.gpr[4], flags, code, old.rip, error];
+        let frame = &frame[..if entry.error.is_some() { 6 } else { 5 }];
         if is_user {
             self.toggle();
         }
@@ -240,17 +244,15 @@ impl Architectural {
     }
 
     /// Push a frame onto a stack of the kernel's, with R11 and RCX below it, and go to a handler.
-    pub(super) fn push_and_enter(
-        &mut self,
-        stack: u64,
-        mut frame: Vec<u64>,
-        gate: Gate,
-    ) -> Result<(), Trap> {
-        let gpr = &self.context.regs.gpr;
-        frame.extend([gpr[11], gpr[1]]);
-        let bytes: Vec<u8> = frame.iter().rev().flat_map(|word| word.to_le_bytes()).collect();
+    fn push_and_enter(&mut self, stack: u64, frame: &[u64], gate: Gate) -> Result<(), Trap> {
+        let below = [self.context.regs.gpr[11], self.context.regs.gpr[1]];
+        let mut bytes = [0; MAX_FRAME_BYTES];
+        let (words, _) = bytes.as_chunks_mut::<8>();
+        let pushed = frame.iter().chain(&below).rev();
+        words.iter_mut().zip(pushed).for_each(|(place, word)| *place = word.to_le_bytes());
+        let bytes = &bytes[..8 * (frame.len() + below.len())];
         let pointer = (stack & !15).wrapping_sub(bytes.len() as u64);
-        if self.write_linear(Linear(pointer), &bytes, Privilege::Supervisor).is_err() {
+        if self.write_linear(Linear(pointer), bytes, Privilege::Supervisor).is_err() {
             return Err(self.end_domain("the kernel's stack cannot be written"));
         }
         if gate.masks_events {
