@@ -3,9 +3,11 @@
 
 #![forbid(unsafe_code)]
 
+pub mod domain;
 pub mod forms;
 mod mail;
 mod pages;
+pub mod ring;
 mod screen;
 mod wire;
 
