@@ -29,10 +29,14 @@ const STOP_PATIENCE: Duration = Duration::from_secs(60);
 /// Kernels in one seed's place, at most: most live for thousands of turns.
 const MAX_LIVES: u64 = 60;
 
+/// What a kernel says every so many turns. (The number behind it may be one that it has scribbled over.)
+const WORD: &[u8] = b"hostile:";
+const TURNS: u64 = 256;
+
 const MEMORY: u64 = 24 << 20;
 const DISK: u64 = 1 << 20;
 
-/// Counts turns by what a kernel says, and keeps the last of it.
+/// Counts turns by what a kernel says.
 #[derive(Clone, Default)]
 struct Said {
     text: Arc<Mutex<Vec<u8>>>,
@@ -44,11 +48,8 @@ impl Write for Said {
         let mut text = self.text.lock().expect("nobody panics");
         text.extend_from_slice(bytes);
         if let Some(end) = text.iter().rposition(|byte| *byte == b'\n') {
-            let lines = String::from_utf8_lossy(&text[..end]).into_owned();
-            let numbers = lines.lines().filter_map(|line| line.split_once("hostile: "));
-            let numbers =
-                numbers.filter_map(|(_, digits)| u64::from_str_radix(digits.trim(), 16).ok());
-            numbers.for_each(|number| _ = self.turns.fetch_max(number, Ordering::Relaxed));
+            let said = text[..end].windows(WORD.len()).filter(|word| *word == WORD).count();
+            self.turns.fetch_add(said as u64 * TURNS, Ordering::Relaxed);
             text.drain(..=end);
         }
         let surplus = text.len().saturating_sub(1 << 16);
@@ -111,7 +112,7 @@ fn live(kind: Kind, seed: u64, turns: u64) -> Life {
     let counter = Arc::clone(&said.turns);
     let guard = std::thread::spawn(move || {
         let (began, mut before, mut changed) = (Instant::now(), 0, Instant::now());
-        while changed.elapsed() < SILENCE && began.elapsed() < PATIENCE {
+        while changed.elapsed() < SILENCE && began.elapsed() < PATIENCE && before < 2 * turns {
             let wait = end.recv_timeout(Duration::from_millis(20));
             if wait != Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
                 return;
@@ -162,11 +163,11 @@ fn check(kind: Kind, share: u64) {
         while done < turns && lives < MAX_LIVES {
             let life = live(kind, seed << 16 | lives, turns - done);
             lives += 1;
-            done += life.turns.max(1);
+            done += life.turns;
             lost += u64::from(life.outcome == Outcome::Stopped);
         }
         println!("seed {seed}: {done} turns in {lives} lives, {lost} of them lost");
-        assert!(done >= turns / 2, "seed {seed}: only {done} of {turns} turns in {lives} lives");
+        assert!(done >= turns / 4, "seed {seed}: only {done} of {turns} turns in {lives} lives");
     }
 }
 

@@ -1,5 +1,5 @@
-/* What the hostile kernel shares with back-ends and the hypervisor's services: grants, FIFOs of events, the store, a disk's
- * ring. Each is set up as a kernel does it, then used in ways that are mostly right. */
+/* What the hostile kernel shares with back-ends and the hypervisor's services: grants, FIFOs of events, the store,
+ * a disk's ring. Each is set up as a kernel does it, then used in ways that are mostly right. */
 #include "hostile.h"
 
 #define GRANT_PAGES 4
