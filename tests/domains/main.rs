@@ -13,6 +13,7 @@ mod paravirtual;
 mod paravirtual_life;
 mod place;
 mod reasons;
+mod scheduling;
 mod snapshots;
 mod time;
 

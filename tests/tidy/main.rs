@@ -26,7 +26,7 @@ const WIDER_CODE: usize = 0;
 const WIDER_COMMENTS: usize = 0;
 
 /// Which of our crates each may depend on.
-const MAY_IMPORT: [(&str, &[&str]); 28] = [
+const MAY_IMPORT: [(&str, &[&str]); 30] = [
     ("boot", &[]),
     ("xen-abi", &[]),
     ("xen", &["boot", "frames", "locks", "machine", "xen-abi", "xen-io", "xen-store"]),
@@ -50,7 +50,9 @@ const MAY_IMPORT: [(&str, &[&str]); 28] = [
             "api",
             "erofs",
             "files",
+            "gates",
             "host",
+            "keeper",
             "locks",
             "network",
             "protocol",
@@ -66,8 +68,8 @@ const MAY_IMPORT: [(&str, &[&str]); 28] = [
     (
         "vmm",
         &[
-            "boot", "cpu", "devices", "direct", "files", "host", "locks", "machine", "xen",
-            "xen-abi", "xen-io",
+            "boot", "cpu", "devices", "direct", "files", "gates", "host", "locks", "machine",
+            "xen", "xen-abi", "xen-io",
         ],
     ),
     (
@@ -89,6 +91,8 @@ const MAY_IMPORT: [(&str, &[&str]); 28] = [
     ("router", &[]),
     ("vfr", &["host", "router"]),
     ("scheduler", &[]),
+    ("gates", &["host"]),
+    ("keeper", &["api", "gates", "host", "locks", "scheduler", "spec"]),
     ("sockets", &["host"]),
     ("protocol", &[]),
     ("archive", &[]),

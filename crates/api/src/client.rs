@@ -66,16 +66,19 @@ impl Client {
             return Err(Error::NotRunning(name));
         }
         let place = files::path(&entry.directory, files::SOCKET);
-        let connect = || {
-            let stream = UnixStream::connect(place)?;
-            stream.set_read_timeout(Some(PATIENCE))?;
-            stream.set_write_timeout(Some(PATIENCE))?;
-            Ok(stream)
-        };
-        match connect() {
-            Ok(stream) => Ok(Client { name, stream }),
-            Err(error) => Err(Error::Io { name, error }),
-        }
+        Self::at(name.clone(), &place).map_err(|error| Error::Io { name, error })
+    }
+
+    /// Connects to a socket at a path, of what is called so.
+    ///
+    /// # Errors
+    ///
+    /// Nobody listens there.
+    pub(crate) fn at(name: Name, place: &str) -> io::Result<Client> {
+        let stream = UnixStream::connect(place)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_write_timeout(Some(PATIENCE))?;
+        Ok(Client { name, stream })
     }
 
     /// The domain's process: the kernel knows which process listens on the socket.

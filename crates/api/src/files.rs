@@ -6,15 +6,27 @@
 //! | `record.json` | the domain's properties, and how it ended ([`super::record`]) |
 //! | `origin.json` | its description with the host resources that it has ([`super::origin`]) |
 //! | `control` | its control socket ([`super::v1`]) |
+//! | `policy.json` | of a paravirtual domain: what it is worth ([`super::keeper`]) |
+//! | `gates` | of a paravirtual domain: the page that it shares with the keeper |
+//! | `helpers` | of a paravirtual domain: the number of the process that forks its helpers |
+//! | `lifeline` | of a paravirtual domain: the named pipe whose writer may stop it ([`super::keeper`]) |
 //! | `log.0`, `log.1` | the output of its command ([`super::log`]) |
 //! | `messages` | `biv`'s own messages |
 //! | `vif` | where its VIF's router connects that was started again |
 //! | `vif.json` | its VIF as it is now, with what `biv xen` has changed |
 
+use std::fs::File;
+use std::io::{self, Write};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
-use rustix::fs::{Mode, OFlags, openat};
+use rustix::fs::{AtFlags, Mode, OFlags, openat, renameat, unlinkat};
 use rustix::io::Errno;
+
+/// The keeper's directory in the registry, with a lock and a socket: no domain can be called so.
+pub const KEEPER: &str = ".keeper";
+
+/// The name of the scheduler that a keeper is to use, in the registry.
+pub const SCHEDULER: &str = ".scheduler";
 
 /// See above.
 pub const LOCK: &str = "lock";
@@ -58,4 +70,17 @@ pub fn random() -> u64 {
     let flags = rustix::rand::GetRandomFlags::INSECURE;
     let _ = rustix::rand::getrandom(&mut bytes, flags);
     u64::from_ne_bytes(bytes)
+}
+
+/// Replace a file whole: who reads it meanwhile finds the one or the other.
+pub(crate) fn replace(directory: impl AsFd, name: &str, contents: &[u8]) -> io::Result<()> {
+    let new = format!("{name}.{:x}", random());
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file = openat(&directory, &new, flags, Mode::RUSR | Mode::WUSR)?;
+    let written = File::from(file).write_all(contents);
+    let placed = written.and_then(|()| Ok(renameat(&directory, &new, &directory, name)?));
+    if placed.is_err() {
+        let _ = unlinkat(&directory, &new, AtFlags::empty());
+    }
+    placed
 }

@@ -145,6 +145,76 @@ impl Registry {
         Ok(Registry { path: path.to_owned(), directory })
     }
 
+    /// Its path.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// A file of the registry's own; so many bytes of it at most.
+    pub(crate) fn read(&self, name: &str, most: u64) -> io::Result<Vec<u8>> {
+        let mut contents = Vec::new();
+        let file = std::fs::File::from(files::open(&self.directory, name)?);
+        file.take(most).read_to_end(&mut contents)?;
+        Ok(contents)
+    }
+
+    /// Replace such a file.
+    pub(crate) fn write(&self, name: &str, contents: &[u8]) -> io::Result<()> {
+        files::replace(&self.directory, name, contents)
+    }
+
+    /// The directory of the keeper, if there is one.
+    ///
+    /// # Errors
+    ///
+    /// There is none.
+    pub fn keeper(&self) -> Result<OwnedFd, Errno> {
+        openat(&self.directory, files::KEEPER, DIRECTORY, Mode::empty())
+    }
+
+    /// Become the keeper: its directory, and the lock on it, which lasts as long as the descriptor. None if another
+    /// process is.
+    ///
+    /// # Errors
+    ///
+    /// The host's.
+    pub fn become_keeper(&self) -> Result<Option<(OwnedFd, OwnedFd)>, Error> {
+        let _changes = self.lock()?;
+        let fail = |error: Errno| Error::Place { path: self.path.clone(), error: error.into() };
+        match mkdirat(&self.directory, files::KEEPER, Mode::RWXU) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(error) => return Err(fail(error)),
+        }
+        let directory = self.keeper().map_err(fail)?;
+        let lock = files::create(&directory, files::LOCK).map_err(fail)?;
+        match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(Some((directory, lock))),
+            Err(Errno::WOULDBLOCK) => Ok(None),
+            Err(error) => Err(fail(error)),
+        }
+    }
+
+    /// Be the keeper no longer, and leave nothing behind, unless domains live that `needs_keeper` is true of; whether
+    /// that is so. No domain comes to be meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// The host's.
+    pub fn leave_keeping(&self, needs_keeper: impl Fn(&Entry) -> bool) -> Result<bool, Error> {
+        let _changes = self.lock()?;
+        if self.list()?.iter().any(|entry| entry.alive && needs_keeper(entry)) {
+            return Ok(false);
+        }
+        let fail = |error: Errno| Error::Place { path: self.path.clone(), error: error.into() };
+        let directory = self.keeper().map_err(fail)?;
+        for name in [files::SOCKET, files::LOCK] {
+            let _ = unlinkat(&directory, name, AtFlags::empty());
+        }
+        unlinkat(&self.directory, files::KEEPER, AtFlags::REMOVEDIR).map_err(fail)?;
+        Ok(true)
+    }
+
     /// Makes a domain's directory, under `name` or under a generated one.
     pub fn claim(&self, name: Option<&Name>) -> Result<Claim, Error> {
         let _changes = self.lock()?;

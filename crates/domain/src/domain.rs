@@ -30,11 +30,12 @@ use locks::Unpoisoned;
 use crate::console::Console;
 use crate::detach;
 use crate::hub::{Conversation, Hub};
+use crate::keeper;
 use crate::server::{Machine, Server};
 use crate::snapshot::{Finish, Snapshots};
 use api::{Ended, Name, Origin, Record, Registry, files, log, record, registry};
 use protocol::Frame;
-use spec::{Life, Spec};
+use spec::{Board, Life, Spec};
 
 use session::{Line, Outputs, Trouble};
 
@@ -132,6 +133,8 @@ pub struct Domain {
     pub messages: Option<File>,
     /// The machine, for requests.
     pub machine: Machine,
+    /// What it has to do with a keeper, if it is a paravirtual one.
+    pub keeping: Option<keeper::Kept>,
 }
 
 impl Domain {
@@ -159,12 +162,14 @@ impl Domain {
             log: None,
             messages: None,
             machine: Machine::default(),
+            keeping: None,
         }
     }
 
     fn enter(plan: Plan) -> Result<Domain, Error> {
         let Life { detached, remove, .. } = plan.spec.life;
-        let claim = Registry::open()?.claim(plan.spec.life.name.as_ref())?;
+        let registry = Registry::open()?;
+        let claim = registry.claim(plan.spec.life.name.as_ref())?;
         let record = Record {
             version: record::VERSION,
             name: claim.name.clone(),
@@ -186,6 +191,14 @@ impl Domain {
         let file = create(files::RECORD)?;
         record.write(&file)?;
         plan.origin.record(&claim.directory)?;
+        let spec = &record.spec;
+        let keeping = match spec.machine.board {
+            // One that cannot be kept runs all the same.
+            Board::Xen => keeper::enter(&registry, &claim, spec)
+                .inspect_err(|error| tracing::info!("the domain is not scheduled: {error}"))
+                .ok(),
+            Board::Pc => None,
+        };
         let (mut log, mut messages) = (None, None);
         if detached {
             log = Some(Arc::new(Mutex::new(log::Writer::create(&claim.directory)?)));
@@ -203,6 +216,7 @@ impl Domain {
             log,
             messages,
             machine: Machine::default(),
+            keeping,
         })
     }
 

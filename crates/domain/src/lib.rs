@@ -6,7 +6,7 @@
 //! - [`domain`]: a domain among others, and the thread that serves its socket ([`server`],
 //!   [`hub`]).
 //! - [`processes`]: the program's other executions ([`helper`]): [`network`], [`vsock`],
-//!   [`unpack`], [`seal`], the file server, and a detached machine.
+//!   [`unpack`], [`seal`], [`mod@keeper`], the file server, and a detached machine.
 //! - [`inspect`]: traces and profiles of the engine; [`layout`]: the addresses of this process.
 //!
 //! What it is not: a command line, which is `biv`; a machine, which `vmm` builds and runs; the
@@ -33,6 +33,7 @@ pub mod helper;
 pub mod hub;
 pub mod inspect;
 mod job;
+pub mod keeper;
 pub mod layout;
 mod log;
 pub mod network;

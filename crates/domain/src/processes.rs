@@ -16,6 +16,7 @@ use api::status;
 use serde::de::DeserializeOwned;
 
 use crate::helper::MARK;
+use crate::keeper::{self, Keeping};
 use crate::network::routed::{self, Serving as Routed};
 use crate::network::{self, Serving as Network};
 use crate::run::carry_out;
@@ -37,6 +38,7 @@ enum Process {
     Sockets(Sockets),
     Seal(Sealing),
     Unpack(Unpacking),
+    Keep(Keeping),
 }
 
 /// To be called first in `main`, before anything is open or running: a process that serves a machine does so, and ends
@@ -93,6 +95,7 @@ impl Process {
             routed::KIND => read(order).map(Self::Router),
             vsock::KIND => read(order).map(Self::Sockets),
             seal::KIND => read(order).map(Self::Seal),
+            keeper::KIND => read(order).map(Self::Keep),
             unpack::KIND => read(order).map(Self::Unpack),
             _ => Err("there is no such process".to_owned()),
         }
@@ -109,6 +112,7 @@ impl Process {
             Self::Sockets(_) => c"biv sockets".into(),
             Self::Seal(_) => c"biv seal".into(),
             Self::Unpack(_) => c"biv unpack".into(),
+            Self::Keep(_) => c"biv keeper".into(),
         }
     }
 
@@ -122,7 +126,7 @@ impl Process {
             Self::Router(serving) => vec![serving.control, serving.uplink],
             Self::Sockets(serving) => vec![serving.cable, serving.listener],
             Self::Launch(order) => vec![order.descriptor],
-            Self::Files(_) | Self::Seal(_) | Self::Unpack(_) => Vec::new(),
+            Self::Files(_) | Self::Seal(_) | Self::Unpack(_) | Self::Keep(_) => Vec::new(),
         }
     }
 
@@ -145,6 +149,7 @@ impl Process {
             }
             Self::Sockets(serving) => done("the guest's sockets", vsock::serve(&serving)),
             Self::Seal(sealing) => ended(seal::seal_warm_start(&sealing).map(|()| status::SUCCESS)),
+            Self::Keep(order) => done("the keeper", order.run()),
             Self::Unpack(order) => done("unpacking", unpack::serve(order.confined)),
         }
     }

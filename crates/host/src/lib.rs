@@ -12,7 +12,9 @@
 //! - [`inherited`]: descriptors that this process has inherited, and how many it may have.
 //! - [`privileges`]: capabilities of root that a process drops.
 //! - [`layout`]: the mappings of this process.
+//! - [`lifeline`]: what continues a stopped process when who has stopped it is no more.
 //! - [`usage`]: bytes that this process has read from disks and written to them.
+//! - [`shared`]: words that several processes share; the time that a process has had of processors.
 //! - [`vectored`]: vectored I/O between files and guest memory.
 //! - [`message`]: the same with a socket, beside bytes of our own.
 //! - [`tap`]: TAP interfaces.
@@ -29,12 +31,14 @@ pub mod confine;
 pub mod environment;
 pub mod inherited;
 pub mod layout;
+pub mod lifeline;
 pub mod limits;
 pub mod memory;
 pub mod message;
 pub mod peer;
 pub mod poll;
 pub mod privileges;
+pub mod shared;
 pub mod standard_streams;
 pub mod tap;
 pub mod usage;
@@ -44,8 +48,10 @@ pub mod watch;
 pub use available::Available;
 pub use buffer::{Buffer, open_regular};
 pub use inherited::raise_descriptor_limit;
+pub use lifeline::continue_at_hang_up;
 pub use limits::SPARE_PAGES;
 pub use memory::{Error, GuestMemory, RawRegion};
 pub use poll::Poller;
+pub use shared::{SharedPage, process_time};
 pub use usage::moved_bytes;
 pub use watch::watch;

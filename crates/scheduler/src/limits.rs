@@ -41,7 +41,7 @@ pub const DEBT_MAX: Duration = Duration::from_secs(1);
 pub const OVERDRAFT_PERIOD: Duration = Duration::from_millis(250);
 
 /// A domain computes if it uses more than this part of a processor.
-pub const OVERDRAFT_SHARE: u32 = 4;
+pub const OVERDRAFT_SHARE: u32 = 10;
 
 /// For so many periods in a row a domain computes without any permit before it is found out for the first time.
 pub const OVERDRAFT_PATIENCE: u32 = 5;

@@ -88,7 +88,7 @@ mod tests {
         let used = |n| if n % 3000 < 1000 { MS } else { Duration::ZERO };
         assert_eq!(found(|_| Duration::ZERO, used), None);
         // A little is always done, for those who ask how the domain is.
-        assert_eq!(found(|_| Duration::ZERO, |_| MS / 8), None);
+        assert_eq!(found(|_| Duration::ZERO, |_| MS / 16), None);
     }
 
     #[test]

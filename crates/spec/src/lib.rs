@@ -37,6 +37,7 @@ mod network;
 mod other;
 mod process;
 mod root;
+mod scheduling;
 pub mod shown;
 mod size;
 pub mod text;
@@ -57,6 +58,7 @@ pub use network::{Backend, Net, Network, Published, Tap, User, UserNetwork};
 pub use other::Other;
 pub use process::Process;
 pub use root::{Directory, DiskRoot, HostRoot, Root};
+pub use scheduling::Scheduling;
 pub use size::{Error as NotASize, parse as parse_size};
 pub use vif::Vif;
 pub use watch::{ListBlocks, TraceBlocks, Watch};
@@ -227,6 +229,7 @@ impl Spec {
                  engine.no_seccomp)",
             );
         }
+        self.machine.check_scheduling()?;
         if self.machine.board == Board::Xen
             && let Some(complaint) = self.complaint_of_xen()
         {
@@ -294,6 +297,7 @@ impl Spec {
         };
         add("", &self.other);
         add("machine.", &self.machine.other);
+        add("machine.scheduling.", &self.machine.scheduling.other);
         add("boot.", &self.boot.other);
         add("process.", &self.process.other);
         add("life.", &self.life.other);

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
 
-use crate::{Other, is_default, parse_size};
+use crate::{Error, Other, Scheduling, is_default, parse_size};
 
 /// The hardware of a machine.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -22,6 +22,9 @@ pub struct Machine {
     /// The board.
     #[serde(skip_serializing_if = "is_default")]
     pub board: Board,
+    /// Its share of the host's processors, if it is a paravirtual domain that has a name or is detached.
+    #[serde(skip_serializing_if = "is_default")]
+    pub scheduling: Scheduling,
     /// Fields that this program does not know.
     #[serde(flatten)]
     pub other: Other,
@@ -38,10 +41,25 @@ pub enum Board {
     Xen,
 }
 
+impl Machine {
+    /// Whether such a machine has its share of processors.
+    pub(crate) fn check_scheduling(&self) -> Result<(), Error> {
+        if self.scheduling != Scheduling::default() && self.board != Board::Xen {
+            return Err(Error::Contradiction(
+                "only a paravirtual machine has a share of processors (machine.scheduling, \
+                 machine.board)"
+                    .to_owned(),
+            ));
+        }
+        self.scheduling.check()
+    }
+}
+
 impl Default for Machine {
     fn default() -> Self {
         let (board, other) = (Board::default(), Other::default());
-        Self { memory: 1 << 30, maximum_memory: None, processors: 1, board, other }
+        let scheduling = Scheduling::default();
+        Self { memory: 1 << 30, maximum_memory: None, processors: 1, board, scheduling, other }
     }
 }
 

@@ -28,6 +28,8 @@ pub struct Activity {
     pub disk_jobs: u64,
     /// Of these, those that were done, or followed one that was done, because the guest had nothing to do.
     pub disk_jobs_in_halts: u64,
+    /// Times that it waited until others had had their turns.
+    pub waits_at_gate: u64,
     /// Time that it was ready to run and had no core, since the last boot, in guests that want to know.
     pub stolen: Duration,
 }

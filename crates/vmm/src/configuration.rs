@@ -103,6 +103,19 @@ impl fmt::Debug for Preparation {
     }
 }
 
+/// Is told the number of the process that forks a machine's helpers when there is one; its process group is theirs.
+#[derive(Default)]
+pub struct OnHelpers(pub Option<Box<Told>>);
+
+/// See [`OnHelpers`].
+pub type Told = dyn FnOnce(u32) + Send;
+
+impl fmt::Debug for OnHelpers {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("OnHelpers")
+    }
+}
+
 /// Unpacks a kernel's payload that is not in the cache, in place of this process.
 #[derive(Clone, Default)]
 pub struct Unpacker(pub Option<Arc<UnpackPayload>>);
@@ -169,6 +182,10 @@ pub struct Configuration {
     pub inspection: cpu::inspect::Inspection,
     /// Is told what the vCPUs do.
     pub reporter: Reporter,
+    /// What says when its vCPUs may run, if somebody does.
+    pub gates: Option<gates::Gates>,
+    /// Told about the machine's helpers, for who counts what they use.
+    pub on_helpers: OnHelpers,
     /// Confine this process for good before the guest starts (see [`host::confine`]).
     pub confine: bool,
 }
@@ -196,6 +213,8 @@ impl Default for Configuration {
             count_interpreted: false,
             inspection: cpu::inspect::Inspection::default(),
             reporter: Reporter::default(),
+            gates: None,
+            on_helpers: OnHelpers::default(),
             confine: false,
         }
     }

@@ -98,6 +98,11 @@ impl Control {
         &self.shared.wakers[processor]
     }
 
+    /// Those of all processors.
+    pub(crate) fn wakers(&self) -> &[Waker] {
+        &self.shared.wakers
+    }
+
     /// Whether there is anything that [`Self::is_over`] and [`Self::take_report`] tell.
     #[inline]
     pub(crate) fn has_orders(&self) -> bool {

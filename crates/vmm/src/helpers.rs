@@ -12,9 +12,11 @@ use direct::Helpers;
 use host::GuestMemory;
 
 use crate::clock::HostClock;
+use crate::configuration::Told;
 use crate::outcome::Error;
 
-/// What the processors share, with helper processes unless all user code is to be translated.
+/// What the processors share, with helper processes unless all user code is to be translated. `told` is told which
+/// process forks these.
 ///
 /// # Errors
 ///
@@ -24,6 +26,7 @@ pub(crate) fn vcpu_group(
     memory: &GuestMemory,
     execution: UserExecution,
     techniques: Techniques,
+    told: Option<Box<Told>>,
 ) -> Result<Arc<VcpuGroup>, Error> {
     let translated = || VcpuGroup::with_techniques(memory, None, techniques);
     if execution == UserExecution::Translate {
@@ -31,6 +34,9 @@ pub(crate) fn vcpu_group(
     }
     match Helpers::start(memory) {
         Ok(helpers) => {
+            if let Some(told) = told {
+                told(helpers.zygote());
+            }
             Ok(VcpuGroup::with_techniques(memory, Some((&helpers, execution)), techniques)?)
         }
         Err(error) if execution == UserExecution::Direct => Err(cpu::Error::from(error).into()),

@@ -51,7 +51,8 @@ pub use ::xen::Board as XenBoard;
 pub use activity::Activity;
 pub use clock::HostClock;
 pub use configuration::{
-    Configuration, Contents, Module, Notice, Preparation, Report, Reporter, UnpackPayload, Unpacker,
+    Configuration, Contents, Module, Notice, OnHelpers, Preparation, Report, Reporter,
+    UnpackPayload, Unpacker,
 };
 pub use devices::{
     Ballooned, ConsolePort, Device, Devices, DirectoryRequests, Netdev, Network, SerialBackend,

@@ -134,7 +134,12 @@ impl<B: Board> Machine<B> {
             true => UserExecution::Translate,
             false => configuration.user_execution,
         };
-        let group = helpers::vcpu_group(&memory, execution, configuration.techniques)?;
+        let group = helpers::vcpu_group(
+            &memory,
+            execution,
+            configuration.techniques,
+            configuration.on_helpers.0.take(),
+        )?;
         group.inspect(inspection);
         let device_memory = DeviceMemory::new(&memory, &group);
         let cpus = new_processors::<B>(&configuration, &group, &clock)?;
@@ -146,6 +151,7 @@ impl<B: Board> Machine<B> {
         let its_clock = Arc::clone(&clock) as _;
         let mut runner = Runner::new(cpus, board, polled, its_clock, wakers)?;
         runner.reporter = configuration.reporter.clone();
+        runner.gates = configuration.gates.take();
         let began = cpu::time_stamp();
         let unpacked = None;
         Ok(Self { _threads, runner, memory, clock, configuration, tables, unpacked, began })

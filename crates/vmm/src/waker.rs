@@ -110,6 +110,23 @@ impl Waker {
                 }
             }
         }
+        self.slept(start, span)
+    }
+
+    /// The same with a word of another process's: also until that one changes, or until a time on the host's monotonic
+    /// clock. It may end earlier.
+    pub(crate) fn sleep_for(&self, word: gates::Word<'_>, until: u64) {
+        let order = Ordering::SeqCst;
+        if self.state.compare_exchange(AWAKE, SLEEPING, order, order).is_ok() {
+            let own = gates::Word { word: &self.state, value: SLEEPING, is_shared: false };
+            gates::wait_for_any(&[own, word], Some(until));
+        }
+        self.looks();
+    }
+
+    /// A sleep that began at `start` is over; how long there was nothing to do.
+    fn slept(&self, start: u64, span: Option<Duration>) -> Duration {
+        let order = Ordering::SeqCst;
         let mut end = self.now();
         if self.is_notified() && (start..end).contains(&self.found_asleep.load(order)) {
             end = self.found_asleep.load(order);

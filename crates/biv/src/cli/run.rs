@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::builder::{OsStringValueParser, TypedValueParser};
-use clap::{Args, ValueEnum, ValueHint};
+use clap::{ArgGroup, Args, ValueEnum, ValueHint};
 use spec::{
     Board, Boot, Device, Directory, Disk, DiskRoot, Engine, Life, Machine, Mount, Name, Net,
-    Process, Published, Root, Sockets, Spec, User, UserExecution, Vif,
+    Process, Published, Root, Scheduling, Sockets, Spec, User, UserExecution, Vif,
 };
 
 use super::{Options, root};
@@ -20,6 +20,9 @@ use domain::say::say;
 
 /// Where the help puts what is for measuring.
 const MEASURING: &str = "Measuring Bivouac";
+
+/// Where the help puts what decides between domains.
+const SCHEDULING: &str = "Scheduling among paravirtual domains (biv xen top)";
 
 /// Boot a machine and run a command in it, or an interactive shell.
 ///
@@ -33,6 +36,7 @@ const MEASURING: &str = "Measuring Bivouac";
 /// On a terminal, Ctrl-] three times within a second ends the machine.
 #[derive(Debug, Args)]
 #[command(after_help = status::HELP)]
+#[command(group(ArgGroup::new("domain").args(["name", "detach"]).multiple(true)))]
 pub struct Run {
     /// Run the machine that FILE describes (JSON; "-": standard input). docs/spec.md explains the format, and
     /// `--print-spec` writes it. Cannot be combined with other options
@@ -80,6 +84,22 @@ pub struct Run {
     #[arg(long, conflicts_with_all =
         ["here", "volume", "vsock", "entropy", "debug_exit", "debug_console"])]
     pub xen: bool,
+
+    /// Share of the host's processors that a domain of --xen gets in proportion to the weights of others, while they
+    /// want more than there are: 1 to 65535
+    #[arg(long, value_name = "N", default_value = "256", requires_all = ["xen", "domain"],
+        value_parser = clap::value_parser!(u32).range(1..=65_535), help_heading = SCHEDULING)]
+    pub weight: u32,
+
+    /// The most that a domain of --xen gets, as a percentage of one processor
+    #[arg(long, value_name = "PERCENT", requires_all = ["xen", "domain"],
+        value_parser = clap::value_parser!(u32).range(1..=6400), help_heading = SCHEDULING)]
+    pub cap: Option<u32>,
+
+    /// Favour a domain of --xen by MS milliseconds of its time when it wakes up; it pays for that later
+    #[arg(long, value_name = "MS", default_value = "0", requires_all = ["xen", "domain"],
+        value_parser = clap::value_parser!(u32).range(0..=10_000), help_heading = SCHEDULING)]
+    pub warp: u32,
 
     /// Use DIR as the guest's root file system; writes stay in the machine's memory unless --root-rw is given
     /// [default: /, with the current directory writable, and without keys, tokens and passwords in
@@ -294,8 +314,21 @@ impl Run {
         Ok(spec)
     }
 
+    fn machine(&self) -> Machine {
+        let (weight, cap, warp) = (self.weight, self.cap, self.warp);
+        Machine {
+            memory: self.mem,
+            maximum_memory: self.max_mem,
+            processors: self.cpus,
+            board: if self.xen { Board::Xen } else { Board::Pc },
+            scheduling: Scheduling { weight, cap, warp, ..Scheduling::default() },
+            ..Machine::default()
+        }
+    }
+
     /// What the options say.
     fn described(self) -> Result<Spec, String> {
+        let machine = self.machine();
         let sockets = self.vsock.map(Device::Sockets);
         let console = self.debug_console.map(Device::debug_console);
         let mut devices: Vec<_> = self.disk.into_iter().chain(self.vbd).map(Device::Disk).collect();
@@ -306,8 +339,6 @@ impl Run {
         let net = self.net.or(self.vif.map(Net::Vif));
         let net = net.or((!self.publish.is_empty()).then(|| Net::User(User::default())));
         let networks = net.map(|net| net.networks(self.publish)).transpose()?;
-        let (memory, processors) = (self.mem, self.cpus);
-        let board = if self.xen { Board::Xen } else { Board::Pc };
         let mut watch = self.inspect.into_watch();
         (watch.verbose, watch.statistics) = (self.verbose, self.stats);
         watch.console = self.console;
@@ -319,13 +350,7 @@ impl Run {
             false => root(named, self.image, self.root_disk, self.here),
         };
         Ok(Spec {
-            machine: Machine {
-                memory,
-                maximum_memory: self.max_mem,
-                processors,
-                board,
-                ..Machine::default()
-            },
+            machine,
             boot: Boot {
                 kernel: self.kernel,
                 initrd: self.initrd,

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Subcommand, ValueHint};
+use clap::{Args, Subcommand, ValueEnum, ValueHint};
 
 use super::Format;
 
@@ -27,6 +27,8 @@ pub enum XenAction {
     Set(Set),
     Store(Store),
     Audit(Audit),
+    Top(Top),
+    Scheduler(Scheduler),
 }
 
 /// List paravirtual domains that run.
@@ -124,10 +126,10 @@ fn parse_rate(text: &str) -> Result<Rate, String> {
     }
 }
 
-/// Change what a running paravirtual domain has.
+/// Change what a running paravirtual domain has, and what it is worth. What is not named stays as it is.
 ///
-/// Its kernel is told, and does what it can: the stock balloon driver returns memory and takes it, processors go
-/// offline and can be brought online again.
+/// Of memory and processors its kernel is told, and does what it can: the stock balloon driver returns memory and
+/// takes it, processors go offline and can be brought online again.
 #[derive(Debug, Args)]
 pub struct Set {
     /// Memory that the guest is to keep, such as 512M, up to its --max-mem
@@ -138,6 +140,18 @@ pub struct Set {
     #[arg(long, value_name = "N",
         value_parser = clap::value_parser!(u8).range(1..=vmm::MAX_PROCESSORS as i64))]
     pub cpus: Option<u8>,
+
+    /// Share of the host's processors in proportion to the weights of others: 1 to 65535
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_535))]
+    pub weight: Option<u32>,
+
+    /// The most that it gets, as a percentage of one processor; 0: no limit
+    #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u32).range(0..=6400))]
+    pub cap: Option<u32>,
+
+    /// Milliseconds of its time by which it is favoured when it wakes up
+    #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u32).range(0..=10_000))]
+    pub warp: Option<u32>,
 
     /// Name of the domain
     pub name: String,
@@ -203,4 +217,39 @@ pub enum StoreAction {
 pub struct Audit {
     /// Name of the domain
     pub name: String,
+}
+
+/// Show which domains use the host's processors.
+///
+/// CPU is what a domain has used, in percent of one processor, by the host's account; WAIT is how long its vCPUs wanted
+/// to run and others did.
+#[derive(Debug, Args)]
+pub struct Top {
+    /// Show it once, and not again every second
+    #[arg(long)]
+    pub once: bool,
+
+    /// Output format; JSON is shown once
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    pub format: Format,
+}
+
+/// Show or change what shares the host's processors among paravirtual domains.
+///
+/// It holds for all domains of this user, at once and until it is changed again.
+#[derive(Debug, Args)]
+pub struct Scheduler {
+    /// bvt: Borrowed Virtual Time, with weights, caps and warps; host: the host's scheduler, to which these mean
+    /// nothing
+    #[arg(value_enum)]
+    pub scheduler: Option<SchedulerName>,
+}
+
+/// The schedulers that there are.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub enum SchedulerName {
+    /// Borrowed Virtual Time
+    Bvt,
+    /// The host's
+    Host,
 }

@@ -5,6 +5,7 @@ use api::Entry;
 use api::client::Client;
 use api::v1::Statistics;
 use serde::Serialize;
+use spec::Scheduling;
 
 use crate::life::{Group, ps};
 
@@ -25,6 +26,8 @@ pub struct Facts {
     pub memory_used: Option<u64>,
     /// Seconds of the host's cores that it and its helpers have used, by the host's account.
     pub computed: f64,
+    /// Its weight, cap and warp.
+    pub scheduling: Scheduling,
     /// Where its kernel came from.
     pub kernel: String,
     /// The images of its disks, in the order in which the guest counts them.
@@ -49,6 +52,7 @@ impl Facts {
             memory: record.memory,
             memory_used: said.map(|said| said.memory_used),
             computed: Group::of(record.pid.cast_signed()).computed.as_secs_f64(),
+            scheduling: api::keeper::policy(&entry.directory).unwrap_or_default(),
             kernel: record.kernel.clone(),
             disks: disks.collect(),
             command: record.command.clone(),

@@ -29,6 +29,9 @@ fn sheet(facts: &Facts) -> String {
         ("processors", facts.processors.to_string()),
         ("memory", format!("{} MiB{}", facts.memory >> 20, used.unwrap_or_default())),
         ("computed", format!("{:.1} s", facts.computed)),
+        ("weight", facts.scheduling.weight.to_string()),
+        ("cap", facts.scheduling.cap.map_or_else(|| "none".to_owned(), |cap| format!("{cap}%"))),
+        ("warp", format!("{} ms", facts.scheduling.warp)),
         ("kernel", facts.kernel.clone()),
     ];
     lines.extend(facts.disks.iter().map(|disk| ("disk", disk.clone())));

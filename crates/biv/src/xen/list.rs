@@ -59,6 +59,7 @@ mod tests {
             memory: 512 << 20,
             memory_used: None,
             computed: 12.34,
+            scheduling: spec::Scheduling::default(),
             kernel: "6.12".to_owned(),
             disks: Vec::new(),
             command: vec!["postgres".to_owned(), "-D\n/data".to_owned()],

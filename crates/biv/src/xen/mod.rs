@@ -4,7 +4,7 @@
 //! A paravirtual domain is a domain like any other: it is in the registry and answers on its socket.
 //! What is here shows and changes what only it has.
 
-use api::{Entry, Registry};
+use api::{Entry, Registry, keeper};
 use spec::Board;
 
 use crate::cli::xen::XenAction;
@@ -15,8 +15,10 @@ mod facts;
 mod info;
 mod list;
 mod rules;
+mod scheduler;
 mod set;
 mod store;
+mod top;
 mod vif;
 
 /// Where a domain is asked for what its domain 0 could do.
@@ -32,6 +34,8 @@ pub fn xen(action: &XenAction) -> Result<(), Error> {
         XenAction::Set(arguments) => set::set(arguments),
         XenAction::Store(arguments) => store::store(arguments),
         XenAction::Audit(arguments) => audit::audit(arguments),
+        XenAction::Top(arguments) => top::top(arguments),
+        XenAction::Scheduler(arguments) => scheduler::scheduler(arguments),
     }
 }
 
@@ -45,6 +49,14 @@ fn find(name: &str) -> Result<Entry, Error> {
         return Err(api::client::Error::NotRunning(entry.name).into());
     }
     Ok(entry)
+}
+
+/// Have the keeper look at the registry again. Without one, what has changed holds when there is one again.
+fn tell_keeper(registry: &Registry) -> Result<(), Error> {
+    if let Some(keeper) = keeper::connect(registry) {
+        keeper.post::<serde_json::Value>(keeper::LOOK, &serde_json::Value::Null)?;
+    }
+    Ok(())
 }
 
 /// Whether a domain is a paravirtual one.

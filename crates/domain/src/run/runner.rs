@@ -118,6 +118,8 @@ fn run_guest(
         }
     };
     let warm = warm.map(Unnamed::into_parts);
+    let kept = domain.keeping.take();
+    let _lifelines = kept.map(|kept| kept.hand_over(&mut configuration)).transpose()?;
     let handles = backends::open(&mut configuration.devices, spec)?;
     let inspect::Prepared { inspection, teller } =
         inspect::prepare(&spec.watch, &configuration.kernel)?;

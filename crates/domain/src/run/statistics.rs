@@ -85,6 +85,7 @@ const THREADS: (&str, &[Row<Activity>]) = (
         ("flushes on waking", |a| a.flushes_on_waking),
         ("disk jobs", |a| a.disk_jobs),
         ("disk jobs in halts", |a| a.disk_jobs_in_halts),
+        ("waits at its gate", |a| a.waits_at_gate),
         ("stolen milliseconds", |a| a.stolen.as_millis() as u64),
     ],
 );

@@ -28,7 +28,10 @@ use std::time::SystemTime;
 
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use serde::{Deserialize, Serialize};
-use spec::{Device, Engine, Life, Network, Process, Root, Spec, UserExecution, UserNetwork, Watch};
+use spec::{
+    Device, Engine, Life, Network, Process, Root, Scheduling, Spec, UserExecution, UserNetwork,
+    Watch,
+};
 use vmm::snapshot::Snapshot;
 
 use super::paravirtual::is_paravirtual;
@@ -64,6 +67,7 @@ pub fn kind(spec: &Spec) -> Option<Spec> {
     kind.life = Life { detached: Domain::is_wanted(&spec.life), ..Life::default() };
     kind.engine.user_execution = UserExecution::default();
     kind.engine.no_seccomp = false;
+    kind.machine.scheduling = Scheduling::default();
     kind.networks = Some(match kind.networks.take().unwrap_or_default().first() {
         None if spec.networks.is_some() => Vec::new(),
         None => vec![Network::User(UserNetwork::default())],

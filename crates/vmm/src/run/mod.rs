@@ -4,6 +4,7 @@
 //! the machine too, and [`Runner::run`] returns its error.
 
 mod errands;
+mod gate;
 mod run_loop;
 
 #[cfg(test)]
@@ -11,6 +12,8 @@ mod tests;
 
 use std::sync::Arc;
 use std::thread;
+
+use gates::Gates;
 
 use machine::time::Clock;
 use machine::{Board, Wake};
@@ -27,6 +30,7 @@ use crate::processor::Processor;
 use crate::stolen::Stolen;
 use crate::waker::Waker;
 use errands::Errands;
+use gate::OwnGate;
 use run_loop::RunLoop;
 
 /// How the platform reaches the threads.
@@ -48,6 +52,8 @@ pub(crate) struct Runner<P, B> {
     /// What devices have left for these threads to look at.
     pub(crate) polled: Polled,
     pub(crate) reporter: Reporter,
+    /// What says when the vCPUs may run, if somebody does.
+    pub(crate) gates: Option<Gates>,
     clock: Arc<dyn Clock>,
     control: Control,
     occupancy: Arc<Occupancy>,
@@ -74,6 +80,7 @@ impl<P: Processor, B: Board> Runner<P, B> {
             board,
             polled,
             reporter: Reporter::default(),
+            gates: None,
             clock,
             control,
             occupancy,
@@ -94,7 +101,7 @@ impl<P: Processor, B: Board> Runner<P, B> {
         let (board, control) = (&self.board, &self.control);
         let Polled { file_servers, disks, collectors } = &self.polled;
         let clock = &*self.clock;
-        let (occupancy, reporter) = (&self.occupancy, &self.reporter);
+        let (occupancy, reporter, gates) = (&self.occupancy, &self.reporter, self.gates.as_ref());
         let run = |processor: usize, cpu: &mut P, activity: &mut Activity| {
             let _guard = Guard { control, processor };
             let waker = control.waker(processor);
@@ -116,6 +123,7 @@ impl<P: Processor, B: Board> Runner<P, B> {
                 errands: Errands::new(disks),
                 idle: Idle::new(Arc::clone(occupancy)),
                 stolen,
+                gate: OwnGate::new(gates, processor),
                 activity,
                 flush_at: None,
                 seen_deadline: None,
@@ -124,14 +132,13 @@ impl<P: Processor, B: Board> Runner<P, B> {
             run_loop.errands.leave();
             run_loop.cpu.leave_thread();
             occupancy.leave();
-            match result {
-                Ok(None) => {}
-                Ok(Some(outcome)) => control.end(Ok(outcome)),
-                Err(error) => control.end(Err(error)),
+            if let Some(result) = result.transpose() {
+                control.end(result);
             }
         };
         let run = &run;
         thread::scope(|scope| {
+            let _served = gate::serve(scope, gates, control);
             let parts = self.cpus.iter_mut().zip(&mut self.activity);
             let mut all = parts.enumerate();
             let first = all.next();

@@ -22,6 +22,7 @@ use machine::{BoardVcpu, Request, StartUp};
 use vm_memory::GuestAddress;
 
 use super::errands::Errands;
+use super::gate::OwnGate;
 use crate::activity::Activity;
 use crate::alarm::Alarm;
 use crate::configuration::Reporter;
@@ -56,6 +57,7 @@ pub(super) struct RunLoop<'a, P, V> {
     pub(super) errands: Errands<'a>,
     pub(super) idle: Idle,
     pub(super) stolen: Stolen,
+    pub(super) gate: OwnGate<'a>,
     pub(super) activity: &'a mut Activity,
     /// When output that this processor has made is to be passed on at the latest.
     pub(super) flush_at: Option<Nanoseconds>,
@@ -104,6 +106,11 @@ impl<P: Processor, V: BoardVcpu> RunLoop<'_, P, V> {
                 self.sleep(None);
                 continue;
             }
+            if self.gate.is_shut(|| self.clock.now()) {
+                self.wait_at_gate();
+                until_look = 0;
+                continue;
+            }
             self.meet_deadline();
             self.offer_interrupts();
             self.set_alarm()?;
@@ -147,7 +154,9 @@ impl<P: Processor, V: BoardVcpu> RunLoop<'_, P, V> {
                 Ok(Vec::new())
             }
         };
+        self.gate.wants(false);
         let slept = self.idle.stand_still(|| control.stand_still(*processor, &mut answer));
+        self.gate.wants(true);
         self.stolen.slept(slept);
         // What drivers had made ready when devices went on is rung for.
         self.errands.leave();
@@ -249,8 +258,9 @@ impl<P: Processor, V: BoardVcpu> RunLoop<'_, P, V> {
     }
 
     fn set_alarm(&mut self) -> Result<(), Error> {
-        let deadlines = [self.vcpu.next_deadline(), self.flush_at, self.errands.due()];
-        if let Some(deadline) = deadlines.into_iter().flatten().min() {
+        let own = [self.flush_at, self.errands.due(), self.gate.deadline()];
+        let deadlines = own.into_iter().chain([self.vcpu.next_deadline()]);
+        if let Some(deadline) = deadlines.flatten().min() {
             self.alarm.set(self.cpu, deadline, || self.clock.now())?;
         }
         Ok(())
@@ -348,8 +358,22 @@ impl<P: Processor, V: BoardVcpu> RunLoop<'_, P, V> {
     }
 
     fn sleep(&mut self, deadline: Option<Nanoseconds>) {
+        self.gate.wants(false);
         let slept = self.idle.sleep(self.waker, self.clock, deadline);
+        self.gate.wants(true);
         self.stolen.slept(slept);
+    }
+
+    /// Somebody else has the core: wait, as in a halt, but for the guest's account.
+    #[cold]
+    fn wait_at_gate(&mut self) {
+        self.flush();
+        self.errands.leave();
+        self.alarm.unset(self.cpu);
+        self.activity.waits_at_gate += 1;
+        self.control.publish(self.processor, self.activity);
+        let Self { idle, gate, waker, .. } = self;
+        idle.stand_still(|| gate.wait(waker));
     }
 
     /// Watch for what directories of the host's have to say; whether there was something.
@@ -405,7 +429,10 @@ impl<P: Processor, V: BoardVcpu> RunLoop<'_, P, V> {
         if self.help_disks(deadline) {
             return;
         }
-        if self.watch_files(deadline) || self.idle.watch(self.waker, self.clock, deadline) {
+        // A core that others want is not for watching.
+        if !self.gate.is_limited()
+            && (self.watch_files(deadline) || self.idle.watch(self.waker, self.clock, deadline))
+        {
             self.activity.watched_halts += 1;
             return;
         }
