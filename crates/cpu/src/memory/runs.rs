@@ -30,6 +30,9 @@
 //!    here twice is 6 us and splits a mapping in three. So the first instructions that find such a page read-only,
 //!    [`MAX_TABLE_WRITERS`] of them, are taken for those that clear pages and write tables before they are pinned:
 //!    they are looked up from then on, and the page stays as it is. Any other write opens it.
+//!    The other way round, a kernel that makes its text read-only does so page by page. When it has done that with a
+//!    few in a row ([`SEALED`]), the next ones are made read-only here at once, before their entries are
+//!    ([`AHEAD_PAGES`]): a write opens them again, and that they are not guessed again in their region.
 //! 6. Pages of users are not entered, whatever SMAP is: they are looked up.
 //! 7. *The host's mappings are counted* ([`MAX_PIECES`]). With too many, or when the host refuses, all go and are
 //!    missed again: a slow machine, not a wrong one.
@@ -60,6 +63,11 @@ const MIN_RUN_PAGES: usize = 16;
 
 /// Mappings of the host's, as far as neighbours do not merge. Linux lets a process have 65,530.
 const MAX_PIECES: usize = 1 << 15;
+
+/// Pages in a row that the guest has made read-only when the next ones are guessed to come, and how many of these are
+/// made read-only at once.
+const SEALED: usize = 8;
+const AHEAD_PAGES: usize = 64;
 
 /// Instructions that are taken for ones that write tables. Linux has some dozens.
 const MAX_TABLE_WRITERS: usize = 96;
@@ -173,13 +181,27 @@ struct Region {
     writable: Pages,
     /// Pages that could be written until the guest, or translations, made them read-only.
     held: Pages,
+    /// Pages that were made read-only before the guest has done that.
+    ahead: Pages,
+    /// The page behind the last that the guest has made read-only, and how many it has in a row; `None` when a guess
+    /// was wrong.
+    sealed: Option<(usize, usize)>,
 }
 
 impl Region {
     fn new(way: Option<Way>) -> Self {
         let none = Pages::default();
         let pages = FxHashMap::default();
-        Self { way, base: None, pages, readable: none, writable: none, held: none }
+        let (held, ahead, sealed) = (none, none, Some((0, 0)));
+        Self { way, base: None, pages, readable: none, writable: none, held, ahead, sealed }
+    }
+
+    /// The guest has made a page read-only: whether it will go on with the next.
+    fn seal(&mut self, page: usize) -> bool {
+        let Some((next, count)) = self.sealed else { return false };
+        let count = if page == next { count + 1 } else { 1 };
+        self.sealed = Some((page + 1, count));
+        count >= SEALED && self.base.is_some()
     }
 
     /// Where a page leads that is mapped.
@@ -293,6 +315,9 @@ impl Runs {
         self.prepare(&wanted, (memory, ram));
         let (number, page) = (wanted.region(), wanted.page());
         let Some(region) = self.regions.get_mut(&number) else { return false };
+        if access == Access::Write && region.ahead.has(page) {
+            region.sealed = None;
+        }
         let may_write_table = access == Access::Write && region.held.has(page);
         if may_write_table && self.table_writers < MAX_TABLE_WRITERS {
             self.table_writers += 1;
@@ -391,6 +416,7 @@ impl Runs {
         let was_writable = region.writable.has(page);
         region.set_rights(page, rights);
         region.held.set(page, was_writable && rights == Rights::Read);
+        region.ahead.set(page, false);
         self.pieces = self.pieces + region.pieces() - before;
         if !is_done {
             self.clear();
@@ -452,10 +478,11 @@ impl Runs {
 
     /// An entry of a table has changed, of a level from 1 up.
     pub(crate) fn entry_changed(&mut self, (table, level): (u64, u8), index: usize, new: u64) {
-        if let Some(numbers) = self.lowest.get(&table) {
-            for number in numbers.clone() {
-                self.narrow(number, index, new);
-            }
+        // A table is the lowest of one region as a rule.
+        let mut place = 0;
+        while let Some(&number) = self.lowest.get(&table).and_then(|numbers| numbers.get(place)) {
+            self.narrow(number, index, new);
+            place += 1;
         }
         if self.above.contains(&table) {
             let passes = |number, region: &Region| {
@@ -473,12 +500,41 @@ impl Runs {
 
     /// A page's entry is another now: nothing is allowed here that it does not allow.
     fn narrow(&mut self, number: u64, page: usize, new: u64) {
-        let Some(region) = self.regions.get(&number) else { return };
+        let Some(region) = self.regions.get_mut(&number) else { return };
         let (Some(way), rights) = (region.way, region.rights(page)) else { return };
         let leads_there = region.physical(page) == Some(new & ENTRY_ADDRESS);
         let allowed = if leads_there { Rights::of(new, way.writable) } else { Rights::None };
+        let was_ahead = region.ahead.has(page);
+        let seals = allowed == Rights::Read && (rights == Rights::Write || was_ahead);
+        let goes_on = seals && region.seal(page);
+        if seals && was_ahead {
+            region.ahead.set(page, false);
+            region.held.set(page, true);
+        }
         if allowed < rights {
             self.change(number, page, allowed);
+        }
+        if goes_on {
+            self.seal_ahead(number, page + 1);
+        }
+    }
+
+    /// Make pages read-only that the guest is about to, from one on, as far as they can be written.
+    fn seal_ahead(&mut self, number: u64, first: usize) {
+        let Some(region) = self.regions.get_mut(&number) else { return };
+        let (before, limit) = (region.pieces(), PAGES.min(first + AHEAD_PAGES));
+        let end = (first..limit).find(|page| !region.writable.has(*page)).unwrap_or(limit);
+        if end <= first {
+            return;
+        }
+        for page in first..end {
+            region.set_rights(page, Rights::Read);
+            region.ahead.set(page, true);
+        }
+        self.pieces = self.pieces + region.pieces() - before;
+        let length = (end - first) as u64 * PAGE_SIZE;
+        if !window::protect(address(number, first), length, false) {
+            self.clear();
         }
     }
 

@@ -264,3 +264,62 @@ fn what_is_not_the_guests_is_read_only() {
     guest.check(3, Rights::None);
     guest.end();
 }
+
+/// The pages from `first` on that the guest makes read-only, one after the other.
+fn seal(guest: &mut Guest, pages: std::ops::Range<usize>) {
+    for page in pages {
+        guest.change((L1, 1), page, frame(page) | READ | entry::DIRTY);
+        guest.check(page, Rights::Read);
+    }
+}
+
+#[test]
+fn pages_that_become_read_only_in_a_row_do_so_ahead() {
+    let _turn = locks::Unpoisoned::unpoisoned(TURN.lock());
+    let mut guest = Guest::new();
+    assert!(guest.enter(0, 0, WRITES));
+    let (first, last) = (100, 100 + SEALED - 1);
+    seal(&mut guest, first..last);
+    guest.check(last, Rights::Write);
+    seal(&mut guest, last..last + 1);
+    let ahead = last + 1;
+    guest.check(ahead, Rights::Read);
+    guest.check(ahead + AHEAD_PAGES - 1, Rights::Read);
+    guest.check(ahead + AHEAD_PAGES, Rights::Write);
+    // That the guest comes there changes nothing, and that it has is known.
+    seal(&mut guest, ahead..ahead + 2);
+    assert!(!guest.enter(0, ahead, WRITES), "its entry does not allow that");
+    // Where it does not come, a write opens the page, and nothing is guessed any more.
+    let other = ahead + 10;
+    guest.check(other, Rights::Read);
+    assert!(guest.enter(0, other, WRITES));
+    guest.check(other, Rights::Write);
+    guest.check(other + 1, Rights::Read);
+    seal(&mut guest, 300..300 + 2 * SEALED);
+    guest.check(300 + 2 * SEALED, Rights::Write);
+    guest.end();
+}
+
+#[test]
+fn no_more_than_what_is_writable_is_made_read_only_ahead() {
+    let _turn = locks::Unpoisoned::unpoisoned(TURN.lock());
+    let mut guest = Guest::new();
+    assert!(guest.enter(0, 0, WRITES));
+    // Up to the end of the region, and up to the pages that are not as the others are.
+    seal(&mut guest, PAGES - SEALED - 1..PAGES);
+    seal(&mut guest, 0..SEALED);
+    for (page, expected) in [
+        (SEALED, Rights::Read),
+        (READ_ONLY, Rights::Read),
+        (NOT_ACCESSED, Rights::None),
+        (OF_USERS, Rights::None),
+        (ABSENT, Rights::None),
+        (ABSENT + 1, Rights::Write),
+    ] {
+        guest.check(page, expected);
+    }
+    // A page that goes away while it is ahead is gone.
+    guest.change((L1, 1), SEALED, 0);
+    guest.check(SEALED, Rights::None);
+    guest.end();
+}
