@@ -8,7 +8,7 @@ use std::{env, io};
 /// Each kernel and the sources that it has beside the entry.
 const KERNELS: [(&str, &[&str]); 4] = [
     ("kernel", &["main.c"]),
-    ("script", &["script.c", "pages.c", "events.c"]),
+    ("script", &["script.c", "pages.c", "events.c", "grants.c"]),
     ("users", &["users.c", "users.S"]),
     ("hostile", &["hostile.c", "rings.c", "hostile.S"]),
 ];

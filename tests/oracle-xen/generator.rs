@@ -7,8 +7,9 @@ use fastrand::Rng;
 /// Three arguments after a kind, as `struct operation` has them.
 pub type Operation = [u64; 4];
 
-/// Kinds of operations on events begin with this number.
+/// Kinds begin with these numbers.
 const EVENTS: u64 = 16;
+const GRANTS: u64 = 48;
 
 const POOL: u64 = 40;
 
@@ -34,18 +35,13 @@ fn frame_of(random: &mut Rng, level: u64) -> u64 {
 pub fn script(number: u64) -> Vec<Operation> {
     let mut random = Rng::with_seed(number.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
     let count = random.usize(20..60);
-    let kind = number % 3;
-    let begins_with_fifo = random.bool();
+    let kind = number % 4;
+    let mut fifo = Fifo { is_likely: random.bool() };
     let first = if kind == 1 { None } else { Some([2, PINNED_ROOT, 3, 0]) };
     let others = (0..count).map(|index| match kind {
         0 => page_operation(&mut random),
-        1 | 2 if kind == 1 || random.u8(..8) > 0 => {
-            if begins_with_fifo && index < 3 {
-                fifo(&mut random, index)
-            } else {
-                event_operation(&mut random)
-            }
-        }
+        1 | 2 if kind == 1 || random.u8(..8) > 0 => fifo.operation(&mut random, index),
+        3 if random.u8(..8) > 0 => grant_operation(&mut random),
         _ => page_operation(&mut random),
     });
     first.into_iter().chain(others).collect()
@@ -98,10 +94,19 @@ fn page_operation(random: &mut Rng) -> Operation {
     }
 }
 
-/// The change to FIFO: a control block, then pages of words.
-fn fifo(random: &mut Rng, index: usize) -> Operation {
-    let offset = any_of(random, &[0, 8, 128]);
-    if index == 0 { [EVENTS + 10, 0, offset, 0] } else { [EVENTS + 11, 1, 0, 0] }
+/// Scripts of events change to FIFO at some time, or not.
+struct Fifo {
+    is_likely: bool,
+}
+
+impl Fifo {
+    fn operation(&mut self, random: &mut Rng, index: usize) -> Operation {
+        if self.is_likely && index < 3 {
+            let offset = any_of(random, &[0, 8, 128]);
+            return if index == 0 { [EVENTS + 10, 0, offset, 0] } else { [EVENTS + 11, 1, 0, 0] };
+        }
+        event_operation(random)
+    }
 }
 
 fn port(random: &mut Rng) -> u64 {
@@ -147,4 +152,56 @@ fn event_operation(random: &mut Rng) -> Operation {
         62 if random.u8(..4) == 0 => [kind(16), random.u64(..24), second, 0],
         _ => [kind(17), second, 0, 0],
     }
+}
+
+fn grant_operation(random: &mut Rng) -> Operation {
+    let reference = match random.u8(..24) {
+        0 => any_of(random, &[255, 256, 511, 512, 0xffff]),
+        _ => random.u64(..12),
+    };
+    let (handle, address) = (random.u64(..5), random.u64(..16));
+    let kind = |number: u64| GRANTS + number;
+    // The own number, mostly; the others are wrong.
+    let domain = any_of(random, &[2, 2, 2, 2, 2, 0, 3]);
+    match random.u8(..48) {
+        0..=13 => {
+            let flags = any_of(random, &[1, 1, 1, 1, 1, 5, 5, 0x101, 0, 2, 3, 0x21, 0x19]);
+            let range = any_of(random, &[0, 0x800_0000, 0x1000_0000, 0x0100_0040_0000]);
+            [kind(0), reference, flags | domain << 16, frame(random) | range << 16 >> 16 << 16]
+        }
+        14..=23 => {
+            let flags = any_of(random, &[2, 2, 2, 6, 6, 18, 22, 1, 3, 7, 10, 0, 5, 0x1_0002]);
+            [kind(1), reference | domain << 16, flags, address.min(random.u64(..16))]
+        }
+        24..=31 => [kind(2), handle, address, random.u64(..8) & random.u64(..8)],
+        32 => [kind(3), handle, address, random.u64(..10)],
+        33..=38 => copy(random, reference),
+        39 => [kind(5), any_of(random, &[0, 1, 2, 2, 3, 4, 64, 65]), random.u64(..4), 0],
+        40 => [kind(6), random.u64(..4), 0, 0],
+        41 | 42 => [kind(7), any_of(random, &[1, 2, 2, 0, 3]), 0, 0],
+        43 => [kind(8), random.u64(..4), 0, 0],
+        44 => [kind(9), random.u64(..3), random.u64(..4), 0],
+        45 => [kind(10), reference, random.u64(..12), 0],
+        // Not what is no memory, which domain 0 may map as a device's.
+        46 => [kind(11), random.u64(..4), frame(random).min(9), random.u64(..4)],
+        _ => [kind(12), any_of(random, &[0, 1, 2, 3, 5, 6, 7, 9, 11, 13, 40, 0x1000]), 0, 0],
+    }
+}
+
+fn frame(random: &mut Rng) -> u64 {
+    if random.u8(..3) > 0 { random.u64(..4) } else { random.u64(..12) }
+}
+
+fn copy(random: &mut Rng, reference: u64) -> Operation {
+    let flags = any_of(random, &[0, 1, 2, 3, 1, 3]);
+    let mut side = |is_reference: bool| {
+        let domain =
+            any_of(random, if is_reference { &[2, 2, 0, 0, 3] } else { &[0, 0, 0, 0, 0, 2] });
+        let offset = any_of(random, &[0, 0, 64, 128, 4000, 4096]);
+        let page = if is_reference { (reference + random.u64(..2)) & 0xff } else { frame(random) };
+        page | domain << 8 | offset << 16
+    };
+    let (source, destination) = (side(flags & 1 != 0), side(flags & 2 != 0));
+    let length = any_of(random, &[0, 8, 64, 96, 128, 4096, 0xffff]);
+    [GRANTS + 4, source, destination, length | flags << 16]
 }

@@ -233,7 +233,7 @@ impl<M: Memory + Effects> Tables<'_, M> {
         self.update_unused(mfn, index, checked)
     }
 
-    fn update_leaf(
+    pub(crate) fn update_leaf(
         &mut self,
         table: Mfn,
         index: usize,

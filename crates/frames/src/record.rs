@@ -368,6 +368,20 @@ impl<'f> Frames<'f> {
         Ok(())
     }
 
+    /// Take back what [`Frames::assign_special`] gave, if nothing else refers to it.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Frames::release`].
+    pub fn release_special(&self, mfn: Mfn) -> Result<(), Errno> {
+        let record = self.record(mfn).ok_or(Errno::Inval)?;
+        let last = References(References::OWNED | References::SPECIAL | 1);
+        let taken = record.change_references(|old| (old == last).then_some(References(0)));
+        taken.ok_or(Errno::Busy)?;
+        record.clear_type();
+        Ok(())
+    }
+
     /// Refer to the frame, which stays the domain's until [`Frames::put_reference`].
     ///
     /// # Errors

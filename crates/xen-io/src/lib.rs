@@ -31,4 +31,6 @@ pub mod ring;
 
 pub use self::error::Broken;
 pub use self::grant::Grants;
-pub use self::memory::{Domain, MachineAddress, Memory, NoMemory, Range, load_index, store_index};
+pub use self::memory::{
+    Domain, GrantPlace, MachineAddress, Memory, NoMemory, Range, load_index, store_index,
+};

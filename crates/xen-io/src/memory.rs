@@ -30,6 +30,15 @@ pub struct Range {
     pub bytes: u32,
 }
 
+/// Where an entry of a grant table is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GrantPlace {
+    /// The entry itself.
+    pub entry: MachineAddress,
+    /// The marks that say that it is in use, in version 2; in version 1 they are in the entry.
+    pub marks: Option<MachineAddress>,
+}
+
 /// There is no memory at the machine address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the domain has no memory at the machine address that was given")]
@@ -76,8 +85,8 @@ pub trait Domain: Memory {
     /// The records of its frames.
     fn frames(&self) -> Frames<'_>;
 
-    /// The frame of this number of its grant table (version 1), if the table is that long.
-    fn grant_frame(&self, number: usize) -> Option<Mfn>;
+    /// Where an entry of its grant table is, if the table can be that long.
+    fn grant_place(&self, reference: u32) -> Option<GrantPlace>;
 }
 
 /// Load the four bytes at an aligned address.

@@ -12,6 +12,8 @@ use machine::{Requests, Wake};
 use crate::clock::DomainTime;
 use crate::events::Events;
 use crate::geometry::Geometry;
+use crate::grant_layout::Version;
+use crate::grants::GrantTable;
 use crate::holding::Reservation;
 use crate::memory::{MachineMemory, Owned};
 use crate::services::{Bus, Console, StoreService};
@@ -36,6 +38,7 @@ pub(crate) struct Domain {
     assists: AtomicU64,
     /// The frames of each vCPU's GDT, which are in use as such.
     gdts: Mutex<Vec<Vec<Mfn>>>,
+    grants: Mutex<GrantTable>,
     reservation: Mutex<Reservation>,
     pub(crate) events: Events,
     pub(crate) vcpus: Vcpus,
@@ -64,6 +67,7 @@ impl Domain {
             tables: Mutex::default(),
             assists: AtomicU64::new(0),
             gdts: Mutex::new(vec![Vec::new(); config.processors]),
+            grants: Mutex::new(GrantTable::new()),
             reservation: Mutex::new(Reservation::empty()),
             events: Events::new(),
             vcpus: Vcpus::new(config.processors, &geometry),
@@ -82,6 +86,8 @@ impl Domain {
         *self.tables() = frames::State::default();
         self.assists.store(0, Ordering::SeqCst);
         self.gdts.lock().unpoisoned().iter_mut().for_each(Vec::clear);
+        *self.grants() = GrantTable::new();
+        self.owned.set_grant_version(Version::default());
         *self.reservation() = Reservation::empty();
         self.events.clear();
         self.vcpus.clear(&self.geometry);
@@ -122,6 +128,11 @@ impl Domain {
     pub(crate) fn save_gdts(&self) -> Vec<Vec<u64>> {
         let gdts = self.gdts.lock().unpoisoned();
         gdts.iter().map(|frames| frames.iter().map(|frame| frame.0).collect()).collect()
+    }
+
+    /// Its grant table, as far as the domain itself uses it.
+    pub(crate) fn grants(&self) -> MutexGuard<'_, GrantTable> {
+        self.grants.lock().unpoisoned()
     }
 
     /// What frames it has. Who holds it gives and takes frames.

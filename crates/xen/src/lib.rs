@@ -12,8 +12,8 @@
 //! 2. *Whatever a guest asks for, the answer is an error number.* No hypercall makes us panic, or takes time or
 //!    memory that the guest can choose: long ones are interrupted and made again.
 //! 3. *Each call does what the public headers say*, and where these are silent, what real Xen does.
-//! 4. *Lock order*: `Domain::tables`, then `Domain::reservation`, then events, then a vCPU's own lock.
-//!    None is held while the guest's memory is accessed by linear addresses, except `tables`.
+//! 4. *Lock order*: `Domain::grants`, `Domain::tables`, then `Domain::reservation`, then events, then a vCPU's own
+//!    lock. None is held while the guest's memory is accessed by linear addresses, except `tables`.
 
 #![forbid(unsafe_code)]
 
@@ -27,6 +27,7 @@ mod engine;
 mod errno;
 mod events;
 pub mod geometry;
+mod grant_layout;
 mod grants;
 mod holding;
 pub mod limits;

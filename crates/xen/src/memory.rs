@@ -1,15 +1,16 @@
 //! A domain's machine memory, by frames.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use frames::{FrameRecord, Frames, Words};
 use machine::memory::{Memory, NoMemory};
 use vm_memory::GuestAddress;
 use xen_abi::Mfn;
-use xen_io::MachineAddress;
+use xen_io::{GrantPlace, MachineAddress};
 
 use crate::geometry::{self, Geometry};
+use crate::grant_layout::Version;
 
 /// Words of a frame.
 pub(crate) const WORDS: usize = 512;
@@ -101,6 +102,8 @@ pub(crate) struct Owned {
     pub(crate) memory: MachineMemory,
     /// A record for each machine frame from [`geometry::BASE`] on.
     records: Box<[FrameRecord]>,
+    /// The number of the grant table's version.
+    grant_version: AtomicU32,
 }
 
 impl Owned {
@@ -108,12 +111,23 @@ impl Owned {
     pub(crate) fn new(geometry: Geometry, memory: MachineMemory) -> Self {
         let count = usize::try_from(geometry.records()).unwrap_or(usize::MAX);
         let records = std::iter::repeat_with(FrameRecord::default).take(count).collect();
-        Self { geometry, memory, records }
+        let grant_version = AtomicU32::new(Version::default().number());
+        Self { geometry, memory, records, grant_version }
     }
 
     /// The frames' types and counts.
     pub(crate) fn frames(&self) -> Frames<'_> {
         Frames::new(geometry::BASE, &self.records)
+    }
+
+    /// The layout of the grant table.
+    pub(crate) fn grant_version(&self) -> Version {
+        Version::of_number(self.grant_version.load(Ordering::SeqCst)).unwrap_or_default()
+    }
+
+    /// The grant table has this layout now.
+    pub(crate) fn set_grant_version(&self, version: Version) {
+        self.grant_version.store(version.number(), Ordering::SeqCst);
     }
 }
 
@@ -144,8 +158,7 @@ impl xen_io::Domain for Owned {
         Owned::frames(self)
     }
 
-    fn grant_frame(&self, number: usize) -> Option<Mfn> {
-        let number = number as u64;
-        (number < geometry::GRANT_FRAMES).then(|| self.geometry.grant_frame(number))
+    fn grant_place(&self, reference: u32) -> Option<GrantPlace> {
+        self.grant_version().place(&self.geometry, reference)
     }
 }

@@ -25,6 +25,7 @@ use crate::domain::Domain;
 use crate::engine::{Engine, NotRunning};
 use crate::events::SavedEvents;
 use crate::geometry::{self, Geometry};
+use crate::grants::{GrantTable, SavedGrants};
 use crate::holding::Reservation;
 use crate::services::SavedStore;
 use crate::started::Started;
@@ -35,6 +36,7 @@ mod kind {
     pub const TABLES: &str = "xen-page-tables";
     pub const TIME: &str = "xen-time";
     pub const EVENTS: &str = "xen-event-channels";
+    pub const GRANTS: &str = "xen-grants";
     pub const STORE: &str = "xenstore";
     pub const DEVICES: &str = "xenbus";
 }
@@ -109,6 +111,7 @@ impl Domain {
         parts.add(kind::TABLES, 1, &self.save_tables());
         parts.add(kind::TIME, 1, &*self.time());
         parts.add(kind::EVENTS, 1, &self.events.save());
+        parts.add(kind::GRANTS, 1, &self.grants().save(&self.owned));
         parts.add(kind::STORE, 1, &store.save());
         parts.add(kind::DEVICES, 1, &bus.list());
         Ok(parts.to_bytes())
@@ -151,8 +154,11 @@ impl Domain {
         let is_same =
             domain.pages == self.geometry.pages && domain.maximum == self.geometry.maximum;
         check(is_same, "the domain's memory")?;
-        self.restore_frames(&domain)?;
+        let grants: SavedGrants = parts.take(kind::GRANTS)?;
+        self.restore_frames(&domain, &grants)?;
         self.restore_tables(parts.take(kind::TABLES)?)?;
+        *self.grants() = GrantTable::restored(&grants, &self.owned)
+            .map_err(|_| Unfit::State("the grant table".into()))?;
         self.change_assists(|_| domain.assists);
         *self.time() = parts.take::<DomainTime>(kind::TIME)?.moved(shift);
         let events: SavedEvents = parts.take(kind::EVENTS)?;
@@ -173,7 +179,7 @@ impl Domain {
     }
 
     /// The domain's frames are those that it had.
-    fn restore_frames(&self, domain: &SavedDomain) -> Result<(), Unfit> {
+    fn restore_frames(&self, domain: &SavedDomain, grants: &SavedGrants) -> Result<(), Unfit> {
         let unfit = || Unfit::State("the domain's memory".into());
         let (frames, geometry) = (self.frames(), &self.geometry);
         for (first, count) in &domain.owned {
@@ -184,6 +190,7 @@ impl Domain {
             (*first..=last).try_for_each(|frame| frames.assign(Mfn(frame))).map_err(|_| unfit())?;
         }
         geometry.assign_special(frames).map_err(|_| unfit())?;
+        grants.assign_status(&self.owned).map_err(|_| Unfit::State("the grant table".into()))?;
         *self.reservation() = Reservation::of(&self.owned);
         Ok(())
     }

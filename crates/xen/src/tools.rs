@@ -157,6 +157,7 @@ impl Domain {
 
     /// The uses of frames that no page table is: descriptor tables, `vcpu_info`s, FIFOs of events, grants in use.
     fn uses(&self) -> Vec<Outside> {
+        let own: Vec<_> = self.grants().uses().collect();
         let writable = |mfn| Outside { mfn, frame_type: FrameType::Writable };
         let tables = self.gdt_frames().into_iter();
         let tables = tables.map(|mfn| Outside { mfn, frame_type: FrameType::Descriptors });
@@ -168,6 +169,6 @@ impl Domain {
             Access::Read => Outside { mfn, frame_type: FrameType::None },
         });
         let fifos = self.events.shared_frames().into_iter().map(writable);
-        tables.chain(infos).chain(fifos).chain(grants).collect()
+        tables.chain(infos).chain(fifos).chain(grants).chain(own).collect()
     }
 }

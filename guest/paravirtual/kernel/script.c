@@ -1,10 +1,10 @@
-/* Carries out scripts: operations on page tables (pages.c) and event channels (events.c), and says what each script
- * has come to. Layouts and numbers: public/xen.h of Xen.
+/* Carries out scripts: operations on page tables (pages.c), event channels (events.c) and grants (grants.c), and says
+ * what each script has come to. Layouts and numbers: public/xen.h of Xen.
  *
  * The script file: two words {scripts, number of the own domain}; each script is two words {operations, details}, then
  * operations of four words (`struct operation`). Of each script its number and a sum are said: of all answers, and of
  * what is in memory at its end. With details, the terms of the sum are said, too. No script sees what one before has
- * left. */
+ * left, but for the size of the grant table. */
 #include "script.h"
 
 u64 own_domain, shared_info_address;
@@ -53,6 +53,23 @@ u64 mfn_of(const void *address)
         return ((const u64 *)info->mfn_list)[((u64)address - 0xffffffff80000000ul) / PAGE];
 }
 
+/* The page of the initial tables that has this machine frame. */
+static u64 *table_of(u64 mfn)
+{
+        for (u64 index = 0; index < info->pt_frames; index++)
+                if (mfn_of((void *)(info->pt_base + index * PAGE)) == mfn)
+                        return (u64 *)(info->pt_base + index * PAGE);
+        return (u64 *)info->pt_base;
+}
+
+volatile u64 *entry_of(const void *address)
+{
+        u64 *at = (u64 *)info->pt_base;
+        for (int shift = 39; shift > 12; shift -= 9)
+                at = table_of((at[(u64)address >> shift & 511] & ADDRESS) >> 12);
+        return &at[(u64)address >> 12 & 511];
+}
+
 long map_page(const void *address, u64 machine_address_and_flags)
 {
         return hypercall(14, (u64)address, machine_address_and_flags, 2, 0);
@@ -62,7 +79,9 @@ static void carry_out(const struct operation *at)
 {
         if (details)
                 say("kind", at->kind, at->first);
-        if (at->kind >= EVENTS)
+        if (at->kind >= GRANTS)
+                grants_carry_out(at);
+        else if (at->kind >= EVENTS)
                 events_carry_out(at);
         else
                 pages_carry_out(at);
@@ -72,7 +91,7 @@ static const u64 *run(u64 number, const u64 *script)
 {
         u64 count = script[0];
         const struct operation *operations = (const struct operation *)(script + 2);
-        int failures = events_reset() + pages_reset();
+        int failures = events_reset() + grants_reset() + pages_reset();
         details = script[1];
         sum = 0;
         if (failures)
@@ -80,6 +99,7 @@ static const u64 *run(u64 number, const u64 *script)
         for (u64 index = 0; index < count; index++)
                 carry_out(&operations[index]);
         events_show();
+        grants_show();
         pages_show();
         details = 0;
         say("script", number, sum);
@@ -99,6 +119,7 @@ void main(const struct start_info *start)
                 mfns[frame] = mfn_of(pool[frame]);
         hypercall(0, (u64)traps, 0, 0, 0);
         events_begin();
+        grants_begin();
         for (u64 number = 0; number < count; number++)
                 script = run(number, script);
         say("end", count, 0);

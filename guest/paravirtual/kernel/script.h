@@ -9,12 +9,14 @@
 struct operation { u64 kind, first, second, third; };
 
 /* Kinds begin with these numbers. */
-enum { PAGES = 0, EVENTS = 16 };
+enum { PAGES = 0, EVENTS = 16, GRANTS = 48 };
 
 extern u64 pool[POOL][512], mfns[POOL];
 extern u64 own_domain, shared_info_address;
 
 u64 mfn_of(const void *address);
+/* The entry of the L1 that maps a page of the kernel's. */
+volatile u64 *entry_of(const void *address);
 /* Have an address of the kernel's mapped to a machine address, with flags. */
 long map_page(const void *address, u64 machine_address_and_flags);
 
@@ -34,3 +36,8 @@ void events_begin(void);
 void events_carry_out(const struct operation *at);
 int events_reset(void);
 void events_show(void);
+
+void grants_begin(void);
+void grants_carry_out(const struct operation *at);
+int grants_reset(void);
+void grants_show(void);

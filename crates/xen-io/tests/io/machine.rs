@@ -7,7 +7,7 @@ use frames::{FrameRecord, Frames};
 use xen_abi::grant::{EntryV1, entry};
 use xen_abi::{Mfn, PAGE_BYTES, Wire};
 use xen_io::grant::Grants;
-use xen_io::{Domain, MachineAddress, Memory, NoMemory};
+use xen_io::{Domain, GrantPlace, MachineAddress, Memory, NoMemory};
 
 /// The first frame of the domain, which is its grant table.
 pub const BASE: u64 = 0x10000;
@@ -118,8 +118,9 @@ impl Domain for Machine {
         Frames::new(Mfn(BASE), &self.records)
     }
 
-    fn grant_frame(&self, number: usize) -> Option<Mfn> {
-        (number == 0).then_some(Mfn(BASE))
+    fn grant_place(&self, reference: u32) -> Option<GrantPlace> {
+        let entry = MachineAddress::in_frame(Mfn(BASE), u64::from(reference) * 8);
+        (reference < 512).then_some(GrantPlace { entry, marks: None })
     }
 }
 

@@ -139,6 +139,11 @@ impl StoreService {
         act(watchers, store)
     }
 
+    /// Whether devices use a grant from this number on.
+    pub(crate) fn has_grants_from(&self, reference: u32) -> bool {
+        self.served().link.grants().is_in_use_from(reference)
+    }
+
     /// The frames of grants that devices use.
     pub(crate) fn grants(&self) -> Vec<(Mfn, Access)> {
         self.served().link.grants().uses()

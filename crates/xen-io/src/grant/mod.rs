@@ -1,4 +1,4 @@
-//! What a domain has granted to the back-ends: the use of its grant table's entries (version 1).
+//! What a domain has granted to the back-ends: the use of its grant table's entries.
 //!
 //! 1. *The entry is an allegation.* It is read in one step, checked, and marked as in use by compare-and-exchange
 //!    against what was checked. A domain that changes it all the time is refused after a few attempts.
@@ -8,22 +8,21 @@
 //!    table, or is given back, while a back-end writes to it.
 //! 4. *A [`Grant`] ends itself.* It must live as long as anybody uses the frame.
 
+pub mod entry;
+
 use std::collections::HashMap;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
 use frames::{Absent, Refused};
 use locks::Unpoisoned;
-use xen_abi::grant::{EntryV1, entry};
-use xen_abi::{Mfn, PAGE_BYTES, Wire};
+use xen_abi::Mfn;
+use xen_abi::grant::entry as flag;
 
-use crate::limits::MAX_MARK_ATTEMPTS;
-use crate::memory::{Domain, MachineAddress, NoMemory, Range, fits_page};
+use self::entry::{Denied, Wanted};
+use crate::memory::{Domain, GrantPlace, MachineAddress, Range, fits_page};
 
 /// The domain that back-ends are of, which entries have to name.
 pub const BACK_END_DOMAIN: u16 = 0;
-
-const ENTRIES_OF_FRAME: usize = PAGE_BYTES / EntryV1::BYTES;
 
 /// What a back-end does with a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,10 +81,10 @@ impl Active {
     }
 
     /// The marks that its uses need.
-    fn marks(&self) -> u64 {
-        let reading = if self.readers + self.writers > 0 { entry::READING } else { 0 };
-        let writing = if self.writers > 0 { entry::WRITING } else { 0 };
-        u64::from(reading | writing)
+    fn marks(&self) -> u16 {
+        let reading = if self.readers + self.writers > 0 { flag::READING } else { 0 };
+        let writing = if self.writers > 0 { flag::WRITING } else { 0 };
+        reading | writing
     }
 }
 
@@ -112,6 +111,11 @@ impl Grants {
         self.active.lock().unpoisoned().len()
     }
 
+    /// Whether an entry from this number on is in use.
+    pub fn is_in_use_from(&self, reference: u32) -> bool {
+        self.active.lock().unpoisoned().keys().any(|known| *known >= reference)
+    }
+
     /// Each use of a frame.
     pub fn uses(&self) -> Vec<(Mfn, Access)> {
         let active = self.active.lock().unpoisoned();
@@ -128,7 +132,7 @@ impl Grants {
     ///
     /// [`GrantError`]; nothing is in use then that was not before.
     pub fn take(self: &Arc<Self>, reference: u32, access: Access) -> Result<Grant, GrantError> {
-        let at = self.place(reference).ok_or(GrantError::NoEntry(reference))?;
+        let at = self.domain.grant_place(reference).ok_or(GrantError::NoEntry(reference))?;
         let mut active = self.active.lock().unpoisoned();
         let known = active.get(&reference).map(|entry| entry.frame);
         let named = self.mark(at, reference, access)?;
@@ -146,43 +150,25 @@ impl Grants {
         Ok(Grant { grants: Arc::clone(self), reference, access, frame })
     }
 
-    /// Where an entry is.
-    fn place(&self, reference: u32) -> Option<MachineAddress> {
-        let reference = reference as usize;
-        let frame = self.domain.grant_frame(reference / ENTRIES_OF_FRAME)?;
-        let offset = reference % ENTRIES_OF_FRAME * EntryV1::BYTES;
-        Some(MachineAddress::in_frame(frame, offset as u64))
-    }
-
     /// Check an entry and mark it; the frame that it names.
-    fn mark(&self, at: MachineAddress, reference: u32, access: Access) -> Result<Mfn, GrantError> {
-        let writing = if access == Access::Write { entry::WRITING } else { 0 };
-        let marks = u64::from(entry::READING | writing);
-        for _ in 0..MAX_MARK_ATTEMPTS {
-            let word = self.domain.load_word(at);
-            let word = word.map_err(|NoMemory| GrantError::NoEntry(reference))?;
-            check(&EntryV1::decode(&word.to_le_bytes()), reference, access)?;
-            let mut is_marked = false;
-            let changed = self.domain.change_word(at, &mut |place| {
-                let (success, failure) = (Ordering::SeqCst, Ordering::Relaxed);
-                let result = place.compare_exchange(word, word | marks, success, failure);
-                is_marked = result.is_ok();
-            });
-            changed.map_err(|NoMemory| GrantError::NoEntry(reference))?;
-            if is_marked {
-                return Ok(Mfn(word >> 32));
-            }
-        }
-        Err(GrantError::Busy(reference))
+    fn mark(&self, place: GrantPlace, reference: u32, access: Access) -> Result<Mfn, GrantError> {
+        let is_read_only = access == Access::Read;
+        let domain = BACK_END_DOMAIN;
+        let wanted = Wanted { domain, is_in_use: false, is_read_only, allows_parts: false };
+        entry::mark(&*self.domain, place, wanted).map_err(|denied| match denied {
+            Denied::NotGranted => GrantError::NotGranted(reference),
+            Denied::Domain(domain) => GrantError::Domain { reference, domain },
+            Denied::ReadOnly => GrantError::ReadOnly(reference),
+            Denied::Busy => GrantError::Busy(reference),
+            Denied::NoMemory => GrantError::NoEntry(reference),
+        })?;
+        let part = entry::part(&*self.domain, place).ok_or(GrantError::NoEntry(reference))?;
+        Ok(part.frame)
     }
 
     /// Clear the marks of an entry, but for those that are still needed.
-    fn unmark(&self, at: MachineAddress, needed: u64) {
-        let marks = u64::from(entry::READING | entry::WRITING) & !needed;
-        // A table does not become shorter; without memory there is nobody to tell.
-        let _ = self.domain.change_word(at, &mut |place| {
-            place.fetch_and(!marks, Ordering::SeqCst);
-        });
+    fn unmark(&self, place: GrantPlace, needed: u16) {
+        entry::unmark(&*self.domain, place, (flag::READING | flag::WRITING) & !needed);
     }
 
     fn hold(&self, frame: Mfn, access: Access) -> Result<(), Refused> {
@@ -204,7 +190,7 @@ impl Grants {
         if marks == 0 {
             active.remove(&reference);
         }
-        if let Some(at) = self.place(reference) {
+        if let Some(at) = self.domain.grant_place(reference) {
             self.unmark(at, marks);
         }
     }
@@ -214,20 +200,6 @@ impl std::fmt::Debug for Grants {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         out.debug_struct("Grants").field("in_use", &self.in_use()).finish_non_exhaustive()
     }
-}
-
-/// Whether an entry allows this.
-fn check(allegation: &EntryV1, reference: u32, access: Access) -> Result<(), GrantError> {
-    if allegation.flags & entry::TYPE_MASK != entry::PERMIT_ACCESS {
-        return Err(GrantError::NotGranted(reference));
-    }
-    if allegation.domain != BACK_END_DOMAIN {
-        return Err(GrantError::Domain { reference, domain: allegation.domain });
-    }
-    if access == Access::Write && allegation.flags & entry::READONLY != 0 {
-        return Err(GrantError::ReadOnly(reference));
-    }
-    Ok(())
 }
 
 /// A grant in use: the frame is there, and of a kind that allows the access, until this is dropped.
