@@ -11,6 +11,7 @@ fn main() {
     build("disks", "probe");
     build("images", "probe");
     build("network", "datagram");
+    build("paravirtual", "ports");
     build("several", "probe");
     build("soak", "soak");
     build("sockets", "socket");

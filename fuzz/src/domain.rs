@@ -190,6 +190,7 @@ impl XenVcpu for Processor {
     }
 
     fn set_io_privilege(&mut self, _: u8) {}
+    fn set_open_ports(&mut self, _: u64, _: u32) {}
     fn set_assists(&mut self, _: u64) {}
     fn set_gdt(&mut self, _: &[Mfn]) {}
     fn set_ldt(&mut self, _: u64, _: u32) {}

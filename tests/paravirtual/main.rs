@@ -90,7 +90,37 @@ fn a_disk_keeps_what_is_written(mode: Mode) {
     assert!(image.is_in_order());
 }
 
-in_each_mode!(a_stock_kernel_runs_programs_without_complaint, a_disk_keeps_what_is_written);
+/// By `ioperm` and `iopl`, of which the hypervisor hears from the kernel.
+fn ports_are_open_that_the_kernel_opens(mode: Mode) {
+    let machine = ["--xen", "--net", "none", "--root", env!("PARAVIRTUAL_ROOT")];
+    let output = mode.in_machine(&machine, &["/ports"]);
+    let refused = "ffffffffffffffff";
+    let expected = [
+        ("closed 80 1", refused),
+        ("three 80 1", "ff"),
+        ("three 82 1", "ff"),
+        ("three 81 2", "ffff"),
+        ("three 82 2", refused),
+        ("three 80 4", refused),
+        ("three 7f 1", refused),
+        ("over a byte 87 2", "ffff"),
+        ("over a byte 86 2", refused),
+        ("over a byte 87 4", refused),
+        ("the last ffff 1", "ff"),
+        ("the last fffe 2", refused),
+        ("closed again 80 1", refused),
+        ("all 1234 4", "ffffffff"),
+        ("none 1234 4", refused),
+    ];
+    let expected: String = expected.iter().map(|(what, is)| format!("{what} {is}\n")).collect();
+    assert_eq!(text(&output.stdout), expected, "{}", text(&output.stderr));
+}
+
+in_each_mode!(
+    a_stock_kernel_runs_programs_without_complaint,
+    a_disk_keeps_what_is_written,
+    ports_are_open_that_the_kernel_opens,
+);
 
 #[test]
 fn disks_have_their_order_and_their_rights() {

@@ -144,6 +144,9 @@ pub trait XenVcpu {
     /// The level up to which ports and `cli` are the kernel's: it counts as ring 1, user programs as ring 3.
     fn set_io_privilege(&mut self, level: u8);
 
+    /// Set the bitmap of ports that are open to all whatever the level, for so many ports.
+    fn set_open_ports(&mut self, bitmap: u64, ports: u32);
+
     /// The assists of `vm_assist` that are on, a bit for each type.
     fn set_assists(&mut self, assists: u64);
 

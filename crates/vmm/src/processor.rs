@@ -20,6 +20,12 @@ const CPU: &str = "x86-cpu";
 /// The kind of what a processor has in the mode for paravirtual kernels.
 const PARAVIRTUAL: &str = "x86-xen";
 
+/// The kind of its open ports, if it has such.
+const PORTS: &str = "x86-xen-ports";
+
+/// What a processor has in the mode for paravirtual kernels, and its open ports.
+type Paravirtual = (cpu::SavedParavirtual, Option<(u64, u32)>);
+
 /// The state of a processor that [`Processor::save`] has given.
 ///
 /// # Errors
@@ -30,12 +36,14 @@ pub(crate) fn saved_cpu(state: &[u8]) -> Result<cpu::Saved, Unfit> {
 }
 
 /// The same, and what it has in the mode for paravirtual kernels.
-fn saved_parts(state: &[u8]) -> Result<(cpu::Saved, Option<cpu::SavedParavirtual>), Unfit> {
+fn saved_parts(state: &[u8]) -> Result<(cpu::Saved, Option<Paravirtual>), Unfit> {
     let mut parts = Parts::from_bytes(state, "a processor")?;
     let cpu = parts.take(CPU)?;
-    let paravirtual = parts.has(PARAVIRTUAL).then(|| parts.take(PARAVIRTUAL)).transpose()?;
+    let paravirtual: Option<cpu::SavedParavirtual> =
+        parts.has(PARAVIRTUAL).then(|| parts.take(PARAVIRTUAL)).transpose()?;
+    let ports = parts.has(PORTS).then(|| parts.take(PORTS)).transpose()?;
     parts.finish()?;
-    Ok((cpu, paravirtual))
+    Ok((cpu, paravirtual.map(|paravirtual| (paravirtual, ports))))
 }
 
 /// Makes a processor's [`Processor::run`] return soon; from any thread.
@@ -229,6 +237,9 @@ impl Processor for Vcpu {
         if let Some(paravirtual) = self.save_paravirtual() {
             parts.add(PARAVIRTUAL, 1, &paravirtual);
         }
+        if let Some(ports) = self.open_ports() {
+            parts.add(PORTS, 1, &ports);
+        }
         parts.to_bytes()
     }
 
@@ -237,7 +248,11 @@ impl Processor for Vcpu {
         let (state, paravirtual) = saved_parts(state)?;
         Vcpu::restore(self, state, shift.guest).map_err(unfit)?;
         match paravirtual {
-            Some(state) => self.restore_paravirtual(state).map_err(unfit),
+            Some((state, ports)) => {
+                let (bitmap, count) = ports.unwrap_or_default();
+                self.set_open_ports(bitmap, count);
+                self.restore_paravirtual(state).map_err(unfit)
+            }
             None => Ok(()),
         }
     }

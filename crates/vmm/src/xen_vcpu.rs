@@ -90,6 +90,10 @@ impl XenVcpu for EngineVcpu<'_> {
         self.0.set_io_privilege(level);
     }
 
+    fn set_open_ports(&mut self, bitmap: u64, ports: u32) {
+        self.0.set_open_ports(bitmap, ports);
+    }
+
     fn set_assists(&mut self, assists: u64) {
         self.0.set_assists(assists);
     }

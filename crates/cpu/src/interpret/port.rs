@@ -17,7 +17,7 @@ impl Architectural {
     pub(super) fn check_port(&mut self, port: u16, size: u8) -> Result<(), Trap> {
         self.note_port_access(port, size);
         if self.paravirtual.is_some() {
-            return if self.has_ports() { Ok(()) } else { Err(gp0()) };
+            return if self.may_use_ports(port, size) { Ok(()) } else { Err(gp0()) };
         }
         let regs = &self.context.regs;
         let mode = regs.mode();

@@ -162,6 +162,19 @@ impl Vcpu {
         }
     }
 
+    /// The bitmap of ports that are open to all, for so many ports: as a TSS has it, in the kernel's memory.
+    pub fn set_open_ports(&mut self, bitmap: u64, ports: u32) {
+        if let Some(state) = self.paravirtual() {
+            state.open_ports = (bitmap, ports.min(1 << 16));
+        }
+    }
+
+    /// What [`Self::set_open_ports`] has said, if there are such ports.
+    pub fn open_ports(&self) -> Option<(u64, u32)> {
+        let state = self.arch.paravirtual.as_deref()?;
+        Some(state.open_ports).filter(|(_, ports)| *ports > 0)
+    }
+
     /// The assists of `vm_assist` that are on.
     pub fn set_assists(&mut self, assists: u64) {
         if let Some(state) = self.paravirtual() {

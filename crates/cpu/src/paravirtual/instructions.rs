@@ -98,6 +98,34 @@ impl Architectural {
         })
     }
 
+    /// Whether these ports are open to who runs: by the level, or by the bitmap, which is where the kernel has it
+    /// mapped, whoever runs.
+    pub(crate) fn may_use_ports(&mut self, port: u16, size: u8) -> bool {
+        if self.has_ports() {
+            return true;
+        }
+        let Some(state) = &self.paravirtual else { return false };
+        let ((bitmap, ports), (first, end)) =
+            (state.open_ports, (u32::from(port), u32::from(port) + u32::from(size)));
+        if end > ports {
+            return false;
+        }
+        let at = bitmap.wrapping_add(u64::from(first / 8));
+        let mut bytes = [0; 2];
+        let count = ((end - 1) / 8 - first / 8 + 1) as usize;
+        let is_user = self.context.regs.cpl != 0;
+        if is_user {
+            self.toggle();
+        }
+        let is_read = super::reserved::leaves_out(at, count)
+            && self.read_linear(Linear(at), &mut bytes[..count], Privilege::Supervisor).is_ok();
+        if is_user {
+            self.toggle();
+        }
+        let mask = ((1_u16 << size) - 1) << (first % 8);
+        is_read && u16::from_le_bytes(bytes) & mask == 0
+    }
+
     /// Whether ports, `cli` and `sti` are open to who runs.
     pub(crate) fn has_ports(&self) -> bool {
         let ring = if self.context.regs.cpl == 0 { KERNEL_RING } else { USER_RING };

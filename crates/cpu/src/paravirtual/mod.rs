@@ -78,6 +78,9 @@ pub(crate) struct Paravirtual {
     user_root: u64,
     /// The level up to which ports are open: the kernel counts as ring 1, users as ring 3.
     io_privilege: u8,
+    /// Ports that are open to all, whatever the level: a bit each, which is clear, from this linear address of the
+    /// kernel's on, for so many ports.
+    open_ports: (u64, u32),
     /// Of `vm_assist`.
     assists: u64,
     /// Where `vcpu_info` is.
@@ -104,6 +107,7 @@ impl Default for Paravirtual {
             kernel_root: 0,
             user_root: 0,
             io_privilege: 0,
+            open_ports: (0, 0),
             assists: 0,
             info: None,
             gdt: [0; GDT_FRAMES],

@@ -3,7 +3,7 @@
 use xen_abi::console;
 use xen_abi::errno;
 use xen_abi::hypercall::number as calls;
-use xen_abi::physical::{self, SetIopl};
+use xen_abi::physical::{self, SetIobitmap, SetIopl};
 
 use crate::caller::{Caller, Outcome, Reply};
 use crate::errno::Errno;
@@ -51,6 +51,8 @@ fn console_io(caller: &mut Caller<'_>, [command, count, at, ..]: [u64; 6]) -> Re
 fn physdev_op(caller: &mut Caller<'_>, [command, at, ..]: [u64; 6]) -> Reply {
     /// The rings that there are.
     const MAX_LEVEL: u32 = 3;
+    /// Ports that there are.
+    const MAX_PORTS: u32 = 1 << 16;
     match command as u32 {
         physical::command::SET_IOPL => {
             let SetIopl { level } = caller.read(at)?;
@@ -60,7 +62,14 @@ fn physdev_op(caller: &mut Caller<'_>, [command, at, ..]: [u64; 6]) -> Reply {
             caller.cpu.set_io_privilege(level as u8);
             Ok(Outcome::DONE)
         }
-        physical::command::SET_IOBITMAP => Ok(Outcome::DONE),
+        physical::command::SET_IOBITMAP => {
+            let SetIobitmap { bitmap, ports } = caller.read(at)?;
+            if ports > MAX_PORTS {
+                return Err(Errno::new(errno::EINVAL));
+            }
+            caller.cpu.set_open_ports(bitmap, ports);
+            Ok(Outcome::DONE)
+        }
         _ => Err(Errno::new(errno::ENOSYS)),
     }
 }
