@@ -1,9 +1,11 @@
 //! Section 3.3.1, Borrowed Virtual Time: what domains get of the processors by their weights, and what a cap leaves.
 
+use std::time::{Duration, Instant};
+
 use bench::bars::Group;
 use bench::domains::Domains;
 use bench::markdown::amount;
-use bench::processes::{computed, tree};
+use serde_json::Value;
 
 use crate::experiment::{Experiment, Options, Report};
 use crate::work;
@@ -100,29 +102,38 @@ fn dues(domains: &[Domain], cores: f64) -> Vec<f64> {
 fn measure(options: &Options, wanted: &[Domain]) -> Result<Vec<(f64, f64)>, String> {
     let mut domains = Domains::new("shares")?;
     let seconds = options.seconds;
-    // They go on computing while the host's clock is read.
-    let script = work::computing(seconds + 2);
+    // They go on computing while the keeper is asked, which takes it a second each time.
+    let script = work::computing(seconds + 4);
     for domain in wanted {
         let given =
             [&["--xen", "--busybox", "--mem", "128M", "--net", "none"], domain.options].concat();
         domains.start(domain.name, seconds * 3 + 300, &given, &["sh", "-c", &script])?;
     }
-    let process = |domain: &Domain| {
-        domains.process(domain.name).ok_or(format!("{} has no process", domain.name))
-    };
-    let processes = wanted.iter().map(process).collect::<Result<Vec<u32>, _>>()?;
-    let used = || processes.iter().map(|&one| computed(&tree(one)).seconds).collect::<Vec<f64>>();
     let names: Vec<String> = wanted.iter().map(|domain| domain.name.to_owned()).collect();
     let begin = work::begin(&domains, &names)?;
     work::sleep_until(begin + 1);
-    let (start, before) = (std::time::Instant::now(), used());
-    std::thread::sleep(std::time::Duration::from_secs(seconds));
-    let (took, after) = (start.elapsed().as_secs_f64(), used());
-    work::sleep_until(begin + seconds + 3);
+    let (before, start) = (used(&domains, wanted)?, Instant::now());
+    std::thread::sleep(Duration::from_secs(seconds));
+    let (after, took) = (used(&domains, wanted)?, start.elapsed().as_secs_f64());
+    work::sleep_until(begin + seconds + 5);
     let rates = wanted.iter().map(|domain| work::rate(&domains, domain.name));
     let rates = rates.collect::<Result<Vec<f64>, _>>()?;
     let cores = before.iter().zip(&after).map(|(before, after)| (after - before) / took);
     Ok(cores.zip(rates).collect())
+}
+
+/// Seconds of processors that each has used, helpers and all, by the keeper's account.
+fn used(domains: &Domains, wanted: &[Domain]) -> Result<Vec<f64>, String> {
+    let output = domains.biv(30).args(["xen", "top", "--format", "json"]).output();
+    let output = output.map_err(|error| error.to_string())?;
+    let rows: Vec<Value> =
+        serde_json::from_slice(&output.stdout).map_err(|error| error.to_string())?;
+    let seconds = |domain: &Domain| {
+        let row = rows.iter().find(|row| row["name"] == domain.name);
+        let nanoseconds = row.and_then(|row| row["used_ns"].as_f64());
+        Ok(nanoseconds.ok_or(format!("{} is not kept", domain.name))? / 1e9)
+    };
+    wanted.iter().map(seconds).collect()
 }
 
 #[cfg(test)]
