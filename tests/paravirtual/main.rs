@@ -122,6 +122,27 @@ in_each_mode!(
     ports_are_open_that_the_kernel_opens,
 );
 
+/// Of both series, for clouds and for all hardware.
+#[test]
+fn each_kernel_of_debian_boots_without_complaint() {
+    for suite in ["bookworm", "bookworm-backports"] {
+        for package in ["linux-image-cloud-amd64", "linux-image-amd64"] {
+            let kernel = kernels::debian(suite, package);
+            let kernel = kernel.to_str().expect("the target directory's name is text");
+            for processors in [1, 4] {
+                let mode = Mode { processors, ..MODE };
+                let options = ["--xen", "--net", "none", "--kernel", kernel];
+                let said = mode.shell(&options, "uname -r; nproc; dmesg");
+                let release = if suite == "bookworm" { "6.1." } else { "6.12." };
+                let context = format!("{suite} {package} {processors}: {said}");
+                assert!(said.starts_with(release), "{context}");
+                assert_eq!(said.lines().nth(1), Some(&*processors.to_string()), "{context}");
+                assert_eq!(complaint(&said), None, "{context}");
+            }
+        }
+    }
+}
+
 #[test]
 fn disks_have_their_order_and_their_rights() {
     let (first, second) = (Image::new("first", MODE, 8 * MIB), Image::new("second", MODE, 4 * MIB));
