@@ -17,7 +17,7 @@ static volatile char *store_page;
 static void grant(u64 reference, u64 mfn, uint16_t flags)
 {
         volatile uint16_t *at = (uint16_t *)grants + reference * 4;
-        at[1] = any(32) ? 0 : (uint16_t)anything();
+        at[1] = !any(32) ? (uint16_t)anything() : reference < 16 ? 0 : any(2);
         *(volatile uint32_t *)&at[2] = mfn;
         at[0] = flags;
 }
@@ -163,13 +163,46 @@ static void event(void)
         hypercall(32, any(8) ? any(14) : anything(), (u64)words, 0, 0);
 }
 
+/* Maps what it has granted to itself, at an address or by an entry of a table, gives it up, and copies (struct
+ * gnttab_map_grant_ref, gnttab_unmap_grant_ref, gnttab_copy). Handles and references are small numbers. */
+static void use_grants(void)
+{
+        u64 words[8] = { 0 };
+        uint32_t *halves = (uint32_t *)words;
+        u64 page = any(POOL), command = any(8) ? (u64) "\0\0\1\5"[any(4)] : any(16);
+        u64 entry = mfn_of(pool[any(POOL)]) << 12 | any(512) << 3;
+        words[0] = any(16) ? any(4) ? (u64)pool[page] : entry : anything();
+        switch (command) {
+        case 0:
+                halves[2] = any(8) ? 2 + any(2) * 4 + (words[0] == entry) * 16 : (uint32_t)anything();
+                halves[3] = any(8) ? 16 + any(POOL) : (uint32_t)anything();
+                halves[4] = any(16) ? 1 : any(3);
+                break;
+        case 1:
+                halves[4] = any(8) ? any(16) : (uint32_t)anything();
+                break;
+        default:
+                for (int side = 0; side < 2; side++) {
+                        u64 *at = words + 2 * side;
+                        at[0] = any(2) ? 16 + any(POOL) : own_frame();
+                        at[1] = (any(16) ? 0x7ff0 : any(3)) | any(4096) << 16;
+                }
+                halves[8] = any(4096) | any(4) << 16;
+        }
+        hypercall(20, command, (u64)words, any(16) ? 1 : any(4), 0);
+        if (any(2))
+                grant(16 + page, mfn_of(pool[page]), 1 | any(2) * 4);
+}
+
 void ring_turn(void)
 {
         static const uint16_t flags[] = { 0, 1, 5, 2, 3, 9, 0x19, 0x8001 };
-        switch (any(5)) {
+        switch (any(6)) {
         case 0:
         case 1:
                 return disk_request();
+        case 4:
+                return use_grants();
         case 2:
                 return store_message();
         case 3:
