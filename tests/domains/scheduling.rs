@@ -161,7 +161,7 @@ fn domains_go_on_without_a_keeper_and_the_next_one_finds_them() {
 #[test]
 fn who_ignores_its_gates_is_stopped_as_long_as_there_is_a_keeper() {
     let place = Place::new();
-    start(&place, "sly", &["--cap", "5"]);
+    start(&place, "sly", &["--cap", "5", "--user-exec", "direct"]);
     wait_for_domains(&place, 1);
     part_from_gates(&place, "sly");
     start(&place, "fair", &["--cap", "20"]);
@@ -184,4 +184,11 @@ fn who_ignores_its_gates_is_stopped_as_long_as_there_is_a_keeper() {
         wait_for_domains(&place, 3);
         place.says(&["rm", "--force", "next"]);
     }
+    // It ends with its helpers though they are stopped.
+    let helpers = fs::read_to_string(place.path.join("bivouac/sly/helpers")).expect("it is there");
+    let helpers = PathBuf::from("/proc").join(helpers.trim());
+    assert!(helpers.join("stat").exists(), "{helpers:?}");
+    wait_for("it is stopped once more", || is_stopped(sly));
+    place.says(&["rm", "--force", "sly"]);
+    wait_for("its helpers are gone", || !helpers.exists());
 }

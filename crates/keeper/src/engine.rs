@@ -162,7 +162,10 @@ impl Engine {
                 Message::Add(id, newcomer) => self.add(id, *newcomer),
                 Message::Remove(id) => {
                     self.scheduler.remove(id);
-                    self.domains.remove(&id);
+                    // Its helpers end when they hear that it has, for which they have to run.
+                    if let Some(kept) = self.domains.remove(&id).filter(|it| it.stopped.is_some()) {
+                        kept.meter.stop(false);
+                    }
                 }
                 Message::Policy(id, policy) => {
                     self.scheduler.set_policy(id, policy);
