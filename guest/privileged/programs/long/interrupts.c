@@ -79,6 +79,9 @@ static void windows(void)
 /* Ticks until a timer fires that must not fire before the processor waits, on a busy host. */
 #define SOON 20000000
 
+/* The same before it is in ring 3, where a process of the host's may have to be started for it. */
+#define LATER 200000000
+
 /* A timer that fires while the processor waits or runs. */
 static void waiting(void)
 {
@@ -97,7 +100,7 @@ static void waiting(void)
     check_event(VECTOR, 0, (word)sti_halt_only_after + 1, "a timer ends sti; hlt");
     start = user_state(user_loop);
     start.rflags |= F_IF;
-    apic_timer(VECTOR, 0, SOON);
+    apic_timer(VECTOR, 0, LATER);
     run(&start);
     check_event(VECTOR, 0, USER(user_loop_at), "a timer ends a loop in ring 3");
     apic_timer_off();
