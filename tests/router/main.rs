@@ -142,6 +142,8 @@ fn domains_reach_each_other_and_the_world() {
         (Some("02:00:00:00:00:33"), Some("vif 3"))
     );
     assert!(vif["received"]["bytes"].as_u64().expect("a number") > 300_000, "{vif}");
+    let sheet = place.says(&["xen", "info", "two"]);
+    assert!(sheet.contains("\nnetwork      vif,ip="), "{sheet}");
     // Addresses are given once, and of one prefix.
     let refused = |name: &str, vif: &str, why: &str| {
         let words = ["run", "--xen", "--name", name, "--busybox", "--mem", "128M", "--vif", vif];

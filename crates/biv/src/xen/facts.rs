@@ -32,6 +32,8 @@ pub struct Facts {
     pub kernel: String,
     /// The images of its disks, in the order in which the guest counts them.
     pub disks: Vec<String>,
+    /// Its networks, as they are typed.
+    pub networks: Vec<String>,
     /// Its command.
     pub command: Vec<String>,
 }
@@ -44,6 +46,7 @@ impl Facts {
         let said: Option<Statistics> =
             asked.and_then(|client| client.get("/v1/domain/statistics").ok());
         let disks = record.spec.disks().map(|disk| disk.path.display().to_string());
+        let networks = record.spec.networks.iter().flatten().map(|one| one.net().to_string());
         Some(Facts {
             name: record.name.to_string(),
             state: ps::state_of(entry),
@@ -55,6 +58,7 @@ impl Facts {
             scheduling: api::keeper::policy(&entry.directory).unwrap_or_default(),
             kernel: record.kernel.clone(),
             disks: disks.collect(),
+            networks: networks.collect(),
             command: record.command.clone(),
         })
     }

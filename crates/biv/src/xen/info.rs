@@ -35,6 +35,7 @@ fn sheet(facts: &Facts) -> String {
         ("kernel", facts.kernel.clone()),
     ];
     lines.extend(facts.disks.iter().map(|disk| ("disk", disk.clone())));
+    lines.extend(facts.networks.iter().map(|network| ("network", network.clone())));
     lines.push(("command", facts.command.join(" ")));
     lines.iter().map(|(what, value)| format!("{what:<12} {}\n", line(value))).collect()
 }
