@@ -62,6 +62,7 @@ mod tests {
             scheduling: spec::Scheduling::default(),
             kernel: "6.12".to_owned(),
             disks: Vec::new(),
+            networks: Vec::new(),
             command: vec!["postgres".to_owned(), "-D\n/data".to_owned()],
         };
         assert_eq!(
