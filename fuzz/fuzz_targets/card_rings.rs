@@ -3,20 +3,15 @@
 //! long, nothing is written but what is granted, and no grant is kept.
 
 #![no_main]
-#![allow(dead_code, reason = "the machine is that of the crate's own tests")]
-
-#[path = "../../crates/xen-io/tests/io/machine.rs"]
-mod machine;
 
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use libfuzzer_sys::fuzz_target;
 use xen_abi::PAGE_BYTES;
 use xen_abi::grant::EntryV1;
 use xen_abi::net::{ExtraInfo, ReceiveRequest, TransmitRequest, extra, limit};
+use xen_fronts::machine::{DATA, Front, RING, address};
 use xen_io::Memory;
 use xen_io::network::{Checksum, Offload, Receiver, SegmentKind, Segmentation, Takes, Transmitter};
-
-use machine::{DATA, Front, RING, address};
 
 /// No grant is for this frame.
 const CLOSED: u32 = DATA + 100;

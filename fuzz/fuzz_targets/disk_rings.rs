@@ -2,19 +2,12 @@
 //! which grants it gives, and what of that it takes back. All grants and references are given back at the end.
 
 #![no_main]
-#![allow(dead_code, unused_imports, reason = "the benches are those of the crate's own tests")]
-
-#[path = "../../crates/xen-io/tests/io/block.rs"]
-mod block;
-#[path = "../../crates/xen-io/tests/io/machine.rs"]
-mod machine;
 
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use libfuzzer_sys::fuzz_target;
+use xen_fronts::disk::Bench;
+use xen_fronts::machine::{DATA, address};
 use xen_io::Memory;
-
-use block::Bench;
-use machine::{DATA, address};
 
 /// Turns of a ring that has more to do.
 const MAX_TURNS: usize = 100;

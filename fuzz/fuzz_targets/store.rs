@@ -2,9 +2,10 @@
 
 #![no_main]
 
-use fuzz::ring::RingPage;
+use fuzz::ring::{consume, send, set};
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use libfuzzer_sys::fuzz_target;
+use xen_fronts::store::StorePage;
 use xen_store::ring;
 use xen_store::{Permission, Store};
 
@@ -72,7 +73,7 @@ fuzz_target!(|steps: Vec<Step>| {
     store.write("/local/domain/7", b"").expect("the host may");
     store.set_permissions("/local/domain/7", &[Permission::owner(DOMAIN)]).expect("it is there");
     let mut client = store.connect(DOMAIN);
-    let mut page = RingPage::default();
+    let mut page = StorePage::default();
     ring::prepare(&mut page);
     for step in steps {
         match step {
@@ -86,11 +87,11 @@ fuzz_target!(|steps: Vec<Step>| {
                     payload.pop();
                 }
                 payload.truncate(4096);
-                page.send(u32::from(kind % 26), u32::from(transaction % 12), &payload);
+                send(&mut page, u32::from(kind % 26), u32::from(transaction % 12), &payload);
             }
-            Step::Bytes(bytes) => page.put(&bytes),
-            Step::Word { place, value } => page.set(usize::from(place), value),
-            Step::Consume => page.consume(),
+            Step::Bytes(bytes) => page.put_all(&bytes),
+            Step::Word { place, value } => set(&mut page, usize::from(place), value),
+            Step::Consume => consume(&mut page),
             Step::Host { part, value } => {
                 let path = String::from_utf8_lossy(&part.bytes()).into_owned();
                 let _ = store.write(&path, &[value]);

@@ -26,7 +26,7 @@ const WIDER_CODE: usize = 0;
 const WIDER_COMMENTS: usize = 0;
 
 /// Which of our crates each may depend on.
-const MAY_IMPORT: [(&str, &[&str]); 30] = [
+const MAY_IMPORT: [(&str, &[&str]); 31] = [
     ("boot", &[]),
     ("xen-abi", &[]),
     ("xen", &["boot", "frames", "locks", "machine", "xen-abi", "xen-io", "xen-store"]),
@@ -41,6 +41,7 @@ const MAY_IMPORT: [(&str, &[&str]); 30] = [
     ("frames", &["xen-abi"]),
     ("xen-store", &["xen-abi"]),
     ("xen-io", &["frames", "locks", "xen-abi", "xen-store"]),
+    ("xen-fronts", &["frames", "xen-abi", "xen-io", "xen-store"]),
     ("spec", &[]),
     ("api", &["spec"]),
     ("session", &["api", "host", "locks", "protocol", "spec"]),

@@ -4,10 +4,9 @@ use std::sync::Arc;
 
 use fastrand::Rng;
 use xen_abi::Mfn;
+use xen_fronts::machine::{BASE, Machine, address};
 use xen_io::console::Console;
 use xen_io::{Broken, Memory};
-
-use crate::machine::{BASE, Machine, address};
 
 const PAGE: u32 = 5;
 

@@ -5,10 +5,9 @@ use std::sync::Arc;
 use frames::FrameType;
 use xen_abi::Mfn;
 use xen_abi::grant::{EntryV1, entry};
+use xen_fronts::machine::{BASE, Machine, address};
 use xen_io::grant::{Access, GrantError, Grants};
 use xen_io::{Domain, Memory};
-
-use crate::machine::{BASE, Machine, address};
 
 const MARKS: u16 = entry::READING | entry::WRITING;
 

@@ -3,10 +3,9 @@
 use fastrand::Rng;
 use xen_abi::PAGE_BYTES;
 use xen_abi::block::Response;
+use xen_fronts::disk::Bench;
+use xen_fronts::machine::{DATA, RING, address};
 use xen_io::{Broken, Memory};
-
-use crate::block::Bench;
-use crate::machine::{DATA, RING, address};
 
 #[test]
 fn an_index_out_of_reach_ends_the_disk() {

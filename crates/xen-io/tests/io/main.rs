@@ -5,5 +5,4 @@ mod bus;
 mod console;
 mod grants;
 mod hostile;
-mod machine;
 mod network;

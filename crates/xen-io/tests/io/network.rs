@@ -6,13 +6,12 @@ use xen_abi::net::{
     limit, receive, status, transmit,
 };
 use xen_abi::{PAGE_BYTES, Wire};
+use xen_fronts::machine::{DATA, Front, RING, address};
 use xen_io::Broken;
 use xen_io::Memory as _;
 use xen_io::network::{
     Checksum, Given, Offload, Receiver, SegmentKind, Segmentation, Takes, Transmitter,
 };
-
-use crate::machine::{DATA, Front, RING, address};
 
 const ALL: Takes = Takes { several_pages: true, large: [true; 2], blank: [true; 2] };
 

@@ -1,5 +1,6 @@
 //! Requests and their answers, as a domain's kernel has them.
 
+use xen_fronts::store::StorePage;
 use xen_store::ring::{self, Exchanged, Page, RingError};
 use xen_store::{Broken, CONTROL_DOMAIN, ClientId, Permission, Store};
 
@@ -347,55 +348,10 @@ fn check_part_behind_the_end(store: &mut Store, client: ClientId) {
     assert!(answer.payload.ends_with(&[0, 0]), "{answer:?}");
 }
 
-/// A page that is ordinary memory.
-struct Memory(Vec<u8>);
-
-impl Page for Memory {
-    fn load(&self, offset: usize) -> u32 {
-        u32::from_le_bytes(self.0[offset..offset + 4].try_into().expect("four bytes"))
-    }
-
-    fn store(&mut self, offset: usize, value: u32) {
-        self.0[offset..offset + 4].copy_from_slice(&value.to_le_bytes());
-    }
-
-    fn read(&self, offset: usize, bytes: &mut [u8]) {
-        bytes.copy_from_slice(&self.0[offset..offset + bytes.len()]);
-    }
-
-    fn write(&mut self, offset: usize, bytes: &[u8]) {
-        self.0[offset..offset + bytes.len()].copy_from_slice(bytes);
-    }
-}
-
-impl Memory {
-    /// As the domain does: put as many bytes as there is room for.
-    fn put(&mut self, bytes: &[u8]) -> usize {
-        let (consumer, producer) = (self.load(2048), self.load(2052));
-        let room = 1024 - producer.wrapping_sub(consumer) as usize;
-        let count = room.min(bytes.len());
-        for (index, byte) in bytes[..count].iter().enumerate() {
-            self.0[(producer.wrapping_add(index as u32) % 1024) as usize] = *byte;
-        }
-        self.store(2052, producer.wrapping_add(count as u32));
-        count
-    }
-
-    /// As the domain does: take all replies.
-    fn take(&mut self) -> Vec<u8> {
-        let (consumer, producer) = (self.load(2056), self.load(2060));
-        let count = producer.wrapping_sub(consumer);
-        let at = |index: u32| 1024 + (consumer.wrapping_add(index) % 1024) as usize;
-        let bytes = (0..count).map(|index| self.0[at(index)]).collect();
-        self.store(2056, producer);
-        bytes
-    }
-}
-
 #[test]
 fn messages_cross_the_ring_in_pieces() {
     let (mut store, client) = store();
-    let mut page = Memory(vec![0; 4096]);
+    let mut page = StorePage::default();
     ring::prepare(&mut page);
     assert_eq!(page.load(2064), 2);
     // The indices have gone round.
@@ -423,12 +379,12 @@ fn messages_cross_the_ring_in_pieces() {
 fn wrong_indices_and_lengths_end_the_connection() {
     let (mut store, client) = store();
     for (offset, value) in [(2048, 5), (2052, 1025), (2056, 1), (2060, u32::MAX)] {
-        let mut page = Memory(vec![0; 4096]);
+        let mut page = StorePage::default();
         page.store(offset, value);
         let result = ring::exchange(&mut page, &mut store, client);
         assert_eq!((result, page.load(2072)), (Err(RingError::Index), 2), "{offset}");
     }
-    let mut page = Memory(vec![0; 4096]);
+    let mut page = StorePage::default();
     page.store(12, 4097);
     page.store(2052, 16);
     let result = ring::exchange(&mut page, &mut store, client);

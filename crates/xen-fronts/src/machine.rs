@@ -15,10 +15,12 @@ pub const BASE: u64 = 0x10000;
 /// Frames that there are.
 pub const FRAMES: u64 = 640;
 
-/// Frames of the ring, which grants of the same numbers are for; data comes behind them.
+/// The first frame of a ring. Grants of the same numbers are for all frames.
 pub const RING: u32 = 1;
+/// The first frame with data.
 pub const DATA: u32 = 20;
 
+/// A domain's memory, its frames and its grant table.
 pub struct Machine {
     words: Vec<AtomicU64>,
     records: Vec<FrameRecord>,
@@ -40,11 +42,13 @@ impl Machine {
         Arc::new(machine)
     }
 
+    /// An entry of the grant table.
     pub fn entry(&self, reference: u32) -> EntryV1 {
         let word = self.words[reference as usize].load(Ordering::SeqCst);
         EntryV1::decode(&word.to_le_bytes())
     }
 
+    /// Replace an entry of the grant table.
     pub fn set_entry(&self, reference: u32, entry: EntryV1) {
         let word = u64::from_le_bytes(entry.to_bytes());
         self.words[reference as usize].store(word, Ordering::SeqCst);
@@ -61,10 +65,20 @@ impl Machine {
         self.words.get((offset.ok_or(NoMemory)? / 8) as usize).ok_or(NoMemory)
     }
 
+    /// Fill a page.
+    ///
+    /// # Panics
+    ///
+    /// If there is none.
     pub fn fill(&self, frame: u32, byte: u8) {
         self.write(address(frame), &[byte; PAGE_BYTES]).expect("it is there");
     }
 
+    /// What is in a page.
+    ///
+    /// # Panics
+    ///
+    /// If there is none.
     pub fn page(&self, frame: u32) -> [u8; PAGE_BYTES] {
         let mut bytes = [0; PAGE_BYTES];
         self.read(address(frame), &mut bytes).expect("it is there");
@@ -77,6 +91,7 @@ impl Machine {
     }
 }
 
+/// Where a frame begins.
 pub fn address(frame: u32) -> MachineAddress {
     MachineAddress::in_frame(Mfn(BASE + u64::from(frame)), 0)
 }
@@ -126,15 +141,20 @@ impl Domain for Machine {
 
 /// A front-end's side of a ring in the frames from [`RING`] on.
 pub struct Front {
+    /// Whose it is.
     pub machine: Arc<Machine>,
+    /// What the back-end has of it.
     pub grants: Arc<Grants>,
     entry_bytes: usize,
     entries: u32,
+    /// Requests that were put.
     pub produced: u32,
+    /// Responses that were taken.
     pub consumed: u32,
 }
 
 impl Front {
+    /// Of a ring of so many pages.
     pub fn new(pages: usize, entry_bytes: usize) -> Self {
         let machine = Machine::new();
         let grants = Grants::new(Arc::clone(&machine) as Arc<dyn Domain>);
@@ -145,11 +165,21 @@ impl Front {
         front
     }
 
+    /// Write a word of the ring's first page.
+    ///
+    /// # Panics
+    ///
+    /// If it is not in the domain.
     pub fn set(&self, offset: u64, value: u32) {
         let at = address(RING).plus(offset);
         self.machine.write(at, &value.to_le_bytes()).expect("it is there");
     }
 
+    /// Read a word of the ring's first page.
+    ///
+    /// # Panics
+    ///
+    /// If it is not in the domain.
     pub fn get(&self, offset: u64) -> u32 {
         let mut bytes = [0; 4];
         self.machine.read(address(RING).plus(offset), &mut bytes).expect("it is there");
@@ -161,6 +191,10 @@ impl Front {
     }
 
     /// Put a request, which the back-end does not see yet.
+    ///
+    /// # Panics
+    ///
+    /// If there is no room.
     pub fn put(&mut self, bytes: &[u8]) {
         assert!(self.produced.wrapping_sub(self.consumed) < self.entries, "the ring is full");
         self.machine.write(self.place(self.produced), bytes).expect("it is there");
@@ -175,6 +209,10 @@ impl Front {
     }
 
     /// Take the responses that are there, and want an event for the next.
+    ///
+    /// # Panics
+    ///
+    /// If the ring is not in the domain.
     pub fn take<T: Wire>(&mut self) -> Vec<T> {
         let (mut list, producer) = (Vec::new(), self.get(8));
         while self.consumed != producer {
