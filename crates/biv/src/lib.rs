@@ -24,6 +24,7 @@ pub mod doctor;
 pub mod image;
 pub mod kernel;
 pub mod life;
+mod live;
 pub mod man;
 pub mod print;
 pub mod xen;

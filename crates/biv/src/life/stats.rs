@@ -1,24 +1,19 @@
 //! `biv stats`: the resources that domains use, by their own account and by the host's.
 
 use std::collections::BTreeMap;
-use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
 use super::Error;
-use crate::cli::Format;
 use crate::cli::domains::Stats;
-use crate::print;
+use crate::live::Live;
 use api::client::{self, Client};
 use api::v1::Statistics;
 use api::{Entry, Registry};
 pub(crate) use processes::Group;
 
 mod processes;
-
-/// How often it is shown.
-const PERIOD: Duration = Duration::from_secs(1);
 
 /// How long is looked if it is shown once.
 const ONCE_PERIOD: Duration = Duration::from_millis(300);
@@ -69,28 +64,16 @@ pub fn stats(arguments: &Stats) -> Result<(), Error> {
             return Err(client::Error::NotRunning(entry.name).into());
         }
     }
-    let mut before = samples(&registry, arguments)?;
-    let once = arguments.once || arguments.format == Format::Json;
-    let live = !once && io::stdout().is_terminal();
-    loop {
-        std::thread::sleep(if once { ONCE_PERIOD } else { PERIOD });
-        let now = samples(&registry, arguments)?;
-        let rows: Vec<Row> = now
-            .iter()
-            .filter_map(|(name, sample)| Some(row(name, before.get(name)?, sample)))
-            .collect();
-        if arguments.format == Format::Json {
-            return Ok(print::json(&rows)?);
-        }
-        // To the upper left, and clear what is below.
-        let begin = if live { "\x1b[H\x1b[J" } else { "" };
-        print::text(&format!("{begin}{}", table(&rows)))?;
-        io::stdout().flush()?;
-        if once {
-            return Ok(());
-        }
-        before = now;
-    }
+    let (format, once) = (arguments.format, arguments.once);
+    let rows = |before: &BTreeMap<String, Sample>, now: &BTreeMap<String, Sample>| {
+        let row = |(name, sample): (&String, _)| Some(row(name, before.get(name)?, sample));
+        now.iter().filter_map(row).collect()
+    };
+    Live { format, once, once_period: ONCE_PERIOD }.show(
+        || samples(&registry, arguments),
+        rows,
+        table,
+    )
 }
 
 fn samples(registry: &Registry, arguments: &Stats) -> Result<BTreeMap<String, Sample>, Error> {

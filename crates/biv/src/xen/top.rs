@@ -1,20 +1,18 @@
 //! `biv xen top`.
 
 use std::collections::BTreeMap;
-use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, Instant};
 
 use api::keeper::{self, Standing};
 use api::{Registry, client};
 use serde::Serialize;
 
-use crate::cli::Format;
 use crate::cli::xen::Top;
 use crate::life::Error;
-use crate::print;
+use crate::live::{Live, PERIOD};
 
-/// How often it is shown.
-const PERIOD: Duration = Duration::from_secs(1);
+/// How domains stood at a time, by name.
+type Sample = (Instant, BTreeMap<String, Standing>);
 
 /// What is shown of a domain.
 #[derive(Debug, Serialize)]
@@ -30,30 +28,14 @@ struct Row {
 /// `biv xen top`.
 pub fn top(arguments: &Top) -> Result<(), Error> {
     let registry = Registry::open()?;
-    let once = arguments.once || arguments.format == Format::Json;
-    let live = !once && io::stdout().is_terminal();
-    let mut before = (Instant::now(), standings(&registry)?);
-    loop {
-        std::thread::sleep(PERIOD);
-        let now = (Instant::now(), standings(&registry)?);
+    let sample = || Ok((Instant::now(), standings(&registry)?));
+    let rows = |before: &Sample, now: &Sample| {
         let passed = now.0 - before.0;
-        let rows: Vec<Row> = now
-            .1
-            .values()
-            .filter_map(|standing| row(before.1.get(&standing.name)?, standing, passed))
-            .collect();
-        if arguments.format == Format::Json {
-            return Ok(print::json(&rows)?);
-        }
-        // To the upper left, and clear what is below.
-        let begin = if live { "\x1b[H\x1b[J" } else { "" };
-        print::text(&format!("{begin}{}", table(&rows)))?;
-        io::stdout().flush()?;
-        if once {
-            return Ok(());
-        }
-        before = now;
-    }
+        let row = |now: &Standing| row(before.1.get(&now.name)?, now, passed);
+        now.1.values().filter_map(row).collect()
+    };
+    let (format, once) = (arguments.format, arguments.once);
+    Live { format, once, once_period: PERIOD }.show(sample, rows, table)
 }
 
 fn standings(registry: &Registry) -> Result<BTreeMap<String, Standing>, client::Error> {
