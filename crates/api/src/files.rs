@@ -16,7 +16,7 @@
 //! | `vif.json` | its VIF as it is now, with what `biv xen` has changed |
 
 use std::fs::File;
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use rustix::fs::{AtFlags, Mode, OFlags, openat, renameat, unlinkat};
@@ -57,6 +57,17 @@ pub fn open(directory: impl AsFd, name: &str) -> Result<OwnedFd, Errno> {
     openat(directory, name, OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())
 }
 
+/// Reads a file, and nothing that it might lead to; so many bytes of it at most.
+///
+/// # Errors
+///
+/// The host's.
+pub fn read(directory: impl AsFd, name: &str, most: u64) -> io::Result<Vec<u8>> {
+    let mut contents = Vec::new();
+    File::from(open(directory, name)?).take(most).read_to_end(&mut contents)?;
+    Ok(contents)
+}
+
 /// Opens a file to read and write it, and makes it if it is not there.
 pub fn create(directory: impl AsFd, name: &str) -> Result<OwnedFd, Errno> {
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -72,8 +83,12 @@ pub fn random() -> u64 {
     u64::from_ne_bytes(bytes)
 }
 
-/// Replace a file whole: who reads it meanwhile finds the one or the other.
-pub(crate) fn replace(directory: impl AsFd, name: &str, contents: &[u8]) -> io::Result<()> {
+/// Replaces a file whole: who reads it meanwhile finds the one or the other.
+///
+/// # Errors
+///
+/// The host's.
+pub fn replace(directory: impl AsFd, name: &str, contents: &[u8]) -> io::Result<()> {
     let new = format!("{name}.{:x}", random());
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let file = openat(&directory, &new, flags, Mode::RUSR | Mode::WUSR)?;

@@ -5,8 +5,7 @@
 //! a socket. What a domain is worth is a file in the domain's directory, which a keeper that comes back reads again;
 //! who changes it replaces it whole, and then asks the keeper to look.
 
-use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::os::fd::AsFd;
 
 use rustix::io::Errno;
@@ -146,9 +145,7 @@ pub fn standings(registry: &Registry) -> Result<Vec<Standing>, client::Error> {
 ///
 /// There is none, or nothing of ours.
 pub fn policy(directory: impl AsFd) -> io::Result<Scheduling> {
-    let file = File::from(files::open(directory, POLICY)?);
-    let mut text = Vec::new();
-    file.take(POLICY_MAX_BYTES).read_to_end(&mut text)?;
+    let text = files::read(directory, POLICY, POLICY_MAX_BYTES)?;
     let policy: Scheduling = serde_json::from_slice(&text)?;
     policy.check().map_err(io::Error::other)?;
     Ok(policy)
@@ -157,10 +154,8 @@ pub fn policy(directory: impl AsFd) -> io::Result<Scheduling> {
 /// The number of the process that forks a domain's helpers, by the file in its directory; none if it is not there yet.
 #[must_use]
 pub fn helpers(directory: impl AsFd) -> Option<i32> {
-    let file = File::from(files::open(directory, HELPERS).ok()?);
-    let mut text = String::new();
-    file.take(POLICY_MAX_BYTES).read_to_string(&mut text).ok()?;
-    text.trim_end().parse().ok()
+    let text = files::read(directory, HELPERS, POLICY_MAX_BYTES).ok()?;
+    std::str::from_utf8(&text).ok()?.trim_end().parse().ok()
 }
 
 /// Say what a domain is worth. Who reads it meanwhile finds the one or the other.

@@ -11,8 +11,7 @@
 //! 4. A running machine's process can remove nothing (`host::confine`). The next command that looks
 //!    at the registry removes what is not to be kept ([`Registry::sweep`]).
 
-use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -153,10 +152,7 @@ impl Registry {
 
     /// A file of the registry's own; so many bytes of it at most.
     pub(crate) fn read(&self, name: &str, most: u64) -> io::Result<Vec<u8>> {
-        let mut contents = Vec::new();
-        let file = std::fs::File::from(files::open(&self.directory, name)?);
-        file.take(most).read_to_end(&mut contents)?;
-        Ok(contents)
+        files::read(&self.directory, name, most)
     }
 
     /// Replace such a file.
@@ -389,10 +385,7 @@ fn is_locked(directory: &OwnedFd) -> bool {
 }
 
 fn read_record(directory: &OwnedFd) -> io::Result<Record> {
-    let file = File::from(files::open(directory, files::RECORD)?);
-    let mut text = Vec::new();
-    file.take(RECORD_MAX_BYTES).read_to_end(&mut text)?;
-    Record::parse(&text)
+    Record::parse(&files::read(directory, files::RECORD, RECORD_MAX_BYTES)?)
 }
 
 /// Takes the lock, and waits for it up to a limit: a stopped process must not hold up all others.

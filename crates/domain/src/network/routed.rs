@@ -8,7 +8,7 @@
 //! 3. *Nothing of it is said by a domain's process.* That one only accepts a cable, from processes of its user.
 
 use std::fs::{File, Permissions};
-use std::io::{self, Read, Write};
+use std::io;
 use std::net::Ipv4Addr;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
@@ -17,7 +17,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use api::{Entry, Name, Registry, files};
-use rustix::fs::{AtFlags, FlockOperation, flock, renameat, unlinkat};
+use rustix::fs::{AtFlags, FlockOperation, flock, unlinkat};
 use rustix::io::{Errno, FdFlags, fcntl_setfd};
 use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with,
@@ -98,14 +98,10 @@ impl Kept {
     ///
     /// It cannot be read.
     pub fn of(directory: &OwnedFd) -> io::Result<Option<Self>> {
-        match files::open(directory, files::VIF_STATE) {
-            Err(Errno::NOENT) => Ok(None),
-            Err(error) => Err(error.into()),
-            Ok(file) => {
-                let mut text = Vec::new();
-                File::from(file).take(KEPT_MAX_BYTES).read_to_end(&mut text)?;
-                Ok(Some(serde_json::from_slice(&text)?))
-            }
+        match files::read(directory, files::VIF_STATE, KEPT_MAX_BYTES) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+            Ok(text) => Ok(Some(serde_json::from_slice(&text)?)),
         }
     }
 
@@ -115,11 +111,7 @@ impl Kept {
     ///
     /// It cannot be written.
     pub fn keep(&self, directory: &OwnedFd) -> io::Result<()> {
-        let unfinished = format!("{}.new", files::VIF_STATE);
-        let mut file = File::from(files::create(directory, &unfinished)?);
-        file.set_len(0)?;
-        file.write_all(&serde_json::to_vec(self)?)?;
-        Ok(renameat(directory, &unfinished, directory, files::VIF_STATE)?)
+        files::replace(directory, files::VIF_STATE, &serde_json::to_vec(self)?)
     }
 }
 
