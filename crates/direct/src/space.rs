@@ -87,7 +87,7 @@ impl Space {
 
     /// The time that its processes have had one of the host's cores; none once they are gone.
     pub fn time(&self) -> Option<Duration> {
-        self.processes.iter().map(|&process| process_time(process)).sum()
+        self.processes.iter().map(|&process| host::process_time(process.cast_signed())).sum()
     }
 
     /// Map `length` bytes of the guest memory's file from `offset` at `linear`, over whatever is
@@ -332,16 +332,6 @@ impl Drop for Space {
         kill(&self.process);
         self.helpers.give_back(self.slot, Arc::clone(&self.process));
     }
-}
-
-/// The time of a process on cores.
-fn process_time(process: u32) -> Option<Duration> {
-    // A clock's number is made of the process's (clock_getcpuclockid(3)): CPUCLOCK_SCHED is 2.
-    let clock = !(process as libc::clockid_t) << 3 | 2;
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the kernel fills the structure, or refuses.
-    let result = unsafe { libc::clock_gettime(clock, &raw mut time) };
-    (result == 0).then(|| Duration::new(time.tv_sec as u64, time.tv_nsec as u32))
 }
 
 /// Wait for a thread to stop. A signal to this thread while it waits for the runner is passed on as a kick.

@@ -13,8 +13,9 @@
 //! - [`privileges`]: capabilities of root that a process drops.
 //! - [`layout`]: the mappings of this process.
 //! - [`lifeline`]: what continues a stopped process when who has stopped it is no more.
-//! - [`usage`]: bytes that this process has read from disks and written to them.
-//! - [`shared`]: words that several processes share; the time that a process has had of processors.
+//! - [`usage`]: the time that a process has had of processors; bytes that this one has read from disks and written to
+//!   them.
+//! - [`shared`]: words that several processes share.
 //! - [`vectored`]: vectored I/O between files and guest memory.
 //! - [`message`]: the same with a socket, beside bytes of our own.
 //! - [`tap`]: TAP interfaces.
@@ -52,6 +53,6 @@ pub use lifeline::continue_at_hang_up;
 pub use limits::SPARE_PAGES;
 pub use memory::{Error, GuestMemory, RawRegion};
 pub use poll::Poller;
-pub use shared::{SharedPage, process_time};
-pub use usage::moved_bytes;
+pub use shared::SharedPage;
+pub use usage::{moved_bytes, process_time};
 pub use watch::watch;

@@ -8,7 +8,6 @@ use std::fs::File;
 use std::io;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64};
-use std::time::Duration;
 
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
@@ -77,20 +76,6 @@ impl Drop for SharedPage {
     }
 }
 
-/// What all threads of a process have had of processors, if there is such a process (clock_getcpuclockid(3)).
-#[must_use]
-pub fn process_time(process: i32) -> Option<Duration> {
-    /// `CPUCLOCK_SCHED`: what the host's scheduler counts (linux/posix-timers.h).
-    const SCHEDULED: i32 = 2;
-    let clock = (!process).checked_mul(8)? | SCHEDULED;
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: it writes to `time`, which is there.
-    let answer = unsafe { libc::clock_gettime(clock, &raw mut time) };
-    let seconds = u64::try_from(time.tv_sec).ok()?;
-    let rest = u32::try_from(time.tv_nsec).ok()?;
-    (answer == 0).then(|| Duration::new(seconds, rest))
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::Ordering;
@@ -110,15 +95,5 @@ mod tests {
         pages[1].half(4092).store(9, Ordering::SeqCst);
         assert_eq!(pages[1].word(8).load(Ordering::SeqCst), 7);
         assert_eq!(pages[0].half(4092).load(Ordering::SeqCst), 9);
-    }
-
-    #[test]
-    fn the_time_of_a_process_grows_as_it_computes() {
-        let own = || process_time(std::process::id().cast_signed()).expect("it lives");
-        let start = own();
-        while own() < start + Duration::from_millis(5) {
-            std::hint::spin_loop();
-        }
-        assert_eq!(process_time(i32::MAX), None);
     }
 }
