@@ -33,20 +33,8 @@ const SECTORS: i64 = 1 << 62;
 /// [`io::ErrorKind::WouldBlock`] when another user is in the way; the host's when it has no such locks.
 pub fn lock(file: &File, writes: bool) -> io::Result<()> {
     let does: &[i64] = if writes { &[READ, WRITE] } else { &[READ] };
-    let forbids = [WRITE, RESIZE];
-    for place in does.iter().map(|it| DOES + it).chain(forbids.map(|it| FORBIDS + it)) {
-        let description = describe(place, libc::F_RDLCK);
-        fcntl(file, FcntlArg::F_OFD_SETLK(&description)).map_err(io::Error::from)?;
-    }
-    // Both sides lock before they look, so that one of them sees the other.
-    for place in does.iter().map(|it| FORBIDS + it).chain(forbids.map(|it| DOES + it)) {
-        let mut description = describe(place, libc::F_WRLCK);
-        fcntl(file, FcntlArg::F_OFD_GETLK(&mut description)).map_err(io::Error::from)?;
-        if description.l_type != libc::F_UNLCK as i16 {
-            return Err(io::ErrorKind::WouldBlock.into());
-        }
-    }
-    Ok(())
+    announce(file, does, &[WRITE, RESIZE])?;
+    refuse_others(file, does, &[WRITE, RESIZE])
 }
 
 /// Lock parts of an image for a machine that writes to them, or does not; likewise.
@@ -58,16 +46,10 @@ pub fn lock(file: &File, writes: bool) -> io::Result<()> {
 ///
 /// As [`lock`].
 pub fn lock_parts(file: &File, parts: &[Extent], writes: bool) -> io::Result<()> {
-    let does = [READ, WRITE].map(|it| DOES + it);
-    for place in does.into_iter().chain([FORBIDS + RESIZE]) {
-        let description = describe(place, libc::F_RDLCK);
-        fcntl(file, FcntlArg::F_OFD_SETLK(&description)).map_err(io::Error::from)?;
-    }
-    let shared = parts.iter().filter(|part| !writes || part.read_only);
-    let alone = parts.iter().filter(|part| writes && !part.read_only);
-    for (part, kind) in
-        shared.map(|part| (part, libc::F_RDLCK)).chain(alone.map(|part| (part, libc::F_WRLCK)))
-    {
+    announce(file, &[READ, WRITE], &[RESIZE])?;
+    for part in parts {
+        let is_written = writes && !part.read_only;
+        let kind = if is_written { libc::F_WRLCK } else { libc::F_RDLCK };
         let (start, sectors) = (part.start / SECTOR_BYTES, part.bytes / SECTOR_BYTES);
         let mut description = describe(SECTORS + start.cast_signed(), kind);
         description.l_len = sectors.cast_signed();
@@ -76,7 +58,24 @@ pub fn lock_parts(file: &File, parts: &[Extent], writes: bool) -> io::Result<()>
             errno => io::Error::from(errno),
         })?;
     }
-    for place in [READ, WRITE].map(|it| FORBIDS + it).into_iter().chain([DOES + RESIZE]) {
+    refuse_others(file, &[READ, WRITE], &[RESIZE])
+}
+
+/// Say what is done, and what others may not do.
+fn announce(file: &File, does: &[i64], forbids: &[i64]) -> io::Result<()> {
+    let does = does.iter().map(|it| DOES + it);
+    for place in does.chain(forbids.iter().map(|it| FORBIDS + it)) {
+        let description = describe(place, libc::F_RDLCK);
+        fcntl(file, FcntlArg::F_OFD_SETLK(&description)).map_err(io::Error::from)?;
+    }
+    Ok(())
+}
+
+/// Look whether another forbids what is done, or does what it may not. Both sides announce before they look, so that
+/// one of them sees the other.
+fn refuse_others(file: &File, does: &[i64], forbids: &[i64]) -> io::Result<()> {
+    let does = does.iter().map(|it| FORBIDS + it);
+    for place in does.chain(forbids.iter().map(|it| DOES + it)) {
         let mut description = describe(place, libc::F_WRLCK);
         fcntl(file, FcntlArg::F_OFD_GETLK(&mut description)).map_err(io::Error::from)?;
         if description.l_type != libc::F_UNLCK as i16 {
