@@ -4,8 +4,7 @@ use frames::{Entry, Tables};
 use xen_abi::grant::{Map, Unmap, UnmapAndReplace, map, status};
 use xen_abi::{Mfn, PAGE_SHIFT};
 
-use super::handles::Handles;
-use super::table::{Failed, GrantTable, Kind, Mapping, Use};
+use super::table::{Failed, GrantTable, Mapping, Use};
 use crate::caller::Caller;
 use crate::engine::Engine;
 use crate::services::DOMAIN_ID;
@@ -157,9 +156,8 @@ impl Caller<'_> {
     fn end_mapping(&mut self, ending: &Ending) -> Result<(), Failed> {
         let domain = self.domain;
         let mut table = domain.grants();
-        let bad = Failed(status::BAD_HANDLE);
-        let handle = Some(ending.handle).filter(|handle| Handles::can_be(*handle)).ok_or(bad)?;
-        let mapping = *table.mappings.get(&handle).ok_or(bad)?;
+        let handle = ending.handle;
+        let mapping = *table.mappings.get(&handle).ok_or(Failed(status::BAD_HANDLE))?;
         let ends_device = ending.bus_address != 0 && mapping.flags & map::DEVICE != 0;
         if ends_device && ending.bus_address != mapping.frame.0 << PAGE_SHIFT {
             return Err(Failed(status::BAD_DEV_ADDR));
@@ -171,20 +169,18 @@ impl Caller<'_> {
         if ends_device {
             mapping.put(domain.frames());
         }
-        let ended = [(ends_host, Kind::Host, map::HOST), (ends_device, Kind::Device, map::DEVICE)];
-        let ended = ended.into_iter().filter(|(ends, ..)| *ends);
-        let (mut uses, mut flags) = (Vec::new(), 0);
-        for (_, kind, flag) in ended {
-            uses.push(Use { kind, is_read_only: mapping.is_read_only() });
-            flags |= flag;
-        }
+        let mut flags = if ends_host { map::HOST } else { 0 };
+        flags |= if ends_device { map::DEVICE } else { 0 };
         let left = Mapping { flags: mapping.flags & !flags, ..mapping };
-        if left.flags & (map::HOST | map::DEVICE) == 0 {
+        if left.uses().next().is_none() {
             table.mappings.remove(&handle);
             table.handles.put(handle);
         } else {
             table.mappings.insert(handle, left);
         }
+        let ended =
+            Mapping { flags: mapping.flags & !(map::HOST | map::DEVICE) | flags, ..mapping };
+        let uses: Vec<Use> = ended.uses().collect();
         if !uses.is_empty() {
             table.end(&domain.owned, mapping.reference, &uses);
         }

@@ -10,7 +10,7 @@ use xen_io::{MachineAddress, Memory as _};
 use super::table::GrantTable;
 use crate::caller::{Caller, Outcome, Reply};
 use crate::errno::Errno;
-use crate::geometry::GRANT_FRAMES;
+use crate::geometry::{GRANT_FRAMES, Geometry};
 use crate::grant_layout::Version;
 use crate::memory::{Owned, WORDS};
 use crate::services::DOMAIN_ID;
@@ -19,70 +19,86 @@ fn is_own(named: u16) -> bool {
     [domain::THIS, DOMAIN_ID].contains(&named)
 }
 
-/// `GNTTABOP_setup_table`: make the table as long as this, and tell its frames.
-pub(super) fn set_up(caller: &mut Caller<'_>, at: u64) -> Reply {
-    let mut one: SetupTable = caller.read(at)?;
-    let count = u64::from(one.count);
-    one.status = match is_own(one.domain) {
-        false => status::BAD_DOMAIN,
-        true if count > GRANT_FRAMES => status::GENERAL_ERROR,
-        true => status::OKAY,
-    };
-    if one.status == status::OKAY {
-        caller.domain.grants().grow(&caller.domain.owned, count);
-        for index in 0..count {
-            let frame = caller.domain.geometry.grant_frame(index);
-            caller.write(one.frames.wrapping_add(index * 8), &frame)?;
-        }
-    }
+/// Carry out an operation on one structure, and put the answer in its place.
+fn answer<T: Wire>(
+    caller: &mut Caller<'_>,
+    at: u64,
+    act: impl FnOnce(&mut Caller<'_>, &mut T) -> Result<(), Errno>,
+) -> Reply {
+    let mut one: T = caller.read(at)?;
+    act(caller, &mut one)?;
     caller.write(at, &one)?;
     Ok(Outcome::DONE)
+}
+
+/// Tell the first frames of a list, if there are so many; the status.
+fn tell(
+    caller: &mut Caller<'_>,
+    (to, count): (u64, u64),
+    there: u64,
+    frame: impl Fn(&Geometry, u64) -> Mfn,
+) -> Result<i16, Errno> {
+    if count > there {
+        return Ok(status::GENERAL_ERROR);
+    }
+    for index in 0..count {
+        let frame = frame(&caller.domain.geometry, index);
+        caller.write(to.wrapping_add(index * 8), &frame)?;
+    }
+    Ok(status::OKAY)
+}
+
+/// `GNTTABOP_setup_table`: make the table as long as this, and tell its frames.
+pub(super) fn set_up(caller: &mut Caller<'_>, at: u64) -> Reply {
+    answer(caller, at, |caller, one: &mut SetupTable| {
+        let list = (one.frames, u64::from(one.count));
+        one.status = status::BAD_DOMAIN;
+        if is_own(one.domain) {
+            if list.1 <= GRANT_FRAMES {
+                caller.domain.grants().grow(&caller.domain.owned, list.1);
+            }
+            one.status = tell(caller, list, GRANT_FRAMES, Geometry::grant_frame)?;
+        }
+        Ok(())
+    })
 }
 
 /// `GNTTABOP_query_size`.
 pub(super) fn query(caller: &mut Caller<'_>, at: u64) -> Reply {
-    let mut one: QuerySize = caller.read(at)?;
-    if is_own(one.domain) {
-        one.count = caller.domain.grants().frames as u32;
-        one.limit = GRANT_FRAMES as u32;
-        one.status = status::OKAY;
-    } else {
+    answer(caller, at, |caller, one: &mut QuerySize| {
         one.status = status::BAD_DOMAIN;
-    }
-    caller.write(at, &one)?;
-    Ok(Outcome::DONE)
+        if is_own(one.domain) {
+            one.count = caller.domain.grants().frames as u32;
+            one.limit = GRANT_FRAMES as u32;
+            one.status = status::OKAY;
+        }
+        Ok(())
+    })
 }
 
 /// `GNTTABOP_get_status_frames`.
 pub(super) fn status_frames(caller: &mut Caller<'_>, at: u64) -> Reply {
-    let mut one: GetStatusFrames = caller.read(at)?;
-    let count = u64::from(one.count);
-    let there = caller.domain.owned.grant_version();
-    let there = there.status_frames(caller.domain.grants().frames);
-    one.status = match is_own(one.domain) {
-        false => status::BAD_DOMAIN,
-        true if count > there => status::GENERAL_ERROR,
-        true => status::OKAY,
-    };
-    if one.status == status::OKAY {
-        for index in 0..count {
-            let frame = caller.domain.geometry.status_frame(index);
-            caller.write(one.frames.wrapping_add(index * 8), &frame)?;
-        }
-    }
-    caller.write(at, &one)?;
-    Ok(Outcome::DONE)
+    answer(caller, at, |caller, one: &mut GetStatusFrames| {
+        let list = (one.frames, u64::from(one.count));
+        let version = caller.domain.owned.grant_version();
+        let there = version.status_frames(caller.domain.grants().frames);
+        one.status = match is_own(one.domain) {
+            true => tell(caller, list, there, Geometry::status_frame)?,
+            false => status::BAD_DOMAIN,
+        };
+        Ok(())
+    })
 }
 
 /// `GNTTABOP_get_version`.
 pub(super) fn get_version(caller: &mut Caller<'_>, at: u64) -> Reply {
-    let mut one: GetVersion = caller.read(at)?;
-    if !is_own(one.domain) {
-        return Err(Errno::new(errno::ESRCH));
-    }
-    one.version = caller.domain.owned.grant_version().number();
-    caller.write(at, &one)?;
-    Ok(Outcome::DONE)
+    answer(caller, at, |caller, one: &mut GetVersion| {
+        if !is_own(one.domain) {
+            return Err(Errno::new(errno::ESRCH));
+        }
+        one.version = caller.domain.owned.grant_version().number();
+        Ok(())
+    })
 }
 
 /// `GNTTABOP_set_version`. Whatever comes of it, the domain is told the version.
