@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
+use machine::Backplane as _;
 use machine::board::{self, Board as _, BoardVcpu as _, Payload, Surroundings};
 use machine::saved::CounterShift;
 use machine::time::{Clock as _, Hertz, ManualClock, Nanoseconds};
 use machine::xen::{FlushOf, Inaccessible, SegmentBase, TableWrite, XenCall, XenVcpu};
-use machine::{Backplane as _, Wake};
 use vm_memory::{Bytes, GuestAddress, GuestMemoryMmap};
 use xen_abi::Mfn;
 use xen_abi::callback::TrapInfo;
@@ -95,12 +95,6 @@ pub enum Step {
     GoOn {
         changes: Vec<(u16, u8)>,
     },
-}
-
-struct Nobody;
-
-impl Wake for Nobody {
-    fn wake(&self, _: usize) {}
 }
 
 /// A vCPU as the hypervisor sees it, which executes nothing.
@@ -255,7 +249,7 @@ impl Bench {
         let surroundings = Surroundings {
             clock: Arc::clone(&clock) as _,
             memory: Arc::clone(&memory) as _,
-            wake: Arc::new(Nobody),
+            wake: Arc::new(crate::Nobody),
         };
         let mut board = xen::Board::new(config, surroundings).expect("a sensible configuration");
         for line in 0..2 {
@@ -348,17 +342,7 @@ impl Bench {
 
     /// What is saved, with bytes that are changed, is refused, or is what a domain can be.
     fn go_on(&mut self, changes: &[(u16, u8)]) {
-        let saved = self.board.vcpu(0).save_shared();
-        let Ok(mut shared) = saved else { return };
-        let own = (0..PROCESSORS).map(|number| self.board.vcpu(number).save_own());
-        let mut own: Vec<_> = own.collect();
-        self.board.vcpu(0).thaw();
-        for (at, value) in changes {
-            let states = [&mut shared].into_iter().chain(&mut own);
-            let mut bytes: Vec<_> = states.flat_map(|state| state.iter_mut()).collect();
-            let place = usize::from(*at) % bytes.len();
-            *bytes[place] ^= value;
-        }
+        let Some((shared, own)) = crate::changed(&self.board, PROCESSORS, changes) else { return };
         let other = Self::over(Arc::clone(&self.memory), Arc::clone(&self.clock));
         let shift = CounterShift::new(1, 0, true);
         match other.board.restore(&shared, &own, shift) {

@@ -236,17 +236,7 @@ impl Bench {
                 break;
             }
         }
-        let saved = self.platform.vcpu(0).save_shared();
-        let Ok(mut shared) = saved else { return };
-        let own = (0..PROCESSORS).map(|number| self.platform.vcpu(number).save_own());
-        let mut own: Vec<_> = own.collect();
-        self.platform.vcpu(0).thaw();
-        for (at, value) in changes {
-            let states = [&mut shared].into_iter().chain(&mut own);
-            let mut bytes: Vec<_> = states.flat_map(|state| state.iter_mut()).collect();
-            let place = usize::from(*at) % bytes.len();
-            *bytes[place] ^= value;
-        }
+        let Some((shared, own)) = changed(&self.platform, PROCESSORS, changes) else { return };
         let other = Self::over(Arc::clone(&self.clock), Arc::clone(&self.memory));
         let shift = CounterShift::new(1, 0, true);
         if other.platform.restore(&shared, &own, shift).is_ok() {
@@ -275,6 +265,24 @@ impl Bench {
         }
         self.platform.requests().take();
     }
+}
+
+/// What a board and its processors save, with some bytes changed; none if it cannot now.
+fn changed(
+    board: &impl Board,
+    processors: usize,
+    changes: &[(u16, u8)],
+) -> Option<(Vec<u8>, Vec<Vec<u8>>)> {
+    let mut shared = board.vcpu(0).save_shared().ok()?;
+    let mut own: Vec<_> = (0..processors).map(|number| board.vcpu(number).save_own()).collect();
+    board.vcpu(0).thaw();
+    for (at, value) in changes {
+        let states = [&mut shared].into_iter().chain(&mut own);
+        let mut bytes: Vec<_> = states.flat_map(|state| state.iter_mut()).collect();
+        let place = usize::from(*at) % bytes.len();
+        *bytes[place] ^= value;
+    }
+    Some((shared, own))
 }
 
 /// Configuration space of the first functions, or the start of the window.
