@@ -52,16 +52,11 @@ pub fn debian_with_headers(suite: &str, meta_package: &str) -> Result<PathBuf, S
 ///
 /// Why apt cannot get it.
 pub fn xen() -> Result<PathBuf, String> {
-    let _one = DOWNLOAD.lock().unpoisoned();
-    let done = cache_directory().join(XEN);
-    if !done.exists() {
-        let apt = Apt::new(XEN, "bookworm")?;
-        apt.unpack(XEN, "./boot")?;
+    file_of(XEN, "./boot", |files| {
         let unzip = "gunzip -c boot/xen-*-amd64.gz > xen";
-        succeed(Command::new("sh").args(["-c", unzip]).current_dir(apt.files()))?;
-        fs::rename(apt.files().join("xen"), &done).map_err(|error| error.to_string())?;
-    }
-    Ok(done)
+        succeed(Command::new("sh").args(["-c", unzip]).current_dir(files))?;
+        Ok(files.join("xen"))
+    })
 }
 
 /// GRUB as a paravirtual kernel (PV-GRUB), as Debian has it: it looks for `/boot/grub/grub.cfg` on all disks.
@@ -70,13 +65,24 @@ pub fn xen() -> Result<PathBuf, String> {
 ///
 /// Why apt cannot get it.
 pub fn paravirtual_grub() -> Result<PathBuf, String> {
+    file_of(PARAVIRTUAL_GRUB, "./usr/lib/grub-xen", |files| {
+        Ok(files.join("usr/lib/grub-xen/grub-x86_64-xen.bin"))
+    })
+}
+
+/// The file that `find` finds among what `paths` names of a package of Debian 12.
+fn file_of(
+    package: &str,
+    paths: &str,
+    find: impl FnOnce(&Path) -> Result<PathBuf, String>,
+) -> Result<PathBuf, String> {
     let _one = DOWNLOAD.lock().unpoisoned();
-    let done = cache_directory().join(PARAVIRTUAL_GRUB);
+    let done = cache_directory().join(package);
     if !done.exists() {
-        let apt = Apt::new(PARAVIRTUAL_GRUB, "bookworm")?;
-        apt.unpack(PARAVIRTUAL_GRUB, "./usr/lib/grub-xen")?;
-        let image = apt.files().join("usr/lib/grub-xen/grub-x86_64-xen.bin");
-        fs::rename(image, &done).map_err(|error| error.to_string())?;
+        let apt = Apt::new(package, "bookworm")?;
+        apt.unpack(package, paths)?;
+        let found = find(&apt.files())?;
+        fs::rename(found, &done).map_err(|error| error.to_string())?;
     }
     Ok(done)
 }

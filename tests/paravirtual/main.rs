@@ -167,15 +167,18 @@ fn commands_end_as_they_do_on_a_pc() {
     assert_eq!(status("poweroff -f"), Some(122));
 }
 
+/// A machine with these options does not start, and says why.
+fn check_refused(options: &[&str], why: &str) {
+    let all = [&["run"], options, &["--", "true"]].concat();
+    let output = biv(&all).output().expect("`timeout` can be started");
+    let said = text(&output.stderr);
+    assert!(!output.status.success() && said.contains(why), "{options:?}: {said}");
+    assert!(!said.contains("panicked"), "{said}");
+}
+
 #[test]
 fn what_such_a_machine_cannot_have_is_refused() {
-    let check = |options: &[&str], why: &str| {
-        let all = [&["run", "--xen"], options, &["--", "true"]].concat();
-        let output = biv(&all).output().expect("`timeout` can be started");
-        let said = text(&output.stderr);
-        assert!(!output.status.success() && said.contains(why), "{options:?}: {said}");
-        assert!(!said.contains("panicked"), "{said}");
-    };
+    let check = |options: &[&str], why: &str| check_refused(&[&["--xen"], options].concat(), why);
     check(&["--volume", "/tmp:/tmp"], "--volume");
     check(&["--entropy"], "--entropy");
     check(&["--vsock", "/tmp/none"], "--vsock");
