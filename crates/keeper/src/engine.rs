@@ -5,19 +5,19 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use api::keeper::{SchedulerKind, Standing};
 use gates::{Gates, Word, wait_for_any};
-use locks::Unpoisoned;
 use rustix::thread::futex;
 use scheduler::{Bvt, DomainId, Host, Overdraft, Permit, Policy, Scheduler, VcpuId};
 
 use crate::limits::{
-    HEARTBEAT_PERIOD, IDLE_PERIOD, POLL_PERIOD, SILENCE_MAX, STOP_DOUBLINGS, STOP_MAX,
+    CLIENT_TIMEOUT, HEARTBEAT_PERIOD, IDLE_PERIOD, POLL_PERIOD, SILENCE_MAX, STOP_DOUBLINGS,
+    STOP_MAX,
 };
 use crate::meter::{Member, Meter, Used};
 
@@ -33,6 +33,8 @@ pub(crate) enum Message {
     Members(DomainId, Vec<Member>),
     /// Decide in another way from now on.
     Scheduler(SchedulerKind),
+    /// Say how domains stand.
+    Standings(Sender<Vec<Standing>>),
     /// It is over.
     End,
 }
@@ -51,23 +53,14 @@ pub(crate) struct Newcomer {
 pub(crate) struct Handle {
     messages: Sender<Message>,
     bell: Arc<AtomicU32>,
-    seen: Arc<Mutex<Seen>>,
-}
-
-/// What the main thread sees.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Seen {
-    /// How domains stand.
-    pub(crate) standings: Vec<Standing>,
-    /// Whether the time that domains use decides anything now.
-    pub(crate) is_deciding: bool,
+    is_deciding: Arc<AtomicBool>,
 }
 
 impl Handle {
     /// Start the thread, on a host with so many processors.
     pub(crate) fn start(processors: usize, kind: SchedulerKind) -> std::io::Result<Self> {
         let (messages, receiver) = mpsc::channel();
-        let (bell, seen) = (Arc::new(AtomicU32::new(0)), Arc::default());
+        let (bell, is_deciding) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicBool::new(false)));
         let engine = Engine {
             kind,
             scheduler: scheduler(kind, processors),
@@ -75,11 +68,12 @@ impl Handle {
             domains: BTreeMap::new(),
             messages: receiver,
             bell: Arc::clone(&bell),
-            seen: Arc::clone(&seen),
+            says_deciding: Arc::clone(&is_deciding),
+            asked: Vec::new(),
             last: Duration::ZERO,
         };
         std::thread::Builder::new().name("scheduler".into()).spawn(move || engine.run())?;
-        Ok(Self { messages, bell, seen })
+        Ok(Self { messages, bell, is_deciding })
     }
 
     /// Leave a message.
@@ -90,9 +84,16 @@ impl Handle {
         let _ = futex::wake(&self.bell, futex::Flags::PRIVATE, 1);
     }
 
-    /// What is to be seen.
-    pub(crate) fn seen(&self) -> Seen {
-        self.seen.lock().unpoisoned().clone()
+    /// How domains stand, in the order in which they were found; none if it is not said within [`CLIENT_TIMEOUT`].
+    pub(crate) fn standings(&self) -> Option<Vec<Standing>> {
+        let (sender, receiver) = mpsc::channel();
+        self.send(Message::Standings(sender));
+        receiver.recv_timeout(CLIENT_TIMEOUT).ok()
+    }
+
+    /// Whether the time that domains use decides anything now.
+    pub(crate) fn is_deciding(&self) -> bool {
+        self.is_deciding.load(Ordering::Relaxed)
     }
 }
 
@@ -125,7 +126,10 @@ struct Engine {
     domains: BTreeMap<DomainId, Kept>,
     messages: Receiver<Message>,
     bell: Arc<AtomicU32>,
-    seen: Arc<Mutex<Seen>>,
+    /// What the main thread is told of [`Self::is_deciding`].
+    says_deciding: Arc<AtomicBool>,
+    /// Those who wait to be told how domains stand.
+    asked: Vec<Sender<Vec<Standing>>>,
     /// When it was decided last.
     last: Duration,
 }
@@ -149,7 +153,8 @@ impl Engine {
             self.look(now);
             let next = self.scheduler.plan(now);
             self.carry_out(now);
-            self.publish();
+            self.says_deciding.store(self.is_deciding(), Ordering::Relaxed);
+            self.answer();
             let until = self.until(now, next);
             self.sleep(rung, &news, until);
         }
@@ -182,6 +187,7 @@ impl Engine {
                     }
                 }
                 Message::Scheduler(kind) => self.decide_by(kind),
+                Message::Standings(to) => self.asked.push(to),
                 Message::End => return true,
             }
         }
@@ -232,7 +238,7 @@ impl Engine {
                     _ => {}
                 }
             }
-            let used = kept.meter.read();
+            let used = kept.meter.read(!given.is_zero());
             scheduler.charge(domain, used.all, now);
             let (is_limited, is_ahead) = (scheduler.limits(domain), scheduler.is_ahead(domain));
             match is_limited && !is_late {
@@ -281,7 +287,15 @@ impl Engine {
         }
     }
 
-    fn publish(&self) {
+    /// Tell those who have asked, with what has been used until now.
+    fn answer(&mut self) {
+        for to in std::mem::take(&mut self.asked) {
+            // Who asked may have lost patience.
+            let _ = to.send(self.standings());
+        }
+    }
+
+    fn standings(&self) -> Vec<Standing> {
         let standing = |(id, kept): (&DomainId, &Kept)| {
             let waits: Vec<_> =
                 (0..kept.gates.vcpus()).map(|vcpu| kept.gates.waits(vcpu)).collect();
@@ -306,9 +320,7 @@ impl Engine {
                 is_stopped: kept.stopped.is_some(),
             }
         };
-        let standings = self.domains.iter().map(standing).collect();
-        let is_deciding = self.is_deciding();
-        *self.seen.lock().unpoisoned() = Seen { standings, is_deciding };
+        self.domains.iter().map(standing).collect()
     }
 
     /// Whether anybody's permits may be limited now.

@@ -101,7 +101,7 @@ impl Keeper {
     /// Wait for a request, for the end of a domain, or until the processes of domains are to be looked for.
     fn wait(&mut self) -> io::Result<()> {
         loop {
-            let rest = match self.engine.seen().is_deciding {
+            let rest = match self.engine.is_deciding() {
                 true => MEMBERS_PERIOD,
                 false => REST_PERIOD,
             };
@@ -202,7 +202,10 @@ impl Keeper {
 
     fn answer(&mut self, request: &http::Request) -> Response {
         match (request.method.as_str(), request.path.as_str()) {
-            ("GET", STANDINGS) => Response::json(200, &self.engine.seen().standings),
+            ("GET", STANDINGS) => match self.engine.standings() {
+                Some(standings) => Response::json(200, &standings),
+                None => Response::problem(503, "the scheduler is too busy to answer"),
+            },
             ("POST", LOOK) => {
                 self.look();
                 Response::done()

@@ -110,10 +110,11 @@ impl Meter {
         (self.members, self.found) = (kept, Some(Instant::now()));
     }
 
-    /// What has been used since the last time; of those that did not compute lately, since all clocks were read.
-    pub(crate) fn read(&mut self) -> Used {
+    /// What has been used since the last time. Unless it may have run since then, those that did not compute when all
+    /// clocks were read are left for later.
+    pub(crate) fn read(&mut self, may_have_run: bool) -> Used {
         let now = Instant::now();
-        let all = self.read_all.is_none_or(|due| due <= now);
+        let all = may_have_run || self.read_all.is_none_or(|due| due <= now);
         if all {
             self.read_all = Some(now + READ_PERIOD);
         }
@@ -174,17 +175,23 @@ mod tests {
         let mut used = Used::default();
         while used.all.is_zero() {
             std::thread::sleep(span);
-            used = meter.read();
+            used = meter.read(false);
         }
         assert_eq!(used.guest, Duration::ZERO);
+        // One that has not computed lately is left for later, unless it may have run.
+        meter.members.values_mut().for_each(|metered| metered.computes = false);
+        meter.read_all = Some(Instant::now() + Duration::from_secs(600));
+        std::thread::sleep(span);
+        assert_eq!(meter.read(false).all, Duration::ZERO);
+        assert!(meter.read(true).all > Duration::ZERO);
         // If code of the guest's ran in it, it could be stopped.
         let metered = meter.members.values_mut().nth(computing).expect("it was found");
         metered.member.is_guest = true;
         meter.stop(true);
         std::thread::sleep(span);
-        meter.read();
+        meter.read(false);
         std::thread::sleep(span);
-        assert_eq!(meter.read().all, Duration::ZERO);
+        assert_eq!(meter.read(false).all, Duration::ZERO);
         // What is killed need not go on first.
         for Metered { member, .. } in meter.members.values() {
             pidfd_send_signal(&member.descriptor, Signal::KILL).expect("it lives");

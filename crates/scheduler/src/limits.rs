@@ -13,7 +13,7 @@ pub const SWITCH_ALLOWANCE: Duration = Duration::from_millis(5);
 pub const MARGIN: Duration = Duration::from_micros(400);
 
 /// The furthest that a domain of which no vCPU waits falls behind the others, at its own weight.
-pub const LAG_MAX: Duration = Duration::from_millis(40);
+pub const LAG_MAX: Duration = Duration::from_millis(200);
 
 /// How long permits stay limited after processors have been scarce.
 pub const LINGER: Duration = Duration::from_millis(100);

@@ -1,11 +1,12 @@
 //! What domains get, in virtual time.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use proptest::prelude::*;
 use scheduler::limits::{QUANTUM, WARP_MAX};
 use scheduler::simulator::{Domain, Load, Outcome, simulate};
-use scheduler::{Bvt, Cap, Policy, Weight};
+use scheduler::{Bvt, Cap, DomainId, Permit, Policy, Scheduler, VcpuId, Weight};
 
 const SECOND: Duration = Duration::from_secs(1);
 const MS: Duration = Duration::from_millis(1);
@@ -45,6 +46,70 @@ fn shares_are_in_proportion_to_weights() {
     // However many vCPUs share it.
     check(2, &[busy(256, 4), busy(768, 2)], &[50.0, 150.0]);
     check(4, &[busy(256, 4), busy(256, 2), busy(256, 3)], &[133.3, 133.3, 133.3]);
+}
+
+/// A host on which something else has half of each processor, and what domains use is known late.
+struct Unkind {
+    scheduler: Bvt,
+    owed: BTreeMap<DomainId, Duration>,
+    delivered: Duration,
+}
+
+impl Scheduler for Unkind {
+    fn add(&mut self, domain: DomainId, vcpus: usize, policy: Policy) {
+        self.scheduler.add(domain, vcpus, policy);
+    }
+    fn remove(&mut self, domain: DomainId) {
+        self.scheduler.remove(domain);
+    }
+    fn set_policy(&mut self, domain: DomainId, policy: Policy) {
+        self.scheduler.set_policy(domain, policy);
+    }
+    fn wake(&mut self, vcpu: VcpuId, now: Duration) {
+        self.scheduler.wake(vcpu, now);
+    }
+    fn block(&mut self, vcpu: VcpuId, now: Duration) {
+        self.scheduler.block(vcpu, now);
+    }
+    fn charge(&mut self, domain: DomainId, used: Duration, now: Duration) {
+        *self.owed.entry(domain).or_default() += used / 2;
+        if now >= self.delivered + 100 * MS {
+            self.delivered = now;
+            for (domain, used) in std::mem::take(&mut self.owed) {
+                self.scheduler.charge(domain, used, now);
+            }
+        }
+    }
+    fn plan(&mut self, now: Duration) -> Option<Duration> {
+        self.scheduler.plan(now)
+    }
+    fn permit(&self, vcpu: VcpuId) -> Permit {
+        self.scheduler.permit(vcpu)
+    }
+    fn is_busy(&self) -> bool {
+        self.scheduler.is_busy()
+    }
+    fn limits(&self, domain: DomainId) -> bool {
+        self.scheduler.limits(domain)
+    }
+    fn age(&self, domain: DomainId) -> Option<i64> {
+        self.scheduler.age(domain)
+    }
+    fn is_ahead(&self, domain: DomainId) -> bool {
+        self.scheduler.is_ahead(domain)
+    }
+}
+
+#[test]
+fn late_charges_change_no_shares() {
+    let four = [busy(128, 1), busy(256, 1), busy(384, 1), busy(512, 1)];
+    let (owed, delivered) = (BTreeMap::new(), Duration::ZERO);
+    let mut unkind = Unkind { scheduler: Bvt::new(2), owed, delivered };
+    let outcomes = simulate(&mut unkind, &four, 20 * SECOND);
+    let shares: Vec<f64> = outcomes.iter().map(|it| it.used.as_secs_f64() * 5.0).collect();
+    let expected = [20.0, 40.0, 60.0, 80.0];
+    let near = shares.iter().zip(expected).all(|(share, expected)| (share - expected).abs() < 1.0);
+    assert!(near, "{shares:?} instead of {expected:?}");
 }
 
 #[test]
