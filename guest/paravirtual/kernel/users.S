@@ -1,6 +1,6 @@
 /* Trips to user mode, or within the kernel, and what the kernel finds when it is entered again. */
         .text
-        .globl  trip, frame, came, kernel_ud, kernel_iretq
+        .globl  trip, frame, came, kernel_ud, kernel_iretq, kernel_steps
 /* Return by the hypercall to what `frame` has, and come back when the kernel is entered. */
 trip:
         pushq   %rbx
@@ -31,6 +31,7 @@ trip:
         entry   on_trap128, 8
         entry   on_trap11, 9
         entry   on_trap12, 10
+        entry   on_trap1, 11
 
 /* RAX, flags, CS, SS, what GS leads to, RSP, and ten words of the stack. */
 record:
@@ -61,6 +62,9 @@ record:
 
 kernel_iretq:
         iretq
+kernel_steps:
+        nop
+        nop
 kernel_ud:
         ud2
 
@@ -82,7 +86,7 @@ second_code:
 /* The page of user programs: `users.c` says where it is for them. */
         .section .text.user, "ax"
         .balign 4096
-        .globl  user_page, user_call, user_ud, user_int3, user_int80, user_load, user_gs, user_word
+        .globl  user_page, user_call, user_ud, user_int3, user_int80, user_load, user_gs, user_word, user_steps
 user_page:
 user_call:
         syscall
@@ -96,6 +100,10 @@ user_load:
         movq    0x7ffffff0, %rax
 user_gs:
         movq    %gs:0, %rax
+        syscall
+user_steps:
+        nop
+        nop
         syscall
 user_word:
         .quad   0x75

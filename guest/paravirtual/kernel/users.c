@@ -16,14 +16,16 @@
 #define IF 0x202ul
 #define ID 0x200000ul
 #define STATUS 0x8d5ul
+#define TF 0x100ul
+#define RF 0x10000ul
 #define KIND_SYSTEM_CALL 0x100ul
 #define BY_SYSTEM_CALL 1
 
 enum { RAX, R11, RCX, KIND, RIP, CS, FLAGS, RSP, SS };
 
 extern u64 frame[9], came[17];
-extern char user_page[], user_call[], user_ud[], user_int3[], user_int80[], user_load[], user_gs[], user_word[];
-extern char kernel_ud[], kernel_iretq[], on_system_call[], on_event[], on_failsafe[], on_trap3[], on_trap6[];
+extern char user_page[], user_call[], user_ud[], user_int3[], user_int80[], user_load[], user_gs[], user_word[], user_steps[];
+extern char kernel_ud[], kernel_iretq[], kernel_steps[], on_trap1[], on_system_call[], on_event[], on_failsafe[], on_trap3[], on_trap6[];
 extern char on_trap11[], on_trap12[], on_trap13[], on_trap14[], on_trap128[];
 extern char first_code[], second_code[];
 void trip(void);
@@ -128,7 +130,7 @@ static void set_callback(uint16_t kind, uint16_t flags, const char *address)
 static void set_entries(void)
 {
         struct trap traps[] = {
-                { 3, 3, XEN_CODE, (u64)on_trap3 },        { 6, 0, XEN_CODE, (u64)on_trap6 },
+                { 1, 0, XEN_CODE, (u64)on_trap1 },        { 3, 3, XEN_CODE, (u64)on_trap3 },        { 6, 0, XEN_CODE, (u64)on_trap6 },
                 { 11, 0, XEN_CODE, (u64)on_trap11 },      { 12, 0, XEN_CODE, (u64)on_trap12 },
                 { 13, 4, XEN_CODE, (u64)on_trap13 },      { 14, 4, XEN_CODE, (u64)on_trap14 },
                 { 0x80, 3, XEN_CODE, (u64)on_trap128 },   { 0, 0, 0, 0 },
@@ -294,6 +296,33 @@ static void bad_frames(void)
         go("a code selector of no frame", 9);
 }
 
+/* Single steps, and breakpoints of instructions. */
+static void steps(void)
+{
+        static const u64 flags[] = { IF, IF | TF, IF | RF, IF | RF | TF };
+        u64 user = user_address(user_steps);
+        for (size_t index = 0; index < 8; index++) {
+                u64 wanted = flags[index % 4];
+                if (index == 4 && (hypercall(8, 0, user, 0, 0) || hypercall(8, 7, 1, 0, 0)))
+                        say_one("no breakpoint", 0);
+                to(user, OWN_CODE, OWN_DATA, wanted);
+                go("steps", 7);
+                frame[KIND] = KIND_SYSTEM_CALL;
+                go("steps behind a system call", 7);
+        }
+        to(user + 2, OWN_CODE, OWN_DATA, IF | TF);
+        go("a step that is a system call", 7);
+        for (size_t index = 0; index < 8; index++) {
+                if (index == 4 && hypercall(8, 0, (u64)kernel_steps, 0, 0))
+                        say_one("no breakpoint", 1);
+                to((u64)kernel_steps, XEN_CODE & ~3ul, XEN_DATA, flags[index % 4]);
+                frame[RSP] = (u64)&entry_stack[62];
+                go("steps in the kernel", 7);
+                own_return("steps behind an own return", (u64)kernel_steps, XEN_CODE, flags[index % 4]);
+        }
+        hypercall(8, 7, 0, 0, 0);
+}
+
 static void pend(void)
 {
         struct { uint32_t port; } event = { port };
@@ -352,6 +381,7 @@ void main(const struct start_info *start)
         returns();
         own_returns();
         bad_frames();
+        steps();
         events();
         code();
         say_one("end", 0);

@@ -296,7 +296,9 @@ impl Architectural {
 
     /// What happens between an instruction that has completed and the next one.
     fn finish(&mut self, instruction: &Instruction, flags_before: u64) -> Result<(), Trap> {
-        if !self.system.repeating() && !loads_resume_flag(instruction.mnemonic()) {
+        let has_returned = self.system.has_returned();
+        let loads_flag = has_returned || loads_resume_flag(instruction.mnemonic());
+        if !self.system.repeating() && !loads_flag {
             let flags = self.context.regs.rflags();
             if flags & rflags::RF != 0 {
                 self.context.regs.set_rflags(flags & !rflags::RF);
@@ -307,6 +309,7 @@ impl Architectural {
             return Ok(());
         }
         let flags = match trap_flag(instruction.mnemonic()) {
+            _ if has_returned => 0,
             TrapFlag::Before => flags_before,
             TrapFlag::After => self.context.regs.rflags(),
             TrapFlag::Swallowed => 0,

@@ -35,9 +35,14 @@ impl Architectural {
         let loaded = self.return_segments(&frame, to_user);
         let flags = frame.rflags & !(rflags::IOPL | rflags::VM) | rflags::IF;
         let is_of_system_call = frame.flags & context::IN_SYSCALL != 0;
+        // Xen returns from a system call by `sysret`, which shows: that clears RF, and TF traps right behind it. What
+        // an `iret` loads is for the instruction that it leads to.
+        let cleared = if is_of_system_call { rflags::RF } else { 0 };
+        if !is_of_system_call {
+            self.system.set_returned();
+        }
         let regs = &mut self.context.regs;
         regs.gpr[0] = frame.rax;
-        // Xen returns from a system call by `sysret`, which shows.
         (regs.gpr[11], regs.gpr[1]) =
             if is_of_system_call { (flags, frame.rip) } else { (frame.r11, frame.rcx) };
         if to_user {
@@ -45,7 +50,7 @@ impl Architectural {
         }
         let regs = &mut self.context.regs;
         (regs.rip, regs.gpr[4]) = (frame.rip, frame.rsp);
-        regs.set_rflags(flags);
+        regs.set_rflags(flags & !cleared);
         // What the frame of a fault will have.
         *regs.segment_mut(SegmentRegister::Cs) = flat_code(frame.cs as u16 | 3);
         *regs.segment_mut(SegmentRegister::Ss) = flat_data(frame.ss as u16 | 3);

@@ -43,6 +43,8 @@ pub(crate) struct SystemState {
     debug: debug::DebugState,
     /// The current instruction is a repeated one that has more to do.
     repeating: bool,
+    /// The current instruction was a return by a hypervisor, whose flags are those of the next one.
+    returned: bool,
 }
 
 impl SystemState {
@@ -53,6 +55,7 @@ impl SystemState {
             msrs: msr::Storage::default(),
             debug: debug::DebugState::default(),
             repeating: false,
+            returned: false,
         }
     }
 
@@ -80,6 +83,7 @@ impl SystemState {
     /// An instruction begins: forget what the last one left behind.
     pub(crate) fn begin_instruction(&mut self) {
         self.repeating = false;
+        self.returned = false;
         self.debug.begin_instruction();
     }
 
@@ -96,6 +100,16 @@ impl SystemState {
     /// Whether the current instruction has more to do.
     pub(crate) fn repeating(&self) -> bool {
         self.repeating
+    }
+
+    /// The current instruction has had the effect of an `iret`.
+    pub(crate) fn set_returned(&mut self) {
+        self.returned = true;
+    }
+
+    /// Whether it has.
+    pub(crate) fn has_returned(&self) -> bool {
+        self.returned
     }
 
     /// What CPUID answers.
