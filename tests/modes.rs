@@ -11,6 +11,9 @@ pub use vmm::UserExecution;
 
 use crate::{biv, bivouac, text};
 
+/// What makes a machine a paravirtual one, by Xen's interface.
+pub const PARAVIRTUAL: [&str; 3] = ["--xen", "--net", "none"];
+
 /// How a machine executes its guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Mode {

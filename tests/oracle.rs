@@ -17,13 +17,13 @@ pub fn is_tcg() -> bool {
 }
 
 /// Run `words` in a machine whose files are those of `root`; returns what it said, and what the
-/// guest's kernel said. It is ended after so many seconds. Under `biv` it executes in `mode`, or as
-/// `BIVOUAC_RUN_OPTIONS` says.
+/// guest's kernel said. It is ended after so many seconds. Under `biv` it has these options, and executes in
+/// `mode`, or as `BIVOUAC_RUN_OPTIONS` says; a paravirtual domain is audited when it ends.
 pub fn run_in(
     root: &Path,
     mebibytes: u32,
     seconds: u64,
-    mode: Mode,
+    (mode, more): (Mode, &[&str]),
     words: &[String],
 ) -> (Output, String) {
     static NUMBER: AtomicU32 = AtomicU32::new(0);
@@ -40,7 +40,8 @@ pub fn run_in(
         let memory = format!("{mebibytes}M");
         let options = env::var("BIVOUAC_RUN_OPTIONS").unwrap_or(mode.options().join(" "));
         command.arg(bivouac()).arg("run").arg("--root").arg(root).args(["--mem", &memory]);
-        command.arg("--console").arg(&console).args(options.split_whitespace());
+        command.arg("--console").arg(&console).args(options.split_whitespace()).args(more);
+        command.env("BIVOUAC_AUDIT", "1");
         command.arg("--").args(words.iter().map(OsStr::new));
     }
     let output = command.stdin(Stdio::null()).output().expect("`timeout` can be started");

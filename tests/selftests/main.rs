@@ -1,6 +1,6 @@
 //! The Linux kernel's own self-tests, as far as they are about the processor: x86, timers, futexes,
-//! `membarrier`, restartable sequences. They run in the guest, in three modes, and leave there what
-//! they leave under QEMU's TCG or better.
+//! `membarrier`, restartable sequences. They run in the guest, in three modes and in paravirtual machines, and leave
+//! there what they leave under QEMU's TCG or better.
 //!
 //! The first run downloads Debian's `linux-source-6.1` (140 MB) and builds the programs, as any user;
 //! then a mode takes some two minutes. So they run only if `BIVOUAC_SELFTESTS` is set: `all`,
@@ -13,8 +13,11 @@ use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Mutex;
 
-use whole_machine::modes::{Mode, UserExecution};
+use locks::Unpoisoned;
+use whole_machine::complaints::complaint;
+use whole_machine::modes::{Mode, PARAVIRTUAL, UserExecution};
 use whole_machine::{kernels, oracle, root, text};
 
 /// How the programs are built, and how they are run in the guest.
@@ -59,8 +62,16 @@ const MODES: [Mode; 3] = [
     Mode { execution: UserExecution::Auto, processors: 4 },
 ];
 
+/// Of paravirtual machines.
+const PARAVIRTUAL_MODES: [Mode; 2] = [
+    Mode { execution: UserExecution::Translate, processors: 1 },
+    Mode { execution: UserExecution::Auto, processors: 4 },
+];
+
 /// A guest's root with the programs in `/tests`, made once.
 fn root_with_programs() -> PathBuf {
+    static ONE: Mutex<()> = Mutex::new(());
+    let _one = ONE.lock().unpoisoned();
     let home = kernels::cache_directory();
     let done = home.join("root-selftests");
     if done.exists() {
@@ -98,34 +109,48 @@ fn expected(name: &str) -> &'static str {
     known.map_or("0", |(_, ours, tcg)| if oracle::is_tcg() { tcg } else { ours })
 }
 
-/// Run programs in one machine; what is not as it should be.
-fn failures(root: &Path, names: &[String], limit: u64, mode: Mode) -> Vec<String> {
+/// Run programs in one machine of a kind, which these options make it; what is not as it should be.
+fn failures(
+    root: &Path,
+    names: &[String],
+    limit: u64,
+    mode: Mode,
+    options: &[&str],
+) -> Vec<String> {
     let seconds = limit.to_string();
     let command = ["/bin/busybox", "sh", "-c", GUEST, "selftests", &seconds];
     let words: Vec<String> =
         command.iter().map(ToString::to_string).chain(names.iter().cloned()).collect();
     let patience = limit * names.len() as u64 + 60;
-    let (output, _) = oracle::run_in(root, 2048, patience, mode, &words);
+    let (output, console) = oracle::run_in(root, 2048, patience, (mode, options), &words);
     let said = text(&output.stdout);
-    names
+    let mut wrong: Vec<String> = names
         .iter()
         .filter_map(|name| {
             let result =
                 said.lines().find_map(|line| line.strip_prefix(&format!("RESULT {name} ")));
             let status = result.and_then(|rest| rest.split(' ').next()).unwrap_or("no result");
-            println!("{mode:?} {name}: {status}");
+            println!("{mode:?} {options:?} {name}: {status}");
             let log = || {
                 let prefix = format!("LOG {name} ");
                 let lines = said.lines().filter_map(|line| line.strip_prefix(&prefix));
                 lines.collect::<Vec<_>>().join("\n")
             };
-            (status != expected(name)).then(|| format!("{mode:?} {name}: {status}\n{}", log()))
+            (status != expected(name))
+                .then(|| format!("{mode:?} {options:?} {name}: {status}\n{}", log()))
         })
-        .collect()
+        .collect();
+    if let Some(complaint) = complaint(&console) {
+        wrong.push(format!("{mode:?} {options:?}: the kernel says\n{complaint}"));
+    }
+    if !output.status.success() {
+        wrong.push(format!("{mode:?} {options:?}: {}", text(&output.stderr)));
+    }
+    wrong
 }
 
-#[test]
-fn the_kernels_own_tests_succeed() {
+/// Have what is asked for done in machines of these modes and this kind.
+fn check(modes: &[Mode], options: &[&str]) {
     let Ok(asked) = env::var("BIVOUAC_SELFTESTS") else {
         println!("left out: BIVOUAC_SELFTESTS is not set; it takes some minutes, and a download");
         return;
@@ -139,7 +164,21 @@ fn the_kernels_own_tests_succeed() {
     } else if asked != "all" {
         names = asked.split(',').map(str::to_owned).collect();
     }
-    let modes = MODES.into_iter().filter(|mode| !mode.is_unwanted());
-    let wrong: Vec<String> = modes.flat_map(|mode| failures(&root, &names, limit, mode)).collect();
+    let modes = modes.iter().filter(|mode| !mode.is_unwanted());
+    let wrong: Vec<String> =
+        modes.flat_map(|mode| failures(&root, &names, limit, *mode, options)).collect();
     assert!(wrong.is_empty(), "{} failures:\n{}", wrong.len(), wrong.join("\n\n"));
+}
+
+#[test]
+fn the_kernels_own_tests_succeed() {
+    check(&MODES, &[]);
+}
+
+#[test]
+fn they_do_in_paravirtual_machines() {
+    if oracle::is_tcg() {
+        return println!("left out: there is no Xen under QEMU");
+    }
+    check(&PARAVIRTUAL_MODES, &PARAVIRTUAL);
 }

@@ -115,3 +115,34 @@ pub const SELECTED: [&str; 78] = [
     "x86cpuid",
     "zombie",
 ];
+
+/// What runs in paravirtual machines then: what is a hypervisor's work there (page tables, traps, ports, descriptor
+/// tables, interrupts, time, processors that come and go).
+pub const OF_A_HYPERVISOR: [&str; 26] = [
+    "context",
+    "cpu-online",
+    "enosys",
+    "fault",
+    "fork",
+    "fp-error",
+    "futex",
+    "hrtimers",
+    "ioport",
+    "membarrier",
+    "mmapfork",
+    "mprotect",
+    "mremap",
+    "opcode",
+    "pkey",
+    "priv-instr",
+    "ptrace",
+    "sigfpe",
+    "sigtrap",
+    "stackmmap",
+    "switch",
+    "sysbadaddr",
+    "timer",
+    "tlb-shootdown",
+    "userfaultfd",
+    "vm-segv",
+];
