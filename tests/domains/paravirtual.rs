@@ -31,5 +31,29 @@ fn paravirtual_domains_are_listed_apart() {
     let complaint = place.complains(&["xen", "info", "pc"]);
     assert!(complaint.contains("domain pc is not a paravirtual domain"), "{complaint}");
     assert!(place.complains(&["xen", "info", "none"]).contains("no domain none"));
+    limits_hold_for_the_next_domain(&place);
     place.says(&["rm", "--force", "db"]);
+}
+
+/// Beside `db`, which may have 128 MiB and a processor.
+fn limits_hold_for_the_next_domain(place: &Place) {
+    place.says(&["xen", "admission", "--memory", "256M", "--domain-cpus", "1"]);
+    let table = place.says(&["xen", "admission"]);
+    assert!(table.contains("memory               256M       128M\n"), "{table}");
+    let start = ["run", "-d", "--xen", "--name", "next", "--net", "none"];
+    let refused = |options: &[&str]| {
+        let complaint = place.complains(&[&start, options, &["--", "true"]].concat());
+        assert!(complaint.contains("the domain is not admitted: it may have "), "{complaint}");
+    };
+    refused(&["--mem", "129M"]);
+    // What it may have one day counts.
+    refused(&["--mem", "96M", "--max-mem", "192M"]);
+    refused(&["--mem", "96M", "--cpus", "2"]);
+    assert_eq!(place.says(&["ps", "--all"]).lines().count(), 3);
+    place.says(&["xen", "admission", "--memory", "none", "--domain-cpus", "none"]);
+    let sleeps = ["--mem", "129M", "--", "sleep", "1000"];
+    assert_eq!(place.says(&[&start[..], &sleeps].concat()), "next\n");
+    place.says(&["rm", "--force", "next"]);
+    let complaint = place.complains(&["xen", "admission", "--memory", "much"]);
+    assert!(complaint.contains("invalid value 'much'"), "{complaint}");
 }

@@ -6,6 +6,7 @@
 //! | `record.json` | the domain's properties, and how it ended ([`super::record`]) |
 //! | `origin.json` | its description with the host resources that it has ([`super::origin`]) |
 //! | `control` | its control socket ([`super::v1`]) |
+//! | `demand.json` | of a paravirtual domain: the most that it may have ([`super::admission`]) |
 //! | `policy.json` | of a paravirtual domain: what it is worth ([`super::keeper`]) |
 //! | `gates` | of a paravirtual domain: the page that it shares with the keeper |
 //! | `helpers` | of a paravirtual domain: the number of the process that forks its helpers |
@@ -28,12 +29,17 @@ pub const KEEPER: &str = ".keeper";
 /// The name of the scheduler that a keeper is to use, in the registry.
 pub const SCHEDULER: &str = ".scheduler";
 
+/// How much paravirtual domains may have ([`super::admission`]), in the registry.
+pub const ADMISSION: &str = ".admission";
+
 /// See above.
 pub const LOCK: &str = "lock";
 /// See above.
 pub const RECORD: &str = "record.json";
 /// See above.
 pub const ORIGIN: &str = "origin.json";
+/// See above.
+pub const DEMAND: &str = "demand.json";
 /// See above.
 pub const SOCKET: &str = "control";
 /// See above.

@@ -22,6 +22,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod admission;
 pub mod client;
 pub mod files;
 pub mod http;

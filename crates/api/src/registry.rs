@@ -23,6 +23,7 @@ use rustix::io::Errno;
 
 use spec::Name;
 
+use super::admission::{Demand, Limits, Refusal};
 use super::files;
 use super::record::Record;
 
@@ -64,6 +65,15 @@ pub enum Error {
     /// A domain with that name has ended, and is kept.
     #[error("domain {0} already exists and has ended; remove it with `biv rm {0}`")]
     Ended(Name),
+    /// How much domains may have.
+    #[error(
+        "cannot read the limits of paravirtual domains: {0}; set all of them again with `biv xen \
+         admission`"
+    )]
+    Limits(io::Error),
+    /// It does not fit.
+    #[error("the domain is not admitted: {0}; `biv xen admission` shows and changes the limits")]
+    Refused(#[from] Refusal),
     /// There is no domain with that name.
     #[error("no domain {0}; `biv ps --all` lists the domains")]
     Unknown(String),
@@ -211,10 +221,37 @@ impl Registry {
         Ok(true)
     }
 
-    /// Makes a domain's directory, under `name` or under a generated one.
-    pub fn claim(&self, name: Option<&Name>) -> Result<Claim, Error> {
+    /// Makes a domain's directory, under `name` or under a generated one, if there is room for what it asks for.
+    pub fn claim(&self, name: Option<&Name>, demand: Option<&Demand>) -> Result<Claim, Error> {
         let _changes = self.lock()?;
         self.sweep_locked();
+        if let Some(demand) = demand {
+            self.admit(*demand)?;
+        }
+        let claim = self.make_one(name)?;
+        if let Some(demand) = demand {
+            let fail = |error| Error::Files { name: claim.name.clone(), error };
+            demand.record(&claim.directory).map_err(fail)?;
+        }
+        Ok(claim)
+    }
+
+    /// Whether there is room for one more domain. Nobody else claims a name meanwhile.
+    fn admit(&self, wanted: Demand) -> Result<(), Error> {
+        let limits = Limits::read(self).map_err(Error::Limits)?;
+        if limits == Limits::default() {
+            return Ok(());
+        }
+        Ok(limits.admit(wanted, self.demand()?)?)
+    }
+
+    /// The most that all paravirtual domains that live may have together.
+    pub fn demand(&self) -> Result<Demand, Error> {
+        let living = self.list()?.into_iter().filter(|entry| entry.alive);
+        Ok(living.filter_map(|entry| Demand::recorded(&entry.directory).ok()).sum())
+    }
+
+    fn make_one(&self, name: Option<&Name>) -> Result<Claim, Error> {
         if let Some(name) = name {
             return self.make(name)?.ok_or_else(|| self.why_taken(name));
         }

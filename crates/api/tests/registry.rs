@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use api::admission::{Demand, Limits};
 use api::record::{self, Record};
 use api::registry::{Claim, Error};
 use api::{Name, Registry, files};
@@ -67,17 +68,17 @@ fn write_record(claim: &Claim, kept: bool) {
 #[test]
 fn a_name_is_taken_once() {
     let place = Place::new();
-    let claim = place.registry().claim(Some(&name("web"))).unwrap();
+    let claim = place.registry().claim(Some(&name("web")), None).unwrap();
     write_record(&claim, true);
-    let again = place.registry().claim(Some(&name("web")));
+    let again = place.registry().claim(Some(&name("web")), None);
     assert!(matches!(again, Err(Error::Running(_))), "{again:?}");
     assert!(matches!(place.registry().remove(&name("web")), Err(Error::Alive(_))));
     drop(claim);
-    let ended = place.registry().claim(Some(&name("web")));
+    let ended = place.registry().claim(Some(&name("web")), None);
     assert!(matches!(ended, Err(Error::Ended(_))), "{ended:?}");
     place.registry().remove(&name("web")).unwrap();
     assert!(matches!(place.registry().find("web"), Err(Error::Unknown(_))));
-    place.registry().claim(Some(&name("web"))).unwrap();
+    place.registry().claim(Some(&name("web")), None).unwrap();
 }
 
 #[test]
@@ -85,7 +86,7 @@ fn what_is_not_kept_goes_when_somebody_looks() {
     let place = Place::new();
     let claims: Vec<Claim> = ["kept", "not-kept", "alive", "without-record"]
         .iter()
-        .map(|text| place.registry().claim(Some(&name(text))).unwrap())
+        .map(|text| place.registry().claim(Some(&name(text)), None).unwrap())
         .collect();
     write_record(&claims[0], true);
     write_record(&claims[1], false);
@@ -98,7 +99,7 @@ fn what_is_not_kept_goes_when_somebody_looks() {
     assert_eq!(place.names(), ["alive", "kept"]);
     drop(alive);
     // Whoever wants a name sweeps too.
-    let other = place.registry().claim(Some(&name("alive"))).unwrap();
+    let other = place.registry().claim(Some(&name("alive")), None).unwrap();
     assert_eq!(place.names(), ["alive", "kept"]);
     drop(other);
 }
@@ -107,7 +108,7 @@ fn what_is_not_kept_goes_when_somebody_looks() {
 fn a_damaged_record_is_that_of_nobody() {
     let place = Place::new();
     for damage in ["", "{", "null", "{\"version\":99}", "\0\0\0"] {
-        let claim = place.registry().claim(Some(&name("web"))).unwrap();
+        let claim = place.registry().claim(Some(&name("web")), None).unwrap();
         fs::write(claim.path.join(files::RECORD), damage).unwrap();
         let entry = place.registry().find("web").unwrap();
         assert!(entry.alive && entry.record.is_none(), "{damage:?}");
@@ -129,7 +130,7 @@ fn names_that_lead_elsewhere_lead_nowhere() {
     assert!(matches!(registry.find("link"), Err(Error::Files { .. })));
     assert_eq!(place.names(), Vec::<String>::new());
     registry.sweep().unwrap();
-    assert!(registry.claim(Some(&name("link"))).is_err());
+    assert!(registry.claim(Some(&name("link")), None).is_err());
     assert!(fs::metadata("/etc/passwd").is_ok());
 }
 
@@ -151,7 +152,7 @@ fn those_without_a_name_get_different_ones_all_at_once() {
     let claims: Vec<Claim> = std::thread::scope(|scope| {
         let claim = || {
             start.wait();
-            (0..EACH).map(|_| place.registry().claim(None).unwrap()).collect::<Vec<_>>()
+            (0..EACH).map(|_| place.registry().claim(None, None).unwrap()).collect::<Vec<_>>()
         };
         let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(claim)).collect();
         threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
@@ -162,4 +163,45 @@ fn those_without_a_name_get_different_ones_all_at_once() {
     assert_eq!(names, place.names());
     assert_eq!(names.len(), THREADS * EACH);
     assert!(place.registry().list().unwrap().iter().all(|entry| entry.alive));
+}
+
+#[test]
+fn domains_that_begin_at_once_do_not_get_more_than_there_is() {
+    const THREADS: usize = 8;
+    let place = Place::new();
+    let one = Demand { memory: 256 << 20, processors: 1 };
+    let limits = Limits { memory: Some(3 * one.memory), ..Limits::default() };
+    limits.write(&place.registry()).unwrap();
+    let start = Barrier::new(THREADS);
+    let claim = || {
+        start.wait();
+        place.registry().claim(None, Some(&one))
+    };
+    let claims: Vec<Result<Claim, Error>> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(claim)).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    let (admitted, refused): (Vec<_>, Vec<_>) = claims.into_iter().partition(Result::is_ok);
+    assert_eq!(admitted.len(), 3);
+    assert!(refused.iter().all(|claim| matches!(claim, Err(Error::Refused(_)))));
+    // Those that were refused have left nothing, and what ends makes room. Others are not counted.
+    let demand = Demand { memory: 3 * one.memory, processors: 3 };
+    assert_eq!((place.names().len(), place.registry().demand().unwrap()), (3, demand));
+    let ordinary = place.registry().claim(Some(&name("pc")), None).unwrap();
+    assert_eq!(place.registry().demand().unwrap(), demand);
+    drop((admitted, ordinary));
+    place.registry().claim(None, Some(&one)).unwrap();
+}
+
+#[test]
+fn limits_that_cannot_be_read_admit_nobody() {
+    let place = Place::new();
+    let registry = place.registry();
+    fs::write(place.path.join(files::ADMISSION), "{\"memory\": ").unwrap();
+    let demand = Demand { memory: 1, processors: 1 };
+    let refused = registry.claim(Some(&name("web")), Some(&demand));
+    assert!(matches!(refused, Err(Error::Limits(_))), "{refused:?}");
+    registry.claim(Some(&name("pc")), None).unwrap();
+    Limits::default().write(&registry).unwrap();
+    registry.claim(Some(&name("web")), Some(&demand)).unwrap();
 }

@@ -33,6 +33,7 @@ use crate::hub::{Conversation, Hub};
 use crate::keeper;
 use crate::server::{Machine, Server};
 use crate::snapshot::{Finish, Snapshots};
+use api::admission::Demand;
 use api::{Ended, Name, Origin, Record, Registry, files, log, record, registry};
 use protocol::Frame;
 use spec::{Board, Life, Spec};
@@ -169,7 +170,8 @@ impl Domain {
     fn enter(plan: Plan) -> Result<Domain, Error> {
         let Life { detached, remove, .. } = plan.spec.life;
         let registry = Registry::open()?;
-        let claim = registry.claim(plan.spec.life.name.as_ref())?;
+        let claim =
+            registry.claim(plan.spec.life.name.as_ref(), Demand::of(&plan.spec).as_ref())?;
         let record = Record {
             version: record::VERSION,
             name: claim.name.clone(),

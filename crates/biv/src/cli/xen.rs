@@ -29,6 +29,7 @@ pub enum XenAction {
     Audit(Audit),
     Top(Top),
     Scheduler(Scheduler),
+    Admission(Admission),
 }
 
 /// List paravirtual domains that run.
@@ -243,6 +244,54 @@ pub struct Scheduler {
     /// nothing
     #[arg(value_enum)]
     pub scheduler: Option<SchedulerName>,
+}
+
+/// Show or change how much memory and how many processors paravirtual domains may have.
+///
+/// A domain counts with the most that it may ever have: its --max-mem, and all of its --cpus. Limits hold for the
+/// domains of this user that begin from now on; one that does not fit is refused. A machine in the foreground without
+/// a name is no domain and not counted.
+#[derive(Debug, Args)]
+pub struct Admission {
+    /// Memory of all domains together, such as 8G; or "none"
+    #[arg(long, value_name = "SIZE", value_parser = limit_of_memory)]
+    pub memory: Option<Limit>,
+
+    /// Processors of all domains together; or "none"
+    #[arg(long, value_name = "N", value_parser = limit_of_processors)]
+    pub cpus: Option<Limit>,
+
+    /// Memory of one domain; or "none"
+    #[arg(long, value_name = "SIZE", value_parser = limit_of_memory)]
+    pub domain_memory: Option<Limit>,
+
+    /// Processors of one domain; or "none"
+    #[arg(long, value_name = "N", value_parser = limit_of_processors)]
+    pub domain_cpus: Option<Limit>,
+
+    /// Output format
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    pub format: Format,
+}
+
+/// The most that there may be, or no limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limit(pub Option<u64>);
+
+fn limit_of_memory(text: &str) -> Result<Limit, String> {
+    match text {
+        "none" => Ok(Limit(None)),
+        _ => {
+            spec::parse_size(text).map(|size| Limit(Some(size))).map_err(|error| error.to_string())
+        }
+    }
+}
+
+fn limit_of_processors(text: &str) -> Result<Limit, String> {
+    match text {
+        "none" => Ok(Limit(None)),
+        _ => text.parse().map(|count| Limit(Some(count))).map_err(|_| "not a number".to_owned()),
+    }
 }
 
 /// The schedulers that there are.

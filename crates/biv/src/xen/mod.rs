@@ -10,6 +10,7 @@ use spec::Board;
 use crate::cli::xen::XenAction;
 use crate::life::Error;
 
+mod admission;
 mod audit;
 mod facts;
 mod info;
@@ -36,6 +37,7 @@ pub fn xen(action: &XenAction) -> Result<(), Error> {
         XenAction::Audit(arguments) => audit::audit(arguments),
         XenAction::Top(arguments) => top::top(arguments),
         XenAction::Scheduler(arguments) => scheduler::scheduler(arguments),
+        XenAction::Admission(arguments) => admission::admission(arguments),
     }
 }
 
