@@ -8,17 +8,9 @@
 //! Limits that cannot be read admit nobody.
 
 use std::fmt;
-use std::io;
-use std::os::fd::AsFd;
 
 use serde::{Deserialize, Serialize};
 use spec::{Board, Spec};
-
-use super::files;
-use super::registry::Registry;
-
-/// The longest file of these that is read.
-const MAX_BYTES: u64 = 4 << 10;
 
 /// The most that a domain may ever have.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -38,14 +30,6 @@ impl Demand {
         let memory = machine.maximum_memory.unwrap_or_default().max(machine.memory);
         (machine.board == Board::Xen)
             .then(|| Self { memory, processors: machine.processors.into() })
-    }
-
-    pub(crate) fn record(&self, directory: impl AsFd) -> io::Result<()> {
-        files::replace(directory, files::DEMAND, &serde_json::to_vec(self)?)
-    }
-
-    pub(crate) fn recorded(directory: impl AsFd) -> io::Result<Self> {
-        Ok(serde_json::from_slice(&files::read(directory, files::DEMAND, MAX_BYTES)?)?)
     }
 }
 
@@ -126,28 +110,6 @@ impl fmt::Display for Refusal {
 }
 
 impl Limits {
-    /// Those of this user.
-    ///
-    /// # Errors
-    ///
-    /// The host's, or the file is none of ours.
-    pub fn read(registry: &Registry) -> io::Result<Self> {
-        match registry.read(files::ADMISSION, MAX_BYTES) {
-            Ok(text) => Ok(serde_json::from_slice(&text)?),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Self::default()),
-            Err(error) => Err(error),
-        }
-    }
-
-    /// Let them hold from the next domain on. Domains that run go on.
-    ///
-    /// # Errors
-    ///
-    /// The host's.
-    pub fn write(&self, registry: &Registry) -> io::Result<()> {
-        registry.write(files::ADMISSION, &serde_json::to_vec(self)?)
-    }
-
     /// Whether a domain may begin beside others.
     ///
     /// # Errors

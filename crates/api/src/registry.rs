@@ -36,6 +36,9 @@ const PAUSE: Duration = Duration::from_millis(2);
 /// The largest record that is read.
 const RECORD_MAX_BYTES: u64 = 1 << 20;
 
+/// The longest limits, or demand, that are read.
+const ADMISSION_MAX_BYTES: u64 = 4 << 10;
+
 /// Where networks between domains have their directories: a control socket, a lock and messages.
 const NETWORKS: &str = ".networks";
 
@@ -231,14 +234,37 @@ impl Registry {
         let claim = self.make_one(name)?;
         if let Some(demand) = demand {
             let fail = |error| Error::Files { name: claim.name.clone(), error };
-            demand.record(&claim.directory).map_err(fail)?;
+            let demand = serde_json::to_vec(demand).map_err(|error| fail(error.into()))?;
+            files::replace(&claim.directory, files::DEMAND, &demand).map_err(fail)?;
         }
         Ok(claim)
     }
 
+    /// How much paravirtual domains may have.
+    ///
+    /// # Errors
+    ///
+    /// The host's, or the file is none of ours.
+    pub fn limits(&self) -> io::Result<Limits> {
+        match self.read(files::ADMISSION, ADMISSION_MAX_BYTES) {
+            Ok(text) => Ok(serde_json::from_slice(&text)?),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Limits::default()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Let other limits hold, from the next domain on. Those that run go on.
+    ///
+    /// # Errors
+    ///
+    /// The host's.
+    pub fn set_limits(&self, limits: &Limits) -> io::Result<()> {
+        self.write(files::ADMISSION, &serde_json::to_vec(limits)?)
+    }
+
     /// Whether there is room for one more domain. Nobody else claims a name meanwhile.
     fn admit(&self, wanted: Demand) -> Result<(), Error> {
-        let limits = Limits::read(self).map_err(Error::Limits)?;
+        let limits = self.limits().map_err(Error::Limits)?;
         if limits == Limits::default() {
             return Ok(());
         }
@@ -248,7 +274,7 @@ impl Registry {
     /// The most that all paravirtual domains that live may have together.
     pub fn demand(&self) -> Result<Demand, Error> {
         let living = self.list()?.into_iter().filter(|entry| entry.alive);
-        Ok(living.filter_map(|entry| Demand::recorded(&entry.directory).ok()).sum())
+        Ok(living.filter_map(|entry| read_demand(&entry.directory).ok()).sum())
     }
 
     fn make_one(&self, name: Option<&Name>) -> Result<Claim, Error> {
@@ -419,6 +445,10 @@ impl Entry {
 fn is_locked(directory: &OwnedFd) -> bool {
     let Ok(lock) = files::open(directory, files::LOCK) else { return false };
     flock(&lock, FlockOperation::NonBlockingLockShared) == Err(Errno::WOULDBLOCK)
+}
+
+fn read_demand(directory: &OwnedFd) -> io::Result<Demand> {
+    Ok(serde_json::from_slice(&files::read(directory, files::DEMAND, ADMISSION_MAX_BYTES)?)?)
 }
 
 fn read_record(directory: &OwnedFd) -> io::Result<Record> {

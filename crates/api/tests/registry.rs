@@ -171,7 +171,7 @@ fn domains_that_begin_at_once_do_not_get_more_than_there_is() {
     let place = Place::new();
     let one = Demand { memory: 256 << 20, processors: 1 };
     let limits = Limits { memory: Some(3 * one.memory), ..Limits::default() };
-    limits.write(&place.registry()).unwrap();
+    place.registry().set_limits(&limits).unwrap();
     let start = Barrier::new(THREADS);
     let claim = || {
         start.wait();
@@ -202,6 +202,6 @@ fn limits_that_cannot_be_read_admit_nobody() {
     let refused = registry.claim(Some(&name("web")), Some(&demand));
     assert!(matches!(refused, Err(Error::Limits(_))), "{refused:?}");
     registry.claim(Some(&name("pc")), None).unwrap();
-    Limits::default().write(&registry).unwrap();
+    registry.set_limits(&Limits::default()).unwrap();
     registry.claim(Some(&name("web")), Some(&demand)).unwrap();
 }

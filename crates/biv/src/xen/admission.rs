@@ -21,10 +21,10 @@ struct Shown {
 /// `biv xen admission`.
 pub fn admission(arguments: &Admission) -> Result<(), Error> {
     let registry = Registry::open()?;
-    if let Some(limits) = changed(arguments, || Limits::read(&registry))? {
-        return Ok(limits.write(&registry)?);
+    if let Some(limits) = changed(arguments, || registry.limits())? {
+        return Ok(registry.set_limits(&limits)?);
     }
-    let shown = Shown { limits: Limits::read(&registry)?, taken: registry.demand()? };
+    let shown = Shown { limits: registry.limits()?, taken: registry.demand()? };
     match arguments.format {
         Format::Json => Ok(print::json(&shown)?),
         Format::Text => Ok(print::text(&table(&shown))?),
