@@ -55,7 +55,7 @@ struct Vcpu {
     is_runnable: bool,
     /// Where it sat last: its data may still be in that processor's caches.
     last_seat: Option<usize>,
-    /// Since when it has had no turn.
+    /// When its last turn began, or it has woken up since.
     waits_since: Duration,
 }
 
@@ -204,10 +204,11 @@ impl Bvt {
         let key = |vcpu: VcpuId| {
             let domain = &self.domains[&vcpu.domain];
             let state = &domain.vcpus[vcpu.number];
-            // Of those that are as old, who sits there already, then who knows the place, then who has waited longest.
+            // Of those that are as old, as all vCPUs of a domain are, who has waited longest: one that computes must
+            // not keep the seat from another that it may be waiting for. Then who sits there, who knows the place.
             let is_new = occupant != Some(vcpu);
             let is_strange = state.last_seat != Some(number);
-            (self.projected(vcpu.domain, domain), is_new, is_strange, state.waits_since, vcpu)
+            (self.projected(vcpu.domain, domain), state.waits_since, is_new, is_strange, vcpu)
         };
         let candidates = self.waiting().chain(occupant);
         let Some(vcpu) = candidates.min_by_key(|vcpu| key(*vcpu)) else { return };

@@ -48,6 +48,21 @@ fn shares_are_in_proportion_to_weights() {
     check(4, &[busy(256, 4), busy(256, 2), busy(256, 3)], &[133.3, 133.3, 133.3]);
 }
 
+/// One that spins may wait for another of its domain.
+#[test]
+fn vcpus_of_a_domain_take_turns() {
+    let check = |processors: usize, domains: &[Domain], most: Duration| {
+        for outcome in run(processors, domains, 10 * SECOND) {
+            assert!(outcome.longest_wait <= most, "{domains:?}: {:?}", outcome.longest_wait);
+        }
+    };
+    check(2, &[busy(256, 4)], 2 * QUANTUM);
+    check(2, &[busy(256, 16)], 8 * QUANTUM);
+    check(1, &[busy(256, 3)], 3 * QUANTUM);
+    check(2, &[busy(256, 4), busy(256, 1)], 8 * QUANTUM);
+    check(2, &[busy(256, 4), busy(256, 4)], 8 * QUANTUM);
+}
+
 /// A host on which something else has half of each processor, and what domains use is known late.
 struct Unkind {
     scheduler: Bvt,
