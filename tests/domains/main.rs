@@ -11,6 +11,7 @@ mod foreign;
 mod hostile;
 mod paravirtual;
 mod paravirtual_life;
+mod paravirtual_load;
 mod place;
 mod reasons;
 mod scheduling;
@@ -292,13 +293,24 @@ fn exits(place: &Place) -> u64 {
 
 #[test]
 fn many_live_side_by_side() {
+    check_many(&["--mem", "128M"]);
+}
+
+#[test]
+fn so_do_paravirtual_ones() {
+    check_many(&["--mem", "64M", "--xen"]);
+}
+
+/// Domains with these options start, answer, sleep and end, and leave nothing.
+fn check_many(options: &[&str]) {
     // `BIVOUAC_DOMAINS=20` and more are for those who have the time: a second each.
     let count = std::env::var("BIVOUAC_DOMAINS").ok().and_then(|count| count.parse().ok());
     let count: usize = count.unwrap_or(5);
     let place = Place::new();
     let names: Vec<String> = (0..count).map(|number| format!("domain-{number}")).collect();
     for name in &names {
-        place.detach(name, "sleep 100000");
+        let machine = ["run", "-d", "--busybox", "--name", name];
+        place.says(&[&machine, options, &["--", "sleep", "100000"]].concat());
     }
     for name in &names {
         assert_eq!(place.says(&["exec", name, "echo", name]), format!("{name}\n"));
@@ -315,6 +327,9 @@ fn many_live_side_by_side() {
     place.says(&[&["stop"], &all[..]].concat());
     assert!(survivors(&processes, Duration::from_secs(5)).is_empty());
     place.says(&[&["rm"], &all[..]].concat());
+    wait_for("nothing is left of the keeper", || !place.path.join("bivouac/.keeper").exists());
+    let left = std::fs::read_dir(place.path.join("bivouac")).expect("a directory").flatten();
+    assert_eq!(left.map(|entry| entry.file_name()).collect::<Vec<_>>(), [".lock"]);
 }
 
 /// Hundredths of a second that processes and their threads have computed (proc(5), `stat`).

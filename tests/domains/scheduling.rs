@@ -46,7 +46,7 @@ fn shares(place: &Place) -> Vec<f64> {
 }
 
 /// The keeper of this place: the process that holds its lock.
-fn keeper(place: &Place) -> Option<u32> {
+pub fn keeper(place: &Place) -> Option<u32> {
     let lock = fs::canonicalize(place.path.join("bivouac/.keeper/lock")).ok()?;
     let is_holder = |process: &PathBuf| {
         let files = fs::read_dir(process.join("fd")).into_iter().flatten().flatten();
