@@ -80,7 +80,8 @@ fn page_operation(random: &mut Rng) -> Operation {
     let slot = any_of(random, &[0, 1, 2, 255, 272, 511]);
     match random.u8(..20) {
         0..=6 => [random.u64(..8) / 7, frame, slot, entry(random, level)],
-        7..=9 => [6, frame, slot, entry(random, level)],
+        // By a store, an exchange, a comparison that succeeds, and one that does not.
+        7..=9 => [any_of(random, &[6, 6, 7, 8, 9]), frame, slot, entry(random, level)],
         10..=13 => {
             let (frame, wanted) = match random.u8(..8) {
                 0 => (PINNED_ROOT, random.u64(1..4)),

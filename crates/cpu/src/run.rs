@@ -451,7 +451,8 @@ impl Vcpu {
             group.translator().except(physical, &group.peers);
             self.arch.statistics.mirror_exceptions += 1;
         }
-        let helped = repeats.then(|| self.help_missed(physical, mark)).flatten();
+        let instruction = repeats.then(|| self.instruction_in_page(physical)).flatten();
+        let helped = instruction.and_then(|instruction| self.help_missed(&instruction, mark));
         helped.unwrap_or_else(|| Resume::Dispatch(self.interpret()))
     }
 }

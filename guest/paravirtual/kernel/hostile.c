@@ -191,6 +191,25 @@ static u64 slot(void)
         return any(2) ? any(512) : (u64[]){ 0, 1, 255, 256, 271, 272, 511 }[any(7)];
 }
 
+/* Write a word by one of the instructions that kernels write their page tables with. */
+static void write_by_any(volatile u64 *place, u64 value)
+{
+        u64 expected = any(4) ? *place : value;
+        switch (any(4)) {
+        case 0:
+                __asm__ volatile("xchgq %0, %1" : "+r"(value), "+m"(*place));
+                break;
+        case 1:
+                __asm__ volatile("lock cmpxchgq %2, %1" : "+a"(expected), "+m"(*place) : "r"(value) : "cc");
+                break;
+        case 2:
+                __asm__ volatile("movl %k1, %0" : "=m"(*(volatile uint32_t *)place) : "r"(value));
+                break;
+        default:
+                write_word(place, value);
+        }
+}
+
 /* What a kernel does to page tables, in any order. */
 static void tables(void)
 {
@@ -219,7 +238,7 @@ static void tables(void)
                 break;
         default:
                 /* Fails unless it is writable, or an L1 that may say this. */
-                write_word(&page[slot()], any(8) ? entry() : anything());
+                write_by_any(&page[slot()], any(8) ? entry() : anything());
         }
 }
 
@@ -248,7 +267,7 @@ static void scribble(void)
                 at = (u64 *)(info->pt_base + (any(64) ? 4 + any(info->pt_frames - 4) : any(4)) * PAGE);
         u64 index = any(3) ? any(512) : any(2) ? any(8) : 256 + any(8);
         u64 value = any(2) ? at[index] + any(5) - 2 : anything();
-        write_word(&at[index], any(8) ? value : at[index] ^ 1ul << any(64));
+        write_by_any(&at[index], any(8) ? value : at[index] ^ 1ul << any(64));
 }
 
 static void unmask(void)

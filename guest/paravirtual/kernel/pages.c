@@ -5,7 +5,11 @@
 #include "script.h"
 
 /* {frame, slot or level, value} each. */
-enum kind { UPDATE, UPDATE_PRESERVING, PIN, UNPIN, USER_ROOT, MAP, WRITE };
+enum kind { UPDATE, UPDATE_PRESERVING, PIN, UNPIN, USER_ROOT, MAP, WRITE, EXCHANGE, REPLACE, REPLACE_OTHER };
+
+/* Flags that a comparison sets, and the one of them that says that both are equal. */
+#define STATUS 0x8d5ul
+#define EQUAL 0x40ul
 
 /* Bits that Xen adds to entries of its own accord: U, G, and one for entries without U. */
 #define OF_XEN (1ul << 2 | 1ul << 8 | 1ul << 52)
@@ -38,6 +42,13 @@ static u64 from_machine(u64 value)
         return (value & ~ADDRESS) | (u64)NO_FRAME << 12;
 }
 
+/* A word of a frame, without what Xen adds. */
+static u64 shown(u64 frame, u64 word)
+{
+        word = from_machine(word);
+        return IS_ROOT(frame) && word & 1 ? word & ~OF_XEN_IN_ROOTS : word;
+}
+
 static long extended(uint32_t command, u64 frame)
 {
         struct mmuext one = { command, frame, 0 };
@@ -47,6 +58,25 @@ static long extended(uint32_t command, u64 frame)
 static long map(u64 frame, u64 flags)
 {
         return map_page(pool[frame], mfns[frame] << 12 | flags);
+}
+
+/* Write a word by xchg, and say what was there. */
+static long exchange(u64 frame, u64 slot, u64 value)
+{
+        u64 found = value;
+        u64 answer = exchange_word(&pool[frame][slot], &found);
+        note("found", shown(frame, found));
+        return answer;
+}
+
+/* Write a word by cmpxchg that expects what is there, but for these bits; say what was found, and the flags. */
+static long replace(u64 frame, u64 slot, u64 value, u64 other)
+{
+        u64 found = pool[frame][slot] ^ other, flags = 0;
+        u64 answer = compare_word(&pool[frame][slot], &found, value, &flags);
+        note("found", shown(frame, found));
+        note("flags", flags & (other ? EQUAL : STATUS));
+        return answer;
 }
 
 static long answer(const struct operation *at)
@@ -68,6 +98,12 @@ static long answer(const struct operation *at)
                 return map(frame, at->third ? 0x63 : 0x61);
         case WRITE:
                 return write_word(&pool[frame][slot], value);
+        case EXCHANGE:
+                return exchange(frame, slot, value);
+        case REPLACE:
+                return replace(frame, slot, value, 0);
+        case REPLACE_OTHER:
+                return replace(frame, slot, value, 1ul << 9);
         }
         return -38;
 }
@@ -104,7 +140,6 @@ void pages_show(void)
                         if (!word || (slot >= 256 && slot < 272))
                                 continue;
                         note("place", frame << 9 | slot);
-                        word = from_machine(word);
-                        note("word", IS_ROOT(frame) && word & 1 ? word & ~OF_XEN_IN_ROOTS : word);
+                        note("word", shown(frame, word));
                 }
 }

@@ -18,7 +18,7 @@
         note    17, .long 0x801                 /* SUPPORTED_FEATURES: may be domain 0 */
 
         .text
-        .globl  start, page_fault, try_write, write_word, entry_rsp, entry_rflags
+        .globl  start, page_fault, try_write, write_word, exchange_word, compare_word, entry_rsp, entry_rflags
 start:
         movq    %rsp, entry_rsp
         pushfq
@@ -54,6 +54,31 @@ write_word:
         movq    $1f, recovery
         movq    $-1, fault_error
         movq    %rsi, (%rdi)
+1:      movq    fault_error, %rax
+        ret
+
+/* The same by xchg: the second argument is the place of the new value, and then of what was there. */
+exchange_word:
+        movq    $1f, recovery
+        movq    $-1, fault_error
+        movq    (%rsi), %rdx
+        xchgq   %rdx, (%rdi)
+        movq    %rdx, (%rsi)
+1:      movq    fault_error, %rax
+        ret
+
+/* The same by cmpxchg: the second argument is the place of the value that is expected, and then of what was there; the
+ * third is the new value, the fourth the place of the flags. */
+compare_word:
+        movq    $1f, recovery
+        movq    $-1, fault_error
+        movl    $1, %r8d
+        negl    %r8d
+        movq    (%rsi), %rax
+        lock cmpxchgq %rdx, (%rdi)
+        movq    %rax, (%rsi)
+        pushfq
+        popq    (%rcx)
 1:      movq    fault_error, %rax
         ret
 

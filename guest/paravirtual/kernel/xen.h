@@ -37,6 +37,8 @@ void page_fault(void);
 /* Write a word again, or another; the error code of the page fault, or -1 without one. */
 u64 try_write(u64 *place);
 u64 write_word(volatile u64 *place, u64 value);
+u64 exchange_word(volatile u64 *place, u64 *value);
+u64 compare_word(volatile u64 *place, u64 *expected, u64 value, u64 *flags);
 
 static long hypercall(long number, u64 a, u64 b, u64 c, u64 d)
 {

@@ -44,9 +44,7 @@ pub use saved::SavedParavirtual;
 
 use serde::{Deserialize, Serialize};
 
-use crate::exception::Exception;
 use crate::memory::Physical;
-use crate::state::Registers;
 
 /// Where the kernel is entered for a trap. Address 0 is none.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -89,9 +87,8 @@ pub(crate) struct Paravirtual {
     gdt: [u64; GDT_FRAMES],
     /// The machine-to-physical table: its machine address and its bytes.
     table: (u64, u64),
-    /// The registers before an instruction whose write waits for the hypervisor, and the page fault that it is if the
-    /// write is refused.
-    before: Option<Box<(Registers, Exception)>>,
+    /// What is to be put back of an instruction whose write waits for the hypervisor.
+    before: Option<write::Before>,
     /// What is cached of page tables.
     exact: exact::Exact,
     /// Why the domain has ended.

@@ -5,6 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::write::Before;
 use super::{CALLBACKS, GDT_FRAMES, Gate};
 use crate::exception::Exception;
 use crate::memory::{PAGE_SIZE, Physical};
@@ -46,7 +47,7 @@ impl Vcpu {
             assists: state.assists,
             info: state.info.map(|at| at.0),
             gdt: state.gdt,
-            before: state.before.as_deref().copied(),
+            before: state.before.map(|before| before.undone(self.arch.context.regs)),
         })
     }
 
@@ -57,10 +58,9 @@ impl Vcpu {
     /// [`Unfit::Nonsense`].
     pub fn restore_paravirtual(&mut self, saved: SavedParavirtual) -> Result<(), Unfit> {
         let components = self.arch.system.components();
-        let before = saved.before.map(Box::new);
         let fits = |at: u64| at.is_multiple_of(8) && at % PAGE_SIZE <= PAGE_SIZE - INFO_BYTES;
         let is_sane = saved.info.is_none_or(fits)
-            && before.as_ref().is_none_or(|before| makes_sense(&before.0, components));
+            && saved.before.as_ref().is_none_or(|before| makes_sense(&before.0, components));
         let state = self.arch.paravirtual.as_deref_mut().filter(|_| is_sane);
         let state = state.ok_or(Unfit::Nonsense)?;
         state.traps.fill(Gate::default());
@@ -73,7 +73,8 @@ impl Vcpu {
         state.io_privilege = saved.io_privilege & 3;
         state.assists = saved.assists;
         state.info = saved.info.map(Physical);
-        state.before = before;
+        let before = |(registers, fault)| Before::new(&registers, registers.rip, fault);
+        state.before = saved.before.map(before);
         state.crash = None;
         self.set_gdt(&saved.gdt);
         self.arch.begin_spaces();

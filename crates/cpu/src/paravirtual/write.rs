@@ -11,15 +11,20 @@
 //!
 //! Only plain operands are taken. A string instruction, a push, or an operand of more than a word is the page fault
 //! that it would be anyway: no kernel writes its page tables with these while they are in use.
+//!
+//! Nearly all of these instructions are a `mov`, an `xchg` or a `cmpxchg` that finds what it expects: a kernel that
+//! unmaps a file executes one for each page. When a block has missed at one, it is carried out without the
+//! interpreter ([`Architectural::write_table_of_block`]), since there is nothing to compute.
 
-use iced_x86::Instruction;
+use iced_x86::{Code, Instruction, OpKind, Register};
 
 use crate::architectural::Architectural;
 use crate::context::context_offset;
 use crate::exception::{Exception, Trap, Vector};
 use crate::exit::Exit;
 use crate::instruction::{MemoryUse, on_context};
-use crate::memory::{Access, Linear, Place, Privilege};
+use crate::memory::{Access, Linear, Physical, Place, Privilege};
+use crate::state::{Registers, rflags};
 use crate::vcpu::Vcpu;
 
 /// Error code of a write to a page that is present, in supervisor mode (SDM 3A 4.7).
@@ -27,6 +32,31 @@ const PROTECTED: u32 = 0b11;
 
 /// Bytes that the hypervisor looks at.
 const WORD: u64 = 8;
+
+/// What an instruction with a plain operand changes, as it was before; and the page fault that the instruction is if
+/// its write is refused.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Before {
+    gpr: [u64; 16],
+    rip: u64,
+    flags: u64,
+    fault: Exception,
+}
+
+impl Before {
+    /// Of an instruction that is at RIP, or starts at `rip`.
+    pub(super) fn new(registers: &Registers, rip: u64, fault: Exception) -> Self {
+        Self { gpr: registers.gpr, rip, flags: registers.rflags(), fault }
+    }
+
+    /// The registers with all of it put back, and the fault.
+    pub(super) fn undone(&self, mut registers: Registers) -> (Registers, Exception) {
+        registers.gpr = self.gpr;
+        registers.rip = self.rip;
+        registers.set_rflags(self.flags);
+        (registers, self.fault)
+    }
+}
 
 impl Architectural {
     /// Whether a fault of a write may be one that the hypervisor carries out.
@@ -59,20 +89,72 @@ impl Architectural {
         }
         let found = self.translate_linear(linear, Access::Read, Privilege::Current)?;
         let Place::Ram(_, physical) = found else { return Ok(false) };
-        let address = physical.0 & !(WORD - 1);
-        let old = crate::memory::paging::load(&self.ram, address, WORD);
+        let old = self.word_around(physical);
         let (start, end) = (offset as usize, offset as usize + operand.size);
-        let mut before = self.context.regs;
-        before.rip = instruction.ip();
+        let before = Before::new(&self.context.regs, instruction.ip(), fault);
         self.context.bounce.0[..operand.size].copy_from_slice(&old.to_le_bytes()[start..end]);
         self.call_out(&on_context(instruction, context_offset!(bounce)))?;
         let mut new = old.to_le_bytes();
         new[start..end].copy_from_slice(&self.context.bounce.0[..operand.size]);
-        if let Some(state) = &mut self.paravirtual {
-            state.before = Some(Box::new((before, fault)));
-        }
-        self.replay.queue(Exit::ParavirtualWrite { address, old, new: u64::from_le_bytes(new) });
+        let exit = self.provisional(before, physical, (old, u64::from_le_bytes(new)));
+        self.replay.queue(exit);
         Ok(true)
+    }
+
+    /// The same for an instruction at which a block has missed with this fault, if it is one of those that store what
+    /// is in a register, or a constant; the exit.
+    pub(crate) fn write_table_of_block(
+        &mut self,
+        instruction: &Instruction,
+        (linear, size): (Linear, usize),
+        fault: Exception,
+    ) -> Option<Exit> {
+        let offset = linear.0 % WORD;
+        if offset + size as u64 > WORD || instruction.op0_kind() != OpKind::Memory {
+            return None;
+        }
+        let found = self.translate_linear(linear, Access::Read, Privilege::Current).ok()?;
+        let Place::Ram(_, physical) = found else { return None };
+        let old = self.word_around(physical);
+        let shift = 8 * offset;
+        let mask = u64::MAX >> (64 - 8 * size) << shift;
+        let stored = match instruction.code() {
+            Code::Xchg_rm64_r64 | Code::Cmpxchg_rm64_r64 => {
+                self.register_value(instruction.op1_register())
+            }
+            _ => self.stored_value(instruction)?,
+        };
+        let before = Before::new(&self.context.regs, instruction.ip(), fault);
+        match instruction.code() {
+            Code::Xchg_rm64_r64 => self.set_register(instruction.op1_register(), old),
+            Code::Cmpxchg_rm64_r64 if self.register_value(Register::RAX) == old => {
+                let regs = &mut self.context.regs;
+                // Of two values that are equal (SDM 2A "CMP").
+                let equal = rflags::ZF | rflags::PF;
+                regs.set_rflags(regs.rflags() & !rflags::STATUS | equal);
+            }
+            // It stores nothing new, and has something to compute.
+            Code::Cmpxchg_rm64_r64 => return None,
+            _ => {}
+        }
+        self.count_assisted(instruction);
+        let regs = &mut self.context.regs;
+        regs.take_resume_flag();
+        regs.rip = instruction.next_ip();
+        Some(self.provisional(before, physical, (old, old & !mask | stored << shift & mask)))
+    }
+
+    /// The aligned word that holds the byte at an address.
+    fn word_around(&self, physical: Physical) -> u64 {
+        crate::memory::paging::load(&self.ram, physical.0 & !(WORD - 1), WORD)
+    }
+
+    /// The exit of an instruction that has retired, and has not stored the new word.
+    fn provisional(&mut self, before: Before, at: Physical, (old, new): (u64, u64)) -> Exit {
+        if let Some(state) = &mut self.paravirtual {
+            state.before = Some(before);
+        }
+        Exit::ParavirtualWrite { address: at.0 & !(WORD - 1), old, new }
     }
 }
 
@@ -91,8 +173,9 @@ impl Vcpu {
     }
 
     fn undo_write(&mut self) -> Option<Exception> {
-        let (registers, fault) = *self.arch.paravirtual.as_mut()?.before.take()?;
-        self.arch.context.regs = registers;
+        let before = self.arch.paravirtual.as_mut()?.before.take()?;
+        let fault;
+        (self.arch.context.regs, fault) = before.undone(self.arch.context.regs);
         Some(fault)
     }
 }

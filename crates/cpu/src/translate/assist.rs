@@ -31,8 +31,9 @@ use super::builder::Builder;
 use super::miss::Restart;
 use super::string::repeated;
 use super::{Translator, relocate};
+use crate::architectural::Architectural;
 use crate::instruction::{Class, class_of};
-use crate::memory::{Access, Linear, Physical, Privilege};
+use crate::memory::{Access, Linear, Privilege};
 use crate::run::Resume;
 use crate::techniques::Technique;
 use crate::vcpu::Vcpu;
@@ -129,17 +130,21 @@ impl Vcpu {
             && self.arch.group.translator().is_alive(mark)
     }
 
-    /// Carry out the instruction at guest-physical address `physical`, and at `mark` of a block, that
-    /// has missed for good, if it is of an assisted kind; where to go on then.
-    pub(crate) fn help_missed(&mut self, physical: Physical, mark: u32) -> Option<Resume> {
-        if !self.arch.group.techniques.has(Technique::Assists) || self.is_traced() {
+    /// Whether Rust assists where an access of a block has missed for good.
+    pub(super) fn helps_missed(&self) -> bool {
+        self.arch.group.techniques.has(Technique::Assists) && !self.is_traced()
+    }
+
+    /// Carry out the instruction at `mark` of a block that has missed for good, if it is of an assisted kind; where to
+    /// go on then.
+    pub(crate) fn help_missed(&mut self, instruction: &Instruction, mark: u32) -> Option<Resume> {
+        if !self.helps_missed() {
             return None;
         }
-        let instruction = self.instruction_in_page(physical)?;
-        if repeated(&instruction).is_some() {
-            return Some(self.help_repeated(&instruction, mark));
+        if repeated(instruction).is_some() {
+            return Some(self.help_repeated(instruction, mark));
         }
-        self.store_beside_code(&instruction, mark)
+        self.store_beside_code(instruction, mark)
     }
 
     /// Some of the elements of a repeated string instruction, of which the first crosses pages or is in
@@ -174,7 +179,7 @@ impl Vcpu {
 
     /// A store of a register or a constant beside translated code.
     fn store_beside_code(&mut self, instruction: &Instruction, mark: u32) -> Option<Resume> {
-        let value = self.stored_value(instruction)?;
+        let value = self.arch.stored_value(instruction)?;
         let (at, size, _) = self.explicit(instruction)?;
         let by = Privilege::Current;
         let fits = at.is_canonical() && at.offset() as usize + size <= 4096;
@@ -190,8 +195,10 @@ impl Vcpu {
     }
 
     /// What an instruction stores, if it is a plain `mov` of a register or a constant to memory. (The codes are the
+}
     /// operation itself: the table has no class for what the host's processor executes.)
-    fn stored_value(&self, instruction: &Instruction) -> Option<u64> {
+impl Architectural {
+    pub(crate) fn stored_value(&self, instruction: &Instruction) -> Option<u64> {
         let is_store = matches!(
             instruction.code(),
             Code::Mov_rm8_r8
@@ -207,7 +214,7 @@ impl Vcpu {
             return None;
         }
         Some(match instruction.op1_kind() {
-            OpKind::Register => self.arch.register_value(instruction.op1_register()),
+            OpKind::Register => self.register_value(instruction.op1_register()),
             _ => instruction.immediate(1),
         })
     }

@@ -36,8 +36,11 @@ pub(crate) struct Restart {
 enum Filled {
     /// It has all that the instruction accesses.
     All,
-    /// It has, and the operand of this instruction lies in two pages (crossing.rs).
-    Crossing(Instruction),
+    /// It has, and the instruction's operand lies in two pages (crossing.rs).
+    Crossing,
+    /// The one operand, at this address and of so many bytes, is perhaps in a table of a paravirtual kernel's
+    /// (paravirtual/write.rs).
+    Table((Linear, usize), Exception),
     /// The interpreter is needed.
     NotEnough,
 }
@@ -110,17 +113,23 @@ impl Vcpu {
             return Resume::Dispatch(self.interpret());
         }
         let physical = key.physical.plus(u64::from(mark.guest));
-        match self.fill_for(physical) {
-            Ok(Filled::All) => self.try_again(restart),
-            Ok(Filled::Crossing(instruction)) => {
-                self.serve_crossing(&instruction, (key, physical), restart)
+        let Some(instruction) = self.instruction_in_page(physical) else {
+            return Resume::Dispatch(self.interpret());
+        };
+        let helped = match self.fill_for(&instruction) {
+            Ok(Filled::All) => return self.try_again(restart),
+            Ok(Filled::Crossing) => {
+                return self.serve_crossing(&instruction, (key, physical), restart);
             }
-            Ok(Filled::NotEnough) => {
-                let helped = self.help_missed(physical, self.arch.context.detail);
-                helped.unwrap_or_else(|| Resume::Dispatch(self.interpret()))
+            Ok(Filled::Table(operand, fault)) if !restart.sheltered && self.helps_missed() => {
+                let exit = self.arch.write_table_of_block(&instruction, operand, fault);
+                exit.map(|exit| Resume::Dispatch(Some(exit)))
             }
-            Err(fault) => Resume::Dispatch(self.raise(fault)),
-        }
+            Ok(Filled::Table(..)) => None,
+            Ok(Filled::NotEnough) => self.help_missed(&instruction, self.arch.context.detail),
+            Err(fault) => return Resume::Dispatch(self.raise(fault)),
+        };
+        helped.unwrap_or_else(|| Resume::Dispatch(self.interpret()))
     }
 
     /// Go on with an instruction of which a miss has been dealt with.
@@ -131,16 +140,13 @@ impl Vcpu {
         Resume::At((restart.at, restart.vectors))
     }
 
-    /// Fill the TLB for what the instruction at `physical` accesses.
+    /// Fill the TLB for what an instruction accesses.
     ///
     /// # Errors
     ///
     /// The instruction's page fault, where it is certain that this is what it raises.
-    fn fill_for(&mut self, physical: Physical) -> Result<Filled, Exception> {
-        let Some(instruction) = self.instruction_in_page(physical) else {
-            return Ok(Filled::NotEnough);
-        };
-        let wanted = self.accesses(&instruction);
+    fn fill_for(&mut self, instruction: &Instruction) -> Result<Filled, Exception> {
+        let wanted = self.accesses(instruction);
         let crosses = |&(at, size, _): &Wanted| at.offset() as usize + size > PAGE_SIZE as usize;
         if let [Some(operand), None] = wanted
             && crosses(&operand)
@@ -148,18 +154,18 @@ impl Vcpu {
             return Ok(self.fill_both(instruction, operand));
         }
         // Accesses in their order, which no alignment check goes before and no part of the work.
-        let is_repeated = repeated(&instruction).is_some();
+        let is_repeated = repeated(instruction).is_some();
         let is_simple = if is_repeated {
             self.arch.context.regs.gpr[1] != 0
         } else {
             wanted[1].is_none()
                 && class_of(instruction.code()) != Class::InterruptReturn
-                && !touches_vectors(&instruction)
+                && !touches_vectors(instruction)
                 && !instruction.has_rep_prefix()
                 && !instruction.has_repne_prefix()
         };
         // A store that its mask keeps from the page must not make it dirty.
-        let masked = has_masked_memory(&instruction);
+        let masked = has_masked_memory(instruction);
         for (at, size, access) in wanted.into_iter().flatten() {
             if !at.is_canonical() || crosses(&(at, size, access)) {
                 return Ok(Filled::NotEnough);
@@ -173,6 +179,9 @@ impl Vcpu {
             match self.arch.translate_linear(at, access, Privilege::Current) {
                 Ok(_) => {}
                 Err(fault) if is_simple && !self.arch.may_be_table(fault) => return Err(fault),
+                Err(fault) if is_simple && !is_repeated => {
+                    return Ok(Filled::Table((at, size), fault));
+                }
                 Err(_) => return Ok(Filled::NotEnough),
             }
         }
@@ -183,8 +192,8 @@ impl Vcpu {
     }
 
     /// The same for an operand that crosses a page. The interpreter finds any fault.
-    fn fill_both(&mut self, instruction: Instruction, (at, size, access): Wanted) -> Filled {
-        let masked = has_masked_memory(&instruction) && access == Access::Write;
+    fn fill_both(&mut self, instruction: &Instruction, (at, size, access): Wanted) -> Filled {
+        let masked = has_masked_memory(instruction) && access == Access::Write;
         if size > PAGE_SIZE as usize || masked {
             return Filled::NotEnough;
         }
@@ -195,11 +204,11 @@ impl Vcpu {
                     || self.arch.translate_linear(at, access, Privilege::Current).is_ok()
                         && self.arch.is_cached(at, access))
         };
-        if fill(at) && fill(next) { Filled::Crossing(instruction) } else { Filled::NotEnough }
+        if fill(at) && fill(next) { Filled::Crossing } else { Filled::NotEnough }
     }
 
     /// The instruction at `physical`, if all of it is in the page.
-    pub(super) fn instruction_in_page(&self, physical: Physical) -> Option<Instruction> {
+    pub(crate) fn instruction_in_page(&self, physical: Physical) -> Option<Instruction> {
         let host = self.arch.ram.host(physical)?;
         let left = ((PAGE_SIZE - (physical.0 & (PAGE_SIZE - 1))) as usize).min(15);
         // SAFETY: RAM up to the end of the page; the bytes are copied before they are looked at.
