@@ -306,6 +306,10 @@ impl Vcpu {
                     }
                 }
                 Reason::Interpret => return self.interpret_left(),
+                Reason::Call if self.arch.carry_out_own_call() => match self.go_on_after_call() {
+                    Resume::At((next, _)) => target = next,
+                    Resume::Dispatch(exit) => return exit,
+                },
                 Reason::Call => return Some(self.arch.called()),
                 Reason::Assist => match self.assist() {
                     Resume::At(again) => (target, vectors) = again,
@@ -317,6 +321,22 @@ impl Vcpu {
                 },
                 Reason::Kicked | Reason::Done => return None,
             }
+        }
+    }
+
+    /// Go on behind a hypercall that the vCPU has carried out itself. If an event waits, the run loop delivers it
+    /// first, as behind any hypercall.
+    fn go_on_after_call(&mut self) -> Resume {
+        if self.arch.is_kicked() || self.arch.has_event() || !self.may_translate() {
+            return Resume::Dispatch(None);
+        }
+        match self.find_block(None) {
+            Ok(Some(next)) => {
+                self.note_block();
+                Resume::At((next, false))
+            }
+            Ok(None) => Resume::Dispatch(None),
+            Err(trap) => Resume::Dispatch(self.take_trap(trap)),
         }
     }
 

@@ -15,6 +15,7 @@
 use vm_memory::GuestAddress;
 use xen_abi::Mfn;
 use xen_abi::callback::TrapInfo;
+use xen_abi::hypercall::number;
 use xen_abi::vcpu::GuestContext;
 
 /// The kind of the saved state of what a domain's vCPUs share.
@@ -34,6 +35,25 @@ pub struct XenCall {
     pub number: u64,
     /// RDI, RSI, RDX, R10, R8.
     pub arguments: [u64; 5],
+}
+
+impl XenCall {
+    /// It concerns the page tables of the domain and the registers of the vCPU that makes it, and nothing else: no
+    /// event, no timer, no device, no waiting. The guest goes on behind it.
+    #[inline]
+    pub fn is_brief(&self) -> bool {
+        let Ok(call) = u32::try_from(self.number) else { return false };
+        matches!(
+            call,
+            number::MMU_UPDATE
+                | number::UPDATE_VA_MAPPING
+                | number::MMUEXT_OP
+                | number::UPDATE_DESCRIPTOR
+                | number::STACK_SWITCH
+                | number::SET_SEGMENT_BASE
+                | number::FPU_TASKSWITCH
+        )
+    }
 }
 
 /// What a vCPU's thread does after a hypercall.

@@ -104,30 +104,22 @@ impl Vcpu {
 
     /// The stack on which the kernel is entered from user mode.
     pub fn set_kernel_stack(&mut self, selector: u16, pointer: u64) {
-        if let Some(state) = self.paravirtual() {
-            state.kernel_stack = (selector, pointer);
-        }
+        self.arch.set_kernel_stack(selector, pointer);
     }
 
     /// CR0.TS.
     pub fn set_task_switched(&mut self, is_set: bool) {
-        let regs = &mut self.arch.context.regs;
-        regs.cr0 = if is_set { regs.cr0 | cr0::TS } else { regs.cr0 & !cr0::TS };
+        self.arch.set_task_switched(is_set);
     }
 
     /// The base of FS.
     pub fn set_fs_base(&mut self, base: u64) {
-        self.arch.context.regs.segment_mut(SegmentRegister::Fs).base = base;
+        self.arch.set_fs_base(base);
     }
 
     /// The base of GS: that of user programs, or that of the kernel.
     pub fn set_gs_base(&mut self, of_user: bool, base: u64) {
-        let regs = &mut self.arch.context.regs;
-        let is_current = (regs.cpl != 0) == of_user;
-        match is_current {
-            true => regs.segment_mut(SegmentRegister::Gs).base = base,
-            false => regs.kernel_gs_base = base,
-        }
+        self.arch.set_gs_base(of_user, base);
     }
 
     /// Load the GS of user programs with a selector; a bad one becomes null.

@@ -161,6 +161,9 @@ impl Architectural {
         }
         let flags = regs.rflags() & !rflags::RF;
         (regs.gpr[1], regs.gpr[11]) = (regs.rip, flags);
+        if self.carry_out_own_call() {
+            return Ok(());
+        }
         let exit = self.called();
         self.replay.queue(exit);
         Ok(())

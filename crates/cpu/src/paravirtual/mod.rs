@@ -16,8 +16,8 @@
 //!    each.
 //! 5. *Some addresses are not the guest's* ([`reserved`]): there the kernel reads the machine-to-physical table,
 //!    and the processor its descriptors. The GDT is a list of frames.
-//! 6. `syscall` by the kernel is a hypercall: an exit. What else of privileged instructions means something is in
-//!    [`instructions`]; the rest is #GP.
+//! 6. `syscall` by the kernel is a hypercall: an exit, but for the few that concern the vCPU's registers alone
+//!    ([`own_call`]). What else of privileged instructions means something is in [`instructions`]; the rest is #GP.
 //! 7. *A write to a page that is mapped read-only is provisional* ([`write`]): the page may be a page table of the
 //!    kernel's own, and the hypervisor decides.
 //! 8. *TLBs are exact* ([`exact`]): nearly nothing flushes them.
@@ -32,6 +32,7 @@ pub(crate) mod gateway;
 pub(crate) mod identity;
 mod instructions;
 mod iret;
+mod own_call;
 pub(crate) mod reserved;
 mod revoke;
 mod saved;

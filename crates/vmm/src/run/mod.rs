@@ -3,6 +3,7 @@
 //! Any vCPU can end the machine, and so can another thread; then all return. A vCPU whose thread fails or panics ends
 //! the machine too, and [`Runner::run`] returns its error.
 
+mod brief;
 mod errands;
 mod gate;
 mod run_loop;

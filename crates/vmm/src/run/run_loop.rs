@@ -7,7 +7,8 @@
 //!    every [`EXITS_PER_LOOK`] exits; never in between.
 //!    A timer that the guest has just set is looked at once: one that has passed, or will within
 //!    [`SOON`], interrupts before the guest's next instruction and needs no alarm.
-//! 3. A halted processor costs nothing: its thread sleeps until the next deadline or until another
+//! 3. Exits from which nothing follows for the loop are answered on the spot ([`super::brief`]).
+//! 4. A halted processor costs nothing: its thread sleeps until the next deadline or until another
 //!    thread has something for it. With interrupts disabled, only a non-maskable interrupt, another
 //!    processor's kick or the end of the machine can end the halt.
 
@@ -115,7 +116,7 @@ impl<P: Processor, V: BoardVcpu> RunLoop<'_, P, V> {
             self.offer_interrupts();
             self.set_alarm()?;
             self.vcpu.enter();
-            let exit = self.cpu.run()?;
+            let exit = self.run_processor(&mut until_look)?;
             self.waker.is_about_to_look();
             self.vcpu.leave();
             self.activity.exits += 1;
@@ -338,7 +339,7 @@ impl<P: Processor, V: BoardVcpu> RunLoop<'_, P, V> {
     }
 
     /// A hypercall of a paravirtual kernel.
-    fn xen_call(&mut self, call: &XenCall) {
+    pub(super) fn xen_call(&mut self, call: &XenCall) {
         let Some(mut cpu) = self.cpu.xen() else { return };
         let then = self.vcpu.xen_call(&mut cpu, call);
         self.expect_flush();
@@ -351,7 +352,7 @@ impl<P: Processor, V: BoardVcpu> RunLoop<'_, P, V> {
     }
 
     /// A paravirtual kernel writes to a table of its own, or to what it must not write.
-    fn xen_write(&mut self, write: &TableWrite) {
+    pub(super) fn xen_write(&mut self, write: &TableWrite) {
         if let Some(mut cpu) = self.cpu.xen() {
             self.vcpu.xen_write(&mut cpu, write);
         }
