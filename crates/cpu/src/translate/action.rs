@@ -190,4 +190,8 @@ pub(super) enum Assistance {
     Anew,
     /// `cpuid`: Rust executes only the leaves that the table of answers lacks.
     Identify,
+    /// `rdmsr` by a paravirtual kernel: Rust reads only the registers that the block does not.
+    ReadMsr,
+    /// `mov` of a register to FS by a paravirtual kernel: Rust loads only the selectors that the block does not.
+    LoadFs,
 }

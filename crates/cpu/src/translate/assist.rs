@@ -43,6 +43,8 @@ impl Builder<'_> {
     pub(super) fn assist(&mut self, kind: Assistance, instruction: &Instruction, mark: u32) {
         match kind {
             Assistance::Identify => self.identify(mark),
+            Assistance::ReadMsr => self.read_msr(mark),
+            Assistance::LoadFs => self.load_fs(instruction, mark),
             Assistance::Onwards | Assistance::Anew => {
                 self.way_out(self.thunks().assist.plain, mark);
                 self.goes_on(mark);
@@ -193,11 +195,11 @@ impl Vcpu {
         regs.rip = instruction.next_ip();
         Some(self.go_on(mark, instruction, true))
     }
-
-    /// What an instruction stores, if it is a plain `mov` of a register or a constant to memory. (The codes are the
 }
-    /// operation itself: the table has no class for what the host's processor executes.)
+
 impl Architectural {
+    /// What an instruction stores, if it is a plain `mov` of a register or a constant to memory. (The codes are the
+    /// operation itself: the table has no class for what the host's processor executes.)
     pub(crate) fn stored_value(&self, instruction: &Instruction) -> Option<u64> {
         let is_store = matches!(
             instruction.code(),

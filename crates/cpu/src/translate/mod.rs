@@ -62,6 +62,7 @@ mod returns;
 mod scratch;
 mod sites;
 pub(crate) mod string;
+mod switching;
 mod syscall;
 mod thunk;
 pub(crate) mod unchain;

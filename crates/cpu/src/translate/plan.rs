@@ -254,8 +254,12 @@ fn assistance(instruction: &Instruction, mode: Mode) -> Option<Assistance> {
         Class::InvalidatePage | Class::InvalidatePcid | Class::WriteMsr if kernel => {
             Assistance::Anew
         }
+        Class::ReadMsr if kernel && mode.paravirtual => Assistance::ReadMsr,
         Class::ReadMsr if kernel => Assistance::Onwards,
         Class::GetExtendedControl => Assistance::Onwards,
+        Class::MoveToSegment if kernel && mode.paravirtual && loads_fs(instruction) => {
+            Assistance::LoadFs
+        }
         Class::MoveToSegment if loads_data_segment(instruction.op0_register()) => {
             Assistance::Onwards
         }
@@ -263,6 +267,11 @@ fn assistance(instruction: &Instruction, mode: Mode) -> Option<Assistance> {
         _ if class.is_extended_state() => Assistance::Onwards,
         _ => return None,
     })
+}
+
+/// `mov` of a general-purpose register to FS.
+fn loads_fs(instruction: &Instruction) -> bool {
+    instruction.op0_register() == Register::FS && instruction.op1_kind() == OpKind::Register
 }
 
 /// A segment register of which translated code assumes nothing.
