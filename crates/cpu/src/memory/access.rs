@@ -64,7 +64,10 @@ impl Architectural {
 
     /// Find the `SpaceTlb`s for the current address space.
     fn find_views(&mut self, mode: (u64, u64, u64)) {
-        self.context.forget_returns();
+        match self.paravirtual {
+            Some(_) => self.context.forget_returns_of_users(),
+            None => self.context.forget_returns(),
+        }
         let regs = &self.context.regs;
         let pcid = self.current_pcid();
         let cr3 = if regs.cr0 & cr0::PG == 0 { 0 } else { self.views_root() };

@@ -367,8 +367,10 @@ impl Architectural {
                 None => {}
             }
         }
-        if is_executable {
-            self.context.forget_returns();
+        match found.iter().any(|source| source.region >> 63 != 0) {
+            true if is_executable => self.context.forget_returns(),
+            false if is_executable => self.context.forget_returns_of_users(),
+            _ => {}
         }
         let is_linked = |source: &&Source| is_executable && source.region >> 63 != 0;
         for source in found.iter().filter(is_linked) {

@@ -41,6 +41,9 @@ use crate::context::{Context, Landing, Ring, context_offset, register_offset};
 use crate::memory::Linear;
 use crate::techniques::Technique;
 
+/// The ring of users' code; the kernel's are before it.
+const USERS_RING: usize = 2;
+
 /// Where the number of a ring's next entry is.
 fn top_of(ring: usize) -> i32 {
     context_offset!(ring_tops) + ring as i32
@@ -63,13 +66,18 @@ const STEP: i32 = (size_of::<Landing>() / 4) as i32;
 impl Builder<'_> {
     /// Which of the rings is for the code at hand.
     fn ring(&self) -> usize {
-        if self.key.mode.guest.is_user() { 2 } else { usize::from(self.user_open) }
+        if self.key.mode.guest.is_user() { USERS_RING } else { usize::from(self.user_open) }
     }
 
     /// A call has pushed `back`. Uses the scratch registers.
     pub(super) fn note_return(&mut self, back: Linear) {
         let wanted = self.techniques.has(Technique::Returns);
         if !wanted || !is_linkable(self.key, back, self.techniques) {
+            return;
+        }
+        let mode = self.key.mode;
+        if mode.paravirtual && mode.guest.is_kernel() && back.0 >> 63 == 0 {
+            // See `forget_returns_of_users`.
             return;
         }
         let [s0, s1, _] = self.s();
@@ -143,10 +151,21 @@ impl Translator {
 impl Context {
     /// Forget where returns lead.
     pub(crate) fn forget_returns(&mut self) {
-        // Matches a return to address 0, which is looked up.
-        let nowhere = Landing { address: 0, target: self.leave_unknown };
+        let nowhere = self.nowhere();
         for ring in &mut self.rings {
             ring.fill(nowhere);
         }
+    }
+
+    /// Forget where returns of a paravirtual guest lead that are not common to its address spaces: those of users. Of
+    /// its kernel's, only those in the upper half are noted, which is (paravirtual/exact.rs).
+    pub(crate) fn forget_returns_of_users(&mut self) {
+        let nowhere = self.nowhere();
+        self.rings[USERS_RING].fill(nowhere);
+    }
+
+    /// Matches a return to address 0, which is looked up.
+    fn nowhere(&self) -> Landing {
+        Landing { address: 0, target: self.leave_unknown }
     }
 }
