@@ -86,8 +86,12 @@ pub(crate) fn memory_use(
 ) -> Option<MemoryUse> {
     let operand = (0..instruction.op_count())
         .find(|&operand| instruction.op_kind(operand) == OpKind::Memory)?;
-    let info = factory.info_options(instruction, InstructionInfoOptions::NO_REGISTER_USAGE);
-    let (reads, writes) = match info.op_access(operand) {
+    let access = frequent_access(instruction.code(), operand).unwrap_or_else(|| {
+        factory
+            .info_options(instruction, InstructionInfoOptions::NO_REGISTER_USAGE)
+            .op_access(operand)
+    });
+    let (reads, writes) = match access {
         OpAccess::None | OpAccess::NoMemAccess => return None,
         OpAccess::Read | OpAccess::CondRead => (true, false),
         OpAccess::Write => (may_leave_unwritten(instruction.mnemonic()), true),
@@ -100,6 +104,32 @@ pub(crate) fn memory_use(
         size => size.size(),
     };
     Some(MemoryUse { size, reads, writes })
+}
+
+/// How the instructions that miss most use their memory operand: to look it up takes longer than all else that is done
+/// for them.
+fn frequent_access(code: Code, operand: u32) -> Option<OpAccess> {
+    Some(match (code, operand) {
+        (
+            Code::Mov_r64_rm64
+            | Code::Mov_r32_rm32
+            | Code::Mov_r8_rm8
+            | Code::Movzx_r32_rm8
+            | Code::Movzx_r32_rm16,
+            1,
+        ) => OpAccess::Read,
+        (
+            Code::Mov_rm64_r64
+            | Code::Mov_rm32_r32
+            | Code::Mov_rm8_r8
+            | Code::Mov_rm64_imm32
+            | Code::Mov_rm32_imm32
+            | Code::Mov_rm8_imm8,
+            0,
+        ) => OpAccess::Write,
+        (Code::Xchg_rm64_r64, 0) => OpAccess::ReadWrite,
+        _ => return None,
+    })
 }
 
 /// x87 stores write nothing when an exception is unmasked, and raise it with the instruction after
@@ -238,4 +268,39 @@ pub(crate) fn string_operation(code: Code) -> Option<(StringOperation, usize)> {
 pub(crate) fn is_string(code: Code) -> bool {
     let operation = string_operation(code).map(|(operation, _)| operation);
     operation.is_some_and(|it| !matches!(it, StringOperation::Input | StringOperation::Output))
+}
+
+#[cfg(test)]
+mod tests {
+    use iced_x86::{Decoder, DecoderOptions};
+
+    use super::*;
+
+    #[test]
+    fn frequent_instructions_access_memory_as_all_others_are_said_to() {
+        let samples: [&[u8]; 12] = [
+            &[0x48, 0x8b, 0x03],
+            &[0x8b, 0x03],
+            &[0x8a, 0x03],
+            &[0x0f, 0xb6, 0x03],
+            &[0x0f, 0xb7, 0x03],
+            &[0x48, 0x89, 0x03],
+            &[0x89, 0x03],
+            &[0x88, 0x03],
+            &[0x48, 0xc7, 0x03, 1, 0, 0, 0],
+            &[0xc7, 0x03, 1, 0, 0, 0],
+            &[0xc6, 0x03, 1],
+            &[0x48, 0x87, 0x03],
+        ];
+        let mut factory = InstructionInfoFactory::new();
+        for bytes in samples {
+            let instruction = Decoder::new(64, bytes, DecoderOptions::NONE).decode();
+            let operands = 0..instruction.op_count();
+            let memory = |&operand: &u32| instruction.op_kind(operand) == OpKind::Memory;
+            let operand = operands.into_iter().find(memory).expect("a memory operand");
+            let known = frequent_access(instruction.code(), operand);
+            let access = factory.info(&instruction).op_access(operand);
+            assert_eq!(known, Some(access), "{instruction}");
+        }
+    }
 }
