@@ -303,6 +303,7 @@ impl Waiting {
 
     /// Read what there is, behind what is not given yet.
     fn read(&mut self, mut socket: &UnixStream) {
+        let was_over = self.is_over;
         self.bytes.drain(..std::mem::take(&mut self.start));
         let have = self.bytes.len();
         self.bytes.resize(have + READ_BYTES, 0);
@@ -319,6 +320,11 @@ impl Waiting {
             }
         };
         self.bytes.truncate(have + count);
+        if self.is_over && !was_over {
+            tracing::error!(
+                "the other end of the network cable has gone; the guest's network is down"
+            );
+        }
     }
 }
 
