@@ -5,13 +5,14 @@
 
 use std::fs;
 use std::path::PathBuf;
-use std::process::Output;
+use std::process::{Command, Output};
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 use locks::Unpoisoned;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
+use whole_machine::complaints::complaint;
 use whole_machine::processes::{adopt_orphans, descendants, stat};
 use whole_machine::waiting::wait_for;
 use whole_machine::{biv, text};
@@ -38,9 +39,14 @@ impl Place {
         Place { path, _alone: alone }
     }
 
-    fn output(&self, arguments: &[&str]) -> Output {
+    fn command(&self, arguments: &[&str]) -> Command {
         let mut command = biv(arguments);
-        command.env("XDG_RUNTIME_DIR", &self.path).output().expect("biv can be started")
+        command.env("XDG_RUNTIME_DIR", &self.path);
+        command
+    }
+
+    fn output(&self, arguments: &[&str]) -> Output {
+        self.command(arguments).output().expect("biv can be started")
     }
 
     /// What `biv` prints; it must succeed.
@@ -255,6 +261,48 @@ fn domains_outlive_their_router() {
     assert!(kill(place.router().expect("there is one")));
     place.start("three", "ip=10.77.0.4");
     assert!(place.pings("one", "10.77.0.4") && place.pings("two", "10.77.0.2"));
+}
+
+/// Sends to a domain that sends it back and compares, again and again; counts what came back whole.
+const CARRY: &str = "cd /tmp; head -c 300000 /dev/urandom > sent; n=0
+    while [ ! -e stop ]; do
+        (cat sent; sleep 1000) | nc 10.77.0.3 7 > got & t=0
+        while [ $(wc -c < got) -lt 300000 ] && [ $t -lt 300 ]; do sleep 0.1; t=$((t+1)); done
+        kill %1; wait; size=$(wc -c < got)
+        head -c $size sent | cmp -s - got || echo wrong > wrong
+        [ $size = 300000 ] && n=$((n+1)) && echo $n > count
+    done";
+
+/// With `BIVOUAC_LOAD_ROUNDS=N` so often, instead of twice.
+#[test]
+fn a_router_may_be_killed_while_it_carries() {
+    let rounds = std::env::var("BIVOUAC_LOAD_ROUNDS").ok().and_then(|it| it.parse().ok());
+    let place = Place::new();
+    place.start("one", "ip=10.77.0.2");
+    place.start("two", "ip=10.77.0.3");
+    let carrying = place.command(&["exec", "one", "sh", "-c", CARRY]).spawn();
+    let mut carrying = carrying.expect("biv can be started");
+    let count = || {
+        let said = place.output(&["exec", "one", "cat", "/tmp/count"]).stdout;
+        text(&said).trim().parse::<u64>().unwrap_or(0)
+    };
+    wait_for("it carries", || count() > 0);
+    for _ in 0..rounds.unwrap_or(2) {
+        std::thread::sleep(Duration::from_millis(fastrand::u64(0..500)));
+        assert!(kill(place.router().expect("there is one")));
+        wait_for("it is gone", || place.router().is_none());
+        let before = count();
+        // Who asks for it has it started.
+        place.vif("one");
+        wait_for("it carries again", || count() > before + 1);
+    }
+    assert!(place.does("one", "touch /tmp/stop; [ ! -e /tmp/wrong ]"));
+    wait_for("it has ended", || carrying.try_wait().expect("it can be asked").is_some());
+    for name in ["one", "two"] {
+        assert_eq!(place.says(&["xen", "audit", name]), "");
+        let log = text(&place.output(&["exec", name, "dmesg"]).stdout);
+        assert!(!log.is_empty() && complaint(&log).is_none(), "{name}: {log}");
+    }
 }
 
 #[test]
