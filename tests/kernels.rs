@@ -206,7 +206,11 @@ fn fetch_with_headers(suite: &str, meta_package: &str, done: &Path) -> Result<()
 }
 
 /// Where the host's apt gets Debian from.
-pub(crate) fn site() -> String {
+///
+/// # Panics
+///
+/// If it has no source of it.
+pub fn site() -> String {
     let targets = Command::new("apt-get")
         .args(["indextargets", "--format", "$(SITE) $(RELEASE) $(COMPONENT)"])
         .output()

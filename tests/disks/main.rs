@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+mod fsx;
 mod paravirtual;
 mod postgresql;
 mod qcow2;

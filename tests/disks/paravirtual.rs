@@ -1,14 +1,13 @@
 //! The same for disks of Xen's interface, and for parts of an image as such a disk.
 
 use std::fs;
-use std::path::Path;
+use std::os::unix::fs::symlink;
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use super::{Directory, Image, MIB, ROOT, check_done, check_killed, qcow2, root_disk};
-use whole_machine::modes::Mode;
+use whole_machine::modes::{Mode, PARAVIRTUAL as MACHINE};
 use whole_machine::{in_each_mode, text};
-
-const MACHINE: [&str; 3] = ["--xen", "--net", "none"];
 
 /// Two parts of an image in the other order, behind something that is not theirs.
 fn parts(image: &Image, mebibytes: u64) -> String {
@@ -61,19 +60,28 @@ fn what_was_committed_to_a_file_system_survives_a_killed_machine() {
     check_killed(&machine, &["/probe", "commit", "/records"], &look, 50);
 }
 
-/// A directory with a program of the host's and the libraries that it names, as a root.
-fn root_with(program: &Path) -> Directory {
-    let root = Directory::new("xen-root");
-    let listed = Command::new("ldd").arg(program).output().expect("`ldd` is installed");
+/// A directory with programs of the host's, the libraries that they name, and a shell, as a root: such a machine does
+/// not share the host's files.
+pub fn root_with(name: &str, programs: &[PathBuf]) -> Directory {
+    let root = Directory::new(name);
+    let listed = Command::new("ldd").args(programs).output().expect("`ldd` is installed");
     let listed = text(&listed.stdout);
-    let libraries = listed.split_whitespace().filter(|word| word.starts_with('/')).map(Path::new);
-    for file in libraries.chain([program, Path::new("/usr/bin/busybox")]) {
+    let named = |word: &&str| word.starts_with('/') && !word.ends_with(':');
+    let libraries = listed.split_whitespace().filter(named).map(PathBuf::from);
+    let shell = [PathBuf::from("/usr/bin/busybox")];
+    for file in libraries.chain(programs.iter().cloned()).chain(shell) {
         let to = root.0.join(file.strip_prefix("/").expect("it is absolute"));
         fs::create_dir_all(to.parent().expect("it has one")).expect("there is room");
         fs::copy(file, to).expect("there is room");
     }
-    for directory in ["dev", "proc", "sys", "tmp", "run"] {
+    for directory in ["bin", "dev", "mnt", "proc", "sys", "tmp", "run"] {
         fs::create_dir_all(root.0.join(directory)).expect("there is room");
+    }
+    for applet in
+        ["sh", "cat", "chown", "echo", "env", "mkdir", "mount", "sync", "umount", "grep", "sleep"]
+    {
+        let link = root.0.join("bin").join(applet);
+        symlink("/usr/bin/busybox", link).expect("there is room");
     }
     root
 }
@@ -82,7 +90,7 @@ fn root_with(program: &Path) -> Directory {
 #[test]
 fn fio_reads_what_it_has_written() {
     let Ok(seconds) = std::env::var("BIVOUAC_FIO") else { return };
-    let root = root_with(Path::new("/usr/bin/fio"));
+    let root = root_with("xen-root", &["/usr/bin/fio".into()]);
     let root = root.0.to_str().expect("it is text");
     let (raw, parted) = (Image::new("xen-fio", 256 * MIB), Image::new("xen-fio-parts", 258 * MIB));
     let image = Image::new("xen-fio-qcow2", 0);

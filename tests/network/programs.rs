@@ -4,8 +4,9 @@
 use std::process::{Command, Stdio};
 use std::{env, fs};
 
+use whole_machine::complaints::complaint;
 use whole_machine::modes::{Mode, UserExecution};
-use whole_machine::{bivouac, text};
+use whole_machine::{bivouac, kernels, text};
 
 /// What each side needs to serve and to ask; `$1` of `serve` is a directory, of which the host and the guest
 /// have one each.
@@ -133,6 +134,23 @@ fn iperf3_nginx_and_wrk_work_each_way_through_an_interface() {
     check("--net tap:tap0", "192.168.77.1");
 }
 
+/// Installs a package that is small.
+const INSTALL: &str = "export DEBIAN_FRONTEND=noninteractive; (apt-get -q update && \
+    apt-get -q install -y --reinstall --no-install-recommends hello) >/tmp/log 2>&1 || cat \
+    /tmp/log; \
+    hello; dpkg -s hello | grep Status; dmesg >&2";
+
+fn check_installed(mode: Mode, machine: &[&str]) {
+    let options = [machine, &["--timeout", "600", "--", "sh", "-c", INSTALL]].concat();
+    let mut machine = mode.run(&options);
+    machine.env("BIVOUAC_AUDIT", "1");
+    let output = machine.stdin(Stdio::null()).output().expect("biv can be started");
+    let expected = "Hello, world!\nStatus: install ok installed\n";
+    let log = text(&output.stderr);
+    assert_eq!(text(&output.stdout), expected, "{log}");
+    assert!(output.status.success() && complaint(&log).is_none(), "{log}");
+}
+
 /// With `BIVOUAC_APT=1` only: it takes Debian's archive, and a minute.
 #[test]
 fn a_guest_installs_a_package() {
@@ -140,12 +158,27 @@ fn a_guest_installs_a_package() {
         return;
     }
     let mode = Mode { execution: UserExecution::Auto, processors: 1 };
-    let script = "export DEBIAN_FRONTEND=noninteractive; (apt-get -q update && \
-        apt-get -q install -y --reinstall --no-install-recommends hello) >/tmp/log 2>&1 || cat \
-        /tmp/log; \
-        hello; dpkg -s hello | grep Status";
-    let mut machine = mode.run(&["--mem", "2G", "--timeout", "600", "--", "sh", "-c", script]);
-    let output = machine.stdin(Stdio::null()).output().expect("biv can be started");
-    let expected = "Hello, world!\nStatus: install ok installed\n";
-    assert_eq!(text(&output.stdout), expected, "{}", text(&output.stderr));
+    check_installed(mode, &["--mem", "2G"]);
+}
+
+/// Likewise, as root, with mmdebstrap and some minutes: through the user's network, and through a VIF and its router.
+#[test]
+fn a_paravirtual_guest_installs_a_package() {
+    if env::var_os("BIVOUAC_APT").is_none() {
+        return;
+    }
+    let place = kernels::cache_directory().join(format!("apt-{}", std::process::id()));
+    fs::create_dir_all(&place).expect("the target directory can be written");
+    let make = "cd \"$0\" && mmdebstrap -q --variant=apt bookworm root $1 && \
+                truncate -s 700M disk && mke2fs -q -F -t ext4 -d root disk && rm -r root";
+    let made = Command::new("sh").args(["-c", make]).arg(&place).arg(kernels::site()).output();
+    let made = made.expect("`sh` can be started");
+    assert!(made.status.success(), "{}", text(&made.stderr));
+    let disk = format!("{},snapshot", place.join("disk").display());
+    for (processors, net) in [(1, ["--net", "user"]), (4, ["--vif", "ip=10.77.0.9"])] {
+        let mode = Mode { execution: UserExecution::Auto, processors };
+        let machine = ["--xen", "--mem", "512M", "--root-disk", &disk];
+        check_installed(mode, &[&machine[..], &net].concat());
+    }
+    let _ = fs::remove_dir_all(&place);
 }
