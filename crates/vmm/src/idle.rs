@@ -6,7 +6,8 @@
 //! Documentation/virt/kvm/halt-polling.rst): longer if a halt was a little longer than the watch,
 //! not at all if it was much longer, which it is on an idle machine. And a thread watches only while
 //! every processor that is awake can have a core of its own: it must not take the core of the one
-//! that it waits for.
+//! that it waits for. How many others there are on the host nobody says; but who was kept waiting for a core himself
+//! knows that they are wanted, and does not watch then.
 
 use std::num::NonZeroU64;
 use std::sync::Arc;
@@ -68,14 +69,22 @@ pub(crate) struct Idle {
     watch: u64,
     /// When this wait began.
     start: Nanoseconds,
+    /// How much time was stolen from this processor until when.
+    stolen: (Nanoseconds, Nanoseconds),
+    /// Others want the cores.
+    is_contended: bool,
 }
+
+/// The part of its time that a processor is kept waiting for a core, from which on it is contended for.
+const CONTENDED_PART: u64 = 16;
 
 impl Idle {
     /// On the thread that calls this.
     pub(crate) fn new(occupancy: Arc<Occupancy>) -> Self {
         // No later than asked for; the default is 50 microseconds (prctl(2), PR_SET_TIMERSLACK).
         let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
-        Self { occupancy, watch: 0, start: Nanoseconds::default() }
+        let none = Nanoseconds::default();
+        Self { occupancy, watch: 0, start: none, stolen: (none, none), is_contended: false }
     }
 
     /// Whether every processor that is awake can have a core.
@@ -86,6 +95,12 @@ impl Idle {
     /// Whether a thread that works for a vCPU which is awake can have a core, too.
     pub(crate) fn has_room_for_another(&self) -> bool {
         self.occupancy.has_room_for_another()
+    }
+
+    /// So much time was stolen from the processor until now.
+    pub(crate) fn note_stolen(&mut self, total: Nanoseconds, now: Nanoseconds) {
+        let (before, then) = std::mem::replace(&mut self.stolen, (total, now));
+        self.is_contended = total.since(before).0 > now.since(then).0 / CONTENDED_PART;
     }
 
     /// Watch for a moment, if that is worth it; whether the wait is over: a thread has woken the
@@ -105,7 +120,8 @@ impl Idle {
         // A deadline too near to sleep until is watched for.
         let near = end.since(now).0 <= WAKE_UP_NANOSECONDS;
         let watched = if near { end } else { now.after(Nanoseconds(self.watch)).min(end) };
-        self.occupancy.has_room() && (watch(waker, clock, watched) || watched == end)
+        let is_worth_it = self.occupancy.has_room() && (near || !self.is_contended);
+        is_worth_it && (watch(waker, clock, watched) || watched == end)
     }
 
     /// Sleep until another thread wakes the vCPU, until `deadline` at the latest; how long there was
@@ -184,6 +200,19 @@ mod tests {
         check(&[190, 190, 190, 190, 190, 190, 190], 200);
         check(&[90, 90, 4000], 0);
         check(&[4000, 4000], 0);
+    }
+
+    #[test]
+    fn who_was_kept_waiting_does_not_watch() {
+        let mut idle = Idle::new(Occupancy::new());
+        let mut check = |total: u64, now: u64, expected| {
+            idle.note_stolen(Nanoseconds(total * 1000), Nanoseconds(now * 1000));
+            assert_eq!(idle.is_contended, expected, "{total} us stolen until {now} us");
+        };
+        check(100, 10_000, false);
+        check(1_000, 20_000, true);
+        check(1_000, 30_000, false);
+        check(2_000, 90_000, false);
     }
 
     #[test]

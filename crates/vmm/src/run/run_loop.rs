@@ -177,6 +177,7 @@ impl<P: Processor, V: BoardVcpu> RunLoop<'_, P, V> {
             && let Some(total) = self.stolen.look(now, || self.cpu.computed_elsewhere())
         {
             self.vcpu.set_stolen_time(total);
+            self.idle.note_stolen(total, now);
             self.activity.stolen = Duration::from_nanos(total.0);
             if let Some(mut cpu) = self.cpu.xen() {
                 self.vcpu.tell_states(&mut cpu);
