@@ -119,12 +119,12 @@ impl Card {
     }
 
     fn take(&mut self) {
-        let mut packet = Vec::new();
+        let mut room = vec![0; limit::TRANSMIT_BYTES as usize];
         for _ in 0..MAX_PACKETS {
-            if !matches!(self.transmitter.next(&mut packet), Ok(Some(_))) {
-                break;
+            match self.transmitter.next(&mut room) {
+                Ok(Some((bytes, _))) => assert!(bytes <= room.len()),
+                _ => break,
             }
-            assert!(packet.len() <= limit::TRANSMIT_BYTES as usize);
         }
         let _ = self.transmitter.publish();
     }

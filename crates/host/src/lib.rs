@@ -16,6 +16,7 @@
 //! - [`usage`]: the time that a process has had of processors; bytes that this one has read from disks and written to
 //!   them.
 //! - [`shared`]: words that several processes share.
+//! - [`duplex`]: a stream between two processes, in memory that both have.
 //! - [`vectored`]: vectored I/O between files and guest memory.
 //! - [`message`]: the same with a socket, beside bytes of our own.
 //! - [`tap`]: TAP interfaces.
@@ -29,6 +30,7 @@ pub mod available;
 pub mod backing;
 pub mod buffer;
 pub mod confine;
+pub mod duplex;
 pub mod environment;
 pub mod inherited;
 pub mod layout;
@@ -55,4 +57,4 @@ pub use memory::{Error, GuestMemory, RawRegion};
 pub use poll::Poller;
 pub use shared::SharedPage;
 pub use usage::{moved_bytes, process_time};
-pub use watch::watch;
+pub use watch::{Patience, watch};

@@ -1,6 +1,7 @@
 //! Every limit of this crate in one place.
 
 use std::os::fd::RawFd;
+use std::time::Duration;
 
 /// Regions of a guest's memory.
 pub const MAX_REGIONS: usize = 64;
@@ -23,3 +24,12 @@ pub const MAX_LISTED_DESCRIPTORS: RawFd = 1 << 16;
 
 /// Polls of [`fn@crate::watch`] between two readings of the clock.
 pub const POLLS_PER_READING: u32 = 16;
+
+/// Bytes of each direction of a [`crate::duplex`], a power of two: several of the largest frames of a network.
+pub const DUPLEX_BYTES: u64 = 1 << 20;
+
+/// The shortest and the longest time that [`crate::watch::Patience`] has: what sleeping and waking cost, and several
+/// times that.
+pub const LEAST_WATCH: Duration = Duration::from_micros(10);
+/// See above.
+pub const MOST_WATCH: Duration = Duration::from_micros(80);

@@ -342,7 +342,9 @@ pub fn attach(file: File, regions: &[(u64, u64, u64)]) -> Result<GuestMemoryMmap
     let ranges: Vec<_> = regions.iter().map(|&(start, size, _)| (start, size)).collect();
     check_ranges(&ranges)?;
     let seals = rustix::fs::fcntl_get_seals(&file);
-    let length = file.metadata().map_err(|error| host("look at the memory file", error))?.len();
+    // A confined process may ask for its length by no other call.
+    let length = rustix::fs::seek(&file, SeekFrom::End(0))
+        .map_err(|error| host("look at the memory file", error))?;
     let is_sealed = seals.is_ok_and(|seals| seals.contains(SealFlags::SHRINK));
     let file = Arc::new(file);
     let map = |&(start, size, offset): &(u64, u64, u64)| {

@@ -13,7 +13,7 @@ use rustix::net::{
     SocketFlags, SocketType, connect, recv, sendmsg, socket_with,
 };
 
-use crate::limits::{ANSWER_TIMEOUT, MESSAGE_BYTES};
+use crate::limits::{ANSWER_TIMEOUT, CABLE_FILES, MESSAGE_BYTES};
 use crate::wire::{Port, Reply, Request};
 
 /// Somebody who speaks to a router.
@@ -33,18 +33,17 @@ impl Client {
         Ok(Self(socket))
     }
 
-    /// Ask for something; with a cable's end, if that is to be attached.
+    /// Ask for something; with a cable's end, if that is to be attached: its socket, and its memory if it has one.
     ///
     /// # Errors
     ///
     /// The router has ended, does not answer, or refuses it: its reason is the error's text then.
-    pub fn ask(&self, request: &Request, cable: Option<BorrowedFd<'_>>) -> io::Result<Reply> {
+    pub fn ask(&self, request: &Request, cable: &[BorrowedFd<'_>]) -> io::Result<Reply> {
         let text = serde_json::to_vec(request)?;
-        let files: Vec<BorrowedFd<'_>> = cable.into_iter().collect();
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(CABLE_FILES))];
         let mut ancillary = SendAncillaryBuffer::new(&mut space);
-        if !files.is_empty() {
-            ancillary.push(SendAncillaryMessage::ScmRights(&files));
+        if !cable.is_empty() {
+            ancillary.push(SendAncillaryMessage::ScmRights(cable));
         }
         sendmsg(&self.0, &[IoSlice::new(&text)], &mut ancillary, SendFlags::NOSIGNAL)?;
         let mut answer = vec![0; MESSAGE_BYTES];
@@ -70,7 +69,7 @@ impl Client {
     pub fn ports(&self) -> io::Result<Vec<Port>> {
         let mut ports = Vec::new();
         loop {
-            match self.ask(&Request::Ports { from: ports.len() }, None)? {
+            match self.ask(&Request::Ports { from: ports.len() }, &[])? {
                 Reply::Ports(some) if some.is_empty() => return Ok(ports),
                 Reply::Ports(some) => ports.extend(some),
                 _ => return Err(io::Error::other("the router answers something else")),

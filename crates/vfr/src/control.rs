@@ -11,7 +11,7 @@ use rustix::net::{
 };
 use rustix::process::{Uid, geteuid};
 
-use crate::limits::{CLIENTS_MAX, MESSAGE_BYTES};
+use crate::limits::{CABLE_FILES, CLIENTS_MAX, MESSAGE_BYTES};
 use crate::wire::{Reply, Request};
 
 /// The socket that listens, and those who have connected.
@@ -26,8 +26,8 @@ pub struct Control {
 pub enum Asked {
     /// Nothing now.
     Nothing,
-    /// A request, with the descriptor that came with it.
-    Request(Request, Option<OwnedFd>),
+    /// A request, with the descriptors that came with it.
+    Request(Request, Vec<OwnedFd>),
     /// What is no request, for this reason.
     Wrong(String),
     /// It has gone.
@@ -61,7 +61,7 @@ impl Control {
     /// What a client asks for.
     pub fn request(&mut self, client: usize) -> Asked {
         let Some(socket) = self.clients.get(client) else { return Asked::Gone };
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(CABLE_FILES))];
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);
         let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
         let mut pieces = [IoSliceMut::new(&mut self.buffer)];
@@ -70,11 +70,10 @@ impl Control {
             Err(Errno::AGAIN | Errno::INTR) => return Asked::Nothing,
             Err(_) => return Asked::Gone,
         };
-        let mut file = None;
+        let mut files = Vec::new();
         for message in ancillary.drain() {
-            if let RecvAncillaryMessage::ScmRights(files) = message {
-                // Those beyond the first are closed.
-                file = files.into_iter().next();
+            if let RecvAncillaryMessage::ScmRights(some) = message {
+                files.extend(some);
             }
         }
         match received.bytes {
@@ -83,7 +82,7 @@ impl Control {
                 Asked::Wrong("the request is too long".to_owned())
             }
             count => match serde_json::from_slice(&self.buffer[..count]) {
-                Ok(request) => Asked::Request(request, file),
+                Ok(request) => Asked::Request(request, files),
                 Err(error) => Asked::Wrong(error.to_string()),
             },
         }

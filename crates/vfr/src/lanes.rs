@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use router::{Mac, PortId};
 
-use crate::limits::{BATCH_BYTES, LANE_TURN_BYTES, OUTPUT_BYTES};
+use crate::limits::{BATCH_BYTES, LANE_TURN_BYTES};
 
 /// Bytes of the length before a frame on a cable.
 pub const PREFIX_BYTES: usize = 4;
@@ -55,6 +55,12 @@ impl Lane {
     }
 }
 
+/// A frame as it goes over a cable: its length, its destination, which may be another than it says, and the rest.
+pub fn pieces<'a>(length: &'a [u8], frame: &'a [u8], mac: Option<&'a Mac>) -> [&'a [u8]; 3] {
+    let (destination, rest) = frame.split_at(frame.len().min(MAC_BYTES));
+    [length, mac.map_or(destination, |mac| &mac.0), rest]
+}
+
 /// All lanes that have something.
 #[derive(Debug, Default)]
 pub struct Lanes {
@@ -71,16 +77,16 @@ impl Lanes {
     }
 
     /// Put a frame into its sender's lane, for this address if that is another than the frame's; whether there was
-    /// room.
+    /// room, where so many bytes may wait, or twice as many for the sake of short lanes.
     ///
     /// Half of a frame has to fit. If all of it had to, who sends large frames would lose more than who sends small
     /// ones; if none of it had to, less.
-    pub fn put(&mut self, from: PortId, frame: &[u8], mac: Option<Mac>) -> bool {
+    pub fn put(&mut self, from: PortId, frame: &[u8], mac: Option<Mac>, room: usize) -> bool {
         let own = self.lanes.get(&from).map(Lane::len);
         let senders = self.lanes.len() + usize::from(own.is_none());
         let (half, own) = (frame.len() / 2, own.unwrap_or(0));
-        let is_short = own + half <= OUTPUT_BYTES / senders;
-        let most = if is_short { 2 * OUTPUT_BYTES } else { OUTPUT_BYTES };
+        let is_short = own + half <= room / senders;
+        let most = if is_short { 2 * room } else { room };
         let Some(length) = u32::try_from(frame.len()).ok().filter(|_| self.bytes + half <= most)
         else {
             return false;
@@ -90,10 +96,9 @@ impl Lanes {
             Lane::default()
         });
         let before = lane.bytes.len();
-        lane.bytes.extend_from_slice(&length.to_be_bytes());
-        let (destination, rest) = frame.split_at(frame.len().min(MAC_BYTES));
-        lane.bytes.extend_from_slice(mac.as_ref().map_or(destination, |mac| &mac.0));
-        lane.bytes.extend_from_slice(rest);
+        for piece in pieces(&length.to_be_bytes(), frame, mac.as_ref()) {
+            lane.bytes.extend_from_slice(piece);
+        }
         self.bytes += lane.bytes.len() - before;
         true
     }
@@ -119,6 +124,8 @@ impl Lanes {
 mod tests {
     use super::*;
 
+    const ROOM: usize = 1 << 20;
+
     /// Frames of each sender that a slow receiver gets, where each round brings so many of so many bytes from each.
     fn shares(senders: [(usize, usize); 3]) -> [usize; 3] {
         let (mut lanes, mut shares) = (Lanes::default(), [0; 3]);
@@ -126,11 +133,12 @@ mod tests {
             for number in 0..senders.iter().map(|it| it.0).max().unwrap() {
                 for (sender, (count, bytes)) in senders.iter().enumerate() {
                     if number < *count {
-                        lanes.put(PortId::Vif(sender as u16), &vec![sender as u8; *bytes], None);
+                        let frame = vec![sender as u8; *bytes];
+                        lanes.put(PortId::Vif(sender as u16), &frame, None, ROOM);
                     }
                 }
             }
-            assert!(lanes.bytes() <= 2 * OUTPUT_BYTES);
+            assert!(lanes.bytes() <= 2 * ROOM);
             let mut taken = Vec::new();
             lanes.take(&mut taken);
             let mut rest = &taken[..];
@@ -163,8 +171,8 @@ mod tests {
     #[test]
     fn a_frame_is_as_it_was_but_for_its_destination() {
         let mut lanes = Lanes::default();
-        assert!(lanes.put(PortId::Uplink, &[7; 20], Some(Mac([1; 6]))));
-        assert!(lanes.put(PortId::Uplink, &[8; 14], None));
+        assert!(lanes.put(PortId::Uplink, &[7; 20], Some(Mac([1; 6])), ROOM));
+        assert!(lanes.put(PortId::Uplink, &[8; 14], None, ROOM));
         let mut taken = Vec::new();
         lanes.take(&mut taken);
         let first = [&[0, 0, 0, 20][..], &[1; 6], &[7; 14]].concat();

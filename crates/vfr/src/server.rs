@@ -10,14 +10,18 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
+use host::Patience;
 use host::poll::{PollFlags, Poller};
 use router::{
     Destination, Frame, Interface, Mac, PortId, Prefix, Rate, Reason, Router, Rules, Time, Turn,
 };
 
-use crate::cable::{Cable, Came, Next};
+use crate::cable::{Cable, Came, Next, Ready};
 use crate::control::{Asked, Control};
-use crate::limits::{LONELY_TIMEOUT, NAME_BYTES, PORTS_OF_REPLY, READS_OF_TURN, TURNS_AT_ONCE};
+use crate::limits::{
+    LONELY_TIMEOUT, NAME_BYTES, OUTPUT_BYTES, OUTPUTS_BYTES, PORTS_OF_REPLY, READS_OF_TURN,
+    TURNS_AT_ONCE,
+};
 use crate::wire::{Attach, Port, Reply, Request, RuleState};
 
 /// What the uplink is called.
@@ -62,6 +66,8 @@ pub struct Server {
     lonely: Option<Instant>,
     /// The destinations of a frame.
     destinations: Vec<Destination>,
+    /// How long to watch before a sleep.
+    patience: Patience,
 }
 
 /// What is ready.
@@ -105,13 +111,14 @@ impl Server {
             started,
             lonely: Some(started),
             destinations: Vec::new(),
+            patience: Patience::default(),
         };
         if let Some(socket) = uplink {
             let mac = Some(Mac(uplink_mac));
             let interface =
                 Interface { mac, addresses: vec![gateway.into()], ..Interface::default() };
             server
-                .join(PortId::Uplink, UPLINK.to_owned(), interface, socket)
+                .join(PortId::Uplink, UPLINK.to_owned(), interface, Cable::new(socket))
                 .map_err(|it| wrong(&it))?;
         }
         Ok(server)
@@ -204,8 +211,11 @@ impl Server {
             if !turn.has_room() {
                 break false;
             }
-            match station.cable.take() {
-                Next::Frame(range) => self.submit(&mut turn, station.cable.frame(range)),
+            match station.cable.find() {
+                Next::Frame(bytes) => {
+                    self.submit(&mut turn, &mut station.cable, bytes);
+                    station.cable.pass();
+                }
                 Next::Broken => break true,
                 Next::Part if reads == READS_OF_TURN => break false,
                 Next::Part => match station.cable.read() {
@@ -227,12 +237,14 @@ impl Server {
     }
 
     /// A frame, to those who get it.
-    fn submit(&mut self, turn: &mut Turn, bytes: &[u8]) {
-        let head = &bytes[..bytes.len().min(router::limits::HEAD_BYTES)];
+    fn submit(&mut self, turn: &mut Turn, cable: &mut Cable, bytes: usize) {
         // No frame is longer than 32 bits can say (`limits::FRAME_BYTES`).
-        let frame = Frame { head, bytes: bytes.len() as u32 };
+        let bytes = bytes as u32;
+        let frame = Frame { head: cable.head(), bytes };
         let now = self.now();
         let from = turn.port();
+        let (least, most) = OUTPUT_BYTES.into_inner();
+        let room = (OUTPUTS_BYTES / self.stations.len().max(1)).clamp(least, most);
         let mut destinations = std::mem::take(&mut self.destinations);
         destinations.clear();
         destinations.extend_from_slice(self.router.submit(turn, &frame, now).destinations);
@@ -243,10 +255,10 @@ impl Server {
                     // If that fails, so it does when the rest is written.
                     let _ = station.cable.write();
                 }
-                station.cable.put(from, bytes, *mac)
+                station.cable.put((from, cable), *mac, room)
             });
             if !is_taken {
-                self.router.undelivered(*port, frame.bytes);
+                self.router.undelivered(*port, bytes);
             }
         }
         self.destinations = destinations;
@@ -254,6 +266,11 @@ impl Server {
 
     /// Wait until somebody is ready, and note who.
     fn look(&mut self, deadline: Option<Instant>) -> io::Result<()> {
+        let waits = deadline != Some(self.started) && !self.watch();
+        let sleeps = |station: &Station| station.cable.sleeps(station.is_announced);
+        // Who has something now is not waited for.
+        let is_ready = waits && !self.stations.values().all(sleeps);
+        let deadline = if is_ready || !waits { Some(self.started) } else { deadline };
         let mut poller = Poller::new();
         if let Some(listener) = self.control.listener() {
             poller.register(Token::Listener, listener, PollFlags::IN);
@@ -262,15 +279,16 @@ impl Server {
             poller.register(Token::Client(number), client, PollFlags::IN);
         }
         for (port, station) in &self.stations {
-            let mut interest = PollFlags::empty();
-            interest.set(PollFlags::IN, !station.is_announced);
-            interest.set(PollFlags::OUT, station.cable.has_output());
+            let interest = station.cable.interest(station.is_announced);
             // Whose turn is still to come has its end noticed then.
             if !interest.is_empty() {
                 poller.register(Token::Cable(*port), station.cable.as_fd(), interest);
             }
         }
         poller.wait(deadline)?;
+        if waits {
+            self.patience.woken();
+        }
         let ready: Vec<(Token, PollFlags)> = poller.ready().collect();
         let mut gone = Vec::new();
         for (token, flags) in ready {
@@ -281,23 +299,34 @@ impl Server {
             }
         }
         self.control.forget(&gone);
+        for (port, station) in &mut self.stations {
+            if station.cable.wakes() && !station.is_announced {
+                station.is_announced = true;
+                self.router.announce(*port);
+            }
+        }
         Ok(())
+    }
+
+    /// Watch for a moment whether something comes, before there is a sleep; whether it does.
+    fn watch(&mut self) -> bool {
+        let watched = self.stations.values().filter(|station| !station.is_announced);
+        let is_worth_it = watched.clone().any(|station| station.cable.can_be_watched());
+        is_worth_it && self.patience.watch(|| watched.clone().any(|it| it.cable.has_come()))
     }
 
     /// A cable is ready for something.
     fn note(&mut self, port: PortId, flags: PollFlags) {
         let Some(station) = self.stations.get_mut(&port) else { return };
-        station.cable.unblock();
-        let is_over = flags.intersects(PollFlags::HUP | PollFlags::ERR);
+        let Ready { has_input, is_over } = station.cable.note(flags);
         match station.is_announced {
-            // It is what waits for its turn that hinders reading to the end.
-            true if is_over => self.leave(port),
-            true => {}
-            false if flags.intersects(PollFlags::IN) || is_over => {
+            false if has_input => {
                 station.is_announced = true;
                 self.router.announce(port);
             }
-            false => {}
+            // Nothing is left, or what is left waits for its turn, which hinders reading to the end.
+            _ if is_over => self.leave(port),
+            _ => {}
         }
     }
 
@@ -307,22 +336,19 @@ impl Server {
             Asked::Nothing => return true,
             Asked::Gone => return false,
             Asked::Wrong(reason) => Reply::Refused(reason),
-            Asked::Request(request, cable) => {
-                self.carry_out(request, cable).unwrap_or_else(Reply::Refused)
+            Asked::Request(request, files) => {
+                self.carry_out(request, files).unwrap_or_else(Reply::Refused)
             }
         };
         self.control.answer(client, &reply)
     }
 
     /// Do what is asked for; an error says why not.
-    fn carry_out(&mut self, request: Request, cable: Option<OwnedFd>) -> Result<Reply, String> {
+    fn carry_out(&mut self, request: Request, files: Vec<OwnedFd>) -> Result<Reply, String> {
         let text = |error: router::ConfigurationError| error.to_string();
         let now = self.now();
         match request {
-            Request::Attach(attach) => {
-                let cable = cable.ok_or("a VIF comes with its cable")?;
-                self.attach(attach, cable).map(|()| Reply::Done)
-            }
+            Request::Attach(attach) => self.attach(attach, cable_of(files)?).map(|()| Reply::Done),
             Request::Rules { name } => {
                 let rules = self.router.rules(self.find(&name)?);
                 let state = |(direction, rule, matched): (_, router::Rule, router::Tally)| {
@@ -353,7 +379,7 @@ impl Server {
     }
 
     /// A domain's VIF, in the place of one that it has had.
-    fn attach(&mut self, attach: Attach, cable: OwnedFd) -> Result<(), String> {
+    fn attach(&mut self, attach: Attach, cable: Cable) -> Result<(), String> {
         let Attach { name, mac, address, bits, rate, rules } = attach;
         if name.is_empty() || name.len() > NAME_BYTES || name == UPLINK {
             return Err(format!("a VIF's owner has a name of 1 to {NAME_BYTES} bytes"));
@@ -399,12 +425,12 @@ impl Server {
         port: PortId,
         name: String,
         interface: Interface,
-        socket: OwnedFd,
+        cable: Cable,
     ) -> Result<(), String> {
         let now = self.now();
         self.router.add(port, interface, now).map_err(|error| error.to_string())?;
         tracing::info!("{name} is {port}");
-        let station = Station { name, cable: Cable::new(socket), is_announced: false };
+        let station = Station { name, cable, is_announced: false };
         self.stations.insert(port, station);
         Ok(())
     }
@@ -435,6 +461,16 @@ impl Server {
             received: counters.received.into(),
             dropped: Reason::ALL.iter().filter_map(dropped).collect(),
         }
+    }
+}
+
+/// The cable that comes with a VIF: a socket, and the memory that frames are in, if they are in one.
+fn cable_of(files: Vec<OwnedFd>) -> Result<Cable, String> {
+    let mut files = files.into_iter();
+    let socket = files.next().ok_or("a VIF comes with its cable")?;
+    match files.next() {
+        None => Ok(Cable::new(socket)),
+        Some(memory) => Cable::in_memory(memory, socket).map_err(|error| error.to_string()),
     }
 }
 

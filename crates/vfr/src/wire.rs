@@ -1,5 +1,6 @@
 //! What is said over the control socket: messages of JSON on a socket of packets (`SOCK_SEQPACKET`), a reply for each
-//! request. With [`Request::Attach`] comes a descriptor, the cable's end.
+//! request. With [`Request::Attach`] come descriptors: the cable's socket, and the memory that frames go by, if it is
+//! only to wake each other by.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;

@@ -8,6 +8,8 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use host::duplex::{Duplex, Side};
+use host::poll::{PollFlags, wait_for};
 use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with,
 };
@@ -51,7 +53,7 @@ impl Network {
     }
 
     fn ask(&self, request: &Request) -> Result<Reply, String> {
-        self.client().ask(request, None).map_err(|error| error.to_string())
+        self.client().ask(request, &[]).map_err(|error| error.to_string())
     }
 
     /// A domain whose address ends so.
@@ -69,6 +71,15 @@ impl Network {
         cable: &OwnedFd,
     ) -> Result<(), String> {
         ask_to_attach(&self.client(), number, rate, rules, cable)
+    }
+
+    /// One whose frames are in memory.
+    fn attach_in_memory(&self, number: u8) -> Duplex {
+        let ((ours, theirs), memory) = (cable(), Duplex::memory().unwrap());
+        let files = [theirs.as_fd(), memory.as_fd()];
+        let request = Request::Attach(attachment(number, None, ""));
+        self.client().ask(&request, &files).unwrap();
+        Duplex::open(memory, ours.into(), Side::First).unwrap()
     }
 
     fn port(&self, name: &str) -> Option<Port> {
@@ -95,16 +106,20 @@ fn ask_to_attach(
     rules: &str,
     cable: &OwnedFd,
 ) -> Result<(), String> {
-    let attach = Attach {
+    let attach = attachment(number, rate, rules);
+    let asked = client.ask(&Request::Attach(attach), &[cable.as_fd()]);
+    asked.map(drop).map_err(|error| error.to_string())
+}
+
+fn attachment(number: u8, rate: Option<u64>, rules: &str) -> Attach {
+    Attach {
         name: format!("vif{number}"),
         mac: mac(number),
         address: IpAddr::V4(ip(number)),
         bits: 24,
         rate,
         rules: rules.to_owned(),
-    };
-    let asked = client.ask(&Request::Attach(attach), Some(cable.as_fd()));
-    asked.map(drop).map_err(|error| error.to_string())
+    }
 }
 
 fn cable() -> (UnixStream, OwnedFd) {
@@ -148,6 +163,40 @@ fn read(mut cable: &UnixStream) -> Vec<u8> {
     [&prefix[..], &frame].concat()
 }
 
+/// The next frame that comes by memory, as the router wakes us for it.
+fn read_memory(cable: &mut Duplex) -> Vec<u8> {
+    let (mut come, mut whole) = (Vec::new(), 4);
+    while come.len() < whole {
+        let mut bytes = vec![0; whole - come.len()];
+        match cable.reader.read(&mut bytes).unwrap() {
+            0 => wait_for_bell(cable, cable.reader.sleeps()),
+            count => come.extend_from_slice(&bytes[..count]),
+        }
+        if let Some(prefix) = come.first_chunk::<4>() {
+            whole = 4 + u32::from_be_bytes(*prefix) as usize;
+        }
+    }
+    come
+}
+
+/// The same for what goes.
+fn write_memory(cable: &mut Duplex, mut bytes: &[u8]) {
+    while !bytes.is_empty() {
+        match cable.writer.write(bytes).unwrap() {
+            0 => wait_for_bell(cable, cable.writer.sleeps()),
+            count => bytes = &bytes[count..],
+        }
+    }
+}
+
+fn wait_for_bell(cable: &Duplex, sleeps: bool) {
+    if sleeps {
+        let deadline = Instant::now().checked_add(PATIENCE);
+        assert!(!wait_for(&cable.bell, PollFlags::IN, deadline).unwrap().is_empty());
+        assert!(cable.bell.hush());
+    }
+}
+
 /// Whether a cable is cut, after whatever comes before.
 fn is_cut(mut cable: &UnixStream) -> bool {
     let mut bytes = [0; 4096];
@@ -187,6 +236,57 @@ fn frames_reach_those_whom_they_are_for() {
     assert_eq!(read(&two), datagram(world, (mac(3), ip(3)), 100));
     let port = network.port("vif2").unwrap();
     assert_eq!((port.port.as_str(), port.transmitted.packets), ("vif 2", 4));
+}
+
+#[test]
+fn frames_go_by_memory_as_by_sockets() {
+    let network = Network::new();
+    let (mut one, mut two) = (network.attach_in_memory(2), network.attach_in_memory(3));
+    let mut three = network.attach(4);
+    for bytes in [60, 1514, 60000, 1515].repeat(40) {
+        write_memory(&mut one, &between(2, 3, bytes));
+        assert!(read_memory(&mut two) == between(2, 3, bytes));
+    }
+    write_memory(&mut two, &between(3, 4, 100));
+    assert_eq!(read(&three), between(3, 4, 100));
+    three.write_all(&between(4, 2, 100)).unwrap();
+    assert_eq!(read_memory(&mut one), between(4, 2, 100));
+}
+
+#[test]
+fn who_writes_what_is_no_ring_or_no_frame_is_cut_off() {
+    let network = Network::new();
+    let mut one = network.attach_in_memory(2);
+    write_memory(&mut one, &[0xff; 8]);
+    until(|| network.port("vif2").is_none());
+    let ((_ours, theirs), memory) = (cable(), Duplex::memory().unwrap());
+    // How much the domain has written, as it says.
+    rustix::io::pwrite(&memory, &[0xff; 8], Duplex::WRITTEN_OF_FIRST).unwrap();
+    let request = Request::Attach(attachment(2, None, ""));
+    network.client().ask(&request, &[theirs.as_fd(), memory.as_fd()]).unwrap();
+    until(|| network.port("vif2").is_none());
+    let plain = rustix::fs::memfd_create("plain", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+    let refused = network.client().ask(&request, &[theirs.as_fd(), plain.as_fd()]);
+    assert!(refused.unwrap_err().to_string().contains("memory"));
+}
+
+#[test]
+fn who_takes_nothing_by_memory_costs_nobody_anything() {
+    let network = Network::new();
+    let (mut one, mut two) = (network.attach_in_memory(2), network.attach_in_memory(3));
+    let _deaf = network.attach_in_memory(4);
+    // More than memory, its lane, and as much again for a short one.
+    for _ in 0..400 {
+        write_memory(&mut one, &between(2, 4, 60000));
+    }
+    write_memory(&mut one, &between(2, 3, 100));
+    assert_eq!(read_memory(&mut two), between(2, 3, 100));
+    assert!(network.dropped(4, "no-buffer") > 0);
+    // What has come before its end is sent on.
+    write_memory(&mut one, &between(2, 3, 200));
+    drop(one);
+    assert_eq!(read_memory(&mut two), between(2, 3, 200));
+    until(|| network.port("vif2").is_none());
 }
 
 #[test]
@@ -315,7 +415,7 @@ fn a_domain_is_attached_again_and_no_two_have_one_address() {
         let (name, rules) = (name.to_owned(), String::new());
         let attach = Attach { name, mac: mac(77), address, bits, rate: None, rules };
         let (_ours, theirs) = cable();
-        let refused = network.client().ask(&Request::Attach(attach), Some(theirs.as_fd()));
+        let refused = network.client().ask(&Request::Attach(attach), &[theirs.as_fd()]);
         let refused = refused.unwrap_err().to_string();
         assert!(refused.contains(why), "{refused}");
     };
@@ -389,7 +489,7 @@ fn senders_share_within_a_tenth() {
 fn what_is_no_request_is_refused() {
     let network = Network::new();
     let client = network.client();
-    let refused = client.ask(&Request::Ports { from: 0 }, None);
+    let refused = client.ask(&Request::Ports { from: 0 }, &[]);
     assert!(matches!(refused, Ok(Reply::Ports(ports)) if ports.len() == 1));
     let text = "tx drop\n".repeat(300);
     let request = Request::SetRules { name: "uplink".into(), text };

@@ -78,6 +78,9 @@ pub enum Error {
     /// A card of a paravirtual machine is connected to a process.
     #[error("a machine of Xen's interface cannot use a TAP interface yet; use --net user")]
     TapOfXen,
+    /// A card of a PC is in a network between domains.
+    #[error("only a machine of Xen's interface can be in a network between domains")]
+    MemoryOfPc,
     /// A disk of a PC has parts of its image.
     #[error("only a machine of Xen's interface has disks of extents")]
     Extents,

@@ -9,6 +9,8 @@
 
 use std::fs::{File, Permissions};
 use std::io;
+use std::io::IoSlice;
+use std::mem::MaybeUninit;
 use std::net::Ipv4Addr;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
@@ -17,10 +19,12 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use api::{Entry, Name, Registry, files};
+use host::duplex::Duplex;
 use rustix::fs::{AtFlags, FlockOperation, flock, unlinkat};
 use rustix::io::{Errno, FdFlags, fcntl_setfd};
 use rustix::net::{
-    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with,
+    AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix,
+    SocketFlags, SocketType, bind, listen, sendmsg, socket_with,
 };
 use serde::{Deserialize, Serialize};
 use spec::Vif;
@@ -69,7 +73,7 @@ pub fn serve(serving: &Serving) -> io::Result<()> {
     host::inherited::close_marked();
     let control = host::inherited::take(serving.control)?;
     let uplink = Some(host::inherited::take(serving.uplink)?);
-    // A cable for each domain.
+    // A cable for each domain, of two descriptors.
     host::raise_descriptor_limit();
     let (gateway, bits) = (serving.gateway, serving.bits);
     let plan = Plan { control, uplink, uplink_mac: network::OURS, gateway, bits };
@@ -160,7 +164,7 @@ impl Routed {
     /// Who speaks to its router, if that runs and answers.
     fn client(&self) -> Option<Client> {
         let client = Client::connect(Path::new(&files::path(&self.directory, CONTROL))).ok()?;
-        client.ask(&Request::Ports { from: usize::MAX }, None).is_ok().then_some(client)
+        client.ask(&Request::Ports { from: usize::MAX }, &[]).is_ok().then_some(client)
     }
 
     /// Who speaks to its router, which is started if there is none, for a VIF like this.
@@ -223,16 +227,22 @@ impl Routed {
 ///
 /// It does not listen, or the router refuses it.
 pub fn attach_again(client: &Client, entry: &Entry, vif: &Vif) -> io::Result<()> {
-    let cable = UnixStream::connect(files::path(&entry.directory, files::VIF))?;
-    attach(client, &entry.name, vif, &cable.into())
+    let bell = UnixStream::connect(files::path(&entry.directory, files::VIF))?;
+    let memory = Duplex::memory()?;
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    let files = [memory.as_fd()];
+    ancillary.push(SendAncillaryMessage::ScmRights(&files));
+    sendmsg(&bell, &[IoSlice::new(&[1])], &mut ancillary, SendFlags::NOSIGNAL)?;
+    attach(client, &entry.name, vif, [&bell.into(), &memory])
 }
 
-/// Attaches a VIF.
+/// Attaches a VIF by a cable: a socket, and memory.
 ///
 /// # Errors
 ///
 /// The router refuses it, or has gone.
-pub fn attach(client: &Client, name: &Name, vif: &Vif, cable: &OwnedFd) -> io::Result<()> {
+pub fn attach(client: &Client, name: &Name, vif: &Vif, cable: [&OwnedFd; 2]) -> io::Result<()> {
     let attach = Attach {
         name: name.to_string(),
         mac: vif.mac().map_err(io::Error::other)?,
@@ -241,5 +251,5 @@ pub fn attach(client: &Client, name: &Name, vif: &Vif, cable: &OwnedFd) -> io::R
         rate: vif.rate,
         rules: vif.rules.join("\n"),
     };
-    client.ask(&Request::Attach(attach), Some(cable.as_fd())).map(drop)
+    client.ask(&Request::Attach(attach), &cable.map(AsFd::as_fd)).map(drop)
 }

@@ -8,6 +8,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
 
 use api::{Entry, Name, files};
+use host::duplex::Duplex;
 use spec::Vif;
 use vfr::{Client, Reply, Request};
 pub use vfr::{Port, RuleState, Traffic};
@@ -52,11 +53,12 @@ impl Starting {
         });
         let relink = relink.transpose()?;
         let address = vif.mac().map_err(io::Error::other)?;
-        let (ours, theirs) = pair()?;
+        let (bell, theirs) = pair()?;
+        let memory = Duplex::memory()?;
         let routed = Routed::open(&vif.net)?;
         let try_it = || {
             let client = routed.reach(vif, *confine)?;
-            Ok::<_, Error>(attach(&client, &name, vif, &theirs))
+            Ok::<_, Error>(attach(&client, &name, vif, [&theirs, &memory]))
         };
         let attached = match try_it()? {
             Err(error) if error.kind() == io::ErrorKind::InvalidInput => Err(error),
@@ -65,7 +67,7 @@ impl Starting {
             Ok(()) => Ok(()),
         };
         attached.map_err(|error| Error::Attach(vif.net.clone(), error))?;
-        Ok(Network { netdev: Netdev::Stream(ours), address, relink })
+        Ok(Network { netdev: Netdev::Memory { memory, bell }, address, relink })
     }
 }
 
@@ -124,7 +126,7 @@ impl<'a> Attached<'a> {
     ///
     /// The router has gone.
     pub fn rules(&self) -> Result<Vec<RuleState>, Error> {
-        match self.client.ask(&Request::Rules { name: self.name() }, None) {
+        match self.client.ask(&Request::Rules { name: self.name() }, &[]) {
             Ok(Reply::Rules(rules)) => Ok(rules),
             Ok(_) => Err(self.fails(io::Error::other("it answers something else"))),
             Err(error) => Err(self.fails(error)),
@@ -144,7 +146,7 @@ impl<'a> Attached<'a> {
         let mut lines: Vec<String> = self.rules()?.into_iter().map(|state| state.rule).collect();
         change(&mut lines).map_err(Error::Rules)?;
         let request = Request::SetRules { name: self.name(), text: lines.join("\n") };
-        self.client.ask(&request, None).map_err(|error| Error::Rules(error.to_string()))?;
+        self.client.ask(&request, &[]).map_err(|error| Error::Rules(error.to_string()))?;
         self.keep(|vif| vif.rules = lines)
     }
 
@@ -156,7 +158,7 @@ impl<'a> Attached<'a> {
     pub fn set_rate(&self, rate: Option<u64>) -> Result<(), Error> {
         let _alone = self.routed.lock()?;
         let request = Request::SetRate { name: self.name(), rate };
-        self.client.ask(&request, None).map_err(|error| Error::Rules(error.to_string()))?;
+        self.client.ask(&request, &[]).map_err(|error| Error::Rules(error.to_string()))?;
         self.keep(|vif| vif.rate = rate)
     }
 

@@ -15,9 +15,13 @@ pub(super) const ALLOWED: &[(c_long, Condition)] = &[
     (libc::SYS_accept4, Any),
     (libc::SYS_getsockopt, OneOf(2, CREDENTIALS)),
     (libc::SYS_recvmsg, Any),
+    // Is a cable's memory what it is said to be?
+    (libc::SYS_fcntl, OneOf(1, &[libc::F_GET_SEALS as u32])),
+    (libc::SYS_lseek, Any),
     // Cables.
     (libc::SYS_sendto, Zero(4)),
     (libc::SYS_recvfrom, Any),
+    (libc::SYS_getcpu, Any),
     (libc::SYS_poll, Any),
     (libc::SYS_ppoll, Any),
 ];

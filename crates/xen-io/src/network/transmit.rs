@@ -47,25 +47,25 @@ impl Transmitter {
         Ok(Self { ring, grants: Arc::clone(grants) })
     }
 
-    /// Take the next packet, whose bytes `packet` has then, and nothing else; none if there is none. A packet that
-    /// makes no sense is answered, and passed over.
+    /// Take the next packet, whose bytes are the first of `room` then: how many, and what goes with them; none if there
+    /// is none. A packet that makes no sense, or for which there is no room, is answered and passed over.
     ///
     /// # Errors
     ///
     /// [`Broken`].
-    pub fn next(&mut self, packet: &mut Vec<u8>) -> Result<Option<Offload>, Broken> {
+    pub fn next(&mut self, room: &mut [u8]) -> Result<Option<(usize, Offload)>, Broken> {
         // As many as the ring can have, so that nobody keeps us here.
         for _ in 0..self.ring.entries() {
             if self.ring.waiting()? == 0 {
                 return Ok(None);
             }
             let slots = self.take()?;
-            packet.clear();
-            let copied = self.copy(&slots, packet).and_then(|()| slots.offload());
+            let copied = self.copy(&slots, room);
+            let copied = copied.and_then(|bytes| Ok((bytes, slots.offload()?)));
             let status = if copied.is_ok() { status::OKAY } else { status::ERROR };
             self.answer(&slots, status)?;
-            if let Ok(offload) = copied {
-                return Ok(Some(offload));
+            if let Ok(packet) = copied {
+                return Ok(Some(packet));
             }
         }
         Ok(None)
@@ -122,12 +122,13 @@ impl Transmitter {
         if self.ring.pop(bytes)? { Ok(()) } else { Err(Broken::Packet) }
     }
 
-    /// Copy a packet. The first slot has the length of all of it.
-    fn copy(&self, slots: &Slots, packet: &mut Vec<u8>) -> Result<(), Wrong> {
+    /// Copy a packet; how many bytes it has. The first slot has the length of all of it.
+    fn copy(&self, slots: &Slots, room: &mut [u8]) -> Result<usize, Wrong> {
         let (first, rest) = slots.data.split_first().ok_or(Wrong)?;
         let others: usize = rest.iter().map(|slot| usize::from(slot.size)).sum();
         let total = usize::from(first.size);
         let own = total.checked_sub(others).ok_or(Wrong)?;
+        let mut room = room.get_mut(..total).ok_or(Wrong)?;
         if total < HEADER_BYTES || own == 0 {
             return Err(Wrong);
         }
@@ -135,11 +136,11 @@ impl Transmitter {
         for (slot, size) in slots.data.iter().zip(sizes) {
             let grant = self.grants.take(slot.reference, Access::Read).map_err(|_| Wrong)?;
             let range = grant.range(slot.offset.into(), size).ok_or(Wrong)?;
-            let start = packet.len();
-            packet.resize(start + size, 0);
-            self.grants.domain().read(range.at, &mut packet[start..]).map_err(|_| Wrong)?;
+            let (bytes, later) = room.split_at_mut_checked(size).ok_or(Wrong)?;
+            self.grants.domain().read(range.at, bytes).map_err(|_| Wrong)?;
+            room = later;
         }
-        Ok(())
+        Ok(total)
     }
 
     /// Answer each slot; those of further information have no number.

@@ -13,6 +13,9 @@ use xen_io::network::{
     Checksum, Given, Offload, Receiver, SegmentKind, Segmentation, Takes, Transmitter,
 };
 
+/// The largest that a slot can tell of.
+const MAX_PACKET_BYTES: usize = u16::MAX as usize;
+
 const ALL: Takes = Takes { several_pages: true, large: [true; 2], blank: [true; 2] };
 
 /// A front-end that transmits.
@@ -41,8 +44,9 @@ impl Sender {
     /// The next packet that the back-end takes.
     fn next(&mut self) -> Result<Option<(Vec<u8>, Offload)>, Broken> {
         self.front.push();
-        let mut packet = vec![1, 2, 3];
-        Ok(self.back.next(&mut packet)?.map(|offload| (packet, offload)))
+        let mut room = vec![0xee; MAX_PACKET_BYTES];
+        let next = self.back.next(&mut room)?;
+        Ok(next.map(|(bytes, offload)| (room[..bytes].to_vec(), offload)))
     }
 
     fn answers(&mut self) -> Vec<(u16, i16)> {

@@ -14,7 +14,7 @@ use host::vectored::Pieces;
 use rustix::event::PollFlags;
 
 use super::io_thread::{EventSource, Notifier};
-use super::split::SplitNetwork;
+use super::split::{Cable, SplitNetwork};
 use super::{Device, Slots};
 use crate::device_memory::{DeviceMemory, ranges};
 use crate::outcome::Error;
@@ -26,8 +26,8 @@ pub struct Network {
     pub netdev: Netdev,
     /// Its Ethernet address.
     pub address: [u8; 6],
-    /// A stream socket that listens: whoever connects to it, and is this user or root, is the other end of a
-    /// [`Netdev::Stream`] from then on. Only cards of Xen's interface have one.
+    /// A stream socket that listens: whoever connects to it, is this user or root, and sends a byte with a descriptor
+    /// of memory, is the other end of a [`Netdev::Memory`] from then on. Only cards of Xen's interface have one.
     pub relink: Option<OwnedFd>,
 }
 
@@ -38,6 +38,14 @@ pub enum Netdev {
     /// the most significant first. A stream socket, which need not be non-blocking. Nobody there looks
     /// at checksums, because no wire comes between.
     Stream(OwnedFd),
+    /// The same in memory that both have, with a stream socket by which they wake each other
+    /// ([`host::duplex::Duplex`]). Only cards of Xen's interface have it.
+    Memory {
+        /// The memory.
+        memory: OwnedFd,
+        /// The socket.
+        bell: OwnedFd,
+    },
     /// A TAP interface of the host's, with a descriptor for each queue ([`host::tap::open`]).
     Tap(Vec<OwnedFd>),
 }
@@ -54,11 +62,15 @@ impl Device for Network {
     fn plug_in(self: Box<Self>, slots: &mut Slots<'_>) -> Result<(), Error> {
         if slots.board().has_split_devices() {
             let Self { netdev, address, relink } = *self;
-            let Netdev::Stream(socket) = netdev else { return Err(Error::TapOfXen) };
-            let device = SplitNetwork::new(socket, relink, address)?;
+            let cable = match netdev {
+                Netdev::Stream(socket) => Cable::by_socket(socket)?,
+                Netdev::Memory { memory, bell } => Cable::in_memory(memory, bell)?,
+                Netdev::Tap(_) => return Err(Error::TapOfXen),
+            };
+            let device = SplitNetwork::new(cable, relink, address)?;
             return Ok(slots.board().add_split(Box::new(device))?);
         }
-        let (device, sources) = card(*self, slots.memory);
+        let (device, sources) = card(*self, slots.memory)?;
         let notifier = Arc::new(Notifier::with_sources(&sources)?);
         slots.add_virtio_with_thread("network", Box::new(device), notifier)?;
         Ok(())
@@ -66,12 +78,16 @@ impl Device for Network {
 }
 
 /// A card's device, and what its thread waits for.
-fn card(network: Network, memory: &DeviceMemory) -> (network::Network, Arc<[EventSource]>) {
+fn card(
+    network: Network,
+    memory: &DeviceMemory,
+) -> Result<(network::Network, Arc<[EventSource]>), Error> {
     let Network { netdev, address, relink: _ } = network;
     let source = |(pair, file)| EventSource::new(file, [2 * pair, 2 * pair + 1]);
     let (ends, mtu, is_tap) = match netdev {
         Netdev::Stream(end) => (vec![end], Some(STREAM_MTU), false),
         Netdev::Tap(ends) => (ends, None, true),
+        Netdev::Memory { .. } => return Err(Error::MemoryOfPc),
     };
     let sources: Arc<[EventSource]> =
         ends.into_iter().take(MAX_PAIRS).enumerate().map(source).collect();
@@ -81,7 +97,7 @@ fn card(network: Network, memory: &DeviceMemory) -> (network::Network, Arc<[Even
         true => Box::new(tap::Tap::new(memory, its)),
         false => Box::new(stream::Stream::new(memory, its)),
     };
-    (network::Network::new(backend, settings), sources)
+    Ok((network::Network::new(backend, settings), sources))
 }
 
 /// Look up segments.

@@ -1,9 +1,9 @@
 //! The back-end of a network card, for stock front-ends (`xen-netfront`), whose other end is a process that takes
-//! frames on a stream socket, each after its length.
+//! frames by a cable ([`super::cable`]).
 //!
-//! 1. *The thread that is notified sends.* The vCPU's thread takes packets from the ring and writes them to the socket,
-//!    several at once. What the socket does not take, and what is more than a turn, is left to the card's thread.
-//! 2. *The card's thread receives.* It reads as many frames as the socket has and gives them to the front-end. When
+//! 1. *The thread that is notified sends.* The vCPU's thread takes packets from the ring and writes them to the cable,
+//!    several at once. What the cable does not take, and what is more than a turn, is left to the card's thread.
+//! 2. *The card's thread receives.* It reads as many frames as the cable has and gives them to the front-end. When
 //!    that has no room it reads no more, so that the sender waits: no packet is lost.
 //! 3. *One thread at a time has a ring*, under its lock; who is notified meanwhile leaves a note.
 //! 4. *There is no wire.* Nobody looks at checksums on either side, and a packet may be as large as it likes.
@@ -12,13 +12,13 @@
 //!    was started again. The front-end sees only that packets were lost: Xen's protocol has no word for a link that is
 //!    down.
 
-use std::io::{ErrorKind, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixListener;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, TryLockError};
 use std::thread::JoinHandle;
 
+use host::Patience;
 use host::poll::{PollFlags, Poller};
 use locks::Unpoisoned;
 use rustix::event::{EventfdFlags, eventfd};
@@ -28,8 +28,7 @@ use xen_io::bus::{Handshake, Key, Tree, Unwritable};
 use xen_io::device::{self, BackEnd, Connect, Link, Places};
 use xen_io::network::{Checksum, Given, Offload, Receiver, Transmitter, VifSettings, offers};
 
-/// Bytes of a frame's length on the socket.
-const PREFIX_BYTES: usize = 4;
+use super::cable::{Cable, Inlet, MAX_FRAME_BYTES, Noted, Outlet, PREFIX_BYTES, Waiting};
 
 /// Bytes that are written at once, and bytes of a turn.
 const BATCH_BYTES: usize = 64 << 10;
@@ -37,12 +36,6 @@ const TURN_BYTES: usize = 256 << 10;
 
 /// What a look at the ring counts for at least.
 const LEAST_BYTES: usize = 4 << 10;
-
-/// Bytes that are read at once: two of the largest frames.
-const READ_BYTES: usize = 2 * (PREFIX_BYTES + MAX_FRAME_BYTES);
-
-/// The largest frame, with its header and two tags.
-const MAX_FRAME_BYTES: usize = 65535 + 22;
 
 /// What is known of frames that come: no wire could have damaged them.
 const UNDAMAGED: Offload = Offload { checksum: Checksum::Valid, segmentation: None };
@@ -52,9 +45,49 @@ struct Sending {
     ring: Transmitter,
     port: u32,
     link: Arc<dyn Link>,
-    /// What the socket has not taken yet.
-    rest: Vec<u8>,
-    packet: Vec<u8>,
+    batch: Batch,
+}
+
+/// Frames that go over the cable together.
+struct Batch {
+    bytes: Box<[u8]>,
+    /// What the cable has taken.
+    start: usize,
+    end: usize,
+}
+
+impl Default for Batch {
+    fn default() -> Self {
+        // There is room behind one that is not full.
+        let bytes = vec![0; BATCH_BYTES + PREFIX_BYTES + MAX_FRAME_BYTES].into();
+        Self { bytes, start: 0, end: 0 }
+    }
+}
+
+impl Batch {
+    /// Take packets from the ring.
+    fn fill(&mut self, ring: &mut Transmitter) -> Result<(), Broken> {
+        while self.end < BATCH_BYTES {
+            let (prefix, room) = self.bytes[self.end..].split_at_mut(PREFIX_BYTES);
+            // Nothing is segmented or summed up here: nobody on the way wants that.
+            let Some((length, _)) = ring.next(room)? else { break };
+            prefix.copy_from_slice(&(length as u32).to_be_bytes());
+            self.end += PREFIX_BYTES + length;
+        }
+        Ok(())
+    }
+
+    /// Write what waits; whether that was all.
+    fn flush(&mut self, outlet: &mut Outlet) -> bool {
+        while self.start < self.end {
+            match outlet.write(&self.bytes[self.start..self.end]) {
+                0 => return false,
+                count => self.start += count,
+            }
+        }
+        (self.start, self.end) = (0, 0);
+        true
+    }
 }
 
 /// The ring that it receives by.
@@ -64,10 +97,11 @@ struct Receiving {
     link: Arc<dyn Link>,
 }
 
-/// What the card's thread shares with the vCPUs'. Who wants both locks takes that of `sending` first.
+/// What the card's thread shares with the vCPUs'. Who wants the locks of `sending` and `outlet` takes them in this
+/// order.
 struct Shared {
-    /// The link, of which `sending` may have half a frame still to send.
-    socket: Mutex<Arc<UnixStream>>,
+    /// Where frames go, of which `sending` may have half a one still to send.
+    outlet: Mutex<Outlet>,
     /// Where who makes the link again connects.
     listener: Option<UnixListener>,
     /// Who may.
@@ -76,12 +110,12 @@ struct Shared {
     receiving: Mutex<Option<Receiving>>,
     /// The front-end has transmitted since its ring was looked at.
     is_sending_wanted: AtomicBool,
-    /// The socket is full, and the thread waits for it.
-    is_full: AtomicBool,
     /// Neither ring is looked at.
     is_frozen: AtomicBool,
-    /// Calls the thread.
+    /// Calls the thread where it sleeps.
     call: OwnedFd,
+    is_called: AtomicBool,
+    is_asleep: AtomicBool,
     is_over: AtomicBool,
 }
 
@@ -98,102 +132,79 @@ enum Sent {
 
 impl Sending {
     /// Send what there is, for a turn.
-    fn send(&mut self, socket: &UnixStream) -> Result<Sent, Broken> {
+    fn send(&mut self, outlet: &mut Outlet) -> Result<Sent, Broken> {
         let mut total = 0;
         loop {
-            if !flush(socket, &mut self.rest) {
+            if !self.batch.flush(outlet) {
                 return Ok(Sent::Full);
             }
             if total >= TURN_BYTES {
                 return Ok(Sent::Turn);
             }
-            while self.rest.len() < BATCH_BYTES {
-                // Nothing is segmented or summed up here: nobody on the way wants that.
-                if self.ring.next(&mut self.packet)?.is_none() {
-                    break;
-                }
-                self.rest.extend_from_slice(&(self.packet.len() as u32).to_be_bytes());
-                self.rest.extend_from_slice(&self.packet);
-            }
+            self.batch.fill(&mut self.ring)?;
             // Packets that make no sense take time as well.
-            total += self.rest.len().max(LEAST_BYTES);
+            total += self.batch.end.max(LEAST_BYTES);
             if self.ring.publish()? {
                 self.link.notify(self.port);
             }
-            if self.rest.is_empty() && self.ring.sleep()? {
+            if self.batch.end == 0 && self.ring.sleep()? {
                 return Ok(Sent::All);
             }
         }
     }
 }
 
-/// Write what waits; whether that was all. What a socket does not take that has nobody at its end is lost.
-fn flush(mut socket: &UnixStream, rest: &mut Vec<u8>) -> bool {
-    let mut sent = 0;
-    while sent < rest.len() {
-        match socket.write(&rest[sent..]) {
-            Ok(count) => sent += count,
-            Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            Err(error) if error.kind() == ErrorKind::WouldBlock => break,
-            Err(_) => sent = rest.len(),
-        }
-    }
-    rest.drain(..sent);
-    rest.is_empty()
-}
-
 impl Shared {
-    fn socket(&self) -> Arc<UnixStream> {
-        Arc::clone(&self.socket.lock().unpoisoned())
-    }
-
-    /// Somebody makes the link again; whether he may.
-    fn relink(&self) -> bool {
-        let Some(Ok((socket, _))) = self.listener.as_ref().map(UnixListener::accept) else {
-            return false;
-        };
-        if !host::peer::is_of(&socket, self.owner) || socket.set_nonblocking(true).is_err() {
-            return false;
+    /// Somebody makes the link again: what comes by it, if he may.
+    fn relink(&self) -> Option<Inlet> {
+        let (socket, _) = self.listener.as_ref()?.accept().ok()?;
+        if !host::peer::is_of(&socket, self.owner) {
+            return None;
         }
+        let Cable { outlet, inlet } = Cable::accepted(socket)?;
         let mut sending = self.sending.lock().unpoisoned();
         // The rest of a frame is nothing to begin with.
-        sending.iter_mut().for_each(|sending| sending.rest.clear());
-        *self.socket.lock().unpoisoned() = Arc::new(socket);
-        true
+        sending.iter_mut().for_each(|sending| sending.batch = Batch::default());
+        *self.outlet.lock().unpoisoned() = outlet;
+        Some(inlet)
     }
 
     /// Have the thread look.
     fn call(&self) {
-        // It cannot be full as long as the thread reads it.
-        let _ = rustix::io::write(&self.call, &1u64.to_ne_bytes());
+        self.is_called.store(true, Ordering::SeqCst);
+        if self.is_asleep.swap(false, Ordering::SeqCst) {
+            // It cannot be full as long as the thread reads it.
+            let _ = rustix::io::write(&self.call, &1u64.to_ne_bytes());
+        }
+    }
+
+    fn is_called(&self) -> bool {
+        self.is_called.load(Ordering::SeqCst)
     }
 
     /// Send what the front-end transmits, unless another thread does, which then looks again. What is left is the
     /// card's thread's.
-    fn send(&self) {
+    fn send(&self) -> Sent {
         self.is_sending_wanted.store(true, Ordering::SeqCst);
         while self.is_sending_wanted.load(Ordering::SeqCst) {
             let mut sending = match self.sending.try_lock() {
                 Ok(sending) => sending,
                 Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-                Err(TryLockError::WouldBlock) => return,
+                Err(TryLockError::WouldBlock) => break,
             };
             if self.is_frozen.load(Ordering::SeqCst) {
-                return;
+                break;
             }
             self.is_sending_wanted.store(false, Ordering::SeqCst);
-            let Some(ring) = &mut *sending else { return };
-            match ring.send(&self.socket()) {
+            let Some(ring) = &mut *sending else { break };
+            match ring.send(&mut self.outlet.lock().unpoisoned()) {
                 Ok(Sent::All) => {}
-                Ok(Sent::Full) => {
-                    self.is_full.store(true, Ordering::SeqCst);
-                    return self.call();
-                }
-                Ok(Sent::Turn) => return self.call(),
+                Ok(left) => return left,
                 // It is sent no more; the front-end may connect again.
                 Err(_) => *sending = None,
             }
         }
+        Sent::All
     }
 
     /// Give the front-end frames that have come, of which `waiting` has the bytes; whether it has room for more.
@@ -227,39 +238,72 @@ impl Shared {
     }
 
     /// What the thread does.
-    fn work(&self) {
-        let mut waiting = Waiting::default();
+    fn work(&self, mut inlet: Inlet) {
+        let (mut waiting, mut patience) = (Waiting::default(), Patience::default());
         while !self.is_over.load(Ordering::SeqCst) {
-            self.send();
-            let has_room = self.give(&mut waiting);
-            let mut interest = PollFlags::empty();
-            interest.set(PollFlags::IN, has_room && !waiting.is_over);
-            interest.set(PollFlags::OUT, self.is_full.swap(false, Ordering::SeqCst));
+            self.is_called.store(false, Ordering::SeqCst);
+            let sent = self.send();
+            let reads = self.give(&mut waiting) && waiting.may_come();
+            let is_ready = || self.is_called() || (reads && inlet.has_come());
+            if sent == Sent::All && inlet.can_be_watched() && patience.watch(is_ready) {
+                if reads {
+                    waiting.read(&mut inlet);
+                }
+                continue;
+            }
+            let arrives = if reads { inlet.waits() } else { Some(PollFlags::empty()) };
+            let leaves = self.waits(sent);
+            let (Some(arrives), Some(leaves)) = (arrives, leaves) else {
+                if reads {
+                    waiting.read(&mut inlet);
+                }
+                continue;
+            };
+            let interest = arrives | leaves;
             let mut poller = Poller::new();
             poller.register(Token::Call, self.call.as_fd(), PollFlags::IN);
-            let socket = self.socket();
             if !interest.is_empty() {
-                poller.register(Token::Socket, socket.as_fd(), interest);
+                poller.register(Token::Cable, inlet.as_fd(), interest);
             }
             if let Some(listener) = &self.listener {
                 poller.register(Token::Listener, listener.as_fd(), PollFlags::IN);
             }
-            if poller.wait(None).is_err() {
+            self.is_asleep.store(true, Ordering::SeqCst);
+            let waited = if self.is_called() { poller.look() } else { poller.wait(None) };
+            self.is_asleep.store(false, Ordering::SeqCst);
+            if waited.is_err() {
                 return;
             }
-            let (mut reads, mut is_new) = (false, false);
+            patience.woken();
+            inlet.wakes();
+            let (mut reads, mut new) = (false, None);
             for (token, ready) in poller.ready() {
                 match token {
                     Token::Call => drop(rustix::io::read(&self.call, &mut [0u8; 8])),
-                    Token::Socket => reads |= ready.intersects(!PollFlags::OUT),
-                    Token::Listener => is_new |= self.relink(),
+                    Token::Cable => {
+                        let Noted { may_read, is_over } = inlet.note(ready);
+                        reads |= may_read;
+                        if is_over {
+                            *self.outlet.lock().unpoisoned() = Outlet::Nowhere;
+                        }
+                    }
+                    Token::Listener => new = self.relink(),
                 }
             }
-            if is_new {
-                waiting = Waiting::default();
+            if let Some(new) = new {
+                (inlet, waiting) = (new, Waiting::default());
             } else if reads {
-                waiting.read(&socket);
+                waiting.read(&mut inlet);
             }
+        }
+    }
+
+    /// What to poll the cable for where sending went so; `None` if there is more to send now.
+    fn waits(&self, sent: Sent) -> Option<PollFlags> {
+        match sent {
+            Sent::All => Some(PollFlags::empty()),
+            Sent::Full => self.outlet.lock().unpoisoned().waits(),
+            Sent::Turn => None,
         }
     }
 }
@@ -268,64 +312,8 @@ impl Shared {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Token {
     Call,
-    Socket,
+    Cable,
     Listener,
-}
-
-/// Bytes of frames that have come.
-#[derive(Default)]
-struct Waiting {
-    bytes: Vec<u8>,
-    /// Bytes that were given.
-    start: usize,
-    /// Nobody sends any more, or what is no frame.
-    is_over: bool,
-}
-
-impl Waiting {
-    /// The first frame, if it is whole.
-    fn frame(&mut self) -> Option<&[u8]> {
-        let (prefix, rest) = self.bytes[self.start..].split_first_chunk::<PREFIX_BYTES>()?;
-        let length = u32::from_be_bytes(*prefix) as usize;
-        if length > MAX_FRAME_BYTES {
-            tracing::error!("the network's other end sends what is no frame, of {length} bytes");
-            self.is_over = true;
-            return None;
-        }
-        rest.get(..length)
-    }
-
-    /// The first frame was given.
-    fn pass(&mut self) {
-        let length = self.frame().map_or(0, <[u8]>::len);
-        self.start += PREFIX_BYTES + length;
-    }
-
-    /// Read what there is, behind what is not given yet.
-    fn read(&mut self, mut socket: &UnixStream) {
-        let was_over = self.is_over;
-        self.bytes.drain(..std::mem::take(&mut self.start));
-        let have = self.bytes.len();
-        self.bytes.resize(have + READ_BYTES, 0);
-        let count = match socket.read(&mut self.bytes[have..]) {
-            Ok(0) => {
-                self.is_over = true;
-                0
-            }
-            Ok(count) => count,
-            Err(error) => {
-                let passes = matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::WouldBlock);
-                self.is_over |= !passes;
-                0
-            }
-        };
-        self.bytes.truncate(have + count);
-        if self.is_over && !was_over {
-            tracing::error!(
-                "the other end of the network cable has gone; the guest's network is down"
-            );
-        }
-    }
 }
 
 /// A card on the bus; its thread ends with it.
@@ -342,30 +330,26 @@ impl SplitNetwork {
     /// # Errors
     ///
     /// The host has no thread, or no descriptor.
-    pub fn new(
-        socket: OwnedFd,
-        listener: Option<OwnedFd>,
-        address: [u8; 6],
-    ) -> std::io::Result<Self> {
-        let socket = UnixStream::from(socket);
-        socket.set_nonblocking(true)?;
+    pub fn new(cable: Cable, listener: Option<OwnedFd>, address: [u8; 6]) -> std::io::Result<Self> {
+        let Cable { outlet, inlet } = cable;
         let listener = listener.map(UnixListener::from);
         listener.iter().try_for_each(|listener| listener.set_nonblocking(true))?;
         let shared = Arc::new(Shared {
-            socket: Mutex::new(Arc::new(socket)),
+            outlet: Mutex::new(outlet),
             listener,
             owner: geteuid(),
             sending: Mutex::default(),
             receiving: Mutex::default(),
             is_sending_wanted: AtomicBool::new(false),
-            is_full: AtomicBool::new(false),
             is_frozen: AtomicBool::new(false),
             call: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
+            is_called: AtomicBool::new(false),
+            is_asleep: AtomicBool::new(false),
             is_over: AtomicBool::new(false),
         });
         let its_own = Arc::clone(&shared);
         let thread = std::thread::Builder::new().name("network".into());
-        let thread = Some(thread.spawn(move || its_own.work())?);
+        let thread = Some(thread.spawn(move || its_own.work(inlet))?);
         Ok(Self { shared, address, handshake: None, thread })
     }
 
@@ -408,9 +392,9 @@ impl Connect for SplitNetwork {
         let text = |broken: Broken| broken.to_string();
         let VifSettings { transmit, receive, ports, takes } = settings;
         let ring = Transmitter::new(link.grants(), *transmit).map_err(text)?;
-        let (rest, packet) = (Vec::new(), Vec::new());
         let its_link = || Arc::clone(link);
-        let sending = Sending { ring, port: ports.transmit, link: its_link(), rest, packet };
+        let batch = Batch::default();
+        let sending = Sending { ring, port: ports.transmit, link: its_link(), batch };
         let ring = Receiver::new(link.grants(), *receive, *takes).map_err(text)?;
         let receiving = Receiving { ring, port: ports.receive, link: its_link() };
         *self.shared.sending.lock().unpoisoned() = Some(sending);
@@ -418,10 +402,7 @@ impl Connect for SplitNetwork {
         let bind = |port, receives: bool, sends: bool| {
             let shared = Arc::clone(&self.shared);
             let notify = move || {
-                if sends {
-                    shared.send();
-                }
-                if receives {
+                if (sends && shared.send() != Sent::All) || receives {
                     shared.call();
                 }
             };
