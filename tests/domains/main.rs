@@ -298,7 +298,7 @@ fn many_live_side_by_side() {
 
 #[test]
 fn so_do_paravirtual_ones() {
-    check_many(&["--mem", "64M", "--xen"]);
+    check_many(&["--mem", "96M", "--xen"]);
 }
 
 /// Domains with these options start, answer, sleep and end, and leave nothing.
