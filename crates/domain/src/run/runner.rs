@@ -254,7 +254,7 @@ impl Prepared<'_> {
         // A panic resets the guest at once, and its command is lost with it. Before its init the kernel would
         // test its ciphers for a tenth of a second.
         let Words { console, channel, mtu } = paravirtual::words(spec, !parameter.is_empty());
-        let ours = [console, quiet, "panic=-1", "cryptomgr.notests"];
+        let ours = [console, quiet, "panic=-1", "cryptomgr.notests", watchdog(spec)];
         let words = [&ours[..], &[&rdinit, channel, parameter, mtu]].concat();
         configuration.command_line = command_line(&words, spec);
         let tail = Tail::default();
@@ -343,6 +343,14 @@ fn time_of(configuration: &vmm::Configuration) -> Result<TimeOfDay, vmm::Error> 
         Some(snapshot) => Ok(TimeOfDay::of_snapshot(snapshot)?),
         None => Ok(TimeOfDay::of_the_host()),
     }
+}
+
+/// Twice a second, even when idle, a kernel compares the time-stamp counter with the clock that it uses. It does without,
+/// unless `--append` says what it is to do with either: another word cannot take this one back.
+fn watchdog(spec: &Spec) -> &'static str {
+    let append = spec.boot.append.as_deref().unwrap_or_default();
+    let is_theirs = |word: &str| word.starts_with("tsc=") || word.starts_with("clocksource=");
+    if append.split_ascii_whitespace().any(is_theirs) { "" } else { "tsc=nowatchdog" }
 }
 
 /// The kernel's command line: `words`, then what `--append` says, which therefore wins.
@@ -497,4 +505,22 @@ fn judge(outcome: Outcome, has_command: bool, tail: &Tail) -> Verdict {
 fn lost(did: &str, tail: &Tail) -> Verdict {
     let reason = format!("the guest {did} before its command ended; -v shows its console{tail}");
     Verdict::told(status::GUEST_LOST, reason)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_counter_is_not_watched_unless_somebody_says_what_clock_to_use() {
+        let with = |append: &str| {
+            let mut spec = Spec::default();
+            spec.boot.append = Some(append.to_owned());
+            watchdog(&spec)
+        };
+        assert_eq!(watchdog(&Spec::default()), "tsc=nowatchdog");
+        assert_eq!(with("loglevel=7 notsc=1"), "tsc=nowatchdog");
+        assert_eq!(with("loglevel=7 clocksource=tsc"), "");
+        assert_eq!(with("tsc=recalibrate"), "");
+    }
 }
