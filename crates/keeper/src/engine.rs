@@ -273,12 +273,12 @@ impl Engine {
                     true => gates.shut(number),
                     false => gates.permit(number, span),
                 }
-                match may_run(before, now) {
-                    // Who runs comes back when its permit ends, unless that ends earlier now.
-                    true => is_cut |= *wants && end(permit) < end(before),
-                    // Who waits at its gate looks again, if only to know from when on it may run.
-                    false if permit != Permit::No => gates.let_go(number),
-                    false => {}
+                // Who runs comes back when its permit ends, unless that ends earlier now.
+                is_cut |= may_run(before, now) && *wants && end(permit) < end(before);
+                // Who waits at its gate looks again, if only to know from when on it may run. That includes who should
+                // run: what it was permitted before may have ended since it was decided to let it go on.
+                if permit != Permit::No {
+                    gates.let_go(number);
                 }
             }
             if is_cut {

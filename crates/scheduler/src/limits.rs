@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 /// For how long a vCPU runs before another one is considered.
-pub const QUANTUM: Duration = Duration::from_millis(5);
+pub const QUANTUM: Duration = Duration::from_millis(10);
 
 /// A running vCPU is not interrupted for one that is younger by less than this (real time, at its own weight): BVT's
 /// context switch allowance.

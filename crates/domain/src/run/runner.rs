@@ -345,8 +345,8 @@ fn time_of(configuration: &vmm::Configuration) -> Result<TimeOfDay, vmm::Error> 
     }
 }
 
-/// Twice a second, even when idle, a kernel compares the time-stamp counter with the clock that it uses. It does without,
-/// unless `--append` says what it is to do with either: another word cannot take this one back.
+/// Twice a second, even when idle, a kernel compares the time-stamp counter with the clock that it uses. It does
+/// without, unless `--append` says what it is to do with either: another word cannot take this one back.
 fn watchdog(spec: &Spec) -> &'static str {
     let append = spec.boot.append.as_deref().unwrap_or_default();
     let is_theirs = |word: &str| word.starts_with("tsc=") || word.starts_with("clocksource=");

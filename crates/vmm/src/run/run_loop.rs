@@ -364,8 +364,8 @@ impl<P: Processor, V: BoardVcpu> RunLoop<'_, P, V> {
         let slept = self.idle.sleep(self.waker, self.clock, deadline);
         self.gate.wants(true);
         self.stolen.slept(slept);
-        // The host's timers run apart from the machine's clock by some parts in a million: what we have slept for may be
-        // due in a moment only, for which no alarm is worth while.
+        // The host's timers run apart from the machine's clock by some parts in a million: what we have slept for may
+        // be due in a moment only, for which no alarm is worth while.
         self.seen_deadline = None;
     }
 
