@@ -5,7 +5,7 @@
 //! - [`record`]: the properties of a domain, for everybody; [`origin`]: the host resources that it
 //!   was given, for programs that take snapshots of it.
 //! - [`v1`]: the requests that a domain answers; [`http`]: their transport; [`client`]: the client.
-//! - [`keeper`]: what programs ask of the keeper of paravirtual domains.
+//! - [`keeper`]: what programs ask of the keeper of paravirtual domains; [`admission`]: how much these may have.
 //! - [`log`]: the output of a detached domain's command.
 //! - [`status`]: the exit statuses.
 //!

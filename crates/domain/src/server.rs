@@ -8,8 +8,7 @@
 //! It answers only this user and root; the kernel tells which user a client is (SO_PEERCRED).
 
 use std::fs::File;
-use std::io::{IoSliceMut, Write};
-use std::mem::MaybeUninit;
+use std::io::Write;
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -17,7 +16,8 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use host::poll::{PollFlags, Poller};
-use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
+use host::rights::receive;
+use rustix::net::RecvFlags;
 use rustix::process::Uid;
 
 use super::attached::AttachedClient;
@@ -317,21 +317,14 @@ impl Client {
     /// Takes what has come; `false` if that was the end.
     fn receive(&mut self) -> bool {
         let mut buffer = [0; PIECE_BYTES];
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-        let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-        let pieces = &mut [IoSliceMut::new(&mut buffer)];
-        let count = match recvmsg(&self.stream, pieces, &mut ancillary, RecvFlags::CMSG_CLOEXEC) {
-            Ok(received) => received.bytes,
+        let mut received = match receive(&self.stream, &mut buffer, 1, RecvFlags::empty()) {
+            Ok(received) => received,
             Err(errno) => return is_for_now(&errno.into()),
         };
-        for message in ancillary.drain() {
-            if let RecvAncillaryMessage::ScmRights(descriptors) = message {
-                // The last one counts; others are closed.
-                self.file = descriptors.last().map(File::from).or(self.file.take());
-            }
-        }
-        self.received.extend_from_slice(&buffer[..count]);
-        count > 0
+        // The last one counts; others are closed.
+        self.file = received.files.pop().map(File::from).or(self.file.take());
+        self.received.extend_from_slice(&buffer[..received.bytes]);
+        received.bytes > 0
     }
 
     fn answer(&mut self, response: &Response) {

@@ -2,14 +2,13 @@
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
-use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Mutex;
 use std::time::Duration;
 
 use locks::Unpoisoned;
 use rustix::fs::MemfdFlags;
-use rustix::net::{RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, recv, sendmsg};
+use rustix::net::{RecvFlags, recv};
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::limits::{MAX_DESCRIPTORS, MAX_RANGES, MAX_SHARES};
@@ -91,13 +90,10 @@ fn send_with(
     bytes: &[u8],
     descriptors: &[BorrowedFd<'_>],
 ) -> io::Result<()> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
-    let mut ancillary = SendAncillaryBuffer::new(&mut space);
-    if !descriptors.is_empty() && !ancillary.push(SendAncillaryMessage::ScmRights(descriptors)) {
+    if descriptors.len() > MAX_DESCRIPTORS {
         return Err(io::Error::other("too many descriptors for one message"));
     }
-    sendmsg(control, &[io::IoSlice::new(bytes)], &mut ancillary, SendFlags::NOSIGNAL)?;
-    Ok(())
+    host::rights::send(control, bytes, descriptors)
 }
 
 fn record(share: &Share) -> ShareRecord {

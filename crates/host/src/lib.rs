@@ -18,6 +18,7 @@
 //! - [`shared`]: words that several processes share.
 //! - [`duplex`]: a stream between two processes, in memory that both have.
 //! - [`vectored`]: vectored I/O between files and guest memory.
+//! - [`rights`]: descriptors that go with bytes on sockets.
 //! - [`message`]: the same with a socket, beside bytes of our own.
 //! - [`tap`]: TAP interfaces.
 //! - [`peer`]: who is at the other end of a Unix socket.
@@ -41,6 +42,7 @@ pub mod message;
 pub mod peer;
 pub mod poll;
 pub mod privileges;
+pub mod rights;
 pub mod shared;
 pub mod standard_streams;
 pub mod tap;

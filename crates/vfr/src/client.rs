@@ -1,19 +1,16 @@
 //! The control socket from outside.
 
 use std::io;
-use std::io::IoSlice;
-use std::mem::MaybeUninit;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::time::Instant;
 
 use host::poll::{PollFlags, wait_for};
 use rustix::net::{
-    AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix,
-    SocketFlags, SocketType, connect, recv, sendmsg, socket_with,
+    AddressFamily, RecvFlags, SocketAddrUnix, SocketFlags, SocketType, connect, recv, socket_with,
 };
 
-use crate::limits::{ANSWER_TIMEOUT, CABLE_FILES, MESSAGE_BYTES};
+use crate::limits::{ANSWER_TIMEOUT, MESSAGE_BYTES};
 use crate::wire::{Port, Reply, Request};
 
 /// Somebody who speaks to a router.
@@ -40,12 +37,7 @@ impl Client {
     /// The router has ended, does not answer, or refuses it: its reason is the error's text then.
     pub fn ask(&self, request: &Request, cable: &[BorrowedFd<'_>]) -> io::Result<Reply> {
         let text = serde_json::to_vec(request)?;
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(CABLE_FILES))];
-        let mut ancillary = SendAncillaryBuffer::new(&mut space);
-        if !cable.is_empty() {
-            ancillary.push(SendAncillaryMessage::ScmRights(cable));
-        }
-        sendmsg(&self.0, &[IoSlice::new(&text)], &mut ancillary, SendFlags::NOSIGNAL)?;
+        host::rights::send(&self.0, &text, cable)?;
         let mut answer = vec![0; MESSAGE_BYTES];
         let deadline = Instant::now().checked_add(ANSWER_TIMEOUT);
         if wait_for(&self.0, PollFlags::IN, deadline)?.is_empty() {

@@ -1,14 +1,10 @@
 //! The control socket: who connects, and requests.
 
-use std::io::IoSliceMut;
-use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use host::rights::{Received, receive};
 use rustix::io::Errno;
-use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendFlags, SocketFlags,
-    accept_with, recvmsg, send,
-};
+use rustix::net::{RecvFlags, ReturnFlags, SendFlags, SocketFlags, accept_with, send};
 use rustix::process::{Uid, geteuid};
 
 use crate::limits::{CABLE_FILES, CLIENTS_MAX, MESSAGE_BYTES};
@@ -61,24 +57,15 @@ impl Control {
     /// What a client asks for.
     pub fn request(&mut self, client: usize) -> Asked {
         let Some(socket) = self.clients.get(client) else { return Asked::Gone };
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(CABLE_FILES))];
-        let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-        let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
-        let mut pieces = [IoSliceMut::new(&mut self.buffer)];
-        let received = match recvmsg(socket, &mut pieces, &mut ancillary, flags) {
+        let (bytes, flags) = (&mut self.buffer[..], RecvFlags::DONTWAIT);
+        let Received { bytes, files, flags } = match receive(socket, bytes, CABLE_FILES, flags) {
             Ok(received) => received,
             Err(Errno::AGAIN | Errno::INTR) => return Asked::Nothing,
             Err(_) => return Asked::Gone,
         };
-        let mut files = Vec::new();
-        for message in ancillary.drain() {
-            if let RecvAncillaryMessage::ScmRights(some) = message {
-                files.extend(some);
-            }
-        }
-        match received.bytes {
+        match bytes {
             0 => Asked::Gone,
-            _ if received.flags.contains(ReturnFlags::TRUNC) => {
+            _ if flags.contains(ReturnFlags::TRUNC) => {
                 Asked::Wrong("the request is too long".to_owned())
             }
             count => match serde_json::from_slice(&self.buffer[..count]) {

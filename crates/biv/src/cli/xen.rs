@@ -121,9 +121,17 @@ pub struct Vif {
 pub struct Rate(pub Option<u64>);
 
 fn parse_rate(text: &str) -> Result<Rate, String> {
+    unless_none(text, spec::parse_size).map(Rate)
+}
+
+/// "none", or what can be parsed.
+fn unless_none<E: std::fmt::Display>(
+    text: &str,
+    parse: impl FnOnce(&str) -> Result<u64, E>,
+) -> Result<Option<u64>, String> {
     match text {
-        "none" => Ok(Rate(None)),
-        _ => spec::parse_size(text).map(|rate| Rate(Some(rate))).map_err(|error| error.to_string()),
+        "none" => Ok(None),
+        _ => parse(text).map(Some).map_err(|error| error.to_string()),
     }
 }
 
@@ -279,19 +287,11 @@ pub struct Admission {
 pub struct Limit(pub Option<u64>);
 
 fn limit_of_memory(text: &str) -> Result<Limit, String> {
-    match text {
-        "none" => Ok(Limit(None)),
-        _ => {
-            spec::parse_size(text).map(|size| Limit(Some(size))).map_err(|error| error.to_string())
-        }
-    }
+    unless_none(text, spec::parse_size).map(Limit)
 }
 
 fn limit_of_processors(text: &str) -> Result<Limit, String> {
-    match text {
-        "none" => Ok(Limit(None)),
-        _ => text.parse().map(|count| Limit(Some(count))).map_err(|_| "not a number".to_owned()),
-    }
+    unless_none(text, |text| text.parse().map_err(|_| "not a number")).map(Limit)
 }
 
 /// The schedulers that there are.

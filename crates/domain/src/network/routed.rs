@@ -9,8 +9,6 @@
 
 use std::fs::{File, Permissions};
 use std::io;
-use std::io::IoSlice;
-use std::mem::MaybeUninit;
 use std::net::Ipv4Addr;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
@@ -23,8 +21,7 @@ use host::duplex::Duplex;
 use rustix::fs::{AtFlags, FlockOperation, flock, unlinkat};
 use rustix::io::{Errno, FdFlags, fcntl_setfd};
 use rustix::net::{
-    AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix,
-    SocketFlags, SocketType, bind, listen, sendmsg, socket_with,
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with,
 };
 use serde::{Deserialize, Serialize};
 use spec::Vif;
@@ -229,11 +226,7 @@ impl Routed {
 pub fn attach_again(client: &Client, entry: &Entry, vif: &Vif) -> io::Result<()> {
     let bell = UnixStream::connect(files::path(&entry.directory, files::VIF))?;
     let memory = Duplex::memory()?;
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut ancillary = SendAncillaryBuffer::new(&mut space);
-    let files = [memory.as_fd()];
-    ancillary.push(SendAncillaryMessage::ScmRights(&files));
-    sendmsg(&bell, &[IoSlice::new(&[1])], &mut ancillary, SendFlags::NOSIGNAL)?;
+    host::rights::send(&bell, &[1], &[memory.as_fd()])?;
     attach(client, &entry.name, vif, [&bell.into(), &memory])
 }
 

@@ -23,15 +23,11 @@ mod tests;
 mod version;
 mod worker;
 
-use std::io;
-use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendFlags, recvmsg, send,
-};
+use rustix::net::{RecvFlags, ReturnFlags, SendFlags, send};
 
 use crate::limits::{MAX_DESCRIPTORS, MAX_MESSAGE_BYTES, RESERVED_DESCRIPTORS};
 use crate::message::flags;
@@ -110,25 +106,17 @@ fn confine(shares: &[Arc<Share>]) -> Result<(), Error> {
 /// A message; none if the domain has ended.
 fn receive(control: &OwnedFd) -> Result<Option<Message>, Error> {
     let mut bytes = vec![0; MAX_MESSAGE_BYTES];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
-    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-    let pieces = &mut [io::IoSliceMut::new(&mut bytes)];
-    let received = match recvmsg(control, pieces, &mut ancillary, RecvFlags::CMSG_CLOEXEC) {
-        Err(rustix::io::Errno::CONNRESET) => return Ok(None),
-        other => other.map_err(failed("be told what to share"))?,
-    };
+    let received =
+        match host::rights::receive(control, &mut bytes, MAX_DESCRIPTORS, RecvFlags::empty()) {
+            Err(rustix::io::Errno::CONNRESET) => return Ok(None),
+            other => other.map_err(failed("be told what to share"))?,
+        };
     if received.bytes == 0 {
         return Ok(None);
     }
     if received.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC) {
         return Err(Error::Introduction);
     }
-    let mut descriptors = Vec::new();
-    for message in ancillary.drain() {
-        if let RecvAncillaryMessage::ScmRights(rights) = message {
-            descriptors.extend(rights);
-        }
-    }
     bytes.truncate(received.bytes);
-    Ok(Some((bytes, descriptors)))
+    Ok(Some((bytes, received.files)))
 }

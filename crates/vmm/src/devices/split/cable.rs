@@ -3,8 +3,7 @@
 //!
 //! The other end may be hostile, too: what is no frame ends what comes.
 
-use std::io::{self, ErrorKind, IoSliceMut, Read, Write};
-use std::mem::MaybeUninit;
+use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
@@ -13,7 +12,8 @@ use std::time::{Duration, Instant};
 use host::Error;
 use host::duplex::{Bell, Duplex, Reader, Side, Writer};
 use host::poll::{PollFlags, wait_for};
-use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
+use host::rights;
+use rustix::net::RecvFlags;
 
 /// Bytes of a frame's length.
 pub(super) const PREFIX_BYTES: usize = 4;
@@ -81,16 +81,9 @@ impl Cable {
         if wait_for(&socket, PollFlags::IN, deadline).ok()?.is_empty() {
             return None;
         }
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-        let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-        let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
-        let mut byte = [0];
-        recvmsg(&socket, &mut [IoSliceMut::new(&mut byte)], &mut ancillary, flags).ok()?;
-        let memory = ancillary.drain().find_map(|message| match message {
-            RecvAncillaryMessage::ScmRights(files) => files.into_iter().next(),
-            _ => None,
-        });
-        Self::in_memory(memory?, socket.into()).ok()
+        let came = rights::receive(&socket, &mut [0], 1, RecvFlags::DONTWAIT).ok()?;
+        let memory = came.files.into_iter().next()?;
+        Self::in_memory(memory, socket.into()).ok()
     }
 }
 

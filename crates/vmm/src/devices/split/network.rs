@@ -245,21 +245,17 @@ impl Shared {
             let sent = self.send();
             let reads = self.give(&mut waiting) && waiting.may_come();
             let is_ready = || self.is_called() || (reads && inlet.has_come());
-            if sent == Sent::All && inlet.can_be_watched() && patience.watch(is_ready) {
-                if reads {
-                    waiting.read(&mut inlet);
-                }
-                continue;
-            }
-            let arrives = if reads { inlet.waits() } else { Some(PollFlags::empty()) };
-            let leaves = self.waits(sent);
-            let (Some(arrives), Some(leaves)) = (arrives, leaves) else {
+            let can_watch = sent == Sent::All && inlet.can_be_watched();
+            let interest = match can_watch && patience.watch(is_ready) {
+                true => None,
+                false => self.interest(sent, reads.then_some(&inlet)),
+            };
+            let Some(interest) = interest else {
                 if reads {
                     waiting.read(&mut inlet);
                 }
                 continue;
             };
-            let interest = arrives | leaves;
             let mut poller = Poller::new();
             poller.register(Token::Call, self.call.as_fd(), PollFlags::IN);
             if !interest.is_empty() {
@@ -298,13 +294,16 @@ impl Shared {
         }
     }
 
-    /// What to poll the cable for where sending went so; `None` if there is more to send now.
-    fn waits(&self, sent: Sent) -> Option<PollFlags> {
-        match sent {
-            Sent::All => Some(PollFlags::empty()),
-            Sent::Full => self.outlet.lock().unpoisoned().waits(),
-            Sent::Turn => None,
-        }
+    /// What to poll the cable for where sending went so, and what comes is wanted from this inlet; `None` if there is
+    /// more to do now.
+    fn interest(&self, sent: Sent, wanted: Option<&Inlet>) -> Option<PollFlags> {
+        let arrives = wanted.map_or(Some(PollFlags::empty()), Inlet::waits)?;
+        let leaves = match sent {
+            Sent::All => PollFlags::empty(),
+            Sent::Full => self.outlet.lock().unpoisoned().waits()?,
+            Sent::Turn => return None,
+        };
+        Some(arrives | leaves)
     }
 }
 
