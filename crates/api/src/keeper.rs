@@ -102,11 +102,38 @@ pub fn set_scheduler(registry: &Registry, kind: SchedulerKind) -> io::Result<()>
 }
 
 /// A connection to the keeper, for one request; none if there is no keeper that answers.
-#[must_use]
-pub fn connect(registry: &Registry) -> Option<Client> {
+fn connect(registry: &Registry) -> Option<Client> {
     let directory = registry.keeper().ok()?;
     let name = "keeper".parse().ok()?;
     Client::at(name, &files::path(&directory, files::SOCKET)).ok()
+}
+
+/// The keeper's answer; none if there is no keeper, or if it ended before it answered.
+fn ask<T>(
+    registry: &Registry,
+    request: impl FnOnce(Client) -> Result<T, client::Error>,
+) -> Result<Option<T>, client::Error> {
+    match connect(registry).map(request).transpose() {
+        Err(client::Error::Io { error, .. }) if is_hang_up(&error) => Ok(None),
+        answer => answer,
+    }
+}
+
+/// Whether the other end is there no more, which the host may have accepted the connection for.
+fn is_hang_up(error: &io::Error) -> bool {
+    use io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
+    matches!(error.kind(), BrokenPipe | ConnectionReset | UnexpectedEof)
+}
+
+/// Have the keeper look at the registry again, and wait until it has. Without one, what has changed holds when there is
+/// one again.
+///
+/// # Errors
+///
+/// It does not answer as it should.
+pub fn look(registry: &Registry) -> Result<(), client::Error> {
+    let look = |keeper: Client| keeper.post::<serde_json::Value>(LOOK, &serde_json::Value::Null);
+    ask(registry, look).map(drop)
 }
 
 /// Tell the keeper to look at the registry again, and do not wait until it has; whether there is one. One that is
@@ -136,7 +163,7 @@ pub fn nudge(registry: &Registry) -> bool {
 ///
 /// It does not answer as it should.
 pub fn standings(registry: &Registry) -> Result<Vec<Standing>, client::Error> {
-    connect(registry).map_or(Ok(Vec::new()), |client| client.get(STANDINGS))
+    ask(registry, |keeper| keeper.get(STANDINGS)).map(Option::unwrap_or_default)
 }
 
 /// What a domain is worth, by the file in its directory.

@@ -4,7 +4,7 @@
 //! A paravirtual domain is a domain like any other: it is in the registry and answers on its socket.
 //! What is here shows and changes what only it has.
 
-use api::{Entry, Registry, keeper};
+use api::{Entry, Registry};
 use spec::Board;
 
 use crate::cli::xen::XenAction;
@@ -51,14 +51,6 @@ fn find(name: &str) -> Result<Entry, Error> {
         return Err(api::client::Error::NotRunning(entry.name).into());
     }
     Ok(entry)
-}
-
-/// Have the keeper look at the registry again. Without one, what has changed holds when there is one again.
-fn tell_keeper(registry: &Registry) -> Result<(), Error> {
-    if let Some(keeper) = keeper::connect(registry) {
-        keeper.post::<serde_json::Value>(keeper::LOOK, &serde_json::Value::Null)?;
-    }
-    Ok(())
 }
 
 /// Whether a domain is a paravirtual one.

@@ -22,5 +22,5 @@ pub fn scheduler(arguments: &Scheduler) -> Result<(), Error> {
         SchedulerName::Host => SchedulerKind::Host,
     };
     keeper::set_scheduler(&registry, kind)?;
-    super::tell_keeper(&registry)
+    Ok(keeper::look(&registry)?)
 }

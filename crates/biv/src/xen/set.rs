@@ -36,5 +36,5 @@ fn set_worth(arguments: &Set, entry: &Entry) -> Result<(), Error> {
     }
     policy.check().map_err(io::Error::other)?;
     keeper::set_policy(&entry.directory, &policy)?;
-    super::tell_keeper(&Registry::open()?)
+    Ok(keeper::look(&Registry::open()?)?)
 }
