@@ -109,6 +109,18 @@ fn a_domain_that_reboots_finds_the_same_again() {
     assert!(lines(&said.text()).starts_with(&twice), "{outcome:?}\n{}", said.text());
 }
 
+/// A domain's control thread has the remote until its process ends, and the session waits for the end of the line.
+#[test]
+fn what_a_domain_says_ends_with_the_machine_though_its_remote_is_there() {
+    let kernel = Contents::new(paravirtual::KERNEL);
+    let (mut machine, said) = machine(Configuration { kernel, ..Configuration::default() });
+    let remote = machine.remote();
+    assert!(matches!(machine.run(), Ok(Outcome::Reset)), "{}", said.text());
+    assert!(Arc::strong_count(&said.0) > 1, "the machine has where its lines go");
+    drop(machine);
+    assert_eq!(Arc::strong_count(&said.0), 1, "{remote:?}");
+}
+
 /// Debian's kernel of a suite, without a root file system: it panics, and has its machine reset.
 fn debian(suite: &str, processors: usize) {
     let file = std::fs::read(kernels::debian(suite, "linux-image-cloud-amd64"));

@@ -173,6 +173,13 @@ impl board::Board for Board {
     }
 }
 
+impl Drop for Board {
+    /// The toolstack has the domain for longer, and asks what is left of it; nobody is to wait for its lines meanwhile.
+    fn drop(&mut self) {
+        self.domain.consoles.iter().for_each(|console| console.end_output());
+    }
+}
+
 /// A vCPU's side of the board.
 pub struct VcpuSide<'a> {
     domain: &'a Domain,

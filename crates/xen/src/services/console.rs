@@ -56,6 +56,11 @@ impl Console {
         self.line().output = Some(output);
     }
 
+    /// Let go of where its output goes, whoever keeps the console itself: who reads it finds its end.
+    pub(crate) fn end_output(&self) {
+        self.line().output = None;
+    }
+
     /// Whether nobody brings characters any more.
     pub(crate) fn is_closed(&self) -> bool {
         self.line().is_closed
