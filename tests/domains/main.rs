@@ -173,14 +173,17 @@ fn one_that_does_not_listen_is_ended() {
     assert_eq!(place.state("deaf").as_deref(), Some("ended (137)"));
     // Not even its process does anything.
     place.detach("stuck", "sleep 1000");
-    let process = place.pid("stuck");
+    place.detach("quick", "sleep 1000");
+    let (process, quick) = (place.pid("stuck"), place.pid("quick"));
     signal(process, "STOP");
-    std::thread::scope(|scope| {
-        // It would be asked for ten seconds otherwise.
-        scope.spawn(|| place.says(&["kill", "stuck"]));
-    });
-    assert!(survivors(&[process], Duration::from_secs(10)).is_empty());
+    let killer = start(place.biv(&["kill", "stuck", "quick"]));
+    // It is asked for ten seconds, and who is named after it is not kept waiting for that.
+    assert!(survivors(&[quick], Duration::from_secs(8)).is_empty());
+    assert_eq!(survivors(&[process], Duration::ZERO), [process]);
+    assert!(end_of(killer).status.success());
+    assert!(survivors(&[process], Duration::ZERO).is_empty());
     assert_eq!(place.state("stuck").as_deref(), Some("killed"));
+    assert_eq!(place.state("quick").as_deref(), Some("ended (137)"));
 }
 
 #[test]
@@ -293,19 +296,19 @@ fn exits(place: &Place) -> u64 {
 
 #[test]
 fn many_live_side_by_side() {
-    check_many(&["--mem", "128M"]);
+    check_many(5, &["--mem", "128M"]);
 }
 
 #[test]
 fn so_do_paravirtual_ones() {
-    check_many(&["--mem", "96M", "--xen"]);
+    check_many(12, &["--mem", "96M", "--xen"]);
 }
 
-/// Domains with these options start, answer, sleep and end, and leave nothing.
-fn check_many(options: &[&str]) {
+/// Domains with these options start one after the other, answer, sleep, end by one command, and leave nothing.
+fn check_many(count: usize, options: &[&str]) {
     // `BIVOUAC_DOMAINS=20` and more are for those who have the time: a second each.
-    let count = std::env::var("BIVOUAC_DOMAINS").ok().and_then(|count| count.parse().ok());
-    let count: usize = count.unwrap_or(5);
+    let asked = std::env::var("BIVOUAC_DOMAINS").ok().and_then(|count| count.parse().ok());
+    let count: usize = asked.unwrap_or(count);
     let place = Place::new();
     let names: Vec<String> = (0..count).map(|number| format!("domain-{number}")).collect();
     for name in &names {
@@ -323,10 +326,16 @@ fn check_many(options: &[&str]) {
     let percent = (computed(&processes) - before) as f64 / span.as_secs_f64();
     println!("{count} idle domains use {percent:.2}% of a core");
     assert!(percent < 1.0 * count as f64, "idle domains use {percent}% of a core");
+    // Some are asked, and the others are not.
     let all: Vec<&str> = names.iter().map(String::as_str).collect();
-    place.says(&[&["stop"], &all[..]].concat());
+    let (asked, others) = all.split_at(count / 2);
+    place.says(&[&["stop", "--time", "60"], asked].concat());
+    let statuses = place.says(&[&["wait"], asked].concat());
+    assert!(statuses.lines().all(|status| status == "143"), "{statuses}");
+    place.says(&[&["rm", "--force"], others].concat());
     assert!(survivors(&processes, Duration::from_secs(5)).is_empty());
-    place.says(&[&["rm"], &all[..]].concat());
+    place.says(&[&["rm"], asked].concat());
+    assert_eq!(place.says(&["ps", "-a", "--format", "json"]).trim(), "[]");
     wait_for("nothing is left of the keeper", || !place.path.join("bivouac/.keeper").exists());
     let left = std::fs::read_dir(place.path.join("bivouac")).expect("a directory").flatten();
     assert_eq!(left.map(|entry| entry.file_name()).collect::<Vec<_>>(), [".lock"]);

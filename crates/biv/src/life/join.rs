@@ -2,7 +2,8 @@
 
 use std::io::{self, Write};
 
-use super::{END_PATIENCE, Error};
+use super::Error;
+use super::ending::END_PATIENCE;
 use crate::cli::domains::{Attach, Console};
 use api::client::Client;
 use api::{Entry, Registry, http, status};

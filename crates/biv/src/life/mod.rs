@@ -1,11 +1,8 @@
 //! The verbs about existing domains. Each looks into the registry, and sends requests to the domain
 //! itself if it lives.
 
-use std::collections::HashMap;
 use std::io;
-use std::time::{Duration, Instant};
 
-use rustix::process::{PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde_json::Value;
 
 use crate::cli::domains as cli;
@@ -15,6 +12,7 @@ use api::v1::{self, Inspection};
 use api::{Entry, Name, Registry, registry};
 
 mod cp;
+mod ending;
 mod exec;
 mod join;
 mod logs;
@@ -23,6 +21,7 @@ mod snapshot;
 mod stats;
 
 pub use cp::cp;
+pub use ending::{kill, rm, stop};
 pub use exec::exec;
 pub use join::{attach, console};
 pub use logs::logs;
@@ -30,9 +29,6 @@ pub use ps::ps;
 pub use snapshot::snapshot;
 pub(crate) use stats::Group;
 pub use stats::stats;
-
-/// How long a machine may take to end that was told to, before its process is killed.
-const END_PATIENCE: Duration = Duration::from_secs(2);
 
 /// The number of SIGKILL, which is nothing that a command is sent.
 const KILL: u8 = 9;
@@ -142,6 +138,11 @@ fn for_each(
             Ok(()) => {}
         }
     }
+    all_of(failures)
+}
+
+/// All that has failed, as one failure.
+fn all_of(mut failures: Vec<Error>) -> Result<(), Error> {
     match failures.len() {
         0 => Ok(()),
         1 => Err(failures.remove(0)),
@@ -150,56 +151,6 @@ fn for_each(
             Err(Error::Several(lines.join("\nbiv: ")))
         }
     }
-}
-
-/// `biv stop`: asks all of them before it waits for one.
-pub fn stop(arguments: &cli::Stop) -> Result<(), Error> {
-    let end_of_patience = Instant::now() + Duration::from_secs(arguments.time);
-    let ask =
-        |entry: &Entry| Client::connect(entry)?.post::<Inspection>("/v1/domain/stop", &Value::Null);
-    let registry = Registry::open()?;
-    let entries = arguments.names.iter().filter_map(|name| registry.find(name).ok());
-    let asked: HashMap<Name, bool> =
-        entries.map(|entry| (entry.name.clone(), ask(&entry).is_ok())).collect();
-    for_each(&arguments.names, |_, entry| {
-        let was_asked = asked.get(&entry.name) == Some(&true);
-        let left = end_of_patience.saturating_duration_since(Instant::now());
-        if was_asked && entry.wait_for(left) {
-            return Ok(());
-        }
-        // One that does not answer is not asked for long.
-        end(entry)
-    })
-}
-
-/// `biv kill`.
-pub fn kill(arguments: &cli::Kill) -> Result<(), Error> {
-    for_each(&arguments.names, |_, entry| {
-        if arguments.signal == KILL {
-            return end(entry);
-        }
-        let kill = v1::Kill { signal: Some(arguments.signal) };
-        Client::connect(entry)?.post::<Inspection>("/v1/domain/kill", &kill)?;
-        Ok(())
-    })
-}
-
-/// Ends a machine, and its process if that does not end with it.
-fn end(entry: &Entry) -> Result<(), Error> {
-    let client = Client::connect(entry)?;
-    let process = client.process();
-    let told = client.post::<Inspection>("/v1/domain/kill", &v1::Kill::default());
-    if told.is_ok() && entry.wait_for(END_PATIENCE) {
-        return Ok(());
-    }
-    // As long as the lock is held, the number is that of the process that listens.
-    if let Some(process) = process
-        && let Ok(process) = pidfd_open(process, PidfdFlags::empty())
-        && !entry.wait_for(Duration::ZERO)
-    {
-        let _ = pidfd_send_signal(process, Signal::KILL);
-    }
-    if entry.wait_for(END_PATIENCE) { Ok(()) } else { Err(Error::Undying(entry.name.clone())) }
 }
 
 /// `biv balloon`.
@@ -235,19 +186,5 @@ pub fn wait(arguments: &cli::Wait) -> Result<(), Error> {
         // One that was killed could not say so.
         let status = status.unwrap_or(api::status::of_signal(KILL));
         Ok(print::text(&format!("{status}\n"))?)
-    })
-}
-
-/// `biv rm`.
-pub fn rm(arguments: &cli::Rm) -> Result<(), Error> {
-    for_each(&arguments.names, |registry, entry| {
-        if entry.alive && arguments.force {
-            end(entry)?;
-        }
-        match registry.remove(&entry.name) {
-            // It was not to be kept, and somebody else has swept.
-            Err(registry::Error::Unknown(_)) if entry.alive => Ok(()),
-            other => Ok(other?),
-        }
     })
 }

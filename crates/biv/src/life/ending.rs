@@ -1,0 +1,114 @@
+//! The verbs that end domains: `stop`, `kill` and `rm`.
+//!
+//! Of many domains, all are told at once, and each has the whole time that one has: a domain that does not answer holds
+//! up no other. Directories are removed one after the other, since that takes the registry's lock.
+
+use std::panic::resume_unwind;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use serde_json::Value;
+
+use super::{Error, KILL, all_of};
+use crate::cli::domains as cli;
+use api::client::Client;
+use api::v1::{self, Inspection};
+use api::{Entry, Registry, registry};
+
+/// How long a machine may take to end that was told to, before its process is killed.
+pub(super) const END_PATIENCE: Duration = Duration::from_secs(2);
+
+/// How long a process may take to end that was killed: it gives back its memory, and many may do that at once.
+const KILLED_PATIENCE: Duration = Duration::from_secs(10);
+
+/// Domains that are told at once. Each takes three of a process's descriptors, of which there are 1024 as a rule.
+const AT_ONCE_MAX: usize = 128;
+
+/// `biv stop`.
+pub fn stop(arguments: &cli::Stop) -> Result<(), Error> {
+    let patience = Duration::from_secs(arguments.time);
+    let registry = Registry::open()?;
+    all_done(at_once(&registry, &arguments.names, |entry| {
+        let end_of_patience = Instant::now() + patience;
+        let asked = Client::connect(entry)?.post::<Inspection>("/v1/domain/stop", &Value::Null);
+        let left = end_of_patience.saturating_duration_since(Instant::now());
+        // One that does not answer is not asked for long.
+        if asked.is_ok() && entry.wait_for(left) { Ok(()) } else { end(entry) }
+    }))
+}
+
+/// `biv kill`.
+pub fn kill(arguments: &cli::Kill) -> Result<(), Error> {
+    let registry = Registry::open()?;
+    all_done(at_once(&registry, &arguments.names, |entry| {
+        if arguments.signal == KILL {
+            return end(entry);
+        }
+        let kill = v1::Kill { signal: Some(arguments.signal) };
+        Client::connect(entry)?.post::<Inspection>("/v1/domain/kill", &kill)?;
+        Ok(())
+    }))
+}
+
+/// `biv rm`.
+pub fn rm(arguments: &cli::Rm) -> Result<(), Error> {
+    let registry = Registry::open()?;
+    let ended = at_once(&registry, &arguments.names, |entry| {
+        if entry.alive && arguments.force {
+            end(entry)?;
+        }
+        Ok((entry.name.clone(), entry.alive))
+    });
+    let remove = |(name, was_alive)| match registry.remove(&name) {
+        // It was not to be kept, and somebody else has swept.
+        Err(registry::Error::Unknown(_)) if was_alive => Ok(()),
+        other => Ok(other?),
+    };
+    all_done(ended.into_iter().map(|ended| ended.and_then(remove)).collect())
+}
+
+/// Do it to all of them, at the same time; what came of it, in the order of the names.
+fn at_once<T: Send>(
+    registry: &Registry,
+    names: &[String],
+    act: impl Fn(&Entry) -> Result<T, Error> + Sync,
+) -> Vec<Result<T, Error>> {
+    let act = |name: &String| registry.find(name).map_err(Error::from).and_then(|it| act(&it));
+    let together = |names: &[String]| -> Vec<_> {
+        thread::scope(|scope| {
+            let begin = |name| thread::Builder::new().spawn_scoped(scope, move || act(name));
+            let begun: Vec<_> = names.iter().map(|name| (name, begin(name))).collect();
+            let done = begun.into_iter().map(|(name, thread)| match thread {
+                Ok(thread) => thread.join().unwrap_or_else(|panic| resume_unwind(panic)),
+                // The host has no thread for it.
+                Err(_) => act(name),
+            });
+            done.collect()
+        })
+    };
+    names.chunks(AT_ONCE_MAX).flat_map(together).collect()
+}
+
+/// Whether all went well, and what did not.
+fn all_done(results: Vec<Result<(), Error>>) -> Result<(), Error> {
+    all_of(results.into_iter().filter_map(Result::err).collect())
+}
+
+/// Ends a machine, and its process if that does not end with it.
+fn end(entry: &Entry) -> Result<(), Error> {
+    let client = Client::connect(entry)?;
+    let process = client.process();
+    let told = client.post::<Inspection>("/v1/domain/kill", &v1::Kill::default());
+    if told.is_ok() && entry.wait_for(END_PATIENCE) {
+        return Ok(());
+    }
+    // As long as the lock is held, the number is that of the process that listens.
+    if let Some(process) = process
+        && let Ok(process) = pidfd_open(process, PidfdFlags::empty())
+        && !entry.wait_for(Duration::ZERO)
+    {
+        let _ = pidfd_send_signal(process, Signal::KILL);
+    }
+    if entry.wait_for(KILLED_PATIENCE) { Ok(()) } else { Err(Error::Undying(entry.name.clone())) }
+}
