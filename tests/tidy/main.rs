@@ -26,12 +26,14 @@ const WIDER_CODE: usize = 0;
 const WIDER_COMMENTS: usize = 0;
 
 /// Which of our crates each may depend on.
-const MAY_IMPORT: [(&str, &[&str]); 31] = [
+const MAY_IMPORT: [(&str, &[&str]); 33] = [
     ("boot", &[]),
     ("xen-abi", &[]),
     ("xen", &["boot", "frames", "locks", "machine", "xen-abi", "xen-io", "xen-store"]),
     ("host", &["locks"]),
     ("locks", &[]),
+    ("inject", &["host"]),
+    ("checkpoint", &["host", "inject"]),
     ("direct", &["host", "locks"]),
     ("cpu", &["direct", "host", "locks", "xen-abi"]),
     ("machine", &["locks", "xen-abi", "xen-io"]),

@@ -24,6 +24,7 @@
 //! - [`peer`]: who is at the other end of a Unix socket.
 //! - [`poll`]: waiting for descriptors.
 //! - [`mod@watch`]: polling for a moment where waking a thread costs more.
+//! - [`processes`]: other processes, traced: what they have, and driving them.
 //! - [`confine`]: the system calls that a running machine's process may still make.
 //! - [`limits`]: every limit of this crate.
 
@@ -42,6 +43,7 @@ pub mod message;
 pub mod peer;
 pub mod poll;
 pub mod privileges;
+pub mod processes;
 pub mod rights;
 pub mod shared;
 pub mod standard_streams;

@@ -33,3 +33,6 @@ pub const DUPLEX_BYTES: u64 = 1 << 20;
 pub const LEAST_WATCH: Duration = Duration::from_micros(10);
 /// See above.
 pub const MOST_WATCH: Duration = Duration::from_micros(80);
+
+/// Bytes of the extended state of a task, AMX tiles included (Intel SDM volume 1, chapter 13: 11 KiB today).
+pub const EXTENDED_STATE_MAX_BYTES: usize = 64 << 10;

@@ -1,0 +1,244 @@
+//! What an image may say. All that restarting relies on is looked at here, once.
+
+use std::collections::BTreeSet;
+
+use crate::advice::ADVICE;
+use crate::error::Error;
+use crate::image::Extent;
+use crate::limits::{
+    END_OF_MEMORY, MAX_AUXILIARY_BYTES, MAX_DESCRIPTIONS, MAX_DESCRIPTOR_NUMBER, MAX_DESCRIPTORS,
+    MAX_EXTENTS, MAX_GROUPS, MAX_MAPPINGS, MAX_NAME_BYTES, MAX_PENDING, MAX_PIPE_BYTES, MAX_TASKS,
+    MAX_TIMERS, PAGE_BYTES, PIECE_BYTES,
+};
+use crate::state::{Mapping, OpenFile, Process, Source, State, Thread};
+
+/// The highest number of a task, and one more (the kernel's limit).
+const MAX_PID: u32 = 1 << 22;
+/// Bytes of `siginfo_t`.
+const SIGNAL_INFO_BYTES: usize = 128;
+/// Bytes of the legacy region of the extended state.
+const LEGACY_BYTES: usize = 512;
+/// Bytes of a component of the extended state, at the most.
+const MAX_COMPONENT_BYTES: usize = 16 << 10;
+/// Resource limits.
+const MAX_LIMITS: usize = 16;
+
+fn require(holds: bool, what: &str) -> Result<(), Error> {
+    if holds { Ok(()) } else { Err(Error::Image(what.to_owned())) }
+}
+
+/// Check a description.
+///
+/// # Errors
+///
+/// [`Error::Image`] that says what is wrong.
+pub fn check(state: &State) -> Result<(), Error> {
+    require(!state.processes.is_empty(), "it has no process")?;
+    require(state.objects.is_empty(), "it has shared memory, which this version cannot make")?;
+    require(state.descriptions.len() <= MAX_DESCRIPTIONS, "it has too many open files")?;
+    for pipe in &state.pipes {
+        let is_fine =
+            pipe.capacity <= MAX_PIPE_BYTES as u64 && pipe.content.len() as u64 <= pipe.capacity;
+        require(is_fine, "a pipe holds too much")?;
+    }
+    for description in &state.descriptions {
+        match &description.file {
+            OpenFile::Path { path, position } => {
+                require(
+                    is_path(path) && *position <= i64::MAX as u64,
+                    "an open file has a wrong path",
+                )?;
+            }
+            OpenFile::Pipe { index, .. } => {
+                require(*index < state.pipes.len(), "a pipe is missing")?
+            }
+            OpenFile::Counter { .. } => {}
+            OpenFile::Object { .. } | OpenFile::Slot { .. } => {
+                require(false, "it has an open file of a kind that this version cannot make")?;
+            }
+        }
+    }
+    let (mut tasks, mut pids) = (0, BTreeSet::new());
+    let mut seen = BTreeSet::new();
+    let known: BTreeSet<u32> = state.processes.iter().map(|process| process.pid).collect();
+    for process in &state.processes {
+        require(
+            process.parent == 0 || seen.contains(&process.parent),
+            "a parent is not before its child",
+        )?;
+        seen.insert(process.pid);
+        for leader in [process.group, process.session] {
+            require(leader == 0 || known.contains(&leader), "the leader of a group is missing")?;
+        }
+        check_process(process, state)?;
+        tasks += process.threads.len().max(1);
+        require(tasks <= MAX_TASKS, "it has too many tasks")?;
+        require(pids.insert(process.pid), "two tasks have one number")?;
+        for thread in process.threads.iter().skip(1) {
+            require(pids.insert(thread.tid), "two tasks have one number")?;
+        }
+    }
+    Ok(())
+}
+
+fn is_path(path: &str) -> bool {
+    path.starts_with('/') && is_name(path)
+}
+
+fn is_name(name: &str) -> bool {
+    name.len() < MAX_NAME_BYTES && !name.contains('\0')
+}
+
+fn is_signal(signal: u32) -> bool {
+    (1..=64).contains(&signal)
+}
+
+fn check_process(process: &Process, state: &State) -> Result<(), Error> {
+    require((2..MAX_PID).contains(&process.pid), "a process has an impossible number")?;
+    require(process.exit_signal <= 64, "a process ends with an impossible signal")?;
+    if let Some(status) = process.ended {
+        let is_plain = process.threads.is_empty() && process.descriptors.is_empty();
+        require(
+            is_plain && process.memory.mappings.is_empty(),
+            "a process that has ended has something",
+        )?;
+        return require((0..=0xffff).contains(&status), "a process has ended in an impossible way");
+    }
+    require(!process.threads.is_empty(), "a process has no thread")?;
+    require(process.threads[0].tid == process.pid, "a process is not led by its first thread")?;
+    require(process.stopped.is_none_or(is_signal), "a process is stopped by an impossible signal")?;
+    require(is_path(&process.directory), "a process has a wrong working directory")?;
+    require(is_path(&process.memory.program), "a process has a wrong program")?;
+    require(
+        process.memory.auxiliary.len() <= MAX_AUXILIARY_BYTES,
+        "an auxiliary vector is too long",
+    )?;
+    require(
+        process.memory.auxiliary.len().is_multiple_of(16),
+        "an auxiliary vector is no list of pairs",
+    )?;
+    require(process.umask <= 0o777, "a umask is wrong")?;
+    require(
+        process.actions.iter().all(|action| is_signal(action.signal)),
+        "there is no such signal",
+    )?;
+    require(process.limits.len() <= MAX_LIMITS, "a process has too many limits")?;
+    require(process.timers.len() <= MAX_TIMERS, "a process has too many timers")?;
+    let is_timer = |id: u32| id <= i32::MAX.cast_unsigned();
+    require(process.timers.iter().all(|timer| is_timer(timer.id)), "a timer has a wrong number")?;
+    require(process.descriptors.len() <= MAX_DESCRIPTORS, "a process has too many descriptors")?;
+    for pair in process.descriptors.windows(2) {
+        require(pair[0].number < pair[1].number, "descriptors are out of order")?;
+    }
+    for descriptor in &process.descriptors {
+        let is_fine = descriptor.number < MAX_DESCRIPTOR_NUMBER
+            && descriptor.description < state.descriptions.len();
+        require(is_fine, "a descriptor is wrong")?;
+    }
+    check_pending(&process.pending)?;
+    check_mappings(&process.memory.mappings)?;
+    process.threads.iter().try_for_each(check_thread)
+}
+
+fn check_pending(pending: &[crate::state::Bytes]) -> Result<(), Error> {
+    require(pending.len() <= MAX_PENDING, "too many signals wait")?;
+    for signal in pending {
+        let number = signal.first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes));
+        let is_fine = signal.len() == SIGNAL_INFO_BYTES && is_signal(number);
+        require(is_fine, "a signal that waits is wrong")?;
+    }
+    Ok(())
+}
+
+fn check_thread(thread: &Thread) -> Result<(), Error> {
+    require((2..MAX_PID).contains(&thread.tid), "a thread has an impossible number")?;
+    require(thread.name.len() < 16 && !thread.name.contains(&0), "a thread has a wrong name")?;
+    require(thread.extended.legacy.len() == LEGACY_BYTES, "an extended state is too short")?;
+    for (number, bytes) in &thread.extended.components {
+        let is_fine = (2..63).contains(number)
+            && bytes.len() <= MAX_COMPONENT_BYTES
+            && thread.extended.in_use >> number & 1 == 1;
+        require(is_fine, "an extended state is wrong")?;
+    }
+    let listed = thread.extended.components.len();
+    let announced = (thread.extended.in_use >> 2).count_ones() as usize;
+    require(listed == announced, "an extended state is not complete")?;
+    require(thread.credentials.supplementary.len() <= MAX_GROUPS, "a thread has too many groups")?;
+    check_pending(&thread.pending)
+}
+
+fn check_mappings(mappings: &[Mapping]) -> Result<(), Error> {
+    require(mappings.len() <= MAX_MAPPINGS, "a process has too many mappings")?;
+    let (mut end, mut has_vdso) = (PAGE_BYTES, false);
+    for mapping in mappings {
+        let is_aligned = mapping.start % PAGE_BYTES == 0 && mapping.end % PAGE_BYTES == 0;
+        require(
+            is_aligned && mapping.start >= end && mapping.end > mapping.start,
+            "mappings overlap",
+        )?;
+        end = mapping.end;
+        require(end <= END_OF_MEMORY, "a mapping is out of bounds")?;
+        require(mapping.protection <= 7, "a mapping has an impossible protection")?;
+        let is_known = |word: &String| ADVICE.iter().any(|(known, _)| known == word);
+        require(mapping.advice.iter().all(is_known), "a mapping has an unknown property")?;
+        require(mapping.name.as_deref().is_none_or(is_name), "a mapping has a wrong name")?;
+        match &mapping.source {
+            Source::File { path, offset, .. } => {
+                let is_fine =
+                    is_path(path) && offset % PAGE_BYTES == 0 && *offset <= i64::MAX as u64;
+                require(is_fine, "a mapped file is wrong")?;
+            }
+            Source::Anonymous => require(!mapping.shared, "shared memory has no object")?,
+            Source::Object { .. } => {
+                require(false, "shared memory cannot be made by this version")?
+            }
+            Source::Vdso => {
+                require(!has_vdso, "a process has two vDSOs")?;
+                has_vdso = true;
+            }
+            Source::VdsoData => {}
+        }
+    }
+    Ok(())
+}
+
+/// Check where the pages are; the description begins at `end`.
+///
+/// # Errors
+///
+/// [`Error::Image`] that says what is wrong.
+pub(crate) fn check_extents(state: &State, extents: &[Extent], end: u64) -> Result<(), Error> {
+    require(extents.len() <= MAX_EXTENTS, "it has too many pages")?;
+    let mut last = (0, 0);
+    for extent in extents {
+        let is_whole = extent.bytes > 0
+            && extent.bytes as usize <= PIECE_BYTES
+            && u64::from(extent.bytes) % PAGE_BYTES == 0
+            && extent.address % PAGE_BYTES == 0;
+        require(is_whole && extent.stored <= extent.bytes, "pages are not whole")?;
+        let stored = extent.offset.checked_add(extent.stored.into());
+        require(stored.is_some_and(|stored| stored <= end), "pages are not in the file")?;
+        require((extent.pid, extent.address) >= last, "pages are out of order")?;
+        let behind = extent.address.checked_add(extent.bytes.into());
+        let behind = behind.filter(|behind| *behind <= END_OF_MEMORY);
+        last = (extent.pid, behind.ok_or_else(|| Error::Image("pages are nowhere".to_owned()))?);
+    }
+    let mut by_pid = std::collections::BTreeMap::new();
+    for process in &state.processes {
+        by_pid.insert(process.pid, &process.memory.mappings);
+    }
+    for extent in extents {
+        let mappings = by_pid.get(&extent.pid);
+        let mappings = mappings.ok_or_else(|| Error::Image("pages are nobody's".to_owned()))?;
+        let (mut at, behind) = (extent.address, extent.address + u64::from(extent.bytes));
+        while at < behind {
+            let index = mappings.partition_point(|mapping| mapping.end <= at);
+            let mapping = mappings.get(index).filter(|mapping| mapping.start <= at);
+            let mapping = mapping.filter(|mapping| {
+                !mapping.shared && matches!(mapping.source, Source::Anonymous | Source::File { .. })
+            });
+            at = mapping.ok_or_else(|| Error::Image("pages are in no mapping".to_owned()))?.end;
+        }
+    }
+    Ok(())
+}

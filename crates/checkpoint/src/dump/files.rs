@@ -1,0 +1,263 @@
+//! Open file descriptions: which descriptors have the same one, and what it is.
+
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+use std::io::Read;
+use std::os::fd::OwnedFd;
+
+use host::processes::identity::{self, Shared};
+use rustix::fs::{OFlags, fcntl_setfl};
+use rustix::pipe::{
+    PipeFlags, SpliceFlags, fcntl_getpipe_size, fcntl_setpipe_size, pipe_with, tee,
+};
+
+use super::Names;
+use crate::error::Error;
+use crate::freeze::Frozen;
+use crate::limits::{MAX_DESCRIPTIONS, MAX_PIPE_BYTES};
+use crate::proc::descriptor::{self, Kind, Line};
+use crate::refuse;
+use crate::state::{Description, Descriptor, OpenFile, Pipe};
+
+/// What the processes have open.
+pub(super) struct Collected {
+    /// By the host's numbers of processes.
+    pub descriptors: BTreeMap<u32, Vec<Descriptor>>,
+    pub descriptions: Vec<Description>,
+    pub pipes: Vec<Pipe>,
+}
+
+/// A descriptor of a process.
+struct Found {
+    /// The host's number.
+    pid: u32,
+    /// Its own.
+    own: u32,
+    line: Line,
+}
+
+pub(super) fn collect(frozen: &Frozen, names: &Names) -> Result<Collected, Error> {
+    private_tables(frozen)?;
+    let mut found = Vec::new();
+    for &pid in frozen.processes.keys() {
+        let lines = descriptor::read(pid)?;
+        found.extend(lines.into_iter().map(|line| Found { pid, own: names.own(pid), line }));
+    }
+    if found.len() > MAX_DESCRIPTIONS {
+        return Err(Error::Host(format!("more than {MAX_DESCRIPTIONS} descriptors are open")));
+    }
+    let mut groups = group(found)?;
+    // The order says nothing of the kernel: by the first descriptor.
+    groups.sort_by_key(|group| (group[0].own, group[0].line.number));
+    let mut collected =
+        Collected { descriptors: BTreeMap::new(), descriptions: Vec::new(), pipes: Vec::new() };
+    let mut pipes = Pipes::default();
+    for group in groups {
+        let description = pipes.describe(&group[0])?;
+        let index = collected.descriptions.len();
+        collected.descriptions.push(description);
+        for Found { pid, line, .. } in group {
+            let descriptor = Descriptor {
+                number: line.number,
+                description: index,
+                close_on_exec: line.close_on_exec,
+            };
+            collected.descriptors.entry(pid).or_default().push(descriptor);
+        }
+    }
+    for descriptors in collected.descriptors.values_mut() {
+        descriptors.sort_by_key(|descriptor| descriptor.number);
+    }
+    collected.pipes = pipes.finish()?;
+    Ok(collected)
+}
+
+/// Refuse tasks that share what processes usually have for themselves, or threads that do not share it.
+fn private_tables(frozen: &Frozen) -> Result<(), Error> {
+    for (&pid, threads) in &frozen.processes {
+        for &thread in threads.iter().filter(|thread| **thread != pid) {
+            for what in [Shared::Descriptors, Shared::Directories] {
+                let order =
+                    identity::compare(pid, thread, what).map_err(Error::io("compare tasks"))?;
+                if order != Ordering::Equal {
+                    return Err(Error::unsupported(pid, "has threads that do not share its files"));
+                }
+            }
+        }
+    }
+    for what in [Shared::Memory, Shared::Descriptors, Shared::Directories, Shared::Actions] {
+        let pids: Vec<u32> = frozen.processes.keys().copied().collect();
+        let pids = sort(pids, |one, other| identity::compare(*one, *other, what))?;
+        for pair in pids.windows(2) {
+            let order = identity::compare(pair[0], pair[1], what);
+            if order.map_err(Error::io("compare tasks"))? == Ordering::Equal {
+                let what = format!("shares its {what:?} with process {}", pair[1]);
+                return Err(Error::unsupported(pair[0], what.to_lowercase()));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Sort by an order that may fail.
+fn sort<T>(
+    mut list: Vec<T>,
+    compare: impl Fn(&T, &T) -> std::io::Result<Ordering>,
+) -> Result<Vec<T>, Error> {
+    let mut failure = None;
+    list.sort_by(|one, other| {
+        compare(one, other).unwrap_or_else(|error| {
+            failure.get_or_insert(error);
+            Ordering::Equal
+        })
+    });
+    match failure {
+        None => Ok(list),
+        Some(source) => Err(Error::Io { what: "compare tasks (kcmp(2))".to_owned(), source }),
+    }
+}
+
+/// Descriptors of the same description together, the first by number first.
+fn group(found: Vec<Found>) -> Result<Vec<Vec<Found>>, Error> {
+    let compare = |one: &Found, other: &Found| {
+        identity::compare_files((one.pid, one.line.number), (other.pid, other.line.number))
+    };
+    let mut groups: Vec<Vec<Found>> = Vec::new();
+    for found in sort(found, compare)? {
+        let last = groups.last_mut();
+        let is_same = match &last {
+            Some(group) => {
+                let order = compare(&group[0], &found);
+                order.map_err(Error::io("compare descriptors"))? == Ordering::Equal
+            }
+            None => false,
+        };
+        match last.filter(|_| is_same) {
+            Some(group) => group.push(found),
+            None => groups.push(vec![found]),
+        }
+    }
+    for group in &mut groups {
+        group.sort_by_key(|found| (found.own, found.line.number));
+    }
+    Ok(groups)
+}
+
+/// The pipes that were found so far.
+#[derive(Default)]
+struct Pipes {
+    /// By inode: its place.
+    places: BTreeMap<u64, usize>,
+    /// Of each: whose, a descriptor of ours for either end, whether it was an end to read from and one to write to.
+    ends: Vec<(u32, OwnedFd, [bool; 2])>,
+}
+
+impl Pipes {
+    fn describe(&mut self, found: &Found) -> Result<Description, Error> {
+        let Found { pid, line, .. } = found;
+        let file = match line.kind {
+            Kind::Regular | Kind::Directory | Kind::Device(..) => path(*pid, line)?,
+            Kind::Pipe => self.pipe(*pid, line)?,
+            Kind::Anonymous => counter(*pid, line)?,
+            Kind::Fifo | Kind::Socket | Kind::Other => {
+                return Err(Error::unsupported(*pid, format!("has {} open", line.link)));
+            }
+        };
+        if line.flags & libc::O_ASYNC.cast_unsigned() != 0 {
+            return Err(Error::unsupported(*pid, "asks for signals about input (O_ASYNC)"));
+        }
+        if line.rest.iter().any(|(name, _)| name == "lock") {
+            return Err(Error::unsupported(*pid, format!("has a lock on {}", line.link)));
+        }
+        Ok(Description { flags: line.flags, file })
+    }
+
+    fn pipe(&mut self, pid: u32, line: &Line) -> Result<OpenFile, Error> {
+        let mode = line.flags & libc::O_ACCMODE.cast_unsigned();
+        let special = (libc::O_DIRECT).cast_unsigned();
+        if mode > 1 || line.flags & special != 0 {
+            return Err(Error::unsupported(
+                pid,
+                format!("has a pipe of packets, or both its ends in one ({})", line.link),
+            ));
+        }
+        let writes = mode == 1;
+        let index = match self.places.get(&line.inode) {
+            Some(&index) => index,
+            None => {
+                let process = identity::open_process(pid).map_err(Error::io("open a process"))?;
+                let end = identity::descriptor_of(&process, line.number);
+                let end = end.map_err(Error::io(format!("take {} of process {pid}", line.link)))?;
+                self.ends.push((pid, end, [false; 2]));
+                self.places.insert(line.inode, self.ends.len() - 1);
+                self.ends.len() - 1
+            }
+        };
+        self.ends[index].2[usize::from(writes)] = true;
+        Ok(OpenFile::Pipe { index, writes })
+    }
+
+    fn finish(self) -> Result<Vec<Pipe>, Error> {
+        self.ends.into_iter().map(|(pid, end, ends)| content(pid, &end, ends)).collect()
+    }
+}
+
+/// A file that has a name.
+fn path(pid: u32, line: &Line) -> Result<OpenFile, Error> {
+    let is_there = line.links > 0 && refuse::names(pid, &line.link, line.inode);
+    if !is_there {
+        let what = format!("has {} open, which has no name any more", line.link);
+        return Err(Error::unsupported(pid, what));
+    }
+    Ok(OpenFile::Path { path: line.link.clone(), position: line.position })
+}
+
+fn counter(pid: u32, line: &Line) -> Result<OpenFile, Error> {
+    let value = line.value("eventfd-count").and_then(|value| u64::from_str_radix(value, 16).ok());
+    let semaphore = line.value("eventfd-semaphore").is_some_and(|value| value == "1");
+    match value {
+        Some(value) => Ok(OpenFile::Counter { value, semaphore }),
+        None => Err(Error::unsupported(pid, format!("has {} open", line.link))),
+    }
+}
+
+/// What is in a pipe, without taking it out; `end` is either of its ends, `ends` says which of them the tree has.
+fn content(pid: u32, end: &OwnedFd, ends: [bool; 2]) -> Result<Pipe, Error> {
+    let io = |what: &str| {
+        let what = what.to_owned();
+        move |error: rustix::io::Errno| Error::Io { what, source: error.into() }
+    };
+    if ends != [true; 2] && has_other_end(end).map_err(io("look at a pipe"))? {
+        return Err(Error::unsupported(pid, "has a pipe whose other end is not in the tree"));
+    }
+    let capacity = fcntl_getpipe_size(end).map_err(io("ask for a pipe's size"))?;
+    if capacity > MAX_PIPE_BYTES {
+        return Err(Error::unsupported(pid, "has a pipe that is too large"));
+    }
+    let mut content = Vec::new();
+    // An end to read from that nobody else has: where the tree has only the other, nobody can ever read.
+    let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(end));
+    if ends[0] {
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let source = rustix::fs::open(path, flags, rustix::fs::Mode::empty());
+        let source = source.map_err(io("open a pipe"))?;
+        let (read, write) = pipe_with(PipeFlags::CLOEXEC).map_err(io("make a pipe"))?;
+        fcntl_setpipe_size(&write, capacity).map_err(io("make a pipe as large"))?;
+        fcntl_setfl(&read, OFlags::NONBLOCK).map_err(io("make a pipe"))?;
+        match tee(&source, &write, capacity, SpliceFlags::NONBLOCK) {
+            Ok(_) | Err(rustix::io::Errno::AGAIN) => {}
+            Err(error) => return Err(io("copy what is in a pipe")(error)),
+        }
+        drop(write);
+        std::fs::File::from(read).read_to_end(&mut content).map_err(Error::io("read a pipe"))?;
+    }
+    Ok(Pipe { capacity: capacity as u64, content: crate::state::Bytes(content) })
+}
+
+/// Whether a pipe of which the tree has one end has another one, elsewhere.
+fn has_other_end(end: &OwnedFd) -> rustix::io::Result<bool> {
+    use rustix::event::{PollFd, PollFlags, poll};
+    let mut polled = [PollFd::new(end, PollFlags::empty())];
+    poll(&mut polled, Some(&rustix::time::Timespec { tv_sec: 0, tv_nsec: 0 }))?;
+    Ok(!polled[0].revents().intersects(PollFlags::HUP | PollFlags::ERR))
+}

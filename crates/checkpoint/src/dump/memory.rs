@@ -1,0 +1,158 @@
+//! Mappings, and the pages that are a process's own.
+
+use std::fs::{self, File};
+use std::os::unix::fs::{FileExt, MetadataExt};
+
+use host::processes::pagemap::{self, PageMap};
+
+use super::Pages;
+use crate::advice::ADVICE;
+use crate::error::Error;
+use crate::limits::PIECE_BYTES;
+use crate::proc::maps::{self, Line};
+use crate::state::{Bytes, Mapping, Memory, Source};
+use crate::{proc, refuse};
+
+/// Bytes that are read at once.
+const READ_BYTES: usize = 16 * PIECE_BYTES;
+
+/// The mappings of a process; `vdso` becomes the digest of its vDSO, which all have in common.
+pub(super) fn dump(pid: u32, known: &Memory, vdso: &mut Option<Bytes>) -> Result<Memory, Error> {
+    let program = proc::link(pid, "exe")?;
+    if !refuse::names_itself(pid, "exe", &program) {
+        return Err(Error::unsupported(pid, "runs a program that was deleted"));
+    }
+    let auxiliary = fs::read(format!("/proc/{pid}/auxv"));
+    let auxiliary = Bytes(auxiliary.map_err(Error::io("read an auxiliary vector"))?);
+    let mut mappings: Vec<Mapping> = Vec::new();
+    for line in maps::read(pid)?.into_iter().filter(|line| line.name != "[vsyscall]") {
+        if line.name == "[vdso]" {
+            let digest = digest(pid, &line)?;
+            if vdso.as_ref().is_some_and(|known| *known != digest) {
+                return Err(Error::unsupported(pid, "has another vDSO than the others"));
+            }
+            *vdso = Some(digest);
+        }
+        let mapping = mapping(pid, &line)?;
+        match mappings.last_mut().filter(|last| continues(last, &mapping)) {
+            Some(last) => last.end = mapping.end,
+            None => mappings.push(mapping),
+        }
+    }
+    Ok(Memory { mappings, fields: known.fields, auxiliary, program })
+}
+
+fn digest(pid: u32, line: &Line) -> Result<Bytes, Error> {
+    let memory = File::open(format!("/proc/{pid}/mem")).map_err(Error::io("open memory"))?;
+    let mut bytes = vec![0; (line.end - line.start).min(1 << 20) as usize];
+    memory.read_exact_at(&mut bytes, line.start).map_err(Error::io("read the vDSO"))?;
+    Ok(blake3::hash(&bytes).as_bytes().as_slice().into())
+}
+
+/// Whether two mappings are one: the kernel may have made two of what it makes one of, when it is made anew.
+fn continues(last: &Mapping, next: &Mapping) -> bool {
+    let is_one = last.end == next.start
+        && last.protection == next.protection
+        && last.shared == next.shared
+        && last.advice == next.advice
+        && last.name == next.name
+        && !last.advice.iter().any(|advice| advice == "gd");
+    let length = last.end - last.start;
+    is_one
+        && match (&last.source, &next.source) {
+            (Source::Anonymous, Source::Anonymous) => true,
+            (Source::File { path, offset, .. }, Source::File { path: other, offset: next, .. }) => {
+                path == other && offset.checked_add(length) == Some(*next)
+            }
+            _ => false,
+        }
+}
+
+fn mapping(pid: u32, line: &Line) -> Result<Mapping, Error> {
+    let has = |flag: &str| line.flags.iter().any(|found| found == flag);
+    let own_name = line.name.strip_prefix("[anon:").and_then(|name| name.strip_suffix(']'));
+    let source = match line.name.as_str() {
+        "[vdso]" => Source::Vdso,
+        name if name.starts_with("[vvar") => Source::VdsoData,
+        name if name.starts_with('/') => file(pid, line, has("mw"))?,
+        _ if line.shared => {
+            let what = format!("has shared memory without a file at {:#x}", line.start);
+            return Err(Error::unsupported(pid, what));
+        }
+        name if name.is_empty()
+            || own_name.is_some()
+            || name.starts_with("[stack")
+            || name == "[heap]" =>
+        {
+            Source::Anonymous
+        }
+        name => {
+            return Err(Error::unsupported(
+                pid,
+                format!("has the mapping {name} at {:#x}", line.start),
+            ));
+        }
+    };
+    let is_special = matches!(source, Source::Vdso | Source::VdsoData);
+    let wanted = ADVICE.iter().map(|(name, _)| *name).filter(|name| has(name) && !is_special);
+    Ok(Mapping {
+        start: line.start,
+        end: line.end,
+        protection: line.protection,
+        shared: line.shared && !is_special,
+        source,
+        advice: wanted.map(str::to_owned).collect(),
+        name: own_name.map(str::to_owned),
+    })
+}
+
+fn file(pid: u32, line: &Line, may_write: bool) -> Result<Source, Error> {
+    let path = &line.name;
+    if !refuse::names(pid, path, line.inode) {
+        return Err(Error::unsupported(pid, format!("maps {path}, which has no name any more")));
+    }
+    let metadata = fs::symlink_metadata(format!("/proc/{pid}/root{path}"));
+    let metadata = metadata.map_err(Error::io(format!("look at {path}")))?;
+    if !metadata.is_file() {
+        return Err(Error::unsupported(pid, format!("maps {path}, which is no regular file")));
+    }
+    Ok(Source::File {
+        path: path.clone(),
+        offset: line.offset,
+        bytes: metadata.len(),
+        modified: (metadata.mtime(), metadata.mtime_nsec()),
+        writable: line.shared && may_write,
+    })
+}
+
+/// The pages of private mappings that are not the file's and not zero.
+pub(super) fn dump_pages(
+    pid: u32,
+    own: u32,
+    memory: &Memory,
+    pages: &mut impl Pages,
+) -> Result<(), Error> {
+    let content = File::open(format!("/proc/{pid}/mem")).map_err(Error::io("open memory"))?;
+    let mut map = PageMap::open(pid).map_err(Error::io("open a page map"))?;
+    let mut bytes = vec![0; READ_BYTES];
+    for mapping in &memory.mappings {
+        let is_droppable = mapping.advice.iter().any(|advice| advice == "dp");
+        let is_special = matches!(mapping.source, Source::Vdso | Source::VdsoData);
+        if mapping.shared || is_special || is_droppable {
+            continue;
+        }
+        let found = map.find(mapping.start..mapping.end, pagemap::Pages::Own);
+        for range in found.map_err(Error::io("read a page map"))? {
+            let mut at = range.start;
+            while at < range.end {
+                let count = usize::try_from(range.end - at).unwrap_or(READ_BYTES).min(READ_BYTES);
+                let read = content.read_exact_at(&mut bytes[..count], at);
+                read.map_err(Error::io(format!("read memory of process {pid} at {at:#x}")))?;
+                let kept = pages.put(own, at, &bytes[..count]);
+                kept.map_err(Error::io("keep pages"))?;
+                at += count as u64;
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,119 @@
+//! A frozen tree is written down.
+//!
+//! One file for each kind of thing. What can be read from outside is; the rest the processes answer themselves
+//! (`tasks`), each process in one script and each thread in a short one. A process that has answered has its own
+//! registers and signal mask again before the next is asked, so that a failure leaves nothing to be undone.
+
+mod answer;
+mod files;
+mod memory;
+mod process;
+mod task;
+
+use std::collections::BTreeMap;
+use std::io;
+
+use crate::error::Error;
+use crate::freeze::Frozen;
+use crate::proc::status::Status;
+use crate::state::State;
+
+/// Who takes the pages, in the order in which they are found.
+pub trait Pages {
+    /// These bytes, whole pages, are at `address` of the process with this number (its own).
+    ///
+    /// # Errors
+    ///
+    /// Where they cannot be kept.
+    fn put(&mut self, pid: u32, address: u64, bytes: &[u8]) -> io::Result<()>;
+}
+
+/// The numbers that the processes have for themselves, by the host's.
+#[derive(Debug)]
+pub(crate) struct Names {
+    own: BTreeMap<u32, u32>,
+}
+
+impl Names {
+    fn read(frozen: &Frozen) -> Result<Self, Error> {
+        let mut own = BTreeMap::new();
+        for &pid in frozen.processes.keys().chain(&frozen.ended) {
+            own.insert(pid, Status::read(pid, "status")?.own_number("NSpid")?);
+        }
+        Ok(Self { own })
+    }
+
+    /// What a process calls itself.
+    pub(crate) fn own(&self, pid: u32) -> u32 {
+        self.own.get(&pid).copied().unwrap_or(0)
+    }
+
+    /// A number of a process of the tree as it is; 0 for those of others.
+    pub(crate) fn known(&self, own: u32) -> u32 {
+        if self.own.values().any(|found| *found == own) { own } else { 0 }
+    }
+}
+
+impl Frozen {
+    /// Write the processes down. They stay frozen.
+    ///
+    /// # Errors
+    ///
+    /// Where something cannot be written down; the processes can go on all the same.
+    pub fn dump(&mut self, pages: &mut impl Pages) -> Result<State, Error> {
+        let names = Names::read(self)?;
+        let mut collected = files::collect(self, &names)?;
+        let mut processes = Vec::new();
+        let mut vdso = None;
+        for pid in self.parents_first()? {
+            if self.ended.contains(&pid) {
+                processes.push(process::dump_ended(pid, &names)?);
+                continue;
+            }
+            let mut process = process::dump(self, pid, &names)?;
+            process.descriptors = collected.descriptors.remove(&pid).unwrap_or_default();
+            process.memory = memory::dump(pid, &process.memory, &mut vdso)?;
+            memory::dump_pages(pid, process.pid, &process.memory, pages)?;
+            processes.push(process);
+        }
+        Ok(State {
+            vdso: vdso.unwrap_or_default(),
+            processes,
+            descriptions: collected.descriptions,
+            pipes: collected.pipes,
+            objects: Vec::new(),
+        })
+    }
+
+    /// Kill all of them.
+    pub fn kill(mut self) {
+        for &pid in self.processes.keys() {
+            if let Some(pid) = rustix::process::Pid::from_raw(pid.cast_signed()) {
+                let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+            }
+        }
+        // As their tracer we are told first that they have ended, and their parents only when we have heard it.
+        let deadline = std::time::Instant::now() + crate::limits::FREEZE_PATIENCE;
+        for thread in std::mem::take(&mut self.processes).into_values().flatten() {
+            let ended =
+                |stop| matches!(stop, Ok(Some(host::processes::wait::Stop::Ended(_))) | Err(_));
+            while std::time::Instant::now() < deadline
+                && !ended(host::processes::wait::wait(thread, deadline))
+            {}
+        }
+    }
+
+    /// All processes, each after its parent.
+    fn parents_first(&self) -> Result<Vec<u32>, Error> {
+        let (mut order, mut next) = (self.roots.clone(), 0);
+        while let Some(&pid) = order.get(next) {
+            next += 1;
+            if self.processes.contains_key(&pid) {
+                let mut children = crate::proc::children(pid)?;
+                children.sort_unstable();
+                order.extend(children);
+            }
+        }
+        Ok(order)
+    }
+}

@@ -1,0 +1,305 @@
+//! All tasks of a tree are stopped, so that none has done anything after the moment when the last one stopped.
+//!
+//! A task that is attached bears children and threads that are attached too and stopped. So the tree is walked until
+//! one full walk finds nobody who is not attached: whoever could make a new task then has been stopped. A tree that
+//! grows while it is walked is outrun as long as attaching is faster than forking, which a limit decides.
+//!
+//! *Spurious ends of waiting.* Some calls (epoll_wait, semop, sigtimedwait, ...; see signal(7)) return `EINTR` when
+//! their task is stopped and continued. A task that stops with that error, while no signal can be delivered to it, gets
+//! `ERESTARTNOHAND` in its place: the kernel then repeats the call, or, should a signal with a handler come first, says
+//! `EINTR` rightly. The kernel's own restarts (`ERESTARTSYS` and its relatives) are left alone.
+//!
+//! *Restartable sequences.* Calls that a stopped task makes for us would make the kernel forget that it has stopped
+//! within such a sequence. So a task that has is put at the sequence's abort handler first, as after any preemption.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::marker::PhantomData;
+use std::os::unix::fs::FileExt;
+use std::time::Instant;
+
+use host::processes::trace;
+use host::processes::wait::{Stop, wait};
+
+use crate::error::Error;
+use crate::limits::{FREEZE_PATIENCE, MAX_TASKS, MAX_WALKS, STOP_PATIENCE};
+use crate::proc::stat::Stat;
+use crate::proc::status::Status;
+use crate::{proc, refuse};
+
+/// `ERESTARTNOHAND`, as a result.
+pub(crate) const RESTART_UNLESS_HANDLED: i64 = -514;
+
+/// A tree of processes that are all stopped. They go on when it is dropped.
+///
+/// It belongs to the thread that made it.
+#[derive(Debug)]
+pub struct Frozen {
+    /// The first processes.
+    pub(crate) roots: Vec<u32>,
+    /// Processes and their threads, the leader first; by the host's numbers.
+    pub(crate) processes: BTreeMap<u32, Vec<u32>>,
+    /// Processes that have ended and that nobody has waited for.
+    pub(crate) ended: BTreeSet<u32>,
+    /// Processes that job control has stopped, and the signal.
+    pub(crate) stopped: BTreeMap<u32, u32>,
+    thread: PhantomData<*const ()>,
+}
+
+/// Stop a process and all its descendants. `root` is the host's number.
+///
+/// # Errors
+///
+/// What cannot be checkpointed is refused before anybody is stopped. If it fails later, all go on.
+pub fn freeze(root: u32) -> Result<Frozen, Error> {
+    freeze_all(&[root])
+}
+
+/// The same with several processes.
+///
+/// # Errors
+///
+/// As [`freeze`].
+pub fn freeze_all(roots: &[u32]) -> Result<Frozen, Error> {
+    for &root in roots {
+        for pid in walk(root)? {
+            match refuse::check(pid, root) {
+                // It has ended meanwhile, or is about to.
+                Err(Error::Gone(gone)) if gone == pid && pid != root => {}
+                result => result?,
+            }
+        }
+    }
+    let mut frozen = Frozen {
+        roots: roots.to_vec(),
+        processes: BTreeMap::new(),
+        ended: BTreeSet::new(),
+        stopped: BTreeMap::new(),
+        thread: PhantomData,
+    };
+    frozen.attach_all()?;
+    for &root in roots {
+        if !frozen.processes.contains_key(&root) {
+            return Err(Error::Gone(root));
+        }
+        for &pid in frozen.processes.keys() {
+            frozen.mend(pid)?;
+        }
+    }
+    Ok(frozen)
+}
+
+/// A process and its descendants, parents first.
+fn walk(root: u32) -> Result<Vec<u32>, Error> {
+    let (mut found, mut next) = (vec![root], 0);
+    while let Some(&pid) = found.get(next) {
+        next += 1;
+        match proc::children(pid) {
+            Ok(children) => found.extend(children),
+            Err(Error::Gone(_)) if pid != root => {}
+            Err(error) => return Err(error),
+        }
+        if found.len() > MAX_TASKS {
+            return Err(Error::Outrun);
+        }
+    }
+    Ok(found)
+}
+
+impl Frozen {
+    fn attach_all(&mut self) -> Result<(), Error> {
+        let deadline = Instant::now() + FREEZE_PATIENCE;
+        for _ in 0..MAX_WALKS {
+            let mut is_new = false;
+            for root in self.roots.clone() {
+                for pid in walk(root)? {
+                    is_new |= self.attach(pid, deadline)?;
+                }
+            }
+            if !is_new {
+                return Ok(());
+            }
+            if Instant::now() > deadline {
+                break;
+            }
+        }
+        Err(Error::Outrun)
+    }
+
+    /// Attach to the threads of a process that are not attached, and wait until they stop; whether there was one.
+    fn attach(&mut self, pid: u32, deadline: Instant) -> Result<bool, Error> {
+        let mut is_new = false;
+        let threads = match proc::numbers(pid, "task") {
+            Ok(threads) => threads,
+            Err(Error::Gone(_)) => return Ok(self.processes.remove(&pid).is_some()),
+            Err(error) => return Err(error),
+        };
+        let known = self.processes.get(&pid).cloned().unwrap_or_default();
+        let new = threads.into_iter().filter(|thread| !known.contains(thread)).collect::<Vec<_>>();
+        let mut attached = Vec::new();
+        for thread in new {
+            let Ok(stat) = Stat::read(pid, &format!("task/{thread}/stat")) else { continue };
+            if stat.has_ended() {
+                if thread == pid {
+                    self.ended.insert(pid);
+                }
+                continue;
+            }
+            match trace::seize(thread) {
+                Ok(()) => {
+                    let _ = trace::interrupt(thread);
+                }
+                // It was born traced, by us.
+                Err(_) if is_ours(pid, thread) => {}
+                Err(error) if error.raw_os_error() == Some(libc::ESRCH) => continue,
+                Err(_) if Stat::read(pid, "stat").is_ok_and(|stat| stat.has_ended()) => continue,
+                Err(source) => {
+                    return Err(Error::Io { what: format!("attach to task {thread}"), source });
+                }
+            }
+            self.processes.entry(pid).or_default().push(thread);
+            attached.push(thread);
+            is_new = true;
+        }
+        for thread in attached {
+            self.wait(pid, thread, deadline)?;
+        }
+        Ok(is_new)
+    }
+
+    fn wait(&mut self, pid: u32, thread: u32, deadline: Instant) -> Result<(), Error> {
+        let deadline = deadline.min(Instant::now() + STOP_PATIENCE);
+        loop {
+            let stop = match wait(thread, deadline) {
+                Ok(Some(stop)) => stop,
+                Ok(None) => return Err(stuck(pid, thread)),
+                Err(_) => Stop::Ended(0),
+            };
+            let signal = match stop {
+                Stop::Told(signal) => {
+                    if signal != libc::SIGTRAP.cast_unsigned() {
+                        self.stopped.insert(pid, signal);
+                    }
+                    return Ok(());
+                }
+                Stop::Ended(_) => {
+                    self.forget(pid, thread);
+                    return Ok(());
+                }
+                Stop::Signal(signal) => signal,
+                Stop::Forked | Stop::Event(_) | Stop::Call => 0,
+            };
+            let _ = trace::resume(thread, signal);
+        }
+    }
+
+    fn forget(&mut self, pid: u32, thread: u32) {
+        let is_empty = self.processes.get_mut(&pid).is_some_and(|threads| {
+            threads.retain(|found| *found != thread);
+            threads.is_empty()
+        });
+        if is_empty {
+            self.processes.remove(&pid);
+        }
+    }
+
+    /// Put right what stopping has done to the threads of a process.
+    fn mend(&self, pid: u32) -> Result<(), Error> {
+        for &thread in self.processes.get(&pid).into_iter().flatten() {
+            let gone = |_| Error::Gone(pid);
+            if trace::dispatches_calls(thread).map_err(gone)? {
+                return Err(Error::unsupported(pid, "hands system calls back to itself"));
+            }
+            let mut registers = trace::registers(thread).map_err(gone)?;
+            let before = (registers.rip, registers.rax);
+            let status = Status::read(pid, &format!("task/{thread}/status"))?;
+            if is_spurious(&registers, &status)? {
+                registers.rax = RESTART_UNLESS_HANDLED.cast_unsigned();
+            }
+            if let Some(abort) = abort_address(pid, thread, registers.rip)? {
+                registers.rip = abort;
+            }
+            if (registers.rip, registers.rax) != before {
+                trace::set_registers(thread, &registers).map_err(gone)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Let all go on.
+    pub fn thaw(self) {}
+}
+
+impl Drop for Frozen {
+    fn drop(&mut self) {
+        for thread in self.processes.values().flatten() {
+            let _ = trace::detach(*thread);
+        }
+    }
+}
+
+fn is_ours(pid: u32, thread: u32) -> bool {
+    let status = Status::read(pid, &format!("task/{thread}/status"));
+    let Ok(status) = status else { return false };
+    status
+        .words("TracerPid")
+        .first()
+        .copied()
+        .and_then(|word| word.parse().ok())
+        .is_some_and(|tracer: u32| tracer == std::process::id() || is_own_thread(tracer))
+}
+
+/// The tracer is named by its thread.
+fn is_own_thread(tracer: u32) -> bool {
+    std::path::Path::new(&format!("/proc/self/task/{tracer}")).exists()
+}
+
+fn stuck(pid: u32, thread: u32) -> Error {
+    let call = proc::read(pid, &format!("task/{thread}/syscall")).unwrap_or_default();
+    let number = call.split_whitespace().next().and_then(|word| word.parse::<i64>().ok());
+    let why = match number {
+        Some(libc::SYS_vfork | libc::SYS_clone | libc::SYS_clone3) => {
+            "it waits in vfork(2) for a child that has not executed a program yet".to_owned()
+        }
+        Some(number) => format!("it is in system call {number}"),
+        None => "it does not say where it is".to_owned(),
+    };
+    Error::Stuck { task: thread, why }
+}
+
+/// Calls that must not be repeated after `EINTR`: what they were to do has been done, or goes on.
+const NOT_REPEATED: [i64; 2] = [libc::SYS_close, libc::SYS_connect];
+
+/// Whether a task has stopped at the end of a call that only the stop has ended.
+fn is_spurious(registers: &trace::Registers, status: &Status) -> Result<bool, Error> {
+    let is_interrupted = registers.rax.cast_signed() == -i64::from(libc::EINTR);
+    let call = registers.orig_rax.cast_signed();
+    if !is_interrupted || call < 0 || NOT_REPEATED.contains(&call) {
+        return Ok(false);
+    }
+    let waiting = status.mask("SigPnd")? | status.mask("ShdPnd")?;
+    let silent = status.mask("SigBlk")? | status.mask("SigIgn")?;
+    Ok(waiting & !silent == 0)
+}
+
+/// The abort handler of the restartable sequence that a task is in.
+fn abort_address(pid: u32, thread: u32, at: u64) -> Result<Option<u64>, Error> {
+    let Ok(sequences) = trace::sequences(thread) else { return Ok(None) };
+    if sequences.address == 0 {
+        return Ok(None);
+    }
+    let memory =
+        std::fs::File::open(format!("/proc/{pid}/mem")).map_err(Error::io("open memory"))?;
+    let word = |address: u64| {
+        let mut bytes = [0; 8];
+        memory.read_exact_at(&mut bytes, address).ok()?;
+        Some(u64::from_le_bytes(bytes))
+    };
+    // `rseq_cs` is the third word of `struct rseq`, after two of 32 bits; a descriptor has version and flags, then
+    // start, length and abort address.
+    let Some(descriptor) = word(sequences.address + 8).filter(|descriptor| *descriptor != 0) else {
+        return Ok(None);
+    };
+    let words = [8, 16, 24].map(|offset| word(descriptor.wrapping_add(offset)));
+    let [Some(start), Some(length), Some(abort)] = words else { return Ok(None) };
+    Ok((at.wrapping_sub(start) < length).then_some(abort))
+}

@@ -1,0 +1,89 @@
+//! Writing an image.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+
+use super::{Content, Extent, HEADER_BYTES, MAGIC, MAJOR, MINOR, PIECES_OFFSET};
+use crate::dump::Pages;
+use crate::limits::PIECE_BYTES;
+use crate::state::State;
+
+/// Whether pages are compressed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Compression {
+    /// As they are: as fast as the disk.
+    None,
+    /// zstd at its fastest.
+    Fast,
+}
+
+/// An image that is being written.
+#[derive(Debug)]
+pub struct Writer {
+    file: File,
+    position: u64,
+    compression: Compression,
+    extents: Vec<Extent>,
+}
+
+impl Writer {
+    /// Begin an image in an empty file.
+    #[must_use]
+    pub fn new(file: File, compression: Compression) -> Self {
+        Self { file, position: PIECES_OFFSET, compression, extents: Vec::new() }
+    }
+
+    /// End the image: it is complete, and on the disk.
+    ///
+    /// # Errors
+    ///
+    /// Where the file cannot be written.
+    pub fn finish(mut self, state: State) -> io::Result<File> {
+        self.extents.sort_by_key(|extent| (extent.pid, extent.address));
+        let content = Content { state, extents: self.extents };
+        let mut description = Vec::new();
+        ciborium::into_writer(&content, &mut description).map_err(io::Error::other)?;
+        self.file.write_all_at(&description, self.position)?;
+        self.file.sync_all()?;
+        let mut numbers = Vec::with_capacity(HEADER_BYTES);
+        numbers.extend(self.position.to_le_bytes());
+        numbers.extend((description.len() as u64).to_le_bytes());
+        numbers.extend(crc32fast::hash(&description).to_le_bytes());
+        numbers.resize(32, 0);
+        let mut header = MAGIC.to_vec();
+        header.push(MAJOR);
+        header.extend(MINOR.to_le_bytes());
+        header.extend(crc32fast::hash(&numbers).to_le_bytes());
+        header.extend(numbers);
+        self.file.write_all_at(&header, 0)?;
+        self.file.sync_all()?;
+        Ok(self.file)
+    }
+}
+
+impl Pages for Writer {
+    fn put(&mut self, pid: u32, address: u64, bytes: &[u8]) -> io::Result<()> {
+        let mut address = address;
+        for piece in bytes.chunks(PIECE_BYTES) {
+            let packed = match self.compression {
+                Compression::None => None,
+                Compression::Fast => Some(zstd::bulk::compress(piece, 1)?)
+                    .filter(|packed| packed.len() < piece.len()),
+            };
+            let stored = packed.as_deref().unwrap_or(piece);
+            self.file.write_all_at(stored, self.position)?;
+            self.extents.push(Extent {
+                pid,
+                address,
+                bytes: piece.len() as u32,
+                offset: self.position,
+                stored: stored.len() as u32,
+                crc: crc32fast::hash(stored),
+            });
+            self.position += stored.len() as u64;
+            address += piece.len() as u64;
+        }
+        Ok(())
+    }
+}

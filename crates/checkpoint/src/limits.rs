@@ -1,0 +1,45 @@
+//! Every limit of this crate: what an image may say, and how long things may take.
+
+use std::time::Duration;
+
+/// Processes and threads of an image.
+pub const MAX_TASKS: usize = 65_536;
+/// Open file descriptions of an image.
+pub const MAX_DESCRIPTIONS: usize = 1_000_000;
+/// Descriptors of one process.
+pub const MAX_DESCRIPTORS: usize = 1_048_576;
+/// The highest number of a descriptor, and one more.
+pub const MAX_DESCRIPTOR_NUMBER: u32 = 1 << 30;
+/// Mappings of one process (the kernel's own usual limit is 65,530).
+pub const MAX_MAPPINGS: usize = 1 << 20;
+/// Runs of pages of an image.
+pub const MAX_EXTENTS: usize = 1 << 24;
+/// Signals that wait for one task, or one process.
+pub const MAX_PENDING: usize = 65_536;
+/// POSIX timers of one process.
+pub const MAX_TIMERS: usize = 65_536;
+/// Supplementary groups of a task (the kernel's limit).
+pub const MAX_GROUPS: usize = 65_536;
+/// Bytes of a path or another name.
+pub const MAX_NAME_BYTES: usize = 4096;
+/// Bytes that a pipe holds.
+pub const MAX_PIPE_BYTES: usize = 64 << 20;
+/// Bytes of the auxiliary vector.
+pub const MAX_AUXILIARY_BYTES: usize = 4096;
+/// Bytes of the description of all processes, without their pages.
+pub const MAX_STATE_BYTES: usize = 1 << 30;
+/// Depth of the description's encoding.
+pub const MAX_STATE_DEPTH: usize = 32;
+/// Bytes of a piece of pages in the image.
+pub const PIECE_BYTES: usize = 64 << 10;
+/// The first address that no process may have.
+pub const END_OF_MEMORY: u64 = 0x7fff_ffff_f000;
+/// Bytes of a page.
+pub const PAGE_BYTES: u64 = 4096;
+
+/// How long all tasks of a tree may take to stop.
+pub const FREEZE_PATIENCE: Duration = Duration::from_secs(5);
+/// How long one task may take to stop that nothing but a wait for its child in vfork(2) keeps from it.
+pub const STOP_PATIENCE: Duration = Duration::from_millis(200);
+/// Times that the tree is walked, at the most, before it counts as one that outruns us.
+pub const MAX_WALKS: usize = 10_000;

@@ -1,0 +1,89 @@
+//! /proc/PID/smaps: the mappings with all that is known about them.
+
+use crate::error::Error;
+
+/// A mapping as the kernel tells it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Line {
+    pub start: u64,
+    pub end: u64,
+    /// `PROT_*`.
+    pub protection: u32,
+    pub shared: bool,
+    pub offset: u64,
+    pub inode: u64,
+    /// What is behind the numbers: a path, a name in brackets, or nothing.
+    pub name: String,
+    /// The words of `VmFlags`.
+    pub flags: Vec<String>,
+}
+
+/// The mappings of a process, in order.
+pub(crate) fn read(pid: u32) -> Result<Vec<Line>, Error> {
+    let text = super::read(pid, "smaps")?;
+    let mut lines: Vec<Line> = Vec::new();
+    for text in text.lines() {
+        if let Some(flags) = text.strip_prefix("VmFlags:") {
+            let flags = flags.split_whitespace().map(str::to_owned).collect();
+            if let Some(last) = lines.last_mut() {
+                last.flags = flags;
+            }
+        } else if let Some(line) = parse(text) {
+            lines.push(line);
+        }
+    }
+    Ok(lines)
+}
+
+/// A line of /proc/PID/maps.
+fn parse(text: &str) -> Option<Line> {
+    let mut rest = text;
+    let mut word = || {
+        let (word, behind) = rest.split_once(' ').unwrap_or((rest, ""));
+        rest = behind;
+        word
+    };
+    let (start, end) = word().split_once('-')?;
+    let (rights, offset, _device, inode) = (word(), word(), word(), word());
+    let hexadecimal = |text| u64::from_str_radix(text, 16).ok();
+    let right =
+        |index, letter, bit| if rights.get(index..=index) == Some(letter) { bit } else { 0 };
+    Some(Line {
+        start: hexadecimal(start)?,
+        end: hexadecimal(end)?,
+        protection: right(0, "r", 1) | right(1, "w", 2) | right(2, "x", 4),
+        shared: rights.get(3..4)? == "s",
+        offset: hexadecimal(offset)?,
+        inode: inode.parse().ok()?,
+        name: rest.trim_start().replace("\\012", "\n"),
+        flags: Vec::new(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(text: &str, expected: Option<(u64, u64, u32, bool, &str)>) {
+        let parsed = parse(text);
+        let found = parsed
+            .as_ref()
+            .map(|line| (line.start, line.end, line.protection, line.shared, line.name.as_str()));
+        assert_eq!(found, expected, "{text}");
+    }
+
+    #[test]
+    fn lines_are_parsed() {
+        check(
+            "1000-2000 r-xp 00001000 fe:00 12 /bin/a b",
+            Some((0x1000, 0x2000, 5, false, "/bin/a b")),
+        );
+        check(
+            "1000-2000 rw-s 00001000 00:01 12    /a\\012b",
+            Some((0x1000, 0x2000, 3, true, "/a\nb")),
+        );
+        check("1000-2000 ---p 00000000 00:00 0 ", Some((0x1000, 0x2000, 0, false, "")));
+        check("Rss:     4 kB", None);
+        check("", None);
+    }
+}

@@ -1,0 +1,252 @@
+//! Memory: everything that was there is dropped, everything of the image is mapped and filled.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
+use inject::AREA_BYTES;
+
+use super::Made;
+use super::plan::Plan;
+use crate::advice::ADVICE;
+use crate::error::Error;
+use crate::image::Image;
+use crate::limits::END_OF_MEMORY;
+use crate::proc::maps;
+use crate::state::{Mapping, Memory, Source, State};
+
+/// Where holes are looked for: above what old programs and `vm.mmap_min_addr` want.
+const FIRST_HOLE: u64 = 0x1_0000_0000;
+/// Pages around the area that stay free, for stacks that grow down to it.
+const MARGIN: u64 = 0x20_0000;
+/// `ARCH_MAP_VDSO_64`.
+const MAP_VDSO: u64 = 0x2003;
+/// `MAP_DROPPABLE`, which is a kind of mapping like `MAP_PRIVATE`.
+const MAP_DROPPABLE: i32 = 8;
+
+/// An address for the area where neither `task` nor any process of the image has anything.
+pub(super) fn find_hole(task: u32, state: &State) -> Result<u64, Error> {
+    let mut used: Vec<(u64, u64)> =
+        maps::read(task)?.iter().map(|line| (line.start, line.end)).collect();
+    for process in &state.processes {
+        used.extend(process.memory.mappings.iter().map(|mapping| (mapping.start, mapping.end)));
+    }
+    used.sort_unstable();
+    let mut hole = FIRST_HOLE;
+    for (start, end) in used {
+        if start >= hole + MARGIN + AREA_BYTES + MARGIN {
+            break;
+        }
+        hole = hole.max(end);
+    }
+    let is_fine = hole + MARGIN + AREA_BYTES + MARGIN <= END_OF_MEMORY;
+    let none = || Error::Host("its processes leave no address free".to_owned());
+    is_fine.then_some(hole + MARGIN).ok_or_else(none)
+}
+
+/// Give a new process its memory.
+pub(super) fn make(made: &Made, memory: &Memory, image: &Image) -> Result<(), Error> {
+    drop_all(made)?;
+    let files = open(made, memory)?;
+    let mut plan = Plan::new(made.pid, &made.seat, &made.area);
+    vdso(&mut plan, memory);
+    for mapping in &memory.mappings {
+        map(&mut plan, mapping, &files);
+        plan.flush_if_full()?;
+    }
+    plan.run()?;
+    check_vdso(made, memory, image)?;
+    fill(made, image)?;
+    advise(made, memory)?;
+    set_fields(made, memory, &files)?;
+    let mut plan = Plan::new(made.pid, &made.seat, &made.area);
+    for (number, _) in files.values() {
+        plan.may(libc::SYS_close, [*number]);
+        plan.flush_if_full()?;
+    }
+    plan.run().map(drop)
+}
+
+/// Drop what the process was born with, but for the area.
+fn drop_all(made: &Made) -> Result<(), Error> {
+    let mut plan = Plan::new(made.pid, &made.seat, &made.area);
+    let task = made.seat.task();
+    // The kernel would write there at the next turn, and kill the process where nothing is.
+    let sequences = host::processes::trace::sequences(task);
+    if let Ok(sequences) = sequences
+        && sequences.address != 0
+    {
+        const UNREGISTER: u64 = 1;
+        let (bytes, signature) = (sequences.bytes.into(), sequences.signature.into());
+        let arguments = [sequences.address, bytes, UNREGISTER, signature];
+        plan.must("leave its restartable sequences", libc::SYS_rseq, arguments);
+    }
+    let (start, end) = (made.area.base(), made.area.base() + AREA_BYTES);
+    plan.must("drop its memory", libc::SYS_munmap, [0, start]);
+    plan.must("drop its memory", libc::SYS_munmap, [end, END_OF_MEMORY - end]);
+    plan.run().map(drop)
+}
+
+/// Descriptors of the process for the files that it maps, and for its program; by path and whether it is writable.
+type Files<'a> = BTreeMap<(&'a str, bool), (u64, Option<&'a Mapping>)>;
+
+fn open<'a>(made: &Made, memory: &'a Memory) -> Result<Files<'a>, Error> {
+    let mut wanted: Files<'a> = BTreeMap::new();
+    wanted.insert((&memory.program, false), (0, None));
+    for mapping in &memory.mappings {
+        if let Source::File { path, writable, .. } = &mapping.source {
+            wanted.insert((path, *writable), (0, Some(mapping)));
+        }
+    }
+    let mut keys: Vec<_> = wanted.keys().copied().collect();
+    while !keys.is_empty() {
+        let some = keys.split_off(keys.len().saturating_sub(16));
+        let mut plan = Plan::new(made.pid, &made.seat, &made.area);
+        for (path, writable) in &some {
+            let name = plan.string(path);
+            let mode = if *writable { libc::O_RDWR } else { libc::O_RDONLY };
+            let flags = (mode | libc::O_CLOEXEC | libc::O_NOFOLLOW).cast_unsigned().into();
+            let here = i64::from(libc::AT_FDCWD).cast_unsigned();
+            plan.must(format!("open {path}"), libc::SYS_openat, [here, name, flags, 0]);
+        }
+        let results = plan.run()?.results;
+        for (key, result) in some.into_iter().zip(results) {
+            if let Some(entry) = wanted.get_mut(&key) {
+                entry.0 = result.cast_unsigned();
+            }
+        }
+    }
+    check_files(made, &wanted)?;
+    Ok(wanted)
+}
+
+/// The files must be those that were mapped: memory of a program and its libraries fit together.
+fn check_files(made: &Made, files: &Files<'_>) -> Result<(), Error> {
+    use std::os::unix::fs::MetadataExt;
+    for ((path, _), (number, mapping)) in files {
+        let Some(mapping) = mapping else { continue };
+        let Source::File { bytes, modified, .. } = &mapping.source else { continue };
+        let link = format!("/proc/{}/fd/{number}", made.seat.task());
+        let metadata = std::fs::metadata(link).map_err(Error::io(format!("look at {path}")))?;
+        let is_same =
+            metadata.len() == *bytes && (metadata.mtime(), metadata.mtime_nsec()) == *modified;
+        if !metadata.is_file() || (!is_same && !mapping.shared) {
+            return Err(Error::Host(format!("{path} is not what it was")));
+        }
+    }
+    Ok(())
+}
+
+fn vdso(plan: &mut Plan<'_>, memory: &Memory) {
+    let special = |mapping: &&Mapping| matches!(mapping.source, Source::Vdso | Source::VdsoData);
+    // All of them are mapped at once, by the address of the first.
+    if let Some(first) = memory.mappings.iter().find(special) {
+        plan.must("map the vDSO", libc::SYS_arch_prctl, [MAP_VDSO, first.start]);
+    }
+}
+
+fn check_vdso(made: &Made, memory: &Memory, image: &Image) -> Result<(), Error> {
+    let Some(expected) = memory.mappings.iter().find(|mapping| mapping.source == Source::Vdso)
+    else {
+        return Ok(());
+    };
+    let other = || Error::Host("its kernel had another vDSO than this one".to_owned());
+    let lines = maps::read(made.seat.task())?;
+    let line = lines.iter().find(|line| line.name == "[vdso]").ok_or_else(other)?;
+    if (line.start, line.end) != (expected.start, expected.end) {
+        return Err(other());
+    }
+    let mut bytes = vec![0; (line.end - line.start) as usize];
+    let read = made.area.memory().read_exact_at(&mut bytes, line.start);
+    read.map_err(Error::io("read the vDSO"))?;
+    if blake3::hash(&bytes).as_bytes().as_slice() != &*image.state().vdso {
+        return Err(other());
+    }
+    Ok(())
+}
+
+fn map(plan: &mut Plan<'_>, mapping: &Mapping, files: &Files<'_>) {
+    let has = |word: &str| mapping.advice.iter().any(|advice| advice == word);
+    let mut flags = libc::MAP_FIXED_NOREPLACE;
+    flags |= match mapping.shared {
+        true => libc::MAP_SHARED,
+        false if has("dp") => MAP_DROPPABLE,
+        false => libc::MAP_PRIVATE,
+    };
+    for (word, flag) in [("gd", libc::MAP_GROWSDOWN), ("nr", libc::MAP_NORESERVE)] {
+        if has(word) {
+            flags |= flag;
+        }
+    }
+    let (descriptor, offset) = match &mapping.source {
+        Source::Anonymous => {
+            flags |= libc::MAP_ANONYMOUS;
+            (u64::MAX, 0)
+        }
+        Source::File { path, offset, writable, .. } => {
+            let file = files.get(&(path.as_str(), *writable));
+            (file.map_or(u64::MAX, |(number, _)| *number), *offset)
+        }
+        Source::Object { .. } | Source::Vdso | Source::VdsoData => return,
+    };
+    let (start, bytes) = (mapping.start, mapping.end - mapping.start);
+    let flags = flags.cast_unsigned().into();
+    let arguments = [start, bytes, mapping.protection.into(), flags, descriptor, offset];
+    plan.must(format!("map its memory at {start:#x}"), libc::SYS_mmap, arguments);
+}
+
+/// Write the pages, through /proc/PID/mem, which also writes what the process may only read.
+fn fill(made: &Made, image: &Image) -> Result<(), Error> {
+    let extents = image.extents();
+    let first = extents.partition_point(|extent| extent.pid < made.pid);
+    let memory: &File = made.area.memory();
+    for extent in extents[first..].iter().take_while(|extent| extent.pid == made.pid) {
+        let bytes = image.read(extent)?;
+        let written = memory.write_all_at(&bytes, extent.address);
+        written.map_err(Error::io(format!("write memory at {:#x}", extent.address)))?;
+    }
+    Ok(())
+}
+
+fn advise(made: &Made, memory: &Memory) -> Result<(), Error> {
+    const SET_NAME: [u64; 2] = [0x5356_4d41, 0];
+    let mut plan = Plan::new(made.pid, &made.seat, &made.area);
+    for mapping in &memory.mappings {
+        let (start, bytes) = (mapping.start, mapping.end - mapping.start);
+        for word in &mapping.advice {
+            let known = ADVICE.iter().find(|(name, _)| name == word);
+            if let Some((_, Some(advice))) = known {
+                let advice = advice.cast_unsigned().into();
+                plan.must("advise on its memory", libc::SYS_madvise, [start, bytes, advice]);
+            }
+            if word == "lo" {
+                plan.must("lock its memory", libc::SYS_mlock, [start, bytes]);
+            }
+        }
+        if let Some(name) = &mapping.name {
+            let name = plan.string(name);
+            let arguments = [SET_NAME[0], SET_NAME[1], start, bytes, name];
+            plan.may(libc::SYS_prctl, arguments);
+        }
+        plan.flush_if_full()?;
+    }
+    plan.run().map(drop)
+}
+
+/// What /proc tells of code, stack, arguments; and where the heap goes on.
+fn set_fields(made: &Made, memory: &Memory, files: &Files<'_>) -> Result<(), Error> {
+    const SET_MM: u64 = 35;
+    const SET_MM_MAP: u64 = 14;
+    /// Bytes of `struct prctl_mm_map`.
+    const MAP_BYTES: u64 = 104;
+    let mut plan = Plan::new(made.pid, &made.seat, &made.area);
+    let auxiliary = plan.data(&memory.auxiliary);
+    let program = files.get(&(memory.program.as_str(), false)).map_or(0, |(number, _)| *number);
+    let mut words = memory.fields.to_vec();
+    words.push(auxiliary);
+    words.push(memory.auxiliary.len() as u64 | program << 32);
+    let map = plan.words(&words);
+    let arguments = [SET_MM, SET_MM_MAP, map, MAP_BYTES, 0];
+    plan.must("set what is known of its memory", libc::SYS_prctl, arguments);
+    plan.run().map(drop)
+}

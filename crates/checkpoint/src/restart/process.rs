@@ -1,0 +1,130 @@
+//! What belongs to a process as a whole.
+
+use super::plan::Plan;
+use super::{Made, files, task};
+use crate::error::Error;
+use crate::state::{Process, Timer};
+
+const KERNEL_SIGSET_BYTES: u64 = 8;
+/// `PR_TIMER_CREATE_RESTORE_IDS`.
+const RESTORE_TIMER_IDS: u64 = 77;
+/// `SIGEV_THREAD_ID`.
+const TO_THREAD: u32 = 4;
+
+/// Everything but what would begin to act at once.
+pub(super) fn complete(made: &Made, process: &Process, opened: files::Opened) -> Result<(), Error> {
+    let mut plan = Plan::new(process.pid, &made.seat, &made.area);
+    let directory = plan.string(&process.directory);
+    let purpose = format!("enter its directory, {}", process.directory);
+    plan.must(purpose, libc::SYS_chdir, [directory]);
+    plan.must("set its umask", libc::SYS_umask, [process.umask.into()]);
+    files::take(&mut plan, &process.descriptors, opened)?;
+    plan.flush_if_full()?;
+    for signal in (1..=64_u32).filter(|signal| ![9, 19].contains(signal)) {
+        let action = process.actions.iter().find(|action| action.signal == signal);
+        let words = action
+            .map_or([0; 4], |action| [action.handler, action.flags, action.restorer, action.mask]);
+        let words = plan.words(&words);
+        let arguments = [signal.into(), words, 0, KERNEL_SIGSET_BYTES];
+        plan.must("set the action of a signal", libc::SYS_rt_sigaction, arguments);
+    }
+    let prctl = |option: i32| u64::from(option.cast_unsigned());
+    if process.switches.subreaper {
+        plan.must(
+            "adopt orphans",
+            libc::SYS_prctl,
+            [prctl(libc::PR_SET_CHILD_SUBREAPER), 1, 0, 0, 0],
+        );
+    }
+    if process.switches.no_huge_pages {
+        plan.must(
+            "do without huge pages",
+            libc::SYS_prctl,
+            [prctl(libc::PR_SET_THP_DISABLE), 1, 0, 0, 0],
+        );
+    }
+    plan.run()?;
+    for (seat, thread) in seats(made).zip(&process.threads) {
+        task::complete(made, seat, thread)?;
+    }
+    Ok(())
+}
+
+fn seats(made: &Made) -> impl Iterator<Item = &inject::Seat> {
+    std::iter::once(&made.seat).chain(&made.threads)
+}
+
+/// Limits, timers, signals that wait; then the area goes, and each thread has the registers and mask of the image.
+pub(super) fn finish(made: &mut Made, process: &Process) -> Result<(), Error> {
+    let mut plan = Plan::new(process.pid, &made.seat, &made.area);
+    timers(&mut plan, &process.timers)?;
+    drain(&mut plan);
+    for signal in &process.pending {
+        let number = signal.first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes));
+        let info = plan.data(signal);
+        let arguments = [process.pid.into(), number.into(), info];
+        plan.must("keep a signal that waits", libc::SYS_rt_sigqueueinfo, arguments);
+        plan.flush_if_full()?;
+    }
+    for (which, [interval, rest]) in process.intervals.iter().enumerate() {
+        let parts =
+            [interval / 1_000_000, interval % 1_000_000, rest / 1_000_000, rest % 1_000_000];
+        if parts != [0; 4] {
+            let parts = plan.words(&parts);
+            plan.must("set a timer", libc::SYS_setitimer, [which as u64, parts, 0]);
+        }
+    }
+    // Last, for they may forbid the rest.
+    for (resource, (soft, hard)) in process.limits.iter().enumerate() {
+        let limit = plan.words(&[*soft, *hard]);
+        let purpose = format!("have its limit {resource} ({soft}, {hard})");
+        plan.must(purpose, libc::SYS_prlimit64, [0, resource as u64, limit, 0]);
+    }
+    if process.switches.dumpable == 0 {
+        let option = u64::from(libc::PR_SET_DUMPABLE.cast_unsigned());
+        plan.must("be private", libc::SYS_prctl, [option, 0, 0, 0, 0]);
+    }
+    plan.run()?;
+    for (seat, thread) in seats(made).zip(&process.threads) {
+        task::keep_pending(made, seat, thread)?;
+    }
+    let gate = inject::find_gate(made.seat.task())?;
+    made.seat.unmap(gate, &made.area)?;
+    let all = std::iter::once(&mut made.seat).chain(&mut made.threads);
+    for (seat, thread) in all.zip(&process.threads) {
+        task::finish(seat, thread)?;
+    }
+    match process.stopped {
+        Some(_) => task::stop(&made.seat),
+        None => Ok(()),
+    }
+}
+
+/// Forget the signals that the making has caused: of children that have ended.
+fn drain(plan: &mut Plan<'_>) {
+    let all = plan.words(&[u64::MAX, 0]);
+    let none = plan.words(&[0, 0]);
+    plan.may(libc::SYS_rt_sigtimedwait, [all, 0, none, KERNEL_SIGSET_BYTES]);
+}
+
+fn timers(plan: &mut Plan<'_>, timers: &[Timer]) -> Result<(), Error> {
+    if timers.is_empty() {
+        return Ok(());
+    }
+    plan.must("number its timers", libc::SYS_prctl, [RESTORE_TIMER_IDS, 1, 0, 0, 0]);
+    for timer in timers {
+        let thread = if timer.notify & TO_THREAD == 0 { 0 } else { timer.thread };
+        let how = u64::from(timer.signal) | u64::from(timer.notify) << 32;
+        let event = plan.words(&[timer.value, how, thread.into(), 0, 0, 0, 0, 0]);
+        let id = plan.words(&[timer.id.into()]);
+        let clock = i64::from(timer.clock).cast_unsigned();
+        plan.must("make a timer", libc::SYS_timer_create, [clock, event, id]);
+        let [interval, rest] = timer.nanoseconds;
+        let parts = [interval, rest].map(|time| [time / 1_000_000_000, time % 1_000_000_000]);
+        let parts = plan.words(parts.as_flattened());
+        plan.must("set a timer", libc::SYS_timer_settime, [timer.id.into(), 0, parts, 0]);
+        plan.flush_if_full()?;
+    }
+    plan.must("number its timers", libc::SYS_prctl, [RESTORE_TIMER_IDS, 0, 0, 0, 0]);
+    Ok(())
+}

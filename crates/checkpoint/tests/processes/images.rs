@@ -1,0 +1,107 @@
+//! Files that are taken for images.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
+use checkpoint::{Compression, Error, Image, Pages, Writer};
+
+use crate::support;
+
+/// An image of a program that waits, as bytes; none where it cannot be made, which is said.
+fn waiting(name: &str) -> Option<Vec<u8>> {
+    let directory = support::Directory::new(name);
+    let program = support::compile(&directory, "still")?;
+    let subject = support::Subject::start(&directory, &program)?;
+    let mut writer = Writer::new(file(&[]), Compression::Fast);
+    let state = subject.freeze().dump(&mut writer).unwrap_or_else(|error| panic!("{error}"));
+    let image = writer.finish(state).expect("there is memory");
+    let mut bytes = vec![0; image.metadata().expect("it is open").len() as usize];
+    image.read_exact_at(&mut bytes, 0).expect("it is there");
+    Some(bytes)
+}
+
+fn file(bytes: &[u8]) -> File {
+    let file = rustix::fs::memfd_create("image", rustix::fs::MemfdFlags::CLOEXEC);
+    let file = File::from(file.expect("there is memory"));
+    file.write_all_at(bytes, 0).expect("there is memory");
+    file
+}
+
+/// Open an image and read all its pages.
+fn read(bytes: &[u8]) -> Result<usize, Error> {
+    let image = Image::open(file(bytes))?;
+    image.extents().iter().try_fold(0, |sum, extent| Ok(sum + image.read(extent)?.len()))
+}
+
+#[test]
+fn damage_is_found() {
+    let Some(bytes) = waiting("damage") else { return };
+    let pages = read(&bytes).unwrap_or_else(|error| panic!("{error}"));
+    assert!(pages > 16 << 10, "there are {pages} bytes of pages");
+    let mut random = fastrand::Rng::with_seed(7);
+    for _ in 0..2000 {
+        let mut damaged = bytes.clone();
+        // Between header and pieces there is nothing that matters.
+        let at = match random.bool() {
+            true => random.usize(..48),
+            false => random.usize(4096..bytes.len()),
+        };
+        // The minor version is nobody's business.
+        if (8..12).contains(&at) {
+            continue;
+        }
+        damaged[at] ^= 1 << random.u32(..8);
+        let result = read(&damaged);
+        assert!(matches!(result, Err(Error::Image(_))), "bit {at}: {result:?}");
+    }
+    for cut in (0..bytes.len()).step_by(997) {
+        assert!(read(&bytes[..cut]).is_err(), "cut at {cut}");
+    }
+}
+
+#[test]
+fn an_image_that_was_not_finished_is_none() {
+    let file = file(&[]);
+    let mut writer =
+        Writer::new(file.try_clone().expect("there are descriptors"), Compression::None);
+    writer.put(2, 0x1000, &[1; 4096]).expect("there is memory");
+    drop(writer);
+    let result = Image::open(file);
+    assert!(matches!(result, Err(Error::Image(_))), "{result:?}");
+}
+
+#[test]
+fn images_that_say_what_cannot_be_are_refused() {
+    let Some(bytes) = waiting("claims") else { return };
+    let original = Image::open(file(&bytes)).unwrap_or_else(|error| panic!("{error}"));
+    let check = |what: &str, change: &dyn Fn(&mut checkpoint::state::State)| {
+        let mut state = original.state().clone();
+        change(&mut state);
+        let written = Writer::new(file(&[]), Compression::None).finish(state);
+        let result = Image::open(written.expect("there is memory"));
+        assert!(matches!(result, Err(Error::Image(_))), "{what}: {result:?}");
+    };
+    check("nobody", &|state| state.processes.clear());
+    check("PID 1", &|state| state.processes[0].pid = 1);
+    check("twins", &|state| state.processes.push(state.processes[0].clone()));
+    check("a parent that is not there", &|state| state.processes[0].parent = 77);
+    check("a relative path", &|state| state.processes[0].directory = "tmp".to_owned());
+    check("a NUL", &|state| state.processes[0].memory.program.push('\0'));
+    check("a description too few", &|state| state.descriptions.clear());
+    check("the kernel's half", &|state| {
+        let mappings = &mut state.processes[0].memory.mappings;
+        mappings.last_mut().expect("it has some").end = 1 << 63;
+    });
+    check("mappings that overlap", &|state| {
+        let mappings = &mut state.processes[0].memory.mappings;
+        mappings[1].start = mappings[0].start;
+    });
+    check("a signal that there is not", &|state| {
+        let mut signal = vec![0; 128];
+        signal[0] = 65;
+        state.processes[0].pending.push(checkpoint::state::Bytes(signal));
+    });
+    check("no extended state", &|state| {
+        state.processes[0].threads[0].extended.legacy = checkpoint::state::Bytes(Vec::new());
+    });
+}

@@ -1,0 +1,80 @@
+//! What cannot be checkpointed is refused by name, and goes on.
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+use checkpoint::{Error, freeze};
+
+use crate::support;
+
+/// A shell that runs what it is told, and says when it is done.
+struct Shell {
+    child: Child,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+}
+
+impl Shell {
+    fn start() -> Self {
+        let shell = Command::new("sh").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+        let mut child = shell.expect("there is a shell");
+        let (input, output) = (child.stdin.take(), child.stdout.take());
+        let (input, output) = (input.expect("it is piped"), output.expect("it is piped"));
+        Self { child, input, output: BufReader::new(output) }
+    }
+
+    fn tell(&mut self, command: &str) {
+        writeln!(self.input, "{command}\necho done").expect("it reads");
+        let mut line = String::new();
+        self.output.read_line(&mut line).expect("it answers");
+        assert_eq!(line, "done\n");
+    }
+}
+
+impl Drop for Shell {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn check(command: &str, expected: &str) {
+    let mut shell = Shell::start();
+    shell.tell(command);
+    for _ in 0..2 {
+        let pages = support::NoPages;
+        let refused = freeze(shell.child.id()).and_then(|mut frozen| frozen.dump(&mut { pages }));
+        match refused {
+            Err(Error::Unsupported { what, .. }) => assert!(what.contains(expected), "{what}"),
+            other => panic!("{other:?}"),
+        }
+        shell.tell(":");
+    }
+}
+
+#[test]
+fn pipes_that_lead_elsewhere() {
+    check(":", "whose other end is not in the tree");
+}
+
+#[test]
+fn files_without_a_name() {
+    let directory = support::Directory::new("unlinked");
+    let file = directory.path("file").display().to_string();
+    check(&format!("exec 5>{file}; rm {file}"), "no name any more");
+}
+
+#[test]
+fn named_pipes() {
+    let directory = support::Directory::new("fifo");
+    let file = directory.path("fifo").display().to_string();
+    check(&format!("mkfifo {file}; exec 5<>{file}"), "the named pipe");
+}
+
+#[test]
+fn one_that_is_gone() {
+    let mut child = Command::new("true").spawn().expect("there is such a program");
+    child.wait().expect("it ends");
+    let refused = freeze(child.id());
+    assert!(matches!(refused, Err(Error::Gone(_))), "{refused:?}");
+}

@@ -1,0 +1,260 @@
+//! Programs that check themselves, and PID namespaces in which they live.
+
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use checkpoint::{Compression, Frozen, Image, Writer, freeze, restart};
+
+/// How long a program may take for anything.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A directory that is removed with what is in it.
+pub struct Directory(PathBuf);
+
+impl Directory {
+    pub fn new(name: &str) -> Self {
+        let name = format!("bivouac-checkpoint-{name}-{}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        let _ = fs::remove_dir_all(&path);
+        fs::create_dir(&path).expect("there is a directory for temporary files");
+        Self(path)
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Compile a program of `tests/programs`; none where there is no compiler, which is said.
+pub fn compile(directory: &Directory, name: &str) -> Option<PathBuf> {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/programs/{name}.c"));
+    let program = directory.path(name);
+    let mut compiler = Command::new("cc");
+    compiler.args(["-O1", "-g", "-Wall", "-Wno-unused-result", "-pthread", "-o"]);
+    match compiler.arg(&program).arg(source).status() {
+        Ok(status) => assert!(status.success(), "{name}.c is not compiled"),
+        Err(error) => {
+            println!("skipped: there is no C compiler: {error}");
+            return None;
+        }
+    }
+    Some(program)
+}
+
+/// A PID namespace, in a user namespace of its own.
+pub struct Namespace {
+    outer: Child,
+    /// Its first process, by our number.
+    pub init: u32,
+}
+
+impl Namespace {
+    /// One in which `program` runs beside the first process; none where that is forbidden, which is said.
+    pub fn new(program: &[&str]) -> Option<Self> {
+        let mut unshare = Command::new("unshare");
+        unshare.args(["--user", "--map-root-user", "--pid", "--fork", "--mount-proc"]);
+        unshare.args(["--kill-child=KILL", "sh", "-c"]);
+        unshare.arg(if program.is_empty() { "exec sleep 600" } else { "\"$@\" & exec sleep 600" });
+        unshare.arg("sh").args(program).stdin(Stdio::null());
+        unshare.stdout(Stdio::null()).stderr(Stdio::null());
+        let mut outer = match unshare.spawn() {
+            Ok(outer) => outer,
+            Err(error) => {
+                println!("skipped: unshare(1) cannot be started: {error}");
+                return None;
+            }
+        };
+        let deadline = Instant::now() + PATIENCE;
+        while Instant::now() < deadline {
+            if let Some(status) = outer.try_wait().expect("it is our child") {
+                println!("skipped: user and PID namespaces are forbidden here: {status}");
+                return None;
+            }
+            let children = children(outer.id());
+            let is_ready = |init: &u32| name(*init) == "sleep";
+            if let Some(&init) = children.first().filter(|init| is_ready(init)) {
+                return Some(Self { outer, init });
+            }
+            thread::sleep(Duration::from_millis(2));
+        }
+        let _ = outer.kill();
+        panic!("a namespace takes too long to begin");
+    }
+
+    /// The processes beside the first that are its children, by our numbers.
+    pub fn processes(&self) -> Vec<u32> {
+        children(self.init)
+    }
+}
+
+impl Drop for Namespace {
+    fn drop(&mut self) {
+        let _ = self.outer.kill();
+        let _ = self.outer.wait();
+    }
+}
+
+fn name(pid: u32) -> String {
+    fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default().trim().to_owned()
+}
+
+pub fn children(pid: u32) -> Vec<u32> {
+    let list = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+    list.split_whitespace().filter_map(|child| child.parse().ok()).collect()
+}
+
+/// Wait until a file has so many lines; the last.
+pub fn wait_for_lines(path: &Path, count: usize) -> String {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let text = fs::read_to_string(path).unwrap_or_default();
+        let lines: Vec<_> = text.lines().collect();
+        if lines.len() >= count && text.ends_with('\n') {
+            return lines[count - 1].to_owned();
+        }
+        assert!(Instant::now() < deadline, "line {count} does not come; there is {text:?}");
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+pub fn kill(pid: u32, signal: rustix::process::Signal) {
+    let pid = rustix::process::Pid::from_raw(pid.cast_signed()).expect("numbers are positive");
+    rustix::process::kill_process(pid, signal).expect("the process is there");
+}
+
+/// Write frozen processes to an image, and read it again.
+pub fn image(frozen: &mut Frozen) -> Image {
+    let file = rustix::fs::memfd_create("image", rustix::fs::MemfdFlags::CLOEXEC);
+    let file = fs::File::from(file.expect("there is memory"));
+    let mut writer = Writer::new(file, Compression::Fast);
+    let state = frozen.dump(&mut writer).unwrap_or_else(|error| panic!("{error}"));
+    let file = writer.finish(state).expect("there is memory");
+    Image::open(file).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// The pages of an image, as their digests, without what the kernel writes there about processors (rseq(2)).
+pub fn pages(image: &Image) -> Vec<(u32, u64, blake3::Hash)> {
+    let threads = |process: &checkpoint::state::Process| {
+        let pid = process.pid;
+        process.threads.iter().map(move |thread| (pid, thread.sequences.0)).collect::<Vec<_>>()
+    };
+    let sequences: Vec<_> = image.state().processes.iter().flat_map(threads).collect();
+    let mut pages = Vec::new();
+    for extent in image.extents() {
+        let mut bytes = image.read(extent).unwrap_or_else(|error| panic!("{error}"));
+        for (pid, address) in &sequences {
+            let offset = address.wrapping_sub(extent.address) as usize;
+            if *pid == extent.pid && offset < bytes.len() {
+                bytes[offset..offset + 32].fill(0);
+            }
+        }
+        for (index, page) in bytes.chunks(4096).enumerate() {
+            pages.push((extent.pid, extent.address + index as u64 * 4096, blake3::hash(page)));
+        }
+    }
+    pages
+}
+
+/// A program that says "ready" to a file, and "ok" each time that it gets SIGUSR1.
+pub struct Subject {
+    pub namespace: Namespace,
+    pub output: PathBuf,
+    pub lines: usize,
+    /// By our number.
+    pub pid: u32,
+}
+
+impl Subject {
+    pub fn start(directory: &Directory, program: &Path) -> Option<Self> {
+        let (output, place) = (directory.path("output"), directory.path("place"));
+        let texts = [program, &output, &place].map(|path| path.to_str().expect("it is UTF-8"));
+        let namespace = Namespace::new(&texts)?;
+        assert_eq!(wait_for_lines(&output, 1), "ready");
+        let pid = *namespace.processes().first().expect("it says that it is ready");
+        Some(Self { namespace, output, lines: 1, pid })
+    }
+
+    /// Have it check itself.
+    pub fn check(&mut self) {
+        kill(self.pid, rustix::process::Signal::USR1);
+        self.lines += 1;
+        assert_eq!(wait_for_lines(&self.output, self.lines), "ok");
+    }
+
+    pub fn freeze(&self) -> Frozen {
+        freeze(self.pid).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// Move it to a new namespace; the image that was made.
+    pub fn transplant(&mut self) -> Image {
+        let mut frozen = self.freeze();
+        let image = image(&mut frozen);
+        frozen.kill();
+        self.revive(&image);
+        image
+    }
+
+    /// Make it again from an image, in a new namespace.
+    pub fn revive(&mut self, image: &Image) {
+        self.namespace = Namespace::new(&[]).expect("the first one could be made");
+        let restarted = restart(self.namespace.init, image);
+        let restarted = restarted.unwrap_or_else(|error| panic!("{error}"));
+        let own = image.state().processes[0].pid;
+        self.pid = restarted.numbers()[&own];
+        restarted.go().unwrap_or_else(|error| panic!("{error}"));
+        let _ = std::io::stdout().flush();
+    }
+}
+
+/// Compare two dumps of the same processes, but for what time changes: what remains of timers, and the flags and
+/// registers of a task that ran a moment in between.
+pub fn check_same(before: &Image, after: &Image) {
+    let [before_state, after_state] = [before, after].map(|image| {
+        let mut state = image.state().clone();
+        for process in &mut state.processes {
+            process.intervals.iter_mut().for_each(|interval| interval[1] = 0);
+            process.timers.iter_mut().for_each(|timer| timer.nanoseconds[1] = 0);
+            for thread in &mut process.threads {
+                // A loop that waits is a few instructions: where in it the task is may differ.
+                for (index, register) in thread.registers.iter_mut().enumerate() {
+                    if [15, 16, 18].contains(&index) {
+                        *register = 0;
+                    }
+                }
+            }
+        }
+        state
+    });
+    for (one, other) in before_state.processes.iter().zip(&after_state.processes) {
+        assert_eq!(one.memory, other.memory);
+        for (one, other) in one.threads.iter().zip(&other.threads) {
+            assert_eq!(one, other);
+        }
+        assert_eq!(one, other);
+    }
+    assert_eq!(before_state, after_state);
+    let (one, other) = (pages(before), pages(after));
+    for page in &one {
+        assert!(other.contains(page), "page {:#x} of process {} differs", page.1, page.0);
+    }
+    assert_eq!(one, other);
+}
+
+/// Who wants no pages.
+pub struct NoPages;
+
+impl checkpoint::Pages for NoPages {
+    fn put(&mut self, _: u32, _: u64, _: &[u8]) -> std::io::Result<()> {
+        Ok(())
+    }
+}

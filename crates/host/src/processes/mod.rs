@@ -1,0 +1,17 @@
+//! Processes of others, seen and driven from outside: thin wrappers of ptrace(2) and of the calls that tell what a
+//! stopped process has.
+//!
+//! - [`trace`]: attach, stop, continue, registers, signals.
+//! - [`wait`]: why a traced task has stopped.
+//! - [`extended`]: the layout of the extended state (XSAVE) on this processor.
+//! - [`pagemap`]: which pages of a process hold something.
+//! - [`identity`]: what two tasks share; a descriptor of another process.
+//!
+//! All numbers of tasks are those of the caller's PID namespace. ptrace belongs to the *thread* that has attached: each
+//! call here must be made by that thread, and fails with `ESRCH` in any other.
+
+pub mod extended;
+pub mod identity;
+pub mod pagemap;
+pub mod trace;
+pub mod wait;
