@@ -1,10 +1,15 @@
-//! Signals as records to read from a descriptor, without handlers.
+//! Signals as bytes to read from a descriptor, without handlers.
+//!
+//! A thread waits for them (sigwaitinfo(2)) and writes their numbers to a pipe. A signalfd would do without the thread,
+//! but the kernel wakes whoever polls one at each signal that comes to the process, of whatever kind and to whichever
+//! thread: the alarms of vCPUs woke the main thread hundreds of times a second, each time on a processor that another
+//! thread had use for.
 
-use std::io;
+use std::io::{self, PipeReader, PipeWriter, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::signal::{SigSet, Signal};
-use nix::sys::signalfd::{SfdFlags, SignalFd};
 
 /// What ends `biv`, is passed on, or tells of a new window size.
 const SIGNALS: [Signal; 5] =
@@ -16,7 +21,7 @@ pub(super) const QUESTION: Signal = Signal::SIGUSR1;
 /// The signals that a session handles, blocked for this thread and those that it starts later.
 #[derive(Debug)]
 pub struct Signals {
-    descriptor: SignalFd,
+    numbers: PipeReader,
 }
 
 impl Signals {
@@ -46,28 +51,36 @@ impl Signals {
         SigSet::from(Signal::SIGXFSZ).thread_block()?;
         // Who comes to be in the background while it reads a terminal hears so, and is not stopped.
         SigSet::from(Signal::SIGTTIN).thread_block()?;
-        let flags = SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC;
-        Ok(Signals { descriptor: SignalFd::with_flags(&set, flags)? })
-    }
-
-    /// Whether this host can do it; blocks nothing.
-    pub fn probe() -> io::Result<()> {
-        SignalFd::with_flags(&SigSet::empty(), SfdFlags::SFD_CLOEXEC)?;
-        Ok(())
+        let (numbers, to) = io::pipe()?;
+        fcntl(&numbers, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
+        std::thread::Builder::new().name("signals".into()).spawn(move || wait_for(set, to))?;
+        Ok(Signals { numbers })
     }
 
     /// The next signal that has come, if any has.
     pub fn take(&mut self) -> io::Result<Option<Signal>> {
-        let Some(information) = self.descriptor.read_signal()? else {
-            return Ok(None);
-        };
-        Ok(Signal::try_from(information.ssi_signo as i32).ok())
+        let mut number = [0];
+        match self.numbers.read(&mut number) {
+            Ok(0) => Ok(None),
+            Ok(_) => Ok(Signal::try_from(i32::from(number[0])).ok()),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// Tell of these signals, as long as somebody wants to know.
+fn wait_for(signals: SigSet, mut to: PipeWriter) {
+    while let Ok(signal) = signals.wait() {
+        if to.write_all(&[signal as u8]).is_err() {
+            return;
+        }
     }
 }
 
 impl AsFd for Signals {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.descriptor.as_fd()
+        self.numbers.as_fd()
     }
 }
 
