@@ -82,10 +82,12 @@ static int ascending(const void *a, const void *b) {
 }
 
 /* Call until caches are warm, find out how often to call in the time that one repetition is to take,
- * and repeat. */
+ * and repeat. What is measured may be a small part of what is done: a repetition takes no longer than
+ * a few times the time that it is to take, however little of that counts. */
 static void measure(const struct program *program) {
-    enum { MOST = 64, WARM = 5 };
-    double wanted = setting("bench_milliseconds", 20) * 1e6, took, samples[MOST];
+    enum { MOST = 64, WARM = 5, PATIENCE = 4 };
+    double wanted = setting("bench_milliseconds", 20) * 1e6, samples[MOST];
+    double longest = PATIENCE * wanted, took, spent;
     long repeat = setting("bench_repeat", 5), n = 1;
     double start = now();
     for (int calls = 0; calls < WARM || (calls < MOST && now() - start < wanted / 4); calls++) {
@@ -94,11 +96,17 @@ static void measure(const struct program *program) {
             return;
         }
     }
-    for (took = program->run(n); took < wanted / 4; took = program->run(n)) {
-        double factor = took > 0 ? wanted / 3 / took : 16;
-        n = n * (factor > 16 ? 16 : factor < 2 ? 2 : factor);
+    for (;;) {
+        start = now();
+        took = program->run(n);
+        spent = now() - start;
+        if (took >= wanted / 4 || spent >= longest / 4) break;
+        double factor = took > 0 ? wanted / 3 / took : 16, most = longest / 3 / spent;
+        factor = factor > 16 ? 16 : factor;
+        factor = factor > most ? most : factor;
+        n = n * (factor < 2 ? 2 : factor);
     }
-    n = n * wanted / took;
+    n = took * longest > spent * wanted ? n * wanted / took : n * longest / spent;
     if (n < 1) n = 1;
     if (repeat > MOST) repeat = MOST;
     for (long i = 0; i < repeat; i++) samples[i] = program->run(n) / n;
