@@ -11,7 +11,7 @@ use std::process::Command;
 
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 const SOURCES: &[&str] =
-    &["guest/init", "guest/protocol", "guest/archive", "Cargo.toml", "Cargo.lock"];
+    &["guest/init", "guest/service", "guest/protocol", "guest/archive", "Cargo.toml", "Cargo.lock"];
 
 fn main() {
     let here = PathBuf::from(variable("CARGO_MANIFEST_DIR"));

@@ -26,7 +26,7 @@ const WIDER_CODE: usize = 0;
 const WIDER_COMMENTS: usize = 0;
 
 /// Which of our crates each may depend on.
-const MAY_IMPORT: [(&str, &[&str]); 33] = [
+const MAY_IMPORT: [(&str, &[&str]); 34] = [
     ("boot", &[]),
     ("xen-abi", &[]),
     ("xen", &["boot", "frames", "locks", "machine", "xen-abi", "xen-io", "xen-store"]),
@@ -46,6 +46,7 @@ const MAY_IMPORT: [(&str, &[&str]); 33] = [
     ("xen-fronts", &["frames", "xen-abi", "xen-io", "xen-store"]),
     ("spec", &[]),
     ("api", &["spec"]),
+    ("hub", &["api", "host", "protocol", "session", "spec"]),
     ("session", &["api", "host", "locks", "protocol", "spec"]),
     (
         "domain",
@@ -55,6 +56,7 @@ const MAY_IMPORT: [(&str, &[&str]); 33] = [
             "files",
             "gates",
             "host",
+            "hub",
             "keeper",
             "locks",
             "network",
@@ -188,7 +190,7 @@ fn no_more_lines_are_wider_than_the_others() {
 }
 
 /// Crates that no machine is in, for programs that only describe machines or talk to them.
-const WITHOUT_MACHINES: [&str; 4] = ["api", "provision", "session", "spec"];
+const WITHOUT_MACHINES: [&str; 5] = ["api", "hub", "provision", "session", "spec"];
 
 /// What these never link, through whatever they depend on.
 const MACHINES: [&str; 5] = ["biv", "cpu", "direct", "domain", "vmm"];

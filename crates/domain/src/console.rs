@@ -15,9 +15,9 @@ use locks::Unpoisoned;
 use protocol::Frame;
 use rustix::event::PollFlags;
 
-use super::attached::{ATTACHED_MAX, AttachedClient};
 use crate::recent::Recent;
 use api::log::{self, Stream};
+use hub::attached::{ATTACHED_MAX, AttachedClient};
 use session::Line;
 
 /// Bytes on their way to the streams of `biv run`, or from them to the machine, before more are read.

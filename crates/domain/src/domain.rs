@@ -2,9 +2,9 @@
 //! owns a directory, a lock and a socket.
 //!
 //! - [`crate::server`]: the thread that answers on the socket, as [`api::v1`] specifies.
-//! - [`crate::hub`]: multiplexes several clients to the guest's init; [`crate::console`]: the
-//!   console; [`crate::attached`]: an attached client.
-//! - [`crate::detach`]: detached domains.
+//! - [`hub`]: multiplexes several clients to the guest's init; [`crate::console`]: the
+//!   console; [`hub::attached`]: an attached client.
+//! - [`session::detach`]: detached domains.
 //!
 //! What rules it:
 //!
@@ -28,14 +28,14 @@ use std::sync::{Arc, Mutex, mpsc};
 use locks::Unpoisoned;
 
 use crate::console::Console;
-use crate::detach;
-use crate::hub::{Conversation, Hub};
 use crate::keeper;
 use crate::server::{Machine, Server};
 use crate::snapshot::{Finish, Snapshots};
 use api::admission::Demand;
 use api::{Ended, Name, Origin, Record, Registry, files, log, record, registry};
-use protocol::Frame;
+use hub::{Conversation, Hub, Timekeeper};
+use protocol::{Frame, Time};
+use session::detach;
 use spec::{Board, Life, Spec};
 
 use session::{Line, Outputs, Trouble};
@@ -103,7 +103,8 @@ pub struct GuestEnd {
 impl GuestEnd {
     /// A hub, with a port at the other end of `first` for the command that the machine is for.
     fn hub(self, first: Line, trouble: &Trouble) -> io::Result<Hub> {
-        let mut hub = Hub::new(self.lines, self.needs, self.time, Arc::clone(trouble))?;
+        let time = Box::new(HostTime(self.time));
+        let mut hub = Hub::new(self.lines, self.needs, Some(time), Arc::clone(trouble))?;
         let Some(conversation) = self.conversation else {
             // There is room for the first.
             let _ = hub.connect(first, &[], &[]);
@@ -117,6 +118,19 @@ impl GuestEnd {
             false => drop(hub.connect(first, &[], &[])),
         }
         Ok(hub)
+    }
+}
+
+/// The time of a machine, for its guest's init.
+#[derive(Debug)]
+struct HostTime(vmm::TimeOfDay);
+
+impl Timekeeper for HostTime {
+    fn now(&self) -> Time {
+        let pair = self.0.pair();
+        let realtime = u64::try_from(pair.realtime.as_nanos()).unwrap_or(u64::MAX);
+        let (counter, frequency) = (pair.counter, pair.frequency);
+        Time { realtime, counter, frequency, is_start: false }
     }
 }
 

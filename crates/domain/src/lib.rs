@@ -4,7 +4,7 @@
 //! - [`run`]: from the description to the machine: the guest, its directories, disks and network,
 //!   and its rights.
 //! - [`domain`]: a domain among others, and the thread that serves its socket ([`server`],
-//!   [`hub`]).
+//!   [`mod@hub`]).
 //! - [`processes`]: the program's other executions ([`helper`]): [`network`], [`vsock`],
 //!   [`unpack`], [`seal`], [`mod@keeper`], the file server, and a detached machine.
 //! - [`inspect`]: traces and profiles of the engine; [`layout`]: the addresses of this process.
@@ -25,12 +25,9 @@
 
 #![forbid(unsafe_code)]
 
-pub mod attached;
 pub mod console;
-pub mod detach;
 pub mod domain;
 pub mod helper;
-pub mod hub;
 pub mod inspect;
 mod job;
 pub mod keeper;
@@ -47,7 +44,6 @@ pub mod snapshot;
 mod toolstack;
 pub mod unpack;
 pub mod vsock;
-mod watchers;
 
 pub use domain::{Domain, Error, GoingOn, GuestEnd, Plan};
 pub use layout::settle;

@@ -8,44 +8,33 @@
 //! It answers only this user and root; the kernel tells which user a client is (SO_PEERCRED).
 
 use std::fs::File;
-use std::io::Write;
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixListener;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use host::poll::{PollFlags, Poller};
-use host::rights::receive;
-use rustix::net::RecvFlags;
 use rustix::process::Uid;
 
-use super::attached::AttachedClient;
 use super::console::{self, Console};
-use super::hub::{self, Hub};
 use super::snapshot::Snapshots;
 use super::toolstack;
 use api::http::{self, Response};
 use api::record::Record;
 use api::v1::toolstack::{Ask, Reply};
 use api::v1::{self, Answer, Inspection, Refusal, State, Statistics, Take};
+use hub::Hub;
+use hub::attached::AttachedClient;
+use hub::connection::{Asked, Connections};
 use session::Line;
 use vmm::snapshot::{Compression, Written};
-
-/// Connections at once that have not become something else; others wait.
-const CLIENTS_MAX: usize = 32;
-
-/// How long a client may take to say what it wants, and to take the answer.
-const PATIENCE: Duration = Duration::from_secs(10);
 
 /// How long a client may wait for a snapshot.
 const SNAPSHOT_PATIENCE: Duration = Duration::from_secs(600);
 
 /// What is told of [`api::files::MESSAGES`].
 const MESSAGES_MAX_BYTES: u64 = 4096;
-
-/// Bytes read at once.
-const PIECE_BYTES: usize = 16 << 10;
 
 /// How a running machine is reached, once it is built.
 pub type Machine = Arc<OnceLock<vmm::Remote>>;
@@ -73,41 +62,14 @@ pub struct Server {
 impl Server {
     /// Serves until the process ends, or until there is nothing to serve.
     pub fn run(self) {
-        Serving { server: self, clients: Vec::new(), next: 0 }.run();
+        let connections = Connections::of(self.owner);
+        Serving { server: self, connections }.run();
     }
 }
 
 struct Serving {
     server: Server,
-    clients: Vec<Client>,
-    /// The number of the next client.
-    next: u64,
-}
-
-/// A connection.
-struct Client {
-    /// By which it is known as long as it is there.
-    number: u64,
-    stream: UnixStream,
-    /// A file that it has handed over.
-    file: Option<File>,
-    received: Vec<u8>,
-    outgoing: Vec<u8>,
-    stage: Stage,
-    deadline: Instant,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stage {
-    /// It says what it wants.
-    Asking,
-    /// What it wants is not done yet.
-    Waiting,
-    /// It is being answered.
-    Answering,
-    /// It has its answer; what it still sends is of no interest. Were it left unread, the answer could be
-    /// lost (unix(7) has no half-closed state in which it is not).
-    Leaving,
+    connections: Connections,
 }
 
 /// Where something may have happened.
@@ -131,12 +93,14 @@ impl Serving {
                     self.serve(*number);
                 }
             }
-            if ready.contains(&Source::Listener) {
-                self.accept();
+            if ready.contains(&Source::Listener)
+                && let Some(listener) = &self.server.listener
+            {
+                self.connections.accept(listener);
             }
             self.take_snapshot();
             self.server.hub.iter_mut().for_each(|hub| hub.tell_time(Instant::now()));
-            self.dismiss();
+            self.connections.dismiss();
         }
     }
 
@@ -161,17 +125,12 @@ impl Serving {
     fn wait(&self) -> Option<Vec<Source>> {
         let mut poller = Poller::new();
         if let Some(listener) = &self.server.listener
-            && self.clients.len() < CLIENTS_MAX
+            && self.connections.has_room()
         {
             poller.register(Source::Listener, listener.as_fd(), PollFlags::IN);
         }
-        for (number, client) in self.clients.iter().enumerate() {
-            let flags = match client.stage {
-                Stage::Answering => PollFlags::OUT,
-                Stage::Waiting => continue,
-                Stage::Asking | Stage::Leaving => PollFlags::IN,
-            };
-            poller.register(Source::Client(number), client.stream.as_fd(), flags);
+        for (place, stream, flags) in self.connections.watched() {
+            poller.register(Source::Client(place), stream, flags);
         }
         if let Some(hub) = &self.server.hub {
             for (place, descriptor, flags) in hub.watched() {
@@ -186,86 +145,41 @@ impl Serving {
         if let Some(completion) = self.server.snapshots.completion() {
             poller.register(Source::Snapshots, completion, PollFlags::IN);
         }
-        if poller.is_empty() && self.clients.is_empty() {
+        if poller.is_empty() && self.connections.is_empty() {
             return None;
         }
-        let clients = self.clients.iter().map(|client| client.deadline);
         let of_hub = self.server.hub.as_ref().and_then(Hub::deadline);
-        let next = clients.chain(self.server.snapshots.deadline()).chain(of_hub).min();
+        let of_all = [self.connections.deadline(), self.server.snapshots.deadline(), of_hub];
+        let next = of_all.into_iter().flatten().min();
         poller.wait(next).ok()?;
         Some(poller.ready().map(|(source, _)| source).collect())
     }
 
-    fn accept(&mut self) {
-        let Some(listener) = &self.server.listener else { return };
-        let Ok((stream, _)) = listener.accept() else { return };
-        if self.may_ask(&stream) && stream.set_nonblocking(true).is_ok() {
-            self.next += 1;
-            self.clients.push(Client {
-                number: self.next,
-                stream,
-                file: None,
-                received: Vec::new(),
-                outgoing: Vec::new(),
-                stage: Stage::Asking,
-                deadline: Instant::now() + PATIENCE,
-            });
-        }
-    }
-
-    /// Whether the client is a process of this user or of root.
-    fn may_ask(&self, stream: &UnixStream) -> bool {
-        host::peer::is_of(stream, self.server.owner)
-    }
-
-    fn serve(&mut self, number: usize) {
-        let Some(client) = self.clients.get_mut(number) else { return };
-        match client.stage {
-            Stage::Asking => {
-                if !client.receive() {
-                    client.expire();
-                    return;
-                }
-                match http::parse(&client.received) {
-                    Ok(None) => {}
-                    Ok(Some((request, length))) => match v1::answer(&request, &mut self.server) {
-                        Answer::Response(response) => client.answer(&response),
-                        Answer::Snapshot(compression) => self.begin_snapshot(number, compression),
-                        become_something => self.hand_over(number, length, &become_something),
-                    },
-                    Err(error) => {
-                        client.answer(&Response::problem(error.status(), error.to_string()));
-                    }
-                }
-            }
-            Stage::Waiting => {}
-            Stage::Answering => client.send(),
-            Stage::Leaving => {
-                if !client.receive() {
-                    client.expire();
-                }
-                client.received.clear();
-            }
+    fn serve(&mut self, place: usize) {
+        let Some(Asked { request, length }) = self.connections.carry(place) else { return };
+        match v1::answer(&request, &mut self.server) {
+            Answer::Response(response) => self.connections.answer(place, &response),
+            Answer::Snapshot(compression) => self.begin_snapshot(place, compression),
+            become_something => self.hand_over(place, length, &become_something),
         }
     }
 
     /// A client wants a snapshot, in the file that it has handed over.
-    fn begin_snapshot(&mut self, number: usize, take: Take) {
-        let client = &mut self.clients[number];
+    fn begin_snapshot(&mut self, place: usize, take: Take) {
         let snapshots = &mut self.server.snapshots;
-        let refusal = match client.file.take() {
+        let refusal = match self.connections.take_file(place) {
             None => (400, "the request must come with a descriptor of an empty file"),
             Some(_) if snapshots.is_busy() => (409, "a snapshot is being taken already"),
             Some(file) => {
                 let compression =
                     if take.compress { Compression::Zstandard } else { Compression::None };
-                snapshots.begin(file, compression, client.number);
-                client.stage = Stage::Waiting;
-                client.deadline += SNAPSHOT_PATIENCE;
+                if let Some(number) = self.connections.wait(place, SNAPSHOT_PATIENCE) {
+                    snapshots.begin(file, compression, number);
+                }
                 return;
             }
         };
-        client.answer(&Response::problem(refusal.0, refusal.1.to_owned()));
+        self.connections.answer(place, &Response::problem(refusal.0, refusal.1.to_owned()));
     }
 
     /// Take the snapshot that is to be taken, if that can be done now.
@@ -276,24 +190,21 @@ impl Serving {
             Some((None, Ok(written))) => tracing::debug!(?written, "the next start is warm"),
             Some((None, Err(error))) => tracing::debug!(error, "the next start is cold"),
             Some((Some(client), result)) => {
-                let client = self.clients.iter_mut().find(|it| it.number == client);
                 let response = match result {
                     Ok(written) => Response::json(200, &told(&written)),
                     Err(error) => Response::problem(503, error),
                 };
-                if let Some(client) = client {
-                    client.answer(&response);
-                }
+                self.connections.answer_number(client, &response);
             }
         }
     }
 
     /// The connection is the hub's or the console's from now on. It is closed if there is no place for
     /// it, which has been looked at before the answer.
-    fn hand_over(&mut self, number: usize, length: usize, answer: &Answer) {
-        let client = self.clients.remove(number);
-        let Ok(line) = Line::of(client.stream) else { return };
-        let rest = client.received.get(length..).unwrap_or_default();
+    fn hand_over(&mut self, place: usize, length: usize, answer: &Answer) {
+        let (stream, rest) = self.connections.take(place, length);
+        let Ok(line) = Line::of(stream) else { return };
+        let rest = rest.as_slice();
         let preface = http::upgraded(http::FRAMES);
         match (answer, &mut self.server.hub, &mut self.server.console) {
             (Answer::Frames, Some(hub), _) => drop(hub.connect(line, &preface, rest)),
@@ -305,54 +216,6 @@ impl Serving {
             _ => {}
         }
     }
-
-    /// Those who have taken too long, or are done.
-    fn dismiss(&mut self) {
-        let now = Instant::now();
-        self.clients.retain(|client| client.deadline > now);
-    }
-}
-
-impl Client {
-    /// Takes what has come; `false` if that was the end.
-    fn receive(&mut self) -> bool {
-        let mut buffer = [0; PIECE_BYTES];
-        let mut received = match receive(&self.stream, &mut buffer, 1, RecvFlags::empty()) {
-            Ok(received) => received,
-            Err(errno) => return is_for_now(&errno.into()),
-        };
-        // The last one counts; others are closed.
-        self.file = received.files.pop().map(File::from).or(self.file.take());
-        self.received.extend_from_slice(&buffer[..received.bytes]);
-        received.bytes > 0
-    }
-
-    fn answer(&mut self, response: &Response) {
-        self.outgoing = response.bytes();
-        self.stage = Stage::Answering;
-        self.send();
-    }
-
-    fn send(&mut self) {
-        while !self.outgoing.is_empty() {
-            match self.stream.write(&self.outgoing) {
-                Ok(count) => drop(self.outgoing.drain(..count)),
-                Err(error) if is_for_now(&error) => return,
-                Err(_) => return self.expire(),
-            }
-        }
-        self.stage = Stage::Leaving;
-        // If it has gone already, it is found so.
-        let _ = self.stream.shutdown(std::net::Shutdown::Write);
-    }
-
-    fn expire(&mut self) {
-        self.deadline = Instant::now();
-    }
-}
-
-fn is_for_now(error: &std::io::Error) -> bool {
-    matches!(error.kind(), std::io::ErrorKind::WouldBlock | std::io::ErrorKind::Interrupted)
 }
 
 impl Server {

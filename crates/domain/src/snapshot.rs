@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 use vmm::snapshot::{Compression, Draft, Taken, Written};
 
-use super::hub::{Conversation, Hub};
 use super::job::Job;
+use hub::{Conversation, Hub};
 
 /// How long a guest's init may take to read what it was sent.
 const PATIENCE: Duration = Duration::from_secs(5);

@@ -31,6 +31,7 @@ use api::log::{self, Stream};
 
 pub mod channel;
 pub mod console;
+pub mod detach;
 mod line;
 mod output;
 mod signals;

@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 use rustix::fs::{Mode, OFlags, open};
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcsetattr};
 
-use crate::command::SESSION_NAME;
-use crate::reaper;
+use service::command::SESSION_NAME;
+use service::reaper;
 
 /// The console that virtio's driver has.
 const DEVICE: &str = "/dev/hvc0";
@@ -88,7 +88,7 @@ impl Console {
         let _held = reaper::hold();
         let child = Command::new("/proc/self/exe")
             .arg0(SESSION_NAME)
-            .args([shell, "-l"])
+            .args([crate::guest::PLACE, shell, "-l"])
             .env_clear()
             .envs(ENVIRONMENT)
             .current_dir(home)

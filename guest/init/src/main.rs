@@ -14,33 +14,24 @@
 
 #![deny(unsafe_code)]
 
+mod channel;
 mod clock;
-mod command;
 mod console;
-mod copy;
 mod devices;
 mod disk;
-mod error;
+mod guest;
 mod idle;
 mod kernel;
-mod line;
 mod network;
-mod pace;
 mod pages;
-mod poller;
 mod random;
-mod reaper;
 mod root;
-mod service;
-mod session;
-mod stream;
 mod system;
-#[cfg(test)]
-mod tests;
-mod user;
 
 use std::path::Path;
 use std::process::ExitCode;
+
+use service::{command, copy};
 
 /// The kernel parameter that names the devices that may be the channel.
 const CHANNEL_PARAMETER: &str = "biv.channel=";
@@ -66,7 +57,7 @@ fn main() -> ExitCode {
         pages::enlarge(Path::new(pages::SIZES));
     }
     let outcome = match kernel::kernel_parameter(CHANNEL_PARAMETER) {
-        Some(device) => service::run(&device),
+        Some(device) => serve(&device),
         None => Err(std::io::Error::other(NO_CHANNEL)),
     };
     if let Err(error) = outcome {
@@ -74,4 +65,10 @@ fn main() -> ExitCode {
     }
     system::power_off();
     ExitCode::FAILURE
+}
+
+/// Serves the host over the first of these devices ([`channel::find`]).
+fn serve(devices: &str) -> std::io::Result<()> {
+    let device = channel::find(devices)?;
+    service::serve::serve(device, guest::Guest::default()).map_err(std::io::Error::other)
 }

@@ -2,7 +2,7 @@
 //! snapshot.
 //!
 //! `biv run` and `biv restore` carry an order out themselves, or hand it to a detached process
-//! ([`crate::detach`]): as JSON, in a memory file whose descriptor that process inherits. So
+//! ([`session::detach`]): as JSON, in a memory file whose descriptor that process inherits. So
 //! nothing depends on how a command line was written, and a program that has a description needs
 //! none.
 

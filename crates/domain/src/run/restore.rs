@@ -18,10 +18,10 @@ use super::host_resources::HostResources;
 use super::order::SHELL;
 use super::runner::{enter_directory, run_domain};
 use super::sandbox;
-use crate::detach::Child;
 use crate::network;
 use crate::seal::{self, Purpose};
 use crate::snapshot::Note;
+use session::detach::Child;
 
 /// A machine that is to go on from a snapshot.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]

@@ -10,8 +10,8 @@ use super::guest::{self, Guest};
 use super::launch::{self, Carry, Launch};
 use super::runner::{enter_directory, run_domain};
 use super::{machine, restore, warm};
-use crate::detach::{self, Child};
 use crate::{domain, log, network};
+use session::detach::{self, Child};
 
 /// Runs the machine that is described, in this process or, if it is to be detached, in a process of its own; returns
 /// the exit status ([`api::status`]).

@@ -37,10 +37,10 @@ use vmm::snapshot::Snapshot;
 use super::paravirtual::is_paravirtual;
 use crate::domain::Domain;
 use crate::helper::helper;
-use crate::hub::Conversation;
 use crate::inspect;
 use crate::seal::{self, Purpose, Sealing};
 use crate::snapshot::{Finish, Note};
+use hub::Conversation;
 
 /// Where snapshots are, below the cache.
 const DIRECTORY: &str = "warm";

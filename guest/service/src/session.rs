@@ -32,6 +32,8 @@ const STATUS_FAILED: u8 = 125;
 /// An order, or a command that runs.
 pub struct Session {
     number: u16,
+    /// What the command runs in, for people.
+    place: &'static str,
     window: Window,
     receipts: Receipts,
     /// What has come of the order; none once the command has been started.
@@ -51,10 +53,11 @@ pub struct Session {
 }
 
 impl Session {
-    /// A session that has no order yet.
-    pub fn new(number: u16) -> Session {
+    /// A session that has no order yet; commands run in what is called `place`.
+    pub fn new(number: u16, place: &'static str) -> Session {
         Session {
             number,
+            place,
             window: Window::new(WINDOW_TO_HOST_BYTES),
             receipts: Receipts::new(WINDOW_TO_GUEST_BYTES),
             order: Some(Vec::new()),
@@ -203,7 +206,7 @@ impl Session {
 
     fn start(&mut self, order: &Order, line: &mut Line) -> Result<(), Error> {
         let held = reaper::hold();
-        let started = command::start(order);
+        let started = command::start(order, self.place);
         drop(held);
         match started {
             Ok(running) => {

@@ -1,7 +1,7 @@
-//! Detached domains: `biv run --detach` starts another process of this program, waits until that
+//! Detached domains and pods: `biv run --detach` starts another process of this program, waits until that
 //! process reports that the guest's command runs, prints the domain's name and ends.
 //!
-//! A file tells the detached process what to run ([`crate::run::launch`]). Its standard input is a
+//! A file tells the detached process what to run. Its standard input is a
 //! socket to the process that waits, its standard error a pipe. Until the command runs, its errors
 //! appear where the user started it, and its status is the caller's. Afterwards it writes to the
 //! domain's `messages`. Neither this process nor its helpers ever have the caller's own streams,

@@ -11,7 +11,7 @@ use std::os::fd::BorrowedFd;
 use protocol::{Frame, PAYLOAD_MAX_BYTES, WINDOW_TO_GUEST_BYTES, Window};
 use rustix::event::PollFlags;
 
-use super::attached::{ATTACHED_MAX, AttachedClient};
+use crate::attached::{ATTACHED_MAX, AttachedClient};
 
 /// The sender of bytes to the command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

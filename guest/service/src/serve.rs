@@ -7,46 +7,49 @@
 //! for each session, and no session waits for another.
 
 use std::collections::BTreeMap;
-use std::io;
 use std::os::fd::OwnedFd;
 
-use protocol::{FIRST, Frame, LINE, PAYLOAD_MAX_BYTES, SESSIONS_MAX};
+use protocol::{FIRST, Frame, LINE, SESSIONS_MAX};
 use rustix::event::PollFlags;
 
-use crate::clock::Clock;
-use crate::console::Console;
 use crate::error::{Error, name_of};
-use crate::line::{self, Line};
+use crate::line::Line;
 use crate::poller::Poller;
 use crate::reaper::Reaper;
 use crate::session::Session;
 use crate::stream::Stream;
-use crate::{kernel, random, system};
 
-/// The longest list of mounts, and of devices: far more than any has.
-const LIST_MAX_BYTES: usize = 1 << 20;
+/// What the commands run in: it does what the host says that is of no session.
+pub trait System {
+    /// What people call it: commands are "not found in the ...".
+    const PLACE: &'static str;
 
-/// Serves the host over the first of these devices ([`line::find`]) until the first command has ended and
-/// all is said.
-pub fn run(devices: &str) -> io::Result<()> {
-    serve(line::find(devices)?).map_err(io::Error::other)
+    /// Obeys a frame; what is to be said to the host goes to `line`. Whether anything may run in it: if not, it has
+    /// said so.
+    ///
+    /// # Errors
+    ///
+    /// The frame is none that a host sends for all, or not now.
+    fn obey(&mut self, frame: &Frame, line: &mut Line) -> Result<bool, Error>;
+
+    /// A process has ended, which may be one that the system has started itself.
+    fn has_ended(&mut self, pid: u32);
 }
 
-/// Serves the host over the line that is this device.
-pub fn serve(device: OwnedFd) -> Result<(), Error> {
-    Service::new(device)?.run()
+/// Serves the host over the line that is this device, until the first command has ended and all is said.
+///
+/// # Errors
+///
+/// The line fails, or the host cannot be followed.
+pub fn serve(device: OwnedFd, system: impl System) -> Result<(), Error> {
+    Service::new(device, system)?.run()
 }
 
-struct Service {
+struct Service<S> {
     line: Line,
     reaper: Reaper,
     sessions: BTreeMap<u16, Session>,
-    console: Console,
-    clock: Clock,
-    /// What has come of the list of what is to be mounted.
-    mounts: Vec<u8>,
-    /// The same of the devices that are to have a driver.
-    devices: Vec<u8>,
+    system: S,
     /// The system is not what the host wants, and the host has been told so.
     is_unprepared: bool,
 }
@@ -59,50 +62,19 @@ enum Source {
     Stream(u16, Stream),
 }
 
-impl Service {
-    fn new(device: OwnedFd) -> Result<Service, Error> {
+impl<S: System> Service<S> {
+    fn new(device: OwnedFd, system: S) -> Result<Service<S>, Error> {
         let (line, reaper) = (Line::over(device)?, Reaper::start()?);
-        Ok(Service {
-            line,
-            reaper,
-            sessions: BTreeMap::new(),
-            console: Console::default(),
-            clock: Clock::default(),
-            mounts: Vec::new(),
-            devices: Vec::new(),
-            is_unprepared: false,
-        })
-    }
-
-    /// Has the system prepared. Without what the host wants it to have, nothing runs in it.
-    fn prepare(&mut self) {
-        let mounts = std::mem::take(&mut self.mounts);
-        let trouble = system::prepare(&mounts, &std::mem::take(&mut self.devices));
-        kernel::complain(&trouble.remarks);
-        kernel::complain(&trouble.failures);
-        if !trouble.failures.is_empty() {
-            self.is_unprepared = true;
-            let mut text = trouble.failures.join("; ").into_bytes();
-            text.truncate(PAYLOAD_MAX_BYTES);
-            self.line.send(LINE, &Frame::Unprepared(text));
-        }
+        Ok(Service { line, reaper, sessions: BTreeMap::new(), system, is_unprepared: false })
     }
 
     /// Does what a frame says that is of no session.
     fn obey_for_all(&mut self, frame: &Frame) -> Result<(), Error> {
         match frame {
             Frame::Credit(_) => {}
-            Frame::Time(time) => self.clock.hear(time),
-            Frame::Seed(bytes) => random::add(bytes),
-            Frame::Mounts(part) if self.mounts.len() < LIST_MAX_BYTES => self.mounts.extend(part),
-            Frame::Devices(part) if self.devices.len() < LIST_MAX_BYTES => {
-                self.devices.extend(part);
-            }
-            Frame::Prepare => self.prepare(),
-            Frame::Console(is_wanted) => self.console.set_wanted(*is_wanted),
             Frame::Synchronize => self.line.send(LINE, &Frame::Synchronized),
             Frame::Terminate => self.sessions.values().for_each(Session::terminate),
-            _ => return Err(Error::OutOfTurn(name_of(frame))),
+            _ => self.is_unprepared |= !self.system.obey(frame, &mut self.line)?,
         }
         Ok(())
     }
@@ -119,7 +91,7 @@ impl Service {
             }
             if ready.contains(&Source::Reaper) {
                 let (pid, end) = self.reaper.end()?;
-                self.console.has_ended(pid);
+                self.system.has_ended(pid);
                 if let Some(session) = self.sessions.values_mut().find(|session| session.is(pid)) {
                     session.has_ended(end);
                 }
@@ -169,7 +141,7 @@ impl Service {
                     continue;
                 }
                 (FIRST..=SESSIONS_MAX, Frame::Order(_)) => {
-                    self.sessions.entry(number).or_insert_with(|| Session::new(number));
+                    self.sessions.entry(number).or_insert_with(|| Session::new(number, S::PLACE));
                 }
                 (FIRST, _) if self.sessions.is_empty() => {
                     return Err(Error::OutOfTurn(name_of(&frame)));

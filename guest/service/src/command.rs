@@ -46,54 +46,59 @@ pub struct Running {
 
 /// A command that did not start: the status to report and the line to print.
 #[derive(Debug, thiserror::Error)]
-#[error("biv: {name}: {reason} in the guest")]
+#[error("biv: {name}: {reason} in the {place}")]
 pub struct NotStarted {
     /// 126 or 127.
     pub status: u8,
     name: String,
     reason: String,
+    /// What runs no such command: "guest" or "pod".
+    place: String,
 }
 
 impl NotStarted {
-    fn new(name: &OsStr, reason: io::Error) -> NotStarted {
+    fn new(name: &OsStr, reason: io::Error, place: &str) -> NotStarted {
         let (status, reason) = match reason.kind() {
             io::ErrorKind::NotFound => (STATUS_NOT_FOUND, "command not found".to_owned()),
             io::ErrorKind::PermissionDenied => (STATUS_NOT_EXECUTABLE, "cannot execute".to_owned()),
             _ => (STATUS_NOT_EXECUTABLE, format!("cannot execute ({reason})")),
         };
-        NotStarted { status, name: name.to_string_lossy().into_owned(), reason }
+        let name = name.to_string_lossy().into_owned();
+        NotStarted { status, name, reason, place: place.to_owned() }
     }
 }
 
 impl NotStarted {
     /// As other programs that run commands in containers have it, a directory is no command that is not found.
-    fn not_there(name: &OsStr, directory: &[u8], error: &io::Error) -> NotStarted {
+    fn not_there(name: &OsStr, directory: &[u8], error: &io::Error, place: &str) -> NotStarted {
         let directory = String::from_utf8_lossy(directory);
         NotStarted {
             status: STATUS_NOT_EXECUTABLE,
             name: name.to_string_lossy().into_owned(),
             reason: format!("cannot change to the directory {directory} ({error})"),
+            place: place.to_owned(),
         }
     }
 }
 
-/// Starts what `order` says.
-pub fn start(order: &Order) -> Result<Running, NotStarted> {
+/// Starts what `order` says, in what is called `place`.
+pub fn start(order: &Order, place: &str) -> Result<Running, NotStarted> {
     let name = OsStr::from_bytes(&order.arguments[0]);
     let user = match user::find(&order.user, order.groups.as_deref()) {
         Ok(user) => user,
         Err(reason) => {
             let name = name.to_string_lossy().into_owned();
-            return Err(NotStarted { status: STATUS_NOT_EXECUTABLE, name, reason });
+            let (status, place) = (STATUS_NOT_EXECUTABLE, place.to_owned());
+            return Err(NotStarted { status, name, reason, place });
         }
     };
     let started = match order.terminal {
-        Some(size) => start_on_terminal(order, user.as_ref(), size),
+        Some(size) => start_on_terminal(order, user.as_ref(), size, place),
         None => start_on_pipes(order, user.as_ref()),
     };
     started.map_err(|failure| match failure {
-        Failure::Command(error) => NotStarted::new(name, error),
-        Failure::Directory(error) => NotStarted::not_there(name, &order.directory, &error),
+        Failure::Command(error) => NotStarted::new(name, error, place),
+        Failure::Directory(error) => NotStarted::not_there(name, &order.directory, &error, place),
     })
 }
 
@@ -175,6 +180,7 @@ fn start_on_terminal(
     order: &Order,
     user: Option<&User>,
     (rows, columns): (u16, u16),
+    place: &str,
 ) -> Result<Running, Failure> {
     let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)?;
     grantpt(&master)?;
@@ -189,6 +195,7 @@ fn start_on_terminal(
     let mut command = Command::new("/proc/self/exe");
     configure(&mut command, order, user)
         .arg0(SESSION_NAME)
+        .arg(place)
         .args(order.arguments.iter().map(|argument| OsStr::from_bytes(argument)))
         .stdin(terminal.try_clone()?)
         .stdout(terminal.try_clone()?)
@@ -230,9 +237,9 @@ pub fn set_size(terminal: &OwnedFd, rows: u16, columns: u16) -> io::Result<()> {
 }
 
 /// What init does under the name [`SESSION_NAME`]: leads a session on its standard input and
-/// becomes the command. Returns only if it cannot.
+/// becomes the command. The first argument says where that is, the others are the command. Returns only if it cannot.
 pub fn run_session(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
-    let Some(name) = arguments.next() else {
+    let (Some(place), Some(name)) = (arguments.next(), arguments.next()) else {
         return ExitCode::from(STATUS_NOT_FOUND);
     };
     let led = rustix::process::setsid()
@@ -241,7 +248,7 @@ pub fn run_session(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
         Ok(()) => Command::new(&name).args(arguments).exec(),
         Err(error) => error.into(),
     };
-    let failure = NotStarted::new(&name, error);
+    let failure = NotStarted::new(&name, error, &place.to_string_lossy());
     eprintln!("{failure}");
     ExitCode::from(failure.status)
 }

@@ -99,7 +99,9 @@ impl Hub {
             self.preparing.push_back(Frame::Console(false));
         }
         self.preparing.push_front(Frame::Seed(seed.to_vec()));
-        self.preparing.push_front(self.time_frame(true));
+        if let Some(time) = self.time_frame(true) {
+            self.preparing.push_front(time);
+        }
         for command in conversation.commands.iter().filter(|command| command.session != FIRST) {
             if let Ok((line, _)) = Line::pair() {
                 self.ports.insert(command.session, Port::of_command(line, command));

@@ -5,14 +5,29 @@ use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-use domain::attached::AttachedClient;
-use domain::hub::{Hub, Place};
+use hub::attached::AttachedClient;
+use hub::{Hub, Place, Timekeeper};
 use protocol::{
-    Decoder, Encoder, FIRST, Frame, LINE, SESSIONS_MAX, WINDOW_OF_SERIAL_BYTES,
+    Decoder, Encoder, FIRST, Frame, LINE, SESSIONS_MAX, Time, WINDOW_OF_SERIAL_BYTES,
     WINDOW_TO_GUEST_BYTES, hello,
 };
 use session::{Line, Trouble};
-use vmm::TimeOfDay;
+
+/// A clock that stands still.
+#[derive(Debug)]
+struct Noon;
+
+impl Noon {
+    fn always() -> Option<Box<dyn Timekeeper>> {
+        Some(Box::new(Noon))
+    }
+}
+
+impl Timekeeper for Noon {
+    fn now(&self) -> Time {
+        Time { realtime: 12 * 3600, counter: 1, frequency: 1_000_000_000, is_start: false }
+    }
+}
 
 /// One end of something that speaks frames.
 struct End {
@@ -76,7 +91,7 @@ impl Bench {
     fn new() -> Bench {
         let (line, guest) = End::pair(Decoder::new());
         let trouble = Trouble::default();
-        let hub = Hub::new(vec![line], Vec::new(), TimeOfDay::of_the_host(), trouble.clone());
+        let hub = Hub::new(vec![line], Vec::new(), Noon::always(), trouble.clone());
         Bench { hub: hub.unwrap(), guest, trouble }
     }
 
@@ -431,7 +446,7 @@ fn another_hub_goes_on_with_the_conversation() {
     let (line, end) = End::pair(guest.decoder);
     let mut guest = End { stream: end.stream, encoder: guest.encoder, decoder: Decoder::new() };
     let needs = vec![Frame::Mounts(b"mounts".to_vec())];
-    let mut hub = Hub::new(vec![line], needs, TimeOfDay::of_the_host(), Trouble::default())
+    let mut hub = Hub::new(vec![line], needs, Noon::always(), Trouble::default())
         .unwrap()
         .going_on(&conversation, [7; 32]);
     let (port, mut second) = End::pair(Decoder::new());
@@ -499,7 +514,7 @@ fn the_guest_chooses_its_line() {
     for choice in [0, 1] {
         let (one, first) = End::pair(Decoder::new());
         let (other, second) = End::pair(Decoder::new());
-        let time = TimeOfDay::of_the_host();
+        let time = Noon::always();
         let hub = Hub::new(vec![one, other], Vec::new(), time, Trouble::default()).unwrap();
         let (mut guest, mut unused) = if choice == 0 { (first, second) } else { (second, first) };
         let mut greeting = Vec::new();
@@ -541,4 +556,21 @@ fn the_end_of_the_first_command_is_acknowledged() {
     bench.guest.say(FIRST, &Frame::Exited(0));
     bench.turn();
     assert_eq!(bench.guest.heard().0, [(FIRST, Frame::Close)]);
+}
+
+/// One that is told no time is told none, and nobody is woken for that.
+#[test]
+fn who_has_the_hosts_clock_is_told_no_time() {
+    let (line, guest) = End::pair(Decoder::new());
+    let hub = Hub::new(vec![line], Vec::new(), None, Trouble::default()).unwrap();
+    let mut bench = Bench { hub, guest, trouble: Trouble::default() };
+    let mut greeting = Vec::new();
+    hello(WINDOW_OF_SERIAL_BYTES, &mut bench.guest.encoder, &mut greeting);
+    bench.guest.stream.write_all(&greeting).unwrap();
+    bench.turn();
+    assert_eq!(bench.guest.heard().0, [(LINE, Frame::Prepare)]);
+    assert_eq!(bench.hub.deadline(), None);
+    bench.hub.tell_time(Instant::now() + Duration::from_secs(1000));
+    bench.turn();
+    assert_eq!(bench.guest.heard().0, []);
 }

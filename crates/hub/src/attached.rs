@@ -1,5 +1,5 @@
-//! An attached client, over the control socket: at a domain's console ([`super::console`]) or at
-//! the streams of its command ([`super::watchers`]). It sends and receives frames of session
+//! An attached client, over the control socket: at a domain's console or at
+//! the streams of its command ([`crate::Hub::watch`]). It sends and receives frames of session
 //! [`protocol::FIRST`], as a client that has a command run does, and gives no orders.
 //!
 //! 1. *Nothing waits for it.* The domain disconnects a client that does not take its output.

@@ -9,13 +9,26 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use protocol::devices::{Devices, Kind};
-use protocol::{Decoder, Encoder, FIRST, Frame, LINE, Order};
+use protocol::{Decoder, Encoder, FIRST, Frame, Order};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 
 use crate::error::Error;
+use crate::line::Line;
 use crate::line::open_device;
-use crate::service;
+use crate::serve::{System, serve};
+
+/// A system that has everything.
+struct Anything;
+
+impl System for Anything {
+    const PLACE: &'static str = "guest";
+
+    fn obey(&mut self, frame: &Frame, _line: &mut Line) -> Result<bool, Error> {
+        Err(Error::OutOfTurn(crate::error::name_of(frame)))
+    }
+
+    fn has_ended(&mut self, _pid: u32) {}
+}
 
 /// The host's side of a conversation.
 struct Host {
@@ -33,7 +46,7 @@ impl Host {
         unlockpt(&master).unwrap();
         let name = ptsname(&master, Vec::new()).unwrap();
         let path = PathBuf::from(name.to_str().unwrap());
-        let service = std::thread::spawn(move || service::serve(open_device(&path).unwrap()));
+        let service = std::thread::spawn(move || serve(open_device(&path).unwrap(), Anything));
         let line = File::from(master);
         let mut reader = line.try_clone().unwrap();
         let (sender, frames) = channel();
@@ -123,7 +136,6 @@ fn the_service() {
     signals_reach_the_command();
     more_output_than_a_window();
     a_host_that_talks_nonsense();
-    a_system_that_cannot_be_prepared();
 }
 
 fn streams_status_and_environment() {
@@ -199,21 +211,4 @@ fn a_host_that_talks_nonsense() {
     check(&Frame::Stdin(b"too early".to_vec()));
     check(&Frame::Exited(0));
     check(&Frame::Start);
-}
-
-fn a_system_that_cannot_be_prepared() {
-    let check = |devices: Vec<u8>, expected: &str| {
-        let mut host = Host::start();
-        host.say_to(LINE, &Frame::Devices(devices));
-        host.say_to(LINE, &Frame::Prepare);
-        let Frame::Unprepared(reason) = host.hear() else { panic!("it is prepared") };
-        let reason = String::from_utf8(reason).unwrap();
-        assert!(reason.contains(expected), "{reason:?} does not say {expected:?}");
-        // No terminal takes what init says last, and init does not wait for more.
-        drop(host.line);
-    };
-    check(b"nonsense".to_vec(), "the list of devices makes no sense");
-    let mut disks = Vec::new();
-    Devices { kind: Kind::Disk, count: 255, is_optional: false }.encode(&mut disks);
-    check(disks, "no driver for the disks");
 }

@@ -26,11 +26,10 @@ use protocol::{
     WINDOW_TO_GUEST_BYTES, WINDOW_TO_HOST_BYTES, Window, hello,
 };
 use rustix::event::PollFlags;
-use vmm::TimeOfDay;
 
 use self::lines::{Lines, READ_BYTES};
-use super::attached::AttachedClient;
-use super::watchers::{Sender, Watchers};
+use crate::attached::AttachedClient;
+use crate::watchers::{Sender, Watchers};
 use session::{Line, Trouble};
 use spec::shown;
 
@@ -51,6 +50,12 @@ const TIME_INTERVAL_FIRST: Duration = Duration::from_secs(2);
 /// The longest that it is not told: its clock loses less than a millisecond in this, and one that does nothing
 /// is not woken more often.
 const TIME_INTERVAL_LAST: Duration = Duration::from_secs(64);
+
+/// Tells how late it is by the clock that a guest's time is made from.
+pub trait Timekeeper: std::fmt::Debug + Send {
+    /// How late it is now.
+    fn now(&self) -> Time;
+}
 
 /// Where something may have happened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -93,7 +98,8 @@ pub struct Hub {
     trouble: Trouble,
     /// Sessions that there have been.
     sessions: u64,
-    time: TimeOfDay,
+    /// What it is told the time by, if it is told.
+    time: Option<Box<dyn Timekeeper>>,
     /// When the guest is told the time again, and after how long the next time.
     next_time: (Instant, Duration),
 }
@@ -129,11 +135,11 @@ struct Port {
 
 impl Hub {
     /// A hub for the guest at the other end of one of `lines`, which is told in `needs` what its system must
-    /// have ([`Frame::Mounts`], [`Frame::Devices`]), and has this time. What is wrong with it will be in `trouble`.
+    /// have ([`Frame::Mounts`], [`Frame::Devices`]), and is told the time by this. What is wrong with it will be in `trouble`.
     pub fn new(
         lines: Vec<Line>,
         needs: Vec<Frame>,
-        time: TimeOfDay,
+        time: Option<Box<dyn Timekeeper>>,
         trouble: Trouble,
     ) -> std::io::Result<Hub> {
         Ok(Hub {
@@ -261,7 +267,7 @@ impl Hub {
     /// When [`Self::tell_time`] is to be called, if the guest is up.
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
-        self.is_up().then_some(self.next_time.0)
+        (self.is_up() && self.time.is_some()).then_some(self.next_time.0)
     }
 
     /// Tells the guest how late it is, if that is due now. One that does not read what it is sent is told later.
@@ -270,20 +276,21 @@ impl Hub {
         if now < due {
             return;
         }
-        let frame = self.time_frame(false);
         let may_speak = self.is_up() && !self.is_silent && self.preparing.is_empty();
-        if may_speak && self.window.take(frame.wire_bytes()) {
+        if may_speak
+            && let Some(frame) = self.time_frame(false)
+            && self.window.take(frame.wire_bytes())
+        {
             self.put(LINE, &frame);
             self.flush_guest();
         }
         self.next_time = (now + interval, (interval * 2).min(TIME_INTERVAL_LAST));
     }
 
-    /// How late it is now.
-    fn time_frame(&self, is_start: bool) -> Frame {
-        let pair = self.time.pair();
-        let realtime = u64::try_from(pair.realtime.as_nanos()).unwrap_or(u64::MAX);
-        Frame::Time(Time { realtime, counter: pair.counter, frequency: pair.frequency, is_start })
+    /// How late it is now, for a guest that is told.
+    fn time_frame(&self, is_start: bool) -> Option<Frame> {
+        let time = self.time.as_ref()?.now();
+        Some(Frame::Time(Time { is_start, ..time }))
     }
 
     /// What to poll, for what, and where it is.
@@ -390,7 +397,9 @@ impl Hub {
             (Frame::Hello { window, .. }, LINE) if !self.is_greeted => {
                 self.is_greeted = true;
                 self.window = Window::new((*window).min(WINDOW_OF_PORT_BYTES));
-                self.preparing.push_front(self.time_frame(true));
+                if let Some(time) = self.time_frame(true) {
+                    self.preparing.push_front(time);
+                }
                 if self.is_attended {
                     self.preparing.push_back(Frame::Console(true));
                 }
