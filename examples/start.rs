@@ -9,7 +9,7 @@ use spec::{Root, Spec};
 
 fn main() -> ExitCode {
     // The processes that serve a machine are this program, started once more.
-    domain::begin();
+    domain::begin(&[]);
     // Where the host has put this program decides how fast the machine is.
     domain::settle();
     let mut spec = Spec { root: Root::Busybox, ..Spec::default() };

@@ -287,6 +287,23 @@ pub const EXAMPLES: &[Example] = &[
         ..PLAIN
     },
     Example {
+        document: "docs/pods.md",
+        begins: "biv pod run -- sh",
+        lines: &[
+            ("biv pod ps", Shows("while sleep 1")),
+            ("pod exec web", Shows("biv-pod-init")),
+            ("pod attach web", Ended(LEAVE)),
+            ("pod wait web", Shows("143")),
+        ],
+        ..PLAIN
+    },
+    Example {
+        document: "README.md",
+        begins: "biv pod run -- sh",
+        lines: &[("pod exec web2", Shows("sleep 100"))],
+        ..PLAIN
+    },
+    Example {
         document: "docs/snapshots.md",
         begins: "biv run -d --name web",
         lines: &[("--no-publish web.snapshot", Ended(INTERRUPT))],

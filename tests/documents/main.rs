@@ -25,10 +25,11 @@ mod examples;
 use examples::{EXAMPLES, Example, Line};
 
 /// Those whose examples a reader is to try.
-const DOCUMENTS: [&str; 8] = [
+const DOCUMENTS: [&str; 9] = [
     "README.md",
     "docs/guide.md",
     "docs/domains.md",
+    "docs/pods.md",
     "docs/snapshots.md",
     "docs/spec.md",
     "docs/debugging.md",

@@ -14,6 +14,7 @@ use spec::{Name, shown};
 
 use super::files;
 use super::http::Problem;
+use super::kept::{Kept, Kind};
 use super::registry::Entry;
 
 /// How long a domain may take to answer.
@@ -28,21 +29,25 @@ const HEADERS_MAX: usize = 32;
 /// Why a request to a domain fails.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The domain does not live.
-    #[error("domain {0} is not running")]
-    NotRunning(Name),
-    /// The domain does not answer.
-    #[error("domain {name} does not answer: {error}")]
+    /// It does not live.
+    #[error("{0} {1} is not running")]
+    NotRunning(Kind, Name),
+    /// It does not answer.
+    #[error("{kind} {name} does not answer: {error}")]
     Io {
-        /// The domain's name.
+        /// What it is.
+        kind: Kind,
+        /// Its name.
         name: Name,
         /// What is wrong.
         error: io::Error,
     },
-    /// The domain refuses the request.
-    #[error("domain {name}: {reason}")]
+    /// It refuses the request.
+    #[error("{kind} {name}: {reason}")]
     Refused {
-        /// The domain's name.
+        /// What it is.
+        kind: Kind,
+        /// Its name.
         name: Name,
         /// The status of the answer.
         status: u16,
@@ -54,19 +59,23 @@ pub enum Error {
 /// A connection to a domain, for one request.
 #[derive(Debug)]
 pub struct Client {
+    kind: Kind,
     name: Name,
     stream: UnixStream,
 }
 
 impl Client {
     /// Connects.
-    pub fn connect(entry: &Entry) -> Result<Client, Error> {
+    pub fn connect<R: Kept>(entry: &Entry<R>) -> Result<Client, Error> {
         let name = entry.name.clone();
         if !entry.alive {
-            return Err(Error::NotRunning(name));
+            return Err(Error::NotRunning(R::KIND, name));
         }
         let place = files::path(&entry.directory, files::SOCKET);
-        Self::at(name.clone(), &place).map_err(|error| Error::Io { name, error })
+        let kind = R::KIND;
+        let client = Self::at(name.clone(), &place);
+        let client = client.map_err(|error| Error::Io { kind, name, error })?;
+        Ok(Client { kind, ..client })
     }
 
     /// Connects to a socket at a path, of what is called so.
@@ -78,7 +87,7 @@ impl Client {
         let stream = UnixStream::connect(place)?;
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.set_write_timeout(Some(PATIENCE))?;
-        Ok(Client { name, stream })
+        Ok(Client { kind: Kind::Domain, name, stream })
     }
 
     /// The domain's process: the kernel knows which process listens on the socket.
@@ -193,14 +202,14 @@ impl Client {
     }
 
     fn failed(&self, error: io::Error) -> Error {
-        Error::Io { name: self.name.clone(), error }
+        Error::Io { kind: self.kind, name: self.name.clone(), error }
     }
 
     fn refused(&self, status: u16, body: &[u8]) -> Error {
         let problem = serde_json::from_slice::<Problem>(body);
         let reason =
             problem.map_or_else(|_| format!("status {status}"), |it| shown::line(&it.error));
-        Error::Refused { name: self.name.clone(), status, reason }
+        Error::Refused { kind: self.kind, name: self.name.clone(), status, reason }
     }
 }
 

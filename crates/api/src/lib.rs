@@ -2,10 +2,12 @@
 //! directory and answers on a control socket.
 //!
 //! - [`registry`]: the names of domains and which of them live; [`files`]: a domain's directory.
+//! - [`kept`]: what both have in common with pods, which have a registry of their own ([`pod`]).
 //! - [`record`]: the properties of a domain, for everybody; [`origin`]: the host resources that it
 //!   was given, for programs that take snapshots of it.
 //! - [`v1`]: the requests that a domain answers; [`http`]: their transport; [`client`]: the client.
 //! - [`keeper`]: what programs ask of the keeper of paravirtual domains; [`admission`]: how much these may have.
+//! - [`pod`]: the record of a pod, and the requests that it answers.
 //! - [`log`]: the output of a detached domain's command.
 //! - [`status`]: the exit statuses.
 //!
@@ -27,13 +29,16 @@ pub mod client;
 pub mod files;
 pub mod http;
 pub mod keeper;
+pub mod kept;
 pub mod log;
 pub mod origin;
+pub mod pod;
 pub mod record;
 pub mod registry;
 pub mod status;
 pub mod v1;
 
+pub use kept::{Kept, Kind};
 pub use origin::Origin;
 pub use record::{Ended, Record};
 pub use registry::{Entry, Registry};

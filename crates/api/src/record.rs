@@ -10,6 +10,8 @@ use serde::{Deserialize, Serialize};
 use spec::{Name, Spec};
 use utoipa::ToSchema;
 
+use super::kept::{Kept, Kind};
+
 /// The version of the record that this code writes; it reads no other.
 pub const VERSION: u32 = 4;
 
@@ -75,6 +77,16 @@ impl Ended {
     }
 }
 
+/// Writes a record over what the file has.
+pub(crate) fn write_over(file: &File, record: &impl Serialize) -> io::Result<()> {
+    let mut text = serde_json::to_vec(record)?;
+    text.push(b'\n');
+    // Not shorter than what it overwrites, in case somebody reads it just now.
+    text.resize(text.len().max(LENGTH_MIN), b' ');
+    file.write_all_at(&text, 0)?;
+    file.set_len(text.len() as u64)
+}
+
 /// Milliseconds since 1970.
 #[must_use]
 pub fn now() -> u64 {
@@ -85,21 +97,24 @@ pub fn now() -> u64 {
 impl Record {
     /// Writes it over what the file has.
     pub fn write(&self, file: &File) -> io::Result<()> {
-        let mut text = serde_json::to_vec(self)?;
-        text.push(b'\n');
-        // Not shorter than what it overwrites, in case somebody reads it just now.
-        text.resize(text.len().max(LENGTH_MIN), b' ');
-        file.write_all_at(&text, 0)?;
-        file.set_len(text.len() as u64)
+        write_over(file, self)
+    }
+}
+
+impl Kept for Record {
+    const KIND: Kind = Kind::Domain;
+
+    fn parse(text: &[u8]) -> io::Result<Record> {
+        let record: Record = serde_json::from_slice(text)?;
+        if record.version == VERSION { Ok(record) } else { Err(of_another_version()) }
     }
 
-    /// The inverse.
-    pub fn parse(text: &[u8]) -> io::Result<Record> {
-        let record: Record = serde_json::from_slice(text)?;
-        if record.version == VERSION {
-            Ok(record)
-        } else {
-            Err(io::Error::other("it was written by another version of biv"))
-        }
+    fn is_kept(&self) -> bool {
+        self.kept
     }
+}
+
+/// Why a record is not read.
+pub(crate) fn of_another_version() -> io::Error {
+    io::Error::other("it was written by another version of biv")
 }

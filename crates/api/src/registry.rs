@@ -1,5 +1,5 @@
-//! The registry: a directory for each domain. It tells which names are taken, which domains live,
-//! and which have left files behind.
+//! The registry: a directory for each domain; and another of the same form for each pod. It tells which names are
+//! taken, which domains live, and which have left files behind.
 //!
 //! 1. A domain lives as long as a process holds the lock on `lock` in its directory. The kernel
 //!    releases the lock however the process ends, so nothing relies on a process number or on a
@@ -12,6 +12,7 @@
 //!    at the registry removes what is not to be kept ([`Registry::sweep`]).
 
 use std::io;
+use std::marker::PhantomData;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -25,6 +26,8 @@ use spec::Name;
 
 use super::admission::{Demand, Limits, Refusal};
 use super::files;
+use super::kept::{Kept, Kind};
+use super::pod;
 use super::record::Record;
 
 /// How long to wait for other processes that create or remove directories.
@@ -42,6 +45,9 @@ const ADMISSION_MAX_BYTES: u64 = 4 << 10;
 /// Where networks between domains have their directories: a control socket, a lock and messages.
 const NETWORKS: &str = ".networks";
 
+/// Where pods have their directories.
+const PODS: &str = ".pods";
+
 /// Generated names that are tried.
 const NAMES_TRIED: u32 = 32;
 
@@ -53,8 +59,8 @@ const DIRECTORY: OFlags =
 pub enum Error {
     /// The directory of the registry.
     #[error(
-        "cannot use {path} for the state of domains: {error}; set XDG_RUNTIME_DIR to a directory \
-         of yours", path = path.display()
+        "cannot use {path} for the state of domains and pods: {error}; set XDG_RUNTIME_DIR to a \
+         directory of yours", path = path.display()
     )]
     Place {
         /// Which.
@@ -62,12 +68,15 @@ pub enum Error {
         /// What is wrong with it.
         error: io::Error,
     },
-    /// A domain with that name lives.
-    #[error("domain {0} already exists and is running; choose another name")]
-    Running(Name),
-    /// A domain with that name has ended, and is kept.
-    #[error("domain {0} already exists and has ended; remove it with `biv rm {0}`")]
-    Ended(Name),
+    /// One with that name lives.
+    #[error("{0} {1} already exists and is running; choose another name")]
+    Running(Kind, Name),
+    /// One with that name has ended, and is kept.
+    #[error(
+        "{0} {1} already exists and has ended; remove it with `{program} rm {1}`",
+        program = .0.program()
+    )]
+    Ended(Kind, Name),
     /// How much domains may have.
     #[error(
         "cannot read the limits of paravirtual domains: {0}; set all of them again with `biv xen \
@@ -77,27 +86,33 @@ pub enum Error {
     /// It does not fit.
     #[error("the domain is not admitted: {0}; `biv xen admission` shows and changes the limits")]
     Refused(#[from] Refusal),
-    /// There is no domain with that name.
-    #[error("no domain {0}; `biv ps --all` lists the domains")]
-    Unknown(String),
-    /// The domain lives, so it cannot be removed.
-    #[error("domain {0} is running; stop it first with `biv stop {0}`, or use --force")]
-    Alive(Name),
-    /// One of a domain's files.
-    #[error("cannot use the files of domain {name}: {error}")]
+    /// There is none with that name.
+    #[error("no {0} {1}; `{program} ps --all` lists the {0}s", program = .0.program())]
+    Unknown(Kind, String),
+    /// It lives, so it cannot be removed.
+    #[error(
+        "{0} {1} is running; stop it first with `{program} stop {1}`, or use --force",
+        program = .0.program()
+    )]
+    Alive(Kind, Name),
+    /// One of its files.
+    #[error("cannot use the files of {kind} {name}: {error}")]
     Files {
-        /// The domain's name.
+        /// What it is.
+        kind: Kind,
+        /// Its name.
         name: Name,
         /// What is wrong with them.
         error: io::Error,
     },
 }
 
-/// All domains of one user.
+/// All domains of one user, or all pods.
 #[derive(Debug)]
-pub struct Registry {
+pub struct Registry<R = Record> {
     path: PathBuf,
     directory: OwnedFd,
+    records: PhantomData<fn() -> R>,
 }
 
 /// A name that this process owns as long as this value lives, with its directory.
@@ -112,15 +127,15 @@ pub struct Claim {
     _lock: OwnedFd,
 }
 
-/// A domain as its directory has it.
+/// A domain or a pod as its directory has it.
 #[derive(Debug)]
-pub struct Entry {
+pub struct Entry<R = Record> {
     /// Its name.
     pub name: Name,
     /// Its directory.
     pub directory: OwnedFd,
     /// Its record, if that can be read.
-    pub record: Option<Record>,
+    pub record: Option<R>,
     /// Whether it lives.
     pub alive: bool,
 }
@@ -128,41 +143,30 @@ pub struct Entry {
 impl Registry {
     /// The registry of this user, in the place that the environment names.
     pub fn open() -> Result<Registry, Error> {
+        Self::at(&Self::place())
+    }
+
+    /// Where it is.
+    fn place() -> PathBuf {
         let runtime = std::env::var_os("XDG_RUNTIME_DIR").filter(|path| !path.is_empty());
         let uid = rustix::process::getuid().as_raw();
-        let path = match runtime {
+        match runtime {
             Some(runtime) => PathBuf::from(runtime).join("bivouac"),
             None if is_ours(Path::new(&format!("/run/user/{uid}"))) => {
                 PathBuf::from(format!("/run/user/{uid}/bivouac"))
             }
             None if uid == 0 => PathBuf::from("/run/bivouac"),
             None => PathBuf::from(format!("/tmp/bivouac-{uid}")),
-        };
-        Self::at(&path)
+        }
     }
 
     /// The registry in this directory, which is made if it is not there.
     pub fn at(path: &Path) -> Result<Registry, Error> {
-        let fail = |error: Errno| Error::Place { path: path.to_owned(), error: error.into() };
-        match mkdirat(CWD, path, Mode::RWXU) {
-            Ok(()) | Err(Errno::EXIST) => {}
-            Err(error) => return Err(fail(error)),
-        }
-        let directory = openat(CWD, path, DIRECTORY, Mode::empty()).map_err(fail)?;
-        let found = fstat(&directory).map_err(fail)?;
-        if found.st_uid != rustix::process::geteuid().as_raw() || found.st_mode & 0o022 != 0 {
-            let error = io::Error::other("it belongs to another user, or others may write to it");
-            return Err(Error::Place { path: path.to_owned(), error });
-        }
-        Ok(Registry { path: path.to_owned(), directory })
+        Self::at_any(path)
     }
+}
 
-    /// Its path.
-    #[must_use]
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-
+impl Registry {
     /// A file of the registry's own; so many bytes of it at most.
     pub(crate) fn read(&self, name: &str, most: u64) -> io::Result<Vec<u8>> {
         files::read(&self.directory, name, most)
@@ -224,22 +228,6 @@ impl Registry {
         Ok(true)
     }
 
-    /// Makes a domain's directory, under `name` or under a generated one, if there is room for what it asks for.
-    pub fn claim(&self, name: Option<&Name>, demand: Option<&Demand>) -> Result<Claim, Error> {
-        let _changes = self.lock()?;
-        self.sweep_locked();
-        if let Some(demand) = demand {
-            self.admit(*demand)?;
-        }
-        let claim = self.make_one(name)?;
-        if let Some(demand) = demand {
-            let fail = |error| Error::Files { name: claim.name.clone(), error };
-            let demand = serde_json::to_vec(demand).map_err(|error| fail(error.into()))?;
-            files::replace(&claim.directory, files::DEMAND, &demand).map_err(fail)?;
-        }
-        Ok(claim)
-    }
-
     /// How much paravirtual domains may have.
     ///
     /// # Errors
@@ -277,6 +265,101 @@ impl Registry {
         Ok(living.filter_map(|entry| read_demand(&entry.directory).ok()).sum())
     }
 
+    /// The directory of a network between domains, which is made if it is not there. No domain is called like the one
+    /// that these are in.
+    pub fn network(&self, name: &Name) -> Result<OwnedFd, Error> {
+        let fail = |error: Errno| Error::Place { path: self.path.clone(), error: error.into() };
+        let enter = |place: &OwnedFd, name: &str| {
+            match mkdirat(place, name, Mode::RWXU) {
+                Ok(()) | Err(Errno::EXIST) => {}
+                Err(error) => return Err(error),
+            }
+            openat(place, name, DIRECTORY, Mode::empty())
+        };
+        let all = enter(&self.directory, NETWORKS).map_err(fail)?;
+        enter(&all, name.as_str()).map_err(fail)
+    }
+
+    /// Makes a domain's directory, under `name` or under a generated one, if there is room for what it asks for.
+    pub fn claim(&self, name: Option<&Name>, demand: Option<&Demand>) -> Result<Claim, Error> {
+        let _changes = self.lock()?;
+        self.sweep_locked();
+        if let Some(demand) = demand {
+            self.admit(*demand)?;
+        }
+        let claim = self.make_one(name)?;
+        if let Some(demand) = demand {
+            let fail = |error| self.files_of(&claim.name, error);
+            let demand = serde_json::to_vec(demand).map_err(|error| fail(error.into()))?;
+            files::replace(&claim.directory, files::DEMAND, &demand).map_err(fail)?;
+        }
+        Ok(claim)
+    }
+}
+
+impl Registry<pod::Record> {
+    /// The registry of this user's pods: a directory beside those of domains, whose name is none that a domain can
+    /// have. A domain and a pod may have the same name, for no verb takes both.
+    ///
+    /// # Errors
+    ///
+    /// The host's.
+    pub fn of_pods() -> Result<Self, Error> {
+        let domains = Registry::open()?;
+        Self::at_any(&domains.path.join(PODS))
+    }
+
+    /// Makes a pod's directory, under `name` or under a generated one.
+    ///
+    /// # Errors
+    ///
+    /// The host's, or the name is taken.
+    pub fn claim(&self, name: Option<&Name>) -> Result<Claim, Error> {
+        let _changes = self.lock()?;
+        self.sweep_locked();
+        self.make_one(name)
+    }
+
+    /// Gives a name back, with all that is in its directory. Nobody else has removed it: it was locked.
+    ///
+    /// # Errors
+    ///
+    /// The host's.
+    pub fn discard(&self, claim: Claim) -> Result<(), Error> {
+        let _changes = self.lock()?;
+        let gone = self.delete(&claim.directory, &claim.name);
+        gone.map_err(|error| self.files_of(&claim.name, error.into()))
+    }
+}
+
+impl<R: Kept> Registry<R> {
+    /// The registry in this directory, which is made if it is not there.
+    fn at_any(path: &Path) -> Result<Self, Error> {
+        let fail = |error: Errno| Error::Place { path: path.to_owned(), error: error.into() };
+        match mkdirat(CWD, path, Mode::RWXU) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(error) => return Err(fail(error)),
+        }
+        let directory = openat(CWD, path, DIRECTORY, Mode::empty()).map_err(fail)?;
+        let found = fstat(&directory).map_err(fail)?;
+        if found.st_uid != rustix::process::geteuid().as_raw() || found.st_mode & 0o022 != 0 {
+            let error = io::Error::other("it belongs to another user, or others may write to it");
+            return Err(Error::Place { path: path.to_owned(), error });
+        }
+        Ok(Registry { path: path.to_owned(), directory, records: PhantomData })
+    }
+
+    /// Its path.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// What is wrong with the files of one.
+    fn files_of(&self, name: &Name, error: io::Error) -> Error {
+        Error::Files { kind: R::KIND, name: name.clone(), error }
+    }
+
     fn make_one(&self, name: Option<&Name>) -> Result<Claim, Error> {
         if let Some(name) = name {
             return self.make(name)?.ok_or_else(|| self.why_taken(name));
@@ -292,7 +375,7 @@ impl Registry {
 
     /// Makes the directory if there is none.
     fn make(&self, name: &Name) -> Result<Option<Claim>, Error> {
-        let fail = |error: Errno| Error::Files { name: name.clone(), error: error.into() };
+        let fail = |error: Errno| self.files_of(name, error.into());
         match mkdirat(&self.directory, name.as_str(), Mode::RWXU) {
             Ok(()) => {}
             Err(Errno::EXIST) => return Ok(None),
@@ -309,24 +392,24 @@ impl Registry {
 
     fn why_taken(&self, name: &Name) -> Error {
         match self.entry(name) {
-            Ok(entry) if !entry.alive => Error::Ended(name.clone()),
-            _ => Error::Running(name.clone()),
+            Ok(entry) if !entry.alive => Error::Ended(R::KIND, name.clone()),
+            _ => Error::Running(R::KIND, name.clone()),
         }
     }
 
     /// The domain of that name.
-    pub fn find(&self, name: &str) -> Result<Entry, Error> {
-        let unknown = || Error::Unknown(name.to_owned());
+    pub fn find(&self, name: &str) -> Result<Entry<R>, Error> {
+        let unknown = || Error::Unknown(R::KIND, name.to_owned());
         let name: Name = name.parse().map_err(|_| unknown())?;
         match self.entry(&name) {
             Ok(entry) => Ok(entry),
             Err(Errno::NOENT) => Err(unknown()),
-            Err(error) => Err(Error::Files { name, error: error.into() }),
+            Err(error) => Err(self.files_of(&name, error.into())),
         }
     }
 
     /// All domains, in the order of their names.
-    pub fn list(&self) -> Result<Vec<Entry>, Error> {
+    pub fn list(&self) -> Result<Vec<Entry<R>>, Error> {
         let mut names = self.names()?;
         names.sort();
         // One that is being removed is not there any more.
@@ -340,27 +423,12 @@ impl Registry {
         Ok(entries.filter_map(|entry| entry.file_name().to_str().ok()?.parse().ok()).collect())
     }
 
-    fn entry(&self, name: &Name) -> Result<Entry, Errno> {
+    fn entry(&self, name: &Name) -> Result<Entry<R>, Errno> {
         let directory = openat(&self.directory, name.as_str(), DIRECTORY, Mode::empty())?;
         // The lock before the record: one that has let go of it has written all of its record.
         let alive = is_locked(&directory);
         let record = read_record(&directory).ok();
         Ok(Entry { name: name.clone(), directory, record, alive })
-    }
-
-    /// The directory of a network between domains, which is made if it is not there. No domain is called like the one
-    /// that these are in.
-    pub fn network(&self, name: &Name) -> Result<OwnedFd, Error> {
-        let fail = |error: Errno| Error::Place { path: self.path.clone(), error: error.into() };
-        let enter = |place: &OwnedFd, name: &str| {
-            match mkdirat(place, name, Mode::RWXU) {
-                Ok(()) | Err(Errno::EXIST) => {}
-                Err(error) => return Err(error),
-            }
-            openat(place, name, DIRECTORY, Mode::empty())
-        };
-        let all = enter(&self.directory, NETWORKS).map_err(fail)?;
-        enter(&all, name.as_str()).map_err(fail)
     }
 
     /// Removes what is left of domains that have ended and are not kept.
@@ -372,10 +440,10 @@ impl Registry {
 
     fn sweep_locked(&self) {
         for entry in self.list().unwrap_or_default() {
-            let is_kept = entry.record.as_ref().is_some_and(|record| record.kept);
+            let is_kept = entry.record.as_ref().is_some_and(R::is_kept);
             if !entry.alive && !is_kept {
                 // Whoever comes next may have more luck.
-                let _ = self.delete(&entry);
+                let _ = self.delete(&entry.directory, &entry.name);
             }
         }
     }
@@ -385,20 +453,20 @@ impl Registry {
         let _changes = self.lock()?;
         let entry = self.find(name.as_str())?;
         if entry.alive {
-            return Err(Error::Alive(name.clone()));
+            return Err(Error::Alive(R::KIND, name.clone()));
         }
-        let fail = |error: Errno| Error::Files { name: name.clone(), error: error.into() };
-        self.delete(&entry).map_err(fail)
+        let fail = |error: Errno| self.files_of(name, error.into());
+        self.delete(&entry.directory, &entry.name).map_err(fail)
     }
 
-    fn delete(&self, entry: &Entry) -> Result<(), Errno> {
-        for file in Dir::read_from(&entry.directory)?.filter_map(Result::ok) {
-            let name = file.file_name();
-            if name != c"." && name != c".." {
-                unlinkat(&entry.directory, name, AtFlags::empty())?;
+    fn delete(&self, directory: &OwnedFd, name: &Name) -> Result<(), Errno> {
+        for file in Dir::read_from(directory)?.filter_map(Result::ok) {
+            let file = file.file_name();
+            if file != c"." && file != c".." {
+                unlinkat(directory, file, AtFlags::empty())?;
             }
         }
-        unlinkat(&self.directory, entry.name.as_str(), AtFlags::REMOVEDIR)
+        unlinkat(&self.directory, name.as_str(), AtFlags::REMOVEDIR)
     }
 
     /// The lock that a process needs to create and remove directories.
@@ -410,7 +478,7 @@ impl Registry {
     }
 }
 
-impl Entry {
+impl<R: Kept> Entry<R> {
     /// Waits until the domain has ended.
     pub fn wait(&self) -> io::Result<()> {
         let lock = files::open(&self.directory, files::LOCK)?;
@@ -451,8 +519,8 @@ fn read_demand(directory: &OwnedFd) -> io::Result<Demand> {
     Ok(serde_json::from_slice(&files::read(directory, files::DEMAND, ADMISSION_MAX_BYTES)?)?)
 }
 
-fn read_record(directory: &OwnedFd) -> io::Result<Record> {
-    Record::parse(&files::read(directory, files::RECORD, RECORD_MAX_BYTES)?)
+fn read_record<R: Kept>(directory: &OwnedFd) -> io::Result<R> {
+    R::parse(&files::read(directory, files::RECORD, RECORD_MAX_BYTES)?)
 }
 
 /// Takes the lock, and waits for it up to a limit: a stopped process must not hold up all others.

@@ -48,6 +48,20 @@ pub struct Kill {
     pub signal: Option<u8>,
 }
 
+impl Kill {
+    /// What the body of a request says.
+    pub(crate) fn parse(body: &[u8]) -> Result<Kill, Refusal> {
+        let body: &[u8] = if body.is_empty() { b"{}" } else { body };
+        let kill: Kill = serde_json::from_slice(body).map_err(|error| (400, error.to_string()))?;
+        match kill.signal {
+            Some(signal) if !(1..=64).contains(&signal) => {
+                Err((400, "there is no such signal".to_owned()))
+            }
+            _ => Ok(kill),
+        }
+    }
+}
+
 /// Statistics of a domain.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -271,12 +285,7 @@ fn stop(domain: &mut dyn Domain) -> Result_ {
     (status = 409, description = "It has no command, or is paused", body = Problem),
     (status = 503, description = "It is still starting", body = Problem)))]
 fn kill(domain: &mut dyn Domain, body: &[u8]) -> Result_ {
-    let body: &[u8] = if body.is_empty() { b"{}" } else { body };
-    let kill: Kill = serde_json::from_slice(body).map_err(|error| (400, error.to_string()))?;
-    if kill.signal.is_some_and(|signal| !(1..=64).contains(&signal)) {
-        return Err((400, "there is no such signal".to_owned()));
-    }
-    domain.kill(kill.signal)?;
+    domain.kill(Kill::parse(body)?.signal)?;
     Ok(Response::json(202, &domain.inspect()))
 }
 
@@ -368,7 +377,7 @@ fn console(domain: &dyn Domain, upgrade: Option<&str>) -> Result<(), Refusal> {
     domain.takes_terminals()
 }
 
-fn must_ask_for_frames(upgrade: Option<&str>) -> Result<(), Refusal> {
+pub(crate) fn must_ask_for_frames(upgrade: Option<&str>) -> Result<(), Refusal> {
     match upgrade {
         Some(upgrade) if upgrade.eq_ignore_ascii_case(FRAMES) => Ok(()),
         _ => Err((426, format!("the request must have the header Upgrade: {FRAMES}"))),

@@ -12,6 +12,7 @@ use provision::kernels::Flavour;
 
 pub mod domains;
 mod format;
+pub mod pod;
 mod restore;
 mod run;
 mod watch;
@@ -57,6 +58,7 @@ pub enum Verb {
     Stats(life::Stats),
     Wait(life::Wait),
     Rm(life::Rm),
+    Pod(pod::Pod),
     Xen(xen::Xen),
     Kernel(Kernel),
     Image(Image),

@@ -6,14 +6,14 @@ use std::fmt::Display;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use api::status;
+use api::{Record, status};
 use biv::cli::{Cli, Run, Verb};
 use biv::print::{self, unless_closed};
-use biv::{completions, debug, doctor, image, kernel, life, man, xen};
+use biv::{completions, debug, doctor, image, kernel, life, man, pod, xen};
 use spec::shown::harmless;
 
 fn main() -> ExitCode {
-    domain::begin();
+    domain::begin(pod::PROCESSES);
     let cli = Cli::of_process();
     // Whatever the file is called. It cannot fail for such a name.
     let _ = rustix::thread::set_name(c"biv");
@@ -32,20 +32,21 @@ fn main() -> ExitCode {
         }
         Verb::Snapshot(arguments) => told(life::snapshot(&arguments)),
         Verb::Ps(arguments) => told(life::ps(&arguments)),
-        Verb::Logs(arguments) => told(life::logs(&arguments)),
+        Verb::Logs(arguments) => told(life::logs::<Record>(&arguments)),
         Verb::Inspect(arguments) => told(life::inspect(&arguments)),
-        Verb::Stop(arguments) => told(life::stop(&arguments)),
-        Verb::Kill(arguments) => told(life::kill(&arguments)),
-        Verb::Exec(arguments) => return ended(life::exec(&arguments)),
+        Verb::Stop(arguments) => told(life::stop::<Record>(&arguments)),
+        Verb::Kill(arguments) => told(life::kill::<Record>(&arguments)),
+        Verb::Exec(arguments) => return ended(life::exec::<Record>(&arguments)),
         Verb::Cp(arguments) => return ended(life::cp(&arguments)),
         Verb::Console(arguments) => return ended(life::console(&arguments)),
-        Verb::Attach(arguments) => return ended(life::attach(&arguments)),
+        Verb::Attach(arguments) => return ended(life::attach::<Record>(&arguments)),
         Verb::Balloon(arguments) => told(life::balloon(&arguments)),
         Verb::Pause(arguments) => told(life::pause(&arguments)),
         Verb::Resume(arguments) => told(life::resume(&arguments)),
         Verb::Stats(arguments) => told(life::stats(&arguments)),
-        Verb::Wait(arguments) => told(life::wait(&arguments)),
-        Verb::Rm(arguments) => told(life::rm(&arguments)),
+        Verb::Wait(arguments) => told(life::wait::<Record>(&arguments)),
+        Verb::Rm(arguments) => told(life::rm::<Record>(&arguments)),
+        Verb::Pod(arguments) => return of_pods(pod::pod(arguments.action)),
         Verb::Xen(arguments) => told(xen::xen(&arguments.action)),
         Verb::Completions(arguments) => unless_closed(completions::completions(&arguments)),
         Verb::Man(arguments) => unless_closed(man::man(&arguments)),
@@ -89,5 +90,15 @@ fn told(result: Result<(), life::Error>) -> Result<(), String> {
     match result {
         Err(life::Error::Io(error)) => unless_closed(Err(error)),
         other => other.map_err(|error| error.to_string()),
+    }
+}
+
+/// What a verb about pods has come to; the same.
+fn of_pods(result: Result<u8, pod::Error>) -> ExitCode {
+    match result {
+        Err(pod::Error::Life(error)) => {
+            told(Err(error)).map_or_else(|message| fail(&message), |()| ExitCode::SUCCESS)
+        }
+        other => ended(other),
     }
 }

@@ -33,7 +33,7 @@ const EXAMPLES: [(&str, &str); 8] = [
 ];
 
 /// Files and directories.
-const FILES: [(&str, &str); 3] = [
+const FILES: [(&str, &str); 4] = [
     (
         "$XDG_CACHE_HOME/bivouac",
         "The default guest, kernels, images, and snapshots for warm starts; ~/.cache/bivouac \
@@ -45,6 +45,10 @@ const FILES: [(&str, &str); 3] = [
         "A domain: its lock, record, log and control socket. Without the variable \
          /run/user/UID/bivouac, \
          for the superuser /run/bivouac, else /tmp/bivouac-UID.",
+    ),
+    (
+        "$XDG_RUNTIME_DIR/bivouac/.pods/NAME",
+        "A pod: the same. What it writes is in memory that only the pod has.",
     ),
     ("/tmp/perf-PID.map", "Names of translated code for perf(1), with --perf-map."),
 ];

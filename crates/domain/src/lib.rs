@@ -37,7 +37,6 @@ pub mod network;
 pub mod processes;
 mod recent;
 pub mod run;
-pub mod say;
 pub mod seal;
 pub mod server;
 pub mod snapshot;
@@ -47,5 +46,6 @@ pub mod vsock;
 
 pub use domain::{Domain, Error, GoingOn, GuestEnd, Plan};
 pub use layout::settle;
-pub use processes::begin;
+pub use processes::{OtherProcess, begin};
 pub use run::{CheckedSpec, go_on, launch};
+pub use session::say;

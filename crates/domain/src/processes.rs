@@ -14,6 +14,7 @@ use std::path::Path;
 
 use api::status;
 use serde::de::DeserializeOwned;
+use session::homes;
 
 use crate::helper::MARK;
 use crate::keeper::{self, Keeping};
@@ -21,7 +22,6 @@ use crate::network::routed::{self, Serving as Routed};
 use crate::network::{self, Serving as Network};
 use crate::run::carry_out;
 use crate::run::directories::{self, ServeFiles};
-use crate::run::homes;
 use crate::run::launch::{self, Carry};
 use crate::say::say;
 use crate::seal::{self, Sealing};
@@ -39,11 +39,23 @@ enum Process {
     Seal(Sealing),
     Unpack(Unpacking),
     Keep(Keeping),
+    Other(&'static OtherProcess, Carry),
+}
+
+/// A process that serves something else than a machine, of a program that links this crate: another execution of the
+/// program, started by [`launch::command_of`].
+#[derive(Debug)]
+pub struct OtherProcess {
+    /// Its kind.
+    pub kind: &'static str,
+    /// Does what it is to do; returns its exit status.
+    pub run: fn(&Carry) -> u8,
 }
 
 /// To be called first in `main`, before anything is open or running: a process that serves a machine does so, and ends
-/// here. In any other, what is open besides the standard streams is closed when a machine is about to run.
-pub fn begin() {
+/// here. In any other, what is open besides the standard streams is closed when a machine is about to run. `others` are
+/// the processes that the program knows besides.
+pub fn begin(others: &'static [OtherProcess]) {
     layout::settle_further();
     if let Err(error) = host::standard_streams::keep_closed() {
         say(&format!("cannot prepare the standard streams: {error}"));
@@ -52,7 +64,7 @@ pub fn begin() {
     let mut words = std::env::args_os();
     let program = words.next().unwrap_or_default();
     match words.next().as_deref().and_then(kind) {
-        Some(kind) => std::process::exit(be(&kind, words.next(), &program).into()),
+        Some(kind) => std::process::exit(be(&kind, words.next(), &program, others).into()),
         None => {
             name(&own_name(&program));
             host::inherited::mark(&[]);
@@ -67,9 +79,14 @@ fn kind(word: &OsStr) -> Option<OsString> {
 }
 
 /// Be such a process; returns its exit status.
-fn be(kind: &OsStr, order: Option<OsString>, program: &OsStr) -> u8 {
+fn be(
+    kind: &OsStr,
+    order: Option<OsString>,
+    program: &OsStr,
+    others: &'static [OtherProcess],
+) -> u8 {
     let order = order.unwrap_or_default();
-    let process = match Process::parse(kind, order.as_bytes()) {
+    let process = match Process::parse(kind, order.as_bytes(), others) {
         Ok(process) => process,
         Err(reason) => {
             say(&format!("{MARK}{} is for processes of biv itself: {reason}", kind.display()));
@@ -84,7 +101,7 @@ fn be(kind: &OsStr, order: Option<OsString>, program: &OsStr) -> u8 {
 
 impl Process {
     /// The process that two words mean.
-    fn parse(kind: &OsStr, order: &[u8]) -> Result<Self, String> {
+    fn parse(kind: &OsStr, order: &[u8], others: &'static [OtherProcess]) -> Result<Self, String> {
         fn read<T: DeserializeOwned>(order: &[u8]) -> Result<T, String> {
             serde_json::from_slice(order).map_err(|error| format!("its order: {error}"))
         }
@@ -97,7 +114,10 @@ impl Process {
             seal::KIND => read(order).map(Self::Seal),
             keeper::KIND => read(order).map(Self::Keep),
             unpack::KIND => read(order).map(Self::Unpack),
-            _ => Err("there is no such process".to_owned()),
+            kind => match others.iter().find(|other| other.kind == kind) {
+                Some(other) => read(order).map(|order| Self::Other(other, order)),
+                None => Err("there is no such process".to_owned()),
+            },
         }
     }
 
@@ -105,7 +125,7 @@ impl Process {
     /// `pgrep -x biv`, those that serve a machine have names of their own.
     fn name(&self, program: &OsStr) -> CString {
         match self {
-            Self::Launch(_) => own_name(program),
+            Self::Launch(_) | Self::Other(..) => own_name(program),
             Self::Files(_) => c"biv files".into(),
             Self::Network(_) => c"biv network".into(),
             Self::Router(_) => c"biv router".into(),
@@ -125,7 +145,7 @@ impl Process {
             }
             Self::Router(serving) => vec![serving.control, serving.uplink],
             Self::Sockets(serving) => vec![serving.cable, serving.listener],
-            Self::Launch(order) => vec![order.descriptor],
+            Self::Launch(order) | Self::Other(_, order) => vec![order.descriptor],
             Self::Files(_) | Self::Seal(_) | Self::Unpack(_) | Self::Keep(_) => Vec::new(),
         }
     }
@@ -149,6 +169,7 @@ impl Process {
             }
             Self::Sockets(serving) => done("the guest's sockets", vsock::serve(&serving)),
             Self::Seal(sealing) => ended(seal::seal_warm_start(&sealing).map(|()| status::SUCCESS)),
+            Self::Other(other, order) => (other.run)(&order),
             Self::Keep(order) => done("the keeper", order.run()),
             Self::Unpack(order) => done("unpacking", unpack::serve(order.confined)),
         }
@@ -190,10 +211,12 @@ fn name(name: &CString) {
 mod tests {
     use super::*;
 
+    const OTHERS: &[OtherProcess] = &[OtherProcess { kind: "other", run: |_| 0 }];
+
     #[test]
     fn what_no_process_of_ours_was_given_is_refused() {
         let check = |kind: &str, order: &str, is_good: bool| {
-            let process = Process::parse(OsStr::new(kind), order.as_bytes());
+            let process = Process::parse(OsStr::new(kind), order.as_bytes(), OTHERS);
             assert_eq!(process.is_ok(), is_good, "{kind} {order}");
         };
         check("unpack", r#"{"confined":true}"#, true);
@@ -204,6 +227,8 @@ mod tests {
         check("", "{}", false);
         check("launch", r#"{"descriptor":5,"detached":false}"#, true);
         check("launch", r#"{"descriptor":"5"}"#, false);
+        check("other", r#"{"descriptor":5,"detached":true}"#, true);
+        check("other", r#"{"descriptor":5}"#, false);
         check(
             "network",
             r#"{"cable":3,"reaches_host":false,"tcp":[[4,80]],"udp":[],"confined":true}"#,

@@ -134,8 +134,9 @@ struct Port {
 }
 
 impl Hub {
-    /// A hub for the guest at the other end of one of `lines`, which is told in `needs` what its system must
-    /// have ([`Frame::Mounts`], [`Frame::Devices`]), and is told the time by this. What is wrong with it will be in `trouble`.
+    /// A hub for the guest at the other end of one of `lines`, which is told in `needs` what its system must have
+    /// ([`Frame::Mounts`], [`Frame::Devices`]), and is told the time by this. What is wrong with it will be in
+    /// `trouble`.
     pub fn new(
         lines: Vec<Line>,
         needs: Vec<Frame>,

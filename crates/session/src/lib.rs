@@ -32,8 +32,11 @@ use api::log::{self, Stream};
 pub mod channel;
 pub mod console;
 pub mod detach;
+pub mod environment;
+pub mod homes;
 mod line;
 mod output;
+pub mod say;
 mod signals;
 pub mod terminal;
 

@@ -15,6 +15,8 @@ use rustix::termios::{OptionalActions, Termios, tcgetattr, tcsetattr};
 use service::command::SESSION_NAME;
 use service::reaper;
 
+use crate::system::PLACE;
+
 /// The console that virtio's driver has.
 const DEVICE: &str = "/dev/hvc0";
 
@@ -88,7 +90,7 @@ impl Console {
         let _held = reaper::hold();
         let child = Command::new("/proc/self/exe")
             .arg0(SESSION_NAME)
-            .args([crate::guest::PLACE, shell, "-l"])
+            .args([PLACE, shell, "-l"])
             .env_clear()
             .envs(ENVIRONMENT)
             .current_dir(home)

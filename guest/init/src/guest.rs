@@ -10,9 +10,6 @@ use crate::clock::Clock;
 use crate::console::Console;
 use crate::{kernel, random, system};
 
-/// What people call it.
-pub const PLACE: &str = "guest";
-
 /// The longest list of mounts, and of devices: far more than any has.
 const LIST_MAX_BYTES: usize = 1 << 20;
 
@@ -51,7 +48,7 @@ impl Guest {
 }
 
 impl System for Guest {
-    const PLACE: &'static str = PLACE;
+    const PLACE: &'static str = system::PLACE;
 
     fn obey(&mut self, frame: &Frame, line: &mut Line) -> Result<bool, Error> {
         match frame {

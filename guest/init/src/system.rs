@@ -12,6 +12,9 @@ use rustix::mount::{MountFlags, mount};
 use rustix::process::{Pid, Signal};
 use rustix::system::{RebootCommand, reboot};
 
+/// What people call what commands run in.
+pub const PLACE: &str = "guest";
+
 /// Type, place and options of what is mounted, in order.
 const MOUNTS: &[(&str, &str, &std::ffi::CStr)] = &[
     ("proc", "/proc", c""),

@@ -9,7 +9,7 @@ const TOPIC: &str = "isolation";
 pub fn examine() -> Vec<Finding> {
     let own = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mut findings = vec![seccomp(&own), privileges(&own)];
-    findings.push(namespaces());
+    findings.push(pods());
     findings.extend(system_calls());
     findings.push(direct(vmm::cost_of_a_stop()));
     findings
@@ -46,17 +46,49 @@ fn privileges(status: &str) -> Finding {
     )
 }
 
-/// Read from settings rather than tried: a process of several threads cannot enter one.
-fn namespaces() -> Finding {
-    let maximum = read_line("/proc/sys/user/max_user_namespaces");
-    let denied = read_line("/proc/sys/kernel/unprivileged_userns_clone") == "0"
-        || read_line("/proc/sys/kernel/apparmor_restrict_unprivileged_userns") == "1";
-    let found = match (maximum.as_str(), denied) {
-        ("" | "0", _) => "not available",
-        (_, true) => "restricted for ordinary users",
-        _ => "available",
+/// Settings that keep ordinary users from user namespaces: the file, what it says then, and what that means.
+const AGAINST_NAMESPACES: [(&str, &str, &str); 4] = [
+    (
+        "/proc/sys/user/max_user_namespaces",
+        "0",
+        "user.max_user_namespaces is 0: sysctl user.max_user_namespaces=10000 allows them",
+    ),
+    (
+        "/proc/sys/user/max_user_namespaces",
+        "",
+        "the kernel has no user namespaces (CONFIG_USER_NS)",
+    ),
+    (
+        "/proc/sys/kernel/unprivileged_userns_clone",
+        "0",
+        "kernel.unprivileged_userns_clone is 0: sysctl kernel.unprivileged_userns_clone=1 allows \
+         them",
+    ),
+    (
+        "/proc/sys/kernel/apparmor_restrict_unprivileged_userns",
+        "1",
+        "AppArmor restricts them: sysctl kernel.apparmor_restrict_unprivileged_userns=0, or a \
+         profile for biv with \"userns,\", allows them",
+    ),
+];
+
+/// Whether there can be pods: the namespaces of one are entered, by a process that ends at once.
+fn pods() -> Finding {
+    const NAME: &str = "pods";
+    let error = match pods::names::probe() {
+        Ok(users) => {
+            let found = format!("possible ({users})");
+            return Finding::good(TOPIC, NAME, found);
+        }
+        Err(error) => error.to_string(),
     };
-    Finding::good(TOPIC, "user namespaces", format!("{found} (not needed by this version)"))
+    let mut settings = AGAINST_NAMESPACES.iter();
+    let against = settings.find(|(file, value, _)| read_line(file) == *value).map(|it| it.2);
+    let reason = against.unwrap_or(
+        "biv pod needs user namespaces, which a filter of system calls or a security module of \
+         this host, or of the container that this is, forbids; machines do without",
+    );
+    Finding::note(TOPIC, NAME, format!("not possible: {error}")).because(reason)
 }
 
 /// Tries what machines are made of, and that filters and hardened kernels are known to refuse.

@@ -1,4 +1,4 @@
-//! The verbs that end domains: `stop`, `kill` and `rm`.
+//! The verbs that end domains, and pods: `stop`, `kill` and `rm`.
 //!
 //! Of many domains, all are told at once, and each has the whole time that one has: a domain that does not answer holds
 //! up no other. Directories are removed one after the other, since that takes the registry's lock.
@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 use rustix::process::{PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde_json::Value;
 
-use super::{Error, KILL, all_of};
+use super::{Error, KILL, Named, all_of, path};
 use crate::cli::domains as cli;
 use api::client::Client;
-use api::v1::{self, Inspection};
+use api::v1;
 use api::{Entry, Registry, registry};
 
 /// How long a machine may take to end that was told to, before its process is killed.
@@ -26,12 +26,12 @@ const KILLED_PATIENCE: Duration = Duration::from_secs(10);
 const AT_ONCE_MAX: usize = 128;
 
 /// `biv stop`.
-pub fn stop(arguments: &cli::Stop) -> Result<(), Error> {
+pub fn stop<R: Named>(arguments: &cli::Stop) -> Result<(), Error> {
     let patience = Duration::from_secs(arguments.time);
-    let registry = Registry::open()?;
+    let registry = R::registry()?;
     all_done(at_once(&registry, &arguments.names, |entry| {
         let end_of_patience = Instant::now() + patience;
-        let asked = Client::connect(entry)?.post::<Inspection>("/v1/domain/stop", &Value::Null);
+        let asked = Client::connect(entry)?.post::<Value>(&path::<R>("stop"), &Value::Null);
         let left = end_of_patience.saturating_duration_since(Instant::now());
         // One that does not answer is not asked for long.
         if asked.is_ok() && entry.wait_for(left) { Ok(()) } else { end(entry) }
@@ -39,21 +39,21 @@ pub fn stop(arguments: &cli::Stop) -> Result<(), Error> {
 }
 
 /// `biv kill`.
-pub fn kill(arguments: &cli::Kill) -> Result<(), Error> {
-    let registry = Registry::open()?;
+pub fn kill<R: Named>(arguments: &cli::Kill) -> Result<(), Error> {
+    let registry = R::registry()?;
     all_done(at_once(&registry, &arguments.names, |entry| {
         if arguments.signal == KILL {
             return end(entry);
         }
         let kill = v1::Kill { signal: Some(arguments.signal) };
-        Client::connect(entry)?.post::<Inspection>("/v1/domain/kill", &kill)?;
+        Client::connect(entry)?.post::<Value>(&path::<R>("kill"), &kill)?;
         Ok(())
     }))
 }
 
 /// `biv rm`.
-pub fn rm(arguments: &cli::Rm) -> Result<(), Error> {
-    let registry = Registry::open()?;
+pub fn rm<R: Named>(arguments: &cli::Rm) -> Result<(), Error> {
+    let registry = R::registry()?;
     let ended = at_once(&registry, &arguments.names, |entry| {
         if entry.alive && arguments.force {
             end(entry)?;
@@ -62,17 +62,17 @@ pub fn rm(arguments: &cli::Rm) -> Result<(), Error> {
     });
     let remove = |(name, was_alive)| match registry.remove(&name) {
         // It was not to be kept, and somebody else has swept.
-        Err(registry::Error::Unknown(_)) if was_alive => Ok(()),
+        Err(registry::Error::Unknown(..)) if was_alive => Ok(()),
         other => Ok(other?),
     };
     all_done(ended.into_iter().map(|ended| ended.and_then(remove)).collect())
 }
 
 /// Do it to all of them, at the same time; what came of it, in the order of the names.
-fn at_once<T: Send>(
-    registry: &Registry,
+fn at_once<R: Named, T: Send>(
+    registry: &Registry<R>,
     names: &[String],
-    act: impl Fn(&Entry) -> Result<T, Error> + Sync,
+    act: impl Fn(&Entry<R>) -> Result<T, Error> + Sync,
 ) -> Vec<Result<T, Error>> {
     let act = |name: &String| registry.find(name).map_err(Error::from).and_then(|it| act(&it));
     let together = |names: &[String]| -> Vec<_> {
@@ -96,10 +96,10 @@ fn all_done(results: Vec<Result<(), Error>>) -> Result<(), Error> {
 }
 
 /// Ends a machine, and its process if that does not end with it.
-fn end(entry: &Entry) -> Result<(), Error> {
+fn end<R: Named>(entry: &Entry<R>) -> Result<(), Error> {
     let client = Client::connect(entry)?;
     let process = client.process();
-    let told = client.post::<Inspection>("/v1/domain/kill", &v1::Kill::default());
+    let told = client.post::<Value>(&path::<R>("kill"), &v1::Kill::default());
     if told.is_ok() && entry.wait_for(END_PATIENCE) {
         return Ok(());
     }
@@ -110,5 +110,8 @@ fn end(entry: &Entry) -> Result<(), Error> {
     {
         let _ = pidfd_send_signal(process, Signal::KILL);
     }
-    if entry.wait_for(KILLED_PATIENCE) { Ok(()) } else { Err(Error::Undying(entry.name.clone())) }
+    match entry.wait_for(KILLED_PATIENCE) {
+        true => Ok(()),
+        false => Err(Error::Undying(R::KIND, entry.name.clone())),
+    }
 }

@@ -5,12 +5,12 @@ use std::os::unix::ffi::OsStringExt;
 
 use protocol::Order;
 
-use super::Error;
+use super::{Error, Named, path};
 use crate::cli::domains::Exec;
 use api::client::Client;
-use api::{Registry, http, status};
-use domain::run::PATH;
+use api::{http, status};
 use session::channel::Channel;
+use session::environment::PATH;
 use session::terminal;
 use session::terminal::{Escape, Mode};
 use session::{
@@ -19,9 +19,10 @@ use session::{
 };
 
 /// `biv exec`; returns the status of the command.
-pub fn exec(arguments: &Exec) -> Result<u8, Error> {
-    let entry = Registry::open()?.find(&arguments.name)?;
-    let (stream, received) = Client::connect(&entry)?.upgrade("/v1/domain/exec", http::FRAMES)?;
+pub fn exec<R: Named>(arguments: &Exec) -> Result<u8, Error> {
+    let entry = R::registry()?.find(&arguments.name)?;
+    let path = path::<R>("exec");
+    let (stream, received) = Client::connect(&entry)?.upgrade(&path, http::FRAMES)?;
     let line = Line::of(stream)?;
     let input = match (arguments.interactive, arguments.tty) {
         (true, _) => Input::Ours,
@@ -46,7 +47,7 @@ pub fn exec(arguments: &Exec) -> Result<u8, Error> {
         Ending::Escaped => status::of_signal(2),
         Ending::TimedOut | Ending::MachineEnded => {
             // Standard error may be closed; the status still tells.
-            let _ = writeln!(io::stderr(), "biv: the domain ended before the command did");
+            let _ = writeln!(io::stderr(), "biv: the {} ended before the command did", R::KIND);
             status::GUEST_LOST
         }
     })

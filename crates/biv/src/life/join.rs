@@ -2,8 +2,8 @@
 
 use std::io::{self, Write};
 
-use super::Error;
 use super::ending::END_PATIENCE;
+use super::{Error, Named, path};
 use crate::cli::domains::{Attach, Console};
 use api::client::Client;
 use api::{Entry, Registry, http, status};
@@ -25,10 +25,10 @@ pub fn console(arguments: &Console) -> Result<u8, Error> {
 }
 
 /// `biv attach`; returns the status of the command, if it has ended.
-pub fn attach(arguments: &Attach) -> Result<u8, Error> {
-    let entry = Registry::open()?.find(&arguments.name)?;
-    let link = connect(&entry, "/v1/domain/attach")?;
-    let has_terminal = entry.record.as_ref().is_some_and(|record| record.has_terminal);
+pub fn attach<R: Named>(arguments: &Attach) -> Result<u8, Error> {
+    let entry = R::registry()?.find(&arguments.name)?;
+    let link = connect(&entry, &path::<R>("attach"))?;
+    let has_terminal = entry.record.as_ref().is_some_and(R::has_terminal);
     let mode = match (!arguments.no_stdin && stdin_is_terminal(), has_terminal) {
         (false, _) => Mode::Lines,
         (true, false) => Mode::LinesAndKey,
@@ -47,7 +47,7 @@ pub fn attach(arguments: &Attach) -> Result<u8, Error> {
     Ok(conclude(entry, ending, status::GUEST_LOST))
 }
 
-fn connect(entry: &Entry, path: &str) -> Result<Channel, Error> {
+fn connect<R: Named>(entry: &Entry<R>, path: &str) -> Result<Channel, Error> {
     let (stream, received) = Client::connect(entry)?.upgrade(path, http::FRAMES)?;
     // It may say nothing for as long as it likes.
     stream.set_read_timeout(None)?;
@@ -79,7 +79,7 @@ fn session(
 }
 
 /// Says why it is over, if that is not plain; `status_of_end` is the status if the domain has ended.
-fn conclude(mut entry: Entry, ending: Ending, status_of_end: u8) -> u8 {
+fn conclude<R: Named>(mut entry: Entry<R>, ending: Ending, status_of_end: u8) -> u8 {
     match ending {
         Ending::Exited(status) => status,
         Ending::Signaled(signal) | Ending::Killed(signal) => status::of_signal(signal),
@@ -94,7 +94,7 @@ fn conclude(mut entry: Entry, ending: Ending, status_of_end: u8) -> u8 {
                 say_after_line(&format!("{} does not wait for who takes so little", entry.name));
                 return status::FAILURE;
             }
-            say_after_line(&format!("domain {} has ended", entry.name));
+            say_after_line(&format!("{} {} has ended", R::KIND, entry.name));
             status_of_end
         }
     }

@@ -6,20 +6,20 @@ use std::time::{Duration, Instant};
 use host::poll::{PollFlags, wait_for};
 use rustix::fs::inotify;
 
-use super::Error;
+use super::{Error, Named};
 use crate::cli::domains::Logs;
 use api::log::{Line, Reader, Stream, last_lines};
-use api::{Entry, Registry, files};
+use api::{Entry, files};
 
 /// How often it is looked whether the domain still lives.
 const LOOK: Duration = Duration::from_millis(300);
 
 /// `biv logs`.
-pub fn logs(arguments: &Logs) -> Result<(), Error> {
-    let mut entry = Registry::open()?.find(&arguments.name)?;
+pub fn logs<R: Named>(arguments: &Logs) -> Result<(), Error> {
+    let mut entry = R::registry()?.find(&arguments.name)?;
     let mut reader = match Reader::open(&entry.directory) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            return Err(Error::NoLog(entry.name));
+            return Err(Error::NoLog(R::KIND, entry.name));
         }
         reader => reader?,
     };
@@ -55,7 +55,7 @@ fn read(reader: &mut Reader, arguments: &Logs) -> io::Result<Vec<Line>> {
 }
 
 /// What becomes readable when the log changes.
-fn watch(entry: &Entry) -> io::Result<std::os::fd::OwnedFd> {
+fn watch<R>(entry: &Entry<R>) -> io::Result<std::os::fd::OwnedFd> {
     let watch = inotify::init(inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK)?;
     for name in files::LOGS {
         inotify::add_watch(

@@ -9,13 +9,14 @@ use crate::cli::domains as cli;
 use crate::print;
 use api::client::{self, Client};
 use api::v1::{self, Inspection};
-use api::{Entry, Name, Registry, registry};
+use api::{Entry, Kind, Name, Record, Registry, registry};
 
 mod cp;
 mod ending;
 mod exec;
 mod join;
 mod logs;
+mod named;
 pub(crate) mod ps;
 mod snapshot;
 mod stats;
@@ -25,6 +26,8 @@ pub use ending::{kill, rm, stop};
 pub use exec::exec;
 pub use join::{attach, console};
 pub use logs::logs;
+pub use named::Named;
+use named::path;
 pub use ps::ps;
 pub use snapshot::snapshot;
 pub(crate) use stats::Group;
@@ -49,17 +52,18 @@ pub enum Error {
     #[error(transparent)]
     Session(#[from] session::Error),
     /// It does not even die.
-    #[error("cannot kill the process of domain {0}")]
-    Undying(Name),
+    #[error("cannot kill the process of {0} {1}")]
+    Undying(Kind, Name),
     /// An audit has found something: a fault of ours.
     #[error("domain {0}: {1} counts of page frames differ")]
     Differences(Name, usize),
     /// There is no log.
     #[error(
-        "domain {0} has no log: only domains started with --detach have one; its output went to \
-         the terminal or the files of its biv run"
+        "{0} {1} has no log: only {0}s started with --detach have one; its output went to the \
+         terminal or the files of its {program} run",
+        program = .0.program()
     )]
-    NoLog(Name),
+    NoLog(Kind, Name),
     /// What is to be copied, or where to.
     #[error("exactly one of FROM and TO must be NAME:PATH, a path in a domain")]
     TwoEnds,
@@ -124,11 +128,11 @@ fn ask(entry: &Entry) -> Option<Inspection> {
 }
 
 /// Does it to all of them, and fails in the end if it did not go well with one.
-fn for_each(
+fn for_each<R: Named>(
     names: &[String],
-    act: impl Fn(&Registry, &Entry) -> Result<(), Error>,
+    act: impl Fn(&Registry<R>, &Entry<R>) -> Result<(), Error>,
 ) -> Result<(), Error> {
-    let registry = Registry::open()?;
+    let registry = R::registry()?;
     let mut failures = Vec::new();
     for name in names {
         let done = registry.find(name).map_err(Error::from).and_then(|it| act(&registry, &it));
@@ -164,12 +168,12 @@ pub fn balloon(arguments: &cli::Balloon) -> Result<(), Error> {
 
 /// `biv pause`.
 pub fn pause(arguments: &cli::Pause) -> Result<(), Error> {
-    for_each(&arguments.names, |_, entry| post(entry, "/v1/domain/pause"))
+    for_each::<Record>(&arguments.names, |_, entry| post(entry, "/v1/domain/pause"))
 }
 
 /// `biv resume`.
 pub fn resume(arguments: &cli::Resume) -> Result<(), Error> {
-    for_each(&arguments.names, |_, entry| post(entry, "/v1/domain/resume"))
+    for_each::<Record>(&arguments.names, |_, entry| post(entry, "/v1/domain/resume"))
 }
 
 fn post(entry: &Entry, path: &str) -> Result<(), Error> {
@@ -178,11 +182,11 @@ fn post(entry: &Entry, path: &str) -> Result<(), Error> {
 }
 
 /// `biv wait`.
-pub fn wait(arguments: &cli::Wait) -> Result<(), Error> {
-    for_each(&arguments.names, |registry, entry| {
+pub fn wait<R: Named>(arguments: &cli::Wait) -> Result<(), Error> {
+    for_each::<R>(&arguments.names, |registry, entry| {
         entry.wait()?;
         let ended = registry.find(entry.name.as_str()).ok().and_then(|entry| entry.record);
-        let status = ended.and_then(|record| record.ending).map(|ending| ending.status);
+        let status = ended.and_then(|record| Some(record.ending()?.status));
         // One that was killed could not say so.
         let status = status.unwrap_or(api::status::of_signal(KILL));
         Ok(print::text(&format!("{status}\n"))?)

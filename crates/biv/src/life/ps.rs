@@ -5,7 +5,7 @@ use std::io::{self, IsTerminal};
 use serde::Serialize;
 use spec::shown::line;
 
-use super::{Error, ask};
+use super::{Error, Named, ask};
 use crate::cli::Format;
 use crate::cli::domains::Ps;
 use crate::print;
@@ -46,11 +46,7 @@ pub fn ps(arguments: &Ps) -> Result<(), Error> {
     let rows: Vec<Row> = listed.filter_map(row).collect();
     match arguments.format {
         Format::Json => Ok(print::json(&rows)?),
-        Format::Text => {
-            let is_cut = io::stdout().is_terminal() && !arguments.no_trunc;
-            let width = is_cut.then(|| usize::from(terminal::size().1));
-            Ok(print::text(&table(&rows, now(), width))?)
-        }
+        Format::Text => Ok(print::text(&table(&rows, now(), width(arguments.no_trunc)))?),
     }
 }
 
@@ -84,8 +80,8 @@ pub fn state_of(entry: &Entry) -> String {
 }
 
 /// What is to be said of one that does not live.
-pub fn state_of_ended(entry: &Entry) -> String {
-    let ending = entry.record.as_ref().and_then(|record| record.ending.as_ref());
+pub fn state_of_ended<R: Named>(entry: &Entry<R>) -> String {
+    let ending = entry.record.as_ref().and_then(R::ending);
     match ending {
         Some(ending) if ending.error.is_some() => "failed".to_owned(),
         Some(ending) => format!("ended ({})", ending.status),
@@ -94,11 +90,11 @@ pub fn state_of_ended(entry: &Entry) -> String {
 }
 
 /// What is to be said of one that does not live, and has not ended by itself.
-pub fn reason(entry: &Entry) -> Option<String> {
+pub fn reason<R: Named>(entry: &Entry<R>) -> Option<String> {
     const KILLED: &str = "its process was killed, and could not say why: by somebody's \
         SIGKILL, by the host \
                           for want of memory, or for a system call that its confinement forbids";
-    let ending = entry.record.as_ref().and_then(|record| record.ending.as_ref());
+    let ending = entry.record.as_ref().and_then(R::ending);
     match ending {
         _ if entry.alive => None,
         Some(ending) => ending.explanation().map(str::to_owned),
@@ -107,30 +103,40 @@ pub fn reason(entry: &Entry) -> Option<String> {
 }
 
 /// The state, and the first line of why it is so.
-fn state_and_reason(row: &Row) -> String {
-    match row.reason.as_deref().and_then(|reason| reason.lines().next()) {
-        Some(reason) => format!("{}: {}", row.state, shortened(reason, Some(REASON_MAX_LETTERS))),
-        None => row.state.clone(),
+pub fn state_and_reason(state: &str, reason: Option<&str>) -> String {
+    match reason.and_then(|reason| reason.lines().next()) {
+        Some(reason) => format!("{state}: {}", shortened(reason, Some(REASON_MAX_LETTERS))),
+        None => state.to_owned(),
     }
 }
 
 /// For people, lines as wide as this, if they are to fit somewhere.
 fn table(rows: &[Row], now: u64, width: Option<usize>) -> String {
-    let heads = ["NAME", "STATE", "PID", "AGE", "CPUS", "MEMORY", "COMMAND"].map(str::to_owned);
-    let mut lines = vec![heads];
-    lines.extend(rows.iter().map(|row| {
+    let heads = ["NAME", "STATE", "PID", "AGE", "CPUS", "MEMORY", "COMMAND"];
+    let cells = |row: &Row| {
         [
             row.name.clone(),
-            state_and_reason(row),
+            state_and_reason(&row.state, row.reason.as_deref()),
             row.pid.map_or_else(|| "-".to_owned(), |pid| pid.to_string()),
             age(now.saturating_sub(row.created) / 1000),
             row.processors.to_string(),
             format!("{}M", row.memory >> 20),
             row.command.join(" "),
         ]
-    }));
+    };
+    aligned(heads, rows.iter().map(cells), width)
+}
+
+/// A table of which the last column is cut where a line of so many letters ends.
+pub fn aligned<const N: usize>(
+    heads: [&str; N],
+    rows: impl Iterator<Item = [String; N]>,
+    width: Option<usize>,
+) -> String {
+    let mut lines = vec![heads.map(str::to_owned)];
+    lines.extend(rows);
     let widest = |column: usize| lines.iter().map(|line| line[column].chars().count()).max();
-    let widths: Vec<usize> = (0..6).map(|column| widest(column).unwrap_or(0)).collect();
+    let widths: Vec<usize> = (0..N - 1).map(|column| widest(column).unwrap_or(0)).collect();
     let before: usize = widths.iter().map(|width| width + 2).sum();
     let left = width.map(|width| width.saturating_sub(before).max(COMMAND_MIN_LETTERS));
     let mut text = String::new();
@@ -138,10 +144,16 @@ fn table(rows: &[Row], now: u64, width: Option<usize>) -> String {
         for (cell, width) in line.iter().zip(&widths) {
             text.push_str(&format!("{cell:<width$}  "));
         }
-        text.push_str(&shortened(&line[6], left));
+        text.push_str(&shortened(&line[N - 1], left));
         text.push('\n');
     }
     text
+}
+
+/// The width that a table is to fit in, if it is to.
+pub fn width(is_whole: bool) -> Option<usize> {
+    let is_cut = io::stdout().is_terminal() && !is_whole;
+    is_cut.then(|| usize::from(terminal::size().1))
 }
 
 /// As much of a text as there is room for, without characters that a terminal obeys.
@@ -157,7 +169,7 @@ fn shortened(text: &str, most: Option<usize>) -> String {
 }
 
 /// Seconds as people say them.
-fn age(seconds: u64) -> String {
+pub fn age(seconds: u64) -> String {
     match seconds {
         0..=119 => format!("{seconds}s"),
         120..=7199 => format!("{}m", seconds / 60),

@@ -61,7 +61,7 @@ pub fn stats(arguments: &Stats) -> Result<(), Error> {
     for name in &arguments.names {
         let entry = registry.find(name)?;
         if !entry.alive {
-            return Err(client::Error::NotRunning(entry.name).into());
+            return Err(client::Error::NotRunning(api::Kind::Domain, entry.name).into());
         }
     }
     let (format, once) = (arguments.format, arguments.once);

@@ -11,7 +11,7 @@ use crate::print;
 /// `biv xen info`.
 pub fn info(arguments: &Info) -> Result<(), Error> {
     let entry = super::find(&arguments.name)?;
-    let gone = || api::client::Error::NotRunning(entry.name.clone());
+    let gone = || api::client::Error::NotRunning(api::Kind::Domain, entry.name.clone());
     let facts = Facts::of(&entry).ok_or_else(gone)?;
     match arguments.format {
         Format::Json => Ok(print::json(&facts)?),

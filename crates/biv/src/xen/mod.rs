@@ -48,7 +48,7 @@ fn find(name: &str) -> Result<Entry, Error> {
         return Err(Error::NotParavirtual(entry.name));
     }
     if !entry.alive {
-        return Err(api::client::Error::NotRunning(entry.name).into());
+        return Err(api::client::Error::NotRunning(api::Kind::Domain, entry.name).into());
     }
     Ok(entry)
 }

@@ -3,7 +3,7 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
@@ -11,11 +11,11 @@ use files::Share;
 use protocol::mounts::{Kind, Mount};
 use rustix::fs::{Mode, OFlags, open};
 use rustix::process::{getgid, getgroups, getuid};
+use session::homes::{self, Wide};
 use spec::Spec;
 use vmm::{SharedDirectories, SharedDirectory};
 
 use super::error::Error;
-use super::homes::{self, Wide};
 use super::image_disk::{self, ImageDisk};
 use crate::helper::helper;
 use crate::say::say;
@@ -355,40 +355,4 @@ fn start_server(socket: OwnedFd, confined: bool) -> io::Result<()> {
     let order = ServeFiles { home: home(), confined };
     helper(KIND, &order)?.stdin(Stdio::from(socket)).spawn()?;
     Ok(())
-}
-
-/// Variables of the environment that mean the same in a guest that looks like the host; those of the locale
-/// are listed in locale(7).
-const ENVIRONMENT: [&str; 21] = [
-    "HOME",
-    "LANG",
-    "LANGUAGE",
-    "LC_ADDRESS",
-    "LC_ALL",
-    "LC_COLLATE",
-    "LC_CTYPE",
-    "LC_IDENTIFICATION",
-    "LC_MEASUREMENT",
-    "LC_MESSAGES",
-    "LC_MONETARY",
-    "LC_NAME",
-    "LC_NUMERIC",
-    "LC_PAPER",
-    "LC_TELEPHONE",
-    "LC_TIME",
-    "LOGNAME",
-    "PATH",
-    "SHELL",
-    "TZ",
-    "USER",
-];
-
-/// What of the environment a command in such a guest gets. Each variable is asked for by its name: a copy of all of
-/// them would stay in this process's memory, with whatever secrets they have.
-pub fn environment() -> Vec<Vec<u8>> {
-    let pair = |name: &&str| {
-        let value = std::env::var_os(name)?.into_vec();
-        Some([name.as_bytes(), b"=", &value].concat())
-    };
-    ENVIRONMENT.iter().filter_map(pair).collect()
 }

@@ -13,6 +13,7 @@ use std::os::fd::IntoRawFd;
 use std::process::Command;
 
 use rustix::fs::{MemfdFlags, memfd_create};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use spec::Spec;
 
@@ -76,7 +77,7 @@ impl Carry {
     /// # Errors
     ///
     /// There is no such descriptor, or something else in it.
-    pub fn read(&self) -> io::Result<Launch> {
+    pub fn read<T: DeserializeOwned>(&self) -> io::Result<T> {
         let mut file = File::from(host::inherited::take(self.descriptor)?);
         let mut text = Vec::new();
         file.rewind()?;
@@ -91,12 +92,27 @@ impl Carry {
 ///
 /// The host has no file for it.
 pub fn command(launch: &Launch) -> io::Result<Command> {
+    command_of(KIND, launch, launch.is_detached(), &launch.shown())
+}
+
+/// A process of ours of any kind that is started with a [`Carry`], for what is to be done; `shown` is what it runs, for
+/// people.
+///
+/// # Errors
+///
+/// The host has no file for it.
+pub fn command_of(
+    kind: &str,
+    what: &impl Serialize,
+    detached: bool,
+    shown: &[OsString],
+) -> io::Result<Command> {
     let mut file = File::from(memfd_create("biv-launch", MemfdFlags::empty())?);
-    file.write_all(&serde_json::to_vec(launch)?)?;
+    file.write_all(&serde_json::to_vec(what)?)?;
     // It stays open in what takes our place, and here until our end.
-    let order = Carry { descriptor: file.into_raw_fd(), detached: launch.is_detached() };
-    let mut command = again(KIND, &order)?;
+    let order = Carry { descriptor: file.into_raw_fd(), detached };
+    let mut command = again(kind, &order)?;
     // For who looks at the processes of the host.
-    command.arg("--").args(launch.shown());
+    command.arg("--").args(shown);
     Ok(command)
 }

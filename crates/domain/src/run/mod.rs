@@ -8,7 +8,7 @@
 //!   starts from a snapshot of a booted guest.
 //! - [`disk`], [`backends`], [`plugged`]: the devices and their back-ends; [`devices`], [`order`]:
 //!   what init must find, and what it is to run.
-//! - [`sandbox`], [`host_resources`], [`homes`]: the host resources that a machine may have.
+//! - [`sandbox`], [`host_resources`]: the host resources that a machine may have.
 //! - [`machine`]: its thread; [`statistics`], [`tail`]: reports at its end.
 
 mod backends;
@@ -19,7 +19,6 @@ pub mod disk;
 mod error;
 mod files;
 mod guest;
-pub mod homes;
 pub mod host_resources;
 pub mod image_disk;
 pub mod launch;
@@ -37,5 +36,4 @@ mod warm;
 
 pub use checked::CheckedSpec;
 pub use error::Error;
-pub use order::PATH;
 pub use start::{carry_out, go_on, launch};

@@ -5,11 +5,9 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use protocol::Order;
 use spec::Spec;
 
-use super::directories::{self, Directories};
+use super::directories::Directories;
+use session::environment::{self, PATH};
 use session::terminal;
-
-/// The search path of commands in the guest.
-pub const PATH: &[u8] = b"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// What runs when no command is given.
 pub const SHELL: [&[u8]; 2] = [b"/bin/sh", b"-l"];
@@ -24,14 +22,14 @@ pub fn order(spec: &Spec, directories: &Directories) -> Order {
     let process = &spec.process;
     let on_terminal = is_on_terminal(spec);
     let mut environment = match directories.is_the_host {
-        true => directories::environment(),
+        true => environment::of_the_host(),
         false => vec![PATH.to_vec(), b"HOME=/root".to_vec()],
     };
     if on_terminal {
         environment.push(terminal::variable());
     }
     for variable in &process.env {
-        replace(&mut environment, variable.as_bytes());
+        environment::replace(&mut environment, variable.as_bytes());
     }
     let arguments = match process.args.is_empty() {
         true => SHELL.map(<[u8]>::to_vec).to_vec(),
@@ -50,13 +48,6 @@ pub fn order(spec: &Spec, directories: &Directories) -> Order {
         closed: session::closed_streams(),
         joins_streams: session::has_one_output(),
     }
-}
-
-/// Puts a variable, `NAME=VALUE`, in the place of one of that name.
-fn replace(environment: &mut Vec<Vec<u8>>, variable: &[u8]) {
-    let name = |variable: &[u8]| variable.split(|byte| *byte == b'=').next().map(<[u8]>::to_vec);
-    environment.retain(|other| name(other) != name(variable));
-    environment.push(variable.to_vec());
 }
 
 #[cfg(test)]

@@ -52,7 +52,7 @@ fn detach(launch: &Launch) -> Result<u8, Error> {
 ///
 /// There is no such descriptor, or something else in it; or there is no machine, or none to its end.
 pub fn carry_out(order: &Carry) -> Result<u8, Error> {
-    let launch = order.read()?;
+    let launch: Launch = order.read()?;
     log::start(launch.verbosity());
     let child = order.detached.then(Child::of_process).transpose();
     let child = child.map_err(domain::Error::Detach)?;

@@ -29,7 +29,7 @@ use rustix::fs::{AtFlags, CWD, Statx, StatxFlags, makedev, statx};
 use crate::limits::MAX_CLOSED_FILES;
 
 /// What is closed below a home directory: keys, tokens and passwords, by the names that programs give them.
-const OF_A_HOME: &[&str] = &[
+pub const OF_A_HOME: &[&str] = &[
     ".aws",
     ".azure",
     ".boto",

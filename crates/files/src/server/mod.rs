@@ -32,6 +32,7 @@ use rustix::net::{RecvFlags, ReturnFlags, SendFlags, send};
 use crate::limits::{MAX_DESCRIPTORS, MAX_MESSAGE_BYTES, RESERVED_DESCRIPTORS};
 use crate::message::flags;
 use closed::Closed;
+pub use closed::OF_A_HOME;
 use control::{Control, Introduced, Message};
 pub use error::Error;
 use error::failed;

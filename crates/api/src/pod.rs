@@ -1,0 +1,156 @@
+//! Pods: the record of a pod, and the requests that its keeper answers on the control socket in its directory.
+//!
+//! | request | meaning |
+//! | --- | --- |
+//! | `GET /v1/pod` | [`Inspection`] |
+//! | `POST /v1/pod/stop` | SIGTERM for its commands |
+//! | `POST /v1/pod/kill` | a signal for its first command ([`Kill`]); without one, its end |
+//! | `POST /v1/pod/exec` | becomes a connection of frames: an order, and the command's streams |
+//! | `POST /v1/pod/attach` | becomes one to the first command |
+//!
+//! The frames are those of a domain (`guest/protocol`).
+
+use std::fs::File;
+use std::io;
+
+use serde::{Deserialize, Serialize};
+use spec::Name;
+
+use super::http::{Request, Response};
+use super::kept::{Kept, Kind};
+use super::record::{Ended, of_another_version, write_over};
+use super::v1::{Answer, Kill, Refusal, must_ask_for_frames};
+
+/// The version of the record that this code writes; it reads no other.
+pub const VERSION: u32 = 1;
+
+/// What is known of a pod from outside.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Record {
+    /// The version of this record.
+    pub version: u32,
+    /// Its name.
+    pub name: Name,
+    /// The process of its keeper, on the host.
+    pub pid: u32,
+    /// When it was started, in milliseconds since 1970.
+    pub created: u64,
+    /// Whether it runs by itself (`biv pod run --detach`).
+    pub detached: bool,
+    /// Whether what is here stays when it has ended, until `biv pod rm`.
+    pub kept: bool,
+    /// Its first command and the arguments.
+    pub command: Vec<String>,
+    /// Whether that has a terminal.
+    pub has_terminal: bool,
+    /// The directory of the host that is its root.
+    pub root: String,
+    /// Whether it may write to that directory.
+    pub is_writable: bool,
+    /// The host name in it.
+    pub hostname: String,
+    /// How it ended, if it has and could say so.
+    pub ending: Option<Ended>,
+}
+
+impl Record {
+    /// Writes it over what the file has.
+    ///
+    /// # Errors
+    ///
+    /// The host's.
+    pub fn write(&self, file: &File) -> io::Result<()> {
+        write_over(file, self)
+    }
+}
+
+impl Kept for Record {
+    const KIND: Kind = Kind::Pod;
+
+    fn parse(text: &[u8]) -> io::Result<Record> {
+        let record: Record = serde_json::from_slice(text)?;
+        if record.version == VERSION { Ok(record) } else { Err(of_another_version()) }
+    }
+
+    fn is_kept(&self) -> bool {
+        self.kept
+    }
+}
+
+/// The state of a pod.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum State {
+    /// Its command has not started yet.
+    Starting,
+    /// It runs.
+    Running,
+}
+
+/// A pod that lives.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Inspection {
+    /// Its record, from when it was started.
+    pub record: Record,
+    /// Its state.
+    pub state: State,
+    /// Commands that run in it, of those that were ordered.
+    pub commands: u32,
+    /// Clients that are attached to its first command.
+    pub watchers: u32,
+    /// Messages of `biv` about it, at most the last 4 KiB.
+    pub messages: String,
+}
+
+/// The keeper of a pod, as what answers requests.
+pub trait Pod {
+    /// Its properties and state.
+    fn inspect(&self) -> Inspection;
+    /// Sends its commands SIGTERM.
+    fn stop(&mut self) -> Result<(), Refusal>;
+    /// Sends its first command a signal, or ends it.
+    fn kill(&mut self, signal: Option<u8>) -> Result<(), Refusal>;
+    /// Whether commands can be run in it now.
+    fn takes_commands(&self) -> Result<(), Refusal>;
+    /// Whether another client may attach to its first command now.
+    fn takes_watchers(&self) -> Result<(), Refusal>;
+}
+
+/// The paths there are.
+const PATHS: [&str; 5] =
+    ["/v1/pod", "/v1/pod/stop", "/v1/pod/kill", "/v1/pod/exec", "/v1/pod/attach"];
+
+/// Answers a request.
+pub fn answer(request: &Request, pod: &mut dyn Pod) -> Answer {
+    let upgrade = request.upgrade.as_deref();
+    let result = match (request.method.as_str(), request.path.as_str()) {
+        ("GET", "/v1/pod") => Ok(Response::json(200, &pod.inspect())),
+        ("POST", "/v1/pod/stop") => pod.stop().map(|()| Response::json(202, &pod.inspect())),
+        ("POST", "/v1/pod/kill") => kill(pod, &request.body),
+        ("POST", "/v1/pod/exec") => {
+            match must_ask_for_frames(upgrade).and_then(|()| pod.takes_commands()) {
+                Ok(()) => return Answer::Frames,
+                Err(refusal) => Err(refusal),
+            }
+        }
+        ("POST", "/v1/pod/attach") => {
+            match must_ask_for_frames(upgrade).and_then(|()| pod.takes_watchers()) {
+                Ok(()) => return Answer::Watch,
+                Err(refusal) => Err(refusal),
+            }
+        }
+        (_, path) if PATHS.contains(&path) => {
+            Err((405, "method not allowed for this path".to_owned()))
+        }
+        (_, path) => Err((404, format!("there is no {path} here"))),
+    };
+    Answer::Response(result.unwrap_or_else(|(status, error)| Response::problem(status, error)))
+}
+
+fn kill(pod: &mut dyn Pod, body: &[u8]) -> Result<Response, Refusal> {
+    let kill = Kill::parse(body)?;
+    pod.kill(kill.signal)?;
+    Ok(Response::json(202, &pod.inspect()))
+}

@@ -1,0 +1,354 @@
+//! The command line of `biv pod`: the verbs about pods. Most have the words of those about domains.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Subcommand, ValueEnum, ValueHint};
+use pods::PodSpec;
+use pods::spec::HOSTNAME_MAX_BYTES;
+use spec::Name;
+
+use super::{Format, domains as life};
+use api::status;
+
+/// Run pods: processes of the host with private names, without a machine.
+///
+/// A pod has process numbers, a root file system, IPC, sockets, terminals and a host name of its own, and its processes
+/// are ordinary processes of the host. It takes no privileges, but user namespaces; `biv doctor` says whether the host
+/// allows them.
+#[derive(Debug, Args)]
+pub struct Pod {
+    /// What
+    #[command(subcommand)]
+    pub action: PodAction,
+}
+
+/// What is done with pods.
+#[expect(missing_docs, reason = "what is said here would replace what is said of the arguments")]
+#[derive(Debug, Subcommand)]
+pub enum PodAction {
+    Run(Box<Run>),
+    Ps(Ps),
+    Logs(Logs),
+    Inspect(Inspect),
+    Stop(Stop),
+    Kill(Kill),
+    Exec(Exec),
+    Attach(Attach),
+    Wait(Wait),
+    Rm(Rm),
+}
+
+/// Start a pod and run a command in it, or an interactive shell.
+///
+/// The pod uses the host's root file system and keeps what it writes there in a layer of its own. Only the current
+/// directory is written to, unless it is or contains your home directory. Keys, tokens and passwords in home
+/// directories are not there. The pod ends with the command, and its layer with it.
+///
+/// You are the superuser in the pod, and nobody else is there, unless /etc/subuid and /etc/subgid give you more users
+/// and groups. Root's pods have users that are nobody on the host.
+///
+/// On a terminal, Ctrl-] three times within a second ends the pod.
+#[derive(Debug, Args)]
+#[command(after_help = status::HELP)]
+pub struct Run {
+    /// Run the pod in the background, print its name, and keep its output for `biv pod logs`
+    #[arg(short, long)]
+    pub detach: bool,
+
+    /// Name of the pod [default: a generated one]
+    #[arg(long, value_name = "NAME")]
+    pub name: Option<Name>,
+
+    /// Remove a detached pod, with its logs, when it has ended
+    #[arg(long)]
+    pub rm: bool,
+
+    /// Keep standard input open, also of a detached pod
+    #[arg(short, long)]
+    pub interactive: bool,
+
+    /// Allocate a pseudo-terminal for the command
+    #[arg(short, long)]
+    pub tty: bool,
+
+    /// Use DIR as the root file system; what the pod writes stays in a layer of its own unless --rw is given
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub root: Option<PathBuf>,
+
+    /// Let the pod write to the directory of --root
+    #[arg(long, requires = "root")]
+    pub rw: bool,
+
+    /// Network of the pod: none: a loopback interface of its own
+    #[arg(long, value_enum, default_value_t)]
+    pub net: PodNet,
+
+    /// Set an environment variable
+    #[arg(short, long, value_name = "NAME=VALUE")]
+    pub env: Vec<OsString>,
+
+    /// Working directory of the command [default: the current one if the pod shares it, or /]
+    #[arg(short, long, value_name = "DIR")]
+    pub workdir: Option<PathBuf>,
+
+    /// Host name in the pod [default: the pod's name]
+    #[arg(long, value_name = "NAME", value_parser = parse_hostname)]
+    pub hostname: Option<String>,
+
+    /// End the pod after SECONDS, with status 124
+    #[arg(long, value_name = "SECONDS", value_parser = super::parse_seconds)]
+    pub timeout: Option<Duration>,
+
+    /// Command to run, and its arguments [default: a shell]
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "COMMAND",
+        value_hint = ValueHint::CommandWithArguments)]
+    pub command: Vec<OsString>,
+}
+
+/// What a pod reaches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub enum PodNet {
+    /// Itself.
+    #[default]
+    None,
+}
+
+impl Run {
+    /// The pod that is meant.
+    #[must_use]
+    pub fn into_spec(self) -> PodSpec {
+        PodSpec {
+            name: self.name,
+            args: self.command,
+            env: self.env,
+            directory: self.workdir,
+            hostname: self.hostname,
+            root: self.root,
+            is_writable: self.rw,
+            terminal: self.tty,
+            interactive: self.interactive,
+            detached: self.detach,
+            remove: self.rm,
+            timeout: self.timeout,
+        }
+    }
+}
+
+/// What Linux takes for one, and people can read.
+fn parse_hostname(text: &str) -> Result<String, String> {
+    let is_good = |letter: char| letter.is_ascii_alphanumeric() || "-._".contains(letter);
+    match text.len() {
+        1..=HOSTNAME_MAX_BYTES if text.chars().all(is_good) => Ok(text.to_owned()),
+        _ => Err(format!("not 1 to {HOSTNAME_MAX_BYTES} letters, digits, dots and hyphens")),
+    }
+}
+
+/// List pods.
+///
+/// Only running pods are shown by default.
+#[derive(Debug, Args)]
+pub struct Ps {
+    /// Show all pods, including those that have ended
+    #[arg(short, long)]
+    pub all: bool,
+
+    /// Do not truncate commands to the width of the terminal
+    #[arg(long)]
+    pub no_trunc: bool,
+
+    /// Output format
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    pub format: Format,
+}
+
+/// Fetch the logs of a detached pod.
+///
+/// The command's standard output goes to standard output and its standard error to standard error, in the order in
+/// which they were written. The last 4 to 8 MiB are kept.
+#[derive(Debug, Args)]
+pub struct Logs {
+    /// Follow the log output until the pod ends
+    #[arg(short, long)]
+    pub follow: bool,
+
+    /// Show only the last N lines
+    #[arg(short = 'n', long, value_name = "N")]
+    pub tail: Option<usize>,
+
+    /// Show a timestamp before each line
+    #[arg(short, long)]
+    pub timestamps: bool,
+
+    /// Name of the pod
+    pub name: String,
+}
+
+impl From<Logs> for life::Logs {
+    fn from(logs: Logs) -> life::Logs {
+        let Logs { follow, tail, timestamps, name } = logs;
+        life::Logs { follow, tail, timestamps, console: false, name }
+    }
+}
+
+/// Display the properties and the state of pods as JSON.
+#[derive(Debug, Args)]
+pub struct Inspect {
+    /// Names of the pods
+    #[arg(required = true, value_name = "NAME")]
+    pub names: Vec<String>,
+}
+
+/// Stop pods: ask each to end, and end it if it does not in time.
+///
+/// The commands of the pod get SIGTERM (on a terminal also SIGHUP); the pod ends when the first command has.
+#[derive(Debug, Args)]
+pub struct Stop {
+    /// Seconds to wait before the pod is ended
+    #[arg(short, long, value_name = "SECONDS", default_value = "10")]
+    pub time: u64,
+
+    /// Names of the pods
+    #[arg(required = true, value_name = "NAME")]
+    pub names: Vec<String>,
+}
+
+impl From<Stop> for life::Stop {
+    fn from(Stop { time, names }: Stop) -> life::Stop {
+        life::Stop { time, names }
+    }
+}
+
+/// Kill pods, or send a signal to their commands.
+#[derive(Debug, Args)]
+pub struct Kill {
+    /// Signal to send to the command, by name or number; KILL ends the pod
+    #[arg(short, long, value_name = "SIGNAL", default_value = "KILL",
+        value_parser = life::parse_signal)]
+    pub signal: u8,
+
+    /// Names of the pods
+    #[arg(required = true, value_name = "NAME")]
+    pub names: Vec<String>,
+}
+
+impl From<Kill> for life::Kill {
+    fn from(Kill { signal, names }: Kill) -> life::Kill {
+        life::Kill { signal, names }
+    }
+}
+
+/// Run a command in a running pod.
+///
+/// As with `biv pod run`, the command uses the standard streams of biv and receives its signals, and biv exits with the
+/// command's status. Ctrl-] three times within a second hangs up.
+#[derive(Debug, Args)]
+pub struct Exec {
+    /// Keep standard input open and forward it to the command
+    #[arg(short, long)]
+    pub interactive: bool,
+
+    /// Allocate a pseudo-terminal for the command
+    #[arg(short, long)]
+    pub tty: bool,
+
+    /// Working directory of the command
+    #[arg(short, long, value_name = "DIR", default_value = "/")]
+    pub workdir: OsString,
+
+    /// Set an environment variable
+    #[arg(short, long, value_name = "NAME=VALUE")]
+    pub env: Vec<OsString>,
+
+    /// Name of the pod
+    pub name: String,
+
+    /// Command to run, and its arguments
+    #[arg(
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "COMMAND"
+    )]
+    pub command: Vec<OsString>,
+}
+
+impl From<Exec> for life::Exec {
+    fn from(exec: Exec) -> life::Exec {
+        let Exec { interactive, tty, workdir, env, name, command } = exec;
+        life::Exec { interactive, tty, user: None, workdir, env, name, command }
+    }
+}
+
+/// Attach to the command that a pod was started for: its output and its exit status.
+///
+/// `biv pod logs` has the earlier output. On a terminal, Ctrl-] detaches, and the command goes on.
+#[derive(Debug, Args)]
+pub struct Attach {
+    /// Do not forward standard input
+    #[arg(long)]
+    pub no_stdin: bool,
+
+    /// Forward SIGINT (Ctrl-C) and SIGQUIT to the command; with false, they detach. Other signals always detach
+    #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set)]
+    pub sig_proxy: bool,
+
+    /// Name of the pod
+    pub name: String,
+}
+
+impl From<Attach> for life::Attach {
+    fn from(Attach { no_stdin, sig_proxy, name }: Attach) -> life::Attach {
+        life::Attach { no_stdin, sig_proxy, name }
+    }
+}
+
+/// Wait until pods have ended, and print their exit statuses.
+#[derive(Debug, Args)]
+pub struct Wait {
+    /// Names of the pods
+    #[arg(required = true, value_name = "NAME")]
+    pub names: Vec<String>,
+}
+
+impl From<Wait> for life::Wait {
+    fn from(Wait { names }: Wait) -> life::Wait {
+        life::Wait { names }
+    }
+}
+
+/// Remove pods that have ended, with their logs.
+#[derive(Debug, Args)]
+pub struct Rm {
+    /// Kill pods that still run, then remove them
+    #[arg(short, long)]
+    pub force: bool,
+
+    /// Names of the pods
+    #[arg(required = true, value_name = "NAME")]
+    pub names: Vec<String>,
+}
+
+impl From<Rm> for life::Rm {
+    fn from(Rm { force, names }: Rm) -> life::Rm {
+        life::Rm { force, names }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn host_names_are_what_linux_takes() {
+        let check = |text: &str, expected| assert_eq!(parse_hostname(text).is_ok(), expected);
+        check("web", true);
+        check("web-1.example_2", true);
+        check(&"x".repeat(64), true);
+        check(&"x".repeat(65), false);
+        check("", false);
+        check("a b", false);
+        check("a\n", false);
+    }
+}

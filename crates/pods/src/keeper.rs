@@ -1,0 +1,354 @@
+//! The keeper of a pod: the process that has started it, and lasts as long as it.
+//!
+//! Its main thread starts the pod's first process, runs the session with the first command, and then sees the pod to
+//! its end. That thread lives as long as the process: the kernel ends the pod with the thread that has started it.
+//! Another thread answers requests ([`crate::server`]).
+//!
+//! However the keeper ends, its lock in the registry is released and the kernel ends the pod. When it ends by itself,
+//! no process of the pod is left: whoever waits for the lock waits for all of them.
+
+use std::fs::{File, Permissions};
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixListener;
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Instant;
+
+use api::registry::{self, Claim};
+use api::{Ended, Name, Registry, files, log, pod, record, status};
+use hub::Hub;
+use locks::Unpoisoned;
+use pod_protocol::Setup;
+use rustix::process::{WaitOptions, wait};
+use session::channel::Channel;
+use session::detach::Child;
+use session::say::say;
+use session::terminal::{Escape, Mode};
+use session::{Ending, Input, Line, Outputs, Passing, Session, Signals, Trouble};
+
+use crate::limits::{KILL_PATIENCE, LOOK};
+use crate::names::{self, First, Users};
+use crate::order;
+use crate::root::Files;
+use crate::server::Server;
+use crate::spec::PodSpec;
+
+/// Why there is no pod, or none to its end.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The registry.
+    #[error(transparent)]
+    Registry(#[from] registry::Error),
+    /// The pod's own files.
+    #[error("cannot make the pod's files: {0}")]
+    Files(io::Error),
+    /// The directory that is to be the root.
+    #[error("cannot use {path} as the root of a pod: {error}", path = path.display())]
+    Root {
+        /// Which.
+        path: std::path::PathBuf,
+        /// What is wrong with it.
+        error: io::Error,
+    },
+    /// Its names.
+    #[error(transparent)]
+    Names(#[from] names::Error),
+    /// Its first process has failed.
+    #[error("cannot make the pod: {0}")]
+    Init(String),
+    /// The session with its command.
+    #[error(transparent)]
+    Session(#[from] session::Error),
+    /// The host.
+    #[error("{0}")]
+    Io(#[from] io::Error),
+}
+
+/// Keeps a pod to its end; returns the exit status. With `child`, this process goes on by itself when the command runs.
+///
+/// # Errors
+///
+/// There is no pod, or it cannot be kept.
+pub fn run(spec: &PodSpec, child: Option<Child>) -> Result<u8, Error> {
+    // Before any thread is started.
+    let signals = Signals::block()?;
+    let registry = Registry::of_pods()?;
+    let claim = registry.claim(spec.name.as_ref())?;
+    let mut kept = Kept::begin(spec, claim)?;
+    let result = keep(spec, &mut kept, child, signals);
+    let at = record::now();
+    let (ending, result) = match result {
+        Ok(Verdict { status, reason }) => (Ended { at, status, error: None, reason }, Ok(status)),
+        Err(error) => {
+            let said = Some(error.to_string());
+            (Ended { at, status: status::FAILURE, error: said, reason: None }, Err(error))
+        }
+    };
+    kept.end(ending);
+    if !kept.is_kept() {
+        // What cannot be removed now, the next command that looks removes.
+        let _ = registry.discard(kept.claim);
+    }
+    result
+}
+
+/// How a pod ended.
+struct Verdict {
+    /// The exit status.
+    status: u8,
+    /// What has been said of it, if its command did not end by itself.
+    reason: Option<String>,
+}
+
+impl Verdict {
+    fn plain(status: u8) -> Verdict {
+        Verdict { status, reason: None }
+    }
+
+    fn told(status: u8, reason: &str) -> Verdict {
+        say(reason);
+        Verdict { status, reason: Some(reason.to_owned()) }
+    }
+}
+
+/// A record and the file that it is in.
+#[derive(Debug)]
+struct Written {
+    record: pod::Record,
+    file: File,
+}
+
+impl Written {
+    fn change(this: &Mutex<Self>, change: impl FnOnce(&mut pod::Record)) {
+        let mut this = this.lock().unpoisoned();
+        change(&mut this.record);
+        // Whoever looks finds that it says what it said before.
+        let _ = this.record.write(&this.file);
+    }
+}
+
+/// What a pod has in the registry.
+struct Kept {
+    claim: Claim,
+    written: Arc<Mutex<Written>>,
+    log: Option<log::Shared>,
+    messages: Option<File>,
+    listener: Option<UnixListener>,
+}
+
+impl Kept {
+    fn begin(spec: &PodSpec, claim: Claim) -> Result<Kept, Error> {
+        Self::make(spec, claim).map_err(Error::Files)
+    }
+
+    fn make(spec: &PodSpec, claim: Claim) -> io::Result<Kept> {
+        let record = pod::Record {
+            version: pod::VERSION,
+            name: claim.name.clone(),
+            pid: std::process::id(),
+            created: record::now(),
+            detached: spec.detached,
+            // What does not get so far is not kept.
+            kept: false,
+            command: spec.args.iter().map(|word| word.to_string_lossy().into_owned()).collect(),
+            has_terminal: order::is_on_terminal(spec),
+            root: spec.root.as_ref().map_or_else(|| "/".into(), |root| root.display().to_string()),
+            is_writable: spec.is_writable,
+            hostname: spec.hostname.clone().unwrap_or_else(|| claim.name.to_string()),
+            ending: None,
+        };
+        let create = |name| Ok::<_, io::Error>(File::from(files::create(&claim.directory, name)?));
+        let file = create(files::RECORD)?;
+        record.write(&file)?;
+        let (mut log, mut messages) = (None, None);
+        if spec.detached {
+            log = Some(Arc::new(Mutex::new(log::Writer::create(&claim.directory)?)));
+            messages = Some(create(files::MESSAGES)?);
+        }
+        let place = files::path(&claim.directory, files::SOCKET);
+        let listener = UnixListener::bind(&place)?;
+        std::fs::set_permissions(&place, Permissions::from_mode(0o600))?;
+        listener.set_nonblocking(true)?;
+        let written = Arc::new(Mutex::new(Written { record, file }));
+        Ok(Kept { claim, written, log, messages, listener: Some(listener) })
+    }
+
+    fn record(&self) -> pod::Record {
+        self.written.lock().unpoisoned().record.clone()
+    }
+
+    fn end(&self, ending: Ended) {
+        Written::change(&self.written, |record| record.ending = Some(ending));
+    }
+
+    fn is_kept(&self) -> bool {
+        self.record().kept
+    }
+
+    /// Starts the thread that serves a pod, whose init is at the other end of `line`; the session gets the end that is
+    /// returned, and what is wrong with init is said in the other.
+    fn serve(&mut self, line: Line, first: &First) -> io::Result<(Line, Trouble)> {
+        let trouble = Trouble::default();
+        let (ours, theirs) = Line::pair()?;
+        // A pod has the host's clock, and needs nothing else to be told.
+        let mut hub = Hub::new(vec![line], Vec::new(), None, Arc::clone(&trouble))?;
+        // There is room for the first.
+        let _ = hub.connect(theirs, &[], &[]);
+        let server = Server {
+            listener: self.listener.take().ok_or(io::ErrorKind::NotConnected)?,
+            hub,
+            first: first.handle()?,
+            record: self.record(),
+            messages: self.messages.as_ref().map(File::try_clone).transpose()?,
+            owner: rustix::process::geteuid(),
+        };
+        std::thread::Builder::new().name("control".into()).spawn(move || server.run())?;
+        Ok((ours, trouble))
+    }
+
+    /// What is done when the command runs, if the pod goes on by itself then.
+    fn going_on(&self, child: Child, kept: bool) -> io::Result<GoingOn> {
+        let messages = self.messages.as_ref().map(File::try_clone).transpose()?;
+        let (name, written) = (self.claim.name.clone(), Arc::clone(&self.written));
+        Ok(GoingOn { child, name, messages, log: self.log.clone(), written, kept })
+    }
+}
+
+/// A pod that is about to go on by itself.
+struct GoingOn {
+    child: Child,
+    name: Name,
+    messages: Option<File>,
+    log: Option<log::Shared>,
+    written: Arc<Mutex<Written>>,
+    kept: bool,
+}
+
+impl GoingOn {
+    fn go_on(self, outputs: &mut Outputs) -> io::Result<()> {
+        Written::change(&self.written, |record| record.kept = self.kept);
+        if let Some(log) = &self.log {
+            outputs.keep_in(log);
+        }
+        self.child.goes_on(&self.name, self.messages.as_ref())
+    }
+}
+
+/// Starts a pod, and runs the session with its command.
+fn keep(
+    spec: &PodSpec,
+    kept: &mut Kept,
+    child: Option<Child>,
+    signals: Signals,
+) -> Result<Verdict, Error> {
+    // What was left open by chance is for nobody.
+    host::inherited::close_marked();
+    // Whoever of the pod's processes outlives its parent, and the pod's init, is ours to reap.
+    rustix::process::set_child_subreaper(Some(rustix::process::getpid()))
+        .map_err(io::Error::from)?;
+    let users = Users::of_process();
+    let files = Files::of(spec, &users)
+        .map_err(|error| Error::Root { path: spec.root.clone().unwrap_or_default(), error })?;
+    let order = order::order(spec, &files.directory);
+    let setup = Setup {
+        keeper: std::process::id(),
+        hostname: kept.record().hostname.into_bytes(),
+        root: files.root,
+        shared: files.shared,
+        hidden: files.hidden,
+        has_groups: users.has_groups(),
+    };
+    let (mut first, line) = start(setup, &users)?;
+    let has_started = Arc::new(OnceLock::new());
+    let (ours, trouble) = kept.serve(Line::of(line)?, &first)?;
+    let mut link = Channel::new(ours, &order)?.with_trouble(trouble);
+    let going_on = child.map(|child| kept.going_on(child, spec.detached && !spec.remove));
+    let (going_on, noted) = (going_on.transpose()?, Arc::clone(&has_started));
+    link = link.on_start(move |outputs| {
+        // It starts once.
+        let _ = noted.set(());
+        going_on.map_or(Ok(()), |going_on| going_on.go_on(outputs))
+    });
+    let session = Session {
+        link,
+        machine: None,
+        deadline: spec.timeout.and_then(|timeout| Instant::now().checked_add(timeout)),
+        mode: Mode::raw_if(order.terminal.is_some() && session::stdin_is_terminal()),
+        escape: Escape::default(),
+        signals,
+        passing: Passing::Interrupt,
+        outputs: Outputs::default(),
+        input: input_of(spec, order.terminal.is_some()),
+        report: None,
+    };
+    let ended = session.run();
+    let is_over =
+        matches!(ended, Ok(Ending::Exited(_) | Ending::Signaled(_) | Ending::MachineEnded));
+    let why = finish(&mut first, is_over);
+    match ended? {
+        Ending::MachineEnded if has_started.get().is_none() => Err(Error::Init(why)),
+        ending => Ok(judge(ending)),
+    }
+}
+
+/// Starts the first process. Where a tool refuses to map ranges of users, there is one user.
+fn start(
+    mut setup: Setup,
+    users: &Users,
+) -> Result<(First, std::os::unix::net::UnixStream), Error> {
+    match names::start(&setup, users) {
+        Err(names::Error::Users(error)) if matches!(users, Users::Ranges(_)) => {
+            tracing::info!("the pod has one user: {error}");
+            setup.has_groups = false;
+            Ok(names::start(&setup, &Users::One)?)
+        }
+        other => Ok(other?),
+    }
+}
+
+/// Sees the pod to its end, which it has come to by itself if `is_over`; what its first process has complained of.
+fn finish(first: &mut First, is_over: bool) -> String {
+    if !is_over {
+        first.kill();
+    }
+    let was_killed = first.end();
+    let why = first.why();
+    if !was_killed {
+        // It has waited for process 1, and the kernel has that one end last of all.
+        return why;
+    }
+    // Process 1 of the pod is our child now.
+    let deadline = Instant::now() + KILL_PATIENCE;
+    loop {
+        match wait(WaitOptions::NOHANG) {
+            Ok(Some(_)) => {}
+            Ok(None) if Instant::now() < deadline => std::thread::sleep(LOOK),
+            Ok(None) | Err(_) => return why,
+        }
+    }
+}
+
+/// Where the command's input comes from.
+fn input_of(spec: &PodSpec, on_terminal: bool) -> Input {
+    match (spec.detached, spec.interactive || on_terminal) {
+        (false, _) => Input::Ours,
+        (true, false) => Input::None,
+        (true, true) => Input::Endless,
+    }
+}
+
+fn judge(ending: Ending) -> Verdict {
+    match ending {
+        Ending::Exited(status) => Verdict::plain(status),
+        Ending::Signaled(signal) | Ending::Killed(signal) => {
+            Verdict::plain(status::of_signal(signal))
+        }
+        Ending::Escaped => Verdict::plain(status::of_signal(2)),
+        Ending::TimedOut => {
+            let reason = "the pod was ended because the time of --timeout was up";
+            Verdict::told(status::TIMEOUT, reason)
+        }
+        // By `biv pod kill`, or by `biv pod stop` after a while, or by somebody of the host.
+        Ending::MachineEnded => Verdict::plain(status::of_signal(9)),
+    }
+}

@@ -1,0 +1,214 @@
+//! Starts the first process of a pod in namespaces of its own, with the pod's users mapped to those of the host.
+//!
+//! The program is `guest/pod-init`, static and executed from a sealed file in memory: it needs nothing of the root that
+//! it is about to build. `guest/pod-protocol` says what goes between it and us.
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Child, ChildStderr, Command, Stdio};
+use std::time::Instant;
+
+use host::poll::{PollFlags, wait_for};
+use pod_protocol::{MAPPED, Root, Setup, UNSHARED};
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+
+use crate::limits::{COMPLAINT_MAX_BYTES, END_PATIENCE, START_PATIENCE};
+
+mod users;
+
+pub use users::Users;
+
+/// The program.
+const INIT: &[u8] = include_bytes!(env!("BIV_POD_INIT"));
+
+/// Why a pod has no names.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The host did not do something.
+    #[error("cannot start a pod: {0}")]
+    Host(#[from] io::Error),
+    /// What the pod is to be cannot be told.
+    #[error(transparent)]
+    Setup(#[from] pod_protocol::Error),
+    /// Its users.
+    #[error("cannot map the pod's users: {0}")]
+    Users(io::Error),
+    /// The first process says why.
+    #[error("cannot make the pod: {0}")]
+    Init(String),
+}
+
+/// The first process of a pod: the outer one, which ends when process 1 of the pod has.
+#[derive(Debug)]
+pub struct First {
+    /// The process.
+    child: Child,
+    /// The same, for whoever is to end the pod.
+    process: OwnedFd,
+    complaints: Option<ChildStderr>,
+}
+
+/// Starts it; with the line to it, which is to be greeted over.
+///
+/// # Errors
+///
+/// The host forbids it, or the first process fails before it is in its namespaces. What fails later closes the line.
+pub fn start(setup: &Setup, users: &Users) -> Result<(First, UnixStream), Error> {
+    let program = sealed(c"biv-pod-init", INIT, MemfdFlags::EXEC)?;
+    let text = sealed(c"biv-pod", &setup.encode()?, MemfdFlags::empty())?;
+    let (mut ours, theirs) = UnixStream::pair()?;
+    // The name under which the kernel finds the program is one of the new process's own.
+    let mut command = Command::new(format!("/proc/self/fd/{}", program.as_raw_fd()));
+    command.arg0("biv-pod").env_clear().current_dir("/");
+    command.stdin(OwnedFd::from(theirs)).stdout(Stdio::from(text)).stderr(Stdio::piped());
+    // The terminal's signals are the keeper's business.
+    command.process_group(0);
+    let mut child = command.spawn()?;
+    // It holds the other end.
+    drop(command);
+    let complaints = child.stderr.take();
+    let number = Pid::from_raw(child.id().cast_signed()).ok_or(Errno::SRCH);
+    let process = number.and_then(|number| pidfd_open(number, PidfdFlags::empty()));
+    let process = process.map_err(io::Error::from)?;
+    let mut first = First { child, process, complaints };
+    if !has_unshared(&mut ours) {
+        return Err(Error::Init(first.why()));
+    }
+    users.map(first.child.id()).map_err(Error::Users)?;
+    ours.write_all(&[MAPPED])?;
+    Ok((first, ours))
+}
+
+/// Tries whether there can be pods here, and leaves no trace; which users they would have.
+///
+/// # Errors
+///
+/// Why there can be none.
+pub fn probe() -> Result<Users, Error> {
+    let users = Users::of_process();
+    let root = Root { path: b"/".to_vec(), is_writable: false, is_host: true };
+    let setup = Setup {
+        keeper: std::process::id(),
+        hostname: b"probe".to_vec(),
+        root,
+        shared: Vec::new(),
+        hidden: Vec::new(),
+        has_groups: users.has_groups(),
+    };
+    match start(&setup, &users) {
+        Err(Error::Users(_)) if matches!(users, Users::Ranges(_)) => {
+            let setup = Setup { has_groups: false, ..setup };
+            greeted(start(&setup, &Users::One)?).map(|()| Users::One)
+        }
+        other => greeted(other?).map(|()| users),
+    }
+}
+
+/// Waits until the first process has given the pod its names, and greets.
+fn greeted((mut first, mut line): (First, UnixStream)) -> Result<(), Error> {
+    let deadline = Instant::now() + START_PATIENCE;
+    let mut greeting = [0];
+    let is_ready =
+        wait_for(line.as_fd(), PollFlags::IN, Some(deadline)).is_ok_and(|ready| !ready.is_empty());
+    match is_ready && line.read_exact(&mut greeting).is_ok() {
+        true => Ok(()),
+        false => Err(Error::Init(first.why())),
+    }
+}
+
+/// Whether the first process is in its namespaces, in time.
+fn has_unshared(line: &mut UnixStream) -> bool {
+    let deadline = Instant::now() + START_PATIENCE;
+    let mut answer = [0];
+    wait_for(line.as_fd(), PollFlags::IN, Some(deadline)).is_ok_and(|ready| !ready.is_empty())
+        && line.read_exact(&mut answer).is_ok()
+        && answer == [UNSHARED]
+}
+
+/// A file in memory that nobody can change any more.
+fn sealed(name: &std::ffi::CStr, contents: &[u8], flags: MemfdFlags) -> io::Result<OwnedFd> {
+    let flags = flags | MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    let file = match memfd_create(name, flags) {
+        // Before Linux 6.3 every such file can be executed, and none has to say so.
+        Err(Errno::INVAL) => memfd_create(name, flags.difference(MemfdFlags::EXEC))?,
+        other => other?,
+    };
+    let mut file = File::from(file);
+    file.write_all(contents)?;
+    fcntl_add_seals(
+        &file,
+        SealFlags::WRITE | SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL,
+    )?;
+    Ok(file.into())
+}
+
+impl First {
+    /// What ends the pod, for another thread.
+    ///
+    /// # Errors
+    ///
+    /// The host's.
+    pub fn handle(&self) -> io::Result<Handle> {
+        Ok(Handle(self.process.try_clone()?))
+    }
+
+    /// Waits until it has ended; whether it has, by the deadline.
+    #[must_use]
+    pub fn has_ended_by(&self, deadline: Instant) -> bool {
+        wait_for(self.process.as_fd(), PollFlags::IN, Some(deadline))
+            .is_ok_and(|ready| !ready.is_empty())
+    }
+
+    /// Kills it, and the pod with it.
+    pub fn kill(&self) {
+        // It may have ended.
+        let _ = pidfd_send_signal(&self.process, Signal::KILL);
+    }
+
+    /// Waits for its end, to which it is made to come. Whether it was killed: then process 1 of the pod, which the
+    /// kernel kills after it, is a child of ours.
+    pub fn end(&mut self) -> bool {
+        if !self.has_ended_by(Instant::now() + END_PATIENCE) {
+            self.kill();
+        }
+        self.child.wait().is_ok_and(|status| status.signal().is_some())
+    }
+
+    /// What it has complained of when it has ended, which it is made to.
+    pub fn why(&mut self) -> String {
+        self.end();
+        let mut text = Vec::new();
+        if let Some(complaints) = self.complaints.take() {
+            let _ = complaints.take(COMPLAINT_MAX_BYTES).read_to_end(&mut text);
+        }
+        let text = String::from_utf8_lossy(&text);
+        match text.trim_end() {
+            "" => "its first process was killed".to_owned(),
+            said => said.to_owned(),
+        }
+    }
+}
+
+impl Drop for First {
+    fn drop(&mut self) {
+        self.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// What ends a pod.
+#[derive(Debug)]
+pub struct Handle(OwnedFd);
+
+impl Handle {
+    /// Ends it at once.
+    pub fn kill(&self) {
+        // It may have ended.
+        let _ = pidfd_send_signal(&self.0, Signal::KILL);
+    }
+}

@@ -1,0 +1,41 @@
+//! What a pod is to be.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use spec::Name;
+
+/// The longest host name of Linux, in bytes.
+pub const HOSTNAME_MAX_BYTES: usize = 64;
+
+/// What a pod is to be.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PodSpec {
+    /// Its name; none: one is made.
+    pub name: Option<Name>,
+    /// The command and its arguments; none: a shell.
+    pub args: Vec<OsString>,
+    /// Variables of its environment, each `NAME=VALUE`, besides those that it has in any case.
+    pub env: Vec<OsString>,
+    /// Its working directory; none: the current one if the pod shares it, otherwise the root.
+    pub directory: Option<PathBuf>,
+    /// The host name; none: the pod's name.
+    pub hostname: Option<String>,
+    /// The directory that is the root; none: the host's root, as far as a pod sees it.
+    pub root: Option<PathBuf>,
+    /// The pod writes to that directory.
+    pub is_writable: bool,
+    /// The command has a terminal.
+    pub terminal: bool,
+    /// Its input stays open although nobody is there.
+    pub interactive: bool,
+    /// It goes on by itself.
+    pub detached: bool,
+    /// Nothing of it is kept when it has ended.
+    pub remove: bool,
+    /// How long it may run.
+    pub timeout: Option<Duration>,
+}

@@ -1,0 +1,94 @@
+//! The root file system of a pod.
+//!
+//! 1. *Stage.* A file system in memory becomes the root, with the host's below it: so every path of the host can be
+//!    reached, whatever is mounted where. The layers in which the pod's writes are kept are on it; they go with the
+//!    pod, because nothing but its mount namespace has them.
+//! 2. *The pod's root* is built below the stage: layers above the directory that it is made from ([`layers`]), devices
+//!    ([`devices`]), and directories that it shares with the host.
+//! 3. *Entering.* That becomes the root, and the stage, with all of the host, is detached.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use pod_protocol::Setup;
+use rustix::io::Errno;
+use rustix::mount::{
+    MountFlags, MountPropagationFlags, UnmountFlags, mount, mount_bind_recursive, mount_change,
+    unmount,
+};
+use rustix::process::pivot_root;
+
+use crate::devices;
+use crate::error::{Doing, Error};
+use crate::layers::{HOST, Layers, on_stage};
+
+/// Where the stage is put: any directory does.
+const STAGES: [&str; 5] = ["/tmp", "/var", "/mnt", "/usr", "/proc"];
+
+/// The pod's root on the stage.
+const ROOT: &str = "/root";
+
+/// What of the host's root is each pod's own.
+pub const OWN: [&str; 5] = ["dev", "proc", "run", "sys", "tmp"];
+
+/// Builds the pod's root, and enters it.
+pub fn enter(setup: &Setup) -> Result<(), Error> {
+    let flags = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
+    match mount_change("/", flags) {
+        // AppArmor may let a process have a user namespace, and no right in it.
+        Err(error @ (Errno::PERM | Errno::ACCESS)) => return Err(Error::Forbidden(error)),
+        other => other.doing("cannot have mounts of its own")?,
+    }
+    let hidden = setup.hidden.iter().map(|path| path_of(path)).collect();
+    let mut layers = Layers::of_host(hidden).doing("cannot read what is mounted")?;
+    set_stage()?;
+    let lower = path_of(&setup.root.path);
+    if setup.root.is_writable {
+        let bound = mount_bind_recursive(on_stage(&lower), ROOT);
+        bound.doing(format!("cannot use {} as the root", lower.display()))?;
+    } else {
+        let own: &[&str] = if setup.root.is_host { &OWN } else { &[] };
+        layers.lay(&lower, Path::new(ROOT), own)?;
+    }
+    devices::mount_all(Path::new(ROOT), Path::new(HOST), setup.has_groups)?;
+    for shared in &setup.shared {
+        share(&path_of(shared))?;
+    }
+    std::env::set_current_dir(ROOT).doing("cannot enter the pod's root")?;
+    pivot_root(".", ".").doing("cannot enter the pod's root")?;
+    unmount(".", UnmountFlags::DETACH).doing("cannot leave the host's root")?;
+    std::env::set_current_dir("/").doing("cannot enter the pod's root")
+}
+
+/// Puts the stage, and the host below it.
+fn set_stage() -> Result<(), Error> {
+    let what = "cannot have a file system in memory";
+    let place = STAGES.iter().find(|place| Path::new(place).is_dir()).unwrap_or(&STAGES[0]);
+    let flags = MountFlags::NOSUID | MountFlags::NODEV;
+    mount("tmpfs", *place, "tmpfs", flags, c"mode=0755").doing(what)?;
+    let below = |path: &str| Path::new(place).join(path.trim_start_matches('/'));
+    for path in [HOST, ROOT, Layers::PLACE] {
+        fs::create_dir(below(path)).doing(what)?;
+    }
+    pivot_root(*place, below(HOST)).doing("cannot leave the host's root")?;
+    std::env::set_current_dir("/").doing(what)
+}
+
+/// Has the pod see, and write to, a directory of the host at its own place.
+fn share(path: &Path) -> Result<(), Error> {
+    let what = || format!("cannot share {} with the pod", path.display());
+    let place = Path::new(ROOT).join(path.strip_prefix("/").unwrap_or(path));
+    make_directories(&place).doing(what())?;
+    mount_bind_recursive(on_stage(path), &place).doing(what())
+}
+
+fn make_directories(path: &Path) -> io::Result<()> {
+    if path.is_dir() { Ok(()) } else { fs::create_dir_all(path) }
+}
+
+fn path_of(bytes: &[u8]) -> PathBuf {
+    PathBuf::from(OsStr::from_bytes(bytes))
+}

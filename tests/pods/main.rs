@@ -1,0 +1,13 @@
+//! Pods, as somebody at a shell has them: their life, their names, their terminals, their end in whatever way, and what
+//! is left of them.
+//!
+//! Where the host forbids user namespaces there are no pods: each test says so and is skipped.
+
+#![forbid(unsafe_code)]
+
+mod ends;
+mod life;
+mod names;
+mod place;
+mod storms;
+mod terminal;
