@@ -10,7 +10,7 @@ use crate::limits::{
     MAX_EXTENTS, MAX_GROUPS, MAX_MAPPINGS, MAX_NAME_BYTES, MAX_PENDING, MAX_PIPE_BYTES, MAX_TASKS,
     MAX_TIMERS, PAGE_BYTES, PIECE_BYTES,
 };
-use crate::state::{Mapping, OpenFile, Process, Source, State, Thread};
+use crate::state::{Mapping, Object, OpenFile, Owner, Process, Source, State, Thread};
 
 /// The highest number of a task, and one more (the kernel's limit).
 const MAX_PID: u32 = 1 << 22;
@@ -20,6 +20,10 @@ const SIGNAL_INFO_BYTES: usize = 128;
 const LEGACY_BYTES: usize = 512;
 /// Bytes of a component of the extended state, at the most.
 const MAX_COMPONENT_BYTES: usize = 16 << 10;
+/// Bytes of a memfd's name, and one more (memfd_create(2)).
+const MAX_OBJECT_NAME_BYTES: usize = 250;
+/// All seals that there are (`F_SEAL_*`).
+const MAX_SEALS: u32 = 0x3f;
 /// Resource limits.
 const MAX_LIMITS: usize = 16;
 
@@ -34,7 +38,8 @@ fn require(holds: bool, what: &str) -> Result<(), Error> {
 /// [`Error::Image`] that says what is wrong.
 pub fn check(state: &State) -> Result<(), Error> {
     require(!state.processes.is_empty(), "it has no process")?;
-    require(state.objects.is_empty(), "it has shared memory, which this version cannot make")?;
+    require(state.objects.len() <= MAX_DESCRIPTIONS, "it has too many objects")?;
+    state.objects.iter().try_for_each(check_object)?;
     require(state.descriptions.len() <= MAX_DESCRIPTIONS, "it has too many open files")?;
     for pipe in &state.pipes {
         let is_fine =
@@ -53,8 +58,12 @@ pub fn check(state: &State) -> Result<(), Error> {
                 require(*index < state.pipes.len(), "a pipe is missing")?
             }
             OpenFile::Counter { .. } => {}
-            OpenFile::Object { .. } | OpenFile::Slot { .. } => {
-                require(false, "it has an open file of a kind that this version cannot make")?;
+            OpenFile::Object { index, position } => {
+                let is_fine = *index < state.objects.len() && *position <= i64::MAX as u64;
+                require(is_fine, "an object is missing")?;
+            }
+            OpenFile::Slot { name } => {
+                require(!name.is_empty() && is_name(name), "a slot has a wrong name")?;
             }
         }
     }
@@ -136,7 +145,7 @@ fn check_process(process: &Process, state: &State) -> Result<(), Error> {
         require(is_fine, "a descriptor is wrong")?;
     }
     check_pending(&process.pending)?;
-    check_mappings(&process.memory.mappings)?;
+    check_mappings(&process.memory.mappings, state.objects.len())?;
     process.threads.iter().try_for_each(check_thread)
 }
 
@@ -167,7 +176,15 @@ fn check_thread(thread: &Thread) -> Result<(), Error> {
     check_pending(&thread.pending)
 }
 
-fn check_mappings(mappings: &[Mapping]) -> Result<(), Error> {
+fn check_object(object: &Object) -> Result<(), Error> {
+    require(object.bytes <= END_OF_MEMORY, "an object is too large")?;
+    let is_short = object.name.len() < MAX_OBJECT_NAME_BYTES;
+    require(is_short && is_name(&object.name), "an object has a wrong name")?;
+    require(object.seals <= MAX_SEALS, "an object has an unknown seal")?;
+    require(object.directory.as_deref().is_none_or(is_path), "an object has a wrong directory")
+}
+
+fn check_mappings(mappings: &[Mapping], objects: usize) -> Result<(), Error> {
     require(mappings.len() <= MAX_MAPPINGS, "a process has too many mappings")?;
     let (mut end, mut has_vdso) = (PAGE_BYTES, false);
     for mapping in mappings {
@@ -189,8 +206,10 @@ fn check_mappings(mappings: &[Mapping]) -> Result<(), Error> {
                 require(is_fine, "a mapped file is wrong")?;
             }
             Source::Anonymous => require(!mapping.shared, "shared memory has no object")?,
-            Source::Object { .. } => {
-                require(false, "shared memory cannot be made by this version")?
+            Source::Object { index, offset } => {
+                let is_fine =
+                    *index < objects && offset % PAGE_BYTES == 0 && *offset <= END_OF_MEMORY;
+                require(is_fine, "shared memory is wrong")?;
             }
             Source::Vdso => {
                 require(!has_vdso, "a process has two vDSOs")?;
@@ -209,7 +228,7 @@ fn check_mappings(mappings: &[Mapping]) -> Result<(), Error> {
 /// [`Error::Image`] that says what is wrong.
 pub(crate) fn check_extents(state: &State, extents: &[Extent], end: u64) -> Result<(), Error> {
     require(extents.len() <= MAX_EXTENTS, "it has too many pages")?;
-    let mut last = (0, 0);
+    let mut last = (Owner::Process(0), 0);
     for extent in extents {
         let is_whole = extent.bytes > 0
             && extent.bytes as usize <= PIECE_BYTES
@@ -218,24 +237,34 @@ pub(crate) fn check_extents(state: &State, extents: &[Extent], end: u64) -> Resu
         require(is_whole && extent.stored <= extent.bytes, "pages are not whole")?;
         let stored = extent.offset.checked_add(extent.stored.into());
         require(stored.is_some_and(|stored| stored <= end), "pages are not in the file")?;
-        require((extent.pid, extent.address) >= last, "pages are out of order")?;
+        require((extent.owner, extent.address) >= last, "pages are out of order")?;
         let behind = extent.address.checked_add(extent.bytes.into());
         let behind = behind.filter(|behind| *behind <= END_OF_MEMORY);
-        last = (extent.pid, behind.ok_or_else(|| Error::Image("pages are nowhere".to_owned()))?);
+        last = (extent.owner, behind.ok_or_else(|| Error::Image("pages are nowhere".to_owned()))?);
     }
     let mut by_pid = std::collections::BTreeMap::new();
     for process in &state.processes {
         by_pid.insert(process.pid, &process.memory.mappings);
     }
     for extent in extents {
-        let mappings = by_pid.get(&extent.pid);
+        let pid = match extent.owner {
+            Owner::Process(pid) => pid,
+            Owner::Object(index) => {
+                let object = state.objects.get(index as usize);
+                let end = object.map_or(0, |object| object.bytes.next_multiple_of(PAGE_BYTES));
+                let is_inside = extent.address + u64::from(extent.bytes) <= end;
+                require(is_inside, "pages are behind the end of their object")?;
+                continue;
+            }
+        };
+        let mappings = by_pid.get(&pid);
         let mappings = mappings.ok_or_else(|| Error::Image("pages are nobody's".to_owned()))?;
         let (mut at, behind) = (extent.address, extent.address + u64::from(extent.bytes));
         while at < behind {
             let index = mappings.partition_point(|mapping| mapping.end <= at);
             let mapping = mappings.get(index).filter(|mapping| mapping.start <= at);
             let mapping = mapping.filter(|mapping| {
-                !mapping.shared && matches!(mapping.source, Source::Anonymous | Source::File { .. })
+                !mapping.shared && !matches!(mapping.source, Source::Vdso | Source::VdsoData)
             });
             at = mapping.ok_or_else(|| Error::Image("pages are in no mapping".to_owned()))?.end;
         }

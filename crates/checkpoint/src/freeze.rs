@@ -15,7 +15,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::marker::PhantomData;
 use std::os::unix::fs::FileExt;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use host::processes::trace;
 use host::processes::wait::{Stop, wait};
@@ -116,6 +116,10 @@ impl Frozen {
                 }
             }
             if !is_new {
+                // Those that were waited for while not all had stopped are no more.
+                let has_ended =
+                    |pid: &u32| Stat::read(*pid, "stat").is_ok_and(|stat| stat.has_ended());
+                self.ended.retain(|pid| has_ended(pid));
                 return Ok(());
             }
             if Instant::now() > deadline {
@@ -144,6 +148,7 @@ impl Frozen {
                 }
                 continue;
             }
+            wait_for_child(pid, thread, deadline)?;
             match trace::seize(thread) {
                 Ok(()) => {
                     let _ = trace::interrupt(thread);
@@ -225,16 +230,67 @@ impl Frozen {
         Ok(())
     }
 
+    /// The host's numbers of the processes that are stopped.
+    #[must_use]
+    pub fn processes(&self) -> Vec<u32> {
+        self.processes.keys().copied().collect()
+    }
+
     /// Let all go on.
     pub fn thaw(self) {}
 }
 
 impl Drop for Frozen {
     fn drop(&mut self) {
-        for thread in self.processes.values().flatten() {
-            let _ = trace::detach(*thread);
+        let all = self.processes.values().flatten().copied();
+        let busy: Vec<u32> = all.filter(|thread| trace::detach(*thread).is_err()).collect();
+        // Only who is stopped can be let go: one that was not yet when freezing failed is waited for.
+        let deadline = Instant::now() + FREEZE_PATIENCE;
+        for thread in busy {
+            while let Ok(Some(stop)) = wait(thread, deadline) {
+                let signal = match stop {
+                    Stop::Ended(_) => break,
+                    Stop::Signal(signal) => signal,
+                    Stop::Told(_) | Stop::Forked | Stop::Event(_) | Stop::Call => 0,
+                };
+                let done = match stop {
+                    Stop::Told(_) => trace::detach(thread),
+                    _ => trace::resume(thread, signal),
+                };
+                if done.is_err() || matches!(stop, Stop::Told(_)) {
+                    break;
+                }
+            }
         }
     }
+}
+
+/// How often a task is looked at that waits for its child.
+const LOOK: Duration = Duration::from_millis(1);
+
+/// Wait until a task no longer waits in vfork(2): it cannot be stopped there, nor let go again.
+fn wait_for_child(pid: u32, thread: u32, deadline: Instant) -> Result<(), Error> {
+    let deadline = deadline.min(Instant::now() + STOP_PATIENCE);
+    loop {
+        let stat = Stat::read(pid, &format!("task/{thread}/stat"));
+        let is_busy = stat.is_ok_and(|stat| stat.state == 'D');
+        if !is_busy || !waits_for_child(pid, thread) {
+            return Ok(());
+        }
+        if Instant::now() > deadline {
+            return Err(stuck(pid, thread));
+        }
+        std::thread::sleep(LOOK);
+    }
+}
+
+fn call(pid: u32, thread: u32) -> Option<i64> {
+    let call = proc::read(pid, &format!("task/{thread}/syscall")).ok()?;
+    call.split_whitespace().next()?.parse().ok()
+}
+
+fn waits_for_child(pid: u32, thread: u32) -> bool {
+    matches!(call(pid, thread), Some(libc::SYS_vfork | libc::SYS_clone | libc::SYS_clone3))
 }
 
 fn is_ours(pid: u32, thread: u32) -> bool {
@@ -254,10 +310,8 @@ fn is_own_thread(tracer: u32) -> bool {
 }
 
 fn stuck(pid: u32, thread: u32) -> Error {
-    let call = proc::read(pid, &format!("task/{thread}/syscall")).unwrap_or_default();
-    let number = call.split_whitespace().next().and_then(|word| word.parse::<i64>().ok());
-    let why = match number {
-        Some(libc::SYS_vfork | libc::SYS_clone | libc::SYS_clone3) => {
+    let why = match call(pid, thread) {
+        Some(_) if waits_for_child(pid, thread) => {
             "it waits in vfork(2) for a child that has not executed a program yet".to_owned()
         }
         Some(number) => format!("it is in system call {number}"),

@@ -30,10 +30,14 @@
 //! system calls come from this code, and everything is made with the rights of the seed and in its namespaces, by the
 //! process itself. An image is a program together with its data; whoever restarts it runs it.
 //!
-//! *The order of a restart*: files (the seed opens all, once, so that who shares a description shares it again);
-//! then each process, parents first: memory, children that stay in the older session, its own session, the other
-//! children; groups; the dead; then threads, descriptors, actions, credentials; then what begins to act, timers and
-//! signals that wait, and limits; last the area goes and the registers come.
+//! *The order of a restart*: files, pipes and shared memory (the seed opens all, once, so that who shares a description
+//! shares it again); then each process, parents first: memory, children that stay in the older session, its own
+//! session, the other children; groups; the dead; then threads, descriptors, actions, credentials; then, children
+//! first, what begins to act, timers and signals that wait, and limits; last the area goes and the registers come.
+//! A child keeps the mappings that it has in common with its parent, and only pages that differ are written, so that
+//! what was copied on write still is.
+//!
+//! *What leads out of the tree* is refused, but for pipes that the caller names ([`Slots`]).
 
 #![forbid(unsafe_code)]
 
@@ -50,6 +54,7 @@ mod proc;
 mod refuse;
 mod registers;
 mod restart;
+mod slots;
 pub mod state;
 
 pub use dump::Pages;
@@ -57,3 +62,4 @@ pub use error::Error;
 pub use freeze::{Frozen, freeze, freeze_all};
 pub use image::{Compression, Extent, Image, Writer};
 pub use restart::{Restarted, restart};
+pub use slots::{Given, Slots};

@@ -18,7 +18,7 @@ pub struct State {
     pub descriptions: Vec<Description>,
     /// The pipes between them.
     pub pipes: Vec<Pipe>,
-    /// Memory that they share and that is no file of the file system.
+    /// Memory that they share and that is no file of the file system, and files that have no name any more.
     #[serde(default)]
     pub objects: Vec<Object>,
 }
@@ -139,15 +139,26 @@ pub enum Source {
     Vdso,
 }
 
-/// Memory that several share.
+/// Memory that several share, or a file that has no name any more.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Object {
     /// Its bytes.
     pub bytes: u64,
     /// Its name, of a memfd.
     pub name: String,
-    /// Seals, of a memfd.
+    /// Seals (`F_SEAL_*`), of a memfd.
     pub seals: u32,
+    /// Where it was, of a file that is open and has no name any more.
+    pub directory: Option<String>,
+}
+
+/// Whose pages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Owner {
+    /// The process with this number. The addresses are its own.
+    Process(u32),
+    /// The object at this place of [`State::objects`]. The addresses are offsets.
+    Object(u32),
 }
 
 /// A descriptor.
@@ -187,7 +198,7 @@ pub enum OpenFile {
         /// Whether it is the end that is written to.
         writes: bool,
     },
-    /// Memory (memfd_create(2)).
+    /// Memory (memfd_create(2)), or a file that has no name any more.
     Object {
         /// Its place in [`State::objects`].
         index: usize,

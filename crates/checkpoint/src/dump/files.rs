@@ -12,11 +12,13 @@ use rustix::pipe::{
 };
 
 use super::Names;
+use super::objects::Objects;
 use crate::error::Error;
 use crate::freeze::Frozen;
 use crate::limits::{MAX_DESCRIPTIONS, MAX_PIPE_BYTES};
 use crate::proc::descriptor::{self, Kind, Line};
 use crate::refuse;
+use crate::slots::Slots;
 use crate::state::{Description, Descriptor, OpenFile, Pipe};
 
 /// What the processes have open.
@@ -36,7 +38,12 @@ struct Found {
     line: Line,
 }
 
-pub(super) fn collect(frozen: &Frozen, names: &Names) -> Result<Collected, Error> {
+pub(super) fn collect(
+    frozen: &Frozen,
+    names: &Names,
+    objects: &mut Objects,
+    slots: &Slots,
+) -> Result<Collected, Error> {
     private_tables(frozen)?;
     let mut found = Vec::new();
     for &pid in frozen.processes.keys() {
@@ -53,7 +60,7 @@ pub(super) fn collect(frozen: &Frozen, names: &Names) -> Result<Collected, Error
         Collected { descriptors: BTreeMap::new(), descriptions: Vec::new(), pipes: Vec::new() };
     let mut pipes = Pipes::default();
     for group in groups {
-        let description = pipes.describe(&group[0])?;
+        let description = pipes.describe(&group[0], objects, slots)?;
         let index = collected.descriptions.len();
         collected.descriptions.push(description);
         for Found { pid, line, .. } in group {
@@ -153,9 +160,21 @@ struct Pipes {
 }
 
 impl Pipes {
-    fn describe(&mut self, found: &Found) -> Result<Description, Error> {
+    fn describe(
+        &mut self,
+        found: &Found,
+        objects: &mut Objects,
+        slots: &Slots,
+    ) -> Result<Description, Error> {
         let Found { pid, line, .. } = found;
+        if let Some(name) = slots.find((line.device, line.inode)) {
+            let file = OpenFile::Slot { name: name.to_owned() };
+            return Ok(Description { flags: line.flags, file });
+        }
         let file = match line.kind {
+            Kind::Regular if line.links == 0 => {
+                OpenFile::Object { index: objects.open(*pid, line)?, position: line.position }
+            }
             Kind::Regular | Kind::Directory | Kind::Device(..) => path(*pid, line)?,
             Kind::Pipe => self.pipe(*pid, line)?,
             Kind::Anonymous => counter(*pid, line)?,

@@ -6,18 +6,24 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use host::processes::pagemap::{self, PageMap};
 
 use super::Pages;
+use super::objects::Objects;
 use crate::advice::ADVICE;
 use crate::error::Error;
 use crate::limits::PIECE_BYTES;
 use crate::proc::maps::{self, Line};
-use crate::state::{Bytes, Mapping, Memory, Source};
+use crate::state::{Bytes, Mapping, Memory, Owner, Source};
 use crate::{proc, refuse};
 
 /// Bytes that are read at once.
 const READ_BYTES: usize = 16 * PIECE_BYTES;
 
 /// The mappings of a process; `vdso` becomes the digest of its vDSO, which all have in common.
-pub(super) fn dump(pid: u32, known: &Memory, vdso: &mut Option<Bytes>) -> Result<Memory, Error> {
+pub(super) fn dump(
+    pid: u32,
+    known: &Memory,
+    vdso: &mut Option<Bytes>,
+    objects: &mut Objects,
+) -> Result<Memory, Error> {
     let program = proc::link(pid, "exe")?;
     if !refuse::names_itself(pid, "exe", &program) {
         return Err(Error::unsupported(pid, "runs a program that was deleted"));
@@ -33,7 +39,7 @@ pub(super) fn dump(pid: u32, known: &Memory, vdso: &mut Option<Bytes>) -> Result
             }
             *vdso = Some(digest);
         }
-        let mapping = mapping(pid, &line)?;
+        let mapping = mapping(pid, &line, objects)?;
         match mappings.last_mut().filter(|last| continues(last, &mapping)) {
             Some(last) => last.end = mapping.end,
             None => mappings.push(mapping),
@@ -64,17 +70,20 @@ fn continues(last: &Mapping, next: &Mapping) -> bool {
             (Source::File { path, offset, .. }, Source::File { path: other, offset: next, .. }) => {
                 path == other && offset.checked_add(length) == Some(*next)
             }
+            (Source::Object { index, offset }, Source::Object { index: other, offset: next }) => {
+                index == other && offset.checked_add(length) == Some(*next)
+            }
             _ => false,
         }
 }
 
-fn mapping(pid: u32, line: &Line) -> Result<Mapping, Error> {
+fn mapping(pid: u32, line: &Line, objects: &mut Objects) -> Result<Mapping, Error> {
     let has = |flag: &str| line.flags.iter().any(|found| found == flag);
     let own_name = line.name.strip_prefix("[anon:").and_then(|name| name.strip_suffix(']'));
     let source = match line.name.as_str() {
         "[vdso]" => Source::Vdso,
         name if name.starts_with("[vvar") => Source::VdsoData,
-        name if name.starts_with('/') => file(pid, line, has("mw"))?,
+        name if name.starts_with('/') => file(pid, line, has("mw"), objects)?,
         _ if line.shared => {
             let what = format!("has shared memory without a file at {:#x}", line.start);
             return Err(Error::unsupported(pid, what));
@@ -106,10 +115,11 @@ fn mapping(pid: u32, line: &Line) -> Result<Mapping, Error> {
     })
 }
 
-fn file(pid: u32, line: &Line, may_write: bool) -> Result<Source, Error> {
+fn file(pid: u32, line: &Line, may_write: bool, objects: &mut Objects) -> Result<Source, Error> {
     let path = &line.name;
-    if !refuse::names(pid, path, line.inode) {
-        return Err(Error::unsupported(pid, format!("maps {path}, which has no name any more")));
+    if !refuse::names(pid, path, line.file.1) {
+        let index = objects.map(pid, line)?;
+        return Ok(Source::Object { index, offset: line.offset });
     }
     let metadata = fs::symlink_metadata(format!("/proc/{pid}/root{path}"));
     let metadata = metadata.map_err(Error::io(format!("look at {path}")))?;
@@ -148,7 +158,7 @@ pub(super) fn dump_pages(
                 let count = usize::try_from(range.end - at).unwrap_or(READ_BYTES).min(READ_BYTES);
                 let read = content.read_exact_at(&mut bytes[..count], at);
                 read.map_err(Error::io(format!("read memory of process {pid} at {at:#x}")))?;
-                let kept = pages.put(own, at, &bytes[..count]);
+                let kept = pages.put(Owner::Process(own), at, &bytes[..count]);
                 kept.map_err(Error::io("keep pages"))?;
                 at += count as u64;
             }

@@ -7,25 +7,28 @@
 mod answer;
 mod files;
 mod memory;
+mod objects;
 mod process;
 mod task;
 
 use std::collections::BTreeMap;
 use std::io;
 
+use self::objects::Objects;
 use crate::error::Error;
 use crate::freeze::Frozen;
 use crate::proc::status::Status;
-use crate::state::State;
+use crate::slots::Slots;
+use crate::state::{Owner, State};
 
 /// Who takes the pages, in the order in which they are found.
 pub trait Pages {
-    /// These bytes, whole pages, are at `address` of the process with this number (its own).
+    /// These bytes, whole pages, are at `address`.
     ///
     /// # Errors
     ///
     /// Where they cannot be kept.
-    fn put(&mut self, pid: u32, address: u64, bytes: &[u8]) -> io::Result<()>;
+    fn put(&mut self, owner: Owner, address: u64, bytes: &[u8]) -> io::Result<()>;
 }
 
 /// The numbers that the processes have for themselves, by the host's.
@@ -55,24 +58,25 @@ impl Names {
 }
 
 impl Frozen {
-    /// Write the processes down. They stay frozen.
+    /// Write the processes down. They stay frozen. Pipes of `slots` may lead to others.
     ///
     /// # Errors
     ///
     /// Where something cannot be written down; the processes can go on all the same.
-    pub fn dump(&mut self, pages: &mut impl Pages) -> Result<State, Error> {
+    pub fn dump(&mut self, pages: &mut impl Pages, slots: &Slots) -> Result<State, Error> {
         let names = Names::read(self)?;
-        let mut collected = files::collect(self, &names)?;
+        let mut objects = Objects::default();
+        let mut collected = files::collect(self, &names, &mut objects, slots)?;
         let mut processes = Vec::new();
         let mut vdso = None;
-        for pid in self.parents_first()? {
+        for pid in self.parents_first(&names)? {
             if self.ended.contains(&pid) {
                 processes.push(process::dump_ended(pid, &names)?);
                 continue;
             }
             let mut process = process::dump(self, pid, &names)?;
             process.descriptors = collected.descriptors.remove(&pid).unwrap_or_default();
-            process.memory = memory::dump(pid, &process.memory, &mut vdso)?;
+            process.memory = memory::dump(pid, &process.memory, &mut vdso, &mut objects)?;
             memory::dump_pages(pid, process.pid, &process.memory, pages)?;
             processes.push(process);
         }
@@ -81,7 +85,7 @@ impl Frozen {
             processes,
             descriptions: collected.descriptions,
             pipes: collected.pipes,
-            objects: Vec::new(),
+            objects: objects.dump(pages)?,
         })
     }
 
@@ -94,7 +98,11 @@ impl Frozen {
         }
         // As their tracer we are told first that they have ended, and their parents only when we have heard it.
         let deadline = std::time::Instant::now() + crate::limits::FREEZE_PATIENCE;
-        for thread in std::mem::take(&mut self.processes).into_values().flatten() {
+        // The first thread's end is told when all the others' has been heard.
+        let threads = std::mem::take(&mut self.processes).into_iter().flat_map(|(pid, threads)| {
+            threads.into_iter().filter(move |thread| *thread != pid).chain([pid])
+        });
+        for thread in threads {
             let ended =
                 |stop| matches!(stop, Ok(Some(host::processes::wait::Stop::Ended(_))) | Err(_));
             while std::time::Instant::now() < deadline
@@ -104,13 +112,13 @@ impl Frozen {
     }
 
     /// All processes, each after its parent.
-    fn parents_first(&self) -> Result<Vec<u32>, Error> {
+    fn parents_first(&self, names: &Names) -> Result<Vec<u32>, Error> {
         let (mut order, mut next) = (self.roots.clone(), 0);
         while let Some(&pid) = order.get(next) {
             next += 1;
             if self.processes.contains_key(&pid) {
                 let mut children = crate::proc::children(pid)?;
-                children.sort_unstable();
+                children.sort_by_key(|child| names.own(*child));
                 order.extend(children);
             }
         }

@@ -1,5 +1,8 @@
 //! A thread: registers, signals, and the addresses that the kernel knows of it.
 
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
 use host::processes::extended::{COMPONENTS_OFFSET, HEADER_END, LEGACY_BYTES, component};
 use host::processes::identity;
 use host::processes::trace::{self, Queue, Registers};
@@ -72,7 +75,7 @@ pub(super) fn dump(pid: u32, tid: u32, answers: &Answers) -> Result<Thread, Erro
     Ok(Thread {
         tid: status.own_number("NSpid")?,
         name: name.trim_end_matches('\n').as_bytes().into(),
-        registers: registers::to_image(&restartable(registers)),
+        registers: registers::to_image(&restartable(pid, registers)),
         extended: extended(tid)?,
         mask: trace::signal_mask(tid).map_err(io("signal mask"))?,
         pending: pending(tid, Queue::Thread)?,
@@ -92,16 +95,48 @@ pub(super) fn dump(pid: u32, tid: u32, answers: &Answers) -> Result<Thread, Erro
 }
 
 /// The registers as a task has them that has no restart block: a sleep is begun anew, unless a handler ends it.
-fn restartable(mut registers: Registers) -> Registers {
-    let is_call = registers.orig_rax.cast_signed() >= 0;
-    if is_call && registers.rax.cast_signed() == RESTART_BLOCK {
-        registers.rax = RESTART_UNLESS_HANDLED.cast_unsigned();
-    }
-    if !is_call {
+fn restartable(pid: u32, mut registers: Registers) -> Registers {
+    let call = registers.orig_rax.cast_signed();
+    if call < 0 {
         // What an interrupt leaves there is the kernel's own affair.
         registers.orig_rax = u64::MAX;
+    } else if registers.rax.cast_signed() == RESTART_BLOCK {
+        let is_repeated = call == libc::SYS_restart_syscall;
+        match if is_repeated { repeated(pid, &registers) } else { Some(call) } {
+            Some(call) => {
+                registers.orig_rax = call.cast_unsigned();
+                registers.rax = RESTART_UNLESS_HANDLED.cast_unsigned();
+            }
+            None => registers.rax = (-i64::from(libc::EINTR)).cast_unsigned(),
+        }
     }
     registers
+}
+
+/// The calls that have a restart block.
+const WITH_RESTART_BLOCK: [i64; 4] =
+    [libc::SYS_nanosleep, libc::SYS_clock_nanosleep, libc::SYS_poll, libc::SYS_futex];
+/// Clocks have smaller numbers than any address.
+const MAX_CLOCK: u64 = 16;
+/// Operations of futex(2) that wait and are private. The other calls have an address, nothing or a few files there.
+const PRIVATE_WAITS: [u64; 2] = [0x80, 0x89];
+
+/// Which call a task goes on with that goes on with a call (restart_syscall(2)): it was stopped in it before, and the
+/// kernel has put the number of *that* in its place. The arguments are still those of the first. Programs have
+/// the number before the instruction, as a rule: `mov eax, NUMBER; syscall`.
+fn repeated(pid: u32, registers: &Registers) -> Option<i64> {
+    let memory = File::open(format!("/proc/{pid}/mem")).ok()?;
+    let mut code = [0; 7];
+    let read = memory.read_exact_at(&mut code, registers.rip.wrapping_sub(7));
+    if read.is_ok() && code[0] == 0xb8 && code[5..] == [0x0f, 0x05] {
+        let number = i32::from_le_bytes([code[1], code[2], code[3], code[4]]);
+        return Some(i64::from(number)).filter(|number| WITH_RESTART_BLOCK.contains(number));
+    }
+    match () {
+        () if registers.rdi < MAX_CLOCK => Some(libc::SYS_clock_nanosleep),
+        () if PRIVATE_WAITS.contains(&registers.rsi) => Some(libc::SYS_futex),
+        () => None,
+    }
 }
 
 /// Signals that wait.

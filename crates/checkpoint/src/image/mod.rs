@@ -20,7 +20,7 @@ pub use writer::{Compression, Writer};
 
 use serde::{Deserialize, Serialize};
 
-use crate::state::State;
+use crate::state::{Owner, State};
 
 /// How a file begins.
 const MAGIC: [u8; 7] = *b"BIVPOD\n";
@@ -41,8 +41,8 @@ pub(crate) struct Content {
 /// A run of pages, and where they are in the file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Extent {
-    /// The process, by its own number.
-    pub pid: u32,
+    /// Whose pages they are.
+    pub owner: Owner,
     /// The first address.
     pub address: u64,
     /// Bytes in memory.

@@ -7,7 +7,7 @@ use super::{Content, Extent, HEADER_BYTES, MAGIC, MAJOR};
 use crate::check;
 use crate::error::Error;
 use crate::limits::{MAX_STATE_BYTES, MAX_STATE_DEPTH, PIECE_BYTES};
-use crate::state::State;
+use crate::state::{Owner, State};
 
 /// An image, read and checked.
 #[derive(Debug)]
@@ -71,6 +71,15 @@ impl Image {
     #[must_use]
     pub fn extents(&self) -> &[Extent] {
         &self.content.extents
+    }
+
+    /// Those of one owner.
+    #[must_use]
+    pub fn extents_of(&self, owner: Owner) -> &[Extent] {
+        let extents = self.extents();
+        let first = extents.partition_point(|extent| extent.owner < owner);
+        let end = extents.partition_point(|extent| extent.owner <= owner);
+        &extents[first..end]
     }
 
     /// The bytes of some pages.

@@ -7,7 +7,7 @@ use std::os::unix::fs::FileExt;
 use super::{Content, Extent, HEADER_BYTES, MAGIC, MAJOR, MINOR, PIECES_OFFSET};
 use crate::dump::Pages;
 use crate::limits::PIECE_BYTES;
-use crate::state::State;
+use crate::state::{Owner, State};
 
 /// Whether pages are compressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,7 +40,7 @@ impl Writer {
     ///
     /// Where the file cannot be written.
     pub fn finish(mut self, state: State) -> io::Result<File> {
-        self.extents.sort_by_key(|extent| (extent.pid, extent.address));
+        self.extents.sort_by_key(|extent| (extent.owner, extent.address));
         let content = Content { state, extents: self.extents };
         let mut description = Vec::new();
         ciborium::into_writer(&content, &mut description).map_err(io::Error::other)?;
@@ -63,7 +63,7 @@ impl Writer {
 }
 
 impl Pages for Writer {
-    fn put(&mut self, pid: u32, address: u64, bytes: &[u8]) -> io::Result<()> {
+    fn put(&mut self, owner: Owner, address: u64, bytes: &[u8]) -> io::Result<()> {
         let mut address = address;
         for piece in bytes.chunks(PIECE_BYTES) {
             let packed = match self.compression {
@@ -74,7 +74,7 @@ impl Pages for Writer {
             let stored = packed.as_deref().unwrap_or(piece);
             self.file.write_all_at(stored, self.position)?;
             self.extents.push(Extent {
-                pid,
+                owner,
                 address,
                 bytes: piece.len() as u32,
                 offset: self.position,

@@ -10,6 +10,9 @@ const CLOSE_ON_EXEC: u32 = libc::O_CLOEXEC.cast_unsigned();
 /// `O_LARGEFILE` as the kernel has it: open(2) sets it always here, pipe(2) never, and it means nothing.
 const LARGE_FILE: u32 = 0o100_000;
 
+/// The bit of `O_TMPFILE` that `O_DIRECTORY` has not: how a file began says nothing about it.
+const NAMELESS: u32 = (libc::O_TMPFILE & !libc::O_DIRECTORY).cast_unsigned();
+
 /// What kind of file is open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -33,6 +36,7 @@ pub(crate) struct Line {
     /// Where the link leads: a path, or `kind:[inode]`.
     pub link: String,
     pub kind: Kind,
+    pub device: u64,
     pub inode: u64,
     /// Links that the file has; 0 if it was unlinked.
     pub links: u64,
@@ -70,6 +74,7 @@ fn read_one(pid: u32, number: u32) -> Result<Line, Error> {
         number,
         kind: kind(&metadata, &link),
         link,
+        device: metadata.dev(),
         inode: metadata.ino(),
         links: metadata.nlink(),
         position: 0,
@@ -81,6 +86,9 @@ fn read_one(pid: u32, number: u32) -> Result<Line, Error> {
     let flags = line.value("flags").and_then(|value| u32::from_str_radix(value, 8).ok());
     let flags = flags.ok_or(Error::Gone(pid))?;
     line.flags = flags & !(CLOSE_ON_EXEC | LARGE_FILE);
+    if line.flags & NAMELESS != 0 {
+        line.flags &= !libc::O_TMPFILE.cast_unsigned();
+    }
     line.close_on_exec = flags & CLOSE_ON_EXEC != 0;
     Ok(line)
 }

@@ -11,7 +11,8 @@ pub(crate) struct Line {
     pub protection: u32,
     pub shared: bool,
     pub offset: u64,
-    pub inode: u64,
+    /// The file's device and inode.
+    pub file: (u64, u64),
     /// What is behind the numbers: a path, a name in brackets, or nothing.
     pub name: String,
     /// The words of `VmFlags`.
@@ -44,7 +45,9 @@ fn parse(text: &str) -> Option<Line> {
         word
     };
     let (start, end) = word().split_once('-')?;
-    let (rights, offset, _device, inode) = (word(), word(), word(), word());
+    let (rights, offset, device, inode) = (word(), word(), word(), word());
+    let (major, minor) = device.split_once(':')?;
+    let device = |text| u32::from_str_radix(text, 16).ok();
     let hexadecimal = |text| u64::from_str_radix(text, 16).ok();
     let right =
         |index, letter, bit| if rights.get(index..=index) == Some(letter) { bit } else { 0 };
@@ -54,7 +57,7 @@ fn parse(text: &str) -> Option<Line> {
         protection: right(0, "r", 1) | right(1, "w", 2) | right(2, "x", 4),
         shared: rights.get(3..4)? == "s",
         offset: hexadecimal(offset)?,
-        inode: inode.parse().ok()?,
+        file: (rustix::fs::makedev(device(major)?, device(minor)?), inode.parse().ok()?),
         name: rest.trim_start().replace("\\012", "\n"),
         flags: Vec::new(),
     })

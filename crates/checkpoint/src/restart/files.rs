@@ -1,5 +1,6 @@
 //! The seed opens every file, at a high number; each process takes what is its own.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::os::fd::OwnedFd;
 
@@ -8,10 +9,14 @@ use inject::{Area, Seat};
 use rustix::fs::{OFlags, fcntl_setfl};
 use rustix::pipe::fcntl_setpipe_size;
 
+use super::objects;
 use super::plan::Plan;
+use super::slots;
 use crate::error::Error;
+use crate::image::Image;
 use crate::limits::MAX_PIPE_BYTES;
 use crate::proc;
+use crate::slots::Given;
 use crate::state::{Description, Descriptor, OpenFile, Pipe, State};
 
 /// Flags of an open file that F_GETFL says and that openat(2) would take for something else.
@@ -19,26 +24,59 @@ const NOT_OPENED_WITH: i32 = libc::O_CREAT | libc::O_EXCL | libc::O_TRUNC | libc
 /// Descriptions that are opened at once.
 const AT_ONCE: usize = 64;
 
-/// Where the descriptions are: the first at `base`, the others behind it.
+/// Where the descriptions are: the first at `base`, the others behind it, the objects behind these.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Opened {
     pub base: u64,
     count: u64,
 }
 
+/// What the seed has opened on the way.
+struct Low<'a> {
+    /// The ends of pipes.
+    pipes: Vec<[u32; 2]>,
+    /// What was given, by the names of slots.
+    slots: BTreeMap<&'a str, u64>,
+}
+
+impl Opened {
+    /// The descriptor of an object, which is behind the descriptions.
+    pub fn object(self, index: usize) -> u64 {
+        self.base + self.count + index as u64
+    }
+}
+
 /// Open everything, in the seed.
-pub(super) fn open(seat: &Seat, area: &Area, state: &State) -> Result<Opened, Error> {
+pub(super) fn open(
+    seat: &Seat,
+    area: &Area,
+    image: &Image,
+    given: &Given<'_>,
+) -> Result<Opened, Error> {
+    let state = image.state();
     let own = proc::numbers(seat.task(), "fd")?.last().map_or(0, |number| number + 1);
     let all = state.processes.iter().flat_map(|process| &process.descriptors);
     let highest = all.map(|descriptor| descriptor.number + 1).max().unwrap_or(0);
-    let opened = Opened { base: own.max(highest).into(), count: state.descriptions.len() as u64 };
-    let pipes = pipes(seat, area, &state.pipes)?;
+    // What is opened on the way has the lowest free numbers; they must not reach that far.
+    let slots = slots::count(state) + 2;
+    let on_the_way = 2 * state.pipes.len() + state.objects.len() + slots + AT_ONCE;
+    let base = u64::from(own.max(highest)) + on_the_way as u64;
+    let opened = Opened { base, count: state.descriptions.len() as u64 };
+    for (index, low) in objects::make(seat, area, image)?.into_iter().enumerate() {
+        let mut plan = Plan::new(0, seat, area);
+        move_to(&mut plan, low, opened.object(index));
+        plan.run()?;
+    }
+    let low = Low {
+        pipes: pipes(seat, area, &state.pipes)?,
+        slots: slots::give(seat, area, state, given)?,
+    };
     let indexed: Vec<_> = state.descriptions.iter().enumerate().collect();
     for some in indexed.chunks(AT_ONCE) {
-        describe(seat, area, opened, some, &pipes)?;
+        describe(seat, area, opened, some, &low)?;
     }
     let mut plan = Plan::new(0, seat, area);
-    for end in pipes.iter().flatten() {
+    for end in low.pipes.iter().flatten() {
         plan.may(libc::SYS_close, [(*end).into()]);
         plan.flush_if_full()?;
     }
@@ -46,12 +84,14 @@ pub(super) fn open(seat: &Seat, area: &Area, state: &State) -> Result<Opened, Er
     Ok(opened)
 }
 
-/// Close everything, in the seed.
-pub(super) fn close(seat: &Seat, area: &Area, opened: Opened) -> Result<(), Error> {
+/// Close all of the seed's descriptors but those that it had `before`.
+pub(super) fn close(seat: &Seat, area: &Area, before: &[u32]) -> Result<(), Error> {
     let mut plan = Plan::new(0, seat, area);
-    if opened.count > 0 {
-        let last = opened.base + opened.count - 1;
-        plan.may(libc::SYS_close_range, [opened.base, last, 0]);
+    for number in proc::numbers(seat.task(), "fd")? {
+        if before.binary_search(&number).is_err() {
+            plan.may(libc::SYS_close, [number.into()]);
+            plan.flush_if_full()?;
+        }
     }
     plan.run().map(drop)
 }
@@ -100,7 +140,7 @@ fn describe(
     area: &Area,
     opened: Opened,
     some: &[(usize, &Description)],
-    pipes: &[[u32; 2]],
+    low: &Low<'_>,
 ) -> Result<(), Error> {
     let here = i64::from(libc::AT_FDCWD).cast_unsigned();
     let mut plan = Plan::new(0, seat, area);
@@ -110,7 +150,7 @@ fn describe(
         let (path, purpose) = match &description.file {
             OpenFile::Path { path, .. } => (path.clone(), path.clone()),
             OpenFile::Pipe { index, writes } => {
-                let end = pipes[*index][usize::from(*writes)];
+                let end = low.pipes[*index][usize::from(*writes)];
                 (format!("/proc/self/fd/{end}"), "a pipe".to_owned())
             }
             OpenFile::Counter { semaphore, .. } => {
@@ -120,7 +160,16 @@ fn describe(
                 indexes.push(*index);
                 continue;
             }
-            OpenFile::Object { .. } | OpenFile::Slot { .. } => continue,
+            OpenFile::Object { index, .. } => {
+                let number = opened.object(*index);
+                (format!("/proc/self/fd/{number}"), "a file without a name".to_owned())
+            }
+            OpenFile::Slot { name } => {
+                let file = low.slots.get(name.as_str()).copied().unwrap_or(u64::MAX);
+                plan.must("take what is given", libc::SYS_dup, [file]);
+                indexes.push(*index);
+                continue;
+            }
         };
         let name = plan.string(&path);
         plan.must(format!("open {purpose}"), libc::SYS_openat, [here, name, flags.into(), 0]);
@@ -144,13 +193,18 @@ fn place(
     let mut plan = Plan::new(0, seat, area);
     for (result, index) in results.into_iter().zip(indexes) {
         let (low, number) = (result.cast_unsigned(), opened.base + *index as u64);
-        // It may be there already, where the lowest free number is that very one.
-        if low != number {
-            plan.must("place a file", libc::SYS_dup2, [low, number]);
-            plan.must("place a file", libc::SYS_close, [low]);
-        }
+        move_to(&mut plan, low, number);
     }
     plan.run().map(drop)
+}
+
+/// Give a descriptor another number.
+fn move_to(plan: &mut Plan<'_>, low: u64, number: u64) {
+    // It may be there already, where the lowest free number is that very one.
+    if low != number {
+        plan.must("place a file", libc::SYS_dup2, [low, number]);
+        plan.must("place a file", libc::SYS_close, [low]);
+    }
 }
 
 fn positions(
@@ -164,13 +218,12 @@ fn positions(
     for (index, description) in some {
         let number = opened.base + *index as u64;
         match &description.file {
-            OpenFile::Path { path, position } if *position > 0 => {
+            OpenFile::Path { position, .. } | OpenFile::Object { position, .. }
+                if *position > 0 =>
+            {
                 let set = libc::SEEK_SET.cast_unsigned().into();
-                plan.must(
-                    format!("find the place in {path}"),
-                    libc::SYS_lseek,
-                    [number, *position, set],
-                );
+                let arguments = [number, *position, set];
+                plan.must("find the place in a file", libc::SYS_lseek, arguments);
             }
             OpenFile::Counter { value, .. } if *value > 0 => {
                 let counter = identity::descriptor_of(&process, u32::try_from(number).unwrap_or(0));
@@ -201,10 +254,10 @@ pub(super) fn take(
     Ok(())
 }
 
-/// Whether the seed sees itself in /proc, which pipes need.
+/// Whether the seed sees itself in /proc, which pipes and objects need.
 pub(super) fn check_proc(task: u32, state: &State) -> Result<(), Error> {
     let is_there = fs::exists(format!("/proc/{task}/root/proc/filesystems")).unwrap_or(false);
-    match is_there || state.pipes.is_empty() {
+    match is_there || (state.pipes.is_empty() && state.objects.is_empty()) {
         true => Ok(()),
         false => Err(Error::Host("/proc is not mounted where it is to go on".to_owned())),
     }

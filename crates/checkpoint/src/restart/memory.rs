@@ -7,13 +7,15 @@ use std::os::unix::fs::FileExt;
 use inject::AREA_BYTES;
 
 use super::Made;
+use super::files::Opened;
+use super::kept::Kept;
 use super::plan::Plan;
 use crate::advice::ADVICE;
 use crate::error::Error;
 use crate::image::Image;
-use crate::limits::END_OF_MEMORY;
+use crate::limits::{END_OF_MEMORY, PAGE_BYTES};
 use crate::proc::maps;
-use crate::state::{Mapping, Memory, Source, State};
+use crate::state::{Mapping, Memory, Owner, Source, State};
 
 /// Where holes are looked for: above what old programs and `vm.mmap_min_addr` want.
 const FIRST_HOLE: u64 = 0x1_0000_0000;
@@ -44,21 +46,34 @@ pub(super) fn find_hole(task: u32, state: &State) -> Result<u64, Error> {
     is_fine.then_some(hole + MARGIN).ok_or_else(none)
 }
 
-/// Give a new process its memory.
-pub(super) fn make(made: &Made, memory: &Memory, image: &Image) -> Result<(), Error> {
-    drop_all(made)?;
-    let files = open(made, memory)?;
+/// Give a new process its memory. `parent` is that of the process that bore it, with its number; the seed's is dropped
+/// whole. `opened` has the objects.
+pub(super) fn make(
+    made: &Made,
+    memory: &Memory,
+    parent: Option<(u32, &Memory)>,
+    image: &Image,
+    opened: Opened,
+) -> Result<(), Error> {
+    let kept = Kept::find_all(memory, parent.map(|(_, parent)| parent));
+    drop_others(made, &kept)?;
+    let own = || memory.mappings.iter().filter(|mapping| !kept.has(mapping));
+    let files = open(made, memory, own())?;
+    // Before anything is mapped: the program cannot be set while the one before is mapped, which may be the same.
+    set_fields(made, memory, &files, !kept.is_empty())?;
     let mut plan = Plan::new(made.pid, &made.seat, &made.area);
-    vdso(&mut plan, memory);
-    for mapping in &memory.mappings {
-        map(&mut plan, mapping, &files);
+    vdso(&mut plan, own());
+    for mapping in own() {
+        map(&mut plan, mapping, &files, opened);
         plan.flush_if_full()?;
     }
     plan.run()?;
     check_vdso(made, memory, image)?;
-    fill(made, image)?;
-    advise(made, memory)?;
-    set_fields(made, memory, &files)?;
+    if let Some((parent, _)) = parent.filter(|_| !kept.is_empty()) {
+        forget(made, &kept, image, parent)?;
+    }
+    fill(made, &kept, image)?;
+    advise(made, memory, &kept)?;
     let mut plan = Plan::new(made.pid, &made.seat, &made.area);
     for (number, _) in files.values() {
         plan.may(libc::SYS_close, [*number]);
@@ -67,8 +82,8 @@ pub(super) fn make(made: &Made, memory: &Memory, image: &Image) -> Result<(), Er
     plan.run().map(drop)
 }
 
-/// Drop what the process was born with, but for the area.
-fn drop_all(made: &Made) -> Result<(), Error> {
+/// Drop what the process was born with, but for what it keeps and the area.
+fn drop_others(made: &Made, kept: &Kept<'_>) -> Result<(), Error> {
     let mut plan = Plan::new(made.pid, &made.seat, &made.area);
     let task = made.seat.task();
     // The kernel would write there at the next turn, and kill the process where nothing is.
@@ -81,19 +96,32 @@ fn drop_all(made: &Made) -> Result<(), Error> {
         let arguments = [sequences.address, bytes, UNREGISTER, signature];
         plan.must("leave its restartable sequences", libc::SYS_rseq, arguments);
     }
-    let (start, end) = (made.area.base(), made.area.base() + AREA_BYTES);
-    plan.must("drop its memory", libc::SYS_munmap, [0, start]);
-    plan.must("drop its memory", libc::SYS_munmap, [end, END_OF_MEMORY - end]);
+    let mut stays = kept.ranges();
+    stays.push((made.area.base(), made.area.base() + AREA_BYTES));
+    stays.sort_unstable();
+    stays.push((END_OF_MEMORY, END_OF_MEMORY));
+    let mut at = 0;
+    for (start, end) in stays {
+        if start > at {
+            plan.must("drop its memory", libc::SYS_munmap, [at, start - at]);
+            plan.flush_if_full()?;
+        }
+        at = end;
+    }
     plan.run().map(drop)
 }
 
 /// Descriptors of the process for the files that it maps, and for its program; by path and whether it is writable.
 type Files<'a> = BTreeMap<(&'a str, bool), (u64, Option<&'a Mapping>)>;
 
-fn open<'a>(made: &Made, memory: &'a Memory) -> Result<Files<'a>, Error> {
+fn open<'a>(
+    made: &Made,
+    memory: &'a Memory,
+    mappings: impl Iterator<Item = &'a Mapping>,
+) -> Result<Files<'a>, Error> {
     let mut wanted: Files<'a> = BTreeMap::new();
     wanted.insert((&memory.program, false), (0, None));
-    for mapping in &memory.mappings {
+    for mapping in mappings {
         if let Source::File { path, writable, .. } = &mapping.source {
             wanted.insert((path, *writable), (0, Some(mapping)));
         }
@@ -137,10 +165,10 @@ fn check_files(made: &Made, files: &Files<'_>) -> Result<(), Error> {
     Ok(())
 }
 
-fn vdso(plan: &mut Plan<'_>, memory: &Memory) {
+fn vdso<'a>(plan: &mut Plan<'_>, mut mappings: impl Iterator<Item = &'a Mapping>) {
     let special = |mapping: &&Mapping| matches!(mapping.source, Source::Vdso | Source::VdsoData);
     // All of them are mapped at once, by the address of the first.
-    if let Some(first) = memory.mappings.iter().find(special) {
+    if let Some(first) = mappings.find(special) {
         plan.must("map the vDSO", libc::SYS_arch_prctl, [MAP_VDSO, first.start]);
     }
 }
@@ -165,7 +193,7 @@ fn check_vdso(made: &Made, memory: &Memory, image: &Image) -> Result<(), Error> 
     Ok(())
 }
 
-fn map(plan: &mut Plan<'_>, mapping: &Mapping, files: &Files<'_>) {
+fn map(plan: &mut Plan<'_>, mapping: &Mapping, files: &Files<'_>, opened: Opened) {
     let has = |word: &str| mapping.advice.iter().any(|advice| advice == word);
     let mut flags = libc::MAP_FIXED_NOREPLACE;
     flags |= match mapping.shared {
@@ -187,7 +215,8 @@ fn map(plan: &mut Plan<'_>, mapping: &Mapping, files: &Files<'_>) {
             let file = files.get(&(path.as_str(), *writable));
             (file.map_or(u64::MAX, |(number, _)| *number), *offset)
         }
-        Source::Object { .. } | Source::Vdso | Source::VdsoData => return,
+        Source::Object { index, offset } => (opened.object(*index), *offset),
+        Source::Vdso | Source::VdsoData => return,
     };
     let (start, bytes) = (mapping.start, mapping.end - mapping.start);
     let flags = flags.cast_unsigned().into();
@@ -195,25 +224,50 @@ fn map(plan: &mut Plan<'_>, mapping: &Mapping, files: &Files<'_>) {
     plan.must(format!("map its memory at {start:#x}"), libc::SYS_mmap, arguments);
 }
 
-/// Write the pages, through /proc/PID/mem, which also writes what the process may only read.
-fn fill(made: &Made, image: &Image) -> Result<(), Error> {
-    let extents = image.extents();
-    let first = extents.partition_point(|extent| extent.pid < made.pid);
+/// Drop the pages of kept mappings that the parent has written and the process has not.
+fn forget(made: &Made, kept: &Kept<'_>, image: &Image, parent: u32) -> Result<(), Error> {
+    let mut plan = Plan::new(made.pid, &made.seat, &made.area);
+    for range in kept.forgotten(image, made.pid, parent) {
+        let dont_need = libc::MADV_DONTNEED.cast_unsigned().into();
+        let arguments = [range.start, range.end - range.start, dont_need];
+        plan.must("forget pages of its parent", libc::SYS_madvise, arguments);
+        plan.flush_if_full()?;
+    }
+    plan.run().map(drop)
+}
+
+/// Write the pages, through /proc/PID/mem, which also writes what the process may only read. In kept mappings only
+/// those that differ.
+fn fill(made: &Made, kept: &Kept<'_>, image: &Image) -> Result<(), Error> {
     let memory: &File = made.area.memory();
-    for extent in extents[first..].iter().take_while(|extent| extent.pid == made.pid) {
+    for extent in image.extents_of(Owner::Process(made.pid)) {
         let bytes = image.read(extent)?;
-        let written = memory.write_all_at(&bytes, extent.address);
-        written.map_err(Error::io(format!("write memory at {:#x}", extent.address)))?;
+        let at = extent.address;
+        let failed = || Error::io(format!("write memory at {at:#x}"));
+        if kept.is_empty() {
+            memory.write_all_at(&bytes, at).map_err(failed())?;
+            continue;
+        }
+        let mut now = vec![0; bytes.len()];
+        memory.read_exact_at(&mut now, at).map_err(failed())?;
+        let page = PAGE_BYTES as usize;
+        for (index, (wanted, found)) in bytes.chunks(page).zip(now.chunks(page)).enumerate() {
+            if wanted != found {
+                memory.write_all_at(wanted, at + index as u64 * PAGE_BYTES).map_err(failed())?;
+            }
+        }
     }
     Ok(())
 }
 
-fn advise(made: &Made, memory: &Memory) -> Result<(), Error> {
+fn advise(made: &Made, memory: &Memory, kept: &Kept<'_>) -> Result<(), Error> {
     const SET_NAME: [u64; 2] = [0x5356_4d41, 0];
     let mut plan = Plan::new(made.pid, &made.seat, &made.area);
     for mapping in &memory.mappings {
         let (start, bytes) = (mapping.start, mapping.end - mapping.start);
-        for word in &mapping.advice {
+        // All but locks is inherited.
+        let is_kept = kept.has(mapping);
+        for word in mapping.advice.iter().filter(|word| !is_kept || *word == "lo") {
             let known = ADVICE.iter().find(|(name, _)| name == word);
             if let Some((_, Some(advice))) = known {
                 let advice = advice.cast_unsigned().into();
@@ -223,7 +277,7 @@ fn advise(made: &Made, memory: &Memory) -> Result<(), Error> {
                 plan.must("lock its memory", libc::SYS_mlock, [start, bytes]);
             }
         }
-        if let Some(name) = &mapping.name {
+        if let Some(name) = mapping.name.as_ref().filter(|_| !is_kept) {
             let name = plan.string(name);
             let arguments = [SET_NAME[0], SET_NAME[1], start, bytes, name];
             plan.may(libc::SYS_prctl, arguments);
@@ -234,14 +288,17 @@ fn advise(made: &Made, memory: &Memory) -> Result<(), Error> {
 }
 
 /// What /proc tells of code, stack, arguments; and where the heap goes on.
-fn set_fields(made: &Made, memory: &Memory, files: &Files<'_>) -> Result<(), Error> {
+fn set_fields(made: &Made, memory: &Memory, files: &Files<'_>, keeps: bool) -> Result<(), Error> {
     const SET_MM: u64 = 35;
     const SET_MM_MAP: u64 = 14;
     /// Bytes of `struct prctl_mm_map`.
     const MAP_BYTES: u64 = 104;
     let mut plan = Plan::new(made.pid, &made.seat, &made.area);
     let auxiliary = plan.data(&memory.auxiliary);
-    let program = files.get(&(memory.program.as_str(), false)).map_or(0, |(number, _)| *number);
+    // A process that keeps mappings has its parent's program, which cannot be set while it is mapped.
+    let none = u64::from(u32::MAX);
+    let program = files.get(&(memory.program.as_str(), false)).filter(|_| !keeps);
+    let program = program.map_or(none, |(number, _)| *number);
     let mut words = memory.fields.to_vec();
     words.push(auxiliary);
     words.push(memory.auxiliary.len() as u64 | program << 32);

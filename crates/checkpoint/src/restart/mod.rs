@@ -10,9 +10,12 @@
 //! The area is at an address where neither the seed nor any process of the image has something.
 
 mod files;
+mod kept;
 mod memory;
+mod objects;
 mod plan;
 mod process;
+mod slots;
 mod task;
 mod tree;
 
@@ -28,6 +31,7 @@ use crate::error::Error;
 use crate::image::Image;
 use crate::limits::FREEZE_PATIENCE;
 use crate::proc::status::Status;
+use crate::slots::Given;
 
 /// A process that is being made.
 #[derive(Debug)]
@@ -57,15 +61,15 @@ pub struct Restarted {
 
 /// Make the processes of an image. `seed` is the host's number of a stopped or waiting process that is in the PID
 /// namespace where none of their numbers is in use, that may choose numbers there (`CAP_CHECKPOINT_RESTORE`), and whose
-/// directories and namespaces they get. It goes on unchanged.
+/// directories and namespaces they get. It goes on unchanged. `given` takes the places of the image's slots.
 ///
 /// # Errors
 ///
 /// Where something cannot be made; then nothing is left.
-pub fn restart(seed: u32, image: &Image) -> Result<Restarted, Error> {
+pub fn restart(seed: u32, image: &Image, given: &Given<'_>) -> Result<Restarted, Error> {
     let seed = Seed::take(seed, image)?;
     let mut restarted = Restarted::default();
-    let result = tree::make(&seed, image, &mut restarted);
+    let result = tree::make(&seed, image, given, &mut restarted);
     // The seed goes on, whatever has come of it.
     let left = seed.leave();
     result?;

@@ -4,7 +4,7 @@
 //! that stay in the older one before their parent makes its own, the others after. Groups are joined when all
 //! are there, leaders first; then those that have ended end; then each of the others takes the rest.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
 use host::processes::wait::{Stop, wait};
@@ -15,6 +15,7 @@ use super::{Made, Restarted, Seed, files, memory, process, task};
 use crate::error::Error;
 use crate::image::Image;
 use crate::limits::FREEZE_PATIENCE;
+use crate::slots::Given;
 use crate::state::{Process, State};
 
 /// Bytes of `struct clone_args`.
@@ -27,14 +28,22 @@ const THREAD_FLAGS: i32 = libc::CLONE_VM
     | libc::CLONE_THREAD
     | libc::CLONE_SYSVSEM;
 
-pub(super) fn make(seed: &Seed, image: &Image, restarted: &mut Restarted) -> Result<(), Error> {
+pub(super) fn make(
+    seed: &Seed,
+    image: &Image,
+    given: &Given<'_>,
+    restarted: &mut Restarted,
+) -> Result<(), Error> {
     let state = image.state();
     files::check_proc(seed.seat.task(), state)?;
-    let opened = files::open(&seed.seat, &seed.area, state)?;
-    let made = processes(seed, image, opened, restarted);
+    let before = crate::proc::numbers(seed.seat.task(), "fd")?;
+    let made = files::open(&seed.seat, &seed.area, image, given).and_then(|opened| {
+        processes(seed, image, opened, restarted)?;
+        Ok(opened)
+    });
     // Whatever has come of it, the seed keeps nothing.
-    let closed = files::close(&seed.seat, &seed.area, opened);
-    made?;
+    let closed = files::close(&seed.seat, &seed.area, &before);
+    let opened = made?;
     closed?;
     groups(state, restarted)?;
     ended(state, restarted)?;
@@ -43,7 +52,8 @@ pub(super) fn make(seed: &Seed, image: &Image, restarted: &mut Restarted) -> Res
         let made = found(restarted, process.pid)?;
         process::complete(made, process, opened)?;
     }
-    for process in living(state) {
+    // Children first: a parent forgets last what it has heard of its children meanwhile.
+    for process in state.processes.iter().rev().filter(|process| process.ended.is_none()) {
         let made = found_mut(restarted, process.pid)?;
         process::finish(made, process)?;
     }
@@ -73,16 +83,19 @@ fn processes(
     for process in state.processes.iter().filter(|process| process.parent == 0) {
         bear(&seed.seat, &seed.area, process, restarted)?;
     }
+    let mut memories = BTreeMap::new();
     for process in living(state) {
         let made = found(restarted, process.pid)?;
         if process.parent == 0 {
             let mut plan = Plan::new(process.pid, &made.seat, &made.area);
-            plan.must("close the seed's files", libc::SYS_close_range, [0, opened.base - 1, 0]);
-            if opened.base > 0 {
-                plan.run()?;
+            if let Some(last) = opened.base.checked_sub(1) {
+                plan.must("close the seed's files", libc::SYS_close_range, [0, last, 0]);
             }
+            plan.run()?;
         }
-        memory::make(made, &process.memory, image)?;
+        let parent = memories.get(&process.parent).map(|memory| (process.parent, *memory));
+        memory::make(made, &process.memory, parent, image, opened)?;
+        memories.insert(process.pid, &process.memory);
         children(process, state, restarted)?;
     }
     Ok(())

@@ -3,7 +3,8 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
-use checkpoint::{Compression, Error, Image, Pages, Writer};
+use checkpoint::state::Owner;
+use checkpoint::{Compression, Error, Image, Pages, Slots, Writer};
 
 use crate::support;
 
@@ -13,7 +14,8 @@ fn waiting(name: &str) -> Option<Vec<u8>> {
     let program = support::compile(&directory, "still")?;
     let subject = support::Subject::start(&directory, &program)?;
     let mut writer = Writer::new(file(&[]), Compression::Fast);
-    let state = subject.freeze().dump(&mut writer).unwrap_or_else(|error| panic!("{error}"));
+    let state =
+        subject.freeze().dump(&mut writer, &Slots::new()).unwrap_or_else(|error| panic!("{error}"));
     let image = writer.finish(state).expect("there is memory");
     let mut bytes = vec![0; image.metadata().expect("it is open").len() as usize];
     image.read_exact_at(&mut bytes, 0).expect("it is there");
@@ -64,7 +66,7 @@ fn an_image_that_was_not_finished_is_none() {
     let file = file(&[]);
     let mut writer =
         Writer::new(file.try_clone().expect("there are descriptors"), Compression::None);
-    writer.put(2, 0x1000, &[1; 4096]).expect("there is memory");
+    writer.put(Owner::Process(2), 0x1000, &[1; 4096]).expect("there is memory");
     drop(writer);
     let result = Image::open(file);
     assert!(matches!(result, Err(Error::Image(_))), "{result:?}");

@@ -2,7 +2,11 @@
 
 #![forbid(unsafe_code)]
 
+mod chaos;
 mod images;
+mod random;
 mod refusals;
+mod several;
 mod single;
+mod slots;
 mod support;

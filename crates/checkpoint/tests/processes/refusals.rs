@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-use checkpoint::{Error, freeze};
+use checkpoint::{Error, Slots, freeze};
 
 use crate::support;
 
@@ -43,12 +43,33 @@ fn check(command: &str, expected: &str) {
     shell.tell(command);
     for _ in 0..2 {
         let pages = support::NoPages;
-        let refused = freeze(shell.child.id()).and_then(|mut frozen| frozen.dump(&mut { pages }));
+        let refused = freeze(shell.child.id())
+            .and_then(|mut frozen| frozen.dump(&mut { pages }, &Slots::new()));
         match refused {
             Err(Error::Unsupported { what, .. }) => assert!(what.contains(expected), "{what}"),
             other => panic!("{other:?}"),
         }
         shell.tell(":");
+    }
+}
+
+/// The same with a shell that waits for nothing.
+fn check_held(command: &str, expected: &str) {
+    let mut child = Command::new("sh");
+    child.arg("-c").arg(format!("{command}; echo done; exec sleep 600"));
+    let mut child = child.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("there is sh");
+    let mut output = BufReader::new(child.stdout.take().expect("it is piped"));
+    let mut line = String::new();
+    output.read_line(&mut line).expect("it answers");
+    let mut slots = Slots::new();
+    slots.add("output", output.get_ref()).expect("it is a pipe");
+    let refused =
+        freeze(child.id()).and_then(|mut frozen| frozen.dump(&mut support::NoPages, &slots));
+    child.kill().expect("it is our child");
+    child.wait().expect("it is our child");
+    match refused {
+        Err(Error::Unsupported { what, .. }) => assert!(what.contains(expected), "{what}"),
+        other => panic!("{other:?}"),
     }
 }
 
@@ -58,10 +79,11 @@ fn pipes_that_lead_elsewhere() {
 }
 
 #[test]
-fn files_without_a_name() {
+fn files_with_another_name_than_they_were_opened_by() {
     let directory = support::Directory::new("unlinked");
     let file = directory.path("file").display().to_string();
-    check(&format!("exec 5>{file}; rm {file}"), "no name any more");
+    let command = format!("exec 5>{file}; ln {file} {file}2; rm {file}");
+    check_held(&command, "no name any more");
 }
 
 #[test]

@@ -39,7 +39,7 @@ fn a_dump_of_what_was_restarted_is_the_same() {
     let before = image(&mut frozen);
     frozen.kill();
     subject.namespace = support::Namespace::new(&[]).expect("the first one could be made");
-    let restarted = checkpoint::restart(subject.namespace.init, &before);
+    let restarted = checkpoint::restart(subject.namespace.init, &before, &checkpoint::Given::new());
     let restarted = restarted.unwrap_or_else(|error| panic!("{error}"));
     subject.pid = restarted.numbers()[&before.state().processes[0].pid];
     restarted.go().unwrap_or_else(|error| panic!("{error}"));

@@ -1,0 +1,84 @@
+//! Threads, and trees of processes.
+
+use checkpoint::{Given, restart};
+
+use crate::support::{self, Directory, Subject, compile, image};
+
+/// It goes on after a dump, is restarted twice, and a dump of what was restarted is the same.
+fn check(program: &str) {
+    let directory = Directory::new(program);
+    let Some(compiled) = compile(&directory, program) else { return };
+    let Some(mut subject) = Subject::start(&directory, &compiled) else { return };
+    subject.check();
+    for _ in 0..2 {
+        let mut frozen = subject.freeze();
+        image(&mut frozen);
+        frozen.thaw();
+        subject.check();
+    }
+    for _ in 0..3 {
+        subject.transplant();
+        subject.check();
+    }
+    let mut frozen = subject.freeze();
+    let before = image(&mut frozen);
+    frozen.kill();
+    subject.revive(&before);
+    let after = image(&mut subject.freeze());
+    support::check_same(&before, &after);
+    subject.check();
+}
+
+#[test]
+fn threads_that_wait_in_several_ways() {
+    check("threads");
+}
+
+#[test]
+fn a_tree_of_processes() {
+    check("tree");
+}
+
+/// Pages that parent and child have in common take memory once, before and after.
+#[test]
+fn what_was_copied_on_write_still_is() {
+    let directory = Directory::new("shared-pages");
+    let Some(compiled) = compile(&directory, "tree") else { return };
+    let Some(mut subject) = Subject::start(&directory, &compiled) else { return };
+    let before = resident(subject.pid);
+    subject.transplant();
+    let after = resident(subject.pid);
+    println!("{before} KiB before, {after} KiB after");
+    assert!(after < before + before / 4, "{before} KiB became {after} KiB");
+    subject.check();
+}
+
+/// The proportional set size of a tree, in KiB.
+fn resident(pid: u32) -> u64 {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix("Pss:"));
+    let own = line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<u64>().ok());
+    own.unwrap_or(0) + support::children(pid).into_iter().map(resident).sum::<u64>()
+}
+
+/// If the tracer gives up in the midst, nothing is left.
+#[test]
+fn processes_that_were_made_and_not_let_go_are_no_more() {
+    let directory = Directory::new("dropped");
+    let Some(compiled) = compile(&directory, "still") else { return };
+    let Some(mut subject) = Subject::start(&directory, &compiled) else { return };
+    let mut frozen = subject.freeze();
+    let image = image(&mut frozen);
+    frozen.kill();
+    subject.namespace = support::Namespace::new(&[]).expect("the first one could be made");
+    for _ in 0..3 {
+        let restarted = restart(subject.namespace.init, &image, &Given::new());
+        drop(restarted.unwrap_or_else(|error| panic!("{error}")));
+        // They are zombies of the first process at the most, which waits for nobody.
+        for pid in subject.namespace.processes() {
+            let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+            assert!(stat.contains(") Z ") || stat.is_empty(), "{stat}");
+        }
+        subject.namespace = support::Namespace::new(&[]).expect("the first one could be made");
+    }
+}

@@ -1,0 +1,77 @@
+// A random tree of processes, of a seed that is in the file "seed": sessions, groups, the dead, files and pipes that some
+// share, private and shared memory, masks and signals that wait.
+#include "check.h"
+
+#define MOST 14
+static unsigned state;
+static struct { volatile int made, ready; volatile char memory[65536]; } *common;
+
+static unsigned next(unsigned limit) {
+    state = state * 1103515245u + 12345u;
+    return (state >> 16) % limit;
+}
+
+static void nothing(int signal) { (void)signal; }
+
+static void act(void) {
+    char name[32];
+    int ends[2];
+    switch (next(12)) {
+    case 0: snprintf(name, sizeof name, "file%u", next(4)); open(name, O_RDWR | O_CREAT, 0600); break;
+    case 1: snprintf(name, sizeof name, "file%u", next(4));
+            check(write(open(name, O_RDWR | O_CREAT | (next(2) ? O_APPEND : 0), 0600), name, next(20)) >= 0, "write"); break;
+    case 2: dup(3 + (int)next(4)); break;
+    case 3: check(pipe2(ends, next(2) ? O_CLOEXEC : 0) == 0 && write(ends[1], "some bytes", next(11)) >= 0, "pipe"); break;
+    case 4: { char *memory = mmap(0, 4096 * (1 + next(64)), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+              memset(memory, (int)next(256), 4096); break; }
+    case 5: { char *memory = mmap(0, 32768, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+              memory[next(32768)] = 1; break; }
+    case 6: { sigset_t mask; sigemptyset(&mask); sigaddset(&mask, SIGRTMIN + (int)next(8)); sigaddset(&mask, SIGWINCH);
+              sigprocmask(SIG_BLOCK, &mask, 0); raise(SIGWINCH); break; }
+    case 7: signal(SIGRTMIN + (int)next(8), next(2) ? nothing : SIG_IGN); break;
+    case 8: umask((mode_t)next(0100)); break;
+    case 9: { int memory = syscall(SYS_memfd_create, "some memory", next(2) ? 2 : 0);
+              check(ftruncate(memory, 100000) == 0 && pwrite(memory, "x", 1, next(90000)) == 1, "memfd"); break; }
+    case 10: { int file = open("gone", O_RDWR | O_CREAT | O_EXCL, 0600);
+               if (file >= 0) { check(write(file, "content", 7) == 7, "write"); unlink("gone"); } break; }
+    case 11: close(4 + (int)next(4)); break;
+    }
+}
+
+static void build(int depth) {
+    if (depth && next(4) == 0) setsid();
+    else if (depth && next(3) == 0) setpgid(0, 0);
+    for (unsigned acts = next(8); acts; acts--) act();
+    char *stack = alloca(1 + next(20000));
+    stack[0] = (char)next(256);
+    common->memory[next(65536)] = (char)next(256);
+    for (unsigned children = depth < 4 ? next(4) : 0; children; children--) {
+        if (__sync_add_and_fetch(&common->made, 1) > MOST) { __sync_fetch_and_sub(&common->made, 1); break; }
+        unsigned seed = next(1 << 30), dies = next(6) == 0;
+        if (fork() == 0) {
+            state = seed;
+            if (dies) { __sync_fetch_and_add(&common->ready, 1); _exit((int)next(256)); }
+            build(depth + 1);
+            __sync_fetch_and_add(&common->ready, 1);
+            for (;;) pause();
+        }
+        act();
+    }
+}
+
+int main(int argc, char **argv) {
+    begin(argc, argv);
+    char text[32] = {0};
+    int file = open("seed", O_RDONLY);
+    check(read(file, text, 31) > 0, "seed");
+    state = (unsigned)atoi(text);
+    close(file);
+    signal(SIGUSR1, SIG_DFL);
+    common = mmap(0, sizeof *common, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    build(0);
+    // Another process may have died a moment after it said that it is ready.
+    while (common->ready < common->made) usleep(1000);
+    usleep(20000);
+    say("ready\n");
+    for (;;) pause();
+}
