@@ -57,7 +57,12 @@ pub fn check(state: &State) -> Result<(), Error> {
             OpenFile::Pipe { index, .. } => {
                 require(*index < state.pipes.len(), "a pipe is missing")?
             }
-            OpenFile::Counter { .. } => {}
+            OpenFile::Counter { .. } | OpenFile::Timer { .. } | OpenFile::Signals { .. } => {}
+            OpenFile::Watches { pid, watches } => {
+                let is_fine = watches.len() <= MAX_DESCRIPTORS
+                    && state.processes.iter().any(|process| process.pid == *pid);
+                require(is_fine, "an epoll set is wrong")?;
+            }
             OpenFile::Object { index, position } => {
                 let is_fine = *index < state.objects.len() && *position <= i64::MAX as u64;
                 require(is_fine, "an object is missing")?;

@@ -81,9 +81,9 @@ pub fn freeze_all(roots: &[u32]) -> Result<Frozen, Error> {
         if !frozen.processes.contains_key(&root) {
             return Err(Error::Gone(root));
         }
-        for &pid in frozen.processes.keys() {
-            frozen.mend(pid)?;
-        }
+    }
+    for &pid in frozen.processes.keys() {
+        frozen.mend(pid)?;
     }
     Ok(frozen)
 }

@@ -22,6 +22,14 @@ const MAPPINGS: [(&str, &str); 8] = [
     ("sl", "sealed memory (mseal(2))"),
 ];
 
+/// Files that are no files and can be made again.
+const ANONYMOUS: [&str; 4] = [
+    "anon_inode:[eventfd]",
+    "anon_inode:[timerfd]",
+    "anon_inode:[signalfd]",
+    "anon_inode:[eventpoll]",
+];
+
 /// Look at a process that is to be frozen; `root` is the first of them.
 pub(crate) fn check(pid: u32, root: u32) -> Result<(), Error> {
     let refused = |what: String| Err(Error::Unsupported { pid, what });
@@ -65,7 +73,7 @@ fn descriptors(pid: u32) -> Result<(), Error> {
         let what = match line.kind {
             Kind::Regular | Kind::Directory | Kind::Pipe => continue,
             Kind::Device(1, 3 | 5 | 7 | 8 | 9) => continue,
-            Kind::Anonymous if line.link == "anon_inode:[eventfd]" => continue,
+            Kind::Anonymous if ANONYMOUS.contains(&line.link.as_str()) => continue,
             Kind::Anonymous => line.link.trim_start_matches("anon_inode:").to_owned(),
             Kind::Device(major, minor) => format!("{} (device {major}:{minor})", line.link),
             Kind::Socket => "a socket".to_owned(),

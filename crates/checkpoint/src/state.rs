@@ -212,11 +212,43 @@ pub enum OpenFile {
         /// Whether it is read one by one.
         semaphore: bool,
     },
+    /// A timer (timerfd_create(2)).
+    Timer {
+        /// The clock.
+        clock: i32,
+        /// How often it has expired since it was read.
+        ticks: u64,
+        /// Nanoseconds of interval and of what remains.
+        nanoseconds: [u64; 2],
+    },
+    /// Signals as a file (signalfd(2)).
+    Signals {
+        /// Which, bit 0 for signal 1.
+        mask: u64,
+    },
+    /// A set of files that are watched (epoll(7)).
+    Watches {
+        /// The process whose descriptors they are.
+        pid: u32,
+        /// The files.
+        watches: Vec<Watch>,
+    },
     /// Something that whoever restarts provides.
     Slot {
         /// Its name.
         name: String,
     },
+}
+
+/// A file that is watched.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Watch {
+    /// Its descriptor.
+    pub number: u32,
+    /// For what (`EPOLL*`), without what is always reported.
+    pub events: u32,
+    /// What is told with it.
+    pub data: u64,
 }
 
 /// A pipe.

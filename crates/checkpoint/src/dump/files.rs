@@ -12,6 +12,7 @@ use rustix::pipe::{
 };
 
 use super::Names;
+use super::anonymous::{self, Holder};
 use super::objects::Objects;
 use crate::error::Error;
 use crate::freeze::Frozen;
@@ -60,7 +61,7 @@ pub(super) fn collect(
         Collected { descriptors: BTreeMap::new(), descriptions: Vec::new(), pipes: Vec::new() };
     let mut pipes = Pipes::default();
     for group in groups {
-        let description = pipes.describe(&group[0], objects, slots)?;
+        let description = pipes.describe(&group, objects, slots)?;
         let index = collected.descriptions.len();
         collected.descriptions.push(description);
         for Found { pid, line, .. } in group {
@@ -162,11 +163,14 @@ struct Pipes {
 impl Pipes {
     fn describe(
         &mut self,
-        found: &Found,
+        group: &[Found],
         objects: &mut Objects,
         slots: &Slots,
     ) -> Result<Description, Error> {
-        let Found { pid, line, .. } = found;
+        let Found { pid, line, .. } = &group[0];
+        let holder =
+            |found: &Found| Holder { pid: found.pid, own: found.own, number: found.line.number };
+        let holders = || group.iter().map(holder);
         if let Some(name) = slots.find((line.device, line.inode)) {
             let file = OpenFile::Slot { name: name.to_owned() };
             return Ok(Description { flags: line.flags, file });
@@ -177,7 +181,7 @@ impl Pipes {
             }
             Kind::Regular | Kind::Directory | Kind::Device(..) => path(*pid, line)?,
             Kind::Pipe => self.pipe(*pid, line)?,
-            Kind::Anonymous => counter(*pid, line)?,
+            Kind::Anonymous => anonymous::describe(*pid, line, holders())?,
             Kind::Fifo | Kind::Socket | Kind::Other => {
                 return Err(Error::unsupported(*pid, format!("has {} open", line.link)));
             }
@@ -229,15 +233,6 @@ fn path(pid: u32, line: &Line) -> Result<OpenFile, Error> {
         return Err(Error::unsupported(pid, what));
     }
     Ok(OpenFile::Path { path: line.link.clone(), position: line.position })
-}
-
-fn counter(pid: u32, line: &Line) -> Result<OpenFile, Error> {
-    let value = line.value("eventfd-count").and_then(|value| u64::from_str_radix(value, 16).ok());
-    let semaphore = line.value("eventfd-semaphore").is_some_and(|value| value == "1");
-    match value {
-        Some(value) => Ok(OpenFile::Counter { value, semaphore }),
-        None => Err(Error::unsupported(pid, format!("has {} open", line.link))),
-    }
 }
 
 /// What is in a pipe, without taking it out; `end` is either of its ends, `ends` says which of them the tree has.

@@ -4,6 +4,7 @@
 //! (`tasks`), each process in one script and each thread in a short one. A process that has answered has its own
 //! registers and signal mask again before the next is asked, so that a failure leaves nothing to be undone.
 
+mod anonymous;
 mod answer;
 mod files;
 mod memory;

@@ -60,7 +60,8 @@ pub(crate) fn read(pid: u32) -> Result<Vec<Line>, Error> {
     super::numbers(pid, "fd")?.into_iter().map(|number| read_one(pid, number)).collect()
 }
 
-fn read_one(pid: u32, number: u32) -> Result<Line, Error> {
+/// One descriptor of a process.
+pub(crate) fn read_one(pid: u32, number: u32) -> Result<Line, Error> {
     let link = super::link(pid, &format!("fd/{number}"))?;
     let metadata = fs::metadata(format!("/proc/{pid}/fd/{number}"))
         .map_err(Error::io(format!("look at descriptor {number} of process {pid}")))?;

@@ -9,6 +9,7 @@ use inject::{Area, Seat};
 use rustix::fs::{OFlags, fcntl_setfl};
 use rustix::pipe::fcntl_setpipe_size;
 
+use super::anonymous;
 use super::objects;
 use super::plan::Plan;
 use super::slots;
@@ -153,10 +154,11 @@ fn describe(
                 let end = low.pipes[*index][usize::from(*writes)];
                 (format!("/proc/self/fd/{end}"), "a pipe".to_owned())
             }
-            OpenFile::Counter { semaphore, .. } => {
-                let flags =
-                    u64::from(flags & libc::O_NONBLOCK.cast_unsigned()) | u64::from(*semaphore);
-                plan.must("make a counter", libc::SYS_eventfd2, [0, flags]);
+            OpenFile::Counter { .. }
+            | OpenFile::Timer { .. }
+            | OpenFile::Signals { .. }
+            | OpenFile::Watches { .. } => {
+                anonymous::make(&mut plan, description);
                 indexes.push(*index);
                 continue;
             }
@@ -225,13 +227,7 @@ fn positions(
                 let arguments = [number, *position, set];
                 plan.must("find the place in a file", libc::SYS_lseek, arguments);
             }
-            OpenFile::Counter { value, .. } if *value > 0 => {
-                let counter = identity::descriptor_of(&process, u32::try_from(number).unwrap_or(0));
-                let counter = counter.map_err(Error::io("take a counter"))?;
-                let written = rustix::io::write(&counter, &value.to_ne_bytes());
-                written.map_err(|error| Error::io("set a counter")(error.into()))?;
-            }
-            _ => {}
+            file => anonymous::set(&mut plan, &process, number, file)?,
         }
     }
     plan.run().map(drop)

@@ -9,6 +9,7 @@
 //!
 //! The area is at an address where neither the seed nor any process of the image has something.
 
+mod anonymous;
 mod files;
 mod kept;
 mod memory;

@@ -1,9 +1,9 @@
 //! What belongs to a process as a whole.
 
 use super::plan::Plan;
-use super::{Made, files, task};
+use super::{Made, anonymous, files, task};
 use crate::error::Error;
-use crate::state::{Process, Timer};
+use crate::state::{Description, Process, Timer};
 
 const KERNEL_SIGSET_BYTES: u64 = 8;
 /// `PR_TIMER_CREATE_RESTORE_IDS`.
@@ -12,13 +12,19 @@ const RESTORE_TIMER_IDS: u64 = 77;
 const TO_THREAD: u32 = 4;
 
 /// Everything but what would begin to act at once.
-pub(super) fn complete(made: &Made, process: &Process, opened: files::Opened) -> Result<(), Error> {
+pub(super) fn complete(
+    made: &Made,
+    process: &Process,
+    descriptions: &[Description],
+    opened: files::Opened,
+) -> Result<(), Error> {
     let mut plan = Plan::new(process.pid, &made.seat, &made.area);
     let directory = plan.string(&process.directory);
     let purpose = format!("enter its directory, {}", process.directory);
     plan.must(purpose, libc::SYS_chdir, [directory]);
     plan.must("set its umask", libc::SYS_umask, [process.umask.into()]);
     files::take(&mut plan, &process.descriptors, opened)?;
+    anonymous::watch(&mut plan, process, descriptions)?;
     plan.flush_if_full()?;
     for signal in (1..=64_u32).filter(|signal| ![9, 19].contains(signal)) {
         let action = process.actions.iter().find(|action| action.signal == signal);

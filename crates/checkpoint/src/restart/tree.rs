@@ -50,7 +50,7 @@ pub(super) fn make(
     for process in living(state) {
         threads(process, restarted)?;
         let made = found(restarted, process.pid)?;
-        process::complete(made, process, opened)?;
+        process::complete(made, process, &state.descriptions, opened)?;
     }
     // Children first: a parent forgets last what it has heard of its children meanwhile.
     for process in state.processes.iter().rev().filter(|process| process.ended.is_none()) {

@@ -35,6 +35,11 @@ fn threads_that_wait_in_several_ways() {
 }
 
 #[test]
+fn a_process_that_waits_for_events() {
+    check("events");
+}
+
+#[test]
 fn a_tree_of_processes() {
     check("tree");
 }

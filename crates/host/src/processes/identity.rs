@@ -35,8 +35,21 @@ pub fn compare_files(one: (u32, u32), other: (u32, u32)) -> io::Result<Ordering>
     kcmp(one.0, other.0, 0, one.1.into(), other.1.into())
 }
 
+/// How the kernel orders a descriptor's open file description and what an epoll set watches as `watched`; equal if they
+/// are the same one. `set` is a task and its descriptor of the set.
+///
+/// # Errors
+///
+/// As kcmp(2); `ENOENT` if the set does not watch it.
+pub fn compare_watched(file: (u32, u32), set: (u32, u32), watched: u32) -> io::Result<Ordering> {
+    const WATCHED: u64 = 7;
+    // `struct kcmp_epoll_slot`: the set, the number, and which of several with that number.
+    let slot = [set.1, watched, 0];
+    kcmp(file.0, set.0, WATCHED, file.1.into(), (&raw const slot).addr() as u64)
+}
+
 fn kcmp(one: u32, other: u32, what: u64, first: u64, second: u64) -> io::Result<Ordering> {
-    // SAFETY: the call has no pointers.
+    // SAFETY: the kernel reads a slot that `second` names, if `what` has one: a local of the caller.
     let result = unsafe { libc::syscall(libc::SYS_kcmp, one, other, what, first, second) };
     match result {
         0 => Ok(Ordering::Equal),
