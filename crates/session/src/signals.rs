@@ -7,8 +7,13 @@
 
 use std::io::{self, PipeReader, PipeWriter, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::thread::JoinHandleExt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
 
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use nix::sys::pthread::pthread_kill;
 use nix::sys::signal::{SigSet, Signal};
 
 /// What ends `biv`, is passed on, or tells of a new window size.
@@ -22,6 +27,15 @@ pub(super) const QUESTION: Signal = Signal::SIGUSR1;
 #[derive(Debug)]
 pub struct Signals {
     numbers: PipeReader,
+    waits: Option<Waiting>,
+}
+
+/// The thread that waits, and what it is woken by when nobody wants to know any more.
+#[derive(Debug)]
+struct Waiting {
+    thread: JoinHandle<()>,
+    is_over: Arc<AtomicBool>,
+    by: Signal,
 }
 
 impl Signals {
@@ -53,8 +67,9 @@ impl Signals {
         SigSet::from(Signal::SIGTTIN).thread_block()?;
         let (numbers, to) = io::pipe()?;
         fcntl(&numbers, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
-        std::thread::Builder::new().name("signals".into()).spawn(move || wait_for(set, to))?;
-        Ok(Signals { numbers })
+        fcntl(&to, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
+        let waits = set.iter().next().map(|by| Waiting::start(set, by, to)).transpose()?;
+        Ok(Signals { numbers, waits })
     }
 
     /// The next signal that has come, if any has.
@@ -69,12 +84,32 @@ impl Signals {
     }
 }
 
-/// Tell of these signals, as long as somebody wants to know.
-fn wait_for(signals: SigSet, mut to: PipeWriter) {
-    while let Ok(signal) = signals.wait() {
-        if to.write_all(&[signal as u8]).is_err() {
-            return;
+impl Drop for Signals {
+    fn drop(&mut self) {
+        if let Some(Waiting { thread, is_over, by }) = self.waits.take() {
+            is_over.store(true, Ordering::SeqCst);
+            // One that has ended needs no waking.
+            let _ = pthread_kill(thread.as_pthread_t(), by);
+            let _ = thread.join();
         }
+    }
+}
+
+impl Waiting {
+    fn start(signals: SigSet, by: Signal, mut to: PipeWriter) -> io::Result<Self> {
+        let is_over = Arc::new(AtomicBool::new(false));
+        let ends = Arc::clone(&is_over);
+        let wait = move || {
+            while let Ok(signal) = signals.wait() {
+                if ends.load(Ordering::SeqCst) {
+                    return;
+                }
+                // Thousands that nobody has taken are enough.
+                let _ = to.write_all(&[signal as u8]);
+            }
+        };
+        let thread = std::thread::Builder::new().name("signals".into()).spawn(wait)?;
+        Ok(Self { thread, is_over, by })
     }
 }
 
@@ -93,6 +128,23 @@ fn ignored(status: &str) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn signals_are_told_and_the_thread_ends() {
+        // Of a thread of its own, because signals of the process would come to other tests' threads.
+        let told = std::thread::spawn(|| {
+            let set = SigSet::from(Signal::SIGWINCH);
+            set.thread_block().expect("it can be blocked");
+            let (mut numbers, to) = io::pipe().expect("a pipe");
+            let waiting = Waiting::start(set, Signal::SIGWINCH, to).expect("a thread");
+            pthread_kill(waiting.thread.as_pthread_t(), Signal::SIGWINCH).expect("it waits");
+            let mut number = [0];
+            numbers.read_exact(&mut number).expect("it is told");
+            drop(Signals { numbers, waits: Some(waiting) });
+            number[0]
+        });
+        assert_eq!(told.join().expect("it ends"), Signal::SIGWINCH as u8);
+    }
 
     #[test]
     fn ignored_signals_are_read() {
