@@ -5,8 +5,8 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 
 use host::processes::pagemap::{self, PageMap};
 
-use super::Pages;
 use super::objects::Objects;
+use super::pages::Pages;
 use crate::advice::ADVICE;
 use crate::error::Error;
 use crate::limits::PIECE_BYTES;

@@ -9,28 +9,19 @@ mod answer;
 mod files;
 mod memory;
 mod objects;
+mod pages;
 mod process;
 mod task;
 
 use std::collections::BTreeMap;
-use std::io;
 
 use self::objects::Objects;
+pub use self::pages::Pages;
 use crate::error::Error;
 use crate::freeze::Frozen;
 use crate::proc::status::Status;
 use crate::slots::Slots;
-use crate::state::{Owner, State};
-
-/// Who takes the pages, in the order in which they are found.
-pub trait Pages {
-    /// These bytes, whole pages, are at `address`.
-    ///
-    /// # Errors
-    ///
-    /// Where they cannot be kept.
-    fn put(&mut self, owner: Owner, address: u64, bytes: &[u8]) -> io::Result<()>;
-}
+use crate::state::State;
 
 /// The numbers that the processes have for themselves, by the host's.
 #[derive(Debug)]

@@ -12,7 +12,7 @@ use std::os::unix::fs::FileExt;
 use host::processes::identity;
 use rustix::fs::{SeekFrom, fcntl_get_seals};
 
-use super::Pages;
+use super::pages::Pages;
 use crate::error::Error;
 use crate::limits::{PAGE_BYTES, PIECE_BYTES};
 use crate::proc::{descriptor, maps};
@@ -39,7 +39,7 @@ struct Entry {
 
 /// Those that were found so far.
 #[derive(Default)]
-pub(super) struct Objects {
+pub(crate) struct Objects {
     /// By device and inode: the place.
     places: BTreeMap<(u64, u64), usize>,
     entries: Vec<Entry>,
