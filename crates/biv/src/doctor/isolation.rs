@@ -96,10 +96,12 @@ fn system_calls() -> Vec<Finding> {
     let memory = memfd_create("biv-doctor", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING);
     let guest = host::GuestMemory::new(&[(0, 2 << 20)]);
     let executable = executable_mapping();
+    let signals = session::Signals::probe();
     vec![
         tried("memfd_create", memory.map(drop), "guest memory is such a file"),
         tried("guest memory", guest.map(drop), "a sealed memfd, mapped"),
         tried("executable memory", executable, "translated code is written, then executed"),
+        tried("signalfd", signals, "signals are read while a machine runs"),
         confinement(host::confine::probe()),
         shares(files::server::landlock::is_offered()),
     ]
