@@ -10,16 +10,11 @@ use rustix::process::Signal;
 
 use crate::support::{self, Directory, Subject, compile, image, kill};
 
-/// Whom the tracer of [`tracer`] freezes.
+/// In a process that is to be a tracer: whom it freezes.
 const TRACED: &str = "BIVOUAC_CHECKPOINT_TRACED";
 
-/// The part of a tracer, in a process of its own.
-#[test]
-#[ignore = "a part of tracers_that_are_killed, which starts it"]
-fn tracer() {
-    let Some(pid) = std::env::var(TRACED).ok().and_then(|text| text.parse().ok()) else {
-        panic!("{TRACED} says whom to trace");
-    };
+/// Freezes a process, again and again, until somebody kills us.
+fn trace(pid: u32) {
     let deadline = Instant::now() + Duration::from_secs(20);
     while Instant::now() < deadline {
         match freeze(pid) {
@@ -31,6 +26,10 @@ fn tracer() {
 
 #[test]
 fn tracers_that_are_killed() {
+    // Each is this same test in a process of its own.
+    if let Ok(traced) = std::env::var(TRACED) {
+        return trace(traced.parse().expect("it is a number"));
+    }
     let directory = Directory::new("killed");
     let Some(program) = compile(&directory, "still") else { return };
     for round in 0..12 {
@@ -39,7 +38,8 @@ fn tracers_that_are_killed() {
         let maps = || fs::read_to_string(format!("/proc/{}/maps", subject.pid));
         let before = maps().expect("it is there");
         let mut tracer = Command::new(std::env::current_exe().expect("we are a program"));
-        tracer.args(["--exact", "chaos::tracer", "--ignored"]).env(TRACED, subject.pid.to_string());
+        tracer.args(["--exact", "chaos::tracers_that_are_killed"]);
+        tracer.env(TRACED, subject.pid.to_string());
         tracer.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         let mut tracer = tracer.spawn().expect("we can be started");
         thread::sleep(Duration::from_micros(20_000 + 1_700 * round));
