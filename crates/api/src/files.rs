@@ -16,11 +16,13 @@
 //! | `vif` | where its VIF's router connects that was started again |
 //! | `vif.json` | its VIF as it is now, with what `biv xen` has changed |
 
-use std::fs::File;
+use std::fs::{File, Permissions};
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::os::unix::net::UnixListener;
 
-use rustix::fs::{AtFlags, Mode, OFlags, openat, renameat, unlinkat};
+use rustix::fs::{AtFlags, Mode, OFlags, fstat, openat, renameat, unlinkat};
 use rustix::io::Errno;
 
 /// The keeper's directory in the registry, with a lock and a socket: no domain can be called so.
@@ -51,11 +53,36 @@ pub const VIF: &str = "vif";
 /// See above.
 pub const VIF_STATE: &str = "vif.json";
 
+/// How much of the messages an inspection has.
+const MESSAGES_MAX_BYTES: u64 = 4096;
+
 /// The path of a file, for calls that take no directory. That of the directory may be longer than a
 /// socket's address; this one is not.
 #[must_use]
 pub fn path(directory: impl AsFd, name: &str) -> String {
     format!("/proc/self/fd/{}/{name}", directory.as_fd().as_raw_fd())
+}
+
+/// Listens on a socket of that name, which only its owner can connect to.
+///
+/// # Errors
+///
+/// The host's, or there is something of that name.
+pub fn listen(directory: impl AsFd, name: &str) -> io::Result<UnixListener> {
+    let place = path(directory, name);
+    let listener = UnixListener::bind(&place)?;
+    std::fs::set_permissions(&place, Permissions::from_mode(0o600))?;
+    Ok(listener)
+}
+
+/// The last of what is in the file of messages.
+#[must_use]
+pub fn last_messages(file: &File) -> String {
+    let size = fstat(file).map_or(0, |found| u64::try_from(found.st_size).unwrap_or(0));
+    let mut text = vec![0; size.min(MESSAGES_MAX_BYTES) as usize];
+    let start = size - text.len() as u64;
+    let count = file.read_at(&mut text, start).unwrap_or(0);
+    String::from_utf8_lossy(&text[..count]).into_owned()
 }
 
 /// Opens a file to read it, and nothing that it might lead to.

@@ -38,7 +38,7 @@ pub mod registry;
 pub mod status;
 pub mod v1;
 
-pub use kept::{Kept, Kind};
+pub use kept::{Kept, Kind, Written};
 pub use origin::Origin;
 pub use record::{Ended, Record};
 pub use registry::{Entry, Registry};

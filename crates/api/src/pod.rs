@@ -10,15 +10,12 @@
 //!
 //! The frames are those of a domain (`guest/protocol`).
 
-use std::fs::File;
-use std::io;
-
 use serde::{Deserialize, Serialize};
 use spec::Name;
 
 use super::http::{Request, Response};
 use super::kept::{Kept, Kind};
-use super::record::{Ended, of_another_version, write_over};
+use super::record::Ended;
 use super::v1::{Answer, Kill, Refusal, must_ask_for_frames};
 
 /// The version of the record that this code writes; it reads no other.
@@ -54,23 +51,12 @@ pub struct Record {
     pub ending: Option<Ended>,
 }
 
-impl Record {
-    /// Writes it over what the file has.
-    ///
-    /// # Errors
-    ///
-    /// The host's.
-    pub fn write(&self, file: &File) -> io::Result<()> {
-        write_over(file, self)
-    }
-}
-
 impl Kept for Record {
     const KIND: Kind = Kind::Pod;
+    const VERSION: u32 = VERSION;
 
-    fn parse(text: &[u8]) -> io::Result<Record> {
-        let record: Record = serde_json::from_slice(text)?;
-        if record.version == VERSION { Ok(record) } else { Err(of_another_version()) }
+    fn version(&self) -> u32 {
+        self.version
     }
 
     fn is_kept(&self) -> bool {

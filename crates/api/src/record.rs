@@ -1,9 +1,6 @@
 //! The record of a domain in its directory. The domain's process writes it when it starts and when
 //! it ends.
 
-use std::fs::File;
-use std::io;
-use std::os::unix::fs::FileExt;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
@@ -14,9 +11,6 @@ use super::kept::{Kept, Kind};
 
 /// The version of the record that this code writes; it reads no other.
 pub const VERSION: u32 = 4;
-
-/// The shortest that is written.
-const LENGTH_MIN: usize = 2048;
 
 /// What is known of a domain from outside.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
@@ -77,16 +71,6 @@ impl Ended {
     }
 }
 
-/// Writes a record over what the file has.
-pub(crate) fn write_over(file: &File, record: &impl Serialize) -> io::Result<()> {
-    let mut text = serde_json::to_vec(record)?;
-    text.push(b'\n');
-    // Not shorter than what it overwrites, in case somebody reads it just now.
-    text.resize(text.len().max(LENGTH_MIN), b' ');
-    file.write_all_at(&text, 0)?;
-    file.set_len(text.len() as u64)
-}
-
 /// Milliseconds since 1970.
 #[must_use]
 pub fn now() -> u64 {
@@ -94,27 +78,15 @@ pub fn now() -> u64 {
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
-impl Record {
-    /// Writes it over what the file has.
-    pub fn write(&self, file: &File) -> io::Result<()> {
-        write_over(file, self)
-    }
-}
-
 impl Kept for Record {
     const KIND: Kind = Kind::Domain;
+    const VERSION: u32 = VERSION;
 
-    fn parse(text: &[u8]) -> io::Result<Record> {
-        let record: Record = serde_json::from_slice(text)?;
-        if record.version == VERSION { Ok(record) } else { Err(of_another_version()) }
+    fn version(&self) -> u32 {
+        self.version
     }
 
     fn is_kept(&self) -> bool {
         self.kept
     }
-}
-
-/// Why a record is not read.
-pub(crate) fn of_another_version() -> io::Error {
-    io::Error::other("it was written by another version of biv")
 }

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use api::admission::{Demand, Limits};
 use api::record::{self, Record};
 use api::registry::{Claim, Error};
-use api::{Name, Registry, files};
+use api::{Kept, Name, Registry, files};
 
 /// A registry in a directory that disappears.
 struct Place {

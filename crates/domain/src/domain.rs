@@ -18,10 +18,9 @@
 //!    remove nothing, so any other run would leave its directory behind. And such a run never fails
 //!    because the registry cannot be used.
 
-use std::fs::{File, Permissions};
+use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
 use std::sync::{Arc, Mutex, mpsc};
 
@@ -32,7 +31,7 @@ use crate::keeper;
 use crate::server::{Machine, Server};
 use crate::snapshot::{Finish, Snapshots};
 use api::admission::Demand;
-use api::{Ended, Name, Origin, Record, Registry, files, log, record, registry};
+use api::{Ended, Name, Origin, Record, Registry, Written, files, log, record, registry};
 use hub::{Conversation, Hub, Timekeeper};
 use protocol::{Frame, Time};
 use session::detach;
@@ -69,22 +68,6 @@ pub struct Plan {
     pub kernel: String,
     /// What a snapshot of it is to say.
     pub origin: Origin,
-}
-
-/// A record and the file that it is in.
-#[derive(Debug)]
-struct Written {
-    record: Record,
-    file: File,
-}
-
-impl Written {
-    fn change(this: &Mutex<Self>, change: impl FnOnce(&mut Record)) {
-        let mut this = this.lock().unpoisoned();
-        change(&mut this.record);
-        // Whoever looks finds that it says what it said before.
-        let _ = this.record.write(&this.file);
-    }
 }
 
 /// The way to a guest's init.
@@ -139,7 +122,7 @@ impl Timekeeper for HostTime {
 pub struct Domain {
     /// Its name and directory, which are its own until the process ends.
     claim: Option<registry::Claim>,
-    record: Option<Arc<Mutex<Written>>>,
+    record: Option<Arc<Mutex<Written<Record>>>>,
     kept: bool,
     listener: Option<UnixListener>,
     /// What its command writes, if that is kept.
@@ -204,10 +187,9 @@ impl Domain {
             ending: None,
         };
         let create = |name| Ok::<_, io::Error>(File::from(files::create(&claim.directory, name)?));
-        let file = create(files::RECORD)?;
-        record.write(&file)?;
+        let written = Written::create(&claim.directory, record)?;
         plan.origin.record(&claim.directory)?;
-        let spec = &record.spec;
+        let spec = &written.record.spec;
         let keeping = match spec.machine.board {
             // One that cannot be kept runs all the same.
             Board::Xen => keeper::enter(&registry, &claim, spec)
@@ -220,13 +202,11 @@ impl Domain {
             log = Some(Arc::new(Mutex::new(log::Writer::create(&claim.directory)?)));
             messages = Some(create(files::MESSAGES)?);
         }
-        let place = files::path(&claim.directory, files::SOCKET);
-        let listener = UnixListener::bind(&place)?;
-        std::fs::set_permissions(&place, Permissions::from_mode(0o600))?;
+        let listener = files::listen(&claim.directory, files::SOCKET)?;
         listener.set_nonblocking(true)?;
         Ok(Domain {
             claim: Some(claim),
-            record: Some(Arc::new(Mutex::new(Written { record, file }))),
+            record: Some(Arc::new(Mutex::new(written))),
             kept: detached && !remove,
             listener: Some(listener),
             log,
@@ -316,7 +296,7 @@ impl Domain {
     /// It has come to its end.
     pub fn end(&mut self, ending: Ended) {
         if let Some(written) = &self.record {
-            Written::change(written, |record| record.ending = Some(ending));
+            written.lock().unpoisoned().change(|record| record.ending = Some(ending));
         }
     }
 
@@ -336,7 +316,7 @@ pub struct GoingOn {
     name: Option<Name>,
     messages: Option<File>,
     log: Option<log::Shared>,
-    written: Option<Arc<Mutex<Written>>>,
+    written: Option<Arc<Mutex<Written<Record>>>>,
     kept: bool,
 }
 
@@ -344,7 +324,7 @@ impl GoingOn {
     /// It does, from here on; what its command writes is kept.
     pub fn go_on(self, outputs: &mut Outputs) -> io::Result<()> {
         if let Some(written) = &self.written {
-            Written::change(written, |record| record.kept = self.kept);
+            written.lock().unpoisoned().change(|record| record.kept = self.kept);
         }
         if let Some(log) = &self.log {
             outputs.keep_in(log);

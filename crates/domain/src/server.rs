@@ -9,7 +9,6 @@
 
 use std::fs::File;
 use std::os::fd::AsFd;
-use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixListener;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -32,9 +31,6 @@ use vmm::snapshot::{Compression, Written};
 
 /// How long a client may wait for a snapshot.
 const SNAPSHOT_PATIENCE: Duration = Duration::from_secs(600);
-
-/// What is told of [`api::files::MESSAGES`].
-const MESSAGES_MAX_BYTES: u64 = 4096;
 
 /// How a running machine is reached, once it is built.
 pub type Machine = Arc<OnceLock<vmm::Remote>>;
@@ -262,7 +258,7 @@ impl v1::Domain for Server {
             commands: count(self.hub.as_ref().map(Hub::running)),
             watchers: count(self.hub.as_ref().map(Hub::watching)),
             terminals: count(self.console.as_ref().map(Console::attendance)),
-            messages: self.messages.as_ref().map(last_of).unwrap_or_default(),
+            messages: self.messages.as_ref().map(api::files::last_messages).unwrap_or_default(),
         }
     }
 
@@ -425,13 +421,4 @@ fn balloon(found: vmm::Ballooned) -> v1::Balloon {
         guest_major_faults: guest.major_faults,
         guest_minor_faults: guest.minor_faults,
     }
-}
-
-/// The last of what a file has.
-fn last_of(file: &File) -> String {
-    let size = rustix::fs::fstat(file).map_or(0, |found| u64::try_from(found.st_size).unwrap_or(0));
-    let mut text = vec![0; size.min(MESSAGES_MAX_BYTES) as usize];
-    let start = size - text.len() as u64;
-    let count = file.read_at(&mut text, start).unwrap_or(0);
-    String::from_utf8_lossy(&text[..count]).into_owned()
 }

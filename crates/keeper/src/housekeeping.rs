@@ -4,10 +4,9 @@
 //! it looks for new processes of domains several times a second.
 
 use std::collections::BTreeMap;
-use std::fs::{File, Permissions};
+use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -63,9 +62,7 @@ pub(crate) fn keep(path: &Path) -> io::Result<()> {
     };
     // One that was killed has left its own.
     let _ = unlinkat(&directory, files::SOCKET, AtFlags::empty());
-    let place = files::path(&directory, files::SOCKET);
-    let listener = UnixListener::bind(&place)?;
-    std::fs::set_permissions(&place, Permissions::from_mode(0o600))?;
+    let listener = files::listen(&directory, files::SOCKET)?;
     listener.set_nonblocking(true)?;
     let scheduler = keeper::scheduler(&registry);
     let processors = std::thread::available_parallelism().map_or(1, usize::from);

@@ -7,24 +7,22 @@
 //! However the keeper ends, its lock in the registry is released and the kernel ends the pod. When it ends by itself,
 //! no process of the pod is left: whoever waits for the lock waits for all of them.
 
-use std::fs::{File, Permissions};
+use std::fs::File;
 use std::io;
-use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Instant;
 
 use api::registry::{self, Claim};
-use api::{Ended, Name, Registry, files, log, pod, record, status};
+use api::{Ended, Name, Registry, Written, files, log, pod, record, status};
 use hub::Hub;
 use locks::Unpoisoned;
 use pod_protocol::Setup;
 use rustix::process::{WaitOptions, wait};
 use session::channel::Channel;
 use session::detach::Child;
-use session::say::say;
 use session::terminal::{Escape, Mode};
-use session::{Ending, Input, Line, Outputs, Passing, Session, Signals, Trouble};
+use session::{Ending, Input, Line, Outputs, Passing, Session, Signals, Trouble, Verdict};
 
 use crate::limits::{KILL_PATIENCE, LOOK};
 use crate::names::{self, First, Users};
@@ -76,14 +74,7 @@ pub fn run(spec: &PodSpec, child: Option<Child>) -> Result<u8, Error> {
     let claim = registry.claim(spec.name.as_ref())?;
     let mut kept = Kept::begin(spec, claim)?;
     let result = keep(spec, &mut kept, child, signals);
-    let at = record::now();
-    let (ending, result) = match result {
-        Ok(Verdict { status, reason }) => (Ended { at, status, error: None, reason }, Ok(status)),
-        Err(error) => {
-            let said = Some(error.to_string());
-            (Ended { at, status: status::FAILURE, error: said, reason: None }, Err(error))
-        }
-    };
+    let (ending, result) = Verdict::split(result);
     kept.end(ending);
     if !kept.is_kept() {
         // What cannot be removed now, the next command that looks removes.
@@ -92,45 +83,10 @@ pub fn run(spec: &PodSpec, child: Option<Child>) -> Result<u8, Error> {
     result
 }
 
-/// How a pod ended.
-struct Verdict {
-    /// The exit status.
-    status: u8,
-    /// What has been said of it, if its command did not end by itself.
-    reason: Option<String>,
-}
-
-impl Verdict {
-    fn plain(status: u8) -> Verdict {
-        Verdict { status, reason: None }
-    }
-
-    fn told(status: u8, reason: &str) -> Verdict {
-        say(reason);
-        Verdict { status, reason: Some(reason.to_owned()) }
-    }
-}
-
-/// A record and the file that it is in.
-#[derive(Debug)]
-struct Written {
-    record: pod::Record,
-    file: File,
-}
-
-impl Written {
-    fn change(this: &Mutex<Self>, change: impl FnOnce(&mut pod::Record)) {
-        let mut this = this.lock().unpoisoned();
-        change(&mut this.record);
-        // Whoever looks finds that it says what it said before.
-        let _ = this.record.write(&this.file);
-    }
-}
-
 /// What a pod has in the registry.
 struct Kept {
     claim: Claim,
-    written: Arc<Mutex<Written>>,
+    written: Arc<Mutex<Written<pod::Record>>>,
     log: Option<log::Shared>,
     messages: Option<File>,
     listener: Option<UnixListener>,
@@ -158,18 +114,15 @@ impl Kept {
             ending: None,
         };
         let create = |name| Ok::<_, io::Error>(File::from(files::create(&claim.directory, name)?));
-        let file = create(files::RECORD)?;
-        record.write(&file)?;
+        let written = Written::create(&claim.directory, record)?;
         let (mut log, mut messages) = (None, None);
         if spec.detached {
             log = Some(Arc::new(Mutex::new(log::Writer::create(&claim.directory)?)));
             messages = Some(create(files::MESSAGES)?);
         }
-        let place = files::path(&claim.directory, files::SOCKET);
-        let listener = UnixListener::bind(&place)?;
-        std::fs::set_permissions(&place, Permissions::from_mode(0o600))?;
+        let listener = files::listen(&claim.directory, files::SOCKET)?;
         listener.set_nonblocking(true)?;
-        let written = Arc::new(Mutex::new(Written { record, file }));
+        let written = Arc::new(Mutex::new(written));
         Ok(Kept { claim, written, log, messages, listener: Some(listener) })
     }
 
@@ -178,7 +131,7 @@ impl Kept {
     }
 
     fn end(&self, ending: Ended) {
-        Written::change(&self.written, |record| record.ending = Some(ending));
+        self.written.lock().unpoisoned().change(|record| record.ending = Some(ending));
     }
 
     fn is_kept(&self) -> bool {
@@ -220,13 +173,13 @@ struct GoingOn {
     name: Name,
     messages: Option<File>,
     log: Option<log::Shared>,
-    written: Arc<Mutex<Written>>,
+    written: Arc<Mutex<Written<pod::Record>>>,
     kept: bool,
 }
 
 impl GoingOn {
     fn go_on(self, outputs: &mut Outputs) -> io::Result<()> {
-        Written::change(&self.written, |record| record.kept = self.kept);
+        self.written.lock().unpoisoned().change(|record| record.kept = self.kept);
         if let Some(log) = &self.log {
             outputs.keep_in(log);
         }
@@ -278,7 +231,7 @@ fn keep(
         signals,
         passing: Passing::Interrupt,
         outputs: Outputs::default(),
-        input: input_of(spec, order.terminal.is_some()),
+        input: Input::of(spec.detached, spec.interactive || order.terminal.is_some()),
         report: None,
     };
     let ended = session.run();
@@ -328,15 +281,6 @@ fn finish(first: &mut First, is_over: bool) -> String {
     }
 }
 
-/// Where the command's input comes from.
-fn input_of(spec: &PodSpec, on_terminal: bool) -> Input {
-    match (spec.detached, spec.interactive || on_terminal) {
-        (false, _) => Input::Ours,
-        (true, false) => Input::None,
-        (true, true) => Input::Endless,
-    }
-}
-
 fn judge(ending: Ending) -> Verdict {
     match ending {
         Ending::Exited(status) => Verdict::plain(status),
@@ -346,7 +290,7 @@ fn judge(ending: Ending) -> Verdict {
         Ending::Escaped => Verdict::plain(status::of_signal(2)),
         Ending::TimedOut => {
             let reason = "the pod was ended because the time of --timeout was up";
-            Verdict::told(status::TIMEOUT, reason)
+            Verdict::told(status::TIMEOUT, reason.to_owned())
         }
         // By `biv pod kill`, or by `biv pod stop` after a while, or by somebody of the host.
         Ending::MachineEnded => Verdict::plain(status::of_signal(9)),

@@ -16,6 +16,3 @@ pub const LOOK: Duration = Duration::from_millis(1);
 
 /// What is read of the complaints of the first process.
 pub const COMPLAINT_MAX_BYTES: u64 = 4096;
-
-/// What is told of a pod's messages.
-pub const MESSAGES_MAX_BYTES: u64 = 4096;

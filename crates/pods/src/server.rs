@@ -2,12 +2,11 @@
 
 use std::fs::File;
 use std::os::fd::AsFd;
-use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixListener;
 
-use api::http;
 use api::pod::{self, Inspection, Record, State};
 use api::v1::{Answer, Refusal};
+use api::{files, http};
 use host::poll::{PollFlags, Poller};
 use hub::Hub;
 use hub::attached::AttachedClient;
@@ -15,7 +14,6 @@ use hub::connection::{Asked, Connections};
 use rustix::process::Uid;
 use session::Line;
 
-use crate::limits::MESSAGES_MAX_BYTES;
 use crate::names::Handle;
 
 /// What the thread serves.
@@ -119,7 +117,7 @@ impl pod::Pod for Server {
             state: if self.hub.has_started() { State::Running } else { State::Starting },
             commands: count(self.hub.running()),
             watchers: count(self.hub.watching()),
-            messages: self.messages.as_ref().map(last_of).unwrap_or_default(),
+            messages: self.messages.as_ref().map(files::last_messages).unwrap_or_default(),
         }
     }
 
@@ -157,13 +155,4 @@ impl pod::Pod for Server {
             false => Err((503, "too many clients are attached to it".to_owned())),
         }
     }
-}
-
-/// The last of what a file has.
-fn last_of(file: &File) -> String {
-    let size = rustix::fs::fstat(file).map_or(0, |found| u64::try_from(found.st_size).unwrap_or(0));
-    let mut text = vec![0; size.min(MESSAGES_MAX_BYTES) as usize];
-    let start = size - text.len() as u64;
-    let count = file.read_at(&mut text, start).unwrap_or(0);
-    String::from_utf8_lossy(&text[..count]).into_owned()
 }

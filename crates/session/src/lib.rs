@@ -39,10 +39,12 @@ mod output;
 pub mod say;
 mod signals;
 pub mod terminal;
+mod verdict;
 
 pub use line::Line;
 pub use output::Output;
 pub use signals::Signals;
+pub use verdict::Verdict;
 
 /// How much is read from standard input at once.
 const INPUT_PIECE_BYTES: usize = 64 * 1024;
@@ -186,6 +188,16 @@ pub enum Input {
 }
 
 impl Input {
+    /// That of a command that is kept, or goes on by itself (`is_detached`), whose input is to be open or not.
+    #[must_use]
+    pub fn of(is_detached: bool, is_open: bool) -> Input {
+        match (is_detached, is_open) {
+            (false, _) => Input::Ours,
+            (true, false) => Input::None,
+            (true, true) => Input::Endless,
+        }
+    }
+
     /// What is read, if anything is.
     fn descriptor(&self) -> BorrowedFd<'_> {
         match self {

@@ -4,8 +4,6 @@
 //! started again makes another ([`vmm::Network::relink`]). `biv xen` looks at a domain's port and changes it.
 
 use std::io;
-use std::os::unix::fs::PermissionsExt;
-use std::os::unix::net::UnixListener;
 
 use api::{Entry, Name, files};
 use host::duplex::Duplex;
@@ -46,10 +44,7 @@ impl Starting {
         let name = name.unwrap_or_else(|| Name::generated(files::random()));
         let relink = domain.directory().map(|directory| {
             Kept { vif: vif.clone(), confined: *confine }.keep(directory)?;
-            let place = files::path(directory, files::VIF);
-            let listener = UnixListener::bind(&place)?;
-            std::fs::set_permissions(&place, std::fs::Permissions::from_mode(0o600))?;
-            Ok::<_, io::Error>(listener.into())
+            Ok::<_, io::Error>(files::listen(directory, files::VIF)?.into())
         });
         let relink = relink.transpose()?;
         let address = vif.mac().map_err(io::Error::other)?;

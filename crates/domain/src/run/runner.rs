@@ -6,7 +6,7 @@ use std::io;
 use std::sync::mpsc;
 use std::time::Instant;
 
-use api::{Ended, record, status};
+use api::status;
 use protocol::{Frame, Order};
 use spec::Spec;
 use vmm::devices::{Devices, Port, Serial};
@@ -15,7 +15,6 @@ use vmm::{Outcome, SerialBackend, TimeOfDay};
 use crate::domain::{Domain, GuestEnd};
 use crate::inspect;
 use crate::network;
-use crate::say::say;
 use crate::snapshot::{Finish, Snapshots};
 use crate::toolstack;
 use hub::Conversation;
@@ -25,7 +24,7 @@ use session::console::Console;
 use session::detach::Child;
 use session::terminal;
 use session::terminal::{Escape, Mode};
-use session::{Ending, Input, Outputs, Passing, Session, Signals};
+use session::{Ending, Input, Outputs, Passing, Session, Signals, Verdict};
 
 use super::error::Error;
 use super::guest::{self, Guest};
@@ -59,37 +58,9 @@ pub fn run_domain(
         }
         error => error,
     });
-    let at = record::now();
-    let (ending, result) = match result {
-        Ok(Verdict { status, reason }) => (Ended { at, status, error: None, reason }, Ok(status)),
-        Err(error) => {
-            let said = Some(error.to_string());
-            (Ended { at, status: status::FAILURE, error: said, reason: None }, Err(error))
-        }
-    };
+    let (ending, result) = Verdict::split(result);
     domain.end(ending);
     result
-}
-
-/// How a run ended.
-struct Verdict {
-    /// The exit status.
-    status: u8,
-    /// What has been said of it, if it did not end by itself.
-    reason: Option<String>,
-}
-
-impl Verdict {
-    /// It ended as its command did, or as the user wanted.
-    fn plain(status: u8) -> Verdict {
-        Verdict { status, reason: None }
-    }
-
-    /// It ended before, for this reason, which is said.
-    fn told(status: u8, reason: String) -> Verdict {
-        say(&reason);
-        Verdict { status, reason: Some(reason) }
-    }
 }
 
 fn run_guest(
@@ -306,19 +277,10 @@ impl Prepared<'_> {
         if running.is_some() && started.wait() {
             link.note_started();
         }
-        let input = input_of(spec, order);
+        let is_open = spec.process.interactive || order.terminal.is_some();
+        let input = Input::of(spec.life.detached, is_open);
         let user = User { raw, input, tail, ..User::default() };
         converse(link, machine, self.deadline, user, self.signals)
-    }
-}
-
-/// Where the command's input comes from.
-fn input_of(spec: &Spec, order: &Order) -> Input {
-    let is_open = spec.process.interactive || order.terminal.is_some();
-    match (spec.life.detached, is_open) {
-        (false, _) => Input::Ours,
-        (true, false) => Input::None,
-        (true, true) => Input::Endless,
     }
 }
 
