@@ -33,7 +33,7 @@ fn main() -> ExitCode {
         Verb::Snapshot(arguments) => told(life::snapshot(&arguments)),
         Verb::Ps(arguments) => told(life::ps(&arguments)),
         Verb::Logs(arguments) => told(life::logs::<Record>(&arguments)),
-        Verb::Inspect(arguments) => told(life::inspect(&arguments)),
+        Verb::Inspect(arguments) => told(life::inspect::<Record>(&arguments)),
         Verb::Stop(arguments) => told(life::stop::<Record>(&arguments)),
         Verb::Kill(arguments) => told(life::kill::<Record>(&arguments)),
         Verb::Exec(arguments) => return ended(life::exec::<Record>(&arguments)),

@@ -278,7 +278,7 @@ pub struct Rm {
 }
 
 /// A signal by name, with or without SIG, or by number.
-pub(super) fn parse_signal(text: &str) -> Result<u8, String> {
+fn parse_signal(text: &str) -> Result<u8, String> {
     if let Ok(number @ 1..=64) = text.parse() {
         return Ok(number);
     }

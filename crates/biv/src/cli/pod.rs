@@ -4,12 +4,12 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, Subcommand, ValueEnum, ValueHint};
+use clap::{Arg, Args, Subcommand, ValueEnum, ValueHint};
 use pods::PodSpec;
 use pods::spec::HOSTNAME_MAX_BYTES;
 use spec::Name;
 
-use super::{Format, domains as life};
+use super::domains as life;
 use api::status;
 
 /// Run pods: processes of the host with private names, without a machine.
@@ -24,20 +24,50 @@ pub struct Pod {
     pub action: PodAction,
 }
 
-/// What is done with pods.
+/// What is done with pods. Verbs with the options of those about domains say only what pods are called.
 #[expect(missing_docs, reason = "what is said here would replace what is said of the arguments")]
 #[derive(Debug, Subcommand)]
 pub enum PodAction {
     Run(Box<Run>),
-    Ps(Ps),
+    /// List pods.
+    ///
+    /// Only running pods are shown by default.
+    #[command(mut_arg("all", |all| all.help("Show all pods, including those that have ended")))]
+    Ps(life::Ps),
     Logs(Logs),
-    Inspect(Inspect),
-    Stop(Stop),
-    Kill(Kill),
+    /// Display the properties and the state of pods as JSON.
+    #[command(mut_arg("names", of_pods))]
+    Inspect(life::Inspect),
+    /// Stop pods: ask each to end, and end it if it does not in time.
+    ///
+    /// The commands of the pod get SIGTERM (on a terminal also SIGHUP); the pod ends when the first command has.
+    #[command(mut_arg("time", |time| time.help("Seconds to wait before the pod is ended")))]
+    #[command(mut_arg("names", of_pods))]
+    Stop(life::Stop),
+    /// Kill pods, or send a signal to their commands.
+    #[command(mut_arg("signal", |signal| {
+        signal.help("Signal to send to the command, by name or number; KILL ends the pod")
+    }))]
+    #[command(mut_arg("names", of_pods))]
+    Kill(life::Kill),
     Exec(Exec),
-    Attach(Attach),
-    Wait(Wait),
-    Rm(Rm),
+    /// Attach to the command that a pod was started for: its output and its exit status.
+    ///
+    /// `biv pod logs` has the earlier output. On a terminal, Ctrl-] detaches, and the command goes on.
+    #[command(mut_arg("name", |name| name.help("Name of the pod")))]
+    Attach(life::Attach),
+    /// Wait until pods have ended, and print their exit statuses.
+    #[command(mut_arg("names", of_pods))]
+    Wait(life::Wait),
+    /// Remove pods that have ended, with their logs.
+    #[command(mut_arg("force", |force| force.help("Kill pods that still run, then remove them")))]
+    #[command(mut_arg("names", of_pods))]
+    Rm(life::Rm),
+}
+
+/// The names that a verb takes, as those of pods.
+fn of_pods(names: Arg) -> Arg {
+    names.help("Names of the pods")
 }
 
 /// Start a pod and run a command in it, or an interactive shell.
@@ -145,24 +175,6 @@ fn parse_hostname(text: &str) -> Result<String, String> {
     }
 }
 
-/// List pods.
-///
-/// Only running pods are shown by default.
-#[derive(Debug, Args)]
-pub struct Ps {
-    /// Show all pods, including those that have ended
-    #[arg(short, long)]
-    pub all: bool,
-
-    /// Do not truncate commands to the width of the terminal
-    #[arg(long)]
-    pub no_trunc: bool,
-
-    /// Output format
-    #[arg(long, value_enum, default_value_t = Format::Text)]
-    pub format: Format,
-}
-
 /// Fetch the logs of a detached pod.
 ///
 /// The command's standard output goes to standard output and its standard error to standard error, in the order in
@@ -189,53 +201,6 @@ impl From<Logs> for life::Logs {
     fn from(logs: Logs) -> life::Logs {
         let Logs { follow, tail, timestamps, name } = logs;
         life::Logs { follow, tail, timestamps, console: false, name }
-    }
-}
-
-/// Display the properties and the state of pods as JSON.
-#[derive(Debug, Args)]
-pub struct Inspect {
-    /// Names of the pods
-    #[arg(required = true, value_name = "NAME")]
-    pub names: Vec<String>,
-}
-
-/// Stop pods: ask each to end, and end it if it does not in time.
-///
-/// The commands of the pod get SIGTERM (on a terminal also SIGHUP); the pod ends when the first command has.
-#[derive(Debug, Args)]
-pub struct Stop {
-    /// Seconds to wait before the pod is ended
-    #[arg(short, long, value_name = "SECONDS", default_value = "10")]
-    pub time: u64,
-
-    /// Names of the pods
-    #[arg(required = true, value_name = "NAME")]
-    pub names: Vec<String>,
-}
-
-impl From<Stop> for life::Stop {
-    fn from(Stop { time, names }: Stop) -> life::Stop {
-        life::Stop { time, names }
-    }
-}
-
-/// Kill pods, or send a signal to their commands.
-#[derive(Debug, Args)]
-pub struct Kill {
-    /// Signal to send to the command, by name or number; KILL ends the pod
-    #[arg(short, long, value_name = "SIGNAL", default_value = "KILL",
-        value_parser = life::parse_signal)]
-    pub signal: u8,
-
-    /// Names of the pods
-    #[arg(required = true, value_name = "NAME")]
-    pub names: Vec<String>,
-}
-
-impl From<Kill> for life::Kill {
-    fn from(Kill { signal, names }: Kill) -> life::Kill {
-        life::Kill { signal, names }
     }
 }
 
@@ -278,61 +243,6 @@ impl From<Exec> for life::Exec {
     fn from(exec: Exec) -> life::Exec {
         let Exec { interactive, tty, workdir, env, name, command } = exec;
         life::Exec { interactive, tty, user: None, workdir, env, name, command }
-    }
-}
-
-/// Attach to the command that a pod was started for: its output and its exit status.
-///
-/// `biv pod logs` has the earlier output. On a terminal, Ctrl-] detaches, and the command goes on.
-#[derive(Debug, Args)]
-pub struct Attach {
-    /// Do not forward standard input
-    #[arg(long)]
-    pub no_stdin: bool,
-
-    /// Forward SIGINT (Ctrl-C) and SIGQUIT to the command; with false, they detach. Other signals always detach
-    #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set)]
-    pub sig_proxy: bool,
-
-    /// Name of the pod
-    pub name: String,
-}
-
-impl From<Attach> for life::Attach {
-    fn from(Attach { no_stdin, sig_proxy, name }: Attach) -> life::Attach {
-        life::Attach { no_stdin, sig_proxy, name }
-    }
-}
-
-/// Wait until pods have ended, and print their exit statuses.
-#[derive(Debug, Args)]
-pub struct Wait {
-    /// Names of the pods
-    #[arg(required = true, value_name = "NAME")]
-    pub names: Vec<String>,
-}
-
-impl From<Wait> for life::Wait {
-    fn from(Wait { names }: Wait) -> life::Wait {
-        life::Wait { names }
-    }
-}
-
-/// Remove pods that have ended, with their logs.
-#[derive(Debug, Args)]
-pub struct Rm {
-    /// Kill pods that still run, then remove them
-    #[arg(short, long)]
-    pub force: bool,
-
-    /// Names of the pods
-    #[arg(required = true, value_name = "NAME")]
-    pub names: Vec<String>,
-}
-
-impl From<Rm> for life::Rm {
-    fn from(Rm { force, names }: Rm) -> life::Rm {
-        life::Rm { force, names }
     }
 }
 

@@ -27,7 +27,7 @@ pub use exec::exec;
 pub use join::{attach, console};
 pub use logs::logs;
 pub use named::Named;
-use named::path;
+use named::{ask, path};
 pub use ps::ps;
 pub use snapshot::snapshot;
 pub(crate) use stats::Group;
@@ -105,8 +105,8 @@ pub enum Error {
 }
 
 /// `biv inspect`.
-pub fn inspect(arguments: &cli::Inspect) -> Result<(), Error> {
-    let registry = Registry::open()?;
+pub fn inspect<R: Named>(arguments: &cli::Inspect) -> Result<(), Error> {
+    let registry = R::registry()?;
     let mut all = Vec::new();
     for name in &arguments.names {
         let entry = registry.find(name)?;
@@ -120,11 +120,6 @@ pub fn inspect(arguments: &cli::Inspect) -> Result<(), Error> {
         });
     }
     Ok(print::json(&all)?)
-}
-
-/// What a domain that lives says of itself.
-fn ask(entry: &Entry) -> Option<Inspection> {
-    Client::connect(entry).ok()?.get("/v1/domain").ok()
 }
 
 /// Does it to all of them, and fails in the end if it did not go well with one.

@@ -1,11 +1,18 @@
 //! What verbs need to know of what has a name: domains and pods have the same verbs.
 
-use api::{Ended, Kept, Record, Registry, pod, registry};
+use api::client::Client;
+use api::{Ended, Entry, Kept, Record, Registry, pod, registry, v1};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 /// The record of something that has a name, lives, and answers on a control socket.
 pub trait Named: Kept {
-    /// What the paths of its requests begin with.
+    /// What the paths of its requests begin with; a GET request of this one has what it says of itself.
     const PATH: &'static str;
+    /// What it says of itself.
+    type Inspection: Serialize + DeserializeOwned;
+    /// Its state, by that.
+    fn state(inspection: &Self::Inspection) -> &'static str;
     /// Where its name is.
     fn registry() -> Result<Registry<Self>, registry::Error>;
     /// How it ended, if it has and could say so.
@@ -16,6 +23,16 @@ pub trait Named: Kept {
 
 impl Named for Record {
     const PATH: &'static str = "/v1/domain";
+
+    type Inspection = v1::Inspection;
+
+    fn state(inspection: &v1::Inspection) -> &'static str {
+        match inspection.state {
+            v1::State::Starting => "starting",
+            v1::State::Running => "running",
+            v1::State::Paused => "paused",
+        }
+    }
 
     fn registry() -> Result<Registry, registry::Error> {
         Registry::open()
@@ -33,6 +50,15 @@ impl Named for Record {
 impl Named for pod::Record {
     const PATH: &'static str = "/v1/pod";
 
+    type Inspection = pod::Inspection;
+
+    fn state(inspection: &pod::Inspection) -> &'static str {
+        match inspection.state {
+            pod::State::Starting => "starting",
+            pod::State::Running => "running",
+        }
+    }
+
     fn registry() -> Result<Registry<Self>, registry::Error> {
         Registry::of_pods()
     }
@@ -49,4 +75,9 @@ impl Named for pod::Record {
 /// The path of one of its requests.
 pub fn path<R: Named>(request: &str) -> String {
     format!("{}/{request}", R::PATH)
+}
+
+/// What one that lives says of itself.
+pub fn ask<R: Named>(entry: &Entry<R>) -> Option<R::Inspection> {
+    Client::connect(entry).ok()?.get(R::PATH).ok()
 }

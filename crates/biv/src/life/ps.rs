@@ -9,9 +9,8 @@ use super::{Error, Named, ask};
 use crate::cli::Format;
 use crate::cli::domains::Ps;
 use crate::print;
+use api::Entry;
 use api::record::{Record, now};
-use api::v1::State;
-use api::{Entry, Registry};
 use session::terminal;
 
 /// What there is room for of the reason of an end.
@@ -38,12 +37,22 @@ struct Row {
 
 /// `biv ps`.
 pub fn ps(arguments: &Ps) -> Result<(), Error> {
-    let registry = Registry::open()?;
-    // What nobody wants goes now; if it cannot, somebody else makes or removes a domain just now.
+    list(arguments, row, table)
+}
+
+/// Lists what a registry has, each as `row` has it, and for people as `table` has them: at this time, in lines as wide
+/// as this, if they are to fit somewhere.
+pub fn list<R: Named, T: Serialize>(
+    arguments: &Ps,
+    row: impl Fn(&Entry<R>) -> Option<T>,
+    table: impl Fn(&[T], u64, Option<usize>) -> String,
+) -> Result<(), Error> {
+    let registry = R::registry()?;
+    // What nobody wants goes now; if it cannot, somebody else makes or removes one just now.
     let _ = registry.sweep();
     let entries = registry.list()?;
     let listed = entries.iter().filter(|entry| entry.alive || arguments.all);
-    let rows: Vec<Row> = listed.filter_map(row).collect();
+    let rows: Vec<T> = listed.filter_map(row).collect();
     match arguments.format {
         Format::Json => Ok(print::json(&rows)?),
         Format::Text => Ok(print::text(&table(&rows, now(), width(arguments.no_trunc)))?),
@@ -53,10 +62,9 @@ pub fn ps(arguments: &Ps) -> Result<(), Error> {
 fn row(entry: &Entry) -> Option<Row> {
     let Record { name, pid, created, processors, memory, detached, command, ending, .. } =
         entry.record.clone()?;
-    let state = if entry.alive { state_of(entry) } else { state_of_ended(entry) };
     Some(Row {
         name: name.to_string(),
-        state,
+        state: state_of(entry),
         reason: reason(entry),
         status: ending.filter(|_| !entry.alive).map(|ending| ending.status),
         pid: entry.alive.then_some(pid),
@@ -68,15 +76,12 @@ fn row(entry: &Entry) -> Option<Row> {
     })
 }
 
-/// What is to be said of one that lives.
-pub fn state_of(entry: &Entry) -> String {
-    let state = match ask(entry).map(|inspection| inspection.state) {
-        Some(State::Starting) => "starting",
-        Some(State::Running) => "running",
-        Some(State::Paused) => "paused",
-        None => "not answering",
-    };
-    state.to_owned()
+/// What is to be said of one.
+pub fn state_of<R: Named>(entry: &Entry<R>) -> String {
+    match entry.alive {
+        true => ask(entry).map_or("not answering", |inspection| R::state(&inspection)).to_owned(),
+        false => state_of_ended(entry),
+    }
 }
 
 /// What is to be said of one that does not live.
@@ -110,7 +115,7 @@ pub fn state_and_reason(state: &str, reason: Option<&str>) -> String {
     }
 }
 
-/// For people, lines as wide as this, if they are to fit somewhere.
+/// For people.
 fn table(rows: &[Row], now: u64, width: Option<usize>) -> String {
     let heads = ["NAME", "STATE", "PID", "AGE", "CPUS", "MEMORY", "COMMAND"];
     let cells = |row: &Row| {
@@ -151,7 +156,7 @@ pub fn aligned<const N: usize>(
 }
 
 /// The width that a table is to fit in, if it is to.
-pub fn width(is_whole: bool) -> Option<usize> {
+fn width(is_whole: bool) -> Option<usize> {
     let is_cut = io::stdout().is_terminal() && !is_whole;
     is_cut.then(|| usize::from(terminal::size().1))
 }

@@ -1,17 +1,15 @@
 //! `biv pod`: the verbs about pods. What they have in common with those about domains is in [`crate::life`].
 
-use api::client::Client;
-use api::pod::{Inspection, Record};
-use api::{Entry, Registry, status};
+use api::pod::Record;
+use api::status;
 use domain::OtherProcess;
 use domain::run::launch::{self, Carry};
 use pods::PodSpec;
 use session::detach::{self, Child};
 use session::say;
 
-use crate::cli::pod::{Inspect, PodAction};
-use crate::life::{self, ps as table};
-use crate::print;
+use crate::cli::pod::PodAction;
+use crate::life;
 
 mod ps;
 
@@ -44,14 +42,14 @@ pub fn pod(action: PodAction) -> Result<u8, Error> {
     let done = match action {
         PodAction::Run(arguments) => return run(&arguments.into_spec()),
         PodAction::Exec(arguments) => return Ok(life::exec::<Record>(&arguments.into())?),
-        PodAction::Attach(arguments) => return Ok(life::attach::<Record>(&arguments.into())?),
+        PodAction::Attach(arguments) => return Ok(life::attach::<Record>(&arguments)?),
         PodAction::Ps(arguments) => ps::ps(&arguments),
-        PodAction::Inspect(arguments) => inspect(&arguments),
+        PodAction::Inspect(arguments) => life::inspect::<Record>(&arguments),
         PodAction::Logs(arguments) => life::logs::<Record>(&arguments.into()),
-        PodAction::Stop(arguments) => life::stop::<Record>(&arguments.into()),
-        PodAction::Kill(arguments) => life::kill::<Record>(&arguments.into()),
-        PodAction::Wait(arguments) => life::wait::<Record>(&arguments.into()),
-        PodAction::Rm(arguments) => life::rm::<Record>(&arguments.into()),
+        PodAction::Stop(arguments) => life::stop::<Record>(&arguments),
+        PodAction::Kill(arguments) => life::kill::<Record>(&arguments),
+        PodAction::Wait(arguments) => life::wait::<Record>(&arguments),
+        PodAction::Rm(arguments) => life::rm::<Record>(&arguments),
     };
     Ok(done.map(|()| status::SUCCESS)?)
 }
@@ -76,26 +74,4 @@ fn keep(order: &Carry) -> u8 {
         say::say(&error.to_string());
         status::FAILURE
     })
-}
-
-/// What a pod that lives says of itself.
-fn ask(entry: &Entry<Record>) -> Option<Inspection> {
-    Client::connect(entry).ok()?.get("/v1/pod").ok()
-}
-
-/// `biv pod inspect`.
-fn inspect(arguments: &Inspect) -> Result<(), life::Error> {
-    let registry = Registry::of_pods()?;
-    let mut all = Vec::new();
-    for name in &arguments.names {
-        let entry = registry.find(name)?;
-        all.push(match ask(&entry) {
-            Some(inspection) => serde_json::to_value(inspection).map_err(std::io::Error::other)?,
-            None => {
-                let (state, reason) = (table::state_of_ended(&entry), table::reason(&entry));
-                serde_json::json!({ "record": entry.record, "state": state, "reason": reason })
-            }
-        });
-    }
-    Ok(print::json(&all)?)
 }

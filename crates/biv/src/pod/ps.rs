@@ -1,16 +1,12 @@
 //! `biv pod ps`.
 
-use api::pod::{Record, State};
-use api::record::now;
-use api::{Entry, Registry};
+use api::Entry;
+use api::pod::Record;
 use serde::Serialize;
 
-use super::ask;
-use crate::cli::Format;
-use crate::cli::pod::Ps;
+use crate::cli::domains::Ps;
 use crate::life::Error;
-use crate::life::ps::{age, aligned, reason, state_and_reason, state_of_ended, width};
-use crate::print;
+use crate::life::ps::{age, aligned, list, reason, state_and_reason, state_of};
 
 /// One pod as it is listed.
 #[derive(Debug, Serialize)]
@@ -30,16 +26,7 @@ struct Row {
 
 /// See above.
 pub fn ps(arguments: &Ps) -> Result<(), Error> {
-    let registry = Registry::of_pods()?;
-    // What nobody wants goes now; if it cannot, somebody else makes or removes a pod just now.
-    let _ = registry.sweep();
-    let entries = registry.list()?;
-    let listed = entries.iter().filter(|entry| entry.alive || arguments.all);
-    let rows: Vec<Row> = listed.filter_map(row).collect();
-    match arguments.format {
-        Format::Json => Ok(print::json(&rows)?),
-        Format::Text => Ok(print::text(&table(&rows, now(), width(arguments.no_trunc)))?),
-    }
+    list(arguments, row, table)
 }
 
 fn row(entry: &Entry<Record>) -> Option<Row> {
@@ -47,7 +34,7 @@ fn row(entry: &Entry<Record>) -> Option<Row> {
         entry.record.clone()?;
     Some(Row {
         name: name.to_string(),
-        state: if entry.alive { state_of(entry) } else { state_of_ended(entry) },
+        state: state_of(entry),
         status: ending.filter(|_| !entry.alive).map(|ending| ending.status),
         reason: reason(entry),
         pid: entry.alive.then_some(pid),
@@ -56,16 +43,6 @@ fn row(entry: &Entry<Record>) -> Option<Row> {
         detached,
         command,
     })
-}
-
-/// What is to be said of one that lives.
-fn state_of(entry: &Entry<Record>) -> String {
-    let state = match ask(entry).map(|inspection| inspection.state) {
-        Some(State::Starting) => "starting",
-        Some(State::Running) => "running",
-        None => "not answering",
-    };
-    state.to_owned()
 }
 
 fn table(rows: &[Row], now: u64, width: Option<usize>) -> String {
