@@ -52,7 +52,7 @@ fn main() -> ExitCode {
 
 /// Is process 1 of a pod.
 fn serve() -> Result<(), Error> {
-    namespaces::end_with_parent(None)?;
+    namespaces::end_with_outer()?;
     let setup = namespaces::read_setup()?;
     names::give(&setup)?;
     let line = names::keep_line()?;

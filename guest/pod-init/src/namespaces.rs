@@ -13,7 +13,7 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Command, ExitStatus};
 
 use pod_protocol::{MAPPED, SETUP_MAX_BYTES, STATUS_FAILED, Setup, UNSHARED};
-use rustix::fs::{Gid, Uid};
+use rustix::fs::{FlockOperation, Gid, Uid, fcntl_lock};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal, setsid};
 use rustix::thread::{UnshareFlags, set_thread_groups, set_thread_res_gid, set_thread_res_uid};
@@ -38,13 +38,14 @@ const NAMESPACES: [c_int; 8] = [
 /// What the outer process does; returns the status of the inner one.
 pub fn enter_and_wait() -> Result<u8, Error> {
     let setup = read_setup()?;
-    end_with_parent(Some(setup.keeper))?;
+    hold_setup().doing("cannot lock the description of the pod")?;
+    end_with_keeper(setup.keeper)?;
     // The keys of the keeper's terminal are not for us.
     let _ = setsid();
     enter()?;
     be_mapped(&setup)?;
     // Who changes its user would live on without its parent.
-    end_with_parent(Some(setup.keeper))?;
+    end_with_keeper(setup.keeper)?;
     // The inner process takes this one along to the pod's root.
     let nothing = File::options().read(true).write(true).open("/dev/null").doing("/dev/null")?;
     let mut inner = Command::new("/proc/self/exe")
@@ -54,9 +55,9 @@ pub fn enter_and_wait() -> Result<u8, Error> {
         .spawn()
         .doing("cannot start the first process of the pod")?;
     let _ = rustix::thread::set_name(c"biv pod");
-    // Only the inner process has the line from here on: its end is the end of the line.
+    // Only the inner process has the line from here on: its end is the end of the line. The description stays, for the
+    // lock on it.
     rustix::stdio::dup2_stdin(&nothing).doing("cannot close the line")?;
-    rustix::stdio::dup2_stdout(&nothing).doing("cannot close the line")?;
     Ok(status_of(inner.wait().doing("cannot wait for the first process of the pod")?))
 }
 
@@ -66,16 +67,34 @@ fn status_of(ended: ExitStatus) -> u8 {
     code.or(signal.map(|signal| signal.wrapping_add(128))).unwrap_or(STATUS_FAILED)
 }
 
-/// Has the kernel kill this process when the thread that has started it ends; `parent` is the process that should
-/// have, if that can be known: one that has ended already leaves another parent.
-pub fn end_with_parent(parent: Option<u32>) -> Result<(), Error> {
-    set_parent_process_death_signal(Some(Signal::KILL)).doing("cannot end with the keeper")?;
-    match parent {
-        Some(parent) if getppid().map(Pid::as_raw_pid) != i32::try_from(parent).ok() => {
-            Err(Error::NoKeeper)
-        }
-        _ => Ok(()),
+/// Has the kernel kill this process when the thread of the keeper ends that has started it.
+fn end_with_keeper(keeper: u32) -> Result<(), Error> {
+    end_with_parent()?;
+    // One that has ended already leaves another parent.
+    match getppid().map(Pid::as_raw_pid) == i32::try_from(keeper).ok() {
+        true => Ok(()),
+        false => Err(Error::NoKeeper),
     }
+}
+
+/// Has the kernel kill this process, the inner one, when the outer one ends. A parent in another process namespace has no
+/// number here by which one could see whether it has ended already: it holds a lock as long as it lives.
+pub fn end_with_outer() -> Result<(), Error> {
+    end_with_parent()?;
+    match hold_setup() {
+        Err(Errno::AGAIN | Errno::ACCESS) => Ok(()),
+        Ok(()) => Err(Error::NoKeeper),
+        other => other.doing("cannot end with the keeper"),
+    }
+}
+
+fn end_with_parent() -> Result<(), Error> {
+    set_parent_process_death_signal(Some(Signal::KILL)).doing("cannot end with the keeper")
+}
+
+/// Locks the description of the pod, until this process ends or closes it (fcntl(2), `F_SETLK`).
+fn hold_setup() -> Result<(), Errno> {
+    fcntl_lock(rustix::stdio::stdout(), FlockOperation::NonBlockingLockExclusive)
 }
 
 /// What the keeper has written for this process.
