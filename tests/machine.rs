@@ -16,6 +16,7 @@ pub mod processes;
 pub mod pseudo_terminal;
 pub mod ram_disk;
 pub mod root;
+pub mod user;
 pub mod waiting;
 
 use std::env;

@@ -179,7 +179,7 @@ fn who_watches_a_command_types_what_it_reads_and_sees_how_it_ends() {
     assert_eq!(said, "web\n");
     wait_for("it listens", || place.output(&["logs", "web"]).stdout == b"up\n");
     let watch = |arguments: &[&str]| {
-        let mut child = start(place.biv(&[&["attach"], arguments, &["web"]].concat()));
+        let mut child = start(place.command(&[&["attach"], arguments, &["web"]].concat()));
         (
             child.stdin.take().expect("piped"),
             BufReader::new(child.stdout.take().expect("piped")),

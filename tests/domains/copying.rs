@@ -94,7 +94,7 @@ fn archives_go_in_and_out() {
     fs::write(place.file("tree/file"), "contents").unwrap();
     let tar = Command::new("tar").arg("-C").arg(place.file("")).args(["-c", "tree"]).output();
     let archive = tar.expect("there is a tar on the host").stdout;
-    let mut giving = start(place.biv(&["cp", "-", "web:/tmp"]));
+    let mut giving = start(place.command(&["cp", "-", "web:/tmp"]));
     giving.stdin.take().expect("piped").write_all(&archive).unwrap();
     let output = end_of(giving);
     assert!(output.status.success(), "{output:?}");
@@ -108,7 +108,7 @@ fn archives_go_in_and_out() {
     assert_eq!(end_of(tar).stdout, b"contents");
     // A reader that has seen enough ends it.
     place.guest("dd if=/dev/zero of=/tmp/much bs=1M count=30 2>/dev/null");
-    let mut taking = start(place.biv(&["cp", "web:/tmp/much", "-"]));
+    let mut taking = start(place.command(&["cp", "web:/tmp/much", "-"]));
     drop(taking.stdout.take());
     assert_eq!(end_of(taking).status.code(), Some(141));
 }
@@ -200,12 +200,12 @@ fn much_goes_both_ways_at_once() {
     let place = place();
     let data: Vec<u8> = (0..2_000_000_u32).flat_map(|n| (n ^ (n << 7)).to_le_bytes()).collect();
     fs::write(place.file("bulk"), &data).unwrap();
-    let unread = start(place.biv(&["exec", "web", "yes"]));
-    let mut through = start(place.biv(&["exec", "-i", "web", "cat"]));
+    let unread = start(place.command(&["exec", "web", "yes"]));
+    let mut through = start(place.command(&["exec", "-i", "web", "cat"]));
     let mut input = through.stdin.take().expect("it is piped");
     let sent = data.clone();
     let feeder = std::thread::spawn(move || input.write_all(&sent));
-    let copy = start(place.biv(&["cp", &place.shown("bulk"), "web:/tmp/bulk"]));
+    let copy = start(place.command(&["cp", &place.shown("bulk"), "web:/tmp/bulk"]));
     assert!(end_of(through).stdout == data, "what came back is not what was sent");
     feeder.join().expect("no panic").expect("all is taken");
     let copied = end_of(copy);

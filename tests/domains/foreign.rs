@@ -88,7 +88,8 @@ impl Place {
     /// What comes of a restore with these options, as this user or, with another key, another one.
     fn restored(&self, file: &Path, options: &[&str], other_key: bool) -> Output {
         let path = file.to_str().expect("it is UTF-8");
-        let mut biv = self.biv(&[&["restore", "-d", "--name", "two"], options, &[path]].concat());
+        let mut biv =
+            self.command(&[&["restore", "-d", "--name", "two"], options, &[path]].concat());
         if other_key {
             biv.env("XDG_STATE_HOME", self.path.join("other"));
         }
@@ -237,7 +238,7 @@ fn a_warm_start_of_another_user_is_not_used() {
     let kind = format!("biv.test=foreign-{}", std::process::id());
     let run = |other_key: bool| {
         let arguments = ["run", "--mem", "152M", "--append", &kind, "--", "echo", "42"];
-        let mut biv = place.biv(&arguments);
+        let mut biv = place.command(&arguments);
         if other_key {
             biv.env("XDG_STATE_HOME", place.path.join("other"));
         }

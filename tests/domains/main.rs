@@ -53,7 +53,7 @@ fn a_domain_goes_on_by_itself_until_it_is_stopped() {
     assert!(complaint.contains("choose another name"), "{complaint}");
     assert!(place.complains(&["rm", "web"]).contains("is running"));
 
-    let follower = start(place.biv(&["logs", "--follow", "web"]));
+    let follower = start(place.command(&["logs", "--follow", "web"]));
     place.says(&["stop", "web"]);
     // It was asked by SIGTERM, and has not been killed.
     assert_eq!(place.state("web").as_deref(), Some("ended (143)"));
@@ -99,10 +99,10 @@ fn commands_run_beside_each_other() {
     assert_eq!(place.says(&["exec", "web", "cat"]), "");
 
     // Much goes both ways at once, and nobody waits for one that does not read.
-    let stuck = start(place.biv(&["exec", "-i", "web", "sleep", "1000"]));
+    let stuck = start(place.command(&["exec", "-i", "web", "sleep", "1000"]));
     let mut stuck_input = stuck.stdin.as_ref().expect("piped");
     stuck_input.write_all(&[0; 40_000]).expect("it is taken as far as it goes");
-    let mut through = start(place.biv(&["exec", "-i", "web", "tr", "a", "b"]));
+    let mut through = start(place.command(&["exec", "-i", "web", "tr", "a", "b"]));
     through.stdin.take().expect("piped").write_all(&[b'a'; 60_000]).expect("there is room");
     assert!(place.exec("web", "true").status.success());
     assert_eq!(end_of(through).stdout, vec![b'b'; 60_000]);
@@ -176,7 +176,7 @@ fn one_that_does_not_listen_is_ended() {
     place.detach("quick", "sleep 1000");
     let (process, quick) = (place.pid("stuck"), place.pid("quick"));
     signal(process, "STOP");
-    let killer = start(place.biv(&["kill", "stuck", "quick"]));
+    let killer = start(place.command(&["kill", "stuck", "quick"]));
     // It is asked for ten seconds, and who is named after it is not kept waiting for that.
     assert!(survivors(&[quick], Duration::from_secs(8)).is_empty());
     assert_eq!(survivors(&[process], Duration::ZERO), [process]);
@@ -192,7 +192,7 @@ fn the_end_of_one_is_nothing_to_others() {
     place.detach("one", "sleep 1000");
     place.detach("other", "sleep 1000");
     let process = place.pid("one");
-    let waiting = start(place.biv(&["wait", "one"]));
+    let waiting = start(place.command(&["wait", "one"]));
     signal(process, "KILL");
     assert_eq!(end_of(waiting).stdout, b"137\n");
     assert_eq!(place.state("one").as_deref(), Some("killed"));
@@ -208,7 +208,7 @@ fn the_end_of_one_is_nothing_to_others() {
 fn what_is_not_detached_is_listed_and_leaves_nothing() {
     let place = Place::new();
     let mut run =
-        start(place.biv(&["run", "--name", "here", "--busybox", "--mem", "128M", "--", "cat"]));
+        start(place.command(&["run", "--name", "here", "--busybox", "--mem", "128M", "--", "cat"]));
     wait_for("it runs", || place.state("here").as_deref() == Some("running"));
     assert!(place.complains(&["logs", "here"]).contains("has no log"));
     assert_eq!(place.says(&["exec", "here", "echo", "hello"]), "hello\n");
@@ -240,7 +240,7 @@ fn a_registry_that_cannot_be_had_is_missed_by_those_only_who_need_it() {
     let place = Place::new();
     let nowhere = place.path.join("no/such/place");
     let run = |arguments: &[&str]| {
-        place.biv(arguments).env("XDG_RUNTIME_DIR", &nowhere).output().expect("biv")
+        place.command(arguments).env("XDG_RUNTIME_DIR", &nowhere).output().expect("biv")
     };
     let output = run(&["run", "--busybox", "--mem", "128M", "--", "echo", "fine"]);
     assert_eq!(output.stdout, b"fine\n");

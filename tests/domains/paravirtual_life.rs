@@ -185,7 +185,7 @@ fn a_store_is_read_written_and_watched_from_outside() {
     assert_eq!(store(&["read", "/local/domain/1/domid"]), "1\n");
     let listed = store(&["ls", "-p", "device/console/1"]);
     assert!(listed.contains("state = \"4\"  (n1,r0)\n"), "{listed}");
-    let watcher = place.biv(&["xen", "store", "watch", "--domain", "db", "-n", "2", "data"]);
+    let watcher = place.command(&["xen", "store", "watch", "--domain", "db", "-n", "2", "data"]);
     let mut watcher = start(watcher);
     // Until it has seen one it may not watch yet.
     wait_for("it has seen a change", || {

@@ -92,7 +92,7 @@ fn processors_memory_and_snapshots_are_taken_under_load() {
     let place = Place::new();
     run(&place, "one", &["--cpus", "4", "--mem", "384M", "--net", "none"], LOAD);
     wait_for("it works", || right(&place, "one") > 3);
-    let mut pressure = place.biv(&["exec", "one", "sh", "-c", PRESSURE]);
+    let mut pressure = place.command(&["exec", "one", "sh", "-c", PRESSURE]);
     let mut pressure = pressure.spawn().expect("biv can be started");
     for round in 0..rounds() {
         let plugged = place.exec("one", PLUG);

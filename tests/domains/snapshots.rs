@@ -83,7 +83,7 @@ fn one_that_is_not_detached_has_the_commands_streams_and_status() {
     place.detach("one", script);
     let file = place.snapshot("one", &[]);
     let path = file.to_str().expect("it is UTF-8");
-    let restored = start(place.biv(&["restore", "--name", "two", path]));
+    let restored = start(place.command(&["restore", "--name", "two", path]));
     wait_for("it goes on", || place.exec("two", "touch /tmp/go").status.success());
     let output = end_of(restored);
     assert_eq!((&output.stdout[..], &output.stderr[..]), (&b"out\n"[..], &b"err\n"[..]));
@@ -196,7 +196,9 @@ fn many_start_at_once_from_one_snapshot() {
     let names: Vec<_> = (0..DOMAINS).map(|number| format!("many-{number}")).collect();
     let started: Vec<_> = names
         .iter()
-        .map(|name| place.biv(&["restore", "-d", "--name", name, path]).spawn().expect("it starts"))
+        .map(|name| {
+            place.command(&["restore", "-d", "--name", name, path]).spawn().expect("it starts")
+        })
         .collect();
     for mut restored in started {
         assert!(restored.wait().expect("it ends").success());
@@ -294,7 +296,7 @@ fn the_second_of_a_kind_starts_warm() {
     let run = |more: &[&str]| {
         let all = ["run", "--mem", "160M", "--append", &kind];
         let command = ["--", "sh", "-c", "echo $((6 * 7)); exit 3"];
-        let mut biv = place.biv(&[&all[..], more, &command].concat());
+        let mut biv = place.command(&[&all[..], more, &command].concat());
         let output = biv.env("RUST_LOG", "debug").output().expect("it can be started");
         assert_eq!((&output.stdout[..], output.status.code()), (&b"42\n"[..], Some(3)));
         text(&output.stderr)
@@ -306,7 +308,7 @@ fn the_second_of_a_kind_starts_warm() {
     assert!(!second.contains("the next start is warm"), "{second}");
     assert!(second.contains("going on from a snapshot"), "{second}");
     // Where it is started makes no difference: it is told what to mount.
-    let mut elsewhere = place.biv(&["run", "--mem", "160M", "--append", &kind, "--", "pwd"]);
+    let mut elsewhere = place.command(&["run", "--mem", "160M", "--append", &kind, "--", "pwd"]);
     let output = elsewhere.current_dir(&place.path).output().expect("it can be started");
     assert_eq!(text(&output.stdout), format!("{}\n", place.path.display()), "{output:?}");
     // Another kind of machine has nothing of it.

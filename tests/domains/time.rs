@@ -22,7 +22,7 @@ fn now() -> i128 {
 /// guest's came between the question and its arrival, and the clocks are where all answers say.
 fn ahead(place: &Place, name: &str) -> (i128, i128) {
     let script = "while read line; do echo $EPOCHREALTIME; done";
-    let mut biv = place.biv(&["exec", "-i", name, "bash", "-c", script]);
+    let mut biv = place.command(&["exec", "-i", name, "bash", "-c", script]);
     let biv = biv.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit());
     let mut shell = biv.spawn().expect("biv can be started");
     let (stdin, stdout) = (shell.stdin.take(), shell.stdout.take());

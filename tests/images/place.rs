@@ -1,13 +1,14 @@
 //! A cache of this test's own, with the default kernel and an image in it.
 
 use std::fs;
+use std::ops::Deref;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
 use std::sync::Once;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use provision::cache_directory;
+use whole_machine::user::User;
 use whole_machine::{biv, kernels, text};
 
 /// What the image is called.
@@ -21,6 +22,7 @@ pub struct Place {
     pub path: PathBuf,
     /// Domains are here: names of sockets are short.
     runtime: PathBuf,
+    user: User,
 }
 
 impl Place {
@@ -37,7 +39,9 @@ impl Place {
         let name =
             format!("images-{}-{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
         let runtime = std::env::temp_dir().join(format!("biv-{name}"));
-        let place = Place { path: kernels::cache_directory().join(name), runtime };
+        let path = kernels::cache_directory().join(name);
+        let user = User::new(&[], &runtime).with("XDG_CACHE_HOME", &path).at("/");
+        let place = Place { path, runtime, user };
         fs::create_dir_all(&place.runtime).expect("there is room for tests");
         place.take_kernel();
         for directory in ["bin", "dev", "etc", "proc", "run", "sys", "tmp", "tree"] {
@@ -93,30 +97,18 @@ impl Place {
         }
     }
 
-    /// `biv` with these arguments, with this cache.
-    pub fn biv(&self, arguments: &[&str]) -> Command {
-        let mut command = biv(arguments);
-        command.env("XDG_CACHE_HOME", &self.path).env("XDG_RUNTIME_DIR", &self.runtime);
-        command.current_dir("/");
-        command
-    }
-
-    pub fn output(&self, arguments: &[&str]) -> Output {
-        self.biv(arguments).output().expect("biv can be started")
-    }
-
-    /// What it prints; it must succeed.
-    #[track_caller]
-    pub fn says(&self, arguments: &[&str]) -> String {
-        let output = self.output(arguments);
-        assert!(output.status.success(), "biv {arguments:?}: {}", text(&output.stderr));
-        text(&output.stdout)
-    }
-
     /// What a shell prints in a machine with the image for its root.
     #[track_caller]
     pub fn shell(&self, options: &[&str], script: &str) -> String {
         self.says(&[&["run", "--image", IMAGE], options, &["--", "/bin/sh", "-c", script]].concat())
+    }
+}
+
+impl Deref for Place {
+    type Target = User;
+
+    fn deref(&self) -> &User {
+        &self.user
     }
 }
 

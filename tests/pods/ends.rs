@@ -83,7 +83,7 @@ fn kill_one(place: &Place, whom: Whom, moment: Duration) {
         Whom::Waiting | Whom::Keeper => &["-d"],
     };
     let arguments = [&["run"], detached, &["--", "sh", "-c", script]].concat();
-    let mut command = place.pod(&arguments);
+    let mut command = place.command(&arguments);
     command.stdout(Stdio::null()).stderr(Stdio::null());
     let child = start(command);
     let begun = Instant::now();
@@ -145,7 +145,7 @@ fn assert_nobody_is_left(whom: Whom, moment: u64) {
 fn whoever_asks_of_one_that_was_killed_is_told() {
     let Some(place) = Place::new() else { return };
     place.says(&["run", "-d", "--name", "web", "--", "sleep", "1000"]);
-    let keeper = Pid::from_raw(place.keeper("web").cast_signed()).expect("a process");
+    let keeper = Pid::from_raw(place.pid("web").cast_signed()).expect("a process");
     kill_process(keeper, Signal::KILL).expect("it lives");
     wait_for("it is known", || place.state("web").as_deref() == Some("killed"));
     assert!(place.complains(&["exec", "web", "true"]).contains("is not running"));

@@ -28,8 +28,8 @@ fn a_pod_goes_on_by_itself_until_it_is_stopped() {
     assert!(complaint.contains("pod web already exists and is running"), "{complaint}");
     assert!(place.complains(&["rm", "web"]).contains("biv pod stop web"));
 
-    let follower = start(place.pod(&["logs", "--follow", "web"]));
-    let waiting = start(place.pod(&["wait", "web"]));
+    let follower = start(place.command(&["logs", "--follow", "web"]));
+    let waiting = start(place.command(&["wait", "web"]));
     place.says(&["stop", "web"]);
     // It was asked by SIGTERM, and has not been killed.
     assert_eq!(place.state("web").as_deref(), Some("ended (143)"));
@@ -81,7 +81,7 @@ fn streams_are_exact() {
     let mut bytes = vec![0; 3 << 20];
     File::open("/dev/urandom").expect("a device").read_exact(&mut bytes).expect("random bytes");
     let mut child =
-        start(place.pod(&["run", "--", "sh", "-c", "echo begin >&2; cat; echo end >&2"]));
+        start(place.command(&["run", "--", "sh", "-c", "echo begin >&2; cat; echo end >&2"]));
     let (mut input, sent) = (child.stdin.take().expect("a pipe"), bytes.clone());
     let writer = std::thread::spawn(move || input.write_all(&sent));
     let output = end_of(child);
@@ -89,7 +89,7 @@ fn streams_are_exact() {
     assert!(output.stdout == bytes, "{} bytes of {}", output.stdout.len(), bytes.len());
     assert_eq!(text(&output.stderr).lines().collect::<Vec<_>>(), ["begin", "end"]);
     // A reader that has seen enough ends the command as it would on the host.
-    let mut child = start(place.pod(&["run", "--", "yes"]));
+    let mut child = start(place.command(&["run", "--", "yes"]));
     let mut output = child.stdout.take().expect("a pipe");
     output.read_exact(&mut [0; 4096]).expect("it says something");
     drop(output);
@@ -116,7 +116,7 @@ fn commands_are_run_in_a_pod_that_runs() {
         "echo $A; pwd",
     ]);
     assert_eq!(said, "b c\n/usr\n");
-    let mut child = start(place.pod(&["exec", "-i", "web", "wc", "-c"]));
+    let mut child = start(place.command(&["exec", "-i", "web", "wc", "-c"]));
     child.stdin.take().expect("a pipe").write_all(&[7; 200_000]).expect("all is taken");
     assert_eq!(text(&end_of(child).stdout), "200000\n");
     // Without --interactive there is no input.
@@ -126,7 +126,7 @@ fn commands_are_run_in_a_pod_that_runs() {
     assert_eq!(parents, "1\n0\n");
     // Several at once.
     let children: Vec<_> = (0..8)
-        .map(|n| start(place.pod(&["exec", "web", "sh", "-c", &format!("exit {n}")])))
+        .map(|n| start(place.command(&["exec", "web", "sh", "-c", &format!("exit {n}")])))
         .collect();
     let statuses: Vec<_> = children.into_iter().map(|child| end_of(child).status.code()).collect();
     assert_eq!(statuses, (0..8).map(Some).collect::<Vec<_>>());
@@ -137,7 +137,7 @@ fn whoever_attaches_has_the_commands_streams() {
     let Some(place) = Place::new() else { return };
     let script = "while read line; do echo got $line; [ $line = end ] && exit 5; done";
     place.says(&["run", "-d", "-i", "--name", "web", "--", "sh", "-c", script]);
-    let mut child = start(place.pod(&["attach", "web"]));
+    let mut child = start(place.command(&["attach", "web"]));
     child.stdin.take().expect("a pipe").write_all(b"one\nend\n").expect("all is taken");
     let output = end_of(child);
     assert_eq!(

@@ -60,7 +60,7 @@ fn two_pods_and_the_host_have_equal_names() {
     host.args(["hold", "host"]);
     let host = Holder::start(host);
     let holders = ["one", "two"].map(|name| {
-        Holder::start(place.pod(&["exec", "-i", name, "/tmp/pod-probe", "hold", name]))
+        Holder::start(place.command(&["exec", "-i", name, "/tmp/pod-probe", "hold", name]))
     });
     let [one, two] = &holders;
     assert_eq!(one.names, two.names, "the same numbers and names in both");
@@ -213,7 +213,7 @@ fn a_pod_shares_the_current_directory_and_sees_no_secrets() {
     fs::write(home.join(".netrc"), "secret").expect("a file");
     fs::write(home.join("letter"), "no secret").expect("a file");
     let script = "pwd; echo here >made; cd ..; echo new >letter2; ls -A";
-    let mut command = place.pod(&["run", "--", "sh", "-c", script]);
+    let mut command = place.command(&["run", "--", "sh", "-c", script]);
     let output =
         command.current_dir(&here).env("HOME", &home).output().expect("biv can be started");
     let made = fs::read_to_string(here.join("made"));

@@ -28,8 +28,9 @@ fn names_are_ones_own_in_a_storm() {
         place.says(&["run", "-d", "--name", name, "--", "sleep", "100000"]);
         place.give_probe(name);
     }
-    let in_pod =
-        |name: &str| start(place.pod(&["exec", name, "/tmp/pod-probe", "storm", name, &rounds]));
+    let in_pod = |name: &str| {
+        start(place.command(&["exec", name, "/tmp/pod-probe", "storm", name, &rounds]))
+    };
     let mut host = Command::new(probe());
     host.args(["storm", "host", &rounds]);
     let all = [in_pod("one"), in_pod("two"), start(host)];
@@ -78,7 +79,7 @@ fn commands_race_with_the_end_of_their_pod() {
 fn one_name_is_had_by_one() {
     let Some(place) = Place::new() else { return };
     let children: Vec<_> = (0..8)
-        .map(|_| start(place.pod(&["run", "-d", "--name", "web", "--", "sleep", "1000"])))
+        .map(|_| start(place.command(&["run", "-d", "--name", "web", "--", "sleep", "1000"])))
         .collect();
     let outputs: Vec<_> = children.into_iter().map(end_of).collect();
     let started = outputs.iter().filter(|output| output.status.success()).count();

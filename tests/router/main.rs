@@ -4,8 +4,8 @@
 #![forbid(unsafe_code)]
 
 use std::fs;
+use std::ops::Deref;
 use std::path::PathBuf;
-use std::process::{Command, Output};
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -14,8 +14,9 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use whole_machine::complaints::complaint;
 use whole_machine::processes::{adopt_orphans, descendants, stat};
+use whole_machine::text;
+use whole_machine::user::User;
 use whole_machine::waiting::wait_for;
-use whole_machine::{biv, text};
 
 fn kill(process: u32) -> bool {
     let process = i32::try_from(process).ok().and_then(Pid::from_raw);
@@ -26,6 +27,7 @@ fn kill(process: u32) -> bool {
 /// its name.
 struct Place {
     path: PathBuf,
+    user: User,
     _alone: MutexGuard<'static, ()>,
 }
 
@@ -36,33 +38,7 @@ impl Place {
         adopt_orphans();
         let path = std::env::temp_dir().join(format!("biv-router-{}", std::process::id()));
         fs::create_dir_all(&path).expect("a directory");
-        Place { path, _alone: alone }
-    }
-
-    fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = biv(arguments);
-        command.env("XDG_RUNTIME_DIR", &self.path);
-        command
-    }
-
-    fn output(&self, arguments: &[&str]) -> Output {
-        self.command(arguments).output().expect("biv can be started")
-    }
-
-    /// What `biv` prints; it must succeed.
-    #[track_caller]
-    fn says(&self, arguments: &[&str]) -> String {
-        let output = self.output(arguments);
-        assert!(output.status.success(), "biv {arguments:?}: {output:?}");
-        text(&output.stdout)
-    }
-
-    /// What it complains about; it must fail.
-    #[track_caller]
-    fn complains(&self, arguments: &[&str]) -> String {
-        let output = self.output(arguments);
-        assert!(!output.status.success(), "biv {arguments:?}: {output:?}");
-        text(&output.stderr)
+        Place { user: User::new(&[], &path), path, _alone: alone }
     }
 
     /// A domain with this VIF, which answers at port 7.
@@ -106,6 +82,14 @@ impl Place {
         let found: Vec<u32> = descendants().into_iter().filter(is_one).collect();
         assert!(found.len() < 2, "{found:?}");
         found.first().copied()
+    }
+}
+
+impl Deref for Place {
+    type Target = User;
+
+    fn deref(&self) -> &User {
+        &self.user
     }
 }
 
