@@ -6,7 +6,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use host::processes::pagemap::{self, PageMap};
 
 use super::objects::Objects;
-use super::pages::Pages;
+use super::pages::{Pages, put_written};
 use crate::advice::ADVICE;
 use crate::error::Error;
 use crate::limits::PIECE_BYTES;
@@ -158,11 +158,24 @@ pub(super) fn dump_pages(
                 let count = usize::try_from(range.end - at).unwrap_or(READ_BYTES).min(READ_BYTES);
                 let read = content.read_exact_at(&mut bytes[..count], at);
                 read.map_err(Error::io(format!("read memory of process {pid} at {at:#x}")))?;
-                let kept = pages.put(Owner::Process(own), at, &bytes[..count]);
-                kept.map_err(Error::io("keep pages"))?;
+                put(mapping, &bytes[..count], Owner::Process(own), at, pages)?;
                 at += count as u64;
             }
         }
     }
     Ok(())
+}
+
+/// Keep pages of a mapping. Zero is content where it hides that of a file.
+fn put(
+    mapping: &Mapping,
+    bytes: &[u8],
+    owner: Owner,
+    at: u64,
+    pages: &mut impl Pages,
+) -> Result<(), Error> {
+    match mapping.source {
+        Source::Anonymous => put_written(bytes, owner, at, pages),
+        _ => pages.put(owner, at, bytes).map_err(Error::io("keep pages")),
+    }
 }

@@ -12,7 +12,7 @@ use std::os::unix::fs::FileExt;
 use host::processes::identity;
 use rustix::fs::{SeekFrom, fcntl_get_seals};
 
-use super::pages::Pages;
+use super::pages::{Pages, put_written};
 use crate::error::Error;
 use crate::limits::{PAGE_BYTES, PIECE_BYTES};
 use crate::proc::{descriptor, maps};
@@ -143,7 +143,7 @@ fn dump_open(descriptor: &OwnedFd, owner: Owner, pages: &mut impl Pages) -> Resu
             let wanted = usize::try_from(hole - at).unwrap_or(PIECE_BYTES).min(PIECE_BYTES);
             let read = read_up_to(&file, &mut bytes[..wanted], at);
             bytes.truncate(read.next_multiple_of(PAGE_BYTES as usize));
-            put(&bytes, owner, at, pages)?;
+            put_written(&bytes, owner, at, pages)?;
             at += wanted as u64;
         }
     }
@@ -171,7 +171,7 @@ fn dump_mapped(views: &[View], owner: Owner, pages: &mut impl Pages) -> Result<(
                     page.fill(0);
                 }
             }
-            put(&bytes, owner, offset, pages)?;
+            put_written(&bytes, owner, offset, pages)?;
             at += wanted;
         }
     }
@@ -188,23 +188,4 @@ fn read_up_to(file: &File, bytes: &mut [u8], at: u64) -> usize {
         }
     }
     done
-}
-
-/// Keep the pages that are not zero.
-fn put(bytes: &[u8], owner: Owner, at: u64, pages: &mut impl Pages) -> Result<(), Error> {
-    let page = PAGE_BYTES as usize;
-    let mut start = 0;
-    while start < bytes.len() {
-        let is_zero = |from: usize| bytes[from..from + page].iter().all(|byte| *byte == 0);
-        let mut end = start;
-        while end < bytes.len() && !is_zero(end) {
-            end += page;
-        }
-        if end > start {
-            let kept = pages.put(owner, at + start as u64, &bytes[start..end]);
-            kept.map_err(Error::io("keep pages"))?;
-        }
-        start = end.max(start + page);
-    }
-    Ok(())
 }

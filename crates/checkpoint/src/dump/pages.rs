@@ -2,7 +2,12 @@
 
 use std::io;
 
+use crate::error::Error;
+use crate::limits::PAGE_BYTES;
 use crate::state::Owner;
+
+/// A page that nobody has written to.
+const ZERO: [u8; PAGE_BYTES as usize] = [0; PAGE_BYTES as usize];
 
 /// Who takes the pages, in the order in which they are found.
 pub trait Pages {
@@ -12,4 +17,24 @@ pub trait Pages {
     ///
     /// Where they cannot be kept.
     fn put(&mut self, owner: Owner, address: u64, bytes: &[u8]) -> io::Result<()>;
+}
+
+/// Keep what of these bytes, whole pages, is not zero: memory without content is zero anyway.
+pub(crate) fn put_written(
+    bytes: &[u8],
+    owner: Owner,
+    at: u64,
+    pages: &mut impl Pages,
+) -> Result<(), Error> {
+    let mut start = 0;
+    while start < bytes.len() {
+        let written = bytes[start..].chunks(ZERO.len()).take_while(|page| **page != ZERO);
+        let end = start + written.map(<[u8]>::len).sum::<usize>();
+        if end > start {
+            let kept = pages.put(owner, at + start as u64, &bytes[start..end]);
+            kept.map_err(Error::io("keep pages"))?;
+        }
+        start = end.max(start + ZERO.len());
+    }
+    Ok(())
 }
