@@ -4,7 +4,7 @@ use std::fs;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::support::{self, Directory, Subject, compile, image};
+use crate::support::{self, Directory, Subject, compile};
 
 /// Trees that are tried; `BIVOUAC_TREES` tries more.
 const TREES: u32 = 8;
@@ -23,12 +23,7 @@ fn a_dump_of_a_random_tree_that_was_restarted_is_the_same() {
         fs::write(place.join("seed"), seed.to_string()).expect("there is room");
         let Some(mut subject) = Subject::start(&directory, &program) else { return };
         wait_for_pause(subject.pid);
-        let mut frozen = subject.freeze();
-        let before = image(&mut frozen);
-        frozen.kill();
-        subject.revive(&before);
-        let after = image(&mut subject.freeze());
-        support::check_same(&before, &after);
+        subject.check_transplant();
     }
 }
 

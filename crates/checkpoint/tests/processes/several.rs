@@ -20,12 +20,7 @@ fn check(program: &str) {
         subject.transplant();
         subject.check();
     }
-    let mut frozen = subject.freeze();
-    let before = image(&mut frozen);
-    frozen.kill();
-    subject.revive(&before);
-    let after = image(&mut subject.freeze());
-    support::check_same(&before, &after);
+    subject.check_transplant();
     subject.check();
 }
 

@@ -1,6 +1,6 @@
 //! One process with everything that a single-threaded process can have.
 
-use crate::support::{self, Directory, Subject, compile, image, pages};
+use crate::support::{Directory, Subject, compile, image, pages};
 
 fn start(directory: &Directory) -> Option<Subject> {
     Subject::start(directory, &compile(directory, "single")?)
@@ -35,16 +35,7 @@ fn it_is_restarted_twice_in_a_row() {
 fn a_dump_of_what_was_restarted_is_the_same() {
     let directory = Directory::new("same");
     let Some(mut subject) = start(&directory) else { return };
-    let mut frozen = subject.freeze();
-    let before = image(&mut frozen);
-    frozen.kill();
-    subject.namespace = support::Namespace::new(&[]).expect("the first one could be made");
-    let restarted = checkpoint::restart(subject.namespace.init, &before, &checkpoint::Given::new());
-    let restarted = restarted.unwrap_or_else(|error| panic!("{error}"));
-    subject.pid = restarted.numbers()[&before.state().processes[0].pid];
-    restarted.go().unwrap_or_else(|error| panic!("{error}"));
-    let after = image(&mut subject.freeze());
-    support::check_same(&before, &after);
+    let [before, after] = subject.check_transplant();
     assert_eq!(pages(&before).len(), pages(&after).len());
     subject.check();
 }

@@ -201,25 +201,28 @@ impl Subject {
         let mut frozen = self.freeze();
         let image = image(&mut frozen);
         frozen.kill();
-        self.revive(&image);
-        image
-    }
-
-    /// Make it again from an image, in a new namespace.
-    pub fn revive(&mut self, image: &Image) {
         self.namespace = Namespace::new(&[]).expect("the first one could be made");
-        let restarted = restart(self.namespace.init, image, &Given::new());
+        let restarted = restart(self.namespace.init, &image, &Given::new());
         let restarted = restarted.unwrap_or_else(|error| panic!("{error}"));
         let own = image.state().processes[0].pid;
         self.pid = restarted.numbers()[&own];
         restarted.go().unwrap_or_else(|error| panic!("{error}"));
         let _ = std::io::stdout().flush();
+        image
+    }
+
+    /// Move it to a new namespace, and compare what is dumped there with what was dumped before; both.
+    pub fn check_transplant(&mut self) -> [Image; 2] {
+        let before = self.transplant();
+        let after = image(&mut self.freeze());
+        check_same(&before, &after);
+        [before, after]
     }
 }
 
 /// Compare two dumps of the same processes, but for what time changes: what remains of timers, and the flags and
 /// registers of a task that ran a moment in between.
-pub fn check_same(before: &Image, after: &Image) {
+fn check_same(before: &Image, after: &Image) {
     let [before_state, after_state] = [before, after].map(|image| {
         let mut state = image.state().clone();
         for process in &mut state.processes {
