@@ -79,8 +79,8 @@ fn end_with_keeper(keeper: u32) -> Result<(), Error> {
 
 /// Has the kernel kill this process, the inner one, when the outer one ends.
 ///
-/// A parent in another process namespace has no number here that would tell whether it has ended already. It holds a lock as
-/// long as it lives instead.
+/// A parent in another process namespace has no number here that would tell whether it has ended already. It holds a
+/// lock as long as it lives instead.
 pub fn end_with_outer() -> Result<(), Error> {
     end_with_parent()?;
     match hold_setup() {
