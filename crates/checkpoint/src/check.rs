@@ -1,14 +1,19 @@
 //! What an image may say. All that restarting relies on is looked at here, once.
 
+mod locks;
+mod names;
+mod words;
+
 use std::collections::BTreeSet;
 
+use self::words::{is_name, is_path, require};
 use crate::advice::ADVICE;
 use crate::error::Error;
 use crate::image::Extent;
 use crate::limits::{
     END_OF_MEMORY, MAX_AUXILIARY_BYTES, MAX_DESCRIPTIONS, MAX_DESCRIPTOR_NUMBER, MAX_DESCRIPTORS,
-    MAX_EXTENTS, MAX_GROUPS, MAX_MAPPINGS, MAX_NAME_BYTES, MAX_PENDING, MAX_PIPE_BYTES, MAX_TASKS,
-    MAX_TIMERS, PAGE_BYTES, PIECE_BYTES,
+    MAX_EXTENTS, MAX_GROUPS, MAX_MAPPINGS, MAX_PENDING, MAX_PIPE_BYTES, MAX_TASKS, MAX_TIMERS,
+    PAGE_BYTES, PIECE_BYTES,
 };
 use crate::state::{Mapping, Object, OpenFile, Owner, Process, Source, State, Thread};
 
@@ -27,10 +32,6 @@ const MAX_SEALS: u32 = 0x3f;
 /// Resource limits.
 const MAX_LIMITS: usize = 16;
 
-fn require(holds: bool, what: &str) -> Result<(), Error> {
-    if holds { Ok(()) } else { Err(Error::Image(what.to_owned())) }
-}
-
 /// Check a description.
 ///
 /// # Errors
@@ -46,6 +47,8 @@ pub fn check(state: &State) -> Result<(), Error> {
             pipe.capacity <= MAX_PIPE_BYTES as u64 && pipe.content.len() as u64 <= pipe.capacity;
         require(is_fine, "a pipe holds too much")?;
     }
+    names::check_named_pipes(&state.named_pipes)?;
+    locks::check(state)?;
     for description in &state.descriptions {
         match &description.file {
             OpenFile::Path { path, position } => {
@@ -56,6 +59,9 @@ pub fn check(state: &State) -> Result<(), Error> {
             }
             OpenFile::Pipe { index, .. } => {
                 require(*index < state.pipes.len(), "a pipe is missing")?
+            }
+            OpenFile::NamedPipe { index, .. } => {
+                require(*index < state.named_pipes.len(), "a named pipe is missing")?
             }
             OpenFile::Counter { .. } | OpenFile::Timer { .. } | OpenFile::Signals { .. } => {}
             OpenFile::Watches { pid, watches } => {
@@ -93,14 +99,6 @@ pub fn check(state: &State) -> Result<(), Error> {
         }
     }
     Ok(())
-}
-
-fn is_path(path: &str) -> bool {
-    path.starts_with('/') && is_name(path)
-}
-
-fn is_name(name: &str) -> bool {
-    name.len() < MAX_NAME_BYTES && !name.contains('\0')
 }
 
 fn is_signal(signal: u32) -> bool {

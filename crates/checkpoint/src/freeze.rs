@@ -172,10 +172,11 @@ impl Frozen {
     }
 
     fn wait(&mut self, pid: u32, thread: u32, deadline: Instant) -> Result<(), Error> {
-        let deadline = deadline.min(Instant::now() + STOP_PATIENCE);
         loop {
-            let stop = match wait(thread, deadline) {
+            let stop = match wait(thread, deadline.min(Instant::now() + STOP_PATIENCE)) {
                 Ok(Some(stop)) => stop,
+                // On a busy host it may not have had a processor yet.
+                Ok(None) if Instant::now() < deadline && !waits_for_child(pid, thread) => continue,
                 Ok(None) => return Err(stuck(pid, thread)),
                 Err(_) => Stop::Ended(0),
             };

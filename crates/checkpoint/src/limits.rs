@@ -24,6 +24,8 @@ pub const MAX_GROUPS: usize = 65_536;
 pub const MAX_NAME_BYTES: usize = 4096;
 /// Bytes that a pipe holds.
 pub const MAX_PIPE_BYTES: usize = 64 << 20;
+/// Locks on files.
+pub const MAX_LOCKS: usize = 1 << 20;
 /// Bytes of the auxiliary vector.
 pub const MAX_AUXILIARY_BYTES: usize = 4096;
 /// Bytes of the description of all processes, without their pages.

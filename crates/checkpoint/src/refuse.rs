@@ -71,13 +71,12 @@ pub(crate) fn check(pid: u32, root: u32) -> Result<(), Error> {
 fn descriptors(pid: u32) -> Result<(), Error> {
     for line in descriptor::read(pid)? {
         let what = match line.kind {
-            Kind::Regular | Kind::Directory | Kind::Pipe => continue,
+            Kind::Regular | Kind::Directory | Kind::Pipe | Kind::Fifo => continue,
             Kind::Device(1, 3 | 5 | 7 | 8 | 9) => continue,
             Kind::Anonymous if ANONYMOUS.contains(&line.link.as_str()) => continue,
             Kind::Anonymous => line.link.trim_start_matches("anon_inode:").to_owned(),
             Kind::Device(major, minor) => format!("{} (device {major}:{minor})", line.link),
             Kind::Socket => "a socket".to_owned(),
-            Kind::Fifo => format!("the named pipe {}", line.link),
             Kind::Other => line.link.clone(),
         };
         return Err(Error::unsupported(

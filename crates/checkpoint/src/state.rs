@@ -3,8 +3,13 @@
 //!
 //! Everything here is *claimed* until [`check`](crate::check::check) has looked at it: an image may come from anybody.
 
+mod locks;
+mod named_pipes;
+
 use serde::{Deserialize, Serialize};
 
+pub use self::locks::{Lock, LockOwner, LockedBytes};
+pub use self::named_pipes::NamedPipe;
 pub use crate::bytes::Bytes;
 
 /// A tree of processes.
@@ -21,6 +26,12 @@ pub struct State {
     /// Memory that they share and that is no file of the file system, and files that have no name any more.
     #[serde(default)]
     pub objects: Vec<Object>,
+    /// Named pipes that are open.
+    #[serde(default)]
+    pub named_pipes: Vec<NamedPipe>,
+    /// Locks on files.
+    #[serde(default)]
+    pub locks: Vec<Lock>,
 }
 
 /// A process.
@@ -197,6 +208,13 @@ pub enum OpenFile {
         index: usize,
         /// Whether it is the end that is written to.
         writes: bool,
+    },
+    /// A named pipe, with the rights that the description's flags say.
+    NamedPipe {
+        /// Its place in [`State::named_pipes`].
+        index: usize,
+        /// Whether nobody has opened it for writing since it was opened to be read: it has no end yet.
+        waits: bool,
     },
     /// Memory (memfd_create(2)), or a file that has no name any more.
     Object {

@@ -2,41 +2,35 @@
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
-use std::io::Read;
 use std::os::fd::OwnedFd;
 
 use host::processes::identity::{self, Shared};
-use rustix::fs::{OFlags, fcntl_setfl};
-use rustix::pipe::{
-    PipeFlags, SpliceFlags, fcntl_getpipe_size, fcntl_setpipe_size, pipe_with, tee,
-};
+use rustix::fs::OFlags;
+use rustix::pipe::fcntl_getpipe_size;
 
-use super::Names;
 use super::anonymous::{self, Holder};
+use super::found::Found;
+use super::named_pipes::NamedPipes;
 use super::objects::Objects;
+use super::pipes::copy;
+use super::{Names, locks};
 use crate::error::Error;
 use crate::freeze::Frozen;
 use crate::limits::{MAX_DESCRIPTIONS, MAX_PIPE_BYTES};
 use crate::proc::descriptor::{self, Kind, Line};
 use crate::refuse;
 use crate::slots::Slots;
-use crate::state::{Description, Descriptor, OpenFile, Pipe};
+use crate::state::{Bytes, Description, Descriptor, Lock, NamedPipe, OpenFile, Pipe};
 
 /// What the processes have open.
+#[derive(Default)]
 pub(super) struct Collected {
     /// By the host's numbers of processes.
     pub descriptors: BTreeMap<u32, Vec<Descriptor>>,
     pub descriptions: Vec<Description>,
     pub pipes: Vec<Pipe>,
-}
-
-/// A descriptor of a process.
-struct Found {
-    /// The host's number.
-    pid: u32,
-    /// Its own.
-    own: u32,
-    line: Line,
+    pub named_pipes: Vec<NamedPipe>,
+    pub locks: Vec<Lock>,
 }
 
 pub(super) fn collect(
@@ -57,12 +51,12 @@ pub(super) fn collect(
     let mut groups = group(found)?;
     // The order says nothing of the kernel: by the first descriptor.
     groups.sort_by_key(|group| (group[0].own, group[0].line.number));
-    let mut collected =
-        Collected { descriptors: BTreeMap::new(), descriptions: Vec::new(), pipes: Vec::new() };
+    let mut collected = Collected::default();
     let mut pipes = Pipes::default();
     for group in groups {
-        let description = pipes.describe(&group, objects, slots)?;
         let index = collected.descriptions.len();
+        let description = pipes.describe(&group, index, objects, slots)?;
+        locks::find(&group, index, &mut collected.locks)?;
         collected.descriptions.push(description);
         for Found { pid, line, .. } in group {
             let descriptor = Descriptor {
@@ -76,6 +70,10 @@ pub(super) fn collect(
     for descriptors in collected.descriptors.values_mut() {
         descriptors.sort_by_key(|descriptor| descriptor.number);
     }
+    // Which of them was first is nobody's business.
+    collected.locks.sort_unstable();
+    let named = std::mem::take(&mut pipes.named);
+    collected.named_pipes = named.finish(&mut collected.descriptions)?;
     collected.pipes = pipes.finish()?;
     Ok(collected)
 }
@@ -158,12 +156,14 @@ struct Pipes {
     places: BTreeMap<u64, usize>,
     /// Of each: whose, a descriptor of ours for either end, whether it was an end to read from and one to write to.
     ends: Vec<(u32, OwnedFd, [bool; 2])>,
+    named: NamedPipes,
 }
 
 impl Pipes {
     fn describe(
         &mut self,
         group: &[Found],
+        index: usize,
         objects: &mut Objects,
         slots: &Slots,
     ) -> Result<Description, Error> {
@@ -182,15 +182,13 @@ impl Pipes {
             Kind::Regular | Kind::Directory | Kind::Device(..) => path(*pid, line)?,
             Kind::Pipe => self.pipe(*pid, line)?,
             Kind::Anonymous => anonymous::describe(*pid, line, holders())?,
-            Kind::Fifo | Kind::Socket | Kind::Other => {
+            Kind::Fifo => self.named.open(*pid, line, index)?,
+            Kind::Socket | Kind::Other => {
                 return Err(Error::unsupported(*pid, format!("has {} open", line.link)));
             }
         };
         if line.flags & libc::O_ASYNC.cast_unsigned() != 0 {
             return Err(Error::unsupported(*pid, "asks for signals about input (O_ASYNC)"));
-        }
-        if line.rest.iter().any(|(name, _)| name == "lock") {
-            return Err(Error::unsupported(*pid, format!("has a lock on {}", line.link)));
         }
         Ok(Description { flags: line.flags, file })
     }
@@ -248,24 +246,17 @@ fn content(pid: u32, end: &OwnedFd, ends: [bool; 2]) -> Result<Pipe, Error> {
     if capacity > MAX_PIPE_BYTES {
         return Err(Error::unsupported(pid, "has a pipe that is too large"));
     }
-    let mut content = Vec::new();
     // An end to read from that nobody else has: where the tree has only the other, nobody can ever read.
-    let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(end));
-    if ends[0] {
-        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let source = rustix::fs::open(path, flags, rustix::fs::Mode::empty());
-        let source = source.map_err(io("open a pipe"))?;
-        let (read, write) = pipe_with(PipeFlags::CLOEXEC).map_err(io("make a pipe"))?;
-        fcntl_setpipe_size(&write, capacity).map_err(io("make a pipe as large"))?;
-        fcntl_setfl(&read, OFlags::NONBLOCK).map_err(io("make a pipe"))?;
-        match tee(&source, &write, capacity, SpliceFlags::NONBLOCK) {
-            Ok(_) | Err(rustix::io::Errno::AGAIN) => {}
-            Err(error) => return Err(io("copy what is in a pipe")(error)),
+    let content = match ends[0] {
+        true => {
+            let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(end));
+            let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+            let source = rustix::fs::open(path, flags, rustix::fs::Mode::empty());
+            copy(&source.map_err(io("open a pipe"))?, capacity)?
         }
-        drop(write);
-        std::fs::File::from(read).read_to_end(&mut content).map_err(Error::io("read a pipe"))?;
-    }
-    Ok(Pipe { capacity: capacity as u64, content: crate::state::Bytes(content) })
+        false => Vec::new(),
+    };
+    Ok(Pipe { capacity: capacity as u64, content: Bytes(content) })
 }
 
 /// Whether a pipe of which the tree has one end has another one, elsewhere.

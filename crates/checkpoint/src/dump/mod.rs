@@ -7,9 +7,13 @@
 mod anonymous;
 mod answer;
 mod files;
+mod found;
+mod locks;
 mod memory;
+mod named_pipes;
 mod objects;
 mod pages;
+mod pipes;
 mod process;
 mod task;
 
@@ -77,6 +81,8 @@ impl Frozen {
             processes,
             descriptions: collected.descriptions,
             pipes: collected.pipes,
+            named_pipes: collected.named_pipes,
+            locks: collected.locks,
             objects: objects.dump(pages)?,
         })
     }

@@ -19,6 +19,8 @@ use crate::proc::status::Status;
 use crate::registers;
 use crate::state::{Bytes, Extended, Thread};
 
+/// x87 and SSE, which the legacy region has in any case.
+const LEGACY_COMPONENTS: u64 = 3;
 /// `ERESTART_RESTARTBLOCK`, as a result.
 const RESTART_BLOCK: i64 = -516;
 
@@ -157,14 +159,18 @@ fn extended(tid: u32) -> Result<Extended, Error> {
     let mut legacy = legacy.to_vec();
     // Bytes that software may use: the kernel says there what this processor has.
     legacy[464..].fill(0);
-    let mut components = Vec::new();
+    let (mut components, mut kept) = (Vec::new(), LEGACY_COMPONENTS);
     for number in (2..63).filter(|number| in_use >> number & 1 != 0) {
         let place = component(number).filter(|(offset, _)| *offset >= HEADER_END);
         let bytes = place.and_then(|(offset, bytes)| state.get(offset..offset + bytes));
         let bytes = bytes.ok_or_else(|| {
             Error::Host(format!("component {number} of the extended state has no place"))
         })?;
-        components.push((number, bytes.into()));
+        // Whether zeros are their initial configuration is up to when the processor has looked.
+        if bytes.iter().any(|byte| *byte != 0) {
+            components.push((number, bytes.into()));
+            kept |= 1 << number;
+        }
     }
-    Ok(Extended { in_use, legacy: Bytes(legacy), components })
+    Ok(Extended { in_use: kept, legacy: Bytes(legacy), components })
 }

@@ -55,16 +55,20 @@ impl Line {
     }
 }
 
-/// The descriptors of a process, in order.
+/// The descriptors of a process, in order. Those that a running process closes meanwhile are left out.
 pub(crate) fn read(pid: u32) -> Result<Vec<Line>, Error> {
-    super::numbers(pid, "fd")?.into_iter().map(|number| read_one(pid, number)).collect()
+    let lines = super::numbers(pid, "fd")?.into_iter().map(|number| read_one(pid, number));
+    lines.filter(|line| !matches!(line, Err(Error::Gone(_)))).collect()
 }
 
 /// One descriptor of a process.
 pub(crate) fn read_one(pid: u32, number: u32) -> Result<Line, Error> {
     let link = super::link(pid, &format!("fd/{number}"))?;
-    let metadata = fs::metadata(format!("/proc/{pid}/fd/{number}"))
-        .map_err(Error::io(format!("look at descriptor {number} of process {pid}")))?;
+    let metadata = fs::metadata(format!("/proc/{pid}/fd/{number}"));
+    let metadata = metadata.map_err(|source| match super::is_gone(&source) {
+        true => Error::Gone(pid),
+        false => Error::io(format!("look at descriptor {number} of process {pid}"))(source),
+    })?;
     let text = super::read(pid, &format!("fdinfo/{number}"))?;
     let split = |line: &str| {
         let (name, value) = line.split_once(':')?;

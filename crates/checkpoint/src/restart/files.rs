@@ -2,49 +2,30 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::os::fd::OwnedFd;
 
 use host::processes::identity;
 use inject::{Area, Seat};
-use rustix::fs::{OFlags, fcntl_setfl};
-use rustix::pipe::fcntl_setpipe_size;
 
-use super::anonymous;
-use super::objects;
+use super::opened::{Opened, fill, move_to, opened_with};
 use super::plan::Plan;
-use super::slots;
+use super::{anonymous, locks, named_pipes, objects, slots};
 use crate::error::Error;
 use crate::image::Image;
-use crate::limits::MAX_PIPE_BYTES;
 use crate::proc;
 use crate::slots::Given;
 use crate::state::{Description, Descriptor, OpenFile, Pipe, State};
 
-/// Flags of an open file that F_GETFL says and that openat(2) would take for something else.
-const NOT_OPENED_WITH: i32 = libc::O_CREAT | libc::O_EXCL | libc::O_TRUNC | libc::O_CLOEXEC;
 /// Descriptions that are opened at once.
 const AT_ONCE: usize = 64;
-
-/// Where the descriptions are: the first at `base`, the others behind it, the objects behind these.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Opened {
-    pub base: u64,
-    count: u64,
-}
 
 /// What the seed has opened on the way.
 struct Low<'a> {
     /// The ends of pipes.
     pipes: Vec<[u32; 2]>,
+    /// Named pipes, open to read and to write.
+    named_pipes: Vec<u64>,
     /// What was given, by the names of slots.
     slots: BTreeMap<&'a str, u64>,
-}
-
-impl Opened {
-    /// The descriptor of an object, which is behind the descriptions.
-    pub fn object(self, index: usize) -> u64 {
-        self.base + self.count + index as u64
-    }
 }
 
 /// Open everything, in the seed.
@@ -61,6 +42,7 @@ pub(super) fn open(
     // What is opened on the way has the lowest free numbers; they must not reach that far.
     let slots = slots::count(state) + 2;
     let on_the_way = 2 * state.pipes.len() + state.objects.len() + slots + AT_ONCE;
+    let on_the_way = on_the_way + state.named_pipes.len();
     let base = u64::from(own.max(highest)) + on_the_way as u64;
     let opened = Opened { base, count: state.descriptions.len() as u64 };
     for (index, low) in objects::make(seat, area, image)?.into_iter().enumerate() {
@@ -70,6 +52,7 @@ pub(super) fn open(
     }
     let low = Low {
         pipes: pipes(seat, area, &state.pipes)?,
+        named_pipes: named_pipes::make(seat, area, &state.named_pipes)?,
         slots: slots::give(seat, area, state, given)?,
     };
     let indexed: Vec<_> = state.descriptions.iter().enumerate().collect();
@@ -81,7 +64,13 @@ pub(super) fn open(
         plan.may(libc::SYS_close, [(*end).into()]);
         plan.flush_if_full()?;
     }
+    for number in low.named_pipes {
+        plan.may(libc::SYS_close, [number]);
+        plan.flush_if_full()?;
+    }
     plan.run()?;
+    named_pipes::wait(seat, area, opened, state)?;
+    locks::take(seat, area, opened, &state.locks)?;
     Ok(opened)
 }
 
@@ -111,28 +100,10 @@ fn pipes(seat: &Seat, area: &Area, pipes: &[Pipe]) -> Result<Vec<[u32; 2]>, Erro
             .map_err(Error::io("read an answer"))?;
         let ends = [0, 4].map(|at| u32::from_le_bytes(std::array::from_fn(|n| bytes[at + n])));
         let write = identity::descriptor_of(&process, ends[1]);
-        fill(write.map_err(Error::io("take a pipe"))?, pipe)?;
+        fill(write.map_err(Error::io("take a pipe"))?, pipe.capacity, &pipe.content)?;
         made.push(ends);
     }
     Ok(made)
-}
-
-fn fill(write: OwnedFd, pipe: &Pipe) -> Result<(), Error> {
-    let io = |error: rustix::io::Errno| Error::Io {
-        what: "make a pipe as it was".to_owned(),
-        source: error.into(),
-    };
-    let capacity = usize::try_from(pipe.capacity).unwrap_or(usize::MAX).min(MAX_PIPE_BYTES);
-    if rustix::pipe::fcntl_getpipe_size(&write).map_err(io)? != capacity {
-        fcntl_setpipe_size(&write, capacity).map_err(io)?;
-    }
-    fcntl_setfl(&write, OFlags::NONBLOCK).map_err(io)?;
-    let mut rest = &*pipe.content;
-    while !rest.is_empty() {
-        let written = rustix::io::write(&write, rest).map_err(io)?;
-        rest = rest.get(written..).unwrap_or_default();
-    }
-    fcntl_setfl(&write, OFlags::empty()).map_err(io)
 }
 
 /// Open some descriptions and put each at its number.
@@ -147,12 +118,17 @@ fn describe(
     let mut plan = Plan::new(0, seat, area);
     let mut indexes = Vec::new();
     for (index, description) in some {
-        let flags = description.flags & !NOT_OPENED_WITH.cast_unsigned();
+        let flags = opened_with(description.flags);
         let (path, purpose) = match &description.file {
             OpenFile::Path { path, .. } => (path.clone(), path.clone()),
             OpenFile::Pipe { index, writes } => {
                 let end = low.pipes[*index][usize::from(*writes)];
                 (format!("/proc/self/fd/{end}"), "a pipe".to_owned())
+            }
+            OpenFile::NamedPipe { waits: true, .. } => continue,
+            OpenFile::NamedPipe { index, .. } => {
+                let number = low.named_pipes[*index];
+                (format!("/proc/self/fd/{number}"), "a named pipe".to_owned())
             }
             OpenFile::Counter { .. }
             | OpenFile::Timer { .. }
@@ -200,15 +176,6 @@ fn place(
     plan.run().map(drop)
 }
 
-/// Give a descriptor another number.
-fn move_to(plan: &mut Plan<'_>, low: u64, number: u64) {
-    // It may be there already, where the lowest free number is that very one.
-    if low != number {
-        plan.must("place a file", libc::SYS_dup2, [low, number]);
-        plan.must("place a file", libc::SYS_close, [low]);
-    }
-}
-
 fn positions(
     seat: &Seat,
     area: &Area,
@@ -253,7 +220,9 @@ pub(super) fn take(
 /// Whether the seed sees itself in /proc, which pipes and objects need.
 pub(super) fn check_proc(task: u32, state: &State) -> Result<(), Error> {
     let is_there = fs::exists(format!("/proc/{task}/root/proc/filesystems")).unwrap_or(false);
-    match is_there || (state.pipes.is_empty() && state.objects.is_empty()) {
+    let needs_none =
+        state.pipes.is_empty() && state.objects.is_empty() && state.named_pipes.is_empty();
+    match is_there || needs_none {
         true => Ok(()),
         false => Err(Error::Host("/proc is not mounted where it is to go on".to_owned())),
     }

@@ -7,8 +7,8 @@ use std::os::unix::fs::FileExt;
 use inject::AREA_BYTES;
 
 use super::Made;
-use super::files::Opened;
 use super::kept::Kept;
+use super::opened::Opened;
 use super::plan::Plan;
 use crate::advice::ADVICE;
 use crate::error::Error;

@@ -12,8 +12,11 @@
 mod anonymous;
 mod files;
 mod kept;
+mod locks;
 mod memory;
+mod named_pipes;
 mod objects;
+mod opened;
 mod plan;
 mod process;
 mod slots;

@@ -1,9 +1,10 @@
 //! What belongs to a process as a whole.
 
+use super::opened::Opened;
 use super::plan::Plan;
-use super::{Made, anonymous, files, task};
+use super::{Made, anonymous, files, locks, task};
 use crate::error::Error;
-use crate::state::{Description, Process, Timer};
+use crate::state::{Process, State, Timer};
 
 const KERNEL_SIGSET_BYTES: u64 = 8;
 /// `PR_TIMER_CREATE_RESTORE_IDS`.
@@ -15,8 +16,8 @@ const TO_THREAD: u32 = 4;
 pub(super) fn complete(
     made: &Made,
     process: &Process,
-    descriptions: &[Description],
-    opened: files::Opened,
+    state: &State,
+    opened: Opened,
 ) -> Result<(), Error> {
     let mut plan = Plan::new(process.pid, &made.seat, &made.area);
     let directory = plan.string(&process.directory);
@@ -24,7 +25,8 @@ pub(super) fn complete(
     plan.must(purpose, libc::SYS_chdir, [directory]);
     plan.must("set its umask", libc::SYS_umask, [process.umask.into()]);
     files::take(&mut plan, &process.descriptors, opened)?;
-    anonymous::watch(&mut plan, process, descriptions)?;
+    anonymous::watch(&mut plan, process, &state.descriptions)?;
+    locks::take_own(&mut plan, process, &state.locks)?;
     plan.flush_if_full()?;
     for signal in (1..=64_u32).filter(|signal| ![9, 19].contains(signal)) {
         let action = process.actions.iter().find(|action| action.signal == signal);

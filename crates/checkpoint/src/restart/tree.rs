@@ -10,6 +10,7 @@ use std::time::Instant;
 use host::processes::wait::{Stop, wait};
 use inject::{Area, Seat, Trap};
 
+use super::opened::Opened;
 use super::plan::Plan;
 use super::{Made, Restarted, Seed, files, memory, process, task};
 use crate::error::Error;
@@ -50,7 +51,7 @@ pub(super) fn make(
     for process in living(state) {
         threads(process, restarted)?;
         let made = found(restarted, process.pid)?;
-        process::complete(made, process, &state.descriptions, opened)?;
+        process::complete(made, process, state, opened)?;
     }
     // Children first: a parent forgets last what it has heard of its children meanwhile.
     for process in state.processes.iter().rev().filter(|process| process.ended.is_none()) {
@@ -76,7 +77,7 @@ fn found_mut(restarted: &mut Restarted, pid: u32) -> Result<&mut Made, Error> {
 fn processes(
     seed: &Seed,
     image: &Image,
-    opened: files::Opened,
+    opened: Opened,
     restarted: &mut Restarted,
 ) -> Result<(), Error> {
     let state = image.state();

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
-use checkpoint::state::Owner;
+use checkpoint::state::{Description, Lock, LockOwner, LockedBytes, OpenFile, Owner};
 use checkpoint::{Compression, Error, Image, Pages, Slots, Writer};
 
 use crate::support;
@@ -102,6 +102,24 @@ fn images_that_say_what_cannot_be_are_refused() {
         let mut signal = vec![0; 128];
         signal[0] = 65;
         state.processes[0].pending.push(checkpoint::state::Bytes(signal));
+    });
+    check("a named pipe that is not there", &|state| {
+        let file = OpenFile::NamedPipe { index: 0, waits: false };
+        state.descriptions.push(Description { flags: 0, file });
+    });
+    check("a lock of a description that is not there", &|state| {
+        let lock = Lock { description: 999, owner: LockOwner::Whole, exclusive: true };
+        state.locks.push(lock);
+    });
+    check("a lock that ends before it begins", &|state| {
+        let bytes = LockedBytes { start: 5, last: Some(4) };
+        let owner = LockOwner::Description { bytes };
+        state.locks.push(Lock { description: 0, owner, exclusive: true });
+    });
+    check("a lock of somebody who has not the file", &|state| {
+        let bytes = LockedBytes { start: 0, last: None };
+        let owner = LockOwner::Process { pid: 77, bytes };
+        state.locks.push(Lock { description: 0, owner, exclusive: true });
     });
     check("no extended state", &|state| {
         state.processes[0].threads[0].extended.legacy = checkpoint::state::Bytes(Vec::new());

@@ -87,10 +87,24 @@ fn files_with_another_name_than_they_were_opened_by() {
 }
 
 #[test]
-fn named_pipes() {
+fn named_pipes_that_have_no_name() {
     let directory = support::Directory::new("fifo");
     let file = directory.path("fifo").display().to_string();
-    check(&format!("mkfifo {file}; exec 5<>{file}"), "the named pipe");
+    check_held(&format!("mkfifo {file}; exec 5<>{file}; rm {file}"), "no name any more");
+}
+
+#[test]
+fn named_pipes_that_lead_elsewhere() {
+    let directory = support::Directory::new("fifo-elsewhere");
+    let file = directory.path("fifo");
+    let made = Command::new("mkfifo").arg(&file).status().expect("there is mkfifo(1)");
+    assert!(made.success(), "{made}");
+    let ours = std::fs::File::options().read(true).write(true).open(&file).expect("it is there");
+    let name = file.display();
+    for redirection in [">", "<"] {
+        check_held(&format!("exec 5{redirection}{name}"), "whose other end is not in the tree");
+    }
+    drop(ours);
 }
 
 #[test]

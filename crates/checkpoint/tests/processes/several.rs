@@ -35,6 +35,11 @@ fn a_process_that_waits_for_events() {
 }
 
 #[test]
+fn named_pipes_and_locks() {
+    check("locks");
+}
+
+#[test]
 fn a_tree_of_processes() {
     check("tree");
 }

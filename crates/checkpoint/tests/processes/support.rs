@@ -255,6 +255,9 @@ fn check_same(before: &Image, after: &Image) {
         }
         assert_eq!(one, other);
     }
+    assert_eq!(before_state.descriptions, after_state.descriptions);
+    assert_eq!(before_state.named_pipes, after_state.named_pipes);
+    assert_eq!(before_state.locks, after_state.locks);
     assert_eq!(before_state, after_state);
     let (one, other) = (pages(before), pages(after));
     for page in &one {

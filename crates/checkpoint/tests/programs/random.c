@@ -1,6 +1,7 @@
 // A random tree of processes, of a seed that is in the file "seed": sessions, groups, the dead, files and pipes that some
 // share, private and shared memory, masks and signals that wait.
 #include "check.h"
+#include <sys/file.h>
 
 #define MOST 14
 static unsigned state;
@@ -16,7 +17,7 @@ static void nothing(int signal) { (void)signal; }
 static void act(void) {
     char name[32];
     int ends[2];
-    switch (next(12)) {
+    switch (next(16)) {
     case 0: snprintf(name, sizeof name, "file%u", next(4)); open(name, O_RDWR | O_CREAT, 0600); break;
     case 1: snprintf(name, sizeof name, "file%u", next(4));
             check(write(open(name, O_RDWR | O_CREAT | (next(2) ? O_APPEND : 0), 0600), name, next(20)) >= 0, "write"); break;
@@ -35,6 +36,14 @@ static void act(void) {
     case 10: { int file = open("gone", O_RDWR | O_CREAT | O_EXCL, 0600);
                if (file >= 0) { check(write(file, "content", 7) == 7, "write"); unlink("gone"); } break; }
     case 11: close(4 + (int)next(4)); break;
+    case 12: snprintf(name, sizeof name, "fifo%u", next(2)); mkfifo(name, 0600);
+             check(write(open(name, O_RDWR | O_NONBLOCK), "some bytes", next(11)) >= 0, "named pipe"); break;
+    case 13: snprintf(name, sizeof name, "fifo%u", next(2)); mkfifo(name, 0600);
+             open(name, (next(2) ? O_RDONLY : O_WRONLY) | O_NONBLOCK); break;
+    case 14: snprintf(name, sizeof name, "file%u", next(4)); flock(open(name, O_RDWR | O_CREAT, 0600), LOCK_SH); break;
+    case 15: { struct flock lock = {.l_type = next(2) ? F_RDLCK : F_WRLCK, .l_start = next(90), .l_len = next(20)};
+               snprintf(name, sizeof name, "file%u", next(4));
+               fcntl(open(name, O_RDWR | O_CREAT, 0600), next(2) ? F_SETLK : F_OFD_SETLK, &lock); break; }
     }
 }
 

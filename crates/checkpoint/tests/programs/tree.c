@@ -94,7 +94,12 @@ int main(int argc, char **argv) {
         char name[64], state[128] = {0};
         snprintf(name, sizeof name, "/proc/%d/stat", child[STOPPED]);
         int stat = open(name, O_RDONLY);
-        check(read(stat, state, 127) > 0 && strstr(state, ") T "), "stopped");
+        // Who is let go while it is stopped says so a moment later.
+        for (int tries = 0; tries < 2000 && !strstr(state, ") T "); tries++) {
+            if (tries) usleep(1000);
+            check(pread(stat, state, 127, 0) > 0, "read");
+        }
+        check(strstr(state, ") T ") != 0, "stopped");
         close(stat);
         sigset_t pending;
         sigpending(&pending);
