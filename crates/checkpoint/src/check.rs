@@ -2,6 +2,7 @@
 
 mod locks;
 mod names;
+mod terminals;
 mod words;
 
 use std::collections::BTreeSet;
@@ -49,6 +50,7 @@ pub fn check(state: &State) -> Result<(), Error> {
     }
     names::check_named_pipes(&state.named_pipes)?;
     locks::check(state)?;
+    terminals::check(state)?;
     for description in &state.descriptions {
         match &description.file {
             OpenFile::Path { path, position } => {
@@ -63,7 +65,10 @@ pub fn check(state: &State) -> Result<(), Error> {
             OpenFile::NamedPipe { index, .. } => {
                 require(*index < state.named_pipes.len(), "a named pipe is missing")?
             }
-            OpenFile::Counter { .. } | OpenFile::Timer { .. } | OpenFile::Signals { .. } => {}
+            OpenFile::Counter { .. }
+            | OpenFile::Timer { .. }
+            | OpenFile::Signals { .. }
+            | OpenFile::Terminal { .. } => {}
             OpenFile::Watches { pid, watches } => {
                 let is_fine = watches.len() <= MAX_DESCRIPTORS
                     && state.processes.iter().any(|process| process.pid == *pid);

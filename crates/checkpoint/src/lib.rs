@@ -37,7 +37,7 @@
 //! A child keeps the mappings that it has in common with its parent, and only pages that differ are written, so that
 //! what was copied on write still is.
 //!
-//! *What leads out of the tree* is refused, but for pipes that the caller names ([`Slots`]).
+//! *What leads out of the tree* is refused, but for pipes and masters of terminals that the caller names ([`Slots`]).
 
 #![forbid(unsafe_code)]
 
@@ -56,6 +56,7 @@ mod registers;
 mod restart;
 mod slots;
 pub mod state;
+mod terminal;
 
 pub use dump::Pages;
 pub use error::Error;

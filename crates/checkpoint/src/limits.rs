@@ -26,6 +26,10 @@ pub const MAX_NAME_BYTES: usize = 4096;
 pub const MAX_PIPE_BYTES: usize = 64 << 20;
 /// Locks on files.
 pub const MAX_LOCKS: usize = 1 << 20;
+/// Terminals, and the highest number of one, and one more.
+pub const MAX_TERMINALS: u32 = 1 << 16;
+/// Bytes that wait in one direction of a terminal: the kernel's buffers have 64 KiB and 4 KiB.
+pub const MAX_TERMINAL_BYTES: usize = 256 << 10;
 /// Bytes of the auxiliary vector.
 pub const MAX_AUXILIARY_BYTES: usize = 4096;
 /// Bytes of the description of all processes, without their pages.
@@ -43,5 +47,7 @@ pub const PAGE_BYTES: u64 = 4096;
 pub const FREEZE_PATIENCE: Duration = Duration::from_secs(5);
 /// How long one task may take to stop that nothing but a wait for its child in vfork(2) keeps from it.
 pub const STOP_PATIENCE: Duration = Duration::from_millis(200);
+/// How long a terminal may take to handle what is written to it.
+pub const TERMINAL_PATIENCE: Duration = Duration::from_secs(2);
 /// Times that the tree is walked, at the most, before it counts as one that outruns us.
 pub const MAX_WALKS: usize = 10_000;

@@ -73,6 +73,8 @@ fn descriptors(pid: u32) -> Result<(), Error> {
         let what = match line.kind {
             Kind::Regular | Kind::Directory | Kind::Pipe | Kind::Fifo => continue,
             Kind::Device(1, 3 | 5 | 7 | 8 | 9) => continue,
+            // Terminals: see the dump, which knows who has their masters.
+            Kind::Device(5, 0 | 2) | Kind::Device(136, _) => continue,
             Kind::Anonymous if ANONYMOUS.contains(&line.link.as_str()) => continue,
             Kind::Anonymous => line.link.trim_start_matches("anon_inode:").to_owned(),
             Kind::Device(major, minor) => format!("{} (device {major}:{minor})", line.link),

@@ -5,11 +5,13 @@
 
 mod locks;
 mod named_pipes;
+mod terminals;
 
 use serde::{Deserialize, Serialize};
 
 pub use self::locks::{Lock, LockOwner, LockedBytes};
 pub use self::named_pipes::NamedPipe;
+pub use self::terminals::{InputLine, Queues, Terminal, TerminalEnd};
 pub use crate::bytes::Bytes;
 
 /// A tree of processes.
@@ -32,6 +34,9 @@ pub struct State {
     /// Locks on files.
     #[serde(default)]
     pub locks: Vec<Lock>,
+    /// Terminals, by their numbers.
+    #[serde(default)]
+    pub terminals: Vec<Terminal>,
 }
 
 /// A process.
@@ -215,6 +220,13 @@ pub enum OpenFile {
         index: usize,
         /// Whether nobody has opened it for writing since it was opened to be read: it has no end yet.
         waits: bool,
+    },
+    /// A terminal.
+    Terminal {
+        /// Its number.
+        index: u32,
+        /// As what it is open.
+        end: TerminalEnd,
     },
     /// Memory (memfd_create(2)), or a file that has no name any more.
     Object {

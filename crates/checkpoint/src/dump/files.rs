@@ -13,6 +13,7 @@ use super::found::Found;
 use super::named_pipes::NamedPipes;
 use super::objects::Objects;
 use super::pipes::copy;
+use super::terminals::{self, Terminals};
 use super::{Names, locks};
 use crate::error::Error;
 use crate::freeze::Frozen;
@@ -20,7 +21,7 @@ use crate::limits::{MAX_DESCRIPTIONS, MAX_PIPE_BYTES};
 use crate::proc::descriptor::{self, Kind, Line};
 use crate::refuse;
 use crate::slots::Slots;
-use crate::state::{Bytes, Description, Descriptor, Lock, NamedPipe, OpenFile, Pipe};
+use crate::state::{Bytes, Description, Descriptor, Lock, NamedPipe, OpenFile, Pipe, Terminal};
 
 /// What the processes have open.
 #[derive(Default)]
@@ -31,6 +32,7 @@ pub(super) struct Collected {
     pub pipes: Vec<Pipe>,
     pub named_pipes: Vec<NamedPipe>,
     pub locks: Vec<Lock>,
+    pub terminals: Vec<Terminal>,
 }
 
 pub(super) fn collect(
@@ -74,6 +76,8 @@ pub(super) fn collect(
     collected.locks.sort_unstable();
     let named = std::mem::take(&mut pipes.named);
     collected.named_pipes = named.finish(&mut collected.descriptions)?;
+    let terminals = std::mem::take(&mut pipes.terminals);
+    collected.terminals = terminals.finish(frozen, names, slots)?;
     collected.pipes = pipes.finish()?;
     Ok(collected)
 }
@@ -157,6 +161,7 @@ struct Pipes {
     /// Of each: whose, a descriptor of ours for either end, whether it was an end to read from and one to write to.
     ends: Vec<(u32, OwnedFd, [bool; 2])>,
     named: NamedPipes,
+    terminals: Terminals,
 }
 
 impl Pipes {
@@ -179,7 +184,11 @@ impl Pipes {
             Kind::Regular if line.links == 0 => {
                 OpenFile::Object { index: objects.open(*pid, line)?, position: line.position }
             }
-            Kind::Regular | Kind::Directory | Kind::Device(..) => path(*pid, line)?,
+            Kind::Device(major, minor) => match terminals::end(major, minor) {
+                Some(end) => self.terminals.open(*pid, line, end)?,
+                None => path(*pid, line)?,
+            },
+            Kind::Regular | Kind::Directory => path(*pid, line)?,
             Kind::Pipe => self.pipe(*pid, line)?,
             Kind::Anonymous => anonymous::describe(*pid, line, holders())?,
             Kind::Fifo => self.named.open(*pid, line, index)?,

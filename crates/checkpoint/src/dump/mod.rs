@@ -16,6 +16,7 @@ mod pages;
 mod pipes;
 mod process;
 mod task;
+mod terminals;
 
 use std::collections::BTreeMap;
 
@@ -83,6 +84,7 @@ impl Frozen {
             pipes: collected.pipes,
             named_pipes: collected.named_pipes,
             locks: collected.locks,
+            terminals: collected.terminals,
             objects: objects.dump(pages)?,
         })
     }

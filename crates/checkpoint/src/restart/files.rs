@@ -8,7 +8,7 @@ use inject::{Area, Seat};
 
 use super::opened::{Opened, fill, move_to, opened_with};
 use super::plan::Plan;
-use super::{anonymous, locks, named_pipes, objects, slots};
+use super::{anonymous, locks, named_pipes, objects, slots, terminals};
 use crate::error::Error;
 use crate::image::Image;
 use crate::proc;
@@ -24,6 +24,7 @@ struct Low<'a> {
     pipes: Vec<[u32; 2]>,
     /// Named pipes, open to read and to write.
     named_pipes: Vec<u64>,
+    terminals: Vec<terminals::Made<'a>>,
     /// What was given, by the names of slots.
     slots: BTreeMap<&'a str, u64>,
 }
@@ -42,18 +43,22 @@ pub(super) fn open(
     // What is opened on the way has the lowest free numbers; they must not reach that far.
     let slots = slots::count(state) + 2;
     let on_the_way = 2 * state.pipes.len() + state.objects.len() + slots + AT_ONCE;
-    let on_the_way = on_the_way + state.named_pipes.len();
+    let on_the_way = on_the_way + state.named_pipes.len() + terminals::count(state);
     let base = u64::from(own.max(highest)) + on_the_way as u64;
-    let opened = Opened { base, count: state.descriptions.len() as u64 };
+    let (count, objects) = (state.descriptions.len() as u64, state.objects.len() as u64);
+    let opened = Opened { base, count, objects };
     for (index, low) in objects::make(seat, area, image)?.into_iter().enumerate() {
         let mut plan = Plan::new(0, seat, area);
         move_to(&mut plan, low, opened.object(index));
         plan.run()?;
     }
+    let slots = slots::give(seat, area, state, given)?;
+    let given = |name: &str| slots.get(name).copied();
     let low = Low {
+        terminals: terminals::make(seat, area, opened, state, given)?,
         pipes: pipes(seat, area, &state.pipes)?,
         named_pipes: named_pipes::make(seat, area, &state.named_pipes)?,
-        slots: slots::give(seat, area, state, given)?,
+        slots,
     };
     let indexed: Vec<_> = state.descriptions.iter().enumerate().collect();
     for some in indexed.chunks(AT_ONCE) {
@@ -69,6 +74,7 @@ pub(super) fn open(
         plan.flush_if_full()?;
     }
     plan.run()?;
+    terminals::finish(seat, area, opened, state, low.terminals)?;
     named_pipes::wait(seat, area, opened, state)?;
     locks::take(seat, area, opened, &state.locks)?;
     Ok(opened)
@@ -124,6 +130,12 @@ fn describe(
             OpenFile::Pipe { index, writes } => {
                 let end = low.pipes[*index][usize::from(*writes)];
                 (format!("/proc/self/fd/{end}"), "a pipe".to_owned())
+            }
+            OpenFile::Terminal { .. } => {
+                if terminals::open(&mut plan, &low.terminals, description) {
+                    indexes.push(*index);
+                }
+                continue;
             }
             OpenFile::NamedPipe { waits: true, .. } => continue,
             OpenFile::NamedPipe { index, .. } => {

@@ -21,6 +21,7 @@ mod plan;
 mod process;
 mod slots;
 mod task;
+mod terminals;
 mod tree;
 
 use std::collections::BTreeMap;

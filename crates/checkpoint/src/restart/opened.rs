@@ -16,12 +16,19 @@ const NOT_OPENED_WITH: i32 = libc::O_CREAT | libc::O_EXCL | libc::O_TRUNC | libc
 pub(super) struct Opened {
     pub base: u64,
     pub count: u64,
+    /// How many objects there are behind them.
+    pub objects: u64,
 }
 
 impl Opened {
     /// The descriptor of a description.
     pub fn description(self, index: usize) -> u64 {
         self.base + index as u64
+    }
+
+    /// The descriptor of a slave of a terminal, by its place; these are behind the objects.
+    pub fn terminal(self, place: usize) -> u64 {
+        self.base + self.count + self.objects + place as u64
     }
 
     /// The descriptor of an object, which is behind the descriptions.

@@ -2,7 +2,7 @@
 
 use super::opened::Opened;
 use super::plan::Plan;
-use super::{Made, anonymous, files, locks, task};
+use super::{Made, anonymous, files, locks, task, terminals};
 use crate::error::Error;
 use crate::state::{Process, State, Timer};
 
@@ -24,6 +24,7 @@ pub(super) fn complete(
     let purpose = format!("enter its directory, {}", process.directory);
     plan.must(purpose, libc::SYS_chdir, [directory]);
     plan.must("set its umask", libc::SYS_umask, [process.umask.into()]);
+    terminals::leave(&mut plan, state, process, opened);
     files::take(&mut plan, &process.descriptors, opened)?;
     anonymous::watch(&mut plan, process, &state.descriptions)?;
     locks::take_own(&mut plan, process, &state.locks)?;

@@ -20,22 +20,29 @@ pub(super) fn give<'a>(
     given: &Given<'_>,
 ) -> Result<BTreeMap<&'a str, u64>, Error> {
     let mut received = BTreeMap::new();
-    for description in &state.descriptions {
-        let OpenFile::Slot { name } = &description.file else { continue };
-        if received.contains_key(name.as_str()) {
+    for name in names(state) {
+        if received.contains_key(name) {
             continue;
         }
-        let file = given.get(name.as_str());
+        let file = given.get(name);
         let file =
             file.ok_or_else(|| Error::Host(format!("nothing is given for its slot {name}")))?;
-        received.insert(name.as_str(), pass(seat, area, *file)?);
+        received.insert(name, pass(seat, area, *file)?);
     }
     Ok(received)
 }
 
 /// How many slots an image has, at the most.
 pub(super) fn count(state: &State) -> usize {
-    state.descriptions.iter().filter(|one| matches!(one.file, OpenFile::Slot { .. })).count()
+    names(state).count()
+}
+
+fn names(state: &State) -> impl Iterator<Item = &str> {
+    let files = state.descriptions.iter().filter_map(|description| match &description.file {
+        OpenFile::Slot { name } => Some(name.as_str()),
+        _ => None,
+    });
+    files.chain(state.terminals.iter().filter_map(|terminal| terminal.slot.as_deref()))
 }
 
 fn pass(seat: &Seat, area: &Area, file: BorrowedFd<'_>) -> Result<u64, Error> {

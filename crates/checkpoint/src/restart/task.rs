@@ -169,6 +169,29 @@ pub(super) fn stop(seat: &Seat) -> Result<(), Error> {
     }
 }
 
+/// Wait until a task that was just made is stopped.
+pub(super) fn wait_for_birth(task: u32) -> Result<(), Error> {
+    let stop = wait(task, Instant::now() + FREEZE_PATIENCE);
+    match stop.map_err(Error::io("wait for a new task"))? {
+        Some(Stop::Told(_)) => Ok(()),
+        Some(_) => Err(Error::Gone(task)),
+        None => Err(Error::Stuck { task, why: "it has just been made".to_owned() }),
+    }
+}
+
+/// Kill a task of ours, and wait until it has ended.
+pub(super) fn kill(task: u32) {
+    if let Some(pid) = rustix::process::Pid::from_raw(task.cast_signed()) {
+        let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+    }
+    let deadline = Instant::now() + FREEZE_PATIENCE;
+    while let Ok(Some(stop)) = wait(task, deadline) {
+        if matches!(stop, Stop::Ended(_)) {
+            return;
+        }
+    }
+}
+
 /// End a process as it had ended, by exit or by a signal.
 pub(super) fn end(made: &Made, status: i32) -> Result<(), Error> {
     let task = made.seat.task();

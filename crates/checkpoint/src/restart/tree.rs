@@ -12,7 +12,7 @@ use inject::{Area, Seat, Trap};
 
 use super::opened::Opened;
 use super::plan::Plan;
-use super::{Made, Restarted, Seed, files, memory, process, task};
+use super::{Made, Restarted, Seed, files, memory, process, task, terminals};
 use crate::error::Error;
 use crate::image::Image;
 use crate::limits::FREEZE_PATIENCE;
@@ -47,6 +47,7 @@ pub(super) fn make(
     let opened = made?;
     closed?;
     groups(state, restarted)?;
+    foreground(state, opened, restarted)?;
     ended(state, restarted)?;
     for process in living(state) {
         threads(process, restarted)?;
@@ -97,12 +98,17 @@ fn processes(
         let parent = memories.get(&process.parent).map(|memory| (process.parent, *memory));
         memory::make(made, &process.memory, parent, image, opened)?;
         memories.insert(process.pid, &process.memory);
-        children(process, state, restarted)?;
+        children(process, state, opened, restarted)?;
     }
     Ok(())
 }
 
-fn children(parent: &Process, state: &State, restarted: &mut Restarted) -> Result<(), Error> {
+fn children(
+    parent: &Process,
+    state: &State,
+    opened: Opened,
+    restarted: &mut Restarted,
+) -> Result<(), Error> {
     let inside = in_session(parent, state);
     let all = || state.processes.iter().filter(|process| process.parent == parent.pid);
     let bear_some = |is_inside: bool, restarted: &mut Restarted| {
@@ -120,6 +126,7 @@ fn children(parent: &Process, state: &State, restarted: &mut Restarted) -> Resul
         let made = found(restarted, parent.pid)?;
         let mut plan = Plan::new(parent.pid, &made.seat, &made.area);
         plan.must("make its session", libc::SYS_setsid, []);
+        terminals::control(&mut plan, state, parent, opened);
         plan.run()?;
     }
     bear_some(true, restarted)
@@ -219,6 +226,17 @@ fn groups(state: &State, restarted: &Restarted) -> Result<(), Error> {
         let made = found(restarted, process.pid)?;
         let mut plan = Plan::new(process.pid, &made.seat, &made.area);
         plan.must("join its process group", libc::SYS_setpgid, [0, process.group.into()]);
+        plan.run()?;
+    }
+    Ok(())
+}
+
+/// Say which groups are in the foreground of their terminals.
+fn foreground(state: &State, opened: Opened, restarted: &Restarted) -> Result<(), Error> {
+    for process in living(state).filter(|process| process.session == process.pid) {
+        let made = found(restarted, process.pid)?;
+        let mut plan = Plan::new(process.pid, &made.seat, &made.area);
+        terminals::foreground(&mut plan, state, process, opened);
         plan.run()?;
     }
     Ok(())

@@ -3,7 +3,10 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
-use checkpoint::state::{Description, Lock, LockOwner, LockedBytes, OpenFile, Owner};
+use checkpoint::state::{
+    Bytes, Description, Lock, LockOwner, LockedBytes, OpenFile, Owner, Queues, State, Terminal,
+    TerminalEnd,
+};
 use checkpoint::{Compression, Error, Image, Pages, Slots, Writer};
 
 use crate::support;
@@ -72,17 +75,43 @@ fn an_image_that_was_not_finished_is_none() {
     assert!(matches!(result, Err(Error::Image(_))), "{result:?}");
 }
 
+/// A terminal that can be.
+fn terminal() -> Terminal {
+    Terminal {
+        index: 0,
+        slot: Some("console".to_owned()),
+        multiplexer: "/dev/ptmx".to_owned(),
+        settings: Bytes(vec![0; 44]),
+        size: [0; 4],
+        locked: false,
+        packets: false,
+        exclusive: false,
+        opened: true,
+        queues: Queues::default(),
+        session: 0,
+        foreground: 0,
+        without: Vec::new(),
+    }
+}
+
+/// What is made of an image by changing what it says.
+fn changed(original: &Image, change: &dyn Fn(&mut State)) -> Result<Image, Error> {
+    let mut state = original.state().clone();
+    change(&mut state);
+    let written = Writer::new(file(&[]), Compression::None).finish(state);
+    Image::open(written.expect("there is memory"))
+}
+
+fn check_refused(original: &Image, what: &str, change: &dyn Fn(&mut State)) {
+    let result = changed(original, change);
+    assert!(matches!(result, Err(Error::Image(_))), "{what}: {result:?}");
+}
+
 #[test]
 fn images_that_say_what_cannot_be_are_refused() {
     let Some(bytes) = waiting("claims") else { return };
     let original = Image::open(file(&bytes)).unwrap_or_else(|error| panic!("{error}"));
-    let check = |what: &str, change: &dyn Fn(&mut checkpoint::state::State)| {
-        let mut state = original.state().clone();
-        change(&mut state);
-        let written = Writer::new(file(&[]), Compression::None).finish(state);
-        let result = Image::open(written.expect("there is memory"));
-        assert!(matches!(result, Err(Error::Image(_))), "{what}: {result:?}");
-    };
+    let check = |what: &str, change: &dyn Fn(&mut State)| check_refused(&original, what, change);
     check("nobody", &|state| state.processes.clear());
     check("PID 1", &|state| state.processes[0].pid = 1);
     check("twins", &|state| state.processes.push(state.processes[0].clone()));
@@ -103,6 +132,16 @@ fn images_that_say_what_cannot_be_are_refused() {
         signal[0] = 65;
         state.processes[0].pending.push(checkpoint::state::Bytes(signal));
     });
+    check("no extended state", &|state| {
+        state.processes[0].threads[0].extended.legacy = checkpoint::state::Bytes(Vec::new());
+    });
+}
+
+#[test]
+fn files_and_locks_that_cannot_be_are_refused() {
+    let Some(bytes) = waiting("files") else { return };
+    let original = Image::open(file(&bytes)).unwrap_or_else(|error| panic!("{error}"));
+    let check = |what: &str, change: &dyn Fn(&mut State)| check_refused(&original, what, change);
     check("a named pipe that is not there", &|state| {
         let file = OpenFile::NamedPipe { index: 0, waits: false };
         state.descriptions.push(Description { flags: 0, file });
@@ -121,7 +160,38 @@ fn images_that_say_what_cannot_be_are_refused() {
         let owner = LockOwner::Process { pid: 77, bytes };
         state.locks.push(Lock { description: 0, owner, exclusive: true });
     });
-    check("no extended state", &|state| {
-        state.processes[0].threads[0].extended.legacy = checkpoint::state::Bytes(Vec::new());
+}
+
+#[test]
+fn terminals_that_cannot_be_are_refused() {
+    let Some(bytes) = waiting("terminals") else { return };
+    let original = Image::open(file(&bytes)).unwrap_or_else(|error| panic!("{error}"));
+    let check = |what: &str, change: &dyn Fn(&mut State)| check_refused(&original, what, change);
+    check("a terminal that is not there", &|state| {
+        let file = OpenFile::Terminal { index: 0, end: TerminalEnd::Slave };
+        state.descriptions.push(Description { flags: 0, file });
+    });
+    // What the following is changed from can be.
+    let result = changed(&original, &|state| state.terminals.push(terminal()));
+    assert!(result.is_ok(), "{result:?}");
+    check("a terminal whose session nobody leads", &|state| {
+        state.terminals.push(Terminal { session: 77, ..terminal() });
+    });
+    check("a terminal that nobody has and that nobody gives", &|state| {
+        state.terminals.push(Terminal { slot: None, ..terminal() });
+    });
+    check("a terminal whose settings are too short", &|state| {
+        let settings = Bytes(vec![0; 43]);
+        state.terminals.push(Terminal { settings, ..terminal() });
+    });
+    check("a terminal with too high a number", &|state| {
+        state.terminals.push(Terminal { index: u32::MAX, ..terminal() });
+    });
+    check("a terminal in which too much waits", &|state| {
+        let queues = Queues { output: Bytes(vec![0; 1 << 20]), ..Queues::default() };
+        state.terminals.push(Terminal { queues, ..terminal() });
+    });
+    check("two terminals with one number", &|state| {
+        state.terminals.extend([terminal(), terminal()]);
     });
 }

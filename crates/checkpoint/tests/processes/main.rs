@@ -10,3 +10,4 @@ mod several;
 mod single;
 mod slots;
 mod support;
+mod terminals;

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::Write;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread;
@@ -52,7 +53,7 @@ pub fn compile(directory: &Directory, name: &str) -> Option<PathBuf> {
     Some(program)
 }
 
-/// A PID namespace, in a user namespace of its own.
+/// A PID namespace, in a user namespace of its own, with terminals of its own where the host allows them.
 pub struct Namespace {
     outer: Child,
     /// Its first process, by our number.
@@ -65,7 +66,10 @@ impl Namespace {
         let mut unshare = Command::new("unshare");
         unshare.args(["--user", "--map-root-user", "--pid", "--fork", "--mount-proc"]);
         unshare.args(["--kill-child=KILL", "sh", "-c"]);
-        unshare.arg(if program.is_empty() { "exec sleep 600" } else { "\"$@\" & exec sleep 600" });
+        let own = "mount -t devpts -o newinstance,ptmxmode=0666 devpts /dev/pts && \
+                   mount --bind /dev/pts/ptmx /dev/ptmx; ";
+        let run = if program.is_empty() { "exec sleep 600" } else { "\"$@\" & exec sleep 600" };
+        unshare.arg(format!("{own}{run}"));
         unshare.arg("sh").args(program).stdin(Stdio::null());
         unshare.stdout(Stdio::null()).stderr(Stdio::null());
         let mut outer = match unshare.spawn() {
@@ -90,6 +94,19 @@ impl Namespace {
         }
         let _ = outer.kill();
         panic!("a namespace takes too long to begin");
+    }
+
+    /// Whether it has terminals of its own; that it has none is said.
+    pub fn has_terminals(&self) -> bool {
+        let entries = fs::read_dir(format!("/proc/{}/root/dev/pts", self.init));
+        let is_new = entries.is_ok_and(|entries| entries.count() == 1);
+        let device = |path: &str| fs::metadata(path).map(|metadata| metadata.dev());
+        let other = device(&format!("/proc/{}/root/dev/pts", self.init));
+        let has_own = is_new && other.ok() != device("/dev/pts").ok();
+        if !has_own {
+            println!("skipped: devpts cannot be mounted here");
+        }
+        has_own
     }
 
     /// The processes beside the first that are its children, by our numbers.
@@ -258,6 +275,7 @@ fn check_same(before: &Image, after: &Image) {
     assert_eq!(before_state.descriptions, after_state.descriptions);
     assert_eq!(before_state.named_pipes, after_state.named_pipes);
     assert_eq!(before_state.locks, after_state.locks);
+    assert_eq!(before_state.terminals, after_state.terminals);
     assert_eq!(before_state, after_state);
     let (one, other) = (pages(before), pages(after));
     for page in &one {

@@ -2,6 +2,7 @@
 // share, private and shared memory, masks and signals that wait.
 #include "check.h"
 #include <sys/file.h>
+#include <sys/ioctl.h>
 
 #define MOST 14
 static unsigned state;
@@ -14,10 +15,26 @@ static unsigned next(unsigned limit) {
 
 static void nothing(int signal) { (void)signal; }
 
+// A terminal, if there are any of our own, at numbers that nobody closes.
+static int terminal(void) {
+    struct stat stat;
+    if (lstat("/dev/pts/ptmx", &stat) != 0 || (stat.st_mode & 0666) != 0666) return -1;
+    int first = open("/dev/pts/ptmx", O_RDWR | O_NOCTTY), master = fcntl(first, F_DUPFD, 20);
+    close(first);
+    check(master >= 20 && unlockpt(master) == 0, "ptmx");
+    if (next(2)) return -1;
+    first = ioctl(master, TIOCGPTPEER, O_RDWR | O_NOCTTY);
+    int slave = fcntl(first, F_DUPFD, 20);
+    close(first);
+    check(slave >= 20 && write(slave, "output", next(7)) >= 0, "slave");
+    check(write(master, "input\n", next(7)) >= 0, "master");
+    return slave;
+}
+
 static void act(void) {
     char name[32];
     int ends[2];
-    switch (next(16)) {
+    switch (next(18)) {
     case 0: snprintf(name, sizeof name, "file%u", next(4)); open(name, O_RDWR | O_CREAT, 0600); break;
     case 1: snprintf(name, sizeof name, "file%u", next(4));
             check(write(open(name, O_RDWR | O_CREAT | (next(2) ? O_APPEND : 0), 0600), name, next(20)) >= 0, "write"); break;
@@ -44,6 +61,8 @@ static void act(void) {
     case 15: { struct flock lock = {.l_type = next(2) ? F_RDLCK : F_WRLCK, .l_start = next(90), .l_len = next(20)};
                snprintf(name, sizeof name, "file%u", next(4));
                fcntl(open(name, O_RDWR | O_CREAT, 0600), next(2) ? F_SETLK : F_OFD_SETLK, &lock); break; }
+    case 16: terminal(); break;
+    case 17: { int slave = terminal(); if (slave >= 0 && getsid(0) == getpid()) ioctl(slave, TIOCSCTTY, 0); break; }
     }
 }
 

@@ -5,6 +5,7 @@
 //! - [`wait`]: why a traced task has stopped.
 //! - [`extended`]: the layout of the extended state (XSAVE) on this processor.
 //! - [`pagemap`]: which pages of a process hold something.
+//! - [`terminal`]: what pseudoterminals have, and their other sides.
 //! - [`identity`]: what two tasks share; a descriptor of another process.
 //!
 //! All numbers of tasks are those of the caller's PID namespace. ptrace belongs to the *thread* that has attached: each
@@ -13,5 +14,6 @@
 pub mod extended;
 pub mod identity;
 pub mod pagemap;
+pub mod terminal;
 pub mod trace;
 pub mod wait;
