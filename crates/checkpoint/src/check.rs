@@ -2,6 +2,7 @@
 
 mod locks;
 mod names;
+mod sockets;
 mod terminals;
 mod words;
 
@@ -78,11 +79,13 @@ pub fn check(state: &State) -> Result<(), Error> {
                 let is_fine = *index < state.objects.len() && *position <= i64::MAX as u64;
                 require(is_fine, "an object is missing")?;
             }
+            OpenFile::Socket { .. } => {}
             OpenFile::Slot { name } => {
                 require(!name.is_empty() && is_name(name), "a slot has a wrong name")?;
             }
         }
     }
+    sockets::check(state)?;
     let (mut tasks, mut pids) = (0, BTreeSet::new());
     let mut seen = BTreeSet::new();
     let known: BTreeSet<u32> = state.processes.iter().map(|process| process.pid).collect();

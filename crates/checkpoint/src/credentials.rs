@@ -50,3 +50,8 @@ impl Map {
         found.unwrap_or(NOBODY)
     }
 }
+
+/// What a process calls a user and a group of ours.
+pub(crate) fn inside(pid: u32, [user, group]: [u32; 2]) -> Result<[u32; 2], Error> {
+    Ok([Map::read(pid, "uid_map")?.inside(user), Map::read(pid, "gid_map")?.inside(group)])
+}

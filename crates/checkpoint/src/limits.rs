@@ -30,6 +30,20 @@ pub const MAX_LOCKS: usize = 1 << 20;
 pub const MAX_TERMINALS: u32 = 1 << 16;
 /// Bytes that wait in one direction of a terminal: the kernel's buffers have 64 KiB and 4 KiB.
 pub const MAX_TERMINAL_BYTES: usize = 256 << 10;
+/// Bytes that are in a socket's queue.
+pub const MAX_SOCKET_BYTES: usize = 64 << 20;
+/// Bytes of a message that is kept in one piece, with who has sent it or descriptors that go with it.
+pub const MAX_MESSAGE_BYTES: usize = 64 << 10;
+/// Messages that are in a socket's queue.
+pub const MAX_MESSAGES: usize = 65_536;
+/// Descriptors that go with a message (the kernel's `SCM_MAX_FD`).
+pub const MAX_MESSAGE_FILES: usize = 253;
+/// Connections that may wait to be accepted.
+pub const MAX_BACKLOG: u32 = 65_535;
+/// Bytes of the name of a Unix socket.
+pub const MAX_UNIX_NAME_BYTES: usize = 108;
+/// Sockets of a network namespace that are looked at.
+pub const MAX_SOCKETS_OF_NAMESPACE: usize = 1_000_000;
 /// Bytes of the auxiliary vector.
 pub const MAX_AUXILIARY_BYTES: usize = 4096;
 /// Bytes of the description of all processes, without their pages.

@@ -6,7 +6,7 @@ use crate::error::Error;
 use crate::proc::descriptor::{self, Kind};
 use crate::proc::stat::Stat;
 use crate::proc::status::Status;
-use crate::proc::{self, maps};
+use crate::proc::{self, maps, socket};
 
 /// Namespaces that all processes of a tree must have in common.
 const NAMESPACES: [&str; 8] = ["user", "pid", "mnt", "net", "ipc", "uts", "cgroup", "time"];
@@ -69,16 +69,22 @@ pub(crate) fn check(pid: u32, root: u32) -> Result<(), Error> {
 }
 
 fn descriptors(pid: u32) -> Result<(), Error> {
-    for line in descriptor::read(pid)? {
+    for number in proc::numbers(pid, "fd")? {
+        let line = match descriptor::read_one(pid, number) {
+            // It was closed meanwhile: the process goes on while it is looked at.
+            Err(Error::Gone(_)) => continue,
+            line => line?,
+        };
         let what = match line.kind {
             Kind::Regular | Kind::Directory | Kind::Pipe | Kind::Fifo => continue,
             Kind::Device(1, 3 | 5 | 7 | 8 | 9) => continue,
             // Terminals: see the dump, which knows who has their masters.
             Kind::Device(5, 0 | 2) | Kind::Device(136, _) => continue,
+            Kind::Socket if socket::is_kept(pid, line.number) => continue,
+            Kind::Socket => format!("a socket ({})", socket::protocol(pid, line.number)),
             Kind::Anonymous if ANONYMOUS.contains(&line.link.as_str()) => continue,
             Kind::Anonymous => line.link.trim_start_matches("anon_inode:").to_owned(),
             Kind::Device(major, minor) => format!("{} (device {major}:{minor})", line.link),
-            Kind::Socket => "a socket".to_owned(),
             Kind::Other => line.link.clone(),
         };
         return Err(Error::unsupported(

@@ -1,5 +1,5 @@
-//! What leads out of the tree: pipes whose other end somebody else has, and terminals whose master somebody else has,
-//! who will be there again at the restart.
+//! What leads out of the tree: pipes and sockets whose other end somebody else has, and terminals whose master somebody
+//! else has, who will be there again at the restart.
 //!
 //! A keeper has the other ends of its commands' standard streams. It names them at the dump, and at the restart gives
 //! the ends that take their place. What is in such a pipe is not part of the image, nor what was written to such a
@@ -29,7 +29,7 @@ impl Slots {
         Self::default()
     }
 
-    /// Name a pipe, by either of its ends.
+    /// Name a pipe, by either of its ends, or a socket.
     ///
     /// # Errors
     ///

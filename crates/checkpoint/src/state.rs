@@ -5,6 +5,7 @@
 
 mod locks;
 mod named_pipes;
+pub mod sockets;
 mod terminals;
 
 use serde::{Deserialize, Serialize};
@@ -37,6 +38,9 @@ pub struct State {
     /// Terminals, by their numbers.
     #[serde(default)]
     pub terminals: Vec<Terminal>,
+    /// Their sockets.
+    #[serde(default)]
+    pub sockets: Vec<sockets::Socket>,
 }
 
 /// A process.
@@ -262,6 +266,11 @@ pub enum OpenFile {
         pid: u32,
         /// The files.
         watches: Vec<Watch>,
+    },
+    /// A socket.
+    Socket {
+        /// Its place in [`State::sockets`].
+        index: usize,
     },
     /// Something that whoever restarts provides.
     Slot {

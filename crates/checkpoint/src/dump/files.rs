@@ -13,6 +13,7 @@ use super::found::Found;
 use super::named_pipes::NamedPipes;
 use super::objects::Objects;
 use super::pipes::copy;
+use super::sockets::Sockets;
 use super::terminals::{self, Terminals};
 use super::{Names, locks};
 use crate::error::Error;
@@ -21,7 +22,7 @@ use crate::limits::{MAX_DESCRIPTIONS, MAX_PIPE_BYTES};
 use crate::proc::descriptor::{self, Kind, Line};
 use crate::refuse;
 use crate::slots::Slots;
-use crate::state::{Bytes, Description, Descriptor, Lock, NamedPipe, OpenFile, Pipe, Terminal};
+use crate::state::{Bytes, Description, Descriptor, Lock, OpenFile, Pipe};
 
 /// What the processes have open.
 #[derive(Default)]
@@ -29,10 +30,11 @@ pub(super) struct Collected {
     /// By the host's numbers of processes.
     pub descriptors: BTreeMap<u32, Vec<Descriptor>>,
     pub descriptions: Vec<Description>,
-    pub pipes: Vec<Pipe>,
-    pub named_pipes: Vec<NamedPipe>,
     pub locks: Vec<Lock>,
-    pub terminals: Vec<Terminal>,
+    /// Pipes and sockets, which are not looked at yet.
+    pub pipes: Pipes,
+    /// Of each description a process that has it, its descriptor, device and inode.
+    pub known: Vec<(u32, u32, (u64, u64))>,
 }
 
 pub(super) fn collect(
@@ -54,12 +56,13 @@ pub(super) fn collect(
     // The order says nothing of the kernel: by the first descriptor.
     groups.sort_by_key(|group| (group[0].own, group[0].line.number));
     let mut collected = Collected::default();
-    let mut pipes = Pipes::default();
     for group in groups {
+        let Found { pid, line, .. } = &group[0];
         let index = collected.descriptions.len();
-        let description = pipes.describe(&group, index, objects, slots)?;
+        let description = collected.pipes.describe(&group, (index, *pid), objects, slots)?;
         locks::find(&group, index, &mut collected.locks)?;
         collected.descriptions.push(description);
+        collected.known.push((*pid, line.number, (line.device, line.inode)));
         for Found { pid, line, .. } in group {
             let descriptor = Descriptor {
                 number: line.number,
@@ -72,13 +75,6 @@ pub(super) fn collect(
     for descriptors in collected.descriptors.values_mut() {
         descriptors.sort_by_key(|descriptor| descriptor.number);
     }
-    // Which of them was first is nobody's business.
-    collected.locks.sort_unstable();
-    let named = std::mem::take(&mut pipes.named);
-    collected.named_pipes = named.finish(&mut collected.descriptions)?;
-    let terminals = std::mem::take(&mut pipes.terminals);
-    collected.terminals = terminals.finish(frozen, names, slots)?;
-    collected.pipes = pipes.finish()?;
     Ok(collected)
 }
 
@@ -155,20 +151,25 @@ fn group(found: Vec<Found>) -> Result<Vec<Vec<Found>>, Error> {
 
 /// The pipes that were found so far.
 #[derive(Default)]
-struct Pipes {
+pub(super) struct Pipes {
     /// By inode: its place.
     places: BTreeMap<u64, usize>,
     /// Of each: whose, a descriptor of ours for either end, whether it was an end to read from and one to write to.
     ends: Vec<(u32, OwnedFd, [bool; 2])>,
-    named: NamedPipes,
-    terminals: Terminals,
+    /// Named pipes, which are kept elsewhere.
+    pub named: NamedPipes,
+    /// And so are sockets.
+    pub sockets: Sockets,
+    /// And terminals.
+    pub terminals: Terminals,
 }
 
 impl Pipes {
-    fn describe(
+    /// What those refer to; `root` is a process in whose root the names of files are.
+    pub fn describe(
         &mut self,
         group: &[Found],
-        index: usize,
+        (index, root): (usize, u32),
         objects: &mut Objects,
         slots: &Slots,
     ) -> Result<Description, Error> {
@@ -182,17 +183,18 @@ impl Pipes {
         }
         let file = match line.kind {
             Kind::Regular if line.links == 0 => {
-                OpenFile::Object { index: objects.open(*pid, line)?, position: line.position }
+                OpenFile::Object { index: objects.open(*pid, root, line)?, position: line.position }
             }
             Kind::Device(major, minor) => match terminals::end(major, minor) {
                 Some(end) => self.terminals.open(*pid, line, end)?,
-                None => path(*pid, line)?,
+                None => path(root, line)?,
             },
-            Kind::Regular | Kind::Directory => path(*pid, line)?,
+            Kind::Regular | Kind::Directory => path(root, line)?,
             Kind::Pipe => self.pipe(*pid, line)?,
             Kind::Anonymous => anonymous::describe(*pid, line, holders())?,
             Kind::Fifo => self.named.open(*pid, line, index)?,
-            Kind::Socket | Kind::Other => {
+            Kind::Socket => OpenFile::Socket { index: self.sockets.open(*pid, root, line)? },
+            Kind::Other => {
                 return Err(Error::unsupported(*pid, format!("has {} open", line.link)));
             }
         };
@@ -227,7 +229,8 @@ impl Pipes {
         Ok(OpenFile::Pipe { index, writes })
     }
 
-    fn finish(self) -> Result<Vec<Pipe>, Error> {
+    /// Look at the pipes.
+    pub fn finish(self) -> Result<Vec<Pipe>, Error> {
         self.ends.into_iter().map(|(pid, end, ends)| content(pid, &end, ends)).collect()
     }
 }

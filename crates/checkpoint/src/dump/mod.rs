@@ -7,6 +7,7 @@
 mod anonymous;
 mod answer;
 mod files;
+mod flight;
 mod found;
 mod locks;
 mod memory;
@@ -15,6 +16,7 @@ mod objects;
 mod pages;
 mod pipes;
 mod process;
+mod sockets;
 mod task;
 mod terminals;
 
@@ -64,6 +66,17 @@ impl Frozen {
         let names = Names::read(self)?;
         let mut objects = Objects::default();
         let mut collected = files::collect(self, &names, &mut objects, slots)?;
+        let flight = flight::Flight::new(&names, slots, std::mem::take(&mut collected.known));
+        let mut pipes = collected.pipes;
+        let files = (&mut collected.descriptions, &mut collected.locks);
+        let queues = flight.receive_all(&mut pipes, &mut objects, files)?;
+        // Which of them was first is nobody's business.
+        collected.locks.sort_unstable();
+        let named = std::mem::take(&mut pipes.named);
+        let named_pipes = named.finish(&mut collected.descriptions)?;
+        let terminals = std::mem::take(&mut pipes.terminals).finish(self, &names, slots)?;
+        let sockets = std::mem::take(&mut pipes.sockets).finish(queues)?;
+        let pipes = pipes.finish()?;
         let mut processes = Vec::new();
         let mut vdso = None;
         for pid in self.parents_first(&names)? {
@@ -81,11 +94,12 @@ impl Frozen {
             vdso: vdso.unwrap_or_default(),
             processes,
             descriptions: collected.descriptions,
-            pipes: collected.pipes,
-            named_pipes: collected.named_pipes,
+            pipes,
+            named_pipes,
             locks: collected.locks,
-            terminals: collected.terminals,
+            terminals,
             objects: objects.dump(pages)?,
+            sockets,
         })
     }
 

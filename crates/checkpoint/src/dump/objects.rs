@@ -46,8 +46,8 @@ pub(crate) struct Objects {
 }
 
 impl Objects {
-    /// That of a descriptor; its place.
-    pub fn open(&mut self, pid: u32, line: &descriptor::Line) -> Result<usize, Error> {
+    /// That of a descriptor; its place. `root` is a process in whose root the names of files are.
+    pub fn open(&mut self, pid: u32, root: u32, line: &descriptor::Line) -> Result<usize, Error> {
         let file = (line.device, line.inode);
         if let Some(&place) = self.places.get(&file) {
             return Ok(place);
@@ -62,7 +62,7 @@ impl Objects {
         let name = path.strip_prefix("/memfd:");
         let directory = match name {
             Some(_) => None,
-            None => Some(directory(pid, path)?),
+            None => Some(directory(root, path)?),
         };
         let seals = fcntl_get_seals(&taken).map_or(SEAL_SEAL, |seals| seals.bits());
         let object = Object { bytes, name: name.unwrap_or("").to_owned(), seals, directory };

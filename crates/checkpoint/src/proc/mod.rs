@@ -2,6 +2,7 @@
 
 pub(crate) mod descriptor;
 pub(crate) mod maps;
+pub(crate) mod socket;
 pub(crate) mod stat;
 pub(crate) mod status;
 

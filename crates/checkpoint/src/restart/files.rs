@@ -8,7 +8,8 @@ use inject::{Area, Seat};
 
 use super::opened::{Opened, fill, move_to, opened_with};
 use super::plan::Plan;
-use super::{anonymous, locks, named_pipes, objects, slots, terminals};
+use super::sockets::{self, Sockets};
+use super::{Restarted, anonymous, locks, named_pipes, objects, slots, terminals};
 use crate::error::Error;
 use crate::image::Image;
 use crate::proc;
@@ -27,6 +28,7 @@ struct Low<'a> {
     terminals: Vec<terminals::Made<'a>>,
     /// What was given, by the names of slots.
     slots: BTreeMap<&'a str, u64>,
+    sockets: Sockets,
 }
 
 /// Open everything, in the seed.
@@ -34,14 +36,14 @@ pub(super) fn open(
     seat: &Seat,
     area: &Area,
     image: &Image,
-    given: &Given<'_>,
+    (given, restarted): (&Given<'_>, &mut Restarted),
 ) -> Result<Opened, Error> {
     let state = image.state();
     let own = proc::numbers(seat.task(), "fd")?.last().map_or(0, |number| number + 1);
     let all = state.processes.iter().flat_map(|process| &process.descriptors);
     let highest = all.map(|descriptor| descriptor.number + 1).max().unwrap_or(0);
     // What is opened on the way has the lowest free numbers; they must not reach that far.
-    let slots = slots::count(state) + 2;
+    let slots = slots::count(state) + 2 + sockets::count(state);
     let on_the_way = 2 * state.pipes.len() + state.objects.len() + slots + AT_ONCE;
     let on_the_way = on_the_way + state.named_pipes.len() + terminals::count(state);
     let base = u64::from(own.max(highest)) + on_the_way as u64;
@@ -59,14 +61,16 @@ pub(super) fn open(
         pipes: pipes(seat, area, &state.pipes)?,
         named_pipes: named_pipes::make(seat, area, &state.named_pipes)?,
         slots,
+        sockets: sockets::make(seat, area, state, restarted)?,
     };
     let indexed: Vec<_> = state.descriptions.iter().enumerate().collect();
     for some in indexed.chunks(AT_ONCE) {
         describe(seat, area, opened, some, &low)?;
     }
+    low.sockets.complete(seat, area, state, (opened, restarted))?;
     let mut plan = Plan::new(0, seat, area);
-    for end in low.pipes.iter().flatten() {
-        plan.may(libc::SYS_close, [(*end).into()]);
+    for end in low.pipes.iter().flatten().map(|end| u64::from(*end)).chain(low.sockets.lows()) {
+        plan.may(libc::SYS_close, [end]);
         plan.flush_if_full()?;
     }
     for number in low.named_pipes {
@@ -154,6 +158,11 @@ fn describe(
                 let number = opened.object(*index);
                 (format!("/proc/self/fd/{number}"), "a file without a name".to_owned())
             }
+            OpenFile::Socket { index: place } => {
+                plan.must("take a socket", libc::SYS_dup, [low.sockets.low(*place)]);
+                indexes.push(*index);
+                continue;
+            }
             OpenFile::Slot { name } => {
                 let file = low.slots.get(name.as_str()).copied().unwrap_or(u64::MAX);
                 plan.must("take what is given", libc::SYS_dup, [file]);
@@ -205,6 +214,11 @@ fn positions(
                 let set = libc::SEEK_SET.cast_unsigned().into();
                 let arguments = [number, *position, set];
                 plan.must("find the place in a file", libc::SYS_lseek, arguments);
+            }
+            OpenFile::Socket { .. } => {
+                let set = libc::F_SETFL.cast_unsigned().into();
+                let arguments = [number, set, description.flags.into()];
+                plan.must("set the flags of a socket", libc::SYS_fcntl, arguments);
             }
             file => anonymous::set(&mut plan, &process, number, file)?,
         }

@@ -10,6 +10,7 @@
 //! The area is at an address where neither the seed nor any process of the image has something.
 
 mod anonymous;
+mod birth;
 mod files;
 mod kept;
 mod locks;
@@ -20,6 +21,7 @@ mod opened;
 mod plan;
 mod process;
 mod slots;
+mod sockets;
 mod task;
 mod terminals;
 mod tree;

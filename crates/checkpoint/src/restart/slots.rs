@@ -73,7 +73,7 @@ fn pass(seat: &Seat, area: &Area, file: BorrowedFd<'_>) -> Result<u64, Error> {
     }
 }
 
-fn halves(area: &Area, address: u64) -> Result<[u32; 2], Error> {
+pub(super) fn halves(area: &Area, address: u64) -> Result<[u32; 2], Error> {
     let mut bytes = [0; 8];
     let read = area.memory().read_exact_at(&mut bytes, address);
     read.map_err(Error::io("read an answer"))?;

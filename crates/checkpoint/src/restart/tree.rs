@@ -5,22 +5,18 @@
 //! are there, leaders first; then those that have ended end; then each of the others takes the rest.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Instant;
 
-use host::processes::wait::{Stop, wait};
 use inject::{Area, Seat, Trap};
 
+use super::birth::clone;
 use super::opened::Opened;
 use super::plan::Plan;
 use super::{Made, Restarted, Seed, files, memory, process, task, terminals};
 use crate::error::Error;
 use crate::image::Image;
-use crate::limits::FREEZE_PATIENCE;
 use crate::slots::Given;
 use crate::state::{Process, State};
 
-/// Bytes of `struct clone_args`.
-const CLONE_ARGUMENTS_BYTES: u64 = 88;
 /// What threads of a process share.
 const THREAD_FLAGS: i32 = libc::CLONE_VM
     | libc::CLONE_FS
@@ -38,7 +34,8 @@ pub(super) fn make(
     let state = image.state();
     files::check_proc(seed.seat.task(), state)?;
     let before = crate::proc::numbers(seed.seat.task(), "fd")?;
-    let made = files::open(&seed.seat, &seed.area, image, given).and_then(|opened| {
+    let opened = files::open(&seed.seat, &seed.area, image, (given, restarted));
+    let made = opened.and_then(|opened| {
         processes(seed, image, opened, restarted)?;
         Ok(opened)
     });
@@ -177,31 +174,6 @@ fn unavailable(process: &Process) -> Result<u64, Error> {
     match Trap::choose(mask) {
         Some(_) => Ok(mask),
         None => Err(inject::Error::NoTrap(process.pid).into()),
-    }
-}
-
-/// Have a task make another, by `(flags, exit signal)`; its number for the host.
-fn clone(
-    seat: &Seat,
-    area: &Area,
-    wanted: u32,
-    (flags, exit_signal): (i32, u32),
-    restarted: &mut Restarted,
-) -> Result<u32, Error> {
-    let mut plan = Plan::new(wanted, seat, area);
-    let numbers = plan.words(&[wanted.into()]);
-    let (flags, signal) = (flags.cast_unsigned().into(), exit_signal.into());
-    let arguments = plan.words(&[flags, 0, 0, 0, signal, 0, 0, 0, numbers, 1, 0]);
-    let purpose = format!("be made with its number, {wanted}");
-    plan.must(purpose, libc::SYS_clone3, [arguments, CLONE_ARGUMENTS_BYTES]);
-    let children = plan.run()?.children;
-    restarted.tasks.extend(&children);
-    let &[task] = children.as_slice() else { return Err(Error::Gone(wanted)) };
-    let stop = wait(task, Instant::now() + FREEZE_PATIENCE);
-    match stop.map_err(Error::io("wait for a new task"))? {
-        Some(Stop::Told(_)) => Ok(task),
-        Some(_) => Err(Error::Gone(wanted)),
-        None => Err(Error::Stuck { task, why: "it has just been made".to_owned() }),
     }
 }
 

@@ -3,6 +3,9 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
+use checkpoint::state::sockets::{
+    Message, Protocol, Socket, SocketOption, Unix, UnixKind, UnixRole,
+};
 use checkpoint::state::{
     Bytes, Description, Lock, LockOwner, LockedBytes, OpenFile, Owner, Queues, State, Terminal,
     TerminalEnd,
@@ -193,5 +196,56 @@ fn terminals_that_cannot_be_are_refused() {
     });
     check("two terminals with one number", &|state| {
         state.terminals.extend([terminal(), terminal()]);
+    });
+}
+
+#[test]
+fn sockets_that_cannot_be_are_refused() {
+    let Some(bytes) = waiting("claims-of-sockets") else { return };
+    let original = Image::open(file(&bytes)).unwrap_or_else(|error| panic!("{error}"));
+    let check = |what: &str, change: &dyn Fn(&mut State)| check_refused(&original, what, change);
+    let socket = |role: UnixRole| Socket {
+        options: Vec::new(),
+        protocol: Protocol::Unix(Unix {
+            kind: UnixKind::Stream,
+            name: None,
+            role,
+            shutdown: 0,
+            queue: Vec::new(),
+            peer_is: None,
+        }),
+    };
+    let add = |state: &mut State, role: UnixRole| {
+        let file = OpenFile::Socket { index: state.sockets.len() };
+        state.descriptions.push(checkpoint::state::Description { flags: 2, file });
+        state.sockets.push(socket(role));
+    };
+    check("a socket that nobody has", &|state| state.sockets.push(socket(UnixRole::Idle)));
+    check("a socket that is not there", &|state| {
+        add(state, UnixRole::Idle);
+        state.sockets.clear();
+    });
+    check("a peer that is not there", &|state| add(state, UnixRole::Connected { peer: 9 }));
+    check("a peer that has no peer", &|state| {
+        add(state, UnixRole::Connected { peer: 1 });
+        add(state, UnixRole::Idle);
+    });
+    check("a socket that is its own peer", &|state| add(state, UnixRole::Connected { peer: 0 }));
+    check("nobody who waits", &|state| {
+        add(state, UnixRole::Listens { backlog: 4, waiting: vec![Some(7)] });
+    });
+    check("one that listens without a name", &|state| {
+        add(state, UnixRole::Listens { backlog: 4, waiting: Vec::new() });
+    });
+    check("an option that there is not", &|state| {
+        add(state, UnixRole::Idle);
+        let value = checkpoint::state::Bytes(vec![0; 4]);
+        state.sockets[0].options.push(SocketOption { level: 1, name: 3, value });
+    });
+    check("a message of nothing", &|state| {
+        add(state, UnixRole::Left { name: None, reset: false });
+        let Protocol::Unix(unix) = &mut state.sockets[0].protocol;
+        let bytes = checkpoint::state::Bytes::default();
+        unix.queue.push(Message { bytes, from: None, by: None, files: Vec::new() });
     });
 }

@@ -9,5 +9,6 @@ mod refusals;
 mod several;
 mod single;
 mod slots;
+mod sockets;
 mod support;
 mod terminals;

@@ -5,7 +5,7 @@ use checkpoint::{Given, restart};
 use crate::support::{self, Directory, Subject, compile, image};
 
 /// It goes on after a dump, is restarted twice, and a dump of what was restarted is the same.
-fn check(program: &str) {
+pub fn check(program: &str) {
     let directory = Directory::new(program);
     let Some(compiled) = compile(&directory, program) else { return };
     let Some(mut subject) = Subject::start(&directory, &compiled) else { return };

@@ -276,6 +276,10 @@ fn check_same(before: &Image, after: &Image) {
     assert_eq!(before_state.named_pipes, after_state.named_pipes);
     assert_eq!(before_state.locks, after_state.locks);
     assert_eq!(before_state.terminals, after_state.terminals);
+    for (one, other) in before_state.sockets.iter().zip(&after_state.sockets) {
+        assert_eq!(one.protocol, other.protocol);
+        assert_eq!(one, other);
+    }
     assert_eq!(before_state, after_state);
     let (one, other) = (pages(before), pages(after));
     for page in &one {

@@ -3,6 +3,8 @@
 #include "check.h"
 #include <sys/file.h>
 #include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 
 #define MOST 14
 static unsigned state;
@@ -34,7 +36,7 @@ static int terminal(void) {
 static void act(void) {
     char name[32];
     int ends[2];
-    switch (next(18)) {
+    switch (next(21)) {
     case 0: snprintf(name, sizeof name, "file%u", next(4)); open(name, O_RDWR | O_CREAT, 0600); break;
     case 1: snprintf(name, sizeof name, "file%u", next(4));
             check(write(open(name, O_RDWR | O_CREAT | (next(2) ? O_APPEND : 0), 0600), name, next(20)) >= 0, "write"); break;
@@ -52,6 +54,30 @@ static void act(void) {
               check(ftruncate(memory, 100000) == 0 && pwrite(memory, "x", 1, next(90000)) == 1, "memfd"); break; }
     case 10: { int file = open("gone", O_RDWR | O_CREAT | O_EXCL, 0600);
                if (file >= 0) { check(write(file, "content", 7) == 7, "write"); unlink("gone"); } break; }
+    case 18: { int kinds[] = {SOCK_STREAM, SOCK_DGRAM, SOCK_SEQPACKET}, kind = kinds[next(3)];
+               check(socketpair(AF_UNIX, kind | (next(2) ? SOCK_CLOEXEC : 0), 0, ends) == 0, "pair");
+               // Packets that are lost with one end are an error at the other, which is refused.
+               for (unsigned count = kind == SOCK_SEQPACKET ? 0 : next(4); count; count--) check(send(ends[next(2)], "some bytes", 1 + next(9), 0) > 0, "send");
+               if (next(3) == 0) shutdown(ends[next(2)], (int)next(3));
+               break; }
+    case 19: { struct sockaddr_un to = {.sun_family = AF_UNIX};
+               snprintf(to.sun_path, sizeof to.sun_path, "socket%d.%u", getpid(), next(4));
+               int kind = next(2) ? SOCK_STREAM : SOCK_SEQPACKET, one = socket(AF_UNIX, kind, 0);
+               unlink(to.sun_path);
+               check(bind(one, (void *)&to, sizeof to) == 0 && listen(one, 3) == 0, "listen");
+               unsigned clients = next(3);
+               for (unsigned count = clients; count; count--)
+                   check(connect(socket(AF_UNIX, kind, 0), (void *)&to, sizeof to) == 0, "connect");
+               if (clients && next(2)) accept4(one, 0, 0, SOCK_NONBLOCK);
+               if (next(2)) unlink(to.sun_path);
+               break; }
+    case 20: { struct sockaddr_un to = {.sun_family = AF_UNIX};
+               snprintf(to.sun_path, sizeof to.sun_path, "box%d.%u", getpid(), next(4));
+               int one = socket(AF_UNIX, SOCK_DGRAM, 0), other = socket(AF_UNIX, SOCK_DGRAM, 0);
+               unlink(to.sun_path);
+               check(bind(one, (void *)&to, sizeof to) == 0, "bind");
+               if (next(2)) check(connect(other, (void *)&to, sizeof to) == 0, "connect");
+               check(sendto(other, "letter", next(7), 0, (void *)&to, sizeof to) >= 0, "send to"); break; }
     case 11: close(4 + (int)next(4)); break;
     case 12: snprintf(name, sizeof name, "fifo%u", next(2)); mkfifo(name, 0600);
              check(write(open(name, O_RDWR | O_NONBLOCK), "some bytes", next(11)) >= 0, "named pipe"); break;

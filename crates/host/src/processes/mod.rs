@@ -7,6 +7,7 @@
 //! - [`pagemap`]: which pages of a process hold something.
 //! - [`terminal`]: what pseudoterminals have, and their other sides.
 //! - [`identity`]: what two tasks share; a descriptor of another process.
+//! - [`sockets`]: options of sockets.
 //!
 //! All numbers of tasks are those of the caller's PID namespace. ptrace belongs to the *thread* that has attached: each
 //! call here must be made by that thread, and fails with `ESRCH` in any other.
@@ -14,6 +15,7 @@
 pub mod extended;
 pub mod identity;
 pub mod pagemap;
+pub mod sockets;
 pub mod terminal;
 pub mod trace;
 pub mod wait;
