@@ -1,5 +1,6 @@
 //! What an image may say. All that restarting relies on is looked at here, once.
 
+mod ipc;
 mod locks;
 mod names;
 mod sockets;
@@ -52,6 +53,7 @@ pub fn check(state: &State) -> Result<(), Error> {
     names::check_named_pipes(&state.named_pipes)?;
     locks::check(state)?;
     terminals::check(state)?;
+    ipc::check(state)?;
     for description in &state.descriptions {
         match &description.file {
             OpenFile::Path { path, position } => {
@@ -226,7 +228,8 @@ fn check_mappings(mappings: &[Mapping], objects: usize) -> Result<(), Error> {
                 require(!has_vdso, "a process has two vDSOs")?;
                 has_vdso = true;
             }
-            Source::VdsoData => {}
+            // See the check of System V IPC.
+            Source::VdsoData | Source::Segment { .. } => {}
         }
     }
     Ok(())
@@ -260,6 +263,14 @@ pub(crate) fn check_extents(state: &State, extents: &[Extent], end: u64) -> Resu
     for extent in extents {
         let pid = match extent.owner {
             Owner::Process(pid) => pid,
+            Owner::Segment(index) => {
+                let segments = state.ipc.as_ref().map_or(&[][..], |ipc| &ipc.segments);
+                let segment = segments.get(index as usize);
+                let end = segment.map_or(0, |segment| segment.bytes.next_multiple_of(PAGE_BYTES));
+                let is_inside = extent.address + u64::from(extent.bytes) <= end;
+                require(is_inside, "pages are behind the end of System V memory")?;
+                continue;
+            }
             Owner::Object(index) => {
                 let object = state.objects.get(index as usize);
                 let end = object.map_or(0, |object| object.bytes.next_multiple_of(PAGE_BYTES));

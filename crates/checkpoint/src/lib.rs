@@ -50,6 +50,7 @@ mod dump;
 mod error;
 mod freeze;
 mod image;
+mod ipc_calls;
 mod limits;
 mod options;
 mod proc;

@@ -32,9 +32,10 @@ pub const MAX_TERMINALS: u32 = 1 << 16;
 pub const MAX_TERMINAL_BYTES: usize = 256 << 10;
 /// Bytes that are in a socket's queue.
 pub const MAX_SOCKET_BYTES: usize = 64 << 20;
-/// Bytes of a message that is kept in one piece, with who has sent it or descriptors that go with it.
+/// Bytes of a message that is kept in one piece, with who has sent it or descriptors that go with it; or of one of
+/// System V IPC, which is read through the area that a process is lent.
 pub const MAX_MESSAGE_BYTES: usize = 64 << 10;
-/// Messages that are in a socket's queue.
+/// Messages that are in a socket's queue, or in one of System V IPC.
 pub const MAX_MESSAGES: usize = 65_536;
 /// Descriptors that go with a message (the kernel's `SCM_MAX_FD`).
 pub const MAX_MESSAGE_FILES: usize = 253;
@@ -44,6 +45,10 @@ pub const MAX_BACKLOG: u32 = 65_535;
 pub const MAX_UNIX_NAME_BYTES: usize = 108;
 /// Sockets of a network namespace that are looked at.
 pub const MAX_SOCKETS_OF_NAMESPACE: usize = 1_000_000;
+/// Segments, sets of semaphores or message queues of a namespace (the kernel's limit).
+pub const MAX_IPC: usize = 32_768;
+/// Semaphores of a set.
+pub const MAX_SEMAPHORES: usize = 32_000;
 /// Bytes of the auxiliary vector.
 pub const MAX_AUXILIARY_BYTES: usize = 4096;
 /// Bytes of the description of all processes, without their pages.

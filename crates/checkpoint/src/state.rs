@@ -3,6 +3,7 @@
 //!
 //! Everything here is *claimed* until [`check`](crate::check::check) has looked at it: an image may come from anybody.
 
+mod ipc;
 mod locks;
 mod named_pipes;
 pub mod sockets;
@@ -10,6 +11,7 @@ mod terminals;
 
 use serde::{Deserialize, Serialize};
 
+pub use self::ipc::{Ipc, IpcName, Message, MessageQueue, Segment, Semaphores};
 pub use self::locks::{Lock, LockOwner, LockedBytes};
 pub use self::named_pipes::NamedPipe;
 pub use self::terminals::{InputLine, Queues, Terminal, TerminalEnd};
@@ -41,6 +43,9 @@ pub struct State {
     /// Their sockets.
     #[serde(default)]
     pub sockets: Vec<sockets::Socket>,
+    /// System V IPC; none if they have no IPC namespace to themselves.
+    #[serde(default)]
+    pub ipc: Option<Ipc>,
 }
 
 /// A process.
@@ -153,6 +158,15 @@ pub enum Source {
         /// Offset of the first byte.
         offset: u64,
     },
+    /// System V memory, of [`State::ipc`].
+    Segment {
+        /// Its number.
+        id: u32,
+        /// Offset of the first byte.
+        offset: u64,
+        /// Whether the process may make the mapping writable.
+        writable: bool,
+    },
     /// The kernel's data for the vDSO.
     VdsoData,
     /// The vDSO.
@@ -179,6 +193,8 @@ pub enum Owner {
     Process(u32),
     /// The object at this place of [`State::objects`]. The addresses are offsets.
     Object(u32),
+    /// The segment at this place of [`Ipc::segments`]. The addresses are offsets.
+    Segment(u32),
 }
 
 /// A descriptor.

@@ -73,6 +73,10 @@ fn continues(last: &Mapping, next: &Mapping) -> bool {
             (Source::Object { index, offset }, Source::Object { index: other, offset: next }) => {
                 index == other && offset.checked_add(length) == Some(*next)
             }
+            (
+                Source::Segment { id, offset, writable },
+                Source::Segment { id: other, offset: next, writable: also },
+            ) => id == other && writable == also && offset.checked_add(length) == Some(*next),
             _ => false,
         }
 }
@@ -118,6 +122,9 @@ fn mapping(pid: u32, line: &Line, objects: &mut Objects) -> Result<Mapping, Erro
 fn file(pid: u32, line: &Line, may_write: bool, objects: &mut Objects) -> Result<Source, Error> {
     let path = &line.name;
     if !refuse::names(pid, path, line.file.1) {
+        if let Some(id) = objects.segment(line) {
+            return Ok(Source::Segment { id, offset: line.offset, writable: may_write });
+        }
         let index = objects.map(pid, line)?;
         return Ok(Source::Object { index, offset: line.offset });
     }

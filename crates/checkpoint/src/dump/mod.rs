@@ -9,6 +9,7 @@ mod answer;
 mod files;
 mod flight;
 mod found;
+mod ipc;
 mod locks;
 mod memory;
 mod named_pipes;
@@ -64,7 +65,8 @@ impl Frozen {
     /// Where something cannot be written down; the processes can go on all the same.
     pub fn dump(&mut self, pages: &mut impl Pages, slots: &Slots) -> Result<State, Error> {
         let names = Names::read(self)?;
-        let mut objects = Objects::default();
+        let ipc = ipc::dump(self, pages)?;
+        let mut objects = Objects::new(ipc::numbers(ipc.as_ref()));
         let mut collected = files::collect(self, &names, &mut objects, slots)?;
         let flight = flight::Flight::new(&names, slots, std::mem::take(&mut collected.known));
         let mut pipes = collected.pipes;
@@ -98,6 +100,7 @@ impl Frozen {
             named_pipes,
             locks: collected.locks,
             terminals,
+            ipc,
             objects: objects.dump(pages)?,
             sockets,
         })

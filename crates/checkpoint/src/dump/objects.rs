@@ -43,9 +43,24 @@ pub(crate) struct Objects {
     /// By device and inode: the place.
     places: BTreeMap<(u64, u64), usize>,
     entries: Vec<Entry>,
+    /// Numbers of System V segments, which are none of them.
+    segments: BTreeSet<u32>,
 }
 
 impl Objects {
+    /// None yet, where there are System V segments of these numbers.
+    pub fn new(segments: BTreeSet<u32>) -> Self {
+        Self { segments, ..Self::default() }
+    }
+
+    /// The number of the System V segment that a mapping shows: the kernel gives it as that of an inode.
+    pub fn segment(&self, line: &maps::Line) -> Option<u32> {
+        let key = line.name.strip_prefix("/SYSV")?.strip_suffix(DELETED)?;
+        let is_key = key.len() == 8 && u32::from_str_radix(key, 16).is_ok();
+        let number = u32::try_from(line.file.1).ok()?;
+        (is_key && line.shared && self.segments.contains(&number)).then_some(number)
+    }
+
     /// That of a descriptor; its place. `root` is a process in whose root the names of files are.
     pub fn open(&mut self, pid: u32, root: u32, line: &descriptor::Line) -> Result<usize, Error> {
         let file = (line.device, line.inode);

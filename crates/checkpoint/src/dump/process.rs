@@ -87,7 +87,7 @@ fn frame(pid: u32, names: &Names, stat: &Stat) -> Result<Process, Error> {
 }
 
 /// Signals that no trap can use for a thread.
-fn unavailable(pid: u32, tid: u32) -> Result<u64, Error> {
+pub(super) fn unavailable(pid: u32, tid: u32) -> Result<u64, Error> {
     let status = Status::read(pid, &format!("task/{tid}/status"))?;
     Ok(status.mask("SigIgn")? | status.mask("SigPnd")? | status.mask("ShdPnd")?)
 }

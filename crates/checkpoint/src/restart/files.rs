@@ -246,8 +246,10 @@ pub(super) fn take(
 /// Whether the seed sees itself in /proc, which pipes and objects need.
 pub(super) fn check_proc(task: u32, state: &State) -> Result<(), Error> {
     let is_there = fs::exists(format!("/proc/{task}/root/proc/filesystems")).unwrap_or(false);
-    let needs_none =
-        state.pipes.is_empty() && state.objects.is_empty() && state.named_pipes.is_empty();
+    let needs_none = state.pipes.is_empty()
+        && state.objects.is_empty()
+        && state.named_pipes.is_empty()
+        && state.ipc.is_none();
     match is_there || needs_none {
         true => Ok(()),
         false => Err(Error::Host("/proc is not mounted where it is to go on".to_owned())),

@@ -74,7 +74,8 @@ fn is_special(mapping: &Mapping) -> bool {
 
 /// Whether a child has a mapping of its parent's as the parent has it.
 fn is_born_with(mapping: &Mapping) -> bool {
-    !mapping.advice.iter().any(|word| ["dc", "wf", "dp"].contains(&word.as_str()))
+    let is_attached = matches!(mapping.source, Source::Segment { .. });
+    !is_attached && !mapping.advice.iter().any(|word| ["dc", "wf", "dp"].contains(&word.as_str()))
 }
 
 /// The addresses at which a process has pages of its own.

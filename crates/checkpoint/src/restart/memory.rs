@@ -7,6 +7,7 @@ use std::os::unix::fs::FileExt;
 use inject::AREA_BYTES;
 
 use super::Made;
+use super::ipc;
 use super::kept::Kept;
 use super::opened::Opened;
 use super::plan::Plan;
@@ -62,6 +63,7 @@ pub(super) fn make(
     // Before anything is mapped: the program cannot be set while the one before is mapped, which may be the same.
     set_fields(made, memory, &files, !kept.is_empty())?;
     let mut plan = Plan::new(made.pid, &made.seat, &made.area);
+    ipc::attach(&mut plan, own(), image.state().ipc.as_ref())?;
     vdso(&mut plan, own());
     for mapping in own() {
         map(&mut plan, mapping, &files, opened);
@@ -216,7 +218,7 @@ fn map(plan: &mut Plan<'_>, mapping: &Mapping, files: &Files<'_>, opened: Opened
             (file.map_or(u64::MAX, |(number, _)| *number), *offset)
         }
         Source::Object { index, offset } => (opened.object(*index), *offset),
-        Source::Vdso | Source::VdsoData => return,
+        Source::Vdso | Source::VdsoData | Source::Segment { .. } => return,
     };
     let (start, bytes) = (mapping.start, mapping.end - mapping.start);
     let flags = flags.cast_unsigned().into();

@@ -11,7 +11,7 @@ use inject::{Area, Seat, Trap};
 use super::birth::clone;
 use super::opened::Opened;
 use super::plan::Plan;
-use super::{Made, Restarted, Seed, files, memory, process, task, terminals};
+use super::{Made, Restarted, Seed, files, ipc, memory, process, task, terminals};
 use crate::error::Error;
 use crate::image::Image;
 use crate::slots::Given;
@@ -31,8 +31,22 @@ pub(super) fn make(
     given: &Given<'_>,
     restarted: &mut Restarted,
 ) -> Result<(), Error> {
+    files::check_proc(seed.seat.task(), image.state())?;
+    let made = ipc::make(&seed.seat, &seed.area, image)?;
+    let result = make_all(seed, image, given, restarted);
+    // System V IPC would stay where nobody is; and some of it stays only as long as somebody is there.
+    let removed = if result.is_ok() { ipc::removed(image) } else { made };
+    ipc::remove(&seed.seat, &seed.area, &removed);
+    result
+}
+
+fn make_all(
+    seed: &Seed,
+    image: &Image,
+    given: &Given<'_>,
+    restarted: &mut Restarted,
+) -> Result<(), Error> {
     let state = image.state();
-    files::check_proc(seed.seat.task(), state)?;
     let before = crate::proc::numbers(seed.seat.task(), "fd")?;
     let opened = files::open(&seed.seat, &seed.area, image, (given, restarted));
     let made = opened.and_then(|opened| {

@@ -7,8 +7,8 @@ use checkpoint::state::sockets::{
     Message, Protocol, Socket, SocketOption, Unix, UnixKind, UnixRole,
 };
 use checkpoint::state::{
-    Bytes, Description, Lock, LockOwner, LockedBytes, OpenFile, Owner, Queues, State, Terminal,
-    TerminalEnd,
+    Bytes, Description, Ipc, IpcName, Lock, LockOwner, LockedBytes, MessageQueue, OpenFile, Owner,
+    Queues, Segment, Semaphores, Source, State, Terminal, TerminalEnd,
 };
 use checkpoint::{Compression, Error, Image, Pages, Slots, Writer};
 
@@ -162,6 +162,50 @@ fn files_and_locks_that_cannot_be_are_refused() {
         let bytes = LockedBytes { start: 0, last: None };
         let owner = LockOwner::Process { pid: 77, bytes };
         state.locks.push(Lock { description: 0, owner, exclusive: true });
+    });
+}
+
+#[test]
+fn ipc_that_cannot_be_is_refused() {
+    let Some(bytes) = waiting("ipc") else { return };
+    let original = Image::open(file(&bytes)).unwrap_or_else(|error| panic!("{error}"));
+    let name = || IpcName { id: 7, key: 1, user: 0, group: 0, mode: 0o600 };
+    let segment = |bytes| Segment { name: name(), bytes, removed: false };
+    let of_segment = |segment| Ipc { segments: vec![segment], ..Ipc::default() };
+    let mapping = |state: &mut State, offset| {
+        let mut mapping = state.processes[0].memory.mappings[0].clone();
+        mapping.shared = true;
+        mapping.source = Source::Segment { id: 7, offset, writable: true };
+        state.processes[0].memory.mappings[0] = mapping;
+    };
+    // What the following is changed from can be.
+    let result = changed(&original, &|state| {
+        state.ipc = Some(of_segment(segment(1 << 20)));
+        mapping(state, 4096);
+    });
+    assert!(result.is_ok(), "{result:?}");
+    let check = |what: &str, change: &dyn Fn(&mut State)| check_refused(&original, what, change);
+    check("a segment of no bytes", &|state| state.ipc = Some(of_segment(segment(0))));
+    check("a number that is none", &|state| {
+        let name = IpcName { id: 1 << 31, ..name() };
+        state.ipc = Some(of_segment(Segment { name, ..segment(1) }));
+    });
+    check("memory that is not there", &|state| {
+        state.ipc = None;
+        mapping(state, 0);
+    });
+    check("memory behind the end of its segment", &|state| {
+        state.ipc = Some(of_segment(segment(1 << 20)));
+        mapping(state, 1 << 20);
+    });
+    check("a semaphore that is too high", &|state| {
+        let set = Semaphores { name: name(), values: vec![40_000] };
+        state.ipc = Some(Ipc { semaphores: vec![set], ..Ipc::default() });
+    });
+    check("a message of no type", &|state| {
+        let messages = vec![checkpoint::state::Message { kind: 0, bytes: Bytes(Vec::new()) }];
+        let queue = MessageQueue { name: name(), limit: 16_384, messages };
+        state.ipc = Some(Ipc { queues: vec![queue], ..Ipc::default() });
     });
 }
 

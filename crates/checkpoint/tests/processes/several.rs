@@ -40,6 +40,20 @@ fn named_pipes_and_locks() {
 }
 
 #[test]
+fn system_v_ipc() {
+    check("sysv");
+}
+
+#[test]
+fn posix_shared_memory() {
+    if !std::path::Path::new("/dev/shm").is_dir() {
+        println!("skipped: there is no /dev/shm");
+        return;
+    }
+    check("shm");
+}
+
+#[test]
 fn a_tree_of_processes() {
     check("tree");
 }

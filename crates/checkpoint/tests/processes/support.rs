@@ -64,7 +64,7 @@ impl Namespace {
     /// One in which `program` runs beside the first process; none where that is forbidden, which is said.
     pub fn new(program: &[&str]) -> Option<Self> {
         let mut unshare = Command::new("unshare");
-        unshare.args(["--user", "--map-root-user", "--pid", "--fork", "--mount-proc"]);
+        unshare.args(["--user", "--map-root-user", "--ipc", "--pid", "--fork", "--mount-proc"]);
         unshare.args(["--kill-child=KILL", "sh", "-c"]);
         let own = "mount -t devpts -o newinstance,ptmxmode=0666 devpts /dev/pts && \
                    mount --bind /dev/pts/ptmx /dev/ptmx; ";
@@ -275,6 +275,7 @@ fn check_same(before: &Image, after: &Image) {
     assert_eq!(before_state.descriptions, after_state.descriptions);
     assert_eq!(before_state.named_pipes, after_state.named_pipes);
     assert_eq!(before_state.locks, after_state.locks);
+    assert_eq!(before_state.ipc, after_state.ipc);
     assert_eq!(before_state.terminals, after_state.terminals);
     for (one, other) in before_state.sockets.iter().zip(&after_state.sockets) {
         assert_eq!(one.protocol, other.protocol);
