@@ -15,8 +15,8 @@ use crate::error::Error;
 use crate::image::Extent;
 use crate::limits::{
     END_OF_MEMORY, MAX_AUXILIARY_BYTES, MAX_DESCRIPTIONS, MAX_DESCRIPTOR_NUMBER, MAX_DESCRIPTORS,
-    MAX_EXTENTS, MAX_GROUPS, MAX_MAPPINGS, MAX_PENDING, MAX_PIPE_BYTES, MAX_TASKS, MAX_TIMERS,
-    PAGE_BYTES, PIECE_BYTES,
+    MAX_EXTENTS, MAX_GROUPS, MAX_MAPPINGS, MAX_PATH_WATCHES, MAX_PENDING, MAX_PIPE_BYTES,
+    MAX_TASKS, MAX_TIMERS, PAGE_BYTES, PIECE_BYTES,
 };
 use crate::state::{Mapping, Object, OpenFile, Owner, Process, Source, State, Thread};
 
@@ -54,43 +54,12 @@ pub fn check(state: &State) -> Result<(), Error> {
     locks::check(state)?;
     terminals::check(state)?;
     ipc::check(state)?;
-    for description in &state.descriptions {
-        match &description.file {
-            OpenFile::Path { path, position } => {
-                require(
-                    is_path(path) && *position <= i64::MAX as u64,
-                    "an open file has a wrong path",
-                )?;
-            }
-            OpenFile::Pipe { index, .. } => {
-                require(*index < state.pipes.len(), "a pipe is missing")?
-            }
-            OpenFile::NamedPipe { index, .. } => {
-                require(*index < state.named_pipes.len(), "a named pipe is missing")?
-            }
-            OpenFile::Counter { .. }
-            | OpenFile::Timer { .. }
-            | OpenFile::Signals { .. }
-            | OpenFile::Terminal { .. } => {}
-            OpenFile::Watches { pid, watches } => {
-                let is_fine = watches.len() <= MAX_DESCRIPTORS
-                    && state.processes.iter().any(|process| process.pid == *pid);
-                require(is_fine, "an epoll set is wrong")?;
-            }
-            OpenFile::Object { index, position } => {
-                let is_fine = *index < state.objects.len() && *position <= i64::MAX as u64;
-                require(is_fine, "an object is missing")?;
-            }
-            OpenFile::Socket { .. } => {}
-            OpenFile::Slot { name } => {
-                require(!name.is_empty() && is_name(name), "a slot has a wrong name")?;
-            }
-        }
-    }
+    let known: BTreeSet<u32> = state.processes.iter().map(|process| process.pid).collect();
+    let mut files = state.descriptions.iter().map(|description| &description.file);
+    files.try_for_each(|file| check_file(file, state, &known))?;
     sockets::check(state)?;
     let (mut tasks, mut pids) = (0, BTreeSet::new());
     let mut seen = BTreeSet::new();
-    let known: BTreeSet<u32> = state.processes.iter().map(|process| process.pid).collect();
     for process in &state.processes {
         require(
             process.parent == 0 || seen.contains(&process.parent),
@@ -106,6 +75,44 @@ pub fn check(state: &State) -> Result<(), Error> {
         require(pids.insert(process.pid), "two tasks have one number")?;
         for thread in process.threads.iter().skip(1) {
             require(pids.insert(thread.tid), "two tasks have one number")?;
+        }
+    }
+    Ok(())
+}
+
+fn check_file(file: &OpenFile, state: &State, pids: &BTreeSet<u32>) -> Result<(), Error> {
+    match file {
+        OpenFile::Path { path, position } => {
+            require(
+                is_path(path) && *position <= i64::MAX as u64,
+                "an open file has a wrong path",
+            )?;
+        }
+        OpenFile::Pipe { index, .. } => require(*index < state.pipes.len(), "a pipe is missing")?,
+        OpenFile::NamedPipe { index, .. } => {
+            require(*index < state.named_pipes.len(), "a named pipe is missing")?
+        }
+        OpenFile::Counter { .. }
+        | OpenFile::Timer { .. }
+        | OpenFile::Signals { .. }
+        | OpenFile::Terminal { .. } => {}
+        OpenFile::Notifications { pid, watches } => {
+            let is_fine = watches.len() <= MAX_PATH_WATCHES
+                && watches.iter().all(|watch| is_path(&watch.path))
+                && pids.contains(pid);
+            require(is_fine, "what is watched is wrong")?;
+        }
+        OpenFile::Watches { pid, watches } => {
+            let is_fine = watches.len() <= MAX_DESCRIPTORS && pids.contains(pid);
+            require(is_fine, "an epoll set is wrong")?;
+        }
+        OpenFile::Object { index, position } => {
+            let is_fine = *index < state.objects.len() && *position <= i64::MAX as u64;
+            require(is_fine, "an object is missing")?;
+        }
+        OpenFile::Socket { .. } => {}
+        OpenFile::Slot { name } => {
+            require(!name.is_empty() && is_name(name), "a slot has a wrong name")?;
         }
     }
     Ok(())

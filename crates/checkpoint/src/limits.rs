@@ -49,6 +49,10 @@ pub const MAX_SOCKETS_OF_NAMESPACE: usize = 1_000_000;
 pub const MAX_IPC: usize = 32_768;
 /// Semaphores of a set.
 pub const MAX_SEMAPHORES: usize = 32_000;
+/// Files whose changes are told to one descriptor.
+pub const MAX_PATH_WATCHES: usize = 65_536;
+/// Names that are looked at, at the most, to find a file that is watched.
+pub const MAX_LOOKED_AT: usize = 200_000;
 /// Bytes of the auxiliary vector.
 pub const MAX_AUXILIARY_BYTES: usize = 4096;
 /// Bytes of the description of all processes, without their pages.

@@ -23,11 +23,12 @@ const MAPPINGS: [(&str, &str); 8] = [
 ];
 
 /// Files that are no files and can be made again.
-const ANONYMOUS: [&str; 4] = [
+const ANONYMOUS: [&str; 5] = [
     "anon_inode:[eventfd]",
     "anon_inode:[timerfd]",
     "anon_inode:[signalfd]",
     "anon_inode:[eventpoll]",
+    "anon_inode:inotify",
 ];
 
 /// Look at a process that is to be frozen; `root` is the first of them.

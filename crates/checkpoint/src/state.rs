@@ -6,6 +6,7 @@
 mod ipc;
 mod locks;
 mod named_pipes;
+mod notifications;
 pub mod sockets;
 mod terminals;
 
@@ -14,6 +15,7 @@ use serde::{Deserialize, Serialize};
 pub use self::ipc::{Ipc, IpcName, Message, MessageQueue, Segment, Semaphores};
 pub use self::locks::{Lock, LockOwner, LockedBytes};
 pub use self::named_pipes::NamedPipe;
+pub use self::notifications::PathWatch;
 pub use self::terminals::{InputLine, Queues, Terminal, TerminalEnd};
 pub use crate::bytes::Bytes;
 
@@ -233,6 +235,13 @@ pub enum OpenFile {
         index: usize,
         /// Whether it is the end that is written to.
         writes: bool,
+    },
+    /// Changes of files (inotify(7)).
+    Notifications {
+        /// The process that adds what is watched: one that has it open.
+        pid: u32,
+        /// What is watched.
+        watches: Vec<PathWatch>,
     },
     /// A named pipe, with the rights that the description's flags say.
     NamedPipe {

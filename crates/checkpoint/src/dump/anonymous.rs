@@ -5,6 +5,7 @@ use std::cmp::Ordering;
 use host::processes::identity;
 use rustix::time::{Timespec, timerfd_gettime};
 
+use super::notifications;
 use crate::error::Error;
 use crate::limits::MAX_DESCRIPTORS;
 use crate::proc::descriptor::{self, Line};
@@ -27,7 +28,7 @@ pub(super) struct Holder {
 pub(super) fn describe(
     pid: u32,
     line: &Line,
-    holders: impl Iterator<Item = Holder>,
+    mut holders: impl Iterator<Item = Holder>,
 ) -> Result<OpenFile, Error> {
     let refused = || Error::unsupported(pid, format!("has {} open", line.link));
     let file = match line.link.as_str() {
@@ -37,6 +38,10 @@ pub(super) fn describe(
             hexadecimal(line.value("sigmask")).map(|mask| OpenFile::Signals { mask })
         }
         "anon_inode:[eventpoll]" => return watches(pid, line, holders),
+        "anon_inode:inotify" => match holders.next().filter(|holder| holder.own != 0) {
+            Some(holder) => return notifications::describe(holder.pid, holder.own, line),
+            None => None,
+        },
         _ => None,
     };
     file.ok_or_else(refused)

@@ -13,6 +13,7 @@ mod ipc;
 mod locks;
 mod memory;
 mod named_pipes;
+mod notifications;
 mod objects;
 mod pages;
 mod pipes;

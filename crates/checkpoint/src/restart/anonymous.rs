@@ -28,6 +28,9 @@ pub(super) fn make(plan: &mut Plan<'_>, description: &Description) {
             let arguments = [u64::MAX, mask, KERNEL_SIGSET_BYTES, waits];
             plan.must("make a file of signals", libc::SYS_signalfd4, arguments);
         }
+        OpenFile::Notifications { .. } => {
+            plan.must("make a file of changes", libc::SYS_inotify_init1, [waits]);
+        }
         OpenFile::Watches { .. } => plan.must("make an epoll set", libc::SYS_epoll_create1, [0]),
         _ => {}
     }

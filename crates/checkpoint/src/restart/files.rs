@@ -149,6 +149,7 @@ fn describe(
             OpenFile::Counter { .. }
             | OpenFile::Timer { .. }
             | OpenFile::Signals { .. }
+            | OpenFile::Notifications { .. }
             | OpenFile::Watches { .. } => {
                 anonymous::make(&mut plan, description);
                 indexes.push(*index);

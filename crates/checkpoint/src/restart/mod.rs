@@ -17,6 +17,7 @@ mod kept;
 mod locks;
 mod memory;
 mod named_pipes;
+mod notifications;
 mod objects;
 mod opened;
 mod plan;

@@ -2,7 +2,7 @@
 
 use super::opened::Opened;
 use super::plan::Plan;
-use super::{Made, anonymous, files, locks, task, terminals};
+use super::{Made, anonymous, files, locks, notifications, task, terminals};
 use crate::error::Error;
 use crate::state::{Process, State, Timer};
 
@@ -26,6 +26,7 @@ pub(super) fn complete(
     plan.must("set its umask", libc::SYS_umask, [process.umask.into()]);
     terminals::leave(&mut plan, state, process, opened);
     files::take(&mut plan, &process.descriptors, opened)?;
+    notifications::watch(&mut plan, process, state)?;
     anonymous::watch(&mut plan, process, &state.descriptions)?;
     locks::take_own(&mut plan, process, &state.locks)?;
     plan.flush_if_full()?;

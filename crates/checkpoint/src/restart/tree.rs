@@ -11,7 +11,7 @@ use inject::{Area, Seat, Trap};
 use super::birth::clone;
 use super::opened::Opened;
 use super::plan::Plan;
-use super::{Made, Restarted, Seed, files, ipc, memory, process, task, terminals};
+use super::{Made, Restarted, Seed, files, ipc, memory, notifications, process, task, terminals};
 use crate::error::Error;
 use crate::image::Image;
 use crate::slots::Given;
@@ -64,6 +64,9 @@ fn make_all(
         threads(process, restarted)?;
         let made = found(restarted, process.pid)?;
         process::complete(made, process, state, opened)?;
+    }
+    for process in living(state) {
+        notifications::forget(found(restarted, process.pid)?, process, state)?;
     }
     // Children first: a parent forgets last what it has heard of its children meanwhile.
     for process in state.processes.iter().rev().filter(|process| process.ended.is_none()) {

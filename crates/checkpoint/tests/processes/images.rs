@@ -8,7 +8,7 @@ use checkpoint::state::sockets::{
 };
 use checkpoint::state::{
     Bytes, Description, Ipc, IpcName, Lock, LockOwner, LockedBytes, MessageQueue, OpenFile, Owner,
-    Queues, Segment, Semaphores, Source, State, Terminal, TerminalEnd,
+    PathWatch, Queues, Segment, Semaphores, Source, State, Terminal, TerminalEnd,
 };
 use checkpoint::{Compression, Error, Image, Pages, Slots, Writer};
 
@@ -147,6 +147,12 @@ fn files_and_locks_that_cannot_be_are_refused() {
     let check = |what: &str, change: &dyn Fn(&mut State)| check_refused(&original, what, change);
     check("a named pipe that is not there", &|state| {
         let file = OpenFile::NamedPipe { index: 0, waits: false };
+        state.descriptions.push(Description { flags: 0, file });
+    });
+    check("a watched file without a path", &|state| {
+        let (pid, number) = (state.processes[0].pid, 1);
+        let watches = vec![PathWatch { number, path: "file".to_owned(), events: 2 }];
+        let file = OpenFile::Notifications { pid, watches };
         state.descriptions.push(Description { flags: 0, file });
     });
     check("a lock of a description that is not there", &|state| {

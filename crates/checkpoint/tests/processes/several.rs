@@ -54,6 +54,11 @@ fn posix_shared_memory() {
 }
 
 #[test]
+fn changes_of_files() {
+    check("inotify");
+}
+
+#[test]
 fn a_tree_of_processes() {
     check("tree");
 }

@@ -26,7 +26,7 @@ static void check(int holds, const char *what) {
 static void on_told(int signal) { (void)signal; told = 1; }
 
 // Open the output, handle SIGUSR1, close all else.
-static void begin(int argc, char **argv) {
+static inline void begin(int argc, char **argv) {
     syscall(SYS_close_range, 3, ~0U, 0);
     out = open(argv[1], O_WRONLY | O_APPEND | O_CREAT, 0600);
     check(argc == 3, "arguments");

@@ -2,6 +2,7 @@
 // share, private and shared memory, masks and signals that wait.
 #include "check.h"
 #include <sys/file.h>
+#include <sys/inotify.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -36,7 +37,7 @@ static int terminal(void) {
 static void act(void) {
     char name[32];
     int ends[2];
-    switch (next(21)) {
+    switch (next(22)) {
     case 0: snprintf(name, sizeof name, "file%u", next(4)); open(name, O_RDWR | O_CREAT, 0600); break;
     case 1: snprintf(name, sizeof name, "file%u", next(4));
             check(write(open(name, O_RDWR | O_CREAT | (next(2) ? O_APPEND : 0), 0600), name, next(20)) >= 0, "write"); break;
@@ -87,6 +88,8 @@ static void act(void) {
     case 15: { struct flock lock = {.l_type = next(2) ? F_RDLCK : F_WRLCK, .l_start = next(90), .l_len = next(20)};
                snprintf(name, sizeof name, "file%u", next(4));
                fcntl(open(name, O_RDWR | O_CREAT, 0600), next(2) ? F_SETLK : F_OFD_SETLK, &lock); break; }
+    case 21: snprintf(name, sizeof name, "file%u", next(4));
+             inotify_add_watch(inotify_init1(next(2) ? IN_CLOEXEC : IN_NONBLOCK), next(2) ? name : "..", IN_MOVE_SELF); break;
     case 16: terminal(); break;
     case 17: { int slave = terminal(); if (slave >= 0 && getsid(0) == getpid()) ioctl(slave, TIOCSCTTY, 0); break; }
     }
