@@ -5,7 +5,6 @@
 
 use std::cell::RefCell;
 use std::net::{Ipv4Addr, TcpListener};
-use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
@@ -48,7 +47,7 @@ impl Bench {
             resolver: None,
         };
         let plan = Plan { addresses, mtu: 65520, card: Some([2; 6]), tcp: vec![], udp: vec![] };
-        let server = Server::new(OwnedFd::from(theirs), plan).expect("descriptors");
+        let server = Server::new(theirs.into(), plan).expect("descriptors");
         Self { server, _end: end, listener }
     }
 }

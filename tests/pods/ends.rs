@@ -53,6 +53,8 @@ enum Whom {
     Outer,
     /// Process 1 of the pod.
     Init,
+    /// The process of its network.
+    Network,
 }
 
 fn kill_everybody() {
@@ -61,7 +63,9 @@ fn kill_everybody() {
     let mounts = || fs::read_to_string("/proc/self/mountinfo").expect("/proc is mounted");
     let before = mounts();
     for moment in MOMENTS {
-        for whom in [Whom::Front, Whom::Waiting, Whom::Keeper, Whom::Outer, Whom::Init] {
+        for whom in
+            [Whom::Front, Whom::Waiting, Whom::Keeper, Whom::Outer, Whom::Init, Whom::Network]
+        {
             kill_one(&place, whom, Duration::from_micros(moment));
             assert_nobody_is_left(whom, moment);
             // The next command that looks removes what is not kept.
@@ -79,7 +83,7 @@ fn kill_everybody() {
 fn kill_one(place: &Place, whom: Whom, moment: Duration) {
     let script = "sleep 1000 & setsid sleep 1000 & (trap '' TERM HUP; sleep 1000) & sleep 1000";
     let detached: &[&str] = match whom {
-        Whom::Front | Whom::Outer | Whom::Init => &[],
+        Whom::Front | Whom::Outer | Whom::Init | Whom::Network => &[],
         Whom::Waiting | Whom::Keeper => &["-d"],
     };
     let arguments = [&["run"], detached, &["--", "sh", "-c", script]].concat();
@@ -107,11 +111,14 @@ fn kill_one(place: &Place, whom: Whom, moment: Duration) {
         Whom::Keeper => keepers().next(),
         Whom::Outer => descendants().iter().find(|it| named(it, "biv-pod")).copied(),
         Whom::Init => descendants().iter().find(|it| named(it, "biv-pod-init")).copied(),
+        Whom::Network => descendants()
+            .into_iter()
+            .find(|it| stat(*it).is_some_and(|stat| stat.name == "biv network")),
     };
     // Who is not there yet, or no more, cannot be killed.
     let victim = victim.and_then(|victim| Pid::from_raw(victim.cast_signed()));
     let was_killed = victim.is_some_and(|victim| kill_process(victim, Signal::KILL).is_ok());
-    if matches!(whom, Whom::Waiting) || !was_killed {
+    if matches!(whom, Whom::Waiting | Whom::Network) || !was_killed {
         // The pod may go on without it; it is ended with its keeper.
         std::thread::sleep(Duration::from_millis(60));
         let rest = descendants().into_iter().filter_map(|it| Pid::from_raw(it.cast_signed()));

@@ -8,6 +8,7 @@
 mod ends;
 mod life;
 mod names;
+mod network;
 mod place;
 mod storms;
 mod terminal;

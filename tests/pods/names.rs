@@ -139,7 +139,8 @@ fn a_pod_sees_no_mounts_and_paths_of_the_host() {
     let named = |line: &&str| line.split_ascii_whitespace().count() > 7;
     assert_eq!(sockets.lines().skip(1).find(named), None, "{sockets}");
     // Some kernels make interfaces for tunnels in each namespace; a card is the host's.
-    let interfaces = place.script("ls /proc/sys/net/ipv4/conf");
+    let script = "ls /proc/sys/net/ipv4/conf";
+    let interfaces = place.says(&["run", "--net", "none", "--", "sh", "-c", script]);
     let seen: BTreeSet<&str> = interfaces.lines().collect();
     assert!(seen.contains("lo"), "{interfaces}");
     for card in fs::read_dir("/sys/class/net").into_iter().flatten().flatten() {
@@ -149,7 +150,7 @@ fn a_pod_sees_no_mounts_and_paths_of_the_host() {
 }
 
 /// A directory with a busybox, or with the files of the host that `cat` and `sh` take.
-fn make_root(root: &std::path::Path) {
+pub fn make_root(root: &std::path::Path) {
     for directory in ["bin", "etc", "keep"] {
         fs::create_dir_all(root.join(directory)).expect("a directory");
     }
@@ -192,7 +193,7 @@ fn what_a_pod_writes_stays_in_its_layer() {
 }
 
 /// Has everybody enter a directory, though it is a test's.
-fn open_to_all(path: &std::path::Path) {
+pub fn open_to_all(path: &std::path::Path) {
     use std::os::unix::fs::PermissionsExt;
     fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("it is ours");
 }

@@ -26,7 +26,7 @@ const WIDER_CODE: usize = 0;
 const WIDER_COMMENTS: usize = 0;
 
 /// Which of our crates each may depend on.
-const MAY_IMPORT: [(&str, &[&str]); 38] = [
+const MAY_IMPORT: [(&str, &[&str]); 40] = [
     ("boot", &[]),
     ("xen-abi", &[]),
     ("xen", &["boot", "frames", "locks", "machine", "xen-abi", "xen-io", "xen-store"]),
@@ -65,6 +65,7 @@ const MAY_IMPORT: [(&str, &[&str]); 38] = [
             "session",
             "sockets",
             "spec",
+            "uplink",
             "vfr",
             "vmm",
         ],
@@ -95,9 +96,23 @@ const MAY_IMPORT: [(&str, &[&str]); 38] = [
     ),
     (
         "pods",
-        &["api", "files", "host", "hub", "locks", "pod-protocol", "protocol", "session", "spec"],
+        &[
+            "api",
+            "files",
+            "host",
+            "hub",
+            "locks",
+            "netlink",
+            "pod-protocol",
+            "protocol",
+            "session",
+            "spec",
+            "uplink",
+        ],
     ),
-    ("pod-init", &["pod-protocol", "protocol", "service"]),
+    ("pod-init", &["netlink", "pod-protocol", "protocol", "service"]),
+    ("netlink", &[]),
+    ("uplink", &["host", "network", "session", "spec"]),
     ("pod-protocol", &[]),
     ("service", &["archive", "locks", "protocol"]),
     ("network", &[]),

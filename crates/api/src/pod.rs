@@ -11,7 +11,7 @@
 //! The frames are those of a domain (`guest/protocol`).
 
 use serde::{Deserialize, Serialize};
-use spec::Name;
+use spec::{Name, Published};
 
 use super::http::{Request, Response};
 use super::kept::{Kept, Kind};
@@ -47,8 +47,22 @@ pub struct Record {
     pub is_writable: bool,
     /// The host name in it.
     pub hostname: String,
+    /// Its network; none: it has a loopback interface only.
+    #[serde(default)]
+    pub network: Option<Network>,
     /// How it ended, if it has and could say so.
     pub ending: Option<Ended>,
+}
+
+/// A network in which a pod is alone: it reaches what the user may reach.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Network {
+    /// The pod reaches the host, too: servers on its loopback interface and its other addresses, and what is link-local
+    /// to it.
+    pub reaches_host: bool,
+    /// Ports of the host that are published.
+    pub publish: Vec<Published>,
 }
 
 impl Kept for Record {

@@ -99,6 +99,7 @@ fn of_pods(result: Result<u8, pod::Error>) -> ExitCode {
         Err(pod::Error::Life(error)) => {
             told(Err(error)).map_or_else(|message| fail(&message), |()| ExitCode::SUCCESS)
         }
+        Err(pod::Error::Usage(reason)) => Cli::refuse(&reason),
         other => ended(other),
     }
 }

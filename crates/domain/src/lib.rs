@@ -27,7 +27,6 @@
 
 pub mod console;
 pub mod domain;
-pub mod helper;
 pub mod inspect;
 mod job;
 pub mod keeper;
@@ -48,4 +47,4 @@ pub use domain::{Domain, Error, GoingOn, GuestEnd, Plan};
 pub use layout::settle;
 pub use processes::{OtherProcess, begin};
 pub use run::{CheckedSpec, go_on, launch};
-pub use session::say;
+pub use session::{helper, say};

@@ -15,11 +15,11 @@ use std::path::Path;
 use api::status;
 use serde::de::DeserializeOwned;
 use session::homes;
+use uplink::Serving as Network;
 
 use crate::helper::MARK;
 use crate::keeper::{self, Keeping};
 use crate::network::routed::{self, Serving as Routed};
-use crate::network::{self, Serving as Network};
 use crate::run::carry_out;
 use crate::run::directories::{self, ServeFiles};
 use crate::run::launch::{self, Carry};
@@ -108,7 +108,7 @@ impl Process {
         match kind.to_str().unwrap_or_default() {
             launch::KIND => read(order).map(Self::Launch),
             directories::KIND => read(order).map(Self::Files),
-            network::KIND => read(order).map(Self::Network),
+            uplink::KIND => read(order).map(Self::Network),
             routed::KIND => read(order).map(Self::Router),
             vsock::KIND => read(order).map(Self::Sockets),
             seal::KIND => read(order).map(Self::Seal),
@@ -139,10 +139,7 @@ impl Process {
     /// The descriptors that it was given on purpose, besides its streams.
     fn passed(&self) -> Vec<i32> {
         match self {
-            Self::Network(serving) => {
-                let ports = serving.tcp.iter().chain(&serving.udp).map(|&(number, _)| number);
-                ports.chain([serving.cable]).collect()
-            }
+            Self::Network(serving) => serving.passed(),
             Self::Router(serving) => vec![serving.control, serving.uplink],
             Self::Sockets(serving) => vec![serving.cable, serving.listener],
             Self::Launch(order) | Self::Other(_, order) => vec![order.descriptor],
@@ -161,7 +158,7 @@ impl Process {
             Self::Files(order) => done("the file server", serve_files(&order)),
             Self::Network(serving) => {
                 log::start(0);
-                done("the network", network::serve(&serving))
+                done("the network", uplink::serve(&serving))
             }
             Self::Router(serving) => {
                 log::start(0);

@@ -3,7 +3,8 @@
 use std::net::Ipv4Addr;
 
 use crate::addresses::Addresses;
-use crate::cable::{ETHERNET_BYTES, Output};
+use crate::cable::Output;
+use crate::wire::ETHERNET_BYTES;
 
 /// The type of its frames.
 pub const KIND: [u8; 2] = [0x08, 0x06];

@@ -1,25 +1,52 @@
-//! The socket to the machine: Ethernet frames, each after its length (four bytes, the most significant
-//! first). Both directions have a buffer, so that one system call moves many frames.
+//! The way to the guest, and buffers for both directions, in which each Ethernet frame comes after its length (four
+//! bytes, the most significant first). A [`Cable::Stream`] carries just that, so that one system call moves many
+//! frames; a packet socket ([`Cable::Interface`]) takes each by itself ([`crate::interface`]).
 
 use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
 
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 use smoltcp::phy::{self, Checksum, ChecksumCapabilities, DeviceCapabilities, Medium};
 use smoltcp::time::Instant;
 
-use crate::limits::{INPUT_BYTES, MAX_FRAME_BYTES, OUTPUT_BYTES};
+use crate::limits::{FRAMES_AT_ONCE, INPUT_BYTES, MAX_FRAME_BYTES, OUTPUT_BYTES};
+use crate::wire::{ETHERNET_BYTES, IPV4};
+
+use crate::interface;
+
+/// The way to the guest.
+#[derive(Debug)]
+pub enum Cable {
+    /// A stream socket, whose other end is the guest's: frames, each after its length. The network ends with it.
+    Stream(OwnedFd),
+    /// A packet socket (packet(7)) that is bound to an interface, whose other end is the guest's.
+    Interface {
+        /// It has headers of virtio (`PACKET_VNET_HDR`).
+        socket: OwnedFd,
+        /// The network ends when the other end of this is closed.
+        line: OwnedFd,
+    },
+}
+
+impl From<UnixStream> for Cable {
+    fn from(socket: UnixStream) -> Self {
+        Self::Stream(socket.into())
+    }
+}
+
+impl AsFd for Cable {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Stream(socket) | Self::Interface { socket, .. } => socket.as_fd(),
+        }
+    }
+}
 
 /// Bytes of a length.
 const PREFIX_BYTES: usize = 4;
-
-/// Bytes of an Ethernet header.
-pub const ETHERNET_BYTES: usize = 14;
-
-/// The type of frames with packets of IPv4.
-pub const IPV4: [u8; 2] = [0x08, 0x00];
 
 /// Frames from the machine.
 pub struct Input {
@@ -46,9 +73,13 @@ impl Input {
     }
 
     /// Receive what there is; `None` when that is nothing now, and 0 at the end.
-    pub fn receive(&mut self, socket: BorrowedFd<'_>) -> io::Result<Option<usize>> {
+    pub fn receive(&mut self, cable: &Cable) -> io::Result<Option<usize>> {
         self.bytes.copy_within(self.start..self.end, 0);
         self.end -= std::mem::take(&mut self.start);
+        let socket = match cable {
+            Cable::Stream(socket) => socket,
+            Cable::Interface { socket, .. } => return Ok(self.receive_frames(socket.as_fd())),
+        };
         let room = &mut self.bytes[self.end..];
         let (count, _) = match recv(socket, room, RecvFlags::DONTWAIT) {
             Err(Errno::AGAIN | Errno::INTR) => return Ok(None),
@@ -56,6 +87,27 @@ impl Input {
         };
         self.end += count;
         Ok(Some(count))
+    }
+
+    /// The same from a packet socket, which has no end.
+    fn receive_frames(&mut self, socket: BorrowedFd<'_>) -> Option<usize> {
+        let before = self.end;
+        for _ in 0..FRAMES_AT_ONCE {
+            if self.end >= INPUT_BYTES {
+                break;
+            }
+            let (prefix, room) = self.bytes[self.end..].split_at_mut(PREFIX_BYTES);
+            match interface::receive(socket, &mut room[..MAX_FRAME_BYTES]) {
+                interface::Received::Frame(length) => {
+                    prefix.copy_from_slice(&(length as u32).to_be_bytes());
+                    self.end += PREFIX_BYTES + length;
+                }
+                interface::Received::Nonsense => {}
+                interface::Received::Nothing => break,
+            }
+        }
+        // After nothing but nonsense, the next frame says that there is more.
+        (self.end > before).then_some(self.end - before)
     }
 
     /// For tests and fuzzing: as if this had been received.
@@ -134,7 +186,11 @@ impl Output {
     }
 
     /// Send what there is, as far as it is taken; whether that is all.
-    pub fn flush(&mut self, socket: BorrowedFd<'_>) -> io::Result<bool> {
+    pub fn flush(&mut self, cable: &Cable) -> io::Result<bool> {
+        let socket = match cable {
+            Cable::Stream(socket) => socket,
+            Cable::Interface { socket, .. } => return Ok(self.flush_frames(socket.as_fd())),
+        };
         while self.start < self.end {
             let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
             match send(socket, &self.bytes[self.start..self.end], flags) {
@@ -150,6 +206,22 @@ impl Output {
         }
         self.clear();
         Ok(true)
+    }
+
+    /// The same to a packet socket: what it refuses is lost.
+    fn flush_frames(&mut self, socket: BorrowedFd<'_>) -> bool {
+        while let Some(prefix) = self.bytes[self.start..self.end].first_chunk::<PREFIX_BYTES>() {
+            let length = u32::from_be_bytes(*prefix) as usize;
+            let first = self.start + PREFIX_BYTES;
+            if !interface::send(socket, &mut self.bytes[first..first + length]) {
+                self.bytes.copy_within(self.start..self.end, 0);
+                self.end -= std::mem::take(&mut self.start);
+                return false;
+            }
+            self.start = first + length;
+        }
+        self.clear();
+        true
     }
 
     /// Forget what is there.

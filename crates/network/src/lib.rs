@@ -14,7 +14,8 @@
 //!    ready stays ready until a system call says otherwise.
 //! 3. *Work is done in batches*: the server looks at all frames that have come, gives each
 //!    connection one turn with all of its frames, and sends all answers at once.
-//! 4. *It ends with its cable*, the socket to the machine, and leaves nothing behind.
+//! 4. *It ends with its cable*, the socket to the machine, or with its line, if its cable is an interface of a pod, and
+//!    leaves nothing behind.
 
 #![forbid(unsafe_code)]
 
@@ -25,6 +26,7 @@ mod connection;
 mod connections;
 mod dhcp;
 mod echo;
+mod interface;
 pub mod limits;
 mod packets;
 mod reach;
@@ -32,6 +34,8 @@ mod server;
 #[cfg(test)]
 mod tests;
 mod udp;
+mod wire;
 
 pub use addresses::Addresses;
+pub use cable::Cable;
 pub use server::{OURS, Plan, Server};

@@ -48,6 +48,9 @@ pub const DATAGRAMS_AT_ONCE: usize = 64;
 /// Connections that are accepted before others have their turn.
 pub const CONNECTIONS_AT_ONCE: usize = 64;
 
+/// Frames that are taken from an interface before others have their turn.
+pub const FRAMES_AT_ONCE: usize = 256;
+
 /// How often the server looks for what is idle.
 pub const SWEEP_INTERVAL: Duration = Duration::from_secs(10);
 

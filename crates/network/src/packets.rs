@@ -2,18 +2,12 @@
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 
-use crate::cable::{IPV4, Output};
+use crate::cable::Output;
+use crate::wire::{IPV4, protocol};
 
 /// Bytes of an IPv4 header without options.
 const IP_BYTES: usize = 20;
 const UDP_BYTES: usize = 8;
-
-/// Protocols.
-pub mod protocol {
-    pub const ICMP: u8 = 1;
-    pub const TCP: u8 = 6;
-    pub const UDP: u8 = 17;
-}
 
 /// What a packet of IPv4 is, if it is one that is whole.
 pub struct Packet<'a> {

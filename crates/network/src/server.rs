@@ -3,7 +3,6 @@
 use std::io;
 use std::net::{TcpListener, UdpSocket};
 use std::ops::Range;
-use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use rustix::event::Timespec;
@@ -11,12 +10,13 @@ use rustix::event::epoll::{self, Event, EventFlags};
 use smoltcp::time::Instant as Moment;
 
 use crate::addresses::Addresses;
-use crate::cable::{ETHERNET_BYTES, IPV4, Input, Output, Watch};
+use crate::cable::{Cable, Input, Output, Watch};
 use crate::connections::Connections;
 use crate::echo::Echoes;
 use crate::limits::SWEEP_INTERVAL;
-use crate::packets::{Packet, protocol};
+use crate::packets::Packet;
 use crate::udp::Datagrams;
+use crate::wire::{ETHERNET_BYTES, IPV4, protocol};
 use crate::{arp, dhcp};
 
 /// Our Ethernet address: the gateway's, and everybody's behind it.
@@ -29,6 +29,7 @@ const SOMEBODY: [u8; 6] = [0x52, 0x55, 0x0a, 0x00, 0x02, 0xff];
 /// Tokens of events: whose they are.
 const CABLE: u64 = 0;
 const LISTENERS: u64 = 1;
+const LINE: u64 = u64::MAX;
 const PUBLISHED_UDP: u64 = 1 << 32;
 const ASSOCIATIONS: u64 = 2 << 32;
 const ECHOES: u64 = 1 << 48;
@@ -51,7 +52,7 @@ pub struct Plan {
 
 /// A network.
 pub struct Server {
-    cable: OwnedFd,
+    cable: Cable,
     watch: Watch,
     input: Input,
     output: Output,
@@ -69,6 +70,8 @@ pub struct Server {
     more_datagrams: Vec<u64>,
     /// The machine has not taken what is there.
     is_blocked: bool,
+    /// The line has ended, and so does the network, with what has come already.
+    is_over: bool,
 }
 
 impl Server {
@@ -77,9 +80,12 @@ impl Server {
     /// # Errors
     ///
     /// The host has no descriptors.
-    pub fn new(cable: OwnedFd, plan: Plan) -> io::Result<Self> {
+    pub fn new(cable: Cable, plan: Plan) -> io::Result<Self> {
         let watch = Watch::new()?;
         watch.add(&cable, CABLE)?;
+        if let Cable::Interface { line, .. } = &cable {
+            watch.add(line, LINE)?;
+        }
         let Plan { addresses, mtu, card, tcp, udp } = plan;
         let has_several = card.is_none();
         let tokens = (LISTENERS, CONNECTIONS);
@@ -104,6 +110,7 @@ impl Server {
             cable_is_ready: true,
             more_datagrams: Vec::new(),
             is_blocked: false,
+            is_over: false,
         })
     }
 
@@ -164,6 +171,7 @@ impl Server {
                 self.cable_is_ready |= readable;
                 self.is_blocked &= !writable;
             }
+            LINE => self.is_over |= readable,
             CONNECTIONS.. => self.connections.note_ready(token, readable, writable),
             ECHOES.. if readable => self.echoes.receive(token, &mut self.output),
             PUBLISHED_UDP.. if readable => self.more_datagrams.push(token),
@@ -175,11 +183,11 @@ impl Server {
         }
     }
 
-    /// Do what there is to do; false when the machine has gone.
+    /// Do what there is to do; false when the machine or the pod has gone.
     fn step(&mut self) -> io::Result<bool> {
         if !self.is_blocked {
             if self.cable_is_ready {
-                match self.input.receive(self.cable.as_fd()) {
+                match self.input.receive(&self.cable) {
                     Ok(Some(0)) | Err(_) => return Ok(false),
                     Ok(None) => self.cable_is_ready = false,
                     Ok(Some(_)) => {}
@@ -194,7 +202,7 @@ impl Server {
                 return Ok(false);
             }
         }
-        match self.output.flush(self.cable.as_fd()) {
+        match self.output.flush(&self.cable) {
             Ok(all) => self.is_blocked = !all,
             Err(_) => return Ok(false),
         }
@@ -204,7 +212,7 @@ impl Server {
             self.datagrams.sweep(now);
             self.echoes.sweep(now);
         }
-        Ok(true)
+        Ok(!self.is_over)
     }
 
     /// Look at all frames that have come, and give connections their turns; false if they are none.

@@ -23,9 +23,11 @@ use session::channel::Channel;
 use session::detach::Child;
 use session::terminal::{Escape, Mode};
 use session::{Ending, Input, Line, Outputs, Passing, Session, Signals, Trouble, Verdict};
+use uplink::Ports;
 
 use crate::limits::{KILL_PATIENCE, LOOK};
 use crate::names::{self, First, Users};
+use crate::network::{self, Link, Uplink};
 use crate::order;
 use crate::root::Files;
 use crate::server::Server;
@@ -54,6 +56,12 @@ pub enum Error {
     /// Its first process has failed.
     #[error("cannot make the pod: {0}")]
     Init(String),
+    /// A port that is to lead to it.
+    #[error(transparent)]
+    Ports(#[from] uplink::Error),
+    /// Its network.
+    #[error("cannot connect the pod to the network (--net none runs it without): {0}")]
+    Network(io::Error),
     /// The session with its command.
     #[error(transparent)]
     Session(#[from] session::Error),
@@ -111,6 +119,7 @@ impl Kept {
             root: spec.root.as_ref().map_or_else(|| "/".into(), |root| root.display().to_string()),
             is_writable: spec.is_writable,
             hostname: spec.hostname.clone().unwrap_or_else(|| claim.name.to_string()),
+            network: spec.network.clone(),
             ending: None,
         };
         let create = |name| Ok::<_, io::Error>(File::from(files::create(&claim.directory, name)?));
@@ -140,7 +149,12 @@ impl Kept {
 
     /// Starts the thread that serves a pod, whose init is at the other end of `line`; the session gets the end that is
     /// returned, and what is wrong with init is said in the other.
-    fn serve(&mut self, line: Line, first: &First) -> io::Result<(Line, Trouble)> {
+    fn serve(
+        &mut self,
+        line: Line,
+        first: &First,
+        link: Option<Link>,
+    ) -> io::Result<(Line, Trouble)> {
         let trouble = Trouble::default();
         let (ours, theirs) = Line::pair()?;
         // A pod has the host's clock, and needs nothing else to be told.
@@ -151,6 +165,7 @@ impl Kept {
             listener: self.listener.take().ok_or(io::ErrorKind::NotConnected)?,
             hub,
             first: first.handle()?,
+            link,
             record: self.record(),
             messages: self.messages.as_ref().map(File::try_clone).transpose()?,
             owner: rustix::process::geteuid(),
@@ -202,6 +217,7 @@ fn keep(
     let users = Users::of_process();
     let files = Files::of(spec, &users)
         .map_err(|error| Error::Root { path: spec.root.clone().unwrap_or_default(), error })?;
+    let ports = spec.network.as_ref().map(|network| Ports::bind(&network.publish)).transpose()?;
     let order = order::order(spec, &files.directory);
     let setup = Setup {
         keeper: std::process::id(),
@@ -210,10 +226,12 @@ fn keep(
         shared: files.shared,
         hidden: files.hidden,
         has_groups: users.has_groups(),
+        network: spec.network.as_ref().map(|_| network::addresses()),
     };
     let (mut first, line) = start(setup, &users)?;
+    let (mut uplink, link) = connect(spec, ports, &mut first)?.unzip();
     let has_started = Arc::new(OnceLock::new());
-    let (ours, trouble) = kept.serve(Line::of(line)?, &first)?;
+    let (ours, trouble) = kept.serve(Line::of(line)?, &first, link)?;
     let mut link = Channel::new(ours, &order)?.with_trouble(trouble);
     let going_on = child.map(|child| kept.going_on(child, spec.detached && !spec.remove));
     let (going_on, noted) = (going_on.transpose()?, Arc::clone(&has_started));
@@ -235,12 +253,29 @@ fn keep(
         report: None,
     };
     let ended = session.run();
+    if let Some(uplink) = &mut uplink {
+        uplink.hang_up();
+    }
     let is_over =
         matches!(ended, Ok(Ending::Exited(_) | Ending::Signaled(_) | Ending::MachineEnded));
-    let why = finish(&mut first, is_over);
+    let why = finish(&mut first, is_over, uplink);
     match ended? {
         Ending::MachineEnded if has_started.get().is_none() => Err(Error::Init(why)),
         ending => Ok(judge(ending)),
+    }
+}
+
+/// Connects the pod to its network, if it is to have one.
+fn connect(
+    spec: &PodSpec,
+    ports: Option<Ports>,
+    first: &mut First,
+) -> Result<Option<(Uplink, Link)>, Error> {
+    match (&spec.network, ports, first.peer.take()) {
+        (Some(network), Some(ports), Some(peer)) => {
+            Uplink::start(peer, network, ports).map(Some).map_err(Error::Network)
+        }
+        _ => Ok(None),
     }
 }
 
@@ -260,12 +295,13 @@ fn start(
 }
 
 /// Sees the pod to its end, which it has come to by itself if `is_over`; what its first process has complained of.
-fn finish(first: &mut First, is_over: bool) -> String {
+fn finish(first: &mut First, is_over: bool, uplink: Option<Uplink>) -> String {
     if !is_over {
         first.kill();
     }
     let was_killed = first.end();
     let why = first.why();
+    drop(uplink);
     if !was_killed {
         // It has waited for process 1, and the kernel has that one end last of all.
         return why;

@@ -6,11 +6,13 @@
 //! - [`names`]: starts the pod's first process in new namespaces.
 //! - [`keeper`]: the process that keeps one pod: its entry in the registry, its streams, its end; [`server`]: the
 //!   thread that answers requests.
+//! - [`network`]: the process that is its network.
 //!
 //! ```text
 //! biv pod exec ... --HTTP, frames on a Unix socket--> keeper --frames on a socket pair--> init (process 1 of the pod)
 //!                                                      |                                   |
-//!                                                      '- outer process of init            '- the pod's processes
+//!                                                      |- outer process of init            '- the pod's processes
+//!                                                      '- the process of its network
 //! ```
 //!
 //! What it is not: a machine. It links none, and a pod has the host's kernel.
@@ -30,6 +32,7 @@
 pub mod keeper;
 pub mod limits;
 pub mod names;
+pub mod network;
 mod order;
 mod root;
 pub mod server;

@@ -8,6 +8,9 @@ pub const START_PATIENCE: Duration = Duration::from_secs(20);
 /// How long the pod may take to end when its first command has.
 pub const END_PATIENCE: Duration = Duration::from_secs(5);
 
+/// How long the process of its network may take to end when it is told to.
+pub const HANG_UP_PATIENCE: Duration = Duration::from_secs(2);
+
 /// How long its processes may take to be gone when they have been killed.
 pub const KILL_PATIENCE: Duration = Duration::from_secs(10);
 

@@ -15,6 +15,7 @@ use rustix::process::Uid;
 use session::Line;
 
 use crate::names::Handle;
+use crate::network::Link;
 
 /// What the thread serves.
 #[derive(Debug)]
@@ -25,6 +26,8 @@ pub struct Server {
     pub hub: Hub,
     /// What ends the pod.
     pub first: Handle,
+    /// The other end of its interface, if it has one.
+    pub link: Option<Link>,
     /// What the pod is.
     pub record: Record,
     /// What `biv` has said about it.
@@ -39,6 +42,7 @@ enum Source {
     Listener,
     Client(usize),
     Hub(hub::Place),
+    Network,
 }
 
 impl Server {
@@ -61,6 +65,11 @@ impl Server {
                     self.serve(&mut connections, *place);
                 }
             }
+            if ready.contains(&Source::Network)
+                && let Some(link) = &mut self.link
+            {
+                link.end();
+            }
             if ready.contains(&Source::Listener) {
                 connections.accept(&self.listener);
             }
@@ -73,6 +82,9 @@ impl Server {
         let mut poller = Poller::new();
         if connections.has_room() {
             poller.register(Source::Listener, self.listener.as_fd(), PollFlags::IN);
+        }
+        if let Some(process) = self.link.as_ref().and_then(Link::watched) {
+            poller.register(Source::Network, process, PollFlags::IN);
         }
         for (place, stream, flags) in connections.watched() {
             poller.register(Source::Client(place), stream, flags);

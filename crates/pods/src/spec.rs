@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use api::pod::Network;
 use serde::{Deserialize, Serialize};
 use spec::Name;
 
@@ -36,6 +37,8 @@ pub struct PodSpec {
     pub detached: bool,
     /// Nothing of it is kept when it has ended.
     pub remove: bool,
+    /// Its network; none: a loopback interface only.
+    pub network: Option<Network>,
     /// How long it may run.
     pub timeout: Option<Duration>,
 }

@@ -33,6 +33,7 @@ pub mod channel;
 pub mod console;
 pub mod detach;
 pub mod environment;
+pub mod helper;
 pub mod homes;
 mod line;
 mod output;

@@ -13,7 +13,8 @@
 //! | link | the same link |
 //! | file | the file, read-only |
 //!
-//! What the pod is not to see is removed in the upper layer before anybody is in the pod. It is not covered by a mount,
+//! What the pod is to have instead of a file of the host's is in the upper layer from the beginning, and what it is not
+//! to see is removed there, before anybody is in the pod. It is not covered by a mount,
 //! which the pod's superuser could take away.
 
 use std::ffi::CString;
@@ -40,8 +41,18 @@ pub struct Layers {
     mounted: Vec<PathBuf>,
     /// What is not shown.
     hidden: Vec<PathBuf>,
+    /// What is the pod's own from the beginning.
+    replaced: Option<Replaced>,
     /// How many there are.
     count: u32,
+}
+
+/// A file that the pod has instead of the host's, if that has one.
+pub struct Replaced {
+    /// Where the host has it.
+    pub path: PathBuf,
+    /// What is in it.
+    pub text: String,
 }
 
 impl Layers {
@@ -49,9 +60,9 @@ impl Layers {
     pub const PLACE: &str = "/layers";
 
     /// None yet; where the host has mounts is read now, while it is the root.
-    pub fn of_host(hidden: Vec<PathBuf>) -> io::Result<Layers> {
+    pub fn of_host(hidden: Vec<PathBuf>, replaced: Option<Replaced>) -> io::Result<Layers> {
         let table = fs::read("/proc/self/mountinfo")?;
-        Ok(Layers { mounted: mount_points(&table), hidden, count: 0 })
+        Ok(Layers { mounted: mount_points(&table), hidden, replaced, count: 0 })
     }
 
     /// Lays the host's directory `lower` at `target`, without the entries `left_out`, for which there are empty
@@ -82,7 +93,8 @@ impl Layers {
         for entry in fs::read_dir(on_stage(lower)).doing(what())? {
             let entry = entry.doing(what())?;
             let (path, place) = (lower.join(entry.file_name()), target.join(entry.file_name()));
-            if self.hidden.contains(&path) {
+            let is_replaced = self.replaced.as_ref().is_some_and(|it| it.path == path);
+            if self.hidden.contains(&path) || is_replaced {
                 continue;
             }
             if left_out.iter().any(|name| entry.file_name() == *name) {
@@ -95,7 +107,12 @@ impl Layers {
                 Ok(kind) => self.lay_entry(&entry, kind, (&path, &place), depth)?,
             }
         }
-        Ok(())
+        match &self.replaced {
+            Some(replaced) if replaced.path.parent() == Some(lower) => replaced
+                .lay(lower, target)
+                .doing(format!("cannot make {}", replaced.path.display())),
+            _ => Ok(()),
+        }
     }
 
     fn lay_entry(
@@ -149,6 +166,11 @@ impl Layers {
         for path in hidden {
             hide(path, lower, &upper).doing(format!("cannot hide {}", path.display()))?;
         }
+        if let Some(replaced) = self.replaced.as_ref().filter(|it| it.path.starts_with(lower)) {
+            replaced
+                .lay(lower, &upper)
+                .doing(format!("cannot make {}", replaced.path.display()))?;
+        }
         // The host's path is not for the pod, which sees these options: the lower directory is the current one.
         let before = std::env::current_dir().doing(what())?;
         std::env::set_current_dir(on_stage(lower)).doing(what())?;
@@ -160,6 +182,19 @@ impl Layers {
         });
         std::env::set_current_dir(before).doing(what())?;
         laid.doing(what())
+    }
+}
+
+impl Replaced {
+    /// Makes the file in a directory `upper` that is, or will be laid above, the host's directory `lower`.
+    fn lay(&self, lower: &Path, upper: &Path) -> io::Result<()> {
+        let rest = self.path.strip_prefix(lower).map_err(io::Error::other)?;
+        if !make_parents(rest, lower, upper)? {
+            return Ok(());
+        }
+        let file = upper.join(rest);
+        fs::write(&file, &self.text)?;
+        fs::set_permissions(file, Permissions::from_mode(0o644))
     }
 }
 
@@ -184,20 +219,32 @@ fn hide(path: &Path, lower: &Path, upper: &Path) -> io::Result<()> {
     if rest.as_os_str().is_empty() || fs::symlink_metadata(on_stage(path)).is_err() {
         return Ok(());
     }
-    let (mut there, mut here) = (on_stage(lower), upper.to_owned());
-    for part in rest.parent().into_iter().flat_map(Path::iter) {
-        (there, here) = (there.join(part), here.join(part));
-        // What is below a link is hidden where it is.
-        if fs::symlink_metadata(&there)?.is_symlink() {
-            return Ok(());
-        }
-        match fs::create_dir(&here) {
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-            other => other.and_then(|()| copy_mode(&there, &here))?,
-        }
+    // What is below a link is hidden where it is.
+    if !make_parents(rest, lower, upper)? {
+        return Ok(());
     }
     let name = upper.join(rest);
     Ok(mknodat(CWD, &name, Kind::CharacterDevice, Mode::empty(), 0)?)
+}
+
+/// Makes the directories of a path below `lower` in its upper layer; false if one of them is a link.
+fn make_parents(rest: &Path, lower: &Path, upper: &Path) -> io::Result<bool> {
+    let (mut there, mut here) = (on_stage(lower), upper.to_owned());
+    for part in rest.parent().into_iter().flat_map(Path::iter) {
+        (there, here) = (there.join(part), here.join(part));
+        let is_there = match fs::symlink_metadata(&there) {
+            Ok(found) if found.is_symlink() => return Ok(false),
+            Ok(_) => true,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => false,
+            Err(error) => return Err(error),
+        };
+        match fs::create_dir(&here) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            other if is_there => other.and_then(|()| copy_mode(&there, &here))?,
+            other => other?,
+        }
+    }
+    Ok(true)
 }
 
 /// Has a file of the host's at a place, to be read. What else the host's mount forbids stays forbidden.
@@ -256,7 +303,8 @@ mod tests {
             24 22 0:6 / /dev rw - devtmpfs d rw\n";
         let expected = ["/", "/a b\\c", "/dev"].map(PathBuf::from);
         assert_eq!(mount_points(table), expected);
-        let layers = Layers { mounted: mount_points(table), hidden: Vec::new(), count: 0 };
+        let mounted = mount_points(table);
+        let layers = Layers { mounted, hidden: Vec::new(), replaced: None, count: 0 };
         let check = |path: &str, expected| {
             assert_eq!(layers.has_mounts_in(Path::new(path)), expected, "{path}");
         };

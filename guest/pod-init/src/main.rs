@@ -21,10 +21,12 @@ mod keyring;
 mod layers;
 mod names;
 mod namespaces;
-mod network;
 mod pod;
+mod resolver;
 mod root;
 mod signals;
+mod unshare;
+mod uplink;
 
 use std::process::ExitCode;
 

@@ -8,7 +8,7 @@ use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::process::setsid;
 
 use crate::error::{Doing, Error};
-use crate::{keyring, network, root, signals};
+use crate::{keyring, resolver, root, signals, uplink};
 
 /// Gives the pod all its names. What is a name by itself in a new namespace (of processes, System V IPC, sockets) needs
 /// nothing to be done.
@@ -19,8 +19,14 @@ pub fn give(setup: &Setup) -> Result<(), Error> {
     signals::reset().doing("cannot reset signals")?;
     keyring::renew().doing("cannot have a keyring")?;
     rustix::system::sethostname(&setup.hostname).doing("cannot set the host name")?;
-    network::raise_loopback().doing("cannot raise the loopback interface")?;
-    root::enter(setup)
+    let network = setup.network.as_ref();
+    uplink::set_up(network).doing("cannot set up the pod's interfaces")?;
+    root::enter(setup)?;
+    if let Some(network) = network.filter(|_| setup.root.is_writable) {
+        // A root that takes no such file has a network all the same.
+        let _ = resolver::cover(network.nameserver);
+    }
+    Ok(())
 }
 
 /// Keeps the line to the keeper, which was standard input, and nothing else of the host.

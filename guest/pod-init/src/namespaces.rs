@@ -19,6 +19,8 @@ use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal, set
 use rustix::thread::{UnshareFlags, set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 
 use crate::error::{Doing, Error};
+use crate::unshare::unshare;
+use crate::uplink;
 
 /// How the inner process is called, by which it knows that it is.
 pub const INNER_NAME: &str = "biv-pod-init";
@@ -46,6 +48,9 @@ pub fn enter_and_wait() -> Result<u8, Error> {
     be_mapped(&setup)?;
     // Who changes its user would live on without its parent.
     end_with_keeper(setup.keeper)?;
+    if let Some(network) = &setup.network {
+        uplink::make(network)?;
+    }
     // The inner process takes this one along to the pod's root.
     let nothing = File::options().read(true).write(true).open("/dev/null").doing("/dev/null")?;
     let mut inner = Command::new("/proc/self/exe")
@@ -133,12 +138,6 @@ fn enter() -> Result<(), Error> {
         }
         other => other.doing("cannot enter new namespaces"),
     }
-}
-
-#[expect(unsafe_code, reason = "a system call that no safe crate has")]
-fn unshare(flags: UnshareFlags) -> Result<(), Errno> {
-    // SAFETY: it is not the table of descriptors that is unshared, and this process has one thread.
-    unsafe { rustix::thread::unshare_unsafe(flags) }
 }
 
 /// Has the keeper map users, and becomes the superuser of the pod.

@@ -23,7 +23,8 @@ use rustix::process::pivot_root;
 
 use crate::devices;
 use crate::error::{Doing, Error};
-use crate::layers::{HOST, Layers, on_stage};
+use crate::layers::{HOST, Layers, Replaced, on_stage};
+use crate::resolver;
 
 /// Where the stage is put: any directory does.
 const STAGES: [&str; 5] = ["/tmp", "/var", "/mnt", "/usr", "/proc"];
@@ -43,9 +44,13 @@ pub fn enter(setup: &Setup) -> Result<(), Error> {
         other => other.doing("cannot have mounts of its own")?,
     }
     let hidden = setup.hidden.iter().map(|path| path_of(path)).collect();
-    let mut layers = Layers::of_host(hidden).doing("cannot read what is mounted")?;
-    set_stage()?;
     let lower = path_of(&setup.root.path);
+    let names = setup.network.as_ref().map(|network| Replaced {
+        path: lower.join(resolver::PLACE),
+        text: resolver::text(network.nameserver),
+    });
+    let mut layers = Layers::of_host(hidden, names).doing("cannot read what is mounted")?;
+    set_stage()?;
     if setup.root.is_writable {
         let bound = mount_bind_recursive(on_stage(&lower), ROOT);
         bound.doing(format!("cannot use {} as the root", lower.display()))?;

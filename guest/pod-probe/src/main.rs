@@ -5,6 +5,9 @@
 //!   has its own tag, and says `intact`.
 //! - `storm TAG ROUNDS`: makes and removes names in rounds, beside others that do the same with the same names, and
 //!   checks each time that it meets nobody else's. It says `calm ROUNDS`.
+//! - `ask tcp ADDRESS`: sends its standard input there, and says what it hears. `ask udp ADDRESS TEXT` likewise.
+//! - `serve PORT`: repeats what it hears at that port, of TCP and UDP; it says `serving` when it does.
+//! - `carrier`: says whether somebody is at the other end of the pod's interface.
 //! - `measure`: says what calls about names cost here.
 //!
 //! A name that does not belong to it makes it fail, with one line that says which.
@@ -13,6 +16,7 @@
 
 mod ipc;
 mod measure;
+mod network;
 mod sockets;
 mod storm;
 mod tasks;
@@ -36,11 +40,17 @@ fn main() -> ExitCode {
         ["measure"] => measure::measure(),
         // What is started to see what that costs.
         ["nothing"] => Ok(()),
+        ["ask", "tcp", address] => network::ask(address),
+        ["ask", "udp", address, text] => network::ask_udp(address, text),
+        ["serve", port] => network::serve(port),
+        ["carrier"] => network::carrier(),
         ["storm", tag, rounds] => rounds
             .parse()
             .map_err(|_| "no number of rounds".to_owned())
             .and_then(|rounds| storm::storm(tag, rounds)),
-        _ => Err("usage: pod-probe hold TAG | storm TAG ROUNDS | measure".to_owned()),
+        _ => Err("usage: pod-probe hold TAG | storm TAG ROUNDS | measure | ask tcp ADDRESS | \
+                   ask udp ADDRESS TEXT | serve PORT | carrier"
+            .to_owned()),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

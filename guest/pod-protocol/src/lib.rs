@@ -5,12 +5,16 @@
 //!
 //! 1. Init has left the host's namespaces, and sends [`UNSHARED`].
 //! 2. The keeper has mapped users and groups of the pod to those of the host, and sends [`MAPPED`].
-//! 3. Init gives the pod its names, becomes its process 1, and greets: from here on both speak the protocol of a
+//! 3. If the pod is to have a network, init has made its interface, and sends [`UPLINK`] with two descriptors: a packet
+//!    socket at the other end, and a socket for requests about that ([`PEER_INDEX`]).
+//! 4. Init gives the pod its names, becomes its process 1, and greets: from here on both speak the protocol of a
 //!    guest's init (`guest/protocol`), which allows for such bytes before its greeting.
 //!
 //! Both ends come from one build, so nothing has a version.
 
 #![forbid(unsafe_code)]
+
+use std::net::Ipv4Addr;
 
 use serde::{Deserialize, Serialize};
 
@@ -19,6 +23,12 @@ pub const UNSHARED: u8 = b'U';
 
 /// The keeper says: you are somebody now.
 pub const MAPPED: u8 = b'M';
+
+/// Init says: here is the other end of the pod's interface.
+pub const UPLINK: u8 = b'N';
+
+/// The number of that other end, in a network namespace that has nothing else.
+pub const PEER_INDEX: u32 = 101;
 
 /// The longest encoded [`Setup`], in bytes.
 pub const SETUP_MAX_BYTES: usize = 1 << 20;
@@ -37,6 +47,23 @@ pub struct Root {
     pub is_host: bool,
 }
 
+/// A network in which a pod is the only guest.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Network {
+    /// The Ethernet address of the pod's interface.
+    pub card: [u8; 6],
+    /// Its address.
+    pub address: Ipv4Addr,
+    /// Bits of the network's prefix.
+    pub prefix_bits: u8,
+    /// Through whom others are reached.
+    pub gateway: Ipv4Addr,
+    /// Who knows names.
+    pub nameserver: Ipv4Addr,
+    /// The greatest packet, in bytes.
+    pub mtu: u16,
+}
+
 /// What a pod is to be.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Setup {
@@ -52,6 +79,8 @@ pub struct Setup {
     pub hidden: Vec<Vec<u8>>,
     /// More than one group is mapped, so that terminals can belong to one of their own.
     pub has_groups: bool,
+    /// Its network; none: a loopback interface only.
+    pub network: Option<Network>,
 }
 
 /// Why bytes are no [`Setup`].
@@ -104,6 +133,14 @@ mod tests {
             shared: vec![b"/home/u/project".to_vec()],
             hidden: vec![b"/home/u/.ssh".to_vec(), b"/root/.netrc".to_vec()],
             has_groups: true,
+            network: Some(Network {
+                card: [0x52, 0x54, 0, 1, 2, 3],
+                address: [10, 0, 2, 15].into(),
+                prefix_bits: 24,
+                gateway: [10, 0, 2, 2].into(),
+                nameserver: [10, 0, 2, 3].into(),
+                mtu: 65520,
+            }),
         }
     }
 

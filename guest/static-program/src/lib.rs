@@ -15,8 +15,14 @@ use std::process::Command;
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 
 /// What all programs are made from.
-const SOURCES: [&str; 5] =
-    ["guest/service", "guest/protocol", "guest/archive", "Cargo.toml", "Cargo.lock"];
+const SOURCES: [&str; 6] = [
+    "guest/service",
+    "guest/netlink",
+    "guest/protocol",
+    "guest/archive",
+    "Cargo.toml",
+    "Cargo.lock",
+];
 
 /// Builds `package`, which is made from `sources` besides, and hands the program's path to the crate that is being
 /// built as the environment variable `name`.

@@ -4,10 +4,11 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Arg, Args, Subcommand, ValueEnum, ValueHint};
+use api::pod::Network;
+use clap::{Arg, Args, Subcommand, ValueHint};
 use pods::PodSpec;
 use pods::spec::HOSTNAME_MAX_BYTES;
-use spec::Name;
+use spec::{Backend, Name, Net, Published, User};
 
 use super::domains as life;
 use api::status;
@@ -111,9 +112,15 @@ pub struct Run {
     #[arg(long, requires = "root")]
     pub rw: bool,
 
-    /// Network of the pod: none: a loopback interface of its own
-    #[arg(long, value_enum, default_value_t)]
+    /// Network of the pod: none: a loopback interface of its own only; user: whatever you can reach except this host;
+    /// user,host: servers on this host as well, at 10.0.2.2
+    #[arg(long, value_name = "NETWORK", default_value = "user", value_parser = parse_net)]
     pub net: PodNet,
+
+    /// Forward a port of the host to the pod: [IP:]HOSTPORT:PODPORT[/udp]. IP is the address to listen at, 127.0.0.1 by
+    /// default; 0.0.0.0 listens at all addresses
+    #[arg(short, long, value_name = "PORTS")]
+    pub publish: Vec<Published>,
 
     /// Set an environment variable
     #[arg(short, long, value_name = "NAME=VALUE")]
@@ -138,18 +145,35 @@ pub struct Run {
 }
 
 /// What a pod reaches.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PodNet {
     /// Itself.
-    #[default]
     None,
+    /// What the user may reach.
+    User {
+        /// This host as well.
+        reaches_host: bool,
+    },
 }
 
 impl Run {
     /// The pod that is meant.
-    #[must_use]
-    pub fn into_spec(self) -> PodSpec {
-        PodSpec {
+    ///
+    /// # Errors
+    ///
+    /// Ports that cannot be had.
+    pub fn into_spec(self) -> Result<PodSpec, String> {
+        let network = match self.net {
+            PodNet::None if !self.publish.is_empty() => {
+                return Err("--publish requires --net user".to_owned());
+            }
+            PodNet::None => None,
+            PodNet::User { reaches_host } => {
+                check_ports(&self.publish)?;
+                Some(Network { reaches_host, publish: self.publish })
+            }
+        };
+        Ok(PodSpec {
             name: self.name,
             args: self.command,
             env: self.env,
@@ -161,9 +185,33 @@ impl Run {
             interactive: self.interactive,
             detached: self.detach,
             remove: self.rm,
+            network,
             timeout: self.timeout,
+        })
+    }
+}
+
+/// The networks that a pod can have, in the words of those of machines.
+fn parse_net(text: &str) -> Result<PodNet, String> {
+    match text.parse() {
+        Ok(Net::None) => Ok(PodNet::None),
+        Ok(Net::User(User { reaches_host, backend: None | Some(Backend::Builtin) })) => {
+            Ok(PodNet::User { reaches_host })
+        }
+        _ => Err("a pod has none, user or user,host".to_owned()),
+    }
+}
+
+/// Whether each of the host's ports is wanted once.
+fn check_ports(ports: &[Published]) -> Result<(), String> {
+    for (number, port) in ports.iter().enumerate() {
+        if let Some(other) = ports[..number].iter().find(|other| other.collides_with(port)) {
+            return Err(format!(
+                "--publish {other} and --publish {port} want the same port of the host"
+            ));
         }
     }
+    Ok(())
 }
 
 /// What Linux takes for one, and people can read.
@@ -249,6 +297,25 @@ impl From<Exec> for life::Exec {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn networks_are_those_of_machines_that_a_pod_can_have() {
+        let check = |text: &str, expected| assert_eq!(parse_net(text).ok(), expected, "{text}");
+        check("none", Some(PodNet::None));
+        check("user", Some(PodNet::User { reaches_host: false }));
+        check("user,host", Some(PodNet::User { reaches_host: true }));
+        for other in ["", "tap:t", "vif,ip=10.77.0.2", "user,host,backend=passt", "pod"] {
+            check(other, None);
+        }
+    }
+
+    #[test]
+    fn a_port_is_published_once() {
+        let ports: Vec<Published> =
+            ["80:80", "80:81/udp", "0.0.0.0:80:1"].map(|port| port.parse().unwrap()).to_vec();
+        assert_eq!(check_ports(&ports[..2]), Ok(()));
+        assert!(check_ports(&ports).unwrap_err().contains("want the same port"));
+    }
 
     #[test]
     fn host_names_are_what_linux_takes() {

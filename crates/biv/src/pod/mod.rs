@@ -28,6 +28,9 @@ pub enum Error {
     /// A pod.
     #[error(transparent)]
     Pod(#[from] pods::Error),
+    /// What is typed makes no sense.
+    #[error("{0}")]
+    Usage(String),
     /// The process that is to go on.
     #[error("cannot detach: {0}")]
     Detach(std::io::Error),
@@ -40,7 +43,9 @@ pub enum Error {
 /// It could not be done.
 pub fn pod(action: PodAction) -> Result<u8, Error> {
     let done = match action {
-        PodAction::Run(arguments) => return run(&arguments.into_spec()),
+        PodAction::Run(arguments) => {
+            return run(&arguments.into_spec().map_err(Error::Usage)?);
+        }
         PodAction::Exec(arguments) => return Ok(life::exec::<Record>(&arguments.into())?),
         PodAction::Attach(arguments) => return Ok(life::attach::<Record>(&arguments)?),
         PodAction::Ps(arguments) => ps::ps(&arguments),

@@ -20,6 +20,8 @@ struct Row {
     pid: Option<u32>,
     created: u64,
     root: String,
+    /// Ports of the host that lead to it.
+    publish: Vec<String>,
     detached: bool,
     command: Vec<String>,
 }
@@ -30,8 +32,9 @@ pub fn ps(arguments: &Ps) -> Result<(), Error> {
 }
 
 fn row(entry: &Entry<Record>) -> Option<Row> {
-    let Record { name, pid, created, root, detached, command, ending, .. } =
+    let Record { name, pid, created, root, network, detached, command, ending, .. } =
         entry.record.clone()?;
+    let publish = network.map(|network| network.publish).unwrap_or_default();
     Some(Row {
         name: name.to_string(),
         state: state_of(entry),
@@ -40,6 +43,7 @@ fn row(entry: &Entry<Record>) -> Option<Row> {
         pid: entry.alive.then_some(pid),
         created,
         root,
+        publish: publish.iter().map(ToString::to_string).collect(),
         detached,
         command,
     })
@@ -52,8 +56,12 @@ fn table(rows: &[Row], now: u64, width: Option<usize>) -> String {
             state_and_reason(&row.state, row.reason.as_deref()),
             row.pid.map_or_else(|| "-".to_owned(), |pid| pid.to_string()),
             age(now.saturating_sub(row.created) / 1000),
+            match row.publish.is_empty() {
+                true => "-".to_owned(),
+                false => row.publish.join(","),
+            },
             row.command.join(" "),
         ]
     };
-    aligned(["NAME", "STATE", "PID", "AGE", "COMMAND"], rows.iter().map(cells), width)
+    aligned(["NAME", "STATE", "PID", "AGE", "PORTS", "COMMAND"], rows.iter().map(cells), width)
 }

@@ -5,56 +5,30 @@
 //! ([`builtin`]), or [`passt`]. So does the router of a network between domains ([`routed`]), which a domain's virtual
 //! interface ([`vif`]) is attached to.
 
-mod builtin;
 mod passt;
 pub mod routed;
 mod tap;
 pub mod vif;
 
-use std::fs;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, SocketAddrV4, TcpListener, UdpSocket};
-use std::os::fd::OwnedFd;
 
-use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair, sockopt};
+use uplink::{CARD, GATEWAY, GUEST, NAMESERVER, PREFIX_BITS};
 use vmm::{Configuration, Netdev, Network, Preparation};
 
 use crate::Domain;
-pub use builtin::{KIND, Serving, serve};
 use spec::{Backend, Name, Net, Published, Spec, User};
-
-/// The guest's address and those of its network, as QEMU's users know them.
-pub const GUEST: Ipv4Addr = Ipv4Addr::new(10, 0, 2, 15);
-/// Its gateway, which also stands for the host's loopback interface where the guest may reach the host.
-pub const GATEWAY: Ipv4Addr = Ipv4Addr::new(10, 0, 2, 2);
-/// The name server.
-pub const NAMESERVER: Ipv4Addr = Ipv4Addr::new(10, 0, 2, 3);
-/// Bits of the network's prefix.
-pub const PREFIX_BITS: u8 = 24;
-
-/// The greatest packet, as the card has it.
-const MTU: u16 = 65520;
-
-/// The card's address in a user-mode network, where there is no other card.
-pub const CARD: [u8; 6] = [0x52, 0x54, 0x00, 0x12, 0x34, 0x56];
-
-/// What is asked of the socket's buffers; the host gives what it allows.
-const BUFFER_BYTES: usize = 4 << 20;
 
 /// Why there is no network.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A port of the host's.
-    #[error("cannot publish port {0}: {1}; choose another port or address")]
-    Port(Published, #[source] io::Error),
     /// passt was asked for.
     #[error(
         "cannot start passt: {0}; use --net user,backend=builtin, or --net none for no network"
     )]
     Passt(String),
-    /// Our own.
-    #[error("cannot start the network process: {0}; use --net none to run without a network")]
-    Builtin(#[source] io::Error),
+    /// Our own, or a port of the host's.
+    #[error(transparent)]
+    Uplink(#[from] uplink::Error),
     /// An interface of the host's.
     #[error("cannot use the interface {0}: {1}")]
     Tap(String, #[source] host::tap::Error),
@@ -126,13 +100,13 @@ pub fn start(spec: &Spec, net: &Net) -> Result<Option<Starting>, Error> {
 
 /// Ours, unless passt is asked for: docs/design/6-network.md says why.
 fn start_user(user: User, published: &[Published], confine: bool) -> Result<Starting, Error> {
-    published.iter().try_for_each(try_port)?;
-    let (ours, theirs) = pair()?;
+    // For an error that names it. Whoever uses it binds it again.
+    published.iter().try_for_each(|port| uplink::bind(port).map(drop))?;
+    let (ours, theirs) = uplink::pair()?;
     let passt = match user.backend {
         Some(Backend::Passt) => Some(passt::start(&theirs, published)?),
         _ => {
-            let started = builtin::start(&theirs, published, user.reaches_host, confine);
-            started.map_err(Error::Builtin)?;
+            uplink::start(&theirs, published, user.reaches_host, confine)?;
             None
         }
     };
@@ -165,53 +139,5 @@ impl Starting {
             configuration.preparation = Preparation(Some(Box::new(wait)));
         }
         Ok(())
-    }
-}
-
-/// Both ends of a cable.
-fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
-    let ends = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
-    for end in [&ends.0, &ends.1] {
-        sockopt::set_socket_send_buffer_size(end, BUFFER_BYTES)?;
-    }
-    Ok(ends)
-}
-
-/// The host's resolver of names, if IPv4 reaches one (resolv.conf(5)).
-fn resolver() -> Option<Ipv4Addr> {
-    first_resolver(&fs::read_to_string("/etc/resolv.conf").unwrap_or_default())
-}
-
-/// Whether a port can be had, for an error that names it. Whoever uses it binds it again.
-fn try_port(published: &Published) -> Result<(), Error> {
-    let address = SocketAddrV4::new(published.address, published.host);
-    let bound = match published.is_udp {
-        true => UdpSocket::bind(address).map(drop),
-        false => TcpListener::bind(address).map(drop),
-    };
-    bound.map_err(|error| Error::Port(*published, error))
-}
-
-/// The first resolver that IPv4 reaches.
-fn first_resolver(text: &str) -> Option<Ipv4Addr> {
-    let lines = text.lines().filter_map(|line| line.trim().strip_prefix("nameserver"));
-    lines.filter_map(|rest| rest.trim().parse::<IpAddr>().ok()).find_map(|address| match address {
-        IpAddr::V4(address) => Some(address),
-        IpAddr::V6(_) => None,
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_first_resolver_of_ipv4_is_asked() {
-        let check = |text, expected: Option<&str>| {
-            let expected = expected.map(|text| text.parse().unwrap());
-            assert_eq!(first_resolver(text), expected, "{text}");
-        };
-        check("# none\nsearch x\n", None);
-        check("nameserver ::1\nnameserver 127.0.0.53 \nnameserver 9.9.9.9\n", Some("127.0.0.53"));
     }
 }

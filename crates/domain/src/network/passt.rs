@@ -7,7 +7,9 @@ use std::io::Read;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::process::{Child, Command, Stdio};
 
-use super::{Error, GATEWAY, GUEST, MTU, NAMESERVER, PREFIX_BITS, Published, resolver};
+use uplink::{GATEWAY, GUEST, MTU, NAMESERVER, PREFIX_BITS, resolver};
+
+use super::{Error, Published};
 use crate::helper::spawn_with;
 
 /// The program.

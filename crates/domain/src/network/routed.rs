@@ -1,6 +1,6 @@
 //! The router of a network between domains: a process of ours ([`vfr`]), one for each network.
 //!
-//! 1. *Who needs it first starts it*, under a lock, with an uplink ([`super::builtin`]). Both end by themselves when no
+//! 1. *Who needs it first starts it*, under a lock, with an uplink ([`uplink`]). Both end by themselves when no
 //!    domain is attached any more; nobody waits for them.
 //! 2. *It may be gone at any time.* Whoever needs it then starts another, and attaches all domains that live. What it
 //!    has to know of them is in a file ([`Kept`]) that their processes, which their guests may own, have no way to
@@ -25,10 +25,10 @@ use rustix::net::{
 };
 use serde::{Deserialize, Serialize};
 use spec::Vif;
+use uplink::Several;
 use vfr::{Attach, Client, Plan, Request, Server};
 
 use super::Error;
-use super::builtin::{self, Several};
 use crate::helper::{helper, spawn_with};
 
 /// The kind of process that is one.
@@ -208,7 +208,7 @@ impl Routed {
         messages.set_len(0)?;
         let (gateway, bits) = (vif.gateway(), vif.bits);
         let several = Several { gateway, bits };
-        let uplink = builtin::start_uplink(several, messages.try_clone()?, confine)?;
+        let uplink = uplink::start_for_several(several, messages.try_clone()?, confine)?;
         let (control_fd, uplink_fd) = (control.as_raw_fd(), uplink.as_raw_fd());
         let confined = confine;
         let order = Serving { control: control_fd, uplink: uplink_fd, gateway, bits, confined };

@@ -12,8 +12,8 @@ use vfr::{Client, Reply, Request};
 pub use vfr::{Port, RuleState, Traffic};
 use vmm::{Netdev, Network};
 
+use super::Error;
 use super::routed::{Kept, Routed, attach, attach_again};
-use super::{Error, pair};
 use crate::Domain;
 
 /// A VIF whose network is there.
@@ -48,7 +48,7 @@ impl Starting {
         });
         let relink = relink.transpose()?;
         let address = vif.mac().map_err(io::Error::other)?;
-        let (bell, theirs) = pair()?;
+        let (bell, theirs) = uplink::pair()?;
         let memory = Duplex::memory()?;
         let routed = Routed::open(&vif.net)?;
         let try_it = || {

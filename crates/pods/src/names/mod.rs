@@ -12,9 +12,11 @@ use std::process::{Child, ChildStderr, Command, Stdio};
 use std::time::Instant;
 
 use host::poll::{PollFlags, wait_for};
-use pod_protocol::{MAPPED, Root, Setup, UNSHARED};
+use host::rights;
+use pod_protocol::{MAPPED, Root, Setup, UNSHARED, UPLINK};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 use rustix::io::Errno;
+use rustix::net::RecvFlags;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use crate::limits::{COMPLAINT_MAX_BYTES, END_PATIENCE, START_PATIENCE};
@@ -51,6 +53,17 @@ pub struct First {
     /// The same, for whoever is to end the pod.
     process: OwnedFd,
     complaints: Option<ChildStderr>,
+    /// The other end of its interface, until somebody takes it.
+    pub peer: Option<Peer>,
+}
+
+/// The other end of a pod's interface.
+#[derive(Debug)]
+pub struct Peer {
+    /// A packet socket.
+    pub socket: OwnedFd,
+    /// A socket for requests about it (rtnetlink(7)).
+    pub requests: OwnedFd,
 }
 
 /// Starts it; with the line to it, which is to be greeted over.
@@ -75,12 +88,15 @@ pub fn start(setup: &Setup, users: &Users) -> Result<(First, UnixStream), Error>
     let number = Pid::from_raw(child.id().cast_signed()).ok_or(Errno::SRCH);
     let process = number.and_then(|number| pidfd_open(number, PidfdFlags::empty()));
     let process = process.map_err(io::Error::from)?;
-    let mut first = First { child, process, complaints };
+    let mut first = First { child, process, complaints, peer: None };
     if !has_unshared(&mut ours) {
         return Err(Error::Init(first.why()));
     }
     users.map(first.child.id()).map_err(Error::Users)?;
     ours.write_all(&[MAPPED])?;
+    if setup.network.is_some() {
+        first.peer = Some(peer(&ours).ok_or_else(|| Error::Init(first.why()))?);
+    }
     Ok((first, ours))
 }
 
@@ -99,6 +115,7 @@ pub fn probe() -> Result<Users, Error> {
         shared: Vec::new(),
         hidden: Vec::new(),
         has_groups: users.has_groups(),
+        network: None,
     };
     match start(&setup, &users) {
         Err(Error::Users(_)) if matches!(users, Users::Ranges(_)) => {
@@ -128,6 +145,16 @@ fn has_unshared(line: &mut UnixStream) -> bool {
     wait_for(line.as_fd(), PollFlags::IN, Some(deadline)).is_ok_and(|ready| !ready.is_empty())
         && line.read_exact(&mut answer).is_ok()
         && answer == [UNSHARED]
+}
+
+/// The other end of the pod's interface, which the first process makes and sends, in time.
+fn peer(line: &UnixStream) -> Option<Peer> {
+    let deadline = Instant::now() + START_PATIENCE;
+    wait_for(line.as_fd(), PollFlags::IN, Some(deadline)).ok().filter(|ready| !ready.is_empty())?;
+    let mut byte = [0];
+    let received = rights::receive(line, &mut byte, 2, RecvFlags::empty()).ok()?;
+    let [socket, requests] = <[OwnedFd; 2]>::try_from(received.files).ok()?;
+    (byte == [UPLINK]).then_some(Peer { socket, requests })
 }
 
 /// A file in memory that nobody can change any more.

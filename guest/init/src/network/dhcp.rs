@@ -8,7 +8,8 @@ use std::net::{Ipv4Addr, UdpSocket};
 use std::sync::mpsc;
 use std::time::Duration;
 
-use super::netlink::Conversation;
+use netlink::Conversation;
+
 use super::{Settings, apply};
 
 /// Message types (RFC 2132, 9.6).

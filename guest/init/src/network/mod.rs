@@ -6,7 +6,6 @@
 //! large a packet may be.
 
 mod dhcp;
-mod netlink;
 
 use std::fs;
 use std::io;
@@ -14,16 +13,13 @@ use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use netlink::Conversation;
+use netlink::{Conversation, LOOPBACK_INDEX};
 
 /// The kernel parameter.
 const PARAMETER: &str = "biv.network=";
 
 /// The kernel parameter with the greatest packet, for a card whose host does not say it to its driver.
 const MTU_PARAMETER: &str = "biv.mtu=";
-
-/// The interface `lo`.
-const LOOPBACK_INDEX: u32 = 1;
 
 /// Where what the network has said is kept.
 const NAMESERVERS: &str = "/run/biv/resolv.conf";

@@ -1,5 +1,5 @@
-//! Helper processes of a machine. The program starts itself again with arguments that no user types
-//! ([`crate::processes`] recognizes them). Each helper ends when its socket is closed. It inherits
+//! Helper processes of a machine, or of a pod. The program starts itself again with arguments that no user types
+//! (`domain::processes` recognizes them). Each helper ends when its socket is closed. It inherits
 //! nothing else of the user's: neither environment variables nor descriptors that were left open
 //! ([`host::inherited`]).
 
